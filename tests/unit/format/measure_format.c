@@ -1,9 +1,9 @@
 /*
  * Measures libpackimg without the tools around it; not a test.
- *   measure_format write FOLDER FILE.pimg     packs the JPEG files below FOLDER verbatim
- *   measure_format decode FILE.pimg [COUNT]   random-resized crops per second of CPU time, bytes in
- *                                             memory: a plain libjpeg-turbo loop that decodes
- *                                             whole images, one that crops and skips, and
+ *   measure_format write FOLDER FILE.pimg     packs the JPEG files below FOLDER unchanged
+ *   measure_format decode FILE.pimg [COUNT]   prints random-resized crops per second of CPU time
+ *                                             for samples in memory, decoded by libjpeg-turbo
+ *                                             (whole images; cropping and skipping) and by
  *                                             packimg_decode()
  */
 #include "format/packimg.h"

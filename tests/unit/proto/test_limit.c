@@ -56,7 +56,10 @@ static void test_judgements(void **state)
 		{{.stall_daemon = S / 2, .stage[STAGE_DECODE] = 18 * S},
 		 LIMIT_DECODE,
 		 LIMIT_CONSUMER},
-		/* Eight threads whose waiting other threads' work hides, or does not hide. */
+		/*
+		 * Eight threads: in the first case the work of some hides the waiting of others, in
+		 * the second it does not.
+		 */
 		{{.stall_client = 9 * S,
 		  .stage[STAGE_DECODE] = 18 * S,
 		  .stage[STAGE_WAIT] = 60 * S},
