@@ -142,7 +142,7 @@ static struct item *list_take(struct list *list)
 	return item;
 }
 
-/* Only here may device memory be accessed. The work must not run other queued work. */
+/* Runs queued work, which may access device memory and must not run other queued work. */
 static void run_work(const struct item *item)
 {
 	gpu.works++;
