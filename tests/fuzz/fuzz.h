@@ -1,6 +1,6 @@
 /*
- * A fuzz target: one source that defines LLVMFuzzerTestOneInput(), run in two ways. With clang and
- * -Dfuzzing=enabled it becomes a libFuzzer binary; in every build it becomes a test that replays
+ * A fuzz target is one source file that defines LLVMFuzzerTestOneInput(). It is used in two ways:
+ * with clang and -Dfuzzing=enabled as a libFuzzer binary, and in every build as a test that replays
  * the target's corpus and small mutations of it (replay.c).
  */
 #pragma once
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /*
- * Feeds one input; always returns 0. Must not keep state from input to input that changes what the
- * next one does.
+ * Runs the target on one input and returns 0. An input must not leave state that changes how the
+ * next one runs.
  */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

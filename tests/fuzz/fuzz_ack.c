@@ -1,8 +1,8 @@
 /*
- * A client that writes anything into its ack page, or over the header of a writable ring, at any
- * moment of what the producer does. The input is a list of steps: two bytes say what happens, and
- * writes take eight more. Whatever is written, a slot is begun only when it is free, and the
- * producer's counts stay within their bounds.
+ * A malicious client writes arbitrary values to its ack page, or over the header of a writable
+ * ring, between any two operations of the producer. The input is a list of steps: two bytes select
+ * the operation, and writes take eight more. Whatever is written, a slot may be begun only if it is
+ * free, and the producer's counters must stay within their bounds.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/proto/fake_ring.h"
@@ -16,7 +16,7 @@ enum { SLOTS_MOST = 5 };
 
 struct fuzz_state {
 	struct ring_producer producer;
-	uint64_t last[SLOTS_MOST]; /* by slot: the batch begun there last */
+	uint64_t last[SLOTS_MOST]; /* by slot: the last batch begun there */
 };
 
 static void check_begun(struct fuzz_state *s, const struct ring_slot *slot)
@@ -26,7 +26,7 @@ static void check_begun(struct fuzz_state *s, const struct ring_slot *slot)
 	assert(index < s->producer.layout.slots);
 	assert((offset - RING_HEADER_SIZE) % s->producer.layout.slot_size == 0);
 	assert(slot->number == s->producer.begun);
-	/* what lay there was published before it was given away again */
+	/* the slot's previous batch must have been published before the slot is reused */
 	assert(s->last[index] <= s->producer.published);
 	s->last[index] = slot->number;
 }
@@ -47,11 +47,11 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 	case 2:
 		ring_publish(&s->producer);
 		break;
-	case 3: /* near the truth */
+	case 3: /* close to the correct value */
 		atomic_store(&ack->acks[slot],
 			     s->producer.published + (uint64_t)(data[1] / SLOTS_MOST) - 25);
 		break;
-	case 4: /* the truth, or a lie about a batch under way */
+	case 4: /* a valid ack, or one of a batch that is not published yet */
 		atomic_store(&ack->acks[slot], s->producer.number[slot % s->producer.layout.slots]);
 		break;
 	case 5:

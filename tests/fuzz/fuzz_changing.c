@@ -1,9 +1,8 @@
 /*
- * Bytes that change while they are read, as their owner can change those of a mapped file: a .pimg
- * file, or else a JPEG, or what is a zstd frame behind two bytes. A second thread writes to them
- * meanwhile, at places and values drawn from the input, and puts back what was there, so that most
- * of the time most of it is right. Errors and wrong pixels are as good as right ones; the
- * sanitizers see the rest.
+ * Bytes that change while they are read, as the owner of a mapped file can change them: a .pimg
+ * file, otherwise a JPEG, otherwise two bytes and a zstd frame. A second thread writes at positions
+ * and with values drawn from the input, and restores the old bytes, so that most of them are valid
+ * most of the time. Errors and wrong pixels are acceptable; sanitizers detect the rest.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
@@ -24,7 +23,7 @@ enum { PIXELS_MAX = 1 << 16, ROUNDS = 8, HEADERS_SIZE = 700, TAIL = 64, MEMORY_M
 static struct packimg_decoder *decoder;
 static volatile uint8_t sink;
 
-/* What the second thread writes to; of side there may be none. */
+/* The bytes that the second thread writes to; there may be no side data. */
 struct changing {
 	volatile uint8_t *bytes, *side;
 	const uint8_t *original;
@@ -48,7 +47,7 @@ static void *change(void *context)
 			size = HEADERS_SIZE;
 		size_t at = random / 64 % size;
 		uint8_t was = side ? bytes[at] : changing->original[at];
-		/* back and forth, for both to be met between any two reads */
+		/* alternate, so that either value can be seen between any two reads */
 		for (int i = 0; i < 16; i++) {
 			bytes[at] =
 				random & 16 ? values[random >> 32 & 7] : (uint8_t)(random >> 40);
@@ -121,7 +120,7 @@ static void decode_sample(const struct packimg_sample *sample, uint64_t *random)
 	packimg_index_check(decoder, sample, &error);
 }
 
-/* Calls read for a while as the other thread writes. */
+/* Calls read() repeatedly while the other thread writes. */
 static void read_changing(struct changing *changing, void (*read)(void *context, uint64_t *random),
 			  void *context)
 {
@@ -178,7 +177,7 @@ static void change_sample(struct packimg_sample *sample, const uint8_t *data, si
 				    .side_size = side ? index_size : 0,
 				    .random = XXH3_64bits(data, size)};
 	read_changing(&changing, read_sample, sample);
-	if (side) { /* and as what is decoded without, and ahead */
+	if (side) { /* repeat without an index, and decoded ahead */
 		sample->side = NULL;
 		sample->side_size = 0;
 		changing.side_size = 0;

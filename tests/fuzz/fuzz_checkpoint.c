@@ -1,7 +1,7 @@
 /*
- * Any bytes as a safetensors file, and as a checkpoint: every tensor read, the run's counters and
- * recipe, all of it restored into a store, and as weights to start from. A second time with the
- * length of the header put right, which few mutations would keep.
+ * Arbitrary bytes as a safetensors file and as a checkpoint: reads every tensor and the run's
+ * counters and recipe, restores everything into a store, and loads it as initial weights. Then does
+ * the same with a corrected header length, which few mutations would preserve.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/checkpoint_case.h"
@@ -21,7 +21,10 @@ static struct device_params *params;
 static struct recipe defaults;
 static volatile uint8_t sink;
 
-/* Read to the end, even where somebody cuts the file short once it is open. */
+/*
+ * Truncates the file after opening it, then reads every tensor: exactly those beyond the new end
+ * must fail.
+ */
 static void read_shrinking(int fd, const char *path, size_t size)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -99,7 +102,7 @@ static void open_bytes(int fd, const uint8_t *data, size_t size)
 	read_shrinking(fd, path, size);
 }
 
-/* The header ends with the last brace. */
+/* Makes the header end at the last brace. */
 static void repair_length(uint8_t *data, size_t size)
 {
 	const uint8_t *end = memrchr(data + 8, '}', size - 8);

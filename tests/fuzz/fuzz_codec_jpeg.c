@@ -1,7 +1,7 @@
 /*
- * Any bytes as a JPEG sample: probed, then decoded whole, in part and scaled, in all orientations;
- * with the index that is made of it, where one can be, and with a damaged one. By rows the pixels
- * are the same.
+ * Arbitrary bytes as a JPEG sample: probes it, then decodes it whole, in part and scaled, in every
+ * orientation, with the index made of it if possible, and with a damaged index. Decoding by rows
+ * must give the same pixels.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
@@ -18,7 +18,7 @@ enum { PIXELS_MAX = 1 << 20 };
 static struct packimg_decoder *decoder, *rows_decoder;
 static volatile uint8_t sink;
 
-/* Reads every returned pixel, for the sanitizer to see. */
+/* Reads every returned pixel, so that a sanitizer checks it. */
 static void use_pixels(const struct packimg_pixels *pixels)
 {
 	uint8_t sum = 0;
@@ -30,10 +30,10 @@ static void use_pixels(const struct packimg_pixels *pixels)
 }
 
 /*
- * What packimg_decode() has given, once more, step rows at a time. It may fail, after rows that are
- * wrong, only where an index is wrong, and be of another scale only where the library had to
- * decode, which at once may choose it, or different where coefficients are out of range and the
- * library took over.
+ * Decodes again, `step` rows at a time, and compares with the result of packimg_decode(). An error,
+ * after wrong rows, is allowed only if an index is wrong. The scale may differ only if
+ * libjpeg-turbo had to decode, because packimg_decode() may choose another. Pixels may differ only
+ * if coefficients are out of range and libjpeg-turbo took over.
  */
 static void compare_rows(const struct packimg_sample *sample, const struct packimg_region *region,
 			 uint32_t hint, const struct packimg_pixels *whole, uint32_t step)
@@ -69,7 +69,9 @@ static void compare_rows(const struct packimg_sample *sample, const struct packi
 
 enum { SIDE_MAX = 1 << 16 };
 
-/* The index of the file, good or with a few bytes changed; 0 bytes where there is none. */
+/*
+ * Makes the file's index, valid or with a few bytes changed. Returns its size, 0 if there is none.
+ */
 static uint32_t make_side(const uint8_t *data, size_t size, const struct packimg_jpeg_info *info,
 			  uint32_t draw, uint8_t side[SIDE_MAX])
 {

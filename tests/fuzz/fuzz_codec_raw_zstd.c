@@ -1,5 +1,6 @@
 /*
- * Any bytes as raw and raw+zstd samples of a few sizes. The first two bytes are width and height.
+ * Arbitrary bytes as raw and raw+zstd samples of a few sizes. The first two bytes are width and
+ * height.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,7 @@
 /*
- * Any bytes on the control socket: read as frames, in the pieces that the first byte asks for, and
- * each frame unpacked as a request and as a reply. What unpacks must pack again.
+ * Arbitrary bytes on the control socket: reads them as frames, in pieces of a size given by the
+ * first byte, and unpacks each frame as a request and as a reply. A message that unpacks must pack
+ * again.
  */
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"

@@ -1,7 +1,7 @@
 /*
- * Any bytes as an image of a source: what the headers say, then the pixels, for each kind that
- * packimg reads. What was accepted has all its pixels, and the same ones a second time. Seeds are
- * files of tests/integration/image_corpus (image_corpus.py --keep).
+ * Arbitrary bytes as a source image: reads the headers, then the pixels, for every format that
+ * packimg reads. An accepted image must have all of its pixels, and the same ones when read again.
+ * Seeds are files of tests/integration/image_corpus (image_corpus.py --keep).
  */
 #include "tests/fuzz/fuzz.h"
 #include "tools/packimg/image/image.h"
@@ -23,7 +23,10 @@ static void die(const char *what)
 	abort();
 }
 
-/* The checksum of all pixels, so that a sanitizer sees each read; 0: there are none. */
+/*
+ * Returns a checksum of all pixels, so that a sanitizer sees each of them read, or 0 if there are
+ * none.
+ */
 static uint64_t read_pixels(const uint8_t *data, size_t size, const struct image_info *info)
 {
 	struct packimg_error error;
@@ -58,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    (uint64_t)info.width * info.height <= PIXELS_MAX) {
 		uint64_t sum = read_pixels(padded, size, &info);
 
-		/* bytes that an image before left would show */
+		/* detects bytes left over from an earlier image */
 		if (sum) {
 			memset(reader.pixels.data, 0x5a, reader.pixels.capacity);
 			if (read_pixels(padded, size, &info) != sum)

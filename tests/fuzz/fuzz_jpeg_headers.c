@@ -1,7 +1,7 @@
 /*
- * Headers: whatever our parser accepts libjpeg-turbo accepts without a warning that counts, and
- * both have read the same out of it: size, components, sampling, tables, restart interval and where
- * the scan begins. The input is a file, or, behind a byte other than FF, what is to become of good
+ * JPEG headers: libjpeg-turbo must accept, without a relevant warning, whatever our parser accepts,
+ * and both must read the same size, components, sampling, tables, restart interval and start of the
+ * scan. The input is a file or, if its first byte is not FF, a description of changes to valid
  * headers.
  */
 #include "format/codec/jpeg/jpeg_frame.h"
@@ -62,7 +62,8 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 		const JQUANT_TBL *quant = d->quant_tbl_ptrs[theirs->quant_tbl_no];
 
 		check(d->cur_comp_info[i] == theirs, "order in the scan", i);
-		if (frame->component_count > 1) /* of one, the factors say nothing */
+		if (frame->component_count >
+		    1) /* with a single component the factors have no meaning */
 			check((uint32_t)theirs->h_samp_factor == ours->h &&
 				      (uint32_t)theirs->v_samp_factor == ours->v,
 			      "sampling", i);
@@ -78,8 +79,8 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 }
 
 /*
- * ---- a file from segments: kind chooses which and what is wrong with its length, detail what is
- * special about its content ----
+ * ---- builds a file from segments: kind selects the segment and an error in its length, detail its
+ * contents ----
  */
 
 struct input {
@@ -209,8 +210,8 @@ static uint8_t *put_segment(uint8_t *out, uint32_t kind, uint32_t detail, struct
 }
 
 /*
- * Good headers, of which each segment may be left out, or have any others before it. A code's 321
- * bytes are the most that one takes.
+ * Makes valid headers, but may leave out each segment or insert others before it. The largest
+ * segment is a Huffman code with 321 bytes.
  */
 static size_t make_file(const uint8_t *data, size_t size)
 {
@@ -259,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size > 0 && data[0] != 0xff) {
 		size = make_file(data, size);
-		/* at the end of the buffer, for the sanitizer to see what is read beyond it */
+		/* at the end of the buffer, so that the sanitizer detects overreads */
 		data = memmove(buffer + sizeof(buffer) - size, buffer, size);
 	}
 	if (jpeg_frame_parse(data, size, &frame) < 0)

@@ -1,7 +1,7 @@
 /*
- * Any index under a file that is otherwise right, or damaged: checksums aside, decoding ends soon,
- * in an error or in pixels, and touches only its own memory (the sanitizers watch). The input
- * begins with what becomes of the good index.
+ * Arbitrary indexes for a valid or damaged file. Even without checksums, decoding must end soon,
+ * with an error or with pixels, and stay within its own memory (checked by sanitizers). The input
+ * starts with the changes to make to a valid index.
  */
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "tests/fuzz/fuzz.h"
@@ -15,7 +15,7 @@ static struct jpeg_baseline *decoder;
 static uint8_t buffer[INDEX_MAX], columns[JPEG_CASE_COLUMNS_MAX];
 static volatile uint8_t sink;
 
-/* Changes to the good index, 3 bytes each: place, value, and how. */
+/* Applies changes to a valid index, 3 bytes each: position, value, and kind of change. */
 static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t count)
 {
 	for (; count > 0; count--, data += 3) {
@@ -23,7 +23,7 @@ static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t 
 		size_t length = size - at < 16 ? size - at : 16;
 
 		switch (data[2] % 8) {
-		case 0: /* anywhere, the header too */
+		case 0: /* anywhere, including the header */
 			index[data[0] % size] ^= data[1];
 			break;
 		case 1:
@@ -45,7 +45,7 @@ static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t 
 		case 6:
 			size = data[1] % 2 ? size - data[1] % (size - 1) : size;
 			break;
-		default: /* a bit */
+		default: /* flip a bit */
 			index[at] ^= (uint8_t)(1u << data[1] % 8);
 			break;
 		}
@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(buffer, index, index_size);
 	source.index_size = damage(buffer, index_size, changes, count);
-	/* at the end of the buffer, for the sanitizer to see what is read beyond it */
+	/* at the end of the buffer, so that the sanitizer detects overreads */
 	source.index = memmove(buffer + INDEX_MAX - source.index_size, buffer, source.index_size);
 	decode(&source, 0, 0, this.scaled_width, this.scaled_height);
 	decode(&source, this.x, this.y, this.region_width, this.region_height);

@@ -1,7 +1,8 @@
 /*
- * Our own decoder against libjpeg-turbo, on any scan under headers that it takes: what it accepts
- * has libjpeg-turbo's pixels, the whole image and a region, as pixels and as planes, at full scale
- * or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
+ * Our own decoder against libjpeg-turbo, with arbitrary scans under headers that our decoder
+ * supports. Whatever it accepts must have libjpeg-turbo's pixels: the whole image and a region, as
+ * pixels and as planes, at full scale and smaller, without an index and with the one that it makes.
+ * It must accept every valid scan.
  */
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "tests/fuzz/fuzz.h"
@@ -16,12 +17,12 @@
 enum {
 	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
 	INDEX_MAX = 1 << 12,
-	HELD_MAX = 15,       /* rows before the end asked for that stay */
-	PLANE_HELD_MAX = 24, /* the same of planes */
+	HELD_MAX = 15,       /* rows before the requested end that stay available */
+	PLANE_HELD_MAX = 24, /* the same for planes */
 };
 
 static struct jpeg_baseline *decoder;
-static enum { UNKNOWN, INSIDE, OUTSIDE } range; /* of the case's coefficients */
+static enum { UNKNOWN, INSIDE, OUTSIDE } range; /* whether the case's coefficients are in range */
 static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_COLUMNS_MAX];
 
 #define FAIL(...)                                                                                  \
@@ -31,8 +32,8 @@ static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_CO
 	} while (0)
 
 /*
- * Has the case coefficients for which the library's pixels are not a matter of fact? Found out
- * once, when pixels differ.
+ * Returns true if the case has coefficients for which libjpeg-turbo's pixels are not well defined.
+ * Computed at most once per case, when pixels differ.
  */
 static bool out_of_range(const struct jpeg_case *this)
 {
@@ -59,7 +60,7 @@ static void compare_row(const struct jpeg_case *this, const char *what, uint32_t
 	     x, x + width - 1, y, x + i / 3, i % 3, pixels[i], right[i]);
 }
 
-/* The whole image at once. */
+/* Decodes the whole image at once. */
 static int decode_whole(const struct jpeg_case *this, const struct jpeg_source *source,
 			const char *what, enum jpeg_verdict verdict)
 {
@@ -76,7 +77,7 @@ static int decode_whole(const struct jpeg_case *this, const struct jpeg_source *
 	return r;
 }
 
-/* The region, a few rows at a time. */
+/* Decodes the region, a few rows at a time. */
 static int decode_region(const struct jpeg_case *this, const struct jpeg_source *source,
 			 const char *what, enum jpeg_verdict verdict)
 {
@@ -102,12 +103,15 @@ static int decode_region(const struct jpeg_case *this, const struct jpeg_source 
 	return r;
 }
 
-/* The rows of one component that those of the region before `end` complete. */
+/*
+ * Compares those rows of one component that are complete once the region is decoded up to row
+ * `end`.
+ */
 static void compare_plane(const struct jpeg_case *this, const char *what, unsigned component,
 			  const struct jpeg_samples *plane,
 			  const struct jpeg_reference_plane *right, uint32_t end)
 {
-	uint32_t rows = (end - 1) / plane->v_factor + 1; /* those that are certain */
+	uint32_t rows = (end - 1) / plane->v_factor + 1; /* rows that are certainly complete */
 
 	if (rows > plane->height)
 		rows = plane->height;
@@ -129,7 +133,7 @@ static void compare_plane(const struct jpeg_case *this, const char *what, unsign
 	}
 }
 
-/* The region's planes, a few rows at a time. */
+/* Decodes the region's planes, a few rows at a time. */
 static int decode_planes(const struct jpeg_case *this, const struct jpeg_source *source,
 			 const char *what)
 {
@@ -153,7 +157,7 @@ static int decode_planes(const struct jpeg_case *this, const struct jpeg_source 
 	return r;
 }
 
-/* The index, of source.index_size bytes, leads to the same pixels. */
+/* Checks that decoding with the index, of source.index_size bytes, gives the same pixels. */
 static void check_indexed(const struct jpeg_case *this, struct jpeg_source source,
 			  const uint8_t *index, enum jpeg_verdict verdict)
 {
@@ -170,7 +174,7 @@ static void check_indexed(const struct jpeg_case *this, struct jpeg_source sourc
 		     planes);
 }
 
-/* Decoded ahead, side by side with others, all is as it was. */
+/* Checks that decoding ahead, together with other images, gives the same results. */
 static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *source,
 			enum jpeg_verdict verdict, int whole, int part)
 {
@@ -194,8 +198,8 @@ static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *
 }
 
 /*
- * libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have
- * seen.
+ * libjpeg-turbo rarely fails; our decoder may then accept the region, because it reads no farther
+ * than that.
  */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -223,7 +227,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (whole == 0 && (verdict == JPEG_VERDICT_FAILED || part < 0))
 		FAIL("whole image taken, but verdict %d (%s), region %d\n", verdict,
 		     jpeg_reference_complaint(), part);
-	/* they need fewer samples than the pixels made of them: no neighbours to upsample from */
+	/* planes need fewer samples than pixels: no neighbours for upsampling */
 	if (this.components == 3 ? part == 0 && planes < 0 : planes >= 0)
 		FAIL("region gives %d, its planes %d\n", part, planes);
 	if (this.valid && whole != 0)
@@ -240,7 +244,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
 	if (this.tame && indexed < 0)
 		FAIL("no index with other columns: %d\n", indexed);
-	if (indexed < 0) /* a predictor beyond 16 bits that the first columns have not met */
+	if (indexed < 0) /* a predictor beyond 16 bits at one of the new columns */
 		return 0;
 	check_indexed(&this, source, index, verdict);
 	return 0;

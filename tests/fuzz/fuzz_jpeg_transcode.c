@@ -1,6 +1,6 @@
 /*
- * Any bytes as a JPEG that is transcoded: what decodes before decodes after, to the same pixels,
- * and baseline it is.
+ * Arbitrary bytes as a JPEG to transcode. If the file decodes, the result must decode to the same
+ * pixels, and must be baseline.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
@@ -64,10 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    made_info.restart_interval || made_info.width != info.width ||
 	    made_info.height != info.height || made_info.components != info.components)
 		die("is of another kind or size");
-	/* beyond, the two ways to decode differ in how they overflow */
+	/* out of range, the two decoders overflow in different ways */
 	if (!jpeg_reference_in_range(made, made_size))
 		return 0;
-	/* Adobe's marker behind the first scan counts when decoding CMYK, and is dropped */
+	/* an Adobe marker after the first scan affects decoding of CMYK, and is dropped */
 	if (info.components == 4 || decode(decoders[0], data, size, &info, &before) < 0)
 		return 0;
 	if (decode(decoders[1], made, made_size, &made_info, &after) < 0)

@@ -1,7 +1,8 @@
 /*
- * Ranges of a file that overlap: an input is a list of moves, which put ranges of a good file onto
- * others of it. Whatever comes of it is opened, checked, read and decoded, from the mapping and by
- * io_uring. Files with ranges that overlap must be called damaged, and others not for that.
+ * Files with overlapping ranges. An input is a list of moves that put ranges of a valid file onto
+ * others. The resulting file is opened, checked, read and decoded, from the mapping and by
+ * io_uring. If any ranges overlap, the file must be reported as damaged; otherwise no overlap may
+ * be reported.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/overlaps.h"
@@ -13,7 +14,7 @@
 
 enum { MOVES_MAX = 8 };
 
-/* A move as it lies in the input. */
+/* A move as encoded in the input. */
 struct move_bytes {
 	uint8_t moved, other, way, with_bytes;
 	uint8_t argument[2], size_argument[2];

@@ -1,9 +1,9 @@
 /*
- * Any bytes as a .pimg file: opened, checked, every record, name, class and value read, the first
- * samples decoded. A second time with every checksum put right, which no mutation would get past
- * otherwise: of samples, side data, columns, sections and the header; opened by descriptor then.
- * libFuzzer's mutations keep them right, too, so that what they find is kept as a file that is
- * whole.
+ * Arbitrary bytes as a .pimg file: opens and checks it, reads every record, name, class and value,
+ * and decodes the first samples. Then does the same by fd after recomputing all checksums (of
+ * samples, side data, columns, sections and the header), which mutations would otherwise not get
+ * past. libFuzzer's mutations also repair the checksums, so the inputs that it saves are valid
+ * files.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
 /*
- * Any text as a recipe. What is read is written and read again, and must be the same recipe then:
- * checkpoints carry it.
+ * Arbitrary text as a recipe. A recipe that parses must be the same after it is written and read
+ * again, because checkpoints store it.
  */
 #include "tests/fuzz/fuzz.h"
 #include "trainer/recipe/recipe.h"

@@ -1,11 +1,12 @@
 /*
- * What a client can make of a worker: requests, files and a ring's ack page, and a file that
- * changes while it is read. The input is a file as it is, opened with a few pipelines; or 'R', a
- * byte, so many bytes of script, and then the file; or the same with 'C', and the worker copies
- * from the file, as in a daemon of several users, and maps nothing. A step of the script is a byte
- * (what, by which of two clients, whether the worker goes on before the next) and operands; the
- * script's end reads as zeroes. Changes of the file come at once or at a moment within the worker's
- * work, counted in what it looks up and checks, so that an input always does the same.
+ * Attacks of a client on a worker: requests, files, the ring's ack page, and files that change
+ * while they are read. The input is a plain file, opened with a few pipelines; or 'R', a byte with
+ * the length of a script, the script, and the file; or the same with 'C', in which case the worker
+ * copies from the file instead of mapping it, as in a daemon for several users. A step of the
+ * script is one byte (operation, which of two clients, whether the worker runs before the next
+ * step) followed by operands; after the end of the script, bytes read as zero. The file changes
+ * either immediately or after a number of lookups and checks by the worker, so that an input always
+ * has the same effect.
  */
 #include "format/packimg.h"
 #include "loaderd/worker/storage.h"
@@ -32,16 +33,16 @@ enum {
 	CLIENTS = 2,
 	STEPS_MAX = 48,
 	CHANGES_MAX = 8,
-	FILE_MAX = 1 << 17, /* of which checksums are put right */
+	FILE_MAX = 1 << 17, /* size of a file whose checksums are repaired */
 	SCRIPT_MAX = 255,
 	SEEDS_MAX = 64,
-	SEED_MAX = 1 << 14, /* bytes of the file */
-	SEED_EVERY = 4,     /* mutations begin with one of them */
-	BYTES_MAX = 64,     /* of a frame or a text that the script spells out */
+	SEED_MAX = 1 << 14, /* bytes of a seed file */
+	SEED_EVERY = 4,     /* one in this many mutations starts from a seed */
+	BYTES_MAX = 64,     /* of a frame or text spelt out in the script */
 	CLAIMS_MAX = 31,
 };
 
-/* The low bits of a step. */
+/* Operation, in the low bits of a step. */
 enum step {
 	OPEN,
 	WORK,
@@ -58,7 +59,10 @@ enum step {
 	SHUT_DOWN,
 	STEPS
 };
-enum { STEP_HOLD = 0x40, STEP_OTHER = 0x80 }; /* the worker does not go on; the other client */
+enum {
+	STEP_HOLD = 0x40,
+	STEP_OTHER = 0x80
+}; /* the worker does not run after the step; the step is the other client's */
 enum {
 	OPEN_SHUFFLE = 1,
 	OPEN_SHORT = 2,
@@ -100,7 +104,7 @@ static const char *const pipelines[] = {
 };
 enum { PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
 
-/* The first four are what the golden files and those of make_corpus.c call theirs. */
+/* The first four are names used in the golden files and by make_corpus.c. */
 static const char *const field_names[] = {"id",      "score", "blob",    "note",        "depth",
 					  "caption", "",      "__key__", "__deferred__"};
 enum { FIELD_NAMES = sizeof(field_names) / sizeof(*field_names) };
@@ -111,26 +115,26 @@ struct script {
 };
 
 struct client {
-	int socket; /* -1: none */
+	int socket; /* -1 if none */
 	struct frame_reader reader;
-	bool by_hand; /* only the script answers */
+	bool by_hand; /* answers come only from the script */
 	bool asked;
 	uint32_t first;
 	bool direct;
-	int ring_fds[2]; /* -1: they have not come */
+	int ring_fds[2]; /* -1 until they arrive */
 	bool has_ring;
 	struct ring_consumer ring;
 };
 
 struct change {
-	uint32_t after; /* checks to come before it, 0: there is none */
+	uint32_t after; /* number of checks before the change, 0 if there is none */
 	uint32_t at;
 	uint8_t value, how;
 };
 
 static struct client clients[CLIENTS];
 static struct change changes[CHANGES_MAX];
-static bool playing; /* and not changing the file: moments count */
+static bool playing; /* a step runs and the file is not being changed, so checks are counted */
 static int file = -1;
 static size_t file_size;
 
@@ -159,7 +163,7 @@ static void make_change(const struct change *change)
 	uint8_t bytes[8];
 	size_t room = change->how & CHANGE_HEADER && file_size > HEADER ? HEADER : file_size;
 	off_t at = (off_t)(change->at % (room + 1));
-	playing = false; /* what it computes itself is no moment */
+	playing = false; /* do not count our own checksum computations */
 	memset(bytes, change->value, sizeof(bytes));
 	if (change->how & CHANGE_CUT) {
 		if (ftruncate(file, at) < 0)
@@ -247,7 +251,7 @@ static void send_request(struct client *client, const Loaderd__Request *request,
 			   fd_count);
 }
 
-/* Read-only, as a client opens it; or something else that one can pass. */
+/* Returns a read-only fd of the file, as a client opens it, or an fd of another kind. */
 static int descriptor(unsigned kind)
 {
 	char path[64];
@@ -296,7 +300,7 @@ static void answer(struct client *client)
 	send_files(client, &files, 0, 1);
 }
 
-/* Whatever comes next, or lies about it. */
+/* Answers NeedFiles with the next files, or with false values. */
 static void send_files_by_hand(struct client *client, struct script *script)
 {
 	Loaderd__Files files = LOADERD__FILES__INIT;
@@ -343,7 +347,7 @@ static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
 	send_request(client, &request, NULL, 0);
 }
 
-/* Mostly small numbers; a few that break arithmetic. */
+/* Returns mostly small numbers, and some that provoke arithmetic errors. */
 static uint64_t number(uint8_t byte)
 {
 	static const uint64_t values[] = {UINT32_MAX, UINT64_MAX, 1 << 20, INT64_MAX};
@@ -405,7 +409,7 @@ static void send_raw(struct client *client, struct script *script)
 		close(fd);
 }
 
-/* Takes and gives back so many batches, whose sizes must be such as their slot has room for. */
+/* Takes and releases up to count batches, and checks that each fits into its slot. */
 static void take(struct client *client, unsigned count)
 {
 	const struct ring_slot *slot;
@@ -484,7 +488,7 @@ static bool read_reply(struct client *client)
 	return r == 1;
 }
 
-/* Until nobody has anything to do, or to say. */
+/* Runs until neither the worker nor the clients have anything left to do. */
 static void settle(void)
 {
 	bool busy;
@@ -556,7 +560,7 @@ static void play(struct script script)
 	playing = false;
 }
 
-/* For a file without a script: what an ordinary client does, with three pipelines. */
+/* Script for a file without one: an ordinary client, with three pipelines. */
 static const uint8_t ordinary[] = {
 	DESCRIBE, OPEN, 1,    0x01, 1,       0,    0,  0,      0,       0,       0x0f,
 	0,        WORK, 9,    TAKE, 3,       WORK, 9,  STATUS, HANG_UP, OPEN,    4,
@@ -578,7 +582,10 @@ static bool has_script(const uint8_t *data, size_t size)
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
 
-/* Files as the folder of seeds has them, of which mutations must not lead away for good. */
+/*
+ * Files from the seed folder. Mutations restart from them now and then, so that they do not drift
+ * away from valid files.
+ */
 struct seed {
 	uint8_t bytes[SEED_MAX];
 	size_t size;
@@ -605,7 +612,7 @@ static void read_seed(const char *path)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* libFuzzer's: the last argument is the folder. */
+/* Called by libFuzzer at the start. The last argument is the folder of seeds. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	const char *folder = (*argv)[*argc - 1];
@@ -622,7 +629,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-/* Behind the bytes that are kept; returns the size of all. */
+/* Copies a seed after the first `kept` bytes. Returns the total size, or 0 if it does not fit. */
 static size_t put_seed(uint8_t *data, size_t kept, size_t size_max, unsigned number)
 {
 	const struct seed *seed = &seeds[number % seed_count];
@@ -632,7 +639,10 @@ static size_t put_seed(uint8_t *data, size_t kept, size_t size_max, unsigned num
 	return kept + seed->size;
 }
 
-/* The file nearly always gets a script, which then changes as often as the file. */
+/*
+ * Nearly always adds a script to a file without one; afterwards script and file are mutated equally
+ * often.
+ */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
 {
 	uint8_t script[SCRIPT_MAX];

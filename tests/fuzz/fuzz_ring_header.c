@@ -1,6 +1,6 @@
 /*
- * Any bytes as the header of a ring, as a broken daemon could send it: refused, or every section of
- * every slot can be read.
+ * Arbitrary bytes as a ring header, as a broken daemon could send it: either it is refused, or
+ * every section of every slot is readable.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/proto/fake_ring.h"
@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static struct ring_producer producer; /* for a good ack page, and a good header to start from */
+static struct ring_producer
+	producer; /* provides a valid ack page and the valid header to start from */
 static volatile uint8_t sink;
 
 static void touch(const char *slot, uint64_t offset, uint64_t size)
@@ -38,7 +39,7 @@ static void use_ring(const struct ring_consumer *consumer)
 	}
 }
 
-/* The input is XORed onto a good header, so that one changed bit is as near as many. */
+/* XORs the input onto a valid header, so that changing one bit is as likely as changing many. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ring_geometry geometry = {

@@ -1,7 +1,7 @@
 /*
- * Pipeline text: whatever it says is refused with a place in the text, or gives a pipeline whose
- * plans stay inside the image and make what transform_shape promises, and whose effects run on
- * pictures of their sizes.
+ * Arbitrary text as a pipeline. It must be refused with a position in the text, or give a pipeline
+ * whose plans stay within the image and produce what transform_shape() promises, and whose effects
+ * run on pictures of the planned sizes.
  */
 #include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/defer.h"
@@ -33,7 +33,7 @@ static void check_axis(const struct plan_axis *axis, uint32_t source, uint32_t c
 	check(grid >= 0 && grid + content <= axis->grid);
 }
 
-enum { EFFECT_PIXELS_MAX = 5000 }; /* more would only be slow */
+enum { EFFECT_PIXELS_MAX = 5000 }; /* larger pictures would only be slow */
 
 /* Runs a stage's effects with every instruction set. */
 static void check_effects(const struct plan *plan, const struct plan_stage *stage)
@@ -94,7 +94,9 @@ static void check_plan(const struct transform *transform, uint32_t width, uint32
 	}
 }
 
-/* What is left to the client can be done to what is delivered, and comes to the finished sample. */
+/*
+ * Checks that the deferred steps can be applied to the delivered sample and give the finished one.
+ */
 static void check_deferred(const struct transform *transform, uint32_t width, uint32_t height,
 			   uint64_t epoch)
 {

@@ -1,5 +1,5 @@
 /*
- * Makes the seeds of the codec targets and of requests: make_corpus FOLDER writes
+ * Makes the seeds of the codec targets and of fuzz_request: make_corpus FOLDER writes
  * FOLDER/codec_jpeg, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request.
  */
 #include "format/packimg.h"
@@ -87,8 +87,8 @@ static void make_frames(const char *root)
 }
 
 /*
- * Cases for jpeg_case_build() of every sampling, quantisation and kind of scan; behind three
- * changes to the index for that target.
+ * Makes inputs of jpeg_case_build() with every sampling, quantisation and kind of scan; for
+ * jpeg_index three changes to the index come first.
  */
 static void make_cases(const char *root)
 {
@@ -114,8 +114,8 @@ static void make_cases(const char *root)
 }
 
 /*
- * Headers as encoders write them, without the scan; and the beginnings of what the target makes
- * headers of.
+ * Makes headers as encoders write them, without the scan, and inputs from which the target makes
+ * headers.
  */
 static void make_headers(const char *root)
 {
@@ -138,7 +138,7 @@ static void make_headers(const char *root)
 	for (uint32_t first = 0; first < 32; first++) {
 		uint8_t seed[400];
 
-		for (size_t i = 0; i < sizeof(seed); i++) /* few changes */
+		for (size_t i = 0; i < sizeof(seed); i++) /* keep changes rare */
 			seed[i] = (uint8_t)(image_random(&state) % 230);
 		seed[0] = (uint8_t)first;
 		snprintf(name, sizeof(name), "made%02u", first);
@@ -157,8 +157,8 @@ static void must(int r)
 enum kind { JPEGS, INDEXED, PIXELS, KINDS };
 
 /*
- * JPEGs of several kinds and sizes, the sequential ones with an index; or of one size and kind; or
- * raw and compressed pixels. The caller frees data.
+ * Makes JPEGs of several kinds and sizes, with an index if sequential; or of a single size and
+ * kind; or raw and compressed pixels. The caller frees the data.
  */
 static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *decoder,
 		      enum kind kind, unsigned i, struct packimg_item *ret_item, uint8_t **ret_data)
@@ -210,7 +210,7 @@ static void add_values(struct packimg_writer *writer, const uint32_t fields[4], 
 	must(packimg_writer_value(writer, fields[3], &text, NULL));
 }
 
-/* The bytes of a file of four samples. */
+/* Returns the bytes of a file with four samples. */
 static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 {
 	static const char *const names[] = {"id", "score", "blob", "note"}, *const classes[] = {
@@ -255,8 +255,8 @@ static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 }
 
 /*
- * Scripts of fuzz_request.c: each pipeline with every policy, order and position in turn; with a
- * change of the file on the way.
+ * Makes scripts for fuzz_request.c: each pipeline with every policy, order and position in turn,
+ * and with a change of the file in between.
  */
 static void make_requests(const char *root)
 {

@@ -1,6 +1,5 @@
 /*
- * Makes the seeds of fuzz_frame, fuzz_ack and fuzz_ring_header anew: make_proto_corpus
- * tests/fuzz/corpus
+ * Makes the seeds of fuzz_frame, fuzz_ack and fuzz_ring_header: make_proto_corpus tests/fuzz/corpus
  */
 #include "proto/feed.pb-c.h"
 
@@ -24,7 +23,7 @@ static void save(const char *root, const char *folder, const char *name, const v
 	}
 }
 
-/* A piece size, then frames. */
+/* A piece size, followed by frames. */
 static uint8_t stream[8192];
 static size_t used;
 
@@ -162,7 +161,10 @@ static void broken_frames(const char *root)
 static void rings(const char *root)
 {
 	uint8_t header[80] = {0};
-	/* begin, publish, the truth, begin, a lie about what is begun, begin; and a page of ones */
+	/*
+	 * begin, publish, valid ack, begin, ack of a batch that is only begun, begin; and a page of
+	 * ones
+	 */
 	static const char steps[] = "\2\0\0\2\0\4\0\0\0\0\0\4\1\0\0\2\0\2\0\4\0\4\1\0\0\0\0\0\0";
 	static const char noise[] = "\1\0\0\5\20\377\377\377\377\377\377\377\377\0\0\2\0\7\377\0\0"
 				    "\7\1\3\177\0\0\7\0\2\0";

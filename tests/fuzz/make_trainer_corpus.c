@@ -1,4 +1,4 @@
-/* Makes the seeds of fuzz_checkpoint and fuzz_recipe anew: make_trainer_corpus tests/fuzz/corpus */
+/* Makes the seeds of fuzz_checkpoint and fuzz_recipe: make_trainer_corpus tests/fuzz/corpus */
 #include "tests/fuzz/support/checkpoint_case.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -51,8 +51,8 @@ static void checkpoints(const char *root, struct device_params *params, const st
 }
 
 /*
- * As another program might have written it: narrow elements, other classes, a tensor that the store
- * has not.
+ * Like a file of another program: narrow elements, other classes, a tensor that the store does not
+ * have.
  */
 static void foreign(const char *root)
 {

@@ -1,6 +1,7 @@
 /*
- * Every range of a file onto every other, in every way: fuzz_overlap.c's files of one move, all of
- * them. Each that overlaps has to be called damaged, and no reader ends.
+ * Moves every range of a file onto every other in every way, that is, tests all inputs of
+ * fuzz_overlap.c with a single move. Each overlapping file must be reported as damaged, and no
+ * reader may crash.
  */
 #include "tests/fuzz/support/overlaps.h"
 
@@ -12,7 +13,9 @@
 #include <errno.h>
 #include <string.h>
 
-enum { ARGUMENTS_MAX = 16 }; /* of OVERLAPS_INSIDE: the header has so many */
+enum {
+	ARGUMENTS_MAX = 16
+}; /* for OVERLAPS_INSIDE: the number of 64-byte positions in the header */
 
 static struct overlaps_file base, file;
 
@@ -48,7 +51,10 @@ static void test_base_is_good(void **state)
 	assert_int_equal(counts[OVERLAPS_SIDE], 4);
 }
 
-/* 1: ranges overlapped; 0: they did not, samples shared their bytes for example. */
+/*
+ * Returns 1 if ranges overlapped, and 0 if they did not, for example because samples may share
+ * bytes.
+ */
 static unsigned try(const struct overlaps_move *move)
 {
 	struct overlaps_verdict verdict;

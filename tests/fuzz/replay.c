@@ -1,7 +1,7 @@
 /*
- * Runs a fuzz target without libFuzzer: replay [-m MUTATIONS] FILE|FOLDER... feeds each file as it
- * is, then mutated in ways drawn from its own number, so that every run does the same. Fails when
- * it finds nothing to feed.
+ * Runs a fuzz target without libFuzzer: replay [-m MUTATIONS] FILE|FOLDER... runs each file
+ * unchanged, then mutated. The seed of a mutation depends only on its number and the file's size,
+ * so every run is the same. Fails if there is no input.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/mutate.h"
@@ -15,7 +15,7 @@
 
 static unsigned long mutations = 64, inputs;
 
-/* Exactly as large as the input, so that a sanitizer sees every read beyond it. */
+/* Copies the input to a buffer of exactly its size, so that a sanitizer detects every overread. */
 static void feed(const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size ? size : 1);

@@ -1,12 +1,13 @@
 /*
- * Mutated files through the socket of a daemon that serves another user meanwhile: served COUNT
- * FILE|FOLDER... mutates the .pimg files named, with their checksums put right (a script of
- * fuzz_request.c before them is left out), has each described and served by one of a few pipelines,
- * and changes every other one on disk as it is read. Says how often a worker ended, keeps the files
- * that were there then as found-NUMBER.pimg, and compares what the other user got with the same
- * feed afterwards. Exit status 0: no worker ended and no batch of the other's was another. LOADERD
- * is the daemon, sanitized if it is to find anything. Root's files are sent by a uid of nobody's;
- * without root all is one user's, and the other feed will not survive a worker that ends.
+ * Sends mutated files to a daemon through its socket while the daemon also serves another user.
+ * `served COUNT FILE|FOLDER...` mutates the given .pimg files and repairs their checksums (a
+ * leading script of fuzz_request.c is dropped), requests a description and a feed of each with one
+ * of a few pipelines, and changes every second file on disk while it is read. Counts the workers
+ * that die, saves the files in use at that time as found-NUMBER.pimg, and compares the other user's
+ * batches with those of the same feed afterwards. Exit status 0 means that no worker died and no
+ * batch of the other user was wrong. LOADERD is the daemon, which should be built with sanitizers.
+ * As root, the files are sent under an unused uid; otherwise both feeds belong to one user, and the
+ * other feed does not survive a worker that dies.
  */
 #include "tests/fuzz/support/mutate.h"
 #include "tests/fuzz/support/whole_file.h"
@@ -40,8 +41,7 @@ enum {
 	SEEDS_MAX = 512,
 	SIZE_MAX_OF_SEED = 1 << 16,
 	HASHES_MAX = 1 << 16,
-	CONTROL_PAUSE_US =
-		30000, /* a fraction of what it could have: the machine is for the files */
+	CONTROL_PAUSE_US = 30000, /* slower than possible, to leave the CPU to the files */
 	WAIT_MS = 5000,
 	BATCHES = 3,
 	SCRIBBLES = 16,
@@ -56,7 +56,7 @@ struct counts {
 	unsigned long files, described, opened, batches, failed, late, ended, reports;
 };
 
-/* Shared with the process that takes the undisturbed feed. */
+/* Shared with the process that takes the other user's feed. */
 struct control_client {
 	_Atomic bool stop;
 	_Atomic uint64_t batches;
@@ -126,7 +126,7 @@ static size_t change_bytes(uint8_t *data, size_t size, size_t size_max)
 	return mutate_bytes(data, size, &random_state);
 }
 
-/* A new file at path, mutated up to four times, sometimes not at all. */
+/* Writes a new file at path, with up to four mutations. */
 static size_t write_file(uint8_t *bytes)
 {
 	const struct seed *seed = &seeds[draw(seed_count)];
@@ -144,8 +144,8 @@ static size_t write_file(uint8_t *bytes)
 }
 
 /*
- * Changes the file that is being served: a few bytes here and there and back again, now and then
- * the end.
+ * Changes the served file in place: changes a few bytes and restores them, and sometimes truncates
+ * the file.
  */
 static void scribble(const uint8_t *bytes, size_t size)
 {
@@ -211,7 +211,10 @@ static unsigned long occurrences(const char *text, const char *wanted)
 	return count;
 }
 
-/* What the daemon has logged since the last look; false: nothing bad. */
+/*
+ * Reads the daemon's new log messages. Returns true if they report a dead worker or a sanitizer
+ * error.
+ */
 static bool look_at_log(struct counts *counts)
 {
 	static char text[1 << 20];
@@ -235,12 +238,16 @@ static bool look_at_log(struct counts *counts)
 	return ended + reports > 0;
 }
 
-/* This file or one of those just before it: which, replaying them says. */
+/*
+ * Saves the file. Either this one or one of the few before it caused the crash; replay them to find
+ * out which.
+ */
 static void keep(unsigned long number, const uint8_t *bytes, size_t size)
 {
 	char name[64];
 	uid_t uid = geteuid();
-	bool back = seteuid(0) == 0; /* the folder need not be one for strangers */
+	bool back =
+		seteuid(0) == 0; /* the unprivileged uid may not be able to write to the folder */
 	snprintf(name, sizeof(name), "found-%lu.pimg", number);
 	FILE *file = fopen(name, "wbe");
 	assert_non_null(file);
@@ -276,7 +283,8 @@ static pid_t start_control_client(struct control_client *control,
 }
 
 /*
- * Batches that were not what the same feed delivers now; all of them if it did not get to the end.
+ * Returns the number of batches that differ from what the same feed delivers now, or more than all
+ * batches if the feed failed.
  */
 static uint64_t stop_control_client(struct control_client *control, pid_t pid,
 				    const struct feed_options *options)
@@ -295,7 +303,7 @@ static uint64_t stop_control_client(struct control_client *control, pid_t pid,
 	return wrong;
 }
 
-/* The daemon's texts go to a file; the socket is for any user. */
+/* Starts the daemon with its log in a file and its socket open to any user. */
 static void start_daemon(struct fixture *fixture)
 {
 	char name[PATH_MAX + 16];

@@ -1,7 +1,7 @@
 /*
- * Memory that catches kernels which touch more than they may: it ends at the end of a page that is
- * followed, and begins on a page that is preceded, by one that cannot be touched. Failure to get it
- * ends the test program.
+ * Memory that catches out-of-bounds accesses of kernels: whole pages between two inaccessible ones.
+ * The allocation ends exactly at the trailing guard page. Exits the program if memory cannot be
+ * allocated.
  */
 #pragma once
 
@@ -13,6 +13,6 @@ struct guarded {
 	size_t map_size, size;
 };
 
-/* size bytes, the last of which is the last that can be touched. */
+/* Returns size bytes that end at the trailing guard page. */
 uint8_t *guarded_new(struct guarded *guarded, size_t size);
 void guarded_free(struct guarded *guarded);

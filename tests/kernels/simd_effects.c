@@ -1,9 +1,9 @@
 /*
- * Every instruction set's kernels of effects against the C reference, byte for byte; with --bench,
- * what each costs.
+ * Compares every instruction set's effect kernels with the C reference, byte for byte. With
+ * --bench, measures each.
  *
- * Pictures end at the end of a page that is followed by one that cannot be touched, so a kernel
- * that reads or writes beyond them crashes. Lengths run from 1 up.
+ * Pictures end at an inaccessible page, so a kernel that accesses bytes beyond them crashes.
+ * Lengths run from 1 up.
  */
 #include "format/base/random.h"
 #include "loaderd/augment/kernels/effect_kernels.h"
@@ -21,7 +21,7 @@ static const struct effect_kernels *kernels[CPU_ISA_COUNT];
 static struct random_stream rng;
 static int isa_max;
 
-/* Room that ends at an untouchable page. */
+/* A buffer that ends at an inaccessible page. */
 struct guarded {
 	uint8_t *end;
 };
@@ -49,11 +49,11 @@ static double uniform(double low, double high)
 	return low + (high - low) * (double)random_float(&rng);
 }
 
-/* What an operation is given besides pixels. */
+/* Random parameters of an operation. */
 struct chance {
 	struct effect_table table;
 	float factor, rest, turns;
-	struct effect_map map; /* of a picture of count pixels or a few less */
+	struct effect_map map; /* of a picture with count pixels or slightly fewer */
 	int16_t weights[EFFECT_BLUR_TAPS_MAX];
 	unsigned taps;
 };
@@ -100,7 +100,7 @@ static const char *const operation_names[OPERATIONS] = {
 	"table",   "histogram", "luma_sum", "grayscale", "saturation", "hue",
 	"nearest", "bilinear",  "sharpen",  "blur",      "mix",        "pack"};
 
-/* Out of place: from a copy whose last pixel is the one outside. */
+/* Runs out of place, from a copy followed by the outside pixel. */
 static void run_warp(const struct effect_kernels *k, const struct chance *chance, bool bilinear,
 		     uint32_t *pixels)
 {
@@ -130,7 +130,7 @@ static void run_sharpen(const struct effect_kernels *k, const struct chance *cha
 	free(copy);
 }
 
-/* The pixels as one line, long enough for its taps, to 16 bits and back. */
+/* Treats the pixels as one line with enough margin for the taps; converts to 16 bits and back. */
 static void run_blur(const struct effect_kernels *k, const struct chance *chance, uint32_t *pixels,
 		     size_t count)
 {
@@ -173,7 +173,7 @@ static void run_mix(const struct effect_kernels *k, const struct chance *chance,
 	free(sum);
 }
 
-/* Runs on pixels in place; other results go to extra. */
+/* Runs in place on pixels. Results other than pixels go to extra. */
 static void run(int isa, enum operation operation, const struct chance *chance, uint32_t *pixels,
 		size_t count, uint64_t extra[3 * 256])
 {
@@ -213,7 +213,7 @@ static void run(int isa, enum operation operation, const struct chance *chance, 
 		return;
 	case PACK:
 		k->pack((uint8_t *)pixels, pixels, count);
-		/* The rest of the room is nobody's. */
+		/* The kernel does not define the rest of the buffer. */
 		memset((uint8_t *)pixels + 3 * count, 0, count);
 		return;
 	default:
@@ -228,7 +228,7 @@ static void draw_pixels(uint32_t *pixels, size_t count)
 	for (size_t i = 0; i < count; i++) {
 		uint32_t value = random_u32(&rng);
 
-		/* Noise, greys, two levels, few levels. */
+		/* noise, greys, two levels, few levels */
 		pixels[i] = kind == 0   ? value & 0xffffff
 			    : kind == 1 ? (value & 255) * 0x010101
 			    : kind == 2 ? (value & 0x010101) * 255
@@ -266,7 +266,7 @@ static double seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* One picture of 224 x 224, again and again. */
+/* Measures repeated runs on one picture of 224 x 224. */
 static void bench(void)
 {
 	enum { COUNT = 224 * 224 };
@@ -274,7 +274,7 @@ static void bench(void)
 	static uint64_t extra[3 * 256];
 	struct chance chance;
 
-	/* Without this a part of the time would be that of fresh pages. */
+	/* Otherwise part of the time would be page faults on new memory. */
 	mallopt(M_MMAP_THRESHOLD, 64 << 20);
 	mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	draw_chance(&chance, COUNT);

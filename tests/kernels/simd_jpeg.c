@@ -1,10 +1,10 @@
 /*
- * Every instruction set of the JPEG decoder's kernels against the C reference, byte for byte; with
- * --bench [SET], what each costs, beside what libjpeg-turbo (another SET) takes for the same.
+ * Compares every instruction set of the JPEG decoder's kernels with the C reference, byte for byte.
+ * With --bench [SET], measures each, next to libjpeg-turbo (an additional SET) for the same work.
  *
- * Inputs end where the rounding up of counts that jpeg_kernels.h allows ends, before a page that
- * cannot be read; outputs are surrounded by canaries, and end before such a page where the kernel
- * may not write beyond them.
+ * Inputs end at an inaccessible page, after the padding that jpeg_kernels.h permits kernels to
+ * read. Outputs are surrounded by canaries, and end at such a page if the kernel must not write
+ * beyond them.
  */
 #include "format/base/random.h"
 #include "format/codec/jpeg/jpeg_frame.h"
@@ -57,7 +57,7 @@ static void expect_equal(unsigned set, const char *kernel, uint32_t count, const
 			fail(sets[set]->name, kernel, count, i);
 }
 
-/* Noise, or only the extremes. */
+/* Fills with noise, or with extreme values only. */
 static void fill(uint8_t *bytes, size_t size)
 {
 	uint32_t kind = random_below(&rng, 4);
@@ -75,7 +75,7 @@ struct dct_case {
 	uint32_t blocks;
 };
 
-/* Photographs, numbers that fill 16 bits, and the very ends of them. */
+/* Draws coefficients like those of photographs, 16-bit numbers, or 16-bit extremes. */
 static void draw_coefficients(struct dct_case *dct)
 {
 	uint32_t kind = random_below(&rng, 4);
@@ -98,7 +98,7 @@ static void draw_coefficients(struct dct_case *dct)
 		dct->places[i] = random_below(&rng, BLOCKS_MAX);
 }
 
-/* The coefficients and factors as a set of kernels wants them. */
+/* Arranges coefficients and factors in the layout of a set of kernels. */
 static void arrange(const struct jpeg_kernels *kernels, const struct dct_case *dct,
 		    int16_t *coefficients, int16_t *quant)
 {
@@ -111,7 +111,7 @@ static void arrange(const struct jpeg_kernels *kernels, const struct dct_case *d
 		quant[k] = dct->quant[kernels->quant_order ? kernels->quant_order[k] : k];
 }
 
-/* To 2^k x 2^k samples a block. */
+/* Compares the inverse DCT to 2^k x 2^k samples per block. */
 static void compare_idct(unsigned k, uint32_t blocks)
 {
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
@@ -143,10 +143,7 @@ static void compare_idct(unsigned k, uint32_t blocks)
 
 /* ---- rows ---- */
 
-/*
- * A row of count samples that may be read up to the next multiple, and `before` samples in front of
- * it.
- */
+/* A row of count samples, readable up to the rounded-up count, with `before` samples in front. */
 struct row {
 	struct guarded guard;
 	uint8_t *first;
@@ -164,8 +161,7 @@ static struct row row_new(uint32_t count, size_t sample, uint32_t before, uint32
 }
 
 /*
- * Where a kernel writes; what it may write, rounding included, ends before a page that cannot be
- * written.
+ * Output of a kernel. The bytes that it may write, padding included, end at an inaccessible page.
  */
 struct output {
 	struct guarded guard;
@@ -193,12 +189,12 @@ static void output_check(struct output *output, unsigned set, const char *kernel
 
 enum { ROWS_MAX = 6 };
 
-/* How a kernel of rows is called, and what it makes: bytes of output per sample. */
+/* Describes a kernel that works on rows, its inputs and its output. */
 struct row_kernel {
 	const char *name;
-	size_t sample, outputs;  /* bytes of an input sample, of output per sample */
-	uint32_t inputs, around; /* rows; samples that are looked at to each side */
-	uint32_t sums; /* of the inputs, the last so many are sums of four: at most 1020 */
+	size_t sample, outputs;  /* bytes per input sample, output bytes per sample */
+	uint32_t inputs, around; /* number of input rows; neighbouring samples read on each side */
+	uint32_t sums; /* the last inputs, this many, are sums of four samples (at most 1020) */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
 };
@@ -227,7 +223,7 @@ static void call_rgb(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_
 	kernels->rgb(in[0], in[1], in[2], out, count);
 }
 
-/* Two pixels a sample of chroma. */
+/* Two pixels per chroma sample. */
 static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
 			uint8_t *out, uint32_t count)
 {
@@ -238,7 +234,7 @@ static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[RO
 	kernels->rgb_hv(y, &cb, &cr, count & 1, outputs, 2 * count);
 }
 
-/* The second row of two. */
+/* The second of two rows. */
 static void call_rgb_hv_2(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
 			  uint8_t *out, uint32_t count)
 {
@@ -299,7 +295,7 @@ static void compare_rows(const struct row_kernel *kernel, uint32_t count)
 		guarded_free(&outputs[set].guard);
 }
 
-/* Every value of luma and chroma there is. */
+/* Compares all combinations of luma and chroma values. */
 static void compare_colours(void)
 {
 	static uint8_t y[256], cb[256], cr[256], reference[768], output[768];
@@ -318,7 +314,10 @@ static void compare_colours(void)
 	}
 }
 
-/* Bytes with FFs, each with a zero behind it until one has not, or is the last. */
+/*
+ * Compares unstuffing of bytes with FFs, each followed by a zero, up to an FF that is not, or that
+ * is the last byte.
+ */
 static void compare_unstuffing(uint32_t size)
 {
 	uint32_t ends = random_below(&rng, 4 * size + 1), seldom = 1 + random_below(&rng, 80);
@@ -383,7 +382,7 @@ static void print(const char *what, const char *set, double ns, const char *unit
 static const char *const idct_names[] = {"idct to 1x1", "idct to 2x2", "idct to 4x4", "idct"};
 static const char per_sample[] = "sample of input";
 
-/* A row of blocks as the decoder hands it over, and one line of an image as wide. */
+/* Measures a row of blocks as the decoder passes it, and one image row of the same width. */
 static void bench_set(unsigned set)
 {
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
@@ -391,7 +390,7 @@ static void bench_set(unsigned set)
 	static uint8_t samples[ROWS_MAX][2048] __attribute__((aligned(64)));
 	static uint8_t output[16384] __attribute__((aligned(64)));
 	static struct dct_case dct = {.blocks = BENCH_BLOCKS};
-	static uint8_t scan[2048]; /* stuffed twice in 100 bytes, as photographs are */
+	static uint8_t scan[2048]; /* two stuffed bytes in 100, typical of photographs */
 	size_t read;
 	uint8_t *in[ROWS_MAX];
 	unsigned calls = set ? BENCH_CALLS : BENCH_CALLS / 20, rounds = set ? BENCH_ROUNDS : 3;
@@ -406,7 +405,7 @@ static void bench_set(unsigned set)
 		scan[i] = i > 0 && scan[i - 1] == 255   ? 0
 			  : random_below(&rng, 50) == 0 ? 255
 							: (uint8_t)random_below(&rng, 255);
-	/* kernel -5 copies bytes without stuffing, -4 to -1 are the inverse DCTs */
+	/* kernel -5 is unstuff, -4 to -1 are the inverse DCTs */
 	for (int kernel = -5; kernel < ROW_KERNELS; kernel++) {
 		double best = 1e18;
 
@@ -439,7 +438,7 @@ static void bench_set(unsigned set)
 	}
 }
 
-/* Upsampling and colour, ns a pixel. */
+/* Returns the time of upsampling and colour conversion in ns per pixel. */
 static double turbo_colour(int components, int h, int v)
 {
 	struct turbo_pass pass = {.components = components, .h = h, .v = v, .denominator = 1};
@@ -451,7 +450,7 @@ static double turbo_colour(int components, int h, int v)
 	return (rgb - turbo_pass_ns(&pass)) / (TURBO_PASS_WIDTH * TURBO_PASS_HEIGHT);
 }
 
-/* The same work as the kernels of these names, as far as a whole decoder can be taken apart. */
+/* Measures libjpeg-turbo's equivalents of these kernels, as far as its passes can be separated. */
 static void bench_turbo(const char *set)
 {
 	for (unsigned k = 0; k < JPEG_KERNEL_SCALES; k++) {
@@ -462,7 +461,7 @@ static void bench_turbo(const char *set)
 		      "block");
 	}
 	print("rgb", set, turbo_colour(3, 1, 1), per_sample);
-	/* A sample of chroma is four pixels of two rows. */
+	/* A chroma sample covers four pixels in two rows. */
 	print("rgb_hv of two", set, 4 * turbo_colour(3, 2, 2), per_sample);
 	print("grey", set, turbo_colour(1, 1, 1), per_sample);
 }

@@ -1,9 +1,9 @@
 /*
- * Every instruction set of resize against the C reference, byte for byte; with --bench [SET
- * [CASE]], what each (or that one) costs.
+ * Compares every instruction set of resize with the C reference, byte for byte. With --bench [SET
+ * [CASE]], measures all sets, or only the given one.
  *
- * Sources end at the end of a page that is followed by one that cannot be read, and begin after
- * another, so reading outside the image is a crash. Outputs are surrounded by canaries.
+ * Sources lie between two inaccessible pages, so reading outside the image crashes. Outputs are
+ * surrounded by canaries.
  */
 #include "format/base/random.h"
 #include "loaderd/augment/resize/resize.h"
@@ -31,7 +31,7 @@ static uint32_t between(uint32_t low, uint32_t high)
 struct shape {
 	uint32_t width, height, source_channels, target_channels;
 	struct resize_axis x, y;
-	uint32_t source_gap, target_gap; /* stride beyond the row */
+	uint32_t source_gap, target_gap; /* bytes of stride beyond the row */
 };
 
 static void describe(const struct shape *s)
@@ -59,7 +59,7 @@ static void take_row(void *context, uint32_t row, const uint8_t *pixels)
 	check->rows++;
 }
 
-/* Where rows go. */
+/* How output rows are written. */
 enum way { IN_PLACE, BY_ROWS, STREAMED, WAYS };
 
 static const char *const way_names[WAYS] = {"", " by rows", " streamed"};
@@ -71,8 +71,8 @@ static bool can_be_streamed(const struct shape *s)
 }
 
 /*
- * Runs one shape; the returned block has canaries before, after and in the gaps, and begins in the
- * middle of a line.
+ * Runs one shape. The returned block has canaries before, after and in the gaps, and the output
+ * does not start at a cache line.
  */
 static uint8_t *run(struct resize *resize, const struct shape *s, const uint8_t *source,
 		    enum way way, size_t *ret_size)
@@ -167,7 +167,7 @@ static struct resize_axis whole_axis(uint32_t size, uint32_t count)
 	return (struct resize_axis){.step = (double)size / count, .high = size, .count = count};
 }
 
-/* A crop, or a window of a resized crop, with fractional edges in some. */
+/* Draws a crop, or a window of a resized crop, sometimes with fractional edges. */
 static struct resize_axis random_axis(uint32_t size, uint32_t count_max)
 {
 	struct resize_axis axis = {.reverse = random_u32(&rng) & 1};
@@ -204,7 +204,7 @@ static struct shape random_shape(uint32_t side_max, uint32_t count_max)
 
 static void compare_all(void)
 {
-	/* Every width, up and down, and both directions at their smallest. */
+	/* Every width, enlarged and reduced, and both directions at their smallest. */
 	for (uint32_t width = 1; width <= 200; width++)
 		for (unsigned i = 0; i < 8; i++) {
 			static const uint32_t factors[8][2] = {{1, 1}, {2, 1}, {1, 2}, {3, 4},
@@ -238,7 +238,7 @@ static void compare_all(void)
 		s.target_gap = RESIZE_STREAM_UNIT * between(0, 2);
 		compare(&s);
 	}
-	/* Wide enough to be cut into tiles, and as tall and thin as can be. */
+	/* Wide enough to be cut into tiles; and extremely tall and thin. */
 	struct shape wide = {
 		.width = 65535, .height = 9, .source_channels = 3, .target_channels = 3};
 
@@ -247,7 +247,7 @@ static void compare_all(void)
 	compare(&wide);
 	wide.x = whole_axis(65535, 7);
 	compare(&wide);
-	/* Shrunk by sums over many taps, too, and the tiles' ends within pixels. */
+	/* Reduced by sums over many taps, with tile boundaries within pixels. */
 	for (unsigned i = 0; i < 6; i++) {
 		static const uint32_t counts[] = {3001, 4097, 5461, 6007, 8191, 13107};
 
@@ -268,7 +268,7 @@ static int rows_are_there(void *context, uint32_t end)
 	return end <= *(const uint32_t *)context ? 0 : -EIO;
 }
 
-/* Planes of one picture: chroma of a fraction of luma's size, all three with the same outputs. */
+/* Planes of a picture: chroma is a fraction of luma's size, all three have the same output size. */
 static void compare_planes(void)
 {
 	uint32_t count_x = between(1, 200), count_y = between(1, 40), channels = between(3, 4);

@@ -19,7 +19,7 @@ static double cpu_ns(void)
 	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* A block's rows at once, always to the same place. */
+/* Reads as many rows as a block has at once, always to the same buffer. */
 static void read_raw(struct jpeg_decompress_struct *cinfo)
 {
 	static uint8_t samples[COMPONENTS][ROWS_MAX][TURBO_PASS_WIDTH + 64];
@@ -45,7 +45,7 @@ static void read_rgb(struct jpeg_decompress_struct *cinfo, uint8_t *pixels)
 	}
 }
 
-/* To where all of its coefficients are read. */
+/* Starts decompression and reads all coefficients. */
 static void begin(struct jpeg_decompress_struct *cinfo, const struct turbo_pass *pass,
 		  const uint8_t *data, size_t size)
 {

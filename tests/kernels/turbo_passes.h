@@ -1,24 +1,25 @@
 /*
- * What libjpeg-turbo takes for the work of our kernels. It has no functions for that, but in its
- * buffered-image mode it makes picture after picture of the coefficients that it has read, so a
- * pass is what comes behind them: the inverse DCT alone where raw samples are asked for, and with
- * upsampling and colour where RGB is; the difference is what those two take, with what its
- * controllers add.
+ * Measures libjpeg-turbo's equivalents of our kernels. It exposes no such functions, but in
+ * buffered-image mode it outputs the same coefficients any number of times, so one pass measures
+ * the work after entropy decoding: only the inverse DCT with raw output, and upsampling and colour
+ * conversion as well with RGB output. The difference is the cost of those two, including the
+ * overhead of libjpeg-turbo's controllers.
  */
 #pragma once
 
 #include <stdbool.h>
 
 struct turbo_pass {
-	int components, h, v; /* 1, or 3 with the sampling factors of luma */
-	bool raw;             /* samples rather than RGB */
-	unsigned denominator; /* of the scale: 1, 2, 4 or 8 */
+	int components, h, v; /* components is 1, or 3 with luma sampling factors h and v */
+	bool raw;             /* output component samples instead of RGB */
+	unsigned denominator; /* scale is 1 / denominator: 1, 2, 4 or 8 */
 };
 
 enum { TURBO_PASS_WIDTH = 352, TURBO_PASS_HEIGHT = 32 };
 
 /*
- * CPU time of a pass over a picture of that size, the least of many, in ns; negative, with a
- * message on standard error, when its pixels are not those of a plain decode.
+ * Returns the CPU time of a pass over a picture of that size in ns, the minimum of many passes.
+ * Returns a negative value, and prints a message to stderr, if the pixels differ from a plain
+ * decode.
  */
 double turbo_pass_ns(const struct turbo_pass *pass);

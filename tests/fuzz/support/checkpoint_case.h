@@ -1,10 +1,13 @@
 /*
- * What checkpoints of the fuzz target hold: a store of one small parameter of each kind, with an
- * optimizer and an average.
+ * Store used by the checkpoint fuzz target: one small parameter of each kind, with an optimizer and
+ * an averaged copy.
  */
 #pragma once
 
 #include "trainer/device/device.h"
 
-/* Both belong to the caller, and are freed in the other order. Negative errno. */
+/*
+ * Opens a device and a store on it. The caller owns both and frees the store first. Returns a
+ * negative errno on failure.
+ */
 int checkpoint_case_open(struct device **ret_device, struct device_params **ret_params);

@@ -1,6 +1,6 @@
 /*
- * Reads all that a dataset says, as far as that is bounded work, for a sanitizer to see; decodes
- * its first samples. Any thread, with a decoder of its own.
+ * Reads everything in a dataset, within bounded work, so that a sanitizer sees each access, and
+ * decodes the first samples. May be called on any thread, each with its own decoder.
  */
 #pragma once
 

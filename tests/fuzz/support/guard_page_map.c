@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Wider than what a mistaken width or count skips at once. */
+/* Larger than what a wrong width or count can skip at once. */
 #define FENCE_SIZE ((size_t)1 << 30)
 
 enum { MAPS_MAX = 256 };
@@ -20,9 +20,9 @@ struct map {
 };
 
 static struct map maps[MAPS_MAX];
-static volatile unsigned map_count; /* compilers know that mmap() does not come back here */
+static volatile unsigned map_count; /* compilers assume that mmap() does not call back */
 
-/* mmap() by either name: where offsets have 64 bits, the second is what mmap() is compiled to. */
+/* mmap() under both names: with 64-bit offsets, calls of mmap() compile to mmap64(). */
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *address, size_t size, int protection, int flags, int fd, off_t offset);
 void *__real_mmap64(void *address, size_t size, int protection, int flags, int fd, off_t offset);
@@ -42,14 +42,17 @@ static size_t whole_pages(size_t size)
 	return (size + page_size() - 1) / page_size() * page_size();
 }
 
-/* The bare system calls: a sanitizer that follows mappings would keep books for all of it. */
+/*
+ * Uses raw system calls, because sanitizers that track mappings would keep shadow state for all of
+ * it.
+ */
 static void *new_fence(size_t size)
 {
 	return (void *)syscall(SYS_mmap, NULL, size, PROT_NONE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* With what may be mapped in it. */
+/* Unmaps the fence and everything mapped inside. */
 static void remove_fence(void *fence, size_t size)
 {
 	int saved = errno;
@@ -111,7 +114,10 @@ void guard_page_map_expect(const void *bytes, size_t size)
 	(void)data[size - 1];
 }
 
-/* A name that is not wrapped would be missed by nobody. */
+/*
+ * Checks at start-up that mmap() and munmap() are wrapped; otherwise the tests would silently check
+ * nothing.
+ */
 __attribute__((constructor)) static void check_that_calls_come_here(void)
 {
 	int fd = memfd_create("guarded", MFD_CLOEXEC);

@@ -8,7 +8,7 @@
 #include <jpeglib.h>
 
 enum {
-	SETS = 10, /* more tables than the decoder keeps */
+	SETS = 10, /* more tables than the decoder caches */
 	FILE_MAX = 1 << 17,
 	SCAN_MAX = FILE_MAX - 4096,
 };
@@ -21,9 +21,9 @@ struct code {
 	uint8_t counts[16];
 	uint8_t symbols[256];
 	uint32_t symbol_count;
-	uint16_t bits[256]; /* of symbols[i] */
+	uint16_t bits[256]; /* code of symbols[i] */
 	uint8_t lengths[256];
-	uint16_t places[256]; /* where a symbol is, symbol_count: nowhere */
+	uint16_t places[256]; /* index of a symbol, symbol_count if absent */
 };
 
 static struct code codes[2][SETS]; /* DC, AC */
@@ -51,7 +51,7 @@ static void code_number(struct code *code)
 		code->places[code->symbols[k]] = (uint16_t)k;
 }
 
-/* The tables of T.81 annex K, as the library has them. */
+/* The tables of T.81 annex K, taken from libjpeg. */
 static void code_standard(void)
 {
 	struct jpeg_compress_struct c;
@@ -74,8 +74,9 @@ static void code_standard(void)
 }
 
 /*
- * Some prefix code with unused bit patterns left: symbols in any order, or those that photographs
- * have; the first, an end of block or a difference of 0, is always among them.
+ * Makes a random prefix code that leaves some bit patterns unused, with all symbols in random
+ * order, or only those that occur in photographs. Symbol 0 (end of block, or a difference of 0) is
+ * always included.
  */
 static void code_random(struct code *code, int is_ac, bool any)
 {
@@ -104,7 +105,7 @@ static void code_random(struct code *code, int is_ac, bool any)
 		room -= count;
 		k += count;
 	}
-	for (uint32_t i = 0; i < symbols; i++) /* of k symbols, which are in use, one must be 0 */
+	for (uint32_t i = 0; i < symbols; i++) /* symbol 0 must be among the k symbols in use */
 		if (code->symbols[i] == 0) {
 			uint32_t j = draw(k);
 
@@ -178,9 +179,9 @@ static void put_padding(struct output *output)
 
 enum {
 	WILD = 1,     /* coefficients of any size */
-	OVERRUN = 2,  /* symbols may lead out of a block */
-	RAW = 4,      /* the scan is bits as they come, FF stuffed */
-	VERBATIM = 8, /* with RAW: not even that, so that there are markers */
+	OVERRUN = 2,  /* symbols may run beyond the end of a block */
+	RAW = 4,      /* the scan is raw bits, with FF stuffed */
+	VERBATIM = 8, /* with RAW: without stuffing, so that markers occur */
 };
 
 struct choice {
@@ -211,7 +212,7 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 	this->height = 1 + take(input) % JPEG_CASE_SIDE_MAX;
 	this->mcus_wide = mcus_wide(this);
 	restart = take(input);
-	/* none, any, rows */
+	/* none, arbitrary, whole rows */
 	this->restart = restart < 128   ? 0
 			: restart < 192 ? 1 + restart % 16
 					: (1 + restart % 3) * this->mcus_wide;
@@ -230,7 +231,10 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 	return choice;
 }
 
-/* 1; as at quality 90; anything of 8 bits; some of 16. In zigzag order, as all here is. */
+/*
+ * Returns 1, a value as at quality 90, any 8-bit value, or a value with some above 8 bits,
+ * depending on kind. In zigzag order, as everything here.
+ */
 static uint32_t quant_value(uint32_t kind, uint32_t k)
 {
 	switch (kind) {
@@ -312,8 +316,8 @@ static void put_headers(struct output *output, const struct jpeg_case *this,
 /* ---- the scan ---- */
 
 /*
- * Of the absolute values in a block, as they come out of the quantiser: then nothing overflows 16
- * bits between the passes of the inverse transform. Photographs stay below too.
+ * Limit of the sum of absolute dequantised values in a block. Below it nothing overflows 16 bits
+ * between the passes of the inverse DCT; photographs stay below it too.
  */
 enum { SUM_MAX = 2900 };
 
@@ -337,7 +341,7 @@ static uint32_t take_value(struct input *input, uint32_t category)
 	return category > 8 ? value ^ take(input) << 8 : value;
 }
 
-/* Towards a level that the input gives, in steps of 8 as they come out of the quantiser. */
+/* Codes a difference towards a level taken from the input, in dequantised steps of 8. */
 static uint32_t put_dc(struct output *output, struct component *this, struct input *input)
 {
 	int32_t quant = (int32_t)quant_value(this->quant, 0);
@@ -360,7 +364,7 @@ static uint32_t put_dc(struct output *output, struct component *this, struct inp
 }
 
 /*
- * A byte of input for each symbol; 0, which is also what follows the input's end, ends the block.
+ * Takes one byte of input per symbol; 0, which also follows the end of the input, ends the block.
  */
 static void put_block(struct output *output, struct component *this, uint32_t flags,
 		      struct input *input)

@@ -19,7 +19,7 @@ static void on_message(j_common_ptr cinfo, int level)
 {
 	int message = cinfo->err->msg_code;
 
-	/* SPEC.md, "Complete JPEGs": with these all of the image is there */
+	/* SPEC.md, "Complete JPEGs": these warnings do not affect the image */
 	if (level >= 0 || message == JWRN_JFIF_MAJOR || message == JWRN_ADOBE_XFORM ||
 	    message == JWRN_NOT_SEQUENTIAL || message == JWRN_EXTRANEOUS_DATA)
 		return;
@@ -33,8 +33,8 @@ const char *jpeg_reference_complaint(void)
 }
 
 /*
- * A fresh object each time: tables would outlive an image, and count as if they were in the next
- * one.
+ * Creates a new object for each image. Otherwise tables would persist and be used for the next
+ * image.
  */
 static void begin(const uint8_t *data, size_t size)
 {
@@ -71,7 +71,7 @@ enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32
 enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint32_t denominator,
 					 struct jpeg_reference_plane ret_planes[3])
 {
-	/* MCUs of up to 32 samples overhang the sides; what a call leaves is whole rows of MCUs */
+	/* MCUs of up to 32 samples extend beyond the sides; each call returns whole rows of MCUs */
 	enum { SIDE = 64 + 32, ROWS = 32 };
 	static uint8_t samples[3][SIDE + ROWS][SIDE];
 
@@ -118,8 +118,8 @@ const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data,
 }
 
 /*
- * The first pass of the inverse transform, as libjpeg scales it: can what goes in, what comes out,
- * and sums of two be 16 bits?
+ * First pass of the inverse DCT, scaled as in libjpeg. Returns whether the inputs, outputs and sums
+ * of two of them fit into 16 bits.
  */
 static bool columns_in_range(const double in[64])
 {

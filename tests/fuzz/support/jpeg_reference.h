@@ -1,6 +1,6 @@
 /*
- * libjpeg-turbo as the judge of the JPEG targets: quiet, with its warnings counted, and without
- * leaving the process on errors.
+ * libjpeg-turbo as the reference for the JPEG fuzz targets. It prints nothing, counts its warnings,
+ * and returns on errors instead of exiting.
  */
 #pragma once
 
@@ -13,37 +13,38 @@
 
 enum jpeg_verdict {
 	JPEG_VERDICT_GOOD,
-	JPEG_VERDICT_WARNED, /* pixels, with guesses in them */
+	JPEG_VERDICT_WARNED, /* decoded, but some pixels are guesses */
 	JPEG_VERDICT_FAILED,
 };
 
 /*
- * Decodes to RGB (JDCT_ISLOW, fancy upsampling), at 1/denominator, and reads no farther. pixels has
- * room for `room` bytes, else the verdict is failed.
+ * Decodes to RGB at 1/denominator (JDCT_ISLOW, fancy upsampling) and stops reading at the end of
+ * the image. `pixels` has room for `room` bytes; the verdict is JPEG_VERDICT_FAILED if that is too
+ * small.
  */
 enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32_t denominator,
 					uint8_t *pixels, size_t room);
-/* A component's samples as they are coded, before upsampling and colour. */
+/* One component's samples as coded, before upsampling and colour conversion. */
 struct jpeg_reference_plane {
 	uint32_t width, height;
 	size_t stride;
-	const uint8_t *samples; /* of the module's own, valid until the next call */
+	const uint8_t *samples; /* owned by this module, valid until the next call */
 };
 /*
- * As jpeg_reference_decode, but the samples of a file of three components, of at most 64 x 64
- * pixels; else the verdict is failed.
+ * Like jpeg_reference_decode(), but returns the component samples. Fails unless the file has three
+ * components and at most 64 x 64 pixels.
  */
 enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint32_t denominator,
 					 struct jpeg_reference_plane ret_planes[3]);
 /*
- * The object after its headers were read, valid until the next call; NULL when they are refused or
- * a warning was given.
+ * Returns libjpeg's object after it has read the headers, valid until the next call, or NULL if it
+ * rejects them or warns.
  */
 const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data, size_t size);
 /*
- * Are the coefficients so small that the inverse transform overflows 16 bits nowhere? Beyond, T.81
- * leaves the pixels open and libjpeg-turbo's own SIMD and C code differ.
+ * Returns true if all coefficients are small enough that the inverse DCT never overflows 16 bits.
+ * Beyond that T.81 does not define the pixels, and libjpeg-turbo's SIMD and C code differ.
  */
 bool jpeg_reference_in_range(const uint8_t *data, size_t size);
-/* What it last complained of. */
+/* Returns libjpeg-turbo's last message. */
 const char *jpeg_reference_complaint(void);

@@ -1,7 +1,4 @@
-/*
- * Mutations where libFuzzer is not there to make them, drawn from a number, so that every run does
- * the same.
- */
+/* Mutations for runs without libFuzzer, drawn from a seed so that every run is the same. */
 #pragma once
 
 #include <stddef.h>
@@ -9,7 +6,7 @@
 
 uint64_t mutate_random(uint64_t *state);
 /*
- * Flips bits, plants values that break arithmetic, doubles or drops a piece, cuts the end off.
- * Returns the new size, which is not beyond the old one.
+ * Flips bits, inserts values that provoke arithmetic errors, duplicates or removes a piece, or
+ * truncates. Returns the new size, which is at most the old size.
  */
 size_t mutate_bytes(uint8_t *data, size_t size, uint64_t *state);

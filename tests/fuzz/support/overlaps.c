@@ -15,7 +15,7 @@ enum {
 	FIELDS = 4,
 	UNKNOWN_TYPE = 1000,
 	UNKNOWN_SIZE = 100,
-	ROOM = 4096, /* bytes of no range at the end */
+	ROOM = 4096, /* unused bytes at the end */
 };
 
 static void must(bool done)
@@ -24,7 +24,10 @@ static void must(bool done)
 		abort();
 }
 
-/* Raw, grey, compressed, and JPEGs of which two have an index and one private side data. */
+/*
+ * Adds raw, grey and compressed samples, and JPEGs of which two have an index and one has private
+ * side data.
+ */
 static void add_sample(struct packimg_writer *writer, struct packimg_encoder *encoder,
 		       struct packimg_decoder *decoder, uint32_t number)
 {
@@ -121,7 +124,7 @@ static struct pimg_header *header_of(struct overlaps_file *file)
 	return (struct pimg_header *)file->bytes;
 }
 
-/* Of the base: all ranges that its tables name. */
+/* Collects all ranges that the base's tables name. */
 static void collect(struct overlaps_file *file)
 {
 	const struct pimg_header *header = header_of(file);
@@ -175,7 +178,7 @@ static uint64_t aligned_down(uint64_t offset)
 	return offset / PIMG_ALIGN * PIMG_ALIGN;
 }
 
-/* Sets offset and size to what the move says; false: that is before the file. */
+/* Computes offset and size of a move. Returns false if they are not possible. */
 static bool place(const struct overlaps_range *moved, const struct overlaps_range *other,
 		  const struct overlaps_move *move, uint64_t *ret_offset, uint64_t *ret_size)
 {
@@ -192,7 +195,7 @@ static bool place(const struct overlaps_range *moved, const struct overlaps_rang
 	case OVERLAPS_END:
 		if (offset < size + PIMG_ALIGN)
 			return false;
-		/* at most 64 bytes of it are in the other */
+		/* at most 64 bytes of it are inside the other */
 		offset = aligned_down(offset - size) + PIMG_ALIGN;
 		if (offset >= other->offset)
 			return false;
@@ -243,8 +246,9 @@ bool overlaps_move(struct overlaps_file *file, const struct overlaps_move *move)
 }
 
 /*
- * The base's table where the model has it, whatever was there before: a record of other bytes could
- * name ranges of which the model knows nothing. NULL: it does not lie in the file whole.
+ * Writes the base's table at its place in the model, whatever is there: other bytes could be
+ * records with ranges that the model does not know. Returns NULL if the table does not fit into the
+ * file.
  */
 static void *put_table(struct overlaps_file *file, const struct overlaps_file *base, uint32_t type,
 		       size_t size)

@@ -1,9 +1,10 @@
 /*
- * Files whose ranges overlap. The base is a good file with everything that has a range: header,
- * sections of all known types and of an unknown one, columns of all types, samples of all codecs
- * with side data and without. Ranges of a copy are moved onto one another. A model of where each
- * one lies, independent of the library, says whether any two overlap (SPEC.md, "Ranges"), by
- * comparing each with each; the file is made to agree with it, checksums included.
+ * Files with overlapping ranges. The base is a valid file that contains every kind of range:
+ * header, sections of all known types and of an unknown one, columns of all types, and samples of
+ * all codecs with and without side data. The fuzzer moves ranges of a copy onto one another. A
+ * model of the ranges, independent of the library, compares all pairs to decide whether any overlap
+ * that may not (SPEC.md, "Ranges"). Tables and checksums of the file are then updated to match the
+ * model.
  */
 #pragma once
 
@@ -21,57 +22,56 @@ enum overlaps_kind {
 
 struct overlaps_range {
 	enum overlaps_kind kind;
-	uint32_t number; /* entry of the section table, field, or sample */
+	uint32_t number; /* index of the section table entry, field or sample */
 	uint64_t offset, size;
 };
 
 enum { OVERLAPS_RANGES_MAX = 64, OVERLAPS_BYTES_MAX = 1 << 16 };
 
 struct overlaps_file {
-	struct overlaps_range ranges[OVERLAPS_RANGES_MAX]; /* the header is the first */
+	struct overlaps_range ranges[OVERLAPS_RANGES_MAX]; /* the first is the header */
 	unsigned count;
 	size_t size;
 	_Alignas(64) uint8_t bytes[OVERLAPS_BYTES_MAX];
 };
 
-/* Where a range goes, seen from another. */
+/* New position of a range, relative to another range. */
 enum overlaps_way {
-	OVERLAPS_BEGIN,  /* they begin at the same byte */
-	OVERLAPS_INSIDE, /* it begins at a later multiple of 64 in the other: argument */
-	OVERLAPS_END,    /* it ends in the other, and begins before it */
-	OVERLAPS_REACH,  /* it stays, and is enlarged by as much as reaches into the other */
-	OVERLAPS_SAME,   /* it takes the offset and size of the other */
-	OVERLAPS_AROUND, /* it begins before the other and ends behind it */
-	OVERLAPS_FREE,   /* anywhere: at argument * 64, with size_argument bytes */
+	OVERLAPS_BEGIN,  /* both begin at the same byte */
+	OVERLAPS_INSIDE, /* begins inside the other, at a multiple of 64 chosen by argument */
+	OVERLAPS_END,    /* begins before the other and ends inside it */
+	OVERLAPS_REACH,  /* keeps its offset and grows until it reaches into the other */
+	OVERLAPS_SAME,   /* takes the other's offset and size */
+	OVERLAPS_AROUND, /* begins before the other and ends after it */
+	OVERLAPS_FREE,   /* any position: offset argument * 64, size_argument bytes */
 	OVERLAPS_WAYS,
 };
 
 struct overlaps_move {
-	unsigned moved, other; /* ranges */
+	unsigned moved, other; /* indices into ranges */
 	enum overlaps_way way;
 	uint32_t argument, size_argument;
-	bool with_bytes; /* they come along, over what is there; else what is there is taken as is
-			  */
+	bool with_bytes; /* move the bytes too, otherwise keep those at the new place */
 };
 
-/* Makes the base, in a temporary file. Aborts if that fails. */
+/* Makes the base file, in a temporary file. Aborts on failure. */
 void overlaps_make(struct overlaps_file *ret_file);
-/* False: there is no such place. The file is what it was then. */
+/* Returns false, and leaves the file unchanged, if the move is not possible. */
 bool overlaps_move(struct overlaps_file *file, const struct overlaps_move *move);
-/* Once after all moves: tables and checksums become those of the model. */
+/* Call once after all moves: writes tables and checksums that match the model. */
 void overlaps_settle(struct overlaps_file *file, const struct overlaps_file *base);
-/* Whether two ranges overlap that may not. */
+/* Returns whether any two ranges overlap that may not. */
 bool overlaps_any(const struct overlaps_file *file);
 
-/* What became of a file. */
+/* Result of serving a file. */
 struct overlaps_verdict {
-	int opened, checked; /* what packimg_open_fds() and packimg_check() returned */
-	char text[512];      /* of the one that failed */
-	unsigned read;       /* samples that io_uring has read */
+	int opened, checked; /* results of packimg_open_fds() and packimg_check() */
+	char text[512];      /* error text of the call that failed */
+	unsigned read;       /* samples read by io_uring */
 };
 
 /*
- * Opens the file, checks it, reads and decodes all there is as the library does, then every sample
- * as the daemon does: from the mapping, and by io_uring where there is one.
+ * Opens and checks the file, reads and decodes everything as the library does, then every sample as
+ * the daemon does: from the mapping, and by io_uring where available.
  */
 void overlaps_serve(const struct overlaps_file *file, struct overlaps_verdict *ret_verdict);

@@ -8,7 +8,7 @@
 
 enum { REPAIRED_MAX = 64, PIECE_MAX = 64, WORD = 8, TABLE_MAX = 1024 };
 
-/* 0 where the bytes do not lie in the file: no checksum will help then. */
+/* Returns 0 if the range is not within the file; no checksum can be right then. */
 static uint64_t checksum(const uint8_t *data, size_t size, uint64_t offset, uint64_t length)
 {
 	return offset <= size && length <= size - offset ? XXH3_64bits(data + offset, length) : 0;
@@ -66,12 +66,15 @@ void whole_file_repair(uint8_t *data, size_t size)
 	memcpy(data, &header, sizeof(header));
 }
 
-/* Bytes of the file. */
+/* A range of bytes in the file. */
 struct range {
 	size_t begin, size;
 };
 
-/* Where a section's table is, which is what offsets and counts are in; all bytes if it has none. */
+/*
+ * Returns the range of a section's table, which contains offsets and counts, or the whole file if
+ * it has none.
+ */
 static struct range table_of(const uint8_t *data, size_t size, uint64_t number)
 {
 	struct pimg_header header;
@@ -86,8 +89,8 @@ static struct range table_of(const uint8_t *data, size_t size, uint64_t number)
 }
 
 /*
- * Header and tables as often as all the rest, so that offsets go on leading to what they did; and a
- * word as often as a longer piece, since they consist of them.
+ * Picks header or tables half of the time, because they contain offsets; and a single word as often
+ * as a longer piece, because they consist of words.
  */
 static struct range draw_piece(const uint8_t *data, size_t size, uint64_t *state)
 {

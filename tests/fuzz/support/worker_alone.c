@@ -22,8 +22,7 @@
 enum {
 	WORKERS = 2,
 	FEEDS_MAX = 8,
-	RING_BYTES_MAX =
-		1 << 20, /* larger ones would be tested for nothing but the kernel's zeroes */
+	RING_BYTES_MAX = 1 << 20, /* larger rings would only test the kernel's zeroing of pages */
 	DECODER_BYTES_MAX = 8 << 20,
 };
 
@@ -92,10 +91,7 @@ static bool do_chore(void)
 	if (!job)
 		return false;
 	STAILQ_REMOVE_HEAD(&async_jobs_waiting, next);
-	/*
-	 * as a job thread does: with neither done() nor its owner's memory behind run(), job
-	 * is gone
-	 */
+	/* as a job thread does: without done(), the job may be freed by the time run() returns */
 	void (*done)(struct async_job *) = job->done;
 	job->run(job);
 	if (done)
@@ -156,8 +152,8 @@ uint64_t __wrap_pool_idle_ns(const struct pool *pool)
 }
 
 /*
- * Read-ahead is all that would be started. A thread for each feed, and waiting for its end, would
- * cost more than the rest; served.c has it.
+ * Only read-ahead would start a thread here. A thread per feed, and joining it, would cost more
+ * than everything else; served.c tests read-ahead.
  */
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
 			  void *argument)
@@ -177,8 +173,8 @@ int __wrap_pthread_join(pthread_t thread, void **ret_result)
 }
 
 /*
- * The guard's, for a fault that is nobody's: libFuzzer keeps the input of what aborts, not of what
- * a signal ends that it does not see.
+ * Called by the guard for a fault that no reader owns. libFuzzer saves the input when the process
+ * aborts, but not when a signal that it does not see kills it.
  */
 void (*__wrap_signal(int number, void (*handler)(int)))(int)
 {
@@ -207,7 +203,7 @@ int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
 	return r;
 }
 
-/* Before: what a decoder has checked when it began is used by the rows that follow. */
+/* Call the hook first: the rows that follow use what the decoder checked when it began. */
 int __wrap_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
 			       struct packimg_error *error)
 {
@@ -225,7 +221,7 @@ int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
 
 static int last_ring[2];
 
-/* In the place of rings.c, which asks the supervisor. */
+/* Replaces rings.c, which asks the supervisor for rings. */
 int __wrap_ring_allocator_take(struct ring_allocator *rings, uint64_t feed, uint64_t ring_bytes,
 			       uint64_t other_bytes, bool writable, int *ret_ring_fd,
 			       int *ret_ack_fd, struct refusal *refusal)
@@ -241,11 +237,11 @@ int __wrap_ring_allocator_take(struct ring_allocator *rings, uint64_t feed, uint
 	return 0;
 }
 
-/* Connections are numbered by their sockets. */
+/* Connections are identified by their socket fds. */
 int __wrap_ring_allocator_send(struct ring_allocator *rings, uint64_t feed, uint64_t client,
 			       struct refusal *refusal)
 {
-	static const uint8_t ring[] = {0x42, 0}; /* Reply.ring, with nothing in it */
+	static const uint8_t ring[] = {0x42, 0}; /* an empty Reply.ring */
 	int r = frame_send((int)client, ring, sizeof(ring), last_ring, 2, 0);
 	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
 }

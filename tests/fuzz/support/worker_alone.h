@@ -1,10 +1,10 @@
 /*
- * A worker's sessions in one thread: what they hand to job threads and to the pool waits until
- * the caller has it done, so that the same calls do the same whenever they come again. No process,
- * no walls, no supervisor; rings are the module's own and small. Everything else is the worker's:
- * sessions, openings, registry, subscriptions and batchers, but for their read-ahead. Linked with
- * -Wl,--wrap for the functions that stand in (meson.build). One worker, of the calling thread; it
- * stays from input to input, empty.
+ * Runs a worker's sessions in a single thread, without a process, sandbox or supervisor. Work for
+ * job threads and the pool is queued until the caller runs it, so that equal sequences of calls
+ * give equal results. Rings are small and allocated by this module. Everything else is the worker's
+ * own code: sessions, openings, registry, subscriptions and batchers, but without read-ahead. Link
+ * with -Wl,--wrap for the replaced functions (meson.build). There is one worker, used by one
+ * thread; it persists between inputs, without clients.
  */
 #pragma once
 
@@ -12,15 +12,18 @@
 
 #include <stdbool.h>
 
-/* Once. Negative errno of what could not be had. */
+/* Call once. Returns a negative errno on failure. */
 int worker_alone_start(void);
-/* A client's end of a connection; the caller closes it. -1: there is none to be had. */
+/* Returns the client's end of a new connection, which the caller closes, or -1 on failure. */
 int worker_alone_connect(void);
-/* One round of events and the job that waits longest; false: there was nothing to do. */
+/* Runs one round of events and the oldest queued job. Returns false if there was nothing to do. */
 bool worker_alone_turn(void);
-/* Has so many claims made, in turn for all feeds that could go on, by two pool workers in turn. */
+/*
+ * Makes up to `claims` claims, round-robin over the feeds that can continue, alternating between
+ * two pool workers.
+ */
 void worker_alone_work(unsigned claims);
-/* All clients have gone: everything they had must have gone with them, or the process aborts. */
+/* Call when all clients have disconnected. Aborts if any of their resources remain. */
 void worker_alone_expect_empty(void);
-/* Called wherever something of a dataset has just been checked or looked up. */
+/* Sets a function to call just after anything in a dataset is checked or looked up. */
 void worker_alone_hook(void (*hook)(void));

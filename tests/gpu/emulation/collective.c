@@ -1,6 +1,6 @@
 /*
- * collective.h on the host: sums are queued as any other work, and carried by comm.h when their
- * turn comes.
+ * collective.h on the host. All-reduces are queued like other work and carried out by comm.h when
+ * the stream reaches them.
  */
 #include "trainer/device/cuda/ranks/collective.h"
 
@@ -13,11 +13,11 @@
 
 struct collective {
 	struct comm *comm;
-	int result; /* of what has run */
+	int result; /* of the reductions that have run */
 	char error[COMM_ERROR_MAX];
 };
 
-/* 1 MiB, as on the CPU, so that small nets have several buckets. */
+/* 1 MiB, as on the CPU, so that small nets have several buckets */
 const size_t collective_elements = 1 << 18;
 
 int collective_new(struct comm *comm, struct collective **ret_collective, char *error)

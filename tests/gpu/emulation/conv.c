@@ -1,6 +1,6 @@
 /*
- * Every pattern the plain way: operands as floats, one loop nest a direction, the inner one over
- * channels that lie side by side.
+ * Straightforward implementation of every pattern: operands as floats, one loop nest per direction,
+ * with the inner loop over contiguous channels.
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/gpu/emulation/engines.h"
@@ -16,8 +16,8 @@
 struct conv_plan {
 	struct conv_problem problem;
 	/*
-	 * [n][h][w][c], [n][p][q][k], [k][r][s][c / groups] ([r][s][c / groups][k] forward); from
-	 * the first execution on
+	 * [n][h][w][c], [n][p][q][k], [k][r][s][c / groups] (forward: [r][s][c / groups][k]);
+	 * allocated at the first execution
 	 */
 	float *x, *y, *w;
 	size_t x_count, y_count, w_count;
@@ -39,7 +39,7 @@ static float load(enum cuda_element element, const void *from, size_t index)
 	return value;
 }
 
-/* plan->x: what the prologue makes of x. */
+/* Applies the prologue to plan->x. */
 static void prologue(const struct conv_plan *plan, const struct conv_arguments *arguments)
 {
 	const struct conv_problem *problem = &plan->problem;
@@ -60,7 +60,7 @@ static void prologue(const struct conv_plan *plan, const struct conv_arguments *
 			value += load(element, arguments->residual, i) *
 					 load(element, arguments->scale2, c) +
 				 load(element, arguments->bias2, c);
-		/* not fmaxf: NaN must get through */
+		/* not fmaxf(), which would drop NaN */
 		plan->x[i] = element_round(element, value < 0 ? 0 : value);
 	}
 	if (adds)
@@ -77,14 +77,14 @@ static void transpose_weights(const struct conv_plan *plan, const void *w)
 			plan->w[i * width + k] = load(plan->problem.element, w, k * inner + i);
 }
 
-/* One position of y and one of the window, and the position of x that they meet at. */
+/* A position of y, a position in the window, and the position of x that they multiply. */
 struct tap {
-	size_t y, w, x; /* index of the first channel; w: of [r][s], in channels of one k */
+	size_t y, w, x; /* index of the first channel; w indexes [r][s][c / groups] within one k */
 };
 
 typedef void (*tap_function)(const struct conv_plan *plan, const struct tap *tap);
 
-/* Calls for every tap that lies inside x. */
+/* Calls function for every tap that lies inside x. */
 static void for_each_tap(const struct conv_plan *plan, tap_function function)
 {
 	const struct conv_problem *problem = &plan->problem;
@@ -94,7 +94,10 @@ static void for_each_tap(const struct conv_plan *plan, tap_function function)
 		size_t n = i / problem->q / problem->p;
 
 		for (size_t j = 0; j < (size_t)problem->r * problem->s; j++) {
-			/* padding wraps round to numbers far above h and w */
+			/*
+			 * in the padding, h and w wrap around to values far above problem->h and
+			 * problem->w
+			 */
 			size_t h = p * problem->stride + j / problem->s - problem->pad;
 			size_t w = q * problem->stride + j % problem->s - problem->pad;
 
@@ -111,8 +114,8 @@ static void for_each_tap(const struct conv_plan *plan, tap_function function)
 }
 
 /*
- * Adds `count` rows, each times its factor, in their order: several at a time, so that sums stay in
- * registers.
+ * Adds `count` rows, each multiplied by its factor, in order. Several at a time, so that sums stay
+ * in registers.
  */
 static void add_rows(float *restrict sums, size_t width, const float *restrict factors,
 		     const float *restrict rows, size_t stride, size_t count)
@@ -172,7 +175,7 @@ static void tap_weights(const struct conv_plan *plan, const struct tap *tap)
 	}
 }
 
-/* sum[k] and squares[k] of what was stored. */
+/* Computes sum[k] and squares[k] of the stored output. */
 static void statistics(const struct conv_plan *plan, const struct conv_arguments *arguments)
 {
 	size_t width = plan->problem.k;
@@ -236,20 +239,20 @@ static void add_residual(const struct conv_plan *plan, const void *residual)
 		plan->x[i] += load(plan->problem.element, residual, i);
 }
 
-/* A batch norm whose output was rectified, backwards. */
+/* Backward pass of a batch norm followed by ReLU. */
 struct norm {
 	const void *raw;                              /* [n][h][w][c] of element */
 	const float *mean, *deviation, *gamma, *beta; /* [c] */
 	float *dgamma, *dbeta, *a, *b, *d;            /* [c] */
 };
 
-/* (raw - mean) deviation */
+/* (raw - mean) * deviation */
 static float normal(const struct norm *norm, enum cuda_element element, size_t index, size_t c)
 {
 	return (load(element, norm->raw, index) - norm->mean[c]) * norm->deviation[c];
 }
 
-/* Sums over plan->x, which is dz, and what they make of the norm. */
+/* Sums plan->x, which is dz, and computes the gradients and coefficients of the norm. */
 static void norm_backward(const struct conv_plan *plan, const struct norm *norm)
 {
 	size_t channels = plan->problem.c;
@@ -272,7 +275,7 @@ static void norm_backward(const struct conv_plan *plan, const struct norm *norm)
 	}
 }
 
-/* plan->x: dx [+ residual] becomes dz. */
+/* Replaces dx [+ residual] in plan->x by dz. */
 static void relu_norm(const struct conv_plan *plan, const struct conv_arguments *arguments)
 {
 	const struct conv_problem *problem = &plan->problem;
@@ -432,7 +435,7 @@ static int execute(void *state, struct conv_plan *plan, const struct conv_argume
 	return emulation_queue(stream, run, &work, sizeof(work));
 }
 
-/* Runs it once, so that arguments are seen to be complete. */
+/* Runs the problem once, to check that the arguments are complete. */
 static int tune(void *state, const struct conv_problem *problem,
 		const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream)
 {

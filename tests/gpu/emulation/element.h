@@ -1,6 +1,6 @@
 /*
- * The GPU's elements on the host: arrays of fp32, fp16 and bf16 to float and back, rounded to
- * nearest even. Too large for fp16 is infinity; NaN stays NaN.
+ * Converts arrays of GPU elements (fp32, fp16, bf16) to and from float on the host. Rounds to
+ * nearest even. Values too large for fp16 become infinite; NaN stays NaN.
  */
 #pragma once
 
@@ -11,5 +11,5 @@ void elements_to_floats(enum cuda_element element, const void *elements, float *
 			size_t count);
 void floats_to_elements(enum cuda_element element, const float *floats, void *ret_elements,
 			size_t count);
-/* As the value is after it has been stored and loaded again. */
+/* Returns the value after a store and a load as this element type. */
 float element_round(enum cuda_element element, float value);

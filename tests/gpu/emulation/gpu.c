@@ -1,7 +1,6 @@
 /*
- * gpu.h in host memory. Work is run as late as CUDA could: when somebody waits for it or asks an
- * event, and then only what the awaited depends on. So a missing wait shows as a wrong result,
- * every time.
+ * gpu.h in host memory. Work runs as late as CUDA permits: only when the host waits or queries an
+ * event, and then only what that depends on. A missing wait thus gives a wrong result every time.
  */
 #include "tests/gpu/emulation/memory.h"
 
@@ -12,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define GPUS 4 /* for as many ranks; each has the memory of its own process */
+#define GPUS 4 /* allows as many ranks; each process has its own device memory */
 
 enum item_kind { WORK, RECORD, WAIT, LAUNCH };
 
@@ -21,8 +20,8 @@ struct item {
 	enum item_kind kind;
 	emulation_work work;
 	gpu_event event;
-	uint64_t number;     /* of the event's records: which one is made or awaited */
-	gpu_stream recorded; /* where the awaited record was queued */
+	uint64_t number;     /* which of the event's records is made or awaited */
+	gpu_stream recorded; /* stream in which the awaited record was queued */
 	gpu_graph graph;
 	_Alignas(16) unsigned char arguments[];
 };
@@ -32,24 +31,23 @@ struct list {
 };
 
 struct CUgraphExec_st {
-	struct list
-		items; /* in order of queueing, which is one order that their dependencies allow */
-	bool invalid;  /* something was done during the capture that CUDA forbids */
+	struct list items; /* in the order of queueing, which respects their dependencies */
+	bool invalid;      /* the capture contained an operation that CUDA forbids */
 };
 
 struct CUstream_st {
 	struct CUstream_st *next;
 	struct list items; /* not run yet */
-	gpu_graph capture; /* that the stream records into */
+	gpu_graph capture; /* graph that the stream records into */
 	bool origin;       /* the capture began here */
-	bool joined;       /* it entered another's capture, which has not waited for it since */
+	bool joined;       /* joined another capture, which has not waited for this stream since */
 };
 
 struct CUevent_st {
 	bool timing;
-	uint64_t recorded, passed; /* records queued and run */
+	uint64_t recorded, passed; /* number of records queued, and of those that have run */
 	gpu_stream stream;         /* of the last record */
-	gpu_graph capture;         /* that the last record went into */
+	gpu_graph capture;         /* graph that the last record went into, if captured */
 	struct timespec time;
 };
 
@@ -57,8 +55,8 @@ static struct {
 	char error[512];
 	gpu_stream streams;
 	uint64_t launches, works;
-	bool polls_idle; /* asking an event runs nothing */
-	bool broken;     /* whoever waits is told so */
+	bool polls_idle; /* querying an event runs no work */
+	bool broken;     /* every wait fails */
 } gpu;
 
 int emulation_fail(int result, const char *format, ...)
@@ -144,7 +142,7 @@ static struct item *list_take(struct list *list)
 	return item;
 }
 
-/* Work may touch device memory, and runs no other work. */
+/* Runs queued work, which may access device memory and must not run other queued work. */
 static void run_work(const struct item *item)
 {
 	gpu.works++;
@@ -172,7 +170,7 @@ static void run_until(gpu_stream stream, gpu_event event, uint64_t number)
 		run_first(stream);
 }
 
-/* Runs the oldest item of a stream, and before it what it waits for. */
+/* Runs the oldest item of a stream, after everything that it depends on. */
 static void run_first(gpu_stream stream)
 {
 	struct item *item = list_take(&stream->items);
@@ -202,7 +200,7 @@ void emulation_drain(void)
 			run_first(stream);
 }
 
-/* CUDA's mode of capture is the thread's own, and there is one thread here. */
+/* CUDA's capture mode is thread-local, and the emulation has a single thread. */
 bool emulation_forbidden(const char *what)
 {
 	bool captures = false;
@@ -217,7 +215,7 @@ bool emulation_forbidden(const char *what)
 	return captures;
 }
 
-/* For whoever waits. */
+/* Fails waits if the GPU is broken or the thread is capturing. */
 static bool refuse_wait(const char *what)
 {
 	if (gpu.broken)

@@ -1,7 +1,7 @@
 /*
- * The language of the kernels on the host, for trainer/device/cuda/kernels/cu/kernel.h: what nvcc's
- * half of that header says of the device, as calls into the emulation (launch.h) and as arithmetic
- * whose bits are those of a GPU. Included before it.
+ * Host version of the kernel language in trainer/device/cuda/kernels/cu/kernel.h. Provides what the
+ * nvcc branch of that header provides on a device, as calls to the emulation (launch.h) and as
+ * arithmetic that is bit-exact with a GPU. Include it before that header.
  */
 #pragma once
 
@@ -115,7 +115,7 @@ DEVICE uint32_t kernel_to_bits(float value)
 	return bits;
 }
 
-/* Exponents are rebiased by a multiplication, which gets denormals right too. */
+/* Rebias the exponent by a multiplication, which also handles denormals. */
 DEVICE float kernel_from_f16(uint16_t half)
 {
 	uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
@@ -125,7 +125,7 @@ DEVICE float kernel_from_f16(uint16_t half)
 	return kernel_from_bits(kernel_to_bits(kernel_from_bits(bits) * 0x1p112f) | sign);
 }
 
-/* Rounds to nearest even; a NaN stays one, what is 65520 or more becomes infinite. */
+/* Rounds to nearest even. NaN stays NaN; magnitudes of 65520 and above become infinite. */
 DEVICE uint16_t kernel_to_f16(float value)
 {
 	uint32_t bits = kernel_to_bits(value), sign = bits >> 16 & 0x8000;
@@ -136,8 +136,8 @@ DEVICE uint16_t kernel_to_f16(float value)
 	if (magnitude >= 0x477ff000)
 		return (uint16_t)(sign | 0x7c00);
 	/*
-	 * below the least normal half: adding 0.5 puts the half's last place into the float's,
-	 * where the addition rounds
+	 * Below the smallest normal half, adding 0.5 aligns the half's last place with the float's,
+	 * so the addition does the rounding.
 	 */
 	if (magnitude < 0x38800000)
 		half = kernel_to_bits(kernel_from_bits(magnitude) + 0.5f) - 0x3f000000;
@@ -146,7 +146,7 @@ DEVICE uint16_t kernel_to_f16(float value)
 	return (uint16_t)(sign | half);
 }
 
-/* Rounds to nearest even; a NaN stays one. */
+/* Rounds to nearest even. NaN stays NaN. */
 DEVICE uint16_t kernel_to_bf16(float value)
 {
 	uint32_t bits = kernel_to_bits(value);
@@ -225,7 +225,7 @@ DEVICE uint32_t kernel_larger_bf16x2(uint32_t a, uint32_t b)
 	       (kernel_larger(a & 0xffff0000, b & 0xffff0000) & 0xffff0000);
 }
 
-/* ---- what a warp does together ---- */
+/* ---- warp-wide operations ---- */
 
 DEVICE void emulation_load_matrices(uint32_t to[4], const void *row, bool turned, const char *file,
 				    int line)
@@ -254,7 +254,7 @@ DEVICE float emulation_element(uint32_t word, uint32_t odd, bool f16)
 	return f16 ? kernel_from_f16(bits) : kernel_from_bits((uint32_t)bits << 16);
 }
 
-/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". */
+/* Fragment layout: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". */
 DEVICE void emulation_multiply(float sum[4], const uint32_t left[4], const uint32_t right[2],
 			       bool f16, const char *file, int line)
 {

@@ -1,8 +1,9 @@
 /*
- * Grids on the host. A block's threads take turns in the order of a queue: at first all of them,
- * later those that a barrier or a warp's shuffle lets go on. A thread runs on a fiber until it has
- * to wait; one that ends hands its fiber to the next that has not begun, so kernels without
- * barriers never change stacks. Fibers are kept for the next block.
+ * Kernel grids on the host. The threads of a block run in the order of a queue, which starts with
+ * all threads; later, barriers and warp shuffles append the threads that they release. A thread
+ * runs on a fiber until it has to wait. A thread that ends passes its fiber to the next thread that
+ * has not started, so kernels without barriers never switch stacks. Fibers are kept for later
+ * blocks.
  */
 #include "tests/gpu/emulation/launch.h"
 
@@ -19,12 +20,12 @@
 
 #define THREADS_MAX 1024
 #define WARP        32
-#define SHARED_MAX  16 /* arrays of one kernel */
+#define SHARED_MAX  16 /* arrays per kernel */
 #define STACK_BYTES (256 << 10)
 #define GUARD_BYTES (4 << 10)
 /*
- * Stacks begin at so many places of a page, one after the other, so far apart: at one place all
- * would compete for the same lines of a cache.
+ * Stack colouring: successive stacks start at COLOURS different offsets, COLOUR bytes apart. With
+ * equal offsets all stacks would compete for the same cache sets.
  */
 #define COLOURS 64
 #define COLOUR  64
@@ -42,7 +43,7 @@
 
 #ifdef __x86_64__
 
-/* A suspended flow of control: its stack pointer, on top of the registers that calls preserve. */
+/* A suspended context: its stack pointer, which points to the callee-saved registers. */
 struct context {
 	void *stack_pointer;
 };
@@ -74,8 +75,8 @@ __asm__(".text\n"
 static void context_init(struct context *context, void *stack, size_t size, void (*entry)(void))
 {
 	/*
-	 * six registers, the address that the switch returns to, and a null one that entry would
-	 * return to
+	 * six registers, the return address of the switch (entry), and a null return address for
+	 * entry
 	 */
 	void **top = (void **)((char *)stack + size) - 8;
 
@@ -115,9 +116,9 @@ static void context_switch(struct context *from, const struct context *to)
 struct fiber {
 	struct context context;
 	void *stack;        /* [STACK_BYTES] */
-	void *fake_stack;   /* the address sanitizer's */
-	uint32_t thread;    /* that runs on it */
-	struct fiber *next; /* of the free ones */
+	void *fake_stack;   /* AddressSanitizer's fake stack */
+	uint32_t thread;    /* thread that runs on it */
+	struct fiber *next; /* in the list of free fibers */
 };
 
 enum state { THREAD_NEW, THREAD_READY, THREAD_BARRIER, THREAD_SHUFFLE, THREAD_DONE };
@@ -125,14 +126,14 @@ enum state { THREAD_NEW, THREAD_READY, THREAD_BARRIER, THREAD_SHUFFLE, THREAD_DO
 struct thread {
 	enum state state;
 	struct fiber *fiber;
-	const char *file; /* where it waits */
+	const char *file; /* where the thread waits */
 	int line;
 };
 
 struct warp {
 	uint32_t waiting;
 	uint32_t mask;
-	uint32_t phase; /* which slots the next shuffle uses: a lane is at most one ahead */
+	uint32_t phase; /* selects the slots of the next shuffle; lanes differ by at most one */
 	uint64_t slots[2][WARP];
 	struct emulation_fragment fragments[2][WARP];
 };
@@ -143,7 +144,7 @@ static struct {
 	uint32_t threads;
 	struct thread thread[THREADS_MAX];
 	struct warp warp[THREADS_MAX / WARP];
-	uint32_t queue[THREADS_MAX]; /* ring of threads that can go on */
+	uint32_t queue[THREADS_MAX]; /* ring buffer of runnable threads */
 	uint32_t queue_first, queue_count;
 	uint32_t at_barrier;
 	const void *shared[SHARED_MAX]; /* already filled in this block */
@@ -152,7 +153,7 @@ static struct {
 
 struct emulation_place emulation_here;
 
-static struct fiber scheduler; /* the stack that launches */
+static struct fiber scheduler; /* the launching stack */
 #ifdef HAVE_ASAN
 static struct fiber *previous;
 static const void *scheduler_stack;
@@ -176,7 +177,7 @@ void emulation_order(uint64_t seed)
 	order_state = seed;
 }
 
-/* 0..count-1, ascending or shuffled. */
+/* Fills order with 0..count-1, ascending or shuffled. */
 static void arrange(uint32_t *order, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
@@ -282,7 +283,7 @@ static struct fiber *fiber_new(void)
 		free_fibers = fiber->next;
 		return fiber;
 	}
-	/* for the life of the program: at most as many as a block has threads */
+	/* kept until the program exits; there are at most as many as a block has threads */
 	memory = mmap(NULL, GUARD_BYTES + COLOURS * COLOUR + STACK_BYTES + sizeof(*fiber),
 		      PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED || mprotect(memory, GUARD_BYTES, PROT_NONE) < 0)
@@ -294,7 +295,7 @@ static struct fiber *fiber_new(void)
 	return fiber;
 }
 
-/* Goes on with the next thread that can, or with what launches if there is none. */
+/* Switches to the next runnable thread, or to the launching stack if there is none. */
 static void enter_next(void)
 {
 	struct thread *next;
@@ -359,9 +360,9 @@ void emulation_barrier(const char *file, int line)
 }
 
 /*
- * Has a lane wait for the others of its warp, which all want the same: shuffles by `mask`, or, with
- * WARP, everybody's fragments. What they left in the slots of the phase stays until the lane comes
- * here for the second time.
+ * Blocks a lane until all lanes of its warp arrive. All must request the same operation: a shuffle
+ * by `mask`, or an exchange of fragments if mask is WARP. The slots of this phase stay valid until
+ * the lane calls this function for the second time.
  */
 static void meet(struct warp *warp, uint32_t mask, const char *file, int line)
 {
@@ -494,7 +495,7 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	struct launch *launch;
 	int r;
 
-	/* what CUDA refuses too */
+	/* limits that CUDA enforces too */
 	if (!blocks_x || !blocks_y || blocks_y > 65535 || threads % WARP || !threads ||
 	    threads > THREADS_MAX || size > 4096)
 		return -EIO;

@@ -1,41 +1,43 @@
 /*
- * Runs grids of kernels on the host, as gpu_launch() of the emulation: blocks one after the other,
- * the threads of a block as fibers that change at barriers and shuffles only. The order of blocks
- * and of threads between barriers follows from a seed, so that what depends on an order that CUDA
- * does not promise differs from one seed to the next. Used by one thread.
+ * Runs kernel grids on the host, as the emulation's gpu_launch(). Blocks run one after another; the
+ * threads of a block are fibers that switch only at barriers and shuffles. A seed determines the
+ * order of blocks, and of threads between barriers, so code that depends on an order CUDA does not
+ * guarantee gives different results for different seeds. Single-threaded.
  *
- * kernel.h maps the kernels' vocabulary to this. Misuse that a
- * device would answer with a hang or with wrong numbers ends the program with a text: threads that
- * wait at different barriers, a warp of which some lanes shuffle and others do not, vectors not
- * aligned.
+ * kernel.h maps the kernel language to these functions. Misuse that would hang a device or give
+ * wrong results ends the program with a message: threads that wait at different barriers, a warp of
+ * which only some lanes shuffle, misaligned vectors.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the thread that runs. */
+/* Indices of the running thread. */
 struct emulation_place {
 	uint32_t thread, block_x, block_y, blocks_x;
 };
 extern struct emulation_place emulation_here;
 
-/* Seed of the order from the next block on; 0 (at start): ascending. */
+/* Sets the seed of the order from the next block on; 0 (initially) means ascending order. */
 void emulation_order(uint64_t seed);
 
-/* Below: called by kernels. */
+/* The functions below are called by kernels. */
 void emulation_barrier(const char *file, int line);
-/* Declares memory shared by the block; the first thread to do so fills it with 0xff. */
+/* Declares memory shared by the block; the first thread that declares it fills it with 0xff. */
 void emulation_shared(void *memory, size_t size);
 float emulation_shuffle_f32(float value, uint32_t mask, const char *file, int line);
 double emulation_shuffle_f64(double value, uint32_t mask, const char *file, int line);
 uint32_t emulation_shuffle_u32(uint32_t value, uint32_t mask, const char *file, int line);
-/* What a lane brings to an operation of its whole warp. */
+/* One lane's contribution to a warp-wide operation. */
 struct emulation_fragment {
 	uint32_t word[6];
 	const void *row;
 };
-/* What all lanes of the warp brought, [32]; valid until the next exchange. */
+/*
+ * Exchanges fragments between the lanes of a warp. Returns those of all 32 lanes, valid until the
+ * next exchange.
+ */
 const struct emulation_fragment *emulation_exchange(const struct emulation_fragment *own,
 						    const char *file, int line);
 void emulation_misaligned(const void *address, size_t alignment) __attribute__((noreturn));

@@ -10,8 +10,8 @@
 struct matmul_plan {
 	struct matmul_problem problem;
 	/*
-	 * [rows][inner], [inner][columns], [columns], [rows][columns]; from the first execution
-	 * on
+	 * [rows][inner], [inner][columns], [columns], [rows][columns]; allocated at the first
+	 * execution
 	 */
 	float *a, *b, *bias, *d;
 };
@@ -23,7 +23,7 @@ struct matmul_work {
 
 static _Thread_local char failure[256];
 
-/* ret_to [rows][columns], from that or its transpose */
+/* Loads [rows][columns] into ret_to, from the same layout or its transpose. */
 static void load(enum cuda_element element, const void *from, bool transposed, size_t rows,
 		 size_t columns, float *ret_to)
 {

@@ -1,7 +1,7 @@
 /*
- * The memory of the emulated GPU, and host memory that it may copy from and to. Fresh device memory
- * is all ones (NaN in every element) unless a test wants it otherwise, and under AddressSanitizer
- * only queued work may touch it.
+ * Memory of the emulated GPU, and host memory used in copies. New device memory has all bits set
+ * (NaN in every element type) unless a test changes that. Under AddressSanitizer, only queued work
+ * may access device memory.
  */
 #include "tests/gpu/emulation/memory.h"
 
@@ -29,11 +29,11 @@ struct range {
 };
 
 static struct {
-	struct range *ranges; /* device memory and page-locked memory */
+	struct range *ranges; /* device memory and page-locked host memory */
 	uint64_t limit, used; /* bytes of device memory */
 	uint64_t allocations;
 	bool no_read_only, no_registering;
-	uint8_t fresh; /* every byte of memory that is allocated */
+	uint8_t fresh; /* fills newly allocated memory */
 } held = {.fresh = 0xff};
 
 void emulation_limit_memory(uint64_t bytes)
@@ -183,8 +183,8 @@ void gpu_free_host(void *memory)
 }
 
 /*
- * Whether the program could write all of it, by the kernel's list of mappings, which is in order of
- * addresses.
+ * Returns whether the process can write all of the range, according to /proc/self/maps, which is
+ * sorted by address.
  */
 static bool is_writable(const char *memory, uint64_t bytes)
 {
@@ -241,8 +241,8 @@ static void run_copy(const void *arguments)
 }
 
 /*
- * Between device and host. CUDA leaves open whether the call waits where the host's memory is not
- * page-locked: it does not.
+ * Copies between device and host. With pageable host memory, CUDA leaves open whether the call
+ * waits; the emulation does not.
  */
 static int copy_host(const struct copy *copy, const void *device, const void *host,
 		     gpu_stream stream)

@@ -1,4 +1,4 @@
-/* engines.h on the host. */
+/* Implements engines.h for the host. */
 #include "tests/gpu/emulation/engines.h"
 #include "trainer/device/cuda/cuda.h"
 

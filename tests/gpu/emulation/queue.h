@@ -1,50 +1,51 @@
 /*
- * How emulated work is queued: a launch of a kernel or the execution of a plan hands over a
- * function and a copy of its arguments. The emulated GPU calls the function when the stream's turn
- * comes, or records it while the stream is captured and calls it at every replay. So arguments are
- * copied when work is queued, as CUDA does; what pointers in them lead to is not.
+ * Work queue of the emulated GPU. A kernel launch or the execution of a plan queues a function and
+ * a copy of its arguments. The emulation calls the function when the stream reaches it; while the
+ * stream is captured it records the function instead and calls it at every replay. As with CUDA,
+ * the arguments are copied when work is queued, but the memory that they point to is not.
  */
 #pragma once
 
 #include "trainer/device/cuda/gpu.h"
 
-/* `arguments` points to the copy, aligned for any type. */
+/* `arguments` points to the copy, which is aligned for any type. */
 typedef void (*emulation_work)(const void *arguments);
 
-/* -ENOMEM. */
+/* Queues work. Returns 0 or -ENOMEM. */
 int emulation_queue(gpu_stream stream, emulation_work work, const void *arguments, size_t size);
 /*
- * Whether polling an event runs queued work; true initially. Work that waits for other ranks must
- * run in the same order on all of them, not when one happens to poll: with false only waiting runs
- * any.
+ * Sets whether polling an event runs queued work (initially true). Work that waits for other ranks
+ * must run in the same order on all of them, independently of polling: with false only waiting runs
+ * work.
  */
 void emulation_run_when_polled(bool run);
 
 /*
- * For tests. Bytes of device memory there are from now on, free or not; 0: as much as the host has.
- * Programs are told by the environment.
+ * Limits device memory to this many bytes, used and free; 0 means as much as the host has. For
+ * tests; programs use the environment variable.
  */
 void emulation_limit_memory(uint64_t bytes);
 #define EMULATION_MEMORY "LOADERD_EMULATED_MEMORY"
-/* What every byte of it is when it is allocated; 0xff at first. */
+/* Sets the byte that fills newly allocated device memory (initially 0xff). */
 void emulation_fresh_memory(uint8_t byte);
 /*
- * Whether read-only host memory can be registered, and whether any can. Programs are told by the
- * environment: EMULATION_REGISTERING is "writable" for only what is mapped so, "none" for none.
+ * Sets whether read-only host memory can be registered, and whether writable memory can. For tests;
+ * programs set EMULATION_REGISTERING to "writable" (only writable mappings can be registered) or
+ * "none".
  */
 void emulation_allow_registering(bool read_only, bool writable);
 #define EMULATION_REGISTERING "LOADERD_EMULATED_REGISTERING"
-/*
- * Whether the emulated GPU is broken, as by a kernel that wrote out of bounds: everything that
- * waits for it then fails.
- */
+/* Simulates a broken GPU, as after a kernel wrote out of bounds: every later wait fails. */
 void emulation_break(bool broken);
 /*
- * Calls of gpu_allocate and gpu_allocate_host so far: a loop that allocates nothing does not move
- * it.
+ * Returns the number of calls of gpu_allocate and gpu_allocate_host so far, for checking that a
+ * loop does not allocate.
  */
 uint64_t emulation_allocations(void);
-/* Graphs launched so far. */
+/* Returns the number of graphs launched so far. */
 uint64_t emulation_launches(void);
-/* Kernels, products, copies and fills that have run so far, captured ones at every replay. */
+/*
+ * Returns the number of kernels, matrix products, copies and fills run so far. Captured work counts
+ * at every replay.
+ */
 uint64_t emulation_works(void);

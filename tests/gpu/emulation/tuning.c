@@ -1,4 +1,4 @@
-/* What tuning finds on the emulated GPU: times that tests make up, and what was refused. */
+/* Tuning results of the emulated GPU: times set by tests, and refused problems. */
 #include "tests/gpu/emulation/tuning.h"
 
 #include "tests/gpu/emulation/engines.h"
@@ -59,7 +59,7 @@ int emulation_refuse(void *state, const struct conv_problem *problem, float ms)
 	return 0;
 }
 
-/* At least a byte, of none too. */
+/* Allocates at least one byte, also if size is 0. */
 static void *copy_of(const void *bytes, size_t size)
 {
 	void *copy = malloc(size + 1);

@@ -32,7 +32,7 @@ void packimg_decoder_free(struct packimg_decoder *decoder)
 	free(decoder);
 }
 
-/* One pixel at full scale, or the mean of up to four. */
+/* Returns a pixel at full scale, or the mean of up to four. */
 static void take_pixel(const struct packimg_sample *sample, uint32_t x, uint32_t y, uint32_t scale,
 		       uint8_t *output)
 {
@@ -97,7 +97,7 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
 	return 0;
 }
 
-/* Raw samples have none. */
+/* Raw samples have no planes. */
 int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 				const struct packimg_sample *sample,
 				const struct packimg_region *region, uint32_t size_hint_width,
@@ -107,7 +107,7 @@ int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 	return PACKIMG_NO_PLANES;
 }
 
-/* Never asked, since every row is there from the start. */
+/* Never called, because every row is ready from the start. */
 int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
 			struct packimg_error *error)
 {

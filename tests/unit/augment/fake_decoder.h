@@ -1,8 +1,7 @@
 /*
- * A decoder in place of libpackimg's, for raw RGB samples. It returns what the interface allows
- * rather than what is handy: pixels around the region (full of garbage, which must not show in any
- * result) and half scale with the fractional offset that comes with it. One thread; state is
- * global.
+ * Replaces libpackimg's decoder for raw RGB samples. It exercises the freedom that the interface
+ * allows: it returns extra pixels around the region (garbage that must not affect any result) and
+ * half scale with the fractional offset that results. Global state, so one thread only.
  */
 #pragma once
 
@@ -11,15 +10,15 @@
 struct fake_decoder {
 	uint32_t margin; /* pixels of garbage around the region */
 	bool halve;      /* return half scale where the hints allow */
-	/* What the last call asked for, and how many there were. */
+	/* Arguments of the last call, and the number of calls. */
 	struct packimg_region region;
 	uint32_t hint_width, hint_height;
 	unsigned calls;
 	bool halved;
-	/* What packimg_decode_ahead() was last told: how many, and the last of them. */
+	/* Arguments of the last packimg_decode_ahead(): the count and the last entry. */
 	uint32_t ahead_count;
 	struct packimg_ahead ahead;
-	int fail; /* returned instead, when negative */
+	int fail; /* if negative, every call fails with it */
 };
 
 extern struct fake_decoder fake_decoder;

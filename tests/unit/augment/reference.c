@@ -25,7 +25,7 @@ static void replace(struct reference *picture, struct reference next)
 	*picture = next;
 }
 
-/* A walk of one pixel after the other, which turns at the ends. */
+/* Walks pixel by pixel from 0 and turns at the ends. Returns the position after |to| steps. */
 static int64_t walk(int64_t to, uint32_t count)
 {
 	int64_t at = 0, step = to < 0 ? -1 : 1;
@@ -38,7 +38,7 @@ static int64_t walk(int64_t to, uint32_t count)
 	return at;
 }
 
-/* Also pads: what lies outside the picture is fill, or, where that is NULL, its reflection. */
+/* Crops, and pads outside the picture with fill, or with the reflected picture if fill is NULL. */
 static void crop(struct reference *picture, int64_t x, int64_t y, uint32_t width, uint32_t height,
 		 const uint8_t *fill)
 {
@@ -69,7 +69,7 @@ static double weight(uint32_t size, uint32_t grid, uint32_t output, uint32_t inp
 	return distance < 1 ? 1 - distance : 0;
 }
 
-/* Keys' kernel with a = -0.5, stretched where the picture shrinks. */
+/* Keys' kernel with a = -0.5, stretched when the picture shrinks. */
 static double weight_cubic(uint32_t size, uint32_t grid, uint32_t output, uint32_t input)
 {
 	double step = (double)size / grid, wide = step > 1 ? step : 1;
@@ -85,7 +85,7 @@ static double to_byte(double value)
 	return floor(fmin(fmax(value, 0), 255) + 0.5);
 }
 
-/* Bicubic: as Pillow does it, rounded to bytes between the passes. */
+/* Bicubic follows Pillow and rounds to bytes between the passes. */
 static void resize(struct reference *picture, uint32_t width, uint32_t height, bool bicubic)
 {
 	double (*weigh)(uint32_t, uint32_t, uint32_t, uint32_t) = bicubic ? weight_cubic : weight;
@@ -143,7 +143,7 @@ static void flip(struct reference *picture, bool vertical)
 	replace(picture, next);
 }
 
-/* RandomResizedCrop.get_params, read from the documentation of torchvision. */
+/* RandomResizedCrop.get_params(), as described in torchvision's documentation. */
 static void random_region(const struct step *step, const struct reference *picture,
 			  struct random_stream *random, uint32_t region[4])
 {
@@ -177,7 +177,7 @@ static void random_region(const struct step *step, const struct reference *pictu
 
 static int64_t python_round_half(int64_t twice)
 {
-	/* Halves go to the even neighbour. */
+	/* round half to even */
 	int64_t floor = twice >> 1;
 
 	return (twice & 1) && (floor & 1) ? floor + 1 : floor;
@@ -221,7 +221,7 @@ static int random_crop(struct reference *picture, const struct step *step,
 	return 0;
 }
 
-/* lasting: numbers that are the same in every epoch. */
+/* Runs one step. `lasting` draws numbers that are the same in every epoch. */
 static int run_step(struct reference *picture, const struct step *step, uint64_t epoch,
 		    struct random_stream *random, struct random_stream *lasting)
 {

@@ -1,7 +1,7 @@
 /*
- * What random decisions come to over many samples. Seeds are fixed, so a result never changes;
- * bounds are five standard deviations, which a right distribution would break once in a million
- * choices of seeds.
+ * Distribution tests for random augmentation decisions over many samples. Seeds are fixed, so
+ * results are reproducible. Bounds are five standard deviations: a correct distribution exceeds
+ * them for about one seed in a million.
  */
 #pragma once
 
@@ -9,11 +9,8 @@
 
 enum { STATS_WIDTH = 37, STATS_HEIGHT = 26 };
 
-/*
- * The effects that the only step of a pipeline decides on for a sample of STATS_WIDTH x
- * STATS_HEIGHT.
- */
+/* Draws the effects of a pipeline's only step for a sample of STATS_WIDTH x STATS_HEIGHT. */
 void stats_draw(const char *text, uint64_t sample, struct effect_list *list);
-/* Fails the test unless counts go with probabilities (NULL: all alike), by chi-square. */
+/* Chi-square test: fails the test unless counts match the probabilities (uniform if NULL). */
 void stats_expect(const unsigned *counts, const double *probabilities, unsigned size);
 void stats_expect_uniform(const unsigned *counts, unsigned size);

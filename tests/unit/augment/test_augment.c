@@ -1,6 +1,6 @@
 /*
- * Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and
- * into which forms they go.
+ * Steps that change pixel values, in pipelines: which effects are drawn, where they run among the
+ * geometric steps, and their output in every form.
  */
 #include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/plan.h"
@@ -55,7 +55,7 @@ static struct transform *parse(const char *text)
 	return transform;
 }
 
-/* The finished sample, the same from every set and the second time. */
+/* Returns the finished sample. It must be the same from every instruction set and when repeated. */
 static uint8_t *apply(const struct transform *transform, uint64_t index,
 		      struct transform_shape *ret_shape)
 {
@@ -89,7 +89,7 @@ static uint8_t *apply(const struct transform *transform, uint64_t index,
 	return first;
 }
 
-/* Two pipelines give the same for the same samples. */
+/* Checks that two pipelines give equal results for equal samples. */
 static void expect_same(const char *text, const char *other_text)
 {
 	struct transform *transform = parse(text), *other_transform = parse(other_text);
@@ -124,7 +124,7 @@ static void test_order_is_kept(void **state)
 		"center_crop(20) hflip(1)");
 	expect_same("random_affine(0, scale=0.5:0.5, fill=30) center_crop(5x3)",
 		    "random_affine(0, scale=0.5:0.5, fill=9) center_crop(5x3)");
-	/* A flip may change places with what acts on single pixels. */
+	/* A flip commutes with steps that act on single pixels. */
 	expect_same("random_invert(1) hflip(1)", "hflip(1) random_invert(1)");
 	expect_same("resize(33x30) random_posterize(3, 1) vflip(1) center_crop(11)",
 		    "resize(33x30) vflip(1) center_crop(11) random_posterize(bits=3, p=1)");
@@ -147,8 +147,8 @@ static void test_without_chance_nothing_happens(void **state)
 }
 
 /*
- * Policies in pipelines: the same from every set, whatever they choose (expect_same compares the
- * sets).
+ * Policies in pipelines: whatever they choose, every instruction set gives the same result
+ * (expect_same() compares them).
  */
 static void test_policies_run(void **state)
 {
@@ -166,7 +166,7 @@ static void test_policies_run(void **state)
 		expect_same(texts[i], texts[i]);
 }
 
-/* Every form of a finished sample holds the picture that bytes hold. */
+/* Every output form of a finished sample contains the same picture as the u8 form. */
 static void test_forms_are_filled(void **state)
 {
 	static const char *const steps = "random_solarize(100, 1) random_equalize(1)";
@@ -245,8 +245,8 @@ static void test_jitter_is_uniform(void **state)
 }
 
 /*
- * What an erased sample shows: how many pixels differ from the plain one, and that they are a
- * rectangle of the value.
+ * Counts the pixels in which the erased sample differs from the plain one, and checks that they
+ * form a rectangle of the value.
  */
 static size_t erased_pixels(const char *text, const char *plain_text, uint64_t index, float value)
 {
@@ -272,7 +272,10 @@ static size_t erased_pixels(const char *text, const char *plain_text, uint64_t i
 			top = y < top ? y : top;
 			bottom = y;
 		}
-	/* A pixel that had the value already would make it ragged; in this picture none has. */
+	/*
+	 * A pixel that already had the value would make the rectangle ragged; this picture has
+	 * none.
+	 */
 	if (count)
 		assert_int_equal(count, (size_t)(right - left + 1) * (bottom - top + 1));
 	free(with);
@@ -303,11 +306,11 @@ static void test_erasing_before_and_after(void **state)
 				      "to(f32) normalize(imagenet)", index, -4);
 		assert_true(count >= 25 && count <= 81);
 	}
-	/* 0.02 to 0.33 evenly; shapes that do not fit take some of the large ones away. */
+	/* Areas are uniform from 0.02 to 0.33, but some large shapes do not fit. */
 	assert_true(sum / 60 > 0.12 && sum / 60 < 0.21);
 }
 
-/* Normal noise has mean 0 and deviation 1, in every type. */
+/* Normal noise has mean 0 and standard deviation 1, in every element type. */
 static void test_erased_noise_is_normal(void **state)
 {
 	static const char *const texts[] = {
@@ -347,7 +350,7 @@ static void test_warps_are_uniform(void **state)
 		double degrees = atan2(m[3], m[0]) * 180 / M_PI;
 
 		assert_true(degrees > -30.01 && degrees < 10.01);
-		/* In the sense of torchvision's rotate: against the clock. */
+		/* Counter-clockwise, like torchvision's rotate. */
 		angles[(unsigned)fmin((degrees + 30.0) / 40 * BINS, BINS - 1)]++;
 		stats_draw("random_affine(0, translate=0.1:0.16)", sample, &list);
 		m = list.effects[0].warp.matrix;
@@ -360,8 +363,8 @@ static void test_warps_are_uniform(void **state)
 	stats_expect_uniform(angles, BINS);
 	stats_expect_uniform(sigmas, BINS);
 	/*
-	 * 3.7 and 4.16 pixels to either side, rounded: the outermost whole numbers get less than
-	 * the others.
+	 * The ranges are 3.7 and 4.16 pixels to either side, rounded, so the outermost integers are
+	 * less likely than the others.
 	 */
 	stats_expect_uniform(shifts[0] + 2, 5);
 	stats_expect_uniform(shifts[1] + 1, 7);

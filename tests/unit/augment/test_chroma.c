@@ -1,7 +1,7 @@
 /*
- * chroma=fast on real JPEGs: against planes from libjpeg, resized one by one and converted in
- * double precision; the same bytes with every instruction set, with and without an index; the exact
- * bytes where there are no planes.
+ * chroma=fast on real JPEGs, against planes from libjpeg, resized one by one and converted in
+ * double precision. Every instruction set must give the same bytes, with and without an index. If
+ * there are no planes, the result must equal the exact mode's.
  */
 #include "format/base/system/cpu.h"
 #include "loaderd/augment/apply/plan.h"
@@ -24,7 +24,7 @@
 
 enum { SEEDS = 6, SIDE = 4096 };
 
-/* Components as libjpeg decodes them, padded to whole MCUs. */
+/* A component as decoded by libjpeg, padded to whole MCUs. */
 struct component {
 	uint8_t *samples;
 	uint32_t width, height; /* without padding */
@@ -74,8 +74,8 @@ static void read_components(const uint8_t *data, size_t size, struct component c
 }
 
 /*
- * Triangle of output pixel i of an axis over the samples of a component; returns the first sample
- * that counts.
+ * Computes the triangle filter of output pixel i on one axis over a component's samples. Returns
+ * the first sample with a weight.
  */
 static int weigh(const struct plan_axis *axis, uint32_t i, double factor, uint32_t size,
 		 double weights[SIDE], int *ret_count)
@@ -144,7 +144,7 @@ static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_
 		.orientation = (uint8_t)(kind->orientation ? kind->orientation : 1)};
 }
 
-/* The finished sample; the caller frees it. */
+/* Returns the finished sample. The caller frees it. */
 static uint8_t *apply(const char *text, const struct packimg_sample *sample, uint64_t seed,
 		      size_t *ret_size)
 {
@@ -192,7 +192,7 @@ static void compare(const struct component components[3], const struct plan_stag
 					       luma - 0.344136 * blue - 0.714136 * red,
 					       luma + 1.772 * blue};
 
-			/* Half a step of the last rounding, and some of those before. */
+			/* Half a step of the final rounding, plus earlier roundings. */
 			for (int c = 0; c < 3; c++)
 				if (fabs(output[c] - clamp(rgb[c])) > 0.6)
 					fail_msg("pixel %u,%u channel %d is %u, not %.2f", x, y, c,
@@ -243,7 +243,7 @@ static uint64_t mix(uint64_t hash, const uint8_t *data, size_t size)
 	return hash;
 }
 
-/* Of all kinds and pipelines, scales of the decoder among them. */
+/* Hashes samples of all kinds and pipelines, with scaled decodes among them. */
 static uint64_t hash_all(void)
 {
 	uint64_t hash = 0xcbf29ce484222325;
@@ -268,7 +268,7 @@ static uint64_t hash_all(void)
 	return hash;
 }
 
-/* In a process of its own, where no instruction set is chosen yet. */
+/* Computes the hash in a child process, where no instruction set has been selected yet. */
 static uint64_t hash_with(const char *isa)
 {
 	uint64_t hash = 0;
@@ -334,7 +334,7 @@ static void test_same_with_index(void **state)
 	packimg_decoder_free(decoder);
 }
 
-/* Mean and greatest difference between both modes. */
+/* Returns the mean difference between both modes and, through a pointer, the largest. */
 static double difference(const struct jpeg_kind *kind, const char *exact, const char *fast,
 			 int *ret_max)
 {
@@ -367,7 +367,8 @@ static const char fast_crop[] = "random_resized_crop(112, scale=0.3:1, chroma=fa
 static void test_near_exact(void **state)
 {
 	/*
-	 * Where chroma is subsampled, colours beyond RGB are cut off before the average or after.
+	 * With subsampled chroma, the modes clamp colours outside the RGB cube before or after
+	 * averaging.
 	 */
 	static const struct {
 		struct jpeg_kind kind;
@@ -386,7 +387,7 @@ static void test_near_exact(void **state)
 		if (mean > smooth[i].mean || max > smooth[i].max)
 			fail_msg("smooth image %u: mean %.3f, greatest %d", i, mean, max);
 	}
-	/* Another way, and not the same one by mistake. */
+	/* The modes must differ, so that the exact one is not tested twice by mistake. */
 	double mean = difference(&kinds[1], exact_crop, fast_crop, &max);
 
 	if (max == 0 || mean > 4)
@@ -414,8 +415,8 @@ static void test_exact_without_planes(void **state)
 }
 
 /*
- * A fill byte late in the scan, which only libjpeg-turbo reads: planes have been begun by then, and
- * give way to pixels.
+ * A fill byte late in the scan, which only libjpeg-turbo can read: decoding to planes has begun by
+ * then and is replaced by pixels.
  */
 static void test_exact_after_planes_end(void **state)
 {

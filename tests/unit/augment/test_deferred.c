@@ -1,5 +1,7 @@
-/* What is left to the client (transform_defer) comes to the daemon's own pixels, and what it leaves
- * is checked. */
+/*
+ * Steps deferred to the client (transform_defer()) must give the same pixels as in the daemon;
+ * records of deferred steps are validated.
+ */
 #include "format/base/deferred.h"
 #include "format/base/system/cpu.h"
 #include "tests/unit/augment/transform_test.h"
@@ -11,7 +13,7 @@
 
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
-/* The finished sample, of which the client makes the last steps. */
+/* Returns the finished sample, with the last steps run as the client does. */
 static uint8_t *apply_deferred(const struct transform *transform,
 			       const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
 			       struct deferred *ret_deferred)
@@ -39,7 +41,10 @@ static uint8_t *apply_deferred(const struct transform *transform,
 	return finished;
 }
 
-/* delivered: width of what the daemon delivers then, by which it is known what it left. */
+/*
+ * `delivered` is the width of the sample that the daemon then delivers, which shows which steps it
+ * deferred.
+ */
 static void expect_equal(const char *text, uint32_t stored_width, uint32_t delivered,
 			 unsigned changes)
 {
@@ -80,7 +85,7 @@ static void expect_equal(const char *text, uint32_t stored_width, uint32_t deliv
 
 static void test_pixels(void **state)
 {
-	/* flips and colours of what was cropped */
+	/* flips and colour steps after a crop */
 	expect_equal("random_resized_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_resized_crop(24x20) hflip vflip(alternate) channels(4)", WIDTH, 24, 0);
 	expect_equal("random_resized_crop(24) hflip color_jitter(0.4, 0.4, 0.4, 0.1)", WIDTH, 24,
@@ -96,7 +101,7 @@ static void test_pixels(void **state)
 	expect_equal("resize(24x24) hflip random_erasing(0.8, value=random) color_jitter(0, 0.5)",
 		     WIDTH, 24, 2);
 	expect_equal("resize(1x1) hflip random_erasing color_jitter(0, 0.5)", WIDTH, 1, 2);
-	/* crops of pictures whose size is known */
+	/* crops of pictures of known size */
 	expect_equal("resize(40x32) random_crop(24)", WIDTH, 40, 0);
 	expect_equal("resize(32x32) random_crop(32, padding=4) hflip cutout(8)", WIDTH, 32, 1);
 	expect_equal("resize(32x32) random_crop(32, padding=4x9, fill=1:2:3) vflip", WIDTH, 32, 0);
@@ -108,7 +113,7 @@ static void test_pixels(void **state)
 	expect_equal("", WIDTH, WIDTH, 0);
 }
 
-/* Crops of what is decoded at a smaller scale, which has to be the same for all of them. */
+/* Crops of samples decoded at a smaller scale, which must be the same scale for every crop. */
 static void test_scaled(void **state)
 {
 	fake_decoder.halve = true;
@@ -125,7 +130,10 @@ static void test_scaled(void **state)
 
 static void test_what_stays(void **state)
 {
-	/* a crop of pictures of any size; geometry before what is no geometry; what looks around */
+	/*
+	 * steps that are not deferred: a crop of pictures of unknown size, geometry before other
+	 * steps, effects that depend on other pixels
+	 */
 	expect_equal("resize(40) random_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_crop(24) hflip color_jitter(0.3)", WIDTH, 24, 1);
 	expect_equal("resize(32x32) hflip random_crop(24)", WIDTH, 32, 0);
@@ -134,7 +142,7 @@ static void test_what_stays(void **state)
 		     1);
 	expect_equal("resize(32x32) color_jitter(0.3) random_equalize", WIDTH, 32, 0);
 	expect_equal("resize(32x32) hflip rand_augment", WIDTH, 32, 0);
-	/* no more than there is room for, from the end */
+	/* defers as many steps from the end as fit into the record */
 	expect_equal(
 		"resize(32x32) random_grayscale random_invert color_jitter(0.1, 0.1, 0.1, 0.1) "
 		"cutout(3) cutout(4) random_erasing(1)",
@@ -180,7 +188,7 @@ static void test_sizes_by_epoch(void **state)
 	transform_free(transform);
 }
 
-/* Whatever is written there: what is taken from it can be applied, which sanitizers watch. */
+/* With arbitrary bytes in the record, whatever parses can be applied; sanitizers check it. */
 static void test_damaged(void **state)
 {
 	static const uint32_t extremes[] = {0,          1,          2,          7,

@@ -1,8 +1,8 @@
 /*
- * From the arguments of a step to what it draws: ranges of one value leave nothing to chance, so
- * that each argument shows by itself. What an effect's parameters do to pixels is compared with
- * torchvision elsewhere (test_effects.c); here they are torchvision's parameters of the functional
- * operation that the transform of the same name calls.
+ * From a step's arguments to the parameters that it draws. Ranges of a single value leave nothing
+ * to chance, so each argument can be checked separately. Expected values are the parameters that
+ * torchvision's transform of the same name passes to its functional operation. test_effects.c tests
+ * what these parameters do to pixels.
  */
 #include "loaderd/augment/grammar/warp.h"
 #include "tests/unit/augment/stats.h"
@@ -17,7 +17,7 @@
 
 enum { SAMPLES = 40 };
 
-/* The only effect that a step draws for a sample. */
+/* Returns the only effect that a step draws for a sample. */
 static const struct effect *drawn(const char *text, uint64_t sample, enum effect_kind kind)
 {
 	static struct effect_list list;
@@ -29,7 +29,7 @@ static const struct effect *drawn(const char *text, uint64_t sample, enum effect
 	return &list.effects[0];
 }
 
-/* An affine map by its angles in degrees, as torchvision's functional.affine takes it. */
+/* An affine map given by angles in degrees, as in torchvision's functional.affine. */
 struct affine {
 	double degrees, scale, shear_x, shear_y;
 };
@@ -76,13 +76,13 @@ static void test_affine_arguments(void **state)
 	expect_warp("random_affine(30:30, scale=0.5:0.5, shear=5:5:-7:-7, "
 		    "interpolation=bilinear, fill=9)",
 		    (struct affine){30, 0.5, 5, -7}, true, "\11\11\11");
-	/* torchvision's rotate turns against affine's sense. */
+	/* torchvision's rotate and affine turn in opposite directions. */
 	expect_warp("random_rotation(20:20)", (struct affine){-20, 1, 0, 0}, false, black);
 	expect_warp("random_rotation(-20:-20, bilinear, fill=4:5:6)", (struct affine){20, 1, 0, 0},
 		    true, "\4\5\6");
 }
 
-/* A single number spreads to both sides, two or four are the ends. */
+/* A single number gives a symmetric range; two or four numbers are the ends. */
 static void test_affine_ranges(void **state)
 {
 	static const struct {
@@ -140,7 +140,7 @@ static void test_point_arguments(void **state)
 	assert_true(drawn("gaussian_blur(3, 0.7)", 0, EFFECT_BLUR)->gauss.sigma == 0.7);
 }
 
-/* A range of which one end changes nothing is a range. */
+/* A range stays a range if one of its ends is neutral. */
 static void test_jitter_with_a_neutral_end(void **state)
 {
 	static const struct {
@@ -180,7 +180,7 @@ static void test_erased_sides(void **state)
 			&drawn("random_erasing(1, scale=0.1:0.1, ratio=4:4)", sample, EFFECT_ERASE)
 				 ->erase;
 
-		/* torchvision's ratio is height by width: of 962 pixels a tenth, 4.9 x 19.6. */
+		/* torchvision's ratio is height / width: a tenth of 962 pixels is 4.9 x 19.6. */
 		assert_int_equal(erase->width, 5);
 		assert_int_equal(erase->height, 20);
 		assert_in_range(erase->x, 0, STATS_WIDTH - erase->width);
@@ -194,7 +194,7 @@ static void test_erased_sides(void **state)
 	}
 }
 
-/* A hole is as wide and as high as it is said, less what an edge cuts off. */
+/* A hole has the given width and height, unless an edge clips it. */
 static void test_cutout_sides(void **state)
 {
 	uint32_t width = 0, height = 0;

@@ -1,7 +1,7 @@
 /*
- * Effects against torchvision: tests/golden/augment/make.py made the data and says what is in the
- * file, which is the argument. Every instruction set runs every case, and all is equal byte for
- * byte but for what tolerances says.
+ * Effects against torchvision. tests/golden/augment/make.py made the data file, which is the
+ * argument, and describes its format. Runs every case with every instruction set; results must be
+ * bit-exact except for the listed tolerances.
  */
 #include "loaderd/augment/grammar/policy.h"
 #include "loaderd/augment/grammar/warp.h"
@@ -24,25 +24,25 @@ struct image {
 	const uint8_t *pixels;
 };
 
-/* A case's text, taken apart. */
+/* Parsed text of a case. */
 struct wish {
 	char name[TEXT_MAX];
 	double numbers[NUMBERS_MAX];
 	unsigned count;
 };
 
-/* How far from torchvision results of one name are, and may be. */
+/* Tolerance for results of one name, compared with torchvision. */
 struct tolerance {
 	const char *name;
-	int max;     /* of one byte */
-	double mean; /* of a case */
+	int max;     /* largest difference of a byte */
+	double mean; /* mean difference of a case */
 };
 
 static const char *golden_path;
 
 static const struct tolerance tolerances[] = {
 	{"", 0, 0},
-	/* 16-bit fixed point in two passes, where torchvision sums floats over the whole kernel. */
+	/* 16-bit fixed point in two passes; torchvision sums floats over the whole 2-D kernel */
 	{"blur", 1, 0.02},
 };
 
@@ -98,7 +98,7 @@ static void set_fill(struct effect_warp *warp, double fill)
 		warp->fill[i] = (uint8_t)fill;
 }
 
-/* The effect of a name and numbers as make.py writes them. */
+/* Makes an effect from a name and numbers as written by make.py. */
 static void make_effect(const struct wish *wish, const struct image *image, struct effect *effect)
 {
 	static const struct {
@@ -132,7 +132,7 @@ static void make_effect(const struct wish *wish, const struct image *image, stru
 	} else if (effect->kind == EFFECT_BLUR) {
 		effect->gauss = (struct effect_gauss){(uint32_t)v[0], (uint32_t)v[1], v[2]};
 	} else if (strcmp(wish->name, "rotate") == 0) {
-		/* torchvision's rotate and affine turn in opposite senses. */
+		/* torchvision's rotate and affine turn in opposite directions */
 		warp_matrix(&(struct warp){.degrees = -v[0], .scale = 1}, effect->warp.matrix);
 		effect->warp.bilinear = v[1] == 1;
 		set_fill(&effect->warp, v[2]);
@@ -172,7 +172,7 @@ static void add_operation(enum policy_space space, const double *v, unsigned bin
 		list->count++;
 }
 
-/* As policy.c puts AugMix together. */
+/* Composes AugMix like policy.c. */
 static void make_mix(const double *v, const struct image *image, struct effect_list *list)
 {
 	double own = v[0], chains = v[1];
@@ -192,7 +192,7 @@ static void make_mix(const double *v, const struct image *image, struct effect_l
 	list->effects[list->count++] = (struct effect){.kind = EFFECT_MIX_END};
 }
 
-/* The effects that a case is about. */
+/* Makes the effects of a case. */
 static void make_list(const struct wish *wish, const struct image *image, struct effect_list *list)
 {
 	const double *v = wish->numbers;

@@ -1,7 +1,6 @@
 /*
- * Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the files,
- * which are the arguments: of the bilinear filter, and of the bicubic one, which equals byte for
- * byte.
+ * Resizing against Pillow. tests/golden/resize/make.py made the data files, which are the
+ * arguments, and describes their format: first bilinear, then bicubic, which must be byte-exact.
  */
 #include "loaderd/augment/resize/resize.h"
 #include "loaderd/augment/resize/resize_cubic.h"
@@ -71,7 +70,7 @@ static struct cubic_axis make_cubic(uint32_t crop, uint32_t size, uint32_t grid,
 				   .reverse = reverse};
 }
 
-/* The rows of a source as a decoder hands them out: a few at a time, which overwrite others. */
+/* Delivers the rows of a source as a decoder does: a few at a time, overwriting earlier ones. */
 struct ring {
 	const struct image *image;
 	uint8_t *rows;
@@ -91,7 +90,7 @@ static int ring_rows(void *context, uint32_t end)
 	return 0;
 }
 
-/* Whole, and again from a ring with a fourth channel. */
+/* Resizes the whole image at once, then again from a ring of rows with a fourth channel. */
 static void run_cubic(struct resize *resize, const struct image *image, const uint32_t v[12],
 		      const uint8_t *expected, unsigned number)
 {
@@ -132,7 +131,10 @@ static void run_cubic(struct resize *resize, const struct image *image, const ui
 	free(ring.rows);
 }
 
-/* Runs a case and compares; adds to the sum of differences. Returns where the next case begins. */
+/*
+ * Runs a case, compares the result and adds to the sum of differences. Returns the start of the
+ * next case.
+ */
 static const uint8_t *run_case(struct resize *resize, const struct image *images, const uint8_t *at,
 			       unsigned number, uint64_t *sum, uint64_t *count)
 {
@@ -221,7 +223,7 @@ static void test_cubic_is_pillows(void **state)
 		check_isa((enum cpu_isa)isa, true);
 }
 
-/* A tall picture of few bytes does not take the memory of all its rows at the output's width. */
+/* A tall, narrow picture must not need memory for all of its rows at the output's width. */
 static void test_tall_picture_takes_few_rows(void **state)
 {
 	enum { TALL = 65535, SIDE = 256 };

@@ -193,7 +193,7 @@ static void test_sides_in_two_arguments(void **state)
 	expect_error("center_crop(224, 192)", -EINVAL, 12,
 		     "as WIDTHxHEIGHT: 224x192, or 192x224 for what torchvision calls (224, 192)");
 	expect_error("cutout(8, 8)", -EINVAL, 7, "did you mean 8x8?");
-	/* what a second argument can be, and what is no side */
+	/* valid forms of a second argument, and invalid sides */
 	transform_free(parse("random_crop(32, 4)"));
 	transform_free(parse("cutout(8, 1)"));
 	expect_error("resize(32, chroma)", -EINVAL, 11, "expected one of exact|fast for chroma");
@@ -303,7 +303,7 @@ static void test_shapes_follow_epochs(void **state)
 	}
 	assert_int_equal(transform_sample_size_max(t), 192 * 192 * 8);
 	transform_free(t);
-	/* Two schedules: every union of epochs counts. */
+	/* with two schedules, every combination of their ranges of epochs counts */
 	t = parse("resize(300@0;200@10) random_crop(64@0;100@5;32@10) pad(2)");
 	assert_int_equal(transform_sample_size_max(t), 104 * 104 * 3);
 	transform_shape(t, 10, &shape);
@@ -322,7 +322,7 @@ static void test_sizes_can_be_fixed(void **state)
 	static const struct {
 		const char *text;
 		int has;
-		uint32_t width, height; /* of a stored 50 x 30 */
+		uint32_t width, height; /* for a stored image of 50 x 30 */
 	} cases[] = {
 		{"", 0, 50, 30},
 		{"hflip", 0, 50, 30},

@@ -1,4 +1,7 @@
-/* What policies choose, and how often: torchvision's probabilities, over many samples. */
+/*
+ * Which operations policies choose and how often: compares with torchvision's probabilities over
+ * many samples.
+ */
 #include "loaderd/augment/grammar/policy.h"
 #include "tests/unit/augment/stats.h"
 
@@ -13,7 +16,10 @@
 
 enum { OPERATIONS = POLICY_INVERT + 1 };
 
-/* Which operation made an effect; translations and shears by what is left of the identity. */
+/*
+ * Returns the operation that made an effect. Translations and shears are told apart by how the
+ * matrix differs from the identity.
+ */
 static enum policy_operation operation_of(const struct effect *effect)
 {
 	const float *m = effect->warp.matrix;
@@ -53,7 +59,10 @@ static enum policy_operation operation_of(const struct effect *effect)
 static void test_rand_augment_is_uniform(void **state)
 {
 	enum { SAMPLES = 7000 };
-	/* No operation shows where it is identity, which it is by choice or as nothing at all. */
+	/*
+	 * Identity produces no effect, whether it was chosen or an operation's magnitude makes it
+	 * one. Such samples are not counted.
+	 */
 	unsigned counts[POLICY_INVERT] = {0}, signs[2] = {0};
 	struct effect_list list;
 
@@ -96,7 +105,7 @@ static void test_trivial_augment_is_uniform(void **state)
 		}
 		const struct effect *effect = &list.effects[0];
 
-		/* Magnitude 0 hides which way a warp goes. */
+		/* Skip warps: magnitude 0 hides their direction. */
 		if (effect->kind == EFFECT_WARP)
 			continue;
 		counts[operation_of(effect)]++;
@@ -107,7 +116,7 @@ static void test_trivial_augment_is_uniform(void **state)
 	}
 	stats_expect_uniform(counts + POLICY_POSTERIZE, POLICY_INVERT - POLICY_POSTERIZE);
 	stats_expect_uniform(bins, BINS);
-	/* Zero stands for two. */
+	/* The centre bin collects both signs of zero. */
 	for (int i = 0; i < 2 * BINS - 1; i++)
 		expected[i] = (i == BINS - 1 ? 1.0 : 0.5) / BINS;
 	stats_expect(factors, expected, 2 * BINS - 1);
@@ -145,7 +154,7 @@ static void test_auto_augment_follows_its_table(void **state)
 	}
 }
 
-/* An index of BINS classes of a number within 0 to 1. */
+/* Returns the bin of a value between 0 and 1. */
 static unsigned bin_of(double value, unsigned bins)
 {
 	assert_true(value >= 0 && value <= 1);
@@ -174,8 +183,7 @@ static void test_aug_mix_is_dirichlet(void **state)
 			if (effect->kind != EFFECT_MIX_ADD) {
 				depth++;
 				/*
-				 * With severity 3 a third of the magnitudes are zero and hide
-				 * warps.
+				 * At severity 3 a third of the magnitudes are zero and hide warps.
 				 */
 				if (effect->kind != EFFECT_WARP)
 					operations[operation_of(effect)]++;
@@ -188,7 +196,7 @@ static void test_aug_mix_is_dirichlet(void **state)
 					       : 0;
 
 			sum += weight;
-			/* One of three has the distribution 1 - (1 - x)^2. */
+			/* The share of one of three has the distribution 1 - (1 - x)^2. */
 			if (list.effects[0].weight < 0.999f)
 				chains[chain]
 				      [bin_of(fmin(1 - (1 - share) * (1 - share), 1), BINS)]++;
@@ -207,7 +215,7 @@ static void test_aug_mix_is_dirichlet(void **state)
 	stats_expect_uniform(operations + POLICY_POSTERIZE, POLICY_IDENTITY - POLICY_POSTERIZE);
 }
 
-/* Shares of two are of the beta distribution: mean one half, variance 1 / (8 alpha + 4). */
+/* With two chains each share has a beta distribution: mean one half, variance 1 / (8 alpha + 4). */
 static void test_aug_mix_alpha(void **state)
 {
 	enum { SAMPLES = 20000 };

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* The vectors that Random123 publishes for philox4x32 with ten rounds: counter, key, result. */
+/* Random123's published test vectors for philox4x32-10: counter, key, result. */
 static void test_philox_known_answers(void **state)
 {
 	static const uint32_t vectors[][10] = {
@@ -27,7 +27,7 @@ static void test_philox_known_answers(void **state)
 	}
 }
 
-/* A stream is named by all of its four parts, and by nothing else. */
+/* A stream is determined by all of its four keys, and by nothing else. */
 static void test_streams_are_named(void **state)
 {
 	static const uint64_t names[][4] = {
@@ -58,7 +58,7 @@ static void test_streams_are_named(void **state)
 	}
 }
 
-/* What a seed gives is part of the contract: runs must repeat on later versions. */
+/* The numbers of a seed must never change, so that later versions can reproduce runs. */
 static void test_streams_do_not_change(void **state)
 {
 	struct random_stream stream;
@@ -100,8 +100,7 @@ static void test_below_is_unbiased(void **state)
 {
 	struct random_stream stream;
 	/*
-	 * Without rejection every third value of this bound would come twice as often as the
-	 * others.
+	 * Without rejection, this bound would make every third value twice as likely as the others.
 	 */
 	uint32_t bound = 3u << 30;
 	unsigned bins[3] = {0};

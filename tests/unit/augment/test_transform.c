@@ -1,6 +1,6 @@
 /*
- * transform_apply against naive.c: steps alone and composed, images of every shape, what is
- * repeated, what fails.
+ * transform_apply() against reference.c: single and composed steps, images of every shape, repeated
+ * samples, errors.
  */
 #include "loaderd/augment/grammar/steps.h"
 #include "tests/unit/augment/transform_test.h"
@@ -90,7 +90,7 @@ static void test_composed_steps(void **state)
 		}
 		struct transform *transform = NULL;
 
-		/* Some do not fit into what comes before them. */
+		/* Some steps are invalid after the ones before them. */
 		if (transform_parse(text, &transform, NULL) < 0)
 			continue;
 		fake_decoder.margin = random_below(&rng, 2) * 3;
@@ -106,7 +106,7 @@ static void test_composed_steps(void **state)
 	assert_true(done > 500);
 }
 
-/* Extremely long and flat images through resizes of either kind. */
+/* Extremely tall and wide images through both kinds of resize. */
 static void test_extreme_shapes(void **state)
 {
 	static const uint32_t sizes[][2] = {{4000, 1}, {1, 4000}, {3000, 2}, {1, 1}, {2, 700}};
@@ -124,7 +124,7 @@ static void test_extreme_shapes(void **state)
 		}
 }
 
-/* Bytes depend on seed, epoch and index; all else is history. */
+/* A sample's bytes depend only on seed, epoch and index, not on earlier calls. */
 static void test_samples_are_repeatable(void **state)
 {
 	struct transform *transform = parse("random_resized_crop(24@0;28@3) hflip");

@@ -1,6 +1,6 @@
 /*
- * The forms of finished samples: types of element, layouts and channels hold the same picture,
- * large ones and at every alignment too.
+ * Output forms of finished samples: all element types, layouts and channel counts contain the same
+ * picture, also for large samples and at every alignment.
  */
 #include "format/base/half.h"
 #include "loaderd/augment/kernels/store.h"
@@ -31,7 +31,10 @@ static double from_bf16(uint16_t half)
 	return (double)value;
 }
 
-/* The value lies between the midpoints to both neighbours; on a midpoint the even one is taken. */
+/*
+ * Checks that the value lies between the midpoints to both neighbours; on a midpoint the even one
+ * must be chosen.
+ */
 static void check_nearest(double value, uint16_t half, double (*decode)(uint16_t))
 {
 	double chosen = decode(half), error = fabs(chosen - value);
@@ -55,7 +58,7 @@ static void check_nearest(double value, uint16_t half, double (*decode)(uint16_t
 
 static void test_narrow_floats_are_nearest(void **state)
 {
-	/* Every half, the midpoint after it, and a little to either side of that. */
+	/* For every half: the midpoint to the next, and values slightly below and above it. */
 	for (uint32_t half = 0; half < 0x7bff; half++) {
 		double low = from_f16((uint16_t)half),
 		       middle = (low + from_f16((uint16_t)(half + 1))) / 2;
@@ -83,7 +86,7 @@ static void test_narrow_floats_are_nearest(void **state)
 	}
 }
 
-/* An element of a finished sample as a number. */
+/* Returns an element of a finished sample as a number. */
 static double element_at(const struct transform_shape *shape, const uint8_t *sample, uint32_t x,
 			 uint32_t y, uint32_t c)
 {
@@ -110,7 +113,7 @@ static void check_form(const char *geometry, const char *type, const char *layou
 {
 	char text[256];
 	bool bytes = strcmp(type, "u8") == 0;
-	/* Of a value of at most 3: 4 units of single precision, half a unit of the narrow types. */
+	/* For values up to 3: 4 ulp in f32, half an ulp in the narrow types. */
 	double tolerance = bytes                      ? 0
 			   : strcmp(type, "f32") == 0 ? 1e-6
 			   : strcmp(type, "f16") == 0 ? 1.01e-3
@@ -177,7 +180,7 @@ static void test_forms_hold_the_same_picture(void **state)
 		}
 }
 
-/* Samples large enough to go past the cache, at every alignment. */
+/* Samples large enough for stores that bypass the cache, at every alignment. */
 static void test_large_samples(void **state)
 {
 	static const char *const geometries[] = {"random_resized_crop(160) hflip",

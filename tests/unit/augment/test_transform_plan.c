@@ -1,6 +1,6 @@
 /*
- * How transform_apply plans geometry: steps folded into few resizes, flips that alternate, and no
- * more asked of the decoder than is needed, at half scale too.
+ * How transform_apply() plans geometry: steps are folded into few resizes, flips alternate, and
+ * only the needed region is decoded, also at half scale.
  */
 #include "loaderd/augment/apply/plan.h"
 #include "tests/unit/augment/reference.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Common pipelines are one stage: one rectangle, one resize. */
+/* Common pipelines need one stage: one rectangle, one resize. */
 static void test_geometry_is_folded(void **state)
 {
 	static const struct {
@@ -27,7 +27,10 @@ static void test_geometry_is_folded(void **state)
 		{"pad(2) resize(20)", 2},
 		{"pad(2, fill=1) pad(2, fill=2)", 2},
 		{"pad(2, fill=1) random_crop(8) pad(2, fill=1)", 1},
-		/* what is reflected is whole; nothing is where it does not show */
+		/*
+		 * reflection needs the whole picture; a reflecting pad that does not show is
+		 * dropped
+		 */
 		{"random_crop(32, padding=4, fill=reflect) hflip", 2},
 		{"pad(4, fill=reflect) center_crop(64x48) resize(20) pad(2)", 2},
 		{"pad(4, fill=reflect) pad(1)", 3},
@@ -45,8 +48,8 @@ static void test_geometry_is_folded(void **state)
 }
 
 /*
- * Half of the samples are mirrored in epoch 0, which ones depends on the seed; in each epoch the
- * others are.
+ * Epoch 0 mirrors half of the samples, selected by the seed; each later epoch mirrors the ones that
+ * the previous epoch did not.
  */
 static void test_flips_alternate(void **state)
 {
@@ -71,14 +74,14 @@ static void test_flips_alternate(void **state)
 		alike += first.stages[0].x.reverse == first.stages[0].y.reverse;
 		again += first.stages[0].x.reverse == plan.stages[0].x.reverse;
 	}
-	/* six standard deviations of 1000 coins are 95 */
+	/* six standard deviations of 1000 coin flips are 95 */
 	assert_in_range(flipped, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
 	assert_in_range(alike, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
 	assert_in_range(again, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
 	transform_free(transform);
 }
 
-/* Only what the sample depends on is asked of the decoder. */
+/* Requests only those pixels from the decoder that the sample depends on. */
 static void test_regions_are_tight(void **state)
 {
 	uint8_t *pixels = random_pixels(100, 80);
@@ -93,7 +96,7 @@ static void test_regions_are_tight(void **state)
 	assert_int_equal(fake_decoder.hint_width, 0);
 	transform_free(transform);
 	/*
-	 * 100x80 to 50x40, the middle 20x20: source columns 30..70 and one more step on either
+	 * 100x80 to 50x40, then the middle 20x20: source columns 30..70, plus one step on either
 	 * side.
 	 */
 	transform = parse("resize(40) center_crop(20)");
@@ -104,14 +107,14 @@ static void test_regions_are_tight(void **state)
 	assert_int_equal(fake_decoder.region.height, 42);
 	assert_int_equal(fake_decoder.hint_width, 21);
 	transform_free(transform);
-	/* A crop's edge is an edge: nothing beyond it is read, whatever the filter's support. */
+	/* A crop's edge is final: nothing beyond it is read, whatever the filter's support. */
 	transform = parse("center_crop(40) resize(10)");
 	free(apply_all(transform, &sample, 1, 0));
 	assert_int_equal(fake_decoder.region.x, 30);
 	assert_int_equal(fake_decoder.region.width, 40);
 	assert_int_equal(fake_decoder.hint_width, 10);
 	transform_free(transform);
-	/* Nothing of the image shows: nothing is decoded. */
+	/* If no pixel of the image is visible, nothing is decoded. */
 	fake_decoder.calls = 0;
 	transform = parse("pad(200, fill=5) random_crop(150) center_crop(2)");
 	for (uint64_t seed = 0; seed < 64; seed++) {
@@ -124,7 +127,9 @@ static void test_regions_are_tight(void **state)
 	free(pixels);
 }
 
-/* On a ramp a half-scale decode gives what the full one does, if every coordinate is right. */
+/*
+ * On a ramp, a half-scale decode gives the same result as a full one if all coordinates are right.
+ */
 static void test_scaled_decodes_fit(void **state)
 {
 	uint32_t width = 403, height = 301;
@@ -157,7 +162,7 @@ static void test_scaled_decodes_fit(void **state)
 			if (abs(got[i] - expected.pixels[i]) > 2)
 				fail_msg("sample %u, byte %zu: %u, at full scale %u",
 					 (unsigned)index, i, got[i], expected.pixels[i]);
-		/* What the decoder returns beyond the region must not change a bit. */
+		/* Pixels that the decoder returns beyond the region must not affect the result. */
 		fake_decoder.margin += 7;
 		uint8_t *again = apply_all(transform, &sample, 1, 0);
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-	CANARY = 64,    /* bytes, and a line */
-	EXTRA_MAX = 24, /* pixels that planes may need beyond */
+	CANARY = 64,    /* bytes, one cache line */
+	EXTRA_MAX = 24, /* pixels that planes may need around the region */
 };
 
 struct random_stream rng;
@@ -69,8 +69,8 @@ struct packimg_sample make_sample(uint8_t *pixels, uint32_t width, uint32_t heig
 }
 
 /*
- * What was said ahead is what was asked for since, in so many calls, or, where planes were thought
- * of, a little more; for two of a kind.
+ * Checks that transform_ahead() announced two samples per decode call, with the region that was
+ * decoded, or a slightly larger one if planes were considered.
  */
 static void expect_ahead(unsigned calls)
 {
@@ -87,7 +87,7 @@ static void expect_ahead(unsigned calls)
 	assert_in_range(said->y + said->height - asked->y - asked->height, 0, EXTRA_MAX);
 }
 
-/* Applies with one set and gives the sample, between canaries that were checked. */
+/* Applies the pipeline with one instruction set, checks the canaries and returns the sample. */
 static uint8_t *apply(const struct transform *transform, int isa,
 		      const struct packimg_sample *sample, uint64_t seed, uint64_t epoch)
 {
@@ -96,7 +96,7 @@ static uint8_t *apply(const struct transform *transform, int isa,
 	struct transform_times times = {0};
 	struct packimg_sample next[] = {*sample, *sample, *sample};
 
-	next[1].codec = next[2].codec = PACKIMG_CODEC_JPEG; /* of others nothing is said ahead */
+	next[1].codec = next[2].codec = PACKIMG_CODEC_JPEG; /* only JPEGs are decoded ahead */
 	transform_shape(transform, epoch, &shape);
 	size_t size = (shape.sample_size + 3 * CANARY) / CANARY * CANARY;
 	uint8_t *block = aligned_alloc(CANARY, size), *output = block + CANARY + misalignment;
@@ -104,7 +104,7 @@ static uint8_t *apply(const struct transform *transform, int isa,
 	assert_non_null(block);
 	memset(block, 0xc3, size);
 	assert_int_equal(transform_ahead(transform, scratches[isa], next, 2, seed, epoch), 1);
-	assert_int_equal(fake_decoder.ahead_count, 0); /* one alone gains nothing */
+	assert_int_equal(fake_decoder.ahead_count, 0); /* a single sample is not decoded ahead */
 	assert_int_equal(transform_ahead(transform, scratches[isa], next, 3, seed, epoch), 2);
 	unsigned calls = fake_decoder.calls;
 	int r = transform_apply(transform, scratches[isa], sample, seed, epoch, output, &times,
@@ -163,8 +163,9 @@ void compare(const char *text, const struct transform *transform, uint32_t width
 		sum += (uint64_t)difference;
 	}
 	/*
-	 * On noise; 6 bits between the passes make 0.02 of it, weights of 14 bits up to 0.08 for
-	 * filters of 900 taps. Three values may be off besides, each wherever enlarging repeats it.
+	 * Tolerance on noise: 6 bits between the passes cause a mean error of 0.02, 14-bit weights
+	 * up to 0.08 for filters of 900 taps. In addition three values may be off, each repeated as
+	 * often as enlarging repeats it.
 	 */
 	uint64_t values = (uint64_t)(width < shape.width ? width : shape.width) *
 			  (height < shape.height ? height : shape.height) * 3;

@@ -1,8 +1,9 @@
 /*
- * What tests of transform_apply share: pipelines on random images over fake_decoder.h, with every
- * instruction set that there is, between canaries, and compared with naive.h. What
- * transform_ahead() says of a sample is compared with what is decoded then. Failures end the test
- * through cmocka's assertions. One thread; state is global.
+ * Shared by the tests of transform_apply(): runs pipelines on random images through fake_decoder.h
+ * with every available instruction set, with canaries around the output, and compares the result
+ * with reference.h. Also checks that the regions transform_ahead() announces match those that are
+ * decoded later. A failure ends the test through cmocka's assertions. Global state, so one thread
+ * only.
  */
 #pragma once
 
@@ -18,23 +19,26 @@
 
 extern struct random_stream rng;
 extern struct transform_scratch *scratches[]; /* by instruction set */
-extern size_t misalignment;                   /* of the next outputs, to a line */
+extern size_t misalignment;                   /* offset of the next outputs from a cache line */
 
 /* cmocka group functions. */
 int transform_setup(void **state);
 int transform_teardown(void **state);
 
 struct transform *parse(const char *text);
-/* RGB, for the caller to free. */
+/* Returns RGB pixels. The caller frees them. */
 uint8_t *random_pixels(uint32_t width, uint32_t height);
 struct packimg_sample make_sample(uint8_t *pixels, uint32_t width, uint32_t height, uint64_t index);
 
 /*
- * The finished sample, the same bytes from every set, after whatever came before; for the caller to
- * free.
+ * Returns the finished sample. Fails the test unless every instruction set gives the same bytes,
+ * whatever ran before. The caller frees the result.
  */
 uint8_t *apply_all(const struct transform *transform, const struct packimg_sample *sample,
 		   uint64_t seed, uint64_t epoch);
-/* Step by step and folded: equal where pixels are only moved, within a rounding for each resize. */
+/*
+ * Compares the folded plan with the reference, which runs step by step: exact where pixels only
+ * move, within one rounding per resize otherwise.
+ */
 void compare(const char *text, const struct transform *transform, uint32_t width, uint32_t height,
 	     uint64_t epoch);

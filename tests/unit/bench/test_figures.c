@@ -1,4 +1,4 @@
-/* Quantiles, medians and spread: what loaderbench makes of its measurements. */
+/* Quantiles, medians and spread of loaderbench's measurements. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static void test_quantiles(void **state)
 	assert_near(histogram_quantile(histogram, 0.5), 5e6, 0.012);
 	assert_near(histogram_quantile(histogram, 0.99), 9.9e6, 0.012);
 	assert_near(histogram_quantile(histogram, 1), 1e7, 0.012);
-	/* What is beyond the scale, and nothing at all, are counted too. */
+	/* Values beyond the scale, and zero, are counted too. */
 	histogram_add(histogram, UINT64_MAX);
 	histogram_add(histogram, 0);
 	assert_int_equal(histogram->total, 10002);
@@ -82,7 +82,7 @@ static int write_table(const struct report *report, FILE *out)
 	return 0;
 }
 
-/* A point that failed is named in every form, and takes no part in the plot. */
+/* A failed point is listed in every output format, and left out of the plot. */
 static void test_failed_point(void **state)
 {
 	struct settings settings = {.window_s = 1};

@@ -1,4 +1,4 @@
-/* What loaderbench reads off a daemon's status: its own clients' feeds, whoever else is served. */
+/* Loaderbench reads a daemon's status: it must select the feeds of its own clients among others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,10 @@
 
 enum { OWN = 100, OWN_TOO = 102, NEIGHBOUR = 101, NOBODY = 0 };
 
-/* Feeds of clients that are these processes, each with ten times the figures of the one before. */
+/*
+ * Answers with feeds of clients with these pids. Each feed's counters are ten times the previous
+ * one's.
+ */
 static void answer_with(int daemon, const uint32_t *pids, unsigned count)
 {
 	Loaderd__FeedStatus feeds[8], *list[8];
@@ -53,7 +56,7 @@ static struct snapshot look(const pid_t *clients, unsigned client_count)
 			 0);
 	connection = (struct connection){.fd = ends[0]};
 	frame_reader_init(&connection.reader);
-	/* The answer is there before the question. */
+	/* The reply is queued before the request is sent. */
 	answer_with(ends[1], pids, 5);
 	assert_int_equal(sampler_take(&connection, clients, client_count, &snapshot, error), 0);
 	assert_int_equal(snapshot.threads, 5);

@@ -1,6 +1,6 @@
 /*
- * Trials of a dataset made on the spot: what is found in the sample, which ways and steps are
- * tried, what cannot be, and what an explanation makes of what they cost.
+ * Trials of a dataset made by the test: what the sampled images contain, which configurations and
+ * steps are tried, which cannot be, and what explanations are derived from the costs.
  */
 #include "bench/report/explain.h"
 #include "bench/report/trials.h"
@@ -26,7 +26,10 @@ static const struct claim_terms usual = {.batch_size = 4, .workers = 2, .alone =
 static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
 static char path[64];
 
-/* What was asked for last; and whether costs are made up: a quarter of the stored ones' each. */
+/*
+ * Terms of the last call, and whether costs are simulated. If so, every other configuration takes a
+ * quarter of the stored one's time.
+ */
 static struct claim_terms asked;
 static int is_made_up;
 
@@ -49,7 +52,7 @@ int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
 	return 0;
 }
 
-/* Every third image is raw, of the JPEGs every second has an index. */
+/* Every third image is raw; every second JPEG has an index. */
 static void add(struct packimg_writer *writer, struct packimg_encoder *encoder,
 		struct packimg_decoder *decoder, unsigned i)
 {
@@ -138,7 +141,7 @@ static void test_ways(void **state)
 	assert_true(trials_resident(path) > 0 && trials_resident(path) <= 1);
 }
 
-/* However it is written, and without what fixes the size. */
+/* Accepts any way to write a pipeline, and leaves out the step that fixes the size. */
 static void test_steps(void **state)
 {
 	struct trials t;
@@ -158,7 +161,7 @@ static void test_steps(void **state)
 	for (unsigned i = 0; i < t.step_count; i++)
 		assert_true(t.steps[i].image_us > 0);
 
-	/* Of the stored pixels nothing can be left out, nor can they be smaller. */
+	/* Stored pixels have no step to leave out, and cannot be made smaller. */
 	assert_int_equal(trials_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.step_count, 0);
 	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
@@ -178,7 +181,7 @@ static void test_mistakes(void **state)
 	assert_non_null(strstr(error, "nonsense"));
 }
 
-/* The trials are of the daemon that was measured, and scale what they are about. */
+/* Trials use the measured daemon's terms, and the results are scaled to its measurements. */
 static void test_predictions(void **state)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};

@@ -1,9 +1,9 @@
 /*
  * Measures libpackimg without the tools around it; not a test.
- *   measure_format write FOLDER FILE.pimg     packs the JPEG files below FOLDER verbatim
- *   measure_format decode FILE.pimg [COUNT]   random-resized crops per second of CPU time, bytes in
- *                                             memory: a plain libjpeg-turbo loop that decodes
- *                                             whole images, one that crops and skips, and
+ *   measure_format write FOLDER FILE.pimg     packs the JPEG files below FOLDER unchanged
+ *   measure_format decode FILE.pimg [COUNT]   prints random-resized crops per second of CPU time
+ *                                             for samples in memory, decoded by libjpeg-turbo
+ *                                             (whole images; cropping and skipping) and by
  *                                             packimg_decode()
  */
 #include "format/packimg.h"
@@ -117,7 +117,10 @@ static struct jpeg_decompress_struct plain;
 static struct jpeg_error_mgr plain_errors;
 static uint8_t *plain_pixels;
 
-/* Whole image, or with crop: columns and rows as the library gives them, no care for the edges. */
+/*
+ * Decodes the whole image, or with crop the columns and rows as the library delivers them, without
+ * special care for the edges.
+ */
 static void decode_plain(const struct packimg_sample *sample, const struct packimg_region *region,
 			 bool crop)
 {
@@ -155,7 +158,7 @@ static void measure_decode(const char *path, unsigned long count)
 	plain.err = jpeg_std_error(&plain_errors);
 	jpeg_create_decompress(&plain);
 	plain_pixels = malloc(400u << 20);
-	/* interleaved rounds; the best of each counts, the first warms up */
+	/* rounds are interleaved; the first is a warm-up and the best of the others counts */
 	for (int round = 0; round < 4; round++)
 		for (int method = 0; method < 4; method++) {
 			uint64_t state = 1, done = 0;

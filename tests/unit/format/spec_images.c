@@ -1,8 +1,8 @@
 /*
- * What the decoder written from SPEC.md alone is measured by: JPEGs of several kinds, and what
- * libjpeg reads from them. Into the folder named on the command line: jpeg/NAME.jpg, and
- * NAME.coefficients beside the folder jpeg: for each component blocks across and down (uint32),
- * then those blocks in rows, 64 int16 each in natural order; NAME.rgb: the pixels.
+ * Makes the reference data for the decoder written from SPEC.md only: JPEGs of several kinds, and
+ * what libjpeg decodes. Writes to the folder named on the command line: jpeg/NAME.jpg, and, next to
+ * the folder jpeg, NAME.coefficients (for each component the number of blocks across and down as
+ * uint32, then the blocks in rows, 64 int16 each in natural order) and NAME.rgb (the pixels).
  */
 #include "tests/unit/format/images.h"
 

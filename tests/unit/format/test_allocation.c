@@ -1,6 +1,6 @@
 /*
- * No memory is allocated once a decoder has seen an image of that size, nor by an encoder, nor by
- * access to samples.
+ * No allocations in a decoder that has already seen an image of the same size, in an encoder, or
+ * when accessing samples.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -27,14 +27,14 @@
 
 int main(void)
 {
-	return 77; /* the sanitizer has its own malloc */
+	return 77; /* skip: the sanitizer replaces malloc */
 }
 
 #else
 
 static unsigned long allocations;
 
-/* glibc's own, under the names that survive interposition. */
+/* glibc's allocator, under the names that survive interposition */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t size);
@@ -83,7 +83,7 @@ static void decode_all(struct packimg_decoder *decoder, struct packimg_sample *s
 		for (int n = 0; n < 8; n++) {
 			struct packimg_region region = {0, 0, samples[i].width, samples[i].height};
 			struct packimg_pixels pixels;
-			/* seed 0: only whole images, in every orientation */
+			/* seed 0 decodes only whole images, in every orientation */
 			if (seed != 0) {
 				region.x = (uint32_t)(image_random(&seed) % samples[i].width);
 				region.y = (uint32_t)(image_random(&seed) % samples[i].height);

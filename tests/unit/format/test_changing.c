@@ -1,7 +1,4 @@
-/*
- * Files whose owner changes them while they are opened and served: what was checked is what is
- * used.
- */
+/* Files that change while they are opened and served: the library uses exactly what it checked. */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
 
@@ -34,7 +31,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A set of four shards with that many classes, or one file. */
+/* Writes a set of four shards with this many classes, or a single file. */
 static void write_dataset(const char *name, uint32_t class_count, bool set)
 {
 	struct packimg_writer_options options = {.shard_size = set ? 1150 : 0};
@@ -82,7 +79,7 @@ static void replace_shards(void)
 static void (*after_header)(void);
 
 /*
- * The library's reads come by here: what happens after the first header was read, happens at once.
+ * Wraps the library's reads, to change the file right after its header is read for the first time.
  */
 ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
 {
@@ -97,8 +94,8 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
 }
 
 /*
- * Counts and sections must come from one reading: the second header has fewer classes than the
- * first one.
+ * Counts and sections must come from the same read: the second header has fewer classes than the
+ * first.
  */
 static void test_changed_while_opened(void **state)
 {
@@ -117,7 +114,7 @@ static void test_changed_while_opened(void **state)
 	packimg_close(dataset);
 }
 
-/* Names and metadata are what they were, terminated, whatever becomes of the file. */
+/* Names and metadata stay the same, and terminated, whatever happens to the file. */
 static void test_changed_when_open(void **state)
 {
 	struct packimg *dataset;
@@ -163,7 +160,7 @@ static struct packimg_sample jpeg_sample(const uint8_t *data, size_t size)
 	};
 }
 
-/* All rows, one after the other; changed() is called when the first of them is there. */
+/* Decodes all rows in turn and calls changed() once the first is ready. */
 static int decode_rows(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		       void (*changed)(void), uint8_t output[3 * WIDTH * HEIGHT])
 {
@@ -186,13 +183,13 @@ static int decode_rows(struct packimg_decoder *decoder, const struct packimg_sam
 static uint8_t *changing_side;
 static size_t changing_side_size;
 
-/* Every place and predictor becomes all ones. */
+/* Sets every place and predictor to all ones. */
 static void spoil_side(void)
 {
 	memset(changing_side + 8 + 12, 0xff, changing_side_size - 8 - 12);
 }
 
-/* The index was checked when the image was begun; rows go by what was checked. */
+/* The index is checked when the image is begun; later rows use the checked values. */
 static void test_index_between_rows(void **state)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
@@ -220,7 +217,7 @@ static void test_index_between_rows(void **state)
 	free(data);
 }
 
-/* The factors of luma, in the frame header. */
+/* Finds the sampling factors of luma in the frame header. */
 static uint8_t *find_factors(uint8_t *data, size_t size)
 {
 	for (size_t i = 2; i + 12 < size; i += 2 + (size_t)data[i + 2] * 256 + data[i + 3])
@@ -231,7 +228,8 @@ static uint8_t *find_factors(uint8_t *data, size_t size)
 }
 
 /*
- * What was decoded ahead is laid out as the headers said then; now blocks seem to be twice as many.
+ * Data decoded ahead is laid out according to the headers at that time; then the headers change to
+ * twice as many blocks.
  */
 static void test_ahead(void **state)
 {

@@ -1,6 +1,5 @@
 /*
- * Raw and zstd samples, orientation of every codec, the encoders, and what packimg_decode()
- * refuses.
+ * Raw and zstd samples, orientation in every codec, the encoders, and errors of packimg_decode().
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -31,10 +30,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/*
- * The orientation by its definition in words: which way the stored picture must be turned to stand
- * upright.
- */
+/* Defines the orientations: returns the stored pixel at (x, y) of the upright picture. */
 static const uint8_t *upright_pixel(const uint8_t *stored, uint32_t w, uint32_t h, int orientation,
 				    uint32_t x, uint32_t y)
 {
@@ -158,7 +154,7 @@ static void test_raw(void **state)
 			}
 }
 
-/* Raw RGB pixels are not copied. */
+/* Raw RGB pixels are returned in place, without a copy. */
 static void test_raw_in_place(void **state)
 {
 	uint8_t *stored = image_pixels(20, 10, 3, 1);
@@ -197,8 +193,8 @@ static void test_jpeg_orientation(void **state)
 }
 
 /*
- * Scaled and turned: the region's place in the result follows the turn. Progressive, which no
- * decoder but libjpeg-turbo's reads.
+ * Scaled and rotated: the region's position in the result rotates too. The file is progressive,
+ * which only libjpeg-turbo decodes.
  */
 static void test_scaled_orientation(void **state)
 {
@@ -224,15 +220,15 @@ static void test_scaled_orientation(void **state)
 			assert_true(pixels.region_width == (double)region.width / denominator);
 			assert_true(pixels.region_height == (double)region.height / denominator);
 			/*
-			 * where the first returned pixel lies, in upright pixels of full scale,
-			 * from the far edge when flipped
+			 * position of the first returned pixel in upright full-scale pixels,
+			 * counted from the far edge if flipped
 			 */
 			double left = region.x - pixels.x * denominator,
 			       top = region.y - pixels.y * denominator;
 			for (uint32_t y = 0; y < pixels.height; y++)
 				for (uint32_t x = 0; x < pixels.width; x++) {
 					/*
-					 * centre of the returned pixel, upright at full scale, then
+					 * centre of the returned pixel: upright at full scale, then
 					 * stored
 					 */
 					double cx = left + (x + 0.5) * denominator,
@@ -311,7 +307,7 @@ static double mean_error(const uint8_t *a, const uint8_t *b, size_t size)
 	return sum / (double)size;
 }
 
-/* Smooth, so that chroma loses little when it is subsampled. */
+/* Smooth, so that chroma subsampling loses little. */
 static uint8_t *smooth_pixels(uint32_t width, uint32_t height, uint32_t channels)
 {
 	uint8_t *pixels = malloc((size_t)width * height * channels);
@@ -366,7 +362,7 @@ static void test_encode_jpeg(void **state)
 		}
 }
 
-/* Rows with gaps, and the same bytes from an encoder that has done other things before. */
+/* Rows with gaps; and an encoder gives the same bytes whatever it has encoded before. */
 static void test_encode_again(void **state)
 {
 	uint8_t *pixels = image_pixels(64, 48, 3, 9), *gaps = calloc(48, 200);
@@ -389,7 +385,7 @@ static void test_encode_again(void **state)
 	assert_memory_equal(data, first, size);
 	free(first);
 	free(gaps);
-	/* no use of what is refused */
+	/* refused input has no effect */
 	assert_int_equal(
 		packimg_encode_jpeg(encoder, pixels, 192, 64, 48, 2, 80, false, &data, &size),
 		-EINVAL);

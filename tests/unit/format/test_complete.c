@@ -1,7 +1,7 @@
 /*
- * What is odd about a JPEG and what is missing from it (SPEC.md, "Complete JPEGs"): each kind of
- * damage to each coding is tolerated, with the pixels of the good file, or refused, and in every
- * mode alike: at once, scaled, by rows, in part, indexed, transcoded.
+ * Irregular and incomplete JPEGs (SPEC.md, "Complete JPEGs"). Each kind of damage to each coding is
+ * either tolerated, with the pixels of the intact file, or refused; every mode must agree: whole,
+ * scaled, by rows, in part, indexed, transcoded.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -43,7 +43,10 @@ struct file {
 	uint8_t data[FILE_MAX];
 	size_t size;
 	const struct jpeg_kind *kind;
-	/* first DQT; first SOS, what it leads to; second SOS with its tables, 0: none */
+	/*
+	 * offsets of the first DQT, the first SOS and its coded data, and the second SOS with its
+	 * tables (0 if none)
+	 */
 	size_t table, scan, coded, second;
 };
 
@@ -51,7 +54,7 @@ static struct packimg_decoder *decoders[2];
 static struct packimg_transcoder *transcoder;
 static struct packimg_error error;
 
-/* The next marker behind at that is no restart's. */
+/* Returns the offset of the first marker at or after `at` that is not a restart marker. */
 static size_t next_marker(const struct file *file, size_t at)
 {
 	while (file->data[at] != 0xff || file->data[at + 1] == 0 ||
@@ -107,7 +110,7 @@ static void cut(struct file *file, size_t size, bool end)
 		insert(file, size, "\xff\xd9", 2);
 }
 
-/* ---- damage: false where it does not concern the coding ---- */
+/* ---- damage: each returns false if it does not apply to the coding ---- */
 
 static bool none(struct file *file)
 {
@@ -169,7 +172,7 @@ static bool odd_revision(struct file *file)
 	return memcmp(file->data + 6, "JFIF", 4) == 0;
 }
 
-/* YCbCr and YCCK are what unknown ones are taken for. */
+/* Unknown transforms count as YCbCr or YCCK. */
 static bool odd_transform(struct file *file)
 {
 	uint8_t *segment = file->data + 2;
@@ -195,14 +198,14 @@ static bool no_end(struct file *file)
 	return !file->kind->arithmetic;
 }
 
-/* What was left out may have been zeros, or not. */
+/* The lost bytes may have been zeros, or not. */
 static bool no_end_of_arithmetic(struct file *file)
 {
 	cut(file, file->size - 2, false);
 	return file->kind->arithmetic;
 }
 
-/* As a download that was broken off leaves it. */
+/* Like an interrupted download whose file has its final size. */
 static bool filled_up(struct file *file)
 {
 	size_t half = (file->coded + file->size) / 2;
@@ -235,7 +238,7 @@ static bool first_scan_alone(struct file *file)
 	return file->second > 0;
 }
 
-/* The end of the last scan but one, where nothing shows that there was another. */
+/* Removes the last scan; nothing in the file shows that it existed. */
 static bool last_scan_lost(struct file *file)
 {
 	size_t last = 0;
@@ -359,7 +362,10 @@ static struct packimg_sample sample_of(const struct file *file)
 
 enum { NO_INDEX = 1 };
 
-/* A hash of the pixels, or NO_INDEX. */
+/*
+ * Returns a hash of the pixels through ret_hash. The result is NO_INDEX if the file cannot have an
+ * index.
+ */
 static int decode(struct packimg_decoder *decoder, const struct file *file, const struct mode *mode,
 		  uint64_t *ret_hash)
 {
@@ -451,8 +457,8 @@ static void test_damages(void **state)
 }
 
 /*
- * Zeros at the end of arithmetic-coded data are left out, and of a picture of one colour that is
- * nearly all.
+ * Arithmetic coding omits zeros at the end of the data, which for a picture of one colour is nearly
+ * all of it.
  */
 static void test_arithmetic_of_little(void **state)
 {
@@ -514,10 +520,9 @@ static void test_arithmetic_of_little(void **state)
 }
 
 /*
- * A refinement of DC coefficients may take all of the zeros behind it. The bytes behind the next
- * marker that belong to nothing are then not those between its code and the zeros, and there can be
- * more of them than of anything before: looked for in front of that marker they lie outside of the
- * file.
+ * A refinement scan of DC coefficients may consume all zeros after it. Then the junk after the next
+ * marker does not lie between the scan's code and the zeros, and can be longer than everything
+ * before it: a search backwards from that marker would leave the file.
  */
 static void test_junk_behind_refinement(void **state)
 {
@@ -545,7 +550,7 @@ static void test_junk_behind_refinement(void **state)
 	assert_int_equal(refinements, 1);
 	memcpy(data + made, comment, sizeof(comment));
 	made += sizeof(comment) + JUNK;
-	/* a scan whose code no marker ends */
+	/* a scan whose code is not terminated by a marker */
 	memcpy(data + made, (uint8_t[]){0xff, 0xda, 0, 8, 1, 1, 0, 1, 63, 0x01}, 10);
 	made += 10;
 	struct packimg_sample sample = {

@@ -1,6 +1,6 @@
 /*
- * Damage of every byte: an error, or what was there. Truncation at every length: an error. Shards
- * that do not belong together: an error.
+ * Damage to any byte gives an error or the same contents. Truncation at any length, and shards that
+ * do not belong together, give an error.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -73,7 +73,7 @@ static void digest_sample(XXH3_state_t *state, const struct packimg *dataset, ui
 	}
 }
 
-/* All that a dataset says, as one number; 0 when any of its checks fails. */
+/* Hashes everything that a dataset returns. Returns 0 if any check fails. */
 static uint64_t digest(void)
 {
 	struct packimg *dataset;
@@ -147,7 +147,7 @@ static void test_flip_all(void **state)
 		else
 			fail_msg("byte %zu flipped: other content, no error", i);
 	}
-	/* gaps are the only bytes that nobody looks at */
+	/* only gaps are never checked */
 	assert_true(errors > golden_size / 2);
 	assert_true(unchanged > 0 && unchanged < golden_size / 3);
 }
@@ -163,7 +163,7 @@ static void test_truncate(void **state)
 	}
 }
 
-/* A dataset of raw 4x4 images in shards of two. */
+/* Writes a dataset of raw 4x4 images with two per shard. */
 static void write_set(const char *path, uint64_t count, uint8_t value)
 {
 	struct packimg_writer_options options = {.shard_size = 1150};
@@ -222,7 +222,7 @@ static void test_foreign_shards(void **state)
 	assert_int_equal(rename(c, a), 0);
 	assert_int_equal(try_open(a), 0);
 
-	/* two shards exchanged */
+	/* two shards swapped */
 	snprintf(b, sizeof(b), "%s/a-00002-of-00004.pimg", directory);
 	assert_int_equal(rename(a, c), 0);
 	assert_int_equal(rename(b, a), 0);
@@ -230,7 +230,7 @@ static void test_foreign_shards(void **state)
 	assert_int_equal(try_open(a), -EBADMSG);
 	assert_non_null(strstr(error.text, "renamed"));
 
-	/* a shard under a name that is none */
+	/* a shard under an invalid name */
 	assert_int_equal(rename(a, c), 0);
 	assert_int_equal(try_open(c), -EBADMSG);
 	assert_non_null(strstr(error.text, "NAME-00000-of-00004.pimg"));

@@ -1,7 +1,7 @@
 /*
- * The golden files: good ones give what was put in, in every version; bad ones fail where their
- * name says; the writer still makes the same bytes; the listing in SPEC.md is that of the file.
- * Folder, program and SPEC.md come from the environment.
+ * The golden files: good ones, of every version, return their original contents; bad ones fail as
+ * their name says; the writer still makes the same bytes; and the listing in SPEC.md matches the
+ * file. Folder, program and SPEC.md come from the environment.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -80,8 +80,8 @@ static void check_values(const struct packimg *dataset, uint32_t i, uint64_t lon
 }
 
 /*
- * Pixels of sample i are fill(i) of make_golden.c; JPEG changes them a little, and its sample 4
- * lies on its side.
+ * Pixels of sample i are fill(i) of make_golden.c. JPEG changes them slightly, and sample 4 has
+ * orientation 6.
  */
 static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 {
@@ -119,7 +119,7 @@ static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 	packimg_decoder_free(decoder);
 }
 
-/* longest: bytes of the longest value in a field of bytes, or unknown. */
+/* `longest` is the length in bytes of the longest value of a bytes field, or unknown. */
 static void check_full(const char *file, bool raw_only, uint64_t longest)
 {
 	static const uint8_t side[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 1, 2, 3, 4, 5};
@@ -213,7 +213,7 @@ static const struct overlap_text {
 	{"check_column_overlap.pimg", "the column of field score"},
 };
 
-/* A sentence about ranges that overlap names both. */
+/* The error text names both overlapping ranges. */
 static void test_overlap_texts(void **state)
 {
 	for (size_t i = 0; i < sizeof(overlap_texts) / sizeof(*overlap_texts); i++) {
@@ -230,7 +230,7 @@ static void test_overlap_texts(void **state)
 	}
 }
 
-/* What can be checked of a record or a column alone is checked at each use. */
+/* Checks that concern a single record or column are made at each use. */
 static void test_overlap_at_use(void **state)
 {
 	static const char *const samples[] = {"check_side_inside.pimg", "check_side_section.pimg"};
@@ -283,7 +283,7 @@ static void test_bad(void **state)
 			if (r != -EBADMSG)
 				fail_msg("%s: checking gives %d", entry->d_name, r);
 		}
-		/* the sentence names the file */
+		/* the error text names the file */
 		if (!strstr(error.text, entry->d_name))
 			fail_msg("%s: the error does not name it: %s", entry->d_name, error.text);
 	}
@@ -291,10 +291,7 @@ static void test_bad(void **state)
 	assert_true(count > 80);
 }
 
-/*
- * A record that packimg_check() refuses is refused by packimg_sample() as well, and its neighbours
- * are not.
- */
+/* packimg_sample() refuses a record that packimg_check() refuses, but not its neighbours. */
 static void test_bad_record(void **state)
 {
 	struct packimg *dataset;
@@ -306,7 +303,10 @@ static void test_bad_record(void **state)
 	packimg_close(dataset);
 }
 
-/* A length that is recorded too small is noticed at each value, not by packimg_check() alone. */
+/*
+ * A recorded maximum length that is too small is detected at each value, not only by
+ * packimg_check().
+ */
 static void test_longer_than_recorded(void **state)
 {
 	struct packimg *dataset;
@@ -337,8 +337,7 @@ static void test_same_bytes(void **state)
 					    "set-00001-of-00003.pimg", "set-00002-of-00003.pimg"};
 	char *directory = image_directory(), command[8200], path[4200];
 
-	const char *emulator =
-		getenv("MESON_EXE_WRAPPER"); /* set where programs of this kind need one */
+	const char *emulator = getenv("MESON_EXE_WRAPPER"); /* set when cross-compiled */
 
 	snprintf(command, sizeof(command), "%s '%s' '%s'", emulator ? emulator : "",
 		 environment("PIMG_MAKE_GOLDEN"), directory);
@@ -356,7 +355,7 @@ static void test_same_bytes(void **state)
 	image_directory_remove(directory);
 }
 
-/* Bytes of one line of the listing, after its offset; -1 for a line of zeros. */
+/* Parses one line of the listing after its offset. Returns the bytes, or -1 for a line of zeros. */
 static int parse_line(const char *line, uint8_t bytes[16])
 {
 	int count = 0;

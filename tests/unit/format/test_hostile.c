@@ -1,6 +1,6 @@
 /*
- * JPEG files that mean harm, or come to it: an error after bounded work, and nothing kept from one
- * image for the next.
+ * Malicious or damaged JPEG files: each gives an error after bounded work, and leaves no state for
+ * the next image.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -47,7 +47,7 @@ static int decode(const uint8_t *data, size_t size, uint32_t width, uint32_t hei
 	return packimg_decode(decoder, &sample, &region, 0, 0, ret_pixels, &error);
 }
 
-/* Place of the first marker of a kind, after its two bytes. */
+/* Returns the offset just after the first marker of this kind. */
 static size_t find_marker(const uint8_t *data, size_t size, uint8_t marker)
 {
 	for (size_t i = 2; i + 4 < size;) {
@@ -70,7 +70,7 @@ static const struct jpeg_kind kinds[] = {
 	{.components = 3, .h = 2, .v = 2, .separate = true},
 };
 
-/* Cut anywhere: an error, or the same pixels where only what follows the image is missing. */
+/* Truncated anywhere: an error, or the same pixels if only bytes after the image are missing. */
 static void test_truncated(void **state)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
@@ -82,7 +82,7 @@ static void test_truncated(void **state)
 		for (int y = 0; y < 44; y++)
 			memcpy(whole + y * 180, pixels.data + y * pixels.stride, 180);
 		for (size_t cut = 0; cut < size; cut++) {
-			/* exactly as large, for a sanitizer to see what reads on */
+			/* exact size, so that a sanitizer detects overreads */
 			uint8_t *copy = malloc(cut + 64);
 			memcpy(copy, data, cut);
 			memset(copy + cut, 0xa5, 64);
@@ -97,7 +97,7 @@ static void test_truncated(void **state)
 				last = cut;
 			free(copy);
 		}
-		/* only the end marker, and what arithmetic coding leaves away, may be missed */
+		/* only the end marker may be missing, and zeros that arithmetic coding may omit */
 		assert_true(last + 8 >= size);
 		free(whole);
 		free(data);
@@ -124,7 +124,7 @@ static void test_wrong_size(void **state)
 	}
 }
 
-/* A small file that claims the largest image there is gets no memory for it. */
+/* A small file that claims the maximum image size must not cause a large allocation. */
 static void test_huge(void **state)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
@@ -133,7 +133,7 @@ static void test_huge(void **state)
 		uint8_t *data = image_jpeg(60, 44, &kinds[k], k, &size);
 		uint8_t marker = kinds[k].arithmetic ? 0xc9 : kinds[k].progressive ? 0xc2 : 0xc0;
 		size_t frame = find_marker(data, size, marker);
-		/* libjpeg reads up to 65500 */
+		/* libjpeg accepts up to 65500 */
 		memcpy(data + frame + 3, "\xff\xdc\xff\xdc", 4);
 		clock_t start = clock();
 		int r = decode(data, size, 65500, 65500, kinds[k].components, &pixels);
@@ -144,7 +144,7 @@ static void test_huge(void **state)
 	}
 }
 
-/* A progressive file whose last scan is repeated: each costs a pass over the image. */
+/* A progressive file that repeats its last scan: each repetition costs a pass over the image. */
 static void test_many_scans(void **state)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1, .progressive = true};
@@ -164,15 +164,15 @@ static void test_many_scans(void **state)
 		bomb_size += scan_size;
 	}
 	memcpy(bomb + bomb_size, data + size - 2, 2);
-	/* repeating a refinement is bogus by itself, so either reason is right, but not pixels */
+	/* repeating a refinement is also invalid, so either error is right, but not success */
 	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 3, &pixels), -EBADMSG);
 	free(bomb);
 	free(data);
 }
 
 /*
- * Valid scans without end: the first DC scan is legal once per component and position, EOB runs
- * cost nothing.
+ * An unbounded number of valid scans: a first DC scan is legal once per component and position, and
+ * EOB runs cost no bytes.
  */
 static void test_scan_limit(void **state)
 {
@@ -190,9 +190,9 @@ static void test_scan_limit(void **state)
 		bomb_size += scan_size;
 	}
 	memcpy(bomb + bomb_size, data + size - 2, 2);
-	/* a sequential image is finished with its first scan: what follows is not looked at */
+	/* a sequential image is complete after its first scan; the rest is not read */
 	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 1, &pixels), 0);
-	/* as SOF2 with spectral selection 0..0 each scan would be another pass */
+	/* as SOF2 with spectral selection 0..0, each scan would be another pass */
 	bomb[find_marker(bomb, bomb_size, 0xc0) - 1] = 0xc2;
 	for (size_t i = position; i + 10 < bomb_size; i++)
 		if (bomb[i] == 0xff && bomb[i + 1] == 0xda)
@@ -225,7 +225,7 @@ static void test_unsupported(void **state)
 	free(data);
 }
 
-/* Removes every segment of a kind. */
+/* Removes every segment with this marker. */
 static size_t strip(uint8_t *data, size_t size, uint8_t marker)
 {
 	for (size_t i = 2; i + 4 < size && data[i + 1] != 0xda;) {
@@ -241,8 +241,8 @@ static size_t strip(uint8_t *data, size_t size, uint8_t marker)
 }
 
 /*
- * Tables of the image before must not serve one that lacks its own: the result would depend on the
- * order of images.
+ * An image without its own tables must not use those of the image before it, or results would
+ * depend on the order of images.
  */
 static void test_no_inheritance(void **state)
 {
@@ -261,8 +261,8 @@ static void test_no_inheritance(void **state)
 		assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
 		assert_int_equal(decode(stripped, stripped_size, 60, 44, 3, &pixels), -EBADMSG);
 		/*
-		 * without Huffman tables, standard ones may be assumed, but never the last image's
-		 * optimised ones
+		 * without Huffman tables, the standard ones may be assumed, but never the previous
+		 * image's optimised ones
 		 */
 		memcpy(stripped, data, size);
 		stripped_size = strip(stripped, size, 0xc4);
@@ -279,7 +279,7 @@ static void test_no_inheritance(void **state)
 	}
 }
 
-/* A failure leaves the decoder fit for the next image. */
+/* After a failure the decoder still decodes the next image correctly. */
 static void test_recovers(void **state)
 {
 	struct packimg_pixels pixels;

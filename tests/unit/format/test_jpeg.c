@@ -1,6 +1,6 @@
 /*
- * Decoding JPEG regions: the same pixels as a full decode by libjpeg, for every kind of file, place
- * and scale.
+ * Decoding JPEG regions gives the same pixels as a full decode by libjpeg, for every kind of file,
+ * position and scale.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static struct packimg_decoder *decoder;
-static char what[100]; /* being tested, for messages */
+static char what[100]; /* name of the current case, for messages */
 
 static int setup(void **state)
 {
@@ -42,7 +42,7 @@ static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_
 	};
 }
 
-/* What a person would compute of CMYK as stored: 255 - ink, with Adobe's marker and without. */
+/* Expected conversion of CMYK as stored: 255 - ink, with and without Adobe's marker. */
 static void cmyk_reference(const uint8_t *in, uint8_t out[3])
 {
 	for (int i = 0; i < 3; i++) {
@@ -67,15 +67,15 @@ static uint8_t *reference(const uint8_t *data, size_t size, uint32_t denominator
 	return pixels;
 }
 
-/* A whole image, decoded plainly. */
+/* A whole image, decoded by libjpeg. */
 struct picture {
 	uint8_t *pixels;
 	uint32_t width, height;
 };
 
 /*
- * Decodes one region and compares every pixel of the returned rectangle with a full decode of the
- * scale asked for.
+ * Decodes one region and compares every pixel of the returned rectangle with a full decode at the
+ * same scale.
  */
 static void compare_region(const struct packimg_sample *sample, const struct packimg_region *region,
 			   uint32_t denominator, const struct picture *full)
@@ -196,7 +196,7 @@ static void test_codings(void **state)
 	}
 }
 
-/* At least twice the hint must be left, in both directions. */
+/* The scaled region must be at least twice the hint in both directions. */
 static void test_choice_of_scale(void **state)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /*
- * Memory of a decoder: what a sample may take is limited, whatever came before it, and what a rare
- * one took is given back.
+ * Memory limit of a decoder: bounds what a sample may take, whatever came before it, and memory for
+ * a rare large sample is released.
  */
 #include "format/codec/scratch.h"
 #include "format/packimg.h"
@@ -69,7 +69,7 @@ static void *pack_zeros(uint32_t side, size_t *ret_size)
 	return data;
 }
 
-/* A frame's header is enough to ask for 12 GB. */
+/* A frame header is enough to request 12 GB. */
 static void test_declared(void **state)
 {
 	static const uint8_t zero[16];
@@ -93,11 +93,11 @@ static void test_zstd(void **state)
 
 	assert_int_equal(decode(&sample, 40 * MIB), -E2BIG);
 	assert_int_equal(decode(&sample, 80 * MIB), 0);
-	/* turned upright, the pixels are there twice */
+	/* rotation needs a second copy of the pixels */
 	sample.orientation = 6;
 	assert_int_equal(decode(&sample, 80 * MIB), -E2BIG);
 	assert_int_equal(decode(&sample, 160 * MIB), 0);
-	/* what it left does not count against the next */
+	/* memory left from it does not count against the next sample */
 	sample.orientation = 1;
 	assert_int_equal(decode(&sample, 80 * MIB), 0);
 	assert_int_equal(decode(&sample, 0), 0);
@@ -117,8 +117,8 @@ static void check_jpeg(const struct jpeg_kind *kind, uint64_t little, uint64_t e
 }
 
 /*
- * Our own decoder's memory; libjpeg-turbo's own, which is more than its pixels for a progressive
- * file.
+ * Covers our own decoder, and libjpeg-turbo, which for a progressive file needs more than its
+ * pixels.
  */
 static void test_jpeg(void **state)
 {
@@ -158,7 +158,7 @@ static void test_given_back(void **state)
 	scratch_init(&b, &budget);
 	next_image(&budget, &a, 300 * MIB);
 	assert_true(budget.held >= 300 * MIB);
-	/* a large one now and then keeps what it needs */
+	/* if large images recur, their memory is kept */
 	for (int i = 0; i < 100; i++)
 		next_image(&budget, i % 10 == 0 ? &a : &b, i % 10 == 0 ? 300 * MIB : MIB);
 	assert_true(budget.held >= 300 * MIB);
@@ -185,7 +185,7 @@ static void test_gives_way(void **state)
 	scratch_deinit(&b);
 }
 
-/* Sizes whose spare quarter does not fit a number are refused, rather than met with little. */
+/* If a size plus the spare quarter overflows, the reservation fails instead of being too small. */
 static void test_enormous(void **state)
 {
 	struct scratch_budget budget = {0};

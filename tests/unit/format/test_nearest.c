@@ -1,4 +1,4 @@
-/* Which word was meant: slips are few, and another short word is another word. */
+/* Suggestions for misspelt words: few typos are allowed, and fewer in short words. */
 #include "format/base/text/nearest.h"
 
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static void test_slips(void **state)
 				 nearest_slips(cases[i].written, cases[i].meant), cases[i].slips);
 }
 
-/* As far as they are compared, so that no length is too long. */
+/* Words are compared up to a limit, so no length is too long. */
 static void test_long_words(void **state)
 {
 	char a[300], b[300];
@@ -63,7 +63,7 @@ static void test_nearest_of_several(void **state)
 	nearest_offer(&nearest, "lists");
 	assert_string_equal(nearest.meant, "lists");
 	nearest_offer(&nearest, "list");
-	assert_string_equal(nearest.meant, "lists"); /* the first of two that are as near */
+	assert_string_equal(nearest.meant, "lists"); /* the first of two equally near words */
 }
 
 int main(void)

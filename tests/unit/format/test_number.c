@@ -1,4 +1,4 @@
-/* What is a number, and what only begins like one. */
+/* Parsing of numbers: rejects text that only begins like a number. */
 #include "format/base/text/number.h"
 
 #include <setjmp.h>

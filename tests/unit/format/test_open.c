@@ -1,6 +1,6 @@
 /*
- * Datasets opened from descriptors: in any order but the right one refused, whatever is no plain
- * file refused, nothing opened by path.
+ * Opening datasets from fds: refuses a wrong order of shards and anything but regular files, and
+ * opens nothing by path.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -59,7 +59,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Those given, as a dataset that owns copies of them. */
+/* Opens a dataset from duplicates of the given fds; on success the dataset owns them. */
 static int open_copies(const int *given, uint32_t count, struct packimg **ret_dataset)
 {
 	int copies[SHARDS + 1] = {0};
@@ -67,7 +67,7 @@ static int open_copies(const int *given, uint32_t count, struct packimg **ret_da
 	for (uint32_t i = 0; i < count; i++)
 		copies[i] = fcntl(given[i], F_DUPFD_CLOEXEC, 3);
 	int r = packimg_open_fds("NAME", copies, count, ret_dataset, &error);
-	/* on failure they are still the caller's, and open */
+	/* on failure the caller still owns the fds, and they are open */
 	for (uint32_t i = 0; r < 0 && i < count; i++)
 		assert_int_equal(close(copies[i]), 0);
 	return r;
@@ -114,7 +114,7 @@ static void test_order(void **state)
 	packimg_close(dataset);
 }
 
-/* The facts of one shard are those of the set; samples it has none. */
+/* One shard gives the facts of the whole set, but no samples. */
 static void test_facts(void **state)
 {
 	struct packimg *dataset, *facts;
@@ -181,7 +181,7 @@ static void test_kinds(void **state)
 	assert_int_equal(packimg_identify(12345, "NAME", &identity, &error), -EINVAL);
 }
 
-/* A file that is shorter than its header says. */
+/* A file shorter than its header says. */
 static void test_short(void **state)
 {
 	uint8_t header[1024];
@@ -192,7 +192,7 @@ static void test_short(void **state)
 	refuse(file, -EBADMSG, "truncated, 1024 of");
 }
 
-/* What is no .pimg file is named, where it shows. */
+/* Known foreign formats are named in the error. */
 static void test_foreign(void **state)
 {
 	static const struct {
@@ -221,7 +221,7 @@ static void test_foreign(void **state)
 	refuse(file, -EBADMSG, "but a text file");
 }
 
-/* A reader copies the class names, so there is a limit to what a sparse file may claim of them. */
+/* Readers copy the class names, so the size that a sparse file may claim for them is limited. */
 static void test_classes_limit(void **state)
 {
 	struct pimg_header header;
@@ -302,7 +302,7 @@ static void test_sandbox(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Lines of the process's mappings with this in them. */
+/* Counts the process's mappings whose line contains the name. */
 static unsigned mappings_of(const char *name)
 {
 	FILE *file = fopen("/proc/self/maps", "re");
@@ -325,7 +325,7 @@ static int open_unmapped(const int *given, uint32_t count, struct packimg **ret_
 	return packimg_open_unmapped("NAME", copies, count, ret_dataset, &error);
 }
 
-/* Bytes of an unmapped dataset, against those of the mapping. */
+/* Compares bytes of an unmapped dataset with those of the mapped one. */
 static void same_bytes(const struct packimg *unmapped, uint64_t index, const void *at,
 		       const void *expected, size_t size)
 {
@@ -381,7 +381,7 @@ static void same_samples(const struct packimg *a, const struct packimg *b)
 	}
 }
 
-/* The same without a mapping, and nothing that is read in place by mistake goes unnoticed. */
+/* Everything works the same without a mapping. Code that reads in place by mistake is detected. */
 static void test_unmapped(void **state)
 {
 	struct packimg *mapped, *unmapped;
@@ -418,7 +418,7 @@ static void test_unmapped(void **state)
 	}
 }
 
-/* A file that is cut while it is open raises no signal. */
+/* Truncating an open file causes no signal. */
 static void test_unmapped_cut(void **state)
 {
 	struct packimg *dataset;

@@ -1,6 +1,6 @@
 /*
- * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the
- * file is what was written. The calls go through this test: see the link arguments.
+ * Writing to a disk with short writes, interrupted calls and write errors: the file contains
+ * exactly what was written. The link arguments redirect the calls to this test.
  */
 #include "format/base/system/io.h"
 #include "format/write/output.h"
@@ -23,7 +23,7 @@ static unsigned calls, taken_max;
 ssize_t __real_pwrite64(int fd, const void *data, size_t size, off_t offset);
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset);
 
-/* Every third call is interrupted. */
+/* Interrupts every third call. */
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset)
 {
 	if (++calls % 3 == 0) {

@@ -1,4 +1,4 @@
-/* What reaches a terminal of text that strangers wrote: nothing that it would obey. */
+/* Untrusted text for a terminal: no control character gets through. */
 #include "format/base/text/printable.h"
 
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static void test_texts(void **state)
 	EXPECT("a\r\nb\tc\x7f", "a\\x0d\\x0ab\\x09c\\x7f");
 	EXPECT("a\0b", "a\\x00b");
 	EXPECT("\\x1b", "\\x1b");
-	/* C1: as a character and as a byte */
+	/* C1 controls, as a character and as a byte */
 	EXPECT("\xc2\x9b"
 	       "31m\xc2\x80\xc2\x9f",
 	       "\\u009b31m\\u0080\\u009f");
@@ -39,7 +39,7 @@ static void test_texts(void **state)
 	EXPECT("\u202agpj.\u202e\u2066\u2069\u200e\u2028\ufeff",
 	       "\\u202agpj.\\u202e\\u2066\\u2069\\u200e\\u2028\\ufeff");
 	EXPECT("\U000e0041", "\\U000e0041");
-	/* not UTF-8: overlong, a surrogate, cut short */
+	/* invalid UTF-8: overlong, a surrogate, truncated */
 	EXPECT("\xc0\x9b\xed\xa0\x80\xe2\x80", "\\xc0\\x9b\\xed\\xa0\\x80\\xe2\\x80");
 	EXPECT("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");
 #undef EXPECT
@@ -55,7 +55,7 @@ static void test_span(void **state)
 	assert_int_equal(printable_span("a\xe7\x8c", 3), 1);
 }
 
-/* As much as fits, and no part of a character. */
+/* Writes as much as fits, and never part of a character. */
 static void test_write(void **state)
 {
 	static const char text[] = "a\u00e9\u202e!", shown[] = "a\u00e9\\u202e!";
@@ -72,7 +72,7 @@ static void test_write(void **state)
 	}
 }
 
-/* Every byte and every pair of bytes, whatever it is, comes out as UTF-8 without controls. */
+/* Every byte and every pair of bytes gives valid UTF-8 without control characters. */
 static void test_pairs(void **state)
 {
 	for (unsigned pair = 0; pair < 1 << 16; pair++) {

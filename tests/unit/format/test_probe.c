@@ -1,6 +1,6 @@
 /*
- * What a JPEG says of itself: sizes, codings, EXIF orientation in both byte orders, and headers
- * that lie.
+ * Probing JPEG headers: sizes, codings, EXIF orientation in both byte orders, and headers with
+ * wrong contents.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -56,7 +56,7 @@ static void test_kinds(void **state)
 		assert_int_equal(info.several_scans, kinds[k].separate);
 		assert_int_equal(info.restart_interval,
 				 kinds[k].restart_rows ? 19 : kinds[k].restart_mcus);
-		/* 300 pixels are 19 MCUs of 16, or 38 blocks of the only component */
+		/* 300 pixels are 19 MCUs of 16, or 38 blocks of a single component */
 		assert_int_equal(info.restart_within_rows, kinds[k].restart_mcus % 38 != 0);
 	}
 }
@@ -75,8 +75,8 @@ static void test_orientations(void **state)
 }
 
 /*
- * Values that are none, bytes and text are as good as nothing; other types and counts are as good
- * as one SHORT.
+ * Invalid values, BYTE and ASCII types count as no orientation; other integer types and counts are
+ * accepted like one SHORT.
  */
 static void test_odd_exif(void **state)
 {
@@ -91,8 +91,8 @@ static void test_odd_exif(void **state)
 			exif = data + i;
 	assert_non_null(exif);
 	/*
-	 * place in the segment, what to put there; 16: tag, 18: type, 20: count, 24: value, 10:
-	 * place of the IFD, 14: entries
+	 * offset in the segment, new byte. Offsets: 10 offset of the IFD, 14 entry count, 16 tag,
+	 * 18 type, 20 count, 24 value.
 	 */
 	static const struct {
 		uint8_t place, value;
@@ -118,7 +118,7 @@ static void test_odd_exif(void **state)
 		assert_int_equal(info.orientation, 6);
 		exif[harmless[i].place] = old;
 	}
-	/* more entries announced than there are: those that are count */
+	/* the entry count is too large: the existing entries are used */
 	exif[14] = 200;
 	assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), 0);
 	assert_int_equal(info.orientation, 6);
@@ -127,7 +127,7 @@ static void test_odd_exif(void **state)
 
 static void refuse(const char *bytes, size_t size, int expected)
 {
-	/* exactly as large, for a sanitizer to see what reads on */
+	/* exact size, so that a sanitizer detects overreads */
 	uint8_t *copy = malloc(size ? size : 1);
 	struct packimg_jpeg_info info = {.width = 77};
 
@@ -164,7 +164,7 @@ static void test_refusals(void **state)
 	REFUSE("\xff\xd8" SOF("\x00\x10\x00\x10") SOF("\x00\x10\x00\x10") "\xff\xda", -EBADMSG);
 	REFUSE("\xff\xd8" SOF("\x00\x10\x00\x10"), -EBADMSG);
 	REFUSE("\xff\xd8\xff\xc3\x00\x0b\x08\x00\x10\x00\x10\x01\x01\x11\x00\xff\xda", -ENOTSUP);
-	/* a component count that the segment does not hold */
+	/* a component count that exceeds the segment */
 	REFUSE("\xff\xd8\xff\xc0\x00\x0b\x08\x00\x10\x00\x10\x03\x01\x11\x00\xff\xda", -EBADMSG);
 }
 

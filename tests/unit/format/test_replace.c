@@ -1,7 +1,7 @@
 /*
- * A dataset is replaced, and the writer is killed before each change that it makes to the folder:
- * always the old or the new dataset opens, by its name and by its folder, and the next writer
- * leaves nothing behind. The calls that change a folder are this program's own here, which count.
+ * Crash safety of replacing a dataset. Kills the writer before each change that it makes to the
+ * folder: either the old or the new dataset must open, by name and by folder, and the next writer
+ * cleans up. This program wraps the system calls that change a folder, and counts them.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -23,7 +23,7 @@
 
 enum { KILLED = 77 };
 
-static int steps_left = -1; /* before the process ends; -1: it does not */
+static int steps_left = -1; /* changes until the process exits, -1 for never */
 static bool links_fail, copies_fail;
 static int shade;
 static char *directory;
@@ -106,7 +106,7 @@ static void empty_directory(void)
 	closedir(listing);
 }
 
-/* Files with and without a dot in front. */
+/* Counts files whose names begin with a dot (hidden) and others (plain). */
 static void count_files(unsigned *ret_plain, unsigned *ret_hidden)
 {
 	struct dirent *entry;
@@ -119,9 +119,7 @@ static void count_files(unsigned *ret_plain, unsigned *ret_hidden)
 	closedir(listing);
 }
 
-/*
- * The fewest bytes that a shard may have are more than a sample's: so many samples, so many shards.
- */
+/* A sample is larger than the shard size here, so each sample gets its own shard. */
 static int write_dataset(unsigned shards, unsigned samples)
 {
 	static uint8_t pixels[64 * 64 * 3];
@@ -137,7 +135,7 @@ static int write_dataset(unsigned shards, unsigned samples)
 	};
 	struct packimg_writer *writer;
 
-	/* shards of two datasets must not fit one another */
+	/* shards of two datasets must differ */
 	memset(pixels, shade, sizeof(pixels));
 	assert_int_equal(packimg_writer_new(path_of("d.pimg"), &options, &writer, &error), 0);
 	for (unsigned i = 0; i < (shards ? shards : samples); i++)
@@ -147,7 +145,7 @@ static int write_dataset(unsigned shards, unsigned samples)
 	return r;
 }
 
-/* The number of samples of what opens there, every checksum right. */
+/* Opens the dataset, checks all checksums and returns the number of samples. */
 static uint64_t samples_at(const char *path)
 {
 	struct packimg *dataset;
@@ -166,7 +164,10 @@ static uint64_t samples_at(const char *path)
 	return count;
 }
 
-/* Numbers of shards; 0 is a single file, whose samples are then 10 or 11. */
+/*
+ * Takes numbers of shards; 0 means a single file, with 10 samples in the old dataset and 11 in the
+ * new.
+ */
 static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 {
 	uint64_t old_samples = old_shards ? old_shards : 10,
@@ -188,13 +189,13 @@ static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 		assert_true(status == KILLED || status == 0);
 
 		uint64_t count = samples_at(path_of("d.pimg"));
-		/* once it is the new one it stays that */
+		/* once the new dataset is visible it stays so */
 		assert_true(count == new_samples || (count == old_samples && !news));
 		if (old_samples != new_samples)
 			news += count == new_samples;
 		assert_int_equal(samples_at(directory), count);
 
-		/* whatever was left, the next one cleans up */
+		/* the next writer cleans up whatever is left */
 		assert_int_equal(write_dataset(3, 0), 0);
 		assert_int_equal(samples_at(path_of("d.pimg")), 3);
 		count_files(&plain, &hidden);
@@ -222,7 +223,7 @@ static void test_killed_without_links(void **state)
 	links_fail = false;
 }
 
-/* Killed again and again while the leftovers of the killed ones are replaced. */
+/* Writers are killed repeatedly while they replace the leftovers of killed ones. */
 static void test_killed_in_a_row(void **state)
 {
 	unsigned shards = 2;
@@ -247,8 +248,8 @@ static void test_killed_in_a_row(void **state)
 }
 
 /*
- * When files cannot have their final names, the new dataset still is the one that opens, and the
- * next finish mends that.
+ * If the files cannot get their final names, the new dataset is still the one that opens, and the
+ * next finish repairs the names.
  */
 static void test_fails_after_notice(void **state)
 {
@@ -260,7 +261,7 @@ static void test_fails_after_notice(void **state)
 	assert_int_equal(write_dataset(2, 0), -ENOSPC);
 	links_fail = copies_fail = false;
 	assert_int_equal(samples_at(path_of("d.pimg")), 2);
-	/* a writer that gives up leaves it, too */
+	/* an abandoned writer leaves it as it is, too */
 	struct packimg_writer *writer;
 	assert_int_equal(packimg_writer_new(path_of("d.pimg"), NULL, &writer, &error), 0);
 	packimg_writer_free(writer);
@@ -280,7 +281,10 @@ static void put_notice(const char *text)
 	fclose(file);
 }
 
-/* A notice leads to a file beside it that is called after the dataset, or nowhere. */
+/*
+ * A notice must name a file in the same folder whose name starts with a dot and the dataset's name.
+ * Any other notice is ignored.
+ */
 static void test_notices(void **state)
 {
 	static const char *const bad[] = {
@@ -319,7 +323,7 @@ static void test_notices(void **state)
 	unlink(path_of(".d.pimg.replaced"));
 	rmdir(path_of(".d.pimg.folder"));
 
-	/* where anyone may make files, not everyone's notice counts */
+	/* in a world-writable folder only notices of trusted owners count */
 	put_notice(".d.pimg.x.pimg\n");
 	if (geteuid() != 0)
 		return;

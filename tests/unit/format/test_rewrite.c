@@ -1,6 +1,6 @@
 /*
- * Rewriting a dataset with other indexes: all else stays, whatever the file holds; nothing changes
- * before the end.
+ * Rewriting a dataset with other indexes: everything else is preserved, whatever the file contains,
+ * and the old dataset stays until the end.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -44,7 +44,10 @@ static const char *path_of(const char *name)
 			fail_msg("%s: %d %s", #call, result_, error.text);                         \
 	} while (0)
 
-/* JPEGs, every third of them a raw sample; fields with gaps; private side data on odd ones. */
+/*
+ * Writes JPEGs, with every third sample raw; fields have gaps, and odd samples have private side
+ * data.
+ */
 static void write_dataset(const char *path, uint64_t shard_size)
 {
 	static const struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
@@ -81,7 +84,7 @@ static void write_dataset(const char *path, uint64_t shard_size)
 		};
 		struct packimg_value value = {.present = i % 4 != 0, .int64 = i * 1000};
 		struct packimg_value text = {.present = i > 4, .bytes = name, .size = i};
-		if (i == 6 && !raw) /* the stored image lies on its side */
+		if (i == 6 && !raw) /* with an orientation other than upright */
 			item.orientation = 6, item.width = 200, item.height = 46;
 		MUST(packimg_writer_add(writer, &item, &error));
 		MUST(packimg_writer_value(writer, number, &value, &error));
@@ -95,7 +98,7 @@ static void write_dataset(const char *path, uint64_t shard_size)
 	packimg_writer_free(writer);
 }
 
-/* Everything that the API tells of two datasets, but side data. */
+/* Compares everything that the API returns for two datasets, except side data. */
 static void same_but_for_side(const struct packimg *a, const struct packimg *b)
 {
 	double numbers[4][3] = {{0}};
@@ -146,8 +149,8 @@ static void same_but_for_side(const struct packimg *a, const struct packimg *b)
 enum what { KEEP, INDEX, DROP };
 
 /*
- * Rewrites all; INDEX: every JPEG that can have an index gets one. The dataset is still open, and
- * still the old one, when this returns.
+ * Rewrites all samples. INDEX gives an index to every JPEG that can have one. The old dataset is
+ * still open when this returns.
  */
 static void rewrite(struct packimg *dataset, enum what what)
 {
@@ -210,15 +213,15 @@ static void check_rewritten(const char *path, unsigned files)
 				 i % 3 != 2 ? 0 : -ENODATA);
 		if (i % 2)
 			assert_memory_equal(sample.side, "\1\0\0\x80\5\0\0\0hello\0\0\0", 16);
-		/* one read fetches both */
+		/* data and side data are adjacent, so one read fetches both */
 		if (sample.side)
 			assert_int_equal(sample.side - sample.data,
 					 ((int64_t)sample.data_size + 63) / 64 * 64);
 	}
 	packimg_close(old);
 	/*
-	 * again gives the same bytes, and dropping what was added gives the same as never having
-	 * added it
+	 * another rewrite gives the same bytes; dropping the new indexes gives the same bytes as
+	 * never adding them
 	 */
 	MUST(packimg_shard(new, 0, &a));
 	uint8_t *first = malloc(a.size);
@@ -252,7 +255,7 @@ static void test_single(void **state)
 	check_rewritten(path, 3);
 	assert_int_equal(stat(path, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0640);
-	/* through a link: what it leads to is replaced, the link stays */
+	/* through a symlink: its target is replaced, the link stays */
 	assert_int_equal(symlink("one.pimg", path_of("link.pimg")), 0);
 	check_rewritten(path_of("link.pimg"), 4);
 	assert_int_equal(lstat(path_of("link.pimg"), &status), 0);
@@ -295,7 +298,7 @@ static void test_abandoned(void **state)
 	free(after);
 }
 
-/* Changes the records of a file and mends its checksums. */
+/* Changes the records of a file and updates its checksums. */
 static void patch_records(const char *path, void (*change)(struct pimg_record *records))
 {
 	size_t size;
@@ -312,8 +315,8 @@ static void patch_records(const char *path, void (*change)(struct pimg_record *r
 }
 
 /*
- * The files' order is not the samples' order, and some samples share bytes, with side data or
- * without.
+ * Changes the order of samples in the file, and lets some samples share bytes, with and without
+ * side data.
  */
 static void shuffle_and_share(struct pimg_record *records)
 {
@@ -375,8 +378,8 @@ static void test_damage(void **state)
 }
 
 /*
- * A few bytes that would be written many times: each sample is the rest of the file, but for some
- * bytes.
+ * Makes a few bytes expand when rewritten: each sample is the rest of the file from a slightly
+ * later offset.
  */
 static void pile_up(struct pimg_record *records)
 {
@@ -405,7 +408,7 @@ static void test_overlaps(void **state)
 	packimg_close(dataset);
 }
 
-/* Whatever else a good file holds: unknown sections, gaps, side data of unknown kinds. */
+/* Everything else a valid file may contain: unknown sections, gaps, unknown kinds of side data. */
 static void test_golden(void **state)
 {
 	static const char *const names[] = {"minimal.pimg",

@@ -1,6 +1,6 @@
 /*
- * What goes into a writer comes out of a reader: samples, side data, names, fields, facts; one file
- * and sets.
+ * A reader returns what a writer was given: samples, side data, names, fields, facts; for single
+ * files and sets.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -45,7 +45,7 @@ static const char *path_of(const char *name)
 	return path;
 }
 
-/* Raw sample number i of a dataset in which everything differs from sample to sample. */
+/* Makes raw sample i; every property varies from sample to sample. */
 static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source[32],
 				   uint8_t side[300])
 {
@@ -53,12 +53,12 @@ static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source
 	uint8_t channels = i % 3 ? 3 : 1;
 
 	*ret_pixels = image_pixels(width, height, channels, i);
-	/* one item of side data, private kind */
+	/* one item of side data of a private kind */
 	uint32_t head[2] = {0x80000001, (uint32_t)(i % 280)};
 	memset(side, 0, 300);
 	memcpy(side, head, sizeof(head));
 	memset(side + 8, (int)i, i % 280);
-	/* the longest one stands in the middle */
+	/* the longest name is in the middle */
 	snprintf(source, 32, i == 7 ? "folder/%llu.png" : "dir/%llu.png", (unsigned long long)i);
 	return (struct packimg_item){
 		.data = *ret_pixels,
@@ -90,7 +90,7 @@ static void put_values(struct packimg_writer *writer, uint64_t i)
 
 	for (uint32_t t = 0; t < FIELDS; t++) {
 		uint32_t field;
-		/* the fields appear one after another, and not in every sample */
+		/* fields are first set at different samples, and have gaps */
 		if (i < t * 30 || i % (t + 2) == 0)
 			continue;
 		assert_ok(packimg_writer_field(writer, field_names[t], field_types[t], &field,
@@ -196,7 +196,7 @@ static void check_sample(const struct packimg *dataset, uint64_t i)
 	assert_ptr_equal(shard.map + sample.data_offset, sample.data);
 }
 
-/* Types come back, and lengths are the largest of what there is, over all shards. */
+/* Types are preserved, and lengths are the maximum over all shards. */
 static void check_fields(const struct packimg *dataset)
 {
 	uint64_t longest = 0;

@@ -1,6 +1,6 @@
 /*
- * Lossless transcoding: same coefficients, same markers, same pixels, one baseline scan; damage is
- * refused. And checks of indexes against their scans.
+ * Lossless transcoding keeps coefficients, markers and pixels and gives one baseline scan; damaged
+ * files are refused. Also checks of indexes against their scans.
  */
 #include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side_data.h"
@@ -47,7 +47,10 @@ static void open_jpeg(struct jpeg_decompress_struct *cinfo, struct jpeg_error_mg
 	jpeg_read_header(cinfo, TRUE);
 }
 
-/* All blocks of the image; those that only fill the last MCUs up are nobody's. */
+/*
+ * Compares the coefficients of all blocks of the image, without the blocks that only pad the last
+ * MCUs.
+ */
 static void same_coefficients(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
 {
 	struct jpeg_decompress_struct one, two;
@@ -83,7 +86,7 @@ static void same_coefficients(const uint8_t *a, size_t a_size, const uint8_t *b,
 	jpeg_destroy_decompress(&two);
 }
 
-/* Copies the APPn and COM segments before the first scan, markers and all. */
+/* Copies the APPn and COM segments before the first scan, with their markers. */
 static size_t collect_markers(const uint8_t *data, size_t size, uint8_t *ret_bytes)
 {
 	size_t at = 2, used = 0;
@@ -100,7 +103,7 @@ static size_t collect_markers(const uint8_t *data, size_t size, uint8_t *ret_byt
 }
 
 /*
- * Puts a profile in two segments of the largest size, a comment and an odd APP segment in front of
+ * Inserts a profile in two segments of maximum size, a comment and an unusual APP segment before
  * the frame.
  */
 static uint8_t *add_markers(uint8_t *data, size_t *size)
@@ -196,7 +199,7 @@ static void test_repeats(void **state)
 	uint8_t *first = malloc(made_size);
 	size_t first_size = made_size;
 	memcpy(first, made, made_size);
-	/* a failure between must leave no trace */
+	/* a failure in between must leave no trace */
 	assert_int_equal(
 		packimg_transcode_jpeg(transcoder, data, size / 2, &made, &made_size, &error),
 		-EBADMSG);
@@ -204,7 +207,7 @@ static void test_repeats(void **state)
 			 0);
 	assert_int_equal(made_size, first_size);
 	assert_memory_equal(made, first, first_size);
-	/* what is baseline already comes out as itself but for its tables */
+	/* transcoding the result again gives the same bytes */
 	assert_int_equal(
 		packimg_transcode_jpeg(transcoder, first, first_size, &made, &made_size, &error),
 		0);
@@ -214,7 +217,7 @@ static void test_repeats(void **state)
 	free(data);
 }
 
-/* A file without tables must not be read with those of the one before it. */
+/* A file without tables must not be decoded with those of the file before it. */
 static void test_no_tables(void **state)
 {
 	const uint8_t *made;
@@ -254,7 +257,7 @@ static void test_damage(void **state)
 		for (int i = 0; i < 200; i++) {
 			size_t at = image_random(&random) % size;
 			size_t cut = i % 4 ? size : image_random(&random) % size;
-			/* exactly as large, for a sanitizer to see what reads on */
+			/* exact size, so that a sanitizer detects overreads */
 			uint8_t *copy = malloc(cut ? cut : 1);
 			memcpy(copy, data, cut);
 			if (at < cut)
@@ -272,7 +275,10 @@ static void test_damage(void **state)
 	assert_true(refused > 500);
 }
 
-/* A larger sampling than one MCU may have: fine in scans of their own, impossible in one. */
+/*
+ * The sampling factors exceed the blocks that an MCU may have: valid in separate scans, impossible
+ * in an interleaved one.
+ */
 static void test_too_large_for_one_scan(void **state)
 {
 	static const struct jpeg_kind kind = {.components = 3, .h = 4, .v = 4, .separate = true};
@@ -295,8 +301,8 @@ static void expect_fault(const struct packimg_sample *sample, const char *words)
 }
 
 /*
- * Adds to the place of an entry, or one to a predictor (counted from 1), and expects the fault in
- * words.
+ * Adds `more` to the place of an entry, and one to a predictor (counted from 1, 0 for none), and
+ * expects an error text that contains `words`.
  */
 static void check_forged(const struct packimg_sample *sample, uint32_t row, uint32_t entry,
 			 uint32_t more, uint32_t predictor, const char *words)
@@ -355,8 +361,8 @@ static void test_index_check(void **state)
 	assert_true(packimg_sample_indexed(&sample));
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), 0);
 	/*
-	 * the item's head takes 8 bytes, then come version, components, widths, entries a row, and
-	 * rows
+	 * the item's header takes 8 bytes; version, components, widths, entries per row and rows
+	 * follow
 	 */
 	for (size_t at = 9; at < 20; at++) {
 		side[at] ^= 0x41;
@@ -368,11 +374,11 @@ static void test_index_check(void **state)
 	check_forged(&sample, 0, 0, 0, 1, "row 0, column 0: predictor of component 0 is 1");
 	check_forged(&sample, 5, 0, 0, 3, "row 5, column 0: predictor of component 2 is");
 	check_forged(&sample, 5, 1, 0, 2, "row 5, column 3: predictor of component 1 is");
-	/* another version may be anything */
+	/* the contents of other versions are not checked */
 	side[8] = 1;
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), -ENODATA);
 	side[8] = JPEG_INDEX_VERSION;
-	/* an item that is too short, and one for something that has none */
+	/* an item that is too short, and an empty one */
 	side[4] = 8;
 	sample.side_size = 16;
 	expect_fault(&sample, "size of 8 bytes");

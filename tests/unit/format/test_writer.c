@@ -1,6 +1,6 @@
 /*
- * The writer's manners: nothing before finish, nothing after failure, refusals that say why, equal
- * input to equal bytes.
+ * Guarantees of the writer: nothing is visible before finish or after a failure, errors say why,
+ * and equal input gives equal bytes.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -99,7 +99,7 @@ static int try_open(const char *path)
 	return r;
 }
 
-/* A writer that is told that nothing else is there looks for nothing. */
+/* With the `alone` option the writer does not look for leftovers of other writers. */
 static void test_alone(void **state)
 {
 	static const char leftover[] = ".a.pimg.partial.0123456789abcdef.0";
@@ -134,7 +134,7 @@ static void test_abandon(void **state)
 	packimg_writer_free(NULL);
 }
 
-/* No file of the directory opens, whatever its name. */
+/* Checks that no file of the directory opens as a dataset, whatever its name. */
 static void assert_nothing_opens(void)
 {
 	struct dirent *entry;
@@ -162,7 +162,7 @@ static void test_killed(void **state)
 			_exit(0);
 		}
 		assert_int_equal(read(pipes[0], &byte, 1), 1);
-		/* while it lives, another writer leaves its files alone */
+		/* other writers leave the files of a running writer alone */
 		unsigned before = count_entries();
 		struct packimg_writer *other = begin("b.pimg", 0);
 		assert_int_equal(count_entries(), before + 1);
@@ -174,7 +174,7 @@ static void test_killed(void **state)
 		close(pipes[1]);
 		assert_nothing_opens();
 		/*
-		 * a writer of another target does not touch what it left, one of the same target
+		 * a writer of another target keeps the leftover file, one of the same target
 		 * removes it
 		 */
 		packimg_writer_free(begin("b2.pimg", 0));
@@ -184,7 +184,7 @@ static void test_killed(void **state)
 	}
 }
 
-/* A full disk, as far as the writer can tell. */
+/* Simulates a full disk with RLIMIT_FSIZE. */
 static void test_no_room(void **state)
 {
 	struct rlimit limit, old;
@@ -202,7 +202,7 @@ static void test_no_room(void **state)
 	assert_non_null(strstr(error.text, "c.pimg"));
 	assert_int_equal(packimg_writer_add(writer, &item, &error), -EFBIG);
 	setrlimit(RLIMIT_FSIZE, &old);
-	/* room again, but the file has a hole */
+	/* there is room again, but the file has a hole */
 	assert_int_equal(packimg_writer_add(writer, &item, &error), -EFBIG);
 	assert_int_equal(packimg_writer_finish(writer, &error), -EFBIG);
 	packimg_writer_free(writer);
@@ -222,7 +222,7 @@ static void test_replaces(void **state)
 	packimg_writer_free(writer);
 	assert_int_equal(packimg_open(path_of("d.pimg"), &dataset, &error), 0);
 	assert_int_equal(packimg_count(dataset), 3);
-	/* an open dataset stays what it was when its file is replaced */
+	/* an open dataset is unaffected when its file is replaced */
 	writer = begin("d.pimg", 0);
 	add(writer, 7);
 	assert_int_equal(packimg_writer_finish(writer, &error), 0);
@@ -275,7 +275,7 @@ static void test_refusals(void **state)
 	REFUSE("zstd", item.codec = PACKIMG_CODEC_RAW_ZSTD);
 	REFUSE("source", item.source = (const char *)pixels, item.source_size = 65536);
 #undef REFUSE
-	/* a refusal is not a failure */
+	/* a refused call is not a failure of the writer */
 	add(writer, 1);
 	assert_int_equal(packimg_writer_finish(writer, &error), 0);
 	packimg_writer_free(writer);
@@ -328,7 +328,7 @@ static void test_refused_facts(void **state)
 	assert_int_equal(packimg_writer_metadata(writer, "key", "\xc0", &error), -EINVAL);
 	assert_int_equal(packimg_writer_statistics(writer, good, bad), -EINVAL);
 	assert_int_equal(packimg_writer_classes(writer, broken, 1, &error), -EINVAL);
-	/* a label that no class has is found at the end, and may still be put right */
+	/* a label without a class is detected at finish, and can still be corrected then */
 	item.label = 1;
 	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
 	assert_int_equal(packimg_writer_classes(writer, classes, 1, &error), 0);
@@ -355,7 +355,7 @@ static void test_bad_targets(void **state)
 	memset(name, 'n', sizeof(name));
 	name[sizeof(name) - 1] = '\0';
 	assert_int_equal(packimg_writer_new(path_of(name), NULL, &writer, &error), -ENAMETOOLONG);
-	/* the target is a folder: found when renaming, and everything is taken back */
+	/* the target is a folder: detected when renaming, and everything is rolled back */
 	assert_int_equal(mkdir(path_of("folder.pimg"), 0777), 0);
 	writer = begin("folder.pimg", 0);
 	add(writer, 1);
@@ -363,7 +363,7 @@ static void test_bad_targets(void **state)
 	packimg_writer_free(writer);
 	assert_int_equal(count_entries(), 1);
 	assert_int_equal(rmdir(path_of("folder.pimg")), 0);
-	/* the third shard's name is taken by a folder: the first two are taken back */
+	/* a folder has the third shard's name: the first two are rolled back */
 	assert_int_equal(mkdir(path_of("s-00002-of-00004.pimg"), 0777), 0);
 	writer = begin("s.pimg", 13000);
 	add(writer, 4);
@@ -403,7 +403,7 @@ static void test_same_bytes(void **state)
 	}
 }
 
-/* 40 samples, of which sample `odd` differs in the way that is asked for. */
+/* Writes 40 samples. Sample 30 or the metadata differ as `way` says. */
 static void write_variant(const char *name, uint64_t shard_size, const char *way,
 			  uint8_t ret_uuids[32])
 {
@@ -468,7 +468,7 @@ static void write_variant(const char *name, uint64_t shard_size, const char *way
 	packimg_close(dataset);
 }
 
-/* A dataset is its samples, wherever they lie. */
+/* The UUID depends on a dataset's samples, not on how shards divide them. */
 static void test_uuid(void **state)
 {
 	static const char *const other[] = {"pixels", "label",   "orientation", "source", "dropped",
@@ -494,7 +494,7 @@ static void test_uuid(void **state)
 	}
 }
 
-/* The spool: more of everything than one of its blocks holds, in two shards. */
+/* The spool: more of everything than fits into one of its blocks, in two shards. */
 static void test_many(void **state)
 {
 	enum { COUNT = 30000 };

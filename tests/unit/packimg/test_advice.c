@@ -1,4 +1,4 @@
-/* What is recommended for which figures. */
+/* Recommendations for given measurements. */
 #include "tools/packimg/advise/recommend.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 enum { ORIGINALS, BARE, Q95_384, Q90_384, Q85_384, Q95, Q90, Q85, ZSTD, RAW, COUNT };
 
-/* Bytes and images/s of one core, as they are for photographs. */
+/* Typical bytes and images/s per core for photographs. */
 static struct encoding_variant variants[COUNT] = {
 	[ORIGINALS] = {.kind = ENCODING_VERBATIM, .bytes = 106000, .images_per_s = 2600},
 	[BARE] = {.kind = ENCODING_UNINDEXED, .bytes = 105600, .images_per_s = 1700},
@@ -67,12 +67,12 @@ static void test_choice(void **state)
 		uint32_t variant;
 	} cases[] = {
 		{0, ORIGINALS},      {1, ORIGINALS},
-		{5200, ORIGINALS},                    /* never the one without an index */
-		{5201, Q90_384},     {7600, Q90_384}, /* quality 95 keeps no more that shows */
+		{5200, ORIGINALS},                    /* never the originals without an index */
+		{5201, Q90_384},     {7600, Q90_384}, /* quality 95 has no visible advantage */
 		{7601, Q90},         {8601, Q90},
-		{13400, Q90}, /* a smaller side before a lower quality */
+		{13400, Q90}, /* prefer a smaller side to a lower quality */
 		{13401, Q85},        {14401, RAW},
-		{76000, RAW}, /* pixels last */
+		{76000, RAW}, /* raw pixels are the last resort */
 		{76001, UINT32_MAX},
 	};
 
@@ -81,7 +81,7 @@ static void test_choice(void **state)
 			fail_msg("%.0f: %u", cases[i].wanted,
 				 recommend_choose(&request, cases[i].wanted));
 	assert_int_equal(recommend_fastest(&request), RAW);
-	/* where it is the only one of its size that is fast enough, 95 will do */
+	/* quality 95 is chosen if it is the only variant of its size that is fast enough */
 	variants[Q90_384].images = 0;
 	assert_int_equal(recommend_choose(&request, 6000), Q95_384);
 }

@@ -1,6 +1,6 @@
 /*
- * Source images of every kind become the same upright 8-bit RGB or grey; what is cut off or foreign
- * is refused.
+ * Source images of every kind decode to the same upright 8-bit RGB or grey pixels; truncated and
+ * foreign files are refused.
  */
 #include "format/base/exif.h"
 #include "tools/packimg/image/image.h"
@@ -30,7 +30,7 @@ enum {
 	HEIGHT = 9,
 };
 
-/* A smooth colour ramp, so that JPEG comes close to it; all four corners differ. */
+/* Fills a smooth colour ramp, which JPEG preserves well, with four different corners. */
 static void fill(uint8_t *rgb, uint32_t width, uint32_t height)
 {
 	for (uint32_t y = 0; y < height; y++) {
@@ -42,7 +42,7 @@ static void fill(uint8_t *rgb, uint32_t width, uint32_t height)
 	}
 }
 
-/* Bytes as the readers want them: padding behind. */
+/* Copies the data and appends the padding that the readers require. */
 static uint8_t *pad(const void *data, size_t size)
 {
 	uint8_t *copy = calloc(1, size + IMAGE_PADDING);
@@ -54,8 +54,8 @@ static uint8_t *pad(const void *data, size_t size)
 static void test_orientations(void **state)
 {
 	/*
-	 * Where the stored pixel in row 0, column 0 and its right neighbour stand upright, per
-	 * EXIF. 3 x 2 stored pixels.
+	 * Upright position of the stored pixel at row 0, column 0 and of its right neighbour, per
+	 * EXIF. The stored image is 3 x 2.
 	 */
 	static const struct {
 		uint32_t x0, y0, x1, y1;
@@ -116,7 +116,7 @@ static void make_jpeg(struct packimg_encoder *encoder, uint32_t channels, const 
 			 0);
 }
 
-/* The JPEG with an EXIF block of that orientation behind its first marker. */
+/* Inserts an EXIF segment with this orientation after the JPEG's first marker. */
 static uint8_t *with_orientation(const uint8_t *data, size_t size, uint8_t orientation,
 				 size_t *ret_size)
 {
@@ -151,7 +151,7 @@ static void test_jpeg(void **state)
 	assert_int_equal(info.orientation, 6);
 	assert_int_equal(pixels.width, HEIGHT);
 	assert_int_equal(pixels.height, WIDTH);
-	/* The stored top left stands at the upright top right. */
+	/* The stored top left pixel is at the upright top right. */
 	assert_in_range(pixels.data[(HEIGHT - 1) * 3 + 0], expected[0] - 12, expected[0] + 12);
 	assert_in_range(pixels.data[(HEIGHT - 1) * 3 + 1], expected[1] - 12, expected[1] + 12);
 	free(padded);
@@ -184,7 +184,7 @@ static void test_foreign(void **state)
 }
 
 #if HAVE_PNG
-/* A PNG of raw samples in the given kind; a palette of 3 colours when it has indices. */
+/* Makes a PNG of raw samples in the given kind, with a palette of 3 colours if it is indexed. */
 static uint8_t *make_png(uint8_t color_type, uint8_t depth, const void *samples, size_t bytes,
 			 size_t *ret_size)
 {
@@ -229,7 +229,8 @@ static void test_png(void **state)
 		index[i] = (uint8_t)(i % 3);
 	}
 	for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
-		deep[i] = (uint16_t)(rgb[i] << 8 | 0xc0); /* spng takes and stores native order */
+		deep[i] = (uint16_t)(rgb[i] << 8 |
+				     0xc0); /* spng takes and stores native byte order */
 	data = make_png(SPNG_COLOR_TYPE_TRUECOLOR, 8, rgb, sizeof(rgb), &size);
 	read_all(data, size, &info, &reader, &pixels);
 	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
@@ -252,7 +253,7 @@ static void test_png(void **state)
 	read_all(data, size, &info, &reader, &pixels);
 	assert_int_equal(pixels.channels, 1);
 	assert_memory_equal(pixels.data, index, sizeof(index));
-	/* Cut off before the end of the last pixels' chunk, it is an error, never a picture. */
+	/* Truncated before the end of the last IDAT chunk it must fail, never give an image. */
 	for (size_t cut = 8; cut < size - 16; cut++) {
 		struct packimg_error error;
 
@@ -318,8 +319,8 @@ static void test_webp(void **state)
 #endif
 
 /*
- * A picture of 4 megapixels in a file of one of 64 x 64, to which the library would bring it: none
- * is decoded for which there is no memory.
+ * The file declares 64 x 64 but contains an image of 4 megapixels, which the library would scale
+ * down. It must not be decoded if the memory limit does not allow it.
  */
 static void test_avif_larger_inside(void **state)
 {
@@ -380,7 +381,7 @@ static void test_target_size(void **state)
 	}
 }
 
-/* A dataset's sample that declares 12 GB of pixels in a few bytes: no command of packimg tries. */
+/* A sample that declares 12 GB of pixels in a few bytes: every packimg command refuses it. */
 static void test_bomb(void **state)
 {
 	uint64_t size = (uint64_t)PACKIMG_SIDE_MAX * PACKIMG_SIDE_MAX * 3;

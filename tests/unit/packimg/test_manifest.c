@@ -1,7 +1,4 @@
-/*
- * Manifests through the catalogue: which columns mean what, how classes are numbered, what types
- * fields get.
- */
+/* Manifests as read by the catalogue: meaning of columns, numbering of classes, types of fields. */
 #include "tools/packimg/source/catalog.h"
 
 #include <errno.h>
@@ -14,7 +11,9 @@
 
 #include <cmocka.h>
 
-/* Lists a manifest with this text; returns what catalog_finish() did. Skipped rows are counted. */
+/*
+ * Lists a manifest with this text and returns the result of catalog_finish(). Counts skipped rows.
+ */
 static int load_labels(const char *text, enum label_use labels, const char *const *classes,
 		       uint32_t class_count, struct catalog *catalog, uint64_t *ret_skipped,
 		       struct packimg_error *error)
@@ -164,7 +163,7 @@ static void test_without_header(void **state)
 static void test_separators(void **state)
 {
 	static const struct {
-		/* name of the first image, and of its first field */
+		/* name of the first image and of its first field */
 		const char *text, *first, *field;
 	} tables[] = {
 		{"path;class;note\na.jpg;cat;1,5\n", "a.jpg", "note"},
@@ -226,7 +225,7 @@ static void test_what_labels_are(void **state)
 		enum label_use labels;
 		uint32_t classes;
 		int32_t label;     /* of the last image */
-		const char *field; /* the first */
+		const char *field; /* name of the first field */
 		enum packimg_field_type type;
 		bool told;
 	} tables[] = {
@@ -240,13 +239,13 @@ static void test_what_labels_are(void **state)
 		 PACKIMG_FIELD_INT64, true},
 		{"path,label\na.jpg,1\nb.jpg,cat\n", LABELS_FIELD, 0, -1, "label",
 		 PACKIMG_FIELD_TEXT, true},
-		/* as programs write whole numbers some of which are missing */
+		/* integers as programs write a column with missing values */
 		{"path,label\na.jpg,0.0\nb.jpg,nan\nc.jpg,2.0\n", LABELS_AUTO, 3, 2, NULL, 0,
 		 false},
 		{"path,label\na.jpg,0.5\nb.jpg,n/a\n", LABELS_AUTO, 0, -1, "label",
 		 PACKIMG_FIELD_FLOAT64, true},
 		{"path,label\na.jpg,0.5\nb.jpg,what\n", LABELS_AUTO, 2, 1, NULL, 0, false},
-		/* one rule for names and numbers: these stand for no label */
+		/* the same words mean "no label" for names and for numbers */
 		{"path,label\na.jpg,cat\nb.jpg,NaN\nc.jpg,None\nd.jpg,null\ne.jpg,\nf.jpg\n",
 		 LABELS_AUTO, 1, -1, NULL, 0, false},
 		{"path,label\na.jpg,3\nb.jpg,None\nc.jpg,null\nd.jpg,<NA>\n", LABELS_AUTO, 4, -1,
@@ -254,7 +253,7 @@ static void test_what_labels_are(void **state)
 		{"path,label\na.jpg,cat\nb.jpg,none\n", LABELS_AUTO, 2, 1, NULL, 0, false},
 		{"path,label,n\na.jpg,1,2\nb.jpg,0,NA\n", LABELS_AUTO, 2, 0, "n",
 		 PACKIMG_FIELD_INT64, false},
-		/* blanks around cells, line ends of old Macs, lists of other programs */
+		/* spaces around cells, CR line ends, formats of other programs */
 		{"path, label\na.jpg, 1\nb.jpg ,\t0\n", LABELS_AUTO, 2, 0, NULL, 0, false},
 		{"\"path\", \"label\" \n\"a.jpg\" , \"1\"\n\"b.jpg\",\"0\"\n", LABELS_AUTO, 2, 0,
 		 NULL, 0, false},
@@ -298,7 +297,7 @@ static void test_what_labels_are(void **state)
 	}
 }
 
-/* What a cell was is what a field of text holds; a number has its point. */
+/* A text field keeps the cell's text; in a number the decimal comma becomes a point. */
 static void test_commas_in_numbers(void **state)
 {
 	struct packimg_error error;

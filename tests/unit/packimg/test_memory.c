@@ -1,4 +1,4 @@
-/* What an arena takes of memory, however much is put into it. */
+/* Memory use of an arena, which is bounded however much is allocated from it. */
 #include "tools/packimg/common/memory.h"
 
 #include <errno.h>
@@ -13,13 +13,13 @@
 
 enum {
 	MEBIBYTE = 1 << 20,
-	PIECE = 300 << 10, /* bytes: some fit into a chunk */
+	PIECE = 300 << 10, /* bytes; several fit into a chunk */
 	PIECES = 700,
 	LARGE = 40 * MEBIBYTE,
 	ITEMS = 9 * MEBIBYTE,
 };
 
-/* Bytes of this process that no file holds. */
+/* Returns the bytes of this process's anonymous memory. */
 static uint64_t anonymous(void)
 {
 	FILE *file = fopen("/proc/self/status", "re");
@@ -72,7 +72,7 @@ static void test_arena_is_bounded(void **state)
 	assert_int_equal(arena.held, 0);
 }
 
-/* Where there is no file for what is too much, that is an error, and no more memory is taken. */
+/* Without a spill file, allocating more than the memory limit fails and takes no more memory. */
 static void test_arena_without_files(void **state)
 {
 	struct arena arena = {0};

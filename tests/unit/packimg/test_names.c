@@ -1,6 +1,6 @@
 /*
- * What names decide: which files are converted, what the folders in them say of classes, and what
- * new files are called.
+ * Meaning of file names: which files are converted, which classes their folders give, and how new
+ * files are named.
  */
 #include "tools/packimg/common/file_name.h"
 #include "tools/packimg/convert/class_names.h"
@@ -22,17 +22,17 @@ static void test_classes(void **state)
 	static const struct {
 		enum class_from from;
 		struct {
-			const char *name, *class; /* NULL: none */
+			const char *name, *class; /* class is NULL for none */
 		} images[NAMES_MAX];
 		const char *shared;
 		size_t part_count;
 	} sets[] = {
 		{CLASS_AUTO, {{"a/1.jpg", "a"}, {"b/c/1.jpg", "b"}, {"1.jpg", NULL}}, "", 0},
-		/* folders around everything */
+		/* folders that contain everything */
 		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/b/1.jpg", "b"}}, "d/", 0},
 		{CLASS_AUTO, {{"./d/e/a/1.jpg", "a"}, {"d/e/b/1.jpg", "b"}}, "d/e/", 0},
 		{CLASS_AUTO, {{"/d/ab/1.jpg", "ab"}, {"d/a/1.jpg", "a"}}, "d/", 0},
-		/* but one with images in it is a class */
+		/* such a folder is a class if it contains images itself */
 		{CLASS_AUTO, {{"a/1.jpg", "a"}, {"a/2.jpg", "a"}}, "", 0},
 		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/a/2.jpg", "a"}}, "d/", 0},
 		{CLASS_AUTO, {{"d/a/1.jpg", "d"}, {"d/2.jpg", "d"}}, "", 0},
@@ -42,7 +42,7 @@ static void test_classes(void **state)
 		 "d/",
 		 0},
 		{CLASS_AUTO, {{"1.jpg", NULL}, {"2.jpg", NULL}}, "", 0},
-		/* parts of a split */
+		/* splits */
 		{CLASS_AUTO,
 		 {{"train/a/1.jpg", "a"}, {"val/a/1.jpg", "a"}, {"val/b/1.jpg", "b"}},
 		 "",
@@ -53,7 +53,7 @@ static void test_classes(void **state)
 		{CLASS_AUTO, {{"train/a/1.jpg", "train"}, {"cat/1.jpg", "cat"}}, "", 0},
 		{CLASS_AUTO, {{"train/a/1.jpg", "train"}, {"1.jpg", NULL}}, "", 0},
 		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"train/b/1.jpg", "b"}}, "train/", 0},
-		/* as asked for */
+		/* explicit settings */
 		{CLASS_TOP,
 		 {{"d/a/1.jpg", "d"}, {"./train/b/1.jpg", "train"}, {"1.jpg", NULL}},
 		 "",
@@ -193,7 +193,7 @@ static void assert_file_name(const char *name, size_t size, const char *wanted)
 	assert_int_equal(file_name_append(&path, name, size), 0);
 	assert_int_equal(buffer_append(&path, "", 1), 0);
 	assert_string_equal((char *)path.data, wanted);
-	/* a reader of URLs gives the name back */
+	/* decoding the URL gives the original name */
 	for (const char *p = wanted; *p; p++) {
 		char digits[3] = "", *end = digits, byte = *p;
 

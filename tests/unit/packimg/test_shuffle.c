@@ -1,4 +1,4 @@
-/* Permutations and splits: the same from the same seed, and fair. */
+/* Permutations and splits: reproducible from the seed, and unbiased. */
 #include "tools/packimg/common/shuffle.h"
 
 #include <errno.h>
@@ -35,14 +35,14 @@ static void test_permutation(void **state)
 	}
 	for (int i = 0; i < COUNT; i++)
 		assert_int_equal(seen[i], 1);
-	/* One is expected; ten would happen once in 10 million seeds. */
+	/* The mean is one. Ten would happen for one seed in 10 million. */
 	assert_true(fixed < 10);
 	permute(a, 1, 7);
 	assert_int_equal(a[0], 0);
 	shuffle_permute(a, 0, 7);
 }
 
-/* A permutation is part of a dataset's bytes: it must stay what it is from version to version. */
+/* The permutation determines a dataset's bytes, so it must never change between versions. */
 static void test_permutation_is_fixed(void **state)
 {
 	uint64_t a[8];
@@ -64,7 +64,7 @@ static void test_every_order_comes(void **state)
 		permute(a, 3, seed);
 		orders[a[0] * 2 + (a[1] > a[2])]++;
 	}
-	/* 1000 each, standard deviation 29. */
+	/* mean 1000, standard deviation 29 */
 	for (int i = 0; i < 6; i++)
 		assert_in_range(orders[i], 850, 1150);
 }
@@ -119,7 +119,7 @@ static void test_fraction_is_uniform(void **state)
 		assert_true(f >= 0 && f < 1);
 		below += f < 0.3;
 	}
-	/* 3000, standard deviation 46 */
+	/* mean 3000, standard deviation 46 */
 	assert_in_range(below, 2770, 3230);
 }
 

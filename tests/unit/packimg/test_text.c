@@ -1,4 +1,4 @@
-/* Words, numbers, braces, tables: what packimg reads of people's texts. */
+/* Parsing of text written by people: words, numbers, braces, tables. */
 #include "tools/packimg/common/brace_expand.h"
 #include "tools/packimg/common/name_table.h"
 #include "tools/packimg/common/split_spec.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* All words of an expansion, with blanks between. */
+/* Joins all words of the expansion with spaces and compares. */
 static void assert_expands(const char *word, const char *expected)
 {
 	struct string_list list = {0};
@@ -52,7 +52,7 @@ static void test_braces(void **state)
 	string_list_deinit(&list);
 }
 
-/* Rows joined by '/', cells by '|'. */
+/* Joins rows with '/' and cells with '|'. */
 static int read_table(const char *text, char separator, char *joined, struct packimg_error *error)
 {
 	struct csv csv;

@@ -1,4 +1,4 @@
-/* What ways make of a dataset's images, and that runs of them are measured. */
+/* Encoding variants of a dataset's images, and the measurement of runs on them. */
 #include "tools/packimg/advise/encoding_bench.h"
 
 #include "loaderd/augment/transform.h"
@@ -12,8 +12,7 @@ enum { WIDTH = 64, HEIGHT = 32 };
 
 static _Alignas(64) uint8_t grey[WIDTH * HEIGHT + 64];
 static struct packimg_encoder *encoder;
-static struct packimg_sample
-	stored[2]; /* a JPEG that the dataset says lies on its side, and grey pixels */
+static struct packimg_sample stored[2]; /* a JPEG with orientation, and grey pixels */
 
 static int set_up(void **state)
 {

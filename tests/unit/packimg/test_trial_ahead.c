@@ -1,7 +1,7 @@
 /*
- * A trial decodes ahead what a worker of a daemon decodes ahead, in groups of the same size:
- * otherwise what is predicted of images without an index is wrong by design. Samples cost what the
- * test says, on a clock of its own.
+ * A trial must decode ahead in groups of the same size as a daemon's worker. Otherwise predictions
+ * for images without an index are systematically wrong. Each sample takes the time that the test
+ * sets, on a simulated clock.
  */
 #include "loaderd/batch/batch.h"
 #include "tests/unit/loaderd/fake_batcher.h"
@@ -30,11 +30,11 @@ enum kind { ALL, NONE, TWO_OF_THREE, KINDS };
 
 static struct dataset *datasets[KINDS];
 
-/* ---- what is decoded ahead, and time ---- */
+/* ---- what is decoded ahead, and simulated time ---- */
 
-/* At each sample of a course, how many were decoded ahead from there on, 0: none were. */
+/* Number of samples decoded ahead at each sample of a run, 0 if none. */
 static struct record {
-	uint64_t made; /* samples so far */
+	uint64_t made; /* samples decoded so far */
 	uint32_t ahead[16 * SAMPLES];
 } record;
 static uint64_t cost_ns;
@@ -157,7 +157,7 @@ static struct transform *pipeline(void)
 	return transform;
 }
 
-/* ---- the daemon's, and the trial's ---- */
+/* ---- runs of the daemon and of the trial ---- */
 
 static void no_doorbell(void *user)
 {
@@ -168,7 +168,7 @@ static void no_report(void *user, struct dataset *dataset, uint64_t index, const
 	abort();
 }
 
-/* The last of some epochs, by one of the workers. */
+/* Runs a worker for EPOCHS epochs and returns the record of the last one. */
 static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t *ret_ahead)
 {
 	struct batcher_options options = {
@@ -203,7 +203,7 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 	batcher_free(batcher);
 }
 
-/* The last of some epochs. */
+/* Runs a trial of one or more epochs and returns the record of the last one. */
 static void run_trial(enum kind kind, const struct claim_terms *terms, uint32_t *ret_ahead)
 {
 	struct packimg_sample samples[SAMPLES];
@@ -229,7 +229,7 @@ static uint32_t most(const uint32_t *ahead)
 	return found;
 }
 
-/* expected: in the largest group. */
+/* expected is the size of the largest group. */
 static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool alone,
 		    uint64_t cost_us, uint32_t expected)
 {
@@ -254,7 +254,7 @@ static void test_as_in_a_daemon(void **state)
 	compare(ALL, 12, 1, true, 300, 8);
 	compare(ALL, 12, 3, true, 300, 4);
 	compare(ALL, 16, 1, true, 10, 8);
-	/* Claims must not last long, above all where others wait. */
+	/* A claim must be short, especially if there are other feeds in the pool. */
 	compare(ALL, 16, 1, true, 700, 5);
 	compare(ALL, 16, 1, true, 5000, 0);
 	compare(ALL, 16, 1, false, 300, 0);

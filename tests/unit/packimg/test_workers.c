@@ -1,4 +1,4 @@
-/* What blocks of work take of memory, however many threads there are. */
+/* Memory use of blocks of work, which must not grow with the number of threads. */
 #include "tools/packimg/common/parallel_map.h"
 
 #include <malloc.h>
@@ -21,7 +21,7 @@ enum {
 
 struct course {
 	pthread_mutex_t lock;
-	uint64_t held, held_most; /* bytes of blocks that are claimed and not taken */
+	uint64_t held, held_most; /* bytes of blocks that are claimed and not yet taken */
 	size_t mapped, mapped_most;
 };
 
@@ -48,7 +48,7 @@ static void claim(void *context, void *worker, struct work_block *block)
 
 static void run(void *context, void *worker, struct work_block *block, uint32_t number)
 {
-	/* Others would claim now, if they could. */
+	/* Gives other threads time to claim. */
 	usleep(1000);
 	if (!buffer_reserve(&block->bytes, BLOCK_BYTES))
 		block->bytes.size = BLOCK_BYTES;
@@ -57,7 +57,7 @@ static void run(void *context, void *worker, struct work_block *block, uint32_t 
 static int take(void *context, const struct work_block *block, uint32_t number)
 {
 	struct course *course = context;
-	/* large blocks are mappings of their own; of a sanitizer's allocator it is 0 */
+	/* Large blocks are separate mappings. Sanitizer allocators report 0. */
 	size_t mapped = mallinfo2().hblkhd;
 
 	if (block->bytes.size != BLOCK_BYTES)
@@ -93,7 +93,7 @@ static void test_bytes_under_way(void **state)
 	assert_int_equal(fault, 0);
 	assert_int_equal(course.held, 0);
 	assert_in_range(course.held_most, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
-	/* and no memory is kept for blocks to come that would be more */
+	/* buffers kept for later blocks must not exceed the limit either */
 	assert_in_range(course.mapped_most, 0, course.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
 }
 

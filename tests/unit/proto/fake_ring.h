@@ -1,16 +1,22 @@
-/* A ring whose memory the test makes itself, in the place of the supervisor. */
+/* A ring for tests whose memory the test allocates itself, without a supervisor. */
 #pragma once
 
 #include "proto/ring.h"
 
-/* As ring_producer_init(). */
+/* Allocates ring and ack page, then calls ring_producer_init(). Same errors. */
 int fake_ring_init(struct ring_producer *producer, const struct ring_geometry *geometry);
-/* Makes the pages exist, in the client's place, and starts the ring. */
+/*
+ * Writes to all pages so that they are allocated, which is otherwise the client's task, and starts
+ * the ring.
+ */
 int fake_ring_start(struct ring_producer *producer);
 /*
- * A client of what is taken for a ring that has been started, with an ack page that the daemon does
- * not know: ring_consumer_map() and ring_consumer_check().
+ * Maps and checks ring_fd as a client does, once the ring is started. The ack page is new and
+ * unknown to the daemon. Returns the first error of ring_consumer_map() or ring_consumer_check().
  */
 int own_consumer_init(struct ring_consumer *consumer, int ring_fd);
-/* Memory for a ring or an ack page that everybody can write, watched by nobody. */
+/*
+ * Creates writable shared memory for a ring or an ack page. Unlike the supervisor's, no other fd to
+ * it is kept.
+ */
 int own_memory_new(uint64_t bytes, int *ret_fd);

@@ -1,6 +1,4 @@
-/*
- * Frames on a socket: whole and in pieces, descriptors, limits, closing. proto/SPEC.md, "Frames".
- */
+/* Frames on a socket: whole and fragmented, fds, limits, closing. proto/SPEC.md, "Frames". */
 #include "tests/unit/proto/testing.h"
 
 #include "proto/feed.pb-c.h"
@@ -17,7 +15,7 @@
 
 struct link {
 	int sockets[2];
-	struct frame_reader reader; /* of sockets[1] */
+	struct frame_reader reader; /* reads from sockets[1] */
 	unsigned fds;
 };
 
@@ -111,7 +109,7 @@ static void test_the_largest_frame_passes(void **state)
 	assert_int_equal(size, FRAME_SIZE_MAX);
 	assert_memory_equal(data, bytes + 4, FRAME_SIZE_MAX);
 	assert_true(link.reader.capacity <= FRAME_SIZE_MAX + 4);
-	/* what may not be sent is refused before a byte of it is */
+	/* an invalid frame is refused before any byte is sent */
 	assert_int_equal(frame_send(link.sockets[0], bytes, FRAME_SIZE_MAX + 1, NULL, 0, 0),
 			 -EMSGSIZE);
 	assert_int_equal(frame_send(link.sockets[0], bytes, 0, NULL, 0, 0), -EINVAL);
@@ -138,7 +136,7 @@ static void test_bad_lengths_are_refused(void **state)
 	}
 }
 
-/* A length costs its sender nothing, so it costs us nothing either until bytes follow. */
+/* A length prefix must not make the receiver allocate memory before the bytes arrive. */
 static void test_memory_follows_bytes(void **state)
 {
 	struct link link;
@@ -172,7 +170,7 @@ static void test_descriptors_stay_with_their_frame(void **state)
 	size_t size;
 	link_init(&link);
 	int a = new_file('a'), b = new_file('b'), c = new_file('c');
-	/* all in the socket before the first is read */
+	/* all are in the socket before the first is read */
 	frame_send(link.sockets[0], (uint8_t[]){1}, 1, NULL, 0, 0);
 	frame_send(link.sockets[0], (uint8_t[]){2}, 1, (int[]){a, b}, 2, 0);
 	frame_send(link.sockets[0], (uint8_t[]){3}, 1, NULL, 0, 0);
@@ -188,14 +186,14 @@ static void test_descriptors_stay_with_their_frame(void **state)
 	int taken = frame_take_fd(&link.reader, 1);
 	assert_int_equal(mark_of(taken), 'b');
 	assert_true(fcntl(taken, F_GETFD) & FD_CLOEXEC);
-	assert_int_equal(frame_take_fd(&link.reader, 1), -1); /* once */
+	assert_int_equal(frame_take_fd(&link.reader, 1), -1); /* an fd can be taken only once */
 	close(taken);
-	assert_int_equal(receive(&link, &data, &size), 1); /* closes the one that nobody took */
+	assert_int_equal(receive(&link, &data, &size), 1); /* closes the fd that was not taken */
 	assert_int_equal(link.reader.fd_count, 0);
 	assert_int_equal(receive(&link, &data, &size), 1);
 	assert_int_equal(data[0], 4);
 	assert_int_equal(mark_of(link.reader.fds[0]), 'c');
-	link_deinit(&link); /* counts descriptors */
+	link_deinit(&link); /* checks that no fd leaked */
 }
 
 static void send_raw(int socket, const void *bytes, size_t size, const int *fds, unsigned count)
@@ -216,7 +214,10 @@ static void send_raw(int socket, const void *bytes, size_t size, const int *fds,
 	assert_int_equal(sendmsg(socket, &message, MSG_NOSIGNAL), (ssize_t)size);
 }
 
-/* One message takes no more than a frame may have; several, with the bytes of one frame, might. */
+/*
+ * One message cannot carry more fds than a frame may have, but several messages with the bytes of
+ * one frame could.
+ */
 static void test_too_many_descriptors_are_refused(void **state)
 {
 	struct link link;
@@ -246,7 +247,7 @@ static void count_discarded(void *user, int fd)
 	close(fd);
 }
 
-/* Who must not wait for a close() has it done elsewhere. */
+/* reader.discard replaces close() for callers that must not block in it. */
 static void test_descriptors_are_discarded_as_wished(void **state)
 {
 	struct link link;
@@ -274,7 +275,7 @@ static void test_closing_is_told(void **state)
 	size_t size;
 	link_init(&link);
 	frame_send(link.sockets[0], (uint8_t[]){1}, 1, NULL, 0, 0);
-	write_bytes(&link, "\7\0", 2); /* half a length */
+	write_bytes(&link, "\7\0", 2); /* half of the length prefix */
 	shutdown(link.sockets[0], SHUT_RDWR);
 	assert_int_equal(receive(&link, &data, &size), 1);
 	assert_int_equal(receive(&link, &data, &size), -ECONNRESET);
@@ -297,7 +298,7 @@ static void test_a_full_socket_does_not_block(void **state)
 	assert_in_range(now_ms() - start, 29, SOON_MS);
 	link_deinit(&link);
 
-	/* begun and stuck: granted 100 ms, then the connection is lost */
+	/* incomplete: the sender gets 100 ms, then the connection fails */
 	link_init(&link);
 	start = now_ms();
 	assert_int_equal(frame_send(link.sockets[0], big, FRAME_SIZE_MAX, NULL, 0, 0), -EPIPE);
@@ -323,7 +324,7 @@ static void test_doorbells_are_two_bytes(void **state)
 	assert_memory_equal(bytes, "\x2a\x00", 2);
 }
 
-/* The dumps of SPEC.md, "Frames". */
+/* The hexdumps of SPEC.md, "Frames". */
 static void test_examples_of_the_specification(void **state)
 {
 	uint8_t bytes[64];

@@ -1,4 +1,4 @@
-/* What limits a feed, for counters whose meaning is plain. */
+/* The limit reported for a feed, for unambiguous counters. */
 #include "proto/limit.h"
 
 #include <setjmp.h>
@@ -11,10 +11,10 @@
 
 static void test_judgements(void **state)
 {
-	/* Ten seconds of two CPUs. */
+	/* All cases cover ten seconds on two CPUs. */
 	static const struct {
 		struct limit_times times;
-		enum limit known, unknown; /* with and without time and CPUs */
+		enum limit known, unknown; /* expected with and without known time and CPU count */
 	} cases[] = {
 		{{0}, LIMIT_NONE, LIMIT_NONE},
 		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .stage[STAGE_DECODE] = 19 * S},
@@ -49,14 +49,17 @@ static void test_judgements(void **state)
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
 		/*
-		 * A client that has waited from the beginning, and one that made the loader wait at
-		 * the beginning.
+		 * A client that has waited from the start, and one that made the loader wait at the
+		 * start.
 		 */
 		{{.stage[STAGE_DECODE] = 18 * S}, LIMIT_DECODE, LIMIT_DECODE},
 		{{.stall_daemon = S / 2, .stage[STAGE_DECODE] = 18 * S},
 		 LIMIT_DECODE,
 		 LIMIT_CONSUMER},
-		/* Eight threads: their waiting is hidden behind others' work, or it is not. */
+		/*
+		 * Eight threads: in the first case the work of some hides the waiting of others, in
+		 * the second it does not.
+		 */
 		{{.stall_client = 9 * S,
 		  .stage[STAGE_DECODE] = 18 * S,
 		  .stage[STAGE_WAIT] = 60 * S},
@@ -110,7 +113,7 @@ static void test_differences(void **state)
 	assert_int_equal(stages_work(second.stage), 25);
 }
 
-/* Each counter by itself: all differ, in the statuses and in their differences. */
+/* Gives every counter a different value, to check that each is subtracted separately. */
 static void test_every_field(void **state)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
@@ -137,9 +140,9 @@ static void test_every_field(void **state)
 	times = limit_times_between(&first, &second);
 	for (uint64_t i = 0; i < 10; i++)
 		assert_int_equal(*results[i], UINT64_C(1) << i);
-	/* Work is what takes CPU time; waiting is not. */
+	/* Counts as work only what takes CPU time, not waiting. */
 	assert_int_equal(stages_work(times.stage), 0x3f0);
-	/* Feeds of one daemon are added up. */
+	/* Times of a daemon's feeds are added up. */
 	limit_times_add(&first, &now);
 	times = limit_times_between(&second, &first);
 	for (uint64_t i = 0; i < 10; i++)

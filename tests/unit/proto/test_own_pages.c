@@ -1,4 +1,6 @@
-/* Pages that become a client's own when it writes: what it sees, and what the others see. */
+/*
+ * Copy-on-write pages of a client: what the client sees after its own writes, and what others see.
+ */
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
@@ -43,8 +45,8 @@ static void assert_all(const char *bytes, int value, size_t size)
 }
 
 /*
- * Several states of each half, of which some are written over here: each is shown whole, and nobody
- * else sees the writing.
+ * Shows several states of each half, and overwrites some of them privately. Each state is shown
+ * whole, and the writes are not visible in the shared memory.
  */
 static void show_states(size_t granularity)
 {
@@ -61,7 +63,7 @@ static void show_states(size_t granularity)
 			shown[HALF - 1] = -1;
 		assert_all(memory.shared + offset, state, HALF);
 	}
-	/* what is held in the other half is not touched */
+	/* showing one half does not affect private data in the other */
 	char *held = own_pages_show(&memory.own, memory.shared, 0, HALF);
 	held[5] = 99;
 	memset(memory.shared + HALF, 50, HALF);
@@ -73,7 +75,7 @@ static void show_states(size_t granularity)
 static void test_every_state_is_whole(void **state)
 {
 	if (getenv("MESON_EXE_WRAPPER"))
-		skip(); /* the emulator's page table is another one */
+		skip(); /* qemu does not emulate the page table interface */
 	show_states(4096);
 }
 
@@ -105,7 +107,10 @@ static void test_what_is_kept_stays(void **state)
 		kept_bytes_stay(4096);
 }
 
-/* Locked pages are copied by the kernel, written to or not, and are not let go of as others are. */
+/*
+ * The kernel copies locked pages even if they are not written to, and does not drop them like
+ * others.
+ */
 static void test_locked_pages_follow(void **state)
 {
 	if (getenv("MESON_EXE_WRAPPER"))
@@ -113,18 +118,18 @@ static void test_locked_pages_follow(void **state)
 	struct memory memory;
 	memory_init(&memory, 4096);
 	memset(memory.shared, 1, SIZE);
-	/* The sanitizers' mlock() does nothing. */
+	/* Use the system call, because the sanitizers' mlock() does nothing. */
 	if (syscall(SYS_mlock, memory.own.memory, SIZE) < 0) {
 		memory_deinit(&memory);
 		skip();
 	}
 	memset(memory.shared, 2, SIZE);
-	assert_int_equal(memory.own.memory[0], 1); /* the trap */
+	assert_int_equal(memory.own.memory[0], 1); /* the private copy is stale */
 	assert_all(own_pages_show(&memory.own, memory.shared, 0, SIZE), 2, SIZE);
 	memory_deinit(&memory);
 }
 
-/* Through a ring: a slot that was written over comes back with the next batch in it. */
+/* Through a ring: after the client overwrites a slot, the slot shows its next batch correctly. */
 static void test_slots_come_back(void **state)
 {
 	struct ring_geometry geometry = small_geometry(2);

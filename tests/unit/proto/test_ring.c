@@ -1,4 +1,4 @@
-/* The ring: layout, seals, order and trust. proto/SPEC.md, "Ring". */
+/* The ring: layout, seals, ordering, untrusted input. proto/SPEC.md, "Ring". */
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the compiler makes of ring.h, to be compared with the tables of SPEC.md. */
+/* Prints the compiler's layout of ring.h, for comparison with the tables of SPEC.md. */
 #define ROW(section, type, member)                                                                 \
 	{                                                                                          \
 		section, #member, offsetof(struct type, member),                                   \
@@ -99,7 +99,7 @@ static void test_specification_has_these_offsets(void **state)
 static void test_geometry_is_limited(void **state)
 {
 	struct ring_geometry good = small_geometry(4), g;
-	/* header and acks, and for each slot a page of small sections and a page of images */
+	/* header and ack pages, and per slot a page of small sections and a page of images */
 	assert_int_equal(ring_size(&good), 4096 + 4096 + 4 * (4096 + 4096));
 
 	g = good, g.slots = 0;
@@ -127,7 +127,7 @@ static void test_geometry_is_limited(void **state)
 	g = good, g.field_rooms[1] = g.field_bytes + 1;
 	assert_int_equal(ring_size(&g), 0);
 
-	/* the largest that the limits allow is a number, not an overflow */
+	/* the largest geometry within the limits does not overflow */
 	g = (struct ring_geometry){
 		.slots = RING_SLOTS_MAX,
 		.batch_size_max = RING_BATCH_SIZE_MAX,
@@ -164,11 +164,11 @@ static void test_seals_hold(void **state)
 	assert_int_equal(ftruncate(ack, 0), -1);
 	assert_int_equal(ftruncate(ack, 8192), -1);
 	assert_int_equal(fcntl(ack, F_ADD_SEALS, F_SEAL_WRITE), -1);
-	/* the daemon's own mapping still writes, and all of it is there before the first batch */
+	/* the daemon's own mapping stays writable and is fully allocated before the first batch */
 	assert_int_equal(((struct ring_slot *)ring_begin(&pair.producer))->number, 1);
 	struct stat status;
 	assert_int_equal(fstat(ring, &status), 0);
-	if (!getenv("MESON_EXE_WRAPPER")) /* qemu does not pass MADV_POPULATE_WRITE on */
+	if (!getenv("MESON_EXE_WRAPPER")) /* qemu does not forward MADV_POPULATE_WRITE */
 		assert_true((uint64_t)status.st_blocks * 512 >= size);
 	pair_deinit(&pair);
 	assert_int_equal(count_open_fds(), fds);
@@ -187,7 +187,8 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	size_t size = pair.consumer.map_size;
 	assert_int_equal(ftruncate(ring, 0), -1);
 	assert_int_equal(ftruncate(ring, (off_t)size + 4096), -1);
-	assert_int_equal(fcntl(ring, F_ADD_SEALS, F_SEAL_WRITE), -1); /* the daemon writes there */
+	assert_int_equal(fcntl(ring, F_ADD_SEALS, F_SEAL_WRITE),
+			 -1); /* the seal fails because the daemon has a writable mapping */
 
 	assert_int_equal(ring_producer_start(&pair.producer), 0);
 	assert_int_equal(ring_consumer_check(&pair.consumer), 0);
@@ -195,11 +196,11 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	assert_int_equal(errno, EPERM);
 	assert_int_equal(pwrite(ring, "x", 1, 0), -1);
 	assert_int_equal(fallocate(ring, punch, 0, 4096), -1);
-	if (!getenv("MESON_EXE_WRAPPER")) /* qemu passes this on neither, and says 0 */
+	if (!getenv("MESON_EXE_WRAPPER")) /* qemu does not forward this either, and returns 0 */
 		assert_int_equal(madvise((void *)pair.consumer.header, size, MADV_REMOVE), -1);
 	assert_int_equal(ftruncate(ring, 0), -1);
 
-	/* both ends write, and the producer knows its own place */
+	/* both ends write, and the producer keeps its own state */
 	memset((void *)pair.consumer.header, 0xff, size);
 	assert_int_equal(ring_begin(&pair.producer)->number, 1);
 	ring_publish(&pair.producer);
@@ -207,7 +208,7 @@ static void test_writable_ring_is_sealed_once_mapped(void **state)
 	assert_int_equal(ring_take(&pair.consumer)->number, 1);
 	pair_deinit(&pair);
 
-	/* a client that sealed the ring itself */
+	/* a client that seals the ring itself */
 	assert_int_equal(fake_ring_init(&pair.producer, &geometry), 0);
 	assert_int_equal(fcntl(pair.producer.ring_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
 	assert_int_equal(ring_producer_start(&pair.producer), -EPERM);
@@ -221,12 +222,12 @@ static uint64_t allocated(int fd)
 	return (uint64_t)status.st_blocks * 512;
 }
 
-/* Whatever the client leaves out or takes away again, the daemon allocates nothing in its place. */
+/* The daemon never allocates a page that the client left out or removed. */
 static void test_client_provides_all_pages(void **state)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
-	if (getenv("MESON_EXE_WRAPPER")) /* qemu passes neither this nor that on */
+	if (getenv("MESON_EXE_WRAPPER")) /* qemu lacks the needed system calls */
 		skip();
 	for (unsigned left_out = 0; left_out < 4; left_out++) {
 		struct pair pair;
@@ -248,7 +249,7 @@ static void test_client_provides_all_pages(void **state)
 	}
 }
 
-/* Who reads the ack page must not be made to allocate it again and again. */
+/* A client must not be able to make the reader of the ack page allocate it repeatedly. */
 static void test_ack_page_stays(void **state)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -260,7 +261,7 @@ static void test_ack_page_stays(void **state)
 	pair_deinit(&pair);
 }
 
-/* What a client is given of a ring that is not writable cannot write, by no way. */
+/* The fd that a client gets for a read-only ring gives no way to write to it. */
 static void test_client_can_only_read(void **state)
 {
 	struct ring_memory memory;
@@ -271,7 +272,7 @@ static void test_client_can_only_read(void **state)
 	assert_int_equal(fallocate(memory.client_fd, 0, 0, 8192), -1);
 	assert_int_equal(fcntl(memory.client_fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory.client_fd);
-	if (getuid() == 0) { /* another user opens it anew */
+	if (getuid() == 0) { /* reopening as another user must fail too */
 		assert_int_equal(syscall(SYS_setresuid, -1, 12345, -1), 0);
 		assert_int_equal(open(path, O_RDWR | O_CLOEXEC), -1);
 		assert_int_equal(open(path, O_RDONLY | O_CLOEXEC), -1);
@@ -282,7 +283,9 @@ static void test_client_can_only_read(void **state)
 	close(memory.watch_fd);
 }
 
-/* Pages that are in a pipe keep memory that no process has. */
+/*
+ * Memory counts as in use while a pipe holds its pages, although no process has it open or mapped.
+ */
 static void test_memory_is_free_when_nothing_refers_to_it(void **state)
 {
 	struct ring_memory memory;
@@ -312,7 +315,10 @@ static size_t offset_of(const struct ring_producer *producer, const struct ring_
 	return !slot ? 0 : (size_t)((const char *)slot - (const char *)producer->header);
 }
 
-/* A producer whose ring is overwritten all the time does what one does whose ring is left alone. */
+/*
+ * The producer never reads back from the ring: with its ring overwritten all the time it behaves
+ * like one whose ring is untouched.
+ */
 static void test_ring_is_never_read_back(void **state)
 {
 	struct ring_geometry geometry = small_geometry(3);
@@ -383,7 +389,7 @@ static void test_batches_come_in_order(void **state)
 	pair_deinit(&pair);
 }
 
-/* Several slots begun at once, published in order; nothing is visible before. */
+/* Several slots are begun at once and published in order; none is visible before that. */
 static void test_slots_are_published_in_order_begun(void **state)
 {
 	struct pair pair;
@@ -400,12 +406,13 @@ static void test_slots_are_published_in_order_begun(void **state)
 		assert_int_equal(ring_take(&pair.consumer)->count, 10 + i);
 		assert_null(ring_take(&pair.consumer));
 	}
-	assert_int_equal(ring_publish(&pair.producer), 0); /* nothing begun: nothing happens */
+	assert_int_equal(ring_publish(&pair.producer),
+			 0); /* nothing begun, so nothing is published */
 	assert_int_equal(pair.producer.published, 3);
 	pair_deinit(&pair);
 }
 
-/* A batch held for ever costs one slot, not the feed. */
+/* A batch that is held for ever occupies one slot and does not stall the feed. */
 static void test_held_batch_does_not_stall(void **state)
 {
 	struct pair pair;
@@ -420,7 +427,7 @@ static void test_held_batch_does_not_stall(void **state)
 		ring_ack(&pair.consumer, n);
 	}
 	assert_int_equal(kept->number, 1);
-	/* given back in the other order */
+	/* released in reverse order */
 	publish(&pair.producer);
 	publish(&pair.producer);
 	assert_null(ring_begin(&pair.producer));
@@ -444,7 +451,7 @@ static void test_end_is_after_the_last_batch(void **state)
 	assert_non_null(ring_begin(&pair.producer)); /* begun, never published */
 	ring_consumer_arm(&pair.consumer, 1);
 	assert_int_equal(ring_end(&pair.producer, "disk on fire"), 1);
-	assert_int_equal(ring_end(&pair.producer, NULL), 0); /* the first word counts */
+	assert_int_equal(ring_end(&pair.producer, NULL), 0); /* only the first reason counts */
 	assert_int_equal(pair.consumer.header->state, RING_FAILED);
 	assert_string_equal(pair.consumer.header->reason, "disk on fire");
 	assert_int_equal(ring_take(&pair.consumer)->number, 1);
@@ -480,13 +487,13 @@ static void test_doorbells_are_asked_for(void **state)
 	assert_null(ring_begin(&pair.producer));
 	assert_int_equal(ring_ack(&pair.consumer, 2), 1);
 	assert_non_null(ring_begin(&pair.producer));
-	assert_int_equal(ring_ack(&pair.consumer, 1), 0); /* a slot was found, the wait is over */
+	assert_int_equal(ring_ack(&pair.consumer, 1), 0); /* taking a slot ends the wait */
 	pair_deinit(&pair);
 }
 
 /*
- * Whatever the ack page holds, a slot is handed out again only after it was published, and never
- * twice at a time; the producer's own memory stays sound.
+ * Whatever the ack page contains, a slot is reused only after it was published, and never twice at
+ * the same time; the producer's own state stays consistent.
  */
 static void test_hostile_acks_harm_nobody(void **state)
 {
@@ -500,8 +507,8 @@ static void test_hostile_acks_harm_nobody(void **state)
 		for (int i = 0; i < SLOTS; i++) {
 			uint64_t r = next_random(&seed);
 			/*
-			 * near misses above all: the number itself, its neighbours, a whole lap
-			 * off, the future
+			 * mostly near misses: the number itself, its neighbours, off by a lap, in
+			 * the future
 			 */
 			uint64_t near = pair.producer.begun + (r >> 8) % 9 - 4;
 			ack->acks[i] = r % 4 == 0   ? next_random(&seed)
@@ -530,7 +537,7 @@ static void test_hostile_acks_harm_nobody(void **state)
 	pair_deinit(&pair);
 }
 
-/* A ring file with one word changed. */
+/* Opens a copy of the ring file with one word changed. */
 static int consumer_with(const struct ring_producer *producer, size_t offset, size_t size,
 			 uint64_t value, int64_t file_size, int seals)
 {
@@ -621,7 +628,7 @@ static void test_consumer_checks_the_header(void **state)
 		assert_int_equal(r, -EPROTO);
 	}
 	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, size, 0),
-			 -EPROTO); /* could shrink */
+			 -EPROTO); /* not sealed against shrinking */
 	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, size - 4096, F_SEAL_SHRINK),
 			 -EPROTO);
 	assert_int_equal(
@@ -629,7 +636,7 @@ static void test_consumer_checks_the_header(void **state)
 		-EPROTO);
 	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, 100, F_SEAL_SHRINK), -EPROTO);
 
-	/* swapped, and something that is no memory at all */
+	/* fds swapped, and an fd that is no memfd */
 	struct ring_consumer consumer;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	assert_int_equal(ring_consumer_map(&consumer, producer->ack_fd, producer->ring_fd, 0),

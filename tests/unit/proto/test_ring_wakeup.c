@@ -1,4 +1,4 @@
-/* The ring's wake-up protocol, under threads and processes. proto/SPEC.md, "Ring". */
+/* The ring's wake-up protocol, between threads and between processes. proto/SPEC.md, "Ring". */
 #include "tests/unit/proto/ring_pair.h"
 
 #include <errno.h>
@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 /*
- * qemu 7.2 runs Arm's stlr and ldar without the order between them that memory_order_seq_cst needs
- * and the processor keeps: two threads of nothing but an atomic store and a load each show it.
+ * qemu 7.2 runs Arm's stlr and ldar without the ordering between them that memory_order_seq_cst
+ * needs and the processor guarantees. Two threads with just an atomic store and a load each show
+ * it.
  */
 static void skip_where_order_is_lost(void)
 {
@@ -22,8 +23,8 @@ static void skip_where_order_is_lost(void)
 }
 
 /*
- * The wake-up protocol: both sides wait whenever they can, on a descriptor, with a doorbell of one
- * byte. A lost wake-up would stop both for good, and the poll's limit turns that into a failure.
+ * Stress test: both sides wait whenever they can, on an fd, with doorbells of one byte. A lost
+ * wake-up would block both for ever; the poll timeout turns that into a failure.
  */
 enum { STRESS_BATCHES = 40000, LOST_AFTER_MS = 60000 };
 
@@ -40,7 +41,7 @@ static bool wait_doorbell(int fd)
 
 static void ring_doorbell(int fd)
 {
-	/* A full socket is fine: what is in it will be read, and the ring looked at after. */
+	/* A full socket is fine: its contents will be read, and the ring checked after that. */
 	ssize_t n = send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	(void)n;
 }
@@ -86,7 +87,7 @@ static bool slot_is_whole(const struct ring_consumer *consumer, const struct rin
 	return whole;
 }
 
-/* Takes all, holding up to two batches and giving them back out of order. */
+/* Takes all batches, holding up to two and releasing them out of order. */
 static bool consume(struct ring_consumer *consumer, int fd, unsigned *ret_waits)
 {
 	uint64_t seed = 99, n = 0, held = 0;
@@ -136,13 +137,13 @@ static void *produce_thread(void *argument)
 	return NULL;
 }
 
-/* Both ends over one mapping, so that ThreadSanitizer sees that they meet. */
+/* Both ends use one mapping, so that ThreadSanitizer recognizes accesses to the same memory. */
 static void test_no_wakeup_is_lost_between_threads(void **state)
 {
 	skip_where_order_is_lost();
 	/*
-	 * with one slot both sides wait for each other at every batch, and no later one makes up
-	 * for a loss
+	 * with one slot both sides wait for each other at every batch, and no later doorbell makes
+	 * up for a lost one
 	 */
 	for (uint32_t slots = 1; slots <= 4; slots++) {
 		struct pair pair;
@@ -194,9 +195,9 @@ static void test_no_wakeup_is_lost_between_processes(void **state)
 }
 
 /*
- * The two races themselves, step beside step: whenever publish meets arm-and-look (and ack meets
- * arm-and-begin), at least one of the two must notice the other. The threads meet at a counter and
- * then drift a few nanoseconds apart, a different few each time.
+ * The two races in isolation: whenever publish meets arm-and-take (and ack meets arm-and-begin), at
+ * least one side must notice the other. The threads meet at a counter, then drift apart by a random
+ * few nanoseconds.
  */
 enum { RACES_LEAST = 128, RACES = 300000, RACE_TIME_MS = 3000 };
 
@@ -205,7 +206,7 @@ struct race {
 	struct ring_consumer *consumer;
 	_Atomic uint32_t arrived;
 	_Atomic bool stop;
-	uint8_t noticed[2][2]; /* by turn's parity, by side */
+	uint8_t noticed[2][2]; /* [parity of the turn][side] */
 	unsigned rounds, lost[2], both[2];
 };
 
@@ -241,8 +242,8 @@ static void *race_consumer(void *argument)
 		if (!meet(race, turn + 1))
 			return NULL;
 		/*
-		 * the batch is there by now in any case; giving it back races with a producer that
-		 * wants the slot
+		 * By now the batch is published in any case. Its release races with a producer that
+		 * waits for the slot.
 		 */
 		uint64_t number = slot ? slot->number : ring_take(race->consumer)->number;
 		ring_consumer_arm(race->consumer, 0);
@@ -323,7 +324,7 @@ static void *release_thread(void *argument)
 	return NULL;
 }
 
-/* One thread takes, another gives back. */
+/* One thread takes, another releases. */
 static void test_any_thread_gives_back(void **state)
 {
 	struct pair pair;

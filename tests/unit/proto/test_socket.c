@@ -1,4 +1,4 @@
-/* Which socket is meant where none is named, and what is said when nobody answers there. */
+/* The default socket, and the error text if no daemon listens there. */
 #include "proto/client/connection.h"
 
 #include "format/base/system/clock.h"
@@ -36,7 +36,7 @@ static void test_order(void **state)
 	found(NULL, system_socket);
 	setenv("XDG_RUNTIME_DIR", folder, 1);
 	found(NULL, system_socket);
-	/* Something else of that name. */
+	/* A regular file of that name. */
 	int fd = open(own.sun_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	close(fd);
@@ -46,7 +46,7 @@ static void test_order(void **state)
 	assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof(own)), 0);
 	found(NULL, own.sun_path);
 	found("", own.sun_path);
-	/* Another user's. */
+	/* A socket owned by another user. */
 	if (geteuid() == 0) {
 		assert_int_equal(chown(own.sun_path, 54321, 54321), 0);
 		found(NULL, system_socket);
@@ -66,7 +66,10 @@ static void failed(const char *error, const char *part)
 		fail_msg("expected \"%s\" in \"%s\"", part, error);
 }
 
-/* A service that cannot start leaves a socket that nobody serves, or none that listens. */
+/*
+ * A service that cannot start leaves a socket that does not listen, or one whose connections are
+ * never accepted.
+ */
 static void test_errors_name_the_journal(void **state)
 {
 	static const char journal[] =

@@ -1,4 +1,7 @@
-/* cmocka with the headers that it wants before it. */
+/*
+ * Includes cmocka.h after the headers that it requires, and declares helpers for tests of the
+ * protocol.
+ */
 #pragma once
 
 #include <setjmp.h>
@@ -12,8 +15,8 @@
 #include <time.h>
 
 /*
- * What takes no time takes less than this on the busiest machine, and feed_open() more before it
- * gives up.
+ * Upper bound for an operation that should finish at once, even on an overloaded machine.
+ * feed_open() uses a longer timeout.
  */
 enum { SOON_MS = 20000 };
 

@@ -1,7 +1,7 @@
 /*
- * The pictures of the shapes set stay what they are, which the accuracies that are quoted of it
- * rest on: one of each figure as means of blocks. The mathematical library's last bits differ
- * between processors, and move a mean by less than one.
+ * Checks that the images of the shapes dataset never change, because published accuracies depend on
+ * them. Compares one image of each figure as block means. The last bits of libm results differ
+ * between processors and move a mean by less than one.
  */
 #include "tools/shapes/draw.h"
 
@@ -16,14 +16,12 @@
 
 enum {
 	SIDE = 64,
-	BLOCKS = 8, /* each way */
+	BLOCKS = 8, /* blocks per axis */
 	BLOCK = SIDE / BLOCKS,
 	TOLERANCE = 1,
 };
 
-/*
- * [figure][row of blocks]: the mean of red, green and blue of each block, two hexadecimal digits.
- */
+/* [figure][row of blocks]: mean red, green and blue of each block, two hexadecimal digits each. */
 static const char *const expected[FIGURE_COUNT][BLOCKS] = {
 	[FIGURE_ARROW] = {"5f4f54545b534d54", "64515250685c4d51", "54414d666f564442",
 			  "53474b6c9b564048", "4f5568c5c5b0a646", "525c4fa5b1908d47",
@@ -74,7 +72,7 @@ static int expected_mean(const char *digits, unsigned column)
 	return (int)strtol(pair, NULL, 16);
 }
 
-/* Prints the picture where it is another. */
+/* Prints the image if it differs. */
 static bool compare(enum figure figure)
 {
 	static uint8_t pixels[SIDE * SIDE * 3];

@@ -121,7 +121,7 @@ static void compare(const char *what, const struct picture *picture,
 		}
 }
 
-/* Has it decoded ahead, behind a longer region and before a shorter one. */
+/* Decodes the region ahead, between a longer and a shorter one. */
 static void decode_ahead(struct jpeg_baseline *own, const struct picture *picture,
 			 const struct packimg_region *region)
 {

@@ -1,6 +1,6 @@
 /*
- * A generated JPEG with its pixels as libjpeg-turbo decodes it and the index that ours makes of it:
- * what the tests of our own decoder compare. The caller drops what it made.
+ * Fixture for tests of our baseline JPEG decoder: a generated JPEG, its pixels as decoded by
+ * libjpeg-turbo, and optionally the index that our decoder makes of it. picture_drop() frees it.
  */
 #pragma once
 
@@ -11,35 +11,38 @@
 struct picture {
 	uint8_t *jpeg;
 	size_t jpeg_size;
-	uint8_t *pixels; /* libjpeg-turbo's: RGB, whole image, at the denominator asked for */
-	uint32_t width, height, components; /* of the file */
+	uint8_t *pixels; /* decoded by libjpeg-turbo: RGB, whole image, at 1/denominator */
+	uint32_t width, height, components; /* of the JPEG file */
 	uint32_t denominator, scaled_width, scaled_height;
-	uint8_t *index; /* NULL: none */
+	uint8_t *index; /* NULL if there is no index */
 	size_t index_size;
 };
 
 struct picture picture_make(uint32_t width, uint32_t height, const struct jpeg_kind *kind,
 			    uint64_t seed);
 void picture_drop(struct picture *picture);
-/* Decodes it anew at another scale, which picture_decode then works at, too. */
+/* Decodes the reference again at another scale; picture_decode() then uses that scale too. */
 void picture_scale(struct picture *picture, uint32_t denominator);
-/* Makes the index and keeps it in the picture. */
+/* Makes the index and stores it in the picture. */
 int picture_index(struct jpeg_baseline *decoder, struct picture *picture);
 int picture_decode(struct jpeg_baseline *decoder, const struct picture *picture, bool indexed,
 		   uint32_t x, uint32_t y, uint32_t width, uint32_t height,
 		   const uint8_t **ret_pixels);
 
 /*
- * A region to compare, at the picture's scale: of n = 0 the whole image; then a row, a column, a
- * corner, and anything else.
+ * Returns a region to compare, at the picture's scale: the whole image for n = 0, then a row, a
+ * column, a corner, and random regions for larger n.
  */
 struct packimg_region picture_region(const struct picture *picture, unsigned n, uint64_t *state);
 /*
- * Fails the test where our own decoder's pixels are others, with an index and without, also among
- * others that are decoded ahead.
+ * Fails the test unless our decoder's pixels equal the reference: without an index, with other
+ * regions decoded ahead, and with an index if there is one.
  */
 void picture_check_own(struct jpeg_baseline *own, const char *what, const struct picture *picture,
 		       const struct packimg_region *region);
-/* The same at full scale, as an application calls it, without an index, whoever decodes then. */
+/*
+ * Compares packimg_decode() with the reference, at full scale and without an index, whichever
+ * decoder it uses.
+ */
 void picture_check(struct packimg_decoder *decoder, const char *what, const struct picture *picture,
 		   const struct packimg_region *region);

@@ -1,6 +1,6 @@
 /*
- * What our baseline decoder refuses, and damage: errors instead of harm. test_jpeg_matrix.c
- * compares its pixels.
+ * What our baseline decoder refuses, and damaged files, which must give errors and cause no harm.
+ * test_jpeg_matrix.c compares its pixels.
  */
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "tests/unit/format/jpeg/baseline.h"
@@ -42,7 +42,7 @@ static void test_leaves_the_rest(void **unused)
 }
 
 struct headers {
-	uint8_t application; /* marker, 0: no such segment */
+	uint8_t application; /* APPn marker, 0 for no such segment */
 	const char *content;
 	uint8_t content_size;
 	const char *ids;
@@ -88,7 +88,7 @@ static int parse(const struct headers *headers)
 	return jpeg_frame_parse(file, (size_t)(out - file), &parsed);
 }
 
-/* What libjpeg takes for RGB or refuses is left to it. */
+/* Files that libjpeg treats as RGB or refuses are left to it. */
 static void test_leaves_headers(void **unused)
 {
 	static const char jfif[] = "JFIF\0\1\1\0\0\1\0\1\0\0", adobe[] = "Adobe\0d\0\0\0\0";
@@ -102,7 +102,7 @@ static void test_leaves_headers(void **unused)
 		{{0, NULL, 0, "\1\2\3", 0}, -ENOTSUP},
 		{{0, NULL, 0, "RGB", 100}, -ENOTSUP},
 		{{0xe0, jfif, 14, "RGB", 100}, 0},
-		{{0xe0, jfif, 13, "RGB", 100}, -ENOTSUP},     /* too short to be JFIF's */
+		{{0xe0, jfif, 13, "RGB", 100}, -ENOTSUP},     /* too short for JFIF */
 		{{0xee, adobe, 12, "\1\2\3", 100}, -ENOTSUP}, /* transform 0 */
 		{{0xee, adobe, 11, "\1\2\3", 100}, 0},
 		{{0xee, "Adobe\0d\0\0\0\0\1", 12, "RGB", 100}, 0},
@@ -116,8 +116,8 @@ static void test_leaves_headers(void **unused)
 }
 
 /*
- * Every truncation fails when the last rows are asked for; flipped bytes do no harm (the sanitizers
- * watch).
+ * Every truncation fails when the last rows are requested; flipped bytes cause no harm (checked by
+ * sanitizers).
  */
 static void test_damaged_scan(void **unused)
 {
@@ -133,7 +133,8 @@ static void test_damaged_scan(void **unused)
 
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	for (size_t size = 0; size + 4 < picture.jpeg_size; size++) {
-		broken.jpeg = malloc(size ? size : 1); /* so that reading beyond it is seen */
+		broken.jpeg =
+			malloc(size ? size : 1); /* exact size, so that overreads are detected */
 		broken.jpeg_size = size;
 		memcpy(broken.jpeg, picture.jpeg, size);
 		assert_true(picture_decode(decoder, &broken, false, 0, 0, 90, 50, &pixels) < 0);
@@ -153,10 +154,7 @@ static void test_damaged_scan(void **unused)
 	jpeg_baseline_free(decoder);
 }
 
-/*
- * At a marker that has no place in a scan the scan ends: what comes behind it is no part of the
- * image.
- */
+/* A marker that is not allowed in a scan ends it; bytes after it do not belong to the image. */
 static void test_marker_in_scan(void **unused)
 {
 	static const uint8_t markers[] = {0xd9, 0xd0, 0xfe}; /* end, restart, comment */
@@ -187,8 +185,8 @@ static void test_marker_in_scan(void **unused)
 }
 
 /*
- * An index beside an image that can have none, since a restart interval ends within its rows, is
- * refused, even where it would lead to pixels.
+ * An index of an image that cannot have one, because restart intervals end within its rows, is
+ * refused, even if it would lead to pixels.
  */
 static void test_impossible_index(void **unused)
 {
@@ -197,7 +195,7 @@ static void test_impossible_index(void **unused)
 	struct picture plain = picture_make(90, 50, &kind, 2), restarting;
 	const uint8_t *pixels;
 
-	kind.restart_mcus = 4; /* of 6 a row */
+	kind.restart_mcus = 4; /* of 6 per row */
 	restarting = picture_make(90, 50, &kind, 2);
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	assert_int_equal(picture_index(decoder, &restarting), -ENOTSUP);
@@ -214,7 +212,7 @@ static void test_impossible_index(void **unused)
 	jpeg_baseline_free(decoder);
 }
 
-/* A wrong index, a wrong scan under a right one: an error or pixels, never harm. */
+/* A wrong index, or a damaged scan with a valid index: an error or pixels, no harm. */
 static void test_damaged_index(void **unused)
 {
 	struct jpeg_baseline *decoder;
@@ -250,7 +248,9 @@ static void test_damaged_index(void **unused)
 	jpeg_baseline_free(decoder);
 }
 
-/* Reads the whole picture by rows; false where that differs from all of it at once. */
+/*
+ * Decodes the whole picture by rows. Returns false if the result differs from decoding it at once.
+ */
 static bool rows_equal(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		       const uint8_t *whole)
 {
@@ -271,8 +271,9 @@ static bool rows_equal(struct packimg_decoder *decoder, const struct packimg_sam
 }
 
 /*
- * Damage that libjpeg-turbo does not notice, but ours does halfway: runs beyond a block's end. Rows
- * that are asked for one by one then come from the library, and are those of a whole decode.
+ * Damage that libjpeg-turbo ignores but our decoder detects halfway: runs beyond the end of a
+ * block. The remaining rows then come from libjpeg-turbo, and all rows must equal those of a whole
+ * decode.
  */
 static void test_library_takes_over(void **unused)
 {

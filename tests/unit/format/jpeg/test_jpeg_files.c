@@ -1,7 +1,7 @@
 /*
- * Real JPEGs, all below the folder $LOADERD_TEST_IMAGENET: pixels equal libjpeg-turbo's, whole and
- * in regions, with an index and without, at full scale and a smaller one, and how many of them our
- * own decoder takes. Skipped without the variable.
+ * Real JPEGs: compares all files in the folder $LOADERD_TEST_IMAGENET with libjpeg-turbo, whole and
+ * in regions, with and without an index, at full scale and a smaller one, and reports how many of
+ * them our own decoder supports. Skipped if the variable is not set.
  */
 #include "tests/unit/format/jpeg/baseline.h"
 
@@ -19,7 +19,7 @@ enum { REGIONS = 6 };
 static struct jpeg_baseline *own;
 static struct packimg_decoder *decoder;
 static unsigned files, taken, indexed, regions;
-static size_t bytes, index_bytes; /* of those with one */
+static size_t bytes, index_bytes; /* of the files that have an index */
 
 static int check_file(const char *path, const struct stat *status, int type, struct FTW *place)
 {

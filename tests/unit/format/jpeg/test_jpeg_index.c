@@ -1,7 +1,6 @@
 /*
- * A wrong JPEG index is an error that names it and what to do, or changes nothing: every changed
- * byte, truncations, the index of another image, swapped rows; through packimg_decode() and by
- * rows.
+ * A wrong JPEG index gives an error that says so and what to do, or has no effect: every byte
+ * changed, truncations, another image's index, swapped rows; through packimg_decode() and by rows.
  */
 #include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side_data.h"
@@ -22,7 +21,7 @@ enum {
 	WIDTH = 150,
 	HEIGHT = 190,
 	ROWS = 12, /* of MCUs */
-	HEAD = 8,  /* bytes of the item's */
+	HEAD = 8,  /* bytes of the item header */
 	SIDE_MAX = 512,
 };
 
@@ -82,7 +81,7 @@ static uint64_t good_checksum(void)
 	return XXH3_64bits(good, good_size);
 }
 
-/* What came of a decode, which may be one of two things. */
+/* The two permitted outcomes of a decode. */
 enum outcome { RIGHT, REFUSED };
 
 static enum outcome refused(int r, const struct packimg_error *error)
@@ -130,7 +129,7 @@ static enum outcome decode_rows(const struct packimg_sample *sample,
 	return r < 0 ? refused(r, &error) : RIGHT;
 }
 
-/* All ways of decoding come to the same. */
+/* Checks that all ways of decoding have the same outcome. */
 static enum outcome check(const uint8_t *side, size_t side_size, uint64_t checksum)
 {
 	static const struct packimg_region whole = {0, 0, WIDTH, HEIGHT}, part = {40, 90, 60, 80};
@@ -159,7 +158,7 @@ static void test_every_byte(void **unused)
 			memcpy(side, good, good_size);
 			side[at] ^= changes[i];
 			enum outcome outcome = check(side, good_size, good_checksum());
-			/* without a whole item of its kind there is no index */
+			/* without an intact item of its kind the image simply has no index */
 			if (at >= HEAD && at < HEAD + content_size)
 				assert_int_equal(outcome, REFUSED);
 		}
@@ -171,7 +170,8 @@ static void test_every_byte(void **unused)
 static void test_truncations(void **unused)
 {
 	for (size_t size = 0; size < good_size; size++) {
-		uint8_t *side = malloc(size ? size : 1); /* so that reading beyond it is seen */
+		uint8_t *side =
+			malloc(size ? size : 1); /* exact size, so that overreads are detected */
 
 		memcpy(side, good, size);
 		check(size ? side : NULL, size, good_checksum());
@@ -190,7 +190,7 @@ static void test_other_image(void **unused)
 	picture_drop(&other);
 }
 
-/* The index with two rows exchanged. */
+/* Makes an index with two rows swapped. */
 static size_t swap_rows(unsigned i, unsigned j, uint8_t *side)
 {
 	static struct jpeg_index_entry entries[64 * JPEG_INDEX_ENTRIES_MAX];
@@ -226,7 +226,7 @@ static void test_swapped_rows(void **unused)
 			size_t size = swap_rows(i, j, side);
 
 			assert_int_equal(check(side, size, good_checksum()), REFUSED);
-			/* even when the checksum fits, places that descend are seen */
+			/* even with a matching checksum, descending offsets must not cause harm */
 			struct packimg_sample sample =
 				sample_of(side, size, XXH3_64bits(side, size));
 			decode(&sample, &whole);
@@ -239,7 +239,7 @@ static void test_other_version(void **unused)
 	uint8_t side[SIDE_MAX];
 
 	memcpy(side, good, good_size);
-	memset(side + HEAD, 0xee, good_size - HEAD - 7); /* save what may be padding */
+	memset(side + HEAD, 0xee, good_size - HEAD - 7); /* except possible padding */
 	assert_int_equal(check(side, good_size, XXH3_64bits(side, good_size)), RIGHT);
 }
 

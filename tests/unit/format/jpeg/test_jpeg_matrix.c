@@ -1,8 +1,8 @@
 /*
  * Generated JPEGs of every kind against libjpeg-turbo: sampling, size, restart interval, tables,
- * quality, content and scale. Our own decoder must take itself those that it is for, so that
- * falling back to the library cannot hide, and leave the others; either way all pixels are equal,
- * of whole images and of regions, with and without an index.
+ * quality, content and scale. Checks that our own decoder decodes exactly the kinds it supports, so
+ * that a fallback to libjpeg-turbo cannot hide a failure. In either case all pixels must be equal,
+ * for whole images and regions, with and without an index.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/jpeg/baseline.h"
@@ -60,7 +60,7 @@ struct tally {
 	unsigned pictures, own, indexed, regions;
 };
 
-/* MCUs in a row; a single component's are blocks. */
+/* Returns the MCUs per row; with a single component an MCU is a block. */
 static int mcus_wide(const struct sampling *sampling, uint32_t width)
 {
 	int size = sampling->components == 1 ? 8 : 8 * sampling->h;
@@ -117,7 +117,7 @@ static uint32_t draw(uint64_t *state, uint32_t bound)
 	return (uint32_t)(image_random(state) % bound);
 }
 
-/* Every value of each property meets every value of the others in the course of many pictures. */
+/* Draws a random combination, so that over many pictures all pairs of values occur. */
 static struct jpeg_kind draw_kind(const struct sampling *sampling, uint32_t width, uint64_t *state)
 {
 	static const int qualities[] = {5, 20, 35, 50, 65, 75, 85, 90, 95, 97, 100};
@@ -146,9 +146,7 @@ static void report(const struct sampling *sampling, const struct tally *tally)
 	assert_int_equal(tally->own, sampling->takes == OURS ? tally->pictures : 0);
 }
 
-/*
- * All pairs of odd sides up to 39, and of the pairs with an even one those where the other varies.
- */
+/* All pairs of odd sides up to 39, and every fifth pair with an even side. */
 static void test_small_sizes(void **unused)
 {
 	for (unsigned i = 0; i < COUNT(samplings); i++) {
@@ -188,8 +186,8 @@ static void test_larger_sizes(void **unused)
 }
 
 /*
- * Each restart interval with each size of a row, since markers then fall on all its MCUs; each
- * quality with both tables.
+ * Every restart interval with every row length, so that markers fall on each MCU of a row; every
+ * quality with both kinds of tables.
  */
 static void test_restarts_and_qualities(void **unused)
 {

@@ -1,6 +1,6 @@
 /*
- * The cache of Huffman tables: what is asked for again stays whatever comes between, what a frame
- * asked for stays while it does, and tables fill up to their ends.
+ * The Huffman table cache: tables that are requested repeatedly stay cached, those of a frame stay
+ * while it is decoded, and tables are filled completely.
  */
 #include "format/codec/jpeg/jpeg_huffman.h"
 
@@ -12,7 +12,7 @@
 
 enum { SPEC_SIZE = 16 + 256, MANY = 1000 };
 
-/* An AC table of eight codes of 4 bits, whose symbols tell it from others. */
+/* Makes an AC table of eight 4-bit codes, with symbols that depend on number. */
 static void spec_make(uint32_t number, uint8_t spec[SPEC_SIZE])
 {
 	memset(spec, 0, SPEC_SIZE);
@@ -49,7 +49,7 @@ static void test_kept(void **state)
 	jpeg_tables_deinit(&tables);
 }
 
-/* Also when the cache is full of tables that were asked for again. */
+/* Also when the cache is full of tables that were requested again. */
 static void test_frames(void **state)
 {
 	for (uint32_t frames = 1; frames <= JPEG_TABLES_MAX / JPEG_FRAME_TABLES_MAX; frames++) {
@@ -100,7 +100,7 @@ static void test_pairs(void **state)
 	jpeg_tables_deinit(&tables);
 }
 
-/* A place that one table has filled, then another one. */
+/* A cache slot is filled by one table, then by another. */
 static void test_refilled(void **state)
 {
 	static const uint8_t full[SPEC_SIZE] = {[1] = 4, [16] = 1, 2, 3, 4};
@@ -124,7 +124,7 @@ static void test_refilled(void **state)
 		assert_int_equal(table->lookup[i], 0);
 	for (uint32_t i = 0; i < JPEG_TOP_SIZE; i++)
 		assert_int_equal(table->top[i], 0);
-	/* One code of 16 bits, and it is the last. */
+	/* A single code of 16 bits, the last possible one. */
 	spec[15] = 0;
 	for (unsigned length = 1; length <= 15; length++)
 		spec[length - 1] = 1;

@@ -24,7 +24,7 @@ struct session {
 	struct frame_reader reader;
 	struct ring_producer ring;
 	const char *script; /* base name of the dataset */
-	long number;        /* after the script's dash, -1 for none */
+	long number;        /* after the script's dash, -1 if none */
 	Loaderd__Request *open;
 	uint32_t element, layout;
 	atomic_bool done; /* the feed has ended */
@@ -37,7 +37,7 @@ static bool scripted(const struct session *s, const char *name)
 	       (s->script[length] == '-' || s->script[length] == '\0');
 }
 
-/* "old" does not know the wish. */
+/* Returns whether this daemon supports writable rings; "old" does not. */
 static bool grants_writable(const struct session *s)
 {
 	return s->open->open_feed->writable && !scripted(s, "old");
@@ -79,7 +79,7 @@ static int send_error(struct session *s, int code, const char *text, const char 
 	return send_reply(s, &reply, NULL, 0);
 }
 
-/* Waits for a request; NULL when the client is gone or timeout_ms passed. */
+/* Waits for a request. Returns NULL if the client is gone or timeout_ms has passed. */
 static Loaderd__Request *receive(struct session *s, int timeout_ms, bool *ret_gone)
 {
 	for (;;) {
@@ -98,7 +98,7 @@ static Loaderd__Request *receive(struct session *s, int timeout_ms, bool *ret_go
 	}
 }
 
-/* Reads doorbells; false when the client is gone. */
+/* Reads doorbells. Returns false if the client is gone. */
 static bool attend(struct session *s, int timeout_ms)
 {
 	bool gone = false;
@@ -116,12 +116,12 @@ static void wait_for_hangup(struct session *s)
 
 static uint32_t field_type(const char *name)
 {
-	static const char initials[] = " ifbjt"; /* by enum packimg_field_type */
+	static const char initials[] = " ifbjt"; /* indexed by enum packimg_field_type */
 	const char *found = strchr(initials, name[0]);
 	return !found ? 4 : (uint32_t)(found - initials);
 }
 
-/* Sample flags. */
+/* Fills in a field's value and returns the sample flags. */
 static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint32_t i,
 			  uint64_t sample)
 {
@@ -142,7 +142,7 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 		uint32_t size = (uint32_t)strlen(text);
 		if (size > s->ring.header->field_bytes) {
 			size = s->ring.header->field_bytes;
-			/* whatever was asked for: as daemons once did */
+			/* always cut, like daemons that do not know cut_values */
 			flags = RING_SAMPLE_FIELD_CUT;
 		}
 		memcpy(record, &size, sizeof(size));
@@ -151,7 +151,7 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 	return flags;
 }
 
-/* What a header says that cannot be, each by its script. */
+/* Sets an invalid value in the slot header, selected by the script. */
 static void lie(struct session *s, struct ring_slot *slot)
 {
 	if (scripted(s, "badslot"))
@@ -178,9 +178,9 @@ static void lie(struct session *s, struct ring_slot *slot)
 }
 
 /*
- * Changes the heads of all slots as fast as it can, from one that may be to another. Against the
- * rules, and so out of the thread sanitizer's sight: it would end the daemon, not the client that
- * is tried.
+ * Changes the headers of all slots as fast as possible between two valid states. This is a data
+ * race by design. Hide it from ThreadSanitizer, which would otherwise end the daemon; the test is
+ * about the client.
  */
 __attribute__((no_sanitize("thread"))) static void *flip(void *argument)
 {
@@ -245,7 +245,7 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 	lie(s, slot);
 }
 
-/* The client has said that the ring is mapped. */
+/* Waits for the client to report that it has mapped the ring. */
 static bool mapped(struct session *s)
 {
 	bool gone = false;
@@ -275,10 +275,12 @@ static void say_goodbye(struct session *s)
 	send_reply(s, &reply, NULL, 0);
 }
 
-/* Feeds that have ended because their daemon stops, and whose clients are still there. */
+/*
+ * Number of feeds that have ended because the daemon stops and whose clients are still connected.
+ */
 static atomic_uint lingering;
 
-/* Publishes until the script, the client or the feed's end says stop. */
+/* Publishes batches until the script, the client or the feed's end stops it. */
 static void produce(struct session *s)
 {
 	const Loaderd__OpenFeed *open = s->open->open_feed;
@@ -387,13 +389,16 @@ static int make_ring(struct session *s)
 	return fake_ring_init(&s->ring, &geometry);
 }
 
-/* Of scripts that do otherwise when a feed is opened again: it is no more at its beginning. */
+/*
+ * Returns whether the feed is being reopened, that is, does not start at batch 0. Some scripts
+ * behave differently then.
+ */
 static bool comes_back(const struct session *s)
 {
 	return s->open->open_feed->epoch > 0 || s->open->open_feed->batch > 0;
 }
 
-/* As the supervisor does, before the worker's answer. */
+/* Sends the ring before the reply, as the supervisor does. */
 static void send_ring(struct session *s)
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
@@ -413,7 +418,7 @@ static void send_ring(struct session *s)
 		send_reply(s, &reply, fds, count);
 }
 
-/* False: the client does not take the ring. */
+/* Returns false if the client does not accept the ring. */
 static bool answer_open(struct session *s)
 {
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
@@ -424,7 +429,10 @@ static bool answer_open(struct session *s)
 	opened.classes = FAKE_CLASSES;
 	opened.slots = s->ring.layout.slots;
 	opened.writable = grants_writable(s);
-	/* by name, as if it were by content; "old" is as a daemon that does not know the field */
+	/*
+	 * the name serves as UUID of the contents; "old" leaves it out like daemons that do not
+	 * know the field
+	 */
 	uint8_t uuid[16] = {0};
 	memcpy(uuid, s->script, strnlen(s->script, sizeof(uuid)));
 	uuid[0] ^= scripted(s, "replaced") && comes_back(s);
@@ -444,8 +452,8 @@ static bool answer_open(struct session *s)
 }
 
 /*
- * "quota" and "leaving" refuse three times before they take a feed back, "denied" each time, and
- * "linger" until the client has left the daemon before.
+ * "quota" and "leaving" refuse a reopened feed three times, "denied" always, and "linger" until the
+ * client has disconnected from the previous daemon.
  */
 static bool refuses_again(struct session *s)
 {
@@ -456,7 +464,7 @@ static bool refuses_again(struct session *s)
 		send_error(s, ECONNRESET, "the one before is still stopping", "", -1);
 		return true;
 	}
-	/* It begins to stop while it opens the feed, which it then does not answer. */
+	/* The daemon starts to stop while it opens the feed, and never answers the request. */
 	if (scripted(s, "leaving") && atomic_fetch_add(&goodbyes, 1) % 4 < 3) {
 		say_goodbye(s);
 		return true;
@@ -465,7 +473,7 @@ static bool refuses_again(struct session *s)
 		send_error(s, EDQUOT, "limit: the rings of this user have 600 MB", "", -1);
 		return true;
 	}
-	if (scripted(s, "verbose")) { /* characters of two bytes, so that one of them is cut */
+	if (scripted(s, "verbose")) { /* two-byte characters, so that truncation splits one */
 		char text[2000];
 		for (size_t i = 0; i < sizeof(text) - 1; i++)
 			text[i] = i % 2 == (size_t)s->number % 2 ? '\xc3' : '\xa9';
@@ -533,7 +541,7 @@ static void open_feed(struct session *s)
 	ring_producer_deinit(&s->ring);
 }
 
-/* Ten seconds later each time that somebody asks; every counter by another figure. */
+/* Advances the time by ten seconds per request and every counter by a different amount. */
 static void advance(Loaderd__Status *status)
 {
 	static atomic_uint times;
@@ -555,7 +563,8 @@ static void advance(Loaderd__Status *status)
 }
 
 /*
- * $FAKE_STATUS: "many" feeds with nothing in them, "wild" numbers, or numbers that are "advancing".
+ * $FAKE_STATUS: "many" reports many empty feeds, "wild" extreme numbers, "advancing" advancing
+ * ones.
  */
 static void exaggerate(Loaderd__Status *status)
 {
@@ -653,7 +662,7 @@ static void answer_dataset(struct session *s, const char *path)
 	dataset.uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
 	dataset.n_class_names = FAKE_CLASSES;
 	dataset.class_names = names;
-	/* "old": of a daemon that tells names only */
+	/* "old" is a daemon that reports only names */
 	static char *field_names[] = {(char *)"id", (char *)"text"};
 	static uint32_t field_types[] = {1, 5};
 	static uint64_t field_longest[] = {0, 77};

@@ -1,8 +1,8 @@
 /*
- * A daemon for tests of libfeed: it speaks the protocol, makes pixels by a formula, and misbehaves
- * on request. The base name of the dataset's path is the script, dash-separated from a number where
- * it takes one (fake.c lists them); the pipeline names element and layout. fake_serve() runs on the
- * calling thread and starts one thread per connection.
+ * A fake daemon for tests of libfeed. It speaks the protocol, computes pixels by a formula and
+ * misbehaves on request. The base name of the dataset path selects a script, with an optional
+ * number after a dash (fake.c lists the scripts); the pipeline selects element type and layout.
+ * fake_serve() runs on the calling thread and starts one thread per connection.
  */
 #pragma once
 
@@ -17,19 +17,20 @@ enum {
 	FAKE_SLOTS = 4,
 };
 
-/* Index in the dataset of sample i of a batch. */
+/* Dataset index of sample i of a batch. */
 static inline uint64_t fake_sample(uint64_t batch, uint32_t batch_size, uint32_t i)
 {
 	return batch * batch_size + i;
 }
 
-/* Every byte of a sample's pixels, when the element is u8. */
+/* Value of every byte of a sample's pixels when the element type is u8. */
 static inline uint8_t fake_pixel(uint64_t epoch, uint64_t sample)
 {
 	return (uint8_t)(epoch * 31 + sample * 7);
 }
 
 /*
- * Serves connections of a listening socket until lifeline (-1 for none) hangs up; then closes both.
+ * Serves connections to a listening socket until lifeline (-1 if none) hangs up, then closes both
+ * fds.
  */
 void fake_serve(int listen_fd, int lifeline);

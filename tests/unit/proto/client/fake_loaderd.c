@@ -1,7 +1,8 @@
 /*
- * The fake as a program, started like loaderd: --listen-fd N --lifeline-fd N [--set
- * pool.threads=N]. $FAKE_START: "die" ends with a complaint before it serves, "kill" dies by a
- * signal, "stubborn" ignores lifeline and SIGTERM, "chatty" fills standard error.
+ * The fake daemon as a program, started like loaderd: --listen-fd N --lifeline-fd N [--set
+ * pool.threads=N]. $FAKE_START changes its behaviour: "die" prints an error and exits before it
+ * serves, "kill" dies by a signal, "stubborn" ignores lifeline and SIGTERM, "chatty" fills standard
+ * error.
  */
 #include "tests/unit/proto/client/fake.h"
 
@@ -42,7 +43,7 @@ int main(int argc, char **argv)
 	if (strcmp(start, "chatty") == 0)
 		for (int i = 0; i < 20000; i++)
 			dprintf(2, "loaderd: line %d of much that nobody reads\n", i);
-	/* nothing of the client's may have leaked in here */
+	/* no other fd may leak from the client */
 	for (int fd = 5; fd < 256; fd++)
 		if (close(fd) == 0)
 			dprintf(2, "loaderd: descriptor %d leaked\n", fd);

@@ -1,7 +1,7 @@
 /*
- * What tests of libfeed share: a fake daemon (fake_loaderd, named in $FAKE_LOADERD), whose scripts
- * are the datasets that feeds name (fake.h), and what its batches hold. Failures end the test
- * through cmocka's assertions.
+ * Shared by the tests of libfeed: starts a fake daemon (fake_loaderd, path in $FAKE_LOADERD), opens
+ * feeds that run its scripts (a feed's dataset selects the script, see fake.h), and checks the
+ * contents of batches. A failure ends the test through cmocka's assertions.
  */
 #pragma once
 
@@ -10,17 +10,20 @@
 #include "proto/client/feed.h"
 #include "tests/unit/proto/client/fake.h"
 
-extern const char *binary; /* fake_loaderd */
+extern const char *binary; /* path of fake_loaderd */
 extern struct feed_daemon *fake;
 extern char error[FEED_ERROR_MAX];
 
-/* Before the tests run: 0, or main()'s exit status where they cannot. */
+/* Call before running tests. Returns 0, or main()'s exit status if the tests cannot run. */
 int find_fake(void);
 /* cmocka group functions. */
 int start_fake(void **state);
 int stop_fake(void **state);
 
-/* Batches of 8 of a script; opened; the next one, which must come. */
+/*
+ * options_for() prepares a feed of batches of 8 for a script, open_script() opens one, and next()
+ * takes its next batch, which must arrive.
+ */
 struct feed_options options_for(const char *script);
 struct feed *open_script(const char *script);
 struct feed_batch next(struct feed *feed);

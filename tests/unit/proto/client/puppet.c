@@ -16,7 +16,7 @@
 
 char puppet_dataset[] = "/tmp/loaderd-hostile-XXXXXX.pimg";
 
-/* NULL: the client has hung up. */
+/* Waits for a request. Returns NULL if the client has hung up. */
 static Loaderd__Request *hear(struct puppet *p)
 {
 	for (;;) {

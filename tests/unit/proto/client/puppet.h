@@ -1,6 +1,8 @@
 /*
- * A daemon that can do everything: a thread of the test, which does with each connection what a row
- * says, and sends what no worker could, behind the walls that a service puts up.
+ * A scripted malicious daemon for tests of libfeed. It runs in a thread of the test and executes
+ * one row's play() on every connection, so it can send frames, fds and ring contents that a real
+ * worker cannot, for example after escaping its sandbox. puppet_run_rows() starts and stops it for
+ * each row and checks the client's result, its error text and that no fd leaks.
  */
 #pragma once
 
@@ -29,11 +31,11 @@ struct puppet {
 	void (*play)(struct puppet *puppet);
 	unsigned connections;
 	struct frame_reader reader;
-	/* Of the feed: */
+	/* State of the feed: */
 	struct ring_geometry geometry;
 	struct ring_producer ring;
 	Loaderd__FeedOpened opened;
-	uint64_t epoch, batch; /* the next one's */
+	uint64_t epoch, batch; /* of the next batch */
 };
 
 struct row {
@@ -44,34 +46,37 @@ struct row {
 	const char *text;
 };
 
-/* False when the client has hung up. */
+/* Receives one request and discards it. Returns false if the client has hung up. */
 bool puppet_hear_and_forget(struct puppet *p);
 void puppet_hear_to_the_end(struct puppet *p);
 void puppet_ask_for_files(struct puppet *p, uint32_t first, uint32_t most, bool direct);
 /*
- * What an honest daemon would answer to OpenFeed, to be changed before it is. False: the client has
- * hung up.
+ * Receives OpenFeed and fills p->opened and p->geometry with an honest daemon's answer, which the
+ * caller may alter before sending it. Returns false if the client has hung up.
  */
 bool puppet_hear_wish(struct puppet *p);
 void puppet_send_ring(struct puppet *p, const int *fds, unsigned fd_count);
 void puppet_send_opened(struct puppet *p);
-/* False: the client did not want it. */
+/* Sends ring and FeedOpened. Returns false if the client rejects the ring. */
 bool puppet_grant(struct puppet *p);
-/* At most as many as there are slots. */
+/* Publishes count batches, at most one per slot. */
 void puppet_publish(struct puppet *p, unsigned count);
-/* An honest feed of so many batches. */
+/* Opens an honest feed and publishes count batches. */
 bool puppet_begin_feed(struct puppet *p, unsigned count);
 void puppet_send_error(struct puppet *p, int code, const char *text);
 int puppet_request_status(const struct puppet *p, char *error);
 int puppet_request_dataset(const struct puppet *p, char *error);
 int puppet_request_feed(const struct puppet *p, char *error);
 /*
- * Takes batches until none come, and sees that those before the last stay what they were while they
- * are held.
+ * Takes batches until feed_next() fails. Holds the first SLOTS - 1 batches and checks at the end
+ * that their pixels have not changed. Returns feed_next()'s result.
  */
 int puppet_take_batches(const struct puppet *p, char *error);
 void puppet_run_rows(const struct row *rows, size_t count);
-/* The file that feeds ask for, there between the two that a group of tests begins and ends with. */
+/*
+ * Path of the dataset file that all feeds name. It exists between the group setup
+ * puppet_make_dataset() and the group teardown puppet_remove_dataset().
+ */
 extern char puppet_dataset[];
 int puppet_make_dataset(void **state);
 int puppet_remove_dataset(void **state);

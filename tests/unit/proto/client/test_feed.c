@@ -1,4 +1,4 @@
-/* libfeed against a fake daemon: what its batches hold, and from where it goes on. */
+/* libfeed against a fake daemon: contents of batches, and start positions. */
 #include "tests/unit/proto/client/feed_test.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static void test_batches_arrive(void **state)
 
 static const uint8_t no_uuid[16];
 
-/* One in which the client can write; the daemon goes on from what it knows itself. */
+/* The client overwrites a writable ring; the daemon does not read its state from there. */
 static void test_a_ring_is_mapped_writable(void **state)
 {
 	struct feed_options options = options_for("plain");
@@ -69,7 +69,10 @@ static void test_a_ring_is_mapped_writable(void **state)
 	feed_close(feed);
 }
 
-/* A daemon that passes over what it does not know would deliver other batches. */
+/*
+ * An old daemon that ignores the repeat option would deliver different batches, so libfeed must
+ * detect it.
+ */
 static void test_repeats_are_known(void **state)
 {
 	struct feed_options options = options_for("plain");
@@ -133,7 +136,7 @@ static void test_fields_arrive(void **state)
 	assert_true(((const double *)field.values)[7] == 15.0 / 4);
 	assert_int_equal(feed_field(feed, &batch, 2, &field), 0);
 	assert_int_equal(field.type, FEED_BYTES);
-	assert_int_equal(field.stride, 16); /* 4 + 9, up to a multiple of 4 */
+	assert_int_equal(field.stride, 16); /* 4 + 9, rounded up to a multiple of 4 */
 	uint32_t size;
 	memcpy(&size, (const char *)field.values + field.stride * 2, 4);
 	assert_int_equal(size, 9);
@@ -144,7 +147,7 @@ static void test_fields_arrive(void **state)
 	feed_close(feed);
 }
 
-/* A caller built against a shorter structure gets no more than it has room for. */
+/* A caller compiled with a shorter struct gets no more than fits into it. */
 static void test_structures_may_grow(void **state)
 {
 	struct feed *feed = open_script("plain");
@@ -158,7 +161,7 @@ static void test_structures_may_grow(void **state)
 	assert_int_equal(out.batch.count, 8);
 	assert_int_equal((uintptr_t)out.batch.images, 0x5555555555555555);
 	assert_int_equal(out.batch.size, offsetof(struct feed_batch, images));
-	out.batch.size = sizeof(out); /* and one built against a longer one keeps the rest */
+	out.batch.size = sizeof(out); /* and a caller with a longer struct keeps its extra fields */
 	assert_int_equal(feed_next(feed, 5000, &out.batch), 0);
 	assert_non_null(out.batch.images);
 	assert_int_equal(out.canary[0], 0x55);
@@ -194,7 +197,10 @@ static void test_datasets_are_described(void **state)
 	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "", &dataset, error), -EINVAL);
 }
 
-/* A daemon that is older than the wish for whole values has cut them: nothing passes for whole. */
+/*
+ * A daemon that predates cut_values truncates long values. libfeed fails the feed rather than pass
+ * them off as whole.
+ */
 static void test_cut_values_end_a_feed(void **state)
 {
 	static const char *const names[] = {"bytes"};
@@ -218,7 +224,10 @@ static void test_cut_values_end_a_feed(void **state)
 	feed_close(feed);
 }
 
-/* Text comes to who knows it, and from no daemon to others. */
+/*
+ * Callers that know FEED_TEXT get text fields; for older callers libfeed refuses a daemon that
+ * sends them.
+ */
 static void test_text_is_for_who_knows_it(void **state)
 {
 	static const char *const names[] = {"text"};

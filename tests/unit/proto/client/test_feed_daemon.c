@@ -1,6 +1,6 @@
 /*
- * The private daemon that libfeed starts: how it starts and fails to, stops, and never outlives its
- * client.
+ * The private daemon that libfeed starts: starting, failing to start, stopping, and never outliving
+ * its client.
  */
 #include "tests/unit/proto/client/feed_test.h"
 
@@ -43,7 +43,7 @@ static void test_a_daemon_starts_and_stops(void **state)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon;
-	int leak = dup(0); /* inheritable, and not to be inherited: fake_loaderd looks */
+	int leak = dup(0); /* inheritable, but must not leak: fake_loaderd checks */
 	setenv("LOADERD", binary, 1);
 	assert_int_equal(feed_daemon_start(NULL, 3, &daemon, error), 0);
 	unsetenv("LOADERD");
@@ -59,7 +59,7 @@ static void test_a_daemon_starts_and_stops(void **state)
 	pid_t pid = (pid_t)feed_daemon_pid(daemon);
 	int64_t start = now_ms();
 	feed_daemon_stop(daemon);
-	assert_true(now_ms() - start < 6900); /* it did not have to be killed */
+	assert_true(now_ms() - start < 6900); /* it exited without SIGKILL */
 	assert_int_equal(kill(pid, 0), -1);
 	feed_daemon_stop(NULL);
 
@@ -86,8 +86,8 @@ static void test_a_stubborn_daemon_is_killed(void **state)
 }
 
 /*
- * The client is killed outright, while a process that it forked lives on with every descriptor it
- * inherited; the daemon ends all the same. As subreaper we see it go.
+ * The client gets SIGKILL while a process that it forked keeps all inherited fds open; the daemon
+ * must exit nevertheless. This process is the subreaper, so it can observe that.
  */
 static void test_no_private_daemon_outlives_its_client(void **state)
 {
@@ -115,7 +115,8 @@ static void test_no_private_daemon_outlives_its_client(void **state)
 	assert_int_equal(waitpid(client, &status, 0), client);
 	assert_true(theirs[0] > 0);
 	assert_int_equal(waitpid(theirs[0], &status, 0), theirs[0]);
-	assert_int_equal(waitpid(theirs[1], &status, WNOHANG), 0); /* the bystander lives */
+	assert_int_equal(waitpid(theirs[1], &status, WNOHANG),
+			 0); /* the forked process still lives */
 	kill(theirs[1], SIGKILL);
 	waitpid(theirs[1], &status, 0);
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
@@ -123,7 +124,7 @@ static void test_no_private_daemon_outlives_its_client(void **state)
 	close(pids[1]);
 }
 
-/* A copy of fake_loaderd with the name of the real one. */
+/* Copies fake_loaderd under the name of the real program. */
 static void install_fake(const char *folder)
 {
 	char command[2 * PATH_MAX];
@@ -131,7 +132,7 @@ static void install_fake(const char *folder)
 	assert_int_equal(system(command), 0);
 }
 
-/* It runs the program in this folder. */
+/* Checks that the daemon runs the program in this folder. */
 static void expect_program(const struct feed_daemon *daemon, const char *folder)
 {
 	char link_path[64], path[PATH_MAX], expected[PATH_MAX + 16];
@@ -144,8 +145,8 @@ static void expect_program(const struct feed_daemon *daemon, const char *folder)
 }
 
 /*
- * Nobody has said where loaderd is: it is the one beside the program, else the one on PATH. This
- * test's own program is run again as a copy of its own, in a folder where loaderd is or is not.
+ * If the location of loaderd is not configured, libfeed looks in the program's own folder, then on
+ * PATH. The test runs a copy of its own program in folders with and without loaderd.
  */
 static void test_as_installed(void **state)
 {
@@ -164,13 +165,13 @@ static void test_as_installed(void **state)
 			 "PATH='%.1000s':\"$PATH\" '%.1000s/client' started '%.1000s'", on_path,
 			 beside, i == 0 ? on_path : beside);
 		assert_int_equal(system(command), 0);
-		install_fake(beside); /* it is preferred from now on */
+		install_fake(beside); /* from now on it is preferred */
 	}
 	snprintf(command, sizeof(command), "rm -r '%s'", folder);
 	assert_int_equal(system(command), 0);
 }
 
-/* In the copy. */
+/* Runs in the copy. */
 static void test_finds_loaderd_there(void **state)
 {
 	struct feed_daemon *daemon;

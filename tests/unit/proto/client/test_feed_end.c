@@ -1,6 +1,6 @@
 /*
- * libfeed against a fake daemon that dies in every state, and feeds that are closed, in one process
- * or in a fork of it.
+ * libfeed against a fake daemon that dies in every state, and closing of feeds, in one process and
+ * after fork().
  */
 #include "tests/unit/proto/client/feed_test.h"
 
@@ -14,8 +14,7 @@
 #include <unistd.h>
 
 /*
- * A feed that is to fail at once when its daemon goes: how it goes on otherwise is
- * test_feed_reopen.c's.
+ * Opens a feed that fails as soon as its daemon dies. test_feed_reopen.c tests reconnecting feeds.
  */
 static struct feed *open_once(const char *script)
 {
@@ -26,7 +25,9 @@ static struct feed *open_once(const char *script)
 	return feed;
 }
 
-/* What was published before is delivered, then the loss is told at once, and again. */
+/*
+ * Batches published before the loss are still delivered; then feed_next() reports it, repeatedly.
+ */
 static void expect_loss(const char *script, int batches, int code, const char *text)
 {
 	struct feed *feed = open_once(script);
@@ -74,7 +75,9 @@ static void test_every_end_is_told(void **state)
 	expect_loss("endless-1", 1, -EBADMSG, "The feed failed: ????????");
 }
 
-/* Into the slot of one that is held: told, and the one that is held can still be given back. */
+/*
+ * A daemon that publishes into a held slot is detected, and the held batches can still be released.
+ */
 static void test_a_slot_that_is_held_is_not_taken_again(void **state)
 {
 	struct feed *feed = open_script("overwrite-2");
@@ -85,7 +88,7 @@ static void test_a_slot_that_is_held_is_not_taken_again(void **state)
 	feed_close(feed);
 }
 
-/* Headers that change while they are read: what was checked is what is used. */
+/* Slot headers that change while they are read: libfeed uses the values that it checked. */
 static void test_a_header_that_changes_is_read_once(void **state)
 {
 	size_t each = FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS;
@@ -106,7 +109,7 @@ static void test_published_batches_survive_the_daemon(void **state)
 {
 	struct feed *feed = open_once("die-3");
 	struct feed_batch held[3], batch = {.size = sizeof(batch)};
-	usleep(200000); /* it is long gone when we look first */
+	usleep(200000); /* the daemon dies before the first batch is taken */
 	for (int i = 0; i < 3; i++)
 		held[i] = next(feed);
 	for (int i = 0; i < 3; i++)
@@ -121,13 +124,15 @@ static atomic_bool killed;
 
 static void *kill_later(void *argument)
 {
-	usleep(400000); /* opening may take its time */
+	usleep(400000); /* allow for a slow open */
 	atomic_store(&killed, true);
 	kill((pid_t)(intptr_t)argument, SIGKILL);
 	return NULL;
 }
 
-/* Killed without a word while the client waits for ever, before the reply and after. */
+/*
+ * The daemon gets SIGKILL while the client waits without a timeout, before the reply and after it.
+ */
 static void test_a_killed_daemon_is_told_at_once(void **state)
 {
 	static const char *const scripts[] = {"mute", "hang-0", "hang-2"};
@@ -152,7 +157,7 @@ static void test_a_killed_daemon_is_told_at_once(void **state)
 		assert_true(now_ms() - start < SOON_MS);
 		pthread_join(killer, NULL);
 		while (feed_daemon_alive(
-			daemon)) /* its files are closed a moment before it is gone */
+			daemon)) /* a process's files are closed shortly before it can be reaped */
 			assert_true(now_ms() - start < SOON_MS);
 		feed_close(feed);
 		assert_int_equal(feed_open(&options, &feed, error), -ECONNREFUSED);
@@ -191,8 +196,8 @@ static void test_opening_and_closing_leaks_nothing(void **state)
 }
 
 /*
- * What a fork does, even at its end, changes nothing for the parent; and the daemon sees the parent
- * go although the fork lives.
+ * Nothing that a forked child does, including exiting, affects the parent's feed; and the daemon
+ * notices the parent's death although the child lives.
  */
 static void test_a_fork_cannot_touch_the_feed(void **state)
 {

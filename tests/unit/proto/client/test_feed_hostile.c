@@ -1,5 +1,7 @@
-/* libfeed against a daemon that can do everything: each row is a refusal with a sentence, or
- * nothing happens. */
+/*
+ * libfeed against a malicious daemon: in each row libfeed reports a clear error, or the attack has
+ * no effect.
+ */
 #include "tests/unit/proto/client/puppet.h"
 
 #include "tests/unit/proto/fake_ring.h"
@@ -37,7 +39,7 @@ static void ask_again_for_ever(struct puppet *p)
 	} while (puppet_hear_and_forget(p));
 }
 
-/* Once is what a daemon may do. */
+/* Requests the same file alternately without and with O_DIRECT. A daemon may switch only once. */
 static void ask_directly_in_turn(struct puppet *p)
 {
 	puppet_hear_and_forget(p);
@@ -66,7 +68,7 @@ static void test_files_are_asked_for_in_order(void **state)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-/* ---- codes by which libfeed tells of its own state ---- */
+/* ---- error codes that libfeed uses for its own state ---- */
 
 static void say_no_slot(struct puppet *p)
 {
@@ -96,7 +98,7 @@ static void say_nothing(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* To who comes back. */
+/* Fails with EAGAIN when the client reconnects. */
 static void say_again_later(struct puppet *p)
 {
 	if (p->connections == 0) {
@@ -108,7 +110,7 @@ static void say_again_later(struct puppet *p)
 	}
 }
 
-/* Texts that a terminal would obey, or that a strict reader of UTF-8 would not read. */
+/* Texts with terminal escape sequences or invalid UTF-8. */
 static const char *said;
 
 static void say_text(struct puppet *p)
@@ -164,7 +166,7 @@ static void ask_while_running(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* Field 99, of which nothing is known. */
+/* Sends unknown field 99. */
 static void send_unknown(struct puppet *p)
 {
 	if (puppet_begin_feed(p, 1)) {
@@ -202,7 +204,7 @@ static void test_codes_are_not_obeyed(void **state)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-/* ---- descriptors that are no ring ---- */
+/* ---- fds that are not a ring ---- */
 
 static int memory(unsigned flags, off_t size, int seals)
 {
@@ -234,7 +236,7 @@ static int open_fifo(void)
 	return fd;
 }
 
-/* What looks most like a ring: a right header. */
+/* Looks most like a ring: the header is valid. */
 static int unsealed(void)
 {
 	struct ring_producer ring;
@@ -281,7 +283,7 @@ static int open_odd(unsigned kind)
 		return memory(0, RING_SIZE, SEALS);
 	case 13:
 		return memory(0, RING_SIZE, SEALS | F_SEAL_WRITE);
-	case 14: /* 1 TiB of nothing */
+	case 14: /* 1 TiB, sparse */
 		return memory(0, (off_t)1 << 40, SEALS);
 	default:
 		return memory(MFD_HUGETLB, RING_SIZE, SEALS);
@@ -333,7 +335,7 @@ static void open_with_many(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* Of a doorbell: nobody keeps them. */
+/* Sends fds with doorbells; the client must close them. */
 static void ring_with_descriptors(struct puppet *p)
 {
 	int fds[FDS_MAX];

@@ -1,12 +1,14 @@
-/* libfeed against a daemon whose feed is not the one asked for, or is another one when the client
- * comes back. */
+/*
+ * libfeed against a daemon whose feed differs from the requested one, or changes before the client
+ * reconnects.
+ */
 #include "tests/unit/proto/client/puppet.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
 
-/* ---- another feed than was asked for ---- */
+/* ---- feeds that differ from the request ---- */
 
 static void open_without_batches(struct puppet *p)
 {
@@ -53,7 +55,7 @@ static void open_with_fewer_fields(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* Batches beyond epoch_end. */
+/* Publishes batches beyond epoch_end. */
 static void go_on_after_the_end(struct puppet *p)
 {
 	bool there = puppet_begin_feed(p, SLOTS);
@@ -115,7 +117,7 @@ static void test_a_feed_is_what_was_asked_for(void **state)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-/* ---- another feed than before ---- */
+/* ---- feeds that change before a reconnect ---- */
 
 static void come_back(struct puppet *p, void (*change)(struct puppet *))
 {

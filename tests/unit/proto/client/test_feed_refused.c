@@ -1,6 +1,6 @@
 /*
- * libfeed against a fake daemon that refuses or lies, and options that cannot be: each is told in a
- * sentence.
+ * libfeed against a fake daemon that refuses or lies, and invalid options: each gives a clear error
+ * text.
  */
 #include "tests/unit/proto/client/feed_test.h"
 
@@ -44,7 +44,7 @@ static void test_every_refusal_is_a_sentence(void **state)
 		if (!strstr(error, cases[i].text))
 			print_error("%s: %s\n", cases[i].script, error);
 		assert_non_null(strstr(error, cases[i].text));
-		assert_ptr_equal(feed, &options); /* outputs stay on failure */
+		assert_ptr_equal(feed, &options); /* outputs are untouched on failure */
 		assert_int_equal(feed_open(&options, &feed, NULL), cases[i].code);
 	}
 	assert_int_equal(count_open_fds(), fds);
@@ -102,7 +102,7 @@ static void test_a_position_is_shown(void **state)
 	assert_string_equal(error, "pipeline: \"blur\" is no transform; there are resize, hflip\n"
 				   "  resize(256) blur(3) hflip\n"
 				   "              ^");
-	/* a long one is cut on both sides and still fits */
+	/* a long pipeline is cut on both sides to fit */
 	char pipeline[1000];
 	memset(pipeline, 'a', sizeof(pipeline));
 	memcpy(pipeline + 500, "blur", 4);

@@ -1,5 +1,7 @@
-/* libfeed against fake daemons that die, are restarted, and come back changed: the next batch is
- * the next batch, or a sentence says why not. */
+/*
+ * libfeed against fake daemons that die, restart, or come back changed: the feed continues with the
+ * next batch, or an error text says why it cannot.
+ */
 #include "tests/unit/proto/client/feed_test.h"
 
 #include <errno.h>
@@ -17,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Batch i of a feed that began at the beginning, whatever its daemons did. */
+/* Takes batch i of a feed that started at batch 0, whatever its daemons did, and checks it. */
 static struct feed_batch expect(struct feed *feed, uint64_t i)
 {
 	struct feed_batch batch = next(feed);
@@ -41,7 +43,7 @@ static unsigned count_rings(void)
 	char line[512];
 	FILE *maps = fopen("/proc/self/maps", "re");
 	while (fgets(line, sizeof(line), maps)) {
-		unsigned long start, end; /* an ack page is of one page, a ring of more */
+		unsigned long start, end; /* only rings are larger than a page; ack pages are not */
 		if (sscanf(line, "%lx-%lx", &start, &end) == 2 && end - start > 4096)
 			count += strstr(line, "memfd:loaderd-ring") != NULL;
 	}
@@ -55,7 +57,7 @@ static int next_code(struct feed *feed, int timeout_ms)
 	return feed_next(feed, timeout_ms, &batch);
 }
 
-/* Dying at once after a batch, within an epoch, at its end and beyond; saying goodbye. */
+/* Daemons that die right after a batch (within an epoch, at its end, beyond it), or say goodbye. */
 static void test_a_feed_goes_on(void **state)
 {
 	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
@@ -81,7 +83,7 @@ static void test_a_feed_goes_on(void **state)
 	assert_int_equal(count_rings(), 0);
 }
 
-/* The daemon dies after the last batch, before it said that it was the last. */
+/* The daemon dies after the last batch, before it reports the end. */
 static void test_an_end_needs_no_daemon(void **state)
 {
 	struct feed_options options = options_for("die-20");
@@ -114,7 +116,7 @@ static void test_held_batches_stay(void **state)
 		assert_int_equal(feed_release(feed, &held[b]), -EINVAL);
 	}
 	assert_int_equal(count_rings(), 1);
-	again = expect(feed, 12); /* of the fifth */
+	again = expect(feed, 12); /* first batch of the fifth ring */
 	assert_int_equal(count_rings(), 2);
 	check_pixels(&held[11]);
 	assert_int_equal(feed_release(feed, &held[11]), 0);
@@ -123,7 +125,7 @@ static void test_held_batches_stay(void **state)
 	assert_int_equal(count_rings(), 0);
 }
 
-/* Fields of a batch are found where its own ring has them. */
+/* Fields of a held batch are read from the ring of that batch. */
 static void test_fields_of_held_batches_stay(void **state)
 {
 	static const char *const fields[] = {"int", "bytes"};
@@ -148,7 +150,7 @@ static void test_fields_of_held_batches_stay(void **state)
 	feed_close(feed);
 }
 
-/* One batch of each connection is held: their number is bounded, and nothing is lost by that. */
+/* Holds one batch of each connection: the number of old rings is bounded, and no batch is lost. */
 static void test_connections_held_are_bounded(void **state)
 {
 	struct feed *feed = open_script("die-1");
@@ -191,7 +193,7 @@ static void test_memory_that_a_device_knows_stays(void **state)
 	feed_close(feed);
 }
 
-/* What comes back must be what went. */
+/* A feed that differs after a reconnect is refused. */
 static void test_what_is_another_is_refused(void **state)
 {
 	static const struct {
@@ -237,7 +239,7 @@ static void test_a_limit_may_pass(void **state)
 	feed_close(feed);
 }
 
-/* One that stops says so to everybody, those too who wait for their feed to be opened. */
+/* A stopping daemon says goodbye to all clients, including those that wait for a feed to open. */
 static void test_a_daemon_that_stops_opens_nothing(void **state)
 {
 	struct feed *feed = open_script("leaving-4");
@@ -249,7 +251,9 @@ static void test_a_daemon_that_stops_opens_nothing(void **state)
 	feed_close(feed);
 }
 
-/* The next daemon comes when this one has ended, which waits for its clients to leave. */
+/*
+ * The next daemon starts only when this one has exited, which waits for its clients to disconnect.
+ */
 static void test_a_daemon_that_stops_is_left(void **state)
 {
 	struct feed *feed = open_script("linger-4");
@@ -263,7 +267,7 @@ static void test_a_daemon_that_stops_is_left(void **state)
 	feed_close(feed);
 }
 
-/* A sample that ends its daemon each time. */
+/* A sample crashes the daemon each time. */
 static void test_what_always_dies_is_given_up(void **state)
 {
 	struct feed *feed = open_script("die-0");
@@ -277,7 +281,7 @@ static void test_what_always_dies_is_given_up(void **state)
 	feed_close(feed);
 }
 
-/* A daemon of the system, by its path. */
+/* A system service, addressed by its socket path. */
 struct service {
 	char path[64];
 	pid_t pid;
@@ -323,7 +327,7 @@ static struct feed *open_at(struct service *service, const char *script, uint32_
 	return feed;
 }
 
-/* Before the first batch, and while nobody listens for a time. */
+/* The service is missing before the first batch, and for some time later. */
 static void test_a_service_is_waited_for(void **state)
 {
 	struct service service;
@@ -367,7 +371,7 @@ static void test_waiting_for_a_service_ends(void **state)
 	unlink(service.path);
 }
 
-/* One descriptor for the feed's life, and no spinning while nobody is there. */
+/* feed_fd() stays the same for the feed's life, and does not spin while the daemon is away. */
 static void test_an_event_loop_is_woken(void **state)
 {
 	struct service service;
@@ -428,7 +432,7 @@ static void hand_over(struct mailbox *box, const struct feed_batch *batch)
 	atomic_store(&box->given, given + 1);
 }
 
-/* Batches of the ring that goes are given back while it goes. */
+/* Another thread releases batches of the old ring during a reconnect. */
 static void test_another_thread_may_release(void **state)
 {
 	struct mailbox box = {.feed = open_script("die-2")};
@@ -444,8 +448,10 @@ static void test_another_thread_may_release(void **state)
 	assert_int_equal(count_rings(), 0);
 }
 
-/* Nobody else would start it again. Both feeds of it go on, on the same socket; stopped, it is not
- * waited for. */
+/*
+ * Only libfeed can restart a private daemon. Both of its feeds continue, on the same socket; once
+ * stopped, it is not waited for.
+ */
 static void test_a_private_daemon_is_started_again(void **state)
 {
 	unsigned fds = count_open_fds();

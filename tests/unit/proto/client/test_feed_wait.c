@@ -1,6 +1,6 @@
 /*
- * libfeed against a slow fake daemon: waiting for batches, without a system call where they are
- * there, in an event loop, with all of them held, beside another thread.
+ * libfeed against a slow fake daemon: waiting for batches, taking available ones without a system
+ * call, in an event loop, with all slots held, and together with another thread.
  */
 #include "tests/unit/proto/client/feed_test.h"
 
@@ -23,7 +23,8 @@ static void test_waiting_ends_in_time(void **state)
 	struct feed_batch batch = next(feed);
 	feed_release(feed, &batch);
 	int64_t start = now_ms(), least = SOON_MS;
-	for (int i = 0; i < 20; i++) { /* others may have the CPU meanwhile, but not each time */
+	for (int i = 0; i < 20;
+	     i++) { /* take the minimum, because other processes may get the CPU meanwhile */
 		start = now_ms();
 		assert_int_equal(feed_next(feed, 0, &batch), -ETIMEDOUT);
 		least = now_ms() - start < least ? now_ms() - start : least;
@@ -48,8 +49,8 @@ static void test_slow_batches_are_waited_for(void **state)
 }
 
 /*
- * In strict mode any system call but read, write and exit is death. The answer comes by write, as a
- * sanitizer's own threads outlive an exit.
+ * In seccomp strict mode any system call but read, write and exit kills the process. The result is
+ * sent by write(), because a sanitizer's own threads outlive an exit.
  */
 static void test_taking_makes_no_system_call(void **state)
 {
@@ -62,11 +63,12 @@ static void test_taking_makes_no_system_call(void **state)
 		struct feed *feed;
 		signed char good = 0;
 		options.slots =
-			FAKE_SLOTS + 1; /* there is room for the batch that it does not make */
+			FAKE_SLOTS +
+			1; /* one slot more than batches, so that the producer never waits */
 		if (feed_open(&options, &feed, NULL) < 0)
 			_exit(1);
 		struct pollfd gone = {.fd = feed_fd(feed), .events = POLLIN};
-		poll(&gone, 1, SOON_MS); /* all are there */
+		poll(&gone, 1, SOON_MS); /* wait until all are published */
 		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
 			good = -1;
 		for (int i = 0; i < FAKE_SLOTS && good >= 0; i++)
@@ -88,7 +90,7 @@ static void test_taking_makes_no_system_call(void **state)
 	assert_int_equal(good, FAKE_SLOTS);
 }
 
-/* With a descriptor in somebody's event loop: it fires after -ETIMEDOUT, each time. */
+/* The fd is polled in an event loop and becomes readable after each -ETIMEDOUT. */
 static void test_an_event_loop_is_woken(void **state)
 {
 	struct feed *feed = open_script("slow-3");
@@ -128,7 +130,7 @@ static void test_holding_all_is_told(void **state)
 	assert_non_null(strstr(feed_error(feed), "All 4 batches"));
 	for (int i = 0; i < FAKE_SLOTS; i++)
 		check_pixels(&held[i]);
-	/* one kept for good */
+	/* held[0] is never released */
 	for (int i = 1; i < FAKE_SLOTS; i++)
 		assert_int_equal(feed_release(feed, &held[i]), 0);
 	for (int i = 0; i < 50; i++) {
