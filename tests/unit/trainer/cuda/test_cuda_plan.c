@@ -235,6 +235,7 @@ static void test_teacher(void **state)
 	expect(error, "train.teacher_recipe: ");
 }
 
+/* The report gives recomputation's cost and savings, alike with it and without it. */
 static void test_recompute(void **state)
 {
 	struct plan_options options = {
