@@ -1,6 +1,6 @@
 /*
- * Evaluation without training: of weights that record everything needed except data.val, of weights
- * that record less, and the errors for what is missing.
+ * Evaluation without training: for weights that record everything needed except data.val, for
+ * weights that record less, and the errors for missing settings.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -169,7 +169,10 @@ static void test_larger_network(void **state)
 	expect_said(" and others\n");
 }
 
-/* Outputs without class names make sense only with data whose labels match them. */
+/*
+ * Weights with 12 outputs and no class names are refused for data with 10 classes, unless
+ * model.classes = 12 confirms the numbering.
+ */
 static void test_other_counts(void **state)
 {
 	char argument[PATH_MAX + 400];
@@ -283,8 +286,8 @@ static void test_other_sizes(void **state)
 }
 
 /*
- * A run that reaches its target ends as finished, ends again when resumed, and continues if told
- * to.
+ * A run that reaches its target ends as finished, ends again if it is resumed with the same target,
+ * and continues without one.
  */
 static void test_good_enough(void **state)
 {

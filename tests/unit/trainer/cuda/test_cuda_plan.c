@@ -235,7 +235,7 @@ static void test_teacher(void **state)
 	expect(error, "train.teacher_recipe: ");
 }
 
-/* The report gives recomputation's cost and savings, alike with it and without it. */
+/* The report gives the cost and the savings of recomputation, whether the recipe uses it or not. */
 static void test_recompute(void **state)
 {
 	struct plan_options options = {

@@ -701,7 +701,7 @@ static const struct op_case cases[] = {
 	 .residual = true,
 	 .activation = DEVICE_RELU},
 	{OP_CONV, {64, 1, 1, 24}, 40, 1, 1, 0, .norm = true, .activation = DEVICE_RELU},
-	/* norms alone */
+	/* norms without a convolution */
 	{OP_NORM, {4, 5, 3, 7}, .norm = true},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_RELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_GELU},

@@ -9,7 +9,8 @@
 
 /*
  * Positions that fill tiles and that do not, one and several tiles for both kinds of kernel;
- * channels for tensor cores (whole packs, some of which do not fill a whole factor), and others.
+ * channels for tensor cores (whole packs, not all of them filling the 16 channels of an mma
+ * operand), and others.
  */
 static const uint32_t shapes[][4] = {
 	/* n, t, heads, d */
