@@ -241,9 +241,8 @@ static double loss_said(void)
 }
 
 /*
- * Images of a size other than in training. A vision transformer's position embeddings are resized
- * to it: in each step, with the same result as when the weights are loaded for that size, and on a
- * GPU.
+ * Images of a size other than in training. A vision transformer resizes its position embeddings in
+ * each step, with the same result as when the weights are loaded for that size, and on a GPU.
  */
 static void test_other_sizes(void **state)
 {
@@ -314,7 +313,7 @@ static void test_in_vain(void **state)
 	expect(run("vain", still, often, statistics, "train.ema=0", "train.stop_after=2", NULL), 0);
 	expect_said("stops at epoch 0.75: no evaluation was better than top-1 ");
 	expect_said("at step 5, and train.stop_after = 2");
-	/* averaged weights are final where the run ends */
+	/* if the run stops early, its averaged weights are final */
 	expect(run("vain-mean", still, often, "train.ema=0", "train.swa=0.25",
 		   "train.swa_every=0.25", "train.stop_at=0.001", NULL),
 	       0);

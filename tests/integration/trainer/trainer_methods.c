@@ -115,8 +115,8 @@ static void test_selective(void **state)
 	read_log("selective", &losses);
 	read_log("unbroken", &plain);
 	/*
-	 * four of 40 steps come before, and in the first selective one the weights are still the
-	 * same
+	 * the first four of 40 steps are not selective; at the fifth the weights are still equal,
+	 * so only the selection changes its loss
 	 */
 	for (unsigned i = 0; i < 4; i++)
 		assert_string_equal(losses.step[i], plain.step[i]);
@@ -170,8 +170,9 @@ static void test_repeats(void **state)
 }
 
 /*
- * The device runs the last steps of the pipeline and gives the same images bit for bit: with
- * everything that splits a batch; resumed, finally with the daemon's steps; on a GPU.
+ * With data.augment = device the device runs the last steps of the pipeline and gives the same
+ * images bit for bit: with all methods that split a batch; resumed, the last time with these steps
+ * in the daemon; and on a GPU.
  */
 static void test_deferred(void **state)
 {
@@ -213,8 +214,8 @@ static void test_deferred(void **state)
 }
 
 /*
- * Blended samples: drawn independently at each step, the same after an interruption, in
- * micro-batches, on a GPU.
+ * Blended samples are drawn independently at each step, and equally after an interruption, in
+ * micro-batches and on a GPU.
  */
 static void test_mixed(void **state)
 {

@@ -384,8 +384,8 @@ static void test_planned(void **state)
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
 	/*
-	 * Every fused pattern, with nothing set in the environment, since the driver's stand-in is
-	 * in the trainer's directory.
+	 * Every fused pattern has a plan without any environment variable, since the driver's
+	 * stand-in is in the trainer's directory.
 	 */
 	int every = run("planned", "--plan=" DEVICES "/h200.json", "model.name=resnet50",
 			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);

@@ -273,7 +273,8 @@ static void test_sharpness(void **state)
 	same_file("sharp", "sharp-killed", "model.safetensors");
 	expect(run("blunt", parts, NULL), 0);
 	/*
-	 * the first step has no second pass, and the second step's loss is that of its first pass
+	 * the first step has no second pass, and the second step reports the loss of its first
+	 * pass, so it equals that without SAM
 	 */
 	static struct losses sharp, blunt;
 	read_log("sharp", &sharp);
@@ -325,8 +326,8 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
 }
 
 /*
- * Batch norm statistics of an average over one set of weights, computed from one batch, equal those
- * that the next step would compute. The average is resumed bit for bit.
+ * Batch norm statistics for an average over a single set of weights, computed from one batch, equal
+ * those that the next step computes. A resumed average is the same bit for bit.
  */
 static void test_mean(void **state)
 {

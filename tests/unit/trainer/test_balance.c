@@ -19,7 +19,7 @@ static void test_as_scikit_learn(void **state)
 		assert_true(fabs((double)weights[i] - expected[i]) < 1e-6 * expected[i]);
 }
 
-/* The other weights are the same as without it. */
+/* A class without samples gets weight 1 and does not change the other weights. */
 static void test_class_without_samples(void **state)
 {
 	static const uint64_t counts[] = {3, 0, 1, 6, 40, 0}, some[] = {3, 1, 6, 40};

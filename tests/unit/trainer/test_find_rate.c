@@ -37,7 +37,7 @@ static void test_settling(void **state)
 	expect(losses, 7, 4, 5);
 }
 
-/* Small batches: the noise of the first quarter is smaller than all that is learned. */
+/* Small batches: by noise, losses of the first quarter are lower than any that training reaches. */
 static void test_noisy(void **state)
 {
 	static const double losses[] = {2.29,  2.28,  2.296, 2.339, 2.334, 2.335,

@@ -11,8 +11,9 @@
 #define EPSILON 1e-3
 
 /*
- * Channels that form whole packs and that do not; rows that fit in registers, rows that are read
- * again, and rows for a whole block; more rows than a block has warps, and several blocks of sums.
+ * Channels that form whole packs and that do not; rows that a warp's registers hold, rows that are
+ * read twice, and rows that take a block; more rows than a block has warps, and several blocks of
+ * sums.
  */
 static const uint32_t shapes[][2] = {
 	/* rows, channels */

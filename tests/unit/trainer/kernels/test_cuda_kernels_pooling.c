@@ -320,7 +320,7 @@ static void check_average(struct pool_test *t)
 		     "mean backward of window %u, %u channels", t->shape.window, t->shape.channels);
 }
 
-/* Quotients next to each change, and of the largest numbers. */
+/* Quotients of the smallest and largest dividends, on both sides of each change. */
 static void test_dividers(void **state)
 {
 	for (uint32_t divisor = 1; divisor < 100000; divisor += 1 + divisor / 50) {

@@ -246,7 +246,7 @@ static void test_adopted(void **state)
 	close_fixture(&f);
 }
 
-/* Lines of other devices are not written for other processes. */
+/* plan_file_write() omits the lines of other devices. */
 static void test_written(void **state)
 {
 	struct conv_problem problem = problem_of(8, 1);
