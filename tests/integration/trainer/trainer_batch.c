@@ -1,7 +1,7 @@
 /*
- * Batch size, and the number of micro-batches if memory is short: found by the run itself, kept in
- * checkpoints, and searched for with an option. The recipe's batch of 16 exceeds the memory limits
- * here, on the CPU and on an emulated GPU.
+ * The batch size, and the number of micro-batches if memory is short: the run determines the number
+ * itself and keeps it in checkpoints; --find-batch-size searches for the largest batch. The
+ * recipe's batch of 16 exceeds the memory limits here, on the CPU and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -11,7 +11,7 @@
 
 static const char found[] = "train.accumulate=auto";
 
-/* Number of micro-batches in the start line of a run's log. */
+/* Returns the number of micro-batches from the start line of a run's log. */
 static unsigned parts_of(const char *name)
 {
 	json_t *start = start_of(name);
@@ -21,8 +21,8 @@ static unsigned parts_of(const char *name)
 }
 
 /*
- * The number found gives the same run as the same number set by the user, also across an
- * interruption.
+ * A run that determines the number of micro-batches equals a run with the same number in its
+ * recipe, also across an interruption.
  */
 static void test_found(void **state)
 {
@@ -67,7 +67,7 @@ static void test_found_again(void **state)
 	expect_said("losses are as good, but not bitwise those of an unbroken run");
 }
 
-/* Not even one image fits. */
+/* Not even micro-batches of one image fit. */
 static void test_nothing_fits(void **state)
 {
 	expect(run("nothing", found, "train.memory_limit=0.00001", NULL), 1);
@@ -85,8 +85,8 @@ static void test_nothing_fits(void **state)
 }
 
 /*
- * Images grow later in the run: the number changes then, and in an interrupted run at the same
- * step.
+ * Images grow later in the run. The number of micro-batches changes then, and in an interrupted run
+ * at the same step.
  */
 static void test_found_while_growing(void **state)
 {
@@ -113,7 +113,7 @@ static void test_found_on_a_gpu(void **state)
 	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
 }
 
-/* Runs with this much memory on the emulated GPU. */
+/* Runs on the emulated GPU with this much memory. */
 static int run_in(unsigned kib, const char *name, const char *setting, const char *other)
 {
 	char bytes[32];
@@ -125,8 +125,9 @@ static int run_in(unsigned kib, const char *name, const char *setting, const cha
 }
 
 /*
- * Planning finds room but a step does not: float images take more memory than the bytes assumed in
- * planning. The run finds out before its first step, which then uses the same batch.
+ * A batch that fits according to planning fails in the step: float images take more memory than the
+ * bytes that planning assumes. With train.accumulate = auto a rehearsal before the first step finds
+ * this out, and the run uses micro-batches.
  */
 static void test_found_by_rehearsal(void **state)
 {
@@ -150,8 +151,8 @@ static void test_found_by_rehearsal(void **state)
 }
 
 /*
- * A rehearsal has no effect on the run: with norms, random draws of dropout and mixed samples, loss
- * scaling and momentum.
+ * The rehearsal has no effect on the run: tested with norms, random draws of dropout and mixed
+ * samples, loss scaling and momentum.
  */
 static void test_rehearsal_is_forgotten(void **state)
 {
@@ -240,7 +241,10 @@ static void test_batch_size(void **state)
 	expect_said("are allowed; use a smaller batch");
 }
 
-/* The whole dataset fits; a batch that cannot be divided; and options that exclude each other. */
+/*
+ * --find-batch-size if the whole dataset fits, if a batch cannot be divided for the noise scale, if
+ * nothing fits, and with an option that excludes it.
+ */
 static void test_batch_size_bounds(void **state)
 {
 	char option[PATH_MAX + 64];
@@ -258,7 +262,7 @@ static void test_batch_size_bounds(void **state)
 	expect_said("--find-batch-size begins with the initial weights and does nothing else");
 }
 
-/* Gradients are read the same on a GPU as on the CPU. */
+/* The noise scale on a GPU agrees with the CPU's. */
 static void test_noise_on_a_gpu(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0008", batch[] = "data.batch_size=16";
@@ -280,7 +284,8 @@ static void test_noise_on_a_gpu(void **state)
 }
 
 /*
- * Disables what would keep the batch from being learned; also with a learning rate that is too low.
+ * --overfit-batch disables everything that keeps the batch from being learned. Also tests a
+ * learning rate that is too low.
  */
 static void test_overfitted(void **state)
 {
@@ -306,7 +311,10 @@ static int check_gradients(const char *program, const char *device, const char *
 	return status;
 }
 
-/* With batch norm and layer norm, with random draws that repeat, and on a GPU. */
+/*
+ * --check-gradients accepts correct gradients: with batch norm and layer norm, with random draws
+ * that repeat, and on a GPU.
+ */
 static void test_gradients_are_followed(void **state)
 {
 	static const char *const settings[][2] = {

@@ -77,8 +77,8 @@ static void spoil(const char *path, off_t at)
 }
 
 /*
- * A feed that fails loses no training: once the file is repaired, the run continues from the step
- * before.
+ * A failed feed loses no training: once the file is repaired, the run continues from the last step
+ * before the failure.
  */
 static void test_failed_feed(void **state)
 {
@@ -146,8 +146,8 @@ static void test_other_classes(void **state)
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
 	/*
-	 * Classes from directories named by numbers: a set that lacks 10 numbers those from 2 on
-	 * differently.
+	 * Classes from directories named by numbers: a dataset without class 10 numbers the classes
+	 * from 2 on differently.
 	 */
 	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));

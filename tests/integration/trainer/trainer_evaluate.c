@@ -1,6 +1,6 @@
 /*
- * Evaluation without training: of weights that record everything needed except data.val, of weights
- * that record less, and the errors for what is missing.
+ * Evaluation without training: for weights that record everything needed except data.val, for
+ * weights that record less, and the errors for missing settings.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -169,7 +169,10 @@ static void test_larger_network(void **state)
 	expect_said(" and others\n");
 }
 
-/* Outputs without class names make sense only with data whose labels match them. */
+/*
+ * Weights with 12 outputs and no class names are refused for data with 10 classes, unless
+ * model.classes = 12 confirms the numbering.
+ */
 static void test_other_counts(void **state)
 {
 	char argument[PATH_MAX + 400];
@@ -238,9 +241,8 @@ static double loss_said(void)
 }
 
 /*
- * Images of a size other than in training. A vision transformer's position embeddings are resized
- * to it: in each step, with the same result as when the weights are loaded for that size, and on a
- * GPU.
+ * Images of a size other than in training. A vision transformer resizes its position embeddings in
+ * each step, with the same result as when the weights are loaded for that size, and on a GPU.
  */
 static void test_other_sizes(void **state)
 {
@@ -283,8 +285,8 @@ static void test_other_sizes(void **state)
 }
 
 /*
- * A run that reaches its target ends as finished, ends again when resumed, and continues if told
- * to.
+ * A run that reaches its target ends as finished, ends again if it is resumed with the same target,
+ * and continues without one.
  */
 static void test_good_enough(void **state)
 {
@@ -311,7 +313,7 @@ static void test_in_vain(void **state)
 	expect(run("vain", still, often, statistics, "train.ema=0", "train.stop_after=2", NULL), 0);
 	expect_said("stops at epoch 0.75: no evaluation was better than top-1 ");
 	expect_said("at step 5, and train.stop_after = 2");
-	/* averaged weights are final where the run ends */
+	/* if the run stops early, its averaged weights are final */
 	expect(run("vain-mean", still, often, "train.ema=0", "train.swa=0.25",
 		   "train.swa_every=0.25", "train.stop_at=0.001", NULL),
 	       0);

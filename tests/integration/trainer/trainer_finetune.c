@@ -70,7 +70,7 @@ static void test_frozen(void **state)
 	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
 }
 
-/* After the first of two epochs: 0.4 / 0.9 of all layers except the last. */
+/* After the first of two epochs, 0.4 / 0.9 of all layers except the last are frozen. */
 static void test_layers(void **state)
 {
 	static const char level[] = "train.freeze_level=1";

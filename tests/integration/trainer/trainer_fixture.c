@@ -70,7 +70,7 @@ bool exists(const char *run, const char *name)
 	return access(in(run, name), F_OK) == 0;
 }
 
-/* option may be NULL */
+/* `option` may be NULL. */
 static pid_t start_list(const char *run, const char *option, va_list list)
 {
 	static char output[PATH_MAX + 300];

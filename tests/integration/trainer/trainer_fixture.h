@@ -1,8 +1,9 @@
 /*
- * Common code of tests that run the trainer as a process: a small dataset and a recipe in a
- * temporary directory, trainers started there with an output directory per run, and comparisons of
- * the logs and files of runs. A failure ends the test through cmocka's assertions. TRAINER and
- * LOADERD name the programs, TRAINER_EMULATED a trainer with an emulated GPU.
+ * Shared code for tests that run the trainer as a process: creates a small dataset and a recipe in
+ * a temporary directory, starts trainers there with one output directory per run, and compares the
+ * runs' logs and files. A failure ends the test through cmocka's assertions. The environment
+ * variables TRAINER and LOADERD name the programs; TRAINER_EMULATED names a trainer with an
+ * emulated GPU.
  */
 #pragma once
 
@@ -20,32 +21,39 @@
 enum { STEPS = 40, STOPPED = 3 /* exit status */ };
 
 extern struct fixture fixture;
-extern const char *trainer; /* the program to start: TRAINER, unless a test sets another */
+extern const char *trainer; /* program to start: TRAINER unless a test sets another */
 extern char validation[PATH_MAX + 64];
-extern char said[65536]; /* output of the run that finished last */
+extern char said[65536]; /* output of the last finished run */
 
 /*
- * cmocka group functions. The second also makes the run "unbroken", the reference for other runs.
+ * cmocka group functions. trainer_setup_unbroken() also makes the run "unbroken", the reference for
+ * other runs.
  */
 int trainer_setup(void **state);
 int trainer_setup_unbroken(void **state);
 int trainer_teardown(void **state);
 
-/* Path of NAME in the directory of run RUN, in one of four static buffers used in turn. */
+/*
+ * Returns the path of `name` in the directory of run `run`, in one of four static buffers used in
+ * turn.
+ */
 const char *in(const char *run, const char *name);
 bool exists(const char *run, const char *name);
 /*
- * Starts the trainer with its output in RUN; standard error goes to a file there. Arguments end
- * with NULL.
+ * Starts the trainer with output directory `run` and redirects its standard error to a file there.
+ * The arguments end with NULL.
  */
 pid_t start(const char *run, ...);
-/* Waits; returns the exit status, or the negated signal number. */
+/* Waits for the process; returns its exit status, or the negated signal number. */
 int finish(pid_t pid, const char *run);
 /* Runs the trainer to its end; returns the result of finish(). */
 int run(const char *name, ...);
-/* Same on the emulated GPU. */
+/* run() on the emulated GPU. */
 int run_emulated(const char *name, ...);
-/* The first kills the run after `step` steps; the second also resumes it and runs it to its end. */
+/*
+ * run_killed() kills the run after `step` steps; run_interrupted() also resumes it and runs it to
+ * its end.
+ */
 void run_killed(const char *name, unsigned step, ...);
 int run_interrupted(const char *name, unsigned step, ...);
 
@@ -53,32 +61,33 @@ void expect(int status, int expected);
 void expect_said(const char *text);
 unsigned times_said(const char *text);
 
-/* Losses in a log: one text per step, and one per evaluation. */
+/* Losses in a log: one text per step and one per evaluation. */
 struct losses {
 	char step[256][40], eval[256][120];
 	unsigned steps, evals;
 };
 
 void read_log(const char *run, struct losses *losses);
-/* First line of a run's log. The caller owns it. */
+/* Returns the first line of a run's log. The caller owns it. */
 json_t *start_of(const char *run);
 /*
- * Asserts that the log ends with the end of the run, with this outcome and an error that contains
- * the text, or without an error if `error` is NULL.
+ * Asserts that the log's last line records the end of the run, with this outcome and an error that
+ * contains the text, or without an error if `error` is NULL.
  */
 void expect_end(const char *run, const char *outcome, const char *error);
 void same_losses(const char *a, const char *b);
-/* Largest relative difference between the losses of two runs. */
+/* Returns the largest relative difference between the losses of two runs. */
 double apart(const char *a, const char *b);
 void same_file(const char *a, const char *b, const char *name);
 /* Asserts that a file of a run contains the text. */
 void expect_in_file(const char *run, const char *name, const char *text);
-/* Loads a tensor's values into one of 256 places. */
+/* Loads a tensor's values into one of 256 buffers. */
 const void *values(unsigned place, struct safetensors *file, const char *name);
 
 /* Waits until the log of a running run has a line for this step. */
 void wait_for_step(const char *run, pid_t pid, unsigned step);
 /*
- * Waits until a running run has removed a file of an earlier run; from then on the log is its own.
+ * Waits until a running run has removed this file of an earlier run; from then on the log belongs
+ * to the running one.
  */
 void wait_until_gone(const char *run, pid_t pid, const char *name);

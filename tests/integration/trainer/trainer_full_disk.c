@@ -84,17 +84,17 @@ static void test_full(void **state)
 	expect_said("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
 		    "device. This run has no complete checkpoint yet: free space on that disk, "
 		    "then the same command starts it again");
-	/* room for two, and for the best weights */
+	/* room for two checkpoints and the best weights */
 	assert_true(mount_disk(name, checkpoint * 2 + checkpoint * 3 / 4, MS_REMOUNT));
 	expect(run(name, "checkpoint.keep=9", NULL), 1);
 	expect_said("full//checkpoint-00000020.safetensors: cannot be written: No space left on "
 		    "device");
 	check_last(name, 14);
 	expect_said("free space on that disk, then the same command with --resume goes on from it");
-	/* while writing a third */
+	/* the disk fills up while a third checkpoint is written */
 	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 1);
 	check_last(name, 14);
-	/* and of a checkpoint in another directory */
+	/* also if the run resumes from a checkpoint in another directory */
 	assert_true(mount_disk("elsewhere", checkpoint / 2, 0));
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "--resume=%s",

@@ -118,8 +118,8 @@ static void test_taken_apart(void **state)
 }
 
 /*
- * Batches that the device still reads are held, in training and evaluation, but one slot is always
- * left for the next batch.
+ * Slots stay held while the device reads their batches, in training and evaluation, but one slot is
+ * always left for the next batch.
  */
 static void test_few_slots(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Methods that a recipe can select, by their effect on a run: the samples and targets, and the
- * loss; resumed, and on an emulated GPU.
+ * Methods that a recipe can select, tested by their effect on a run: on the samples and targets,
+ * and on the loss. Runs are also resumed, and repeated on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -115,8 +115,8 @@ static void test_selective(void **state)
 	read_log("selective", &losses);
 	read_log("unbroken", &plain);
 	/*
-	 * four of 40 steps come before, and in the first selective one the weights are still the
-	 * same
+	 * the first four of 40 steps are not selective; at the fifth the weights are still equal,
+	 * so only the selection changes its loss
 	 */
 	for (unsigned i = 0; i < 4; i++)
 		assert_string_equal(losses.step[i], plain.step[i]);
@@ -170,8 +170,9 @@ static void test_repeats(void **state)
 }
 
 /*
- * The device runs the last steps of the pipeline and gives the same images bit for bit: with
- * everything that splits a batch; resumed, finally with the daemon's steps; on a GPU.
+ * With data.augment = device the device runs the last steps of the pipeline and gives the same
+ * images bit for bit: with all methods that split a batch; resumed, the last time with these steps
+ * in the daemon; and on a GPU.
  */
 static void test_deferred(void **state)
 {
@@ -213,8 +214,8 @@ static void test_deferred(void **state)
 }
 
 /*
- * Blended samples: drawn independently at each step, the same after an interruption, in
- * micro-batches, on a GPU.
+ * Blended samples are drawn independently at each step, and equally after an interruption, in
+ * micro-batches and on a GPU.
  */
 static void test_mixed(void **state)
 {
@@ -242,8 +243,8 @@ static void test_mixed(void **state)
 }
 
 /*
- * Groups of a batch have the statistics of micro-batches of their size, and so the same losses;
- * resumed, on a GPU, and in the statistics of averaged weights.
+ * Ghost batches have the statistics, and so the losses, of micro-batches of their size; resumed, on
+ * a GPU, and with the statistics of averaged weights.
  */
 static void test_ghosts(void **state)
 {
@@ -300,7 +301,7 @@ static void test_taught(void **state)
 	}
 	assert_true(fabs(loss[0] - loss[2]) > 1e-3);
 	assert_true(fabs(loss[1] - (loss[0] * 2 + loss[2]) / 3) < 1e-5);
-	/* frozen, it normalises as in evaluation and is its own teacher */
+	/* with frozen norms the network normalises as in evaluation and equals its teacher */
 	snprintf(start_from, sizeof(start_from), "model.pretrained=%s",
 		 in("unbroken", "model.safetensors"));
 	expect(run("itself", one, cold, teacher, of, all, start_from,
@@ -308,7 +309,7 @@ static void test_taught(void **state)
 	       0);
 	read_log("itself", &losses);
 	assert_true(fabs(strtod(losses.step[0], NULL)) < 1e-6);
-	/* a checkpoint describes its network itself */
+	/* a checkpoint contains the description of its network */
 	snprintf(checkpoint, sizeof(checkpoint), "train.teacher=%s",
 		 in("unbroken", "checkpoint-00000040.safetensors"));
 	expect(run("from-checkpoint", one, cold, checkpoint, NULL), 0);

@@ -281,7 +281,10 @@ static void expect_reconnects(const char *run, unsigned expected)
 	assert_int_equal(times_said("; the feed goes on at epoch "), expected);
 }
 
-/* Stops the trainer while the daemon is killed, so that it does not finish first. */
+/*
+ * Kills the daemon at this step. The trainer is stopped meanwhile, so that it does not finish
+ * first.
+ */
 static void kill_at(const char *run, pid_t pid, unsigned step, bool own)
 {
 	wait_for_step(run, pid, step);
@@ -293,7 +296,7 @@ static void kill_at(const char *run, pid_t pid, unsigned step, bool own)
 	kill(pid, SIGCONT);
 }
 
-/* Kills and replaces the daemon, a service or a private one; the run is the same. */
+/* The run is the same if its daemon, a service or a private one, is killed and replaced. */
 static void survive(const char *device, const char *undisturbed, const char *served,
 		    const char *alone)
 {
@@ -340,7 +343,8 @@ static unsigned sockets_of(pid_t pid)
 }
 
 /*
- * Another trainer runs between a trainer's check of the directory and its lock: its output is kept.
+ * Another trainer runs between a trainer's check of the directory and its lock. The other one's
+ * output is kept.
  */
 static void test_overtaken(void **state)
 {
@@ -380,8 +384,8 @@ static void test_planned(void **state)
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
 	/*
-	 * Every fused pattern, with nothing set in the environment, since the driver's stand-in is
-	 * in the trainer's directory.
+	 * Every fused pattern has a plan without any environment variable, since the driver's
+	 * stand-in is in the trainer's directory.
 	 */
 	int every = run("planned", "--plan=" DEVICES "/h200.json", "model.name=resnet50",
 			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);
@@ -425,8 +429,8 @@ static void test_own_recipe(void **state)
 }
 
 /*
- * The output directory is created with its parents; an existing path that is not a directory is
- * left alone.
+ * The output directory is created with its parents. An existing path that is not a directory is not
+ * touched.
  */
 static void test_folders(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Weight updates: optimizers, schedules, averages, Lookahead, SAM, micro-batches, a bias that stops
- * training; resumed, and on an emulated GPU.
+ * Weight updates: optimizers, schedules, averages, Lookahead, SAM, micro-batches, and a bias that
+ * stops training early. Runs are also resumed, and repeated on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -92,10 +92,13 @@ static void test_optimizers(void **state)
 	assert_true(apart("lars", "lars-plain") > 1e-4);
 }
 
-/* The rate drops depending on evaluations, whose history is resumed with the rest. */
+/* The rate drops depending on earlier evaluations; a resumed run restores their history. */
 static void test_plateau(void **state)
 {
-	/* no evaluation exceeds the first by the threshold, so the rate drops at every other one */
+	/*
+	 * no evaluation improves on the first by the threshold, so the rate drops at every other
+	 * one
+	 */
 	static const char name[] = "schedule.name=plateau", warmup[] = "schedule.warmup=0",
 			  patience[] = "schedule.patience=1", threshold[] = "schedule.threshold=1",
 			  every[] = "train.eval_every=0.15", gamma[] = "schedule.gamma=0.5";
@@ -133,7 +136,8 @@ static void test_cycle(void **state)
 }
 
 /*
- * Lookahead: at its updates the weights are their average, and a resumed run continues with them.
+ * Lookahead: each of its updates sets the weights to their average, and a resumed run continues
+ * with them.
  */
 static void test_ahead(void **state)
 {
@@ -181,7 +185,7 @@ static void same_samples(const char *a, const char *b)
 	fclose(y);
 }
 
-/* Counts steps whose top-1 is impossible with four samples. */
+/* Counts the steps with a top-1 that is impossible with four samples. */
 static unsigned of_more_than_four(const char *run)
 {
 	FILE *file = fopen(in(run, "log.jsonl"), "r");
@@ -258,7 +262,7 @@ static void test_find_rate(void **state)
 		    "--resume");
 }
 
-/* SAM, at every other step, in micro-batches. */
+/* SAM at every other step, in micro-batches. */
 static void test_sharpness(void **state)
 {
 	static const char rho[] = "train.sam=0.1", every[] = "train.sam_every=2",
@@ -269,7 +273,8 @@ static void test_sharpness(void **state)
 	same_file("sharp", "sharp-killed", "model.safetensors");
 	expect(run("blunt", parts, NULL), 0);
 	/*
-	 * the first step has no second pass, and the second step's loss is that of its first pass
+	 * the first step has no second pass, and the second step reports the loss of its first
+	 * pass, so it equals that without SAM
 	 */
 	static struct losses sharp, blunt;
 	read_log("sharp", &sharp);
@@ -321,8 +326,8 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
 }
 
 /*
- * Batch norm statistics of an average over one set of weights, computed from one batch, equal those
- * that the next step would compute. The average is resumed bit for bit.
+ * Batch norm statistics for an average over a single set of weights, computed from one batch, equal
+ * those that the next step computes. A resumed average is the same bit for bit.
  */
 static void test_mean(void **state)
 {

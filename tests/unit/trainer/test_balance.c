@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* What compute_class_weight("balanced") of scikit-learn says of labels so many times each. */
+/* Expects the weights of scikit-learn's compute_class_weight("balanced") for these label counts. */
 static void test_as_scikit_learn(void **state)
 {
 	static const uint64_t counts[] = {3, 1, 6, 40};
@@ -19,7 +19,7 @@ static void test_as_scikit_learn(void **state)
 		assert_true(fabs((double)weights[i] - expected[i]) < 1e-6 * expected[i]);
 }
 
-/* The others are as without it. */
+/* A class without samples gets weight 1 and does not change the other weights. */
 static void test_class_without_samples(void **state)
 {
 	static const uint64_t counts[] = {3, 0, 1, 6, 40, 0}, some[] = {3, 1, 6, 40};

@@ -1,6 +1,6 @@
 /*
- * Checkpoints: a whole state there and back, layouts, what is refused, and the folder's
- * housekeeping.
+ * Checkpoints: saving and restoring a whole state, layouts, refused files, and removal of old files
+ * in the directory.
  */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -28,7 +28,7 @@ static const struct device_optimizer_spec spec = {
 static const char settings[] =
 	"model.name=resnet_cifar model.depth=8 model.width=0.5 data.train=x.pimg";
 
-/* Of weights: nothing but they. */
+/* For weights without any metadata. */
 static const struct checkpoint_about no_more;
 
 static int setup(void **state)
@@ -45,7 +45,7 @@ static int teardown(void **state)
 
 static const enum device_slot slots[] = {DEVICE_VALUE, DEVICE_STATE, DEVICE_EMA};
 
-/* Every slot of every parameter gets values of its own. */
+/* Fills every slot of every parameter with distinct values. */
 static void scribble(struct fixture *fixture)
 {
 	float next = 1;
@@ -139,7 +139,7 @@ static void fill_slot(struct device_param *param, enum device_slot slot, float v
 	free(values);
 }
 
-/* As fill_slot() left it. */
+/* Expects the values that fill_slot() wrote. */
 static void expect_slot(struct device_param *param, enum device_slot slot, float value)
 {
 	size_t count = device_param_elements(param);
@@ -161,8 +161,8 @@ static void restore_file(struct device_params *params)
 }
 
 /*
- * Versions before kept a variance of Muon's matrices, too, as AdamW has of all: such a checkpoint
- * is gone on from, and the next one is without.
+ * Earlier versions stored a variance for Muon's matrices too, as AdamW does for all parameters.
+ * Such a checkpoint can be resumed, and the next one lacks the variance.
  */
 static void test_matrices_without_variance(void **state)
 {
@@ -214,7 +214,10 @@ static void test_matrices_without_variance(void **state)
 	fixture_deinit(&a);
 }
 
-/* Of a version that did not keep what the datasets were: not known, and no obstacle. */
+/*
+ * A checkpoint of a version that did not record the datasets' UUIDs: they are unknown, which is
+ * accepted.
+ */
 static void test_without_uuids(void **state)
 {
 	struct fixture a;
@@ -246,7 +249,7 @@ static void test_without_uuids(void **state)
 	fixture_deinit(&a);
 }
 
-/* A net that evaluates to nothing may recover: what was saved meanwhile has to be readable. */
+/* A net whose loss is not finite may recover, so its checkpoints must be readable. */
 static void test_losses_that_are_not_finite(void **state)
 {
 	static const double losses[] = {NAN, INFINITY, -INFINITY};
@@ -278,7 +281,7 @@ static void test_losses_that_are_not_finite(void **state)
 	fixture_deinit(&a);
 }
 
-/* Files hold convolutions as [O][I][H][W]. */
+/* Files store convolutions as [O][I][H][W]. */
 static void test_layout(void **state)
 {
 	struct fixture a;
@@ -329,7 +332,7 @@ static void refuse_metadata(const struct safetensors_entry *metadata, size_t cou
 		fail_msg("\"%s\" does not say \"%s\"", error, words);
 }
 
-/* What weights say of themselves is what they were written with, or an error. */
+/* Metadata of weights reads back as written, or fails with an error. */
 static void test_facts_of_weights(void **state)
 {
 	const double mean[] = {123.675, 0, 103.5}, std[] = {58.395, 57.12, 0.001};
@@ -369,7 +372,7 @@ static void test_facts_of_weights(void **state)
 	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
 						     {"trainer.std", "1, 0, 3"}},
 			2, "odd.safetensors: metadata trainer.mean = \"1, 2, 3\" and");
-	/* zero, or infinite, in the precision that it is used in */
+	/* zero or infinite in the precision in which it is used */
 	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
 						     {"trainer.std", "1, 1e-320, 3"}},
 			2, "deviations above 0");
@@ -380,7 +383,7 @@ static void test_facts_of_weights(void **state)
 			"trainer.std = \"\"");
 	refuse_metadata((struct safetensors_entry[]){{"trainer.class_names", "cat, dog"}}, 1,
 			"trainer.class_names: expected a JSON array of texts");
-	/* of a last layer that takes no bytes */
+	/* a last layer without data */
 	struct safetensors_tensor head = {
 		"fc.weight", SAFETENSORS_F32, 2, {4000000000, 0}, "", 0, 0};
 	struct safetensors_writer writer = {.tensors = &head, .count = 1};
@@ -389,7 +392,9 @@ static void test_facts_of_weights(void **state)
 	assert_non_null(strstr(error, "its last layer has 4000000000 classes, at most 1000000"));
 }
 
-/* Embeddings of a side that no network has are not read: a file of holes costs nothing. */
+/*
+ * Position embeddings of a size that no network has are not read, so a sparse file costs nothing.
+ */
 static void test_hostile_positions(void **state)
 {
 	enum { SIDE = 257, CHANNELS = 24 };
@@ -411,7 +416,7 @@ static void test_hostile_positions(void **state)
 		checkpoint_import_positions(source, path, safetensors_at(source, 0), param, error),
 		-ENOENT);
 	safetensors_close(source);
-	/* of a side that some have, but no numbers */
+	/* a size that some networks have, but with NaN values */
 	positions.shape[1] = 5 * 5 + 1;
 	positions.size = (5 * 5 + 1) * CHANNELS * sizeof(float);
 	memset(data, 0xff, positions.size);
@@ -446,7 +451,7 @@ static void test_another_model_is_refused(void **state)
 }
 
 /*
- * Weights of another program: half and bfloat16, more tensors than wanted, another number of
+ * Weights of another program: half and bfloat16, more tensors than needed, and another number of
  * classes.
  */
 static void test_import(void **state)
@@ -466,7 +471,10 @@ static void test_import(void **state)
 	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
 	assert_memory_equal(x, y, sizeof(x));
 	fixture_deinit(&b);
-	/* what the network's description says need not be in the file, and stays */
+	/*
+	 * constants that the network's description defines may be missing from the file, and keep
+	 * their values
+	 */
 	char blurring[256];
 	snprintf(blurring, sizeof(blurring), "%s model.blur=convs", settings);
 	fixture_init(&b, blurring, 10, NULL);
@@ -481,15 +489,15 @@ static void test_import(void **state)
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
 	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "trained with another model.name, model.depth"));
-	/* the other way round all that is wanted is there, and more */
+	/* the other way round, all needed tensors are present, and more */
 	assert_int_equal(checkpoint_export(path, b.params, DEVICE_VALUE, &no_more, error), 0);
 	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
 	assert_false(rest.head_kept);
-	assert_int_equal(rest.strangers,
-			 3 * 10); /* a block of each stage: two convolutions and norms of four */
+	assert_int_equal(rest.strangers, 3 * 10); /* one block per stage: two convolutions, and two
+						     norms of four tensors each */
 	assert_non_null(strstr(rest.stranger, "layer1.1."));
 	fixture_deinit(&b);
-	/* a checkpoint has optimizer and average besides */
+	/* a checkpoint also contains the optimizer's state and the average */
 	struct checkpoint_state saved = some_state();
 	fixture_init(&b, settings, 10, &spec);
 	assert_int_equal(checkpoint_save(path, b.params, &b.recipe, &saved, &no_more, error), 0);
@@ -499,7 +507,7 @@ static void test_import(void **state)
 	fixture_deinit(&a);
 }
 
-/* As many classes may be others, which is seen where the file names them. */
+/* An equal number of classes may be different classes; the file's class names show that. */
 static void test_import_of_other_classes(void **state)
 {
 	static const struct {
@@ -537,7 +545,10 @@ static void test_import_of_other_classes(void **state)
 	fixture_deinit(&a);
 }
 
-/* Tensors of the names of a model's parameters but for the first few, with `prefix` before them. */
+/*
+ * Writes tensors named like a model's parameters except the first few, with `prefix` before each
+ * name.
+ */
 static void write_names(const struct device_params *params, size_t first, const char *prefix)
 {
 	enum { NAMES_MAX = 64 };
@@ -561,8 +572,8 @@ static void write_names(const struct device_params *params, size_t first, const 
 }
 
 /*
- * Weights that begin no training: of a wrapped module, whose names say so, of another stem, and
- * with nan among them.
+ * Weights unfit for training: of a wrapped module (recognised by the names), of another stem, and
+ * with NaN values.
  */
 static void test_unfit_weights(void **state)
 {
@@ -574,7 +585,7 @@ static void test_unfit_weights(void **state)
 	write_names(a.params, 0, "module.");
 	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "but there is module.conv1.weight: take \"module.\" off"));
-	/* layer1.0.conv1.weight is no conv1.weight of a module that is wrapped */
+	/* layer1.0.conv1.weight is not the conv1.weight of a wrapped module */
 	write_names(a.params, 1, "");
 	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "conv1.weight of the model is missing"));
@@ -640,7 +651,7 @@ static void test_narrow_types(void **state)
 	fixture_deinit(&a);
 }
 
-/* One that is cut short between opening and restoring, which may be minutes. */
+/* The file is truncated between opening and restoring, which may be minutes apart. */
 static void test_cut_while_open(void **state)
 {
 	struct fixture a;
@@ -658,8 +669,8 @@ static void test_cut_while_open(void **state)
 }
 
 /*
- * Every truncation of a checkpoint is refused, so a file that a crash cut short is never resumed
- * from.
+ * Every truncation of a checkpoint is refused, so that a run never resumes from a file cut short by
+ * a crash.
  */
 static void test_truncated(void **state)
 {
@@ -724,7 +735,7 @@ static void test_housekeeping(void **state)
 
 static const char vit[] = "model.name=vit_tiny_patch16 model.width=0.125 model.image_size";
 
-/* Position embeddings of a file fit images of another size when they are resized as timm does. */
+/* Position embeddings fit images of another size after resizing as in timm. */
 static void test_positions(void **state)
 {
 	struct fixture a, b;
@@ -764,7 +775,7 @@ static void test_positions(void **state)
 	}
 	assert_true(compared > 200);
 	fclose(file);
-	/* one that has no class token is another network */
+	/* without a class token it is another network */
 	snprintf(network, sizeof(network), "%s=96 model.pool=average", vit);
 	fixture_init(&b, network, 10, NULL);
 	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), -EBADMSG);

@@ -1,4 +1,4 @@
-/* Names of classes as weights keep them, and lists that are compared. */
+/* Class names as stored in weights, and comparison of lists. */
 #include "trainer/checkpoint/class_names.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static void test_there_and_back(void **state)
 	assert_null(read.name);
 }
 
-/* What would make a header that nobody reads, or no JSON, is left out. */
+/* Names that would make the header too large to be read, or invalid JSON, are omitted. */
 static void test_left_out(void **state)
 {
 	enum { HALF = CLASS_NAMES_MAX / 2 };
@@ -34,7 +34,7 @@ static void test_left_out(void **state)
 	assert_null(class_names_write(names, 0));
 	assert_null(class_names_write(odd, 2));
 	memset(half, 'a', HALF - 3);
-	assert_null(class_names_write(names, 2)); /* ["a...","a..."] has 7 bytes more */
+	assert_null(class_names_write(names, 2)); /* ["a...","a..."] adds 7 bytes */
 	half[HALF - 4] = '\0';
 	char *text = class_names_write(names, 2);
 	assert_non_null(text);
@@ -50,7 +50,7 @@ static void test_refused(void **state)
 	struct class_names read;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(class_names_read(texts[i], &read), -EINVAL);
-	/* longer than any that is written */
+	/* longer than any list that is written */
 	char *many = malloc(CLASS_NAMES_MAX + 2);
 	memset(many, ' ', CLASS_NAMES_MAX + 1);
 	memcpy(many, "[\"cat\"]", 7);

@@ -1,4 +1,4 @@
-/* ColOut: how many are kept, and which. */
+/* ColOut: the number of rows and columns kept, and which ones. */
 #include "trainer/algorithms/colout.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* Composer's int((1 - p) * size). */
+/* Composer computes int((1 - p) * size). */
 static void test_kept(void **state)
 {
 	static const struct {
@@ -20,7 +20,10 @@ static void test_kept(void **state)
 		assert_int_equal(colout_kept(cases[i].share, cases[i].size), cases[i].kept);
 }
 
-/* Rising, all as often, another choice at each step, and rows not those of the columns. */
+/*
+ * Kept indices are ascending and equally frequent; each step draws others, and rows differ from
+ * columns.
+ */
 static void test_draws(void **state)
 {
 	enum { SIZE = 10, KEPT = 7, STEPS = 4000 };
@@ -37,7 +40,7 @@ static void test_draws(void **state)
 		again += memcmp(rows, before, sizeof(rows)) == 0;
 		memcpy(before, rows, sizeof(rows));
 	}
-	/* of 120 choices; and five deviations of a count */
+	/* of 120 possible choices; counts within five standard deviations */
 	assert_true(alike < STEPS / 60 && again < STEPS / 60);
 	for (unsigned i = 0; i < SIZE; i++) {
 		assert_true(fabs(rows_kept[i] - 0.7 * STEPS) < 5 * sqrt(0.21 * STEPS));

@@ -1,6 +1,6 @@
 /*
- * Every operation between ranks, on as many as there are: run alone, and under mpirun. COMM_WORLD
- * is how many there should be.
+ * Every operation between ranks, for any number of ranks: run alone, and under mpirun. The
+ * environment's COMM_WORLD is the expected number.
  */
 #include "trainer/device/comm/comm.h"
 
@@ -21,7 +21,7 @@
 static struct comm *comm;
 
 /*
- * Ranks that the launcher bound to a CPU each: nobody shares, and together they have all of those.
+ * The launcher bound each rank to one CPU: no rank shares one, and together they have all of them.
  */
 static void test_bound(void **state)
 {
@@ -39,7 +39,7 @@ static void test_bound(void **state)
 	free(all);
 }
 
-/* Values whose sums are exact, different in every rank and place. */
+/* Values with exact sums, different for every rank and index. */
 static double value(unsigned rank, unsigned sum, size_t i)
 {
 	return (double)((rank + 1) * 7 + sum * 3 + i % 1000) / 8;
@@ -64,7 +64,7 @@ static void test_place(void **state)
 
 	assert_int_equal(comm->world, world ? atoi(world) : 1);
 	assert_true(comm->rank < comm->world);
-	/* mpirun was told not to bind, and all are on one machine */
+	/* mpirun does not bind here, and all ranks are on one machine */
 	assert_int_equal(comm->local_world, comm->world);
 	assert_int_equal(comm->sharers, comm->world);
 	assert_int_equal(sched_getaffinity(0, sizeof(own), &own), 0);
@@ -86,7 +86,8 @@ static void test_sums(void **state)
 	unsigned requests[SUMS];
 
 	/*
-	 * several under way, another one in between, and the waits in another order than the starts
+	 * several sums in flight, another operation in between, and waits in another order than the
+	 * starts
 	 */
 	for (unsigned s = 0; s < SUMS; s++) {
 		floats[s] = malloc(COUNT * sizeof(float));
@@ -114,7 +115,7 @@ static void test_sums(void **state)
 	free(doubles);
 }
 
-/* Sums that round have the same bits everywhere. */
+/* Sums that round have the same bits on every rank. */
 static void test_same_bits(void **state)
 {
 	static const size_t counts[] = {1, 3, 1000, COUNT};
@@ -164,7 +165,7 @@ static void test_too_many(void **state)
 		assert_int_equal(comm_wait(comm, requests[i]), 0);
 }
 
-/* To the rank'th of the CPUs that this process may run on. */
+/* Binds the process to the rank'th of the CPUs that it may run on. */
 static void bind_to(const char *rank)
 {
 	cpu_set_t allowed, one;
@@ -193,7 +194,7 @@ int main(void)
 	char error[COMM_ERROR_MAX];
 	int failed;
 
-	/* before the ranks look at where they may run */
+	/* before the ranks query their CPUs */
 	if (getenv("COMM_BIND"))
 		bind_to(getenv("OMPI_COMM_WORLD_RANK"));
 	if (comm_open(&comm, error) < 0) {
@@ -202,7 +203,7 @@ int main(void)
 	}
 	failed = getenv("COMM_BIND") ? cmocka_run_group_tests(bound, NULL, NULL)
 				     : cmocka_run_group_tests(tests, NULL, NULL);
-	/* the others may be waiting for what this rank has left out */
+	/* other ranks may be waiting in a collective that this rank has skipped */
 	if (failed)
 		comm_abort(comm);
 	comm_close(comm);

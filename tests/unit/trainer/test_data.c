@@ -1,4 +1,4 @@
-/* What the trainer asks of the loader, as far as it takes no loader to know. */
+/* The trainer's requests to the loader, as far as they can be computed without one. */
 #include "trainer/run/data.h"
 
 #include <setjmp.h>
@@ -7,7 +7,10 @@
 
 #include <cmocka.h>
 
-/* By the CPUs that the ranks of the machine were given, which a scheduler may make few of many. */
+/*
+ * The number depends on the CPUs given to the machine's ranks, which a scheduler may have
+ * restricted.
+ */
 static void test_threads_of_the_daemon(void **state)
 {
 	struct comm comm = {.world = 1};

@@ -1,4 +1,4 @@
-/* What losses of a growing rate suggest. */
+/* Suggested rates for losses recorded under a growing rate. */
 #include "trainer/algorithms/find_rate.h"
 
 #include <setjmp.h>
@@ -23,21 +23,21 @@ static void test_falling(void **state)
 	expect(losses, 8, 4, 7);
 }
 
-/* A loss that has blown up falls from its peak, steeper than it was ever learned. */
+/* A diverged loss falls from its peak more steeply than it ever fell by learning. */
 static void test_diverged(void **state)
 {
 	static const double losses[] = {2.3, 2.3, 2.3, 2.2, 1.9, 1.7, 1.8, 4.0, 9.0, 5.0, 2.4};
 	expect(losses, 11, 4, 5);
 }
 
-/* Early losses are hardly smoothed. */
+/* The first losses are hardly smoothed. */
 static void test_settling(void **state)
 {
 	static const double losses[] = {9, 1, 2.3, 2.2, 1.9, 1.7, 1.8};
 	expect(losses, 7, 4, 5);
 }
 
-/* Small batches: noise of the first quarter is less than all that is learned. */
+/* Small batches: by noise, losses of the first quarter are lower than any that training reaches. */
 static void test_noisy(void **state)
 {
 	static const double losses[] = {2.29,  2.28,  2.296, 2.339, 2.334, 2.335,

@@ -1,7 +1,7 @@
 /*
- * The trainer against PyTorch: one forward and backward pass of each network, and a short run of
- * SGD with everything that a recipe adds to it; recipes/cifar10.ini against the training that it is
- * after. tests/golden/networks/make.py made the references in double precision.
+ * The trainer against PyTorch: one forward and backward pass of each network; a short run of SGD
+ * with all options that a recipe adds; and recipes/cifar10.ini against the training that it
+ * reproduces. tests/golden/networks/make.py computed the references in double precision.
  */
 #include "tests/unit/trainer/golden.h"
 #include "trainer/algorithms/optim.h"
@@ -27,12 +27,12 @@ static void run_logits(struct device_graph *graph, const json_t *expected, uint3
 	free(logits);
 }
 
-/* As torchvision or timm has it, by the name that make.py gives it. */
+/* A network of torchvision or timm, by make.py's name for it. */
 struct passed {
 	const char *file;
 	const char *keys;
 	uint32_t side;
-	double logits, gradients; /* tolerances; of gradients, relative to the norm */
+	double logits, gradients; /* tolerances; that of gradients is relative to the norm */
 };
 
 static void check_pass(const struct passed *network)
@@ -88,8 +88,8 @@ static void check_pass(const struct passed *network)
 static void test_networks(void **state)
 {
 	/*
-	 * by how much, relative to the norm, PyTorch's own gradients in fp32 differ from those in
-	 * double: there ReLUs of many layers flip by rounding
+	 * the error of PyTorch's own fp32 gradients against double, relative to the norm: with many
+	 * layers, rounding flips some ReLUs
 	 */
 	const double deep = 4e-2;
 	const struct passed networks[] = {
@@ -119,7 +119,7 @@ static void test_networks(void **state)
 		check_pass(&networks[i]);
 }
 
-/* 12 steps are an epoch of 12 batches here, so that epochs of the schedule are twelfths. */
+/* 12 steps here are an epoch of 12 batches, so the schedule's epochs are twelfths. */
 static void test_trajectory(void **state)
 {
 	enum { COUNT = 8, SIDE = 16, STEPS = 12 };
@@ -156,8 +156,8 @@ static void test_trajectory(void **state)
 }
 
 /*
- * The shipped recipe at a tenth of its rate: network, rates and decays by group, what rests after
- * some epochs, Lookahead.
+ * The shipped recipe at a tenth of its rate: network, rates and decays by group, parameters that
+ * stop training after some epochs, Lookahead.
  */
 static void test_airbench(void **state)
 {

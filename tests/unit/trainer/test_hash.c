@@ -1,4 +1,4 @@
-/* Hashes of files: what tells one teacher's weights from another's. */
+/* Hashes of files, which distinguish one teacher's weights from another's. */
 #include "trainer/run/hash.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static int teardown(void **state)
 	return rmdir(path);
 }
 
-/* 65536 bytes at a time. */
+/* The hash reads 65536 bytes at a time. */
 static void test_every_byte_counts(void **state)
 {
 	static const long places[] = {0, 65535, 65536, 131072, SIZE - 1};
@@ -51,7 +51,7 @@ static void test_every_byte_counts(void **state)
 	fclose(file);
 }
 
-/* Somebody may put one where the file was when it was looked at. */
+/* Another process may replace the file by a FIFO after the check; opening it must not block. */
 static void test_nobody_is_waited_for(void **state)
 {
 	uint64_t hash = 7;

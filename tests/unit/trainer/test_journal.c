@@ -1,4 +1,4 @@
-/* log.jsonl: strict JSON, losses that read back bit for bit, and what a resumed run cuts off. */
+/* log.jsonl: strict JSON, losses that read back bit for bit, and truncation by a resumed run. */
 #include "trainer/log/appended.h"
 #include "trainer/log/journal.h"
 
@@ -127,7 +127,7 @@ int __wrap_fsync(int fd)
 	return sync_error ? -1 : 0;
 }
 
-/* Whole lines, of this file, and what the disk says of them. */
+/* Syncs whole lines of this file, and reports the disk's errors. */
 static void test_synchronized(void **state)
 {
 	char link[64], target[256] = "";
@@ -146,7 +146,7 @@ static void test_synchronized(void **state)
 	journal_close(journal);
 }
 
-/* One that does not fit on the disk leaves nothing of itself. */
+/* A line that does not fit on the disk leaves no partial line. */
 static void test_line_that_does_not_fit(void **state)
 {
 	char text[4096];
@@ -172,7 +172,7 @@ static void test_line_that_does_not_fit(void **state)
 	journal_close(journal);
 }
 
-/* A last line without its end is torn even when it would parse. */
+/* A last line without a newline counts as torn even if it parses. */
 static void test_torn_line_goes(void **state)
 {
 	char text[4096];
@@ -194,7 +194,7 @@ static long memory_kib(void)
 	return usage.ru_maxrss;
 }
 
-/* What no run wrote, such as a hole, is read up to the length of a line and no further. */
+/* Content that no run wrote, such as a hole, is read up to the maximum line length only. */
 static void test_lines_without_end(void **state)
 {
 	enum { SIZE = 256 << 20 };
@@ -218,7 +218,7 @@ static void test_lines_without_end(void **state)
 	}
 }
 
-/* The longest that a run writes. */
+/* The longest line that a run writes. */
 static void test_line_of_the_largest_batch(void **state)
 {
 	enum { COUNT = 65536 };
@@ -239,7 +239,7 @@ static void test_line_of_the_largest_batch(void **state)
 	free(values);
 }
 
-/* Texts and lists that are longer than what any line had before them. */
+/* Texts and lists longer than those of any earlier line. */
 static void test_long_lines(void **state)
 {
 	enum { COUNT = 30000, TEXT = 20000 };
@@ -284,7 +284,7 @@ static void test_no_folder(void **state)
 	assert_non_null(strstr(error, "/nonexistent/log"));
 }
 
-/* Whoever may write to the folder may have put it there. */
+/* Any process that may write to the directory may have created the link. */
 static void test_links_are_not_followed(void **state)
 {
 	char link[64], text[8];
@@ -303,7 +303,7 @@ static void test_links_are_not_followed(void **state)
 	assert_string_equal(text, "thesis");
 	assert_int_equal(r, -ELOOP);
 	assert_non_null(strstr(error, "is a symbolic link"));
-	/* nor is somebody waited for who never reads */
+	/* a FIFO without a reader must not block */
 	assert_int_equal(mkfifo(link, 0600), 0);
 	assert_int_equal(journal_open(link, &journal, error), -EBADF);
 	assert_non_null(strstr(error, ".link: is not a regular file: remove it"));

@@ -31,7 +31,7 @@ static void add(struct packimg_writer *writer, int32_t label)
 	assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
 }
 
-/* Labels 0, 1, 2 and none, in turn. */
+/* Labels 0, 1, 2 and none, repeated. */
 static int setup(void **state)
 {
 	static const char *const names[CLASSES] = {"a", "b", "c"};
@@ -80,7 +80,7 @@ static void test_counted(void **state)
 	packimg_close(dataset);
 }
 
-/* A file may be cut at any moment. Last, for it spoils the dataset. */
+/* A file may be truncated at any time. Runs last because it damages the dataset. */
 static void test_cut_short(void **state)
 {
 	struct packimg *dataset = opened();

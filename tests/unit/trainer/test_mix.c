@@ -1,4 +1,7 @@
-/* Mixup and CutMix: timm's boxes, the shares' distribution, and that draws are a place's own. */
+/*
+ * Mixup and CutMix: timm's boxes, the distribution of shares, and draws that depend only on the
+ * sample's position.
+ */
 #include "trainer/algorithms/mix.h"
 
 #include <math.h>
@@ -56,7 +59,7 @@ static void test_shares(void **state)
 			mean += (double)shares[i] / 10000;
 			square += ((double)shares[i] - 0.5) * ((double)shares[i] - 0.5) / 10000;
 		}
-		/* five times the deviation of a mean of so many */
+		/* five standard deviations of the mean */
 		assert_true(fabs(mean - 0.5) < 5 * sqrt(wanted / 10000));
 		assert_true(fabs(square / wanted - 1) < 0.08);
 	}
@@ -75,7 +78,7 @@ static void draw(const struct recipe_train *recipe, uint64_t step, uint32_t firs
 	mix_draw(recipe, &batch, blends, shares);
 }
 
-/* Whatever ranks and micro-batches a batch is divided among. */
+/* Draws do not depend on the division of a batch into ranks and micro-batches. */
 static void test_places(void **state)
 {
 	static const struct recipe_train recipe = {.mixup = 0.8,

@@ -1,4 +1,4 @@
-/* Models: names, shapes and counts of what they declare, and how they start. */
+/* Models: names, shapes and counts of the parameters that they declare, and initial values. */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/model/layers.h"
 
@@ -25,7 +25,9 @@ static uint64_t parameters(const struct fixture *fixture)
 	return count;
 }
 
-/* Counts as torchvision and timm report them for 1000 classes; resnet_cifar's as its paper does. */
+/*
+ * Counts as reported by torchvision and timm for 1000 classes, and for resnet_cifar by its paper.
+ */
 static void test_counts(void **state)
 {
 	static const struct {
@@ -182,7 +184,7 @@ static void test_mistakes(void **state)
 	recipe_deinit(&recipe);
 }
 
-/* The depths of the recipe's table are those that there are. */
+/* The depths in the recipe's table are all valid. */
 static void test_every_depth(void **state)
 {
 	static const char *const settings[] = {"model.depth=8", "model.depth=14",
@@ -201,7 +203,7 @@ static void test_every_depth(void **state)
 	}
 }
 
-/* All that the recipe takes for model.name. */
+/* Every value that the recipe allows for model.name. */
 static void test_every_name(void **state)
 {
 	const struct recipe_key *key = recipe_keys;
@@ -297,8 +299,10 @@ static void test_speednet(void **state)
 	fixture_deinit(&fixture);
 }
 
-/* Learning rates by depth, as timm's param_groups_layer_decay has them. */
-/* Whitening takes the first place, so that all that is trained in speednet but fc is a matrix. */
+/*
+ * The first and the last layer are `outer`. In speednet the whitening convolution is the first, so
+ * an optimizer by_matrix handles everything trained except fc.
+ */
 static void test_outer(void **state)
 {
 	static const struct {
@@ -327,6 +331,7 @@ static void test_outer(void **state)
 	}
 }
 
+/* Learning rates by depth equal those of timm's param_groups_layer_decay. */
 static void test_layer_decay(void **state)
 {
 	static const struct {
@@ -368,7 +373,7 @@ static void test_layer_decay(void **state)
 	}
 }
 
-/* The loss of a step and of an evaluation, with weights and images that are always the same. */
+/* Computes the losses of a step and of an evaluation, always with the same weights and images. */
 static void losses_of(const char *settings, double *ret_trained, double *ret_evaluated)
 {
 	enum { COUNT = 4, SIDE = 32 };
@@ -402,8 +407,7 @@ static void losses_of(const char *settings, double *ret_trained, double *ret_eva
 	fixture_deinit(&fixture);
 }
 
-/* Attention drops keys in training, the same ones again for the same draws, and not in evaluation.
- */
+/* Attention drops keys in training, equally for equal draws, and not in evaluation. */
 static void test_attention_dropout(void **state)
 {
 #define VIT "model.name=vit_tiny_patch16 model.width=0.25 model.patch=8 model.image_size=32"

@@ -1,7 +1,7 @@
 /*
- * Weights in the names of others: each tensor of a published layout comes to where timm has it.
- * tests/golden/finetune/make.py has checked that networks with weights that were renamed so have
- * the same logits.
+ * Weights with other programs' names: each tensor of a published layout is mapped to its place in
+ * timm. tests/golden/finetune/make.py has checked that networks with weights renamed in this way
+ * give the same logits.
  */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -72,7 +72,7 @@ static void read_pairs(struct net *net, const char *network)
 	assert_true(net->count > 30);
 }
 
-/* A parameter as a network of ours would declare it. */
+/* Declares a parameter as our networks would. */
 static void declare(struct net *net, const struct pair *pair)
 {
 	struct device_param_spec spec = {.name = pair->ours};
@@ -136,7 +136,7 @@ static void net_close(struct net *net)
 	unlink(net->path);
 }
 
-/* Element i of the device's order is which of the file's. */
+/* Returns the index in the file's order of element i in the device's order. */
 static size_t place(const struct pair *pair, size_t i)
 {
 	if (pair->rank < 4)
@@ -182,7 +182,7 @@ static void test_layouts(void **state)
 	}
 }
 
-/* The last layer of other classes stays; others of another shape are named as the file has them. */
+/* The last layer is kept if the classes differ; errors about other shapes use the file's names. */
 static void test_other_shapes(void **state)
 {
 	static struct net net;
@@ -208,7 +208,7 @@ static void test_other_shapes(void **state)
 	net_close(&net);
 }
 
-/* make.py's fill(): convolutions count in the order [K][R][S][C]. */
+/* make.py's fill(): elements of convolutions are numbered in the order [K][R][S][C]. */
 static void fill_pair(struct pair *pair)
 {
 	uint64_t key = random_key(1, pair->theirs);
@@ -224,7 +224,7 @@ static void fill_pair(struct pair *pair)
 		pair->values[place(pair, i)] = (float)(offset + scale * random_uniform(key, i));
 }
 
-/* The tensors of one block again for each of them. */
+/* Adds the first block's tensors again for each of the other blocks. */
 static void repeat_blocks(struct net *net)
 {
 	static const char first[] = "encoder.layers.encoder_layer_0.",
@@ -258,7 +258,7 @@ static void read_logits(const char *network, double *ret_logits, size_t count)
 	fclose(file);
 }
 
-/* A file of one of torchvision's networks: its logits are torchvision's. */
+/* A file for one of torchvision's networks gives torchvision's logits. */
 static void check_published(const char *network, const char *settings)
 {
 	enum { IMAGES = 2, SIDE = 32, CLASSES = 7 };

@@ -1,6 +1,6 @@
 /*
- * The gradient noise scale: by hand, and of a linear model whose gradients and their noise are
- * known.
+ * The gradient noise scale: worked out by hand, and for a linear model with known gradients and
+ * noise.
  */
 #include "trainer/algorithms/noise.h"
 
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* |G_B|^2 = |G|^2 + tr(Sigma) / B, the expectation of which the estimators are made (A.1). */
+/* |G_B|^2 = |G|^2 + tr(Sigma) / B, the expectation on which the estimators are based (A.1). */
 static struct noise_norms expected_norms(double squared_norm, double trace, double small,
 					 double big)
 {
@@ -27,7 +27,7 @@ static void test_expectations_give_the_scale(void **state)
 	struct noise_norms norms = expected_norms(2, 300, 8, 64);
 	noise_add(&noise, &norms);
 	assert_true(fabs(noise_scale(&noise) - 150) < 1e-9);
-	/* the averages' bias is corrected, so one step or many are the same */
+	/* the averages are bias-corrected, so one step and many give the same */
 	assert_true(fabs(noise.squared_norm / noise.weight - 2) < 1e-12);
 	assert_true(fabs(noise.trace / noise.weight - 300) < 1e-9);
 	norms = expected_norms(4, 300, 8, 64);
@@ -42,12 +42,15 @@ static void test_ends_of_the_scale(void **state)
 	struct noise_norms same = {8, 64, 3, 3}, larger = {8, 64, 80, 1};
 	noise_add(&silent, &same);
 	assert_true(noise_scale(&silent) == 0);
-	/* the mean of 8 times as many has less than an 8th: there may be no gradient at all */
+	/*
+	 * the mean of 8 times as many has less than an eighth of the squared norm: there may be no
+	 * gradient at all
+	 */
 	noise_add(&drowned, &larger);
 	assert_true(isinf(noise_scale(&drowned)));
 }
 
-/* Uniform from -1 to 1, whose variance is a third. */
+/* Uniform in -1..1, so the variance is 1/3. */
 static double draw(uint64_t *seed)
 {
 	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
@@ -55,10 +58,10 @@ static double draw(uint64_t *seed)
 }
 
 /*
- * A linear model y = w x of one output and SIZE inputs of variance 1/3, trained on y = v x + e, e
- * uniform of deviation `error`. A sample's gradient is ((w - v) x - e) x. With d = w - v, m the
- * inputs' variance and k their fourth moment, its mean is m d, and the trace of its covariance
- * error^2 n m + |d|^2 (k + (n - 1) m^2) - m^2 |d|^2.
+ * A linear model y = w x with one output and SIZE inputs of variance 1/3, trained on y = v x + e,
+ * where e is uniform with deviation `error`. A sample's gradient is ((w - v) x - e) x. With d = w -
+ * v, and m and k the inputs' variance and fourth moment, its mean is m d, and the trace of its
+ * covariance is error^2 n m + |d|^2 (k + (n - 1) m^2) - m^2 |d|^2.
  */
 static void test_linear_model(void **state)
 {
@@ -92,7 +95,7 @@ static void test_linear_model(void **state)
 		for (int i = 0; i < SIZE; i++)
 			norms.big_squared += sum[i] * sum[i];
 		noise_add(&noise, &norms);
-		/* over far more steps than the average remembers */
+		/* averaged over far more steps than the running average covers */
 		scale += noise.trace / noise.weight / STEPS;
 		norm += noise.squared_norm / noise.weight / STEPS;
 	}

@@ -1,4 +1,4 @@
-/* What the optimizer is told at each step: rates, groups, decay of the average. */
+/* The optimizer's hyperparameters at each step: rates, groups, and the average's decay. */
 #include "trainer/algorithms/ema.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/model/model.h"
@@ -67,10 +67,7 @@ static void test_groups(void **state)
 	recipe_deinit(&recipe);
 }
 
-/*
- * The whitening convolution's bias: rate and decay are 0 from the step on with which its epochs are
- * over.
- */
+/* The whitening convolution's bias: rate and decay are 0 from the step at which its epochs end. */
 static void test_whiten_bias(void **state)
 {
 	struct recipe recipe;
@@ -131,7 +128,7 @@ static void test_spec(void **state)
 	recipe_deinit(&recipe);
 }
 
-/* The rate of a batch of another size than optim.lr is for. */
+/* The rate for a batch size other than the one that optim.lr is meant for. */
 static void test_batch_scale(void **state)
 {
 	struct recipe recipe;
@@ -189,7 +186,7 @@ static void test_averages(void **state)
 	assert_true(at(&recipe, 10).ema_decay == 0 && at(&recipe, 101).ema_decay == 1);
 	assert_true(at(&recipe, 100).ema_decay == (float)(0.99 / 4) && at(&recipe, 100).lookahead);
 	assert_true(at(&recipe, 200).ema_decay == 0.99f);
-	/* beyond the end, where there is one more step than epochs say */
+	/* after the end, since there is one more step than the epochs give */
 	assert_true(at(&recipe, 205).ema_decay == 0.99f);
 	recipe_deinit(&recipe);
 }

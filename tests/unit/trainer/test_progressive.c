@@ -1,4 +1,4 @@
-/* Progressive resizing: Composer's sizes, step by step, and what is left to the device. */
+/* Progressive resizing: Composer's sizes, step by step, and the part left to the device. */
 #include "trainer/algorithms/progressive.h"
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void test_sizes(void **state)
 			assert_int_equal(fscanf(file, "%u %u", &wanted[0], &wanted[1]), 2);
 			progressive_size(&recipe, step, steps, &got[0], &got[1]);
 			compared += wanted[0] != 0;
-			/* at the end images are whole, whatever the increment */
+			/* at the end images have their full size, whatever the increment */
 			assert_int_equal(got[0], wanted[0] ? wanted[0] : height);
 			assert_int_equal(got[1], wanted[1] ? wanted[1] : width);
 		}
@@ -44,7 +44,7 @@ static void test_bounds(void **state)
 				     .delay_fraction = 0.5,
 				     .size_increment = 4};
 	uint32_t height = 34, width = 17;
-	/* 4.25 would be pinned to 4, which is less than a quarter */
+	/* 4.25 would be rounded to 4, which is less than a quarter */
 	progressive_size(&recipe, 0, 10, &height, &width);
 	assert_int_equal(width, 5);
 	assert_int_equal(height, 9);

@@ -1,5 +1,5 @@
 /*
- * The trainer's generator: known answers, moments, and values that must be the same on every
+ * The trainer's random generator: known answers, moments, and values that must be equal on every
  * machine.
  */
 #include "trainer/model/random.h"
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* First vector of Random123's known answers: key 0, counter 0. */
+/* First vector of Random123's known answers, with key 0 and counter 0. */
 static void test_known_answer(void **state)
 {
 	uint32_t words[4];
@@ -54,7 +54,7 @@ static void test_moments(void **state)
 	assert_true(fabs(u2 / N - 1.0 / 3) < error * sqrt(4.0 / 45));
 }
 
-/* log is ours, so compare the normal numbers with what libm's would give. */
+/* The logarithm is our own, so compare the normal numbers with those computed with libm's. */
 static void test_logarithm(void **state)
 {
 	uint64_t key = random_key(3, "log");

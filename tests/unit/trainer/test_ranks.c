@@ -1,6 +1,6 @@
 /*
- * What ranks agree on and pass on, and that they notice when they have drifted apart. Run alone,
- * and under mpirun.
+ * What ranks agree on and share, and that they detect diverged parameters. Run alone, and under
+ * mpirun.
  */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/run/ranks.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static bool exhausted; /* then nothing is allocated; by the linker's wrapping */
+static bool exhausted; /* if set, every allocation fails; through the linker's wrapping */
 
 void *__real_calloc(size_t count, size_t size);
 void *__real_malloc(size_t size);
@@ -32,7 +32,8 @@ void *__wrap_malloc(size_t size)
 	return exhausted ? NULL : __real_malloc(size);
 }
 
-static bool rebuilt; /* then the program's file is another; as above */
+static bool
+	rebuilt; /* if set, the program's file is a different one; through the linker's wrapping */
 
 int __real_io_open_regular(const char *path);
 int __wrap_io_open_regular(const char *path);
@@ -46,7 +47,7 @@ int __wrap_io_open_regular(const char *path)
 static struct comm *comm;
 static char error[RANKS_ERROR_MAX];
 
-/* The code of the lowest rank that failed, with its words. */
+/* All ranks get the error code and text of the lowest rank that failed. */
 static void test_agreeing(void **state)
 {
 	unsigned last = comm->world - 1;
@@ -68,7 +69,7 @@ static void test_agreeing(void **state)
 	assert_non_null(strstr(error, expected));
 }
 
-/* A rank without memory still takes part, and learns what the others do. */
+/* A rank without memory still takes part, and learns the others' result. */
 static void test_without_memory(void **state)
 {
 	unsigned last = comm->world - 1, other;
@@ -124,7 +125,10 @@ static void test_recipes(void **state)
 	recipe_deinit(&recipe);
 }
 
-/* Fills a slot with numbers of the rank's own; returns how many parameters have it. */
+/*
+ * Fills a slot with numbers specific to the rank; returns the number of parameters that have the
+ * slot.
+ */
 static unsigned fill(struct device_params *params, enum device_slot slot, float base)
 {
 	unsigned filled = 0;
@@ -162,7 +166,7 @@ static void test_parameters(void **state)
 	assert_true(fill(params, DEVICE_VALUE, own) > fill(params, DEVICE_STATE, own + 1));
 	fill(params, DEVICE_EMA, own + 2);
 
-	/* running statistics go alone */
+	/* running statistics only */
 	float index = first_value(mean, DEVICE_VALUE) - own;
 	assert_int_equal(ranks_share_params(comm, params, true, error), 0);
 	assert_true(first_value(mean, DEVICE_VALUE) == 1000 + index);
@@ -173,7 +177,7 @@ static void test_parameters(void **state)
 		assert_non_null(strstr(error, "the weights of rank 1 are not those of rank 0"));
 	}
 
-	/* or with everything */
+	/* all parameters */
 	assert_int_equal(ranks_share_params(comm, params, false, error), 0);
 	assert_int_equal(ranks_check_params(comm, params, error), 0);
 	assert_true(first_value(weight, DEVICE_VALUE) == 1000);
@@ -208,7 +212,7 @@ int main(void)
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
-	/* the others may be waiting for what a rank that failed has left out */
+	/* other ranks may be waiting in a collective that a failed rank has skipped */
 	if (cmocka_run_group_tests(tests, NULL, NULL))
 		comm_abort(comm);
 	comm_close(comm);

@@ -1,4 +1,4 @@
-/* Recipes: what is read, what is refused and how the refusal reads. */
+/* Recipes: accepted and refused input, and the text of the errors. */
 #include "trainer/recipe/recipe.h"
 
 #include <errno.h>
@@ -173,14 +173,14 @@ static void checks(void **state)
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	recipe_override(recipe, "data.std=1,2,3", error);
 	assert_int_equal(recipe_check(recipe, true, error), 0);
-	/* PyTorch's */
+	/* PyTorch's values */
 	recipe_override(recipe, "data.mean=0.485,0.456,0.406", error);
 	recipe_override(recipe, "data.std=0.229,0.224,0.225", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "data.std = 0.229, 0.224, 0.225 are for pixels of 0 to 1"));
 	assert_non_null(strstr(error, "take 123.675, 116.28, 103.53 and 58.395, 57.12, 57.375"));
 	recipe_override(recipe, "data.mean=0,0,0", error);
-	recipe_override(recipe, "data.std=1,1,1", error); /* pixels as they are */
+	recipe_override(recipe, "data.std=1,1,1", error); /* leaves pixels unchanged */
 	assert_int_equal(recipe_check(recipe, true, error), 0);
 	recipe_override(recipe, "data.slots=1", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
@@ -219,7 +219,7 @@ static void growth(void **state)
 	refused(recipe, "[schedule]\ngamma = 1e13\n", "expected a number from 0 to 1e+12");
 }
 
-/* What does not go together: the sentences name both keys, and a remedy. */
+/* Settings that exclude each other: the errors name both keys and a remedy. */
 static void pairs(void **state)
 {
 	static const struct {
@@ -298,7 +298,7 @@ static void pairs(void **state)
 	}
 }
 
-/* What is written reads back to the same recipe. */
+/* A written recipe reads back as the same recipe. */
 static void check_round_trip(struct recipe *recipe)
 {
 	char text[32768] = "";
@@ -340,7 +340,7 @@ static void round_trip(void **state)
 	check_round_trip(recipe);
 }
 
-/* Texts in which no blank, or not every one, can become a break. */
+/* Texts in which no space, or not every one, can become a line break. */
 static void round_trip_of_odd_texts(void **state)
 {
 	static const char *const units[] = {"/folder", "\\",   "a\\ ", "\xc3\xa9", "a  b", "a\t",
@@ -388,7 +388,7 @@ static void compare(void **state)
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
 	recipe_override(recipe, "train.eval_every=7", error);
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
-	/* a schedule that follows evaluations */
+	/* a schedule that depends on evaluations */
 	recipe_override(recipe, "schedule.name=plateau", error);
 	recipe_override(&saved, "schedule.name=plateau", error);
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), -EINVAL);
@@ -413,8 +413,8 @@ static void compare(void **state)
 }
 
 /*
- * The table itself: every default is valid (recipe_init would fail), names are unique, no key is
- * without its section.
+ * The table itself: every default is valid (else recipe_init() would fail), names are unique, and
+ * every key has a section.
  */
 static void table(void **state)
 {
@@ -432,7 +432,7 @@ static void table(void **state)
 	}
 }
 
-/* Files that are no recipes: what stands in them is not repeated on a terminal. */
+/* For files that are not recipes, the error does not print their contents on a terminal. */
 static void binary_file(void **state)
 {
 	static const char *const contents[] = {"PACKIMG\x1b[2J\n", "[data]\nval = a\0b\n"};
@@ -452,7 +452,7 @@ static void binary_file(void **state)
 	assert_non_null(strstr(error, "/: cannot be read: Is a directory"));
 }
 
-/* What never ends, or never begins, is refused; a pipe is read. */
+/* Endless files, and FIFOs without a writer, are refused; a pipe is read. */
 static void no_files(void **state)
 {
 	char folder[] = "/tmp/test_recipe.XXXXXX", path[128];

@@ -1,7 +1,4 @@
-/*
- * The recipes that are shipped: they read, they make sense, and the daemon understands their
- * pipelines.
- */
+/* The shipped recipes: they parse, pass the checks, and the daemon accepts their pipelines. */
 #include "loaderd/augment/transform.h"
 #include "trainer/recipe/recipe.h"
 

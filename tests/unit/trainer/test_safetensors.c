@@ -1,4 +1,4 @@
-/* safetensors: what is written reads back, and every kind of damage is refused with a reason. */
+/* safetensors: written files read back, and every kind of damage is refused with a reason. */
 #include "trainer/checkpoint/safetensors.h"
 
 #include <endian.h>
@@ -21,7 +21,7 @@
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[128], error[SAFETENSORS_ERROR_MAX];
 
-/* What the disk does, to all reads or to the first. */
+/* Simulated disk behaviour, for all reads or only the first. */
 static int failing;
 static bool little_by_little;
 
@@ -122,7 +122,7 @@ static const void *fill(void *user, size_t index)
 	return &value;
 }
 
-/* A failure in the middle leaves the older file and no temporary one. */
+/* A write that fails halfway leaves the old file and no temporary one. */
 static void test_failed_write_leaves_the_old_file(void **state)
 {
 	struct safetensors_tensor tensors[] = {
@@ -155,7 +155,7 @@ static void test_failed_write_leaves_the_old_file(void **state)
 		-ENOENT);
 }
 
-/* A disk that is full, in the shape of a limit on files. */
+/* A full disk, simulated by a limit on file sizes. */
 static void test_full_disk_leaves_the_old_file(void **state)
 {
 	static char bytes[1 << 16];
@@ -181,7 +181,7 @@ static void test_full_disk_leaves_the_old_file(void **state)
 	safetensors_close(file);
 }
 
-/* A file that shrinks, and a disk that fails, are errors of the tensor that is read. */
+/* A file that shrinks, or a disk that fails, is an error that names the tensor being read. */
 static void test_failing_reads(void **state)
 {
 	static const float values[4096] = {1, 2, 3};
@@ -216,7 +216,7 @@ static void test_failing_reads(void **state)
 	safetensors_close(file);
 }
 
-/* What users of PyTorch have at first. */
+/* The format that PyTorch users have by default. */
 static void test_of_torch_save(void **state)
 {
 	static const char zip[] = "PK\3\4 and whatever follows";
@@ -318,7 +318,7 @@ static void test_bad_lengths(void **state)
 	assert_non_null(strstr(error, "a header of 33554433 bytes; at most 33554432 are read"));
 }
 
-/* A name where nobody writes must not stop the trainer. */
+/* A FIFO without a writer must not block the trainer. */
 static void test_fifo(void **state)
 {
 	struct safetensors *file = NULL;
@@ -331,7 +331,10 @@ static void test_fifo(void **state)
 	unlink(path);
 }
 
-/* A header may say much in a few bytes: each value of it takes a hundred times as many. */
+/*
+ * A small header may contain many values, each of which takes a hundred times as many bytes in
+ * memory.
+ */
 static void test_crowded_header(void **state)
 {
 	struct safetensors *file = NULL;
@@ -343,7 +346,7 @@ static void test_crowded_header(void **state)
 	put(text, strlen(text), 0);
 	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
 	assert_non_null(strstr(error, "header: more than 262144 values"));
-	/* of which commas in texts are none */
+	/* commas in strings do not count as values */
 	at = stpcpy(text, "{\"__metadata__\":{\"a\":\"\\\"");
 	memset(at, ',', 2 * values);
 	strcpy(at + 2 * values, "\"}}");
@@ -352,7 +355,7 @@ static void test_crowded_header(void **state)
 	assert_int_equal(safetensors_open(path, &file, error), 0);
 	assert_int_equal(strlen(safetensors_metadata(file, "a")), 2 * values + 1);
 	safetensors_close(file);
-	/* and depth is no way either */
+	/* deep nesting is refused too */
 	text = calloc(1, 100001);
 	memset(text, '[', 100000);
 	memcpy(text, "{\"a\":", 5);
@@ -361,7 +364,7 @@ static void test_crowded_header(void **state)
 	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
 }
 
-/* Whoever knows the name under which a file is made first may have laid a link there. */
+/* Another user who knows the temporary file's name may have placed a link there. */
 static void test_links_are_not_written_through(void **state)
 {
 	struct safetensors_writer writer = {NULL, 0, NULL, 0, NULL, NULL};
@@ -380,8 +383,8 @@ static void test_links_are_not_written_through(void **state)
 }
 
 /*
- * Every truncation and every single damaged byte of the header is refused or still consistent, and
- * never crashes.
+ * Every truncation, and every single damaged byte of the header, is either refused or still
+ * consistent; none crashes.
  */
 static void test_damage(void **state)
 {
@@ -417,7 +420,7 @@ static void test_damage(void **state)
 	}
 }
 
-/* CPU time for so many tensors to be found by their names; what is not there is not found. */
+/* CPU time to find this many tensors by name; absent names are not found. */
 static double find_ns(unsigned count)
 {
 	enum { FINDS = 20000 };
@@ -452,8 +455,7 @@ static double find_ns(unsigned count)
 	       (double)(after.tv_nsec - before.tv_nsec);
 }
 
-/* Who asks a stranger's file for each tensor that it has must not need the square of their number.
- */
+/* Looking up every tensor of an untrusted file must not take quadratic time. */
 static void test_many_names(void **state)
 {
 	double few = find_ns(500), many = find_ns(50000);

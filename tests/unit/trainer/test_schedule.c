@@ -1,4 +1,4 @@
-/* Every schedule against its closed form, worked out by hand or by an independent recurrence. */
+/* Every schedule against its closed form, derived by hand or from an independent recurrence. */
 #include "trainer/algorithms/schedule.h"
 
 #include <math.h>
@@ -58,7 +58,10 @@ static void test_cosine_restarts(void **state)
 	near(schedule_factor(&s, 9), 0);
 }
 
-/* Steps on boundaries that have no exact binary value belong to what begins there. */
+/*
+ * A step on a boundary belongs to the period that begins there, even if the boundary is not exact
+ * in binary.
+ */
 static void test_boundaries_at_fractions(void **state)
 {
 	struct schedule drops = make("schedule.name=step train.epochs=3 schedule.step=0.1 "
@@ -161,7 +164,7 @@ static void test_triangular(void **state)
 	near(schedule_factor(&s, 6), 1);
 }
 
-/* Waves of half the height each, and waves that shrink by a power of the epochs since warm-up. */
+/* Waves that halve each time, and waves that shrink by a power of the epochs since warm-up. */
 static void test_waves_that_shrink(void **state)
 {
 	struct schedule s = make("schedule.name=triangular2 train.epochs=13 schedule.period=4 "
@@ -176,7 +179,10 @@ static void test_waves_that_shrink(void **state)
 	near(schedule_factor(&s, 8), 0.5 + 0.25 * pow(0.9, 7));
 }
 
-/* Periods of 1, 3 and 9 epochs, whose boundaries have no exact binary value with 0.1 of them. */
+/*
+ * Periods of 1, 3 and 9 epochs, and periods that begin with 0.1, whose boundaries are not exact in
+ * binary.
+ */
 static void test_periods_that_grow(void **state)
 {
 	struct schedule s = make("schedule.name=cosine train.epochs=40 schedule.period=1 "
@@ -207,7 +213,7 @@ static void test_trapezoid(void **state)
 	near(schedule_factor(&s, 6 + 4.0 / 3), 0.75);
 }
 
-/* Constant inside an epoch, whatever the schedule, and its warm-up too. */
+/* The rate is constant within an epoch for every schedule, also during warm-up. */
 static void test_by_epoch(void **state)
 {
 	static const char settings[] = "schedule.name=one_cycle train.epochs=20 schedule.peak=0.5 "
@@ -223,7 +229,7 @@ static void test_by_epoch(void **state)
 	assert_true(schedule_factor(&every, 4.5) > schedule_factor(&held, 4.5));
 }
 
-/* It drops where evaluations are no better, to final at the least, and rests in between. */
+/* The rate drops if evaluations do not improve, down to `final`, with a cooldown between drops. */
 static void test_plateau(void **state)
 {
 	struct schedule s = make("schedule.name=plateau train.epochs=20 schedule.gamma=0.1 "
@@ -243,7 +249,7 @@ static void test_plateau(void **state)
 	assert_true(plateau.best == 1.4 && plateau.improved == 3);
 }
 
-/* Momentum is untouched without base_momentum, and else opposite to the rate. */
+/* Momentum is unchanged without base_momentum; otherwise it moves opposite to the rate. */
 static void test_momentum(void **state)
 {
 	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
@@ -256,7 +262,7 @@ static void test_momentum(void **state)
 	assert_true(schedule_momentum(&s, 5, 0.95) == 0.95);
 }
 
-/* Warm-up meets every schedule without a jump. */
+/* Warm-up joins every schedule without a jump. */
 static void test_warmup_is_continuous(void **state)
 {
 	static const char *const names[] = {

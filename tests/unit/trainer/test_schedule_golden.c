@@ -1,6 +1,6 @@
 /*
- * Learning rate and momentum of schedules, step by step, against those of PyTorch's and timm's
- * schedulers, which tests/golden/schedules/make.py wrote down.
+ * Learning rate and momentum of schedules, step by step, against PyTorch's and timm's schedulers
+ * (results from tests/golden/schedules/make.py).
  */
 #include "trainer/algorithms/optim.h"
 
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-static double largest; /* deviation */
+static double largest; /* largest deviation so far */
 
 static void near(double value, double expected, const char *settings, size_t step)
 {

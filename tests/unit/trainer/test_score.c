@@ -20,7 +20,7 @@ static void test_by_hand(void **state)
 	score = (struct score){0};
 	score_add(&score, logits[1], labels + 1, 1, 6, 3);
 	assert_true(fabs(score.loss - log(6)) < 1e-12);
-	assert_int_equal(score.top1, 0); /* the last of six equal ones */
+	assert_int_equal(score.top1, 0); /* the label is the last of six equal logits */
 	assert_int_equal(score.top5, 0);
 	score = (struct score){0};
 	score_add(&score, logits[2], labels + 2, 1, 6, 1);
@@ -42,7 +42,7 @@ static void test_no_label(void **state)
 	assert_true(score.loss == 0);
 }
 
-/* A net that diverged is not always right. */
+/* A diverged net does not count as always correct. */
 static void test_not_finite(void **state)
 {
 	const float logits[2][6] = {{NAN, NAN, NAN, NAN, NAN, NAN}, {1, INFINITY, 1, 1, 1, 1}};

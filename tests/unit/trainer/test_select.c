@@ -1,4 +1,4 @@
-/* Selective backprop: which steps it is for, and which samples it keeps, as Composer has both. */
+/* Selective backprop: the steps that use it, and the samples that it keeps, both as in Composer. */
 #include "trainer/algorithms/select.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ enum { SAMPLES_MAX = 16, DRAWS = 40000 };
 static const float scattered[SAMPLES_MAX] = {3,    0.5f, 7,     0.25f, 9,    1.5f, 0.75f, 2,
 					     0.1f, 8,    0.05f, 4,     0.6f, 5,    0.3f,  6};
 
-/* Of each sample, how many are below it. */
+/* Computes for each sample the number of samples with a lower loss. */
 static void rank(const float *losses, unsigned count, unsigned *ret_ranks)
 {
 	for (unsigned i = 0; i < count; i++) {
@@ -25,7 +25,7 @@ static void rank(const float *losses, unsigned count, unsigned *ret_ranks)
 	}
 }
 
-/* As often as in Composer's draws, but for six deviations of two such counts. */
+/* Samples are kept as often as in Composer's draws, within six deviations of two such counts. */
 static void check_kept(FILE *file)
 {
 	struct recipe_train recipe = {.seed = 9};
@@ -86,7 +86,10 @@ static void test_golden(void **state)
 	assert_int_equal(due, 4);
 }
 
-/* The same again; others at another step and with another seed; what is no number is not passed. */
+/*
+ * Equal arguments give equal draws; another step or seed gives others; a NaN loss counts as the
+ * highest.
+ */
 static void test_draws(void **state)
 {
 	struct recipe_train recipe = {.seed = 1, .selective_backprop = 0.5};
@@ -106,7 +109,10 @@ static void test_draws(void **state)
 		alike += memcmp(one, other, sizeof(one)) == 0;
 	}
 	assert_true(alike < 10);
-	/* one of 16, by the ninth power of the rank: the highest is 0.47 of them, the next 0.26 */
+	/*
+	 * draws one of 16 by the ninth power of the rank: the highest has a share of 0.47, the next
+	 * 0.26
+	 */
 	recipe.selective_backprop = 0.1;
 	for (unsigned i = 0; i < SAMPLES_MAX; i++)
 		losses[i] = i == 5 ? NAN : 1;

@@ -1,6 +1,7 @@
 /*
- * 20 steps of training with methods of Composer's, as Composer makes them; and how many layers it
- * freezes, step by step. tests/golden/trajectories/make.py made the references in double precision.
+ * 20 steps of training with Composer's methods, compared with Composer; and the number of layers
+ * that it freezes, step by step. tests/golden/trajectories/make.py computed the references in
+ * double precision.
  */
 #include "tests/unit/trainer/golden.h"
 #include "trainer/algorithms/freeze_layers.h"

@@ -1,4 +1,4 @@
-/* Views of an image in evaluations: which there are, and images moved over reflected borders. */
+/* Views of an image in evaluation: the set of views, and images shifted with reflected borders. */
 #include "trainer/algorithms/views.h"
 
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static void test_which(void **state)
 	}
 }
 
-/* Where a pixel comes from, by walking: at an end the direction turns. */
+/* Finds the source of a pixel by walking; the direction reverses at each end. */
 static uint32_t walked(uint32_t at, int32_t shift, uint32_t count)
 {
 	int32_t step = shift < 0 ? -1 : 1;
@@ -55,7 +55,7 @@ static void test_moved(void **state)
 {
 	enum { COUNT = 3, HEIGHT = 5, WIDTH = 7, BYTES_MAX = 8 };
 	for (size_t size = 1; size <= BYTES_MAX; size++) {
-		/* as large as what is made, so that a sanitizer sees what leaves it */
+		/* exactly as large as the images, so that a sanitizer detects accesses outside */
 		size_t bytes = COUNT * HEIGHT * WIDTH * size;
 		uint8_t *from = malloc(bytes), *to = malloc(bytes);
 		for (size_t i = 0; i < bytes; i++)

@@ -1,7 +1,7 @@
 /*
- * Files that appear whole or not at all: a process that is killed at each of its calls, and a disk
- * that fails each of them, leave the older file or the complete newer one. The calls go through
- * this test: see the link arguments.
+ * Files that appear whole or not at all: if the process is killed at any of its calls, or the disk
+ * fails any of them, the old file or the complete new one remains. The linker wraps the calls (see
+ * the link arguments).
  */
 #include "format/base/system/atomic_file.h"
 
@@ -24,10 +24,10 @@ static char folder[] = "/tmp/test_whole_file.XXXXXX";
 static char path[128];
 static struct stat folder_status;
 
-/* What the calls were, a letter each; what becomes of the one that comes `when`, counted from 1. */
+/* The calls so far, one letter each; `when` selects the call to disturb, counted from 1. */
 static char calls[32];
 static unsigned when;
-static int error; /* 0: the process is killed in its place */
+static int error; /* 0 kills the process instead of the call */
 
 ssize_t __real_write(int fd, const void *data, size_t size);
 int __real_fsync(int fd);
@@ -38,7 +38,7 @@ int __wrap_fsync(int fd);
 int __wrap_close(int fd);
 int __wrap_rename(const char *from, const char *to);
 
-/* True: fail it. */
+/* Records a call; returns true if it is to fail. */
 static bool meet(char call)
 {
 	size_t count = strlen(calls);
@@ -54,7 +54,7 @@ static bool meet(char call)
 
 ssize_t __wrap_write(int fd, const void *data, size_t size)
 {
-	/* little by little, as a disk that is nearly full takes it */
+	/* a few bytes at a time, like a disk that is nearly full */
 	return meet('w') ? -1 : __real_write(fd, data, size > 4 ? 4 : size);
 }
 
@@ -63,7 +63,7 @@ int __wrap_fsync(int fd)
 	struct stat status;
 
 	assert_int_equal(fstat(fd, &status), 0);
-	if (S_ISDIR(status.st_mode)) /* the file's own folder, not another */
+	if (S_ISDIR(status.st_mode)) /* must be the file's directory */
 		assert_true(status.st_ino == folder_status.st_ino &&
 			    status.st_dev == folder_status.st_dev);
 	return meet('s') ? -1 : __real_fsync(fd);
@@ -115,7 +115,7 @@ static void expect(const char *text)
 	fclose(file);
 }
 
-/* The bytes are on the disk before the name is, and the name before the caller goes on. */
+/* The data is synced before the rename, and the rename before the function returns. */
 static void test_in_order(void **state)
 {
 	put(0, 0, "older", 0);
@@ -123,7 +123,7 @@ static void test_in_order(void **state)
 	assert_string_equal(calls, "wwscrsc");
 }
 
-/* A name alone is one of the folder that the process is in. */
+/* A name without a directory refers to the current directory. */
 static void test_name_alone(void **state)
 {
 	char whole[sizeof(path)];
@@ -168,7 +168,7 @@ static void test_failed(void **state)
 		put(at, ENOSPC, "newer!", -ENOSPC);
 		expect("older");
 	}
-	/* the folder's: the file is there, but may not outlast a loss of power */
+	/* syncing the directory fails: the file is there but may not survive a power failure */
 	put(6, EIO, "newer!", -EIO);
 	expect("newer!");
 	put(6, EINVAL, "newest", 0);
@@ -183,7 +183,7 @@ static void test_failed(void **state)
 	assert_int_equal(atomic_file_put("/nonexistent/file", "", 0), -ENOENT);
 }
 
-/* What would fail at the end fails at the beginning, and nothing is changed. */
+/* The check at the beginning finds errors that would occur at the end, and changes nothing. */
 static void test_try(void **state)
 {
 	char below[sizeof(path) + 8];
@@ -196,7 +196,7 @@ static void test_try(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(atomic_file_check(path), 0);
 	assert_int_equal(access(path, F_OK), -1);
-	assert_int_equal(symlink(folder, path), 0); /* which a file takes the place of */
+	assert_int_equal(symlink(folder, path), 0); /* the file will replace the symbolic link */
 	assert_int_equal(atomic_file_check(path), 0);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkdir(path, 0777), 0);
@@ -204,7 +204,7 @@ static void test_try(void **state)
 	assert_int_equal(rmdir(path), 0);
 }
 
-/* As in /tmp: anyone may make a file there, and nobody remove another's. */
+/* As in /tmp: everyone may create files there, but not remove another user's. */
 static void test_try_in_a_folder_of_everyones(void **state)
 {
 	enum { STRANGER = 4711 };

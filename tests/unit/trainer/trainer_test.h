@@ -1,6 +1,6 @@
 /*
- * What the trainer's tests share: a CPU device with a model on it, and weights and images made as
- * tests/golden/networks/make.py makes them.
+ * Shared code for the trainer's tests: a CPU device with a model, and weights and images made as in
+ * tests/golden/networks/make.py.
  */
 #pragma once
 
@@ -16,17 +16,17 @@ struct fixture {
 };
 
 /*
- * settings: "section.key=value" and paths of recipes, with blanks between. Fails the test on an
- * error.
+ * `settings` are "section.key=value" and paths of recipes, separated by spaces. Fails the test on
+ * an error.
  */
 void fixture_init(struct fixture *fixture, const char *settings, uint32_t classes,
 		  const struct device_optimizer_spec *optimizer);
 void fixture_deinit(struct fixture *fixture);
-/* A planned graph. keep_all: every value can be read. */
+/* Returns a planned graph. If keep_all is set, every value can be read. */
 struct device_graph *fixture_graph(struct fixture *fixture, enum device_mode mode, uint32_t count,
 				   uint32_t side, double smoothing, bool keep_all);
 
-/* make.py's fill(), images() and labels(). */
+/* fill(), images() and labels() of make.py. */
 void golden_fill(struct fixture *fixture, uint64_t seed);
 void golden_images(uint64_t seed, const char *name, uint32_t count, uint32_t side,
 		   uint8_t *ret_pixels);

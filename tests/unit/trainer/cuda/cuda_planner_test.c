@@ -173,7 +173,7 @@ void plan_run_memory(const struct cuda_program *program)
 
 				if (!tensor || tensor->storage != CUDA_IN_ARENA)
 					continue;
-				/* results are still whole when all have been written */
+				/* an operation's results must not overwrite each other */
 				if (pass == 1 && writes)
 					take_bytes(program, tensor, whole);
 				else if (pass != 1 && !(pass == 0 && writes) &&

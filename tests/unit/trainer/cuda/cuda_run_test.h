@@ -1,8 +1,8 @@
 /*
- * For tests of how the CUDA backend runs steps: a small residual net (a stem, a pool, a block that
- * keeps its shape, one that halves it, a classifier) on the emulated GPU or another backend,
- * batches for it, and comparisons of what two such nets have learned. Failures end the test through
- * cmocka's assertions.
+ * Shared code for tests of how the CUDA backend runs steps: a small residual net (a stem, a pool, a
+ * block that keeps its shape, a block that halves it, a classifier) on the emulated GPU or another
+ * backend, batches for it, and comparisons of two such nets after training. A failure ends the test
+ * through cmocka's assertions.
  */
 #pragma once
 
@@ -26,35 +26,38 @@ struct net {
 	struct device *device;
 	struct device_params *params;
 	struct device_param *p[PARAMS_MAX];
-	unsigned count, used; /* parameters declared; taken while recording */
+	unsigned count, used; /* parameters declared; parameters used so far while recording */
 	struct device_graph *graph;
-	struct device_value *stem; /* the first convolution's result */
+	struct device_value *stem; /* output of the first convolution */
 };
 
 /*
- * Opens the backend's device with a net to train on it; returns what planning its graph does, with
- * the error's text. close_net() in any case.
+ * Opens the backend's device with a trainable net. Returns the result of planning its graph and
+ * sets the error text. Call close_net() in any case.
  */
 int open_net(struct net *net, const char *backend, const struct device_options *options,
 	     char *error);
-/* On the emulated GPU, where it must succeed. */
+/* Opens a net on the emulated GPU; fails the test on an error. */
 void open_emulated(struct net *net, enum device_precision precision, enum device_fusion fusion,
 		   bool eager);
 void close_net(struct net *net);
-/* Records the net into net->graph, which is new. */
+/* Records the net into net->graph, which must be new. */
 void record(struct net *net);
-/* Another graph of the net's parameters, planned; the caller frees it. */
+/* Plans another graph over the net's parameters; the caller frees it. */
 struct device_graph *plan_another(struct net *net, enum device_mode mode);
 
-/* Random images and labels; the same for the same seed. */
+/* Makes random images and labels; equal seeds give equal batches. */
 void make_batch(struct batch *batch, uint64_t seed);
 struct device_batch view(const struct batch *batch);
 struct device_hyper hyper_at(unsigned t);
-/* Feeds batch t and steps on it; returns the step's number, for results_of(), which waits. */
+/* Feeds batch t and runs a step on it. Returns the step's number for results_of(), which waits. */
 uint64_t step(struct net *net, unsigned t, bool update);
 struct device_results results_of(struct net *net, uint64_t number);
 void set_scale(struct net *net, double scale, uint64_t age);
 
-/* Bit for bit: parameters with all that is kept of them, and counters; what steps gave. */
+/*
+ * Both compare bit for bit: the parameters with all their slots and the counters, and the results
+ * of a step.
+ */
 void assert_same(struct net *a, struct net *b);
 void assert_same_results(const struct device_results *a, const struct device_results *b);

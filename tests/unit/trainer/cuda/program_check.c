@@ -1,4 +1,4 @@
-/* Consistency of a program, found without knowing how it was made. */
+/* Consistency checks of a program that do not use the planner's code. */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static int fail(char *error, const struct cuda_op *op, const struct cuda_tensor 
 	return -EINVAL;
 }
 
-/* What the parts of a fused convolution need beside. */
+/* Returns the operands that a fused convolution needs in addition to the plain ones. */
 static uint64_t needed_fused(const struct conv_problem *problem)
 {
 	uint64_t roles = 0;
@@ -74,7 +74,7 @@ static bool holds(const struct cuda_tensor *tensor, uint32_t n, uint32_t h, uint
 			   tensor->element == element);
 }
 
-/* The operands of a convolution are as large as its problem says. */
+/* Each operand of a convolution must have the size and element that the problem requires. */
 static int check_conv(const struct cuda_op *op, char *error)
 {
 	const struct conv_problem *p = &op->conv.problem;
@@ -123,7 +123,7 @@ static int check_matmul(const struct cuda_op *op, char *error)
 	return 0;
 }
 
-/* Tensors of an elementwise pass are of one size. */
+/* All tensors of an elementwise pass must have the same size. */
 static int check_elementwise(const struct cuda_op *op, char *error)
 {
 	static const enum cuda_role roles[] = {CUDA_X,   CUDA_Y,  CUDA_RESIDUAL, CUDA_DY,
@@ -176,8 +176,8 @@ static bool lives(const struct cuda_tensor *tensor, uint32_t index)
 }
 
 /*
- * In the order of execution nothing is read before it is written, and a gradient's first writer
- * stores, the others add.
+ * In execution order, every tensor is written before it is read; the first write to a parameter's
+ * gradient stores, later ones add.
  */
 static int check_order(const struct cuda_program *program, uint32_t index, bool *written,
 		       char *error)
@@ -218,7 +218,7 @@ static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 	return a < b_end && b < a_end;
 }
 
-/* Whether both live when an operation is executed. */
+/* Returns true if both tensors are live at any one operation. */
 static bool live_together(const struct cuda_program *program, const struct cuda_tensor *a,
 			  const struct cuda_tensor *b)
 {

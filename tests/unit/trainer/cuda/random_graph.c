@@ -16,7 +16,7 @@ struct maker {
 	struct device_value *values[VALUES_MAX];
 	unsigned count, params_made;
 	uint64_t state;
-	bool ghosts; /* norms may be of groups of samples, which few patterns go with */
+	bool ghosts; /* norms may use statistics of groups of samples, which few patterns support */
 	/* parameters that later operations may share */
 	struct device_param *conv_weight;
 	struct device_norm norm;
@@ -60,15 +60,12 @@ static struct device_param *make_vector(struct maker *m, uint32_t channels)
 
 static void make_norm(struct maker *m, uint32_t channels, struct device_norm *norm)
 {
-	/* now and then the same norm twice */
+	/* sometimes reuse the same norm */
 	if (m->norm.gamma && device_param_elements(m->norm.gamma) == channels && pick(m, 4) == 0) {
 		*norm = m->norm;
 		return;
 	}
-	/*
-	 * a large epsilon, for channels that hardly vary over the few positions there are would
-	 * amplify rounding
-	 */
+	/* large, because channels that hardly vary over the few positions would amplify rounding */
 	*norm = (struct device_norm){.epsilon = 0.1f, .momentum = 0.1f};
 	norm->gamma = make_vector(m, channels);
 	norm->beta = make_vector(m, channels);
@@ -83,7 +80,7 @@ static void make_norm(struct maker *m, uint32_t channels, struct device_norm *no
 	m->norm = *norm;
 }
 
-/* An earlier value, the latest ones more often. */
+/* Picks an earlier value, preferring the latest. */
 static struct device_value *some_value(struct maker *m)
 {
 	return m->values[m->count - 1 - pick(m, 1 + pick(m, m->count))];
@@ -129,7 +126,7 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 	if (pick(m, 3)) {
 		make_norm(m, channels, &norm);
 		spec.norm = &norm;
-		/* what models have most */
+		/* the most common case in models */
 		if (pick(m, 2))
 			spec.activation = DEVICE_RELU;
 	} else if (pick(m, 2)) {
@@ -193,7 +190,7 @@ static struct device_value *add_layer_norm(struct maker *m, const char *name)
 	return device_layer_norm(m->graph, x, &spec);
 }
 
-/* Of q, k and v that a convolution makes. */
+/* q, k and v come from a convolution. */
 static struct device_value *add_attention(struct maker *m, const char *name)
 {
 	struct device_value *x = some_value(m);
@@ -234,7 +231,9 @@ static struct device_value *add_take(struct maker *m, const char *name)
 	return device_take(m->graph, name, x, pick(m, shape.h * shape.w));
 }
 
-/* A residual of x's shape; a gate of an average, or of what else has its shape. */
+/*
+ * Adds a residual of x's shape, and a gate that is a global average or another value of its shape.
+ */
 static struct device_value *add_scale(struct maker *m, const char *name)
 {
 	struct device_value *x = some_value(m);

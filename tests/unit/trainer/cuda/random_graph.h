@@ -1,6 +1,6 @@
 /*
- * Graphs of random operations, for tests: everything that the seam lets one record, in combinations
- * that no model has. The same seed records the same graph on every device.
+ * Random graphs for tests: they use every operation that device.h can record, in combinations that
+ * no model has. Equal seeds record equal graphs on every device.
  */
 #pragma once
 
@@ -17,10 +17,13 @@ struct random_graph_options {
 	uint64_t seed;
 	enum device_mode mode;
 	bool keep_all;
-	bool loss;        /* else ends are left open, for gradients that are written */
-	unsigned nodes;   /* about so many */
+	bool loss;        /* if false, outputs are left open, for gradients that the test writes */
+	unsigned nodes;   /* approximate number of nodes */
 	uint32_t samples; /* n of the input */
-	/* every second node begins a block, and so many are a segment; 0: nothing is recomputed */
+	/*
+	 * every second node begins a block, and a segment has this many blocks; 0 recomputes
+	 * nothing
+	 */
 	uint32_t recompute;
 };
 

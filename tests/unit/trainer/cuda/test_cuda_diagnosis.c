@@ -1,6 +1,6 @@
 /*
- * What the CUDA backend says, on the emulated GPU: of numbers that are not finite, of memory that
- * does not suffice, of values that no step has written, of time.
+ * Diagnostics of the CUDA backend on the emulated GPU: non-finite values, insufficient memory,
+ * values that no step has written, and timing.
  */
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
@@ -26,7 +26,7 @@ static void test_anomaly(void **state)
 	if (open_net(&net, "cuda-emulated", &options, error) < 0)
 		fail_msg("%s", error);
 	assert_true(results_of(&net, step(&net, 0, true)).updated);
-	/* gradients that overflow are what the scale is for */
+	/* loss scaling expects gradients to overflow, so this is no anomaly */
 	set_scale(&net, 0x1p24, 0);
 	assert_true(results_of(&net, step(&net, 1, true)).skipped);
 	set_scale(&net, 256, 0);
@@ -38,13 +38,16 @@ static void test_anomaly(void **state)
 	assert_int_equal(device_step(net.graph, &hyper, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a.conv1"));
 	assert_non_null(strstr(device_error(net.device), "is not finite"));
-	/* no update was made of it */
+	/* the failed step made no update */
 	assert_int_equal(device_params_get_state(net.params, &counters), 0);
 	assert_int_equal(counters.updates + counters.skipped, 0);
 	close_net(&net);
 }
 
-/* Whatever it is that does not fit, the plan's largest tensors are named, those of one size too. */
+/*
+ * Whichever allocation fails, the error names the plan's largest tensors, also tensors of equal
+ * size.
+ */
 static void test_memory(void **state)
 {
 	struct device_graph_options training = {.mode = DEVICE_TRAIN};
@@ -59,7 +62,7 @@ static void test_memory(void **state)
 	device_graph_info(net.graph, &info);
 	assert_true(info.arena_bytes > 0 && info.bytes_forward > 0 && info.bytes_backward > 0);
 	device_graph_free(net.graph);
-	/* the parameters have taken some of it */
+	/* the arena's size cannot suffice: the parameters already use part of it */
 	for (limit = info.arena_bytes;; limit += 256) {
 		emulation_limit_memory(limit);
 		assert_int_equal(device_graph_new(net.params, &training, &net.graph), 0);
@@ -74,13 +77,13 @@ static void test_memory(void **state)
 		device_graph_free(net.graph);
 		failures++;
 	}
-	/* weights, batches, labels, results and more besides the arena */
+	/* weights, batches, labels, results and other buffers in addition to the arena */
 	assert_true(failures > 20 && limit > info.arena_bytes);
 	emulation_limit_memory(0);
 	close_net(&net);
 }
 
-/* What no step has written is no number, whatever the memory held before. */
+/* Values that no step has written read as NaN, whatever the memory held before. */
 static void test_unwritten(void **state)
 {
 	struct device_graph_options training = {.mode = DEVICE_TRAIN, .keep_all = true};

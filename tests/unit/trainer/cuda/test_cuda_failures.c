@@ -1,6 +1,6 @@
 /*
- * Lowering when memory runs out: at every allocation, nothing is lost and the error says so.
- * Allocation is wrapped by the linker.
+ * Lowering with failing allocations: whichever allocation fails, nothing leaks and the error
+ * reports it. The linker wraps the allocation functions.
  */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static long left = -1; /* allocations until one fails; negative: none does */
+static long left = -1; /* allocations that still succeed; negative if none fails */
 
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);
@@ -35,7 +35,7 @@ void *__wrap_realloc(void *memory, size_t size)
 	return fails() ? NULL : __real_realloc(memory, size);
 }
 
-/* Gradients in fp32 are refused, so that there is something to take apart and to note. */
+/* Refuses fp32 gradients, so that lowering has patterns to unfuse and to log. */
 static bool refuse(const struct conv_problem *problem)
 {
 	return problem->epilogue == CONV_STATISTICS ||
@@ -71,7 +71,7 @@ static void test_failures(void **state)
 		assert_int_equal(stub_plans, 0);
 	}
 	stub_refuse = NULL;
-	/* every tensor, every plan */
+	/* at least one for every tensor and every plan */
 	assert_true(allocations > 200);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What goes into steps on the emulated GPU and comes out of them: batches that are fed while it
- * computes, of every element and from every kind of memory, and results.
+ * Input and output of steps on the emulated GPU: batches fed while it computes, of every element
+ * and from every kind of memory, and results.
  */
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /*
- * The losses of a run whose batches all come from one place, which is overwritten as soon as the
- * device lets go of it. seen: the place as the device has it.
+ * Computes the losses of a run that feeds from two buffers in turn and overwrites each one as soon
+ * as the device has released it. `seen` is the mapping of the buffers that the device reads.
  */
 static void feed_ahead(struct net *net, struct batch *place, const struct batch *seen,
 		       unsigned steps, double *ret_losses)
@@ -30,7 +30,7 @@ static void feed_ahead(struct net *net, struct batch *place, const struct batch 
 		assert_int_equal(device_feed(net->graph, &images, &number), -EBUSY);
 		assert_int_equal(device_step(net->graph, &hyper, &number), 0);
 		assert_int_equal(number, t + 1);
-		/* the copy may still run: of this step nothing has been waited for */
+		/* the copy may still be running: nothing has waited for this step */
 		while (device_fed(net->graph, ticket, t % 4 == 3) == -EAGAIN)
 			;
 		memset(&place[t % 2], 0xee, sizeof(place[0]));
@@ -57,7 +57,7 @@ static void test_feeding(void **state)
 	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, true);
 	feed_ahead(&net, place, place, 9, expected);
 	close_net(&net);
-	/* read-only, writable, not at all */
+	/* memory that can be registered read-only, only writable, or not at all */
 	for (unsigned way = 0; way < 3; way++) {
 		int r;
 
@@ -79,7 +79,7 @@ static void test_feeding(void **state)
 		feed_ahead(&net, place, (const struct batch *)seen, 9, losses);
 		assert_memory_equal(losses, expected, sizeof(losses));
 		device_unregister_host(net.device, seen);
-		/* and the memory can be announced again */
+		/* the memory can be registered again */
 		assert_int_equal(device_register_host(net.device, seen, BYTES, way), r);
 		device_unregister_host(net.device, seen);
 		close_net(&net);
@@ -90,7 +90,7 @@ static void test_feeding(void **state)
 	close(fd);
 }
 
-/* A batch of wider elements than the last is the one thing that takes memory. */
+/* Only a batch of wider elements than before allocates memory. */
 static void test_elements(void **state)
 {
 	static float floats[SAMPLES * IMAGE];

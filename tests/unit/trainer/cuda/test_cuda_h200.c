@@ -1,7 +1,7 @@
 /*
- * What cuDNN has plans for on an H200, asked from its properties, no GPU needed: every fused
- * pattern of ResNet-50 in fp16 at batch 256. Some have engines that are compiled at run time alone,
- * for which the driver's stand-in is loaded (LOADERD_CUDA_DRIVER).
+ * Plans that cuDNN has for an H200, queried from its properties without a GPU: every fused pattern
+ * of ResNet-50 in fp16 at batch 256. Some patterns only have engines that are compiled at run time;
+ * for these the test loads the driver's stand-in (LOADERD_CUDA_DRIVER).
  */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "trainer/device/cuda/engines.h"
@@ -64,7 +64,7 @@ static void test_resnet50(void **state)
 	plan_fixture_deinit(&f);
 }
 
-/* Plain convolutions have plans in the other precisions too, and folded ones in evaluation. */
+/* In the other precisions plain convolutions have plans, and in evaluation folded ones. */
 static void test_others(void **state)
 {
 	static const enum cuda_element elements[] = {CUDA_F32, CUDA_BF16};
@@ -80,7 +80,7 @@ static void test_others(void **state)
 	plan_fixture_deinit(&f);
 }
 
-/* Matrix products and patches have plans; all else is kernels of ours. */
+/* Matrix products and patches have plans; all other operations use our own kernels. */
 static void test_transformers(void **state)
 {
 	static const char *const settings[] = {"model.name=vit_small_patch16",

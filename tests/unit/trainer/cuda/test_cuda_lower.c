@@ -1,6 +1,6 @@
 /*
- * Lowering of what models have not got: random graphs with plans refused at random, and what takes
- * the place of each pattern that has no plan.
+ * Lowering of graphs that no model has: random graphs with randomly refused plans, and the
+ * operations that replace each pattern without a plan.
  */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "tests/unit/trainer/cuda/random_graph.h"
@@ -19,7 +19,7 @@
 /* ---- random graphs ---- */
 
 static uint64_t refusal_seed;
-static unsigned refusal_share; /* of 8 */
+static unsigned refusal_share; /* eighths of the patterns */
 
 static bool refuse_some(const struct conv_problem *problem)
 {
@@ -32,8 +32,8 @@ static bool trains(const struct device_param *param)
 }
 
 /*
- * Marks what a gradient is wanted of: values that the result depends on and that depend on
- * something that trains.
+ * Marks the values that need a gradient: the result depends on them, and they depend on something
+ * that is trained.
  */
 static void mark_wanted(const struct device_graph *graph, bool *wanted)
 {
@@ -115,7 +115,7 @@ static unsigned lines_of(const char *text)
 	return lines;
 }
 
-/* How often each pattern and operation came. */
+/* Counts of each operation and pattern. */
 struct seen {
 	unsigned kinds[CUDA_OP_KINDS], prologues[4], epilogues[5], shortcuts[3], adds;
 };
@@ -135,7 +135,7 @@ static void see(const struct cuda_program *program, struct seen *seen)
 	}
 }
 
-/* None of what there is was left out. */
+/* Asserts that every operation and pattern occurred. */
 static void check_seen(const struct seen *seen)
 {
 	for (int i = 0; i < CUDA_OP_KINDS; i++)
@@ -203,12 +203,12 @@ static void test_random(void **state)
 #define SUMS_MAX 400
 
 /*
- * Which sums a step with synchronized norms has, in order, and how many of them come before each
- * parameter's gradient is complete.
+ * The sums over ranks in a step with synchronized norms, in order, and how many of them come before
+ * each parameter's gradient is complete.
  */
 struct sums {
 	uint32_t nodes[SUMS_MAX], count;
-	uint32_t before[SUMS_MAX]; /* by the parameter's index */
+	uint32_t before[SUMS_MAX]; /* indexed by parameter */
 };
 
 static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
@@ -230,15 +230,15 @@ static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
 	}
 }
 
-/* As cuDNN has them: gradients of 16-bit weights in 16 bits only. */
+/* Like cuDNN: no fp32 gradients of 16-bit weights. */
 static bool refuse_wide(const struct conv_problem *problem)
 {
 	return problem->direction == CONV_WEIGHTS && problem->gradient != problem->element;
 }
 
 /*
- * And what tuning may find faster apart: forward passes and data gradients that have something
- * fused into them.
+ * Also refuses fused forward passes and data gradients at random, as tuning does if their parts are
+ * faster.
  */
 static bool refuse_as_tuning(const struct conv_problem *problem)
 {
@@ -276,7 +276,8 @@ static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_su
 }
 
 /*
- * Whatever timings take apart, ranks sum in the same order. Not so where they have other gradients.
+ * The order of sums over ranks does not depend on the patterns that tuning unfuses. It does change
+ * if gradients have other elements.
  */
 static void test_order_of_sums(void **state)
 {
@@ -296,14 +297,14 @@ static void test_order_of_sums(void **state)
 		lower_random(seed, NULL, &wide, &wide_fallbacks);
 		moved += memcmp(&fused, &wide, sizeof(fused)) != 0;
 	}
-	/* of programs that are alike, and by what finds no difference, nothing would follow */
+	/* the test is meaningful only if many programs differ and many orders change */
 	assert_true(different > 300 && moved > 300);
 }
 
 /* ---- one pattern without a plan ---- */
 
 static struct conv_problem
-	refused; /* by direction, prologue, epilogue; channels 0: at every shape */
+	refused; /* matched by direction, prologue, epilogue and c; c = 0 matches every shape */
 
 static bool refuse_one(const struct conv_problem *problem)
 {
@@ -355,16 +356,16 @@ static void lower_resnet50(const struct conv_problem *without, struct counts *re
 #define DATA    CONV_DATA
 
 /*
- * Each pattern of ResNet-50 refused at the shapes of one number of input channels: only these are
- * taken apart, and the log names them.
+ * Refuses one pattern of ResNet-50 at one number of input channels: only its convolutions are
+ * unfused, and the log names them.
  */
 static void test_taken_apart(void **state)
 {
 	static const struct {
 		struct conv_problem without;
 		unsigned lines;
-		const char *first;      /* of the log */
-		enum cuda_op_kind kind; /* what there is more of */
+		const char *first;      /* beginning of the log */
+		enum cuda_op_kind kind; /* operation added for the unfused pattern */
 		int more;
 	} cases[] = {
 		/* the second and third convolutions of layer4's blocks */
@@ -403,13 +404,13 @@ static void test_taken_apart(void **state)
 		 "layer1.2.conv3: no plan for data gradient",
 		 CUDA_OP_NORM_REDUCE,
 		 6},
-		/* the downsampling before goes with the first of them */
+		/* layer4.1.conv1's input sums two norms, one of them the downsampling's */
 		{{.direction = DATA, .epilogue = CONV_RELU_NORM, .c = 2048},
 		 2,
 		 "layer4.2.conv1: no plan for data gradient",
 		 CUDA_OP_NORM_REDUCE,
 		 3},
-		/* the pool before takes both parts as they are */
+		/* the max pool before takes both gradients, so no CUDA_OP_ADD is needed */
 		{{.direction = DATA, .epilogue = CONV_ADD, .c = 64},
 		 1,
 		 "layer1.0.downsample.0: no plan for data gradient",
@@ -442,7 +443,10 @@ static bool refuse_fusions(const struct conv_problem *problem)
 	return problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE;
 }
 
-/* Without any fused plan level C runs what level B runs, but for the pool. */
+/*
+ * If no fused pattern has a plan, level C runs the same operations as level B, except for the max
+ * pool.
+ */
 static void test_all_taken_apart(void **state)
 {
 	struct plan_fixture f;
@@ -461,7 +465,7 @@ static void test_all_taken_apart(void **state)
 	assert_int_equal(c.kinds[CUDA_OP_NORM_REDUCE], b.kinds[CUDA_OP_NORM_REDUCE] - 1);
 	assert_int_equal(c.kinds[CUDA_OP_MAX_POOL_NORM_REDUCE], 1);
 
-	/* prologues alone: statistics and data gradients stay fused */
+	/* without prologues only: statistics and data gradients stay fused */
 	stub_refuse = refuse_prologues;
 	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
 	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &c);
@@ -473,7 +477,7 @@ static void test_all_taken_apart(void **state)
 	assert_int_equal(c.prologues[CONV_FORWARD][CONV_PLAIN], 53);
 }
 
-/* ---- channels and gradients that engines have not got ---- */
+/* ---- channels and gradients that engines do not support ---- */
 
 static uint32_t least_channels;
 
@@ -526,7 +530,7 @@ static void test_narrow_gradients(void **state)
 			continue;
 		assert_int_equal(op->operands[CUDA_X]->element, CUDA_F16);
 		assert_true(op->gather.launched <= CUDA_GATHERED_MAX);
-		/* the stem's leaves out its fourth channel */
+		/* the stem's gradient drops the padding channel, so it has a separate launch */
 		if (strcmp(op->node->name, "conv1") == 0)
 			assert_int_equal(op->gather.launched, 1);
 		launches += op->gather.launched > 0;
@@ -536,7 +540,7 @@ static void test_narrow_gradients(void **state)
 				    !op[j].gather.launched);
 	}
 	assert_int_equal(launched, 20);
-	/* three of 2.4 million elements, the others together, the stem */
+	/* three gradients of 2.4 million elements, the others gathered, and the stem */
 	assert_in_range(launches, 5, 10);
 	plan_fixture_deinit(&f);
 }
@@ -600,7 +604,10 @@ static void test_pool_window(void **state)
 	assert_non_null(strstr(error, "wide: a maximum over a window of 17"));
 }
 
-/* Heads have a limit; scores and their gradients count as products, but no T x T tensor is kept. */
+/*
+ * Heads have at most 64 channels. The products with scores and their gradients count as FLOPs, but
+ * no T x T tensor is kept.
+ */
 static void test_attention(void **state)
 {
 	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
@@ -633,7 +640,10 @@ static void test_attention(void **state)
 			device_graph_info(graph, &info);
 			assert_true(info.flops_forward == forward);
 			assert_true(info.flops_backward == 2 * forward);
-			/* the input makes qkv of bytes; a number for each query of each head */
+			/*
+			 * the input converts bytes to qkv; the log-sum-exp is one float per query
+			 * and head
+			 */
 			assert_true(info.bytes_forward ==
 				    (double)(qkv / 2 + qkv + qkv + qkv / 3 + 2 * 6 * 14 * 14 * 4));
 			assert_true(info.arena_bytes < 3 * qkv);

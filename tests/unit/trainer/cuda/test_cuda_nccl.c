@@ -1,8 +1,7 @@
 /*
- * What ranks.c asks of NCCL, with one rank: sums of the sizes it queues, captured with events
- * around them, and the way out after a failure. For a GPU, run by tests/gpu/run; on the emulated
- * one fake_nccl.c takes NCCL's place. One rank adds nothing to its values, so they must come
- * back.
+ * Calls of ranks.c to NCCL, with one rank: sums of the sizes that it queues, captured with events
+ * around them, and recovery from a failure. tests/gpu/run runs it on a GPU; on the emulated GPU
+ * fake_nccl.c replaces NCCL. A sum over one rank must return its input.
  */
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/device.h"
@@ -25,16 +24,16 @@ static gpu_stream compute, reduce;
 static gpu_event ready, reduced;
 
 /*
- * The same bytes in the host's memory and, twice, in the GPU's: source is copied to values, which
- * are added up.
+ * The same bytes in host memory and twice in GPU memory: `source` is copied to `values`, which are
+ * summed.
  */
 struct sum {
-	size_t count, size; /* elements, bytes of one */
+	size_t count, size; /* elements; bytes per element */
 	char *expected;
 	void *source, *values;
 };
 
-/* No byte is 0xff, so no value is what the poison makes. */
+/* No byte is 0xff, so no value equals the poison pattern. */
 static void sum_init(struct sum *sum, size_t count, enum comm_element element)
 {
 	size_t bytes;
@@ -58,7 +57,10 @@ static void sum_deinit(struct sum *sum)
 	free(sum->expected);
 }
 
-/* Queues what a step does: compute makes values, reduce adds them up, compute goes on. */
+/*
+ * Queues the work of a step: `compute` produces the values, `reduce` sums them, `compute`
+ * continues.
+ */
 static void queue(struct collective *collective, const struct sum *sums, uint32_t count,
 		  enum comm_element element)
 {
@@ -83,7 +85,7 @@ static void poison(const struct sum *sum)
 	assert_int_equal(gpu_fill(sum->values, 0xff, sum->count * sum->size, compute), 0);
 }
 
-/* Waits as the trainer does, then looks. */
+/* Waits as the trainer does, then compares. */
 static void expect(struct collective *collective, const struct sum *sum)
 {
 	size_t bytes = sum->count * sum->size;
@@ -112,7 +114,9 @@ static struct collective *connect_alone(void)
 	return collective;
 }
 
-/* Counts of labels, losses, both sums of a norm, a bucket, and what no bucket has. */
+/*
+ * Sizes: the count of labels, losses, both sums of a norm, a bucket, and a size that no bucket has.
+ */
 static void test_sums(void **state)
 {
 	static const struct {
@@ -160,8 +164,8 @@ static void test_captured(void **state)
 }
 
 /*
- * NCCL refuses a pointer that is none (NCCL_CHECK_POINTERS): the communicator is aborted, and
- * another one works.
+ * NCCL rejects an invalid pointer (NCCL_CHECK_POINTERS): the communicator is aborted, and a new one
+ * works.
  */
 static void test_abort(void **state)
 {
@@ -195,7 +199,7 @@ static int close_gpu(void **state)
 	return 0;
 }
 
-/* False, with the reason on standard error, where there is no GPU or no NCCL. */
+/* Returns false, with the reason on standard error, if there is no GPU or no NCCL. */
 static bool is_possible(void)
 {
 	struct gpu_properties properties;

@@ -1,7 +1,7 @@
 /*
- * What is said where no GPU can be opened, over the CUDA runtime with driver_without_gpus.c in the
- * driver's place (LD_LIBRARY_PATH). The runtime asks a driver once, so that each one is opened by a
- * process of its own.
+ * Errors if no GPU can be opened, from the CUDA runtime with driver_without_gpus.c in place of the
+ * driver (LD_LIBRARY_PATH). The runtime queries the driver only once, so each attempt runs in a
+ * separate process.
  */
 #include "trainer/device/device.h"
 
@@ -51,7 +51,7 @@ static void expect(const char *driver_version, const char *words, const char *re
 	assert_int_equal(outcome.result, -ENODEV);
 	if (!strstr(outcome.error, words) || !strstr(outcome.error, remedy))
 		fail_msg("\"%s\" and \"%s\" are not both in: %s", words, remedy, outcome.error);
-	/* without a choice it is the CPU, with the same words */
+	/* without an explicit choice the CPU is opened, and the same text gives the reason */
 	outcome = open_with(driver_version, NULL);
 	assert_int_equal(outcome.result, 0);
 	assert_non_null(strstr(outcome.error, words));
@@ -62,7 +62,7 @@ static void test_no_driver(void **state)
 	expect("0", "no NVIDIA driver was found", "start it with access to the GPU");
 }
 
-/* Older than any toolkit that has cuDNN 9. */
+/* Older than any toolkit with cuDNN 9. */
 static void test_old_driver(void **state)
 {
 	expect("10020", "the NVIDIA driver supports CUDA 10.2, this program was built with CUDA 1",

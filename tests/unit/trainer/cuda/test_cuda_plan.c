@@ -1,6 +1,6 @@
 /*
- * trainer --plan on engines of a stub: what it prints of a network that was counted by hand, and
- * what it says of files that are wrong.
+ * trainer --plan with stub engines: its output for a network counted by hand, and its errors for
+ * invalid files.
  */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "trainer/device/cuda/engines.h"
@@ -25,7 +25,7 @@
 	"\"tf32\": 3e13, "                                                                         \
 	"\"fp16\": 1e16, \"bf16\": 1e14}, \"source\": \"made up\"}"
 
-/* A file of that text; its path is valid until the next. */
+/* Writes the text to a file. The path is valid until the next call. */
 static const char *device_file(const char *text)
 {
 	static char path[64];
@@ -72,7 +72,7 @@ static void expect(const char *text, const char *words)
 		fail_msg("\"%s\" is not in:\n%s", words, text);
 }
 
-/* The number before `words`. */
+/* Returns the number before `words`. */
 static double number_before(const char *text, const char *words)
 {
 	const char *at = strstr(text, words), *from = at;
@@ -110,14 +110,16 @@ static void test_resnet50(void **state)
 	assert_in_range((uint64_t)(10 * number_before(text, " MB copies of weights")), 509, 511);
 	/* 2 x 256 x 224 x 224 x 4 bytes, in training and in evaluation */
 	assert_in_range((uint64_t)(10 * number_before(text, " MB batches under way")), 2054, 2056);
-	/* at this ratio all is bound by memory: 263.4 MB an image, and the update's 562 MB */
+	/*
+	 * at this ratio everything is memory-bound: 263.4 MB per image, plus 562 MB for the update
+	 */
 	milliseconds = number_before(text, " ms at the roofline");
 	assert_true(milliseconds > 256 * 0.265 && milliseconds < 256 * 0.270);
 	assert_in_range((uint64_t)number_before(text, " images/s"),
 			(uint64_t)(256e3 / milliseconds) - 1, (uint64_t)(256e3 / milliseconds) + 1);
 }
 
-/* What makes passes of its own is named with what it costs; a plain network has none of it. */
+/* Operations that need separate passes are listed with their cost; a plain network has none. */
 static void test_breaks(void **state)
 {
 	struct plan_options options = {
@@ -134,15 +136,15 @@ static void test_breaks(void **state)
 			      "model.drop_path=0.1 data.batch_size=8 train.accumulate=2",
 			      &options, text, sizeof(text), error),
 			 0);
-	/* the first block is never dropped, and the stem's pool is blurred, too */
+	/* the first block is never dropped; the stem's pool is blurred too */
 	expect(text, "7 x stochastic depth between layer and sum");
 	expect(text, "4 x blur between ReLU and stride");
 	expect(text, "3 x average before a shortcut's convolution");
 	assert_null(strstr(text, "squeeze"));
 	/*
-	 * batches of 4 in bf16, at sides of 56, 28, 14 and 7 with 1, 2, 2 and 2 sums that may be
-	 * dropped: two reads and a write forward, of two gradients and the result three reads and
-	 * two writes backward; twice
+	 * batches of 4 in bf16, at sides of 56, 28, 14 and 7 with 1, 2, 2 and 2 sums with
+	 * stochastic depth; forward: two reads and one write; backward, for two gradients and the
+	 * result: three reads and two writes; all for two micro-batches
 	 */
 	elements = 56 * 56 * 64 + 2 * (28 * 28 * 128 + 14 * 14 * 256 + 7 * 7 * 512);
 	megabytes =
@@ -158,8 +160,7 @@ static void test_breaks(void **state)
 	expect(text, "6 x norm apart from its convolution");
 }
 
-/* What computing anew takes and saves is said with it and without it, alike. */
-/* train.accumulate = auto: as few micro-batches as the device has memory for. */
+/* train.accumulate = auto: as few micro-batches as fit in the device's memory. */
 static void test_micro_batches(void **state)
 {
 	static const char device[] =
@@ -191,7 +192,9 @@ static void test_micro_batches(void **state)
 		      "smallest micro-batches, of 1");
 }
 
-/* A teacher of the same network takes what evaluation takes, and forward passes of its own. */
+/*
+ * A teacher of the same network takes as much memory as evaluation, and additional forward passes.
+ */
 static void test_teacher(void **state)
 {
 	struct plan_options options = {
@@ -213,7 +216,7 @@ static void test_teacher(void **state)
 	snprintf(taught, sizeof(taught), "%s train.teacher=x train.teacher_recipe=%s", settings,
 		 of);
 	assert_int_equal(plan(taught, &options, text, sizeof(text), error), 0);
-	/* 11.7 million weights, once in fp32 and once in bf16, and its activations */
+	/* 11.7 million weights in fp32 and again in bf16, in addition to its activations */
 	double memory = number_before(text, " MB train.teacher, a resnet18");
 	double evaluation = number_before(text, " MB the same in evaluation");
 	assert_true(fabs(memory - evaluation - 11.7 * 6) < 0.5);
@@ -232,6 +235,7 @@ static void test_teacher(void **state)
 	expect(error, "train.teacher_recipe: ");
 }
 
+/* The report gives the cost and the savings of recomputation, whether the recipe uses it or not. */
 static void test_recompute(void **state)
 {
 	struct plan_options options = {
@@ -348,7 +352,7 @@ static void test_sizes(void **state)
 				 plan_pipeline_side(pipelines[i].pipeline));
 }
 
-/* From the recipe, unless --size says otherwise. */
+/* The image size comes from the recipe unless --size is given. */
 static void test_size_of_pipeline(void **state)
 {
 	struct plan_options options = {
@@ -407,7 +411,7 @@ static void test_files(void **state)
 	expect(error, "/nonexistent.json");
 }
 
-/* The files that are shipped: complete, and cuDNN gets no word of the roofline. */
+/* The shipped device files are complete, and the roofline is not passed to cuDNN. */
 static void test_shipped(void **state)
 {
 	static const char *const names[] = {"a100", "h100", "h200"};
@@ -438,8 +442,8 @@ static struct gpu_properties properties_of(const json_t *json)
 }
 
 /*
- * The peaks of NVIDIA's data sheets, which the files of A100 and H100 have too; an H200 computes as
- * an H100 does.
+ * Peaks equal those of NVIDIA's data sheets, which the A100 and H100 files contain too; an H200
+ * computes like an H100.
  */
 static void test_peaks(void **state)
 {
@@ -463,7 +467,7 @@ static void test_peaks(void **state)
 			double peak = roofline_peak_flops(&gpu, element, j == 1);
 
 			assert_true(fabs(peak / sheets[i][j] - 1) < 2e-3);
-			/* nothing that was measured is above it */
+			/* no measured rate exceeds the peak */
 			assert_true(json_number_value(json_object_get(flops, keys[j])) <
 				    1.002 * peak);
 		}
@@ -471,7 +475,7 @@ static void test_peaks(void **state)
 			    roofline_peak_flops(&gpu, CUDA_F16, false));
 		json_decref(json);
 	}
-	gpu.clock_khz /= 2; /* below what tensor cores are counted at */
+	gpu.clock_khz /= 2; /* below the clock that the tensor cores' peak assumes */
 	assert_true(fabs(roofline_peak_flops(&gpu, CUDA_F16, false) / 535.3e12 - 1) < 2e-3);
 	gpu.clock_khz = 0;
 	assert_true(roofline_peak_flops(&gpu, CUDA_F16, false) == 0);

@@ -1,7 +1,7 @@
 /*
- * Lowering of models: consistent programs at every level, which pattern each convolution of
- * ResNet-50 gets, lifetimes, memory, bytes and FLOPs, and that program_check() finds what is wrong.
- * Plans are a stub's.
+ * Lowering of models: consistent programs at every level, the pattern of each convolution of
+ * ResNet-50, lifetimes, memory, bytes and FLOPs, and errors that program_check() detects. Stub
+ * engines supply the plans.
  */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 
@@ -55,8 +55,8 @@ static void test_models(void **state)
 }
 
 /*
- * Every parameter that trains gets its gradient, each written to once, in place or from one that is
- * not fp32.
+ * Every trained parameter gets a gradient, and each gradient is written once: directly, or by a
+ * conversion from another element.
  */
 static void test_gradients(void **state)
 {
@@ -76,7 +76,7 @@ static void test_gradients(void **state)
 		const struct cuda_op *op = &program->ops[i];
 
 		assert_int_equal(op->adds, 0);
-		/* padded channels cannot go straight into the gradient */
+		/* conv1's padded channels prevent writing directly to the parameter's gradient */
 		if (op->kind == CUDA_OP_CONV && op->conv.problem.direction == CONV_WEIGHTS)
 			assert_int_equal(op->operands[CUDA_DW]->storage == CUDA_IN_PARAMETER,
 					 strcmp(op->node->name, "conv1") != 0);
@@ -92,7 +92,7 @@ static void test_gradients(void **state)
 
 struct place {
 	bool stem, downsample, first_block, first_stage, after_downsample;
-	unsigned number; /* of the convolution in its block */
+	unsigned number; /* position of the convolution in its block */
 };
 
 static struct place place_of(const char *name)
@@ -122,14 +122,14 @@ static enum conv_prologue expected_prologue(const struct place *p, const char *n
 	if (p->number > 1)
 		return CONV_SCALE_BIAS_RELU;
 	if (p->first_block)
-		/* of the max pool; or the block before, which has no downsampling as its last */
+		/* the input comes from the max pool, or from a block without downsampling */
 		return p->first_stage ? CONV_PLAIN : CONV_SCALE_BIAS_ADD_RELU;
 	return p->after_downsample ? CONV_DUAL_SCALE_BIAS_ADD_RELU : CONV_SCALE_BIAS_ADD_RELU;
 }
 
 /*
- * Through ReLU and norm wherever these made the input, with what the shortcut added and what came
- * back through it.
+ * The epilogue goes back through ReLU and norm if these produced the input. At a block's sum it
+ * takes the shortcut's addend and the gradient that arrived through the shortcut.
  */
 static void check_data(const struct conv_problem *problem, const struct place *p)
 {
@@ -194,13 +194,13 @@ static void test_resnet50(void **state)
 	assert_int_equal(directions[CONV_FORWARD], 53);
 	assert_int_equal(directions[CONV_DATA], 52);
 	assert_int_equal(directions[CONV_WEIGHTS], 53);
-	/* one activation is computed by itself: the last block's, for the pool */
+	/* one activation is computed separately: the last block's, for the pool */
 	assert_int_equal(count_kind(program, CUDA_OP_APPLY), 1);
 	assert_int_equal(count_kind(program, CUDA_OP_STATISTICS), 0);
 	assert_int_equal(count_kind(program, CUDA_OP_NORM_FINALIZE), 53);
 	/*
-	 * and one norm's sums, the same block's; the 52 others come out of data gradients and the
-	 * pool
+	 * and the sums of one norm, in the same block; data gradients and the max pool compute the
+	 * other 52
 	 */
 	assert_int_equal(count_kind(program, CUDA_OP_NORM_REDUCE), 1);
 	assert_int_equal(count_kind(program, CUDA_OP_NORM_BACKWARD_APPLY), 52);
@@ -213,11 +213,11 @@ static void test_resnet50(void **state)
 }
 
 /*
- * Bytes and FLOPs of ResNet-50 at 224, batch 256, against figures counted by hand over its layers:
- * 475 MB an image with nothing fused, 367 and 308 at levels B and C. These programs move less: a
- * downsampling's norm is applied in the block's sum, where the slope follows from raw alone the
- * gradient before the activation is not stored, and at level C data gradients go on through a
- * block's sum into its norms.
+ * Bytes and FLOPs of ResNet-50 at 224, batch 256, against figures counted by hand layer by layer:
+ * 475 MB per image unfused, 367 at level B and 308 at level C. These programs move less: a
+ * downsampling's norm is applied in the block's sum; if the slope follows from raw, the gradient
+ * before the activation is not stored; and at level C data gradients continue through a block's sum
+ * into its norms.
  */
 static void test_traffic(void **state)
 {
@@ -245,11 +245,11 @@ static void test_traffic(void **state)
 		assert_true(arena[level] < program->arena.unshared / 2);
 		plan_fixture_deinit(&f);
 	}
-	/* what is never stored takes no memory */
+	/* tensors that are never stored take no memory */
 	assert_true(arena[2] < arena[1] && arena[1] < arena[0]);
 }
 
-/* The bytes that a training step of batches of 32 asks for, and what it computes. */
+/* Returns the arena bytes of a training step with batches of 32; *ret_flops is its FLOPs. */
 static uint64_t step_bytes(const char *settings, enum device_fusion fusion, double *ret_flops)
 {
 	struct device_graph_info info = {0};
@@ -266,14 +266,18 @@ static uint64_t step_bytes(const char *settings, enum device_fusion fusion, doub
 	return info.arena_bytes;
 }
 
-/* What is computed anew takes no memory in between, and a third more arithmetic at most. */
+/*
+ * Recomputed tensors take no memory between forward and backward, and cost at most a third more
+ * arithmetic.
+ */
 static void test_recompute(void **state)
 {
 	static const struct {
 		const char *kept, *anew;
 		/*
-		 * of the memory that is asked for, at most, by level; at c a block's sum is stored
-		 * by the next one, and what it is made of lives on into that
+		 * upper bound on memory, in percent of that without recomputation, by level; at
+		 * level C the next block's convolution stores a block's sum, so the sum's operands
+		 * live until then
 		 */
 		uint64_t percent[3];
 	} cases[] = {
@@ -329,7 +333,7 @@ static void test_evaluation(void **state)
 			bias++;
 			residual += op->conv.problem.residual;
 		}
-		/* weights are folded, and those of the last layer converted */
+		/* weights of convolutions are folded, those of the last layer converted */
 		assert_int_equal(count_kind(program, CUDA_OP_FOLD), 21);
 		assert_int_equal(bias, level ? 20 : 0);
 		assert_int_equal(residual, level ? 8 : 0);

@@ -1,8 +1,9 @@
 /*
- * Random graphs on the emulated GPU against the CPU backend, in fp32: values, gradients of values,
- * inputs and parameters over micro-batches, weights after an update, evaluation. Every level of
- * fusion, with all plans and with some, with and without memory shared by lifetime. GRAPHS, from
- * meson.build, is how many at each level; as many more at c with plans refused.
+ * Random graphs in fp32 on the emulated GPU against the CPU backend: values, gradients of values,
+ * inputs and parameters over micro-batches, weights after an update, and evaluation. Covers every
+ * fusion level, with all plans and with some refused, with and without memory shared by lifetime.
+ * GRAPHS, from meson.build, is the number of graphs per level; level C runs as many again with
+ * refused plans.
  */
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/unit/trainer/cuda/random_plans.h"
@@ -59,7 +60,7 @@ static void fill_params(struct side *side)
 }
 
 static uint64_t refusal_seed;
-static unsigned refusal_share; /* of 8 */
+static unsigned refusal_share; /* eighths of the patterns */
 static int (*all_plans)(void *state, const struct conv_problem *problem,
 			struct conv_plan **ret_plan);
 
@@ -165,7 +166,7 @@ static void step(struct side *side, uint64_t seed, const struct device_hyper *hy
 	assert_int_equal(device_synchronize(side->device), 0);
 }
 
-/* Tensors of both sides, compared once all are there. */
+/* A tensor from both devices; comparison starts when all have been read. */
 struct pair {
 	float *gpu, *cpu; /* [count] */
 	size_t count;
@@ -197,8 +198,8 @@ static double rms(const float *values, size_t count)
 }
 
 /*
- * By relative error of the norm; what all but cancels, as gradients before a norm do, is no better
- * than the largest of its kind in the graph. Frees the tensors.
+ * Compares by relative error of the norm. Tensors that almost cancel, such as gradients before a
+ * norm, are measured against the largest of their kind in the graph. Frees the tensors.
  */
 static void compare(struct pairs *pairs, const char *what, uint64_t seed)
 {
@@ -253,7 +254,7 @@ static void compare_values(struct side *gpu, struct side *cpu, enum device_slot 
 		int on_gpu = device_value_read(a, a->values[i], slot, pair->gpu);
 		int on_cpu = device_value_read(b, b->values[i], slot, pair->cpu);
 
-		/* a GPU keeps the logits, for device_logits() */
+		/* a GPU keeps the logits for device_logits() */
 		if (!logits)
 			assert_int_equal(on_gpu, on_cpu);
 		if (on_cpu == 0 && on_gpu == 0)
@@ -284,7 +285,7 @@ static void run(uint64_t seed, enum device_fusion fusion)
 
 	open_side(&gpu, "cuda-emulated", fusion, &options);
 	open_side(&cpu, "cpu", DEVICE_FUSION_AUTO, &options);
-	/* two micro-batches, so that gradients are added; the update follows */
+	/* two micro-batches, so that gradients are summed; the update follows */
 	for (int i = 0; i < (training ? 2 : 1); i++) {
 		step(&gpu, seed + (uint64_t)i, i ? &hyper : NULL);
 		step(&cpu, seed + (uint64_t)i, i ? &hyper : NULL);
@@ -300,9 +301,10 @@ static void run(uint64_t seed, enum device_fusion fusion)
 	close_side(&cpu);
 }
 
-static unsigned recomputed; /* graphs on devices, of run_anew() */
+static unsigned
+	recomputed; /* graphs for which recomputation adds backward FLOPs, counted per device */
 
-/* Bit for bit the same as without: losses, running statistics, weights. */
+/* Recomputation gives the same losses, running statistics and weights bit for bit. */
 static void run_anew(uint64_t seed, const char *backend, enum device_fusion fusion)
 {
 	static const struct device_hyper hyper = {
@@ -353,7 +355,9 @@ static void test_anew(void **state)
 		run_anew(seed, "cuda-emulated",
 			 (enum device_fusion)(DEVICE_FUSION_NONE + seed % 3));
 	}
-	/* as many have a product in a segment that is not the last */
+	/*
+	 * enough graphs have a product in a segment other than the last, so that it is recomputed
+	 */
 	assert_true(recomputed > GRAPHS);
 }
 

@@ -1,7 +1,7 @@
 /*
- * How the CUDA backend runs steps, on the emulated GPU: a small residual net replayed against
- * launched operation by operation, resumed, evaluated, scaled, skipped; and its losses against the
- * CPU backend's.
+ * Steps on the emulated GPU: a small residual net replayed from captured graphs against the same
+ * net launched one operation at a time; resumed, evaluated, scaled and skipped steps; and losses
+ * against the CPU backend's.
  */
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
@@ -21,8 +21,8 @@ static const struct {
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
 /*
- * Every variant of a step, launched and replayed: the same bits. Once both places for batches are
- * made, nothing is allocated.
+ * Every variant of a step gives the same bits launched and replayed. Nothing is allocated once both
+ * batch buffers exist.
  */
 static void test_replay(void **state)
 {
@@ -48,7 +48,7 @@ static void test_replay(void **state)
 			assert_int_equal(a.updated, updates[t]);
 		}
 		assert_int_equal(emulation_allocations(), allocations);
-		/* each of the four variants is run once before it is captured */
+		/* each of the four variants runs once before it is captured */
 		assert_int_equal(emulation_launches() - launches, steps - 4);
 		assert_same(&eager, &replayed);
 		close_net(&eager);
@@ -56,7 +56,7 @@ static void test_replay(void **state)
 	}
 }
 
-/* Losses of 20 steps follow the CPU's. */
+/* Losses over 20 steps follow the CPU backend's. */
 static void test_against_cpu(void **state)
 {
 	struct device_options options = {.precision = DEVICE_FP32};
@@ -122,7 +122,7 @@ static void test_resume(void **state)
 
 /* ---- evaluation ---- */
 
-/* The loss of one batch, and how many kernels it took. */
+/* Returns the loss of one batch; *ret_works is the number of queued kernels. */
 static double evaluate(struct net *net, struct device_graph *graph, enum device_slot weights,
 		       uint64_t *ret_works)
 {
@@ -144,8 +144,9 @@ static double evaluate(struct net *net, struct device_graph *graph, enum device_
 }
 
 /*
- * Folded weights and the scales of norms are made for the first batch, and anew whenever what they
- * follow from has changed: by a step, from outside, or because others are read.
+ * Folded weights and scales of norms are computed for the first batch, and again whenever their
+ * inputs change: after a step, after a write by the caller, and when evaluation switches to other
+ * weights.
  */
 static void expect_folded(struct net *net, unsigned folds)
 {
@@ -230,7 +231,10 @@ static void test_overflow(void **state)
 	free(after);
 }
 
-/* Gradients from outside take the scale on, and lose it when they are read. */
+/*
+ * Gradients written by the caller are multiplied by the loss scale, and divided by it when they are
+ * read.
+ */
 static void test_given_scale(void **state)
 {
 	float *written = malloc(ELEMENTS * sizeof(float)), *read = malloc(ELEMENTS * sizeof(float));
@@ -253,7 +257,7 @@ static void test_given_scale(void **state)
 	free(read);
 }
 
-/* The scale takes no part in what is learned: powers of two come out again exactly. */
+/* The loss scale does not affect training: powers of two cancel exactly. */
 static void test_scale(void **state)
 {
 	struct device_params_state counters;
@@ -263,7 +267,7 @@ static void test_scale(void **state)
 	open_emulated(&net, DEVICE_FP32, DEVICE_FUSION_NONE, false);
 	assert_int_equal(device_params_get_state(net.params, &counters), 0);
 	assert_true(counters.loss_scale == 1);
-	set_scale(&net, 4096, 0); /* of a run in fp16 */
+	set_scale(&net, 4096, 0); /* as in an fp16 run */
 	assert_int_equal(device_params_get_state(net.params, &counters), 0);
 	assert_true(counters.loss_scale == 1);
 	close_net(&net);
@@ -286,9 +290,9 @@ static void test_scale(void **state)
 }
 
 /*
- * The gradient of position embeddings that are resized, where x has two readers besides, whose
- * gradients are added up behind it: weights of each new place add up to 1, so that gradients of 1
- * add up to the number of new places and samples.
+ * Gradient of resized position embeddings, where x has two more readers, so that its gradient is a
+ * sum. The weights of each new position sum to 1, so gradients of 1 sum to the number of new
+ * positions times the number of samples.
  */
 static void test_resized_positions(void **state)
 {
@@ -343,7 +347,7 @@ static void test_resized_positions(void **state)
 		for (unsigned place = 0; place < OLD * OLD; place++)
 			sum += (double)gradient[place * CHANNELS + c];
 		assert_true(fabs(sum - COUNT * NEW * NEW) < 1e-3);
-		/* in all places alike, by symmetry: corners here */
+		/* opposite corners are equal by symmetry */
 		assert_true(fabs((double)gradient[c] -
 				 (double)gradient[(OLD * OLD - 1) * CHANNELS + c]) < 1e-4);
 	}

@@ -1,6 +1,6 @@
 /*
- * What tuning makes of a net's plans, on the emulated GPU, which is told what each plan takes:
- * patterns are taken apart only where that is faster, and the net computes the same.
+ * Tuning a net's plans on the emulated GPU with given plan times: patterns are unfused only if that
+ * is faster, and the net computes the same.
  */
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The forward pass would do better without, and the weight gradient loses more. */
+/* The forward pass would be faster without a prologue, but the weight gradient would lose more. */
 static double gradients_want_prologues(const struct conv_problem *problem)
 {
 	bool prologue = problem->prologue != CONV_PLAIN;
@@ -20,7 +20,7 @@ static double gradients_want_prologues(const struct conv_problem *problem)
 	return prologue ? AGES : 1e-9;
 }
 
-/* And the other way round. */
+/* The forward pass would be faster with a prologue, but the weight gradient would lose more. */
 static double gradients_want_none(const struct conv_problem *problem)
 {
 	bool prologue = problem->prologue != CONV_PLAIN;
@@ -30,7 +30,7 @@ static double gradients_want_none(const struct conv_problem *problem)
 	return problem->direction == CONV_FORWARD && !prologue ? AGES : 1e-9;
 }
 
-/* Opens a net tuned by what plans take, and returns what was taken apart. */
+/* Opens a net tuned with these plan times; returns the log of unfused patterns. */
 static const char *open_tuned(struct net *net, emulation_ms *ms)
 {
 	struct device_options options = {
@@ -39,7 +39,7 @@ static const char *open_tuned(struct net *net, emulation_ms *ms)
 	char error[DEVICE_ERROR_MAX];
 
 	emulation_time_plans(ms);
-	/* too little for the workspace that tuning would like to have */
+	/* too little for the workspace that tuning asks for */
 	emulation_limit_memory(16 << 20);
 	if (open_net(net, "cuda-emulated", &options, error) < 0)
 		fail_msg("%s", error);
@@ -60,8 +60,8 @@ static void test_tuned_fused(void **state)
 }
 
 /*
- * What is slower than its parts is taken apart, and computes what it does where nothing else has a
- * plan.
+ * Patterns slower than their parts are unfused, and the net computes the same as without plans for
+ * them.
  */
 static void test_tuned_apart(void **state)
 {
@@ -96,8 +96,8 @@ static void test_tuned_for_gradients(void **state)
 }
 
 /*
- * Tuning writes to the arena alone: not to weights, nor to gradients that are summed up already
- * when another graph is planned.
+ * Tuning writes only to the arena: not to weights, nor to gradients that are already summed when
+ * another graph is planned.
  */
 static void test_tuned_between(void **state)
 {
@@ -123,7 +123,7 @@ static double never(const struct conv_problem *problem)
 	return -1;
 }
 
-/* The error names the operation, and says what its plans failed with. */
+/* The error names the operation and the reason why its plans failed. */
 static void test_tuning_fails(void **state)
 {
 	struct device_options options = {

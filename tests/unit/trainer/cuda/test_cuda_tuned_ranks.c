@@ -1,6 +1,6 @@
 /*
- * Ranks that tune, each with an emulated GPU of its own, and whose timings differ: those whose GPUs
- * are of one kind run what one of them found, and where one fails all do. Run under mpirun.
+ * Ranks that tune with different timings, each on a separate emulated GPU: ranks with the same kind
+ * of GPU run the plans that one of them found, and if one rank fails, all fail. Run under mpirun.
  */
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLES  2 /* of a rank */
+#define SAMPLES  2 /* per rank */
 #define SIDE     4
 #define CHANNELS 8
 #define CLASSES  10
@@ -23,9 +23,9 @@
 
 static struct comm *comm;
 
-/* ---- memory that runs out, by the linker's wrapping ---- */
+/* ---- failing allocations, through the linker's wrapping ---- */
 
-static long left = -1; /* allocations until one fails; negative: none does */
+static long left = -1; /* allocations that still succeed; negative if none fails */
 
 void *__real_calloc(size_t count, size_t size);
 void *__real_malloc(size_t size);
@@ -51,13 +51,10 @@ struct net {
 	struct device *device;
 	struct device_params *params;
 	struct device_graph *graph;
-	char error[DEVICE_ERROR_MAX]; /* of planning */
+	char error[DEVICE_ERROR_MAX]; /* from planning */
 };
 
-/*
- * ---- two residual blocks, with norms over all ranks, whose sums go between those of gradients
- * ----
- */
+/* ---- two residual blocks; sums of synchronized norms come between those of gradients ---- */
 
 static struct device_value *conv(struct net *net, const char *name, struct device_value *x,
 				 uint32_t window, uint32_t stride, struct device_value *residual,
@@ -129,12 +126,12 @@ static void fill(struct net *net)
 	}
 }
 
-/* Too little for the workspace that tuning would like to have. */
+/* Too little for the workspace that tuning asks for. */
 #define MEMORY (16 << 20)
 
 /*
- * The device is open after it; planning failed where net->error is not empty. memory: bytes that
- * planning finds.
+ * Leaves the device open. Planning failed if net->error is not empty. `memory`: bytes available for
+ * planning.
  */
 static void open_with(struct net *net, struct comm *ranks, bool autotune, uint64_t memory)
 {
@@ -180,7 +177,7 @@ static const char *taken_apart(const struct net *net)
 
 /* ---- what plans take ---- */
 
-/* Of a rank that must not tune. */
+/* For a rank that must not tune. */
 static double must_not_tune(const struct conv_problem *problem)
 {
 	return -1;
@@ -188,7 +185,7 @@ static double must_not_tune(const struct conv_problem *problem)
 
 /* ---- comparing ranks ---- */
 
-/* Whether all ranks of [first, last] have that text, which is shorter than LOG_MAX. */
+/* Returns true if all ranks of [first, last] have this text, which must be shorter than LOG_MAX. */
 static bool all_say(const char *text, unsigned first, unsigned last)
 {
 	char mine[LOG_MAX] = "", *all = malloc(comm->world * sizeof(mine));
@@ -204,8 +201,8 @@ static bool all_say(const char *text, unsigned first, unsigned last)
 }
 
 /*
- * Some steps, after which weights have the same bits everywhere: every sum was of what belongs
- * together.
+ * Runs some steps. Weights are then equal bit for bit on all ranks, which shows that the ranks'
+ * sums matched.
  */
 static void step_together(struct net *net)
 {
@@ -312,8 +309,7 @@ static void test_others_wait(void **state)
 }
 
 /*
- * What ranks have tuned before, each for itself: that of the first holds, without any more tuning
- * too.
+ * Ranks that tuned separately before: the first rank's results apply, also if nothing is tuned now.
  */
 static void test_earlier_findings(void **state)
 {
@@ -338,8 +334,8 @@ static void test_earlier_findings(void **state)
 /* ---- two kinds ---- */
 
 /*
- * The first rank is of a kind of its own; of the others the second tunes. Each kind has its own
- * program, and they step together.
+ * The first rank has one kind of GPU, the others another kind, for which the second rank tunes.
+ * Each kind has a separate program, and all ranks step together.
  */
 static void test_two_kinds(void **state)
 {
@@ -363,7 +359,7 @@ static void test_two_kinds(void **state)
 
 /* ---- failures ---- */
 
-/* All ranks have the same error, of that rank. */
+/* All ranks report the same error, which names this rank. */
 static void expect_failure(const char *error, unsigned rank, const char *words)
 {
 	char prefix[32];
@@ -375,8 +371,8 @@ static void expect_failure(const char *error, unsigned rank, const char *words)
 }
 
 /*
- * Of a machine's GPUs the first rank takes the last, or one that there is not: then fewer ranks are
- * no remedy.
+ * The first rank takes the machine's last GPU, or an index that does not exist; in that case fewer
+ * ranks would not help.
  */
 static void test_gpu_lacks(void **state)
 {
@@ -406,7 +402,7 @@ static void test_tuning_fails(void **state)
 	}
 }
 
-/* Memory that the last rank alone lacks, ahead of tuning and with nothing to tune. */
+/* Only the last rank runs out of memory, before tuning or without tuning. */
 static void test_memory_lacks(void **state)
 {
 	unsigned last = comm->world - 1;
@@ -433,8 +429,8 @@ static int agree(struct cuda_graph *graph)
 }
 
 /*
- * Whatever the last rank cannot allocate while they agree, the others learn of it: none waits in a
- * collective for one that is in another.
+ * Whichever allocation of the agreement fails on the last rank, the others learn of it, and no rank
+ * waits in one collective for a rank that is in another.
  */
 static void test_agreeing_without_memory(void **state)
 {
@@ -463,7 +459,7 @@ static void test_agreeing_without_memory(void **state)
 				assert_true(all_say("", 0, last));
 		}
 	}
-	assert_true(failures > 0); /* of what was found by tuning, which has no bound */
+	assert_true(failures > 0); /* for tuning results, whose number is not bounded */
 	close_net(&net);
 	forget_tuning();
 }
@@ -487,7 +483,7 @@ int main(void)
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
-	/* the others may be waiting for what a rank that failed has left out */
+	/* other ranks may be waiting in a collective that a failed rank has skipped */
 	if (cmocka_run_group_tests(tests, NULL, NULL))
 		comm_abort(comm);
 	comm_close(comm);

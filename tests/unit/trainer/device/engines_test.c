@@ -190,7 +190,10 @@ void expect(const struct fixture *f, const char *what, const struct operand *ope
 	error = relative_error(values, reference, operand->count);
 	free(values);
 	conv_problem_name(&f->problem, name, sizeof(name));
-	/* sums of many rounded numbers are as good as those; a device adds up in another order */
+	/*
+	 * sums of many rounded numbers are as accurate as the numbers; a device sums in another
+	 * order
+	 */
 	if (!(error <= (emulated ? 4 : 8) * tolerances[f->problem.element]))
 		fail_msg("%s: %s is off by %g", name, what, error);
 }
@@ -241,7 +244,10 @@ void for_each_product(const struct conv_problem *p, product_function function, v
 					uint32_t k = i % p->k, up = h + p->pad - r;
 					uint32_t left = w + p->pad - s, first;
 
-					/* what lies before the first position wraps round */
+					/*
+					 * positions before the first one wrap around to large
+					 * values
+					 */
 					if (up % p->stride || up / p->stride >= p->p ||
 					    left % p->stride || left / p->stride >= p->q ||
 					    h + p->pad < r || w + p->pad < s)

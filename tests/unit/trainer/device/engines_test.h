@@ -1,7 +1,7 @@
 /*
- * For the tests of convolutions and matrix products: engines on a device or on the emulated one,
- * and operands of which the reference sees what the engine does, rounded to its element. A fixture
- * has every operand that a pattern might name. What fails ends the test.
+ * Shared code for tests of convolutions and matrix products: engines on a device or on the emulated
+ * one, and operands rounded to the engine's element, so that the reference computes from the same
+ * values. A fixture has every operand that a pattern may use. A failure ends the test.
  */
 #pragma once
 
@@ -11,16 +11,19 @@
 #include <cmocka.h>
 #include <stddef.h>
 
-/* Largest relative error of the norm that is taken for rounding, by element. */
+/* Largest error accepted as rounding, relative to the norm; by element. */
 extern const double tolerances[];
 
 extern struct gpu_properties gpu;
 extern struct engines engines;
 extern bool emulated;
-/* Problems that compute() was given: with a plan, and, on a device, without. */
+/* Problems passed to compute() with a plan and, only on a device, without one. */
 extern unsigned planned, unplanned;
 
-/* An operand: what the reference sees, the same in its element, and that on the device. */
+/*
+ * An operand: its values as doubles for the reference, in its element on the host (data), and on
+ * the device (place).
+ */
 struct operand {
 	size_t count;
 	enum cuda_element element;
@@ -28,17 +31,17 @@ struct operand {
 	void *data, *place;
 };
 
-/* Uniform in low .. high. */
+/* Uniform in low..high. */
 struct operand operand_new(size_t count, enum cuda_element element, uint64_t seed, double low,
 			   double high);
 void operand_free(struct operand *operand);
-/* Rounds v, and puts it into data. */
+/* Rounds v to the element and writes it to data. */
 void operand_store(struct operand *operand);
-/* Between data and place. */
+/* Copy between data and place. */
 void copy_in(const struct operand *operand, gpu_stream stream);
 void copy_out(const struct operand *operand, gpu_stream stream);
 
-/* Every pointer that struct conv_arguments has, named as there. */
+/* Every pointer of struct conv_arguments, with the same names. */
 #define OPERANDS 33
 
 union operands {
@@ -64,20 +67,20 @@ void open_fixture(struct fixture *f, const struct conv_problem *problem);
 void close_fixture(struct fixture *f);
 struct conv_arguments arguments_of(const struct fixture *f, void *workspace);
 /*
- * Runs the problem. The results lie in .data; .v keeps what was there before. False: there is no
- * plan, on a device.
+ * Runs the problem. The results are in .data; .v keeps the values from before. Returns false if
+ * there is no plan, on a device only.
  */
 bool compute(struct fixture *f);
-/* Fails unless the operand's data is the reference but for rounding. */
+/* Fails the test unless the operand's data equals the reference within rounding. */
 void expect(const struct fixture *f, const char *what, const struct operand *operand,
 	    const double *reference);
 
-/* shape: n h w c k r s stride pad, and where they are not 0 and 1, pad_extra groups */
+/* shape: n h w c k r s stride pad, then pad_extra (default 0) and groups (default 1) */
 #define CONV_SHAPE 11
 struct conv_problem problem_of(const uint32_t shape[CONV_SHAPE], enum conv_direction direction,
 			       enum cuda_element element);
 
-/* One product of a convolution: which x, which w, which y. */
+/* One multiplication in a convolution: indices into x, w and y. */
 struct product {
 	size_t x, w, y;
 };
@@ -88,13 +91,13 @@ struct sums {
 	const double *x, *w, *y;
 	double *to;
 };
-/* A product_function: y += x w; context is a struct sums. */
+/* A product_function that does y += x w; `context` is a struct sums. */
 void add_to_y(void *context, const struct product *product);
 
 double *zeroes(size_t count);
 
 /*
- * Opens the engines, calls `run`, which runs the tests, and closes them. What main() returns: 77
- * where there is no GPU.
+ * Opens the engines, calls `run`, which runs the tests, and closes them. Returns main()'s exit
+ * status, 77 if there is no GPU.
  */
 int run_with_engines(int (*run)(void));

@@ -1,7 +1,7 @@
 /*
- * Every convolution pattern, held to naive loops in double precision that share nothing with the
- * engines. Linked with the emulated engines, and a second time with cuDNN's for a device; there a
- * pattern may have no plan, but at shapes like a net's every one in fp16 has.
+ * Every convolution pattern against naive loops in double precision that share no code with the
+ * engines. Linked with the emulated engines, and a second time with cuDNN's for a device. There
+ * some patterns have no plan, but in fp16 all have one at the shapes of a net.
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
@@ -86,11 +86,11 @@ out:
 	free(x);
 }
 
-/* One norm's vectors against the formulas in conv.h. */
+/* Checks the vectors of one norm against the formulas in conv.h. */
 static void check_norm(const struct fixture *f, const double *dz, const struct operand *raw,
 		       const struct operand *mean)
 {
-	/* in the order of union operands */
+	/* the order in union operands */
 	const struct operand *deviation = mean + 1, *gamma = mean + 2, *outputs = mean + 4;
 	static const char *const names[] = {"dgamma", "dbeta", "a", "b", "d"};
 	size_t channels = f->problem.c, m = raw->count / channels;
@@ -138,7 +138,7 @@ static void check_data(struct fixture *f)
 		if (problem->shortcut == CONV_SHORTCUT_NORM)
 			z += o->gamma2.v[c] * (o->raw2.v[i] - o->mean2.v[c]) * o->deviation2.v[c] +
 			     o->beta2.v[c];
-		/* as it is stored, so that the sums compare */
+		/* rounded as stored, so that the sums match */
 		x[i] = z > 0 ? element_round(problem->element, (float)x[i]) : 0;
 	}
 	expect(f, "dx", &o->x, x);
@@ -176,7 +176,9 @@ static const uint32_t shapes[][CONV_SHAPE] = {
 	{1, 3, 3, 2, 2, 3, 3, 1, 2},
 	{1, 1, 1, 7, 9, 1, 1, 1, 0},
 	{2, 3, 3, 1, 1, 3, 3, 1, 1},
-	/* more padding below and to the right; groups: several channels each, one, one to several
+	/*
+	 * more padding at the bottom and right; groups: with several channels each, with one, with
+	 * one input and several output channels
 	 */
 	{2, 5, 4, 3, 4, 2, 2, 1, 0, 1},
 	{2, 6, 5, 4, 2, 4, 4, 2, 1, 1},
@@ -199,7 +201,10 @@ static void check(const struct conv_problem *problem)
 
 static void each_shape(enum conv_direction direction, void (*function)(struct conv_problem problem))
 {
-	/* on a device a few: what is fused at such shapes cuDNN compiles, a second or so each */
+	/*
+	 * few on a device: cuDNN compiles fused patterns at such shapes, which takes a second or so
+	 * each
+	 */
 	size_t count = emulated ? sizeof(shapes) / sizeof(shapes[0]) : 3;
 
 	for (enum cuda_element element = CUDA_F32; element <= CUDA_BF16; element++)
@@ -263,7 +268,7 @@ static void test_weight_gradient(void **state)
 }
 
 /*
- * What a net has, at shapes that cuDNN has engines for: fp16 fused on GPUs of compute
+ * The patterns of a net, at shapes that cuDNN has engines for: fp16 fused on GPUs of compute
  * capability 9.0.
  */
 static void test_net(void **state)
@@ -332,7 +337,7 @@ static void test_problems(void **state)
 	assert_int_equal(conv_problem_check(&problem), -EINVAL);
 }
 
-/* What is missing is told before anything is queued. */
+/* Missing operands are reported before anything is queued. */
 static void test_missing(void **state)
 {
 	const struct conv_engines *conv = &engines.conv;

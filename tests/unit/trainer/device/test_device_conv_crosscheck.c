@@ -1,6 +1,6 @@
 /*
- * Convolutions held to two references besides the plain loops of test_device_conv.c: central
- * differences, for what the backward epilogue makes of a norm, and oneDNN. Linked with the emulated
+ * Convolutions against two more references than the loops of test_device_conv.c: central
+ * differences, for the norm's part of the backward epilogue, and oneDNN. Linked with the emulated
  * engines, and a second time with cuDNN's for a device.
  */
 #include "tests/unit/trainer/device/engines_test.h"
@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the backward epilogue makes of a norm, against central differences ---- */
+/* ---- the norm's part of the backward epilogue, against central differences ---- */
 
 #define EPSILON 1e-3
 
-/* Mean and 1 / sqrt(variance + epsilon) of the batch. */
+/* Computes the batch's mean and 1 / sqrt(variance + epsilon). */
 static void batch_statistics(const struct operand *raw, size_t channels, double *ret_mean,
 			     double *ret_deviation)
 {
@@ -33,7 +33,8 @@ static void batch_statistics(const struct operand *raw, size_t channels, double 
 }
 
 /*
- * sum of y dy, where y = conv(a, w), plus sum of a residual, for a = relu(norm(raw) + norm(raw2))
+ * Sum of y dy, where y = conv(a, w), plus the sum of a residual, for a = relu(norm(raw) +
+ * norm(raw2)).
  */
 static double loss(const struct fixture *f)
 {
@@ -84,7 +85,10 @@ static void expect_gradient(const char *what, const double *differences, const f
 		fail_msg("gradient of %s is off by %g", what, error);
 }
 
-/* Of raw, gamma and beta of one norm; mean is its first vector in union operands. */
+/*
+ * Checks the gradients of raw, gamma and beta of one norm; `mean` is the norm's first vector in
+ * union operands.
+ */
 static void check_gradients(struct fixture *f, const char *what, struct operand *raw,
 			    struct operand *mean)
 {
@@ -128,11 +132,11 @@ static void test_norm_gradients(void **state)
 		operand_store(i);
 	for (struct operand *i = &f.o.mean2; i <= &f.o.deviation2; i++)
 		operand_store(i);
-	/* some of it below zero */
+	/* so that some sums are below zero */
 	for (size_t c = 0; c < problem.c; c++)
 		f.o.beta.v[c] -= 0.75;
 	operand_store(&f.o.beta);
-	/* cuDNN has this in fp16 alone, where differences say little */
+	/* cuDNN has this pattern only in fp16, where differences are too coarse to prove much */
 	if (compute(&f)) {
 		check_gradients(&f, "raw", &f.o.raw, &f.o.mean);
 		check_gradients(&f, "raw2", &f.o.raw2, &f.o.mean2);
@@ -195,7 +199,7 @@ static void dnnl_run(struct dnnl *d, const dnnl_convolution_desc_t *conv,
 	dnnl_primitive_desc_destroy(desc);
 }
 
-/* The result of oneDNN in place of the operand that the direction writes. */
+/* Computes with oneDNN the operand that the direction writes. */
 static void dnnl_compute(const struct fixture *f, float *x, float *w, float *y)
 {
 	static const int names[][3] = {

@@ -1,6 +1,7 @@
 /*
- * What operations draw: bit for bit what the definition says (test_device_reference.c has it by
- * itself), on every device, however the global batch is cut, step after step, replayed ones too.
+ * Random draws of operations: bit for bit as defined (test_device_reference.c implements the
+ * definition separately), on every device, for every division of the global batch, in every step,
+ * replayed ones included.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define SAMPLES  8
-#define CHANNELS 7 /* so that samples end within a block of words */
+#define CHANNELS 7 /* so that samples end inside a block of words */
 #define SIDE     3
 #define COUNT    ((size_t)SAMPLES * SIDE * SIDE * CHANNELS)
 
@@ -21,7 +22,7 @@ struct net {
 	uint32_t samples;
 };
 
-/* Ones, dropped by element and then by sample: what is left is the product of the factors. */
+/* The net drops ones by element and then by sample, so the result is the product of the factors. */
 static void open_net(struct net *net, uint32_t samples, float drop_path, float dropout)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
@@ -54,7 +55,7 @@ static void close_net(struct net *net)
 	device_close(net->device);
 }
 
-/* Results and gradients of the input, of a step on ones. */
+/* Runs a step on ones; returns its results and the input's gradients. */
 static void step(struct net *net, const struct device_draws *draws, float *ret_z, float *ret_dx)
 {
 	static float ones[COUNT];
@@ -88,7 +89,7 @@ static void expected(const struct device_draws *draws, double drop_path, double 
 	tensor_free(&t);
 }
 
-/* Probabilities whose factors fp32 holds. */
+/* Probabilities whose factors are exact in fp32. */
 static const float path = 0.5f, out = 0.75f;
 
 static void test_as_defined(void **state)
@@ -98,7 +99,7 @@ static void test_as_defined(void **state)
 	struct net net;
 
 	open_net(&net, SAMPLES, path, out);
-	/* the third step and further ones are replayed where steps are captured */
+	/* from the third step on, devices that capture replay */
 	for (uint64_t number = 1; number <= 5; number++) {
 		struct device_draws draws = {0xfedcba9876543210, number << 31, 21};
 
@@ -112,12 +113,12 @@ static void test_as_defined(void **state)
 		for (size_t i = 0; i < COUNT; i++)
 			zeros += z[i] == 0;
 	}
-	/* seven in eight are dropped */
+	/* seven in eight are dropped on average */
 	assert_in_range(zeros, 5 * COUNT * 3 / 4, 5 * COUNT - 1);
 	close_net(&net);
 }
 
-/* The other half of the draws: another seed, another layer. */
+/* Draws also depend on the seed and on the layer. */
 static void test_depend(void **state)
 {
 	struct device_draws draws = {1, 1, 0}, others = {2, 1, 0};
@@ -133,7 +134,7 @@ static void test_depend(void **state)
 	close_net(&net);
 }
 
-/* Two ranks or micro-batches with a half each draw what one with all of them does. */
+/* Two ranks or micro-batches with half the batch each draw the same as one with the whole batch. */
 static void test_cut(void **state)
 {
 	struct device_draws draws = {7, 3, 100};

@@ -1,7 +1,7 @@
 /*
- * Layers that are frozen, with the statistics of their norms: the same results and gradients behind
- * them whether they run as in evaluation or are differentiated, nothing of them moves, and nothing
- * of the backward pass is spent on them; and what becomes of a layer that thaws.
+ * Frozen layers with frozen norm statistics: the layers after them get the same results and
+ * gradients whether the frozen ones run as in evaluation or are differentiated. They do not change
+ * and cost no backward pass. Also covers a layer that thaws.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -13,7 +13,7 @@
 
 enum { LAYERS = 4, FROZEN = 2, CLASSES = 5, SAMPLES = 4, SIDE = 6, WIDTH = 16, STEPS = 4 };
 
-/* Convolutions with norms, of which the first FROZEN are frozen, and a linear layer. */
+/* Convolutions with norms, the first FROZEN of them frozen, and a linear layer. */
 struct net {
 	struct device *device;
 	struct device_params *params;
@@ -75,7 +75,7 @@ static void fill_all(struct net *net)
 	}
 }
 
-/* differentiated: down to the input, so that no layer runs as in evaluation. */
+/* If `differentiated`, gradients go down to the input, so that no layer runs as in evaluation. */
 static void plan(struct net *net, bool differentiated)
 {
 	struct device_graph_options options = {.mode = DEVICE_TRAIN, .keep_all = differentiated};
@@ -167,7 +167,7 @@ static void forward(struct net *net)
 	assert_true(results.loss > 0);
 }
 
-/* Relative difference of what two nets have of a parameter. */
+/* Relative difference of a parameter between two nets. */
 static double difference(const struct net *a, const struct net *b, size_t index)
 {
 	struct device_param *of_a = device_params_at(a->params, index);
@@ -196,7 +196,7 @@ static void check_frozen(enum device_precision precision, double tolerance)
 	net_open(&frozen, precision, &optimizer, false);
 	net_open(&whole, precision, &optimizer, true);
 	net_open(&start, precision, &optimizer, false);
-	/* a pass that moves no statistics, as the second of SAM's */
+	/* a pass that does not update statistics, like SAM's second */
 	forward(&frozen);
 	for (unsigned t = 0; t < STEPS; t++) {
 		double loss = step(&frozen, &hyper), expected = step(&whole, &hyper);
@@ -228,7 +228,7 @@ static void test_half(void **state)
 	check_frozen(DEVICE_BF16, 3e-2);
 }
 
-/* Backward ends where nothing before is trained. */
+/* The backward pass ends below the first trained layer. */
 static void test_costs_no_backward(void **state)
 {
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
@@ -239,7 +239,10 @@ static void test_costs_no_backward(void **state)
 		struct device_layer_info info;
 
 		device_graph_layer(net.graph, i, &info);
-		/* the input, the frozen ones, one without a gradient of its data, one with */
+		/*
+		 * the input and the frozen layers: none; the first trained layer: no data gradient;
+		 * others: both
+		 */
 		if (i <= FROZEN)
 			assert_true(info.flops_backward == 0);
 		else

@@ -1,7 +1,7 @@
 /*
- * Every instruction set's kernels against plain C: all widths from 1, odd strides, canaries round
- * the results. The C kernels themselves are held to double precision here where that is simple, and
- * to the reference through test_device_ops.
+ * Kernels of every instruction set against plain C: all widths from 1, odd strides, canaries around
+ * the results. The C kernels are checked against double precision here where that is simple, and
+ * against the reference by test_device_ops.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/cpu/kernels.h"
@@ -64,8 +64,8 @@ static float value(const struct data *data, unsigned i, unsigned j, enum element
 }
 
 /*
- * All of both structures, results and what must not have been touched. bf16 may round to the
- * neighbour.
+ * Compares the whole structures: the results, and the memory that kernels must not write. bf16 may
+ * round to the neighbouring value.
  */
 static void compare(const struct data *a, const struct data *b, enum element element,
 		    const char *what, size_t width)
@@ -214,7 +214,7 @@ static void call_layer_norm(const struct kernels *k, struct data *d, enum elemen
 	k->layer_norm_backward(&backward, ROWS, width, sum, second);
 }
 
-/* Of three channels, dense; the gradients of keys and values go where all have been read. */
+/* Dense, with ROWS channels. The gradients of keys and values overwrite k and v. */
 static void call_attention(const struct kernels *k, struct data *d, enum element element,
 			   size_t width, double *sum, double *second)
 {
@@ -245,7 +245,7 @@ static void call_attention(const struct kernels *k, struct data *d, enum element
 	free(args.scratch);
 }
 
-/* With draws: of each row they begin elsewhere in a block of words. */
+/* With random draws; each row's draws begin at another offset in a block of words. */
 static void call_scale_add(const struct kernels *k, struct data *d, enum element element,
 			   size_t width, double *sum, double *second)
 {
@@ -403,9 +403,7 @@ static void test_variants(void **state)
 				}
 }
 
-/*
- * Rounding to bf16 is to nearest even, keeps infinities and never turns a NaN into something else.
- */
+/* Rounding to bf16 goes to nearest even, keeps infinities, and keeps a NaN a NaN. */
 static void test_rounding(void **state)
 {
 	static const struct {
@@ -435,7 +433,7 @@ static void test_rounding(void **state)
 	}
 }
 
-/* GELU against erfc, over the range where it bends. */
+/* GELU against erfc, over its curved range. */
 static void test_gelu(void **state)
 {
 	for (unsigned v = 0; v <= variant_count; v++) {
@@ -494,7 +492,7 @@ static void test_finite(void **state)
 	}
 }
 
-/* A number that bf16 holds, too. */
+/* Stores `from` rounded so that bf16 holds it exactly; returns the stored value. */
 static float put(void *to, enum element element, size_t i, double from)
 {
 	float v = (float)(round(from * 32) / 32);
@@ -521,8 +519,8 @@ static double get(const void *from, enum element element, size_t i)
 }
 
 /*
- * Means of columns, and gradients spread over rows, against sums of doubles: variants share their
- * source, and so its faults.
+ * Means of columns, and gradients spread over rows, against sums in double: the variants share
+ * their source, so a comparison among them would not show its bugs.
  */
 static void columns_of_width(const struct kernels *k, enum element element, size_t width)
 {
@@ -553,7 +551,8 @@ static void columns_of_width(const struct kernels *k, enum element element, size
 }
 
 /*
- * Sums of columns and of their squares, about a shift, likewise; they are added to what is there.
+ * Sums of columns and of their squares about a shift, checked in the same way; kernels add them to
+ * existing values.
  */
 static void statistics_of_width(const struct kernels *k, enum element element, size_t width)
 {
@@ -601,7 +600,7 @@ static void test_columns(void **state)
 			}
 }
 
-/* c = a b, or += it, with a read along its columns and b's panels apart. */
+/* c = a b, or c += a b, with `a` read along its columns and a gap between b's panels. */
 static void product_of(const struct kernels *k, size_t rows, size_t depth, size_t panels, bool adds)
 {
 	size_t apart = (depth + 2) * PRODUCT_PANEL, c_row = (panels + 1) * PRODUCT_PANEL;
@@ -653,7 +652,7 @@ static void test_product(void **state)
 enum { POOL_H = 5, POOL_W = 8, POOL_C = 521, POOL_SIZE = POOL_H * POOL_W * POOL_C };
 enum { POOLED_SIZE = (POOL_H + 4) * (POOL_W + 4) * POOL_C }; /* with the widest padding */
 
-/* Of a window's values the first of the largest, or the last NaN, as PyTorch has it. */
+/* A window yields the first of its largest values, or its last NaN, as in PyTorch. */
 static void max_pool_of(const struct kernels *k, size_t window, size_t stride, size_t pad)
 {
 	static float x[POOL_SIZE], dx[POOL_SIZE], expected[POOL_SIZE];
@@ -666,7 +665,7 @@ static void max_pool_of(const struct kernels *k, size_t window, size_t stride, s
 	args.window_h = args.window_w = window;
 	args.stride = stride;
 	args.pad = pad;
-	for (size_t i = 0; i < POOL_SIZE; i++) { /* many are equal */
+	for (size_t i = 0; i < POOL_SIZE; i++) { /* many values are equal */
 		double v = floor(uniform(4, i) * 40);
 
 		x[i] = v == 0 ? NAN : (float)(v / 8 - 3);

@@ -1,6 +1,6 @@
 /*
- * Each loss over 20 steps of a linear layer against PyTorch's or timm's, whose outcome
- * tests/golden/losses/make.py wrote down; and what of targets is refused.
+ * Each loss over 20 steps of a linear layer against PyTorch or timm (results from
+ * tests/golden/losses/make.py), and which targets are refused.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -27,7 +27,7 @@ struct bench {
 	struct device_graph *graph;
 };
 
-/* As in make.py. some: every fifth sample has no label. */
+/* As in make.py. If `some`, every fifth sample has no label. */
 static void make_batch(struct data *d, unsigned step, bool some)
 {
 	for (unsigned i = 0; i < SAMPLES * FEATURES; i++)
@@ -109,7 +109,7 @@ static void bench_close(struct bench *b)
 	device_close(b->device);
 }
 
-static double largest; /* deviation */
+static double largest; /* largest deviation so far */
 
 static void near(double value, double expected, const char *name, const char *what, unsigned index)
 {
@@ -120,7 +120,7 @@ static void near(double value, double expected, const char *name, const char *wh
 		fail_msg("%s: %s %u: %.9g, expected %.9g", name, what, index, value, expected);
 }
 
-/* [STEPS], [SAMPLES], [CLASSES][FEATURES] and [CLASSES], as the file has them in a line. */
+/* [STEPS], [SAMPLES], [CLASSES][FEATURES] and [CLASSES], as in a line of the file. */
 struct outcome {
 	double numbers[STEPS + SAMPLES + CLASSES * FEATURES + CLASSES];
 };
@@ -146,7 +146,7 @@ static struct outcome read_outcome(const char *name)
 	return outcome;
 }
 
-/* The cases of make.py. */
+/* make.py's cases. */
 static const struct {
 	const char *name;
 	struct device_loss_spec spec;
@@ -271,7 +271,7 @@ static void refused_batch(struct bench *b, const struct device_batch *batch, con
 		fail_msg("'%s' does not say '%s'", device_error(b->device), text);
 }
 
-/* The loss and the gradients of a step without an update. */
+/* Returns the loss of a step without an update, and its gradients. */
 static double teach_once(struct bench *b, const struct device_batch *batch, float *ret_weight)
 {
 	struct device_results results;
@@ -286,8 +286,8 @@ static double teach_once(struct bench *b, const struct device_batch *batch, floa
 }
 
 /*
- * A teacher's logits that stay on the device teach, bit for bit, as those that the host has seen;
- * in both halves of the memory that they are kept in.
+ * A teacher's logits that stay on the device give the same bits as logits passed through the host;
+ * for both halves of the memory that holds them.
  */
 static void test_kept_logits(void **state)
 {
@@ -336,7 +336,7 @@ static void test_kept_logits(void **state)
 	batch.teacher_scale = 0.3f;
 	assert_true(teach_once(&b, &batch, weight[1]) == seen);
 	assert_memory_equal(weight[0], weight[1], sizeof(weight[0]));
-	/* zeros are other logits */
+	/* zeros are different logits, so the loss differs */
 	batch.teacher = memory;
 	assert_true(teach_once(&b, &batch, weight[1]) != seen);
 	device_graph_free(teacher);
@@ -344,7 +344,10 @@ static void test_kept_logits(void **state)
 	bench_close(&b);
 }
 
-/* What is right: the label, of two the one with more, of dense targets the largest. */
+/*
+ * Top-1 counts a match with the label; of two labels, with the one of larger share; of dense
+ * targets, with the largest.
+ */
 static void test_counts(void **state)
 {
 	struct device_loss_spec two = {.name = "loss", .targets = DEVICE_TWO_LABELS},
@@ -373,7 +376,7 @@ static void test_counts(void **state)
 	assert_int_equal(device_feed(b.graph, &batch, &number), 0);
 	assert_int_equal(device_step(b.graph, NULL, &number), 0);
 	assert_int_equal(device_results(b.graph, number, true, &results), 0);
-	/* samples 2 and 4 by their second label, 7, 9 and 11 by their first */
+	/* matches: samples 2 and 4 by the second label, 7, 9 and 11 by the first */
 	assert_int_equal(results.top1, 5);
 	assert_int_equal(results.samples, SAMPLES);
 	bench_close(&b);
@@ -382,7 +385,7 @@ static void test_counts(void **state)
 	targets = calloc(SAMPLES * CLASSES, sizeof(float));
 	for (unsigned i = 0; i < SAMPLES; i++)
 		targets[i * CLASSES + 4] = i < 7 ? 1 : 0;
-	labels[0] = -1; /* then it is the largest target */
+	labels[0] = -1; /* without a label, the largest target counts */
 	batch.labels2 = NULL;
 	batch.shares = NULL;
 	batch.targets = targets;

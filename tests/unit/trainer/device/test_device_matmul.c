@@ -1,6 +1,6 @@
 /*
- * Matrix products, held to naive loops in double precision: of the emulated engines, and, linked a
- * second time, of cuBLASLt on a device.
+ * Matrix products against naive loops in double precision: those of the emulated engines and,
+ * linked a second time, of cuBLASLt on a device.
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* What the problem is to give from the operands as the engine sees them; *d becomes it. */
+/* Computes the expected result from the operands as the engine sees them and stores it in *d. */
 static void reference(const struct matmul_problem *p, const struct operand *a,
 		      const struct operand *b, const struct operand *bias,
 		      const struct operand *residual, struct operand *d)

@@ -1,7 +1,7 @@
 /*
  * A small residual net end to end: gradients through shared values against central differences,
- * memory sharing against none, bitwise repetition, resuming, micro-batches, evaluation with running
- * statistics and with the EMA.
+ * shared memory against separate memory, bitwise repetition, resuming, micro-batches, and
+ * evaluation with running statistics and with the EMA.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -21,7 +21,7 @@ struct net {
 	struct device *device;
 	struct device_params *params;
 	struct device_param *p[PARAMS];
-	struct tensor t[PARAMS]; /* their first values */
+	struct tensor t[PARAMS]; /* initial values */
 	struct device_graph *train, *eval;
 	struct device_value *input;
 	unsigned count;
@@ -30,8 +30,8 @@ struct net {
 };
 
 /*
- * [K][R][S][C] of the convolutions: stem, block of two with a projection, block of two without, one
- * after a plain norm
+ * [K][R][S][C] of the convolutions: the stem, a block of two with a projection, a block of two
+ * without, and one after a plain norm
  */
 static const struct {
 	const char *name;
@@ -43,7 +43,8 @@ static const struct {
 };
 
 /*
- * Parameters in order: of layer i weight, gamma, beta, mean, variance; then fc.weight and fc.bias.
+ * Declares the parameters in order: weight, gamma, beta, mean and variance of each layer; then
+ * fc.weight and fc.bias.
  */
 static void declare(struct net *net)
 {
@@ -58,8 +59,8 @@ static void declare(struct net *net)
 							      : DEVICE_BUFFER;
 
 			/*
-			 * the last layer has no norm: it is a convolution with bias, in "gamma"'s
-			 * place
+			 * the last layer is a convolution with bias instead of a norm; the bias
+			 * takes gamma's place
 			 */
 			if (i == 4 && j > 1)
 				break;
@@ -131,7 +132,7 @@ static struct device_graph *build(struct net *net, enum device_mode mode, bool k
 	shortcut = conv(net, graph, x, 1, NULL, DEVICE_IDENTITY);
 	y = conv(net, graph, x, 2, NULL, DEVICE_RELU);
 	x = conv(net, graph, y, 3, shortcut, DEVICE_RELU);
-	/* x goes three ways: gradients of three add up */
+	/* x has three readers, so three gradients are summed */
 	y = conv(net, graph, x, 4, x, DEVICE_GELU);
 	y = conv(net, graph, y, 4, x, DEVICE_IDENTITY);
 	x = device_global_average_pool(graph, "pool", y);
@@ -278,7 +279,7 @@ static struct tensor images_of(const struct net *net)
 	return x;
 }
 
-/* Central differences of the loss by some elements of t, against what the device has. */
+/* Compares the device's gradients with central differences of the loss for some elements of t. */
 static void check_gradient(struct net *net, struct tensor *x, struct tensor *t, const float *got,
 			   double tolerance, const char *name)
 {
@@ -355,7 +356,7 @@ static void assert_same_slots(struct net *a, struct net *b, enum device_slot slo
 	free(y);
 }
 
-/* Two trainings that must not differ in a bit. */
+/* Runs two trainings that must be equal bit for bit. */
 static void compare_trainings(enum device_precision precision, bool keep_all)
 {
 	struct net a, b;
@@ -384,7 +385,7 @@ static void test_repeats_half(void **state)
 	compare_trainings(DEVICE_BF16, false);
 }
 
-/* Memory shared by lifetime gives what separate memory gives; and it is less. */
+/* Memory shared by lifetime gives the same results as separate memory, and is smaller. */
 static void test_sharing(void **state)
 {
 	struct net net;
@@ -442,7 +443,7 @@ static void test_resume(void **state)
 	net_close(&b);
 }
 
-/* The net learns six random images by heart. */
+/* The net overfits six random images. */
 static void check_learns(enum device_precision precision)
 {
 	struct net net;
@@ -483,7 +484,7 @@ static double forward(struct net *net, bool moves_statistics)
 	return results.loss;
 }
 
-/* Forward alone: the loss of a step, and with statistics what a step makes of these. */
+/* A forward pass gives the loss of a step; with statistics it also updates them as a step does. */
 static void test_forward(void **state)
 {
 	struct net a, b;
@@ -501,7 +502,7 @@ static void test_forward(void **state)
 		assert_memory_equal(&held, &loss, sizeof(loss));
 		assert_memory_equal(&moved, &loss, sizeof(loss));
 		assert_same_slots(&a, &b, DEVICE_VALUE);
-		/* between a micro-batch and its update, too */
+		/* also between a micro-batch and its update */
 		step(&a, NULL);
 		forward(&a, false);
 		step(&b, NULL);
@@ -520,8 +521,8 @@ static void write_slot(struct net *net, unsigned i, enum device_slot slot, float
 }
 
 /*
- * A perturbation is of that norm and raises the loss; running statistics move once; and an update
- * with a rate of 0 leaves the values as they were.
+ * A perturbation has the given norm and raises the loss. Running statistics move only once. An
+ * update with rate 0 restores the original values.
  */
 static void check_perturbed(struct net *a, struct net *b, const struct device_hyper *hyper)
 {
@@ -572,7 +573,10 @@ static void test_perturbed(void **state)
 	net_close(&b);
 }
 
-/* What is not finite is nowhere to go to, and the update is skipped from where the values were. */
+/*
+ * A gradient that is not finite gives no direction to perturb in; the update is skipped and the
+ * values stay unperturbed.
+ */
 static void test_perturbed_not_finite(void **state)
 {
 	struct net a, b;
@@ -599,10 +603,7 @@ static void test_perturbed_not_finite(void **state)
 	free(x);
 }
 
-/*
- * Two halves as micro-batches: the gradients of both are summed, and nothing of them is left after
- * an update.
- */
+/* Two halves as micro-batches: their gradients are summed, and cleared after the update. */
 static void test_micro_batches(void **state)
 {
 	struct net a, b;
@@ -622,7 +623,7 @@ static void test_micro_batches(void **state)
 	device_param_read(a.p[23], DEVICE_GRAD, y);
 	assert_memory_equal(x, y, sizeof(x));
 	net_close(&a);
-	/* the same batch twice with half the scale is one step */
+	/* the same batch twice at half the scale equals one step */
 	net_open(&a, DEVICE_FP32, 2, false);
 	step(&b, &hyper);
 	step(&a, NULL);
@@ -667,7 +668,7 @@ static void check_logits(struct net *net, enum device_slot slot, double toleranc
 	if (!(fabs(results.loss - loss) < tolerance * loss))
 		fail_msg("loss is %.9g, not %.9g", results.loss, loss);
 	assert_int_equal(results.samples, SAMPLES);
-	/* a short batch: the same logits for those that are there */
+	/* a short batch gives the same logits for its samples */
 	evaluate(net, slot, 2, values, &results);
 	assert_int_equal(results.samples, 2);
 	assert_memory_equal(values, got, 2 * CLASSES * sizeof(float));
@@ -690,7 +691,7 @@ static void check_evaluation(enum device_precision precision, double tolerance)
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	check_logits(&net, DEVICE_EMA, tolerance);
 	check_logits(&net, DEVICE_VALUE, tolerance);
-	/* a micro-batch moves running statistics alone; evaluation must see that too */
+	/* a micro-batch changes only running statistics; evaluation must see that too */
 	step(&net, NULL);
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	net_close(&net);
@@ -707,7 +708,7 @@ static void test_evaluation_half(void **state)
 }
 
 /*
- * Bytes, floats and halves give the same normalised input; mirrored and with a fourth channel too.
+ * Bytes, floats and halves give the same normalised input, also mirrored and with a fourth channel.
  */
 static void test_input(void **state)
 {
@@ -780,7 +781,7 @@ static void test_input(void **state)
 	device_close(device);
 }
 
-/* The first tensor that is not finite is named. */
+/* The error names the first tensor that is not finite. */
 static void test_anomaly(void **state)
 {
 	struct net net;

@@ -1,7 +1,7 @@
 /*
  * Every operation of a device: forward against the naive reference, gradients of input and
- * parameters against central differences of the reference; in fp32, and in 16 bits by the relative
- * error of the norm where the device has them.
+ * parameters against central differences of the reference. In fp32, and if the device supports them
+ * in 16 bits, compared by the relative error of the norm.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -31,18 +31,18 @@ enum op {
 struct op_case {
 	enum op op;
 	struct device_shape x;
-	/* output channels, of attention heads, and geometry */
+	/* output channels or number of heads, and geometry */
 	uint32_t k, window, stride, pad;
-	uint32_t pad_extra, groups; /* of convolutions; 0 counts as one group */
+	uint32_t pad_extra, groups; /* of convolutions; groups = 0 counts as one */
 	bool norm, bias, residual;
 	bool by_position; /* linear layers */
-	bool class_token; /* of tokens */
-	uint32_t side;    /* of their positions; 0: as x */
+	bool class_token; /* of OP_TOKENS */
+	uint32_t side;    /* of the tokens' positions; 0 if as x */
 	uint32_t taken;   /* position */
 	bool fixed;       /* the norm's statistics are frozen */
-	uint32_t ghost;   /* samples in groups of which the norm has statistics; 0: of all */
+	uint32_t ghost;   /* samples per group of norm statistics; 0 for all in one */
 	enum device_activation activation;
-	bool gamma, gate; /* of scale and add, and: */
+	bool gamma, gate; /* of OP_SCALE_ADD, as are: */
 	float drop_path, dropout;
 };
 
@@ -69,7 +69,7 @@ static const struct device_draws draws = {0x123456789abcdef, 0x500000007, 3};
 struct fixture {
 	const struct op_case *op;
 	struct tensor x, g;     /* input, and gradient of the result */
-	struct tensor t[ROLES]; /* v is NULL where a case has none */
+	struct tensor t[ROLES]; /* v is NULL if the case does not use it */
 	struct device_param *p[ROLES];
 	struct device *device;
 	struct device_params *params;
@@ -94,7 +94,7 @@ static struct device_shape residual_shape(const struct op_case *op)
 				     conv ? op->window : 1, op->x.c};
 }
 
-/* A gate is made of the means of the input. */
+/* A gate is computed from the means of the input. */
 static struct tensor reference_gates(const struct fixture *f)
 {
 	struct tensor means = reference_pool(&f->x, f->op->x.h, f->op->x.w, 1, 0, 0, true);
@@ -121,8 +121,9 @@ static void reference_scale_add(const struct fixture *f, struct tensor *y)
 }
 
 /*
- * By the statistics of chunks of samples, as many and as long as torch.chunk() makes them for
- * Composer's GhostBatchNorm; each moves what is running by its share of the momentum of 0.1.
+ * Normalises by the statistics of chunks of samples, divided as torch.chunk() divides them for
+ * Composer's GhostBatchNorm. Each chunk updates the running statistics by its share of the momentum
+ * of 0.1.
  */
 static void reference_ghosts(const struct fixture *f, struct tensor *y, double *running_mean,
 			     double *running_variance)
@@ -257,13 +258,13 @@ static void make_tensors(struct fixture *f, bool coarse)
 		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
 	tensor_fill(&f->x, 1, coarse);
 	/*
-	 * no ties, which have no derivative: 37 i mod 251 differs wherever windows reach, and is
-	 * exact in bf16
+	 * avoid ties, which have no derivative: 37 i mod 251 has no duplicates within any window,
+	 * and is exact in bf16
 	 */
 	for (size_t i = 0; coarse && i < tensor_count(&f->x); i++)
 		if (op->op == OP_MAX_POOL || op->op == OP_GLOBAL_MAX)
 			f->x.v[i] = ((double)(i * 37 % 251) - 125) / 128;
-	/* queries and keys so large that some scores stand out, as their gradients need */
+	/* large queries and keys, so that some scores stand out and have gradients */
 	for (size_t i = 0; op->op == OP_ATTENTION && i < tensor_count(&f->x); i++)
 		f->x.v[i] *= i % op->x.c < op->x.c / 3 * 2 ? 4 : 1;
 	for (int i = 0; i < ROLES; i++)
@@ -297,7 +298,7 @@ static void make_params(struct fixture *f)
 			device_param_freeze(f->p[i], true);
 	}
 	assert_int_equal(device_params_allocate(f->params, &optimizer), 0);
-	/* gradients of this size take no more in fp16 */
+	/* with gradients of this size fp16 allows no larger scale */
 	if (device_info(f->device)->precision == DEVICE_FP16)
 		assert_int_equal(
 			device_params_set_state(f->params,
@@ -426,7 +427,7 @@ static void run(struct fixture *f)
 	tensor_to_float(&f->x, x);
 	tensor_to_float(&f->g, g);
 	assert_int_equal(device_value_write(f->graph, f->y, DEVICE_GRAD, g), 0);
-	/* twice: gradients must add up */
+	/* two steps: gradients must be summed */
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(device_feed(f->graph, &batch, &ticket), 0);
 		assert_int_equal(device_step(f->graph, NULL, &ticket), 0);
@@ -436,8 +437,8 @@ static void run(struct fixture *f)
 }
 
 /*
- * The derivative of the objective by each element of t, or by a sample of them; others are left as
- * NAN.
+ * Computes the derivative of the objective for each element of t, or for a sample of them; the
+ * others become NAN.
  */
 static void differentiate(const struct fixture *f, struct tensor *t, double *ret)
 {
@@ -458,7 +459,10 @@ static void differentiate(const struct fixture *f, struct tensor *t, double *ret
 	}
 }
 
-/* Compares what was differentiated; `factor` is how often the device summed it. */
+/*
+ * Compares the derivatives that were computed; `factor` is the number of times that the device
+ * summed them.
+ */
 static void compare(const struct op_case *op, const char *what, const float *got, double *expected,
 		    size_t count, double factor, double tolerance)
 {
@@ -509,8 +513,8 @@ static void check_gradients(struct fixture *f, double tolerance)
 }
 
 /*
- * Two steps moved the running statistics twice towards the batch's, of the result before residual
- * and activation.
+ * After two steps the running statistics have moved twice towards the batch's, which are those
+ * before residual and activation.
  */
 static void check_running(struct fixture *f, double tolerance)
 {
@@ -541,7 +545,7 @@ static void check_running(struct fixture *f, double tolerance)
 	free(got);
 }
 
-/* Statistics that are frozen have stayed. */
+/* Frozen statistics have not changed. */
 static void check_stayed(struct fixture *f)
 {
 	float *got = malloc(result_channels(f->op) * sizeof(float));
@@ -554,7 +558,7 @@ static void check_stayed(struct fixture *f)
 	free(got);
 }
 
-/* In evaluation, of what does the same there. */
+/* Checks evaluation, for operations that do the same there. */
 static void check_evaluation(struct fixture *f, double *expected, double tolerance)
 {
 	struct device_graph_options options = {.mode = DEVICE_EVAL};
@@ -630,7 +634,10 @@ static const struct op_case cases[] = {
 	{OP_CONV, {2, 8, 9, 4}, 24, 2, 1, 0},
 	{OP_CONV, {2, 4, 4, 64}, 32, 3, 1, 1},
 	{OP_CONV, {2, 1, 1, 40}, 48, 1, 1, 0},
-	/* in groups, of one channel too, to more channels too; more padding at the end */
+	/*
+	 * groups, also of one channel, also with more output than input channels; more padding at
+	 * the end
+	 */
 	{OP_CONV, {2, 7, 5, 8}, 12, 3, 1, 1, .groups = 4},
 	{OP_CONV, {2, 9, 7, 64}, 128, 3, 2, 1, .groups = 32},
 	{OP_CONV, {2, 9, 8, 96}, 96, 7, 1, 3, .groups = 96},
@@ -642,7 +649,7 @@ static const struct op_case cases[] = {
 	{OP_CONV, {4, 7, 5, 32}, 64, 3, 1, 1, .groups = 2, .norm = true, .activation = DEVICE_GELU},
 	{OP_CONV, {4, 7, 5, 16}, 16, 7, 1, 3, .groups = 16, .bias = true},
 	{OP_CONV, {4, 7, 6, 8}, 8, 4, 2, 1, .pad_extra = 1, .norm = true, .residual = true},
-	/* with what follows */
+	/* with bias, norm, residual and activation */
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .activation = DEVICE_RELU},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .activation = DEVICE_RELU},
@@ -694,14 +701,14 @@ static const struct op_case cases[] = {
 	 .residual = true,
 	 .activation = DEVICE_RELU},
 	{OP_CONV, {64, 1, 1, 24}, 40, 1, 1, 0, .norm = true, .activation = DEVICE_RELU},
-	/* norms alone */
+	/* norms without a convolution */
 	{OP_NORM, {4, 5, 3, 7}, .norm = true},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_RELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_GELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_RELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_LOGISTIC},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_GELU},
-	/* norms by groups of samples: of one size, a smaller one at the end, all in one group */
+	/* norms over groups of samples: equal groups, a smaller last group, a single group */
 	{OP_NORM, {4, 5, 3, 7}, .norm = true, .ghost = 2},
 	{OP_NORM, {7, 5, 3, 16}, .norm = true, .ghost = 3, .activation = DEVICE_RELU},
 	{OP_NORM, {5, 5, 3, 40}, .norm = true, .ghost = 4, .activation = DEVICE_GELU},
@@ -720,7 +727,7 @@ static const struct op_case cases[] = {
 	 .activation = DEVICE_GELU},
 	{OP_CONV, {7, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .ghost = 2, .activation = DEVICE_RELU},
 	{OP_CONV, {4, 7, 5, 8}, 8, 3, 1, 1, .norm = true, .residual = true, .ghost = 2},
-	/* norms that are fixed */
+	/* norms with frozen statistics */
 	{OP_NORM, {4, 5, 3, 7}, .norm = true, .fixed = true},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .fixed = true, .activation = DEVICE_GELU},
 	{OP_NORM,
@@ -749,7 +756,7 @@ static const struct op_case cases[] = {
 	 .fixed = true,
 	 .residual = true,
 	 .activation = DEVICE_RELU},
-	/* layer norms: rows of one channel, of part of a vector and of several */
+	/* layer norms: rows of one channel, of less than a vector, and of several vectors */
 	{OP_LAYER_NORM, {3, 2, 3, 1}},
 	{OP_LAYER_NORM, {3, 5, 3, 7}},
 	{OP_LAYER_NORM, {5, 1, 1, 32}},
@@ -757,7 +764,9 @@ static const struct op_case cases[] = {
 	{OP_LAYER_NORM, {1, 3, 3, 384}},
 	{OP_LAYER_NORM, {3, 1, 2, 768}},
 	{OP_LAYER_NORM, {5, 1, 1, 1000}},
-	/* attention: one head and several, positions and channels that fill no vector or tile */
+	/*
+	 * attention: one head and several; positions and channels that do not fill a vector or tile
+	 */
 	{OP_ATTENTION, {2, 1, 5, 48}, 1},
 	{OP_ATTENTION, {2, 3, 6, 3 * 24}, 2},
 	{OP_ATTENTION, {2, 1, 1, 96}, 2},
@@ -768,7 +777,7 @@ static const struct op_case cases[] = {
 	{OP_ATTENTION, {3, 1, 9, 3 * 2 * 20}, 2, .dropout = 0.4f},
 	{OP_ATTENTION, {2, 1, 67, 3 * 2 * 16}, 2, .dropout = 0.25f},
 	{OP_ATTENTION, {1, 1, 130, 3 * 32}, 1, .dropout = 0.1f},
-	/* scales: of each kind and together, rows of part of a vector and of several */
+	/* scales: each kind separately and together; rows of less than a vector and of several */
 	{OP_SCALE_ADD, {3, 5, 3, 7}, .gamma = true},
 	{OP_SCALE_ADD, {3, 2, 3, 16}, .gamma = true, .residual = true},
 	{OP_SCALE_ADD, {3, 7, 5, 12}, .gate = true},
@@ -800,10 +809,10 @@ static const struct op_case cases[] = {
 	{OP_LINEAR, {16, 1, 1, 64}, 100, .bias = true, .activation = DEVICE_RELU},
 	{OP_LINEAR, {16, 2, 2, 16}, 20, .bias = true, .activation = DEVICE_GELU},
 	{OP_LINEAR, {16, 1, 1, 24}, 16, .residual = true, .activation = DEVICE_RELU},
-	/* odd numbers of classes, at a batch that shows a fault of oneDNN 2.6's in bf16 */
+	/* odd numbers of classes, at a batch size that triggers a bug of oneDNN 2.6 in bf16 */
 	{OP_LINEAR, {30, 1, 1, 8}, 9, .bias = true},
 	{OP_CONV, {1, 30, 1, 8}, 11, 1, 1},
-	/* by position, as tokens and channels-last blocks have them */
+	/* by position, as for tokens and channels-last blocks */
 	{OP_LINEAR, {3, 1, 17, 24}, 40, .by_position = true, .bias = true},
 	{OP_LINEAR, {2, 3, 5, 7}, 10, .by_position = true},
 	{OP_LINEAR,
@@ -828,7 +837,10 @@ static const struct op_case cases[] = {
 	 .bias = true,
 	 .residual = true,
 	 .activation = DEVICE_GELU},
-	/* tokens: whole packs of channels and not, more than a kernel's width; one of them */
+	/*
+	 * tokens: full and partial packs of channels, more than a kernel's width; and taking one of
+	 * them
+	 */
 	{OP_TOKENS, {3, 2, 3, 7}},
 	{OP_TOKENS, {3, 2, 3, 7}, .class_token = true},
 	{OP_TOKENS, {5, 4, 3, 32}},

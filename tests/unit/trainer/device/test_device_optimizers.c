@@ -1,6 +1,6 @@
 /*
- * Each optimizer over 20 steps against PyTorch's or timm's, whose outcome
- * tests/golden/optimizers/make.py wrote down.
+ * Each optimizer over 20 steps against PyTorch or timm (results from
+ * tests/golden/optimizers/make.py).
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -28,7 +28,7 @@ struct bench {
 	struct device_params *params;
 	struct device_param *tensors[TENSORS];
 	struct device_graph *graph;
-	float *values; /* of the largest tensor */
+	float *values; /* room for the largest tensor */
 };
 
 /* As in make.py. */
@@ -43,7 +43,7 @@ static void fill_first(struct bench *b, unsigned tensor)
 	fill(b, tensor, tensor, strcmp(tensors[tensor].name, "zero") == 0 ? 0 : 0.2, 0.5);
 }
 
-/* Beside the tensors, a tiny net that makes steps possible and has no gradient itself. */
+/* Opens the tensors and a tiny net without a gradient, which makes steps possible. */
 static void bench_open(struct bench *b, const struct device_optimizer_spec *optimizer,
 		       enum device_precision precision, const char *head)
 {
@@ -124,7 +124,7 @@ static void bench_step(struct bench *b, unsigned step, float curvature,
 	assert_false(results.skipped);
 }
 
-static double largest; /* deviation, as a share of how far elements move on the average */
+static double largest; /* largest deviation, as a share of the mean distance that elements move */
 static double tolerance;
 
 static void near(double value, double expected, double moved, const char *name, const char *what)
@@ -134,7 +134,7 @@ static void near(double value, double expected, double moved, const char *name, 
 		fail_msg("%s: %s: %.9g, expected %.9g", name, what, value, expected);
 }
 
-/* moved: the tensor's norm of how far it has; samples: of its elements. */
+/* `moved`: norm of the tensor's displacement; `samples`: expected values of some elements. */
 static void compare_tensor(struct bench *b, unsigned i, enum device_slot slot, const char *name,
 			   double moved, const double *samples)
 {
@@ -153,7 +153,7 @@ static void compare_tensor(struct bench *b, unsigned i, enum device_slot slot, c
 	free(values);
 }
 
-/* With what the file has of the case, a line for each tensor. */
+/* Compares with the file's results for the case, one line per tensor. */
 static void compare(struct bench *b, enum device_slot slot, const char *name)
 {
 	FILE *file = fopen(GOLDEN_OPTIMIZERS, "r");
@@ -177,7 +177,7 @@ static void compare(struct bench *b, enum device_slot slot, const char *name)
 	assert_int_equal(compared, TENSORS);
 }
 
-/* The cases of make.py; hyperparameters that all have are in follow(). */
+/* make.py's cases; follow() sets the hyperparameters that all share. */
 static const struct {
 	const char *name;
 	struct device_optimizer_spec spec;
@@ -185,7 +185,7 @@ static const struct {
 	float curvature;
 	unsigned perturbed_every;
 	unsigned slow_every, mean_from;
-	const char *head; /* the tensor that is that */
+	const char *head; /* tensor declared as `outer` */
 } cases[] = {
 	{"sgd", {.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true}, .lr = 0.05f},
 	{"adam", {.kind = DEVICE_ADAM, .coupled_decay = true}, .lr = 0.01f},
@@ -283,7 +283,7 @@ static bool is_by_matrix(size_t i)
 	return DEVICE_OPTIMIZERS_BY_MATRIX >> cases[i].spec.kind & 1;
 }
 
-/* Five steps grow what a small singular value was rounded by at most 3.4445^5 = 485 times. */
+/* Five steps amplify the rounding of a small singular value by at most 3.4445^5 = 485 times. */
 static void test_as_pytorch(void **state)
 {
 	for (size_t i = 0; i < CASES; i++) {
@@ -293,11 +293,11 @@ static void test_as_pytorch(void **state)
 }
 
 /*
- * A GPU makes products of matrices in 16 bits. What these round, 2^-9 of an element in bf16 and
- * 2^-12 in fp16, grows over five steps to some percent of the mean step in bf16, an eighth of that
- * in fp16; an iteration that were wrong would be off by all of it. That holds where no singular
- * value is far below the others, as in gradients that nothing was done to: a direction whose value
- * is lost in rounding comes out as anything, in PyTorch's bf16 too.
+ * A GPU multiplies matrices in 16 bits. The rounding error, 2^-9 of an element in bf16 and 2^-12 in
+ * fp16, grows over five steps to a few percent of the mean step in bf16, and to an eighth of that
+ * in fp16; a wrong iteration would be off by the whole step. This holds if no singular value is far
+ * below the others, as in unmodified gradients: a direction whose singular value is lost in
+ * rounding gets an arbitrary result, in PyTorch's bf16 too.
  */
 static void test_16_bits(void **state)
 {

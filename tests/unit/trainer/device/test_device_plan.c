@@ -1,5 +1,6 @@
 /*
- * The arena, buckets of gradients, the team, and what recording and the calls of the seam refuse.
+ * The arena, buckets of gradients, the thread team, and the errors of recording and of the
+ * functions of device.h.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/arena.h"
@@ -60,7 +61,7 @@ static void check_layout(const struct arena *arena, uint32_t steps)
 				live += arena->blocks[i].size;
 		peak = live > peak ? live : peak;
 	}
-	/* no layout is smaller than what lives at once; a good one is not much larger */
+	/* no layout can be smaller than the peak of live bytes; a good one is not much larger */
 	assert_true(arena->size >= peak);
 	assert_true(arena->size <= peak + peak / 2);
 }
@@ -101,7 +102,7 @@ static void test_arena_chain(void **state)
 	struct arena arena;
 	uint32_t block;
 
-	/* a chain of equal buffers, each read by the next: two suffice */
+	/* a chain of equal buffers, each read by the next, needs only two */
 	arena_init(&arena);
 	for (uint32_t i = 0; i < 50; i++)
 		assert_int_equal(arena_add(&arena, 4096, i, i + 1, &block), 0);
@@ -109,7 +110,7 @@ static void test_arena_chain(void **state)
 	assert_int_equal(arena.size, 8192);
 	assert_int_equal(arena.unshared, 50 * 4096);
 	arena_deinit(&arena);
-	/* one that is written anew leaves its bytes to another in between, unless it is kept */
+	/* a block that is rewritten later frees its bytes in between, unless it is kept */
 	for (int keeps = 0; keeps < 2; keeps++) {
 		arena_init(&arena);
 		assert_int_equal(arena_add(&arena, 4096, 0, 1, &block), 0);
@@ -171,8 +172,8 @@ static void test_pool(void **state)
 }
 
 /*
- * Processes that share CPUs take a part each, at least one thread, and none a place of its own;
- * what was asked for stays.
+ * Processes that share CPUs take an equal part of the threads, at least one thread, and do not pin
+ * them; an explicit number of threads is unchanged.
  */
 static void test_pool_sharers(void **state)
 {
@@ -190,7 +191,7 @@ static void test_pool_sharers(void **state)
 	assert_int_equal(team.threads, 7);
 }
 
-/* A caller's children must find the affinity it had. */
+/* A caller's children must inherit the original affinity. */
 static void test_pool_affinity(void **state)
 {
 	struct team team;
@@ -206,7 +207,10 @@ static void test_pool_affinity(void **state)
 	assert_true(CPU_EQUAL(&before, &after));
 }
 
-/* Sums are the same bits whoever adds them up, and right for all ways that channels are folded. */
+/*
+ * Sums have the same bits whichever thread adds them, and are correct for every way of folding
+ * channels.
+ */
 static void test_loops(void **state)
 {
 	static const uint32_t channels[] = {1, 3, 16, 100, 255, 256, 257, 511, 512, 513, 1030};
@@ -322,7 +326,7 @@ static void test_recording(void **state)
 	assert_null(device_conv(
 		graph, x,
 		&(struct device_conv_spec){.name = "far", .weight = s.linear, .stride = 1}));
-	/* only the first mistake is told, and what follows from it is none */
+	/* only the first mistake is reported, not those that follow from it */
 	assert_null(device_global_average_pool(graph, "team", NULL));
 	expect_refusal(graph, "far");
 	graph = begin(&s, &x);
@@ -506,13 +510,13 @@ static void test_opening(void **state)
 /* ---- buckets ---- */
 
 /*
- * A chain of matrices: layer i is [widths[i + 1]][widths[i]], the second is frozen, and the last
- * layer uses the first one's matrix again.
+ * A chain of matrices: layer i is [widths[i + 1]][widths[i]], the second layer is frozen, and the
+ * last one reuses the first one's matrix.
  */
 struct chain {
 	struct device_params *params;
 	struct device_graph *graph;
-	struct device_param *spare; /* that no operation uses */
+	struct device_param *spare; /* unused by any operation */
 };
 
 static const uint32_t widths[] = {20, 20, 50, 50, 300, 4, 20};
@@ -561,7 +565,10 @@ static void chain_open(struct chain *chain, struct device *device)
 		0);
 }
 
-/* The bucket that holds a parameter whole, of those that hold any of it. */
+/*
+ * Returns the bucket that holds the whole parameter, or NULL if none does. Asserts that no other
+ * bucket overlaps it.
+ */
 static const struct bucket *bucket_of(const struct buckets *buckets,
 				      const struct device_param *param)
 {
@@ -603,8 +610,8 @@ static void test_buckets(void **state)
 			if (param->spec.frozen)
 				continue;
 			/*
-			 * nodes are the input and then the layers; the first layer is the last to
-			 * be done with its matrix
+			 * node 0 is the input, then the layers follow; layer 0 is the last to
+			 * finish with its matrix
 			 */
 			assert_non_null(bucket);
 			assert_true(param == chain.spare || bucket->node <= i + 1);
@@ -617,7 +624,7 @@ static void test_buckets(void **state)
 	device_close(device);
 }
 
-/* However many parameters there are, all of their sums may be under way at a time. */
+/* However many parameters there are, all their sums can be in flight at once. */
 static void test_many_buckets(void **state)
 {
 	struct device *device = open_device(DEVICE_FP32, 1);

@@ -1,7 +1,7 @@
 /*
- * Ranks with a device each against one device that is fed the whole batch. Every rank makes both,
- * so each compares for itself. Run alone and under mpirun; the batch divides by 1, 2, 3, 4. The
- * environment chooses the device, see open_device().
+ * Ranks with one device each against one device that gets the whole batch. Every rank makes both,
+ * so each one compares separately. Run alone and under mpirun; the batch is divisible by 1, 2, 3
+ * and 4. The environment selects the device, see open_device().
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/comm/comm.h"
@@ -17,7 +17,7 @@
 #define SIDE    8
 #define PIXELS  (SIDE * SIDE * 3)
 #define CLASSES 10
-#define HIDDEN  600 /* a matrix of HIDDEN x HIDDEN is longer than a bucket */
+#define HIDDEN  600 /* so that a HIDDEN x HIDDEN matrix is longer than a bucket */
 #define STEPS   8
 
 static struct comm *comm;
@@ -28,11 +28,11 @@ struct net {
 	struct device *device;
 	struct device_params *params;
 	struct device_graph *graph;
-	uint32_t first, count; /* samples of the batch that are fed */
-	bool weighted;         /* the loss: of two labels, with class weights */
+	uint32_t first, count; /* the part of the batch that is fed */
+	bool weighted;         /* two labels per sample, with class weights */
 };
 
-/* That to ask for so that the environment's is opened. */
+/* Returns the precision to ask open_device() for, so that it opens the environment's. */
 static enum device_precision precision(void)
 {
 	const char *chosen = getenv("DEVICE_TEST_PRECISION");
@@ -41,8 +41,9 @@ static enum device_precision precision(void)
 }
 
 /*
- * Times that of fp32: rounding of sums over ranks may have a 16-bit copy of a weight, or an
- * activation behind a norm, fall to the other side. bf16 has three bits less than fp16.
+ * Factor on the tolerance of fp32: rounding of sums over ranks may push the 16-bit copy of a
+ * weight, or an activation after a norm, to the other neighbour. bf16 has three bits less than
+ * fp16.
  */
 static double looser(const struct net *net)
 {
@@ -85,7 +86,7 @@ static struct device_value *record_conv(struct net *net, const char *name, struc
 				    .momentum = 0.1f,
 				    .synchronized = norms == NORMS_SYNCHRONIZED};
 	spec.weight = p[0];
-	/* without a norm gamma and the buffers are what no graph touches */
+	/* without a norm no graph uses gamma and the buffers */
 	if (norms == NORMS_NONE)
 		spec.bias = p[2];
 	else
@@ -105,7 +106,7 @@ static struct device_value *record_linear(struct net *net, const char *name, str
 	return device_linear(net->graph, x, &spec);
 }
 
-/* recompute: convolutions and norms are a segment that backward computes anew. */
+/* If `recompute`, convolutions and norms form a segment that the backward pass recomputes. */
 static void open_net_with(struct net *net, struct comm *ranks, enum norms norms, bool recompute)
 {
 	struct device_graph_options graph_options = {.mode = DEVICE_TRAIN, .recompute = recompute};
@@ -164,7 +165,7 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 		assert_int_equal(device_param_write(param, DEVICE_VALUE, values), 0);
 		free(values);
 	}
-	/* no step is to be skipped on the way to a scale that fits */
+	/* start with a scale that fits, so that no step is skipped */
 	if (device_info(net->device)->precision == DEVICE_FP16)
 		assert_int_equal(device_params_set_state(net->params, &state), 0);
 }
@@ -181,7 +182,7 @@ static void close_net(struct net *net)
 	device_close(net->device);
 }
 
-/* Results are to be asked for by the number that is returned. */
+/* Returns the step's number, with which to ask for its results. */
 static uint64_t begin_step(struct net *net, unsigned number, const struct device_hyper *hyper)
 {
 	static float images[BATCH * PIXELS];
@@ -197,7 +198,7 @@ static uint64_t begin_step(struct net *net, unsigned number, const struct device
 
 	for (size_t i = 0; i < BATCH * PIXELS; i++)
 		images[i] = (float)(3 * uniform(1000 + number, i) - 1);
-	/* most that have no label are the first ranks' */
+	/* most unlabelled samples belong to the first ranks */
 	for (uint32_t i = 0; i < BATCH; i++)
 		labels[i] = i == 1 || i == 2 || i == 3 || i == 11
 				    ? -1
@@ -248,7 +249,8 @@ static float *read_slot(const struct net *net, size_t index, enum device_slot sl
 }
 
 /*
- * Largest difference over the largest value, of a slot of all parameters; buffers only on demand.
+ * Largest difference divided by the largest value, for a slot of all parameters; includes buffers
+ * only if `buffers`.
  */
 static double difference(const struct net *a, const struct net *b, enum device_slot slot,
 			 bool buffers)
@@ -275,7 +277,7 @@ static double difference(const struct net *a, const struct net *b, enum device_s
 	return worst;
 }
 
-/* The parameters have the same bits on every rank. */
+/* Asserts that the parameters have the same bits on every rank. */
 static void check_same(const struct net *net, bool buffers)
 {
 	for (size_t i = 0; i < device_params_count(net->params); i++) {
@@ -298,8 +300,8 @@ static bool near(const struct net *net, double a, double b)
 }
 
 /*
- * Steps with clipping, averages and every third a micro-batch before; samples with a label are not
- * spread evenly.
+ * Runs steps with clipping and averages, every third one after a micro-batch. Labelled samples are
+ * not spread evenly.
  */
 static void compare(enum norms norms)
 {
@@ -346,7 +348,7 @@ static void test_synchronized(void **state)
 }
 
 /*
- * Norms of their own: another training than that of the whole batch, yet one and the same on every
+ * With local norms the training differs from that of the whole batch, but is the same on every
  * rank.
  */
 static void test_local_norms(void **state)
@@ -369,7 +371,7 @@ static void test_local_norms(void **state)
 	close_net(&whole);
 }
 
-/* Activations that are computed anew: sums over ranks are those of the first time, bit for bit. */
+/* With recomputed activations, sums over ranks equal those of the first computation bit for bit. */
 static void test_anew(void **state)
 {
 	static const enum norms norms[] = {NORMS_SYNCHRONIZED, NORMS_LOCAL};
@@ -394,7 +396,9 @@ static void test_anew(void **state)
 	}
 }
 
-/* What is not finite on the last rank spoils the step for all, and none but that step. */
+/*
+ * A value that is not finite on the last rank makes all ranks skip that step, and only that step.
+ */
 static void test_not_finite(void **state)
 {
 	struct net ranks;
@@ -420,7 +424,7 @@ static void test_not_finite(void **state)
 	close_net(&ranks);
 }
 
-/* A net without a loss has nothing to add up before an update: run, captured, replayed. */
+/* A net without a loss has nothing to sum before an update: when run, captured and replayed. */
 static void test_nothing_to_sum(void **state)
 {
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = comm};
@@ -452,8 +456,8 @@ static void test_nothing_to_sum(void **state)
 }
 
 /*
- * Whether a step's results are there is the same on all ranks; once those of a later one are, they
- * are, and are of all ranks too.
+ * All ranks agree on whether a step's results are available. If a later step's are, so are the
+ * earlier ones', and they cover all ranks.
  */
 static void test_late_results(void **state)
 {
@@ -504,7 +508,7 @@ int main(void)
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
-	/* the others may be waiting for what a rank that failed has left out */
+	/* other ranks may be waiting in a collective that a failed rank has skipped */
 	if (cmocka_run_group_tests(tests, NULL, NULL))
 		comm_abort(comm);
 	comm_close(comm);

@@ -59,7 +59,10 @@ static double *at(const struct tensor *t, uint32_t n, uint32_t h, uint32_t w, ui
 	return &t->v[(((size_t)n * t->shape.h + h) * t->shape.w + w) * t->shape.c + c];
 }
 
-/* The window of output position (p, q) at its offset (r, s); false: in the padding. */
+/*
+ * Finds the input position for output position p at offset r of the window; returns false in the
+ * padding.
+ */
 static bool source(const struct tensor *x, uint32_t p, uint32_t stride, uint32_t pad, uint32_t r,
 		   uint32_t limit, uint32_t *ret)
 {
@@ -98,7 +101,10 @@ struct tensor reference_conv(const struct tensor *x, const struct tensor *weight
 	return y;
 }
 
-/* Weight of place `at` of `from` in place `of` of `to`, before they are made to add up to 1. */
+/*
+ * Bicubic weight of position `at` of `from` for position `of` of `to`, before the weights are
+ * normalised to sum to 1.
+ */
 static double cubic(uint32_t at, uint32_t of, double from, double to)
 {
 	double scale = from / to, centre = (of + 0.5) * scale, wide = fmax(scale, 1);
@@ -203,7 +209,10 @@ void reference_layer_norm(struct tensor *x, const struct tensor *gamma, const st
 	}
 }
 
-/* Of one query: y [d] from its scores against all keys, of which p [t] is made; drawn: [t]. */
+/*
+ * Computes y [d] for one query from its scores against all keys; p [t] receives the probabilities,
+ * `drawn` [t] holds the dropout factors.
+ */
 static void attend(const double *q, const double *k, const double *v, uint32_t t, size_t stride,
 		   uint32_t d, const double *drawn, double *p, double *y)
 {
@@ -261,7 +270,7 @@ void reference_scale(struct tensor *x, const struct tensor *gamma)
 		x->v[i] *= gamma->v[i % x->shape.c];
 }
 
-/* What a word of Philox makes of a value. */
+/* Returns the dropout factor for a word of Philox. */
 static double drawn(uint32_t word, double probability)
 {
 	return word < probability * 0x1p32 ? 0 : 1 / (1 - probability);
@@ -296,7 +305,7 @@ struct tensor reference_attention(const struct tensor *qkv, uint32_t heads,
 	struct device_shape s = qkv->shape;
 	uint32_t channels = s.c / 3, d = channels / heads, t = s.h * s.w, padded = (t + 3) / 4 * 4;
 	struct tensor y = tensor_new((struct device_shape){s.n, s.h, s.w, channels});
-	/* a query's draws begin a block */
+	/* each query's draws begin a block */
 	struct tensor drawn = tensor_new((struct device_shape){s.n, heads, t, padded});
 	double *p = malloc(t * sizeof(*p));
 
@@ -403,7 +412,7 @@ static const char *setting(const char *name, const char *fallback)
 	return value && *value ? value : fallback;
 }
 
-/* Index of the environment's choice among words; fails the test for another. */
+/* Index of the environment's value among the words; fails the test for any other value. */
 static unsigned choice(const char *name, const char *fallback, const char *const words[])
 {
 	const char *value = setting(name, fallback);
@@ -417,8 +426,8 @@ static unsigned choice(const char *name, const char *fallback, const char *const
 }
 
 /*
- * What the environment makes of the precision that a test asks for; DEVICE_AUTO: the test is not
- * meant.
+ * Returns the precision that the environment selects for a test that asks for `asked`; DEVICE_AUTO
+ * if the test is to be skipped.
  */
 static enum device_precision chosen_precision(enum device_precision asked)
 {

@@ -1,6 +1,6 @@
 /*
- * Batches that are resized, thinned and blended on their way in, against torchvision and timm,
- * whose pixels tests/golden/resample/make.py wrote down; and what of it is refused.
+ * Input that is resized, thinned and blended, against pixels from torchvision and timm
+ * (tests/golden/resample/make.py); and which requests are refused.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -23,7 +23,7 @@ struct bench {
 	uint32_t height, width;
 };
 
-/* An evaluation graph that is nothing but its input. */
+/* Opens an evaluation graph that consists only of its input. */
 static void bench_open(struct bench *b, enum device_precision precision, uint32_t height,
 		       uint32_t width, bool resamples)
 {
@@ -70,7 +70,7 @@ static uint8_t *make_bytes(uint32_t height, uint32_t width)
 	return bytes;
 }
 
-/* What the device makes of a batch, before normalisation: to be freed. */
+/* Returns the device's input values before normalisation; the caller frees them. */
 static float *run(struct bench *b, const struct device_batch *batch)
 {
 	size_t count = count_of(b->height, b->width);
@@ -126,7 +126,7 @@ static bool read_golden(FILE *file, struct golden *g)
 	return true;
 }
 
-/* tolerance: of pixels, which are up to 255. */
+/* `tolerance` applies to pixels of up to 255. */
 static void check_golden(const struct golden *g, enum device_precision precision, bool floats,
 			 double tolerance)
 {
@@ -147,7 +147,7 @@ static void check_golden(const struct golden *g, enum device_precision precision
 	for (size_t i = 0; i < count; i++)
 		numbers[i] = bytes[i];
 	bench_open(&b, precision, g->to_height, g->to_width, true);
-	/* the second and third evaluation are replayed where the device captures */
+	/* devices that capture replay the second and third evaluation */
 	for (unsigned i = 0; i < 3; i++) {
 		values = run(&b, &batch);
 		compare(values, g->pixels, count_of(g->to_height, g->to_width), tolerance, g->what);
@@ -188,13 +188,13 @@ static void test_in_16_bits(void **state)
 {
 	struct bench b;
 
-	/* skips where there is no such precision */
+	/* skips the test if the device does not support the precision */
 	bench_open(&b, DEVICE_BF16, 8, 8, true);
 	bench_close(&b);
 	check_all(DEVICE_BF16, 1);
 }
 
-/* Steps of one graph ask for one thing after another, captured or not. */
+/* Successive steps of one graph request different resampling, captured or not. */
 static void test_changing(void **state)
 {
 	static const uint32_t rows[6] = {0, 1, 3, 4, 6, 7}, columns[5] = {1, 2, 3, 7, 8};
@@ -240,7 +240,7 @@ static void test_changing(void **state)
 	free(small);
 }
 
-/* Where nothing is asked for, an input that resamples has what another one has, to rounding. */
+/* Without a request, an input that can resample equals one that cannot, up to rounding. */
 static void test_fewer_samples(void **state)
 {
 	uint8_t *bytes = make_bytes(6, 5);

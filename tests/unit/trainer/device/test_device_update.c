@@ -1,4 +1,6 @@
-/* The optimizer against a scalar in double precision, and the loss against its definition. */
+/*
+ * The optimizer against scalar arithmetic in double precision, and the loss against its definition.
+ */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #include <cmocka.h>
@@ -9,11 +11,11 @@
 
 #define STEPS     6
 #define COUNT     40000 /* more than one task's share */
-#define LATER     2     /* start of the second weight */
-#define LR_FACTOR 0.7f  /* of the second weight's learning rate */
+#define LATER     2     /* index in hyper.begun[] of the second weight's start */
+#define LR_FACTOR 0.7f  /* of the second weight */
 
 /*
- * A store with two weights of different groups, a frozen one and a buffer, beside a tiny net that
+ * A store with two weights of different groups, a frozen weight and a buffer, and a tiny net that
  * makes steps possible.
  */
 struct bench {
@@ -100,7 +102,7 @@ static int step(struct bench *b, const struct device_hyper *hyper, struct device
 	return r < 0 ? r : device_results(b->graph, number, true, results);
 }
 
-/* What one element of each weight should be. */
+/* Expected state of one element of each weight. */
 struct scalar {
 	double w, m, v, ema;
 };
@@ -150,7 +152,7 @@ static struct device_hyper hyper_of_step(unsigned t)
 		.grad_scale = 0.5f,
 	};
 
-	/* all of them change every step */
+	/* all hyperparameters change in every step */
 	for (unsigned i = 0; i < DEVICE_GROUPS_MAX; i++) {
 		hyper.lr[i] = 0.01f * (float)(t + i);
 		hyper.weight_decay[i] = i == 3 ? 0 : 0.05f * (float)t;
@@ -201,7 +203,7 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 			assert_int_equal(device_param_write(b.weight[k], DEVICE_GRAD, g), 0);
 		}
 		assert_int_equal(step(&b, &hyper, &results), 0);
-		/* the images are zero, so the little net's own gradient is too */
+		/* the images are zero, so the tiny net's gradient is zero too */
 		assert_true(fabs(results.grad_norm - 0.5 * sqrt(squares)) < 1e-6 * sqrt(squares));
 		assert_true(results.updated && !results.skipped);
 		if (clip > 0 && results.grad_norm > (double)clip)
@@ -222,7 +224,7 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 			check_slot(b.weight[k], DEVICE_EMA, s[k], offsetof(struct scalar, ema));
 		free(s[k]);
 	}
-	/* what is frozen and what is a buffer stay, and their averages are they */
+	/* frozen weights and buffers do not change, and their averages equal them */
 	for (unsigned k = 0; k < 2; k++) {
 		struct device_param *p = k ? b.buffer : b.frozen;
 
@@ -256,8 +258,8 @@ static void test_adamw(void **state)
 }
 
 /*
- * A weight that is frozen for the first steps: it stays, and then is updated as if these were its
- * first.
+ * A weight that is frozen for the first steps does not change; after that it is updated as if these
+ * steps were its first.
  */
 static void test_thaw(void **state)
 {
@@ -300,7 +302,7 @@ static void test_thaw(void **state)
 	close_bench(&b);
 }
 
-/* A gradient that is not finite: nothing changes, and it is counted. */
+/* A gradient that is not finite changes nothing and is counted as a skip. */
 static void test_skip(void **state)
 {
 	struct bench b;
@@ -321,7 +323,7 @@ static void test_skip(void **state)
 	assert_int_equal(device_params_get_state(b.params, &counters), 0);
 	assert_int_equal(counters.skipped, 1);
 	assert_int_equal(counters.updates, 0);
-	/* the gradient does not haunt the next step, with which the average begins */
+	/* the bad gradient does not affect the next step, with which the average begins */
 	assert_int_equal(step(&b, &hyper, &results), 0);
 	assert_true(results.updated);
 	device_param_read(b.weight[1], DEVICE_VALUE, before);
@@ -330,7 +332,7 @@ static void test_skip(void **state)
 	close_bench(&b);
 }
 
-/* Lookahead: where the average moves, weights and buffers are set to it; what is frozen is not. */
+/* Lookahead: when the average moves, weights and buffers are set to it; frozen weights are not. */
 static void check_lookahead(enum device_optimizer_kind kind)
 {
 	struct bench b;
@@ -347,7 +349,7 @@ static void check_lookahead(enum device_optimizer_kind kind)
 	for (unsigned t = 1; t <= STEPS; t++) {
 		struct device_hyper hyper = hyper_of_step(t);
 
-		/* 1 leaves average and weights alone */
+		/* a decay of 1 leaves average and weights unchanged */
 		hyper.lookahead = true;
 		hyper.ema_decay = t % 3 == 2 ? 1 : 0.8f;
 		for (unsigned i = 0; i < 5; i++) {
@@ -398,7 +400,7 @@ struct loss_case {
 	uint32_t samples, classes;
 	float smoothing, scale;
 	bool ignore;
-	float spread; /* of logits */
+	float spread; /* scale of the logits */
 };
 
 static struct device_graph *loss_graph(struct device_params *params, const struct loss_case *c,
@@ -466,7 +468,7 @@ static void check_loss(const struct loss_case *c)
 	uint32_t top1 = 0, top5 = 0, samples = 0;
 	double loss, scale = c->scale != 0 ? (double)c->scale : 1;
 
-	tensor_fill(&z, 7, true); /* coarse: there are ties among many classes */
+	tensor_fill(&z, 7, true); /* coarse, so that many classes tie */
 	for (size_t i = 0; i < count; i++)
 		z.v[i] *= (double)c->spread;
 	for (uint32_t i = 0; i < c->samples; i++) {

@@ -1,8 +1,8 @@
 /*
- * Convolutions that the CPU does by Winograd: results and both gradients against sums in double
- * precision, closer than device-ops asks; with all that may follow, in training and evaluation,
- * against the same windows with zeros around, which oneDNN does; the same bits with any number of
- * threads, and with memory that is shared or computed anew.
+ * Convolutions that the CPU computes by Winograd. Results and both gradients against sums in double
+ * precision, with a tighter tolerance than device-ops; with norm, residual and activation, in
+ * training and evaluation, against the same windows padded with zeros, which oneDNN computes; the
+ * same bits with any number of threads, and with shared or recomputed memory.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* twice what the weights of the last case below come to, sums over 17,100 positions */
+/* twice the error of the weight gradients of the last case below, sums over 17,100 positions */
 #define TOLERANCE 3e-6
 
 struct conv_case {
@@ -21,13 +21,16 @@ struct conv_case {
 };
 
 static const struct conv_case cases[] = {
-	{{12, 8, 8, 32}, 32, 1, false},  /* whole tiles */
-	{{30, 7, 8, 40}, 44, 1, true},   /* tiles and blocks of channels that are not full */
-	{{40, 6, 6, 32}, 48, 0, false},  /* no padding, of which the gradient of x has two */
-	{{15, 5, 6, 48}, 32, 2, true},   /* and the other way round */
-	{{80, 3, 3, 272}, 64, 1, false}, /* deeper than a panel stays in the cache */
-	{{52, 4, 4, 33}, 300, 1, true},  /* many results */
-	{{60, 15, 19, 32}, 32, 1, true}, /* more tiles than a block, of one thread and of all */
+	{{12, 8, 8, 32}, 32, 1, false}, /* whole tiles */
+	{{30, 7, 8, 40}, 44, 1, true},  /* partial tiles and partial blocks of channels */
+	{{40, 6, 6, 32},
+	 48,
+	 0,
+	 false},                       /* no padding; the gradient of x then has a padding of two */
+	{{15, 5, 6, 48}, 32, 2, true}, /* the opposite */
+	{{80, 3, 3, 272}, 64, 1, false}, /* so deep that a panel does not stay in the cache */
+	{{52, 4, 4, 33}, 300, 1, true},  /* many output channels */
+	{{60, 15, 19, 32}, 32, 1, true}, /* more tiles than a block, for one thread and for all */
 };
 
 struct run {
@@ -42,7 +45,7 @@ static float *floats(const struct tensor *tensor)
 	return v;
 }
 
-/* Layers that are done so. */
+/* Counts the layers that use Winograd. */
 static unsigned count_winograd(const struct device_graph *graph)
 {
 	struct device_layer_info info;
@@ -85,7 +88,7 @@ static void drop(struct fixture *f)
 	tensor_free(&f->g);
 }
 
-/* A step of the layer alone. */
+/* Runs a step of only this layer. */
 static struct run run(const struct fixture *f, unsigned threads)
 {
 	struct device *device = open_device(DEVICE_FP32, threads);
@@ -146,7 +149,7 @@ static void run_free(struct run *run)
 	free(run->db);
 }
 
-/* Adds what a result's gradient is worth to those of x and w. */
+/* Adds the contribution of the result's gradient to those of x and w. */
 static void differentiate(const struct fixture *f, struct tensor *dx, struct tensor *dw)
 {
 	struct device_shape x = f->x.shape, y = f->g.shape;
@@ -160,7 +163,10 @@ static void differentiate(const struct fixture *f, struct tensor *dx, struct ten
 			size_t pixel = ((n * x.h + h) * x.w + w) * x.c;
 			size_t weight = (k * 9 + tap) * x.c;
 
-			/* what is above or left of the picture is far below or right of it */
+			/*
+			 * unsigned wrap-around: positions above or left of the image become very
+			 * large
+			 */
 			for (size_t c = 0; c < x.c && h < x.h && w < x.w; c++) {
 				dx->v[pixel + c] += f->g.v[at] * f->w.v[weight + c];
 				dw->v[weight + c] += f->g.v[at] * f->x.v[pixel + c];
@@ -225,11 +231,11 @@ static void test_threads(void **state)
 	}
 }
 
-/* ---- layers of 32 channels, with what follows ---- */
+/* ---- layers of 32 channels, with norm, residual and activation ---- */
 
 enum { BATCH = 12, SIDE = 8, WIDTH = 32, CLASSES = 5 };
 
-/* What a layer has beside its weights. */
+/* Parameters of a layer. */
 enum part { WEIGHT, BIAS, GAMMA, BETA, MEAN, VARIANCE, PARTS };
 
 struct layer {
@@ -268,7 +274,9 @@ static void add_layer(struct device_params *params, struct layer *layer)
 	}
 }
 
-/* Where weight i of a window of 3 is in the layer's, which has zeros around it if it is larger. */
+/*
+ * Index of weight i of a 3 x 3 window in the layer's window, which if larger is padded with zeros.
+ */
 static size_t place_of(const struct layer *layer, size_t i)
 {
 	size_t margin = (layer->window - 3) / 2, row = layer->window, c = i % WIDTH,
@@ -353,7 +361,7 @@ static void plan(struct device_graph *graph, unsigned by_winograd)
 
 #define VALUES ((size_t)BATCH * SIDE * SIDE * WIDTH)
 
-/* What a layer came to. */
+/* Results of a layer. */
 struct outcome {
 	float y[VALUES], dx[VALUES], evaluated[VALUES];
 	float dw[WIDTH * 9 * WIDTH];
@@ -380,7 +388,7 @@ static void read_outcome(const struct layer *layer, struct outcome *outcome)
 	}
 }
 
-/* Two steps that add up gradients, and an evaluation. */
+/* Runs two steps whose gradients are summed, and an evaluation. */
 static void try_layer(const struct layer *model, uint32_t window, bool residual,
 		      struct outcome *outcome)
 {
@@ -475,7 +483,10 @@ static void test_what_follows(void **state)
 	free(got);
 }
 
-/* Gradients of a net of such layers and its running statistics, [*ret_count]; to be freed. */
+/*
+ * Returns the gradients of a net of such layers and its running statistics, [*ret_count]; the
+ * caller frees them.
+ */
 static float *try_net(struct device_graph_options options, bool frozen, size_t *ret_count)
 {
 	struct layer layers[] = {
@@ -536,7 +547,7 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 		struct device_param *param = device_params_at(params, i);
 		bool buffer = device_param_spec(param)->kind == DEVICE_BUFFER;
 
-		if (frozen && i < PARTS - 1) /* those of the first layer */
+		if (frozen && i < PARTS - 1) /* the first layer's */
 			continue;
 		assert_int_equal(device_param_read(param, buffer ? DEVICE_VALUE : DEVICE_GRAD,
 						   gradients + *ret_count),

@@ -1,9 +1,9 @@
 /*
- * What kernels cost: bytes per second at ResNet-50's shapes, beside a copy on the device that is
- * measured in turn with them.
+ * Times kernels: bytes per second at ResNet-50's shapes, with a copy on the device timed in
+ * alternation for comparison.
  *
- * Repetitions of a kernel are captured into one graph, as a training step is, each on another slice
- * of a large arena, so that nothing is found in the L2 cache that a step would not find there.
+ * Repetitions of a kernel are captured into one graph, like a training step. Each uses another
+ * slice of a large arena, so that the L2 cache holds nothing that it would not hold in a step.
  */
 #include "tests/unit/trainer/kernels/cuda_kernels_bench.h"
 
@@ -18,14 +18,14 @@ enum {
 	ROUNDS = 5,
 	REPEATS_MIN = 8,
 	REPEATS_MAX = 200,
-#else /* what an emulated GPU gets through: figures mean nothing */
+#else /* small enough for an emulated GPU, whose figures mean nothing */
 	SAMPLES = 1,
 	ROUNDS = 1,
 	REPEATS_MIN = 1,
 	REPEATS_MAX = 1,
 #endif
 	CHECKED_SAMPLES = 2,
-	CHECKED_PART = 4, /* of height and width */
+	CHECKED_PART = 4, /* divides height and width */
 	ALIGNMENT = 256,
 };
 
@@ -34,7 +34,7 @@ enum {
 #else
 #define ARENA_LARGEST (64ull << 20)
 #endif
-#define ROUND_BYTES (4ull << 30) /* that a round moves, roughly */
+#define ROUND_BYTES (4ull << 30) /* moved per round, roughly */
 #define COPY_BYTES  (1ull << 30)
 #define NOISE_BYTES (16ull << 20)
 #define KEPT_BYTES  (1ull << 20)
@@ -42,16 +42,16 @@ enum {
 static const char *const elements[ELEMENTS] = {
 	[CUDA_F32] = "f32", [CUDA_F16] = "f16", [CUDA_BF16] = "bf16"};
 
-/* Memory of one repetition, in pieces. */
+/* Memory of one repetition, divided into pieces. */
 static struct slice {
-	char *at;       /* next free byte in the device's memory */
+	char *at;       /* next free byte in device memory */
 	uint64_t taken; /* bytes so far */
-	uint64_t moved; /* bytes that the kernel has to read and write */
+	uint64_t moved; /* bytes that the kernel must read and write */
 } slice;
 
-/* What operands are made of that is not noise: the same in every repetition. */
+/* Contents of operands that are not noise; all repetitions share them. */
 static struct kept {
-	char *memory; /* of the device */
+	char *memory; /* on the device */
 	uint64_t taken;
 	char bytes[KEPT_BYTES];
 } kept;
@@ -105,7 +105,7 @@ void bench_operand(struct array *array, unsigned times)
 	slice.taken += aligned(bytes);
 }
 
-/* Numbers of every size up to 1, as activations are; the arena is full of them. */
+/* Allocates the arena and fills it with numbers of all magnitudes up to 1, like activations. */
 static struct arena make_arena(const struct gpu_properties *properties, enum cuda_element element)
 {
 	struct arena arena = {.bytes = properties->memory_free / 2 < ARENA_LARGEST
@@ -118,7 +118,7 @@ static struct arena make_arena(const struct gpu_properties *properties, enum cud
 		bench_must(-ENOMEM, "noise");
 	for (uint64_t i = 0; i < NOISE_BYTES / 2; i++) {
 		state = state * 6364136223846793005 + 1442695040888963407;
-		/* exponents below 1's, of 5 or of 8 bits */
+		/* exponents below that of 1, in 5 or 8 bits */
 		noise[i] = (uint16_t)(state >> 48) & (element == CUDA_F16 ? 0xbbff : 0xbf7f);
 	}
 	arena.bytes = arena.bytes / NOISE_BYTES * NOISE_BYTES;
@@ -156,14 +156,14 @@ static void queue_at(const struct kernel_case *k, enum cuda_element element, cha
 	k->check(k, element);
 }
 
-/* false: the arena is too small for one slice. */
+/* Returns false if the arena is too small for one slice. */
 static bool capture_case(const struct kernel_case *k, enum cuda_element element,
 			 const struct arena *arena, struct work *work)
 {
 	gpu_stream stream = kernels_device.stream;
 	uint64_t taken;
 
-	/* once, to see what it takes: captured and thrown away, since it may not fit */
+	/* capture once to find the size, then discard the graph, which may not fit */
 	bench_must(gpu_capture_begin(stream), k->kernel);
 	queue_at(k, element, arena->memory);
 	bench_must(gpu_capture_end(stream, &work->graph), k->kernel);
@@ -217,7 +217,7 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* In GB/s, by the median; sorts the times. */
+/* Returns GB/s from the median time; sorts the times. */
 static double rate_of(struct work *work)
 {
 	qsort(work->us, ROUNDS, sizeof(*work->us), compare_doubles);

@@ -1,12 +1,15 @@
-/* Where arrays lie while kernels are timed. For cuda_kernels_test.c. */
+/* Placement of arrays while kernels are timed. For cuda_kernels_test.c. */
 #pragma once
 
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
-/* Memory of the device with these bytes, from which the kernel that is queued reads meaning. */
+/*
+ * Copies meaningful input (indices, tables) to device memory that all repetitions share; returns
+ * its address.
+ */
 void *bench_keep(const void *bytes, uint64_t count);
 /*
- * Gives the array its piece of the slice, if it has none yet, and counts its bytes as moved so many
- * times.
+ * Places the array in the current slice if it has no memory yet, and counts its bytes as moved
+ * `times` times.
  */
 void bench_operand(struct array *array, unsigned times);

@@ -255,7 +255,7 @@ void array_free(struct array *array)
 {
 	if (kernels_timing)
 		return;
-	/* what is queued may use it */
+	/* queued work may still use the memory */
 	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 	gpu_free(array->memory);
 	free(array->v);

@@ -1,10 +1,10 @@
 /*
- * For tests of kernels/: arrays in a GPU's memory between guard zones, with what they hold as
- * doubles on the host. Written over gpu.h alone, so that the same tests run on the emulated GPU and
- * on a real one; only the order of threads is the emulation's to permute.
+ * Shared code for tests of kernels/: arrays in GPU memory between guard zones, with their values as
+ * doubles on the host. Uses only gpu.h, so the same tests run on the emulated GPU and on a real
+ * one; only the emulation can permute the order of threads.
  *
- * What checks a kernel times it, too: with --bench a program queues its kernels through the same
- * functions, at ResNet-50's shapes (kernels_bench()).
+ * The same functions also time the kernels: with --bench a test program queues its kernels at
+ * ResNet-50's shapes (kernels_bench()).
  */
 #pragma once
 
@@ -17,58 +17,64 @@
 
 #include <cmocka.h>
 
-#define ELEMENTS 3 /* enum cuda_element */
+#define ELEMENTS 3 /* number of values of enum cuda_element */
 
-/* Of the program: opened by kernels_test_open(), NULL stream before. */
+/* One per program, set by kernels_test_open() or kernels_bench(); its stream is NULL before. */
 extern struct kernel_device kernels_device;
 
-/* cmocka group functions. Skips the tests where there is no GPU. */
+/* cmocka group functions. kernels_test_open() skips the tests if there is no GPU. */
 int kernels_test_open(void **state);
 int kernels_test_close(void **state);
-/* Variation of how a kernel is run: multiprocessors to cut grids for, order of threads. */
+/*
+ * Selects how kernels are run: the number of multiprocessors that grids are sized for, and the
+ * order of threads.
+ */
 void kernels_vary(unsigned variation);
 #define KERNELS_VARIATIONS 3
 
-/* Zeros on the host; NULL while kernels are timed. */
+/* Returns zeros on the host, or NULL while kernels are timed. */
 void *kernels_zeros(uint64_t bytes);
-/* A pseudo-random number from a counter (splitmix64), uniform in 0..1. */
+/* Pseudo-random number from a counter (splitmix64), uniform in 0..1. */
 double kernels_uniform(uint64_t seed, uint64_t counter);
 
-/* Nearest value of the element, ties to even; as bits of its size, and back. */
+/* Round to the nearest value of the element, ties to even; encode as its bits; decode them. */
 double element_round(double value, enum cuda_element element);
 uint32_t element_encode(double value, enum cuda_element element);
 double element_decode(uint32_t bits, enum cuda_element element);
-/* Largest relative error that rounding once makes, with room for fp32 arithmetic before it. */
+/* Largest relative error of one rounding, plus a margin for the fp32 arithmetic before it. */
 double element_tolerance(enum cuda_element element);
 
 struct array {
 	char *memory; /* guard, data, guard */
-	void *data;   /* [count] of element, in the GPU's memory */
-	double *v;    /* [count] on the host: what is there */
+	void *data;   /* [count] of element, in GPU memory */
+	double *v;    /* [count] on the host: the values of data */
 	uint64_t count;
 	uint32_t size; /* bytes of an element */
 	enum cuda_element element;
 };
 
 /*
- * Multiples of 1/8 in -2..2, exact in every element: sums and products of a few are exact in fp32.
+ * Multiples of 1/8 in -2..2, exact in every element, so that fp32 sums and products of a few of
+ * them are exact.
  */
 struct array array_coarse(uint64_t count, enum cuda_element element, uint64_t seed);
 /* Uniform in low..high, rounded to the element. */
 struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low,
 			   double high);
-/* All NaN: what kernels write. */
+/* All NaN, for outputs. */
 struct array array_blank(uint64_t count, enum cuda_element element);
-/* Bytes of any kind; v is NULL. */
+/* Raw bytes; v is NULL. */
 struct array array_bytes(const void *bytes, uint64_t count);
-void array_write(struct array *array); /* v to the GPU */
-void array_read(struct array *array);  /* the GPU to v; fails the test where a guard was touched */
+void array_write(struct array *array); /* copies v to the GPU */
+void array_read(struct array *array);  /* copies the GPU's data to v; fails the test if a guard was
+					  overwritten */
 void array_read_bytes(const struct array *array, void *ret_bytes);
 void array_free(struct array *array);
 
 /*
- * The array as an operand: what a kernel has to read, to write, or both, once each; or room that it
- * may use, and what caches serve. The bytes of a rate are made of these.
+ * Return the array as a kernel operand that the kernel reads once, writes once, or both;
+ * array_uses() is for scratch memory and for data served from caches, which are not counted.
+ * Bandwidth is computed from these counts.
  */
 void *array_reads(struct array *array);
 void *array_writes(struct array *array);
@@ -77,37 +83,39 @@ void *array_uses(struct array *array);
 
 /*
  * Reads `array` and compares it with expected [count]: |got - expected| <= tolerance (1 +
- * |expected|), a NaN with a NaN, an infinity with itself. what..: printf format that names the
- * case.
+ * |expected|); a NaN must match a NaN, an infinity the same infinity. `what` is a printf format
+ * that names the case.
  */
 void array_expect(struct array *array, const double *expected, double tolerance, const char *what,
 		  ...) __attribute__((format(printf, 4, 5)));
 
 /* ---- timing ---- */
 
-/* A kernel at a shape where its time counts. */
+/* A kernel at a shape where its speed matters. */
 struct kernel_case {
 	const char *kernel, *name;
 	/*
-	 * Makes operands, queues the kernel once and returns if kernels_timing; else it compares
-	 * what the kernel made. May check more than the one kernel then.
+	 * Makes operands and queues the kernel once. Returns then if kernels_timing is set;
+	 * otherwise compares the kernel's output, and may check other kernels too.
 	 */
 	void (*check)(const struct kernel_case *k, enum cuda_element element);
 	uint32_t h, w, c;
-	const void *how; /* what `check` wants to know besides */
-	uint32_t n;      /* samples: filled in for `check` */
+	const void *how; /* extra parameters for `check` */
+	uint32_t n;      /* number of samples, set before `check` is called */
 };
 
 /*
- * Kernels are being timed: arrays have no values and no guards, and lie in a slice of memory that
- * is full of noise, another one each time, from when they first are an operand.
+ * True while kernels are timed: arrays have no values and no guards. They lie in a slice of
+ * noise-filled memory, a different slice in each repetition, and get their memory when they first
+ * become an operand.
  */
 extern bool kernels_timing;
 
-/* Checks what is timed, in every element, at a fraction of the size. */
+/* Checks the timed cases in every element, at a fraction of their size. */
 void kernels_check(const struct kernel_case *cases, unsigned count);
 /*
- * A program's --bench [ELEMENT [TEXT]]: prints what the cases cost whose kernel or name has TEXT in
- * it, with activations of ELEMENT (f16). Returns the exit status: 77 where there is no GPU.
+ * Implements a program's --bench [ELEMENT [TEXT]]: prints the cost of the cases whose kernel or
+ * name contains TEXT, with activations of ELEMENT (default f16). Returns the exit status, 77 if
+ * there is no GPU.
  */
 int kernels_bench(int argc, char **argv, const struct kernel_case *cases, unsigned count);

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 
 /*
- * Positions that fill tiles and such that do not, one and several tiles of either kind of kernel;
- * channels for tensor cores, whole packs of which not all are whole factors, and others.
+ * Positions that fill tiles and that do not, one and several tiles for both kinds of kernel;
+ * channels for tensor cores (whole packs, not all of them filling the 16 channels of an mma
+ * operand), and others.
  */
 static const uint32_t shapes[][4] = {
 	/* n, t, heads, d */
@@ -19,7 +20,7 @@ static const uint32_t shapes[][4] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-/* Everything that the kernels take; released together. */
+/* All operands of the kernels; freed together. */
 struct operands {
 	uint32_t n, t, heads, d;
 	enum cuda_element element;
@@ -70,7 +71,10 @@ static double dot(const double *a, const double *b, uint32_t d)
 	return sum;
 }
 
-/* Of one query of a head, whose q, k and v, and their gradients, begin at `at` in qkv. */
+/*
+ * Computes one query of a head. q, k and v of the head, and their gradients, begin at offset `at`
+ * in qkv.
+ */
 static void reference_query(struct operands *o, uint64_t at, uint64_t y_at, uint32_t i, double *p)
 {
 	uint32_t d = o->d, width = o->heads * d, stride = 3 * width;
@@ -115,7 +119,7 @@ static void reference(struct operands *o)
 	free(p);
 }
 
-/* Probabilities and gradients of scores are rounded to the element, before they are summed. */
+/* Probabilities and gradients of scores are rounded to the element before they are summed. */
 static double tolerance_of(const struct operands *o)
 {
 	return (o->element == CUDA_F32 ? 40 : 8) * element_tolerance(o->element);
@@ -183,14 +187,14 @@ static void test_attention(void **state)
 	}
 }
 
-/* Scores far from zero: neither exponentials overflow, nor keys that are not there count. */
+/* With scores far from zero, exponentials do not overflow and absent keys do not count. */
 static void test_large_scores(void **state)
 {
 	for (int element = 0; element < ELEMENTS; element++)
 		for (int sign = -1; sign <= 1; sign += 2) {
 			struct operands o = operands_new(1, 37, 1, 16, (enum cuda_element)element);
 
-			/* all queries alike, and all keys, so that all scores are about 400 */
+			/* all queries are equal, and all keys, so all scores are about 400 */
 			for (uint64_t i = 0; i < o.qkv.count; i++) {
 				uint64_t part = i / 16 % 3;
 
@@ -213,7 +217,7 @@ static void test_refused(void **state)
 	assert_int_equal(attention_backward(&kernels_device, &a), -EINVAL);
 }
 
-/* ---- what is timed: vision transformers' ---- */
+/* ---- timed: vision transformers ---- */
 
 static void run(const struct kernel_case *k, enum cuda_element element, bool backward)
 {

@@ -1,4 +1,4 @@
-/* What the daemon has left to the device, against deferred_apply(), byte for byte. */
+/* Image changes that the daemon defers to the device, against deferred_apply(), byte for byte. */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/deferred.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct deferred_case {
-	uint32_t width, height, channels; /* delivered */
+	uint32_t width, height, channels; /* as delivered by the daemon */
 	uint32_t to_width, to_height;
 	uint32_t flags;
 	uint32_t changes;
@@ -50,12 +50,12 @@ static struct deferred_change make_change(const struct deferred_case *k, uint64_
 		change.factor *= 127;
 	else if (change.kind == DEFERRED_POSTERIZE)
 		change.factor = (float)below(seed, 2, 9);
-	else if (change.kind <= DEFERRED_SATURATION) /* of brightness it counts for nothing */
+	else if (change.kind <= DEFERRED_SATURATION) /* ignored for brightness */
 		change.rest = 1 - change.factor;
 	return change;
 }
 
-/* A window within the picture, or as far beyond as it may be. */
+/* Returns the offset of a window inside the image, or as far outside as allowed. */
 static int32_t make_offset(uint32_t from, uint32_t to, double where)
 {
 	int32_t room = (int32_t)from - (int32_t)to;
@@ -138,7 +138,7 @@ static void test_deferred(void **state)
 	}
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 static void cropped(const struct kernel_case *k, enum cuda_element element)
 {

@@ -25,7 +25,7 @@ static struct elementwise_copy flat_copy(const struct array *from, const struct 
 	};
 }
 
-/* Bits of 16-bit values, written and read as such. */
+/* Converts `count` values; both sides are raw bits. */
 static void copy_bits(enum cuda_element from_element, const void *from,
 		      enum cuda_element to_element, void *ret_to, uint32_t count)
 {
@@ -47,7 +47,7 @@ static void copy_bits(enum cuda_element from_element, const void *from,
 	array_free(&out);
 }
 
-/* Every 16-bit value becomes the right fp32 one, and comes back. */
+/* Every 16-bit value converts to the right fp32 value and back. */
 static void test_widening(void **state)
 {
 	static uint16_t halves[65536], back[65536];
@@ -75,7 +75,9 @@ static void test_widening(void **state)
 	}
 }
 
-/* fp32 round to nearest even: around every boundary between two halves, and anywhere. */
+/*
+ * fp32 rounds to nearest even: around every boundary between two halves, and for arbitrary values.
+ */
 static void test_narrowing(void **state)
 {
 	enum { COUNT = 6 * 4096 };
@@ -212,7 +214,7 @@ static void test_copy(void **state)
 	}
 }
 
-/* Copies of all those counts at once, every third added. */
+/* Makes copies of all these counts in one launch, every third one added to its target. */
 static void check_copies(enum cuda_element from, enum cuda_element to, unsigned variation,
 			 bool aligned)
 {
@@ -220,7 +222,7 @@ static void check_copies(enum cuda_element from, enum cuda_element to, unsigned 
 	struct array in[COUNTS], out[COUNTS];
 
 	for (unsigned i = 0; i < COUNTS; i++) {
-		/* some blocks of each have nothing but packs */
+		/* so that some blocks of each copy have only whole packs */
 		uint64_t count = counts[i] + (i == variation ? 3 * 8192 : 0),
 			 odd = !aligned && i == 4;
 
@@ -349,7 +351,10 @@ static uint64_t run_checks(struct array *arrays, unsigned count)
 	return got;
 }
 
-/* The lowest tensor, and in it the first element, whatever the order. */
+/*
+ * Finds the tensor with the lowest number, and in it the first bad element, whatever the order of
+ * threads.
+ */
 static void test_check(void **state)
 {
 	static const double bad[] = {NAN, INFINITY, -INFINITY};
@@ -378,7 +383,7 @@ static void test_check(void **state)
 	}
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 static uint64_t elements_of(const struct kernel_case *k)
 {

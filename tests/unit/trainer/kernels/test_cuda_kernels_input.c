@@ -18,13 +18,13 @@ struct input_case {
 };
 
 static const struct input_case input_cases[] = {
-	/* whole groups of pixels, from 3 and 4 bytes */
+	/* whole groups of pixels, from 3 and 4 bytes per pixel */
 	{2, 3, 8, 3, 4, DEVICE_ELEMENT_U8, 3, 2, false},
 	{3, 2, 12, 3, 4, DEVICE_ELEMENT_U8, 3, 3, true},
 	{3, 2, 4, 3, 4, DEVICE_ELEMENT_U8, 4, 2, false},
 	{2, 5, 8, 4, 4, DEVICE_ELEMENT_U8, 4, 2, true},
 	{2, 5, 8, 1, 4, DEVICE_ELEMENT_U8, 3, 1, true},
-	/* pixel by pixel */
+	/* one pixel at a time */
 	{2, 3, 7, 3, 4, DEVICE_ELEMENT_U8, 3, 2, true},
 	{2, 3, 5, 3, 4, DEVICE_ELEMENT_U8, 4, 1, false},
 	{1, 2, 8, 3, 3, DEVICE_ELEMENT_U8, 3, 1, false},
@@ -39,7 +39,7 @@ static const enum cuda_element of_batch[] = {[DEVICE_ELEMENT_F16] = CUDA_F16,
 					     [DEVICE_ELEMENT_BF16] = CUDA_BF16,
 					     [DEVICE_ELEMENT_F32] = CUDA_F32};
 
-/* The batch in the GPU's memory; *ret_values as numbers. */
+/* Returns the batch in GPU memory; *ret_values are its numbers. */
 static struct array make_batch(const struct input_case *k, double **ret_values)
 {
 	uint64_t count = (uint64_t)k->count * k->h * k->w * k->batch_channels;
@@ -62,7 +62,7 @@ static struct array make_batch(const struct input_case *k, double **ret_values)
 	return batch;
 }
 
-/* What says that a batch stays as it is, in the GPU's memory. */
+/* Tables in GPU memory that leave a batch unchanged. */
 struct tables {
 	struct array blends, rows, columns;
 };
@@ -96,7 +96,7 @@ static struct tables make_tables(const struct input_case *k, struct step_argumen
 	return tables;
 }
 
-/* resamples: by the kernel that could do more. */
+/* If `resamples`, runs the kernel that can resample. */
 static void check_input(const struct input_case *k, enum cuda_element element, bool resamples)
 {
 	double *values;
@@ -172,7 +172,7 @@ static void test_input_refused(void **state)
 	assert_int_equal(input_normalize(&kernels_device, &input), -EINVAL);
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 static void input(const struct kernel_case *k, enum cuda_element element)
 {

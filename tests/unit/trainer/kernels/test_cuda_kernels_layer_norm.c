@@ -11,8 +11,9 @@
 #define EPSILON 1e-3
 
 /*
- * Channels that make whole packs and such that do not; rows that registers hold, that are read
- * again, and that blocks have; more rows than a block has warps, and several blocks of sums.
+ * Channels that form whole packs and that do not; rows that a warp's registers hold, rows that are
+ * read twice, and rows that take a block; more rows than a block has warps, and several blocks of
+ * sums.
  */
 static const uint32_t shapes[][2] = {
 	/* rows, channels */
@@ -22,7 +23,7 @@ static const uint32_t shapes[][2] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-/* Everything that the kernels take; released together. */
+/* All operands of the kernels; freed together. */
 struct operands {
 	uint64_t rows;
 	uint32_t channels;
@@ -171,10 +172,10 @@ struct backward_case {
 	bool dx, dgamma, dbeta, add_dgamma, add_dbeta;
 };
 
-/* After check_forward() with statistics. */
+/* Runs after check_forward() with statistics. */
 static void check_backward(struct operands *o, const struct backward_case *k)
 {
-	/* fp32 sums of so many terms, from statistics in fp32 */
+	/* fp32 sums of this many terms, from statistics in fp32 */
 	double tolerance = 2e-6 * (8 + sqrt((double)o->rows));
 	bool sums = k->dgamma || k->dbeta;
 	struct norm_arguments a = {
@@ -239,7 +240,7 @@ static void test_layer_norm(void **state)
 	}
 }
 
-/* The variance is taken about the mean: a large one costs no digits of it. */
+/* The variance is computed about the mean, so a large mean costs no precision. */
 static void test_large_mean(void **state)
 {
 	struct operands o;
@@ -268,7 +269,7 @@ static void test_large_mean(void **state)
 	operands_free(&o);
 }
 
-/* Sums are added in one order, whatever the order of the threads: no two runs differ by a bit. */
+/* Sums are added in one order, whatever the order of threads, so runs are equal bit for bit. */
 static void test_gradients_repeat(void **state)
 {
 	static const struct backward_case gradients = {.dgamma = true, .dbeta = true};
@@ -296,7 +297,7 @@ static void test_refused(void **state)
 	assert_int_equal(layer_norm_forward(&kernels_device, &a), -EINVAL);
 }
 
-/* ---- what is timed: vision transformers' ---- */
+/* ---- timed: vision transformers ---- */
 
 static void forward(const struct kernel_case *k, enum cuda_element element)
 {

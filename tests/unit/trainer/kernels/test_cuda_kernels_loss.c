@@ -11,7 +11,7 @@
 struct loss_case {
 	uint32_t n, classes, logits_stride, dlogits_stride, count;
 	float smoothing, logit_scale;
-	double loss_scale; /* 0: no state */
+	double loss_scale; /* 0 if without state */
 	bool coarse;       /* many equal logits */
 	bool gradient, labels;
 };
@@ -171,7 +171,7 @@ static void test_loss(void **state)
 	}
 }
 
-/* A net that diverged is not right by accident, and its loss says so. */
+/* A diverged net does not count as correct by accident, and its loss is NaN. */
 static void test_loss_diverged(void **state)
 {
 	int32_t label[2] = {0, 2};
@@ -216,7 +216,7 @@ static void test_loss_diverged(void **state)
 }
 
 /*
- * Of two ranks: the gradient is divided by how many labels both have, and the results are of both.
+ * Two ranks: the gradient is divided by the number of labels of both, and the results cover both.
  */
 static void test_loss_shared(void **state)
 {
@@ -253,7 +253,7 @@ static void test_loss_shared(void **state)
 	assert_int_equal(loss_count(&kernels_device, &loss), 0);
 	array_read_bytes(&own, &got);
 	assert_true(got.samples == 2 && got.divisor == 2);
-	/* three more of another rank */
+	/* the other rank has three more */
 	all = (struct loss_totals){.samples = 5, .divisor = 5};
 	totals = array_bytes(&all, sizeof(all));
 	loss.totals = totals.data;
@@ -285,7 +285,7 @@ static void test_loss_shared(void **state)
 	array_free(&own);
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 static void loss(const struct kernel_case *k, enum cuda_element element)
 {

@@ -11,13 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Channels that form whole groups and that do not; one tile and several; partial tiles. */
 /*
- * Channels that make whole groups and such that do not, one tile and several, tiles that are not
- * full.
- */
-/*
- * The last two: where there is one multiprocessor a block has several turns, and some of its
- * threads nothing in the last one.
+ * The last two: with one multiprocessor a block takes several turns, and some of its threads have
+ * no work in the last turn.
  */
 static const uint32_t shapes[][2] = {
 	/* rows, channels */
@@ -27,7 +24,7 @@ static const uint32_t shapes[][2] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-/* Everything that a kernel of a matrix can take; released together. */
+/* All operands of the kernels over a matrix; freed together. */
 struct operands {
 	uint64_t rows;
 	uint32_t channels;
@@ -230,7 +227,7 @@ static void reference_backward(struct operands *o, const struct backward_case *k
 static void check_backward(struct operands *o, const struct backward_case *k)
 {
 	bool from_x = k->activation >= DEVICE_GELU || (k->activation == DEVICE_RELU && !k->from_y);
-	/* fp32 sums of so many terms of up to 32 */
+	/* fp32 sums of this many terms of up to 32 */
 	double tolerance = 1e-6 * (32 + sqrt((double)o->rows));
 	struct norm_arguments a = {
 		.dy = array_reads(&o->dy),
@@ -277,7 +274,7 @@ static void check_backward(struct operands *o, const struct backward_case *k)
 			     (unsigned long long)o->rows, o->channels, k->form, k->activation);
 }
 
-/* What the lowering asks for. */
+/* The cases that lowering uses. */
 static const struct backward_case backward_cases[] = {
 	{PLAIN, DEVICE_IDENTITY, .sum = true},
 	{PLAIN, DEVICE_IDENTITY, .sum = true, .add = true},
@@ -363,7 +360,7 @@ static void test_statistics(void **state)
 	for_all_operands(check_statistics);
 }
 
-/* More blocks than the second stage of sums takes at a time. */
+/* More blocks than the second stage of sums takes at once. */
 static void test_many_blocks(void **state)
 {
 	struct operands o;
@@ -375,7 +372,8 @@ static void test_many_blocks(void **state)
 }
 
 /*
- * A grid that leaves sums is resident as a whole: a block more would run after all others, alone.
+ * A grid that leaves partial sums must be resident as a whole: one more block would run after all
+ * others have finished.
  */
 static void test_grids(void **state)
 {
@@ -432,7 +430,7 @@ static void test_backward_apply(void **state)
 	for_all_operands(check_backward_applies);
 }
 
-/* A gradient that overflowed does not pass a ReLU that is shut, and passes one that is open. */
+/* An overflowed gradient does not pass a closed ReLU, and passes an open one. */
 static void test_overflow(void **state)
 {
 	struct operands o = operands_new(4, 8, CUDA_F16);
@@ -519,7 +517,7 @@ static void check_finalize(enum cuda_element element, bool halves, bool running,
 
 		sum.v[c] *= (double)rows;
 		mean = sum.v[c] / (double)rows;
-		/* of the first the rounded difference is below zero */
+		/* for channel 0 the rounded difference is negative */
 		squares.v[c] = element_round(
 			(c ? mean * mean + 0.75 * (c % 5) : mean * mean * 0.999) * (double)rows,
 			CUDA_F32);
@@ -681,7 +679,7 @@ static void test_backward_finalize(void **state)
 	check_backward_finalize(true, true, false, false, true, 12, CHANNELS);
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 static uint64_t rows_of(const struct kernel_case *k)
 {

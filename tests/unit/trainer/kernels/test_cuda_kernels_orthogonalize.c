@@ -1,4 +1,4 @@
-/* What an optimizer by_matrix does between products, against the same in double precision. */
+/* Work of a by_matrix optimizer between its matrix products, against double precision. */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/orthogonalize.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* padded as trainer/device/cuda/lowering/matrix_products.h does, and not at all */
+/* padded as in trainer/device/cuda/lowering/matrix_products.h, and unpadded */
 static const struct shape {
 	uint32_t rows, columns, x_rows, x_columns;
 } shapes[] = {{41, 601, 48, 608}, {24, 144, 24, 144}, {7, 5, 8, 8}, {1, 1, 8, 8}, {64, 3, 64, 8}};
@@ -19,7 +19,7 @@ struct operands {
 	struct orthogonalize_matrix a;
 };
 
-/* scale: of the elements, which are uniform below it */
+/* Elements are uniform and below `scale`. */
 static struct operands operands_new(const struct shape *shape, double scale, bool made,
 				    enum cuda_element element)
 {
@@ -77,7 +77,7 @@ static void check_begin(struct operands *o, bool made)
 			expected[i] = o->gradient.v[row * a->columns + column] /
 				      fmax(sqrt(squares), (double)UPDATE_MATRIX_NORM_MIN);
 	}
-	/* of elements below 1, down to where halves are denormal */
+	/* elements below 1, down to denormal halves */
 	array_expect(&o->x, expected, element_tolerance(a->element), "x of %u x %u", a->rows,
 		     a->columns);
 	free(expected);
@@ -109,7 +109,7 @@ static void check_end(struct operands *o, bool made)
 static void test_ends(void **state)
 {
 	for (unsigned i = 0; i < SHAPES * ELEMENTS; i++) {
-		/* the last is of a norm below the least */
+		/* the last has a norm below the minimum */
 		for (unsigned how = 0; how < 3; how++) {
 			struct operands o =
 				operands_new(&shapes[i / ELEMENTS], how == 2 ? 1e-10 : 3, how != 1,
@@ -164,7 +164,7 @@ static void test_combine(void **state)
 	}
 }
 
-/* ---- what is timed: a layer of vit_base_patch16 ---- */
+/* ---- timed: a layer of vit_base_patch16 ---- */
 
 static struct shape timed_shape(const struct kernel_case *k)
 {

@@ -1,5 +1,5 @@
 /*
- * Pools, forward and backward, against plain loops in double precision. Coarse values make many
+ * Pools, forward and backward, against plain loops in double precision. Coarse values give many
  * equal maxima.
  */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
@@ -13,7 +13,7 @@
 
 struct pool_test {
 	struct pool_shape shape;
-	struct array x, y, dy, dy2, dx, index; /* index as bytes */
+	struct array x, y, dy, dy2, dx, index; /* index holds bytes */
 	struct array scale, bias, mean, deviation, a, b, c;
 	struct array sum, products, partial;
 	double *z; /* of x */
@@ -77,7 +77,7 @@ static void pool_test_free(struct pool_test *t)
 typedef void (*window_visit)(struct pool_test *t, uint64_t output, uint64_t input,
 			     uint32_t position);
 
-/* Calls for every pair of an output and an element of x in its window, windows in order. */
+/* Calls `visit` for each output and each element of x in its window, in the order of windows. */
 static void for_all_windows(struct pool_test *t, window_visit visit)
 {
 	const struct pool_shape *s = &t->shape;
@@ -115,8 +115,8 @@ static void take_maximum(struct pool_test *t, uint64_t output, uint64_t input, u
 }
 
 /*
- * t->z, maxima and their places; UINT8_MAX stands for "none yet", windows of 256 positions are not
- * tested.
+ * Computes t->z, the maxima and their positions. UINT8_MAX means none yet; windows of 256 positions
+ * are not tested.
  */
 static void reference_max(struct pool_test *t, bool scaled, enum device_activation activation)
 {
@@ -320,7 +320,7 @@ static void check_average(struct pool_test *t)
 		     "mean backward of window %u, %u channels", t->shape.window, t->shape.channels);
 }
 
-/* Quotients next to where they change, and of the largest numbers. */
+/* Quotients of the smallest and largest dividends, on both sides of each change. */
 static void test_dividers(void **state)
 {
 	for (uint32_t divisor = 1; divisor < 100000; divisor += 1 + divisor / 50) {
@@ -365,7 +365,10 @@ static void test_average(void **state)
 	for_all_shapes(check_average);
 }
 
-/* A NaN is the largest, and the first one stays; all of minus infinity has a place, too. */
+/*
+ * A NaN is the largest value, and the first one wins; a window of only minus infinity has a
+ * position too.
+ */
 static void test_extremes(void **state)
 {
 	struct pool_test t = pool_test_new(shapes[0], CUDA_F16);
@@ -406,7 +409,7 @@ static void test_refused(void **state)
 
 /* ---- over whole images ---- */
 
-/* n, positions, channels. The last two: a thread has more positions than it loads at once. */
+/* n, positions, channels. In the last two a thread has more positions than it loads at once. */
 static const uint32_t global_shapes[][3] = {{3, 49, 24}, {2, 1, 8},     {4, 1, 1},
 					    {2, 65, 3},  {2, 16, 2048}, {3, 10, 136},
 					    {5, 7, 300}, {2, 130, 136}, {1, 50, 300}};
@@ -534,7 +537,7 @@ static void test_global(void **state)
 	}
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 enum pass { FORWARD, BACKWARD, NORM_REDUCE, NORM_APPLY };
 
@@ -603,7 +606,7 @@ static void global(const struct kernel_case *k, enum cuda_element element)
 static const struct window_case stem = {3, 2, 1, FORWARD, true}, stem_back = {3, 2, 1, BACKWARD},
 				stem_reduce = {3, 2, 1, NORM_REDUCE},
 				stem_apply = {3, 2, 1, NORM_APPLY},
-				/* side by side */
+				/* windows that do not overlap */
 	pairs = {2, 2, 0, FORWARD}, pairs_back = {2, 2, 0, BACKWARD};
 static const struct global_case means = {FORWARD}, means_back = {BACKWARD},
 				maxima = {FORWARD, true}, maxima_back = {BACKWARD, true};

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * Channels that make whole packs and such that do not, one tile and several; positions that a block
- * passes over in one turn and in several, or several blocks share.
+ * Channels that form whole packs and that do not; one tile and several; positions that a block
+ * covers in one turn or in several, or that several blocks share.
  */
 static const uint32_t shapes[][3] = {
 	/* n, positions, channels */
@@ -19,7 +19,7 @@ static const uint32_t shapes[][3] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-/* What is there, and what is wanted backward. */
+/* Operands that are present, and gradients that are wanted. */
 struct scale_case {
 	bool residual, gate, gamma, relu;
 	float drop_path, dropout;
@@ -127,7 +127,7 @@ static struct scale_add_arguments arguments_of(struct operands *o, const struct 
 	};
 }
 
-/* By draws.h, which test_device_draws.c compares with the definition. */
+/* Draws with draws.h, which test_device_draws.c compares with the definition. */
 static void draw(struct operands *o, const struct scale_case *k)
 {
 	struct draws_key key = draws_key(&draws, 99);
@@ -188,7 +188,7 @@ static double dz_of(const struct operands *o, const struct scale_case *k, uint64
 	return k->relu && o->y.v[i] <= 0 ? 0 : dz;
 }
 
-/* The sums, and dx in wanted. */
+/* Computes the sums, and dx in `wanted`. */
 static void reference_backward(struct operands *o, const struct scale_case *k)
 {
 	memset(o->gates, 0, (uint64_t)o->n * o->channels * sizeof(double));
@@ -269,7 +269,7 @@ static void test_refused(void **state)
 	assert_int_equal(scale_add_backward(&kernels_device, &a), -EINVAL);
 }
 
-/* ---- what is timed: blocks of squeeze-excite ResNets and of ConvNeXt ---- */
+/* ---- timed: blocks of squeeze-excite ResNets and of ConvNeXt ---- */
 
 static void timed_forward(const struct kernel_case *k, enum cuda_element element)
 {

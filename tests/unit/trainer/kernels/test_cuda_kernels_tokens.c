@@ -1,4 +1,4 @@
-/* Tokens, with and without a class token, and one of them taken, against plain loops. */
+/* Tokens with and without a class token, and taking one token, against plain loops. */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/tokens.h"
@@ -14,9 +14,9 @@ static const struct {
 
 struct operands {
 	struct tokens_arguments a;
-	uint64_t x_count, y_count, row; /* row: elements of all tokens */
+	uint64_t x_count, y_count, row; /* row: elements of all tokens of a sample */
 	struct array x, dy, y, dx, positions, class_token, dpositions, dclass_token;
-	double *expected; /* as many as the largest has */
+	double *expected; /* room for the largest array */
 };
 
 static struct operands operands_new(uint32_t n, uint32_t places, uint32_t channels, bool classes,
@@ -56,7 +56,7 @@ static void operands_free(struct operands *o)
 	free(o->expected);
 }
 
-/* Of x, or of dx: where its element lies in y. */
+/* Returns the index in y of an element of x or dx. */
 static uint64_t of_token(const struct operands *o, uint64_t at)
 {
 	uint64_t image = (uint64_t)o->a.places * o->a.channels;
@@ -76,8 +76,10 @@ static void check_forward(struct operands *o)
 	if (kernels_timing)
 		return;
 	for (uint64_t i = 0; i < o->y_count; i++)
-		o->expected[i] = o->positions.v[i % o->row] +
-				 o->class_token.v[i % o->a.channels]; /* the first one's */
+		o->expected[i] =
+			o->positions.v[i % o->row] +
+			o->class_token.v[i % o->a.channels]; /* correct for the class token; the
+								loop below overwrites the others */
 	for (uint64_t i = 0; i < o->x_count; i++)
 		o->expected[of_token(o, i)] = o->positions.v[of_token(o, i) % o->row] + o->x.v[i];
 	array_expect(&o->y, o->expected, element_tolerance(a.element), "y of %u x %u x %u", a.n,
@@ -95,7 +97,7 @@ static void expect_sums(struct operands *o, struct array *sums, bool add)
 		     o->a.channels);
 }
 
-/* Class tokens' sums are the first position's. */
+/* The class token's sums equal those of the first position. */
 static void check_backward(struct operands *o, bool dx, bool sums, bool add)
 {
 	struct tokens_arguments a = o->a;
@@ -137,7 +139,7 @@ static void test_tokens(void **state)
 	}
 }
 
-/* y and dy are of one token each here. */
+/* y and dy hold one token per sample here. */
 static void check_take(struct operands *o, uint32_t taken)
 {
 	uint32_t channels = o->a.channels, image = o->a.places * channels;
@@ -192,7 +194,7 @@ static void test_refused(void **state)
 	assert_int_equal(tokens_forward(&kernels_device, &a), -EINVAL);
 }
 
-/* ---- what is timed: vision transformers' ---- */
+/* ---- timed: vision transformers ---- */
 
 static void forward(const struct kernel_case *k, enum cuda_element element)
 {

@@ -1,5 +1,5 @@
 /*
- * Norm of the gradients, decision and update, over several steps, against scalars in double
+ * Gradient norm, decision and update over several steps, against scalar arithmetic in double
  * precision.
  */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
@@ -14,7 +14,7 @@
 
 /* Parameters of one store; the third and the fourth are not trained, the fourth is frozen. */
 struct param {
-	uint32_t count, columns, copy_columns; /* copy_columns 0: no copy */
+	uint32_t count, columns, copy_columns; /* copy_columns is 0 if there is no copy */
 	uint32_t group;
 	float lr_factor; /* 0 counts as 1 */
 	bool trained, frozen, matrix;
@@ -50,7 +50,7 @@ struct store {
 	struct param params[PARAMS_MAX];
 	unsigned param_count;
 	uint64_t elements;
-	bool by_matrix; /* the optimizer */
+	bool by_matrix; /* whether the optimizer is by_matrix */
 	struct array slots[SLOTS];
 	struct array chunks, partial, decision, state, results, arguments;
 	struct device_params_state expected_state;
@@ -118,7 +118,7 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 			    enum cuda_element copy_element)
 {
 	struct update_decision decision = {.gradient_scale = 1, .made = 1};
-	/* of what is timed; others write theirs */
+	/* for timed runs; tests write other arguments */
 	struct step_arguments arguments = {.hyper = {.slow = 0.25f, .swa = 0.25f}};
 	struct update_chunk *chunks;
 	uint64_t rest = 0;
@@ -164,14 +164,14 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 	};
 }
 
-/* The table of names and numbers is the trainer's; kernels do without. */
+/* The trainer defines the table of names and numbers; kernels are linked without it. */
 static const unsigned device_optimizer_states[] = {
 #define STATES(constant, name, by, states, ...) states,
 	DEVICE_OPTIMIZERS(STATES)
 #undef STATES
 };
 
-/* What the update takes besides the gradients. */
+/* Sets the operands of the update other than gradients. */
 static void set_slots(struct store *s)
 {
 	struct update *u = &s->update;
@@ -224,7 +224,7 @@ static struct device_hyper hyper_of_step(unsigned t)
 		.grad_scale = t == 2 ? 0 : 0.5f,
 	};
 
-	/* all of them change every step */
+	/* all hyperparameters change in every step */
 	for (unsigned i = 0; i < DEVICE_GROUPS_MAX; i++) {
 		hyper.lr[i] = 0.01f * (float)(t + i);
 		hyper.weight_decay[i] = i == 3 ? 0 : 0.05f * (float)t;
@@ -238,7 +238,7 @@ static void write_bytes(const struct array *array, const void *bytes)
 	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 }
 
-/* Gradients of a step, times the loss scale. */
+/* Writes a step's gradients, multiplied by the loss scale. */
 static void write_gradients(struct store *s, unsigned t)
 {
 	struct array *g = &s->slots[GRADIENT];
@@ -263,7 +263,7 @@ static double model_norm(const struct store *s, const struct device_hyper *h)
 	       s->expected_state.loss_scale;
 }
 
-/* One element. t: updates made, this one included. */
+/* Models one element. `t` counts the updates, including this one. */
 static void model_element(struct store *s, const struct param *p, uint64_t i,
 			  const struct device_hyper *h, double scale, double t)
 {
@@ -347,7 +347,7 @@ static void check_state(const struct store *s, double norm, bool updated, double
 			    : !isfinite(results.grad_norm));
 }
 
-/* A step with finite gradients; ret_norm: before clipping. */
+/* Runs a step with finite gradients. */
 static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 {
 	struct step_arguments arguments = {.hyper = hyper};
@@ -379,7 +379,7 @@ static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 	check_slots(s, t);
 }
 
-/* A step that has a gradient of `bad` in parameter 4. */
+/* Runs a step with a gradient of `bad` in parameter 4. */
 static void run_overflow(struct store *s, unsigned t, double bad)
 {
 	struct step_arguments arguments = {.hyper = hyper_of_step(t)};
@@ -436,7 +436,7 @@ static void test_optimizers(void **state)
 		}
 }
 
-/* Of each matrix the squares of what took its gradient's place. */
+/* Checks, for each matrix, the sum of squares of the values that replace its gradient. */
 static void check_squares(struct store *s)
 {
 	double *partial = malloc(s->partial.count);
@@ -457,7 +457,7 @@ static void check_squares(struct store *s)
 	free(partial);
 }
 
-/* But for the products, which are not these kernels'. */
+/* Tests everything but the products, which are not part of these kernels. */
 static void test_by_matrix(void **state)
 {
 	static const struct device_optimizer_spec optimizers[] = {
@@ -479,7 +479,7 @@ static void test_by_matrix(void **state)
 	}
 }
 
-/* Without loss scaling a gradient that is not finite is counted, and nothing else happens. */
+/* Without loss scaling a gradient that is not finite is counted and has no other effect. */
 static void test_skip(void **state)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
@@ -505,13 +505,13 @@ static void test_loss_scale(void **state)
 		.growth = 2, .backoff = 0.5, .least = 2, .largest = 16, .interval = 2};
 	s.expected_state.loss_scale = 8;
 	write_bytes(&s.state, &s.expected_state);
-	/* 8, 8, then 16, which is the largest */
+	/* 8, 8, then 16, the maximum */
 	for (unsigned t = 1; t <= 5; t++)
 		run_step(&s, t, hyper_of_step(t));
 	assert_true(s.expected_state.loss_scale == 16 && s.expected_state.scale_age == 3);
 	run_overflow(&s, 6, INFINITY);
 	run_step(&s, 7, hyper_of_step(1));
-	/* 8, 4, 2, which is the least */
+	/* 8, 4, 2, the minimum */
 	for (unsigned t = 8; t < 12; t++)
 		run_overflow(&s, t, NAN);
 	assert_true(s.expected_state.loss_scale == 2 && s.expected_state.skipped == 5);
@@ -519,7 +519,10 @@ static void test_loss_scale(void **state)
 	store_close(&s);
 }
 
-/* The first update that is made copies into the EMA, whatever the decay and the steps before it. */
+/*
+ * The first update that is made copies the values to the EMA, whatever the decay and the earlier
+ * steps.
+ */
 static void test_average_begins(void **state)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
@@ -536,7 +539,7 @@ static void test_average_begins(void **state)
 	store_close(&s);
 }
 
-/* The EMA's decay of 0 copies over what was not finite. */
+/* With a decay of 0 the EMA copies over values that are not finite. */
 static void test_average_restarts(void **state)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
@@ -556,7 +559,7 @@ static void test_average_restarts(void **state)
 	store_close(&s);
 }
 
-/* ---- passes of their own: perturbation and averages ---- */
+/* ---- separate passes: perturbation and averages ---- */
 
 static void set_perturbed(struct store *s)
 {
@@ -576,7 +579,7 @@ static void set_restored(struct store *s)
 			array_writes(&s->params[i].copy);
 }
 
-/* bad: a gradient is not finite, and values stay. */
+/* If `bad`, a gradient is not finite and the values do not change. */
 static void run_perturb(struct store *s, unsigned t, bool bad)
 {
 	struct step_arguments arguments = {.hyper = hyper_of_step(t)};
@@ -643,7 +646,10 @@ static void set_average(struct store *s, enum slot slot, enum device_slot device
 			array_writes(&s->params[i].copy);
 }
 
-/* Slow weights follow, and values return to them; then the mean follows those, buffers too. */
+/*
+ * Slow weights move towards the values, and the values are set to them; then the mean moves towards
+ * the values, for buffers too.
+ */
 static void run_average(struct store *s, float slow, float swa)
 {
 	struct step_arguments arguments = {.hyper = {.slow = slow, .swa = swa}};
@@ -675,7 +681,7 @@ static void test_averages(void **state)
 		store_open_with(&s, declared, PARAMS_MAX, &sgd, (enum cuda_element)i);
 		set_average(&s, SLOW, DEVICE_SLOW, true);
 		set_average(&s, SWA, DEVICE_SWA, true);
-		run_average(&s, 0.5f, 0.25f); /* copies are of values from here on */
+		run_average(&s, 0.5f, 0.25f); /* from here on, copies are made from the values */
 		for (unsigned t = 0; t < 4; t++) {
 			run_average(&s, shares[t][0], shares[t][1]);
 			check_slots(&s, t);
@@ -684,7 +690,7 @@ static void test_averages(void **state)
 	}
 }
 
-/* ---- what is timed ---- */
+/* ---- timed ---- */
 
 #ifdef KERNELS_ON_DEVICE
 #define TIMED_PARAMETERS 25557032 /* ResNet-50's */

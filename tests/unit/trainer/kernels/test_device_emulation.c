@@ -1,6 +1,6 @@
 /*
- * The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with
- * frozen arguments; elements are rounded to nearest even.
+ * The emulated GPU that other tests rely on: queued work runs late, in order, and replays with
+ * frozen arguments; elements round to nearest even.
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/gpu/emulation/queue.h"
@@ -110,9 +110,7 @@ static void test_order(void **state)
 	queue_add(&f, f.other, 1);
 	gpu_event_record(f.event, f.other);
 	queue_add(&f, f.other, 10);
-	/*
-	 * nothing of the other stream is there unless it is waited for, and then no more than that
-	 */
+	/* work of the other stream is visible only after a wait, and then only up to the event */
 	assert_int_equal(read_device(&f), UINT32_MAX);
 	assert_int_equal(gpu_stream_wait(f.stream, f.event), 0);
 	queue_add(&f, f.stream, 100);
@@ -140,7 +138,7 @@ static void test_capture(void **state)
 	assert_int_equal(gpu_stream_wait(f.stream, back), 0);
 	queue_add(&f, f.stream, 100);
 	assert_int_equal(gpu_capture_end(f.stream, &graph), 0);
-	/* nothing has run; each replay reads memory anew */
+	/* nothing has run; each replay reads memory again */
 	assert_int_equal(read_device(&f), UINT32_MAX);
 	for (uint32_t i = 0; i < 3; i++) {
 		f.host[0] = i * 1000;
@@ -148,7 +146,7 @@ static void test_capture(void **state)
 		assert_int_equal(read_device(&f), i * 1000 + 110);
 	}
 	gpu_graph_free(graph);
-	/* a stream that is not joined again */
+	/* a stream that is not joined back */
 	assert_int_equal(gpu_capture_begin(f.stream), 0);
 	gpu_event_record(f.event, f.stream);
 	gpu_stream_wait(f.other, f.event);
@@ -159,7 +157,10 @@ static void test_capture(void **state)
 	close_fixture(&f);
 }
 
-/* What makes a capture void, by number; false: there are no more. Nothing of it may succeed. */
+/*
+ * Invalidates a capture with a call that must fail, selected by number; returns false if there are
+ * no more.
+ */
 static bool spoil(struct fixture *f, unsigned way)
 {
 	gpu_event outside;
@@ -267,7 +268,7 @@ static void test_elements(void **state)
 			continue;
 		}
 		assert_int_equal(float_to_half(value), half);
-		/* half way goes to the even one, a little further does not */
+		/* exactly halfway rounds to the even value, a little more does not */
 		if ((i & 0x7fff) < 0x7bff) {
 			float middle = (value + next) / 2;
 

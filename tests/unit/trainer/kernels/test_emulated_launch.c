@@ -1,7 +1,6 @@
 /*
- * The emulation of grids that the tests of kernels rely on: that it finds what it is there to find.
- * Kernels that are wrong on purpose give wrong results in some order of threads, or end the
- * program.
+ * The emulation of grids that kernel tests rely on: it must detect what it is meant to detect.
+ * Deliberately wrong kernels give wrong results in some order of threads, or end the program.
  */
 #include "tests/gpu/emulation/kernel.h"
 #include "trainer/device/cuda/kernels/cu/kernel.h"
@@ -25,10 +24,10 @@ static gpu_stream stream;
 struct sums {
 	const uint32_t *from; /* [blocks][KERNEL_THREADS] */
 	uint32_t *to;         /* [blocks] */
-	uint32_t without;     /* number of the barrier that is left out, 0: none */
+	uint32_t without;     /* number of the barrier that is left out, 0 if none */
 };
 
-/* A sum by halving in shared memory, which is then used anew. */
+/* Sums by halving in shared memory, and then reuses that memory. */
 KERNEL(tree, struct sums, a)
 {
 	SHARED(uint32_t, values, KERNEL_THREADS);
@@ -52,7 +51,7 @@ KERNEL(tree, struct sums, a)
 		a.to[block] = first + values[0];
 }
 
-/* The same by shuffles. */
+/* Sums with shuffles. */
 KERNEL(butterfly, struct sums, a)
 {
 	SHARED(uint32_t, warps, KERNEL_THREADS / KERNEL_WARP);
@@ -77,7 +76,7 @@ static const struct gpu_kernel tree_kernel = KERNEL_ENTRY(tree),
 
 #define BLOCKS 6
 
-/* Whether all blocks have the right sums. */
+/* Returns true if all blocks have the right sums. */
 static bool sums_are_right(const struct gpu_kernel *kernel, uint32_t without, uint64_t seed)
 {
 	uint32_t from[BLOCKS * KERNEL_THREADS], to[BLOCKS], expected[BLOCKS] = {0};
@@ -114,7 +113,7 @@ static void test_right(void **state)
 	}
 }
 
-/* A barrier that is missing shows in some order of threads. */
+/* A missing barrier shows in some order of threads. */
 static void test_missing_barrier(void **state)
 {
 	for (uint32_t barrier = 1; barrier <= 2; barrier++) {
@@ -165,8 +164,8 @@ static bool is_found(enum misuse misuse)
 	if (!child) {
 		fclose(stderr);
 		/*
-		 * what is found ends in abort(), which the sanitizers need not report, nor cmocka
-		 * catch
+		 * detected misuse ends in abort(), which sanitizers need not report and cmocka must
+		 * not catch
 		 */
 		signal(SIGABRT, SIG_DFL);
 		gpu_launch(&misused_kernel, 1, 1, KERNEL_THREADS, &arguments, sizeof(arguments),
@@ -185,7 +184,7 @@ static void test_misuse(void **state)
 	assert_false(is_found(MISUSES));
 }
 
-/* What CUDA refuses to launch. */
+/* Launches that CUDA refuses. */
 static void test_refused(void **state)
 {
 	struct sums sums = {0};

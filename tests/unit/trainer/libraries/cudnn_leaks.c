@@ -1,6 +1,6 @@
 /*
- * For the leak sanitizer: cuDNN's engines open cuBLASLt for themselves and, where there is no
- * device, lose what that takes.
+ * Suppression for the leak sanitizer: cuDNN's engines open cuBLASLt themselves, and leak its memory
+ * if there is no device.
  */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 

@@ -1,6 +1,7 @@
 /*
- * What tests of cuDNN's engines share: engines for an H200 that is not here, described by its
- * properties, and problems of layers. Failures end the test through cmocka's assertions.
+ * Shared code for tests of cuDNN's engines: engines for an H200 that is described by its properties
+ * and need not be present, and problems of layers. A failure ends the test through cmocka's
+ * assertions.
  */
 #pragma once
 
@@ -14,14 +15,14 @@
 
 #include <cmocka.h>
 
-extern char cudnn_properties[4096]; /* JSON, once cudnn_test_found() was asked */
+extern char cudnn_properties[4096]; /* JSON; valid after cudnn_test_found() */
 
 struct layer {
-	uint32_t size, c, k, window, stride; /* size: of x, both ways */
+	uint32_t size, c, k, window, stride; /* size: height and width of x */
 	uint32_t groups;                     /* 0 counts as 1 */
 };
 
-/* What a net asks for. */
+/* The convolutions of a net, with counts of the plans found. */
 struct sweep {
 	struct engines *engines;
 	enum cuda_element element;
@@ -33,7 +34,9 @@ struct sweep {
 void open_engines(struct engines *engines, const struct engines_options *options);
 struct conv_problem problem_of(const struct sweep *sweep, const struct layer *layer,
 			       enum conv_direction direction);
-/* Counts it in the sweep. */
+/* Asserts that the problem has a plan, and counts it in the sweep. */
 void expect_plan(struct sweep *sweep, const struct conv_problem *problem);
-/* For main, before the tests: whether the libraries are installed; says why not. */
+/*
+ * For main(), before the tests: returns true if the libraries are installed, else prints why not.
+ */
 bool cudnn_test_found(void);

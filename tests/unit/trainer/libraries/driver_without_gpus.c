@@ -1,7 +1,6 @@
 /*
- * libcuda.so.1 for tests of what is said where no GPU can be opened: a driver of the version in the
- * environment's DRIVER_VERSION, as CUDA numbers them, that knows no GPU. 0: as if there were no
- * driver.
+ * A libcuda.so.1 for tests of errors if no GPU can be opened: a driver without GPUs. Its version is
+ * the environment's DRIVER_VERSION, in CUDA's numbering; 0 acts as if there were no driver.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -21,13 +20,13 @@ int cuDriverGetVersion(int *ret_version)
 	return SUCCESS;
 }
 
-/* Whatever else is asked of the driver; arguments are not looked at. */
+/* Any other function of the driver; ignores its arguments. */
 static int refuse(void)
 {
 	return NO_DEVICE;
 }
 
-/* The runtime looks up all else by this, and this too. */
+/* The runtime looks up all other functions with this one, and this one too. */
 int cuGetProcAddress_v2(const char *symbol, void **ret_function, int version, uint64_t flags,
 			int *ret_status)
 {

@@ -1,9 +1,9 @@
 /*
- * A cuBLASLt that multiplies at once, on the host, in its own terms: column-major matrices, each
- * perhaps transposed, and a bias along the rows. It is loaded in the real one's place, so it has
- * the real one's interface. It plans for all elements, a bias like the result's as the real one,
- * and computes in fp32 alone. As the real one's its heuristic takes from the pointer to a bias how
- * that will be aligned.
+ * A cuBLASLt that multiplies immediately, on the host, with cuBLASLt's conventions: column-major
+ * matrices, each optionally transposed, and a bias along the rows. It is loaded instead of the real
+ * library and has the same interface. Like the real one it plans for all elements, requires a bias
+ * of the result's type, and its heuristic derives a bias's alignment from the pointer. It computes
+ * only in fp32.
  */
 #include <cublasLt.h>
 
@@ -128,7 +128,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 	return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Rows and columns of an operand as the operation takes it. */
+/* Returns the rows or columns of an operand after the operation's transposition. */
 static uint64_t taken(const struct layout *layout, cublasOperation_t operation, bool rows)
 {
 	return rows == (operation == CUBLAS_OP_N) ? layout->rows : layout->columns;
@@ -141,7 +141,9 @@ static float element(const float *matrix, const struct layout *layout, cublasOpe
 					: matrix[row * (uint64_t)layout->stride + column];
 }
 
-/* Its table of types: products of 16 bits give their own or fp32, and a bias is of the result's. */
+/*
+ * Supported types: 16-bit products give their own type or fp32, and the bias has the result's type.
+ */
 static bool has_types(const struct operation *operation, const struct layout *a,
 		      const struct layout *b, const struct layout *d)
 {
@@ -159,7 +161,7 @@ static bool fits(const struct operation *operation, const struct layout *a, cons
 	       d->stride >= (int64_t)d->rows;
 }
 
-/* Of the bias, as far as anybody may care for it. */
+/* Returns the bias's alignment, up to ALIGNMENT_MAX. */
 static uint64_t alignment(const struct operation *operation)
 {
 	uint64_t address = (uintptr_t)operation->bias | ALIGNMENT_MAX;

@@ -1,7 +1,6 @@
 /*
- * libnccl.so.2 for tests of nccl.c: one rank, whose sums are counted. In the environment,
- * FAKE_NCCL_VERSION is its version, and after FAKE_NCCL_SUMS sums, if that is set, a rank
- * has gone.
+ * A libnccl.so.2 for tests of nccl.c: one rank, whose sums are counted. The environment's
+ * FAKE_NCCL_VERSION is its version; if FAKE_NCCL_SUMS is set, a rank fails after that many sums.
  */
 #include <stdlib.h>
 
@@ -45,7 +44,7 @@ int ncclCommInitRank(void **comm, int world, struct id id, int rank)
 	return world == 1 && rank == 0 && id.internal[127] == 'x' ? 0 : 4;
 }
 
-/* 7 and 8: float and double; in place, and in a group. */
+/* Types 7 and 8 are float and double. Accepts only sums in place and inside a group. */
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm,
 		  void *stream)
 {

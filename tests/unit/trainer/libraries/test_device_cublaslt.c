@@ -1,6 +1,6 @@
 /*
- * What is asked of cuBLASLt, of one in its place that computes on the host: row-major products of
- * every kind come out as conv.h says. The name of its folder is the program's argument.
+ * Calls to cuBLASLt, with a stand-in that computes on the host: row-major products of every kind
+ * equal those that conv.h defines. The program's argument is the stand-in's directory.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
@@ -20,7 +20,7 @@
 
 static const struct gpu_properties gpu = {.name = "a GPU"};
 
-/* Numbers that are summed exactly. */
+/* Numbers whose sums are exact. */
 static void fill(float *values, size_t count, unsigned seed)
 {
 	for (size_t i = 0; i < count; i++)
@@ -32,7 +32,8 @@ static void check(const struct matmul_engines *engines, const struct matmul_prob
 {
 	float a[ROWS_MAX * ROWS_MAX], b[ROWS_MAX * ROWS_MAX], workspace[16];
 	_Alignas(2 * CONV_ALIGNMENT) float biases[CONV_ALIGNMENT / sizeof(float) + ROWS_MAX];
-	float *bias = biases + CONV_ALIGNMENT / sizeof(float); /* aligned no better */
+	float *bias = biases +
+		      CONV_ALIGNMENT / sizeof(float); /* aligned to CONV_ALIGNMENT, but no better */
 	float c[ROWS_MAX * ROWS_MAX], d[ROWS_MAX * ROWS_MAX], before[ROWS_MAX * ROWS_MAX];
 	const struct matmul_arguments arguments = {a, b, bias, in_place ? d : c, d, workspace};
 	struct conv_plan_info info;
@@ -101,7 +102,7 @@ static void test_products(void **state)
 	cublaslt_close(&engines);
 }
 
-/* What layers ask for in 16 bits, with a bias too, has plans. */
+/* The 16-bit products of layers have plans, also with a bias. */
 static void test_elements(void **state)
 {
 	struct matmul_engines engines = open_engines();

@@ -1,7 +1,7 @@
 /*
- * What cuDNN plans for a GPU that is not here: every pattern at every shape of ResNet-50 and
- * ResNet-18, asked with the properties of an H200. Skipped where the libraries are not installed.
- * Nothing is executed.
+ * Plans that cuDNN has for a GPU that need not be present: every pattern at every shape of
+ * ResNet-50 and ResNet-18, queried with the properties of an H200. Skipped if the libraries are not
+ * installed. Nothing is executed.
  */
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
@@ -20,7 +20,7 @@ static void expect_no_plan(const struct sweep *sweep, const struct conv_problem 
 	assert_non_null(strstr(conv->error(conv->state), name));
 }
 
-/* The three directions with nothing fused. */
+/* All three directions, unfused. */
 static void plain(struct sweep *sweep, const struct layer *layer)
 {
 	for (int direction = CONV_FORWARD; direction <= CONV_WEIGHTS; direction++) {
@@ -60,8 +60,8 @@ static void data(struct sweep *sweep, const struct layer *layer, bool residual,
 }
 
 /*
- * After a convolution with a norm and ReLU: both go into this one's prologue, and backward into its
- * epilogue.
+ * After a convolution with norm and ReLU, both are fused into this one's prologue, and in the
+ * backward pass into its epilogue.
  */
 static void after_norm(struct sweep *sweep, const struct layer *layer)
 {
@@ -71,8 +71,8 @@ static void after_norm(struct sweep *sweep, const struct layer *layer)
 }
 
 /*
- * The first of a block, after a block: the end of that one, its shortcut included, is fused where
- * cuDNN can.
+ * The first convolution of a block that follows another block: the end of that block, including its
+ * shortcut, is fused where cuDNN can.
  */
 static void after_block(struct sweep *sweep, const struct layer *layer, enum conv_shortcut shortcut)
 {
@@ -93,7 +93,10 @@ static void stem(struct sweep *sweep)
 	const struct layer layer = {224, 4, 64, 7, 2};
 	unsigned compiled = sweep->compiled;
 
-	/* four channels are fused at run time alone, where the order of sums is left open */
+	/*
+	 * four channels are fused only by engines compiled at run time, and only if the order of
+	 * sums may vary
+	 */
 	if (sweep->deterministic) {
 		struct conv_problem problem = problem_of(sweep, &layer, CONV_FORWARD);
 
@@ -114,7 +117,10 @@ static void downsample(struct sweep *sweep, const struct layer *layer)
 	plain(sweep, layer);
 }
 
-/* One stage of ResNet-50; c: of its input, whose first block ends in `before`. */
+/*
+ * One stage of ResNet-50. c: channels of its input; `before`: the shortcut at the end of the
+ * preceding block.
+ */
 static void bottlenecks(struct sweep *sweep, uint32_t size, uint32_t c, uint32_t width,
 			uint32_t blocks, enum conv_shortcut before)
 {
@@ -175,8 +181,7 @@ static void resnet18(struct sweep *sweep)
 }
 
 /*
- * Every pattern at every shape of these nets in fp16; but for the stem without compiling anything
- * at run time.
+ * Every pattern at every shape of these nets in fp16; only the stem needs compilation at run time.
  */
 static void test_fp16(void **state)
 {
@@ -195,7 +200,7 @@ static void test_fp16(void **state)
 	engines_close(&engines);
 }
 
-/* Batches that are nothing in particular. */
+/* Batch sizes without convenient divisors. */
 static void test_odd_batches(void **state)
 {
 	static const uint32_t batches[] = {1, 3, 100, 255};
@@ -216,7 +221,10 @@ static void test_odd_batches(void **state)
 	engines_close(&engines);
 }
 
-/* bf16 and fp32: the plain ones everywhere. In fp32 no tensor cores, unless tf32 is asked for. */
+/*
+ * bf16 and fp32: unfused patterns have plans everywhere. fp32 uses no tensor cores unless tf32 is
+ * allowed.
+ */
 static void test_other_elements(void **state)
 {
 	struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -245,7 +253,7 @@ static void test_other_elements(void **state)
 	}
 }
 
-/* Evaluation compiles nothing: it would take a second for each of a net's shapes. */
+/* Evaluation compiles nothing; compiling would take a second for each shape of a net. */
 static void test_evaluation(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -274,7 +282,7 @@ static void test_evaluation(void **state)
 	engines_close(&engines);
 }
 
-/* Groups, of several channels as ResNeXt has them and of one, as blurs and ConvNeXt do. */
+/* Groups of several channels, as in ResNeXt, and of one, as in blurs and ConvNeXt. */
 static void test_groups(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -300,7 +308,7 @@ static void test_groups(void **state)
 	engines_close(&engines);
 }
 
-/* What is compiled at run time, one of each: the compiler needs a second or more for it. */
+/* One of each pattern compiled at run time; the compiler needs a second or more for each. */
 static void test_compiled(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -324,7 +332,7 @@ static void test_compiled(void **state)
 	engines_close(&engines);
 }
 
-/* What is known to have none, so that a newer cuDNN's surprise is noticed. */
+/* Patterns known to have no plan, to notice if a newer cuDNN adds one. */
 static void test_none(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};

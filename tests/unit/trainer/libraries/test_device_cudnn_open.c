@@ -1,6 +1,6 @@
 /*
- * cuDNN's engines as they are opened: with what is missing, with a device and without, with limits,
- * and with what tuning found. Skipped where the libraries are not installed. Nothing is executed.
+ * Opening cuDNN's engines: with missing libraries, with and without a device, with limits, and with
+ * tuned plans. Skipped if the libraries are not installed. Nothing is executed.
  */
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
@@ -38,7 +38,7 @@ static void test_workspace(void **state)
 	assert_string_not_equal(free_info.engine, tight_info.engine);
 }
 
-/* The plan that tuning found goes before the heuristic's; layers of one shape share it. */
+/* A tuned plan takes precedence over the heuristic's; layers of the same shape share it. */
 static void test_tuned(void **state)
 {
 	char path[] = "/tmp/loaderd-tuned-XXXXXX", wanted[32];
@@ -68,7 +68,7 @@ static void test_tuned(void **state)
 		plan_file_store(&cudnn->tuned, &problem, false, candidates->list[other].tag, 0.5f),
 		0);
 	candidates_free(candidates);
-	/* in this process and in the next; the old plan stays what it was */
+	/* in this process and in the next; the old plan is unchanged */
 	assert_int_equal(engines.conv.plan(engines.conv.state, &problem, &again), 0);
 	assert_ptr_not_equal(plan, again);
 	assert_string_equal(again->info.engine, wanted);
@@ -88,7 +88,7 @@ static void test_tuned(void **state)
 	unlink(path);
 }
 
-/* Without a device nothing is executed or tuned, and it is said so. */
+/* Without a device nothing is executed or tuned, and the errors report that. */
 static void test_absent(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -114,8 +114,8 @@ static void test_absent(void **state)
 }
 
 /*
- * A cuDNN with a device: HANDLE is of the GPU with these properties. Graph and plan have it, and
- * nothing is said of properties besides.
+ * A cuDNN with a device: HANDLE belongs to the GPU with these properties. Graph and plan get the
+ * handle and no device properties.
  */
 #define HANDLE ((cudnnHandle_t)0x1000)
 
@@ -194,7 +194,7 @@ static void test_bad_properties(void **state)
 	}
 }
 
-/* A library of that name which is not cuDNN. */
+/* A library with cuDNN's name that is not cuDNN. */
 static void test_wrong_library(void **state)
 {
 	char folder[] = "/tmp/loaderd-library-XXXXXX", path[64], error[DEVICE_ERROR_MAX];
@@ -227,8 +227,8 @@ static void copy_file(const char *from, const char *to)
 }
 
 /*
- * The compiler looks for its headers, a library named by its version, where the loader looks, which
- * need not know the folder.
+ * NVRTC opens its headers, a library with the version in its name, through the loader's search
+ * path. That path need not include the libraries' directory, so engines_open() loads the headers.
  */
 static void test_compiler(void **state)
 {

@@ -1,6 +1,4 @@
-/*
- * Loading NCCL and calling it, with fake_nccl.c in its place; FAKE_NCCL is the folder of that.
- */
+/* Loading and calling NCCL, with fake_nccl.c in its place; FAKE_NCCL is its directory. */
 #include "trainer/device/cuda/gpu.h"
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/device.h"
@@ -14,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Of gpu.h what nccl.c asks: events pass at the second look. */
+/* The part of gpu.h that nccl.c uses: an event is complete at the second query. */
 static int looks;
 
 int gpu_event_query(gpu_event event)
@@ -40,7 +38,10 @@ static void test_old(void **state)
 	assert_non_null(strstr(error, "NCCL 2.11.4 is installed, 2.13 or newer"));
 }
 
-/* Captured sums are those of launched ones, unless the environment wants it otherwise. */
+/*
+ * NCCL_GRAPH_REGISTER is 0, so that captured sums equal launched ones, unless the environment sets
+ * it.
+ */
 static void test_alike(void **state)
 {
 	struct collective *collective;
@@ -73,7 +74,7 @@ static void test_sums(void **state)
 	assert_int_equal(collective_sum(collective, ranges, 2, COMM_FLOAT, NULL), 0);
 	assert_int_equal(collective_wait(collective, NULL), 0);
 	assert_int_equal(looks, 2);
-	/* the fake's third: a rank has gone */
+	/* the fake's third sum: a rank fails */
 	assert_int_equal(collective_sum(collective, &(struct collective_range){totals, 3}, 1,
 					COMM_DOUBLE, NULL),
 			 0);

@@ -1,6 +1,6 @@
 /*
- * The file of tuned plans: what is stored is found again, by the device it was tuned on alone; what
- * is damaged is said and left out.
+ * The file of tuned plans: stored plans are found again, only for the device they were tuned on;
+ * damaged lines are reported and skipped.
  */
 #include "trainer/device/cuda/cudnn/plan_file.h"
 
@@ -42,7 +42,7 @@ static void close_fixture(struct fixture *f)
 	snprintf(path, sizeof(path), "%s/sub/plans.lock", f->folder);
 	unlink(path);
 	snprintf(path, sizeof(path), "%s/sub", f->folder);
-	/* nothing temporary is left */
+	/* no temporary file is left */
 	assert_true(rmdir(path) == 0 || errno == ENOENT);
 	assert_int_equal(rmdir(f->folder), 0);
 }
@@ -116,7 +116,7 @@ static void test_round_trip(void **state)
 	close_fixture(&f);
 }
 
-/* Two processes that know different things: neither forgets the other's. */
+/* Two processes with different plans: neither overwrites the other's. */
 static void test_shared(void **state)
 {
 	struct conv_problem a = problem_of(64, 1), b = problem_of(128, 1);
@@ -135,7 +135,7 @@ static void test_shared(void **state)
 	close_fixture(&f);
 }
 
-/* Nobody else can open the lock, and keep it: also one that an earlier version has made. */
+/* No other user can open the lock and hold it, also if an earlier version created it. */
 static void test_lock_is_ours(void **state)
 {
 	struct conv_problem a = problem_of(64, 1);
@@ -154,7 +154,7 @@ static void test_lock_is_ours(void **state)
 	close_fixture(&f);
 }
 
-/* Many at once, as the ranks of a run are: nothing is lost. */
+/* Many processes store at once, like the ranks of a run: nothing is lost. */
 static void test_stored_at_once(void **state)
 {
 	enum { PROCESSES = 4, EACH = 8 };
@@ -198,8 +198,8 @@ static void expect_line(const struct plan_file *file, const struct conv_problem 
 }
 
 /*
- * Another process's lines go before one's own, and what it has not taken apart is whole again; the
- * file is as it was.
+ * Another process's lines take precedence over this one's, and patterns that it did not unfuse are
+ * fused again; the file does not change.
  */
 static void test_adopted(void **state)
 {
@@ -223,7 +223,7 @@ static void test_adopted(void **state)
 	assert_int_equal(plan_file_store(&from, &problems[3], false, PLAN_APART, 2), 0);
 	assert_int_equal(plan_file_store(&from, &problems[4], false, PLAN_APART, 2), 0);
 	assert_int_equal(plan_file_write(&from, &text, &size), 0);
-	/* what is no such text changes nothing */
+	/* an invalid text changes nothing */
 	assert_int_equal(plan_file_adopt(&to, text, size - 1), -EBADMSG);
 	expect_line(&to, &problems[2], PLAN_APART);
 	assert_int_equal(plan_file_adopt(&to, text, size), 0);
@@ -236,7 +236,7 @@ static void test_adopted(void **state)
 	expect(&f, GPU, &problems[0], "1", 1);
 	expect(&f, GPU, &problems[2], PLAN_APART, 1);
 	expect(&f, GPU, &problems[4], NULL, 0);
-	/* none at all */
+	/* an empty text */
 	assert_int_equal(plan_file_adopt(&to, NULL, 0), 0);
 	expect_line(&to, &problems[0], "5:6=7");
 	expect_line(&to, &problems[4], NULL);
@@ -246,7 +246,7 @@ static void test_adopted(void **state)
 	close_fixture(&f);
 }
 
-/* Lines of other devices are not for others to take. */
+/* plan_file_write() omits the lines of other devices. */
 static void test_written(void **state)
 {
 	struct conv_problem problem = problem_of(8, 1);
@@ -313,7 +313,7 @@ static void test_damage(void **state)
 		assert_non_null(strstr(f.error, line));
 		assert_non_null(strstr(f.error, f.path));
 		assert_null(plan_file_find(&f.file, &problem, false));
-		/* tuning writes it anew */
+		/* tuning rewrites it */
 		assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
 		plan_file_deinit(&f.file);
 		expect(&f, GPU, &problem, "5", 1);
@@ -321,7 +321,7 @@ static void test_damage(void **state)
 	}
 }
 
-/* Nobody is waited for who might write to a FIFO. */
+/* Opening a FIFO does not block. */
 static void test_fifo(void **state)
 {
 	char folder[128];
@@ -339,7 +339,7 @@ static void test_fifo(void **state)
 	close_fixture(&f);
 }
 
-/* What can't be written is known to the process that tuned it. */
+/* Plans that cannot be written remain known to the process that tuned them. */
 static void test_unwritable(void **state)
 {
 	struct conv_problem problem = problem_of(64, 1), other = problem_of(128, 1);
@@ -347,7 +347,7 @@ static void test_unwritable(void **state)
 	char folder[128];
 
 	open_fixture(&f);
-	/* a file where a folder should be */
+	/* a file in place of a directory */
 	snprintf(folder, sizeof(folder), "%s/sub", f.folder);
 	write_text(folder, "", 0);
 	assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -ENOTDIR);
@@ -356,7 +356,7 @@ static void test_unwritable(void **state)
 	assert_non_null(strstr(f.file.unkept, f.path));
 	assert_non_null(strstr(f.file.unkept, strerror(ENOTDIR)));
 	assert_string_equal(plan_file_find(&f.file, &problem, false)->tag, "5");
-	/* once it can be written it gets all that is known */
+	/* once the file can be written, all known plans are stored */
 	assert_int_equal(unlink(folder), 0);
 	assert_int_equal(plan_file_store(&f.file, &other, false, "6", 1), 0);
 	assert_string_equal(f.file.unkept, "");

@@ -1,7 +1,7 @@
 /*
- * Choosing, executing and tuning plans with a cuDNN of our own making: its engines do nothing but
- * take their time on the emulated GPU, or fail in every way there is. Nothing of NVIDIA's is
- * loaded. Every descriptor must be gone in the end.
+ * Choosing, executing and tuning plans with a fake cuDNN: its engines only take time on the
+ * emulated GPU, or fail in every possible way. Nothing of NVIDIA's is loaded. No descriptor may be
+ * left at the end.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WORKSPACE 1000 /* bytes there are */
+#define WORKSPACE 1000 /* available bytes */
 
-/* What the heuristics offer, in their order. */
+/* The heuristics' results, in order. */
 static const struct engine {
 	unsigned ms;
 	int64_t workspace;
@@ -46,8 +46,8 @@ static const struct engine {
 #define FASTEST               4
 
 /*
- * A descriptor: of an engine, a config, a plan, a knob, it has the engine's index; of pointers, how
- * many and which.
+ * A descriptor. For an engine, a config, a plan or a knob it has the engine's index; for pointers,
+ * their count and ids.
  */
 struct fake {
 	cudnnBackendDescriptorType_t type;
@@ -60,8 +60,8 @@ struct fake {
 };
 
 static unsigned descriptors, executed[ENGINES];
-static size_t breaking = ENGINES;             /* engine that breaks the GPU when it is executed */
-static const struct conv_arguments *expected; /* of executions */
+static size_t breaking = ENGINES;             /* engine whose execution breaks the GPU */
+static const struct conv_arguments *expected; /* passed to executions */
 
 static cudnnStatus_t fake_create(cudnnBackendDescriptorType_t type, descriptor *ret_descriptor)
 {
@@ -128,7 +128,7 @@ static cudnnStatus_t fake_get(descriptor of, cudnnBackendAttributeName_t name,
 
 	switch (name) {
 	case CUDNN_ATTR_ENGINEHEUR_RESULTS:
-		/* every mode knows them all */
+		/* every mode returns all engines */
 		count = ENGINES;
 		assert_true(capacity >= count);
 		for (size_t i = 0; i < ENGINES; i++)
@@ -163,7 +163,7 @@ static cudnnStatus_t fake_get(descriptor of, cudnnBackendAttributeName_t name,
 	return CUDNN_STATUS_SUCCESS;
 }
 
-/* The only clock, by which nothing takes time but engines, however busy the machine is. */
+/* The only clock. Only engines take time, however busy the machine is. */
 static atomic_ulong now_ms;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
@@ -260,7 +260,7 @@ static void open_fixture(struct fixture *f, bool deterministic)
 		.cudnnBackendFinalize = fake_finalize,
 		.cudnnBackendExecute = fake_execute,
 	};
-	f->engines.handle = (cudnnHandle_t)f->bytes; /* not looked into */
+	f->engines.handle = (cudnnHandle_t)f->bytes; /* never dereferenced */
 	f->engines.workspace_max = ENGINES_WORKSPACE_MAX;
 	backend_init(&f->engines.device, &f->engines.library, "the GPU", f->engines.error);
 	backend_new(&f->engines.device, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -325,23 +325,23 @@ static void tune(bool deterministic, size_t fastest)
 		bool runs = !engines[i].refuses && !engines[i].fails &&
 			    engines[i].workspace <= WORKSPACE &&
 			    !(deterministic && engines[i].varies) &&
-			    i != LAST; /* one that is compiled is enough beside others */
+			    i != LAST; /* one compiled engine is enough in addition to the others */
 
 		assert_true(runs == (executed[i] > 0));
 	}
-	/* one that is hopeless is not timed to the end */
+	/* a hopeless engine is not timed to the end */
 	assert_true(executed[6] < executed[fastest]);
 	expect_engine(&f, fastest, true);
-	/* what is known is not timed again */
+	/* known plans are not timed again */
 	memset(executed, 0, sizeof(executed));
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
 	for (size_t i = 0; i < ENGINES; i++)
 		assert_int_equal(executed[i], 0);
-	/* and so for the next process */
+	/* nor in the next process */
 	assert_int_equal(plan_file_init(&again, f.path, "a GPU", error), 0);
 	assert_non_null(plan_file_find(&again, &f.problem, false));
 	plan_file_deinit(&again);
-	/* the tuned one goes by what workspace there is, as any */
+	/* like any plan, the tuned one must fit the available workspace */
 	if (engines[fastest].workspace) {
 		f.engines.workspace_max = WORKSPACE - 1;
 		expect_engine(&f, 0, false);
@@ -360,8 +360,8 @@ static void test_tune_deterministic(void **state)
 }
 
 /*
- * What is better taken apart has no plan from then on, in other processes too, and is not timed
- * again.
+ * Patterns that are faster unfused have no plan from then on, also in other processes, and are not
+ * timed again.
  */
 static void test_refused(void **state)
 {
@@ -384,13 +384,16 @@ static void test_refused(void **state)
 	assert_int_equal(plan_file_init(&again, f.path, "a GPU", error), 0);
 	assert_string_equal(plan_file_find(&again, &f.problem, false)->tag, PLAN_APART);
 	plan_file_deinit(&again);
-	/* other shapes have theirs */
+	/* other shapes keep their plans */
 	f.problem.k = 16;
 	expect_engine(&f, 0, false);
 	close_fixture(&f);
 }
 
-/* A candidate after which nothing runs any more is named, and ends tuning, whatever ran before. */
+/*
+ * If the GPU stops working after a candidate, the error names it and tuning ends, whatever ran
+ * before.
+ */
 static void test_broken(void **state)
 {
 	struct fixture f;
@@ -409,13 +412,13 @@ static void test_broken(void **state)
 	close_fixture(&f);
 }
 
-/* Where nothing can be kept tuning serves the process, and says why it is lost with it. */
+/* If plans cannot be stored, tuning still serves this process and reports why they will be lost. */
 static void test_unkept(void **state)
 {
 	struct fixture f;
 
 	open_fixture(&f, false);
-	/* which has no folders to be made in it */
+	/* in which no directories can be created */
 	free(f.engines.tuned.path);
 	f.engines.tuned.path = strdup("/proc/loaderd/plans");
 	assert_string_equal(cudnn_unkept(&f.engines), "");
@@ -427,8 +430,8 @@ static void test_unkept(void **state)
 }
 
 /*
- * What another process found is taken without a run of anything; what it did not take apart has a
- * plan again.
+ * Another process's results are used without running anything; patterns that it did not unfuse have
+ * a plan again.
  */
 static void test_adopted(void **state)
 {
@@ -458,7 +461,10 @@ static void test_adopted(void **state)
 	close_fixture(&f);
 }
 
-/* A failure names the library, its version, the problem, what was called, and cuDNN's own words. */
+/*
+ * An error names the library, its version, the problem and the failed call, and includes cuDNN's
+ * own message.
+ */
 static void test_words(void **state)
 {
 	struct fixture f;
