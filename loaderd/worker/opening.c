@@ -96,7 +96,7 @@ static int fd_transfer_take(struct fd_transfer *transfer, const Loaderd__Files *
  * GetDataset: WAIT_FILES, DESCRIBE, FREE.
  * OpenFeed: WAIT_FILES, PREPARE, once more WAIT_FILES for O_DIRECT fds, WAIT_FLUSH if replies are
  * queued, START, WAIT_MAPPED, MAP, FREE.
- * An error or the end of the session leads to FREE from any state, from those of a job after it.
+ * An error, or the end of the session, leads from any state to FREE; a running job ends first.
  */
 enum opening_state {
 	OPENING_WAIT_FILES,  /* NeedFiles was sent; a part of the files is due */
@@ -113,7 +113,7 @@ enum opening_state {
 
 struct opening {
 	struct async_job job;
-	enum opening_state state; /* the control thread's */
+	enum opening_state state; /* written by the control thread while no job runs */
 	struct session *session;
 	Loaderd__Request *request;
 	struct fd_transfer files;
