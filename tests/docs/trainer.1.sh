@@ -3,12 +3,14 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 shapes images --count 600 --size 32
 packimg convert images/train -o train.pimg
 packimg convert images/val -o val.pimg
-printf '[data]\npipeline = random_crop(32, padding=2) hflip\nbatch_size = 50\n[model]\nname = resnet_cifar\ndepth = 8\n[train]\nepochs = 3\n' >cifar10.ini
+printf '[data]\ntrain = train.pimg\nval = val.pimg\npipeline = random_crop(32, padding=2) hflip\nbatch_size = 50\n[model]\nname = resnet_cifar\ndepth = 8\n[train]\nepochs = 3\n' >cifar10.ini
 for name in mine imagenet; do
 	printf '[data]\ntrain = train.pimg\nval = val.pimg\npipeline = random_crop(32, padding=2) hflip\nbatch_size = 50\n[model]\nname = resnet18\n[train]\nepochs = 1\n' >$name.ini
 done
 trainer --output made imagenet.ini model.name=resnet50
 cp made/best.safetensors best.safetensors
+# the teacher
+trainer --output runs/large cifar10.ini model.depth=14
 
 # a job that is told to end, and is queued again
 export SLURM_JOB_ID=1
