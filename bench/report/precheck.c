@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "format/augment/transform.h"
 #include "format/packimg.h"
-#include "loaderd/augment/transform.h"
 #include "proto/client/connection.h"
 
 static int check_pipeline(const char *pipeline, char *error)

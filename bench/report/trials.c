@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "format/augment/transform.h"
 #include "format/packimg.h"
-#include "loaderd/augment/transform.h"
 #include "proto/client/connection.h"
 #include "tools/packimg/advise/encoding_bench.h"
 

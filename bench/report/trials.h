@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "loaderd/augment/claim.h"
+#include "format/augment/claim.h"
 
 enum config {
 	CONFIG_STORED, /* as the dataset holds it */

@@ -3,9 +3,9 @@
  * sample by sample. Reports mean, root mean square and maximum difference, and the CPU time on one
  * core with warm caches.
  */
+#include "format/augment/transform.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
-#include "loaderd/augment/transform.h"
 
 #include <math.h>
 #include <stdio.h>

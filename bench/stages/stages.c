@@ -1,13 +1,13 @@
 #include "bench/stages/stages.h"
 
+#include "format/augment/apply/plan.h"
+#include "format/augment/transform.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "format/codec/side_data.h"
 #include "format/layout.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/transform.h"
 
 #include <errno.h>
 #include <math.h>

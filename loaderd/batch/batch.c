@@ -1,7 +1,7 @@
 #include "loaderd/batch/batch.h"
 
+#include "format/augment/claim.h"
 #include "format/base/system/clock.h"
-#include "loaderd/augment/claim.h"
 #include "loaderd/batch/counters.h"
 #include "loaderd/batch/sample.h"
 

@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/transform.h"
 #include "loaderd/batch/field_values.h"
 #include "loaderd/batch/thread_clock.h"
 #include "loaderd/io/dataset.h"

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/transform.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
 #include "proto/ring.h"

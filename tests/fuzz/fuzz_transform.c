@@ -3,10 +3,10 @@
  * whose plans stay within the image and produce what transform_shape() promises, and whose effects
  * run on pictures of the planned sizes.
  */
+#include "format/augment/apply/defer.h"
+#include "format/augment/apply/plan.h"
+#include "format/augment/kernels/effects.h"
 #include "format/base/system/cpu.h"
-#include "loaderd/augment/apply/defer.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/kernels/effects.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

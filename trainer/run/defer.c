@@ -3,7 +3,7 @@
  * each sample, the random parameters it drew. These are copied, then checked, and only the copy is
  * used.
  */
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * Extra fields from file to client: values are delivered whole, or the feed reports the reason with
  * all sizes. Recorded lengths are trusted only as far as the values confirm them.
  */
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"

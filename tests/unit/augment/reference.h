@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/grammar/steps.h"
+#include "format/augment/grammar/steps.h"
 
 struct reference {
 	uint32_t width, height;

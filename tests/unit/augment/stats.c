@@ -1,5 +1,5 @@
 #include "tests/unit/augment/stats.h"
-#include "loaderd/augment/grammar/draw.h"
+#include "format/augment/grammar/draw.h"
 
 #include <math.h>
 #include <setjmp.h>

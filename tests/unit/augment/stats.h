@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/kernels/effects.h"
+#include "format/augment/kernels/effects.h"
 
 enum { STATS_WIDTH = 37, STATS_HEIGHT = 26 };
 

@@ -2,9 +2,9 @@
  * Steps that change pixel values, in pipelines: which effects are drawn, where they run among the
  * geometric steps, and their output in every form.
  */
+#include "format/augment/apply/plan.h"
+#include "format/augment/grammar/draw.h"
 #include "format/base/system/cpu.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/grammar/draw.h"
 #include "tests/unit/augment/fake_decoder.h"
 #include "tests/unit/augment/stats.h"
 

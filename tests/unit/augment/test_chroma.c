@@ -3,9 +3,9 @@
  * double precision. Every instruction set must give the same bytes, with and without an index. If
  * there are no planes, the result must equal the exact mode's.
  */
+#include "format/augment/apply/plan.h"
+#include "format/augment/transform.h"
 #include "format/base/system/cpu.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/transform.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>

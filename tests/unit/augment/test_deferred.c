@@ -2,7 +2,7 @@
  * Steps deferred to the client (transform_defer()) must give the same pixels as in the daemon;
  * records of deferred steps are validated.
  */
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "format/base/system/cpu.h"
 #include "tests/unit/augment/transform_test.h"
 

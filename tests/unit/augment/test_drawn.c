@@ -4,7 +4,7 @@
  * torchvision's transform of the same name passes to its functional operation. test_effects.c tests
  * what these parameters do to pixels.
  */
-#include "loaderd/augment/grammar/warp.h"
+#include "format/augment/grammar/warp.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>

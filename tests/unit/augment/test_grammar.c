@@ -1,4 +1,4 @@
-#include "loaderd/augment/grammar/steps.h"
+#include "format/augment/grammar/steps.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * Which operations policies choose and how often: compares with torchvision's probabilities over
  * many samples.
  */
-#include "loaderd/augment/grammar/policy.h"
+#include "format/augment/grammar/policy.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * transform_apply() against reference.c: single and composed steps, images of every shape, repeated
  * samples, errors.
  */
-#include "loaderd/augment/grammar/steps.h"
+#include "format/augment/grammar/steps.h"
 #include "tests/unit/augment/transform_test.h"
 
 #include <errno.h>

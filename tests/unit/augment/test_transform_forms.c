@@ -2,8 +2,8 @@
  * Output forms of finished samples: all element types, layouts and channel counts contain the same
  * picture, also for large samples and at every alignment.
  */
+#include "format/augment/kernels/store.h"
 #include "format/base/half.h"
-#include "loaderd/augment/kernels/store.h"
 #include "tests/unit/augment/transform_test.h"
 
 #include <math.h>

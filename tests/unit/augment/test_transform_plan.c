@@ -2,7 +2,7 @@
  * How transform_apply() plans geometry: steps are folded into few resizes, flips alternate, and
  * only the needed region is decoded, also at half scale.
  */
-#include "loaderd/augment/apply/plan.h"
+#include "format/augment/apply/plan.h"
 #include "tests/unit/augment/reference.h"
 #include "tests/unit/augment/transform_test.h"
 

@@ -7,8 +7,8 @@
  */
 #pragma once
 
+#include "format/augment/transform.h"
 #include "format/base/random.h"
-#include "loaderd/augment/transform.h"
 #include "tests/unit/augment/fake_decoder.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Encoding variants of a dataset's images, and the measurement of runs on them. */
 #include "tools/packimg/advise/encoding_bench.h"
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/transform.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

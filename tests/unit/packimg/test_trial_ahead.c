@@ -8,7 +8,7 @@
 #include "tests/unit/proto/fake_ring.h"
 #include "tools/packimg/advise/encoding_bench.h"
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/transform.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The shipped recipes: they parse, pass the checks, and the daemon accepts their pipelines. */
-#include "loaderd/augment/transform.h"
+#include "format/augment/transform.h"
 #include "trainer/recipe/recipe.h"
 
 #include <setjmp.h>

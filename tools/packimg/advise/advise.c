@@ -10,7 +10,7 @@
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/transform.h"
 
 #include <errno.h>
 #include <float.h>

@@ -1,7 +1,7 @@
 #include "tools/packimg/advise/encoding_bench.h"
 
+#include "format/augment/transform.h"
 #include "format/base/system/clock.h"
-#include "loaderd/augment/transform.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/sample_encoder.h"

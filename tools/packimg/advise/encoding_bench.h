@@ -7,8 +7,8 @@
  */
 #pragma once
 
+#include "format/augment/claim.h"
 #include "format/packimg.h"
-#include "loaderd/augment/claim.h"
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/unindexed.h"

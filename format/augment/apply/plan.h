@@ -1,0 +1,63 @@
+/*
+ * The plan of a pipeline for one sample: all random decisions taken, and the geometry folded into
+ * as few stages as possible. A stage takes a rectangle of its input, resizes it, shows a window of
+ * the result and flips it; what the window shows outside the result is fill. Usually there is one
+ * stage, and its rectangle is the part to decode. Another stage begins where folding would change
+ * pixels: a resize after a resize or pad, and geometry after effects. Plain values; any thread.
+ */
+#pragma once
+
+#include "format/augment/grammar/steps.h"
+#include "format/augment/kernels/effects.h"
+
+/* One axis of a stage. */
+struct plan_axis {
+	uint32_t source;    /* size of the stage's input in pixels */
+	uint32_t low, high; /* the part to resize: low <= pixel < high */
+	uint32_t grid;      /* size in pixels that it is resized to */
+	int64_t offset;     /* the output is grid pixels offset .. offset + count - 1 */
+	uint32_t count;
+	int64_t valid_low, valid_high; /* grid pixels outside this range are fill */
+	bool reverse;                  /* the output is reversed */
+};
+
+struct plan_stage {
+	struct plan_axis x, y;
+	bool chroma_fast; /* resize the YCbCr planes, if there are any */
+	bool bicubic;     /* resize with Pillow's filter, from pixels at full scale */
+	uint8_t fill[3];
+	/*
+	 * Mirror the grid outside of it instead of filling. Such a stage only copies from the stage
+	 * before.
+	 */
+	bool reflect;
+	/* Effects to run on the output: a range of the plan's effects. */
+	unsigned effect_begin, effect_count;
+};
+
+struct plan {
+	/* At least one. If the transform defers, the last stage is the client's (defer.h). */
+	struct plan_stage stages[TRANSFORM_STEPS_MAX + 2];
+	unsigned stage_count;
+	struct effect_list effects;
+	/* Applied to the finished sample, in order. */
+	struct erase erasures[TRANSFORM_STEPS_MAX];
+	unsigned erasure_count;
+};
+
+/*
+ * Plans a sample of width x height. Returns -EINVAL and sets *error (may be NULL) if a step cannot
+ * work on this sample, for example a crop larger than the image.
+ */
+int plan_make(const struct transform *transform, uint32_t width, uint32_t height, uint64_t seed,
+	      uint64_t epoch, uint64_t sample, struct plan *plan, struct transform_error *error);
+
+/* Returns true if the axis only copies pixels. */
+bool plan_axis_copies(const struct plan_axis *axis);
+/* Returns true if the stage shows a reflected border. */
+bool plan_stage_reflects(const struct plan_stage *stage);
+/*
+ * Returns the number of outputs that show image. Sets *ret_first to the first of them and *ret_grid
+ * to its grid pixel before reversal.
+ */
+uint32_t plan_axis_content(const struct plan_axis *axis, uint32_t *ret_first, int64_t *ret_grid);
