@@ -6,8 +6,8 @@
  * are IEEE single precision in a fixed order, contraction is off wherever this file is included,
  * and colour_fused() and colour_fused_short() round exactly once everywhere. For C and CUDA C.
  */
-#ifndef FORMAT_BASE_COLOUR_H
-#define FORMAT_BASE_COLOUR_H
+#ifndef FORMAT_AUGMENT_COLOUR_H
+#define FORMAT_AUGMENT_COLOUR_H
 
 #include <stdint.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * its last change (proto/SPEC.md, "Deferred steps"). The client must copy it and validate the copy:
  * deferred_read(). Plain structures, for C and CUDA C.
  */
-#ifndef FORMAT_BASE_DEFERRED_H
-#define FORMAT_BASE_DEFERRED_H
+#ifndef FORMAT_AUGMENT_DEFERRED_H
+#define FORMAT_AUGMENT_DEFERRED_H
 
 #include "format/augment/colour.h"
 #include "format/base/philox.h"

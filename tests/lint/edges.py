@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Who may include whom. Fails on every include that the table does not allow, on includes that are not written from the root of the
-tree, and on rows that nothing uses any more.
+tree, on rows that nothing uses any more, and on rows that let another program include the daemon.
 
     tests/lint/edges.py [TREE]
 
@@ -88,6 +88,8 @@ TABLE = {
     "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/plan.h",
 }
 
+# Programs: only they and tests include their folders.
+PRIVATE = ("loaderd",)
 GENERATED = {"proto/feed.pb-c.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
@@ -124,6 +126,8 @@ def main():
             mistakes.append(f"{source}: {here} has no row in tests/lint/edges.py")
     for folder, row in TABLE.items():
         for entry in row.split():
+            if entry.split("/")[0] in PRIVATE and entry.split("/")[0] != folder.split("/")[0]:
+                mistakes.append(f"tests/lint/edges.py: {folder} may not include {entry}: move what it needs to format")
             if (folder, entry) not in used:
                 mistakes.append(f"tests/lint/edges.py: {folder} does not include {entry} any more: remove it from the row")
     print("\n".join(mistakes) or f"{len(sources)} files keep to the table")
