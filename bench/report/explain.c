@@ -240,9 +240,9 @@ int explanation_make(const struct settings *settings, const struct point *point,
 				.resident = resident,
 				.measured = *measured,
 				.memory_bytes = available_memory()};
-	const struct claim_terms terms = {.batch_size = point->batch_size,
-					  .workers = measured->threads ? measured->threads : 1,
-					  .alone = point->clients == 1};
+	const struct claim_options claim = {.batch_size = point->batch_size,
+					    .workers = measured->threads ? measured->threads : 1,
+					    .alone = point->clients == 1};
 	int r;
 
 	error[0] = '\0';
@@ -255,7 +255,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	 * The daemon may read a dataset that this user may not; then only its counters are
 	 * available.
 	 */
-	trials_measure(point->dataset, point->pipeline, &terms, &e.trials, e.trials_error);
+	trials_measure(point->dataset, point->pipeline, &claim, &e.trials, e.trials_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = offer_threads(&e, settings, error);

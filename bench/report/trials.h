@@ -60,5 +60,5 @@ double trials_resident(const char *dataset);
  * terms: claim terms of the daemon whose costs are estimated. Returns 0, or a negative errno with a
  * sentence in error (FEED_ERROR_MAX bytes).
  */
-int trials_measure(const char *dataset, const char *pipeline, const struct claim_terms *terms,
+int trials_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,
 		   struct trials *ret_trials, char *error);

@@ -16,13 +16,13 @@ enum {
 	CLAIM_TOGETHER_NS = 4 * 1000 * 1000,
 };
 
-uint32_t claim_size(const struct claim_terms *terms, uint64_t cost_ns, bool together)
+uint32_t claim_size(const struct claim_options *claim, uint64_t cost_ns, bool together)
 {
 	uint64_t size = cost_ns == 0 ? 1 : CLAIM_NS / cost_ns;
 
-	if (size < PACKIMG_AHEAD_MAX && cost_ns != 0 && terms->alone && together)
+	if (size < PACKIMG_AHEAD_MAX && cost_ns != 0 && claim->alone && together)
 		size = MIN(CLAIM_TOGETHER_NS / cost_ns, PACKIMG_AHEAD_MAX);
-	size = MIN(MIN(size, terms->batch_size / terms->workers), CLAIM_MAX);
+	size = MIN(MIN(size, claim->batch_size / claim->workers), CLAIM_MAX);
 	return size < 1 ? 1 : (uint32_t)size;
 }
 

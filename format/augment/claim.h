@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct claim_terms {
+struct claim_options {
 	uint64_t batch_size; /* a claim never crosses the end of a batch */
 	unsigned workers;    /* workers that share the batch */
 	bool alone;          /* no other feed is waiting */
@@ -18,7 +18,7 @@ struct claim_terms {
  * Returns the number of samples to claim, at least 1. cost_ns: CPU time per sample, 0 if unknown.
  * together: the last result of claim_together().
  */
-uint32_t claim_size(const struct claim_terms *terms, uint64_t cost_ns, bool together);
+uint32_t claim_size(const struct claim_options *claim, uint64_t cost_ns, bool together);
 /*
  * Returns true if larger claims pay off. `gain` of the next `count` samples, at most
  * PACKIMG_AHEAD_MAX, decode faster if decoded ahead.

@@ -27,8 +27,8 @@ TABLE = {
     # deferred.h: what the client does for a pipeline
     "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
     "format/augment/apply": "format/augment/deferred.h format/augment/grammar format/augment/kernels format/augment/resize",
-    "format/augment/grammar": "format/augment/transform.h format/augment/kernels",
-    "format/augment/kernels": "format/augment/colour.h format/augment/transform.h",
+    "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
+    "format/augment/kernels": "format/augment/colour.h format/augment/pipeline.h",
     "format/augment/resize": "format/augment/resize.h format/augment/kernels/vectors.h "
                              "format/augment/kernels/block.h",
 
@@ -38,7 +38,7 @@ TABLE = {
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/crash_marker.h",
-    "loaderd/batch": "proto/ring.h proto/stage.h format/augment/transform.h format/augment/claim.h loaderd/crash_marker.h "
+    "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
@@ -74,18 +74,18 @@ TABLE = {
     "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
-    "tools/packimg/advise": "format/packimg.h format/augment/transform.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/advise": "format/packimg.h format/augment/pipeline.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",
     "tools/shapes": "format/packimg.h",
 
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
-    "bench/report": "format/packimg.h proto/client format/augment/transform.h format/augment/claim.h "
+    "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
                     "tools/packimg/advise/encoding_bench.h bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
-    "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/plan.h",
+    "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/geometry.h",
 }
 
 # Programs: only they and tests include their folders.

@@ -10,11 +10,11 @@ enum { TIMED_ROWS = 32 };
 
 int canvas_rows_init(struct canvas_rows *rows)
 {
-	rows->row = calloc(2, (size_t)TRANSFORM_SIDE_MAX * 4);
-	rows->stage = aligned_alloc(STORE_LINE, STORE_STAGE_SIZE);
+	rows->row = calloc(2, (size_t)PIPELINE_SIDE_MAX * 4);
+	rows->stage = aligned_alloc(CONVERTER_LINE, CONVERTER_STAGE_SIZE);
 	if (!rows->row || !rows->stage)
 		return -ENOMEM;
-	rows->fill = rows->row + (size_t)TRANSFORM_SIDE_MAX * 4;
+	rows->fill = rows->row + (size_t)PIPELINE_SIDE_MAX * 4;
 	return 0;
 }
 
@@ -41,10 +41,10 @@ static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, cons
 }
 
 /* Passes the content of one row to the store. */
-static void canvas_store(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
+static void canvas_convert(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
 {
 	if (canvas->placed) {
-		store_placed(canvas->store);
+		converter_placed(canvas->converter);
 		return;
 	}
 	if (canvas->content_width < canvas->width) {
@@ -54,21 +54,21 @@ static void canvas_store(struct canvas *canvas, uint32_t row, const uint8_t *pix
 		       (size_t)canvas->content_width * canvas->channels);
 		pixels = bordered;
 	}
-	store_row(canvas->store, canvas->y + row, pixels);
+	converter_row(canvas->converter, canvas->y + row, pixels);
 }
 
-/* A resize_sink: calls canvas_store() and times a sample of the rows. */
+/* A resize_sink: calls canvas_convert() and times a sample of the rows. */
 static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 {
 	struct canvas *canvas = context;
 
 	if (row % TIMED_ROWS != TIMED_ROWS / 2) {
-		canvas_store(canvas, row, pixels);
+		canvas_convert(canvas, row, pixels);
 		return;
 	}
 	uint64_t start = ticks_now();
 
-	canvas_store(canvas, row, pixels);
+	canvas_convert(canvas, row, pixels);
 	*canvas->store_ticks += ticks_since(start) * TIMED_ROWS;
 }
 
@@ -79,7 +79,7 @@ static uint8_t *canvas_place(void *context, uint32_t row)
 	uint8_t *place = NULL;
 
 	if (canvas->content_width == canvas->width)
-		place = store_place(canvas->store, canvas->y + row);
+		place = converter_place(canvas->converter, canvas->y + row);
 	canvas->placed = place;
 	return place;
 }
@@ -102,7 +102,7 @@ static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 		if (inside && (!sides || !canvas->data))
 			continue;
 		if (!canvas->data) {
-			store_row(canvas->store, y, canvas->rows->fill);
+			converter_row(canvas->converter, y, canvas->rows->fill);
 			continue;
 		}
 		uint8_t *row = canvas->data + y * canvas->stride;
@@ -114,10 +114,10 @@ static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 	}
 }
 
-void canvas_content(struct canvas *canvas, const struct plan_stage *stage, int64_t *ret_grid_x,
+void canvas_content(struct canvas *canvas, const struct geometry_stage *stage, int64_t *ret_grid_x,
 		    int64_t *ret_grid_y)
 {
-	if (plan_stage_reflects(stage)) {
+	if (geometry_stage_reflects(stage)) {
 		canvas->x = canvas->y = 0;
 		canvas->content_width = stage->x.count;
 		canvas->content_height = stage->y.count;
@@ -125,17 +125,17 @@ void canvas_content(struct canvas *canvas, const struct plan_stage *stage, int64
 		*ret_grid_y = stage->y.offset;
 		return;
 	}
-	canvas->content_width = plan_axis_content(&stage->x, &canvas->x, ret_grid_x);
-	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, ret_grid_y);
+	canvas->content_width = geometry_axis_content(&stage->x, &canvas->x, ret_grid_x);
+	canvas->content_height = geometry_axis_content(&stage->y, &canvas->y, ret_grid_y);
 	if (canvas->content_width == 0 || canvas->content_height == 0)
 		canvas->x = canvas->y = canvas->content_width = canvas->content_height = 0;
 }
 
-void canvas_begin(struct canvas *canvas, const struct plan_stage *stage)
+void canvas_begin(struct canvas *canvas, const struct geometry_stage *stage)
 {
-	if (canvas->store && canvas->content_height == canvas->height && !stage->y.reverse) {
-		store_begin_stream(canvas->store, canvas->rows->stage);
-		if (canvas->store->streaming)
+	if (canvas->converter && canvas->content_height == canvas->height && !stage->y.reverse) {
+		converter_begin_stream(canvas->converter, canvas->rows->stage);
+		if (canvas->converter->streaming)
 			canvas->data = NULL;
 	}
 	if (canvas->content_width < canvas->width || canvas->content_height < canvas->height)
@@ -146,8 +146,8 @@ struct resize_target canvas_target(struct canvas *canvas, bool stream)
 {
 	bool whole = !canvas->data && canvas->content_width == canvas->width;
 
-	if (stream && whole && store_bypass(canvas->store))
-		return (struct resize_target){.data = store_bypass(canvas->store),
+	if (stream && whole && converter_bypass(canvas->converter))
+		return (struct resize_target){.data = converter_bypass(canvas->converter),
 					      .stride = (ptrdiff_t)canvas->stride,
 					      .channels = canvas->channels,
 					      .stream = true};
@@ -176,7 +176,7 @@ void canvas_row_written(struct canvas *canvas, uint32_t row)
 	if (canvas->data)
 		return;
 	if (canvas->placed)
-		store_placed(canvas->store);
+		converter_placed(canvas->converter);
 	else
-		store_row(canvas->store, canvas->y + row, canvas->rows->row);
+		converter_row(canvas->converter, canvas->y + row, canvas->rows->row);
 }

@@ -5,23 +5,23 @@
  */
 #pragma once
 
-#include "format/augment/apply/plan.h"
-#include "format/augment/kernels/store.h"
+#include "format/augment/apply/geometry.h"
+#include "format/augment/kernels/converter.h"
 #include "format/augment/resize/resize.h"
 
 /* Buffers of a canvas with a store. */
 struct canvas_rows {
-	uint8_t *stage; /* stage buffer of the store: STORE_STAGE_SIZE bytes, aligned to a cache
+	uint8_t *stage; /* stage buffer of the store: CONVERTER_STAGE_SIZE bytes, aligned to a cache
 			   line */
-	uint8_t *row;   /* one finished row including borders; TRANSFORM_SIDE_MAX pixels */
-	uint8_t *fill;  /* one row of fill only; TRANSFORM_SIDE_MAX pixels */
+	uint8_t *row;   /* one finished row including borders; PIPELINE_SIDE_MAX pixels */
+	uint8_t *fill;  /* one row of fill only; PIPELINE_SIDE_MAX pixels */
 };
 
 struct canvas {
-	uint8_t *data;       /* NULL to pass rows to the store */
-	bool bytes;          /* the output is interleaved bytes, as in data */
-	bool placed;         /* the current row is made in place (store_place()) */
-	struct store *store; /* store of the last stage; NULL in earlier stages */
+	uint8_t *data;               /* NULL to pass rows to the store */
+	bool bytes;                  /* the output is interleaved bytes, as in data */
+	bool placed;                 /* the current row is made in place (converter_place()) */
+	struct converter *converter; /* store of the last stage; NULL in earlier stages */
 	size_t stride;
 	uint32_t width, height, channels;
 	const struct canvas_rows *rows;
@@ -43,10 +43,10 @@ void canvas_rows_deinit(struct canvas_rows *rows);
  * Sets the part of the canvas that shows image (0 x 0 if none) and returns the stage's grid
  * position of its start.
  */
-void canvas_content(struct canvas *canvas, const struct plan_stage *stage, int64_t *ret_grid_x,
+void canvas_content(struct canvas *canvas, const struct geometry_stage *stage, int64_t *ret_grid_x,
 		    int64_t *ret_grid_y);
 /* Begins a stage's output, or restarts it. Fills everything outside the image. */
-void canvas_begin(struct canvas *canvas, const struct plan_stage *stage);
+void canvas_begin(struct canvas *canvas, const struct geometry_stage *stage);
 /*
  * Returns the target for a resize to the content. stream: the resize may use non-temporal stores if
  * it can bypass the store.

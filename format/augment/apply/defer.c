@@ -15,16 +15,16 @@ static const uint32_t defer_kinds[EFFECT_KINDS] = {
 	[EFFECT_ERASE] = DEFERRED_ERASE,
 };
 
-static bool defer_changes_pixels(const struct step *step)
+static bool defer_changes_pixels(const struct transform *transform)
 {
-	switch (step->kind) {
-	case STEP_COLOR_JITTER:
+	switch (transform->kind) {
+	case TRANSFORM_COLOR_JITTER:
 		return true;
-	case STEP_EFFECT:
-		return defer_kinds[step->effect] != 0;
-	case STEP_ERASING:
-	case STEP_CUTOUT:
-		return !step->finished;
+	case TRANSFORM_EFFECT:
+		return defer_kinds[transform->effect] != 0;
+	case TRANSFORM_ERASING:
+	case TRANSFORM_CUTOUT:
+		return !transform->finished;
 	default:
 		return false;
 	}
@@ -34,45 +34,45 @@ static bool defer_changes_pixels(const struct step *step)
  * Returns the first step from which on one struct deferred can describe all steps; the number of
  * steps if there is none.
  */
-static unsigned defer_first(const struct transform *transform)
+static unsigned defer_first(const struct pipeline *pipeline)
 {
-	unsigned i = transform->step_count, changes = 0;
+	unsigned i = pipeline->transform_count, changes = 0;
 
-	while (i > 0 && defer_changes_pixels(&transform->steps[i - 1])) {
-		changes += draw_effects_max(&transform->steps[i - 1]);
+	while (i > 0 && defer_changes_pixels(&pipeline->transforms[i - 1])) {
+		changes += draw_effects_max(&pipeline->transforms[i - 1]);
 		if (changes > DEFERRED_CHANGES_MAX)
 			return i;
 		i--;
 	}
-	while (i > 0 && (transform->steps[i - 1].kind == STEP_HFLIP ||
-			 transform->steps[i - 1].kind == STEP_VFLIP))
+	while (i > 0 && (pipeline->transforms[i - 1].kind == TRANSFORM_HFLIP ||
+			 pipeline->transforms[i - 1].kind == TRANSFORM_VFLIP))
 		i--;
-	return i > 0 && transform->steps[i - 1].kind == STEP_RANDOM_CROP ? i - 1 : i;
+	return i > 0 && pipeline->transforms[i - 1].kind == TRANSFORM_RANDOM_CROP ? i - 1 : i;
 }
 
-int transform_defer(struct transform *transform, struct transform_error *error)
+int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 {
-	if (transform->element != TRANSFORM_U8 || transform->layout != TRANSFORM_NHWC)
-		return transform_fail(
+	if (pipeline->element != PIPELINE_U8 || pipeline->layout != PIPELINE_NHWC)
+		return pipeline_fail(
 			error, -EINVAL, -1,
 			"steps can be deferred only where bytes are delivered, interleaved: leave "
 			"normalize, to and layout out");
-	for (unsigned i = defer_first(transform); i < transform->step_count; i++)
-		if (steps_have_size(transform, i)) {
-			transform->delivered_steps = i;
+	for (unsigned i = defer_first(pipeline); i < pipeline->transform_count; i++)
+		if (pipeline_size_known_after(pipeline, i)) {
+			pipeline->delivered_transforms = i;
 			break;
 		}
-	transform->defers = true;
+	pipeline->defers = true;
 	return 0;
 }
 
-uint32_t transform_deferred_max(const struct transform *transform)
+uint32_t pipeline_deferred_max(const struct pipeline *pipeline)
 {
 	unsigned changes = 0;
 
-	for (unsigned i = transform->delivered_steps; i < transform->step_count; i++)
-		if (transform->steps[i].kind >= STEP_GEOMETRY_COUNT)
-			changes += draw_effects_max(&transform->steps[i]);
+	for (unsigned i = pipeline->delivered_transforms; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].kind >= TRANSFORM_GEOMETRY_COUNT)
+			changes += draw_effects_max(&pipeline->transforms[i]);
 	return (uint32_t)deferred_size(changes);
 }
 
@@ -107,9 +107,9 @@ static struct deferred_change defer_change(const struct effect *effect)
 	return change;
 }
 
-void defer_take(struct plan *plan, struct deferred *ret_deferred)
+void defer_take(struct geometry *geometry, struct deferred *ret_deferred)
 {
-	const struct plan_stage *stage = &plan->stages[--plan->stage_count];
+	const struct geometry_stage *stage = &geometry->stages[--geometry->stage_count];
 	struct deferred deferred = {
 		.left = (int32_t)stage->x.offset,
 		.top = (int32_t)stage->y.offset,
@@ -117,13 +117,13 @@ void defer_take(struct plan *plan, struct deferred *ret_deferred)
 		.height = stage->y.count,
 		.flags = (stage->x.reverse ? DEFERRED_MIRROR_X : 0u) |
 			 (stage->y.reverse ? DEFERRED_MIRROR_Y : 0u) |
-			 (plan_stage_reflects(stage) ? DEFERRED_REFLECT : 0u),
+			 (geometry_stage_reflects(stage) ? DEFERRED_REFLECT : 0u),
 		.fill = stage->fill[0] | (uint32_t)stage->fill[1] << 8 |
 			(uint32_t)stage->fill[2] << 16,
 	};
 
 	for (unsigned i = 0; i < stage->effect_count; i++)
 		deferred.changes[deferred.count++] =
-			defer_change(&plan->effects.effects[stage->effect_begin + i]);
+			defer_change(&geometry->effects.effects[stage->effect_begin + i]);
 	*ret_deferred = deferred;
 }

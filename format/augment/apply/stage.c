@@ -36,7 +36,7 @@ struct picture {
 
 /* State of decoding rows. */
 struct decoding {
-	struct transform_scratch *scratch;
+	struct pipeline_scratch *scratch;
 	struct packimg_error *error;
 	uint32_t rows_ready; /* for planes: rows of Y */
 };
@@ -60,10 +60,10 @@ int sample_explain(struct packimg_error *error, int result, const struct packimg
  * Computes the pixels [*ret_low, *ret_high) that outputs grid .. grid + count - 1 of an axis depend
  * on. If planes, includes the pixels that they depend on through separately resized chroma.
  */
-static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count, bool planes,
+static void axis_reach(const struct geometry_axis *axis, int64_t grid, uint32_t count, bool planes,
 		       bool bicubic, uint32_t *ret_low, uint32_t *ret_high)
 {
-	if (plan_axis_copies(axis) && !planes && !bicubic) {
+	if (geometry_axis_copies(axis) && !planes && !bicubic) {
 		*ret_low = axis->low + (uint32_t)grid;
 		*ret_high = *ret_low + count;
 		return;
@@ -87,22 +87,22 @@ static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t coun
 /*
  * Size hint from which the decoder chooses its scale; 0 if only full scale will do. The choice
  * depends on the whole axis, not on the part shown, so that a crop of a resized picture has the
- * same pixels. transform_defer() relies on this.
+ * same pixels. pipeline_defer() relies on this.
  */
-static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
+static uint32_t axis_hint(const struct geometry_axis *axis, uint32_t size)
 {
 	uint32_t denominator = 8;
 
 	while (denominator > 1 && axis->high - axis->low < (uint64_t)denominator * 2 * axis->grid)
 		denominator /= 2;
-	return plan_axis_copies(axis) ? 0 : size / (2 * denominator);
+	return geometry_axis_copies(axis) ? 0 : size / (2 * denominator);
 }
 
 /*
  * Converts an axis to the coordinates of a picture that holds pixels low .. high of the stage's
  * input, possibly at a smaller scale.
  */
-static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
+static struct resize_axis axis_place(const struct geometry_axis *axis, int64_t grid, uint32_t count,
 				     uint32_t low, uint32_t high, double begin, double extent,
 				     uint32_t size)
 {
@@ -121,7 +121,7 @@ static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid,
 }
 
 /* Returns the region and size hints to request from the decoder. */
-static struct packimg_region stage_wanted(const struct plan_stage *stage,
+static struct packimg_region stage_wanted(const struct geometry_stage *stage,
 					  const struct stage_region *region,
 					  uint32_t *ret_hint_width, uint32_t *ret_hint_height)
 {
@@ -137,10 +137,10 @@ static struct packimg_region stage_wanted(const struct plan_stage *stage,
 }
 
 /* Computes the input pixels that the shown part of a stage depends on. */
-static void stage_reach(const struct plan_stage *stage, const struct canvas *canvas, bool planes,
-			struct stage_region *region)
+static void stage_reach(const struct geometry_stage *stage, const struct canvas *canvas,
+			bool planes, struct stage_region *region)
 {
-	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	bool copies = geometry_axis_copies(&stage->x) && geometry_axis_copies(&stage->y);
 	bool bicubic = stage->bicubic && !copies;
 
 	axis_reach(&stage->x, region->grid_x, canvas->content_width, planes, bicubic,
@@ -169,10 +169,10 @@ static int picture_rows(void *context, uint32_t end)
 }
 
 static int decode_begin(struct decoding *decoding, const struct packimg_sample *sample,
-			const struct plan_stage *stage, const struct stage_region *region,
+			const struct geometry_stage *stage, const struct stage_region *region,
 			struct picture *ret_picture)
 {
-	struct transform_scratch *scratch = decoding->scratch;
+	struct pipeline_scratch *scratch = decoding->scratch;
 	struct packimg_pixels pixels;
 	uint32_t hint_width, hint_height;
 	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
@@ -212,8 +212,9 @@ static const uint8_t *source_row(const struct resize_source *source, uint32_t ro
 	return source->data + (size_t)(row & (source->ring - 1)) * source->stride;
 }
 
-static int stage_copy_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
-			   const struct resize_source *source, struct canvas *canvas)
+static int stage_copy_rows(const struct converter_kernels *kernels,
+			   const struct geometry_stage *stage, const struct resize_source *source,
+			   struct canvas *canvas)
 {
 	size_t row_size = (size_t)canvas->width * 3;
 	bool upright = !stage->x.reverse && !stage->y.reverse;
@@ -224,7 +225,7 @@ static int stage_copy_rows(const struct store_kernels *kernels, const struct pla
 		if (canvas->data)
 			memcpy(canvas->data, source->data, canvas->height * row_size);
 		else
-			store_rows(canvas->store, source->data);
+			converter_rows(canvas->converter, source->data);
 		return 0;
 	}
 	for (uint32_t i = 0; i < canvas->content_height; i++) {
@@ -254,7 +255,7 @@ static uint32_t stage_reflected(int64_t at, uint32_t grid)
 }
 
 /* Makes one row of a reflecting stage. */
-static void reflect_row(const struct store_kernels *kernels, const struct plan_axis *axis,
+static void reflect_row(const struct converter_kernels *kernels, const struct geometry_axis *axis,
 			const uint8_t *pixels, uint8_t *output, uint32_t channels)
 {
 	int64_t low = axis->offset < 0 ? -axis->offset : 0, high = axis->grid - axis->offset;
@@ -278,10 +279,11 @@ static void reflect_row(const struct store_kernels *kernels, const struct plan_a
 	}
 }
 
-static void reflect_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
-			 const uint8_t *picture, struct canvas *canvas)
+static void reflect_rows(const struct converter_kernels *kernels,
+			 const struct geometry_stage *stage, const uint8_t *picture,
+			 struct canvas *canvas)
 {
-	const struct plan_axis *y = &stage->y;
+	const struct geometry_axis *y = &stage->y;
 
 	for (uint32_t i = 0; i < y->count; i++) {
 		uint32_t row = y->reverse ? y->count - 1 - i : i;
@@ -293,7 +295,7 @@ static void reflect_rows(const struct store_kernels *kernels, const struct plan_
 	}
 }
 
-static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
+static int resize_rows(struct pipeline_scratch *scratch, const struct geometry_stage *stage,
 		       const struct stage_region *region, const struct picture *picture,
 		       struct canvas *canvas)
 {
@@ -308,7 +310,7 @@ static int resize_rows(struct transform_scratch *scratch, const struct plan_stag
 	return resize_region(scratch->resize, &picture->source, &x, &y, &target);
 }
 
-static struct cubic_axis cubic_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
+static struct cubic_axis cubic_place(const struct geometry_axis *axis, int64_t grid, uint32_t count,
 				     uint32_t low)
 {
 	return (struct cubic_axis){
@@ -321,7 +323,7 @@ static struct cubic_axis cubic_place(const struct plan_axis *axis, int64_t grid,
 	};
 }
 
-static int resize_rows_cubic(struct transform_scratch *scratch, const struct plan_stage *stage,
+static int resize_rows_cubic(struct pipeline_scratch *scratch, const struct geometry_stage *stage,
 			     const struct stage_region *region, const struct picture *picture,
 			     struct canvas *canvas)
 {
@@ -362,8 +364,8 @@ static int plane_rows(void *context, uint32_t end)
  * Resizes a sample plane by plane. Returns PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, if
  * the sample must be resized as pixels; other errors as resize_rows().
  */
-static int resize_by_planes(struct transform_scratch *scratch, const struct packimg_sample *sample,
-			    const struct plan_stage *stage, const struct stage_region *region,
+static int resize_by_planes(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+			    const struct geometry_stage *stage, const struct stage_region *region,
 			    struct canvas *canvas, struct packimg_error *error)
 {
 	struct planes all = {.decoding = {.scratch = scratch, .error = error}};
@@ -405,8 +407,8 @@ static int resize_by_planes(struct transform_scratch *scratch, const struct pack
 }
 
 /* Returns the region of the picture between two stages. */
-static struct picture between_picture(const struct transform_scratch *scratch, unsigned which,
-				      const struct plan_stage *stage,
+static struct picture between_picture(const struct pipeline_scratch *scratch, unsigned which,
+				      const struct geometry_stage *stage,
 				      const struct stage_region *region)
 {
 	size_t stride = (size_t)stage->x.source * 3;
@@ -424,7 +426,7 @@ static struct picture between_picture(const struct transform_scratch *scratch, u
 }
 
 static int explain_resize(struct packimg_error *error, int result,
-			  const struct packimg_sample *sample, const struct plan_stage *stage)
+			  const struct packimg_sample *sample, const struct geometry_stage *stage)
 {
 	if (result == -EFBIG)
 		return sample_explain(error, -EINVAL, sample,
@@ -442,12 +444,12 @@ static int explain_resize(struct packimg_error *error, int result,
 		       : result;
 }
 
-int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
-	      const struct plan *plan, unsigned index, struct canvas *canvas,
+int stage_run(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+	      const struct geometry *geometry, unsigned index, struct canvas *canvas,
 	      struct packimg_error *error)
 {
-	const struct plan_stage *stage = &plan->stages[index];
-	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	const struct geometry_stage *stage = &geometry->stages[index];
+	bool copies = geometry_axis_copies(&stage->x) && geometry_axis_copies(&stage->y);
 	struct decoding decoding = {.scratch = scratch, .error = error};
 	struct stage_region region;
 	struct picture picture;
@@ -457,7 +459,7 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 	canvas_begin(canvas, stage);
 	if (canvas->content_width == 0)
 		return 0;
-	if (plan_stage_reflects(stage)) {
+	if (geometry_stage_reflects(stage)) {
 		reflect_rows(scratch->kernels, stage, scratch->between[(index - 1) % 2].data,
 			     canvas);
 		return 0;
@@ -484,10 +486,10 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 	return explain_resize(error, r, sample, stage);
 }
 
-bool stage_ahead(const struct plan_stage *stage, const struct packimg_sample *sample,
-		 struct packimg_ahead *ret_part)
+bool stage_batched_decode(const struct geometry_stage *stage, const struct packimg_sample *sample,
+			  struct packimg_ahead *ret_part)
 {
-	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	bool copies = geometry_axis_copies(&stage->x) && geometry_axis_copies(&stage->y);
 	struct stage_region region;
 	struct canvas canvas = {0};
 

@@ -1,7 +1,7 @@
 /*
- * Runs one stage of a plan (plan.h): determines the part of its input that it needs, gets it from
- * the decoder (band by band) or from the previous stage's picture, and resizes or copies it onto a
- * canvas. One thread at a time; the thread owns the scratch memory.
+ * Runs one stage of a plan (geometry.h): determines the part of its input that it needs, gets it
+ * from the decoder (band by band) or from the previous stage's picture, and resizes or copies it
+ * onto a canvas. One thread at a time; the thread owns the scratch memory.
  */
 #pragma once
 
@@ -9,28 +9,28 @@
 #include "format/augment/deferred.h"
 #include "format/augment/kernels/block.h"
 
-struct transform_scratch {
+struct pipeline_scratch {
 	struct packimg_decoder *decoder;
 	struct resize *resize;
 	struct effects *effects;
 	enum cpu_isa isa;
-	const struct store_kernels *kernels;
+	const struct converter_kernels *kernels;
 	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
-	struct transform_times times; /* of the current sample; resize is computed last */
-	struct deferred deferred;     /* of the last sample made */
+	struct pipeline_times times; /* of the current sample; resize is computed last */
+	struct deferred deferred;    /* of the last sample made */
 };
 
-/* Runs stage `index` of a plan onto its canvas. Errors as transform_apply(). */
-int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
-	      const struct plan *plan, unsigned index, struct canvas *canvas,
+/* Runs stage `index` of a plan onto its canvas. Errors as pipeline_apply(). */
+int stage_run(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+	      const struct geometry *geometry, unsigned index, struct canvas *canvas,
 	      struct packimg_error *error);
 /*
  * Computes what stage_run() will request from the decoder for the first stage of a plan. Returns
  * false if nothing.
  */
-bool stage_ahead(const struct plan_stage *stage, const struct packimg_sample *sample,
-		 struct packimg_ahead *ret_part);
+bool stage_batched_decode(const struct geometry_stage *stage, const struct packimg_sample *sample,
+			  struct packimg_ahead *ret_part);
 /* Writes "sample N: ..." to *error (may be NULL). Returns `result`. */
 int sample_explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
 		   const char *format, ...) __attribute__((format(printf, 4, 5)));

@@ -18,40 +18,40 @@ static struct effect *draw_append(struct effect_list *list, enum effect_kind kin
 	return effect;
 }
 
-static bool jitter_acts(const struct step *step, unsigned which)
+static bool jitter_acts(const struct transform *transform, unsigned which)
 {
-	double neutral = which == STEP_JITTER_HUE ? 0 : 1;
+	double neutral = which == TRANSFORM_JITTER_HUE ? 0 : 1;
 
-	return step->jitter[which][0] != neutral || step->jitter[which][1] != neutral;
+	return transform->jitter[which][0] != neutral || transform->jitter[which][1] != neutral;
 }
 
 /* torchvision's ColorJitter: draws an order, then a factor for each operation. */
-static void draw_jitter(const struct step *step, const struct drawing *to)
+static void draw_jitter(const struct transform *transform, const struct drawing *to)
 {
-	static const enum effect_kind kinds[STEP_JITTERS] = {EFFECT_BRIGHTNESS, EFFECT_CONTRAST,
-							     EFFECT_SATURATION, EFFECT_HUE};
-	unsigned order[STEP_JITTERS] = {0, 1, 2, 3};
-	double factors[STEP_JITTERS];
+	static const enum effect_kind kinds[TRANSFORM_JITTERS] = {
+		EFFECT_BRIGHTNESS, EFFECT_CONTRAST, EFFECT_SATURATION, EFFECT_HUE};
+	unsigned order[TRANSFORM_JITTERS] = {0, 1, 2, 3};
+	double factors[TRANSFORM_JITTERS];
 
-	for (unsigned i = STEP_JITTERS - 1; i > 0; i--) {
+	for (unsigned i = TRANSFORM_JITTERS - 1; i > 0; i--) {
 		unsigned j = random_below(to->random, i + 1), kept = order[i];
 
 		order[i] = order[j];
 		order[j] = kept;
 	}
-	for (unsigned i = 0; i < STEP_JITTERS; i++)
-		factors[i] = uniform(to->random, step->jitter[i]);
-	for (unsigned i = 0; i < STEP_JITTERS; i++)
-		if (jitter_acts(step, order[i]))
+	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
+		factors[i] = uniform(to->random, transform->jitter[i]);
+	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
+		if (jitter_acts(transform, order[i]))
 			draw_append(to->list, kinds[order[i]])->factor = factors[order[i]];
 }
 
-static void draw_warp(const struct step *step, const struct drawing *to)
+static void draw_warp(const struct transform *transform, const struct drawing *to)
 {
-	const struct step_warp *from = &step->warp;
+	const struct transform_warp *from = &transform->warp;
 	struct warp warp = {.degrees = uniform(to->random, from->degrees)};
 
-	if (step->kind == STEP_ROTATION)
+	if (transform->kind == TRANSFORM_ROTATION)
 		warp.degrees = -warp.degrees;
 	if (from->translate[0] > 0 || from->translate[1] > 0) {
 		double x = from->translate[0] * to->width, y = from->translate[1] * to->height;
@@ -70,19 +70,19 @@ static void draw_warp(const struct step *step, const struct drawing *to)
 	warp_matrix(&warp, effect->warp.matrix);
 	effect->warp.bilinear = from->bilinear;
 	effect->warp.filled = from->filled;
-	memcpy(effect->warp.fill, step->fill, sizeof(step->fill));
+	memcpy(effect->warp.fill, transform->fill, sizeof(transform->fill));
 }
 
 /*
  * torchvision's RandomErasing.make_params: up to ten tries for a rectangle smaller than the picture
  * in both directions.
  */
-static bool draw_rectangle(const struct step *step, uint32_t width, uint32_t height,
+static bool draw_rectangle(const struct transform *transform, uint32_t width, uint32_t height,
 			   struct random_stream *random, struct erase *erase)
 {
 	for (int try = 0; try < 10; try++) {
-		double area = (double)width * height * uniform(random, step->scale);
-		double ratio = portable_exp(uniform(random, step->ratio_log));
+		double area = (double)width * height * uniform(random, transform->scale);
+		double ratio = portable_exp(uniform(random, transform->ratio_log));
 		double h = rint(sqrt(area * ratio)), w = rint(sqrt(area / ratio));
 
 		if (w >= width || h >= height)
@@ -108,64 +108,65 @@ static void draw_stretch(uint32_t count, uint32_t size, struct random_stream *ra
 	*ret_size = (uint32_t)(high - low);
 }
 
-bool draw_erase(const struct step *step, uint32_t width, uint32_t height,
+bool draw_erase(const struct transform *transform, uint32_t width, uint32_t height,
 		struct random_stream *random, struct erase *ret_erase)
 {
-	*ret_erase = (struct erase){.noise = step->noise};
-	memcpy(ret_erase->value, step->value, sizeof(step->value));
-	if ((double)random_float(random) >= step->probability)
+	*ret_erase = (struct erase){.noise = transform->noise};
+	memcpy(ret_erase->value, transform->value, sizeof(transform->value));
+	if ((double)random_float(random) >= transform->probability)
 		return false;
-	if (step->kind == STEP_CUTOUT) {
-		draw_stretch(height, step->pad[1], random, &ret_erase->y, &ret_erase->height);
-		draw_stretch(width, step->pad[0], random, &ret_erase->x, &ret_erase->width);
-	} else if (!draw_rectangle(step, width, height, random, ret_erase)) {
+	if (transform->kind == TRANSFORM_CUTOUT) {
+		draw_stretch(height, transform->pad[1], random, &ret_erase->y, &ret_erase->height);
+		draw_stretch(width, transform->pad[0], random, &ret_erase->x, &ret_erase->width);
+	} else if (!draw_rectangle(transform, width, height, random, ret_erase)) {
 		return false;
 	}
-	if (step->noise) {
+	if (transform->noise) {
 		ret_erase->key = (uint64_t)random_u32(random) << 32;
 		ret_erase->key |= random_u32(random);
 	}
 	return true;
 }
 
-unsigned draw_effects_max(const struct step *step)
+unsigned draw_effects_max(const struct transform *transform)
 {
-	if (step->kind >= STEP_RAND_AUGMENT)
-		return policy_effects_max(step);
-	if (step->kind != STEP_COLOR_JITTER)
+	if (transform->kind >= TRANSFORM_RAND_AUGMENT)
+		return policy_effects_max(transform);
+	if (transform->kind != TRANSFORM_COLOR_JITTER)
 		return 1;
 	unsigned most = 0;
 
-	for (unsigned i = 0; i < STEP_JITTERS; i++)
-		most += jitter_acts(step, i);
+	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
+		most += jitter_acts(transform, i);
 	return most;
 }
 
-static void draw_effect(const struct step *step, const struct drawing *to)
+static void draw_effect(const struct transform *transform, const struct drawing *to)
 {
-	draw_append(to->list, step->effect)->factor = step->amount;
+	draw_append(to->list, transform->effect)->factor = transform->amount;
 }
 
-static void draw_blur(const struct step *step, const struct drawing *to)
+static void draw_blur(const struct transform *transform, const struct drawing *to)
 {
 	draw_append(to->list, EFFECT_BLUR)->gauss = (struct effect_gauss){
-		step->kernel[0], step->kernel[1], uniform(to->random, step->sigma)};
+		transform->kernel[0], transform->kernel[1], uniform(to->random, transform->sigma)};
 }
 
-static void (*const draws[STEP_PIXELS_COUNT])(const struct step *step, const struct drawing *to) = {
-#define STEP(constant, name, set, draw, ...) [STEP_##constant] = draw,
-	STEPS_OF_PIXELS(STEP, STEP(EFFECT, , , draw_effect))
-#undef STEP
+static void (*const draws[TRANSFORM_PIXELS_COUNT])(const struct transform *transform,
+						   const struct drawing *to) = {
+#define TRANSFORM(constant, name, set, draw, ...) [TRANSFORM_##constant] = draw,
+	TRANSFORMS_OF_PIXELS(TRANSFORM, TRANSFORM(EFFECT, , , draw_effect))
+#undef TRANSFORM
 };
 
-void draw_effects(const struct step *step, const struct drawing *to)
+void draw_effects(const struct transform *transform, const struct drawing *to)
 {
 	struct erase erase;
 
-	if (step->kind == STEP_ERASING || step->kind == STEP_CUTOUT) {
-		if (draw_erase(step, to->width, to->height, to->random, &erase))
+	if (transform->kind == TRANSFORM_ERASING || transform->kind == TRANSFORM_CUTOUT) {
+		if (draw_erase(transform, to->width, to->height, to->random, &erase))
 			draw_append(to->list, EFFECT_ERASE)->erase = erase;
-	} else if ((double)random_float(to->random) < step->probability) {
-		draws[step->kind](step, to);
+	} else if ((double)random_float(to->random) < transform->probability) {
+		draws[transform->kind](transform, to);
 	}
 }

@@ -8,12 +8,12 @@
 #include "format/augment/grammar/policy.h"
 
 /* Appends a step's effects. grammar.c limits pipelines so that the list always has room. */
-void draw_effects(const struct step *step, const struct drawing *to);
+void draw_effects(const struct transform *transform, const struct drawing *to);
 /* Returns the maximum number of effects that a step appends. */
-unsigned draw_effects_max(const struct step *step);
+unsigned draw_effects_max(const struct transform *transform);
 /*
  * Draws random_erasing or cutout for a picture of width x height. Returns true and sets *ret_erase
  * if a rectangle is erased; it may be empty.
  */
-bool draw_erase(const struct step *step, uint32_t width, uint32_t height,
+bool draw_erase(const struct transform *transform, uint32_t width, uint32_t height,
 		struct random_stream *random, struct erase *ret_erase);

@@ -11,15 +11,15 @@
 struct parser {
 	const char *text;
 	int at;
-	struct transform *transform;
-	struct transform_error *error;
-	unsigned seen;              /* format steps seen so far: bit 0 is STEP_NORMALIZE */
+	struct pipeline *pipeline;
+	struct pipeline_error *error;
+	unsigned seen;              /* format steps seen so far: bit 0 is TRANSFORM_NORMALIZE */
 	int format_at, format_size; /* position and length of the first format step */
 	int normalize_position;
 	unsigned effects; /* maximum number of effects of the steps so far */
 };
 
-int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)
+int pipeline_fail(struct pipeline_error *error, int result, int position, const char *format, ...)
 {
 	if (!error)
 		return result;
@@ -35,7 +35,7 @@ int transform_fail(struct transform_error *error, int result, int position, cons
 	return result;
 }
 
-#define fail(parser, position, ...) transform_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
+#define fail(parser, position, ...) pipeline_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
 /* Fails with what was expected and what was found. */
 #define fail_expected(parser, what, ...)                                                           \
 	fail(parser, (parser)->at, "expected " what ", found %s",                                  \
@@ -202,35 +202,36 @@ static int parse_extent(struct parser *parser, const char *where, const char *ex
 		return fail(parser, position, "a size of 0 makes no image; expected %s %s", example,
 			    where);
 	if (width > max || height > max)
-		return transform_fail(parser->error, -E2BIG, position,
-				      "a side is at most %lld pixels", (long long)max);
+		return pipeline_fail(parser->error, -E2BIG, position,
+				     "a side is at most %lld pixels", (long long)max);
 	*ret_width = (uint32_t)width;
 	*ret_height = (uint32_t)height;
 	return pair;
 }
 
 /* Parses a size or a schedule of sizes: 128@0;160@6. */
-static int parse_sizes(struct parser *parser, const char *where, struct step *step)
+static int parse_sizes(struct parser *parser, const char *where, struct transform *transform)
 {
 
 	for (;;) {
-		struct step_size *size = &step->sizes[step->size_count];
+		struct transform_size *size = &transform->sizes[transform->size_count];
 		int position = parser->at;
 		int r;
 
-		if (step->size_count == STEP_SIZES_MAX)
-			return transform_fail(parser->error, -E2BIG, position,
-					      "a schedule has at most %d sizes", STEP_SIZES_MAX);
+		if (transform->size_count == TRANSFORM_SIZES_MAX)
+			return pipeline_fail(parser->error, -E2BIG, position,
+					     "a schedule has at most %d sizes",
+					     TRANSFORM_SIZES_MAX);
 		r = parse_extent(parser, where, "a size such as 224, 224x192 or 128@0;224@10", 1,
-				 TRANSFORM_SIDE_MAX, &size->width, &size->height);
+				 PIPELINE_SIDE_MAX, &size->width, &size->height);
 		if (r < 0)
 			return r;
 		/* For resize, one number is the short side; for other steps, it is a square. */
-		if (r == 0 && step->kind == STEP_RESIZE)
+		if (r == 0 && transform->kind == TRANSFORM_RESIZE)
 			size->height = 0;
-		step->size_count++;
+		transform->size_count++;
 		if (parser->text[parser->at] != '@') {
-			if (step->size_count > 1)
+			if (transform->size_count > 1)
 				return fail_expected(parser, "'@' and an epoch after the size");
 			return 0;
 		}
@@ -239,10 +240,10 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 
 		if (epoch < 0)
 			return fail_expected(parser, "an epoch after '@'");
-		if (step->size_count == 1 && epoch != 0)
+		if (transform->size_count == 1 && epoch != 0)
 			return fail(parser, position,
 				    "the first size of a schedule starts at epoch 0");
-		if (step->size_count > 1 && (uint64_t)epoch <= size[-1].epoch)
+		if (transform->size_count > 1 && (uint64_t)epoch <= size[-1].epoch)
 			return fail(parser, position,
 				    "epochs of a schedule must grow: %lld after %llu",
 				    (long long)epoch, (unsigned long long)size[-1].epoch);
@@ -349,7 +350,7 @@ static int parse_choice(struct parser *parser, const struct parameter *parameter
 }
 
 static int parse_value(struct parser *parser, const struct parameter *parameter, bool keyed,
-		       struct step *step, struct value *value)
+		       struct transform *transform, struct value *value)
 {
 	char buffer[48];
 	const char *where = place(parameter, keyed, buffer);
@@ -359,11 +360,11 @@ static int parse_value(struct parser *parser, const struct parameter *parameter,
 	value->position = parser->at;
 	switch (parameter->type) {
 	case VALUE_SIZE:
-		return parse_sizes(parser, where, step);
+		return parse_sizes(parser, where, transform);
 	case VALUE_EXTENT:
 		r = parse_extent(parser, where, "a number of pixels such as 4 or 4x2",
 				 (int64_t)parameter->min,
-				 parameter->max > 0 ? (int64_t)parameter->max : TRANSFORM_SIDE_MAX,
+				 parameter->max > 0 ? (int64_t)parameter->max : PIPELINE_SIDE_MAX,
 				 &width, &height);
 		value->numbers[0] = width;
 		value->numbers[1] = height;
@@ -415,7 +416,7 @@ static int explain_sides(struct parser *parser, const struct rule *rule, const i
 
 /* Parses [ KEY "=" ] value into its entry in values. */
 static int parse_argument(struct parser *parser, const struct rule *rule, unsigned *positional,
-			  struct step *step, struct value values[PARAMETERS_MAX])
+			  struct transform *transform, struct value values[PARAMETERS_MAX])
 {
 	int position = parser->at;
 	char key[NAME_MAX_SIZE];
@@ -439,11 +440,11 @@ static int parse_argument(struct parser *parser, const struct rule *rule, unsign
 	}
 	if (values[index].position >= 0)
 		return fail(parser, position, "%s is given twice", rule->parameters[index].key);
-	return parse_value(parser, &rule->parameters[index], keyed, step, &values[index]);
+	return parse_value(parser, &rule->parameters[index], keyed, transform, &values[index]);
 }
 
-static int parse_arguments(struct parser *parser, const struct rule *rule, struct step *step,
-			   struct value values[PARAMETERS_MAX])
+static int parse_arguments(struct parser *parser, const struct rule *rule,
+			   struct transform *transform, struct value values[PARAMETERS_MAX])
 {
 	unsigned positional = 0;
 	int positions[2] = {0}, count = 0;
@@ -455,7 +456,7 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 	for (bool more = parser->text[parser->at] != ')'; more; more = take_mark(parser, ',')) {
 		if (count < 2)
 			positions[count] = parser->at;
-		r = parse_argument(parser, rule, &positional, step, values);
+		r = parse_argument(parser, rule, &positional, transform, values);
 		if (++count == 2)
 			r = explain_sides(parser, rule, positions, r);
 		if (r < 0)
@@ -468,25 +469,26 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 	return 0;
 }
 
-static int set_normalize(struct parser *parser, const struct step *step, const struct value *values)
+static int set_normalize(struct parser *parser, const struct transform *transform,
+			 const struct value *values)
 {
 	static const double imagenet_mean[3] = {0.485, 0.456, 0.406};
 	static const double imagenet_std[3] = {0.229, 0.224, 0.225};
 	const struct value *word = &values[0], *mean = &values[1], *std = &values[2];
-	struct transform *transform = parser->transform;
+	struct pipeline *pipeline = parser->pipeline;
 
 	if (word->position < 0 && (mean->position < 0 || std->position < 0))
-		return fail(parser, step->position,
+		return fail(parser, transform->position,
 			    "normalize needs mean= and std=, or imagenet, or dataset");
 	if (word->position >= 0 && (mean->position >= 0 || std->position >= 0))
 		return fail(parser, word->position,
 			    "normalize takes mean= and std=, or %s, not both", word->word);
-	transform->statistics = STATISTICS_GIVEN;
-	transform->statistics_known = true;
-	parser->normalize_position = step->position;
+	pipeline->statistics = STATISTICS_GIVEN;
+	pipeline->statistics_known = true;
+	parser->normalize_position = transform->position;
 	if (word->choice == 1) {
-		transform->statistics = STATISTICS_DATASET;
-		transform->statistics_known = false;
+		pipeline->statistics = STATISTICS_DATASET;
+		pipeline->statistics_known = false;
 		return 0;
 	}
 	const double *mean_values = word->position >= 0 ? imagenet_mean : mean->numbers;
@@ -503,44 +505,44 @@ static int set_normalize(struct parser *parser, const struct step *step, const s
 				    "a std of %.7g is not within 0.000001 to 1: divide those of 0 "
 				    "to 255 by 255",
 				    std_values[i]);
-		transform->mean[i] = mean_values[i];
-		transform->std[i] = std_values[i];
+		pipeline->mean[i] = mean_values[i];
+		pipeline->std[i] = std_values[i];
 	}
 	return 0;
 }
 
 /* Applies a format step: normalize, to, layout or channels. */
-static int set_format(struct parser *parser, const struct rule *rule, const struct step *step,
-		      const struct value *values)
+static int set_format(struct parser *parser, const struct rule *rule,
+		      const struct transform *transform, const struct value *values)
 {
-	struct transform *transform = parser->transform;
+	struct pipeline *pipeline = parser->pipeline;
 
-	if (parser->seen & 1u << (rule->kind - STEP_NORMALIZE))
-		return fail(parser, step->position, "%s is given twice", rule->name);
-	parser->seen |= 1u << (rule->kind - STEP_NORMALIZE);
+	if (parser->seen & 1u << (rule->kind - TRANSFORM_NORMALIZE))
+		return fail(parser, transform->position, "%s is given twice", rule->name);
+	parser->seen |= 1u << (rule->kind - TRANSFORM_NORMALIZE);
 	switch (rule->kind) {
-	case STEP_NORMALIZE:
-		return set_normalize(parser, step, values);
-	case STEP_TO:
-		transform->element = TRANSFORM_U8 + values[0].choice;
+	case TRANSFORM_NORMALIZE:
+		return set_normalize(parser, transform, values);
+	case TRANSFORM_TO:
+		pipeline->element = PIPELINE_U8 + values[0].choice;
 		return 0;
-	case STEP_LAYOUT:
-		transform->layout = TRANSFORM_NHWC + values[0].choice;
+	case TRANSFORM_LAYOUT:
+		pipeline->layout = PIPELINE_NHWC + values[0].choice;
 		return 0;
 	default:
-		transform->channels = 3 + values[0].choice;
+		pipeline->channels = 3 + values[0].choice;
 		return 0;
 	}
 }
 
-static int parse_step(struct parser *parser)
+static int parse_transform(struct parser *parser)
 {
-	struct transform *transform = parser->transform;
+	struct pipeline *pipeline = parser->pipeline;
 	char name[NAME_MAX_SIZE];
 	int position = parser->at;
 	const struct rule *rule;
 	struct value values[PARAMETERS_MAX] = {0};
-	struct step step = {.position = position};
+	struct transform transform = {.position = position};
 	int r;
 
 	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
@@ -548,67 +550,68 @@ static int parse_step(struct parser *parser)
 	rule = grammar_find(name);
 	if (!rule)
 		return grammar_fail_name(parser->error, position, name);
-	step.kind = rule->kind;
+	transform.kind = rule->kind;
 	for (int i = 0; i < PARAMETERS_MAX; i++)
 		values[i].position = -1;
-	r = parse_arguments(parser, rule, &step, values);
+	r = parse_arguments(parser, rule, &transform, values);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++)
 		if (rule->parameters[i].required && values[i].position < 0)
 			return fail(parser, position, "%s needs its argument %s", name,
 				    rule->parameters[i].key);
-	if (rule->kind >= STEP_PIXELS_COUNT) {
+	if (rule->kind >= TRANSFORM_PIXELS_COUNT) {
 		if (!parser->seen) {
 			parser->format_at = position;
 			parser->format_size = parser->at - position;
 		}
-		return set_format(parser, rule, &step, values);
+		return set_format(parser, rule, &transform, values);
 	}
-	step.finished = parser->seen != 0;
-	if (parser->seen && rule->kind != STEP_ERASING && rule->kind != STEP_CUTOUT)
+	transform.finished = parser->seen != 0;
+	if (parser->seen && rule->kind != TRANSFORM_ERASING && rule->kind != TRANSFORM_CUTOUT)
 		return fail(parser, position,
 			    "%s must stand before '%.*s': it works on a picture of bytes, 0 to "
 			    "255; normalize, to, layout and channels say how the finished one is "
 			    "delivered",
 			    name, parser->format_size < 40 ? parser->format_size : 40,
 			    parser->text + parser->format_at);
-	if (transform->step_count == TRANSFORM_STEPS_MAX)
-		return transform_fail(parser->error, -E2BIG, position,
-				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);
-	step.probability = 1;
-	r = grammar_set(&(struct call){rule, values, parser->error}, &step);
+	if (pipeline->transform_count == PIPELINE_TRANSFORMS_MAX)
+		return pipeline_fail(parser->error, -E2BIG, position,
+				     "a pipeline has at most %d steps", PIPELINE_TRANSFORMS_MAX);
+	transform.probability = 1;
+	r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
 	if (r < 0)
 		return r;
-	parser->effects += step.kind >= STEP_GEOMETRY_COUNT ? draw_effects_max(&step) : 0;
+	parser->effects +=
+		transform.kind >= TRANSFORM_GEOMETRY_COUNT ? draw_effects_max(&transform) : 0;
 	if (parser->effects > EFFECTS_MAX)
-		return transform_fail(
+		return pipeline_fail(
 			parser->error, -E2BIG, position,
 			"the pipeline may come to more than %d operations on a picture; "
 			"leave some out, or lower mixture_width and chain_depth",
 			EFFECTS_MAX);
-	transform->steps[transform->step_count++] = step;
+	pipeline->transforms[pipeline->transform_count++] = transform;
 	return 0;
 }
 
-int grammar_parse(const char *text, struct transform *transform, struct transform_error *error)
+int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error)
 {
-	struct parser parser = {.text = text, .transform = transform, .error = error};
-	size_t size = strnlen(text, TRANSFORM_TEXT_MAX + 1);
+	struct parser parser = {.text = text, .pipeline = pipeline, .error = error};
+	size_t size = strnlen(text, PIPELINE_TEXT_MAX + 1);
 	int r;
 
-	if (size > TRANSFORM_TEXT_MAX)
-		return transform_fail(error, -E2BIG, TRANSFORM_TEXT_MAX,
-				      "a pipeline's text has at most %d bytes", TRANSFORM_TEXT_MAX);
+	if (size > PIPELINE_TEXT_MAX)
+		return pipeline_fail(error, -E2BIG, PIPELINE_TEXT_MAX,
+				     "a pipeline's text has at most %d bytes", PIPELINE_TEXT_MAX);
 	for (;;) {
 		skip_space(&parser);
 		if (!text[parser.at])
 			break;
-		r = parse_step(&parser);
+		r = parse_transform(&parser);
 		if (r < 0)
 			return r;
 	}
-	if (transform->statistics != STATISTICS_NONE && transform->element == TRANSFORM_U8)
+	if (pipeline->statistics != STATISTICS_NONE && pipeline->element == PIPELINE_U8)
 		return fail(&parser, parser.normalize_position,
 			    "normalize needs a float output: add to(f16), to(bf16) or to(f32)");
 	return 0;

@@ -60,22 +60,22 @@ const struct rule *grammar_find(const char *name)
 	return NULL;
 }
 
-int grammar_fail_name(struct transform_error *error, int position, const char *name)
+int grammar_fail_name(struct pipeline_error *error, int position, const char *name)
 {
 	struct nearest nearest = nearest_to(name);
 
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
 		if (nearest_slips(name, aliases[i].alias) == 0)
-			return transform_fail(error, -EINVAL, position,
-					      "there is no step '%s'; did you mean '%s'?", name,
-					      aliases[i].name);
+			return pipeline_fail(error, -EINVAL, position,
+					     "there is no step '%s'; did you mean '%s'?", name,
+					     aliases[i].name);
 	for (unsigned i = 0; grammar_rules[i].name; i++)
 		nearest_offer(&nearest, grammar_rules[i].name);
 	if (nearest.meant)
-		return transform_fail(error, -EINVAL, position,
-				      "there is no step '%s'; did you mean '%s'?", name,
-				      nearest.meant);
-	return transform_fail(
+		return pipeline_fail(error, -EINVAL, position,
+				     "there is no step '%s'; did you mean '%s'?", name,
+				     nearest.meant);
+	return pipeline_fail(
 		error, -EINVAL, position,
 		"there is no step '%s'; expected one of random_resized_crop, resize, "
 		"center_crop, random_crop, hflip, color_jitter, rand_augment, normalize, to, "
@@ -83,7 +83,7 @@ int grammar_fail_name(struct transform_error *error, int position, const char *n
 		name);
 }
 
-int grammar_fail_key(struct transform_error *error, int position, const struct rule *rule,
+int grammar_fail_key(struct pipeline_error *error, int position, const struct rule *rule,
 		     const char *key)
 {
 	char list[128];
@@ -92,12 +92,12 @@ int grammar_fail_key(struct transform_error *error, int position, const struct r
 	list[0] = 0;
 	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
 		if (nearest_slips(key, rule->parameters[i].key) != NEAREST_NONE)
-			return transform_fail(error, -EINVAL, position,
-					      "%s has no argument '%s'; did you mean '%s'?",
-					      rule->name, key, rule->parameters[i].key);
+			return pipeline_fail(error, -EINVAL, position,
+					     "%s has no argument '%s'; did you mean '%s'?",
+					     rule->name, key, rule->parameters[i].key);
 		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
 					 rule->parameters[i].key);
 	}
-	return transform_fail(error, -EINVAL, position,
-			      "%s has no argument '%s'; expected one of %s", rule->name, key, list);
+	return pipeline_fail(error, -EINVAL, position,
+			     "%s has no argument '%s'; expected one of %s", rule->name, key, list);
 }

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "format/augment/grammar/steps.h"
+#include "format/augment/grammar/transforms.h"
 #include "format/augment/kernels/effects.h"
 
 enum {
@@ -40,8 +40,8 @@ struct parameter {
 	bool required;
 	double otherwise[3]; /* default: numbers, or the index of a word */
 	/*
-	 * Offsets in struct step, 0 if none: of the value, of a flag set if a word is given, of a
-	 * flag set if anything is given.
+	 * Offsets in struct transform, 0 if none: of the value, of a flag set if a word is given,
+	 * of a flag set if anything is given.
 	 */
 	size_t into, word, given;
 };
@@ -59,19 +59,19 @@ struct value {
 struct call {
 	const struct rule *rule;
 	const struct value *values;
-	struct transform_error *error; /* receives errors in the values */
+	struct pipeline_error *error; /* receives errors in the values */
 };
 
 struct rule {
 	const char *name;
-	enum step_kind kind;
+	enum transform_kind kind;
 	struct parameter parameters[PARAMETERS_MAX];
 	/*
 	 * Handles what the parameter rows cannot express. Returns -EINVAL if the values conflict.
 	 * NULL if not needed.
 	 */
-	int (*set)(const struct call *call, struct step *step);
-	enum effect_kind effect; /* the effect of a STEP_EFFECT */
+	int (*set)(const struct call *call, struct transform *transform);
+	enum effect_kind effect; /* the effect of a TRANSFORM_EFFECT */
 };
 
 extern const struct rule grammar_rules[]; /* ends with a rule without a name */
@@ -80,10 +80,10 @@ extern const struct rule grammar_rules[]; /* ends with a rule without a name */
  * Stores a call's values, or their defaults, in `step`. For all steps except format steps
  * (normalize, to, layout, channels). Returns the errors of rule->set.
  */
-int grammar_set(const struct call *call, struct step *step);
+int grammar_set(const struct call *call, struct transform *transform);
 /* Returns the rule of that name, or NULL. */
 const struct rule *grammar_find(const char *name);
 /* Return -EINVAL with a message that suggests the most similar name. */
-int grammar_fail_name(struct transform_error *error, int position, const char *name);
-int grammar_fail_key(struct transform_error *error, int position, const struct rule *rule,
+int grammar_fail_name(struct pipeline_error *error, int position, const char *name);
+int grammar_fail_key(struct pipeline_error *error, int position, const struct rule *rule,
 		     const char *key);

@@ -122,28 +122,30 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 }
 
 /* Draws the direction and appends the operation's effect. */
-static void policy_add(const struct step *step, enum policy_space space,
+static void policy_add(const struct transform *transform, enum policy_space space,
 		       enum policy_operation operation, unsigned bin, unsigned bins,
 		       const struct drawing *to)
 {
-	struct effect_warp outside = {.bilinear = step->warp.bilinear, .filled = step->warp.filled};
+	struct effect_warp outside = {.bilinear = transform->warp.bilinear,
+				      .filled = transform->warp.filled};
 	struct effect effect;
 	bool negative = random_u32(to->random) >> 31;
 
-	memcpy(outside.fill, step->fill, sizeof(outside.fill));
+	memcpy(outside.fill, transform->fill, sizeof(outside.fill));
 	if (policy_effect(space, operation, bin, bins, negative, to->width, to->height, &outside,
 			  &effect))
 		*effect_list_add(to->list) = effect;
 }
 
-static void draw_auto(const struct step *step, const struct drawing *to)
+static void draw_auto(const struct transform *transform, const struct drawing *to)
 {
 	const struct policy_auto *pair =
-		policy_learned[step->policy.learned][random_below(to->random, POLICY_AUTO_PAIRS)];
+		policy_learned[transform->policy.learned]
+			      [random_below(to->random, POLICY_AUTO_PAIRS)];
 
 	for (int i = 0; i < 2; i++)
 		if ((double)random_float(to->random) < pair[i].probability)
-			policy_add(step, POLICY_AUTO_OR_RAND, pair[i].operation, pair[i].bin,
+			policy_add(transform, POLICY_AUTO_OR_RAND, pair[i].operation, pair[i].bin,
 				   POLICY_AUTO_BINS, to);
 }
 
@@ -182,11 +184,11 @@ static void dirichlet(struct random_stream *random, double alpha, unsigned count
 		weights[i] = sum > 0 ? weights[i] / sum : i == 0;
 }
 
-static void draw_mix(const struct step *step, const struct drawing *to)
+static void draw_mix(const struct transform *transform, const struct drawing *to)
 {
-	const struct step_policy *policy = &step->policy;
+	const struct transform_policy *policy = &transform->policy;
 	unsigned operations = policy->all_operations ? POLICY_IDENTITY : POLICY_BRIGHTNESS;
-	double own[2], weights[STEP_MIX_WIDTH_MAX];
+	double own[2], weights[TRANSFORM_MIX_WIDTH_MAX];
 
 	dirichlet(to->random, policy->alpha, 2, own);
 	dirichlet(to->random, policy->alpha, policy->width, weights);
@@ -199,7 +201,7 @@ static void draw_mix(const struct step *step, const struct drawing *to)
 			enum policy_operation operation = random_below(to->random, operations);
 			unsigned bin = random_below(to->random, policy->magnitude);
 
-			policy_add(step, POLICY_MIX, operation, bin, POLICY_AUTO_BINS, to);
+			policy_add(transform, POLICY_MIX, operation, bin, POLICY_AUTO_BINS, to);
 		}
 		*effect_list_add(to->list) = (struct effect){
 			.kind = EFFECT_MIX_ADD, .weight = (float)weights[i] * (float)own[1]};
@@ -207,42 +209,42 @@ static void draw_mix(const struct step *step, const struct drawing *to)
 	*effect_list_add(to->list) = (struct effect){.kind = EFFECT_MIX_END};
 }
 
-void policy_draw(const struct step *step, const struct drawing *to)
+void policy_draw(const struct transform *transform, const struct drawing *to)
 {
-	const struct step_policy *policy = &step->policy;
+	const struct transform_policy *policy = &transform->policy;
 
-	switch (step->kind) {
-	case STEP_RAND_AUGMENT:
+	switch (transform->kind) {
+	case TRANSFORM_RAND_AUGMENT:
 		for (unsigned i = 0; i < policy->operations; i++)
-			policy_add(step, POLICY_AUTO_OR_RAND,
+			policy_add(transform, POLICY_AUTO_OR_RAND,
 				   random_below(to->random, POLICY_INVERT), policy->magnitude,
 				   policy->bins, to);
 		return;
-	case STEP_TRIVIAL_AUGMENT: {
+	case TRANSFORM_TRIVIAL_AUGMENT: {
 		enum policy_operation operation = random_below(to->random, POLICY_INVERT);
 
-		policy_add(step, POLICY_TRIVIAL, operation, random_below(to->random, policy->bins),
-			   policy->bins, to);
+		policy_add(transform, POLICY_TRIVIAL, operation,
+			   random_below(to->random, policy->bins), policy->bins, to);
 		return;
 	}
-	case STEP_AUG_MIX:
-		draw_mix(step, to);
+	case TRANSFORM_AUG_MIX:
+		draw_mix(transform, to);
 		return;
 	default:
-		draw_auto(step, to);
+		draw_auto(transform, to);
 	}
 }
 
-unsigned policy_effects_max(const struct step *step)
+unsigned policy_effects_max(const struct transform *transform)
 {
-	const struct step_policy *policy = &step->policy;
+	const struct transform_policy *policy = &transform->policy;
 
-	switch (step->kind) {
-	case STEP_RAND_AUGMENT:
+	switch (transform->kind) {
+	case TRANSFORM_RAND_AUGMENT:
 		return policy->operations;
-	case STEP_TRIVIAL_AUGMENT:
+	case TRANSFORM_TRIVIAL_AUGMENT:
 		return 1;
-	case STEP_AUG_MIX:
+	case TRANSFORM_AUG_MIX:
 		return policy->width * ((policy->depth ? policy->depth : 3) + 1) + 2;
 	default:
 		return 2;

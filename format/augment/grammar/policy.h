@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "format/augment/grammar/steps.h"
+#include "format/augment/grammar/transforms.h"
 #include "format/augment/kernels/effects.h"
 #include "format/base/random.h"
 
@@ -54,8 +54,8 @@ struct policy_auto {
 	unsigned bin;
 };
 
-/* Indexed by enum step_learned. */
-extern const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2];
+/* Indexed by enum transform_learned. */
+extern const struct policy_auto policy_learned[TRANSFORM_LEARNED_COUNT][POLICY_AUTO_PAIRS][2];
 
 /*
  * Makes the effect of an operation at magnitude `bin` of `bins`, for a picture of width x height.
@@ -67,5 +67,5 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 		   const struct effect_warp *outside, struct effect *ret_effect);
 
 /* Draws a policy step and appends its effects, at most policy_effects_max(). */
-void policy_draw(const struct step *step, const struct drawing *to);
-unsigned policy_effects_max(const struct step *step);
+void policy_draw(const struct transform *transform, const struct drawing *to);
+unsigned policy_effects_max(const struct transform *transform);

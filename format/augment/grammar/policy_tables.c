@@ -9,9 +9,9 @@
 /*
  * Policies for ImageNet, CIFAR-10 and SVHN: the tables in the paper's appendix, as in torchvision.
  */
-const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2] =
+const struct policy_auto policy_learned[TRANSFORM_LEARNED_COUNT][POLICY_AUTO_PAIRS][2] =
 	{
-		[STEP_LEARNED_IMAGENET] =
+		[TRANSFORM_LEARNED_IMAGENET] =
 			{
 				{OP(POSTERIZE, 0.4, 8), OP(ROTATE, 0.6, 9)},
 				{OP(SOLARIZE, 0.6, 5), OP(AUTOCONTRAST, 0.6, 0)},
@@ -39,7 +39,7 @@ const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2
 				{OP(COLOR, 0.6, 4), OP(CONTRAST, 1, 8)},
 				{OP(EQUALIZE, 0.8, 0), OP(EQUALIZE, 0.6, 0)},
 			},
-		[STEP_LEARNED_CIFAR10] =
+		[TRANSFORM_LEARNED_CIFAR10] =
 			{
 				{OP(INVERT, 0.1, 0), OP(CONTRAST, 0.2, 6)},
 				{OP(ROTATE, 0.7, 2), OP(TRANSLATE_X, 0.3, 9)},
@@ -67,7 +67,7 @@ const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2
 				{OP(EQUALIZE, 0.8, 0), OP(INVERT, 0.1, 0)},
 				{OP(TRANSLATE_Y, 0.7, 9), OP(AUTOCONTRAST, 0.9, 0)},
 			},
-		[STEP_LEARNED_SVHN] =
+		[TRANSFORM_LEARNED_SVHN] =
 			{
 				{OP(SHEAR_X, 0.9, 4), OP(INVERT, 0.2, 0)},
 				{OP(SHEAR_Y, 0.9, 8), OP(INVERT, 0.7, 0)},

@@ -10,7 +10,7 @@
 
 /* clang-format off */
 /* Effects with a step: constant, TABLE or PIXELS, step name, default p, parameter if any. */
-#define EFFECT_STEPS(X)                                                                            \
+#define EFFECT_TRANSFORMS(X)                                                                            \
 	X(GRAYSCALE, PIXELS(grayscale), "random_grayscale", 0.1)                                   \
 	X(INVERT, TABLE(invert), "random_invert", 0.5)                                             \
 	X(SOLARIZE, TABLE(solarize), "random_solarize", 0.5,                                       \
@@ -41,4 +41,4 @@
 	X(MIX_END, PIXELS(mix_end))
 /* clang-format on */
 
-#define EFFECTS(X) EFFECTS_OF_OTHERS(X) EFFECT_STEPS(X)
+#define EFFECTS(X) EFFECTS_OF_OTHERS(X) EFFECT_TRANSFORMS(X)

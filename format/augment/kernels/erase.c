@@ -1,5 +1,5 @@
 #include "format/augment/kernels/erase.h"
-#include "format/augment/kernels/store.h"
+#include "format/augment/kernels/converter.h"
 #include "format/base/portable_math.h"
 #include "format/base/random.h"
 
@@ -32,14 +32,14 @@ static void normal_pair(struct random_stream *random, float ret_pair[2])
 	ret_pair[1] = (float)(radius * portable_sin(angle));
 }
 
-void erase_sample(const struct erase *erase, const struct transform_shape *shape, void *output)
+void erase_sample(const struct erase *erase, const struct pipeline_shape *shape, void *output)
 {
-	bool planar = shape->layout == TRANSFORM_NCHW;
+	bool planar = shape->layout == PIPELINE_NCHW;
 	size_t elements = (size_t)shape->width * shape->height * shape->channels;
 	size_t size = shape->sample_size / elements;
 	size_t pixel_step = planar ? size : size * shape->channels;
 	size_t channel_step = planar ? size * shape->width * shape->height : size;
-	bool bytes = shape->element == TRANSFORM_U8;
+	bool bytes = shape->element == PIPELINE_U8;
 	struct random_stream random;
 
 	random_init(&random, erase->key, 0, 0, RANDOM_NOISE);
@@ -59,6 +59,7 @@ void erase_sample(const struct erase *erase, const struct transform_shape *shape
 				normal_pair(&random, values + 2);
 			}
 			for (uint32_t c = 0; c < 3; c++)
-				store_element(pixel + c * channel_step, shape->element, values[c]);
+				converter_element(pixel + c * channel_step, shape->element,
+						  values[c]);
 		}
 }

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "format/augment/transform.h"
+#include "format/augment/pipeline.h"
 
 #include <stdbool.h>
 
@@ -19,4 +19,4 @@ struct erase {
 /* `pixels`: rows of row_width pixels of four bytes (effects.h). Values are 0 .. 255. */
 void erase_pixels(const struct erase *erase, uint32_t *pixels, uint32_t row_width);
 /* Erases in a finished sample of that shape. */
-void erase_sample(const struct erase *erase, const struct transform_shape *shape, void *output);
+void erase_sample(const struct erase *erase, const struct pipeline_shape *shape, void *output);

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "format/augment/grammar/steps.h"
+#include "format/augment/grammar/transforms.h"
 
 struct reference {
 	uint32_t width, height;
@@ -16,6 +16,6 @@ struct reference {
  * Runs the geometric steps on a copy of the pixels. Returns 0, or -EINVAL if a step cannot be
  * applied.
  */
-int reference_run(const struct transform *transform, const uint8_t *pixels, uint32_t width,
+int reference_run(const struct pipeline *pipeline, const uint8_t *pixels, uint32_t width,
 		  uint32_t height, uint64_t seed, uint64_t epoch, uint64_t sample,
 		  struct reference *ret_picture);

@@ -1,10 +1,10 @@
 /*
- * Steps deferred to the client (transform_defer()) must give the same pixels as in the daemon;
+ * Steps deferred to the client (pipeline_defer()) must give the same pixels as in the daemon;
  * records of deferred steps are validated.
  */
 #include "format/augment/deferred.h"
 #include "format/base/system/cpu.h"
-#include "tests/unit/augment/transform_test.h"
+#include "tests/unit/augment/pipeline_test.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,21 +14,20 @@
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
 /* Returns the finished sample, with the last steps run as the client does. */
-static uint8_t *apply_deferred(const struct transform *transform,
-			       const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
-			       struct deferred *ret_deferred)
+static uint8_t *apply_deferred(const struct pipeline *pipeline, const struct packimg_sample *sample,
+			       uint64_t seed, uint64_t epoch, struct deferred *ret_deferred)
 {
-	struct transform_shape shape;
-	uint8_t *delivered = apply_all(transform, sample, seed, epoch);
+	struct pipeline_shape shape;
+	uint8_t *delivered = apply_all(pipeline, sample, seed, epoch);
 	uint32_t size;
-	const struct deferred *left = transform_deferred(scratches[0], &size);
+	const struct deferred *left = pipeline_deferred(scratches[0], &size);
 
-	transform_shape(transform, epoch, &shape);
-	assert_in_range(size, deferred_size(0), transform_deferred_max(transform));
+	pipeline_shape(pipeline, epoch, &shape);
+	assert_in_range(size, deferred_size(0), pipeline_deferred_max(pipeline));
 	for (int isa = 1; isa <= (int)cpu_isa_supported(); isa++) {
 		uint32_t other;
 
-		assert_memory_equal(transform_deferred(scratches[isa], &other), left, size);
+		assert_memory_equal(pipeline_deferred(scratches[isa], &other), left, size);
 	}
 	assert_null(deferred_read(left, size, shape.width, shape.height, ret_deferred));
 	uint8_t *finished =
@@ -48,19 +47,19 @@ static uint8_t *apply_deferred(const struct transform *transform,
 static void expect_equal(const char *text, uint32_t stored_width, uint32_t delivered,
 			 unsigned changes)
 {
-	struct transform *whole = parse(text), *deferring = parse(text);
-	struct transform_shape shape, rest;
+	struct pipeline *whole = parse(text), *deferring = parse(text);
+	struct pipeline_shape shape, rest;
 	unsigned seen = 0;
 
-	if (!transform_has_size(whole)) {
-		assert_int_equal(transform_fix_size(whole, stored_width, HEIGHT, NULL), 0);
-		assert_int_equal(transform_fix_size(deferring, stored_width, HEIGHT, NULL), 0);
+	if (!pipeline_has_size(whole)) {
+		assert_int_equal(pipeline_fix_size(whole, stored_width, HEIGHT, NULL), 0);
+		assert_int_equal(pipeline_fix_size(deferring, stored_width, HEIGHT, NULL), 0);
 	}
-	assert_int_equal(transform_defer(deferring, NULL), 0);
-	transform_shape(whole, 0, &shape);
-	transform_shape(deferring, 0, &rest);
+	assert_int_equal(pipeline_defer(deferring, NULL), 0);
+	pipeline_shape(whole, 0, &shape);
+	pipeline_shape(deferring, 0, &rest);
 	assert_int_equal(rest.width, delivered);
-	assert_int_equal(transform_deferred_max(deferring), deferred_size(changes));
+	assert_int_equal(pipeline_deferred_max(deferring), deferred_size(changes));
 	for (uint64_t i = 0; i < SAMPLES; i++) {
 		uint8_t *pixels = random_pixels(stored_width, HEIGHT);
 		struct packimg_sample sample = make_sample(pixels, stored_width, HEIGHT, i);
@@ -79,8 +78,8 @@ static void expect_equal(const char *text, uint32_t stored_width, uint32_t deliv
 		free(pixels);
 	}
 	assert_int_equal(seen, changes);
-	transform_free(whole);
-	transform_free(deferring);
+	pipeline_free(whole);
+	pipeline_free(deferring);
 }
 
 static void test_pixels(void **state)
@@ -158,34 +157,34 @@ static void test_refused(void **state)
 					    "resize(8x8) to(f32)", "resize(8x8) layout(nchw)"};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
-		struct transform *transform = parse(texts[i]);
-		struct transform_error error;
+		struct pipeline *pipeline = parse(texts[i]);
+		struct pipeline_error error;
 
-		assert_int_equal(transform_defer(transform, &error), -EINVAL);
+		assert_int_equal(pipeline_defer(pipeline, &error), -EINVAL);
 		assert_non_null(strstr(error.text, "leave normalize, to and layout out"));
-		transform_free(transform);
+		pipeline_free(pipeline);
 	}
 }
 
 static void test_sizes_by_epoch(void **state)
 {
-	struct transform *transform = parse("resize(24x24@0;32x32@2) random_crop(16@0;20@1) hflip");
+	struct pipeline *pipeline = parse("resize(24x24@0;32x32@2) random_crop(16@0;20@1) hflip");
 	uint8_t *pixels = random_pixels(WIDTH, HEIGHT);
 	struct packimg_sample sample = make_sample(pixels, WIDTH, HEIGHT, 1);
 
-	assert_int_equal(transform_defer(transform, NULL), 0);
+	assert_int_equal(pipeline_defer(pipeline, NULL), 0);
 	for (uint64_t epoch = 0; epoch < 4; epoch++) {
-		struct transform_shape shape;
+		struct pipeline_shape shape;
 		struct deferred deferred;
 
-		transform_shape(transform, epoch, &shape);
+		pipeline_shape(pipeline, epoch, &shape);
 		assert_int_equal(shape.width, epoch < 2 ? 24 : 32);
-		free(apply_deferred(transform, &sample, 1, epoch, &deferred));
+		free(apply_deferred(pipeline, &sample, 1, epoch, &deferred));
 		assert_int_equal(deferred.width, epoch < 1 ? 16 : 20);
 	}
-	assert_int_equal(transform_sample_size_max(transform), 32 * 32 * 3);
+	assert_int_equal(pipeline_sample_size_max(pipeline), 32 * 32 * 3);
 	free(pixels);
-	transform_free(transform);
+	pipeline_free(pipeline);
 }
 
 /* With arbitrary bytes in the record, whatever parses can be applied; sanitizers check it. */
@@ -233,5 +232,5 @@ int main(void)
 		cmocka_unit_test(test_sizes_by_epoch), cmocka_unit_test(test_damaged),
 	};
 
-	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);
+	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
 }

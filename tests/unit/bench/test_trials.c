@@ -22,7 +22,7 @@
 
 enum { IMAGES = 12, SIDE = 96 };
 
-static const struct claim_terms usual = {.batch_size = 4, .workers = 2, .alone = true};
+static const struct claim_options usual = {.batch_size = 4, .workers = 2, .alone = true};
 static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
 static char path[64];
 
@@ -30,23 +30,23 @@ static char path[64];
  * Terms of the last call, and whether costs are simulated. If so, every other configuration takes a
  * quarter of the stored one's time.
  */
-static struct claim_terms asked;
+static struct claim_options asked;
 static int is_made_up;
 
 int __real_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-				  const struct claim_terms *terms, double seconds,
+				  const struct claim_options *claim, double seconds,
 				  bool (*stop)(void), struct packimg_error *error);
 int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-				  const struct claim_terms *terms, double seconds,
+				  const struct claim_options *claim, double seconds,
 				  bool (*stop)(void), struct packimg_error *error);
 
 int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-				  const struct claim_terms *terms, double seconds,
+				  const struct claim_options *claim, double seconds,
 				  bool (*stop)(void), struct packimg_error *error)
 {
-	asked = *terms;
+	asked = *claim;
 	if (!is_made_up)
-		return __real_encoding_bench_measure(runs, count, terms, seconds, stop, error);
+		return __real_encoding_bench_measure(runs, count, claim, seconds, stop, error);
 	for (uint32_t i = 0; i < count; i++)
 		runs[i].image_s = i == CONFIG_STORED ? 4e-4 : 1e-4;
 	return 0;

@@ -20,13 +20,13 @@
 
 enum {
 	/* a multiple of the lanes, to even out images of unequal length */
-	JPEG_AHEAD_MAX = 2 * JPEG_STREAMS,
-	JPEG_AHEAD_BLOCKS_MAX = 1 << 17, /* blocks kept, over all images: 16 MiB */
+	JPEG_BATCHED_MAX = 2 * JPEG_STREAMS,
+	JPEG_BATCHED_BLOCKS_MAX = 1 << 17, /* blocks kept, over all images: 16 MiB */
 	/* estimated bytes of scan that the rows of an image take */
-	JPEG_AHEAD_BYTES_MAX = 3 << 20,
+	JPEG_BATCHED_BYTES_MAX = 3 << 20,
 };
 
-struct jpeg_ahead_image {
+struct jpeg_batched_image {
 	/* Filled in by the caller: */
 	struct jpeg_frame frame;
 	/* tables from `tables` below */
@@ -47,24 +47,24 @@ struct jpeg_ahead_image {
 	int16_t predictors[JPEG_COMPONENTS_MAX];
 };
 
-struct jpeg_ahead {
-	struct jpeg_ahead_image images[JPEG_AHEAD_MAX];
+struct jpeg_batched {
+	struct jpeg_batched_image images[JPEG_BATCHED_MAX];
 	uint32_t count;
 	uint64_t blocks; /* kept, over all images */
 	struct scratch coefficients;
 	struct jpeg_tables tables; /* tables of the images */
 };
 
-void jpeg_ahead_init(struct jpeg_ahead *ahead);
-void jpeg_ahead_deinit(struct jpeg_ahead *ahead);
+void jpeg_batched_init(struct jpeg_batched *batch);
+void jpeg_batched_deinit(struct jpeg_batched *batch);
 /* Forgets all images. */
-void jpeg_ahead_begin(struct jpeg_ahead *ahead);
-/* Returns the next image, to be filled in and then added; NULL if JPEG_AHEAD_MAX were added. */
-struct jpeg_ahead_image *jpeg_ahead_next(struct jpeg_ahead *ahead);
+void jpeg_batched_begin(struct jpeg_batched *batch);
+/* Returns the next image, to be filled in and then added; NULL if JPEG_BATCHED_MAX were added. */
+struct jpeg_batched_image *jpeg_batched_next(struct jpeg_batched *batch);
 /*
  * Adds that image, unless it is too large or has restart markers, which give faster access to its
  * rows.
  */
-void jpeg_ahead_add(struct jpeg_ahead *ahead);
+void jpeg_batched_add(struct jpeg_batched *batch);
 /* Decodes the images, the longest first, if there are at least two. */
-void jpeg_ahead_run(struct jpeg_ahead *ahead);
+void jpeg_batched_run(struct jpeg_batched *batch);

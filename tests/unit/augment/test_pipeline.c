@@ -1,15 +1,15 @@
 /*
- * transform_apply() against reference.c: single and composed steps, images of every shape, repeated
+ * pipeline_apply() against reference.c: single and composed steps, images of every shape, repeated
  * samples, errors.
  */
-#include "format/augment/grammar/steps.h"
-#include "tests/unit/augment/transform_test.h"
+#include "format/augment/grammar/transforms.h"
+#include "tests/unit/augment/pipeline_test.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void test_single_steps(void **state)
+static void test_single_transforms(void **state)
 {
 	static const char *const texts[] = {
 		"random_resized_crop(24)",
@@ -43,21 +43,21 @@ static void test_single_steps(void **state)
 
 	for (unsigned i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		for (unsigned j = 0; j < 12; j++) {
-			struct transform *transform = parse(texts[i]);
+			struct pipeline *pipeline = parse(texts[i]);
 			uint32_t width = 12 + random_below(&rng, 60),
 				 height = 12 + random_below(&rng, 60);
 
 			fake_decoder.margin = j % 3 * 5;
-			assert_int_equal(transform_fix_size(transform, width, height, NULL), 0);
-			compare(texts[i], transform, width, height, j);
-			transform_free(transform);
+			assert_int_equal(pipeline_fix_size(pipeline, width, height, NULL), 0);
+			compare(texts[i], pipeline, width, height, j);
+			pipeline_free(pipeline);
 		}
 	fake_decoder.margin = 0;
 }
 
-static void test_composed_steps(void **state)
+static void test_composed_transforms(void **state)
 {
-	static const char *const steps[] = {
+	static const char *const transforms[] = {
 		"random_resized_crop(24)",
 		"random_resized_crop(19x30, scale=0.3:1)",
 		"resize(20)",
@@ -85,22 +85,23 @@ static void test_composed_steps(void **state)
 		uint32_t final_width, final_height;
 
 		for (unsigned j = 0; j < count; j++) {
-			strcat(text, steps[random_below(&rng, sizeof(steps) / sizeof(*steps))]);
+			strcat(text, transforms[random_below(&rng, sizeof(transforms) /
+									   sizeof(*transforms))]);
 			strcat(text, " ");
 		}
-		struct transform *transform = NULL;
+		struct pipeline *pipeline = NULL;
 
 		/* Some steps are invalid after the ones before them. */
-		if (transform_parse(text, &transform, NULL) < 0)
+		if (pipeline_parse(text, &pipeline, NULL) < 0)
 			continue;
 		fake_decoder.margin = random_below(&rng, 2) * 3;
-		if (transform_fix_size(transform, width, height, NULL) == 0 &&
-		    steps_size(transform, transform->step_count, 0, width, height, &final_width,
-			       &final_height, NULL) == 0) {
-			compare(text, transform, width, height, i);
+		if (pipeline_fix_size(pipeline, width, height, NULL) == 0 &&
+		    pipeline_size_after(pipeline, pipeline->transform_count, 0, width, height,
+					&final_width, &final_height, NULL) == 0) {
+			compare(text, pipeline, width, height, i);
 			done++;
 		}
-		transform_free(transform);
+		pipeline_free(pipeline);
 	}
 	fake_decoder.margin = 0;
 	assert_true(done > 500);
@@ -115,55 +116,53 @@ static void test_extreme_shapes(void **state)
 
 	for (unsigned i = 0; i < 5; i++)
 		for (unsigned j = 0; j < 4; j++) {
-			struct transform *transform = parse(texts[j]);
+			struct pipeline *pipeline = parse(texts[j]);
 
 			assert_int_equal(
-				transform_fix_size(transform, sizes[i][0], sizes[i][1], NULL), 0);
-			compare(texts[j], transform, sizes[i][0], sizes[i][1], 0);
-			transform_free(transform);
+				pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], NULL), 0);
+			compare(texts[j], pipeline, sizes[i][0], sizes[i][1], 0);
+			pipeline_free(pipeline);
 		}
 }
 
 /* A sample's bytes depend only on seed, epoch and index, not on earlier calls. */
 static void test_samples_are_repeatable(void **state)
 {
-	struct transform *transform = parse("random_resized_crop(24@0;28@3) hflip");
+	struct pipeline *pipeline = parse("random_resized_crop(24@0;28@3) hflip");
 	uint8_t *pixels = random_pixels(64, 48);
 	struct packimg_sample sample = make_sample(pixels, 64, 48, 9),
 			      other = make_sample(pixels, 64, 48, 10);
-	uint8_t *first = apply_all(transform, &sample, 1, 0);
-	uint8_t *others[] = {apply_all(transform, &sample, 2, 0),
-			     apply_all(transform, &sample, 1, 1),
-			     apply_all(transform, &other, 1, 0)};
-	uint8_t *again = apply_all(transform, &sample, 1, 0);
-	struct transform_shape shape;
+	uint8_t *first = apply_all(pipeline, &sample, 1, 0);
+	uint8_t *others[] = {apply_all(pipeline, &sample, 2, 0), apply_all(pipeline, &sample, 1, 1),
+			     apply_all(pipeline, &other, 1, 0)};
+	uint8_t *again = apply_all(pipeline, &sample, 1, 0);
+	struct pipeline_shape shape;
 
-	transform_shape(transform, 0, &shape);
+	pipeline_shape(pipeline, 0, &shape);
 	assert_memory_equal(first, again, shape.sample_size);
 	for (int i = 0; i < 3; i++) {
 		assert_memory_not_equal(first, others[i], shape.sample_size);
 		free(others[i]);
 	}
-	compare("progressive", transform, 64, 48, 2);
-	compare("progressive", transform, 64, 48, 3);
+	compare("progressive", pipeline, 64, 48, 2);
+	compare("progressive", pipeline, 64, 48, 3);
 	free(first);
 	free(again);
 	free(pixels);
-	transform_free(transform);
+	pipeline_free(pipeline);
 }
 
-static void expect_failure(const struct transform *transform, const struct packimg_sample *sample,
+static void expect_failure(const struct pipeline *pipeline, const struct packimg_sample *sample,
 			   int result, const char *words)
 {
 	struct packimg_error error = {""};
 	uint8_t output[64 * 64 * 3];
 
-	assert_int_equal(
-		transform_apply(transform, scratches[0], sample, 1, 0, output, NULL, &error),
-		result);
+	assert_int_equal(pipeline_apply(pipeline, scratches[0], sample, 1, 0, output, NULL, &error),
+			 result);
 	if (!strstr(error.text, words))
 		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
-	assert_int_equal(transform_apply(transform, scratches[0], sample, 1, 0, output, NULL, NULL),
+	assert_int_equal(pipeline_apply(pipeline, scratches[0], sample, 1, 0, output, NULL, NULL),
 			 result);
 }
 
@@ -171,44 +170,44 @@ static void test_failures_are_explained(void **state)
 {
 	uint8_t *pixels = random_pixels(20, 10);
 	struct packimg_sample sample = make_sample(pixels, 20, 10, 77);
-	struct transform *transform = parse("random_crop(16)");
+	struct pipeline *pipeline = parse("random_crop(16)");
 	const double mean[3] = {1, 2, 3};
 
-	expect_failure(transform, &sample, -EINVAL,
+	expect_failure(pipeline, &sample, -EINVAL,
 		       "sample 77: at byte 0: random_crop(16x16) does not fit");
-	transform_free(transform);
-	transform = parse("hflip");
-	expect_failure(transform, &sample, -EINVAL, "does not set a size");
-	assert_int_equal(transform_fix_size(transform, 10, 20, NULL), 0);
-	expect_failure(transform, &sample, -EINVAL,
+	pipeline_free(pipeline);
+	pipeline = parse("hflip");
+	expect_failure(pipeline, &sample, -EINVAL, "does not set a size");
+	assert_int_equal(pipeline_fix_size(pipeline, 10, 20, NULL), 0);
+	expect_failure(pipeline, &sample, -EINVAL,
 		       "is 20 x 10 pixels, but this pipeline was fixed to 10 x 20");
-	transform_free(transform);
-	transform = parse("resize(8) hflip");
-	assert_int_equal(transform_fix_size(transform, 10, 20, NULL), 0);
-	expect_failure(transform, &sample, -EINVAL,
+	pipeline_free(pipeline);
+	pipeline = parse("resize(8) hflip");
+	assert_int_equal(pipeline_fix_size(pipeline, 10, 20, NULL), 0);
+	expect_failure(pipeline, &sample, -EINVAL,
 		       "resize(8) makes the shorter side 8 and keeps the shape, as torchvision's "
 		       "Resize(8); put center_crop(8) behind it, or resize(8x8)");
-	transform_free(transform);
-	transform = parse("resize(8x8) to(f32) normalize(dataset)");
-	expect_failure(transform, &sample, -EINVAL, "has not been given the dataset's statistics");
-	assert_int_equal(transform_fix_statistics(transform, mean, mean, NULL), 0);
-	free(apply_all(transform, &sample, 1, 0));
+	pipeline_free(pipeline);
+	pipeline = parse("resize(8x8) to(f32) normalize(dataset)");
+	expect_failure(pipeline, &sample, -EINVAL, "has not been given the dataset's statistics");
+	assert_int_equal(pipeline_fix_statistics(pipeline, mean, mean, NULL), 0);
+	free(apply_all(pipeline, &sample, 1, 0));
 	fake_decoder.fail = -EBADMSG;
-	expect_failure(transform, &sample, -EBADMSG, "");
+	expect_failure(pipeline, &sample, -EBADMSG, "");
 	fake_decoder.fail = 0;
-	transform_free(transform);
+	pipeline_free(pipeline);
 	free(pixels);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single_steps),
-		cmocka_unit_test(test_composed_steps),
+		cmocka_unit_test(test_single_transforms),
+		cmocka_unit_test(test_composed_transforms),
 		cmocka_unit_test(test_samples_are_repeatable),
 		cmocka_unit_test(test_failures_are_explained),
 		cmocka_unit_test(test_extreme_shapes),
 	};
 
-	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);
+	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
 }

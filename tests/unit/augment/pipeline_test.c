@@ -1,4 +1,4 @@
-#include "tests/unit/augment/transform_test.h"
+#include "tests/unit/augment/pipeline_test.h"
 
 #include "format/base/system/cpu.h"
 #include "tests/unit/augment/reference.h"
@@ -14,36 +14,36 @@ enum {
 };
 
 struct random_stream rng;
-struct transform_scratch *scratches[CPU_ISA_COUNT];
+struct pipeline_scratch *scratches[CPU_ISA_COUNT];
 size_t misalignment;
 
-int transform_setup(void **state)
+int pipeline_setup(void **state)
 {
 	random_init(&rng, 5, 0, 0, RANDOM_AUGMENT);
 	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++) {
 		setenv("LOADERD_ISA", cpu_isa_name((enum cpu_isa)isa), 1);
-		if (transform_scratch_new(&scratches[isa]) < 0)
+		if (pipeline_scratch_new(&scratches[isa]) < 0)
 			return -1;
 	}
 	unsetenv("LOADERD_ISA");
 	return 0;
 }
 
-int transform_teardown(void **state)
+int pipeline_teardown(void **state)
 {
 	for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
-		transform_scratch_free(scratches[isa]);
+		pipeline_scratch_free(scratches[isa]);
 	return 0;
 }
 
-struct transform *parse(const char *text)
+struct pipeline *parse(const char *text)
 {
-	struct transform *transform = NULL;
-	struct transform_error error;
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error;
 
-	if (transform_parse(text, &transform, &error) < 0)
+	if (pipeline_parse(text, &pipeline, &error) < 0)
 		fail_msg("'%s': %s", text, error.text);
-	return transform;
+	return pipeline;
 }
 
 uint8_t *random_pixels(uint32_t width, uint32_t height)
@@ -69,8 +69,8 @@ struct packimg_sample make_sample(uint8_t *pixels, uint32_t width, uint32_t heig
 }
 
 /*
- * Checks that transform_ahead() announced two samples per decode call, with the region that was
- * decoded, or a slightly larger one if planes were considered.
+ * Checks that pipeline_batched_decode() announced two samples per decode call, with the region that
+ * was decoded, or a slightly larger one if planes were considered.
  */
 static void expect_ahead(unsigned calls)
 {
@@ -88,27 +88,29 @@ static void expect_ahead(unsigned calls)
 }
 
 /* Applies the pipeline with one instruction set, checks the canaries and returns the sample. */
-static uint8_t *apply(const struct transform *transform, int isa,
-		      const struct packimg_sample *sample, uint64_t seed, uint64_t epoch)
+static uint8_t *apply(const struct pipeline *pipeline, int isa, const struct packimg_sample *sample,
+		      uint64_t seed, uint64_t epoch)
 {
-	struct transform_shape shape;
+	struct pipeline_shape shape;
 	struct packimg_error error;
-	struct transform_times times = {0};
+	struct pipeline_times times = {0};
 	struct packimg_sample next[] = {*sample, *sample, *sample};
 
 	next[1].codec = next[2].codec = PACKIMG_CODEC_JPEG; /* only JPEGs are decoded ahead */
-	transform_shape(transform, epoch, &shape);
+	pipeline_shape(pipeline, epoch, &shape);
 	size_t size = (shape.sample_size + 3 * CANARY) / CANARY * CANARY;
 	uint8_t *block = aligned_alloc(CANARY, size), *output = block + CANARY + misalignment;
 
 	assert_non_null(block);
 	memset(block, 0xc3, size);
-	assert_int_equal(transform_ahead(transform, scratches[isa], next, 2, seed, epoch), 1);
+	assert_int_equal(pipeline_batched_decode(pipeline, scratches[isa], next, 2, seed, epoch),
+			 1);
 	assert_int_equal(fake_decoder.ahead_count, 0); /* a single sample is not decoded ahead */
-	assert_int_equal(transform_ahead(transform, scratches[isa], next, 3, seed, epoch), 2);
+	assert_int_equal(pipeline_batched_decode(pipeline, scratches[isa], next, 3, seed, epoch),
+			 2);
 	unsigned calls = fake_decoder.calls;
-	int r = transform_apply(transform, scratches[isa], sample, seed, epoch, output, &times,
-				&error);
+	int r = pipeline_apply(pipeline, scratches[isa], sample, seed, epoch, output, &times,
+			       &error);
 
 	if (r < 0)
 		fail_msg("transform_apply: %d, %s", r, error.text);
@@ -120,15 +122,15 @@ static uint8_t *apply(const struct transform *transform, int isa,
 	return block;
 }
 
-uint8_t *apply_all(const struct transform *transform, const struct packimg_sample *sample,
+uint8_t *apply_all(const struct pipeline *pipeline, const struct packimg_sample *sample,
 		   uint64_t seed, uint64_t epoch)
 {
-	struct transform_shape shape;
-	uint8_t *first = apply(transform, 0, sample, seed, epoch);
+	struct pipeline_shape shape;
+	uint8_t *first = apply(pipeline, 0, sample, seed, epoch);
 
-	transform_shape(transform, epoch, &shape);
+	pipeline_shape(pipeline, epoch, &shape);
 	for (int isa = 1; isa <= (int)cpu_isa_supported(); isa++) {
-		uint8_t *other = apply(transform, isa, sample, seed, epoch);
+		uint8_t *other = apply(pipeline, isa, sample, seed, epoch);
 
 		if (memcmp(first, other, shape.sample_size) != 0)
 			fail_msg("%s differs from c", cpu_isa_name((enum cpu_isa)isa));
@@ -137,22 +139,22 @@ uint8_t *apply_all(const struct transform *transform, const struct packimg_sampl
 	return first;
 }
 
-void compare(const char *text, const struct transform *transform, uint32_t width, uint32_t height,
+void compare(const char *text, const struct pipeline *pipeline, uint32_t width, uint32_t height,
 	     uint64_t epoch)
 {
 	uint64_t seed = random_u32(&rng), index = random_u32(&rng);
 	uint8_t *pixels = random_pixels(width, height);
 	struct packimg_sample sample = make_sample(pixels, width, height, index);
-	struct transform_shape shape;
+	struct pipeline_shape shape;
 	struct reference expected;
 	uint64_t sum = 0;
 
 	assert_int_equal(
-		reference_run(transform, pixels, width, height, seed, epoch, index, &expected), 0);
-	transform_shape(transform, epoch, &shape);
+		reference_run(pipeline, pixels, width, height, seed, epoch, index, &expected), 0);
+	pipeline_shape(pipeline, epoch, &shape);
 	assert_int_equal(shape.width, expected.width);
 	assert_int_equal(shape.height, expected.height);
-	uint8_t *got = apply_all(transform, &sample, seed, epoch);
+	uint8_t *got = apply_all(pipeline, &sample, seed, epoch);
 
 	for (size_t i = 0; i < shape.sample_size; i++) {
 		int difference = abs(got[i] - expected.pixels[i]);

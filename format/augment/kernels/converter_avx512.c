@@ -1,15 +1,15 @@
 /* AVX-512 kernels of store: sixteen floats or 64 bytes at a time. */
-#include "format/augment/kernels/store.h"
+#include "format/augment/kernels/converter.h"
 #include "format/augment/kernels/vectors.h"
 
 #include <immintrin.h>
 #include <string.h>
 
 /* Stores sixteen elements, or those in `mask` if `whole` is false. */
-INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
-		      const enum transform_element element, const bool whole, __mmask16 mask)
+INLINE void converter_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
+			  const enum pipeline_element element, const bool whole, __mmask16 mask)
 {
-	if (element == TRANSFORM_U8) {
+	if (element == PIPELINE_U8) {
 		if (whole)
 			_mm_storeu_si128((__m128i *)(output + at), pixels);
 		else
@@ -19,7 +19,7 @@ INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, 
 	__m512 value = _mm512_add_ps(
 		_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(pixels)), scale), bias);
 
-	if (element == TRANSFORM_F32) {
+	if (element == PIPELINE_F32) {
 		if (whole)
 			_mm512_storeu_ps(output + 4 * at, value);
 		else
@@ -28,7 +28,7 @@ INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, 
 	}
 	__m256i half;
 
-	if (element == TRANSFORM_F16) {
+	if (element == PIPELINE_F16) {
 		half = _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 	} else {
 		__m512i bits = _mm512_castps_si512(value);
@@ -43,30 +43,30 @@ INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, 
 		_mm256_mask_storeu_epi16(output + 2 * at, mask, half);
 }
 
-INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, uint8_t *output,
-			    const enum transform_element element)
+INLINE void row_interleaved(const struct converter *converter, const uint8_t *pixels,
+			    uint8_t *output, const enum pipeline_element element)
 {
-	size_t size = (size_t)store->shape.width * store->shape.channels, i = 0;
+	size_t size = (size_t)converter->shape.width * converter->shape.channels, i = 0;
 	__m512 scale[3], bias[3];
 
 	for (int k = 0; k < 3; k++) {
-		scale[k] = _mm512_load_ps(store->scale + 16 * k);
-		bias[k] = _mm512_load_ps(store->bias + 16 * k);
+		scale[k] = _mm512_load_ps(converter->scale + 16 * k);
+		bias[k] = _mm512_load_ps(converter->bias + 16 * k);
 	}
-	for (; i + STORE_PERIOD <= size; i += STORE_PERIOD)
+	for (; i + CONVERTER_PERIOD <= size; i += CONVERTER_PERIOD)
 #pragma GCC unroll 3
 		for (unsigned k = 0; k < 3; k++)
-			store_put(output, i + 16 * k,
-				  _mm_loadu_si128((const void *)(pixels + i + 16 * k)), scale[k],
-				  bias[k], element, true, 0);
+			converter_put(output, i + 16 * k,
+				      _mm_loadu_si128((const void *)(pixels + i + 16 * k)),
+				      scale[k], bias[k], element, true, 0);
 #pragma GCC unroll 3
 	for (unsigned k = 0; k < 3; k++, i += 16) {
 		if (i >= size)
 			return;
 		__mmask16 mask = (__mmask16)(size - i < 16 ? (1u << (size - i)) - 1 : 0xffff);
 
-		store_put(output, i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k], bias[k],
-			  element, false, mask);
+		converter_put(output, i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k], bias[k],
+			      element, false, mask);
 	}
 }
 
@@ -95,10 +95,10 @@ INLINE void take_channels(const uint8_t *pixels, uint32_t count, __m128i ret_cha
 	ret_channels[2] = _mm512_extracti32x4_epi32(bytes, 2);
 }
 
-INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4],
-		       const enum transform_element element)
+INLINE void row_planar(const struct converter *converter, const uint8_t *pixels,
+		       uint8_t *const planes[4], const enum pipeline_element element)
 {
-	uint32_t width = store->shape.width;
+	uint32_t width = converter->shape.width;
 
 	for (uint32_t x = 0; x < width; x += 16) {
 		bool whole = x + 16 <= width;
@@ -109,19 +109,20 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 		take_channels(pixels + (size_t)3 * x, count, channels);
 #pragma GCC unroll 3
 		for (unsigned c = 0; c < 3; c++) {
-			__m512 scale = _mm512_set1_ps(store->scale[c]),
-			       bias = _mm512_set1_ps(store->bias[c]);
+			__m512 scale = _mm512_set1_ps(converter->scale[c]),
+			       bias = _mm512_set1_ps(converter->bias[c]);
 
 			if (whole)
-				store_put(planes[c], x, channels[c], scale, bias, element, true, 0);
+				converter_put(planes[c], x, channels[c], scale, bias, element, true,
+					      0);
 			else
-				store_put(planes[c], x, channels[c], scale, bias, element, false,
-					  mask);
+				converter_put(planes[c], x, channels[c], scale, bias, element,
+					      false, mask);
 		}
 	}
 }
 
-#include "format/augment/kernels/store_convert.inc"
+#include "format/augment/kernels/converter.inc"
 
 INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			const uint32_t channels, const bool reverse)
@@ -158,12 +159,12 @@ INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 		}
 	}
 	if (x < count)
-		store_kernels_c.copy(output, pixels + (size_t)3 * (reverse ? 0 : x), count - x,
-				     channels, reverse);
+		converter_kernels_c.copy(output, pixels + (size_t)3 * (reverse ? 0 : x), count - x,
+					 channels, reverse);
 }
 
-static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
-		       bool reverse)
+static void converter_copy(uint8_t *output, const uint8_t *pixels, uint32_t count,
+			   uint32_t channels, bool reverse)
 {
 	if (channels == 4 && reverse)
 		copy_pixels(output, pixels, count, 4, true);
@@ -175,13 +176,13 @@ static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, u
 		memcpy(output, pixels, (size_t)3 * count);
 }
 
-static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
+static void converter_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
 {
-	for (size_t at = 0; at < size; at += STORE_LINE)
+	for (size_t at = 0; at < size; at += CONVERTER_LINE)
 		_mm512_stream_si512((void *)(output + at), _mm512_loadu_si512(bytes + at));
 }
 
-const struct store_kernels OF_SET(store_kernels) = {.row = store_convert,
-						    .copy = store_copy,
-						    .stream = store_stream_lines,
-						    .fence = store_fence};
+const struct converter_kernels OF_SET(converter_kernels) = {.row = converter_convert,
+							    .copy = converter_copy,
+							    .stream = converter_stream_lines,
+							    .fence = converter_fence};

@@ -8,7 +8,7 @@
 #include "tests/unit/proto/fake_ring.h"
 #include "tools/packimg/advise/encoding_bench.h"
 
-#include "format/augment/transform.h"
+#include "format/augment/pipeline.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,14 +43,12 @@ void __real_packimg_decode_ahead(struct packimg_decoder *decoder, const struct p
 				 uint32_t count);
 void __wrap_packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
 				 uint32_t count);
-int __real_transform_apply(const struct transform *transform, struct transform_scratch *scratch,
-			   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
-			   void *output, struct transform_times *times,
-			   struct packimg_error *error);
-int __wrap_transform_apply(const struct transform *transform, struct transform_scratch *scratch,
-			   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
-			   void *output, struct transform_times *times,
-			   struct packimg_error *error);
+int __real_pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct pipeline_times *times, struct packimg_error *error);
+int __wrap_pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct pipeline_times *times, struct packimg_error *error);
 int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
 
@@ -61,13 +59,12 @@ void __wrap_packimg_decode_ahead(struct packimg_decoder *decoder, const struct p
 	__real_packimg_decode_ahead(decoder, parts, count);
 }
 
-int __wrap_transform_apply(const struct transform *transform, struct transform_scratch *scratch,
-			   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
-			   void *output, struct transform_times *times, struct packimg_error *error)
+int __wrap_pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct pipeline_times *times, struct packimg_error *error)
 {
 	record.made++;
-	return __real_transform_apply(transform, scratch, sample, seed, epoch, output, times,
-				      error);
+	return __real_pipeline_apply(pipeline, scratch, sample, seed, epoch, output, times, error);
 }
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
@@ -148,13 +145,13 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct transform *pipeline(void)
+static struct pipeline *make_pipeline(void)
 {
-	struct transform *transform;
-	struct transform_error fault;
+	struct pipeline *pipeline;
+	struct pipeline_error fault;
 
-	assert_int_equal(transform_parse("resize(8x8)", &transform, &fault), 0);
-	return transform;
+	assert_int_equal(pipeline_parse("resize(8x8)", &pipeline, &fault), 0);
+	return pipeline;
 }
 
 /* ---- runs of the daemon and of the trial ---- */
@@ -169,29 +166,29 @@ static void no_report(void *user, struct dataset *dataset, uint64_t index, const
 }
 
 /* Runs a worker for EPOCHS epochs and returns the record of the last one. */
-static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t *ret_ahead)
+static void run_daemon(enum kind kind, const struct claim_options *claim, uint32_t *ret_ahead)
 {
 	struct batcher_options options = {
 		.dataset = datasets[kind],
 		.order = {.samples = SAMPLES,
-			  .batch_size = (uint32_t)terms->batch_size,
+			  .batch_size = (uint32_t)claim->batch_size,
 			  .world = 1},
-		.slots = EPOCHS * SAMPLES / (uint32_t)terms->batch_size,
-		.workers = terms->workers,
-		.worker_indices = terms->workers,
+		.slots = EPOCHS * SAMPLES / (uint32_t)claim->batch_size,
+		.workers = claim->workers,
+		.worker_indices = claim->workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
-		.transform = pipeline(),
+		.pipeline = make_pipeline(),
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
 	};
-	struct batcher_worker worker = {.alone = terms->alone};
+	struct batcher_worker worker = {.alone = claim->alone};
 	uint64_t begun;
 
 	record = (struct record){0};
 	assert_int_equal(order_init(&options.order), 0);
 	struct batcher *batcher = fake_batcher(&options);
 	assert_int_equal(fake_ring_start(&batcher->ring), 0);
-	assert_int_equal(transform_scratch_new(&worker.scratch), 0);
+	assert_int_equal(pipeline_scratch_new(&worker.scratch), 0);
 	thread_clock_init(&worker.watch);
 	do
 		atomic_store(&batcher->cost_ns, record.made ? cost_ns : 0);
@@ -199,25 +196,25 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 	assert_int_equal(record.made, EPOCHS * SAMPLES);
 	memcpy(ret_ahead, record.ahead + (EPOCHS - 1) * SAMPLES, SAMPLES * sizeof(*ret_ahead));
 	thread_clock_deinit(&worker.watch);
-	transform_scratch_free(worker.scratch);
+	pipeline_scratch_free(worker.scratch);
 	batcher_free(batcher);
 }
 
 /* Runs a trial of one or more epochs and returns the record of the last one. */
-static void run_trial(enum kind kind, const struct claim_terms *terms, uint32_t *ret_ahead)
+static void run_trial(enum kind kind, const struct claim_options *claim, uint32_t *ret_ahead)
 {
 	struct packimg_sample samples[SAMPLES];
-	struct transform *transform = pipeline();
-	struct encoding_run run = {samples, SAMPLES, transform};
+	struct pipeline *pipeline = make_pipeline();
+	struct encoding_run run = {samples, SAMPLES, pipeline};
 	struct packimg_error error;
 
 	for (uint64_t i = 0; i < SAMPLES; i++)
 		assert_int_equal(packimg_sample(datasets[kind]->image, i, &samples[i]), 0);
 	record = (struct record){0};
-	assert_int_equal(encoding_bench_measure(&run, 1, terms, 0, NULL, &error), 0);
+	assert_int_equal(encoding_bench_measure(&run, 1, claim, 0, NULL, &error), 0);
 	assert_true(record.made >= SAMPLES && record.made % SAMPLES == 0);
 	memcpy(ret_ahead, record.ahead + record.made - SAMPLES, SAMPLES * sizeof(*ret_ahead));
-	transform_free(transform);
+	pipeline_free(pipeline);
 }
 
 static uint32_t most(const uint32_t *ahead)
@@ -233,12 +230,12 @@ static uint32_t most(const uint32_t *ahead)
 static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool alone,
 		    uint64_t cost_us, uint32_t expected)
 {
-	const struct claim_terms terms = {batch_size, workers, alone};
+	const struct claim_options claim = {batch_size, workers, alone};
 	uint32_t daemon[SAMPLES], trial[SAMPLES];
 
 	cost_ns = cost_us * 1000;
-	run_daemon(kind, &terms, daemon);
-	run_trial(kind, &terms, trial);
+	run_daemon(kind, &claim, daemon);
+	run_trial(kind, &claim, trial);
 	assert_int_equal(most(daemon), expected);
 	for (unsigned i = 0; i < SAMPLES; i++)
 		if (daemon[i] != trial[i])

@@ -1,54 +1,55 @@
 /*
  * A parsed pipeline: the steps in the order of the text, and the format of the finished sample.
- * grammar.c writes it; plan.c and transform.c read it. Immutable once parsed and fixed.
+ * grammar.c writes it; geometry.c and pipeline.c read it. Immutable once parsed and fixed.
  */
 #pragma once
 
-#include "format/augment/grammar/step_rows.h"
-#include "format/augment/transform.h"
+#include "format/augment/grammar/transform_rows.h"
+#include "format/augment/pipeline.h"
 
 #include <stdbool.h>
 
 enum {
-	STEP_SIZES_MAX = 16, /* entries of a schedule */
-	STEP_PAD_MAX = TRANSFORM_SIDE_MAX,
-	STEP_MIX_WIDTH_MAX = 16,
+	TRANSFORM_SIZES_MAX = 16, /* entries of a schedule */
+	TRANSFORM_PAD_MAX = PIPELINE_SIDE_MAX,
+	TRANSFORM_MIX_WIDTH_MAX = 16,
 };
 
-enum step_kind {
-#define KIND(constant, ...) STEP_##constant,
-	STEPS_OF_GEOMETRY(KIND) STEPS_OF_PIXELS(KIND, KIND(EFFECT)) STEPS_OF_FORM(KIND)
+enum transform_kind {
+#define KIND(constant, ...) TRANSFORM_##constant,
+	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_PIXELS(KIND,
+							  KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
 #undef KIND
-		STEP_GEOMETRY_COUNT = STEP_COLOR_JITTER, /* geometry comes first */
-	STEP_PIXELS_COUNT = STEP_NORMALIZE,              /* the output format comes last */
+		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_COLOR_JITTER, /* geometry comes first */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE, /* the output format comes last */
 };
 
 /* Parameters of color_jitter, in the order of its arguments. */
-enum step_jitter {
-	STEP_JITTER_BRIGHTNESS,
-	STEP_JITTER_CONTRAST,
-	STEP_JITTER_SATURATION,
-	STEP_JITTER_HUE,
-	STEP_JITTERS,
+enum transform_jitter {
+	TRANSFORM_JITTER_BRIGHTNESS,
+	TRANSFORM_JITTER_CONTRAST,
+	TRANSFORM_JITTER_SATURATION,
+	TRANSFORM_JITTER_HUE,
+	TRANSFORM_JITTERS,
 };
 
 /* A size that applies from an epoch on. */
-struct step_size {
+struct transform_size {
 	uint64_t epoch;
 	uint32_t width;
 	uint32_t height; /* 0 if width is the size of the short side */
 };
 
 /* Data set of an AutoAugment policy. */
-enum step_learned {
-	STEP_LEARNED_IMAGENET,
-	STEP_LEARNED_CIFAR10,
-	STEP_LEARNED_SVHN,
-	STEP_LEARNED_COUNT,
+enum transform_learned {
+	TRANSFORM_LEARNED_IMAGENET,
+	TRANSFORM_LEARNED_CIFAR10,
+	TRANSFORM_LEARNED_SVHN,
+	TRANSFORM_LEARNED_COUNT,
 };
 
 /* Parameters of rand_augment, trivial_augment_wide, aug_mix and auto_augment. */
-struct step_policy {
+struct transform_policy {
 	unsigned operations; /* rand_augment */
 	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, exclusive bound of the bins */
 	unsigned bins;       /* rand_augment, trivial_augment_wide */
@@ -56,11 +57,11 @@ struct step_policy {
 	unsigned depth;      /* aug_mix: length of a chain; 0 for 1 to 3 at random */
 	double alpha;
 	bool all_operations;
-	uint8_t learned; /* enum step_learned */
+	uint8_t learned; /* enum transform_learned */
 };
 
 /* Ranges of random_rotation and random_affine, and warp options of policies. */
-struct step_warp {
+struct transform_warp {
 	double degrees[2];
 	double translate[2]; /* fractions of width and height, in both directions */
 	double scale[2];
@@ -69,10 +70,10 @@ struct step_warp {
 	bool filled; /* pixels from outside are the step's fill; if false, black */
 };
 
-struct step {
-	enum step_kind kind;
+struct transform {
+	enum transform_kind kind;
 	int position; /* byte offset in the text */
-	struct step_size sizes[STEP_SIZES_MAX];
+	struct transform_size sizes[TRANSFORM_SIZES_MAX];
 	unsigned size_count;
 	bool chroma_fast;    /* resizing steps: resize planes before colour conversion */
 	bool bicubic;        /* resizing steps: use Pillow's bicubic filter */
@@ -84,13 +85,13 @@ struct step {
 	bool reflect;    /* pad, random_crop: mirror the picture instead of filling */
 	uint32_t pad[2]; /* x, y; cutout: width and height of the hole */
 	uint8_t fill[3];
-	double jitter[STEP_JITTERS][2]; /* LOW and HIGH */
-	unsigned effect;                /* STEP_EFFECT: enum effect_kind */
+	double jitter[TRANSFORM_JITTERS][2]; /* LOW and HIGH */
+	unsigned effect;                     /* TRANSFORM_EFFECT: enum effect_kind */
 	double amount;      /* solarize: threshold; posterize: bits; sharpness: factor */
 	uint32_t kernel[2]; /* width, height */
 	double sigma[2];
-	struct step_warp warp;
-	struct step_policy policy;
+	struct transform_warp warp;
+	struct transform_policy policy;
 	/* random_erasing, cutout: fill with noise. */
 	bool noise;
 	/*
@@ -100,58 +101,58 @@ struct step {
 	float value[3];
 };
 
-enum steps_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET };
+enum pipeline_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET };
 
-struct transform {
-	struct step steps[TRANSFORM_STEPS_MAX];
-	unsigned step_count;
-	enum transform_element element;
-	enum transform_layout layout;
+struct pipeline {
+	struct transform transforms[PIPELINE_TRANSFORMS_MAX];
+	unsigned transform_count;
+	enum pipeline_element element;
+	enum pipeline_layout layout;
 	uint32_t channels;
-	enum steps_statistics statistics;
+	enum pipeline_statistics statistics;
 	bool statistics_known;
 	double mean[3], std[3];             /* 0..1 */
 	uint32_t fixed_width, fixed_height; /* 0 if not fixed */
-	/* The client runs the steps from delivered_steps on: transform_defer(). */
+	/* The client runs the steps from delivered_transforms on: pipeline_defer(). */
 	bool defers;
-	unsigned delivered_steps;
+	unsigned delivered_transforms;
 };
 
 /*
- * Parses a pipeline (grammar in transform.h) into a transform that holds the defaults. Error
+ * Parses a pipeline (grammar in pipeline.h) into a transform that holds the defaults. Error
  * positions are byte offsets in the text. Returns -EINVAL with the position and what was expected,
  * or -E2BIG if a limit is exceeded. error may be NULL. In grammar.c.
  */
-int grammar_parse(const char *text, struct transform *transform, struct transform_error *error);
+int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error);
 
 /* Returns the size of a step in an epoch. */
-const struct step_size *step_size_at(const struct step *step, uint64_t epoch);
+const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch);
 
 /*
  * Computes the size of a sample after the first `count` steps in an epoch, from a stored size. 0 x
  * 0 means unknown, for input and output. Returns -EINVAL if a step cannot work on such a size,
- * -E2BIG if the result exceeds TRANSFORM_SIDE_MAX. error may be NULL.
+ * -E2BIG if the result exceeds PIPELINE_SIDE_MAX. error may be NULL.
  */
-int steps_size(const struct transform *transform, unsigned count, uint64_t epoch, uint32_t width,
-	       uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
-	       struct transform_error *error);
+int pipeline_size_after(const struct pipeline *pipeline, unsigned count, uint64_t epoch,
+			uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
+			struct pipeline_error *error);
 /*
  * Returns true if all samples have the same size after the first `count` steps, and it can be
  * delivered.
  */
-bool steps_have_size(const struct transform *transform, unsigned count);
+bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count);
 
 /*
  * Returns -EINVAL if a picture of width x height is too small for the step's reflected border.
  * error may be NULL.
  */
-int step_check_reflect(const struct step *step, uint64_t width, uint64_t height,
-		       struct transform_error *error);
+int transform_check_reflect(const struct transform *transform, uint64_t width, uint64_t height,
+			    struct pipeline_error *error);
 
 /* Computes the size that resize gives an image, with torchvision's rounding. */
-void step_resize_size(const struct step_size *size, uint32_t width, uint32_t height,
-		      uint64_t *ret_width, uint64_t *ret_height);
+void transform_resize_size(const struct transform_size *size, uint32_t width, uint32_t height,
+			   uint64_t *ret_width, uint64_t *ret_height);
 
 /* Formats a message with its position into *error (may be NULL). Returns `result`. */
-int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)
+int pipeline_fail(struct pipeline_error *error, int result, int position, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -1,5 +1,5 @@
 /* AVX2 kernels of store: eight floats or 16 bytes at a time. */
-#include "format/augment/kernels/store.h"
+#include "format/augment/kernels/converter.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -7,19 +7,19 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* Stores eight elements, converted from the low half of `pixels`. */
-INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m256 scale, __m256 bias,
-		      const enum transform_element element)
+INLINE void converter_put(uint8_t *output, size_t at, __m128i pixels, __m256 scale, __m256 bias,
+			  const enum pipeline_element element)
 {
 	__m256 value = _mm256_add_ps(
 		_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(pixels)), scale), bias);
 
-	if (element == TRANSFORM_F32) {
+	if (element == PIPELINE_F32) {
 		_mm256_storeu_ps((float *)(void *)(output + 4 * at), value);
 		return;
 	}
 	__m128i half;
 
-	if (element == TRANSFORM_F16) {
+	if (element == PIPELINE_F16) {
 		half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
 	} else {
 		__m256i bits = _mm256_castps_si256(value);
@@ -33,39 +33,39 @@ INLINE void store_put(uint8_t *output, size_t at, __m128i pixels, __m256 scale, 
 	_mm_storeu_si128((__m128i *)(output + 2 * at), half);
 }
 
-static size_t element_size(enum transform_element element)
+static size_t element_size(enum pipeline_element element)
 {
-	return element == TRANSFORM_F32 ? 4 : 2;
+	return element == PIPELINE_F32 ? 4 : 2;
 }
 
 /* Stores the rest of a row, less than a vector or one at most, through a temporary vector. */
 INLINE void put_rest(uint8_t *output, size_t at, const uint8_t *pixels, size_t count, __m256 scale,
-		     __m256 bias, const enum transform_element element)
+		     __m256 bias, const enum pipeline_element element)
 {
 	uint8_t bytes[16] = {0}, finished[32];
 
 	memcpy(bytes, pixels, count);
-	store_put(finished, 0, _mm_loadu_si128((const void *)bytes), scale, bias, element);
+	converter_put(finished, 0, _mm_loadu_si128((const void *)bytes), scale, bias, element);
 	memcpy(output + at * element_size(element), finished, count * element_size(element));
 }
 
-INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, uint8_t *output,
-			    const enum transform_element element)
+INLINE void row_interleaved(const struct converter *converter, const uint8_t *pixels,
+			    uint8_t *output, const enum pipeline_element element)
 {
-	size_t size = (size_t)store->shape.width * store->shape.channels, i = 0;
+	size_t size = (size_t)converter->shape.width * converter->shape.channels, i = 0;
 	const uint32_t period = 24; /* whole pixels, whole vectors */
 	__m256 scale[3], bias[3];
 
 	for (int k = 0; k < 3; k++) {
-		scale[k] = _mm256_load_ps(store->scale + 8 * k);
-		bias[k] = _mm256_load_ps(store->bias + 8 * k);
+		scale[k] = _mm256_load_ps(converter->scale + 8 * k);
+		bias[k] = _mm256_load_ps(converter->bias + 8 * k);
 	}
 	for (; i + period <= size; i += period)
 #pragma GCC unroll 3
 		for (unsigned k = 0; k < 3; k++)
-			store_put(output, i + 8 * k,
-				  _mm_loadl_epi64((const void *)(pixels + i + 8 * k)), scale[k],
-				  bias[k], element);
+			converter_put(output, i + 8 * k,
+				      _mm_loadl_epi64((const void *)(pixels + i + 8 * k)), scale[k],
+				      bias[k], element);
 #pragma GCC unroll 3
 	for (unsigned k = 0; k < 3; k++, i += 8) {
 		if (i >= size)
@@ -95,23 +95,24 @@ INLINE __m128i take_channel(const __m128i bytes[3], const unsigned channel)
 	return taken;
 }
 
-INLINE void put_channel(const struct store *store, uint8_t *output, size_t at, __m128i channel,
-			unsigned c, const enum transform_element element)
+INLINE void put_channel(const struct converter *converter, uint8_t *output, size_t at,
+			__m128i channel, unsigned c, const enum pipeline_element element)
 {
-	if (element == TRANSFORM_U8) {
+	if (element == PIPELINE_U8) {
 		_mm_storeu_si128((__m128i *)(output + at), channel);
 		return;
 	}
-	__m256 scale = _mm256_set1_ps(store->scale[c]), bias = _mm256_set1_ps(store->bias[c]);
+	__m256 scale = _mm256_set1_ps(converter->scale[c]),
+	       bias = _mm256_set1_ps(converter->bias[c]);
 
-	store_put(output, at, channel, scale, bias, element);
-	store_put(output, at + 8, _mm_srli_si128(channel, 8), scale, bias, element);
+	converter_put(output, at, channel, scale, bias, element);
+	converter_put(output, at + 8, _mm_srli_si128(channel, 8), scale, bias, element);
 }
 
-INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4],
-		       const enum transform_element element)
+INLINE void row_planar(const struct converter *converter, const uint8_t *pixels,
+		       uint8_t *const planes[4], const enum pipeline_element element)
 {
-	uint32_t width = store->shape.width, x = 0;
+	uint32_t width = converter->shape.width, x = 0;
 
 	for (; x + 16 <= width; x += 16) {
 		__m128i bytes[3];
@@ -120,7 +121,7 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 			bytes[k] = _mm_loadu_si128((const void *)(pixels + (size_t)3 * x + 16 * k));
 #pragma GCC unroll 3
 		for (unsigned c = 0; c < 3; c++)
-			put_channel(store, planes[c], x, take_channel(bytes, c), c, element);
+			put_channel(converter, planes[c], x, take_channel(bytes, c), c, element);
 	}
 	for (unsigned c = 0; c < 3 && x < width; c++) {
 		uint8_t rest[16] = {0};
@@ -130,25 +131,25 @@ INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t
 		for (uint32_t i = 0; x + i < width; i += 8) {
 			uint32_t count = width - x - i < 8 ? width - x - i : 8;
 
-			if (element == TRANSFORM_U8)
+			if (element == PIPELINE_U8)
 				memcpy(planes[c] + x + i, rest + i, count);
 			else
 				put_rest(planes[c], x + i, rest + i, count,
-					 _mm256_set1_ps(store->scale[c]),
-					 _mm256_set1_ps(store->bias[c]), element);
+					 _mm256_set1_ps(converter->scale[c]),
+					 _mm256_set1_ps(converter->bias[c]), element);
 		}
 	}
 }
 
-#include "format/augment/kernels/store_convert.inc"
+#include "format/augment/kernels/converter.inc"
 
 /*
  * Reversal takes five pixels from 16 bytes. The first of these bytes belongs to the preceding
  * pixel, so that no byte beyond the last pixel is read. It stores one byte too many, which the next
  * pixel overwrites.
  */
-static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
-		       bool reverse)
+static void converter_copy(uint8_t *output, const uint8_t *pixels, uint32_t count,
+			   uint32_t channels, bool reverse)
 {
 	const __m128i turn = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -128);
 	const __m128i widen =
@@ -163,22 +164,22 @@ static void store_copy(uint8_t *output, const uint8_t *pixels, uint32_t count, u
 
 			_mm_storeu_si128((__m128i *)output, _mm_shuffle_epi8(bytes, turn));
 		}
-		store_kernels_c.copy(output, pixels, count, 3, true);
+		converter_kernels_c.copy(output, pixels, count, 3, true);
 	} else if (!reverse) {
 		for (; count > 5; count -= 4, output += 16, pixels += 12) {
 			__m128i bytes = _mm_loadu_si128((const void *)pixels);
 
 			_mm_storeu_si128((__m128i *)output, _mm_shuffle_epi8(bytes, widen));
 		}
-		store_kernels_c.copy(output, pixels, count, 4, false);
+		converter_kernels_c.copy(output, pixels, count, 4, false);
 	} else {
-		store_kernels_c.copy(output, pixels, count, 4, true);
+		converter_kernels_c.copy(output, pixels, count, 4, true);
 	}
 }
 
-static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
+static void converter_stream_lines(uint8_t *output, const uint8_t *bytes, size_t size)
 {
-	for (size_t at = 0; at < size; at += STORE_LINE) {
+	for (size_t at = 0; at < size; at += CONVERTER_LINE) {
 		__m256i low = _mm256_loadu_si256((const void *)(bytes + at));
 		__m256i high = _mm256_loadu_si256((const void *)(bytes + at + 32));
 
@@ -187,7 +188,7 @@ static void store_stream_lines(uint8_t *output, const uint8_t *bytes, size_t siz
 	}
 }
 
-const struct store_kernels store_kernels_avx2 = {.row = store_convert,
-						 .copy = store_copy,
-						 .stream = store_stream_lines,
-						 .fence = store_fence};
+const struct converter_kernels converter_kernels_avx2 = {.row = converter_convert,
+							 .copy = converter_copy,
+							 .stream = converter_stream_lines,
+							 .fence = converter_fence};

@@ -7,11 +7,11 @@
  */
 #pragma once
 
-#include "format/augment/grammar/steps.h"
+#include "format/augment/grammar/transforms.h"
 #include "format/augment/kernels/effects.h"
 
 /* One axis of a stage. */
-struct plan_axis {
+struct geometry_axis {
 	uint32_t source;    /* size of the stage's input in pixels */
 	uint32_t low, high; /* the part to resize: low <= pixel < high */
 	uint32_t grid;      /* size in pixels that it is resized to */
@@ -21,8 +21,8 @@ struct plan_axis {
 	bool reverse;                  /* the output is reversed */
 };
 
-struct plan_stage {
-	struct plan_axis x, y;
+struct geometry_stage {
+	struct geometry_axis x, y;
 	bool chroma_fast; /* resize the YCbCr planes, if there are any */
 	bool bicubic;     /* resize with Pillow's filter, from pixels at full scale */
 	uint8_t fill[3];
@@ -35,13 +35,13 @@ struct plan_stage {
 	unsigned effect_begin, effect_count;
 };
 
-struct plan {
+struct geometry {
 	/* At least one. If the transform defers, the last stage is the client's (defer.h). */
-	struct plan_stage stages[TRANSFORM_STEPS_MAX + 2];
+	struct geometry_stage stages[PIPELINE_TRANSFORMS_MAX + 2];
 	unsigned stage_count;
 	struct effect_list effects;
 	/* Applied to the finished sample, in order. */
-	struct erase erasures[TRANSFORM_STEPS_MAX];
+	struct erase erasures[PIPELINE_TRANSFORMS_MAX];
 	unsigned erasure_count;
 };
 
@@ -49,15 +49,17 @@ struct plan {
  * Plans a sample of width x height. Returns -EINVAL and sets *error (may be NULL) if a step cannot
  * work on this sample, for example a crop larger than the image.
  */
-int plan_make(const struct transform *transform, uint32_t width, uint32_t height, uint64_t seed,
-	      uint64_t epoch, uint64_t sample, struct plan *plan, struct transform_error *error);
+int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
+		  uint64_t epoch, uint64_t sample, struct geometry *geometry,
+		  struct pipeline_error *error);
 
 /* Returns true if the axis only copies pixels. */
-bool plan_axis_copies(const struct plan_axis *axis);
+bool geometry_axis_copies(const struct geometry_axis *axis);
 /* Returns true if the stage shows a reflected border. */
-bool plan_stage_reflects(const struct plan_stage *stage);
+bool geometry_stage_reflects(const struct geometry_stage *stage);
 /*
  * Returns the number of outputs that show image. Sets *ret_first to the first of them and *ret_grid
  * to its grid pixel before reversal.
  */
-uint32_t plan_axis_content(const struct plan_axis *axis, uint32_t *ret_first, int64_t *ret_grid);
+uint32_t geometry_axis_content(const struct geometry_axis *axis, uint32_t *ret_first,
+			       int64_t *ret_grid);

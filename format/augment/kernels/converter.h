@@ -1,6 +1,6 @@
 /*
  * The last step of a sample: converts rows of bytes to rows of the output element type and layout.
- * A struct store is set up per sample and lives on the stack of one thread; it writes into the
+ * A struct converter is set up per sample and lives on the stack of one thread; it writes into the
  * caller's slot. Floats are byte * scale + bias in single precision with two roundings, then
  * rounded to nearest even for narrower types. All instruction sets produce the same bits.
  *
@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "format/augment/transform.h"
+#include "format/augment/pipeline.h"
 #include "format/base/system/cpu.h"
 
 #include <stdbool.h>
@@ -20,30 +20,31 @@ enum {
 	 * Length of scale and bias, which repeat by channel: whole pixels of 3 and 4 channels, and
 	 * whole vectors.
 	 */
-	STORE_PERIOD = 48,
-	STORE_LINE = 64,
+	CONVERTER_PERIOD = 48,
+	CONVERTER_LINE = 64,
 	/*
 	 * Minimum sample size in bytes for streaming: smaller samples stay in the L2 cache with
 	 * their batch.
 	 */
-	STORE_STREAM_MIN = 64 << 10,
+	CONVERTER_STREAM_MIN = 64 << 10,
 	/*
 	 * Streamed rows are multiples of this many bytes: for other rows, streaming measured slower
 	 * than plain stores.
 	 */
-	STORE_STREAM_UNIT = 32,
+	CONVERTER_STREAM_UNIT = 32,
 	/* Size of the buffer for streaming: the rest of a cache line, and a row. */
-	STORE_STAGE_SIZE = STORE_LINE + TRANSFORM_SIDE_MAX * 4 * sizeof(float),
+	CONVERTER_STAGE_SIZE = CONVERTER_LINE + PIPELINE_SIDE_MAX * 4 * sizeof(float),
 };
 
-struct store;
+struct converter;
 
-struct store_kernels {
+struct converter_kernels {
 	/*
-	 * Converts `width` pixels of store_row_channels() bytes each. planes: the output, one
+	 * Converts `width` pixels of converter_row_channels() bytes each. planes: the output, one
 	 * pointer if interleaved, one per channel if planar.
 	 */
-	void (*row)(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4]);
+	void (*row)(const struct converter *converter, const uint8_t *pixels,
+		    uint8_t *const planes[4]);
 	/*
 	 * Copies `count` RGB pixels, optionally in reverse order; adds a zero channel if channels
 	 * is 4.
@@ -57,7 +58,7 @@ struct store_kernels {
 };
 
 /* State of streaming: whole cache lines are stored at once, the rest waits for the next row. */
-struct store_stream {
+struct converter_stream {
 	uint8_t *stage;  /* bytes not stored yet, aligned */
 	uint8_t *output; /* their destination, aligned */
 	/* Bytes at the start that are not part of the sample, because output was rounded down. */
@@ -65,52 +66,54 @@ struct store_stream {
 	size_t end; /* bytes in stage, including `begin` */
 };
 
-struct store {
+struct converter {
 	/* For element i of a row: the value of channel i % channels; zero for a fourth channel. */
-	float scale[STORE_PERIOD] __attribute__((aligned(64)));
-	float bias[STORE_PERIOD] __attribute__((aligned(64)));
-	struct store_stream stream;
-	const struct store_kernels *kernels;
+	float scale[CONVERTER_PERIOD] __attribute__((aligned(64)));
+	float bias[CONVERTER_PERIOD] __attribute__((aligned(64)));
+	struct converter_stream stream;
+	const struct converter_kernels *kernels;
 	uint8_t *output;
 	bool streaming;
-	struct transform_shape shape;
+	struct pipeline_shape shape;
 };
 
-extern const struct store_kernels store_kernels_c;
-extern const struct store_kernels store_kernels_avx2;
-extern const struct store_kernels store_kernels_avx512bw;
-extern const struct store_kernels store_kernels_avx512;
+extern const struct converter_kernels converter_kernels_c;
+extern const struct converter_kernels converter_kernels_avx2;
+extern const struct converter_kernels converter_kernels_avx512bw;
+extern const struct converter_kernels converter_kernels_avx512;
 
 /* Writes one element of any type. Bytes are rounded to nearest, halves to even. */
-void store_element(uint8_t *output, enum transform_element element, float value);
-const struct store_kernels *store_kernels_get(enum cpu_isa isa);
+void converter_element(uint8_t *output, enum pipeline_element element, float value);
+const struct converter_kernels *converter_kernels_get(enum cpu_isa isa);
 
 /* mean and std have three entries each, in units of 0..1. */
-void store_init(struct store *store, enum cpu_isa isa, const struct transform_shape *shape,
-		const double mean[3], const double std[3], void *output);
+void converter_init(struct converter *converter, enum cpu_isa isa,
+		    const struct pipeline_shape *shape, const double mean[3], const double std[3],
+		    void *output);
 /*
  * Streams the sample if it is interleaved and large enough; its rows must then be written from
- * first to last. stage: STORE_STAGE_SIZE bytes, aligned to a cache line.
+ * first to last. stage: CONVERTER_STAGE_SIZE bytes, aligned to a cache line.
  */
-void store_begin_stream(struct store *store, uint8_t *stage);
+void converter_begin_stream(struct converter *converter, uint8_t *stage);
 /*
  * Returns where the producer of a streamed sample's rows may store them without the store, in units
- * of STORE_STREAM_UNIT bytes. Returns NULL unless the rows are interleaved bytes and suitably
+ * of CONVERTER_STREAM_UNIT bytes. Returns NULL unless the rows are interleaved bytes and suitably
  * aligned.
  */
-uint8_t *store_bypass(const struct store *store);
+uint8_t *converter_bypass(const struct converter *converter);
 /*
- * Returns where to write row `row` directly instead of passing it to store_row(). Returns NULL
+ * Returns where to write row `row` directly instead of passing it to converter_row(). Returns NULL
  * unless rows are interleaved bytes.
  */
-uint8_t *store_place(struct store *store, uint32_t row);
-/* Accepts the row written to store_place(). */
-void store_placed(struct store *store);
-/* Writes row `row` of the sample from `width` pixels of store_row_channels() interleaved bytes. */
-void store_row(struct store *store, uint32_t row, const uint8_t *pixels);
+uint8_t *converter_place(struct converter *converter, uint32_t row);
+/* Accepts the row written to converter_place(). */
+void converter_placed(struct converter *converter);
+/* Writes row `row` of the sample from `width` pixels of converter_row_channels() interleaved bytes.
+ */
+void converter_row(struct converter *converter, uint32_t row, const uint8_t *pixels);
 /* Writes all rows of a sample; the input must have the output's form, interleaved bytes. */
-void store_rows(struct store *store, const uint8_t *pixels);
+void converter_rows(struct converter *converter, const uint8_t *pixels);
 /* Ends the sample: its bytes become visible to all later readers. */
-void store_finish(struct store *store);
+void converter_finish(struct converter *converter);
 /* Returns the channels of the input rows: a planar sample's zero plane is not included. */
-uint32_t store_row_channels(const struct transform_shape *shape);
+uint32_t converter_row_channels(const struct pipeline_shape *shape);

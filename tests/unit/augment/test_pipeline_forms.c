@@ -2,9 +2,9 @@
  * Output forms of finished samples: all element types, layouts and channel counts contain the same
  * picture, also for large samples and at every alignment.
  */
-#include "format/augment/kernels/store.h"
+#include "format/augment/kernels/converter.h"
 #include "format/base/half.h"
-#include "tests/unit/augment/transform_test.h"
+#include "tests/unit/augment/pipeline_test.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,24 +87,24 @@ static void test_narrow_floats_are_nearest(void **state)
 }
 
 /* Returns an element of a finished sample as a number. */
-static double element_at(const struct transform_shape *shape, const uint8_t *sample, uint32_t x,
+static double element_at(const struct pipeline_shape *shape, const uint8_t *sample, uint32_t x,
 			 uint32_t y, uint32_t c)
 {
-	size_t at = shape->layout == TRANSFORM_NHWC
+	size_t at = shape->layout == PIPELINE_NHWC
 			    ? ((size_t)y * shape->width + x) * shape->channels + c
 			    : ((size_t)c * shape->height + y) * shape->width + x;
 	uint16_t half;
 	float value;
 
 	switch (shape->element) {
-	case TRANSFORM_U8:
+	case PIPELINE_U8:
 		return sample[at];
-	case TRANSFORM_F32:
+	case PIPELINE_F32:
 		memcpy(&value, sample + 4 * at, sizeof(value));
 		return (double)value;
 	default:
 		memcpy(&half, sample + 2 * at, sizeof(half));
-		return shape->element == TRANSFORM_F16 ? from_f16(half) : from_bf16(half);
+		return shape->element == PIPELINE_F16 ? from_f16(half) : from_bf16(half);
 	}
 }
 
@@ -121,18 +121,18 @@ static void check_form(const char *geometry, const char *type, const char *layou
 	static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
 	uint8_t *pixels = random_pixels(width, height);
 	struct packimg_sample sample = make_sample(pixels, width, height, random_u32(&rng));
-	struct transform_shape shape, plain_shape;
-	struct transform *plain = parse(geometry);
+	struct pipeline_shape shape, plain_shape;
+	struct pipeline *plain = parse(geometry);
 
 	snprintf(text, sizeof(text), "%s to(%s) layout(%s) channels(%s) %s", geometry, type, layout,
 		 channels, normalize ? "normalize(imagenet)" : "");
-	struct transform *transform = parse(text);
+	struct pipeline *pipeline = parse(text);
 
-	assert_int_equal(transform_fix_size(transform, width, height, NULL), 0);
-	assert_int_equal(transform_fix_size(plain, width, height, NULL), 0);
-	transform_shape(transform, 0, &shape);
-	transform_shape(plain, 0, &plain_shape);
-	uint8_t *got = apply_all(transform, &sample, 1, 0),
+	assert_int_equal(pipeline_fix_size(pipeline, width, height, NULL), 0);
+	assert_int_equal(pipeline_fix_size(plain, width, height, NULL), 0);
+	pipeline_shape(pipeline, 0, &shape);
+	pipeline_shape(plain, 0, &plain_shape);
+	uint8_t *got = apply_all(pipeline, &sample, 1, 0),
 		*expected = apply_all(plain, &sample, 1, 0);
 
 	for (uint32_t y = 0; y < shape.height; y++)
@@ -153,8 +153,8 @@ static void check_form(const char *geometry, const char *type, const char *layou
 	free(got);
 	free(expected);
 	free(pixels);
-	transform_free(plain);
-	transform_free(transform);
+	pipeline_free(plain);
+	pipeline_free(pipeline);
 }
 
 static void test_forms_hold_the_same_picture(void **state)
@@ -195,11 +195,11 @@ static void test_large_samples(void **state)
 	for (unsigned i = 0; i < sizeof(geometries) / sizeof(geometries[0]); i++)
 		for (misalignment = 0; misalignment < 64;
 		     misalignment += 1 + misalignment % 7 * 3) {
-			struct transform *transform = parse(geometries[i]);
+			struct pipeline *pipeline = parse(geometries[i]);
 
-			assert_int_equal(transform_fix_size(transform, 160, 150, NULL), 0);
-			compare(geometries[i], transform, 160, 150, 0);
-			transform_free(transform);
+			assert_int_equal(pipeline_fix_size(pipeline, 160, 150, NULL), 0);
+			compare(geometries[i], pipeline, 160, 150, 0);
+			pipeline_free(pipeline);
 			check_form(geometries[i], "f16", misalignment % 2 ? "nchw" : "nhwc",
 				   misalignment % 3 ? "3" : "4", true, 160, 150);
 		}
@@ -214,5 +214,5 @@ int main(void)
 		cmocka_unit_test(test_large_samples),
 	};
 
-	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);
+	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
 }

@@ -75,8 +75,8 @@
  * that libjpeg-turbo decodes (progressive, CMYK, RGB), and if nothing is resized or the picture
  * was resized or changed before. The choice depends only on the image and the pipeline.
  *
- * A parsed pipeline is immutable and shared by all threads (call the transform_fix_ functions and
- * transform_defer() before sharing it). Every random decision is drawn from (seed, epoch, sample
+ * A parsed pipeline is immutable and shared by all threads (call the pipeline_fix_ functions and
+ * pipeline_defer() before sharing it). Every random decision is drawn from (seed, epoch, sample
  * index) only, so a sample's bytes do not depend on threads, instruction set or history.
  */
 #pragma once
@@ -87,60 +87,54 @@
 #include <stdint.h>
 
 enum {
-	TRANSFORM_TEXT_MAX = 4096, /* bytes of a pipeline's text */
-	TRANSFORM_STEPS_MAX = 32,
-	TRANSFORM_SIDE_MAX = 4096, /* pixels per side of a finished sample */
-	TRANSFORM_ERROR_MAX = 256,
+	PIPELINE_TEXT_MAX = 4096, /* bytes of a pipeline's text */
+	PIPELINE_TRANSFORMS_MAX = 32,
+	PIPELINE_SIDE_MAX = 4096, /* pixels per side of a finished sample */
+	PIPELINE_ERROR_MAX = 256,
 };
 
-enum transform_element {
-	TRANSFORM_U8 = 1,
-	TRANSFORM_F16 = 2,
-	TRANSFORM_BF16 = 3,
-	TRANSFORM_F32 = 4
-};
-enum transform_layout { TRANSFORM_NHWC = 1, TRANSFORM_NCHW = 2 };
+enum pipeline_element { PIPELINE_U8 = 1, PIPELINE_F16 = 2, PIPELINE_BF16 = 3, PIPELINE_F32 = 4 };
+enum pipeline_layout { PIPELINE_NHWC = 1, PIPELINE_NCHW = 2 };
 
-struct transform_error {
+struct pipeline_error {
 	int position; /* byte offset in the text; -1 if the error concerns all of it */
-	char text[TRANSFORM_ERROR_MAX];
+	char text[PIPELINE_ERROR_MAX];
 };
 
 /* Shape of a finished sample. */
-struct transform_shape {
+struct pipeline_shape {
 	uint32_t height, width, channels;
-	enum transform_element element;
-	enum transform_layout layout;
+	enum pipeline_element element;
+	enum pipeline_layout layout;
 	size_t sample_size; /* bytes */
 };
 
 struct deferred;
-struct transform;
+struct pipeline;
 
 /*
  * Parses and checks a pipeline. Returns -EINVAL with the position and what was expected, or -E2BIG
  * if a limit is exceeded. A pipeline that sets no size (such as the empty one, or hflip alone)
- * delivers stored pixels and needs samples of equal size: call transform_fix_size().
+ * delivers stored pixels and needs samples of equal size: call pipeline_fix_size().
  */
-int transform_parse(const char *text, struct transform **ret_transform,
-		    struct transform_error *error);
-void transform_free(struct transform *transform);
+int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
+void pipeline_free(struct pipeline *pipeline);
 /* Returns true if the pipeline sets the size of its output. */
-int transform_has_size(const struct transform *transform);
+int pipeline_has_size(const struct pipeline *pipeline);
 /*
  * Fixes the stored size for a pipeline that sets none. Returns -EINVAL if a step cannot work on
  * that size.
  */
-int transform_fix_size(struct transform *transform, uint32_t width, uint32_t height,
-		       struct transform_error *error);
+int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
+		      struct pipeline_error *error);
 /* Returns true if normalize(dataset) still needs the dataset's statistics. */
-int transform_needs_statistics(const struct transform *transform);
+int pipeline_needs_statistics(const struct pipeline *pipeline);
 /*
  * Sets the dataset's statistics, in 0..255 as packimg_statistics() returns them. Does nothing for a
  * pipeline without normalize(dataset). Returns -EINVAL if the values are impossible.
  */
-int transform_fix_statistics(struct transform *transform, const double mean[3], const double std[3],
-			     struct transform_error *error);
+int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], const double std[3],
+			    struct pipeline_error *error);
 /*
  * Leaves the last steps to the client, as many as struct deferred (format/augment/deferred.h) can
  * describe: a random_crop, then flips, then color_jitter, random_grayscale, random_invert,
@@ -148,19 +142,19 @@ int transform_fix_statistics(struct transform *transform, const double mean[3], 
  * all samples have the same size. Shapes are then those without the deferred steps. Call it once,
  * after the size is fixed. Returns -EINVAL unless samples are interleaved bytes.
  */
-int transform_defer(struct transform *transform, struct transform_error *error);
-/* Returns the maximum size in bytes of transform_deferred(), for a transform that defers. */
-uint32_t transform_deferred_max(const struct transform *transform);
+int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
+/* Returns the maximum size in bytes of pipeline_deferred(), for a transform that defers. */
+uint32_t pipeline_deferred_max(const struct pipeline *pipeline);
 /*
- * transform_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;
- * transform_sample_size_max() returns the largest sample_size of all epochs.
+ * pipeline_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;
+ * pipeline_sample_size_max() returns the largest sample_size of all epochs.
  */
-void transform_shape(const struct transform *transform, uint64_t epoch,
-		     struct transform_shape *ret_shape);
-size_t transform_sample_size_max(const struct transform *transform);
+void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
+		    struct pipeline_shape *ret_shape);
+size_t pipeline_sample_size_max(const struct pipeline *pipeline);
 
 /* Accumulated time per stage, in ticks (ticks.h). */
-struct transform_times {
+struct pipeline_times {
 	uint64_t decode;  /* stored bytes to pixels of the decoded region */
 	uint64_t resize;  /* planning, and pixels to finished rows, including flips */
 	uint64_t augment; /* effects on whole pictures: colour, blur, warping, erasing */
@@ -172,11 +166,11 @@ struct transform_times {
 };
 
 /* Scratch memory of one thread: decoder, tables, rows. */
-struct transform_scratch;
-int transform_scratch_new(struct transform_scratch **ret_scratch);
+struct pipeline_scratch;
+int pipeline_scratch_new(struct pipeline_scratch **ret_scratch);
 /* Sets the limit of packimg_decoder_limit(). */
-void transform_scratch_limit(struct transform_scratch *scratch, uint64_t bytes);
-void transform_scratch_free(struct transform_scratch *scratch);
+void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes);
+void pipeline_scratch_free(struct pipeline_scratch *scratch);
 
 /*
  * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts
@@ -184,23 +178,23 @@ void transform_scratch_free(struct transform_scratch *scratch);
  * nothing once warm. Returns the errors of packimg_decode(), and -EINVAL if the sample's size
  * differs from the fixed size; `output` is then undefined.
  */
-int transform_apply(const struct transform *transform, struct transform_scratch *scratch,
-		    const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
-		    void *output, struct transform_times *times, struct packimg_error *error);
+int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+		   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
+		   struct pipeline_times *times, struct packimg_error *error);
 
 /*
  * Returns the parameters of the steps left to the client for the last sample made; *ret_size is
  * their size in bytes.
  */
-const struct deferred *transform_deferred(const struct transform_scratch *scratch,
-					  uint32_t *ret_size);
+const struct deferred *pipeline_deferred(const struct pipeline_scratch *scratch,
+					 uint32_t *ret_size);
 
 /*
- * Announces the samples of the next transform_apply() calls, at most PACKIMG_AHEAD_MAX; outputs and
+ * Announces the samples of the next pipeline_apply() calls, at most PACKIMG_AHEAD_MAX; outputs and
  * errors stay the same. If two or more are JPEGs without an index, they are decoded together and
  * must not change until the next call (packimg_decode_ahead()). Returns the number of such JPEGs.
  * Replaces the previous announcement.
  */
-uint32_t transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
-			 const struct packimg_sample *samples, uint32_t count, uint64_t seed,
-			 uint64_t epoch);
+uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+				 const struct packimg_sample *samples, uint32_t count,
+				 uint64_t seed, uint64_t epoch);
