@@ -1,9 +1,9 @@
 /*
- * Deferred pipeline steps: the daemon draws the parameters of the last steps for each sample, and
- * the client applies them to the delivered image, with deferred_apply() or on a GPU. The result is
- * byte-identical to the daemon's own. A slot holds struct deferred in this layout, truncated after
- * its last change (proto/SPEC.md, "Deferred steps"). The client must copy it and validate the copy:
- * deferred_read(). Plain structures, for C and CUDA C.
+ * Deferred pipeline transforms: the daemon draws the parameters of the last transforms for each
+ * sample, and the client applies them to the delivered image, with deferred_apply() or on a GPU.
+ * The result is byte-identical to the daemon's own. A slot holds struct deferred in this layout,
+ * truncated after its last change (proto/SPEC.md, "Deferred transforms"). The client must copy it
+ * and validate the copy: deferred_read(). Plain structures, for C and CUDA C.
  */
 #ifndef FORMAT_AUGMENT_DEFERRED_H
 #define FORMAT_AUGMENT_DEFERRED_H

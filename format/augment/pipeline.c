@@ -52,7 +52,7 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch)
 	free(scratch);
 }
 
-/* Returns the resize step that keeps the aspect ratio and so makes sizes differ, or NULL. */
+/* Returns the resize transform that keeps the aspect ratio and so makes sizes differ, or NULL. */
 static const struct transform *shape_keeper(const struct pipeline *pipeline)
 {
 	for (unsigned i = 0; i < pipeline->transform_count; i++)
@@ -77,7 +77,7 @@ static int fail_size(const struct pipeline *pipeline, const struct packimg_sampl
 			sample->width, sample->height, side, side, side, side, side, side);
 	return sample_explain(
 		error, -EINVAL, sample,
-		"is %u x %u pixels, but this pipeline was fixed to %u x %u; add a step "
+		"is %u x %u pixels, but this pipeline was fixed to %u x %u; add a transform "
 		"that sets the size, such as resize(%ux%u)",
 		sample->width, sample->height, pipeline->fixed_width, pipeline->fixed_height,
 		pipeline->fixed_width, pipeline->fixed_height);
@@ -96,7 +96,7 @@ static int check_sample(const struct pipeline *pipeline, const struct packimg_sa
 	if (shape->width == 0)
 		return sample_explain(
 			error, -EINVAL, sample,
-			"this pipeline does not set a size; add a step that does, such as "
+			"this pipeline does not set a size; add a transform that does, such as "
 			"random_resized_crop(224)");
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * Resizes a picture of 8-bit interleaved pixels outside a pipeline. It uses the filter of the
- * pipeline's resize step, so that packimg's stored pixels and the daemon's output agree.
+ * pipeline's resize transform, so that packimg's stored pixels and the daemon's output agree.
  * resize/resize.h has the filter and the interface for pipelines.
  *
  * A struct resize belongs to one thread. It allocates memory only when a job is larger than all

@@ -15,7 +15,7 @@
 
 /*
  * Column numbers that are not dataset fields: VALUE_KEY is the sample's source name, requested as
- * "__key__"; VALUE_DEFERRED is "__deferred__", the parameters of the steps left to the client
+ * "__key__"; VALUE_DEFERRED is "__deferred__", the parameters of the transforms left to the client
  * (pipeline_defer()).
  */
 enum { VALUE_KEY = PACKIMG_FIELDS_MAX, VALUE_DEFERRED };

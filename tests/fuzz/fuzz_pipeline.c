@@ -1,7 +1,7 @@
 /*
  * Arbitrary text as a pipeline. It must be refused with a position in the text, or give a pipeline
- * whose plans stay within the image and produce what pipeline_shape() promises, and whose effects
- * run on pictures of the planned sizes.
+ * whose geometry stays within the image and produces what pipeline_shape() promises, and whose
+ * effects run on pictures of those sizes.
  */
 #include "format/augment/apply/defer.h"
 #include "format/augment/apply/geometry.h"
@@ -96,7 +96,8 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 }
 
 /*
- * Checks that the deferred steps can be applied to the delivered sample and give the finished one.
+ * Checks that the deferred transforms can be applied to the delivered sample and give the finished
+ * one.
  */
 static void check_deferred(const struct pipeline *pipeline, uint32_t width, uint32_t height,
 			   uint64_t epoch)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One row in TIMED_ROWS is timed in the store. */
+/* One row in TIMED_ROWS is timed in the converter. */
 enum { TIMED_ROWS = 32 };
 
 int canvas_rows_init(struct canvas_rows *rows)
@@ -40,7 +40,7 @@ static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, cons
 	}
 }
 
-/* Passes the content of one row to the store. */
+/* Passes the content of one row to the converter. */
 static void canvas_convert(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
 {
 	if (canvas->placed) {
@@ -72,7 +72,7 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 	*canvas->store_ticks += ticks_since(start) * TIMED_ROWS;
 }
 
-/* A resize_place: rows without borders are made directly where the store wants them. */
+/* A resize_place: rows without borders are made directly where the converter wants them. */
 static uint8_t *canvas_place(void *context, uint32_t row)
 {
 	struct canvas *canvas = context;

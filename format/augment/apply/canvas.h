@@ -1,5 +1,5 @@
 /*
- * Output of a stage: a picture of interleaved bytes, or rows passed to the store. The image may
+ * Output of a stage: a picture of interleaved bytes, or rows passed to the converter. The image may
  * cover only part of it; the rest is fill. A canvas lives on the stack of one thread while a stage
  * runs; it points to that thread's scratch memory.
  */
@@ -9,24 +9,25 @@
 #include "format/augment/kernels/converter.h"
 #include "format/augment/resize/resize.h"
 
-/* Buffers of a canvas with a store. */
+/* Buffers of a canvas with a converter. */
 struct canvas_rows {
-	uint8_t *stage; /* stage buffer of the store: CONVERTER_STAGE_SIZE bytes, aligned to a cache
-			   line */
+	uint8_t *stage; /* stage buffer of the converter: CONVERTER_STAGE_SIZE bytes, aligned to a
+			   cache line */
 	uint8_t *row;   /* one finished row including borders; PIPELINE_SIDE_MAX pixels */
 	uint8_t *fill;  /* one row of fill only; PIPELINE_SIDE_MAX pixels */
 };
 
 struct canvas {
-	uint8_t *data;               /* NULL to pass rows to the store */
+	uint8_t *data;               /* NULL to pass rows to the converter */
 	bool bytes;                  /* the output is interleaved bytes, as in data */
 	bool placed;                 /* the current row is made in place (converter_place()) */
-	struct converter *converter; /* store of the last stage; NULL in earlier stages */
+	struct converter *converter; /* converter of the last stage; NULL in earlier stages */
 	size_t stride;
 	uint32_t width, height, channels;
 	const struct canvas_rows *rows;
 	/*
-	 * Time in the store is added here, in ticks (ticks.h), estimated from a sample of the rows.
+	 * Time in the converter is added here, in ticks (ticks.h), estimated from a sample of the
+	 * rows.
 	 */
 	uint64_t *store_ticks;
 	/* The part that shows image; the rest is fill. */
@@ -49,7 +50,7 @@ void canvas_content(struct canvas *canvas, const struct geometry_stage *stage, i
 void canvas_begin(struct canvas *canvas, const struct geometry_stage *stage);
 /*
  * Returns the target for a resize to the content. stream: the resize may use non-temporal stores if
- * it can bypass the store.
+ * it can bypass the converter.
  */
 struct resize_target canvas_target(struct canvas *canvas, bool stream);
 /*

@@ -31,8 +31,8 @@ static bool defer_changes_pixels(const struct transform *transform)
 }
 
 /*
- * Returns the first step from which on one struct deferred can describe all steps; the number of
- * steps if there is none.
+ * Returns the first transform from which on one struct deferred can describe all transforms; the
+ * number of transforms if there is none.
  */
 static unsigned defer_first(const struct pipeline *pipeline)
 {
@@ -53,10 +53,10 @@ static unsigned defer_first(const struct pipeline *pipeline)
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 {
 	if (pipeline->element != PIPELINE_U8 || pipeline->layout != PIPELINE_NHWC)
-		return pipeline_fail(
-			error, -EINVAL, -1,
-			"steps can be deferred only where bytes are delivered, interleaved: leave "
-			"normalize, to and layout out");
+		return pipeline_fail(error, -EINVAL, -1,
+				     "transforms can be deferred only where bytes are delivered, "
+				     "interleaved: leave normalize, to "
+				     "and layout out");
 	for (unsigned i = defer_first(pipeline); i < pipeline->transform_count; i++)
 		if (pipeline_size_known_after(pipeline, i)) {
 			pipeline->delivered_transforms = i;

@@ -365,17 +365,17 @@ static int check_between(const struct geometry *geometry, struct pipeline_error 
 		uint64_t size = (uint64_t)stage->x.count * stage->y.count;
 
 		if (stage->effect_count && size > GEOMETRY_EFFECT_PIXELS_MAX)
-			return pipeline_fail(
-				error, -EINVAL, -1,
-				"a picture of %u x %u pixels is too large for steps that change "
-				"pixels: put a resize or a crop before them",
-				stage->x.count, stage->y.count);
+			return pipeline_fail(error, -EINVAL, -1,
+					     "a picture of %u x %u pixels is too large for "
+					     "transforms that change pixels: put a resize or a "
+					     "crop before them",
+					     stage->x.count, stage->y.count);
 		if (i + 1 < geometry->stage_count &&
 		    (stage->x.count > PACKIMG_SIDE_MAX || stage->y.count > PACKIMG_SIDE_MAX ||
 		     size > GEOMETRY_BETWEEN_PIXELS_MAX))
 			return pipeline_fail(
 				error, -EINVAL, -1,
-				"a picture of %u x %u pixels between two steps is too large",
+				"a picture of %u x %u pixels between two transforms is too large",
 				stage->x.count, stage->y.count);
 	}
 	return 0;

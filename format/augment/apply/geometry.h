@@ -1,6 +1,6 @@
 /*
- * The plan of a pipeline for one sample: all random decisions taken, and the geometry folded into
- * as few stages as possible. A stage takes a rectangle of its input, resizes it, shows a window of
+ * What a pipeline does to one sample: all random decisions taken, and the geometry folded into as
+ * few stages as possible. A stage takes a rectangle of its input, resizes it, shows a window of
  * the result and flips it; what the window shows outside the result is fill. Usually there is one
  * stage, and its rectangle is the part to decode. Another stage begins where folding would change
  * pixels: a resize after a resize or pad, and geometry after effects. Plain values; any thread.
@@ -31,7 +31,7 @@ struct geometry_stage {
 	 * before.
 	 */
 	bool reflect;
-	/* Effects to run on the output: a range of the plan's effects. */
+	/* Effects to run on the output: a range of the geometry's effects. */
 	unsigned effect_begin, effect_count;
 };
 
@@ -46,8 +46,8 @@ struct geometry {
 };
 
 /*
- * Plans a sample of width x height. Returns -EINVAL and sets *error (may be NULL) if a step cannot
- * work on this sample, for example a crop larger than the image.
+ * Makes the geometry of a sample of width x height. Returns -EINVAL and sets *error (may be NULL)
+ * if a transform cannot work on this sample, for example a crop larger than the image.
  */
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
 		  uint64_t epoch, uint64_t sample, struct geometry *geometry,

@@ -1,5 +1,5 @@
 /*
- * Runs one stage of a plan (geometry.h): determines the part of its input that it needs, gets it
+ * Runs one stage of a geometry: determines the part of its input that it needs, gets it
  * from the decoder (band by band) or from the previous stage's picture, and resizes or copies it
  * onto a canvas. One thread at a time; the thread owns the scratch memory.
  */
@@ -21,12 +21,12 @@ struct pipeline_scratch {
 	struct deferred deferred;    /* of the last sample made */
 };
 
-/* Runs stage `index` of a plan onto its canvas. Errors as pipeline_apply(). */
+/* Runs stage `index` onto its canvas. Errors as pipeline_apply(). */
 int stage_run(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
 	      const struct geometry *geometry, unsigned index, struct canvas *canvas,
 	      struct packimg_error *error);
 /*
- * Computes what stage_run() will request from the decoder for the first stage of a plan. Returns
+ * Computes what stage_run() will request from the decoder for the first stage. Returns
  * false if nothing.
  */
 bool stage_batched_decode(const struct geometry_stage *stage, const struct packimg_sample *sample,

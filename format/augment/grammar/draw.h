@@ -1,15 +1,15 @@
 /*
- * Takes the random decisions of a step that changes pixels: whether it applies, in which order and
- * how strongly. Numbers are drawn from the sample's stream in a fixed order, so they depend only on
- * seed, epoch and sample. The only state is the stream; any thread.
+ * Takes the random decisions of a transform that changes pixels: whether it applies, in which order
+ * and how strongly. Numbers are drawn from the sample's stream in a fixed order, so they depend
+ * only on seed, epoch and sample. The only state is the stream; any thread.
  */
 #pragma once
 
 #include "format/augment/grammar/policy.h"
 
-/* Appends a step's effects. grammar.c limits pipelines so that the list always has room. */
+/* Appends a transform's effects. grammar.c limits pipelines so that the list always has room. */
 void draw_effects(const struct transform *transform, const struct drawing *to);
-/* Returns the maximum number of effects that a step appends. */
+/* Returns the maximum number of effects that a transform appends. */
 unsigned draw_effects_max(const struct transform *transform);
 /*
  * Draws random_erasing or cutout for a picture of width x height. Returns true and sets *ret_erase

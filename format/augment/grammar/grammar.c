@@ -13,10 +13,10 @@ struct parser {
 	int at;
 	struct pipeline *pipeline;
 	struct pipeline_error *error;
-	unsigned seen;              /* format steps seen so far: bit 0 is TRANSFORM_NORMALIZE */
-	int format_at, format_size; /* position and length of the first format step */
+	unsigned seen; /* format transforms seen so far: bit 0 is TRANSFORM_NORMALIZE */
+	int format_at, format_size; /* position and length of the first format transform */
 	int normalize_position;
-	unsigned effects; /* maximum number of effects of the steps so far */
+	unsigned effects; /* maximum number of effects of the transforms so far */
 };
 
 int pipeline_fail(struct pipeline_error *error, int result, int position, const char *format, ...)
@@ -226,7 +226,7 @@ static int parse_sizes(struct parser *parser, const char *where, struct transfor
 				 PIPELINE_SIDE_MAX, &size->width, &size->height);
 		if (r < 0)
 			return r;
-		/* For resize, one number is the short side; for other steps, it is a square. */
+		/* One number is the short side for resize, and a square for others. */
 		if (r == 0 && transform->kind == TRANSFORM_RESIZE)
 			size->height = 0;
 		transform->size_count++;
@@ -511,7 +511,7 @@ static int set_normalize(struct parser *parser, const struct transform *transfor
 	return 0;
 }
 
-/* Applies a format step: normalize, to, layout or channels. */
+/* Applies a format transform: normalize, to, layout or channels. */
 static int set_format(struct parser *parser, const struct rule *rule,
 		      const struct transform *transform, const struct value *values)
 {
@@ -546,7 +546,7 @@ static int parse_transform(struct parser *parser)
 	int r;
 
 	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
-		return fail_expected(parser, "the name of a step");
+		return fail_expected(parser, "the name of a transform");
 	rule = grammar_find(name);
 	if (!rule)
 		return grammar_fail_name(parser->error, position, name);
@@ -577,7 +577,8 @@ static int parse_transform(struct parser *parser)
 			    parser->text + parser->format_at);
 	if (pipeline->transform_count == PIPELINE_TRANSFORMS_MAX)
 		return pipeline_fail(parser->error, -E2BIG, position,
-				     "a pipeline has at most %d steps", PIPELINE_TRANSFORMS_MAX);
+				     "a pipeline has at most %d transforms",
+				     PIPELINE_TRANSFORMS_MAX);
 	transform.probability = 1;
 	r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
 	if (r < 0)

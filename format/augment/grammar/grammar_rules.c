@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names of the steps in other libraries. Compared without case and underscores. */
+/* Names of the transforms in other libraries. Compared without case and underscores. */
 static const struct {
 	const char *alias, *name;
 } aliases[] = {
@@ -67,17 +67,17 @@ int grammar_fail_name(struct pipeline_error *error, int position, const char *na
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
 		if (nearest_slips(name, aliases[i].alias) == 0)
 			return pipeline_fail(error, -EINVAL, position,
-					     "there is no step '%s'; did you mean '%s'?", name,
+					     "there is no transform '%s'; did you mean '%s'?", name,
 					     aliases[i].name);
 	for (unsigned i = 0; grammar_rules[i].name; i++)
 		nearest_offer(&nearest, grammar_rules[i].name);
 	if (nearest.meant)
 		return pipeline_fail(error, -EINVAL, position,
-				     "there is no step '%s'; did you mean '%s'?", name,
+				     "there is no transform '%s'; did you mean '%s'?", name,
 				     nearest.meant);
 	return pipeline_fail(
 		error, -EINVAL, position,
-		"there is no step '%s'; expected one of random_resized_crop, resize, "
+		"there is no transform '%s'; expected one of random_resized_crop, resize, "
 		"center_crop, random_crop, hflip, color_jitter, rand_augment, normalize, to, "
 		"or another from PIPELINES in loaderd(1)",
 		name);

@@ -1,7 +1,7 @@
 /*
- * Vocabulary of the pipeline grammar: the steps and their parameters, the type and bounds of each
- * value, and error messages for unknown names. Constant data and pure functions for grammar.c and
- * grammar_set.c; any thread.
+ * Vocabulary of the pipeline grammar: the transforms and their parameters, the type and bounds of
+ * each value, and error messages for unknown names. Constant data and pure functions for grammar.c
+ * and grammar_set.c; any thread.
  */
 #pragma once
 
@@ -55,7 +55,7 @@ struct value {
 	unsigned choice;          /* index of the word */
 };
 
-/* A step as written; values are in the order of the rule's parameters. */
+/* A transform as written; values are in the order of the rule's parameters. */
 struct call {
 	const struct rule *rule;
 	const struct value *values;

@@ -147,7 +147,7 @@ const struct rule grammar_rules[] = {
 #define EFFECT(constant, how, name, p, ...)                                                        \
 	{name,                                                                                     \
 	 TRANSFORM_EFFECT,                                                                         \
-	 {__VA_ARGS__ __VA_OPT__(, ) TRANSFORM_P(p)},                                              \
+	 {__VA_ARGS__ __VA_OPT__(, ) PARAM_P(p)},                                                  \
 	 set_effect,                                                                               \
 	 EFFECT_##constant},
 	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_PIXELS(PIXELS, EFFECT_TRANSFORMS(EFFECT))

@@ -66,6 +66,6 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 		   unsigned bins, bool negative, uint32_t width, uint32_t height,
 		   const struct effect_warp *outside, struct effect *ret_effect);
 
-/* Draws a policy step and appends its effects, at most policy_effects_max(). */
+/* Draws a policy transform and appends its effects, at most policy_effects_max(). */
 void policy_draw(const struct transform *transform, const struct drawing *to);
 unsigned policy_effects_max(const struct transform *transform);

@@ -1,98 +1,103 @@
 /*
- * The steps of a pipeline, one row each. The rows generate the step kinds (transforms.h), the
- * vocabulary of the grammar (grammar_set.c) and the tables of step functions. To add a step, add a
- * row here and the functions that it names.
+ * The transforms of a pipeline, one row each. The rows generate the transform kinds (transforms.h),
+ * the vocabulary of the grammar (grammar_set.c) and the tables of transform functions. To add a
+ * transform, add a row here and the functions that it names.
  *
- * A row ends with the step's parameters: their bounds, their defaults and their members in struct
- * step. The bounds are generous; a value outside them is a typing error.
+ * A row ends with the transform's parameters: their bounds, their defaults and their members in
+ * struct transform. The bounds are generous; a value outside them is a typing error.
  */
 #pragma once
 
 /* clang-format off */
 #define AT(member)    offsetof(struct transform, member)
 #define INTO(member)  .into = AT(member)
-#define TRANSFORM_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
-#define TRANSFORM_FILTER   {"interpolation", VALUE_WORD, .words = "bilinear|bicubic", INTO(bicubic)}
-#define TRANSFORM_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
+#define PARAM_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
+#define PARAM_FILTER   {"interpolation", VALUE_WORD, .words = "bilinear|bicubic", INTO(bicubic)}
+#define PARAM_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
 /* For policies. Without a fill, bilinear fades into black, as torchvision's fill=None does. */
-#define TRANSFORM_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
-#define TRANSFORM_BORDER                                                                                \
+#define PARAM_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
+#define PARAM_BORDER                                                                               \
 	{"fill", VALUE_COLOUR, 0, 255, .words = "reflect", INTO(fill), .word = AT(reflect)}
-#define TRANSFORM_P(usual) {"p", VALUE_NUMBER, 0, 1, .otherwise = {usual}, INTO(probability)}
-#define TRANSFORM_P_FLIP                                                                                \
+#define PARAM_P(usual) {"p", VALUE_NUMBER, 0, 1, .otherwise = {usual}, INTO(probability)}
+#define PARAM_P_FLIP                                                                               \
 	{"p", VALUE_NUMBER, 0, 1, .words = "alternate", .otherwise = {0.5}, INTO(probability),     \
 	 .word = AT(alternate)}
-#define TRANSFORM_SIZE     {"size", VALUE_SIZE, .required = true}
-#define TRANSFORM_RATIO(low, high)                                                                      \
+#define PARAM_SIZE     {"size", VALUE_SIZE, .required = true}
+#define PARAM_RATIO(low, high)                                                                     \
 	{"ratio", VALUE_RANGE, 0.01, 100, .otherwise = {low, high}, INTO(ratio)}
-#define TRANSFORM_HOW(usual)                                                                            \
+#define PARAM_HOW(usual)                                                                           \
 	{"interpolation", VALUE_WORD, .words = "nearest|bilinear", .otherwise = {usual},           \
 	 INTO(warp.bilinear)}
-#define TRANSFORM_BINS                                                                                  \
+#define PARAM_BINS                                                                                 \
 	{"num_magnitude_bins", VALUE_WHOLE, 2, 1000, .otherwise = {31}, INTO(policy.bins)}
-#define TRANSFORM_DEGREES  {"degrees", VALUE_SPREAD, -360, 360, .required = true}
-#define TRANSFORM_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
-
-/* Geometry: constant, name, size function (transforms.c), plan function (apply/geometry.c), parameters. */
-#define TRANSFORMS_OF_GEOMETRY(X)                                                                       \
-	X(RANDOM_RESIZED_CROP, "random_resized_crop", size_given, geometry_resized_crop, TRANSFORM_SIZE,    \
-	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
-	  TRANSFORM_RATIO(3.0 / 4.0, 4.0 / 3.0), TRANSFORM_CHROMA, TRANSFORM_FILTER)                              \
-	X(RESIZE, "resize", size_resized, geometry_resize_transform, TRANSFORM_SIZE, TRANSFORM_CHROMA, TRANSFORM_FILTER)   \
-	X(CENTER_CROP, "center_crop", size_given, geometry_center_crop, TRANSFORM_SIZE)                     \
-	X(PAD, "pad", size_padded, geometry_border,                                                    \
-	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, TRANSFORM_BORDER)                        \
-	X(RANDOM_CROP, "random_crop", size_random_crop, geometry_random_crop, TRANSFORM_SIZE,               \
-	  {"padding", VALUE_EXTENT, INTO(pad)}, TRANSFORM_BORDER)                                       \
-	X(HFLIP, "hflip", size_kept, geometry_hflip, TRANSFORM_P_FLIP)                                      \
-	X(VFLIP, "vflip", size_kept, geometry_vflip, TRANSFORM_P_FLIP)
+#define PARAM_DEGREES  {"degrees", VALUE_SPREAD, -360, 360, .required = true}
+#define PARAM_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
 
 /*
- * Steps that change pixels in place: constant, name, set function (grammar_set.c) or NULL, draw
- * function (draw.c, policy.c) or NULL, parameters. EFFECT stands for the steps that are a single
- * effect with at most one number: the rows of kernels/effect_rows.h.
+ * Geometry: constant, name, size function (transforms.c), geometry function (apply/geometry.c),
+ * parameters.
  */
-#define TRANSFORMS_OF_PIXELS(X, EFFECT)                                                                 \
+#define TRANSFORMS_OF_GEOMETRY(X)                                                                  \
+	X(RANDOM_RESIZED_CROP, "random_resized_crop", size_given, geometry_resized_crop,               \
+	  PARAM_SIZE,                                                                              \
+	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
+	  PARAM_RATIO(3.0 / 4.0, 4.0 / 3.0), PARAM_CHROMA, PARAM_FILTER)                           \
+	X(RESIZE, "resize", size_resized, geometry_resize_transform,                               \
+	  PARAM_SIZE, PARAM_CHROMA, PARAM_FILTER)                                                  \
+	X(CENTER_CROP, "center_crop", size_given, geometry_center_crop, PARAM_SIZE)                \
+	X(PAD, "pad", size_padded, geometry_border,                                                \
+	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, PARAM_BORDER)                       \
+	X(RANDOM_CROP, "random_crop", size_random_crop, geometry_random_crop, PARAM_SIZE,          \
+	  {"padding", VALUE_EXTENT, INTO(pad)}, PARAM_BORDER)                                      \
+	X(HFLIP, "hflip", size_kept, geometry_hflip, PARAM_P_FLIP)                                 \
+	X(VFLIP, "vflip", size_kept, geometry_vflip, PARAM_P_FLIP)
+
+/*
+ * Transforms that change pixels in place: constant, name, set function (grammar_set.c) or NULL,
+ * draw function (draw.c, policy.c) or NULL, parameters. EFFECT stands for the transforms that are a
+ * single effect with at most one number: the rows of kernels/effect_rows.h.
+ */
+#define TRANSFORMS_OF_PIXELS(X, EFFECT)                                                            \
 	X(COLOR_JITTER, "color_jitter", set_jitter, draw_jitter,                                   \
 	  {"brightness", VALUE_SPREAD, 0, 1000}, {"contrast", VALUE_SPREAD, 0, 1000},              \
-	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, TRANSFORM_P(1))      \
+	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, PARAM_P(1))     \
 	EFFECT                                                                                     \
 	X(BLUR, "gaussian_blur", set_blur, draw_blur,                                              \
 	  {"kernel_size", VALUE_EXTENT, 1, EFFECT_BLUR_SIDE_MAX, .required = true, INTO(kernel)},  \
-	  {"sigma", VALUE_SPREAD, 0.01, 100}, TRANSFORM_P(1))                                           \
+	  {"sigma", VALUE_SPREAD, 0.01, 100}, PARAM_P(1))                                          \
 	X(ROTATION, "random_rotation", set_rotation, draw_warp,                                    \
-	  TRANSFORM_DEGREES, TRANSFORM_HOW(0), TRANSFORM_FILL)                                                    \
+	  PARAM_DEGREES, PARAM_HOW(0), PARAM_FILL)                                                 \
 	X(AFFINE, "random_affine", set_affine, draw_warp,                                          \
-	  TRANSFORM_DEGREES, {"translate", VALUE_PAIR, 0, 1},                                           \
+	  PARAM_DEGREES, {"translate", VALUE_PAIR, 0, 1},                                          \
 	  {"scale", VALUE_RANGE, 0.001, 1000, .otherwise = {1, 1}, INTO(warp.scale)},              \
-	  {"shear", VALUE_SHEAR, -89, 89}, TRANSFORM_HOW(0), TRANSFORM_FILL)                                 \
-	X(ERASING, "random_erasing", set_erased, NULL, TRANSFORM_P(0.5),                                \
+	  {"shear", VALUE_SHEAR, -89, 89}, PARAM_HOW(0), PARAM_FILL)                               \
+	X(ERASING, "random_erasing", set_erased, NULL, PARAM_P(0.5),                               \
 	  {"scale", VALUE_RANGE, 0, 1, .otherwise = {0.02, 0.33}, INTO(scale)},                    \
-	  TRANSFORM_RATIO(0.3, 3.3), TRANSFORM_VALUE)                                                        \
+	  PARAM_RATIO(0.3, 3.3), PARAM_VALUE)                                                      \
 	X(CUTOUT, "cutout", set_erased, NULL,                                                      \
-	  {"size", VALUE_EXTENT, 1, PIPELINE_SIDE_MAX, .required = true, INTO(pad)}, TRANSFORM_P(1),   \
-	  TRANSFORM_VALUE)                                                                              \
+	  {"size", VALUE_EXTENT, 1, PIPELINE_SIDE_MAX, .required = true, INTO(pad)}, PARAM_P(1),   \
+	  PARAM_VALUE)                                                                             \
 	X(RAND_AUGMENT, "rand_augment", set_rand_augment, policy_draw,                             \
 	  {"num_ops", VALUE_WHOLE, 1, 16, .otherwise = {2}, INTO(policy.operations)},              \
 	  {"magnitude", VALUE_WHOLE, 0, 999, .otherwise = {9}, INTO(policy.magnitude)},            \
-	  TRANSFORM_BINS, TRANSFORM_HOW(0), TRANSFORM_FADE)                                                       \
+	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
 	X(TRIVIAL_AUGMENT, "trivial_augment_wide", NULL, policy_draw,                              \
-	  TRANSFORM_BINS, TRANSFORM_HOW(0), TRANSFORM_FADE)                                                       \
+	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
 	X(AUG_MIX, "aug_mix", set_aug_mix, policy_draw,                                            \
 	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS, .otherwise = {3}, INTO(policy.magnitude)}, \
-	  {"mixture_width", VALUE_WHOLE, 1, TRANSFORM_MIX_WIDTH_MAX, .otherwise = {3},                  \
+	  {"mixture_width", VALUE_WHOLE, 1, TRANSFORM_MIX_WIDTH_MAX, .otherwise = {3},             \
 	   INTO(policy.width)},                                                                    \
 	  {"chain_depth", VALUE_WHOLE, -1, 8},                                                     \
 	  {"alpha", VALUE_NUMBER, 0.01, 1000, .otherwise = {1}, INTO(policy.alpha)},               \
-	  {"all_ops", VALUE_WORD, .words = "true|false"}, TRANSFORM_HOW(1), TRANSFORM_FADE)                  \
+	  {"all_ops", VALUE_WORD, .words = "true|false"}, PARAM_HOW(1), PARAM_FADE)                \
 	X(AUTO_AUGMENT, "auto_augment", NULL, policy_draw,                                         \
 	  {"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn", INTO(policy.learned)},          \
-	  TRANSFORM_HOW(0), TRANSFORM_FADE)
+	  PARAM_HOW(0), PARAM_FADE)
 
 /*
  * Format of the finished sample, at most once each: constant, name, parameters; grammar.c sets it.
  */
-#define TRANSFORMS_OF_FORM(X)                                                                           \
+#define TRANSFORMS_OF_FORM(X)                                                                      \
 	X(NORMALIZE, "normalize", {"statistics", VALUE_WORD, .words = "imagenet|dataset"},         \
 	  {"mean", VALUE_COLOUR, -1e6, 1e6}, {"std", VALUE_COLOUR, 0, 1e6})                        \
 	X(TO, "to", {"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true})            \

@@ -1,6 +1,6 @@
 /*
- * A parsed pipeline: the steps in the order of the text, and the format of the finished sample.
- * grammar.c writes it; geometry.c and pipeline.c read it. Immutable once parsed and fixed.
+ * A parsed pipeline: the transforms in the order of the text, and the format of the finished
+ * sample. grammar.c writes it; geometry.c and pipeline.c read it. Immutable once parsed and fixed.
  */
 #pragma once
 
@@ -67,7 +67,7 @@ struct transform_warp {
 	double scale[2];
 	double shear_x[2], shear_y[2]; /* degrees */
 	bool bilinear;                 /* if false, nearest */
-	bool filled; /* pixels from outside are the step's fill; if false, black */
+	bool filled; /* pixels from outside are the transform's fill; if false, black */
 };
 
 struct transform {
@@ -75,8 +75,8 @@ struct transform {
 	int position; /* byte offset in the text */
 	struct transform_size sizes[TRANSFORM_SIZES_MAX];
 	unsigned size_count;
-	bool chroma_fast;    /* resizing steps: resize planes before colour conversion */
-	bool bicubic;        /* resizing steps: use Pillow's bicubic filter */
+	bool chroma_fast;    /* resizing transforms: resize planes before colour conversion */
+	bool bicubic;        /* resizing transforms: use Pillow's bicubic filter */
 	double scale[2];     /* fraction of the area */
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of ratio */
@@ -113,7 +113,7 @@ struct pipeline {
 	bool statistics_known;
 	double mean[3], std[3];             /* 0..1 */
 	uint32_t fixed_width, fixed_height; /* 0 if not fixed */
-	/* The client runs the steps from delivered_transforms on: pipeline_defer(). */
+	/* The client runs the transforms from delivered_transforms on: pipeline_defer(). */
 	bool defers;
 	unsigned delivered_transforms;
 };
@@ -125,25 +125,25 @@ struct pipeline {
  */
 int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error);
 
-/* Returns the size of a step in an epoch. */
+/* Returns the size of a transform in an epoch. */
 const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch);
 
 /*
- * Computes the size of a sample after the first `count` steps in an epoch, from a stored size. 0 x
- * 0 means unknown, for input and output. Returns -EINVAL if a step cannot work on such a size,
- * -E2BIG if the result exceeds PIPELINE_SIDE_MAX. error may be NULL.
+ * Computes the size of a sample after the first `count` transforms in an epoch, from a stored size.
+ * 0 x 0 means unknown, for input and output. Returns -EINVAL if a transform cannot work on such a
+ * size, -E2BIG if the result exceeds PIPELINE_SIDE_MAX. error may be NULL.
  */
 int pipeline_size_after(const struct pipeline *pipeline, unsigned count, uint64_t epoch,
 			uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
 			struct pipeline_error *error);
 /*
- * Returns true if all samples have the same size after the first `count` steps, and it can be
+ * Returns true if all samples have the same size after the first `count` transforms, and it can be
  * delivered.
  */
 bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count);
 
 /*
- * Returns -EINVAL if a picture of width x height is too small for the step's reflected border.
+ * Returns -EINVAL if a picture of width x height is too small for the transform's reflected border.
  * error may be NULL.
  */
 int transform_check_reflect(const struct transform *transform, uint64_t width, uint64_t height,

@@ -1,5 +1,5 @@
 /*
- * The last step of a sample: converts rows of bytes to rows of the output element type and layout.
+ * The end of each sample: converts rows of bytes to rows of the output element type and layout.
  * A struct converter is set up per sample and lives on the stack of one thread; it writes into the
  * caller's slot. Floats are byte * scale + bias in single precision with two roundings, then
  * rounded to nearest even for narrower types. All instruction sets produce the same bits.
@@ -96,9 +96,9 @@ void converter_init(struct converter *converter, enum cpu_isa isa,
  */
 void converter_begin_stream(struct converter *converter, uint8_t *stage);
 /*
- * Returns where the producer of a streamed sample's rows may store them without the store, in units
- * of CONVERTER_STREAM_UNIT bytes. Returns NULL unless the rows are interleaved bytes and suitably
- * aligned.
+ * Returns where the producer of a streamed sample's rows may store them without the converter, in
+ * units of CONVERTER_STREAM_UNIT bytes. Returns NULL unless the rows are interleaved bytes and
+ * suitably aligned.
  */
 uint8_t *converter_bypass(const struct converter *converter);
 /*

@@ -1,7 +1,7 @@
 /*
- * The effects, one row each. The rows generate the effect kinds (effects.h), the pipeline steps
- * that are a single effect (grammar_rules.c) and the table of effect functions (effects.c). To add
- * an effect, add a row here and the function that it names.
+ * The effects, one row each. The rows generate the effect kinds (effects.h), the pipeline
+ * transforms that are a single effect (grammar_rules.c) and the table of effect functions
+ * (effects.c). To add an effect, add a row here and the function that it names.
  *
  * The second entry of a row is how pixels change. TABLE(name): byte by byte, through the table made
  * by effect_table_name() in effect_tables.c. PIXELS(name): by effects_name() in effects.c.
@@ -9,8 +9,8 @@
 #pragma once
 
 /* clang-format off */
-/* Effects with a step: constant, TABLE or PIXELS, step name, default p, parameter if any. */
-#define EFFECT_TRANSFORMS(X)                                                                            \
+/* Effects with a transform: constant, TABLE or PIXELS, name, default p, parameter if any. */
+#define EFFECT_TRANSFORMS(X)                                                                       \
 	X(GRAYSCALE, PIXELS(grayscale), "random_grayscale", 0.1)                                   \
 	X(INVERT, TABLE(invert), "random_invert", 0.5)                                             \
 	X(SOLARIZE, TABLE(solarize), "random_solarize", 0.5,                                       \
@@ -22,7 +22,7 @@
 	X(SHARPNESS, PIXELS(sharpness), "random_adjust_sharpness", 0.5,                            \
 	  {"sharpness_factor", VALUE_NUMBER, 0, 1000, .required = true})
 
-/* Effects that other steps append. */
+/* Effects that other transforms append. */
 #define EFFECTS_OF_OTHERS(X)                                                                       \
 	X(BRIGHTNESS, TABLE(brightness))  /* factor */                                             \
 	X(CONTRAST, TABLE(contrast))      /* factor */                                             \

@@ -50,7 +50,7 @@ struct effect_warp {
 struct effect {
 	enum effect_kind kind;
 	union {
-		double factor; /* or the single number of a step */
+		double factor; /* or the single number of a transform */
 		float weight;
 		struct effect_gauss gauss;
 		struct effect_warp warp;

@@ -1,8 +1,9 @@
 /*
- * Decodes ahead the coefficients of several images without an index, from the tops of their scans,
- * side by side: each is one Huffman stream, and four take hardly longer than one. For images whose
- * rows are requested soon afterwards. Keeps a result only if it certainly equals that of
- * jpeg_sequential.h; a caller that finds none decodes the image that way and reports its errors.
+ * Batched decoding: decodes the coefficients of several images without an index ahead, from the
+ * tops of their scans, side by side: each is one Huffman stream, and four take hardly longer than
+ * one. For images whose rows are requested soon afterwards. Keeps a result only if it certainly
+ * equals that of jpeg_sequential.h; a caller that finds none decodes the image that way and reports
+ * its errors.
  *
  * One object belongs to one thread and keeps its buffers. Scans are untrusted: work is bounded by
  * their bytes. Between calls it keeps the coefficients and the frame they were decoded with, and

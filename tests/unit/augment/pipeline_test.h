@@ -37,7 +37,7 @@ struct packimg_sample make_sample(uint8_t *pixels, uint32_t width, uint32_t heig
 uint8_t *apply_all(const struct pipeline *pipeline, const struct packimg_sample *sample,
 		   uint64_t seed, uint64_t epoch);
 /*
- * Compares the folded plan with the reference, which runs step by step: exact where pixels only
+ * Compares the folded geometry with the reference, which runs step by step: exact where pixels only
  * move, within one rounding per resize otherwise.
  */
 void compare(const char *text, const struct pipeline *pipeline, uint32_t width, uint32_t height,

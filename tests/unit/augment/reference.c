@@ -222,7 +222,7 @@ static int random_crop(struct reference *picture, const struct transform *transf
 	return 0;
 }
 
-/* Runs one step. `lasting` draws numbers that are the same in every epoch. */
+/* Runs one transform. `lasting` draws numbers that are the same in every epoch. */
 static int run_transform(struct reference *picture, const struct transform *transform,
 			 uint64_t epoch, struct random_stream *random,
 			 struct random_stream *lasting)

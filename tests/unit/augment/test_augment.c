@@ -1,6 +1,6 @@
 /*
- * Steps that change pixel values, in pipelines: which effects are drawn, where they run among the
- * geometric steps, and their output in every form.
+ * Transforms that change pixel values, in pipelines: which effects are drawn, where they run among
+ * the geometric transforms, and their output in every form.
  */
 #include "format/augment/apply/geometry.h"
 #include "format/augment/grammar/draw.h"
@@ -124,7 +124,7 @@ static void test_order_is_kept(void **state)
 		"center_crop(20) hflip(1)");
 	expect_same("random_affine(0, scale=0.5:0.5, fill=30) center_crop(5x3)",
 		    "random_affine(0, scale=0.5:0.5, fill=9) center_crop(5x3)");
-	/* A flip commutes with steps that act on single pixels. */
+	/* A flip commutes with transforms that act on single pixels. */
 	expect_same("random_invert(1) hflip(1)", "hflip(1) random_invert(1)");
 	expect_same("resize(33x30) random_posterize(3, 1) vflip(1) center_crop(11)",
 		    "resize(33x30) vflip(1) center_crop(11) random_posterize(bits=3, p=1)");

@@ -1,6 +1,6 @@
 /*
- * Steps deferred to the client (pipeline_defer()) must give the same pixels as in the daemon;
- * records of deferred steps are validated.
+ * Transforms deferred to the client (pipeline_defer()) must give the same pixels as in the daemon;
+ * records of deferred transforms are validated.
  */
 #include "format/augment/deferred.h"
 #include "format/base/system/cpu.h"
@@ -13,7 +13,7 @@
 
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
-/* Returns the finished sample, with the last steps run as the client does. */
+/* Returns the finished sample, with the last transforms run as the client does. */
 static uint8_t *apply_deferred(const struct pipeline *pipeline, const struct packimg_sample *sample,
 			       uint64_t seed, uint64_t epoch, struct deferred *ret_deferred)
 {
@@ -41,8 +41,8 @@ static uint8_t *apply_deferred(const struct pipeline *pipeline, const struct pac
 }
 
 /*
- * `delivered` is the width of the sample that the daemon then delivers, which shows which steps it
- * deferred.
+ * `delivered` is the width of the sample that the daemon then delivers, which shows which
+ * transforms it deferred.
  */
 static void expect_equal(const char *text, uint32_t stored_width, uint32_t delivered,
 			 unsigned changes)
@@ -71,7 +71,7 @@ static void expect_equal(const char *text, uint32_t stored_width, uint32_t deliv
 		assert_int_equal(deferred.height, shape.height);
 		seen = deferred.count > seen ? deferred.count : seen;
 		if (memcmp(expected, found, shape.sample_size) != 0)
-			fail_msg("'%s': sample %d is another where steps are deferred", text,
+			fail_msg("'%s': sample %d is another where transforms are deferred", text,
 				 (int)i);
 		free(expected);
 		free(found);
@@ -84,7 +84,7 @@ static void expect_equal(const char *text, uint32_t stored_width, uint32_t deliv
 
 static void test_pixels(void **state)
 {
-	/* flips and colour steps after a crop */
+	/* flips and colour transforms after a crop */
 	expect_equal("random_resized_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_resized_crop(24x20) hflip vflip(alternate) channels(4)", WIDTH, 24, 0);
 	expect_equal("random_resized_crop(24) hflip color_jitter(0.4, 0.4, 0.4, 0.1)", WIDTH, 24,
@@ -130,8 +130,8 @@ static void test_scaled(void **state)
 static void test_what_stays(void **state)
 {
 	/*
-	 * steps that are not deferred: a crop of pictures of unknown size, geometry before other
-	 * steps, effects that depend on other pixels
+	 * transforms that are not deferred: a crop of pictures of unknown size, geometry before
+	 * other transforms, effects that depend on other pixels
 	 */
 	expect_equal("resize(40) random_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_crop(24) hflip color_jitter(0.3)", WIDTH, 24, 1);
@@ -141,7 +141,7 @@ static void test_what_stays(void **state)
 		     1);
 	expect_equal("resize(32x32) color_jitter(0.3) random_equalize", WIDTH, 32, 0);
 	expect_equal("resize(32x32) hflip rand_augment", WIDTH, 32, 0);
-	/* defers as many steps from the end as fit into the record */
+	/* defers as many transforms from the end as fit into the record */
 	expect_equal(
 		"resize(32x32) random_grayscale random_invert color_jitter(0.1, 0.1, 0.1, 0.1) "
 		"cutout(3) cutout(4) random_erasing(1)",

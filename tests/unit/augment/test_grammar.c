@@ -97,8 +97,8 @@ static void test_errors_say_where(void **state)
 	expect_error("resize(99999999999999999999)", -E2BIG, 7, "at most 4096");
 	expect_error("hflip(1.5)", -EINVAL, 6, "p is from 0 to 1");
 	expect_error("hflip(0.5", -EINVAL, 9, "expected ',' or ')'");
-	expect_error("hflip, vflip", -EINVAL, 5, "expected the name of a step, found ','");
-	expect_error("224", -EINVAL, 0, "expected the name of a step, found '224'");
+	expect_error("hflip, vflip", -EINVAL, 5, "expected the name of a transform, found ','");
+	expect_error("224", -EINVAL, 0, "expected the name of a transform, found '224'");
 	expect_error("hflip \x01", -EINVAL, 6, "byte 0x01");
 	expect_error("pad(2, fill=300)", -EINVAL, 12, "fill is from 0 to 255");
 	expect_error("pad(2, fill=1:2)", -EINVAL, 15, "one number or three");
@@ -226,7 +226,7 @@ static void test_misspelt_names_are_guessed(void **state)
 	expect_error("random_resized_crop(224, antialias=1)", -EINVAL, 25,
 		     "expected one of size, scale, ratio");
 	expect_error("a_name_of_a_step_that_is_longer_than_any_buffer_could_ever_hold(1)", -EINVAL,
-		     0, "there is no step");
+		     0, "there is no transform");
 }
 
 static void test_rules_between_transforms(void **state)
@@ -273,7 +273,7 @@ static void test_limits_hold(void **state)
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "hflip ");
 	pipeline_free(parse(text));
 	snprintf(text + used, sizeof(text) - used, "vflip");
-	expect_error(text, -E2BIG, (int)used, "at most 32 steps");
+	expect_error(text, -E2BIG, (int)used, "at most 32 transforms");
 	used = (size_t)snprintf(text, sizeof(text), "random_resized_crop(8@0");
 	for (int i = 1; i < TRANSFORM_SIZES_MAX; i++)
 		used += (size_t)snprintf(text + used, sizeof(text) - used, ";8@%d", i);

@@ -1,6 +1,6 @@
 /*
- * pipeline_apply() against reference.c: single and composed steps, images of every shape, repeated
- * samples, errors.
+ * pipeline_apply() against reference.c: single and composed transforms, images of every shape,
+ * repeated samples, errors.
  */
 #include "format/augment/grammar/transforms.h"
 #include "tests/unit/augment/pipeline_test.h"
@@ -91,7 +91,7 @@ static void test_composed_transforms(void **state)
 		}
 		struct pipeline *pipeline = NULL;
 
-		/* Some steps are invalid after the ones before them. */
+		/* Some transforms are invalid after the ones before them. */
 		if (pipeline_parse(text, &pipeline, NULL) < 0)
 			continue;
 		fake_decoder.margin = random_below(&rng, 2) * 3;

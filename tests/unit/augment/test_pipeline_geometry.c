@@ -1,5 +1,5 @@
 /*
- * How pipeline_apply() plans geometry: steps are folded into few resizes, flips alternate, and
+ * How pipeline_apply() plans geometry: transforms are folded into few resizes, flips alternate, and
  * only the needed region is decoded, also at half scale.
  */
 #include "format/augment/apply/geometry.h"

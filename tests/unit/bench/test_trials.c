@@ -161,7 +161,7 @@ static void test_steps(void **state)
 	for (unsigned i = 0; i < t.step_count; i++)
 		assert_true(t.steps[i].image_us > 0);
 
-	/* Stored pixels have no step to leave out, and cannot be made smaller. */
+	/* Stored pixels have no transform to leave out, and cannot be made smaller. */
 	assert_int_equal(trials_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.step_count, 0);
 	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
