@@ -24,7 +24,7 @@ TABLE = {
     "format/write": "format format/codec",
 
     # augment, above libpackimg: transform.h is its face; resize.h: resizing by itself; claim.h: how many samples a worker takes at once;
-    # deferred.h: what the client does for a pipeline
+    # deferred.h: what the client does for a pipeline; deferrable.h: which transforms
     "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
     "format/augment/apply": "format/augment/deferred.h format/augment/grammar format/augment/kernels format/augment/resize",
     "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
@@ -47,7 +47,7 @@ TABLE = {
 
     # the trainer: only plan looks behind the device's seam, at CUDA
     "trainer": "trainer/log trainer/plan trainer/run",
-    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
+    "trainer/recipe": "format/augment/deferrable.h trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",

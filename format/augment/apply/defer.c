@@ -6,28 +6,31 @@
 #include <math.h>
 #include <string.h>
 
-/* Deferred kind of each effect. 0 if it cannot be deferred because it depends on other pixels. */
+enum { STAYS, DEFERS };
+
+/* Rows of transforms that change pixels which a client can run. */
+static const bool defer_transforms[TRANSFORM_PIXELS_COUNT] = {
+#define TRANSFORM(constant, where, ...) [TRANSFORM_##constant] = where,
+	TRANSFORMS_OF_PIXELS(TRANSFORM, )
+#undef TRANSFORM
+};
+
+/* Deferred kind of each effect; 0 if a client cannot make it. */
 static const uint32_t defer_kinds[EFFECT_KINDS] = {
-	[EFFECT_BRIGHTNESS] = DEFERRED_BRIGHTNESS, [EFFECT_CONTRAST] = DEFERRED_CONTRAST,
-	[EFFECT_SATURATION] = DEFERRED_SATURATION, [EFFECT_HUE] = DEFERRED_HUE,
-	[EFFECT_GRAYSCALE] = DEFERRED_GRAYSCALE,   [EFFECT_INVERT] = DEFERRED_INVERT,
-	[EFFECT_SOLARIZE] = DEFERRED_SOLARIZE,     [EFFECT_POSTERIZE] = DEFERRED_POSTERIZE,
-	[EFFECT_ERASE] = DEFERRED_ERASE,
+#define KIND_DEFERS(constant) [EFFECT_##constant] = DEFERRED_##constant,
+#define KIND_STAYS(constant)
+#define EFFECT(constant, how, where, ...) KIND_##where(constant)
+	EFFECTS(EFFECT)
+#undef EFFECT
+#undef KIND_STAYS
+#undef KIND_DEFERS
 };
 
 static bool defer_changes_pixels(const struct transform *transform)
 {
-	switch (transform->kind) {
-	case TRANSFORM_COLOR_JITTER:
-		return true;
-	case TRANSFORM_EFFECT:
+	if (transform->kind == TRANSFORM_EFFECT)
 		return defer_kinds[transform->effect] != 0;
-	case TRANSFORM_ERASING:
-	case TRANSFORM_CUTOUT:
-		return !transform->finished;
-	default:
-		return false;
-	}
+	return defer_transforms[transform->kind] && !transform->finished;
 }
 
 /*

@@ -338,7 +338,7 @@ static int (*const geometry_functions[TRANSFORM_GEOMETRY_COUNT])(struct geometry
 								 const struct transform *transform,
 								 struct geometry_draws *draws,
 								 struct pipeline_error *error) = {
-#define TRANSFORM(constant, name, size, geometry, ...) [TRANSFORM_##constant] = geometry,
+#define TRANSFORM(constant, where, name, size, geometry, ...) [TRANSFORM_##constant] = geometry,
 	TRANSFORMS_OF_GEOMETRY(TRANSFORM)
 #undef TRANSFORM
 };

@@ -52,6 +52,14 @@ static const struct {
 	{"autoaug", "auto_augment"},
 };
 
+/* Names for a message, with ", " after each: as many as have room there. */
+static const char common_names[] =
+#define GEOMETRY(constant, where, name, ...) name ", "
+#define FORM(constant, name, ...)            name ", "
+	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_FORM(FORM);
+#undef FORM
+#undef GEOMETRY
+
 const struct rule *grammar_find(const char *name)
 {
 	for (const struct rule *rule = grammar_rules; rule->name; rule++)
@@ -75,12 +83,10 @@ int grammar_fail_name(struct pipeline_error *error, int position, const char *na
 		return pipeline_fail(error, -EINVAL, position,
 				     "there is no transform '%s'; did you mean '%s'?", name,
 				     nearest.meant);
-	return pipeline_fail(
-		error, -EINVAL, position,
-		"there is no transform '%s'; expected one of random_resized_crop, resize, "
-		"center_crop, random_crop, hflip, color_jitter, rand_augment, normalize, to, "
-		"or another from PIPELINES in loaderd(1)",
-		name);
+	return pipeline_fail(error, -EINVAL, position,
+			     "there is no transform '%s'; expected one of %sor another from "
+			     "PIPELINES in loaderd(1)",
+			     name, common_names);
 }
 
 int grammar_fail_key(struct pipeline_error *error, int position, const struct rule *rule,

@@ -78,8 +78,10 @@ static int set_blur(const struct call *call, struct transform *transform)
 			call->error, -EINVAL, call->values[0].position,
 			"kernel_size is odd, so that it has a middle; not %u, but %u or %u", side,
 			side - 1, side + 1);
-	transform->sigma[0] = given(sigma) ? sigma->numbers[0] : 0.1;
-	transform->sigma[1] = given(sigma) ? sigma->numbers[sigma->count - 1] : 2;
+	const double *otherwise = call->rule->parameters[1].otherwise;
+
+	transform->sigma[0] = given(sigma) ? sigma->numbers[0] : otherwise[0];
+	transform->sigma[1] = given(sigma) ? sigma->numbers[sigma->count - 1] : otherwise[1];
 	return 0;
 }
 
@@ -139,12 +141,12 @@ static int set_effect(const struct call *call, struct transform *transform)
 }
 
 const struct rule grammar_rules[] = {
-#define GEOMETRY(constant, name, size, geometry, ...)                                              \
+#define GEOMETRY(constant, where, name, size, geometry, ...)                                       \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
-#define PIXELS(constant, name, set, draw, ...)                                                     \
+#define PIXELS(constant, where, name, set, draw, ...)                                              \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, set, EFFECT_NONE},
 #define FORM(constant, name, ...) {name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
-#define EFFECT(constant, how, name, p, ...)                                                        \
+#define EFFECT(constant, how, where, name, p, ...)                                                 \
 	{name,                                                                                     \
 	 TRANSFORM_EFFECT,                                                                         \
 	 {__VA_ARGS__ __VA_OPT__(, ) PARAM_P(p)},                                                  \

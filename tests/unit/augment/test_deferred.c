@@ -2,7 +2,9 @@
  * Transforms deferred to the client (pipeline_defer()) must give the same pixels as in the daemon;
  * records of deferred transforms are validated.
  */
+#include "format/augment/deferrable.h"
 #include "format/augment/deferred.h"
+#include "format/augment/grammar/grammar_rules.h"
 #include "format/base/system/cpu.h"
 #include "tests/unit/augment/pipeline_test.h"
 
@@ -151,6 +153,31 @@ static void test_what_stays(void **state)
 		     WIDTH, 32, 8);
 }
 
+/* Each transform alone, with what it requires: deferred if its row is marked DEFERS. */
+static void test_rows_say_what_is_deferred(void **state)
+{
+	static const char *const values[] = {
+		[VALUE_SIZE] = "8",  [VALUE_EXTENT] = "3",  [VALUE_NUMBER] = "2",
+		[VALUE_WHOLE] = "2", [VALUE_SPREAD] = "10",
+	};
+
+	for (const struct rule *rule = grammar_rules; rule->kind < TRANSFORM_PIXELS_COUNT; rule++) {
+		const struct parameter *first = rule->parameters;
+		char text[128], name[64];
+
+		snprintf(text, sizeof(text), "resize(16x16) %s(%s)", rule->name,
+			 first->required ? values[first->type] : "");
+		snprintf(name, sizeof(name), "%s, ", rule->name);
+		struct pipeline *pipeline = parse(text);
+		bool marked = strstr(DEFERRABLE_TRANSFORMS, name);
+
+		assert_int_equal(pipeline_defer(pipeline, NULL), 0);
+		if ((pipeline->delivered_transforms < pipeline->transform_count) != marked)
+			fail_msg("%s is %sdeferred", text, marked ? "not " : "");
+		pipeline_free(pipeline);
+	}
+}
+
 static void test_refused(void **state)
 {
 	static const char *const texts[] = {"resize(8x8) normalize(imagenet) to(f16)",
@@ -227,9 +254,13 @@ static void test_damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pixels),         cmocka_unit_test(test_scaled),
-		cmocka_unit_test(test_what_stays),     cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_sizes_by_epoch), cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_pixels),
+		cmocka_unit_test(test_scaled),
+		cmocka_unit_test(test_what_stays),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_rows_say_what_is_deferred),
+		cmocka_unit_test(test_sizes_by_epoch),
+		cmocka_unit_test(test_damaged),
 	};
 
 	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
