@@ -153,17 +153,17 @@ static void offer_config(struct explanation *e, enum config config)
 	offer(e, change);
 }
 
-static void offer_steps(struct explanation *e)
+static void offer_transforms(struct explanation *e)
 {
 	const struct trials *t = &e->trials;
 
-	for (unsigned i = 0; i < t->step_count; i++) {
+	for (unsigned i = 0; i < t->transform_count; i++) {
 		struct change change = {.images_per_s = e->measured.images_per_s *
-							speedup(e, t->steps[i].image_us)};
-		int casts = strncmp(t->steps[i].text, "normalize", 9) == 0 ||
-			    strncmp(t->steps[i].text, "to(", 3) == 0;
+							speedup(e, t->transforms[i].image_us)};
+		int casts = strncmp(t->transforms[i].text, "normalize", 9) == 0 ||
+			    strncmp(t->transforms[i].text, "to(", 3) == 0;
 
-		snprintf(change.what, sizeof(change.what), "no %s", t->steps[i].text);
+		snprintf(change.what, sizeof(change.what), "no %s", t->transforms[i].text);
 		snprintf(change.how, sizeof(change.how), "%s",
 			 casts ? "the pipeline; the GPU can do it" : "the pipeline");
 		offer(e, change);
@@ -268,7 +268,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
 			offer_config(&e, config);
 	if (is_cpu(measured->limit))
-		offer_steps(&e);
+		offer_transforms(&e);
 	*ret_explanation = e;
 	return 0;
 }

@@ -33,7 +33,7 @@ struct bench {
 	struct packimg *dataset;
 	struct packimg_decoder *decoder;
 	struct pipeline *parsed;
-	struct pipeline *shorter[TRIAL_STEPS_MAX]; /* pipelines without one step */
+	struct pipeline *shorter[TRIAL_TRANSFORMS_MAX]; /* pipelines without one transform */
 	/*
 	 * By config and image. The index is the one in the dataset, so that all configs draw the
 	 * same crops.
@@ -49,7 +49,7 @@ static void bench_free(struct bench *bench)
 		encoding_variant_deinit(&bench->made[config]);
 	packimg_decoder_free(bench->decoder);
 	pipeline_free(bench->parsed);
-	for (unsigned i = 0; i < TRIAL_STEPS_MAX; i++)
+	for (unsigned i = 0; i < TRIAL_TRANSFORMS_MAX; i++)
 		pipeline_free(bench->shorter[i]);
 	if (bench->dataset)
 		packimg_close(bench->dataset);
@@ -287,8 +287,8 @@ static int make_all(struct bench *bench, struct trials *trials, struct packimg_e
 static int measure(struct bench *bench, struct trials *trials, const struct claim_options *claim,
 		   struct packimg_error *error)
 {
-	struct encoding_run runs[CONFIG_COUNT + TRIAL_STEPS_MAX];
-	double *results[CONFIG_COUNT + TRIAL_STEPS_MAX];
+	struct encoding_run runs[CONFIG_COUNT + TRIAL_TRANSFORMS_MAX];
+	double *results[CONFIG_COUNT + TRIAL_TRANSFORMS_MAX];
 	uint32_t count = 0;
 	int r;
 
@@ -299,8 +299,8 @@ static int measure(struct bench *bench, struct trials *trials, const struct clai
 		runs[count++] =
 			(struct encoding_run){bench->samples[config], bench->count, bench->parsed};
 	}
-	for (unsigned i = 0; i < trials->step_count; i++) {
-		results[count] = &trials->steps[i].image_us;
+	for (unsigned i = 0; i < trials->transform_count; i++) {
+		results[count] = &trials->transforms[i].image_us;
 		runs[count++] = (struct encoding_run){bench->samples[CONFIG_STORED], bench->count,
 						      bench->shorter[i]};
 	}
@@ -322,8 +322,8 @@ static void count_bytes(const struct bench *bench, struct trials *trials)
 	}
 }
 
-/* End of the step that begins at text: a name and an optional parenthesised argument list. */
-static const char *step_end(const char *text)
+/* End of the transform that begins at text: a name and an optional parenthesised argument list. */
+static const char *transform_end(const char *text)
 {
 	const char *end = text + strcspn(text, " \t\r\n(");
 	const char *open = end + strspn(end, " \t\r\n");
@@ -339,37 +339,39 @@ static const char *step_end(const char *text)
 	return end;
 }
 
-static int is_named(const char *step, const char *name)
+static int is_named(const char *transform, const char *name)
 {
 	size_t length = strlen(name);
 
-	return strncmp(step, name, length) == 0 && (step[length] == '(' || step[length] == ' ');
+	return strncmp(transform, name, length) == 0 &&
+	       (transform[length] == '(' || transform[length] == ' ');
 }
 
 /*
- * Omits step number `number` or, if bytes is set, every step that makes the output something other
- * than bytes. Writes the remaining pipeline to `rest` and the omitted part to `text`. Returns false
- * if there is no such step.
+ * Omits transform number `number` or, if bytes is set, every transform that makes the output
+ * something other than bytes. Writes the remaining pipeline to `rest` and the omitted part to
+ * `text`. Returns false if there is no such transform.
  */
 static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
-		     char text[TRIAL_STEP_TEXT])
+		     char text[TRIAL_TRANSFORM_TEXT])
 {
 	unsigned i = 0;
 	int found = 0;
 
 	*rest = text[0] = '\0';
-	for (const char *step = pipeline + strspn(pipeline, " \t\r\n"); *step; i++) {
-		const char *end = step_end(step);
-		int out = bytes ? is_named(step, "normalize") || is_named(step, "to") : i == number;
+	for (const char *transform = pipeline + strspn(pipeline, " \t\r\n"); *transform; i++) {
+		const char *end = transform_end(transform);
+		int out = bytes ? is_named(transform, "normalize") || is_named(transform, "to")
+				: i == number;
 		size_t used = strlen(text);
 
 		if (out)
-			snprintf(text + used, TRIAL_STEP_TEXT - used, "%s%.*s", found ? " " : "",
-				 (int)(end - step), step);
+			snprintf(text + used, TRIAL_TRANSFORM_TEXT - used, "%s%.*s",
+				 found ? " " : "", (int)(end - transform), transform);
 		else
-			sprintf(rest + strlen(rest), "%.*s ", (int)(end - step), step);
+			sprintf(rest + strlen(rest), "%.*s ", (int)(end - transform), transform);
 		found += out;
-		step = end + strspn(end, " \t\r\n");
+		transform = end + strspn(end, " \t\r\n");
 	}
 	return found > 0;
 }
@@ -384,22 +386,22 @@ static int has_same_shape(const struct pipeline *a, const struct pipeline *b)
 }
 
 /*
- * Prepares the pipelines without one step that are valid, and the one without normalising and
+ * Prepares the pipelines without one transform that are valid, and the one without normalising and
  * casting.
  */
 static int make_shorter(struct bench *bench, struct trials *trials, const char *pipeline)
 {
 	char *rest = malloc(2 * strlen(pipeline) + 2);
-	unsigned *count = &trials->step_count;
+	unsigned *count = &trials->transform_count;
 	struct pipeline_error reason;
 
 	if (!rest)
 		return -ENOMEM;
-	for (unsigned i = 0; *count < TRIAL_STEPS_MAX; i++) {
+	for (unsigned i = 0; *count < TRIAL_TRANSFORMS_MAX; i++) {
 		struct pipeline **shorter = &bench->shorter[*count];
-		int bytes = i == 0; /* first this one, then one step at a time */
+		int bytes = i == 0; /* first this one, then one transform at a time */
 
-		if (!leave_out(pipeline, i - 1, bytes, rest, trials->steps[*count].text)) {
+		if (!leave_out(pipeline, i - 1, bytes, rest, trials->transforms[*count].text)) {
 			if (!bytes)
 				break;
 			continue;
