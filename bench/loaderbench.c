@@ -100,7 +100,7 @@ static const struct argp_option options[] = {
 	 "Batches of shared memory per feed (default: the daemon's choice)", 2},
 	{"seed", KEY_SEED, "N", 0, "Of order and augmentation (default 1)", 2},
 	{"stored-order", KEY_STORED_ORDER, 0, 0, "Do not shuffle", 2},
-	{"defer", KEY_DEFER, 0, 0, "Leave the steps to clients that a device can do", 2},
+	{"defer", KEY_DEFER, 0, 0, "Leave the transforms to clients that a device can do", 2},
 	{"socket", KEY_SOCKET, "PATH", 0, "Measure the daemon there, not private ones", 2},
 	{"daemon", KEY_DAEMON, "PROGRAM", 0, "The loaderd to start", 2},
 	{"no-reconnect", KEY_NO_RECONNECT, 0, 0, "Fail where a daemon goes away", 2},

@@ -340,7 +340,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"schedule.base_momentum", finds || overfits ? "0" : NULL},
 		/* disable what prevents memorising a batch */
 		{"data.colout", overfits ? "0" : NULL},
-		/* its images are synthetic, with all pipeline steps applied */
+		/* its images are synthetic, with all transforms applied */
 		{"data.augment", arguments->run.find_batch_size ? "daemon" : NULL},
 		/* sizes must fit until the end of the run */
 		{"data.initial_scale", overfits || arguments->run.find_batch_size ? "1" : NULL},

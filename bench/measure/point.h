@@ -33,7 +33,7 @@ struct settings {
 	uint64_t seed;
 	uint32_t slots; /* 0 lets the daemon choose */
 	int stored_order;
-	int defers;       /* leaves the pipeline steps that a device can do to the clients */
+	int defers;       /* leaves the transforms that a device can do to the clients */
 	int no_reconnect; /* fail if the daemon goes away */
 	enum consume consume;
 	double step_s; /* how long a client holds each batch, to simulate a training step */

@@ -153,17 +153,17 @@ static void offer_config(struct explanation *e, enum config config)
 	offer(e, change);
 }
 
-static void offer_steps(struct explanation *e)
+static void offer_transforms(struct explanation *e)
 {
 	const struct trials *t = &e->trials;
 
-	for (unsigned i = 0; i < t->step_count; i++) {
+	for (unsigned i = 0; i < t->transform_count; i++) {
 		struct change change = {.images_per_s = e->measured.images_per_s *
-							speedup(e, t->steps[i].image_us)};
-		int casts = strncmp(t->steps[i].text, "normalize", 9) == 0 ||
-			    strncmp(t->steps[i].text, "to(", 3) == 0;
+							speedup(e, t->transforms[i].image_us)};
+		int casts = strncmp(t->transforms[i].text, "normalize", 9) == 0 ||
+			    strncmp(t->transforms[i].text, "to(", 3) == 0;
 
-		snprintf(change.what, sizeof(change.what), "no %s", t->steps[i].text);
+		snprintf(change.what, sizeof(change.what), "no %s", t->transforms[i].text);
 		snprintf(change.how, sizeof(change.how), "%s",
 			 casts ? "the pipeline; the GPU can do it" : "the pipeline");
 		offer(e, change);
@@ -240,9 +240,9 @@ int explanation_make(const struct settings *settings, const struct point *point,
 				.resident = resident,
 				.measured = *measured,
 				.memory_bytes = available_memory()};
-	const struct claim_terms terms = {.batch_size = point->batch_size,
-					  .workers = measured->threads ? measured->threads : 1,
-					  .alone = point->clients == 1};
+	const struct claim_options claim = {.batch_size = point->batch_size,
+					    .workers = measured->threads ? measured->threads : 1,
+					    .alone = point->clients == 1};
 	int r;
 
 	error[0] = '\0';
@@ -255,7 +255,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	 * The daemon may read a dataset that this user may not; then only its counters are
 	 * available.
 	 */
-	trials_measure(point->dataset, point->pipeline, &terms, &e.trials, e.trials_error);
+	trials_measure(point->dataset, point->pipeline, &claim, &e.trials, e.trials_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = offer_threads(&e, settings, error);
@@ -268,7 +268,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
 			offer_config(&e, config);
 	if (is_cpu(measured->limit))
-		offer_steps(&e);
+		offer_transforms(&e);
 	*ret_explanation = e;
 	return 0;
 }

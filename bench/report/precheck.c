@@ -4,18 +4,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "format/augment/pipeline.h"
 #include "format/packimg.h"
-#include "loaderd/augment/transform.h"
 #include "proto/client/connection.h"
 
 static int check_pipeline(const char *pipeline, char *error)
 {
-	struct transform *transform = NULL;
-	struct transform_error why = {0};
+	struct pipeline *parsed = NULL;
+	struct pipeline_error why = {0};
 
-	if (transform_parse(pipeline, &transform, &why) < 0)
+	if (pipeline_parse(pipeline, &parsed, &why) < 0)
 		return error_set(error, -EINVAL, "the pipeline \"%.300s\": %s", pipeline, why.text);
-	transform_free(transform);
+	pipeline_free(parsed);
 	return 0;
 }
 

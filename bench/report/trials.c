@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "format/augment/pipeline.h"
 #include "format/packimg.h"
-#include "loaderd/augment/transform.h"
 #include "proto/client/connection.h"
 #include "tools/packimg/advise/encoding_bench.h"
 
@@ -32,8 +32,8 @@ enum {
 struct bench {
 	struct packimg *dataset;
 	struct packimg_decoder *decoder;
-	struct transform *transform;
-	struct transform *shorter[TRIAL_STEPS_MAX]; /* pipelines without one step */
+	struct pipeline *parsed;
+	struct pipeline *shorter[TRIAL_TRANSFORMS_MAX]; /* pipelines without one transform */
 	/*
 	 * By config and image. The index is the one in the dataset, so that all configs draw the
 	 * same crops.
@@ -48,9 +48,9 @@ static void bench_free(struct bench *bench)
 	for (enum config config = 0; config < CONFIG_COUNT; config++)
 		encoding_variant_deinit(&bench->made[config]);
 	packimg_decoder_free(bench->decoder);
-	transform_free(bench->transform);
-	for (unsigned i = 0; i < TRIAL_STEPS_MAX; i++)
-		transform_free(bench->shorter[i]);
+	pipeline_free(bench->parsed);
+	for (unsigned i = 0; i < TRIAL_TRANSFORMS_MAX; i++)
+		pipeline_free(bench->shorter[i]);
 	if (bench->dataset)
 		packimg_close(bench->dataset);
 	free(bench);
@@ -58,34 +58,34 @@ static void bench_free(struct bench *bench)
 
 /* Prepares a pipeline as the daemon does. */
 static int prepare(const struct packimg *dataset, const char *pipeline,
-		   struct transform **ret_transform, struct transform_error *reason)
+		   struct pipeline **ret_parsed, struct pipeline_error *reason)
 {
-	struct transform *transform = NULL;
+	struct pipeline *parsed = NULL;
 	struct packimg_sample first;
 	double mean[3], std[3];
-	int r = transform_parse(pipeline, &transform, reason);
+	int r = pipeline_parse(pipeline, &parsed, reason);
 
-	if (!r && !transform_has_size(transform)) {
+	if (!r && !pipeline_has_size(parsed)) {
 		r = packimg_sample(dataset, 0, &first);
 		if (!r)
-			r = transform_fix_size(transform, first.width, first.height, reason);
+			r = pipeline_fix_size(parsed, first.width, first.height, reason);
 	}
-	if (!r && transform_needs_statistics(transform)) {
+	if (!r && pipeline_needs_statistics(parsed)) {
 		r = packimg_statistics(dataset, mean, std);
 		if (!r)
-			r = transform_fix_statistics(transform, mean, std, reason);
+			r = pipeline_fix_statistics(parsed, mean, std, reason);
 	}
 	if (r)
-		transform_free(transform);
+		pipeline_free(parsed);
 	else
-		*ret_transform = transform;
+		*ret_parsed = parsed;
 	return r;
 }
 
 static int bench_parse(struct bench *bench, const char *pipeline, char *error)
 {
-	struct transform_error reason = {0};
-	int r = prepare(bench->dataset, pipeline, &bench->transform, &reason);
+	struct pipeline_error reason = {0};
+	int r = prepare(bench->dataset, pipeline, &bench->parsed, &reason);
 
 	return r ? error_set(error, r, "%s: %s", pipeline,
 			     reason.text[0] ? reason.text : strerror(-r))
@@ -236,11 +236,11 @@ static void choose(struct bench *bench, struct trials *trials)
 	trials->side /= bench->count ? bench->count : 1;
 }
 
-static unsigned finished_side(const struct transform *transform)
+static unsigned finished_side(const struct pipeline *parsed)
 {
-	struct transform_shape shape;
+	struct pipeline_shape shape;
 
-	transform_shape(transform, 0, &shape);
+	pipeline_shape(parsed, 0, &shape);
 	return shape.width < shape.height ? shape.width : shape.height;
 }
 
@@ -259,7 +259,7 @@ static int is_worth_it(const struct bench *bench, const struct trials *trials, e
 	case CONFIG_QUALITY:
 		return trials->jpegs > 0;
 	case CONFIG_SMALLER:
-		return trials->short_side < side && transform_has_size(bench->transform);
+		return trials->short_side < side && pipeline_has_size(bench->parsed);
 	case CONFIG_RAW:
 		return trials->jpegs > 0 || trials->short_side < side;
 	default:
@@ -269,10 +269,10 @@ static int is_worth_it(const struct bench *bench, const struct trials *trials, e
 
 static int make_all(struct bench *bench, struct trials *trials, struct packimg_error *error)
 {
-	unsigned side = finished_side(bench->transform) * SPARE / SPARE_OF;
+	unsigned side = finished_side(bench->parsed) * SPARE / SPARE_OF;
 
 	/* A pipeline without a size delivers the stored size. */
-	trials->short_side = transform_has_size(bench->transform) ? side : PACKIMG_SIDE_MAX;
+	trials->short_side = pipeline_has_size(bench->parsed) ? side : PACKIMG_SIDE_MAX;
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++) {
 		int r = is_worth_it(bench, trials, config) ? make(bench, trials, config, error) : 0;
 
@@ -284,11 +284,11 @@ static int make_all(struct bench *bench, struct trials *trials, struct packimg_e
 	return 0;
 }
 
-static int measure(struct bench *bench, struct trials *trials, const struct claim_terms *terms,
+static int measure(struct bench *bench, struct trials *trials, const struct claim_options *claim,
 		   struct packimg_error *error)
 {
-	struct encoding_run runs[CONFIG_COUNT + TRIAL_STEPS_MAX];
-	double *results[CONFIG_COUNT + TRIAL_STEPS_MAX];
+	struct encoding_run runs[CONFIG_COUNT + TRIAL_TRANSFORMS_MAX];
+	double *results[CONFIG_COUNT + TRIAL_TRANSFORMS_MAX];
 	uint32_t count = 0;
 	int r;
 
@@ -296,15 +296,15 @@ static int measure(struct bench *bench, struct trials *trials, const struct clai
 		if (!trials->configs[config].changed)
 			continue;
 		results[count] = &trials->configs[config].image_us;
-		runs[count++] = (struct encoding_run){bench->samples[config], bench->count,
-						      bench->transform};
+		runs[count++] =
+			(struct encoding_run){bench->samples[config], bench->count, bench->parsed};
 	}
-	for (unsigned i = 0; i < trials->step_count; i++) {
-		results[count] = &trials->steps[i].image_us;
+	for (unsigned i = 0; i < trials->transform_count; i++) {
+		results[count] = &trials->transforms[i].image_us;
 		runs[count++] = (struct encoding_run){bench->samples[CONFIG_STORED], bench->count,
 						      bench->shorter[i]};
 	}
-	r = encoding_bench_measure(runs, count, terms, 0, NULL, error);
+	r = encoding_bench_measure(runs, count, claim, 0, NULL, error);
 	for (uint32_t i = 0; i < count && !r; i++)
 		*results[i] = 1e6 * runs[i].image_s;
 	return r;
@@ -322,8 +322,8 @@ static void count_bytes(const struct bench *bench, struct trials *trials)
 	}
 }
 
-/* End of the step that begins at text: a name and an optional parenthesised argument list. */
-static const char *step_end(const char *text)
+/* End of the transform that begins at text: a name and an optional parenthesised argument list. */
+static const char *transform_end(const char *text)
 {
 	const char *end = text + strcspn(text, " \t\r\n(");
 	const char *open = end + strspn(end, " \t\r\n");
@@ -339,79 +339,81 @@ static const char *step_end(const char *text)
 	return end;
 }
 
-static int is_named(const char *step, const char *name)
+static int is_named(const char *transform, const char *name)
 {
 	size_t length = strlen(name);
 
-	return strncmp(step, name, length) == 0 && (step[length] == '(' || step[length] == ' ');
+	return strncmp(transform, name, length) == 0 &&
+	       (transform[length] == '(' || transform[length] == ' ');
 }
 
 /*
- * Omits step number `number` or, if bytes is set, every step that makes the output something other
- * than bytes. Writes the remaining pipeline to `rest` and the omitted part to `text`. Returns false
- * if there is no such step.
+ * Omits transform number `number` or, if bytes is set, every transform that makes the output
+ * something other than bytes. Writes the remaining pipeline to `rest` and the omitted part to
+ * `text`. Returns false if there is no such transform.
  */
 static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
-		     char text[TRIAL_STEP_TEXT])
+		     char text[TRIAL_TRANSFORM_TEXT])
 {
 	unsigned i = 0;
 	int found = 0;
 
 	*rest = text[0] = '\0';
-	for (const char *step = pipeline + strspn(pipeline, " \t\r\n"); *step; i++) {
-		const char *end = step_end(step);
-		int out = bytes ? is_named(step, "normalize") || is_named(step, "to") : i == number;
+	for (const char *transform = pipeline + strspn(pipeline, " \t\r\n"); *transform; i++) {
+		const char *end = transform_end(transform);
+		int out = bytes ? is_named(transform, "normalize") || is_named(transform, "to")
+				: i == number;
 		size_t used = strlen(text);
 
 		if (out)
-			snprintf(text + used, TRIAL_STEP_TEXT - used, "%s%.*s", found ? " " : "",
-				 (int)(end - step), step);
+			snprintf(text + used, TRIAL_TRANSFORM_TEXT - used, "%s%.*s",
+				 found ? " " : "", (int)(end - transform), transform);
 		else
-			sprintf(rest + strlen(rest), "%.*s ", (int)(end - step), step);
+			sprintf(rest + strlen(rest), "%.*s ", (int)(end - transform), transform);
 		found += out;
-		step = end + strspn(end, " \t\r\n");
+		transform = end + strspn(end, " \t\r\n");
 	}
 	return found > 0;
 }
 
-static int has_same_shape(const struct transform *a, const struct transform *b)
+static int has_same_shape(const struct pipeline *a, const struct pipeline *b)
 {
-	struct transform_shape x, y;
+	struct pipeline_shape x, y;
 
-	transform_shape(a, 0, &x);
-	transform_shape(b, 0, &y);
+	pipeline_shape(a, 0, &x);
+	pipeline_shape(b, 0, &y);
 	return x.width == y.width && x.height == y.height;
 }
 
 /*
- * Prepares the pipelines without one step that are valid, and the one without normalising and
+ * Prepares the pipelines without one transform that are valid, and the one without normalising and
  * casting.
  */
 static int make_shorter(struct bench *bench, struct trials *trials, const char *pipeline)
 {
 	char *rest = malloc(2 * strlen(pipeline) + 2);
-	unsigned *count = &trials->step_count;
-	struct transform_error reason;
+	unsigned *count = &trials->transform_count;
+	struct pipeline_error reason;
 
 	if (!rest)
 		return -ENOMEM;
-	for (unsigned i = 0; *count < TRIAL_STEPS_MAX; i++) {
-		struct transform **shorter = &bench->shorter[*count];
-		int bytes = i == 0; /* first this one, then one step at a time */
+	for (unsigned i = 0; *count < TRIAL_TRANSFORMS_MAX; i++) {
+		struct pipeline **shorter = &bench->shorter[*count];
+		int bytes = i == 0; /* first this one, then one transform at a time */
 
-		if (!leave_out(pipeline, i - 1, bytes, rest, trials->steps[*count].text)) {
+		if (!leave_out(pipeline, i - 1, bytes, rest, trials->transforms[*count].text)) {
 			if (!bytes)
 				break;
 			continue;
 		}
-		if (!transform_has_size(bench->transform) ||
+		if (!pipeline_has_size(bench->parsed) ||
 		    prepare(bench->dataset, rest, shorter, &reason))
 			continue;
-		if (transform_has_size(*shorter) && has_same_shape(*shorter, bench->transform)) {
+		if (pipeline_has_size(*shorter) && has_same_shape(*shorter, bench->parsed)) {
 			++*count;
 			continue;
 		}
-		transform_free(*shorter);
+		pipeline_free(*shorter);
 		*shorter = NULL;
 	}
 	free(rest);
@@ -458,7 +460,7 @@ static uint64_t bytes_of(const struct packimg *dataset)
 	return bytes;
 }
 
-int trials_measure(const char *path, const char *pipeline, const struct claim_terms *terms,
+int trials_measure(const char *path, const char *pipeline, const struct claim_options *claim,
 		   struct trials *ret_trials, char *error)
 {
 	struct trials trials = {0};
@@ -480,7 +482,7 @@ int trials_measure(const char *path, const char *pipeline, const struct claim_te
 	if (!r)
 		r = make_shorter(bench, &trials, pipeline);
 	if (!r)
-		r = measure(bench, &trials, terms, &reason);
+		r = measure(bench, &trials, claim, &reason);
 	if (!r)
 		count_bytes(bench, &trials);
 	bench_free(bench);

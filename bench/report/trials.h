@@ -1,7 +1,7 @@
 /*
  * Estimates the cost of other ways to store a dataset, and of the pipeline without one of its
- * steps, on a sample of the images as encoding_bench.h does: in memory and in this process, so that
- * the counters of the daemon under test stay unaffected.
+ * transforms, on a sample of the images as encoding_bench.h does: in memory and in this process, so
+ * that the counters of the daemon under test stay unaffected.
  *
  * Results are plain values. Single-threaded; the dataset is opened and closed within the call.
  */
@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "loaderd/augment/claim.h"
+#include "format/augment/claim.h"
 
 enum config {
 	CONFIG_STORED, /* as the dataset holds it */
@@ -24,8 +24,8 @@ enum config {
 
 enum {
 	TRIAL_IMAGES = 200, /* size of the sample */
-	TRIAL_STEPS_MAX = 12,
-	TRIAL_STEP_TEXT = 48,
+	TRIAL_TRANSFORMS_MAX = 12,
+	TRIAL_TRANSFORM_TEXT = 48,
 	TRIAL_JPEG_QUALITY = 90,
 };
 
@@ -36,9 +36,9 @@ struct trial {
 	double bytes;    /* per image, index included */
 };
 
-/* The pipeline without one step that does not affect the output size. */
-struct trial_step {
-	char text[TRIAL_STEP_TEXT]; /* the omitted step, truncated */
+/* The pipeline without one transform that does not affect the output size. */
+struct trial_transform {
+	char text[TRIAL_TRANSFORM_TEXT]; /* the omitted transform, truncated */
 	double image_us;
 };
 
@@ -50,8 +50,8 @@ struct trials {
 	double side;         /* mean of the shorter sides in pixels */
 	unsigned short_side; /* shorter side for CONFIG_SMALLER and CONFIG_RAW */
 	struct trial configs[CONFIG_COUNT];
-	struct trial_step steps[TRIAL_STEPS_MAX];
-	unsigned step_count;
+	struct trial_transform transforms[TRIAL_TRANSFORMS_MAX];
+	unsigned transform_count;
 };
 
 /* Share of a dataset's bytes in the page cache; 0 if it cannot be opened. */
@@ -60,5 +60,5 @@ double trials_resident(const char *dataset);
  * terms: claim terms of the daemon whose costs are estimated. Returns 0, or a negative errno with a
  * sentence in error (FEED_ERROR_MAX bytes).
  */
-int trials_measure(const char *dataset, const char *pipeline, const struct claim_terms *terms,
+int trials_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,
 		   struct trials *ret_trials, char *error);

@@ -3,9 +3,9 @@
  * sample by sample. Reports mean, root mean square and maximum difference, and the CPU time on one
  * core with warm caches.
  */
+#include "format/augment/pipeline.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
-#include "loaderd/augment/transform.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@ static const char *const modes[MODES] = {"exact", "fast"};
 
 struct bench {
 	struct packimg *dataset;
-	struct transform *transforms[MODES];
-	struct transform_scratch *scratch;
+	struct pipeline *pipelines[MODES];
+	struct pipeline_scratch *scratch;
 	struct packimg_sample *samples;
 	uint64_t count;
 	uint8_t *outputs[MODES];
@@ -45,7 +45,7 @@ static unsigned number(const char *text, unsigned max)
 static void begin(struct bench *bench, const char *path, unsigned count, unsigned side)
 {
 	struct packimg_error error;
-	struct transform_error reason;
+	struct pipeline_error reason;
 	char text[128];
 
 	if (packimg_open(path, &bench->dataset, &error) < 0)
@@ -54,7 +54,7 @@ static void begin(struct bench *bench, const char *path, unsigned count, unsigne
 
 	bench->count = count < stored ? count : stored;
 	bench->samples = calloc(bench->count, sizeof(*bench->samples));
-	if (!bench->samples || transform_scratch_new(&bench->scratch) < 0)
+	if (!bench->samples || pipeline_scratch_new(&bench->scratch) < 0)
 		fail("out of memory");
 	for (uint64_t i = 0; i < bench->count; i++)
 		if (packimg_sample(bench->dataset, i * stored / bench->count, &bench->samples[i]) <
@@ -63,21 +63,21 @@ static void begin(struct bench *bench, const char *path, unsigned count, unsigne
 	for (int mode = 0; mode < MODES; mode++) {
 		snprintf(text, sizeof(text), "random_resized_crop(%u, chroma=%s) hflip", side,
 			 modes[mode]);
-		if (transform_parse(text, &bench->transforms[mode], &reason) < 0)
+		if (pipeline_parse(text, &bench->pipelines[mode], &reason) < 0)
 			fail(reason.text);
-		bench->size = transform_sample_size_max(bench->transforms[mode]);
+		bench->size = pipeline_sample_size_max(bench->pipelines[mode]);
 		bench->outputs[mode] = aligned_alloc(64, (bench->size + 63) & ~(size_t)63);
 		if (!bench->outputs[mode])
 			fail("out of memory");
 	}
 }
 
-static void apply(struct bench *bench, int mode, uint64_t sample, struct transform_times *times)
+static void apply(struct bench *bench, int mode, uint64_t sample, struct pipeline_times *times)
 {
 	struct packimg_error error;
 
-	if (transform_apply(bench->transforms[mode], bench->scratch, &bench->samples[sample], SEED,
-			    0, bench->outputs[mode], times, &error) < 0)
+	if (pipeline_apply(bench->pipelines[mode], bench->scratch, &bench->samples[sample], SEED, 0,
+			   bench->outputs[mode], times, &error) < 0)
 		fail(error.text);
 }
 
@@ -128,7 +128,7 @@ static void measure(struct bench *bench)
 
 		for (uint64_t i = 0; i < bench->count; i++)
 			for (int mode = 0; mode < MODES; mode++) {
-				struct transform_times times = {0};
+				struct pipeline_times times = {0};
 
 				apply(bench, mode, i, NULL);
 				double start = 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID);
@@ -159,14 +159,14 @@ int main(int argc, char **argv)
 	if (argc < 2 || argc > 4)
 		fail("usage: chroma_bench FILE.pimg [COUNT [SIDE]]");
 	begin(&bench, argv[1], argc > 2 ? number(argv[2], 1000000) : COUNT_DEFAULT,
-	      argc > 3 ? number(argv[3], TRANSFORM_SIDE_MAX) : 224);
+	      argc > 3 ? number(argv[3], PIPELINE_SIDE_MAX) : 224);
 	compare(&bench);
 	measure(&bench);
 	for (int mode = 0; mode < MODES; mode++) {
-		transform_free(bench.transforms[mode]);
+		pipeline_free(bench.pipelines[mode]);
 		free(bench.outputs[mode]);
 	}
-	transform_scratch_free(bench.scratch);
+	pipeline_scratch_free(bench.scratch);
 	free(bench.samples);
 	packimg_close(bench.dataset);
 	return 0;

@@ -1,13 +1,13 @@
 #include "bench/stages/stages.h"
 
+#include "format/augment/apply/geometry.h"
+#include "format/augment/pipeline.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "format/codec/side_data.h"
 #include "format/layout.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/transform.h"
 
 #include <errno.h>
 #include <math.h>
@@ -36,30 +36,30 @@ static int fail(struct packimg_error *error, const char *text)
  * Fills in the region that the pipeline crops from a sample. Returns false if the sample is
  * skipped.
  */
-static bool crop_fill(struct crop *crop, const struct transform *transform)
+static bool crop_fill(struct crop *crop, const struct pipeline *parsed)
 {
 	const struct packimg_sample *sample = &crop->sample;
 	struct jpeg_frame frame;
-	struct plan plan;
+	struct geometry geometry;
 
 	if (sample->codec != PACKIMG_CODEC_JPEG || sample->orientation != 1 ||
 	    sample->width < SIDE_MIN || sample->height < SIDE_MIN ||
 	    jpeg_frame_parse(sample->data, sample->data_size, &frame) < 0 ||
-	    plan_make(transform, sample->width, sample->height, SEED, 0, sample->index, &plan,
-		      NULL) < 0)
+	    geometry_make(parsed, sample->width, sample->height, SEED, 0, sample->index, &geometry,
+			  NULL) < 0)
 		return false;
 	crop->part = (struct turbo_crop){
 		.data = sample->data,
 		.size = sample->data_size,
-		.x = plan.stages[0].x.low,
-		.y = plan.stages[0].y.low,
-		.width = plan.stages[0].x.high - plan.stages[0].x.low,
-		.height = plan.stages[0].y.high - plan.stages[0].y.low,
+		.x = geometry.stages[0].x.low,
+		.y = geometry.stages[0].y.low,
+		.width = geometry.stages[0].x.high - geometry.stages[0].x.low,
+		.height = geometry.stages[0].y.high - geometry.stages[0].y.low,
 	};
 	return true;
 }
 
-static int choose(const struct packimg *dataset, const struct transform *transform, uint32_t count,
+static int choose(const struct packimg *dataset, const struct pipeline *parsed, uint32_t count,
 		  struct crops *crops, struct packimg_error *error)
 {
 	uint64_t samples = packimg_count(dataset);
@@ -75,7 +75,7 @@ static int choose(const struct packimg *dataset, const struct transform *transfo
 			continue;
 		if (packimg_sample(dataset, index, &crop->sample) < 0)
 			return fail(error, "a sample cannot be read; packimg verify says more");
-		if (!crop_fill(crop, transform)) {
+		if (!crop_fill(crop, parsed)) {
 			crops->passed_over++;
 			continue;
 		}
@@ -91,19 +91,19 @@ int crops_choose(const struct packimg *dataset, const char *pipeline, uint32_t c
 		 struct crops *ret_crops, struct packimg_error *error)
 {
 	struct crops crops = {.pipeline = pipeline};
-	struct transform_error reason;
-	struct transform_shape shape;
-	struct transform *transform;
+	struct pipeline_error reason;
+	struct pipeline_shape shape;
+	struct pipeline *parsed;
 	int r;
 
-	if (transform_parse(pipeline, &transform, &reason) < 0)
+	if (pipeline_parse(pipeline, &parsed, &reason) < 0)
 		return fail(error, reason.text);
-	transform_shape(transform, 0, &shape);
+	pipeline_shape(parsed, 0, &shape);
 	crops.side = shape.width;
 	crops.crops = calloc(count, sizeof(*crops.crops));
-	r = crops.crops ? choose(dataset, transform, count, &crops, error)
+	r = crops.crops ? choose(dataset, parsed, count, &crops, error)
 			: fail(error, "out of memory");
-	transform_free(transform);
+	pipeline_free(parsed);
 	if (r < 0)
 		crops_deinit(&crops);
 	else
@@ -125,8 +125,8 @@ struct worker {
 	struct times *times;
 	struct turbo *turbo;
 	struct jpeg_baseline *baseline;
-	struct transform *transform;
-	struct transform_scratch *scratch;
+	struct pipeline *parsed;
+	struct pipeline_scratch *scratch;
 	uint8_t *outputs;
 	size_t output_size;
 	/* sum of the shares from turbo_entropy(); 0 if each crop was decoded in full */
@@ -174,9 +174,8 @@ static int own_decode(struct worker *worker, const struct crop *crop, uint32_t n
 
 static int own_crop(struct worker *worker, const struct crop *crop, uint32_t number)
 {
-	return transform_apply(worker->transform, worker->scratch, &crop->sample, SEED, 0,
-			       worker->outputs + number % OUTPUTS * worker->output_size, NULL,
-			       NULL);
+	return pipeline_apply(worker->parsed, worker->scratch, &crop->sample, SEED, 0,
+			      worker->outputs + number % OUTPUTS * worker->output_size, NULL, NULL);
 }
 
 static int their_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
@@ -285,15 +284,15 @@ static void measure(struct worker *worker, enum crop_stage stage, stage_work wor
 
 static int worker_init(struct worker *worker)
 {
-	struct transform_error reason;
-	struct transform_shape shape;
+	struct pipeline_error reason;
+	struct pipeline_shape shape;
 	int r = jpeg_baseline_new(&worker->baseline);
 
-	r = r ?: transform_parse(worker->crops->pipeline, &worker->transform, &reason);
-	r = r ?: transform_scratch_new(&worker->scratch);
+	r = r ?: pipeline_parse(worker->crops->pipeline, &worker->parsed, &reason);
+	r = r ?: pipeline_scratch_new(&worker->scratch);
 	if (r < 0)
 		return r;
-	transform_shape(worker->transform, 0, &shape);
+	pipeline_shape(worker->parsed, 0, &shape);
 	/*
 	 * As in the daemon: samples begin at a cache line, and the threads' clock is chosen at
 	 * start.

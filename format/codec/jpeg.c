@@ -417,7 +417,7 @@ static int jpeg_take_request(struct jpeg_state *jpeg, const struct codec_request
 	return r;
 }
 
-static void jpeg_ahead(void *state, const struct codec_request *requests, uint32_t count)
+static void jpeg_batched_decode(void *state, const struct codec_request *requests, uint32_t count)
 {
 	struct jpeg_region regions[PACKIMG_AHEAD_MAX];
 	struct jpeg_state *jpeg = state;
@@ -427,7 +427,7 @@ static void jpeg_ahead(void *state, const struct codec_request *requests, uint32
 	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++)
 		if (!packimg_sample_indexed(requests[i].sample) && !too_small(&requests[i]))
 			regions[taken++] = region_of(&requests[i]);
-	jpeg_baseline_ahead(jpeg->baseline, regions, taken);
+	jpeg_baseline_batched(jpeg->baseline, regions, taken);
 }
 
 static int jpeg_decode(void *state, const struct codec_request *request,
@@ -567,7 +567,7 @@ const struct codec codec_jpeg = {
 	.decode = jpeg_decode,
 	.planes = jpeg_planes,
 	.rows = jpeg_rows,
-	.ahead = jpeg_ahead,
+	.ahead = jpeg_batched_decode,
 };
 
 int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_side,

@@ -1,7 +1,7 @@
 #include "loaderd/batch/batch.h"
 
+#include "format/augment/claim.h"
 #include "format/base/system/clock.h"
-#include "loaderd/augment/claim.h"
 #include "loaderd/batch/counters.h"
 #include "loaderd/batch/sample.h"
 
@@ -22,7 +22,7 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 		.batch_size_max = options->order.batch_size,
 		.field_count = options->fields.count,
 	};
-	uint64_t sample_size = transform_sample_size_max(options->transform);
+	uint64_t sample_size = pipeline_sample_size_max(options->pipeline);
 	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,
 				   &geometry.image_size_max))
 		geometry.image_size_max = UINT64_MAX;
@@ -101,7 +101,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	if (r == 0)
 		r = start_io(batcher);
 	if (r < 0) {
-		batcher->options.transform = NULL; /* the caller keeps it on failure */
+		batcher->options.pipeline = NULL; /* the caller keeps it on failure */
 		batcher_free(batcher);
 		return r;
 	}
@@ -115,7 +115,7 @@ void batcher_free(struct batcher *batcher)
 		return;
 	io_free(batcher->io);
 	ring_producer_deinit(&batcher->ring);
-	transform_free(batcher->options.transform);
+	pipeline_free(batcher->options.pipeline);
 	pthread_mutex_destroy(&batcher->mutex);
 	free(batcher->work);
 	free(batcher->counters);
@@ -151,7 +151,7 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t e
 	work->batch = batch;
 	order_batch(&batcher->options.order, batch, &work->part);
 	order_epoch_init(&work->order, &batcher->options.order, epoch);
-	transform_shape(batcher->options.transform, epoch, &work->shape);
+	pipeline_shape(batcher->options.pipeline, epoch, &work->shape);
 	work->slot = slot;
 	work->images = (uint8_t *)slot + layout->image_offset;
 	work->labels = (int32_t *)((uint8_t *)slot + layout->label_offset);
@@ -235,12 +235,12 @@ static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
 
 static uint32_t size_of_claim(const struct batcher *batcher, const struct batcher_worker *worker)
 {
-	const struct claim_terms terms = {
+	const struct claim_options claim = {
 		.batch_size = batcher->unit_span,
 		.workers = batcher->options.workers,
 		.alone = worker->alone,
 	};
-	return claim_size(&terms, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
+	return claim_size(&claim, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
 			  atomic_load_explicit(&batcher->together, memory_order_relaxed));
 }
 
@@ -418,7 +418,7 @@ static void batch_look_ahead(struct batcher *batcher, struct batcher_worker *wor
 			     struct sample_times *times)
 {
 	uint32_t count = left < PACKIMG_AHEAD_MAX ? left : PACKIMG_AHEAD_MAX;
-	uint32_t gain = sample_ahead(batcher, worker, work, unit, count, times);
+	uint32_t gain = sample_batched_decode(batcher, worker, work, unit, count, times);
 	bool together = claim_together(gain, count);
 
 	if (together != atomic_load_explicit(&batcher->together, memory_order_relaxed))

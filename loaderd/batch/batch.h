@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/pipeline.h"
 #include "loaderd/batch/field_values.h"
 #include "loaderd/batch/thread_clock.h"
 #include "loaderd/io/dataset.h"
@@ -38,10 +38,10 @@ enum {
 
 struct batcher_options {
 	struct dataset *dataset;
-	struct transform *transform; /* its output size is known; owned by the batcher on success */
-	struct order order;          /* initialised; batches > 0 */
-	uint64_t epoch, batch;       /* position of the first batch; batch < order.batches */
-	uint64_t epoch_end;          /* exclusive; 0 if the feed never ends */
+	struct pipeline *pipeline; /* its output size is known; owned by the batcher on success */
+	struct order order;        /* initialised; batches > 0 */
+	uint64_t epoch, batch;     /* position of the first batch; batch < order.batches */
+	uint64_t epoch_end;        /* exclusive; 0 if the feed never ends */
 	enum batcher_bad bad;
 	uint32_t slots;
 
@@ -75,12 +75,12 @@ struct batcher_counters {
 /* Per-worker state. Its buffers start zeroed; batcher_forget_buffers() frees them. */
 struct batcher_worker {
 	unsigned index;
-	struct transform_scratch *scratch;
+	struct pipeline_scratch *scratch;
 	/*
 	 * For unmapped datasets: stored bytes of the current sample, and bytes of one field value.
 	 */
 	struct io_buffer sample_bytes, value_bytes;
-	/* Samples copied by sample_ahead(), for the units from kept_unit on. */
+	/* Samples copied by sample_batched_decode(), for the units from kept_unit on. */
 	struct io_buffer kept_bytes[PACKIMG_AHEAD_MAX];
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
@@ -99,7 +99,7 @@ struct batcher_work {
 	uint64_t epoch, batch;
 	struct order_batch part;
 	struct order_epoch order;
-	struct transform_shape shape;
+	struct pipeline_shape shape;
 	struct ring_slot *slot;
 	uint8_t *images;
 	int32_t *labels;

@@ -72,7 +72,7 @@ static int find_value(const struct field_column *column, const struct value_sour
 	if (column->number == VALUE_DEFERRED) {
 		uint32_t size;
 		*ret_value = (struct packimg_value){.present = true};
-		ret_value->bytes = (const void *)transform_deferred(source->scratch, &size);
+		ret_value->bytes = (const void *)pipeline_deferred(source->scratch, &size);
 		ret_value->size = size;
 		return 0;
 	}

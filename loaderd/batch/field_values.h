@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/pipeline.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
 #include "proto/ring.h"
@@ -15,8 +15,8 @@
 
 /*
  * Column numbers that are not dataset fields: VALUE_KEY is the sample's source name, requested as
- * "__key__"; VALUE_DEFERRED is "__deferred__", the parameters of the steps left to the client
- * (transform_defer()).
+ * "__key__"; VALUE_DEFERRED is "__deferred__", the parameters of the transforms left to the client
+ * (pipeline_defer()).
  */
 enum { VALUE_KEY = PACKIMG_FIELDS_MAX, VALUE_DEFERRED };
 
@@ -36,8 +36,8 @@ struct field_columns {
 struct value_source {
 	const struct dataset *dataset;
 	uint64_t index;
-	const struct transform_scratch *scratch; /* scratch that has just made this sample */
-	struct io_buffer *bytes;                 /* the worker's buffer, for unmapped datasets */
+	const struct pipeline_scratch *scratch; /* scratch that has just made this sample */
+	struct io_buffer *bytes;                /* the worker's buffer, for unmapped datasets */
 };
 
 /*

@@ -27,9 +27,9 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	times->read += ticks_since(start);
 	if (r < 0)
 		return r;
-	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
-			    order_copy_seed(batcher->options.order.seed, copy), work->epoch,
-			    work->images + i * work->shape.sample_size, &times->stages, error);
+	r = pipeline_apply(batcher->options.pipeline, worker->scratch, &sample,
+			   order_copy_seed(batcher->options.order.seed, copy), work->epoch,
+			   work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
 		return r;
 	work->labels[i] = sample.label;
@@ -42,11 +42,11 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	return r;
 }
 
-/* Cancels what sample_ahead() announced. */
+/* Cancels what sample_batched_decode() announced. */
 static void forget_ahead(struct batcher_worker *worker)
 {
 	if (worker->ahead)
-		transform_ahead(NULL, worker->scratch, NULL, 0, 0, 0);
+		pipeline_batched_decode(NULL, worker->scratch, NULL, 0, 0, 0);
 	worker->ahead = false;
 }
 
@@ -117,9 +117,9 @@ static bool sample_keep(struct batcher *batcher, struct batcher_worker *worker, 
 	return true;
 }
 
-uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
-		      struct batcher_work *work, uint64_t unit, uint32_t count,
-		      struct sample_times *times)
+uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_worker *worker,
+			       struct batcher_work *work, uint64_t unit, uint32_t count,
+			       struct sample_times *times)
 {
 	struct packimg_sample samples[PACKIMG_AHEAD_MAX];
 	struct dataset *dataset = batcher->options.dataset;
@@ -139,7 +139,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		uint64_t position = work->part.first + unit % batcher->unit_span + i;
 		uint64_t index = order_sample(&work->order, position);
 
-		/* Stop at the next copy: transform_ahead() takes one seed. */
+		/* Stop at the next copy: pipeline_batched_decode() takes one seed. */
 		if (i == 0)
 			copy = order_copy(&work->order, position);
 		else if (order_copy(&work->order, position) != copy)
@@ -156,8 +156,9 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		times->read += ticks_since(start);
 		start = ticks_now();
 	}
-	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
-			       order_copy_seed(batcher->options.order.seed, copy), work->epoch);
+	gain = pipeline_batched_decode(batcher->options.pipeline, worker->scratch, samples, found,
+				       order_copy_seed(batcher->options.order.seed, copy),
+				       work->epoch);
 	worker->ahead = gain > 1;
 	if (sigbus_guard_leave())
 		atomic_store(&dataset->suspect, true);

@@ -14,7 +14,7 @@ enum { SAMPLE_SKIPPED = 0x80 };
 struct sample_times {
 	uint64_t wait; /* asleep, waiting for stored bytes */
 	uint64_t read; /* looking up and verifying them */
-	struct transform_times stages;
+	struct pipeline_times stages;
 };
 
 /*
@@ -22,9 +22,9 @@ struct sample_times {
  * PACKIMG_AHEAD_MAX, so that JPEGs without an index are decoded together. Results and error
  * messages stay the same. Returns the number of such JPEGs.
  */
-uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
-		      struct batcher_work *work, uint64_t unit, uint32_t count,
-		      struct sample_times *times);
+uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_worker *worker,
+			       struct batcher_work *work, uint64_t unit, uint32_t count,
+			       struct sample_times *times);
 /*
  * Makes sample `index` for a claimed unit, in its place in the batch. On error, returns a negative
  * errno and sets error->text; the bytes in that place are then undefined. -ECANCELED: the feed is

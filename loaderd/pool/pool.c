@@ -246,7 +246,7 @@ static int pool_start_worker(struct pool *pool, unsigned index)
 	worker->tools.index = index;
 	atomic_store(&worker->seen, OFFLINE);
 	atomic_store(&worker->spare, index >= pool->worker_count);
-	int r = transform_scratch_new(&worker->tools.scratch);
+	int r = pipeline_scratch_new(&worker->tools.scratch);
 	if (r < 0)
 		return r;
 	pthread_attr_t attr;
@@ -313,7 +313,7 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 void pool_limit_decoding(struct pool *pool, uint64_t bytes)
 {
 	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
-		transform_scratch_limit(pool->workers[i].tools.scratch, bytes);
+		pipeline_scratch_limit(pool->workers[i].tools.scratch, bytes);
 		pool->workers[i].tools.sample_bytes.limit = bytes;
 	}
 }
@@ -330,7 +330,7 @@ void pool_free(struct pool *pool)
 		futex_wake(&worker->spare, 1);
 		if (worker->started)
 			pthread_join(worker->thread, NULL);
-		transform_scratch_free(worker->tools.scratch);
+		pipeline_scratch_free(worker->tools.scratch);
 		batcher_forget_buffers(&worker->tools);
 	}
 	if (pool->event_fd >= 0)

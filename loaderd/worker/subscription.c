@@ -35,7 +35,7 @@ int refuse_request(struct refusal *refusal, int code, const char *field, const c
 }
 
 /* Refuses a pipeline with an error of transform.h. */
-static int refuse_pipeline(struct refusal *refusal, int code, const struct transform_error *error)
+static int refuse_pipeline(struct refusal *refusal, int code, const struct pipeline_error *error)
 {
 	refuse_request(refusal, -code, "pipeline", "%s", error->text);
 	refusal->position = error->position;
@@ -175,7 +175,7 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
  * Fixes the sample size of a pipeline that does not set one: the size of the first sample. Each
  * sample is checked against it when it is decoded.
  */
-static int fix_size(struct transform *transform, struct dataset *dataset, struct refusal *refusal)
+static int fix_size(struct pipeline *pipeline, struct dataset *dataset, struct refusal *refusal)
 {
 	struct packimg_sample sample = {0};
 	sigbus_guard_enter(&dataset->guard);
@@ -183,13 +183,13 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 	if (sigbus_guard_leave() || r < 0)
 		return refuse_request(refusal, EBADMSG, "dataset",
 				      "%s: the first index record is damaged", dataset->path);
-	struct transform_error error = {.position = -1};
-	r = transform_fix_size(transform, sample.width, sample.height, &error);
+	struct pipeline_error error = {.position = -1};
+	r = pipeline_fix_size(pipeline, sample.width, sample.height, &error);
 	return r < 0 ? refuse_pipeline(refusal, r, &error) : 0;
 }
 
 /* Passes the statistics that packimg recorded to normalize(dataset). */
-static int fix_statistics(struct transform *transform, const struct dataset *dataset,
+static int fix_statistics(struct pipeline *pipeline, const struct dataset *dataset,
 			  struct refusal *refusal)
 {
 	double mean[3], std[3];
@@ -198,8 +198,8 @@ static int fix_statistics(struct transform *transform, const struct dataset *dat
 				      "normalize(dataset): %s records no statistics; pack it with "
 				      "them, or give mean= and std=",
 				      dataset->path);
-	struct transform_error error = {.position = -1};
-	int r = transform_fix_statistics(transform, mean, std, &error);
+	struct pipeline_error error = {.position = -1};
+	int r = pipeline_fix_statistics(pipeline, mean, std, &error);
 	return r < 0 ? refuse_pipeline(refusal, r, &error) : 0;
 }
 
@@ -207,14 +207,14 @@ static int fix_statistics(struct transform *transform, const struct dataset *dat
  * Checks the side limit. The size may change with the epoch. For later epochs, only the largest
  * sample size is known; it passes if it fits a square of the limit.
  */
-static int check_side(const struct transform *transform, uint64_t epoch, uint64_t limit,
+static int check_side(const struct pipeline *pipeline, uint64_t epoch, uint64_t limit,
 		      struct refusal *refusal)
 {
-	struct transform_shape shape;
-	transform_shape(transform, epoch, &shape);
+	struct pipeline_shape shape;
+	pipeline_shape(pipeline, epoch, &shape);
 	uint64_t pixel_size = shape.sample_size / ((uint64_t)shape.width * shape.height);
 	if (shape.width <= limit && shape.height <= limit &&
-	    transform_sample_size_max(transform) <= limit * limit * pixel_size)
+	    pipeline_sample_size_max(pipeline) <= limit * limit * pixel_size)
 		return 0;
 	return refuse_request(refusal, EDQUOT, "pipeline",
 			      "the pipeline makes samples beyond the daemon's limit of %llu pixels "
@@ -235,26 +235,26 @@ static bool wants_deferred(const Loaderd__OpenFeed *request)
 static int set_transform(struct batcher_options *options, const Loaderd__OpenFeed *request,
 			 const struct config *config, struct refusal *refusal)
 {
-	struct transform_error error = {.position = -1};
-	int r = transform_parse(request->pipeline, &options->transform, &error);
+	struct pipeline_error error = {.position = -1};
+	int r = pipeline_parse(request->pipeline, &options->pipeline, &error);
 	if (r < 0)
 		return refuse_pipeline(refusal, r, &error);
-	if (!transform_has_size(options->transform)) {
-		r = fix_size(options->transform, options->dataset, refusal);
+	if (!pipeline_has_size(options->pipeline)) {
+		r = fix_size(options->pipeline, options->dataset, refusal);
 		if (r < 0)
 			return r;
 	}
-	if (transform_needs_statistics(options->transform)) {
-		r = fix_statistics(options->transform, options->dataset, refusal);
+	if (pipeline_needs_statistics(options->pipeline)) {
+		r = fix_statistics(options->pipeline, options->dataset, refusal);
 		if (r < 0)
 			return r;
 	}
 	if (wants_deferred(request)) {
-		r = transform_defer(options->transform, &error);
+		r = pipeline_defer(options->pipeline, &error);
 		if (r < 0)
 			return refuse_pipeline(refusal, r, &error);
 	}
-	return check_side(options->transform, request->epoch, config->image_side, refusal);
+	return check_side(options->pipeline, request->epoch, config->image_side, refusal);
 }
 
 enum { FIELD_BYTES_DEFAULT = 256 };
@@ -358,7 +358,7 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
 	if (strcmp(name, DEFERRED) == 0) {
 		column.number = VALUE_DEFERRED;
 		field = (struct packimg_field){DEFERRED, PACKIMG_FIELD_BYTES,
-					       transform_deferred_max(options->transform)};
+					       pipeline_deferred_max(options->pipeline)};
 		whole = true;
 	} else if (find_field(dataset, name, &column.number, &field) < 0)
 		return fields_refuse(dataset, name, refusal);
@@ -523,7 +523,7 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 			refusal, EDQUOT, "batch_size",
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
 			options->slots, options->order.batch_size,
-			transform_sample_size_max(options->transform));
+			pipeline_sample_size_max(options->pipeline));
 	int r = ring_allocator_take(&subscription->session->server->ring_allocator,
 				    subscription->id, bytes, other_bytes, subscription->writable,
 				    &options->ring_fd, &options->ack_fd, refusal);
@@ -545,7 +545,7 @@ int subscription_start(struct subscription *subscription, int *direct, uint32_t 
 	if (r < 0)
 		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
 				      strerror(-r));
-	subscription->options.transform = NULL; /* owned by the batcher now */
+	subscription->options.pipeline = NULL; /* owned by the batcher now */
 	return ring_allocator_send(&subscription->session->server->ring_allocator, subscription->id,
 				   subscription->session->client, refusal);
 }
@@ -572,7 +572,7 @@ void subscription_free(struct subscription *subscription)
 	if (!subscription)
 		return;
 	batcher_free(subscription->batcher);
-	transform_free(subscription->options.transform);
+	pipeline_free(subscription->options.pipeline);
 	if (subscription->dataset)
 		registry_release(&subscription->session->server->registry, subscription->dataset);
 	for (uint32_t i = 0; i < subscription->options.io.direct_count; i++)

@@ -62,8 +62,8 @@ enum feed_field_type {
  */
 #define FEED_KEY "__key__"
 /*
- * A name for feed_options.fields: for each sample, the pipeline steps left to the client. Images
- * come without these steps applied; loaderd-protocol(7), "Deferred steps".
+ * A name for feed_options.fields: for each sample, the transforms left to the client. Images
+ * come without these transforms applied; loaderd-protocol(7), "Deferred transforms".
  */
 #define FEED_DEFERRED "__deferred__"
 enum feed_sample_flag {

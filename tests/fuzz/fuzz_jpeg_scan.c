@@ -187,14 +187,14 @@ static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *
 	};
 	int r;
 
-	jpeg_baseline_ahead(decoder, regions, 2 + this->size % 4);
+	jpeg_baseline_batched(decoder, regions, 2 + this->size % 4);
 	r = decode_region(this, source, "region, ahead", verdict);
 	if (r != part)
 		FAIL("a region gives %d, ahead %d\n", part, r);
 	r = decode_whole(this, source, "whole, ahead", verdict);
 	if (r != whole)
 		FAIL("the whole image gives %d, ahead %d\n", whole, r);
-	jpeg_baseline_ahead(decoder, NULL, 0);
+	jpeg_baseline_batched(decoder, NULL, 0);
 }
 
 /*

@@ -5,8 +5,8 @@
  * Pictures end at an inaccessible page, so a kernel that accesses bytes beyond them crashes.
  * Lengths run from 1 up.
  */
+#include "format/augment/kernels/effect_kernels.h"
 #include "format/base/random.h"
-#include "loaderd/augment/kernels/effect_kernels.h"
 
 #include <malloc.h>
 #include <stdio.h>

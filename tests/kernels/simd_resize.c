@@ -5,8 +5,8 @@
  * Sources lie between two inaccessible pages, so reading outside the image crashes. Outputs are
  * surrounded by canaries.
  */
+#include "format/augment/resize/resize.h"
 #include "format/base/random.h"
-#include "loaderd/augment/resize/resize.h"
 #include "tests/kernels/guarded.h"
 
 #include <errno.h>

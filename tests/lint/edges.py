@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Who may include whom. Fails on every include that the table does not allow, on includes that are not written from the root of the
-tree, and on rows that nothing uses any more.
+tree, on rows that nothing uses any more, and on rows that let another program include the daemon.
 
     tests/lint/edges.py [TREE]
 
@@ -23,21 +23,22 @@ TABLE = {
     "format/codec/jpeg/kernels": "",
     "format/write": "format format/codec",
 
+    # augment, above libpackimg: transform.h is its face; resize.h: resizing by itself; claim.h: how many samples a worker takes at once;
+    # deferred.h: what the client does for a pipeline; deferrable.h: which transforms
+    "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
+    "format/augment/apply": "format/augment/deferred.h format/augment/grammar format/augment/kernels format/augment/resize",
+    "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
+    "format/augment/kernels": "format/augment/colour.h format/augment/pipeline.h",
+    "format/augment/resize": "format/augment/resize.h format/augment/kernels/vectors.h "
+                             "format/augment/kernels/block.h",
+
     "proto": "",
     "proto/client": "proto",
     "proto/python": "proto/client/feed.h",
 
-    # augment: transform.h is its face; resize.h: resizing by itself; claim.h: how many samples a worker takes at once, of which transform_ahead makes most
-    "loaderd/augment": "format/packimg.h loaderd/augment/apply loaderd/augment/grammar loaderd/augment/kernels",
-    "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
-    "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
-    "loaderd/augment/kernels": "loaderd/augment/transform.h",
-    "loaderd/augment/resize": "loaderd/augment/resize.h loaderd/augment/kernels/vectors.h "
-                              "loaderd/augment/kernels/block.h",
-
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/crash_marker.h",
-    "loaderd/batch": "proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/augment/claim.h loaderd/crash_marker.h "
+    "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
@@ -46,7 +47,7 @@ TABLE = {
 
     # the trainer: only plan looks behind the device's seam, at CUDA
     "trainer": "trainer/log trainer/plan trainer/run",
-    "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
+    "trainer/recipe": "format/augment/deferrable.h trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
@@ -54,40 +55,42 @@ TABLE = {
     "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
-    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
+    "trainer/run": "format/augment/deferred.h trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
                    "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
-    "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
+    "trainer/device": "format/augment/deferred.h trainer/device/comm/comm.h trainer/device/optimizers",
     "trainer/device/onnx": "trainer/device",
     "trainer/device/optimizers": "trainer/device/device.h",
     "trainer/device/comm": "",
-    "trainer/device/cpu": "trainer/device trainer/device/optimizers",
+    "trainer/device/cpu": "format/augment/deferred.h trainer/device trainer/device/optimizers",
     "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
     "trainer/device/cuda/execute": "trainer/device/cuda trainer/device/cuda/lowering trainer/device/cuda/kernels",
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
     "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
-    "trainer/device/cuda/kernels": "trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/optimizers",
+    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/optimizers",
     "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
 
     "tools/packimg/common": "format/error.h format/packimg.h",
-    "tools/packimg/image": "format/packimg.h loaderd/augment/resize.h tools/packimg/common",
+    "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
-    "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h loaderd/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/advise": "format/packimg.h format/augment/pipeline.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",
     "tools/shapes": "format/packimg.h",
 
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
-    "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h loaderd/augment/claim.h "
+    "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
                     "tools/packimg/advise/encoding_bench.h bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
-    "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
+    "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/geometry.h",
 }
 
-GENERATED = {"proto/feed.pb-c.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
+# Programs: only they and tests include their folders.
+PRIVATE = ("loaderd",)
+GENERATED = {"proto/feed.pb-c.h", "tools/packimg/image/image_rows.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
 TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")
@@ -123,6 +126,8 @@ def main():
             mistakes.append(f"{source}: {here} has no row in tests/lint/edges.py")
     for folder, row in TABLE.items():
         for entry in row.split():
+            if entry.split("/")[0] in PRIVATE and entry.split("/")[0] != folder.split("/")[0]:
+                mistakes.append(f"tests/lint/edges.py: {folder} may not include {entry}: move what it needs to format")
             if (folder, entry) not in used:
                 mistakes.append(f"tests/lint/edges.py: {folder} does not include {entry} any more: remove it from the row")
     print("\n".join(mistakes) or f"{len(sources)} files keep to the table")

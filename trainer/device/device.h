@@ -32,7 +32,7 @@
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
 
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "trainer/device/optimizers/averages.h"
 #include "trainer/device/optimizers/optimizers.h"
 

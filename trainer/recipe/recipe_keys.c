@@ -1,3 +1,4 @@
+#include "format/augment/deferrable.h"
 #include "trainer/model/networks.h"
 #include "trainer/recipe/recipe.h"
 

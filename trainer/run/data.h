@@ -54,7 +54,7 @@ enum data_part {
 	DATA_VAL,
 };
 
-/* True if feeds of this part leave pipeline steps to the device (FEED_DEFERRED). */
+/* True if feeds of this part leave transforms to the device (FEED_DEFERRED). */
 bool data_defers(const struct data *data, enum data_part part);
 /*
  * Opens a feed at a position; for the evaluation set, with the image size of an epoch (for

@@ -1,9 +1,9 @@
 /*
- * data.augment = device: the daemon leaves the last pipeline steps to the device and sends, for
+ * data.augment = device: the daemon leaves the last transforms to the device and sends, for
  * each sample, the random parameters it drew. These are copied, then checked, and only the copy is
  * used.
  */
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch 
 		return 0;
 	int r = feed_field(feed->feed, batch, 0, &field);
 	if (r)
-		return defer_fail(error, r, "the daemon defers no steps: %s", strerror(-r));
+		return defer_fail(error, r, "the daemon defers no transforms: %s", strerror(-r));
 	if (batch->count > data_train_share(&run->data) || field.type != FEED_BYTES ||
 	    field.stride < sizeof(uint32_t) || batch->element != FEED_U8 ||
 	    batch->height > DEFERRED_SIDE_MAX || batch->width > DEFERRED_SIDE_MAX)
@@ -41,11 +41,12 @@ int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch 
 			       deferred->height != feed->deferred[0].height))
 			wrong = "width or height, which differ within the batch";
 		if (wrong)
-			return defer_fail(error, -EBADMSG,
-					  "what the daemon says of deferred steps of sample %llu "
-					  "cannot be: %s; is it of another version? Leave "
-					  "data.augment at daemon",
-					  (unsigned long long)batch->samples[i], wrong);
+			return defer_fail(
+				error, -EBADMSG,
+				"what the daemon says of deferred transforms of sample %llu "
+				"cannot be: %s; is it of another version? Leave "
+				"data.augment at daemon",
+				(unsigned long long)batch->samples[i], wrong);
 	}
 	feed->delivered_height = batch->height;
 	feed->delivered_width = batch->width;

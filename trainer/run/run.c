@@ -390,7 +390,7 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 	bool pipeline = strncmp(error, field, strlen(field)) == 0;
 	/* older daemons lack deferral, others limit it */
 	bool defers = data_defers(&run->data, part) &&
-		      (strstr(error, FEED_DEFERRED) || strstr(error, "steps can be deferred"));
+		      (strstr(error, FEED_DEFERRED) || strstr(error, "transforms can be deferred"));
 	return run_fail(run, r, "%s: %s%s", keys[part][pipeline],
 			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r),
 			defers ? "; or leave data.augment at daemon" : "");

@@ -1,6 +1,6 @@
 #include "format/codec/jpeg/jpeg_baseline.h"
 
-#include "format/codec/jpeg/jpeg_ahead.h"
+#include "format/codec/jpeg/jpeg_batched.h"
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "format/codec/jpeg/jpeg_huffman.h"
 #include "format/codec/jpeg/jpeg_index.h"
@@ -41,8 +41,8 @@ struct jpeg_baseline {
 	uint32_t rows_done;   /* one bit per ring slot */
 	/* Without an index: */
 	struct jpeg_sequential sequential;
-	struct jpeg_ahead ahead;
-	const struct jpeg_ahead_image *found; /* image decoded ahead, or NULL */
+	struct jpeg_batched batch;
+	const struct jpeg_batched_image *found; /* image decoded ahead, or NULL */
 };
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
@@ -54,7 +54,7 @@ int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
 		return -ENOMEM;
 	memset(decoder, 0, sizeof(*decoder));
 	jpeg_tables_init(&decoder->tables, 1);
-	jpeg_ahead_init(&decoder->ahead);
+	jpeg_batched_init(&decoder->batch);
 	*ret_decoder = decoder;
 	return 0;
 }
@@ -76,7 +76,7 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 	jpeg_tables_deinit(&decoder->tables);
 	jpeg_pixels_deinit(&decoder->pixels);
 	jpeg_sequential_deinit(&decoder->sequential);
-	jpeg_ahead_deinit(&decoder->ahead);
+	jpeg_batched_deinit(&decoder->batch);
 	scratch_deinit(&decoder->scan);
 	scratch_deinit(&decoder->coefficients);
 	scratch_deinit(&decoder->entries);
@@ -224,7 +224,7 @@ static int baseline_next_row(struct jpeg_baseline *decoder, const int16_t **ret_
 
 	*ret_coefficients = coefficients;
 	if (decoder->found) {
-		const struct jpeg_ahead_image *found = decoder->found;
+		const struct jpeg_batched_image *found = decoder->found;
 		size_t mcu = (size_t)(row - found->kept.row_first) *
 				     (found->kept.column_end - found->kept.column_first) +
 			     pixels->mcus.column_first - found->kept.column_first;
@@ -293,7 +293,7 @@ static int baseline_begin_sequential(struct jpeg_baseline *decoder)
  * True if the image was decoded ahead. Uses the frame stored with it: the headers may have changed
  * since, and a new frame would misinterpret the coefficients.
  */
-static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_source *source)
+static bool is_batched(const struct jpeg_batched_image *image, const struct jpeg_source *source)
 {
 	return !source->index && image->done && image->data == source->data &&
 	       image->size == source->size && image->frame.width == source->width &&
@@ -302,7 +302,7 @@ static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_sou
 }
 
 /* True if the image holds everything that the region needs. */
-static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_pixels *pixels)
+static bool batched_holds(const struct jpeg_batched_image *image, const struct jpeg_pixels *pixels)
 {
 	return image->kept.row_first <= pixels->mcus.row_first &&
 	       image->kept.row_end >= pixels->mcus.row_end &&
@@ -329,7 +329,7 @@ static bool baseline_is_inside(const struct jpeg_region *region)
  * the region needs.
  */
 static int baseline_lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
-			    const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
+			    const struct jpeg_batched_image *found, enum jpeg_pixels_form form)
 {
 	int r = 0;
 
@@ -344,7 +344,7 @@ static int baseline_lay_out(struct jpeg_baseline *decoder, const struct jpeg_reg
 	if (r < 0)
 		return r;
 	decoder->found = found;
-	return found && !ahead_holds(found, &decoder->pixels);
+	return found && !batched_holds(found, &decoder->pixels);
 }
 
 static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region *region,
@@ -355,9 +355,9 @@ static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_regio
 
 	if (!baseline_is_inside(region))
 		return -EINVAL;
-	for (uint32_t i = 0; r > 0 && i < decoder->ahead.count; i++)
-		if (is_ahead(&decoder->ahead.images[i], source))
-			r = baseline_lay_out(decoder, region, &decoder->ahead.images[i], form);
+	for (uint32_t i = 0; r > 0 && i < decoder->batch.count; i++)
+		if (is_batched(&decoder->batch.images[i], source))
+			r = baseline_lay_out(decoder, region, &decoder->batch.images[i], form);
 	if (r > 0)
 		r = baseline_lay_out(decoder, region, NULL, form);
 	if (r < 0)
@@ -371,30 +371,30 @@ static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_regio
 }
 
 /* Adds an image to those to decode ahead, if possible. */
-static void baseline_add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *region)
+static void baseline_add_batched(struct jpeg_baseline *decoder, const struct jpeg_region *region)
 {
-	struct jpeg_ahead_image *image = jpeg_ahead_next(&decoder->ahead);
+	struct jpeg_batched_image *image = jpeg_batched_next(&decoder->batch);
 	const struct jpeg_source *source = &region->source;
 
 	if (!image || source->index || !baseline_is_inside(region) ||
-	    baseline_read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc,
+	    baseline_read_headers(&decoder->batch.tables, source, false, &image->frame, image->dc,
 				  image->ac) < 0 ||
 	    jpeg_pixels_begin(&decoder->pixels, &image->frame, region, JPEG_PIXELS_ROWS) < 0)
 		return;
 	image->data = source->data;
 	image->size = source->size;
 	image->kept = decoder->pixels.mcus;
-	jpeg_ahead_add(&decoder->ahead);
+	jpeg_batched_add(&decoder->batch);
 }
 
-void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *regions,
-			 uint32_t count)
+void jpeg_baseline_batched(struct jpeg_baseline *decoder, const struct jpeg_region *regions,
+			   uint32_t count)
 {
-	jpeg_ahead_begin(&decoder->ahead);
+	jpeg_batched_begin(&decoder->batch);
 	decoder->found = NULL;
 	for (uint32_t i = 0; i < count; i++)
-		baseline_add_ahead(decoder, &regions[i]);
-	jpeg_ahead_run(&decoder->ahead);
+		baseline_add_batched(decoder, &regions[i]);
+	jpeg_batched_run(&decoder->batch);
 }
 
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region *region, bool whole,

@@ -6,7 +6,7 @@
  * scan, decoding starts at the first row of the region, in each row at the last entry before the
  * region, handles several rows at once and stops each at the right edge of the region. Without one
  * it starts at the top, or at the last restart marker before the region, and drops the rows above:
- * one image after another, or several side by side if announced (jpeg_baseline_ahead()). Side by
+ * one image after another, or several side by side if announced (jpeg_baseline_batched()). Side by
  * side a sample costs 114 us instead of 162 (short side 256) and 431 us instead of 551 (originals),
  * on one core. Nothing below the region is read. One object belongs to one thread and keeps its
  * buffers from image to image.
@@ -60,13 +60,13 @@ struct jpeg_region {
 };
 
 /*
- * Announces the regions to begin next, ideally JPEG_AHEAD_MAX (jpeg_ahead.h). Runs the entropy
+ * Announces the regions to begin next, ideally JPEG_BATCHED_MAX (jpeg_batched.h). Runs the entropy
  * stage of those without an index side by side, in less than half the time, if there are several.
  * The others, and those with errors, are decoded when begun. Cancels the decode in progress and
  * earlier announcements. The files' bytes must stay valid and unchanged until the next call.
  */
-void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *regions,
-			 uint32_t count);
+void jpeg_baseline_batched(struct jpeg_baseline *decoder, const struct jpeg_region *regions,
+			   uint32_t count);
 
 /*
  * Location of pixels: row i of the region, 3 * width bytes, is at data + i * stride, or data + (i %

@@ -191,7 +191,7 @@ class Feed:
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
     slots        ring slots, each for one batch; 0 lets the daemon choose
     fields       names of extra fields to deliver, see Batch.field and dataset(). KEY delivers the names of the samples' source files;
-                 DEFERRED delivers the last pipeline steps, left to the client, without applying them to the images
+                 DEFERRED delivers the last transforms of the pipeline, left to the client, without applying them to the images
     field_bytes  capacity of a text, bytes or JSON value; 0 means the longest value's size, or 256 if the file does not record it
     cut_values   truncate longer values and set the flag FIELD_CUT; otherwise they are an error, here if the file records their length,
                  else at the first such value

@@ -24,7 +24,7 @@ SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample r
 FIELD_MISSING = 2  #: flag of a sample without a value for a delivered field; the value is zero
 FIELD_CUT = 4  #: flag of a sample with a value longer than field_bytes, in a feed opened with cut_values=True
 KEY = "__key__"  #: field of the samples' source names
-DEFERRED = "__deferred__"  #: field of the pipeline steps left to the client; loaderd-protocol(7), "Deferred steps"
+DEFERRED = "__deferred__"  #: field of the transforms left to the client; loaderd-protocol(7), "Deferred transforms"
 
 
 class LabelWarning(UserWarning):

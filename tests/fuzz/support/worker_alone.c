@@ -267,7 +267,7 @@ int worker_alone_start(void)
 	if (!server.page || server.epoll_fd < 0)
 		return -errno;
 	for (unsigned i = 0; i < WORKERS; i++) {
-		int r = transform_scratch_new(&workers[i].scratch);
+		int r = pipeline_scratch_new(&workers[i].scratch);
 		if (r < 0)
 			return r;
 		workers[i].index = i;

@@ -11,13 +11,16 @@ import zlib
 import numpy
 from PIL import Image
 
-TOOLS = {"cjpeg": "libjpeg-turbo-progs", "jpegtran": "libjpeg-turbo-progs", "cwebp": "webp", "img2webp": "webp", "webpmux": "webp", "avifenc": "libavif-bin",
-         "avifdec": "libavif-bin", "tiffcp": "libtiff-tools"}
 
-for tool, package in TOOLS.items():
-    if not shutil.which(tool):
-        print(f"skipped: {tool} is not there (Debian: {package})")
-        sys.exit(77)
+def needs(package, *tools):
+    """Skips the test where these tools of a Debian package are missing."""
+    for tool in tools:
+        if not shutil.which(tool):
+            print(f"skipped: {tool} is not there (Debian: {package})")
+            sys.exit(77)
+
+
+needs("libjpeg-turbo-progs", "cjpeg", "jpegtran")
 
 
 def pixels(width=45, height=31, channels=3, seed=1):

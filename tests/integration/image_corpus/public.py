@@ -29,10 +29,8 @@ import image_corpus
 from make import cjpeg
 from public_reasons import DEEP, DIFFERS, EQUAL, HERE, NEITHER, REASONS, THERE, WITHIN
 
-ENDINGS = {
-    ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".tif", ".tiff", ".webp", ".avif", ".ppm", ".pgm", ".pbm", ".pnm",
-    ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpx", ".pam", ".pfm"
-}
+FORMATS = pathlib.Path(__file__).resolve().parents[3] / "tools/packimg/image/formats.txt"
+ENDINGS = {ending for row in FORMATS.read_text().splitlines() if not row.startswith("#") for ending in row.split("|")[2].split()}
 OTHER_NAMES = {".mpo": ".jpg", ".apng": ".png", ".avifs": ".avif"}  # files of a kind that is read, which packimg passes over by name
 warnings.simplefilter("ignore")
 Image.MAX_IMAGE_PIXELS = 1 << 26  # it refuses twice as many: as packimg does

@@ -5,8 +5,9 @@ import struct
 import numpy
 
 from image_corpus import Row
-from make import pixels, run_on_files, saved
+from make import needs, pixels, run_on_files, saved
 
+needs("libavif-bin", "avifenc", "avifdec")
 UNREAD = "Pillow 9.4 does not read AVIF; the truth is avifdec's"
 
 

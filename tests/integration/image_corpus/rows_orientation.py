@@ -6,8 +6,9 @@ import zlib
 import numpy
 
 from image_corpus import Row
-from make import TYPES, cjpeg, exif, insert, pixels, png_chunk, png_insert, raw_profile, run_on_files, saved, segment, xmp
+from make import TYPES, cjpeg, exif, insert, needs, pixels, png_chunk, png_insert, raw_profile, run_on_files, saved, segment, xmp
 
+needs("webp", "webpmux")
 PILLOW_XMP = "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds"
 
 

@@ -8,8 +8,9 @@ import numpy
 from PIL import Image
 
 from image_corpus import Row, upright
-from make import cjpeg, pixels, run_on_files, saved, xmp
+from make import cjpeg, needs, pixels, run_on_files, saved, xmp
 
+needs("libtiff-tools", "tiffcp")
 COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma", "webp"]
 
 

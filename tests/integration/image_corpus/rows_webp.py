@@ -4,7 +4,9 @@ import numpy
 from PIL import Image
 
 from image_corpus import Row
-from make import pixels, run_on_files, saved
+from make import needs, pixels, run_on_files, saved
+
+needs("webp", "img2webp", "webpmux")
 
 
 def rows():

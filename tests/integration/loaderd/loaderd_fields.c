@@ -2,7 +2,7 @@
  * Extra fields from file to client: values are delivered whole, or the feed reports the reason with
  * all sizes. Recorded lengths are trusted only as far as the values confirm them.
  */
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
@@ -402,8 +402,8 @@ static void test_own_key(void **state)
 }
 
 /*
- * Steps left to the client give the daemon's images when the client applies them; also together
- * with another field, and for replaced samples. Too small a field_bytes is refused.
+ * Transforms left to the client give the daemon's images when the client applies them; also
+ * together with another field, and for replaced samples. Too small a field_bytes is refused.
  */
 static void test_deferred(void **state)
 {
@@ -456,7 +456,7 @@ static void test_deferred(void **state)
 		"ask for as many (or for 0: as many as it takes)");
 	options.field_bytes = 0;
 	options.pipeline = "resize(20x20) normalize(imagenet) to(f16)";
-	refused(&options, -EINVAL, "steps can be deferred only where bytes are delivered");
+	refused(&options, -EINVAL, "transforms can be deferred only where bytes are delivered");
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 

@@ -170,7 +170,7 @@ static void test_repeats(void **state)
 }
 
 /*
- * With data.augment = device the device runs the last steps of the pipeline and gives the same
+ * With data.augment = device the device runs the last transforms of the pipeline and gives the same
  * images bit for bit: with all methods that split a batch; resumed, the last time with these steps
  * in the daemon; and on a GPU.
  */
@@ -209,7 +209,7 @@ static void test_deferred(void **state)
 	expect(run_emulated("deferred-gpu", device, pipeline, NULL), 0);
 	assert_true(apart("deferred", "deferred-gpu") < 1e-3);
 	expect(run("deferred-floats", device, "data.pipeline=resize(32x32) to(f32)", NULL), 1);
-	expect_said("data.pipeline: steps can be deferred only where bytes are delivered");
+	expect_said("data.pipeline: transforms can be deferred only where bytes are delivered");
 	expect_said("; or leave data.augment at daemon");
 }
 

@@ -87,7 +87,7 @@ static void test_refused(void **state)
 	expect(run("refused", "data.val_pipeline=to(f32)", NULL), 1);
 	expect_said("data.pipeline delivers u8, data.val_pipeline floats");
 	expect(run("refused", "data.val_pipeline=resise(16)", NULL), 1);
-	expect_said("data.val_pipeline: at byte 0: there is no step 'resise'");
+	expect_said("data.val_pipeline: at byte 0: there is no transform 'resise'");
 	expect(run("refused", "data.val_pipeline=random_crop(17)", NULL), 1);
 	expect_said("data.val, data.val_pipeline: ");
 	assert_false(exists("refused", "log.jsonl"));

@@ -144,16 +144,16 @@ static void flip(struct reference *picture, bool vertical)
 }
 
 /* RandomResizedCrop.get_params(), as described in torchvision's documentation. */
-static void random_region(const struct step *step, const struct reference *picture,
+static void random_region(const struct transform *transform, const struct reference *picture,
 			  struct random_stream *random, uint32_t region[4])
 {
 	double width = picture->width, height = picture->height;
 
 	for (int i = 0; i < 10; i++) {
 		double area = width * height *
-			      (step->scale[0] +
-			       (step->scale[1] - step->scale[0]) * (double)random_float(random));
-		double low = log(step->ratio[0]), high = log(step->ratio[1]);
+			      (transform->scale[0] + (transform->scale[1] - transform->scale[0]) *
+							     (double)random_float(random));
+		double low = log(transform->ratio[0]), high = log(transform->ratio[1]);
 		double ratio = exp(low + (high - low) * (double)random_float(random));
 		double w = nearbyint(sqrt(area * ratio)), h = nearbyint(sqrt(area / ratio));
 
@@ -165,10 +165,10 @@ static void random_region(const struct step *step, const struct reference *pictu
 			return;
 		}
 	}
-	if (width / height < step->ratio[0])
-		height = nearbyint(width / step->ratio[0]);
-	else if (width / height > step->ratio[1])
-		width = nearbyint(height * step->ratio[1]);
+	if (width / height < transform->ratio[0])
+		height = nearbyint(width / transform->ratio[0]);
+	else if (width / height > transform->ratio[1])
+		width = nearbyint(height * transform->ratio[1]);
 	region[2] = width < 1 ? 1 : (uint32_t)width;
 	region[3] = height < 1 ? 1 : (uint32_t)height;
 	region[0] = (picture->width - region[2]) / 2;
@@ -195,20 +195,21 @@ static void center_crop(struct reference *picture, uint32_t width, uint32_t heig
 	     python_round_half((int64_t)picture->height - height), width, height, black);
 }
 
-static int pad(struct reference *picture, const struct step *step)
+static int pad(struct reference *picture, const struct transform *transform)
 {
-	if (step->reflect && (step->pad[0] >= picture->width || step->pad[1] >= picture->height))
+	if (transform->reflect &&
+	    (transform->pad[0] >= picture->width || transform->pad[1] >= picture->height))
 		return -EINVAL;
-	crop(picture, -(int64_t)step->pad[0], -(int64_t)step->pad[1],
-	     picture->width + 2 * step->pad[0], picture->height + 2 * step->pad[1],
-	     step->reflect ? NULL : step->fill);
+	crop(picture, -(int64_t)transform->pad[0], -(int64_t)transform->pad[1],
+	     picture->width + 2 * transform->pad[0], picture->height + 2 * transform->pad[1],
+	     transform->reflect ? NULL : transform->fill);
 	return 0;
 }
 
-static int random_crop(struct reference *picture, const struct step *step,
-		       const struct step_size *size, struct random_stream *random)
+static int random_crop(struct reference *picture, const struct transform *transform,
+		       const struct transform_size *size, struct random_stream *random)
 {
-	if (pad(picture, step) < 0)
+	if (pad(picture, transform) < 0)
 		return -EINVAL;
 	if (picture->width < size->width || picture->height < size->height)
 		return -EINVAL;
@@ -221,48 +222,49 @@ static int random_crop(struct reference *picture, const struct step *step,
 	return 0;
 }
 
-/* Runs one step. `lasting` draws numbers that are the same in every epoch. */
-static int run_step(struct reference *picture, const struct step *step, uint64_t epoch,
-		    struct random_stream *random, struct random_stream *lasting)
+/* Runs one transform. `lasting` draws numbers that are the same in every epoch. */
+static int run_transform(struct reference *picture, const struct transform *transform,
+			 uint64_t epoch, struct random_stream *random,
+			 struct random_stream *lasting)
 {
-	const struct step_size *size = &step->sizes[0];
+	const struct transform_size *size = &transform->sizes[0];
 	uint32_t region[4];
 
-	for (unsigned i = 1; i < step->size_count; i++)
-		if (step->sizes[i].epoch <= epoch)
-			size = &step->sizes[i];
-	switch (step->kind) {
-	case STEP_RANDOM_RESIZED_CROP:
-		random_region(step, picture, random, region);
+	for (unsigned i = 1; i < transform->size_count; i++)
+		if (transform->sizes[i].epoch <= epoch)
+			size = &transform->sizes[i];
+	switch (transform->kind) {
+	case TRANSFORM_RANDOM_RESIZED_CROP:
+		random_region(transform, picture, random, region);
 		crop(picture, region[0], region[1], region[2], region[3], NULL);
-		resize(picture, size->width, size->height, step->bicubic);
+		resize(picture, size->width, size->height, transform->bicubic);
 		return 0;
-	case STEP_RESIZE:
+	case TRANSFORM_RESIZE:
 		if (size->height)
-			resize(picture, size->width, size->height, step->bicubic);
+			resize(picture, size->width, size->height, transform->bicubic);
 		else if (picture->width <= picture->height)
 			resize(picture, size->width, size->width * picture->height / picture->width,
-			       step->bicubic);
+			       transform->bicubic);
 		else
 			resize(picture, size->width * picture->width / picture->height, size->width,
-			       step->bicubic);
+			       transform->bicubic);
 		return 0;
-	case STEP_CENTER_CROP:
+	case TRANSFORM_CENTER_CROP:
 		center_crop(picture, size->width, size->height);
 		return 0;
-	case STEP_PAD:
-		return pad(picture, step);
-	case STEP_RANDOM_CROP:
-		return random_crop(picture, step, size, random);
+	case TRANSFORM_PAD:
+		return pad(picture, transform);
+	case TRANSFORM_RANDOM_CROP:
+		return random_crop(picture, transform, size, random);
 	default:
-		if (step->alternate ? (random_u32(lasting) % 2 != epoch % 2)
-				    : ((double)random_float(random) < step->probability))
-			flip(picture, step->kind == STEP_VFLIP);
+		if (transform->alternate ? (random_u32(lasting) % 2 != epoch % 2)
+					 : ((double)random_float(random) < transform->probability))
+			flip(picture, transform->kind == TRANSFORM_VFLIP);
 		return 0;
 	}
 }
 
-int reference_run(const struct transform *transform, const uint8_t *pixels, uint32_t width,
+int reference_run(const struct pipeline *pipeline, const uint8_t *pixels, uint32_t width,
 		  uint32_t height, uint64_t seed, uint64_t epoch, uint64_t sample,
 		  struct reference *ret_picture)
 {
@@ -272,8 +274,8 @@ int reference_run(const struct transform *transform, const uint8_t *pixels, uint
 	memcpy(picture.pixels, pixels, (size_t)width * height * 3);
 	random_init(&random, seed, epoch, sample, RANDOM_AUGMENT);
 	random_init(&lasting, seed, 0, sample, RANDOM_LASTING);
-	for (unsigned i = 0; i < transform->step_count; i++) {
-		int r = run_step(&picture, &transform->steps[i], epoch, &random, &lasting);
+	for (unsigned i = 0; i < pipeline->transform_count; i++) {
+		int r = run_transform(&picture, &pipeline->transforms[i], epoch, &random, &lasting);
 
 		if (r < 0) {
 			free(picture.pixels);

@@ -1,10 +1,10 @@
 /*
- * Reference implementation of geometric pipelines: runs each step separately, on the whole image,
- * in double precision. Tests compare the planner and the kernels with it.
+ * Reference implementation of geometric pipelines: runs each transform separately, on the whole
+ * image, in double precision. Tests compare geometry.c and the kernels with it.
  */
 #pragma once
 
-#include "loaderd/augment/grammar/steps.h"
+#include "format/augment/grammar/transforms.h"
 
 struct reference {
 	uint32_t width, height;
@@ -13,9 +13,9 @@ struct reference {
 };
 
 /*
- * Runs the geometric steps on a copy of the pixels. Returns 0, or -EINVAL if a step cannot be
- * applied.
+ * Runs the geometric transforms on a copy of the pixels. Returns 0, or -EINVAL if a transform
+ * cannot be applied.
  */
-int reference_run(const struct transform *transform, const uint8_t *pixels, uint32_t width,
+int reference_run(const struct pipeline *pipeline, const uint8_t *pixels, uint32_t width,
 		  uint32_t height, uint64_t seed, uint64_t epoch, uint64_t sample,
 		  struct reference *ret_picture);

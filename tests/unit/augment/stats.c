@@ -1,5 +1,5 @@
 #include "tests/unit/augment/stats.h"
-#include "loaderd/augment/grammar/draw.h"
+#include "format/augment/grammar/draw.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,23 +12,23 @@
 
 void stats_draw(const char *text, uint64_t sample, struct effect_list *list)
 {
-	static struct transform *transform;
+	static struct pipeline *pipeline;
 	static char known[256];
-	struct transform_error error;
+	struct pipeline_error error;
 	struct random_stream random;
 
 	if (strcmp(text, known) != 0) {
-		transform_free(transform);
-		transform = NULL;
-		if (transform_parse(text, &transform, &error) < 0)
+		pipeline_free(pipeline);
+		pipeline = NULL;
+		if (pipeline_parse(text, &pipeline, &error) < 0)
 			fail_msg("'%s': %s", text, error.text);
 		snprintf(known, sizeof(known), "%s", text);
 	}
 	random_init(&random, 5, 0, sample, RANDOM_AUGMENT);
 	list->count = 0;
-	draw_effects(&transform->steps[0],
+	draw_effects(&pipeline->transforms[0],
 		     &(struct drawing){STATS_WIDTH, STATS_HEIGHT, &random, list});
-	assert_true(list->count <= draw_effects_max(&transform->steps[0]));
+	assert_true(list->count <= draw_effects_max(&pipeline->transforms[0]));
 }
 
 void stats_expect(const unsigned *counts, const double *probabilities, unsigned size)

@@ -5,11 +5,11 @@
  */
 #pragma once
 
-#include "loaderd/augment/kernels/effects.h"
+#include "format/augment/kernels/effects.h"
 
 enum { STATS_WIDTH = 37, STATS_HEIGHT = 26 };
 
-/* Draws the effects of a pipeline's only step for a sample of STATS_WIDTH x STATS_HEIGHT. */
+/* Draws the effects of a pipeline's only transform for a sample of STATS_WIDTH x STATS_HEIGHT. */
 void stats_draw(const char *text, uint64_t sample, struct effect_list *list);
 /* Chi-square test: fails the test unless counts match the probabilities (uniform if NULL). */
 void stats_expect(const unsigned *counts, const double *probabilities, unsigned size);

@@ -1,10 +1,10 @@
 /*
- * Steps that change pixel values, in pipelines: which effects are drawn, where they run among the
- * geometric steps, and their output in every form.
+ * Transforms that change pixel values, in pipelines: which effects are drawn, where they run among
+ * the geometric transforms, and their output in every form.
  */
+#include "format/augment/apply/geometry.h"
+#include "format/augment/grammar/draw.h"
 #include "format/base/system/cpu.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/grammar/draw.h"
 #include "tests/unit/augment/fake_decoder.h"
 #include "tests/unit/augment/stats.h"
 
@@ -19,7 +19,7 @@
 
 enum { WIDTH = 37, HEIGHT = 26 };
 
-static struct transform_scratch *scratches[CPU_ISA_COUNT];
+static struct pipeline_scratch *scratches[CPU_ISA_COUNT];
 static struct random_stream rng;
 static uint8_t picture[HEIGHT * WIDTH * 3];
 
@@ -28,7 +28,7 @@ static int setup(void **state)
 	random_init(&rng, 11, 0, 0, RANDOM_AUGMENT);
 	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++) {
 		setenv("LOADERD_ISA", cpu_isa_name((enum cpu_isa)isa), 1);
-		if (transform_scratch_new(&scratches[isa]) < 0)
+		if (pipeline_scratch_new(&scratches[isa]) < 0)
 			return -1;
 	}
 	unsetenv("LOADERD_ISA");
@@ -40,24 +40,24 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
-		transform_scratch_free(scratches[isa]);
+		pipeline_scratch_free(scratches[isa]);
 	return 0;
 }
 
-static struct transform *parse(const char *text)
+static struct pipeline *parse(const char *text)
 {
-	struct transform *transform = NULL;
-	struct transform_error error;
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error;
 
-	if (transform_parse(text, &transform, &error) < 0 ||
-	    transform_fix_size(transform, WIDTH, HEIGHT, &error) < 0)
+	if (pipeline_parse(text, &pipeline, &error) < 0 ||
+	    pipeline_fix_size(pipeline, WIDTH, HEIGHT, &error) < 0)
 		fail_msg("'%s': %s", text, error.text);
-	return transform;
+	return pipeline;
 }
 
 /* Returns the finished sample. It must be the same from every instruction set and when repeated. */
-static uint8_t *apply(const struct transform *transform, uint64_t index,
-		      struct transform_shape *ret_shape)
+static uint8_t *apply(const struct pipeline *pipeline, uint64_t index,
+		      struct pipeline_shape *ret_shape)
 {
 	struct packimg_sample sample = {.index = index,
 					.data = picture,
@@ -70,14 +70,14 @@ static uint8_t *apply(const struct transform *transform, uint64_t index,
 	struct packimg_error error;
 	uint8_t *first = NULL;
 
-	transform_shape(transform, 0, ret_shape);
+	pipeline_shape(pipeline, 0, ret_shape);
 	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++)
 		for (int again = 0; again < 2; again++) {
 			uint8_t *output = malloc(ret_shape->sample_size);
 
 			assert_non_null(output);
-			if (transform_apply(transform, scratches[isa], &sample, 3, 0, output, NULL,
-					    &error) < 0)
+			if (pipeline_apply(pipeline, scratches[isa], &sample, 3, 0, output, NULL,
+					   &error) < 0)
 				fail_msg("%s", error.text);
 			if (first)
 				assert_memory_equal(output, first, ret_shape->sample_size);
@@ -92,12 +92,12 @@ static uint8_t *apply(const struct transform *transform, uint64_t index,
 /* Checks that two pipelines give equal results for equal samples. */
 static void expect_same(const char *text, const char *other_text)
 {
-	struct transform *transform = parse(text), *other_transform = parse(other_text);
+	struct pipeline *pipeline = parse(text), *other_pipeline = parse(other_text);
 
 	for (uint64_t index = 0; index < 12; index++) {
-		struct transform_shape shape, other_shape;
-		uint8_t *output = apply(transform, index, &shape);
-		uint8_t *other = apply(other_transform, index, &other_shape);
+		struct pipeline_shape shape, other_shape;
+		uint8_t *output = apply(pipeline, index, &shape);
+		uint8_t *other = apply(other_pipeline, index, &other_shape);
 
 		assert_int_equal(shape.width, other_shape.width);
 		assert_int_equal(shape.height, other_shape.height);
@@ -106,8 +106,8 @@ static void expect_same(const char *text, const char *other_text)
 		free(output);
 		free(other);
 	}
-	transform_free(transform);
-	transform_free(other_transform);
+	pipeline_free(pipeline);
+	pipeline_free(other_pipeline);
 }
 
 static void test_order_is_kept(void **state)
@@ -124,7 +124,7 @@ static void test_order_is_kept(void **state)
 		"center_crop(20) hflip(1)");
 	expect_same("random_affine(0, scale=0.5:0.5, fill=30) center_crop(5x3)",
 		    "random_affine(0, scale=0.5:0.5, fill=9) center_crop(5x3)");
-	/* A flip commutes with steps that act on single pixels. */
+	/* A flip commutes with transforms that act on single pixels. */
 	expect_same("random_invert(1) hflip(1)", "hflip(1) random_invert(1)");
 	expect_same("resize(33x30) random_posterize(3, 1) vflip(1) center_crop(11)",
 		    "resize(33x30) vflip(1) center_crop(11) random_posterize(bits=3, p=1)");
@@ -169,27 +169,27 @@ static void test_policies_run(void **state)
 /* Every output form of a finished sample contains the same picture as the u8 form. */
 static void test_forms_are_filled(void **state)
 {
-	static const char *const steps = "random_solarize(100, 1) random_equalize(1)";
+	static const char *const transforms = "random_solarize(100, 1) random_equalize(1)";
 	static const char *const sizes[] = {"", "resize(96x64)", "resize(300x200)"};
 
 	for (unsigned i = 0; i < 3; i++) {
-		struct transform_shape shape, other;
+		struct pipeline_shape shape, other;
 		char text[200];
 
-		snprintf(text, sizeof(text), "%s %s", sizes[i], steps);
-		struct transform *transform = parse(text);
-		uint8_t *bytes = apply(transform, 1, &shape);
+		snprintf(text, sizeof(text), "%s %s", sizes[i], transforms);
+		struct pipeline *pipeline = parse(text);
+		uint8_t *bytes = apply(pipeline, 1, &shape);
 		size_t count = (size_t)shape.width * shape.height;
 
-		transform_free(transform);
+		pipeline_free(pipeline);
 		for (int form = 0; form < 4; form++) {
 			bool planar = form & 1;
 			uint32_t channels = form & 2 ? 4 : 3;
 
 			snprintf(text, sizeof(text), "%s %s to(f32) layout(%s) channels(%u)",
-				 sizes[i], steps, planar ? "nchw" : "nhwc", channels);
-			transform = parse(text);
-			float *floats = (float *)(void *)apply(transform, 1, &other);
+				 sizes[i], transforms, planar ? "nchw" : "nhwc", channels);
+			pipeline = parse(text);
+			float *floats = (float *)(void *)apply(pipeline, 1, &other);
 
 			for (size_t p = 0; p < count; p++)
 				for (uint32_t c = 0; c < channels; c++) {
@@ -200,7 +200,7 @@ static void test_forms_are_filled(void **state)
 					assert_true(fabsf(value - byte / 255) < 1e-6f);
 				}
 			free(floats);
-			transform_free(transform);
+			pipeline_free(pipeline);
 		}
 		free(bytes);
 	}
@@ -250,9 +250,9 @@ static void test_jitter_is_uniform(void **state)
  */
 static size_t erased_pixels(const char *text, const char *plain_text, uint64_t index, float value)
 {
-	struct transform *transform = parse(text), *plain = parse(plain_text);
-	struct transform_shape shape;
-	float *with = (float *)(void *)apply(transform, index, &shape);
+	struct pipeline *pipeline = parse(text), *plain = parse(plain_text);
+	struct pipeline_shape shape;
+	float *with = (float *)(void *)apply(pipeline, index, &shape);
 	float *without = (float *)(void *)apply(plain, index, &shape);
 	uint32_t left = UINT32_MAX, top = UINT32_MAX, right = 0, bottom = 0;
 	size_t count = 0;
@@ -280,8 +280,8 @@ static size_t erased_pixels(const char *text, const char *plain_text, uint64_t i
 		assert_int_equal(count, (size_t)(right - left + 1) * (bottom - top + 1));
 	free(with);
 	free(without);
-	transform_free(transform);
-	transform_free(plain);
+	pipeline_free(pipeline);
+	pipeline_free(plain);
 	return count;
 }
 
@@ -318,9 +318,9 @@ static void test_erased_noise_is_normal(void **state)
 		"resize(200x200) to(f32) layout(nchw) cutout(400, value=random)"};
 
 	for (int i = 0; i < 2; i++) {
-		struct transform *transform = parse(texts[i]);
-		struct transform_shape shape;
-		float *values = (float *)(void *)apply(transform, 4, &shape);
+		struct pipeline *pipeline = parse(texts[i]);
+		struct pipeline_shape shape;
+		float *values = (float *)(void *)apply(pipeline, 4, &shape);
 		double sum = 0, squares = 0, fourth = 0, count = shape.sample_size / 4.0;
 
 		for (size_t k = 0; k < shape.sample_size / 4; k++) {
@@ -334,7 +334,7 @@ static void test_erased_noise_is_normal(void **state)
 		assert_true(fabs(squares / count - 1) < 4 * sqrt(2 / count));
 		assert_true(fabs(fourth / count - 3) < 4 * sqrt(96 / count));
 		free(values);
-		transform_free(transform);
+		pipeline_free(pipeline);
 	}
 }
 

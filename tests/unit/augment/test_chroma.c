@@ -3,9 +3,9 @@
  * double precision. Every instruction set must give the same bytes, with and without an index. If
  * there are no planes, the result must equal the exact mode's.
  */
+#include "format/augment/apply/geometry.h"
+#include "format/augment/pipeline.h"
 #include "format/base/system/cpu.h"
-#include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/transform.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ static void read_components(const uint8_t *data, size_t size, struct component c
  * Computes the triangle filter of output pixel i on one axis over a component's samples. Returns
  * the first sample with a weight.
  */
-static int weigh(const struct plan_axis *axis, uint32_t i, double factor, uint32_t size,
+static int weigh(const struct geometry_axis *axis, uint32_t i, double factor, uint32_t size,
 		 double weights[SIDE], int *ret_count)
 {
 	double step = (double)(axis->high - axis->low) / axis->grid;
@@ -99,8 +99,8 @@ static int weigh(const struct plan_axis *axis, uint32_t i, double factor, uint32
 	return low;
 }
 
-static double reference_sample(const struct component *component, const struct plan_stage *stage,
-			       uint32_t x, uint32_t y)
+static double reference_sample(const struct component *component,
+			       const struct geometry_stage *stage, uint32_t x, uint32_t y)
 {
 	static double wx[SIDE], wy[SIDE];
 	int nx, ny, x0, y0;
@@ -121,14 +121,14 @@ static double clamp(double value)
 	return fmin(fmax(value, 0), 255);
 }
 
-static struct transform *parse(const char *text)
+static struct pipeline *parse(const char *text)
 {
-	struct transform_error error;
-	struct transform *transform;
+	struct pipeline_error error;
+	struct pipeline *pipeline;
 
-	if (transform_parse(text, &transform, &error) < 0)
+	if (pipeline_parse(text, &pipeline, &error) < 0)
 		fail_msg("%s: %s", text, error.text);
-	return transform;
+	return pipeline;
 }
 
 static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_t width,
@@ -148,18 +148,18 @@ static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_
 static uint8_t *apply(const char *text, const struct packimg_sample *sample, uint64_t seed,
 		      size_t *ret_size)
 {
-	struct transform *transform = parse(text);
-	struct transform_scratch *scratch;
+	struct pipeline *pipeline = parse(text);
+	struct pipeline_scratch *scratch;
 	struct packimg_error error;
-	size_t size = transform_sample_size_max(transform);
+	size_t size = pipeline_sample_size_max(pipeline);
 	uint8_t *output = malloc(size);
 
 	assert_non_null(output);
-	assert_int_equal(transform_scratch_new(&scratch), 0);
-	if (transform_apply(transform, scratch, sample, seed, 0, output, NULL, &error) < 0)
+	assert_int_equal(pipeline_scratch_new(&scratch), 0);
+	if (pipeline_apply(pipeline, scratch, sample, seed, 0, output, NULL, &error) < 0)
 		fail_msg("%s: %s", text, error.text);
-	transform_scratch_free(scratch);
-	transform_free(transform);
+	pipeline_scratch_free(scratch);
+	pipeline_free(pipeline);
 	*ret_size = size;
 	return output;
 }
@@ -180,8 +180,8 @@ static const char *const pipelines[] = {
 
 enum { KINDS = sizeof(kinds) / sizeof(*kinds), PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
 
-static void compare(const struct component components[3], const struct plan_stage *stage,
-		    const struct transform_shape *shape, const uint8_t *output)
+static void compare(const struct component components[3], const struct geometry_stage *stage,
+		    const struct pipeline_shape *shape, const uint8_t *output)
 {
 	for (uint32_t y = 0; y < shape->height; y++)
 		for (uint32_t x = 0; x < shape->width; x++, output += shape->channels) {
@@ -213,22 +213,22 @@ static void test_equals_reference(void **state)
 
 		read_components(data, size, components);
 		for (unsigned p = 0; p < PIPELINES; p++) {
-			struct transform *transform = parse(pipelines[p]);
-			struct transform_shape shape;
-			struct plan plan;
+			struct pipeline *pipeline = parse(pipelines[p]);
+			struct pipeline_shape shape;
+			struct geometry geometry;
 
-			transform_shape(transform, 0, &shape);
+			pipeline_shape(pipeline, 0, &shape);
 			for (uint64_t seed = 0; seed < SEEDS; seed++) {
 				uint8_t *output = apply(pipelines[p], &sample, seed, &output_size);
 
-				assert_int_equal(plan_make(transform, width, height, seed, 0, 0,
-							   &plan, NULL),
+				assert_int_equal(geometry_make(pipeline, width, height, seed, 0, 0,
+							       &geometry, NULL),
 						 0);
-				assert_int_equal(plan.stage_count, 1);
-				compare(components, &plan.stages[0], &shape, output);
+				assert_int_equal(geometry.stage_count, 1);
+				compare(components, &geometry.stages[0], &shape, output);
 				free(output);
 			}
-			transform_free(transform);
+			pipeline_free(pipeline);
 		}
 		for (int i = 0; i < 3; i++)
 			free(components[i].samples);

@@ -1,10 +1,12 @@
 /*
- * Steps deferred to the client (transform_defer()) must give the same pixels as in the daemon;
- * records of deferred steps are validated.
+ * Transforms deferred to the client (pipeline_defer()) must give the same pixels as in the daemon;
+ * records of deferred transforms are validated.
  */
-#include "format/base/deferred.h"
+#include "format/augment/deferrable.h"
+#include "format/augment/deferred.h"
+#include "format/augment/grammar/grammar_rules.h"
 #include "format/base/system/cpu.h"
-#include "tests/unit/augment/transform_test.h"
+#include "tests/unit/augment/pipeline_test.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,22 +15,21 @@
 
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
-/* Returns the finished sample, with the last steps run as the client does. */
-static uint8_t *apply_deferred(const struct transform *transform,
-			       const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
-			       struct deferred *ret_deferred)
+/* Returns the finished sample, with the last transforms run as the client does. */
+static uint8_t *apply_deferred(const struct pipeline *pipeline, const struct packimg_sample *sample,
+			       uint64_t seed, uint64_t epoch, struct deferred *ret_deferred)
 {
-	struct transform_shape shape;
-	uint8_t *delivered = apply_all(transform, sample, seed, epoch);
+	struct pipeline_shape shape;
+	uint8_t *delivered = apply_all(pipeline, sample, seed, epoch);
 	uint32_t size;
-	const struct deferred *left = transform_deferred(scratches[0], &size);
+	const struct deferred *left = pipeline_deferred(scratches[0], &size);
 
-	transform_shape(transform, epoch, &shape);
-	assert_in_range(size, deferred_size(0), transform_deferred_max(transform));
+	pipeline_shape(pipeline, epoch, &shape);
+	assert_in_range(size, deferred_size(0), pipeline_deferred_max(pipeline));
 	for (int isa = 1; isa <= (int)cpu_isa_supported(); isa++) {
 		uint32_t other;
 
-		assert_memory_equal(transform_deferred(scratches[isa], &other), left, size);
+		assert_memory_equal(pipeline_deferred(scratches[isa], &other), left, size);
 	}
 	assert_null(deferred_read(left, size, shape.width, shape.height, ret_deferred));
 	uint8_t *finished =
@@ -42,25 +43,25 @@ static uint8_t *apply_deferred(const struct transform *transform,
 }
 
 /*
- * `delivered` is the width of the sample that the daemon then delivers, which shows which steps it
- * deferred.
+ * `delivered` is the width of the sample that the daemon then delivers, which shows which
+ * transforms it deferred.
  */
 static void expect_equal(const char *text, uint32_t stored_width, uint32_t delivered,
 			 unsigned changes)
 {
-	struct transform *whole = parse(text), *deferring = parse(text);
-	struct transform_shape shape, rest;
+	struct pipeline *whole = parse(text), *deferring = parse(text);
+	struct pipeline_shape shape, rest;
 	unsigned seen = 0;
 
-	if (!transform_has_size(whole)) {
-		assert_int_equal(transform_fix_size(whole, stored_width, HEIGHT, NULL), 0);
-		assert_int_equal(transform_fix_size(deferring, stored_width, HEIGHT, NULL), 0);
+	if (!pipeline_has_size(whole)) {
+		assert_int_equal(pipeline_fix_size(whole, stored_width, HEIGHT, NULL), 0);
+		assert_int_equal(pipeline_fix_size(deferring, stored_width, HEIGHT, NULL), 0);
 	}
-	assert_int_equal(transform_defer(deferring, NULL), 0);
-	transform_shape(whole, 0, &shape);
-	transform_shape(deferring, 0, &rest);
+	assert_int_equal(pipeline_defer(deferring, NULL), 0);
+	pipeline_shape(whole, 0, &shape);
+	pipeline_shape(deferring, 0, &rest);
 	assert_int_equal(rest.width, delivered);
-	assert_int_equal(transform_deferred_max(deferring), deferred_size(changes));
+	assert_int_equal(pipeline_deferred_max(deferring), deferred_size(changes));
 	for (uint64_t i = 0; i < SAMPLES; i++) {
 		uint8_t *pixels = random_pixels(stored_width, HEIGHT);
 		struct packimg_sample sample = make_sample(pixels, stored_width, HEIGHT, i);
@@ -72,20 +73,20 @@ static void expect_equal(const char *text, uint32_t stored_width, uint32_t deliv
 		assert_int_equal(deferred.height, shape.height);
 		seen = deferred.count > seen ? deferred.count : seen;
 		if (memcmp(expected, found, shape.sample_size) != 0)
-			fail_msg("'%s': sample %d is another where steps are deferred", text,
+			fail_msg("'%s': sample %d is another where transforms are deferred", text,
 				 (int)i);
 		free(expected);
 		free(found);
 		free(pixels);
 	}
 	assert_int_equal(seen, changes);
-	transform_free(whole);
-	transform_free(deferring);
+	pipeline_free(whole);
+	pipeline_free(deferring);
 }
 
 static void test_pixels(void **state)
 {
-	/* flips and colour steps after a crop */
+	/* flips and colour transforms after a crop */
 	expect_equal("random_resized_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_resized_crop(24x20) hflip vflip(alternate) channels(4)", WIDTH, 24, 0);
 	expect_equal("random_resized_crop(24) hflip color_jitter(0.4, 0.4, 0.4, 0.1)", WIDTH, 24,
@@ -131,8 +132,8 @@ static void test_scaled(void **state)
 static void test_what_stays(void **state)
 {
 	/*
-	 * steps that are not deferred: a crop of pictures of unknown size, geometry before other
-	 * steps, effects that depend on other pixels
+	 * transforms that are not deferred: a crop of pictures of unknown size, geometry before
+	 * other transforms, effects that depend on other pixels
 	 */
 	expect_equal("resize(40) random_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_crop(24) hflip color_jitter(0.3)", WIDTH, 24, 1);
@@ -142,7 +143,7 @@ static void test_what_stays(void **state)
 		     1);
 	expect_equal("resize(32x32) color_jitter(0.3) random_equalize", WIDTH, 32, 0);
 	expect_equal("resize(32x32) hflip rand_augment", WIDTH, 32, 0);
-	/* defers as many steps from the end as fit into the record */
+	/* defers as many transforms from the end as fit into the record */
 	expect_equal(
 		"resize(32x32) random_grayscale random_invert color_jitter(0.1, 0.1, 0.1, 0.1) "
 		"cutout(3) cutout(4) random_erasing(1)",
@@ -152,40 +153,65 @@ static void test_what_stays(void **state)
 		     WIDTH, 32, 8);
 }
 
+/* Each transform alone, with what it requires: deferred if its row is marked DEFERS. */
+static void test_rows_say_what_is_deferred(void **state)
+{
+	static const char *const values[] = {
+		[VALUE_SIZE] = "8",  [VALUE_EXTENT] = "3",  [VALUE_NUMBER] = "2",
+		[VALUE_WHOLE] = "2", [VALUE_SPREAD] = "10",
+	};
+
+	for (const struct rule *rule = grammar_rules; rule->kind < TRANSFORM_PIXELS_COUNT; rule++) {
+		const struct parameter *first = rule->parameters;
+		char text[128], name[64];
+
+		snprintf(text, sizeof(text), "resize(16x16) %s(%s)", rule->name,
+			 first->required ? values[first->type] : "");
+		snprintf(name, sizeof(name), "%s, ", rule->name);
+		struct pipeline *pipeline = parse(text);
+		bool marked = strstr(DEFERRABLE_TRANSFORMS, name);
+
+		assert_int_equal(pipeline_defer(pipeline, NULL), 0);
+		if ((pipeline->delivered_transforms < pipeline->transform_count) != marked)
+			fail_msg("%s is %sdeferred", text, marked ? "not " : "");
+		pipeline_free(pipeline);
+	}
+}
+
 static void test_refused(void **state)
 {
 	static const char *const texts[] = {"resize(8x8) normalize(imagenet) to(f16)",
 					    "resize(8x8) to(f32)", "resize(8x8) layout(nchw)"};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
-		struct transform *transform = parse(texts[i]);
-		struct transform_error error;
+		struct pipeline *pipeline = parse(texts[i]);
+		struct pipeline_error error;
 
-		assert_int_equal(transform_defer(transform, &error), -EINVAL);
+		assert_int_equal(pipeline_defer(pipeline, &error), -EINVAL);
 		assert_non_null(strstr(error.text, "leave normalize, to and layout out"));
-		transform_free(transform);
+		pipeline_free(pipeline);
 	}
 }
 
 static void test_sizes_by_epoch(void **state)
 {
-	struct transform *transform = parse("resize(24x24@0;32x32@2) random_crop(16@0;20@1) hflip");
+	struct pipeline *pipeline = parse("resize(24x24@0;32x32@2) random_crop(16@0;20@1) hflip");
 	uint8_t *pixels = random_pixels(WIDTH, HEIGHT);
 	struct packimg_sample sample = make_sample(pixels, WIDTH, HEIGHT, 1);
 
-	assert_int_equal(transform_defer(transform, NULL), 0);
+	assert_int_equal(pipeline_defer(pipeline, NULL), 0);
 	for (uint64_t epoch = 0; epoch < 4; epoch++) {
-		struct transform_shape shape;
+		struct pipeline_shape shape;
 		struct deferred deferred;
 
-		transform_shape(transform, epoch, &shape);
+		pipeline_shape(pipeline, epoch, &shape);
 		assert_int_equal(shape.width, epoch < 2 ? 24 : 32);
-		free(apply_deferred(transform, &sample, 1, epoch, &deferred));
+		free(apply_deferred(pipeline, &sample, 1, epoch, &deferred));
 		assert_int_equal(deferred.width, epoch < 1 ? 16 : 20);
 	}
-	assert_int_equal(transform_sample_size_max(transform), 32 * 32 * 3);
+	assert_int_equal(pipeline_sample_size_max(pipeline), 32 * 32 * 3);
 	free(pixels);
-	transform_free(transform);
+	pipeline_free(pipeline);
 }
 
 /* With arbitrary bytes in the record, whatever parses can be applied; sanitizers check it. */
@@ -228,10 +254,14 @@ static void test_damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pixels),         cmocka_unit_test(test_scaled),
-		cmocka_unit_test(test_what_stays),     cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_sizes_by_epoch), cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_pixels),
+		cmocka_unit_test(test_scaled),
+		cmocka_unit_test(test_what_stays),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_rows_say_what_is_deferred),
+		cmocka_unit_test(test_sizes_by_epoch),
+		cmocka_unit_test(test_damaged),
 	};
 
-	return cmocka_run_group_tests(tests, transform_setup, transform_teardown);
+	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
 }

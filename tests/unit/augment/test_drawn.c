@@ -1,10 +1,10 @@
 /*
- * From a step's arguments to the parameters that it draws. Ranges of a single value leave nothing
- * to chance, so each argument can be checked separately. Expected values are the parameters that
- * torchvision's transform of the same name passes to its functional operation. test_effects.c tests
- * what these parameters do to pixels.
+ * From a transform's arguments to the parameters that it draws. Ranges of a single value leave
+ * nothing to chance, so each argument can be checked separately. Expected values are the parameters
+ * that torchvision's transform of the same name passes to its functional operation. test_effects.c
+ * tests what these parameters do to pixels.
  */
-#include "loaderd/augment/grammar/warp.h"
+#include "format/augment/grammar/warp.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@
 
 enum { SAMPLES = 40 };
 
-/* Returns the only effect that a step draws for a sample. */
+/* Returns the only effect that a transform draws for a sample. */
 static const struct effect *drawn(const char *text, uint64_t sample, enum effect_kind kind)
 {
 	static struct effect_list list;

@@ -3,9 +3,9 @@
  * argument, and describes its format. Runs every case with every instruction set; results must be
  * bit-exact except for the listed tolerances.
  */
-#include "loaderd/augment/grammar/policy.h"
-#include "loaderd/augment/grammar/warp.h"
-#include "loaderd/augment/kernels/effects.h"
+#include "format/augment/grammar/policy.h"
+#include "format/augment/grammar/warp.h"
+#include "format/augment/kernels/effects.h"
 
 #include <math.h>
 #include <setjmp.h>

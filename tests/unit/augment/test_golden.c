@@ -2,8 +2,8 @@
  * Resizing against Pillow. tests/golden/resize/make.py made the data files, which are the
  * arguments, and describes their format: first bilinear, then bicubic, which must be byte-exact.
  */
-#include "loaderd/augment/resize/resize.h"
-#include "loaderd/augment/resize/resize_cubic.h"
+#include "format/augment/resize/resize.h"
+#include "format/augment/resize/resize_cubic.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "loaderd/augment/grammar/steps.h"
+#include "format/augment/grammar/transforms.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -9,67 +9,67 @@
 
 #include <cmocka.h>
 
-static struct transform *parse(const char *text)
+static struct pipeline *parse(const char *text)
 {
-	struct transform *transform = NULL;
-	struct transform_error error;
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error;
 
-	if (transform_parse(text, &transform, &error) < 0)
+	if (pipeline_parse(text, &pipeline, &error) < 0)
 		fail_msg("'%s': %s", text, error.text);
-	return transform;
+	return pipeline;
 }
 
 static void expect_error(const char *text, int result, int position, const char *words)
 {
-	struct transform *transform = (struct transform *)1;
-	struct transform_error error = {.position = -2};
-	int r = transform_parse(text, &transform, &error);
+	struct pipeline *pipeline = (struct pipeline *)1;
+	struct pipeline_error error = {.position = -2};
+	int r = pipeline_parse(text, &pipeline, &error);
 
 	if (r != result || error.position != position || !strstr(error.text, words))
 		fail_msg("'%s': got %d at %d, \"%s\"; expected %d at %d, \"%s\"", text, r,
 			 error.position, error.text, result, position, words);
-	assert_ptr_equal(transform, (struct transform *)1);
-	assert_int_equal(transform_parse(text, &transform, NULL), result);
+	assert_ptr_equal(pipeline, (struct pipeline *)1);
+	assert_int_equal(pipeline_parse(text, &pipeline, NULL), result);
 }
 
-static void test_steps_are_read(void **state)
+static void test_transforms_are_read(void **state)
 {
-	struct transform *t =
+	struct pipeline *t =
 		parse("random_resized_crop(224, scale=0.08:1, ratio=0.75:1.3333) hflip(0.5)\n"
 		      "\tvflip( p = 1e-1 )pad(3x4,fill=1:2:255) random_crop(32x16, padding=4) "
 		      "channels(4) to(f16) layout(nchw) normalize(mean=0.5, std=0.1:0.2:.25)");
 
-	assert_int_equal(t->step_count, 5);
-	assert_int_equal(t->steps[0].kind, STEP_RANDOM_RESIZED_CROP);
-	assert_int_equal(t->steps[0].sizes[0].width, 224);
-	assert_int_equal(t->steps[0].sizes[0].height, 224);
-	assert_true(t->steps[0].scale[0] == 0.08 && t->steps[0].scale[1] == 1);
-	assert_true(t->steps[0].ratio[0] == 0.75 && t->steps[0].ratio[1] == 1.3333);
-	assert_int_equal(t->steps[1].kind, STEP_HFLIP);
-	assert_true(t->steps[1].probability == 0.5);
-	assert_int_equal(t->steps[2].kind, STEP_VFLIP);
-	assert_true(t->steps[2].probability == 0.1);
-	assert_int_equal(t->steps[3].pad[0], 3);
-	assert_int_equal(t->steps[3].pad[1], 4);
-	assert_memory_equal(t->steps[3].fill, "\1\2\xff", 3);
-	assert_int_equal(t->steps[4].sizes[0].width, 32);
-	assert_int_equal(t->steps[4].sizes[0].height, 16);
-	assert_int_equal(t->steps[4].pad[0], 4);
-	assert_int_equal(t->steps[4].pad[1], 4);
+	assert_int_equal(t->transform_count, 5);
+	assert_int_equal(t->transforms[0].kind, TRANSFORM_RANDOM_RESIZED_CROP);
+	assert_int_equal(t->transforms[0].sizes[0].width, 224);
+	assert_int_equal(t->transforms[0].sizes[0].height, 224);
+	assert_true(t->transforms[0].scale[0] == 0.08 && t->transforms[0].scale[1] == 1);
+	assert_true(t->transforms[0].ratio[0] == 0.75 && t->transforms[0].ratio[1] == 1.3333);
+	assert_int_equal(t->transforms[1].kind, TRANSFORM_HFLIP);
+	assert_true(t->transforms[1].probability == 0.5);
+	assert_int_equal(t->transforms[2].kind, TRANSFORM_VFLIP);
+	assert_true(t->transforms[2].probability == 0.1);
+	assert_int_equal(t->transforms[3].pad[0], 3);
+	assert_int_equal(t->transforms[3].pad[1], 4);
+	assert_memory_equal(t->transforms[3].fill, "\1\2\xff", 3);
+	assert_int_equal(t->transforms[4].sizes[0].width, 32);
+	assert_int_equal(t->transforms[4].sizes[0].height, 16);
+	assert_int_equal(t->transforms[4].pad[0], 4);
+	assert_int_equal(t->transforms[4].pad[1], 4);
 	assert_int_equal(t->channels, 4);
-	assert_int_equal(t->element, TRANSFORM_F16);
-	assert_int_equal(t->layout, TRANSFORM_NCHW);
+	assert_int_equal(t->element, PIPELINE_F16);
+	assert_int_equal(t->layout, PIPELINE_NCHW);
 	assert_true(t->mean[0] == 0.5 && t->mean[2] == 0.5);
 	assert_true(t->std[0] == 0.1 && t->std[1] == 0.2 && t->std[2] == 0.25);
-	transform_free(t);
+	pipeline_free(t);
 	t = parse("hflip() vflip pad(2x0) normalize(imagenet) to(bf16)");
-	assert_true(t->steps[0].probability == 0.5 && t->steps[1].probability == 0.5);
-	assert_true(t->steps[2].pad[0] == 2 && t->steps[2].pad[1] == 0);
+	assert_true(t->transforms[0].probability == 0.5 && t->transforms[1].probability == 0.5);
+	assert_true(t->transforms[2].pad[0] == 2 && t->transforms[2].pad[1] == 0);
 	assert_true(t->mean[1] == 0.456 && t->std[1] == 0.224);
-	transform_free(t);
+	pipeline_free(t);
 	t = parse("random_resized_crop(96, ratio=1:1)");
-	assert_true(t->steps[0].scale[0] == 0.08 && t->steps[0].scale[1] == 1);
-	transform_free(t);
+	assert_true(t->transforms[0].scale[0] == 0.08 && t->transforms[0].scale[1] == 1);
+	pipeline_free(t);
 }
 
 static void test_errors_say_where(void **state)
@@ -97,8 +97,8 @@ static void test_errors_say_where(void **state)
 	expect_error("resize(99999999999999999999)", -E2BIG, 7, "at most 4096");
 	expect_error("hflip(1.5)", -EINVAL, 6, "p is from 0 to 1");
 	expect_error("hflip(0.5", -EINVAL, 9, "expected ',' or ')'");
-	expect_error("hflip, vflip", -EINVAL, 5, "expected the name of a step, found ','");
-	expect_error("224", -EINVAL, 0, "expected the name of a step, found '224'");
+	expect_error("hflip, vflip", -EINVAL, 5, "expected the name of a transform, found ','");
+	expect_error("224", -EINVAL, 0, "expected the name of a transform, found '224'");
 	expect_error("hflip \x01", -EINVAL, 6, "byte 0x01");
 	expect_error("pad(2, fill=300)", -EINVAL, 12, "fill is from 0 to 255");
 	expect_error("pad(2, fill=1:2)", -EINVAL, 15, "one number or three");
@@ -155,15 +155,15 @@ static void test_errors_say_where(void **state)
 
 static void test_augmentations_are_read(void **state)
 {
-	struct transform *t = parse(
+	struct pipeline *t = parse(
 		"random_affine(10:20, translate=0.1:0.2, scale=0.5:2, shear=-1:2:3:4, "
 		"interpolation="
 		"bilinear, fill=1:2:3) gaussian_blur(23, 0.1:2.0, p=0.5) "
 		"random_affine(5, 0.25, shear=7) gaussian_blur(3x5, 1) random_erasing(0.25) "
 		"to(f16) normalize(imagenet) random_erasing(value=random) cutout(8x4, value=-1)");
-	const struct step *s = t->steps;
+	const struct transform *s = t->transforms;
 
-	assert_int_equal(t->step_count, 7);
+	assert_int_equal(t->transform_count, 7);
 	assert_true(s[0].warp.degrees[0] == 10 && s[0].warp.degrees[1] == 20);
 	assert_true(s[0].warp.translate[0] == 0.1 && s[0].warp.translate[1] == 0.2);
 	assert_true(s[0].warp.scale[0] == 0.5 && s[0].warp.scale[1] == 2);
@@ -182,7 +182,7 @@ static void test_augmentations_are_read(void **state)
 	assert_true(s[4].probability == 0.25 && s[4].scale[1] == 0.33 && s[4].ratio[0] == 0.3);
 	assert_true(!s[4].finished && !s[4].noise && s[5].finished && s[5].noise);
 	assert_true(s[6].finished && s[6].pad[0] == 8 && s[6].pad[1] == 4 && s[6].value[2] == -1);
-	transform_free(t);
+	pipeline_free(t);
 }
 
 static void test_sides_in_two_arguments(void **state)
@@ -194,12 +194,12 @@ static void test_sides_in_two_arguments(void **state)
 		     "as WIDTHxHEIGHT: 224x192, or 192x224 for what torchvision calls (224, 192)");
 	expect_error("cutout(8, 8)", -EINVAL, 7, "did you mean 8x8?");
 	/* valid forms of a second argument, and invalid sides */
-	transform_free(parse("random_crop(32, 4)"));
-	transform_free(parse("cutout(8, 1)"));
+	pipeline_free(parse("random_crop(32, 4)"));
+	pipeline_free(parse("cutout(8, 1)"));
 	expect_error("resize(32, chroma)", -EINVAL, 11, "expected one of exact|fast for chroma");
 	expect_error("resize(32x32, 32)", -EINVAL, 14, "expected one of exact|fast for chroma");
 	expect_error("resize(32, chroma=32)", -EINVAL, 18, "expected one of exact|fast");
-	transform_free(parse("resize(32, interpolation=bicubic)"));
+	pipeline_free(parse("resize(32, interpolation=bicubic)"));
 	expect_error("resize(32, interpolation=cubic)", -EINVAL, 25,
 		     "expected one of bilinear|bicubic");
 	expect_error("hflip resize(32, fast, bicubic)", -EINVAL, 6,
@@ -226,10 +226,10 @@ static void test_misspelt_names_are_guessed(void **state)
 	expect_error("random_resized_crop(224, antialias=1)", -EINVAL, 25,
 		     "expected one of size, scale, ratio");
 	expect_error("a_name_of_a_step_that_is_longer_than_any_buffer_could_ever_hold(1)", -EINVAL,
-		     0, "there is no step");
+		     0, "there is no transform");
 }
 
-static void test_rules_between_steps(void **state)
+static void test_rules_between_transforms(void **state)
 {
 	expect_error("resize(8x8) normalize(imagenet)", -EINVAL, 12,
 		     "needs a float output: add to(f16)");
@@ -253,62 +253,62 @@ static void test_rules_between_steps(void **state)
 	expect_error("resize(32x32) random_crop(64)", -EINVAL, 14,
 		     "does not fit into 32 x 32 pixels");
 	expect_error("resize(4000x4000) pad(100)", -E2BIG, -1, "4200 x 4200");
-	transform_free(parse("to(f32) layout(nchw) normalize(imagenet) channels(4)"));
-	transform_free(parse("resize(32x32) random_crop(64, padding=16)"));
+	pipeline_free(parse("to(f32) layout(nchw) normalize(imagenet) channels(4)"));
+	pipeline_free(parse("resize(32x32) random_crop(64, padding=16)"));
 }
 
 static void test_limits_hold(void **state)
 {
-	char text[TRANSFORM_TEXT_MAX + 2];
+	char text[PIPELINE_TEXT_MAX + 2];
 
 	memset(text, ' ', sizeof(text));
-	text[TRANSFORM_TEXT_MAX] = 0;
-	transform_free(parse(text));
-	text[TRANSFORM_TEXT_MAX] = ' ';
-	text[TRANSFORM_TEXT_MAX + 1] = 0;
-	expect_error(text, -E2BIG, TRANSFORM_TEXT_MAX, "at most 4096 bytes");
+	text[PIPELINE_TEXT_MAX] = 0;
+	pipeline_free(parse(text));
+	text[PIPELINE_TEXT_MAX] = ' ';
+	text[PIPELINE_TEXT_MAX + 1] = 0;
+	expect_error(text, -E2BIG, PIPELINE_TEXT_MAX, "at most 4096 bytes");
 	size_t used = 0;
 
-	for (int i = 0; i < TRANSFORM_STEPS_MAX; i++)
+	for (int i = 0; i < PIPELINE_TRANSFORMS_MAX; i++)
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "hflip ");
-	transform_free(parse(text));
+	pipeline_free(parse(text));
 	snprintf(text + used, sizeof(text) - used, "vflip");
-	expect_error(text, -E2BIG, (int)used, "at most 32 steps");
+	expect_error(text, -E2BIG, (int)used, "at most 32 transforms");
 	used = (size_t)snprintf(text, sizeof(text), "random_resized_crop(8@0");
-	for (int i = 1; i < STEP_SIZES_MAX; i++)
+	for (int i = 1; i < TRANSFORM_SIZES_MAX; i++)
 		used += (size_t)snprintf(text + used, sizeof(text) - used, ";8@%d", i);
 	snprintf(text + used, sizeof(text) - used, ")");
-	transform_free(parse(text));
+	pipeline_free(parse(text));
 	snprintf(text + used, sizeof(text) - used, ";8@99)");
 	expect_error(text, -E2BIG, (int)used + 1, "at most 16 sizes");
 }
 
 static void test_shapes_follow_epochs(void **state)
 {
-	struct transform *t =
+	struct pipeline *t =
 		parse("random_resized_crop(128@0;160x96@6;192@12) to(bf16) channels(4)");
-	struct transform_shape shape;
+	struct pipeline_shape shape;
 	static const uint32_t expected[][3] = {{0, 128, 128}, {5, 128, 128},  {6, 160, 96},
 					       {11, 160, 96}, {12, 192, 192}, {1000000, 192, 192}};
 
-	assert_true(transform_has_size(t));
+	assert_true(pipeline_has_size(t));
 	for (unsigned i = 0; i < 6; i++) {
-		transform_shape(t, expected[i][0], &shape);
+		pipeline_shape(t, expected[i][0], &shape);
 		assert_int_equal(shape.width, expected[i][1]);
 		assert_int_equal(shape.height, expected[i][2]);
 		assert_int_equal(shape.channels, 4);
-		assert_int_equal(shape.element, TRANSFORM_BF16);
-		assert_int_equal(shape.layout, TRANSFORM_NHWC);
+		assert_int_equal(shape.element, PIPELINE_BF16);
+		assert_int_equal(shape.layout, PIPELINE_NHWC);
 		assert_int_equal(shape.sample_size, expected[i][1] * expected[i][2] * 8);
 	}
-	assert_int_equal(transform_sample_size_max(t), 192 * 192 * 8);
-	transform_free(t);
+	assert_int_equal(pipeline_sample_size_max(t), 192 * 192 * 8);
+	pipeline_free(t);
 	/* with two schedules, every combination of their ranges of epochs counts */
 	t = parse("resize(300@0;200@10) random_crop(64@0;100@5;32@10) pad(2)");
-	assert_int_equal(transform_sample_size_max(t), 104 * 104 * 3);
-	transform_shape(t, 10, &shape);
+	assert_int_equal(pipeline_sample_size_max(t), 104 * 104 * 3);
+	pipeline_shape(t, 10, &shape);
 	assert_int_equal(shape.width, 36);
-	transform_free(t);
+	pipeline_free(t);
 	expect_error("resize(8@1)", -EINVAL, 9, "starts at epoch 0");
 	expect_error("resize(8@0;9@0)", -EINVAL, 13, "must grow: 0 after 0");
 	expect_error("resize(8@0;9)", -EINVAL, 12, "expected '@' and an epoch");
@@ -334,69 +334,69 @@ static void test_sizes_can_be_fixed(void **state)
 		{"random_crop(20, padding=3)", 1, 20, 20},
 		{"to(f32)", 0, 50, 30},
 	};
-	struct transform_error error;
+	struct pipeline_error error;
 
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct transform *t = parse(cases[i].text);
-		struct transform_shape shape;
+		struct pipeline *t = parse(cases[i].text);
+		struct pipeline_shape shape;
 
-		assert_int_equal(transform_has_size(t), cases[i].has);
+		assert_int_equal(pipeline_has_size(t), cases[i].has);
 		if (!cases[i].has) {
-			transform_shape(t, 0, &shape);
+			pipeline_shape(t, 0, &shape);
 			assert_int_equal(shape.sample_size, 0);
 		}
-		assert_int_equal(transform_fix_size(t, 50, 30, &error), 0);
-		transform_shape(t, 3, &shape);
+		assert_int_equal(pipeline_fix_size(t, 50, 30, &error), 0);
+		pipeline_shape(t, 3, &shape);
 		assert_int_equal(shape.width, cases[i].width);
 		assert_int_equal(shape.height, cases[i].height);
-		transform_free(t);
+		pipeline_free(t);
 	}
-	struct transform *t = parse("random_crop(64)");
+	struct pipeline *t = parse("random_crop(64)");
 
-	assert_int_equal(transform_fix_size(t, 63, 100, &error), -EINVAL);
+	assert_int_equal(pipeline_fix_size(t, 63, 100, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "does not fit into 63 x 100"));
-	assert_int_equal(transform_fix_size(t, 0, 100, &error), -EINVAL);
-	assert_int_equal(transform_fix_size(t, 64, 64, &error), 0);
-	transform_free(t);
+	assert_int_equal(pipeline_fix_size(t, 0, 100, &error), -EINVAL);
+	assert_int_equal(pipeline_fix_size(t, 64, 64, &error), 0);
+	pipeline_free(t);
 	t = parse("random_crop(4, padding=4, fill=reflect)");
-	assert_int_equal(transform_fix_size(t, 4, 5, &error), -EINVAL);
+	assert_int_equal(pipeline_fix_size(t, 4, 5, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "cannot reflect a picture of 4 x 5"));
-	assert_int_equal(transform_fix_size(t, 5, 5, &error), 0);
-	transform_free(t);
+	assert_int_equal(pipeline_fix_size(t, 5, 5, &error), 0);
+	pipeline_free(t);
 	t = parse("");
-	assert_int_equal(transform_fix_size(t, 5000, 8, &error), -E2BIG);
-	transform_free(t);
+	assert_int_equal(pipeline_fix_size(t, 5000, 8, &error), -E2BIG);
+	pipeline_free(t);
 }
 
 static void test_statistics_can_be_fixed(void **state)
 {
 	const double mean[3] = {127.5, 51, 0}, std[3] = {51, 25.5, 255}, zero[3] = {0};
-	struct transform *t = parse("resize(8x8) normalize(dataset) to(f32)");
-	struct transform_error error;
+	struct pipeline *t = parse("resize(8x8) normalize(dataset) to(f32)");
+	struct pipeline_error error;
 
-	assert_true(transform_needs_statistics(t));
-	assert_int_equal(transform_fix_statistics(t, mean, zero, &error), -EINVAL);
-	assert_true(transform_needs_statistics(t));
-	assert_int_equal(transform_fix_statistics(t, mean, std, &error), 0);
-	assert_false(transform_needs_statistics(t));
+	assert_true(pipeline_needs_statistics(t));
+	assert_int_equal(pipeline_fix_statistics(t, mean, zero, &error), -EINVAL);
+	assert_true(pipeline_needs_statistics(t));
+	assert_int_equal(pipeline_fix_statistics(t, mean, std, &error), 0);
+	assert_false(pipeline_needs_statistics(t));
 	assert_true(t->mean[0] == 0.5 && t->mean[1] == 0.2 && t->std[1] == 0.1);
-	transform_free(t);
+	pipeline_free(t);
 	t = parse("resize(8x8) normalize(imagenet) to(f32)");
-	assert_false(transform_needs_statistics(t));
-	assert_int_equal(transform_fix_statistics(t, mean, std, &error), 0);
+	assert_false(pipeline_needs_statistics(t));
+	assert_int_equal(pipeline_fix_statistics(t, mean, std, &error), 0);
 	assert_true(t->mean[0] == 0.485);
-	transform_free(t);
+	pipeline_free(t);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_steps_are_read),
+		cmocka_unit_test(test_transforms_are_read),
 		cmocka_unit_test(test_errors_say_where),
 		cmocka_unit_test(test_augmentations_are_read),
 		cmocka_unit_test(test_misspelt_names_are_guessed),
 		cmocka_unit_test(test_sides_in_two_arguments),
-		cmocka_unit_test(test_rules_between_steps),
+		cmocka_unit_test(test_rules_between_transforms),
 		cmocka_unit_test(test_limits_hold),
 		cmocka_unit_test(test_shapes_follow_epochs),
 		cmocka_unit_test(test_sizes_can_be_fixed),

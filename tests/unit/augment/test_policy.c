@@ -2,7 +2,7 @@
  * Which operations policies choose and how often: compares with torchvision's probabilities over
  * many samples.
  */
-#include "loaderd/augment/grammar/policy.h"
+#include "format/augment/grammar/policy.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
@@ -129,7 +129,7 @@ static void test_auto_augment_follows_its_table(void **state)
 					    "auto_augment(svhn)"};
 	struct effect_list list;
 
-	for (int learned = 0; learned < STEP_LEARNED_COUNT; learned++) {
+	for (int learned = 0; learned < TRANSFORM_LEARNED_COUNT; learned++) {
 		double expected[OPERATIONS] = {0}, total = 0;
 		unsigned counts[OPERATIONS] = {0}, applied = 0;
 

@@ -1,6 +1,6 @@
 /*
  * Trials of a dataset made by the test: what the sampled images contain, which configurations and
- * steps are tried, which cannot be, and what explanations are derived from the costs.
+ * transforms are tried, which cannot be, and what explanations are derived from the costs.
  */
 #include "bench/report/explain.h"
 #include "bench/report/trials.h"
@@ -22,7 +22,7 @@
 
 enum { IMAGES = 12, SIDE = 96 };
 
-static const struct claim_terms usual = {.batch_size = 4, .workers = 2, .alone = true};
+static const struct claim_options usual = {.batch_size = 4, .workers = 2, .alone = true};
 static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
 static char path[64];
 
@@ -30,23 +30,23 @@ static char path[64];
  * Terms of the last call, and whether costs are simulated. If so, every other configuration takes a
  * quarter of the stored one's time.
  */
-static struct claim_terms asked;
+static struct claim_options asked;
 static int is_made_up;
 
 int __real_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-				  const struct claim_terms *terms, double seconds,
+				  const struct claim_options *claim, double seconds,
 				  bool (*stop)(void), struct packimg_error *error);
 int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-				  const struct claim_terms *terms, double seconds,
+				  const struct claim_options *claim, double seconds,
 				  bool (*stop)(void), struct packimg_error *error);
 
 int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-				  const struct claim_terms *terms, double seconds,
+				  const struct claim_options *claim, double seconds,
 				  bool (*stop)(void), struct packimg_error *error)
 {
-	asked = *terms;
+	asked = *claim;
 	if (!is_made_up)
-		return __real_encoding_bench_measure(runs, count, terms, seconds, stop, error);
+		return __real_encoding_bench_measure(runs, count, claim, seconds, stop, error);
 	for (uint32_t i = 0; i < count; i++)
 		runs[i].image_s = i == CONFIG_STORED ? 4e-4 : 1e-4;
 	return 0;
@@ -141,8 +141,8 @@ static void test_ways(void **state)
 	assert_true(trials_resident(path) > 0 && trials_resident(path) <= 1);
 }
 
-/* Accepts any way to write a pipeline, and leaves out the step that fixes the size. */
-static void test_steps(void **state)
+/* Accepts any way to write a pipeline, and leaves out the transform that fixes the size. */
+static void test_transforms(void **state)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -153,17 +153,17 @@ static void test_steps(void **state)
 			       "random_solarize(threshold=128) normalize (imagenet)  to( f32 )",
 			       &usual, &t, error),
 		0);
-	assert_int_equal(t.step_count, 4);
-	assert_string_equal(t.steps[0].text, "normalize (imagenet) to( f32 )");
-	assert_string_equal(t.steps[1].text, "hflip");
-	assert_string_equal(t.steps[2].text, "random_solarize(threshold=128)");
-	assert_string_equal(t.steps[3].text, "normalize (imagenet)");
-	for (unsigned i = 0; i < t.step_count; i++)
-		assert_true(t.steps[i].image_us > 0);
+	assert_int_equal(t.transform_count, 4);
+	assert_string_equal(t.transforms[0].text, "normalize (imagenet) to( f32 )");
+	assert_string_equal(t.transforms[1].text, "hflip");
+	assert_string_equal(t.transforms[2].text, "random_solarize(threshold=128)");
+	assert_string_equal(t.transforms[3].text, "normalize (imagenet)");
+	for (unsigned i = 0; i < t.transform_count; i++)
+		assert_true(t.transforms[i].image_us > 0);
 
-	/* Stored pixels have no step to leave out, and cannot be made smaller. */
+	/* Stored pixels have no transform to leave out, and cannot be made smaller. */
 	assert_int_equal(trials_measure(path, "", &usual, &t, error), 0);
-	assert_int_equal(t.step_count, 0);
+	assert_int_equal(t.transform_count, 0);
 	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
 	assert_int_equal(t.configs[CONFIG_RAW].changed, 8);
 	assert_true(t.configs[CONFIG_RAW].bytes == SIDE * SIDE * 3);
@@ -224,7 +224,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ways),
-		cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_transforms),
 		cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_predictions),
 	};

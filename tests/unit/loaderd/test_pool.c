@@ -122,9 +122,9 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 		.report = no_report,
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
 	};
-	struct transform_error error;
+	struct pipeline_error error;
 	assert_int_equal(order_init(&options.order), 0);
-	assert_int_equal(transform_parse(pipeline, &options.transform, &error), 0);
+	assert_int_equal(pipeline_parse(pipeline, &options.pipeline, &error), 0);
 	return fake_batcher(&options);
 }
 

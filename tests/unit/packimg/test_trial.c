@@ -1,7 +1,7 @@
 /* Encoding variants of a dataset's images, and the measurement of runs on them. */
 #include "tools/packimg/advise/encoding_bench.h"
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/pipeline.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,13 +60,13 @@ static void test_ways(void **state)
 		{.kind = ENCODING_JPEG, .short_side = 16, .quality = 90},
 		{.kind = ENCODING_RAW}};
 	enum { COUNT = sizeof(variants) / sizeof(*variants) };
-	const struct claim_terms terms = {.batch_size = 2, .workers = 1, .alone = true};
+	const struct claim_options claim = {.batch_size = 2, .workers = 1, .alone = true};
 	struct encoding_run runs[COUNT];
-	struct transform *transform;
-	struct transform_error fault;
+	struct pipeline *pipeline;
+	struct pipeline_error fault;
 	struct packimg_error error;
 
-	assert_int_equal(transform_parse("random_resized_crop(8)", &transform, &fault), 0);
+	assert_int_equal(pipeline_parse("random_resized_crop(8)", &pipeline, &fault), 0);
 	for (int i = 0; i < COUNT; i++) {
 		const struct encoding_variant *variant = &variants[i];
 		uint32_t scale = variant->short_side ? 2 : 1;
@@ -84,15 +84,15 @@ static void test_ways(void **state)
 				 variant->kind <= ENCODING_UNINDEXED ? 6 : 1);
 		assert_int_equal(variant->index_bytes > 0, variant->kind == ENCODING_VERBATIM ||
 								   variant->kind == ENCODING_JPEG);
-		runs[i] = (struct encoding_run){variant->samples, variant->images, transform};
+		runs[i] = (struct encoding_run){variant->samples, variant->images, pipeline};
 	}
 	assert_int_equal(variants[4].bytes, 2 * WIDTH * HEIGHT);
-	assert_int_equal(encoding_bench_measure(runs, COUNT, &terms, 0, NULL, &error), 0);
+	assert_int_equal(encoding_bench_measure(runs, COUNT, &claim, 0, NULL, &error), 0);
 	for (int i = 0; i < COUNT; i++) {
 		assert_true(runs[i].image_s > 0);
 		encoding_variant_deinit(&variants[i]);
 	}
-	transform_free(transform);
+	pipeline_free(pipeline);
 }
 
 int main(void)

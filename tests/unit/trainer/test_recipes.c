@@ -1,5 +1,5 @@
 /* The shipped recipes: they parse, pass the checks, and the daemon accepts their pipelines. */
-#include "loaderd/augment/transform.h"
+#include "format/augment/pipeline.h"
 #include "trainer/recipe/recipe.h"
 
 #include <setjmp.h>
@@ -11,18 +11,18 @@
 
 static void pipeline(const char *name, const char *text, uint32_t first, uint32_t last)
 {
-	struct transform *transform;
-	struct transform_error error;
-	struct transform_shape shape;
-	if (transform_parse(text, &transform, &error))
+	struct pipeline *pipeline;
+	struct pipeline_error error;
+	struct pipeline_shape shape;
+	if (pipeline_parse(text, &pipeline, &error))
 		fail_msg("%s: %s at byte %d", name, error.text, error.position);
-	assert_true(transform_has_size(transform));
-	transform_shape(transform, 0, &shape);
+	assert_true(pipeline_has_size(pipeline));
+	pipeline_shape(pipeline, 0, &shape);
 	assert_int_equal(shape.width, first);
-	assert_int_equal(shape.element, TRANSFORM_U8);
-	transform_shape(transform, 1000, &shape);
+	assert_int_equal(shape.element, PIPELINE_U8);
+	pipeline_shape(pipeline, 1000, &shape);
 	assert_int_equal(shape.width, last);
-	transform_free(transform);
+	pipeline_free(pipeline);
 }
 
 static void test_shipped(void **state)

@@ -10,7 +10,7 @@
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
 
-#include "loaderd/augment/transform.h"
+#include "format/augment/pipeline.h"
 
 #include <errno.h>
 #include <float.h>
@@ -31,7 +31,7 @@ struct advise {
 	unsigned jobs;
 	bool json, quiet;
 	struct image_subset sample;
-	struct transform *transform;
+	struct pipeline *parsed;
 	struct encoding_variant variants[VARIANTS_MAX];
 	uint32_t variant_count;
 };
@@ -106,16 +106,16 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 {
 	/* any values do: the work is the same */
 	static const double mean[3] = {124, 116, 104}, std[3] = {58, 57, 57};
-	struct transform_error fault;
+	struct pipeline_error fault;
 
-	if (transform_parse(advise->pipeline, &advise->transform, &fault))
+	if (pipeline_parse(advise->pipeline, &advise->parsed, &fault))
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
-	if (!transform_has_size(advise->transform))
+	if (!pipeline_has_size(advise->parsed))
 		return packimg_fail(error, -EINVAL,
 				    "--pipeline: \"%s\" does not say what size its results have; "
 				    "begin with random_resized_crop(N) or resize(WxH)",
 				    advise->pipeline);
-	if (transform_fix_statistics(advise->transform, mean, std, &fault))
+	if (pipeline_fix_statistics(advise->parsed, mean, std, &fault))
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	return 0;
 }
@@ -123,7 +123,7 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 static int advise_measure(struct advise *advise, struct packimg_error *error)
 {
 	/* The batch size is unknown: large enough for claims of any size. */
-	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
+	const struct claim_options claim = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
 	struct encoding_run runs[VARIANTS_MAX];
 	struct progress progress;
 	int r = 0;
@@ -143,8 +143,8 @@ static int advise_measure(struct advise *advise, struct packimg_error *error)
 		return r;
 	for (uint32_t i = 0; i < advise->variant_count; i++)
 		runs[i] = (struct encoding_run){advise->variants[i].samples,
-						advise->variants[i].images, advise->transform};
-	r = encoding_bench_measure(runs, advise->variant_count, &terms, advise->seconds,
+						advise->variants[i].images, advise->parsed};
+	r = encoding_bench_measure(runs, advise->variant_count, &claim, advise->seconds,
 				   command_interrupted, error);
 	if (r)
 		return r;
@@ -346,7 +346,7 @@ int command_advise(int argc, char **argv)
 	for (uint32_t i = 0; i < advise->variant_count; i++)
 		encoding_variant_deinit(&advise->variants[i]);
 	image_subset_deinit(&advise->sample);
-	transform_free(advise->transform);
+	pipeline_free(advise->parsed);
 	free(advise);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;

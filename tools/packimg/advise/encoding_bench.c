@@ -1,7 +1,7 @@
 #include "tools/packimg/advise/encoding_bench.h"
 
+#include "format/augment/pipeline.h"
 #include "format/base/system/clock.h"
-#include "loaderd/augment/transform.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/sample_encoder.h"
@@ -274,10 +274,10 @@ void encoding_variant_deinit(struct encoding_variant *variant)
 }
 
 struct measurement {
-	struct transform_scratch *scratch;
+	struct pipeline_scratch *scratch;
 	uint8_t *targets;
 	size_t target_size;
-	const struct claim_terms *terms;
+	const struct claim_options *claim;
 	double seconds; /* per turn */
 	bool (*stop)(void);
 };
@@ -302,13 +302,13 @@ static int bench_run_claim(const struct measurement *m, struct course *course, u
 			uint64_t left = end - i;
 			uint32_t count =
 				left < PACKIMG_AHEAD_MAX ? (uint32_t)left : PACKIMG_AHEAD_MAX;
-			uint32_t gain = transform_ahead(run->transform, m->scratch,
-							&run->samples[i], count, 0, epoch);
+			uint32_t gain = pipeline_batched_decode(run->pipeline, m->scratch,
+								&run->samples[i], count, 0, epoch);
 
 			course->together = claim_together(gain, count);
 		}
-		r = transform_apply(run->transform, m->scratch, &run->samples[i], 0, epoch,
-				    m->targets + i % TARGETS * m->target_size, NULL, error);
+		r = pipeline_apply(run->pipeline, m->scratch, &run->samples[i], 0, epoch,
+				   m->targets + i % TARGETS * m->target_size, NULL, error);
 	}
 	return r;
 }
@@ -317,13 +317,13 @@ static int bench_run_claim(const struct measurement *m, struct course *course, u
 static int bench_run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
 			   struct packimg_error *error)
 {
-	uint64_t batch_size = m->terms->batch_size, count = course->run->count, end;
+	uint64_t batch_size = m->claim->batch_size, count = course->run->count, end;
 	int r = 0;
 
 	for (uint64_t i = 0; i < count && !r; i = end) {
 		uint64_t batch_end = i - i % batch_size + batch_size;
 
-		end = i + claim_size(m->terms, course->cost_ns, course->together);
+		end = i + claim_size(m->claim, course->cost_ns, course->together);
 		end = end < batch_end ? end : batch_end;
 		end = end < count ? end : count;
 		r = bench_run_claim(m, course, i, end, epoch, error);
@@ -385,25 +385,25 @@ static int bench_measure_rounds(const struct measurement *m, struct encoding_run
 }
 
 int encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-			   const struct claim_terms *terms, double seconds, bool (*stop)(void),
+			   const struct claim_options *claim, double seconds, bool (*stop)(void),
 			   struct packimg_error *error)
 {
-	struct measurement m = {.terms = terms, .seconds = seconds / ROUNDS, .stop = stop};
+	struct measurement m = {.claim = claim, .seconds = seconds / ROUNDS, .stop = stop};
 
 	for (uint32_t i = 0; i < count; i++) {
-		size_t size = transform_sample_size_max(runs[i].transform);
+		size_t size = pipeline_sample_size_max(runs[i].pipeline);
 
 		size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 		m.target_size = size > m.target_size ? size : m.target_size;
 	}
 	m.targets = aligned_alloc(ALIGN, m.target_size * TARGETS);
-	int r = m.targets ? transform_scratch_new(&m.scratch) : -ENOMEM;
+	int r = m.targets ? pipeline_scratch_new(&m.scratch) : -ENOMEM;
 	if (r)
 		packimg_say(error, "%s", strerror(-r));
 	else
 		r = bench_measure_rounds(&m, runs, count, error);
 	if (m.scratch)
-		transform_scratch_free(m.scratch);
+		pipeline_scratch_free(m.scratch);
 	free(m.targets);
 	return r;
 }

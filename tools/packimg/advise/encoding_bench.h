@@ -7,15 +7,15 @@
  */
 #pragma once
 
+#include "format/augment/claim.h"
 #include "format/packimg.h"
-#include "loaderd/augment/claim.h"
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/unindexed.h"
 
 #include <stdbool.h>
 
-struct transform;
+struct pipeline;
 
 enum encoding_kind {
 	ENCODING_STORED,    /* as stored in the dataset */
@@ -78,7 +78,7 @@ void encoding_variant_deinit(struct encoding_variant *variant);
 struct encoding_run {
 	const struct packimg_sample *samples;
 	uint64_t count; /* 0 to measure nothing */
-	const struct transform *transform;
+	const struct pipeline *pipeline;
 	double image_s; /* CPU time per image, from encoding_bench_measure() */
 };
 
@@ -88,5 +88,5 @@ struct encoding_run {
  * decoded side by side. Returns 0, -EINTR, or the error of a sample that could not be decoded.
  */
 int encoding_bench_measure(struct encoding_run *runs, uint32_t count,
-			   const struct claim_terms *terms, double seconds, bool (*stop)(void),
+			   const struct claim_options *claim, double seconds, bool (*stop)(void),
 			   struct packimg_error *error);

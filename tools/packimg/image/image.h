@@ -7,8 +7,8 @@
  */
 #pragma once
 
+#include "format/augment/resize.h"
 #include "format/packimg.h"
-#include "loaderd/augment/resize.h"
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/image/unindexed.h"

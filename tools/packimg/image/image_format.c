@@ -107,31 +107,11 @@ static bool is_pfm(const uint8_t *data, size_t size)
 	return BEGINS(0, "PF\n") || BEGINS(0, "Pf\n");
 }
 
-#define BUILT_0(reading)        NULL
-#define BUILT_1(reading)        &(reading)
-#define BUILT_IF(have, reading) BUILT_##have(reading)
-#define BUILT(have, reading)    BUILT_IF(have, reading)
-
-/* AVIF comes before HEIF, because an AVIF file may list HEIF as compatible. */
 const struct image_format image_formats[IMAGE_KINDS] = {
-	[IMAGE_JPEG] = {"JPEG",
-			is_jpeg,
-			{".jpg", ".jpeg", ".jpe", ".jfif"},
-			"libjpeg-turbo",
-			&jpeg_reading},
-	[IMAGE_PNG] = {"PNG", is_png, {".png"}, "libspng", BUILT(HAVE_PNG, png_reading)},
-	[IMAGE_WEBP] = {"WebP", is_webp, {".webp"}, "libwebp", BUILT(HAVE_WEBP, webp_reading)},
-	[IMAGE_GIF] = {"GIF", is_gif, {".gif"}, "giflib", BUILT(HAVE_GIF, gif_reading)},
-	[IMAGE_TIFF] =
-		{"TIFF", is_tiff, {".tif", ".tiff"}, "libtiff", BUILT(HAVE_TIFF, tiff_reading)},
-	[IMAGE_BMP] = {"BMP", is_bmp, {".bmp", ".dib"}, "packimg", &bmp_reading},
-	[IMAGE_PNM] = {"PNM", is_pnm, {".pbm", ".pgm", ".ppm", ".pnm"}, "packimg", &pnm_reading},
-	[IMAGE_AVIF] = {"AVIF", is_avif, {".avif"}, "libavif", BUILT(HAVE_AVIF, avif_reading)},
-	[IMAGE_HEIF] = {"HEIF", is_heif, {".heic", ".heif", ".hif"}, NULL, NULL},
-	[IMAGE_JPEG_XL] = {"JPEG XL", is_jpeg_xl, {".jxl"}, NULL, NULL},
-	[IMAGE_JPEG_2000] = {"JPEG 2000", is_jpeg_2000, {".jp2", ".j2k", ".jpx"}, NULL, NULL},
-	[IMAGE_PAM] = {"PAM", is_pam, {".pam"}, NULL, NULL},
-	[IMAGE_PFM] = {"PFM", is_pfm, {".pfm"}, NULL, NULL},
+#define FORMAT(kind, small, name, library, reading, ...)                                           \
+	[IMAGE_##kind] = {name, is_##small, {__VA_ARGS__}, library, reading},
+	IMAGE_ROWS(FORMAT)
+#undef FORMAT
 };
 
 enum image_kind image_kind_of(const uint8_t *data, size_t size)

@@ -1,32 +1,22 @@
 /*
  * Table of image file kinds: how to recognise each by first bytes and by name, and the code that
- * reads it. Each kind is read by its own file (image_NAME.c) with a library that the build may
- * lack. Kinds without a reader have a row as well, so that such a file is reported instead of
- * ignored. Constant.
+ * reads it. The rows are those of formats.txt. Each kind is read by its own file (image_NAME.c)
+ * with a library that the build may lack. Kinds without a reader have a row as well, so that such a
+ * file is reported instead of ignored. Constant.
  */
 #pragma once
 
 #include "format/packimg.h"
+#include "tools/packimg/image/image_rows.h"
 
 struct buffer;
 struct image_info;
 struct resize_picture;
 
 enum image_kind {
-	IMAGE_JPEG,
-	IMAGE_PNG,
-	IMAGE_WEBP,
-	IMAGE_GIF,
-	IMAGE_TIFF,
-	IMAGE_BMP,
-	IMAGE_PNM,
-	IMAGE_AVIF,
-	IMAGE_HEIF,
-	IMAGE_JPEG_XL,
-	IMAGE_JPEG_2000,
-	IMAGE_PAM,
-	IMAGE_PFM,
-	IMAGE_KINDS,
+#define KIND(kind, ...) IMAGE_##kind,
+	IMAGE_ROWS(KIND) IMAGE_KINDS
+#undef KIND
 };
 
 /*
@@ -75,5 +65,7 @@ enum { IMAGE_LIST_SIZE = 256 };
 const char *image_list_names(char list[static IMAGE_LIST_SIZE]);
 const char *image_list_endings(char list[static IMAGE_LIST_SIZE]);
 
-extern const struct image_reading jpeg_reading, png_reading, webp_reading, gif_reading,
-	tiff_reading, bmp_reading, pnm_reading, avif_reading;
+/* Of kinds without a library in this build, nothing is defined. */
+#define READING(kind, small, ...) extern const struct image_reading small##_reading;
+IMAGE_ROWS(READING)
+#undef READING

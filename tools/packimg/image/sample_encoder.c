@@ -1,6 +1,6 @@
 #include "tools/packimg/image/sample_encoder.h"
 
-#include "loaderd/augment/resize.h"
+#include "format/augment/resize.h"
 #include "tools/packimg/common/shuffle.h"
 #include "tools/packimg/common/text.h"
 

@@ -1,5 +1,5 @@
 /* The graph's input: converts the fed batch. */
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/resample.h"

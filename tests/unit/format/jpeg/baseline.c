@@ -132,7 +132,7 @@ static void decode_ahead(struct jpeg_baseline *own, const struct picture *pictur
 		{source, 0, 0, 1, 1},
 	};
 
-	jpeg_baseline_ahead(own, regions, 3);
+	jpeg_baseline_batched(own, regions, 3);
 }
 
 void picture_check_own(struct jpeg_baseline *own, const char *what, const struct picture *picture,
@@ -153,7 +153,7 @@ void picture_check_own(struct jpeg_baseline *own, const char *what, const struct
 				 picture->height, how == INDEXED, how == AHEAD, r);
 		compare(what, picture, region, pixels, 3 * (size_t)region->width);
 		if (how == AHEAD)
-			jpeg_baseline_ahead(own, NULL, 0);
+			jpeg_baseline_batched(own, NULL, 0);
 	}
 }
 

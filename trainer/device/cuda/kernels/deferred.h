@@ -1,8 +1,8 @@
-/* Pipeline operations deferred to the device (format/base/deferred.h). */
+/* Pipeline operations deferred to the device (format/augment/deferred.h). */
 #ifndef TRAINER_DEVICE_CUDA_DEFERRED_H
 #define TRAINER_DEVICE_CUDA_DEFERRED_H
 
-#include "format/base/deferred.h"
+#include "format/augment/deferred.h"
 #include "trainer/device/cuda/kernels/columns.h"
 
 /*

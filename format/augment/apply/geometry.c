@@ -1,0 +1,407 @@
+#include "format/augment/apply/geometry.h"
+#include "format/augment/grammar/draw.h"
+#include "format/base/portable_math.h"
+#include "format/base/random.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+	GEOMETRY_BETWEEN_PIXELS_MAX = 1 << 28, /* 3 bytes per pixel */
+	GEOMETRY_EFFECT_PIXELS_MAX = 1 << 25,  /* up to 28 bytes per pixel and thread */
+};
+
+static void axis_init(struct geometry_axis *axis, uint32_t size)
+{
+	*axis = (struct geometry_axis){
+		.source = size, .high = size, .grid = size, .count = size, .valid_high = size};
+}
+
+static void axis_crop(struct geometry_axis *axis, uint32_t at, uint32_t count)
+{
+	axis->offset += axis->reverse ? axis->count - at - count : at;
+	axis->count = count;
+}
+
+static bool axis_padded(const struct geometry_axis *axis)
+{
+	return axis->offset < axis->valid_low || axis->offset + axis->count > axis->valid_high;
+}
+
+static void axis_pad(struct geometry_axis *axis, uint32_t before, uint32_t after)
+{
+	/* Pixels hidden by a crop must not reappear in the border. */
+	if (axis->valid_low < axis->offset)
+		axis->valid_low = axis->offset;
+	if (axis->valid_high > axis->offset + axis->count)
+		axis->valid_high = axis->offset + axis->count;
+	axis->offset -= axis->reverse ? after : before;
+	axis->count += before + after;
+}
+
+bool geometry_axis_copies(const struct geometry_axis *axis)
+{
+	return axis->high - axis->low == axis->grid;
+}
+
+static bool axis_can_resize(const struct geometry_axis *axis)
+{
+	return geometry_axis_copies(axis) && !axis_padded(axis);
+}
+
+/* Keeps `reverse`: resizing commutes with a flip. */
+static void axis_resize(struct geometry_axis *axis, uint32_t size)
+{
+	axis->low += (uint32_t)axis->offset;
+	axis->high = axis->low + axis->count;
+	axis->grid = size;
+	axis->offset = 0;
+	axis->count = size;
+	axis->valid_low = 0;
+	axis->valid_high = size;
+}
+
+uint32_t geometry_axis_content(const struct geometry_axis *axis, uint32_t *ret_first,
+			       int64_t *ret_grid)
+{
+	int64_t end = axis->offset + axis->count;
+	int64_t low = axis->offset > axis->valid_low ? axis->offset : axis->valid_low;
+	int64_t high = end < axis->valid_high ? end : axis->valid_high;
+
+	if (low >= high)
+		return 0;
+	*ret_first = (uint32_t)(axis->reverse ? end - high : low - axis->offset);
+	*ret_grid = low;
+	return (uint32_t)(high - low);
+}
+
+bool geometry_stage_reflects(const struct geometry_stage *stage)
+{
+	return stage->reflect && (axis_padded(&stage->x) || axis_padded(&stage->y));
+}
+
+/* Returns true if the stage is still as geometry_push() made it. */
+static bool stage_shows_all(const struct geometry_stage *stage)
+{
+	return geometry_axis_copies(&stage->x) && stage->x.count == stage->x.source &&
+	       !axis_padded(&stage->x) && !stage->x.reverse && geometry_axis_copies(&stage->y) &&
+	       stage->y.count == stage->y.source && !axis_padded(&stage->y) && !stage->y.reverse &&
+	       !stage->effect_count;
+}
+
+static struct geometry_stage *geometry_last(struct geometry *geometry)
+{
+	return &geometry->stages[geometry->stage_count - 1];
+}
+
+static struct geometry_stage *geometry_push(struct geometry *geometry, uint32_t width,
+					    uint32_t height)
+{
+	struct geometry_stage *stage = &geometry->stages[geometry->stage_count++];
+
+	axis_init(&stage->x, width);
+	axis_init(&stage->y, height);
+	stage->chroma_fast = false;
+	stage->bicubic = false;
+	stage->reflect = false;
+	memset(stage->fill, 0, sizeof(stage->fill));
+	stage->effect_begin = geometry->effects.count;
+	stage->effect_count = 0;
+	return stage;
+}
+
+/* Starts a new stage. */
+static struct geometry_stage *geometry_cut(struct geometry *geometry)
+{
+	const struct geometry_stage *stage = geometry_last(geometry);
+
+	return geometry_push(geometry, stage->x.count, stage->y.count);
+}
+
+static void geometry_resize(struct geometry *geometry, uint32_t width, uint32_t height,
+			    const struct transform *transform)
+{
+	struct geometry_stage *stage = geometry_last(geometry);
+
+	if (stage->x.count == width && stage->y.count == height)
+		return;
+	if (!axis_can_resize(&stage->x) || !axis_can_resize(&stage->y))
+		stage = geometry_cut(geometry);
+	axis_resize(&stage->x, width);
+	axis_resize(&stage->y, height);
+	stage->chroma_fast = transform->chroma_fast;
+	stage->bicubic = transform->bicubic;
+}
+
+/* border: left, top, right, bottom, in pixels. */
+static void geometry_pad(struct geometry *geometry, const uint32_t border[4], const uint8_t fill[3])
+{
+	struct geometry_stage *stage = geometry_last(geometry);
+
+	if ((border[0] | border[1] | border[2] | border[3]) == 0)
+		return;
+	if ((axis_padded(&stage->x) || axis_padded(&stage->y)) &&
+	    (stage->reflect || memcmp(stage->fill, fill, sizeof(stage->fill)) != 0))
+		stage = geometry_cut(geometry);
+	memcpy(stage->fill, fill, sizeof(stage->fill));
+	stage->reflect = false;
+	axis_pad(&stage->x, border[0], border[2]);
+	axis_pad(&stage->y, border[1], border[3]);
+}
+
+/* Sources of a sample's random decisions. */
+struct geometry_draws {
+	uint64_t epoch;
+	struct random_stream own;     /* differs between epochs */
+	struct random_stream lasting; /* the same in all epochs */
+};
+
+/* Adds the border of pad and random_crop. */
+static int geometry_border(struct geometry *geometry, const struct transform *transform,
+			   struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const uint32_t border[4] = {transform->pad[0], transform->pad[1], transform->pad[0],
+				    transform->pad[1]};
+	struct geometry_stage *stage = geometry_last(geometry);
+	int r = transform_check_reflect(transform, stage->x.count, stage->y.count, error);
+
+	if (r < 0)
+		return r;
+	if (!transform->reflect) {
+		geometry_pad(geometry, border, transform->fill);
+	} else if (transform->pad[0] || transform->pad[1]) {
+		/* Reflect a whole picture: a crop may show fewer pixels than the border needs. */
+		if (geometry->stage_count == 1 || !stage_shows_all(stage))
+			stage = geometry_cut(geometry);
+		stage->reflect = true;
+		axis_pad(&stage->x, transform->pad[0], transform->pad[0]);
+		axis_pad(&stage->y, transform->pad[1], transform->pad[1]);
+	}
+	return 0;
+}
+
+static double uniform(struct random_stream *random, double low, double high)
+{
+	return low + (high - low) * (double)random_float(random);
+}
+
+/*
+ * torchvision's RandomResizedCrop.get_params: up to ten tries, then the largest central crop within
+ * the ratios.
+ */
+static void random_region(const struct transform *transform, uint32_t width, uint32_t height,
+			  struct random_stream *random, uint32_t region[4])
+{
+	double area = (double)width * height;
+
+	for (int try = 0; try < 10; try++) {
+		double target = area * uniform(random, transform->scale[0], transform->scale[1]);
+		double ratio = portable_exp(
+			uniform(random, transform->ratio_log[0], transform->ratio_log[1]));
+		double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio));
+
+		if (w < 1 || w > width || h < 1 || h > height)
+			continue;
+		region[2] = (uint32_t)w;
+		region[3] = (uint32_t)h;
+		region[1] = random_below(random, height - region[3] + 1);
+		region[0] = random_below(random, width - region[2] + 1);
+		return;
+	}
+	double ratio = (double)width / height, w = width, h = height;
+
+	if (ratio < transform->ratio[0])
+		h = rint(w / transform->ratio[0]);
+	else if (ratio > transform->ratio[1])
+		w = rint(h * transform->ratio[1]);
+	region[2] = w < 1 ? 1 : (uint32_t)w;
+	region[3] = h < 1 ? 1 : (uint32_t)h;
+	region[0] = (width - region[2]) / 2;
+	region[1] = (height - region[3]) / 2;
+}
+
+static int geometry_resized_crop(struct geometry *geometry, const struct transform *transform,
+				 struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct transform_size *size = transform_size_at(transform, draws->epoch);
+	struct geometry_stage *stage = geometry_last(geometry);
+	uint32_t region[4];
+
+	random_region(transform, stage->x.count, stage->y.count, &draws->own, region);
+	axis_crop(&stage->x, region[0], region[2]);
+	axis_crop(&stage->y, region[1], region[3]);
+	geometry_resize(geometry, size->width, size->height, transform);
+	return 0;
+}
+
+static int geometry_resize_transform(struct geometry *geometry, const struct transform *transform,
+				     struct geometry_draws *draws, struct pipeline_error *error)
+{
+	struct geometry_stage *stage = geometry_last(geometry);
+	uint64_t width, height;
+
+	transform_resize_size(transform_size_at(transform, draws->epoch), stage->x.count,
+			      stage->y.count, &width, &height);
+	if (width > UINT32_MAX || height > UINT32_MAX)
+		return pipeline_fail(error, -EINVAL, transform->position,
+				     "resize makes a side of more than %u pixels", UINT32_MAX);
+	geometry_resize(geometry, (uint32_t)width, (uint32_t)height, transform);
+	return 0;
+}
+
+/* Pads with zeros if the image is smaller, as torchvision does. */
+static int geometry_center_crop(struct geometry *geometry, const struct transform *transform,
+				struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct transform_size *size = transform_size_at(transform, draws->epoch);
+	static const uint8_t black[3] = {0};
+	struct geometry_stage *stage = geometry_last(geometry);
+	uint32_t x = stage->x.count < size->width ? size->width - stage->x.count : 0;
+	uint32_t y = stage->y.count < size->height ? size->height - stage->y.count : 0;
+	const uint32_t border[4] = {x / 2, y / 2, (x + 1) / 2, (y + 1) / 2};
+
+	geometry_pad(geometry, border, black);
+	stage = geometry_last(geometry);
+	/* rint() rounds halves to even, like Python's round(). */
+	axis_crop(&stage->x, (uint32_t)rint((stage->x.count - size->width) / 2.0), size->width);
+	axis_crop(&stage->y, (uint32_t)rint((stage->y.count - size->height) / 2.0), size->height);
+	return 0;
+}
+
+static int geometry_random_crop(struct geometry *geometry, const struct transform *transform,
+				struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct transform_size *size = transform_size_at(transform, draws->epoch);
+	int r = geometry_border(geometry, transform, draws, error);
+
+	if (r < 0)
+		return r;
+	struct geometry_stage *stage = geometry_last(geometry);
+	uint32_t width = stage->x.count, height = stage->y.count;
+
+	if (width < size->width || height < size->height)
+		return pipeline_fail(
+			error, -EINVAL, transform->position,
+			"random_crop(%ux%u) does not fit into %u x %u pixels: put resize "
+			"before it or give it padding",
+			size->width, size->height, width, height);
+	if (width == size->width && height == size->height)
+		return 0;
+	uint32_t y = random_below(&draws->own, height - size->height + 1);
+	uint32_t x = random_below(&draws->own, width - size->width + 1);
+
+	axis_crop(&stage->x, x, size->width);
+	axis_crop(&stage->y, y, size->height);
+	return 0;
+}
+
+/* Effects apply to the output of the last stage. */
+static void geometry_effects(struct geometry *geometry, const struct transform *transform,
+			     struct random_stream *random)
+{
+	struct geometry_stage *stage = geometry_last(geometry);
+
+	if (transform->finished) {
+		if (draw_erase(transform, stage->x.count, stage->y.count, random,
+			       &geometry->erasures[geometry->erasure_count]))
+			geometry->erasure_count++;
+		return;
+	}
+	draw_effects(transform,
+		     &(struct drawing){stage->x.count, stage->y.count, random, &geometry->effects});
+	stage->effect_count = geometry->effects.count - stage->effect_begin;
+}
+
+static bool draw_flip(const struct transform *transform, struct geometry_draws *draws)
+{
+	if (transform->alternate)
+		return (random_u32(&draws->lasting) ^ draws->epoch) & 1;
+	return (double)random_float(&draws->own) < transform->probability;
+}
+
+static int geometry_hflip(struct geometry *geometry, const struct transform *transform,
+			  struct geometry_draws *draws, struct pipeline_error *error)
+{
+	geometry_last(geometry)->x.reverse ^= draw_flip(transform, draws);
+	return 0;
+}
+
+static int geometry_vflip(struct geometry *geometry, const struct transform *transform,
+			  struct geometry_draws *draws, struct pipeline_error *error)
+{
+	geometry_last(geometry)->y.reverse ^= draw_flip(transform, draws);
+	return 0;
+}
+
+static int (*const geometry_functions[TRANSFORM_GEOMETRY_COUNT])(struct geometry *geometry,
+								 const struct transform *transform,
+								 struct geometry_draws *draws,
+								 struct pipeline_error *error) = {
+#define TRANSFORM(constant, where, name, size, geometry, ...) [TRANSFORM_##constant] = geometry,
+	TRANSFORMS_OF_GEOMETRY(TRANSFORM)
+#undef TRANSFORM
+};
+
+static int geometry_add(struct geometry *geometry, const struct transform *transform,
+			struct geometry_draws *draws, struct pipeline_error *error)
+{
+	struct geometry_stage *stage = geometry_last(geometry);
+
+	if (transform->kind >= TRANSFORM_GEOMETRY_COUNT) {
+		geometry_effects(geometry, transform, &draws->own);
+		return 0;
+	}
+	if (stage->effect_count)
+		geometry_cut(geometry);
+	return geometry_functions[transform->kind](geometry, transform, draws, error);
+}
+
+/* Pictures between stages are kept in memory, so their size is limited. */
+static int check_between(const struct geometry *geometry, struct pipeline_error *error)
+{
+	for (unsigned i = 0; i < geometry->stage_count; i++) {
+		const struct geometry_stage *stage = &geometry->stages[i];
+		uint64_t size = (uint64_t)stage->x.count * stage->y.count;
+
+		if (stage->effect_count && size > GEOMETRY_EFFECT_PIXELS_MAX)
+			return pipeline_fail(error, -EINVAL, -1,
+					     "a picture of %u x %u pixels is too large for "
+					     "transforms that change pixels: put a resize or a "
+					     "crop before them",
+					     stage->x.count, stage->y.count);
+		if (i + 1 < geometry->stage_count &&
+		    (stage->x.count > PACKIMG_SIDE_MAX || stage->y.count > PACKIMG_SIDE_MAX ||
+		     size > GEOMETRY_BETWEEN_PIXELS_MAX))
+			return pipeline_fail(
+				error, -EINVAL, -1,
+				"a picture of %u x %u pixels between two transforms is too large",
+				stage->x.count, stage->y.count);
+	}
+	return 0;
+}
+
+int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
+		  uint64_t epoch, uint64_t sample, struct geometry *geometry,
+		  struct pipeline_error *error)
+{
+	struct geometry_draws draws = {.epoch = epoch};
+	int r;
+
+	random_init(&draws.own, seed, epoch, sample, RANDOM_AUGMENT);
+	random_init(&draws.lasting, seed, 0, sample, RANDOM_LASTING);
+	geometry->stage_count = 0;
+	geometry->effects.count = 0;
+	geometry->erasure_count = 0;
+	geometry_push(geometry, width, height);
+	for (unsigned i = 0; i < pipeline->transform_count; i++) {
+		if (pipeline->defers && i == pipeline->delivered_transforms)
+			geometry_cut(geometry);
+		r = geometry_add(geometry, &pipeline->transforms[i], &draws, error);
+		if (r < 0)
+			return r;
+	}
+	if (pipeline->defers && pipeline->delivered_transforms == pipeline->transform_count)
+		geometry_cut(geometry);
+	return check_between(geometry, error);
+}

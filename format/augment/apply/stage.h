@@ -1,0 +1,36 @@
+/*
+ * Runs one stage of a geometry: determines the part of its input that it needs, gets it
+ * from the decoder (band by band) or from the previous stage's picture, and resizes or copies it
+ * onto a canvas. One thread at a time; the thread owns the scratch memory.
+ */
+#pragma once
+
+#include "format/augment/apply/canvas.h"
+#include "format/augment/deferred.h"
+#include "format/augment/kernels/block.h"
+
+struct pipeline_scratch {
+	struct packimg_decoder *decoder;
+	struct resize *resize;
+	struct effects *effects;
+	enum cpu_isa isa;
+	const struct converter_kernels *kernels;
+	struct block between[2]; /* pictures between two stages */
+	struct canvas_rows rows;
+	struct pipeline_times times; /* of the current sample; resize is computed last */
+	struct deferred deferred;    /* of the last sample made */
+};
+
+/* Runs stage `index` onto its canvas. Errors as pipeline_apply(). */
+int stage_run(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+	      const struct geometry *geometry, unsigned index, struct canvas *canvas,
+	      struct packimg_error *error);
+/*
+ * Computes what stage_run() will request from the decoder for the first stage. Returns
+ * false if nothing.
+ */
+bool stage_batched_decode(const struct geometry_stage *stage, const struct packimg_sample *sample,
+			  struct packimg_ahead *ret_part);
+/* Writes "sample N: ..." to *error (may be NULL). Returns `result`. */
+int sample_explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
+		   const char *format, ...) __attribute__((format(printf, 4, 5)));

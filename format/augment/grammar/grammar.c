@@ -1,0 +1,619 @@
+#include "format/augment/grammar/draw.h"
+#include "format/augment/grammar/grammar_rules.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct parser {
+	const char *text;
+	int at;
+	struct pipeline *pipeline;
+	struct pipeline_error *error;
+	unsigned seen; /* format transforms seen so far: bit 0 is TRANSFORM_NORMALIZE */
+	int format_at, format_size; /* position and length of the first format transform */
+	int normalize_position;
+	unsigned effects; /* maximum number of effects of the transforms so far */
+};
+
+int pipeline_fail(struct pipeline_error *error, int result, int position, const char *format, ...)
+{
+	if (!error)
+		return result;
+	int used = 0;
+	va_list arguments;
+
+	error->position = position;
+	if (position >= 0)
+		used = snprintf(error->text, sizeof(error->text), "at byte %d: ", position);
+	va_start(arguments, format);
+	vsnprintf(error->text + used, sizeof(error->text) - (size_t)used, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+#define fail(parser, position, ...) pipeline_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
+/* Fails with what was expected and what was found. */
+#define fail_expected(parser, what, ...)                                                           \
+	fail(parser, (parser)->at, "expected " what ", found %s",                                  \
+	     __VA_ARGS__ __VA_OPT__(, ) found(parser, (char[FOUND_MAX]){0}))
+
+enum { FOUND_MAX = NAME_MAX_SIZE + 2 };
+
+static void skip_space(struct parser *parser)
+{
+	while (parser->text[parser->at] && strchr(" \t\r\n", parser->text[parser->at]))
+		parser->at++;
+}
+
+/* Consumes `mark` and the white space after it, if it comes next. */
+static bool take_mark(struct parser *parser, char mark)
+{
+	if (parser->text[parser->at] != mark)
+		return false;
+	parser->at++;
+	skip_space(parser);
+	return true;
+}
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool is_word(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
+}
+
+/* Consumes a word and copies it, truncated to fit. Returns its length in the text. */
+static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
+{
+	const char *start = parser->text + parser->at;
+	int size = 0, kept;
+
+	while (is_word(start[size]))
+		size++;
+	kept = size < NAME_MAX_SIZE ? size : NAME_MAX_SIZE - 1;
+	memcpy(word, start, (size_t)kept);
+	word[kept] = 0;
+	parser->at += size;
+	return size;
+}
+
+/* Describes the text at the current position, for "found ...". */
+static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
+{
+	const char *start = parser->text + parser->at;
+	int size = 0;
+
+	if (!*start)
+		return "the end of the text";
+	if ((unsigned char)*start < ' ' || (unsigned char)*start > '~') {
+		snprintf(buffer, FOUND_MAX, "byte 0x%02x", (unsigned char)*start);
+		return buffer;
+	}
+	while (size < 20 && is_word(start[size]))
+		size++;
+	snprintf(buffer, FOUND_MAX, "'%.*s'", size ? size : 1, start);
+	return buffer;
+}
+
+/*
+ * Parses a decimal number: digits, a fraction, an exponent. Uses up to 17 digits; powers of ten up
+ * to 22 are exact, so the result does not depend on a library or a locale. Returns false and
+ * consumes nothing if there is no number.
+ */
+static bool grammar_take_number(struct parser *parser, double *ret_number)
+{
+	const char *start = parser->text + parser->at, *p = start;
+	uint64_t digits = 0;
+	int exponent = 0, count = 0;
+	bool negative = *p == '-';
+
+	if (*p == '-' || *p == '+')
+		p++;
+	for (bool point = false; is_digit(*p) || (*p == '.' && !point); p++) {
+		if (*p == '.') {
+			point = true;
+			continue;
+		}
+		count++;
+		if (digits < 10000000000000000) {
+			digits = digits * 10 + (uint64_t)(*p - '0');
+			exponent -= point;
+		} else {
+			exponent += !point;
+		}
+	}
+	if (count == 0)
+		return false;
+	const char *e = p + 1;
+
+	if ((*p == 'e' || *p == 'E') &&
+	    (is_digit(*e) || ((*e == '-' || *e == '+') && is_digit(e[1])))) {
+		bool down = *e == '-';
+		int power = 0;
+
+		for (e += *e == '-' || *e == '+'; is_digit(*e); e++)
+			power = power < 1000 ? power * 10 + (*e - '0') : power;
+		exponent += down ? -power : power;
+		p = e;
+	}
+	double number = (double)digits;
+
+	for (; exponent > 0 && number < 1e300; exponent--)
+		number *= 10;
+	for (; exponent < 0 && number > 0; exponent += 22) {
+		double power = 1;
+
+		for (int i = 0; i < 22 && i < -exponent; i++)
+			power *= 10;
+		number /= power;
+		if (exponent >= -22)
+			break;
+	}
+	parser->at += (int)(p - start);
+	*ret_number = negative ? -number : number;
+	return true;
+}
+
+/* Parses an unsigned integer. Returns -1 if there are no digits, INT64_MAX if it is too large. */
+static int64_t take_integer(struct parser *parser)
+{
+	int64_t number = 0;
+
+	if (!is_digit(parser->text[parser->at]))
+		return -1;
+	for (; is_digit(parser->text[parser->at]); parser->at++)
+		number = number < INT64_MAX / 10 - 10
+				 ? number * 10 + (parser->text[parser->at] - '0')
+				 : INT64_MAX;
+	return number;
+}
+
+/* Formats "after 'KEY='" or "for KEY", depending on how the argument was written. */
+static const char *place(const struct parameter *parameter, bool keyed, char buffer[48])
+{
+	snprintf(buffer, 48, keyed ? "after '%s='" : "for %s", parameter->key);
+	return buffer;
+}
+
+/* Parses N or WxH. Returns 1 for WxH, 0 for N (height is then the width). */
+static int parse_extent(struct parser *parser, const char *where, const char *example, int64_t min,
+			int64_t max, uint32_t *ret_width, uint32_t *ret_height)
+{
+	int position = parser->at;
+	int64_t width = take_integer(parser), height = width;
+	bool pair = width >= 0 && parser->text[parser->at] == 'x';
+
+	if (width < 0)
+		return fail_expected(parser, "%s %s", example, where);
+	if (pair) {
+		parser->at++;
+		height = take_integer(parser);
+		if (height < 0)
+			return fail_expected(parser, "a height after '%lldx'", (long long)width);
+	}
+	if (width < min || height < min)
+		return fail(parser, position, "a size of 0 makes no image; expected %s %s", example,
+			    where);
+	if (width > max || height > max)
+		return pipeline_fail(parser->error, -E2BIG, position,
+				     "a side is at most %lld pixels", (long long)max);
+	*ret_width = (uint32_t)width;
+	*ret_height = (uint32_t)height;
+	return pair;
+}
+
+/* Parses a size or a schedule of sizes: 128@0;160@6. */
+static int parse_sizes(struct parser *parser, const char *where, struct transform *transform)
+{
+
+	for (;;) {
+		struct transform_size *size = &transform->sizes[transform->size_count];
+		int position = parser->at;
+		int r;
+
+		if (transform->size_count == TRANSFORM_SIZES_MAX)
+			return pipeline_fail(parser->error, -E2BIG, position,
+					     "a schedule has at most %d sizes",
+					     TRANSFORM_SIZES_MAX);
+		r = parse_extent(parser, where, "a size such as 224, 224x192 or 128@0;224@10", 1,
+				 PIPELINE_SIDE_MAX, &size->width, &size->height);
+		if (r < 0)
+			return r;
+		/* One number is the short side for resize, and a square for others. */
+		if (r == 0 && transform->kind == TRANSFORM_RESIZE)
+			size->height = 0;
+		transform->size_count++;
+		if (parser->text[parser->at] != '@') {
+			if (transform->size_count > 1)
+				return fail_expected(parser, "'@' and an epoch after the size");
+			return 0;
+		}
+		position = ++parser->at;
+		int64_t epoch = take_integer(parser);
+
+		if (epoch < 0)
+			return fail_expected(parser, "an epoch after '@'");
+		if (transform->size_count == 1 && epoch != 0)
+			return fail(parser, position,
+				    "the first size of a schedule starts at epoch 0");
+		if (transform->size_count > 1 && (uint64_t)epoch <= size[-1].epoch)
+			return fail(parser, position,
+				    "epochs of a schedule must grow: %lld after %llu",
+				    (long long)epoch, (unsigned long long)size[-1].epoch);
+		size->epoch = (uint64_t)epoch;
+		if (parser->text[parser->at] != ';')
+			return 0;
+		parser->at++;
+	}
+}
+
+/* Returns the maximum number of numbers that a value of this type has. */
+static unsigned numbers_max(enum value_type type)
+{
+	static const unsigned most[] = {[VALUE_RANGE] = 2,
+					[VALUE_SPREAD] = 2,
+					[VALUE_PAIR] = 2,
+					[VALUE_COLOUR] = 3,
+					[VALUE_SHEAR] = 4};
+
+	return type < sizeof(most) / sizeof(*most) && most[type] ? most[type] : 1;
+}
+
+static int check_numbers(struct parser *parser, const struct parameter *parameter,
+			 const char *where, struct value *value)
+{
+	bool ordered = parameter->type == VALUE_RANGE || parameter->type == VALUE_SPREAD ||
+		       parameter->type == VALUE_SHEAR;
+
+	if (parameter->type == VALUE_RANGE && value->count == 1)
+		return fail_expected(parser, "':' and the upper end of %s", parameter->key);
+	for (unsigned i = 0; ordered && i + 1 < value->count; i += 2)
+		if (value->numbers[i] > value->numbers[i + 1])
+			return fail(parser, value->position,
+				    "%s runs from low to high: %.7g is above %.7g", parameter->key,
+				    value->numbers[i], value->numbers[i + 1]);
+	if (parameter->type == VALUE_SHEAR && value->count == 3)
+		return fail(parser, parser->at,
+			    "expected a number, LOW:HIGH, or LOW:HIGH for x and for y (four "
+			    "numbers) %s",
+			    where);
+	if (parameter->type == VALUE_WHOLE && value->numbers[0] != rint(value->numbers[0]))
+		return fail(parser, value->position, "%s is a whole number, not %.7g",
+			    parameter->key, value->numbers[0]);
+	if (parameter->type == VALUE_COLOUR && value->count == 2)
+		return fail(parser, parser->at, "expected one number or three (R:G:B) %s", where);
+	if (parameter->type == VALUE_COLOUR && value->count == 1)
+		value->numbers[1] = value->numbers[2] = value->numbers[0];
+	return 0;
+}
+
+/* Parses NUMBER { ":" NUMBER }, up to the maximum of the type. */
+static int parse_numbers(struct parser *parser, const struct parameter *parameter,
+			 const char *where, struct value *value)
+{
+	unsigned max = numbers_max(parameter->type);
+
+	for (;;) {
+		int position = parser->at;
+		double number;
+
+		if (!grammar_take_number(parser, &number)) {
+			if (max > 1 && strchr("([{", parser->text[position]) &&
+			    parser->text[position])
+				return fail(parser, position,
+					    "expected a number %s, found %s; several are written "
+					    "without brackets, with ':' between them",
+					    where, found(parser, (char[FOUND_MAX]){0}));
+			if (value->count == 0)
+				return fail_expected(parser, "a number %s", where);
+			return fail_expected(parser, "a number after ':'");
+		}
+		if (!(number >= parameter->min && number <= parameter->max))
+			return fail(parser, position, "%s is from %.7g to %.7g", parameter->key,
+				    parameter->min, parameter->max);
+		value->numbers[value->count++] = number;
+		if (parser->text[parser->at] != ':' || value->count == max)
+			break;
+		parser->at++;
+	}
+	if (max > 1 && strncmp(parser->text + parser->at, "..", 2) == 0)
+		return fail(parser, parser->at, "%s is written with ':' between its ends, not '..'",
+			    parameter->key);
+	return check_numbers(parser, parameter, where, value);
+}
+
+static int parse_choice(struct parser *parser, const struct parameter *parameter, const char *where,
+			struct value *value)
+{
+	int position = parser->at;
+	const char *choice = parameter->words;
+
+	size_t size = (size_t)take_word(parser, value->word);
+
+	while (size > 0 && *choice) {
+		size_t length = strcspn(choice, "|");
+
+		if (length == size && strncmp(choice, value->word, size) == 0)
+			return 0;
+		choice += length + (choice[length] == '|');
+		value->choice++;
+	}
+	parser->at = position;
+	return fail_expected(parser, "one of %s %s", parameter->words, where);
+}
+
+static int parse_value(struct parser *parser, const struct parameter *parameter, bool keyed,
+		       struct transform *transform, struct value *value)
+{
+	char buffer[48];
+	const char *where = place(parameter, keyed, buffer);
+	uint32_t width, height;
+	int r;
+
+	value->position = parser->at;
+	switch (parameter->type) {
+	case VALUE_SIZE:
+		return parse_sizes(parser, where, transform);
+	case VALUE_EXTENT:
+		r = parse_extent(parser, where, "a number of pixels such as 4 or 4x2",
+				 (int64_t)parameter->min,
+				 parameter->max > 0 ? (int64_t)parameter->max : PIPELINE_SIDE_MAX,
+				 &width, &height);
+		value->numbers[0] = width;
+		value->numbers[1] = height;
+		value->count = 2;
+		return r < 0 ? r : 0;
+	case VALUE_WORD:
+		return parse_choice(parser, parameter, where, value);
+	default:
+		if (parameter->words && is_word(parser->text[parser->at]) &&
+		    !is_digit(parser->text[parser->at]))
+			return parse_choice(parser, parameter, where, value);
+		return parse_numbers(parser, parameter, where, value);
+	}
+}
+
+/* Returns true if an argument consists of digits only. */
+static bool is_whole(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	return digits > 0 && strchr(" \t,)", text[digits]);
+}
+
+/*
+ * Improves the error if both sides were given as two arguments, such as 32,32, and the second was
+ * rejected. Suggests 32x32; for unequal sides suggests both orders, because torchvision's is
+ * (height, width). Other errors stay as they are.
+ */
+static int explain_sides(struct parser *parser, const struct rule *rule, const int positions[2],
+			 int r)
+{
+	const char *first = parser->text + positions[0], *second = parser->text + positions[1];
+	enum value_type type = rule->parameters[0].type;
+	int a = atoi(first), b = atoi(second);
+
+	if (r >= 0 || (type != VALUE_SIZE && type != VALUE_EXTENT) || !is_whole(first) ||
+	    !is_whole(second))
+		return r;
+	if (a == b)
+		return fail(parser, positions[0],
+			    "%s takes both sides in one argument; did you mean %dx%d?", rule->name,
+			    a, b);
+	return fail(
+		parser, positions[0],
+		"%s takes both sides in one argument, as WIDTHxHEIGHT: %dx%d, or %dx%d for what "
+		"torchvision calls (%d, %d)",
+		rule->name, a, b, b, a, a, b);
+}
+
+/* Parses [ KEY "=" ] value into its entry in values. */
+static int parse_argument(struct parser *parser, const struct rule *rule, unsigned *positional,
+			  struct transform *transform, struct value values[PARAMETERS_MAX])
+{
+	int position = parser->at;
+	char key[NAME_MAX_SIZE];
+	unsigned index;
+	bool keyed;
+
+	take_word(parser, key);
+	skip_space(parser);
+	keyed = key[0] && take_mark(parser, '=');
+	if (keyed) {
+		for (index = 0; index < PARAMETERS_MAX && rule->parameters[index].key; index++)
+			if (strcmp(rule->parameters[index].key, key) == 0)
+				break;
+		if (index == PARAMETERS_MAX || !rule->parameters[index].key)
+			return grammar_fail_key(parser->error, position, rule, key);
+	} else {
+		parser->at = position;
+		index = (*positional)++;
+		if (index == PARAMETERS_MAX || !rule->parameters[index].key)
+			return fail(parser, position, "%s takes no more arguments", rule->name);
+	}
+	if (values[index].position >= 0)
+		return fail(parser, position, "%s is given twice", rule->parameters[index].key);
+	return parse_value(parser, &rule->parameters[index], keyed, transform, &values[index]);
+}
+
+static int parse_arguments(struct parser *parser, const struct rule *rule,
+			   struct transform *transform, struct value values[PARAMETERS_MAX])
+{
+	unsigned positional = 0;
+	int positions[2] = {0}, count = 0;
+	int r;
+
+	skip_space(parser);
+	if (!take_mark(parser, '('))
+		return 0;
+	for (bool more = parser->text[parser->at] != ')'; more; more = take_mark(parser, ',')) {
+		if (count < 2)
+			positions[count] = parser->at;
+		r = parse_argument(parser, rule, &positional, transform, values);
+		if (++count == 2)
+			r = explain_sides(parser, rule, positions, r);
+		if (r < 0)
+			return r;
+		skip_space(parser);
+	}
+	if (parser->text[parser->at] != ')')
+		return fail_expected(parser, "',' or ')' in %s(...)", rule->name);
+	parser->at++;
+	return 0;
+}
+
+static int set_normalize(struct parser *parser, const struct transform *transform,
+			 const struct value *values)
+{
+	static const double imagenet_mean[3] = {0.485, 0.456, 0.406};
+	static const double imagenet_std[3] = {0.229, 0.224, 0.225};
+	const struct value *word = &values[0], *mean = &values[1], *std = &values[2];
+	struct pipeline *pipeline = parser->pipeline;
+
+	if (word->position < 0 && (mean->position < 0 || std->position < 0))
+		return fail(parser, transform->position,
+			    "normalize needs mean= and std=, or imagenet, or dataset");
+	if (word->position >= 0 && (mean->position >= 0 || std->position >= 0))
+		return fail(parser, word->position,
+			    "normalize takes mean= and std=, or %s, not both", word->word);
+	pipeline->statistics = STATISTICS_GIVEN;
+	pipeline->statistics_known = true;
+	parser->normalize_position = transform->position;
+	if (word->choice == 1) {
+		pipeline->statistics = STATISTICS_DATASET;
+		pipeline->statistics_known = false;
+		return 0;
+	}
+	const double *mean_values = word->position >= 0 ? imagenet_mean : mean->numbers;
+	const double *std_values = word->position >= 0 ? imagenet_std : std->numbers;
+
+	for (int i = 0; i < 3; i++) {
+		if (fabs(mean_values[i]) > 1)
+			return fail(parser, mean->position,
+				    "a mean of %.7g is not within 0 to 1: divide means of 0 to 255 "
+				    "by 255",
+				    mean_values[i]);
+		if (std_values[i] < 1e-6 || std_values[i] > 1)
+			return fail(parser, std->position,
+				    "a std of %.7g is not within 0.000001 to 1: divide those of 0 "
+				    "to 255 by 255",
+				    std_values[i]);
+		pipeline->mean[i] = mean_values[i];
+		pipeline->std[i] = std_values[i];
+	}
+	return 0;
+}
+
+/* Applies a format transform: normalize, to, layout or channels. */
+static int set_format(struct parser *parser, const struct rule *rule,
+		      const struct transform *transform, const struct value *values)
+{
+	struct pipeline *pipeline = parser->pipeline;
+
+	if (parser->seen & 1u << (rule->kind - TRANSFORM_NORMALIZE))
+		return fail(parser, transform->position, "%s is given twice", rule->name);
+	parser->seen |= 1u << (rule->kind - TRANSFORM_NORMALIZE);
+	switch (rule->kind) {
+	case TRANSFORM_NORMALIZE:
+		return set_normalize(parser, transform, values);
+	case TRANSFORM_TO:
+		pipeline->element = PIPELINE_U8 + values[0].choice;
+		return 0;
+	case TRANSFORM_LAYOUT:
+		pipeline->layout = PIPELINE_NHWC + values[0].choice;
+		return 0;
+	default:
+		pipeline->channels = 3 + values[0].choice;
+		return 0;
+	}
+}
+
+static int parse_transform(struct parser *parser)
+{
+	struct pipeline *pipeline = parser->pipeline;
+	char name[NAME_MAX_SIZE];
+	int position = parser->at;
+	const struct rule *rule;
+	struct value values[PARAMETERS_MAX] = {0};
+	struct transform transform = {.position = position};
+	int r;
+
+	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
+		return fail_expected(parser, "the name of a transform");
+	rule = grammar_find(name);
+	if (!rule)
+		return grammar_fail_name(parser->error, position, name);
+	transform.kind = rule->kind;
+	for (int i = 0; i < PARAMETERS_MAX; i++)
+		values[i].position = -1;
+	r = parse_arguments(parser, rule, &transform, values);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++)
+		if (rule->parameters[i].required && values[i].position < 0)
+			return fail(parser, position, "%s needs its argument %s", name,
+				    rule->parameters[i].key);
+	if (rule->kind >= TRANSFORM_PIXELS_COUNT) {
+		if (!parser->seen) {
+			parser->format_at = position;
+			parser->format_size = parser->at - position;
+		}
+		return set_format(parser, rule, &transform, values);
+	}
+	transform.finished = parser->seen != 0;
+	if (parser->seen && rule->kind != TRANSFORM_ERASING && rule->kind != TRANSFORM_CUTOUT)
+		return fail(parser, position,
+			    "%s must stand before '%.*s': it works on a picture of bytes, 0 to "
+			    "255; normalize, to, layout and channels say how the finished one is "
+			    "delivered",
+			    name, parser->format_size < 40 ? parser->format_size : 40,
+			    parser->text + parser->format_at);
+	if (pipeline->transform_count == PIPELINE_TRANSFORMS_MAX)
+		return pipeline_fail(parser->error, -E2BIG, position,
+				     "a pipeline has at most %d transforms",
+				     PIPELINE_TRANSFORMS_MAX);
+	transform.probability = 1;
+	r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
+	if (r < 0)
+		return r;
+	parser->effects +=
+		transform.kind >= TRANSFORM_GEOMETRY_COUNT ? draw_effects_max(&transform) : 0;
+	if (parser->effects > EFFECTS_MAX)
+		return pipeline_fail(
+			parser->error, -E2BIG, position,
+			"the pipeline may come to more than %d operations on a picture; "
+			"leave some out, or lower mixture_width and chain_depth",
+			EFFECTS_MAX);
+	pipeline->transforms[pipeline->transform_count++] = transform;
+	return 0;
+}
+
+int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error)
+{
+	struct parser parser = {.text = text, .pipeline = pipeline, .error = error};
+	size_t size = strnlen(text, PIPELINE_TEXT_MAX + 1);
+	int r;
+
+	if (size > PIPELINE_TEXT_MAX)
+		return pipeline_fail(error, -E2BIG, PIPELINE_TEXT_MAX,
+				     "a pipeline's text has at most %d bytes", PIPELINE_TEXT_MAX);
+	for (;;) {
+		skip_space(&parser);
+		if (!text[parser.at])
+			break;
+		r = parse_transform(&parser);
+		if (r < 0)
+			return r;
+	}
+	if (pipeline->statistics != STATISTICS_NONE && pipeline->element == PIPELINE_U8)
+		return fail(&parser, parser.normalize_position,
+			    "normalize needs a float output: add to(f16), to(bf16) or to(f32)");
+	return 0;
+}

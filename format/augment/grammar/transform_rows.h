@@ -1,0 +1,111 @@
+/*
+ * The transforms of a pipeline, one row each. The rows generate the transform kinds (transforms.h),
+ * the vocabulary of the grammar (grammar_set.c) and the tables of transform functions. To add a
+ * transform, add a row here and the functions that it names.
+ *
+ * The second entry of a row says where the transform runs if the client asks for the last ones
+ * (pipeline_defer()): DEFERS, at the client, for which struct deferred has what it needs, or STAYS.
+ *
+ * A row ends with the transform's parameters: their bounds, their defaults and their members in
+ * struct transform. The bounds are generous; a value outside them is a typing error. loaderd(1)
+ * repeats names, parameters and defaults; the test augment-documents compares them.
+ */
+#pragma once
+
+/* clang-format off */
+#define AT(member)    offsetof(struct transform, member)
+#define INTO(member)  .into = AT(member)
+#define PARAM_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
+#define PARAM_FILTER   {"interpolation", VALUE_WORD, .words = "bilinear|bicubic", INTO(bicubic)}
+#define PARAM_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
+/* For policies. Without a fill, bilinear fades into black, as torchvision's fill=None does. */
+#define PARAM_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
+#define PARAM_BORDER                                                                               \
+	{"fill", VALUE_COLOUR, 0, 255, .words = "reflect", INTO(fill), .word = AT(reflect)}
+#define PARAM_P(usual) {"p", VALUE_NUMBER, 0, 1, .otherwise = {usual}, INTO(probability)}
+#define PARAM_P_FLIP                                                                               \
+	{"p", VALUE_NUMBER, 0, 1, .words = "alternate", .otherwise = {0.5}, INTO(probability),     \
+	 .word = AT(alternate)}
+#define PARAM_SIZE     {"size", VALUE_SIZE, .required = true}
+#define PARAM_RATIO(low, high)                                                                     \
+	{"ratio", VALUE_RANGE, 0.01, 100, .otherwise = {low, high}, INTO(ratio)}
+#define PARAM_HOW(usual)                                                                           \
+	{"interpolation", VALUE_WORD, .words = "nearest|bilinear", .otherwise = {usual},           \
+	 INTO(warp.bilinear)}
+#define PARAM_BINS                                                                                 \
+	{"num_magnitude_bins", VALUE_WHOLE, 2, 1000, .otherwise = {31}, INTO(policy.bins)}
+#define PARAM_DEGREES  {"degrees", VALUE_SPREAD, -360, 360, .required = true}
+#define PARAM_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
+
+/*
+ * Geometry: constant, DEFERS or STAYS, name, size function (transforms.c), geometry function
+ * (apply/geometry.c), parameters.
+ */
+#define TRANSFORMS_OF_GEOMETRY(X)                                                                  \
+	X(RANDOM_RESIZED_CROP, STAYS, "random_resized_crop", size_given, geometry_resized_crop,    \
+	  PARAM_SIZE,                                                                              \
+	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
+	  PARAM_RATIO(3.0 / 4.0, 4.0 / 3.0), PARAM_CHROMA, PARAM_FILTER)                           \
+	X(RESIZE, STAYS, "resize", size_resized, geometry_resize_transform,                        \
+	  PARAM_SIZE, PARAM_CHROMA, PARAM_FILTER)                                                  \
+	X(CENTER_CROP, STAYS, "center_crop", size_given, geometry_center_crop, PARAM_SIZE)         \
+	X(PAD, STAYS, "pad", size_padded, geometry_border,                                         \
+	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, PARAM_BORDER)                       \
+	X(RANDOM_CROP, DEFERS, "random_crop", size_random_crop, geometry_random_crop, PARAM_SIZE,  \
+	  {"padding", VALUE_EXTENT, INTO(pad)}, PARAM_BORDER)                                      \
+	X(HFLIP, DEFERS, "hflip", size_kept, geometry_hflip, PARAM_P_FLIP)                         \
+	X(VFLIP, DEFERS, "vflip", size_kept, geometry_vflip, PARAM_P_FLIP)
+
+/*
+ * Transforms that change pixels in place: constant, DEFERS or STAYS, name, set function
+ * (grammar_set.c) or NULL, draw function (draw.c, policy.c) or NULL, parameters. EFFECT stands for
+ * the transforms that are a single effect with at most one number: the rows of
+ * kernels/effect_rows.h.
+ */
+#define TRANSFORMS_OF_PIXELS(X, EFFECT)                                                            \
+	X(COLOR_JITTER, DEFERS, "color_jitter", set_jitter, draw_jitter,                           \
+	  {"brightness", VALUE_SPREAD, 0, 1000}, {"contrast", VALUE_SPREAD, 0, 1000},              \
+	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, PARAM_P(1))     \
+	EFFECT                                                                                     \
+	X(BLUR, STAYS, "gaussian_blur", set_blur, draw_blur,                                       \
+	  {"kernel_size", VALUE_EXTENT, 1, EFFECT_BLUR_SIDE_MAX, .required = true, INTO(kernel)},  \
+	  {"sigma", VALUE_SPREAD, 0.01, 100, .otherwise = {0.1, 2}}, PARAM_P(1))                   \
+	X(ROTATION, STAYS, "random_rotation", set_rotation, draw_warp,                             \
+	  PARAM_DEGREES, PARAM_HOW(0), PARAM_FILL)                                                 \
+	X(AFFINE, STAYS, "random_affine", set_affine, draw_warp,                                   \
+	  PARAM_DEGREES, {"translate", VALUE_PAIR, 0, 1},                                          \
+	  {"scale", VALUE_RANGE, 0.001, 1000, .otherwise = {1, 1}, INTO(warp.scale)},              \
+	  {"shear", VALUE_SHEAR, -89, 89}, PARAM_HOW(0), PARAM_FILL)                               \
+	X(ERASING, DEFERS, "random_erasing", set_erased, NULL, PARAM_P(0.5),                       \
+	  {"scale", VALUE_RANGE, 0, 1, .otherwise = {0.02, 0.33}, INTO(scale)},                    \
+	  PARAM_RATIO(0.3, 3.3), PARAM_VALUE)                                                      \
+	X(CUTOUT, DEFERS, "cutout", set_erased, NULL,                                              \
+	  {"size", VALUE_EXTENT, 1, PIPELINE_SIDE_MAX, .required = true, INTO(pad)}, PARAM_P(1),   \
+	  PARAM_VALUE)                                                                             \
+	X(RAND_AUGMENT, STAYS, "rand_augment", set_rand_augment, policy_draw,                      \
+	  {"num_ops", VALUE_WHOLE, 1, 16, .otherwise = {2}, INTO(policy.operations)},              \
+	  {"magnitude", VALUE_WHOLE, 0, 999, .otherwise = {9}, INTO(policy.magnitude)},            \
+	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
+	X(TRIVIAL_AUGMENT, STAYS, "trivial_augment_wide", NULL, policy_draw,                       \
+	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
+	X(AUG_MIX, STAYS, "aug_mix", set_aug_mix, policy_draw,                                     \
+	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS, .otherwise = {3}, INTO(policy.magnitude)}, \
+	  {"mixture_width", VALUE_WHOLE, 1, TRANSFORM_MIX_WIDTH_MAX, .otherwise = {3},             \
+	   INTO(policy.width)},                                                                    \
+	  {"chain_depth", VALUE_WHOLE, -1, 8, .otherwise = {-1}},                                  \
+	  {"alpha", VALUE_NUMBER, 0.01, 1000, .otherwise = {1}, INTO(policy.alpha)},               \
+	  {"all_ops", VALUE_WORD, .words = "true|false"}, PARAM_HOW(1), PARAM_FADE)                \
+	X(AUTO_AUGMENT, STAYS, "auto_augment", NULL, policy_draw,                                  \
+	  {"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn", INTO(policy.learned)},          \
+	  PARAM_HOW(0), PARAM_FADE)
+
+/*
+ * Format of the finished sample, at most once each: constant, name, parameters; grammar.c sets it.
+ */
+#define TRANSFORMS_OF_FORM(X)                                                                      \
+	X(NORMALIZE, "normalize", {"statistics", VALUE_WORD, .words = "imagenet|dataset"},         \
+	  {"mean", VALUE_COLOUR, -1e6, 1e6}, {"std", VALUE_COLOUR, 0, 1e6})                        \
+	X(TO, "to", {"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true})            \
+	X(LAYOUT, "layout", {"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true})        \
+	X(CHANNELS, "channels", {"channels", VALUE_WORD, .words = "3|4", .required = true})
+/* clang-format on */

@@ -1,0 +1,286 @@
+#include "format/augment/grammar/transforms.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch)
+{
+	unsigned i = transform->size_count;
+
+	while (i > 1 && transform->sizes[i - 1].epoch > epoch)
+		i--;
+	return i ? &transform->sizes[i - 1] : &transform->sizes[0];
+}
+
+void transform_resize_size(const struct transform_size *size, uint32_t width, uint32_t height,
+			   uint64_t *ret_width, uint64_t *ret_height)
+{
+	if (size->height) {
+		*ret_width = size->width;
+		*ret_height = size->height;
+	} else if (width <= height) {
+		*ret_width = size->width;
+		*ret_height = (uint64_t)size->width * height / width;
+	} else {
+		*ret_height = size->width;
+		*ret_width = (uint64_t)size->width * width / height;
+	}
+}
+
+int transform_check_reflect(const struct transform *transform, uint64_t width, uint64_t height,
+			    struct pipeline_error *error)
+{
+	if (!transform->reflect || (transform->pad[0] < width && transform->pad[1] < height))
+		return 0;
+	return pipeline_fail(error, -EINVAL, transform->position,
+			     "a border of %ux%u pixels cannot reflect a picture of %llu x %llu: it "
+			     "is at most %llux%llu, or give it a fill of numbers",
+			     transform->pad[0], transform->pad[1], (unsigned long long)width,
+			     (unsigned long long)height, (unsigned long long)width - 1,
+			     (unsigned long long)height - 1);
+}
+
+/* Computes the size after a transform. 0 x 0 (unknown) stays unknown if the transform sets no size.
+ */
+typedef int (*size_after)(const struct transform *transform, const struct transform_size *size,
+			  uint64_t *width, uint64_t *height, struct pipeline_error *error);
+
+static int size_kept(const struct transform *transform, const struct transform_size *size,
+		     uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	return 0;
+}
+
+static int size_given(const struct transform *transform, const struct transform_size *size,
+		      uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	*width = size->width;
+	*height = size->height;
+	return 0;
+}
+
+static int size_resized(const struct transform *transform, const struct transform_size *size,
+			uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	if (size->height || *width)
+		transform_resize_size(size, (uint32_t)*width, (uint32_t)*height, width, height);
+	return 0;
+}
+
+static int size_padded(const struct transform *transform, const struct transform_size *size,
+		       uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	*width += *width ? 2 * transform->pad[0] : 0;
+	*height += *height ? 2 * transform->pad[1] : 0;
+	return 0;
+}
+
+static int size_random_crop(const struct transform *transform, const struct transform_size *size,
+			    uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	uint64_t padded_width = *width + 2 * transform->pad[0],
+		 padded_height = *height + 2 * transform->pad[1];
+
+	if (*width && (padded_width < size->width || padded_height < size->height))
+		return pipeline_fail(error, -EINVAL, transform->position,
+				     "random_crop(%ux%u) does not fit into %llu x %llu pixels: put "
+				     "resize before it or give it padding",
+				     size->width, size->height, (unsigned long long)padded_width,
+				     (unsigned long long)padded_height);
+	return size_given(transform, size, width, height, error);
+}
+
+static const size_after sizes_after[TRANSFORM_GEOMETRY_COUNT] = {
+#define TRANSFORM(constant, where, name, size, ...) [TRANSFORM_##constant] = size,
+	TRANSFORMS_OF_GEOMETRY(TRANSFORM)
+#undef TRANSFORM
+};
+
+static int transform_size_after(const struct transform *transform, uint64_t epoch, uint64_t *width,
+				uint64_t *height, struct pipeline_error *error)
+{
+	int r = *width ? transform_check_reflect(transform, *width, *height, error) : 0;
+
+	if (r < 0 || transform->kind >= TRANSFORM_GEOMETRY_COUNT)
+		return r;
+	r = sizes_after[transform->kind](transform, transform_size_at(transform, epoch), width,
+					 height, error);
+	if (r < 0)
+		return r;
+	if (*width > UINT32_MAX || *height > UINT32_MAX)
+		return pipeline_fail(error, -E2BIG, transform->position,
+				     "the picture becomes %llu x %llu pixels, which is too large",
+				     (unsigned long long)*width, (unsigned long long)*height);
+	return 0;
+}
+
+int pipeline_size_after(const struct pipeline *pipeline, unsigned count, uint64_t epoch,
+			uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
+			struct pipeline_error *error)
+{
+	uint64_t w = width, h = height;
+
+	for (unsigned i = 0; i < count; i++) {
+		int r = transform_size_after(&pipeline->transforms[i], epoch, &w, &h, error);
+
+		if (r < 0)
+			return r;
+	}
+	if (w > PIPELINE_SIDE_MAX || h > PIPELINE_SIDE_MAX)
+		return pipeline_fail(error, -E2BIG, -1,
+				     "finished samples of %llu x %llu pixels are too large: a "
+				     "side is at most %d",
+				     (unsigned long long)w, (unsigned long long)h,
+				     PIPELINE_SIDE_MAX);
+	*ret_width = (uint32_t)w;
+	*ret_height = (uint32_t)h;
+	return 0;
+}
+
+/*
+ * Checks the first `count` transforms in every epoch in which a size changes, for a stored size (0
+ * x 0 if unknown). Sets *ret_known if the result is known in all of them.
+ */
+static int check_epochs(const struct pipeline *pipeline, unsigned count, uint32_t width,
+			uint32_t height, int *ret_known, struct pipeline_error *error)
+{
+	int known = 1;
+
+	for (unsigned i = 0; i <= count; i++) {
+		const struct transform *transform = i ? &pipeline->transforms[i - 1] : NULL;
+
+		for (unsigned j = 0; j < (transform ? transform->size_count : 1); j++) {
+			uint32_t w = 0, h = 0;
+			int r = pipeline_size_after(pipeline, count,
+						    transform ? transform->sizes[j].epoch : 0,
+						    width, height, &w, &h, error);
+
+			if (r < 0)
+				return r;
+			known &= w > 0;
+		}
+	}
+	*ret_known = known;
+	return 0;
+}
+
+int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error)
+{
+	struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
+	int known, r;
+
+	if (!pipeline)
+		return pipeline_fail(error, -ENOMEM, -1, "out of memory");
+	pipeline->element = PIPELINE_U8;
+	pipeline->layout = PIPELINE_NHWC;
+	pipeline->channels = 3;
+	r = grammar_parse(text, pipeline, error);
+	if (r == 0)
+		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
+	if (r < 0) {
+		free(pipeline);
+		return r;
+	}
+	pipeline->delivered_transforms = pipeline->transform_count;
+	*ret_pipeline = pipeline;
+	return 0;
+}
+
+void pipeline_free(struct pipeline *pipeline)
+{
+	free(pipeline);
+}
+
+int pipeline_has_size(const struct pipeline *pipeline)
+{
+	int known = 0;
+
+	check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, NULL);
+	return known;
+}
+
+bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count)
+{
+	int known = 0;
+	int r = check_epochs(pipeline, count, pipeline->fixed_width, pipeline->fixed_height, &known,
+			     NULL);
+
+	return r == 0 && known;
+}
+
+int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
+		      struct pipeline_error *error)
+{
+	int known, r;
+
+	if (width == 0 || height == 0 || width > PACKIMG_SIDE_MAX || height > PACKIMG_SIDE_MAX)
+		return pipeline_fail(error, -EINVAL, -1, "no image is %u x %u pixels", width,
+				     height);
+	r = check_epochs(pipeline, pipeline->transform_count, width, height, &known, error);
+	if (r < 0)
+		return r;
+	pipeline->fixed_width = width;
+	pipeline->fixed_height = height;
+	return 0;
+}
+
+int pipeline_needs_statistics(const struct pipeline *pipeline)
+{
+	return pipeline->statistics == STATISTICS_DATASET && !pipeline->statistics_known;
+}
+
+int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], const double std[3],
+			    struct pipeline_error *error)
+{
+	for (int i = 0; i < 3; i++)
+		if (!(mean[i] >= 0 && mean[i] <= 255 && std[i] > 0 && std[i] <= 255))
+			return pipeline_fail(
+				error, -EINVAL, -1,
+				"normalize(dataset): channel %d has mean %.7g and std %.7g, which "
+				"cannot be; give mean= and std= instead",
+				i, mean[i], std[i]);
+	for (int i = 0; pipeline->statistics == STATISTICS_DATASET && i < 3; i++) {
+		pipeline->mean[i] = mean[i] / 255;
+		pipeline->std[i] = std[i] / 255;
+	}
+	pipeline->statistics_known = true;
+	return 0;
+}
+
+static size_t element_size(enum pipeline_element element)
+{
+	return element == PIPELINE_U8 ? 1 : element == PIPELINE_F32 ? 4 : 2;
+}
+
+void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
+		    struct pipeline_shape *ret_shape)
+{
+	uint32_t width = 0, height = 0;
+
+	pipeline_size_after(pipeline, pipeline->delivered_transforms, epoch, pipeline->fixed_width,
+			    pipeline->fixed_height, &width, &height, NULL);
+	*ret_shape = (struct pipeline_shape){
+		.height = height,
+		.width = width,
+		.channels = pipeline->channels,
+		.element = pipeline->element,
+		.layout = pipeline->layout,
+		.sample_size = (size_t)width * height * pipeline->channels *
+			       element_size(pipeline->element),
+	};
+}
+
+size_t pipeline_sample_size_max(const struct pipeline *pipeline)
+{
+	struct pipeline_shape shape;
+	size_t max;
+
+	pipeline_shape(pipeline, 0, &shape);
+	max = shape.sample_size;
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		for (unsigned j = 0; j < pipeline->transforms[i].size_count; j++) {
+			pipeline_shape(pipeline, pipeline->transforms[i].sizes[j].epoch, &shape);
+			max = shape.sample_size > max ? shape.sample_size : max;
+		}
+	return max;
+}

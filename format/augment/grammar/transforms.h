@@ -1,0 +1,158 @@
+/*
+ * A parsed pipeline: the transforms in the order of the text, and the format of the finished
+ * sample. grammar.c writes it; geometry.c and pipeline.c read it. Immutable once parsed and fixed.
+ */
+#pragma once
+
+#include "format/augment/grammar/transform_rows.h"
+#include "format/augment/pipeline.h"
+
+#include <stdbool.h>
+
+enum {
+	TRANSFORM_SIZES_MAX = 16, /* entries of a schedule */
+	TRANSFORM_PAD_MAX = PIPELINE_SIDE_MAX,
+	TRANSFORM_MIX_WIDTH_MAX = 16,
+};
+
+enum transform_kind {
+#define KIND(constant, ...) TRANSFORM_##constant,
+	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_PIXELS(KIND,
+							  KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
+#undef KIND
+		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_COLOR_JITTER, /* geometry comes first */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE, /* the output format comes last */
+};
+
+/* Parameters of color_jitter, in the order of its arguments. */
+enum transform_jitter {
+	TRANSFORM_JITTER_BRIGHTNESS,
+	TRANSFORM_JITTER_CONTRAST,
+	TRANSFORM_JITTER_SATURATION,
+	TRANSFORM_JITTER_HUE,
+	TRANSFORM_JITTERS,
+};
+
+/* A size that applies from an epoch on. */
+struct transform_size {
+	uint64_t epoch;
+	uint32_t width;
+	uint32_t height; /* 0 if width is the size of the short side */
+};
+
+/* Data set of an AutoAugment policy. */
+enum transform_learned {
+	TRANSFORM_LEARNED_IMAGENET,
+	TRANSFORM_LEARNED_CIFAR10,
+	TRANSFORM_LEARNED_SVHN,
+	TRANSFORM_LEARNED_COUNT,
+};
+
+/* Parameters of rand_augment, trivial_augment_wide, aug_mix and auto_augment. */
+struct transform_policy {
+	unsigned operations; /* rand_augment */
+	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, exclusive bound of the bins */
+	unsigned bins;       /* rand_augment, trivial_augment_wide */
+	unsigned width;      /* aug_mix: number of chains */
+	unsigned depth;      /* aug_mix: length of a chain; 0 for 1 to 3 at random */
+	double alpha;
+	bool all_operations;
+	uint8_t learned; /* enum transform_learned */
+};
+
+/* Ranges of random_rotation and random_affine, and warp options of policies. */
+struct transform_warp {
+	double degrees[2];
+	double translate[2]; /* fractions of width and height, in both directions */
+	double scale[2];
+	double shear_x[2], shear_y[2]; /* degrees */
+	bool bilinear;                 /* if false, nearest */
+	bool filled; /* pixels from outside are the transform's fill; if false, black */
+};
+
+struct transform {
+	enum transform_kind kind;
+	int position; /* byte offset in the text */
+	struct transform_size sizes[TRANSFORM_SIZES_MAX];
+	unsigned size_count;
+	bool chroma_fast;    /* resizing transforms: resize planes before colour conversion */
+	bool bicubic;        /* resizing transforms: use Pillow's bicubic filter */
+	double scale[2];     /* fraction of the area */
+	double ratio[2];     /* width : height */
+	double ratio_log[2]; /* natural logarithm of ratio */
+	double probability;
+	bool alternate;  /* hflip, vflip: alternate between epochs */
+	bool reflect;    /* pad, random_crop: mirror the picture instead of filling */
+	uint32_t pad[2]; /* x, y; cutout: width and height of the hole */
+	uint8_t fill[3];
+	double jitter[TRANSFORM_JITTERS][2]; /* LOW and HIGH */
+	unsigned effect;                     /* TRANSFORM_EFFECT: enum effect_kind */
+	double amount;      /* solarize: threshold; posterize: bits; sharpness: factor */
+	uint32_t kernel[2]; /* width, height */
+	double sigma[2];
+	struct transform_warp warp;
+	struct transform_policy policy;
+	/* random_erasing, cutout: fill with noise. */
+	bool noise;
+	/*
+	 * Erase from the finished sample, after normalize and the like; value is then in its units.
+	 */
+	bool finished;
+	float value[3];
+};
+
+enum pipeline_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET };
+
+struct pipeline {
+	struct transform transforms[PIPELINE_TRANSFORMS_MAX];
+	unsigned transform_count;
+	enum pipeline_element element;
+	enum pipeline_layout layout;
+	uint32_t channels;
+	enum pipeline_statistics statistics;
+	bool statistics_known;
+	double mean[3], std[3];             /* 0..1 */
+	uint32_t fixed_width, fixed_height; /* 0 if not fixed */
+	/* The client runs the transforms from delivered_transforms on: pipeline_defer(). */
+	bool defers;
+	unsigned delivered_transforms;
+};
+
+/*
+ * Parses a pipeline (grammar in pipeline.h) into a transform that holds the defaults. Error
+ * positions are byte offsets in the text. Returns -EINVAL with the position and what was expected,
+ * or -E2BIG if a limit is exceeded. error may be NULL. In grammar.c.
+ */
+int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error);
+
+/* Returns the size of a transform in an epoch. */
+const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch);
+
+/*
+ * Computes the size of a sample after the first `count` transforms in an epoch, from a stored size.
+ * 0 x 0 means unknown, for input and output. Returns -EINVAL if a transform cannot work on such a
+ * size, -E2BIG if the result exceeds PIPELINE_SIDE_MAX. error may be NULL.
+ */
+int pipeline_size_after(const struct pipeline *pipeline, unsigned count, uint64_t epoch,
+			uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
+			struct pipeline_error *error);
+/*
+ * Returns true if all samples have the same size after the first `count` transforms, and it can be
+ * delivered.
+ */
+bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count);
+
+/*
+ * Returns -EINVAL if a picture of width x height is too small for the transform's reflected border.
+ * error may be NULL.
+ */
+int transform_check_reflect(const struct transform *transform, uint64_t width, uint64_t height,
+			    struct pipeline_error *error);
+
+/* Computes the size that resize gives an image, with torchvision's rounding. */
+void transform_resize_size(const struct transform_size *size, uint32_t width, uint32_t height,
+			   uint64_t *ret_width, uint64_t *ret_height);
+
+/* Formats a message with its position into *error (may be NULL). Returns `result`. */
+int pipeline_fail(struct pipeline_error *error, int result, int position, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));

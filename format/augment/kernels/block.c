@@ -1,0 +1,20 @@
+#include "format/augment/kernels/block.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int block_reserve(struct block *block, size_t size)
+{
+	if (size <= block->size)
+		return 0;
+	/* Reserve a quarter more: crops of random sizes would otherwise grow it many times. */
+	size = (size + size / 4 + 4095) & ~(size_t)4095;
+	void *data = aligned_alloc(64, size);
+
+	if (!data)
+		return -ENOMEM;
+	free(block->data);
+	block->data = data;
+	block->size = size;
+	return 0;
+}

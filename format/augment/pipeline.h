@@ -1,0 +1,160 @@
+/*
+ * Transforms: the grammar of pipelines, and their application to one sample.
+ *
+ *     pipeline  = { transform }
+ *     transform = NAME [ "(" [ argument { "," argument } ] ")" ]
+ *     argument  = [ KEY "=" ] value
+ *     value     = size | NUMBER { ":" NUMBER } | WORD
+ *     size      = extent | extent "@" EPOCH { ";" extent "@" EPOCH }
+ *                 (a size from that epoch on: 128@0;160@6;192@12)
+ *     extent    = N | WIDTH "x" HEIGHT
+ *
+ * White space separates transforms and is allowed around names, commas and parentheses. Example:
+ * random_resized_crop(224, scale=0.25:1) hflip normalize(imagenet) to(f16). The transforms and
+ * their arguments are the rows of grammar/transform_rows.h and kernels/effect_rows.h; loaderd(1),
+ * PIPELINES, describes each. Their meaning and rounding are torchvision's.
+ *
+ * normalize, to, layout and channels act on the finished sample. They come after the others, in any
+ * order, each at most once; random_erasing and cutout may follow them, and their value is then in
+ * units of the result.
+ *
+ * Resizing is antialiased bilinear (resize.h). Transforms are folded: only the part of the image
+ * that the finished sample depends on is decoded, at a reduced scale if that loses nothing, and
+ * resized once. Pixels are rounded to 8 bits in between only if transforms cannot be folded: a
+ * resize after a resize or pad, and geometry after transforms that change pixels (so put those
+ * last).
+ *
+ * interpolation=bicubic is Pillow's bicubic filter, byte for byte, on pixels decoded at full
+ * scale, for evaluation as torchvision and timm do it. It is slower than bilinear.
+ *
+ * chroma=fast resizes the Y, Cb and Cr planes of a JPEG separately, with samples centred as JFIF
+ * specifies, and converts only the finished pixels to RGB. chroma=exact upsamples and converts
+ * first, as libjpeg does. The results differ in the sharpness of chroma and in where out-of-gamut
+ * colours are clipped; chroma_bench measures the difference and the time saved. fast gives the
+ * pixels of exact if there are no such planes: for raw samples, grey and turned images and JPEGs
+ * that libjpeg-turbo decodes (progressive, CMYK, RGB), and if nothing is resized or the picture
+ * was resized or changed before. The choice depends only on the image and the pipeline.
+ *
+ * A parsed pipeline is immutable and shared by all threads (call the pipeline_fix_ functions and
+ * pipeline_defer() before sharing it). Every random decision is drawn from (seed, epoch, sample
+ * index) only, so a sample's bytes do not depend on threads, instruction set or history.
+ */
+#pragma once
+
+#include "format/packimg.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	PIPELINE_TEXT_MAX = 4096, /* bytes of a pipeline's text */
+	PIPELINE_TRANSFORMS_MAX = 32,
+	PIPELINE_SIDE_MAX = 4096, /* pixels per side of a finished sample */
+	PIPELINE_ERROR_MAX = 256,
+};
+
+enum pipeline_element { PIPELINE_U8 = 1, PIPELINE_F16 = 2, PIPELINE_BF16 = 3, PIPELINE_F32 = 4 };
+enum pipeline_layout { PIPELINE_NHWC = 1, PIPELINE_NCHW = 2 };
+
+struct pipeline_error {
+	int position; /* byte offset in the text; -1 if the error concerns all of it */
+	char text[PIPELINE_ERROR_MAX];
+};
+
+/* Shape of a finished sample. */
+struct pipeline_shape {
+	uint32_t height, width, channels;
+	enum pipeline_element element;
+	enum pipeline_layout layout;
+	size_t sample_size; /* bytes */
+};
+
+struct deferred;
+struct pipeline;
+
+/*
+ * Parses and checks a pipeline. Returns -EINVAL with the position and what was expected, or -E2BIG
+ * if a limit is exceeded. A pipeline that sets no size (such as the empty one, or hflip alone)
+ * delivers stored pixels and needs samples of equal size: call pipeline_fix_size().
+ */
+int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
+void pipeline_free(struct pipeline *pipeline);
+/* Returns true if the pipeline sets the size of its output. */
+int pipeline_has_size(const struct pipeline *pipeline);
+/*
+ * Fixes the stored size for a pipeline that sets none. Returns -EINVAL if a transform cannot work
+ * on that size.
+ */
+int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
+		      struct pipeline_error *error);
+/* Returns true if normalize(dataset) still needs the dataset's statistics. */
+int pipeline_needs_statistics(const struct pipeline *pipeline);
+/*
+ * Sets the dataset's statistics, in 0..255 as packimg_statistics() returns them. Does nothing for a
+ * pipeline without normalize(dataset). Returns -EINVAL if the values are impossible.
+ */
+int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], const double std[3],
+			    struct pipeline_error *error);
+/*
+ * Leaves the last transforms to the client, as many as struct deferred (deferred.h) can describe: a
+ * random_crop, then flips, then changes of pixels, all of them from rows marked DEFERS, from the
+ * first such transform at which all samples have the same size. Shapes are then those without the
+ * deferred transforms. Call it once, after the size is fixed. Returns -EINVAL unless samples are
+ * interleaved bytes.
+ */
+int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
+/* Returns the maximum size in bytes of pipeline_deferred(), for a transform that defers. */
+uint32_t pipeline_deferred_max(const struct pipeline *pipeline);
+/*
+ * pipeline_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;
+ * pipeline_sample_size_max() returns the largest sample_size of all epochs.
+ */
+void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
+		    struct pipeline_shape *ret_shape);
+size_t pipeline_sample_size_max(const struct pipeline *pipeline);
+
+/* Accumulated time per stage, in ticks (ticks.h). */
+struct pipeline_times {
+	uint64_t decode;  /* stored bytes to pixels of the decoded region */
+	uint64_t resize;  /* geometry, and pixels to finished rows, including flips */
+	uint64_t augment; /* effects on whole pictures: colour, blur, warping, erasing */
+	/*
+	 * Finished rows to the output: normalise, cast, layout, non-temporal stores. Estimated from
+	 * a sample of the rows; 0 if resizing writes the output directly.
+	 */
+	uint64_t store;
+};
+
+/* Scratch memory of one thread: decoder, tables, rows. */
+struct pipeline_scratch;
+int pipeline_scratch_new(struct pipeline_scratch **ret_scratch);
+/* Sets the limit of packimg_decoder_limit(). */
+void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes);
+void pipeline_scratch_free(struct pipeline_scratch *scratch);
+
+/*
+ * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts
+ * it, and writes sample_size bytes to `output`, which needs no 64-byte aligned rows. Allocates
+ * nothing once warm. Returns the errors of packimg_decode(), and -EINVAL if the sample's size
+ * differs from the fixed size; `output` is then undefined.
+ */
+int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+		   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
+		   struct pipeline_times *times, struct packimg_error *error);
+
+/*
+ * Returns the parameters of the transforms left to the client for the last sample made; *ret_size
+ * is their size in bytes.
+ */
+const struct deferred *pipeline_deferred(const struct pipeline_scratch *scratch,
+					 uint32_t *ret_size);
+
+/*
+ * Announces the samples of the next pipeline_apply() calls, at most PACKIMG_AHEAD_MAX; outputs and
+ * errors stay the same. If two or more are JPEGs without an index, they are decoded together and
+ * must not change until the next call (packimg_decode_ahead()). Returns the number of such JPEGs.
+ * Replaces the previous announcement.
+ */
+uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+				 const struct packimg_sample *samples, uint32_t count,
+				 uint64_t seed, uint64_t epoch);

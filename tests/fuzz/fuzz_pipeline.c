@@ -1,0 +1,161 @@
+/*
+ * Arbitrary text as a pipeline. It must be refused with a position in the text, or give a pipeline
+ * whose geometry stays within the image and produces what pipeline_shape() promises, and whose
+ * effects run on pictures of those sizes.
+ */
+#include "format/augment/apply/defer.h"
+#include "format/augment/apply/geometry.h"
+#include "format/augment/kernels/effects.h"
+#include "format/base/system/cpu.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check(int holds)
+{
+	if (!holds)
+		abort();
+}
+
+static void check_axis(const struct geometry_axis *axis, uint32_t source, uint32_t count)
+{
+	uint32_t first = 0;
+	int64_t grid = 0;
+	uint32_t content = geometry_axis_content(axis, &first, &grid);
+
+	check(axis->source == source && axis->count == count);
+	check(axis->low < axis->high && axis->high <= source && axis->grid > 0);
+	check(content <= count);
+	if (content == 0)
+		return;
+	check(first + content <= count);
+	check(grid >= 0 && grid + content <= axis->grid);
+}
+
+enum { EFFECT_PIXELS_MAX = 5000 }; /* larger pictures would only be slow */
+
+/* Runs a stage's effects with every instruction set. */
+static void check_effects(const struct geometry *geometry, const struct geometry_stage *stage)
+{
+	static struct effects *effects[CPU_ISA_COUNT];
+	size_t size = (size_t)stage->x.count * stage->y.count * 4;
+	const uint8_t *reference = NULL;
+
+	if (stage->effect_count == 0 || size > (size_t)EFFECT_PIXELS_MAX * 4)
+		return;
+	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++) {
+		uint8_t *pixels;
+
+		if (!effects[isa])
+			check(effects_new((enum cpu_isa)isa, &effects[isa]) == 0);
+		check(effects_begin(effects[isa], stage->x.count, stage->y.count, &pixels) == 0);
+		for (size_t i = 0; i < size; i++)
+			pixels[i] = i % 4 == 3 ? 0 : (uint8_t)(i * i * 2654435761u >> 13);
+		check(effects_run(effects[isa], geometry->effects.effects + stage->effect_begin,
+				  stage->effect_count) == 0);
+		if (isa == 0)
+			reference = effects_row(effects[isa], 0);
+		check(memcmp(effects_row(effects[isa], 0), reference, size) == 0);
+	}
+}
+
+static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint32_t height,
+			   uint64_t epoch)
+{
+	struct pipeline_error error;
+	struct pipeline_shape shape;
+	struct geometry geometry;
+
+	pipeline_shape(pipeline, epoch, &shape);
+	check(shape.sample_size <= pipeline_sample_size_max(pipeline));
+	if (geometry_make(pipeline, width, height, 1, epoch, width, &geometry, &error) < 0) {
+		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
+		return;
+	}
+	check(geometry.effects.count <= EFFECTS_MAX &&
+	      geometry.erasure_count <= PIPELINE_TRANSFORMS_MAX);
+	for (unsigned i = 0; i < geometry.erasure_count; i++) {
+		const struct erase *erase = &geometry.erasures[i];
+
+		check(erase->x + erase->width <= shape.width &&
+		      erase->y + erase->height <= shape.height);
+	}
+	check(geometry.stage_count >= 1 && geometry.stage_count <= PIPELINE_TRANSFORMS_MAX + 1);
+	for (unsigned i = 0; i < geometry.stage_count; i++) {
+		const struct geometry_stage *stage = &geometry.stages[i];
+		const struct geometry_stage *next = i + 1 < geometry.stage_count ? stage + 1 : NULL;
+
+		check(stage->effect_begin + stage->effect_count <= geometry.effects.count);
+		check_effects(&geometry, stage);
+		check_axis(&stage->x, i ? stage[-1].x.count : width,
+			   next ? next->x.source : shape.width);
+		check_axis(&stage->y, i ? stage[-1].y.count : height,
+			   next ? next->y.source : shape.height);
+	}
+}
+
+/*
+ * Checks that the deferred transforms can be applied to the delivered sample and give the finished
+ * one.
+ */
+static void check_deferred(const struct pipeline *pipeline, uint32_t width, uint32_t height,
+			   uint64_t epoch)
+{
+	struct pipeline_shape shape;
+	struct deferred deferred, read;
+	struct geometry geometry;
+	uint32_t finished_width, finished_height;
+
+	pipeline_shape(pipeline, epoch, &shape);
+	if (geometry_make(pipeline, width, height, 1, epoch, width, &geometry, NULL) < 0)
+		return;
+	check(geometry.stage_count >= 2 && geometry.stage_count <= PIPELINE_TRANSFORMS_MAX + 2);
+	defer_take(&geometry, &deferred);
+	check(deferred_size(deferred.count) <= pipeline_deferred_max(pipeline));
+	check(deferred_read(&deferred, deferred_size(deferred.count), shape.width, shape.height,
+			    &read) == NULL);
+	check(pipeline_size_after(pipeline, pipeline->transform_count, epoch, width, height,
+				  &finished_width, &finished_height, NULL) == 0);
+	check(read.width == finished_width && read.height == finished_height);
+	check(geometry.stages[geometry.stage_count - 1].x.count == shape.width &&
+	      geometry.stages[geometry.stage_count - 1].y.count == shape.height);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const uint32_t sizes[][2] = {
+		{1, 1}, {3, 500}, {640, 480}, {65535, 65535}, {65535, 1}};
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error = {.position = -2};
+	char *text = malloc(size + 1);
+
+	if (!text)
+		return 0;
+	memcpy(text, data, size);
+	text[size] = 0;
+	if (pipeline_parse(text, &pipeline, &error) < 0) {
+		check(!pipeline && error.position >= -1 && error.position <= (int)strlen(text));
+		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
+		free(text);
+		return 0;
+	}
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		if (pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) == 0)
+			for (uint64_t epoch = 0; epoch < 4; epoch++)
+				check_geometry(pipeline, sizes[i][0], sizes[i][1],
+					       epoch * epoch * 7);
+	pipeline_free(pipeline);
+	check(pipeline_parse(text, &pipeline, &error) == 0);
+	bool fits = pipeline_has_size(pipeline) ||
+		    pipeline_fix_size(pipeline, sizes[2][0], sizes[2][1], &error) == 0;
+	if (fits && pipeline_defer(pipeline, &error) == 0)
+		for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			for (uint64_t epoch = 0; epoch < 4; epoch++)
+				if (i == 2 || pipeline->fixed_width == 0)
+					check_deferred(pipeline, sizes[i][0], sizes[i][1],
+						       epoch * epoch * 7);
+	pipeline_free(pipeline);
+	free(text);
+	return 0;
+}

@@ -1,0 +1,197 @@
+/*
+ * Documents that repeat the tables of transforms: loaderd(1) has each transform's name, parameters
+ * and defaults, proto/SPEC.md the transforms that a client can run. A failure prints the text that
+ * belongs there.
+ */
+#include "format/augment/deferrable.h"
+#include "format/augment/grammar/grammar_rules.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TEXT_MAX = 1 << 18, SIGNATURE_MAX = 512 };
+
+static char *manual, *specification;
+
+/* Returns a document with each run of white space as one blank. */
+static char *read_document(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	char *text = malloc(TEXT_MAX);
+	size_t size = 0;
+
+	assert_non_null(file);
+	assert_non_null(text);
+	for (int c = getc(file); c != EOF; c = getc(file)) {
+		assert_true(size + 1 < TEXT_MAX);
+		if (!isspace(c))
+			text[size++] = (char)c;
+		else if (size && text[size - 1] != ' ')
+			text[size++] = ' ';
+	}
+	text[size] = 0;
+	fclose(file);
+	return text;
+}
+
+__attribute__((format(printf, 2, 3))) static void add(char text[SIGNATURE_MAX], const char *format,
+						      ...)
+{
+	size_t used = strlen(text);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text + used, SIGNATURE_MAX - used, format, arguments);
+	va_end(arguments);
+	assert_true(strlen(text) + 1 < SIGNATURE_MAX);
+}
+
+/* Adds the words of a parameter, as *a*|*b*, or only word number `only`, as it is. */
+static void add_words(char text[SIGNATURE_MAX], const char *words, int only)
+{
+	for (int i = 0; *words; i++) {
+		int size = (int)strcspn(words, "|");
+
+		if (only < 0)
+			add(text, "%s*%.*s*", i ? "|" : "", size, words);
+		else if (i == only)
+			add(text, "%.*s", size, words);
+		words += size + (words[size] == '|');
+	}
+}
+
+static void add_default(char text[SIGNATURE_MAX], const struct parameter *parameter)
+{
+	const double *otherwise = parameter->otherwise;
+
+	if (parameter->given)
+		add(text, "none");
+	else if (parameter->type == VALUE_WORD)
+		add_words(text, parameter->words, (int)otherwise[0]);
+	else if (parameter->type == VALUE_RANGE || parameter->type == VALUE_PAIR || otherwise[1])
+		add(text, "%.5g:%.5g", otherwise[0], otherwise[1]);
+	else
+		add(text, "%.5g", otherwise[0]);
+}
+
+/* Writes a transform as loaderd(1) does: *name*(_required_, *key*=default, ...). */
+static void write_signature(const struct rule *rule, char text[SIGNATURE_MAX])
+{
+	*text = 0;
+	add(text, "*%s*(", rule->name);
+	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
+		const struct parameter *parameter = &rule->parameters[i];
+
+		add(text, i ? ", " : "");
+		if (!parameter->required) {
+			add(text, "*%s*=", parameter->key);
+			add_default(text, parameter);
+		} else if (parameter->type == VALUE_WORD) {
+			add_words(text, parameter->words, -1);
+		} else {
+			add(text, "_%s_", parameter->key);
+		}
+	}
+	add(text, ")");
+}
+
+static void test_manual_has_every_transform(void **state)
+{
+	char signature[SIGNATURE_MAX];
+	unsigned missing = 0;
+
+	for (const struct rule *rule = grammar_rules; rule->name; rule++) {
+		write_signature(rule, signature);
+		/* normalize has three forms, with parameters that exclude one another. */
+		if (rule->kind == TRANSFORM_NORMALIZE)
+			signature[strlen("*normalize*(")] = 0;
+		if (strstr(manual, signature))
+			continue;
+		missing++;
+		fprintf(stderr, "loaderd.1.scd, PIPELINES, lacks: %s\n", signature);
+	}
+	assert_int_equal(missing, 0);
+}
+
+/* The manual's PIPELINES describes no transform that has gone. */
+static void test_manual_has_no_other_transform(void **state)
+{
+	const char *at = strstr(manual, "# PIPELINES "),
+		   *end = strstr(manual, "# ORDER AND RESUME ");
+	char name[NAME_MAX_SIZE];
+	unsigned found = 0;
+
+	assert_non_null(at);
+	assert_non_null(end);
+	for (; at < end; at++) {
+		int size = 0;
+
+		/* "*name*(", but not another page, as in "*packimg*(1)" */
+		if (sscanf(at, "*%31[a-z_]*(%n", name, &size) != 1 || !size ||
+		    isdigit((unsigned char)at[size]))
+			continue;
+		found++;
+		if (!grammar_find(name))
+			fail_msg("loaderd.1.scd, PIPELINES, describes %s, which is no transform",
+				 name);
+	}
+	assert_true(found > 20);
+}
+
+/* Returns the next name of DEFERRABLE_TRANSFORMS, or NULL. */
+static const char *next_deferrable(const char **at, char name[NAME_MAX_SIZE])
+{
+	size_t size = strcspn(*at, ",");
+
+	if (!size)
+		return NULL;
+	assert_true(size < NAME_MAX_SIZE);
+	memcpy(name, *at, size);
+	name[size] = 0;
+	*at += size + strlen(", ");
+	return name;
+}
+
+/* Those that change pixels, in their order, as "`a`, `b` and `c`". */
+static void test_specification_has_deferrable_transforms(void **state)
+{
+	const char *at = DEFERRABLE_TRANSFORMS;
+	char name[NAME_MAX_SIZE], list[SIGNATURE_MAX] = "";
+
+	while (next_deferrable(&at, name)) {
+		const struct rule *rule = grammar_find(name);
+
+		assert_non_null(rule);
+		if (rule->kind >= TRANSFORM_GEOMETRY_COUNT)
+			add(list, "%s`%s`", !*list ? "" : *at ? ", " : " and ", name);
+		else if (!strstr(specification, name))
+			fail_msg("proto/SPEC.md, Deferred transforms, lacks `%s`", name);
+	}
+	if (!strstr(specification, list))
+		fail_msg("proto/SPEC.md, Deferred transforms, lacks: %s", list);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_manual_has_every_transform),
+		cmocka_unit_test(test_manual_has_no_other_transform),
+		cmocka_unit_test(test_specification_has_deferrable_transforms),
+	};
+
+	if (argc != 3)
+		return 2;
+	manual = read_document(argv[1]);
+	specification = read_document(argv[2]);
+	int r = cmocka_run_group_tests(tests, NULL, NULL);
+
+	free(manual);
+	free(specification);
+	return r;
+}

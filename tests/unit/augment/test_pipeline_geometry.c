@@ -1,0 +1,192 @@
+/*
+ * How pipeline_apply() plans geometry: transforms are folded into few resizes, flips alternate, and
+ * only the needed region is decoded, also at half scale.
+ */
+#include "format/augment/apply/geometry.h"
+#include "tests/unit/augment/pipeline_test.h"
+#include "tests/unit/augment/reference.h"
+
+#include <stdlib.h>
+
+/* Common pipelines need one stage: one rectangle, one resize. */
+static void test_geometry_is_folded(void **state)
+{
+	static const struct {
+		const char *text;
+		unsigned stages;
+	} cases[] = {
+		{"random_resized_crop(24) hflip", 1},
+		{"hflip random_resized_crop(24) vflip", 1},
+		{"resize(40) center_crop(32)", 1},
+		{"resize(40) hflip random_crop(32)", 1},
+		{"random_crop(32, padding=4) hflip", 1},
+		{"pad(4) hflip random_crop(32) vflip", 1},
+		{"center_crop(40) resize(20)", 1},
+		{"resize(30x20) pad(4) center_crop(20)", 1},
+		{"resize(20) resize(30)", 2},
+		{"pad(2) resize(20)", 2},
+		{"pad(2, fill=1) pad(2, fill=2)", 2},
+		{"pad(2, fill=1) random_crop(8) pad(2, fill=1)", 1},
+		/*
+		 * reflection needs the whole picture; a reflecting pad that does not show is
+		 * dropped
+		 */
+		{"random_crop(32, padding=4, fill=reflect) hflip", 2},
+		{"pad(4, fill=reflect) center_crop(64x48) resize(20) pad(2)", 2},
+		{"pad(4, fill=reflect) pad(1)", 3},
+	};
+	struct geometry geometry;
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pipeline *pipeline = parse(cases[i].text);
+
+		assert_int_equal(geometry_make(pipeline, 64, 48, 1, 2, 3, &geometry, NULL), 0);
+		if (geometry.stage_count != cases[i].stages)
+			fail_msg("'%s' takes %u stages", cases[i].text, geometry.stage_count);
+		pipeline_free(pipeline);
+	}
+}
+
+/*
+ * Epoch 0 mirrors half of the samples, selected by the seed; each later epoch mirrors the ones that
+ * the previous epoch did not.
+ */
+static void test_flips_alternate(void **state)
+{
+	enum { SAMPLES = 1000 };
+	struct pipeline *pipeline = parse("hflip(alternate) vflip(alternate)");
+	unsigned flipped = 0, alike = 0, again = 0;
+
+	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+		struct geometry first, geometry;
+
+		assert_int_equal(geometry_make(pipeline, 8, 8, 1, 0, sample, &first, NULL), 0);
+		for (uint64_t epoch = 1; epoch < 5; epoch++) {
+			assert_int_equal(
+				geometry_make(pipeline, 8, 8, 1, epoch, sample, &geometry, NULL),
+				0);
+			assert_int_equal(geometry.stages[0].x.reverse,
+					 first.stages[0].x.reverse ^ (epoch & 1));
+			assert_int_equal(geometry.stages[0].y.reverse,
+					 first.stages[0].y.reverse ^ (epoch & 1));
+		}
+		assert_int_equal(geometry_make(pipeline, 8, 8, 2, 0, sample, &geometry, NULL), 0);
+		flipped += first.stages[0].x.reverse;
+		alike += first.stages[0].x.reverse == first.stages[0].y.reverse;
+		again += first.stages[0].x.reverse == geometry.stages[0].x.reverse;
+	}
+	/* six standard deviations of 1000 coin flips are 95 */
+	assert_in_range(flipped, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
+	assert_in_range(alike, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
+	assert_in_range(again, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
+	pipeline_free(pipeline);
+}
+
+/* Requests only those pixels from the decoder that the sample depends on. */
+static void test_regions_are_tight(void **state)
+{
+	uint8_t *pixels = random_pixels(100, 80);
+	struct packimg_sample sample = make_sample(pixels, 100, 80, 1);
+	struct pipeline *pipeline = parse("center_crop(30x20)");
+
+	free(apply_all(pipeline, &sample, 1, 0));
+	assert_int_equal(fake_decoder.region.x, 35);
+	assert_int_equal(fake_decoder.region.y, 30);
+	assert_int_equal(fake_decoder.region.width, 30);
+	assert_int_equal(fake_decoder.region.height, 20);
+	assert_int_equal(fake_decoder.hint_width, 0);
+	pipeline_free(pipeline);
+	/*
+	 * 100x80 to 50x40, then the middle 20x20: source columns 30..70, plus one step on either
+	 * side.
+	 */
+	pipeline = parse("resize(40) center_crop(20)");
+	free(apply_all(pipeline, &sample, 1, 0));
+	assert_int_equal(fake_decoder.region.x, 29);
+	assert_int_equal(fake_decoder.region.width, 42);
+	assert_int_equal(fake_decoder.region.y, 19);
+	assert_int_equal(fake_decoder.region.height, 42);
+	assert_int_equal(fake_decoder.hint_width, 21);
+	pipeline_free(pipeline);
+	/* A crop's edge is final: nothing beyond it is read, whatever the filter's support. */
+	pipeline = parse("center_crop(40) resize(10)");
+	free(apply_all(pipeline, &sample, 1, 0));
+	assert_int_equal(fake_decoder.region.x, 30);
+	assert_int_equal(fake_decoder.region.width, 40);
+	assert_int_equal(fake_decoder.hint_width, 10);
+	pipeline_free(pipeline);
+	/* If no pixel of the image is visible, nothing is decoded. */
+	fake_decoder.calls = 0;
+	pipeline = parse("pad(200, fill=5) random_crop(150) center_crop(2)");
+	for (uint64_t seed = 0; seed < 64; seed++) {
+		uint8_t *got = apply_all(pipeline, &sample, seed, 0);
+
+		free(got);
+	}
+	assert_true(fake_decoder.calls < 64 * 3);
+	pipeline_free(pipeline);
+	free(pixels);
+}
+
+/*
+ * On a ramp, a half-scale decode gives the same result as a full one if all coordinates are right.
+ */
+static void test_scaled_decodes_fit(void **state)
+{
+	uint32_t width = 403, height = 301;
+	uint8_t *pixels = random_pixels(width, height);
+	struct pipeline *pipeline = parse("random_resized_crop(37x29, scale=0.2:1) hflip");
+	struct pipeline_shape shape;
+	unsigned halved = 0;
+
+	for (uint32_t y = 0; y < height; y++)
+		for (uint32_t x = 0; x < width; x++) {
+			uint8_t *pixel = pixels + ((size_t)y * width + x) * 3;
+
+			pixel[0] = (uint8_t)(x / 2);
+			pixel[1] = (uint8_t)(y * 3 / 4);
+			pixel[2] = (uint8_t)((x + y) / 4);
+		}
+	pipeline_shape(pipeline, 0, &shape);
+	for (uint64_t index = 0; index < 40; index++) {
+		struct packimg_sample sample = make_sample(pixels, width, height, index);
+		struct reference expected;
+
+		fake_decoder.halve = true;
+		fake_decoder.margin = (uint32_t)index % 3;
+		uint8_t *got = apply_all(pipeline, &sample, 1, 0);
+
+		halved += fake_decoder.halved;
+		assert_int_equal(
+			reference_run(pipeline, pixels, width, height, 1, 0, index, &expected), 0);
+		for (size_t i = 0; i < shape.sample_size; i++)
+			if (abs(got[i] - expected.pixels[i]) > 2)
+				fail_msg("sample %u, byte %zu: %u, at full scale %u",
+					 (unsigned)index, i, got[i], expected.pixels[i]);
+		/* Pixels that the decoder returns beyond the region must not affect the result. */
+		fake_decoder.margin += 7;
+		uint8_t *again = apply_all(pipeline, &sample, 1, 0);
+
+		assert_memory_equal(got, again, shape.sample_size);
+		free(again);
+		free(got);
+		free(expected.pixels);
+	}
+	assert_true(halved > 20);
+	fake_decoder.halve = false;
+	fake_decoder.margin = 0;
+	pipeline_free(pipeline);
+	free(pixels);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_geometry_is_folded),
+		cmocka_unit_test(test_flips_alternate),
+		cmocka_unit_test(test_regions_are_tight),
+		cmocka_unit_test(test_scaled_decodes_fit),
+	};
+
+	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
+}

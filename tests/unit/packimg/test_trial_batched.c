@@ -1,0 +1,268 @@
+/*
+ * A trial must decode ahead in groups of the same size as a daemon's worker. Otherwise predictions
+ * for images without an index are systematically wrong. Each sample takes the time that the test
+ * sets, on a simulated clock.
+ */
+#include "loaderd/batch/batch.h"
+#include "tests/unit/loaderd/fake_batcher.h"
+#include "tests/unit/proto/fake_ring.h"
+#include "tools/packimg/advise/encoding_bench.h"
+
+#include "format/augment/pipeline.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SAMPLES = 96, SIDE = 16, BATCH_SIZE_MAX = 48, EPOCHS = 3 };
+
+static char folder[] = "/tmp/packimg-trial-ahead-XXXXXX";
+
+/* Which samples of the dataset are JPEGs without an index. */
+enum kind { ALL, NONE, TWO_OF_THREE, KINDS };
+
+static struct dataset *datasets[KINDS];
+
+/* ---- what is decoded ahead, and simulated time ---- */
+
+/* Number of samples decoded ahead at each sample of a run, 0 if none. */
+static struct record {
+	uint64_t made; /* samples decoded so far */
+	uint32_t ahead[16 * SAMPLES];
+} record;
+static uint64_t cost_ns;
+
+void __real_packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
+				 uint32_t count);
+void __wrap_packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
+				 uint32_t count);
+int __real_pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct pipeline_times *times, struct packimg_error *error);
+int __wrap_pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct pipeline_times *times, struct packimg_error *error);
+int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
+
+void __wrap_packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
+				 uint32_t count)
+{
+	record.ahead[record.made] = count;
+	__real_packimg_decode_ahead(decoder, parts, count);
+}
+
+int __wrap_pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  void *output, struct pipeline_times *times, struct packimg_error *error)
+{
+	record.made++;
+	return __real_pipeline_apply(pipeline, scratch, sample, seed, epoch, output, times, error);
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
+{
+	uint64_t ns = record.made * cost_ns;
+
+	if (clock != CLOCK_THREAD_CPUTIME_ID)
+		return __real_clock_gettime(clock, ret_time);
+	*ret_time = (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+				      .tv_nsec = (long)(ns % 1000000000)};
+	return 0;
+}
+
+/* ---- datasets ---- */
+
+static void add(struct packimg_writer *writer, struct packimg_encoder *encoder,
+		struct packimg_decoder *decoder, bool indexed)
+{
+	static const uint8_t pixels[SIDE * SIDE * 3];
+	struct packimg_item item = {.width = SIDE,
+				    .height = SIDE,
+				    .codec = PACKIMG_CODEC_JPEG,
+				    .channels = 3,
+				    .orientation = 1};
+	struct packimg_jpeg_info info;
+	struct packimg_error error;
+
+	assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)SIDE * 3, SIDE, SIDE, 3, 90,
+					     false, &item.data, &item.data_size),
+			 0);
+	if (indexed) {
+		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, &error), 0);
+		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
+						    &item.side, &item.side_size),
+				 0);
+	}
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+}
+
+static void make(enum kind kind, struct packimg_encoder *encoder, struct packimg_decoder *decoder)
+{
+	const struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	struct packimg_error error;
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/%d.pimg", folder, kind);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	for (unsigned i = 0; i < SAMPLES; i++)
+		add(writer, encoder, decoder, kind == NONE || (kind == TWO_OF_THREE && i % 3 == 0));
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	datasets[kind] = own_dataset(path);
+	unlink(path);
+}
+
+static int set_up(void **state)
+{
+	struct packimg_encoder *encoder;
+	struct packimg_decoder *decoder;
+
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(sigbus_guard_install(), 0);
+	for (enum kind kind = 0; kind < KINDS; kind++)
+		make(kind, encoder, decoder);
+	packimg_decoder_free(decoder);
+	packimg_encoder_free(encoder);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	for (enum kind kind = 0; kind < KINDS; kind++)
+		dataset_free(datasets[kind]);
+	rmdir(folder);
+	return 0;
+}
+
+static struct pipeline *make_pipeline(void)
+{
+	struct pipeline *pipeline;
+	struct pipeline_error fault;
+
+	assert_int_equal(pipeline_parse("resize(8x8)", &pipeline, &fault), 0);
+	return pipeline;
+}
+
+/* ---- runs of the daemon and of the trial ---- */
+
+static void no_doorbell(void *user)
+{
+}
+
+static void no_report(void *user, struct dataset *dataset, uint64_t index, const char *text)
+{
+	abort();
+}
+
+/* Runs a worker for EPOCHS epochs and returns the record of the last one. */
+static void run_daemon(enum kind kind, const struct claim_options *claim, uint32_t *ret_ahead)
+{
+	struct batcher_options options = {
+		.dataset = datasets[kind],
+		.order = {.samples = SAMPLES,
+			  .batch_size = (uint32_t)claim->batch_size,
+			  .world = 1},
+		.slots = EPOCHS * SAMPLES / (uint32_t)claim->batch_size,
+		.workers = claim->workers,
+		.worker_indices = claim->workers,
+		.doorbell = no_doorbell,
+		.report = no_report,
+		.pipeline = make_pipeline(),
+		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
+	};
+	struct batcher_worker worker = {.alone = claim->alone};
+	uint64_t begun;
+
+	record = (struct record){0};
+	assert_int_equal(order_init(&options.order), 0);
+	struct batcher *batcher = fake_batcher(&options);
+	assert_int_equal(fake_ring_start(&batcher->ring), 0);
+	assert_int_equal(pipeline_scratch_new(&worker.scratch), 0);
+	thread_clock_init(&worker.watch);
+	do
+		atomic_store(&batcher->cost_ns, record.made ? cost_ns : 0);
+	while (batcher_work(batcher, &worker, &begun) > 0);
+	assert_int_equal(record.made, EPOCHS * SAMPLES);
+	memcpy(ret_ahead, record.ahead + (EPOCHS - 1) * SAMPLES, SAMPLES * sizeof(*ret_ahead));
+	thread_clock_deinit(&worker.watch);
+	pipeline_scratch_free(worker.scratch);
+	batcher_free(batcher);
+}
+
+/* Runs a trial of one or more epochs and returns the record of the last one. */
+static void run_trial(enum kind kind, const struct claim_options *claim, uint32_t *ret_ahead)
+{
+	struct packimg_sample samples[SAMPLES];
+	struct pipeline *pipeline = make_pipeline();
+	struct encoding_run run = {samples, SAMPLES, pipeline};
+	struct packimg_error error;
+
+	for (uint64_t i = 0; i < SAMPLES; i++)
+		assert_int_equal(packimg_sample(datasets[kind]->image, i, &samples[i]), 0);
+	record = (struct record){0};
+	assert_int_equal(encoding_bench_measure(&run, 1, claim, 0, NULL, &error), 0);
+	assert_true(record.made >= SAMPLES && record.made % SAMPLES == 0);
+	memcpy(ret_ahead, record.ahead + record.made - SAMPLES, SAMPLES * sizeof(*ret_ahead));
+	pipeline_free(pipeline);
+}
+
+static uint32_t most(const uint32_t *ahead)
+{
+	uint32_t found = 0;
+
+	for (unsigned i = 0; i < SAMPLES; i++)
+		found = ahead[i] > found ? ahead[i] : found;
+	return found;
+}
+
+/* expected is the size of the largest group. */
+static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool alone,
+		    uint64_t cost_us, uint32_t expected)
+{
+	const struct claim_options claim = {batch_size, workers, alone};
+	uint32_t daemon[SAMPLES], trial[SAMPLES];
+
+	cost_ns = cost_us * 1000;
+	run_daemon(kind, &claim, daemon);
+	run_trial(kind, &claim, trial);
+	assert_int_equal(most(daemon), expected);
+	for (unsigned i = 0; i < SAMPLES; i++)
+		if (daemon[i] != trial[i])
+			fail_msg("kind %d, batches of %u, %u workers, %s, %llu us: at sample %u "
+				 "a daemon decodes %u ahead, a trial %u",
+				 kind, batch_size, workers, alone ? "alone" : "not alone",
+				 (unsigned long long)cost_us, i, daemon[i], trial[i]);
+}
+
+static void test_as_in_a_daemon(void **state)
+{
+	compare(ALL, 48, 1, true, 300, 8);
+	compare(ALL, 12, 1, true, 300, 8);
+	compare(ALL, 12, 3, true, 300, 4);
+	compare(ALL, 16, 1, true, 10, 8);
+	/* A claim must be short, especially if there are other feeds in the pool. */
+	compare(ALL, 16, 1, true, 700, 5);
+	compare(ALL, 16, 1, true, 5000, 0);
+	compare(ALL, 16, 1, false, 300, 0);
+	compare(ALL, 16, 1, false, 20, 5);
+	compare(TWO_OF_THREE, 48, 1, true, 300, 6);
+	compare(NONE, 48, 1, true, 300, 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_in_a_daemon)};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
