@@ -61,6 +61,13 @@ void *record_failure(struct device_graph *graph, int failure, const char *format
 	return NULL;
 }
 
+int device_graph_failure(const struct device_graph *graph, const char **ret_text)
+{
+	if (ret_text)
+		*ret_text = graph->error;
+	return graph->failure;
+}
+
 /* Makes room for another pointer in a growing array. */
 static int grow(void ***items, uint32_t count, uint32_t *capacity)
 {
