@@ -180,13 +180,13 @@ struct device_value *layer_conv(struct builder *b, struct device_value *x,
 		.name = name.text,
 		.weight = param_of(b, conv->name, "weight", &weight, conv->init,
 				   conv->init == LAYER_INIT_NORMAL ? 0.02 : bound),
-		.stride = conv->stride,
+		.stride = conv->stride ? conv->stride : 1,
 		.pad = conv->pad,
 		.residual = conv->residual,
 		.activation = conv->activation,
 	};
 	if (conv->norm) {
-		norm = norm_of(b, conv->norm, conv->channels, conv->gamma, false);
+		norm = norm_of(b, conv->norm, conv->channels, conv->zero_gamma ? 0 : 1, false);
 		spec.norm = &norm;
 	} else if (conv->bias) {
 		spec.bias = conv_bias(b, conv, bound);
@@ -336,7 +336,7 @@ struct device_value *layer_scale(struct builder *b, struct device_value *x,
 		.drop_path = scale->drop_path,
 		.activation = scale->activation,
 	};
-	if (scale->gamma)
+	if (scale->gamma_init > 0)
 		spec.gamma = vector_of(b, "", scale->gamma, layer_channels(x), MODEL_SCALES,
 				       scale->gamma_init);
 	return device_scale_add(b->graph, x, &spec);

@@ -85,13 +85,13 @@ struct layer_conv {
 	const char *name; /* of the convolution; its weight is NAME.weight */
 	/* name of the batch norm; NULL for none, then `bias` decides about a bias */
 	const char *norm;
-	uint32_t channels, window, stride, pad;
-	uint32_t groups;               /* 0 counts as 1 */
+	uint32_t channels, window, pad;
+	uint32_t stride, groups;       /* 0 counts as 1 */
 	struct device_value *residual; /* or NULL */
 	enum device_activation activation;
 	enum layer_init init;
 	bool bias;
-	float gamma; /* initial value; usually 1 */
+	bool zero_gamma; /* of the norm: starts at 0 instead of 1 */
 };
 struct device_value *layer_conv(struct builder *b, struct device_value *x,
 				const struct layer_conv *conv);
@@ -145,8 +145,8 @@ struct device_value *layer_take(struct builder *b, struct device_value *x, const
 struct layer_scale {
 	const char *name;
 	struct device_value *residual, *gate; /* or NULL */
-	const char *gamma;                    /* name of a per-channel parameter, or NULL */
-	float gamma_init;
+	const char *gamma;                    /* name of the per-channel factor */
+	float gamma_init;                     /* its initial value; 0 for no such factor */
 	float drop_path;
 	enum device_activation activation;
 };

@@ -10,17 +10,17 @@
  */
 #include "trainer/model/layers.h"
 
-struct stage {
-	uint32_t channels, blocks;
-	bool bottlenecks;
-	uint32_t groups, inner; /* of the bottlenecks' 3 x 3: groups and channels */
-	uint32_t before, all;   /* blocks in earlier stages, and in the network */
-	const struct recipe_model *recipe;
-};
-
-static uint32_t outputs_of(const struct stage *stage)
+/* Channels of a block's result, for a stage of `channels`. */
+static uint32_t outputs_of(const struct network *network, uint32_t channels)
 {
-	return stage->channels * (stage->bottlenecks ? 4 : 1);
+	return channels * (network->bottlenecks ? 4 : 1);
+}
+
+/* Channels of a bottleneck's 3 x 3, for a stage of `channels`. */
+static uint32_t inner_of(const struct network *network, uint32_t channels)
+{
+	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;
+	return (network->groups ? network->groups : 1) * (each ? each : 1);
 }
 
 /* A convolution with its norm in a residual block. 3 x 3 windows are padded. */
@@ -39,9 +39,9 @@ static bool is_blurred(const struct device_value *x)
 	return layer_channels(x) >= 16;
 }
 
-static struct device_value *unit(struct builder *b, struct device_value *x,
-				 const struct recipe_model *recipe, const struct unit *unit)
+static struct device_value *unit(struct builder *b, struct device_value *x, const struct unit *unit)
 {
+	const struct recipe_model *recipe = &b->model->recipe;
 	uint32_t stride = unit->stride;
 	if (recipe->blur != RECIPE_BLUR_NONE && stride > 1 && is_blurred(x)) {
 		/*
@@ -63,23 +63,21 @@ static struct device_value *unit(struct builder *b, struct device_value *x,
 				  .groups = unit->groups,
 				  .residual = unit->residual,
 				  .activation = unit->activation,
-				  .gamma = unit->last && recipe->zero_init ? 0 : 1,
+				  .zero_gamma = unit->last && recipe->zero_init,
 			  });
 }
 
 /* timm numbers layers as if there were always an average pool. */
-static struct device_value *shortcut(struct builder *b, struct device_value *x,
-				     const struct stage *stage, uint32_t stride)
+static struct device_value *shortcut(struct builder *b, struct device_value *x, uint32_t outputs,
+				     uint32_t stride)
 {
 	struct device_pool_spec average = {.window = 2, .stride = 2, .pad_extra = 1};
-	struct unit conv = {"downsample.0", "downsample.1", outputs_of(stage), 1, stride};
-
-	if (stage->recipe->downsample == RECIPE_DOWNSAMPLE_AVERAGE) {
-		conv = (struct unit){"downsample.1", "downsample.2", outputs_of(stage), 1, 1};
-		if (stride == 2)
-			x = layer_average_pool(b, x, "downsample.0", &average);
-	}
-	return unit(b, x, stage->recipe, &conv);
+	if (b->model->recipe.downsample != RECIPE_DOWNSAMPLE_AVERAGE)
+		return unit(b, x,
+			    &(struct unit){"downsample.0", "downsample.1", outputs, 1, stride});
+	if (stride == 2)
+		x = layer_average_pool(b, x, "downsample.0", &average);
+	return unit(b, x, &(struct unit){"downsample.1", "downsample.2", outputs, 1, 1});
 }
 
 /* A convolution with bias, without norm. */
@@ -91,7 +89,6 @@ static struct device_value *excitation(struct builder *b, struct device_value *x
 				  .name = name,
 				  .channels = channels,
 				  .window = 1,
-				  .stride = 1,
 				  .bias = true,
 				  .activation = activation,
 			  });
@@ -109,17 +106,17 @@ static struct device_value *gate(struct builder *b, struct device_value *x)
 	return excitation(b, x, "se.fc2", channels, DEVICE_LOGISTIC);
 }
 
-static struct device_value *block(struct builder *b, struct device_value *input,
-				  const struct stage *stage, uint32_t stride, bool project,
-				  float drop_path)
+static struct device_value *block(struct builder *b, struct device_value *input, uint32_t channels,
+				  uint32_t stride, bool project, float drop_path)
 {
-	const struct recipe_model *recipe = stage->recipe;
+	const struct network *network = b->model->network;
+	const struct recipe_model *recipe = &b->model->recipe;
 	/* whether the sum is an operation of its own instead of the last convolution's residual */
 	bool sums = recipe->squeeze_excite || drop_path > 0;
 	uint32_t first = recipe->stride_in == RECIPE_STRIDE_IN_1X1 ? stride : 1;
-	uint32_t outputs = outputs_of(stage), inner = stage->inner;
+	uint32_t outputs = outputs_of(network, channels), inner = inner_of(network, channels);
 	struct device_value *x = input;
-	struct device_value *residual = project ? shortcut(b, input, stage, stride) : input;
+	struct device_value *residual = project ? shortcut(b, input, outputs, stride) : input;
 	struct device_value *added = sums ? NULL : residual;
 	enum device_activation last = sums ? DEVICE_IDENTITY : DEVICE_RELU;
 	const struct unit basic[] = {
@@ -128,12 +125,12 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 	};
 	const struct unit bottleneck[] = {
 		{"conv1", "bn1", inner, 1, first, DEVICE_RELU},
-		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, stage->groups},
+		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, network->groups},
 		{"conv3", "bn3", outputs, 1, 1, last, 1, added, true},
 	};
 
-	for (unsigned i = 0; i < (stage->bottlenecks ? 3 : 2); i++)
-		x = unit(b, x, recipe, stage->bottlenecks ? &bottleneck[i] : &basic[i]);
+	for (unsigned i = 0; i < (network->bottlenecks ? 3 : 2); i++)
+		x = unit(b, x, network->bottlenecks ? &bottleneck[i] : &basic[i]);
 	if (!sums)
 		return x;
 	return layer_scale(b, x,
@@ -144,20 +141,6 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 				   .drop_path = drop_path,
 				   .activation = DEVICE_RELU,
 			   });
-}
-
-static struct device_value *stage(struct builder *b, struct device_value *x, unsigned number,
-				  const struct stage *stage)
-{
-	for (uint32_t i = 0; i < stage->blocks; i++) {
-		uint32_t stride = i || number == 1 ? 1 : 2;
-		bool project = stride != 1 || (!i && layer_channels(x) != outputs_of(stage));
-		layer_scope(b, "layer%u.%u", number, i);
-		layer_block(b);
-		x = block(b, x, stage, stride, project,
-			  layer_drop_path(stage->recipe, stage->before + i, stage->all));
-	}
-	return x;
 }
 
 static struct device_value *stem_conv(struct builder *b, struct device_value *x, const char *name,
@@ -173,7 +156,6 @@ static struct device_value *stem_conv(struct builder *b, struct device_value *x,
 				  .stride = stride,
 				  .pad = window / 2,
 				  .activation = DEVICE_RELU,
-				  .gamma = 1,
 			  });
 }
 
@@ -197,35 +179,34 @@ static struct device_value *stem(struct builder *b, struct device_value *x, uint
 	return blurs ? layer_blur(b, x, "maxpool", 2) : x;
 }
 
-/* Channels of the bottlenecks' 3 x 3 in a stage. */
-static uint32_t inner_channels(const struct network *network, uint32_t channels)
+/* Number of blocks in stage `number`, from 0; 0 past the last stage. */
+static uint32_t blocks_of(const struct model *model, unsigned number)
 {
-	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;
-	return (network->groups ? network->groups : 1) * (each ? each : 1);
+	if (*model->network->blocks)
+		return model->network->blocks[number];
+	return number < 3 ? (uint32_t)(model->recipe.depth - 2) / 6 : 0;
 }
 
 struct device_value *resnet_record(struct builder *b, struct device_value *x)
 {
 	const struct network *network = b->model->network;
 	const struct recipe_model *recipe = &b->model->recipe;
-	uint32_t by_depth = (uint32_t)(recipe->depth - 2) / 6, before = 0, all = 0;
+	uint32_t number = 0, count = 0; /* of blocks */
 	x = stem(b, x, layer_width(recipe->width, network->channels), network_stem(network, recipe),
 		 recipe->blur == RECIPE_BLUR_ALL);
 	for (unsigned s = 0; s < 4; s++)
-		all += *network->blocks ? network->blocks[s] : s < 3 ? by_depth : 0;
-	for (unsigned s = 0; s < (*network->blocks ? 4 : 3); s++) {
-		struct stage next = {
-			.channels = layer_width(recipe->width, network->channels << s),
-			.blocks = *network->blocks ? network->blocks[s] : by_depth,
-			.bottlenecks = network->bottlenecks,
-			.groups = network->groups,
-			.before = before,
-			.all = all,
-			.recipe = recipe,
-		};
-		next.inner = inner_channels(network, next.channels);
-		x = stage(b, x, s + 1, &next);
-		before += next.blocks;
+		count += blocks_of(b->model, s);
+	for (unsigned s = 0; s < 4; s++) {
+		uint32_t channels = layer_width(recipe->width, network->channels << s);
+		for (uint32_t i = 0; i < blocks_of(b->model, s); i++, number++) {
+			uint32_t stride = i || !s ? 1 : 2;
+			bool project = stride != 1 ||
+				       (!i && layer_channels(x) != outputs_of(network, channels));
+			layer_scope(b, "layer%u.%u", s + 1, i);
+			layer_block(b);
+			x = block(b, x, channels, stride, project,
+				  layer_drop_path(recipe, number, count));
+		}
 	}
 	layer_unscope(b);
 	x = layer_global_average(b, x, "avgpool");

@@ -13,7 +13,6 @@ static struct device_value *conv(struct builder *b, struct device_value *x, cons
 			  &(struct layer_conv){.name = name,
 					       .channels = channels,
 					       .window = 3,
-					       .stride = 1,
 					       .pad = 1,
 					       .init = LAYER_INIT_DIRAC});
 }
@@ -43,7 +42,6 @@ struct device_value *speednet_record(struct builder *b, struct device_value *x)
 			       .name = "whiten",
 			       .channels = 2 * PATCH,
 			       .window = WINDOW,
-			       .stride = 1,
 			       .activation = activation,
 			       .init = recipe->whiten ? LAYER_INIT_WHITEN : LAYER_INIT_FAN_OUT,
 			       .bias = true,

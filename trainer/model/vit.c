@@ -10,18 +10,12 @@
 
 #include <errno.h>
 
-struct block {
-	uint32_t heads;
-	float layer_scale; /* initial value of the per-channel factor; 0 for none */
-	float drop_path, attention_dropout;
-};
-
 /* Last layer of a branch (1 or 2), and its sum with the input. */
 static struct device_value *ending(struct builder *b, struct device_value *x,
-				   struct device_value *input, const struct block *block,
-				   int branch)
+				   struct device_value *input, int branch, float drop_path)
 {
-	bool scales = block->layer_scale > 0, sums = scales || block->drop_path > 0;
+	float factor = (float)b->model->recipe.layer_scale;
+	bool sums = factor > 0 || drop_path > 0;
 	x = layer_dense(b, x,
 			&(struct layer_dense){.name = branch == 1 ? "attn.proj" : "mlp.fc2",
 					      .outputs = layer_channels(input),
@@ -32,28 +26,26 @@ static struct device_value *ending(struct builder *b, struct device_value *x,
 			   &(struct layer_scale){
 				   .name = branch == 1 ? "drop_path1" : "drop_path2",
 				   .residual = input,
-				   .gamma = !scales       ? NULL
-					    : branch == 1 ? "ls1.gamma"
-							  : "ls2.gamma",
-				   .gamma_init = block->layer_scale,
-				   .drop_path = block->drop_path,
+				   .gamma = branch == 1 ? "ls1.gamma" : "ls2.gamma",
+				   .gamma_init = factor,
+				   .drop_path = drop_path,
 			   });
 }
 
-static struct device_value *block(struct builder *b, struct device_value *input,
-				  const struct block *block)
+static struct device_value *block(struct builder *b, struct device_value *input, float drop_path)
 {
 	uint32_t channels = layer_channels(input);
 	struct device_value *x = layer_layer_norm(b, input, "norm1");
 	x = layer_dense(b, x, &(struct layer_dense){.name = "attn.qkv", .outputs = 3 * channels});
-	x = layer_attention(b, x, "attn", block->heads, block->attention_dropout);
-	input = ending(b, x, input, block, 1);
+	x = layer_attention(b, x, "attn", b->model->network->heads,
+			    (float)b->model->recipe.attention_dropout);
+	input = ending(b, x, input, 1, drop_path);
 	x = layer_layer_norm(b, input, "norm2");
 	x = layer_dense(b, x,
 			&(struct layer_dense){.name = "mlp.fc1",
 					      .outputs = 4 * channels,
 					      .activation = DEVICE_GELU});
-	return ending(b, x, input, block, 2);
+	return ending(b, x, input, 2, drop_path);
 }
 
 /* Turns patches into tokens. */
@@ -93,15 +85,9 @@ struct device_value *vit_record(struct builder *b, struct device_value *x)
 				  recipe->width, channels, network->heads, network->name);
 	x = stem(b, x, recipe, channels, patch);
 	for (unsigned i = 0; i < network->blocks[0]; i++) {
-		struct block next = {
-			.heads = network->heads,
-			.layer_scale = (float)recipe->layer_scale,
-			.drop_path = layer_drop_path(recipe, i, network->blocks[0]),
-			.attention_dropout = (float)recipe->attention_dropout,
-		};
 		layer_scope(b, "blocks.%u", i);
 		layer_block(b);
-		x = block(b, x, &next);
+		x = block(b, x, layer_drop_path(recipe, i, network->blocks[0]));
 	}
 	layer_unscope(b);
 	/* the norm is per token, so it suffices to normalise the one that is classified */
