@@ -1,7 +1,7 @@
 /*
  * Interface between device.h and the backends: shared structures and the backend's function table.
- * device.c, params.c, graph.c and kinds.c validate arguments and record, so backends get only valid
- * arguments.
+ * device.c, params.c, record.c and kinds.c validate arguments and record, so backends get only
+ * valid arguments.
  *
  * A backend attaches its state to an object through the `backend` pointer, created in
  * params_allocate() and graph_plan() and freed in params_release() and graph_release(). All objects

@@ -364,6 +364,11 @@ struct device_graph_options {
 int device_graph_new(struct device_params *params, const struct device_graph_options *options,
 		     struct device_graph **ret_graph);
 void device_graph_free(struct device_graph *graph); /* accepts NULL; waits for queued work */
+/*
+ * The first mistake of the recording so far, a negative errno, or 0. ret_text (or NULL) receives
+ * its text, which lives as long as the graph.
+ */
+int device_graph_failure(const struct device_graph *graph, const char **ret_text);
 
 /*
  * Recording functions return the result, owned by the graph. A mistake (shape mismatch, missing

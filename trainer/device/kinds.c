@@ -1,10 +1,16 @@
-/* Shape inference and attribute checks per node kind. */
+/*
+ * The operations: for each its recording function, which describes it as a node, and its inference,
+ * which checks the attributes and computes the shapes of the outputs.
+ */
 #include "trainer/device/kinds.h"
+#include "trainer/device/positions.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- input ---- */
 
 static struct device_shape infer_input(struct device_graph *graph, struct device_node *node,
 				       struct device_shape *ret_further)
@@ -23,6 +29,102 @@ static struct device_shape infer_input(struct device_graph *graph, struct device
 	node->input.name = node->name;
 	return spec->shape;
 }
+
+struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec)
+{
+	struct device_value *y;
+
+	if (graph->input)
+		return record_failure(graph, -EINVAL, "a graph has one input");
+	y = record(graph, spec->name,
+		   &(struct device_node){.kind = DEVICE_NODE_INPUT, .input = *spec});
+	if (!y)
+		return NULL;
+	y->needs_gradient = spec->gradient;
+	graph->input = y->producer;
+	return y;
+}
+
+/* ---- norms ---- */
+
+/* Sets the parameters of a norm; NULL without one. */
+static void set_norm(const struct device_graph *graph, struct device_node *node,
+		     const struct device_norm *norm)
+{
+	if (!norm)
+		return;
+	node->has_norm = true;
+	node->gamma = norm->gamma;
+	node->beta = norm->beta;
+	node->running_mean = norm->running_mean;
+	node->running_var = norm->running_var;
+	node->norm.epsilon = norm->epsilon;
+	node->norm.momentum = norm->momentum;
+	node->norm.fixed = norm->running_mean && norm->running_mean->spec.frozen &&
+			   norm->running_var && norm->running_var->spec.frozen;
+	node->norm.synchronized = norm->synchronized && !node->norm.fixed;
+	if (graph->options.mode == DEVICE_TRAIN && !node->norm.fixed)
+		node->norm.ghost = norm->ghost;
+}
+
+static struct device_shape infer_same(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	return node->x->shape;
+}
+
+struct device_value *device_norm(struct device_graph *graph, const char *name,
+				 struct device_value *x, const struct device_norm *norm,
+				 struct device_value *residual, enum device_activation activation)
+{
+	struct device_node node = {
+		.kind = DEVICE_NODE_NORM, .inputs = {x, residual}, .activation = activation};
+
+	set_norm(graph, &node, norm);
+	return record(graph, name, &node);
+}
+
+uint32_t device_norm_groups(uint32_t samples, uint32_t ghost, uint32_t *ret_each)
+{
+	uint32_t groups = ghost && ghost < samples ? (samples - 1) / ghost + 1 : 1;
+
+	/* so that no group is empty and groups have at most `ghost` samples */
+	*ret_each = (samples + groups - 1) / groups;
+	return groups;
+}
+
+uint32_t device_node_groups(const struct device_node *node, uint32_t *ret_each)
+{
+	return device_norm_groups(node->y->shape.n, node->norm.ghost, ret_each);
+}
+
+static struct device_shape infer_layer_norm(struct device_graph *graph, struct device_node *node,
+					    struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	if (node->norm.epsilon == 0)
+		node->norm.epsilon = 1e-6f;
+	if (!(node->norm.epsilon > 0))
+		record_failure(graph, -EINVAL, "%s: epsilon %g must be above 0", node->name,
+			       (double)node->norm.epsilon);
+	ret_further[OUTPUT(mean)] = ret_further[OUTPUT(deviation)] =
+		(struct device_shape){x.n, x.h, x.w, 1};
+	return x;
+}
+
+struct device_value *device_layer_norm(struct device_graph *graph, struct device_value *x,
+				       const struct device_layer_norm_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_LAYER_NORM,
+					    .inputs = {x},
+					    .gamma = spec->gamma,
+					    .beta = spec->beta,
+					    .norm.epsilon = spec->epsilon});
+}
+
+/* ---- convolutions and pools ---- */
 
 static bool window_fits(const struct device_node *node)
 {
@@ -66,25 +168,19 @@ static struct device_shape infer_conv(struct device_graph *graph, struct device_
 	return graph->failure ? x : window_shape(node, weight[0]);
 }
 
-static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node,
-					struct device_shape *ret_further)
+struct device_value *device_conv(struct device_graph *graph, struct device_value *x,
+				 const struct device_conv_spec *spec)
 {
-	const uint32_t *weight = node->weight->spec.shape;
-	struct device_shape x = node->x->shape;
+	struct device_node node = {.kind = DEVICE_NODE_CONV,
+				   .inputs = {x, spec->residual},
+				   .params = {spec->weight, spec->bias},
+				   .stride = spec->stride,
+				   .pad = spec->pad,
+				   .pad_extra = spec->pad_extra,
+				   .activation = spec->activation};
 
-	if (weight[1] != (node->by_position ? x.c : device_shape_elements(x) / x.n))
-		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u%s",
-			       node->name, weight[1], x.h, x.w, x.c,
-			       node->by_position ? ", by position" : "");
-	node->window_h = node->window_w = node->stride = node->groups = 1;
-	return node->by_position ? (struct device_shape){x.n, x.h, x.w, weight[0]}
-				 : (struct device_shape){x.n, 1, 1, weight[0]};
-}
-
-static struct device_shape infer_same(struct device_graph *graph, struct device_node *node,
-				      struct device_shape *ret_further)
-{
-	return node->x->shape;
+	set_norm(graph, &node, spec->norm);
+	return record(graph, spec->name, &node);
 }
 
 static struct device_shape infer_pool(struct device_graph *graph, struct device_node *node,
@@ -102,6 +198,31 @@ static struct device_shape infer_pool(struct device_graph *graph, struct device_
 	return graph->failure ? x : window_shape(node, x.c);
 }
 
+static struct device_value *record_pool(struct device_graph *graph, enum device_node_kind kind,
+					struct device_value *x, const struct device_pool_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = kind,
+					    .inputs = {x},
+					    .window_h = spec->window,
+					    .window_w = spec->window,
+					    .stride = spec->stride,
+					    .pad = spec->pad,
+					    .pad_extra = spec->pad_extra});
+}
+
+struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x,
+				     const struct device_pool_spec *spec)
+{
+	return record_pool(graph, DEVICE_NODE_MAX_POOL, x, spec);
+}
+
+struct device_value *device_average_pool(struct device_graph *graph, struct device_value *x,
+					 const struct device_pool_spec *spec)
+{
+	return record_pool(graph, DEVICE_NODE_AVERAGE_POOL, x, spec);
+}
+
 static struct device_shape infer_global(struct device_graph *graph, struct device_node *node,
 					struct device_shape *ret_further)
 {
@@ -112,6 +233,197 @@ static struct device_shape infer_global(struct device_graph *graph, struct devic
 	node->stride = 1;
 	return (struct device_shape){x.n, 1, 1, x.c};
 }
+
+struct device_value *device_global_average_pool(struct device_graph *graph, const char *name,
+						struct device_value *x)
+{
+	return record(
+		graph, name,
+		&(struct device_node){.kind = DEVICE_NODE_GLOBAL_AVERAGE_POOL, .inputs = {x}});
+}
+
+struct device_value *device_global_max_pool(struct device_graph *graph, const char *name,
+					    struct device_value *x)
+{
+	return record(graph, name,
+		      &(struct device_node){.kind = DEVICE_NODE_GLOBAL_MAX_POOL, .inputs = {x}});
+}
+
+/* ---- linear layers ---- */
+
+static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
+{
+	const uint32_t *weight = node->weight->spec.shape;
+	struct device_shape x = node->x->shape;
+
+	if (weight[1] != (node->by_position ? x.c : device_shape_elements(x) / x.n))
+		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u%s",
+			       node->name, weight[1], x.h, x.w, x.c,
+			       node->by_position ? ", by position" : "");
+	node->window_h = node->window_w = node->stride = node->groups = 1;
+	return node->by_position ? (struct device_shape){x.n, x.h, x.w, weight[0]}
+				 : (struct device_shape){x.n, 1, 1, weight[0]};
+}
+
+struct device_value *device_linear(struct device_graph *graph, struct device_value *x,
+				   const struct device_linear_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_LINEAR,
+					    .inputs = {x, spec->residual},
+					    .params = {spec->weight, spec->bias},
+					    .by_position = spec->by_position,
+					    .activation = spec->activation});
+}
+
+/* ---- tokens and attention ---- */
+
+static struct device_shape infer_tokens(struct device_graph *graph, struct device_node *node,
+					struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+	uint32_t first = node->class_token != NULL, tokens = x.h * x.w + first;
+	uint64_t wanted = node->side ? (uint64_t)node->side * node->side + first : tokens;
+
+	if (node->positions && node->positions->spec.shape[0] != wanted)
+		record_failure(
+			graph, -EINVAL, "%s: there are embeddings of %u positions for %llu tokens",
+			node->name, node->positions->spec.shape[0], (unsigned long long)wanted);
+	if (node->class_token && node->class_token->spec.shape[0] != 1)
+		record_failure(graph, -EINVAL, "%s: there are %u class tokens", node->name,
+			       node->class_token->spec.shape[0]);
+	return (struct device_shape){x.n, 1, tokens, x.c};
+}
+
+struct device_value *device_tokens(struct device_graph *graph, struct device_value *x,
+				   const struct device_tokens_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_TOKENS,
+					    .inputs = {x},
+					    .positions = spec->positions,
+					    .side = spec->side,
+					    .class_token = spec->class_token});
+}
+
+bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size)
+{
+	struct device_shape x = node->x->shape;
+
+	if (!node->side || (node->side == x.h && node->side == x.w))
+		return false;
+	*ret_size = (struct positions_size){node->class_token != NULL, node->side, x.h, x.w, x.c};
+	return true;
+}
+
+static struct device_shape infer_take(struct device_graph *graph, struct device_node *node,
+				      struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+
+	if (node->position >= (uint64_t)x.h * x.w)
+		record_failure(graph, -EINVAL, "%s: there is no position %u among %u x %u",
+			       node->name, node->position, x.h, x.w);
+	return (struct device_shape){x.n, 1, 1, x.c};
+}
+
+struct device_value *device_take(struct device_graph *graph, const char *name,
+				 struct device_value *x, uint32_t position)
+{
+	return record(graph, name,
+		      &(struct device_node){
+			      .kind = DEVICE_NODE_TAKE, .inputs = {x}, .position = position});
+}
+
+/* 32-bit FNV-1a of the name: a layer's draws are the same in every graph of a network. */
+static uint32_t layer_of(const char *name)
+{
+	uint32_t hash = 0x811c9dc5;
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 0x01000193;
+	return hash;
+}
+
+static bool is_probability(float p)
+{
+	return p >= 0 && p < 1;
+}
+
+static struct device_shape infer_attention(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
+{
+	uint32_t heads = node->attention.heads;
+	struct device_shape x = node->x->shape;
+
+	if (!heads || x.c % 3 || x.c / 3 % heads) {
+		record_failure(graph, -EINVAL,
+			       "%s: attention of %u heads takes 3 x %u x D channels, its input has "
+			       "%u",
+			       node->name, heads, heads, x.c);
+		return x;
+	}
+	if (!is_probability(node->attention.dropout))
+		record_failure(graph, -EINVAL, "%s: dropout %g must be at least 0 and below 1",
+			       node->name, (double)node->attention.dropout);
+	if (graph->options.mode != DEVICE_TRAIN)
+		node->attention.dropout = 0;
+	node->attention.layer = layer_of(node->name);
+	ret_further[OUTPUT(log_sum)] = (struct device_shape){x.n, heads, x.h, x.w};
+	return (struct device_shape){x.n, x.h, x.w, x.c / 3};
+}
+
+struct device_value *device_attention(struct device_graph *graph, struct device_value *qkv,
+				      const struct device_attention_spec *spec)
+{
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_ATTENTION,
+					    .inputs = {qkv},
+					    .attention = {spec->heads, spec->dropout}});
+}
+
+/* ---- sums ---- */
+
+static struct device_shape infer_scale_add(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
+{
+	struct device_shape x = node->x->shape;
+	struct device_shape g =
+		node->gate ? node->gate->shape : (struct device_shape){x.n, 1, 1, x.c};
+
+	if (g.n != x.n || g.h != 1 || g.w != 1 || g.c != x.c)
+		record_failure(graph, -EINVAL,
+			       "%s: gate is %u x %u x %u x %u, one for each sample and channel of "
+			       "%u x %u x %u x %u is wanted",
+			       node->name, g.n, g.h, g.w, g.c, x.n, x.h, x.w, x.c);
+	if (!is_probability(node->scale.drop_path) || !is_probability(node->scale.dropout))
+		record_failure(graph, -EINVAL,
+			       "%s: probabilities %g and %g must be at least 0 and below 1",
+			       node->name, (double)node->scale.drop_path,
+			       (double)node->scale.dropout);
+	if (node->activation != DEVICE_IDENTITY && node->activation != DEVICE_RELU)
+		record_failure(graph, -EINVAL, "%s: the activation must be ReLU or none",
+			       node->name);
+	if (graph->options.mode != DEVICE_TRAIN)
+		node->scale.drop_path = node->scale.dropout = 0;
+	node->scale.layer = layer_of(node->name);
+	return x;
+}
+
+struct device_value *device_scale_add(struct device_graph *graph, struct device_value *x,
+				      const struct device_scale_add_spec *spec)
+{
+	struct device_node node = {.kind = DEVICE_NODE_SCALE_ADD,
+				   .inputs = {x, spec->residual, spec->gate},
+				   .gamma = spec->gamma,
+				   .scale = {spec->drop_path, spec->dropout},
+				   .activation = spec->activation};
+
+	return record(graph, spec->name, &node);
+}
+
+/* ---- loss ---- */
 
 /* Copies the class weights, since the caller's array may not live until the first step. */
 static void take_class_weights(struct device_graph *graph, struct device_node *node)
@@ -179,111 +491,30 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 	return x;
 }
 
-static struct device_shape infer_layer_norm(struct device_graph *graph, struct device_node *node,
-					    struct device_shape *ret_further)
+struct device_value *device_loss(struct device_graph *graph, struct device_value *logits,
+				 const struct device_loss_spec *spec)
 {
-	struct device_shape x = node->x->shape;
+	struct device_value *y = record(
+		graph, spec->name,
+		&(struct device_node){.kind = DEVICE_NODE_LOSS, .inputs = {logits}, .loss = *spec});
 
-	if (node->norm.epsilon == 0)
-		node->norm.epsilon = 1e-6f;
-	if (!(node->norm.epsilon > 0))
-		record_failure(graph, -EINVAL, "%s: epsilon %g must be above 0", node->name,
-			       (double)node->norm.epsilon);
-	ret_further[OUTPUT(mean)] = ret_further[OUTPUT(deviation)] =
-		(struct device_shape){x.n, x.h, x.w, 1};
-	return x;
+	if (y)
+		graph->loss = graph->nodes[graph->node_count - 1];
+	return y;
 }
 
-/* 32-bit FNV-1a of the name: a layer's draws are the same in every graph of a network. */
-static uint32_t layer_of(const char *name)
+/* ---- all of them ---- */
+
+double device_node_flops(const struct device_node *node)
 {
-	uint32_t hash = 0x811c9dc5;
+	const struct device_param *weight = node->weight;
 
-	for (; *name; name++)
-		hash = (hash ^ (unsigned char)*name) * 0x01000193;
-	return hash;
-}
-
-static bool is_probability(float p)
-{
-	return p >= 0 && p < 1;
-}
-
-static struct device_shape infer_attention(struct device_graph *graph, struct device_node *node,
-					   struct device_shape *ret_further)
-{
-	uint32_t heads = node->attention.heads;
-	struct device_shape x = node->x->shape;
-
-	if (!heads || x.c % 3 || x.c / 3 % heads) {
-		record_failure(graph, -EINVAL,
-			       "%s: attention of %u heads takes 3 x %u x D channels, its input has "
-			       "%u",
-			       node->name, heads, heads, x.c);
-		return x;
-	}
-	if (!is_probability(node->attention.dropout))
-		record_failure(graph, -EINVAL, "%s: dropout %g must be at least 0 and below 1",
-			       node->name, (double)node->attention.dropout);
-	if (graph->options.mode != DEVICE_TRAIN)
-		node->attention.dropout = 0;
-	node->attention.layer = layer_of(node->name);
-	ret_further[OUTPUT(log_sum)] = (struct device_shape){x.n, heads, x.h, x.w};
-	return (struct device_shape){x.n, x.h, x.w, x.c / 3};
-}
-
-static struct device_shape infer_tokens(struct device_graph *graph, struct device_node *node,
-					struct device_shape *ret_further)
-{
-	struct device_shape x = node->x->shape;
-	uint32_t first = node->class_token != NULL, tokens = x.h * x.w + first;
-	uint64_t wanted = node->side ? (uint64_t)node->side * node->side + first : tokens;
-
-	if (node->positions && node->positions->spec.shape[0] != wanted)
-		record_failure(
-			graph, -EINVAL, "%s: there are embeddings of %u positions for %llu tokens",
-			node->name, node->positions->spec.shape[0], (unsigned long long)wanted);
-	if (node->class_token && node->class_token->spec.shape[0] != 1)
-		record_failure(graph, -EINVAL, "%s: there are %u class tokens", node->name,
-			       node->class_token->spec.shape[0]);
-	return (struct device_shape){x.n, 1, tokens, x.c};
-}
-
-static struct device_shape infer_take(struct device_graph *graph, struct device_node *node,
-				      struct device_shape *ret_further)
-{
-	struct device_shape x = node->x->shape;
-
-	if (node->position >= (uint64_t)x.h * x.w)
-		record_failure(graph, -EINVAL, "%s: there is no position %u among %u x %u",
-			       node->name, node->position, x.h, x.w);
-	return (struct device_shape){x.n, 1, 1, x.c};
-}
-
-static struct device_shape infer_scale_add(struct device_graph *graph, struct device_node *node,
-					   struct device_shape *ret_further)
-{
-	struct device_shape x = node->x->shape;
-	struct device_shape g =
-		node->gate ? node->gate->shape : (struct device_shape){x.n, 1, 1, x.c};
-
-	if (g.n != x.n || g.h != 1 || g.w != 1 || g.c != x.c)
-		record_failure(graph, -EINVAL,
-			       "%s: gate is %u x %u x %u x %u, one for each sample and channel of "
-			       "%u x %u x %u x %u is wanted",
-			       node->name, g.n, g.h, g.w, g.c, x.n, x.h, x.w, x.c);
-	if (!is_probability(node->scale.drop_path) || !is_probability(node->scale.dropout))
-		record_failure(graph, -EINVAL,
-			       "%s: probabilities %g and %g must be at least 0 and below 1",
-			       node->name, (double)node->scale.drop_path,
-			       (double)node->scale.dropout);
-	if (node->activation != DEVICE_IDENTITY && node->activation != DEVICE_RELU)
-		record_failure(graph, -EINVAL, "%s: the activation must be ReLU or none",
-			       node->name);
-	if (graph->options.mode != DEVICE_TRAIN)
-		node->scale.drop_path = node->scale.dropout = 0;
-	node->scale.layer = layer_of(node->name);
-	return x;
+	if (node->kind == DEVICE_NODE_ATTENTION)
+		return 4.0 * (double)device_shape_elements(node->y->shape) * node->y->shape.h *
+		       node->y->shape.w;
+	return weight ? 2.0 * (double)device_shape_elements(node->y->shape) *
+				(double)(weight->elements / node->y->shape.c)
+		      : 0;
 }
 
 const struct device_kind device_kinds[DEVICE_NODE_KINDS] = {

@@ -1,6 +1,6 @@
 /*
- * Table of node kinds. Recording (graph.c) uses a kind's row to check required operands and
- * attributes and to infer output shapes.
+ * Table of node kinds, and what their recording functions (kinds.c) need. record() uses a kind's
+ * row to check required operands and attributes and to infer output shapes.
  */
 #pragma once
 
@@ -40,6 +40,12 @@ struct device_kind {
 
 extern const struct device_kind device_kinds[DEVICE_NODE_KINDS];
 
+/*
+ * The end of every recording function: checks the described node against its kind's row, appends it
+ * with its outputs, and connects it to its inputs. Returns y; NULL after a mistake.
+ */
+struct device_value *record(struct device_graph *graph, const char *name,
+			    const struct device_node *described);
 /* Records the first recording error. Always returns NULL. */
 void *record_failure(struct device_graph *graph, int failure, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

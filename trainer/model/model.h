@@ -1,7 +1,7 @@
 /*
- * A network: a list of layers, built once from the recipe, that declares its parameters in a store
- * and records itself into a graph for each size and mode. A layer is a unit that a device can fuse
- * (device.h).
+ * A network: declares its parameters in a store, and records its operations (device.h) into a graph
+ * for each size and mode. There is no other description of it: a function of its family (layers.h)
+ * runs for each graph.
  *
  * Parameters have torchvision's and timm's names ("layer1.0.conv1.weight", "bn1.running_mean",
  * "fc.bias"), so checkpoints are interchangeable. The model belongs to the thread that owns the
@@ -70,9 +70,8 @@ struct model_input {
 	bool resamples; /* see device_input_spec */
 };
 
-/* Records input, layers and loss; device_graph_plan() reports errors. */
-void model_record(const struct model *model, struct device_graph *graph,
-		  const struct model_input *input);
+/* Records input, network and loss; device_graph_plan() reports errors. */
+void model_record(struct model *model, struct device_graph *graph, const struct model_input *input);
 /* Factor on the logits before the softmax. */
 double model_logit_scale(const struct model *model);
 /* Smallest input side that the network's strides allow. */

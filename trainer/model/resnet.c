@@ -10,36 +10,17 @@
  */
 #include "trainer/model/layers.h"
 
-#include <stdio.h>
-#include <string.h>
-
-struct stage {
-	uint32_t channels, blocks;
-	bool bottlenecks;
-	uint32_t groups, inner; /* of the bottlenecks' 3 x 3: groups and channels */
-	bool stride_first;      /* stride in the preceding 1 x 1 */
-	bool averages;          /* average pooling in shortcuts */
-	bool blurs;             /* blur before strided convolutions */
-	bool excites;
-	uint32_t before, all; /* blocks in earlier stages, and in the network */
-	float last_gamma;
-	const struct recipe_model *recipe;
-};
-
-static uint32_t outputs_of(const struct stage *stage)
+/* Channels of a block's result, for a stage of `channels`. */
+static uint32_t outputs_of(const struct network *network, uint32_t channels)
 {
-	return stage->channels * (stage->bottlenecks ? 4 : 1);
+	return channels * (network->bottlenecks ? 4 : 1);
 }
 
-/* Joins the names of a block and a layer. */
-struct name {
-	char text[64];
-};
-static struct name name_of(const char *block, const char *leaf)
+/* Channels of a bottleneck's 3 x 3, for a stage of `channels`. */
+static uint32_t inner_of(const struct network *network, uint32_t channels)
 {
-	struct name name;
-	snprintf(name.text, sizeof(name.text), "%.40s.%s", block, leaf);
-	return name;
+	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;
+	return (network->groups ? network->groups : 1) * (each ? each : 1);
 }
 
 /* A convolution with its norm in a residual block. 3 x 3 windows are padded. */
@@ -48,110 +29,95 @@ struct unit {
 	uint32_t channels, window, stride;
 	enum device_activation activation;
 	uint32_t groups; /* 0 counts as 1 */
-	int residual;
+	struct device_value *residual;
 	bool last; /* last convolution of the block */
 };
 
 /* Composer's criterion, which excludes the image itself. */
-static bool is_blurred(const struct model *model, int input)
+static bool is_blurred(const struct device_value *x)
 {
-	return layer_channels(model, input) >= 16;
+	return layer_channels(x) >= 16;
 }
 
-static int unit(struct model *model, const char *block, int input, const struct stage *stage,
-		const struct unit *unit)
+static struct device_value *unit(struct builder *b, struct device_value *x, const struct unit *unit)
 {
+	const struct recipe_model *recipe = &b->model->recipe;
 	uint32_t stride = unit->stride;
-	if (stage->blurs && stride > 1 && is_blurred(model, input)) {
+	if (recipe->blur != RECIPE_BLUR_NONE && stride > 1 && is_blurred(x)) {
 		/*
 		 * a 1 x 1 convolution with stride only reads every second position, so blur only
 		 * there
 		 */
 		bool at_once = unit->window == 1;
-		input = layer_blur(model, name_of(block, unit->conv).text, input,
-				   at_once ? stride : 1);
+		x = layer_blur(b, x, unit->conv, at_once ? stride : 1);
 		stride = at_once ? 1 : stride;
 	}
-	return layer_conv(model, &(struct layer_conv){
-					 .name = name_of(block, unit->conv).text,
-					 .norm = name_of(block, unit->norm).text,
-					 .input = input,
-					 .channels = unit->channels,
-					 .window = unit->window,
-					 .stride = stride,
-					 .pad = unit->window / 2,
-					 .groups = unit->groups,
-					 .residual = unit->residual,
-					 .activation = unit->activation,
-					 .gamma = unit->last ? stage->last_gamma : 1,
-				 });
+	return layer_conv(b, x,
+			  &(struct layer_conv){
+				  .name = unit->conv,
+				  .norm = unit->norm,
+				  .channels = unit->channels,
+				  .window = unit->window,
+				  .stride = stride,
+				  .pad = unit->window / 2,
+				  .groups = unit->groups,
+				  .residual = unit->residual,
+				  .activation = unit->activation,
+				  .zero_gamma = unit->last && recipe->zero_init,
+			  });
 }
 
 /* timm numbers layers as if there were always an average pool. */
-static int shortcut(struct model *model, const char *block, int x, const struct stage *stage,
-		    uint32_t stride)
+static struct device_value *shortcut(struct builder *b, struct device_value *x, uint32_t outputs,
+				     uint32_t stride)
 {
 	struct device_pool_spec average = {.window = 2, .stride = 2, .pad_extra = 1};
-	struct unit conv = {"downsample.0", "downsample.1", outputs_of(stage), 1, stride};
-
-	if (stage->averages) {
-		conv = (struct unit){"downsample.1", "downsample.2", outputs_of(stage), 1, 1};
-		if (stride == 2)
-			x = layer_pool(model, LAYER_AVERAGE_POOL,
-				       name_of(block, "downsample.0").text, x, &average);
-	}
-	return unit(model, block, x, stage, &conv);
+	if (b->model->recipe.downsample != RECIPE_DOWNSAMPLE_AVERAGE)
+		return unit(b, x,
+			    &(struct unit){"downsample.0", "downsample.1", outputs, 1, stride});
+	if (stride == 2)
+		x = layer_average_pool(b, x, "downsample.0", &average);
+	return unit(b, x, &(struct unit){"downsample.1", "downsample.2", outputs, 1, 1});
 }
 
 /* A convolution with bias, without norm. */
-static int excitation(struct model *model, struct name name, int input, uint32_t channels,
-		      enum device_activation activation)
+static struct device_value *excitation(struct builder *b, struct device_value *x, const char *name,
+				       uint32_t channels, enum device_activation activation)
 {
-	return layer_conv(model, &(struct layer_conv){
-					 .name = name.text,
-					 .input = input,
-					 .channels = channels,
-					 .window = 1,
-					 .stride = 1,
-					 .bias = true,
-					 .activation = activation,
-				 });
+	return layer_conv(b, x,
+			  &(struct layer_conv){
+				  .name = name,
+				  .channels = channels,
+				  .window = 1,
+				  .bias = true,
+				  .activation = activation,
+			  });
 }
 
 /*
  * Squeeze and excite: the gate of each sample and channel, with a sixteenth of the channels inside.
  */
-static int gate(struct model *model, const char *block, int x)
+static struct device_value *gate(struct builder *b, struct device_value *x)
 {
-	uint32_t channels = layer_channels(model, x);
+	uint32_t channels = layer_channels(x);
 	uint32_t narrow = (channels / 16 + 4) / 8 * 8;
-	int y = layer_global(model, name_of(block, "se.pool").text, x, LAYER_GLOBAL_AVERAGE);
-	y = excitation(model, name_of(block, "se.fc1"), y, narrow ? narrow : 8, DEVICE_RELU);
-	return excitation(model, name_of(block, "se.fc2"), y, channels, DEVICE_LOGISTIC);
+	x = layer_global_average(b, x, "se.pool");
+	x = excitation(b, x, "se.fc1", narrow ? narrow : 8, DEVICE_RELU);
+	return excitation(b, x, "se.fc2", channels, DEVICE_LOGISTIC);
 }
 
-/* Ends a block whose sum is not fused into its last convolution. */
-static int sum(struct model *model, const char *block, int x, const struct stage *stage,
-	       int residual, float drop_path)
+static struct device_value *block(struct builder *b, struct device_value *input, uint32_t channels,
+				  uint32_t stride, bool project, float drop_path)
 {
-	return layer_scale(model, &(struct layer_scale){
-					  .name = name_of(block, "sum").text,
-					  .input = x,
-					  .residual = residual,
-					  .gate = stage->excites ? gate(model, block, x) : 0,
-					  .drop_path = drop_path,
-					  .activation = DEVICE_RELU,
-				  });
-}
-
-static int block(struct model *model, const char *name, int input, const struct stage *stage,
-		 uint32_t stride, bool project, float drop_path)
-{
-	bool sums = stage->excites || drop_path > 0;
-	uint32_t first = stage->stride_first ? stride : 1, outputs = outputs_of(stage);
-	uint32_t inner = stage->inner, groups = stage->groups;
-	int residual = project ? shortcut(model, name, input, stage, stride) : input;
-	int added = sums ? 0 : residual;
+	const struct network *network = b->model->network;
+	const struct recipe_model *recipe = &b->model->recipe;
+	/* whether the sum is an operation of its own instead of the last convolution's residual */
+	bool sums = recipe->squeeze_excite || drop_path > 0;
+	uint32_t first = recipe->stride_in == RECIPE_STRIDE_IN_1X1 ? stride : 1;
+	uint32_t outputs = outputs_of(network, channels), inner = inner_of(network, channels);
+	struct device_value *x = input;
+	struct device_value *residual = project ? shortcut(b, input, outputs, stride) : input;
+	struct device_value *added = sums ? NULL : residual;
 	enum device_activation last = sums ? DEVICE_IDENTITY : DEVICE_RELU;
 	const struct unit basic[] = {
 		{"conv1", "bn1", outputs, 3, stride, DEVICE_RELU},
@@ -159,112 +125,91 @@ static int block(struct model *model, const char *name, int input, const struct 
 	};
 	const struct unit bottleneck[] = {
 		{"conv1", "bn1", inner, 1, first, DEVICE_RELU},
-		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, groups},
+		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, network->groups},
 		{"conv3", "bn3", outputs, 1, 1, last, 1, added, true},
 	};
-	int x = input;
 
-	for (unsigned i = 0; i < (stage->bottlenecks ? 3 : 2); i++)
-		x = unit(model, name, x, stage, stage->bottlenecks ? &bottleneck[i] : &basic[i]);
-	return sums ? sum(model, name, x, stage, residual, drop_path) : x;
+	for (unsigned i = 0; i < (network->bottlenecks ? 3 : 2); i++)
+		x = unit(b, x, network->bottlenecks ? &bottleneck[i] : &basic[i]);
+	if (!sums)
+		return x;
+	return layer_scale(b, x,
+			   &(struct layer_scale){
+				   .name = "sum",
+				   .residual = residual,
+				   .gate = recipe->squeeze_excite ? gate(b, x) : NULL,
+				   .drop_path = drop_path,
+				   .activation = DEVICE_RELU,
+			   });
 }
 
-static int stage(struct model *model, unsigned number, int x, uint32_t inputs,
-		 const struct stage *stage)
+static struct device_value *stem_conv(struct builder *b, struct device_value *x, const char *name,
+				      const char *norm, uint32_t channels, uint32_t window,
+				      uint32_t stride)
 {
-	for (uint32_t b = 0; b < stage->blocks; b++) {
-		char name[40];
-		uint32_t stride = b || number == 1 ? 1 : 2;
-		bool project = stride != 1 || (!b && inputs != outputs_of(stage));
-		snprintf(name, sizeof(name), "layer%u.%u", number, b);
-		layer_block(model);
-		x = block(model, name, x, stage, stride, project,
-			  layer_drop_path(stage->recipe, stage->before + b, stage->all));
-	}
-	return x;
+	return layer_conv(b, x,
+			  &(struct layer_conv){
+				  .name = name,
+				  .norm = norm,
+				  .channels = channels,
+				  .window = window,
+				  .stride = stride,
+				  .pad = window / 2,
+				  .activation = DEVICE_RELU,
+			  });
 }
 
-static int stem_conv(struct model *model, const char *name, const char *norm, int input,
-		     uint32_t channels, uint32_t window, uint32_t stride)
-{
-	return layer_conv(model, &(struct layer_conv){
-					 .name = name,
-					 .norm = norm,
-					 .input = input,
-					 .channels = channels,
-					 .window = window,
-					 .stride = stride,
-					 .pad = window / 2,
-					 .activation = DEVICE_RELU,
-					 .gamma = 1,
-				 });
-}
-
-static int stem(struct model *model, uint32_t channels, enum recipe_stem kind, bool blurs)
+static struct device_value *stem(struct builder *b, struct device_value *x, uint32_t channels,
+				 enum recipe_stem kind, bool blurs)
 {
 	uint32_t narrow = layer_width(0.5, channels);
-	int x = 0;
 	if (kind == RECIPE_STEM_CIFAR)
-		return stem_conv(model, "conv1", "bn1", x, channels, 3, 1);
+		return stem_conv(b, x, "conv1", "bn1", channels, 3, 1);
 	if (kind == RECIPE_STEM_DEEP) {
-		x = stem_conv(model, "conv1.0", "conv1.1", x, narrow, 3, 2);
-		x = stem_conv(model, "conv1.3", "conv1.4", x, narrow, 3, 1);
-		x = stem_conv(model, "conv1.6", "bn1", x, channels, 3, 1);
+		x = stem_conv(b, x, "conv1.0", "conv1.1", narrow, 3, 2);
+		x = stem_conv(b, x, "conv1.3", "conv1.4", narrow, 3, 1);
+		x = stem_conv(b, x, "conv1.6", "bn1", channels, 3, 1);
 	} else {
-		x = stem_conv(model, "conv1", "bn1", x, channels, 7, 2);
+		x = stem_conv(b, x, "conv1", "bn1", channels, 7, 2);
 	}
-	blurs = blurs && is_blurred(model, x);
-	x = layer_pool(model, LAYER_MAX_POOL, "maxpool", x,
-		       &(struct device_pool_spec){.window = 3, .stride = blurs ? 1 : 2, .pad = 1});
-	return blurs ? layer_blur(model, "maxpool", x, 2) : x;
+	blurs = blurs && is_blurred(x);
+	x = layer_max_pool(
+		b, x, "maxpool",
+		&(struct device_pool_spec){.window = 3, .stride = blurs ? 1 : 2, .pad = 1});
+	return blurs ? layer_blur(b, x, "maxpool", 2) : x;
 }
 
-/* Channels of the bottlenecks' 3 x 3 in a stage. */
-static uint32_t inner_channels(const struct network *network, uint32_t channels)
+/* Number of blocks in stage `number`, from 0; 0 past the last stage. */
+static uint32_t blocks_of(const struct model *model, unsigned number)
 {
-	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;
-	return (network->groups ? network->groups : 1) * (each ? each : 1);
+	if (*model->network->blocks)
+		return model->network->blocks[number];
+	return number < 3 ? (uint32_t)(model->recipe.depth - 2) / 6 : 0;
 }
 
-/* By block: "layer3.1.conv2.weight". */
-int32_t resnet_depth(const char *name)
+struct device_value *resnet_record(struct builder *b, struct device_value *x)
 {
-	int stage = 0, block = 0;
-	if (strncmp(name, "fc.", 3) == 0)
-		return DEPTH_HEAD;
-	return sscanf(name, "layer%d.%d.", &stage, &block) == 2 ? stage * 1000 + block : DEPTH_STEM;
-}
-
-void resnet_describe(struct model *model, const struct network *network,
-		     const struct recipe_model *recipe, uint32_t classes)
-{
-	uint32_t by_depth = (uint32_t)(recipe->depth - 2) / 6;
-	uint32_t channels = layer_width(recipe->width, network->channels);
-	uint32_t before = 0, all = 0;
-	int x = stem(model, channels, network_stem(network, recipe),
-		     recipe->blur == RECIPE_BLUR_ALL);
+	const struct network *network = b->model->network;
+	const struct recipe_model *recipe = &b->model->recipe;
+	uint32_t number = 0, count = 0; /* of blocks */
+	x = stem(b, x, layer_width(recipe->width, network->channels), network_stem(network, recipe),
+		 recipe->blur == RECIPE_BLUR_ALL);
 	for (unsigned s = 0; s < 4; s++)
-		all += *network->blocks ? network->blocks[s] : s < 3 ? by_depth : 0;
-	for (unsigned s = 0; s < (*network->blocks ? 4 : 3); s++) {
-		struct stage next = {
-			.channels = layer_width(recipe->width, network->channels << s),
-			.blocks = *network->blocks ? network->blocks[s] : by_depth,
-			.bottlenecks = network->bottlenecks,
-			.groups = network->groups,
-			.stride_first = recipe->stride_in == RECIPE_STRIDE_IN_1X1,
-			.averages = recipe->downsample == RECIPE_DOWNSAMPLE_AVERAGE,
-			.blurs = recipe->blur != RECIPE_BLUR_NONE,
-			.excites = recipe->squeeze_excite,
-			.before = before,
-			.all = all,
-			.last_gamma = recipe->zero_init ? 0 : 1,
-			.recipe = recipe,
-		};
-		next.inner = inner_channels(network, next.channels);
-		x = stage(model, s + 1, x, channels, &next);
-		channels = outputs_of(&next);
-		before += next.blocks;
+		count += blocks_of(b->model, s);
+	for (unsigned s = 0; s < 4; s++) {
+		uint32_t channels = layer_width(recipe->width, network->channels << s);
+		for (uint32_t i = 0; i < blocks_of(b->model, s); i++, number++) {
+			uint32_t stride = i || !s ? 1 : 2;
+			bool project = stride != 1 ||
+				       (!i && layer_channels(x) != outputs_of(network, channels));
+			layer_scope(b, "layer%u.%u", s + 1, i);
+			layer_block(b);
+			x = block(b, x, channels, stride, project,
+				  layer_drop_path(recipe, number, count));
+		}
 	}
-	x = layer_global(model, "avgpool", x, LAYER_GLOBAL_AVERAGE);
-	layer_linear(model, "fc", layer_dropped(model, x), classes, true);
+	layer_unscope(b);
+	x = layer_global_average(b, x, "avgpool");
+	layer_head(b);
+	return layer_linear(b, layer_dropout(b, x), "fc", b->model->classes, true);
 }

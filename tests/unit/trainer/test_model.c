@@ -373,6 +373,53 @@ static void test_layer_decay(void **state)
 	}
 }
 
+/* Blocks are counted from the head; what follows the last block is of it, unless it is the head. */
+static void test_blocks_behind(void **state)
+{
+	static const struct {
+		const char *settings, *param;
+		uint32_t behind;
+	} params[] = {
+		{"model.name=resnet_cifar model.depth=8", "bn1.running_var", 4},
+		{"model.name=resnet_cifar model.depth=8", "layer2.0.downsample.0.weight", 2},
+		{"model.name=resnet_cifar model.depth=8", "fc.bias", 0},
+		{"model.name=speednet", "whiten.bias", 4},
+		{"model.name=speednet", "group3.bn2.bias", 1},
+		{"model.name=speednet", "fc.weight", 0},
+		{"model.name=convnext_tiny", "stages.3.downsample.0.weight", 3},
+		{"model.name=convnext_tiny", "head.norm.weight", 0},
+		{"model.name=vit_tiny_patch16", "cls_token", 13},
+		{"model.name=vit_tiny_patch16", "norm.weight", 1},
+		{"model.name=vit_tiny_patch16 model.pool=average", "fc_norm.weight", 0},
+	};
+	for (size_t i = 0; i < sizeof(params) / sizeof(params[0]); i++) {
+		struct fixture fixture;
+		fixture_init(&fixture, params[i].settings, 10, NULL);
+		uint32_t behind = model_blocks_behind(
+			fixture.model, device_params_find(fixture.params, params[i].param));
+		if (behind != params[i].behind)
+			fail_msg("%s: %s has %u blocks behind it", params[i].settings,
+				 params[i].param, behind);
+		fixture_deinit(&fixture);
+	}
+}
+
+/* A network takes images as small as model_side_min(). */
+static void test_smallest_side(void **state)
+{
+	static const char *const settings[] = {
+		"model.name=resnet50 model.stem=deep model.downsample=average model.blur=all",
+		"model.name=convnext_tiny", "model.name=speednet",
+		"model.name=vit_tiny_patch16 model.patch=8"};
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		struct fixture fixture;
+		fixture_init(&fixture, settings[i], 10, &sgd);
+		uint32_t side = model_side_min(fixture.model);
+		device_graph_free(fixture_graph(&fixture, DEVICE_EVAL, 1, side, 0, false));
+		fixture_deinit(&fixture);
+	}
+}
+
 /* Computes the losses of a step and of an evaluation, always with the same weights and images. */
 static void losses_of(const char *settings, double *ret_trained, double *ret_evaluated)
 {
@@ -436,6 +483,8 @@ int main(void)
 		cmocka_unit_test(test_speednet),
 		cmocka_unit_test(test_outer),
 		cmocka_unit_test(test_layer_decay),
+		cmocka_unit_test(test_blocks_behind),
+		cmocka_unit_test(test_smallest_side),
 		cmocka_unit_test(test_attention_dropout),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,15 +319,19 @@ static void test_recording(void **state)
 	struct device_value *x, *y;
 	struct device_graph *graph;
 	struct device_norm norm, wrong;
+	const char *text;
 
 	open_seam(&s);
 	norm = (struct device_norm){s.gamma, s.beta, s.mean, s.var, 1e-5f, 0.1f};
 	graph = begin(&s, &x);
+	assert_int_equal(device_graph_failure(graph, NULL), 0);
 	assert_null(device_conv(
 		graph, x,
 		&(struct device_conv_spec){.name = "far", .weight = s.linear, .stride = 1}));
 	/* only the first mistake is reported, not those that follow from it */
 	assert_null(device_global_average_pool(graph, "team", NULL));
+	assert_int_equal(device_graph_failure(graph, &text), -EINVAL);
+	assert_non_null(strstr(text, "far: weight"));
 	expect_refusal(graph, "far");
 	graph = begin(&s, &x);
 	y = device_conv(
