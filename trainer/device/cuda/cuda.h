@@ -156,7 +156,7 @@ enum cuda_variant {
 	CUDA_VARIANT_REHEARSES = 64,
 	CUDA_VARIANT_EMA = 1, /* evaluation: read the EMA instead of values */
 	CUDA_VARIANT_SWA = 4, /* evaluation: read the SWA average instead of values */
-	/* evaluation: skip constant operations (cuda_operation), which ran for an earlier batch */
+	/* evaluation: skip constant operations (cuda_op_def), which ran for an earlier batch */
 	CUDA_VARIANT_READY = 2,
 	CUDA_VARIANTS = 128,
 };

@@ -144,7 +144,7 @@ static int check_elementwise(const struct cuda_op *op, char *error)
 
 static int check_operands(const struct cuda_program *program, const struct cuda_op *op, char *error)
 {
-	const struct cuda_operation *operation = cuda_op_operation(op);
+	const struct cuda_op_def *operation = cuda_op_def(op);
 	uint64_t roles = operation->reads | operation->writes;
 	int r;
 

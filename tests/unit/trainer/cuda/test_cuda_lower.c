@@ -218,7 +218,7 @@ static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
 
-		if (cuda_op_operation(op)->across_ranks || op->kind == CUDA_OP_LOSS)
+		if (cuda_op_def(op)->across_ranks || op->kind == CUDA_OP_LOSS)
 			ret_sums->nodes[ret_sums->count++] = op->node->index;
 		for (int role = 0; role < CUDA_ROLES; role++) {
 			const struct cuda_tensor *tensor = op->operands[role];

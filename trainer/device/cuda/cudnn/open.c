@@ -101,7 +101,7 @@ static void close_conv(struct cudnn_engines *engines)
 {
 	if (!engines)
 		return;
-	plan_file_deinit(&engines->tuned);
+	plan_cache_deinit(&engines->tuned);
 	backend_deinit(&engines->device);
 	if (engines->handle)
 		engines->library.cudnnDestroy(engines->handle);
@@ -131,7 +131,7 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 	}
 	snprintf(key, sizeof(key), "%s, cuDNN %zu", device, engines->library.cudnnGetVersion());
 	/* problems with the file are reported but not fatal */
-	plan_file_init(&engines->tuned, options->plans, key, error);
+	plan_cache_init(&engines->tuned, options->plans, key, error);
 	*ret_engines = engines;
 	return 0;
 }

@@ -262,14 +262,14 @@ int cuda_execute_add(struct cuda_graph *graph, const struct cuda_op *op)
 
 static int (*const executors[CUDA_OP_KINDS])(struct cuda_graph *graph, const struct cuda_op *op) = {
 #define OPERATION(kind, executor, ...) [CUDA_OP_##kind] = cuda_execute_##executor,
-#include "trainer/device/cuda/lowering/operations.h"
+#include "trainer/device/cuda/ops/ops.h"
 #undef OPERATION
 };
 
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct cuda_tensor *summed;
-	uint64_t sums = cuda_op_operation(op)->sums;
+	uint64_t sums = cuda_op_def(op)->sums;
 
 	if (op->kind == CUDA_OP_LOSS)
 		return loss_workspace(op->operands[CUDA_X]->shape.n);

@@ -17,5 +17,5 @@ uint64_t cuda_rows(const struct cuda_tensor *tensor);
 /* Queues one operation of the kinds whose rows name it, in the file of its family, execute*.c. */
 #define OPERATION(kind, executor, ...)                                                             \
 	int cuda_execute_##executor(struct cuda_graph *graph, const struct cuda_op *op);
-#include "trainer/device/cuda/lowering/operations.h"
+#include "trainer/device/cuda/ops/ops.h"
 #undef OPERATION

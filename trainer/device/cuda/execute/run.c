@@ -57,7 +57,7 @@ static bool run_is_idle(const struct cuda_graph *cuda, const struct cuda_op *op)
 {
 	if (run_is_training(cuda))
 		return (cuda->variant & CUDA_VARIANT_FORWARD) && op->backward;
-	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_operation(op)->constant;
+	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_def(op)->constant;
 }
 
 /* True if operations are launched one by one, between events. */

@@ -152,7 +152,7 @@ bool lower_trains(const struct device_param *param);
  */
 bool lower_infers(const struct lowering *l, const struct device_node *node);
 
-/* ---- convolutions and linear layers (lower_conv.c, lower_conv_backward.c, lower_linear.c) ---- */
+/* ---- convolutions and linear layers (conv.c, conv_backward.c, linear.c) ---- */
 
 /* Appends the convolution with the prologue that fusion chose; sets raw or the result. */
 void lower_conv_forward(struct lowering *l, struct lower_node *n);
@@ -177,7 +177,7 @@ void lower_forget_plan(struct lowering *l, struct lower_node *n);
 /* Chooses the channels of the input tensor: padded if only then its convolutions have plans. */
 uint32_t lower_choose_input_channels(struct lowering *l);
 
-/* ---- norm, residual, activation (lower_norm.c) ---- */
+/* ---- norm, residual, activation (norm_act.c) ---- */
 
 /* Lowers everything after raw. */
 void lower_post_forward(struct lowering *l, struct lower_node *n);
@@ -196,12 +196,12 @@ bool lower_norm_differentiates(struct lowering *l, struct lower_node *n);
  */
 bool lower_norm_is_whole(const struct device_node *node);
 
-/* ---- scale and add (lower_scale_add.c) ---- */
+/* ---- scale and add (scale_add.c) ---- */
 
 void lower_scale_add_forward(struct lowering *l, struct lower_node *n);
 void lower_scale_add_backward(struct lowering *l, struct lower_node *n);
 
-/* ---- fusion across nodes (lower_fuse.c) ---- */
+/* ---- fusion across nodes (fuse.c) ---- */
 
 /*
  * Level C: true if every consumer applies it in a prologue; B and C: if it is only another norm's

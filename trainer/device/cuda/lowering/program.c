@@ -280,7 +280,7 @@ static uint64_t op_bytes(const struct cuda_op *op)
 		if (!tensor || role == CUDA_WORKSPACE || role == CUDA_ADDEND)
 			continue;
 		bytes += tensor->bytes;
-		if ((cuda_op_operation(op)->moves | op->adds) & CUDA_BIT(role))
+		if ((cuda_op_def(op)->moves | op->adds) & CUDA_BIT(role))
 			bytes += tensor->bytes;
 	}
 	/* assume a batch of bytes; the actual type is known only at run time */
@@ -312,13 +312,13 @@ static void finish_op(struct cuda_program *program, uint32_t at)
 		if (!cuda_op_writes(op, role))
 			continue;
 		op->written |= CUDA_BIT(role);
-		if (cuda_op_operation(op)->constant) {
+		if (cuda_op_def(op)->constant) {
 			use_tensor(tensor, 0);
 			use_tensor(tensor, program->op_count - 1);
 		}
 	}
 	op->bytes = op_bytes(op);
-	op->flops = cuda_op_operation(op)->passes * device_node_flops(op->node);
+	op->flops = cuda_op_def(op)->passes * device_node_flops(op->node);
 }
 
 static void finish_ops(struct cuda_program *program)

@@ -17,10 +17,10 @@
 #include "trainer/device/backend.h"
 #include "trainer/device/cuda/conv.h"
 
-/* Documented in operations.h. */
+/* Documented in ops.h. */
 enum cuda_op_kind {
 #define OPERATION(kind, ...) CUDA_OP_##kind,
-#include "trainer/device/cuda/lowering/operations.h"
+#include "trainer/device/cuda/ops/ops.h"
 #undef OPERATION
 	CUDA_OP_KINDS,
 };
@@ -100,10 +100,10 @@ enum cuda_role {
 #define CUDA_BIT(role) ((uint64_t)1 << (role))
 
 /*
- * A kind of operation, one row of operations.h; convolutions and matrix products have one per
+ * A kind of operation, one row of ops.h; convolutions and matrix products have one per
  * direction.
  */
-struct cuda_operation {
+struct cuda_op_def {
 	const char *name;
 	/*
 	 * bit masks of roles. reads, writes: always present, except for parts of fused convolutions
@@ -243,7 +243,7 @@ int program_new(const struct device_graph *graph, const struct program_options *
 void program_free(struct cuda_program *program); /* also frees plans; accepts NULL */
 /* Fills in memory, FLOPs, bytes and fallbacks for device_graph_info(). */
 void program_info(const struct cuda_program *program, struct device_graph_info *info);
-const struct cuda_operation *cuda_op_operation(const struct cuda_op *op);
+const struct cuda_op_def *cuda_op_def(const struct cuda_op *op);
 /* True if the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);

@@ -30,7 +30,7 @@ struct recompute {
 
 static bool can_repeat(const struct cuda_program *program, const struct cuda_op *op)
 {
-	const struct cuda_operation *operation = cuda_op_operation(op);
+	const struct cuda_op_def *operation = cuda_op_def(op);
 
 	return device_node_recomputes(program->graph, op->node) && !operation->minor &&
 	       !operation->constant && !operation->moves;

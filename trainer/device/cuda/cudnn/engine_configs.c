@@ -19,9 +19,9 @@ static bool has_note(const int *notes, int64_t count, int note)
 	return false;
 }
 
-/* Writes the candidate's tag, such as "62:2=5,14=1". */
-static void candidate_write_tag(struct backend *backend, descriptor config, int64_t engine,
-				char *ret_tag)
+/* Writes the engine configuration's tag, such as "62:2=5,14=1". */
+static void engine_config_write_tag(struct backend *backend, descriptor config, int64_t engine,
+				    char *ret_tag)
 {
 	descriptor knobs[KNOBS_MAX];
 	int64_t count;
@@ -59,9 +59,10 @@ static bool sums_channels(const struct conv_problem *problem)
  * Reads a configuration's properties. Returns false if it violates the problem's constraints, or if
  * cuDNN fails to report them.
  */
-static bool candidate_describe(const struct cudnn_engines *engines,
-			       const struct conv_problem *problem, struct candidates *candidates,
-			       struct candidate *candidate)
+static bool engine_config_describe(const struct cudnn_engines *engines,
+				   const struct conv_problem *problem,
+				   struct engine_configs *engine_configs,
+				   struct engine_config *engine_config)
 {
 	cudnnBackendNumericalNote_t numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
 	cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -71,28 +72,29 @@ static bool candidate_describe(const struct cudnn_engines *engines,
 	int64_t numerical_count, behaviour_count;
 	bool narrows;
 
-	backend_init(&backend, &engines->library, candidates->name, error);
+	backend_init(&backend, &engines->library, engine_configs->name, error);
 	engine = backend_new(&backend, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-	backend_get(&backend, candidate->config, CUDNN_ATTR_ENGINECFG_ENGINE,
+	backend_get(&backend, engine_config->config, CUDNN_ATTR_ENGINECFG_ENGINE,
 		    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
 	backend_get(&backend, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-		    &candidate->engine);
+		    &engine_config->engine);
 	numerical_count =
 		backend_get(&backend, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
 			    CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, numerical);
 	behaviour_count =
 		backend_get(&backend, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
 			    CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, behaviour);
-	candidate_write_tag(&backend, candidate->config, candidate->engine, candidate->tag);
+	engine_config_write_tag(&backend, engine_config->config, engine_config->engine,
+				engine_config->tag);
 	backend_deinit(&backend);
 	if (backend.result < 0)
 		return false;
-	candidate->compiled = has_note((const int *)behaviour, behaviour_count,
-				       CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
-	candidate->deterministic = !has_note((const int *)numerical, numerical_count,
-					     CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
-				   !(candidate->compiled && sums_channels(problem));
-	if (problem->deterministic && !candidate->deterministic)
+	engine_config->compiled = has_note((const int *)behaviour, behaviour_count,
+					   CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+	engine_config->deterministic = !has_note((const int *)numerical, numerical_count,
+						 CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
+				       !(engine_config->compiled && sums_channels(problem));
+	if (problem->deterministic && !engine_config->deterministic)
 		return false;
 	/* for fp32 operands, tensor cores compute in tf32 */
 	narrows = has_note((const int *)numerical, numerical_count,
@@ -106,14 +108,14 @@ _Static_assert(sizeof(cudnnBackendNumericalNote_t) == sizeof(int) &&
 		       sizeof(cudnnBackendBehaviorNote_t) == sizeof(int),
 	       "notes are read as int");
 
-/* Adds the candidates that one heuristic mode returns. */
-static void candidates_ask(struct cudnn_engines *engines, const struct conv_problem *problem,
-			   descriptor graph, cudnnBackendHeurMode_t mode, size_t offers_max,
-			   struct candidates *candidates)
+/* Adds the engine configurations that one heuristic mode returns. */
+static void engine_configs_ask(struct cudnn_engines *engines, const struct conv_problem *problem,
+			       descriptor graph, cudnnBackendHeurMode_t mode, size_t offers_max,
+			       struct engine_configs *engine_configs)
 {
-	struct backend *backend = &candidates->configs;
+	struct backend *backend = &engine_configs->configs;
 	descriptor heuristic = backend_new(backend, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-	descriptor offers[CANDIDATES_MAX];
+	descriptor offers[ENGINE_CONFIGS_MAX];
 	int64_t count;
 
 	backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -127,58 +129,61 @@ static void candidates_ask(struct cudnn_engines *engines, const struct conv_prob
 		offers[i] = backend_new(backend, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
 	count = backend_get(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
 			    CUDNN_TYPE_BACKEND_DESCRIPTOR, (int64_t)offers_max, offers);
-	for (int64_t i = 0; i < count && candidates->count < CANDIDATES_MAX; i++) {
-		struct candidate *candidate = &candidates->list[candidates->count];
+	for (int64_t i = 0; i < count && engine_configs->count < ENGINE_CONFIGS_MAX; i++) {
+		struct engine_config *engine_config = &engine_configs->list[engine_configs->count];
 
-		candidate->config = offers[i];
-		if (candidate_describe(engines, problem, candidates, candidate))
-			candidates->count++;
+		engine_config->config = offers[i];
+		if (engine_config_describe(engines, problem, engine_configs, engine_config))
+			engine_configs->count++;
 	}
 }
 
-int candidates_find(struct cudnn_engines *engines, const struct conv_problem *problem,
-		    struct candidates **ret_candidates)
+int engine_configs_find(struct cudnn_engines *engines, const struct conv_problem *problem,
+			struct engine_configs **ret_configs)
 {
 	static const struct {
 		cudnnBackendHeurMode_t mode;
 		size_t offers_max;
 	} modes[] = {{CUDNN_HEUR_MODE_A, 64}, {CUDNN_HEUR_MODE_FALLBACK, 32}};
-	struct candidates *candidates = calloc(1, sizeof(*candidates));
+	struct engine_configs *engine_configs = calloc(1, sizeof(*engine_configs));
 	descriptor graph;
 	int r;
 
-	if (!candidates)
+	if (!engine_configs)
 		return -ENOMEM;
-	conv_problem_name(problem, candidates->name, sizeof(candidates->name));
-	backend_init(&candidates->graph, &engines->library, candidates->name, engines->error);
-	backend_init(&candidates->configs, &engines->library, candidates->name, engines->error);
-	graph = conv_graph(&candidates->graph, engines->handle, problem, &candidates->operands);
-	r = candidates->graph.result;
+	conv_problem_name(problem, engine_configs->name, sizeof(engine_configs->name));
+	backend_init(&engine_configs->graph, &engines->library, engine_configs->name,
+		     engines->error);
+	backend_init(&engine_configs->configs, &engines->library, engine_configs->name,
+		     engines->error);
+	graph = conv_graph(&engine_configs->graph, engines->handle, problem,
+			   &engine_configs->operands);
+	r = engine_configs->graph.result;
 	for (size_t i = 0; graph && i < sizeof(modes) / sizeof(modes[0]); i++) {
 		/* one mode may fail on a graph that the other supports */
-		candidates->configs.result = 0;
-		candidates_ask(engines, problem, graph, modes[i].mode, modes[i].offers_max,
-			       candidates);
-		if (candidates->configs.result < 0)
-			r = candidates->configs.result;
+		engine_configs->configs.result = 0;
+		engine_configs_ask(engines, problem, graph, modes[i].mode, modes[i].offers_max,
+				   engine_configs);
+		if (engine_configs->configs.result < 0)
+			r = engine_configs->configs.result;
 	}
-	if (candidates->count) {
-		*ret_candidates = candidates;
+	if (engine_configs->count) {
+		*ret_configs = engine_configs;
 		return 0;
 	}
 	if (r == 0)
 		snprintf(engines->error, sizeof(engines->error),
-			 "%s: cuDNN has no %sengine for it on %s", candidates->name,
+			 "%s: cuDNN has no %sengine for it on %s", engine_configs->name,
 			 problem->deterministic ? "deterministic " : "", engines->tuned.device);
-	candidates_free(candidates);
+	engine_configs_free(engine_configs);
 	return r < 0 ? r : -ENOENT;
 }
 
-void candidates_free(struct candidates *candidates)
+void engine_configs_free(struct engine_configs *engine_configs)
 {
-	if (!candidates)
+	if (!engine_configs)
 		return;
-	backend_deinit(&candidates->configs);
-	backend_deinit(&candidates->graph);
-	free(candidates);
+	backend_deinit(&engine_configs->configs);
+	backend_deinit(&engine_configs->graph);
+	free(engine_configs);
 }

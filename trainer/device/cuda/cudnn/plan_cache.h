@@ -5,10 +5,10 @@
  *     DEVICE <tab> PROBLEM <tab> TAG <tab> MILLISECONDS
  *
  * DEVICE is the GPU's name, its compute capability and cuDNN's version. PROBLEM encodes every field
- * of struct conv_problem. TAG is a candidate's tag, or PLAN_APART if the problem runs faster
- * unfused; MILLISECONDS is then the unfused time. Lines of other devices are preserved.
+ * of struct conv_problem. TAG is an engine configuration's tag, or PLAN_UNFUSED if the problem runs
+ * faster unfused; MILLISECONDS is then the unfused time. Lines of other devices are preserved.
  *
- * The file is read once at init. plan_file_store() rereads it, merges its line and replaces the
+ * The file is read once at init. plan_cache_store() rereads it, merges its line and replaces the
  * file by rename, so readers always see a complete file. A lock on PATH.lock serializes writers.
  */
 #pragma once
@@ -17,14 +17,14 @@
 #include "trainer/device/device.h"
 
 #define PLAN_TAG_MAX 192 /* bytes, terminator included */
-#define PLAN_APART   "apart"
+#define PLAN_UNFUSED "apart"
 
 struct plan_line {
 	char device[192], problem[224], tag[PLAN_TAG_MAX];
 	float ms;
 };
 
-struct plan_file {
+struct plan_cache {
 	char *path; /* NULL if there is no file */
 	char device[192];
 	struct plan_line *lines;
@@ -41,22 +41,22 @@ struct plan_file {
  * empty. -EBADMSG if the file is damaged; it then counts as empty and `error` has a description.
  * -ENOMEM; read errors, which also leave it empty. The object is usable after any of these.
  */
-int plan_file_init(struct plan_file *file, const char *path, const char *device, char *error);
-void plan_file_deinit(struct plan_file *file);
+int plan_cache_init(struct plan_cache *file, const char *path, const char *device, char *error);
+void plan_cache_deinit(struct plan_cache *file);
 /* Returns NULL if the problem has not been tuned on this device. */
-const struct plan_line *plan_file_find(const struct plan_file *file,
-				       const struct conv_problem *problem, bool tf32);
+const struct plan_line *plan_cache_find(const struct plan_cache *file,
+					const struct conv_problem *problem, bool tf32);
 /* Returns the lines of this device as text; the caller frees it. -ENOMEM. */
-int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size);
+int plan_cache_write(const struct plan_cache *file, char **ret_text, size_t *ret_size);
 /*
- * Merges the text of another process's plan_file_write(): its lines replace lines for the same
- * problems, and PLAN_APART lines of this device that it lacks are dropped. The file on disk is
- * unchanged; the next plan_file_store() adds the new lines. -EBADMSG if the text is invalid;
+ * Merges the text of another process's plan_cache_write(): its lines replace lines for the same
+ * problems, and PLAN_UNFUSED lines of this device that it lacks are dropped. The file on disk is
+ * unchanged; the next plan_cache_store() adds the new lines. -EBADMSG if the text is invalid;
  * nothing changes then. -ENOMEM.
  */
-int plan_file_adopt(struct plan_file *file, const char *text, size_t size);
+int plan_cache_adopt(struct plan_cache *file, const char *text, size_t size);
 /*
  * Stores a tuning result. -ENOMEM. An unwritable file is not an error; it is reported in `unkept`.
  */
-int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32,
-		    const char *tag, float ms);
+int plan_cache_store(struct plan_cache *file, const struct conv_problem *problem, bool tf32,
+		     const char *tag, float ms);

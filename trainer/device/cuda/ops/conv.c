@@ -2,7 +2,7 @@
  * Forward convolutions, and code common to all passes. Asks the engines for patterns, the most
  * fused first; only a plain convolution without a plan is an error.
  */
-#include "trainer/device/cuda/lowering/lower_conv.h"
+#include "trainer/device/cuda/ops/conv_lowering.h"
 
 #include <errno.h>
 #include <stdio.h>

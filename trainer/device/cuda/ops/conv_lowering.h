@@ -1,5 +1,5 @@
 /*
- * Internal to lower_conv.c, lower_conv_backward.c and lower_linear.c: problems, plans and
+ * Internal to conv.c, conv_backward.c and linear.c: problems, plans and
  * operations of a layer. See lower.h.
  */
 #pragma once

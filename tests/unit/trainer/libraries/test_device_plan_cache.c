@@ -2,7 +2,7 @@
  * The file of tuned plans: stored plans are found again, only for the device they were tuned on;
  * damaged lines are reported and skipped.
  */
-#include "trainer/device/cuda/cudnn/plan_file.h"
+#include "trainer/device/cuda/cudnn/plan_cache.h"
 
 #include "trainer/device/device.h"
 
@@ -23,7 +23,7 @@
 
 struct fixture {
 	char folder[64], path[128], error[DEVICE_ERROR_MAX];
-	struct plan_file file;
+	struct plan_cache file;
 };
 
 static void open_fixture(struct fixture *f)
@@ -66,12 +66,12 @@ static struct conv_problem problem_of(uint32_t channels, uint32_t pad)
 static void expect(struct fixture *f, const char *device, const struct conv_problem *problem,
 		   const char *tag, float ms)
 {
-	struct plan_file file;
+	struct plan_cache file;
 	const struct plan_line *line;
 
-	assert_int_equal(plan_file_init(&file, f->path, device, f->error), 0);
+	assert_int_equal(plan_cache_init(&file, f->path, device, f->error), 0);
 	assert_string_equal(f->error, "");
-	line = plan_file_find(&file, problem, false);
+	line = plan_cache_find(&file, problem, false);
 	if (!tag) {
 		assert_null(line);
 	} else {
@@ -79,18 +79,18 @@ static void expect(struct fixture *f, const char *device, const struct conv_prob
 		assert_string_equal(line->tag, tag);
 		assert_true(line->ms > ms * 0.99999f && line->ms < ms * 1.00001f);
 	}
-	plan_file_deinit(&file);
+	plan_cache_deinit(&file);
 }
 
 static void put(struct fixture *f, const char *device, const struct conv_problem *problem,
 		const char *tag, float ms)
 {
-	struct plan_file file;
+	struct plan_cache file;
 
-	plan_file_init(&file, f->path, device, f->error);
-	assert_int_equal(plan_file_store(&file, problem, false, tag, ms), 0);
-	assert_non_null(plan_file_find(&file, problem, false));
-	plan_file_deinit(&file);
+	plan_cache_init(&file, f->path, device, f->error);
+	assert_int_equal(plan_cache_store(&file, problem, false, tag, ms), 0);
+	assert_non_null(plan_cache_find(&file, problem, false));
+	plan_cache_deinit(&file);
 }
 
 static void test_round_trip(void **state)
@@ -120,16 +120,16 @@ static void test_round_trip(void **state)
 static void test_shared(void **state)
 {
 	struct conv_problem a = problem_of(64, 1), b = problem_of(128, 1);
-	struct plan_file first, second;
+	struct plan_cache first, second;
 	struct fixture f;
 
 	open_fixture(&f);
-	assert_int_equal(plan_file_init(&first, f.path, GPU, f.error), 0);
-	assert_int_equal(plan_file_init(&second, f.path, GPU, f.error), 0);
-	assert_int_equal(plan_file_store(&first, &a, false, "1", 1), 0);
-	assert_int_equal(plan_file_store(&second, &b, false, "2", 2), 0);
-	plan_file_deinit(&first);
-	plan_file_deinit(&second);
+	assert_int_equal(plan_cache_init(&first, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_cache_init(&second, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_cache_store(&first, &a, false, "1", 1), 0);
+	assert_int_equal(plan_cache_store(&second, &b, false, "2", 2), 0);
+	plan_cache_deinit(&first);
+	plan_cache_deinit(&second);
 	expect(&f, GPU, &a, "1", 1);
 	expect(&f, GPU, &b, "2", 2);
 	close_fixture(&f);
@@ -186,10 +186,10 @@ static void test_stored_at_once(void **state)
 	close_fixture(&f);
 }
 
-static void expect_line(const struct plan_file *file, const struct conv_problem *problem,
+static void expect_line(const struct plan_cache *file, const struct conv_problem *problem,
 			const char *tag)
 {
-	const struct plan_line *line = plan_file_find(file, problem, false);
+	const struct plan_line *line = plan_cache_find(file, problem, false);
 
 	if (tag && line)
 		assert_string_equal(line->tag, tag);
@@ -204,7 +204,7 @@ static void expect_line(const struct plan_file *file, const struct conv_problem 
 static void test_adopted(void **state)
 {
 	struct conv_problem problems[5];
-	struct plan_file from, to;
+	struct plan_cache from, to;
 	struct fixture f;
 	char *text;
 	size_t size;
@@ -212,56 +212,56 @@ static void test_adopted(void **state)
 	for (uint32_t i = 0; i < 5; i++)
 		problems[i] = problem_of(8 * (i + 1), 1);
 	open_fixture(&f);
-	put(&f, OTHER, &problems[0], PLAN_APART, 1);
+	put(&f, OTHER, &problems[0], PLAN_UNFUSED, 1);
 	put(&f, GPU, &problems[0], "1", 1);
 	put(&f, GPU, &problems[1], "2", 1);
-	put(&f, GPU, &problems[2], PLAN_APART, 1);
-	put(&f, GPU, &problems[3], PLAN_APART, 1);
-	assert_int_equal(plan_file_init(&to, f.path, GPU, f.error), 0);
-	assert_int_equal(plan_file_init(&from, "", GPU, f.error), 0);
-	assert_int_equal(plan_file_store(&from, &problems[0], false, "5:6=7", 2), 0);
-	assert_int_equal(plan_file_store(&from, &problems[3], false, PLAN_APART, 2), 0);
-	assert_int_equal(plan_file_store(&from, &problems[4], false, PLAN_APART, 2), 0);
-	assert_int_equal(plan_file_write(&from, &text, &size), 0);
+	put(&f, GPU, &problems[2], PLAN_UNFUSED, 1);
+	put(&f, GPU, &problems[3], PLAN_UNFUSED, 1);
+	assert_int_equal(plan_cache_init(&to, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_cache_init(&from, "", GPU, f.error), 0);
+	assert_int_equal(plan_cache_store(&from, &problems[0], false, "5:6=7", 2), 0);
+	assert_int_equal(plan_cache_store(&from, &problems[3], false, PLAN_UNFUSED, 2), 0);
+	assert_int_equal(plan_cache_store(&from, &problems[4], false, PLAN_UNFUSED, 2), 0);
+	assert_int_equal(plan_cache_write(&from, &text, &size), 0);
 	/* an invalid text changes nothing */
-	assert_int_equal(plan_file_adopt(&to, text, size - 1), -EBADMSG);
-	expect_line(&to, &problems[2], PLAN_APART);
-	assert_int_equal(plan_file_adopt(&to, text, size), 0);
+	assert_int_equal(plan_cache_adopt(&to, text, size - 1), -EBADMSG);
+	expect_line(&to, &problems[2], PLAN_UNFUSED);
+	assert_int_equal(plan_cache_adopt(&to, text, size), 0);
 	free(text);
 	expect_line(&to, &problems[0], "5:6=7");
 	expect_line(&to, &problems[1], "2");
 	expect_line(&to, &problems[2], NULL);
-	expect_line(&to, &problems[3], PLAN_APART);
-	expect_line(&to, &problems[4], PLAN_APART);
+	expect_line(&to, &problems[3], PLAN_UNFUSED);
+	expect_line(&to, &problems[4], PLAN_UNFUSED);
 	expect(&f, GPU, &problems[0], "1", 1);
-	expect(&f, GPU, &problems[2], PLAN_APART, 1);
+	expect(&f, GPU, &problems[2], PLAN_UNFUSED, 1);
 	expect(&f, GPU, &problems[4], NULL, 0);
 	/* an empty text */
-	assert_int_equal(plan_file_adopt(&to, NULL, 0), 0);
+	assert_int_equal(plan_cache_adopt(&to, NULL, 0), 0);
 	expect_line(&to, &problems[0], "5:6=7");
 	expect_line(&to, &problems[4], NULL);
-	expect(&f, OTHER, &problems[0], PLAN_APART, 1);
-	plan_file_deinit(&from);
-	plan_file_deinit(&to);
+	expect(&f, OTHER, &problems[0], PLAN_UNFUSED, 1);
+	plan_cache_deinit(&from);
+	plan_cache_deinit(&to);
 	close_fixture(&f);
 }
 
-/* plan_file_write() omits the lines of other devices. */
+/* plan_cache_write() omits the lines of other devices. */
 static void test_written(void **state)
 {
 	struct conv_problem problem = problem_of(8, 1);
-	struct plan_file file;
+	struct plan_cache file;
 	struct fixture f;
 	char *text;
 	size_t size;
 
 	open_fixture(&f);
 	put(&f, OTHER, &problem, "1", 1);
-	assert_int_equal(plan_file_init(&file, f.path, GPU, f.error), 0);
-	assert_int_equal(plan_file_write(&file, &text, &size), 0);
+	assert_int_equal(plan_cache_init(&file, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_cache_write(&file, &text, &size), 0);
 	assert_int_equal(size, 0);
 	free(text);
-	plan_file_deinit(&file);
+	plan_cache_deinit(&file);
 	close_fixture(&f);
 }
 
@@ -308,14 +308,14 @@ static void test_damage(void **state)
 		if (zeroes)
 			bytes[20] = '\0';
 		write_text(f.path, bytes, strlen(text));
-		assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -EBADMSG);
+		assert_int_equal(plan_cache_init(&f.file, f.path, GPU, f.error), -EBADMSG);
 		snprintf(line, sizeof(line), "line %d:", zeroes ? 2 : damages[i].line);
 		assert_non_null(strstr(f.error, line));
 		assert_non_null(strstr(f.error, f.path));
-		assert_null(plan_file_find(&f.file, &problem, false));
+		assert_null(plan_cache_find(&f.file, &problem, false));
 		/* tuning rewrites it */
-		assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
-		plan_file_deinit(&f.file);
+		assert_int_equal(plan_cache_store(&f.file, &problem, false, "5", 1), 0);
+		plan_cache_deinit(&f.file);
 		expect(&f, GPU, &problem, "5", 1);
 		close_fixture(&f);
 	}
@@ -332,10 +332,10 @@ static void test_fifo(void **state)
 	assert_int_equal(mkdir(folder, 0755), 0);
 	assert_int_equal(mkfifo(f.path, 0600), 0);
 	alarm(20);
-	assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -EBADF);
+	assert_int_equal(plan_cache_init(&f.file, f.path, GPU, f.error), -EBADF);
 	alarm(0);
 	assert_non_null(strstr(f.error, "is not a regular file"));
-	plan_file_deinit(&f.file);
+	plan_cache_deinit(&f.file);
 	close_fixture(&f);
 }
 
@@ -350,17 +350,17 @@ static void test_unwritable(void **state)
 	/* a file in place of a directory */
 	snprintf(folder, sizeof(folder), "%s/sub", f.folder);
 	write_text(folder, "", 0);
-	assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -ENOTDIR);
+	assert_int_equal(plan_cache_init(&f.file, f.path, GPU, f.error), -ENOTDIR);
 	assert_non_null(strstr(f.error, f.path));
-	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
+	assert_int_equal(plan_cache_store(&f.file, &problem, false, "5", 1), 0);
 	assert_non_null(strstr(f.file.unkept, f.path));
 	assert_non_null(strstr(f.file.unkept, strerror(ENOTDIR)));
-	assert_string_equal(plan_file_find(&f.file, &problem, false)->tag, "5");
+	assert_string_equal(plan_cache_find(&f.file, &problem, false)->tag, "5");
 	/* once the file can be written, all known plans are stored */
 	assert_int_equal(unlink(folder), 0);
-	assert_int_equal(plan_file_store(&f.file, &other, false, "6", 1), 0);
+	assert_int_equal(plan_cache_store(&f.file, &other, false, "6", 1), 0);
 	assert_string_equal(f.file.unkept, "");
-	plan_file_deinit(&f.file);
+	plan_cache_deinit(&f.file);
 	expect(&f, GPU, &problem, "5", 1);
 	expect(&f, GPU, &other, "6", 1);
 	close_fixture(&f);
@@ -373,30 +373,30 @@ static void test_places(void **state)
 	char expected[128];
 
 	open_fixture(&f);
-	assert_int_equal(plan_file_init(&f.file, "", GPU, f.error), 0);
+	assert_int_equal(plan_cache_init(&f.file, "", GPU, f.error), 0);
 	assert_null(f.file.path);
-	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
-	assert_non_null(plan_file_find(&f.file, &problem, false));
-	plan_file_deinit(&f.file);
+	assert_int_equal(plan_cache_store(&f.file, &problem, false, "5", 1), 0);
+	assert_non_null(plan_cache_find(&f.file, &problem, false));
+	plan_cache_deinit(&f.file);
 
 	setenv("XDG_CACHE_HOME", f.folder, 1);
-	assert_int_equal(plan_file_init(&f.file, NULL, GPU, f.error), 0);
+	assert_int_equal(plan_cache_init(&f.file, NULL, GPU, f.error), 0);
 	snprintf(expected, sizeof(expected), "%s/loaderd/cudnn-plans", f.folder);
 	assert_string_equal(f.file.path, expected);
-	plan_file_deinit(&f.file);
+	plan_cache_deinit(&f.file);
 
 	setenv("XDG_CACHE_HOME", "relative", 1);
 	setenv("HOME", f.folder, 1);
-	assert_int_equal(plan_file_init(&f.file, NULL, GPU, f.error), 0);
+	assert_int_equal(plan_cache_init(&f.file, NULL, GPU, f.error), 0);
 	snprintf(expected, sizeof(expected), "%s/.cache/loaderd/cudnn-plans", f.folder);
 	assert_string_equal(f.file.path, expected);
-	plan_file_deinit(&f.file);
+	plan_cache_deinit(&f.file);
 
 	unsetenv("XDG_CACHE_HOME");
 	unsetenv("HOME");
-	assert_int_equal(plan_file_init(&f.file, NULL, GPU, f.error), 0);
+	assert_int_equal(plan_cache_init(&f.file, NULL, GPU, f.error), 0);
 	assert_null(f.file.path);
-	plan_file_deinit(&f.file);
+	plan_cache_deinit(&f.file);
 	close_fixture(&f);
 }
 

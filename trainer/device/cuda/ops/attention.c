@@ -1,6 +1,6 @@
 /* Queues attention, forward and backward. */
-#include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/attention.h"
+#include "trainer/device/cuda/execute/execute.h"
 
 int cuda_execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
 {

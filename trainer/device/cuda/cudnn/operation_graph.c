@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/cudnn/graph.h"
+#include "trainer/device/cuda/cudnn/operation_graph.h"
 
 #include <errno.h>
 #include <stdio.h>

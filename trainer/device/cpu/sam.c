@@ -1,6 +1,6 @@
 /* Perturbs values for SAM and restores them; counterpart of cuda/kernels/cu/update.cu. */
-#include "trainer/device/optimizers/perturb.h"
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/optimizers/perturb.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,7 +38,7 @@ void cpu_perturb(struct cpu_device *device, struct device_params *params, float 
 {
 	struct perturb_job job = {params->backend, scale};
 
-	team_run(&device->team, job.cpu->chunk_count, perturb_task, &job);
+	thread_pool_run(&device->thread_pool, job.cpu->chunk_count, perturb_task, &job);
 	job.cpu->weights_version++;
 }
 
@@ -46,6 +46,6 @@ void cpu_restore(struct cpu_device *device, struct device_params *params)
 {
 	struct perturb_job job = {params->backend, 0};
 
-	team_run(&device->team, job.cpu->chunk_count, restore_task, &job);
+	thread_pool_run(&device->thread_pool, job.cpu->chunk_count, restore_task, &job);
 	job.cpu->weights_version++;
 }

@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/cudnn/plan_file.h"
+#include "trainer/device/cuda/cudnn/plan_cache.h"
 
 #include "format/base/system/atomic_file.h"
 #include "format/base/system/io.h"
@@ -28,7 +28,7 @@ static void plans_problem_key(const struct conv_problem *problem, bool tf32, cha
 		 tf32 && problem->element == CUDA_F32 ? " tf32" : "");
 }
 
-static struct plan_line *plans_find(const struct plan_file *file, const char *device,
+static struct plan_line *plans_find(const struct plan_cache *file, const char *device,
 				    const char *problem)
 {
 	for (size_t i = 0; i < file->count; i++)
@@ -39,7 +39,7 @@ static struct plan_line *plans_find(const struct plan_file *file, const char *de
 }
 
 /* Adds a line, or replaces the line with the same device and problem. */
-static int plans_put(struct plan_file *file, const struct plan_line *line)
+static int plans_put(struct plan_cache *file, const struct plan_line *line)
 {
 	struct plan_line *old = plans_find(file, line->device, line->problem);
 
@@ -90,7 +90,7 @@ static bool plans_parse(char *text, struct plan_line *ret_line)
  * Parses all lines up to the end of the text and counts them in *number. -EBADMSG if line *number
  * is invalid.
  */
-static int plans_parse_lines(struct plan_file *file, FILE *from, size_t *number)
+static int plans_parse_lines(struct plan_cache *file, FILE *from, size_t *number)
 {
 	/* Includes tabs and newline. A longer line is read in pieces, which do not parse. */
 	char text[sizeof(struct plan_line) + 64];
@@ -107,7 +107,7 @@ static int plans_parse_lines(struct plan_file *file, FILE *from, size_t *number)
 	return r == 0 && ferror(from) ? -EIO : r;
 }
 
-static int plans_read_lines(struct plan_file *file, FILE *from, char *error)
+static int plans_read_lines(struct plan_cache *file, FILE *from, char *error)
 {
 	char header[sizeof(HEADER)] = "";
 	size_t number = 1;
@@ -124,7 +124,7 @@ static int plans_read_lines(struct plan_file *file, FILE *from, char *error)
 }
 
 /* Reloads the plans from the file. Leaves none if it cannot be read. */
-static int plans_read_file(struct plan_file *file, char *error)
+static int plans_read_file(struct plan_cache *file, char *error)
 {
 	int fd = io_open_regular(file->path);
 	FILE *from = fd < 0 ? NULL : fdopen(fd, "r");
@@ -165,7 +165,7 @@ static char *plans_default_path(void)
 	return path;
 }
 
-int plan_file_init(struct plan_file *file, const char *path, const char *device, char *error)
+int plan_cache_init(struct plan_cache *file, const char *path, const char *device, char *error)
 {
 	memset(file, 0, sizeof(*file));
 	error[0] = '\0';
@@ -178,15 +178,15 @@ int plan_file_init(struct plan_file *file, const char *path, const char *device,
 	return plans_read_file(file, error);
 }
 
-void plan_file_deinit(struct plan_file *file)
+void plan_cache_deinit(struct plan_cache *file)
 {
 	free(file->lines);
 	free(file->path);
 	memset(file, 0, sizeof(*file));
 }
 
-const struct plan_line *plan_file_find(const struct plan_file *file,
-				       const struct conv_problem *problem, bool tf32)
+const struct plan_line *plan_cache_find(const struct plan_cache *file,
+					const struct conv_problem *problem, bool tf32)
 {
 	char key[sizeof(((struct plan_line *)0)->problem)];
 
@@ -213,7 +213,7 @@ static int plans_make_folders(const char *path)
 }
 
 /* Formats the lines of a device, or of all devices if it is NULL. The caller frees *ret_text. */
-static int plans_write_lines(const struct plan_file *file, const char *header, const char *device,
+static int plans_write_lines(const struct plan_cache *file, const char *header, const char *device,
 			     char **ret_text, size_t *ret_size)
 {
 	char *text = NULL;
@@ -243,7 +243,7 @@ static int plans_write_lines(const struct plan_file *file, const char *header, c
 	return 0;
 }
 
-static int plans_write_file(const struct plan_file *file)
+static int plans_write_file(const struct plan_cache *file)
 {
 	char *text;
 	size_t size;
@@ -284,9 +284,9 @@ static int plans_lock(const char *path, int *ret_fd)
  * Writes the file's current lines plus those known only to this process, with `line` replacing its
  * predecessor.
  */
-static int plans_merge(const struct plan_file *file, const struct plan_line *line)
+static int plans_merge(const struct plan_cache *file, const struct plan_line *line)
 {
-	struct plan_file disk = {.path = file->path};
+	struct plan_cache disk = {.path = file->path};
 	char ignored[DEVICE_ERROR_MAX];
 	int r = plans_read_file(&disk, ignored);
 
@@ -305,8 +305,8 @@ static int plans_merge(const struct plan_file *file, const struct plan_line *lin
 	return r;
 }
 
-int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32,
-		    const char *tag, float ms)
+int plan_cache_store(struct plan_cache *file, const struct conv_problem *problem, bool tf32,
+		     const char *tag, float ms)
 {
 	struct plan_line line = {.ms = ms};
 	int r, held = -1;
@@ -335,32 +335,33 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 
 /* ---- between processes ---- */
 
-int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size)
+int plan_cache_write(const struct plan_cache *file, char **ret_text, size_t *ret_size)
 {
 	return plans_write_lines(file, "", file->device, ret_text, ret_size);
 }
 
 /*
- * Drops this device's PLAN_APART lines that `heard` lacks, as if those problems had never been
+ * Drops this device's PLAN_UNFUSED lines that `heard` lacks, as if those problems had never been
  * tuned.
  */
-static void plans_forget_apart(struct plan_file *file, const struct plan_file *heard)
+static void plans_forget_apart(struct plan_cache *file, const struct plan_cache *heard)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < file->count; i++) {
 		const struct plan_line *line = &file->lines[i];
 
-		if (strcmp(line->tag, PLAN_APART) != 0 || strcmp(line->device, file->device) != 0 ||
+		if (strcmp(line->tag, PLAN_UNFUSED) != 0 ||
+		    strcmp(line->device, file->device) != 0 ||
 		    plans_find(heard, line->device, line->problem))
 			file->lines[kept++] = *line;
 	}
 	file->count = kept;
 }
 
-int plan_file_adopt(struct plan_file *file, const char *text, size_t size)
+int plan_cache_adopt(struct plan_cache *file, const char *text, size_t size)
 {
-	struct plan_file heard = {0};
+	struct plan_cache heard = {0};
 	size_t number = 0;
 	FILE *from = size ? fmemopen((char *)(uintptr_t)text, size, "r") : NULL;
 	int r = size && !from ? -ENOMEM : 0;

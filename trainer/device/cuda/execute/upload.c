@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Enlarges a buffer for a batch larger than all before; the only allocation after planning. */
-static int feed_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, uint64_t bytes)
+static int upload_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, uint64_t bytes)
 {
 	int r;
 
@@ -25,8 +25,8 @@ static int feed_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, ui
 }
 
 /* Copies through our page-locked memory. */
-static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, void *to,
-			    const void *images, uint64_t bytes)
+static int upload_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, void *to,
+			      const void *images, uint64_t bytes)
 {
 	int r = gpu_event_synchronize(staging->fed); /* previous copy from there */
 
@@ -44,33 +44,33 @@ static int feed_copy_staged(struct cuda_graph *cuda, struct cuda_staging *stagin
 	return gpu_copy_in(to, staging->host, bytes, cuda->device->copy);
 }
 
-static int feed_copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
-			    const struct device_batch *batch, bool *ret_staged)
+static int upload_copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
+			      const struct device_batch *batch, bool *ret_staged)
 {
 	struct device_shape shape = device_batch_shape(cuda->graph, batch);
 	uint64_t finished = (uint64_t)batch->count * shape.h * shape.w * batch->channels *
 			    device_element_size(batch->element);
 	uint64_t bytes = batch->deferred ? batch->count * device_batch_image(batch) : finished;
 	void *to;
-	int r = feed_widen(cuda, &staging->images, &staging->bytes, finished);
+	int r = upload_widen(cuda, &staging->images, &staging->bytes, finished);
 
 	if (r == 0 && batch->deferred)
-		r = feed_widen(cuda, &staging->delivered, &staging->delivered_bytes, bytes);
+		r = upload_widen(cuda, &staging->delivered, &staging->delivered_bytes, bytes);
 	if (r < 0)
 		return r;
 	to = batch->deferred ? staging->delivered : staging->images;
 	r = gpu_stream_wait(cuda->device->copy, staging->used);
 	*ret_staged = !cuda_is_registered(cuda->device, batch->images, bytes);
 	if (r == 0 && *ret_staged)
-		r = feed_copy_staged(cuda, staging, to, batch->images, bytes);
+		r = upload_copy_staged(cuda, staging, to, batch->images, bytes);
 	else if (r == 0)
 		r = gpu_copy_in(to, batch->images, bytes, cuda->device->copy);
 	return cuda_check(cuda->device, r, "copying a batch");
 }
 
 /* Applies deferred operations after the copy, while the previous step runs. */
-static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
-		       struct cuda_ticket *ticket, const struct device_batch *batch)
+static int upload_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
+			 struct cuda_ticket *ticket, const struct device_batch *batch)
 {
 	uint64_t samples = cuda->graph->input->y->shape.n;
 	uint64_t bytes = samples * sizeof(struct deferred);
@@ -79,7 +79,7 @@ static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
 
 	if (!batch->deferred)
 		return 0;
-	r = feed_widen(cuda, &staging->deferred, &staging->deferred_bytes, bytes);
+	r = upload_widen(cuda, &staging->deferred, &staging->deferred_bytes, bytes);
 	if (r == 0 && !ticket->deferred)
 		r = gpu_allocate_host(bytes, &ticket->deferred);
 	if (r < 0)
@@ -101,8 +101,8 @@ static int feed_finish(struct cuda_graph *cuda, struct cuda_staging *staging,
 	return cuda_check(cuda->device, r, "finishing a batch's images");
 }
 
-static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *staging,
-			     struct cuda_ticket *ticket, const struct device_batch *batch)
+static int upload_copy_targets(struct cuda_graph *cuda, struct cuda_staging *staging,
+			       struct cuda_ticket *ticket, const struct device_batch *batch)
 {
 	/* the teacher's logits are last */
 	size_t words = batch->teacher_kept ? device_target_own_words(cuda->graph)
@@ -122,8 +122,8 @@ static int feed_copy_targets(struct cuda_graph *cuda, struct cuda_staging *stagi
  * Copies the description of resampling; the ticket's buffers are free since its targets were filled
  * in.
  */
-static int feed_copy_changes(struct cuda_graph *cuda, struct cuda_staging *staging,
-			     struct cuda_ticket *ticket, const struct device_batch *batch)
+static int upload_copy_changes(struct cuda_graph *cuda, struct cuda_staging *staging,
+			       struct cuda_ticket *ticket, const struct device_batch *batch)
 {
 	int r;
 
@@ -148,13 +148,13 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 		return device_fail(graph->device, -EBUSY,
 				   "a second batch was fed before the first was used");
 	gpu_range_push("feed");
-	r = feed_copy_images(cuda, staging, batch, &ticket->staged);
+	r = upload_copy_images(cuda, staging, batch, &ticket->staged);
 	if (r == 0)
-		r = feed_copy_targets(cuda, staging, ticket, batch);
+		r = upload_copy_targets(cuda, staging, ticket, batch);
 	if (r == 0)
-		r = feed_finish(cuda, staging, ticket, batch);
+		r = upload_finish(cuda, staging, ticket, batch);
 	if (r == 0)
-		r = feed_copy_changes(cuda, staging, ticket, batch);
+		r = upload_copy_changes(cuda, staging, ticket, batch);
 	if (r == 0)
 		r = cuda_check(cuda->device, gpu_event_record(staging->fed, cuda->device->copy),
 			       "copying a batch");

@@ -1,6 +1,6 @@
 /* Queues tokens and taking a token, forward and backward. */
-#include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/tokens.h"
+#include "trainer/device/cuda/execute/execute.h"
 
 int cuda_execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 {

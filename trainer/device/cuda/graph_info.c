@@ -16,7 +16,7 @@ int cuda_make_layers(struct cuda_graph *cuda)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
 		struct cuda_layer *layer = &cuda->layers[op->node->index];
-		bool main = cuda_op_operation(op)->product;
+		bool main = cuda_op_def(op)->product;
 
 		layer->flops[op->backward] += op->flops;
 		layer->bytes[op->backward] += (double)op->bytes;

@@ -1,4 +1,4 @@
-/* The table of operations.h. */
+/* The table of ops.h. */
 #include "trainer/device/cuda/lowering/program.h"
 
 #define X        CUDA_BIT(CUDA_X)
@@ -21,18 +21,18 @@
 #define ABC2     (CUDA_BIT(CUDA_A2) | CUDA_BIT(CUDA_B2) | CUDA_BIT(CUDA_C2))
 #define BESIDE   (CUDA_BIT(CUDA_WORKSPACE) | CUDA_BIT(CUDA_ADDEND) | CUDA_BIT(CUDA_ACTIVATED))
 
-static const struct cuda_operation operations[CUDA_OP_KINDS] = {
+static const struct cuda_op_def operations[CUDA_OP_KINDS] = {
 #define OPERATION(kind, executor, ...) [CUDA_OP_##kind] = {__VA_ARGS__},
-#include "trainer/device/cuda/lowering/operations.h"
+#include "trainer/device/cuda/ops/ops.h"
 #undef OPERATION
 };
 
 /* Convolutions and matrix products have the same operand roles, by direction. */
-static const struct cuda_operation forward = {"",         X | W, Y, BESIDE | SUMS, .product = true,
-					      .passes = 1};
-static const struct cuda_operation data = {
+static const struct cuda_op_def forward = {"",         X | W, Y, BESIDE | SUMS, .product = true,
+					   .passes = 1};
+static const struct cuda_op_def data = {
 	"", DY | W, DX, BESIDE | SUMS | ABC | SUMS2 | ABC2, .product = true, .passes = 1};
-static const struct cuda_operation weights = {"", DY, DW, BESIDE, .product = true, .passes = 1};
+static const struct cuda_op_def weights = {"", DY, DW, BESIDE, .product = true, .passes = 1};
 
 const char *cuda_op_name(enum cuda_op_kind kind)
 {
@@ -55,7 +55,7 @@ uint64_t cuda_op_roles(enum cuda_op_kind kind)
 	       operations[kind].may_write;
 }
 
-const struct cuda_operation *cuda_op_operation(const struct cuda_op *op)
+const struct cuda_op_def *cuda_op_def(const struct cuda_op *op)
 {
 	if (!operations[op->kind].product)
 		return &operations[op->kind];
@@ -64,7 +64,7 @@ const struct cuda_operation *cuda_op_operation(const struct cuda_op *op)
 
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role)
 {
-	const struct cuda_operation *operation = cuda_op_operation(op);
+	const struct cuda_op_def *operation = cuda_op_def(op);
 
 	return op->operands[role] && ((operation->writes | operation->may_write) & CUDA_BIT(role));
 }

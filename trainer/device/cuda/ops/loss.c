@@ -1,6 +1,6 @@
 /* Queues the loss. */
-#include "trainer/device/cuda/execute/execute.h"
 #include "trainer/device/cuda/kernels/loss.h"
+#include "trainer/device/cuda/execute/execute.h"
 
 struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
 {

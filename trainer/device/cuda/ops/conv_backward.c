@@ -2,7 +2,7 @@
  * Backward convolutions: weight gradients, several of which are converted in one launch, and data
  * gradients, which may continue into the preceding norm.
  */
-#include "trainer/device/cuda/lowering/lower_conv.h"
+#include "trainer/device/cuda/ops/conv_lowering.h"
 
 /* Plans weight gradients in fp32 if possible, else in the program's element. */
 static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_prologue prologue,

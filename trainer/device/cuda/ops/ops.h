@@ -1,7 +1,7 @@
 /*
  * Table of operation kinds: OPERATION(kind, executor, name, reads, writes, may write, further
- * columns of struct cuda_operation ...), each preceded by its meaning. Include it with OPERATION
- * defined to generate code for all kinds: enum cuda_op_kind, the table in operations.c, and the
+ * columns of struct cuda_op_def ...), each preceded by its meaning. Include it with OPERATION
+ * defined to generate code for all kinds: enum cuda_op_kind, the table in ops.c, and the
  * functions cuda_execute_EXECUTOR() that queue them (../execute/execute.h).
  *
  * Meanings are formulas over operands: inputs -> outputs, optional operands in brackets. E is the

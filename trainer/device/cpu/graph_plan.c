@@ -129,7 +129,7 @@ static void graph_make_nodes(struct cpu_graph *cpu)
 			node->outputs[j] = graph_value_of(cpu, node->node->outputs[j]);
 		node->raw_block = node->weights_gradient_block = node->dx_block =
 			node->workspace_block = CPU_NO_BLOCK;
-		node->post.dx_block = CPU_NO_BLOCK;
+		node->norm_act.dx_block = CPU_NO_BLOCK;
 	}
 }
 
@@ -417,7 +417,7 @@ static void graph_release_node(struct cpu_node *node)
 	free(node->resized);
 	free(node->sums);
 	free(node->own_sums);
-	free(node->post.memory);
+	free(node->norm_act.memory);
 }
 
 void cpu_graph_release(struct device_graph *graph)
@@ -468,7 +468,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
 	r = cpu->nodes && cpu->values ? graph_make_values(cpu) : -ENOMEM;
 	/* primitives are created for the number of threads in force */
-	team_enter(&cpu->device->team);
+	thread_pool_enter(&cpu->device->thread_pool);
 	if (r == 0) {
 		graph_make_nodes(cpu);
 		graph_schedule(cpu);
@@ -482,7 +482,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 		r = graph_bind_all(cpu);
 	if (r == 0)
 		r = cpu_ranks_plan(cpu);
-	team_leave(&cpu->device->team);
+	thread_pool_leave(&cpu->device->thread_pool);
 	if (r < 0) {
 		cpu_graph_release(graph);
 		return r;

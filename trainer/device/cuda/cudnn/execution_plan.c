@@ -1,4 +1,4 @@
-/* Builds plans from candidates and executes them. */
+/* Builds plans from engine configurations and executes them. */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
@@ -6,20 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-int candidate_plan(struct cudnn_engines *engines, const struct candidates *candidates, size_t index,
-		   const struct conv_problem *problem, struct conv_plan **ret_plan)
+int execution_plan_build(struct cudnn_engines *engines, const struct engine_configs *engine_configs,
+			 size_t index, const struct conv_problem *problem,
+			 struct conv_plan **ret_plan)
 {
-	const struct candidate *candidate = &candidates->list[index];
+	const struct engine_config *engine_config = &engine_configs->list[index];
 	struct conv_plan *plan = calloc(1, sizeof(*plan));
 	struct backend backend;
 	int64_t workspace = 0;
 
 	if (!plan)
 		return -ENOMEM;
-	backend_init(&backend, &engines->library, candidates->name, engines->error);
+	backend_init(&backend, &engines->library, engine_configs->name, engines->error);
 	plan->plan = backend_new(&backend, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
 	backend_set_descriptor(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-			       candidate->config);
+			       engine_config->config);
 	if (engines->handle)
 		backend_set(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
 			    CUDNN_TYPE_HANDLE, 1, &engines->handle);
@@ -38,29 +39,29 @@ int candidate_plan(struct cudnn_engines *engines, const struct candidates *candi
 	plan->engines = engines;
 	plan->users = 1;
 	plan->info.workspace_bytes = (uint64_t)workspace;
-	plan->info.deterministic = candidate->deterministic;
+	plan->info.deterministic = engine_config->deterministic;
 	snprintf(plan->info.engine, sizeof(plan->info.engine), "cudnn %lld%s",
-		 (long long)candidate->engine,
-		 candidate->compiled ? " (compiled at run time)" : "");
+		 (long long)engine_config->engine,
+		 engine_config->compiled ? " (compiled at run time)" : "");
 	*ret_plan = plan;
 	return 0;
 }
 
 /*
- * Transfers the candidates to the plan. Keeps the graph and the plan's own configuration and
- * destroys the other configurations.
+ * Transfers the engine configurations to the plan. Keeps the graph and the plan's own configuration
+ * and destroys the other configurations.
  */
-static void plan_keep(struct conv_plan *plan, struct candidates *candidates, size_t index)
+static void plan_keep(struct conv_plan *plan, struct engine_configs *engine_configs, size_t index)
 {
-	struct backend *configs = &candidates->configs;
-	descriptor config = candidates->list[index].config;
+	struct backend *configs = &engine_configs->configs;
+	descriptor config = engine_configs->list[index].config;
 
 	for (size_t i = 0; i < configs->count; i++)
 		if (configs->descriptors[i] != config)
 			configs->library->cudnnBackendDestroyDescriptor(configs->descriptors[i]);
 	configs->descriptors[0] = config;
 	configs->count = 1;
-	plan->candidates = candidates;
+	plan->engine_configs = engine_configs;
 	plan->next = plan->engines->plans;
 	plan->engines->plans = plan;
 }
@@ -78,34 +79,34 @@ static struct conv_plan *plan_find(const struct cudnn_engines *engines,
 }
 
 /*
- * Builds the first candidate that yields a plan within the workspace limit; only those with this
- * tag unless it is NULL.
+ * Builds the first engine configuration that yields a plan within the workspace limit; only those
+ * with this tag unless it is NULL.
  */
-static int plan_try(struct cudnn_engines *engines, struct candidates *candidates,
+static int plan_try(struct cudnn_engines *engines, struct engine_configs *engine_configs,
 		    const struct conv_problem *problem, const char *tag,
 		    struct conv_plan **ret_plan)
 {
 	int result = -ENOENT;
 
-	for (size_t i = 0; i < candidates->count; i++) {
+	for (size_t i = 0; i < engine_configs->count; i++) {
 		struct conv_plan *plan;
 		int r;
 
-		if (tag && strcmp(candidates->list[i].tag, tag) != 0)
+		if (tag && strcmp(engine_configs->list[i].tag, tag) != 0)
 			continue;
-		r = candidate_plan(engines, candidates, i, problem, &plan);
+		r = execution_plan_build(engines, engine_configs, i, problem, &plan);
 		if (r == -ENOMEM)
 			result = r;
 		if (r < 0)
 			continue;
 		if (plan->info.workspace_bytes <= engines->workspace_max) {
-			plan_keep(plan, candidates, i);
+			plan_keep(plan, engine_configs, i);
 			*ret_plan = plan;
 			return 0;
 		}
 		snprintf(engines->error, sizeof(engines->error),
 			 "%s: no plan with at most %llu bytes of workspace; this one needs %llu",
-			 candidates->name, (unsigned long long)engines->workspace_max,
+			 engine_configs->name, (unsigned long long)engines->workspace_max,
 			 (unsigned long long)plan->info.workspace_bytes);
 		cudnn_plan_free(plan);
 	}
@@ -119,7 +120,7 @@ static int plan_check_problem(struct cudnn_engines *engines, const struct conv_p
 	int r = conv_problem_check(problem);
 	char name[160];
 
-	if (r == 0 && tuned && strcmp(tuned->tag, PLAN_APART) == 0)
+	if (r == 0 && tuned && strcmp(tuned->tag, PLAN_UNFUSED) == 0)
 		r = -ENOENT;
 	if (r == 0)
 		return 0;
@@ -132,8 +133,8 @@ static int plan_check_problem(struct cudnn_engines *engines, const struct conv_p
 int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
 {
 	struct cudnn_engines *engines = state;
-	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
-	struct candidates *candidates;
+	const struct plan_line *tuned = plan_cache_find(&engines->tuned, problem, engines->tf32);
+	struct engine_configs *engine_configs;
 	int r = plan_check_problem(engines, problem, tuned);
 
 	if (r < 0)
@@ -143,16 +144,16 @@ int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan
 		(*ret_plan)->users++;
 		return 0;
 	}
-	r = candidates_find(engines, problem, &candidates);
+	r = engine_configs_find(engines, problem, &engine_configs);
 	if (r < 0)
 		return r;
-	r = tuned ? plan_try(engines, candidates, problem, tuned->tag, ret_plan) : -ENOENT;
+	r = tuned ? plan_try(engines, engine_configs, problem, tuned->tag, ret_plan) : -ENOENT;
 	if (r == 0)
 		(*ret_plan)->info.tuned_ms = tuned->ms;
 	else
-		r = plan_try(engines, candidates, problem, NULL, ret_plan);
+		r = plan_try(engines, engine_configs, problem, NULL, ret_plan);
 	if (r < 0)
-		candidates_free(candidates);
+		engine_configs_free(engine_configs);
 	return r;
 }
 
@@ -173,7 +174,7 @@ void cudnn_plan_free(struct conv_plan *plan)
 	if (*link)
 		*link = plan->next;
 	plan->engines->library.cudnnBackendDestroyDescriptor(plan->plan);
-	candidates_free(plan->candidates);
+	engine_configs_free(plan->engine_configs);
 	free(plan);
 }
 
@@ -196,9 +197,9 @@ static descriptor plan_pack(struct backend *backend, const struct conv_operands 
 	return made;
 }
 
-int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
-	     const struct candidates *candidates, const struct conv_arguments *arguments,
-	     gpu_stream stream)
+int execution_plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
+		       const struct engine_configs *engine_configs,
+		       const struct conv_arguments *arguments, gpu_stream stream)
 {
 	const struct cudnn_library *library = &engines->library;
 	const char *missing = conv_arguments_missing(&plan->problem, arguments);
@@ -210,27 +211,27 @@ int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
 		missing = "workspace";
 	if (missing) {
 		snprintf(engines->error, sizeof(engines->error),
-			 "%s: executed without %s, aligned to %d bytes", candidates->name, missing,
-			 CONV_ALIGNMENT);
+			 "%s: executed without %s, aligned to %d bytes", engine_configs->name,
+			 missing, CONV_ALIGNMENT);
 		return -EINVAL;
 	}
 	if (!engines->handle) {
 		snprintf(engines->error, sizeof(engines->error), "%s: executed without a device",
-			 candidates->name);
+			 engine_configs->name);
 		return -ENODEV;
 	}
 	r = backend_status(library, library->cudnnSetStream(engines->handle, stream),
-			   candidates->name, "cudnnSetStream", engines->error);
+			   engine_configs->name, "cudnnSetStream", engines->error);
 	if (r < 0)
 		return r;
-	backend_init(&backend, library, candidates->name, engines->error);
-	pointers = plan_pack(&backend, &candidates->operands, arguments);
+	backend_init(&backend, library, engine_configs->name, engines->error);
+	pointers = plan_pack(&backend, &engine_configs->operands, arguments);
 	r = backend.result;
 	if (r == 0)
 		r = backend_status(
 			library,
 			library->cudnnBackendExecute(engines->handle, plan->plan, pointers),
-			candidates->name, "cudnnBackendExecute", engines->error);
+			engine_configs->name, "cudnnBackendExecute", engines->error);
 	backend_deinit(&backend);
 	return r == -ENOENT ? -EIO : r; /* -ENOENT would mean that there is no plan */
 }
@@ -238,5 +239,5 @@ int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
 int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,
 		  gpu_stream stream)
 {
-	return plan_run(state, plan, plan->candidates, arguments, stream);
+	return execution_plan_run(state, plan, plan->engine_configs, arguments, stream);
 }

@@ -33,7 +33,7 @@ void cpu_average(struct cpu_device *device, struct device_params *params, enum d
 
 	if (!job.cpu->slots[slot] || share == 0)
 		return;
-	team_run(&device->team, job.cpu->chunk_count, average_task, &job);
+	thread_pool_run(&device->thread_pool, job.cpu->chunk_count, average_task, &job);
 	job.cpu->weights_version++;
 	job.cpu->buffers_version++;
 }

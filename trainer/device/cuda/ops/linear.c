@@ -3,7 +3,7 @@
  * and residual are part of the product, which adds them before rounding. GELU is separate:
  * cuBLASLt's is the tanh approximation, and device.h's is exact.
  */
-#include "trainer/device/cuda/lowering/lower_conv.h"
+#include "trainer/device/cuda/ops/conv_lowering.h"
 
 #include <errno.h>
 #include <stdio.h>
