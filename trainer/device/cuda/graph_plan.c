@@ -188,21 +188,21 @@ static int plan_untouched(struct cuda_graph *cuda)
 	return 0;
 }
 
-/* Given gradients start as zeros. */
-static int plan_given(struct cuda_graph *cuda)
+/* Gradients of outputs are zeros until the caller writes them. */
+static int plan_grad_outputs(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
 	int r = 0;
 
-	cuda->given = calloc(program->tensor_count + 1, sizeof(*cuda->given));
-	if (!cuda->given)
+	cuda->grad_outputs = calloc(program->tensor_count + 1, sizeof(*cuda->grad_outputs));
+	if (!cuda->grad_outputs)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < program->tensor_count && r == 0; i++) {
 		struct cuda_tensor *tensor = program->tensors[i];
 
-		if (!tensor->given)
+		if (!tensor->grad_output)
 			continue;
-		cuda->given[cuda->given_count++].tensor = tensor;
+		cuda->grad_outputs[cuda->grad_output_count++].tensor = tensor;
 		r = gpu_fill(tensor->data, 0, tensor->bytes, cuda->device->compute);
 	}
 	return r;
@@ -402,9 +402,9 @@ static int plan_graph(struct cuda_graph *cuda)
 {
 	static const part first[] = {plan_kinds, plan_lower, plan_arena, plan_weights, NULL};
 	static const part rest[] = {
-		plan_workspace, plan_rings,      plan_staging, plan_untouched,
-		plan_given,     plan_logits,     plan_loss,    cuda_make_layers,
-		plan_times,     cuda_ranks_plan, plan_wait,    NULL,
+		plan_workspace,    plan_rings,      plan_staging, plan_untouched,
+		plan_grad_outputs, plan_logits,     plan_loss,    cuda_make_layers,
+		plan_times,        cuda_ranks_plan, plan_wait,    NULL,
 	};
 	int r = cuda_ranks_share(cuda);
 
@@ -483,8 +483,8 @@ void cuda_graph_release(struct device_graph *graph)
 		gpu_event_free(cuda->times[i]);
 	for (int i = 0; i < DEVICE_RESULTS_MAX; i++)
 		gpu_event_free(cuda->done[i]);
-	for (uint32_t i = 0; i < cuda->given_count; i++)
-		free(cuda->given[i].values);
+	for (uint32_t i = 0; i < cuda->grad_output_count; i++)
+		free(cuda->grad_outputs[i].values);
 	plan_release_staging(cuda);
 	gpu_free_host(cuda->result_ring);
 	gpu_free(cuda->workspace);
@@ -498,7 +498,7 @@ void cuda_graph_release(struct device_graph *graph)
 	gpu_free(cuda->arena);
 	program_free(cuda->program);
 	free(cuda->untouched);
-	free(cuda->given);
+	free(cuda->grad_outputs);
 	free(cuda->layers);
 	free(cuda->times);
 	free(cuda);

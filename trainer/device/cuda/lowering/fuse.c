@@ -1,5 +1,5 @@
 /*
- * Level C across nodes: decides which results stay virtual, and which operation computes the
+ * Fusion across nodes: decides which results are fused away, and which operation computes the
  * others.
  */
 #include "trainer/device/cuda/lowering/lower.h"
@@ -41,32 +41,30 @@ static struct device_node *only_reader(const struct lowering *l, const struct de
 	return reader;
 }
 
-static bool takes_through_prologue(struct lowering *l, struct device_node *reader,
-				   struct lower_node *n)
+static bool fuses_prologue(struct lowering *l, const struct device_node *reader)
 {
-	struct lower_node *r = lower_node(l, reader);
-
 	if (reader->kind == DEVICE_NODE_MAX_POOL)
 		return true;
-	if (lower_conv_takes(l, r, CONV_SCALE_BIAS_RELU, false))
+	if (lower_conv_fuses_prologue(l, reader, CONV_SCALE_BIAS_RELU, false))
 		return true;
-	lower_note(l, reader, &r->problem, "norm and ReLU before it are a pass of their own");
+	lower_log_fallback(l, reader, &node_state(l, reader)->problem,
+			   "norm and ReLU before it are a pass of their own");
 	return false;
 }
 
 /* Discards the plans of readers that agreed before one refused. */
-static void forget_readers(struct lowering *l, const struct device_value *value)
+static void drop_plans(struct lowering *l, const struct device_value *value)
 {
 	for (uint32_t i = value->producer->index + 1; i < l->graph->node_count; i++)
 		if (l->graph->nodes[i]->x == value)
-			lower_forget_plan(l, &l->nodes[i]);
+			lower_drop_plan(l, l->graph->nodes[i]);
 }
 
-static bool all_take(struct lowering *l, struct lower_node *n)
+static bool all_fuse(struct lowering *l, const struct device_node *node)
 {
-	const struct device_value *value = n->node->y;
+	const struct device_value *value = node->y;
 
-	for (uint32_t i = n->node->index + 1; i < l->graph->node_count; i++) {
+	for (uint32_t i = node->index + 1; i < l->graph->node_count; i++) {
 		struct device_node *reader = l->graph->nodes[i];
 
 		if (!device_node_reads(reader, value))
@@ -75,11 +73,11 @@ static bool all_take(struct lowering *l, struct lower_node *n)
 		    (!is_conv(reader) && reader->kind != DEVICE_NODE_MAX_POOL))
 			return false;
 	}
-	for (uint32_t i = n->node->index + 1; i < l->graph->node_count; i++) {
+	for (uint32_t i = node->index + 1; i < l->graph->node_count; i++) {
 		struct device_node *reader = l->graph->nodes[i];
 
-		if (reader->x == value && !takes_through_prologue(l, reader, n)) {
-			forget_readers(l, value);
+		if (reader->x == value && !fuses_prologue(l, reader)) {
+			drop_plans(l, value);
 			return false;
 		}
 	}
@@ -94,78 +92,75 @@ static bool have_like_groups(const struct device_node *a, const struct device_no
 	return device_node_groups(a, &each) == device_node_groups(b, &each);
 }
 
-bool lower_stays_virtual(struct lowering *l, struct lower_node *n)
+bool lower_is_fused_away(struct lowering *l, const struct device_node *node)
 {
 	const struct device_node *reader;
 
-	if (lower_infers(l, n->node) || l->options->fusion == DEVICE_FUSION_NONE ||
-	    !n->node->y->consumers)
+	if (lower_infers(l, node) || l->options->fusion == DEVICE_FUSION_NONE ||
+	    !node->y->consumers)
 		return false;
-	if (is_norm_with(n->node, DEVICE_IDENTITY)) {
-		reader = only_reader(l, n->node->y);
-		return reader && reader->residual == n->node->y && reader->has_norm &&
-		       have_like_groups(n->node, reader) && !lower_infers(l, reader);
+	if (is_norm_with(node, DEVICE_IDENTITY)) {
+		reader = only_reader(l, node->y);
+		return reader && reader->residual == node->y && reader->has_norm &&
+		       have_like_groups(node, reader) && !lower_infers(l, reader);
 	}
-	return l->options->fusion == DEVICE_FUSION_C && lower_norm_is_whole(n->node) &&
-	       is_norm_with(n->node, DEVICE_RELU) && all_take(l, n);
+	return l->options->fusion == DEVICE_FUSION_C && lower_norm_is_whole(node) &&
+	       is_norm_with(node, DEVICE_RELU) && all_fuse(l, node);
 }
 
-bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
+bool lower_sums_in_next(struct lowering *l, const struct device_node *node)
 {
-	const struct device_node *node = n->node;
-	struct lower_node *asked = NULL;
+	const struct device_node *asked = NULL;
 	enum conv_prologue prologue;
 
 	if (lower_infers(l, node) || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
 	    !lower_norm_is_whole(node) || !node->residual || node->activation != DEVICE_RELU)
 		return false;
-	prologue = lower_value(l, node->residual)->y ? CONV_SCALE_BIAS_ADD_RELU
-						     : CONV_DUAL_SCALE_BIAS_ADD_RELU;
+	prologue = lower_value(l, node->residual) ? CONV_SCALE_BIAS_ADD_RELU
+						  : CONV_DUAL_SCALE_BIAS_ADD_RELU;
 	for (uint32_t i = node->index + 1; i < l->graph->node_count; i++) {
-		struct device_node *reader = l->graph->nodes[i];
-		struct lower_node *r = lower_node(l, reader);
+		const struct device_node *reader = l->graph->nodes[i];
 
 		if (!reads_as_x(reader, node->y) || !is_conv(reader) || reader->window_h != 1 ||
 		    reader->window_w != 1 || reader->stride != 1 || reader->pad ||
 		    reader->pad_extra)
 			continue;
-		if (lower_conv_takes(l, r, prologue, true)) {
-			lower_conv_with_sum(l, r, n);
+		if (lower_conv_fuses_prologue(l, reader, prologue, true)) {
+			lower_conv_with_sum(l, reader, node);
 			return true;
 		}
-		asked = r;
+		asked = reader;
 	}
 	if (asked)
-		lower_note(l, asked->node, &asked->problem,
-			   "norm, sum and ReLU before it are a pass of their own");
+		lower_log_fallback(l, asked, &node_state(l, asked)->problem,
+				   "norm, sum and ReLU before it are a pass of their own");
 	return false;
 }
 
-bool lower_norm_before(struct lowering *l, const struct device_value *x,
-		       struct lower_node **ret_producer)
+const struct device_node *lower_norm_before(struct lowering *l, const struct device_value *x)
 {
 	const struct device_node *node = x->producer;
-	const struct lower_value *value = lower_value(l, x);
+	const struct value_state *value = value_state(l, x);
 
-	if (l->options->fusion != DEVICE_FUSION_C || value->uses_left != 1 ||
-	    value->gradient_count > 1 || !node->has_norm || !lower_norm_is_whole(node) ||
-	    node->activation != DEVICE_RELU || !lower_norm_differentiates(l, lower_node(l, node)))
-		return false;
-	*ret_producer = lower_node(l, node);
-	return true;
+	return l->options->fusion == DEVICE_FUSION_C && value->uses_left == 1 &&
+			       value->gradient_count <= 1 && node->has_norm &&
+			       lower_norm_is_whole(node) && node->activation == DEVICE_RELU &&
+			       lower_norm_differentiates(node)
+		       ? node
+		       : NULL;
 }
 
-void lower_let_others_first(struct lowering *l, struct lower_node *n)
+void lower_strided_readers_first(struct lowering *l, const struct device_node *node)
 {
-	const struct device_value *x = n->node->x;
+	const struct device_value *x = node->x;
 
-	if (l->options->fusion != DEVICE_FUSION_C || n->node->stride != 1 || !x->producer->has_norm)
+	if (l->options->fusion != DEVICE_FUSION_C || node->stride != 1 || !x->producer->has_norm)
 		return;
-	for (uint32_t i = x->producer->index + 1; i < n->node->index; i++) {
-		struct lower_node *other = &l->nodes[i];
+	for (uint32_t i = x->producer->index + 1; i < node->index; i++) {
+		const struct device_node *other = l->graph->nodes[i];
 
-		if (other->node->x == x && is_conv(other->node) && other->node->stride != 1 &&
-		    other->node->backward && !lower_value(l, other->node->y)->uses_left)
+		if (other->x == x && is_conv(other) && other->stride != 1 && other->backward &&
+		    !value_state(l, other->y)->uses_left)
 			lower_node_backward(l, other);
 	}
 }

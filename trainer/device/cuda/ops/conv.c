@@ -1,8 +1,8 @@
 /*
- * Forward convolutions, and code common to all passes. Asks the engines for patterns, the most
- * fused first; only a plain convolution without a plan is an error.
+ * Convolutions: forward, what all passes have in common, and execution. Asks the engines for
+ * patterns, the most fused first; only a plain convolution without a plan is an error.
  */
-#include "trainer/device/cuda/ops/conv_lowering.h"
+#include "trainer/device/cuda/ops/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,7 +53,6 @@ bool lower_find_plan(struct lowering *l, const struct device_node *node,
 	return r == 0;
 }
 
-/* A plain convolution, which must have a plan. */
 struct conv_plan *lower_need_plan(struct lowering *l, const struct device_node *node,
 				  const struct conv_problem *problem)
 {
@@ -84,7 +83,7 @@ struct cuda_op *lower_conv_op(struct lowering *l, const struct device_node *node
 	op->conv.problem = *problem;
 	op->conv.plan = plan;
 	snprintf(op->engine, sizeof(op->engine), "%s", info.engine);
-	lower_workspace(l, op, info.workspace_bytes);
+	lower_set_workspace(l, op, info.workspace_bytes);
 	return op;
 }
 
@@ -106,7 +105,7 @@ static bool all_plan(struct lowering *l, uint32_t channels)
 		lower_conv_problem(l, node, CONV_FORWARD, &problem);
 		plans = lower_find_plan(l, node, &problem, &plan);
 		l->options->conv->plan_free(plan);
-		if (!plans || !l->training || !lower_trains(node->weight))
+		if (!plans || !l->training || !device_param_trains(node->weight))
 			continue;
 		problem.direction = CONV_WEIGHTS;
 		plans = lower_find_plan(l, node, &problem, &plan);
@@ -165,190 +164,239 @@ static void wish_epilogue(const struct lowering *l, const struct device_node *no
 	}
 }
 
-bool lower_conv_takes(struct lowering *l, struct lower_node *n, enum conv_prologue prologue,
-		      bool early)
+bool lower_conv_fuses_prologue(struct lowering *l, const struct device_node *node,
+			       enum conv_prologue prologue, bool early)
 {
-	struct conv_problem *p = &n->problem;
+	struct node_state *state = node_state(l, node);
+	struct conv_problem *p = &state->problem;
 
-	lower_forget_plan(l, n);
-	lower_conv_problem(l, n->node, CONV_FORWARD, p);
+	lower_drop_plan(l, node);
+	lower_conv_problem(l, node, CONV_FORWARD, p);
 	p->prologue = prologue;
-	wish_epilogue(l, n->node, early, p);
-	if (lower_find_plan(l, n->node, p, &n->plan))
+	wish_epilogue(l, node, early, p);
+	if (lower_find_plan(l, node, p, &state->plan))
 		return true;
 	if (p->epilogue == CONV_STORE)
 		return false;
 	p->epilogue = CONV_STORE;
 	p->activation = DEVICE_IDENTITY;
 	p->residual = false;
-	return lower_find_plan(l, n->node, p, &n->plan);
+	return lower_find_plan(l, node, p, &state->plan);
 }
 
-void lower_forget_plan(struct lowering *l, struct lower_node *n)
+void lower_drop_plan(struct lowering *l, const struct device_node *node)
 {
-	if (n->plan)
-		l->options->conv->plan_free(n->plan);
-	n->plan = NULL;
+	struct node_state *state = node_state(l, node);
+
+	if (state->plan)
+		l->options->conv->plan_free(state->plan);
+	state->plan = NULL;
 }
 
-/*
- * Evaluation: the weights in the program's element, scaled by the norm if it is folded in;
- * has[CUDA_BIAS] is the norm's bias, in the element of the operation that adds it.
- */
-static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_node *n,
-					      uint32_t channels)
+void lower_set_prologue(struct lowering *l, struct cuda_op *op, const struct device_node *producer)
 {
-	const struct device_node *node = n->node;
-	struct cuda_tensor *master = lower_param(l, node->weight, DEVICE_VALUE), *folded;
-	bool folds = node->has_norm && l->options->fusion != DEVICE_FUSION_NONE;
-	struct device_shape shape = master->shape;
-	struct cuda_op *op;
-
-	if (!folds && l->options->element == CUDA_F32 && shape.c == channels)
-		return master;
-	shape.c = channels;
-	folded = lower_tensor(l, node, "weights", shape, l->options->element);
-	if (folds)
-		n->has[CUDA_BIAS] = lower_tensor(
-			l, node, "bias", (struct device_shape){1, 1, 1, node->y->shape.c},
-			n->problem.epilogue == CONV_BIAS ? l->options->element : CUDA_F32);
-	op = lower_op(l, CUDA_OP_FOLD, node);
-	op->operands[CUDA_W] = master;
-	op->operands[CUDA_W16] = folded;
-	if (folds)
-		lower_take(l, op, n, cuda_op_roles(CUDA_OP_NORM_RUNNING));
-	return folded;
+	op->operands[CUDA_X] = node_state(l, producer)->raw;
+	lower_set_operands(l, op, producer, ROLE(PRESCALE) | ROLE(PREBIAS));
 }
 
-struct cuda_tensor *lower_forward_weights(struct lowering *l, struct lower_node *n,
-					  uint32_t channels)
-{
-	bool folds = lower_infers(l, n->node) && (!l->training || n->node->has_norm);
-
-	return folds ? evaluation_weights(l, n, channels)
-		     : lower_weights(l, n->node->weight, channels);
-}
-
-/*
- * The bias in the element of the result it is added to. Evaluation may read different slots of a
- * store, so it converts the bias as it does weights.
- */
-struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_node *node,
-				       enum cuda_element element)
-{
-	struct cuda_tensor *master = lower_param(l, node->bias, DEVICE_VALUE), *bias;
-	struct cuda_op *op;
-
-	if (element == CUDA_F32)
-		return master;
-	if (l->training)
-		return lower_weights(l, node->bias, node->y->shape.c);
-	bias = lower_tensor(l, node, "bias", master->shape, element);
-	op = lower_op(l, CUDA_OP_FOLD, node);
-	op->operands[CUDA_W] = master;
-	op->operands[CUDA_W16] = bias;
-	return bias;
-}
-
-void lower_set_prologue(struct lowering *l, struct cuda_op *op, struct lower_node *producer)
-{
-	op->operands[CUDA_X] = producer->raw;
-	lower_take(l, op, producer, CUDA_BIT(CUDA_PRESCALE) | CUDA_BIT(CUDA_PREBIAS));
-}
-
-static void set_epilogue(struct lowering *l, struct cuda_op *op, struct lower_node *n,
+static void set_epilogue(struct lowering *l, struct cuda_op *op, const struct device_node *node,
 			 struct cuda_tensor *bias)
 {
-	const struct device_node *node = n->node;
 
 	if (op->conv.problem.epilogue == CONV_STATISTICS) {
-		lower_take(l, op, n, CUDA_BIT(CUDA_SUM) | CUDA_BIT(CUDA_SQUARES));
+		lower_set_operands(l, op, node, SUMS);
 	} else if (op->conv.problem.epilogue == CONV_BIAS) {
 		op->operands[CUDA_CHANNEL_BIAS] = bias;
 		if (node->residual)
-			op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual)->y;
+			op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual);
 	}
 }
 
-static void note_epilogue(struct lowering *l, struct lower_node *n, bool early)
+static void note_epilogue(struct lowering *l, const struct device_node *node, bool early)
 {
-	struct conv_problem wished = n->problem;
+	struct node_state *state = node_state(l, node);
+	struct conv_problem wished = state->problem;
 
-	wish_epilogue(l, n->node, early, &wished);
-	if (wished.epilogue != n->problem.epilogue)
-		lower_note(l, n->node, &wished,
-			   wished.epilogue == CONV_STATISTICS
-				   ? "the norm's sums are taken in a pass of their own"
-				   : "what follows the convolution is a pass of its own");
+	wish_epilogue(l, node, early, &wished);
+	if (wished.epilogue != state->problem.epilogue)
+		lower_log_fallback(l, node, &wished,
+				   wished.epilogue == CONV_STATISTICS
+					   ? "the norm's sums are taken in a pass of their own"
+					   : "what follows the convolution is a pass of its own");
 }
 
-/* Appends the convolution of n->plan; the caller sets its input. */
-static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, bool early)
+/* Appends the convolution of the node's plan; the caller sets its input. */
+static struct cuda_op *append_forward(struct lowering *l, const struct device_node *node,
+				      bool early)
 {
-	const struct device_node *node = n->node;
-	struct conv_problem problem = n->problem;
-	struct cuda_tensor *w = lower_forward_weights(l, n, conv_weight_channels(&problem));
-	struct cuda_tensor *bias = n->has[CUDA_BIAS], *y;
+	struct node_state *state = node_state(l, node);
+	struct conv_problem problem = state->problem;
+	struct cuda_tensor *w = lower_forward_weights(l, node, conv_weight_channels(&problem));
+	struct cuda_tensor *bias = state->tensors[CUDA_BIAS], *y;
 	struct cuda_op *op;
 
-	note_epilogue(l, n, early);
-	n->convolved = true;
-	n->complete = problem.epilogue == CONV_BIAS ||
-		      (!node->has_norm && !node->bias && !node->residual &&
-		       node->activation == DEVICE_IDENTITY);
-	if (n->complete)
+	note_epilogue(l, node, early);
+	state->conv_emitted = true;
+	state->fully_lowered = problem.epilogue == CONV_BIAS ||
+			       (!node->has_norm && !node->bias && !node->residual &&
+				node->activation == DEVICE_IDENTITY);
+	if (state->fully_lowered)
 		y = lower_result(l, node, l->options->element);
 	else
-		y = n->raw = lower_tensor(l, node, "raw", node->y->shape, l->options->element);
+		y = state->raw = lower_tensor(l, node, "raw", node->y->shape, l->options->element);
 	if (problem.epilogue == CONV_STATISTICS) {
-		lower_vector(l, n, CUDA_SUM, "sum");
-		lower_vector(l, n, CUDA_SQUARES, "squares");
+		lower_vector(l, node, CUDA_SUM, "sum");
+		lower_vector(l, node, CUDA_SQUARES, "squares");
 	}
 	if (problem.epilogue == CONV_BIAS && !node->has_norm)
 		bias = lower_forward_bias(l, node, l->options->element);
-	op = lower_conv_op(l, node, &problem, n->plan);
-	n->plan = NULL;
+	op = lower_conv_op(l, node, &problem, state->plan);
+	state->plan = NULL;
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
-	set_epilogue(l, op, n, bias);
+	set_epilogue(l, op, node, bias);
 	return op;
 }
 
-void lower_conv_forward(struct lowering *l, struct lower_node *n)
+static void append_convolution(struct lowering *l, const struct device_node *node)
 {
-	struct lower_value *x = lower_value(l, n->node->x);
-	struct lower_node *producer = lower_node(l, n->node->x->producer);
+	struct node_state *state = node_state(l, node);
+	struct cuda_tensor *x = lower_value(l, node->x);
 	struct cuda_op *op;
 
-	if (!n->plan && !lower_conv_takes(l, n, CONV_PLAIN, false))
-		lower_need_plan(l, n->node, &n->problem);
+	if (!state->plan && !lower_conv_fuses_prologue(l, node, CONV_PLAIN, false))
+		lower_need_plan(l, node, &state->problem);
 	if (l->failure)
 		return;
-	if (!x->y)
-		lower_prologue_vectors(l, producer);
-	op = append_forward(l, n, false);
-	if (x->y)
-		op->operands[CUDA_X] = x->y;
+	if (!x)
+		lower_prologue_vectors(l, node->x->producer);
+	op = append_forward(l, node, false);
+	if (x)
+		op->operands[CUDA_X] = x;
 	else
-		lower_set_prologue(l, op, producer);
+		lower_set_prologue(l, op, node->x->producer);
 }
 
-void lower_conv_with_sum(struct lowering *l, struct lower_node *n, struct lower_node *producer)
+void lower_conv_with_sum(struct lowering *l, const struct device_node *node,
+			 const struct device_node *producer)
 {
-	const struct lower_value *residual = lower_value(l, producer->node->residual);
-	struct lower_node *second = lower_node(l, producer->node->residual->producer);
-	struct cuda_tensor *activated = lower_result(l, producer->node, l->options->element);
+	const struct device_node *second = producer->residual->producer;
+	const struct node_state *other = node_state(l, second);
+	struct cuda_tensor *residual = lower_value(l, producer->residual);
+	struct cuda_tensor *activated = lower_result(l, producer, l->options->element);
 	struct cuda_op *op;
 
 	lower_prologue_vectors(l, producer);
-	if (!residual->y)
+	if (!residual)
 		lower_prologue_vectors(l, second);
-	op = append_forward(l, n, true);
+	op = append_forward(l, node, true);
 	lower_set_prologue(l, op, producer);
 	op->operands[CUDA_ACTIVATED] = activated;
-	op->operands[CUDA_RESIDUAL] = residual->y ? residual->y : second->raw;
-	if (!residual->y) {
-		op->operands[CUDA_PRESCALE2] = second->has[CUDA_PRESCALE];
-		op->operands[CUDA_PREBIAS2] = second->has[CUDA_PREBIAS];
+	op->operands[CUDA_RESIDUAL] = residual ? residual : other->raw;
+	if (!residual) {
+		op->operands[CUDA_PRESCALE2] = other->tensors[CUDA_PRESCALE];
+		op->operands[CUDA_PREBIAS2] = other->tensors[CUDA_PREBIAS];
 	}
 }
+
+static void lower_conv_forward(struct lowering *l, const struct device_node *node)
+{
+	const struct node_state *state = node_state(l, node);
+
+	if (!state->conv_emitted)
+		append_convolution(l, node);
+	if (!state->fully_lowered)
+		lower_norm_act_forward(l, node);
+}
+
+static void lower_conv_node_backward(struct lowering *l, const struct device_node *node)
+{
+	struct cuda_tensor *dy = lower_norm_act_backward(l, node);
+
+	if (dy)
+		lower_conv_backward(l, node, dy);
+}
+
+const struct node_lowering lower_conv = {lower_conv_forward, lower_conv_node_backward};
+
+/* ---- execution ---- */
+
+struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	bool norm = op->conv.problem.epilogue == CONV_RELU_NORM;
+	struct conv_arguments arguments = {.scale = cuda_at(graph, op, CUDA_PRESCALE),
+					   .bias = cuda_at(graph, op, CUDA_PREBIAS),
+					   .scale2 = cuda_at(graph, op, CUDA_PRESCALE2),
+					   .bias2 = cuda_at(graph, op, CUDA_PREBIAS2),
+					   .residual = cuda_at(graph, op, CUDA_RESIDUAL),
+					   .activated = cuda_at(graph, op, CUDA_ACTIVATED),
+					   .channel_bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS),
+					   .sum = norm ? NULL : cuda_at(graph, op, CUDA_SUM),
+					   .squares =
+						   norm ? NULL : cuda_at(graph, op, CUDA_SQUARES),
+					   .raw = cuda_at(graph, op, CUDA_RAW),
+					   .mean = cuda_at(graph, op, CUDA_MEAN),
+					   .deviation = cuda_at(graph, op, CUDA_DEVIATION),
+					   .gamma = cuda_at(graph, op, CUDA_GAMMA),
+					   .beta = cuda_at(graph, op, CUDA_BETA),
+					   .dbeta = norm ? cuda_at(graph, op, CUDA_SUM) : NULL,
+					   .dgamma = norm ? cuda_at(graph, op, CUDA_SQUARES) : NULL,
+					   .a = cuda_at(graph, op, CUDA_A),
+					   .b = cuda_at(graph, op, CUDA_B),
+					   .d = cuda_at(graph, op, CUDA_C),
+					   .shortcut = cuda_at(graph, op, CUDA_SHORTCUT),
+					   .raw2 = cuda_at(graph, op, CUDA_RAW2),
+					   .mean2 = cuda_at(graph, op, CUDA_MEAN2),
+					   .deviation2 = cuda_at(graph, op, CUDA_DEVIATION2),
+					   .gamma2 = cuda_at(graph, op, CUDA_GAMMA2),
+					   .beta2 = cuda_at(graph, op, CUDA_BETA2),
+					   .dbeta2 = cuda_at(graph, op, CUDA_SUM2),
+					   .dgamma2 = cuda_at(graph, op, CUDA_SQUARES2),
+					   .a2 = cuda_at(graph, op, CUDA_A2),
+					   .b2 = cuda_at(graph, op, CUDA_B2),
+					   .d2 = cuda_at(graph, op, CUDA_C2),
+					   .workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
+
+	switch (op->conv.problem.direction) {
+	case CONV_FORWARD:
+		arguments.x = cuda_at(graph, op, CUDA_X);
+		arguments.w = cuda_at(graph, op, CUDA_W);
+		arguments.y = cuda_at(graph, op, CUDA_Y);
+		break;
+	case CONV_DATA:
+		arguments.x = cuda_at(graph, op, CUDA_DX);
+		arguments.w = cuda_at(graph, op, CUDA_W);
+		arguments.y = cuda_at(graph, op, CUDA_DY);
+		break;
+	case CONV_WEIGHTS:
+		arguments.x = cuda_at(graph, op, CUDA_X);
+		arguments.w = cuda_at(graph, op, CUDA_DW);
+		arguments.y = cuda_at(graph, op, CUDA_DY);
+		break;
+	}
+	return arguments;
+}
+
+static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	const struct conv_engines *engines = &graph->device->engines.conv;
+	struct conv_arguments arguments = cuda_conv_arguments(graph, op);
+	int r;
+
+	if (op->conv.problem.direction == CONV_WEIGHTS)
+		arguments.w = cuda_weight_gradient(graph, op);
+	r = engines->execute(engines->state, op->conv.plan, &arguments, graph->device->compute);
+	if (r < 0)
+		return cuda_fail_engine(graph, op, r, engines->error(engines->state));
+	return cuda_add_weight_gradient(graph, op);
+}
+
+/*
+ * All three directions of conv.h. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY -> DW.
+ * Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2, RESIDUAL -> ACTIVATED. Epilogues:
+ * CONV_STATISTICS -> SUM, SQUARES; CONV_BIAS: CHANNEL_BIAS, RESIDUAL; CONV_ADD: RESIDUAL;
+ * CONV_RELU_NORM: RAW, MEAN, DEVIATION, GAMMA, BETA [, RESIDUAL] [, SHORTCUT or RAW2, MEAN2 ..] ->
+ * DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C [, SUM2 ..]. DW may be a parameter's gradient
+ * itself: see ADDEND. What each direction reads and writes is in ops.c.
+ */
+const struct cuda_op_def cuda_conv_op = {.name = "conv", .product = true, .execute = execute_conv};

@@ -1,110 +1,51 @@
 /*
- * Backward convolutions: weight gradients, several of which are converted in one launch, and data
- * gradients, which may continue into the preceding norm.
+ * The backward pass of convolutions: weight gradients, and data gradients, which may continue into
+ * the preceding norm.
  */
-#include "trainer/device/cuda/ops/conv_lowering.h"
+#include "trainer/device/cuda/ops/internal.h"
 
 /* Plans weight gradients in fp32 if possible, else in the program's element. */
-static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_prologue prologue,
-			 struct conv_problem *problem, struct conv_plan **ret_plan)
+static bool plan_weights(struct lowering *l, const struct device_node *node,
+			 enum conv_prologue prologue, struct conv_problem *problem,
+			 struct conv_plan **ret_plan)
 {
-	lower_conv_problem(l, n->node, CONV_WEIGHTS, problem);
+	lower_conv_problem(l, node, CONV_WEIGHTS, problem);
 	problem->prologue = prologue;
 	problem->gradient = CUDA_F32;
-	if (lower_find_plan(l, n->node, problem, ret_plan))
+	if (lower_find_plan(l, node, problem, ret_plan))
 		return true;
 	problem->gradient = problem->element;
-	return problem->element != CUDA_F32 && lower_find_plan(l, n->node, problem, ret_plan);
+	return problem->element != CUDA_F32 && lower_find_plan(l, node, problem, ret_plan);
 }
 
-/*
- * Stores into the parameter's gradient if the product allows it; otherwise into a tensor for
- * collect_weights().
- */
-void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
-			      const struct device_node *node, struct cuda_tensor *result)
+/* Computes an input that was fused away, for a weight gradient without a prologue. */
+static struct cuda_tensor *compute_again(struct lowering *l, const struct device_node *producer)
 {
-	if (result) {
-		op->operands[CUDA_DW] = result;
-		return;
-	}
-	lower_gradient_slot(l, op, CUDA_DW, node->weight);
-	op->operands[CUDA_ADDEND] = lower_tensor(l, node, "weight gradient to add",
-						 op->operands[CUDA_DW]->shape, CUDA_F32);
-}
-
-/*
- * Limit on batched gradients, since they occupy memory and delay other ranks. In 16 bits this is 2
- * Mi elements, fewer than in a sum over ranks; a tensor of that size merits a separate launch.
- */
-#define GATHERED_BYTES_MAX (4u << 20)
-
-/* Converts them in one launch, except gradients with padding. */
-void lower_flush_gradients(struct lowering *l)
-{
-	uint32_t count = l->gathered_count;
-
-	for (uint32_t i = 0; i < count; i++) {
-		struct cuda_op *op = lower_op(l, CUDA_OP_WEIGHT_GRADIENT, l->gathered[i].node);
-
-		op->operands[CUDA_X] = l->gathered[i].result;
-		op->gather.launched = i ? 0 : count;
-		lower_gradient_slot(l, op, CUDA_DW, l->gathered[i].node->weight);
-	}
-	l->gathered_count = 0;
-	l->gathered_bytes = 0;
-}
-
-static bool is_gathered(const struct lowering *l, const struct device_param *weight)
-{
-	for (uint32_t i = 0; i < l->gathered_count; i++)
-		if (l->gathered[i].node->weight == weight)
-			return true;
-	return false;
-}
-
-static void collect_weights(struct lowering *l, const struct device_node *node,
-			    struct cuda_tensor *result)
-{
-	bool padded = result->shape.c != node->weight->spec.shape[3];
-
-	/* the parameter is shared with another layer: convert separately */
-	if (padded || is_gathered(l, node->weight))
-		lower_flush_gradients(l);
-	l->gathered[l->gathered_count++] = (struct lower_gathered){node, result};
-	l->gathered_bytes += result->bytes;
-	if (padded || l->gathered_count == CUDA_GATHERED_MAX ||
-	    l->gathered_bytes >= GATHERED_BYTES_MAX)
-		lower_flush_gradients(l);
-}
-
-/* Materialises a virtual input for a weight gradient without a prologue. */
-static struct cuda_tensor *compute_again(struct lowering *l, struct lower_node *producer)
-{
-	struct cuda_tensor *x = lower_tensor(l, producer->node, "again", producer->node->y->shape,
-					     l->options->element);
+	struct cuda_tensor *x =
+		lower_tensor(l, producer, "again", producer->y->shape, l->options->element);
 
 	lower_apply(l, producer, x);
 	return x;
 }
 
-static void weight_gradient(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+static void weight_gradient(struct lowering *l, const struct device_node *node,
+			    struct cuda_tensor *dy)
 {
-	const struct device_node *node = n->node;
-	struct lower_node *producer = lower_node(l, node->x->producer);
-	struct cuda_tensor *x = lower_value(l, node->x)->y, *result = NULL;
+	const struct device_node *producer = node->x->producer;
+	struct cuda_tensor *x = lower_value(l, node->x), *result = NULL;
 	struct conv_problem problem;
 	struct conv_plan *plan = NULL;
 	struct device_shape shape;
 	bool recomputes = !x;
 	struct cuda_op *op;
 
-	if (recomputes && !plan_weights(l, n, CONV_SCALE_BIAS_RELU, &problem, &plan)) {
-		lower_note(l, node, &problem, "its input is computed again for a plain one");
+	if (recomputes && !plan_weights(l, node, CONV_SCALE_BIAS_RELU, &problem, &plan)) {
+		lower_log_fallback(l, node, &problem,
+				   "its input is computed again for a plain one");
 		x = compute_again(l, producer);
 		recomputes = false;
 	}
-	if (!plan && !plan_weights(l, n, CONV_PLAIN, &problem, &plan))
+	if (!plan && !plan_weights(l, node, CONV_PLAIN, &problem, &plan))
 		lower_need_plan(l, node, &problem);
 	if (l->failure)
 		return;
@@ -118,9 +59,9 @@ static void weight_gradient(struct lowering *l, struct lower_node *n, struct cud
 	else
 		op->operands[CUDA_X] = x;
 	op->operands[CUDA_DY] = dy;
-	lower_set_weights_result(l, op, node, result);
+	lower_set_weight_gradient(l, op, node, result);
 	if (result)
-		collect_weights(l, node, result);
+		lower_convert_gradient(l, node, result);
 }
 
 static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device_node *node,
@@ -147,28 +88,30 @@ static const struct {
 	{CUDA_C, CUDA_C2, "dz c"},
 };
 
-/* dz is the gradient before the norm `n`; the operation computes its sums. */
-static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *n,
+/* dz is the gradient before the node's norm; the operation computes its sums. */
+static void set_norm(struct lowering *l, struct cuda_op *op, const struct device_node *node,
 		     struct cuda_tensor *dz, bool shortcut)
 {
-	n->dz = dz;
-	op->operands[shortcut ? CUDA_RAW2 : CUDA_RAW] = n->raw;
+	struct node_state *state = node_state(l, node);
+
+	state->dz = dz;
+	op->operands[shortcut ? CUDA_RAW2 : CUDA_RAW] = state->raw;
 	for (size_t i = 0; i < sizeof(norm_roles) / sizeof(*norm_roles); i++) {
 		enum cuda_role own = norm_roles[i].own;
 
 		if (norm_roles[i].made)
-			lower_vector(l, n, own, norm_roles[i].made);
-		op->operands[shortcut ? norm_roles[i].shortcut : own] = lower_operand(l, n, own);
+			lower_vector(l, node, own, norm_roles[i].made);
+		op->operands[shortcut ? norm_roles[i].shortcut : own] = lower_operand(l, node, own);
 	}
 }
 
 /* Continues through the ReLU into the norm that produced x, and that of its shortcut. */
-static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
-				    struct lower_node *producer, struct cuda_tensor *dy)
+static bool data_gradient_into_norm(struct lowering *l, const struct device_node *node,
+				    const struct device_node *producer, struct cuda_tensor *dy)
 {
-	const struct device_node *node = n->node;
-	const struct device_value *shortcut = producer->node->residual;
-	const struct lower_value *x = lower_value(l, node->x), *other = lower_value(l, shortcut);
+	const struct device_value *shortcut = producer->residual;
+	const struct value_state *x = value_state(l, node->x);
+	struct cuda_tensor *other = lower_value(l, shortcut);
 	struct conv_problem problem;
 	struct conv_plan *plan;
 	struct cuda_op *op;
@@ -177,10 +120,11 @@ static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
 	problem.epilogue = CONV_RELU_NORM;
 	problem.residual = x->gradient_count;
 	if (shortcut)
-		problem.shortcut = other->y ? CONV_SHORTCUT : CONV_SHORTCUT_NORM;
+		problem.shortcut = other ? CONV_SHORTCUT : CONV_SHORTCUT_NORM;
 	if (!lower_find_plan(l, node, &problem, &plan)) {
-		lower_note(l, node, &problem,
-			   "ReLU and the norm's sums are differentiated in a pass of their own");
+		lower_log_fallback(
+			l, node, &problem,
+			"ReLU and the norm's sums are differentiated in a pass of their own");
 		return false;
 	}
 	op = lower_conv_op(l, node, &problem, plan);
@@ -191,25 +135,25 @@ static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
 		op->operands[CUDA_RESIDUAL] = x->gradients[0];
 	set_norm(l, op, producer, op->operands[CUDA_DX], false);
 	if (problem.shortcut == CONV_SHORTCUT)
-		op->operands[CUDA_SHORTCUT] = other->y;
+		op->operands[CUDA_SHORTCUT] = other;
 	else if (problem.shortcut == CONV_SHORTCUT_NORM)
-		set_norm(l, op, lower_node(l, shortcut->producer), op->operands[CUDA_DX], true);
+		set_norm(l, op, shortcut->producer, op->operands[CUDA_DX], true);
 	return true;
 }
 
-static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+static void data_gradient(struct lowering *l, const struct device_node *node,
+			  struct cuda_tensor *dy)
 {
-	const struct device_node *node = n->node;
-	struct lower_value *x = lower_value(l, node->x);
+	struct value_state *x = value_state(l, node->x);
 	struct cuda_tensor *dx, *other = NULL;
-	struct lower_node *producer;
+	const struct device_node *norm;
 	struct conv_problem problem;
 	struct conv_plan *plan = NULL;
 	struct cuda_op *op;
 
-	lower_let_others_first(l, n);
-	if (lower_norm_before(l, node->x, &producer) &&
-	    data_gradient_into_norm(l, n, producer, dy) && !l->keep_all)
+	lower_strided_readers_first(l, node);
+	norm = lower_norm_before(l, node->x);
+	if (norm && data_gradient_into_norm(l, node, norm, dy) && !l->keep_all)
 		return;
 	lower_conv_problem(l, node, CONV_DATA, &problem);
 	if (l->options->fusion == DEVICE_FUSION_C && x->gradient_count) {
@@ -217,7 +161,8 @@ static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_
 		if (lower_find_plan(l, node, &problem, &plan)) {
 			other = x->gradients[--x->gradient_count];
 		} else {
-			lower_note(l, node, &problem, "gradients are added by what reads them");
+			lower_log_fallback(l, node, &problem,
+					   "gradients are added by what reads them");
 			problem.epilogue = CONV_STORE;
 		}
 	}
@@ -234,10 +179,10 @@ static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_
 	lower_contribute(l, node->x, dx);
 }
 
-void lower_conv_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+void lower_conv_backward(struct lowering *l, const struct device_node *node, struct cuda_tensor *dy)
 {
-	if (lower_trains(n->node->weight))
-		weight_gradient(l, n, dy);
-	if (n->node->x->active)
-		data_gradient(l, n, dy);
+	if (device_param_trains(node->weight))
+		weight_gradient(l, node, dy);
+	if (node->x->active)
+		data_gradient(l, node, dy);
 }

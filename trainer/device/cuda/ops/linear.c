@@ -3,7 +3,7 @@
  * and residual are part of the product, which adds them before rounding. GELU is separate:
  * cuBLASLt's is the tanh approximation, and device.h's is exact.
  */
-#include "trainer/device/cuda/ops/conv_lowering.h"
+#include "trainer/device/cuda/ops/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static struct cuda_op *matmul_op(struct lowering *l, const struct device_node *n
 	}
 	matmul->plan_info(op->matmul.plan, &info);
 	snprintf(op->engine, sizeof(op->engine), "%s", info.engine);
-	lower_workspace(l, op, info.workspace_bytes);
+	lower_set_workspace(l, op, info.workspace_bytes);
 	return op;
 }
 
@@ -49,36 +49,38 @@ static uint32_t rows_of(const struct device_node *node)
 	return node->y->shape.n * node->y->shape.h * node->y->shape.w;
 }
 
-void lower_linear_forward(struct lowering *l, struct lower_node *n)
+static void lower_linear_forward(struct lowering *l, const struct device_node *node)
 {
-	const struct device_node *node = n->node;
+	struct node_state *state = node_state(l, node);
 	uint32_t inputs = node->weight->spec.shape[1];
 	bool logits = l->graph->loss && l->graph->loss->x == node->y;
-	struct cuda_tensor *w = lower_forward_weights(l, n, inputs), *bias = NULL, *y;
+	struct cuda_tensor *w = lower_forward_weights(l, node, inputs), *bias = NULL, *y;
 	struct matmul_problem problem;
 	struct cuda_op *op;
 
 	matmul_of(l, node, rows_of(node), node->y->shape.c, inputs, &problem);
 	problem.transposed_b = true;
 	problem.bias = node->bias;
-	n->complete = node->activation == DEVICE_IDENTITY &&
-		      (!node->residual || l->options->fusion != DEVICE_FUSION_NONE);
-	problem.residual = n->complete && node->residual;
-	if (n->complete && logits && !node->residual)
+	state->fully_lowered = node->activation == DEVICE_IDENTITY &&
+			       (!node->residual || l->options->fusion != DEVICE_FUSION_NONE);
+	problem.residual = state->fully_lowered && node->residual;
+	if (state->fully_lowered && logits && !node->residual)
 		problem.result = CUDA_F32;
-	if (n->complete)
+	if (state->fully_lowered)
 		y = lower_result(l, node, problem.result);
 	else
-		y = n->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
+		y = state->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
 	if (node->bias)
 		bias = lower_forward_bias(l, node, problem.result);
 	op = matmul_op(l, node, &problem);
-	op->operands[CUDA_X] = lower_value(l, node->x)->y;
+	op->operands[CUDA_X] = lower_value(l, node->x);
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
 	op->operands[CUDA_CHANNEL_BIAS] = bias;
 	if (problem.residual)
-		op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual)->y;
+		op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual);
+	if (!state->fully_lowered)
+		lower_norm_act_forward(l, node);
 }
 
 static void linear_weight_gradient(struct lowering *l, const struct device_node *node,
@@ -92,18 +94,18 @@ static void linear_weight_gradient(struct lowering *l, const struct device_node 
 	problem.result = CUDA_F32;
 	op = matmul_op(l, node, &problem);
 	op->operands[CUDA_DY] = dy;
-	op->operands[CUDA_X] = lower_value(l, node->x)->y;
-	lower_set_weights_result(l, op, node, NULL);
+	op->operands[CUDA_X] = lower_value(l, node->x);
+	lower_set_weight_gradient(l, op, node, NULL);
 }
 
-void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+static void linear_products_backward(struct lowering *l, const struct device_node *node,
+				     struct cuda_tensor *dy)
 {
-	const struct device_node *node = n->node;
 	struct matmul_problem problem;
 	struct cuda_tensor *dx;
 	struct cuda_op *op;
 
-	if (lower_trains(node->weight))
+	if (device_param_trains(node->weight))
 		linear_weight_gradient(l, node, dy);
 	if (!node->x->active)
 		return;
@@ -115,3 +117,47 @@ void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);
 }
+
+static void lower_linear_backward(struct lowering *l, const struct device_node *node)
+{
+	struct cuda_tensor *dy = lower_norm_act_backward(l, node);
+
+	if (dy)
+		linear_products_backward(l, node, dy);
+}
+
+const struct node_lowering lower_linear = {lower_linear_forward, lower_linear_backward};
+
+static int execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	const struct matmul_engines *engines = &graph->device->engines.matmul;
+	struct matmul_arguments arguments = {.workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
+	int r;
+
+	if (op->operands[CUDA_Y]) {
+		arguments.a = cuda_at(graph, op, CUDA_X);
+		arguments.b = cuda_at(graph, op, CUDA_W);
+		arguments.bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS);
+		arguments.residual = cuda_at(graph, op, CUDA_RESIDUAL);
+		arguments.d = cuda_at(graph, op, CUDA_Y);
+	} else if (op->operands[CUDA_DX]) {
+		arguments.a = cuda_at(graph, op, CUDA_DY);
+		arguments.b = cuda_at(graph, op, CUDA_W);
+		arguments.d = cuda_at(graph, op, CUDA_DX);
+	} else {
+		arguments.a = cuda_at(graph, op, CUDA_DY);
+		arguments.b = cuda_at(graph, op, CUDA_X);
+		arguments.d = cuda_weight_gradient(graph, op);
+	}
+	r = engines->execute(engines->state, op->matmul.plan, &arguments, graph->device->compute);
+	if (r < 0)
+		return cuda_fail_engine(graph, op, r, engines->error(engines->state));
+	return cuda_add_weight_gradient(graph, op);
+}
+
+/*
+ * X, W, [CHANNEL_BIAS], [RESIDUAL] -> Y; DY, W -> DX; DY, X -> DW, with ADDEND as in CONV. What
+ * each direction reads and writes is in ops.c.
+ */
+const struct cuda_op_def cuda_matmul_op = {
+	.name = "matmul", .product = true, .execute = execute_matmul};

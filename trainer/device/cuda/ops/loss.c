@@ -1,6 +1,22 @@
-/* Queues the loss. */
+/* The loss, which also makes the gradient of the logits. */
 #include "trainer/device/cuda/kernels/loss.h"
-#include "trainer/device/cuda/execute/execute.h"
+#include "trainer/device/cuda/ops/internal.h"
+
+static void lower_loss_forward(struct lowering *l, const struct device_node *node)
+{
+	struct cuda_op *op = lower_op(l, CUDA_OP_LOSS, node);
+	struct cuda_tensor *dx;
+
+	op->operands[CUDA_X] = lower_value(l, node->x);
+	if (!node->x->active)
+		return;
+	/* all inputs of the gradient are available here */
+	dx = lower_dx(l, node);
+	op->operands[CUDA_DX] = dx;
+	lower_contribute(l, node->x, dx);
+}
+
+const struct node_lowering lower_loss = {.forward = lower_loss_forward};
 
 struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
 {
@@ -34,9 +50,21 @@ struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const 
 	};
 }
 
-int cuda_execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
+static uint64_t workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return loss_workspace(op->operands[CUDA_X]->shape.n);
+}
+
+static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct loss_arguments arguments = cuda_loss_arguments(graph, op);
 
 	return loss_forward(&graph->device->kernels, &arguments);
 }
+
+/*
+ * X: logits, F (from a linear layer) or E -> results of the step. Training: [DX E], the gradient of
+ * the mean loss times the loss scale.
+ */
+const struct cuda_op_def cuda_loss_op = {
+	"loss", ROLE(X), 0, .may_write = ROLE(DX), .execute = execute_loss, .workspace = workspace};

@@ -1,11 +1,9 @@
 /*
  * The part after a convolution, or a separate norm: norm, residual, activation, as in the CPU
- * backend's post.c. Level none runs each separately; B and C use one pass forward, and backward one
- * pass for sums and one to apply them.
+ * backend's norm_act.c. Level none runs each separately; B and C use one pass forward, and backward
+ * one pass for sums and one to apply them.
  */
-#include "trainer/device/cuda/lowering/lower.h"
-
-/* ---- forward ---- */
+#include "trainer/device/cuda/ops/norm_act.h"
 
 static uint64_t rows_of(const struct device_node *node)
 {
@@ -21,343 +19,369 @@ bool lower_norm_is_whole(const struct device_node *node)
 	return device_node_groups(node, &each) == 1;
 }
 
-/*
- * Appends an operation with all tensors that the node has for it. An operation that includes the
- * max pool after the norm belongs to the pool's node and takes its gradient.
- */
-static struct cuda_op *norm_op(struct lowering *l, enum cuda_op_kind kind,
-			       const struct lower_node *n, enum device_activation activation)
+struct cuda_op *lower_norm_op(struct lowering *l, enum cuda_op_kind kind,
+			      const struct device_node *node, enum device_activation activation)
 {
+	struct node_state *state = node_state(l, node);
 	uint64_t roles = cuda_op_roles(kind);
-	const struct lower_node *pool = roles & CUDA_BIT(CUDA_INDEX) ? n->pool : NULL;
-	struct cuda_op *op = lower_op(l, kind, pool ? pool->node : n->node);
+	const struct device_node *pool = roles & ROLE(INDEX) ? state->pool : NULL;
+	struct cuda_op *op = lower_op(l, kind, pool ? pool : node);
 
-	op->norm.rows = rows_of(n->node);
+	op->norm.rows = rows_of(node);
 	op->norm.activation = activation;
-	lower_take(l, op, n, roles);
+	lower_set_operands(l, op, node, roles);
 	if (pool) {
-		lower_take(l, op, pool, CUDA_BIT(CUDA_INDEX));
-		lower_set_gradients(l, op, pool->node->y);
+		lower_set_operands(l, op, pool, ROLE(INDEX));
+		lower_set_dy(l, op, pool->y);
 	}
 	return op;
 }
 
-static void batch_statistics(struct lowering *l, struct lower_node *n)
+static void batch_statistics(struct lowering *l, const struct device_node *node)
 {
+	struct node_state *state = node_state(l, node);
 	struct cuda_op *op;
 
-	if (n->has[CUDA_SUM])
+	if (state->tensors[CUDA_SUM])
 		return;
-	lower_vector(l, n, CUDA_SUM, "sum");
-	lower_vector(l, n, CUDA_SQUARES, "squares");
-	op = norm_op(l, CUDA_OP_STATISTICS, n, DEVICE_IDENTITY);
-	op->operands[CUDA_X] = n->raw;
+	lower_vector(l, node, CUDA_SUM, "sum");
+	lower_vector(l, node, CUDA_SQUARES, "squares");
+	op = lower_norm_op(l, CUDA_OP_STATISTICS, node, DEVICE_IDENTITY);
+	op->operands[CUDA_X] = state->raw;
 }
 
 /* Scale and bias from the batch, or from running statistics in evaluation and for fixed norms. */
-static void finalize(struct lowering *l, struct lower_node *n)
+static void finalize(struct lowering *l, const struct device_node *node)
 {
-	bool batch = l->training && !n->node->norm.fixed;
+	struct node_state *state = node_state(l, node);
+	bool batch = l->training && !node->norm.fixed;
 
 	if (batch)
-		batch_statistics(l, n);
-	lower_vector(l, n, CUDA_SCALE, "scale");
-	lower_vector(l, n, CUDA_BIAS, "bias");
-	if (l->training && (batch || n->node->backward)) {
-		lower_vector(l, n, CUDA_MEAN, "mean");
-		lower_vector(l, n, CUDA_DEVIATION, "deviation");
+		batch_statistics(l, node);
+	lower_vector(l, node, CUDA_SCALE, "scale");
+	lower_vector(l, node, CUDA_BIAS, "bias");
+	if (l->training && (batch || node->backward)) {
+		lower_vector(l, node, CUDA_MEAN, "mean");
+		lower_vector(l, node, CUDA_DEVIATION, "deviation");
 	}
-	n->finalize = l->program->op_count;
-	norm_op(l, batch ? CUDA_OP_NORM_FINALIZE : CUDA_OP_NORM_RUNNING, n, DEVICE_IDENTITY);
+	state->finalize = l->program->op_count;
+	lower_norm_op(l, batch ? CUDA_OP_NORM_FINALIZE : CUDA_OP_NORM_RUNNING, node,
+		      DEVICE_IDENTITY);
 }
 
-void lower_prologue_vectors(struct lowering *l, struct lower_node *n)
+void lower_prologue_vectors(struct lowering *l, const struct device_node *node)
 {
-	struct device_shape shape = {1, 1, 1, n->node->y->shape.c};
+	struct node_state *state = node_state(l, node);
+	struct device_shape shape = {1, 1, 1, node->y->shape.c};
 	struct cuda_op *op;
 
-	if (n->has[CUDA_PRESCALE] || l->failure)
+	if (state->tensors[CUDA_PRESCALE] || l->failure)
 		return;
 	if (l->options->element == CUDA_F32) {
-		n->has[CUDA_PRESCALE] = n->has[CUDA_SCALE];
-		n->has[CUDA_PREBIAS] = n->has[CUDA_BIAS];
+		state->tensors[CUDA_PRESCALE] = state->tensors[CUDA_SCALE];
+		state->tensors[CUDA_PREBIAS] = state->tensors[CUDA_BIAS];
 		return;
 	}
-	n->has[CUDA_PRESCALE] = lower_tensor(l, n->node, "scale 16", shape, l->options->element);
-	n->has[CUDA_PREBIAS] = lower_tensor(l, n->node, "bias 16", shape, l->options->element);
-	op = &l->program->ops[n->finalize];
-	op->operands[CUDA_SCALE16] = n->has[CUDA_PRESCALE];
-	op->operands[CUDA_BIAS16] = n->has[CUDA_PREBIAS];
+	state->tensors[CUDA_PRESCALE] =
+		lower_tensor(l, node, "scale 16", shape, l->options->element);
+	state->tensors[CUDA_PREBIAS] = lower_tensor(l, node, "bias 16", shape, l->options->element);
+	op = &l->program->ops[state->finalize];
+	op->operands[CUDA_SCALE16] = state->tensors[CUDA_PRESCALE];
+	op->operands[CUDA_BIAS16] = state->tensors[CUDA_PREBIAS];
 }
 
-/*
- * The residual of APPLY, or of an operation that recomputes z: a tensor, or another norm's raw with
- * its scale and bias.
- */
-static void set_residual(struct lowering *l, struct cuda_op *op, const struct device_node *node)
+void lower_set_residual(struct lowering *l, struct cuda_op *op, const struct device_node *node)
 {
-	const struct lower_value *residual = lower_value(l, node->residual);
-	struct lower_node *producer;
+	const struct node_state *other;
 
-	if (!residual)
+	op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual);
+	if (!node->residual || op->operands[CUDA_RESIDUAL])
 		return;
-	op->operands[CUDA_RESIDUAL] = residual->y;
-	if (residual->y)
-		return;
-	producer = lower_node(l, node->residual->producer);
-	op->operands[CUDA_RESIDUAL] = producer->raw;
-	op->operands[CUDA_SCALE2] = producer->has[CUDA_SCALE];
-	op->operands[CUDA_BIAS2] = producer->has[CUDA_BIAS];
+	other = node_state(l, node->residual->producer);
+	op->operands[CUDA_RESIDUAL] = other->raw;
+	op->operands[CUDA_SCALE2] = other->tensors[CUDA_SCALE];
+	op->operands[CUDA_BIAS2] = other->tensors[CUDA_BIAS];
 }
 
-/*
- * Scale and bias of raw: the norm's, or the convolution's bias. Linear layers have already added
- * theirs.
- */
-static void set_affine(struct lowering *l, struct cuda_op *op, struct lower_node *n)
+void lower_set_affine(struct lowering *l, struct cuda_op *op, const struct device_node *node)
 {
-	const struct device_node *node = n->node;
-
-	lower_take(l, op, n, CUDA_BIT(CUDA_SCALE) | CUDA_BIT(CUDA_BIAS));
+	lower_set_operands(l, op, node, AFFINE);
 	if (node->bias && node->kind != DEVICE_NODE_LINEAR)
 		op->operands[CUDA_BIAS] = lower_param(l, node->bias, DEVICE_VALUE);
 }
 
-void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y)
+void lower_apply(struct lowering *l, const struct device_node *node, struct cuda_tensor *y)
 {
-	struct cuda_op *op = norm_op(l, CUDA_OP_APPLY, n, n->node->activation);
+	struct node_state *state = node_state(l, node);
+	struct cuda_op *op = lower_norm_op(l, CUDA_OP_APPLY, node, node->activation);
 
-	op->operands[CUDA_X] = n->raw;
+	op->operands[CUDA_X] = state->raw;
 	op->operands[CUDA_Y] = y;
-	set_affine(l, op, n);
-	set_residual(l, op, n->node);
+	lower_set_affine(l, op, node);
+	lower_set_residual(l, op, node);
 }
 
 /*
  * Level none: separate operations for scale and bias, residual, and activation; the last writes the
  * result.
  */
-static void apply_in_parts(struct lowering *l, struct lower_node *n)
+static void apply_in_parts(struct lowering *l, const struct device_node *node)
 {
-	const struct device_node *node = n->node;
+	struct node_state *state = node_state(l, node);
 	bool affine = node->has_norm || (node->bias && node->kind != DEVICE_NODE_LINEAR);
 	bool active = node->activation != DEVICE_IDENTITY;
-	struct cuda_tensor *at = n->raw, *y;
+	struct cuda_tensor *at = state->raw, *y;
 	struct cuda_op *op;
 
 	if (affine) {
 		y = node->residual || active
 			    ? lower_tensor(l, node, "affine", node->y->shape, l->options->element)
 			    : lower_result(l, node, l->options->element);
-		op = norm_op(l, CUDA_OP_APPLY, n, DEVICE_IDENTITY);
+		op = lower_norm_op(l, CUDA_OP_APPLY, node, DEVICE_IDENTITY);
 		op->operands[CUDA_X] = at;
 		op->operands[CUDA_Y] = y;
-		set_affine(l, op, n);
+		lower_set_affine(l, op, node);
 		at = y;
 	}
 	if (node->residual) {
 		y = active ? lower_tensor(l, node, "sum of both", node->y->shape,
 					  l->options->element)
 			   : lower_result(l, node, l->options->element);
-		op = norm_op(l, CUDA_OP_ADD, n, DEVICE_IDENTITY);
+		op = lower_norm_op(l, CUDA_OP_ADD, node, DEVICE_IDENTITY);
 		op->operands[CUDA_X] = at;
-		op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual)->y;
+		op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual);
 		op->operands[CUDA_Y] = y;
 		at = y;
 	}
-	n->before = at;
+	state->before = at;
 	if (!active)
 		return;
 	y = lower_result(l, node, l->options->element);
-	op = norm_op(l, CUDA_OP_APPLY, n, node->activation);
+	op = lower_norm_op(l, CUDA_OP_APPLY, node, node->activation);
 	op->operands[CUDA_X] = at;
 	op->operands[CUDA_Y] = y;
 }
 
-void lower_post_forward(struct lowering *l, struct lower_node *n)
+void lower_norm_act_forward(struct lowering *l, const struct device_node *node)
 {
-	bool folded = lower_infers(l, n->node) &&
-		      n->has[CUDA_BIAS]; /* the scale is in the convolution's weights */
+	struct node_state *state = node_state(l, node);
+	bool folded = lower_infers(l, node) &&
+		      state->tensors[CUDA_BIAS]; /* the scale is in the convolution's weights */
 
-	if (n->node->has_norm && !folded)
-		finalize(l, n);
-	if (lower_stays_virtual(l, n)) {
+	if (node->has_norm && !folded)
+		finalize(l, node);
+	if (lower_is_fused_away(l, node)) {
 		if (l->keep_all) {
 			/* only for reading the value: fusion must not use it */
-			lower_apply(l, n, lower_result(l, n->node, l->options->element));
-			lower_value(l, n->node->y)->y = NULL;
+			lower_apply(l, node, lower_result(l, node, l->options->element));
+			value_state(l, node->y)->y = NULL;
 		}
 		return;
 	}
-	if (lower_sums_in_next(l, n))
+	if (lower_sums_in_next(l, node))
 		return;
 	if (l->options->fusion == DEVICE_FUSION_NONE)
-		apply_in_parts(l, n);
+		apply_in_parts(l, node);
 	else
-		lower_apply(l, n, lower_result(l, n->node, l->options->element));
+		lower_apply(l, node, lower_result(l, node, l->options->element));
 }
 
-/* ---- backward ---- */
+/* ---- a norm without a convolution ---- */
 
-bool lower_norm_differentiates(struct lowering *l, struct lower_node *n)
+static void lower_norm_forward(struct lowering *l, const struct device_node *node)
 {
-	const struct device_node *node = n->node;
-
-	return node->has_norm && (lower_trains(node->gamma) || lower_trains(node->beta) ||
-				  lower_trains(node->weight) || node->x->active);
+	node_state(l, node)->raw = lower_value(l, node->x);
+	lower_norm_act_forward(l, node);
 }
 
-/* True if the input of the norm, or of bias and activation, needs a gradient. */
-static bool goes_on(struct lowering *l, struct lower_node *n)
+static void lower_norm_backward(struct lowering *l, const struct device_node *node)
 {
-	return lower_trains(n->node->weight) || n->node->x->active;
+	lower_contribute_dx(l, node, lower_norm_act_backward(l, node));
 }
 
-/* Input for the activation's slope: the result if it suffices and exists, else recomputes z. */
-static void set_slope(struct lowering *l, struct cuda_op *op, struct lower_node *n)
-{
-	const struct device_node *node = n->node;
-	struct cuda_tensor *y = lower_value(l, node->y)->y;
-	bool from_raw = node->has_norm && !node->residual;
+const struct node_lowering lower_norm = {lower_norm_forward, lower_norm_backward};
 
-	if (node->activation == DEVICE_RELU && y &&
-	    (!from_raw || l->options->fusion == DEVICE_FUSION_NONE)) {
-		op->operands[CUDA_Y] = y;
-		return;
+/* ---- execution ---- */
+
+/* Number of rows in a norm's sums. */
+static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return cuda_ranks_sums(graph, op) ? op->norm.rows * device_world(&graph->device->base)
+					  : op->norm.rows;
+}
+
+struct norm_part cuda_norm_part(const struct cuda_op *op, uint32_t group)
+{
+	const struct device_shape *y = &op->node->y->shape;
+	uint32_t each, groups = device_node_groups(op->node, &each), first = group * each;
+	uint32_t samples = y->n - first < each ? y->n - first : each;
+	uint64_t rows = (uint64_t)y->h * y->w;
+
+	return (struct norm_part){group, groups, first * rows, samples * rows};
+}
+
+/* Address of the group's first row in a matrix. */
+static void *norm_matrix(const struct cuda_graph *graph, const struct cuda_op *op,
+			 enum cuda_role role, const struct norm_part *part)
+{
+	const struct cuda_tensor *tensor = op->operands[role];
+
+	return tensor ? (char *)cuda_at(graph, op, role) +
+				part->row * tensor->shape.c * cuda_element_size(tensor->element)
+		      : NULL;
+}
+
+/* The group's part of a vector, if groups have separate ones. */
+static float *norm_vector(const struct cuda_graph *graph, const struct cuda_op *op,
+			  enum cuda_role role, const struct norm_part *part)
+{
+	const struct cuda_tensor *tensor = op->operands[role];
+	size_t group = tensor && tensor->shape.w > 1 ? part->group : 0;
+
+	return tensor ? (float *)cuda_at(graph, op, role) + group * tensor->shape.c : NULL;
+}
+
+struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const struct cuda_op *op,
+					  const struct norm_part *part)
+{
+	/* operand that the kernel iterates over: a matrix, or only vectors */
+	const struct cuda_tensor *matrix = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
+	const struct cuda_tensor *vector =
+		op->operands[op->operands[CUDA_SUM] ? CUDA_SUM : CUDA_SCALE];
+	/* a fixed norm reads running statistics and never moves them */
+	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (graph->variant & CUDA_VARIANT_HOLDS);
+
+	return (struct norm_arguments){
+		.x = norm_matrix(graph, op, CUDA_X, part),
+		.residual = norm_matrix(graph, op, CUDA_RESIDUAL, part),
+		.dy = norm_matrix(graph, op, CUDA_DY, part),
+		.dy2 = norm_matrix(graph, op, CUDA_DY2, part),
+		.y = norm_matrix(graph, op, CUDA_Y, part),
+		.dz = norm_matrix(graph, op, CUDA_DZ, part),
+		.dx = norm_matrix(graph, op, CUDA_DX, part),
+		.scale = norm_vector(graph, op, CUDA_SCALE, part),
+		.bias = norm_vector(graph, op, CUDA_BIAS, part),
+		.scale2 = norm_vector(graph, op, CUDA_SCALE2, part),
+		.bias2 = norm_vector(graph, op, CUDA_BIAS2, part),
+		.scale16 = cuda_at(graph, op, CUDA_SCALE16),
+		.bias16 = cuda_at(graph, op, CUDA_BIAS16),
+		.gamma = cuda_at(graph, op, CUDA_GAMMA),
+		.beta = cuda_at(graph, op, CUDA_BETA),
+		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
+		.dbeta = cuda_at(graph, op, CUDA_DBETA),
+		.mean = norm_vector(graph, op, CUDA_MEAN, part),
+		.deviation = norm_vector(graph, op, CUDA_DEVIATION, part),
+		.running_mean = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_MEAN),
+		.running_var = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_VAR),
+		.sum = norm_vector(graph, op, CUDA_SUM, part),
+		.products = norm_vector(graph, op, CUDA_SQUARES, part),
+		.a = norm_vector(graph, op, CUDA_A, part),
+		.b = norm_vector(graph, op, CUDA_B, part),
+		.c = norm_vector(graph, op, CUDA_C, part),
+		.partial = cuda_workspace(graph, op),
+		.add_dgamma = part->group || cuda_adds(graph, op, CUDA_DGAMMA),
+		.add_dbeta = part->group || cuda_adds(graph, op, CUDA_DBETA),
+		.fixed = op->node->norm.fixed,
+		.epsilon = op->node->norm.epsilon,
+		.momentum = op->node->norm.momentum / (float)part->groups,
+		.rows = part->groups > 1 ? part->rows
+			: matrix         ? cuda_rows(matrix)
+					 : norm_rows(graph, op),
+		.channels = matrix ? matrix->shape.c : vector->shape.c,
+		.element = matrix ? matrix->element : graph->program->element,
+		.activation = op->norm.activation,
+	};
+}
+
+/* A single launch. */
+static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
+			  const struct norm_part *part)
+{
+	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
+						     const struct norm_arguments *arguments) = {
+		[CUDA_OP_STATISTICS] = norm_statistics,
+		[CUDA_OP_APPLY] = norm_apply,
+		[CUDA_OP_ACTIVATION_BACKWARD] = norm_backward,
+		[CUDA_OP_NORM_REDUCE] = norm_backward,
+		[CUDA_OP_NORM_RUNNING] = norm_running,
+		[CUDA_OP_NORM_BACKWARD_APPLY] = norm_backward_apply,
+	};
+	struct norm_arguments arguments = cuda_norm_arguments(graph, op, part);
+
+	return launchers[op->kind](&graph->device->kernels, &arguments);
+}
+
+int cuda_execute_parts(struct cuda_graph *graph, const struct cuda_op *op,
+		       int (*execute)(struct cuda_graph *graph, const struct cuda_op *op,
+				      const struct norm_part *part))
+{
+	struct norm_part part = cuda_norm_part(op, 0);
+	int r = execute(graph, op, &part);
+
+	for (uint32_t group = 1; group < part.groups && r == 0; group++) {
+		part = cuda_norm_part(op, group);
+		r = execute(graph, op, &part);
 	}
-	if (n->before) {
-		op->operands[CUDA_X] = n->before;
-		return;
-	}
-	op->operands[CUDA_X] = n->raw;
-	set_affine(l, op, n);
-	set_residual(l, op, node);
+	return r;
 }
 
-/* The gradient before the activation, as a tensor. */
-static struct cuda_tensor *activation_backward(struct lowering *l, struct lower_node *n)
+int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct cuda_tensor *dz;
-	struct cuda_op *op;
-
-	if (n->node->activation == DEVICE_IDENTITY)
-		return lower_whole_gradient(l, n->node->y);
-	dz = lower_tensor(l, n->node, "gradient before activation", n->node->y->shape,
-			  l->options->element);
-	op = norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, n, n->node->activation);
-	lower_set_gradients(l, op, n->node->y);
-	set_slope(l, op, n);
-	op->operands[CUDA_DZ] = dz;
-	return dz;
+	return cuda_execute_parts(graph, op, execute_launch);
 }
 
-/* Appends the sums of dz, and stores dz if an operation other than the norm's own needs it. */
-static void reduce(struct lowering *l, struct lower_node *n)
+/* X E -> SUM, SQUARES over n h w */
+const struct cuda_op_def cuda_statistics_op = {"statistics", ROLE(X), SUMS,
+					       .execute = cuda_execute_norm,
+					       .workspace = cuda_sums_workspace};
+
+static int execute_finalize(struct cuda_graph *graph, const struct cuda_op *op,
+			    const struct norm_part *part)
 {
-	const struct device_node *node = n->node;
-	const struct lower_value *y = lower_value(l, node->y);
-	bool none = l->options->fusion == DEVICE_FUSION_NONE;
-	bool identity = node->activation == DEVICE_IDENTITY || none, stores;
-	struct cuda_tensor *dy = none ? activation_backward(l, n) : y->gradients[0];
-	struct cuda_op *op;
+	struct norm_arguments arguments = cuda_norm_arguments(graph, op, part);
+	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
 
-	stores = y->gradient_count == 2 || (!identity && node->residual);
-	lower_vector(l, n, CUDA_SUM, "dz sum");
-	lower_vector(l, n, CUDA_SQUARES, "dz xhat sum");
-	n->anew = !identity && !stores;
-	n->dz = stores ? lower_tensor(l, node, "gradient before activation", node->y->shape,
-				      l->options->element)
-		       : dy;
-	op = norm_op(l, CUDA_OP_NORM_REDUCE, n, identity ? DEVICE_IDENTITY : node->activation);
-	op->operands[CUDA_DY] = dy;
-	if (y->gradient_count == 2)
-		op->operands[CUDA_DY2] = y->gradients[1];
-	if (!identity)
-		set_slope(l, op, n);
-	op->operands[CUDA_X] = n->raw;
-	op->operands[CUDA_DZ] = stores ? n->dz : NULL;
+	return r < 0 ? r : norm_finalize(&graph->device->kernels, &arguments);
 }
 
-static void reduce_through_pool(struct lowering *l, struct lower_node *n)
+static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	struct cuda_op *op;
-
-	lower_vector(l, n, CUDA_SUM, "dz sum");
-	lower_vector(l, n, CUDA_SQUARES, "dz xhat sum");
-	op = norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, n, n->node->activation);
-	op->operands[CUDA_X] = n->raw;
+	return cuda_execute_parts(graph, op, execute_finalize);
 }
 
-static void finalize_backward(struct lowering *l, struct lower_node *n)
-{
-	const struct device_node *node = n->node;
-	struct cuda_op *op;
+/*
+ * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE = GAMMA
+ * DEVIATION, BIAS = BETA - MEAN SCALE [, SCALE16, BIAS16: the same in E]. Updates RUNNING_MEAN and
+ * RUNNING_VAR with the node's momentum (unbiased variance).
+ */
+const struct cuda_op_def cuda_norm_finalize_op = {
+	.name = "norm finalize",
+	.reads = SUMS | ROLE(GAMMA) | ROLE(BETA),
+	.writes = BATCH | AFFINE | RUNNING,
+	.may_write = ROLE(SCALE16) | ROLE(BIAS16),
+	.moves = RUNNING,
+	.minor = true,
+	.across_ranks = true,
+	.execute = execute_norm_finalize,
+};
 
-	n->has[CUDA_A] = n->has[CUDA_B] = n->has[CUDA_C] = NULL;
-	if (goes_on(l, n)) {
-		lower_vector(l, n, CUDA_A, "a");
-		lower_vector(l, n, CUDA_B, "b");
-		lower_vector(l, n, CUDA_C, "c");
-	}
-	op = norm_op(l, CUDA_OP_NORM_BACKWARD_FINALIZE, n, DEVICE_IDENTITY);
-	if (lower_trains(node->gamma))
-		lower_gradient_slot(l, op, CUDA_DGAMMA, node->gamma);
-	if (lower_trains(node->beta))
-		lower_gradient_slot(l, op, CUDA_DBETA, node->beta);
-}
+/*
+ * For evaluation, and for fixed norms: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [,
+ * SCALE16, BIAS16] [, MEAN, DEVIATION for the backward pass]
+ */
+const struct cuda_op_def cuda_norm_running_op = {
+	.name = "norm running",
+	.reads = RUNNING | ROLE(GAMMA) | ROLE(BETA),
+	.writes = AFFINE,
+	.may_write = ROLE(SCALE16) | ROLE(BIAS16) | BATCH,
+	.minor = true,
+	.constant = true,
+	.execute = cuda_execute_norm,
+};
 
-static struct cuda_tensor *apply_backward(struct lowering *l, struct lower_node *n)
-{
-	struct cuda_tensor *dx =
-		lower_tensor(l, n->node, "raw gradient", n->node->y->shape, l->options->element);
-	struct cuda_op *op =
-		norm_op(l, n->pool ? CUDA_OP_MAX_POOL_NORM_APPLY : CUDA_OP_NORM_BACKWARD_APPLY, n,
-			n->node->activation);
-
-	if (!n->pool)
-		op->operands[CUDA_DZ] = n->dz;
-	if (n->anew)
-		lower_take(l, op, n, CUDA_BIT(CUDA_SCALE) | CUDA_BIT(CUDA_BIAS));
-	op->operands[CUDA_X] = n->raw;
-	op->operands[CUDA_DX] = dx;
-	return dx;
-}
-
-static struct cuda_tensor *norm_backward(struct lowering *l, struct lower_node *n)
-{
-	const struct device_node *node = n->node;
-
-	if (n->pool)
-		reduce_through_pool(l, n);
-	else if (!n->dz)
-		reduce(l, n);
-	if (node->residual && node->residual->active)
-		lower_contribute(l, node->residual, n->dz);
-	finalize_backward(l, n);
-	return goes_on(l, n) ? apply_backward(l, n) : NULL;
-}
-
-static void bias_gradient(struct lowering *l, struct lower_node *n, struct cuda_tensor *dz)
-{
-	struct cuda_op *op;
-
-	if (!lower_trains(n->node->bias))
-		return;
-	op = norm_op(l, CUDA_OP_BIAS_GRADIENT, n, DEVICE_IDENTITY);
-	op->operands[CUDA_DY] = dz;
-	lower_gradient_slot(l, op, CUDA_DBIAS, n->node->bias);
-}
-
-struct cuda_tensor *lower_post_backward(struct lowering *l, struct lower_node *n)
-{
-	const struct device_node *node = n->node;
-	struct cuda_tensor *dz;
-
-	if (lower_norm_differentiates(l, n))
-		return norm_backward(l, n);
-	dz = activation_backward(l, n);
-	if (node->residual && node->residual->active)
-		lower_contribute(l, node->residual, dz);
-	bias_gradient(l, n, dz);
-	return goes_on(l, n) ? dz : NULL;
-}
+/*
+ * Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]). Without SCALE: act(X [+ BIAS]
+ * [+ RESIDUAL]); without any of these, a copy.
+ */
+const struct cuda_op_def cuda_apply_op = {"apply", ROLE(X), ROLE(Y), .elementwise = true,
+					  .execute = cuda_execute_norm};

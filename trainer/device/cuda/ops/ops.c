@@ -1,70 +1,108 @@
-/* The table of ops.h. */
-#include "trainer/device/cuda/lowering/program.h"
+/* Queries on operations, by the table of ops.h. */
+#include "trainer/device/cuda/ops/internal.h"
 
-#define X        CUDA_BIT(CUDA_X)
-#define W        CUDA_BIT(CUDA_W)
-#define Y        CUDA_BIT(CUDA_Y)
-#define DX       CUDA_BIT(CUDA_DX)
-#define DY       CUDA_BIT(CUDA_DY)
-#define DZ       CUDA_BIT(CUDA_DZ)
-#define DW       CUDA_BIT(CUDA_DW)
-#define INDEX    CUDA_BIT(CUDA_INDEX)
-#define SUMS     (CUDA_BIT(CUDA_SUM) | CUDA_BIT(CUDA_SQUARES))
-#define SUMS2    (CUDA_BIT(CUDA_SUM2) | CUDA_BIT(CUDA_SQUARES2))
-#define AFFINE   (CUDA_BIT(CUDA_SCALE) | CUDA_BIT(CUDA_BIAS))
-#define AFFINE16 (CUDA_BIT(CUDA_SCALE16) | CUDA_BIT(CUDA_BIAS16))
-#define BATCH    (CUDA_BIT(CUDA_MEAN) | CUDA_BIT(CUDA_DEVIATION))
-#define RUNNING  (CUDA_BIT(CUDA_RUNNING_MEAN) | CUDA_BIT(CUDA_RUNNING_VAR))
-#define GAMMA    CUDA_BIT(CUDA_GAMMA)
-#define BETA     CUDA_BIT(CUDA_BETA)
-#define ABC      (CUDA_BIT(CUDA_A) | CUDA_BIT(CUDA_B) | CUDA_BIT(CUDA_C))
-#define ABC2     (CUDA_BIT(CUDA_A2) | CUDA_BIT(CUDA_B2) | CUDA_BIT(CUDA_C2))
-#define BESIDE   (CUDA_BIT(CUDA_WORKSPACE) | CUDA_BIT(CUDA_ADDEND) | CUDA_BIT(CUDA_ACTIVATED))
-
-static const struct cuda_op_def operations[CUDA_OP_KINDS] = {
-#define OPERATION(kind, executor, ...) [CUDA_OP_##kind] = {__VA_ARGS__},
-#include "trainer/device/cuda/ops/ops.h"
-#undef OPERATION
+static const struct cuda_op_def *const ops[CUDA_OP_KINDS] = {
+#define OP(kind, name) [CUDA_OP_##kind] = &cuda_##name##_op,
+	CUDA_OPS(OP)
+#undef OP
 };
 
 /* Convolutions and matrix products have the same operand roles, by direction. */
-static const struct cuda_op_def forward = {"",         X | W, Y, BESIDE | SUMS, .product = true,
-					   .passes = 1};
-static const struct cuda_op_def data = {
-	"", DY | W, DX, BESIDE | SUMS | ABC | SUMS2 | ABC2, .product = true, .passes = 1};
-static const struct cuda_op_def weights = {"", DY, DW, BESIDE, .product = true, .passes = 1};
+#define BESIDE (ROLE(WORKSPACE) | ROLE(ADDEND) | ROLE(ACTIVATED))
+#define SUMS2  (ROLE(SUM2) | ROLE(SQUARES2))
+#define ABC2   (ROLE(A2) | ROLE(B2) | ROLE(C2))
+
+static const struct cuda_op_def product_forward = {
+	.reads = ROLE(X) | ROLE(W),
+	.writes = ROLE(Y),
+	.may_write = BESIDE | SUMS,
+	.product = true,
+	.passes = 1,
+};
+static const struct cuda_op_def product_data = {
+	.reads = ROLE(DY) | ROLE(W),
+	.writes = ROLE(DX),
+	.may_write = BESIDE | SUMS | ABC | SUMS2 | ABC2,
+	.product = true,
+	.passes = 1,
+};
+static const struct cuda_op_def product_weights = {
+	.reads = ROLE(DY), .writes = ROLE(DW), .may_write = BESIDE, .product = true, .passes = 1};
 
 const char *cuda_op_name(enum cuda_op_kind kind)
 {
-	return operations[kind].name;
-}
-
-enum cuda_op_kind cuda_op_of(enum device_node_kind kind, bool backward)
-{
-	int i = 0;
-
-	while (i < CUDA_OP_KINDS &&
-	       (backward ? operations[i].backward_of : operations[i].forward_of) != kind)
-		i++;
-	return (enum cuda_op_kind)i;
+	return ops[kind]->name;
 }
 
 uint64_t cuda_op_roles(enum cuda_op_kind kind)
 {
-	return operations[kind].reads | operations[kind].may_read | operations[kind].writes |
-	       operations[kind].may_write;
+	const struct cuda_op_def *def = ops[kind];
+
+	return def->reads | def->may_read | def->writes | def->may_write;
 }
 
 const struct cuda_op_def *cuda_op_def(const struct cuda_op *op)
 {
-	if (!operations[op->kind].product)
-		return &operations[op->kind];
-	return op->operands[CUDA_DW] ? &weights : op->operands[CUDA_DX] ? &data : &forward;
+	if (!ops[op->kind]->product)
+		return ops[op->kind];
+	return op->operands[CUDA_DW]   ? &product_weights
+	       : op->operands[CUDA_DX] ? &product_data
+				       : &product_forward;
 }
 
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role)
 {
-	const struct cuda_op_def *operation = cuda_op_def(op);
+	const struct cuda_op_def *def = cuda_op_def(op);
 
-	return op->operands[role] && ((operation->writes | operation->may_write) & CUDA_BIT(role));
+	return op->operands[role] && ((def->writes | def->may_write) & CUDA_BIT(role));
+}
+
+/* ---- execution ---- */
+
+void *cuda_at(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role)
+{
+	const struct cuda_tensor *tensor = op->operands[role];
+
+	return tensor ? cuda_tensor_data(graph, tensor) : NULL;
+}
+
+bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role)
+{
+	bool micro_batch =
+		graph->graph->options.mode == DEVICE_TRAIN && (graph->variant & CUDA_VARIANT_ADDS);
+
+	return micro_batch || (op->adds >> role & 1);
+}
+
+uint64_t cuda_rows(const struct cuda_tensor *tensor)
+{
+	return device_shape_elements(tensor->shape) / tensor->shape.c;
+}
+
+uint64_t cuda_sums_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	const struct cuda_tensor *summed = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
+
+	return columns_workspace(graph->device->gpu.multiprocessors, cuda_rows(summed),
+				 summed->shape.c);
+}
+
+uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return ops[op->kind]->workspace ? ops[op->kind]->workspace(graph, op) : 0;
+}
+
+void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return cuda_kernel_workspace(graph, op) ? graph->workspace : NULL;
+}
+
+int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return ops[op->kind]->execute(graph, op);
+}
+
+int cuda_fail_engine(struct cuda_graph *graph, const struct cuda_op *op, int r, const char *text)
+{
+	return device_fail(&graph->device->base, r, "%s: %s: %s", op->node->name, op->engine, text);
 }
