@@ -32,8 +32,8 @@ void cuda_graph_info(const struct device_graph *graph, struct device_graph_info 
 	const struct conv_engines *engines = &cuda->device->engines.conv;
 
 	program_info(cuda->program, info);
-	if (engines->unkept)
-		info->warning = engines->unkept(engines->state);
+	if (engines->cache_error)
+		info->warning = engines->cache_error(engines->state);
 }
 
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index,

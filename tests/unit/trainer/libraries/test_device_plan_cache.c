@@ -224,9 +224,9 @@ static void test_adopted(void **state)
 	assert_int_equal(plan_cache_store(&from, &problems[4], false, PLAN_UNFUSED, 2), 0);
 	assert_int_equal(plan_cache_write(&from, &text, &size), 0);
 	/* an invalid text changes nothing */
-	assert_int_equal(plan_cache_adopt(&to, text, size - 1), -EBADMSG);
+	assert_int_equal(plan_cache_merge(&to, text, size - 1), -EBADMSG);
 	expect_line(&to, &problems[2], PLAN_UNFUSED);
-	assert_int_equal(plan_cache_adopt(&to, text, size), 0);
+	assert_int_equal(plan_cache_merge(&to, text, size), 0);
 	free(text);
 	expect_line(&to, &problems[0], "5:6=7");
 	expect_line(&to, &problems[1], "2");
@@ -237,7 +237,7 @@ static void test_adopted(void **state)
 	expect(&f, GPU, &problems[2], PLAN_UNFUSED, 1);
 	expect(&f, GPU, &problems[4], NULL, 0);
 	/* an empty text */
-	assert_int_equal(plan_cache_adopt(&to, NULL, 0), 0);
+	assert_int_equal(plan_cache_merge(&to, NULL, 0), 0);
 	expect_line(&to, &problems[0], "5:6=7");
 	expect_line(&to, &problems[4], NULL);
 	expect(&f, OTHER, &problems[0], PLAN_UNFUSED, 1);
@@ -353,13 +353,13 @@ static void test_unwritable(void **state)
 	assert_int_equal(plan_cache_init(&f.file, f.path, GPU, f.error), -ENOTDIR);
 	assert_non_null(strstr(f.error, f.path));
 	assert_int_equal(plan_cache_store(&f.file, &problem, false, "5", 1), 0);
-	assert_non_null(strstr(f.file.unkept, f.path));
-	assert_non_null(strstr(f.file.unkept, strerror(ENOTDIR)));
+	assert_non_null(strstr(f.file.cache_error, f.path));
+	assert_non_null(strstr(f.file.cache_error, strerror(ENOTDIR)));
 	assert_string_equal(plan_cache_find(&f.file, &problem, false)->tag, "5");
 	/* once the file can be written, all known plans are stored */
 	assert_int_equal(unlink(folder), 0);
 	assert_int_equal(plan_cache_store(&f.file, &other, false, "6", 1), 0);
-	assert_string_equal(f.file.unkept, "");
+	assert_string_equal(f.file.cache_error, "");
 	plan_cache_deinit(&f.file);
 	expect(&f, GPU, &problem, "5", 1);
 	expect(&f, GPU, &other, "6", 1);

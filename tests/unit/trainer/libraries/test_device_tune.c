@@ -421,11 +421,11 @@ static void test_unkept(void **state)
 	/* in which no directories can be created */
 	free(f.engines.tuned.path);
 	f.engines.tuned.path = strdup("/proc/loaderd/plans");
-	assert_string_equal(cudnn_unkept(&f.engines), "");
+	assert_string_equal(cudnn_cache_error(&f.engines), "");
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
 	expect_engine(&f, FASTEST, true);
 	assert_non_null(
-		strstr(cudnn_unkept(&f.engines), "/proc/loaderd/plans cannot be written: "));
+		strstr(cudnn_cache_error(&f.engines), "/proc/loaderd/plans cannot be written: "));
 	close_fixture(&f);
 }
 
@@ -444,12 +444,12 @@ static void test_adopted(void **state)
 	other = f.problem;
 	other.k = 16;
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
-	assert_int_equal(cudnn_findings(&f.engines, &bytes, &size), 0);
+	assert_int_equal(cudnn_export_tuning(&f.engines, &bytes, &size), 0);
 	plan_cache_deinit(&f.engines.tuned);
 	assert_int_equal(plan_cache_init(&f.engines.tuned, "", "a GPU", f.engines.error), 0);
 	expect_engine(&f, 0, false);
 	assert_int_equal(cudnn_refuse(&f.engines, &other, 0.5f), 0);
-	assert_int_equal(cudnn_adopt(&f.engines, bytes, size), 0);
+	assert_int_equal(cudnn_import_tuning(&f.engines, bytes, size), 0);
 	free(bytes);
 	memset(executed, 0, sizeof(executed));
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);

@@ -83,9 +83,9 @@ int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_argumen
 int cudnn_tune(void *state, const struct conv_problem *problem,
 	       const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream);
 int cudnn_refuse(void *state, const struct conv_problem *problem, float ms);
-const char *cudnn_unkept(void *state);
-int cudnn_findings(void *state, char **ret_bytes, size_t *ret_size);
-int cudnn_adopt(void *state, const char *bytes, size_t size);
+const char *cudnn_cache_error(void *state);
+int cudnn_export_tuning(void *state, char **ret_bytes, size_t *ret_size);
+int cudnn_import_tuning(void *state, const char *bytes, size_t size);
 
 /* The cuBLASLt part of engines_open(). */
 int cublaslt_open(const struct engines_options *options, struct matmul_engines *ret_engines,

@@ -160,9 +160,9 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 		.tune = options->gpu ? cudnn_tune : NULL,
 		.refuse = options->gpu ? cudnn_refuse : NULL,
 		.key = conv->tuned.device,
-		.unkept = cudnn_unkept,
-		.findings = cudnn_findings,
-		.adopt = cudnn_adopt,
+		.cache_error = cudnn_cache_error,
+		.export_tuning = cudnn_export_tuning,
+		.import_tuning = cudnn_import_tuning,
 		.error = conv_error,
 	};
 	cudnn = conv->library.cudnnGetVersion();

@@ -324,9 +324,9 @@ int plan_cache_store(struct plan_cache *file, const struct conv_problem *problem
 		r = plans_merge(file, &line);
 	if (held >= 0)
 		close(held);
-	file->unkept[0] = '\0';
+	file->cache_error[0] = '\0';
 	if (r < 0)
-		snprintf(file->unkept, sizeof(file->unkept),
+		snprintf(file->cache_error, sizeof(file->cache_error),
 			 "%s cannot be written: %s; the tuned plans are lost with this process. "
 			 "XDG_CACHE_HOME names another folder for them",
 			 file->path, strerror(-r));
@@ -359,7 +359,7 @@ static void plans_forget_apart(struct plan_cache *file, const struct plan_cache 
 	file->count = kept;
 }
 
-int plan_cache_adopt(struct plan_cache *file, const char *text, size_t size)
+int plan_cache_merge(struct plan_cache *file, const char *text, size_t size)
 {
 	struct plan_cache heard = {0};
 	size_t number = 0;

@@ -33,7 +33,7 @@ struct plan_cache {
 	 * reason why the last line could not be written to disk and is known only to this process;
 	 * "" if it was written
 	 */
-	char unkept[DEVICE_ERROR_MAX];
+	char cache_error[DEVICE_ERROR_MAX];
 };
 
 /*
@@ -54,9 +54,10 @@ int plan_cache_write(const struct plan_cache *file, char **ret_text, size_t *ret
  * unchanged; the next plan_cache_store() adds the new lines. -EBADMSG if the text is invalid;
  * nothing changes then. -ENOMEM.
  */
-int plan_cache_adopt(struct plan_cache *file, const char *text, size_t size);
+int plan_cache_merge(struct plan_cache *file, const char *text, size_t size);
 /*
- * Stores a tuning result. -ENOMEM. An unwritable file is not an error; it is reported in `unkept`.
+ * Stores a tuning result. -ENOMEM. An unwritable file is not an error; it is reported in
+ * `cache_error`.
  */
 int plan_cache_store(struct plan_cache *file, const struct conv_problem *problem, bool tf32,
 		     const char *tag, float ms);

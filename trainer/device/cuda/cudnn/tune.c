@@ -206,23 +206,23 @@ int cudnn_refuse(void *state, const struct conv_problem *problem, float ms)
 	return plan_cache_store(&engines->tuned, problem, engines->tf32, PLAN_UNFUSED, ms);
 }
 
-const char *cudnn_unkept(void *state)
+const char *cudnn_cache_error(void *state)
 {
 	const struct cudnn_engines *engines = state;
 
-	return engines->tuned.unkept;
+	return engines->tuned.cache_error;
 }
 
-int cudnn_findings(void *state, char **ret_bytes, size_t *ret_size)
+int cudnn_export_tuning(void *state, char **ret_bytes, size_t *ret_size)
 {
 	const struct cudnn_engines *engines = state;
 
 	return plan_cache_write(&engines->tuned, ret_bytes, ret_size);
 }
 
-int cudnn_adopt(void *state, const char *bytes, size_t size)
+int cudnn_import_tuning(void *state, const char *bytes, size_t size)
 {
 	struct cudnn_engines *engines = state;
 
-	return plan_cache_adopt(&engines->tuned, bytes, size);
+	return plan_cache_merge(&engines->tuned, bytes, size);
 }
