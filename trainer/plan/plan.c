@@ -265,7 +265,7 @@ static void operation_name(const struct cuda_op *op, char *ret_text, size_t size
 		snprintf(ret_text, size, "%s%s%s%s%s", prologues[problem->prologue],
 			 directions[problem->direction], epilogues[problem->epilogue],
 			 problem->residual ? "-add" : "", shortcuts[problem->shortcut]);
-	else if (!cuda_op_operation(op)->minor)
+	else if (!cuda_op_def(op)->minor)
 		snprintf(ret_text, size, "%s", cuda_op_name(op->kind));
 }
 
@@ -290,7 +290,7 @@ static void print_layer(const struct plan *plan, const struct cuda_program *prog
 			continue;
 		operation_name(op, word, sizeof(word));
 		append(operations, sizeof(operations), word, "; ");
-		if (cuda_op_operation(op)->product)
+		if (cuda_op_def(op)->product)
 			append(engines, sizeof(engines), op->engine, "; ");
 	}
 	fprintf(file, "%-24s %-8s %8.1f %9.2f %8.1f %8.1f  %-48s %s\n", node->name,

@@ -472,7 +472,7 @@ const struct conv_engines emulation_conv_engines = {
 	.execute = execute,
 	.tune = tune,
 	.refuse = emulation_refuse,
-	.findings = emulation_findings,
-	.adopt = emulation_adopt,
+	.export_tuning = emulation_export_tuning,
+	.import_tuning = emulation_import_tuning,
 	.error = error,
 };

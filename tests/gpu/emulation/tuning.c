@@ -69,7 +69,7 @@ static void *copy_of(const void *bytes, size_t size)
 	return copy;
 }
 
-int emulation_findings(void *state, char **ret_bytes, size_t *ret_size)
+int emulation_export_tuning(void *state, char **ret_bytes, size_t *ret_size)
 {
 	size_t size = refused_count * sizeof(*refused);
 	char *bytes = copy_of(refused, size);
@@ -81,7 +81,7 @@ int emulation_findings(void *state, char **ret_bytes, size_t *ret_size)
 	return 0;
 }
 
-int emulation_adopt(void *state, const char *bytes, size_t size)
+int emulation_import_tuning(void *state, const char *bytes, size_t size)
 {
 	struct conv_problem *adopted = copy_of(bytes, size);
 

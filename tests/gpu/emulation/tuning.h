@@ -12,5 +12,5 @@ bool emulation_refused(const struct conv_problem *problem);
 
 /* Implementations of struct conv_engines. */
 int emulation_refuse(void *state, const struct conv_problem *problem, float ms);
-int emulation_findings(void *state, char **ret_bytes, size_t *ret_size);
-int emulation_adopt(void *state, const char *bytes, size_t size);
+int emulation_export_tuning(void *state, char **ret_bytes, size_t *ret_size);
+int emulation_import_tuning(void *state, const char *bytes, size_t size);

@@ -20,7 +20,8 @@ static size_t attention_bytes(const struct device_node *node)
 
 static int attention_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
-	cpu_need_scratchpad(graph, attention_bytes(node->node) * graph->device->team.threads);
+	cpu_need_scratchpad(graph,
+			    attention_bytes(node->node) * graph->device->thread_pool.threads);
 	node->flops_forward = device_node_flops(node->node);
 	snprintf(node->engine, sizeof(node->engine), "own, %s", graph->device->loops.kernels->isa);
 	return 0;
@@ -93,8 +94,8 @@ static void attention_run(struct cpu_graph *graph, const struct cpu_node *node, 
 {
 	struct attention_job job = {graph, node, dx};
 
-	team_run(&graph->device->team, node->node->x->shape.n * node->node->attention.heads,
-		 attention_task, &job);
+	thread_pool_run(&graph->device->thread_pool,
+			node->node->x->shape.n * node->node->attention.heads, attention_task, &job);
 }
 
 static int attention_forward(struct cpu_graph *graph, struct cpu_node *node)

@@ -18,32 +18,32 @@ static float *conv_bias(const struct cpu_graph *graph, const struct cpu_node *no
 static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	struct cpu_post *post = &node->post;
+	struct cpu_norm_act *norm_act = &node->norm_act;
 	bool infers = cpu_infers(graph, n), fuses = infers && node->direct && node->residual;
 	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
 	      *weight_gradient = cpu_param_slot(n->weight, DEVICE_GRAD);
 	float *bias = conv_bias(graph, node);
 	void *gradient = cpu_block(graph, node->weights_gradient_block);
-	int r = cpu_post_bind(graph, node);
+	int r = cpu_norm_act_bind(graph, node);
 	const struct cpu_binding bindings[] = {
 		{&node->forward,
 		 {{DNNL_ARG_SRC, node->x->data},
 		  {DNNL_ARG_WEIGHTS, node->weights_forward},
 		  {DNNL_ARG_BIAS, bias},
-		  {DNNL_ARG_DST, post->raw},
+		  {DNNL_ARG_DST, norm_act->raw},
 		  {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
 		   fuses ? node->residual->data : NULL}}},
 		{&node->reorder_forward,
 		 {{DNNL_ARG_FROM, weight}, {DNNL_ARG_TO, node->weights_forward}}},
 		{&node->backward_data,
-		 {{DNNL_ARG_DIFF_DST, post->dx},
+		 {{DNNL_ARG_DIFF_DST, norm_act->dx},
 		  {DNNL_ARG_WEIGHTS, node->weights_backward},
 		  {DNNL_ARG_DIFF_SRC, cpu_block(graph, node->dx_block)}}},
 		{&node->reorder_backward,
 		 {{DNNL_ARG_FROM, weight}, {DNNL_ARG_TO, node->weights_backward}}},
 		{&node->backward_weights,
 		 {{DNNL_ARG_SRC, node->x->data},
-		  {DNNL_ARG_DIFF_DST, post->dx},
+		  {DNNL_ARG_DIFF_DST, norm_act->dx},
 		  {DNNL_ARG_DIFF_WEIGHTS, gradient}}},
 		{&node->reorder_gradient,
 		 {{DNNL_ARG_FROM, gradient}, {DNNL_ARG_TO, weight_gradient}}},
@@ -84,7 +84,7 @@ static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *nod
 		struct fold_job job = {weights, scale, graph->fold, n->weight->elements / channels};
 
 		cpu_running_affine(node, graph->weights, scale, node->folded_bias);
-		team_run(&graph->device->team, channels, conv_fold_task, &job);
+		thread_pool_run(&graph->device->thread_pool, channels, conv_fold_task, &job);
 		weights = graph->fold;
 	} else if (n->bias) {
 		memcpy(node->folded_bias, cpu_param_slot(n->bias, graph->weights),
@@ -132,7 +132,7 @@ static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
 		cpu_winograd_forward(graph, node, conv_bias(graph, node));
 	else if (r == 0)
 		r = cpu_op_run(graph, &node->forward);
-	return r == 0 && !node->direct ? cpu_post_forward(graph, node) : r;
+	return r == 0 && !node->direct ? cpu_norm_act_forward(graph, node) : r;
 }
 
 static int conv_backward_winograd(struct cpu_graph *graph, struct cpu_node *node)
@@ -146,7 +146,7 @@ static int conv_backward_winograd(struct cpu_graph *graph, struct cpu_node *node
 
 static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = cpu_post_backward(graph, node);
+	int r = cpu_norm_act_backward(graph, node);
 
 	if (r < 0)
 		return r;

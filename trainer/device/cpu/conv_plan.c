@@ -6,9 +6,9 @@
  * Most 3 x 3 convolutions in fp32 use winograd.c instead of primitives.
  *
  * Training runs the bare convolution (with bias and ReLU if nothing is between them) and leaves the
- * rest to post.c. Evaluation, as well as untrained layers with fixed norms in training, folds the
- * norm into weights and bias, and fuses residual and activation into the primitive if oneDNN has a
- * fast kernel for it.
+ * rest to norm_act.c. Evaluation, as well as untrained layers with fixed norms in training, folds
+ * the norm into weights and bias, and fuses residual and activation into the primitive if oneDNN
+ * has a fast kernel for it.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -275,7 +275,7 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 		r = conv_plan_weights(graph, node, &node->forward, &node->reorder_forward,
 				      &node->weights_forward);
 	if (r == 0)
-		r = cpu_post_plan(graph, node);
+		r = cpu_norm_act_plan(graph, node);
 	if (r < 0)
 		return r;
 	node->flops_forward = device_node_flops(n);
@@ -358,7 +358,7 @@ static int conv_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *n
 int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	size_t length = strlen(node->engine);
-	int r = cpu_post_plan_backward(graph, node);
+	int r = cpu_norm_act_plan_backward(graph, node);
 
 	if (r == 0 && node->node->x->active)
 		r = conv_plan_data_gradient(graph, node);

@@ -22,7 +22,7 @@
 
 struct cpu_device {
 	struct device base;
-	struct team team;
+	struct thread_pool thread_pool;
 	struct loops loops;
 	enum element element; /* of activations and their gradients */
 	dnnl_engine_t engine;
@@ -77,14 +77,14 @@ void cpu_param_add_gradient(struct device_param *param, const float *values);
 bool cpu_param_take_fresh(struct device_param *param);
 /*
  * Saves the values, then moves them up the gradient by `scale` times it; no move if scale is NaN,
- * as the gradient is not finite (perturb.c).
+ * as the gradient is not finite (sam.c).
  */
 void cpu_perturb(struct cpu_device *device, struct device_params *params, float scale);
 /* Restores the saved values. */
 void cpu_restore(struct cpu_device *device, struct device_params *params);
 /*
  * Moves the average by `share`, which may be 0; with `returns`, values are then reset to it
- * (average.c).
+ * (weight_averages.c).
  */
 void cpu_average(struct cpu_device *device, struct device_params *params, enum device_slot slot,
 		 float share, bool returns);
@@ -124,7 +124,7 @@ struct cpu_value {
  * The part after a convolution, or a separate norm: y = activation(scale * raw + bias + residual),
  * and its gradient.
  */
-struct cpu_post {
+struct cpu_norm_act {
 	struct columns columns;
 	size_t rows;
 	uint32_t groups;   /* sample groups with separate norm statistics */
@@ -173,7 +173,7 @@ struct cpu_node {
 			struct cpu_value *y, *mean, *deviation, *log_sum;
 		};
 	};
-	struct cpu_post post;
+	struct cpu_norm_act norm_act;
 	union {
 		struct cpu_op primitives[CPU_PRIMITIVES];
 		struct {
@@ -192,7 +192,7 @@ struct cpu_node {
 	/* tokens: resized positions, their gradient, and the parameter's gradient */
 	float *resized, *sums, *own_sums;
 	float *folded_bias; /* [K] in evaluation: beta - mean * scale, or the bias */
-	/* raw: input of the post part, if it does not share y's memory */
+	/* raw: input of the norm and activation part, if it does not share y's memory */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
 	/* schedule steps; again_step 0 if the forward pass is not recomputed */
 	uint32_t again_step, backward_step;
@@ -353,13 +353,13 @@ int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
 /* True if the primitive adds a bias: the layer's, or in evaluation that of the folded norm. */
 bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node);
 
-/* Weight gradient of a depthwise convolution (depthwise.c), from post.dx. */
+/* Weight gradient of a depthwise convolution (depthwise.c), from norm_act.dx. */
 bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node);
 void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node);
 
 /*
- * Winograd convolutions (winograd.c), without primitives. Gradients come from post.dx; prepare
+ * Winograd convolutions (winograd.c), without primitives. Gradients come from norm_act.dx; prepare
  * weights [K][3][3][C] before either pass. bias: [K], or NULL. -ENOMEM.
  */
 bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *node);
@@ -371,16 +371,16 @@ void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const 
 void cpu_winograd_data_gradient(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node);
 
-/* The post part (post.c). `raw` has the device's element. */
-int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node);
+/* The norm and activation part (norm_act.c). `raw` has the device's element. */
+int cpu_norm_act_plan(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_norm_act_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_norm_act_bind(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_norm_act_forward(struct cpu_graph *graph, struct cpu_node *node);
 /*
- * Stores the gradient of raw in post.dx, that of the residual in its contribution, and those of
+ * Stores the gradient of raw in norm_act.dx, that of the residual in its contribution, and those of
  * gamma and beta or of the bias in the parameter store.
  */
-int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_norm_act_backward(struct cpu_graph *graph, struct cpu_node *node);
 /*
  * scale = gamma / sqrt(variance + epsilon) and bias = beta - mean * scale, from the running
  * statistics; [channels] each.

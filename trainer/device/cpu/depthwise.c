@@ -29,7 +29,7 @@ static size_t padded_size(const struct device_node *n)
 void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	size_t floats = node->node->weight->elements +
-			graph->device->team.threads * padded_size(node->node);
+			graph->device->thread_pool.threads * padded_size(node->node);
 
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
 	cpu_need_scratchpad(graph, floats * sizeof(float));
@@ -76,7 +76,7 @@ static void depthwise_task(void *context, uint32_t task, unsigned thread)
 	memset(padded, 0, padded_size(n) * sizeof(float));
 	for (uint32_t i = 0; i < n->x->shape.n; i++) {
 		pad(job, padded, i, channel);
-		args.gradient = (const float *)job->node->post.dx +
+		args.gradient = (const float *)job->node->norm_act.dx +
 				(size_t)i * args.p * args.q * args.stride + channel;
 		job->graph->device->loops.kernels->depthwise(&args, sum);
 	}
@@ -91,7 +91,7 @@ void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node)
 	float *scratch = cpu_block(graph, graph->scratchpad_block);
 	struct depthwise_job job = {graph, node, scratch, scratch + node->node->weight->elements};
 
-	team_run(&graph->device->team, node->node->x->shape.c / DEPTHWISE_BLOCK, depthwise_task,
-		 &job);
+	thread_pool_run(&graph->device->thread_pool, node->node->x->shape.c / DEPTHWISE_BLOCK,
+			depthwise_task, &job);
 	cpu_param_add_gradient(node->node->weight, job.gradient);
 }

@@ -125,7 +125,7 @@ static void finish_task(void *context, uint32_t task, unsigned thread)
 static int finish(struct cpu_graph *graph, struct device_batch *batch)
 {
 	size_t size = (size_t)batch->count * batch->height * batch->width * batch->channels;
-	struct team *team = &graph->device->team;
+	struct thread_pool *thread_pool = &graph->device->thread_pool;
 
 	if (size > graph->finished_size) {
 		free(graph->finished);
@@ -137,9 +137,9 @@ static int finish(struct cpu_graph *graph, struct device_batch *batch)
 	}
 	struct finish_job job = {batch, graph->finished};
 
-	team_enter(team);
-	team_run(team, TASKS, finish_task, &job);
-	team_leave(team);
+	thread_pool_enter(thread_pool);
+	thread_pool_run(thread_pool, TASKS, finish_task, &job);
+	thread_pool_leave(thread_pool);
 	batch->images = graph->finished;
 	batch->deferred = NULL;
 	return 0;
@@ -171,9 +171,9 @@ int cpu_feed(struct device_graph *base, const struct device_batch *delivered, ui
 	}
 	if (graph->changes)
 		device_changes_fill(base, batch, graph->changes);
-	team_enter(&graph->device->team);
-	team_run(&graph->device->team, TASKS, feed_task, &job);
-	team_leave(&graph->device->team);
+	thread_pool_enter(&graph->device->thread_pool);
+	thread_pool_run(&graph->device->thread_pool, TASKS, feed_task, &job);
+	thread_pool_leave(&graph->device->thread_pool);
 	device_targets_fill(base, batch, graph->targets);
 	graph->fed_count = batch->count;
 	graph->draws = batch->draws;

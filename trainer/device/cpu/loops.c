@@ -160,7 +160,7 @@ static void loops_run_job(struct row_job *job, double *ret_sum, double *ret_seco
 	uint32_t tasks = loops_cut(job->rows, channels, job->columns->fold, &job->each);
 
 	job->sums = ret_sum;
-	team_run(loops->team, tasks, loops_run_rows, job);
+	thread_pool_run(loops->thread_pool, tasks, loops_run_rows, job);
 	if (!ret_sum)
 		return;
 	memset(ret_sum, 0, channels * sizeof(double));
@@ -355,7 +355,7 @@ void loops_add(struct loops *loops, void *to, const void *from, enum element ele
 		.loops = loops, .to = to, .from = from, .element = element, .count = count};
 	uint32_t tasks = loops_cut(count, 1, 64, &job.each);
 
-	team_run(loops->team, tasks, loops_add_task, &job);
+	thread_pool_run(loops->thread_pool, tasks, loops_add_task, &job);
 }
 
 static void loops_finite_task(void *context, uint32_t task, unsigned thread)
@@ -372,6 +372,6 @@ bool loops_finite(struct loops *loops, const void *x, enum element element, size
 	struct flat_job job = {.loops = loops, .from = x, .element = element, .count = count};
 	uint32_t tasks = loops_cut(count, 1, 64, &job.each);
 
-	team_run(loops->team, tasks, loops_finite_task, &job);
+	thread_pool_run(loops->thread_pool, tasks, loops_finite_task, &job);
 	return !job.bad;
 }

@@ -1,12 +1,12 @@
 /*
- * The kernels, parallelised over the team. A tensor is [rows][channels]. Rows are split into tasks
- * by their number only; each task has private sums, which are added in task order, so results do
- * not depend on the number of threads or on scheduling.
+ * The kernels, parallelised over the thread_pool. A tensor is [rows][channels]. Rows are split into
+ * tasks by their number only; each task has private sums, which are added in task order, so results
+ * do not depend on the number of threads or on scheduling.
  */
 #pragma once
 
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/device/cpu/team.h"
+#include "trainer/device/cpu/thread_pool.h"
 
 #define LOOPS_TASKS_MAX 32
 
@@ -21,7 +21,7 @@ struct columns {
 };
 
 struct loops {
-	struct team *team;
+	struct thread_pool *thread_pool;
 	const struct kernels *kernels;
 	double *partial; /* [LOOPS_TASKS_MAX][2][channels_max] */
 	uint32_t channels_max;

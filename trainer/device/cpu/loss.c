@@ -12,8 +12,8 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 
 	/* device_logits() reads it after the step */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
-	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->team.threads * (size_t)classes *
-				     sizeof(float));
+	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->thread_pool.threads *
+				     (size_t)classes * sizeof(float));
 	graph->losses = calloc(node->node->x->shape.n, sizeof(float));
 	if (!graph->loss_scratch || !graph->losses)
 		return -ENOMEM;
@@ -98,7 +98,7 @@ static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
 		return r;
 	job.gradient_scale = divisor > 0 ? 1.0f / (float)divisor : 0;
 	job.teacher_scale = samples > 0 ? (float)(divisor / samples) : 0;
-	team_run(&graph->device->team, TASKS, loss_task, &job);
+	thread_pool_run(&graph->device->thread_pool, TASKS, loss_task, &job);
 	for (uint32_t i = 0; i < TASKS; i++) {
 		all.loss += job.sums[i].loss;
 		all.top1 += job.sums[i].top1;

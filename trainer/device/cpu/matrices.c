@@ -78,8 +78,8 @@ int cpu_matrices_allocate(struct device_params *params)
 	}
 	if (!cpu->matrix_count)
 		return 0;
-	cpu->matrix_scratch =
-		aligned_alloc(64, device->team.threads * cpu->matrix_elements * sizeof(float));
+	cpu->matrix_scratch = aligned_alloc(64, device->thread_pool.threads * cpu->matrix_elements *
+							sizeof(float));
 	return cpu->matrix_scratch ? 0 : -ENOMEM;
 }
 
@@ -164,7 +164,7 @@ int cpu_orthogonalize(struct cpu_device *device, struct device_params *params)
 		.polynomial = update_polynomial_of(params->optimizer.kind),
 	};
 
-	/* a single task would run outside the team, where oneDNN would use all threads */
-	team_run(&device->team, cpu->matrix_count + 1, orthogonalize_task, &job);
+	/* a single task would run outside the thread pool, where oneDNN would use all threads */
+	thread_pool_run(&device->thread_pool, cpu->matrix_count + 1, orthogonalize_task, &job);
 	return cpu_status((dnnl_status_t)job.failed);
 }

@@ -121,17 +121,17 @@ static void describe(struct cpu_device *device)
 
 	brand(model, sizeof(model));
 	snprintf(device->name, sizeof(device->name),
-		 "%s, %u thread%s, oneDNN %d.%d.%d%s, own kernels %s", model, device->team.threads,
-		 device->team.threads == 1 ? "" : "s", version->major, version->minor,
-		 version->patch,
+		 "%s, %u thread%s, oneDNN %d.%d.%d%s, own kernels %s", model,
+		 device->thread_pool.threads, device->thread_pool.threads == 1 ? "" : "s",
+		 version->major, version->minor, version->patch,
 		 has_isa(dnnl_cpu_isa_avx512_core_bf16) ? " with avx512_bf16"
 		 : has_isa(dnnl_cpu_isa_avx512_core)    ? " with avx512"
 		 : has_isa(dnnl_cpu_isa_avx2)           ? " with avx2"
 							: "",
 		 device->loops.kernels->isa);
 	info->name = device->name;
-	info->threads = device->team.threads;
-	info->cpus = device->team.cpus;
+	info->threads = device->thread_pool.threads;
+	info->cpus = device->thread_pool.cpus;
 	info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }
 
@@ -158,7 +158,8 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 	device->base.options = *options;
 	device->base.info.precision = precision;
 	device->element = precision == DEVICE_BF16 ? ELEMENT_BF16 : ELEMENT_F32;
-	r = team_init(&device->team, options->threads, options->comm ? options->comm->sharers : 1);
+	r = thread_pool_init(&device->thread_pool, options->threads,
+			     options->comm ? options->comm->sharers : 1);
 	if (r < 0)
 		snprintf(error, DEVICE_ERROR_MAX, "%u threads are too many", options->threads);
 	if (r == 0)
@@ -170,7 +171,7 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 		cpu_close(&device->base);
 		return r;
 	}
-	device->loops.team = &device->team;
+	device->loops.thread_pool = &device->thread_pool;
 	device->loops.kernels = kernels_of(cpu_isa_chosen());
 	describe(device);
 	*ret_device = &device->base;

@@ -283,7 +283,7 @@ static void measure_tensors(struct update_job *job)
 
 	if (!(DEVICE_OPTIMIZERS_BY_TENSOR >> job->params->optimizer.kind & 1))
 		return;
-	team_run(&job->device->team, cpu->chunk_count, measure_task, job);
+	thread_pool_run(&job->device->thread_pool, cpu->chunk_count, measure_task, job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++) {
 		uint32_t before = chunks_before(&cpu->chunks[i]);
 
@@ -307,7 +307,7 @@ static int direct_matrices(struct update_job *job)
 {
 	if (!job->cpu->matrix_count)
 		return 0;
-	team_run(&job->device->team, job->cpu->chunk_count, direct_task, job);
+	thread_pool_run(&job->device->thread_pool, job->cpu->chunk_count, direct_task, job);
 	return cpu_orthogonalize(job->device, job->params);
 }
 
@@ -356,7 +356,7 @@ static int update_values(struct cpu_device *device, struct device_params *params
 	if (params->perturbed)
 		cpu_restore(device, params);
 	zero_untouched(params);
-	team_run(&device->team, cpu->chunk_count, norm_task, &job);
+	thread_pool_run(&device->thread_pool, cpu->chunk_count, norm_task, &job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
 		squares += cpu->partial[i];
 	cpu_drop_gradients(params);
@@ -373,12 +373,12 @@ static int update_values(struct cpu_device *device, struct device_params *params
 	}
 	update_decide_finite(hyper, scale, norm, &cpu->state, &job.decision);
 	if (gradients_change(&params->optimizer))
-		team_run(&device->team, cpu->chunk_count, condition_task, &job);
+		thread_pool_run(&device->thread_pool, cpu->chunk_count, condition_task, &job);
 	measure_tensors(&job);
 	r = direct_matrices(&job);
 	if (r < 0)
 		return device_fail(&device->base, r, "oneDNN: a product of matrices");
-	team_run(&device->team, cpu->chunk_count, update_task, &job);
+	thread_pool_run(&device->thread_pool, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;
 	cpu->buffers_version++;
 	results->updated = true;

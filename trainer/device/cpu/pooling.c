@@ -91,7 +91,7 @@ static int max_run(struct cpu_graph *graph, struct cpu_node *node, bool backward
 {
 	struct max_job job = {graph, node, backward};
 
-	team_run(&graph->device->team, node->node->x->shape.n, max_task, &job);
+	thread_pool_run(&graph->device->thread_pool, node->node->x->shape.n, max_task, &job);
 	return 0;
 }
 
@@ -237,7 +237,7 @@ static void run_average(struct cpu_graph *graph, struct cpu_node *node, const vo
 		.backward = backward,
 	};
 
-	team_run(&graph->device->team, IMAGES_TASKS, average_task, &job);
+	thread_pool_run(&graph->device->thread_pool, IMAGES_TASKS, average_task, &job);
 }
 
 static int average_forward(struct cpu_graph *graph, struct cpu_node *node)

@@ -22,7 +22,7 @@ int cpu_resample_plan(struct cpu_graph *graph)
 	if (!graph->graph->input->input.resamples)
 		return 0;
 	graph->changes = malloc(device_changes_bytes(graph->graph));
-	graph->rows = malloc(2 * graph->device->team.threads * row);
+	graph->rows = malloc(2 * graph->device->thread_pool.threads * row);
 	return graph->changes && graph->rows ? 0 : -ENOMEM;
 }
 

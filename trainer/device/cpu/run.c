@@ -12,7 +12,8 @@
  */
 static uint64_t run_clock_ns(const struct cpu_graph *cpu)
 {
-	return clock_ns(cpu->device->team.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
+	return clock_ns(cpu->device->thread_pool.threads == 1 ? CLOCK_THREAD_CPUTIME_ID
+							      : CLOCK_MONOTONIC);
 }
 
 /* detect_anomaly: -EDOM, with the device's text, if a tensor is not finite. */
@@ -215,7 +216,7 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 	r = run_begin(cpu, &results);
 	if (r < 0)
 		return r;
-	team_enter(&cpu->device->team);
+	thread_pool_enter(&cpu->device->thread_pool);
 	r = run_forward(cpu);
 	cpu->params->buffers_version += cpu_training(cpu); /* running statistics changed */
 	if (r == 0 && phases->backward)
@@ -224,7 +225,7 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 		r = run_update(cpu, hyper, results);
 	if (r == 0)
 		r = cpu_ranks_results(cpu, results);
-	team_leave(&cpu->device->team);
+	thread_pool_leave(&cpu->device->thread_pool);
 	if (r == 0)
 		*ret_step = cpu->steps;
 	return r;

@@ -23,7 +23,7 @@ static size_t share_bytes(uint32_t channels)
 static struct share share_of(const struct cpu_node *node, unsigned thread)
 {
 	uint32_t channels = node->node->y->shape.c;
-	char *memory = (char *)node->post.memory + thread * share_bytes(channels);
+	char *memory = (char *)node->norm_act.memory + thread * share_bytes(channels);
 	double *product = (double *)memory;
 	float *scale = (float *)(product + channels);
 
@@ -64,8 +64,9 @@ static int scale_add_plan(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (r < 0)
 		return r;
-	node->post.memory = aligned_alloc(64, graph->device->team.threads * share_bytes(channels));
-	return node->post.memory ? 0 : -ENOMEM;
+	node->norm_act.memory =
+		aligned_alloc(64, graph->device->thread_pool.threads * share_bytes(channels));
+	return node->norm_act.memory ? 0 : -ENOMEM;
 }
 
 /*
@@ -176,7 +177,7 @@ static int scale_add_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct scale_add_job job = scale_add_job(graph, node);
 
-	team_run(&graph->device->team, job.tasks, forward_task, &job);
+	thread_pool_run(&graph->device->thread_pool, job.tasks, forward_task, &job);
 	return 0;
 }
 
@@ -266,7 +267,7 @@ static int scale_add_backward(struct cpu_graph *graph, struct cpu_node *node)
 	job.products = job.dgate || job.sums_gamma;
 	job.stores_dz = passes_on && (node->y->gradient_count > 1 || n->activation == DEVICE_RELU);
 	if (job.products || job.stores_dz || n->x->active)
-		team_run(&graph->device->team, job.tasks, backward_task, &job);
+		thread_pool_run(&graph->device->thread_pool, job.tasks, backward_task, &job);
 	if (job.sums_gamma)
 		add_gamma(&job);
 	return 0;

@@ -120,7 +120,7 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 	if (n->class_token)
 		job.class_token = cpu_param_slot(n->class_token, graph->weights);
 	job.ones = ones;
-	team_run(&graph->device->team, TASKS, tokens_forward_task, &job);
+	thread_pool_run(&graph->device->thread_pool, TASKS, tokens_forward_task, &job);
 	return 0;
 }
 
@@ -192,9 +192,9 @@ static int tokens_backward(struct cpu_graph *graph, struct cpu_node *node)
 	job.to = cpu_block(graph, node->dx_block);
 	job.sums = node->sums;
 	if (job.to)
-		team_run(&graph->device->team, TASKS, tokens_dx_task, &job);
+		thread_pool_run(&graph->device->thread_pool, TASKS, tokens_dx_task, &job);
 	if (job.sums)
-		team_run(&graph->device->team, TASKS, tokens_sums_task, &job);
+		thread_pool_run(&graph->device->thread_pool, TASKS, tokens_sums_task, &job);
 	if (resizes && device_param_trains(n->positions))
 		positions_resize_backward(&size, job.sums, node->own_sums);
 	if (device_param_trains(n->positions))
@@ -252,7 +252,7 @@ static int take_backward(struct cpu_graph *graph, struct cpu_node *node)
 	cpu_sum_gradients(graph, node, 1);
 	job.from = node->y->gradients[0];
 	job.to = cpu_block(graph, node->dx_block);
-	team_run(&graph->device->team, TASKS, take_task, &job);
+	thread_pool_run(&graph->device->thread_pool, TASKS, take_task, &job);
 	return 0;
 }
 

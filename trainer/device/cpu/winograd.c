@@ -221,7 +221,7 @@ static struct pass pass_of(const struct cpu_graph *graph, const struct cpu_node 
 	pass.tiling = tiling_of(pass.to);
 	pass.depth = padded(pass.from.c);
 	pass.columns = padded(pass.to.c);
-	pass.block = pass_block(&pass, graph->device->team.threads);
+	pass.block = pass_block(&pass, graph->device->thread_pool.threads);
 	return pass;
 }
 
@@ -321,7 +321,7 @@ static void pass_run(struct pass *pass)
 	size_t tasks = (pass->tiling.count + pass->block - 1) / pass->block;
 
 	pass->scratch = cpu_block(graph, graph->scratchpad_block);
-	team_run(&graph->device->team, (uint32_t)tasks, pass_task, pass);
+	thread_pool_run(&graph->device->thread_pool, (uint32_t)tasks, pass_task, pass);
 }
 
 static int pass_plan(struct cpu_graph *graph, const struct cpu_node *node, bool backward,
@@ -330,8 +330,8 @@ static int pass_plan(struct cpu_graph *graph, const struct cpu_node *node, bool 
 	struct pass pass = pass_of(graph, node, backward);
 	size_t bytes = WINOGRAD_POINTS * pass.depth * pass.columns * sizeof(float);
 
-	cpu_need_scratchpad(graph,
-			    graph->device->team.threads * pass_scratch(&pass) * sizeof(float));
+	cpu_need_scratchpad(graph, graph->device->thread_pool.threads * pass_scratch(&pass) *
+					   sizeof(float));
 	*ret_weights = aligned_alloc(64, bytes);
 	if (!*ret_weights)
 		return -ENOMEM;
@@ -354,7 +354,7 @@ void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const 
 	struct pass pass = pass_of(graph, node, false);
 
 	pass.x = node->x->data;
-	pass.y = node->post.raw;
+	pass.y = node->norm_act.raw;
 	pass.bias = bias;
 	pass_run(&pass);
 }
@@ -363,7 +363,7 @@ void cpu_winograd_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct pass pass = pass_of(graph, node, true);
 
-	pass.x = node->post.dx;
+	pass.x = node->norm_act.dx;
 	pass.y = cpu_block(graph, node->dx_block);
 	pass_run(&pass);
 }
@@ -434,11 +434,13 @@ void cpu_winograd_prepare(struct cpu_graph *graph, struct cpu_node *node, const 
 	uint32_t channels = node->node->x->shape.c, results = node->node->y->shape.c;
 	struct weights_job job = {
 		graph, node, weights, channels, results, padded(channels), padded(results)};
-	struct team *team = &graph->device->team;
+	struct thread_pool *thread_pool = &graph->device->thread_pool;
 
-	team_run(team, (uint32_t)(job.columns / PRODUCT_PANEL), weights_forward_task, &job);
+	thread_pool_run(thread_pool, (uint32_t)(job.columns / PRODUCT_PANEL), weights_forward_task,
+			&job);
 	if (node->weights_backward)
-		team_run(team, (uint32_t)(job.depth / PRODUCT_PANEL), weights_backward_task, &job);
+		thread_pool_run(thread_pool, (uint32_t)(job.depth / PRODUCT_PANEL),
+				weights_backward_task, &job);
 }
 
 /* ---- the gradient of the weights ---- */
@@ -503,7 +505,7 @@ static void gradient_transform_task(void *context, uint32_t task, unsigned threa
 		for (uint32_t k = 0; k < y.c; k += WINOGRAD_CHANNELS)
 			kernels->winograd(
 				WINOGRAD_GRADIENT,
-				patch_of(job->node->post.dx, y, place, k, WINOGRAD_TILE, spare),
+				patch_of(job->node->norm_act.dx, y, place, k, WINOGRAD_TILE, spare),
 				points_at(job->z + tile * job->row + k,
 					  plane_of(job->block, job->row)));
 		place.top -= n->pad;
@@ -575,7 +577,7 @@ void cpu_winograd_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node 
 void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct gradient_job job = gradient_job(graph, node);
-	struct team *team = &graph->device->team;
+	struct thread_pool *thread_pool = &graph->device->thread_pool;
 
 	job.gradient = cpu_param_slot(node->node->weight, DEVICE_GRAD);
 	job.fresh = cpu_param_take_fresh(node->node->weight);
@@ -586,9 +588,10 @@ void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node
 		size_t left = job.tiling.count - job.first;
 
 		job.count = left < job.block ? left : job.block;
-		team_run(team, (uint32_t)((job.count + TRANSFORM_TILES - 1) / TRANSFORM_TILES),
-			 gradient_transform_task, &job);
-		team_run(team, WINOGRAD_POINTS, gradient_product_task, &job);
+		thread_pool_run(thread_pool,
+				(uint32_t)((job.count + TRANSFORM_TILES - 1) / TRANSFORM_TILES),
+				gradient_transform_task, &job);
+		thread_pool_run(thread_pool, WINOGRAD_POINTS, gradient_product_task, &job);
 	}
-	team_run(team, node->node->y->shape.c, gradient_transform_back_task, &job);
+	thread_pool_run(thread_pool, node->node->y->shape.c, gradient_transform_back_task, &job);
 }

@@ -183,16 +183,19 @@ struct conv_engines {
 	 * Why the last result could not be written to the cache file (this process still uses it);
 	 * "" if it was written. NULL if there is no cache.
 	 */
-	const char *(*unkept)(void *state);
+	const char *(*cache_error)(void *state);
 	/* GPU type and library versions for which results of tune() are valid. */
 	const char *key;
-	/* Serialises all results of tune() and refuse() for adopt(); free the bytes. -ENOMEM. */
-	int (*findings)(void *state, char **ret_bytes, size_t *ret_size);
 	/*
-	 * Takes over findings() of another process with the same key: they replace own results for
-	 * the same problems, and refusals not contained in them are dropped. -EBADMSG, -ENOMEM.
+	 * Serialises all results of tune() and refuse() for import_tuning(); free the bytes.
+	 * -ENOMEM.
 	 */
-	int (*adopt)(void *state, const char *bytes, size_t size);
+	int (*export_tuning)(void *state, char **ret_bytes, size_t *ret_size);
+	/*
+	 * Takes over export_tuning() of another process with the same key: they replace own results
+	 * for the same problems, and refusals not contained in them are dropped. -EBADMSG, -ENOMEM.
+	 */
+	int (*import_tuning)(void *state, const char *bytes, size_t size);
 	const char *(*error)(void *state); /* text of the last failure */
 };
 

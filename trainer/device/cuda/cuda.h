@@ -156,7 +156,7 @@ enum cuda_variant {
 	CUDA_VARIANT_REHEARSES = 64,
 	CUDA_VARIANT_EMA = 1, /* evaluation: read the EMA instead of values */
 	CUDA_VARIANT_SWA = 4, /* evaluation: read the SWA average instead of values */
-	/* evaluation: skip constant operations (cuda_operation), which ran for an earlier batch */
+	/* evaluation: skip constant operations (cuda_op_def), which ran for an earlier batch */
 	CUDA_VARIANT_READY = 2,
 	CUDA_VARIANTS = 128,
 };
@@ -186,7 +186,7 @@ struct cuda_ticket {
 };
 
 /* A gradient set by device_value_write(). */
-struct cuda_given {
+struct cuda_grad_output {
 	struct cuda_tensor *tensor;
 	float *values; /* on the host; NULL for zeros */
 	double scale;  /* loss scale included in the tensor */
@@ -245,8 +245,8 @@ struct cuda_graph {
 	enum device_slot constant_slot; /* the slot that they read */
 	struct cuda_range *untouched;   /* [untouched_count] gradients that no operation writes */
 	uint32_t untouched_count;
-	struct cuda_given *given; /* [given_count], without a loss */
-	uint32_t given_count;
+	struct cuda_grad_output *grad_outputs; /* [grad_output_count], without a loss */
+	uint32_t grad_output_count;
 
 	gpu_event *times;          /* [operations + 2], with profile or once watched */
 	struct cuda_layer *layers; /* [nodes] */
@@ -287,8 +287,8 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 		    enum device_slot slot, float *ret_values);
 int cuda_value_write(struct device_graph *graph, const struct device_value *value,
 		     enum device_slot slot, const float *values);
-/* Before a step: rescales given gradients, since an update may have changed the loss scale. */
-int cuda_rescale_given(struct cuda_graph *graph);
+/* Before a step: rescales gradients of outputs, since an update may have changed the loss scale. */
+int cuda_rescale_grad_outputs(struct cuda_graph *graph);
 
 /* Address of a tensor for the current variant. */
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);

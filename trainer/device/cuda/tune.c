@@ -151,8 +151,8 @@ static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
  * Removes the first fused part from the problem; also returns the bytes that then go through
  * memory. False if nothing is fused.
  */
-static bool tune_take_apart(const struct conv_problem *problem, struct conv_problem *ret_rest,
-			    double *ret_bytes)
+static bool tune_unfuse(const struct conv_problem *problem, struct conv_problem *ret_rest,
+			double *ret_bytes)
 {
 	double size = cuda_element_size(problem->element);
 	double x = size * problem->n * problem->h * problem->w * problem->c;
@@ -215,7 +215,7 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 	double bytes, pass, apart;
 	int r = tune_time_problem(t, op, problem, ret_ms);
 
-	if (r < 0 || *ret_ms == 0 || !tune_take_apart(problem, &rest, &bytes))
+	if (r < 0 || *ret_ms == 0 || !tune_unfuse(problem, &rest, &bytes))
 		return r;
 	pass = tune_pass_ms(t, bytes);
 	/* the rest at least has to move its operands: skip the timing if that alone is too slow */
@@ -262,7 +262,7 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 	*ret_timed = true;
 	if (problem->direction == CONV_FORWARD && problem->prologue != CONV_PLAIN)
 		gradient = tune_gradient_with(t->graph->program, op);
-	if (r < 0 || !gradient || !tune_take_apart(problem, &rest, &bytes))
+	if (r < 0 || !gradient || !tune_unfuse(problem, &rest, &bytes))
 		return r;
 	plain = gradient->conv.problem;
 	plain.prologue = CONV_PLAIN;

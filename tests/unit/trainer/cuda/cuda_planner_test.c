@@ -161,7 +161,7 @@ void plan_run_memory(const struct cuda_program *program)
 	bool *whole = calloc(program->arena.count, sizeof(bool));
 
 	for (uint32_t i = 0; i < program->tensor_count; i++)
-		if (program->tensors[i]->given)
+		if (program->tensors[i]->grad_output)
 			take_bytes(program, program->tensors[i], whole);
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
@@ -186,7 +186,7 @@ void plan_run_memory(const struct cuda_program *program)
 	for (uint32_t i = 0; i < program->tensor_count; i++) {
 		const struct cuda_tensor *tensor = program->tensors[i];
 
-		if (tensor->storage == CUDA_IN_ARENA && (tensor->kept || tensor->given) &&
+		if (tensor->storage == CUDA_IN_ARENA && (tensor->kept || tensor->grad_output) &&
 		    !whole[tensor->block])
 			fail_msg("%s is not kept", tensor->name);
 	}

@@ -144,7 +144,7 @@ static int check_elementwise(const struct cuda_op *op, char *error)
 
 static int check_operands(const struct cuda_program *program, const struct cuda_op *op, char *error)
 {
-	const struct cuda_operation *operation = cuda_op_operation(op);
+	const struct cuda_op_def *operation = cuda_op_def(op);
 	uint64_t roles = operation->reads | operation->writes;
 	int r;
 
@@ -195,7 +195,7 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 				return fail(error, op, tensor, "is not marked as it is used");
 			if (tensor->storage == CUDA_IN_ARENA && !lives(tensor, index))
 				return fail(error, op, tensor, "is used outside its lifetime");
-			if (tensor->storage == CUDA_IN_ARENA && !writes && !tensor->given &&
+			if (tensor->storage == CUDA_IN_ARENA && !writes && !tensor->grad_output &&
 			    !written[tensor->block])
 				return fail(error, op, tensor, "is read before it is written");
 			if (tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD) {

@@ -218,7 +218,7 @@ static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
 
-		if (cuda_op_operation(op)->across_ranks || op->kind == CUDA_OP_LOSS)
+		if (cuda_op_def(op)->across_ranks || op->kind == CUDA_OP_LOSS)
 			ret_sums->nodes[ret_sums->count++] = op->node->index;
 		for (int role = 0; role < CUDA_ROLES; role++) {
 			const struct cuda_tensor *tensor = op->operands[role];
@@ -529,15 +529,14 @@ static void test_narrow_gradients(void **state)
 		if (op->kind != CUDA_OP_WEIGHT_GRADIENT)
 			continue;
 		assert_int_equal(op->operands[CUDA_X]->element, CUDA_F16);
-		assert_true(op->gather.launched <= CUDA_GATHERED_MAX);
+		assert_true(op->batch.launched <= CUDA_GRADIENT_BATCH_MAX);
 		/* the stem's gradient drops the padding channel, so it has a separate launch */
 		if (strcmp(op->node->name, "conv1") == 0)
-			assert_int_equal(op->gather.launched, 1);
-		launches += op->gather.launched > 0;
-		launched += op->gather.launched;
-		for (uint32_t j = 1; j < op->gather.launched; j++)
-			assert_true(op[j].kind == CUDA_OP_WEIGHT_GRADIENT &&
-				    !op[j].gather.launched);
+			assert_int_equal(op->batch.launched, 1);
+		launches += op->batch.launched > 0;
+		launched += op->batch.launched;
+		for (uint32_t j = 1; j < op->batch.launched; j++)
+			assert_true(op[j].kind == CUDA_OP_WEIGHT_GRADIENT && !op[j].batch.launched);
 	}
 	assert_int_equal(launched, 20);
 	/* three gradients of 2.4 million elements, the others gathered, and the stem */

@@ -1,12 +1,12 @@
 /*
- * The arena, buckets of gradients, the thread team, and the errors of recording and of the
+ * The arena, buckets of gradients, the thread thread_pool, and the errors of recording and of the
  * functions of device.h.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/arena.h"
 #include "trainer/device/buckets.h"
 #include "trainer/device/cpu/loops.h"
-#include "trainer/device/cpu/team.h"
+#include "trainer/device/cpu/thread_pool.h"
 
 #include <cmocka.h>
 #include <errno.h>
@@ -132,7 +132,7 @@ static void test_arena_chain(void **state)
 	arena_deinit(&arena);
 }
 
-/* ---- team and loops ---- */
+/* ---- thread_pool and loops ---- */
 
 struct counts {
 	_Atomic uint32_t done[1000];
@@ -153,16 +153,16 @@ static void test_pool(void **state)
 {
 	for (unsigned threads = 1; threads <= 5; threads++) {
 		static const uint32_t tasks[] = {0, 1, 2, 7, 1000};
-		struct team team;
+		struct thread_pool thread_pool;
 
-		assert_int_equal(team_init(&team, threads, 1), 0);
+		assert_int_equal(thread_pool_init(&thread_pool, threads, 1), 0);
 		for (size_t i = 0; i < 5; i++) {
 			struct counts *counts = calloc(1, sizeof(*counts));
 
 			counts->threads = threads;
-			team_enter(&team);
-			team_run(&team, tasks[i], count_task, counts);
-			team_leave(&team);
+			thread_pool_enter(&thread_pool);
+			thread_pool_run(&thread_pool, tasks[i], count_task, counts);
+			thread_pool_leave(&thread_pool);
 			for (uint32_t t = 0; t < 1000; t++)
 				assert_int_equal(counts->done[t], t < tasks[i]);
 			assert_false(counts->wrong);
@@ -177,31 +177,31 @@ static void test_pool(void **state)
  */
 static void test_pool_sharers(void **state)
 {
-	struct team alone, team;
+	struct thread_pool alone, thread_pool;
 
-	assert_int_equal(team_init(&alone, 0, 1), 0);
+	assert_int_equal(thread_pool_init(&alone, 0, 1), 0);
 	for (unsigned sharers = 2; sharers <= 1000; sharers *= 5) {
 		unsigned part = alone.threads / sharers;
 
-		assert_int_equal(team_init(&team, 0, sharers), 0);
-		assert_int_equal(team.threads, part ? part : 1);
-		assert_false(team.pin);
+		assert_int_equal(thread_pool_init(&thread_pool, 0, sharers), 0);
+		assert_int_equal(thread_pool.threads, part ? part : 1);
+		assert_false(thread_pool.pin);
 	}
-	assert_int_equal(team_init(&team, 7, 3), 0);
-	assert_int_equal(team.threads, 7);
+	assert_int_equal(thread_pool_init(&thread_pool, 7, 3), 0);
+	assert_int_equal(thread_pool.threads, 7);
 }
 
 /* A caller's children must inherit the original affinity. */
 static void test_pool_affinity(void **state)
 {
-	struct team team;
+	struct thread_pool thread_pool;
 	cpu_set_t before, after;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
-	assert_int_equal(team_init(&team, 0, 1), 0);
+	assert_int_equal(thread_pool_init(&thread_pool, 0, 1), 0);
 	for (int i = 0; i < 3; i++) {
-		team_enter(&team);
-		team_leave(&team);
+		thread_pool_enter(&thread_pool);
+		thread_pool_leave(&thread_pool);
 	}
 	assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
 	assert_true(CPU_EQUAL(&before, &after));
@@ -230,11 +230,11 @@ static void test_loops(void **state)
 				expected[k % channels[i]] += (double)x[k];
 			}
 			for (unsigned threads = 1; threads <= 3; threads++) {
-				struct team team;
-				struct loops loops = {.team = &team,
+				struct thread_pool thread_pool;
+				struct loops loops = {.thread_pool = &thread_pool,
 						      .kernels = kernels_of(cpu_isa_chosen())};
 
-				assert_int_equal(team_init(&team, threads, 1), 0);
+				assert_int_equal(thread_pool_init(&thread_pool, threads, 1), 0);
 				assert_int_equal(loops_reserve(&loops, channels[i]), 0);
 				sum[threads - 1] = calloc(channels[i], sizeof(double));
 				square[threads - 1] = calloc(channels[i], sizeof(double));

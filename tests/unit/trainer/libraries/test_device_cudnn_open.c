@@ -65,7 +65,7 @@ static void test_tuned(void **state)
 	assert_true(other < candidates->count);
 	snprintf(wanted, sizeof(wanted), "cudnn %lld", (long long)candidates->list[other].engine);
 	assert_int_equal(
-		plan_file_store(&cudnn->tuned, &problem, false, candidates->list[other].tag, 0.5f),
+		plan_cache_store(&cudnn->tuned, &problem, false, candidates->list[other].tag, 0.5f),
 		0);
 	candidates_free(candidates);
 	/* in this process and in the next; the old plan is unchanged */

@@ -266,7 +266,7 @@ static void open_fixture(struct fixture *f, bool deterministic)
 	backend_new(&f->engines.device, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
 	snprintf(f->path, sizeof(f->path), "/tmp/loaderd-tune-%d", (int)getpid());
 	unlink(f->path);
-	assert_int_equal(plan_file_init(&f->engines.tuned, f->path, "a GPU", error), 0);
+	assert_int_equal(plan_cache_init(&f->engines.tuned, f->path, "a GPU", error), 0);
 	conv_problem_init(problem);
 	problem->element = problem->gradient = CUDA_F16;
 	problem->deterministic = deterministic;
@@ -284,7 +284,7 @@ static void close_fixture(struct fixture *f)
 {
 	gpu_free(f->arguments.workspace);
 	gpu_stream_free(f->stream);
-	plan_file_deinit(&f->engines.tuned);
+	plan_cache_deinit(&f->engines.tuned);
 	backend_deinit(&f->engines.device);
 	unlink(f->path);
 	strcat(f->path, ".lock");
@@ -313,7 +313,7 @@ static void expect_engine(struct fixture *f, size_t engine, bool tuned)
 
 static void tune(bool deterministic, size_t fastest)
 {
-	struct plan_file again;
+	struct plan_cache again;
 	struct fixture f;
 	char error[DEVICE_ERROR_MAX];
 
@@ -338,9 +338,9 @@ static void tune(bool deterministic, size_t fastest)
 	for (size_t i = 0; i < ENGINES; i++)
 		assert_int_equal(executed[i], 0);
 	/* nor in the next process */
-	assert_int_equal(plan_file_init(&again, f.path, "a GPU", error), 0);
-	assert_non_null(plan_file_find(&again, &f.problem, false));
-	plan_file_deinit(&again);
+	assert_int_equal(plan_cache_init(&again, f.path, "a GPU", error), 0);
+	assert_non_null(plan_cache_find(&again, &f.problem, false));
+	plan_cache_deinit(&again);
 	/* like any plan, the tuned one must fit the available workspace */
 	if (engines[fastest].workspace) {
 		f.engines.workspace_max = WORKSPACE - 1;
@@ -365,7 +365,7 @@ static void test_tune_deterministic(void **state)
  */
 static void test_refused(void **state)
 {
-	struct plan_file again;
+	struct plan_cache again;
 	struct conv_plan *plan;
 	struct fixture f;
 	char error[DEVICE_ERROR_MAX];
@@ -381,9 +381,9 @@ static void test_refused(void **state)
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
 	for (size_t i = 0; i < ENGINES; i++)
 		assert_int_equal(executed[i], 0);
-	assert_int_equal(plan_file_init(&again, f.path, "a GPU", error), 0);
-	assert_string_equal(plan_file_find(&again, &f.problem, false)->tag, PLAN_APART);
-	plan_file_deinit(&again);
+	assert_int_equal(plan_cache_init(&again, f.path, "a GPU", error), 0);
+	assert_string_equal(plan_cache_find(&again, &f.problem, false)->tag, PLAN_UNFUSED);
+	plan_cache_deinit(&again);
 	/* other shapes keep their plans */
 	f.problem.k = 16;
 	expect_engine(&f, 0, false);
@@ -408,7 +408,7 @@ static void test_broken(void **state)
 	breaking = ENGINES;
 	assert_int_equal(gpu_stream_synchronize(f.stream), 0);
 	assert_true(executed[0] > 0 && executed[5] > 0 && executed[6] == 0);
-	assert_null(plan_file_find(&f.engines.tuned, &f.problem, false));
+	assert_null(plan_cache_find(&f.engines.tuned, &f.problem, false));
 	close_fixture(&f);
 }
 
@@ -421,11 +421,11 @@ static void test_unkept(void **state)
 	/* in which no directories can be created */
 	free(f.engines.tuned.path);
 	f.engines.tuned.path = strdup("/proc/loaderd/plans");
-	assert_string_equal(cudnn_unkept(&f.engines), "");
+	assert_string_equal(cudnn_cache_error(&f.engines), "");
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
 	expect_engine(&f, FASTEST, true);
 	assert_non_null(
-		strstr(cudnn_unkept(&f.engines), "/proc/loaderd/plans cannot be written: "));
+		strstr(cudnn_cache_error(&f.engines), "/proc/loaderd/plans cannot be written: "));
 	close_fixture(&f);
 }
 
@@ -444,12 +444,12 @@ static void test_adopted(void **state)
 	other = f.problem;
 	other.k = 16;
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
-	assert_int_equal(cudnn_findings(&f.engines, &bytes, &size), 0);
-	plan_file_deinit(&f.engines.tuned);
-	assert_int_equal(plan_file_init(&f.engines.tuned, "", "a GPU", f.engines.error), 0);
+	assert_int_equal(cudnn_export_tuning(&f.engines, &bytes, &size), 0);
+	plan_cache_deinit(&f.engines.tuned);
+	assert_int_equal(plan_cache_init(&f.engines.tuned, "", "a GPU", f.engines.error), 0);
 	expect_engine(&f, 0, false);
 	assert_int_equal(cudnn_refuse(&f.engines, &other, 0.5f), 0);
-	assert_int_equal(cudnn_adopt(&f.engines, bytes, size), 0);
+	assert_int_equal(cudnn_import_tuning(&f.engines, bytes, size), 0);
 	free(bytes);
 	memset(executed, 0, sizeof(executed));
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);

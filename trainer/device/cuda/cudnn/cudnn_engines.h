@@ -1,22 +1,21 @@
 /*
- * Implements struct conv_engines with cuDNN: candidates (engine configurations that the heuristics
- * propose for a problem), execution plans built from them, and the file of tuned plans. Private to
- * this folder.
+ * Implements struct conv_engines with cuDNN: engine configurations that the heuristics propose for
+ * a problem, execution plans built from them, and the cache of tuned plans. Private to this folder.
  */
 #pragma once
 
 #include "trainer/device/cuda/engines.h"
 
 #include "trainer/device/cuda/cudnn/backend.h"
-#include "trainer/device/cuda/cudnn/graph.h"
-#include "trainer/device/cuda/cudnn/plan_file.h"
+#include "trainer/device/cuda/cudnn/operation_graph.h"
+#include "trainer/device/cuda/cudnn/plan_cache.h"
 
 struct cudnn_engines {
 	struct cudnn_library library;
 	cudnnHandle_t handle; /* NULL if planning for an absent GPU */
 	/* without a handle: holds one descriptor with the properties of the absent GPU */
 	struct backend device;
-	struct plan_file tuned;
+	struct plan_cache tuned;
 	struct conv_plan *plans; /* plans in use; layers with the same problem share one */
 	uint64_t workspace_max;
 	bool tf32;
@@ -26,7 +25,7 @@ struct cudnn_engines {
 };
 
 /* One way to run a problem: an engine and its knob settings. */
-struct candidate {
+struct engine_config {
 	descriptor config;
 	int64_t engine;
 	bool compiled; /* at run time, by NVRTC */
@@ -34,12 +33,12 @@ struct candidate {
 	char tag[PLAN_TAG_MAX]; /* engine:knob=value,..., e.g. "62:2=5,14=1" */
 };
 
-#define CANDIDATES_MAX 96
+#define ENGINE_CONFIGS_MAX 96
 
-struct candidates {
+struct engine_configs {
 	struct backend graph, configs;
 	struct conv_operands operands;
-	struct candidate list[CANDIDATES_MAX];
+	struct engine_config list[ENGINE_CONFIGS_MAX];
 	size_t count;
 	char name[160]; /* problem name */
 };
@@ -51,27 +50,29 @@ struct conv_plan {
 	unsigned users;
 	descriptor plan;
 	/* owned once the plan is kept; `plan` references their descriptors */
-	struct candidates *candidates;
+	struct engine_configs *engine_configs;
 	struct conv_plan_info info;
 };
 
 /*
- * Finds the candidates that satisfy the problem's constraints, best first. -ENOENT if there are
- * none.
+ * Finds the engine configurations that satisfy the problem's constraints, best first. -ENOENT if
+ * there are none.
  */
-int candidates_find(struct cudnn_engines *engines, const struct conv_problem *problem,
-		    struct candidates **ret_candidates);
-void candidates_free(struct candidates *candidates); /* accepts NULL */
+int engine_configs_find(struct cudnn_engines *engines, const struct conv_problem *problem,
+			struct engine_configs **ret_configs);
+void engine_configs_free(struct engine_configs *engine_configs); /* accepts NULL */
 /*
- * Builds an execution plan from a candidate. Returns -ENOENT or another cuDNN error if the
- * candidate does not work. The plan does not own the candidates until it is kept.
+ * Builds an execution plan from an engine configuration. Returns -ENOENT or another cuDNN error if
+ * the engine configuration does not work. The plan does not own the engine configurations until it
+ * is kept.
  */
-int candidate_plan(struct cudnn_engines *engines, const struct candidates *candidates, size_t index,
-		   const struct conv_problem *problem, struct conv_plan **ret_plan);
-/* Queues an execution of a plan that was built from these candidates. */
-int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
-	     const struct candidates *candidates, const struct conv_arguments *arguments,
-	     gpu_stream stream);
+int execution_plan_build(struct cudnn_engines *engines, const struct engine_configs *engine_configs,
+			 size_t index, const struct conv_problem *problem,
+			 struct conv_plan **ret_plan);
+/* Queues an execution of a plan that was built from these engine_configs. */
+int execution_plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
+		       const struct engine_configs *engine_configs,
+		       const struct conv_arguments *arguments, gpu_stream stream);
 
 /* Implementations of the members of struct conv_engines. */
 int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
@@ -82,9 +83,9 @@ int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_argumen
 int cudnn_tune(void *state, const struct conv_problem *problem,
 	       const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream);
 int cudnn_refuse(void *state, const struct conv_problem *problem, float ms);
-const char *cudnn_unkept(void *state);
-int cudnn_findings(void *state, char **ret_bytes, size_t *ret_size);
-int cudnn_adopt(void *state, const char *bytes, size_t size);
+const char *cudnn_cache_error(void *state);
+int cudnn_export_tuning(void *state, char **ret_bytes, size_t *ret_size);
+int cudnn_import_tuning(void *state, const char *bytes, size_t size);
 
 /* The cuBLASLt part of engines_open(). */
 int cublaslt_open(const struct engines_options *options, struct matmul_engines *ret_engines,

@@ -101,7 +101,7 @@ static void close_conv(struct cudnn_engines *engines)
 {
 	if (!engines)
 		return;
-	plan_file_deinit(&engines->tuned);
+	plan_cache_deinit(&engines->tuned);
 	backend_deinit(&engines->device);
 	if (engines->handle)
 		engines->library.cudnnDestroy(engines->handle);
@@ -131,7 +131,7 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 	}
 	snprintf(key, sizeof(key), "%s, cuDNN %zu", device, engines->library.cudnnGetVersion());
 	/* problems with the file are reported but not fatal */
-	plan_file_init(&engines->tuned, options->plans, key, error);
+	plan_cache_init(&engines->tuned, options->plans, key, error);
 	*ret_engines = engines;
 	return 0;
 }
@@ -160,9 +160,9 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 		.tune = options->gpu ? cudnn_tune : NULL,
 		.refuse = options->gpu ? cudnn_refuse : NULL,
 		.key = conv->tuned.device,
-		.unkept = cudnn_unkept,
-		.findings = cudnn_findings,
-		.adopt = cudnn_adopt,
+		.cache_error = cudnn_cache_error,
+		.export_tuning = cudnn_export_tuning,
+		.import_tuning = cudnn_import_tuning,
 		.error = conv_error,
 	};
 	cudnn = conv->library.cudnnGetVersion();

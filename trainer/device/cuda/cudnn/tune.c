@@ -1,6 +1,6 @@
 /*
- * Autotuning: times every candidate on the device and stores the fastest in the file of tuned
- * plans.
+ * Autotuning: times every engine configuration on the device and stores the fastest in the file of
+ * tuned plans.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUNDS       5 /* the fastest counts */
-#define ROUND_RUNS   3 /* executions between two events */
-#define COMPILED_MAX 4 /* run-time compiled candidates to try; each takes about a second */
+#define ROUNDS     5 /* the fastest counts */
+#define ROUND_RUNS 3 /* executions between two events */
+#define COMPILED_MAX                                                                               \
+	4 /* run-time compiled engine configurations to try; each takes about a second */
 #define COMPILED_TOO                                                                               \
-	1          /* the same if other candidates exist, as for nearly all patterns of a net      \
-		    */
+	1 /* the same if other engine configurations exist, as for nearly all patterns of a net    \
+	   */
 #define HOPELESS 2 /* stop after a round slower than this factor times the best so far */
 
 struct trial {
@@ -24,10 +25,10 @@ struct trial {
 	uint64_t workspace_bytes;
 	gpu_stream stream;
 	gpu_event from, to;
-	const struct candidates *candidates;
-	size_t best;   /* index of the fastest candidate */
-	float best_ms; /* INFINITY until a candidate has run */
-	bool broken;   /* a candidate broke the device: nothing runs on it any more */
+	const struct engine_configs *engine_configs;
+	size_t best;   /* index of the fastest engine configuration */
+	float best_ms; /* INFINITY until an engine configuration has run */
+	bool broken;   /* an engine configuration broke the device: nothing runs on it any more */
 };
 
 static int trial_time_round(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
@@ -39,8 +40,8 @@ static int trial_time_round(const struct trial *trial, const struct conv_plan *p
 	if (r == 0)
 		r = gpu_event_record(trial->from, trial->stream);
 	for (unsigned i = 0; i < ROUND_RUNS && r == 0; i++)
-		r = plan_run(trial->engines, plan, trial->candidates, trial->arguments,
-			     trial->stream);
+		r = execution_plan_run(trial->engines, plan, trial->engine_configs,
+				       trial->arguments, trial->stream);
 	if (r == 0)
 		r = gpu_event_record(trial->to, trial->stream);
 	if (r == 0)
@@ -55,7 +56,8 @@ static int trial_time_round(const struct trial *trial, const struct conv_plan *p
 static int trial_time_plan(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
 {
 	/* triggers lazy loading, and warms up */
-	int r = plan_run(trial->engines, plan, trial->candidates, trial->arguments, trial->stream);
+	int r = execution_plan_run(trial->engines, plan, trial->engine_configs, trial->arguments,
+				   trial->stream);
 	float ms = 0;
 
 	*ret_ms = INFINITY;
@@ -70,9 +72,9 @@ static int trial_time_plan(const struct trial *trial, const struct conv_plan *pl
 }
 
 /*
- * A failing candidate does no harm while others run, unless it broke the device, e.g. by an access
- * out of bounds. CUDA then returns that error from every later call of the process, which would
- * blame the wrong operation.
+ * A failing engine configuration does no harm while others run, unless it broke the device, e.g. by
+ * an access out of bounds. CUDA then returns that error from every later call of the process, which
+ * would blame the wrong operation.
  */
 static void trial_check_device(struct trial *trial, size_t index)
 {
@@ -81,15 +83,16 @@ static void trial_check_device(struct trial *trial, size_t index)
 	trial->broken = true;
 	snprintf(trial->engines->error, sizeof(trial->engines->error),
 		 "%s: plan %s broke the GPU: %s; without autotuning others are taken",
-		 trial->candidates->name, trial->candidates->list[index].tag, gpu_error());
+		 trial->engine_configs->name, trial->engine_configs->list[index].tag, gpu_error());
 }
 
-/* Returns 0 if the candidate ran or needs too much workspace. */
-static int trial_candidate(struct trial *trial, size_t index)
+/* Returns 0 if the engine configuration ran or needs too much workspace. */
+static int trial_config(struct trial *trial, size_t index)
 {
 	struct conv_plan *plan;
 	float ms;
-	int r = candidate_plan(trial->engines, trial->candidates, index, trial->problem, &plan);
+	int r = execution_plan_build(trial->engines, trial->engine_configs, index, trial->problem,
+				     &plan);
 
 	if (r < 0)
 		return r;
@@ -106,26 +109,26 @@ static int trial_candidate(struct trial *trial, size_t index)
 	return r;
 }
 
-static unsigned most_compiled(const struct candidates *candidates)
+static unsigned most_compiled(const struct engine_configs *engine_configs)
 {
-	for (size_t i = 0; i < candidates->count; i++)
-		if (!candidates->list[i].compiled)
+	for (size_t i = 0; i < engine_configs->count; i++)
+		if (!engine_configs->list[i].compiled)
 			return COMPILED_TOO;
 	return COMPILED_MAX;
 }
 
 static int trial_all(struct trial *trial)
 {
-	unsigned compiled = 0, most = most_compiled(trial->candidates);
+	unsigned compiled = 0, most = most_compiled(trial->engine_configs);
 	int r = 0;
 
-	for (size_t i = 0; i < trial->candidates->count; i++) {
+	for (size_t i = 0; i < trial->engine_configs->count; i++) {
 		int one;
 
-		if (trial->candidates->list[i].compiled && compiled++ >= most)
+		if (trial->engine_configs->list[i].compiled && compiled++ >= most)
 			continue;
 		/* on failure engines->error has the reason */
-		one = trial_candidate(trial, i);
+		one = trial_config(trial, i);
 		if (trial->broken)
 			return one;
 		if (one < 0)
@@ -136,21 +139,21 @@ static int trial_all(struct trial *trial)
 	if (r == 0)
 		snprintf(trial->engines->error, sizeof(trial->engines->error),
 			 "%s: none of %zu plans gets by with %llu bytes of workspace",
-			 trial->candidates->name, trial->candidates->count,
+			 trial->engine_configs->name, trial->engine_configs->count,
 			 (unsigned long long)trial->workspace_bytes);
 	return r < 0 ? r : -ENOENT;
 }
 
-/* True if an earlier tuning result exists and its candidate still does. */
+/* True if an earlier tuning result exists and its engine configuration still does. */
 static bool is_tuned(const struct cudnn_engines *engines, const struct conv_problem *problem,
-		     const struct candidates *candidates)
+		     const struct engine_configs *engine_configs)
 {
-	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
+	const struct plan_line *tuned = plan_cache_find(&engines->tuned, problem, engines->tf32);
 
-	if (tuned && strcmp(tuned->tag, PLAN_APART) == 0)
+	if (tuned && strcmp(tuned->tag, PLAN_UNFUSED) == 0)
 		return true;
-	for (size_t i = 0; tuned && i < candidates->count; i++)
-		if (strcmp(candidates->list[i].tag, tuned->tag) == 0)
+	for (size_t i = 0; tuned && i < engine_configs->count; i++)
+		if (strcmp(engine_configs->list[i].tag, tuned->tag) == 0)
 			return true;
 	return false;
 }
@@ -159,7 +162,7 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 	       const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream)
 {
 	struct cudnn_engines *engines = state;
-	struct candidates *candidates = NULL;
+	struct engine_configs *engine_configs = NULL;
 	struct trial trial = {
 		.engines = engines,
 		.problem = problem,
@@ -170,29 +173,29 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 		.stream = stream,
 		.best_ms = INFINITY,
 	};
-	int r = candidates_find(engines, problem, &candidates);
+	int r = engine_configs_find(engines, problem, &engine_configs);
 
 	if (r < 0)
 		return r;
-	if (is_tuned(engines, problem, candidates)) {
-		candidates_free(candidates);
+	if (is_tuned(engines, problem, engine_configs)) {
+		engine_configs_free(engine_configs);
 		return 0;
 	}
-	trial.candidates = candidates;
+	trial.engine_configs = engine_configs;
 	r = gpu_event_new(true, &trial.from);
 	if (r == 0)
 		r = gpu_event_new(true, &trial.to);
 	if (r < 0)
-		snprintf(engines->error, sizeof(engines->error), "%s: %s", candidates->name,
+		snprintf(engines->error, sizeof(engines->error), "%s: %s", engine_configs->name,
 			 gpu_error());
 	if (r == 0)
 		r = trial_all(&trial);
 	if (r == 0)
-		r = plan_file_store(&engines->tuned, problem, engines->tf32,
-				    candidates->list[trial.best].tag, trial.best_ms);
+		r = plan_cache_store(&engines->tuned, problem, engines->tf32,
+				     engine_configs->list[trial.best].tag, trial.best_ms);
 	gpu_event_free(trial.to);
 	gpu_event_free(trial.from);
-	candidates_free(candidates);
+	engine_configs_free(engine_configs);
 	return r;
 }
 
@@ -200,26 +203,26 @@ int cudnn_refuse(void *state, const struct conv_problem *problem, float ms)
 {
 	struct cudnn_engines *engines = state;
 
-	return plan_file_store(&engines->tuned, problem, engines->tf32, PLAN_APART, ms);
+	return plan_cache_store(&engines->tuned, problem, engines->tf32, PLAN_UNFUSED, ms);
 }
 
-const char *cudnn_unkept(void *state)
+const char *cudnn_cache_error(void *state)
 {
 	const struct cudnn_engines *engines = state;
 
-	return engines->tuned.unkept;
+	return engines->tuned.cache_error;
 }
 
-int cudnn_findings(void *state, char **ret_bytes, size_t *ret_size)
+int cudnn_export_tuning(void *state, char **ret_bytes, size_t *ret_size)
 {
 	const struct cudnn_engines *engines = state;
 
-	return plan_file_write(&engines->tuned, ret_bytes, ret_size);
+	return plan_cache_write(&engines->tuned, ret_bytes, ret_size);
 }
 
-int cudnn_adopt(void *state, const char *bytes, size_t size)
+int cudnn_import_tuning(void *state, const char *bytes, size_t size)
 {
 	struct cudnn_engines *engines = state;
 
-	return plan_file_adopt(&engines->tuned, bytes, size);
+	return plan_cache_merge(&engines->tuned, bytes, size);
 }

@@ -57,7 +57,7 @@ static bool run_is_idle(const struct cuda_graph *cuda, const struct cuda_op *op)
 {
 	if (run_is_training(cuda))
 		return (cuda->variant & CUDA_VARIANT_FORWARD) && op->backward;
-	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_operation(op)->constant;
+	return (cuda->variant & CUDA_VARIANT_READY) && cuda_op_def(op)->constant;
 }
 
 /* True if operations are launched one by one, between events. */
@@ -366,7 +366,7 @@ static int run_begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 
 	if (!cuda->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
-	r = cuda_rescale_given(cuda);
+	r = cuda_rescale_grad_outputs(cuda);
 	/* wait for the step that last used this ring slot; it bounds how far the host runs ahead */
 	if (r == 0)
 		r = cuda_ranks_wait(device, cuda->done[slot], "waiting for a step");

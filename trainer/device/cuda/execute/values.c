@@ -1,5 +1,6 @@
 /*
- * Values between steps: the host reads logits, results and gradients, and writes given gradients.
+ * Values between steps: the host reads logits, results and gradients, and writes gradients of
+ * outputs.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
@@ -98,7 +99,7 @@ static struct cuda_tensor *values_find_kept(const struct cuda_graph *cuda,
 	for (uint32_t i = 0; i < program->tensor_count; i++) {
 		struct cuda_tensor *tensor = program->tensors[i];
 
-		if (tensor->value == value && (tensor->kept || tensor->given) &&
+		if (tensor->value == value && (tensor->kept || tensor->grad_output) &&
 		    tensor->gradient == (slot == DEVICE_GRAD))
 			return tensor;
 	}
@@ -143,50 +144,51 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 	return r;
 }
 
-/* ---- given gradients ---- */
+/* ---- gradients of outputs, which the caller writes ---- */
 
-static int values_write_given(struct cuda_graph *cuda, struct cuda_given *given, double scale)
+static int values_write_grad_output(struct cuda_graph *cuda, struct cuda_grad_output *grad,
+				    double scale)
 {
-	const struct device_value *value = given->tensor->value;
+	const struct device_value *value = grad->tensor->value;
 	uint64_t count = device_shape_elements(value->shape);
 	float *scaled = malloc(count * sizeof(float));
 	void *memory = NULL;
 	int r = scaled ? gpu_allocate(count * sizeof(float), &memory) : -ENOMEM;
 
 	for (uint64_t i = 0; r == 0 && i < count; i++)
-		scaled[i] = (float)((double)given->values[i] * scale);
+		scaled[i] = (float)((double)grad->values[i] * scale);
 	if (r == 0)
 		r = gpu_copy_in(memory, scaled, count * sizeof(float), cuda->device->compute);
 	if (r == 0)
 		r = elementwise_copy(&cuda->device->kernels,
 				     &(struct elementwise_copy){
 					     .from = memory,
-					     .to = cuda_tensor_data(cuda, given->tensor),
+					     .to = cuda_tensor_data(cuda, grad->tensor),
 					     .rows = count / value->shape.c,
 					     .from_columns = value->shape.c,
-					     .to_columns = given->tensor->shape.c,
+					     .to_columns = grad->tensor->shape.c,
 					     .from_element = CUDA_F32,
-					     .to_element = given->tensor->element,
+					     .to_element = grad->tensor->element,
 				     });
 	if (r == 0)
 		r = gpu_stream_synchronize(cuda->device->compute);
 	gpu_free(memory);
 	free(scaled);
-	given->scale = scale;
+	grad->scale = scale;
 	return cuda_check(cuda->device, r, "a given gradient");
 }
 
-int cuda_rescale_given(struct cuda_graph *cuda)
+int cuda_rescale_grad_outputs(struct cuda_graph *cuda)
 {
 	double scale;
 	int r = 0;
 
-	if (!cuda->given_count || cuda->device->base.info.precision != DEVICE_FP16)
+	if (!cuda->grad_output_count || cuda->device->base.info.precision != DEVICE_FP16)
 		return 0;
 	r = cuda_loss_scale(cuda->graph->params, &scale);
-	for (uint32_t i = 0; i < cuda->given_count && r == 0; i++)
-		if (cuda->given[i].values && cuda->given[i].scale != scale)
-			r = values_write_given(cuda, &cuda->given[i], scale);
+	for (uint32_t i = 0; i < cuda->grad_output_count && r == 0; i++)
+		if (cuda->grad_outputs[i].values && cuda->grad_outputs[i].scale != scale)
+			r = values_write_grad_output(cuda, &cuda->grad_outputs[i], scale);
 	return r;
 }
 
@@ -198,18 +200,18 @@ int cuda_value_write(struct device_graph *graph, const struct device_value *valu
 	double scale;
 	int r;
 
-	for (uint32_t i = 0; slot == DEVICE_GRAD && i < cuda->given_count; i++) {
-		struct cuda_given *given = &cuda->given[i];
+	for (uint32_t i = 0; slot == DEVICE_GRAD && i < cuda->grad_output_count; i++) {
+		struct cuda_grad_output *grad = &cuda->grad_outputs[i];
 
-		if (given->tensor->value != value)
+		if (grad->tensor->value != value)
 			continue;
-		if (!given->values)
-			given->values = malloc(bytes);
-		if (!given->values)
+		if (!grad->values)
+			grad->values = malloc(bytes);
+		if (!grad->values)
 			return -ENOMEM;
-		memcpy(given->values, values, bytes);
+		memcpy(grad->values, values, bytes);
 		r = cuda_loss_scale(graph->params, &scale);
-		return r < 0 ? r : values_write_given(cuda, given, scale);
+		return r < 0 ? r : values_write_grad_output(cuda, grad, scale);
 	}
 	return -ENOENT;
 }

@@ -16,16 +16,15 @@
 #include "trainer/device/arena.h"
 #include "trainer/device/backend.h"
 #include "trainer/device/cuda/conv.h"
+#include "trainer/device/cuda/ops/ops.h"
 
-/* Documented in operations.h. */
 enum cuda_op_kind {
-#define OPERATION(kind, ...) CUDA_OP_##kind,
-#include "trainer/device/cuda/lowering/operations.h"
-#undef OPERATION
-	CUDA_OP_KINDS,
+#define OP(kind, name) CUDA_OP_##kind,
+	CUDA_OPS(OP) CUDA_OP_KINDS,
+#undef OP
 };
 
-#define CUDA_GATHERED_MAX 16 /* weight gradients per launch */
+#define CUDA_GRADIENT_BATCH_MAX 16 /* weight gradients per launch */
 
 enum cuda_role {
 	/* read */
@@ -99,19 +98,21 @@ enum cuda_role {
 
 #define CUDA_BIT(role) ((uint64_t)1 << (role))
 
+struct cuda_graph;
+struct cuda_op;
+
 /*
- * A kind of operation, one row of operations.h; convolutions and matrix products have one per
- * direction.
+ * A kind of operation: the object cuda_NAME_op in its file of ops/. Convolutions and matrix
+ * products have the operands of their direction besides (cuda_op_def()).
  */
-struct cuda_operation {
+struct cuda_op_def {
 	const char *name;
 	/*
 	 * bit masks of roles. reads, writes: always present, except for parts of fused convolutions
 	 */
 	uint64_t reads, writes;
-	uint64_t may_write, may_read;
+	uint64_t may_read, may_write;
 	uint64_t moves;    /* written roles that are also read: updated in place */
-	uint64_t sums;     /* operand whose columns the kernel sums, using a workspace */
 	bool elementwise;  /* all tensors have the same size */
 	bool product;      /* a convolution or matrix product, with a library's plan */
 	unsigned passes;   /* FLOPs in multiples of device_node_flops() */
@@ -122,12 +123,15 @@ struct cuda_operation {
 	 * the store changes; the result is kept, not shared by lifetime
 	 */
 	bool constant;
-	/*
-	 * node kind whose complete forward or backward pass it is; 0 for none (inputs are lowered
-	 * by code in lower.c)
-	 */
-	enum device_node_kind forward_of, backward_of;
+	/* Queues the operation. */
+	int (*execute)(struct cuda_graph *graph, const struct cuda_op *op);
+	/* Bytes that its kernels need in graph->workspace; NULL for none. */
+	uint64_t (*workspace)(const struct cuda_graph *graph, const struct cuda_op *op);
 };
+
+#define OP(kind, name) extern const struct cuda_op_def cuda_##name##_op;
+CUDA_OPS(OP)
+#undef OP
 
 enum cuda_storage {
 	CUDA_IN_ARENA,     /* shared by lifetime */
@@ -151,8 +155,11 @@ struct cuda_tensor {
 	 */
 	const struct device_value *value;
 	bool gradient; /* it is the gradient */
-	/* set by device_value_write(), not by an operation; zeros before */
-	bool given;
+	/*
+	 * gradient of a graph's output, set by device_value_write(), not by an operation; zeros
+	 * before
+	 */
+	bool grad_output;
 	struct device_param *param; /* unless CUDA_IN_ARENA */
 	enum device_slot slot;      /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
@@ -195,7 +202,7 @@ struct cuda_op {
 			 * one launch; 0 if an earlier operation's launch includes it
 			 */
 			uint32_t launched;
-		} gather;
+		} batch;
 		struct {
 			uint64_t rows; /* n h w, for sums over rows */
 			enum device_activation activation;
@@ -243,13 +250,10 @@ int program_new(const struct device_graph *graph, const struct program_options *
 void program_free(struct cuda_program *program); /* also frees plans; accepts NULL */
 /* Fills in memory, FLOPs, bytes and fallbacks for device_graph_info(). */
 void program_info(const struct cuda_program *program, struct device_graph_info *info);
-const struct cuda_operation *cuda_op_operation(const struct cuda_op *op);
+/* Its definition: that of its kind, and of its direction if it is a convolution or product. */
+const struct cuda_op_def *cuda_op_def(const struct cuda_op *op);
 /* True if the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);
-/*
- * The operation that is the node's whole forward or backward pass; CUDA_OP_KINDS if there is none.
- */
-enum cuda_op_kind cuda_op_of(enum device_node_kind kind, bool backward);
 /* Bit mask of the roles that the kind may have. */
 uint64_t cuda_op_roles(enum cuda_op_kind kind);

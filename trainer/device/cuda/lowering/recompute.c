@@ -16,7 +16,7 @@
 
 struct tensor_use {
 	const struct cuda_op *writer; /* forward operation that can be repeated, or NULL */
-	bool stays, wanted;
+	bool stays, needed;
 };
 
 struct recompute {
@@ -24,16 +24,16 @@ struct recompute {
 	/* [tensor_count], indexed by the tensor number stored in `block` */
 	struct tensor_use *uses;
 	bool *repeated;      /* [backward_start] */
-	uint32_t *wanted_at; /* [segments] operation before which a segment is repeated */
+	uint32_t *needed_at; /* [segments] operation before which a segment is repeated */
 	uint32_t segments, count;
 };
 
 static bool can_repeat(const struct cuda_program *program, const struct cuda_op *op)
 {
-	const struct cuda_operation *operation = cuda_op_operation(op);
+	const struct cuda_op_def *def = cuda_op_def(op);
 
-	return device_node_recomputes(program->graph, op->node) && !operation->minor &&
-	       !operation->constant && !operation->moves;
+	return device_node_recomputes(program->graph, op->node) && !def->minor && !def->constant &&
+	       !def->moves;
 }
 
 static bool is_small(const struct cuda_tensor *tensor)
@@ -55,7 +55,7 @@ static void find_writers(struct recompute *c)
 		struct cuda_tensor *tensor = c->program->tensors[i];
 
 		tensor->block = i;
-		c->uses[i].stays = tensor->kept || tensor->given || is_small(tensor);
+		c->uses[i].stays = tensor->kept || tensor->grad_output || is_small(tensor);
 	}
 	for (uint32_t i = 0; i < c->program->backward_start; i++) {
 		const struct cuda_op *op = &c->program->ops[i];
@@ -72,7 +72,7 @@ static void find_writers(struct recompute *c)
 }
 
 /* Marks tensors that backward reads and that are not kept. */
-static void find_wanted(struct recompute *c)
+static void find_needed(struct recompute *c)
 {
 	for (uint32_t pass = 0; pass < 2; pass++)
 		for (uint32_t i = 0; i < c->program->op_count; i++) {
@@ -88,9 +88,9 @@ static void find_wanted(struct recompute *c)
 					use->stays = true;
 				if (pass == 0 || !backward || use->stays)
 					continue;
-				use->wanted = true;
-				if (i < c->wanted_at[op->node->segment])
-					c->wanted_at[op->node->segment] = i;
+				use->needed = true;
+				if (i < c->needed_at[op->node->segment])
+					c->needed_at[op->node->segment] = i;
 			}
 		}
 }
@@ -104,7 +104,7 @@ static void find_repeated(struct recompute *c)
 		for (int role = 0; role < CUDA_ROLES; role++) {
 			const struct tensor_use *use = use_of(c, op, role);
 
-			if (use && use->writer == op && use->wanted)
+			if (use && use->writer == op && use->needed)
 				c->repeated[i] = true;
 		}
 		c->count += c->repeated[i];
@@ -112,7 +112,7 @@ static void find_repeated(struct recompute *c)
 			struct tensor_use *use = use_of(c, op, role);
 
 			if (use && use->writer && !use->stays)
-				use->wanted = true;
+				use->needed = true;
 		}
 	}
 }
@@ -140,7 +140,7 @@ static int rewrite(struct recompute *c)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		uint32_t segment = program->ops[i].node->segment;
 
-		for (uint32_t j = 0; i >= program->backward_start && c->wanted_at[segment] == i &&
+		for (uint32_t j = 0; i >= program->backward_start && c->needed_at[segment] == i &&
 				     j < program->backward_start;
 		     j++) {
 			if (!c->repeated[j] || program->ops[j].node->segment != segment)
@@ -168,16 +168,16 @@ int program_recompute(struct cuda_program *program)
 		return 0;
 	c.uses = calloc(program->tensor_count + 1, sizeof(*c.uses));
 	c.repeated = calloc(program->backward_start + 1, sizeof(*c.repeated));
-	c.wanted_at = malloc(c.segments * sizeof(*c.wanted_at));
-	if (c.uses && c.repeated && c.wanted_at) {
-		memset(c.wanted_at, 0xff, c.segments * sizeof(*c.wanted_at));
+	c.needed_at = malloc(c.segments * sizeof(*c.needed_at));
+	if (c.uses && c.repeated && c.needed_at) {
+		memset(c.needed_at, 0xff, c.segments * sizeof(*c.needed_at));
 		find_writers(&c);
-		find_wanted(&c);
+		find_needed(&c);
 		find_repeated(&c);
 		r = c.count ? rewrite(&c) : 0;
 	}
 	free(c.uses);
 	free(c.repeated);
-	free(c.wanted_at);
+	free(c.needed_at);
 	return r;
 }

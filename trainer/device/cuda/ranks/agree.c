@@ -110,7 +110,7 @@ bool cuda_ranks_tunes(const struct cuda_graph *graph)
 }
 
 /* Tuning results of one rank. */
-struct findings {
+struct tuning_export {
 	char *bytes;
 	size_t size;
 };
@@ -124,8 +124,8 @@ static int agree_fail_findings(struct cuda_graph *graph, int result, const char 
 }
 
 /* Broadcasts the size of a rank's data. */
-static int agree_tell_size(struct cuda_graph *graph, const struct findings *mine, unsigned rank,
-			   size_t *ret_size)
+static int agree_tell_size(struct cuda_graph *graph, const struct tuning_export *mine,
+			   unsigned rank, size_t *ret_size)
 {
 	struct comm *comm = graph->device->base.options.comm;
 	size_t size = mine->size;
@@ -138,7 +138,8 @@ static int agree_tell_size(struct cuda_graph *graph, const struct findings *mine
 }
 
 /* Allocates space for the largest data, to be freed, on all ranks or none. */
-static int agree_make_room(struct cuda_graph *graph, const struct findings *mine, char **ret_room)
+static int agree_make_room(struct cuda_graph *graph, const struct tuning_export *mine,
+			   char **ret_room)
 {
 	struct comm *comm = graph->device->base.options.comm;
 	size_t largest = 1;
@@ -158,7 +159,7 @@ static int agree_make_room(struct cuda_graph *graph, const struct findings *mine
 }
 
 /* Broadcasts this rank's data and takes its tuner's. */
-static int agree_exchange(struct cuda_graph *graph, const struct findings *mine, char *room)
+static int agree_exchange(struct cuda_graph *graph, const struct tuning_export *mine, char *room)
 {
 	const struct conv_engines *engines = &graph->device->engines.conv;
 	struct comm *comm = graph->device->base.options.comm;
@@ -175,7 +176,7 @@ static int agree_exchange(struct cuda_graph *graph, const struct findings *mine,
 		if (sent < 0)
 			return agree_fail_comm(comm, sent, graph->error);
 		if (rank == graph->device->tuner && rank != comm->rank)
-			r = engines->adopt(engines->state, room, size);
+			r = engines->import_tuning(engines->state, room, size);
 	}
 	return agree_on_result(comm, agree_fail_findings(graph, r, "taken over"), graph->error);
 }
@@ -184,14 +185,14 @@ int cuda_ranks_share(struct cuda_graph *graph)
 {
 	const struct conv_engines *engines = &graph->device->engines.conv;
 	struct comm *comm = graph->device->base.options.comm;
-	struct findings mine = {0};
+	struct tuning_export mine = {0};
 	char *room = NULL;
 	int r = 0;
 
 	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	if (cuda_ranks_tunes(graph))
-		r = engines->findings(engines->state, &mine.bytes, &mine.size);
+		r = engines->export_tuning(engines->state, &mine.bytes, &mine.size);
 	r = agree_on_result(comm, agree_fail_findings(graph, r, "passed on"), graph->error);
 	if (r == 0)
 		r = agree_make_room(graph, &mine, &room);

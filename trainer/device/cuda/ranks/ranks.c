@@ -216,7 +216,7 @@ void cuda_ranks_release(struct cuda_graph *graph)
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	return cuda_ranks_several(graph->graph) && op->node->has_norm &&
-	       op->node->norm.synchronized && cuda_op_operation(op)->across_ranks;
+	       op->node->norm.synchronized && cuda_op_def(op)->across_ranks;
 }
 
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)

@@ -1,0 +1,519 @@
+/* Planning a graph for the CPU: buffers and their lifetimes, the arena, binding. */
+#include "trainer/device/cpu/cpu.h"
+
+#include "format/base/system/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	return node->backward_step;
+}
+
+bool cpu_training(const struct cpu_graph *graph)
+{
+	return graph->graph->options.mode == DEVICE_TRAIN;
+}
+
+bool cpu_infers(const struct cpu_graph *graph, const struct device_node *node)
+{
+	bool moves = node->has_norm && !node->norm.fixed;
+
+	return !cpu_training(graph) || (!node->backward && !moves);
+}
+
+size_t cpu_value_bytes(const struct device_value *value, enum element element)
+{
+	return device_shape_elements(value->shape) * element_size(element);
+}
+
+int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block)
+{
+	int r = arena_add(&graph->arena, bytes, step, step, ret_block);
+
+	if (r < 0)
+		return r;
+	if (graph->graph->options.keep_all) {
+		arena_extend(&graph->arena, *ret_block, 0);
+		arena_extend(&graph->arena, *ret_block, graph->end);
+	}
+	if (step < graph->graph->node_count && graph->nodes[step].again_step)
+		arena_again(&graph->arena, *ret_block, graph->nodes[step].again_step);
+	return 0;
+}
+
+const struct device_value *cpu_output(const struct cpu_node *node, int index)
+{
+	const struct device_value *output = node->node->outputs[index];
+
+	return output && output->producer == node->node ? output : NULL;
+}
+
+void *cpu_block(const struct cpu_graph *graph, uint32_t block)
+{
+	return block == CPU_NO_BLOCK ? NULL
+				     : (char *)graph->memory + graph->arena.blocks[block].offset;
+}
+
+void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block)
+{
+	value->gradient_blocks[value->gradient_count++] = block;
+}
+
+int cpu_add_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step)
+{
+	int r = cpu_add_block(graph, cpu_value_bytes(node->node->x, graph->device->element), step,
+			      &node->dx_block);
+
+	if (r == 0)
+		cpu_contribute(graph, node->x, node->dx_block);
+	return r;
+}
+
+void cpu_sum_gradients(struct cpu_graph *graph, struct cpu_node *node, uint32_t first)
+{
+	struct cpu_value *y = node->y;
+
+	for (uint32_t i = first; i < y->gradient_count; i++)
+		loops_add(&graph->device->loops, y->gradients[0], y->gradients[i],
+			  graph->device->element, device_shape_elements(node->node->y->shape));
+}
+
+static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
+#define NODE(kind, name) [DEVICE_NODE_##kind] = &cpu_##name##_ops,
+	DEVICE_NODES(NODE)
+#undef NODE
+};
+
+static int graph_make_values(struct cpu_graph *cpu)
+{
+	const struct device_graph *graph = cpu->graph;
+
+	for (uint32_t i = 0; i < graph->value_count; i++) {
+		struct cpu_value *value = &cpu->values[i];
+		uint32_t contributions = graph->values[i]->consumers + 1;
+
+		value->block = value->sum_block = CPU_NO_BLOCK;
+		value->element = graph->values[i]->saved ? ELEMENT_F32 : cpu->device->element;
+		value->gradient_blocks = calloc(contributions, sizeof(*value->gradient_blocks));
+		value->gradients = calloc(contributions, sizeof(*value->gradients));
+		if (!value->gradient_blocks || !value->gradients)
+			return -ENOMEM;
+		value->kept = graph->options.keep_all ||
+			      (!graph->values[i]->consumers && !graph->values[i]->saved);
+	}
+	return 0;
+}
+
+static struct cpu_value *graph_value_of(struct cpu_graph *cpu, const struct device_value *value)
+{
+	return value ? &cpu->values[value->index] : NULL;
+}
+
+static void graph_make_nodes(struct cpu_graph *cpu)
+{
+	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
+		struct cpu_node *node = &cpu->nodes[i];
+
+		node->node = cpu->graph->nodes[i];
+		node->ops = ops[node->node->kind];
+		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
+			node->inputs[j] = graph_value_of(cpu, node->node->inputs[j]);
+		for (int j = 0; j < DEVICE_NODE_OUTPUTS; j++)
+			node->outputs[j] = graph_value_of(cpu, node->node->outputs[j]);
+		node->raw_block = node->weights_gradient_block = node->dx_block =
+			node->workspace_block = CPU_NO_BLOCK;
+		node->norm_act.dx_block = CPU_NO_BLOCK;
+	}
+}
+
+uint32_t cpu_segment_first(const struct cpu_graph *cpu, uint32_t last)
+{
+	struct device_node *const *nodes = cpu->graph->nodes;
+	uint32_t first = last;
+
+	if (!device_node_recomputes(cpu->graph, nodes[last]) ||
+	    nodes[last + 1]->segment == nodes[last]->segment)
+		return last + 1;
+	while (first > 0 && nodes[first - 1]->segment == nodes[last]->segment)
+		first--;
+	return first;
+}
+
+/* Schedule: forward in order, then backward; each segment's recomputation precedes its backward. */
+static void graph_schedule(struct cpu_graph *cpu)
+{
+	uint32_t step = cpu->graph->node_count;
+
+	for (uint32_t i = cpu->graph->node_count; i-- > 0;) {
+		for (uint32_t j = cpu_segment_first(cpu, i); j <= i; j++)
+			if (device_node_recomputes(cpu->graph, cpu->graph->nodes[j]))
+				cpu->nodes[j].again_step = step++;
+		cpu->nodes[i].backward_step = step++;
+	}
+	cpu->end = step;
+}
+
+/*
+ * Plans the gradients that the caller writes for results without consumers, and the copies that
+ * keep_all keeps of every gradient.
+ */
+static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
+{
+	struct cpu_value *own = graph_value_of(cpu, value);
+	size_t bytes = cpu_value_bytes(value, cpu->device->element);
+	uint32_t block;
+	int r;
+
+	if (device_value_is_given(value)) {
+		own->given = calloc(1, bytes);
+		if (!own->given)
+			return -ENOMEM;
+		r = cpu_add_block(cpu, bytes, step, &block);
+		if (r < 0)
+			return r;
+		cpu_contribute(cpu, own, block);
+	}
+	return cpu->graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &own->sum_block) : 0;
+}
+
+/* Contributions to the gradients of the node's outputs are live until its backward step. */
+static int graph_plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	uint32_t step = cpu_backward_step(cpu, node);
+	int r = 0;
+
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
+		const struct device_value *output = cpu_output(node, i);
+		const struct cpu_value *own = node->outputs[i];
+
+		if (!output)
+			continue;
+		if (output->active)
+			r = graph_plan_given(cpu, output, step);
+		for (uint32_t j = 0; j < own->gradient_count; j++)
+			arena_extend(&cpu->arena, own->gradient_blocks[j], step);
+	}
+	return r < 0 || !node->ops->plan_backward ? r : node->ops->plan_backward(cpu, node);
+}
+
+static int graph_add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
+{
+	const struct device_value *output = cpu_output(node, i);
+	struct cpu_value *own = node->outputs[i];
+	int r;
+
+	if (!output)
+		return 0;
+	r = cpu_add_block(cpu, cpu_value_bytes(output, own->element), node->node->index,
+			  &own->block);
+	if (r == 0 && own->kept) {
+		arena_keep(&cpu->arena, own->block);
+		arena_extend(&cpu->arena, own->block, cpu->end);
+	}
+	if (r == 0 && output->saved && node->node->backward)
+		arena_extend(&cpu->arena, own->block, cpu_backward_step(cpu, node));
+	return r;
+}
+
+static int graph_plan_node(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	int r;
+
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
+		if (node->inputs[i])
+			arena_extend(&cpu->arena, node->inputs[i]->block, node->node->index);
+	strcpy(node->engine, "own");
+	r = node->ops->plan ? node->ops->plan(cpu, node) : 0;
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
+		r = graph_add_result(cpu, node, i);
+	return r;
+}
+
+/* Sets the error of a planning or binding step; 0 stays 0. */
+static int graph_fail_node(struct cpu_graph *cpu, const struct cpu_node *node, int r,
+			   const char *what)
+{
+	return r < 0 ? sentence_fail(cpu->error, DEVICE_ERROR_MAX, r, "%s: %s failed: %s",
+				     node->node->name, what, strerror(-r))
+		     : 0;
+}
+
+static int graph_plan_nodes(struct cpu_graph *cpu)
+{
+	uint32_t count = cpu->graph->node_count;
+	int r = 0;
+
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = graph_fail_node(cpu, &cpu->nodes[i], graph_plan_node(cpu, &cpu->nodes[i]),
+				    "planning its forward pass");
+	for (uint32_t i = count; i-- > 0 && r == 0;)
+		if (cpu->nodes[i].node->backward)
+			r = graph_fail_node(cpu, &cpu->nodes[i],
+					    graph_plan_node_backward(cpu, &cpu->nodes[i]),
+					    "planning its backward pass");
+	return r;
+}
+
+/* True if a block that the node would recompute is needed. */
+static bool graph_is_wanted(const struct cpu_graph *cpu, const struct cpu_node *node)
+{
+	for (uint32_t i = 0; i < cpu->arena.count; i++)
+		if (cpu->arena.blocks[i].again == node->again_step &&
+		    cpu->arena.blocks[i].last_again)
+			return true;
+	return false;
+}
+
+static void graph_plan_node_again(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	uint32_t step = node->again_step;
+	bool wanted = graph_is_wanted(cpu, node);
+
+	for (uint32_t i = 0; i < cpu->arena.count; i++) {
+		if (cpu->arena.blocks[i].again != step)
+			continue;
+		if (wanted)
+			arena_extend(&cpu->arena, i, step);
+		else
+			arena_keep(&cpu->arena, i);
+	}
+	if (!wanted) {
+		node->again_step = 0;
+		return;
+	}
+	node->flops_backward += node->flops_forward;
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
+		if (node->inputs[i])
+			arena_extend(&cpu->arena, node->inputs[i]->block, step);
+	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++)
+		if (cpu_output(node, i))
+			arena_extend(&cpu->arena, node->outputs[i]->block, step);
+}
+
+/* Walks backward, since a recomputed node needs its inputs. */
+static void graph_plan_again(struct cpu_graph *cpu)
+{
+	for (uint32_t i = cpu->graph->node_count; i-- > 0;)
+		if (cpu->nodes[i].again_step)
+			graph_plan_node_again(cpu, &cpu->nodes[i]);
+}
+
+static uint64_t graph_memory_max(const struct cpu_graph *cpu)
+{
+	return cpu->graph->device->options.arena_bytes_max;
+}
+
+/* Error text for an arena that does not fit, with its three largest tensors by name. */
+static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
+{
+	uint64_t limit = UINT64_MAX;
+	int length =
+		snprintf(cpu->error, DEVICE_ERROR_MAX,
+			 "activations and workspace take %.3f GiB, and %.3f are %s; use a smaller "
+			 "batch. Largest:",
+			 (double)cpu->arena.size / (1 << 30), (double)available / (1 << 30),
+			 graph_memory_max(cpu) ? "allowed" : "free");
+
+	for (int rank = 0; rank < 3; rank++) {
+		const struct cpu_node *largest = NULL;
+		uint64_t size = 0;
+
+		for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
+			const struct cpu_node *node = &cpu->nodes[i];
+			uint64_t bytes = node->y->block == CPU_NO_BLOCK
+						 ? 0
+						 : cpu->arena.blocks[node->y->block].size;
+
+			if (bytes > size && bytes < limit) {
+				size = bytes;
+				largest = node;
+			}
+		}
+		if (!largest || length >= DEVICE_ERROR_MAX)
+			return;
+		limit = size;
+		length += snprintf(cpu->error + length, (size_t)(DEVICE_ERROR_MAX - length),
+				   "%s %s (%.1f MiB)", rank ? "," : "", largest->node->name,
+				   (double)size / (1 << 20));
+	}
+}
+
+/* Linux overcommits memory and kills processes that use it, so check first what fits. */
+static int graph_map_arena(struct cpu_graph *cpu)
+{
+	uint64_t available = graph_memory_max(cpu);
+	size_t size;
+	void *memory = MAP_FAILED;
+	int r = 0;
+
+	if (cpu->scratchpad_size) {
+		r = arena_add(&cpu->arena, cpu->scratchpad_size, 0, cpu->end,
+			      &cpu->scratchpad_block);
+		if (r < 0)
+			return r;
+	}
+	r = arena_layout(&cpu->arena);
+	if (r < 0)
+		return r;
+	size = (cpu->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
+	if (!available)
+		available = memory_available();
+	if (cpu->arena.size <= available)
+		memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			      0);
+	if (memory == MAP_FAILED) {
+		graph_explain_memory(cpu, available);
+		return -ENOMEM;
+	}
+	/*
+	 * Activations are streamed: with small pages, TLB misses would take a good part of the
+	 * time.
+	 */
+	madvise(memory, size, MADV_HUGEPAGE);
+	cpu->memory = memory;
+	cpu->memory_size = size;
+	return 0;
+}
+
+static int graph_bind_all(struct cpu_graph *cpu)
+{
+	for (uint32_t i = 0; i < cpu->graph->value_count; i++) {
+		struct cpu_value *value = &cpu->values[i];
+
+		value->data = cpu_block(cpu, value->block);
+		value->sum = cpu_block(cpu, value->sum_block);
+		for (uint32_t j = 0; j < value->gradient_count; j++)
+			value->gradients[j] = cpu_block(cpu, value->gradient_blocks[j]);
+	}
+	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
+		struct cpu_node *node = &cpu->nodes[i];
+		int r = node->ops->bind ? node->ops->bind(cpu, node) : 0;
+
+		if (r < 0)
+			return graph_fail_node(cpu, node, r, "binding memory");
+	}
+	if (cpu->fold_elements) {
+		cpu->fold = aligned_alloc(64, (cpu->fold_elements * sizeof(float) + 63) / 64 * 64);
+		if (!cpu->fold)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void graph_release_node(struct cpu_node *node)
+{
+	for (int i = 0; i < CPU_PRIMITIVES; i++)
+		cpu_op_release(&node->primitives[i]);
+	free(node->weights_forward);
+	free(node->weights_backward);
+	free(node->folded_bias);
+	free(node->resized);
+	free(node->sums);
+	free(node->own_sums);
+	free(node->norm_act.memory);
+}
+
+void cpu_graph_release(struct device_graph *graph)
+{
+	struct cpu_graph *cpu = graph->backend;
+
+	if (!cpu)
+		return;
+	for (uint32_t i = 0; cpu->nodes && i < graph->node_count; i++)
+		graph_release_node(&cpu->nodes[i]);
+	for (uint32_t i = 0; cpu->values && i < graph->value_count; i++) {
+		free(cpu->values[i].gradient_blocks);
+		free(cpu->values[i].gradients);
+		free(cpu->values[i].given);
+	}
+	if (cpu->memory)
+		munmap(cpu->memory, cpu->memory_size);
+	arena_deinit(&cpu->arena);
+	free(cpu->nodes);
+	free(cpu->values);
+	free(cpu->fold);
+	free(cpu->targets);
+	free(cpu->loss_scratch);
+	free(cpu->losses);
+	free(cpu->changes);
+	free(cpu->rows);
+	free(cpu->finished);
+	free(cpu);
+	graph->backend = NULL;
+}
+
+int cpu_graph_plan(struct device_graph *graph, char *error)
+{
+	struct cpu_graph *cpu = calloc(1, sizeof(*cpu));
+	int r;
+
+	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
+	if (!cpu)
+		return -ENOMEM;
+	graph->backend = cpu;
+	cpu->graph = graph;
+	cpu->device = (struct cpu_device *)graph->device;
+	cpu->params = graph->params->backend;
+	cpu->error = error;
+	cpu->scratchpad_block = CPU_NO_BLOCK;
+	arena_init(&cpu->arena);
+	cpu->nodes = calloc(graph->node_count, sizeof(*cpu->nodes));
+	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
+	r = cpu->nodes && cpu->values ? graph_make_values(cpu) : -ENOMEM;
+	/* primitives are created for the number of threads in force */
+	thread_pool_enter(&cpu->device->thread_pool);
+	if (r == 0) {
+		graph_make_nodes(cpu);
+		graph_schedule(cpu);
+		r = graph_plan_nodes(cpu);
+	}
+	if (r == 0)
+		graph_plan_again(cpu);
+	if (r == 0)
+		r = graph_map_arena(cpu);
+	if (r == 0)
+		r = graph_bind_all(cpu);
+	if (r == 0)
+		r = cpu_ranks_plan(cpu);
+	thread_pool_leave(&cpu->device->thread_pool);
+	if (r < 0) {
+		cpu_graph_release(graph);
+		return r;
+	}
+	cpu->error = NULL;
+	*error = 0;
+	return 0;
+}
+
+void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *info)
+{
+	const struct cpu_graph *cpu = graph->backend;
+
+	info->arena_bytes = cpu->arena.size;
+	info->unshared_bytes = cpu->arena.unshared;
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		info->flops_forward += cpu->nodes[i].flops_forward;
+		info->flops_backward += cpu->nodes[i].flops_backward;
+	}
+}
+
+void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
+		     struct device_layer_info *info)
+{
+	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_node *node = &cpu->nodes[index];
+
+	info->engine = node->engine;
+	info->flops_forward = node->flops_forward;
+	info->flops_backward = node->flops_backward;
+	info->forward_ns = node->forward_ns;
+	info->backward_ns = node->backward_ns;
+	info->runs = node->runs;
+}

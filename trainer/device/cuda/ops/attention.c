@@ -1,0 +1,90 @@
+/* Attention, forward and backward. */
+#include "trainer/device/cuda/kernels/attention.h"
+#include "trainer/device/cuda/ops/internal.h"
+
+#include <errno.h>
+
+#define ATTENTION_CHANNELS_MAX 64 /* channels per head; size of the kernels' tiles */
+
+static void lower_attention_forward(struct lowering *l, const struct device_node *node)
+{
+	uint32_t channels = node->y->shape.c / node->attention.heads;
+
+	if (channels > ATTENTION_CHANNELS_MAX)
+		lower_fail(
+			l, -ENOTSUP,
+			"%s: heads of %u channels, but attention on a GPU takes at most %d; make "
+			"the network narrower, or compute on the CPU",
+			node->name, channels, ATTENTION_CHANNELS_MAX);
+	else
+		lower_single_forward(l, node, CUDA_OP_ATTENTION);
+}
+
+static void lower_attention_backward(struct lowering *l, const struct device_node *node)
+{
+	struct cuda_op *op = lower_single_backward(l, node, CUDA_OP_ATTENTION_BACKWARD);
+
+	lower_contribute_dx(l, node, op->operands[CUDA_DX]);
+}
+
+const struct node_lowering lower_attention = {lower_attention_forward, lower_attention_backward};
+
+static struct attention_arguments attention_arguments(const struct cuda_graph *graph,
+						      const struct cuda_op *op)
+{
+	const struct device_node *node = op->node;
+
+	return (struct attention_arguments){
+		.qkv = cuda_at(graph, op, CUDA_X),
+		.y = cuda_at(graph, op, CUDA_Y),
+		.log_sum = cuda_at(graph, op, CUDA_LOG_SUM),
+		.dy = cuda_at(graph, op, CUDA_DY),
+		.dqkv = cuda_at(graph, op, CUDA_DX),
+		.delta = cuda_workspace(graph, op),
+		.step = graph->arguments,
+		.layer = node->attention.layer,
+		.dropout = draws_drop(node->attention.dropout),
+		.n = node->x->shape.n,
+		.t = node->x->shape.h * node->x->shape.w,
+		.heads = node->attention.heads,
+		.d = node->y->shape.c / node->attention.heads,
+		.element = op->operands[CUDA_X]->element,
+	};
+}
+
+static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct attention_arguments arguments = attention_arguments(graph, op);
+
+	return attention_forward(&graph->device->kernels, &arguments);
+}
+
+/*
+ * X (qkv) -> Y. Training: [LOG_SUM F [n][heads][h][w]], the logarithm of each query's sum of
+ * exponentials.
+ */
+const struct cuda_op_def cuda_attention_op = {"attention", ROLE(X),
+					      ROLE(Y),     .may_write = ROLE(LOG_SUM),
+					      .passes = 1, .execute = execute_attention};
+
+static int execute_attention_backward(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct attention_arguments arguments = attention_arguments(graph, op);
+
+	return attention_backward(&graph->device->kernels, &arguments);
+}
+
+/* One number for each query. */
+static uint64_t backward_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return device_shape_elements(op->operands[CUDA_LOG_SUM]->shape) * sizeof(float);
+}
+
+const struct cuda_op_def cuda_attention_backward_op = {
+	.name = "attention backward",
+	.reads = ROLE(DY) | ROLE(X) | ROLE(Y) | ROLE(LOG_SUM),
+	.writes = ROLE(DX),
+	.passes = 2,
+	.execute = execute_attention_backward,
+	.workspace = backward_workspace,
+};

@@ -1,0 +1,63 @@
+/* Layer norm, forward and backward. */
+#include "trainer/device/cuda/kernels/norm.h"
+#include "trainer/device/cuda/ops/internal.h"
+
+const struct node_lowering lower_layer_norm = {.forward_op = CUDA_OP_LAYER_NORM,
+					       .backward_op = CUDA_OP_LAYER_NORM_BACKWARD};
+
+static struct norm_arguments layer_norm_arguments(const struct cuda_graph *graph,
+						  const struct cuda_op *op)
+{
+	const struct cuda_tensor *x = op->operands[CUDA_X];
+
+	return (struct norm_arguments){
+		.x = cuda_at(graph, op, CUDA_X),
+		.dy = cuda_at(graph, op, CUDA_DY),
+		.y = cuda_at(graph, op, CUDA_Y),
+		.dx = cuda_at(graph, op, CUDA_DX),
+		.gamma = cuda_at(graph, op, CUDA_GAMMA),
+		.beta = cuda_at(graph, op, CUDA_BETA),
+		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
+		.dbeta = cuda_at(graph, op, CUDA_DBETA),
+		.mean = cuda_at(graph, op, CUDA_MEAN),
+		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.partial = cuda_workspace(graph, op),
+		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
+		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
+		.epsilon = op->node->norm.epsilon,
+		.rows = cuda_rows(x),
+		.channels = x->shape.c,
+		.element = x->element,
+	};
+}
+
+static int execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct norm_arguments arguments = layer_norm_arguments(graph, op);
+
+	return layer_norm_forward(&graph->device->kernels, &arguments);
+}
+
+/* X, GAMMA, BETA -> Y. Training: [MEAN, DEVIATION F [n][h][w]], one per row of channels. */
+const struct cuda_op_def cuda_layer_norm_op = {"layer norm", ROLE(X) | ROLE(GAMMA) | ROLE(BETA),
+					       ROLE(Y), .may_write = BATCH,
+					       .execute = execute_layer_norm};
+
+static int execute_layer_norm_backward(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct norm_arguments arguments = layer_norm_arguments(graph, op);
+
+	return layer_norm_backward(&graph->device->kernels, &arguments);
+}
+
+/*
+ * DY, X, MEAN, DEVIATION, GAMMA -> [DX] and the gradients of GAMMA and BETA (DGAMMA, DBETA, each
+ * absent if frozen)
+ */
+const struct cuda_op_def cuda_layer_norm_backward_op = {
+	.name = "layer norm backward",
+	.reads = ROLE(DY) | ROLE(X) | BATCH | ROLE(GAMMA),
+	.may_write = ROLE(DX) | ROLE(DGAMMA) | ROLE(DBETA),
+	.execute = execute_layer_norm_backward,
+	.workspace = cuda_sums_workspace,
+};
