@@ -1,6 +1,6 @@
 /*
- * Host version of the kernel language in trainer/device/cuda/kernels/cu/kernel.h. Provides what the
- * nvcc branch of that header provides on a device, as calls to the emulation (launch.h) and as
+ * Host version of the kernel language in trainer/device/cuda/kernels/common/kernel.h. Provides what
+ * the nvcc branch of that header provides on a device, as calls to the emulation (launch.h) and as
  * arithmetic that is bit-exact with a GPU. Include it before that header.
  */
 #pragma once

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

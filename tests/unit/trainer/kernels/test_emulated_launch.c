@@ -3,7 +3,7 @@
  * Deliberately wrong kernels give wrong results in some order of threads, or end the program.
  */
 #include "tests/gpu/emulation/kernel.h"
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

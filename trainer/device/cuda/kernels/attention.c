@@ -1,7 +1,7 @@
 /* Launchers of attention.h. */
 #include "trainer/device/cuda/kernels/attention.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Launcher of deferred.h. */
 #include "trainer/device/cuda/kernels/deferred.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 int deferred_finish(const struct kernel_device *device, const struct deferred_finish *arguments)

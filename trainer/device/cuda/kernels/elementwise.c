@@ -1,7 +1,7 @@
 /* Launchers of elementwise.h. */
 #include "trainer/device/cuda/kernels/elementwise.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>

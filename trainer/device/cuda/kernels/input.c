@@ -1,7 +1,7 @@
 /* Launchers of input.h. */
 #include "trainer/device/cuda/kernels/input.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Launchers of loss.h. */
 #include "trainer/device/cuda/kernels/loss.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>

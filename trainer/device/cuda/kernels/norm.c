@@ -1,7 +1,7 @@
 /* Launchers of norm.h. */
 #include "trainer/device/cuda/kernels/norm.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>

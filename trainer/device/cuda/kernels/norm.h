@@ -6,7 +6,7 @@
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 /*
  * Operands of all kernels here, named as in the formulas below. Each launcher reads the ones that

@@ -1,7 +1,7 @@
 /* Launchers of orthogonalize.h. */
 #include "trainer/device/cuda/kernels/orthogonalize.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 int orthogonalize_begin(const struct kernel_device *device,

@@ -6,7 +6,7 @@
 #define TRAINER_DEVICE_CUDA_TABLES_H
 
 #include "trainer/device/cuda/gpu.h"
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 #ifdef __cplusplus
 extern "C" {

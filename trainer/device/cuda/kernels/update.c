@@ -1,7 +1,7 @@
 /* Launchers of update.h. */
 #include "trainer/device/cuda/kernels/update.h"
 
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 /* Launches one block per chunk. */

@@ -1,7 +1,7 @@
 /* Kernels of orthogonalize.h: one thread per element. */
 #include "trainer/device/cuda/kernels/orthogonalize.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 DEVICE uint64_t own_element(void)

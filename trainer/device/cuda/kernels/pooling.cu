@@ -5,7 +5,7 @@
  */
 #include "trainer/device/cuda/kernels/pooling.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 /*
@@ -218,7 +218,7 @@ DEVICE float pool_through(float g, float z, enum device_activation activation)
 	return activation != DEVICE_RELU || z > 0 ? g : 0;
 }
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/pooling_kernels.h"
-#include "trainer/device/cuda/kernels/cu/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/common/pooling_kernels.h"
+#include "trainer/device/cuda/kernels/common/instances.h"
 
 POOL_KERNELS(INSTANCES)

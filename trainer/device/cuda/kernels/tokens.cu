@@ -1,7 +1,7 @@
 /* Kernels of tokens.h. */
 #include "trainer/device/cuda/kernels/tokens.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #define SAMPLES 4 /* loads in flight per thread */
@@ -98,7 +98,7 @@ KERNEL(tokens_resize_all_backward, struct tokens_resize, a)
 KERNEL_TABLE tokens_resize_kernel = KERNEL_ENTRY(tokens_resize_all);
 KERNEL_TABLE tokens_resize_backward_kernel = KERNEL_ENTRY(tokens_resize_all_backward);
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/tokens_kernels.h"
-#include "trainer/device/cuda/kernels/cu/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/common/tokens_kernels.h"
+#include "trainer/device/cuda/kernels/common/instances.h"
 
 TOKENS_KERNELS(INSTANCES)

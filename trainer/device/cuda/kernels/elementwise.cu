@@ -1,7 +1,7 @@
 /* Kernels of elementwise.h. */
 #include "trainer/device/cuda/kernels/elementwise.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
@@ -16,8 +16,8 @@ DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float
 		     a->add ? value + kernel_load(a->to, at, a->to_element) : value);
 }
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/elementwise_kernels.h"
-#include "trainer/device/cuda/kernels/cu/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/common/elementwise_kernels.h"
+#include "trainer/device/cuda/kernels/common/instances.h"
 
 /* One thread per element of `to`. */
 KERNEL(copy_columns, struct elementwise_copy, a)

@@ -1,7 +1,7 @@
 /* Second stage of sums over rows. Reads every partial sum once. */
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #define CHANNELS 8 /* per block */

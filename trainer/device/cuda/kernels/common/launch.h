@@ -2,7 +2,7 @@
 #ifndef TRAINER_DEVICE_CUDA_LAUNCH_H
 #define TRAINER_DEVICE_CUDA_LAUNCH_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 #define LAUNCH_THREADS 256 /* KERNEL_THREADS */
 

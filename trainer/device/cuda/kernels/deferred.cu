@@ -4,8 +4,8 @@
  */
 #include "trainer/device/cuda/kernels/deferred.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
-#include "trainer/device/cuda/kernels/cu/reduce.h"
+#include "trainer/device/cuda/kernels/common/block_reduce.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 /* One image, processed by one block. */

@@ -4,11 +4,11 @@
  */
 #include "trainer/device/cuda/kernels/scale_add.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/scale_add_kernels.h"
-#include "trainer/device/cuda/kernels/cu/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/common/scale_add_kernels.h"
+#include "trainer/device/cuda/kernels/common/instances.h"
 
 /*
  * Computes the gates' gradients from the sums of dz x times drop-path, and replaces each sum by the

@@ -8,7 +8,7 @@
  */
 #include "trainer/device/cuda/kernels/attention.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #define TILE        ATTENTION_TILE
@@ -468,24 +468,24 @@ DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, 
 #define NAME(x)  x##_f16
 #define DRAWS    0
 #define RESIDENT 2
-#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#include "trainer/device/cuda/kernels/common/attention_matrix_kernels.h"
 #undef ELEMENT
 #undef NAME
 #define ELEMENT CUDA_BF16
 #define NAME(x) x##_bf16
-#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#include "trainer/device/cuda/kernels/common/attention_matrix_kernels.h"
 #undef NAME
 #undef DRAWS
 #undef RESIDENT
 #define NAME(x)  x##_bf16_drawn
 #define DRAWS    1
 #define RESIDENT 1
-#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#include "trainer/device/cuda/kernels/common/attention_matrix_kernels.h"
 #undef ELEMENT
 #undef NAME
 #define ELEMENT CUDA_F16
 #define NAME(x) x##_f16_drawn
-#include "trainer/device/cuda/kernels/cu/attention_matrix_kernels.h"
+#include "trainer/device/cuda/kernels/common/attention_matrix_kernels.h"
 
 #define ENTRIES(pass)                                                                              \
 	{                                                                                          \

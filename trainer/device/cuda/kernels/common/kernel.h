@@ -21,7 +21,7 @@
 
 #include "trainer/device/cuda/conv.h"
 #include "trainer/device/cuda/gpu.h"
-#include "trainer/device/cuda/kernels/divide.h"
+#include "trainer/device/cuda/kernels/common/divide.h"
 
 /*
  * Unrolled loop over i = 0 .. count - 1, so that i is a compile-time constant as register arrays

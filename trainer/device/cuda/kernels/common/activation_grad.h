@@ -2,7 +2,7 @@
 #ifndef TRAINER_DEVICE_CUDA_SLOPE_H
 #define TRAINER_DEVICE_CUDA_SLOPE_H
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 
 /* NaN propagates. */
 DEVICE float slope_relu(float z)

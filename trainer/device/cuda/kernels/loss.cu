@@ -1,8 +1,8 @@
 /* Kernels of loss.h. */
 #include "trainer/device/cuda/kernels/loss.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
-#include "trainer/device/cuda/kernels/cu/reduce.h"
+#include "trainer/device/cuda/kernels/common/block_reduce.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 DEVICE bool has_label(const struct loss_arguments *a, uint32_t sample, int32_t *label)

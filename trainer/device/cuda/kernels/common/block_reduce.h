@@ -5,7 +5,7 @@
 #ifndef TRAINER_DEVICE_CUDA_REDUCE_H
 #define TRAINER_DEVICE_CUDA_REDUCE_H
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 
 #define REDUCE_WARPS (KERNEL_THREADS / KERNEL_WARP)
 

@@ -1,7 +1,7 @@
 /* Kernels of input.h. */
 #include "trainer/device/cuda/kernels/input.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 /* ---- the step ---- */

@@ -3,8 +3,8 @@
  */
 #include "trainer/device/cuda/kernels/norm.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
-#include "trainer/device/cuda/kernels/cu/reduce.h"
+#include "trainer/device/cuda/kernels/common/block_reduce.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
 #define PACKS 4 /* packs of a row in registers per thread */
@@ -42,7 +42,7 @@ DEVICE float row_sum(float value, uint32_t threads)
 	return threads == KERNEL_WARP ? reduce_warp_f32(value) : (float)reduce_sum_f64(value);
 }
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/layer_norm_kernels.h"
-#include "trainer/device/cuda/kernels/cu/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/common/layer_norm_kernels.h"
+#include "trainer/device/cuda/kernels/common/instances.h"
 
 LAYER_NORM_KERNELS(INSTANCES)

@@ -1,7 +1,7 @@
 /* Grid sizes, and divisors that are constant during a launch. */
-#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 
-#include "trainer/device/cuda/kernels/divide.h"
+#include "trainer/device/cuda/kernels/common/divide.h"
 
 /*
  * Blocks per multiprocessor of a grid-stride launch: as many as are resident of input_normalize and

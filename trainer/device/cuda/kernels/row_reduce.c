@@ -1,5 +1,5 @@
 /* Grid layout of kernels over columns, and the second stage of sums over rows. */
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 #include "trainer/device/cuda/kernels/tables.h"
 

@@ -4,11 +4,11 @@
  */
 #include "trainer/device/cuda/kernels/norm.h"
 
-#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/common/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/norm_kernels.h"
-#include "trainer/device/cuda/kernels/cu/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/common/norm_kernels.h"
+#include "trainer/device/cuda/kernels/common/instances.h"
 
 #define CHANNEL (kernel_block_x() * KERNEL_THREADS + kernel_thread())
 

@@ -591,4 +591,4 @@ KERNEL(NAME(pool_average_backward), struct pool_arguments, a)
 	}
 }
 
-#include "trainer/device/cuda/kernels/cu/pooling_global_kernels.h"
+#include "trainer/device/cuda/kernels/common/pooling_global_kernels.h"
