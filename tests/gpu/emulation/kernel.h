@@ -5,11 +5,15 @@
  */
 #pragma once
 
-#include "tests/gpu/emulation/launch.h"
-
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+
+extern "C" {
+#include "tests/gpu/emulation/launch.h"
+}
 
 #define KERNEL(name, type, a)                  KERNEL_EXPANDED(name, type, a)
 #define KERNEL_RESIDENT(blocks, name, type, a) KERNEL_EXPANDED(name, type, a)
@@ -24,7 +28,7 @@
 #define kernel_load_turned(to, row)   emulation_load_matrices(to, row, true, __FILE__, __LINE__)
 #define kernel_multiply(sum, left, right, element)                                                 \
 	emulation_multiply(sum, left, right, (element) == CUDA_F16, __FILE__, __LINE__)
-#define KERNEL_TABLE const struct gpu_kernel
+#define KERNEL_TABLE extern "C" const struct gpu_kernel
 #define DEVICE       static inline __attribute__((unused))
 #define SHARED(type, name, count)                                                                  \
 	static type name[count] __attribute__((aligned(16)));                                      \

@@ -19,9 +19,15 @@
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
 #include "trainer/device/cuda/conv.h"
 #include "trainer/device/cuda/gpu.h"
 #include "trainer/device/cuda/kernels/common/divide.h"
+}
 
 /*
  * Unrolled loop over i = 0 .. count - 1, so that i is a compile-time constant as register arrays

@@ -8,7 +8,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
+extern "C" {
 #include <cmocka.h>
+}
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -88,7 +90,7 @@ static bool sums_are_right(const struct gpu_kernel *kernel, uint32_t without, ui
 		expected[i / KERNEL_THREADS] += from[i];
 	}
 	assert_int_equal(gpu_allocate(sizeof(from) + sizeof(to), &memory), 0);
-	sums.from = memory;
+	sums.from = (const uint32_t *)memory;
 	sums.to = (uint32_t *)memory + BLOCKS * KERNEL_THREADS;
 	assert_int_equal(gpu_copy_in(memory, from, sizeof(from), stream), 0);
 	emulation_order(seed);
@@ -155,7 +157,7 @@ static const struct gpu_kernel misused_kernel = KERNEL_ENTRY(misused);
 
 static bool is_found(enum misuse misuse)
 {
-	static _Alignas(16) char memory[32];
+	alignas(16) static char memory[32];
 	struct misuse_arguments arguments = {misuse, memory};
 	pid_t child = fork();
 	int status;
