@@ -30,42 +30,42 @@ struct sums {
 };
 
 /* Sums by halving in shared memory, and then reuses that memory. */
-KERNEL(tree, struct sums, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	tree(const __grid_constant__ struct sums a)
 {
 	SHARED(uint32_t, values, KERNEL_THREADS);
-	uint32_t thread = kernel_thread(),
-		 block = kernel_block_y() * kernel_blocks_x() + kernel_block_x(), first;
+	uint32_t thread = threadIdx.x, block = blockIdx.y * gridDim.x + blockIdx.x, first;
 
 	values[thread] = a.from[block * KERNEL_THREADS + thread];
 	for (uint32_t half = KERNEL_THREADS / 2; half; half /= 2) {
 		if (a.without != 1)
-			KERNEL_BARRIER();
+			__syncthreads();
 		if (thread < half)
 			values[thread] += values[thread + half];
 	}
-	KERNEL_BARRIER();
+	__syncthreads();
 	first = values[0];
 	if (a.without != 2)
-		KERNEL_BARRIER();
+		__syncthreads();
 	values[thread] = 0;
-	KERNEL_BARRIER();
+	__syncthreads();
 	if (thread == KERNEL_THREADS - 1)
 		a.to[block] = first + values[0];
 }
 
 /* Sums with shuffles. */
-KERNEL(butterfly, struct sums, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	butterfly(const __grid_constant__ struct sums a)
 {
 	SHARED(uint32_t, warps, KERNEL_THREADS / KERNEL_WARP);
-	uint32_t thread = kernel_thread(),
-		 block = kernel_block_y() * kernel_blocks_x() + kernel_block_x();
+	uint32_t thread = threadIdx.x, block = blockIdx.y * gridDim.x + blockIdx.x;
 	uint32_t value = a.from[block * KERNEL_THREADS + thread];
 
 	for (uint32_t mask = 1; mask < KERNEL_WARP; mask *= 2)
-		value += KERNEL_SHUFFLE_U32(value, mask);
+		value += __shfl_xor_sync(KERNEL_LANES, value, mask);
 	if (thread % KERNEL_WARP == 7)
 		warps[thread / KERNEL_WARP] = value;
-	KERNEL_BARRIER();
+	__syncthreads();
 	value = 0;
 	for (uint32_t i = 0; i < KERNEL_THREADS / KERNEL_WARP; i++)
 		value += warps[i];
@@ -73,8 +73,7 @@ KERNEL(butterfly, struct sums, a)
 		a.to[block] = value;
 }
 
-static const struct gpu_kernel tree_kernel = KERNEL_ENTRY(tree),
-			       butterfly_kernel = KERNEL_ENTRY(butterfly);
+static const struct gpu_kernel tree_kernel = KERNEL(tree), butterfly_kernel = KERNEL(butterfly);
 
 #define BLOCKS 6
 
@@ -136,24 +135,25 @@ struct misuse_arguments {
 	char *memory;
 };
 
-KERNEL(misused, struct misuse_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	misused(const __grid_constant__ struct misuse_arguments a)
 {
-	uint32_t thread = kernel_thread();
+	uint32_t thread = threadIdx.x;
 
 	if (a.misuse == LEAVES_EARLY && thread == 5)
 		return;
 	if (a.misuse == OTHER_BARRIER && thread == 5)
-		KERNEL_BARRIER();
+		__syncthreads();
 	else
-		KERNEL_BARRIER();
+		__syncthreads();
 	if (a.misuse == HALF_A_WARP && thread % 2)
 		return;
-	KERNEL_SHUFFLE_F32(1, a.misuse == OTHER_MASK && thread == 9 ? 2 : 1);
+	__shfl_xor_sync(KERNEL_LANES, 1.0f, a.misuse == OTHER_MASK && thread == 9 ? 2 : 1);
 	if (a.misuse == MISALIGNED)
 		kernel_load16(a.memory + 8);
 }
 
-static const struct gpu_kernel misused_kernel = KERNEL_ENTRY(misused);
+static const struct gpu_kernel misused_kernel = KERNEL(misused);
 
 static bool is_found(enum misuse misuse)
 {

@@ -32,14 +32,14 @@ struct here {
 
 DEVICE struct here where(const struct attention_arguments *a, uint32_t tile)
 {
-	uint32_t head = kernel_block_x() / a->tiles;
+	uint32_t head = blockIdx.x / a->tiles;
 	struct here here;
 
-	here.first = kernel_block_x() % a->tiles * tile;
+	here.first = blockIdx.x % a->tiles * tile;
 	here.sample = head / a->heads;
 	here.head = head % a->heads;
-	here.x = kernel_thread() % ACROSS;
-	here.y = kernel_thread() / ACROSS;
+	here.x = threadIdx.x % ACROSS;
+	here.y = threadIdx.x / ACROSS;
 	here.width = a->heads * a->d;
 	here.stride = 3 * here.width;
 	here.key.key[0] = here.key.key[1] = 0;
@@ -91,7 +91,7 @@ DEVICE float drawn(const struct attention_arguments *a, const struct here *here,
 DEVICE void load_tile(const struct attention_arguments *a, float *to, const void *from, uint64_t at,
 		      uint32_t stride, uint32_t first, float scale)
 {
-	for (uint32_t i = kernel_thread(); i < TILE * CHANNELS; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < TILE * CHANNELS; i += KERNEL_THREADS) {
 		uint32_t row = i / CHANNELS, c = i % CHANNELS;
 		float value = 0;
 
@@ -174,21 +174,22 @@ DEVICE void store_rows(const struct attention_arguments *a, const struct here *h
 DEVICE float row_sum(float value)
 {
 	for (uint32_t mask = ACROSS / 2; mask; mask /= 2)
-		value += KERNEL_SHUFFLE_F32(value, mask);
+		value += __shfl_xor_sync(KERNEL_LANES, value, mask);
 	return value;
 }
 
 DEVICE float row_largest(float value)
 {
 	for (uint32_t mask = ACROSS / 2; mask; mask /= 2) {
-		float other = KERNEL_SHUFFLE_F32(value, mask);
+		float other = __shfl_xor_sync(KERNEL_LANES, value, mask);
 
 		value = other > value ? other : value;
 	}
 	return value;
 }
 
-KERNEL(attention_forward_any, struct attention_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	attention_forward_any(const __grid_constant__ struct attention_arguments a)
 {
 	SHARED(float, q, CHANNELS *SIDE);
 	SHARED(float, k, CHANNELS *SIDE);
@@ -209,7 +210,7 @@ KERNEL(attention_forward_any, struct attention_arguments, a)
 
 		load_packed(&a, &here, k, 1, first, 1);
 		load_packed(&a, &here, v, 2, first, 1);
-		KERNEL_BARRIER();
+		__syncthreads();
 		multiply(s, &here, q, k, a.d);
 		EACH(i, OWN) {
 			float most = LEAST_SCORE, sum = 0, shrink;
@@ -235,9 +236,9 @@ KERNEL(attention_forward_any, struct attention_arguments, a)
 			EACH(j, OWN_WIDE)
 				sums[i][j] *= shrink;
 		}
-		KERNEL_BARRIER();
+		__syncthreads();
 		gather(sums, &here, p, v);
-		KERNEL_BARRIER();
+		__syncthreads();
 	}
 	EACH(i, OWN) {
 		uint32_t row = here.first + here.y * OWN + i;
@@ -260,7 +261,8 @@ DEVICE float probability(float score, float log_sum)
  * Computes the gradients of a tile of queries, and delta (the sum of y dy per query) for the keys
  * kernel.
  */
-KERNEL(attention_queries_any, struct attention_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	attention_queries_any(const __grid_constant__ struct attention_arguments a)
 {
 	SHARED(float, q, CHANNELS *SIDE);
 	SHARED(float, k, CHANNELS *SIDE);
@@ -275,7 +277,7 @@ KERNEL(attention_queries_any, struct attention_arguments, a)
 	load_result(&a, &here, dy, a.dy, here.first);
 	/* y, in the buffer of k until k is loaded */
 	load_result(&a, &here, k, a.y, here.first);
-	KERNEL_BARRIER();
+	__syncthreads();
 	EACH(i, OWN) {
 		uint32_t row = here.y * OWN + i;
 		float sum = 0;
@@ -296,10 +298,10 @@ KERNEL(attention_queries_any, struct attention_arguments, a)
 	for (uint32_t first = 0; first < a.t; first += TILE) {
 		float s[OWN][OWN], dp[OWN][OWN];
 
-		KERNEL_BARRIER();
+		__syncthreads();
 		load_packed(&a, &here, k, 1, first, 1);
 		load_packed(&a, &here, v, 2, first, 1);
-		KERNEL_BARRIER();
+		__syncthreads();
 		multiply(s, &here, q, k, a.d);
 		multiply(dp, &here, dy, v, a.d);
 		EACH(i, OWN) {
@@ -314,7 +316,7 @@ KERNEL(attention_queries_any, struct attention_arguments, a)
 					first + x < a.t ? p * (dp[i][j] - delta[i]) : 0;
 			}
 		}
-		KERNEL_BARRIER();
+		__syncthreads();
 		gather(sums, &here, ds, k);
 	}
 	EACH(i, OWN) {
@@ -325,7 +327,8 @@ KERNEL(attention_queries_any, struct attention_arguments, a)
 }
 
 /* Computes the gradients of a tile of keys, which are the rows here, and of their values. */
-KERNEL(attention_keys_any, struct attention_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	attention_keys_any(const __grid_constant__ struct attention_arguments a)
 {
 	SHARED(float, k, CHANNELS *SIDE);
 	SHARED(float, v, CHANNELS *SIDE);
@@ -343,10 +346,10 @@ KERNEL(attention_keys_any, struct attention_arguments, a)
 	for (uint32_t first = 0; first < a.t; first += TILE) {
 		float s[OWN][OWN], dp[OWN][OWN];
 
-		KERNEL_BARRIER();
+		__syncthreads();
 		load_packed(&a, &here, q, 0, first, 1);
 		load_result(&a, &here, dy, a.dy, first);
-		KERNEL_BARRIER();
+		__syncthreads();
 		multiply(s, &here, k, q, a.d);
 		multiply(dp, &here, v, dy, a.d);
 		EACH(j, OWN) {
@@ -369,7 +372,7 @@ KERNEL(attention_keys_any, struct attention_arguments, a)
 				ds[at] = value * (dp[i][j] * factor - delta);
 			}
 		}
-		KERNEL_BARRIER();
+		__syncthreads();
 		gather(dv, &here, p, dy);
 		gather(dk, &here, ds, q);
 	}
@@ -390,7 +393,7 @@ KERNEL(attention_keys_any, struct attention_arguments, a)
 /* First of the warp's rows in the block's tile. */
 DEVICE uint32_t matrix_warp(void)
 {
-	return kernel_thread() / KERNEL_WARP * 16;
+	return threadIdx.x / KERNEL_WARP * 16;
 }
 
 /*
@@ -399,27 +402,27 @@ DEVICE uint32_t matrix_warp(void)
  */
 DEVICE uint32_t matrix_row(uint32_t i)
 {
-	return matrix_warp() + kernel_thread() % KERNEL_WARP / 4 + 8 * i;
+	return matrix_warp() + threadIdx.x % KERNEL_WARP / 4 + 8 * i;
 }
 
 DEVICE uint32_t matrix_column(void)
 {
-	return kernel_thread() % 4 * 2;
+	return threadIdx.x % 4 * 2;
 }
 
 DEVICE float matrix_row_sum(float value)
 {
-	value += KERNEL_SHUFFLE_F32(value, 1);
-	value += KERNEL_SHUFFLE_F32(value, 2);
+	value += __shfl_xor_sync(KERNEL_LANES, value, 1);
+	value += __shfl_xor_sync(KERNEL_LANES, value, 2);
 	return value;
 }
 
 DEVICE float matrix_row_largest(float value)
 {
-	float other = KERNEL_SHUFFLE_F32(value, 1);
+	float other = __shfl_xor_sync(KERNEL_LANES, value, 1);
 
 	value = other > value ? other : value;
-	other = KERNEL_SHUFFLE_F32(value, 2);
+	other = __shfl_xor_sync(KERNEL_LANES, value, 2);
 	return other > value ? other : value;
 }
 
@@ -434,7 +437,7 @@ DEVICE void matrix_clear(float sums[8][4])
 /* Loads 16 rows of two packs each as the left factor of a product. */
 DEVICE void matrix_left(uint32_t to[4], const struct kernel_pack *tile, uint32_t row, uint32_t pack)
 {
-	uint32_t lane = kernel_thread() % KERNEL_WARP;
+	uint32_t lane = threadIdx.x % KERNEL_WARP;
 
 	row += lane % 16;
 	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 16);
@@ -444,7 +447,7 @@ DEVICE void matrix_left(uint32_t to[4], const struct kernel_pack *tile, uint32_t
 DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
 			 uint32_t pack)
 {
-	uint32_t lane = kernel_thread() % KERNEL_WARP;
+	uint32_t lane = threadIdx.x % KERNEL_WARP;
 
 	row += lane % 8 + lane / 16 * 8;
 	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 8 % 2);
@@ -454,7 +457,7 @@ DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_
 DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
 				uint32_t pack)
 {
-	uint32_t lane = kernel_thread() % KERNEL_WARP;
+	uint32_t lane = threadIdx.x % KERNEL_WARP;
 
 	row += lane % 16;
 	kernel_load_turned(to, tile + row * ROW_PACKS + pack + lane / 16);
@@ -489,10 +492,10 @@ DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, 
 
 #define ENTRIES(pass)                                                                              \
 	{                                                                                          \
-		KERNEL_ENTRY(attention_##pass##_any), KERNEL_ENTRY(attention_##pass##_matrix_f16), \
-			KERNEL_ENTRY(attention_##pass##_matrix_bf16),                              \
-			KERNEL_ENTRY(attention_##pass##_matrix_f16_drawn),                         \
-			KERNEL_ENTRY(attention_##pass##_matrix_bf16_drawn)                         \
+		KERNEL(attention_##pass##_any), KERNEL(attention_##pass##_matrix_f16),             \
+			KERNEL(attention_##pass##_matrix_bf16),                                    \
+			KERNEL(attention_##pass##_matrix_f16_drawn),                               \
+			KERNEL(attention_##pass##_matrix_bf16_drawn)                               \
 	}
 KERNEL_TABLE attention_forward_kernels[] = ENTRIES(forward);
 KERNEL_TABLE attention_queries_kernels[] = ENTRIES(queries);

@@ -33,7 +33,7 @@ DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct fini
 	const struct deferred *deferred = image->deferred;
 	uint32_t width = deferred->width, pixels = width * deferred->height, sum = 0;
 
-	for (uint32_t at = kernel_thread(); at < pixels; at += KERNEL_THREADS) {
+	for (uint32_t at = threadIdx.x; at < pixels; at += KERNEL_THREADS) {
 		uint32_t y = at / width, x = at - y * width;
 		uint32_t pixel = begins ? deferred_shown(deferred, image->from, a->width, a->height,
 							 a->channels, x, y)
@@ -51,9 +51,10 @@ DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct fini
  * One block per image. A thread always processes the same pixels, so it only rereads its own
  * writes.
  */
-KERNEL(deferred_finished, struct deferred_finish, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	deferred_finished(const __grid_constant__ struct deferred_finish a)
 {
-	const struct deferred *deferred = a.deferred + kernel_block_x();
+	const struct deferred *deferred = a.deferred + blockIdx.x;
 	uint64_t delivered = (uint64_t)a.width * a.height * a.channels;
 	uint32_t pixels = deferred->width * deferred->height, begin = 0;
 	struct finishing image;
@@ -61,8 +62,8 @@ KERNEL(deferred_finished, struct deferred_finish, a)
 	bool begins = true;
 
 	image.deferred = deferred;
-	image.from = a.delivered + kernel_block_x() * delivered;
-	image.to = a.finished + kernel_block_x() * (uint64_t)pixels * a.channels;
+	image.from = a.delivered + blockIdx.x * delivered;
+	image.to = a.finished + blockIdx.x * (uint64_t)pixels * a.channels;
 	while (begins || begin < deferred->count) {
 		/* changes[begin] is a contrast, except in the first pass */
 		uint32_t end = first_contrast(deferred, begins ? 0 : begin + 1);
@@ -70,10 +71,10 @@ KERNEL(deferred_finished, struct deferred_finish, a)
 
 		/* the sum, at most 4096 x 4096 x 255, is exact in a double */
 		if (end < deferred->count)
-			mean = (float)reduce_sum_f64(sum) / (float)pixels;
+			mean = (float)reduce_sum<double>(sum) / (float)pixels;
 		begin = end;
 		begins = false;
 	}
 }
 
-KERNEL_TABLE deferred_finish_kernel = KERNEL_ENTRY(deferred_finished);
+KERNEL_TABLE deferred_finish_kernel = KERNEL(deferred_finished);

@@ -20,10 +20,10 @@ DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float
 #include "trainer/device/cuda/kernels/common/instances.h"
 
 /* One thread per element of `to`. */
-KERNEL(copy_columns, struct elementwise_copy, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	copy_columns(const __grid_constant__ struct elementwise_copy a)
 {
-	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
-		 row = at / a.to_columns;
+	uint64_t at = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x, row = at / a.to_columns;
 	uint32_t column = (uint32_t)(at - row * a.to_columns);
 	float value = 0;
 
@@ -35,10 +35,10 @@ KERNEL(copy_columns, struct elementwise_copy, a)
 }
 
 /* One thread per element of `to`, and at least one per k. */
-KERNEL(fold, struct elementwise_fold, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	fold(const __grid_constant__ struct elementwise_fold a)
 {
-	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
-		 row = at / a.to_columns;
+	uint64_t at = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x, row = at / a.to_columns;
 	uint32_t column = (uint32_t)(at - row * a.to_columns), k = (uint32_t)(row / a.positions);
 	float scale;
 
@@ -52,5 +52,5 @@ KERNEL(fold, struct elementwise_fold, a)
 }
 
 ELEMENTWISE_KERNELS(INSTANCES)
-KERNEL_TABLE elementwise_copy_columns_kernel = KERNEL_ENTRY(copy_columns);
-KERNEL_TABLE elementwise_fold_kernel = KERNEL_ENTRY(fold);
+KERNEL_TABLE elementwise_copy_columns_kernel = KERNEL(copy_columns);
+KERNEL_TABLE elementwise_fold_kernel = KERNEL(fold);

@@ -7,9 +7,10 @@
 /* ---- the step ---- */
 
 /* Runs as one block. */
-KERNEL(step_stored, struct step_store, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	step_stored(const __grid_constant__ struct step_store a)
 {
-	if (kernel_thread() == 0)
+	if (threadIdx.x == 0)
 		*a.to = a.arguments;
 }
 
@@ -161,12 +162,12 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct batch *
 	store_quad(a->y, first, a->element, v);
 }
 
-KERNEL_RESIDENT(6, input_normalize_batch, struct input_normalize, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
+	input_normalize_batch(const __grid_constant__ struct input_normalize a)
 {
 	const struct batch batch = batch_of(a.step);
-	uint64_t pixels = (uint64_t)a.n * a.h * a.w,
-		 threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
-	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t pixels = (uint64_t)a.n * a.h * a.w, threads = (uint64_t)gridDim.x * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 
 	if (batch.element == DEVICE_ELEMENT_U8 && a.padded == 4 && a.w % QUAD == 0 &&
 	    (batch.channels == 3 || batch.channels == 4) && (uintptr_t)batch.images % 16 == 0) {
@@ -228,17 +229,17 @@ DEVICE void resample_pixel(const struct input_normalize *a, const struct batch *
 	}
 }
 
-KERNEL(input_resample_batch, struct input_normalize, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	input_resample_batch(const __grid_constant__ struct input_normalize a)
 {
 	const struct batch batch = batch_of(a.step);
-	uint64_t pixels = (uint64_t)a.n * a.h * a.w,
-		 threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
+	uint64_t pixels = (uint64_t)a.n * a.h * a.w, threads = (uint64_t)gridDim.x * KERNEL_THREADS;
 
-	for (uint64_t pixel = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
-	     pixel < pixels; pixel += threads)
+	for (uint64_t pixel = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x; pixel < pixels;
+	     pixel += threads)
 		resample_pixel(&a, &batch, (uint32_t)pixel);
 }
 
-KERNEL_TABLE step_store_kernel = KERNEL_ENTRY(step_stored);
-KERNEL_TABLE input_normalize_kernel = KERNEL_ENTRY(input_normalize_batch);
-KERNEL_TABLE input_resample_kernel = KERNEL_ENTRY(input_resample_batch);
+KERNEL_TABLE step_store_kernel = KERNEL(step_stored);
+KERNEL_TABLE input_normalize_kernel = KERNEL(input_normalize_batch);
+KERNEL_TABLE input_resample_kernel = KERNEL(input_resample_batch);

@@ -19,9 +19,9 @@ DEVICE struct row_place row_of_warp(void)
 {
 	struct row_place here;
 
-	here.row = (uint64_t)kernel_block_x() * (KERNEL_THREADS / KERNEL_WARP) +
-		   kernel_thread() / KERNEL_WARP;
-	here.thread = kernel_thread() % KERNEL_WARP;
+	here.row =
+		(uint64_t)blockIdx.x * (KERNEL_THREADS / KERNEL_WARP) + threadIdx.x / KERNEL_WARP;
+	here.thread = threadIdx.x % KERNEL_WARP;
 	here.threads = KERNEL_WARP;
 	return here;
 }
@@ -30,8 +30,8 @@ DEVICE struct row_place row_of_block(void)
 {
 	struct row_place here;
 
-	here.row = kernel_block_x();
-	here.thread = kernel_thread();
+	here.row = blockIdx.x;
+	here.thread = threadIdx.x;
 	here.threads = KERNEL_THREADS;
 	return here;
 }
@@ -39,7 +39,8 @@ DEVICE struct row_place row_of_block(void)
 /* Sum over the threads of the row. All of them must call; all receive the result. */
 DEVICE float row_sum(float value, uint32_t threads)
 {
-	return threads == KERNEL_WARP ? reduce_warp_f32(value) : (float)reduce_sum_f64(value);
+	return threads == KERNEL_WARP ? reduce_warp<float>(value)
+				      : (float)reduce_sum<double>(value);
 }
 
 #define KERNEL_BODY "trainer/device/cuda/kernels/common/layer_norm_kernels.h"

@@ -34,19 +34,19 @@ DEVICE struct loss_row survey_row(const struct loss_arguments *a, uint32_t sampl
 	uint32_t rank = 0;
 
 	row.target = logit(a, sample, (uint32_t)label);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
 		float z = logit(a, sample, i);
 
 		largest = z > largest ? z : largest;
 		total += (double)z;
 		rank += z > row.target || (z == row.target && (int32_t)i < label);
 	}
-	row.largest = reduce_max_f32(largest);
-	row.total = reduce_sum_f64(total);
-	row.rank = reduce_sum_u32(rank);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
+	row.largest = reduce_max(largest);
+	row.total = reduce_sum<double>(total);
+	row.rank = reduce_sum<uint32_t>(rank);
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS)
 		sum += (double)expf(logit(a, sample, i) - row.largest);
-	row.sum = reduce_sum_f64(sum);
+	row.sum = reduce_sum<double>(sum);
 	/* comparisons with NaN are false, so a diverged net would always rank the label first */
 	if (!kernel_finite(row.target))
 		row.rank = a->classes;
@@ -58,15 +58,16 @@ DEVICE uint32_t count_labels(const struct loss_arguments *a)
 	uint32_t count = 0;
 	int32_t label;
 
-	for (uint32_t i = kernel_thread(); i < a->n; i += KERNEL_THREADS)
+	for (uint32_t i = threadIdx.x; i < a->n; i += KERNEL_THREADS)
 		count += has_label(a, i, &label);
-	return reduce_sum_u32(count);
+	return reduce_sum<uint32_t>(count);
 }
 
 /* One block per sample: softmax of a single label, without class weights. */
-KERNEL(loss_softmax_rows, struct loss_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	loss_softmax_rows(const __grid_constant__ struct loss_arguments a)
 {
-	uint32_t sample = kernel_block_x(),
+	uint32_t sample = blockIdx.x,
 		 samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
 	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
@@ -83,7 +84,7 @@ KERNEL(loss_softmax_rows, struct loss_arguments, a)
 	row.rank = 0;
 	if (labelled)
 		row = survey_row(&a, sample, label);
-	if (kernel_thread() == 0) {
+	if (threadIdx.x == 0) {
 		/* -sum_i target_i (z_i - lse): the targets add up to 1 */
 		record->loss = labelled ? (double)row.largest + log(row.sum) -
 						  (double)(on - off) * (double)row.target -
@@ -95,7 +96,7 @@ KERNEL(loss_softmax_rows, struct loss_arguments, a)
 	}
 	if (!a.dlogits)
 		return;
-	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a.dlogits_stride; i += KERNEL_THREADS) {
 		float gradient = 0;
 
 		if (labelled && i < a.classes) {
@@ -175,10 +176,10 @@ DEVICE double sum_weights(const struct loss_arguments *a)
 	struct loss_target target;
 	double sum = 0;
 
-	for (uint32_t i = kernel_thread(); i < a->n; i += KERNEL_THREADS)
+	for (uint32_t i = threadIdx.x; i < a->n; i += KERNEL_THREADS)
 		if (find_target(a, i, &target))
 			sum += target_weight(a, &target);
-	return reduce_sum_f64(sum);
+	return reduce_sum<double>(sum);
 }
 
 /* Results of a block's first pass over its sample. */
@@ -208,7 +209,7 @@ DEVICE void survey_softmax(const struct loss_arguments *a, uint32_t sample,
 	double sum = 0, all = 0, product = 0, entropy = 0;
 	uint32_t rank = 0;
 
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
 		float z = scaled(a, sample, i), t = target_of(target, i), w = class_weight(a, i);
 
 		largest = z > largest ? z : largest;
@@ -218,14 +219,14 @@ DEVICE void survey_softmax(const struct loss_arguments *a, uint32_t sample,
 			entropy += (double)(t * logf(t));
 		rank += comes_before(z, i, of_label, target->label);
 	}
-	row->largest = reduce_max_f32(largest);
-	row->target = reduce_sum_f64(all);
-	product = reduce_sum_f64(product);
-	entropy = reduce_sum_f64(entropy);
-	row->rank = reduce_sum_u32(rank);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
+	row->largest = reduce_max(largest);
+	row->target = reduce_sum<double>(all);
+	product = reduce_sum<double>(product);
+	entropy = reduce_sum<double>(entropy);
+	row->rank = reduce_sum<uint32_t>(rank);
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS)
 		sum += (double)expf(scaled(a, sample, i) - row->largest);
-	row->sum = reduce_sum_f64(sum);
+	row->sum = reduce_sum<double>(sum);
 	row->loss = (row->target * ((double)row->largest + log(row->sum)) - product + entropy) *
 		    (double)a->temperature * (double)a->temperature;
 	/* comparisons with NaN are false, so a diverged net would always rank the label first */
@@ -241,7 +242,7 @@ DEVICE void survey_sigmoid(const struct loss_arguments *a, uint32_t sample,
 	double loss = 0;
 	uint32_t rank = 0;
 
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
 		float z = scaled(a, sample, i), t = target_of(target, i);
 
 		loss += (double)class_weight(a, i) *
@@ -249,8 +250,8 @@ DEVICE void survey_sigmoid(const struct loss_arguments *a, uint32_t sample,
 			 (double)log1pf(expf(z < 0 ? z : -z)));
 		rank += comes_before(z, i, of_label, target->label);
 	}
-	row->loss = reduce_sum_f64(loss) / a->classes;
-	row->rank = reduce_sum_u32(rank);
+	row->loss = reduce_sum<double>(loss) / a->classes;
+	row->rank = reduce_sum<uint32_t>(rank);
 	if (!kernel_finite(of_label))
 		row->rank = a->classes;
 }
@@ -283,15 +284,15 @@ DEVICE double log_sum(const struct loss_arguments *a, uint32_t sample, bool teac
 	float largest = -INFINITY;
 	double sum = 0;
 
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
 		float z = softened(a, sample, i, teacher);
 
 		largest = z > largest ? z : largest;
 	}
-	largest = reduce_max_f32(largest);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS)
+	largest = reduce_max(largest);
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS)
 		sum += (double)expf(softened(a, sample, i, teacher) - largest);
-	return (double)largest + log(reduce_sum_f64(sum));
+	return (double)largest + log(reduce_sum<double>(sum));
 }
 
 /* Distillation terms of a block's sample. */
@@ -314,12 +315,12 @@ DEVICE void survey_teacher(const struct loss_arguments *a, uint32_t sample,
 
 	lesson->student = log_sum(a, sample, false);
 	lesson->teacher = log_sum(a, sample, true);
-	for (uint32_t i = kernel_thread(); i < a->classes; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
 		float p = log_probability(a, sample, i, lesson, true);
 
 		sum += (double)expf(p) * (double)(p - log_probability(a, sample, i, lesson, false));
 	}
-	lesson->loss = reduce_sum_f64(sum) * (double)a->teacher_temperature *
+	lesson->loss = reduce_sum<double>(sum) * (double)a->teacher_temperature *
 		       (double)a->teacher_temperature;
 }
 
@@ -346,9 +347,10 @@ DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
 }
 
 /* One block per sample: any loss. */
-KERNEL(loss_any_rows, struct loss_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	loss_any_rows(const __grid_constant__ struct loss_arguments a)
 {
-	uint32_t sample = kernel_block_x();
+	uint32_t sample = blockIdx.x;
 	double divisor = a.totals ? a.totals->divisor : sum_weights(&a);
 	bool taught = a.teacher_weight > 0;
 	double share = taught ? teacher_scale(&a, divisor) : 0;
@@ -374,7 +376,7 @@ KERNEL(loss_any_rows, struct loss_arguments, a)
 		row.loss = (1 - (double)a.teacher_weight) * row.loss + share * lesson.loss;
 		hard *= 1 - a.teacher_weight;
 	}
-	if (kernel_thread() == 0) {
+	if (threadIdx.x == 0) {
 		record->loss = row.loss;
 		record->weight = labelled ? target_weight(&a, &target) : 0;
 		record->samples = labelled;
@@ -383,7 +385,7 @@ KERNEL(loss_any_rows, struct loss_arguments, a)
 	}
 	if (!a.dlogits)
 		return;
-	for (uint32_t i = kernel_thread(); i < a.dlogits_stride; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a.dlogits_stride; i += KERNEL_THREADS) {
 		float gradient = 0;
 
 		if (labelled && i < a.classes)
@@ -398,13 +400,14 @@ KERNEL(loss_any_rows, struct loss_arguments, a)
 /* ---- totals ---- */
 
 /* Runs as one block. */
-KERNEL(loss_total, struct loss_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	loss_total(const __grid_constant__ struct loss_arguments a)
 {
 	const struct loss_record *records = (const struct loss_record *)a.workspace;
 	uint32_t samples = 0, top1 = 0, top5 = 0;
 	double loss = 0, divisor = 0;
 
-	for (uint32_t i = kernel_thread(); i < a.n; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < a.n; i += KERNEL_THREADS) {
 		loss += records[i].loss;
 		if (a.losses)
 			a.losses[i] = (float)records[i].loss;
@@ -414,12 +417,12 @@ KERNEL(loss_total, struct loss_arguments, a)
 		top1 += records[i].top1;
 		top5 += records[i].top5;
 	}
-	loss = reduce_sum_f64(loss);
-	samples = reduce_sum_u32(samples);
-	top1 = reduce_sum_u32(top1);
-	top5 = reduce_sum_u32(top5);
-	divisor = is_weighted(&a) ? reduce_sum_f64(divisor) : samples;
-	if (kernel_thread())
+	loss = reduce_sum<double>(loss);
+	samples = reduce_sum<uint32_t>(samples);
+	top1 = reduce_sum<uint32_t>(top1);
+	top5 = reduce_sum<uint32_t>(top5);
+	divisor = is_weighted(&a) ? reduce_sum<double>(divisor) : samples;
+	if (threadIdx.x)
 		return;
 	if (a.totals) {
 		a.totals->loss = loss;
@@ -438,21 +441,23 @@ KERNEL(loss_total, struct loss_arguments, a)
 }
 
 /* Runs as one block. */
-KERNEL(loss_counted, struct loss_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	loss_counted(const __grid_constant__ struct loss_arguments a)
 {
 	uint32_t samples = count_labels(&a);
 	double divisor = is_weighted(&a) ? sum_weights(&a) : samples;
 
-	if (kernel_thread())
+	if (threadIdx.x)
 		return;
 	a.totals->samples = samples;
 	a.totals->divisor = divisor;
 }
 
 /* Runs as one block. */
-KERNEL(loss_shared, struct loss_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	loss_shared(const __grid_constant__ struct loss_arguments a)
 {
-	if (kernel_thread())
+	if (threadIdx.x)
 		return;
 	a.results->samples = (uint32_t)a.totals->samples;
 	a.results->top1 = (uint32_t)a.totals->top1;
@@ -460,8 +465,8 @@ KERNEL(loss_shared, struct loss_arguments, a)
 	a.results->loss = a.totals->divisor > 0 ? a.totals->loss / a.totals->divisor : 0;
 }
 
-KERNEL_TABLE loss_softmax_kernel = KERNEL_ENTRY(loss_softmax_rows);
-KERNEL_TABLE loss_any_kernel = KERNEL_ENTRY(loss_any_rows);
-KERNEL_TABLE loss_total_kernel = KERNEL_ENTRY(loss_total);
-KERNEL_TABLE loss_count_kernel = KERNEL_ENTRY(loss_counted);
-KERNEL_TABLE loss_share_kernel = KERNEL_ENTRY(loss_shared);
+KERNEL_TABLE loss_softmax_kernel = KERNEL(loss_softmax_rows);
+KERNEL_TABLE loss_any_kernel = KERNEL(loss_any_rows);
+KERNEL_TABLE loss_total_kernel = KERNEL(loss_total);
+KERNEL_TABLE loss_count_kernel = KERNEL(loss_counted);
+KERNEL_TABLE loss_share_kernel = KERNEL(loss_shared);

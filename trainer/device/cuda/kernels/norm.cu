@@ -10,7 +10,7 @@
 #define KERNEL_BODY "trainer/device/cuda/kernels/common/norm_kernels.h"
 #include "trainer/device/cuda/kernels/common/instances.h"
 
-#define CHANNEL (kernel_block_x() * KERNEL_THREADS + kernel_thread())
+#define CHANNEL (blockIdx.x * KERNEL_THREADS + threadIdx.x)
 
 DEVICE void store_affine(const struct norm_arguments *a, uint32_t channel, float s, float b)
 {
@@ -22,7 +22,8 @@ DEVICE void store_affine(const struct norm_arguments *a, uint32_t channel, float
 	}
 }
 
-KERNEL(finalize, struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	finalize(const __grid_constant__ struct norm_arguments a)
 {
 	uint32_t c = CHANNEL;
 	double rows = (double)a.rows, mean, variance, unbiased;
@@ -46,7 +47,8 @@ KERNEL(finalize, struct norm_arguments, a)
 	a.running_var[c] += a.momentum * ((float)unbiased - a.running_var[c]);
 }
 
-KERNEL(running, struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	running(const __grid_constant__ struct norm_arguments a)
 {
 	uint32_t c = CHANNEL;
 	float scale;
@@ -61,7 +63,8 @@ KERNEL(running, struct norm_arguments, a)
 	a.deviation[c] = 1 / sqrtf(a.running_var[c] + a.epsilon);
 }
 
-KERNEL(backward_finalize, struct norm_arguments, k)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	backward_finalize(const __grid_constant__ struct norm_arguments k)
 {
 	uint32_t c = CHANNEL;
 	double rows = (double)k.rows, a, b;
@@ -82,6 +85,6 @@ KERNEL(backward_finalize, struct norm_arguments, k)
 }
 
 NORM_KERNELS(INSTANCES)
-KERNEL_TABLE norm_finalize_kernel = KERNEL_ENTRY(finalize);
-KERNEL_TABLE norm_running_kernel = KERNEL_ENTRY(running);
-KERNEL_TABLE norm_backward_finalize_kernel = KERNEL_ENTRY(backward_finalize);
+KERNEL_TABLE norm_finalize_kernel = KERNEL(finalize);
+KERNEL_TABLE norm_running_kernel = KERNEL(running);
+KERNEL_TABLE norm_backward_finalize_kernel = KERNEL(backward_finalize);

@@ -6,10 +6,11 @@
 
 DEVICE uint64_t own_element(void)
 {
-	return (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	return (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 }
 
-KERNEL(begin, struct orthogonalize_matrix, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	begin(const __grid_constant__ struct orthogonalize_matrix a)
 {
 	uint64_t at = own_element(), row = at / a.x_columns;
 	uint32_t column = (uint32_t)(at - row * a.x_columns);
@@ -24,7 +25,8 @@ KERNEL(begin, struct orthogonalize_matrix, a)
 	kernel_store(a.x, at, a.element, value);
 }
 
-KERNEL(end, struct orthogonalize_matrix, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	end(const __grid_constant__ struct orthogonalize_matrix a)
 {
 	uint64_t at = own_element(), row = at / a.columns;
 	uint32_t column = (uint32_t)(at - row * a.columns);
@@ -34,7 +36,8 @@ KERNEL(end, struct orthogonalize_matrix, a)
 	a.gradient[at] = kernel_load(a.x, row * a.x_columns + column, a.element);
 }
 
-KERNEL(combine, struct orthogonalize_combine, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	combine(const __grid_constant__ struct orthogonalize_combine a)
 {
 	uint64_t at = own_element(), row = at / a.side;
 
@@ -46,6 +49,6 @@ KERNEL(combine, struct orthogonalize_combine, a)
 			     a.polynomial.c * a.square[at]);
 }
 
-KERNEL_TABLE orthogonalize_begin_kernel = KERNEL_ENTRY(begin);
-KERNEL_TABLE orthogonalize_combine_kernel = KERNEL_ENTRY(combine);
-KERNEL_TABLE orthogonalize_end_kernel = KERNEL_ENTRY(end);
+KERNEL_TABLE orthogonalize_begin_kernel = KERNEL(begin);
+KERNEL_TABLE orthogonalize_combine_kernel = KERNEL(combine);
+KERNEL_TABLE orthogonalize_end_kernel = KERNEL(end);

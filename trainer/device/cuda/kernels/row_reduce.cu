@@ -7,11 +7,11 @@
 #define CHANNELS 8 /* per block */
 #define LINES    (KERNEL_THREADS / CHANNELS)
 
-KERNEL(columns_combine_partial, struct columns_combine, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	columns_combine_partial(const __grid_constant__ struct columns_combine a)
 {
 	SHARED(double, sums, 2 * KERNEL_THREADS);
-	uint32_t thread = kernel_thread(),
-		 channel = kernel_block_x() * CHANNELS + thread % CHANNELS;
+	uint32_t thread = threadIdx.x, channel = blockIdx.x * CHANNELS + thread % CHANNELS;
 	double sum = 0, product = 0;
 
 	if (channel < a.channels) {
@@ -25,7 +25,7 @@ KERNEL(columns_combine_partial, struct columns_combine, a)
 	}
 	sums[thread] = sum;
 	sums[KERNEL_THREADS + thread] = product;
-	KERNEL_BARRIER();
+	__syncthreads();
 	if (thread >= 2 * CHANNELS || channel >= a.channels)
 		return;
 	sum = 0;
@@ -41,4 +41,4 @@ KERNEL(columns_combine_partial, struct columns_combine, a)
 	}
 }
 
-KERNEL_TABLE columns_combine_kernel = KERNEL_ENTRY(columns_combine_partial);
+KERNEL_TABLE columns_combine_kernel = KERNEL(columns_combine_partial);

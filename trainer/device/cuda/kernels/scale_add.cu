@@ -14,9 +14,10 @@
  * Computes the gates' gradients from the sums of dz x times drop-path, and replaces each sum by the
  * term that gamma's gradient adds up.
  */
-KERNEL(scale_add_gates, struct scale_add_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	scale_add_gates(const __grid_constant__ struct scale_add_arguments a)
 {
-	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t at = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	float product;
 
 	if (at >= (uint64_t)a.n * a.channels)
@@ -27,4 +28,4 @@ KERNEL(scale_add_gates, struct scale_add_arguments, a)
 }
 
 SCALE_ADD_KERNELS(INSTANCES)
-KERNEL_TABLE scale_add_gates_kernel = KERNEL_ENTRY(scale_add_gates);
+KERNEL_TABLE scale_add_gates_kernel = KERNEL(scale_add_gates);

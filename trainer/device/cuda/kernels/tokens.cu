@@ -13,7 +13,7 @@ struct tokens_place {
 
 DEVICE struct tokens_place tokens_here(const struct tokens_arguments *a)
 {
-	uint32_t at = kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint32_t at = blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	struct tokens_place here;
 
 	here.row = kernel_divide(at, a->by_groups);
@@ -71,9 +71,10 @@ DEVICE float tokens_unsized(const struct tokens_resize *a, uint32_t place, uint3
 }
 
 /* One thread per element of `to`. */
-KERNEL(tokens_resize_all, struct tokens_resize, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	tokens_resize_all(const __grid_constant__ struct tokens_resize a)
 {
-	uint32_t at = kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint32_t at = blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	uint32_t token = kernel_divide(at, a.by_channels);
 	uint32_t channel = at - token * a.size.channels;
 
@@ -82,9 +83,10 @@ KERNEL(tokens_resize_all, struct tokens_resize, a)
 						: tokens_resized(&a, token - a.size.first, channel);
 }
 
-KERNEL(tokens_resize_all_backward, struct tokens_resize, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	tokens_resize_all_backward(const __grid_constant__ struct tokens_resize a)
 {
-	uint32_t at = kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint32_t at = blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	uint32_t token = kernel_divide(at, a.by_channels);
 	uint32_t channel = at - token * a.size.channels;
 	float sum;
@@ -95,8 +97,8 @@ KERNEL(tokens_resize_all_backward, struct tokens_resize, a)
 	a.to[at] = a.add ? a.to[at] + sum : sum;
 }
 
-KERNEL_TABLE tokens_resize_kernel = KERNEL_ENTRY(tokens_resize_all);
-KERNEL_TABLE tokens_resize_backward_kernel = KERNEL_ENTRY(tokens_resize_all_backward);
+KERNEL_TABLE tokens_resize_kernel = KERNEL(tokens_resize_all);
+KERNEL_TABLE tokens_resize_backward_kernel = KERNEL(tokens_resize_all_backward);
 
 #define KERNEL_BODY "trainer/device/cuda/kernels/common/tokens_kernels.h"
 #include "trainer/device/cuda/kernels/common/instances.h"

@@ -35,16 +35,17 @@ DEVICE void store_four(float *to, const float *v)
  * Squares of fp32 values do not overflow in double precision, so the sum is finite unless an
  * element is not.
  */
-KERNEL(squares, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	squares(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
 	double sum = 0;
 
 	if (chunk.trained) {
 		UNROLL
 		for (uint32_t u = 0; u < UPDATE_CHUNK_MAX / (KERNEL_THREADS * FOUR); u++) {
-			uint32_t at = (u * KERNEL_THREADS + kernel_thread()) * FOUR;
+			uint32_t at = (u * KERNEL_THREADS + threadIdx.x) * FOUR;
 			float g[FOUR];
 
 			if (at + FOUR > chunk.count)
@@ -54,13 +55,13 @@ KERNEL(squares, struct update, a)
 			for (int i = 0; i < FOUR; i++)
 				sum += (double)g[i] * (double)g[i];
 		}
-		for (uint32_t at = chunk.count / FOUR * FOUR + kernel_thread(); at < chunk.count;
+		for (uint32_t at = chunk.count / FOUR * FOUR + threadIdx.x; at < chunk.count;
 		     at += KERNEL_THREADS)
 			sum += (double)gradient[at] * (double)gradient[at];
 	}
-	sum = reduce_sum_f64(sum);
-	if (kernel_thread() == 0)
-		a.partial[kernel_block_x()] = sum;
+	sum = reduce_sum<double>(sum);
+	if (threadIdx.x == 0)
+		a.partial[blockIdx.x] = sum;
 }
 
 /* ---- decision ---- */
@@ -113,14 +114,15 @@ DEVICE void decide_update(const struct update *a, double sum)
 	grow(state, &a->scaling);
 }
 
-KERNEL(decide, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	decide(const __grid_constant__ struct update a)
 {
 	double sum = 0;
 
-	for (uint32_t i = kernel_thread(); i < a.chunk_count; i += KERNEL_THREADS)
+	for (uint32_t i = threadIdx.x; i < a.chunk_count; i += KERNEL_THREADS)
 		sum += a.partial[i];
-	sum = reduce_sum_f64(sum);
-	if (kernel_thread() == 0)
+	sum = reduce_sum<double>(sum);
+	if (threadIdx.x == 0)
 		decide_update(&a, sum);
 }
 
@@ -129,12 +131,12 @@ KERNEL(decide, struct update, a)
 /* Clips and centers a row, by one warp. */
 DEVICE void center_row(float *gradient, uint32_t count, float limit)
 {
-	uint32_t lane = kernel_thread() % KERNEL_WARP;
+	uint32_t lane = threadIdx.x % KERNEL_WARP;
 	double sum = 0;
 
 	for (uint32_t i = lane; i < count; i += KERNEL_WARP)
 		sum += (double)gradients_clip(gradient[i], limit);
-	float mean = (float)(reduce_warp_f64(sum) / count);
+	float mean = (float)(reduce_warp<double>(sum) / count);
 	for (uint32_t i = lane; i < count; i += KERNEL_WARP)
 		gradient[i] = gradients_clip(gradient[i], limit) - mean;
 }
@@ -143,20 +145,21 @@ DEVICE void center_row(float *gradient, uint32_t count, float limit)
  * Clips and, with `centralize`, centers gradients. One warp per row that begins in the chunk;
  * without rows, all threads process the chunk.
  */
-KERNEL(condition, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	condition(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	uint64_t row = a.optimizer.centralize ? chunk.row : 0;
 	float *gradient = a.slots[DEVICE_GRAD] + (chunk.offset - chunk.first);
 	float limit = gradients_limit(&a.optimizer, a.decision);
 
 	if (!a.decision->made || !chunk.trained)
 		return;
-	for (uint32_t at = kernel_thread(); at < chunk.count && !row; at += KERNEL_THREADS)
+	for (uint32_t at = threadIdx.x; at < chunk.count && !row; at += KERNEL_THREADS)
 		gradient[chunk.first + at] = gradients_clip(gradient[chunk.first + at], limit);
 	if (!row)
 		return;
-	for (uint64_t at = ((chunk.first + row - 1) / row + kernel_thread() / KERNEL_WARP) * row;
+	for (uint64_t at = ((chunk.first + row - 1) / row + threadIdx.x / KERNEL_WARP) * row;
 	     at < (uint64_t)chunk.first + chunk.count; at += REDUCE_WARPS * row)
 		center_row(gradient + at, (uint32_t)row, limit);
 }
@@ -210,9 +213,10 @@ DEVICE void measure_element(const struct update *a, const struct update_chunk *c
 		squares[n] += (double)measured[n] * (double)measured[n];
 }
 
-KERNEL(measure, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	measure(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct update_rates rates =
 		update_rates_of(&a.step->hyper, &a.optimizer, a.decision, chunk.group,
 				chunk.lr_factor, chunk.start);
@@ -220,36 +224,37 @@ KERNEL(measure, struct update, a)
 
 	if (!a.decision->made || !chunk.trained || !chunk.row)
 		return;
-	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS)
+	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS)
 		measure_element(&a, &chunk, &rates, at, squares);
 	UNROLL
 	for (int n = 0; n < UPDATE_NORMS; n++) {
-		double sum = reduce_sum_f64(squares[n]);
+		double sum = reduce_sum<double>(squares[n]);
 
-		if (kernel_thread() == 0)
-			norms_of(&a, kernel_block_x())[n] = sum;
+		if (threadIdx.x == 0)
+			norms_of(&a, blockIdx.x)[n] = sum;
 	}
 }
 
 /* Adds up the sums of a tensor's chunks into those of its first chunk. */
-KERNEL(total, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	total(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	double squares[UPDATE_NORMS] = {0, 0};
 
 	if (!a.decision->made || !chunk.trained || !chunk.row || chunk.first)
 		return;
-	for (uint32_t i = kernel_thread(); i < chunk.chunks; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < chunk.chunks; i += KERNEL_THREADS) {
 		UNROLL
 		for (int n = 0; n < UPDATE_NORMS; n++)
-			squares[n] += norms_of(&a, kernel_block_x() + i)[n];
+			squares[n] += norms_of(&a, blockIdx.x + i)[n];
 	}
 	UNROLL
 	for (int n = 0; n < UPDATE_NORMS; n++) {
-		double sum = reduce_sum_f64(squares[n]);
+		double sum = reduce_sum<double>(squares[n]);
 
-		if (kernel_thread() == 0)
-			norms_of(&a, kernel_block_x())[n] = sum;
+		if (threadIdx.x == 0)
+			norms_of(&a, blockIdx.x)[n] = sum;
 	}
 }
 
@@ -257,7 +262,7 @@ KERNEL(total, struct update, a)
 DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
 		      const struct update_rates *rates)
 {
-	const double *squares = norms_of(a, kernel_block_x() - chunk->first / UPDATE_CHUNK_MAX);
+	const double *squares = norms_of(a, blockIdx.x - chunk->first / UPDATE_CHUNK_MAX);
 	float norm[UPDATE_NORMS];
 
 	if (!(DEVICE_OPTIMIZERS_BY_TENSOR >> a->optimizer.kind & 1) || !chunk->trained ||
@@ -305,9 +310,10 @@ DEVICE float direction_of(enum device_optimizer_kind kind, struct update_element
  * Replaces the gradients of matrices by the optimizer's direction. Stores the sum of its squares as
  * the first norm and 0 as the others.
  */
-KERNEL(direct, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	direct(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct update_rates rates =
 		update_rates_of(&a.step->hyper, &a.optimizer, a.decision, chunk.group,
 				chunk.lr_factor, chunk.start);
@@ -315,8 +321,7 @@ KERNEL(direct, struct update, a)
 
 	if (!a.decision->made || !chunk.trained || !chunk.row)
 		return;
-	for (uint32_t at = kernel_thread(); at < chunk.count && chunk.matrix;
-	     at += KERNEL_THREADS) {
+	for (uint32_t at = threadIdx.x; at < chunk.count && chunk.matrix; at += KERNEL_THREADS) {
 		uint64_t i = chunk.offset + at;
 		struct update_element e;
 
@@ -332,12 +337,12 @@ KERNEL(direct, struct update, a)
 			state_of(&a, &chunk, s)[at] = e.state[s];
 		sum += (double)direction * (double)direction;
 	}
-	sum = reduce_sum_f64(sum);
-	if (kernel_thread())
+	sum = reduce_sum<double>(sum);
+	if (threadIdx.x)
 		return;
 	UNROLL
 	for (int n = 0; n < UPDATE_NORMS; n++)
-		norms_of(&a, kernel_block_x())[n] = n ? 0 : sum;
+		norms_of(&a, blockIdx.x)[n] = n ? 0 : sum;
 }
 
 /* Length factor of the chunk's matrix. */
@@ -515,9 +520,10 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 
 #define APPLY_UNROLL 2 /* groups in flight per thread: up to five slots are read */
 
-KERNEL_RESIDENT(3, apply, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
+	apply(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct chunk_rates r = rates_of(&a, &chunk);
 
 	if (!a.decision->made || (!chunk.trained && !r.averages))
@@ -528,14 +534,14 @@ KERNEL_RESIDENT(3, apply, struct update, a)
 
 		UNROLL
 		for (int u = 0; u < APPLY_UNROLL; u++) {
-			uint32_t at = first + (u * KERNEL_THREADS + kernel_thread()) * FOUR;
+			uint32_t at = first + (u * KERNEL_THREADS + threadIdx.x) * FOUR;
 
 			if (at + FOUR <= chunk.count)
 				load_slots(&four[u], &a, &chunk, &r, at);
 		}
 		UNROLL
 		for (int u = 0; u < APPLY_UNROLL; u++) {
-			uint32_t at = first + (u * KERNEL_THREADS + kernel_thread()) * FOUR;
+			uint32_t at = first + (u * KERNEL_THREADS + threadIdx.x) * FOUR;
 
 			if (at + FOUR > chunk.count)
 				continue;
@@ -557,7 +563,7 @@ KERNEL_RESIDENT(3, apply, struct update, a)
 			store_slots(&four[u], &a, &chunk, &r, at);
 		}
 	}
-	for (uint32_t at = chunk.count / FOUR * FOUR + kernel_thread(); at < chunk.count;
+	for (uint32_t at = chunk.count / FOUR * FOUR + threadIdx.x; at < chunk.count;
 	     at += KERNEL_THREADS)
 		update_single(&a, &chunk, &r, at);
 }
@@ -572,14 +578,15 @@ DEVICE void move_value(const struct update *a, const struct update_chunk *chunk,
 		store_copy(a, chunk, chunk->first + at, value);
 }
 
-KERNEL(perturb, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	perturb(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
 
 	if (!chunk.trained)
 		return;
-	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS) {
+	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS) {
 		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
 
 		a.slots[DEVICE_SAVED][chunk.offset + at] = w;
@@ -589,13 +596,14 @@ KERNEL(perturb, struct update, a)
 	}
 }
 
-KERNEL(restore, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	restore(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 
 	if (!chunk.trained)
 		return;
-	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS)
+	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS)
 		move_value(&a, &chunk, at, a.slots[DEVICE_SAVED][chunk.offset + at]);
 }
 
@@ -625,15 +633,16 @@ DEVICE struct average_rule average_rule_of(const struct update *a)
 	return rule;
 }
 
-KERNEL(average, struct update, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	average(const __grid_constant__ struct update a)
 {
-	const struct update_chunk chunk = a.chunks[kernel_block_x()];
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct average_rule rule = average_rule_of(&a);
 	float *average = a.slots[a.average] + chunk.offset;
 
 	if (rule.share == 0 || (!chunk.trained && !rule.buffers))
 		return;
-	for (uint32_t at = kernel_thread(); at < chunk.count; at += KERNEL_THREADS) {
+	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS) {
 		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
 
 		if (rule.share != 1)
@@ -644,13 +653,13 @@ KERNEL(average, struct update, a)
 	}
 }
 
-KERNEL_TABLE update_squares_kernel = KERNEL_ENTRY(squares);
-KERNEL_TABLE update_decide_kernel = KERNEL_ENTRY(decide);
-KERNEL_TABLE update_condition_kernel = KERNEL_ENTRY(condition);
-KERNEL_TABLE update_direct_kernel = KERNEL_ENTRY(direct);
-KERNEL_TABLE update_measure_kernel = KERNEL_ENTRY(measure);
-KERNEL_TABLE update_total_kernel = KERNEL_ENTRY(total);
-KERNEL_TABLE update_apply_kernel = KERNEL_ENTRY(apply);
-KERNEL_TABLE update_perturb_kernel = KERNEL_ENTRY(perturb);
-KERNEL_TABLE update_restore_kernel = KERNEL_ENTRY(restore);
-KERNEL_TABLE update_average_kernel = KERNEL_ENTRY(average);
+KERNEL_TABLE update_squares_kernel = KERNEL(squares);
+KERNEL_TABLE update_decide_kernel = KERNEL(decide);
+KERNEL_TABLE update_condition_kernel = KERNEL(condition);
+KERNEL_TABLE update_direct_kernel = KERNEL(direct);
+KERNEL_TABLE update_measure_kernel = KERNEL(measure);
+KERNEL_TABLE update_total_kernel = KERNEL(total);
+KERNEL_TABLE update_apply_kernel = KERNEL(apply);
+KERNEL_TABLE update_perturb_kernel = KERNEL(perturb);
+KERNEL_TABLE update_restore_kernel = KERNEL(restore);
+KERNEL_TABLE update_average_kernel = KERNEL(average);

@@ -17,7 +17,7 @@ DEVICE void NAME(load_rows)(const struct attention_arguments *a, struct kernel_p
 			    const void *from, uint64_t at, uint32_t stride, uint32_t first,
 			    uint32_t rows)
 {
-	for (uint32_t i = kernel_thread(); i < rows * 8; i += KERNEL_THREADS) {
+	for (uint32_t i = threadIdx.x; i < rows * 8; i += KERNEL_THREADS) {
 		uint32_t row = i / 8, pack = i % 8;
 		struct kernel_pack value;
 
@@ -115,7 +115,8 @@ DEVICE void NAME(store_rows)(const struct attention_arguments *a, const struct h
 	}
 }
 
-KERNEL_RESIDENT(RESIDENT, NAME(attention_forward_matrix), struct attention_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, RESIDENT)
+	NAME(attention_forward_matrix)(const __grid_constant__ struct attention_arguments a)
 {
 	SHARED(struct kernel_pack, q, MATRIX_TILE * ROW_PACKS);
 	SHARED(struct kernel_pack, k, MATRIX_COLUMNS * ROW_PACKS);
@@ -130,16 +131,16 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_forward_matrix), struct attention_argum
 		total[i] = 0;
 	}
 	NAME(load_packed)(&a, &here, q, 0, here.first, MATRIX_TILE);
-	KERNEL_BARRIER();
+	__syncthreads();
 	EACH(j, 4)
 		matrix_left(left[j], q, matrix_warp(), 2 * j);
 	for (uint32_t first = 0; first < a.t; first += MATRIX_COLUMNS) {
 		float s[8][4];
 
-		KERNEL_BARRIER();
+		__syncthreads();
 		NAME(load_packed)(&a, &here, k, 1, first, MATRIX_COLUMNS);
 		NAME(load_packed)(&a, &here, v, 2, first, MATRIX_COLUMNS);
-		KERNEL_BARRIER();
+		__syncthreads();
 		/* warps without a valid row only help loading */
 		if (here.first + matrix_warp() >= a.t)
 			continue;
@@ -207,7 +208,7 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_forward_matrix), struct attention_argum
 DEVICE void NAME(find_delta)(const struct attention_arguments *a, const struct here *here,
 			     float *delta)
 {
-	uint32_t row = kernel_thread() / 2, half = kernel_thread() % 2;
+	uint32_t row = threadIdx.x / 2, half = threadIdx.x % 2;
 	bool given = here->first + row < a->t;
 	uint64_t at = result_at(a, here, here->first + row);
 	float sum = 0;
@@ -222,7 +223,7 @@ DEVICE void NAME(find_delta)(const struct attention_arguments *a, const struct h
 				       kernel_low(dy.word[w] >> 16, ELEMENT);
 		}
 	}
-	sum += KERNEL_SHUFFLE_F32(sum, 1);
+	sum += __shfl_xor_sync(KERNEL_LANES, sum, 1);
 	if (half)
 		return;
 	delta[row] = sum;
@@ -230,7 +231,8 @@ DEVICE void NAME(find_delta)(const struct attention_arguments *a, const struct h
 		a->delta[query_at(a, here, here->first + row)] = sum;
 }
 
-KERNEL_RESIDENT(RESIDENT, NAME(attention_queries_matrix), struct attention_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, RESIDENT)
+	NAME(attention_queries_matrix)(const __grid_constant__ struct attention_arguments a)
 {
 	SHARED(struct kernel_pack, rows, MATRIX_TILE * ROW_PACKS);
 	SHARED(struct kernel_pack, k, MATRIX_COLUMNS * ROW_PACKS);
@@ -243,12 +245,12 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_queries_matrix), struct attention_argum
 	matrix_clear(sums);
 	NAME(load_packed)(&a, &here, rows, 0, here.first, MATRIX_TILE);
 	NAME(find_delta)(&a, &here, deltas);
-	KERNEL_BARRIER();
+	__syncthreads();
 	EACH(j, 4)
 		matrix_left(q[j], rows, matrix_warp(), 2 * j);
-	KERNEL_BARRIER();
+	__syncthreads();
 	NAME(load_result)(&a, &here, rows, a.dy, here.first, MATRIX_TILE);
-	KERNEL_BARRIER();
+	__syncthreads();
 	EACH(j, 4)
 		matrix_left(dy[j], rows, matrix_warp(), 2 * j);
 	EACH(i, 2) {
@@ -258,10 +260,10 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_queries_matrix), struct attention_argum
 		delta[i] = deltas[matrix_row(i)];
 	}
 	for (uint32_t first = 0; first < a.t; first += MATRIX_COLUMNS) {
-		KERNEL_BARRIER();
+		__syncthreads();
 		NAME(load_packed)(&a, &here, k, 1, first, MATRIX_COLUMNS);
 		NAME(load_packed)(&a, &here, v, 2, first, MATRIX_COLUMNS);
-		KERNEL_BARRIER();
+		__syncthreads();
 		if (here.first + matrix_warp() >= a.t)
 			continue;
 		for (uint32_t j = 0; j < MATRIX_COLUMNS && first + j < a.t; j += 16) {
@@ -297,7 +299,8 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_queries_matrix), struct attention_argum
 	NAME(store_rows)(&a, &here, a.dqkv, packed_at(&a, &here, 0, here.first), here.stride, sums);
 }
 
-KERNEL_RESIDENT(RESIDENT, NAME(attention_keys_matrix), struct attention_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, RESIDENT)
+	NAME(attention_keys_matrix)(const __grid_constant__ struct attention_arguments a)
 {
 	SHARED(struct kernel_pack, k, MATRIX_TILE * ROW_PACKS);
 	SHARED(struct kernel_pack, v, MATRIX_TILE * ROW_PACKS);
@@ -313,20 +316,20 @@ KERNEL_RESIDENT(RESIDENT, NAME(attention_keys_matrix), struct attention_argument
 	NAME(load_packed)(&a, &here, k, 1, here.first, MATRIX_TILE);
 	NAME(load_packed)(&a, &here, v, 2, here.first, MATRIX_TILE);
 	for (uint32_t first = 0; first < a.t; first += MATRIX_COLUMNS / 2) {
-		uint32_t query = first + kernel_thread();
+		uint32_t query = first + threadIdx.x;
 
-		KERNEL_BARRIER();
+		__syncthreads();
 		NAME(load_packed)(&a, &here, q, 0, first, MATRIX_COLUMNS / 2);
 		NAME(load_result)(&a, &here, dy, a.dy, first, MATRIX_COLUMNS / 2);
-		if (kernel_thread() < MATRIX_COLUMNS / 2) {
+		if (threadIdx.x < MATRIX_COLUMNS / 2) {
 			bool given = query < a.t;
 
 			/* queries beyond the last have zero gradient */
-			log_sums[kernel_thread()] =
+			log_sums[threadIdx.x] =
 				given ? a.log_sum[query_at(&a, &here, query)] * LOG2_E : 0;
-			deltas[kernel_thread()] = given ? a.delta[query_at(&a, &here, query)] : 0;
+			deltas[threadIdx.x] = given ? a.delta[query_at(&a, &here, query)] : 0;
 		}
-		KERNEL_BARRIER();
+		__syncthreads();
 		if (here.first + matrix_warp() >= a.t)
 			continue;
 		for (uint32_t j = 0; j < MATRIX_COLUMNS / 2 && first + j < a.t; j += 16) {

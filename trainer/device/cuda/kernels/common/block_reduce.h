@@ -10,56 +10,44 @@
 #define REDUCE_WARPS (KERNEL_THREADS / KERNEL_WARP)
 
 /* Sum over the lanes of a warp; all lanes must call. */
-DEVICE float reduce_warp_f32(float value)
+template <typename T> DEVICE T reduce_warp(T value)
 {
 	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
-		value += KERNEL_SHUFFLE_F32(value, mask);
+		value += __shfl_xor_sync(KERNEL_LANES, value, mask);
 	return value;
 }
 
-DEVICE double reduce_warp_f64(double value)
+template <typename T> DEVICE T reduce_sum(T value)
 {
-	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
-		value += KERNEL_SHUFFLE_F64(value, mask);
-	return value;
+	SHARED(T, warps, REDUCE_WARPS);
+	T sum = 0;
+
+	value = reduce_warp(value);
+	/* the array may still be read for the sum before */
+	__syncthreads();
+	if (threadIdx.x % KERNEL_WARP == 0)
+		warps[threadIdx.x / KERNEL_WARP] = value;
+	__syncthreads();
+	for (uint32_t i = 0; i < REDUCE_WARPS; i++)
+		sum += warps[i];
+	return sum;
 }
-
-#define REDUCE_SUM(name, type, shuffle)                                                            \
-	DEVICE type name(type value)                                                               \
-	{                                                                                          \
-		SHARED(type, warps, REDUCE_WARPS);                                                 \
-		type sum = 0;                                                                      \
-                                                                                                   \
-		for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)                             \
-			value += shuffle(value, mask);                                             \
-		/* the array may still be read for the sum before */                               \
-		KERNEL_BARRIER();                                                                  \
-		if (kernel_thread() % KERNEL_WARP == 0)                                            \
-			warps[kernel_thread() / KERNEL_WARP] = value;                              \
-		KERNEL_BARRIER();                                                                  \
-		for (uint32_t i = 0; i < REDUCE_WARPS; i++)                                        \
-			sum += warps[i];                                                           \
-		return sum;                                                                        \
-	}
-
-REDUCE_SUM(reduce_sum_f64, double, KERNEL_SHUFFLE_F64)
-REDUCE_SUM(reduce_sum_u32, uint32_t, KERNEL_SHUFFLE_U32)
 
 /* The values must not be NaN. */
-DEVICE float reduce_max_f32(float value)
+DEVICE float reduce_max(float value)
 {
 	SHARED(float, warps, REDUCE_WARPS);
 	float largest;
 
 	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2) {
-		float other = KERNEL_SHUFFLE_F32(value, mask);
+		float other = __shfl_xor_sync(KERNEL_LANES, value, mask);
 
 		value = other > value ? other : value;
 	}
-	KERNEL_BARRIER();
-	if (kernel_thread() % KERNEL_WARP == 0)
-		warps[kernel_thread() / KERNEL_WARP] = value;
-	KERNEL_BARRIER();
+	__syncthreads();
+	if (threadIdx.x % KERNEL_WARP == 0)
+		warps[threadIdx.x / KERNEL_WARP] = value;
+	__syncthreads();
 	largest = warps[0];
 	for (uint32_t i = 1; i < REDUCE_WARPS; i++)
 		largest = warps[i] > largest ? warps[i] : largest;

@@ -5,10 +5,11 @@
 
 #define FLAT_UNROLL 4
 
-KERNEL(NAME(elementwise_add), struct elementwise_add, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(elementwise_add)(const __grid_constant__ struct elementwise_add a)
 {
-	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
-	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t threads = (uint64_t)gridDim.x * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 
 	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
 		struct NAME(raw) left[FLAT_UNROLL], right[FLAT_UNROLL];
@@ -31,10 +32,11 @@ KERNEL(NAME(elementwise_add), struct elementwise_add, a)
 			     kernel_load(a.a, at, ELEMENT) + kernel_load(a.b, at, ELEMENT));
 }
 
-KERNEL_RESIDENT(6, NAME(elementwise_check), struct elementwise_check, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
+	NAME(elementwise_check)(const __grid_constant__ struct elementwise_check a)
 {
-	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
-	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t threads = (uint64_t)gridDim.x * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	uint64_t first_bad = ELEMENTWISE_FINITE;
 
 	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
@@ -106,10 +108,11 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 }
 
 /* Copies between matrices with the same number of columns. */
-KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(elementwise_copy)(const __grid_constant__ struct elementwise_copy a)
 {
-	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
-	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t threads = (uint64_t)gridDim.x * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	uint64_t count = a.rows * a.to_columns;
 
 	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
@@ -128,26 +131,27 @@ KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
  * Blocks are assigned copy by copy. Each block handles ELEMENTWISE_BLOCK packs; the last block of a
  * copy also handles the remaining elements.
  */
-KERNEL(NAME(elementwise_copies), struct elementwise_copies, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(elementwise_copies)(const __grid_constant__ struct elementwise_copies a)
 {
 	const struct elementwise_copy *copy = a.list;
 	struct NAME(raw) raw[FLAT_UNROLL];
 	uint64_t block, first;
 	uint32_t i = 0;
 
-	while (i + 1 < a.count && a.blocks[i + 1] <= kernel_block_x())
+	while (i + 1 < a.count && a.blocks[i + 1] <= blockIdx.x)
 		i++;
 	copy += i;
-	block = kernel_block_x() - a.blocks[i];
-	first = block * ELEMENTWISE_BLOCK + kernel_thread();
+	block = blockIdx.x - a.blocks[i];
+	first = block * ELEMENTWISE_BLOCK + threadIdx.x;
 	EACH_IF(u, FLAT_UNROLL, first + u * KERNEL_THREADS < copy->packs)
 		raw[u] = NAME(load)(copy->from, (first + u * KERNEL_THREADS) * LANES);
 	EACH_IF(u, FLAT_UNROLL, first + u * KERNEL_THREADS < copy->packs)
 		NAME(copy_group)(copy, (first + u * KERNEL_THREADS) * LANES, raw[u]);
 	if (block < copy->packs / ELEMENTWISE_BLOCK)
 		return;
-	for (uint64_t at = copy->packs * LANES + kernel_thread();
-	     at < copy->rows * copy->to_columns; at += KERNEL_THREADS)
+	for (uint64_t at = copy->packs * LANES + threadIdx.x; at < copy->rows * copy->to_columns;
+	     at += KERNEL_THREADS)
 		elementwise_put(copy, at, kernel_load(copy->from, at, ELEMENT));
 }
 

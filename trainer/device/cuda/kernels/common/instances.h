@@ -40,6 +40,6 @@
 
 #define INSTANCES(x)                                                                               \
 	KERNEL_TABLE x##_kernels[KERNEL_INSTANCES] = {                                             \
-		KERNEL_ENTRY(x##_f32x4), KERNEL_ENTRY(x##_f32x1),  KERNEL_ENTRY(x##_f16x8),        \
-		KERNEL_ENTRY(x##_f16x1), KERNEL_ENTRY(x##_bf16x8), KERNEL_ENTRY(x##_bf16x1),       \
+		KERNEL(x##_f32x4), KERNEL(x##_f32x1),  KERNEL(x##_f16x8),                          \
+		KERNEL(x##_f16x1), KERNEL(x##_bf16x8), KERNEL(x##_bf16x1),                         \
 	};

@@ -1,20 +1,20 @@
 /*
- * The common subset of CUDA C and C in which the kernels are written, so that a .cu file compiles
- * with nvcc for the device and as C for the host, where tests/gpu/emulation/launch.c runs its grids
- * under the sanitizers. This header defines the CUDA-specific parts for nvcc. A host build includes
- * tests/gpu/emulation/kernel.h first, which defines the same names.
+ * The language of the kernels: CUDA C++, of which they use templates but no library. nvcc compiles
+ * a .cu file for the device; a C++ compiler compiles the same file for the host, where
+ * tests/gpu/emulation/launch.c runs its grids under the sanitizers. A host build includes
+ * tests/gpu/emulation/kernel.h first, which defines CUDA's words and what this header defines for
+ * nvcc.
  *
- * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... }.
- * KERNEL_ENTRY(name) initializes the struct gpu_kernel through which plain C launches it. Blocks
- * have KERNEL_THREADS threads, grids have two dimensions. Launch bounds limit registers so that at
- * least two blocks (KERNEL_RESIDENT: the given number) fit on a multiprocessor.
+ * A kernel takes one structure by value, as a __grid_constant__. KERNEL(kernel) initializes the
+ * struct gpu_kernel through which it is launched. Blocks have KERNEL_THREADS threads, grids have
+ * two dimensions. Launch bounds limit registers so that at least two blocks, or the given number,
+ * fit on a multiprocessor.
  *
  * The emulation fills SHARED arrays with NaNs before every block. It ends the program and prints
  * the location unless all threads of a block reach the same barriers, all lanes of a warp reach the
  * same shuffles, and vector accesses are aligned.
  *
- * Both languages must accept a kernel: no designated initializers, no compound literals, explicit
- * casts from void *. Indices of register arrays must be constants after UNROLL.
+ * Indices of register arrays must be constants after UNROLL.
  */
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
@@ -42,53 +42,21 @@ extern "C" {
 
 #define KERNEL_THREADS 256
 #define KERNEL_WARP    32
-
-#define KERNEL_ENTRY(name) KERNEL_ENTRY_EXPANDED(name)
-#define KERNEL_ENTRY_EXPANDED(name)                                                                \
-	{                                                                                          \
-#name, (const void *)(name)                                                        \
-	}
+#define KERNEL_LANES   0xffffffff /* of a shuffle: all of a warp */
 
 #ifdef __CUDACC__
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#define KERNEL(name, type, a) KERNEL_RESIDENT(2, name, type, a)
-#define KERNEL_RESIDENT(blocks, name, type, a)                                                     \
-	static __global__ void __launch_bounds__(KERNEL_THREADS, blocks)                           \
-		name(const __grid_constant__ type a)
+/* clang-format off */
+#define KERNEL(...) {#__VA_ARGS__, (const void *)(__VA_ARGS__)}
+/* clang-format on */
 /* Declares a kernel table with C linkage. */
 #define KERNEL_TABLE              extern "C" const struct gpu_kernel
 #define DEVICE                    static __device__ __forceinline__
 #define SHARED(type, name, count) __shared__ type name[count]
 #define UNROLL                    _Pragma("unroll")
-#define KERNEL_BARRIER()          __syncthreads()
-
-DEVICE uint32_t kernel_thread(void)
-{
-	return threadIdx.x;
-}
-
-DEVICE uint32_t kernel_block_x(void)
-{
-	return blockIdx.x;
-}
-
-DEVICE uint32_t kernel_block_y(void)
-{
-	return blockIdx.y;
-}
-
-DEVICE uint32_t kernel_blocks_x(void)
-{
-	return gridDim.x;
-}
-
-/* Value of lane (own ^ mask) of the warp. */
-#define KERNEL_SHUFFLE_F32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
-#define KERNEL_SHUFFLE_F64(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
-#define KERNEL_SHUFFLE_U32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
 
 DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
 {

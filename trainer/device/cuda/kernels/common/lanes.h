@@ -192,11 +192,11 @@ DEVICE struct NAME(place) NAME(place)(const struct columns *c)
 	struct NAME(place) here;
 	uint32_t group;
 
-	here.line = kernel_thread() / c->width;
-	here.column = kernel_thread() - here.line * c->width;
-	group = kernel_block_y() * c->width + here.column;
+	here.line = threadIdx.x / c->width;
+	here.column = threadIdx.x - here.line * c->width;
+	group = blockIdx.y * c->width + here.column;
 	here.channel = group * LANES;
-	here.first = (uint64_t)kernel_block_x() * c->height * COLUMNS_UNROLL + here.line;
+	here.first = (uint64_t)blockIdx.x * c->height * COLUMNS_UNROLL + here.line;
 	here.turn = (uint64_t)c->blocks_x * c->height * COLUMNS_UNROLL;
 	here.step = c->height * c->channels;
 	here.active = here.line < c->height && group < c->groups;
@@ -220,8 +220,7 @@ DEVICE struct NAME(place) NAME(place_from_end)(const struct columns *c)
 	here.turn = 0 - here.turn;
 	if (!here.active)
 		return here;
-	here.first = (uint64_t)(c->turns - 1 - kernel_block_x()) * c->height * COLUMNS_UNROLL +
-		     here.line;
+	here.first = (uint64_t)(c->turns - 1 - blockIdx.x) * c->height * COLUMNS_UNROLL + here.line;
 	if (here.first >= c->rows)
 		here.first += here.turn;
 	return here;
@@ -247,10 +246,10 @@ DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *
 				products[at + i] = product[i];
 		}
 	}
-	KERNEL_BARRIER();
-	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
-		uint32_t channel = kernel_block_y() * line + i;
-		uint64_t block = kernel_block_x();
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < line; i += KERNEL_THREADS) {
+		uint32_t channel = blockIdx.y * line + i;
+		uint64_t block = blockIdx.x;
 		float s = 0, p = 0;
 
 		if (channel >= c->channels)

@@ -57,7 +57,8 @@ DEVICE void NAME(layer_norm_row)(const struct norm_arguments *a, struct row_plac
 	}
 }
 
-KERNEL(NAME(layer_norm), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(layer_norm)(const __grid_constant__ struct norm_arguments a)
 {
 	const struct row_place here = row_of_warp();
 
@@ -65,7 +66,8 @@ KERNEL(NAME(layer_norm), struct norm_arguments, a)
 		NAME(layer_norm_row)(&a, here);
 }
 
-KERNEL(NAME(layer_norm_wide), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(layer_norm_wide)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(layer_norm_row)(&a, row_of_block());
 }
@@ -125,7 +127,8 @@ DEVICE void NAME(layer_norm_backward_row)(const struct norm_arguments *a, struct
 	}
 }
 
-KERNEL(NAME(layer_norm_backward), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(layer_norm_backward)(const __grid_constant__ struct norm_arguments a)
 {
 	const struct row_place here = row_of_warp();
 
@@ -133,13 +136,15 @@ KERNEL(NAME(layer_norm_backward), struct norm_arguments, a)
 		NAME(layer_norm_backward_row)(&a, here);
 }
 
-KERNEL(NAME(layer_norm_backward_wide), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(layer_norm_backward_wide)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(layer_norm_backward_row)(&a, row_of_block());
 }
 
 /* Sums dy and dy xhat over rows. */
-KERNEL_RESIDENT(LAYER_NORM_SUMS_RESIDENT, NAME(layer_norm_sums), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, LAYER_NORM_SUMS_RESIDENT)
+	NAME(layer_norm_sums)(const __grid_constant__ struct norm_arguments a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], products[LANES];

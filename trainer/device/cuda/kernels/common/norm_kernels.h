@@ -1,6 +1,7 @@
 /* Row-wise kernels of norm.cu, for one instance. */
 
-KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_STATISTICS_RESIDENT)
+	NAME(norm_statistics)(const __grid_constant__ struct norm_arguments a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], squares[LANES];
@@ -66,12 +67,14 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_arguments *a, bool curved)
 	}
 }
 
-KERNEL_RESIDENT(3, NAME(norm_apply), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
+	NAME(norm_apply)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(norm_apply_rows)(&a, false);
 }
 
-KERNEL(NAME(norm_apply_curved), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(norm_apply_curved)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(norm_apply_rows)(&a, true);
 }
@@ -195,22 +198,26 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_arguments *a, bool curved
 		NAME(leave_sums)(&a->columns, &here, sum, products, a->products, a->partial);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
+	NAME(norm_backward)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(norm_backward_rows)(&a, false, false);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_lean), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
+	NAME(norm_backward_lean)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(norm_backward_rows)(&a, false, true);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_curved), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
+	NAME(norm_backward_curved)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(norm_backward_rows)(&a, true, false);
 }
 
-KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_curved_lean), struct norm_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
+	NAME(norm_backward_curved_lean)(const __grid_constant__ struct norm_arguments a)
 {
 	NAME(norm_backward_rows)(&a, true, true);
 }
@@ -250,12 +257,14 @@ DEVICE void NAME(norm_backward_apply_rows)(const struct norm_arguments *k, bool 
 	}
 }
 
-KERNEL(NAME(norm_backward_apply), struct norm_arguments, k)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(norm_backward_apply)(const __grid_constant__ struct norm_arguments k)
 {
 	NAME(norm_backward_apply_rows)(&k, false);
 }
 
-KERNEL(NAME(norm_backward_apply_curved), struct norm_arguments, k)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(norm_backward_apply_curved)(const __grid_constant__ struct norm_arguments k)
 {
 	NAME(norm_backward_apply_rows)(&k, true);
 }

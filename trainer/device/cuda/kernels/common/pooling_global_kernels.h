@@ -10,7 +10,7 @@
 DEVICE void NAME(load_positions)(struct NAME(raw) * raw, const struct pool_global *a,
 				 uint32_t channel, uint32_t first)
 {
-	uint64_t base = (uint64_t)kernel_block_x() * a->positions;
+	uint64_t base = (uint64_t)blockIdx.x * a->positions;
 
 	EACH_IF(u, COLUMNS_UNROLL, first + u * a->columns.height < a->positions) {
 		uint32_t position = first + u * a->columns.height;
@@ -19,7 +19,8 @@ DEVICE void NAME(load_positions)(struct NAME(raw) * raw, const struct pool_globa
 	}
 }
 
-KERNEL(NAME(pool_global_average), struct pool_global, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_global_average)(const __grid_constant__ struct pool_global a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	SHARED(float, sums, KERNEL_THREADS *LANES);
@@ -45,21 +46,22 @@ KERNEL(NAME(pool_global_average), struct pool_global, a)
 		EACH(i, LANES)
 			sums[here.line * line + here.column * LANES + i] = sum[i];
 	}
-	KERNEL_BARRIER();
-	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
-		uint32_t channel = kernel_block_y() * line + i;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < line; i += KERNEL_THREADS) {
+		uint32_t channel = blockIdx.y * line + i;
 		float total = 0;
 
 		if (channel >= a.channels)
 			continue;
 		for (uint32_t row = 0; row < a.columns.height; row++)
 			total += sums[row * line + i];
-		kernel_store(a.to, (uint64_t)kernel_block_x() * a.channels + channel, ELEMENT,
+		kernel_store(a.to, (uint64_t)blockIdx.x * a.channels + channel, ELEMENT,
 			     total / (float)a.positions);
 	}
 }
 
-KERNEL(NAME(pool_global_max), struct pool_global, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_global_max)(const __grid_constant__ struct pool_global a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	SHARED(float, values, KERNEL_THREADS *LANES);
@@ -94,10 +96,10 @@ KERNEL(NAME(pool_global_max), struct pool_global, a)
 			indices[here.line * line + here.column * LANES + i] = index[i];
 		}
 	}
-	KERNEL_BARRIER();
-	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
-		uint32_t channel = kernel_block_y() * line + i, first = UINT32_MAX;
-		uint64_t at = (uint64_t)kernel_block_x() * a.channels + channel;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < line; i += KERNEL_THREADS) {
+		uint32_t channel = blockIdx.y * line + i, first = UINT32_MAX;
+		uint64_t at = (uint64_t)blockIdx.x * a.channels + channel;
 		float value = -INFINITY;
 
 		if (channel >= a.channels)
@@ -110,7 +112,8 @@ KERNEL(NAME(pool_global_max), struct pool_global, a)
 	}
 }
 
-KERNEL(NAME(pool_global_average_backward), struct pool_global, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_global_average_backward)(const __grid_constant__ struct pool_global a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	float share = 1 / (float)a.positions;
@@ -126,7 +129,8 @@ KERNEL(NAME(pool_global_average_backward), struct pool_global, a)
 	}
 }
 
-KERNEL(NAME(pool_global_max_backward), struct pool_global, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_global_max_backward)(const __grid_constant__ struct pool_global a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 

@@ -200,12 +200,14 @@ DEVICE void NAME(pool_max_rows)(const struct pool_arguments *a, uint32_t side)
 	}
 }
 
-KERNEL(NAME(pool_max), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_max)(const __grid_constant__ struct pool_arguments a)
 {
 	NAME(pool_max_rows)(&a, POOL_SIDE);
 }
 
-KERNEL_RESIDENT(3, NAME(pool_max_pairs), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
+	NAME(pool_max_pairs)(const __grid_constant__ struct pool_arguments a)
 {
 	NAME(pool_max_rows)(&a, 2);
 }
@@ -297,7 +299,8 @@ DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct
 	}
 }
 
-KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
+	NAME(pool_max_backward)(const __grid_constant__ struct pool_arguments a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
@@ -346,7 +349,8 @@ DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w,
 	}
 }
 
-KERNEL(NAME(pool_max_backward_tiles), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_max_backward_tiles)(const __grid_constant__ struct pool_arguments a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -367,7 +371,8 @@ KERNEL(NAME(pool_max_backward_tiles), struct pool_arguments, a)
  * For adjacent 2 x 2 windows: each position is in exactly one window, or in none if x ends with
  * half a tile.
  */
-KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
+	NAME(pool_max_backward_pairs)(const __grid_constant__ struct pool_arguments a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -427,7 +432,8 @@ DEVICE void NAME(load_places)(float *x, const struct pool_arguments *a,
 	NAME(unpack)(x, NAME(of_words)(words));
 }
 
-KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, POOL_REDUCE_RESIDENT)
+	NAME(pool_max_norm_reduce)(const __grid_constant__ struct pool_arguments a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -491,7 +497,8 @@ DEVICE void NAME(store_through)(const struct pool_arguments *k, uint64_t at, flo
 	NAME(store)(k->dx, at, g);
 }
 
-KERNEL(NAME(pool_max_norm_apply), struct pool_arguments, k)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_max_norm_apply)(const __grid_constant__ struct pool_arguments k)
 {
 	struct NAME(place) here = NAME(place)(&k.columns);
 	struct NAME(pool_affine) affine;
@@ -508,7 +515,8 @@ KERNEL(NAME(pool_max_norm_apply), struct pool_arguments, k)
 	}
 }
 
-KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_arguments, k)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_max_norm_apply_tiles)(const __grid_constant__ struct pool_arguments k)
 {
 	struct NAME(place) here = NAME(place)(&k.columns);
 	const struct pool_shape *s = &k.shape;
@@ -539,7 +547,8 @@ KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_arguments, k)
 
 /* ---- means over windows ---- */
 
-KERNEL(NAME(pool_average), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_average)(const __grid_constant__ struct pool_arguments a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
@@ -565,7 +574,8 @@ KERNEL(NAME(pool_average), struct pool_arguments, a)
 	}
 }
 
-KERNEL(NAME(pool_average_backward), struct pool_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(pool_average_backward)(const __grid_constant__ struct pool_arguments a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;

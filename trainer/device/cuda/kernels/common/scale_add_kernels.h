@@ -19,8 +19,8 @@ DEVICE struct NAME(scaled)
 	struct NAME(scaled) s;
 	uint32_t part;
 
-	s.image = kernel_block_x() / a->parts;
-	part = kernel_block_x() - s.image * a->parts;
+	s.image = blockIdx.x / a->parts;
+	part = blockIdx.x - s.image * a->parts;
 	s.sample = a->step->draws.first + s.image;
 	s.channel = here->channel;
 	s.position = part * a->share + here->line;
@@ -64,7 +64,8 @@ DEVICE void NAME(drop)(float *v, const struct scale_add_arguments *a, const stru
 #endif
 }
 
-KERNEL(NAME(scale_add), struct scale_add_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(scale_add)(const __grid_constant__ struct scale_add_arguments a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	const struct NAME(scaled) s = NAME(scaled)(&a, &here);
@@ -103,7 +104,8 @@ KERNEL(NAME(scale_add), struct scale_add_arguments, a)
 
 #define AT_ONCE (COLUMNS_UNROLL / 2)
 
-KERNEL(NAME(scale_add_backward), struct scale_add_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(scale_add_backward)(const __grid_constant__ struct scale_add_arguments a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	const struct NAME(scaled) s = NAME(scaled)(&a, &here);

@@ -1,7 +1,8 @@
 /* Kernels of tokens.cu, for one instance. */
 
 /* One thread per group of channels of y. */
-KERNEL(NAME(tokens_forward), struct tokens_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(tokens_forward)(const __grid_constant__ struct tokens_arguments a)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES, first = a.tokens - a.places;
@@ -31,7 +32,8 @@ DEVICE void NAME(tokens_gradient)(float *to, uint64_t at, const float *sum, uint
 }
 
 /* One thread per group of channels of a token; it loops over all samples. */
-KERNEL(NAME(tokens_backward), struct tokens_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(tokens_backward)(const __grid_constant__ struct tokens_arguments a)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES, first = a.tokens - a.places;
@@ -67,7 +69,8 @@ KERNEL(NAME(tokens_backward), struct tokens_arguments, a)
 }
 
 /* One thread per group of channels of y. */
-KERNEL(NAME(tokens_take), struct tokens_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(tokens_take)(const __grid_constant__ struct tokens_arguments a)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES;
@@ -82,7 +85,8 @@ KERNEL(NAME(tokens_take), struct tokens_arguments, a)
 }
 
 /* One thread per group of channels of dx. */
-KERNEL(NAME(tokens_take_backward), struct tokens_arguments, a)
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	NAME(tokens_take_backward)(const __grid_constant__ struct tokens_arguments a)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES;
