@@ -25,8 +25,7 @@ extern "C" {
 #define kernel_load_turned(to, row)   emulation_load_matrices(to, row, true, __FILE__, __LINE__)
 #define kernel_multiply(sum, left, right, element)                                                 \
 	emulation_multiply(sum, left, right, (element) == CUDA_F16, __FILE__, __LINE__)
-#define KERNEL_TABLE extern "C" const struct gpu_kernel
-#define DEVICE       static inline __attribute__((unused))
+#define DEVICE static inline __attribute__((unused))
 #define SHARED(type, name, count)                                                                  \
 	static type name[count] __attribute__((aligned(16)));                                      \
 	emulation_shared(name, sizeof(name))

@@ -1,12 +1,13 @@
 /*
- * Kernels of deferred.h. Compiled without floating-point contraction, so that the pixels equal the
- * daemon's.
+ * Kernel and launcher of deferred.h. Compiled without floating-point contraction, so that the
+ * pixels equal the daemon's.
  */
+extern "C" {
 #include "trainer/device/cuda/kernels/deferred.h"
+}
 
 #include "trainer/device/cuda/kernels/common/block_reduce.h"
-#include "trainer/device/cuda/kernels/common/kernel.h"
-#include "trainer/device/cuda/kernels/tables.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 
 /* One image, processed by one block. */
 struct finishing {
@@ -52,7 +53,7 @@ DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct fini
  * writes.
  */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	deferred_finished(const __grid_constant__ struct deferred_finish a)
+	deferred_finish_kernel(const __grid_constant__ struct deferred_finish a)
 {
 	const struct deferred *deferred = a.deferred + blockIdx.x;
 	uint64_t delivered = (uint64_t)a.width * a.height * a.channels;
@@ -77,4 +78,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	}
 }
 
-KERNEL_TABLE deferred_finish_kernel = KERNEL(deferred_finished);
+int deferred_finish(const struct kernel_device *device, const struct deferred_finish *arguments)
+{
+	return launch(device, KERNEL(deferred_finish_kernel), arguments->count, arguments);
+}

@@ -1,17 +1,25 @@
-/* Kernels of input.h. */
+/* Kernels and launchers of input.h. */
+extern "C" {
 #include "trainer/device/cuda/kernels/input.h"
+}
 
-#include "trainer/device/cuda/kernels/common/kernel.h"
-#include "trainer/device/cuda/kernels/tables.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
+
+#include <errno.h>
 
 /* ---- the step ---- */
 
 /* Runs as one block. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	step_stored(const __grid_constant__ struct step_store a)
+	step_store_kernel(const __grid_constant__ struct step_store a)
 {
 	if (threadIdx.x == 0)
 		*a.to = a.arguments;
+}
+
+int step_store(const struct kernel_device *device, const struct step_store *arguments)
+{
+	return launch(device, KERNEL(step_store_kernel), 1, arguments);
 }
 
 /* ---- input ---- */
@@ -163,7 +171,7 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct batch *
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
-	input_normalize_batch(const __grid_constant__ struct input_normalize a)
+	input_normalize_kernel(const __grid_constant__ struct input_normalize a)
 {
 	const struct batch batch = batch_of(a.step);
 	uint64_t pixels = (uint64_t)a.n * a.h * a.w, threads = (uint64_t)gridDim.x * KERNEL_THREADS;
@@ -177,6 +185,28 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
 		for (uint64_t pixel = thread; pixel < pixels; pixel += threads)
 			normalize_pixel(&a, &batch, (uint32_t)pixel);
 	}
+}
+
+static int launch_input(const struct kernel_device *device, const struct gpu_kernel &kernel,
+			const struct input_normalize *arguments)
+{
+	struct input_normalize a = *arguments;
+	uint64_t pixels = (uint64_t)a.n * a.h * a.w;
+
+	if (a.padded < a.channels || pixels > INT32_MAX)
+		return -EINVAL;
+	a.by_h = divider_of(a.h);
+	a.by_w = divider_of(a.w);
+	for (uint32_t c = 0; c < 4; c++) {
+		a.scale[c] = c < a.channels ? 1 / a.std[c] : 0;
+		a.bias[c] = c < a.channels ? -a.mean[c] / a.std[c] : 0;
+	}
+	return launch_strided(device, kernel, pixels, &a);
+}
+
+int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments)
+{
+	return launch_input(device, KERNEL(input_normalize_kernel), arguments);
 }
 
 /* ---- resampled input ---- */
@@ -230,7 +260,7 @@ DEVICE void resample_pixel(const struct input_normalize *a, const struct batch *
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	input_resample_batch(const __grid_constant__ struct input_normalize a)
+	input_resample_kernel(const __grid_constant__ struct input_normalize a)
 {
 	const struct batch batch = batch_of(a.step);
 	uint64_t pixels = (uint64_t)a.n * a.h * a.w, threads = (uint64_t)gridDim.x * KERNEL_THREADS;
@@ -240,6 +270,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		resample_pixel(&a, &batch, (uint32_t)pixel);
 }
 
-KERNEL_TABLE step_store_kernel = KERNEL(step_stored);
-KERNEL_TABLE input_normalize_kernel = KERNEL(input_normalize_batch);
-KERNEL_TABLE input_resample_kernel = KERNEL(input_resample_batch);
+int input_resample(const struct kernel_device *device, const struct input_normalize *arguments)
+{
+	return launch_input(device, KERNEL(input_resample_kernel), arguments);
+}

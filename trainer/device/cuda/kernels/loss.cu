@@ -1,9 +1,17 @@
-/* Kernels of loss.h. */
+/* Kernels and launchers of loss.h. */
+extern "C" {
 #include "trainer/device/cuda/kernels/loss.h"
+}
 
 #include "trainer/device/cuda/kernels/common/block_reduce.h"
-#include "trainer/device/cuda/kernels/common/kernel.h"
-#include "trainer/device/cuda/kernels/tables.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
+
+#include <errno.h>
+
+uint64_t loss_workspace(uint32_t n)
+{
+	return n * sizeof(struct loss_record);
+}
 
 DEVICE bool has_label(const struct loss_arguments *a, uint32_t sample, int32_t *label)
 {
@@ -65,7 +73,7 @@ DEVICE uint32_t count_labels(const struct loss_arguments *a)
 
 /* One block per sample: softmax of a single label, without class weights. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	loss_softmax_rows(const __grid_constant__ struct loss_arguments a)
+	loss_softmax_kernel(const __grid_constant__ struct loss_arguments a)
 {
 	uint32_t sample = blockIdx.x,
 		 samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
@@ -348,7 +356,7 @@ DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
 
 /* One block per sample: any loss. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	loss_any_rows(const __grid_constant__ struct loss_arguments a)
+	loss_any_kernel(const __grid_constant__ struct loss_arguments a)
 {
 	uint32_t sample = blockIdx.x;
 	double divisor = a.totals ? a.totals->divisor : sum_weights(&a);
@@ -401,7 +409,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 /* Runs as one block. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	loss_total(const __grid_constant__ struct loss_arguments a)
+	loss_total_kernel(const __grid_constant__ struct loss_arguments a)
 {
 	const struct loss_record *records = (const struct loss_record *)a.workspace;
 	uint32_t samples = 0, top1 = 0, top5 = 0;
@@ -440,9 +448,27 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	a.results->skipped = false;
 }
 
+int loss_forward(const struct kernel_device *device, const struct loss_arguments *arguments)
+{
+	struct loss_arguments a = *arguments;
+	bool plain;
+	int r;
+
+	if (a.logits_stride < a.classes || (a.dlogits && a.dlogits_stride < a.classes))
+		return -EINVAL;
+	a.logit_scale = a.logit_scale == 0 ? 1 : a.logit_scale;
+	a.temperature = a.temperature == 0 ? 1 : a.temperature;
+	a.teacher_temperature = a.teacher_temperature == 0 ? 1 : a.teacher_temperature;
+	plain = a.kind == DEVICE_SOFTMAX && a.targets == DEVICE_LABELS && !a.class_weights &&
+		!(a.teacher_weight > 0);
+	r = plain ? launch(device, KERNEL(loss_softmax_kernel), a.n, &a)
+		  : launch(device, KERNEL(loss_any_kernel), a.n, &a);
+	return r < 0 ? r : launch(device, KERNEL(loss_total_kernel), 1, &a);
+}
+
 /* Runs as one block. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	loss_counted(const __grid_constant__ struct loss_arguments a)
+	loss_count_kernel(const __grid_constant__ struct loss_arguments a)
 {
 	uint32_t samples = count_labels(&a);
 	double divisor = is_weighted(&a) ? sum_weights(&a) : samples;
@@ -453,9 +479,14 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	a.totals->divisor = divisor;
 }
 
+int loss_count(const struct kernel_device *device, const struct loss_arguments *arguments)
+{
+	return launch(device, KERNEL(loss_count_kernel), 1, arguments);
+}
+
 /* Runs as one block. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	loss_shared(const __grid_constant__ struct loss_arguments a)
+	loss_share_kernel(const __grid_constant__ struct loss_arguments a)
 {
 	if (threadIdx.x)
 		return;
@@ -465,8 +496,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	a.results->loss = a.totals->divisor > 0 ? a.totals->loss / a.totals->divisor : 0;
 }
 
-KERNEL_TABLE loss_softmax_kernel = KERNEL(loss_softmax_rows);
-KERNEL_TABLE loss_any_kernel = KERNEL(loss_any_rows);
-KERNEL_TABLE loss_total_kernel = KERNEL(loss_total);
-KERNEL_TABLE loss_count_kernel = KERNEL(loss_counted);
-KERNEL_TABLE loss_share_kernel = KERNEL(loss_shared);
+int loss_share(const struct kernel_device *device, const struct loss_arguments *arguments)
+{
+	return launch(device, KERNEL(loss_share_kernel), 1, arguments);
+}

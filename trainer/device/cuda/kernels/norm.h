@@ -1,7 +1,7 @@
 /*
  * Batch norm with residual and activation over matrices [rows][channels] of E (rows = n h w),
  * forward and backward; bias gradients; and layer norm. E is `element`. Vectors are fp32
- * [channels]. Arithmetic is fp32; sums over rows follow columns.h.
+ * [channels]. Arithmetic is fp32; sums over rows follow row_reduce.h.
  */
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H

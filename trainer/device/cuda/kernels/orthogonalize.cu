@@ -1,8 +1,9 @@
-/* Kernels of orthogonalize.h: one thread per element. */
+/* Kernels and launchers of orthogonalize.h: one thread per element. */
+extern "C" {
 #include "trainer/device/cuda/kernels/orthogonalize.h"
+}
 
-#include "trainer/device/cuda/kernels/common/kernel.h"
-#include "trainer/device/cuda/kernels/tables.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 
 DEVICE uint64_t own_element(void)
 {
@@ -10,7 +11,7 @@ DEVICE uint64_t own_element(void)
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	begin(const __grid_constant__ struct orthogonalize_matrix a)
+	orthogonalize_begin_kernel(const __grid_constant__ struct orthogonalize_matrix a)
 {
 	uint64_t at = own_element(), row = at / a.x_columns;
 	uint32_t column = (uint32_t)(at - row * a.x_columns);
@@ -25,8 +26,15 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	kernel_store(a.x, at, a.element, value);
 }
 
+int orthogonalize_begin(const struct kernel_device *device,
+			const struct orthogonalize_matrix *arguments)
+{
+	return launch_flat(device, KERNEL(orthogonalize_begin_kernel),
+			   (uint64_t)arguments->x_rows * arguments->x_columns, arguments);
+}
+
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	end(const __grid_constant__ struct orthogonalize_matrix a)
+	orthogonalize_end_kernel(const __grid_constant__ struct orthogonalize_matrix a)
 {
 	uint64_t at = own_element(), row = at / a.columns;
 	uint32_t column = (uint32_t)(at - row * a.columns);
@@ -36,8 +44,15 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	a.gradient[at] = kernel_load(a.x, row * a.x_columns + column, a.element);
 }
 
+int orthogonalize_end(const struct kernel_device *device,
+		      const struct orthogonalize_matrix *arguments)
+{
+	return launch_flat(device, KERNEL(orthogonalize_end_kernel),
+			   (uint64_t)arguments->rows * arguments->columns, arguments);
+}
+
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	combine(const __grid_constant__ struct orthogonalize_combine a)
+	orthogonalize_combine_kernel(const __grid_constant__ struct orthogonalize_combine a)
 {
 	uint64_t at = own_element(), row = at / a.side;
 
@@ -49,6 +64,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 			     a.polynomial.c * a.square[at]);
 }
 
-KERNEL_TABLE orthogonalize_begin_kernel = KERNEL(begin);
-KERNEL_TABLE orthogonalize_combine_kernel = KERNEL(combine);
-KERNEL_TABLE orthogonalize_end_kernel = KERNEL(end);
+int orthogonalize_combine(const struct kernel_device *device,
+			  const struct orthogonalize_combine *arguments)
+{
+	return launch_flat(device, KERNEL(orthogonalize_combine_kernel),
+			   (uint64_t)arguments->side * arguments->side, arguments);
+}

@@ -16,8 +16,8 @@
  * All launchers in this folder return 0 or a negative errno: -EINVAL for unsupported arguments (see
  * their comments), or gpu_launch()'s. They may be captured.
  */
-#ifndef TRAINER_DEVICE_CUDA_COLUMNS_H
-#define TRAINER_DEVICE_CUDA_COLUMNS_H
+#ifndef TRAINER_DEVICE_CUDA_ROW_REDUCE_H
+#define TRAINER_DEVICE_CUDA_ROW_REDUCE_H
 
 #include "trainer/device/cuda/conv.h"
 #include "trainer/device/cuda/gpu.h"

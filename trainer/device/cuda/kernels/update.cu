@@ -1,12 +1,13 @@
 /*
- * Kernels of update.h. `decide` runs as one block, all others with one block per chunk. In
- * `squares` and `apply` a thread processes four elements at a time.
+ * Kernels and launchers of update.h. The decision runs as one block, all others with one block per
+ * chunk. For the norm and the update a thread processes four elements at a time.
  */
+extern "C" {
 #include "trainer/device/cuda/kernels/update.h"
+}
 
 #include "trainer/device/cuda/kernels/common/block_reduce.h"
-#include "trainer/device/cuda/kernels/common/kernel.h"
-#include "trainer/device/cuda/kernels/tables.h"
+#include "trainer/device/cuda/kernels/common/launch.h"
 
 #define FOUR 4
 
@@ -29,6 +30,13 @@ DEVICE void store_four(float *to, const float *v)
 	kernel_store16(to, pack);
 }
 
+/* Launches one block per chunk. */
+static int launch_chunks(const struct kernel_device *device, const struct gpu_kernel &kernel,
+			 const struct update *update)
+{
+	return update->chunk_count ? launch(device, kernel, update->chunk_count, update) : 0;
+}
+
 /* ---- norm of the gradients ---- */
 
 /*
@@ -36,7 +44,7 @@ DEVICE void store_four(float *to, const float *v)
  * element is not.
  */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	squares(const __grid_constant__ struct update a)
+	update_squares_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
@@ -115,7 +123,7 @@ DEVICE void decide_update(const struct update *a, double sum)
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	decide(const __grid_constant__ struct update a)
+	update_decide_kernel(const __grid_constant__ struct update a)
 {
 	double sum = 0;
 
@@ -124,6 +132,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	sum = reduce_sum<double>(sum);
 	if (threadIdx.x == 0)
 		decide_update(&a, sum);
+}
+
+int update_decide(const struct kernel_device *device, const struct update *update)
+{
+	int r = launch_chunks(device, KERNEL(update_squares_kernel), update);
+
+	return r < 0 ? r : launch(device, KERNEL(update_decide_kernel), 1, update);
 }
 
 /* ---- gradients before the update ---- */
@@ -146,7 +161,7 @@ DEVICE void center_row(float *gradient, uint32_t count, float limit)
  * without rows, all threads process the chunk.
  */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	condition(const __grid_constant__ struct update a)
+	update_condition_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	uint64_t row = a.optimizer.centralize ? chunk.row : 0;
@@ -214,7 +229,7 @@ DEVICE void measure_element(const struct update *a, const struct update_chunk *c
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	measure(const __grid_constant__ struct update a)
+	update_measure_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct update_rates rates =
@@ -237,7 +252,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 /* Adds up the sums of a tensor's chunks into those of its first chunk. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	total(const __grid_constant__ struct update a)
+	update_total_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	double squares[UPDATE_NORMS] = {0, 0};
@@ -311,7 +326,7 @@ DEVICE float direction_of(enum device_optimizer_kind kind, struct update_element
  * the first norm and 0 as the others.
  */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	direct(const __grid_constant__ struct update a)
+	update_direct_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct update_rates rates =
@@ -343,6 +358,25 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	UNROLL
 	for (int n = 0; n < UPDATE_NORMS; n++)
 		norms_of(&a, blockIdx.x)[n] = n ? 0 : sum;
+}
+
+int update_prepare(const struct kernel_device *device, const struct update *update)
+{
+	int r = 0;
+
+	if (gradients_change(&update->optimizer))
+		r = launch_chunks(device, KERNEL(update_condition_kernel), update);
+	if (r == 0 && (DEVICE_OPTIMIZERS_BY_MATRIX >> update->optimizer.kind & 1)) {
+		r = launch_chunks(device, KERNEL(update_direct_kernel), update);
+		if (r == 0)
+			r = launch_chunks(device, KERNEL(update_total_kernel), update);
+	}
+	return r;
+}
+
+const double *update_matrix_squares(const struct update *update, uint32_t first)
+{
+	return update->partial + (uint64_t)first * UPDATE_NORMS;
 }
 
 /* Length factor of the chunk's matrix. */
@@ -521,7 +555,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 #define APPLY_UNROLL 2 /* groups in flight per thread: up to five slots are read */
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
-	apply(const __grid_constant__ struct update a)
+	update_apply_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct chunk_rates r = rates_of(&a, &chunk);
@@ -568,6 +602,18 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 		update_single(&a, &chunk, &r, at);
 }
 
+int update_apply(const struct kernel_device *device, const struct update *update)
+{
+	int r = 0;
+
+	if ((DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1)) {
+		r = launch_chunks(device, KERNEL(update_measure_kernel), update);
+		if (r == 0)
+			r = launch_chunks(device, KERNEL(update_total_kernel), update);
+	}
+	return r < 0 ? r : launch_chunks(device, KERNEL(update_apply_kernel), update);
+}
+
 /* ---- perturbation ---- */
 
 DEVICE void move_value(const struct update *a, const struct update_chunk *chunk, uint32_t at,
@@ -579,7 +625,7 @@ DEVICE void move_value(const struct update *a, const struct update_chunk *chunk,
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	perturb(const __grid_constant__ struct update a)
+	update_perturb_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
@@ -596,8 +642,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	}
 }
 
+int update_perturb(const struct kernel_device *device, const struct update *update)
+{
+	return launch_chunks(device, KERNEL(update_perturb_kernel), update);
+}
+
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	restore(const __grid_constant__ struct update a)
+	update_restore_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 
@@ -605,6 +656,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		return;
 	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS)
 		move_value(&a, &chunk, at, a.slots[DEVICE_SAVED][chunk.offset + at]);
+}
+
+int update_restore(const struct kernel_device *device, const struct update *update)
+{
+	return launch_chunks(device, KERNEL(update_restore_kernel), update);
 }
 
 /* ---- averages ---- */
@@ -634,7 +690,7 @@ DEVICE struct average_rule average_rule_of(const struct update *a)
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	average(const __grid_constant__ struct update a)
+	update_average_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	const struct average_rule rule = average_rule_of(&a);
@@ -653,13 +709,16 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	}
 }
 
-KERNEL_TABLE update_squares_kernel = KERNEL(squares);
-KERNEL_TABLE update_decide_kernel = KERNEL(decide);
-KERNEL_TABLE update_condition_kernel = KERNEL(condition);
-KERNEL_TABLE update_direct_kernel = KERNEL(direct);
-KERNEL_TABLE update_measure_kernel = KERNEL(measure);
-KERNEL_TABLE update_total_kernel = KERNEL(total);
-KERNEL_TABLE update_apply_kernel = KERNEL(apply);
-KERNEL_TABLE update_perturb_kernel = KERNEL(perturb);
-KERNEL_TABLE update_restore_kernel = KERNEL(restore);
-KERNEL_TABLE update_average_kernel = KERNEL(average);
+int update_average(const struct kernel_device *device, const struct update *update)
+{
+	struct update own = *update;
+	int r = 0;
+
+#define FOLLOW(constant, ...)                                                                      \
+	own.average = DEVICE_##constant;                                                           \
+	if (r == 0 && own.slots[own.average])                                                      \
+		r = launch_chunks(device, KERNEL(update_average_kernel), &own);
+	DEVICE_AVERAGES(FOLLOW)
+#undef FOLLOW
+	return r;
+}

@@ -1,11 +1,11 @@
-/* Activation functions of one value and their derivatives, for kernels. */
-#ifndef TRAINER_DEVICE_CUDA_SLOPE_H
-#define TRAINER_DEVICE_CUDA_SLOPE_H
+/* Activation functions and their gradients: of one value, and of the channels of a thread. */
+#ifndef TRAINER_DEVICE_CUDA_ACTIVATION_GRAD_H
+#define TRAINER_DEVICE_CUDA_ACTIVATION_GRAD_H
 
 #include "trainer/device/cuda/kernels/common/kernel.h"
 
 /* NaN propagates. */
-DEVICE float slope_relu(float z)
+DEVICE float relu(float z)
 {
 	return z < 0 ? 0 : z;
 }
@@ -19,15 +19,15 @@ DEVICE float slope_relu(float z)
  * are in terms of r = |z| sqrt(log2(e) / 2), so exp(-z^2 / 2) is 2^(-r^2). NaN propagates; an
  * infinity becomes NaN.
  */
-struct slope_normal {
+struct normal_terms {
 	float r;
 	float e;    /* 2^(-r^2) */
 	float tail; /* Phi(-|z|) / e */
 };
 
-DEVICE struct slope_normal slope_normal(float z)
+DEVICE struct normal_terms normal_terms(float z)
 {
-	struct slope_normal normal;
+	struct normal_terms normal;
 	float t;
 
 	normal.r = 0.84932180f * fabsf(z);
@@ -41,31 +41,67 @@ DEVICE struct slope_normal slope_normal(float z)
 	return normal;
 }
 
-DEVICE float slope_gelu(float z)
+DEVICE float gelu(float z)
 {
-	struct slope_normal normal = slope_normal(z);
+	struct normal_terms normal = normal_terms(z);
 
 	return fmaxf(z, 0) - fabsf(z) * normal.e * normal.tail;
 }
 
-DEVICE float slope_of_gelu(float z)
+DEVICE float gelu_grad(float z)
 {
-	struct slope_normal normal = slope_normal(z);
+	struct normal_terms normal = normal_terms(z);
 
 	/* |z| phi(z) = 0.46971864 r e */
 	return 0.5f + copysignf(0.5f + normal.e * (0.46971864f * normal.r - normal.tail), z);
 }
 
-DEVICE float slope_sigmoid(float z)
+DEVICE float sigmoid(float z)
 {
 	return kernel_reciprocal(1 + kernel_exp2(-1.44269504f * z));
 }
 
-DEVICE float slope_of_sigmoid(float z)
+DEVICE float sigmoid_grad(float z)
 {
-	float s = slope_sigmoid(z);
+	float s = sigmoid(z);
 
 	return s * (1 - s);
+}
+
+/*
+ * z = activation(z). curved: a compile-time constant, whether the activation is GELU or sigmoid;
+ * these need registers that ReLU and identity do not. NaN propagates.
+ */
+template <uint32_t LANES>
+DEVICE void activate(float (&z)[LANES], enum device_activation activation, bool curved)
+{
+	if (curved && activation == DEVICE_LOGISTIC) {
+		EACH(i, LANES)
+			z[i] = sigmoid(z[i]);
+	} else if (curved) {
+		EACH(i, LANES)
+			z[i] = gelu(z[i]);
+	} else if (activation == DEVICE_RELU) {
+		EACH(i, LANES)
+			z[i] = relu(z[i]);
+	}
+}
+
+/* g *= activation'(z). For ReLU with z <= 0 the result is 0, even for non-finite g. */
+template <uint32_t LANES>
+DEVICE void activate_backward(float (&g)[LANES], const float (&z)[LANES],
+			      enum device_activation activation, bool curved)
+{
+	if (curved && activation == DEVICE_LOGISTIC) {
+		EACH(i, LANES)
+			g[i] *= sigmoid_grad(z[i]);
+	} else if (curved) {
+		EACH(i, LANES)
+			g[i] *= gelu_grad(z[i]);
+	} else if (activation == DEVICE_RELU) {
+		EACH(i, LANES)
+			g[i] = z[i] > 0 ? g[i] : 0;
+	}
 }
 
 #endif

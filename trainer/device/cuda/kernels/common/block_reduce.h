@@ -2,8 +2,8 @@
  * Sums and maxima over the threads of a block, in a fixed order. All threads must call; all receive
  * the result.
  */
-#ifndef TRAINER_DEVICE_CUDA_REDUCE_H
-#define TRAINER_DEVICE_CUDA_REDUCE_H
+#ifndef TRAINER_DEVICE_CUDA_BLOCK_REDUCE_H
+#define TRAINER_DEVICE_CUDA_BLOCK_REDUCE_H
 
 #include "trainer/device/cuda/kernels/common/kernel.h"
 

@@ -15,6 +15,14 @@ struct divider {
 	uint32_t divisor, factor, shift;
 };
 /* divisor from 1 to 2^31. */
-struct divider divider_of(uint32_t divisor);
+static inline struct divider divider_of(uint32_t divisor)
+{
+	struct divider d = {divisor, 0, 31};
+
+	while (1ull << (d.shift - 31) < divisor)
+		d.shift++;
+	d.factor = (uint32_t)(((1ull << d.shift) + divisor - 1) / divisor);
+	return d;
+}
 
 #endif

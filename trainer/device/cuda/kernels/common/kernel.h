@@ -52,8 +52,6 @@ extern "C" {
 /* clang-format off */
 #define KERNEL(...) {#__VA_ARGS__, (const void *)(__VA_ARGS__)}
 /* clang-format on */
-/* Declares a kernel table with C linkage. */
-#define KERNEL_TABLE              extern "C" const struct gpu_kernel
 #define DEVICE                    static __device__ __forceinline__
 #define SHARED(type, name, count) __shared__ type name[count]
 #define UNROLL                    _Pragma("unroll")
