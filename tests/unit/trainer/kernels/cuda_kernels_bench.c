@@ -154,6 +154,7 @@ static void queue_at(const struct kernel_case *k, enum cuda_element element, cha
 	slice = (struct slice){.at = memory};
 	kept.taken = 0;
 	k->check(k, element);
+	kernels_release();
 }
 
 /* Returns false if the arena is too small for one slice. */
@@ -315,5 +316,6 @@ void kernels_check(const struct kernel_case *cases, unsigned count)
 			k.w = (k.w + CHECKED_PART - 1) / CHECKED_PART;
 			kernels_vary((i + (unsigned)element) % KERNELS_VARIATIONS);
 			k.check(&k, (enum cuda_element)element);
+			kernels_release();
 		}
 }

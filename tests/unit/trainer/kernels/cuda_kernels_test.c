@@ -289,6 +289,104 @@ void *array_uses(struct array *array)
 	return array_operand(array, 0);
 }
 
+/* ---- arrays of a case ---- */
+
+static struct {
+	struct array *arrays;
+	void *doubles[16];
+	unsigned doubles_count;
+	uint64_t seed;
+	const struct kernel_case *running;
+	unsigned how;
+} current;
+
+void kernels_release(void)
+{
+	while (current.arrays) {
+		struct array *array = current.arrays;
+
+		current.arrays = array->next;
+		free(array->want);
+		array_free(array);
+		free(array);
+	}
+	while (current.doubles_count)
+		free(current.doubles[--current.doubles_count]);
+	current.seed = 0;
+}
+
+static struct array *keep(struct array array)
+{
+	struct array *kept = malloc(sizeof(*kept));
+
+	assert_non_null(kept);
+	*kept = array;
+	kept->next = current.arrays;
+	current.arrays = kept;
+	return kept;
+}
+
+struct array *new_coarse(uint64_t count, enum cuda_element element)
+{
+	return keep(array_coarse(count, element, ++current.seed));
+}
+
+struct array *new_uniform(uint64_t count, enum cuda_element element, double low, double high)
+{
+	return keep(array_uniform(count, element, ++current.seed, low, high));
+}
+
+struct array *new_blank(uint64_t count, enum cuda_element element)
+{
+	return keep(array_blank(count, element));
+}
+
+struct array *new_bytes(const void *bytes, uint64_t count)
+{
+	return keep(array_bytes(bytes, count));
+}
+
+double *new_doubles(uint64_t count)
+{
+	double *doubles = kernels_zeros(count * sizeof(*doubles));
+
+	assert_true(current.doubles_count < sizeof(current.doubles) / sizeof(*current.doubles));
+	current.doubles[current.doubles_count++] = doubles;
+	return doubles;
+}
+
+double *want(struct array *array)
+{
+	if (!array->want)
+		array->want = kernels_zeros(array->count * sizeof(*array->want));
+	return array->want;
+}
+
+bool queued(int r)
+{
+	assert_int_equal(r, 0);
+	return kernels_timing;
+}
+
+/* ---- comparing ---- */
+
+static void __attribute__((noreturn, format(printf, 1, 2))) differs(const char *format, ...)
+{
+	const struct kernel_case *k = current.running;
+	char text[256];
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	if (k)
+		fail_msg("%s %s, case %u, %u x %u x %u x %u: %s", k->kernel, k->name ? k->name : "",
+			 current.how, k->n, k->h, k->w, k->c, text);
+	else
+		fail_msg("%s", text);
+	abort();
+}
+
 static bool agrees(double got, double expected, double tolerance)
 {
 	if (isnan(expected) || isinf(expected))
@@ -313,4 +411,114 @@ void array_expect(struct array *array, const double *expected, double tolerance,
 			 (unsigned long long)i, (unsigned long long)array->count, array->v[i],
 			 expected[i]);
 	}
+}
+
+void expect(struct array *array, double tolerance, const char *name)
+{
+	double *before = array->v;
+	const double *wanted = want(array);
+
+	array->v = kernels_zeros(array->count * sizeof(*array->v));
+	array_read(array);
+	for (uint64_t i = 0; i < array->count; i++)
+		if (!agrees(array->v[i], wanted[i], tolerance))
+			differs("%s of element %d: %llu of %llu is %.9g, not %.9g", name,
+				array->element, (unsigned long long)i,
+				(unsigned long long)array->count, array->v[i], wanted[i]);
+	free(array->v);
+	array->v = before;
+}
+
+void expect_bytes(struct array *array, const void *bytes, const char *name)
+{
+	const uint8_t *wanted = bytes;
+	uint8_t *got = kernels_zeros(array->count * array->size);
+
+	array_read_bytes(array, got);
+	for (uint64_t i = 0; i < array->count * array->size; i++)
+		if (got[i] != wanted[i])
+			differs("%s: byte %llu of %llu is %u, not %u", name, (unsigned long long)i,
+				(unsigned long long)array->count, got[i], wanted[i]);
+	free(got);
+}
+
+/* ---- a program ---- */
+
+static void check_case(const struct kernel_case *k, enum cuda_element element, unsigned how)
+{
+	current.running = k;
+	current.how = how;
+	k->check(k, element);
+	kernels_release();
+	current.running = NULL;
+}
+
+static void check_row(const struct kernel_test *test, enum cuda_element element)
+{
+	for (unsigned i = 0; i < test->shape_count; i++)
+		for (unsigned j = 0; j < test->how_count; j++)
+			check_case(
+				&(struct kernel_case){
+					.kernel = test->name,
+					.check = test->check,
+					.n = test->shapes[i].n,
+					.h = test->shapes[i].h,
+					.w = test->shapes[i].w,
+					.c = test->shapes[i].c,
+					.how = (const char *)test->how + j * test->how_size,
+				},
+				element, j);
+}
+
+static void run_row(void **state)
+{
+	const struct kernel_test *test = *state;
+
+	if (test->once) {
+		kernels_vary(0);
+		test->once();
+		kernels_release();
+		return;
+	}
+	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++)
+		for (int element = 0; element < ELEMENTS; element++) {
+			kernels_vary(variation);
+			check_row(test, (enum cuda_element)element);
+		}
+}
+
+struct timed_cases {
+	const struct kernel_case *cases;
+	unsigned count;
+};
+
+static void run_timed(void **state)
+{
+	const struct timed_cases *timed = *state;
+
+	kernels_check(timed->cases, timed->count);
+}
+
+int kernels_main(int argc, char **argv, const struct kernel_test *tests, unsigned test_count,
+		 const struct kernel_case *timed, unsigned timed_count)
+{
+	struct timed_cases cases = {timed, timed_count};
+	struct CMUnitTest *rows;
+	int r;
+
+	if (argc > 1)
+		return kernels_bench(argc, argv, timed, timed_count);
+	rows = calloc(test_count + 1, sizeof(*rows));
+	if (!rows)
+		return 1;
+	for (unsigned i = 0; i < test_count; i++)
+		rows[i] = (struct CMUnitTest){.name = tests[i].name,
+					      .test_func = run_row,
+					      .initial_state = (void *)(uintptr_t)&tests[i]};
+	rows[test_count] = (struct CMUnitTest){
+		.name = "timed cases", .test_func = run_timed, .initial_state = &cases};
+	r = _cmocka_run_group_tests(argv[0], rows, test_count + 1, kernels_test_open,
+				    kernels_test_close);
+	free(rows);
+	return r;
 }

@@ -48,10 +48,40 @@ struct array {
 	char *memory; /* guard, data, guard */
 	void *data;   /* [count] of element, in GPU memory */
 	double *v;    /* [count] on the host: the values of data */
+	double *want; /* [count], of want() */
 	uint64_t count;
 	uint32_t size; /* bytes of an element */
 	enum cuda_element element;
+	struct array *next; /* of the case's */
 };
+
+/*
+ * Arrays of the running case, freed when it ends; seeds are numbered. The contents are those of the
+ * functions below.
+ */
+struct array *new_coarse(uint64_t count, enum cuda_element element);
+struct array *new_uniform(uint64_t count, enum cuda_element element, double low, double high);
+struct array *new_blank(uint64_t count, enum cuda_element element);
+struct array *new_bytes(const void *bytes, uint64_t count);
+/* Zeros of the running case, on the host; NULL while kernels are timed. */
+double *new_doubles(uint64_t count);
+
+/* What the array is to hold after the kernel: zeros that the test fills in. */
+double *want(struct array *array);
+/*
+ * Compares the array with want(), as array_expect() does, and leaves array->v as it is. The message
+ * names the case, the shape, and `name`.
+ */
+void expect(struct array *array, double tolerance, const char *name);
+void expect_bytes(struct array *array, const void *bytes, const char *name);
+
+/*
+ * Fails the test unless r is 0. Returns true while kernels are timed: then the test is over.
+ *
+ *	if (queued(norm_statistics(&kernels_device, &a)))
+ *		return;
+ */
+bool queued(int r);
 
 /*
  * Multiples of 1/8 in -2..2, exact in every element, so that fp32 sums and products of a few of
@@ -91,7 +121,7 @@ void array_expect(struct array *array, const double *expected, double tolerance,
 
 /* ---- timing ---- */
 
-/* A kernel at a shape where its speed matters. */
+/* A kernel at a shape. */
 struct kernel_case {
 	const char *kernel, *name;
 	/*
@@ -101,7 +131,7 @@ struct kernel_case {
 	void (*check)(const struct kernel_case *k, enum cuda_element element);
 	uint32_t h, w, c;
 	const void *how; /* extra parameters for `check` */
-	uint32_t n;      /* number of samples, set before `check` is called */
+	uint32_t n;      /* number of samples; of timed cases set before `check` is called */
 };
 
 /*
@@ -111,6 +141,53 @@ struct kernel_case {
  */
 extern bool kernels_timing;
 
+struct kernel_shape {
+	uint32_t n, h, w, c;
+};
+
+/*
+ * A row of a test program: `check` at every shape, with every `how`, in every element and
+ * variation; or `once`.
+ */
+struct kernel_test {
+	const char *name;
+	void (*check)(const struct kernel_case *k, enum cuda_element element);
+	const struct kernel_shape *shapes;
+	unsigned shape_count;
+	const void *how; /* [how_count], each of how_size bytes, or NULL */
+	size_t how_size;
+	unsigned how_count;
+	void (*once)(void);
+};
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define CHECK(check, shapes)                                                                       \
+	{                                                                                          \
+#check, check, shapes, COUNT_OF(shapes), NULL, 0, 1, NULL                          \
+	}
+#define CHECK_EACH(check, shapes, hows)                                                            \
+	{                                                                                          \
+#check, check, shapes, COUNT_OF(shapes), hows, sizeof(*(hows)), COUNT_OF(hows),    \
+			NULL                                                                       \
+	}
+#define ONCE(function)                                                                             \
+	{                                                                                          \
+#function, NULL, NULL, 0, NULL, 0, 0, function                                     \
+	}
+
+/*
+ * main() of a test program: runs every row, and the timed cases in every element at a fraction of
+ * their size; with --bench [ELEMENT [TEXT]] times them, as kernels_bench() does.
+ */
+#define KERNELS_MAIN(tests, timed)                                                                 \
+	int main(int argc, char **argv)                                                            \
+	{                                                                                          \
+		return kernels_main(argc, argv, tests, COUNT_OF(tests), timed, COUNT_OF(timed));   \
+	}
+int kernels_main(int argc, char **argv, const struct kernel_test *tests, unsigned test_count,
+		 const struct kernel_case *timed, unsigned timed_count);
+
+/* Frees the arrays of the running case. */
+void kernels_release(void);
 /* Checks the timed cases in every element, at a fraction of their size. */
 void kernels_check(const struct kernel_case *cases, unsigned count);
 /*

@@ -4,189 +4,141 @@
 #include "trainer/device/cuda/kernels/tokens.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
-static const struct {
-	uint32_t n, places, channels;
-} shapes[] = {{1, 1, 1}, {3, 6, 7}, {5, 12, 32}, {9, 4, 200}, {33, 3, 12}, {2, 49, 1030}};
+/* n, places, -, channels */
+static const struct kernel_shape shapes[] = {{1, 1, 1, 1},   {3, 6, 1, 7},   {5, 12, 1, 32},
+					     {9, 4, 1, 200}, {33, 3, 1, 12}, {2, 49, 1, 1030}};
 
-#define SHAPES (sizeof(shapes) / sizeof(*shapes))
-
-struct operands {
-	struct tokens_arguments a;
-	uint64_t x_count, y_count, row; /* row: elements of all tokens of a sample */
-	struct array x, dy, y, dx, positions, class_token, dpositions, dclass_token;
-	double *expected; /* room for the largest array */
+struct tokens_case {
+	bool classes, dx, sums, add;
 };
 
-static struct operands operands_new(uint32_t n, uint32_t places, uint32_t channels, bool classes,
-				    enum cuda_element element)
-{
-	uint64_t row = (uint64_t)(places + classes) * channels, y = n * row;
-	uint64_t x = (uint64_t)n * places * channels;
+/* clang-format off */
+static const struct tokens_case cases[] = {
+	{false, true, false, false}, {false, false, true, false}, {false, true, true, true},
+	{true, true, false, false}, {true, false, true, false}, {true, true, true, true},
+};
+/* clang-format on */
 
-	return (struct operands){
-		.a = {.n = n,
-		      .places = places,
-		      .tokens = places + classes,
-		      .channels = channels,
-		      .element = element},
-		.x_count = x,
-		.y_count = y,
-		.row = row,
-		.x = array_coarse(x, element, 1),
-		.dy = array_coarse(y, element, 2),
-		.y = array_blank(y, element),
-		.dx = array_blank(x, element),
-		.positions = array_coarse(row, CUDA_F32, 3),
-		.class_token = array_coarse(channels, CUDA_F32, 4),
-		.dpositions = array_blank(row, CUDA_F32),
-		.dclass_token = array_blank(channels, CUDA_F32),
-		.expected = kernels_zeros(y * sizeof(double)),
+static struct tokens_arguments arguments_of(const struct kernel_case *k, bool classes,
+					    enum cuda_element element)
+{
+	return (struct tokens_arguments){
+		.n = k->n,
+		.places = k->h * k->w,
+		.tokens = k->h * k->w + classes,
+		.channels = k->c,
+		.element = element,
 	};
 }
 
-static void operands_free(struct operands *o)
+/* Returns the index in x or dx of element i of y, -1 if it is the class token's. */
+static int64_t place_of(const struct tokens_arguments *a, uint64_t i)
 {
-	struct array *arrays[] = {&o->x,         &o->dy,          &o->y,          &o->dx,
-				  &o->positions, &o->class_token, &o->dpositions, &o->dclass_token};
+	uint64_t token = i / a->channels % a->tokens, sample = i / a->channels / a->tokens;
 
-	for (unsigned i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
-		array_free(arrays[i]);
-	free(o->expected);
+	if (token < a->tokens - a->places)
+		return -1;
+	return (int64_t)((sample * a->places + token - (a->tokens - a->places)) * a->channels +
+			 i % a->channels);
 }
 
-/* Returns the index in y of an element of x or dx. */
-static uint64_t of_token(const struct operands *o, uint64_t at)
+static void forward(const struct kernel_case *k, enum cuda_element element)
 {
-	uint64_t image = (uint64_t)o->a.places * o->a.channels;
+	const struct tokens_case *how = k->how;
+	struct tokens_arguments a = arguments_of(k, how->classes, element);
+	uint64_t row = (uint64_t)a.tokens * k->c;
+	struct array *x = new_coarse((uint64_t)k->n * a.places * k->c, element),
+		     *y = new_blank(k->n * row, element);
+	struct array *positions = new_coarse(row, CUDA_F32),
+		     *class_token = new_coarse(k->c, CUDA_F32);
 
-	return at / image * o->row + o->row - image + at % image;
-}
-
-static void check_forward(struct operands *o)
-{
-	struct tokens_arguments a = o->a;
-
-	a.x = array_reads(&o->x);
-	a.y = array_writes(&o->y);
-	a.positions = array_reads(&o->positions);
-	a.class_token = a.tokens > a.places ? array_reads(&o->class_token) : NULL;
-	assert_int_equal(tokens_forward(&kernels_device, &a), 0);
-	if (kernels_timing)
+	a.x = array_reads(x);
+	a.y = array_writes(y);
+	a.positions = array_reads(positions);
+	a.class_token = how->classes ? array_reads(class_token) : NULL;
+	if (queued(tokens_forward(&kernels_device, &a)))
 		return;
-	for (uint64_t i = 0; i < o->y_count; i++)
-		o->expected[i] =
-			o->positions.v[i % o->row] +
-			o->class_token.v[i % o->a.channels]; /* correct for the class token; the
-								loop below overwrites the others */
-	for (uint64_t i = 0; i < o->x_count; i++)
-		o->expected[of_token(o, i)] = o->positions.v[of_token(o, i) % o->row] + o->x.v[i];
-	array_expect(&o->y, o->expected, element_tolerance(a.element), "y of %u x %u x %u", a.n,
-		     a.tokens, a.channels);
-}
+	for (uint64_t i = 0; i < y->count; i++) {
+		int64_t place = place_of(&a, i);
 
-static void expect_sums(struct operands *o, struct array *sums, bool add)
-{
-	for (uint64_t i = 0; i < sums->count; i++) {
-		o->expected[i] = add ? sums->v[i] : 0;
-		for (uint32_t n = 0; n < o->a.n; n++)
-			o->expected[i] += o->dy.v[n * o->row + i];
+		want(y)[i] = positions->v[i % row] +
+			     (place < 0 ? class_token->v[i % k->c] : x->v[place]);
 	}
-	array_expect(sums, o->expected, 1e-6, "gradients of %u x %u x %u", o->a.n, o->a.tokens,
-		     o->a.channels);
+	expect(y, element_tolerance(element), "y");
 }
 
 /* The class token's sums equal those of the first position. */
-static void check_backward(struct operands *o, bool dx, bool sums, bool add)
+static void backward(const struct kernel_case *k, enum cuda_element element)
 {
-	struct tokens_arguments a = o->a;
-	bool classes = a.tokens > a.places;
+	const struct tokens_case *how = k->how;
+	struct tokens_arguments a = arguments_of(k, how->classes, element);
+	uint64_t row = (uint64_t)a.tokens * k->c;
+	struct array *dy = new_coarse(k->n * row, element),
+		     *dx = new_blank((uint64_t)k->n * a.places * k->c, element);
+	struct array *dpositions = new_coarse(row, CUDA_F32),
+		     *dclass_token = new_coarse(k->c, CUDA_F32);
 
-	a.dy = array_reads(&o->dy);
-	a.dx = dx ? array_writes(&o->dx) : NULL;
-	a.dpositions = sums ? array_writes(&o->dpositions) : NULL;
-	a.dclass_token = sums && classes ? array_writes(&o->dclass_token) : NULL;
-	a.add_positions = a.add_class_token = add;
-	assert_int_equal(tokens_backward(&kernels_device, &a), 0);
-	if (kernels_timing)
+	a.dy = array_reads(dy);
+	a.dx = how->dx ? array_writes(dx) : NULL;
+	a.dpositions = how->sums ? array_writes(dpositions) : NULL;
+	a.dclass_token = how->sums && how->classes ? array_writes(dclass_token) : NULL;
+	a.add_positions = a.add_class_token = how->add;
+	if (queued(tokens_backward(&kernels_device, &a)))
 		return;
-	for (uint64_t i = 0; i < o->x_count; i++)
-		o->expected[i] = o->dy.v[of_token(o, i)];
-	if (dx)
-		array_expect(&o->dx, o->expected, 0, "dx of %u x %u x %u", a.n, a.tokens,
-			     a.channels);
-	if (sums)
-		expect_sums(o, &o->dpositions, add);
-	if (sums && classes)
-		expect_sums(o, &o->dclass_token, add);
+	for (uint64_t i = 0; i < row; i++)
+		want(dpositions)[i] = how->add ? dpositions->v[i] : 0;
+	for (uint64_t i = 0; i < k->c; i++)
+		want(dclass_token)[i] = how->add ? dclass_token->v[i] : 0;
+	for (uint64_t i = 0; i < dy->count; i++) {
+		int64_t place = place_of(&a, i);
+
+		want(dpositions)[i % row] += dy->v[i];
+		if (place < 0)
+			want(dclass_token)[i % k->c] += dy->v[i];
+		else
+			want(dx)[place] = dy->v[i];
+	}
+	if (how->dx)
+		expect(dx, 0, "dx");
+	if (how->sums)
+		expect(dpositions, 1e-6, "dpositions");
+	if (how->sums && how->classes)
+		expect(dclass_token, 1e-6, "dclass_token");
 }
 
-static void test_tokens(void **state)
+/* The first place, the last, and the one in the middle; y and dy hold one token per sample. */
+static void take(const struct kernel_case *k, enum cuda_element element)
 {
-	for (unsigned i = 0; i < SHAPES * ELEMENTS * KERNELS_VARIATIONS * 2; i++) {
-		unsigned shape = i / 2 / KERNELS_VARIATIONS / ELEMENTS;
-		struct operands o;
+	uint64_t image = (uint64_t)k->h * k->w * k->c;
 
-		kernels_vary(i / 2 % KERNELS_VARIATIONS);
-		o = operands_new(shapes[shape].n, shapes[shape].places, shapes[shape].channels,
-				 i % 2, (enum cuda_element)(i / 2 / KERNELS_VARIATIONS % ELEMENTS));
-		check_forward(&o);
-		check_backward(&o, true, false, false);
-		check_backward(&o, false, true, false);
-		check_backward(&o, true, true, true);
-		operands_free(&o);
+	for (uint32_t part = 0; part <= 2; part++) {
+		struct tokens_arguments a = arguments_of(k, false, element);
+		struct array *x = new_coarse(k->n * image, element),
+			     *dx = new_blank(k->n * image, element);
+		struct array *y = new_blank((uint64_t)k->n * k->c, element),
+			     *dy = new_coarse((uint64_t)k->n * k->c, element);
+
+		a.tokens = 1;
+		a.taken = part < 2 ? part * (a.places - 1) : a.places / 2;
+		a.x = array_reads(x);
+		a.y = array_writes(y);
+		a.dy = array_reads(dy);
+		a.dx = array_writes(dx);
+		queued(tokens_take(&kernels_device, &a));
+		queued(tokens_take_backward(&kernels_device, &a));
+		for (uint64_t i = 0; i < y->count; i++) {
+			uint64_t at = i / k->c * image + (uint64_t)a.taken * k->c + i % k->c;
+
+			want(y)[i] = x->v[at];
+			want(dx)[at] = dy->v[i];
+		}
+		expect(y, 0, "y");
+		expect(dx, 0, "dx");
 	}
 }
 
-/* y and dy hold one token per sample here. */
-static void check_take(struct operands *o, uint32_t taken)
-{
-	uint32_t channels = o->a.channels, image = o->a.places * channels;
-	struct array y = array_blank((uint64_t)o->a.n * channels, o->a.element);
-	struct array dy = array_coarse((uint64_t)o->a.n * channels, o->a.element, 5);
-	struct tokens_arguments a = o->a;
-
-	a.tokens = 1;
-	a.taken = taken;
-	a.x = array_reads(&o->x);
-	a.y = array_writes(&y);
-	a.dy = array_reads(&dy);
-	a.dx = array_writes(&o->dx);
-	assert_int_equal(tokens_take(&kernels_device, &a), 0);
-	assert_int_equal(tokens_take_backward(&kernels_device, &a), 0);
-	for (uint64_t i = 0; i < y.count; i++)
-		o->expected[i] =
-			o->x.v[i / channels * image + (uint64_t)taken * channels + i % channels];
-	array_expect(&y, o->expected, 0, "place %u of %u x %u x %u", taken, a.n, a.places,
-		     channels);
-	for (uint64_t i = 0; i < o->x_count; i++)
-		o->expected[i] = i % image / channels == taken
-					 ? dy.v[i / image * channels + i % channels]
-					 : 0;
-	array_expect(&o->dx, o->expected, 0, "dx of place %u of %u x %u x %u", taken, a.n, a.places,
-		     channels);
-	array_free(&y);
-	array_free(&dy);
-}
-
-static void test_take(void **state)
-{
-	for (unsigned i = 0; i < SHAPES * ELEMENTS; i++) {
-		struct operands o;
-
-		kernels_vary(i % KERNELS_VARIATIONS);
-		o = operands_new(shapes[i / ELEMENTS].n, shapes[i / ELEMENTS].places,
-				 shapes[i / ELEMENTS].channels, false,
-				 (enum cuda_element)(i % ELEMENTS));
-		check_take(&o, 0);
-		check_take(&o, o.a.places - 1);
-		check_take(&o, o.a.places / 2);
-		operands_free(&o);
-	}
-}
-
-static void test_refused(void **state)
+static void refused(void)
 {
 	struct tokens_arguments a = {
 		.n = 1u << 16, .places = 1u << 10, .tokens = 1u << 10, .channels = 64};
@@ -194,51 +146,21 @@ static void test_refused(void **state)
 	assert_int_equal(tokens_forward(&kernels_device, &a), -EINVAL);
 }
 
-/* ---- timed: vision transformers ---- */
-
-static void forward(const struct kernel_case *k, enum cuda_element element)
-{
-	struct operands o = operands_new(k->n, k->h * k->w, k->c, true, element);
-
-	check_forward(&o);
-	operands_free(&o);
-}
-
-static void backward(const struct kernel_case *k, enum cuda_element element)
-{
-	struct operands o = operands_new(k->n, k->h * k->w, k->c, true, element);
-
-	check_backward(&o, true, true, false);
-	operands_free(&o);
-}
-
-/* clang-format off */
-static const struct kernel_case timed[] = {
-	{"tokens", "14x14x384", forward, 14, 14, 384},
-	{"tokens", "14x14x768", forward, 14, 14, 768},
-	{"tokens_backward", "14x14x384", backward, 14, 14, 384},
-	{"tokens_backward", "14x14x768", backward, 14, 14, 768},
+static const struct kernel_test tests[] = {
+	CHECK_EACH(forward, shapes, cases),
+	CHECK_EACH(backward, shapes, cases),
+	CHECK(take, shapes),
+	ONCE(refused),
 };
-/* clang-format on */
 
-#define TIMED (sizeof(timed) / sizeof(*timed))
+/* Vision transformers. */
+static const struct tokens_case all = {.classes = true, .dx = true, .sums = true};
 
-static void test_timed(void **state)
-{
-	kernels_check(timed, TIMED);
-}
+static const struct kernel_case timed[] = {
+	{"tokens", "14x14x384", forward, 14, 14, 384, &all},
+	{"tokens", "14x14x768", forward, 14, 14, 768, &all},
+	{"tokens_backward", "14x14x384", backward, 14, 14, 384, &all},
+	{"tokens_backward", "14x14x768", backward, 14, 14, 768, &all},
+};
 
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_take),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_timed),
-	};
-
-	if (argc > 1)
-		return kernels_bench(argc, argv, timed, TIMED);
-	return cmocka_run_group_tests_name("kernels: tokens", tests, kernels_test_open,
-					   kernels_test_close);
-}
+KERNELS_MAIN(tests, timed)
