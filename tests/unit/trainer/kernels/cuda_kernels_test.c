@@ -455,19 +455,23 @@ static void check_case(const struct kernel_case *k, enum cuda_element element, u
 
 static void check_row(const struct kernel_test *test, enum cuda_element element)
 {
-	for (unsigned i = 0; i < test->shape_count; i++)
-		for (unsigned j = 0; j < test->how_count; j++)
-			check_case(
-				&(struct kernel_case){
-					.kernel = test->name,
-					.check = test->check,
-					.n = test->shapes[i].n,
-					.h = test->shapes[i].h,
-					.w = test->shapes[i].w,
-					.c = test->shapes[i].c,
-					.how = (const char *)test->how + j * test->how_size,
-				},
-				element, j);
+	for (unsigned i = 0; i < test->shape_count; i++) {
+		const struct kernel_shape *shape = &test->shapes[i];
+		struct kernel_case k = {
+			.kernel = test->name,
+			.check = test->check,
+			.n = shape->n,
+			.h = shape->h,
+			.w = shape->w,
+			.c = shape->c,
+			.more = {shape->more[0], shape->more[1], shape->more[2]},
+		};
+
+		for (unsigned j = 0; j < test->how_count; j++) {
+			k.how = (const char *)test->how + j * test->how_size;
+			check_case(&k, element, j);
+		}
+	}
 }
 
 static void run_row(void **state)

@@ -130,8 +130,9 @@ struct kernel_case {
 	 */
 	void (*check)(const struct kernel_case *k, enum cuda_element element);
 	uint32_t h, w, c;
-	const void *how; /* extra parameters for `check` */
-	uint32_t n;      /* number of samples; of timed cases set before `check` is called */
+	const void *how;  /* extra parameters for `check` */
+	uint32_t n;       /* number of samples; of timed cases set before `check` is called */
+	uint32_t more[3]; /* more of the shape, if `check` has use for it */
 };
 
 /*
@@ -142,7 +143,7 @@ struct kernel_case {
 extern bool kernels_timing;
 
 struct kernel_shape {
-	uint32_t n, h, w, c;
+	uint32_t n, h, w, c, more[3];
 };
 
 /*
