@@ -4,7 +4,6 @@
 #include "trainer/device/cuda/kernels/deferred.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct deferred_case {
 	uint32_t width, height, channels; /* as delivered by the daemon */
@@ -84,11 +83,11 @@ static struct deferred make_deferred(const struct deferred_case *k, uint64_t see
 
 static void check_deferred(const struct deferred_case *k, uint32_t images, uint64_t seed)
 {
-	size_t from = (size_t)k->width * k->height * k->channels;
-	size_t to = (size_t)k->to_width * k->to_height * k->channels;
-	uint8_t *delivered = kernels_zeros(images * from), *expected = kernels_zeros(images * to),
-		*found = kernels_zeros(images * to);
+	size_t from = (size_t)k->width * k->height * k->channels,
+	       to = (size_t)k->to_width * k->to_height * k->channels;
+	uint8_t *delivered = kernels_zeros(images * from), *expected = kernels_zeros(images * to);
 	struct deferred *deferred = calloc(images, sizeof(*deferred));
+	struct array *out = new_bytes(NULL, images * to);
 
 	for (size_t i = 0; delivered && i < images * from; i++)
 		delivered[i] = (uint8_t)below(seed, 1000 + i, 256);
@@ -98,53 +97,37 @@ static void check_deferred(const struct deferred_case *k, uint32_t images, uint6
 			deferred_apply(&deferred[i], delivered + i * from, k->width, k->height,
 				       k->channels, expected + i * to);
 	}
-	struct array steps = array_bytes(deferred, images * sizeof(*deferred)),
-		     in = array_bytes(delivered, images * from),
-		     out = array_bytes(found, images * to);
+	const struct deferred_finish a = {
+		.deferred = array_reads(new_bytes(deferred, images * sizeof(*deferred))),
+		.delivered = array_reads(new_bytes(delivered, images * from)),
+		.finished = array_writes(out),
+		.count = images,
+		.width = k->width,
+		.height = k->height,
+		.channels = k->channels,
+	};
 
-	assert_int_equal(deferred_finish(&kernels_device,
-					 &(struct deferred_finish){.deferred = array_reads(&steps),
-								   .delivered = array_reads(&in),
-								   .finished = array_writes(&out),
-								   .count = images,
-								   .width = k->width,
-								   .height = k->height,
-								   .channels = k->channels}),
-			 0);
-	if (!kernels_timing) {
-		array_read_bytes(&out, found);
-		for (size_t i = 0; i < images * to; i++)
-			if (found[i] != expected[i])
-				fail_msg("%u x %u to %u x %u, image %zu, byte %zu: %d, expected %d",
-					 k->width, k->height, k->to_width, k->to_height, i / to,
-					 i % to, found[i], expected[i]);
-	}
-	array_free(&steps);
-	array_free(&in);
-	array_free(&out);
+	if (!queued(deferred_finish(&kernels_device, &a)))
+		expect_bytes(out, expected, "pixels");
 	free(delivered);
 	free(expected);
-	free(found);
 	free(deferred);
 }
 
-static void test_deferred(void **state)
+static void finish(const struct kernel_case *k, enum cuda_element element)
 {
-	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
-		kernels_vary(variation);
-		for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++)
-			for (uint64_t seed = 1; seed <= 4; seed++)
-				check_deferred(&cases[i], IMAGES, seed);
-	}
+	for (uint64_t seed = 1; seed <= 4 && element == CUDA_F32; seed++)
+		check_deferred(k->how, IMAGES, seed);
 }
 
-/* ---- timed ---- */
+static const struct kernel_shape any[] = {{1, 1, 1, 1}};
+static const struct kernel_test tests[] = {CHECK_EACH(finish, any, cases)};
 
 static void cropped(const struct kernel_case *k, enum cuda_element element)
 {
-	check_deferred(
-		&(struct deferred_case){k->h + 8, k->w + 8, 3, k->w, k->h, DEFERRED_MIRROR_X, 0},
-		k->n, 1);
+	const struct deferred_case crop = {k->h + 8, k->w + 8, 3, k->w, k->h, DEFERRED_MIRROR_X, 0};
+
+	check_deferred(&crop, k->n, 1);
 }
 
 static void changed(const struct kernel_case *k, enum cuda_element element)
@@ -157,22 +140,4 @@ static const struct kernel_case timed[] = {
 	{"deferred_finish", "five changes of 224x224", changed, 224, 224, 3},
 };
 
-#define TIMED (sizeof(timed) / sizeof(*timed))
-
-static void test_timed(void **state)
-{
-	kernels_check(timed, TIMED);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_deferred),
-		cmocka_unit_test(test_timed),
-	};
-
-	if (argc > 1)
-		return kernels_bench(argc, argv, timed, TIMED);
-	return cmocka_run_group_tests_name("kernels: deferred", tests, kernels_test_open,
-					   kernels_test_close);
-}
+KERNELS_MAIN(tests, timed)
