@@ -5,35 +5,29 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const uint64_t counts[] = {1, 3, 8, 17, 255, 1024, 5001};
+static const uint32_t counts[] = {1, 3, 8, 17, 255, 1024, 5001};
+static const struct kernel_shape lengths[] = {{1, 1, 1, 1},   {1, 1, 1, 3},   {1, 1, 1, 8},
+					      {1, 1, 1, 17},  {1, 1, 1, 255}, {1, 1, 1, 1024},
+					      {1, 1, 1, 5001}};
 
-#define COUNTS (sizeof(counts) / sizeof(*counts))
-
-static struct elementwise_copy flat_copy(const struct array *from, const struct array *to)
+static uint64_t count_of(const struct kernel_case *k)
 {
-	return (struct elementwise_copy){
-		.from = from->data,
-		.to = to->data,
-		.rows = 1,
-		.from_columns = (uint32_t)from->count,
-		.to_columns = (uint32_t)to->count,
-		.from_element = from->element,
-		.to_element = to->element,
-	};
+	return (uint64_t)k->n * k->h * k->w * k->c;
 }
+
+/* ---- conversions ---- */
 
 /* Converts `count` values; both sides are raw bits. */
 static void copy_bits(enum cuda_element from_element, const void *from,
 		      enum cuda_element to_element, void *ret_to, uint32_t count)
 {
-	struct array in = array_bytes(from, (uint64_t)count * cuda_element_size(from_element));
-	struct array out = array_bytes(NULL, (uint64_t)count * cuda_element_size(to_element));
-	struct elementwise_copy copy = {
-		.from = in.data,
-		.to = out.data,
+	struct array *in = new_bytes(from, (uint64_t)count * cuda_element_size(from_element)),
+		     *out = new_bytes(NULL, (uint64_t)count * cuda_element_size(to_element));
+	const struct elementwise_copy copy = {
+		.from = in->data,
+		.to = out->data,
 		.rows = count,
 		.from_columns = 1,
 		.to_columns = 1,
@@ -41,14 +35,12 @@ static void copy_bits(enum cuda_element from_element, const void *from,
 		.to_element = to_element,
 	};
 
-	assert_int_equal(elementwise_copy(&kernels_device, &copy), 0);
-	array_read_bytes(&out, ret_to);
-	array_free(&in);
-	array_free(&out);
+	queued(elementwise_copy(&kernels_device, &copy));
+	array_read_bytes(out, ret_to);
 }
 
 /* Every 16-bit value converts to the right fp32 value and back. */
-static void test_widening(void **state)
+static void widening(void)
 {
 	static uint16_t halves[65536], back[65536];
 	static float floats[65536];
@@ -78,7 +70,7 @@ static void test_widening(void **state)
 /*
  * fp32 rounds to nearest even: around every boundary between two halves, and for arbitrary values.
  */
-static void test_narrowing(void **state)
+static void narrowing(void)
 {
 	enum { COUNT = 6 * 4096 };
 	static float floats[COUNT];
@@ -117,331 +109,270 @@ static void test_narrowing(void **state)
 	}
 }
 
-static void check_add(enum cuda_element element, uint64_t count, bool in_place, unsigned offset)
+/* ---- sums ---- */
+
+struct add_case {
+	bool in_place;
+	uint32_t offset; /* elements before all operands, so that they are not aligned */
+};
+
+static const struct add_case add_cases[] = {{false, 0}, {true, 0}, {false, 3}, {true, 3}};
+
+static void add(const struct kernel_case *k, enum cuda_element element)
 {
-	struct array a = array_coarse(count + offset, element, 1),
-		     b = array_coarse(count + offset, element, 2);
-	struct array y = in_place ? a : array_blank(count + offset, element);
-	double *expected = kernels_zeros((count + offset) * sizeof(*expected));
-	uint64_t skip = (uint64_t)offset * cuda_element_size(element);
-	struct elementwise_add add = {
-		.a = (char *)array_reads(&a) + skip,
-		.b = (char *)array_reads(&b) + skip,
-		.y = (char *)array_writes(&y) + skip,
-		.count = count,
+	const struct add_case *how = k->how;
+	uint64_t count = count_of(k) + how->offset,
+		 skip = (uint64_t)how->offset * cuda_element_size(element);
+	struct array *a = new_coarse(count, element), *b = new_coarse(count, element),
+		     *y = how->in_place ? a : new_blank(count, element);
+	const struct elementwise_add sum = {
+		.a = (char *)array_reads(a) + skip,
+		.b = (char *)array_reads(b) + skip,
+		.y = (char *)array_writes(y) + skip,
+		.count = count_of(k),
 		.element = element,
 	};
 
-	assert_int_equal(elementwise_add(&kernels_device, &add), 0);
-	if (kernels_timing)
+	if (queued(elementwise_add(&kernels_device, &sum)))
 		return;
-	for (uint64_t i = 0; i < count + offset; i++)
-		expected[i] = i < offset ? (in_place ? a.v[i] : NAN) : a.v[i] + b.v[i];
-	array_expect(&y, expected, 0, "%llu elements from %u", (unsigned long long)count, offset);
-	free(expected);
-	array_free(&b);
-	if (!in_place)
-		array_free(&y);
-	array_free(&a);
+	for (uint64_t i = 0; i < count; i++)
+		want(y)[i] = i < how->offset ? y->v[i] : a->v[i] + b->v[i];
+	expect(y, 0, "y");
 }
 
-static void test_add(void **state)
-{
-	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
-		kernels_vary(variation);
-		for (int element = 0; element < ELEMENTS; element++)
-			for (unsigned i = 0; i < COUNTS; i++)
-				for (unsigned offset = 0; offset < 4; offset += 3) {
-					check_add((enum cuda_element)element, counts[i], false,
-						  offset);
-					check_add((enum cuda_element)element, counts[i], true,
-						  offset);
-				}
-	}
-}
+/* ---- copies ---- */
 
-static void check_copy(enum cuda_element from, enum cuda_element to, uint64_t rows,
-		       uint32_t from_columns, uint32_t to_columns, bool add)
-{
-	struct array in = array_coarse(rows * from_columns, from, 3);
-	struct array out =
-		add ? array_coarse(rows * to_columns, to, 4) : array_blank(rows * to_columns, to);
-	double *expected = kernels_zeros(out.count * sizeof(*expected));
-	struct elementwise_copy copy;
+struct copy_case {
+	enum cuda_element to;
+	bool add;
+};
 
-	array_reads(&in);
-	if (add)
-		array_updates(&out);
-	else
-		array_writes(&out);
-	copy = flat_copy(&in, &out);
-	copy.rows = rows;
-	copy.from_columns = from_columns;
-	copy.to_columns = to_columns;
-	copy.add = add;
-	assert_int_equal(elementwise_copy(&kernels_device, &copy), 0);
-	if (kernels_timing)
+static const struct copy_case copy_cases[] = {{CUDA_F32, false},  {CUDA_F16, false},
+					      {CUDA_BF16, false}, {CUDA_F32, true},
+					      {CUDA_F16, true},   {CUDA_BF16, true}};
+
+/* rows, -, -, columns; columns of the copy, if there are others */
+static const struct kernel_shape padded[] = {
+	{50, 1, 1, 3, {4}}, {50, 1, 1, 4, {3}}, {9, 1, 1, 16}, {1, 1, 1, 1, {8}}};
+
+static void copy(const struct kernel_case *k, enum cuda_element element)
+{
+	const struct copy_case *how = k->how;
+	uint64_t rows = (uint64_t)k->n * k->h * k->w;
+	uint32_t columns = k->more[0] ? k->more[0] : k->c;
+	struct array *from = new_coarse(rows * k->c, element),
+		     *to = how->add ? new_coarse(rows * columns, how->to)
+				    : new_blank(rows * columns, how->to);
+	const struct elementwise_copy copied = {
+		.from = array_reads(from),
+		.to = how->add ? array_updates(to) : array_writes(to),
+		.rows = rows,
+		.from_columns = k->c,
+		.to_columns = columns,
+		.from_element = element,
+		.to_element = how->to,
+		.add = how->add,
+	};
+
+	if (queued(elementwise_copy(&kernels_device, &copied)))
 		return;
-	for (uint64_t i = 0; i < out.count; i++) {
-		uint64_t row = i / to_columns, column = i % to_columns;
+	for (uint64_t i = 0; i < to->count; i++) {
+		uint64_t row = i / columns, column = i % columns;
 
-		expected[i] = (column < from_columns ? in.v[row * from_columns + column] : 0) +
-			      (add ? out.v[i] : 0);
+		want(to)[i] = (column < k->c ? from->v[row * k->c + column] : 0) +
+			      (how->add ? to->v[i] : 0);
 	}
-	array_expect(&out, expected, 0, "%llu rows, %u columns of element %d to %u",
-		     (unsigned long long)rows, from_columns, from, to_columns);
-	free(expected);
-	array_free(&in);
-	array_free(&out);
+	expect(to, 0, "to");
 }
 
-static void test_copy(void **state)
+struct copies_case {
+	enum cuda_element to;
+	bool aligned;
+};
+
+static const struct copies_case copies_cases[] = {
+	{CUDA_F32, false}, {CUDA_F16, false}, {CUDA_BF16, false},
+	{CUDA_F32, true},  {CUDA_F16, true},  {CUDA_BF16, true},
+};
+
+/*
+ * Copies of all counts in one launch, every third one added to its target. One has so many more
+ * elements that some of its blocks have only whole packs.
+ */
+static void check_copies(const struct copies_case *how, enum cuda_element element,
+			 unsigned long_one)
 {
-	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
-		kernels_vary(variation);
-		for (int pair = 0; pair < ELEMENTS * ELEMENTS * 2; pair++) {
-			enum cuda_element from = (enum cuda_element)(pair / 2 / ELEMENTS),
-					  to = (enum cuda_element)(pair / 2 % ELEMENTS);
+	struct elementwise_copies all = {.count = COUNT_OF(counts)};
+	struct array *from[COUNT_OF(counts)], *to[COUNT_OF(counts)];
 
-			for (unsigned i = 0; i < COUNTS; i++)
-				check_copy(from, to, 1, (uint32_t)counts[i], (uint32_t)counts[i],
-					   pair % 2);
-			check_copy(from, to, 50, 3, 4, pair % 2);
-			check_copy(from, to, 50, 4, 3, pair % 2);
-			check_copy(from, to, 9, 16, 16, pair % 2);
-			check_copy(from, to, 1, 1, 8, pair % 2);
-		}
+	for (unsigned i = 0; i < all.count; i++) {
+		uint64_t count = counts[i] + (i == long_one ? 3 * 8192 : 0),
+			 odd = !how->aligned && i == 4;
+
+		from[i] = new_coarse(count + odd, element);
+		to[i] = i % 3 ? new_blank(count, how->to) : new_coarse(count, how->to);
+		all.list[i] = (struct elementwise_copy){
+			.from = (char *)from[i]->data + odd * cuda_element_size(element),
+			.to = to[i]->data,
+			.rows = 1,
+			.from_columns = (uint32_t)count,
+			.to_columns = (uint32_t)count,
+			.from_element = element,
+			.to_element = how->to,
+			.add = i % 3 == 0,
+		};
 	}
-}
+	queued(elementwise_copies(&kernels_device, &all));
+	for (unsigned i = 0; i < all.count; i++) {
+		uint64_t odd = from[i]->count - to[i]->count;
 
-/* Makes copies of all these counts in one launch, every third one added to its target. */
-static void check_copies(enum cuda_element from, enum cuda_element to, unsigned variation,
-			 bool aligned)
-{
-	struct elementwise_copies copies = {.count = COUNTS};
-	struct array in[COUNTS], out[COUNTS];
-
-	for (unsigned i = 0; i < COUNTS; i++) {
-		/* so that some blocks of each copy have only whole packs */
-		uint64_t count = counts[i] + (i == variation ? 3 * 8192 : 0),
-			 odd = !aligned && i == 4;
-
-		in[i] = array_coarse(count + odd, from, 3 + i);
-		out[i] = i % 3 ? array_blank(count, to) : array_coarse(count, to, 20 + i);
-		copies.list[i] = flat_copy(&in[i], &out[i]);
-		copies.list[i].from = (char *)in[i].data + odd * cuda_element_size(from);
-		copies.list[i].from_columns = (uint32_t)count;
-		copies.list[i].add = i % 3 == 0;
-	}
-	assert_int_equal(elementwise_copies(&kernels_device, &copies), 0);
-	for (unsigned i = 0; i < COUNTS; i++) {
-		double *expected = malloc(out[i].count * sizeof(*expected));
-
-		for (uint64_t j = 0; j < out[i].count; j++)
-			expected[j] =
-				in[i].v[j + in[i].count - out[i].count] + (i % 3 ? 0 : out[i].v[j]);
-		array_expect(&out[i], expected, 0, "copy %u of element %d to %d", i, from, to);
-		free(expected);
-		array_free(&in[i]);
-		array_free(&out[i]);
+		for (uint64_t j = 0; j < to[i]->count; j++)
+			want(to[i])[j] = from[i]->v[j + odd] + (i % 3 ? 0 : to[i]->v[j]);
+		expect(to[i], 0, "to");
 	}
 }
 
-static void test_copies(void **state)
+static void copies(const struct kernel_case *k, enum cuda_element element)
 {
-	struct elementwise_copies padded = {.count = 1,
-					    .list = {{.from_columns = 3, .to_columns = 4}}};
-
-	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
-		kernels_vary(variation);
-		for (int pair = 0; pair < ELEMENTS * ELEMENTS; pair++)
-			for (int aligned = 0; aligned < 2; aligned++)
-				check_copies((enum cuda_element)(pair / ELEMENTS),
-					     (enum cuda_element)(pair % ELEMENTS), variation,
-					     aligned);
-	}
-	assert_int_equal(elementwise_copies(&kernels_device, &padded), -EINVAL);
+	for (unsigned long_one = 0; long_one < 3; long_one++)
+		check_copies(k->how, element, long_one);
 }
 
-static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions, uint32_t columns,
-		       uint32_t to_columns)
+static void padded_copies_are_refused(void)
 {
-	struct array w = array_coarse((uint64_t)k * positions * columns, CUDA_F32, 5),
-		     gamma = array_coarse(k, CUDA_F32, 6);
-	struct array beta = array_coarse(k, CUDA_F32, 7), mean = array_coarse(k, CUDA_F32, 8);
-	struct array variance = array_uniform(k, CUDA_F32, 9, 0.1, 3);
-	struct array to = array_blank((uint64_t)k * positions * to_columns, element),
-		     bias = array_blank(k, k % 2 ? CUDA_F32 : element);
-	double *expected = kernels_zeros(to.count * sizeof(*expected)),
-	       *expected_bias = kernels_zeros(k * sizeof(*expected));
-	struct elementwise_fold fold = {
-		.w = array_reads(&w),
-		.gamma = array_reads(&gamma),
-		.beta = array_reads(&beta),
-		.running_mean = array_reads(&mean),
-		.running_var = array_reads(&variance),
+	struct elementwise_copies one = {.count = 1,
+					 .list = {{.from_columns = 3, .to_columns = 4}}};
+
+	assert_int_equal(elementwise_copies(&kernels_device, &one), -EINVAL);
+}
+
+/* ---- folding ---- */
+
+/* k, positions, -, columns; columns of the copy, if there are others */
+static const struct kernel_shape weights[] = {
+	{1, 1, 1, 1}, {5, 9, 1, 3, {4}}, {64, 1, 1, 16}, {300, 1, 1, 1, {8}}};
+
+static void check_fold(uint32_t k, uint32_t positions, uint32_t columns, uint32_t to_columns,
+		       enum cuda_element element)
+{
+	struct array *w = new_coarse((uint64_t)k * positions * columns, CUDA_F32);
+	struct array *gamma = new_coarse(k, CUDA_F32), *beta = new_coarse(k, CUDA_F32);
+	struct array *mean = new_coarse(k, CUDA_F32), *variance = new_uniform(k, CUDA_F32, 0.1, 3);
+	struct array *to = new_blank((uint64_t)k * positions * to_columns, element),
+		     *bias = new_blank(k, k % 2 ? CUDA_F32 : element);
+	const struct elementwise_fold fold = {
+		.w = array_reads(w),
+		.gamma = array_reads(gamma),
+		.beta = array_reads(beta),
+		.running_mean = array_reads(mean),
+		.running_var = array_reads(variance),
 		.epsilon = 1e-3f,
-		.to = array_writes(&to),
-		.bias = array_writes(&bias),
+		.to = array_writes(to),
+		.bias = array_writes(bias),
 		.k = k,
 		.positions = positions,
 		.from_columns = columns,
 		.to_columns = to_columns,
 		.to_element = element,
-		.bias_element = bias.element,
+		.bias_element = bias->element,
 	};
 
-	assert_int_equal(elementwise_fold(&kernels_device, &fold), 0);
-	if (kernels_timing)
+	if (queued(elementwise_fold(&kernels_device, &fold)))
 		return;
-	for (uint64_t i = 0; i < to.count; i++) {
+	for (uint64_t i = 0; i < to->count; i++) {
 		uint64_t row = i / to_columns, column = i % to_columns, channel = row / positions;
-		double scale = gamma.v[channel] / sqrt(variance.v[channel] + (double)1e-3f);
+		double scale = gamma->v[channel] / sqrt(variance->v[channel] + (double)1e-3f);
 
-		expected[i] = column < columns ? w.v[row * columns + column] * scale : 0;
-		expected_bias[channel] = beta.v[channel] - mean.v[channel] * scale;
+		want(to)[i] = column < columns ? w->v[row * columns + column] * scale : 0;
+		want(bias)[channel] = beta->v[channel] - mean->v[channel] * scale;
 	}
-	array_expect(&to, expected, element_tolerance(element), "%u x %u x %u weights", k,
-		     positions, columns);
-	array_expect(&bias, expected_bias,
-		     bias.element == CUDA_F32 ? 1e-6 : element_tolerance(bias.element),
-		     "bias of %u x %u x %u", k, positions, columns);
-	free(expected);
-	free(expected_bias);
-	array_free(&w);
-	array_free(&gamma);
-	array_free(&beta);
-	array_free(&mean);
-	array_free(&variance);
-	array_free(&to);
-	array_free(&bias);
+	expect(to, element_tolerance(element), "weights");
+	expect(bias, bias->element == CUDA_F32 ? 1e-6 : element_tolerance(bias->element), "bias");
 }
 
-static void test_fold(void **state)
+static void fold(const struct kernel_case *k, enum cuda_element element)
 {
-	for (int element = 0; element < ELEMENTS; element++) {
-		kernels_vary((unsigned)element % KERNELS_VARIATIONS);
-		check_fold((enum cuda_element)element, 1, 1, 1, 1);
-		check_fold((enum cuda_element)element, 5, 9, 3, 4);
-		check_fold((enum cuda_element)element, 64, 1, 16, 16);
-		check_fold((enum cuda_element)element, 300, 1, 1, 8);
-	}
+	check_fold(k->n, k->h, k->c, k->more[0] ? k->more[0] : k->c, element);
 }
 
-static uint64_t run_checks(struct array *arrays, unsigned count)
+/* ---- elements that are not finite ---- */
+
+static uint64_t first_bad(struct array *const *arrays, unsigned count)
 {
-	uint64_t start = ELEMENTWISE_FINITE, got;
-	struct array first = array_bytes(&start, sizeof(start));
+	uint64_t first = ELEMENTWISE_FINITE;
+	struct array *result = new_bytes(&first, sizeof(first));
 
 	for (unsigned i = 0; i < count; i++) {
-		struct elementwise_check check = {
-			.x = array_reads(&arrays[i]),
-			.count = arrays[i].count,
-			.element = arrays[i].element,
+		const struct elementwise_check check = {
+			.x = array_reads(arrays[i]),
+			.count = arrays[i]->count,
+			.element = arrays[i]->element,
 			.tensor = 7 + i,
-			.first = array_uses(&first),
+			.first = array_uses(result),
 		};
 
-		assert_int_equal(elementwise_check(&kernels_device, &check), 0);
+		if (queued(elementwise_check(&kernels_device, &check)))
+			return first;
 	}
-	if (kernels_timing)
-		return start;
-	array_read_bytes(&first, &got);
-	array_free(&first);
-	return got;
+	array_read_bytes(result, &first);
+	return first;
 }
 
 /*
  * Finds the tensor with the lowest number, and in it the first bad element, whatever the order of
  * threads.
  */
-static void test_check(void **state)
-{
-	static const double bad[] = {NAN, INFINITY, -INFINITY};
-
-	for (int element = 0; element < ELEMENTS; element++) {
-		for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
-			for (unsigned i = 0; i < COUNTS; i++) {
-				struct array two[2] = {
-					array_coarse(counts[i], (enum cuda_element)element, 10),
-					array_coarse(counts[i], (enum cuda_element)element, 11)};
-				uint64_t last = counts[i] - 1, middle = last / 2;
-
-				kernels_vary(variation);
-				assert_true(run_checks(two, 2) == ELEMENTWISE_FINITE);
-				two[1].v[middle] = bad[i % 3];
-				two[1].v[last] = bad[(i + 1) % 3];
-				array_write(&two[1]);
-				assert_true(run_checks(two, 2) == (8ull << 40 | middle));
-				two[0].v[last] = bad[(i + 2) % 3];
-				array_write(&two[0]);
-				assert_true(run_checks(two, 2) == (7ull << 40 | last));
-				array_free(&two[0]);
-				array_free(&two[1]);
-			}
-		}
-	}
-}
-
-/* ---- timed ---- */
-
-static uint64_t elements_of(const struct kernel_case *k)
-{
-	return (uint64_t)k->n * k->h * k->w * k->c;
-}
-
-static void add(const struct kernel_case *k, enum cuda_element element)
-{
-	check_add(element, elements_of(k), false, 0);
-}
-
 static void check(const struct kernel_case *k, enum cuda_element element)
 {
-	struct array x = array_coarse(elements_of(k), element, 10);
+	static const double bad[] = {NAN, INFINITY, -INFINITY};
+	uint64_t count = count_of(k), last = count - 1, middle = last / 2;
+	struct array *two[2] = {new_coarse(count, element), new_coarse(count, element)};
 
-	assert_true(run_checks(&x, 1) == ELEMENTWISE_FINITE);
-	array_free(&x);
+	assert_true(first_bad(two, kernels_timing ? 1 : 2) == ELEMENTWISE_FINITE);
+	if (kernels_timing)
+		return;
+	two[1]->v[middle] = bad[count % 3];
+	two[1]->v[last] = bad[(count + 1) % 3];
+	array_write(two[1]);
+	assert_true(first_bad(two, 2) == (8ull << 40 | middle));
+	two[0]->v[last] = bad[(count + 2) % 3];
+	array_write(two[0]);
+	assert_true(first_bad(two, 2) == (7ull << 40 | last));
 }
+
+static const struct kernel_shape any[] = {{1, 1, 1, 1}};
+
+static const struct kernel_test tests[] = {
+	ONCE(widening),
+	ONCE(narrowing),
+	CHECK_EACH(add, lengths, add_cases),
+	CHECK_EACH(copy, lengths, copy_cases),
+	CHECK_EACH(copy, padded, copy_cases),
+	CHECK_EACH(copies, any, copies_cases),
+	ONCE(padded_copies_are_refused),
+	CHECK(fold, weights),
+	CHECK(check, lengths),
+};
 
 /* A weight's gradient: h x 9 c elements. */
 static void gradient(const struct kernel_case *k, enum cuda_element element)
 {
-	check_copy(element, CUDA_F32, k->h * 9, k->c, k->c, k->how != NULL);
+	const struct kernel_case rows = {.how = k->how, .n = k->h, .h = 9, .w = 1, .c = k->c};
+
+	copy(&rows, element);
 }
 
-static void fold(const struct kernel_case *k, enum cuda_element element)
+static void timed_fold(const struct kernel_case *k, enum cuda_element element)
 {
-	check_fold(element, k->h, 9, k->c, k->c);
+	check_fold(k->h, 9, k->c, k->c, element);
 }
-
-static const bool added = true;
 
 static const struct kernel_case timed[] = {
-	{"elementwise_add", "56x56x256", add, 56, 56, 256},
+	{"elementwise_add", "56x56x256", add, 56, 56, 256, &add_cases[0]},
 	{"elementwise_check", "56x56x256", check, 56, 56, 256},
-	{"elementwise_copy", "gradient 512x3x3x512", gradient, 512, 0, 512},
-	{"elementwise_copy", "gradient 512x3x3x512, added", gradient, 512, 0, 512, &added},
-	{"elementwise_fold", "512x3x3x512", fold, 512, 0, 512},
+	{"elementwise_copy", "gradient 512x3x3x512", gradient, 512, 0, 512, &copy_cases[0]},
+	{"elementwise_copy", "gradient 512x3x3x512, added", gradient, 512, 0, 512, &copy_cases[3]},
+	{"elementwise_fold", "512x3x3x512", timed_fold, 512, 0, 512},
 };
 
-#define TIMED (sizeof(timed) / sizeof(*timed))
-
-static void test_timed(void **state)
-{
-	kernels_check(timed, TIMED);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing),
-		cmocka_unit_test(test_add),      cmocka_unit_test(test_copy),
-		cmocka_unit_test(test_copies),   cmocka_unit_test(test_fold),
-		cmocka_unit_test(test_check),    cmocka_unit_test(test_timed),
-	};
-
-	if (argc > 1)
-		return kernels_bench(argc, argv, timed, TIMED);
-	return cmocka_run_group_tests_name("kernels: elementwise", tests, kernels_test_open,
-					   kernels_test_close);
-}
+KERNELS_MAIN(tests, timed)
