@@ -1,5 +1,5 @@
 /* Layer norm, forward and backward, against plain loops in double precision. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/norm.h"
 

@@ -1,5 +1,5 @@
 /* Conversions, sums, copies, folding and checks against plain loops in double precision. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/elementwise.h"
 

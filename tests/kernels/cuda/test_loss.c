@@ -1,5 +1,5 @@
 /* The loss against its definition in double precision. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/loss.h"
 

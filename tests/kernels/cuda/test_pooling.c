@@ -2,7 +2,7 @@
  * Pools, forward and backward, against plain loops in double precision. Coarse values give many
  * equal maxima.
  */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/pooling.h"
 

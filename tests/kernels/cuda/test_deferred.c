@@ -1,5 +1,5 @@
 /* Image changes that the daemon defers to the device, against deferred_apply(), byte for byte. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/deferred.h"
 

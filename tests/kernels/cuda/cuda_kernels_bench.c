@@ -5,7 +5,7 @@
  * Repetitions of a kernel are captured into one graph, like a training step. Each uses another
  * slice of a large arena, so that the L2 cache holds nothing that it would not hold in a step.
  */
-#include "tests/unit/trainer/kernels/cuda_kernels_bench.h"
+#include "tests/kernels/cuda/cuda_kernels_bench.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Tokens with and without a class token, and taking one token, against plain loops. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/tokens.h"
 

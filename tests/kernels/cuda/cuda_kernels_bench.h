@@ -1,7 +1,7 @@
 /* Placement of arrays while kernels are timed. For cuda_kernels_test.c. */
 #pragma once
 
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 /*
  * Copies meaningful input (indices, tables) to device memory that all repetitions share; returns

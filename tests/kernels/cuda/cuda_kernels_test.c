@@ -1,4 +1,4 @@
-#include "tests/unit/trainer/kernels/cuda_kernels_bench.h"
+#include "tests/kernels/cuda/cuda_kernels_bench.h"
 
 #ifndef KERNELS_ON_DEVICE
 #include "tests/gpu/emulation/launch.h"

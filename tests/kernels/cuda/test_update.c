@@ -2,7 +2,7 @@
  * Gradient norm, decision and update over several steps, against scalar arithmetic in double
  * precision.
  */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/update.h"
 

@@ -1,5 +1,5 @@
 /* The input against its definition in double precision. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/input.h"
 

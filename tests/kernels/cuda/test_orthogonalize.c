@@ -1,5 +1,5 @@
 /* Work of a by_matrix optimizer between its matrix products, against double precision. */
-#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+#include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/orthogonalize.h"
 
