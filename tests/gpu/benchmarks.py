@@ -13,7 +13,7 @@ from setup import KERNELS, Skipped
 
 # ---- kernels ----
 
-# As tests/unit/trainer/kernels/cuda_kernels_bench.c prints it.
+# As tests/kernels/cuda/cuda_kernels_bench.c prints it.
 KERNEL_LINE = re.compile(
     r"(?P<kernel>\S+)  +(?P<case>.+?) +(?P<element>\S+) +(?P<us>[\d.]+) us \((?P<least>[\d.]+) to (?P<most>[\d.]+)\) +"
     r"[\d.]+ MB +(?P<rate>[\d.e-]+) GB/s, +(?P<percent>[\d.]+) % of a copy's (?P<copy>[\d.]+)"
@@ -24,7 +24,7 @@ def kernels(setup, part, limit):
     """Our own kernels against a copy on the device, each beside its own."""
     if setup.device == "cpu":
         raise Skipped("it needs a GPU")
-    text = "".join(setup.output([setup.program(f"tests/unit/trainer/test_cuda_kernels_{family}"), "--bench"], limit) for family in KERNELS)
+    text = "".join(setup.output([setup.program(f"tests/kernels/cuda/test_cuda_kernels_{family}"), "--bench"], limit) for family in KERNELS)
     found = [KERNEL_LINE.fullmatch(line) for line in text.splitlines()]
     if not found or not all(found):
         raise Failure(f"no kernel's figures in {text!r}")

@@ -82,7 +82,7 @@ def tap(text):
 
 
 def test_programs(setup, pattern):
-    programs = sorted(path for path in (setup.build / "tests/unit/trainer").glob(pattern) if path.is_file())
+    programs = sorted(path for folder in ("kernels/cuda", "unit/trainer") for path in (setup.build / "tests" / folder).glob(pattern) if path.is_file())
     return [path for path in programs if not path.suffix]
 
 

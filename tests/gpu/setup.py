@@ -49,7 +49,7 @@ KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "
 # Programs with an emulated GPU in them.
 EMULATED = {
     "bench/device_bench": "tests/gpu/emulation/device_bench_emulated", "trainer/trainer": "tests/gpu/emulation/trainer_emulated",
-    **{f"tests/unit/trainer/test_cuda_kernels_{family}": f"tests/unit/trainer/test_emulated_kernels_{family}" for family in KERNELS},
+    **{f"tests/kernels/cuda/test_cuda_kernels_{family}": f"tests/kernels/cuda/test_emulated_kernels_{family}" for family in KERNELS},
     **{f"tests/unit/trainer/test_device_{name}": f"tests/unit/trainer/test_emulated_{name}" for name in ("ops", "net", "update")},
 }  # fmt: skip
 

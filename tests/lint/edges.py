@@ -67,8 +67,8 @@ TABLE = {
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
     "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
-    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/optimizers",
-    "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
+    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/cuda/kernels/common trainer/device/optimizers",
+    "trainer/device/cuda/kernels/common": "trainer/device/cuda trainer/device/cuda/kernels",
 
     "tools/packimg/common": "format/error.h format/packimg.h",
     "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",

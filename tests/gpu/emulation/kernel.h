@@ -1,45 +1,61 @@
 /*
- * Host version of the kernel language in trainer/device/cuda/kernels/cu/kernel.h. Provides what the
- * nvcc branch of that header provides on a device, as calls to the emulation (launch.h) and as
- * arithmetic that is bit-exact with a GPU. Include it before that header.
+ * CUDA C++ for the host, as far as kernels use it. Defines CUDA's words, and what the nvcc branch
+ * of trainer/device/cuda/kernels/common/kernel.h defines for a device, as calls to the emulation
+ * (launch.h) and as arithmetic that is bit-exact with a GPU. Include it before that header.
  */
 #pragma once
 
-#include "tests/gpu/emulation/launch.h"
-
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
-#define KERNEL(name, type, a)                  KERNEL_EXPANDED(name, type, a)
-#define KERNEL_RESIDENT(blocks, name, type, a) KERNEL_EXPANDED(name, type, a)
-#define KERNEL_EXPANDED(name, type, a)                                                             \
-	static void name##_body(const type a);                                                     \
-	static void name(const void *arguments)                                                    \
-	{                                                                                          \
-		name##_body(*(const type *)arguments);                                             \
-	}                                                                                          \
-	static void name##_body(const type a)
+extern "C" {
+#include "tests/gpu/emulation/launch.h"
+}
+
+#define __global__
+#define __grid_constant__
+#define __launch_bounds__(...)
+/* clang-format off */
+#define KERNEL(...) {#__VA_ARGS__, (const void *)emulation_kernel<__VA_ARGS__>::run}
+/* clang-format on */
 #define kernel_load_matrices(to, row) emulation_load_matrices(to, row, false, __FILE__, __LINE__)
 #define kernel_load_turned(to, row)   emulation_load_matrices(to, row, true, __FILE__, __LINE__)
 #define kernel_multiply(sum, left, right, element)                                                 \
 	emulation_multiply(sum, left, right, (element) == CUDA_F16, __FILE__, __LINE__)
-#define KERNEL_TABLE const struct gpu_kernel
-#define DEVICE       static inline __attribute__((unused))
+#define DEVICE static inline __attribute__((unused))
 #define SHARED(type, name, count)                                                                  \
 	static type name[count] __attribute__((aligned(16)));                                      \
 	emulation_shared(name, sizeof(name))
 #define UNROLL
-#define KERNEL_BARRIER() emulation_barrier(__FILE__, __LINE__)
+#define __syncthreads()                     emulation_barrier(__FILE__, __LINE__)
+#define __shfl_xor_sync(lanes, value, mask) emulation_shuffle(value, mask, __FILE__, __LINE__)
 
-#define kernel_thread()   (emulation_here.thread)
-#define kernel_block_x()  (emulation_here.block_x)
-#define kernel_block_y()  (emulation_here.block_y)
-#define kernel_blocks_x() (emulation_here.blocks_x)
+/* Calls a kernel with the arguments of a launch. */
+template <auto kernel> struct emulation_kernel;
+template <typename arguments, void (*kernel)(arguments)> struct emulation_kernel<kernel> {
+	static void run(const void *copy)
+	{
+		kernel(*(const arguments *)copy);
+	}
+};
 
-#define KERNEL_SHUFFLE_F32(value, mask) emulation_shuffle_f32(value, mask, __FILE__, __LINE__)
-#define KERNEL_SHUFFLE_F64(value, mask) emulation_shuffle_f64(value, mask, __FILE__, __LINE__)
-#define KERNEL_SHUFFLE_U32(value, mask) emulation_shuffle_u32(value, mask, __FILE__, __LINE__)
+DEVICE float emulation_shuffle(float value, uint32_t mask, const char *file, int line)
+{
+	return emulation_shuffle_f32(value, mask, file, line);
+}
+
+DEVICE double emulation_shuffle(double value, uint32_t mask, const char *file, int line)
+{
+	return emulation_shuffle_f64(value, mask, file, line);
+}
+
+DEVICE uint32_t emulation_shuffle(uint32_t value, uint32_t mask, const char *file, int line)
+{
+	return emulation_shuffle_u32(value, mask, file, line);
+}
 
 DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
 {
@@ -232,7 +248,7 @@ DEVICE void emulation_load_matrices(uint32_t to[4], const void *row, bool turned
 {
 	struct emulation_fragment own = {.row = row};
 	const struct emulation_fragment *all;
-	uint32_t lane = kernel_thread() % 32, y = lane / 4, x = lane % 4 * 2;
+	uint32_t lane = threadIdx.x % 32, y = lane / 4, x = lane % 4 * 2;
 
 	emulation_aligned(row, 16);
 	all = emulation_exchange(&own, file, line);
@@ -261,7 +277,7 @@ DEVICE void emulation_multiply(float sum[4], const uint32_t left[4], const uint3
 	struct emulation_fragment own = {
 		.word = {left[0], left[1], left[2], left[3], right[0], right[1]}};
 	const struct emulation_fragment *all = emulation_exchange(&own, file, line);
-	uint32_t lane = kernel_thread() % 32;
+	uint32_t lane = threadIdx.x % 32;
 
 	for (uint32_t i = 0; i < 4; i++) {
 		uint32_t row = lane / 4, column = lane % 4 * 2 + i % 2;

@@ -151,7 +151,7 @@ static struct {
 	uint32_t shared_count;
 } block;
 
-struct emulation_place emulation_here;
+struct emulation_index threadIdx, blockIdx, gridDim;
 
 static struct fiber scheduler; /* the launching stack */
 #ifdef HAVE_ASAN
@@ -196,8 +196,8 @@ static void __attribute__((noreturn, format(printf, 1, 2))) give_up(const char *
 {
 	va_list list;
 
-	fprintf(stderr, "emulation: block (%u, %u), thread %u: ", emulation_here.block_x,
-		emulation_here.block_y, emulation_here.thread);
+	fprintf(stderr, "emulation: block (%u, %u), thread %u: ", blockIdx.x, blockIdx.y,
+		threadIdx.x);
 	va_start(list, format);
 	vfprintf(stderr, format, list);
 	va_end(list);
@@ -237,7 +237,7 @@ static uint32_t take_next(void)
 	if (++block.queue_first == block.threads)
 		block.queue_first = 0;
 	block.queue_count--;
-	emulation_here.thread = thread;
+	threadIdx.x = thread;
 	return thread;
 }
 
@@ -307,7 +307,7 @@ static void enter_next(void)
 	next = &block.thread[take_next()];
 	if (!next->fiber) {
 		next->fiber = fiber_new();
-		next->fiber->thread = emulation_here.thread;
+		next->fiber->thread = threadIdx.x;
 	}
 	if (next->fiber != current)
 		enter(next->fiber);
@@ -324,7 +324,7 @@ static void make_ready(uint32_t thread)
 
 static void suspend(enum state state, const char *file, int line)
 {
-	struct thread *self = &block.thread[emulation_here.thread];
+	struct thread *self = &block.thread[threadIdx.x];
 
 	self->state = state;
 	self->file = file;
@@ -352,8 +352,8 @@ static void release_barrier(void)
 
 void emulation_barrier(const char *file, int line)
 {
-	block.thread[emulation_here.thread].file = file;
-	block.thread[emulation_here.thread].line = line;
+	block.thread[threadIdx.x].file = file;
+	block.thread[threadIdx.x].line = line;
 	if (++block.at_barrier == block.threads)
 		release_barrier();
 	suspend(THREAD_BARRIER, file, line);
@@ -366,7 +366,7 @@ void emulation_barrier(const char *file, int line)
  */
 static void meet(struct warp *warp, uint32_t mask, const char *file, int line)
 {
-	uint32_t thread = emulation_here.thread, first = thread - thread % WARP, order[WARP];
+	uint32_t thread = threadIdx.x, first = thread - thread % WARP, order[WARP];
 
 	if (!warp->waiting)
 		warp->mask = mask;
@@ -384,7 +384,7 @@ static void meet(struct warp *warp, uint32_t mask, const char *file, int line)
 
 static uint64_t shuffle(uint64_t value, uint32_t mask, const char *file, int line)
 {
-	uint32_t thread = emulation_here.thread, lane = thread % WARP;
+	uint32_t thread = threadIdx.x, lane = thread % WARP;
 	struct warp *warp = &block.warp[thread / WARP];
 	const uint64_t *slots = warp->slots[warp->phase];
 
@@ -396,7 +396,7 @@ static uint64_t shuffle(uint64_t value, uint32_t mask, const char *file, int lin
 const struct emulation_fragment *emulation_exchange(const struct emulation_fragment *own,
 						    const char *file, int line)
 {
-	uint32_t thread = emulation_here.thread;
+	uint32_t thread = threadIdx.x;
 	struct warp *warp = &block.warp[thread / WARP];
 	struct emulation_fragment *all = warp->fragments[warp->phase];
 
@@ -454,7 +454,7 @@ static void run_block(void)
 	arrange(block.queue, block.threads);
 	enter_next();
 	for (uint32_t i = 0; i < block.threads; i++) {
-		emulation_here.thread = i;
+		threadIdx.x = i;
 		if (block.thread[i].state != THREAD_DONE)
 			give_up("waits at %s:%d for threads that do not come there",
 				block.thread[i].file, block.thread[i].line);
@@ -478,11 +478,12 @@ static void run_grid(const void *copy)
 	block.kernel = launch->kernel;
 	block.arguments = launch->arguments;
 	block.threads = launch->threads;
+	gridDim.x = launch->blocks_x;
+	gridDim.y = launch->blocks_y;
 	arrange(order, blocks);
 	for (uint32_t i = 0; i < blocks; i++) {
-		emulation_here.block_x = order[i] % launch->blocks_x;
-		emulation_here.block_y = order[i] / launch->blocks_x;
-		emulation_here.blocks_x = launch->blocks_x;
+		blockIdx.x = order[i] % launch->blocks_x;
+		blockIdx.y = order[i] / launch->blocks_x;
 		run_block();
 	}
 	free(order);

@@ -13,11 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Indices of the running thread. */
-struct emulation_place {
-	uint32_t thread, block_x, block_y, blocks_x;
+/* CUDA's indices of the running thread, and the size of its grid. */
+struct emulation_index {
+	uint32_t x, y;
 };
-extern struct emulation_place emulation_here;
+extern struct emulation_index threadIdx, blockIdx, gridDim;
 
 /* Sets the seed of the order from the next block on; 0 (initially) means ascending order. */
 void emulation_order(uint64_t seed);

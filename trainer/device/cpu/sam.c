@@ -1,4 +1,4 @@
-/* Perturbs values for SAM and restores them; counterpart of cuda/kernels/cu/update.cu. */
+/* Perturbs values for SAM and restores them; counterpart of cuda/kernels/update.cu. */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/optimizers/perturb.h"
 

@@ -1,4 +1,4 @@
-/* Averages of optimizers/averages.h; counterpart of cuda/kernels/cu/update.cu. */
+/* Averages of optimizers/averages.h; counterpart of cuda/kernels/update.cu. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <string.h>

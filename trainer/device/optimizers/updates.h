@@ -1,6 +1,6 @@
 /*
  * Per-element updates for both backends: used by the CPU's loops (cpu/kernels.c) and the GPU's
- * kernel (cuda/kernels/cu/update.cu). The decision, common to all parameters, comes first.
+ * kernel (cuda/kernels/update.cu). The decision, common to all parameters, comes first.
  * Header-only; the includer's compiler flags apply.
  *
  * optimizer_NAME() updates an element. A by_tensor optimizer has two more functions:

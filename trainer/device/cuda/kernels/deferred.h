@@ -3,7 +3,7 @@
 #define TRAINER_DEVICE_CUDA_DEFERRED_H
 
 #include "format/augment/deferred.h"
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 /*
  * finished [count][deferred.height][deferred.width][channels] = delivered [count][height][width]

@@ -2,7 +2,7 @@
 #ifndef TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 #define TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 /* y = a + b over `count` elements of E; y may be a or b. Reads a and b once, writes y once. */
 struct elementwise_add {

@@ -5,8 +5,8 @@
 #ifndef TRAINER_DEVICE_CUDA_INPUT_H
 #define TRAINER_DEVICE_CUDA_INPUT_H
 
-#include "trainer/device/cuda/kernels/columns.h"
-#include "trainer/device/cuda/kernels/divide.h"
+#include "trainer/device/cuda/kernels/common/divide.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
 
 /*

@@ -2,7 +2,7 @@
 #ifndef TRAINER_DEVICE_CUDA_LOSS_H
 #define TRAINER_DEVICE_CUDA_LOSS_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
 
 /*

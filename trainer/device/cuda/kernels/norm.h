@@ -1,12 +1,12 @@
 /*
  * Batch norm with residual and activation over matrices [rows][channels] of E (rows = n h w),
  * forward and backward; bias gradients; and layer norm. E is `element`. Vectors are fp32
- * [channels]. Arithmetic is fp32; sums over rows follow columns.h.
+ * [channels]. Arithmetic is fp32; sums over rows follow row_reduce.h.
  */
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 /*
  * Operands of all kernels here, named as in the formulas below. Each launcher reads the ones that

@@ -7,7 +7,7 @@
 #ifndef TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
 #define TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/optimizers/updates.h"
 
 struct orthogonalize_matrix {

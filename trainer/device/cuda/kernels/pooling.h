@@ -8,8 +8,8 @@
 #ifndef TRAINER_DEVICE_CUDA_POOL_H
 #define TRAINER_DEVICE_CUDA_POOL_H
 
-#include "trainer/device/cuda/kernels/columns.h"
-#include "trainer/device/cuda/kernels/divide.h"
+#include "trainer/device/cuda/kernels/common/divide.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 
 #define POOL_WINDOW_MAX 16 /* positions in a window are stored in 8 bits */
 

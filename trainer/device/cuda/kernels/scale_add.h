@@ -8,7 +8,7 @@
 #ifndef TRAINER_DEVICE_CUDA_SCALE_ADD_H
 #define TRAINER_DEVICE_CUDA_SCALE_ADD_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/draws.h"
 

@@ -14,7 +14,7 @@
 #ifndef TRAINER_DEVICE_CUDA_UPDATE_H
 #define TRAINER_DEVICE_CUDA_UPDATE_H
 
-#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/perturb.h"

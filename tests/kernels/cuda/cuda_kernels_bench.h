@@ -1,0 +1,15 @@
+/* Placement of arrays while kernels are timed. For cuda_kernels_test.c. */
+#pragma once
+
+#include "tests/kernels/cuda/cuda_kernels_test.h"
+
+/*
+ * Copies meaningful input (indices, tables) to device memory that all repetitions share; returns
+ * its address.
+ */
+void *bench_keep(const void *bytes, uint64_t count);
+/*
+ * Places the array in the current slice if it has no memory yet, and counts its bytes as moved
+ * `times` times.
+ */
+void bench_operand(struct array *array, unsigned times);

@@ -1,0 +1,80 @@
+/*
+ * Launches kernels. A launcher in a .cu file checks its arguments, cuts the grid and calls one of
+ * these with KERNEL(kernel) or INSTANCES(kernel) and the kernel's argument.
+ */
+#ifndef TRAINER_DEVICE_CUDA_LAUNCH_H
+#define TRAINER_DEVICE_CUDA_LAUNCH_H
+
+#include "trainer/device/cuda/kernels/common/kernel.h"
+
+extern "C" {
+#include "trainer/device/cuda/kernels/row_reduce.h"
+}
+
+static inline uint32_t divide_up(uint64_t a, uint64_t b)
+{
+	return (uint32_t)((a + b - 1) / b);
+}
+
+template <typename A>
+static int launch(const struct kernel_device *device, const struct gpu_kernel &kernel,
+		  uint32_t blocks, const A *arguments)
+{
+	return gpu_launch(&kernel, blocks, 1, KERNEL_THREADS, arguments, sizeof(*arguments),
+			  device->stream);
+}
+
+/* A thread for each item; count is below 2^39. */
+template <typename A>
+static int launch_flat(const struct kernel_device *device, const struct gpu_kernel &kernel,
+		       uint64_t count, const A *arguments)
+{
+	return launch(device, kernel, divide_up(count, KERNEL_THREADS), arguments);
+}
+
+/*
+ * Threads that stride over `count` items, in at most LAUNCH_BLOCKS blocks per multiprocessor: as
+ * many as are resident of input_normalize and elementwise_check, twice as many as of
+ * elementwise_add.
+ */
+#define LAUNCH_BLOCKS 6
+
+template <typename A>
+static int launch_strided(const struct kernel_device *device, const struct gpu_kernel &kernel,
+			  uint64_t count, const A *arguments)
+{
+	uint64_t blocks = (count + KERNEL_THREADS - 1) / KERNEL_THREADS,
+		 wave = (uint64_t)LAUNCH_BLOCKS * device->multiprocessors;
+
+	return launch(device, kernel, (uint32_t)(blocks < wave ? blocks : wave), arguments);
+}
+
+/* The grid and the instance of arguments->columns. */
+template <typename A>
+static int launch_columns(const struct kernel_device *device,
+			  const struct gpu_kernel (&instances)[KERNEL_INSTANCES],
+			  const A *arguments)
+{
+	const struct columns *columns = &arguments->columns;
+
+	return gpu_launch(&instances[columns->instance], columns->blocks_x, columns->blocks_y,
+			  KERNEL_THREADS, arguments, sizeof(*arguments), device->stream);
+}
+
+/*
+ * The same for a kernel with sums over rows in combine->partial, followed by the second stage; sets
+ * blocks and channels of *combine.
+ */
+template <typename A>
+static int launch_sums(const struct kernel_device *device,
+		       const struct gpu_kernel (&instances)[KERNEL_INSTANCES], const A *arguments,
+		       struct columns_combine *combine)
+{
+	int r = launch_columns(device, instances, arguments);
+
+	combine->blocks = arguments->columns.blocks_x;
+	combine->channels = arguments->columns.channels;
+	return r < 0 ? r : columns_combine(device, combine);
+}
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * A thread's place in a matrix that is cut as row_reduce.h describes, and the first stage of sums
+ * over rows.
+ */
+#ifndef TRAINER_DEVICE_CUDA_ROW_TILE_H
+#define TRAINER_DEVICE_CUDA_ROW_TILE_H
+
+#include "trainer/device/cuda/kernels/common/vector_types.h"
+
+extern "C" {
+#include "trainer/device/cuda/kernels/row_reduce.h"
+}
+
+/*
+ * Start position of a thread. An inactive thread (beyond the last channel or the tile's height)
+ * starts past the last row.
+ */
+struct place {
+	bool active;
+	uint32_t column;  /* column in the tile, in groups */
+	uint32_t line;    /* row in the tile */
+	uint32_t channel; /* first channel of the group */
+	uint64_t first;   /* first row */
+	uint64_t turn;    /* stride in rows between turns */
+	uint32_t step;    /* stride in elements between the thread's rows of one turn */
+};
+
+template <typename V> DEVICE struct place place_of(const struct columns *c)
+{
+	struct place here;
+	uint32_t group;
+
+	here.line = threadIdx.x / c->width;
+	here.column = threadIdx.x - here.line * c->width;
+	group = blockIdx.y * c->width + here.column;
+	here.channel = group * V::LANES;
+	here.first = (uint64_t)blockIdx.x * c->height * COLUMNS_UNROLL + here.line;
+	here.turn = (uint64_t)c->blocks_x * c->height * COLUMNS_UNROLL;
+	here.step = c->height * c->channels;
+	here.active = here.line < c->height && group < c->groups;
+	if (!here.active) {
+		here.first = c->rows;
+		here.channel = 0;
+	}
+	return here;
+}
+
+/*
+ * As place_of(), from the last turn to the first, for kernels that only map elements. The previous
+ * operation runs in memory order, so the end of its data may still be in the L2 cache; and the part
+ * that this kernel writes last is where the next operation starts.
+ */
+template <typename V> DEVICE struct place place_from_end(const struct columns *c)
+{
+	struct place here = place_of<V>(c);
+
+	/* modulo 2^64, so stepping below row 0 yields a number above all rows */
+	here.turn = 0 - here.turn;
+	if (!here.active)
+		return here;
+	here.first = (uint64_t)(c->turns - 1 - blockIdx.x) * c->height * COLUMNS_UNROLL + here.line;
+	if (here.first >= c->rows)
+		here.first += here.turn;
+	return here;
+}
+
+/*
+ * Sums the threads' values over the rows of the tile and stores them in partial
+ * [2][blocks_x][channels]. All threads of the block must call it; inactive ones pass zeros. two:
+ * also sums `product`.
+ */
+template <uint32_t LANES>
+DEVICE void store_partial_sums(const struct columns *c, const struct place *here,
+			       const float (&sum)[LANES], const float (&product)[LANES], bool two,
+			       float *partial)
+{
+	SHARED(float, sums, KERNEL_THREADS *LANES);
+	SHARED(float, products, KERNEL_THREADS *LANES);
+	uint32_t line = c->width * LANES, at = here->line * line + here->column * LANES;
+
+	if (here->line < c->height) {
+		EACH(i, LANES)
+			sums[at + i] = sum[i];
+		if (two) {
+			EACH(i, LANES)
+				products[at + i] = product[i];
+		}
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < line; i += KERNEL_THREADS) {
+		uint32_t channel = blockIdx.y * line + i;
+		uint64_t block = blockIdx.x;
+		float s = 0, p = 0;
+
+		if (channel >= c->channels)
+			continue;
+		for (uint32_t row = 0; row < c->height; row++) {
+			s += sums[row * line + i];
+			p += two ? products[row * line + i] : 0;
+		}
+		partial[block * c->channels + channel] = s;
+		if (two)
+			partial[(c->blocks_x + block) * c->channels + channel] = p;
+	}
+}
+
+#endif

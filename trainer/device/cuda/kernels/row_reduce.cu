@@ -1,0 +1,106 @@
+/* How matrices are cut among threads, and the second stage of sums over rows: row_reduce.h. */
+extern "C" {
+#include "trainer/device/cuda/kernels/row_reduce.h"
+}
+
+#include "trainer/device/cuda/kernels/common/launch.h"
+
+#define TILE_CHANNELS 256 /* maximum width of a tile: 512 bytes of a row of 16-bit elements */
+#define TILE_GROUPS   128
+/*
+ * Blocks per multiprocessor for kernels without sums: several times the resident number, to balance
+ * load.
+ */
+#define BLOCKS_MAP 6
+
+/* Channels of a group: 16 bytes of the element if the channels are a multiple of that, else 1. */
+static uint32_t columns_lanes(enum cuda_element element, uint32_t channels)
+{
+	uint32_t lanes = 16 / cuda_element_size(element);
+
+	return channels % lanes ? 1 : lanes;
+}
+
+uint32_t columns_instance(enum cuda_element element, uint32_t channels)
+{
+	return (uint32_t)element * 2 + (columns_lanes(element, channels) == 1);
+}
+
+void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows,
+		  uint32_t channels, enum cuda_element element, uint32_t resident)
+{
+	uint32_t lanes = columns_lanes(element, channels);
+	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, wave;
+
+	columns->rows = rows;
+	columns->channels = channels;
+	columns->groups = channels / lanes;
+	/* tiles of similar width instead of a narrow last one */
+	columns->width = divide_up(columns->groups, divide_up(columns->groups, widest));
+	columns->height = KERNEL_THREADS / columns->width;
+	columns->blocks_y = divide_up(columns->groups, columns->width);
+	columns->turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
+	wave = (resident ? resident : BLOCKS_MAP) * device->multiprocessors / columns->blocks_y;
+	wave = wave ? wave : 1;
+	columns->blocks_x = columns->turns < wave ? columns->turns : wave;
+	columns->instance = columns_instance(element, channels);
+}
+
+uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels)
+{
+	struct kernel_device device = {.stream = NULL, .multiprocessors = multiprocessors};
+	uint32_t blocks = 0;
+
+	for (int element = CUDA_F32; element <= CUDA_BF16; element++) {
+		struct columns columns;
+
+		columns_init(&columns, &device, rows, channels, (enum cuda_element)element,
+			     COLUMNS_RESIDENT_MAX);
+		blocks = columns.blocks_x > blocks ? columns.blocks_x : blocks;
+	}
+	return 2 * sizeof(float) * (uint64_t)blocks * channels;
+}
+
+#define CHANNELS 8 /* per block of the second stage: a 32-byte sector of fp32 */
+#define LINES    (KERNEL_THREADS / CHANNELS)
+
+/* Reads every partial sum once. */
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	columns_combine_kernel(const __grid_constant__ struct columns_combine a)
+{
+	SHARED(double, sums, 2 * KERNEL_THREADS);
+	uint32_t thread = threadIdx.x, channel = blockIdx.x * CHANNELS + thread % CHANNELS;
+	double sum = 0, product = 0;
+
+	if (channel < a.channels) {
+		for (uint64_t block = thread / CHANNELS; block < a.blocks; block += LINES) {
+			sum += (double)a.partial[block * a.channels + channel];
+			if (a.product)
+				product +=
+					(double)a
+						.partial[(a.blocks + block) * a.channels + channel];
+		}
+	}
+	sums[thread] = sum;
+	sums[KERNEL_THREADS + thread] = product;
+	__syncthreads();
+	if (thread >= 2 * CHANNELS || channel >= a.channels)
+		return;
+	sum = 0;
+	for (uint32_t line = 0; line < LINES; line++)
+		sum += sums[thread / CHANNELS * KERNEL_THREADS + line * CHANNELS +
+			    thread % CHANNELS];
+	if (thread >= CHANNELS && a.product) {
+		sum *= a.factor ? (double)a.factor[channel] : 1;
+		a.product[channel] =
+			(float)(a.add_product ? (double)a.product[channel] + sum : sum);
+	} else if (thread < CHANNELS && a.sum) {
+		a.sum[channel] = (float)((a.add ? (double)a.sum[channel] : 0) + sum);
+	}
+}
+
+int columns_combine(const struct kernel_device *device, const struct columns_combine *combine)
+{
+	return launch(device, KERNEL(columns_combine_kernel),
+		      divide_up(combine->channels, CHANNELS), combine);
+}
