@@ -3,8 +3,8 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
+#include "trainer/estimate/estimate.h"
 #include "trainer/log/plot.h"
-#include "trainer/plan/plan.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -38,8 +38,8 @@ struct arguments {
 	unsigned override_count;
 	bool print;
 	struct run_options run;
-	struct plan_options plan; /* with a device */
-	const char *plot;         /* of the folders that recipe and overrides are then */
+	struct estimate_options plan; /* with a device */
+	const char *plot;             /* of the folders that recipe and overrides are then */
 };
 
 /* argp finds it by name, across the boundary of the C library. */
@@ -143,9 +143,9 @@ static int parse_size(const char *text, struct argp_state *state)
 {
 	char *end;
 	unsigned long size = strtoul(text, &end, 10);
-	if (*end || size < 1 || size > PLAN_SIDE_MAX)
+	if (*end || size < 1 || size > ESTIMATE_SIDE_MAX)
 		argp_error(state, "--size=%s: expected a number of pixels from 1 to %d", text,
-			   PLAN_SIDE_MAX);
+			   ESTIMATE_SIDE_MAX);
 	return (int)size;
 }
 
@@ -461,7 +461,7 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 		FILE *file = run_options->dry ? stdout : stderr;
 		if (leads) {
 			run_describe(run, file);
-			run_advise(run, file);
+			run_print_hints(run, file);
 		}
 		if (!run_options->dry)
 			r = run_train(run);
@@ -497,10 +497,10 @@ static int make_recipe(struct recipe *recipe, struct arguments *arguments, char 
 	return r ? r : ranks_share_recipe(comm, recipe, error);
 }
 
-static int plan(const struct recipe *recipe, const struct plan_options *plan_options)
+static int plan(const struct recipe *recipe, const struct estimate_options *estimate_options)
 {
-	char error[PLAN_ERROR_MAX] = "";
-	int r = plan_recipe(recipe, plan_options, stdout, error);
+	char error[ESTIMATE_ERROR_MAX] = "";
+	int r = estimate_recipe(recipe, estimate_options, stdout, error);
 	if (r)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	return r;

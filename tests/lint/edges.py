@@ -45,13 +45,13 @@ TABLE = {
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
 
     # the trainer: only plan looks behind the device's seam, at CUDA
-    "trainer": "trainer/log trainer/plan trainer/run",
+    "trainer": "trainer/log trainer/estimate trainer/run",
     "trainer/recipe": "trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
-    "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
+    "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
     "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "

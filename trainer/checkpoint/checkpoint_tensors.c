@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "format/base/half.h"
-#include "trainer/checkpoint/names.h"
+#include "trainer/checkpoint/name_map.h"
 #include "trainer/checkpoint/weights.h"
 
 #include <errno.h>
@@ -366,7 +366,7 @@ static bool has_behind(const struct safetensors *source, const struct device_par
 		const struct device_param_spec *spec =
 			device_param_spec(device_params_at(params, i));
 		snprintf(name, sizeof(name), "%.*s%s", (int)length, prefix, spec->name);
-		if (!names_head(spec->name) && !safetensors_find(source, name))
+		if (!name_map_is_head(spec->name) && !safetensors_find(source, name))
 			return false;
 	}
 	return true;
@@ -414,33 +414,33 @@ static bool of_training(const char *name)
 	return known;
 }
 
-static void find_strangers(const struct safetensors *source, const struct device_params *params,
-			   struct checkpoint_rest *rest)
+static void find_unknown(const struct safetensors *source, const struct device_params *params,
+			 struct checkpoint_import_result *result)
 {
 	static const char counter[] = ".num_batches_tracked";
 	for (size_t i = 0; i < safetensors_count(source); i++) {
 		const char *name = safetensors_at(source, i)->name;
 		size_t length = strlen(name), end = strlen(counter);
 		bool known = (length > end && strcmp(name + length - end, counter) == 0) ||
-			     names_know(params, source, name) || of_training(name);
-		if (!known && !rest->strangers++)
-			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
+			     name_map_knows(params, source, name) || of_training(name);
+		if (!known && !result->unknown_count++)
+			snprintf(result->unknown, sizeof(result->unknown), "%s", name);
 	}
 }
 
 static int import_param(const struct safetensors *source, const char *path,
 			const struct device_params *params, struct device_param *param,
-			bool other_classes, struct staging *staging, struct checkpoint_rest *rest,
-			char *error)
+			bool other_classes, struct staging *staging,
+			struct checkpoint_import_result *result, char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	const char *layout;
-	const struct safetensors_tensor *tensor = names_find(source, spec->name, &layout);
-	bool head = names_head(spec->name);
+	const struct safetensors_tensor *tensor = name_map_find(source, spec->name, &layout);
+	bool head = name_map_is_head(spec->name);
 	if (layout)
-		rest->layout = layout;
+		result->layout = layout;
 	if (head && (!tensor || other_classes)) {
-		rest->head_kept = true;
+		result->head_kept = true;
 		return 0;
 	}
 	if (!tensor && spec->constant)
@@ -453,13 +453,13 @@ static int import_param(const struct safetensors *source, const char *path,
 				       "%s: tensor %s is %s, expected F32, F16 or BF16", path,
 				       tensor->name, safetensors_type_name(tensor->type));
 	if (!shape_agrees(tensor, spec)) {
-		int r = checkpoint_import_positions(source, path, tensor, param, error);
-		rest->resized |= !r;
+		int r = checkpoint_import_pos_embed(source, path, tensor, param, error);
+		result->resized |= !r;
 		if (r != -ENOENT)
 			return r;
 		if (!head)
 			return fail_shape(path, tensor, spec, error);
-		rest->head_kept = true;
+		result->head_kept = true;
 		return 0;
 	}
 	int r = restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
@@ -495,14 +495,14 @@ static int import_compare_classes(const struct safetensors *source, const char *
 }
 
 int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
-		      struct checkpoint_rest *ret_rest, char *error)
+		      struct checkpoint_import_result *ret_result, char *error)
 {
 	struct safetensors *source;
 	int r = safetensors_open(path, &source, error);
 	if (r)
 		return r;
 	struct staging staging;
-	struct checkpoint_rest rest = {0};
+	struct checkpoint_import_result result = {0};
 	bool other_classes = false;
 	r = staging_init(&staging, params);
 	if (r)
@@ -511,10 +511,10 @@ int checkpoint_import(const char *path, const char *class_names, struct device_p
 		r = import_compare_classes(source, path, class_names, &other_classes, error);
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
 		r = import_param(source, path, params, device_params_at(params, i), other_classes,
-				 &staging, &rest, error);
-	find_strangers(source, params, &rest);
+				 &staging, &result, error);
+	find_unknown(source, params, &result);
 	if (!r)
-		*ret_rest = rest;
+		*ret_result = result;
 	staging_deinit(&staging);
 	safetensors_close(source);
 	return r;

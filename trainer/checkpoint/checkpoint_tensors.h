@@ -46,6 +46,6 @@ int checkpoint_read_elements(const struct safetensors *source,
  * Reads position embeddings of another size and resizes them (trainer/device/positions.h). -ENOENT
  * if the tensor is not position embeddings of a square grid.
  */
-int checkpoint_import_positions(const struct safetensors *source, const char *path,
+int checkpoint_import_pos_embed(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,
 				char *error);

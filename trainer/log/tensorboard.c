@@ -7,7 +7,7 @@
  * event voids what earlier ones have of later steps.
  */
 #include "format/base/text/sentence.h"
-#include "trainer/log/appended.h"
+#include "trainer/log/append_file.h"
 #include "trainer/log/events.pb-c.h"
 #include "trainer/log/sink.h"
 
@@ -60,16 +60,16 @@ static int put_event(int fd, const Loaderd__Events__Event *event)
 	store32(record + 8, masked_crc(record, 8));
 	loaderd__events__event__pack(event, record + RECORD_HEAD);
 	store32(record + RECORD_HEAD + size, masked_crc(record + RECORD_HEAD, size));
-	int r = appended_put(fd, record, RECORD_HEAD + size + RECORD_TAIL);
+	int r = append_file_write(fd, record, RECORD_HEAD + size + RECORD_TAIL);
 	free(record);
 	return r;
 }
 
-static int tensorboard_put(struct sink *sink, const struct journal_line *line)
+static int tensorboard_put(struct sink *sink, const struct metrics_log_line *line)
 {
 	struct tensorboard *board = (struct tensorboard *)sink;
-	Loaderd__Events__Scalar scalars[JOURNAL_NUMBERS_MAX], *values[JOURNAL_NUMBERS_MAX];
-	char tags[JOURNAL_NUMBERS_MAX][64];
+	Loaderd__Events__Scalar scalars[METRICS_LOG_NUMBERS_MAX], *values[METRICS_LOG_NUMBERS_MAX];
+	char tags[METRICS_LOG_NUMBERS_MAX][64];
 	Loaderd__Events__Summary summary = LOADERD__EVENTS__SUMMARY__INIT;
 	Loaderd__Events__Event event = LOADERD__EVENTS__EVENT__INIT;
 	if (!sink_is_measured(line))
@@ -145,7 +145,7 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 	struct timespec now;
 	struct tensorboard *board = calloc(1, sizeof(*board));
 	if (!board)
-		return sentence_fail(error, JOURNAL_ERROR_MAX, -ENOMEM, "out of memory");
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, -ENOMEM, "out of memory");
 	clock_gettime(CLOCK_REALTIME, &now);
 	gethostname(host, sizeof(host) - 1);
 	board->sink = (struct sink){.put = tensorboard_put, .close = tensorboard_close};
@@ -156,14 +156,14 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 	int r = length < (int)sizeof(path) ? 0 : -ENAMETOOLONG;
 	if (!r && fresh)
 		r = remove_others(folder);
-	board->fd = r ? r : appended_open(path);
+	board->fd = r ? r : append_file_open(path);
 	if (!r)
 		r = board->fd < 0 ? board->fd
 				  : put_beginning(board->fd, (double)now.tv_sec, step, fresh);
 	if (r) {
 		tensorboard_close(&board->sink);
-		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
-				     appended_why(r));
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
+				     append_file_error(r));
 	}
 	*ret_sink = &board->sink;
 	return 0;

@@ -253,7 +253,7 @@ static int check_observe(struct run *run, const struct device_batch *batch)
 	return r;
 }
 
-static int check_say(struct run *run)
+static int check_report(struct run *run)
 {
 	const struct check *check = run->check;
 	if (check->wrong)
@@ -287,7 +287,7 @@ int run_check_gradients(struct run *run, FILE *file)
 		    : run_fail(run, -ENOMEM, "out of memory");
 	run->observe = NULL;
 	if (!r)
-		r = check_say(run);
+		r = check_report(run);
 	else if (r == -EINTR || r == RUN_LOST)
 		r = run_fail(run, -EINTR, "--check-gradients: stopped after %u parameters",
 			     check.checked);

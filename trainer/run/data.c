@@ -105,7 +105,7 @@ static int data_compare_classes(const struct recipe_data *recipe, const struct k
  * For weights without class names: at least the number of classes must be data.val's or be
  * confirmed by the recipe.
  */
-static int data_compare_counts(const struct data *data, const struct weights_facts *weights,
+static int data_compare_counts(const struct data *data, const struct weights_metadata *weights,
 			       const struct feed_dataset *val, char *error)
 {
 	if (data->recipe->model.classes || val->classes == data->classes)
@@ -117,7 +117,7 @@ static int data_compare_counts(const struct data *data, const struct weights_fac
 			 weights->file, data->classes, data->classes);
 }
 
-static int data_look_up_val(struct data *data, const struct weights_facts *weights,
+static int data_look_up_val(struct data *data, const struct weights_metadata *weights,
 			    const struct known_classes *known, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
@@ -141,7 +141,7 @@ static int data_look_up_val(struct data *data, const struct weights_facts *weigh
 }
 
 /* Takes what is known without a training set. */
-static int data_take_from_weights(struct data *data, const struct weights_facts *weights,
+static int data_take_from_weights(struct data *data, const struct weights_metadata *weights,
 				  char *error)
 {
 	const struct recipe *recipe = data->recipe;
@@ -166,7 +166,7 @@ static int data_take_from_weights(struct data *data, const struct weights_facts 
 	return 0;
 }
 
-static int data_fail_train(const struct weights_facts *weights, int r, char *error)
+static int data_fail_train(const struct weights_metadata *weights, int r, char *error)
 {
 	size_t length = strlen(error);
 	if (weights)
@@ -178,7 +178,7 @@ static int data_fail_train(const struct weights_facts *weights, int r, char *err
 }
 
 /* weights is NULL for training. */
-static int data_look_up(struct data *data, const struct weights_facts *weights, char *error)
+static int data_look_up(struct data *data, const struct weights_metadata *weights, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_dataset *train = NULL;
@@ -269,7 +269,7 @@ static int data_find_socket(struct data *data, const char *named, unsigned threa
 }
 
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
-	      unsigned threads, const struct weights_facts *weights, char *error)
+	      unsigned threads, const struct weights_metadata *weights, char *error)
 {
 	*data = (struct data){.recipe = recipe, .comm = comm};
 	*error = '\0';

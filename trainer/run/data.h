@@ -37,7 +37,7 @@ struct data {
  * for its default). All ranks call it. Errors are sentences in error.
  */
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
-	      unsigned threads, const struct weights_facts *weights, char *error);
+	      unsigned threads, const struct weights_metadata *weights, char *error);
 void data_close(struct data *data);
 /*
  * Threads of a private daemon: data.threads if set, else 0 for the daemon's default. If the device

@@ -362,21 +362,21 @@ static int evaluate_note(struct run *run, const struct checkpoint_totals *totals
 		      epoch, state->eval_loss, 100 * state->eval_top1, 100 * state->eval_top5,
 		      (unsigned long long)totals->samples, seconds,
 		      averaged ? ", averaged weights" : "");
-	struct journal *journal = run->journal;
-	if (!journal)
+	struct metrics_log *metrics = run->metrics;
+	if (!metrics)
 		return 0;
-	journal_begin(journal, "eval", state->step);
-	journal_number(journal, "epoch", epoch);
-	journal_exact(journal, "loss", state->eval_loss);
-	journal_number(journal, "top1", state->eval_top1);
-	journal_number(journal, "top5", state->eval_top5);
-	journal_count(journal, "samples", totals->samples);
-	journal_text(journal, "weights",
-		     weights == DEVICE_SWA ? "swa"
-		     : averaged            ? "ema"
-					   : "value");
-	journal_number(journal, "seconds", seconds);
-	return run_end_line(run, journal, "log.jsonl");
+	metrics_log_begin(metrics, "eval", state->step);
+	metrics_log_number(metrics, "epoch", epoch);
+	metrics_log_exact(metrics, "loss", state->eval_loss);
+	metrics_log_number(metrics, "top1", state->eval_top1);
+	metrics_log_number(metrics, "top5", state->eval_top5);
+	metrics_log_count(metrics, "samples", totals->samples);
+	metrics_log_text(metrics, "weights",
+			 weights == DEVICE_SWA ? "swa"
+			 : averaged            ? "ema"
+					       : "value");
+	metrics_log_number(metrics, "seconds", seconds);
+	return run_end_line(run, metrics, "log.jsonl");
 }
 
 static int evaluate_keep_best(struct run *run)
@@ -386,7 +386,7 @@ static int evaluate_keep_best(struct run *run)
 		return 0;
 	state->best_top1 = state->eval_top1;
 	state->best_step = state->step;
-	if (!run->recipe->checkpoint.best || !run->journal)
+	if (!run->recipe->checkpoint.best || !run->metrics)
 		return 0;
 	char text[128];
 	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
@@ -414,12 +414,13 @@ int run_evaluate(struct run *run)
 /*
  * Checkpoints of older versions have the normalisation only in their recipe, if it was set there.
  */
-static void recall_normalisation(struct weights_facts *facts, const struct recipe_data *then)
+static void recall_normalisation(struct weights_metadata *metadata, const struct recipe_data *then)
 {
-	if (facts->normalised || facts->named || then->mean.count != 3 || then->std.count != 3)
+	if (metadata->normalised || metadata->named || then->mean.count != 3 ||
+	    then->std.count != 3)
 		return;
-	memcpy(facts->mean, then->mean.value, sizeof(facts->mean));
-	memcpy(facts->std, then->std.value, sizeof(facts->std));
+	memcpy(metadata->mean, then->mean.value, sizeof(metadata->mean));
+	memcpy(metadata->std, then->std.value, sizeof(metadata->std));
 }
 
 int run_find_weights(struct run *run)
@@ -448,7 +449,7 @@ int run_find_weights(struct run *run)
 
 int run_share_weights(struct run *run)
 {
-	struct weights_facts shared = run->weights;
+	struct weights_metadata shared = run->weights;
 	int r = comm_broadcast(run->comm, &shared, sizeof(shared), 0);
 	/* only rank 0 compares class names */
 	shared.class_names = run->weights.class_names;

@@ -63,9 +63,9 @@ struct find_batch {
 /* Switches the run to a batch size. */
 static void find_take(struct run *run, uint32_t batch)
 {
-	run->own.data.batch_size = batch;
-	run->own.train.accumulate = 1;
-	run->fits = false;
+	run->recipe_copy.data.batch_size = batch;
+	run->recipe_copy.train.accumulate = 1;
+	run->auto_accum = false;
 }
 
 /*
@@ -471,7 +471,7 @@ static int find_noise(struct find_batch *find)
 	find->noise.scale = NAN;
 	if (!parts)
 		return 0;
-	run->own.train.accumulate = parts;
+	run->recipe_copy.train.accumulate = parts;
 	return find_noise_measure(run, &find->noise);
 }
 
@@ -498,12 +498,12 @@ static int find_all(struct find_batch *find)
 	return r ? r : find_speeds(find);
 }
 
-static int find_tell(struct run *run, const struct find_batch *find, FILE *file)
+static int find_report(struct run *run, const struct find_batch *find, FILE *file)
 {
 	const char *name = run->options.find_batch_size;
-	int r = run_put_found(run, "--find-batch-size", name, ".csv", find_write_csv, find);
+	int r = run_write_result(run, "--find-batch-size", name, ".csv", find_write_csv, find);
 	if (!r)
-		r = run_put_found(run, "--find-batch-size", name, ".svg", find_draw, find);
+		r = run_write_result(run, "--find-batch-size", name, ".svg", find_draw, find);
 	if (r)
 		return r;
 	find_print_table(find, file);
@@ -527,7 +527,7 @@ int run_find_batch_size(struct run *run, FILE *file)
 	find->run = run;
 	int r = find_all(find);
 	if (!r)
-		r = find_tell(run, find, file);
+		r = find_report(run, find, file);
 	free(find->images);
 	free(find->labels);
 	free(find);

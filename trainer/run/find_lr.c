@@ -116,12 +116,12 @@ static void find_draw(const void *found, FILE *file)
 /* ---- all of it ---- */
 
 /* Rank 0: reports the result. */
-static int find_tell(struct run *run, const struct find *find, FILE *file)
+static int find_report(struct run *run, const struct find *find, FILE *file)
 {
 	const char *name = run->options.find_lr;
-	int r = run_put_found(run, "--find-lr", name, ".csv", find_write_csv, find);
+	int r = run_write_result(run, "--find-lr", name, ".csv", find_write_csv, find);
 	if (!r)
-		r = run_put_found(run, "--find-lr", name, ".svg", find_draw, find);
+		r = run_write_result(run, "--find-lr", name, ".svg", find_draw, find);
 	if (r)
 		return r;
 	fprintf(file,
@@ -143,7 +143,7 @@ int run_find_lr(struct run *run, FILE *file)
 	if (!r)
 		r = find_read(run, find);
 	if (!r && run->comm->rank == 0)
-		r = find_tell(run, find, file);
+		r = find_report(run, find, file);
 	free(find);
 	return r;
 }

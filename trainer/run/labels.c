@@ -82,8 +82,8 @@ int run_read_labels(struct run *run, const char *path, const struct uuid *found,
 
 /* ---- reporting ---- */
 
-static int labels_say(struct run *run, const char *key, const char *path, const struct uuid *found,
-		      const char *consequence)
+static int labels_report(struct run *run, const char *key, const char *path,
+			 const struct uuid *found, const char *consequence)
 {
 	struct labels labels;
 	if (run_read_labels(run, path, found, NULL, &labels)) {
@@ -108,15 +108,16 @@ static int labels_say(struct run *run, const char *key, const char *path, const 
 	return 0;
 }
 
-int run_say_unlabelled(struct run *run)
+int run_report_unlabelled(struct run *run)
 {
 	const struct recipe_data *data = &run->recipe->data;
 	int r = 0;
 	if (!run->options.evaluate)
-		r = labels_say(run, "data.train", data->train, &run->data.train_uuid,
-			       "they take their places in batches, and nothing is learned of them");
+		r = labels_report(
+			run, "data.train", data->train, &run->data.train_uuid,
+			"they take their places in batches, and nothing is learned of them");
 	if (!r && *data->val)
-		r = labels_say(run, "data.val", data->val, &run->data.val_uuid,
-			       "evaluation leaves them out");
+		r = labels_report(run, "data.val", data->val, &run->data.val_uuid,
+				  "evaluation leaves them out");
 	return r;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Describes from which checkpoint the run can resume. */
-static void loop_tell_kept(const struct run *run, char *ret_text, size_t size)
+static void loop_describe_checkpoint(const struct run *run, char *ret_text, size_t size)
 {
 	snprintf(ret_text, size, "no checkpoint was written yet");
 	if (run->saved_step != RUN_NO_STEP)
@@ -22,7 +22,7 @@ int run_fail_step(struct run *run, int code, const char *what)
 		return run_fail(run, code, "step %llu: %s: %s", step, what,
 				run_device_text(run, code));
 	/* planning and rehearsal had enough memory; it has been taken since */
-	loop_tell_kept(run, kept, sizeof(kept));
+	loop_describe_checkpoint(run, kept, sizeof(kept));
 	return run_fail(run, code,
 			"step %llu: %s: %s; %s. Remedies: end what else takes the device's memory "
 			"since the run began, then --resume; train.accumulate=auto, which looks "
@@ -34,9 +34,9 @@ int run_fail_step(struct run *run, int code, const char *what)
 
 static int loop_fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
 {
-	char kept[64], teacher[RUN_LESSON_TEXT];
-	loop_tell_kept(run, kept, sizeof(kept));
-	run_judge_teacher(run, teacher);
+	char kept[64], teacher[RUN_DIAGNOSIS_TEXT];
+	loop_describe_checkpoint(run, kept, sizeof(kept));
+	run_diagnose_teacher(run, teacher);
 	return run_fail_everywhere(
 		run, -EDOM,
 		"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
@@ -54,7 +54,7 @@ static int loop_fail_not_finite(struct run *run, const struct run_pending *pendi
  */
 static void loop_join_parts(struct run *run, bool again, struct device_results *results)
 {
-	struct device_results *parts = &run->parts;
+	struct device_results *parts = &run->accum;
 	if (again) {
 		results->loss = parts->loss;
 		results->samples = parts->samples;
@@ -89,7 +89,7 @@ int run_collect(struct run *run, unsigned down_to)
 			run->pending_count * sizeof(run->pending[0]));
 		loop_join_parts(run, pending.again, &results);
 		if (!pending.last) {
-			run->parts = results;
+			run->accum = results;
 			continue;
 		}
 		if (!results.samples)
@@ -118,18 +118,19 @@ int run_collect(struct run *run, unsigned down_to)
 /* ---- one step ---- */
 
 /* Releases batches whose copy is done; with wait, all of them. */
-static int loop_release_held(struct run *run, bool wait)
+static int loop_release_inflight(struct run *run, bool wait)
 {
-	while (run->held_count) {
-		int r = device_fed(run->train.graph, run->held[0].ticket, wait);
+	while (run->inflight_count) {
+		int r = device_fed(run->train.graph, run->inflight[0].ticket, wait);
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
 			return run_fail_step(run, r, "copying a batch");
 		if (!run->options.overfit_batch)
-			feed_release(run->feed.feed, &run->held[0].batch);
-		run->held_count--;
-		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
+			feed_release(run->feed.feed, &run->inflight[0].batch);
+		run->inflight_count--;
+		memmove(run->inflight, run->inflight + 1,
+			run->inflight_count * sizeof(run->inflight[0]));
 	}
 	return 0;
 }
@@ -196,8 +197,8 @@ static int loop_write_samples(struct run *run)
 		return run_fail(run, r, "%s", comm_error(run->comm));
 	if (!run->samples)
 		return 0;
-	journal_begin(run->samples, "samples", run->state.step + 1);
-	journal_counts(run->samples, "samples", run->sample_ids, run->recipe->data.batch_size);
+	metrics_log_begin(run->samples, "samples", run->state.step + 1);
+	metrics_log_counts(run->samples, "samples", run->sample_ids, run->recipe->data.batch_size);
 	return run_end_line(run, run->samples, "samples.jsonl");
 }
 
@@ -241,7 +242,7 @@ int run_step(struct run *run)
 		/* The graph is replaced: no step may be pending in it. */
 		r = run_collect(run, 0);
 		if (!r)
-			r = loop_release_held(run, true);
+			r = loop_release_inflight(run, true);
 		if (!r && freezes)
 			r = run_move_freeze(run);
 		if (!r)
@@ -252,18 +253,18 @@ int run_step(struct run *run)
 	r = run_device_batch(run, &run->feed, &run->batch, "data.pipeline", &images);
 	if (r)
 		return r;
-	if (run->held_count == run->held_max) {
-		r = loop_release_held(run, true);
+	if (run->inflight_count == run->inflight_max) {
+		r = loop_release_inflight(run, true);
 		if (r)
 			return r;
 	}
 	r = run_update(run, &images, &ticket);
 	if (r)
 		return r;
-	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
+	run->inflight[run->inflight_count++] = (struct run_inflight){run->batch, ticket};
 	run->has_batch = run->options.overfit_batch;
 	loop_advance(run);
-	r = loop_release_held(run, false);
+	r = loop_release_inflight(run, false);
 	return r ? r : run_collect(run, RUN_PENDING_MAX);
 }
 
@@ -288,9 +289,9 @@ static int loop_write_checkpoint(struct run *run)
 	r = checkpoint_prune(run->options.output, run->recipe->checkpoint.keep);
 	if (r)
 		return run_fail(run, r, "%s: %s", run->options.output, strerror(-r));
-	journal_begin(run->journal, "checkpoint", run->state.step);
-	journal_text(run->journal, "path", path);
-	return run_end_line(run, run->journal, "log.jsonl");
+	metrics_log_begin(run->metrics, "checkpoint", run->state.step);
+	metrics_log_text(run->metrics, "path", path);
+	return run_end_line(run, run->metrics, "log.jsonl");
 }
 
 static int loop_save(struct run *run)
@@ -302,7 +303,7 @@ static int loop_save(struct run *run)
 		return run_fail_step(run, r, "state of the device");
 	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
 		run->agreed = true;
-	if (!r && run->journal)
+	if (!r && run->metrics)
 		r = loop_write_checkpoint(run);
 	if (!r)
 		run->saved_step = run->state.step;
@@ -330,13 +331,13 @@ static int loop_between(struct run *run)
 		loop_due(run, run->checkpoint_every) || (every_steps && loop_due(run, every_steps));
 	if (!epoch_ends && !evaluate && !checkpoint)
 		return 0;
-	bool settles = state->step == run->steps && run_weights(run) == DEVICE_SWA &&
-		       (evaluate || !*run->recipe->data.val);
+	bool updates_bn = state->step == run->steps && run_weights(run) == DEVICE_SWA &&
+			  (evaluate || !*run->recipe->data.val);
 	int r = run_collect(run, 0);
 	if (!r && epoch_ends && state->whole.steps)
 		r = run_epoch_line(run);
-	if (!r && settles && !(r = loop_release_held(run, true)))
-		r = run_settle(run);
+	if (!r && updates_bn && !(r = loop_release_inflight(run, true)))
+		r = run_update_bn(run);
 	uint64_t begin = run_span_begin(run);
 	if (!r && evaluate) {
 		r = run_evaluate(run);
@@ -354,7 +355,7 @@ static int loop_between(struct run *run)
 /* Makes the current step the last one, if the evaluation says so. */
 static int loop_end_early(struct run *run)
 {
-	if (!run_has_enough(run))
+	if (!run_stops_early(run))
 		return 0;
 	progress_line(&run->progress, "stops at epoch %.6g: %s", run_epoch(run, run->state.step),
 		      run->why);
@@ -378,15 +379,15 @@ static int loop_finish(struct run *run, bool stopped)
 	r = run_put(run, "summary.json", run_print_summary);
 	if (r)
 		return r;
-	journal_begin(run->journal, "end", run->state.step);
-	journal_text(run->journal, "outcome", run->outcome);
+	metrics_log_begin(run->metrics, "end", run->state.step);
+	metrics_log_text(run->metrics, "outcome", run->outcome);
 	if (*run->why)
-		journal_text(run->journal, "why", run->why);
-	return run_end_line(run, run->journal, "log.jsonl");
+		metrics_log_text(run->metrics, "why", run->why);
+	return run_end_line(run, run->metrics, "log.jsonl");
 }
 
 /* After a failure that prevents the next step: reports how to resume. */
-static void loop_say_resumable(struct run *run)
+static void loop_append_resumable(struct run *run)
 {
 	size_t length = strlen(run->error);
 	if (length && run->error[length - 1] == '.')
@@ -412,7 +413,7 @@ static int loop_save_after(struct run *run, int outcome)
 	run->agreed = true;
 	r = ranks_agree(run->comm, run->lost, run->error);
 	if (run->state.step)
-		loop_say_resumable(run);
+		loop_append_resumable(run);
 	return r;
 }
 
@@ -435,15 +436,15 @@ int run_train(struct run *run)
 		run_span_end(run, begin, "step %llu", (unsigned long long)run->state.step);
 		if (r)
 			break;
-		run_show(run);
+		run_draw_progress(run);
 	}
 	run_end_trace(run);
 	bool stopped = r == RUN_LOST || r == -EINTR;
 	if (stopped)
 		r = loop_save_after(run, r);
-	if (!r && run->journal)
+	if (!r && run->metrics)
 		r = loop_finish(run, stopped);
-	if (r && run->journal)
+	if (r && run->metrics)
 		run_end_failed(run, r);
 	return r ? r : stopped ? RUN_STOPPED : 0;
 }

@@ -26,13 +26,13 @@ int run_open_mix(struct run *run)
 			"a time (ranks, train.accumulate): take twice as many",
 			run->recipe->train.mixup > 0 ? "train.mixup" : "train.cutmix",
 			(unsigned long long)run->recipe->data.batch_size, micro);
-	free(run->mixed.blends);
-	free(run->mixed.labels2);
-	free(run->mixed.shares);
-	run->mixed.blends = calloc(share, sizeof(*run->mixed.blends));
-	run->mixed.labels2 = calloc(share, sizeof(*run->mixed.labels2));
-	run->mixed.shares = calloc(share, sizeof(*run->mixed.shares));
-	return run->mixed.blends && run->mixed.labels2 && run->mixed.shares
+	free(run->mix.blends);
+	free(run->mix.labels2);
+	free(run->mix.shares);
+	run->mix.blends = calloc(share, sizeof(*run->mix.blends));
+	run->mix.labels2 = calloc(share, sizeof(*run->mix.labels2));
+	run->mix.shares = calloc(share, sizeof(*run->mix.shares));
+	return run->mix.blends && run->mix.labels2 && run->mix.shares
 		       ? 0
 		       : run_fail(run, -ENOMEM, "out of memory");
 }
@@ -352,7 +352,7 @@ static int open_first_batch(struct run *run)
 		return r;
 	feed_info(run->feed.feed, &info);
 	run->state.batches_per_epoch = info.batches_per_epoch;
-	run->held_max = info.slots > RUN_HELD_MAX ? RUN_HELD_MAX : info.slots - 1;
+	run->inflight_max = info.slots > RUN_INFLIGHT_MAX ? RUN_INFLIGHT_MAX : info.slots - 1;
 	if (run->resumed && then != run->state.batches_per_epoch)
 		return run_fail(
 			run, -EINVAL,
@@ -416,30 +416,31 @@ static int open_take_weights(struct run *run)
 {
 	const char *file = run->recipe->model.pretrained;
 	char error[CHECKPOINT_ERROR_MAX];
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	/* for an evaluation, data.c compares class names with data.val's */
 	const char *class_names = run->options.evaluate ? NULL : run->data.class_names;
-	int r = checkpoint_import(file, class_names, run->params, &rest, error);
+	int r = checkpoint_import(file, class_names, run->params, &result, error);
 	if (r)
 		return run_fail(run, r, "model.pretrained: %s", error);
-	if (run->options.evaluate && rest.head_kept)
+	if (run->options.evaluate && result.head_kept)
 		return run_fail(
 			run, -EINVAL,
 			"--evaluate: %s has no last layer of %u classes: fine-tune it first", file,
 			run->data.classes);
-	if (run->options.evaluate && rest.strangers)
+	if (run->options.evaluate && result.unknown_count)
 		return run_fail(run, -EINVAL,
 				"--evaluate: %s is of another network than model.name = %s: it has "
 				"tensor %s%s that this one has not",
-				file, run->recipe->model.name, rest.stranger,
-				rest.strangers > 1 ? " and others" : "");
+				file, run->recipe->model.name, result.unknown,
+				result.unknown_count > 1 ? " and others" : "");
 	progress_line(&run->progress, "weights from %s%s%s%s%s", file,
-		      rest.resized ? ", its position embeddings resized" : "",
-		      rest.layout ? ", in the names of " : "", rest.layout ? rest.layout : "",
-		      rest.head_kept ? "; its last layer has other classes and starts afresh" : "");
-	if (rest.strangers)
+		      result.resized ? ", its position embeddings resized" : "",
+		      result.layout ? ", in the names of " : "", result.layout ? result.layout : "",
+		      result.head_kept ? "; its last layer has other classes and starts afresh"
+				       : "");
+	if (result.unknown_count)
 		progress_line(&run->progress, "left out of %s, for the model has none: tensor %s%s",
-			      file, rest.stranger, rest.strangers > 1 ? " and others" : "");
+			      file, result.unknown, result.unknown_count > 1 ? " and others" : "");
 	return 0;
 }
 
@@ -522,7 +523,7 @@ static int open_plan(struct run *run)
 	if (!r)
 		r = run_open_mix(run);
 	if (!r)
-		r = run_open_kept(run);
+		r = run_open_selection(run);
 	if (!r)
 		r = run_move_freeze(run);
 	return r ? r : run_train_graph(run);
@@ -537,7 +538,7 @@ static int open_plan_both(struct run *run)
 
 static int open_try_evaluation(struct run *run)
 {
-	return run_fit(run, open_plan_both);
+	return run_plan_to_fit(run, open_plan_both);
 }
 
 enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
@@ -548,7 +549,7 @@ static const struct stage {
 	enum purpose purpose; /* skipped in runs of another purpose */
 } stages[] = {
 	{open_check_share, false, TO_TRAIN},
-	{run_check_found, true, ALWAYS},
+	{run_check_results, true, ALWAYS},
 	{run_check_folder, true, TO_TRAIN},
 	{open_find_checkpoint, true, ALWAYS},
 	{run_find_weights, true, TO_EVALUATE},
@@ -557,16 +558,16 @@ static const struct stage {
 	{open_check_precision, false, ALWAYS},
 	{open_data, false, ALWAYS},
 	{open_check_data, false, ALWAYS},
-	{run_say_unlabelled, true, ALWAYS},
+	{run_report_unlabelled, true, ALWAYS},
 	{open_model, false, ALWAYS},
-	{run_balance, false, TO_TRAIN},
+	{run_init_class_weights, false, TO_TRAIN},
 	{run_find_teacher, true, TO_TRAIN},
 	{run_make_teacher, false, TO_TRAIN},
 	{run_fill_teacher, true, TO_TRAIN},
 	{run_share_teacher, false, TO_TRAIN},
 	{open_begin, true, ALWAYS},
 	{open_share_state, false, ALWAYS},
-	{run_begin_micro, false, ALWAYS},
+	{run_init_grad_accum, false, ALWAYS},
 	{open_first_batch, false, TO_TRAIN},
 	{open_fill_params, true, ALWAYS},
 	{open_share_params, false, ALWAYS},
@@ -593,8 +594,8 @@ static int open_pass_stages(struct run *run)
 
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
 {
-	*run = (struct run){.recipe = &run->own,
-			    .own = *recipe,
+	*run = (struct run){.recipe = &run->recipe_copy,
+			    .recipe_copy = *recipe,
 			    .options = *options,
 			    .comm = options->comm,
 			    .saved_step = RUN_NO_STEP};

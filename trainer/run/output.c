@@ -63,14 +63,14 @@ static int output_fail_put(struct run *run, int code, const char *name)
 	return run_fail_write(run, code, sentence);
 }
 
-int run_end_line(struct run *run, struct journal *journal, const char *name)
+int run_end_line(struct run *run, struct metrics_log *metrics, const char *name)
 {
-	int r = journal_end(journal);
+	int r = metrics_log_end(metrics);
 	if (r)
 		return output_fail_put(run, r, name);
-	for (size_t i = 0; i < LOG_SINK_COUNT && journal == run->journal; i++) {
+	for (size_t i = 0; i < LOG_SINK_COUNT && metrics == run->metrics; i++) {
 		struct sink *sink = run->sinks[i];
-		r = sink ? sink->put(sink, journal_line(journal)) : 0;
+		r = sink ? sink->put(sink, metrics_log_line(metrics)) : 0;
 		if (r)
 			return output_fail_put(run, r, sink->name);
 	}
@@ -79,18 +79,18 @@ int run_end_line(struct run *run, struct journal *journal, const char *name)
 
 void run_end_failed(struct run *run, int code)
 {
-	journal_begin(run->journal, "end", run->state.step);
-	journal_text(run->journal, "outcome", "failed");
-	journal_text(run->journal, "error", *run->error ? run->error : strerror(-code));
-	journal_end(run->journal);
+	metrics_log_begin(run->metrics, "end", run->state.step);
+	metrics_log_text(run->metrics, "outcome", "failed");
+	metrics_log_text(run->metrics, "error", *run->error ? run->error : strerror(-code));
+	metrics_log_end(run->metrics);
 }
 
 int run_sync_logs(struct run *run)
 {
-	int r = journal_sync(run->journal);
+	int r = metrics_log_sync(run->metrics);
 	if (r)
 		return output_fail_put(run, r, "log.jsonl");
-	r = journal_sync(run->samples);
+	r = metrics_log_sync(run->samples);
 	return r ? output_fail_put(run, r, "samples.jsonl") : 0;
 }
 
@@ -131,8 +131,8 @@ int run_refuse_ranks(struct run *run, const char *option)
 }
 
 /* Path `name` with an ending; CHECKPOINT_PATH_MAX bytes. */
-static int output_name_found(struct run *run, const char *option, const char *name,
-			     const char *ending, char *ret_path)
+static int output_result_path(struct run *run, const char *option, const char *name,
+			      const char *ending, char *ret_path)
 {
 	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s%s", name, ending);
 	return length < CHECKPOINT_PATH_MAX
@@ -140,13 +140,13 @@ static int output_name_found(struct run *run, const char *option, const char *na
 		       : run_fail(run, -ENAMETOOLONG, "%s=%.100s... is too long", option, name);
 }
 
-static int output_fail_found(struct run *run, int code, const char *option, const char *path)
+static int output_fail_result(struct run *run, int code, const char *option, const char *path)
 {
 	return run_fail(run, code, "%s: %.900s cannot be written: %s", option, path,
 			strerror(-code));
 }
 
-int run_check_found(struct run *run)
+int run_check_results(struct run *run)
 {
 	const struct run_options *options = &run->options;
 	const struct {
@@ -166,13 +166,13 @@ int run_check_found(struct run *run)
 					"with",
 					all[i].option);
 		for (size_t e = 0; e < 3 && all[i].name && all[i].endings[e]; e++) {
-			int r = output_name_found(run, all[i].option, all[i].name,
-						  all[i].endings[e], path);
+			int r = output_result_path(run, all[i].option, all[i].name,
+						   all[i].endings[e], path);
 			if (r)
 				return r;
 			r = atomic_file_check(path);
 			if (r)
-				return output_fail_found(run, r, all[i].option, path);
+				return output_fail_result(run, r, all[i].option, path);
 		}
 	}
 	return 0;
@@ -194,18 +194,18 @@ static int output_fill(int fd, void (*write)(const void *found, FILE *file), con
 	return fclose(file) && !r ? -errno : r;
 }
 
-int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
-		  void (*write)(const void *found, FILE *file), const void *found)
+int run_write_result(struct run *run, const char *option, const char *name, const char *ending,
+		     void (*write)(const void *found, FILE *file), const void *found)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	struct atomic_file file;
-	int r = output_name_found(run, option, name, ending, path);
+	int r = output_result_path(run, option, name, ending, path);
 	if (r)
 		return r;
 	r = atomic_file_create(&file, path);
 	if (!r)
 		r = atomic_file_close(&file, output_fill(file.fd, write, found));
-	return r ? output_fail_found(run, r, option, path) : 0;
+	return r ? output_fail_result(run, r, option, path) : 0;
 }
 
 struct checkpoint_about run_about(const struct run *run)
@@ -285,11 +285,11 @@ int run_check_later(struct run *run, uint64_t step)
 			run->options.resume_path, (unsigned long long)step);
 }
 
-static int output_open_file(struct run *run, const char *name, struct journal **ret_journal)
+static int output_open_file(struct run *run, const char *name, struct metrics_log **ret_metrics)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	int r = output_make_path(run, name, path);
-	return r ? r : journal_open(path, ret_journal, run->error);
+	return r ? r : metrics_log_open(path, ret_metrics, run->error);
 }
 
 /*
@@ -301,7 +301,7 @@ static int output_lock_output(struct run *run)
 	if (r)
 		return run_fail(run, r, "--output=%s: the folder cannot be made: %s",
 				run->options.output, strerror(-r));
-	r = output_open_file(run, "log.jsonl", &run->journal);
+	r = output_open_file(run, "log.jsonl", &run->metrics);
 	if (r || output_newest_step(run) == run->found_step)
 		return r;
 	return run_fail(run, -EBUSY,
@@ -329,15 +329,15 @@ static int output_open_sinks(struct run *run)
 	return r;
 }
 
-static int output_cut_journals(struct run *run)
+static int output_truncate_logs(struct run *run)
 {
-	int r = journal_cut(run->journal, run->state.step, !run->resumed);
+	int r = metrics_log_truncate(run->metrics, run->state.step, !run->resumed);
 	if (r)
 		return run_fail(run, r, "log.jsonl: %s", strerror(-r));
 	if (!run->recipe->log.samples)
 		return 0;
 	r = output_open_file(run, "samples.jsonl", &run->samples);
-	if (!r && (r = journal_cut(run->samples, run->state.step, !run->resumed)))
+	if (!r && (r = metrics_log_truncate(run->samples, run->state.step, !run->resumed)))
 		run_fail(run, r, "samples.jsonl: %s", strerror(-r));
 	return r;
 }
@@ -345,28 +345,28 @@ static int output_cut_journals(struct run *run)
 static int output_write_start(struct run *run)
 {
 	const struct device_info *device = device_info(run->device);
-	struct journal *journal = run->journal;
+	struct metrics_log *metrics = run->metrics;
 	char dataset[UUID_TEXT];
 	struct device_graph_info graph;
 	device_graph_info(run->train.graph, &graph);
-	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
-	journal_text(journal, "model", run->recipe->model.name);
-	journal_text(journal, "device", device->name);
-	journal_text(journal, "precision", run_precision(run));
-	journal_text(journal, "batches", run->staged ? "staged" : "direct");
-	journal_count(journal, "fallbacks", graph.fallbacks);
-	journal_count(journal, "threads", device->threads);
-	journal_count(journal, "ranks", run->comm->world);
+	metrics_log_begin(metrics, run->resumed ? "resume" : "start", run->state.step);
+	metrics_log_text(metrics, "model", run->recipe->model.name);
+	metrics_log_text(metrics, "device", device->name);
+	metrics_log_text(metrics, "precision", run_precision(run));
+	metrics_log_text(metrics, "batches", run->staged ? "staged" : "direct");
+	metrics_log_count(metrics, "fallbacks", graph.fallbacks);
+	metrics_log_count(metrics, "threads", device->threads);
+	metrics_log_count(metrics, "ranks", run->comm->world);
 	uuid_write(run->data.train_uuid.bytes, dataset);
-	journal_text(journal, "dataset", dataset);
-	journal_count(journal, "samples", run->data.samples);
-	journal_count(journal, "classes", run->data.classes);
-	journal_count(journal, "batch_size", run->recipe->data.batch_size);
-	journal_count(journal, "accumulate", run->recipe->train.accumulate);
-	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
-	journal_count(journal, "steps", run->steps);
-	journal_count(journal, "seed", run->recipe->train.seed);
-	return run_end_line(run, journal, "log.jsonl");
+	metrics_log_text(metrics, "dataset", dataset);
+	metrics_log_count(metrics, "samples", run->data.samples);
+	metrics_log_count(metrics, "classes", run->data.classes);
+	metrics_log_count(metrics, "batch_size", run->recipe->data.batch_size);
+	metrics_log_count(metrics, "accumulate", run->recipe->train.accumulate);
+	metrics_log_count(metrics, "batches_per_epoch", run->state.batches_per_epoch);
+	metrics_log_count(metrics, "steps", run->steps);
+	metrics_log_count(metrics, "seed", run->recipe->train.seed);
+	return run_end_line(run, metrics, "log.jsonl");
 }
 
 /* Writes the complete recipe next to the run, for people and for reruns. */
@@ -377,7 +377,7 @@ static int print_recipe(const struct run *run, FILE *file)
 
 /*
  * Removes files of another run or of later steps; otherwise checkpoint_prune() would count them
- * among the newest and the next --resume would use them. The caller holds the journal's lock.
+ * among the newest and the next --resume would use them. The caller holds the lock of log.jsonl.
  */
 static int output_clear_output(struct run *run)
 {
@@ -407,7 +407,7 @@ int run_open_output(struct run *run)
 		return 0;
 	int r = output_lock_output(run);
 	if (!r)
-		r = output_cut_journals(run);
+		r = output_truncate_logs(run);
 	if (!r)
 		r = output_open_sinks(run);
 	if (!r)

@@ -234,8 +234,8 @@ static int report_put(struct run *run, const struct prediction_report *report)
 	} files[] = {{".csv", report_csv}, {".json", report_json}, {".svg", report_svg}};
 	int r = 0;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && !r; i++)
-		r = run_put_found(run, "--predictions", run->options.predictions, files[i].ending,
-				  files[i].write, report);
+		r = run_write_result(run, "--predictions", run->options.predictions,
+				     files[i].ending, files[i].write, report);
 	return r;
 }
 

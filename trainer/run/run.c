@@ -39,7 +39,8 @@ int run_sum(struct run *run, double *values, size_t count)
  * Reports planning problems, once: failures, and fusion patterns that run unfused for lack of a
  * plan.
  */
-static void run_say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
+static void run_report_planning(struct run *run, enum device_mode mode,
+				const struct run_graph *slot)
 {
 	struct device_graph_info info;
 	device_graph_info(slot->graph, &info);
@@ -59,7 +60,7 @@ static void run_say_planning(struct run *run, enum device_mode mode, const struc
 static const char *run_memory_remedy(const struct run *run, enum device_mode mode, int code)
 {
 	bool evaluates = mode == DEVICE_EVAL && run->recipe->data.val_batch_size;
-	if (code != -ENOMEM || (run->fits && !evaluates) || run->options.find_batch_size)
+	if (code != -ENOMEM || (run->auto_accum && !evaluates) || run->options.find_batch_size)
 		return "";
 	return mode == DEVICE_TRAIN
 		       ? ". train.accumulate=auto computes each batch in as few micro-batches as "
@@ -103,7 +104,7 @@ static int run_graph_in(struct run *run, struct run_graph *slot, enum device_mod
 		.width = width,
 	};
 	struct loss loss;
-	loss_of(&run->recipe->train, mode, run->balanced, &loss);
+	loss_of(&run->recipe->train, mode, run->class_weights, &loss);
 	input.loss = loss.spec;
 	input.resamples = mode == DEVICE_TRAIN && run_resamples(run);
 	memcpy(input.mean, run->data.mean, sizeof(input.mean));
@@ -121,7 +122,7 @@ static int run_graph_in(struct run *run, struct run_graph *slot, enum device_mod
 			count == 1 ? "" : "s", width, height, error,
 			run_memory_remedy(run, mode, r));
 	}
-	run_say_planning(run, mode, slot);
+	run_report_planning(run, mode, slot);
 	return 0;
 }
 
@@ -135,8 +136,8 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 static void run_drop_training(struct run *run)
 {
 	run_drop_graph(&run->train);
-	run_drop_graph(&run->kept_train);
-	run->kept.ticket = 0;
+	run_drop_graph(&run->selected_train);
+	run->selected.ticket = 0;
 }
 
 static int run_thaw(struct run *run)
@@ -211,14 +212,14 @@ static int run_plan_training(struct run *run)
 	run_drop_training(run);
 	int r = run_graph_for(run, DEVICE_TRAIN, data_micro_share(&run->data), height, width);
 	if (!r && select_is_on(&run->recipe->train))
-		r = run_graph_in(run, &run->kept_train, DEVICE_TRAIN,
+		r = run_graph_in(run, &run->selected_train, DEVICE_TRAIN,
 				 select_count(&run->recipe->train, data_train_share(&run->data)) /
 					 recipe_accumulate(run->recipe),
 				 height, width);
 	if (!r)
 		r = run_plan_teacher(run);
-	if (!r && run->fits)
-		r = run_rehearse(run);
+	if (!r && run->auto_accum)
+		r = run_warm_up(run);
 	if (r) {
 		run_drop_training(run);
 		run_drop_teacher(run);
@@ -237,7 +238,7 @@ bool run_has_train_graph(const struct run *run)
 
 int run_train_graph(struct run *run)
 {
-	return run_has_train_graph(run) ? 0 : run_fit(run, run_plan_training);
+	return run_has_train_graph(run) ? 0 : run_plan_to_fit(run, run_plan_training);
 }
 
 enum device_slot run_weights(const struct run *run)
@@ -278,7 +279,7 @@ int run_device_batch(struct run *run, const struct run_feed *feed, const struct 
 
 /* ---- feeds ---- */
 
-static void run_settle_for_staging(struct run *run, const char *why)
+static void run_fall_back_to_staging(struct run *run, const char *why)
 {
 	run->staged = true;
 	run->data.writable = false;
@@ -287,7 +288,7 @@ static void run_settle_for_staging(struct run *run, const char *why)
 }
 
 /* Returns 0, even if the device refuses the memory, or DEVICE_WANTS_WRITABLE. */
-static int run_announce(struct run *run, struct run_feed *feed)
+static int run_register_host(struct run *run, struct run_feed *feed)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	int r = feed_info(feed->feed, &info);
@@ -301,12 +302,12 @@ static int run_announce(struct run *run, struct run_feed *feed)
 	}
 	if (!r || r == DEVICE_WANTS_WRITABLE)
 		return r;
-	run_settle_for_staging(run, run_device_text(run, r));
+	run_fall_back_to_staging(run, run_device_text(run, r));
 	return 0;
 }
 
 /* Waits for copies from its memory; held batches stay. */
-static void run_withdraw(struct run *run, struct run_feed *feed)
+static void run_unregister_host(struct run *run, struct run_feed *feed)
 {
 	if (feed->memory) {
 		device_unregister_host(run->device, feed->memory);
@@ -318,18 +319,18 @@ static void run_withdraw(struct run *run, struct run_feed *feed)
 static int run_note_reconnect(struct run *run, struct run_feed *feed)
 {
 	const char *text = feed_reconnect_text(feed->feed);
-	run_withdraw(run, feed);
-	int r = run->staged ? 0 : run_announce(run, feed);
+	run_unregister_host(run, feed);
+	int r = run->staged ? 0 : run_register_host(run, feed);
 	if (r == DEVICE_WANTS_WRITABLE)
-		run_settle_for_staging(run, device_error(run->device));
+		run_fall_back_to_staging(run, device_error(run->device));
 	progress_line(&run->progress, "%s", text);
-	if (!run->journal)
+	if (!run->metrics)
 		return 0;
 	/* Lines of pending steps come after this one. */
-	journal_begin(run->journal, "reconnect",
-		      run->pending_count ? run->pending[0].step - 1 : run->state.step);
-	journal_text(run->journal, "text", text);
-	return run_end_line(run, run->journal, "log.jsonl");
+	metrics_log_begin(run->metrics, "reconnect",
+			  run->pending_count ? run->pending[0].step - 1 : run->state.step);
+	metrics_log_text(run->metrics, "text", text);
+	return run_end_line(run, run->metrics, "log.jsonl");
 }
 
 int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *batch,
@@ -361,8 +362,8 @@ static int run_open_again(struct run *run, enum data_part part, uint64_t epoch, 
 	run->data.writable = true;
 	int r = data_feed(&run->data, part, epoch, batch, &feed->feed, error);
 	if (!r)
-		return run_announce(run, feed);
-	run_settle_for_staging(run, *error ? error : strerror(-r));
+		return run_register_host(run, feed);
+	run_fall_back_to_staging(run, *error ? error : strerror(-r));
 	return data_feed(&run->data, part, epoch, batch, &feed->feed, error);
 }
 
@@ -377,7 +378,7 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 	*ret_feed = (struct run_feed){0};
 	int r = data_feed(&run->data, part, epoch, batch, &ret_feed->feed, error);
 	if (!r && ret_feed->feed && !run->staged)
-		r = run_announce(run, ret_feed);
+		r = run_register_host(run, ret_feed);
 	if (r == DEVICE_WANTS_WRITABLE)
 		r = run_open_again(run, part, epoch, batch, ret_feed, error);
 	if (!r && data_defers(&run->data, part)) {
@@ -410,7 +411,7 @@ void run_close(struct run *run)
 {
 	progress_end(&run->progress);
 	device_graph_free(run->train.graph);
-	device_graph_free(run->kept_train.graph);
+	device_graph_free(run->selected_train.graph);
 	device_graph_free(run->eval.graph);
 	run_close_teacher(run);
 	run_close_feed(run, &run->feed);
@@ -425,15 +426,15 @@ void run_close(struct run *run)
 	for (size_t i = 0; i < LOG_SINK_COUNT; i++)
 		if (run->sinks[i])
 			run->sinks[i]->close(run->sinks[i]);
-	journal_close(run->journal);
-	journal_close(run->samples);
+	metrics_log_close(run->metrics);
+	metrics_log_close(run->samples);
 	free(run->sample_ids);
-	free(run->mixed.blends);
-	free(run->mixed.labels2);
-	free(run->mixed.shares);
+	free(run->mix.blends);
+	free(run->mix.labels2);
+	free(run->mix.shares);
 	free(run->picks);
-	run_close_kept(run);
-	free(run->balanced);
+	run_close_selection(run);
+	free(run->class_weights);
 }
 
 void run_describe(const struct run *run, FILE *file)
@@ -466,7 +467,7 @@ void run_describe(const struct run *run, FILE *file)
 			data_train_share(&run->data) == 1 ? "" : "s");
 	if (run->recipe->train.accumulate > 1)
 		fprintf(file, "parts    %u micro-batches of %u%s\n", recipe_accumulate(run->recipe),
-			train->count, run->fits ? " (train.accumulate = auto)" : "");
+			train->count, run->auto_accum ? " (train.accumulate = auto)" : "");
 	fprintf(file,
 		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
 		"workspace, %.1f MiB if none were shared\n",

@@ -20,7 +20,7 @@
 #include "trainer/algorithms/schedule.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/device.h"
-#include "trainer/log/journal.h"
+#include "trainer/log/metrics_log.h"
 #include "trainer/log/progress.h"
 #include "trainer/log/sink.h"
 #include "trainer/model/model.h"
@@ -30,7 +30,7 @@
 
 #define RUN_NO_STEP UINT64_MAX
 
-enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
+enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_INFLIGHT_MAX = 4 };
 
 struct run_options {
 	struct comm *comm;  /* never NULL */
@@ -72,7 +72,7 @@ struct run_graph {
 /* Teacher of train.teacher (teacher.c); all zeros without one. */
 struct teacher {
 	struct recipe recipe; /* only the network's keys matter */
-	struct weights_facts facts;
+	struct weights_metadata metadata;
 	uint64_t mark; /* identifies weights file and network; never 0 */
 	struct device_params *params;
 	struct model *model;
@@ -92,7 +92,7 @@ struct run_pending {
 };
 
 /* A batch that the device may still be reading. */
-struct run_held {
+struct run_inflight {
 	struct feed_batch batch;
 	uint64_t ticket;
 };
@@ -111,13 +111,13 @@ struct run_feed {
 };
 
 struct run {
-	const struct recipe *recipe; /* points to own */
+	const struct recipe *recipe; /* points to recipe_copy */
 	/*
 	 * the recipe as given; owns the strings. With train.accumulate = auto it holds the number
 	 * found so far
 	 */
-	struct recipe own;
-	bool fits; /* train.accumulate = auto: on -ENOMEM, try more micro-batches */
+	struct recipe recipe_copy;
+	bool auto_accum; /* train.accumulate = auto: on -ENOMEM, try more micro-batches */
 	struct run_options options;
 	struct comm *comm;
 	char error[RUN_ERROR_MAX];
@@ -128,10 +128,10 @@ struct run {
 
 	struct predictions *predictions; /* with --predictions, else NULL */
 	bool eval_bytes;                 /* the last evaluated batch was u8 */
-	bool advised;                    /* the advice about waiting for data was printed */
+	bool hinted;                     /* the advice about waiting for data was printed */
 	bool warned;                     /* the planning warning was printed */
 
-	struct weights_facts weights; /* the weights to evaluate, with `evaluate` */
+	struct weights_metadata weights; /* the weights to evaluate, with `evaluate` */
 	struct data data;
 	struct run_feed feed;
 	/* the device stages every batch in its own pinned memory; register no feed memory */
@@ -148,7 +148,7 @@ struct run {
 		struct device_blend *blends;
 		int32_t *labels2;
 		float *shares;
-	} mixed;
+	} mix;
 	uint32_t *picks; /* with data.colout: kept rows, then kept columns */
 	/*
 	 * with train.selective_backprop: the kept part of a batch, [select_count()] except losses
@@ -161,22 +161,23 @@ struct run {
 		int32_t *labels;
 		struct deferred *deferred;
 		uint64_t ticket; /* 0 if no copy is under way */
-	} kept;
-	float *balanced; /* [classes] with train.class_weights = balanced, else NULL */
+	} selected;
+	float *class_weights; /* [classes] with train.class_weights = balanced, else NULL */
 
 	struct device *device;
 	struct device_params *params;
 	struct model *model;
 	struct run_graph train, eval;
-	struct run_graph kept_train; /* with train.selective_backprop: graph for the kept samples */
+	struct run_graph
+		selected_train; /* with train.selective_backprop: graph for the kept samples */
 	struct teacher teacher;
 	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
 	unsigned pending_count;
 	/* sums over the micro-batches so far of the update whose results are being collected */
-	struct device_results parts;
-	struct run_held held[RUN_HELD_MAX];
-	/* the feed has held_max + 1 slots: one more for the next batch */
-	unsigned held_count, held_max;
+	struct device_results accum;
+	struct run_inflight inflight[RUN_INFLIGHT_MAX];
+	/* the feed has inflight_max + 1 slots: one more for the next batch */
+	unsigned inflight_count, inflight_max;
 
 	struct freeze freeze;
 	struct freeze_layers freeze_layers;
@@ -191,9 +192,9 @@ struct run {
 	/* rank 0: step of the newest checkpoint in the output folder when the run opened */
 	uint64_t found_step;
 
-	struct journal *journal;            /* NULL in a dry run and on ranks other than 0 */
-	struct journal *samples;            /* with log.samples */
-	struct sink *sinks[LOG_SINK_COUNT]; /* the configured sinks of the journal */
+	struct metrics_log *metrics;        /* NULL in a dry run and on ranks other than 0 */
+	struct metrics_log *samples;        /* with log.samples */
+	struct sink *sinks[LOG_SINK_COUNT]; /* the configured sinks */
 	struct progress progress;
 	struct trace *trace;  /* not NULL while steps are traced */
 	uint64_t trace_after; /* step that the run began at */
@@ -225,7 +226,7 @@ void run_close(struct run *run);
 void run_describe(const struct run *run, FILE *file);
 
 /* Prints one line for each setting that could be faster or better; nothing if there is none. */
-void run_advise(const struct run *run, FILE *file);
+void run_print_hints(const struct run *run, FILE *file);
 
 enum { RUN_STOPPED = 1, RUN_LOST = 2 };
 /*
@@ -286,15 +287,16 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 /*
  * Computes the first micro-batch of run->batch with the newly planned run->train and discards the
  * result. -ENOMEM if memory that is allocated outside the plan does not fit. No rank waits here:
- * all ranks reach run_fit() with their own result.
+ * all ranks reach run_plan_to_fit() with their own result.
  */
-int run_rehearse(struct run *run);
+int run_warm_up(struct run *run);
 /* Allocates room for the samples that train.selective_backprop keeps; -EINVAL if it cannot. */
-int run_open_kept(struct run *run);
-void run_close_kept(struct run *run);
+int run_open_selection(struct run *run);
+void run_close_selection(struct run *run);
 /*
  * With train.selective_backprop, when due (select.c): reduces batch to its kept samples, to be
- * trained with run->kept_train; otherwise *ret_graph is run->train. ret_ticket as in run_update().
+ * trained with run->selected_train; otherwise *ret_graph is run->train. ret_ticket as in
+ * run_update().
  */
 int run_select(struct run *run, struct device_batch *batch, struct run_graph **ret_graph,
 	       uint64_t *ret_ticket);
@@ -303,30 +305,30 @@ struct device_batch run_slice(const struct run *run, const struct device_batch *
 			      uint32_t part);
 /*
  * At the end of a run with train.swa, once all batches are released: recomputes the batch norm
- * statistics of the averaged weights (settle.c). -EINTR, RUN_LOST as in run_evaluate().
+ * statistics of the averaged weights (update_bn.c). -EINTR, RUN_LOST as in run_evaluate().
  */
-int run_settle(struct run *run);
+int run_update_bn(struct run *run);
 /* Sets run->error for a device failure in the next step. */
 int run_fail_step(struct run *run, int code, const char *what);
 /*
- * After an evaluation: returns true, and sets run->why, if the evaluation ends the run (enough.c).
- * The same on all ranks.
+ * After an evaluation: returns true, and sets run->why, if the evaluation ends the run
+ * (early_stopping.c). The same on all ranks.
  */
-bool run_has_enough(struct run *run);
+bool run_stops_early(struct run *run);
 /* Sums values[count] over ranks, in place. */
 int run_sum(struct run *run, double *values, size_t count);
 /* True if run->train has the size of the next batch. */
 bool run_has_train_graph(const struct run *run);
 /* Plans run->train for the next batch; with train.accumulate = auto, in as few parts as fit. */
 int run_train_graph(struct run *run);
-/* Sets the initial number of micro-batches with train.accumulate = auto (micro.c). */
-int run_begin_micro(struct run *run);
+/* Sets the initial number of micro-batches with train.accumulate = auto (grad_accum.c). */
+int run_init_grad_accum(struct run *run);
 /*
  * Calls plan(run), which plans graphs. While it fails with -ENOMEM on any rank and train.accumulate
  * = auto, retries with more micro-batches. All ranks call it. -ENOMEM if the number is fixed or the
  * micro-batches cannot be smaller.
  */
-int run_fit(struct run *run, int (*plan)(struct run *run));
+int run_plan_to_fit(struct run *run, int (*plan)(struct run *run));
 /* True if the model has running statistics. */
 bool run_has_batch_norms(const struct run *run);
 /*
@@ -334,8 +336,8 @@ bool run_has_batch_norms(const struct run *run);
  * paired.
  */
 int run_open_mix(struct run *run);
-/* With train.class_weights = balanced: computes the weights on all ranks (balance.c). */
-int run_balance(struct run *run);
+/* With train.class_weights = balanced: computes the weights on all ranks (class_weights.c). */
+int run_init_class_weights(struct run *run);
 struct labels;
 /*
  * Reads the labels of a dataset and checks that it is the one the daemon opened (`found`). counts
@@ -344,14 +346,14 @@ struct labels;
 int run_read_labels(struct run *run, const char *path, const struct uuid *found, uint64_t *counts,
 		    struct labels *ret_labels);
 /* Rank 0: reports how many samples have no label; fails if none has one. */
-int run_say_unlabelled(struct run *run);
+int run_report_unlabelled(struct run *run);
 /* Fails if there are several ranks, naming the option that supports only one. */
 int run_refuse_ranks(struct run *run, const char *option);
 /* Checks that the --find-* output files are writable before the search starts. */
-int run_check_found(struct run *run);
+int run_check_results(struct run *run);
 /* Writes one output file of a search, `name` followed by `ending`; errors name `option`. */
-int run_put_found(struct run *run, const char *option, const char *name, const char *ending,
-		  void (*write)(const void *found, FILE *file), const void *found);
+int run_write_result(struct run *run, const char *option, const char *name, const char *ending,
+		     void (*write)(const void *found, FILE *file), const void *found);
 /* True if the device blends, resizes or thins out training images. */
 bool run_resamples(const struct run *run);
 /* Makes run->train or run->eval fit an image size; plans a new graph only if needed. */
@@ -400,7 +402,7 @@ int run_next_batch(struct run *run, struct run_feed *feed, struct feed_batch *ba
 int run_try_evaluation(struct run *run);
 /*
  * Evaluates all of data.val with the weights of run_weights() and records the result in state and
- * journal. -EINTR if stopped, RUN_LOST if a rank's feed failed; the same on all ranks.
+ * log. -EINTR if stopped, RUN_LOST if a rank's feed failed; the same on all ranks.
  */
 int run_evaluate(struct run *run);
 /* Rank 0, with `evaluate`: finds the weights file and reads its metadata. */
@@ -431,16 +433,16 @@ void run_close_teacher(struct run *run);
  * Runs the teacher on the whole batch, after augmentation, and adds its logits to the batch. Waits
  * for them unless they stay on the device.
  */
-int run_teach(struct run *run, struct device_batch *batch);
+int run_teacher_forward(struct run *run, struct device_batch *batch);
 /* Adds arbitrary logits, for a pass whose loss is not used. */
-void run_teach_nothing(const struct run *run, struct device_batch *batch);
+void run_attach_teacher_logits(const struct run *run, struct device_batch *batch);
 /*
  * Explains a non-finite loss: describes non-finite teacher logits kept on the device, or "" if
  * there are none. Looks at the batch queued last, so it only catches a teacher that often has such
- * logits. ret_text: RUN_LESSON_TEXT bytes.
+ * logits. ret_text: RUN_DIAGNOSIS_TEXT bytes.
  */
-enum { RUN_LESSON_TEXT = 128 };
-void run_judge_teacher(const struct run *run, char *ret_text);
+enum { RUN_DIAGNOSIS_TEXT = 128 };
+void run_diagnose_teacher(const struct run *run, char *ret_text);
 
 /* ---- predictions of an evaluation (predictions.c) ---- */
 
@@ -470,7 +472,7 @@ __attribute__((format(printf, 3, 4))) void run_span_end(const struct run *run, u
 /* With --onnx: exports the network evaluated last. */
 int run_write_onnx(struct run *run);
 
-/* ---- log lines (lines.c) ---- */
+/* ---- log lines (console_log.c) ---- */
 
 /* Steps as epochs; 0 while the number of steps per epoch is unknown. */
 double run_epoch(const struct run *run, uint64_t step);
@@ -479,10 +481,10 @@ int run_step_line(struct run *run, const struct run_pending *pending,
 		  const struct device_results *results);
 /* At the end of an epoch: writes its line to the log and the terminal. */
 int run_epoch_line(struct run *run);
-/* Once, if training waits for data (advice.c). */
-void run_advise_of_wait(struct run *run);
+/* Once, if training waits for data (hints.c). */
+void run_hint_data_wait(struct run *run);
 /* Updates progress when it is due. */
-void run_show(struct run *run);
+void run_draw_progress(struct run *run);
 /* summary.json, for run_put(). */
 int run_print_summary(const struct run *run, FILE *file);
 /* Compute precision of the device, such as "bf16". */
@@ -516,7 +518,7 @@ int run_fail_write(struct run *run, int code, const char *sentence);
  */
 void run_end_failed(struct run *run, int code);
 /* Ends a line of log.jsonl or samples.jsonl. */
-int run_end_line(struct run *run, struct journal *journal, const char *name);
+int run_end_line(struct run *run, struct metrics_log *metrics, const char *name);
 /* Flushes the logs to disk. */
 int run_sync_logs(struct run *run);
 /* Metadata to store with the weights; the run owns the strings. */

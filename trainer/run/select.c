@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int run_open_kept(struct run *run)
+int run_open_selection(struct run *run)
 {
 	const struct recipe *recipe = run->recipe;
 	uint32_t share = data_train_share(&run->data), parts = recipe_accumulate(recipe);
@@ -33,24 +33,25 @@ int run_open_kept(struct run *run)
 			recipe->train.selective_backprop, count, share, parts,
 			parts == 1 ? "" : "es",
 			mix_is_on(&recipe->train) ? " of pairs to be mixed" : "");
-	run_close_kept(run);
-	run->kept.losses = calloc(share, sizeof(*run->kept.losses));
-	run->kept.picks = calloc(count, sizeof(*run->kept.picks));
-	run->kept.labels = calloc(count, sizeof(*run->kept.labels));
-	run->kept.deferred = calloc(count, sizeof(*run->kept.deferred));
-	return run->kept.losses && run->kept.picks && run->kept.labels && run->kept.deferred
+	run_close_selection(run);
+	run->selected.losses = calloc(share, sizeof(*run->selected.losses));
+	run->selected.picks = calloc(count, sizeof(*run->selected.picks));
+	run->selected.labels = calloc(count, sizeof(*run->selected.labels));
+	run->selected.deferred = calloc(count, sizeof(*run->selected.deferred));
+	return run->selected.losses && run->selected.picks && run->selected.labels &&
+			       run->selected.deferred
 		       ? 0
 		       : run_fail(run, -ENOMEM, "out of memory");
 }
 
-void run_close_kept(struct run *run)
+void run_close_selection(struct run *run)
 {
-	free(run->kept.losses);
-	free(run->kept.picks);
-	free(run->kept.labels);
-	free(run->kept.deferred);
-	free(run->kept.images);
-	memset(&run->kept, 0, sizeof(run->kept));
+	free(run->selected.losses);
+	free(run->selected.picks);
+	free(run->selected.labels);
+	free(run->selected.deferred);
+	free(run->selected.images);
+	memset(&run->selected, 0, sizeof(run->selected));
 }
 
 /* Once its losses are there, the device has read the batch. */
@@ -66,7 +67,7 @@ static int select_losses(struct run *run, const struct device_batch *batch, uint
 		if (!r)
 			r = device_forward(graph, false, &step);
 		if (!r)
-			r = device_losses(graph, run->kept.losses + part * run->train.count);
+			r = device_losses(graph, run->selected.losses + part * run->train.count);
 	}
 	return r ? run_fail_step(run, r, "losses of the batch") : 0;
 }
@@ -74,35 +75,37 @@ static int select_losses(struct run *run, const struct device_batch *batch, uint
 /* The device may still be reading the previously kept samples. */
 static int select_make_room(struct run *run, size_t size)
 {
-	int r = run->kept.ticket ? device_fed(run->kept_train.graph, run->kept.ticket, true) : 0;
+	int r = run->selected.ticket
+			? device_fed(run->selected_train.graph, run->selected.ticket, true)
+			: 0;
 	if (r)
 		return run_fail_step(run, r, "copying a batch");
-	run->kept.ticket = 0;
-	if (run->kept.size >= size)
+	run->selected.ticket = 0;
+	if (run->selected.size >= size)
 		return 0;
-	free(run->kept.images);
-	run->kept.size = 0;
-	run->kept.images = malloc(size);
-	if (!run->kept.images)
+	free(run->selected.images);
+	run->selected.size = 0;
+	run->selected.images = malloc(size);
+	if (!run->selected.images)
 		return run_fail(run, -ENOMEM, "out of memory");
-	run->kept.size = size;
+	run->selected.size = size;
 	return 0;
 }
 
 static void select_copy(struct run *run, struct device_batch *batch, uint32_t count, size_t image)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		uint32_t pick = run->kept.picks[i];
-		memcpy((char *)run->kept.images + i * image,
+		uint32_t pick = run->selected.picks[i];
+		memcpy((char *)run->selected.images + i * image,
 		       (const char *)batch->images + pick * image, image);
-		run->kept.labels[i] = batch->labels ? batch->labels[pick] : -1;
+		run->selected.labels[i] = batch->labels ? batch->labels[pick] : -1;
 		if (batch->deferred)
-			run->kept.deferred[i] = batch->deferred[pick];
+			run->selected.deferred[i] = batch->deferred[pick];
 	}
 	if (batch->deferred)
-		batch->deferred = run->kept.deferred;
-	batch->images = run->kept.images;
-	batch->labels = run->kept.labels;
+		batch->deferred = run->selected.deferred;
+	batch->images = run->selected.images;
+	batch->labels = run->selected.labels;
 	batch->count = count;
 }
 
@@ -118,12 +121,12 @@ int run_select(struct run *run, struct device_batch *batch, struct run_graph **r
 	int r = select_losses(run, batch, ret_ticket);
 	if (!r)
 		r = select_make_room(run, count * image);
-	if (!r && select_draw(recipe, run->state.step + 1, run->kept.losses, batch->count,
-			      run->kept.picks))
+	if (!r && select_draw(recipe, run->state.step + 1, run->selected.losses, batch->count,
+			      run->selected.picks))
 		r = run_fail(run, -ENOMEM, "out of memory");
 	if (r)
 		return r;
 	select_copy(run, batch, count, image);
-	*ret_graph = &run->kept_train;
+	*ret_graph = &run->selected_train;
 	return 0;
 }

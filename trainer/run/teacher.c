@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool teacher_is_wanted(const struct run *run)
+static bool teacher_is_on(const struct run *run)
 {
 	return *run->recipe->train.teacher;
 }
@@ -69,12 +69,13 @@ static int teacher_check_recipe(struct run *run)
 /* Takes the normalisation from the file, else from its recipe, else the run's. */
 static void teacher_take_normalisation(struct teacher *teacher)
 {
-	struct weights_facts *facts = &teacher->facts;
+	struct weights_metadata *metadata = &teacher->metadata;
 	const struct recipe_data *data = &teacher->recipe.data;
-	if (facts->normalised || facts->named || data->mean.count != 3 || data->std.count != 3)
+	if (metadata->normalised || metadata->named || data->mean.count != 3 ||
+	    data->std.count != 3)
 		return;
-	memcpy(facts->mean, data->mean.value, sizeof(facts->mean));
-	memcpy(facts->std, data->std.value, sizeof(facts->std));
+	memcpy(metadata->mean, data->mean.value, sizeof(metadata->mean));
+	memcpy(metadata->std, data->std.value, sizeof(metadata->std));
 }
 
 /* Hash of everything that determines its logits. */
@@ -97,8 +98,8 @@ static int teacher_mark(struct run *run)
 					key->section, key->name);
 		hash = hash_bytes(hash, text, sizeof(text));
 	}
-	hash = hash_bytes(hash, teacher->facts.mean, sizeof(teacher->facts.mean));
-	hash = hash_bytes(hash, teacher->facts.std, sizeof(teacher->facts.std));
+	hash = hash_bytes(hash, teacher->metadata.mean, sizeof(teacher->metadata.mean));
+	hash = hash_bytes(hash, teacher->metadata.std, sizeof(teacher->metadata.std));
 	teacher->mark = hash ? hash : 1;
 	return 0;
 }
@@ -107,12 +108,12 @@ int run_find_teacher(struct run *run)
 {
 	struct teacher *teacher = &run->teacher;
 	char error[CHECKPOINT_ERROR_MAX];
-	if (!teacher_is_wanted(run))
+	if (!teacher_is_on(run))
 		return 0;
 	int r = recipe_init(&teacher->recipe);
 	if (r)
 		return run_fail(run, r, "out of memory");
-	r = weights_read(run->recipe->train.teacher, &teacher->facts, error);
+	r = weights_read(run->recipe->train.teacher, &teacher->metadata, error);
 	if (r)
 		return run_fail(run, r, "train.teacher: %s", error);
 	r = teacher_read_recipe(run);
@@ -144,7 +145,7 @@ int run_check_teacher(struct run *run)
 int run_make_teacher(struct run *run)
 {
 	struct teacher *teacher = &run->teacher;
-	if (!teacher_is_wanted(run))
+	if (!teacher_is_on(run))
 		return 0;
 	int r = run->comm->rank ? recipe_init(&teacher->recipe) : 0;
 	r = ranks_agree(run->comm, r ? run_fail(run, r, "out of memory") : 0, run->error);
@@ -152,17 +153,17 @@ int run_make_teacher(struct run *run)
 		r = ranks_share_recipe(run->comm, &teacher->recipe, run->error);
 	if (r)
 		return r;
-	struct weights_facts facts = teacher->facts;
-	if (comm_broadcast(run->comm, &facts, sizeof(facts), 0) ||
+	struct weights_metadata metadata = teacher->metadata;
+	if (comm_broadcast(run->comm, &metadata, sizeof(metadata), 0) ||
 	    comm_broadcast(run->comm, &teacher->mark, sizeof(teacher->mark), 0))
 		return run_fail(run, -ECOMM, "%s", comm_error(run->comm));
-	facts.class_names = teacher->facts.class_names; /* only on rank 0 */
-	teacher->facts = facts;
-	if (facts.classes != run->data.classes)
+	metadata.class_names = teacher->metadata.class_names; /* only on rank 0 */
+	teacher->metadata = metadata;
+	if (metadata.classes != run->data.classes)
 		return run_fail(run, -EINVAL,
 				"train.teacher = %.600s has %u classes, the model %u: a teacher "
 				"knows the same ones",
-				run->recipe->train.teacher, facts.classes, run->data.classes);
+				run->recipe->train.teacher, metadata.classes, run->data.classes);
 	r = device_params_new(run->device, &teacher->params);
 	if (!r)
 		r = model_new(&teacher->recipe.model, run->data.classes, teacher->params,
@@ -180,25 +181,25 @@ int run_fill_teacher(struct run *run)
 	struct teacher *teacher = &run->teacher;
 	const char *file = run->recipe->train.teacher;
 	char error[CHECKPOINT_ERROR_MAX];
-	struct checkpoint_rest rest;
-	if (!teacher_is_wanted(run))
+	struct checkpoint_import_result result;
+	if (!teacher_is_on(run))
 		return 0;
 	int r = model_initialize_constants(teacher->model);
 	if (r)
 		return run_fail(run, r, "train.teacher: %s", run_device_text(run, r));
-	r = checkpoint_import(file, run->data.class_names, teacher->params, &rest, error);
+	r = checkpoint_import(file, run->data.class_names, teacher->params, &result, error);
 	if (r)
 		return run_fail(run, r, "train.teacher: %s", error);
-	if (rest.head_kept)
+	if (result.head_kept)
 		return run_fail(run, -EINVAL,
 				"train.teacher = %.600s has other classes than data.train = %.600s",
 				file, run->recipe->data.train);
-	if (rest.strangers)
+	if (result.unknown_count)
 		return run_fail(run, -EINVAL,
 				"train.teacher = %.600s is of another network than its recipe's "
 				"model.name = %s: it has tensor %s%s that this one has not",
-				file, teacher->recipe.model.name, rest.stranger,
-				rest.strangers > 1 ? " and others" : "");
+				file, teacher->recipe.model.name, result.unknown,
+				result.unknown_count > 1 ? " and others" : "");
 	uint64_t found = teacher->mark;
 	r = teacher_mark(run);
 	if (r)
@@ -213,7 +214,7 @@ int run_fill_teacher(struct run *run)
 
 int run_share_teacher(struct run *run)
 {
-	return teacher_is_wanted(run)
+	return teacher_is_on(run)
 		       ? ranks_share_params(run->comm, run->teacher.params, false, run->error)
 		       : 0;
 }
@@ -242,7 +243,7 @@ void run_close_teacher(struct run *run)
 	run_drop_teacher(run);
 	model_free(teacher->model);
 	device_params_free(teacher->params);
-	weights_deinit(&teacher->facts);
+	weights_deinit(&teacher->metadata);
 	recipe_deinit(&teacher->recipe);
 	teacher_free_logits(run);
 }
@@ -250,23 +251,23 @@ void run_close_teacher(struct run *run)
 /* Normalisation of the run's images for the teacher. */
 static int teacher_normalise(struct run *run, struct model_input *input)
 {
-	const struct weights_facts *facts = &run->teacher.facts;
+	const struct weights_metadata *metadata = &run->teacher.metadata;
 	const char *file = run->recipe->train.teacher;
 	bool bytes = run->batch.element == FEED_U8;
-	if (bytes && facts->named && !facts->normalised)
+	if (bytes && metadata->named && !metadata->normalised)
 		return run_fail(run, -EINVAL,
 				"train.teacher = %.600s was trained on floats, which are taken as "
 				"they are; data.pipeline delivers u8",
 				file);
-	if (!bytes && facts->normalised)
+	if (!bytes && metadata->normalised)
 		return run_fail(run, -EINVAL,
 				"train.teacher = %.600s was trained on u8, which is normalised by "
 				"its trainer.mean and trainer.std; data.pipeline delivers floats, "
 				"which are taken as they are: leave to() and normalize() out of it",
 				file);
-	bool known = facts->std[0] > 0;
-	memcpy(input->mean, known ? facts->mean : run->data.mean, sizeof(input->mean));
-	memcpy(input->std, known ? facts->std : run->data.std, sizeof(input->std));
+	bool known = metadata->std[0] > 0;
+	memcpy(input->mean, known ? metadata->mean : run->data.mean, sizeof(input->mean));
+	memcpy(input->std, known ? metadata->std : run->data.std, sizeof(input->std));
 	return 0;
 }
 
@@ -305,7 +306,7 @@ int run_plan_teacher(struct run *run)
 	struct loss loss;
 	char error[DEVICE_ERROR_MAX] = "";
 	uint32_t side = train->height < train->width ? train->height : train->width;
-	if (!teacher_is_wanted(run))
+	if (!teacher_is_on(run))
 		return 0;
 	int r = teacher_make_room(run);
 	if (r || (graph->graph && graph->count == train->count && graph->height == train->height &&
@@ -336,13 +337,13 @@ int run_plan_teacher(struct run *run)
 	return run_fail(run, r, "planning train.teacher, a %s, for %u image%s of %u x %u: %s%s",
 			teacher->recipe.model.name, train->count, train->count == 1 ? "" : "s",
 			train->width, train->height, error,
-			r == -ENOMEM && !run->fits
+			r == -ENOMEM && !run->auto_accum
 				? ". train.accumulate=auto computes each batch in micro-batches"
 				: "");
 }
 
 /* Runs the teacher on a micro-batch. */
-static int teacher_answer(struct run *run, const struct device_batch *slice, float *ret_logits)
+static int teacher_forward(struct run *run, const struct device_batch *slice, float *ret_logits)
 {
 	struct device_graph *graph = run->teacher.graph.graph;
 	struct device_batch images = *slice;
@@ -361,28 +362,28 @@ static int teacher_answer(struct run *run, const struct device_batch *slice, flo
 	return r ? r : fed;
 }
 
-int run_teach(struct run *run, struct device_batch *batch)
+int run_teacher_forward(struct run *run, struct device_batch *batch)
 {
 	struct teacher *teacher = &run->teacher;
 	size_t values = (size_t)run->train.count * run->data.classes;
-	if (!teacher_is_wanted(run))
+	if (!teacher_is_on(run))
 		return 0;
 	float scale = (float)model_logit_scale(teacher->model);
 	batch->teacher = NULL;
 	for (uint32_t part = 0; part < recipe_accumulate(run->recipe); part++) {
 		struct device_batch slice = run_slice(run, batch, part);
 		float *logits = teacher->logits + part * values;
-		int r = teacher_answer(run, &slice, logits);
+		int r = teacher_forward(run, &slice, logits);
 		if (r)
 			return run_fail_step(run, r, "the logits of train.teacher");
 		for (size_t i = 0; i < values && scale != 1 && !teacher->kept; i++)
 			logits[i] *= scale;
 	}
-	run_teach_nothing(run, batch);
+	run_attach_teacher_logits(run, batch);
 	return 0;
 }
 
-void run_teach_nothing(const struct run *run, struct device_batch *batch)
+void run_attach_teacher_logits(const struct run *run, struct device_batch *batch)
 {
 	const struct teacher *teacher = &run->teacher;
 	batch->teacher = teacher->logits;
@@ -390,7 +391,7 @@ void run_teach_nothing(const struct run *run, struct device_batch *batch)
 	batch->teacher_scale = teacher->kept ? (float)model_logit_scale(teacher->model) : 0;
 }
 
-void run_judge_teacher(const struct run *run, char *ret_text)
+void run_diagnose_teacher(const struct run *run, char *ret_text)
 {
 	const struct teacher *teacher = &run->teacher;
 	size_t count = teacher_values(run), i = 0;
@@ -402,7 +403,7 @@ void run_judge_teacher(const struct run *run, char *ret_text)
 	else
 		i = count;
 	if (i < count)
-		snprintf(ret_text, RUN_LESSON_TEXT,
+		snprintf(ret_text, RUN_DIAGNOSIS_TEXT,
 			 " (train.teacher has the logit %g for class %zu of a sample)",
 			 (double)logits[i], i % run->data.classes);
 	free(logits);

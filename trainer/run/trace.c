@@ -62,7 +62,7 @@ void run_end_trace(struct run *run)
 	if (r)
 		run_fail(run, r, "--trace=%s: out of memory", path);
 	else
-		r = run_put_found(run, "--trace", path, "", trace_put, run->trace);
+		r = run_write_result(run, "--trace", path, "", trace_put, run->trace);
 	/* a failed trace does not fail the run */
 	if (r)
 		progress_line(&run->progress, "%s", run->error);

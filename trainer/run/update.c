@@ -85,15 +85,15 @@ static void update_mix(struct run *run, const struct run_graph *graph, struct de
 	};
 	if (!mix_is_on(&run->recipe->train))
 		return;
-	mix_draw(&run->recipe->train, &of, run->mixed.blends, run->mixed.shares);
+	mix_draw(&run->recipe->train, &of, run->mix.blends, run->mix.shares);
 	for (uint32_t i = 0; i < batch->count; i++)
-		run->mixed.labels2[i] = batch->labels ? batch->labels[i ^ 1] : -1;
-	batch->blends = run->mixed.blends;
-	batch->labels2 = run->mixed.labels2;
-	batch->shares = run->mixed.shares;
+		run->mix.labels2[i] = batch->labels ? batch->labels[i ^ 1] : -1;
+	batch->blends = run->mix.blends;
+	batch->labels2 = run->mix.labels2;
+	batch->shares = run->mix.shares;
 }
 
-int run_rehearse(struct run *run)
+int run_warm_up(struct run *run)
 {
 	const struct run_graph *train = &run->train;
 	struct device_batch batch;
@@ -104,7 +104,7 @@ int run_rehearse(struct run *run)
 	if (r)
 		return r;
 	update_mix(run, train, &batch);
-	r = run_teach(run, &batch);
+	r = run_teacher_forward(run, &batch);
 	if (r)
 		return r == -ENOMEM ? r : 0; /* the step reports other errors better */
 	batch = run_slice(run, &batch, 0);
@@ -176,7 +176,7 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	if (graph != &run->train)
 		ticket = &last;
 	update_mix(run, graph, &mixed);
-	r = run_teach(run, &mixed);
+	r = run_teacher_forward(run, &mixed);
 	if (r)
 		return r;
 	if (run->observe && (r = run->observe(run, &mixed)))
@@ -196,6 +196,6 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	if (!r)
 		r = update_pass(run, graph, &mixed, &hyper, pending, ticket);
 	if (!r && ticket == &last)
-		run->kept.ticket = last;
+		run->selected.ticket = last;
 	return r;
 }

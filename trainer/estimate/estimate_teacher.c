@@ -1,15 +1,16 @@
-#include "trainer/plan/plan_teacher.h"
+#include "trainer/estimate/estimate_teacher.h"
 
 #include "format/base/text/sentence.h"
-#include "trainer/plan/plan.h"
+#include "trainer/estimate/estimate.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define teacher_fail(error, code, ...) sentence_fail((error), PLAN_ERROR_MAX, (code), __VA_ARGS__)
+#define teacher_fail(error, code, ...)                                                             \
+	sentence_fail((error), ESTIMATE_ERROR_MAX, (code), __VA_ARGS__)
 
-int plan_teacher_open(struct plan_teacher *teacher, const struct recipe *recipe, uint32_t classes,
-		      struct device *planner, char *error)
+int estimate_teacher_open(struct estimate_teacher *teacher, const struct recipe *recipe,
+			  uint32_t classes, struct device *planner, char *error)
 {
 	char text[RECIPE_ERROR_MAX] = "";
 	if (!*recipe->train.teacher_recipe)
@@ -31,7 +32,8 @@ int plan_teacher_open(struct plan_teacher *teacher, const struct recipe *recipe,
 		 : 0;
 }
 
-int plan_teacher_plan(struct plan_teacher *teacher, const struct model_input *images, char *error)
+int estimate_teacher_plan(struct estimate_teacher *teacher, const struct model_input *images,
+			  char *error)
 {
 	struct device_graph_options options = {.mode = DEVICE_EVAL};
 	struct model_input input = *images;
@@ -51,7 +53,7 @@ int plan_teacher_plan(struct plan_teacher *teacher, const struct model_input *im
 		 : 0;
 }
 
-void plan_teacher_close(struct plan_teacher *teacher)
+void estimate_teacher_close(struct estimate_teacher *teacher)
 {
 	device_graph_free(teacher->graph);
 	model_free(teacher->model);

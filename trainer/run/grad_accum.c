@@ -19,14 +19,14 @@
 #include <stdio.h>
 #include <string.h>
 
-int run_begin_micro(struct run *run)
+int run_init_grad_accum(struct run *run)
 {
 	uint64_t found = run->checkpoint ? run->checkpoint->recipe.train.accumulate : 0;
-	if (run->own.train.accumulate)
+	if (run->recipe_copy.train.accumulate)
 		return 0;
-	run->fits = true;
+	run->auto_accum = true;
 	int r = comm_broadcast(run->comm, &found, sizeof(found), 0);
-	run->own.train.accumulate = found ? found : 1;
+	run->recipe_copy.train.accumulate = found ? found : 1;
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
 }
 
@@ -38,7 +38,7 @@ bool run_has_batch_norms(const struct run *run)
 	return false;
 }
 
-static int micro_fail(struct run *run, int code, const char *why)
+static int grad_accum_fail(struct run *run, int code, const char *why)
 {
 	return run_fail(run, code,
 			"data.batch_size = %llu does not fit into the device's memory, not even in "
@@ -51,7 +51,7 @@ static int micro_fail(struct run *run, int code, const char *why)
 }
 
 /* Reports the new number and the reason. */
-static int micro_tell(struct run *run, uint64_t before, const char *why)
+static int grad_accum_report(struct run *run, uint64_t before, const char *why)
 {
 	const struct recipe *recipe = run->recipe;
 	progress_line(&run->progress,
@@ -69,21 +69,21 @@ static int micro_tell(struct run *run, uint64_t before, const char *why)
 			      "%llu micro-batches were enough when the checkpoint was written: "
 			      "losses are as good, but not bitwise those of an unbroken run",
 			      (unsigned long long)before);
-	if (!run->journal)
+	if (!run->metrics)
 		return 0;
-	journal_begin(run->journal, "micro_batches", run->state.step);
-	journal_count(run->journal, "accumulate", recipe->train.accumulate);
-	journal_text(run->journal, "why", why);
-	return run_end_line(run, run->journal, "log.jsonl");
+	metrics_log_begin(run->metrics, "micro_batches", run->state.step);
+	metrics_log_count(run->metrics, "accumulate", recipe->train.accumulate);
+	metrics_log_text(run->metrics, "why", why);
+	return run_end_line(run, run->metrics, "log.jsonl");
 }
 
-int run_fit(struct run *run, int (*plan)(struct run *run))
+int run_plan_to_fit(struct run *run, int (*plan)(struct run *run))
 {
 	uint64_t before = run->recipe->train.accumulate;
 	char why[RUN_ERROR_MAX] = "another rank has less memory";
 	for (;;) {
 		int r = plan(run);
-		if (!run->fits)
+		if (!run->auto_accum)
 			return r;
 		double votes[] = {r == -ENOMEM, r && r != -ENOMEM};
 		if (r == -ENOMEM)
@@ -94,11 +94,11 @@ int run_fit(struct run *run, int (*plan)(struct run *run))
 		if (votes[1] > 0 || (!(votes[0] > 0) && before == run->recipe->train.accumulate))
 			return r;
 		if (!(votes[0] > 0))
-			return micro_tell(run, before, why);
+			return grad_accum_report(run, before, why);
 		uint32_t next = mix_parts_after(&run->recipe->train, recipe_accumulate(run->recipe),
 						data_train_share(&run->data));
 		if (!next)
-			return r ? micro_fail(run, r, why) : 0;
-		run->own.train.accumulate = next;
+			return r ? grad_accum_fail(run, r, why) : 0;
+		run->recipe_copy.train.accumulate = next;
 	}
 }

@@ -14,45 +14,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { JOURNAL_ERROR_MAX = 512, JOURNAL_NUMBERS_MAX = 32, JOURNAL_TEXTS_MAX = 8 };
+enum { METRICS_LOG_ERROR_MAX = 512, METRICS_LOG_NUMBERS_MAX = 32, METRICS_LOG_TEXTS_MAX = 8 };
 
-struct journal;
+struct metrics_log;
 
 /* Contents of a line, except lists. */
-struct journal_line {
+struct metrics_log_line {
 	const char *event;
 	uint64_t step;
 	double time; /* seconds since 1970 */
-	struct journal_number {
+	struct metrics_log_number {
 		const char *key;
 		double value;
-	} numbers[JOURNAL_NUMBERS_MAX]; /* in the order added */
+	} numbers[METRICS_LOG_NUMBERS_MAX]; /* in the order added */
 	size_t count;
-	struct journal_text {
+	struct metrics_log_text {
 		const char *key, *value;
-	} texts[JOURNAL_TEXTS_MAX];
+	} texts[METRICS_LOG_TEXTS_MAX];
 	size_t text_count;
 };
 
 /* Opens path for appending and locks it, keeping its contents. */
-int journal_open(const char *path, struct journal **ret_journal, char *error);
+int metrics_log_open(const char *path, struct metrics_log **ret_metrics, char *error);
 /* Removes lines of steps beyond `step` and a torn last line; with fresh, everything. */
-int journal_cut(struct journal *journal, uint64_t step, bool fresh);
+int metrics_log_truncate(struct metrics_log *metrics, uint64_t step, bool fresh);
 /* Accepts NULL. */
-void journal_close(struct journal *journal);
+void metrics_log_close(struct metrics_log *metrics);
 
-/* Begin, fill and end a line. Errors are kept and returned by journal_end(). */
-void journal_begin(struct journal *journal, const char *event, uint64_t step);
-void journal_text(struct journal *journal, const char *key, const char *value);
-void journal_count(struct journal *journal, const char *key, uint64_t value);
+/* Begin, fill and end a line. Errors are kept and returned by metrics_log_end(). */
+void metrics_log_begin(struct metrics_log *metrics, const char *event, uint64_t step);
+void metrics_log_text(struct metrics_log *metrics, const char *key, const char *value);
+void metrics_log_count(struct metrics_log *metrics, const char *key, uint64_t value);
 /* Adds a list. */
-void journal_counts(struct journal *journal, const char *key, const uint64_t *values, size_t count);
+void metrics_log_counts(struct metrics_log *metrics, const char *key, const uint64_t *values,
+			size_t count);
 /* Adds a number with six significant digits. */
-void journal_number(struct journal *journal, const char *key, double value);
+void metrics_log_number(struct metrics_log *metrics, const char *key, double value);
 /* Adds a number exactly, and as KEY_hex. */
-void journal_exact(struct journal *journal, const char *key, double value);
-int journal_end(struct journal *journal);
+void metrics_log_exact(struct metrics_log *metrics, const char *key, double value);
+int metrics_log_end(struct metrics_log *metrics);
 /* The last line. Keys, event and strings are the caller's pointers. */
-const struct journal_line *journal_line(const struct journal *journal);
+const struct metrics_log_line *metrics_log_line(const struct metrics_log *metrics);
 /* Waits until all lines are on disk. Accepts NULL. */
-int journal_sync(struct journal *journal);
+int metrics_log_sync(struct metrics_log *metrics);

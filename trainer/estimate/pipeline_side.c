@@ -1,4 +1,4 @@
-#include "trainer/plan/plan.h"
+#include "trainer/estimate/estimate.h"
 
 #include <string.h>
 
@@ -15,13 +15,13 @@ static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 	for (size_t i = strspn(text, " \t"); i < length; i++) {
 		if (text[i] == 'x' && count == 0 && sides[0])
 			count++;
-		else if (text[i] >= '0' && text[i] <= '9' && sides[count] < PLAN_SIDE_MAX)
+		else if (text[i] >= '0' && text[i] <= '9' && sides[count] < ESTIMATE_SIDE_MAX)
 			sides[count] = 10 * sides[count] + (uint32_t)(text[i] - '0');
 		else
 			return 0;
 	}
 	*ret_both = count;
-	return sides[0] <= PLAN_SIDE_MAX && (!count || sides[0] == sides[1]) ? sides[0] : 0;
+	return sides[0] <= ESTIMATE_SIDE_MAX && (!count || sides[0] == sides[1]) ? sides[0] : 0;
 }
 
 /*
@@ -49,7 +49,7 @@ static bool is(const char *text, size_t length, const char *name)
 	return strlen(name) == length && memcmp(text, name, length) == 0;
 }
 
-uint32_t plan_pipeline_side(const char *pipeline)
+uint32_t pipeline_side(const char *pipeline)
 {
 	static const char blanks[] = " \t\r\n";
 	uint32_t side = 0;

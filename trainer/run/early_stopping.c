@@ -8,13 +8,13 @@
 #include <stdio.h>
 
 /* Number of evaluations due since the best one. */
-static uint64_t enough_in_vain(const struct run *run)
+static uint64_t early_stopping_wait(const struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
 	return state->eval_step / run->eval_every - state->best_step / run->eval_every;
 }
 
-bool run_has_enough(struct run *run)
+bool run_stops_early(struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
 	const struct recipe_train *keys = &run->recipe->train;
@@ -24,7 +24,7 @@ bool run_has_enough(struct run *run)
 	if (keys->stop_at > 0 && state->eval_top1 >= keys->stop_at)
 		snprintf(run->why, sizeof(run->why), "top-1 %.2f %% reaches train.stop_at = %g",
 			 100 * state->eval_top1, keys->stop_at);
-	else if (keys->stop_after && enough_in_vain(run) >= keys->stop_after)
+	else if (keys->stop_after && early_stopping_wait(run) >= keys->stop_after)
 		snprintf(run->why, sizeof(run->why),
 			 "no evaluation was better than top-1 %.2f %% at step %llu, and "
 			 "train.stop_after = %llu",

@@ -14,9 +14,9 @@
 
 #include <stdio.h>
 
-enum { PLAN_ERROR_MAX = 2048, PLAN_SIDE_MAX = 16384 };
+enum { ESTIMATE_ERROR_MAX = 2048, ESTIMATE_SIDE_MAX = 16384 };
 
-struct plan_options {
+struct estimate_options {
 	const char *device; /* path of DEVICE.json */
 	/*
 	 * side of the square input images; 0 for the size that data.pipeline produces or, if that
@@ -27,25 +27,26 @@ struct plan_options {
 
 /*
  * Prints the plan to `file`. -ENOTSUP if built without the CUDA toolkit and cuDNN, -EINVAL for a
- * mistake in the file or the recipe. `error` receives a sentence of up to PLAN_ERROR_MAX bytes.
+ * mistake in the file or the recipe. `error` receives a sentence of up to ESTIMATE_ERROR_MAX bytes.
  */
-int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
-		char *error);
+int estimate_recipe(const struct recipe *recipe, const struct estimate_options *options, FILE *file,
+		    char *error);
 
 /*
  * Returns the side of the square images that a pipeline (loaderd(1)) produces, from the last step
  * that sets an image size. Returns 0 if the side is not certain: that step has several sizes or
  * unequal sides, or there is no such step.
  */
-uint32_t plan_pipeline_side(const char *pipeline);
+uint32_t pipeline_side(const char *pipeline);
 
 /*
  * Returns the device description that cuDNN reads: the file without "roofline". The caller frees
  * it.
  */
-int plan_properties(const char *path, char **ret_properties, char *error);
+int estimate_device_properties(const char *path, char **ret_properties, char *error);
 
 struct engines;
-/* Implements plan_recipe() with the given engines; tests pass their own. Prints engines->name. */
-int plan_with(const struct recipe *recipe, const struct plan_options *options,
-	      const struct engines *engines, FILE *file, char *error);
+/* Implements estimate_recipe() with the given engines; tests pass their own. Prints engines->name.
+ */
+int estimate_with(const struct recipe *recipe, const struct estimate_options *options,
+		  const struct engines *engines, FILE *file, char *error);

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/names.h"
+#include "trainer/checkpoint/name_map.h"
 #include "trainer/model/random.h"
 
 #include <errno.h>
@@ -165,18 +165,18 @@ static void test_layouts(void **state)
 	static const char *const networks[] = {"vit", "convnext", "convnext_first"};
 	static struct net net;
 	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
-		struct checkpoint_rest rest;
+		struct checkpoint_import_result result;
 		struct safetensors *file;
 		char error[CHECKPOINT_ERROR_MAX] = "";
 		net_open(&net, networks[i]);
-		if (checkpoint_import(net.path, NULL, net.params, &rest, error))
+		if (checkpoint_import(net.path, NULL, net.params, &result, error))
 			fail_msg("%s", error);
-		assert_string_equal(rest.layout, net.layout);
-		assert_int_equal(rest.strangers, 0);
-		assert_false(rest.head_kept);
+		assert_string_equal(result.layout, net.layout);
+		assert_int_equal(result.unknown_count, 0);
+		assert_false(result.head_kept);
 		check_values(&net);
 		assert_int_equal(safetensors_open(net.path, &file, error), 0);
-		assert_int_equal(names_classes(file), 7);
+		assert_int_equal(name_map_classes(file), 7);
 		safetensors_close(file);
 		net_close(&net);
 	}
@@ -186,11 +186,11 @@ static void test_layouts(void **state)
 static void test_other_shapes(void **state)
 {
 	static struct net net;
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	char error[CHECKPOINT_ERROR_MAX] = "";
 	net_open(&net, "vit");
 	for (size_t i = 0; i < net.count; i++)
-		if (names_head(net.pairs[i].ours))
+		if (name_map_is_head(net.pairs[i].ours))
 			net.pairs[i].shape[0]--;
 	for (size_t i = 0; i < net.count; i++)
 		net.pairs[i].count = 1;
@@ -198,12 +198,12 @@ static void test_other_shapes(void **state)
 		for (unsigned k = 0; k < net.pairs[i].rank; k++)
 			net.pairs[i].count *= net.pairs[i].shape[k];
 	write_file(&net);
-	if (checkpoint_import(net.path, NULL, net.params, &rest, error))
+	if (checkpoint_import(net.path, NULL, net.params, &result, error))
 		fail_msg("%s", error);
-	assert_true(rest.head_kept);
+	assert_true(result.head_kept);
 	strcpy(net.pairs[0].theirs, "class_tokens");
 	write_file(&net);
-	assert_int_equal(checkpoint_import(net.path, NULL, net.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(net.path, NULL, net.params, &result, error), -EBADMSG);
 	assert_non_null(strstr(error, "tensor cls_token of the model is missing"));
 	net_close(&net);
 }
@@ -268,7 +268,7 @@ static void check_published(const char *network, const char *settings)
 	double expected[IMAGES * CLASSES];
 	float logits[IMAGES * CLASSES];
 	char error[CHECKPOINT_ERROR_MAX] = "";
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	struct fixture fixture;
 	uint64_t number;
 	net = (struct net){0};
@@ -278,9 +278,9 @@ static void check_published(const char *network, const char *settings)
 		fill_pair(&net.pairs[i]);
 	write_file(&net);
 	fixture_init(&fixture, settings, CLASSES, NULL);
-	if (checkpoint_import(net.path, NULL, fixture.params, &rest, error))
+	if (checkpoint_import(net.path, NULL, fixture.params, &result, error))
 		fail_msg("%s", error);
-	assert_false(rest.head_kept || rest.strangers);
+	assert_false(result.head_kept || result.unknown_count);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_EVAL, IMAGES, SIDE, 0, false);
 	golden_images(1, "images", IMAGES, SIDE, pixels);
 	struct device_batch batch = {.images = pixels,
@@ -311,10 +311,11 @@ static void test_published(void **state)
 
 static void test_heads(void **state)
 {
-	assert_true(names_head("fc.weight") && names_head("fc.bias") && names_head("head.weight"));
-	assert_true(names_head("head.fc.weight"));
-	assert_false(names_head("head.norm.weight") || names_head("fc_norm.weight") ||
-		     names_head("blocks.0.mlp.fc1.weight"));
+	assert_true(name_map_is_head("fc.weight") && name_map_is_head("fc.bias") &&
+		    name_map_is_head("head.weight"));
+	assert_true(name_map_is_head("head.fc.weight"));
+	assert_false(name_map_is_head("head.norm.weight") || name_map_is_head("fc_norm.weight") ||
+		     name_map_is_head("blocks.0.mlp.fc1.weight"));
 }
 
 int main(void)

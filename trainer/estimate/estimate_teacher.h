@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-struct plan_teacher {
+struct estimate_teacher {
 	struct recipe recipe;
 	struct device_params *params;
 	struct model *model;
@@ -17,10 +17,11 @@ struct plan_teacher {
 
 /*
  * Builds the teacher's model. Does nothing without train.teacher_recipe, and the functions below
- * then do nothing either. `error` has PLAN_ERROR_MAX bytes.
+ * then do nothing either. `error` has ESTIMATE_ERROR_MAX bytes.
  */
-int plan_teacher_open(struct plan_teacher *teacher, const struct recipe *recipe, uint32_t classes,
-		      struct device *planner, char *error);
+int estimate_teacher_open(struct estimate_teacher *teacher, const struct recipe *recipe,
+			  uint32_t classes, struct device *planner, char *error);
 /* Replaces the previous graph by one for images of the training size. */
-int plan_teacher_plan(struct plan_teacher *teacher, const struct model_input *images, char *error);
-void plan_teacher_close(struct plan_teacher *teacher);
+int estimate_teacher_plan(struct estimate_teacher *teacher, const struct model_input *images,
+			  char *error);
+void estimate_teacher_close(struct estimate_teacher *teacher);

@@ -67,15 +67,15 @@
  * Finds the tensor of a parameter, by its own name or by a rule; NULL if there is none. *ret_layout
  * (ret_layout may be NULL) is NULL for its own name.
  */
-const struct safetensors_tensor *names_find(const struct safetensors *source, const char *name,
-					    const char **ret_layout);
+const struct safetensors_tensor *name_map_find(const struct safetensors *source, const char *name,
+					       const char **ret_layout);
 
-/* True if names_find() returns this tensor for any parameter. */
-bool names_know(const struct device_params *params, const struct safetensors *source,
-		const char *tensor);
+/* True if name_map_find() returns this tensor for any parameter. */
+bool name_map_knows(const struct device_params *params, const struct safetensors *source,
+		    const char *tensor);
 
 /* True for parameters of the last layer, whose outputs are the classes. */
-bool names_head(const char *name);
+bool name_map_is_head(const char *name);
 
 /* Classes of the last layer in a file of any layout; 0 if it has none. */
-uint32_t names_classes(const struct safetensors *source);
+uint32_t name_map_classes(const struct safetensors *source);

@@ -1,5 +1,5 @@
 /* Balanced class weights. */
-#include "trainer/algorithms/balance.h"
+#include "trainer/algorithms/class_weights.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@ static void test_as_scikit_learn(void **state)
 	static const uint64_t counts[] = {3, 1, 6, 40};
 	static const double expected[] = {4.166666666666667, 12.5, 2.0833333333333335, 0.3125};
 	float weights[4];
-	balance_weights(counts, 4, weights);
+	class_weights_balanced(counts, 4, weights);
 	for (int i = 0; i < 4; i++)
 		assert_true(fabs((double)weights[i] - expected[i]) < 1e-6 * expected[i]);
 }
@@ -24,8 +24,8 @@ static void test_class_without_samples(void **state)
 {
 	static const uint64_t counts[] = {3, 0, 1, 6, 40, 0}, some[] = {3, 1, 6, 40};
 	float weights[6], of_some[4];
-	balance_weights(counts, 6, weights);
-	balance_weights(some, 4, of_some);
+	class_weights_balanced(counts, 6, weights);
+	class_weights_balanced(some, 4, of_some);
 	assert_true(weights[1] == 1 && weights[5] == 1);
 	assert_true(weights[0] == of_some[0] && weights[2] == of_some[1]);
 	assert_true(weights[3] == of_some[2] && weights[4] == of_some[3]);

@@ -13,21 +13,21 @@
  * such as /tmp: -ELOOP for a symbolic link, -EBADF for anything else but a regular file, and never
  * blocks (FIFOs).
  */
-int appended_open(const char *path);
+int append_file_open(const char *path);
 /* Error text for people. */
-const char *appended_why(int r);
+const char *append_file_error(int r);
 /* Appends a record, with one write if possible; on failure removes what was written of it. */
-int appended_put(int fd, const void *record, size_t size);
+int append_file_write(int fd, const void *record, size_t size);
 
-#define APPENDED_NO_STEP UINT64_MAX
+#define APPEND_FILE_NO_STEP UINT64_MAX
 /*
  * Maximal line length in bytes, including the newline. The longest lines are those of
  * samples.jsonl: 65536 numbers (data.batch_size) of up to 19 digits.
  */
-enum { APPENDED_LINE_MAX = 1 << 21 };
+enum { APPEND_FILE_LINE_MAX = 1 << 21 };
 /*
  * Truncates a file of lines at the first line of a step beyond `step`, and drops a torn last line.
- * step_of gets a line without its newline; APPENDED_NO_STEP truncates as well. So does a line
- * longer than APPENDED_LINE_MAX or with NUL bytes, which no run writes.
+ * step_of gets a line without its newline; APPEND_FILE_NO_STEP truncates as well. So does a line
+ * longer than APPEND_FILE_LINE_MAX or with NUL bytes, which no run writes.
  */
-int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line));
+int append_file_truncate(int fd, uint64_t step, uint64_t (*step_of)(const char *line));

@@ -1,5 +1,5 @@
 /* train.class_weights = balanced: counts the labels of the training set. */
-#include "trainer/algorithms/balance.h"
+#include "trainer/algorithms/class_weights.h"
 #include "trainer/run/labels.h"
 #include "trainer/run/run.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Rank 0 */
-static int balance_read(struct run *run, uint64_t *counts)
+static int class_weights_read(struct run *run, uint64_t *counts)
 {
 	const char *path = run->recipe->data.train;
 	struct labels labels;
@@ -21,28 +21,28 @@ static int balance_read(struct run *run, uint64_t *counts)
 			problem);
 }
 
-static int balance_weigh(struct run *run)
+static int class_weights_weigh(struct run *run)
 {
 	uint32_t classes = run->data.classes;
 	uint64_t *counts = calloc(classes, sizeof(*counts));
-	int r = counts ? balance_read(run, counts) : run_fail(run, -ENOMEM, "out of memory");
+	int r = counts ? class_weights_read(run, counts) : run_fail(run, -ENOMEM, "out of memory");
 	if (!r)
-		balance_weights(counts, classes, run->balanced);
+		class_weights_balanced(counts, classes, run->class_weights);
 	free(counts);
 	return r;
 }
 
-int run_balance(struct run *run)
+int run_init_class_weights(struct run *run)
 {
-	size_t size = run->data.classes * sizeof(*run->balanced);
+	size_t size = run->data.classes * sizeof(*run->class_weights);
 	if (!run->recipe->train.class_weights.word)
 		return 0;
-	run->balanced = calloc(1, size);
-	int r = run->balanced ? 0 : run_fail(run, -ENOMEM, "out of memory");
+	run->class_weights = calloc(1, size);
+	int r = run->class_weights ? 0 : run_fail(run, -ENOMEM, "out of memory");
 	if (!r && !run->comm->rank)
-		r = balance_weigh(run);
+		r = class_weights_weigh(run);
 	r = ranks_agree(run->comm, r, run->error);
-	if (!r && (r = comm_broadcast(run->comm, run->balanced, size, 0)))
+	if (!r && (r = comm_broadcast(run->comm, run->class_weights, size, 0)))
 		run_fail(run, r, "%s", comm_error(run->comm));
 	return r;
 }

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/names.h"
+#include "trainer/checkpoint/name_map.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,8 +63,8 @@ static void fill(const char *pattern, const struct match *match, char *ret_name)
 	*ret_name = '\0';
 }
 
-const struct safetensors_tensor *names_find(const struct safetensors *source, const char *name,
-					    const char **ret_layout)
+const struct safetensors_tensor *name_map_find(const struct safetensors *source, const char *name,
+					       const char **ret_layout)
 {
 	const struct safetensors_tensor *found = safetensors_find(source, name);
 	const char *layout = NULL;
@@ -82,8 +82,8 @@ const struct safetensors_tensor *names_find(const struct safetensors *source, co
 	return found;
 }
 
-bool names_know(const struct device_params *params, const struct safetensors *source,
-		const char *tensor)
+bool name_map_knows(const struct device_params *params, const struct safetensors *source,
+		    const char *tensor)
 {
 	if (device_params_find(params, tensor))
 		return true;
@@ -95,7 +95,7 @@ bool names_know(const struct device_params *params, const struct safetensors *so
 		fill(rules[i].ours, &matched, ours);
 		if (!device_params_find(params, ours))
 			continue;
-		const struct safetensors_tensor *taken = names_find(source, ours, NULL);
+		const struct safetensors_tensor *taken = name_map_find(source, ours, NULL);
 		if (taken && strcmp(taken->name, tensor) == 0)
 			return true;
 	}
@@ -106,7 +106,7 @@ bool names_know(const struct device_params *params, const struct safetensors *so
 static const char *const heads[] = {"fc.", "head.fc.", "head."};
 enum { HEADS = sizeof(heads) / sizeof(heads[0]) };
 
-bool names_head(const char *name)
+bool name_map_is_head(const char *name)
 {
 	for (size_t i = 0; i < HEADS; i++) {
 		size_t length = strlen(heads[i]);
@@ -117,12 +117,12 @@ bool names_head(const char *name)
 	return false;
 }
 
-uint32_t names_classes(const struct safetensors *source)
+uint32_t name_map_classes(const struct safetensors *source)
 {
 	for (size_t i = 0; i < HEADS; i++) {
 		char name[DEVICE_NAME_MAX];
 		snprintf(name, sizeof(name), "%sweight", heads[i]);
-		const struct safetensors_tensor *head = names_find(source, name, NULL);
+		const struct safetensors_tensor *head = name_map_find(source, name, NULL);
 		if (head && head->rank && head->shape[0] <= UINT32_MAX)
 			return (uint32_t)head->shape[0];
 	}

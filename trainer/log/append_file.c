@@ -1,4 +1,4 @@
-#include "trainer/log/appended.h"
+#include "trainer/log/append_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int appended_open(const char *path)
+int append_file_open(const char *path)
 {
 	int fd = open(path,
 		      O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
@@ -23,7 +23,7 @@ int appended_open(const char *path)
 	return r;
 }
 
-const char *appended_why(int r)
+const char *append_file_error(int r)
 {
 	return r == -ELOOP   ? "is a symbolic link, through which no run writes: remove it"
 	       : r == -EBADF ? "is not a regular file: remove it"
@@ -31,17 +31,17 @@ const char *appended_why(int r)
 }
 
 /* Removes the beginning of a record that could not be written whole, so that another may follow. */
-static void appended_take_back(int fd, size_t written)
+static void append_file_undo(int fd, size_t written)
 {
 	off_t size = lseek(fd, 0, SEEK_END);
 	if (size < (off_t)written)
 		return;
-	/* If this fails, appended_cut() does it when the run resumes. */
+	/* If this fails, append_file_truncate() does it when the run resumes. */
 	int r = ftruncate(fd, size - (off_t)written);
 	(void)r;
 }
 
-int appended_put(int fd, const void *record, size_t size)
+int append_file_write(int fd, const void *record, size_t size)
 {
 	/* On a full disk, retry the rest after a short write, to get the errno. */
 	size_t written = 0;
@@ -49,7 +49,7 @@ int appended_put(int fd, const void *record, size_t size)
 		ssize_t n = write(fd, (const char *)record + written, size - written);
 		if (n < 0 && errno != EINTR) {
 			int r = -errno;
-			appended_take_back(fd, written);
+			append_file_undo(fd, written);
 			return r;
 		}
 		written += n < 0 ? 0 : (size_t)n;
@@ -58,21 +58,21 @@ int appended_put(int fd, const void *record, size_t size)
 }
 
 /* Number of bytes to keep. */
-static int appended_kept(FILE *file, uint64_t step, uint64_t (*step_of)(const char *line),
-			 off_t *ret_size)
+static int append_file_valid_size(FILE *file, uint64_t step, uint64_t (*step_of)(const char *line),
+				  off_t *ret_size)
 {
-	char *line = malloc(APPENDED_LINE_MAX + 1);
+	char *line = malloc(APPEND_FILE_LINE_MAX + 1);
 	off_t size = 0;
 	if (!line)
 		return -ENOMEM;
-	while (fgets(line, APPENDED_LINE_MAX + 1, file)) {
+	while (fgets(line, APPEND_FILE_LINE_MAX + 1, file)) {
 		/* A NUL byte, as in a hole, makes the line look shorter and without a newline. */
 		size_t length = strlen(line);
 		if (!length || line[length - 1] != '\n')
 			break;
 		line[length - 1] = '\0';
 		uint64_t at = step_of(line);
-		if (at == APPENDED_NO_STEP || at > step)
+		if (at == APPEND_FILE_NO_STEP || at > step)
 			break;
 		size += (off_t)length;
 	}
@@ -83,7 +83,7 @@ static int appended_kept(FILE *file, uint64_t step, uint64_t (*step_of)(const ch
 	return 0;
 }
 
-int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line))
+int append_file_truncate(int fd, uint64_t step, uint64_t (*step_of)(const char *line))
 {
 	off_t size;
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -95,7 +95,7 @@ int appended_cut(int fd, uint64_t step, uint64_t (*step_of)(const char *line))
 		return -ENOMEM;
 	}
 	rewind(file);
-	int r = appended_kept(file, step, step_of, &size);
+	int r = append_file_valid_size(file, step, step_of, &size);
 	fclose(file);
 	return r ? r : ftruncate(fd, size) ? -errno : 0;
 }

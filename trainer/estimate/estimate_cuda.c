@@ -1,5 +1,5 @@
 /* Opens cuDNN for --plan, or returns -ENOTSUP in a build without it. */
-#include "trainer/plan/plan.h"
+#include "trainer/estimate/estimate.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,22 +8,23 @@
 
 #include "trainer/device/cuda/engines.h"
 
-int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
-		char *error)
+int estimate_recipe(const struct recipe *recipe, const struct estimate_options *options, FILE *file,
+		    char *error)
 {
 	struct engines_options engines_options = {0};
 	struct engines engines;
-	char *properties, problem[PLAN_ERROR_MAX] = "";
-	int r = plan_properties(options->device, &properties, error);
+	char *properties, problem[ESTIMATE_ERROR_MAX] = "";
+	int r = estimate_device_properties(options->device, &properties, error);
 	if (r)
 		return r;
 	engines_options.properties = properties;
 	engines_options.tf32 = recipe->train.tf32;
 	r = engines_open(&engines_options, &engines, problem);
 	if (r) {
-		snprintf(error, PLAN_ERROR_MAX, "--plan=%.300s: %.700s", options->device, problem);
+		snprintf(error, ESTIMATE_ERROR_MAX, "--plan=%.300s: %.700s", options->device,
+			 problem);
 	} else {
-		r = plan_with(recipe, options, &engines, file, error);
+		r = estimate_with(recipe, options, &engines, file, error);
 		engines_close(&engines);
 	}
 	free(properties);
@@ -32,10 +33,10 @@ int plan_recipe(const struct recipe *recipe, const struct plan_options *options,
 
 #else
 
-int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
-		char *error)
+int estimate_recipe(const struct recipe *recipe, const struct estimate_options *options, FILE *file,
+		    char *error)
 {
-	snprintf(error, PLAN_ERROR_MAX,
+	snprintf(error, ESTIMATE_ERROR_MAX,
 		 "--plan asks cuDNN which patterns have plans, and this trainer was built without "
 		 "CUDA's toolkit and cuDNN; install them (nvcc, cudnn.h, cublasLt.h; no GPU is "
 		 "needed) and build anew");

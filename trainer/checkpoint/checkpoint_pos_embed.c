@@ -61,7 +61,7 @@ static int positions_take(const struct safetensors *source, const char *path,
 	return r;
 }
 
-int checkpoint_import_positions(const struct safetensors *source, const char *path,
+int checkpoint_import_pos_embed(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,
 				char *error)
 {

@@ -17,7 +17,7 @@ static double share(double part, double whole)
 }
 
 /* Model FLOPs utilisation: share of the devices' peak arithmetic; 0 if unknown. */
-static double lines_mfu(const struct run *run, double images_per_second)
+static double console_log_mfu(const struct run *run, double images_per_second)
 {
 	struct device_graph_info graph;
 	device_graph_info(run->train.graph, &graph);
@@ -27,36 +27,37 @@ static double lines_mfu(const struct run *run, double images_per_second)
 		     device_info(run->device)->peak_flops * run->comm->world);
 }
 
-static void lines_write_mfu(struct run *run, double images_per_second)
+static void console_log_write_mfu(struct run *run, double images_per_second)
 {
-	double used = lines_mfu(run, images_per_second);
+	double used = console_log_mfu(run, images_per_second);
 	if (used > 0)
-		journal_number(run->journal, "mfu", used);
+		metrics_log_number(run->metrics, "mfu", used);
 }
 
-static void lines_write_step(struct run *run, const struct run_pending *pending,
-			     const struct device_results *results, double seconds, double wait)
+static void console_log_write_step(struct run *run, const struct run_pending *pending,
+				   const struct device_results *results, double seconds,
+				   double wait)
 {
 	const struct checkpoint_state *state = &run->state;
-	struct journal *journal = run->journal;
-	journal_begin(journal, "step", pending->step);
-	journal_number(journal, "epoch", run_epoch(run, pending->step));
-	journal_exact(journal, "loss", results->loss);
-	journal_exact(journal, "loss_mean",
-		      share(state->interval.loss, (double)state->interval.samples));
-	journal_number(journal, "top1",
-		       share((double)state->interval.top1, (double)state->interval.samples));
-	journal_number(journal, "lr", pending->lr);
-	journal_number(journal, "grad_norm", results->grad_norm);
+	struct metrics_log *metrics = run->metrics;
+	metrics_log_begin(metrics, "step", pending->step);
+	metrics_log_number(metrics, "epoch", run_epoch(run, pending->step));
+	metrics_log_exact(metrics, "loss", results->loss);
+	metrics_log_exact(metrics, "loss_mean",
+			  share(state->interval.loss, (double)state->interval.samples));
+	metrics_log_number(metrics, "top1",
+			   share((double)state->interval.top1, (double)state->interval.samples));
+	metrics_log_number(metrics, "lr", pending->lr);
+	metrics_log_number(metrics, "grad_norm", results->grad_norm);
 	if (results->loss_scale != 1)
-		journal_number(journal, "loss_scale", results->loss_scale);
+		metrics_log_number(metrics, "loss_scale", results->loss_scale);
 	if (run->skipped)
-		journal_count(journal, "skipped_updates", run->skipped);
-	journal_number(journal, "images_per_second", run->rate);
-	lines_write_mfu(run, run->rate);
-	journal_number(journal, "data_wait", share(wait, seconds));
+		metrics_log_count(metrics, "skipped_updates", run->skipped);
+	metrics_log_number(metrics, "images_per_second", run->rate);
+	console_log_write_mfu(run, run->rate);
+	metrics_log_number(metrics, "data_wait", share(wait, seconds));
 	if (state->bad)
-		journal_count(journal, "bad_samples", state->bad);
+		metrics_log_count(metrics, "bad_samples", state->bad);
 }
 
 int run_step_line(struct run *run, const struct run_pending *pending,
@@ -67,17 +68,17 @@ int run_step_line(struct run *run, const struct run_pending *pending,
 	       wait = state->wait_seconds - run->line_wait;
 	if (seconds > 0)
 		run->rate = (double)(state->images - run->line_images) / seconds;
-	if (run->journal)
-		lines_write_step(run, pending, results, seconds, wait);
+	if (run->metrics)
+		console_log_write_step(run, pending, results, seconds, wait);
 	state->interval = (struct checkpoint_totals){0};
 	run->skipped = 0;
 	run->line_seconds = state->train_seconds;
 	run->line_wait = state->wait_seconds;
 	run->line_images = state->images;
-	return run->journal ? run_end_line(run, run->journal, "log.jsonl") : 0;
+	return run->metrics ? run_end_line(run, run->metrics, "log.jsonl") : 0;
 }
 
-static void lines_duration(double seconds, char text[16])
+static void console_log_duration(double seconds, char text[16])
 {
 	unsigned s = seconds > 0 && seconds < 3.5e6 ? (unsigned)seconds : 0;
 	if (s >= 3600)
@@ -86,7 +87,7 @@ static void lines_duration(double seconds, char text[16])
 		snprintf(text, 16, "%u:%02u", s / 60, s % 60);
 }
 
-void run_show(struct run *run)
+void run_draw_progress(struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
 	char text[256], left[16];
@@ -95,7 +96,7 @@ void run_show(struct run *run)
 	double mean = share((double)state->images, state->train_seconds);
 	double rate = run->rate > 0 ? run->rate : mean;
 	double images = (double)(run->steps - state->step) * (double)run->recipe->data.batch_size;
-	lines_duration(share(images, rate), left);
+	console_log_duration(share(images, rate), left);
 	snprintf(text, sizeof(text),
 		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
 		 run_epoch(run, state->step), run->recipe->train.epochs, run->last_loss,
@@ -109,31 +110,31 @@ int run_epoch_line(struct run *run)
 	double n = (double)state->whole.samples;
 	double rate = share((double)state->images, state->train_seconds);
 	char used[32] = "";
-	if (lines_mfu(run, rate) > 0)
-		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * lines_mfu(run, rate));
+	if (console_log_mfu(run, rate) > 0)
+		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * console_log_mfu(run, rate));
 	progress_line(&run->progress,
 		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  "
 		      "%sdata wait %.1f %%",
 		      run_epoch(run, state->step), share(state->whole.loss, n),
 		      100 * share((double)state->whole.top1, n), run->last_lr, rate, used,
 		      100 * share(state->wait_seconds, state->train_seconds));
-	run_advise_of_wait(run);
-	struct journal *journal = run->journal;
-	if (journal) {
-		journal_begin(journal, "epoch", state->step);
-		journal_number(journal, "epoch", run_epoch(run, state->step));
-		journal_exact(journal, "loss", share(state->whole.loss, n));
-		journal_number(journal, "top1", share((double)state->whole.top1, n));
-		journal_number(journal, "top5", share((double)state->whole.top5, n));
-		journal_number(journal, "train_seconds", state->train_seconds);
-		journal_number(journal, "images_per_second", rate);
-		lines_write_mfu(run, rate);
-		journal_number(journal, "data_wait",
-			       share(state->wait_seconds, state->train_seconds));
-		journal_count(journal, "bad_samples", state->bad);
+	run_hint_data_wait(run);
+	struct metrics_log *metrics = run->metrics;
+	if (metrics) {
+		metrics_log_begin(metrics, "epoch", state->step);
+		metrics_log_number(metrics, "epoch", run_epoch(run, state->step));
+		metrics_log_exact(metrics, "loss", share(state->whole.loss, n));
+		metrics_log_number(metrics, "top1", share((double)state->whole.top1, n));
+		metrics_log_number(metrics, "top5", share((double)state->whole.top5, n));
+		metrics_log_number(metrics, "train_seconds", state->train_seconds);
+		metrics_log_number(metrics, "images_per_second", rate);
+		console_log_write_mfu(run, rate);
+		metrics_log_number(metrics, "data_wait",
+				   share(state->wait_seconds, state->train_seconds));
+		metrics_log_count(metrics, "bad_samples", state->bad);
 	}
 	state->whole = (struct checkpoint_totals){0};
-	return journal ? run_end_line(run, journal, "log.jsonl") : 0;
+	return metrics ? run_end_line(run, metrics, "log.jsonl") : 0;
 }
 
 const char *run_precision(const struct run *run)

@@ -1,4 +1,4 @@
-#include "trainer/plan/plan.h"
+#include "trainer/estimate/estimate.h"
 #include "format/base/text/sentence.h"
 #include "trainer/algorithms/colout.h"
 #include "trainer/algorithms/freeze.h"
@@ -9,27 +9,28 @@
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"
 #include "trainer/device/cuda/lowering/roofline.h"
+#include "trainer/estimate/estimate_teacher.h"
+#include "trainer/estimate/fusion_breaks.h"
 #include "trainer/model/model.h"
-#include "trainer/plan/plan_breaks.h"
-#include "trainer/plan/plan_teacher.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define plan_fail(error, code, ...) sentence_fail((error), PLAN_ERROR_MAX, (code), __VA_ARGS__)
+#define estimate_fail(error, code, ...)                                                            \
+	sentence_fail((error), ESTIMATE_ERROR_MAX, (code), __VA_ARGS__)
 
 /* ---- the device's file ---- */
 
-struct plan_device {
+struct estimate_device {
 	struct roofline_device roofline;
 	char *name, *source;
 	uint64_t memory_bytes;
 	char *properties; /* in the form that cuDNN reads */
 };
 
-static void plan_device_deinit(struct plan_device *device)
+static void estimate_device_deinit(struct estimate_device *device)
 {
 	free(device->name);
 	free(device->source);
@@ -42,8 +43,8 @@ static int take_number(const json_t *object, const char *path, const char *key, 
 	const json_t *value = json_object_get(object, key);
 	if (!json_is_number(value) || !(json_number_value(value) > 0) ||
 	    json_number_value(value) > 1e18)
-		return plan_fail(error, -EINVAL, "%s: %s must be a number above 0, up to 1e18",
-				 path, key);
+		return estimate_fail(error, -EINVAL, "%s: %s must be a number above 0, up to 1e18",
+				     path, key);
 	*ret_value = json_number_value(value);
 	return 0;
 }
@@ -53,9 +54,9 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	if (!text)
-		return plan_fail(error, -EINVAL, "%s: %s must be a text", path, key);
+		return estimate_fail(error, -EINVAL, "%s: %s must be a text", path, key);
 	*ret_text = strdup(text);
-	return *ret_text ? 0 : plan_fail(error, -ENOMEM, "out of memory");
+	return *ret_text ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
 }
 
 /* Checks properties for which cuDNN accepts any value but then finds no engine, or a wrong one. */
@@ -64,13 +65,14 @@ static int take_properties(const json_t *json, const char *path, char *error)
 	double version = 0, processors;
 	int r = take_number(json, path, "deviceVer", &version, error);
 	if (!r && version < 800)
-		return plan_fail(error, -EINVAL,
-				 "%s: deviceVer = %g: expected 800 or more, compute capability 8.0",
-				 path, version);
+		return estimate_fail(
+			error, -EINVAL,
+			"%s: deviceVer = %g: expected 800 or more, compute capability 8.0", path,
+			version);
 	return r ? r : take_number(json, path, "multiProcessorCount", &processors, error);
 }
 
-static int read_device(struct plan_device *device, json_t *json, const char *path, bool tf32,
+static int read_device(struct estimate_device *device, json_t *json, const char *path, bool tf32,
 		       char *error)
 {
 	const char *const elements[] = {
@@ -79,10 +81,10 @@ static int read_device(struct plan_device *device, json_t *json, const char *pat
 	const json_t *flops = json_object_get(roofline, "flops_per_second");
 	double memory = 0;
 	if (!json_is_object(roofline) || !json_is_object(flops))
-		return plan_fail(error, -EINVAL,
-				 "%s has no \"roofline\" with bytes_per_second and "
-				 "flops_per_second, as the files in devices/ have it",
-				 path);
+		return estimate_fail(error, -EINVAL,
+				     "%s has no \"roofline\" with bytes_per_second and "
+				     "flops_per_second, as the files in devices/ have it",
+				     path);
 	int r = take_text(json, path, "deviceName", &device->name, error);
 	if (!r)
 		r = take_text(roofline, path, "source", &device->source, error);
@@ -101,44 +103,46 @@ static int read_device(struct plan_device *device, json_t *json, const char *pat
 		return r;
 	json_object_del(json, "roofline");
 	device->properties = json_dumps(json, JSON_COMPACT);
-	return device->properties ? 0 : plan_fail(error, -ENOMEM, "out of memory");
+	return device->properties ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
 }
 
-static int plan_device_init(struct plan_device *device, const char *path, bool tf32, char *error)
+static int estimate_device_init(struct estimate_device *device, const char *path, bool tf32,
+				char *error)
 {
 	json_error_t where;
 	json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-	*device = (struct plan_device){0};
+	*device = (struct estimate_device){0};
 	if (!json && where.line < 1)
-		return plan_fail(error, -EINVAL, "%s", where.text);
+		return estimate_fail(error, -EINVAL, "%s", where.text);
 	if (!json)
-		return plan_fail(error, -EINVAL, "%s: line %d: %s", path, where.line, where.text);
+		return estimate_fail(error, -EINVAL, "%s: line %d: %s", path, where.line,
+				     where.text);
 	int r = read_device(device, json, path, tf32, error);
 	json_decref(json);
 	if (r)
-		plan_device_deinit(device);
+		estimate_device_deinit(device);
 	return r;
 }
 
 /* ---- planning ---- */
 
-struct plan {
+struct estimate {
 	struct recipe own;           /* copy of the recipe; its strings belong to the caller */
 	const struct recipe *recipe; /* points to `own` */
 	/* train.accumulate = auto: find the number of micro-batches and set it in `own` */
 	bool finds;
-	const struct plan_options *options;
-	struct plan_device device;
+	const struct estimate_options *options;
+	struct estimate_device device;
 	struct program_options program;
 	uint32_t size, classes;
 	uint32_t told_size; /* image side from data.pipeline, or 0 */
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
-	struct plan_teacher teacher;
+	struct estimate_teacher teacher;
 };
 
-static void choose(struct plan *plan, const struct engines *engines)
+static void choose(struct estimate *estimate, const struct engines *engines)
 {
 	static const enum cuda_element elements[] = {
 		[DEVICE_AUTO] = CUDA_BF16,
@@ -146,87 +150,95 @@ static void choose(struct plan *plan, const struct engines *engines)
 		[DEVICE_BF16] = CUDA_BF16,
 		[DEVICE_FP16] = CUDA_F16,
 	};
-	const struct recipe *recipe = plan->recipe;
+	const struct recipe *recipe = estimate->recipe;
 	bool small = model_is_small(&recipe->model);
-	struct program_options *program = &plan->program;
+	struct program_options *program = &estimate->program;
 	program->element = elements[recipe->train.precision];
 	program->fusion = program_fusion(recipe->train.fusion, program->element);
 	program->deterministic = recipe->train.deterministic;
 	program->conv = &engines->conv;
 	program->matmul = &engines->matmul;
-	plan->told_size = plan_pipeline_side(recipe->data.pipeline);
-	plan->size = plan->options->size ? plan->options->size
-		     : plan->told_size   ? plan->told_size
-		     : small             ? 32
-					 : 224;
-	plan->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : small ? 10 : 1000;
+	estimate->told_size = pipeline_side(recipe->data.pipeline);
+	estimate->size = estimate->options->size ? estimate->options->size
+			 : estimate->told_size   ? estimate->told_size
+			 : small                 ? 32
+						 : 224;
+	estimate->classes = recipe->model.classes ? (uint32_t)recipe->model.classes
+			    : small               ? 10
+						  : 1000;
 }
 
-static int open_model(struct plan *plan, char *error)
+static int open_model(struct estimate *estimate, char *error)
 {
 	struct device_optimizer_spec optimizer;
 	char text[MODEL_ERROR_MAX] = "", freeze_error[FREEZE_ERROR_MAX];
 	struct freeze freeze = {0};
-	optim_spec(plan->recipe, &optimizer);
-	int r = planner_open(&plan->program, &plan->planner);
+	optim_spec(estimate->recipe, &optimizer);
+	int r = planner_open(&estimate->program, &estimate->planner);
 	if (!r)
-		r = device_params_new(plan->planner, &plan->params);
+		r = device_params_new(estimate->planner, &estimate->params);
 	if (!r)
-		r = model_new(&plan->recipe->model, plan->classes, plan->params, &plan->model,
-			      text);
+		r = model_new(&estimate->recipe->model, estimate->classes, estimate->params,
+			      &estimate->model, text);
 	if (!r) {
-		r = freeze_init(&freeze, plan->recipe, plan->params, freeze_error);
+		r = freeze_init(&freeze, estimate->recipe, estimate->params, freeze_error);
 		freeze_deinit(&freeze);
 		if (r)
-			return plan_fail(error, r, "%s", freeze_error);
+			return estimate_fail(error, r, "%s", freeze_error);
 	}
 	if (!r)
-		r = device_params_allocate(plan->params, &optimizer);
-	if (!r && plan->size < model_side_min(plan->model))
-		return plan_fail(error, -EINVAL, "%s%u is too small for %s, which needs %u",
-				 plan->options->size ? "--size=" : "data.pipeline's size of ",
-				 plan->size, plan->recipe->model.name, model_side_min(plan->model));
+		r = device_params_allocate(estimate->params, &optimizer);
+	if (!r && estimate->size < model_side_min(estimate->model))
+		return estimate_fail(error, -EINVAL, "%s%u is too small for %s, which needs %u",
+				     estimate->options->size ? "--size="
+							     : "data.pipeline's size of ",
+				     estimate->size, estimate->recipe->model.name,
+				     model_side_min(estimate->model));
 	if (!r)
-		return plan_teacher_open(&plan->teacher, plan->recipe, plan->classes, plan->planner,
-					 error);
-	return r ? plan_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
+		return estimate_teacher_open(&estimate->teacher, estimate->recipe,
+					     estimate->classes, estimate->planner, error);
+	return r ? estimate_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
 }
 
-static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count, uint32_t recompute,
-		      struct device_graph **ret_graph, char *error)
+static int make_graph(struct estimate *estimate, enum device_mode mode, uint32_t count,
+		      uint32_t recompute, struct device_graph **ret_graph, char *error)
 {
 	struct device_graph_options options = {.mode = mode, .recompute = recompute};
-	struct model_input input = {
-		.count = count, .height = plan->size, .width = plan->size, .std = {1, 1, 1}};
+	struct model_input input = {.count = count,
+				    .height = estimate->size,
+				    .width = estimate->size,
+				    .std = {1, 1, 1}};
 	if (mode == DEVICE_TRAIN)
-		input.height = input.width = colout_kept(plan->recipe->data.colout, plan->size);
+		input.height = input.width =
+			colout_kept(estimate->recipe->data.colout, estimate->size);
 	struct device_graph *graph;
 	struct loss loss;
 	char text[DEVICE_ERROR_MAX] = "";
-	int r = mode == DEVICE_TRAIN ? loss_check(&plan->recipe->train, plan->classes, text) : 0;
+	int r = mode == DEVICE_TRAIN ? loss_check(&estimate->recipe->train, estimate->classes, text)
+				     : 0;
 	if (r)
-		return plan_fail(error, r, "%s", text);
-	loss_of(&plan->recipe->train, mode, NULL, &loss);
+		return estimate_fail(error, r, "%s", text);
+	loss_of(&estimate->recipe->train, mode, NULL, &loss);
 	input.loss = loss.spec;
-	input.resamples = mode == DEVICE_TRAIN &&
-			  (mix_is_on(&plan->recipe->train) || plan->recipe->data.colout > 0 ||
-			   progressive_is_on(&plan->recipe->data));
-	r = device_graph_new(plan->params, &options, &graph);
+	input.resamples = mode == DEVICE_TRAIN && (mix_is_on(&estimate->recipe->train) ||
+						   estimate->recipe->data.colout > 0 ||
+						   progressive_is_on(&estimate->recipe->data));
+	r = device_graph_new(estimate->params, &options, &graph);
 	if (r)
-		return plan_fail(error, r, "%s", device_error(plan->planner));
-	model_record(plan->model, graph, &input);
+		return estimate_fail(error, r, "%s", device_error(estimate->planner));
+	model_record(estimate->model, graph, &input);
 	r = device_graph_plan(graph, text);
 	if (r) {
 		device_graph_free(graph);
-		return plan_fail(
+		return estimate_fail(
 			error, r,
 			"planning model.name = %s with model.width = %g for %u image%s of %u x "
 			"%u: %s",
-			plan->recipe->model.name, plan->recipe->model.width, count,
-			count == 1 ? "" : "s", plan->size, plan->size, text);
+			estimate->recipe->model.name, estimate->recipe->model.width, count,
+			count == 1 ? "" : "s", estimate->size, estimate->size, text);
 	}
 	*ret_graph = graph;
-	return mode == DEVICE_TRAIN ? plan_teacher_plan(&plan->teacher, &input, error) : 0;
+	return mode == DEVICE_TRAIN ? estimate_teacher_plan(&estimate->teacher, &input, error) : 0;
 }
 
 /* Images per micro-batch. */
@@ -237,15 +249,15 @@ static uint32_t micro_batch(const struct recipe *recipe)
 }
 
 /* Images per step. */
-static double images_of(const struct plan *plan)
+static double images_of(const struct estimate *estimate)
 {
-	return (double)recipe_accumulate(plan->recipe) * micro_batch(plan->recipe);
+	return (double)recipe_accumulate(estimate->recipe) * micro_batch(estimate->recipe);
 }
 
 /* Runs of the graph per step. */
-static double passes_of(const struct plan *plan)
+static double passes_of(const struct estimate *estimate)
 {
-	return recipe_accumulate(plan->recipe) * optim_passes(plan->recipe);
+	return recipe_accumulate(estimate->recipe) * optim_passes(estimate->recipe);
 }
 
 /* ---- printing ---- */
@@ -276,12 +288,12 @@ static void append(char *text, size_t size, const char *word, const char *separa
 		sprintf(text + length, "%s%s", length ? separator : "", word);
 }
 
-static void print_layer(const struct plan *plan, const struct cuda_program *program,
+static void print_layer(const struct estimate *estimate, const struct cuda_program *program,
 			const struct device_node *node, bool backward, FILE *file)
 {
 	char operations[160] = "", engines[160] = "", word[96];
 	struct roofline_sums sums;
-	roofline_sum(&plan->device.roofline, program, node, backward, &sums);
+	roofline_sum(&estimate->device.roofline, program, node, backward, &sums);
 	if (!(sums.bytes > 0))
 		return;
 	for (uint32_t i = 0; i < program->op_count; i++) {
@@ -299,16 +311,17 @@ static void print_layer(const struct plan *plan, const struct cuda_program *prog
 		*engines ? engines : "own");
 }
 
-static void print_layers(const struct plan *plan, const struct cuda_program *program, FILE *file)
+static void print_layers(const struct estimate *estimate, const struct cuda_program *program,
+			 FILE *file)
 {
 	fprintf(file, "\n%-24s %-8s %8s %9s %8s %8s  %-48s %s\n", "layer", "", "space MB", "GFLOP",
 		"MB", "us", "operations", "engines");
 	for (uint32_t i = 0; i < program->graph->node_count; i++)
 		for (int backward = 0; backward < 2; backward++)
-			print_layer(plan, program, program->graph->nodes[i], backward, file);
+			print_layer(estimate, program, program->graph->nodes[i], backward, file);
 }
 
-struct plan_memory {
+struct estimate_memory {
 	struct roofline_store store;
 	struct roofline_sums matrices; /* matrix products of the update */
 	double teacher;                /* bytes, as the members below */
@@ -316,21 +329,23 @@ struct plan_memory {
 };
 
 /* eval is NULL, with a count of 0, if the recipe does not evaluate. */
-static struct plan_memory memory_of(const struct plan *plan, const struct cuda_program *train,
-				    const struct cuda_program *eval, uint32_t eval_count)
+static struct estimate_memory memory_of(const struct estimate *estimate,
+					const struct cuda_program *train,
+					const struct cuda_program *eval, uint32_t eval_count)
 {
 	/* u8 pixels with up to 4 channels; one batch in use and one arriving */
-	double pixels = (double)plan->size * plan->size;
-	struct plan_memory m = {.staging = 2 * 4 * pixels *
-					   ((double)micro_batch(plan->recipe) + eval_count)};
-	roofline_store(plan->params, plan->program.element, &m.store);
-	roofline_matrices(&plan->device.roofline, plan->params, plan->program.element, &m.matrices);
-	if (plan->teacher.graph) {
+	double pixels = (double)estimate->size * estimate->size;
+	struct estimate_memory m = {
+		.staging = 2 * 4 * pixels * ((double)micro_batch(estimate->recipe) + eval_count)};
+	roofline_store(estimate->params, estimate->program.element, &m.store);
+	roofline_matrices(&estimate->device.roofline, estimate->params, estimate->program.element,
+			  &m.matrices);
+	if (estimate->teacher.graph) {
 		struct roofline_store store;
-		roofline_store(plan->teacher.params, plan->program.element, &store);
-		m.teacher = (double)(planner_program(plan->teacher.graph)->arena.size +
+		roofline_store(estimate->teacher.params, estimate->program.element, &store);
+		m.teacher = (double)(planner_program(estimate->teacher.graph)->arena.size +
 				     store.slot_bytes + store.copy_bytes);
-		m.staging += 2 * 4 * pixels * micro_batch(plan->recipe);
+		m.staging += 2 * 4 * pixels * micro_batch(estimate->recipe);
 	}
 	m.total = (double)(train->arena.size + (eval ? eval->arena.size : 0) + m.store.slot_bytes +
 			   m.store.copy_bytes + m.matrices.workspace_bytes) +
@@ -342,22 +357,23 @@ static struct plan_memory memory_of(const struct plan *plan, const struct cuda_p
  * True if the programs respect train.memory_limit and all memory fits the device. Does not count
  * the driver's own memory.
  */
-static bool fits(const struct plan *plan, const struct cuda_program *train,
+static bool fits(const struct estimate *estimate, const struct cuda_program *train,
 		 const struct cuda_program *eval, uint32_t eval_count)
 {
-	double limit = plan->recipe->train.memory_limit * (1 << 30);
-	const struct device_graph *teacher = plan->teacher.graph;
+	double limit = estimate->recipe->train.memory_limit * (1 << 30);
+	const struct device_graph *teacher = estimate->teacher.graph;
 	if (limit > 0 &&
 	    ((double)train->arena.size > limit || (eval && (double)eval->arena.size > limit) ||
 	     (teacher && (double)planner_program(teacher)->arena.size > limit)))
 		return false;
-	return memory_of(plan, train, eval, eval_count).total <= (double)plan->device.memory_bytes;
+	return memory_of(estimate, train, eval, eval_count).total <=
+	       (double)estimate->device.memory_bytes;
 }
 
-static void print_memory(const struct plan *plan, const struct cuda_program *train,
+static void print_memory(const struct estimate *estimate, const struct cuda_program *train,
 			 const struct cuda_program *eval, uint32_t eval_count, FILE *file)
 {
-	struct plan_memory m = memory_of(plan, train, eval, eval_count);
+	struct estimate_memory m = memory_of(estimate, train, eval, eval_count);
 	fprintf(file,
 		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
 		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
@@ -369,16 +385,16 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		(double)m.store.slot_bytes / 1e6);
 	fprintf(file, "            %10.1f MB copies of weights for the convolutions\n",
 		(double)m.store.copy_bytes / 1e6);
-	if (plan->teacher.graph)
+	if (estimate->teacher.graph)
 		fprintf(file, "            %10.1f MB train.teacher, a %s\n", m.teacher / 1e6,
-			plan->teacher.recipe.model.name);
+			estimate->teacher.recipe.model.name);
 	if (m.matrices.workspace_bytes)
 		fprintf(file, "            %10.1f MB products of the update\n",
 			(double)m.matrices.workspace_bytes / 1e6);
 	fprintf(file, "            %10.1f MB batches under way\n", m.staging / 1e6);
 	fprintf(file, "            %10.1f MB in all, %.0f %% of the device's %.1f GB\n",
-		m.total / 1e6, m.total * 100 / (double)plan->device.memory_bytes,
-		(double)plan->device.memory_bytes / 1e9);
+		m.total / 1e6, m.total * 100 / (double)estimate->device.memory_bytes,
+		(double)estimate->device.memory_bytes / 1e9);
 }
 
 /* Duration of a step, in total and by part. */
@@ -391,10 +407,10 @@ struct step_time {
 	double all, images_per_second;
 };
 
-static struct step_time step_time(const struct plan *plan, const struct cuda_program *train)
+static struct step_time step_time(const struct estimate *estimate, const struct cuda_program *train)
 {
-	const struct roofline_device *roofline = &plan->device.roofline;
-	double times = passes_of(plan);
+	const struct roofline_device *roofline = &estimate->device.roofline;
+	double times = passes_of(estimate);
 	struct roofline_store store;
 	struct step_time t;
 	for (int backward = 0; backward < 2; backward++) {
@@ -403,33 +419,35 @@ static struct step_time step_time(const struct plan *plan, const struct cuda_pro
 		t.passes[backward].flops *= times;
 		t.passes[backward].bytes *= times;
 	}
-	roofline_store(plan->params, plan->program.element, &store);
-	roofline_matrices(roofline, plan->params, plan->program.element, &t.matrices);
+	roofline_store(estimate->params, estimate->program.element, &store);
+	roofline_matrices(roofline, estimate->params, estimate->program.element, &t.matrices);
 	t.update_bytes = store.update_bytes + t.matrices.bytes;
 	t.update = store.update_bytes / roofline->bytes_per_second + t.matrices.seconds;
 	t.teacher = 0;
-	if (plan->teacher.graph) {
+	if (estimate->teacher.graph) {
 		struct roofline_sums sums;
-		roofline_sum(roofline, planner_program(plan->teacher.graph), NULL, false, &sums);
-		t.teacher = sums.seconds * recipe_accumulate(plan->recipe);
+		roofline_sum(roofline, planner_program(estimate->teacher.graph), NULL, false,
+			     &sums);
+		t.teacher = sums.seconds * recipe_accumulate(estimate->recipe);
 	}
 	t.all = t.passes[0].seconds + t.passes[1].seconds + t.update + t.teacher;
-	t.images_per_second = images_of(plan) / t.all;
+	t.images_per_second = images_of(estimate) / t.all;
 	return t;
 }
 
-static void print_time(const struct plan *plan, const struct cuda_program *train, FILE *file)
+static void print_time(const struct estimate *estimate, const struct cuda_program *train,
+		       FILE *file)
 {
-	struct step_time t = step_time(plan, train);
+	struct step_time t = step_time(estimate, train);
 	const struct roofline_sums *sums = t.passes;
-	double images = images_of(plan);
+	double images = images_of(estimate);
 	for (int backward = 0; backward < 2; backward++)
 		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB an image\n",
 			backward ? "backward" : "forward", sums[backward].seconds * 1e3,
 			sums[backward].flops / images * 1e-9, sums[backward].bytes / images * 1e-6);
-	if (plan->teacher.graph)
+	if (estimate->teacher.graph)
 		fprintf(file, "teacher     %10.3f ms\n", t.teacher * 1e3);
-	else if (*plan->recipe->train.teacher)
+	else if (*estimate->recipe->train.teacher)
 		fprintf(file, "teacher     not counted: train.teacher_recipe would say what it "
 			      "is\n");
 	fprintf(file, "update      %10.3f ms, %.1f MB", t.update * 1e3, t.update_bytes * 1e-6);
@@ -439,16 +457,17 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 	fprintf(file,
 		"step        %10.3f ms at the roofline: %.0f images/s; launches not counted\n",
 		t.all * 1e3, t.images_per_second);
-	plan_print_breaks(&plan->device.roofline, train, passes_of(plan), t.all, file);
+	fusion_breaks_print(&estimate->device.roofline, train, passes_of(estimate), t.all, file);
 }
 
 /* Compares the step with and without recomputation. */
-static int print_recompute(struct plan *plan, const struct cuda_program *train, FILE *file,
+static int print_recompute(struct estimate *estimate, const struct cuda_program *train, FILE *file,
 			   char *error)
 {
-	uint32_t own = (uint32_t)plan->recipe->train.recompute, other = own ? 0 : 1;
+	uint32_t own = (uint32_t)estimate->recipe->train.recompute, other = own ? 0 : 1;
 	struct device_graph *graph = NULL;
-	int r = make_graph(plan, DEVICE_TRAIN, micro_batch(plan->recipe), other, &graph, error);
+	int r = make_graph(estimate, DEVICE_TRAIN, micro_batch(estimate->recipe), other, &graph,
+			   error);
 	if (r) {
 		device_graph_free(graph);
 		return r;
@@ -459,45 +478,47 @@ static int print_recompute(struct plan *plan, const struct cuda_program *train, 
 			"%-12s%10.1f MB activations and workspace, %.0f images/s with "
 			"train.recompute = %u%s\n",
 			i ? "" : "recompute", (double)programs[i]->arena.size / 1e6,
-			step_time(plan, programs[i]).images_per_second, i ? other : own,
+			step_time(estimate, programs[i]).images_per_second, i ? other : own,
 			i ? "" : ", as it is");
 	device_graph_free(graph);
 	return 0;
 }
 
-static void print_head(const struct plan *plan, const struct engines *engines, FILE *file)
+static void print_head(const struct estimate *estimate, const struct engines *engines, FILE *file)
 {
-	const char *const elements[] = {plan->recipe->train.tf32 ? "tf32" : "fp32", "fp16", "bf16"};
+	const char *const elements[] = {estimate->recipe->train.tf32 ? "tf32" : "fp32", "fp16",
+					"bf16"};
 	static const char *const fusions[] = {"", "none", "b", "c"};
-	enum cuda_element element = plan->program.element;
-	fprintf(file, "device   %s: %.2f TB/s, %.0f TFLOP/s in %s; %s\n", plan->device.name,
-		plan->device.roofline.bytes_per_second * 1e-12,
-		plan->device.roofline.flops_per_second[element] * 1e-12, elements[element],
-		plan->device.source);
-	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[plan->program.fusion]);
+	enum cuda_element element = estimate->program.element;
+	fprintf(file, "device   %s: %.2f TB/s, %.0f TFLOP/s in %s; %s\n", estimate->device.name,
+		estimate->device.roofline.bytes_per_second * 1e-12,
+		estimate->device.roofline.flops_per_second[element] * 1e-12, elements[element],
+		estimate->device.source);
+	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[estimate->program.fusion]);
 	char parts[96] = "";
-	uint32_t count = recipe_accumulate(plan->recipe);
-	if (plan->finds)
+	uint32_t count = recipe_accumulate(estimate->recipe);
+	if (estimate->finds)
 		snprintf(parts, sizeof(parts),
 			 ", in %u micro-batch%s of %u (train.accumulate = auto)", count,
-			 count == 1 ? "" : "es", micro_batch(plan->recipe));
+			 count == 1 ? "" : "es", micro_batch(estimate->recipe));
 	else if (count > 1)
 		snprintf(parts, sizeof(parts), ", in micro-batches of %u",
-			 micro_batch(plan->recipe));
+			 micro_batch(estimate->recipe));
 	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s%s\n",
-		plan->recipe->model.name, plan->classes, plan->classes == 1 ? "" : "es",
-		plan->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
-		(unsigned long long)plan->recipe->data.batch_size,
-		plan->recipe->data.batch_size == 1 ? "" : "s", plan->size, plan->size,
-		plan->options->size ? ""
-		: plan->told_size   ? " (as data.pipeline makes them)"
-				    : " (assumed: --size is not given)",
+		estimate->recipe->model.name, estimate->classes, estimate->classes == 1 ? "" : "es",
+		estimate->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
+		(unsigned long long)estimate->recipe->data.batch_size,
+		estimate->recipe->data.batch_size == 1 ? "" : "s", estimate->size, estimate->size,
+		estimate->options->size ? ""
+		: estimate->told_size   ? " (as data.pipeline makes them)"
+					: " (assumed: --size is not given)",
 		parts);
 }
 
-static void print_program(const struct plan *plan, const struct cuda_program *train, FILE *file)
+static void print_program(const struct estimate *estimate, const struct cuda_program *train,
+			  FILE *file)
 {
-	print_layers(plan, train, file);
+	print_layers(estimate, train, file);
 	fprintf(file, "\n%u operations; patterns of this level without a plan: %u\n%s",
 		train->op_count, train->fallbacks, train->log);
 }
@@ -513,13 +534,13 @@ static uint32_t eval_batch(const struct recipe *recipe)
 					   : micro_batch(recipe);
 }
 
-static int make_graphs(struct plan *plan, struct device_graph **ret_train,
+static int make_graphs(struct estimate *estimate, struct device_graph **ret_train,
 		       struct device_graph **ret_eval, char *error)
 {
-	uint32_t count = eval_batch(plan->recipe);
-	int r = make_graph(plan, DEVICE_TRAIN, micro_batch(plan->recipe),
-			   (uint32_t)plan->recipe->train.recompute, ret_train, error);
-	return r || !count ? r : make_graph(plan, DEVICE_EVAL, count, 0, ret_eval, error);
+	uint32_t count = eval_batch(estimate->recipe);
+	int r = make_graph(estimate, DEVICE_TRAIN, micro_batch(estimate->recipe),
+			   (uint32_t)estimate->recipe->train.recompute, ret_train, error);
+	return r || !count ? r : make_graph(estimate, DEVICE_EVAL, count, 0, ret_eval, error);
 }
 
 static const struct cuda_program *program_or_null(const struct device_graph *graph)
@@ -531,85 +552,87 @@ static const struct cuda_program *program_or_null(const struct device_graph *gra
  * Plans the graphs. With train.accumulate = auto on one rank, uses the smallest number of
  * micro-batches that fits, as a run does.
  */
-static int find_graphs(struct plan *plan, struct device_graph **ret_train,
+static int find_graphs(struct estimate *estimate, struct device_graph **ret_train,
 		       struct device_graph **ret_eval, char *error)
 {
 	for (;;) {
-		int r = make_graphs(plan, ret_train, ret_eval, error);
-		if (r || !plan->finds ||
-		    fits(plan, planner_program(*ret_train), program_or_null(*ret_eval),
-			 eval_batch(plan->recipe)))
+		int r = make_graphs(estimate, ret_train, ret_eval, error);
+		if (r || !estimate->finds ||
+		    fits(estimate, planner_program(*ret_train), program_or_null(*ret_eval),
+			 eval_batch(estimate->recipe)))
 			return r;
-		uint32_t next =
-			mix_parts_after(&plan->recipe->train, recipe_accumulate(plan->recipe),
-					(uint32_t)plan->recipe->data.batch_size);
+		uint32_t next = mix_parts_after(&estimate->recipe->train,
+						recipe_accumulate(estimate->recipe),
+						(uint32_t)estimate->recipe->data.batch_size);
 		if (!next)
-			return plan_fail(error, -ENOMEM,
-					 "data.batch_size = %llu does not fit into the memory of "
-					 "%s, not even in the smallest micro-batches, of %u "
-					 "(train.accumulate = auto)",
-					 (unsigned long long)plan->recipe->data.batch_size,
-					 plan->device.name, micro_batch(plan->recipe));
+			return estimate_fail(
+				error, -ENOMEM,
+				"data.batch_size = %llu does not fit into the memory of "
+				"%s, not even in the smallest micro-batches, of %u "
+				"(train.accumulate = auto)",
+				(unsigned long long)estimate->recipe->data.batch_size,
+				estimate->device.name, micro_batch(estimate->recipe));
 		device_graph_free(*ret_train);
 		device_graph_free(*ret_eval);
 		*ret_train = *ret_eval = NULL;
-		plan->own.train.accumulate = next;
+		estimate->own.train.accumulate = next;
 	}
 }
 
-static int report(struct plan *plan, const struct engines *engines, FILE *file, char *error)
+static int report(struct estimate *estimate, const struct engines *engines, FILE *file, char *error)
 {
 	struct device_graph *train = NULL, *eval = NULL;
-	int r = find_graphs(plan, &train, &eval, error);
+	int r = find_graphs(estimate, &train, &eval, error);
 	if (!r) {
-		print_head(plan, engines, file);
-		print_program(plan, planner_program(train), file);
-		print_memory(plan, planner_program(train), program_or_null(eval),
-			     eval_batch(plan->recipe), file);
-		print_time(plan, planner_program(train), file);
-		r = print_recompute(plan, planner_program(train), file, error);
+		print_head(estimate, engines, file);
+		print_program(estimate, planner_program(train), file);
+		print_memory(estimate, planner_program(train), program_or_null(eval),
+			     eval_batch(estimate->recipe), file);
+		print_time(estimate, planner_program(train), file);
+		r = print_recompute(estimate, planner_program(train), file, error);
 	}
 	device_graph_free(train);
 	device_graph_free(eval);
 	return r;
 }
 
-static int plan_on(struct plan *plan, const struct engines *engines, FILE *file, char *error)
+static int estimate_on(struct estimate *estimate, const struct engines *engines, FILE *file,
+		       char *error)
 {
-	choose(plan, engines);
-	int r = open_model(plan, error);
+	choose(estimate, engines);
+	int r = open_model(estimate, error);
 	if (!r)
-		r = report(plan, engines, file, error);
-	plan_teacher_close(&plan->teacher);
-	model_free(plan->model);
-	device_params_free(plan->params);
-	device_close(plan->planner);
+		r = report(estimate, engines, file, error);
+	estimate_teacher_close(&estimate->teacher);
+	model_free(estimate->model);
+	device_params_free(estimate->params);
+	device_close(estimate->planner);
 	return r;
 }
 
-int plan_with(const struct recipe *recipe, const struct plan_options *options,
-	      const struct engines *engines, FILE *file, char *error)
+int estimate_with(const struct recipe *recipe, const struct estimate_options *options,
+		  const struct engines *engines, FILE *file, char *error)
 {
-	struct plan plan = {.own = *recipe, .options = options};
-	plan.recipe = &plan.own;
-	plan.finds = !recipe->train.accumulate;
-	plan.own.train.accumulate = recipe_accumulate(recipe);
-	int r = plan_device_init(&plan.device, options->device, recipe->train.tf32, error);
+	struct estimate estimate = {.own = *recipe, .options = options};
+	estimate.recipe = &estimate.own;
+	estimate.finds = !recipe->train.accumulate;
+	estimate.own.train.accumulate = recipe_accumulate(recipe);
+	int r = estimate_device_init(&estimate.device, options->device, recipe->train.tf32, error);
 	if (r)
 		return r;
-	r = plan_on(&plan, engines, file, error);
-	plan_device_deinit(&plan.device);
+	r = estimate_on(&estimate, engines, file, error);
+	estimate_device_deinit(&estimate.device);
 	return r;
 }
 
-int plan_properties(const char *path, char **ret_properties, char *error)
+int estimate_device_properties(const char *path, char **ret_properties, char *error)
 {
-	struct plan_device device;
-	int r = plan_device_init(&device, path, false, error);
+	struct estimate_device device;
+	int r = estimate_device_init(&device, path, false, error);
 	if (r)
 		return r;
 	*ret_properties = device.properties;
 	device.properties = NULL;
-	plan_device_deinit(&device);
+	estimate_device_deinit(&device);
 	return 0;
 }

@@ -1,4 +1,4 @@
-#include "trainer/plan/plan_breaks.h"
+#include "trainer/estimate/fusion_breaks.h"
 
 static bool is_gated(const struct device_node *node)
 {
@@ -69,8 +69,8 @@ static void add_gate(const struct roofline_device *device, const struct cuda_pro
 	}
 }
 
-void plan_print_breaks(const struct roofline_device *device, const struct cuda_program *program,
-		       double times, double seconds, FILE *file)
+void fusion_breaks_print(const struct roofline_device *device, const struct cuda_program *program,
+			 double times, double seconds, FILE *file)
 {
 	const struct device_graph *graph = program->graph;
 	const char *title = "breaks";

@@ -11,4 +11,4 @@
  * samples / (nonempty classes * counts[i]); 1 for an empty class, which per-class losses still
  * include.
  */
-void balance_weights(const uint64_t *counts, uint32_t classes, float *ret_weights);
+void class_weights_balanced(const uint64_t *counts, uint32_t classes, float *ret_weights);

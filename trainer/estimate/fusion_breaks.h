@@ -13,5 +13,5 @@
  * Prints one line per kind of break in the program, and nothing if there are none. `times` is the
  * number of runs of the program per step; `seconds` is the time of the whole step.
  */
-void plan_print_breaks(const struct roofline_device *device, const struct cuda_program *program,
-		       double times, double seconds, FILE *file);
+void fusion_breaks_print(const struct roofline_device *device, const struct cuda_program *program,
+			 double times, double seconds, FILE *file);

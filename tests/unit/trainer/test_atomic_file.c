@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-static char folder[] = "/tmp/test_whole_file.XXXXXX";
+static char folder[] = "/tmp/test_atomic_file.XXXXXX";
 static char path[128];
 static struct stat folder_status;
 

@@ -1,6 +1,6 @@
 /* log.jsonl: strict JSON, losses that read back bit for bit, and truncation by a resumed run. */
-#include "trainer/log/appended.h"
-#include "trainer/log/journal.h"
+#include "trainer/log/append_file.h"
+#include "trainer/log/metrics_log.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-static char path[] = "/tmp/test_journal.XXXXXX", error[JOURNAL_ERROR_MAX];
+static char path[] = "/tmp/test_metrics_log.XXXXXX", error[METRICS_LOG_ERROR_MAX];
 
 static int setup(void **state)
 {
@@ -43,30 +43,30 @@ static size_t read_all(char *text, size_t size)
 	return n;
 }
 
-static void line(struct journal *journal, const char *event, uint64_t step)
+static void line(struct metrics_log *metrics, const char *event, uint64_t step)
 {
-	journal_begin(journal, event, step);
-	assert_int_equal(journal_end(journal), 0);
+	metrics_log_begin(metrics, event, step);
+	assert_int_equal(metrics_log_end(metrics), 0);
 }
 
 static void test_values(void **state)
 {
 	char text[4096];
-	struct journal *journal;
+	struct metrics_log *metrics;
 	double loss = 0.1 + 0.2, tiny = 0x1.23456789abcdep-1030;
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 0, true), 0);
-	journal_begin(journal, "step", 18446744073709551ull);
-	journal_exact(journal, "loss", loss);
-	journal_exact(journal, "tiny", tiny);
-	journal_exact(journal, "bad", NAN);
-	journal_number(journal, "lr", 0.1);
-	journal_number(journal, "infinite", INFINITY);
-	journal_count(journal, "count", 12);
-	journal_text(journal, "text", "a \"b\"\n\x01 \xc3\xa9");
-	journal_text(journal, "not_utf8", "\xff");
-	assert_int_equal(journal_end(journal), 0);
-	journal_close(journal);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 0, true), 0);
+	metrics_log_begin(metrics, "step", 18446744073709551ull);
+	metrics_log_exact(metrics, "loss", loss);
+	metrics_log_exact(metrics, "tiny", tiny);
+	metrics_log_exact(metrics, "bad", NAN);
+	metrics_log_number(metrics, "lr", 0.1);
+	metrics_log_number(metrics, "infinite", INFINITY);
+	metrics_log_count(metrics, "count", 12);
+	metrics_log_text(metrics, "text", "a \"b\"\n\x01 \xc3\xa9");
+	metrics_log_text(metrics, "not_utf8", "\xff");
+	assert_int_equal(metrics_log_end(metrics), 0);
+	metrics_log_close(metrics);
 	size_t n = read_all(text, sizeof(text));
 	assert_true(text[n - 1] == '\n' && !memchr(text, '\n', n - 1));
 	json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
@@ -88,26 +88,26 @@ static void test_values(void **state)
 static void test_resume_cuts(void **state)
 {
 	char text[4096];
-	struct journal *journal;
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 0, true), 0);
-	line(journal, "start", 0);
-	line(journal, "step", 5);
-	struct journal *second;
-	assert_true(journal_open(path, &second, error) < 0);
+	struct metrics_log *metrics;
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 0, true), 0);
+	line(metrics, "start", 0);
+	line(metrics, "step", 5);
+	struct metrics_log *second;
+	assert_true(metrics_log_open(path, &second, error) < 0);
 	assert_non_null(strstr(error, "another trainer"));
 	assert_non_null(strstr(error, "lslocks"));
-	line(journal, "checkpoint", 5);
-	line(journal, "step", 6);
-	line(journal, "step", 7);
-	journal_close(journal);
+	line(metrics, "checkpoint", 5);
+	line(metrics, "step", 6);
+	line(metrics, "step", 7);
+	metrics_log_close(metrics);
 	FILE *file = fopen(path, "a");
 	fputs("{\"event\":\"step\",\"step\":8,\"lo", file);
 	fclose(file);
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 5, false), 0);
-	line(journal, "resume", 5);
-	journal_close(journal);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 5, false), 0);
+	line(metrics, "resume", 5);
+	metrics_log_close(metrics);
 	read_all(text, sizeof(text));
 	int lines = 0;
 	const char *last = NULL;
@@ -131,58 +131,58 @@ int __wrap_fsync(int fd)
 static void test_synchronized(void **state)
 {
 	char link[64], target[256] = "";
-	struct journal *journal;
-	assert_int_equal(journal_sync(NULL), 0);
+	struct metrics_log *metrics;
+	assert_int_equal(metrics_log_sync(NULL), 0);
 	assert_int_equal(synced, -1);
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	line(journal, "step", 1);
-	assert_int_equal(journal_sync(journal), 0);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	line(metrics, "step", 1);
+	assert_int_equal(metrics_log_sync(metrics), 0);
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", synced);
 	assert_true(readlink(link, target, sizeof(target) - 1) > 0);
 	assert_string_equal(target, path);
 	sync_error = EIO;
-	assert_int_equal(journal_sync(journal), -EIO);
+	assert_int_equal(metrics_log_sync(metrics), -EIO);
 	sync_error = 0;
-	journal_close(journal);
+	metrics_log_close(metrics);
 }
 
 /* A line that does not fit on the disk leaves no partial line. */
 static void test_line_that_does_not_fit(void **state)
 {
 	char text[4096];
-	struct journal *journal;
+	struct metrics_log *metrics;
 	struct rlimit whole, limit;
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 0, true), 0);
-	line(journal, "start", 0);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 0, true), 0);
+	line(metrics, "start", 0);
 	size_t size = read_all(text, sizeof(text));
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
 	limit = whole;
 	limit.rlim_cur = size + 10;
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	journal_begin(journal, "step", 1);
-	int r = journal_end(journal);
+	metrics_log_begin(metrics, "step", 1);
+	int r = metrics_log_end(metrics);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
 	assert_int_equal(r, -EFBIG);
 	assert_int_equal(read_all(text, sizeof(text)), size);
-	line(journal, "end", 1);
+	line(metrics, "end", 1);
 	read_all(text, sizeof(text));
 	assert_non_null(strstr(text, "}\n{\"event\":\"end\""));
-	journal_close(journal);
+	metrics_log_close(metrics);
 }
 
 /* A last line without a newline counts as torn even if it parses. */
 static void test_torn_line_goes(void **state)
 {
 	char text[4096];
-	struct journal *journal;
+	struct metrics_log *metrics;
 	FILE *file = fopen(path, "w");
 	fputs("{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}", file);
 	fclose(file);
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 9, false), 0);
-	journal_close(journal);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 9, false), 0);
+	metrics_log_close(metrics);
 	read_all(text, sizeof(text));
 	assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
 }
@@ -199,19 +199,19 @@ static void test_lines_without_end(void **state)
 {
 	enum { SIZE = 256 << 20 };
 	char text[4096];
-	struct journal *journal;
+	struct metrics_log *metrics;
 	for (int i = 0; i < 2; i++) {
 		FILE *file = fopen(path, "w");
 		fputs("{\"event\":\"step\",\"step\":1}\n", file);
-		for (int blanks = 0; i == 1 && blanks < APPENDED_LINE_MAX; blanks++)
+		for (int blanks = 0; i == 1 && blanks < APPEND_FILE_LINE_MAX; blanks++)
 			fputc(' ', file);
 		fseek(file, SIZE, SEEK_SET);
 		fputs("\n{\"event\":\"step\",\"step\":2}\n", file);
 		fclose(file);
 		long before = memory_kib();
-		assert_int_equal(journal_open(path, &journal, error), 0);
-		assert_int_equal(journal_cut(journal, 9, false), 0);
-		journal_close(journal);
+		assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+		assert_int_equal(metrics_log_truncate(metrics, 9, false), 0);
+		metrics_log_close(metrics);
 		assert_in_range(memory_kib() - before, 0, SIZE / 4 / 1024);
 		read_all(text, sizeof(text));
 		assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
@@ -223,19 +223,19 @@ static void test_line_of_the_largest_batch(void **state)
 {
 	enum { COUNT = 65536 };
 	uint64_t *values = malloc(COUNT * sizeof(*values));
-	struct journal *journal;
+	struct metrics_log *metrics;
 	struct stat status;
 	for (int i = 0; i < COUNT; i++)
 		values[i] = INT64_MAX;
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 0, true), 0);
-	journal_begin(journal, "samples", 1);
-	journal_counts(journal, "samples", values, COUNT);
-	assert_int_equal(journal_end(journal), 0);
-	assert_int_equal(journal_cut(journal, 1, false), 0);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 0, true), 0);
+	metrics_log_begin(metrics, "samples", 1);
+	metrics_log_counts(metrics, "samples", values, COUNT);
+	assert_int_equal(metrics_log_end(metrics), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 1, false), 0);
 	assert_int_equal(stat(path, &status), 0);
-	assert_in_range(status.st_size, COUNT * 20, APPENDED_LINE_MAX);
-	journal_close(journal);
+	assert_in_range(status.st_size, COUNT * 20, APPEND_FILE_LINE_MAX);
+	metrics_log_close(metrics);
 	free(values);
 }
 
@@ -243,23 +243,23 @@ static void test_line_of_the_largest_batch(void **state)
 static void test_long_lines(void **state)
 {
 	enum { COUNT = 30000, TEXT = 20000 };
-	struct journal *journal;
+	struct metrics_log *metrics;
 	char *long_text = malloc(TEXT), *text = malloc(1 << 20);
 	uint64_t *values = malloc(COUNT * sizeof(*values));
 	memset(long_text, 'a', TEXT - 1);
 	long_text[TEXT - 1] = '\0';
 	for (uint64_t i = 0; i < COUNT; i++)
 		values[i] = i * i * 1000003;
-	assert_int_equal(journal_open(path, &journal, error), 0);
-	assert_int_equal(journal_cut(journal, 0, true), 0);
-	line(journal, "step", 1);
-	journal_begin(journal, "step", 2);
-	journal_text(journal, "text", long_text);
-	journal_counts(journal, "values", values, COUNT);
-	journal_counts(journal, "none", values, 0);
-	assert_int_equal(journal_end(journal), 0);
-	line(journal, "step", 3);
-	journal_close(journal);
+	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
+	assert_int_equal(metrics_log_truncate(metrics, 0, true), 0);
+	line(metrics, "step", 1);
+	metrics_log_begin(metrics, "step", 2);
+	metrics_log_text(metrics, "text", long_text);
+	metrics_log_counts(metrics, "values", values, COUNT);
+	metrics_log_counts(metrics, "none", values, 0);
+	assert_int_equal(metrics_log_end(metrics), 0);
+	line(metrics, "step", 3);
+	metrics_log_close(metrics);
 	read_all(text, 1 << 20);
 	strtok(text, "\n");
 	json_t *json = json_loads(strtok(NULL, "\n"), JSON_REJECT_DUPLICATES, NULL);
@@ -279,8 +279,8 @@ static void test_long_lines(void **state)
 
 static void test_no_folder(void **state)
 {
-	struct journal *journal;
-	assert_int_equal(journal_open("/nonexistent/log", &journal, error), -2);
+	struct metrics_log *metrics;
+	assert_int_equal(metrics_log_open("/nonexistent/log", &metrics, error), -2);
 	assert_non_null(strstr(error, "/nonexistent/log"));
 }
 
@@ -288,15 +288,15 @@ static void test_no_folder(void **state)
 static void test_links_are_not_followed(void **state)
 {
 	char link[64], text[8];
-	struct journal *journal;
+	struct metrics_log *metrics;
 	snprintf(link, sizeof(link), "%s.link", path);
 	FILE *file = fopen(path, "w");
 	assert_true(file && fputs("thesis", file) >= 0 && fclose(file) == 0);
 	assert_int_equal(symlink(path, link), 0);
-	int r = journal_open(link, &journal, error);
+	int r = metrics_log_open(link, &metrics, error);
 	if (r == 0) {
-		(void)journal_cut(journal, 0, true);
-		journal_close(journal);
+		(void)metrics_log_truncate(metrics, 0, true);
+		metrics_log_close(metrics);
 	}
 	assert_int_equal(unlink(link), 0);
 	assert_int_equal(read_all(text, sizeof(text)), 6);
@@ -305,7 +305,7 @@ static void test_links_are_not_followed(void **state)
 	assert_non_null(strstr(error, "is a symbolic link"));
 	/* a FIFO without a reader must not block */
 	assert_int_equal(mkfifo(link, 0600), 0);
-	assert_int_equal(journal_open(link, &journal, error), -EBADF);
+	assert_int_equal(metrics_log_open(link, &metrics, error), -EBADF);
 	assert_non_null(strstr(error, ".link: is not a regular file: remove it"));
 	assert_int_equal(unlink(link), 0);
 }

@@ -1,6 +1,6 @@
-#include "trainer/algorithms/balance.h"
+#include "trainer/algorithms/class_weights.h"
 
-void balance_weights(const uint64_t *counts, uint32_t classes, float *ret_weights)
+void class_weights_balanced(const uint64_t *counts, uint32_t classes, float *ret_weights)
 {
 	double samples = 0, some = 0;
 	for (uint32_t i = 0; i < classes; i++) {
