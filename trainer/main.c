@@ -405,7 +405,7 @@ static void print_profile(const struct run *run)
 	struct device_layer_info layer;
 	printf("%-32s %-28s %10s %10s %10s  %s\n", "layer", "kind", "fwd us", "bwd us", "GFLOP/s",
 	       "engine");
-	for (uint32_t i = 0; !device_graph_layer(run->train.graph, i, &layer); i++) {
+	for (uint32_t i = 0; !device_graph_layer(run->network.train.graph, i, &layer); i++) {
 		double runs = layer.runs ? (double)layer.runs : 1;
 		double ns = (double)(layer.forward_ns + layer.backward_ns);
 		printf("%-32s %-28s %10.1f %10.1f %10.1f  %s\n", layer.name, layer.kind,
@@ -422,21 +422,21 @@ static void print_profile(const struct run *run)
  */
 static void give_up(const struct run *run, int r)
 {
-	struct comm *comm = run->comm;
-	const char *text = *run->error ? run->error : strerror(-r);
-	if (run->agreed && comm->rank)
+	struct comm *comm = run->ctx.comm;
+	const char *text = *run->ctx.error ? run->ctx.error : strerror(-r);
+	if (run->ctx.agreed && comm->rank)
 		return;
 	/*
 	 * Rank 0 finds the same error at about the same time and reports it; its exit ends this
 	 * rank.
 	 */
-	if (run->everywhere && comm->rank && sleep(LEADER_SECONDS))
+	if (run->ctx.everywhere && comm->rank && sleep(LEADER_SECONDS))
 		return;
-	if (run->agreed || run->everywhere || comm->world == 1)
+	if (run->ctx.agreed || run->ctx.everywhere || comm->world == 1)
 		printable_line(stderr, "trainer: %s", text);
 	else
 		printable_line(stderr, "trainer: rank %u of %u: %s", comm->rank, comm->world, text);
-	if (!run->agreed && comm->world > 1)
+	if (!run->ctx.agreed && comm->world > 1)
 		comm_abort(comm);
 }
 
@@ -466,7 +466,7 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 		if (!run_options->dry)
 			r = run_train(run);
 	}
-	progress_end(&run->progress);
+	progress_end(&run->ctx.progress);
 	if (r >= 0 && run_options->profile && !run_options->dry && leads)
 		print_profile(run);
 	if (r < 0)

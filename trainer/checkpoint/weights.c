@@ -82,6 +82,16 @@ int weights_read(const char *path, struct weights_metadata *ret_metadata, char *
 	return r;
 }
 
+void weights_complete_normalisation(struct weights_metadata *metadata,
+				    const struct recipe_data *recipe)
+{
+	if (metadata->normalised || metadata->named || recipe->mean.count != 3 ||
+	    recipe->std.count != 3)
+		return;
+	memcpy(metadata->mean, recipe->mean.value, sizeof(metadata->mean));
+	memcpy(metadata->std, recipe->std.value, sizeof(metadata->std));
+}
+
 void weights_deinit(struct weights_metadata *metadata)
 {
 	class_names_deinit(&metadata->class_names);

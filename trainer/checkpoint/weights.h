@@ -7,6 +7,7 @@
 
 #include "trainer/checkpoint/class_names.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/recipe/recipe.h"
 
 #include <stdbool.h>
 
@@ -31,4 +32,10 @@ int weights_read(const char *path, struct weights_metadata *ret_metadata, char *
 /* The same for an open file. *ret_names is unchanged if the file names no classes. */
 int weights_class_names(const struct safetensors *source, const char *path,
 			struct class_names *ret_names, char *error);
+/*
+ * Takes the normalisation from a recipe if the file gives none: older checkpoints have it only
+ * there, if it was set.
+ */
+void weights_complete_normalisation(struct weights_metadata *metadata,
+				    const struct recipe_data *recipe);
 void weights_deinit(struct weights_metadata *metadata);

@@ -353,6 +353,11 @@ static int data_open_patiently(const struct data *data, const struct feed_option
 	}
 }
 
+void data_set_writable(struct data *data, bool writable)
+{
+	data->writable = writable;
+}
+
 bool data_defers(const struct data *data, enum data_part part)
 {
 	return part == DATA_TRAIN && data->recipe->data.augment == RECIPE_AUGMENT_DEVICE;

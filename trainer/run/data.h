@@ -25,7 +25,7 @@ struct data {
 	char *class_names;
 	bool normalises;        /* true if mean and std are known */
 	double mean[3], std[3]; /* R, G, B in 0..255 */
-	bool writable;          /* map feeds writable; set by the caller */
+	bool writable;          /* map feeds writable */
 	/* both datasets were opened: from now on an absent daemon is assumed to be restarting */
 	bool reached;
 };
@@ -54,6 +54,8 @@ enum data_part {
 	DATA_VAL,
 };
 
+/* Feeds opened from now on are mapped writable, or not. */
+void data_set_writable(struct data *data, bool writable);
 /* True if feeds of this part leave pipeline steps to the device (FEED_DEFERRED). */
 bool data_defers(const struct data *data, enum data_part part);
 /*

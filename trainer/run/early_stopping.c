@@ -1,34 +1,30 @@
-/*
- * Ends a run before its last epoch if an evaluation is good enough (train.stop_at) or none has
- * improved for a while (train.stop_after; early stopping, Prechelt 1998). Both depend only on the
- * last evaluation in the state, so a run that ended this way ends again when resumed.
- */
-#include "trainer/run/run.h"
+#include "trainer/run/early_stopping.h"
 
 #include <stdio.h>
 
 /* Number of evaluations due since the best one. */
-static uint64_t early_stopping_wait(const struct run *run)
+static uint64_t early_stopping_wait(const struct checkpoint_state *state,
+				    const struct run_length *length)
 {
-	const struct checkpoint_state *state = &run->state;
-	return state->eval_step / run->eval_every - state->best_step / run->eval_every;
+	return state->eval_step / length->eval_every - state->best_step / length->eval_every;
 }
 
-bool run_stops_early(struct run *run)
+bool early_stopping_is_due(struct early_stopping *stopping, const struct recipe_train *recipe,
+			   const struct checkpoint_state *state, const struct run_length *length)
 {
-	const struct checkpoint_state *state = &run->state;
-	const struct recipe_train *keys = &run->recipe->train;
-	if (state->step >= run->steps || !run->eval_every || !state->eval_samples ||
+	char *reason = stopping->reason;
+	if (state->step >= length->steps || !length->eval_every || !state->eval_samples ||
 	    state->eval_step != state->step)
 		return false;
-	if (keys->stop_at > 0 && state->eval_top1 >= keys->stop_at)
-		snprintf(run->why, sizeof(run->why), "top-1 %.2f %% reaches train.stop_at = %g",
-			 100 * state->eval_top1, keys->stop_at);
-	else if (keys->stop_after && early_stopping_wait(run) >= keys->stop_after)
-		snprintf(run->why, sizeof(run->why),
+	if (recipe->stop_at > 0 && state->eval_top1 >= recipe->stop_at)
+		snprintf(reason, sizeof(stopping->reason),
+			 "top-1 %.2f %% reaches train.stop_at = %g", 100 * state->eval_top1,
+			 recipe->stop_at);
+	else if (recipe->stop_after && early_stopping_wait(state, length) >= recipe->stop_after)
+		snprintf(reason, sizeof(stopping->reason),
 			 "no evaluation was better than top-1 %.2f %% at step %llu, and "
 			 "train.stop_after = %llu",
 			 100 * state->best_top1, (unsigned long long)state->best_step,
-			 (unsigned long long)keys->stop_after);
-	return *run->why;
+			 (unsigned long long)recipe->stop_after);
+	return *reason;
 }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "trainer/algorithms/noise.h"
-#include "trainer/run/run.h"
+#include "trainer/run/run_internal.h"
 
 /*
  * Number of equal micro-batches, at least two, to split a batch into for the noise measurement; 0

@@ -16,6 +16,7 @@
 #include "format/base/text/printable.h"
 #include "trainer/log/picture.h"
 #include "trainer/run/find.h"
+#include "trainer/run/result_files.h"
 
 #include <errno.h>
 #include <math.h>
@@ -60,41 +61,33 @@ struct find_batch {
 
 /* ---- which sizes fit ---- */
 
-/* Switches the run to a batch size. */
-static void find_take(struct run *run, uint32_t batch)
-{
-	run->recipe_copy.data.batch_size = batch;
-	run->recipe_copy.train.accumulate = 1;
-	run->auto_accum = false;
-}
-
 /*
- * Plans the training graph and, if the recipe evaluates, the evaluation graph, since both are in
- * memory together. An evaluation graph of another size is freed first.
+ * Plans the training graph of a batch size and, if the recipe evaluates, the evaluation graph,
+ * since both are in memory together. An evaluation graph of another size is freed first.
  */
 static int find_plan(struct run *run, uint32_t batch)
 {
-	find_take(run, batch);
-	if (run->eval.graph && run->eval.count != data_val_share(&run->data)) {
-		device_graph_free(run->eval.graph);
-		run->eval.graph = NULL;
+	struct run_graph *eval = &run->network.eval;
+	uint32_t height = eval->height, width = eval->width;
+	grad_accum_set(&run->ctx, batch, 1);
+	if (eval->count != data_val_share(&run->data)) {
+		device_graph_free(eval->graph);
+		eval->graph = NULL;
 	}
-	int r = run_train_graph(run);
-	return r || !run->eval.height ? r
-				      : run_graph_for(run, DEVICE_EVAL, data_val_share(&run->data),
-						      run->eval.height, run->eval.width);
+	int r = run_plan_train(run);
+	return r < 0 || !height ? r : run_plan_eval(run, height, width);
 }
 
 /* True if the size fits; otherwise keeps the reason, which may be another limit than memory. */
 static bool find_fits(struct find_batch *find, uint32_t batch)
 {
-	bool fits = !find_plan(find->run, batch);
-	progress_line(&find->run->progress, "batches of %u images %s", batch,
+	bool fits = find_plan(find->run, batch) == 0;
+	progress_line(&find->run->ctx.progress, "batches of %u images %s", batch,
 		      fits ? "fit" : "do not fit");
 	if (fits)
 		return true;
 	snprintf(find->why, sizeof(find->why), "%.*s", (int)sizeof(find->why) - 1,
-		 find->run->error);
+		 find->run->ctx.error);
 	return false;
 }
 
@@ -103,8 +96,8 @@ static int find_largest(struct find_batch *find)
 	struct run *run = find->run;
 	uint32_t fits = 0, fails = 0;
 	for (uint32_t batch = FIND_UNIT; batch <= find->bound && !fails; batch *= 2) {
-		if (*run->options.stop)
-			return run_fail(run, -EINTR, "--find-batch-size: stopped");
+		if (*run->ctx.options.stop)
+			return run_fail(&run->ctx, -EINTR, "--find-batch-size: stopped");
 		if (find_fits(find, batch))
 			fits = batch;
 		else
@@ -115,15 +108,15 @@ static int find_largest(struct find_batch *find)
 		fails = find->bound + FIND_UNIT;
 	while (fails - fits > FIND_UNIT) {
 		uint32_t middle = (fits + fails) / 2 / FIND_UNIT * FIND_UNIT;
-		if (*run->options.stop)
-			return run_fail(run, -EINTR, "--find-batch-size: stopped");
+		if (*run->ctx.options.stop)
+			return run_fail(&run->ctx, -EINTR, "--find-batch-size: stopped");
 		if (find_fits(find, middle))
 			fits = middle;
 		else
 			fails = middle;
 	}
 	if (!fits)
-		return run_fail(run, -ENOMEM,
+		return run_fail(&run->ctx, -ENOMEM,
 				"--find-batch-size: not even batches of %d images fit: %.900s",
 				FIND_UNIT, find->why);
 	find->largest = fits;
@@ -149,9 +142,9 @@ static int find_fill(const struct find_batch *find, uint32_t batch, struct devic
 	filled.count = batch;
 	filled.images = images;
 	filled.labels = labels;
-	int r = images && labels ? run_device_batch(run, NULL, &filled, "data.pipeline", ret_batch)
-				 : run_fail(run, -ENOMEM, "out of memory");
-	if (r) {
+	int r = images && labels ? run_train_batch(run, NULL, &filled, ret_batch)
+				 : run_fail(&run->ctx, -ENOMEM, "out of memory");
+	if (r < 0) {
 		free(images);
 		free(labels);
 	}
@@ -164,18 +157,36 @@ static int find_run(struct run *run, const struct device_batch *batch, unsigned 
 {
 	uint64_t ticket;
 	double start = clock_s(CLOCK_MONOTONIC);
-	int r = 0;
-	for (unsigned i = 0; i < steps && !r; i++) {
-		if (*run->options.stop)
-			return run_fail(run, -EINTR, "--find-batch-size: stopped");
-		r = run_update(run, batch, &ticket);
-		if (!r && (r = device_fed(run->train.graph, ticket, true)))
-			run_fail_step(run, r, "copying a batch");
+	for (unsigned i = 0; i < steps; i++) {
+		if (*run->ctx.options.stop)
+			return run_fail(&run->ctx, -EINTR, "--find-batch-size: stopped");
+		int r = run_update(run, batch, &ticket);
+		if (r < 0)
+			return r;
+		r = device_fed(run->network.train.graph, ticket, true);
+		if (r < 0)
+			return run_fail_step(run, r, "copying a batch");
 	}
-	if (!r)
-		r = run_collect(run, 0);
+	int r = run_collect(run, 0);
 	*ret_seconds = (clock_s(CLOCK_MONOTONIC) - start) / steps;
 	return r;
+}
+
+/* Times steps on a batch. */
+static int find_time_batch(struct run *run, const struct device_batch *batch, double *ret_seconds)
+{
+	double once;
+	/* the first step is slower, so two steps determine how many to run */
+	int r = find_run(run, batch, 1, &once);
+	if (r < 0)
+		return r;
+	if (once < FIND_STEP_S) {
+		r = find_run(run, batch, 1, &once);
+		if (r < 0)
+			return r;
+	}
+	double steps = fmin(fmax(ceil(FIND_ROUND_S / once), 1), FIND_STEPS_MAX);
+	return find_run(run, batch, (unsigned)steps, ret_seconds);
 }
 
 static int find_time(struct find_batch *find, struct find_size *size, unsigned pass)
@@ -183,27 +194,22 @@ static int find_time(struct find_batch *find, struct find_size *size, unsigned p
 	struct run *run = find->run;
 	struct device_graph_info info;
 	struct device_batch batch;
-	double once;
 	int r = find_plan(run, size->batch);
-	if (!r)
-		r = run_open_mix(run);
-	if (!r)
-		r = find_fill(find, size->batch, &batch);
-	if (r)
+	if (r < 0)
 		return r;
-	device_graph_info(run->train.graph, &info);
+	r = augment_open(&run->augment);
+	if (r < 0)
+		return r;
+	r = find_fill(find, size->batch, &batch);
+	if (r < 0)
+		return r;
+	device_graph_info(run->network.train.graph, &info);
 	size->arena_bytes = info.arena_bytes;
-	/* the first step is slower, so two steps determine how many to run */
-	r = find_run(run, &batch, 1, &once);
-	if (!r && once < FIND_STEP_S)
-		r = find_run(run, &batch, 1, &once);
-	double steps = fmin(fmax(ceil(FIND_ROUND_S / once), 1), FIND_STEPS_MAX);
-	if (!r)
-		r = find_run(run, &batch, (unsigned)steps, &size->seconds[pass]);
-	if (!r)
-		progress_line(&run->progress, "batches of %u images: %.1f images/s, pass %u of %d",
-			      size->batch, size->batch / size->seconds[pass], pass + 1,
-			      FIND_PASSES);
+	r = find_time_batch(run, &batch, &size->seconds[pass]);
+	if (r == 0)
+		progress_line(&run->ctx.progress,
+			      "batches of %u images: %.1f images/s, pass %u of %d", size->batch,
+			      size->batch / size->seconds[pass], pass + 1, FIND_PASSES);
 	free((void *)batch.images);
 	free((void *)batch.labels);
 	return r;
@@ -233,17 +239,29 @@ static int find_time_first(struct find_batch *find)
 	for (unsigned i = 0; i < find->count; i++) {
 		int r = find_time(find, &find->sizes[i], 0);
 		if (r == -ENOMEM && i) {
-			snprintf(find->why, sizeof(find->why), "%.1000s", run->error);
+			snprintf(find->why, sizeof(find->why), "%.1000s", run->ctx.error);
 			find->count = i;
 			find->largest = find->sizes[i - 1].batch;
 			find->bounded = false;
 			return 0;
 		}
-		if (r)
+		if (r < 0)
 			return r;
 		find->slow = find->sizes[i].seconds[0] > FIND_STEP_S && i + 1 < find->count;
 		if (find->slow)
 			find->count = i + 1;
+	}
+	return 0;
+}
+
+/* A later pass, in alternating order. */
+static int find_time_pass(struct find_batch *find, unsigned pass)
+{
+	for (unsigned i = 0; i < find->count; i++) {
+		unsigned at = pass % 2 ? find->count - 1 - i : i;
+		int r = find_time(find, &find->sizes[at], pass);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
@@ -254,11 +272,10 @@ static int find_speeds(struct find_batch *find)
 	for (uint32_t batch = FIND_UNIT; batch < find->largest; batch *= 2)
 		find->sizes[find->count++].batch = batch;
 	find->sizes[find->count++].batch = find->largest;
-	run->find_rate = FIND_NO_RATE;
+	run->hook.lr_factor = FIND_NO_RATE;
 	int r = find_time_first(find);
-	for (unsigned pass = 1; pass < FIND_PASSES && !r; pass++)
-		for (unsigned i = 0; i < find->count && !r; i++)
-			r = find_time(find, &find->sizes[pass % 2 ? find->count - 1 - i : i], pass);
+	for (unsigned pass = 1; pass < FIND_PASSES && r == 0; pass++)
+		r = find_time_pass(find, pass);
 	for (unsigned i = 0; i < find->count; i++)
 		find_summarise(&find->sizes[i]);
 	return r;
@@ -286,9 +303,9 @@ static const struct find_size *find_fastest(const struct find_batch *find)
 /* Smallest size that is about as fast as the fastest. */
 static const struct find_size *find_fast_enough(const struct find_batch *find)
 {
-	double most = find_fastest(find)->images_per_second;
+	double speed_max = find_fastest(find)->images_per_second;
 	const struct find_size *size = find->sizes;
-	while (size->images_per_second < FIND_NEAR * most)
+	while (size->images_per_second < FIND_NEAR * speed_max)
 		size++;
 	return size;
 }
@@ -311,9 +328,9 @@ static const struct find_size *find_suggestion(const struct find_batch *find)
 	return best;
 }
 
-static void find_write_csv(const void *found, FILE *file)
+static void find_write_csv(const void *data, FILE *file)
 {
-	const struct find_batch *find = found;
+	const struct find_batch *find = data;
 	const struct find_size *best = find_suggestion(find);
 	fputs("batch_size,images_per_second,ms_per_step,arena_mib,training_time\n", file);
 	for (unsigned i = 0; i < find->count; i++) {
@@ -328,9 +345,9 @@ static void find_write_csv(const void *found, FILE *file)
 	}
 }
 
-static void find_draw(const void *found, FILE *file)
+static void find_draw(const void *data, FILE *file)
 {
-	const struct find_batch *find = found;
+	const struct find_batch *find = data;
 	const struct find_size *best = find_suggestion(find);
 	double batch[FIND_SIZES], speed[FIND_SIZES], scale = find->noise.scale;
 	char text[64];
@@ -443,20 +460,21 @@ static void find_print_suggestion(const struct find_batch *find, FILE *file)
 			"                    data.batch_size = %u does not fit at once: "
 			"train.accumulate=auto computes it in micro-batches%s\n",
 			find->recipe_batch,
-			run_has_batch_norms(find->run) ? ", which batch norms then normalise by"
-						       : "");
+			network_has_batch_norms(&find->run->network)
+				? ", which batch norms then normalise by"
+				: "");
 }
 
 /* ---- all of it ---- */
 
 static int find_keep_first(struct find_batch *find)
 {
-	const struct feed_batch *batch = &find->run->batch;
+	const struct feed_batch *batch = &find->run->input.batch;
 	find->first = *batch;
 	find->images = malloc(batch->image_bytes);
 	find->labels = malloc(batch->count * sizeof(*find->labels));
 	if (!find->images || !find->labels)
-		return run_fail(find->run, -ENOMEM, "out of memory");
+		return run_fail(&find->run->ctx, -ENOMEM, "out of memory");
 	memcpy(find->images, batch->images, batch->image_bytes);
 	for (uint32_t i = 0; i < batch->count; i++)
 		find->labels[i] = batch->labels ? batch->labels[i] : -1;
@@ -471,7 +489,7 @@ static int find_noise(struct find_batch *find)
 	find->noise.scale = NAN;
 	if (!parts)
 		return 0;
-	run->recipe_copy.train.accumulate = parts;
+	grad_accum_set(&run->ctx, run->ctx.recipe->data.batch_size, parts);
 	return find_noise_measure(run, &find->noise);
 }
 
@@ -480,31 +498,34 @@ static int find_all(struct find_batch *find)
 	struct run *run = find->run;
 	uint64_t bound = run->data.samples < FIND_BATCH_MAX ? run->data.samples : FIND_BATCH_MAX;
 	find->bound = (uint32_t)bound / FIND_UNIT * FIND_UNIT;
-	find->recipe_batch = (uint32_t)run->recipe->data.batch_size;
+	find->recipe_batch = (uint32_t)run->ctx.recipe->data.batch_size;
 	if (!find->bound)
-		return run_fail(run, -EINVAL,
+		return run_fail(&run->ctx, -EINVAL,
 				"--find-batch-size: data.train has %llu sample%s, and batches "
 				"begin with %d",
 				(unsigned long long)run->data.samples,
 				run->data.samples == 1 ? "" : "s", FIND_UNIT);
 	int r = find_keep_first(find);
-	if (!r)
-		r = find_noise(find);
+	if (r < 0)
+		return r;
+	r = find_noise(find);
+	if (r < 0)
+		return r;
 	/* with a size schedule: the first epoch's size */
-	run->batch.height = find->first.height;
-	run->batch.width = find->first.width;
-	if (!r)
-		r = find_largest(find);
-	return r ? r : find_speeds(find);
+	input_set_size(&run->input, find->first.height, find->first.width);
+	r = find_largest(find);
+	return r < 0 ? r : find_speeds(find);
 }
 
 static int find_report(struct run *run, const struct find_batch *find, FILE *file)
 {
-	const char *name = run->options.find_batch_size;
-	int r = run_write_result(run, "--find-batch-size", name, ".csv", find_write_csv, find);
-	if (!r)
-		r = run_write_result(run, "--find-batch-size", name, ".svg", find_draw, find);
-	if (r)
+	const char *name = run->ctx.options.find_batch_size;
+	int r = result_file_write(&run->ctx, "--find-batch-size", name, ".csv", find_write_csv,
+				  find);
+	if (r < 0)
+		return r;
+	r = result_file_write(&run->ctx, "--find-batch-size", name, ".svg", find_draw, find);
+	if (r < 0)
 		return r;
 	find_print_table(find, file);
 	find_print_fits(find, file);
@@ -516,17 +537,17 @@ static int find_report(struct run *run, const struct find_batch *find, FILE *fil
 
 int run_find_batch_size(struct run *run, FILE *file)
 {
-	if (run->comm->world > 1)
+	if (run->ctx.comm->world > 1)
 		return run_fail_everywhere(
-			run, -EINVAL,
+			&run->ctx, -EINVAL,
 			"--find-batch-size measures one device: start it without mpirun; "
 			"data.batch_size is then so many times as much as there are ranks");
 	struct find_batch *find = calloc(1, sizeof(*find));
 	if (!find)
-		return run_fail(run, -ENOMEM, "out of memory");
+		return run_fail(&run->ctx, -ENOMEM, "out of memory");
 	find->run = run;
 	int r = find_all(find);
-	if (!r)
+	if (r == 0)
 		r = find_report(run, find, file);
 	free(find->images);
 	free(find->labels);

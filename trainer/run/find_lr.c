@@ -6,7 +6,8 @@
  */
 #include "trainer/algorithms/find_rate.h"
 #include "trainer/log/picture.h"
-#include "trainer/run/run.h"
+#include "trainer/run/result_files.h"
+#include "trainer/run/run_internal.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,34 +26,35 @@ enum {
 
 struct find {
 	double rate[FIND_STEPS], loss[FIND_STEPS], smooth[FIND_STEPS];
-	unsigned count, steepest, least;
+	unsigned count, steepest, lowest; /* indices */
 };
 
-static bool find_is_over(const struct find *find, double least)
+static bool find_is_over(const struct find *find, double loss_min)
 {
 	double last = find->smooth[find->count - 1];
-	return !isfinite(last) || (find->count > FIND_SETTLED && last > FIND_WORST * least);
+	return !isfinite(last) || (find->count > FIND_SETTLED && last > FIND_WORST * loss_min);
 }
 
 /* Trains; a non-finite loss ends the run and is not used. */
 static int find_train(struct run *run, struct find *find)
 {
-	double mean = 0, least = INFINITY;
+	double mean = 0, loss_min = INFINITY;
 	for (unsigned i = 0; i < FIND_STEPS; i++) {
-		run->find_rate = FIND_FROM * pow(FIND_TO / FIND_FROM, i / (FIND_STEPS - 1.0));
+		run->hook.lr_factor = FIND_FROM * pow(FIND_TO / FIND_FROM, i / (FIND_STEPS - 1.0));
 		int r = run_step(run);
-		if (!r)
-			r = run_collect(run, 0);
 		if (r)
 			return r;
-		mean = FIND_MEMORY * mean + (1 - FIND_MEMORY) * run->last_loss;
-		find->rate[i] = run->find_rate;
-		find->loss[i] = run->last_loss;
+		r = run_collect(run, 0);
+		if (r < 0)
+			return r;
+		mean = FIND_MEMORY * mean + (1 - FIND_MEMORY) * run->meter.last_loss;
+		find->rate[i] = run->hook.lr_factor;
+		find->loss[i] = run->meter.last_loss;
 		find->smooth[i] = mean / (1 - pow(FIND_MEMORY, i + 1.0));
 		find->count = i + 1;
-		if (find_is_over(find, least))
+		if (find_is_over(find, loss_min))
 			break;
-		least = fmin(least, find->smooth[i]);
+		loss_min = fmin(loss_min, find->smooth[i]);
 	}
 	while (find->count && !isfinite(find->smooth[find->count - 1]))
 		find->count--;
@@ -62,17 +64,17 @@ static int find_train(struct run *run, struct find *find)
 static int find_read(struct run *run, struct find *find)
 {
 	if (find->count < FIND_SETTLED + 2)
-		return run_fail(run, -EDOM,
+		return run_fail(&run->ctx, -EDOM,
 				"--find-lr: the loss is not finite from step %u on, at a learning "
 				"rate of %.3g: something else is wrong; --detect-anomaly names it",
 				find->count + 1, FIND_FROM);
-	find_rate_read(find->smooth, FIND_SETTLED, find->count, &find->steepest, &find->least);
+	find_rate_read(find->smooth, FIND_SETTLED, find->count, &find->steepest, &find->lowest);
 	return 0;
 }
 
-static void find_write_csv(const void *found, FILE *file)
+static void find_write_csv(const void *data, FILE *file)
 {
-	const struct find *find = found;
+	const struct find *find = data;
 	fputs("step,lr,loss,smoothed\n", file);
 	for (unsigned i = 0; i < find->count; i++)
 		fprintf(file, "%u,%.9g,%.9g,%.9g\n", i + 1, find->rate[i], find->loss[i],
@@ -86,21 +88,21 @@ static void find_draw_marks(const struct find *find, const struct picture *pictu
 	char text[64];
 	snprintf(text, sizeof(text), "steepest %.2g", find->rate[find->steepest]);
 	picture_mark(picture, find->rate[find->steepest], 120, "#06c", text);
-	snprintf(text, sizeof(text), "minimum / 10 %.2g", find->rate[find->least] / 10);
-	picture_mark(picture, find->rate[find->least] / 10, 280, "#c30", text);
+	snprintf(text, sizeof(text), "minimum / 10 %.2g", find->rate[find->lowest] / 10);
+	picture_mark(picture, find->rate[find->lowest] / 10, 280, "#c30", text);
 }
 
-static void find_draw(const void *found, FILE *file)
+static void find_draw(const void *data, FILE *file)
 {
-	const struct find *find = found;
-	double least = INFINITY, most = -INFINITY;
+	const struct find *find = data;
+	double loss_min = INFINITY, loss_max = -INFINITY;
 	for (unsigned i = 0; i < find->count; i++) {
-		least = fmin(least, find->smooth[i]);
-		most = fmax(most, find->smooth[i]);
+		loss_min = fmin(loss_min, find->smooth[i]);
+		loss_max = fmax(loss_max, find->smooth[i]);
 	}
-	double margin = 0.05 * (most - least) + 1e-9;
-	struct picture picture = {file,           FIND_FROM,     FIND_TO,
-				  least - margin, most + margin, .base = 10};
+	double margin = 0.05 * (loss_max - loss_min) + 1e-9;
+	struct picture picture = {
+		file, FIND_FROM, FIND_TO, loss_min - margin, loss_max + margin, .base = 10};
 	picture.top = picture_open(file, 1, 1);
 	picture_note(file, 0, "dots: losses of steps; line: their running mean");
 	picture_begin(&picture, "learning rate", "loss");
@@ -118,32 +120,43 @@ static void find_draw(const void *found, FILE *file)
 /* Rank 0: reports the result. */
 static int find_report(struct run *run, const struct find *find, FILE *file)
 {
-	const char *name = run->options.find_lr;
-	int r = run_write_result(run, "--find-lr", name, ".csv", find_write_csv, find);
-	if (!r)
-		r = run_write_result(run, "--find-lr", name, ".svg", find_draw, find);
-	if (r)
+	const char *name = run->ctx.options.find_lr;
+	int r = result_file_write(&run->ctx, "--find-lr", name, ".csv", find_write_csv, find);
+	if (r < 0)
+		return r;
+	r = result_file_write(&run->ctx, "--find-lr", name, ".svg", find_draw, find);
+	if (r < 0)
 		return r;
 	fprintf(file,
 		"%s.csv, %s.svg: %u steps with batches of %llu, learning rates from %.1e to %.1e\n"
 		"the loss falls steepest at          optim.lr=%.2g\n"
 		"a tenth of where it is least (%.2g) optim.lr=%.2g\n",
-		name, name, find->count, (unsigned long long)run->recipe->data.batch_size,
+		name, name, find->count, (unsigned long long)run->ctx.recipe->data.batch_size,
 		find->rate[0], find->rate[find->count - 1], find->rate[find->steepest],
-		find->rate[find->least], find->rate[find->least] / 10);
+		find->rate[find->lowest], find->rate[find->lowest] / 10);
 	return 0;
+}
+
+static int find_lr(struct run *run, struct find *find, FILE *file)
+{
+	int r = find_train(run, find);
+	if (r == -EINTR || r == RUN_LOST)
+		return run_fail(&run->ctx, -EINTR, "--find-lr: stopped after %u steps",
+				find->count);
+	if (r < 0)
+		return r;
+	r = find_read(run, find);
+	if (r < 0 || run->ctx.comm->rank)
+		return r;
+	return find_report(run, find, file);
 }
 
 int run_find_lr(struct run *run, FILE *file)
 {
 	struct find *find = calloc(1, sizeof(*find));
-	int r = find ? find_train(run, find) : -ENOMEM;
-	if (r == -EINTR || r == RUN_LOST)
-		r = run_fail(run, -EINTR, "--find-lr: stopped after %u steps", find->count);
-	if (!r)
-		r = find_read(run, find);
-	if (!r && run->comm->rank == 0)
-		r = find_report(run, find, file);
+	if (!find)
+		return -ENOMEM;
+	int r = find_lr(run, find, file);
 	free(find);
 	return r;
 }

@@ -8,10 +8,12 @@
 #include "trainer/run/find.h"
 
 #include "trainer/algorithms/mix.h"
+#include "trainer/run/micro_batch.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
 	NOISE_STEPS = 50,
@@ -19,8 +21,10 @@ enum {
 };
 
 struct find_noise {
+	struct run *run;
 	struct noise noise;
-	float *sum; /* sum of the micro-batches' gradients so far, over all parameters */
+	float *sum; /* [count] sum of the micro-batches' gradients so far, over all parameters */
+	size_t count;
 	float *one; /* [elements of the largest parameter] */
 	unsigned steps;
 	double small; /* samples */
@@ -29,9 +33,9 @@ struct find_noise {
 uint32_t find_noise_parts(const struct run *run)
 {
 	uint32_t share = data_train_share(&run->data), found = 0;
-	uint32_t unit = mix_is_on(&run->recipe->train) ? 2 : 1;
-	uint32_t least = recipe_accumulate(run->recipe);
-	for (uint32_t parts = least > 2 ? least : 2; parts * unit <= share; parts++) {
+	uint32_t unit = mix_is_on(&run->ctx.recipe->train) ? 2 : 1;
+	uint32_t parts_min = recipe_accumulate(run->ctx.recipe);
+	for (uint32_t parts = parts_min > 2 ? parts_min : 2; parts * unit <= share; parts++) {
 		if (share % (parts * unit) != 0)
 			continue;
 		if (found && parts > NOISE_PARTS)
@@ -46,21 +50,22 @@ struct norms {
 	double added, sum; /* squared */
 };
 
-static int noise_read(struct run *run, struct norms *ret_norms)
+static int noise_read(struct find_noise *find, struct norms *ret_norms)
 {
-	struct find_noise *find = run->noise;
+	struct run_context *ctx = &find->run->ctx;
+	const struct device_params *params = find->run->network.params;
 	struct norms norms = {0};
 	float *before = find->sum;
-	for (size_t i = 0; i < device_params_count(run->params); i++) {
-		struct device_param *param = device_params_at(run->params, i);
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		struct device_param *param = device_params_at(params, i);
 		const struct device_param_spec *spec = device_param_spec(param);
 		size_t count = device_param_elements(param);
 		if (spec->kind == DEVICE_BUFFER || spec->frozen)
 			continue;
 		int r = device_param_read(param, DEVICE_GRAD, find->one);
-		if (r)
-			return run_fail(run, r, "--find-batch-size: gradient of %s: %s", spec->name,
-					run_device_text(run, r));
+		if (r < 0)
+			return run_fail(ctx, r, "--find-batch-size: gradient of %s: %s", spec->name,
+					run_device_text(ctx, r));
 		for (size_t j = 0; j < count; j++) {
 			double sum = (double)find->one[j], added = sum - (double)before[j];
 			norms.sum += sum * sum;
@@ -73,49 +78,47 @@ static int noise_read(struct run *run, struct norms *ret_norms)
 	return 0;
 }
 
-static void noise_clear(struct run *run)
+/* Sums the micro-batches' gradients, and the squared norms of each. */
+static int noise_measure(struct find_noise *find, const struct device_batch *batch,
+			 struct norms *ret_norms)
 {
-	float *at = run->noise->sum;
-	for (size_t i = 0; i < device_params_count(run->params); i++)
-		for (size_t n = device_param_elements(device_params_at(run->params, i)); n; n--)
-			*at++ = 0;
-}
-
-static int noise_compute(struct run *run, const struct device_batch *batch)
-{
-	uint64_t ticket, step;
-	int r = device_feed(run->train.graph, batch, &ticket);
-	if (!r)
-		r = device_step(run->train.graph, NULL, &step);
-	if (!r)
-		r = device_fed(run->train.graph, ticket, true);
-	return r ? run_fail_step(run, r, "gradients of a micro-batch") : 0;
+	struct run *run = find->run;
+	const struct run_graph *train = &run->network.train;
+	double added = 0;
+	memset(find->sum, 0, find->count * sizeof(*find->sum));
+	for (uint32_t part = 0; part < recipe_accumulate(run->ctx.recipe); part++) {
+		struct device_batch slice =
+			micro_batch(batch, run->data.classes, train->count, part);
+		int r = micro_batch_gradients(train->graph, &slice);
+		if (r < 0)
+			return run_fail_step(run, r, "gradients of a micro-batch");
+		r = noise_read(find, ret_norms);
+		if (r < 0)
+			return r;
+		added += ret_norms->added;
+	}
+	ret_norms->added = added;
+	return 0;
 }
 
 /* Leaves the device's state unchanged, except that running statistics are updated once more. */
-static int noise_observe(struct run *run, const struct device_batch *batch)
+static int noise_before_step(void *data, const struct device_batch *batch)
 {
-	uint32_t parts = recipe_accumulate(run->recipe);
-	struct find_noise *find = run->noise;
+	struct find_noise *find = data;
+	struct run *run = find->run;
+	uint32_t parts = recipe_accumulate(run->ctx.recipe);
 	struct norms norms = {0};
-	double added = 0;
 	int r = run_collect(run, 0);
-	noise_clear(run);
-	for (uint32_t part = 0; part < parts && !r; part++) {
-		struct device_batch slice = run_slice(run, batch, part);
-		r = noise_compute(run, &slice);
-		if (!r)
-			r = noise_read(run, &norms);
-		added += norms.added;
-	}
-	device_params_drop_gradients(run->params);
+	if (r == 0)
+		r = noise_measure(find, batch, &norms);
+	device_params_drop_gradients(run->network.params);
 	/* with fp16, skip a gradient that overflows under the loss scale */
-	if (r || !isfinite(added) || !isfinite(norms.sum))
+	if (r < 0 || !isfinite(norms.added) || !isfinite(norms.sum))
 		return r;
 	struct noise_norms measured = {
 		.small = batch->count / (double)parts,
 		.big = batch->count,
-		.small_squared = added / parts,
+		.small_squared = norms.added / parts,
 		.big_squared = norms.sum / parts / parts,
 	};
 	noise_add(&find->noise, &measured);
@@ -124,32 +127,40 @@ static int noise_observe(struct run *run, const struct device_batch *batch)
 	return 0;
 }
 
-static int noise_train(struct run *run)
+static int noise_run_steps(struct run *run)
 {
-	int r = 0;
-	progress_line(&run->progress, "measuring the gradient noise scale over %d steps",
+	for (unsigned i = 0; i < NOISE_STEPS; i++) {
+		int r = run_step(run);
+		if (r)
+			return r;
+	}
+	return run_collect(run, 0);
+}
+
+static int noise_train(struct find_noise *find)
+{
+	struct run *run = find->run;
+	progress_line(&run->ctx.progress, "measuring the gradient noise scale over %d steps",
 		      NOISE_STEPS);
-	run->observe = noise_observe;
-	for (unsigned i = 0; i < NOISE_STEPS && !r; i++)
-		r = run_step(run);
-	run->observe = NULL;
+	run->hook = (struct step_hook){.before = noise_before_step, .data = find};
+	int r = noise_run_steps(run);
+	run->hook = (struct step_hook){0};
 	if (r == -EINTR || r == RUN_LOST)
-		return run_fail(run, -EINTR, "--find-batch-size: stopped after %u steps",
-				run->noise->steps);
-	return r ? r : run_collect(run, 0);
+		return run_fail(&run->ctx, -EINTR, "--find-batch-size: stopped after %u steps",
+				find->steps);
+	return r;
 }
 
 int find_noise_measure(struct run *run, struct find_noise_result *ret_result)
 {
-	size_t count = 1;
-	for (size_t i = 0; i < device_params_count(run->params); i++)
-		count += device_param_elements(device_params_at(run->params, i));
-	struct find_noise find = {0};
-	find.sum = malloc(count * sizeof(*find.sum));
-	find.one = malloc(device_params_largest(run->params) * sizeof(*find.one));
-	run->noise = &find;
-	int r = find.sum && find.one ? noise_train(run) : run_fail(run, -ENOMEM, "out of memory");
-	run->noise = NULL;
+	const struct device_params *params = run->network.params;
+	struct find_noise find = {.run = run, .count = 1};
+	for (size_t i = 0; i < device_params_count(params); i++)
+		find.count += device_param_elements(device_params_at(params, i));
+	find.sum = malloc(find.count * sizeof(*find.sum));
+	find.one = malloc(device_params_largest(params) * sizeof(*find.one));
+	int r = find.sum && find.one ? noise_train(&find)
+				     : run_fail(&run->ctx, -ENOMEM, "out of memory");
 	*ret_result = (struct find_noise_result){
 		.scale = noise_scale(&find.noise),
 		.small = find.small,

@@ -13,92 +13,109 @@
  * may increase during a run, when images grow or frozen layers thaw.
  */
 #include "trainer/algorithms/mix.h"
-#include "trainer/run/run.h"
+#include "trainer/run/run_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-int run_init_grad_accum(struct run *run)
+void grad_accum_set(struct run_context *ctx, uint64_t batch_size, uint64_t parts)
 {
-	uint64_t found = run->checkpoint ? run->checkpoint->recipe.train.accumulate : 0;
-	if (run->recipe_copy.train.accumulate)
-		return 0;
-	run->auto_accum = true;
-	int r = comm_broadcast(run->comm, &found, sizeof(found), 0);
-	run->recipe_copy.train.accumulate = found ? found : 1;
-	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+	ctx->recipe_copy.data.batch_size = batch_size;
+	ctx->recipe_copy.train.accumulate = parts;
+	ctx->auto_accum = false;
 }
 
-bool run_has_batch_norms(const struct run *run)
+int grad_accum_init(struct run *run)
 {
-	for (size_t i = 0; i < device_params_count(run->params); i++)
-		if (device_param_spec(device_params_at(run->params, i))->kind == DEVICE_BUFFER)
-			return true;
-	return false;
+	struct run_context *ctx = &run->ctx;
+	uint64_t found = run->checkpoint ? run->checkpoint->recipe.train.accumulate : 0;
+	if (ctx->recipe->train.accumulate)
+		return 0;
+	ctx->auto_accum = true;
+	int r = comm_broadcast(ctx->comm, &found, sizeof(found), 0);
+	ctx->recipe_copy.train.accumulate = found ? found : 1;
+	return r < 0 ? run_fail(ctx, r, "%s", comm_error(ctx->comm)) : 0;
 }
 
 static int grad_accum_fail(struct run *run, int code, const char *why)
 {
-	return run_fail(run, code,
+	return run_fail(&run->ctx, code,
 			"data.batch_size = %llu does not fit into the device's memory, not even in "
 			"the smallest micro-batches, of %u (train.accumulate = auto): %.1000s. "
 			"Remedies: smaller images, train.recompute=1, a smaller model, "
 			"train.precision=bf16 or fp16, "
 			"more ranks",
-			(unsigned long long)run->recipe->data.batch_size,
+			(unsigned long long)run->ctx.recipe->data.batch_size,
 			data_micro_share(&run->data), why);
 }
 
 /* Reports the new number and the reason. */
 static int grad_accum_report(struct run *run, uint64_t before, const char *why)
 {
-	const struct recipe *recipe = run->recipe;
-	progress_line(&run->progress,
+	const struct recipe *recipe = run->ctx.recipe;
+	struct progress *progress = &run->ctx.progress;
+	struct metrics_log *metrics = run->output.metrics;
+	progress_line(progress,
 		      "train.accumulate = auto: batches of %llu are computed in %llu micro-batches "
 		      "of %u on each device, for more do not fit: %s%s",
 		      (unsigned long long)recipe->data.batch_size,
 		      (unsigned long long)recipe->train.accumulate, data_micro_share(&run->data),
 		      why,
-		      run_has_batch_norms(run) && !recipe->model.bn_sync
+		      network_has_batch_norms(&run->network) && !recipe->model.bn_sync
 			      ? "; batch norms normalise by micro-batches, and losses differ from "
 				"those of whole batches"
 			      : "");
 	if (run->checkpoint) /* not NULL while the run opens */
-		progress_line(&run->progress,
+		progress_line(progress,
 			      "%llu micro-batches were enough when the checkpoint was written: "
 			      "losses are as good, but not bitwise those of an unbroken run",
 			      (unsigned long long)before);
-	if (!run->metrics)
+	if (!metrics)
 		return 0;
-	metrics_log_begin(run->metrics, "micro_batches", run->state.step);
-	metrics_log_count(run->metrics, "accumulate", recipe->train.accumulate);
-	metrics_log_text(run->metrics, "why", why);
-	return run_end_line(run, run->metrics, "log.jsonl");
+	metrics_log_begin(metrics, "micro_batches", run->state.step);
+	metrics_log_count(metrics, "accumulate", recipe->train.accumulate);
+	metrics_log_text(metrics, "why", why);
+	return output_end_line(&run->output);
 }
 
-int run_plan_to_fit(struct run *run, int (*plan)(struct run *run))
+/*
+ * Votes on a plan: 0 if it fits on every rank, -ENOMEM if it does not fit on some, and else the
+ * failure of this rank, or 0 if only others failed in another way: all are done then.
+ */
+static int grad_accum_vote(struct run_context *ctx, int planned, bool *ret_done)
 {
-	uint64_t before = run->recipe->train.accumulate;
+	double votes[] = {planned == -ENOMEM, planned < 0 && planned != -ENOMEM};
+	int r = run_sum(ctx, votes, 2);
+	*ret_done = r < 0 || votes[1] > 0;
+	if (*ret_done)
+		return r < 0 ? r : planned;
+	return votes[0] > 0 ? -ENOMEM : 0;
+}
+
+int grad_accum_fit(struct run *run, int (*plan)(struct run *run))
+{
+	struct run_context *ctx = &run->ctx;
+	uint64_t before = ctx->recipe->train.accumulate;
 	char why[RUN_ERROR_MAX] = "another rank has less memory";
 	for (;;) {
-		int r = plan(run);
-		if (!run->auto_accum)
+		bool done;
+		int planned = plan(run);
+		if (!ctx->auto_accum)
+			return planned;
+		if (planned == -ENOMEM)
+			snprintf(why, sizeof(why), "%s", ctx->error);
+		int r = grad_accum_vote(ctx, planned, &done);
+		if (done)
 			return r;
-		double votes[] = {r == -ENOMEM, r && r != -ENOMEM};
-		if (r == -ENOMEM)
-			snprintf(why, sizeof(why), "%s", run->error);
-		int failed = run_sum(run, votes, 2);
-		if (failed)
-			return failed;
-		if (votes[1] > 0 || (!(votes[0] > 0) && before == run->recipe->train.accumulate))
-			return r;
-		if (!(votes[0] > 0))
-			return grad_accum_report(run, before, why);
-		uint32_t next = mix_parts_after(&run->recipe->train, recipe_accumulate(run->recipe),
+		if (r == 0)
+			return before == ctx->recipe->train.accumulate
+				       ? 0
+				       : grad_accum_report(run, before, why);
+		uint32_t next = mix_parts_after(&ctx->recipe->train, recipe_accumulate(ctx->recipe),
 						data_train_share(&run->data));
 		if (!next)
-			return r ? grad_accum_fail(run, r, why) : 0;
-		run->recipe_copy.train.accumulate = next;
+			return planned < 0 ? grad_accum_fail(run, planned, why) : 0;
+		ctx->recipe_copy.train.accumulate = next;
 	}
 }

@@ -2,7 +2,7 @@
  * Advice printed before the first step and after the first epoch: settings that work, but could be
  * faster or more accurate. Each table row is one piece of advice.
  */
-#include "trainer/run/run.h"
+#include "trainer/run/run_internal.h"
 
 #include <stdio.h>
 
@@ -21,13 +21,13 @@ enum {
 
 static bool on_gpu(const struct run *run)
 {
-	return !device_info(run->device)->threads;
+	return !device_info(run->ctx.device)->threads;
 }
 
 static bool hint_unit(const struct run *run, char *text)
 {
-	uint32_t count = run->train.count, below = count - count % HINT_UNIT;
-	if (!on_gpu(run) || device_info(run->device)->precision == DEVICE_FP32 ||
+	uint32_t count = run->network.train.count, below = count - count % HINT_UNIT;
+	if (!on_gpu(run) || device_info(run->ctx.device)->precision == DEVICE_FP32 ||
 	    count % HINT_UNIT == 0)
 		return false;
 	snprintf(text, HINT_MAX,
@@ -40,8 +40,8 @@ static bool hint_unit(const struct run *run, char *text)
 
 static bool hint_precision(const struct run *run, char *text)
 {
-	if (!on_gpu(run) || device_info(run->device)->precision != DEVICE_FP32 ||
-	    run->recipe->train.tf32)
+	if (!on_gpu(run) || device_info(run->ctx.device)->precision != DEVICE_FP32 ||
+	    run->ctx.recipe->train.tf32)
 		return false;
 	snprintf(text, HINT_MAX,
 		 "fp32 leaves the tensor cores unused: train.precision = bf16 is several times as "
@@ -52,10 +52,11 @@ static bool hint_precision(const struct run *run, char *text)
 
 static bool hint_norm(const struct run *run, char *text)
 {
-	uint32_t count = run->train.count;
-	if (run->recipe->model.bn_sync)
-		count *= run->comm->world;
-	if (count >= HINT_NORM || run->recipe->model.ghost_batch || !run_has_batch_norms(run))
+	uint32_t count = run->network.train.count;
+	if (run->ctx.recipe->model.bn_sync)
+		count *= run->ctx.comm->world;
+	if (count >= HINT_NORM || run->ctx.recipe->model.ghost_batch ||
+	    !network_has_batch_norms(&run->network))
 		return false;
 	snprintf(text, HINT_MAX,
 		 "batch norms normalise by %u image%s at a time, and below %d their statistics are "
@@ -67,7 +68,7 @@ static bool hint_norm(const struct run *run, char *text)
 
 static bool hint_slow(const struct run *run, char *text)
 {
-	const struct run_options *options = &run->options;
+	const struct run_options *options = &run->ctx.options;
 	if (!options->detect_anomaly && !options->profile)
 		return false;
 	snprintf(
@@ -96,10 +97,10 @@ void run_hint_data_wait(struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
 	double share = state->train_seconds > 0 ? state->wait_seconds / state->train_seconds : 0;
-	if (run->hinted || share < HINT_WAIT)
+	if (run->data_wait_hinted || share < HINT_WAIT)
 		return;
-	run->hinted = true;
-	progress_line(&run->progress,
+	run->data_wait_hinted = true;
+	progress_line(&run->ctx.progress,
 		      "advice   %.0f %% of the time went into waiting for data: loaderbench with "
 		      "the same pipeline says how fast it comes, loaderd(1), WHERE TIME GOES, "
 		      "what takes it",

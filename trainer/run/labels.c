@@ -1,5 +1,4 @@
 #include "trainer/run/labels.h"
-#include "trainer/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +17,9 @@ static int labels_copy_fds(const struct packimg *mapped, int *fds)
 	for (uint32_t i = 0; i < packimg_shard_count(mapped); i++) {
 		struct packimg_shard shard;
 		int r = packimg_shard(mapped, i, &shard);
-		fds[i] = r ? -1 : fcntl(shard.fd, F_DUPFD_CLOEXEC, 0);
+		fds[i] = r < 0 ? -1 : fcntl(shard.fd, F_DUPFD_CLOEXEC, 0);
 		if (fds[i] < 0) {
-			r = r ? r : -errno;
+			r = r < 0 ? r : -errno;
 			labels_close_all(fds, i);
 			return r;
 		}
@@ -32,15 +31,15 @@ int labels_open(const char *path, struct packimg **ret_dataset, struct packimg_e
 {
 	struct packimg *mapped;
 	int r = packimg_open(path, &mapped, error);
-	if (r)
+	if (r < 0)
 		return r;
 	uint32_t count = packimg_shard_count(mapped);
 	int *fds = calloc(count, sizeof(*fds));
 	r = fds ? labels_copy_fds(mapped, fds) : -ENOMEM;
 	packimg_close(mapped);
-	if (!r) {
+	if (r == 0) {
 		r = packimg_open_unmapped(path, fds, count, ret_dataset, error);
-		if (r)
+		if (r < 0)
 			labels_close_all(fds, count);
 	}
 	free(fds);
@@ -53,7 +52,7 @@ void labels_count(const struct packimg *dataset, uint32_t classes, uint64_t *cou
 	struct packimg_sample sample;
 	*ret_labels = (struct labels){.samples = packimg_count(dataset)};
 	for (uint64_t i = 0; i < ret_labels->samples; i++) {
-		if (packimg_sample(dataset, i, &sample))
+		if (packimg_sample(dataset, i, &sample) < 0)
 			continue;
 		bool labelled = sample.label >= 0, known = sample.label < (int64_t)classes;
 		ret_labels->unlabelled += !labelled;
@@ -63,18 +62,18 @@ void labels_count(const struct packimg *dataset, uint32_t classes, uint64_t *cou
 	}
 }
 
-int run_read_labels(struct run *run, const char *path, const struct uuid *found, uint64_t *counts,
-		    struct labels *ret_labels)
+int labels_read(struct run_context *ctx, const char *path, const struct uuid *found,
+		uint32_t classes, uint64_t *counts, struct labels *ret_labels)
 {
 	struct packimg_error problem = {{0}};
 	struct packimg *dataset;
 	int r = labels_open(path, &dataset, &problem);
-	if (r)
-		return run_fail(run, r, "%s", *problem.text ? problem.text : strerror(-r));
+	if (r < 0)
+		return run_fail(ctx, r, "%s", *problem.text ? problem.text : strerror(-r));
 	if (memcmp(packimg_uuid(dataset), found, sizeof(*found)) == 0)
-		labels_count(dataset, run->data.classes, counts, ret_labels);
+		labels_count(dataset, classes, counts, ret_labels);
 	else
-		r = run_fail(run, -ESTALE,
+		r = run_fail(ctx, -ESTALE,
 			     "it is another dataset than the daemon has found: start again");
 	packimg_close(dataset);
 	return r;
@@ -82,25 +81,25 @@ int run_read_labels(struct run *run, const char *path, const struct uuid *found,
 
 /* ---- reporting ---- */
 
-static int labels_report(struct run *run, const char *key, const char *path,
-			 const struct uuid *found, const char *consequence)
+static int labels_report(struct run_context *ctx, const char *key, const char *path,
+			 const struct uuid *found, uint32_t classes, const char *consequence)
 {
 	struct labels labels;
-	if (run_read_labels(run, path, found, NULL, &labels)) {
+	if (labels_read(ctx, path, found, classes, NULL, &labels) < 0) {
 		/* not fatal: the run uses the labels that the daemon reads */
-		progress_line(&run->progress, "%s = %s: labels were not counted: %s", key, path,
-			      run->error);
-		*run->error = '\0';
+		progress_line(&ctx->progress, "%s = %s: labels were not counted: %s", key, path,
+			      ctx->error);
+		*ctx->error = '\0';
 		return 0;
 	}
 	uint64_t missing = labels.unlabelled + labels.beyond;
 	const char *which = labels.beyond ? " of the model's classes" : "";
 	if (missing && missing == labels.samples)
-		return run_fail(run, -EINVAL,
+		return run_fail(ctx, -EINVAL,
 				"%s = %.600s: no sample has a label%s: pack it anew, with labels",
 				key, path, which);
 	if (missing)
-		progress_line(&run->progress,
+		progress_line(&ctx->progress,
 			      "%s = %s: %llu of %llu samples have no label%s: %s; packimg info "
 			      "counts them",
 			      key, path, (unsigned long long)missing,
@@ -108,16 +107,18 @@ static int labels_report(struct run *run, const char *key, const char *path,
 	return 0;
 }
 
-int run_report_unlabelled(struct run *run)
+int labels_report_missing(struct run_context *ctx, const struct data *data)
 {
-	const struct recipe_data *data = &run->recipe->data;
-	int r = 0;
-	if (!run->options.evaluate)
-		r = labels_report(
-			run, "data.train", data->train, &run->data.train_uuid,
+	const struct recipe_data *recipe = &ctx->recipe->data;
+	if (!ctx->options.evaluate) {
+		int r = labels_report(
+			ctx, "data.train", recipe->train, &data->train_uuid, data->classes,
 			"they take their places in batches, and nothing is learned of them");
-	if (!r && *data->val)
-		r = labels_report(run, "data.val", data->val, &run->data.val_uuid,
-				  "evaluation leaves them out");
-	return r;
+		if (r < 0)
+			return r;
+	}
+	if (!*recipe->val)
+		return 0;
+	return labels_report(ctx, "data.val", recipe->val, &data->val_uuid, data->classes,
+			     "evaluation leaves them out");
 }

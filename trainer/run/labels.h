@@ -4,7 +4,10 @@
  */
 #pragma once
 
+#include "format/base/uuid.h"
 #include "format/packimg.h"
+#include "trainer/run/context.h"
+#include "trainer/run/data.h"
 
 struct labels {
 	uint64_t samples;
@@ -23,3 +26,11 @@ int labels_open(const char *path, struct packimg **ret_dataset, struct packimg_e
  */
 void labels_count(const struct packimg *dataset, uint32_t classes, uint64_t *counts,
 		  struct labels *ret_labels);
+/*
+ * Reads the labels of a dataset and checks that it is the one the daemon opened (`found`). counts
+ * as in labels_count().
+ */
+int labels_read(struct run_context *ctx, const char *path, const struct uuid *found,
+		uint32_t classes, uint64_t *counts, struct labels *ret_labels);
+/* Rank 0: reports how many samples have no label; fails if none has one. */
+int labels_report_missing(struct run_context *ctx, const struct data *data);

@@ -3,7 +3,7 @@
  * cannot memorise it has wrong labels, pixels or learning rate (Karpathy 2019, A Recipe for
  * Training Neural Networks).
  */
-#include "trainer/run/run.h"
+#include "trainer/run/run_internal.h"
 
 #include <errno.h>
 
@@ -20,12 +20,13 @@ static int overfit_step(struct run *run, struct overfit *overfit)
 {
 	struct checkpoint_totals before = run->state.whole;
 	int r = run_step(run);
-	if (!r)
-		r = run_collect(run, 0);
 	if (r)
 		return r;
+	r = run_collect(run, 0);
+	if (r < 0)
+		return r;
 	const struct checkpoint_totals *now = &run->state.whole;
-	overfit->loss = run->last_loss;
+	overfit->loss = run->meter.last_loss;
 	overfit->top1 = (double)(now->top1 - before.top1) / (double)(now->samples - before.samples);
 	if (!overfit->steps++)
 		overfit->first = overfit->loss;
@@ -37,30 +38,37 @@ static bool overfit_is_learned(const struct overfit *overfit)
 	return overfit->top1 == 1 && overfit->loss < OVERFIT_LOSS * overfit->first;
 }
 
+static int overfit_train(struct run *run, struct overfit *overfit, FILE *file)
+{
+	while (overfit->steps < OVERFIT_STEPS && !overfit_is_learned(overfit)) {
+		int r = overfit_step(run, overfit);
+		if (r)
+			return r;
+		/* at 1, 2, 4, 8, ... */
+		if (!run->ctx.comm->rank && !(overfit->steps & (overfit->steps - 1)))
+			fprintf(file, "step %3u  loss %.5f  top-1 %.2f %%\n", overfit->steps,
+				overfit->loss, 100 * overfit->top1);
+	}
+	return 0;
+}
+
 int run_overfit_batch(struct run *run, FILE *file)
 {
 	struct overfit overfit = {0};
-	int r = 0;
-	while (!r && overfit.steps < OVERFIT_STEPS && !overfit_is_learned(&overfit)) {
-		r = overfit_step(run, &overfit);
-		/* at 1, 2, 4, 8, ... */
-		if (!r && !run->comm->rank && !(overfit.steps & (overfit.steps - 1)))
-			fprintf(file, "step %3u  loss %.5f  top-1 %.2f %%\n", overfit.steps,
-				overfit.loss, 100 * overfit.top1);
-	}
+	int r = overfit_train(run, &overfit, file);
 	if (r == -EINTR || r == RUN_LOST)
-		return run_fail(run, -EINTR, "--overfit-batch: stopped after %u steps",
+		return run_fail(&run->ctx, -EINTR, "--overfit-batch: stopped after %u steps",
 				overfit.steps);
-	if (r)
+	if (r < 0)
 		return r;
 	if (!overfit_is_learned(&overfit))
 		return run_fail_everywhere(
-			run, -EDOM,
+			&run->ctx, -EDOM,
 			"--overfit-batch: after %u steps on the same images the loss is %.4f, "
 			"which was %.4f, and top-1 %.2f %%: look at the labels (loaderctl dataset "
 			"has the classes), at data.mean and data.std, and at optim.lr (--find-lr)",
 			overfit.steps, overfit.loss, overfit.first, 100 * overfit.top1);
-	if (!run->comm->rank)
+	if (!run->ctx.comm->rank)
 		fprintf(file,
 			"the first batch was learned by heart in %u steps: loss %.5f, which was "
 			"%.4f\n",

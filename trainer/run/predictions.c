@@ -1,10 +1,7 @@
-/*
- * --evaluate --predictions: records the prediction for each image, accuracy by class, and the
- * confusion matrix. Keeps all samples of data.val in host memory; logits arrive batch by batch.
- */
-#include "trainer/checkpoint/class_names.h"
+#include "trainer/run/predictions.h"
+
 #include "trainer/log/confusion.h"
-#include "trainer/run/run.h"
+#include "trainer/run/result_files.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -22,6 +19,8 @@ struct prediction {
 struct predictions {
 	struct prediction *of;
 	size_t count, capacity;
+	uint32_t classes;
+	double logit_scale;
 };
 
 /* Statistics of a class. */
@@ -32,29 +31,29 @@ struct prediction_class {
 /* Everything to be written, derived from the complete predictions. */
 struct prediction_report {
 	const struct predictions *predictions;
-	const struct run *run;
+	const struct checkpoint_state *state;
 	struct prediction_class *classes;
 	struct confusion_cell *cells; /* sorted by label, then predicted */
 	struct confusion confusion;
 };
 
-int run_open_predictions(struct run *run)
+int predictions_new(struct predictions **ret_predictions, uint32_t classes, double logit_scale)
 {
-	if (!run->options.predictions)
-		return 0;
-	int r = run_refuse_ranks(run, "--predictions");
-	if (r)
-		return r;
-	run->predictions = calloc(1, sizeof(*run->predictions));
-	return run->predictions ? 0 : run_fail(run, -ENOMEM, "out of memory");
+	struct predictions *predictions = calloc(1, sizeof(*predictions));
+	if (!predictions)
+		return -ENOMEM;
+	predictions->classes = classes;
+	predictions->logit_scale = logit_scale;
+	*ret_predictions = predictions;
+	return 0;
 }
 
-void run_close_predictions(struct run *run)
+void predictions_free(struct predictions *predictions)
 {
-	if (run->predictions)
-		free(run->predictions->of);
-	free(run->predictions);
-	run->predictions = NULL;
+	if (!predictions)
+		return;
+	free(predictions->of);
+	free(predictions);
 }
 
 static struct prediction predict(const float *logits, uint32_t classes, double scale)
@@ -84,32 +83,38 @@ static void predict_label(struct prediction *prediction, const float *logits, ui
 		prediction->rank = classes;
 }
 
-int run_add_predictions(struct run *run, const struct feed_batch *batch, const float *logits)
+static int predictions_reserve(struct predictions *all, size_t count)
 {
-	struct predictions *all = run->predictions;
-	uint32_t classes = run->data.classes;
-	double scale = model_logit_scale(run->model);
-	if (all->count + batch->count > all->capacity) {
-		size_t capacity = 2 * all->capacity + batch->count;
-		struct prediction *of = realloc(all->of, capacity * sizeof(*of));
-		if (!of)
-			return run_fail(run, -ENOMEM, "--predictions: out of memory");
-		all->of = of;
-		all->capacity = capacity;
-	}
+	if (all->count + count <= all->capacity)
+		return 0;
+	size_t capacity = 2 * all->capacity + count;
+	struct prediction *of = realloc(all->of, capacity * sizeof(*of));
+	if (!of)
+		return -ENOMEM;
+	all->of = of;
+	all->capacity = capacity;
+	return 0;
+}
+
+int predictions_add(struct predictions *all, const struct feed_batch *batch, const float *logits)
+{
+	uint32_t classes = all->classes;
+	int r = predictions_reserve(all, batch->count);
+	if (r < 0)
+		return r;
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const float *row = logits + (size_t)i * classes;
 		struct prediction *prediction = &all->of[all->count++];
 		/* read once: a feed's memory may change meanwhile */
 		int32_t label = ((const volatile int32_t *)batch->labels)[i];
-		*prediction = predict(row, classes, scale);
+		*prediction = predict(row, classes, all->logit_scale);
 		prediction->sample = ((const volatile uint64_t *)batch->samples)[i];
 		prediction->substituted =
 			((const volatile uint8_t *)batch->flags)[i] & FEED_SAMPLE_SUBSTITUTED;
 		if (label < 0 || (uint32_t)label >= classes)
 			continue;
 		prediction->label = label;
-		predict_label(prediction, row, classes, scale);
+		predict_label(prediction, row, classes, all->logit_scale);
 	}
 	return 0;
 }
@@ -156,9 +161,9 @@ static void report_count(struct prediction_report *report)
 	report->confusion.count = merged;
 }
 
-static void report_csv(const void *found, FILE *file)
+static void report_csv(const void *data, FILE *file)
 {
-	const struct predictions *all = ((const struct prediction_report *)found)->predictions;
+	const struct predictions *all = ((const struct prediction_report *)data)->predictions;
 	fputs("sample,label,predicted,probability,label_probability,rank,substituted\n", file);
 	for (size_t i = 0; i < all->count; i++) {
 		const struct prediction *one = &all->of[i];
@@ -202,10 +207,10 @@ static json_t *report_class(const struct prediction_report *report, uint32_t cla
 	return json;
 }
 
-static void report_json(const void *found, FILE *file)
+static void report_json(const void *data, FILE *file)
 {
-	const struct prediction_report *report = found;
-	const struct checkpoint_state *state = &report->run->state;
+	const struct prediction_report *report = data;
+	const struct checkpoint_state *state = report->state;
 	size_t at = 0;
 	json_t *json = json_object(), *classes = json_array();
 	json_object_set_new(json, "samples", json_integer((json_int_t)state->eval_samples));
@@ -221,51 +226,45 @@ static void report_json(const void *found, FILE *file)
 	json_decref(json);
 }
 
-static void report_svg(const void *found, FILE *file)
+static void report_svg(const void *data, FILE *file)
 {
-	confusion_draw(&((const struct prediction_report *)found)->confusion, file);
+	confusion_draw(&((const struct prediction_report *)data)->confusion, file);
 }
 
-static int report_put(struct run *run, const struct prediction_report *report)
+static int report_write(const struct prediction_report *report, struct run_context *ctx)
 {
 	static const struct {
 		const char *ending;
-		void (*write)(const void *found, FILE *file);
+		void (*print)(const void *data, FILE *file);
 	} files[] = {{".csv", report_csv}, {".json", report_json}, {".svg", report_svg}};
-	int r = 0;
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && !r; i++)
-		r = run_write_result(run, "--predictions", run->options.predictions,
-				     files[i].ending, files[i].write, report);
-	return r;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		int r = result_file_write(ctx, "--predictions", ctx->options.predictions,
+					  files[i].ending, files[i].print, report);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
-int run_write_predictions(struct run *run)
+int predictions_write(struct predictions *all, struct run_context *ctx,
+		      const struct checkpoint_state *state, const char *const *class_names)
 {
-	struct predictions *all = run->predictions;
-	if (!all)
-		return 0;
-	struct class_names names = {0};
-	if (run->data.class_names)
-		class_names_read(run->data.class_names, &names);
 	struct prediction_report report = {
 		.predictions = all,
-		.run = run,
-		.classes = calloc(run->data.classes, sizeof(*report.classes)),
+		.state = state,
+		.classes = calloc(all->classes, sizeof(*report.classes)),
 		.cells = calloc(all->count + 1, sizeof(*report.cells)),
-		.confusion = {.classes = run->data.classes},
+		.confusion = {.classes = all->classes, .names = class_names},
 	};
-	if (names.count == run->data.classes)
-		report.confusion.names = names.name;
-	else if (run->weights.class_names.count == run->data.classes)
-		report.confusion.names = run->weights.class_names.name;
-	qsort(all->of, all->count, sizeof(*all->of), by_sample);
-	int r = report.classes && report.cells ? 0 : run_fail(run, -ENOMEM, "out of memory");
-	if (!r) {
+	int r = -ENOMEM;
+	if (report.classes && report.cells) {
+		qsort(all->of, all->count, sizeof(*all->of), by_sample);
 		report_count(&report);
-		r = report_put(run, &report);
+		r = report_write(&report, ctx);
+	} else {
+		run_fail(ctx, r, "out of memory");
 	}
 	free(report.classes);
 	free(report.cells);
-	class_names_deinit(&names);
 	return r;
 }

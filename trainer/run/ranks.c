@@ -119,6 +119,17 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 	return ranks_agree(comm, r, error);
 }
 
+int ranks_share_metadata(struct comm *comm, struct weights_metadata *metadata, char *error)
+{
+	struct weights_metadata shared = *metadata;
+	int r = comm_broadcast(comm, &shared, sizeof(shared), 0);
+	if (r < 0)
+		return ranks_fail_comm(comm, r, error);
+	shared.class_names = metadata->class_names;
+	*metadata = shared;
+	return 0;
+}
+
 static int ranks_share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
 			     float *values, char *error)
 {

@@ -4,7 +4,7 @@
  * used.
  */
 #include "format/base/deferred.h"
-#include "trainer/run/run.h"
+#include "trainer/run/feeds.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,15 +19,16 @@ static size_t defer_size(const struct feed_field *field, const char *record)
 	return size <= field->stride - sizeof(size) ? size : 0;
 }
 
-int run_take_deferred(struct run *run, struct run_feed *feed, struct feed_batch *batch, char *error)
+int run_feed_take_deferred(const struct data *data, struct run_feed *feed, struct feed_batch *batch,
+			   char *error)
 {
 	struct feed_field field;
 	if (!feed->deferred)
 		return 0;
 	int r = feed_field(feed->feed, batch, 0, &field);
-	if (r)
+	if (r < 0)
 		return defer_fail(error, r, "the daemon defers no steps: %s", strerror(-r));
-	if (batch->count > data_train_share(&run->data) || field.type != FEED_BYTES ||
+	if (batch->count > data_train_share(data) || field.type != FEED_BYTES ||
 	    field.stride < sizeof(uint32_t) || batch->element != FEED_U8 ||
 	    batch->height > DEFERRED_SIDE_MAX || batch->width > DEFERRED_SIDE_MAX)
 		return defer_fail(error, -EBADMSG, "the daemon does not say which steps it defers");
