@@ -54,8 +54,18 @@ TABLE = {
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
-    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
-                   "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
+    # run: the parts of a run know the context alone and those below them; run connects them; what stands on top of it is in rooms of its own
+    "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",
+    "trainer/run/input": "trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint trainer/log "
+                         "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
+    "trainer/run/network": "trainer/run/context.h trainer/run/hash.h trainer/run/input trainer/recipe trainer/model trainer/algorithms "
+                           "trainer/checkpoint trainer/device/device.h",
+    "trainer/run": "trainer/run/input trainer/run/network trainer/run/output trainer/run/evaluate trainer/recipe "
+                   "trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/comm/comm.h",
+    "trainer/run/evaluate": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/checkpoint trainer/log "
+                            "proto/client/feed.h",
+    "trainer/run/report": "trainer/run trainer/algorithms trainer/checkpoint trainer/device/onnx/onnx.h",
+    "trainer/run/search": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/log",
     "trainer/device": "trainer/device/comm/comm.h trainer/device/optimizers",
     "trainer/device/onnx": "trainer/device",
     "trainer/device/optimizers": "trainer/device/device.h",

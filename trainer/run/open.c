@@ -4,8 +4,8 @@
  */
 #include "trainer/run/open.h"
 
-#include "trainer/run/labels.h"
-#include "trainer/run/result_files.h"
+#include "trainer/run/input/labels.h"
+#include "trainer/run/output/result_files.h"
 
 #include <errno.h>
 #include <string.h>

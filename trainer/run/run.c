@@ -1,6 +1,6 @@
 #include "trainer/run/run.h"
 
-#include "trainer/run/predictions.h"
+#include "trainer/run/evaluate/predictions.h"
 #include "trainer/run/run_internal.h"
 
 #include "format/base/text/printable.h"

@@ -16,19 +16,19 @@
  */
 #pragma once
 
-#include "trainer/run/augment.h"
 #include "trainer/run/context.h"
 #include "trainer/run/early_stopping.h"
-#include "trainer/run/evaluation.h"
-#include "trainer/run/input.h"
-#include "trainer/run/meter.h"
-#include "trainer/run/network.h"
-#include "trainer/run/output.h"
+#include "trainer/run/evaluate/evaluation.h"
+#include "trainer/run/input/input.h"
+#include "trainer/run/network/augment.h"
+#include "trainer/run/network/network.h"
+#include "trainer/run/network/selection.h"
+#include "trainer/run/network/teacher.h"
+#include "trainer/run/output/meter.h"
+#include "trainer/run/output/output.h"
+#include "trainer/run/output/tracer.h"
 #include "trainer/run/run_length.h"
-#include "trainer/run/selection.h"
 #include "trainer/run/step_queue.h"
-#include "trainer/run/teacher.h"
-#include "trainer/run/tracer.h"
 
 /* What a search or a check changes in training steps. Written by it only; else zeros. */
 struct step_hook {

@@ -10,7 +10,7 @@
  * update running statistics only in the first pass, as implementations by the paper's authors and
  * others recommend, since the perturbed weights are never evaluated.
  */
-#include "trainer/run/micro_batch.h"
+#include "trainer/run/network/micro_batch.h"
 #include "trainer/run/run_internal.h"
 
 #include "trainer/algorithms/optim.h"
