@@ -50,94 +50,92 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 
 static const struct options_row options[] = {
 	{"resume", OPTION_RESUME, "CHECKPOINT",
-	 "Go on from a checkpoint, by default the newest in the output folder; from the beginning "
-	 "if there is none yet",
+	 "Resume from a checkpoint, by default the newest in the output folder; start from the "
+	 "beginning if there is none",
 	 .flags = OPTION_ARG_OPTIONAL},
 	{"output", OPTION_OUTPUT, "DIR",
-	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe; of a run's "
-	 "own recipe.ini, its folder)"},
+	 "Folder for log, checkpoints and weights (default: runs/NAME for NAME.ini; for a run's "
+	 "recipe.ini, the folder of that run)"},
 	{"socket", 's', "PATH", "Socket of a running loaderd (default: a private daemon)",
 	 OPTIONS_TEXT, AT(run.socket)},
 	{"seed", 0, "N", "Same as train.seed=N", OPTIONS_TEXT, AT(seed)},
 	{"device", 0, "cpu|cuda[:N]",
-	 "Same as train.device=..., with the number of the GPU (default: the best there is)",
+	 "Same as train.device=..., with the number of the GPU (default: the best available "
+	 "device)",
 	 OPTIONS_TEXT, AT(device)},
 	{"fusion", 0, "none|b|c", "Same as train.fusion=...", OPTIONS_TEXT, AT(fusion)},
 	{"autotune", 0, NULL, "Same as train.autotune=yes", OPTIONS_FLAG, AT(autotune)},
 	{"deterministic", 0, NULL, "Same as train.deterministic=yes", OPTIONS_FLAG,
 	 AT(deterministic)},
 	{"evaluate", OPTION_EVALUATE, NULL,
-	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result, "
-	 "write nothing, and stop"},
+	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result "
+	 "and exit; writes no files"},
 	{"predictions", 0, "NAME",
-	 "With --evaluate: write what each image is taken for to NAME.csv, precision and recall of "
-	 "each class and what it is taken for to NAME.json, and a picture of that to NAME.svg",
+	 "With --evaluate: write the prediction for each image to NAME.csv, precision, recall and "
+	 "confusions of each class to NAME.json, and a plot of the confusion matrix to NAME.svg",
 	 OPTIONS_TEXT, AT(run.predictions)},
 	{"onnx", 0, "FILE",
-	 "With --evaluate: write the network to FILE in ONNX, for onnxruntime and others",
+	 "With --evaluate: export the network to FILE in ONNX format, for onnxruntime and other "
+	 "runtimes",
 	 OPTIONS_TEXT, AT(run.onnx)},
 	{"find-lr", 0, "NAME",
 	 "Train for up to 100 steps with a learning rate that grows from 1e-6 to 10, write the "
-	 "losses "
-	 "to NAME.csv and NAME.svg, suggest an optim.lr, and stop; no run is touched",
+	 "losses to NAME.csv and NAME.svg, suggest an optim.lr and exit; does not touch the output "
+	 "folder",
 	 OPTIONS_TEXT, AT(run.find_lr)},
 	{"find-batch-size", 0, "NAME",
-	 "Look which batch sizes fit into the device's memory and how fast they are, measure the "
-	 "gradient noise scale, write NAME.csv and NAME.svg, suggest a data.batch_size, and stop; "
-	 "no "
-	 "run is touched",
+	 "Find the batch sizes that fit into device memory, measure their speed and the gradient "
+	 "noise scale, write NAME.csv and NAME.svg, suggest a data.batch_size and exit; does not "
+	 "touch the output folder",
 	 OPTIONS_TEXT, AT(run.find_batch_size)},
 	{"overfit-batch", 0, NULL,
-	 "Train on the first batch alone, without regularisation, say whether it is learned by "
-	 "heart, "
-	 "and stop; no run is touched",
+	 "Train on the first batch only, without regularisation, report whether the network "
+	 "memorises it and exit; does not touch the output folder",
 	 OPTIONS_FLAG, AT(run.overfit_batch)},
 	{"check-gradients", 0, NULL,
-	 "Compare the gradients of the first batch with differences of its loss, in fp32, "
-	 "parameter "
-	 "by parameter, and stop; no run is touched",
+	 "Compare the gradients of the first batch with finite differences of its loss, in fp32, "
+	 "for each parameter, and exit; does not touch the output folder",
 	 OPTIONS_FLAG, AT(run.check_gradients)},
 	{"dry-run", 0, NULL,
-	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
-	 AT(run.dry)},
+	 "Open dataset, device and model, plan the first step, print the plan and exit",
+	 OPTIONS_FLAG, AT(run.dry)},
 	{"print-recipe", 0, NULL,
-	 "Print the complete recipe, every key of it, say what does not go together, and stop",
+	 "Print the complete recipe with all keys, report conflicts between them and exit",
 	 OPTIONS_FLAG, AT(print)},
-	{"help-recipe", OPTION_HELP_RECIPE, NULL, "Print what every key means, and stop"},
+	{"help-recipe", OPTION_HELP_RECIPE, NULL, "Describe every key of the recipe and exit"},
 	{"overwrite", 0, NULL,
-	 "Start afresh in a folder that holds a run; with --resume=CHECKPOINT, remove what came "
-	 "after it there",
+	 "Start from the beginning in a folder that holds a run; with --resume=CHECKPOINT, remove "
+	 "its later checkpoints",
 	 OPTIONS_FLAG, AT(run.overwrite)},
-	{"allow-changes", 0, NULL, "Resume although keys differ that change the losses to come",
+	{"allow-changes", 0, NULL, "Resume even if keys that change future losses differ",
 	 OPTIONS_FLAG, AT(run.allow_changes)},
-	{"detect-anomaly", 0, NULL, "Name the first tensor that is not finite (slow)", OPTIONS_FLAG,
-	 AT(run.detect_anomaly)},
-	{"profile", 0, NULL, "Time every layer and print the table at the end", OPTIONS_FLAG,
+	{"detect-anomaly", 0, NULL, "Report the first tensor that is not finite (slow)",
+	 OPTIONS_FLAG, AT(run.detect_anomaly)},
+	{"profile", 0, NULL, "Time every layer and print a table at the end", OPTIONS_FLAG,
 	 AT(run.profile)},
 	{"trace", 0, "FILE.json",
-	 "Write what the loop and the device do in some steps, layer by layer, for Perfetto and "
+	 "Trace the loop and the device, layer by layer, during some steps, for Perfetto and "
 	 "chrome://tracing",
 	 OPTIONS_TEXT, AT(run.trace)},
 	{"trace-steps", OPTION_TRACE_STEPS, "FIRST-LAST",
-	 "With --trace: these steps, of those that are made (default: 11-15)"},
+	 "With --trace: steps to trace, counted from the start of this process (default: 11-15)"},
 	{"plan", 0, "DEVICE.json",
-	 "Print what a GPU that need not be here would run, its memory and time, and stop",
+	 "Print the operations, memory and time that the described GPU would need for a step, and "
+	 "exit; the GPU need not be present",
 	 OPTIONS_TEXT, AT(plan.device)},
 	{"plot", 0, "FILE.svg",
-	 "Draw losses and accuracies of the runs in the folders that are given in place of a "
-	 "recipe, and stop",
-	 OPTIONS_TEXT, AT(plot)},
+	 "Plot losses and accuracies of the runs in the given folders and exit", OPTIONS_TEXT,
+	 AT(plot)},
 	{"size", OPTION_SIZE, "N",
-	 "With --plan: images of N x N (default: as data.pipeline makes them, or 224, or 32 for "
-	 "networks for small images)"},
+	 "With --plan: image size N x N (default: the size that data.pipeline produces, else 224, "
+	 "or 32 for networks for small images)"},
 	{0},
 };
 
-static const char doc[] = "Trains the model of RECIPE.ini on a packed dataset that loaderd feeds. "
-			  "Any key of the recipe can be set on the command line."
-			  "\vExit status: 0 finished, 1 failed, 3 stopped by a signal "
-			  "with a checkpoint that --resume continues. "
-			  "trainer(1) has the rest.";
+static const char doc[] =
+	"Train the model of RECIPE.ini on a packed dataset served by loaderd. Any key of the "
+	"recipe can be set on the command line.\vExit status: 0 finished, 1 failed, 3 stopped by a "
+	"signal after writing a checkpoint, from which --resume continues. See trainer(1).";
 
 static int parse_size(const char *text, struct argp_state *state)
 {
@@ -173,8 +171,8 @@ static void check_alone(const struct arguments *arguments, const struct argp_sta
 		for (size_t j = i + 1; j < ALL; j++)
 			if (all[i].given && all[j].given)
 				argp_error(state,
-					   "%s begins with the initial weights and does nothing "
-					   "else: leave out %s",
+					   "%s starts from the initial weights and does nothing "
+					   "else: it cannot be combined with %s",
 					   all[i].option, all[j].option);
 }
 
@@ -185,11 +183,10 @@ static void parse_trace_steps(const char *text, struct argp_state *state, struct
 	if (text[strspn(text, "0123456789-")] || text[0] == '-' || strstr(text, "--") ||
 	    sscanf(text, "%19llu-%19llu%n", &first, &last, &end) != 2 || text[end] || !first ||
 	    last < first || last - first >= TRACED_MAX)
-		argp_error(
-			state,
-			"--trace-steps=%s: expected FIRST-LAST, the first and the last step that "
-			"are traced, from 1, at most %d of them",
-			text, TRACED_MAX);
+		argp_error(state,
+			   "--trace-steps=%s: expected FIRST-LAST, the first and the last step to "
+			   "trace, counted from 1, at most %d steps",
+			   text, TRACED_MAX);
 	run->trace_first = first;
 	run->trace_last = last;
 }
@@ -199,33 +196,33 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 {
 	static const char ending[] = ".safetensors";
 	if (arguments->run.evaluate && arguments->plan.device)
-		argp_error(state,
-			   "--evaluate runs a model, and --plan runs none: take one of them");
+		argp_error(state, "--evaluate and --plan cannot be combined: --plan runs no model");
 	if (arguments->run.predictions && !arguments->run.evaluate)
-		argp_error(state, "--predictions=%s is for --evaluate: add it",
+		argp_error(state, "--predictions=%s requires --evaluate",
 			   arguments->run.predictions);
 	if (arguments->run.onnx && !arguments->run.evaluate)
-		argp_error(state, "--onnx=%s is for --evaluate: add it", arguments->run.onnx);
+		argp_error(state, "--onnx=%s requires --evaluate", arguments->run.onnx);
 	check_alone(arguments, state);
 	if (arguments->run.trace && (arguments->run.evaluate || arguments->plan.device ||
 				     (arguments->run.dry && !arguments->run.evaluate)))
-		argp_error(state,
-			   "--trace is of a run: leave out --evaluate, --plan and --dry-run");
+		argp_error(state, "--trace records training: it cannot be combined with "
+				  "--evaluate, --plan or --dry-run");
 	if (arguments->run.trace_first && !arguments->run.trace)
-		argp_error(state, "--trace-steps=%llu-%llu is for --trace: add it",
+		argp_error(state, "--trace-steps=%llu-%llu requires --trace",
 			   (unsigned long long)arguments->run.trace_first,
 			   (unsigned long long)arguments->run.trace_last);
 	if (arguments->plan.size && !arguments->plan.device)
-		argp_error(state,
-			   "--size=%u is for --plan; data.pipeline says what size is trained on",
-			   arguments->plan.size);
+		argp_error(
+			state,
+			"--size=%u requires --plan; training uses the image size of data.pipeline",
+			arguments->plan.size);
 	for (unsigned i = 0; !arguments->plot && i < arguments->override_count; i++) {
 		const char *text = arguments->overrides[i];
 		size_t length = strlen(text), end = strlen(ending);
 		if (!strchr(text, '=') && length > end && strcmp(text + length - end, ending) == 0)
 			argp_error(state,
-				   "\"%s\" stands where expected section.key=value; a checkpoint "
-				   "is --resume=%s, weights are model.pretrained=%s",
+				   "\"%s\": expected section.key=value; use --resume=%s for a "
+				   "checkpoint, model.pretrained=%s for weights",
 				   text, text, text);
 	}
 }
@@ -262,15 +259,16 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 			return 0;
 		}
 		if (arguments->override_count == OVERRIDES_MAX)
-			argp_error(state, "more than %d overrides", OVERRIDES_MAX);
+			argp_error(state, "too many overrides: at most %d are allowed",
+				   OVERRIDES_MAX);
 		arguments->overrides[arguments->override_count++] = argument;
 		return 0;
 	case ARGP_KEY_SUCCESS:
 		check(arguments, state);
 		return 0;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, arguments->plot ? "--plot: the folder of a run is missing"
-						  : "a recipe is missing");
+		argp_error(state, arguments->plot ? "--plot: missing the folder of a run"
+						  : "missing the recipe");
 		return EINVAL;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -310,10 +308,10 @@ static int choose_device(const char **device, struct run_options *run, char *err
 	unsigned long index = strtoul(colon + 1, &end, 10);
 	if (strncmp(*device, "cuda:", 5) != 0 || colon[1] < '0' || colon[1] > '9' || *end ||
 	    index > 1023)
-		return sentence_fail(
-			error, RECIPE_ERROR_MAX, -EINVAL,
-			"--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
-			*device);
+		return sentence_fail(error, RECIPE_ERROR_MAX, -EINVAL,
+				     "--device=%s: expected cpu, cuda, or cuda:N, where N is the "
+				     "number of a GPU",
+				     *device);
 	run->device_index = (unsigned)index;
 	*device = "cuda";
 	return 0;
@@ -472,7 +470,7 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	if (r < 0)
 		give_up(run, r);
 	else if (r == RUN_STOPPED && leads)
-		fprintf(stderr, "trainer: stopped at step %llu; --resume continues\n",
+		fprintf(stderr, "trainer: stopped at step %llu; use --resume to continue\n",
 			(unsigned long long)run->state.step);
 	run_close(run);
 	free(run);

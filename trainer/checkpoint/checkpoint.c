@@ -187,14 +187,13 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 	const char *format = safetensors_metadata(checkpoint->file, "trainer.format");
 	const char *recipe = safetensors_metadata(checkpoint->file, "trainer.recipe");
 	if (!format || !recipe)
-		return checkpoint_fail(
-			error, -EBADMSG,
-			"%s: holds weights, but no run to resume; model.pretrained starts a "
-			"run from it",
-			checkpoint->path);
+		return checkpoint_fail(error, -EBADMSG,
+				       "%s: contains weights, but no run to resume; use "
+				       "model.pretrained to start a run from them",
+				       checkpoint->path);
 	if (strcmp(format, FORMAT) != 0)
 		return checkpoint_fail(error, -EBADMSG,
-				       "%s: checkpoint format %s, this program reads %s",
+				       "%s: has checkpoint format %s, but this version reads %s",
 				       checkpoint->path, format, FORMAT);
 	if (recipe_load_text(&checkpoint->recipe, "recipe in the checkpoint", recipe, problem))
 		return checkpoint_fail(error, -EBADMSG, "%s: %.900s", checkpoint->path, problem);
@@ -256,7 +255,7 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 	if (r)
 		return r;
 	r = device_params_set_state(params, &checkpoint->state.device);
-	return r ? checkpoint_fail(error, r, "%s: the device refuses its state: %s",
+	return r ? checkpoint_fail(error, r, "%s: the device rejects its state: %s",
 				   checkpoint->path, strerror(-r))
 		 : 0;
 }

@@ -254,16 +254,17 @@ static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
 }
 
 /* Ending of errors about weights of another model. */
-static const char another_network[] = ": it was trained with another model.name, model.depth, "
-				      "model.width or model.stem, it seems";
+static const char another_network[] =
+	": it was probably trained with another model.name, model.depth, model.width or model.stem";
 
 static int fail_shape(const char *path, const struct safetensors_tensor *tensor,
 		      const struct device_param_spec *spec, char *error)
 {
 	uint64_t shape[4];
 	unsigned rank = file_shape(spec, shape);
-	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is of shape %s, the model's of %s%s",
-			       path, tensor->name, shape_text(tensor->shape, tensor->rank).text,
+	return checkpoint_fail(error, -EBADMSG,
+			       "%s: tensor %s has shape %s, but the model needs %s%s", path,
+			       tensor->name, shape_text(tensor->shape, tensor->rank).text,
 			       shape_text(shape, rank).text, another_network);
 }
 
@@ -385,8 +386,8 @@ static int fail_missing(const struct safetensors *source, const char *path,
 			continue;
 		return checkpoint_fail(
 			error, -EBADMSG,
-			"%s: tensor %s of the model is missing, but there is %.200s: take "
-			"\"%.*s\" off the names of its tensors",
+			"%s: tensor %s of the model is missing, but there is %.200s: remove the "
+			"prefix \"%.*s\" from the names of its tensors",
 			path, name, own, (int)prefix, own);
 	}
 	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s of the model is missing%s", path,

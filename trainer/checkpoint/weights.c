@@ -68,9 +68,10 @@ int weights_read(const char *path, struct weights_metadata *ret_metadata, char *
 		return r;
 	metadata.classes = name_map_classes(source);
 	if (metadata.classes > CLASSES_MAX)
-		r = checkpoint_fail(error, -EBADMSG,
-				    "%s: its last layer has %u classes, at most %d can be",
-				    metadata.file, metadata.classes, CLASSES_MAX);
+		r = checkpoint_fail(
+			error, -EBADMSG,
+			"%s: its last layer has %u classes, but at most %d are supported",
+			metadata.file, metadata.classes, CLASSES_MAX);
 	if (!r)
 		r = read_normalisation(source, &metadata, error);
 	if (!r)

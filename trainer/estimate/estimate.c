@@ -54,7 +54,7 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	if (!text)
-		return estimate_fail(error, -EINVAL, "%s: %s must be a text", path, key);
+		return estimate_fail(error, -EINVAL, "%s: %s must be a string", path, key);
 	*ret_text = strdup(text);
 	return *ret_text ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
 }
@@ -83,7 +83,7 @@ static int read_device(struct estimate_device *device, json_t *json, const char 
 	if (!json_is_object(roofline) || !json_is_object(flops))
 		return estimate_fail(error, -EINVAL,
 				     "%s has no \"roofline\" with bytes_per_second and "
-				     "flops_per_second, as the files in devices/ have it",
+				     "flops_per_second; see the files in devices/",
 				     path);
 	int r = take_text(json, path, "deviceName", &device->name, error);
 	if (!r)
@@ -189,11 +189,11 @@ static int open_model(struct estimate *estimate, char *error)
 	if (!r)
 		r = device_params_allocate(estimate->params, &optimizer);
 	if (!r && estimate->size < model_side_min(estimate->model))
-		return estimate_fail(error, -EINVAL, "%s%u is too small for %s, which needs %u",
-				     estimate->options->size ? "--size="
-							     : "data.pipeline's size of ",
-				     estimate->size, estimate->recipe->model.name,
-				     model_side_min(estimate->model));
+		return estimate_fail(
+			error, -EINVAL, "%s%u is too small for %s, which needs at least %u",
+			estimate->options->size ? "--size=" : "data.pipeline's image size of ",
+			estimate->size, estimate->recipe->model.name,
+			model_side_min(estimate->model));
 	if (!r)
 		return estimate_teacher_open(&estimate->teacher, estimate->recipe,
 					     estimate->classes, estimate->planner, error);
@@ -374,12 +374,12 @@ static void print_memory(const struct estimate *estimate, const struct cuda_prog
 			 const struct cuda_program *eval, uint32_t eval_count, FILE *file)
 {
 	struct estimate_memory m = memory_of(estimate, train, eval, eval_count);
-	fprintf(file,
-		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
+	fprintf(file, "memory      %10.1f MB activations and workspace (%.1f without sharing)\n",
 		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
 	if (eval)
 		fprintf(file,
-			"            %10.1f MB the same in evaluation, %u image%s at a time\n",
+			"            %10.1f MB activations and workspace of evaluation, %u image%s "
+			"at a time\n",
 			(double)eval->arena.size / 1e6, eval_count, eval_count == 1 ? "" : "s");
 	fprintf(file, "            %10.1f MB parameters, gradients and optimizer state\n",
 		(double)m.store.slot_bytes / 1e6);
@@ -389,10 +389,10 @@ static void print_memory(const struct estimate *estimate, const struct cuda_prog
 		fprintf(file, "            %10.1f MB train.teacher, a %s\n", m.teacher / 1e6,
 			estimate->teacher.recipe.model.name);
 	if (m.matrices.workspace_bytes)
-		fprintf(file, "            %10.1f MB products of the update\n",
+		fprintf(file, "            %10.1f MB matrix products of the update\n",
 			(double)m.matrices.workspace_bytes / 1e6);
-	fprintf(file, "            %10.1f MB batches under way\n", m.staging / 1e6);
-	fprintf(file, "            %10.1f MB in all, %.0f %% of the device's %.1f GB\n",
+	fprintf(file, "            %10.1f MB batches in flight\n", m.staging / 1e6);
+	fprintf(file, "            %10.1f MB total, %.0f %% of the device's %.1f GB\n",
 		m.total / 1e6, m.total * 100 / (double)estimate->device.memory_bytes,
 		(double)estimate->device.memory_bytes / 1e9);
 }
@@ -442,14 +442,13 @@ static void print_time(const struct estimate *estimate, const struct cuda_progra
 	const struct roofline_sums *sums = t.passes;
 	double images = images_of(estimate);
 	for (int backward = 0; backward < 2; backward++)
-		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB an image\n",
+		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB per image\n",
 			backward ? "backward" : "forward", sums[backward].seconds * 1e3,
 			sums[backward].flops / images * 1e-9, sums[backward].bytes / images * 1e-6);
 	if (estimate->teacher.graph)
 		fprintf(file, "teacher     %10.3f ms\n", t.teacher * 1e3);
 	else if (*estimate->recipe->train.teacher)
-		fprintf(file, "teacher     not counted: train.teacher_recipe would say what it "
-			      "is\n");
+		fprintf(file, "teacher     not counted: set train.teacher_recipe to include it\n");
 	fprintf(file, "update      %10.3f ms, %.1f MB", t.update * 1e3, t.update_bytes * 1e-6);
 	if (t.matrices.flops > 0)
 		fprintf(file, ", %.2f GFLOP", t.matrices.flops * 1e-9);
@@ -510,7 +509,7 @@ static void print_head(const struct estimate *estimate, const struct engines *en
 		(unsigned long long)estimate->recipe->data.batch_size,
 		estimate->recipe->data.batch_size == 1 ? "" : "s", estimate->size, estimate->size,
 		estimate->options->size ? ""
-		: estimate->told_size   ? " (as data.pipeline makes them)"
+		: estimate->told_size   ? " (the size that data.pipeline produces)"
 					: " (assumed: --size is not given)",
 		parts);
 }
@@ -567,9 +566,8 @@ static int find_graphs(struct estimate *estimate, struct device_graph **ret_trai
 		if (!next)
 			return estimate_fail(
 				error, -ENOMEM,
-				"data.batch_size = %llu does not fit into the memory of "
-				"%s, not even in the smallest micro-batches, of %u "
-				"(train.accumulate = auto)",
+				"data.batch_size = %llu does not fit into the memory of %s even "
+				"with the smallest micro-batches, of %u (train.accumulate = auto)",
 				(unsigned long long)estimate->recipe->data.batch_size,
 				estimate->device.name, micro_batch(estimate->recipe));
 		device_graph_free(*ret_train);

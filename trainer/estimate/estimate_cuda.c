@@ -37,9 +37,9 @@ int estimate_recipe(const struct recipe *recipe, const struct estimate_options *
 		    char *error)
 {
 	snprintf(error, ESTIMATE_ERROR_MAX,
-		 "--plan asks cuDNN which patterns have plans, and this trainer was built without "
-		 "CUDA's toolkit and cuDNN; install them (nvcc, cudnn.h, cublasLt.h; no GPU is "
-		 "needed) and build anew");
+		 "--plan needs cuDNN to find the engines of each pattern, but this trainer was "
+		 "built without the CUDA toolkit and cuDNN; install them (nvcc, cudnn.h, "
+		 "cublasLt.h; no GPU is needed) and build again");
 	return -ENOTSUP;
 }
 

@@ -25,7 +25,7 @@ int append_file_open(const char *path)
 
 const char *append_file_error(int r)
 {
-	return r == -ELOOP   ? "is a symbolic link, through which no run writes: remove it"
+	return r == -ELOOP   ? "is a symbolic link, which the trainer does not follow: remove it"
 	       : r == -EBADF ? "is not a regular file: remove it"
 			     : strerror(-r);
 }

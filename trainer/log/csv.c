@@ -118,7 +118,7 @@ int log_open_csv(const char *folder, uint64_t step, bool fresh, struct sink **re
 		csv_close(&csv->sink);
 		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
 				     r == -EBADMSG ? "has other columns than this version writes: "
-						     "move it away, then --resume goes on"
+						     "move it away, then use --resume"
 						   : append_file_error(r));
 	}
 	*ret_sink = &csv->sink;

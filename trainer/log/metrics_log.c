@@ -61,12 +61,12 @@ int metrics_log_open(const char *path, struct metrics_log **ret_metrics, char *e
 		r = -errno;
 	if (r) {
 		metrics_log_close(metrics);
-		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%s: %s", path,
-				     r == -EWOULDBLOCK
-					     ? "another trainer is at work in this folder, "
-					       "or a user who may read that file "
-					       "keeps it locked: lslocks says who"
-					     : append_file_error(r));
+		return sentence_fail(
+			error, METRICS_LOG_ERROR_MAX, r, "%s: %s", path,
+			r == -EWOULDBLOCK
+				? "another trainer is using this folder, or a user who may read "
+				  "the file has locked it: lslocks shows the process"
+				: append_file_error(r));
 	}
 	*ret_metrics = metrics;
 	return 0;

@@ -94,7 +94,7 @@ static int curves_read_line(struct curves *curves, const char *text, const char 
 	json_error_t problem;
 	json_t *line = json_loads(text, 0, &problem);
 	int r = line ? curves_add(curves, line)
-		     : plot_fail(error, -EBADMSG, "%s:%lu: is no JSON: %s", path, number,
+		     : plot_fail(error, -EBADMSG, "%s:%lu: is not JSON: %s", path, number,
 				 problem.text);
 	json_decref(line);
 	return r;
@@ -114,7 +114,8 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 			break;
 		r = whole ? curves_read_line(curves, text, path, number, error)
 			  : plot_fail(error, -EBADMSG,
-				      "%s:%lu: is no JSON: longer than %d bytes, or with a zero",
+				      "%s:%lu: is not JSON: the line is longer than %d bytes or "
+				      "contains a NUL byte",
 				      path, number, PLOT_LINE_MAX - 2);
 	}
 	if (!r && ferror(file))
@@ -142,16 +143,17 @@ static int curves_read(struct curves *curves, const char *folder, char *error)
 	char path[4096];
 	FILE *file = NULL;
 	if (snprintf(path, sizeof(path), "%s/log.jsonl", folder) >= (int)sizeof(path))
-		return plot_fail(error, -ENAMETOOLONG, "%.100s...: the name is too long", folder);
+		return plot_fail(error, -ENAMETOOLONG, "%.100s...: the path is too long", folder);
 	int r = curves_open(path, &file);
 	if (r)
 		return plot_fail(error, r, "%.900s: %s%s", path,
 				 r == -EBADF ? "is not a regular file" : strerror(-r),
-				 r == -ENOENT ? ": --plot takes folders of runs" : "");
+				 r == -ENOENT ? ": --plot expects folders of runs" : "");
 	r = curves_read_lines(curves, file, path, error);
 	fclose(file);
 	if (!r && !curves->series[0][TRAIN].count && !curves->series[0][EVAL].count)
-		r = plot_fail(error, -ENODATA, "%.900s: has no step and no evaluation yet", path);
+		r = plot_fail(error, -ENODATA, "%.900s: contains no step and no evaluation yet",
+			      path);
 	return r;
 }
 
@@ -221,9 +223,9 @@ static void draw(FILE *file, const struct curves *curves, const char *const *fol
 			snprintf(text, sizeof(text), "%s", folders[i]);
 		picture_legend(file, i, colors[i % (sizeof(colors) / sizeof(colors[0]))], text);
 	}
-	picture_note(
-		file, count,
-		"thin: training, its mean since the line before; thick, with dots: evaluation");
+	picture_note(file, count,
+		     "thin: training, mean since the previous line of the log; thick, with dots: "
+		     "evaluation");
 	for (unsigned i = 0; i < PANELS; i++, top = picture_below(top))
 		draw_panel(file, curves, count, i, top);
 	picture_shut(file);

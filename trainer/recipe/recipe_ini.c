@@ -62,16 +62,16 @@ static char *read_line(char *text, int size, void *user)
 		return NULL;
 	}
 	if (is_binary(text, size, reading->file)) {
-		refuse(reading, "is no text, and a recipe is an INI file; a packed dataset is "
-				"data.train=FILE, weights are model.pretrained=FILE");
+		refuse(reading, "is not text, but a recipe is an INI file; use data.train=FILE for "
+				"a packed dataset, model.pretrained=FILE for weights");
 		return NULL;
 	}
 	size_t length = strlen(text);
 	if (length == (size_t)size - 1 && text[length - 1] != '\n') {
 		char problem[128];
 		snprintf(problem, sizeof(problem),
-			 "line longer than %d bytes; go on with an indented line below it, within "
-			 "a word with \\ before the break",
+			 "the line is longer than %d bytes; continue it on an indented line, "
+			 "within a word after a \\ at the end of the line",
 			 size - 2);
 		refuse(reading, problem);
 		return NULL;
@@ -124,8 +124,8 @@ static int begin(struct reading *reading, const char *section, const char *name,
 	char where[512];
 	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
 	if (!*section)
-		return recipe_fail(reading->error, "%s: %s stands before the first [section]",
-				   where, name);
+		return recipe_fail(reading->error, "%s: %s precedes the first [section]", where,
+				   name);
 	const struct recipe_key *key = recipe_find_key(section, name);
 	if (!key)
 		return recipe_fail_key(where, section, name, reading->error);
@@ -263,7 +263,7 @@ const char *recipe_text_problem(const char *text)
 	bool within;
 	json_decref(json);
 	if (!json)
-		return "is not UTF-8, which logs and checkpoints have to be";
+		return "is not UTF-8, as logs and checkpoints require";
 	if (is_blank(*text) || (*text && is_blank(text[strlen(text) - 1])))
 		return "begins or ends with a blank, which a recipe file would lose";
 	for (const char *at = text; *at; at++) {

@@ -18,12 +18,12 @@ bool early_stopping_is_due(struct early_stopping *stopping, const struct recipe_
 		return false;
 	if (recipe->stop_at > 0 && state->eval_top1 >= recipe->stop_at)
 		snprintf(reason, sizeof(stopping->reason),
-			 "top-1 %.2f %% reaches train.stop_at = %g", 100 * state->eval_top1,
+			 "top-1 of %.2f %% reached train.stop_at = %g", 100 * state->eval_top1,
 			 recipe->stop_at);
 	else if (recipe->stop_after && early_stopping_wait(state, length) >= recipe->stop_after)
 		snprintf(reason, sizeof(stopping->reason),
-			 "no evaluation was better than top-1 %.2f %% at step %llu, and "
-			 "train.stop_after = %llu",
+			 "top-1 has not improved on %.2f %% at step %llu for train.stop_after = "
+			 "%llu evaluations",
 			 100 * state->best_top1, (unsigned long long)state->best_step,
 			 (unsigned long long)recipe->stop_after);
 	return *reason;

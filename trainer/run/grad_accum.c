@@ -41,11 +41,10 @@ int grad_accum_init(struct run *run)
 static int grad_accum_fail(struct run *run, int code, const char *why)
 {
 	return run_fail(&run->ctx, code,
-			"data.batch_size = %llu does not fit into the device's memory, not even in "
-			"the smallest micro-batches, of %u (train.accumulate = auto): %.1000s. "
+			"data.batch_size = %llu does not fit into device memory even with the "
+			"smallest micro-batches, of %u samples (train.accumulate = auto): %.1000s. "
 			"Remedies: smaller images, train.recompute=1, a smaller model, "
-			"train.precision=bf16 or fp16, "
-			"more ranks",
+			"train.precision=bf16 or fp16, more ranks",
 			(unsigned long long)run->ctx.recipe->data.batch_size,
 			data_micro_share(&run->data), why);
 }
@@ -57,19 +56,20 @@ static int grad_accum_report(struct run *run, uint64_t before, const char *why)
 	struct progress *progress = &run->ctx.progress;
 	struct metrics_log *metrics = run->output.metrics;
 	progress_line(progress,
-		      "train.accumulate = auto: batches of %llu are computed in %llu micro-batches "
-		      "of %u on each device, for more do not fit: %s%s",
+		      "train.accumulate = auto: computing batches of %llu in %llu micro-batches of "
+		      "%u per device, since larger ones do not fit: %s%s",
 		      (unsigned long long)recipe->data.batch_size,
 		      (unsigned long long)recipe->train.accumulate, data_micro_share(&run->data),
 		      why,
 		      network_has_batch_norms(&run->network) && !recipe->model.bn_sync
-			      ? "; batch norms normalise by micro-batches, and losses differ from "
-				"those of whole batches"
+			      ? "; batch norms use the statistics of micro-batches, so losses "
+				"differ from those of whole batches"
 			      : "");
 	if (run->checkpoint) /* not NULL while the run opens */
 		progress_line(progress,
-			      "%llu micro-batches were enough when the checkpoint was written: "
-			      "losses are as good, but not bitwise those of an unbroken run",
+			      "%llu micro-batches were enough when the checkpoint was written: the "
+			      "losses are equivalent to those of an uninterrupted run, but not "
+			      "bitwise equal",
 			      (unsigned long long)before);
 	if (!metrics)
 		return 0;

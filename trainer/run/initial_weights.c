@@ -19,8 +19,8 @@ static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 	bool pixels = batch->element == FEED_U8 && batch->layout == FEED_NHWC;
 	if (model_wants_images(run->network.model) && !pixels)
 		return run_fail(&run->ctx, -EINVAL,
-				"model.whiten needs u8 images from data.pipeline: leave to() and "
-				"layout() out");
+				"model.whiten needs u8 images from data.pipeline: remove to() and "
+				"layout()");
 	int r = model_initialize(run->network.model, run->ctx.recipe->train.seed,
 				 pixels ? &images : NULL);
 	return r < 0 ? run_fail(&run->ctx, r, "initial weights: %s", strerror(-r)) : 0;
@@ -62,22 +62,23 @@ static int open_take_weights(struct run *run)
 	if (run->ctx.options.evaluate && result.head_kept)
 		return run_fail(
 			&run->ctx, -EINVAL,
-			"--evaluate: %s has no last layer of %u classes: fine-tune it first", file,
-			run->data.classes);
+			"--evaluate: %s has no last layer with %u classes: fine-tune it first",
+			file, run->data.classes);
 	if (run->ctx.options.evaluate && result.unknown_count)
 		return run_fail(&run->ctx, -EINVAL,
-				"--evaluate: %s is of another network than model.name = %s: it has "
-				"tensor %s%s that this one has not",
+				"--evaluate: %s does not match model.name = %s: the model has no "
+				"tensor %s%s",
 				file, run->ctx.recipe->model.name, result.unknown,
 				result.unknown_count > 1 ? " and others" : "");
 	progress_line(&run->ctx.progress, "weights from %s%s%s%s%s", file,
-		      result.resized ? ", its position embeddings resized" : "",
+		      result.resized ? ", position embeddings resized" : "",
 		      result.layout ? ", in the names of " : "", result.layout ? result.layout : "",
-		      result.head_kept ? "; its last layer has other classes and starts afresh"
-				       : "");
+		      result.head_kept
+			      ? "; the last layer has other classes and is initialised anew"
+			      : "");
 	if (result.unknown_count)
 		progress_line(&run->ctx.progress,
-			      "left out of %s, for the model has none: tensor %s%s", file,
+			      "%s: ignored tensors that the model does not have: %s%s", file,
 			      result.unknown, result.unknown_count > 1 ? " and others" : "");
 	return 0;
 }

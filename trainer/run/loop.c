@@ -14,11 +14,12 @@ int run_fail_step(struct run *run, int code, const char *what)
 				run_device_text(ctx, code));
 	/* planning and warm-up had enough memory; it has been taken since */
 	output_describe_saved(&run->output, saved, sizeof(saved));
-	return run_fail(ctx, code,
-			"step %llu: %s: %s; %s. Remedies: end what else takes the device's memory "
-			"since the run began, then --resume; train.accumulate=auto, which looks "
-			"again for what fits; a lower train.memory_limit",
-			step, what, run_device_text(ctx, code), saved);
+	return run_fail(
+		ctx, code,
+		"step %llu: %s: %s; %s. Remedies: end other programs that have taken device memory "
+		"since the run started, then --resume; train.accumulate=auto, which searches again "
+		"for what fits; a lower train.memory_limit",
+		step, what, run_device_text(ctx, code), saved);
 }
 
 /* ---- results ---- */
@@ -54,9 +55,8 @@ static int loop_record(struct run *run, const struct pending_step *pending,
 {
 	if (!results->samples)
 		return run_fail_everywhere(&run->ctx, -EINVAL,
-					   "step %llu: no sample of the batch has "
-					   "a label; data.train = %s is "
-					   "not for training a classifier",
+					   "step %llu: no sample of the batch has a label; "
+					   "data.train = %s cannot train a classifier",
 					   (unsigned long long)pending->step,
 					   run->ctx.recipe->data.train);
 	if (!isfinite(results->loss) && !(run->hook.lr_factor > 0))
@@ -330,7 +330,7 @@ static int loop_end_early(struct run *run)
 	if (!early_stopping_is_due(&run->early_stopping, &run->ctx.recipe->train, &run->state,
 				   &run->length))
 		return 0;
-	progress_line(&run->ctx.progress, "stops at epoch %.6g: %s",
+	progress_line(&run->ctx.progress, "stopping at epoch %.6g: %s",
 		      run_epoch(run, run->state.step), run->early_stopping.reason);
 	run_length_stop_at(&run->length, run->state.step);
 	/* averaged weights are evaluated again with recomputed statistics */
@@ -358,7 +358,7 @@ static void loop_append_resumable(struct run *run)
 	if (length && error[length - 1] == '.')
 		length--;
 	snprintf(error + length, sizeof(run->ctx.error) - length,
-		 "; what was trained is kept, and --resume goes on from step %llu",
+		 "; a checkpoint was saved, and --resume continues from step %llu",
 		 (unsigned long long)run->state.step);
 }
 

@@ -19,23 +19,24 @@ static int open_check_share(struct run *run)
 	uint64_t ghost = ctx->recipe->model.ghost_batch;
 	if (batch % equal == 0 && ghost > batch / equal)
 		return run_fail(ctx, -EINVAL,
-				"model.ghost_batch = %llu is more than the %llu samples that a "
-				"batch norm sees at a time (data.batch_size, ranks, "
-				"train.accumulate): take at most as many, or 0",
+				"model.ghost_batch = %llu exceeds the %llu samples that a batch "
+				"norm sees at a time (data.batch_size, ranks, train.accumulate): "
+				"use at most that number, or 0",
 				(unsigned long long)ghost, (unsigned long long)(batch / equal));
 	if (batch % equal == 0)
 		return 0;
 	if (parts == 1)
 		return run_fail(ctx, -EINVAL,
-				"data.batch_size = %llu does not divide by %llu ranks: it is the "
-				"batch of all ranks together, so take %llu",
+				"data.batch_size = %llu is not a multiple of %llu ranks: it is the "
+				"total over all ranks; the next multiple is %llu",
 				(unsigned long long)batch, (unsigned long long)world,
 				(unsigned long long)next);
-	return run_fail(ctx, -EINVAL,
-			"data.batch_size = %llu does not divide by train.accumulate = %llu and "
-			"%llu rank%s: it is all micro-batches together, so take %llu",
-			(unsigned long long)batch, (unsigned long long)parts,
-			(unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)next);
+	return run_fail(
+		ctx, -EINVAL,
+		"data.batch_size = %llu is not a multiple of train.accumulate = %llu times %llu "
+		"rank%s: it is the total over all micro-batches; the next multiple is %llu",
+		(unsigned long long)batch, (unsigned long long)parts, (unsigned long long)world,
+		world == 1 ? "" : "s", (unsigned long long)next);
 }
 
 /* With more threads than CPUs, threads wait for each other at every barrier. */
@@ -44,8 +45,8 @@ static void open_check_threads(struct run_context *ctx)
 	const struct device_info *device = device_info(ctx->device);
 	if (device->cpus && device->threads > device->cpus)
 		progress_line(&ctx->progress,
-			      "train.threads = %u, but there %s %u CPU%s for %s: threads that take "
-			      "turns are slower; train.threads=0 takes as many as there are CPUs",
+			      "train.threads = %u, but there %s only %u CPU%s for %s: threads that "
+			      "share a CPU are slower; train.threads=0 uses one thread per CPU",
 			      device->threads, device->cpus == 1 ? "is" : "are", device->cpus,
 			      device->cpus == 1 ? "" : "s",
 			      ctx->comm->world > 1 ? "each rank" : "them");
@@ -76,7 +77,7 @@ static int open_device(struct run *run)
 		return run_fail(ctx, r, "train.device = %s: %s", backend ? backend : "auto",
 				*error ? error : strerror(-r));
 	if (*error)
-		progress_line(&ctx->progress, "passed over: %s", error);
+		progress_line(&ctx->progress, "skipped: %s", error);
 	if (*device_error(ctx->device))
 		progress_line(&ctx->progress, "device: %s", device_error(ctx->device));
 	open_check_threads(ctx);
@@ -92,10 +93,10 @@ static int open_check_precision(struct run *run)
 	if (r < 0)
 		return r;
 	if (rank < run->ctx.comm->world)
-		return run_fail(&run->ctx, -EINVAL,
-				"rank %u would compute in another precision than rank 0: set "
-				"train.precision",
-				rank);
+		return run_fail(
+			&run->ctx, -EINVAL,
+			"rank %u would use another precision than rank 0: set train.precision",
+			rank);
 	return 0;
 }
 
@@ -128,8 +129,8 @@ static int open_check_data(struct run *run)
 		if (rank < run->ctx.comm->world)
 			return run_fail(
 				&run->ctx, -EINVAL,
-				"rank %u finds another dataset under data.%s than rank 0: every "
-				"machine needs the same one, as packimg info shows by its UUID",
+				"rank %u has another dataset as data.%s than rank 0: every machine "
+				"needs the same one; compare the UUIDs that packimg info shows",
 				rank, keys[i]);
 	}
 	return 0;
@@ -330,10 +331,9 @@ static void open_report_resumed(struct run *run)
 	progress_line(&run->ctx.progress, "resumed at step %llu (epoch %llu, batch %llu)%s",
 		      (unsigned long long)state->step, (unsigned long long)state->epoch,
 		      (unsigned long long)state->batch,
-		      state->step < run->length.steps
-			      ? ""
-			      : ", its last: --allow-changes with a larger train.epochs "
-				"goes on");
+		      state->step < run->length.steps ? ""
+						      : ", the last one: use --allow-changes with "
+							"a larger train.epochs to continue");
 }
 
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)

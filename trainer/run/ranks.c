@@ -81,7 +81,7 @@ int ranks_check_build(struct comm *comm, char *error)
 	if (r || other == comm->world)
 		return r;
 	return fail(error, -EINVAL,
-		    "rank %u runs another build of the trainer than rank 0: install the same one "
+		    "rank %u runs another build of the trainer than rank 0: install the same build "
 		    "on every machine",
 		    other);
 }
@@ -102,7 +102,7 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 			r = -ENOMEM;
 	}
 	if (r)
-		fail(error, r, "the recipe cannot be passed on: %s", strerror(-r));
+		fail(error, r, "cannot share the recipe among ranks: %s", strerror(-r));
 	r = ranks_agree(comm, r, error);
 	if (!r && (r = comm_broadcast(comm, &size, sizeof(size), 0)))
 		ranks_fail_comm(comm, r, error);
@@ -142,7 +142,7 @@ static int ranks_share_param(struct comm *comm, struct device_param *param, enum
 		return ranks_fail_comm(comm, sent, error);
 	if (comm->rank)
 		r = device_param_write(param, slot, values);
-	return r ? fail(error, r, "parameter %s cannot be passed on: %s",
+	return r ? fail(error, r, "cannot share parameter %s among ranks: %s",
 			device_param_spec(param)->name, strerror(-r))
 		 : 0;
 }
@@ -191,7 +191,7 @@ int ranks_check_params(struct comm *comm, const struct device_params *params, ch
 	if (r || other == comm->world)
 		return r;
 	return fail(error, -EDOM,
-		    "the weights of rank %u are not those of rank 0: a machine miscomputes, or the "
-		    "ranks' libraries differ",
+		    "the weights of rank %u differ from those of rank 0: a machine computes wrong "
+		    "results, or the ranks use different libraries",
 		    other);
 }

@@ -18,14 +18,14 @@ static int resume_open_newest(struct run *run)
 		/* other read errors are fatal, since the file may be sound */
 		if (r != -EBADMSG)
 			return r;
-		progress_line(&ctx->progress, "%s; trying the checkpoint before it", ctx->error);
+		progress_line(&ctx->progress, "%s; trying the previous checkpoint", ctx->error);
 	}
 	if (r < 0)
 		return r;
 	if (ctx->options.evaluate)
-		return run_fail(ctx, -ENOENT, "--evaluate --resume: %s holds no checkpoint",
+		return run_fail(ctx, -ENOENT, "--evaluate --resume: %s contains no checkpoint",
 				folder);
-	progress_line(&ctx->progress, "%s holds no checkpoint yet: starting from the beginning",
+	progress_line(&ctx->progress, "%s contains no checkpoint: starting from the beginning",
 		      folder);
 	return 0;
 }
@@ -40,8 +40,8 @@ int open_find_checkpoint(struct run *run)
 		return resume_open_newest(run);
 	if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
 		return run_fail(&run->ctx, -EISDIR,
-				"--resume=%s is a folder: --resume --output=%s takes the newest "
-				"checkpoint in it",
+				"--resume=%s is a folder: use --resume --output=%s for its newest "
+				"checkpoint",
 				path, path);
 	return checkpoint_open(path, &run->checkpoint, run->ctx.error);
 }
@@ -60,9 +60,9 @@ static int resume_check_dataset(struct run_context *ctx, const char *key, const 
 	uuid_write(found->bytes, found_text);
 	uuid_write(saved->bytes, saved_text);
 	return run_fail(ctx, -EINVAL,
-			"%s = %.600s holds another dataset (%s) than %.600s did (%s) when the "
-			"checkpoint was written: the run would not be that of an unbroken one; "
-			"--allow-changes goes on all the same",
+			"%s = %.600s contains another dataset (%s) than %.600s did (%s) when the "
+			"checkpoint was written, so the run would differ from an uninterrupted "
+			"one; use --allow-changes to resume anyway",
 			key, now, found_text, then, saved_text);
 }
 
@@ -109,9 +109,9 @@ static int resume_check(struct run *run)
 			run->data.classes, run->data.classes == 1 ? "" : "es", state->classes);
 	if (state->precision != device_info(ctx->device)->precision && !ctx->options.allow_changes)
 		return run_fail(ctx, -EINVAL,
-				"the device's precision is not that of the checkpoint: the losses "
-				"would differ from an "
-				"unbroken run; --allow-changes goes on all the same");
+				"the device uses another precision than the checkpoint, so losses "
+				"would differ from those of an uninterrupted run; use "
+				"--allow-changes to resume anyway");
 	return output_check_later(&run->output, state->step);
 }
 
@@ -125,12 +125,11 @@ static void resume_compare_threads(struct run *run)
 	uint32_t now = device_info(run->ctx.device)->threads;
 	if (run->ctx.options.evaluate || !then || !now || then == now)
 		return;
-	progress_line(
-		&run->ctx.progress,
-		"the checkpoint was written with %u thread%s, and this run has %u: its losses "
-		"are as good, but not bitwise those of an unbroken run; with train.threads=%u "
-		"they are",
-		then, then == 1 ? "" : "s", now, then);
+	progress_line(&run->ctx.progress,
+		      "the checkpoint was written with %u thread%s, and this run has %u: its "
+		      "losses are equivalent to those of an uninterrupted run, but not bitwise "
+		      "equal; use train.threads=%u for bitwise equality",
+		      then, then == 1 ? "" : "s", now, then);
 }
 
 int open_begin(struct run *run)

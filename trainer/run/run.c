@@ -52,8 +52,8 @@ static void describe_device(const struct run *run, FILE *file)
 		fprintf(file, ", %u thread%s", device->threads, plural(device->threads, "s"));
 	fputc('\n', file);
 	if (comm->world > 1)
-		fprintf(file, "ranks    %u, each with %u image%s of every batch\n", comm->world,
-			share, plural(share, "s"));
+		fprintf(file, "ranks    %u, each with %u image%s per batch\n", comm->world, share,
+			plural(share, "s"));
 	if (run->ctx.recipe->train.accumulate > 1)
 		fprintf(file, "parts    %u micro-batches of %u%s\n",
 			recipe_accumulate(run->ctx.recipe), run->network.train.count,
@@ -67,7 +67,7 @@ static void describe_step(const struct run *run, FILE *file)
 	device_graph_info(train->graph, &graph);
 	fprintf(file,
 		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
-		"workspace, %.1f MiB if none were shared\n",
+		"workspace (%.1f MiB without sharing)\n",
 		(graph.flops_forward + graph.flops_backward) / train->count * 1e-9,
 		(double)graph.arena_bytes / (1 << 20), (double)graph.unshared_bytes / (1 << 20));
 	if (!run->teacher.graph.graph)

@@ -171,8 +171,8 @@ static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 	run->evaluation.bytes = batch->element == FEED_U8;
 	if (shift >= batch->height || shift >= batch->width)
 		return run_fail(&run->ctx, -EINVAL,
-				"train.eval_shift = %llu: images of data.val are %u x %u, so it "
-				"is at most %u",
+				"train.eval_shift = %llu is too large for the images of data.val, "
+				"%u x %u: use at most %u",
 				(unsigned long long)shift, batch->width, batch->height,
 				(batch->width < batch->height ? batch->width : batch->height) - 1);
 	return run_plan_eval(run, batch->height, batch->width);
@@ -246,19 +246,18 @@ static int evaluate_check_normalisation(struct run *run, bool bytes)
 {
 	if (bytes && !run->data.normalises)
 		return run_fail(&run->ctx, -EINVAL,
-				"data.val_pipeline delivers u8, and %s does not say what it is "
-				"normalised by: give data.mean and data.std%s",
+				"data.val_pipeline delivers u8, but %s has no normalisation: set "
+				"data.mean and data.std%s",
 				run->evaluation.weights.file,
 				run->evaluation.weights.named
-					? ", or floats as in training"
-					: ", or data.train, which records them");
+					? ", or deliver floats as in training"
+					: ", or data.train, whose dataset records them");
 	if (!bytes && run->evaluation.weights.normalised)
-		return run_fail(
-			&run->ctx, -EINVAL,
-			"%s was trained on u8, which is normalised by its trainer.mean and "
-			"trainer.std; data.val_pipeline delivers floats, which are taken as "
-			"they are: leave to() and normalize() out of it",
-			run->evaluation.weights.file);
+		return run_fail(&run->ctx, -EINVAL,
+				"%s was trained on u8, normalised by its trainer.mean and "
+				"trainer.std, but data.val_pipeline delivers floats, which are not "
+				"normalised again: remove to() and normalize()",
+				run->evaluation.weights.file);
 	return 0;
 }
 
@@ -274,8 +273,8 @@ static int evaluate_check_element(struct run *run, const struct feed_batch *batc
 		return 0;
 	return run_fail(&run->ctx, -EINVAL,
 			"data.pipeline delivers %s, data.val_pipeline %s: u8 is normalised by "
-			"data.mean and data.std, floats are taken as they are, so give both the "
-			"same normalize() and to(), or neither",
+			"data.mean and data.std, floats are not, so use the same normalize() and "
+			"to() in both, or in neither",
 			bytes ? "u8" : "floats", bytes ? "floats" : "u8");
 }
 

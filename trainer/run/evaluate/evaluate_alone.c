@@ -14,12 +14,12 @@ int run_find_weights(struct run *run)
 	char error[CHECKPOINT_ERROR_MAX];
 	if (!*ctx->recipe->data.val)
 		return run_fail(ctx, -EINVAL,
-				"--evaluate: data.val is not set: it names the packed dataset to "
+				"--evaluate: data.val is not set: set it to the packed dataset to "
 				"evaluate on");
 	if (!*file)
 		return run_fail(ctx, -EINVAL,
-				"--evaluate: whose weights? model.pretrained=FILE takes those of a "
-				"file, --resume those of a checkpoint");
+				"--evaluate: no weights are given: set model.pretrained=FILE, or "
+				"use --resume for those of a checkpoint");
 	int r = weights_read(file, weights, error);
 	if (r < 0)
 		return run_fail(ctx, r, "%s%s", checkpoint ? "" : "model.pretrained: ", error);
@@ -71,8 +71,7 @@ static int alone_print(struct run *run, FILE *file)
 	fprintf(file, "{\"top1\": %.6g, \"top5\": %.6g, \"val_loss\": %s, \"val_samples\": %llu}\n",
 		state->eval_top1, state->eval_top5, loss, (unsigned long long)state->eval_samples);
 	if (fflush(file))
-		return run_fail(&run->ctx, -errno, "the result cannot be written: %s",
-				strerror(errno));
+		return run_fail(&run->ctx, -errno, "cannot write the result: %s", strerror(errno));
 	return 0;
 }
 

@@ -28,7 +28,7 @@ static bool bn_update_is_buffer(const struct device_param *param)
 
 static int bn_update_fail(struct run *run, int code, const char *text)
 {
-	return run_fail(&run->ctx, code, "statistics of the mean: %s", text);
+	return run_fail(&run->ctx, code, "batch norm statistics of the averaged weights: %s", text);
 }
 
 /* Calls function for each parameter, with its part of update->values. */

@@ -66,9 +66,8 @@ static int data_look_up_train(struct data *data, struct feed_dataset **ret_datas
 				 recipe->data.train);
 	if (data->classes == 1)
 		return data_fail(error, -EINVAL,
-				 "data.train = %.600s has one class, and a classifier chooses "
-				 "between at least 2: pack images of others with it, in a folder "
-				 "for each class",
+				 "data.train = %.600s has one class, but a classifier needs at "
+				 "least 2: pack images of other classes too, one folder per class",
 				 recipe->data.train);
 	if (data->classes < dataset->classes)
 		return data_fail(error, -EINVAL, "model.classes = %u, but %s has %u class%s",
@@ -97,7 +96,7 @@ static int data_compare_classes(const struct recipe_data *recipe, const struct k
 	return data_fail(
 		error, -EINVAL,
 		"data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in %s%.300s: pack it with "
-		"the same names in the same order, packimg convert --classes FILE",
+		"the same names in the same order (packimg convert --classes FILE)",
 		recipe->val, i, val->class_names[i], known->name[i], known->where, known->file);
 }
 
@@ -111,8 +110,8 @@ static int data_compare_counts(const struct data *data, const struct weights_met
 	if (data->recipe->model.classes || val->classes == data->classes)
 		return 0;
 	return data_fail(error, -EINVAL,
-			 "data.val = %.300s has %u class%s, and %.300s %u without their names: "
-			 "model.classes=%u takes its labels for the numbers of these",
+			 "data.val = %.300s has %u class%s, but %.300s has %u, without names: set "
+			 "model.classes=%u to evaluate its labels as numbers of these classes",
 			 data->recipe->data.val, val->classes, val->classes == 1 ? "" : "es",
 			 weights->file, data->classes, data->classes);
 }
@@ -131,8 +130,8 @@ static int data_look_up_val(struct data *data, const struct weights_metadata *we
 	if (!r && dataset->classes > data->classes)
 		r = data_fail(
 			error, -EINVAL,
-			"data.val = %.600s has %u classes, the model %u: pack it with the classes "
-			"of the training set, packimg convert --classes FILE",
+			"data.val = %.600s has %u classes, but the model has %u: pack it with the "
+			"classes of the training set (packimg convert --classes FILE)",
 			recipe->val, dataset->classes, data->classes);
 	if (!r && weights && !weights->named && !*recipe->train)
 		r = data_compare_counts(data, weights, dataset, error);
@@ -160,8 +159,8 @@ static int data_take_from_weights(struct data *data, const struct weights_metada
 		data->std[c] = 1; /* float images are used as they are */
 	if (data->classes == 1)
 		return data_fail(error, -EINVAL,
-				 "%.600s has one output, and a classifier chooses between at least "
-				 "2 classes: take weights of a classifier",
+				 "%.600s has one output, but a classifier needs at least 2 "
+				 "classes: use the weights of a classifier",
 				 weights->file);
 	return 0;
 }
@@ -171,8 +170,8 @@ static int data_fail_train(const struct weights_metadata *weights, int r, char *
 	size_t length = strlen(error);
 	if (weights)
 		snprintf(error + length, DATA_ERROR_MAX - length,
-			 "; %.300s does not name its classes, so data.train is asked for them: "
-			 "data.train= leaves it out",
+			 "; %.300s has no class names, so they are read from data.train: set "
+			 "data.train= to skip it",
 			 weights->file);
 	return r;
 }
@@ -217,8 +216,9 @@ static int data_set_socket(struct data *data, const char *socket, char *error)
 {
 	if (snprintf(data->socket, sizeof(data->socket), "%s", socket) < (int)sizeof(data->socket))
 		return 0;
-	return data_fail(error, -ENAMETOOLONG, "the socket's path \"%s\" is longer than %d bytes",
-			 socket, DATA_SOCKET_MAX - 1);
+	return data_fail(error, -ENAMETOOLONG,
+			 "the path of the socket, \"%s\", is longer than %d bytes", socket,
+			 DATA_SOCKET_MAX - 1);
 }
 
 /*
@@ -324,11 +324,10 @@ static int data_check_unchanged(const struct data *data, enum data_part part,
 		return 0;
 	uuid_write(known->bytes, then);
 	uuid_write(found.bytes, now);
-	return data_fail(
-		error, -ESTALE,
-		"%.600s has been replaced by another dataset: it was %s when the run started, and "
-		"is %s",
-		part == DATA_VAL ? recipe->val : recipe->train, then, now);
+	return data_fail(error, -ESTALE,
+			 "%.600s was replaced by another dataset: its UUID was %s when the run "
+			 "started, and is now %s",
+			 part == DATA_VAL ? recipe->val : recipe->train, then, now);
 }
 
 /* True if the daemon was reachable before but is not now; ENOENT can also be a dataset's. */
@@ -423,13 +422,12 @@ int data_next(const struct data *data, struct feed *feed, const volatile int *st
 	} while (r == -ETIMEDOUT && now - start < (double)patience);
 	*wait_seconds += now - start;
 	if (r == -ETIMEDOUT)
-		return data_fail(
-			error, r,
-			"no batch came for %llu seconds; is the daemon alive? `loaderctl status` "
-			"shows it",
-			(unsigned long long)patience);
+		return data_fail(error, r,
+				 "no batch arrived for %llu seconds; check the daemon with "
+				 "`loaderctl status`",
+				 (unsigned long long)patience);
 	if (r == -ECONNRESET)
-		return data_fail(error, r, "the daemon went away%s%s",
+		return data_fail(error, r, "lost the connection to the daemon%s%s",
 				 *feed_error(feed) ? ": " : "", feed_error(feed));
 	if (r < 0 && r != -EINTR)
 		return data_fail(error, r, "feed: %s",

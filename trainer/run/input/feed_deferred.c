@@ -27,11 +27,13 @@ int run_feed_take_deferred(const struct data *data, struct run_feed *feed, struc
 		return 0;
 	int r = feed_field(feed->feed, batch, 0, &field);
 	if (r < 0)
-		return defer_fail(error, r, "the daemon defers no steps: %s", strerror(-r));
+		return defer_fail(error, r, "the daemon does not defer steps to the device: %s",
+				  strerror(-r));
 	if (batch->count > data_train_share(data) || field.type != FEED_BYTES ||
 	    field.stride < sizeof(uint32_t) || batch->element != FEED_U8 ||
 	    batch->height > DEFERRED_SIDE_MAX || batch->width > DEFERRED_SIDE_MAX)
-		return defer_fail(error, -EBADMSG, "the daemon does not say which steps it defers");
+		return defer_fail(error, -EBADMSG,
+				  "the daemon sent no valid list of deferred steps");
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const char *record = (const char *)field.values + i * field.stride;
 		struct deferred *deferred = &feed->deferred[i];
@@ -40,13 +42,13 @@ int run_feed_take_deferred(const struct data *data, struct run_feed *feed, struc
 				      batch->width, batch->height, deferred);
 		if (!wrong && (deferred->width != feed->deferred[0].width ||
 			       deferred->height != feed->deferred[0].height))
-			wrong = "width or height, which differ within the batch";
+			wrong = "width or height differ within the batch";
 		if (wrong)
-			return defer_fail(error, -EBADMSG,
-					  "what the daemon says of deferred steps of sample %llu "
-					  "cannot be: %s; is it of another version? Leave "
-					  "data.augment at daemon",
-					  (unsigned long long)batch->samples[i], wrong);
+			return defer_fail(
+				error, -EBADMSG,
+				"the daemon sent invalid deferred steps for sample %llu: %s; it "
+				"may be of another version: set data.augment=daemon",
+				(unsigned long long)batch->samples[i], wrong);
 	}
 	feed->delivered_height = batch->height;
 	feed->delivered_width = batch->width;

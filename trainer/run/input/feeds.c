@@ -10,8 +10,10 @@ static void feeds_fall_back_to_staging(struct feeds *feeds, const char *why)
 {
 	feeds->staged = true;
 	data_set_writable(feeds->data, false);
-	progress_line(&feeds->ctx->progress,
-		      "batches are copied twice on their way to the device: %s", why);
+	progress_line(
+		&feeds->ctx->progress,
+		"batches are staged: they are copied once more on their way to the device: %s",
+		why);
 }
 
 /* Returns 0, even if the device refuses the memory, or DEVICE_WANTS_WRITABLE. */
@@ -91,7 +93,7 @@ int run_feed_next(struct feeds *feeds, struct run_feed *feed, struct feed_batch 
 static int feeds_open_writable(struct feeds *feeds, enum data_part part, uint64_t epoch,
 			       uint64_t batch, struct run_feed *feed, char *error)
 {
-	progress_line(&feeds->ctx->progress, "%s: asking the daemon for memory to map writable",
+	progress_line(&feeds->ctx->progress, "%s: requesting a writable mapping from the daemon",
 		      device_error(feeds->ctx->device));
 	feed_close(feed->feed);
 	data_set_writable(feeds->data, true);
@@ -114,7 +116,7 @@ static int feeds_fail_open(struct feeds *feeds, enum data_part part, int code, c
 		      (strstr(error, FEED_DEFERRED) || strstr(error, "steps can be deferred"));
 	return run_fail(feeds->ctx, code, "%s: %s%s", keys[part][pipeline],
 			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-code),
-			defers ? "; or leave data.augment at daemon" : "");
+			defers ? "; or set data.augment=daemon" : "");
 }
 
 int run_feed_open(struct feeds *feeds, enum data_part part, uint64_t epoch, uint64_t batch,
@@ -150,7 +152,7 @@ int run_feed_device_batch(struct run_context *ctx, const struct run_feed *feed,
 	if (batch->layout != FEED_NHWC)
 		return run_fail(
 			ctx, -EINVAL,
-			"%s delivers planes (nchw): the trainer wants nhwc, so leave layout() out",
+			"%s delivers planes (nchw), but the trainer needs nhwc: remove layout()",
 			pipeline_key);
 	if (batch->channels < 3)
 		return run_fail(ctx, -EINVAL, "%s delivers %u channels: expected 3 or 4",

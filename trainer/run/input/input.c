@@ -11,7 +11,7 @@ int input_open(struct input *input, const struct checkpoint_state *state,
 	struct feed_info info = {.size = sizeof(info)};
 	if (recipe->batch_size > data->samples)
 		return run_fail(input->feeds->ctx, -EINVAL,
-				"data.batch_size = %llu is more than the %llu sample%s of %s",
+				"data.batch_size = %llu exceeds the %llu sample%s of %s",
 				(unsigned long long)recipe->batch_size,
 				(unsigned long long)data->samples, data->samples == 1 ? "" : "s",
 				recipe->train);

@@ -74,7 +74,7 @@ int labels_read(struct run_context *ctx, const char *path, const struct uuid *fo
 		labels_count(dataset, classes, counts, ret_labels);
 	else
 		r = run_fail(ctx, -ESTALE,
-			     "it is another dataset than the daemon has found: start again");
+			     "it is not the dataset that the daemon opened: start again");
 	packimg_close(dataset);
 	return r;
 }
@@ -87,7 +87,7 @@ static int labels_report(struct run_context *ctx, const char *key, const char *p
 	struct labels labels;
 	if (labels_read(ctx, path, found, classes, NULL, &labels) < 0) {
 		/* not fatal: the run uses the labels that the daemon reads */
-		progress_line(&ctx->progress, "%s = %s: labels were not counted: %s", key, path,
+		progress_line(&ctx->progress, "%s = %s: cannot count labels: %s", key, path,
 			      ctx->error);
 		*ctx->error = '\0';
 		return 0;
@@ -96,7 +96,7 @@ static int labels_report(struct run_context *ctx, const char *key, const char *p
 	const char *which = labels.beyond ? " of the model's classes" : "";
 	if (missing && missing == labels.samples)
 		return run_fail(ctx, -EINVAL,
-				"%s = %.600s: no sample has a label%s: pack it anew, with labels",
+				"%s = %.600s: no sample has a label%s: pack it again, with labels",
 				key, path, which);
 	if (missing)
 		progress_line(&ctx->progress,
@@ -113,12 +113,12 @@ int labels_report_missing(struct run_context *ctx, const struct data *data)
 	if (!ctx->options.evaluate) {
 		int r = labels_report(
 			ctx, "data.train", recipe->train, &data->train_uuid, data->classes,
-			"they take their places in batches, and nothing is learned of them");
+			"they are part of batches, but do not contribute to the loss");
 		if (r < 0)
 			return r;
 	}
 	if (!*recipe->val)
 		return 0;
 	return labels_report(ctx, "data.val", recipe->val, &data->val_uuid, data->classes,
-			     "evaluation leaves them out");
+			     "evaluation ignores them");
 }

@@ -22,8 +22,8 @@ int augment_open(struct augment *augment)
 	if (micro % 2)
 		return run_fail(
 			augment->ctx, -EINVAL,
-			"%s blends pairs of samples, and data.batch_size = %llu is of %u at "
-			"a time (ranks, train.accumulate): take twice as many",
+			"%s blends pairs of samples, but data.batch_size = %llu is computed %u at "
+			"a time (ranks, train.accumulate), an odd number: use twice as many",
 			recipe->train.mixup > 0 ? "train.mixup" : "train.cutmix",
 			(unsigned long long)recipe->data.batch_size, micro);
 	augment_free_mix(augment);

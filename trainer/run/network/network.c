@@ -112,7 +112,7 @@ static const char *network_memory_remedy(const struct network *network, enum dev
 		return "";
 	return mode == DEVICE_TRAIN
 		       ? ". train.accumulate=auto computes each batch in as few micro-batches as "
-			 "fit, one after the other"
+			 "fit"
 		       : ". A smaller data.val_batch_size evaluates fewer images at a time";
 }
 
@@ -155,10 +155,10 @@ int network_plan(struct network *network, struct run_graph *graph, enum device_m
 	if (run_graph_fits(graph, count, height, width))
 		return 0;
 	if (side < min)
-		return run_fail(
-			ctx, -EINVAL,
-			"images of %u x %u are too small for model.name = %s, which needs %u",
-			width, height, recipe->model.name, min);
+		return run_fail(ctx, -EINVAL,
+				"images of %u x %u are too small for model.name = %s, which needs "
+				"at least %u",
+				width, height, recipe->model.name, min);
 	run_graph_drop(graph);
 	*graph = (struct run_graph){.count = count, .height = height, .width = width};
 	struct device_graph_options options = {.mode = mode,
@@ -217,9 +217,10 @@ static int network_thaw(struct network *network, struct checkpoint_state *state)
 	freeze_thaw(freeze, network->params, state->step, state->batches_per_epoch,
 		    counters.updates, state->begun);
 	if (due)
-		progress_line(&network->ctx->progress,
-			      "step %llu: what train.freeze held for %g epochs is trained",
-			      (unsigned long long)state->step, freeze->thaws[freeze->thawed - 1]);
+		progress_line(
+			&network->ctx->progress,
+			"step %llu: training the parameters that train.freeze froze for %g epochs",
+			(unsigned long long)state->step, freeze->thaws[freeze->thawed - 1]);
 	return 0;
 }
 
@@ -233,7 +234,8 @@ int network_move_freeze(struct network *network, struct checkpoint_state *state,
 	if (depth <= layers->depth)
 		return 0;
 	freeze_layers_apply(layers, network->params, depth);
-	progress_line(&network->ctx->progress, "step %llu: the first %u of %u layers learn no more",
+	progress_line(&network->ctx->progress,
+		      "step %llu: the first %u of %u layers are now frozen",
 		      (unsigned long long)state->step, depth, layers->count);
 	return 0;
 }

@@ -24,18 +24,17 @@ static int selection_check(const struct selection *selection, uint32_t count)
 	const struct recipe_train *recipe = &selection->ctx->recipe->train;
 	uint32_t parts = recipe_accumulate(selection->ctx->recipe);
 	if (selection->ctx->comm->world > 1)
-		return run_fail(
-			selection->ctx, -EINVAL,
-			"train.selective_backprop = %g is for one rank, and there are %u: what "
-			"is kept of a batch may be of any of them; leave it 0",
-			recipe->selective_backprop, selection->ctx->comm->world);
+		return run_fail(selection->ctx, -EINVAL,
+				"train.selective_backprop = %g supports only one rank, but there "
+				"are %u, and the kept samples may be of any of them: set it to 0",
+				recipe->selective_backprop, selection->ctx->comm->world);
 	if (count % parts || (mix_is_on(recipe) && count / parts % 2))
-		return run_fail(
-			selection->ctx, -EINVAL,
-			"train.selective_backprop = %g keeps %u of data.batch_size = %u, which "
-			"does not divide into %u micro-batch%s%s: take another share",
-			recipe->selective_backprop, count, data_train_share(selection->data), parts,
-			parts == 1 ? "" : "es", mix_is_on(recipe) ? " of pairs to be mixed" : "");
+		return run_fail(selection->ctx, -EINVAL,
+				"train.selective_backprop = %g keeps %u of data.batch_size = %u, "
+				"which is not divisible into %u micro-batch%s%s: use another share",
+				recipe->selective_backprop, count,
+				data_train_share(selection->data), parts, parts == 1 ? "" : "es",
+				mix_is_on(recipe) ? " of pairs to blend" : "");
 	return 0;
 }
 

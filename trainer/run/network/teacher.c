@@ -26,8 +26,8 @@ static int teacher_recipe_of_file(struct teacher *teacher, const struct safetens
 	char error[RECIPE_ERROR_MAX];
 	if (!text)
 		return run_fail(teacher->ctx, -EINVAL,
-				"train.teacher = %.600s does not say what network it is: give "
-				"train.teacher_recipe, such as the recipe.ini of its run",
+				"train.teacher = %.600s does not record its network: set "
+				"train.teacher_recipe, for example to the recipe.ini of its run",
 				path);
 	int r = recipe_load_text(&teacher->recipe, "recipe in the file", text, error);
 	return r < 0 ? run_fail(teacher->ctx, r, "train.teacher = %.600s: %s", path, error) : 0;
@@ -120,12 +120,12 @@ int teacher_check_mark(const struct teacher *teacher, uint64_t mark)
 	if (mark == now || teacher->ctx->options.allow_changes)
 		return 0;
 	return run_fail(teacher->ctx, -EINVAL,
-			"%s%.600s%s when the checkpoint was written: the losses would differ from "
-			"an unbroken run; --allow-changes goes on all the same",
+			"%s%.600s%s when the checkpoint was written, so losses would differ from "
+			"those of an uninterrupted run; use --allow-changes to resume anyway",
 			now ? "train.teacher = " : "train.teacher is not set",
 			teacher->ctx->recipe->train.teacher,
-			!now   ? ", but a teacher was there"
-			: mark ? " is another teacher, or of another network, than"
+			!now   ? ", but there was a teacher"
+			: mark ? " is another teacher or network than"
 			       : " was not there");
 }
 
@@ -160,8 +160,8 @@ int teacher_init(struct teacher *teacher)
 		return r;
 	if (teacher->metadata.classes != classes)
 		return run_fail(ctx, -EINVAL,
-				"train.teacher = %.600s has %u classes, the model %u: a teacher "
-				"knows the same ones",
+				"train.teacher = %.600s has %u classes, but the model has %u: both "
+				"need the same classes",
 				ctx->recipe->train.teacher, teacher->metadata.classes, classes);
 	r = device_params_new(ctx->device, &teacher->params);
 	if (r == 0)
@@ -192,8 +192,8 @@ static int teacher_import(struct teacher *teacher)
 				file, ctx->recipe->data.train);
 	if (result.unknown_count)
 		return run_fail(ctx, -EINVAL,
-				"train.teacher = %.600s is of another network than its recipe's "
-				"model.name = %s: it has tensor %s%s that this one has not",
+				"train.teacher = %.600s does not match model.name = %s of its "
+				"recipe: the model has no tensor %s%s",
 				file, teacher->recipe.model.name, result.unknown,
 				result.unknown_count > 1 ? " and others" : "");
 	return 0;
@@ -216,9 +216,10 @@ int teacher_load(struct teacher *teacher)
 	if (r < 0)
 		return r;
 	if (teacher->mark != found)
-		return run_fail(ctx, -ESTALE,
-				"train.teacher = %.600s changed while it was read: start again",
-				file);
+		return run_fail(
+			ctx, -ESTALE,
+			"train.teacher = %.600s changed while the trainer read it: start again",
+			file);
 	progress_line(&ctx->progress, "teacher: %s from %s", teacher->recipe.model.name, file);
 	return 0;
 }
@@ -265,14 +266,14 @@ static int teacher_normalise(struct teacher *teacher, enum device_element elemen
 	bool bytes = element == DEVICE_ELEMENT_U8;
 	if (bytes && metadata->named && !metadata->normalised)
 		return run_fail(teacher->ctx, -EINVAL,
-				"train.teacher = %.600s was trained on floats, which are taken as "
-				"they are; data.pipeline delivers u8",
+				"train.teacher = %.600s was trained on floats, which are not "
+				"normalised, but data.pipeline delivers u8",
 				file);
 	if (!bytes && metadata->normalised)
 		return run_fail(teacher->ctx, -EINVAL,
-				"train.teacher = %.600s was trained on u8, which is normalised by "
-				"its trainer.mean and trainer.std; data.pipeline delivers floats, "
-				"which are taken as they are: leave to() and normalize() out of it",
+				"train.teacher = %.600s was trained on u8, normalised by its "
+				"trainer.mean and trainer.std, but data.pipeline delivers floats, "
+				"which are not normalised again: remove to() and normalize()",
 				file);
 	bool known = metadata->std[0] > 0;
 	memcpy(input->mean, known ? metadata->mean : teacher->data->mean, sizeof(input->mean));
@@ -329,7 +330,7 @@ static int teacher_plan_graph(struct teacher *teacher, enum device_element eleme
 	if (side < model_side_min(teacher->model))
 		return run_fail(teacher->ctx, -EINVAL,
 				"images of %u x %u are too small for train.teacher, a %s, which "
-				"needs %u",
+				"needs at least %u",
 				train->width, train->height, teacher->recipe.model.name,
 				model_side_min(teacher->model));
 	int r = teacher_normalise(teacher, element, &input);
@@ -428,7 +429,7 @@ void teacher_diagnose(const struct teacher *teacher, char ret_text[TEACHER_DIAGN
 			i++;
 		if (i < count)
 			snprintf(ret_text, TEACHER_DIAGNOSIS_MAX,
-				 " (train.teacher has the logit %g for class %zu of a sample)",
+				 " (train.teacher gave the logit %g for class %zu of a sample)",
 				 (double)logits[i], i % teacher->data->classes);
 	}
 	free(logits);

@@ -14,9 +14,9 @@ void output_set_saved(struct output *output, uint64_t step)
 
 void output_describe_saved(const struct output *output, char *ret_text, size_t size)
 {
-	snprintf(ret_text, size, "no checkpoint was written yet");
+	snprintf(ret_text, size, "no checkpoint has been written yet");
 	if (output->saved_step != RUN_NO_STEP)
-		snprintf(ret_text, size, "the last checkpoint is of step %llu",
+		snprintf(ret_text, size, "the last checkpoint is that of step %llu",
 			 (unsigned long long)output->saved_step);
 }
 
@@ -27,11 +27,11 @@ static const char *output_remedy(int code)
 	case -ENOSPC:
 		return "free space on that disk, then";
 	case -EDQUOT:
-		return "free some of the quota there, then";
+		return "free some of the disk quota, then";
 	case -EFBIG:
 		return "raise the limit on the size of files (ulimit -f), then";
 	default:
-		return "once that is mended,";
+		return "once that is fixed,";
 	}
 }
 
@@ -45,18 +45,18 @@ int output_fail_write(struct output *output, int code, const char *sentence)
 	const char *resumable = here ? path : saved ? options->resume_path : NULL;
 	if (!resumable)
 		return run_fail(output->ctx, code,
-				"%.900s. This run has no complete checkpoint yet: %s the same "
-				"command starts it again",
+				"%.900s. This run has no complete checkpoint yet: %s repeat the "
+				"same command to start again",
 				sentence, output_remedy(code));
 	return run_fail(output->ctx, code,
 			"%.900s. The last complete checkpoint is %.700s, of step %llu (epoch "
-			"%.3f): %s the same command with %s goes on from it",
+			"%.3f): %s repeat the same command with %s to continue from it",
 			sentence, resumable, (unsigned long long)output->saved_step,
 			(double)output->saved_step / (double)output->state->batches_per_epoch,
 			output_remedy(code),
 			!here                  ? "that --resume"
-			: options->resume_path ? "--resume in place of --resume=CHECKPOINT"
-			: options->overwrite   ? "--resume in place of --overwrite"
+			: options->resume_path ? "--resume instead of --resume=CHECKPOINT"
+			: options->overwrite   ? "--resume instead of --overwrite"
 					       : "--resume");
 }
 

@@ -50,15 +50,15 @@ int output_check_folder(struct output *output)
 	const struct run_options *options = &output->ctx->options;
 	struct stat status;
 	if (stat(options->output, &status) == 0 && !S_ISDIR(status.st_mode))
-		return run_fail(output->ctx, -ENOTDIR, "--output=%s is no folder, but a file",
+		return run_fail(output->ctx, -ENOTDIR, "--output=%s is a file, not a folder",
 				options->output);
 	output->found_step = output_newest_step(output);
 	if (options->resume || options->dry || options->overwrite ||
 	    output->found_step == RUN_NO_STEP)
 		return 0;
 	return run_fail(output->ctx, -EEXIST,
-			"%s holds a run that reached step %llu: --resume continues it, "
-			"--output DIR puts the new one elsewhere, --overwrite replaces it",
+			"%s contains a run that reached step %llu: use --resume to continue it, "
+			"--output DIR for another folder, or --overwrite to replace it",
 			options->output, (unsigned long long)output->found_step);
 }
 
@@ -68,11 +68,12 @@ int output_check_later(struct output *output, uint64_t step)
 	if (!options->resume_path || options->dry || options->overwrite ||
 	    output->found_step == RUN_NO_STEP || output->found_step <= step)
 		return 0;
-	return run_fail(output->ctx, -EEXIST,
-			"%s holds a run that reached step %llu, and %s is of step %llu: "
-			"--output DIR goes on elsewhere, --overwrite removes what came after it",
-			options->output, (unsigned long long)output->found_step,
-			options->resume_path, (unsigned long long)step);
+	return run_fail(
+		output->ctx, -EEXIST,
+		"%s contains a run that reached step %llu, but %s is of step %llu: use --output "
+		"DIR to continue in another folder, or --overwrite to remove the later checkpoints",
+		options->output, (unsigned long long)output->found_step, options->resume_path,
+		(unsigned long long)step);
 }
 
 static int output_open_log(struct output *output, const char *name,
@@ -93,16 +94,15 @@ static int output_lock(struct output *output)
 	const char *folder = output->ctx->options.output;
 	int r = output_make_folder(folder);
 	if (r < 0)
-		return run_fail(output->ctx, r, "--output=%s: the folder cannot be made: %s",
-				folder, strerror(-r));
+		return run_fail(output->ctx, r, "--output=%s: cannot create the folder: %s", folder,
+				strerror(-r));
 	r = output_open_log(output, "log.jsonl", &output->metrics);
 	if (r < 0)
 		return r;
 	if (output_newest_step(output) != output->found_step)
 		return run_fail(output->ctx, -EBUSY,
-				"%s: another trainer was at work in this folder and left "
-				"checkpoints since "
-				"this one started; nothing of it was changed, start again",
+				"%s: another trainer has written checkpoints to this folder since "
+				"this one started; nothing was changed: start again",
 				folder);
 	return 0;
 }
@@ -185,7 +185,7 @@ int output_clear(struct output *output, bool resumed)
 	int r = checkpoint_clear(options->output, first, !options->overwrite);
 	if (r < 0)
 		return run_fail(output->ctx, r,
-				"%s: checkpoints of step %llu and later cannot be removed: %s",
+				"%s: cannot remove the checkpoints of step %llu and later: %s",
 				options->output, (unsigned long long)first, strerror(-r));
 	if (!options->overwrite || resumed)
 		return 0;

@@ -41,8 +41,7 @@ int result_files_check(struct run_context *ctx)
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		if (all[i].name && !*all[i].name)
 			return run_fail(ctx, -EINVAL,
-					"%s is empty: expected what the names of its files begin "
-					"with",
+					"%s is empty: expected a prefix for the names of its files",
 					all[i].option);
 		for (size_t e = 0; e < 3 && all[i].name && all[i].endings[e]; e++) {
 			int r = result_file_path(ctx, all[i].option, all[i].name, all[i].endings[e],

@@ -18,11 +18,11 @@ int tracer_open(struct tracer *tracer, uint64_t step, uint64_t steps)
 	tracer->start = step;
 	if (!options->trace || options->trace_first <= left)
 		return 0;
-	return run_fail(
-		tracer->ctx, -EINVAL,
-		"--trace=%s: step %llu from the beginning of the run is the first that is "
-		"traced, and there are %llu to make: set others by --trace-steps=FIRST-LAST",
-		options->trace, (unsigned long long)options->trace_first, (unsigned long long)left);
+	return run_fail(tracer->ctx, -EINVAL,
+			"--trace=%s: the first step to trace is %llu, but only %llu remain: set "
+			"--trace-steps=FIRST-LAST",
+			options->trace, (unsigned long long)options->trace_first,
+			(unsigned long long)left);
 }
 
 uint64_t tracer_span_begin(const struct tracer *tracer)
@@ -73,7 +73,7 @@ void tracer_close(struct tracer *tracer, uint64_t step)
 		progress_line(&ctx->progress, "%s", ctx->error);
 		*ctx->error = '\0';
 	} else {
-		progress_line(&ctx->progress, "--trace=%s has the trace, to step %llu",
+		progress_line(&ctx->progress, "--trace=%s: wrote the trace, up to step %llu",
 			      ctx->options.trace, (unsigned long long)step);
 	}
 	trace_free(tracer->trace);

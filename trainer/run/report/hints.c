@@ -31,9 +31,9 @@ static bool hint_unit(const struct run *run, char *text)
 	    count % HINT_UNIT == 0)
 		return false;
 	snprintf(text, HINT_MAX,
-		 "a GPU computes %u images at a time, and its tensor cores work on multiples of "
-		 "%d: %u take about as long; data.batch_size, and the number of ranks and "
-		 "micro-batches, make that number",
+		 "each GPU computes %u images at a time, but tensor cores are most efficient with "
+		 "multiples of %d: %u images take about as long; the number follows from "
+		 "data.batch_size, ranks and micro-batches",
 		 count, HINT_UNIT, below + HINT_UNIT);
 	return true;
 }
@@ -44,9 +44,9 @@ static bool hint_precision(const struct run *run, char *text)
 	    run->ctx.recipe->train.tf32)
 		return false;
 	snprintf(text, HINT_MAX,
-		 "fp32 leaves the tensor cores unused: train.precision = bf16 is several times as "
-		 "fast and takes half the memory; train.tf32 = yes keeps fp32 everywhere but in "
-		 "products");
+		 "fp32 does not use the tensor cores: train.precision = bf16 is several times as "
+		 "fast and needs half the memory; train.tf32 = yes uses them for matrix products "
+		 "and convolutions only");
 	return true;
 }
 
@@ -59,9 +59,9 @@ static bool hint_norm(const struct run *run, char *text)
 	    !network_has_batch_norms(&run->network))
 		return false;
 	snprintf(text, HINT_MAX,
-		 "batch norms normalise by %u image%s at a time, and below %d their statistics are "
-		 "noisy: take a larger data.batch_size, fewer micro-batches, or with several ranks "
-		 "model.bn_sync = yes",
+		 "batch norms compute statistics over %u image%s, which are noisy below %d: use a "
+		 "larger data.batch_size, fewer micro-batches, or with several ranks model.bn_sync "
+		 "= yes",
 		 count, count == 1 ? "" : "s", HINT_NORM);
 	return true;
 }
@@ -71,10 +71,9 @@ static bool hint_slow(const struct run *run, char *text)
 	const struct run_options *options = &run->ctx.options;
 	if (!options->detect_anomaly && !options->profile)
 		return false;
-	snprintf(
-		text, HINT_MAX,
-		"--%s waits for every layer: its times per layer are right, those of steps are not",
-		options->detect_anomaly ? "detect-anomaly" : "profile");
+	snprintf(text, HINT_MAX,
+		 "--%s waits for every layer: times per layer are accurate, times per step are not",
+		 options->detect_anomaly ? "detect-anomaly" : "profile");
 	return true;
 }
 
@@ -90,7 +89,7 @@ void run_print_hints(const struct run *run, FILE *file)
 	char text[HINT_MAX];
 	for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
 		if (hints[i](run, text))
-			fprintf(file, "advice   %s\n", text);
+			fprintf(file, "hint     %s\n", text);
 }
 
 void run_hint_data_wait(struct run *run)
@@ -101,8 +100,8 @@ void run_hint_data_wait(struct run *run)
 		return;
 	run->data_wait_hinted = true;
 	progress_line(&run->ctx.progress,
-		      "advice   %.0f %% of the time went into waiting for data: loaderbench with "
-		      "the same pipeline says how fast it comes, loaderd(1), WHERE TIME GOES, "
-		      "what takes it",
+		      "hint     %.0f %% of the time was spent waiting for data: loaderbench with "
+		      "the same pipeline measures the loader's speed; see WHERE TIME GOES in "
+		      "loaderd(1) for the causes",
 		      100 * share);
 }

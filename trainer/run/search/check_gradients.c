@@ -292,13 +292,13 @@ static int check_report(const struct check *check)
 {
 	if (check->wrong)
 		return run_fail(&check->run->ctx, -EDOM,
-				"--check-gradients: of %u parameters %u have gradients that the "
-				"loss does not follow; the table has them",
+				"--check-gradients: of %u parameters, %u have gradients that "
+				"differ from the slope of the loss; see the table",
 				check->checked, check->wrong);
-	fprintf(check->file, "the loss, %.5f, follows the gradients of %u parameters%s",
+	fprintf(check->file, "the loss, %.5f, matches the gradients of %u parameters%s",
 		check->loss, check->checked - check->flat, check->flat ? ", " : "\n");
 	if (check->flat)
-		fprintf(check->file, "and is too flat to tell of %u\n", check->flat);
+		fprintf(check->file, "and is too flat to check %u\n", check->flat);
 	return 0;
 }
 

@@ -117,7 +117,7 @@ static int find_largest(struct find_batch *find)
 	}
 	if (!fits)
 		return run_fail(&run->ctx, -ENOMEM,
-				"--find-batch-size: not even batches of %d images fit: %.900s",
+				"--find-batch-size: even batches of %d images do not fit: %.900s",
 				FIND_UNIT, find->why);
 	find->largest = fits;
 	find->bounded = fits + FIND_UNIT > find->bound;
@@ -358,7 +358,7 @@ static void find_draw(const void *data, FILE *file)
 				  1.1 * find_fastest(find)->images_per_second,
 				  .base = 2};
 	picture.top = picture_open(file, 1, 1);
-	picture_note(file, 0, "dots: passes of measurement; line: their median");
+	picture_note(file, 0, "dots: single measurements; line: their median");
 	picture_begin(&picture, "batch size", "images/s");
 	for (unsigned i = 0; i < find->count; i++) {
 		batch[i] = find->sizes[i].batch;
@@ -402,15 +402,15 @@ static void find_print_fits(const struct find_batch *find, FILE *file)
 		printable_line(file, ": %s", find->why);
 	else if (find->bound < FIND_BATCH_MAX)
 		fprintf(file,
-			": memory for more was not looked for, as data.train has %llu samples\n",
+			": larger sizes were not tried, since data.train has only %llu samples\n",
 			(unsigned long long)find->run->data.samples);
 	else
-		fprintf(file, ": the device has memory for more than data.batch_size can be\n");
+		fprintf(file,
+			": the device has memory for more than the largest data.batch_size\n");
 	if (find->slow)
 		fprintf(file,
 			"                    steps take more than %.0f s from %u on, so larger "
-			"ones "
-			"were not timed\n",
+			"sizes were not timed\n",
 			FIND_STEP_S, find->sizes[find->count - 1].batch);
 }
 
@@ -420,18 +420,18 @@ static void find_print_noise(const struct find_batch *find, FILE *file)
 	fputs("noise scale         ", file);
 	if (!noise->steps)
 		fprintf(file,
-			"not known: batches of data.batch_size = %u do not divide into two "
-			"micro-batches or more; take an even number of images\n",
+			"unknown: data.batch_size = %u is not divisible into two or more "
+			"micro-batches; use an even number of images\n",
 			find->recipe_batch);
 	else if (isinf(noise->scale))
 		fprintf(file,
-			"larger than %u steps with batches of %u can tell: the gradient drowns in "
-			"noise, so larger batches pay\n",
+			"too large to measure with %u steps of batches of %u: noise dominates the "
+			"gradient, so larger batches pay off\n",
 			noise->steps, find->recipe_batch);
 	else
 		fprintf(file,
 			"%.3g images, from gradients of %g and of %u images over %u steps from the "
-			"initial weights; it grows as training goes on\n",
+			"initial weights; it grows during training\n",
 			noise->scale, noise->small, find->recipe_batch, noise->steps);
 }
 
@@ -439,8 +439,8 @@ static void find_print_suggestion(const struct find_batch *find, FILE *file)
 {
 	const struct find_size *best = find_suggestion(find), *fastest = find_fastest(find);
 	fprintf(file,
-		"fastest             %u, with %.1f images/s; from %u on less than %.0f %% are "
-		"missing\n",
+		"fastest             %u, with %.1f images/s; sizes from %u on are less than %.0f "
+		"%% slower\n",
 		fastest->batch, fastest->images_per_second, find_fast_enough(find)->batch,
 		100 * (1 - FIND_NEAR));
 	fprintf(file, "suggested           data.batch_size=%u: ", best->batch);
@@ -449,19 +449,19 @@ static void find_print_suggestion(const struct find_batch *find, FILE *file)
 			best == fastest ? "the fastest" : "the smallest that is as fast as any");
 	else
 		fprintf(file,
-			"a batch of B takes 1 + B / %.3g times the images of small ones, by which "
-			"its training is the shortest\n",
+			"training with batch size B needs 1 + B / %.3g times the images of small "
+			"batches; this size takes the least time\n",
 			find->noise.scale);
-	fputs("                    with another batch goes another learning rate: "
-	      "optim.lr_base_size, or --find-lr\n",
+	fputs("                    another batch size needs another learning rate: see "
+	      "optim.lr_base_size and --find-lr\n",
 	      file);
 	if (find->recipe_batch > find->largest)
 		fprintf(file,
-			"                    data.batch_size = %u does not fit at once: "
+			"                    data.batch_size = %u does not fit as a whole: "
 			"train.accumulate=auto computes it in micro-batches%s\n",
 			find->recipe_batch,
 			network_has_batch_norms(&find->run->network)
-				? ", which batch norms then normalise by"
+				? ", whose statistics batch norms then use"
 				: "");
 }
 
@@ -501,8 +501,8 @@ static int find_all(struct find_batch *find)
 	find->recipe_batch = (uint32_t)run->ctx.recipe->data.batch_size;
 	if (!find->bound)
 		return run_fail(&run->ctx, -EINVAL,
-				"--find-batch-size: data.train has %llu sample%s, and batches "
-				"begin with %d",
+				"--find-batch-size: data.train has %llu sample%s, but the smallest "
+				"batch to try has %d",
 				(unsigned long long)run->data.samples,
 				run->data.samples == 1 ? "" : "s", FIND_UNIT);
 	int r = find_keep_first(find);
@@ -531,7 +531,7 @@ static int find_report(struct run *run, const struct find_batch *find, FILE *fil
 	find_print_fits(find, file);
 	find_print_noise(find, file);
 	find_print_suggestion(find, file);
-	fprintf(file, "%s.csv, %s.svg: the table, and a picture of it\n", name, name);
+	fprintf(file, "%s.csv, %s.svg: the table and a plot of it\n", name, name);
 	return 0;
 }
 
@@ -540,8 +540,8 @@ int run_find_batch_size(struct run *run, FILE *file)
 	if (run->ctx.comm->world > 1)
 		return run_fail_everywhere(
 			&run->ctx, -EINVAL,
-			"--find-batch-size measures one device: start it without mpirun; "
-			"data.batch_size is then so many times as much as there are ranks");
+			"--find-batch-size measures one device: start it without mpirun, and "
+			"multiply the result by the number of ranks");
 	struct find_batch *find = calloc(1, sizeof(*find));
 	if (!find)
 		return run_fail(&run->ctx, -ENOMEM, "out of memory");

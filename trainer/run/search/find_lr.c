@@ -65,8 +65,9 @@ static int find_read(struct run *run, struct find *find)
 {
 	if (find->count < FIND_SETTLED + 2)
 		return run_fail(&run->ctx, -EDOM,
-				"--find-lr: the loss is not finite from step %u on, at a learning "
-				"rate of %.3g: something else is wrong; --detect-anomaly names it",
+				"--find-lr: the loss is not finite from step %u on, even at a "
+				"learning rate of %.3g, so the rate is not the cause; use "
+				"--detect-anomaly to find it",
 				find->count + 1, FIND_FROM);
 	find_rate_read(find->smooth, FIND_SETTLED, find->count, &find->steepest, &find->lowest);
 	return 0;
@@ -128,9 +129,9 @@ static int find_report(struct run *run, const struct find *find, FILE *file)
 	if (r < 0)
 		return r;
 	fprintf(file,
-		"%s.csv, %s.svg: %u steps with batches of %llu, learning rates from %.1e to %.1e\n"
-		"the loss falls steepest at          optim.lr=%.2g\n"
-		"a tenth of where it is least (%.2g) optim.lr=%.2g\n",
+		"%s.csv, %s.svg: %u steps with batches of %llu, learning rates from %.1e to "
+		"%.1e\nsteepest descent of the loss at     optim.lr=%.2g\na tenth of the minimum's "
+		"(%.2g)     optim.lr=%.2g\n",
 		name, name, find->count, (unsigned long long)run->ctx.recipe->data.batch_size,
 		find->rate[0], find->rate[find->count - 1], find->rate[find->steepest],
 		find->rate[find->lowest], find->rate[find->lowest] / 10);

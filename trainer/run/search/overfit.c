@@ -64,14 +64,14 @@ int run_overfit_batch(struct run *run, FILE *file)
 	if (!overfit_is_learned(&overfit))
 		return run_fail_everywhere(
 			&run->ctx, -EDOM,
-			"--overfit-batch: after %u steps on the same images the loss is %.4f, "
-			"which was %.4f, and top-1 %.2f %%: look at the labels (loaderctl dataset "
-			"has the classes), at data.mean and data.std, and at optim.lr (--find-lr)",
+			"--overfit-batch: after %u steps on the same images the loss is %.4f (it "
+			"was %.4f), and top-1 is %.2f %%: check the labels (loaderctl dataset "
+			"shows the classes), data.mean and data.std, and optim.lr (--find-lr)",
 			overfit.steps, overfit.loss, overfit.first, 100 * overfit.top1);
 	if (!run->ctx.comm->rank)
 		fprintf(file,
-			"the first batch was learned by heart in %u steps: loss %.5f, which was "
-			"%.4f\n",
+			"the network memorised the first batch in %u steps: loss %.5f (it was "
+			"%.4f)\n",
 			overfit.steps, overfit.loss, overfit.first);
 	return 0;
 }
