@@ -317,14 +317,10 @@ static int choose_device(const char **device, struct run_options *run, char *err
 	return 0;
 }
 
-static int load(struct recipe *recipe, struct arguments *arguments, char *error)
+/* Sets the keys that options imply. */
+static int apply_options(struct recipe *recipe, const struct arguments *arguments, char *error)
 {
 	char text[96];
-	int r = recipe_load(recipe, arguments->recipe, error);
-	for (unsigned i = 0; !r && i < arguments->override_count; i++)
-		r = recipe_override(recipe, arguments->overrides[i], error);
-	if (!r)
-		r = choose_device(&arguments->device, &arguments->run, error);
 	bool finds = arguments->run.find_lr, overfits = arguments->run.overfit_batch;
 	bool checks = arguments->run.check_gradients;
 	const struct {
@@ -362,13 +358,31 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"train.autotune", arguments->autotune ? "yes" : NULL},
 		{"train.deterministic", arguments->deterministic ? "yes" : NULL},
 	};
-	for (size_t i = 0; !r && i < sizeof(settings) / sizeof(settings[0]); i++) {
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		if (!settings[i].value)
 			continue;
 		snprintf(text, sizeof(text), "%s=%.60s", settings[i].key, settings[i].value);
-		r = recipe_override(recipe, text, error);
+		int r = recipe_override(recipe, text, error);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
+}
+
+static int load(struct recipe *recipe, struct arguments *arguments, char *error)
+{
+	int r = recipe_load(recipe, arguments->recipe, error);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < arguments->override_count; i++) {
+		r = recipe_override(recipe, arguments->overrides[i], error);
+		if (r < 0)
+			return r;
+	}
+	r = choose_device(&arguments->device, &arguments->run, error);
+	if (r < 0)
+		return r;
+	return apply_options(recipe, arguments, error);
 }
 
 /* True if the recipe is the one in a run's folder. */
@@ -438,6 +452,28 @@ static void give_up(const struct run *run, int r)
 		comm_abort(comm);
 }
 
+/* Does what the options ask of an open run. */
+static int run_it(struct run *run)
+{
+	const struct run_options *run_options = &run->ctx.options;
+	FILE *file = run_options->dry ? stdout : stderr;
+	if (run_options->evaluate)
+		return run_evaluate_alone(run, stdout);
+	if (run_options->find_lr)
+		return run_find_lr(run, stdout);
+	if (run_options->find_batch_size)
+		return run_find_batch_size(run, stdout);
+	if (run_options->overfit_batch)
+		return run_overfit_batch(run, stdout);
+	if (run_options->check_gradients)
+		return run_check_gradients(run, stdout);
+	if (run->ctx.comm->rank == 0) {
+		run_describe(run, file);
+		run_print_hints(run, file);
+	}
+	return run_options->dry ? 0 : run_train(run);
+}
+
 static int train(const struct recipe *recipe, const struct run_options *run_options)
 {
 	bool leads = run_options->comm->rank == 0;
@@ -445,25 +481,8 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	if (!run)
 		return -ENOMEM;
 	int r = run_open(run, recipe, run_options);
-	if (!r && run_options->evaluate) {
-		r = run_evaluate_alone(run, stdout);
-	} else if (!r && run_options->find_lr) {
-		r = run_find_lr(run, stdout);
-	} else if (!r && run_options->find_batch_size) {
-		r = run_find_batch_size(run, stdout);
-	} else if (!r && run_options->overfit_batch) {
-		r = run_overfit_batch(run, stdout);
-	} else if (!r && run_options->check_gradients) {
-		r = run_check_gradients(run, stdout);
-	} else if (!r) {
-		FILE *file = run_options->dry ? stdout : stderr;
-		if (leads) {
-			run_describe(run, file);
-			run_print_hints(run, file);
-		}
-		if (!run_options->dry)
-			r = run_train(run);
-	}
+	if (r == 0)
+		r = run_it(run);
 	progress_end(&run->ctx.progress);
 	if (r >= 0 && run_options->profile && !run_options->dry && leads)
 		print_profile(run);
@@ -483,58 +502,67 @@ static int make_recipe(struct recipe *recipe, struct arguments *arguments, char 
 	struct comm *comm = arguments->run.comm;
 	char problem[RECIPE_ERROR_MAX] = "";
 	int r = ranks_check_build(comm, error);
-	if (r)
+	if (r < 0)
 		return r;
-	if (comm->rank == 0)
+	if (comm->rank == 0) {
 		r = load(recipe, arguments, problem);
-	if (!r && comm->rank == 0 && !arguments->print)
-		r = recipe_check(recipe, !arguments->run.evaluate, problem);
-	if (r)
+		if (r == 0 && !arguments->print)
+			r = recipe_check(recipe, !arguments->run.evaluate, problem);
+	}
+	if (r < 0)
 		snprintf(error, RANKS_ERROR_MAX, "%s", problem);
 	r = ranks_agree(comm, r, error);
-	return r ? r : ranks_share_recipe(comm, recipe, error);
+	return r < 0 ? r : ranks_share_recipe(comm, recipe, error);
 }
 
-static int plan(const struct recipe *recipe, const struct estimate_options *estimate_options)
+/* --print-recipe: -EINVAL if keys contradict each other. */
+static int print_recipe(const struct recipe *recipe, bool leads, char *error)
 {
-	char error[ESTIMATE_ERROR_MAX] = "";
-	int r = estimate_recipe(recipe, estimate_options, stdout, error);
-	if (r)
-		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
-	return r;
+	int r = leads ? recipe_write(recipe, stdout) : 0;
+	return r < 0 ? r : recipe_check(recipe, false, error);
+}
+
+static bool changes_no_run(const struct run_options *run_options)
+{
+	return run_options->dry || run_options->find_lr || run_options->find_batch_size ||
+	       run_options->overfit_batch || run_options->check_gradients;
+}
+
+/* Sets run_options->output, to a default in `path` if it is not given. */
+static int choose_output(const char *recipe, struct run_options *run_options, char *path,
+			 size_t size)
+{
+	if (run_options->output)
+		return 0;
+	run_options->output = path;
+	return default_output(recipe, path, size);
 }
 
 static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 {
+	struct run_options *run_options = &arguments->run;
 	char error[RANKS_ERROR_MAX] = "", output[4096];
-	bool leads = arguments->run.comm->rank == 0;
+	bool leads = run_options->comm->rank == 0, trains = false;
 	int r = make_recipe(recipe, arguments, error);
-	if (!r && arguments->print) {
-		r = leads ? recipe_write(recipe, stdout) : 0;
-		if (!r)
-			r = recipe_check(recipe, false, error);
-		if (!r)
-			return 0;
+	if (r == 0 && arguments->print) {
+		r = print_recipe(recipe, leads, error);
+	} else if (r == 0 && arguments->plan.device) {
+		r = leads ? estimate_recipe(recipe, &arguments->plan, stdout, error) : 0;
+	} else if (r == 0) {
+		trains = true;
+		r = choose_output(arguments->recipe, run_options, output, sizeof(output));
 	}
-	if (!r && arguments->plan.device)
-		return leads ? plan(recipe, &arguments->plan) : 0;
-	if (!r && !arguments->run.output) {
-		r = default_output(arguments->recipe, output, sizeof(output));
-		arguments->run.output = output;
-	}
-	if (r && leads)
+	if (r < 0 && leads)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
-	if (r)
+	if (r < 0 || !trains)
 		return r;
-	arguments->run.dry = arguments->run.dry || arguments->run.find_lr ||
-			     arguments->run.find_batch_size || arguments->run.overfit_batch ||
-			     arguments->run.check_gradients;
-	if (!arguments->run.trace_first) {
-		arguments->run.trace_first = TRACE_FIRST;
-		arguments->run.trace_last = TRACE_LAST;
+	run_options->dry = changes_no_run(run_options);
+	if (!run_options->trace_first) {
+		run_options->trace_first = TRACE_FIRST;
+		run_options->trace_last = TRACE_LAST;
 	}
 	catch_signals();
-	return train(recipe, &arguments->run);
+	return train(recipe, run_options);
 }
 
 static int plot(const struct arguments *arguments)
@@ -543,9 +571,9 @@ static int plot(const struct arguments *arguments)
 	char error[PLOT_ERROR_MAX] = "";
 	memcpy(folders + 1, arguments->overrides, arguments->override_count * sizeof(folders[0]));
 	int r = plot_runs(arguments->plot, folders, arguments->override_count + 1, error);
-	if (r)
+	if (r < 0)
 		printable_line(stderr, "trainer: %s", error);
-	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -561,10 +589,10 @@ int main(int argc, char **argv)
 	options_read(options, &argp, argc, argv, &arguments);
 	if (arguments.plot)
 		return plot(&arguments);
-	if (recipe_init(&recipe))
+	if (recipe_init(&recipe) < 0)
 		return EXIT_FAILURE;
 	int r = comm_open(&arguments.run.comm, error);
-	if (r) {
+	if (r < 0) {
 		printable_line(stderr, "trainer: %s", error);
 	} else {
 		r = run_recipe(&arguments, &recipe);

@@ -50,7 +50,7 @@ static int read_text(struct freeze *freeze, const char *text, char *error)
 			return freeze_fail(error, "train.freeze has more than %d patterns",
 					   FREEZE_PATTERNS_MAX);
 		int r = read_pattern(&freeze->patterns[freeze->count++], text, length, error);
-		if (r)
+		if (r < 0)
 			return r;
 		text += length;
 	}
@@ -179,12 +179,13 @@ int freeze_init(struct freeze *freeze, const struct recipe *recipe, struct devic
 {
 	*freeze = (struct freeze){0};
 	int r = read_text(freeze, recipe->train.freeze, error);
-	if (r || !freeze->count)
+	if (r < 0 || !freeze->count)
 		return r;
 	r = check_patterns(freeze, params, error);
-	if (!r)
-		r = number_thaws(freeze, error);
-	if (r)
+	if (r < 0)
+		return r;
+	r = number_thaws(freeze, error);
+	if (r < 0)
 		return r;
 	freeze->start = calloc(device_params_count(params) + 1, sizeof(*freeze->start));
 	if (!freeze->start)

@@ -32,32 +32,48 @@ static bool positions_fit(const struct safetensors_tensor *tensor,
 	return fits;
 }
 
-/* Reads the embeddings and resizes them to the model's size. */
-static int positions_take(const struct safetensors *source, const char *path,
+struct positions_buffers {
+	float *own, *narrow, *resized;
+};
+
+static int positions_read(const struct safetensors *source, const char *path,
 			  const struct safetensors_tensor *tensor, struct device_param *param,
-			  const struct positions_size *size, char *error)
+			  const struct positions_size *size,
+			  const struct positions_buffers *buffers, char *error)
 {
 	size_t count = (size_t)tensor->shape[1] * size->channels;
-	float *own = malloc(count * sizeof(float)), *narrow = malloc(count * sizeof(float));
-	float *resized = malloc(device_param_elements(param) * sizeof(float));
-	int r = own && narrow && resized ? 0 : checkpoint_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = checkpoint_read_elements(source, tensor, count, narrow, own, error);
-	for (size_t i = 0; i < count && !r; i++)
-		if (!isfinite(own[i]))
-			r = checkpoint_fail(error, -EBADMSG,
-					    "%s: tensor %s has a value that is not finite", path,
-					    tensor->name);
-	if (!r) {
-		positions_resize(size, own, resized);
-		r = device_param_write(param, DEVICE_VALUE, resized);
-		if (r)
-			checkpoint_fail(error, r, "%s: tensor %s: %s", path, tensor->name,
-					strerror(-r));
-	}
-	free(own);
-	free(narrow);
-	free(resized);
+	int r = checkpoint_read_elements(source, tensor, count, buffers->narrow, buffers->own,
+					 error);
+	if (r < 0)
+		return r;
+	r = checkpoint_check_finite(path, tensor, buffers->own, count, error);
+	if (r < 0)
+		return r;
+	positions_resize(size, buffers->own, buffers->resized);
+	r = device_param_write(param, DEVICE_VALUE, buffers->resized);
+	if (r < 0)
+		return checkpoint_fail(error, r, "%s: tensor %s: %s", path, tensor->name,
+				       strerror(-r));
+	return 0;
+}
+
+/* Reads the embeddings and resizes them to the model's size. */
+static int positions_import(const struct safetensors *source, const char *path,
+			    const struct safetensors_tensor *tensor, struct device_param *param,
+			    const struct positions_size *size, char *error)
+{
+	size_t count = (size_t)tensor->shape[1] * size->channels;
+	struct positions_buffers buffers = {
+		.own = malloc(count * sizeof(float)),
+		.narrow = malloc(count * sizeof(float)),
+		.resized = malloc(device_param_elements(param) * sizeof(float)),
+	};
+	int r = buffers.own && buffers.narrow && buffers.resized
+			? positions_read(source, path, tensor, param, size, &buffers, error)
+			: checkpoint_fail(error, -ENOMEM, "out of memory");
+	free(buffers.own);
+	free(buffers.narrow);
+	free(buffers.resized);
 	return r;
 }
 
@@ -68,5 +84,5 @@ int checkpoint_import_pos_embed(const struct safetensors *source, const char *pa
 	struct positions_size size;
 	if (!positions_fit(tensor, device_param_spec(param), &size))
 		return -ENOENT;
-	return positions_take(source, path, tensor, param, &size, error);
+	return positions_import(source, path, tensor, param, &size, error);
 }

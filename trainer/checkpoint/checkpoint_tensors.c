@@ -166,9 +166,11 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 {
 	struct saving saving;
 	int r = saving_init(&saving, params);
-	if (r)
-		checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
-	for (enum device_slot slot = 0; !r && slot < DEVICE_SLOTS; slot++) {
+	if (r < 0) {
+		saving_deinit(&saving);
+		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	}
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 		for (size_t i = 0; i < device_params_count(params); i++) {
 			struct device_param *param = device_params_at(params, i);
 			if (only ? slot == *only : keeps(param, slot))
@@ -184,8 +186,7 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 		.fill = fill,
 		.user = &saving,
 	};
-	if (!r)
-		r = safetensors_write(path, &writer, error);
+	r = safetensors_write(path, &writer, error);
 	saving_deinit(&saving);
 	return r;
 }
@@ -232,10 +233,23 @@ int checkpoint_read_elements(const struct safetensors *source,
 	bool wide = tensor->type == SAFETENSORS_F32;
 	int r = safetensors_read(source, tensor, wide ? ret_values : narrow, error);
 	const uint16_t *bits = narrow;
-	for (size_t i = 0; i < count && !wide && !r; i++)
+	if (r < 0 || wide)
+		return r;
+	for (size_t i = 0; i < count; i++)
 		ret_values[i] = tensor->type == SAFETENSORS_BF16 ? bfloat_to_float(bits[i])
 								 : half_to_float(bits[i]);
-	return r;
+	return 0;
+}
+
+int checkpoint_check_finite(const char *path, const struct safetensors_tensor *tensor,
+			    const float *values, size_t count, char *error)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!isfinite(values[i]))
+			return checkpoint_fail(error, -EBADMSG,
+					       "%s: tensor %s has a value that is not finite", path,
+					       tensor->name);
+	return 0;
 }
 
 /* "[64, 3, 7, 7]" */
@@ -312,7 +326,7 @@ static int restore_tensor(const struct safetensors *source, const char *path,
 	int r = checkpoint_read_elements(source, tensor, device_param_elements(param),
 					 convolution ? staging->host : staging->file,
 					 convolution ? staging->file : staging->host, error);
-	if (r)
+	if (r < 0)
 		return r;
 	if (convolution)
 		to_host(spec, staging->file, staging->host);
@@ -339,21 +353,31 @@ static int restore_slot(const struct safetensors *source, const char *path,
 	return restore_tensor(source, path, tensor, param, slot, staging, error);
 }
 
+static int restore_slots(const struct safetensors *source, const char *path,
+			 struct device_params *params, struct staging *staging, char *error)
+{
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
+		for (size_t i = 0; i < device_params_count(params); i++) {
+			struct device_param *param = device_params_at(params, i);
+			if (!keeps(param, slot))
+				continue;
+			int r = restore_slot(source, path, params, param, slot, staging, error);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error)
 {
 	struct staging staging;
 	int r = staging_init(&staging, params);
-	if (r)
+	if (r < 0)
 		checkpoint_fail(error, r, "out of memory");
-	for (enum device_slot slot = 0; slot < DEVICE_SLOTS && !r; slot++) {
-		for (size_t i = 0; i < device_params_count(params) && !r; i++) {
-			struct device_param *param = device_params_at(params, i);
-			if (keeps(param, slot))
-				r = restore_slot(source, path, params, param, slot, &staging,
-						 error);
-		}
-	}
+	else
+		r = restore_slots(source, path, params, &staging, error);
 	staging_deinit(&staging);
 	return r;
 }
@@ -455,7 +479,7 @@ static int import_param(const struct safetensors *source, const char *path,
 				       tensor->name, safetensors_type_name(tensor->type));
 	if (!shape_agrees(tensor, spec)) {
 		int r = checkpoint_import_pos_embed(source, path, tensor, param, error);
-		result->resized |= !r;
+		result->resized |= r == 0;
 		if (r != -ENOENT)
 			return r;
 		if (!head)
@@ -464,12 +488,10 @@ static int import_param(const struct safetensors *source, const char *path,
 		return 0;
 	}
 	int r = restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
-	for (size_t i = 0; !r && i < device_param_elements(param); i++)
-		if (!isfinite(staging->host[i]))
-			r = checkpoint_fail(error, -EBADMSG,
-					    "%s: tensor %s has a value that is not finite", path,
-					    tensor->name);
-	return r;
+	if (r < 0)
+		return r;
+	return checkpoint_check_finite(path, tensor, staging->host, device_param_elements(param),
+				       error);
 }
 
 /*
@@ -481,18 +503,35 @@ static int import_compare_classes(const struct safetensors *source, const char *
 {
 	struct class_names theirs = {0}, ours = {0};
 	int r = weights_class_names(source, path, &theirs, error);
-	if (!r && class_names) {
-		r = class_names_read(class_names, &ours);
-		if (r)
-			checkpoint_fail(error, r, "out of memory");
-	}
+	if (r < 0)
+		return r;
+	r = class_names ? class_names_read(class_names, &ours) : 0;
 	uint32_t common = theirs.count < ours.count ? theirs.count : ours.count;
-	if (!r)
+	if (r == 0)
 		*ret_others = class_names_differ(theirs.name, theirs.count, ours.name, ours.count) <
 			      common;
 	class_names_deinit(&ours);
 	class_names_deinit(&theirs);
-	return r;
+	return r < 0 ? checkpoint_fail(error, r, "out of memory") : 0;
+}
+
+static int import_params(const struct safetensors *source, const char *path,
+			 const char *class_names, const struct device_params *params,
+			 struct staging *staging, struct checkpoint_import_result *result,
+			 char *error)
+{
+	bool other_classes = false;
+	int r = import_compare_classes(source, path, class_names, &other_classes, error);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		r = import_param(source, path, params, device_params_at(params, i), other_classes,
+				 staging, result, error);
+		if (r < 0)
+			return r;
+	}
+	find_unknown(source, params, result);
+	return 0;
 }
 
 int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
@@ -500,21 +539,16 @@ int checkpoint_import(const char *path, const char *class_names, struct device_p
 {
 	struct safetensors *source;
 	int r = safetensors_open(path, &source, error);
-	if (r)
+	if (r < 0)
 		return r;
 	struct staging staging;
 	struct checkpoint_import_result result = {0};
-	bool other_classes = false;
 	r = staging_init(&staging, params);
-	if (r)
+	if (r < 0)
 		checkpoint_fail(error, r, "out of memory");
 	else
-		r = import_compare_classes(source, path, class_names, &other_classes, error);
-	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, params, device_params_at(params, i), other_classes,
-				 &staging, &result, error);
-	find_unknown(source, params, &result);
-	if (!r)
+		r = import_params(source, path, class_names, params, &staging, &result, error);
+	if (r == 0)
 		*ret_result = result;
 	staging_deinit(&staging);
 	safetensors_close(source);

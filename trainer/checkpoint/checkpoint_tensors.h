@@ -42,6 +42,9 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 int checkpoint_read_elements(const struct safetensors *source,
 			     const struct safetensors_tensor *tensor, size_t count, void *narrow,
 			     float *ret_values, char *error);
+/* -EBADMSG if one of the tensor's values[count] is not finite. */
+int checkpoint_check_finite(const char *path, const struct safetensors_tensor *tensor,
+			    const float *values, size_t count, char *error);
 /*
  * Reads position embeddings of another size and resizes them (trainer/device/positions.h). -ENOENT
  * if the tensor is not position embeddings of a square grid.

@@ -108,13 +108,19 @@ static int write_parts(struct atomic_file *file, const struct safetensors_writer
 	memset(header + 8 + length, ' ', padded - length);
 	int r = atomic_file_write(file, header, 8 + padded);
 	free(header);
-	for (size_t i = 0; !r && i < writer->count; i++) {
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < writer->count; i++) {
 		const void *data = writer->tensors[i].data;
 		if (!data)
 			data = writer->fill(writer->user, i);
-		r = data ? atomic_file_write(file, data, writer->tensors[i].size) : -EIO;
+		if (!data)
+			return -EIO;
+		r = atomic_file_write(file, data, writer->tensors[i].size);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
 }
 
 int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error)
@@ -134,10 +140,10 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 	if (!text)
 		return fail(error, -EINVAL, "%s: %s occurs twice or is not UTF-8", path, name);
 	int r = atomic_file_create(&file, path);
-	if (!r)
+	if (r == 0)
 		r = atomic_file_close(&file, write_parts(&file, writer, text));
 	free(text);
-	return r ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
+	return r < 0 ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }
 
 /* ---- reading ---- */
@@ -271,7 +277,7 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 				? read_metadata(path, json, error)
 				: read_tensor(path, name, json, start, file->size - start,
 					      &file->tensors[file->count++], error);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 	qsort(file->tensors, file->count, sizeof(*file->tensors), by_position);
@@ -372,7 +378,7 @@ static int read_header(struct safetensors *file, char *error)
 {
 	uint64_t size;
 	int r = read_at(file, &size, sizeof(size), 0, error);
-	if (r)
+	if (r < 0)
 		return r;
 	if (memcmp(&size, "PK\3\4", 4) == 0) /* zip archive */
 		return fail(error, -EBADMSG,
@@ -391,7 +397,7 @@ static int read_header(struct safetensors *file, char *error)
 	if (!text)
 		return fail(error, -ENOMEM, "%s: out of memory", file->path);
 	r = read_at(file, text, size, 8, error);
-	if (!r)
+	if (r == 0)
 		r = parse_header(file, text, size, error);
 	free(text);
 	return r;
@@ -406,9 +412,9 @@ int safetensors_open(const char *path, struct safetensors **ret_file, char *erro
 	file->path = strdup(path);
 	int r = file->path ? open_file(file, error)
 			   : fail(error, -ENOMEM, "%s: out of memory", path);
-	if (!r)
+	if (r == 0)
 		r = read_header(file, error);
-	if (r) {
+	if (r < 0) {
 		safetensors_close(file);
 		return r;
 	}

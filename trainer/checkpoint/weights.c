@@ -58,27 +58,34 @@ int weights_class_names(const struct safetensors *source, const char *path,
 		 : 0;
 }
 
+static int weights_read_metadata(const struct safetensors *source, const char *path,
+				 struct weights_metadata *metadata, char *error)
+{
+	metadata->classes = name_map_classes(source);
+	if (metadata->classes > CLASSES_MAX)
+		return checkpoint_fail(
+			error, -EBADMSG,
+			"%s: its last layer has %u classes, but at most %d are supported",
+			metadata->file, metadata->classes, CLASSES_MAX);
+	int r = read_normalisation(source, metadata, error);
+	if (r < 0)
+		return r;
+	r = weights_class_names(source, path, &metadata->class_names, error);
+	metadata->named = metadata->class_names.name;
+	return r;
+}
+
 int weights_read(const char *path, struct weights_metadata *ret_metadata, char *error)
 {
 	struct safetensors *source;
 	struct weights_metadata metadata = {0};
 	snprintf(metadata.file, sizeof(metadata.file), "%s", path);
 	int r = safetensors_open(path, &source, error);
-	if (r)
+	if (r < 0)
 		return r;
-	metadata.classes = name_map_classes(source);
-	if (metadata.classes > CLASSES_MAX)
-		r = checkpoint_fail(
-			error, -EBADMSG,
-			"%s: its last layer has %u classes, but at most %d are supported",
-			metadata.file, metadata.classes, CLASSES_MAX);
-	if (!r)
-		r = read_normalisation(source, &metadata, error);
-	if (!r)
-		r = weights_class_names(source, path, &metadata.class_names, error);
-	metadata.named = metadata.class_names.name;
+	r = weights_read_metadata(source, path, &metadata, error);
 	safetensors_close(source);
-	if (!r)
+	if (r == 0)
 		*ret_metadata = metadata;
 	return r;
 }

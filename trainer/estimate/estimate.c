@@ -5,7 +5,7 @@
 #include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/mix.h"
 #include "trainer/algorithms/optim.h"
-#include "trainer/algorithms/progressive.h"
+#include "trainer/algorithms/resampling.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"
 #include "trainer/device/cuda/lowering/roofline.h"
@@ -64,12 +64,14 @@ static int take_properties(const json_t *json, const char *path, char *error)
 {
 	double version = 0, processors;
 	int r = take_number(json, path, "deviceVer", &version, error);
-	if (!r && version < 800)
+	if (r < 0)
+		return r;
+	if (version < 800)
 		return estimate_fail(
 			error, -EINVAL,
 			"%s: deviceVer = %g: expected 800 or more, compute capability 8.0", path,
 			version);
-	return r ? r : take_number(json, path, "multiProcessorCount", &processors, error);
+	return take_number(json, path, "multiProcessorCount", &processors, error);
 }
 
 static int read_device(struct estimate_device *device, json_t *json, const char *path, bool tf32,
@@ -86,21 +88,28 @@ static int read_device(struct estimate_device *device, json_t *json, const char 
 				     "flops_per_second; see the files in devices/",
 				     path);
 	int r = take_text(json, path, "deviceName", &device->name, error);
-	if (!r)
-		r = take_text(roofline, path, "source", &device->source, error);
-	if (!r)
-		r = take_number(json, path, "totalGlobalMem", &memory, error);
-	if (!r)
-		r = take_number(roofline, path, "bytes_per_second",
-				&device->roofline.bytes_per_second, error);
-	for (int i = 0; i < 3 && !r; i++)
+	if (r < 0)
+		return r;
+	r = take_text(roofline, path, "source", &device->source, error);
+	if (r < 0)
+		return r;
+	r = take_number(json, path, "totalGlobalMem", &memory, error);
+	if (r < 0)
+		return r;
+	r = take_number(roofline, path, "bytes_per_second", &device->roofline.bytes_per_second,
+			error);
+	if (r < 0)
+		return r;
+	for (int i = 0; i < 3; i++) {
 		r = take_number(flops, path, elements[i], &device->roofline.flops_per_second[i],
 				error);
-	if (!r)
-		r = take_properties(json, path, error);
-	device->memory_bytes = (uint64_t)memory;
-	if (r)
+		if (r < 0)
+			return r;
+	}
+	r = take_properties(json, path, error);
+	if (r < 0)
 		return r;
+	device->memory_bytes = (uint64_t)memory;
 	json_object_del(json, "roofline");
 	device->properties = json_dumps(json, JSON_COMPACT);
 	return device->properties ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
@@ -119,7 +128,7 @@ static int estimate_device_init(struct estimate_device *device, const char *path
 				     where.text);
 	int r = read_device(device, json, path, tf32, error);
 	json_decref(json);
-	if (r)
+	if (r < 0)
 		estimate_device_deinit(device);
 	return r;
 }
@@ -127,15 +136,15 @@ static int estimate_device_init(struct estimate_device *device, const char *path
 /* ---- planning ---- */
 
 struct estimate {
-	struct recipe own;           /* copy of the recipe; its strings belong to the caller */
-	const struct recipe *recipe; /* points to `own` */
-	/* train.accumulate = auto: find the number of micro-batches and set it in `own` */
-	bool finds;
+	struct recipe recipe_copy;   /* copy of the recipe; its strings belong to the caller */
+	const struct recipe *recipe; /* points to `recipe_copy` */
+	/* train.accumulate = auto: find the number of micro-batches and set it in `recipe_copy` */
+	bool auto_accum;
 	const struct estimate_options *options;
 	struct estimate_device device;
 	struct program_options program;
 	uint32_t size, classes;
-	uint32_t told_size; /* image side from data.pipeline, or 0 */
+	uint32_t pipeline_size; /* image side from data.pipeline, or 0 */
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
@@ -158,46 +167,53 @@ static void choose(struct estimate *estimate, const struct engines *engines)
 	program->deterministic = recipe->train.deterministic;
 	program->conv = &engines->conv;
 	program->matmul = &engines->matmul;
-	estimate->told_size = pipeline_side(recipe->data.pipeline);
-	estimate->size = estimate->options->size ? estimate->options->size
-			 : estimate->told_size   ? estimate->told_size
-			 : small                 ? 32
-						 : 224;
+	estimate->pipeline_size = pipeline_side(recipe->data.pipeline);
+	estimate->size = estimate->options->size   ? estimate->options->size
+			 : estimate->pipeline_size ? estimate->pipeline_size
+			 : small                   ? 32
+						   : 224;
 	estimate->classes = recipe->model.classes ? (uint32_t)recipe->model.classes
 			    : small               ? 10
 						  : 1000;
 }
 
+static int open_params(struct estimate *estimate, char *error)
+{
+	const struct recipe *recipe = estimate->recipe;
+	struct device_optimizer_spec optimizer;
+	struct freeze freeze = {0};
+	char text[MODEL_ERROR_MAX] = "", freeze_error[FREEZE_ERROR_MAX];
+	optim_spec(recipe, &optimizer);
+	int r = device_params_new(estimate->planner, &estimate->params);
+	if (r < 0)
+		return estimate_fail(error, r, "%s", strerror(-r));
+	r = model_new(&recipe->model, estimate->classes, estimate->params, &estimate->model, text);
+	if (r < 0)
+		return estimate_fail(error, r, "%s", *text ? text : strerror(-r));
+	r = freeze_init(&freeze, recipe, estimate->params, freeze_error);
+	freeze_deinit(&freeze);
+	if (r < 0)
+		return estimate_fail(error, r, "%s", freeze_error);
+	r = device_params_allocate(estimate->params, &optimizer);
+	return r < 0 ? estimate_fail(error, r, "%s", strerror(-r)) : 0;
+}
+
 static int open_model(struct estimate *estimate, char *error)
 {
-	struct device_optimizer_spec optimizer;
-	char text[MODEL_ERROR_MAX] = "", freeze_error[FREEZE_ERROR_MAX];
-	struct freeze freeze = {0};
-	optim_spec(estimate->recipe, &optimizer);
 	int r = planner_open(&estimate->program, &estimate->planner);
-	if (!r)
-		r = device_params_new(estimate->planner, &estimate->params);
-	if (!r)
-		r = model_new(&estimate->recipe->model, estimate->classes, estimate->params,
-			      &estimate->model, text);
-	if (!r) {
-		r = freeze_init(&freeze, estimate->recipe, estimate->params, freeze_error);
-		freeze_deinit(&freeze);
-		if (r)
-			return estimate_fail(error, r, "%s", freeze_error);
-	}
-	if (!r)
-		r = device_params_allocate(estimate->params, &optimizer);
-	if (!r && estimate->size < model_side_min(estimate->model))
+	if (r < 0)
+		return estimate_fail(error, r, "%s", strerror(-r));
+	r = open_params(estimate, error);
+	if (r < 0)
+		return r;
+	uint32_t side_min = model_side_min(estimate->model);
+	if (estimate->size < side_min)
 		return estimate_fail(
 			error, -EINVAL, "%s%u is too small for %s, which needs at least %u",
 			estimate->options->size ? "--size=" : "data.pipeline's image size of ",
-			estimate->size, estimate->recipe->model.name,
-			model_side_min(estimate->model));
-	if (!r)
-		return estimate_teacher_open(&estimate->teacher, estimate->recipe,
-					     estimate->classes, estimate->planner, error);
-	return r ? estimate_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
+			estimate->size, estimate->recipe->model.name, side_min);
+	return estimate_teacher_open(&estimate->teacher, estimate->recipe, estimate->classes,
+				     estimate->planner, error);
 }
 
 static int make_graph(struct estimate *estimate, enum device_mode mode, uint32_t count,
@@ -216,19 +232,17 @@ static int make_graph(struct estimate *estimate, enum device_mode mode, uint32_t
 	char text[DEVICE_ERROR_MAX] = "";
 	int r = mode == DEVICE_TRAIN ? loss_check(&estimate->recipe->train, estimate->classes, text)
 				     : 0;
-	if (r)
+	if (r < 0)
 		return estimate_fail(error, r, "%s", text);
 	loss_of(&estimate->recipe->train, mode, NULL, &loss);
 	input.loss = loss.spec;
-	input.resamples = mode == DEVICE_TRAIN && (mix_is_on(&estimate->recipe->train) ||
-						   estimate->recipe->data.colout > 0 ||
-						   progressive_is_on(&estimate->recipe->data));
+	input.resamples = mode == DEVICE_TRAIN && resampling_is_on(estimate->recipe);
 	r = device_graph_new(estimate->params, &options, &graph);
-	if (r)
+	if (r < 0)
 		return estimate_fail(error, r, "%s", device_error(estimate->planner));
 	model_record(estimate->model, graph, &input);
 	r = device_graph_plan(graph, text);
-	if (r) {
+	if (r < 0) {
 		device_graph_free(graph);
 		return estimate_fail(
 			error, r,
@@ -467,7 +481,7 @@ static int print_recompute(struct estimate *estimate, const struct cuda_program 
 	struct device_graph *graph = NULL;
 	int r = make_graph(estimate, DEVICE_TRAIN, micro_batch(estimate->recipe), other, &graph,
 			   error);
-	if (r) {
+	if (r < 0) {
 		device_graph_free(graph);
 		return r;
 	}
@@ -496,7 +510,7 @@ static void print_head(const struct estimate *estimate, const struct engines *en
 	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[estimate->program.fusion]);
 	char parts[96] = "";
 	uint32_t count = recipe_accumulate(estimate->recipe);
-	if (estimate->finds)
+	if (estimate->auto_accum)
 		snprintf(parts, sizeof(parts),
 			 ", in %u micro-batch%s of %u (train.accumulate = auto)", count,
 			 count == 1 ? "" : "es", micro_batch(estimate->recipe));
@@ -508,9 +522,9 @@ static void print_head(const struct estimate *estimate, const struct engines *en
 		estimate->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
 		(unsigned long long)estimate->recipe->data.batch_size,
 		estimate->recipe->data.batch_size == 1 ? "" : "s", estimate->size, estimate->size,
-		estimate->options->size ? ""
-		: estimate->told_size   ? " (the size that data.pipeline produces)"
-					: " (assumed: --size is not given)",
+		estimate->options->size   ? ""
+		: estimate->pipeline_size ? " (the size that data.pipeline produces)"
+					  : " (assumed: --size is not given)",
 		parts);
 }
 
@@ -539,7 +553,7 @@ static int make_graphs(struct estimate *estimate, struct device_graph **ret_trai
 	uint32_t count = eval_batch(estimate->recipe);
 	int r = make_graph(estimate, DEVICE_TRAIN, micro_batch(estimate->recipe),
 			   (uint32_t)estimate->recipe->train.recompute, ret_train, error);
-	return r || !count ? r : make_graph(estimate, DEVICE_EVAL, count, 0, ret_eval, error);
+	return r < 0 || !count ? r : make_graph(estimate, DEVICE_EVAL, count, 0, ret_eval, error);
 }
 
 static const struct cuda_program *program_or_null(const struct device_graph *graph)
@@ -556,7 +570,7 @@ static int find_graphs(struct estimate *estimate, struct device_graph **ret_trai
 {
 	for (;;) {
 		int r = make_graphs(estimate, ret_train, ret_eval, error);
-		if (r || !estimate->finds ||
+		if (r < 0 || !estimate->auto_accum ||
 		    fits(estimate, planner_program(*ret_train), program_or_null(*ret_eval),
 			 eval_batch(estimate->recipe)))
 			return r;
@@ -573,7 +587,7 @@ static int find_graphs(struct estimate *estimate, struct device_graph **ret_trai
 		device_graph_free(*ret_train);
 		device_graph_free(*ret_eval);
 		*ret_train = *ret_eval = NULL;
-		estimate->own.train.accumulate = next;
+		estimate->recipe_copy.train.accumulate = next;
 	}
 }
 
@@ -581,7 +595,7 @@ static int report(struct estimate *estimate, const struct engines *engines, FILE
 {
 	struct device_graph *train = NULL, *eval = NULL;
 	int r = find_graphs(estimate, &train, &eval, error);
-	if (!r) {
+	if (r == 0) {
 		print_head(estimate, engines, file);
 		print_program(estimate, planner_program(train), file);
 		print_memory(estimate, planner_program(train), program_or_null(eval),
@@ -599,7 +613,7 @@ static int estimate_on(struct estimate *estimate, const struct engines *engines,
 {
 	choose(estimate, engines);
 	int r = open_model(estimate, error);
-	if (!r)
+	if (r == 0)
 		r = report(estimate, engines, file, error);
 	estimate_teacher_close(&estimate->teacher);
 	model_free(estimate->model);
@@ -611,12 +625,12 @@ static int estimate_on(struct estimate *estimate, const struct engines *engines,
 int estimate_with(const struct recipe *recipe, const struct estimate_options *options,
 		  const struct engines *engines, FILE *file, char *error)
 {
-	struct estimate estimate = {.own = *recipe, .options = options};
-	estimate.recipe = &estimate.own;
-	estimate.finds = !recipe->train.accumulate;
-	estimate.own.train.accumulate = recipe_accumulate(recipe);
+	struct estimate estimate = {.recipe_copy = *recipe, .options = options};
+	estimate.recipe = &estimate.recipe_copy;
+	estimate.auto_accum = !recipe->train.accumulate;
+	estimate.recipe_copy.train.accumulate = recipe_accumulate(recipe);
 	int r = estimate_device_init(&estimate.device, options->device, recipe->train.tf32, error);
-	if (r)
+	if (r < 0)
 		return r;
 	r = estimate_on(&estimate, engines, file, error);
 	estimate_device_deinit(&estimate.device);
@@ -627,7 +641,7 @@ int estimate_device_properties(const char *path, char **ret_properties, char *er
 {
 	struct estimate_device device;
 	int r = estimate_device_init(&device, path, false, error);
-	if (r)
+	if (r < 0)
 		return r;
 	*ret_properties = device.properties;
 	device.properties = NULL;

@@ -15,12 +15,12 @@ int estimate_recipe(const struct recipe *recipe, const struct estimate_options *
 	struct engines engines;
 	char *properties, problem[ESTIMATE_ERROR_MAX] = "";
 	int r = estimate_device_properties(options->device, &properties, error);
-	if (r)
+	if (r < 0)
 		return r;
 	engines_options.properties = properties;
 	engines_options.tf32 = recipe->train.tf32;
 	r = engines_open(&engines_options, &engines, problem);
-	if (r) {
+	if (r < 0) {
 		snprintf(error, ESTIMATE_ERROR_MAX, "--plan=%.300s: %.700s", options->device,
 			 problem);
 	} else {

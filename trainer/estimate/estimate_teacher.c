@@ -9,27 +9,42 @@
 #define teacher_fail(error, code, ...)                                                             \
 	sentence_fail((error), ESTIMATE_ERROR_MAX, (code), __VA_ARGS__)
 
+static int read_recipe(struct estimate_teacher *teacher, const char *path, char *error)
+{
+	char text[RECIPE_ERROR_MAX] = "";
+	int r = recipe_init(&teacher->recipe);
+	if (r == 0)
+		r = recipe_load(&teacher->recipe, path, text);
+	if (r < 0)
+		return teacher_fail(error, r, "train.teacher_recipe: %s",
+				    *text ? text : strerror(-r));
+	return 0;
+}
+
+static int make_model(struct estimate_teacher *teacher, uint32_t classes, struct device *planner,
+		      char *text)
+{
+	int r = device_params_new(planner, &teacher->params);
+	if (r < 0)
+		return r;
+	r = model_new(&teacher->recipe.model, classes, teacher->params, &teacher->model, text);
+	return r < 0 ? r : device_params_allocate(teacher->params, NULL);
+}
+
 int estimate_teacher_open(struct estimate_teacher *teacher, const struct recipe *recipe,
 			  uint32_t classes, struct device *planner, char *error)
 {
 	char text[RECIPE_ERROR_MAX] = "";
 	if (!*recipe->train.teacher_recipe)
 		return 0;
-	int r = recipe_init(&teacher->recipe);
-	if (!r)
-		r = recipe_load(&teacher->recipe, recipe->train.teacher_recipe, text);
-	if (r)
-		return teacher_fail(error, r, "train.teacher_recipe: %s",
+	int r = read_recipe(teacher, recipe->train.teacher_recipe, error);
+	if (r < 0)
+		return r;
+	r = make_model(teacher, classes, planner, text);
+	if (r < 0)
+		return teacher_fail(error, r, "the network of train.teacher: %s",
 				    *text ? text : strerror(-r));
-	r = device_params_new(planner, &teacher->params);
-	if (!r)
-		r = model_new(&teacher->recipe.model, classes, teacher->params, &teacher->model,
-			      text);
-	if (!r)
-		r = device_params_allocate(teacher->params, NULL);
-	return r ? teacher_fail(error, r, "the network of train.teacher: %s",
-				*text ? text : strerror(-r))
-		 : 0;
+	return 0;
 }
 
 int estimate_teacher_plan(struct estimate_teacher *teacher, const struct model_input *images,
@@ -43,14 +58,14 @@ int estimate_teacher_plan(struct estimate_teacher *teacher, const struct model_i
 	device_graph_free(teacher->graph);
 	teacher->graph = NULL;
 	int r = device_graph_new(teacher->params, &options, &teacher->graph);
-	if (r)
+	if (r < 0)
 		return teacher_fail(error, r, "the network of train.teacher: %s", strerror(-r));
 	memset(&input.loss, 0, sizeof(input.loss));
 	model_record(teacher->model, teacher->graph, &input);
 	r = device_graph_plan(teacher->graph, text);
-	return r ? teacher_fail(error, r, "planning train.teacher, a %s: %s",
-				teacher->recipe.model.name, text)
-		 : 0;
+	return r < 0 ? teacher_fail(error, r, "planning train.teacher, a %s: %s",
+				    teacher->recipe.model.name, text)
+		     : 0;
 }
 
 void estimate_teacher_close(struct estimate_teacher *teacher)

@@ -17,7 +17,7 @@ int append_file_open(const char *path)
 		return -errno;
 	struct stat status;
 	int r = fstat(fd, &status) ? -errno : S_ISREG(status.st_mode) ? 0 : -EBADF;
-	if (!r)
+	if (r == 0)
 		return fd;
 	close(fd);
 	return r;
@@ -97,5 +97,7 @@ int append_file_truncate(int fd, uint64_t step, uint64_t (*step_of)(const char *
 	rewind(file);
 	int r = append_file_valid_size(file, step, step_of, &size);
 	fclose(file);
-	return r ? r : ftruncate(fd, size) ? -errno : 0;
+	if (r < 0)
+		return r;
+	return ftruncate(fd, size) < 0 ? -errno : 0;
 }

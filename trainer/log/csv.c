@@ -96,7 +96,7 @@ static int csv_begin(int fd, uint64_t step, bool fresh)
 {
 	char header[CSV_ROW_MAX];
 	int r = fresh ? (ftruncate(fd, 0) ? -errno : 0) : csv_continue(fd, step);
-	if (r || lseek(fd, 0, SEEK_END) > 0)
+	if (r < 0 || lseek(fd, 0, SEEK_END) > 0)
 		return r;
 	csv_header(header);
 	size_t length = strlen(header);
@@ -114,7 +114,7 @@ int log_open_csv(const char *folder, uint64_t step, bool fresh, struct sink **re
 	int length = snprintf(path, sizeof(path), "%s/%s", folder, csv->sink.name);
 	csv->fd = length < (int)sizeof(path) ? append_file_open(path) : -ENAMETOOLONG;
 	int r = csv->fd < 0 ? csv->fd : csv_begin(csv->fd, step, fresh);
-	if (r) {
+	if (r < 0) {
 		csv_close(&csv->sink);
 		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
 				     r == -EBADMSG ? "has other columns than this version writes: "

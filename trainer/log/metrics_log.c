@@ -57,9 +57,9 @@ int metrics_log_open(const char *path, struct metrics_log **ret_metrics, char *e
 	metrics->fd = append_file_open(path);
 	int r = metrics->fd < 0 ? metrics->fd : 0;
 	/* This lock protects the whole output folder; it ends with the process. */
-	if (!r && flock(metrics->fd, LOCK_EX | LOCK_NB))
+	if (r == 0 && flock(metrics->fd, LOCK_EX | LOCK_NB))
 		r = -errno;
-	if (r) {
+	if (r < 0) {
 		metrics_log_close(metrics);
 		return sentence_fail(
 			error, METRICS_LOG_ERROR_MAX, r, "%s: %s", path,

@@ -77,7 +77,7 @@ static int put_start(int fd, const struct metrics_log_line *line)
 		{"seed", "seed"},
 	};
 	int r = put_event(fd, line->time, "INTERVAL_START", "run_start", NULL, NULL);
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]) && !r; i++)
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]) && r == 0; i++)
 		r = put_event(fd, line->time, "POINT_IN_TIME", facts[i].key,
 			      json_integer((json_int_t)number_of(line, facts[i].number)), NULL);
 	return r;
@@ -87,10 +87,12 @@ static int put_eval(int fd, const struct metrics_log_line *line)
 {
 	double begin = line->time - number_of(line, "seconds");
 	int r = put_event(fd, begin, "INTERVAL_START", "eval_start", NULL, epoch_of(line));
-	if (!r)
-		r = put_event(fd, line->time, "POINT_IN_TIME", "eval_accuracy",
-			      json_real(number_of(line, "top1")), epoch_of(line));
-	return r ? r : put_event(fd, line->time, "INTERVAL_END", "eval_stop", NULL, epoch_of(line));
+	if (r < 0)
+		return r;
+	r = put_event(fd, line->time, "POINT_IN_TIME", "eval_accuracy",
+		      json_real(number_of(line, "top1")), epoch_of(line));
+	return r < 0 ? r
+		     : put_event(fd, line->time, "INTERVAL_END", "eval_stop", NULL, epoch_of(line));
 }
 
 static int put_end(int fd, const struct metrics_log_line *line)
@@ -105,9 +107,9 @@ static int put_epoch(const struct mlperf *mlperf, const struct metrics_log_line 
 {
 	int r = put_event(mlperf->fd, mlperf->epoch_began, "INTERVAL_START", "epoch_start", NULL,
 			  epoch_of(line));
-	return r ? r
-		 : put_event(mlperf->fd, line->time, "INTERVAL_END", "epoch_stop", NULL,
-			     epoch_of(line));
+	return r < 0 ? r
+		     : put_event(mlperf->fd, line->time, "INTERVAL_END", "epoch_stop", NULL,
+				 epoch_of(line));
 }
 
 static int mlperf_put(struct sink *sink, const struct metrics_log_line *line)
@@ -147,9 +149,9 @@ int log_open_mlperf(const char *folder, uint64_t step, bool fresh, struct sink *
 	int length = snprintf(path, sizeof(path), "%s/%s", folder, mlperf->sink.name);
 	mlperf->fd = length < (int)sizeof(path) ? append_file_open(path) : -ENAMETOOLONG;
 	int r = mlperf->fd < 0 ? mlperf->fd : 0;
-	if (!r && fresh && ftruncate(mlperf->fd, 0))
+	if (r == 0 && fresh && ftruncate(mlperf->fd, 0))
 		r = -errno;
-	if (r) {
+	if (r < 0) {
 		mlperf_close(&mlperf->sink);
 		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
 				     append_file_error(r));

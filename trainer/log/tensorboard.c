@@ -112,7 +112,7 @@ static int remove_others(const char *folder)
 	DIR *directory = opendir(folder);
 	int r = directory ? 0 : -errno;
 	struct dirent *entry;
-	while (!r && (entry = readdir(directory)))
+	while (r == 0 && (entry = readdir(directory)))
 		if (is_ours(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0))
 			r = -errno;
 	if (directory)
@@ -129,7 +129,7 @@ static int put_beginning(int fd, double now, uint64_t step, bool fresh)
 	event.what_case = LOADERD__EVENTS__EVENT__WHAT_FILE_VERSION;
 	event.file_version = version;
 	int r = put_event(fd, &event);
-	if (r || fresh)
+	if (r < 0 || fresh)
 		return r;
 	start.status = LOADERD__EVENTS__SESSION_LOG__STATUS__START;
 	event.step = (int64_t)step + 1;
@@ -154,13 +154,13 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 		 (int)getpid());
 	int length = snprintf(path, sizeof(path), "%s/%s", folder, board->sink.name);
 	int r = length < (int)sizeof(path) ? 0 : -ENAMETOOLONG;
-	if (!r && fresh)
+	if (r == 0 && fresh)
 		r = remove_others(folder);
-	board->fd = r ? r : append_file_open(path);
-	if (!r)
+	board->fd = r < 0 ? r : append_file_open(path);
+	if (r == 0)
 		r = board->fd < 0 ? board->fd
 				  : put_beginning(board->fd, (double)now.tv_sec, step, fresh);
-	if (r) {
+	if (r < 0) {
 		tensorboard_close(&board->sink);
 		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
 				     append_file_error(r));

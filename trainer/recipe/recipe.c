@@ -284,7 +284,7 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 			"data.mean and data.std must be set together: they have %u and %u numbers",
 			recipe->data.mean.count, recipe->data.std.count);
 	int r = check_scale(&recipe->data, error);
-	if (r)
+	if (r < 0)
 		return r;
 	if (recipe->data.batch_size % recipe->data.repeats)
 		return recipe_fail(error,
@@ -298,13 +298,16 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but data.val is not");
 	r = check_progressive(&recipe->data, error);
-	if (!r)
-		r = check_selective(recipe, error);
-	if (!r)
-		r = check_schedule(recipe, trains, error);
-	if (!r && trains)
-		r = check_stops(recipe, error);
-	if (r)
+	if (r < 0)
+		return r;
+	r = check_selective(recipe, error);
+	if (r < 0)
+		return r;
+	r = check_schedule(recipe, trains, error);
+	if (r < 0)
+		return r;
+	r = trains ? check_stops(recipe, error) : 0;
+	if (r < 0)
 		return r;
 	if ((recipe->optim.name == DEVICE_SGD || recipe->optim.name == DEVICE_LARS) &&
 	    recipe->optim.nesterov && recipe->optim.momentum == 0)
@@ -331,7 +334,7 @@ static bool recipe_is_found(const struct recipe *recipe, const struct recipe_key
 }
 
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
-		   enum recipe_resume least, char *error)
+		   enum recipe_resume fixed, char *error)
 {
 	char now[RECIPE_TEXT_MAX], then[RECIPE_TEXT_MAX];
 	for (size_t i = 0; i < recipe_keys_count; i++) {
@@ -339,14 +342,14 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		enum recipe_resume resume = key->resume;
 		if (resume == RECIPE_EVALUATION && saved->schedule.name == SCHEDULE_PLATEAU)
 			resume = RECIPE_TRAJECTORY;
-		if (resume < least || recipe_is_found(recipe, key))
+		if (resume < fixed || recipe_is_found(recipe, key))
 			continue;
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)
 			return -ENOSPC;
 		if (strcmp(now, then) == 0)
 			continue;
-		if (least == RECIPE_WEIGHTS)
+		if (fixed == RECIPE_WEIGHTS)
 			return recipe_fail(error,
 					   "%s.%s is \"%.200s\" but was \"%.200s\" in the "
 					   "checkpoint, whose weights take %s.%s=%.200s",

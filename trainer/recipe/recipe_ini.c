@@ -172,27 +172,34 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 	return r;
 }
 
+/* Accepts a file or a pipe, and makes reads of it wait. */
+static int check_text(int fd)
+{
+	struct stat status;
+	struct statfs system;
+	if (fstat(fd, &status) < 0 || fstatfs(fd, &system) < 0)
+		return -errno;
+	bool pipe = S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
+	/* a folder can be opened; reading it then fails with a proper error */
+	if (!pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+		return -EINVAL;
+	return fcntl(fd, F_SETFL, 0) < 0 ? -errno : 0;
+}
+
 /*
  * Accepts regular files, and pipes as in trainer <(sed ... recipe.ini). A named FIFO without a
  * writer would block forever, and devices contain no recipe. -EINVAL if neither a file nor a pipe.
  */
 static int open_text(const char *path, FILE **ret_file)
 {
-	struct stat status;
-	struct statfs system;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	int r = fd < 0 || fstat(fd, &status) || fstatfs(fd, &system) ? -errno : 0;
-	bool pipe = !r && S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
-	/* a folder can be opened; reading it then fails with a proper error */
-	if (!r && !pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-		r = -EINVAL;
-	if (!r && fcntl(fd, F_SETFL, 0) < 0)
-		r = -errno;
-	FILE *file = r ? NULL : fdopen(fd, "r");
+	if (fd < 0)
+		return -errno;
+	int r = check_text(fd);
+	FILE *file = r < 0 ? NULL : fdopen(fd, "r");
 	if (!file) {
-		r = r ? r : -errno;
-		if (fd >= 0)
-			close(fd);
+		r = r < 0 ? r : -errno;
+		close(fd);
 		return r;
 	}
 	*ret_file = file;
@@ -201,11 +208,11 @@ static int open_text(const char *path, FILE **ret_file)
 
 int recipe_load(struct recipe *recipe, const char *path, char *error)
 {
-	FILE *file;
+	FILE *file = NULL;
 	int r = open_text(path, &file);
 	if (r == -EINVAL)
 		return recipe_fail(error, "%s: neither a regular file nor a pipe", path);
-	if (r) {
+	if (r < 0) {
 		snprintf(error, RECIPE_ERROR_MAX, "%s: %s", path, strerror(-r));
 		return r;
 	}

@@ -45,14 +45,16 @@ static int data_find_dataset(const struct data *data, const char *key, const cha
 {
 	char problem[FEED_ERROR_MAX] = "";
 	int r = feed_dataset(data->socket, path, ret_dataset, problem);
-	return r ? data_fail(error, r, "%s: %.900s", key, *problem ? problem : strerror(-r)) : 0;
+	if (r < 0)
+		return data_fail(error, r, "%s: %.900s", key, *problem ? problem : strerror(-r));
+	return 0;
 }
 
 static int data_look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
 {
 	const struct recipe *recipe = data->recipe;
 	int r = data_find_dataset(data, "data.train", recipe->data.train, ret_dataset, error);
-	if (r)
+	if (r < 0)
 		return r;
 	const struct feed_dataset *dataset = *ret_dataset;
 	data->samples = dataset->samples;
@@ -116,25 +118,36 @@ static int data_compare_counts(const struct data *data, const struct weights_met
 			 weights->file, data->classes, data->classes);
 }
 
+static int data_compare_val(const struct data *data, const struct weights_metadata *weights,
+			    const struct known_classes *known, const struct feed_dataset *val,
+			    char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	int r = data_compare_classes(recipe, known, val, error);
+	if (r < 0)
+		return r;
+	if (val->classes > data->classes)
+		return data_fail(
+			error, -EINVAL,
+			"data.val = %.600s has %u classes, but the model has %u: pack it with the "
+			"classes of the training set (packimg convert --classes FILE)",
+			recipe->val, val->classes, data->classes);
+	if (weights && !weights->named && !*recipe->train)
+		return data_compare_counts(data, weights, val, error);
+	return 0;
+}
+
 static int data_look_up_val(struct data *data, const struct weights_metadata *weights,
 			    const struct known_classes *known, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_dataset *dataset;
 	int r = data_find_dataset(data, "data.val", recipe->val, &dataset, error);
-	if (r)
+	if (r < 0)
 		return r;
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
-	r = data_compare_classes(recipe, known, dataset, error);
-	if (!r && dataset->classes > data->classes)
-		r = data_fail(
-			error, -EINVAL,
-			"data.val = %.600s has %u classes, but the model has %u: pack it with the "
-			"classes of the training set (packimg convert --classes FILE)",
-			recipe->val, dataset->classes, data->classes);
-	if (!r && weights && !weights->named && !*recipe->train)
-		r = data_compare_counts(data, weights, dataset, error);
+	r = data_compare_val(data, weights, known, dataset, error);
 	feed_dataset_free(dataset);
 	return r;
 }
@@ -176,29 +189,39 @@ static int data_fail_train(const struct weights_metadata *weights, int r, char *
 	return r;
 }
 
-/* weights is NULL for training. */
-static int data_look_up(struct data *data, const struct weights_metadata *weights, char *error)
+/* Looks up the weights to evaluate, and data.val; train is NULL if it was not looked up. */
+static int data_look_up_rest(struct data *data, const struct weights_metadata *weights,
+			     const struct feed_dataset *train, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
-	struct feed_dataset *train = NULL;
 	struct known_classes known = {0};
-	int r = 0;
-	if (!weights || (!weights->named && *recipe->train)) {
-		r = data_look_up_train(data, &train, error);
-		if (r)
-			r = data_fail_train(weights, r, error);
-		else
-			known = (struct known_classes){train->class_names, train->classes,
-						       "data.train = ", recipe->train};
+	if (train)
+		known = (struct known_classes){train->class_names, train->classes,
+					       "data.train = ", recipe->train};
+	if (weights) {
+		int r = data_take_from_weights(data, weights, error);
+		if (r < 0)
+			return r;
 	}
-	if (!r && weights)
-		r = data_take_from_weights(data, weights, error);
 	if (weights && weights->named)
 		known = (struct known_classes){weights->class_names.name,
 					       weights->class_names.count,
 					       "trainer.class_names of ", weights->file};
-	if (!r && *recipe->val)
-		r = data_look_up_val(data, weights, &known, error);
+	return *recipe->val ? data_look_up_val(data, weights, &known, error) : 0;
+}
+
+/* weights is NULL for training. */
+static int data_look_up(struct data *data, const struct weights_metadata *weights, char *error)
+{
+	struct feed_dataset *train = NULL;
+	int r = 0;
+	if (!weights || (!weights->named && *data->recipe->data.train)) {
+		r = data_look_up_train(data, &train, error);
+		if (r < 0)
+			r = data_fail_train(weights, r, error);
+	}
+	if (r == 0)
+		r = data_look_up_rest(data, weights, train, error);
 	feed_dataset_free(train);
 	return r;
 }
@@ -234,7 +257,7 @@ static int data_start_daemon(struct data *data, unsigned threads, char *error)
 	int r = feed_daemon_start(NULL, threads, &data->daemon, error);
 	if (known)
 		sched_setaffinity(0, sizeof(own), &own);
-	return r ? r : data_set_socket(data, feed_daemon_socket(data->daemon), error);
+	return r < 0 ? r : data_set_socket(data, feed_daemon_socket(data->daemon), error);
 }
 
 /*
@@ -258,14 +281,16 @@ static int data_find_socket(struct data *data, const char *named, unsigned threa
 		if (rank == comm->leader)
 			memcpy(leaders, told, sizeof(told));
 	}
-	if (!r && sent)
-		r = data_fail(error, sent, "%s", comm_error(comm));
-	if (!r && !*data->socket)
+	if (r < 0)
+		return r;
+	if (sent < 0)
+		return data_fail(error, sent, "%s", comm_error(comm));
+	if (!*data->socket)
 		memcpy(data->socket, leaders, sizeof(data->socket));
-	if (!r && !*data->socket)
-		r = data_fail(error, -ECANCELED, "rank %u could not start the daemon",
-			      comm->leader);
-	return r;
+	if (!*data->socket)
+		return data_fail(error, -ECANCELED, "rank %u could not start the daemon",
+				 comm->leader);
+	return 0;
 }
 
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
@@ -274,10 +299,10 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 	*data = (struct data){.recipe = recipe, .comm = comm};
 	*error = '\0';
 	int r = data_find_socket(data, socket, threads, error);
-	if (!r)
+	if (r == 0)
 		r = data_look_up(data, weights, error);
-	data->reached = !r;
-	if (r)
+	data->reached = r == 0;
+	if (r < 0)
 		data_close(data);
 	return r;
 }
@@ -398,9 +423,9 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.fields = deferred;
 	options.field_count = data_defers(data, part);
 	int r = data_open_patiently(data, &options, ret_feed, error);
-	if (!r)
+	if (r == 0)
 		r = data_check_unchanged(data, part, *ret_feed, error);
-	if (r) {
+	if (r < 0) {
 		feed_close(*ret_feed);
 		*ret_feed = NULL;
 	}

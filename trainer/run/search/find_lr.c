@@ -1,8 +1,8 @@
 /*
  * Learning rate finder (Smith, WACV 2017, arXiv:1506.01186, section 3.3): trains shortly from the
  * initial weights with a rate that grows at every step, then reads the losses (find_rate.h). The
- * two usual suggestions are the rate of steepest descent and a tenth of the rate of least loss.
- * Losses are smoothed as in fastai: an exponential moving average with bias correction.
+ * two usual suggestions are the rate of steepest descent and a tenth of the rate at the lowest
+ * loss. Losses are smoothed as in fastai: an exponential moving average with bias correction.
  */
 #include "trainer/algorithms/find_rate.h"
 #include "trainer/log/picture.h"
@@ -19,10 +19,10 @@ enum {
 	FIND_SETTLED = 10, /* steps before which no loss is used and the search does not stop */
 };
 
-#define FIND_FROM   1e-6
-#define FIND_TO     10.0
-#define FIND_MEMORY 0.9 /* of the running mean */
-#define FIND_WORST  4.0 /* times the least loss: further there is nothing to see */
+#define FIND_FROM     1e-6
+#define FIND_TO       10.0
+#define FIND_MEMORY   0.9 /* of the running mean */
+#define FIND_LOSS_MAX 4.0 /* times the lowest loss: the search then ends */
 
 struct find {
 	double rate[FIND_STEPS], loss[FIND_STEPS], smooth[FIND_STEPS];
@@ -32,7 +32,7 @@ struct find {
 static bool find_is_over(const struct find *find, double loss_min)
 {
 	double last = find->smooth[find->count - 1];
-	return !isfinite(last) || (find->count > FIND_SETTLED && last > FIND_WORST * loss_min);
+	return !isfinite(last) || (find->count > FIND_SETTLED && last > FIND_LOSS_MAX * loss_min);
 }
 
 /* Trains; a non-finite loss ends the run and is not used. */
