@@ -3,8 +3,8 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
+#include "trainer/estimate/estimate.h"
 #include "trainer/log/plot.h"
-#include "trainer/plan/plan.h"
 #include "trainer/run/run.h"
 
 #include <errno.h>
@@ -38,8 +38,8 @@ struct arguments {
 	unsigned override_count;
 	bool print;
 	struct run_options run;
-	struct plan_options plan; /* with a device */
-	const char *plot;         /* of the folders that recipe and overrides are then */
+	struct estimate_options plan; /* with a device */
+	const char *plot;             /* of the folders that recipe and overrides are then */
 };
 
 /* argp finds it by name, across the boundary of the C library. */
@@ -50,102 +50,100 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 
 static const struct options_row options[] = {
 	{"resume", OPTION_RESUME, "CHECKPOINT",
-	 "Go on from a checkpoint, by default the newest in the output folder; from the beginning "
-	 "if there is none yet",
+	 "Resume from a checkpoint, by default the newest in the output folder; start from the "
+	 "beginning if there is none",
 	 .flags = OPTION_ARG_OPTIONAL},
 	{"output", OPTION_OUTPUT, "DIR",
-	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe; of a run's "
-	 "own recipe.ini, its folder)"},
+	 "Folder for log, checkpoints and weights (default: runs/NAME for NAME.ini; for a run's "
+	 "recipe.ini, the folder of that run)"},
 	{"socket", 's', "PATH", "Socket of a running loaderd (default: a private daemon)",
 	 OPTIONS_TEXT, AT(run.socket)},
 	{"seed", 0, "N", "Same as train.seed=N", OPTIONS_TEXT, AT(seed)},
 	{"device", 0, "cpu|cuda[:N]",
-	 "Same as train.device=..., with the number of the GPU (default: the best there is)",
+	 "Same as train.device=..., with the number of the GPU (default: the best available "
+	 "device)",
 	 OPTIONS_TEXT, AT(device)},
 	{"fusion", 0, "none|b|c", "Same as train.fusion=...", OPTIONS_TEXT, AT(fusion)},
 	{"autotune", 0, NULL, "Same as train.autotune=yes", OPTIONS_FLAG, AT(autotune)},
 	{"deterministic", 0, NULL, "Same as train.deterministic=yes", OPTIONS_FLAG,
 	 AT(deterministic)},
 	{"evaluate", OPTION_EVALUATE, NULL,
-	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result, "
-	 "write nothing, and stop"},
+	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result "
+	 "and exit; writes no files"},
 	{"predictions", 0, "NAME",
-	 "With --evaluate: write what each image is taken for to NAME.csv, precision and recall of "
-	 "each class and what it is taken for to NAME.json, and a picture of that to NAME.svg",
+	 "With --evaluate: write the prediction for each image to NAME.csv, precision, recall and "
+	 "confusions of each class to NAME.json, and a plot of the confusion matrix to NAME.svg",
 	 OPTIONS_TEXT, AT(run.predictions)},
 	{"onnx", 0, "FILE",
-	 "With --evaluate: write the network to FILE in ONNX, for onnxruntime and others",
+	 "With --evaluate: export the network to FILE in ONNX format, for onnxruntime and other "
+	 "runtimes",
 	 OPTIONS_TEXT, AT(run.onnx)},
 	{"find-lr", 0, "NAME",
 	 "Train for up to 100 steps with a learning rate that grows from 1e-6 to 10, write the "
-	 "losses "
-	 "to NAME.csv and NAME.svg, suggest an optim.lr, and stop; no run is touched",
+	 "losses to NAME.csv and NAME.svg, suggest an optim.lr and exit; does not touch the output "
+	 "folder",
 	 OPTIONS_TEXT, AT(run.find_lr)},
 	{"find-batch-size", 0, "NAME",
-	 "Look which batch sizes fit into the device's memory and how fast they are, measure the "
-	 "gradient noise scale, write NAME.csv and NAME.svg, suggest a data.batch_size, and stop; "
-	 "no "
-	 "run is touched",
+	 "Find the batch sizes that fit into device memory, measure their speed and the gradient "
+	 "noise scale, write NAME.csv and NAME.svg, suggest a data.batch_size and exit; does not "
+	 "touch the output folder",
 	 OPTIONS_TEXT, AT(run.find_batch_size)},
 	{"overfit-batch", 0, NULL,
-	 "Train on the first batch alone, without regularisation, say whether it is learned by "
-	 "heart, "
-	 "and stop; no run is touched",
+	 "Train on the first batch only, without regularisation, report whether the network "
+	 "memorises it and exit; does not touch the output folder",
 	 OPTIONS_FLAG, AT(run.overfit_batch)},
 	{"check-gradients", 0, NULL,
-	 "Compare the gradients of the first batch with differences of its loss, in fp32, "
-	 "parameter "
-	 "by parameter, and stop; no run is touched",
+	 "Compare the gradients of the first batch with finite differences of its loss, in fp32, "
+	 "for each parameter, and exit; does not touch the output folder",
 	 OPTIONS_FLAG, AT(run.check_gradients)},
 	{"dry-run", 0, NULL,
-	 "Open everything, plan the first step, say what would be run, and stop", OPTIONS_FLAG,
-	 AT(run.dry)},
+	 "Open dataset, device and model, plan the first step, print the plan and exit",
+	 OPTIONS_FLAG, AT(run.dry)},
 	{"print-recipe", 0, NULL,
-	 "Print the complete recipe, every key of it, say what does not go together, and stop",
+	 "Print the complete recipe with all keys, report conflicts between them and exit",
 	 OPTIONS_FLAG, AT(print)},
-	{"help-recipe", OPTION_HELP_RECIPE, NULL, "Print what every key means, and stop"},
+	{"help-recipe", OPTION_HELP_RECIPE, NULL, "Describe every key of the recipe and exit"},
 	{"overwrite", 0, NULL,
-	 "Start afresh in a folder that holds a run; with --resume=CHECKPOINT, remove what came "
-	 "after it there",
+	 "Start from the beginning in a folder that holds a run; with --resume=CHECKPOINT, remove "
+	 "its later checkpoints",
 	 OPTIONS_FLAG, AT(run.overwrite)},
-	{"allow-changes", 0, NULL, "Resume although keys differ that change the losses to come",
+	{"allow-changes", 0, NULL, "Resume even if keys that change future losses differ",
 	 OPTIONS_FLAG, AT(run.allow_changes)},
-	{"detect-anomaly", 0, NULL, "Name the first tensor that is not finite (slow)", OPTIONS_FLAG,
-	 AT(run.detect_anomaly)},
-	{"profile", 0, NULL, "Time every layer and print the table at the end", OPTIONS_FLAG,
+	{"detect-anomaly", 0, NULL, "Report the first tensor that is not finite (slow)",
+	 OPTIONS_FLAG, AT(run.detect_anomaly)},
+	{"profile", 0, NULL, "Time every layer and print a table at the end", OPTIONS_FLAG,
 	 AT(run.profile)},
 	{"trace", 0, "FILE.json",
-	 "Write what the loop and the device do in some steps, layer by layer, for Perfetto and "
+	 "Trace the loop and the device, layer by layer, during some steps, for Perfetto and "
 	 "chrome://tracing",
 	 OPTIONS_TEXT, AT(run.trace)},
 	{"trace-steps", OPTION_TRACE_STEPS, "FIRST-LAST",
-	 "With --trace: these steps, of those that are made (default: 11-15)"},
+	 "With --trace: steps to trace, counted from the start of this process (default: 11-15)"},
 	{"plan", 0, "DEVICE.json",
-	 "Print what a GPU that need not be here would run, its memory and time, and stop",
+	 "Print the operations, memory and time that the described GPU would need for a step, and "
+	 "exit; the GPU need not be present",
 	 OPTIONS_TEXT, AT(plan.device)},
 	{"plot", 0, "FILE.svg",
-	 "Draw losses and accuracies of the runs in the folders that are given in place of a "
-	 "recipe, and stop",
-	 OPTIONS_TEXT, AT(plot)},
+	 "Plot losses and accuracies of the runs in the given folders and exit", OPTIONS_TEXT,
+	 AT(plot)},
 	{"size", OPTION_SIZE, "N",
-	 "With --plan: images of N x N (default: as data.pipeline makes them, or 224, or 32 for "
-	 "networks for small images)"},
+	 "With --plan: image size N x N (default: the size that data.pipeline produces, else 224, "
+	 "or 32 for networks for small images)"},
 	{0},
 };
 
-static const char doc[] = "Trains the model of RECIPE.ini on a packed dataset that loaderd feeds. "
-			  "Any key of the recipe can be set on the command line."
-			  "\vExit status: 0 finished, 1 failed, 3 stopped by a signal "
-			  "with a checkpoint that --resume continues. "
-			  "trainer(1) has the rest.";
+static const char doc[] =
+	"Train the model of RECIPE.ini on a packed dataset served by loaderd. Any key of the "
+	"recipe can be set on the command line.\vExit status: 0 finished, 1 failed, 3 stopped by a "
+	"signal after writing a checkpoint, from which --resume continues. See trainer(1).";
 
 static int parse_size(const char *text, struct argp_state *state)
 {
 	char *end;
 	unsigned long size = strtoul(text, &end, 10);
-	if (*end || size < 1 || size > PLAN_SIDE_MAX)
+	if (*end || size < 1 || size > ESTIMATE_SIDE_MAX)
 		argp_error(state, "--size=%s: expected a number of pixels from 1 to %d", text,
-			   PLAN_SIDE_MAX);
+			   ESTIMATE_SIDE_MAX);
 	return (int)size;
 }
 
@@ -173,8 +171,8 @@ static void check_alone(const struct arguments *arguments, const struct argp_sta
 		for (size_t j = i + 1; j < ALL; j++)
 			if (all[i].given && all[j].given)
 				argp_error(state,
-					   "%s begins with the initial weights and does nothing "
-					   "else: leave out %s",
+					   "%s starts from the initial weights and does nothing "
+					   "else: it cannot be combined with %s",
 					   all[i].option, all[j].option);
 }
 
@@ -185,11 +183,10 @@ static void parse_trace_steps(const char *text, struct argp_state *state, struct
 	if (text[strspn(text, "0123456789-")] || text[0] == '-' || strstr(text, "--") ||
 	    sscanf(text, "%19llu-%19llu%n", &first, &last, &end) != 2 || text[end] || !first ||
 	    last < first || last - first >= TRACED_MAX)
-		argp_error(
-			state,
-			"--trace-steps=%s: expected FIRST-LAST, the first and the last step that "
-			"are traced, from 1, at most %d of them",
-			text, TRACED_MAX);
+		argp_error(state,
+			   "--trace-steps=%s: expected FIRST-LAST, the first and the last step to "
+			   "trace, counted from 1, at most %d steps",
+			   text, TRACED_MAX);
 	run->trace_first = first;
 	run->trace_last = last;
 }
@@ -199,33 +196,33 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 {
 	static const char ending[] = ".safetensors";
 	if (arguments->run.evaluate && arguments->plan.device)
-		argp_error(state,
-			   "--evaluate runs a model, and --plan runs none: take one of them");
+		argp_error(state, "--evaluate and --plan cannot be combined: --plan runs no model");
 	if (arguments->run.predictions && !arguments->run.evaluate)
-		argp_error(state, "--predictions=%s is for --evaluate: add it",
+		argp_error(state, "--predictions=%s requires --evaluate",
 			   arguments->run.predictions);
 	if (arguments->run.onnx && !arguments->run.evaluate)
-		argp_error(state, "--onnx=%s is for --evaluate: add it", arguments->run.onnx);
+		argp_error(state, "--onnx=%s requires --evaluate", arguments->run.onnx);
 	check_alone(arguments, state);
 	if (arguments->run.trace && (arguments->run.evaluate || arguments->plan.device ||
 				     (arguments->run.dry && !arguments->run.evaluate)))
-		argp_error(state,
-			   "--trace is of a run: leave out --evaluate, --plan and --dry-run");
+		argp_error(state, "--trace records training: it cannot be combined with "
+				  "--evaluate, --plan or --dry-run");
 	if (arguments->run.trace_first && !arguments->run.trace)
-		argp_error(state, "--trace-steps=%llu-%llu is for --trace: add it",
+		argp_error(state, "--trace-steps=%llu-%llu requires --trace",
 			   (unsigned long long)arguments->run.trace_first,
 			   (unsigned long long)arguments->run.trace_last);
 	if (arguments->plan.size && !arguments->plan.device)
-		argp_error(state,
-			   "--size=%u is for --plan; data.pipeline says what size is trained on",
-			   arguments->plan.size);
+		argp_error(
+			state,
+			"--size=%u requires --plan; training uses the image size of data.pipeline",
+			arguments->plan.size);
 	for (unsigned i = 0; !arguments->plot && i < arguments->override_count; i++) {
 		const char *text = arguments->overrides[i];
 		size_t length = strlen(text), end = strlen(ending);
 		if (!strchr(text, '=') && length > end && strcmp(text + length - end, ending) == 0)
 			argp_error(state,
-				   "\"%s\" stands where expected section.key=value; a checkpoint "
-				   "is --resume=%s, weights are model.pretrained=%s",
+				   "\"%s\": expected section.key=value; use --resume=%s for a "
+				   "checkpoint, model.pretrained=%s for weights",
 				   text, text, text);
 	}
 }
@@ -262,15 +259,16 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 			return 0;
 		}
 		if (arguments->override_count == OVERRIDES_MAX)
-			argp_error(state, "more than %d overrides", OVERRIDES_MAX);
+			argp_error(state, "too many overrides: at most %d are allowed",
+				   OVERRIDES_MAX);
 		arguments->overrides[arguments->override_count++] = argument;
 		return 0;
 	case ARGP_KEY_SUCCESS:
 		check(arguments, state);
 		return 0;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, arguments->plot ? "--plot: the folder of a run is missing"
-						  : "a recipe is missing");
+		argp_error(state, arguments->plot ? "--plot: missing the folder of a run"
+						  : "missing the recipe");
 		return EINVAL;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -310,23 +308,19 @@ static int choose_device(const char **device, struct run_options *run, char *err
 	unsigned long index = strtoul(colon + 1, &end, 10);
 	if (strncmp(*device, "cuda:", 5) != 0 || colon[1] < '0' || colon[1] > '9' || *end ||
 	    index > 1023)
-		return sentence_fail(
-			error, RECIPE_ERROR_MAX, -EINVAL,
-			"--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
-			*device);
+		return sentence_fail(error, RECIPE_ERROR_MAX, -EINVAL,
+				     "--device=%s: expected cpu, cuda, or cuda:N, where N is the "
+				     "number of a GPU",
+				     *device);
 	run->device_index = (unsigned)index;
 	*device = "cuda";
 	return 0;
 }
 
-static int load(struct recipe *recipe, struct arguments *arguments, char *error)
+/* Sets the keys that options imply. */
+static int apply_options(struct recipe *recipe, const struct arguments *arguments, char *error)
 {
 	char text[96];
-	int r = recipe_load(recipe, arguments->recipe, error);
-	for (unsigned i = 0; !r && i < arguments->override_count; i++)
-		r = recipe_override(recipe, arguments->overrides[i], error);
-	if (!r)
-		r = choose_device(&arguments->device, &arguments->run, error);
 	bool finds = arguments->run.find_lr, overfits = arguments->run.overfit_batch;
 	bool checks = arguments->run.check_gradients;
 	const struct {
@@ -364,13 +358,31 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 		{"train.autotune", arguments->autotune ? "yes" : NULL},
 		{"train.deterministic", arguments->deterministic ? "yes" : NULL},
 	};
-	for (size_t i = 0; !r && i < sizeof(settings) / sizeof(settings[0]); i++) {
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		if (!settings[i].value)
 			continue;
 		snprintf(text, sizeof(text), "%s=%.60s", settings[i].key, settings[i].value);
-		r = recipe_override(recipe, text, error);
+		int r = recipe_override(recipe, text, error);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
+}
+
+static int load(struct recipe *recipe, struct arguments *arguments, char *error)
+{
+	int r = recipe_load(recipe, arguments->recipe, error);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < arguments->override_count; i++) {
+		r = recipe_override(recipe, arguments->overrides[i], error);
+		if (r < 0)
+			return r;
+	}
+	r = choose_device(&arguments->device, &arguments->run, error);
+	if (r < 0)
+		return r;
+	return apply_options(recipe, arguments, error);
 }
 
 /* True if the recipe is the one in a run's folder. */
@@ -405,7 +417,7 @@ static void print_profile(const struct run *run)
 	struct device_layer_info layer;
 	printf("%-32s %-28s %10s %10s %10s  %s\n", "layer", "kind", "fwd us", "bwd us", "GFLOP/s",
 	       "engine");
-	for (uint32_t i = 0; !device_graph_layer(run->train.graph, i, &layer); i++) {
+	for (uint32_t i = 0; !device_graph_layer(run->network.train.graph, i, &layer); i++) {
 		double runs = layer.runs ? (double)layer.runs : 1;
 		double ns = (double)(layer.forward_ns + layer.backward_ns);
 		printf("%-32s %-28s %10.1f %10.1f %10.1f  %s\n", layer.name, layer.kind,
@@ -422,22 +434,44 @@ static void print_profile(const struct run *run)
  */
 static void give_up(const struct run *run, int r)
 {
-	struct comm *comm = run->comm;
-	const char *text = *run->error ? run->error : strerror(-r);
-	if (run->agreed && comm->rank)
+	struct comm *comm = run->ctx.comm;
+	const char *text = *run->ctx.error ? run->ctx.error : strerror(-r);
+	if (run->ctx.agreed && comm->rank)
 		return;
 	/*
 	 * Rank 0 finds the same error at about the same time and reports it; its exit ends this
 	 * rank.
 	 */
-	if (run->everywhere && comm->rank && sleep(LEADER_SECONDS))
+	if (run->ctx.everywhere && comm->rank && sleep(LEADER_SECONDS))
 		return;
-	if (run->agreed || run->everywhere || comm->world == 1)
+	if (run->ctx.agreed || run->ctx.everywhere || comm->world == 1)
 		printable_line(stderr, "trainer: %s", text);
 	else
 		printable_line(stderr, "trainer: rank %u of %u: %s", comm->rank, comm->world, text);
-	if (!run->agreed && comm->world > 1)
+	if (!run->ctx.agreed && comm->world > 1)
 		comm_abort(comm);
+}
+
+/* Does what the options ask of an open run. */
+static int run_it(struct run *run)
+{
+	const struct run_options *run_options = &run->ctx.options;
+	FILE *file = run_options->dry ? stdout : stderr;
+	if (run_options->evaluate)
+		return run_evaluate_alone(run, stdout);
+	if (run_options->find_lr)
+		return run_find_lr(run, stdout);
+	if (run_options->find_batch_size)
+		return run_find_batch_size(run, stdout);
+	if (run_options->overfit_batch)
+		return run_overfit_batch(run, stdout);
+	if (run_options->check_gradients)
+		return run_check_gradients(run, stdout);
+	if (run->ctx.comm->rank == 0) {
+		run_describe(run, file);
+		run_print_hints(run, file);
+	}
+	return run_options->dry ? 0 : run_train(run);
 }
 
 static int train(const struct recipe *recipe, const struct run_options *run_options)
@@ -447,32 +481,15 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	if (!run)
 		return -ENOMEM;
 	int r = run_open(run, recipe, run_options);
-	if (!r && run_options->evaluate) {
-		r = run_evaluate_alone(run, stdout);
-	} else if (!r && run_options->find_lr) {
-		r = run_find_lr(run, stdout);
-	} else if (!r && run_options->find_batch_size) {
-		r = run_find_batch_size(run, stdout);
-	} else if (!r && run_options->overfit_batch) {
-		r = run_overfit_batch(run, stdout);
-	} else if (!r && run_options->check_gradients) {
-		r = run_check_gradients(run, stdout);
-	} else if (!r) {
-		FILE *file = run_options->dry ? stdout : stderr;
-		if (leads) {
-			run_describe(run, file);
-			run_advise(run, file);
-		}
-		if (!run_options->dry)
-			r = run_train(run);
-	}
-	progress_end(&run->progress);
+	if (r == 0)
+		r = run_it(run);
+	progress_end(&run->ctx.progress);
 	if (r >= 0 && run_options->profile && !run_options->dry && leads)
 		print_profile(run);
 	if (r < 0)
 		give_up(run, r);
 	else if (r == RUN_STOPPED && leads)
-		fprintf(stderr, "trainer: stopped at step %llu; --resume continues\n",
+		fprintf(stderr, "trainer: stopped at step %llu; use --resume to continue\n",
 			(unsigned long long)run->state.step);
 	run_close(run);
 	free(run);
@@ -485,58 +502,67 @@ static int make_recipe(struct recipe *recipe, struct arguments *arguments, char 
 	struct comm *comm = arguments->run.comm;
 	char problem[RECIPE_ERROR_MAX] = "";
 	int r = ranks_check_build(comm, error);
-	if (r)
+	if (r < 0)
 		return r;
-	if (comm->rank == 0)
+	if (comm->rank == 0) {
 		r = load(recipe, arguments, problem);
-	if (!r && comm->rank == 0 && !arguments->print)
-		r = recipe_check(recipe, !arguments->run.evaluate, problem);
-	if (r)
+		if (r == 0 && !arguments->print)
+			r = recipe_check(recipe, !arguments->run.evaluate, problem);
+	}
+	if (r < 0)
 		snprintf(error, RANKS_ERROR_MAX, "%s", problem);
 	r = ranks_agree(comm, r, error);
-	return r ? r : ranks_share_recipe(comm, recipe, error);
+	return r < 0 ? r : ranks_share_recipe(comm, recipe, error);
 }
 
-static int plan(const struct recipe *recipe, const struct plan_options *plan_options)
+/* --print-recipe: -EINVAL if keys contradict each other. */
+static int print_recipe(const struct recipe *recipe, bool leads, char *error)
 {
-	char error[PLAN_ERROR_MAX] = "";
-	int r = plan_recipe(recipe, plan_options, stdout, error);
-	if (r)
-		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
-	return r;
+	int r = leads ? recipe_write(recipe, stdout) : 0;
+	return r < 0 ? r : recipe_check(recipe, false, error);
+}
+
+static bool changes_no_run(const struct run_options *run_options)
+{
+	return run_options->dry || run_options->find_lr || run_options->find_batch_size ||
+	       run_options->overfit_batch || run_options->check_gradients;
+}
+
+/* Sets run_options->output, to a default in `path` if it is not given. */
+static int choose_output(const char *recipe, struct run_options *run_options, char *path,
+			 size_t size)
+{
+	if (run_options->output)
+		return 0;
+	run_options->output = path;
+	return default_output(recipe, path, size);
 }
 
 static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 {
+	struct run_options *run_options = &arguments->run;
 	char error[RANKS_ERROR_MAX] = "", output[4096];
-	bool leads = arguments->run.comm->rank == 0;
+	bool leads = run_options->comm->rank == 0, trains = false;
 	int r = make_recipe(recipe, arguments, error);
-	if (!r && arguments->print) {
-		r = leads ? recipe_write(recipe, stdout) : 0;
-		if (!r)
-			r = recipe_check(recipe, false, error);
-		if (!r)
-			return 0;
+	if (r == 0 && arguments->print) {
+		r = print_recipe(recipe, leads, error);
+	} else if (r == 0 && arguments->plan.device) {
+		r = leads ? estimate_recipe(recipe, &arguments->plan, stdout, error) : 0;
+	} else if (r == 0) {
+		trains = true;
+		r = choose_output(arguments->recipe, run_options, output, sizeof(output));
 	}
-	if (!r && arguments->plan.device)
-		return leads ? plan(recipe, &arguments->plan) : 0;
-	if (!r && !arguments->run.output) {
-		r = default_output(arguments->recipe, output, sizeof(output));
-		arguments->run.output = output;
-	}
-	if (r && leads)
+	if (r < 0 && leads)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
-	if (r)
+	if (r < 0 || !trains)
 		return r;
-	arguments->run.dry = arguments->run.dry || arguments->run.find_lr ||
-			     arguments->run.find_batch_size || arguments->run.overfit_batch ||
-			     arguments->run.check_gradients;
-	if (!arguments->run.trace_first) {
-		arguments->run.trace_first = TRACE_FIRST;
-		arguments->run.trace_last = TRACE_LAST;
+	run_options->dry = changes_no_run(run_options);
+	if (!run_options->trace_first) {
+		run_options->trace_first = TRACE_FIRST;
+		run_options->trace_last = TRACE_LAST;
 	}
 	catch_signals();
-	return train(recipe, &arguments->run);
+	return train(recipe, run_options);
 }
 
 static int plot(const struct arguments *arguments)
@@ -545,9 +571,9 @@ static int plot(const struct arguments *arguments)
 	char error[PLOT_ERROR_MAX] = "";
 	memcpy(folders + 1, arguments->overrides, arguments->override_count * sizeof(folders[0]));
 	int r = plot_runs(arguments->plot, folders, arguments->override_count + 1, error);
-	if (r)
+	if (r < 0)
 		printable_line(stderr, "trainer: %s", error);
-	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -563,10 +589,10 @@ int main(int argc, char **argv)
 	options_read(options, &argp, argc, argv, &arguments);
 	if (arguments.plot)
 		return plot(&arguments);
-	if (recipe_init(&recipe))
+	if (recipe_init(&recipe) < 0)
 		return EXIT_FAILURE;
 	int r = comm_open(&arguments.run.comm, error);
-	if (r) {
+	if (r < 0) {
 		printable_line(stderr, "trainer: %s", error);
 	} else {
 		r = run_recipe(&arguments, &recipe);

@@ -252,7 +252,7 @@ class Log(unittest.TestCase):
         texts = [text.text for text in tree.getroot().iter(f"{named}text")]
         top1 = [line["top1"] for line in self.lines("run") if line["event"] == "eval"]
         self.assertIn(f"{self.folder}/<&>: top-1 {100 * top1[-1]:.2f} %", texts)
-        self.assertIn("thin: training, its mean since the line before; thick, with dots: evaluation", texts)
+        self.assertIn("thin: training, mean since the previous line of the log; thick, with dots: evaluation", texts)
         for panel in tree.getroot().findall(f"{named}g"):
             curves = [curve.get("points").split() for curve in panel.iter(f"{named}polyline")]
             self.assertEqual([len(points) for points in curves], [17, 17, len(top1), len(top1)])
@@ -274,18 +274,18 @@ class Log(unittest.TestCase):
         os.mkdir(f"{self.folder}/endless")
         with open(f"{self.folder}/endless/log.jsonl", "w") as file:
             file.truncate(1 << 40)
-        self.assertIn("log.jsonl:1: is no JSON: longer than", self.plot("endless", status=1))
+        self.assertIn("log.jsonl:1: is not JSON: the line is longer than", self.plot("endless", status=1))
 
     def test_what_is_no_run_is_not_plotted(self):
-        self.assertIn("takes folders of runs", self.plot("images", status=1))
+        self.assertIn("expects folders of runs", self.plot("images", status=1))
         os.mkdir(f"{self.folder}/odd")
         with open(f"{self.folder}/odd/log.jsonl", "w") as file:
             file.write('{"event":"step"}\n{"event"\n')
-        self.assertIn("log.jsonl:2: is no JSON", self.plot("odd", status=1))
+        self.assertIn("log.jsonl:2: is not JSON", self.plot("odd", status=1))
         with open(f"{self.folder}/odd/log.jsonl", "w") as file:
             file.write('{"event":"start","step":0}\n[]\n')
-        self.assertIn("has no step and no evaluation yet", self.plot("odd", status=1))
-        self.assertIn("folder of a run is missing", self.plot(status=1))
+        self.assertIn("contains no step and no evaluation yet", self.plot("odd", status=1))
+        self.assertIn("missing the folder of a run", self.plot(status=1))
 
     def evaluate(self, name, *arguments):
         command = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", "--evaluate", f"model.pretrained={self.folder}/run/model.safetensors"]
@@ -374,7 +374,7 @@ class Log(unittest.TestCase):
 
     def test_waiting_for_data_is_said(self):
         slow = "data.pipeline=resize(1200) gaussian_blur(15) resize(24)"
-        self.assertIn("of the time went into waiting for data", self.run_trainer("slow", slow, "train.epochs=1"))
+        self.assertIn("of the time was spent waiting for data", self.run_trainer("slow", slow, "train.epochs=1"))
         self.assertNotIn("waiting for data", self.run_trainer("fast", "train.epochs=1"))
 
     def trace(self, name, device, *arguments):
@@ -467,8 +467,8 @@ class Log(unittest.TestCase):
         self.assertIn("none/x cannot be written: No such file", self.run_trainer("none", f"--trace={self.folder}/none/x", status=1))
         for steps in ("0-4", "5", "7-6", "-1-4", "1-5x", "1-9000", "1--4"):
             self.assertIn("expected FIRST-LAST", self.run_trainer("none", f"--trace={path}", f"--trace-steps={steps}", status=1))
-        self.assertIn("is for --trace", self.run_trainer("none", "--trace-steps=1-2", status=1))
-        self.assertIn("--trace is of a run", self.run_trainer("none", f"--trace={path}", "--dry-run", status=1))
+        self.assertIn("requires --trace", self.run_trainer("none", "--trace-steps=1-2", status=1))
+        self.assertIn("--trace records training", self.run_trainer("none", f"--trace={path}", "--dry-run", status=1))
         self.assertFalse(os.path.exists(path))
 
     def test_nothing_is_written_unasked(self):

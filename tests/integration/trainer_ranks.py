@@ -203,7 +203,7 @@ class Ranks(unittest.TestCase):
                 command = [TRAINER, self.recipe, f"--output={folder}/run", "data.train=train.pimg", "data.val=val.pimg"]
                 line = [MPIRUN, "-n", "2", "--wdir", self.folder, *command, ":", "-n", "1", "--wdir", folder, *command]
                 done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
-                self.expect((done.stdout, done.returncode), 1, f"rank 2 finds another dataset under data.{key} than rank 0")
+                self.expect((done.stdout, done.returncode), 1, f"rank 2 has another dataset as data.{key} than rank 0")
 
     def test_each_sample_once(self):
         """What an epoch leaves over is less than a batch."""
@@ -236,7 +236,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual([line["samples"] for line in self.lines("local", event="eval")], [40, 40])
         process = self.start(2, "stopped", "model.bn_sync=no")
         self.wait_for_step("stopped", process, 3)
-        self.expect((send(process, signal.SIGTERM, 1), process.returncode), 3, "--resume continues")
+        self.expect((send(process, signal.SIGTERM, 1), process.returncode), 3, "--resume to continue")
         self.assertEqual(self.lines("stopped")[-1]["outcome"], "stopped")
         self.assertLess(len(self.steps("stopped")), STEPS)
         self.expect(self.run_ranks(2, "stopped", "--resume", "model.bn_sync=no"), 0, "resumed at step")
@@ -253,11 +253,11 @@ class Ranks(unittest.TestCase):
         one, two = ([line["loss"] for line in self.steps(name)] for name in ("groups", "groups2"))
         self.assertLess(max(abs(a / b - 1) for a, b in zip(one, two, strict=True)), 1e-4)
         self.assertGreater(max(self.apart("groups")), 1e-3)
-        self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 is more than the 3 samples")
+        self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 exceeds the 3 samples")
 
     def test_refuses_selective_backprop(self):
         done = self.run_ranks(2, "selective", "train.selective_backprop=0.5")
-        self.expect(done, 1, "train.selective_backprop = 0.5 is for one rank, and there are 2: what is kept of a batch may be of any of them")
+        self.expect(done, 1, "train.selective_backprop = 0.5 supports only one rank, but there are 2, and the kept samples may be of any of them")
 
     def check_same(self, a, b):
         self.assertEqual(*([line["loss_hex"] for line in self.steps(name)] for name in (a, b)))
@@ -287,7 +287,7 @@ class Ranks(unittest.TestCase):
             fails, fits = (middle, fits) if failed else (fails, middle)
         room = (f"LOADERD_EMULATED_MEMORY={fits << 10}",)
         done = self.run_ranks(2, "little", *settings, floats, "train.accumulate=auto", last_has=room, trainer=trainer)
-        self.expect(done, 0, "in 2 micro-batches of 3 on each device, for more do not fit: another rank has less memory")
+        self.expect(done, 0, "in 2 micro-batches of 3 per device, since larger ones do not fit: another rank has less memory")
         self.expect(self.run_ranks(2, "much", *settings, floats, "train.accumulate=2", trainer=trainer), 0)
         self.check_same("little", "much")
 
@@ -301,7 +301,7 @@ class Ranks(unittest.TestCase):
 
     def test_refusals(self):
         for ranks, words, arguments in (
-            (5, "data.batch_size = 12 does not divide by 5 ranks", ()),
+            (5, "data.batch_size = 12 is not a multiple of 5 ranks", ()),
             (2, "did you mean data.batch_size?", ("data.bathc_size=3",)),
             (2, "/nonexistent.pimg", ("data.train=/nonexistent.pimg",)),
         ):
@@ -344,7 +344,7 @@ class Ranks(unittest.TestCase):
             process = self.start(2, name, "train.epochs=1000")
             self.wait_for_step(name, process, 5)
             process.send_signal(number)
-            self.expect((process.communicate(timeout=TIMEOUT)[0], process.returncode), status, "--resume continues")
+            self.expect((process.communicate(timeout=TIMEOUT)[0], process.returncode), status, "--resume to continue")
             last = self.lines(name)[-1]
             self.assertEqual(last["outcome"], "stopped")
             self.assertTrue(os.path.exists(f"{self.folder}/{name}/checkpoint-{last['step']:08}.safetensors"))

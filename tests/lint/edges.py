@@ -46,17 +46,27 @@ TABLE = {
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
 
     # the trainer: only plan looks behind the device's seam, at CUDA
-    "trainer": "trainer/log trainer/plan trainer/run",
+    "trainer": "trainer/log trainer/estimate trainer/run",
     "trainer/recipe": "format/augment/deferrable.h trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
-    "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
+    "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
-    "trainer/run": "format/augment/deferred.h trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/onnx/onnx.h "
-                   "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
+    # run: the parts of a run know the context alone and those below them; run connects them; what stands on top of it is in folders of its own
+    "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",
+    "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint trainer/log "
+                         "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
+    "trainer/run/network": "trainer/run/context.h trainer/run/hash.h trainer/run/input trainer/recipe trainer/model trainer/algorithms "
+                           "trainer/checkpoint trainer/device/device.h",
+    "trainer/run": "trainer/run/input trainer/run/network trainer/run/output trainer/run/evaluate trainer/recipe "
+                   "trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/comm/comm.h",
+    "trainer/run/evaluate": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/checkpoint trainer/log "
+                            "proto/client/feed.h",
+    "trainer/run/report": "trainer/run trainer/algorithms trainer/checkpoint trainer/device/onnx/onnx.h",
+    "trainer/run/search": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/log",
     "trainer/device": "format/augment/deferred.h trainer/device/comm/comm.h trainer/device/optimizers",
     "trainer/device/onnx": "trainer/device",
     "trainer/device/optimizers": "trainer/device/device.h",

@@ -22,7 +22,7 @@ static unsigned find_rate_end(const double *losses, unsigned first, unsigned qui
 }
 
 void find_rate_read(const double *losses, unsigned first, unsigned count, unsigned *ret_steepest,
-		    unsigned *ret_least)
+		    unsigned *ret_lowest)
 {
 	const unsigned quiet = first + (count - first) / 4;
 	const unsigned end = find_rate_end(losses, first, quiet, count);
@@ -31,13 +31,13 @@ void find_rate_read(const double *losses, unsigned first, unsigned count, unsign
 	 * noise.
 	 */
 	const unsigned begin = quiet < end ? quiet : first;
-	unsigned steepest = begin, least = begin;
+	unsigned steepest = begin, lowest = begin;
 	for (unsigned i = quiet; i < end; i++)
-		if (losses[i] < losses[least])
-			least = i;
-	for (unsigned i = begin; i < least; i++)
+		if (losses[i] < losses[lowest])
+			lowest = i;
+	for (unsigned i = begin; i < lowest; i++)
 		if (find_rate_fall(losses, i) > find_rate_fall(losses, steepest))
 			steepest = i;
 	*ret_steepest = steepest;
-	*ret_least = least;
+	*ret_lowest = lowest;
 }

@@ -12,4 +12,4 @@
  * it. Entries before `first` (at least 1) are ignored; count > first + 1.
  */
 void find_rate_read(const double *losses, unsigned first, unsigned count, unsigned *ret_steepest,
-		    unsigned *ret_least);
+		    unsigned *ret_lowest);

@@ -31,8 +31,8 @@ static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t
 	pattern->epochs = strtod(colon + 1, &end);
 	if (end == colon + 1 || *end || !(pattern->epochs > 0) || pattern->epochs > 100000)
 		return freeze_fail(error,
-				   "train.freeze: \"%s\": expected epochs above 0 behind the "
-				   "colon, as in layer1.*:10",
+				   "train.freeze: \"%s\": expected a number of epochs above 0 "
+				   "after the colon, as in layer1.*:10",
 				   pattern->text);
 	*colon = '\0';
 	return 0;
@@ -50,7 +50,7 @@ static int read_text(struct freeze *freeze, const char *text, char *error)
 			return freeze_fail(error, "train.freeze has more than %d patterns",
 					   FREEZE_PATTERNS_MAX);
 		int r = read_pattern(&freeze->patterns[freeze->count++], text, length, error);
-		if (r)
+		if (r < 0)
 			return r;
 		text += length;
 	}
@@ -129,8 +129,9 @@ static int number_thaws(struct freeze *freeze, char *error)
 		if (epochs == 0 || (at < freeze->thaw_count && freeze->thaws[at] == epochs))
 			continue;
 		if (freeze->thaw_count == DEVICE_STARTS_MAX - 1)
-			return freeze_fail(error, "train.freeze thaws at more than %d times",
-					   DEVICE_STARTS_MAX - 1);
+			return freeze_fail(
+				error, "train.freeze has more than %d different numbers of epochs",
+				DEVICE_STARTS_MAX - 1);
 		memmove(freeze->thaws + at + 1, freeze->thaws + at,
 			(freeze->thaw_count - at) * sizeof(*freeze->thaws));
 		freeze->thaws[at] = epochs;
@@ -169,7 +170,7 @@ static int check_rest(const struct recipe *recipe, const struct device_params *p
 		if (!spec->frozen && spec->kind != DEVICE_BUFFER)
 			return 0;
 	}
-	return freeze_fail(error, "train.freeze = %.300s leaves nothing to train",
+	return freeze_fail(error, "train.freeze = %.300s freezes all parameters",
 			   recipe->train.freeze);
 }
 
@@ -178,12 +179,13 @@ int freeze_init(struct freeze *freeze, const struct recipe *recipe, struct devic
 {
 	*freeze = (struct freeze){0};
 	int r = read_text(freeze, recipe->train.freeze, error);
-	if (r || !freeze->count)
+	if (r < 0 || !freeze->count)
 		return r;
 	r = check_patterns(freeze, params, error);
-	if (!r)
-		r = number_thaws(freeze, error);
-	if (r)
+	if (r < 0)
+		return r;
+	r = number_thaws(freeze, error);
+	if (r < 0)
 		return r;
 	freeze->start = calloc(device_params_count(params) + 1, sizeof(*freeze->start));
 	if (!freeze->start)

@@ -6,11 +6,12 @@ int layer_decay_apply(const struct recipe *recipe, const struct model *model,
 		      struct device_params *params)
 {
 	double decay = recipe->optim.layer_decay;
-	int r = 0;
-	for (size_t i = 0; decay < 1 && i < device_params_count(params) && !r; i++) {
+	for (size_t i = 0; decay < 1 && i < device_params_count(params); i++) {
 		struct device_param *param = device_params_at(params, i);
 		double factor = pow(decay, model_blocks_behind(model, param));
-		r = device_param_scale_rate(param, (float)factor);
+		int r = device_param_scale_rate(param, (float)factor);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
 }

@@ -38,8 +38,8 @@ int loss_check(const struct recipe_train *recipe, uint32_t classes, char *error)
 	if (!count || count == classes)
 		return 0;
 	return sentence_fail(error, RECIPE_ERROR_MAX, -EINVAL,
-			     "train.class_weights has %u number%s, and there %s %u class%s: give "
-			     "one for each, in their order",
+			     "train.class_weights has %u number%s, but there %s %u class%s: give "
+			     "one number per class, in order",
 			     count, count == 1 ? "" : "s", classes == 1 ? "is" : "are", classes,
 			     classes == 1 ? "" : "es");
 }

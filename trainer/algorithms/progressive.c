@@ -19,10 +19,10 @@ static double grown(const struct recipe_data *recipe, double elapsed)
 	return since < over ? since / over : 1;
 }
 
-static uint32_t at_least(double side, uint32_t whole)
+static uint32_t clamp_side(double side, uint32_t whole)
 {
-	uint32_t least = (whole + SHRINK_MAX - 1) / SHRINK_MAX;
-	return side > least ? (uint32_t)side : least;
+	uint32_t side_min = (whole + SHRINK_MAX - 1) / SHRINK_MAX;
+	return side > side_min ? (uint32_t)side : side_min;
 }
 
 void progressive_size(const struct recipe_data *recipe, uint64_t step, uint64_t steps,
@@ -35,6 +35,6 @@ void progressive_size(const struct recipe_data *recipe, uint64_t step, uint64_t 
 	double pinned = rint(whole * scale / each) * each;
 	if (!progressive_is_on(recipe) || share >= 1 || pinned >= whole)
 		return;
-	*height = at_least(floor(*height * (pinned / whole)), *height);
-	*width = at_least(pinned, *width);
+	*height = clamp_side(floor(*height * (pinned / whole)), *height);
+	*width = clamp_side(pinned, *width);
 }

@@ -187,20 +187,19 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 	const char *format = safetensors_metadata(checkpoint->file, "trainer.format");
 	const char *recipe = safetensors_metadata(checkpoint->file, "trainer.recipe");
 	if (!format || !recipe)
-		return checkpoint_fail(
-			error, -EBADMSG,
-			"%s: holds weights, but no run to resume; model.pretrained starts a "
-			"run from it",
-			checkpoint->path);
+		return checkpoint_fail(error, -EBADMSG,
+				       "%s: contains weights, but no run to resume; use "
+				       "model.pretrained to start a run from them",
+				       checkpoint->path);
 	if (strcmp(format, FORMAT) != 0)
 		return checkpoint_fail(error, -EBADMSG,
-				       "%s: checkpoint format %s, this program reads %s",
+				       "%s: has checkpoint format %s, but this version reads %s",
 				       checkpoint->path, format, FORMAT);
 	if (recipe_load_text(&checkpoint->recipe, "recipe in the checkpoint", recipe, problem))
 		return checkpoint_fail(error, -EBADMSG, "%s: %.900s", checkpoint->path, problem);
 	for (size_t i = 0; i < COUNTERS; i++) {
 		int r = read_counter(checkpoint, &counters[i], error);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 	const struct checkpoint_state *state = &checkpoint->state;
@@ -218,20 +217,23 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 	return 0;
 }
 
+static int checkpoint_read(struct checkpoint *checkpoint, const char *path, char *error)
+{
+	int r = recipe_init(&checkpoint->recipe);
+	checkpoint->path = strdup(path);
+	if (r < 0 || !checkpoint->path)
+		return checkpoint_fail(error, -ENOMEM, "out of memory");
+	r = safetensors_open(path, &checkpoint->file, error);
+	return r < 0 ? r : read_state(checkpoint, error);
+}
+
 int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error)
 {
 	struct checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
 	if (!checkpoint)
 		return checkpoint_fail(error, -ENOMEM, "out of memory");
-	int r = recipe_init(&checkpoint->recipe);
-	checkpoint->path = strdup(path);
-	if (r || !checkpoint->path)
-		r = checkpoint_fail(error, -ENOMEM, "out of memory");
-	if (!r)
-		r = safetensors_open(path, &checkpoint->file, error);
-	if (!r)
-		r = read_state(checkpoint, error);
-	if (r) {
+	int r = checkpoint_read(checkpoint, path, error);
+	if (r < 0) {
 		checkpoint_close(checkpoint);
 		return r;
 	}
@@ -253,10 +255,11 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 		       char *error)
 {
 	int r = checkpoint_restore_tensors(checkpoint->file, checkpoint->path, params, error);
-	if (r)
+	if (r < 0)
 		return r;
 	r = device_params_set_state(params, &checkpoint->state.device);
-	return r ? checkpoint_fail(error, r, "%s: the device refuses its state: %s",
-				   checkpoint->path, strerror(-r))
-		 : 0;
+	if (r < 0)
+		return checkpoint_fail(error, r, "%s: the device rejects its state: %s",
+				       checkpoint->path, strerror(-r));
+	return 0;
 }

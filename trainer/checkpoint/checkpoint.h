@@ -87,23 +87,23 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 		       char *error);
 
 /* Findings about a weights file. */
-struct checkpoint_rest {
+struct checkpoint_import_result {
 	bool head_kept; /* the file's last layer has other classes, so the model's head was kept */
 	bool resized;   /* its position embeddings were resized to the model's */
-	const char *layout; /* naming scheme of its tensors (names.h); NULL for the model's */
-	uint32_t
-		strangers; /* its tensors that are none of the model's, which another network has */
-	char stranger[DEVICE_NAME_MAX]; /* name of the first stranger */
+	const char *layout; /* naming scheme of its tensors (name_map.h); NULL for the model's */
+	uint32_t unknown_count; /* its tensors that are none of the model's, which another network
+				   has */
+	char unknown[DEVICE_NAME_MAX]; /* name of the first unknown */
 };
 
 /*
- * Loads weights from any safetensors file with the model's or other known names (names.h), in F32,
- * F16 or BF16. Tensors only used in training (BatchNorm's num_batches_tracked; a checkpoint's
- * optimizer state and averages) do not count as strangers. class_names: the model's classes, from
- * class_names_write(); NULL to accept the file's.
+ * Loads weights from any safetensors file with the model's or other known names (name_map.h), in
+ * F32, F16 or BF16. Tensors only used in training (BatchNorm's num_batches_tracked; a checkpoint's
+ * optimizer state and averages) do not count as unknown_count. class_names: the model's classes,
+ * from class_names_write(); NULL to accept the file's.
  */
 int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
-		      struct checkpoint_rest *ret_rest, char *error);
+		      struct checkpoint_import_result *ret_result, char *error);
 
 /*
  * Finds the folder's newest checkpoint with a step below `before`. -ENOENT if none. ret_path has

@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "format/base/half.h"
-#include "trainer/checkpoint/names.h"
+#include "trainer/checkpoint/name_map.h"
 #include "trainer/checkpoint/weights.h"
 
 #include <errno.h>
@@ -166,9 +166,11 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 {
 	struct saving saving;
 	int r = saving_init(&saving, params);
-	if (r)
-		checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
-	for (enum device_slot slot = 0; !r && slot < DEVICE_SLOTS; slot++) {
+	if (r < 0) {
+		saving_deinit(&saving);
+		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	}
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 		for (size_t i = 0; i < device_params_count(params); i++) {
 			struct device_param *param = device_params_at(params, i);
 			if (only ? slot == *only : keeps(param, slot))
@@ -184,8 +186,7 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 		.fill = fill,
 		.user = &saving,
 	};
-	if (!r)
-		r = safetensors_write(path, &writer, error);
+	r = safetensors_write(path, &writer, error);
 	saving_deinit(&saving);
 	return r;
 }
@@ -232,10 +233,23 @@ int checkpoint_read_elements(const struct safetensors *source,
 	bool wide = tensor->type == SAFETENSORS_F32;
 	int r = safetensors_read(source, tensor, wide ? ret_values : narrow, error);
 	const uint16_t *bits = narrow;
-	for (size_t i = 0; i < count && !wide && !r; i++)
+	if (r < 0 || wide)
+		return r;
+	for (size_t i = 0; i < count; i++)
 		ret_values[i] = tensor->type == SAFETENSORS_BF16 ? bfloat_to_float(bits[i])
 								 : half_to_float(bits[i]);
-	return r;
+	return 0;
+}
+
+int checkpoint_check_finite(const char *path, const struct safetensors_tensor *tensor,
+			    const float *values, size_t count, char *error)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!isfinite(values[i]))
+			return checkpoint_fail(error, -EBADMSG,
+					       "%s: tensor %s has a value that is not finite", path,
+					       tensor->name);
+	return 0;
 }
 
 /* "[64, 3, 7, 7]" */
@@ -254,16 +268,17 @@ static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
 }
 
 /* Ending of errors about weights of another model. */
-static const char another_network[] = ": it was trained with another model.name, model.depth, "
-				      "model.width or model.stem, it seems";
+static const char another_network[] =
+	": it was probably trained with another model.name, model.depth, model.width or model.stem";
 
 static int fail_shape(const char *path, const struct safetensors_tensor *tensor,
 		      const struct device_param_spec *spec, char *error)
 {
 	uint64_t shape[4];
 	unsigned rank = file_shape(spec, shape);
-	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is of shape %s, the model's of %s%s",
-			       path, tensor->name, shape_text(tensor->shape, tensor->rank).text,
+	return checkpoint_fail(error, -EBADMSG,
+			       "%s: tensor %s has shape %s, but the model needs %s%s", path,
+			       tensor->name, shape_text(tensor->shape, tensor->rank).text,
 			       shape_text(shape, rank).text, another_network);
 }
 
@@ -311,7 +326,7 @@ static int restore_tensor(const struct safetensors *source, const char *path,
 	int r = checkpoint_read_elements(source, tensor, device_param_elements(param),
 					 convolution ? staging->host : staging->file,
 					 convolution ? staging->file : staging->host, error);
-	if (r)
+	if (r < 0)
 		return r;
 	if (convolution)
 		to_host(spec, staging->file, staging->host);
@@ -338,21 +353,31 @@ static int restore_slot(const struct safetensors *source, const char *path,
 	return restore_tensor(source, path, tensor, param, slot, staging, error);
 }
 
+static int restore_slots(const struct safetensors *source, const char *path,
+			 struct device_params *params, struct staging *staging, char *error)
+{
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
+		for (size_t i = 0; i < device_params_count(params); i++) {
+			struct device_param *param = device_params_at(params, i);
+			if (!keeps(param, slot))
+				continue;
+			int r = restore_slot(source, path, params, param, slot, staging, error);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error)
 {
 	struct staging staging;
 	int r = staging_init(&staging, params);
-	if (r)
+	if (r < 0)
 		checkpoint_fail(error, r, "out of memory");
-	for (enum device_slot slot = 0; slot < DEVICE_SLOTS && !r; slot++) {
-		for (size_t i = 0; i < device_params_count(params) && !r; i++) {
-			struct device_param *param = device_params_at(params, i);
-			if (keeps(param, slot))
-				r = restore_slot(source, path, params, param, slot, &staging,
-						 error);
-		}
-	}
+	else
+		r = restore_slots(source, path, params, &staging, error);
 	staging_deinit(&staging);
 	return r;
 }
@@ -366,7 +391,7 @@ static bool has_behind(const struct safetensors *source, const struct device_par
 		const struct device_param_spec *spec =
 			device_param_spec(device_params_at(params, i));
 		snprintf(name, sizeof(name), "%.*s%s", (int)length, prefix, spec->name);
-		if (!names_head(spec->name) && !safetensors_find(source, name))
+		if (!name_map_is_head(spec->name) && !safetensors_find(source, name))
 			return false;
 	}
 	return true;
@@ -385,8 +410,8 @@ static int fail_missing(const struct safetensors *source, const char *path,
 			continue;
 		return checkpoint_fail(
 			error, -EBADMSG,
-			"%s: tensor %s of the model is missing, but there is %.200s: take "
-			"\"%.*s\" off the names of its tensors",
+			"%s: tensor %s of the model is missing, but there is %.200s: remove the "
+			"prefix \"%.*s\" from the names of its tensors",
 			path, name, own, (int)prefix, own);
 	}
 	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s of the model is missing%s", path,
@@ -414,33 +439,33 @@ static bool of_training(const char *name)
 	return known;
 }
 
-static void find_strangers(const struct safetensors *source, const struct device_params *params,
-			   struct checkpoint_rest *rest)
+static void find_unknown(const struct safetensors *source, const struct device_params *params,
+			 struct checkpoint_import_result *result)
 {
 	static const char counter[] = ".num_batches_tracked";
 	for (size_t i = 0; i < safetensors_count(source); i++) {
 		const char *name = safetensors_at(source, i)->name;
 		size_t length = strlen(name), end = strlen(counter);
 		bool known = (length > end && strcmp(name + length - end, counter) == 0) ||
-			     names_know(params, source, name) || of_training(name);
-		if (!known && !rest->strangers++)
-			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
+			     name_map_knows(params, source, name) || of_training(name);
+		if (!known && !result->unknown_count++)
+			snprintf(result->unknown, sizeof(result->unknown), "%s", name);
 	}
 }
 
 static int import_param(const struct safetensors *source, const char *path,
 			const struct device_params *params, struct device_param *param,
-			bool other_classes, struct staging *staging, struct checkpoint_rest *rest,
-			char *error)
+			bool other_classes, struct staging *staging,
+			struct checkpoint_import_result *result, char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	const char *layout;
-	const struct safetensors_tensor *tensor = names_find(source, spec->name, &layout);
-	bool head = names_head(spec->name);
+	const struct safetensors_tensor *tensor = name_map_find(source, spec->name, &layout);
+	bool head = name_map_is_head(spec->name);
 	if (layout)
-		rest->layout = layout;
+		result->layout = layout;
 	if (head && (!tensor || other_classes)) {
-		rest->head_kept = true;
+		result->head_kept = true;
 		return 0;
 	}
 	if (!tensor && spec->constant)
@@ -453,22 +478,20 @@ static int import_param(const struct safetensors *source, const char *path,
 				       "%s: tensor %s is %s, expected F32, F16 or BF16", path,
 				       tensor->name, safetensors_type_name(tensor->type));
 	if (!shape_agrees(tensor, spec)) {
-		int r = checkpoint_import_positions(source, path, tensor, param, error);
-		rest->resized |= !r;
+		int r = checkpoint_import_pos_embed(source, path, tensor, param, error);
+		result->resized |= r == 0;
 		if (r != -ENOENT)
 			return r;
 		if (!head)
 			return fail_shape(path, tensor, spec, error);
-		rest->head_kept = true;
+		result->head_kept = true;
 		return 0;
 	}
 	int r = restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
-	for (size_t i = 0; !r && i < device_param_elements(param); i++)
-		if (!isfinite(staging->host[i]))
-			r = checkpoint_fail(error, -EBADMSG,
-					    "%s: tensor %s has a value that is not finite", path,
-					    tensor->name);
-	return r;
+	if (r < 0)
+		return r;
+	return checkpoint_check_finite(path, tensor, staging->host, device_param_elements(param),
+				       error);
 }
 
 /*
@@ -480,41 +503,53 @@ static int import_compare_classes(const struct safetensors *source, const char *
 {
 	struct class_names theirs = {0}, ours = {0};
 	int r = weights_class_names(source, path, &theirs, error);
-	if (!r && class_names) {
-		r = class_names_read(class_names, &ours);
-		if (r)
-			checkpoint_fail(error, r, "out of memory");
-	}
+	if (r < 0)
+		return r;
+	r = class_names ? class_names_read(class_names, &ours) : 0;
 	uint32_t common = theirs.count < ours.count ? theirs.count : ours.count;
-	if (!r)
+	if (r == 0)
 		*ret_others = class_names_differ(theirs.name, theirs.count, ours.name, ours.count) <
 			      common;
 	class_names_deinit(&ours);
 	class_names_deinit(&theirs);
-	return r;
+	return r < 0 ? checkpoint_fail(error, r, "out of memory") : 0;
+}
+
+static int import_params(const struct safetensors *source, const char *path,
+			 const char *class_names, const struct device_params *params,
+			 struct staging *staging, struct checkpoint_import_result *result,
+			 char *error)
+{
+	bool other_classes = false;
+	int r = import_compare_classes(source, path, class_names, &other_classes, error);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		r = import_param(source, path, params, device_params_at(params, i), other_classes,
+				 staging, result, error);
+		if (r < 0)
+			return r;
+	}
+	find_unknown(source, params, result);
+	return 0;
 }
 
 int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
-		      struct checkpoint_rest *ret_rest, char *error)
+		      struct checkpoint_import_result *ret_result, char *error)
 {
 	struct safetensors *source;
 	int r = safetensors_open(path, &source, error);
-	if (r)
+	if (r < 0)
 		return r;
 	struct staging staging;
-	struct checkpoint_rest rest = {0};
-	bool other_classes = false;
+	struct checkpoint_import_result result = {0};
 	r = staging_init(&staging, params);
-	if (r)
+	if (r < 0)
 		checkpoint_fail(error, r, "out of memory");
 	else
-		r = import_compare_classes(source, path, class_names, &other_classes, error);
-	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, params, device_params_at(params, i), other_classes,
-				 &staging, &rest, error);
-	find_strangers(source, params, &rest);
-	if (!r)
-		*ret_rest = rest;
+		r = import_params(source, path, class_names, params, &staging, &result, error);
+	if (r == 0)
+		*ret_result = result;
 	staging_deinit(&staging);
 	safetensors_close(source);
 	return r;

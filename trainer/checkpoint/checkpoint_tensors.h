@@ -42,10 +42,13 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 int checkpoint_read_elements(const struct safetensors *source,
 			     const struct safetensors_tensor *tensor, size_t count, void *narrow,
 			     float *ret_values, char *error);
+/* -EBADMSG if one of the tensor's values[count] is not finite. */
+int checkpoint_check_finite(const char *path, const struct safetensors_tensor *tensor,
+			    const float *values, size_t count, char *error);
 /*
  * Reads position embeddings of another size and resizes them (trainer/device/positions.h). -ENOENT
  * if the tensor is not position embeddings of a square grid.
  */
-int checkpoint_import_positions(const struct safetensors *source, const char *path,
+int checkpoint_import_pos_embed(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,
 				char *error);

@@ -10,9 +10,9 @@ char *class_names_write(const char *const *names, uint32_t count)
 {
 	json_t *array = json_array();
 	int r = array && count ? 0 : -1;
-	for (uint32_t i = 0; !r && i < count; i++)
+	for (uint32_t i = 0; r == 0 && i < count; i++)
 		r = json_array_append_new(array, json_string(names[i]));
-	char *text = r ? NULL : json_dumps(array, JSON_COMPACT);
+	char *text = r < 0 ? NULL : json_dumps(array, JSON_COMPACT);
 	json_decref(array);
 	if (text && strlen(text) <= CLASS_NAMES_MAX)
 		return text;
@@ -20,22 +20,29 @@ char *class_names_write(const char *const *names, uint32_t count)
 	return NULL;
 }
 
+static int class_names_fill(struct class_names *names, const json_t *array)
+{
+	if (!json_is_array(array))
+		return -EINVAL;
+	names->count = (uint32_t)json_array_size(array);
+	names->name = calloc(names->count + 1, sizeof(*names->name));
+	if (!names->name)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < names->count; i++) {
+		names->name[i] = json_string_value(json_array_get(array, i));
+		if (!names->name[i])
+			return -EINVAL;
+	}
+	return 0;
+}
+
 int class_names_read(const char *text, struct class_names *ret_names)
 {
 	/* parsed JSON takes thirty times the bytes of each string */
 	json_t *array = strlen(text) <= CLASS_NAMES_MAX ? json_loads(text, 0, NULL) : NULL;
 	struct class_names names = {.array = array};
-	int r = json_is_array(array) ? 0 : -EINVAL;
-	if (!r) {
-		names.count = (uint32_t)json_array_size(array);
-		names.name = calloc(names.count + 1, sizeof(*names.name));
-		r = names.name ? 0 : -ENOMEM;
-	}
-	for (uint32_t i = 0; !r && i < names.count; i++) {
-		names.name[i] = json_string_value(json_array_get(array, i));
-		r = names.name[i] ? 0 : -EINVAL;
-	}
-	if (r)
+	int r = class_names_fill(&names, array);
+	if (r < 0)
 		class_names_deinit(&names);
 	else
 		*ret_names = names;

@@ -108,13 +108,19 @@ static int write_parts(struct atomic_file *file, const struct safetensors_writer
 	memset(header + 8 + length, ' ', padded - length);
 	int r = atomic_file_write(file, header, 8 + padded);
 	free(header);
-	for (size_t i = 0; !r && i < writer->count; i++) {
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < writer->count; i++) {
 		const void *data = writer->tensors[i].data;
 		if (!data)
 			data = writer->fill(writer->user, i);
-		r = data ? atomic_file_write(file, data, writer->tensors[i].size) : -EIO;
+		if (!data)
+			return -EIO;
+		r = atomic_file_write(file, data, writer->tensors[i].size);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
 }
 
 int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error)
@@ -123,23 +129,21 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 	for (size_t i = 0; i < writer->count; i++) {
 		uint64_t size;
 		if (!tensor_size(&writer->tensors[i], &size) || size != writer->tensors[i].size)
-			return fail(error, -EINVAL, "%s: tensor %s has not the size of its shape",
-				    path, writer->tensors[i].name);
+			return fail(error, -EINVAL,
+				    "%s: the size of tensor %s does not match its shape", path,
+				    writer->tensors[i].name);
 	}
 	const char *name = "";
 	json_t *header = header_of(writer, &name);
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	json_decref(header);
 	if (!text)
-		return fail(
-			error, -EINVAL,
-			"%s: %s stands twice, or is not UTF-8, as names and metadata have to be",
-			path, name);
+		return fail(error, -EINVAL, "%s: %s occurs twice or is not UTF-8", path, name);
 	int r = atomic_file_create(&file, path);
-	if (!r)
+	if (r == 0)
 		r = atomic_file_close(&file, write_parts(&file, writer, text));
 	free(text);
-	return r ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
+	return r < 0 ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }
 
 /* ---- reading ---- */
@@ -201,17 +205,17 @@ static int read_tensor(const char *path, const char *name, const json_t *json, u
 	if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
 	    !read_count(json_array_get(offsets, 1), &end) || begin > end)
 		return fail(error, -EBADMSG,
-			    "%s: tensor %s: data_offsets are not two rising counts", path, name);
+			    "%s: tensor %s: data_offsets are not two ascending numbers", path,
+			    name);
 	if (end > data_size)
 		return fail(
 			error, -EBADMSG,
-			"%s: tensor %s ends at byte %llu of %llu; the file is cut short or damaged",
+			"%s: tensor %s ends at byte %llu of %llu; the file is truncated or damaged",
 			path, name, (unsigned long long)end, (unsigned long long)data_size);
 	uint64_t size;
 	if (!tensor_size(tensor, &size) || size != end - begin)
-		return fail(error, -EBADMSG,
-			    "%s: tensor %s: %llu bytes are not what its shape needs", path, name,
-			    (unsigned long long)(end - begin));
+		return fail(error, -EBADMSG, "%s: tensor %s: %llu bytes do not match its shape",
+			    path, name, (unsigned long long)(end - begin));
 	tensor->offset = start + begin;
 	tensor->size = size;
 	return 0;
@@ -273,7 +277,7 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 				? read_metadata(path, json, error)
 				: read_tensor(path, name, json, start, file->size - start,
 					      &file->tensors[file->count++], error);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 	qsort(file->tensors, file->count, sizeof(*file->tensors), by_position);
@@ -284,13 +288,14 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 			return fail(error, -EBADMSG, "%s: tensor %s overlaps %s", path,
 				    tensor->name, file->tensors[i - 1].name);
 		if (tensor->offset > end)
-			return fail(error, -EBADMSG, "%s: bytes before tensor %s belong to none",
-				    path, tensor->name);
+			return fail(error, -EBADMSG,
+				    "%s: the bytes before tensor %s belong to no tensor", path,
+				    tensor->name);
 		end = tensor->offset + tensor->size;
 	}
 	if (end != file->size)
-		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none",
-			    path);
+		return fail(error, -EBADMSG,
+			    "%s: the bytes after the last tensor belong to no tensor", path);
 	return sort_names(file, error);
 }
 
@@ -373,7 +378,7 @@ static int read_header(struct safetensors *file, char *error)
 {
 	uint64_t size;
 	int r = read_at(file, &size, sizeof(size), 0, error);
-	if (r)
+	if (r < 0)
 		return r;
 	if (memcmp(&size, "PK\3\4", 4) == 0) /* zip archive */
 		return fail(error, -EBADMSG,
@@ -392,7 +397,7 @@ static int read_header(struct safetensors *file, char *error)
 	if (!text)
 		return fail(error, -ENOMEM, "%s: out of memory", file->path);
 	r = read_at(file, text, size, 8, error);
-	if (!r)
+	if (r == 0)
 		r = parse_header(file, text, size, error);
 	free(text);
 	return r;
@@ -407,9 +412,9 @@ int safetensors_open(const char *path, struct safetensors **ret_file, char *erro
 	file->path = strdup(path);
 	int r = file->path ? open_file(file, error)
 			   : fail(error, -ENOMEM, "%s: out of memory", path);
-	if (!r)
+	if (r == 0)
 		r = read_header(file, error);
-	if (r) {
+	if (r < 0) {
 		safetensors_close(file);
 		return r;
 	}

@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/weights.h"
 #include "trainer/checkpoint/checkpoint_tensors.h"
-#include "trainer/checkpoint/names.h"
+#include "trainer/checkpoint/name_map.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,23 +28,23 @@ static bool read_colour(const char *text, double *ret_value)
 	return true;
 }
 
-static int read_normalisation(const struct safetensors *source, struct weights_facts *facts,
+static int read_normalisation(const struct safetensors *source, struct weights_metadata *metadata,
 			      char *error)
 {
 	const char *mean = safetensors_metadata(source, "trainer.mean");
 	const char *std = safetensors_metadata(source, "trainer.std");
 	if (!mean && !std)
 		return 0;
-	facts->normalised =
-		mean && std && read_colour(mean, facts->mean) && read_colour(std, facts->std);
-	for (int c = 0; c < 3 && facts->normalised; c++)
-		facts->normalised = facts->std[c] >= STD_MIN;
-	if (facts->normalised)
+	metadata->normalised =
+		mean && std && read_colour(mean, metadata->mean) && read_colour(std, metadata->std);
+	for (int c = 0; c < 3 && metadata->normalised; c++)
+		metadata->normalised = metadata->std[c] >= STD_MIN;
+	if (metadata->normalised)
 		return 0;
 	return checkpoint_fail(error, -EBADMSG,
 			       "%s: metadata trainer.mean = \"%.80s\" and trainer.std = \"%.80s\": "
 			       "expected three numbers each, deviations above 0",
-			       facts->file, mean ? mean : "", std ? std : "");
+			       metadata->file, mean ? mean : "", std ? std : "");
 }
 
 int weights_class_names(const struct safetensors *source, const char *path,
@@ -58,31 +58,49 @@ int weights_class_names(const struct safetensors *source, const char *path,
 		 : 0;
 }
 
-int weights_read(const char *path, struct weights_facts *ret_facts, char *error)
+static int weights_read_metadata(const struct safetensors *source, const char *path,
+				 struct weights_metadata *metadata, char *error)
 {
-	struct safetensors *source;
-	struct weights_facts facts = {0};
-	snprintf(facts.file, sizeof(facts.file), "%s", path);
-	int r = safetensors_open(path, &source, error);
-	if (r)
+	metadata->classes = name_map_classes(source);
+	if (metadata->classes > CLASSES_MAX)
+		return checkpoint_fail(
+			error, -EBADMSG,
+			"%s: its last layer has %u classes, but at most %d are supported",
+			metadata->file, metadata->classes, CLASSES_MAX);
+	int r = read_normalisation(source, metadata, error);
+	if (r < 0)
 		return r;
-	facts.classes = names_classes(source);
-	if (facts.classes > CLASSES_MAX)
-		r = checkpoint_fail(error, -EBADMSG,
-				    "%s: its last layer has %u classes, at most %d can be",
-				    facts.file, facts.classes, CLASSES_MAX);
-	if (!r)
-		r = read_normalisation(source, &facts, error);
-	if (!r)
-		r = weights_class_names(source, path, &facts.class_names, error);
-	facts.named = facts.class_names.name;
-	safetensors_close(source);
-	if (!r)
-		*ret_facts = facts;
+	r = weights_class_names(source, path, &metadata->class_names, error);
+	metadata->named = metadata->class_names.name;
 	return r;
 }
 
-void weights_deinit(struct weights_facts *facts)
+int weights_read(const char *path, struct weights_metadata *ret_metadata, char *error)
 {
-	class_names_deinit(&facts->class_names);
+	struct safetensors *source;
+	struct weights_metadata metadata = {0};
+	snprintf(metadata.file, sizeof(metadata.file), "%s", path);
+	int r = safetensors_open(path, &source, error);
+	if (r < 0)
+		return r;
+	r = weights_read_metadata(source, path, &metadata, error);
+	safetensors_close(source);
+	if (r == 0)
+		*ret_metadata = metadata;
+	return r;
+}
+
+void weights_complete_normalisation(struct weights_metadata *metadata,
+				    const struct recipe_data *recipe)
+{
+	if (metadata->normalised || metadata->named || recipe->mean.count != 3 ||
+	    recipe->std.count != 3)
+		return;
+	memcpy(metadata->mean, recipe->mean.value, sizeof(metadata->mean));
+	memcpy(metadata->std, recipe->std.value, sizeof(metadata->std));
+}
+
+void weights_deinit(struct weights_metadata *metadata)
+{
+	class_names_deinit(&metadata->class_names);
 }

@@ -7,13 +7,14 @@
 
 #include "trainer/checkpoint/class_names.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/recipe/recipe.h"
 
 #include <stdbool.h>
 
 enum { WEIGHTS_FILE_MAX = 512 };
 
 /* Plain data, except class_names, which only rank 0 has. */
-struct weights_facts {
+struct weights_metadata {
 	char file[WEIGHTS_FILE_MAX]; /* for errors */
 	uint32_t classes;            /* of the last layer; 0 if there is none */
 	bool normalised;             /* the file gives a normalisation, so images were bytes */
@@ -27,8 +28,14 @@ struct weights_facts {
  * Reads any safetensors file. -EBADMSG if invalid or with malformed metadata. error has
  * CHECKPOINT_ERROR_MAX bytes.
  */
-int weights_read(const char *path, struct weights_facts *ret_facts, char *error);
+int weights_read(const char *path, struct weights_metadata *ret_metadata, char *error);
 /* The same for an open file. *ret_names is unchanged if the file names no classes. */
 int weights_class_names(const struct safetensors *source, const char *path,
 			struct class_names *ret_names, char *error);
-void weights_deinit(struct weights_facts *facts);
+/*
+ * Takes the normalisation from a recipe if the file gives none: older checkpoints have it only
+ * there, if it was set.
+ */
+void weights_complete_normalisation(struct weights_metadata *metadata,
+				    const struct recipe_data *recipe);
+void weights_deinit(struct weights_metadata *metadata);

@@ -1,6 +1,6 @@
 /* metrics.csv: a row per line of log.jsonl that has measurements, with the columns below. */
 #include "format/base/text/sentence.h"
-#include "trainer/log/appended.h"
+#include "trainer/log/append_file.h"
 #include "trainer/log/sink.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static void csv_header(char *ret_text)
 				   csv_columns[i]);
 }
 
-static int csv_put(struct sink *sink, const struct journal_line *line)
+static int csv_put(struct sink *sink, const struct metrics_log_line *line)
 {
 	struct csv *csv = (struct csv *)sink;
 	char row[CSV_ROW_MAX];
@@ -55,7 +55,7 @@ static int csv_put(struct sink *sink, const struct journal_line *line)
 				   isfinite(value) ? ",%.9g" : ",", value);
 	}
 	row[length++] = '\n';
-	return appended_put(csv->fd, row, (size_t)length);
+	return append_file_write(csv->fd, row, (size_t)length);
 }
 
 static void csv_close(struct sink *sink)
@@ -75,7 +75,7 @@ static uint64_t csv_step_of(const char *line)
 		return 0;
 	errno = 0;
 	unsigned long long step = comma ? strtoull(comma + 1, &end, 10) : 0;
-	return comma && end != comma + 1 && *end == ',' && !errno ? step : APPENDED_NO_STEP;
+	return comma && end != comma + 1 && *end == ',' && !errno ? step : APPEND_FILE_NO_STEP;
 }
 
 /* -EBADMSG if the file has other columns. */
@@ -89,19 +89,19 @@ static int csv_continue(int fd, uint64_t step)
 		return -errno;
 	if (n > 0 && (memcmp(found, header, length) != 0 || found[length] != '\n'))
 		return -EBADMSG;
-	return n ? appended_cut(fd, step, csv_step_of) : 0;
+	return n ? append_file_truncate(fd, step, csv_step_of) : 0;
 }
 
 static int csv_begin(int fd, uint64_t step, bool fresh)
 {
 	char header[CSV_ROW_MAX];
 	int r = fresh ? (ftruncate(fd, 0) ? -errno : 0) : csv_continue(fd, step);
-	if (r || lseek(fd, 0, SEEK_END) > 0)
+	if (r < 0 || lseek(fd, 0, SEEK_END) > 0)
 		return r;
 	csv_header(header);
 	size_t length = strlen(header);
 	header[length++] = '\n';
-	return appended_put(fd, header, length);
+	return append_file_write(fd, header, length);
 }
 
 int log_open_csv(const char *folder, uint64_t step, bool fresh, struct sink **ret_sink, char *error)
@@ -109,17 +109,17 @@ int log_open_csv(const char *folder, uint64_t step, bool fresh, struct sink **re
 	char path[4096];
 	struct csv *csv = calloc(1, sizeof(*csv));
 	if (!csv)
-		return sentence_fail(error, JOURNAL_ERROR_MAX, -ENOMEM, "out of memory");
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, -ENOMEM, "out of memory");
 	csv->sink = (struct sink){csv_put, csv_close, "metrics.csv"};
 	int length = snprintf(path, sizeof(path), "%s/%s", folder, csv->sink.name);
-	csv->fd = length < (int)sizeof(path) ? appended_open(path) : -ENAMETOOLONG;
+	csv->fd = length < (int)sizeof(path) ? append_file_open(path) : -ENAMETOOLONG;
 	int r = csv->fd < 0 ? csv->fd : csv_begin(csv->fd, step, fresh);
-	if (r) {
+	if (r < 0) {
 		csv_close(&csv->sink);
-		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
 				     r == -EBADMSG ? "has other columns than this version writes: "
-						     "move it away, then --resume goes on"
-						   : appended_why(r));
+						     "move it away, then use --resume"
+						   : append_file_error(r));
 	}
 	*ret_sink = &csv->sink;
 	return 0;

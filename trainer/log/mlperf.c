@@ -4,7 +4,7 @@
  * 1. A resumed run appends: lines after its checkpoint stay, since the time they took counts.
  */
 #include "format/base/text/sentence.h"
-#include "trainer/log/appended.h"
+#include "trainer/log/append_file.h"
 #include "trainer/log/sink.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static int put_event(int fd, double seconds, const char *type, const char *key, 
 	json_object_set_new(json, "metadata", metadata ? metadata : json_object());
 	char *text = json_dumps(json, 0), *line = NULL;
 	int length = text ? asprintf(&line, "%s%s\n", begin, text) : -1;
-	int r = length < 0 ? -ENOMEM : appended_put(fd, line, (size_t)length);
+	int r = length < 0 ? -ENOMEM : append_file_write(fd, line, (size_t)length);
 	if (length >= 0)
 		free(line);
 	free(text);
@@ -43,7 +43,7 @@ static int put_event(int fd, double seconds, const char *type, const char *key, 
 	return r;
 }
 
-static double number_of(const struct journal_line *line, const char *key)
+static double number_of(const struct metrics_log_line *line, const char *key)
 {
 	for (size_t i = 0; i < line->count; i++)
 		if (strcmp(line->numbers[i].key, key) == 0)
@@ -51,7 +51,7 @@ static double number_of(const struct journal_line *line, const char *key)
 	return NAN;
 }
 
-static const char *text_of(const struct journal_line *line, const char *key)
+static const char *text_of(const struct metrics_log_line *line, const char *key)
 {
 	for (size_t i = 0; i < line->text_count; i++)
 		if (strcmp(line->texts[i].key, key) == 0)
@@ -59,14 +59,14 @@ static const char *text_of(const struct journal_line *line, const char *key)
 	return "";
 }
 
-static json_t *epoch_of(const struct journal_line *line)
+static json_t *epoch_of(const struct metrics_log_line *line)
 {
 	json_t *json = json_object();
 	json_object_set_new(json, "epoch_num", json_real(number_of(line, "epoch")));
 	return json;
 }
 
-static int put_start(int fd, const struct journal_line *line)
+static int put_start(int fd, const struct metrics_log_line *line)
 {
 	static const struct {
 		const char *key, *number;
@@ -77,23 +77,25 @@ static int put_start(int fd, const struct journal_line *line)
 		{"seed", "seed"},
 	};
 	int r = put_event(fd, line->time, "INTERVAL_START", "run_start", NULL, NULL);
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]) && !r; i++)
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]) && r == 0; i++)
 		r = put_event(fd, line->time, "POINT_IN_TIME", facts[i].key,
 			      json_integer((json_int_t)number_of(line, facts[i].number)), NULL);
 	return r;
 }
 
-static int put_eval(int fd, const struct journal_line *line)
+static int put_eval(int fd, const struct metrics_log_line *line)
 {
 	double begin = line->time - number_of(line, "seconds");
 	int r = put_event(fd, begin, "INTERVAL_START", "eval_start", NULL, epoch_of(line));
-	if (!r)
-		r = put_event(fd, line->time, "POINT_IN_TIME", "eval_accuracy",
-			      json_real(number_of(line, "top1")), epoch_of(line));
-	return r ? r : put_event(fd, line->time, "INTERVAL_END", "eval_stop", NULL, epoch_of(line));
+	if (r < 0)
+		return r;
+	r = put_event(fd, line->time, "POINT_IN_TIME", "eval_accuracy",
+		      json_real(number_of(line, "top1")), epoch_of(line));
+	return r < 0 ? r
+		     : put_event(fd, line->time, "INTERVAL_END", "eval_stop", NULL, epoch_of(line));
 }
 
-static int put_end(int fd, const struct journal_line *line)
+static int put_end(int fd, const struct metrics_log_line *line)
 {
 	bool success = strcmp(text_of(line, "outcome"), "finished") == 0;
 	json_t *status = json_object();
@@ -101,16 +103,16 @@ static int put_end(int fd, const struct journal_line *line)
 	return put_event(fd, line->time, "INTERVAL_END", "run_stop", NULL, status);
 }
 
-static int put_epoch(const struct mlperf *mlperf, const struct journal_line *line)
+static int put_epoch(const struct mlperf *mlperf, const struct metrics_log_line *line)
 {
 	int r = put_event(mlperf->fd, mlperf->epoch_began, "INTERVAL_START", "epoch_start", NULL,
 			  epoch_of(line));
-	return r ? r
-		 : put_event(mlperf->fd, line->time, "INTERVAL_END", "epoch_stop", NULL,
-			     epoch_of(line));
+	return r < 0 ? r
+		     : put_event(mlperf->fd, line->time, "INTERVAL_END", "epoch_stop", NULL,
+				 epoch_of(line));
 }
 
-static int mlperf_put(struct sink *sink, const struct journal_line *line)
+static int mlperf_put(struct sink *sink, const struct metrics_log_line *line)
 {
 	struct mlperf *mlperf = (struct mlperf *)sink;
 	bool starts = strcmp(line->event, "start") == 0, ends = strcmp(line->event, "epoch") == 0;
@@ -142,17 +144,17 @@ int log_open_mlperf(const char *folder, uint64_t step, bool fresh, struct sink *
 	char path[4096];
 	struct mlperf *mlperf = calloc(1, sizeof(*mlperf));
 	if (!mlperf)
-		return sentence_fail(error, JOURNAL_ERROR_MAX, -ENOMEM, "out of memory");
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, -ENOMEM, "out of memory");
 	mlperf->sink = (struct sink){mlperf_put, mlperf_close, "mlperf.log"};
 	int length = snprintf(path, sizeof(path), "%s/%s", folder, mlperf->sink.name);
-	mlperf->fd = length < (int)sizeof(path) ? appended_open(path) : -ENAMETOOLONG;
+	mlperf->fd = length < (int)sizeof(path) ? append_file_open(path) : -ENAMETOOLONG;
 	int r = mlperf->fd < 0 ? mlperf->fd : 0;
-	if (!r && fresh && ftruncate(mlperf->fd, 0))
+	if (r == 0 && fresh && ftruncate(mlperf->fd, 0))
 		r = -errno;
-	if (r) {
+	if (r < 0) {
 		mlperf_close(&mlperf->sink);
-		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
-				     appended_why(r));
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
+				     append_file_error(r));
 	}
 	*ret_sink = &mlperf->sink;
 	return 0;

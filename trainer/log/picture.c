@@ -28,8 +28,8 @@ static double picture_x(const struct picture *picture, double x)
 
 static double picture_y(const struct picture *picture, double y)
 {
-	double inside = fmax(fmin(y, picture->most), picture->least);
-	double share = (inside - picture->least) / (picture->most - picture->least);
+	double inside = fmax(fmin(y, picture->y_max), picture->y_min);
+	double share = (inside - picture->y_min) / (picture->y_max - picture->y_min);
 	return PICTURE_HEIGHT - PICTURE_BOTTOM -
 	       (PICTURE_HEIGHT - PICTURE_TOP - PICTURE_BOTTOM) * share;
 }
@@ -60,8 +60,8 @@ static void picture_grid(const struct picture *picture)
 		picture_column(picture, x);
 	for (double n = ceil(picture->from / step); base == 0 && n * step <= picture->to; n++)
 		picture_column(picture, n * step + 0.0); /* + 0.0 avoids -0 */
-	step = picture_step(picture->most - picture->least);
-	for (double n = ceil(picture->least / step); n * step <= picture->most; n++) {
+	step = picture_step(picture->y_max - picture->y_min);
+	for (double n = ceil(picture->y_min / step); n * step <= picture->y_max; n++) {
 		double y = n * step + 0.0;
 		fprintf(picture->file,
 			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"

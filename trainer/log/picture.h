@@ -11,8 +11,8 @@
 /* A panel. */
 struct picture {
 	FILE *file;
-	double from, to;    /* x range, above 0 on a logarithmic scale */
-	double least, most; /* y range; values outside are clamped to the border */
+	double from, to;     /* x range, above 0 on a logarithmic scale */
+	double y_min, y_max; /* y range; values outside are clamped to the border */
 	double base; /* of x's logarithmic scale, with a line at each power from `from`; 0: linear
 		      */
 	double top;  /* offset from the top in pixels */

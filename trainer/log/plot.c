@@ -77,14 +77,18 @@ static int curves_add(struct curves *curves, json_t *line)
 		kind = TRAIN;
 	else if (event && strcmp(event, "eval") == 0)
 		kind = EVAL;
-	int r = 0;
-	for (unsigned i = 0; i < PANELS && kind != KINDS && can_be_drawn(epoch) && !r; i++) {
+	if (kind == KINDS || !can_be_drawn(epoch))
+		return 0;
+	for (unsigned i = 0; i < PANELS; i++) {
 		json_t *value = json_object_get(line, panels[i].key[kind]);
-		if (can_be_drawn(value))
-			r = series_add(&curves->series[i][kind], json_number_value(epoch),
-				       panels[i].scale * json_number_value(value));
+		if (!can_be_drawn(value))
+			continue;
+		int r = series_add(&curves->series[i][kind], json_number_value(epoch),
+				   panels[i].scale * json_number_value(value));
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
 }
 
 /* Reads a line of a log, which is untrusted. */
@@ -94,7 +98,7 @@ static int curves_read_line(struct curves *curves, const char *text, const char 
 	json_error_t problem;
 	json_t *line = json_loads(text, 0, &problem);
 	int r = line ? curves_add(curves, line)
-		     : plot_fail(error, -EBADMSG, "%s:%lu: is no JSON: %s", path, number,
+		     : plot_fail(error, -EBADMSG, "%s:%lu: is not JSON: %s", path, number,
 				 problem.text);
 	json_decref(line);
 	return r;
@@ -106,7 +110,7 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 	char *text = malloc(PLOT_LINE_MAX);
 	unsigned long number = 0;
 	int r = text ? 0 : plot_fail(error, -ENOMEM, "out of memory");
-	while (!r && fgets(text, PLOT_LINE_MAX, file)) {
+	while (r == 0 && fgets(text, PLOT_LINE_MAX, file)) {
 		size_t length = strlen(text);
 		bool whole = length && text[length - 1] == '\n';
 		number++;
@@ -114,10 +118,11 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 			break;
 		r = whole ? curves_read_line(curves, text, path, number, error)
 			  : plot_fail(error, -EBADMSG,
-				      "%s:%lu: is no JSON: longer than %d bytes, or with a zero",
+				      "%s:%lu: is not JSON: the line is longer than %d bytes or "
+				      "contains a NUL byte",
 				      path, number, PLOT_LINE_MAX - 2);
 	}
-	if (!r && ferror(file))
+	if (r == 0 && ferror(file))
 		r = plot_fail(error, -EIO, "%s: cannot be read", path);
 	free(text);
 	return r;
@@ -142,17 +147,20 @@ static int curves_read(struct curves *curves, const char *folder, char *error)
 	char path[4096];
 	FILE *file = NULL;
 	if (snprintf(path, sizeof(path), "%s/log.jsonl", folder) >= (int)sizeof(path))
-		return plot_fail(error, -ENAMETOOLONG, "%.100s...: the name is too long", folder);
+		return plot_fail(error, -ENAMETOOLONG, "%.100s...: the path is too long", folder);
 	int r = curves_open(path, &file);
-	if (r)
+	if (r < 0)
 		return plot_fail(error, r, "%.900s: %s%s", path,
 				 r == -EBADF ? "is not a regular file" : strerror(-r),
-				 r == -ENOENT ? ": --plot takes folders of runs" : "");
+				 r == -ENOENT ? ": --plot expects folders of runs" : "");
 	r = curves_read_lines(curves, file, path, error);
 	fclose(file);
-	if (!r && !curves->series[0][TRAIN].count && !curves->series[0][EVAL].count)
-		r = plot_fail(error, -ENODATA, "%.900s: has no step and no evaluation yet", path);
-	return r;
+	if (r < 0)
+		return r;
+	if (!curves->series[0][TRAIN].count && !curves->series[0][EVAL].count)
+		return plot_fail(error, -ENODATA, "%.900s: contains no step and no evaluation yet",
+				 path);
+	return 0;
 }
 
 static void curves_free(struct curves *curves, unsigned count)
@@ -173,26 +181,26 @@ static void find_range(struct picture *picture, const struct curves *curves, uns
 		const struct series *series = &curves[i / KINDS].series[panel][i % KINDS];
 		for (size_t n = 0; n < series->count; n++) {
 			picture->to = fmax(picture->to, series->x[n]);
-			picture->least = fmin(picture->least, series->y[n]);
-			picture->most = fmax(picture->most, series->y[n]);
+			picture->y_min = fmin(picture->y_min, series->y[n]);
+			picture->y_max = fmax(picture->y_max, series->y[n]);
 		}
 	}
 	/*
 	 * large enough to show a difference, and to keep grid lines apart, whatever the magnitude
 	 */
-	double margin = 0.03 * (picture->most - picture->least) +
-			1e-6 * fmax(1, fmax(fabs(picture->least), fabs(picture->most)));
-	picture->least -= margin;
-	picture->most += margin;
+	double margin = 0.03 * (picture->y_max - picture->y_min) +
+			1e-6 * fmax(1, fmax(fabs(picture->y_min), fabs(picture->y_max)));
+	picture->y_min -= margin;
+	picture->y_max += margin;
 	picture->to += picture->to > 0 ? 0 : 1;
 }
 
 static void draw_panel(FILE *file, const struct curves *curves, unsigned count, unsigned panel,
 		       double top)
 {
-	struct picture picture = {.file = file, .least = INFINITY, .most = -INFINITY, .top = top};
+	struct picture picture = {.file = file, .y_min = INFINITY, .y_max = -INFINITY, .top = top};
 	find_range(&picture, curves, count, panel);
-	if (picture.least > picture.most)
+	if (picture.y_min > picture.y_max)
 		return;
 	picture_begin(&picture, "epoch", panels[panel].text);
 	for (unsigned i = 0; i < count * KINDS; i++) {
@@ -221,32 +229,36 @@ static void draw(FILE *file, const struct curves *curves, const char *const *fol
 			snprintf(text, sizeof(text), "%s", folders[i]);
 		picture_legend(file, i, colors[i % (sizeof(colors) / sizeof(colors[0]))], text);
 	}
-	picture_note(
-		file, count,
-		"thin: training, its mean since the line before; thick, with dots: evaluation");
+	picture_note(file, count,
+		     "thin: training, mean since the previous line of the log; thick, with dots: "
+		     "evaluation");
 	for (unsigned i = 0; i < PANELS; i++, top = picture_below(top))
 		draw_panel(file, curves, count, i, top);
 	picture_shut(file);
 }
 
-int plot_runs(const char *path, const char *const *folders, unsigned count, char *error)
+static int plot_write(const char *path, const struct curves *curves, const char *const *folders,
+		      unsigned count, char *error)
 {
 	char *text = NULL;
 	size_t size = 0;
+	FILE *file = open_memstream(&text, &size);
+	if (!file)
+		return plot_fail(error, -ENOMEM, "out of memory");
+	draw(file, curves, folders, count);
+	int r = fclose(file) ? -ENOMEM : atomic_file_put(path, text, size);
+	free(text);
+	return r < 0 ? plot_fail(error, r, "--plot=%.900s: %s", path, strerror(-r)) : 0;
+}
+
+int plot_runs(const char *path, const char *const *folders, unsigned count, char *error)
+{
 	struct curves *curves = calloc(count, sizeof(*curves));
 	int r = curves ? 0 : plot_fail(error, -ENOMEM, "out of memory");
-	for (unsigned i = 0; i < count && !r; i++)
+	for (unsigned i = 0; i < count && r == 0; i++)
 		r = curves_read(&curves[i], folders[i], error);
-	FILE *file = r ? NULL : open_memstream(&text, &size);
-	if (file) {
-		draw(file, curves, folders, count);
-		r = fclose(file) ? -ENOMEM : atomic_file_put(path, text, size);
-		if (r)
-			plot_fail(error, r, "--plot=%.900s: %s", path, strerror(-r));
-	} else if (!r) {
-		r = plot_fail(error, -ENOMEM, "out of memory");
-	}
-	free(text);
+	if (r == 0)
+		r = plot_write(path, curves, folders, count, error);
 	curves_free(curves, count);
 	return r;
 }

@@ -4,20 +4,20 @@
  */
 #pragma once
 
-#include "trainer/log/journal.h"
+#include "trainer/log/metrics_log.h"
 #include "trainer/log/sinks.h"
 
 #include <string.h>
 
 struct sink {
 	/* Writes a line of log.jsonl; 0 or a negative errno, and then no part of it is written. */
-	int (*put)(struct sink *sink, const struct journal_line *line);
+	int (*put)(struct sink *sink, const struct metrics_log_line *line);
 	void (*close)(struct sink *sink);
 	char name[128]; /* file name in the run's folder */
 };
 
 /* True for lines with measurements; numbers in other lines describe events. */
-static inline bool sink_is_measured(const struct journal_line *line)
+static inline bool sink_is_measured(const struct metrics_log_line *line)
 {
 	return strcmp(line->event, "step") == 0 || strcmp(line->event, "epoch") == 0 ||
 	       strcmp(line->event, "eval") == 0;
@@ -25,7 +25,7 @@ static inline bool sink_is_measured(const struct journal_line *line)
 
 /*
  * Opens the sink in the folder of a run that resumes after `step`: entries of later steps are
- * removed or marked void; with fresh, all of them. error: JOURNAL_ERROR_MAX bytes.
+ * removed or marked void; with fresh, all of them. error: METRICS_LOG_ERROR_MAX bytes.
  */
 typedef int log_open_sink(const char *folder, uint64_t step, bool fresh, struct sink **ret_sink,
 			  char *error);

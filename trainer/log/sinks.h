@@ -5,11 +5,9 @@
 #pragma once
 
 #define LOG_SINKS(SINK)                                                                            \
-	SINK(csv, "Write the numbers of step, epoch and eval lines to metrics.csv, too, a column " \
-		  "for each kind.")                                                                \
-	SINK(mlperf,                                                                               \
-	     "Write run, epochs and evaluations to mlperf.log, too, in the lines of MLPerf's "     \
-	     "results (\":::MLLOG {...}\").")                                                      \
-	SINK(tensorboard, "Write them as scalars to an event file, too, which TensorBoard and "    \
-			  "what reads its files show as the run goes: "                            \
-			  "\"tensorboard --logdir runs\".")
+	SINK(csv, "Also write the numbers of step, epoch and eval lines to metrics.csv, one "      \
+		  "column per kind.")                                                              \
+	SINK(mlperf, "Also write run, epochs and evaluations to mlperf.log, in the format of "     \
+		     "MLPerf's results (\":::MLLOG {...}\").")                                     \
+	SINK(tensorboard, "Also write them as scalars to a TensorBoard event file, updated "       \
+			  "during the run: \"tensorboard --logdir runs\".")

@@ -7,7 +7,7 @@
  * event voids what earlier ones have of later steps.
  */
 #include "format/base/text/sentence.h"
-#include "trainer/log/appended.h"
+#include "trainer/log/append_file.h"
 #include "trainer/log/events.pb-c.h"
 #include "trainer/log/sink.h"
 
@@ -60,16 +60,16 @@ static int put_event(int fd, const Loaderd__Events__Event *event)
 	store32(record + 8, masked_crc(record, 8));
 	loaderd__events__event__pack(event, record + RECORD_HEAD);
 	store32(record + RECORD_HEAD + size, masked_crc(record + RECORD_HEAD, size));
-	int r = appended_put(fd, record, RECORD_HEAD + size + RECORD_TAIL);
+	int r = append_file_write(fd, record, RECORD_HEAD + size + RECORD_TAIL);
 	free(record);
 	return r;
 }
 
-static int tensorboard_put(struct sink *sink, const struct journal_line *line)
+static int tensorboard_put(struct sink *sink, const struct metrics_log_line *line)
 {
 	struct tensorboard *board = (struct tensorboard *)sink;
-	Loaderd__Events__Scalar scalars[JOURNAL_NUMBERS_MAX], *values[JOURNAL_NUMBERS_MAX];
-	char tags[JOURNAL_NUMBERS_MAX][64];
+	Loaderd__Events__Scalar scalars[METRICS_LOG_NUMBERS_MAX], *values[METRICS_LOG_NUMBERS_MAX];
+	char tags[METRICS_LOG_NUMBERS_MAX][64];
 	Loaderd__Events__Summary summary = LOADERD__EVENTS__SUMMARY__INIT;
 	Loaderd__Events__Event event = LOADERD__EVENTS__EVENT__INIT;
 	if (!sink_is_measured(line))
@@ -112,7 +112,7 @@ static int remove_others(const char *folder)
 	DIR *directory = opendir(folder);
 	int r = directory ? 0 : -errno;
 	struct dirent *entry;
-	while (!r && (entry = readdir(directory)))
+	while (r == 0 && (entry = readdir(directory)))
 		if (is_ours(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0))
 			r = -errno;
 	if (directory)
@@ -129,7 +129,7 @@ static int put_beginning(int fd, double now, uint64_t step, bool fresh)
 	event.what_case = LOADERD__EVENTS__EVENT__WHAT_FILE_VERSION;
 	event.file_version = version;
 	int r = put_event(fd, &event);
-	if (r || fresh)
+	if (r < 0 || fresh)
 		return r;
 	start.status = LOADERD__EVENTS__SESSION_LOG__STATUS__START;
 	event.step = (int64_t)step + 1;
@@ -145,7 +145,7 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 	struct timespec now;
 	struct tensorboard *board = calloc(1, sizeof(*board));
 	if (!board)
-		return sentence_fail(error, JOURNAL_ERROR_MAX, -ENOMEM, "out of memory");
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, -ENOMEM, "out of memory");
 	clock_gettime(CLOCK_REALTIME, &now);
 	gethostname(host, sizeof(host) - 1);
 	board->sink = (struct sink){.put = tensorboard_put, .close = tensorboard_close};
@@ -154,16 +154,16 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 		 (int)getpid());
 	int length = snprintf(path, sizeof(path), "%s/%s", folder, board->sink.name);
 	int r = length < (int)sizeof(path) ? 0 : -ENAMETOOLONG;
-	if (!r && fresh)
+	if (r == 0 && fresh)
 		r = remove_others(folder);
-	board->fd = r ? r : appended_open(path);
-	if (!r)
+	board->fd = r < 0 ? r : append_file_open(path);
+	if (r == 0)
 		r = board->fd < 0 ? board->fd
 				  : put_beginning(board->fd, (double)now.tv_sec, step, fresh);
-	if (r) {
+	if (r < 0) {
 		tensorboard_close(&board->sink);
-		return sentence_fail(error, JOURNAL_ERROR_MAX, r, "%.300s: %s", path,
-				     appended_why(r));
+		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,
+				     append_file_error(r));
 	}
 	*ret_sink = &board->sink;
 	return 0;

@@ -140,9 +140,9 @@ static int check_scale(const struct recipe_data *data, char *error)
 		if (mean[c] > 1 || std[c] >= 1)
 			return 0;
 	return data->std.count ? recipe_fail(error,
-					     "data.mean = %g, %g, %g and data.std = %g, %g, %g "
-					     "are for pixels of 0 to 1: pixels are 0 to 255, so "
-					     "take %g, %g, %g and %g, %g, %g",
+					     "data.mean = %g, %g, %g and data.std = %g, %g, %g are "
+					     "for pixels from 0 to 1, but pixels are from 0 to "
+					     "255: use %g, %g, %g and %g, %g, %g",
 					     mean[0], mean[1], mean[2], std[0], std[1], std[2],
 					     255 * mean[0], 255 * mean[1], 255 * mean[2],
 					     255 * std[0], 255 * std[1], 255 * std[2])
@@ -165,7 +165,7 @@ static int check_growth(const struct recipe *recipe, char *error)
 	double last = recipe->optim.lr * pow(schedule->gamma, recipe->train.epochs);
 	if (schedule->name == SCHEDULE_EXPONENTIAL && last > max)
 		return recipe_fail(error,
-				   "schedule.gamma = %g takes optim.lr = %g to %g in train.epochs "
+				   "schedule.gamma = %g raises optim.lr = %g to %g in train.epochs "
 				   "= %g: expected at most %g",
 				   schedule->gamma, recipe->optim.lr, last, recipe->train.epochs,
 				   max);
@@ -184,33 +184,34 @@ static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 	if (schedule->name == SCHEDULE_MULTI_STEP && !schedule->milestones.count)
 		return recipe_fail(
 			error,
-			"schedule.milestones is empty: schedule.name = multi_step needs them");
+			"schedule.milestones is empty, but schedule.name = multi_step needs it");
 	for (unsigned i = 1; i < schedule->milestones.count; i++)
 		if (schedule->milestones.value[i] <= schedule->milestones.value[i - 1])
 			return recipe_fail(
-				error, "schedule.milestones must rise: %g is followed by %g",
+				error,
+				"schedule.milestones must be ascending: %g is followed by %g",
 				schedule->milestones.value[i - 1], schedule->milestones.value[i]);
 	if (schedule->base_momentum > 0 && schedule->name != SCHEDULE_ONE_CYCLE &&
 	    schedule->name != SCHEDULE_TRIANGULAR && schedule->name != SCHEDULE_TRIANGULAR2 &&
 	    schedule->name != SCHEDULE_EXP_RANGE)
-		return recipe_fail(
-			error,
-			"schedule.base_momentum = %g: the schedule.name that is set has "
-			"no cycle; take one_cycle, triangular, triangular2 or exp_range, "
-			"or leave base_momentum 0",
-			schedule->base_momentum);
+		return recipe_fail(error,
+				   "schedule.base_momentum = %g, but the chosen schedule.name has "
+				   "no cycle: use one_cycle, triangular, triangular2 or exp_range, "
+				   "or set base_momentum to 0",
+				   schedule->base_momentum);
 	if (schedule->name == SCHEDULE_TRAPEZOID && schedule->decay == 0)
-		return recipe_fail(error, "schedule.decay is 0: schedule.name = trapezoid needs "
-					  "the epochs in which the rate falls at the end");
+		return recipe_fail(error,
+				   "schedule.decay is 0, but schedule.name = trapezoid needs the "
+				   "number of epochs in which the rate falls at the end");
 	if (schedule->name == SCHEDULE_TRAPEZOID && schedule->warmup + schedule->decay > epochs)
 		return recipe_fail(error,
-				   "schedule.warmup = %g and schedule.decay = %g are more than "
+				   "schedule.warmup = %g and schedule.decay = %g together exceed "
 				   "train.epochs = %g: make one of them shorter",
 				   schedule->warmup, schedule->decay, epochs);
 	if (trains && schedule->name == SCHEDULE_PLATEAU && !*recipe->data.val)
-		return recipe_fail(error, "schedule.name = plateau follows evaluations, and "
-					  "data.val is not set: give the dataset to evaluate on, "
-					  "or take another schedule");
+		return recipe_fail(
+			error, "schedule.name = plateau depends on evaluations, but data.val is "
+			       "not set: set the dataset to evaluate on, or use another schedule");
 	return check_growth(recipe, error);
 }
 
@@ -220,11 +221,10 @@ static int check_progressive(const struct recipe_data *data, char *error)
 	double both = data->finetune_fraction + data->delay_fraction;
 	if (data->initial_scale >= 1 || both <= 1)
 		return 0;
-	return recipe_fail(
-		error,
-		"data.delay_fraction = %g and data.finetune_fraction = %g are %g together, "
-		"more than the run: they may be 1 at most",
-		data->delay_fraction, data->finetune_fraction, both);
+	return recipe_fail(error,
+			   "data.delay_fraction = %g and data.finetune_fraction = %g add up to %g: "
+			   "expected at most 1, the whole run",
+			   data->delay_fraction, data->finetune_fraction, both);
 }
 
 static int check_selective(const struct recipe *recipe, char *error)
@@ -236,15 +236,14 @@ static int check_selective(const struct recipe *recipe, char *error)
 	if (train->selective_start >= train->selective_end)
 		return recipe_fail(
 			error,
-			"train.selective_start = %g is not before train.selective_end = %g: "
-			"leave a part of the run between them, or selective_backprop 0",
+			"train.selective_start = %g is not before train.selective_end = %g: leave "
+			"a part of the run between them, or set selective_backprop to 0",
 			train->selective_start, train->selective_end);
 	if (train->selective_backprop * batch < 1)
-		return recipe_fail(
-			error,
-			"train.selective_backprop = %g keeps nothing of data.batch_size = "
-			"%g: take a larger share",
-			train->selective_backprop, batch);
+		return recipe_fail(error,
+				   "train.selective_backprop = %g keeps no sample of "
+				   "data.batch_size = %g: use a larger share",
+				   train->selective_backprop, batch);
 	return 0;
 }
 
@@ -257,13 +256,13 @@ static int check_stops(const struct recipe *recipe, char *error)
 		return 0;
 	if (!*recipe->data.val)
 		return recipe_fail(error,
-				   "train.%s follows evaluations, and data.val is not set: give "
-				   "the dataset to evaluate on, or leave it 0",
+				   "train.%s depends on evaluations, but data.val is not set: set "
+				   "the dataset to evaluate on, or set it to 0",
 				   key);
 	if (train->eval_every == 0)
 		return recipe_fail(error,
-				   "train.%s follows evaluations, and train.eval_every = 0 leaves "
-				   "only the one at the end: set it, or leave %s 0",
+				   "train.%s depends on evaluations, but train.eval_every = 0 "
+				   "leaves only the one at the end: set it, or set %s to 0",
 				   key, key);
 	return 0;
 }
@@ -272,51 +271,54 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 {
 	if (trains && !*recipe->data.train)
 		return recipe_fail(
-			error, "data.train is not set: it names the packed dataset to train on");
+			error, "data.train is not set: set it to the packed dataset to train on");
 	if (recipe->model.classes == 1)
-		return recipe_fail(error, "model.classes = 1: a classifier chooses between at "
-					  "least 2; 0 takes as many as data.train has");
+		return recipe_fail(error, "model.classes = 1, but a classifier needs at least 2; 0 "
+					  "uses the classes of data.train");
 	if (recipe->data.mean.count != 0 && recipe->data.mean.count != 3)
 		return recipe_fail(error, "data.mean has %u numbers, expected 3 (R, G, B) or none",
 				   recipe->data.mean.count);
 	if (recipe->data.std.count != recipe->data.mean.count)
-		return recipe_fail(error, "data.mean and data.std go together: %u and %u numbers",
-				   recipe->data.mean.count, recipe->data.std.count);
-	int r = check_scale(&recipe->data, error);
-	if (r)
-		return r;
-	if (recipe->data.batch_size % recipe->data.repeats)
 		return recipe_fail(
 			error,
-			"data.repeats = %llu does not divide data.batch_size = %llu, which "
-			"counts all copies of an image: take a multiple",
-			(unsigned long long)recipe->data.repeats,
-			(unsigned long long)recipe->data.batch_size);
+			"data.mean and data.std must be set together: they have %u and %u numbers",
+			recipe->data.mean.count, recipe->data.std.count);
+	int r = check_scale(&recipe->data, error);
+	if (r < 0)
+		return r;
+	if (recipe->data.batch_size % recipe->data.repeats)
+		return recipe_fail(error,
+				   "data.repeats = %llu does not divide data.batch_size = %llu, "
+				   "which counts all copies of an image: use a multiple",
+				   (unsigned long long)recipe->data.repeats,
+				   (unsigned long long)recipe->data.batch_size);
 	if (recipe->data.slots == 1)
-		return recipe_fail(error, "data.slots = 1: expected at least 2, for one is filled "
-					  "while another is used, or 0");
+		return recipe_fail(error, "data.slots = 1: expected at least 2, since one is "
+					  "filled while another is used, or 0");
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
-		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
+		return recipe_fail(error, "data.val_pipeline is set, but data.val is not");
 	r = check_progressive(&recipe->data, error);
-	if (!r)
-		r = check_selective(recipe, error);
-	if (!r)
-		r = check_schedule(recipe, trains, error);
-	if (!r && trains)
-		r = check_stops(recipe, error);
-	if (r)
+	if (r < 0)
+		return r;
+	r = check_selective(recipe, error);
+	if (r < 0)
+		return r;
+	r = check_schedule(recipe, trains, error);
+	if (r < 0)
+		return r;
+	r = trains ? check_stops(recipe, error) : 0;
+	if (r < 0)
 		return r;
 	if ((recipe->optim.name == DEVICE_SGD || recipe->optim.name == DEVICE_LARS) &&
 	    recipe->optim.nesterov && recipe->optim.momentum == 0)
-		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
+		return recipe_fail(error, "optim.nesterov = true requires optim.momentum above 0");
 	if (recipe->train.swa > 0 && recipe->train.swa >= recipe->train.epochs)
 		return recipe_fail(error,
 				   "train.swa = %g leaves nothing of train.epochs = %g to average",
 				   recipe->train.swa, recipe->train.epochs);
 	if (recipe->train.ema_lookahead && recipe->train.ema == 0)
-		return recipe_fail(error,
-				   "train.ema_lookahead = true needs train.ema above 0: weights "
-				   "go on from that average");
+		return recipe_fail(error, "train.ema_lookahead = true requires train.ema above 0: "
+					  "it resets the weights to that average");
 	return recipe_check_pairs(recipe, error);
 }
 
@@ -332,7 +334,7 @@ static bool recipe_is_found(const struct recipe *recipe, const struct recipe_key
 }
 
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
-		   enum recipe_resume least, char *error)
+		   enum recipe_resume fixed, char *error)
 {
 	char now[RECIPE_TEXT_MAX], then[RECIPE_TEXT_MAX];
 	for (size_t i = 0; i < recipe_keys_count; i++) {
@@ -340,26 +342,26 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		enum recipe_resume resume = key->resume;
 		if (resume == RECIPE_EVALUATION && saved->schedule.name == SCHEDULE_PLATEAU)
 			resume = RECIPE_TRAJECTORY;
-		if (resume < least || recipe_is_found(recipe, key))
+		if (resume < fixed || recipe_is_found(recipe, key))
 			continue;
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)
 			return -ENOSPC;
 		if (strcmp(now, then) == 0)
 			continue;
-		if (least == RECIPE_WEIGHTS)
+		if (fixed == RECIPE_WEIGHTS)
 			return recipe_fail(error,
 					   "%s.%s is \"%.200s\" but was \"%.200s\" in the "
 					   "checkpoint, whose weights take %s.%s=%.200s",
 					   key->section, key->name, now, then, key->section,
 					   key->name, then);
-		return recipe_fail(error,
-				   "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
-				   key->section, key->name, now, then,
-				   key->resume >= RECIPE_FIXED
-					   ? "the run cannot go on like this; start a new one"
-					   : "the losses would differ from an unbroken run; "
-					     "--allow-changes goes on all the same");
+		return recipe_fail(
+			error, "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
+			key->section, key->name, now, then,
+			key->resume >= RECIPE_FIXED
+				? "the run cannot continue with this change; start a new one"
+				: "losses would differ from those of an uninterrupted run; use "
+				  "--allow-changes to resume anyway");
 	}
 	return 0;
 }

@@ -163,9 +163,9 @@ uint32_t recipe_accumulate(const struct recipe *recipe);
 
 /*
  * Compares a recipe with a checkpoint's. Returns 0 if the run may resume, or -EINVAL naming the
- * first key that prevents it. Keys below `least` may differ: RECIPE_TRAJECTORY for an unbroken run,
+ * first key that prevents it. Keys below `fixed` may differ: RECIPE_TRAJECTORY for an unbroken run,
  * RECIPE_FIXED if that was waived, RECIPE_WEIGHTS to evaluate. An auto value matches any saved
  * number.
  */
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
-		   enum recipe_resume least, char *error);
+		   enum recipe_resume fixed, char *error);

@@ -17,8 +17,8 @@ static void print_type(FILE *file, const struct recipe_key *key)
 		break;
 	case RECIPE_INTEGER:
 		if (key->step)
-			fprintf(file, "%.0f, %.0f, %.0f and so on to %.0f", key->min,
-				key->min + key->step, key->min + 2 * key->step, key->max);
+			fprintf(file, "%.0f, %.0f, %.0f, ... %.0f", key->min, key->min + key->step,
+				key->min + 2 * key->step, key->max);
 		else
 			fprintf(file, "whole number, %.0f to %.0f%s%s", key->min, key->max,
 				key->words ? ", or " : "", key->words ? key->words : "");
@@ -33,7 +33,7 @@ static void print_type(FILE *file, const struct recipe_key *key)
 		print_words(file, key->words);
 		break;
 	case RECIPE_NUMBERS:
-		fprintf(file, "numbers with commas between%s%s", key->words ? ", or " : "",
+		fprintf(file, "comma-separated numbers%s%s", key->words ? ", or " : "",
 			key->words ? key->words : "");
 		break;
 	}

@@ -62,16 +62,16 @@ static char *read_line(char *text, int size, void *user)
 		return NULL;
 	}
 	if (is_binary(text, size, reading->file)) {
-		refuse(reading, "is no text, and a recipe is an INI file; a packed dataset is "
-				"data.train=FILE, weights are model.pretrained=FILE");
+		refuse(reading, "is not text, but a recipe is an INI file; use data.train=FILE for "
+				"a packed dataset, model.pretrained=FILE for weights");
 		return NULL;
 	}
 	size_t length = strlen(text);
 	if (length == (size_t)size - 1 && text[length - 1] != '\n') {
 		char problem[128];
 		snprintf(problem, sizeof(problem),
-			 "line longer than %d bytes; go on with an indented line below it, within "
-			 "a word with \\ before the break",
+			 "the line is longer than %d bytes; continue it on an indented line, "
+			 "within a word after a \\ at the end of the line",
 			 size - 2);
 		refuse(reading, problem);
 		return NULL;
@@ -124,8 +124,8 @@ static int begin(struct reading *reading, const char *section, const char *name,
 	char where[512];
 	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
 	if (!*section)
-		return recipe_fail(reading->error, "%s: %s stands before the first [section]",
-				   where, name);
+		return recipe_fail(reading->error, "%s: %s precedes the first [section]", where,
+				   name);
 	const struct recipe_key *key = recipe_find_key(section, name);
 	if (!key)
 		return recipe_fail_key(where, section, name, reading->error);
@@ -172,27 +172,34 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 	return r;
 }
 
+/* Accepts a file or a pipe, and makes reads of it wait. */
+static int check_text(int fd)
+{
+	struct stat status;
+	struct statfs system;
+	if (fstat(fd, &status) < 0 || fstatfs(fd, &system) < 0)
+		return -errno;
+	bool pipe = S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
+	/* a folder can be opened; reading it then fails with a proper error */
+	if (!pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+		return -EINVAL;
+	return fcntl(fd, F_SETFL, 0) < 0 ? -errno : 0;
+}
+
 /*
  * Accepts regular files, and pipes as in trainer <(sed ... recipe.ini). A named FIFO without a
  * writer would block forever, and devices contain no recipe. -EINVAL if neither a file nor a pipe.
  */
 static int open_text(const char *path, FILE **ret_file)
 {
-	struct stat status;
-	struct statfs system;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	int r = fd < 0 || fstat(fd, &status) || fstatfs(fd, &system) ? -errno : 0;
-	bool pipe = !r && S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
-	/* a folder can be opened; reading it then fails with a proper error */
-	if (!r && !pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-		r = -EINVAL;
-	if (!r && fcntl(fd, F_SETFL, 0) < 0)
-		r = -errno;
-	FILE *file = r ? NULL : fdopen(fd, "r");
+	if (fd < 0)
+		return -errno;
+	int r = check_text(fd);
+	FILE *file = r < 0 ? NULL : fdopen(fd, "r");
 	if (!file) {
-		r = r ? r : -errno;
-		if (fd >= 0)
-			close(fd);
+		r = r < 0 ? r : -errno;
+		close(fd);
 		return r;
 	}
 	*ret_file = file;
@@ -201,11 +208,11 @@ static int open_text(const char *path, FILE **ret_file)
 
 int recipe_load(struct recipe *recipe, const char *path, char *error)
 {
-	FILE *file;
+	FILE *file = NULL;
 	int r = open_text(path, &file);
 	if (r == -EINVAL)
 		return recipe_fail(error, "%s: neither a regular file nor a pipe", path);
-	if (r) {
+	if (r < 0) {
 		snprintf(error, RECIPE_ERROR_MAX, "%s: %s", path, strerror(-r));
 		return r;
 	}
@@ -263,7 +270,7 @@ const char *recipe_text_problem(const char *text)
 	bool within;
 	json_decref(json);
 	if (!json)
-		return "is not UTF-8, which logs and checkpoints have to be";
+		return "is not UTF-8, as logs and checkpoints require";
 	if (is_blank(*text) || (*text && is_blank(text[strlen(text) - 1])))
 		return "begins or ends with a blank, which a recipe file would lose";
 	for (const char *at = text; *at; at++) {

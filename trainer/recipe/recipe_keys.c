@@ -3,14 +3,14 @@
 #include "trainer/recipe/recipe.h"
 
 const struct recipe_section recipe_sections[] = {
-	{"data", "What is fed: datasets, transforms, batches."},
+	{"data", "Input: datasets, transforms, batches."},
 	{"model", "The network."},
-	{"optim", "How weights follow gradients."},
-	{"schedule", "The learning rate over time. It is evaluated at every step; lengths are in "
+	{"optim", "The optimizer."},
+	{"schedule", "The learning rate schedule. It is evaluated at every step; lengths are in "
 		     "epochs and may be fractions."},
-	{"train", "Length, seed, device, precision, and what goes on around the steps."},
-	{"log", "What is said while it runs."},
-	{"checkpoint", "What is kept to resume from."},
+	{"train", "Length, seed, device, precision, and training methods."},
+	{"log", "Logs and progress."},
+	{"checkpoint", "Checkpoints."},
 };
 const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sections[0]);
 

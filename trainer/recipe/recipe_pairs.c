@@ -40,7 +40,7 @@ int recipe_check_pairs(const struct recipe *r, char *error)
 		    recipe_key_text(r, other_key, other, sizeof(other)) < 0)
 			return -ENOSPC;
 		return recipe_fail(error,
-				   "%s.%s = %.200s and %s.%s = %.200s do not go together: %s",
+				   "%s.%s = %.200s and %s.%s = %.200s cannot be combined: %s",
 				   key->section, key->name, value, other_key->section,
 				   other_key->name, other, rows[i].reason);
 	}

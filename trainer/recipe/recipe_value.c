@@ -39,8 +39,8 @@ static int fail_step(const struct recipe_key *key, const char *where, unsigned l
 	unsigned min = (unsigned)key->min, step = key->step;
 	unsigned long long below = number - (number - min) % step;
 	return recipe_fail(error,
-			   "%s: %s.%s = \"%llu\": expected one of %u, %u, %u and so on to %.0f; "
-			   "%llu and %llu are nearest",
+			   "%s: %s.%s = \"%llu\": expected one of %u, %u, %u, ... %.0f; the "
+			   "nearest are %llu and %llu",
 			   where, key->section, key->name, number, min, min + step, min + 2 * step,
 			   key->max, below, below + step);
 }
@@ -117,13 +117,12 @@ static int set_numbers(const struct recipe_key *key, const char *where, const ch
 		double number;
 		if (numbers.count == RECIPE_NUMBERS_MAX || !read_number(at, &number, &at) ||
 		    number < key->min || number > key->max || (*at && *at != ','))
-			return recipe_fail(
-				error,
-				"%s: %s.%s = \"%s\": expected at most %d numbers from %.12g to "
-				"%.12g, "
-				"with commas between%s%s",
-				where, key->section, key->name, text, RECIPE_NUMBERS_MAX, key->min,
-				key->max, key->words ? ", or " : "", key->words ? key->words : "");
+			return recipe_fail(error,
+					   "%s: %s.%s = \"%s\": expected at most %d "
+					   "comma-separated numbers from %.12g to %.12g%s%s",
+					   where, key->section, key->name, text, RECIPE_NUMBERS_MAX,
+					   key->min, key->max, key->words ? ", or " : "",
+					   key->words ? key->words : "");
 		numbers.value[numbers.count++] = number;
 		if (*at == ',') {
 			at += 1 + strspn(at + 1, " \t");

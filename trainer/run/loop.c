@@ -1,270 +1,192 @@
-#include "format/base/system/clock.h"
-#include "trainer/run/run.h"
+#include "trainer/run/run_internal.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-/* Describes from which checkpoint the run can resume. */
-static void loop_tell_kept(const struct run *run, char *ret_text, size_t size)
-{
-	snprintf(ret_text, size, "no checkpoint was written yet");
-	if (run->saved_step != RUN_NO_STEP)
-		snprintf(ret_text, size, "the last checkpoint is of step %llu",
-			 (unsigned long long)run->saved_step);
-}
-
 int run_fail_step(struct run *run, int code, const char *what)
 {
+	struct run_context *ctx = &run->ctx;
 	unsigned long long step = run->state.step + 1;
-	char kept[64];
+	char saved[64];
 	if (code != -ENOMEM)
-		return run_fail(run, code, "step %llu: %s: %s", step, what,
-				run_device_text(run, code));
-	/* planning and rehearsal had enough memory; it has been taken since */
-	loop_tell_kept(run, kept, sizeof(kept));
-	return run_fail(run, code,
-			"step %llu: %s: %s; %s. Remedies: end what else takes the device's memory "
-			"since the run began, then --resume; train.accumulate=auto, which looks "
-			"again for what fits; a lower train.memory_limit",
-			step, what, run_device_text(run, code), kept);
+		return run_fail(ctx, code, "step %llu: %s: %s", step, what,
+				run_device_text(ctx, code));
+	/* planning and warm-up had enough memory; it has been taken since */
+	output_describe_saved(&run->output, saved, sizeof(saved));
+	return run_fail(
+		ctx, code,
+		"step %llu: %s: %s; %s. Remedies: end other programs that have taken device memory "
+		"since the run started, then --resume; train.accumulate=auto, which searches again "
+		"for what fits; a lower train.memory_limit",
+		step, what, run_device_text(ctx, code), saved);
 }
 
 /* ---- results ---- */
 
-static int loop_fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
+void run_add(struct checkpoint_totals *totals, const struct device_results *results)
 {
-	char kept[64], teacher[RUN_LESSON_TEXT];
-	loop_tell_kept(run, kept, sizeof(kept));
-	run_judge_teacher(run, teacher);
+	totals->loss += results->loss * results->samples;
+	totals->samples += results->samples;
+	totals->top1 += results->top1;
+	totals->top5 += results->top5;
+	totals->steps++;
+}
+
+static int loop_fail_not_finite(struct run *run, const struct pending_step *pending, double loss)
+{
+	char saved[64], teacher[TEACHER_DIAGNOSIS_MAX];
+	output_describe_saved(&run->output, saved, sizeof(saved));
+	teacher_diagnose(&run->teacher, teacher);
 	return run_fail_everywhere(
-		run, -EDOM,
+		&run->ctx, -EDOM,
 		"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
 		"diverged%s; %s. Remedies: a lower "
 		"optim.lr, a longer schedule.warmup, train.precision = fp32; "
 		"--detect-anomaly names the first "
 		"tensor that is not finite",
 		(unsigned long long)pending->step, run_epoch(run, pending->step - 1), loss,
-		pending->lr, teacher, kept);
+		pending->lr, teacher, saved);
 }
 
-/*
- * Combines loss and counts of all micro-batches of an update; this is the last one of the first
- * pass.
- */
-static void loop_join_parts(struct run *run, bool again, struct device_results *results)
+/* Records the results of a whole update. */
+static int loop_record(struct run *run, const struct pending_step *pending,
+		       const struct device_results *results)
 {
-	struct device_results *parts = &run->parts;
-	if (again) {
-		results->loss = parts->loss;
-		results->samples = parts->samples;
-		results->top1 = parts->top1;
-		results->top5 = parts->top5;
-	} else if (parts->samples) {
-		double samples = (double)parts->samples + results->samples;
-		results->loss =
-			(parts->loss * parts->samples + results->loss * results->samples) / samples;
-		results->samples += parts->samples;
-		results->top1 += parts->top1;
-		results->top5 += parts->top5;
-	}
-	*parts = (struct device_results){0};
+	if (!results->samples)
+		return run_fail_everywhere(&run->ctx, -EINVAL,
+					   "step %llu: no sample of the batch has a label; "
+					   "data.train = %s cannot train a classifier",
+					   (unsigned long long)pending->step,
+					   run->ctx.recipe->data.train);
+	if (!isfinite(results->loss) && !(run->hook.lr_factor > 0))
+		return loop_fail_not_finite(run, pending, results->loss);
+	meter_add(&run->meter, results, pending->lr);
+	run_add(&run->state.interval, results);
+	run_add(&run->state.whole, results);
+	if (pending->step % run->ctx.recipe->log.interval != 0)
+		return 0;
+	return run_step_line(run, pending, results);
 }
 
 int run_collect(struct run *run, unsigned down_to)
 {
-	while (run->pending_count) {
-		struct run_pending pending = run->pending[0];
+	struct step_queue *queue = &run->queue;
+	while (queue->count) {
+		const struct pending_step *oldest = &queue->pending[0];
 		struct device_results results;
-		bool waits = run->pending_count > down_to;
-		uint64_t begin = waits ? run_span_begin(run) : 0;
-		int r = device_results(pending.graph, pending.device_step, waits, &results);
-		run_span_end(run, begin, "results");
+		bool waits = queue->count > down_to;
+		uint64_t begin = waits ? tracer_span_begin(&run->tracer) : 0;
+		int r = device_results(oldest->graph, oldest->device_step, waits, &results);
+		tracer_span_end(&run->tracer, begin, "results");
 		if (r == -EAGAIN)
 			return 0;
-		if (r)
+		if (r < 0)
 			return run_fail_step(run, r, "results");
-		run->pending_count--;
-		memmove(run->pending, run->pending + 1,
-			run->pending_count * sizeof(run->pending[0]));
-		loop_join_parts(run, pending.again, &results);
-		if (!pending.last) {
-			run->parts = results;
+		struct pending_step pending = step_queue_pop(queue);
+		if (!step_queue_combine(queue, &pending, &results))
 			continue;
-		}
-		if (!results.samples)
-			return run_fail_everywhere(run, -EINVAL,
-						   "step %llu: no sample of the batch has "
-						   "a label; data.train = %s is "
-						   "not for training a classifier",
-						   (unsigned long long)pending.step,
-						   run->recipe->data.train);
-		if (!isfinite(results.loss) && !(run->find_rate > 0))
-			return loop_fail_not_finite(run, &pending, results.loss);
-		run->skipped += results.skipped;
-		run->last_loss = results.loss;
-		run->last_lr = pending.lr;
-		run_add(&run->state.interval, &results);
-		run_add(&run->state.whole, &results);
-		if (pending.step % run->recipe->log.interval == 0) {
-			r = run_step_line(run, &pending, &results);
-			if (r)
-				return r;
-		}
+		r = loop_record(run, &pending, &results);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
 
 /* ---- one step ---- */
 
-/* Releases batches whose copy is done; with wait, all of them. */
-static int loop_release_held(struct run *run, bool wait)
+static int loop_release(struct run *run, bool wait)
 {
-	while (run->held_count) {
-		int r = device_fed(run->train.graph, run->held[0].ticket, wait);
-		if (r == -EAGAIN)
-			return 0;
-		if (r)
-			return run_fail_step(run, r, "copying a batch");
-		if (!run->options.overfit_batch)
-			feed_release(run->feed.feed, &run->held[0].batch);
-		run->held_count--;
-		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
-	}
-	return 0;
+	int r = input_release(&run->input, run->network.train.graph, wait);
+	return r < 0 ? run_fail_step(run, r, "copying a batch") : 0;
 }
 
-static int loop_next_batch(struct run *run)
+int run_release_input(struct run *run)
 {
-	char error[DATA_ERROR_MAX] = "";
-	struct checkpoint_state *state = &run->state;
-	if (!run->has_batch) {
-		int r = run_next_batch(run, &run->feed, &run->batch, &state->wait_seconds, error);
-		if (r == FEED_END)
-			return run_fail(run, -EPROTO, "the feed ended at step %llu of %llu",
-					(unsigned long long)state->step,
-					(unsigned long long)run->steps);
-		if (r == -EINTR)
-			return r;
-		if (r)
-			return run_fail(run, r, "step %llu: %s",
-					(unsigned long long)state->step + 1, error);
-		run->has_batch = true;
-	}
-	uint32_t count = data_train_share(&run->data);
-	if (run->options.overfit_batch)
-		return 0;
-	if (run->batch.epoch != state->epoch || run->batch.batch != state->batch ||
-	    run->batch.count != count)
-		return run_fail(run, -EPROTO,
-				"the feed is at epoch %llu, batch %llu with %u samples; expected "
-				"%llu, %llu with %u",
-				(unsigned long long)run->batch.epoch,
-				(unsigned long long)run->batch.batch, run->batch.count,
-				(unsigned long long)state->epoch, (unsigned long long)state->batch,
-				count);
-	return 0;
+	return loop_release(run, true);
 }
 
 /*
  * Votes on the next step: 0 if every rank has a batch and none wants to stop; -EINTR or RUN_LOST on
  * all ranks otherwise. Other errors are local to this rank.
  */
-static int loop_agree_on_step(struct run *run)
+static int loop_agree_on_step(struct run *run, uint64_t *ret_bad)
 {
-	int r = *run->options.stop ? -EINTR : loop_next_batch(run);
-	run->lost = r == -EINTR ? 0 : r;
-	double votes[] = {r == -EINTR, run->lost != 0, r ? 0 : run->batch.bad};
-	int failed = run_sum(run, votes, 3);
-	if (failed)
-		return failed;
-	run->bad = (uint64_t)votes[2];
-	if (votes[0] > 0)
-		return -EINTR;
-	return votes[1] > 0 ? RUN_LOST : 0;
+	int r = *run->ctx.options.stop ? -EINTR
+				       : input_next(&run->input, &run->state, run->length.steps,
+						    &run->state.wait_seconds);
+	double bad = r < 0 ? 0 : run->input.batch.bad;
+	r = run_vote(&run->ctx, r, &bad);
+	*ret_bad = (uint64_t)bad;
+	return r;
 }
 
-/*
- * Writes samples.jsonl: sample ids of all ranks in batch order, which does not depend on the number
- * of ranks.
- */
-static int loop_write_samples(struct run *run)
-{
-	int r = comm_gather(run->comm, run->batch.samples, run->batch.count * sizeof(uint64_t),
-			    run->sample_ids);
-	if (r)
-		return run_fail(run, r, "%s", comm_error(run->comm));
-	if (!run->samples)
-		return 0;
-	journal_begin(run->samples, "samples", run->state.step + 1);
-	journal_counts(run->samples, "samples", run->sample_ids, run->recipe->data.batch_size);
-	return run_end_line(run, run->samples, "samples.jsonl");
-}
-
-static void loop_advance(struct run *run)
+static void loop_advance(struct run *run, uint64_t bad)
 {
 	struct checkpoint_state *state = &run->state;
-	state->images += run->recipe->data.batch_size;
-	state->bad += run->bad;
+	state->images += run->ctx.recipe->data.batch_size;
+	state->bad += bad;
 	state->step++;
 	state->batch++;
 	if (state->batch == state->batches_per_epoch) {
 		state->batch = 0;
 		state->epoch++;
 	}
-	double now = clock_s(CLOCK_MONOTONIC);
-	state->train_seconds += now - run->mark;
-	run->mark = now;
+	state->train_seconds += meter_lap(&run->meter);
 }
 
-/* Votes on the graph: 0 if every rank has one for the batch, else RUN_LOST on all ranks. */
-static int loop_agree_on_graph(struct run *run)
+/* Replaces the training graph if the next step needs another. RUN_LOST if a rank cannot. */
+static int loop_prepare_graph(struct run *run)
 {
-	int r = run_train_graph(run);
-	double failed = r != 0;
-	run->lost = r;
-	r = run_sum(run, &failed, 1);
-	return r ? r : failed > 0 ? RUN_LOST : 0;
+	bool freezes = network_freeze_is_due(&run->network, &run->state, run->length.steps);
+	if (run_has_train_graph(run) && !freezes)
+		return 0;
+	/* no step may be pending in the old graph */
+	int r = run_collect(run, 0);
+	if (r < 0)
+		return r;
+	r = run_release_input(run);
+	if (r < 0)
+		return r;
+	if (freezes) {
+		r = run_move_freeze(run);
+		if (r < 0)
+			return r;
+	}
+	return run_vote(&run->ctx, run_plan_train(run), NULL);
 }
 
 int run_step(struct run *run)
 {
 	struct device_batch images;
-	uint64_t ticket;
-	int r = loop_agree_on_step(run);
-	if (!r && run->recipe->log.samples)
-		r = loop_write_samples(run);
+	uint64_t ticket, bad;
+	int r = loop_agree_on_step(run, &bad);
 	if (r)
 		return r;
-	bool freezes = run_freeze_is_due(run);
-	if (!run_has_train_graph(run) || freezes) {
-		/* The graph is replaced: no step may be pending in it. */
-		r = run_collect(run, 0);
-		if (!r)
-			r = loop_release_held(run, true);
-		if (!r && freezes)
-			r = run_move_freeze(run);
-		if (!r)
-			r = loop_agree_on_graph(run);
-		if (r)
+	if (run->ctx.recipe->log.samples) {
+		r = output_write_samples(&run->output, run->state.step + 1,
+					 run->input.batch.samples, run->input.batch.count);
+		if (r < 0)
 			return r;
 	}
-	r = run_device_batch(run, &run->feed, &run->batch, "data.pipeline", &images);
+	r = loop_prepare_graph(run);
 	if (r)
 		return r;
-	if (run->held_count == run->held_max) {
-		r = loop_release_held(run, true);
-		if (r)
+	r = run_train_batch(run, &run->input.feed, &run->input.batch, &images);
+	if (r < 0)
+		return r;
+	if (input_is_full(&run->input)) {
+		r = run_release_input(run);
+		if (r < 0)
 			return r;
 	}
 	r = run_update(run, &images, &ticket);
-	if (r)
+	if (r < 0)
 		return r;
-	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
-	run->has_batch = run->options.overfit_batch;
-	loop_advance(run);
-	r = loop_release_held(run, false);
-	return r ? r : run_collect(run, RUN_PENDING_MAX);
+	input_queued(&run->input, ticket);
+	loop_advance(run, bad);
+	r = loop_release(run, false);
+	return r < 0 ? r : run_collect(run, STEP_QUEUE_MAX);
 }
 
 /* ---- between steps ---- */
@@ -272,47 +194,120 @@ int run_step(struct run *run)
 /* Rank 0: writes the checkpoint. */
 static int loop_write_checkpoint(struct run *run)
 {
+	const char *folder = run->ctx.options.output;
+	struct output *output = &run->output;
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
-	int r = checkpoint_path(run->options.output, run->state.step, path);
-	if (r)
-		return run_fail(run, r, "--output is too long");
+	int r = checkpoint_path(folder, run->state.step, path);
+	if (r < 0)
+		return run_fail(&run->ctx, r, "--output is too long");
 	/* Sync the logs first: a run resumed from the checkpoint appends to the lines up to it. */
-	r = run_sync_logs(run);
-	if (r)
+	r = output_sync(output);
+	if (r < 0)
 		return r;
 	struct checkpoint_about about = run_about(run);
-	r = checkpoint_save(path, run->params, run->recipe, &run->state, &about, error);
-	if (r)
-		return run_fail_write(run, r, error);
-	run->saved_step = run->state.step;
-	r = checkpoint_prune(run->options.output, run->recipe->checkpoint.keep);
-	if (r)
-		return run_fail(run, r, "%s: %s", run->options.output, strerror(-r));
-	journal_begin(run->journal, "checkpoint", run->state.step);
-	journal_text(run->journal, "path", path);
-	return run_end_line(run, run->journal, "log.jsonl");
+	r = checkpoint_save(path, run->network.params, run->ctx.recipe, &run->state, &about, error);
+	if (r < 0)
+		return output_fail_write(output, r, error);
+	output_set_saved(output, run->state.step);
+	r = checkpoint_prune(folder, run->ctx.recipe->checkpoint.keep);
+	if (r < 0)
+		return run_fail(&run->ctx, r, "%s: %s", folder, strerror(-r));
+	metrics_log_begin(output->metrics, "checkpoint", run->state.step);
+	metrics_log_text(output->metrics, "path", path);
+	return output_end_line(output);
 }
 
 static int loop_save(struct run *run)
 {
-	if (run->saved_step == run->state.step)
+	struct run_context *ctx = &run->ctx;
+	if (run->output.saved_step == run->state.step)
 		return 0;
 	int r = run_collect(run, 0);
-	if (!r && (r = device_params_get_state(run->params, &run->state.device)))
+	if (r < 0)
+		return r;
+	r = device_params_get_state(run->network.params, &run->state.device);
+	if (r < 0)
 		return run_fail_step(run, r, "state of the device");
-	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
-		run->agreed = true;
-	if (!r && run->journal)
+	r = ranks_check_params(ctx->comm, run->network.params, ctx->error);
+	if (r < 0) {
+		ctx->agreed = true;
+		return r;
+	}
+	if (run->output.metrics)
 		r = loop_write_checkpoint(run);
-	if (!r)
-		run->saved_step = run->state.step;
+	if (r == 0)
+		output_set_saved(&run->output, run->state.step);
 	return r;
 }
 
-static bool loop_due(const struct run *run, uint64_t every)
+static int loop_evaluate(struct run *run)
 {
-	uint64_t now = run->state.step;
-	return now == run->steps || (now && every && now % every == 0);
+	uint64_t begin = tracer_span_begin(&run->tracer);
+	int r = run_evaluate(run);
+	tracer_span_end(&run->tracer, begin, "evaluation");
+	return r;
+}
+
+static int loop_checkpoint(struct run *run)
+{
+	uint64_t begin = tracer_span_begin(&run->tracer);
+	int r = loop_save(run);
+	tracer_span_end(&run->tracer, begin, "checkpoint");
+	return r;
+}
+
+/* Recomputes the batch norm statistics of the averaged weights. */
+static int loop_update_bn(struct run *run)
+{
+	int r = run_release_input(run);
+	return r < 0 ? r : run_update_bn(run);
+}
+
+/* What is due at a step. */
+struct due {
+	bool epoch_line, bn_update, evaluation, checkpoint;
+};
+
+static struct due loop_due(const struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	const struct run_length *length = &run->length;
+	uint64_t step = state->step, every_steps = run->ctx.recipe->checkpoint.every_steps;
+	bool has_val = *run->ctx.recipe->data.val;
+	struct due due = {
+		.epoch_line = state->batch == 0 && step,
+		.evaluation = has_val && run_length_is_due(length, step, length->eval_every) &&
+			      !(state->eval_samples && state->eval_step == step),
+		.checkpoint = run_length_is_due(length, step, length->checkpoint_every) ||
+			      (every_steps && run_length_is_due(length, step, every_steps)),
+	};
+	due.bn_update = step == length->steps &&
+			network_eval_slot(&run->network, state) == DEVICE_SWA &&
+			(due.evaluation || !has_val);
+	return due;
+}
+
+static int loop_do(struct run *run, const struct due *due)
+{
+	int r = run_collect(run, 0);
+	if (r < 0)
+		return r;
+	if (due->epoch_line && run->state.whole.steps) {
+		r = run_epoch_line(run);
+		if (r < 0)
+			return r;
+	}
+	if (due->bn_update) {
+		r = loop_update_bn(run);
+		if (r)
+			return r;
+	}
+	if (due->evaluation) {
+		r = loop_evaluate(run);
+		if (r)
+			return r;
+	}
+	return due->checkpoint && run->state.step ? loop_checkpoint(run) : 0;
 }
 
 /*
@@ -321,46 +316,25 @@ static bool loop_due(const struct run *run, uint64_t every)
  */
 static int loop_between(struct run *run)
 {
-	const struct checkpoint_state *state = &run->state;
-	bool epoch_ends = state->batch == 0 && state->step;
-	bool evaluate = *run->recipe->data.val && loop_due(run, run->eval_every) &&
-			!(state->eval_samples && state->eval_step == state->step);
-	uint64_t every_steps = run->recipe->checkpoint.every_steps;
-	bool checkpoint =
-		loop_due(run, run->checkpoint_every) || (every_steps && loop_due(run, every_steps));
-	if (!epoch_ends && !evaluate && !checkpoint)
+	struct due due = loop_due(run);
+	if (!due.epoch_line && !due.evaluation && !due.checkpoint)
 		return 0;
-	bool settles = state->step == run->steps && run_weights(run) == DEVICE_SWA &&
-		       (evaluate || !*run->recipe->data.val);
-	int r = run_collect(run, 0);
-	if (!r && epoch_ends && state->whole.steps)
-		r = run_epoch_line(run);
-	if (!r && settles && !(r = loop_release_held(run, true)))
-		r = run_settle(run);
-	uint64_t begin = run_span_begin(run);
-	if (!r && evaluate) {
-		r = run_evaluate(run);
-		run_span_end(run, begin, "evaluation");
-		begin = run_span_begin(run);
-	}
-	if (!r && checkpoint && state->step) {
-		r = loop_save(run);
-		run_span_end(run, begin, "checkpoint");
-	}
-	run->mark = clock_s(CLOCK_MONOTONIC);
+	int r = loop_do(run, &due);
+	meter_skip(&run->meter);
 	return r;
 }
 
 /* Makes the current step the last one, if the evaluation says so. */
 static int loop_end_early(struct run *run)
 {
-	if (!run_has_enough(run))
+	if (!early_stopping_is_due(&run->early_stopping, &run->ctx.recipe->train, &run->state,
+				   &run->length))
 		return 0;
-	progress_line(&run->progress, "stops at epoch %.6g: %s", run_epoch(run, run->state.step),
-		      run->why);
-	run->steps = run->state.step;
+	progress_line(&run->ctx.progress, "stopping at epoch %.6g: %s",
+		      run_epoch(run, run->state.step), run->early_stopping.reason);
+	run_length_stop_at(&run->length, run->state.step);
 	/* averaged weights are evaluated again with recomputed statistics */
-	if (run_weights(run) == DEVICE_SWA)
+	if (network_eval_slot(&run->network, &run->state) == DEVICE_SWA)
 		run->state.eval_samples = 0;
 	return loop_between(run);
 }
@@ -368,31 +342,23 @@ static int loop_end_early(struct run *run)
 /* Rank 0: finishes the run. */
 static int loop_finish(struct run *run, bool stopped)
 {
-	int r = 0;
-	run->outcome = stopped ? "stopped" : "finished";
 	if (!stopped) {
-		r = run_export(run, "model.safetensors", NULL);
-		if (r)
+		int r = run_export(run, "model.safetensors", NULL);
+		if (r < 0)
 			return r;
 	}
-	r = run_put(run, "summary.json", run_print_summary);
-	if (r)
-		return r;
-	journal_begin(run->journal, "end", run->state.step);
-	journal_text(run->journal, "outcome", run->outcome);
-	if (*run->why)
-		journal_text(run->journal, "why", run->why);
-	return run_end_line(run, run->journal, "log.jsonl");
+	return run_end_line(run, stopped ? "stopped" : "finished");
 }
 
 /* After a failure that prevents the next step: reports how to resume. */
-static void loop_say_resumable(struct run *run)
+static void loop_append_resumable(struct run *run)
 {
-	size_t length = strlen(run->error);
-	if (length && run->error[length - 1] == '.')
+	char *error = run->ctx.error;
+	size_t length = strlen(error);
+	if (length && error[length - 1] == '.')
 		length--;
-	snprintf(run->error + length, sizeof(run->error) - length,
-		 "; what was trained is kept, and --resume goes on from step %llu",
+	snprintf(error + length, sizeof(run->ctx.error) - length,
+		 "; a checkpoint was saved, and --resume continues from step %llu",
 		 (unsigned long long)run->state.step);
 }
 
@@ -403,47 +369,52 @@ static void loop_say_resumable(struct run *run)
 static int loop_save_after(struct run *run, int outcome)
 {
 	int r = run->state.step ? loop_save(run) : 0;
-	if (r || outcome == -EINTR)
+	if (r < 0 || outcome == -EINTR)
 		return r;
-	double stopped = *run->options.stop;
-	r = run_sum(run, &stopped, 1);
-	if (r || stopped > 0)
+	double stopped = *run->ctx.options.stop;
+	r = run_sum(&run->ctx, &stopped, 1);
+	if (r < 0 || stopped > 0)
 		return r;
-	run->agreed = true;
-	r = ranks_agree(run->comm, run->lost, run->error);
+	r = run_report_lost(&run->ctx);
 	if (run->state.step)
-		loop_say_resumable(run);
+		loop_append_resumable(run);
 	return r;
+}
+
+/* Trains to the end. -EINTR or RUN_LOST if it is not reached, but the state is sound. */
+static int loop_run(struct run *run)
+{
+	for (;;) {
+		int r = loop_between(run);
+		if (r)
+			return r;
+		r = loop_end_early(run);
+		if (r || run->state.step >= run->length.steps)
+			return r;
+		tracer_step(&run->tracer, run->state.step);
+		uint64_t begin = tracer_span_begin(&run->tracer);
+		r = run_step(run);
+		tracer_span_end(&run->tracer, begin, "step %llu",
+				(unsigned long long)run->state.step);
+		if (r)
+			return r;
+		run_draw_progress(run);
+	}
 }
 
 int run_train(struct run *run)
 {
-	int r = 0;
-	run->mark = clock_s(CLOCK_MONOTONIC);
-	run->line_seconds = run->state.train_seconds;
-	run->line_wait = run->state.wait_seconds;
-	run->line_images = run->state.images;
-	for (;;) {
-		r = loop_between(run);
-		if (!r)
-			r = loop_end_early(run);
-		if (r || run->state.step >= run->steps)
-			break;
-		run_trace_step(run);
-		uint64_t begin = run_span_begin(run);
-		r = run_step(run);
-		run_span_end(run, begin, "step %llu", (unsigned long long)run->state.step);
-		if (r)
-			break;
-		run_show(run);
-	}
-	run_end_trace(run);
+	meter_start(&run->meter, &run->state);
+	int r = loop_run(run);
+	tracer_close(&run->tracer, run->state.step);
 	bool stopped = r == RUN_LOST || r == -EINTR;
 	if (stopped)
 		r = loop_save_after(run, r);
-	if (!r && run->journal)
+	if (r == 0 && run->output.metrics)
 		r = loop_finish(run, stopped);
-	if (r && run->journal)
-		run_end_failed(run, r);
-	return r ? r : stopped ? RUN_STOPPED : 0;
+	if (r < 0 && run->output.metrics)
+		output_end_failed(&run->output, r);
+	if (r < 0)
+		return r;
+	return stopped ? RUN_STOPPED : 0;
 }

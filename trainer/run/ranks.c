@@ -27,7 +27,7 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 	 */
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
-		if (r)
+		if (r < 0)
 			return ranks_fail_comm(comm, r, error);
 		if (told < 0 && !found) {
 			first = rank;
@@ -45,7 +45,7 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 		snprintf(text, sizeof(text), "rank %u of %u on %s: %s", first, comm->world, host,
 			 *error ? error : strerror(-found));
 	int r = comm_broadcast(comm, text, sizeof(text), first);
-	if (r)
+	if (r < 0)
 		return ranks_fail_comm(comm, r, error);
 	return fail(error, found, "%.*s", RANKS_ERROR_MAX - 1, text);
 }
@@ -57,7 +57,7 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		memcpy(told, mine, size);
 		int r = comm_broadcast(comm, told, size, rank);
-		if (r)
+		if (r < 0)
 			return ranks_fail_comm(comm, r, error);
 		if (!rank)
 			memcpy(first, told, size);
@@ -78,45 +78,71 @@ int ranks_check_build(struct comm *comm, char *error)
 	uint64_t hash = 0; /* 0 if the program file cannot be read */
 	hash_file("/proc/self/exe", &hash);
 	int r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
-	if (r || other == comm->world)
+	if (r < 0 || other == comm->world)
 		return r;
 	return fail(error, -EINVAL,
-		    "rank %u runs another build of the trainer than rank 0: install the same one "
+		    "rank %u runs another build of the trainer than rank 0: install the same build "
 		    "on every machine",
 		    other);
 }
 
 /* ---- sharing ---- */
 
+/* Returns the recipe as text, which the caller frees. */
+static int ranks_write_recipe(const struct recipe *recipe, char **ret_text, size_t *ret_size)
+{
+	FILE *file = open_memstream(ret_text, ret_size);
+	if (!file)
+		return -ENOMEM;
+	int r = recipe_write(recipe, file);
+	return fclose(file) && r == 0 ? -ENOMEM : r;
+}
+
+/* Other ranks than 0: allocate *text. All of them take part in every step, also after a failure. */
+static int ranks_share_text(struct comm *comm, char **text, size_t size, char *error)
+{
+	int r = comm_broadcast(comm, &size, sizeof(size), 0);
+	if (r < 0)
+		return ranks_fail_comm(comm, r, error);
+	if (comm->rank)
+		*text = calloc(1, size + 1);
+	r = ranks_agree(comm, *text ? 0 : fail(error, -ENOMEM, "out of memory"), error);
+	if (r < 0)
+		return r;
+	r = comm_broadcast(comm, *text, size, 0);
+	return r < 0 ? ranks_fail_comm(comm, r, error) : 0;
+}
+
 int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 {
 	char *text = NULL, problem[RECIPE_ERROR_MAX];
 	size_t size = 0;
-	int r = 0;
 	if (comm->world == 1)
 		return 0;
-	if (comm->rank == 0) {
-		FILE *file = open_memstream(&text, &size);
-		r = file ? recipe_write(recipe, file) : -ENOMEM;
-		if (file && fclose(file) && !r)
-			r = -ENOMEM;
+	int r = comm->rank ? 0 : ranks_write_recipe(recipe, &text, &size);
+	if (r < 0)
+		fail(error, r, "cannot share the recipe among ranks: %s", strerror(-r));
+	r = ranks_agree(comm, r, error);
+	if (r == 0)
+		r = ranks_share_text(comm, &text, size, error);
+	if (r == 0 && comm->rank) {
+		r = recipe_load_text(recipe, "recipe of rank 0", text, problem);
+		if (r < 0)
+			fail(error, r, "%s", problem);
 	}
-	if (r)
-		fail(error, r, "the recipe cannot be passed on: %s", strerror(-r));
-	r = ranks_agree(comm, r, error);
-	if (!r && (r = comm_broadcast(comm, &size, sizeof(size), 0)))
-		ranks_fail_comm(comm, r, error);
-	if (!r && comm->rank)
-		text = calloc(1, size + 1);
-	if (!r && !text)
-		r = fail(error, -ENOMEM, "out of memory");
-	r = ranks_agree(comm, r, error);
-	if (!r && (r = comm_broadcast(comm, text, size, 0)))
-		ranks_fail_comm(comm, r, error);
-	if (!r && comm->rank && (r = recipe_load_text(recipe, "recipe of rank 0", text, problem)))
-		fail(error, r, "%s", problem);
 	free(text);
 	return ranks_agree(comm, r, error);
+}
+
+int ranks_share_metadata(struct comm *comm, struct weights_metadata *metadata, char *error)
+{
+	struct weights_metadata shared = *metadata;
+	int r = comm_broadcast(comm, &shared, sizeof(shared), 0);
+	if (r < 0)
+		return ranks_fail_comm(comm, r, error);
+	shared.class_names = metadata->class_names;
+	*metadata = shared;
+	return 0;
 }
 
 static int ranks_share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
@@ -127,13 +153,13 @@ static int ranks_share_param(struct comm *comm, struct device_param *param, enum
 	int r = comm->rank ? 0 : device_param_read(param, slot, values);
 	/* broadcast even if reading failed: the other ranks wait for it */
 	int sent = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
-	if (sent)
+	if (sent < 0)
 		return ranks_fail_comm(comm, sent, error);
 	if (comm->rank)
 		r = device_param_write(param, slot, values);
-	return r ? fail(error, r, "parameter %s cannot be passed on: %s",
-			device_param_spec(param)->name, strerror(-r))
-		 : 0;
+	return r < 0 ? fail(error, r, "cannot share parameter %s among ranks: %s",
+			    device_param_spec(param)->name, strerror(-r))
+		     : 0;
 }
 
 int ranks_share_params(struct comm *comm, struct device_params *params, bool buffers_alone,
@@ -143,7 +169,7 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 		return 0;
 	float *values = malloc(device_params_largest(params) * sizeof(float));
 	int r = ranks_agree(comm, values ? 0 : fail(error, -ENOMEM, "out of memory"), error);
-	size_t count = r ? 0 : device_params_count(params);
+	size_t count = r < 0 ? 0 : device_params_count(params);
 	/* Finish the loop even after a failure: the other ranks take part in every collective. */
 	for (size_t i = 0; i < count; i++) {
 		struct device_param *param = device_params_at(params, i);
@@ -151,22 +177,19 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 			continue;
 		for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 			int shared = ranks_share_param(comm, param, slot, values, error);
-			r = r ? r : shared;
+			r = r < 0 ? r : shared;
 		}
 	}
 	free(values);
 	return r;
 }
 
-int ranks_check_params(struct comm *comm, const struct device_params *params, char *error)
+static int ranks_hash_params(const struct device_params *params, uint64_t *ret_hash, char *error)
 {
-	unsigned other;
 	uint64_t hash = 1;
-	if (comm->world == 1)
-		return 0;
 	float *values = malloc(device_params_largest(params) * sizeof(float));
 	int r = values ? 0 : fail(error, -ENOMEM, "out of memory");
-	for (size_t i = 0; i < device_params_count(params) && !r; i++) {
+	for (size_t i = 0; i < device_params_count(params) && r == 0; i++) {
 		struct device_param *param = device_params_at(params, i);
 		if (device_param_spec(param)->kind == DEVICE_BUFFER)
 			continue;
@@ -174,13 +197,24 @@ int ranks_check_params(struct comm *comm, const struct device_params *params, ch
 		hash = hash_bytes(hash, values, device_param_elements(param) * sizeof(float));
 	}
 	free(values);
-	r = ranks_agree(comm, r, error);
-	if (!r)
-		r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
-	if (r || other == comm->world)
+	*ret_hash = hash;
+	return r;
+}
+
+int ranks_check_params(struct comm *comm, const struct device_params *params, char *error)
+{
+	unsigned other;
+	uint64_t hash;
+	if (comm->world == 1)
+		return 0;
+	int r = ranks_agree(comm, ranks_hash_params(params, &hash, error), error);
+	if (r < 0)
+		return r;
+	r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
+	if (r < 0 || other == comm->world)
 		return r;
 	return fail(error, -EDOM,
-		    "the weights of rank %u are not those of rank 0: a machine miscomputes, or the "
-		    "ranks' libraries differ",
+		    "the weights of rank %u differ from those of rank 0: a machine computes wrong "
+		    "results, or the ranks use different libraries",
 		    other);
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "trainer/checkpoint/weights.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/device.h"
 #include "trainer/recipe/recipe.h"
@@ -28,6 +29,8 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 int ranks_check_build(struct comm *comm, char *error);
 /* Replaces every rank's recipe with rank 0's. */
 int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error);
+/* Replaces every rank's metadata of weights with rank 0's, except class names. */
+int ranks_share_metadata(struct comm *comm, struct weights_metadata *metadata, char *error);
 /* Replaces every rank's parameters with rank 0's: all slots, or only the running statistics. */
 int ranks_share_params(struct comm *comm, struct device_params *params, bool buffers_alone,
 		       char *error);

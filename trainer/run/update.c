@@ -10,192 +10,191 @@
  * update running statistics only in the first pass, as implementations by the paper's authors and
  * others recommend, since the perturbed weights are never evaluated.
  */
-#include "trainer/algorithms/colout.h"
-#include "trainer/algorithms/mix.h"
+#include "trainer/run/network/micro_batch.h"
+#include "trainer/run/run_internal.h"
+
 #include "trainer/algorithms/optim.h"
-#include "trainer/run/run.h"
+#include "trainer/algorithms/select.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
-/* Random draws of the update's passes; equal for the perturbed weights. */
-static struct device_draws update_draws(const struct run *run, uint32_t share)
+int run_train_batch(struct run *run, const struct run_feed *feed, const struct feed_batch *batch,
+		    struct device_batch *ret_batch)
 {
-	return (struct device_draws){
-		.seed = run->recipe->train.seed,
+	int r = run_feed_device_batch(&run->ctx, feed, batch, "data.pipeline", ret_batch);
+	if (r < 0)
+		return r;
+	ret_batch->draws = (struct device_draws){
+		.seed = run->ctx.recipe->train.seed,
 		.step = run->state.step + 1,
-		.first = run->comm->rank * share,
+		.first = run->ctx.comm->rank * batch->count,
 	};
-}
-
-static struct device_batch update_slice(const struct run *run, const struct run_graph *graph,
-					const struct device_batch *batch, uint32_t part)
-{
-	struct device_batch slice = *batch;
-	size_t first = (size_t)part * graph->count;
-	slice.images = (const char *)batch->images + first * device_batch_image(batch);
-	slice.deferred = batch->deferred ? batch->deferred + first : NULL;
-	slice.labels = batch->labels ? batch->labels + first : NULL;
-	slice.labels2 = batch->labels2 ? batch->labels2 + first : NULL;
-	slice.shares = batch->shares ? batch->shares + first : NULL;
-	slice.blends = batch->blends ? batch->blends + first : NULL;
-	slice.targets = batch->targets ? batch->targets + first * run->data.classes : NULL;
-	slice.teacher = batch->teacher ? batch->teacher + first * run->data.classes : NULL;
-	slice.count = graph->count;
-	slice.draws = update_draws(run, batch->count);
-	slice.draws.first += (uint32_t)first;
-	return slice;
-}
-
-struct device_batch run_slice(const struct run *run, const struct device_batch *batch,
-			      uint32_t part)
-{
-	return update_slice(run, &run->train, batch, part);
-}
-
-/* Applies ColOut to the batch, if enabled; the same in all passes. */
-static int update_thin(struct run *run, struct device_batch *batch)
-{
-	double share = run->recipe->data.colout;
-	uint32_t *picks;
-	if (!(share > 0))
-		return 0;
-	picks = realloc(run->picks, (run->train.height + run->train.width) * sizeof(*picks));
-	if (!picks)
-		return run_fail(run, -ENOMEM, "out of memory");
-	run->picks = picks;
-	colout_draw(share, run->recipe->train.seed, run->state.step + 1, batch->height,
-		    batch->width, picks, picks + run->train.height);
-	batch->rows = picks;
-	batch->columns = picks + run->train.height;
 	return 0;
 }
 
-/* Applies mixup and CutMix to the batch, if enabled; the same in all passes. */
-static void update_mix(struct run *run, const struct run_graph *graph, struct device_batch *batch)
+/* ---- warm-up ---- */
+
+/* Computes the batch's first slice, twice: a graph's second step may allocate more. */
+static int update_warm_up(struct run *run, const struct device_batch *batch)
 {
-	struct mix_batch of = {
-		.seed = run->recipe->train.seed,
-		.step = run->state.step + 1,
-		.first = run->comm->rank * data_train_share(&run->data),
-		.count = batch->count,
-		.micro = graph->count,
-		.height = graph->height,
-		.width = graph->width,
-	};
-	if (!mix_is_on(&run->recipe->train))
-		return;
-	mix_draw(&run->recipe->train, &of, run->mixed.blends, run->mixed.shares);
-	for (uint32_t i = 0; i < batch->count; i++)
-		run->mixed.labels2[i] = batch->labels ? batch->labels[i ^ 1] : -1;
-	batch->blends = run->mixed.blends;
-	batch->labels2 = run->mixed.labels2;
-	batch->shares = run->mixed.shares;
+	const struct run_graph *train = &run->network.train;
+	struct device_batch slice = micro_batch(batch, run->data.classes, train->count, 0);
+	uint64_t ticket;
+	for (int i = 0; i < 2; i++) {
+		int r = device_feed(train->graph, &slice, &ticket);
+		if (r == 0)
+			r = device_rehearse(train->graph);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
-int run_rehearse(struct run *run)
+int run_warm_up(struct run *run)
 {
-	const struct run_graph *train = &run->train;
+	const struct run_graph *train = &run->network.train;
 	struct device_batch batch;
-	uint64_t ticket;
-	int r = run_device_batch(run, &run->feed, &run->batch, "data.pipeline", &batch);
-	if (!r)
-		r = update_thin(run, &batch);
-	if (r)
+	int r = run_train_batch(run, &run->input.feed, &run->input.batch, &batch);
+	if (r < 0)
 		return r;
-	update_mix(run, train, &batch);
-	r = run_teach(run, &batch);
-	if (r)
-		return r == -ENOMEM ? r : 0; /* the step reports other errors better */
-	batch = run_slice(run, &batch, 0);
-	for (int i = 0; i < 2 && !r; i++) {
-		r = device_feed(train->graph, &batch, &ticket);
-		if (!r)
-			r = device_rehearse(train->graph);
-	}
+	r = augment_colout(&run->augment, run->state.step + 1, train, &batch);
+	if (r < 0)
+		return r;
+	augment_mix(&run->augment, run->state.step + 1, train, &batch);
+	r = teacher_forward(&run->teacher, &batch);
+	if (r == -ENOMEM)
+		return run_fail_step(run, r, "the logits of train.teacher");
+	if (r == 0)
+		r = update_warm_up(run, &batch);
 	if (r != -ENOMEM)
-		return 0; /* the step reports errors better */
-	return run_fail(run, r, "computing model.name = %s for %u image%s of %u x %u: %s",
-			run->recipe->model.name, train->count, train->count == 1 ? "" : "s",
-			train->width, train->height, run_device_text(run, r));
+		return 0; /* the step reports other errors better */
+	return run_fail(&run->ctx, r, "computing model.name = %s for %u image%s of %u x %u: %s",
+			run->ctx.recipe->model.name, train->count, train->count == 1 ? "" : "s",
+			train->width, train->height, run_device_text(&run->ctx, r));
 }
+
+/* ---- the update ---- */
 
 /* hyper NULL for gradients only. pending: complete except for device_step. */
 static int update_queue(struct run *run, const struct device_batch *batch,
-			const struct device_hyper *hyper, struct run_pending pending,
+			const struct device_hyper *hyper, struct pending_step *pending,
 			uint64_t *ret_ticket)
 {
-	int r = run->pending_count == RUN_PENDING_MAX ? run_collect(run, RUN_PENDING_MAX - 1) : 0;
-	if (r)
-		return r;
-	uint64_t begin = run_span_begin(run);
-	r = device_feed(pending.graph, batch, ret_ticket);
-	run_span_end(run, begin, "feed");
-	if (r)
+	if (run->queue.count == STEP_QUEUE_MAX) {
+		int r = run_collect(run, STEP_QUEUE_MAX - 1);
+		if (r < 0)
+			return r;
+	}
+	uint64_t begin = tracer_span_begin(&run->tracer);
+	int r = device_feed(pending->graph, batch, ret_ticket);
+	tracer_span_end(&run->tracer, begin, "feed");
+	if (r < 0)
 		return run_fail_step(run, r, "feeding a batch");
-	begin = run_span_begin(run);
-	r = device_step(pending.graph, hyper, &pending.device_step);
-	run_span_end(run, begin, "compute");
-	if (r)
+	begin = tracer_span_begin(&run->tracer);
+	r = device_step(pending->graph, hyper, &pending->device_step);
+	tracer_span_end(&run->tracer, begin, "compute");
+	if (r < 0)
 		return run_fail_step(run, r, "computing");
-	run->pending[run->pending_count++] = pending;
+	step_queue_push(&run->queue, pending);
 	return 0;
 }
 
 /* Computes all micro-batches; the last one gets `hyper`. */
 static int update_pass(struct run *run, const struct run_graph *graph,
 		       const struct device_batch *batch, const struct device_hyper *hyper,
-		       struct run_pending pending, uint64_t *ret_ticket)
+		       struct pending_step pending, uint64_t *ret_ticket)
 {
-	uint32_t parts = (uint32_t)run->recipe->train.accumulate;
-	int r = 0;
+	uint32_t parts = (uint32_t)run->ctx.recipe->train.accumulate;
 	pending.graph = graph->graph;
-	for (uint32_t part = 0; part < parts && !r; part++) {
+	for (uint32_t part = 0; part < parts; part++) {
 		bool ends = part == parts - 1;
-		struct device_batch slice = update_slice(run, graph, batch, part);
+		struct device_batch slice =
+			micro_batch(batch, run->data.classes, graph->count, part);
 		pending.last = ends && !(hyper->perturb > 0);
-		r = update_queue(run, &slice, ends ? hyper : NULL, pending, ret_ticket);
+		int r = update_queue(run, &slice, ends ? hyper : NULL, &pending, ret_ticket);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
+}
+
+static void update_hyper(const struct run *run, uint64_t step, struct device_hyper *ret_hyper)
+{
+	struct device_hyper *hyper = ret_hyper;
+	optim_hyper(run->ctx.recipe, &run->length.schedule, step, run->state.batches_per_epoch,
+		    hyper);
+	for (unsigned i = 0; i < DEVICE_STARTS_MAX; i++)
+		hyper->begun[i] = run->state.begun[i] ? run->state.begun[i] - 1 : 0;
+	for (unsigned i = 0; i < DEVICE_GROUPS_MAX && run->hook.lr_factor > 0; i++)
+		hyper->lr[i] *= (float)run->hook.lr_factor;
+}
+
+/* Computes the batch, twice with train.sam. */
+static int update_passes(struct run *run, const struct run_graph *graph,
+			 const struct device_batch *batch, uint64_t *ret_ticket)
+{
+	const struct recipe_train *recipe = &run->ctx.recipe->train;
+	uint64_t step = run->state.step + 1;
+	struct device_hyper hyper;
+	update_hyper(run, step, &hyper);
+	struct pending_step pending = {.step = step, .lr = (double)hyper.lr[MODEL_WEIGHTS]};
+	if (recipe->sam > 0 && step % recipe->sam_every == 0) {
+		struct device_hyper perturbs = hyper;
+		perturbs.perturb = (float)recipe->sam;
+		int r = update_pass(run, graph, batch, &perturbs, pending, ret_ticket);
+		if (r < 0)
+			return r;
+		pending.again = true;
+	}
+	return update_pass(run, graph, batch, &hyper, pending, ret_ticket);
+}
+
+/*
+ * With train.selective_backprop, reduces the batch to its kept samples. ret_ticket as in
+ * run_update().
+ */
+static int update_select(struct run *run, struct device_batch *batch, uint64_t *ret_ticket)
+{
+	int r = selection_compute_losses(&run->selection, batch, ret_ticket);
+	if (r < 0)
+		return run_fail_step(run, r, "losses of the batch");
+	r = selection_wait(&run->selection);
+	if (r < 0)
+		return run_fail_step(run, r, "copying a batch");
+	return selection_apply(&run->selection, run->state.step + 1, batch);
 }
 
 int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_ticket)
 {
-	const struct recipe_train *recipe = &run->recipe->train;
-	uint64_t step = run->state.step + 1;
-	struct device_batch mixed = *batch;
-	struct device_hyper hyper;
-	struct run_graph *graph;
-	uint64_t last, *ticket = ret_ticket;
-	int r = update_thin(run, &mixed);
-	if (!r)
-		r = run_select(run, &mixed, &graph, ret_ticket);
-	if (r)
+	struct run_graph *graph = &run->network.train;
+	struct device_batch augmented = *batch;
+	uint64_t step = run->state.step + 1, selected_ticket;
+	bool selects = select_is_due(&run->ctx.recipe->train, run->state.step, run->length.steps,
+				     run->state.batch);
+	int r = augment_colout(&run->augment, step, graph, &augmented);
+	if (r < 0)
 		return r;
-	/* the kept samples are in the run's memory, and the batch was already read */
-	if (graph != &run->train)
-		ticket = &last;
-	update_mix(run, graph, &mixed);
-	r = run_teach(run, &mixed);
-	if (r)
-		return r;
-	if (run->observe && (r = run->observe(run, &mixed)))
-		return r;
-	optim_hyper(run->recipe, &run->schedule, step, run->state.batches_per_epoch, &hyper);
-	for (unsigned i = 0; i < DEVICE_STARTS_MAX; i++)
-		hyper.begun[i] = run->state.begun[i] ? run->state.begun[i] - 1 : 0;
-	for (unsigned i = 0; i < DEVICE_GROUPS_MAX && run->find_rate > 0; i++)
-		hyper.lr[i] *= (float)run->find_rate;
-	struct run_pending pending = {.step = step, .lr = (double)hyper.lr[MODEL_WEIGHTS]};
-	if (recipe->sam > 0 && step % recipe->sam_every == 0) {
-		struct device_hyper perturbs = hyper;
-		perturbs.perturb = (float)recipe->sam;
-		r = update_pass(run, graph, &mixed, &perturbs, pending, ticket);
-		pending.again = true;
+	if (selects) {
+		r = update_select(run, &augmented, ret_ticket);
+		if (r < 0)
+			return r;
+		graph = &run->network.selected;
 	}
-	if (!r)
-		r = update_pass(run, graph, &mixed, &hyper, pending, ticket);
-	if (!r && ticket == &last)
-		run->kept.ticket = last;
-	return r;
+	augment_mix(&run->augment, step, graph, &augmented);
+	r = teacher_forward(&run->teacher, &augmented);
+	if (r < 0)
+		return run_fail_step(run, r, "the logits of train.teacher");
+	if (run->hook.before) {
+		r = run->hook.before(run->hook.data, &augmented);
+		if (r < 0)
+			return r;
+	}
+	if (!selects)
+		return update_passes(run, graph, &augmented, ret_ticket);
+	/* the kept samples are in the run's memory, and the batch was already read */
+	r = update_passes(run, graph, &augmented, &selected_ticket);
+	if (r < 0)
+		return r;
+	selection_queued(&run->selection, selected_ticket);
+	return 0;
 }

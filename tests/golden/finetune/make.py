@@ -7,7 +7,7 @@
                       for 0.75; of networks with many blocks, of every third parameter
     positions.txt     timm's resample_abs_pos_embed of sines
     names.txt         lines of a network, a layout, what a tensor is called and its shape there, and what timm calls it. The pairs
-                      come from the rules of trainer/checkpoint/names.h; that they are right is checked here: timm's network with
+                      come from the rules of trainer/checkpoint/name_map.h; that they are right is checked here: timm's network with
                       the other's weights, renamed, has the other's logits
     logits.txt        lines of a network and the logits that torchvision's has of two images, weights from the generator of
                       tests/golden/networks/make.py by torchvision's names
@@ -49,7 +49,7 @@ def layer_decay(name, every):
 
 def rules():
     """Rows of NAMES as (layout, ours, theirs)."""
-    text = open(os.path.join(HERE, "../../../trainer/checkpoint/names.h")).read()
+    text = open(os.path.join(HERE, "../../../trainer/checkpoint/name_map.h")).read()
     text = text.replace("\\\n", "")
     body = re.search(r"#define NAMES\(X\)(.*)", text).group(1)
     stage = re.search(r"#define NAMES_STAGE\(X, stage, place\)(.*)", text).group(1)

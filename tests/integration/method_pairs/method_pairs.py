@@ -141,7 +141,7 @@ class MethodPairs(unittest.TestCase):
 
     def test_what_is_refused(self):
         for pair, sentence in self.refused.items():
-            self.assertIn(" do not go together: ", sentence, pair)
+            self.assertIn(" cannot be combined: ", sentence, pair)
         share = len(self.refused) / sum(1 for _ in covering.pairs(methods.FACTORS))
         print(f"{len(self.refused)} pairs refused, {share:.1%}")
         self.assertLessEqual(share, REFUSED_MAX)

@@ -38,12 +38,12 @@ static void test_found(void **state)
 	assert_true(parts > 1 && 16 % parts == 0);
 	char text[256], given[64];
 	snprintf(text, sizeof(text),
-		 "batches of 16 are computed in %u micro-batches of %u on each device, for more "
+		 "computing batches of 16 in %u micro-batches of %u per device, since larger ones "
 		 "do not fit: planning model.name = resnet_cifar with model.width = 0.5 for %u "
 		 "image",
 		 parts, 16 / parts, 32 / parts);
 	expect_said(text);
-	expect_said("; batch norms normalise by micro-batches");
+	expect_said("; batch norms use the statistics of micro-batches");
 	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
 	expect(run("given", given, limit, NULL), 0);
 	same_losses("found", "given");
@@ -64,21 +64,22 @@ static void test_found_again(void **state)
 {
 	static const char limit[] = "train.memory_limit=0.0002", last[] = "train.epochs=2.5";
 	expect(run("found", "--resume", found, limit, last, "--allow-changes", NULL), 0);
-	expect_said("losses are as good, but not bitwise those of an unbroken run");
+	expect_said("the losses are equivalent to those of an uninterrupted run, but not bitwise "
+		    "equal");
 }
 
 /* Not even micro-batches of one image fit. */
 static void test_nothing_fits(void **state)
 {
 	expect(run("nothing", found, "train.memory_limit=0.00001", NULL), 1);
-	expect_said("data.batch_size = 16 does not fit into the device's memory, not even in the "
-		    "smallest micro-batches, of 1 (train.accumulate = auto): planning model.name = "
-		    "resnet_cifar with model.width = 0.5 "
-		    "for 1 image of 16 x 16: activations and workspace take ");
+	expect_said("data.batch_size = 16 does not fit into device memory even with the smallest "
+		    "micro-batches, of 1 samples (train.accumulate = auto): planning model.name = "
+		    "resnet_cifar with model.width = 0.5 for 1 image of 16 x 16: activations and "
+		    "workspace take ");
 	expect_said("Remedies: smaller images");
 	/* samples are blended in pairs */
 	expect(run("nothing", found, "train.memory_limit=0.00001", "train.mixup=1", NULL), 1);
-	expect_said("not even in the smallest micro-batches, of 2");
+	expect_said("even with the smallest micro-batches, of 2");
 	expect(run("nothing", "train.accumulate=some", NULL), 1);
 	expect_said(
 		"train.accumulate = \"some\": expected a whole number from 1 to 65536, or auto");
@@ -94,7 +95,8 @@ static void test_found_while_growing(void **state)
 			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
 	expect(run("grows", pipeline, found, limit, val, NULL), 0);
 	assert_int_equal(parts_of("grows"), 1);
-	expect_said("for more do not fit: planning model.name = resnet_cifar with model.width = "
+	expect_said("since larger ones do not fit: planning model.name = resnet_cifar with "
+		    "model.width = "
 		    "0.5 for 16 images of 24 x 24");
 	expect(run_interrupted("grows-killed", 11, pipeline, found, limit, val, NULL), 0);
 	same_losses("grows", "grows-killed");
@@ -139,11 +141,12 @@ static void test_found_by_rehearsal(void **state)
 	}
 	expect(run_in(fits, "room", floats, NULL), 1);
 	expect_said("step 1: feeding a batch: memory for a batch: ");
-	expect_said("; no checkpoint was written yet. Remedies: end what else takes the device's "
-		    "memory");
+	expect_said("; no checkpoint has been written yet. Remedies: end other programs that have "
+		    "taken device memory");
 	expect(run_in(fits, "rehearsed", floats, found), 0);
 	assert_int_equal(parts_of("rehearsed"), 2);
-	expect_said("for more do not fit: computing model.name = resnet_cifar for 16 images of 16 "
+	expect_said("since larger ones do not fit: computing model.name = resnet_cifar for 16 "
+		    "images of 16 "
 		    "x 16: memory for a batch: ");
 	expect(run_in(16 << 10, "rehearsed-given", floats, "train.accumulate=2"), 0);
 	same_losses("rehearsed", "rehearsed-given");
@@ -217,8 +220,7 @@ static void test_batch_size(void **state)
 	expect(run("unbroken", option, limit, val, "train.threads=1", NULL), 0);
 	unsigned count = read_table(in("unbroken", "batch.csv"), rows);
 	assert_true(count >= 3 && rows[0][0] == 8 && rows[1][0] == 16);
-	expect_in_file("unbroken", "batch.svg",
-		       ">dots: passes of measurement; line: their median<");
+	expect_in_file("unbroken", "batch.svg", ">dots: single measurements; line: their median<");
 	unsigned largest = (unsigned)rows[count - 1][0];
 	assert_true(largest % 8 == 0 && largest < 320);
 	expect_said("measuring the gradient noise scale over 50 steps\n");
@@ -251,15 +253,15 @@ static void test_batch_size_bounds(void **state)
 	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "bound"));
 	expect(run("unbroken", option, "data.batch_size=1", "data.val=", "train.threads=1", NULL),
 	       0);
-	expect_said("largest that fits   320: memory for more was not looked for, as data.train "
-		    "has 325 samples");
-	expect_said("noise scale         not known: batches of data.batch_size = 1 do not divide");
+	expect_said("largest that fits   320: larger sizes were not tried, since data.train has "
+		    "only 325 samples");
+	expect_said("noise scale         unknown: data.batch_size = 1 is not divisible");
 	expect(run("unbroken", option, "train.memory_limit=0.0003", "data.batch_size=1",
 		   "data.val=", NULL),
 	       1);
-	expect_said("--find-batch-size: not even batches of 8 images fit: planning model.name");
+	expect_said("--find-batch-size: even batches of 8 images do not fit: planning model.name");
 	expect(run("unbroken", option, "--resume", NULL), 1);
-	expect_said("--find-batch-size begins with the initial weights and does nothing else");
+	expect_said("--find-batch-size starts from the initial weights and does nothing else");
 }
 
 /* The noise scale on a GPU agrees with the CPU's. */
@@ -293,12 +295,12 @@ static void test_overfitted(void **state)
 	expect(run("overfitted", overfit, "optim.lr=0.05", "train.label_smoothing=0.3",
 		   "train.mixup=1", "model.dropout=0.5", "train.accumulate=2", NULL),
 	       0);
-	expect_said("the first batch was learned by heart in ");
+	expect_said("the network memorised the first batch in ");
 	assert_false(exists("overfitted", "log.jsonl"));
 	expect(run("overfitted", overfit, "optim.lr=1e-7", NULL), 1);
 	expect_said("--overfit-batch: after 300 steps on the same images the loss is ");
 	expect(run("overfitted", overfit, "--resume", NULL), 1);
-	expect_said("leave out --resume");
+	expect_said("cannot be combined with --resume");
 }
 
 static int check_gradients(const char *program, const char *device, const char *setting,
@@ -326,12 +328,12 @@ static void test_gradients_are_followed(void **state)
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		expect(check_gradients("TRAINER", "--device=cpu", settings[i][0], settings[i][1]),
 		       0);
-		expect_said("follows the gradients of ");
+		expect_said("matches the gradients of ");
 		assert_int_equal(times_said("DIFFERS"), 0);
 	}
 	expect(check_gradients("TRAINER_EMULATED", "--device=cuda", "train.precision=fp16", NULL),
 	       0);
-	expect_said("follows the gradients of ");
+	expect_said("matches the gradients of ");
 	assert_false(exists("checked", "log.jsonl"));
 }
 
@@ -339,10 +341,10 @@ static void test_wrong_gradients_are_found(void **state)
 {
 	expect(check_gradients("TRAINER_FAULTY", "--device=cpu", NULL, NULL), 1);
 	assert_int_equal(times_said("DIFFERS"), 1);
-	expect_said(" 1 have gradients that the loss does not follow");
+	expect_said(" 1 have gradients that differ from the slope of the loss");
 	expect(check_gradients("TRAINER", "--device=cpu", "--resume", NULL), 1);
-	expect_said("--check-gradients begins with the initial weights and does nothing else: "
-		    "leave out --resume");
+	expect_said("--check-gradients starts from the initial weights and does nothing else: it "
+		    "cannot be combined with --resume");
 }
 
 int main(void)

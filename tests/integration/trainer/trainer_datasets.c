@@ -31,9 +31,9 @@ static void test_another_dataset(void **state)
 	kill(pid, SIGTERM);
 	expect(finish(pid, "datasets"), STOPPED);
 	expect(run("datasets", "--resume", train, NULL), 1);
-	expect_said("other.pimg holds another dataset (");
+	expect_said("other.pimg contains another dataset (");
 	expect_said("train.pimg did (");
-	expect_said("--allow-changes goes on");
+	expect_said("use --allow-changes to resume anyway");
 	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
 	expect_said("data.val = ");
 	/* a checkpoint may be evaluated on another dataset */
@@ -57,7 +57,7 @@ static void test_replaced_dataset(void **state)
 	wait_for_step("replaced", pid, 8);
 	assert_int_equal(rename(other, strchr(val, '/')), 0);
 	expect(finish(pid, "replaced"), 1);
-	expect_said("replaced.pimg has been replaced by another dataset");
+	expect_said("replaced.pimg was replaced by another dataset");
 	/* from the first evaluation after the replacement */
 	assert_true(exists("replaced", "checkpoint-00000020.safetensors") ||
 		    exists("replaced", "checkpoint-00000040.safetensors"));
@@ -213,15 +213,14 @@ static void test_unlabelled(void **state)
 	expect(run("unlabelled", "--dry-run", NULL), 0);
 	assert_int_equal(times_said("no label"), 0);
 	expect(run("unlabelled", "--dry-run", train, val, NULL), 0);
-	expect_said(
-		"some.pimg: 65 of 325 samples have no label: they take their places in batches, "
-		"and nothing is learned of them");
-	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation leaves them out");
+	expect_said("some.pimg: 65 of 325 samples have no label: they are part of batches, but do "
+		    "not contribute to the loss");
+	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
 	expect(run("unbroken", "--resume", "--evaluate", "--allow-changes", val, NULL), 0);
-	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation leaves them out");
+	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
 	assert_int_equal(times_said("data.train"), 0);
 	expect(run("unlabelled", "--dry-run", none, NULL), 1);
-	expect_said("none.pimg: no sample has a label: pack it anew, with labels");
+	expect_said("none.pimg: no sample has a label: pack it again, with labels");
 }
 
 /* A classifier needs at least two classes. */
@@ -230,8 +229,8 @@ static void test_one_class(void **state)
 	char train[PATH_MAX + 100];
 	snprintf(train, sizeof(train), "data.train=%s", relabelled(validation, "single", 1, 50));
 	expect(run("single", "--dry-run", train, NULL), 1);
-	expect_said("single.pimg has one class, and a classifier chooses between at least 2: pack "
-		    "images of others with it, in a folder for each class");
+	expect_said("single.pimg has one class, but a classifier needs at least 2: pack images of "
+		    "other classes too, one folder per class");
 	/* from the weights, without a training set */
 	static const float zeros[8];
 	struct safetensors_tensor head = {.name = "fc.weight",
@@ -246,10 +245,10 @@ static void test_one_class(void **state)
 		 fixture.folder);
 	assert_int_equal(safetensors_write(strchr(pretrained, '/'), &writer, error), 0);
 	expect(run("single", "--evaluate", "data.train=", pretrained, NULL), 1);
-	expect_said("one.safetensors has one output, and a classifier chooses between at least 2 "
-		    "classes: take weights of a classifier");
+	expect_said("one.safetensors has one output, but a classifier needs at least 2 classes: "
+		    "use the weights of a classifier");
 	expect(run("single", "--dry-run", "model.classes=1", NULL), 1);
-	expect_said("model.classes = 1: a classifier chooses between at least 2");
+	expect_said("model.classes = 1, but a classifier needs at least 2");
 }
 
 int main(void)

@@ -105,14 +105,14 @@ static void test_bare_weights(void **state)
 	expect(run("bare", "--evaluate", bare, NULL), 0);
 	expect_same_result();
 	expect(run("bare", "--evaluate", bare, "data.train=", NULL), 1);
-	expect_said("bare.safetensors does not say what it is normalised by: give data.mean and "
-		    "data.std, or data.train, which records them");
+	expect_said("bare.safetensors has no normalisation: set data.mean and data.std, or "
+		    "data.train, whose dataset records them");
 	expect(run("bare", "--evaluate", bare, "data.train=", "data.mean=1,2,3", "data.std=4,5,6",
 		   NULL),
 	       0);
 	expect(run("bare", "--evaluate", bare, "data.train=/nonexistent.pimg", NULL), 1);
-	expect_said("bare.safetensors does not name its classes, so data.train is asked for them: "
-		    "data.train= leaves it out");
+	expect_said("bare.safetensors has no class names, so they are read from data.train: set "
+		    "data.train= to skip it");
 	snprintf(argument, sizeof(argument), "model.pretrained=%s/headless.safetensors",
 		 fixture.folder);
 	strip("unbroken", "fc.weight", strchr(argument, '=') + 1);
@@ -161,11 +161,10 @@ static void test_larger_network(void **state)
 	snprintf(argument, sizeof(argument), "model.pretrained=%s",
 		 in("larger", "model.safetensors"));
 	expect(run("larger", "--evaluate", argument, NULL), 1);
-	expect_said(
-		"model.safetensors is of another network than model.name = resnet_cifar: it has "
-		"tensor layer1.1.");
+	expect_said("model.safetensors does not match model.name = resnet_cifar: the model has no "
+		    "tensor layer1.1.");
 	expect(run("begun", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
-	expect_said("model.safetensors, for the model has none: tensor layer1.1.");
+	expect_said("model.safetensors: ignored tensors that the model does not have: layer1.1.");
 	expect_said(" and others\n");
 }
 
@@ -185,8 +184,8 @@ static void test_other_counts(void **state)
 		   NULL),
 	       1);
 	expect_said("val.pimg has 10 classes, and ");
-	expect_said("twelve.safetensors 12 without their names: model.classes=12 takes its labels "
-		    "for the numbers of these");
+	expect_said("twelve.safetensors has 12, without names: set model.classes=12 to evaluate "
+		    "its labels as numbers of these classes");
 	expect(run("bare", "--evaluate", argument, "data.train=", "model.classes=12", statistics[0],
 		   statistics[1], NULL),
 	       0);
@@ -202,8 +201,8 @@ static void test_other_names(void **state)
 		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
 	expect(run("unbroken", "--evaluate", pretrained, "data.train=", val, NULL), 1);
 	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in trainer.class_names of ");
-	expect_said("model.safetensors: pack it with the same names in the same order, packimg "
-		    "convert --classes FILE");
+	expect_said("model.safetensors: pack it with the same names in the same order (packimg "
+		    "convert --classes FILE)");
 	expect(run("unbroken", "--evaluate", "--resume", "data.train=", val, NULL), 1);
 	expect_said("but \"zero\" in trainer.class_names of ");
 	expect_said("checkpoint-00000040.safetensors");
@@ -213,7 +212,7 @@ static void test_other_names(void **state)
 	expect(run("further", pretrained, "train.epochs=0.3", NULL), 0);
 	assert_null(strstr(said, "afresh"));
 	expect(run("swapped", pretrained, train, val, "train.epochs=1", NULL), 0);
-	expect_said("model.safetensors; its last layer has other classes and starts afresh");
+	expect_said("model.safetensors; the last layer has other classes and is initialised anew");
 }
 
 /* Bytes are normalised and floats are not: evaluation must use the type used in training. */
@@ -221,11 +220,11 @@ static void test_other_elements(void **state)
 {
 	static const char floats[] = "data.val_pipeline=to(f32)";
 	expect(run("unbroken", "--evaluate", pretrained, "data.train=", floats, NULL), 1);
-	expect_said("model.safetensors was trained on u8, which is normalised by its trainer.mean");
+	expect_said("model.safetensors was trained on u8, normalised by its trainer.mean");
 	expect(run("floats", "data.pipeline=to(f32)", floats, "train.epochs=0.3", NULL), 0);
 	expect(run("floats", "--evaluate", "--resume", "data.train=", floats, NULL), 0);
 	expect(run("floats", "--evaluate", "--resume", NULL), 1);
-	expect_said("give data.mean and data.std, or floats as in training");
+	expect_said("set data.mean and data.std, or deliver floats as in training");
 }
 
 /* The loss that an evaluation printed. */
@@ -281,7 +280,7 @@ static void test_other_sizes(void **state)
 		   "model.image_size=16", "data.val_pipeline=resize(3)", NULL),
 	       1);
 	expect_said("images of 3 x 3 are too small for model.name = vit_tiny_patch16, which "
-		    "needs 4");
+		    "needs at least 4");
 }
 
 /*
@@ -293,7 +292,7 @@ static void test_good_enough(void **state)
 	static const char often[] = "train.eval_every=0.5", at[] = "train.stop_at=0.001";
 	expect(run("patient", often, "train.stop_after=9", NULL), 0);
 	expect(run("enough", often, at, NULL), 0);
-	expect_said("stops at epoch 0.5: top-1 ");
+	expect_said("stopping at epoch 0.5: top-1 of ");
 	expect_end("enough", "finished", NULL);
 	assert_true(exists("enough", "model.safetensors"));
 	assert_true(exists("enough", "checkpoint-00000010.safetensors"));
@@ -311,8 +310,8 @@ static void test_in_vain(void **state)
 	static const char still[] = "optim.lr=0", often[] = "train.eval_every=0.25",
 			  statistics[] = "model.bn_momentum=0";
 	expect(run("vain", still, often, statistics, "train.ema=0", "train.stop_after=2", NULL), 0);
-	expect_said("stops at epoch 0.75: no evaluation was better than top-1 ");
-	expect_said("at step 5, and train.stop_after = 2");
+	expect_said("stopping at epoch 0.75: top-1 has not improved on ");
+	expect_said("at step 5 for train.stop_after = 2 evaluations");
 	/* if the run stops early, its averaged weights are final */
 	expect(run("vain-mean", still, often, "train.ema=0", "train.swa=0.25",
 		   "train.swa_every=0.25", "train.stop_at=0.001", NULL),
@@ -324,7 +323,7 @@ static void test_in_vain(void **state)
 	expect(run("blind", "train.stop_after=2", "train.eval_every=0", NULL), 1);
 	expect_said("train.eval_every = 0 leaves only the one at the end");
 	expect(run("blind", "train.stop_at=0.5", "data.val=", "data.val_pipeline=", NULL), 1);
-	expect_said("train.stop_at follows evaluations, and data.val is not set");
+	expect_said("train.stop_at depends on evaluations, but data.val is not set");
 }
 
 int main(void)

@@ -51,7 +51,7 @@ static void test_frozen(void **state)
 {
 	static const char zeros[4096];
 	expect(run("frozen", freeze, keep, adamw, lr, begin, NULL), 0);
-	expect_said("step 20: what train.freeze held for 1 epochs is trained");
+	expect_said("step 20: training the parameters that train.freeze froze for 1 epochs");
 	assert_true(stays("frozen", "conv1.weight"));
 	assert_true(stays("frozen", "bn1.weight"));
 	assert_true(stays("frozen", "bn1.running_mean"));
@@ -75,7 +75,7 @@ static void test_layers(void **state)
 {
 	static const char level[] = "train.freeze_level=1";
 	expect(run("layers", level, keep, adamw, lr, begin, NULL), 0);
-	expect_said("step 20: the first 8 of 19 layers learn no more");
+	expect_said("step 20: the first 8 of 19 layers are now frozen");
 	assert_true(stays("layers", "conv1.weight"));
 	assert_true(stays("layers", "layer2.0.downsample.1.bias"));
 	assert_false(stays("layers", "bn1.running_mean"));
@@ -87,7 +87,7 @@ static void test_layers(void **state)
 	assert_true(stays("layers-gpu", "layer2.0.downsample.1.bias"));
 	assert_false(stays("layers-gpu", "layer2.0.conv1.weight"));
 	expect(run("refused", level, freeze, NULL), 1);
-	expect_said("do not go together: one names what is frozen");
+	expect_said("cannot be combined: one freezes parameters by name");
 }
 
 static void test_refused(void **state)
@@ -97,15 +97,16 @@ static void test_refused(void **state)
 	expect(run("refused", "train.freeze=layer1.0.conv1.wieght", NULL), 1);
 	expect_said("did you mean layer1.0.conv1.weight?");
 	expect(run("refused", "train.freeze=layer1.*:soon", NULL), 1);
-	expect_said("\"layer1.*:soon\": expected epochs above 0 behind the colon");
+	expect_said("\"layer1.*:soon\": expected a number of epochs above 0 after the colon");
 	expect(run("refused", "train.freeze=layr[[:digit:]].*", NULL), 1);
 	expect_said("no parameter is named \"layr[[:digit:]].*\"; did you mean layer");
 	expect(run("refused", "train.freeze=layer[[:digit:]].*:soon", NULL), 1);
-	expect_said("\"layer[[:digit:]].*:soon\": expected epochs above 0 behind the colon");
+	expect_said(
+		"\"layer[[:digit:]].*:soon\": expected a number of epochs above 0 after the colon");
 	expect(run("refused", "train.freeze=[[:alnum:]]*", NULL), 1);
-	expect_said("train.freeze = [[:alnum:]]* leaves nothing to train");
+	expect_said("train.freeze = [[:alnum:]]* freezes all parameters");
 	expect(run("refused", "train.freeze=*", NULL), 1);
-	expect_said("train.freeze = * leaves nothing to train");
+	expect_said("train.freeze = * freezes all parameters");
 }
 
 static void test_layer_decay(void **state)

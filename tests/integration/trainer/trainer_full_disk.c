@@ -83,14 +83,15 @@ static void test_full(void **state)
 	expect(run(name, NULL), 1);
 	expect_said("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
 		    "device. This run has no complete checkpoint yet: free space on that disk, "
-		    "then the same command starts it again");
+		    "then repeat the same command starts it again");
 	/* room for two checkpoints and the best weights */
 	assert_true(mount_disk(name, checkpoint * 2 + checkpoint * 3 / 4, MS_REMOUNT));
 	expect(run(name, "checkpoint.keep=9", NULL), 1);
 	expect_said("full//checkpoint-00000020.safetensors: cannot be written: No space left on "
 		    "device");
 	check_last(name, 14);
-	expect_said("free space on that disk, then the same command with --resume goes on from it");
+	expect_said("free space on that disk, then repeat the same command with --resume to "
+		    "continue from it");
 	/* the disk fills up while a third checkpoint is written */
 	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 1);
 	check_last(name, 14);
@@ -100,8 +101,9 @@ static void test_full(void **state)
 	snprintf(argument, sizeof(argument), "--resume=%s",
 		 in(name, "checkpoint-00000014.safetensors"));
 	expect(run("elsewhere", argument, NULL), 1);
-	expect_said("full/checkpoint-00000014.safetensors, of step 14 (epoch 0.700): free space on "
-		    "that disk, then the same command with that --resume goes on from it");
+	expect_said(
+		"full/checkpoint-00000014.safetensors, of step 14 (epoch 0.700): free space on "
+		"that disk, then repeat the same command with that --resume to continue from it");
 	assert_true(mount_disk(name, checkpoint * 20, MS_REMOUNT));
 	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 0);
 	same_losses("unbroken", name);
@@ -118,8 +120,8 @@ static void test_limited(void **state)
 	expect(finish(pid, "limited"), 1);
 	expect_said("limited//log.jsonl: cannot be written: File too large. The last complete "
 		    "checkpoint is ");
-	expect_said("raise the limit on the size of files (ulimit -f), then the same command with "
-		    "--resume in place of --overwrite goes on from it");
+	expect_said("raise the limit on the size of files (ulimit -f), then repeat the same "
+		    "command with --resume instead of --overwrite to continue from it");
 	const char *step = strstr(said, ", of step ");
 	check_last("limited", (unsigned)strtoul(step + 10, NULL, 10));
 	expect(run("limited", "--resume", "--socket", fixture.socket, NULL), 0);

@@ -52,8 +52,8 @@ static void check_mfu(const char *run)
  */
 static void test_mapped(void **state)
 {
-	static const char asks[] = "asking the daemon for memory to map writable",
-			  copies[] = "batches are copied twice";
+	static const char asks[] = "requesting a writable mapping from the daemon",
+			  copies[] = "batches are staged";
 	static const struct {
 		const char *run, *registering, *writable_rings, *batches, *why;
 	} ways[] = {
@@ -141,10 +141,12 @@ static void test_advice(void **state)
 		const char *words;
 	} cases[] = {
 		{"cpu", "16", "train.precision=fp32", 0, NULL},
-		{"cpu", "12", "train.precision=fp32", 1, "batch norms normalise by 12 images"},
-		{"cuda", "20", "train.precision=bf16", 1, "on multiples of 8: 24 take about"},
+		{"cpu", "12", "train.precision=fp32", 1,
+		 "batch norms compute statistics over 12 images"},
+		{"cuda", "20", "train.precision=bf16", 1,
+		 "with multiples of 8: 24 images take about"},
 		{"cuda", "24", "train.precision=bf16", 0, NULL},
-		{"cuda", "20", "train.precision=fp32", 1, "fp32 leaves the tensor cores unused"},
+		{"cuda", "20", "train.precision=fp32", 1, "fp32 does not use the tensor cores"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		char batch[32];
@@ -155,7 +157,7 @@ static void test_advice(void **state)
 			    cases[i].precision, "train.epochs=0.03", "schedule.warmup=0", NULL);
 		trainer = getenv("TRAINER");
 		expect(status, 0);
-		assert_int_equal(times_said("advice   "), cases[i].advices);
+		assert_int_equal(times_said("hint     "), cases[i].advices);
 		if (cases[i].words)
 			expect_said(cases[i].words);
 	}

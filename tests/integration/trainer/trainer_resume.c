@@ -39,7 +39,7 @@ static void test_stopped(void **state)
 		wait_for_step("stopped", pid, 11 + 12 * (unsigned)i);
 		kill(pid, i ? SIGINT : SIGTERM);
 		expect(finish(pid, "stopped"), STOPPED);
-		expect_said("--resume continues");
+		expect_said("--resume to continue");
 	}
 	expect(run("stopped", "--resume", NULL), 0);
 	same_losses("unbroken", "stopped");
@@ -82,9 +82,9 @@ static void test_other_threads(void **state)
 	expect(run("threads", "--resume", "--evaluate", "train.threads=1", NULL), 0);
 	assert_int_equal(times_said("bitwise"), 0);
 	expect(run("threads", "--resume", "train.threads=1", NULL), 0);
-	expect_said("the checkpoint was written with 2 threads, and this run has 1: its losses are "
-		    "as good, but not bitwise those of an unbroken run; with train.threads=2 they "
-		    "are");
+	expect_said("the checkpoint was written with 2 threads, and this run has 1: its losses "
+		    "are equivalent to those of an uninterrupted run, but not bitwise equal; use "
+		    "train.threads=2 for bitwise equality");
 	expect(run("threads", "--resume", "--dry-run", NULL), 0);
 	expect_said("the checkpoint was written with 1 thread, and this run has 2");
 }
@@ -95,14 +95,14 @@ static void test_damaged(void **state)
 	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
 	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
 	expect(run("damaged", "--resume", NULL), 0);
-	expect_said("trying the checkpoint before it");
+	expect_said("trying the previous checkpoint");
 	same_losses("unbroken", "damaged");
 	char argument[PATH_MAX + 400];
 	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 50000), 0);
 	snprintf(argument, sizeof(argument), "--resume=%s",
 		 in("damaged", "checkpoint-00000040.safetensors"));
 	expect(run("damaged", argument, NULL), 1);
-	expect_said("cut short");
+	expect_said("truncated");
 }
 
 /* Unreadable checkpoints do not count when older ones are removed. */
@@ -132,7 +132,7 @@ static void test_older(void **state)
 	snprintf(argument, sizeof(argument), "--resume=%s",
 		 in("older", "checkpoint-00000014.safetensors"));
 	expect(run("older", argument, NULL), 1);
-	expect_said("--overwrite removes what came after it");
+	expect_said("or --overwrite to remove the later checkpoints");
 	assert_true(exists("older", "checkpoint-00000040.safetensors"));
 	pid_t pid = start("older", argument, "--overwrite", "checkpoint.keep=1", NULL);
 	wait_until_gone("older", pid, "checkpoint-00000040.safetensors");

@@ -64,9 +64,9 @@ static void test_unbroken(void **state)
 static void test_refused(void **state)
 {
 	expect(run("unbroken", NULL), 1);
-	expect_said("--resume continues it");
+	expect_said("use --resume to continue it");
 	expect(run("unbroken", "--resume", "--dry-run", NULL), 0);
-	expect_said("resumed at step 40 (epoch 2, batch 0), its last: ");
+	expect_said("resumed at step 40 (epoch 2, batch 0), the last one: ");
 	expect(run("unbroken", "--resume", "optim.lr=0.2", NULL), 1);
 	expect_said("optim.lr is \"0.2\" but was \"0.1\" in the checkpoint");
 	expect(run("unbroken", "--resume", "--allow-changes", "model.width=1", NULL), 1);
@@ -78,7 +78,7 @@ static void test_refused(void **state)
 	expect(run("unbroken", "--resume", other, NULL), 1);
 	expect_said("data.train has 50 samples, but had 325");
 	expect(run("refused", "data.batch_size=326", NULL), 1);
-	expect_said("data.batch_size = 326 is more than the 325 samples");
+	expect_said("data.batch_size = 326 exceeds the 325 samples");
 	expect(run("refused", "--dry-run", "data.pipeline=to(f32) layout(nchw)", NULL), 1);
 	expect_said("data.pipeline delivers planes (nchw)");
 	/* options of evaluation are checked before the first step */
@@ -141,12 +141,12 @@ static void evaluate(const char *pretrained)
 	expect(run("nothing", "--evaluate", pretrained, NULL), 0);
 	assert_false(exists("nothing", ""));
 	expect(run("nothing", "--evaluate", NULL), 1);
-	expect_said("--evaluate: whose weights? model.pretrained=FILE");
+	expect_said("--evaluate: no weights are given: set model.pretrained=FILE");
 	expect(run("nothing", "--evaluate", pretrained, "model.classes=12", NULL), 1);
-	expect_said("model.safetensors has no last layer of 12 classes");
+	expect_said("model.safetensors has no last layer with 12 classes");
 	expect(run("nothing", "--evaluate", pretrained, "--resume", NULL), 1);
 	expect_said("--evaluate --resume: ");
-	expect_said("nothing/ holds no checkpoint");
+	expect_said("nothing/ contains no checkpoint");
 	expect(run("nothing", "--evaluate", pretrained, "data.val=", NULL), 1);
 	expect_said("--evaluate: data.val is not set");
 
@@ -175,7 +175,8 @@ static void evaluate(const char *pretrained)
 	assert_true(fabs(loss - strtod(strchr(after.eval[0], ' '), NULL)) > 1e-5);
 	assert_true(fabs(loss - strtod(strchr(turned.eval[0], ' '), NULL)) > 1e-5);
 	expect(run("shifted", "--overwrite", "train.eval_shift=16", NULL), 1);
-	expect_said("train.eval_shift = 16: images of data.val are 16 x 16, so it is at most 15");
+	expect_said("train.eval_shift = 16 is too large for the images of data.val, 16 x 16: use "
+		    "at most 15");
 }
 
 /* Writes the model of "unbroken" with last-layer weights that give infinite logits. */
@@ -246,8 +247,9 @@ static void test_shared_daemon(void **state)
 	 * The batches in the ring may last to the end of the epoch, where the trainer opens the
 	 * evaluation's feed.
 	 */
-	const char *words = times_said("the daemon went away") ? "the daemon went away"
-							       : "No daemon listens on";
+	const char *words = times_said("lost the connection to the daemon")
+				    ? "lost the connection to the daemon"
+				    : "No daemon listens on";
 	expect_said(words);
 	expect_end("orphan", "failed", words);
 	expect(run("orphan", "--resume", NULL), 0);
@@ -362,7 +364,7 @@ static void test_overtaken(void **state)
 		assert_int_equal(link(in("unbroken", log), in(name, log)), 0);
 		kill(fixture.daemon, SIGCONT);
 		expect(finish(pid, name), 1);
-		expect_said("another trainer was at work in this folder");
+		expect_said("another trainer has written checkpoints to this folder");
 		assert_true(exists(name, checkpoint));
 	}
 	fixture_stop(&fixture, SIGTERM);
@@ -376,7 +378,7 @@ static void test_planned(void **state)
 	int status = run("planned", "--plan=" DEVICES "/h200.json", "--size=32", NULL);
 	if (status == 0) {
 		expect_said("images/s");
-		expect_said("in all,");
+		expect_said("MB total,");
 	} else {
 		expect(status, 1);
 		expect_said(strstr(said, "built without") ? "install" : "Install");
@@ -440,10 +442,10 @@ static void test_folders(void **state)
 	assert_true(exists("above/below", "log.jsonl"));
 	snprintf(output, sizeof(output), "--output=%s", in("above/below", "recipe.ini"));
 	expect(run("folders", output, NULL), 1);
-	expect_said("recipe.ini is no folder, but a file");
+	expect_said("recipe.ini is a file, not a folder");
 	snprintf(output, sizeof(output), "--output=%s", in("above/below", "recipe.ini/deeper"));
 	expect(run("folders", output, NULL), 1);
-	expect_said("deeper: the folder cannot be made: Not a directory");
+	expect_said("deeper: cannot create the folder: Not a directory");
 }
 
 /* Messages use the singular for one. */
@@ -464,7 +466,7 @@ static void test_many_threads(void **state)
 {
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);
 	expect_said("train.threads = 1024, but there ");
-	expect_said("train.threads=0 takes as many as there are CPUs");
+	expect_said("train.threads=0 uses one thread per CPU");
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1", NULL), 0);
 	assert_int_equal(times_said("train.threads"), 0);
 }
@@ -484,13 +486,12 @@ static void test_environment(void **state)
 static void test_misplaced(void **state)
 {
 	expect(run("misplaced", "--size=64", NULL), 1);
-	expect_said("--size=64 is for --plan");
+	expect_said("--size=64 requires --plan");
 	expect(run("misplaced", "--resume", "old.safetensors", NULL), 1);
-	expect_said("a checkpoint is --resume=old.safetensors, weights are "
-		    "model.pretrained=old.safetensors");
+	expect_said("use --resume=old.safetensors for a checkpoint, "
+		    "model.pretrained=old.safetensors for weights");
 	expect(run("misplaced", "--resume=/", NULL), 1);
-	expect_said(
-		"--resume=/ is a folder: --resume --output=/ takes the newest checkpoint in it");
+	expect_said("--resume=/ is a folder: use --resume --output=/ for its newest checkpoint");
 	expect(run("misplaced", "--output=", NULL), 1);
 	expect_said("--output is empty");
 	assert_false(exists("misplaced", ""));

@@ -226,8 +226,8 @@ static void test_accumulated(void **state)
 	expect(run_emulated("accumulated-gpu", parts, NULL), 0);
 	assert_true(apart("accumulated", "accumulated-gpu") < 1e-3);
 	expect(run("uneven", "train.accumulate=3", NULL), 1);
-	expect_said("data.batch_size = 16 does not divide by train.accumulate = 3 and 1 rank: it "
-		    "is all micro-batches together, so take 18");
+	expect_said("data.batch_size = 16 is not a multiple of train.accumulate = 3 times 1 rank: "
+		    "it is the total over all micro-batches; the next multiple is 18");
 }
 
 /* Finds the same rate each time and leaves an existing run unchanged. */
@@ -236,7 +236,7 @@ static void test_find_rate(void **state)
 	static char first[16384], again[16384], option[PATH_MAX + 64];
 	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "found"));
 	expect(run("unbroken", option, NULL), 0);
-	expect_said("the loss falls steepest at          optim.lr=");
+	expect_said("steepest descent of the loss at     optim.lr=");
 	double steepest = strtod(strstr(said, "optim.lr=") + strlen("optim.lr="), NULL);
 	assert_true(steepest > 1e-4 && steepest < 10);
 	FILE *file = fopen(in("unbroken", "found.csv"), "r");
@@ -258,8 +258,8 @@ static void test_find_rate(void **state)
 	fclose(file);
 	assert_string_equal(first, again);
 	expect(run("unbroken", option, "--resume", NULL), 1);
-	expect_said("--find-lr begins with the initial weights and does nothing else: leave out "
-		    "--resume");
+	expect_said("--find-lr starts from the initial weights and does nothing else: it cannot be "
+		    "combined with --resume");
 }
 
 /* SAM at every other step, in micro-batches. */

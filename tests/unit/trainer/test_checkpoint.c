@@ -324,10 +324,10 @@ static void refuse_metadata(const struct safetensors_entry *metadata, size_t cou
 			    const char *words)
 {
 	struct safetensors_writer writer = {NULL, 0, metadata, count, NULL, NULL};
-	struct weights_facts facts;
+	struct weights_metadata found;
 	snprintf(path, sizeof(path), "%s/odd.safetensors", folder);
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(weights_read(path, &facts, error), -EBADMSG);
+	assert_int_equal(weights_read(path, &found, error), -EBADMSG);
 	if (!strstr(error, words))
 		fail_msg("\"%s\" does not say \"%s\"", error, words);
 }
@@ -338,7 +338,7 @@ static void test_facts_of_weights(void **state)
 	const double mean[] = {123.675, 0, 103.5}, std[] = {58.395, 57.12, 0.001};
 	struct checkpoint_about about = {NULL, mean, std, "[\"cat\",\"dog\"]"};
 	struct checkpoint_state saved = some_state();
-	struct weights_facts facts;
+	struct weights_metadata metadata;
 	struct fixture a;
 	fixture_init(&a, settings, 10, &spec);
 	snprintf(path, sizeof(path), "%s/facts.safetensors", folder);
@@ -347,21 +347,21 @@ static void test_facts_of_weights(void **state)
 				? checkpoint_save(path, a.params, &a.recipe, &saved, &about, error)
 				: checkpoint_export(path, a.params, DEVICE_VALUE, &about, error);
 		assert_int_equal(r, 0);
-		if (weights_read(path, &facts, error))
+		if (weights_read(path, &metadata, error))
 			fail_msg("%s", error);
-		assert_string_equal(facts.file, path);
-		assert_int_equal(facts.classes, 10);
-		assert_true(facts.normalised && facts.named);
-		assert_memory_equal(facts.mean, mean, sizeof(mean));
-		assert_memory_equal(facts.std, std, sizeof(std));
-		assert_int_equal(facts.class_names.count, 2);
-		assert_string_equal(facts.class_names.name[1], "dog");
-		weights_deinit(&facts);
+		assert_string_equal(metadata.file, path);
+		assert_int_equal(metadata.classes, 10);
+		assert_true(metadata.normalised && metadata.named);
+		assert_memory_equal(metadata.mean, mean, sizeof(mean));
+		assert_memory_equal(metadata.std, std, sizeof(std));
+		assert_int_equal(metadata.class_names.count, 2);
+		assert_string_equal(metadata.class_names.name[1], "dog");
+		weights_deinit(&metadata);
 	}
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	assert_int_equal(weights_read(path, &facts, error), 0);
-	assert_false(facts.normalised || facts.named);
-	weights_deinit(&facts);
+	assert_int_equal(weights_read(path, &metadata, error), 0);
+	assert_false(metadata.normalised || metadata.named);
+	weights_deinit(&metadata);
 	fixture_deinit(&a);
 	static const char *const odd[] = {"1, 2", "1, 2, 3, 4", "1, 2, x",    "1, 2, nan",
 					  "",     "1, 2, 3 ",   "1, 2, 1e39", "1, 2, -1e300"};
@@ -388,8 +388,9 @@ static void test_facts_of_weights(void **state)
 		"fc.weight", SAFETENSORS_F32, 2, {4000000000, 0}, "", 0, 0};
 	struct safetensors_writer writer = {.tensors = &head, .count = 1};
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(weights_read(path, &facts, error), -EBADMSG);
-	assert_non_null(strstr(error, "its last layer has 4000000000 classes, at most 1000000"));
+	assert_int_equal(weights_read(path, &metadata, error), -EBADMSG);
+	assert_non_null(
+		strstr(error, "its last layer has 4000000000 classes, but at most 1000000"));
 }
 
 /*
@@ -413,7 +414,7 @@ static void test_hostile_positions(void **state)
 	assert_int_equal(safetensors_open(path, &source, error), 0);
 	struct device_param *param = device_params_find(a.params, "pos_embed");
 	assert_int_equal(
-		checkpoint_import_positions(source, path, safetensors_at(source, 0), param, error),
+		checkpoint_import_pos_embed(source, path, safetensors_at(source, 0), param, error),
 		-ENOENT);
 	safetensors_close(source);
 	/* a size that some networks have, but with NaN values */
@@ -423,7 +424,7 @@ static void test_hostile_positions(void **state)
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
 	assert_int_equal(safetensors_open(path, &source, error), 0);
 	assert_int_equal(
-		checkpoint_import_positions(source, path, safetensors_at(source, 0), param, error),
+		checkpoint_import_pos_embed(source, path, safetensors_at(source, 0), param, error),
 		-EBADMSG);
 	assert_non_null(strstr(error, "/holes.safetensors: tensor pos_embed has a value that is"));
 	safetensors_close(source);
@@ -443,9 +444,9 @@ static void test_another_model_is_refused(void **state)
 	fixture_deinit(&b);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=8 model.width=1", 10, &spec);
 	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
-	assert_non_null(strstr(error,
-			       "tensor conv1.weight is of shape [8, 3, 3, 3], the model's of "
-			       "[16, 3, 3, 3]"));
+	assert_non_null(strstr(
+		error,
+		"tensor conv1.weight has shape [8, 3, 3, 3], but the model needs [16, 3, 3, 3]"));
 	fixture_deinit(&b);
 	checkpoint_close(checkpoint);
 }
@@ -457,15 +458,15 @@ static void test_another_model_is_refused(void **state)
 static void test_import(void **state)
 {
 	struct fixture a, b;
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	fixture_init(&a, settings, 10, NULL);
 	fixture_init(&b, settings, 7, NULL);
 	scribble(&a);
 	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	if (checkpoint_import(path, NULL, b.params, &rest, error))
+	if (checkpoint_import(path, NULL, b.params, &result, error))
 		fail_msg("%s", error);
-	assert_true(rest.head_kept);
+	assert_true(result.head_kept);
 	float x[16], y[16];
 	device_param_read(device_params_find(a.params, "layer2.0.bn1.bias"), DEVICE_VALUE, x);
 	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
@@ -479,7 +480,7 @@ static void test_import(void **state)
 	snprintf(blurring, sizeof(blurring), "%s model.blur=convs", settings);
 	fixture_init(&b, blurring, 10, NULL);
 	assert_int_equal(model_initialize_constants(b.model), 0);
-	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, b.params, &result, error), 0);
 	struct device_param *filter = device_params_find(b.params, "layer3.0.conv1.blur_filter");
 	assert_int_equal(device_param_elements(filter), 16 * 9);
 	float line[16 * 9];
@@ -487,22 +488,22 @@ static void test_import(void **state)
 	assert_true(line[0] == 0.0625f && line[1] == 0.125f && line[4] == 0.25f);
 	fixture_deinit(&b);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
-	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), -EBADMSG);
-	assert_non_null(strstr(error, "trained with another model.name, model.depth"));
+	assert_int_equal(checkpoint_import(path, NULL, b.params, &result, error), -EBADMSG);
+	assert_non_null(strstr(error, "probably trained with another model.name, model.depth"));
 	/* the other way round, all needed tensors are present, and more */
 	assert_int_equal(checkpoint_export(path, b.params, DEVICE_VALUE, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
-	assert_false(rest.head_kept);
-	assert_int_equal(rest.strangers, 3 * 10); /* one block per stage: two convolutions, and two
-						     norms of four tensors each */
-	assert_non_null(strstr(rest.stranger, "layer1.1."));
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), 0);
+	assert_false(result.head_kept);
+	assert_int_equal(result.unknown_count, 3 * 10); /* one block per stage: two convolutions,
+						     and two norms of four tensors each */
+	assert_non_null(strstr(result.unknown, "layer1.1."));
 	fixture_deinit(&b);
 	/* a checkpoint also contains the optimizer's state and the average */
 	struct checkpoint_state saved = some_state();
 	fixture_init(&b, settings, 10, &spec);
 	assert_int_equal(checkpoint_save(path, b.params, &b.recipe, &saved, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
-	assert_int_equal(rest.strangers, 0);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), 0);
+	assert_int_equal(result.unknown_count, 0);
 	fixture_deinit(&b);
 	fixture_deinit(&a);
 }
@@ -521,7 +522,7 @@ static void test_import_of_other_classes(void **state)
 		{"[\"cat\",\"dog\"]", NULL, false},
 		{NULL, "[\"cat\",\"dog\"]", false},
 	};
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	struct fixture a, b;
 	fixture_init(&a, settings, 2, NULL);
 	scribble(&a);
@@ -531,8 +532,9 @@ static void test_import_of_other_classes(void **state)
 		struct checkpoint_about about = {.class_names = cases[i].theirs};
 		assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &about, error), 0);
 		fixture_init(&b, settings, 2, NULL);
-		assert_int_equal(checkpoint_import(path, cases[i].ours, b.params, &rest, error), 0);
-		assert_int_equal(rest.head_kept, cases[i].head_kept);
+		assert_int_equal(checkpoint_import(path, cases[i].ours, b.params, &result, error),
+				 0);
+		assert_int_equal(result.head_kept, cases[i].head_kept);
 		device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, x);
 		device_param_read(device_params_find(b.params, "fc.bias"), DEVICE_VALUE, y);
 		assert_int_equal(memcmp(x, y, sizeof(x)) != 0, cases[i].head_kept);
@@ -540,7 +542,7 @@ static void test_import_of_other_classes(void **state)
 	}
 	struct checkpoint_about about = {.class_names = "[3]"};
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &about, error), 0);
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), -EBADMSG);
 	assert_non_null(strstr(error, "trainer.class_names: expected a JSON array of texts"));
 	fixture_deinit(&a);
 }
@@ -578,24 +580,25 @@ static void write_names(const struct device_params *params, size_t first, const 
 static void test_unfit_weights(void **state)
 {
 	struct fixture a;
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	float nan_bias[16] = {[5] = NAN};
 	fixture_init(&a, settings, 10, NULL);
 	snprintf(path, sizeof(path), "%s/unfit.safetensors", folder);
 	write_names(a.params, 0, "module.");
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
-	assert_non_null(strstr(error, "but there is module.conv1.weight: take \"module.\" off"));
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), -EBADMSG);
+	assert_non_null(
+		strstr(error, "but there is module.conv1.weight: remove the prefix \"module.\""));
 	/* layer1.0.conv1.weight is not the conv1.weight of a wrapped module */
 	write_names(a.params, 1, "");
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), -EBADMSG);
 	assert_non_null(strstr(error, "conv1.weight of the model is missing"));
-	assert_null(strstr(error, "take "));
+	assert_null(strstr(error, "remove "));
 	scribble(&a);
 	struct device_param *bias = device_params_find(a.params, "layer2.0.bn1.bias");
 	assert_int_equal(device_param_elements(bias), 16);
 	device_param_write(bias, DEVICE_VALUE, nan_bias);
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), -EBADMSG);
 	assert_non_null(strstr(error, "tensor layer2.0.bn1.bias has a value that is not finite"));
 	fixture_deinit(&a);
 }
@@ -603,7 +606,7 @@ static void test_unfit_weights(void **state)
 static void test_narrow_types(void **state)
 {
 	struct fixture a;
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	fixture_init(&a, settings, 10, NULL);
 	size_t count = device_params_count(a.params);
 	struct safetensors_tensor *tensors = calloc(count + 1, sizeof(*tensors));
@@ -630,21 +633,21 @@ static void test_narrow_types(void **state)
 	snprintf(path, sizeof(path), "%s/half.safetensors", folder);
 	struct safetensors_writer writer = {tensors, count + 1, NULL, 0, NULL, NULL};
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	if (checkpoint_import(path, NULL, a.params, &rest, error))
+	if (checkpoint_import(path, NULL, a.params, &result, error))
 		fail_msg("%s", error);
-	assert_false(rest.head_kept || rest.strangers);
+	assert_false(result.head_kept || result.unknown_count);
 	float bias[10];
 	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
 	assert_true(bias[0] == -0x1p-24f && bias[1] == 1);
 	for (size_t i = 0; i < count; i++)
 		tensors[i].type = SAFETENSORS_BF16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), 0);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), 0);
 	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
 	assert_true(bias[1] == 0.0078125f); /* 0x3c00 as bfloat16 */
 	tensors[0].type = SAFETENSORS_I16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(checkpoint_import(path, NULL, a.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), -EBADMSG);
 	assert_non_null(strstr(error, "expected F32, F16 or BF16"));
 	free(tensors);
 	free(data);
@@ -739,7 +742,7 @@ static const char vit[] = "model.name=vit_tiny_patch16 model.width=0.125 model.i
 static void test_positions(void **state)
 {
 	struct fixture a, b;
-	struct checkpoint_rest rest;
+	struct checkpoint_import_result result;
 	char network[128];
 	float values[82 * 24];
 	unsigned side, token, channel, compared = 0, made = 0;
@@ -760,9 +763,9 @@ static void test_positions(void **state)
 		if (side != made) {
 			snprintf(network, sizeof(network), "%s=%u", vit, 16 * side);
 			fixture_init(&b, network, 10, NULL);
-			if (checkpoint_import(path, NULL, b.params, &rest, error))
+			if (checkpoint_import(path, NULL, b.params, &result, error))
 				fail_msg("%s", error);
-			assert_true(rest.resized);
+			assert_true(result.resized);
 			device_param_read(device_params_find(b.params, "pos_embed"), DEVICE_VALUE,
 					  values);
 			fixture_deinit(&b);
@@ -778,7 +781,7 @@ static void test_positions(void **state)
 	/* without a class token it is another network */
 	snprintf(network, sizeof(network), "%s=96 model.pool=average", vit);
 	fixture_init(&b, network, 10, NULL);
-	assert_int_equal(checkpoint_import(path, NULL, b.params, &rest, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, NULL, b.params, &result, error), -EBADMSG);
 	fixture_deinit(&b);
 	fixture_deinit(&a);
 }

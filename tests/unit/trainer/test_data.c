@@ -1,5 +1,5 @@
 /* The trainer's requests to the loader, as far as they can be computed without one. */
-#include "trainer/run/data.h"
+#include "trainer/run/input/data.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

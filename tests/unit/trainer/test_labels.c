@@ -1,5 +1,5 @@
 /* Labels as the trainer reads them from a dataset's index. */
-#include "trainer/run/labels.h"
+#include "trainer/run/input/labels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

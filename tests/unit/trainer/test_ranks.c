@@ -174,7 +174,7 @@ static void test_parameters(void **state)
 	assert_true(first_value(weight, DEVICE_VALUE) == own);
 	if (comm->world > 1) {
 		assert_int_equal(ranks_check_params(comm, params, error), -EDOM);
-		assert_non_null(strstr(error, "the weights of rank 1 are not those of rank 0"));
+		assert_non_null(strstr(error, "the weights of rank 1 differ from those of rank 0"));
 	}
 
 	/* all parameters */

@@ -84,8 +84,7 @@ static void mistakes(void **state)
 		"no section [nonsense_and_more]; `trainer --help-recipe`");
 	refused(recipe, "[data]\nxyzzyxyzzy = 1\n",
 		"r.ini:2: no key data.xyzzyxyzzy; `trainer --help-recipe`");
-	refused(recipe, "batch_size = 3\n",
-		"r.ini:1: batch_size stands before the first [section]");
+	refused(recipe, "batch_size = 3\n", "r.ini:1: batch_size precedes the first [section]");
 	refused(recipe, "; a slip\n[data\nbatch_size = 3\n",
 		"r.ini:2: expected ] at the end of [section]");
 	refused(recipe, "[data]\nbatch_size 3\n", "r.ini:2: expected [section] or key = value");
@@ -108,7 +107,7 @@ static void mistakes(void **state)
 	assert_null(strstr(error, "did you mean"));
 	refused(recipe, "[train]\ndevice = cida\n", "; did you mean cuda?");
 	refused(recipe, "[data]\n\x01train = x\n",
-		"r.ini:2: is no text, and a recipe is an INI file");
+		"r.ini:2: is not text, but a recipe is an INI file");
 	refused(recipe, "[data]\nbatch_size = 3\n[model]\nname = resnet19\n",
 		"r.ini:4: model.name = \"resnet19\": expected one of resnet18|resnet34|resnet50|"
 		"resnet101|resnet152|resnext50_32x4d|resnext101_32x8d|resnext101_64x4d|"
@@ -118,8 +117,8 @@ static void mistakes(void **state)
 	assert_null(strstr(error, "did you mean"));
 	refused(recipe, "[model]\nname =\n", "r.ini:2: model.name = \"\": expected one of");
 	refused(recipe, "[model]\ndepth = 21\n",
-		"r.ini:2: model.depth = \"21\": expected one of 8, 14, 20 and so on to 1202; 20 "
-		"and 26 are nearest");
+		"r.ini:2: model.depth = \"21\": expected one of 8, 14, 20, ... 1202; the nearest "
+		"are 20 and 26");
 	refused(recipe, "[model]\ndepth = 7\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[model]\ndepth = 1203\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[train]\naccumulate = 0\n",
@@ -134,7 +133,7 @@ static void long_line_is_refused_not_cut(void **state)
 	char text[600] = "[data]\npipeline = ";
 	memset(text + strlen(text), 'a', 400);
 	strcat(text, "\n");
-	refused(*state, text, "r.ini:2: line longer than");
+	refused(*state, text, "r.ini:2: the line is longer than");
 }
 
 static void overrides(void **state)
@@ -177,8 +176,8 @@ static void checks(void **state)
 	recipe_override(recipe, "data.mean=0.485,0.456,0.406", error);
 	recipe_override(recipe, "data.std=0.229,0.224,0.225", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
-	assert_non_null(strstr(error, "data.std = 0.229, 0.224, 0.225 are for pixels of 0 to 1"));
-	assert_non_null(strstr(error, "take 123.675, 116.28, 103.53 and 58.395, 57.12, 57.375"));
+	assert_non_null(strstr(error, "data.std = 0.229, 0.224, 0.225 are for pixels from 0 to 1"));
+	assert_non_null(strstr(error, "use 123.675, 116.28, 103.53 and 58.395, 57.12, 57.375"));
 	recipe_override(recipe, "data.mean=0,0,0", error);
 	recipe_override(recipe, "data.std=1,1,1", error); /* leaves pixels unchanged */
 	assert_int_equal(recipe_check(recipe, true, error), 0);
@@ -188,14 +187,14 @@ static void checks(void **state)
 	assert_int_equal(recipe_override(recipe, "data.slots=0", error), 0);
 	assert_int_equal(recipe_override(recipe, "train.ema_lookahead=on", error), 0);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
-	assert_non_null(strstr(error, "train.ema_lookahead = true needs train.ema above 0"));
+	assert_non_null(strstr(error, "train.ema_lookahead = true requires train.ema above 0"));
 	recipe_override(recipe, "data.slots=2", error);
 	recipe_override(recipe, "schedule.warmup=90", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	recipe_override(recipe, "schedule.warmup=1", error);
 	recipe_override(recipe, "schedule.milestones=3,3", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
-	assert_non_null(strstr(error, "must rise"));
+	assert_non_null(strstr(error, "must be ascending"));
 }
 
 static void growth(void **state)
@@ -209,7 +208,7 @@ static void growth(void **state)
 	assert_int_equal(recipe_check(recipe, true, error), 0);
 	recipe_override(recipe, "train.epochs=2", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
-	assert_non_null(strstr(error, "schedule.gamma = 1e+06 takes optim.lr = 0.0001 to 1e+08 in "
+	assert_non_null(strstr(error, "schedule.gamma = 1e+06 raises optim.lr = 0.0001 to 1e+08 in "
 				      "train.epochs = 2: expected at most 1000"));
 	recipe_override(recipe, "schedule.name=step", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
@@ -225,61 +224,64 @@ static void pairs(void **state)
 	static const struct {
 		const char *settings[4], *said;
 	} cases[] = {
-		{{"schedule.name=trapezoid"}, "schedule.decay is 0: schedule.name = trapezoid"},
+		{{"schedule.name=trapezoid"}, "schedule.decay is 0, but schedule.name = trapezoid"},
 		{{"schedule.name=trapezoid", "schedule.decay=8", "schedule.warmup=3"},
-		 "schedule.warmup = 3 and schedule.decay = 8 are more than train.epochs = 10"},
+		 "schedule.warmup = 3 and schedule.decay = 8 together exceed train.epochs = 10"},
 		{{"schedule.name=plateau"},
-		 "schedule.name = plateau follows evaluations, and data.val"},
+		 "schedule.name = plateau depends on evaluations, but data.val"},
 		{{"schedule.name=plateau", "data.val=y", "train.eval_every=0"},
-		 "schedule.name = plateau and train.eval_every = 0 do not go together"},
+		 "schedule.name = plateau and train.eval_every = 0 cannot be combined"},
 		{{"model.name=speednet", "model.blur=all"},
-		 "model.blur = all and model.name = speednet do not go together: blurs"},
+		 "model.blur = all and model.name = speednet cannot be combined: only ResNets"},
 		{{"model.name=speednet", "model.activation=gelu"}, NULL},
 		{{"model.name=resnext50_32x4d", "model.blur=all"}, NULL},
 		{{"model.name=convnext_tiny", "model.attention_dropout=0.1"},
-		 "model.attention_dropout = 0.1 and model.name = convnext_tiny do not go together: "
+		 "model.attention_dropout = 0.1 and model.name = convnext_tiny cannot be combined: "
 		 "only vision transformers have attention"},
 		{{"model.name=vit_tiny_patch16", "model.attention_dropout=0.1"}, NULL},
 		{{"train.teacher=a", "train.teacher_weight=0"},
-		 "train.teacher = a and train.teacher_weight = 0 do not go together: a teacher"},
+		 "train.teacher = a and train.teacher_weight = 0 cannot be combined: a teacher"},
 		{{"train.teacher_recipe=a"},
-		 "train.teacher_recipe = a and train.teacher =  do not go together: there is no"},
+		 "train.teacher_recipe = a and train.teacher =  cannot be combined: the teacher's "
+		 "weights are missing"},
 		{{"train.loss=kl", "train.class_weights=1, 2"},
-		 "train.loss = kl and train.class_weights = 1, 2 do not go together: a divergence"},
+		 "train.loss = kl and train.class_weights = 1, 2 cannot be combined: the "
+		 "divergence"},
 		{{"train.loss=kl", "train.class_weights=balanced"},
-		 "train.loss = kl and train.class_weights = balanced do not go together: a "
+		 "train.loss = kl and train.class_weights = balanced cannot be combined: the "
 		 "divergence"},
 		{{"train.class_weights=balanced", "train.loss=sigmoid"}, NULL},
 		{{"train.loss=kl", "train.mixup=0.2"}, NULL},
 		{{"model.ghost_batch=32", "model.bn_sync=yes"},
-		 "model.ghost_batch = 32 and model.bn_sync = true do not go together: one "
-		 "normalises"},
+		 "model.ghost_batch = 32 and model.bn_sync = true cannot be combined: one uses"},
 		{{"model.ghost_batch=32", "model.name=convnext_tiny"},
-		 "model.ghost_batch = 32 and model.name = convnext_tiny do not go together: it has "
-		 "no"},
+		 "model.ghost_batch = 32 and model.name = convnext_tiny cannot be combined: this "
+		 "network has no"},
 		{{"model.ghost_batch=32", "model.name=speednet"}, NULL},
 		{{"data.initial_scale=0.5", "data.delay_fraction=0.9"},
 		 "data.delay_fraction = 0.9 and data.finetune_fraction = 0.2 are 1.1 together"},
 		{{"data.initial_scale=0.5", "data.colout=0.1"},
-		 "data.initial_scale = 0.5 and data.colout = 0.1 do not go together: a batch is"},
+		 "data.initial_scale = 0.5 and data.colout = 0.1 cannot be combined: a batch "
+		 "either"},
 		{{"data.initial_scale=0.5", "model.name=vit_tiny_patch16"},
-		 "data.initial_scale = 0.5 and model.name = vit_tiny_patch16 do not go together"},
+		 "data.initial_scale = 0.5 and model.name = vit_tiny_patch16 cannot be combined"},
 		{{"data.initial_scale=0.5", "data.delay_fraction=0.8"}, NULL},
 		{{"train.selective_backprop=0.5", "train.accumulate=auto"},
-		 "train.selective_backprop = 0.5 and train.accumulate = auto do not go together: "
-		 "what"},
+		 "train.selective_backprop = 0.5 and train.accumulate = auto cannot be combined: "
+		 "auto finds"},
 		{{"train.selective_backprop=0.5", "train.selective_end=0.4"},
 		 "train.selective_start = 0.5 is not before train.selective_end = 0.4"},
 		{{"data.repeats=3"},
 		 "data.repeats = 3 does not divide data.batch_size = 128, which counts"},
 		{{"data.repeats=4"}, NULL},
 		{{"train.selective_backprop=0.001"},
-		 "train.selective_backprop = 0.001 keeps nothing of data.batch_size = 128"},
+		 "train.selective_backprop = 0.001 keeps no sample of data.batch_size = 128"},
 		{{"train.selective_backprop=0.5", "train.mixup=0.2", "train.sam=0.1"}, NULL},
 		{{"schedule.name=plateau", "data.val=y", "schedule.gamma=2"},
 		 "schedule.gamma = 2: expected at most 1 with schedule.name = step"},
 		{{"schedule.name=exp_range", "schedule.gamma=2"}, "schedule.gamma = 2: expected"},
-		{{"schedule.base_momentum=0.8"}, "schedule.base_momentum = 0.8: the schedule.name"},
+		{{"schedule.base_momentum=0.8"},
+		 "schedule.base_momentum = 0.8, but the chosen schedule.name"},
 		{{"schedule.base_momentum=0.8", "schedule.name=triangular2"}, NULL},
 		{{"schedule.name=plateau", "data.val=y"}, NULL},
 		{{"schedule.name=trapezoid", "schedule.decay=7", "schedule.warmup=3"}, NULL},
@@ -443,8 +445,8 @@ static void binary_file(void **state)
 		assert_int_equal(ftruncate(fd, 0), 0);
 		assert_int_equal(pwrite(fd, contents[i], sizes[i], 0), sizes[i]);
 		assert_int_equal(recipe_load(*state, path, error), -EINVAL);
-		assert_non_null(strstr(error, i ? ":2: is no text" : ":1: is no text"));
-		assert_non_null(strstr(error, "a packed dataset is data.train=FILE"));
+		assert_non_null(strstr(error, i ? ":2: is not text" : ":1: is not text"));
+		assert_non_null(strstr(error, "use data.train=FILE for a packed dataset"));
 	}
 	close(fd);
 	unlink(path);

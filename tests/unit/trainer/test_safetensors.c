@@ -234,10 +234,10 @@ static void test_texts_must_be_utf8(void **state)
 	struct safetensors_tensor tensor = {"\xff", SAFETENSORS_U8, 1, {1}, "", 1};
 	struct safetensors_writer writer = {NULL, 0, &metadata, 1, NULL, NULL};
 	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
-	assert_non_null(strstr(error, "note stands twice, or is not UTF-8"));
+	assert_non_null(strstr(error, "note occurs twice or is not UTF-8"));
 	writer = (struct safetensors_writer){&tensor, 1, NULL, 0, NULL, NULL};
 	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
-	assert_non_null(strstr(error, "\xff stands twice, or is not UTF-8"));
+	assert_non_null(strstr(error, "\xff occurs twice or is not UTF-8"));
 }
 
 #define T(name, type, shape, begin, end)                                                           \
@@ -269,7 +269,7 @@ static void test_bad_headers(void **state)
 	refused("{" T("a", "F32", "[2]", "0", "8") "}", 7, "ends at byte 8 of 7");
 	refused("{" T("a", "F32", "[2]", "0", "8") "}", 9, "bytes after the last tensor");
 	refused("{" T("a", "F32", "[2]", "4", "12") "}", 12, "bytes before tensor a");
-	refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "not what its shape needs");
+	refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "do not match its shape");
 	refused("{" T("a", "F33", "[2]", "0", "8") "}", 8, "dtype \"F33\" is unknown");
 	refused("{" T("a", "F32", "[-2]", "0", "8") "}", 8, "dimension 0");
 	refused("{" T("a", "F32", "[2.0]", "0", "8") "}", 8, "dimension 0");
@@ -278,7 +278,7 @@ static void test_bad_headers(void **state)
 	refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "data_offsets");
 	refused("{" T("a", "F32", "[2]", "-8", "0") "}", 8, "data_offsets");
 	refused("{" T("a", "F32", "[4611686018427387904,4]", "0", "0") "}", 0,
-		"not what its shape needs");
+		"do not match its shape");
 	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12,
 		"overlaps");
 	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "0", "8") "}", 8,

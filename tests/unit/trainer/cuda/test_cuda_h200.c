@@ -5,7 +5,7 @@
  */
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "trainer/device/cuda/engines.h"
-#include "trainer/plan/plan.h"
+#include "trainer/estimate/estimate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,9 +107,9 @@ int main(void)
 		cmocka_unit_test(test_others),
 		cmocka_unit_test(test_transformers),
 	};
-	char error[PLAN_ERROR_MAX] = "", *properties = NULL;
+	char error[ESTIMATE_ERROR_MAX] = "", *properties = NULL;
 	struct engines_options options = {.plans = ""};
-	int r = plan_properties(DEVICES "/h200.json", &properties, error);
+	int r = estimate_device_properties(DEVICES "/h200.json", &properties, error);
 
 	options.properties = properties;
 	if (r == 0)

@@ -5,7 +5,7 @@
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/roofline.h"
-#include "trainer/plan/plan.h"
+#include "trainer/estimate/estimate.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -41,7 +41,7 @@ static const char *device_file(const char *text)
 	return path;
 }
 
-static int plan(const char *settings, const struct plan_options *options, char *ret_text,
+static int plan(const char *settings, const struct estimate_options *options, char *ret_text,
 		size_t size, char *error)
 {
 	struct engines engines = {stub_conv, stub_matmul, "a stub"};
@@ -57,7 +57,7 @@ static int plan(const char *settings, const struct plan_options *options, char *
 		if (recipe_override(&recipe, word, error))
 			fail_msg("%s", error);
 	file = open_memstream(&printed, &length);
-	r = plan_with(&recipe, options, &engines, file, error);
+	r = estimate_with(&recipe, options, &engines, file, error);
 	fclose(file);
 	snprintf(ret_text, size, "%s", printed);
 	free(printed);
@@ -85,12 +85,12 @@ static double number_before(const char *text, const char *words)
 
 static void test_resnet50(void **state)
 {
-	struct plan_options options = {
+	struct estimate_options options = {
 		.device = device_file(
 			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
-	char error[PLAN_ERROR_MAX] = "", text[65536];
+	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
 	double milliseconds;
 
 	assert_int_equal(plan("model.name=resnet50 train.precision=fp16 data.batch_size=256 "
@@ -109,7 +109,7 @@ static void test_resnet50(void **state)
 			3080);
 	assert_in_range((uint64_t)(10 * number_before(text, " MB copies of weights")), 509, 511);
 	/* 2 x 256 x 224 x 224 x 4 bytes, in training and in evaluation */
-	assert_in_range((uint64_t)(10 * number_before(text, " MB batches under way")), 2054, 2056);
+	assert_in_range((uint64_t)(10 * number_before(text, " MB batches in flight")), 2054, 2056);
 	/*
 	 * at this ratio everything is memory-bound: 263.4 MB per image, plus 562 MB for the update
 	 */
@@ -122,12 +122,12 @@ static void test_resnet50(void **state)
 /* Operations that need separate passes are listed with their cost; a plain network has none. */
 static void test_breaks(void **state)
 {
-	struct plan_options options = {
+	struct estimate_options options = {
 		.device = device_file(
 			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
-	char error[PLAN_ERROR_MAX] = "", text[65536];
+	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
 	double elements, megabytes;
 
 	assert_int_equal(plan("model.name=resnet18", &options, text, sizeof(text), error), 0);
@@ -168,14 +168,14 @@ static void test_micro_batches(void **state)
 		"\"totalGlobalMem\": %.0f, " ROOFLINE "}";
 	static const char settings[] =
 		"model.name=resnet18 data.batch_size=8 train.accumulate=auto ";
-	struct plan_options options = {0};
-	char error[PLAN_ERROR_MAX] = "", text[65536], json[1024], more[160];
+	struct estimate_options options = {0};
+	char error[ESTIMATE_ERROR_MAX] = "", text[65536], json[1024], more[160];
 
 	snprintf(json, sizeof(json), device, 8e10);
 	options.device = device_file(json);
 	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
 	expect(text, ", in 1 micro-batch of 8 (train.accumulate = auto)\n");
-	double all = number_before(text, " MB in all") * 1e6;
+	double all = number_before(text, " MB total") * 1e6;
 	double arena = number_before(text, " MB activations and workspace (");
 	snprintf(more, sizeof(more), "%strain.memory_limit=%g", settings,
 		 arena * 1e6 / (1 << 30) / 2);
@@ -188,7 +188,7 @@ static void test_micro_batches(void **state)
 	snprintf(json, sizeof(json), device, 1e6);
 	options.device = device_file(json);
 	assert_int_equal(plan(settings, &options, text, sizeof(text), error), -ENOMEM);
-	expect(error, "data.batch_size = 8 does not fit into the memory of G, not even in the "
+	expect(error, "data.batch_size = 8 does not fit into the memory of G even with the "
 		      "smallest micro-batches, of 1");
 }
 
@@ -197,7 +197,7 @@ static void test_micro_batches(void **state)
  */
 static void test_teacher(void **state)
 {
-	struct plan_options options = {
+	struct estimate_options options = {
 		.device = device_file(
 			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
@@ -205,7 +205,7 @@ static void test_teacher(void **state)
 	char of[] = "/tmp/test_cuda_plan.XXXXXX";
 	static const char settings[] = "model.name=resnet18 data.batch_size=16 data.val=x "
 				       "train.accumulate=2 data.val_batch_size=8";
-	char error[PLAN_ERROR_MAX] = "", alone[65536], text[65536], taught[256];
+	char error[ESTIMATE_ERROR_MAX] = "", alone[65536], text[65536], taught[256];
 	FILE *file = fdopen(mkstemp(of), "w");
 
 	assert_non_null(file);
@@ -218,7 +218,7 @@ static void test_teacher(void **state)
 	assert_int_equal(plan(taught, &options, text, sizeof(text), error), 0);
 	/* 11.7 million weights in fp32 and again in bf16, in addition to its activations */
 	double memory = number_before(text, " MB train.teacher, a resnet18");
-	double evaluation = number_before(text, " MB the same in evaluation");
+	double evaluation = number_before(text, " MB activations and workspace of evaluation");
 	assert_true(fabs(memory - evaluation - 11.7 * 6) < 0.5);
 	double own = number_before(strstr(text, "teacher  "), " ms");
 	double more = number_before(text, " ms at the roofline") -
@@ -227,7 +227,7 @@ static void test_teacher(void **state)
 	assert_true(own < number_before(strstr(text, "forward  "), " ms"));
 	snprintf(taught, sizeof(taught), "%s train.teacher=x", settings);
 	assert_int_equal(plan(taught, &options, text, sizeof(text), error), 0);
-	expect(text, "teacher     not counted: train.teacher_recipe would say");
+	expect(text, "teacher     not counted: set train.teacher_recipe");
 	unlink(of);
 	snprintf(taught, sizeof(taught), "%s train.teacher=x train.teacher_recipe=%s", settings,
 		 of);
@@ -238,14 +238,14 @@ static void test_teacher(void **state)
 /* The report gives the cost and the savings of recomputation, whether the recipe uses it or not. */
 static void test_recompute(void **state)
 {
-	struct plan_options options = {
+	struct estimate_options options = {
 		.device = device_file(
 			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
 	static const char *const lines[] = {" with train.recompute = 0",
 					    " with train.recompute = 1"};
-	char error[PLAN_ERROR_MAX] = "", text[2][65536];
+	char error[ESTIMATE_ERROR_MAX] = "", text[2][65536];
 	double memory[2], rate[2];
 
 	for (int own = 0; own < 2; own++) {
@@ -278,12 +278,12 @@ static bool refuse_statistics(const struct conv_problem *problem)
 
 static void test_options(void **state)
 {
-	struct plan_options options = {
+	struct estimate_options options = {
 		.device = device_file(
 			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
-	char error[PLAN_ERROR_MAX] = "", text[65536];
+	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
 
 	stub_refuse = refuse_statistics;
 	assert_int_equal(
@@ -300,7 +300,7 @@ static void test_options(void **state)
 	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
 			      text, sizeof(text), error),
 			 -EINVAL);
-	expect(error, "--size=8 is too small for speednet, which needs 9");
+	expect(error, "--size=8 is too small for speednet, which needs at least 9");
 	options.size = 48;
 	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
 			      text, sizeof(text), error),
@@ -347,24 +347,24 @@ static void test_sizes(void **state)
 		{"random_crop", 0},
 	};
 	for (size_t i = 0; i < sizeof(pipelines) / sizeof(*pipelines); i++)
-		if (plan_pipeline_side(pipelines[i].pipeline) != pipelines[i].side)
+		if (pipeline_side(pipelines[i].pipeline) != pipelines[i].side)
 			fail_msg("%s: %u", pipelines[i].pipeline,
-				 plan_pipeline_side(pipelines[i].pipeline));
+				 pipeline_side(pipelines[i].pipeline));
 }
 
 /* The image size comes from the recipe unless --size is given. */
 static void test_size_of_pipeline(void **state)
 {
-	struct plan_options options = {
+	struct estimate_options options = {
 		.device = device_file(
 			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
-	char error[PLAN_ERROR_MAX] = "", text[65536];
+	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
 	const char *settings = "model.name=speednet data.pipeline=random_resized_crop(64)";
 
 	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
-	expect(text, "images of 64 x 64 (as data.pipeline makes them)\n");
+	expect(text, "images of 64 x 64 (the size that data.pipeline produces)\n");
 	options.size = 48;
 	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
 	expect(text, "images of 48 x 48\n");
@@ -372,7 +372,7 @@ static void test_size_of_pipeline(void **state)
 	assert_int_equal(plan("model.name=speednet data.pipeline=random_resized_crop(4)", &options,
 			      text, sizeof(text), error),
 			 -EINVAL);
-	expect(error, "data.pipeline's size of 4 is too small for speednet");
+	expect(error, "data.pipeline's image size of 4 is too small for speednet");
 }
 
 static void test_files(void **state)
@@ -382,7 +382,7 @@ static void test_files(void **state)
 	} files[] = {
 		{"{", "line 1"},
 		{"{\"deviceName\": \"G\"}", "has no \"roofline\""},
-		{"{\"totalGlobalMem\": 1, " ROOFLINE "}", "deviceName must be a text"},
+		{"{\"totalGlobalMem\": 1, " ROOFLINE "}", "deviceName must be a string"},
 		{"{\"deviceName\": \"G\", " ROOFLINE "}", "totalGlobalMem must be a number"},
 		{"{\"deviceName\": \"G\", \"totalGlobalMem\": -1, " ROOFLINE "}",
 		 "totalGlobalMem must be a number above 0"},
@@ -398,16 +398,18 @@ static void test_files(void **state)
 		 "\"multiProcessorCount\": 0, " ROOFLINE "}",
 		 "multiProcessorCount must be a number above 0"},
 	};
-	char error[PLAN_ERROR_MAX], *properties = NULL;
+	char error[ESTIMATE_ERROR_MAX], *properties = NULL;
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
 		*error = 0;
-		assert_int_equal(plan_properties(device_file(files[i].text), &properties, error),
-				 -EINVAL);
+		assert_int_equal(
+			estimate_device_properties(device_file(files[i].text), &properties, error),
+			-EINVAL);
 		expect(error, files[i].words);
 		expect(error, "test_cuda_plan");
 	}
-	assert_int_equal(plan_properties("/nonexistent.json", &properties, error), -EINVAL);
+	assert_int_equal(estimate_device_properties("/nonexistent.json", &properties, error),
+			 -EINVAL);
 	expect(error, "/nonexistent.json");
 }
 
@@ -417,10 +419,10 @@ static void test_shipped(void **state)
 	static const char *const names[] = {"a100", "h100", "h200"};
 
 	for (size_t i = 0; i < 3; i++) {
-		char path[4096], error[PLAN_ERROR_MAX] = "", *properties;
+		char path[4096], error[ESTIMATE_ERROR_MAX] = "", *properties;
 
 		snprintf(path, sizeof(path), "%s/%s.json", DEVICES, names[i]);
-		if (plan_properties(path, &properties, error))
+		if (estimate_device_properties(path, &properties, error))
 			fail_msg("%s", error);
 		expect(properties, "\"deviceVer\":");
 		assert_null(strstr(properties, "roofline"));

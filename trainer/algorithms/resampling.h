@@ -1,0 +1,9 @@
+/* Whether a recipe has the device blend, thin out or resize training images. Pure function. */
+#pragma once
+
+#include "trainer/recipe/recipe.h"
+
+#include <stdbool.h>
+
+/* True with train.mixup, train.cutmix, data.colout or progressive resizing. */
+bool resampling_is_on(const struct recipe *recipe);

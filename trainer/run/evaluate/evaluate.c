@@ -1,0 +1,452 @@
+#include "format/base/system/clock.h"
+#include "trainer/algorithms/score.h"
+#include "trainer/algorithms/views.h"
+#include "trainer/run/evaluate/predictions.h"
+#include "trainer/run/run_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int evaluate_fail(struct run *run, int code)
+{
+	return run_fail(&run->ctx, code, "evaluation: %s", run_device_text(&run->ctx, code));
+}
+
+/* A batch in flight. */
+struct flight {
+	struct feed_batch batch; /* the batch being evaluated */
+	uint64_t ticket, step;
+};
+
+/*
+ * Batches in flight: while one is computed, the next is fetched, copied and queued. A feed has at
+ * least as many slots.
+ */
+enum { FLIGHTS_MAX = 2 };
+
+/* One pass over this rank's share of the evaluation set. */
+struct pass {
+	struct run *run;
+	struct run_feed feed;
+	struct view views[VIEWS_MAX];
+	unsigned view_count;
+	struct flight flights[FLIGHTS_MAX]; /* oldest first */
+	unsigned count;
+	struct checkpoint_totals *totals;
+};
+
+/* Feeds a batch and queues its forward pass. */
+static int evaluate_launch(struct run *run, const struct device_batch *batch, struct flight *flight)
+{
+	struct device_graph *graph = run->network.eval.graph;
+	int r = device_feed(graph, batch, &flight->ticket);
+	if (r < 0)
+		return evaluate_fail(run, r);
+	r = device_evaluate(graph, network_eval_slot(&run->network, &run->state), &flight->step);
+	if (r < 0) {
+		evaluate_fail(run, r);
+		/* the batch's memory may now be released */
+		device_fed(graph, flight->ticket, true);
+	}
+	return r;
+}
+
+static int evaluate_land(struct run *run, const struct flight *flight,
+			 struct device_results *results)
+{
+	int r = device_results(run->network.eval.graph, flight->step, true, results);
+	/*
+	 * The copy is done once results are there; query the ticket anyway, as device_feed()
+	 * requires.
+	 */
+	if (r == 0)
+		r = device_fed(run->network.eval.graph, flight->ticket, true);
+	return r < 0 ? evaluate_fail(run, r) : 0;
+}
+
+/* Buffers to evaluate several views of a batch. */
+struct view_buffers {
+	float *sum, *logits; /* [run->network.eval.count][classes] */
+	void *moved;         /* shifted images; NULL if no view is shifted */
+};
+
+/*
+ * Adds the weighted logits of one view. moved: the images are already shifted, by a previous view.
+ */
+static int evaluate_add_view(struct run *run, const struct view *view,
+			     const struct device_batch *batch, struct view_buffers *buffers)
+{
+	struct device_batch images = *batch;
+	struct device_results results;
+	struct flight flight;
+	if (view->shift)
+		images.images = buffers->moved;
+	images.flip = view->flip;
+	int r = evaluate_launch(run, &images, &flight);
+	if (r < 0)
+		return r;
+	r = evaluate_land(run, &flight, &results);
+	if (r < 0)
+		return r;
+	r = device_logits(run->network.eval.graph, buffers->logits);
+	if (r < 0)
+		return evaluate_fail(run, r);
+	size_t values = (size_t)run->network.eval.count * run->data.classes;
+	for (size_t i = 0; i < values; i++)
+		buffers->sum[i] += view->weight * buffers->logits[i];
+	return 0;
+}
+
+static int evaluate_add_views(struct pass *pass, const struct device_batch *batch,
+			      struct view_buffers *buffers)
+{
+	struct run *run = pass->run;
+	const struct view *views = pass->views;
+	struct views_images images = {
+		.pixels = batch->images,
+		.count = batch->count,
+		.height = run->network.eval.height,
+		.width = run->network.eval.width,
+		.pixel_size = batch->channels * device_element_size(batch->element),
+	};
+	size_t values = (size_t)run->network.eval.count * run->data.classes;
+	bool shifts = run->ctx.recipe->train.eval_shift > 0;
+	buffers->sum = calloc(values, sizeof(float));
+	buffers->logits = calloc(values, sizeof(float));
+	if (shifts)
+		buffers->moved = calloc((size_t)images.count * images.height * images.width,
+					images.pixel_size);
+	if (!buffers->sum || !buffers->logits || (shifts && !buffers->moved))
+		return run_fail(&run->ctx, -ENOMEM, "out of memory");
+	for (unsigned i = 0; i < pass->view_count; i++) {
+		if (views[i].shift && views[i].shift != views[i - 1].shift)
+			views_move(&images, views[i].shift, buffers->moved);
+		int r = evaluate_add_view(run, &views[i], batch, buffers);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static void evaluate_add_score(struct pass *pass, const struct device_batch *batch,
+			       const float *logits)
+{
+	struct checkpoint_totals *totals = pass->totals;
+	struct score score = {0};
+	score_add(&score, logits, batch->labels, batch->count, pass->run->data.classes,
+		  model_logit_scale(pass->run->network.model));
+	totals->loss += score.loss;
+	totals->samples += score.samples;
+	totals->top1 += score.top1;
+	totals->top5 += score.top5;
+}
+
+/* Scores the averaged logits of the views, or those of a single view. */
+static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
+				const struct device_batch *batch)
+{
+	struct predictions *predictions = pass->run->evaluation.predictions;
+	struct view_buffers buffers = {0};
+	int r = evaluate_add_views(pass, batch, &buffers);
+	if (r == 0) {
+		evaluate_add_score(pass, batch, buffers.sum);
+		if (predictions && predictions_add(predictions, fed, buffers.sum) < 0)
+			r = run_fail(&pass->run->ctx, -ENOMEM, "--predictions: out of memory");
+	}
+	free(buffers.sum);
+	free(buffers.logits);
+	free(buffers.moved);
+	return r;
+}
+
+/* Prepares the graph and the device's description of a batch. */
+static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
+			    struct device_batch *ret_images)
+{
+	uint64_t shift = run->ctx.recipe->train.eval_shift;
+	int r = run_feed_device_batch(&run->ctx, NULL, batch, "data.val_pipeline", ret_images);
+	if (r < 0)
+		return r;
+	run->evaluation.bytes = batch->element == FEED_U8;
+	if (shift >= batch->height || shift >= batch->width)
+		return run_fail(&run->ctx, -EINVAL,
+				"train.eval_shift = %llu is too large for the images of data.val, "
+				"%u x %u: use at most %u",
+				(unsigned long long)shift, batch->width, batch->height,
+				(batch->width < batch->height ? batch->width : batch->height) - 1);
+	return run_plan_eval(run, batch->height, batch->width);
+}
+
+/* Adds results in batch order until at most `down_to` batches are in flight. */
+static int evaluate_collect(struct pass *pass, unsigned down_to)
+{
+	while (pass->count > down_to) {
+		struct device_results results;
+		int r = evaluate_land(pass->run, &pass->flights[0], &results);
+		if (r < 0)
+			return r;
+		feed_release(pass->feed.feed, &pass->flights[0].batch);
+		pass->count--;
+		memmove(pass->flights, pass->flights + 1, pass->count * sizeof(pass->flights[0]));
+		run_add(pass->totals, &results);
+	}
+	return 0;
+}
+
+/* Cleans up an aborted pass: waits until nothing reads the feed's buffers. */
+static void evaluate_abandon(struct pass *pass)
+{
+	for (unsigned i = 0; i < pass->count; i++)
+		device_fed(pass->run->network.eval.graph, pass->flights[i].ticket, true);
+	pass->count = 0;
+}
+
+/*
+ * Feeds a batch and collects finished ones. Several views of a batch are evaluated synchronously.
+ */
+static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
+{
+	struct run *run = pass->run;
+	const struct run_graph *graph = &run->network.eval;
+	struct device_batch images;
+	if (batch->height != graph->height || batch->width != graph->width) {
+		/* no step may be pending in the graph that is replaced */
+		int r = evaluate_collect(pass, 0);
+		if (r < 0)
+			return r;
+	}
+	int r = evaluate_prepare(run, batch, &images);
+	if (r < 0)
+		return r;
+	if (pass->view_count > 1 || run->evaluation.predictions) {
+		r = evaluate_score_views(pass, batch, &images);
+		feed_release(pass->feed.feed, batch);
+		return r;
+	}
+	struct flight *flight = &pass->flights[pass->count];
+	flight->batch = *batch;
+	r = evaluate_launch(run, &images, flight);
+	if (r < 0)
+		return r;
+	pass->count++;
+	return evaluate_collect(pass, FLIGHTS_MAX - 1);
+}
+
+/* *ret_feed has no feed if there are no samples for this rank. */
+static int evaluate_open_feed(struct run *run, struct run_feed *ret_feed)
+{
+	/* Use the pipeline of the epoch just trained, not of the next one. */
+	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
+	return run_feed_open(&run->feeds, DATA_VAL, epoch, 0, ret_feed);
+}
+
+/* Without training, the batch format must follow from the weights' metadata. */
+static int evaluate_check_normalisation(struct run *run, bool bytes)
+{
+	if (bytes && !run->data.normalises)
+		return run_fail(&run->ctx, -EINVAL,
+				"data.val_pipeline delivers u8, but %s has no normalisation: set "
+				"data.mean and data.std%s",
+				run->evaluation.weights.file,
+				run->evaluation.weights.named
+					? ", or deliver floats as in training"
+					: ", or data.train, whose dataset records them");
+	if (!bytes && run->evaluation.weights.normalised)
+		return run_fail(&run->ctx, -EINVAL,
+				"%s was trained on u8, normalised by its trainer.mean and "
+				"trainer.std, but data.val_pipeline delivers floats, which are not "
+				"normalised again: remove to() and normalize()",
+				run->evaluation.weights.file);
+	return 0;
+}
+
+/*
+ * Only bytes are normalised, so float images of one pipeline rarely match the bytes of the other.
+ */
+static int evaluate_check_element(struct run *run, const struct feed_batch *batch)
+{
+	bool bytes = run->input.batch.element == FEED_U8;
+	if (run->ctx.options.evaluate)
+		return evaluate_check_normalisation(run, batch->element == FEED_U8);
+	if (bytes == (batch->element == FEED_U8))
+		return 0;
+	return run_fail(&run->ctx, -EINVAL,
+			"data.pipeline delivers %s, data.val_pipeline %s: u8 is normalised by "
+			"data.mean and data.std, floats are not, so use the same normalize() and "
+			"to() in both, or in neither",
+			bytes ? "u8" : "floats", bytes ? "floats" : "u8");
+}
+
+static int evaluate_try(struct run *run, struct run_feed *feed)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed_batch batch;
+	struct device_batch images;
+	double wait = 0;
+	int r = run_feed_next(&run->feeds, feed, &batch, &wait, error);
+	if (r < 0)
+		return run_fail(&run->ctx, r, "data.val, data.val_pipeline: %s",
+				r == -EINTR ? "stopped before the first step" : error);
+	if (r == FEED_END)
+		return 0;
+	r = evaluate_check_element(run, &batch);
+	return r < 0 ? r : evaluate_prepare(run, &batch, &images);
+}
+
+int run_try_evaluation(struct run *run)
+{
+	struct run_feed feed = {0};
+	if (!*run->ctx.recipe->data.val)
+		return 0;
+	int r = evaluate_open_feed(run, &feed);
+	if (r < 0 || !feed.feed)
+		return r;
+	r = evaluate_try(run, &feed);
+	run_feed_close(&run->feeds, &feed);
+	return r;
+}
+
+/* Records this rank's outcome for all ranks. */
+static int evaluate_lose(struct run *run, int r)
+{
+	run->ctx.lost = r;
+	return r < 0 ? RUN_LOST : 0;
+}
+
+/* Evaluates the batches of an open feed. */
+static int evaluate_feed(struct pass *pass)
+{
+	struct run *run = pass->run;
+	char error[DATA_ERROR_MAX] = "";
+	struct feed_batch batch;
+	double wait = 0;
+	for (;;) {
+		if (*run->ctx.options.stop)
+			return -EINTR;
+		int r = run_feed_next(&run->feeds, &pass->feed, &batch, &wait, error);
+		if (r == FEED_END)
+			return evaluate_collect(pass, 0);
+		if (r == -EINTR)
+			return r;
+		if (r < 0)
+			return evaluate_lose(run, run_fail(&run->ctx, r, "evaluation: %s", error));
+		r = evaluate_batch(pass, &batch);
+		if (r < 0)
+			return r;
+	}
+}
+
+/* Evaluates this rank's share. */
+static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
+{
+	struct pass pass = {.run = run, .totals = totals};
+	int r = evaluate_open_feed(run, &pass.feed);
+	if (r < 0 || !pass.feed.feed)
+		return evaluate_lose(run, r);
+	pass.view_count = views_of(&run->ctx.recipe->train, pass.views);
+	r = evaluate_feed(&pass);
+	evaluate_abandon(&pass);
+	run_feed_close(&run->feeds, &pass.feed);
+	return r;
+}
+
+/* Evaluates on all ranks and sums the results. */
+static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
+{
+	struct run_context *ctx = &run->ctx;
+	struct checkpoint_totals own = {0};
+	if (!ctx->recipe->model.bn_sync) {
+		/* running statistics are local to each rank: use rank 0's, which are saved */
+		int r = ranks_share_params(ctx->comm, run->network.params, true, ctx->error);
+		if (r < 0)
+			return r;
+	}
+	int r = evaluate_share(run, &own);
+	if (r < 0 && r != -EINTR)
+		return r;
+	double sums[] = {own.loss,         (double)own.samples, (double)own.top1,
+			 (double)own.top5, r == -EINTR,         r == RUN_LOST};
+	int failed = run_sum(ctx, sums, 6);
+	if (failed < 0)
+		return failed;
+	*totals = (struct checkpoint_totals){.loss = sums[0],
+					     .samples = (uint64_t)sums[1],
+					     .top1 = (uint64_t)sums[2],
+					     .top5 = (uint64_t)sums[3]};
+	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? RUN_LOST : 0;
+}
+
+/* Prints and logs the evaluation in the state. */
+static int evaluate_report(struct run *run, double seconds)
+{
+	enum device_slot slot = network_eval_slot(&run->network, &run->state);
+	const struct checkpoint_state *state = &run->state;
+	double epoch = run_epoch(run, state->step);
+	progress_line(&run->ctx.progress,
+		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu "
+		      "images, %.1f s%s)",
+		      epoch, state->eval_loss, 100 * state->eval_top1, 100 * state->eval_top5,
+		      (unsigned long long)state->eval_samples, seconds,
+		      slot != DEVICE_VALUE ? ", averaged weights" : "");
+	struct metrics_log *metrics = run->output.metrics;
+	if (!metrics)
+		return 0;
+	metrics_log_begin(metrics, "eval", state->step);
+	metrics_log_number(metrics, "epoch", epoch);
+	metrics_log_exact(metrics, "loss", state->eval_loss);
+	metrics_log_number(metrics, "top1", state->eval_top1);
+	metrics_log_number(metrics, "top5", state->eval_top5);
+	metrics_log_count(metrics, "samples", state->eval_samples);
+	metrics_log_text(metrics, "weights",
+			 slot == DEVICE_SWA     ? "swa"
+			 : slot != DEVICE_VALUE ? "ema"
+						: "value");
+	metrics_log_number(metrics, "seconds", seconds);
+	return output_end_line(&run->output);
+}
+
+static void evaluate_record(struct run *run, const struct checkpoint_totals *totals)
+{
+	struct checkpoint_state *state = &run->state;
+	double n = (double)totals->samples;
+	state->eval_step = state->step;
+	state->eval_samples = totals->samples;
+	state->eval_loss = totals->loss / n;
+	state->eval_top1 = (double)totals->top1 / n;
+	state->eval_top5 = (double)totals->top5 / n;
+}
+
+static int evaluate_keep_best(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	if (state->eval_top1 <= state->best_top1)
+		return 0;
+	state->best_top1 = state->eval_top1;
+	state->best_step = state->step;
+	if (!run->ctx.recipe->checkpoint.best || !run->output.metrics)
+		return 0;
+	char text[128];
+	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
+		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
+	return run_export(run, "best.safetensors", text);
+}
+
+int run_evaluate(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	struct checkpoint_totals totals = {0};
+	double start = clock_s(CLOCK_MONOTONIC);
+	int r = evaluate_all(run, &totals);
+	if (r)
+		return r;
+	if (!totals.samples)
+		return run_fail_everywhere(&run->ctx, -EINVAL,
+					   "data.val = %s has no sample with a label",
+					   run->ctx.recipe->data.val);
+	evaluate_record(run, &totals);
+	r = evaluate_report(run, clock_s(CLOCK_MONOTONIC) - start);
+	plateau_evaluated(&state->plateau, &run->ctx.recipe->schedule, state->eval_loss,
+			  state->eval_top1);
+	return r < 0 ? r : evaluate_keep_best(run);
+}

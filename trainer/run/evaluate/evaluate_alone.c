@@ -1,0 +1,101 @@
+/* --evaluate: evaluates a checkpoint or a file of weights, without a run. */
+#include "trainer/run/evaluate/predictions.h"
+#include "trainer/run/run_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+int run_find_weights(struct run *run)
+{
+	struct run_context *ctx = &run->ctx;
+	struct weights_metadata *weights = &run->evaluation.weights;
+	const struct checkpoint *checkpoint = run->checkpoint;
+	const char *file = checkpoint ? checkpoint->path : ctx->recipe->model.pretrained;
+	char error[CHECKPOINT_ERROR_MAX];
+	if (!*ctx->recipe->data.val)
+		return run_fail(ctx, -EINVAL,
+				"--evaluate: data.val is not set: set it to the packed dataset to "
+				"evaluate on");
+	if (!*file)
+		return run_fail(ctx, -EINVAL,
+				"--evaluate: no weights are given: set model.pretrained=FILE, or "
+				"use --resume for those of a checkpoint");
+	int r = weights_read(file, weights, error);
+	if (r < 0)
+		return run_fail(ctx, r, "%s%s", checkpoint ? "" : "model.pretrained: ", error);
+	if (!weights->classes)
+		return run_fail(ctx, -EINVAL,
+				"--evaluate: %s has no last layer, fc.weight: fine-tune it first",
+				file);
+	if (checkpoint)
+		weights_complete_normalisation(weights, &checkpoint->recipe.data);
+	return 0;
+}
+
+static int alone_open_predictions(struct run *run)
+{
+	if (!run->ctx.options.predictions)
+		return 0;
+	int r = run_refuse_ranks(&run->ctx, "--predictions");
+	if (r < 0)
+		return r;
+	r = predictions_new(&run->evaluation.predictions, run->data.classes,
+			    model_logit_scale(run->network.model));
+	return r < 0 ? run_fail(&run->ctx, r, "out of memory") : 0;
+}
+
+/* Names of data.train's classes, else of the weights'; none if their number is another. */
+static int alone_write_predictions(struct run *run)
+{
+	const struct class_names *weights = &run->evaluation.weights.class_names;
+	struct class_names train = {0};
+	const char *const *names = NULL;
+	if (!run->evaluation.predictions)
+		return 0;
+	if (run->data.class_names)
+		class_names_read(run->data.class_names, &train);
+	if (train.count == run->data.classes)
+		names = train.name;
+	else if (weights->count == run->data.classes)
+		names = weights->name;
+	int r = predictions_write(run->evaluation.predictions, &run->ctx, &run->state, names);
+	class_names_deinit(&train);
+	return r;
+}
+
+static int alone_print(struct run *run, FILE *file)
+{
+	const struct checkpoint_state *state = &run->state;
+	char loss[RUN_LOSS_TEXT];
+	run_loss_text(state->eval_loss, loss);
+	fprintf(file, "{\"top1\": %.6g, \"top5\": %.6g, \"val_loss\": %s, \"val_samples\": %llu}\n",
+		state->eval_top1, state->eval_top5, loss, (unsigned long long)state->eval_samples);
+	if (fflush(file))
+		return run_fail(&run->ctx, -errno, "cannot write the result: %s", strerror(errno));
+	return 0;
+}
+
+int run_evaluate_alone(struct run *run, FILE *file)
+{
+	struct run_context *ctx = &run->ctx;
+	int r = ctx->options.onnx ? run_refuse_ranks(ctx, "--onnx") : 0;
+	if (r < 0)
+		return r;
+	r = alone_open_predictions(run);
+	if (r < 0)
+		return r;
+	r = run_evaluate(run);
+	if (r == RUN_LOST)
+		return run_report_lost(ctx);
+	if (r == -EINTR)
+		return run_fail_everywhere(ctx, r, "stopped by a signal");
+	if (r < 0)
+		return r;
+	r = alone_write_predictions(run);
+	if (r < 0)
+		return r;
+	r = run_write_onnx(run);
+	if (r < 0 || ctx->comm->rank)
+		return r;
+	return alone_print(run, file);
+}

@@ -1,0 +1,461 @@
+#include "trainer/run/input/data.h"
+#include "format/base/system/clock.h"
+#include "format/base/text/sentence.h"
+#include "trainer/log/progress.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	POLL_MS = 200,
+	PATIENCE_S = 300,
+	OPEN_AGAIN_MS = 100,
+};
+
+#define data_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
+
+/* ImageNet's statistics, for datasets that record none. */
+static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
+		    imagenet_std[3] = {58.395, 57.12, 57.375};
+
+static void data_set_statistics(struct data *data, const struct feed_dataset *dataset)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	for (int c = 0; c < 3; c++) {
+		bool recorded =
+			dataset->has_statistics && dataset->std[c] > 0 && isfinite(dataset->std[c]);
+		data->mean[c] = recipe->mean.count ? recipe->mean.value[c]
+				: recorded         ? dataset->mean[c]
+						   : imagenet_mean[c];
+		data->std[c] = recipe->mean.count ? recipe->std.value[c]
+			       : recorded         ? dataset->std[c]
+						  : imagenet_std[c];
+	}
+}
+
+/* Looks up the dataset that a key names. */
+static int data_find_dataset(const struct data *data, const char *key, const char *path,
+			     struct feed_dataset **ret_dataset, char *error)
+{
+	char problem[FEED_ERROR_MAX] = "";
+	int r = feed_dataset(data->socket, path, ret_dataset, problem);
+	if (r < 0)
+		return data_fail(error, r, "%s: %.900s", key, *problem ? problem : strerror(-r));
+	return 0;
+}
+
+static int data_look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
+{
+	const struct recipe *recipe = data->recipe;
+	int r = data_find_dataset(data, "data.train", recipe->data.train, ret_dataset, error);
+	if (r < 0)
+		return r;
+	const struct feed_dataset *dataset = *ret_dataset;
+	data->samples = dataset->samples;
+	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
+	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
+	data->normalises = true;
+	data->class_names = class_names_write(dataset->class_names, dataset->classes);
+	data_set_statistics(data, dataset);
+	if (!data->classes)
+		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
+				 recipe->data.train);
+	if (data->classes == 1)
+		return data_fail(error, -EINVAL,
+				 "data.train = %.600s has one class, but a classifier needs at "
+				 "least 2: pack images of other classes too, one folder per class",
+				 recipe->data.train);
+	if (data->classes < dataset->classes)
+		return data_fail(error, -EINVAL, "model.classes = %u, but %s has %u class%s",
+				 data->classes, recipe->data.train, dataset->classes,
+				 dataset->classes == 1 ? "" : "es");
+	return 0;
+}
+
+/* Class names and where they come from. */
+struct known_classes {
+	const char *const *name; /* [count] */
+	uint32_t count;
+	const char *where, *file;
+};
+
+/*
+ * Compares class names, since samples carry class numbers: a number with another meaning than in
+ * training would be scored against the wrong class.
+ */
+static int data_compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
+				const struct feed_dataset *val, char *error)
+{
+	uint32_t i = class_names_differ(val->class_names, val->classes, known->name, known->count);
+	if (i == val->classes || i == known->count)
+		return 0;
+	return data_fail(
+		error, -EINVAL,
+		"data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in %s%.300s: pack it with "
+		"the same names in the same order (packimg convert --classes FILE)",
+		recipe->val, i, val->class_names[i], known->name[i], known->where, known->file);
+}
+
+/*
+ * For weights without class names: at least the number of classes must be data.val's or be
+ * confirmed by the recipe.
+ */
+static int data_compare_counts(const struct data *data, const struct weights_metadata *weights,
+			       const struct feed_dataset *val, char *error)
+{
+	if (data->recipe->model.classes || val->classes == data->classes)
+		return 0;
+	return data_fail(error, -EINVAL,
+			 "data.val = %.300s has %u class%s, but %.300s has %u, without names: set "
+			 "model.classes=%u to evaluate its labels as numbers of these classes",
+			 data->recipe->data.val, val->classes, val->classes == 1 ? "" : "es",
+			 weights->file, data->classes, data->classes);
+}
+
+static int data_compare_val(const struct data *data, const struct weights_metadata *weights,
+			    const struct known_classes *known, const struct feed_dataset *val,
+			    char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	int r = data_compare_classes(recipe, known, val, error);
+	if (r < 0)
+		return r;
+	if (val->classes > data->classes)
+		return data_fail(
+			error, -EINVAL,
+			"data.val = %.600s has %u classes, but the model has %u: pack it with the "
+			"classes of the training set (packimg convert --classes FILE)",
+			recipe->val, val->classes, data->classes);
+	if (weights && !weights->named && !*recipe->train)
+		return data_compare_counts(data, weights, val, error);
+	return 0;
+}
+
+static int data_look_up_val(struct data *data, const struct weights_metadata *weights,
+			    const struct known_classes *known, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	struct feed_dataset *dataset;
+	int r = data_find_dataset(data, "data.val", recipe->val, &dataset, error);
+	if (r < 0)
+		return r;
+	data->val_samples = dataset->samples;
+	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
+	r = data_compare_val(data, weights, known, dataset, error);
+	feed_dataset_free(dataset);
+	return r;
+}
+
+/* Takes what is known without a training set. */
+static int data_take_from_weights(struct data *data, const struct weights_metadata *weights,
+				  char *error)
+{
+	const struct recipe *recipe = data->recipe;
+	bool chosen = recipe->data.mean.count > 0, known = weights->std[0] > 0;
+	if (!data->classes)
+		data->classes =
+			recipe->model.classes ? (uint32_t)recipe->model.classes : weights->classes;
+	if (chosen || known) {
+		data->normalises = true;
+		memcpy(data->mean, chosen ? recipe->data.mean.value : weights->mean,
+		       sizeof(data->mean));
+		memcpy(data->std, chosen ? recipe->data.std.value : weights->std,
+		       sizeof(data->std));
+	}
+	for (int c = 0; c < 3 && !data->normalises; c++)
+		data->std[c] = 1; /* float images are used as they are */
+	if (data->classes == 1)
+		return data_fail(error, -EINVAL,
+				 "%.600s has one output, but a classifier needs at least 2 "
+				 "classes: use the weights of a classifier",
+				 weights->file);
+	return 0;
+}
+
+static int data_fail_train(const struct weights_metadata *weights, int r, char *error)
+{
+	size_t length = strlen(error);
+	if (weights)
+		snprintf(error + length, DATA_ERROR_MAX - length,
+			 "; %.300s has no class names, so they are read from data.train: set "
+			 "data.train= to skip it",
+			 weights->file);
+	return r;
+}
+
+/* Looks up the weights to evaluate, and data.val; train is NULL if it was not looked up. */
+static int data_look_up_rest(struct data *data, const struct weights_metadata *weights,
+			     const struct feed_dataset *train, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	struct known_classes known = {0};
+	if (train)
+		known = (struct known_classes){train->class_names, train->classes,
+					       "data.train = ", recipe->train};
+	if (weights) {
+		int r = data_take_from_weights(data, weights, error);
+		if (r < 0)
+			return r;
+	}
+	if (weights && weights->named)
+		known = (struct known_classes){weights->class_names.name,
+					       weights->class_names.count,
+					       "trainer.class_names of ", weights->file};
+	return *recipe->val ? data_look_up_val(data, weights, &known, error) : 0;
+}
+
+/* weights is NULL for training. */
+static int data_look_up(struct data *data, const struct weights_metadata *weights, char *error)
+{
+	struct feed_dataset *train = NULL;
+	int r = 0;
+	if (!weights || (!weights->named && *data->recipe->data.train)) {
+		r = data_look_up_train(data, &train, error);
+		if (r < 0)
+			r = data_fail_train(weights, r, error);
+	}
+	if (r == 0)
+		r = data_look_up_rest(data, weights, train, error);
+	feed_dataset_free(train);
+	return r;
+}
+
+unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm *comm,
+			     bool on_cpus)
+{
+	unsigned cpus = (unsigned)CPU_COUNT(&comm->cpus);
+	if (recipe->threads || !on_cpus)
+		return (unsigned)recipe->threads;
+	return cpus > 4 ? cpus / 4 : 1;
+}
+
+static int data_set_socket(struct data *data, const char *socket, char *error)
+{
+	if (snprintf(data->socket, sizeof(data->socket), "%s", socket) < (int)sizeof(data->socket))
+		return 0;
+	return data_fail(error, -ENAMETOOLONG,
+			 "the path of the socket, \"%s\", is longer than %d bytes", socket,
+			 DATA_SOCKET_MAX - 1);
+}
+
+/*
+ * The daemon serves all ranks of the machine, so it may use all their CPUs even if each rank is
+ * bound.
+ */
+static int data_start_daemon(struct data *data, unsigned threads, char *error)
+{
+	cpu_set_t own;
+	bool known = !sched_getaffinity(0, sizeof(own), &own);
+	if (known)
+		sched_setaffinity(0, sizeof(data->comm->cpus), &data->comm->cpus);
+	int r = feed_daemon_start(NULL, threads, &data->daemon, error);
+	if (known)
+		sched_setaffinity(0, sizeof(own), &own);
+	return r < 0 ? r : data_set_socket(data, feed_daemon_socket(data->daemon), error);
+}
+
+/*
+ * Finds this rank's socket: the given one, or that of the private daemon started by its machine's
+ * first rank. All ranks gather all sockets; a rank that failed takes part too, since the others
+ * wait for it.
+ */
+static int data_find_socket(struct data *data, const char *named, unsigned threads, char *error)
+{
+	struct comm *comm = data->comm;
+	char leaders[DATA_SOCKET_MAX] = "";
+	int r = 0, sent = 0;
+	if (named)
+		r = data_set_socket(data, named, error);
+	else if (comm->rank == comm->leader)
+		r = data_start_daemon(data, threads, error);
+	for (unsigned rank = 0; rank < comm->world && !sent; rank++) {
+		char told[DATA_SOCKET_MAX];
+		memcpy(told, data->socket, sizeof(told));
+		sent = comm_broadcast(comm, told, sizeof(told), rank);
+		if (rank == comm->leader)
+			memcpy(leaders, told, sizeof(told));
+	}
+	if (r < 0)
+		return r;
+	if (sent < 0)
+		return data_fail(error, sent, "%s", comm_error(comm));
+	if (!*data->socket)
+		memcpy(data->socket, leaders, sizeof(data->socket));
+	if (!*data->socket)
+		return data_fail(error, -ECANCELED, "rank %u could not start the daemon",
+				 comm->leader);
+	return 0;
+}
+
+int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
+	      unsigned threads, const struct weights_metadata *weights, char *error)
+{
+	*data = (struct data){.recipe = recipe, .comm = comm};
+	*error = '\0';
+	int r = data_find_socket(data, socket, threads, error);
+	if (r == 0)
+		r = data_look_up(data, weights, error);
+	data->reached = r == 0;
+	if (r < 0)
+		data_close(data);
+	return r;
+}
+
+void data_close(struct data *data)
+{
+	feed_daemon_stop(data->daemon);
+	data->daemon = NULL;
+	free(data->class_names);
+	data->class_names = NULL;
+}
+
+uint32_t data_train_share(const struct data *data)
+{
+	return (uint32_t)data->recipe->data.batch_size / data->comm->world;
+}
+
+uint32_t data_micro_share(const struct data *data)
+{
+	return data_train_share(data) / (uint32_t)data->recipe->train.accumulate;
+}
+
+uint32_t data_val_share(const struct data *data)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	uint64_t batch = recipe->val_batch_size
+				 ? recipe->val_batch_size
+				 : recipe->batch_size / data->recipe->train.accumulate;
+	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
+}
+
+/* Checks that the dataset file was not replaced during the run; only newly opened feeds notice. */
+static int data_check_unchanged(const struct data *data, enum data_part part,
+				const struct feed *feed, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	const struct uuid *known = part == DATA_VAL ? &data->val_uuid : &data->train_uuid;
+	struct feed_info info = {.size = sizeof(info)};
+	struct uuid found;
+	char then[UUID_TEXT], now[UUID_TEXT];
+	feed_info(feed, &info);
+	memcpy(&found, info.dataset_uuid, sizeof(found));
+	if (!uuid_differ(known, &found))
+		return 0;
+	uuid_write(known->bytes, then);
+	uuid_write(found.bytes, now);
+	return data_fail(error, -ESTALE,
+			 "%.600s was replaced by another dataset: its UUID was %s when the run "
+			 "started, and is now %s",
+			 part == DATA_VAL ? recipe->val : recipe->train, then, now);
+}
+
+/* True if the daemon was reachable before but is not now; ENOENT can also be a dataset's. */
+static bool data_is_gone(const struct data *data, int r, const char *error)
+{
+	return data->reached &&
+	       (r == -ECONNREFUSED || r == -ECONNRESET || r == -ESHUTDOWN ||
+		(r == -ENOENT && strncmp(error, "No daemon", strlen("No daemon")) == 0));
+}
+
+/* Opens a feed, waiting for a restarting daemon: evaluations open feeds in the middle of a run. */
+static int data_open_patiently(const struct data *data, const struct feed_options *options,
+			       struct feed **ret_feed, char *error)
+{
+	double until = clock_s(CLOCK_MONOTONIC) + (double)data->recipe->data.reconnect;
+	for (;;) {
+		int r = feed_open(options, ret_feed, error);
+		if (!data_is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
+			return r;
+		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
+			return r; /* a signal, most likely a request to stop */
+	}
+}
+
+void data_set_writable(struct data *data, bool writable)
+{
+	data->writable = writable;
+}
+
+bool data_defers(const struct data *data, enum data_part part)
+{
+	return part == DATA_TRAIN && data->recipe->data.augment == RECIPE_AUGMENT_DEVICE;
+}
+
+int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
+	      struct feed **ret_feed, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	static const char *const deferred[] = {FEED_DEFERRED};
+	struct feed_options options;
+	bool evaluates = part == DATA_VAL;
+	*error = '\0';
+	*ret_feed = NULL;
+	if (evaluates && data->comm->rank >= data->val_samples)
+		return 0;
+	feed_options_init(&options);
+	options.socket = data->socket;
+	options.seed = data->recipe->train.seed;
+	options.bad = recipe->bad ? FEED_BAD_FAIL : FEED_BAD_SUBSTITUTE;
+	options.slots = (uint32_t)recipe->slots;
+	options.writable = data->writable;
+	options.rank = part == DATA_WHOLE ? 0 : data->comm->rank;
+	options.world = part == DATA_WHOLE ? 1 : data->comm->world;
+	options.epoch = epoch;
+	options.batch = batch;
+	options.batch_size = part == DATA_TRAIN   ? data_train_share(data)
+			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
+						  : data_val_share(data);
+	options.dataset = evaluates ? recipe->val : recipe->train;
+	options.pipeline = evaluates ? recipe->val_pipeline : recipe->pipeline;
+	options.name = evaluates ? "trainer: evaluation" : "trainer: training";
+	options.shuffle = !evaluates && recipe->shuffle;
+	options.repeats = evaluates ? 1 : (uint32_t)recipe->repeats;
+	options.epoch_end = evaluates ? epoch + 1 : 0;
+	options.last = evaluates ? FEED_LAST_SHORT : FEED_LAST_DROP;
+	options.reconnect = recipe->reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
+	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
+	options.fields = deferred;
+	options.field_count = data_defers(data, part);
+	int r = data_open_patiently(data, &options, ret_feed, error);
+	if (r == 0)
+		r = data_check_unchanged(data, part, *ret_feed, error);
+	if (r < 0) {
+		feed_close(*ret_feed);
+		*ret_feed = NULL;
+	}
+	return r;
+}
+
+int data_next(const struct data *data, struct feed *feed, const volatile int *stop,
+	      struct feed_batch *batch, double *wait_seconds, char *error)
+{
+	uint64_t patience = PATIENCE_S + data->recipe->data.reconnect;
+	double start = clock_s(CLOCK_MONOTONIC), now;
+	batch->size = sizeof(*batch);
+	int r;
+	do {
+		r = feed_next(feed, POLL_MS, batch);
+		now = clock_s(CLOCK_MONOTONIC);
+		if (r == -ETIMEDOUT && *stop)
+			r = -EINTR;
+	} while (r == -ETIMEDOUT && now - start < (double)patience);
+	*wait_seconds += now - start;
+	if (r == -ETIMEDOUT)
+		return data_fail(error, r,
+				 "no batch arrived for %llu seconds; check the daemon with "
+				 "`loaderctl status`",
+				 (unsigned long long)patience);
+	if (r == -ECONNRESET)
+		return data_fail(error, r, "lost the connection to the daemon%s%s",
+				 *feed_error(feed) ? ": " : "", feed_error(feed));
+	if (r < 0 && r != -EINTR)
+		return data_fail(error, r, "feed: %s",
+				 *feed_error(feed) ? feed_error(feed) : strerror(-r));
+	return r;
+}

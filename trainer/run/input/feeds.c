@@ -1,0 +1,175 @@
+#include "trainer/run/input/feeds.h"
+
+#include "format/augment/deferred.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void feeds_fall_back_to_staging(struct feeds *feeds, const char *why)
+{
+	feeds->staged = true;
+	data_set_writable(feeds->data, false);
+	progress_line(
+		&feeds->ctx->progress,
+		"batches are staged: they are copied once more on their way to the device: %s",
+		why);
+}
+
+/* Returns 0, even if the device refuses the memory, or DEVICE_WANTS_WRITABLE. */
+static int feeds_register_host(struct feeds *feeds, struct run_feed *feed)
+{
+	struct device *device = feeds->ctx->device;
+	struct feed_info info = {.size = sizeof(info)};
+	int r = feed_info(feed->feed, &info);
+	feed->reconnects = info.reconnects;
+	if (r == 0)
+		r = device_register_host(device, info.memory, info.memory_size,
+					 feeds->data->writable);
+	if (r == 0 || r == DEVICE_STAGED) {
+		feed->memory = info.memory;
+		feed_keep_memory(feed->feed, info.memory);
+	}
+	if (r == 0 || r == DEVICE_WANTS_WRITABLE)
+		return r;
+	feeds_fall_back_to_staging(feeds, run_device_text(feeds->ctx, r));
+	return 0;
+}
+
+/* Waits for copies from its memory; held batches stay. */
+static void feeds_unregister_host(struct feeds *feeds, struct run_feed *feed)
+{
+	if (feed->memory) {
+		device_unregister_host(feeds->ctx->device, feed->memory);
+		feed_drop_memory(feed->feed, feed->memory);
+	}
+	feed->memory = NULL;
+}
+
+static int feeds_log_reconnect(struct feeds *feeds, const char *text)
+{
+	struct output *output = feeds->output;
+	if (!output->metrics)
+		return 0;
+	/* lines of pending steps come after this one */
+	metrics_log_begin(output->metrics, "reconnect",
+			  step_queue_collected(feeds->queue, output->state->step));
+	metrics_log_text(output->metrics, "text", text);
+	return output_end_line(output);
+}
+
+static int feeds_reconnected(struct feeds *feeds, struct run_feed *feed)
+{
+	const char *text = feed_reconnect_text(feed->feed);
+	feeds_unregister_host(feeds, feed);
+	if (!feeds->staged && feeds_register_host(feeds, feed) == DEVICE_WANTS_WRITABLE)
+		feeds_fall_back_to_staging(feeds, device_error(feeds->ctx->device));
+	progress_line(&feeds->ctx->progress, "%s", text);
+	return feeds_log_reconnect(feeds, text);
+}
+
+int run_feed_next(struct feeds *feeds, struct run_feed *feed, struct feed_batch *batch,
+		  double *wait_seconds, char *error)
+{
+	struct run_context *ctx = feeds->ctx;
+	uint64_t begin = tracer_span_begin(feeds->tracer);
+	int r = data_next(feeds->data, feed->feed, ctx->options.stop, batch, wait_seconds, error);
+	tracer_span_end(feeds->tracer, begin, "wait for data");
+	if (r) /* FEED_END included */
+		return r;
+	r = run_feed_take_deferred(feeds->data, feed, batch, error);
+	if (r < 0 || batch->reconnects == feed->reconnects)
+		return r;
+	r = feeds_reconnected(feeds, feed);
+	feed->reconnects = batch->reconnects;
+	if (r < 0)
+		snprintf(error, DATA_ERROR_MAX, "%.*s", DATA_ERROR_MAX - 1, ctx->error);
+	return r;
+}
+
+/*
+ * Reopens a feed whose ring the device cannot register, mapped writable if the daemon permits it.
+ */
+static int feeds_open_writable(struct feeds *feeds, enum data_part part, uint64_t epoch,
+			       uint64_t batch, struct run_feed *feed, char *error)
+{
+	progress_line(&feeds->ctx->progress, "%s: requesting a writable mapping from the daemon",
+		      device_error(feeds->ctx->device));
+	feed_close(feed->feed);
+	data_set_writable(feeds->data, true);
+	int r = data_feed(feeds->data, part, epoch, batch, &feed->feed, error);
+	if (r == 0)
+		return feeds_register_host(feeds, feed);
+	feeds_fall_back_to_staging(feeds, *error ? error : strerror(-r));
+	return data_feed(feeds->data, part, epoch, batch, &feed->feed, error);
+}
+
+static int feeds_fail_open(struct feeds *feeds, enum data_part part, int code, const char *error)
+{
+	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
+					      {"data.train", "data.pipeline"},
+					      {"data.val", "data.val_pipeline"}};
+	static const char field[] = "pipeline: "; /* prefix of request errors */
+	bool pipeline = strncmp(error, field, strlen(field)) == 0;
+	/* older daemons lack deferral, others limit it */
+	bool defers = data_defers(feeds->data, part) &&
+		      (strstr(error, FEED_DEFERRED) || strstr(error, "transforms can be deferred"));
+	return run_fail(feeds->ctx, code, "%s: %s%s", keys[part][pipeline],
+			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-code),
+			defers ? "; or set data.augment=daemon" : "");
+}
+
+int run_feed_open(struct feeds *feeds, enum data_part part, uint64_t epoch, uint64_t batch,
+		  struct run_feed *ret_feed)
+{
+	char error[DATA_ERROR_MAX];
+	*ret_feed = (struct run_feed){0};
+	int r = data_feed(feeds->data, part, epoch, batch, &ret_feed->feed, error);
+	if (r == 0 && ret_feed->feed && !feeds->staged)
+		r = feeds_register_host(feeds, ret_feed);
+	if (r == DEVICE_WANTS_WRITABLE)
+		r = feeds_open_writable(feeds, part, epoch, batch, ret_feed, error);
+	if (r)
+		return feeds_fail_open(feeds, part, r, error);
+	if (!data_defers(feeds->data, part))
+		return 0;
+	ret_feed->deferred = calloc(data_train_share(feeds->data), sizeof(struct deferred));
+	return ret_feed->deferred ? 0 : run_fail(feeds->ctx, -ENOMEM, "out of memory");
+}
+
+void run_feed_close(const struct feeds *feeds, const struct run_feed *feed)
+{
+	if (feeds->ctx->device)
+		device_unregister_host(feeds->ctx->device, feed->memory);
+	feed_close(feed->feed);
+	free(feed->deferred);
+}
+
+int run_feed_device_batch(struct run_context *ctx, const struct run_feed *feed,
+			  const struct feed_batch *batch, const char *pipeline_key,
+			  struct device_batch *ret_batch)
+{
+	if (batch->layout != FEED_NHWC)
+		return run_fail(
+			ctx, -EINVAL,
+			"%s delivers planes (nchw), but the trainer needs nhwc: remove layout()",
+			pipeline_key);
+	if (batch->channels < 3)
+		return run_fail(ctx, -EINVAL, "%s delivers %u channels: expected 3 or 4",
+				pipeline_key, batch->channels);
+	*ret_batch = (struct device_batch){
+		.images = batch->images,
+		.labels = batch->labels,
+		.count = batch->count,
+		.channels = batch->channels,
+		.height = batch->height,
+		.width = batch->width,
+		.element = (enum device_element)batch->element,
+	};
+	if (feed && feed->deferred) {
+		ret_batch->deferred = feed->deferred;
+		ret_batch->delivered_height = feed->delivered_height;
+		ret_batch->delivered_width = feed->delivered_width;
+	}
+	return 0;
+}

@@ -1,0 +1,82 @@
+#include "trainer/run/network/augment.h"
+
+#include "trainer/algorithms/colout.h"
+#include "trainer/algorithms/mix.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void augment_free_mix(struct augment *augment)
+{
+	free(augment->blends);
+	free(augment->labels2);
+	free(augment->shares);
+}
+
+int augment_open(struct augment *augment)
+{
+	const struct recipe *recipe = augment->ctx->recipe;
+	uint32_t share = data_train_share(augment->data), micro = data_micro_share(augment->data);
+	if (!mix_is_on(&recipe->train))
+		return 0;
+	if (micro % 2)
+		return run_fail(
+			augment->ctx, -EINVAL,
+			"%s blends pairs of samples, but data.batch_size = %llu is computed %u at "
+			"a time (ranks, train.accumulate), an odd number: use twice as many",
+			recipe->train.mixup > 0 ? "train.mixup" : "train.cutmix",
+			(unsigned long long)recipe->data.batch_size, micro);
+	augment_free_mix(augment);
+	augment->blends = calloc(share, sizeof(*augment->blends));
+	augment->labels2 = calloc(share, sizeof(*augment->labels2));
+	augment->shares = calloc(share, sizeof(*augment->shares));
+	if (!augment->blends || !augment->labels2 || !augment->shares)
+		return run_fail(augment->ctx, -ENOMEM, "out of memory");
+	return 0;
+}
+
+void augment_close(struct augment *augment)
+{
+	augment_free_mix(augment);
+	free(augment->lines);
+}
+
+int augment_colout(struct augment *augment, uint64_t step, const struct run_graph *graph,
+		   struct device_batch *batch)
+{
+	const struct recipe *recipe = augment->ctx->recipe;
+	if (!(recipe->data.colout > 0))
+		return 0;
+	uint32_t *lines = realloc(augment->lines, (graph->height + graph->width) * sizeof(*lines));
+	if (!lines)
+		return run_fail(augment->ctx, -ENOMEM, "out of memory");
+	augment->lines = lines;
+	batch->rows = lines;
+	batch->columns = lines + graph->height;
+	colout_draw(recipe->data.colout, recipe->train.seed, step, batch->height, batch->width,
+		    lines, lines + graph->height);
+	return 0;
+}
+
+void augment_mix(struct augment *augment, uint64_t step, const struct run_graph *graph,
+		 struct device_batch *batch)
+{
+	const struct recipe_train *recipe = &augment->ctx->recipe->train;
+	struct mix_batch of = {
+		.seed = recipe->seed,
+		.step = step,
+		.first = augment->ctx->comm->rank * data_train_share(augment->data),
+		.count = batch->count,
+		.micro = graph->count,
+		.height = graph->height,
+		.width = graph->width,
+	};
+	if (!mix_is_on(recipe))
+		return;
+	mix_draw(recipe, &of, augment->blends, augment->shares);
+	for (uint32_t i = 0; i < batch->count; i++)
+		augment->labels2[i] = batch->labels ? batch->labels[i ^ 1] : -1;
+	batch->blends = augment->blends;
+	batch->labels2 = augment->labels2;
+	batch->shares = augment->shares;
+}

@@ -1,0 +1,66 @@
+/*
+ * The network of a run: its parameters, model and the graphs planned for it. Call device_close()
+ * after network_deinit(). Written by these functions only.
+ */
+#pragma once
+
+#include "trainer/algorithms/freeze.h"
+#include "trainer/algorithms/freeze_layers.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/model/model.h"
+#include "trainer/run/context.h"
+#include "trainer/run/input/data.h"
+
+/* A graph planned for one image size. */
+struct run_graph {
+	struct device_graph *graph;
+	uint32_t count, height, width;
+};
+
+struct network {
+	struct run_context *ctx;
+	const struct data *data;
+	struct device_params *params;
+	struct model *model;
+	float *class_weights; /* [classes] with train.class_weights = balanced, else NULL */
+	struct freeze freeze;
+	struct freeze_layers freeze_layers;
+	struct run_graph train, eval;
+	struct run_graph selected; /* with train.selective_backprop: graph for the kept samples */
+	bool warned;               /* the planning warning was printed */
+};
+
+/*
+ * Creates the parameters and the model; not yet their values. To evaluate, without an optimizer.
+ */
+int network_init(struct network *network);
+void network_deinit(struct network *network);
+/*
+ * With train.class_weights = balanced: computes the weights on all ranks (class_weights.c).
+ */
+int network_init_class_weights(struct network *network);
+
+/* Makes a graph fit an image size; plans a new one only if needed. */
+int network_plan(struct network *network, struct run_graph *graph, enum device_mode mode,
+		 uint32_t count, uint32_t height, uint32_t width);
+bool run_graph_fits(const struct run_graph *graph, uint32_t count, uint32_t height, uint32_t width);
+void run_graph_drop(struct run_graph *graph);
+/* Drops the graphs of training; no step may be pending in them. */
+void network_drop_training(struct network *network);
+
+/*
+ * network_freeze_is_due() is true if train.freeze thaws parameters, or train.freeze_level freezes
+ * more layers, at the state's step. network_move_freeze() applies the change, and notes in
+ * state->begun from which update on thawed parameters are trained. Drop the training graphs then.
+ */
+bool network_freeze_is_due(const struct network *network, const struct checkpoint_state *state,
+			   uint64_t steps);
+int network_move_freeze(struct network *network, struct checkpoint_state *state, uint64_t steps);
+
+/* True if the model has running statistics. */
+bool network_has_batch_norms(const struct network *network);
+/*
+ * The weights to evaluate and export after the state's step: an average if the recipe keeps one.
+ */
+enum device_slot network_eval_slot(const struct network *network,
+				   const struct checkpoint_state *state);
