@@ -127,7 +127,7 @@ int manager_get_worker(struct worker_manager *manager, uid_t uid, struct worker 
 	if (!user)
 		return -EUSERS;
 	int r = 0;
-	if (!user->workers || user->workers->retired)
+	if (!user->workers || !worker_takes_connections(user->workers))
 		r = manager_start_worker(manager, user);
 	if (r < 0) {
 		manager_forget_user_if_idle(manager, user);
@@ -149,31 +149,25 @@ int manager_prestart(struct worker_manager *manager, uid_t uid)
 }
 
 /*
- * Kills a worker that has shut its end or received nothing for UNRESPONSIVE_MS; the next connection
- * starts another one. result: of ipc_send().
+ * Kills a worker that has shut its end of the socket or left it full for UNRESPONSIVE_MS; the next
+ * connection starts another one. result: of ipc_send().
  */
 static void kill_if_unresponsive(struct worker *worker, int result)
 {
-	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	char who[32];
-	if (worker->retired)
-		return;
 	if (result == 0)
-		worker->unresponsive_since_ns = 0;
-	else if (result == -EAGAIN && worker->unresponsive_since_ns == 0)
-		worker->unresponsive_since_ns = now_ns;
-	if (result != -EPIPE && (result != -EAGAIN ||
-				 now_ns - worker->unresponsive_since_ns <= UNRESPONSIVE_MS * MS_NS))
+		worker->socket_full_since_ns = 0;
+	else if (result == -EAGAIN && worker->socket_full_since_ns == 0)
+		worker->socket_full_since_ns = now_ns;
+	const bool is_full_long = result == -EAGAIN &&
+				  now_ns - worker->socket_full_since_ns > UNRESPONSIVE_MS * MS_NS;
+	if (!worker_takes_connections(worker) || (result != -EPIPE && !is_full_long))
 		return;
 	manager_log_prefix(worker, who);
 	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
 		    (int)worker->pid);
-	/*
-	 * The worker may take long to exit if one of its threads hangs in storage: do not use it
-	 * again.
-	 */
-	worker->retired = true;
-	kill(worker->pid, SIGKILL);
+	worker_on(worker, WORKER_UNRESPONSIVE);
 }
 
 /*
@@ -185,13 +179,13 @@ static int hand_over(struct worker *worker, const struct pending_connection *pen
 	const struct ipc_order order = {
 		.kind = IPC_CLIENT, .client = pending->id, .pid = (uint32_t)pending->pid};
 	const struct ipc_order drain = {.kind = IPC_DRAIN};
-	int r = ipc_send(worker->socket, &order, &pending->fd, 1);
+	int r = ipc_send(worker->socket.fd, &order, &pending->fd, 1);
 	kill_if_unresponsive(worker, r);
 	if (r == -EAGAIN || r == -ETOOMANYREFS)
 		return r;
 	worker->connections_passed += r == 0;
 	if (r == 0 && worker->manager->draining && worker->connections_passed == 1)
-		(void)ipc_send(worker->socket, &drain, NULL, 0);
+		(void)ipc_send(worker->socket.fd, &drain, NULL, 0);
 	/* If the worker is gone, hanging up is the answer. */
 	if (r == 0)
 		clients_add(&worker->clients, pending->id, pending->fd);
@@ -200,13 +194,13 @@ static int hand_over(struct worker *worker, const struct pending_connection *pen
 	return 0;
 }
 
-static void on_writable(struct event_source *source, uint32_t events)
+void manager_on_writable(struct event_source *source, uint32_t events)
 {
-	struct worker *worker = CONTAINER_OF(worker, writable, source);
+	struct worker *worker = CONTAINER_OF(worker, socket, source);
 	struct worker_manager *manager = worker->manager;
 	unsigned done = 0;
 	int r = 0;
-	if (source->fd < 0)
+	if (worker->state == WORKER_GONE)
 		return;
 	while (done < worker->pending_count && (r = hand_over(worker, &worker->pending[done])) == 0)
 		done++;
@@ -219,10 +213,8 @@ static void on_writable(struct event_source *source, uint32_t events)
 		event_source_remove(manager->epoll_fd, source);
 		manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
 	}
-	if (worker->pending_count > 0)
-		return;
-	event_source_remove(manager->epoll_fd, source);
-	source->fd = -1;
+	if (worker->pending_count == 0)
+		event_source_remove(manager->epoll_fd, source);
 }
 
 /*
@@ -235,17 +227,15 @@ static bool queue_up(struct worker *worker, const struct pending_connection *pen
 	 * With ETOOMANYREFS the kernel refuses, not the worker: blame the worker only if its socket
 	 * was full before.
 	 */
-	if (worker->unresponsive_since_ns != 0)
+	if (worker->socket_full_since_ns != 0)
 		kill_if_unresponsive(worker, -EAGAIN);
 	if (worker->pending_count == worker->manager->pending_per_worker_max ||
 	    worker->manager->pending_count >= worker->manager->pending_max)
 		return false;
 	worker->manager->pending_count++;
 	worker->pending[worker->pending_count++] = *pending;
-	if (worker->writable.fd >= 0)
-		return true;
-	worker->writable = (struct event_source){worker->socket, on_writable};
-	manager_wait_until_writable(worker);
+	if (worker->pending_count == 1)
+		manager_wait_until_writable(worker);
 	return true;
 }
 
@@ -388,6 +378,7 @@ void manager_add_connection(struct worker_manager *manager, uid_t uid, pid_t pid
 
 void manager_wait_until_writable(struct worker *worker)
 {
-	if (!manager_rewatch(worker->manager, &worker->writable, EPOLLOUT))
+	if (worker->pending_count > 0 &&
+	    !manager_rewatch(worker->manager, &worker->socket, EPOLLOUT))
 		worker->manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
 }

@@ -227,14 +227,14 @@ static void for_all(struct worker_manager *manager, void (*act)(struct worker *w
 static void manager_drain_worker(struct worker *worker)
 {
 	const struct ipc_order order = {.kind = IPC_DRAIN};
-	if (ipc_send(worker->socket, &order, NULL, 0) < 0)
-		kill(worker->pid, SIGKILL);
+	if (ipc_send(worker->socket.fd, &order, NULL, 0) < 0)
+		worker_on(worker, WORKER_KILL);
 }
 
 static void tell_worker(struct worker *worker, const struct ipc_order *order)
 {
 	char who[32];
-	int r = ipc_send(worker->socket, order, NULL, 0);
+	int r = ipc_send(worker->socket.fd, order, NULL, 0);
 	if (r == 0)
 		return;
 	manager_log_prefix(worker, who);
@@ -289,6 +289,11 @@ void manager_drain(struct worker_manager *manager)
 {
 	manager->draining = true;
 	for_all(manager, manager_drain_worker);
+}
+
+static void manager_kill_worker(struct worker *worker)
+{
+	worker_on(worker, WORKER_KILL);
 }
 
 void manager_kill_all(struct worker_manager *manager)
@@ -398,7 +403,7 @@ void manager_deinit(struct worker_manager *manager)
 		next_user = user->next;
 		for (struct worker *worker = user->workers, *next; worker; worker = next) {
 			next = worker->next;
-			manager_remove_worker(worker);
+			worker_on(worker, WORKER_ENDED);
 		}
 		if (user_cgroups_enabled(&manager->cgroups))
 			user_cgroups_remove(&manager->cgroups, user->uid);

@@ -61,9 +61,31 @@ struct pending_connection {
 	pid_t pid;
 };
 
+/* A worker as the supervisor sees it. worker_process.c has the table of transitions. */
+enum worker_state {
+	WORKER_NEW,      /* no process yet */
+	WORKER_STARTING, /* spawned; connections wait in its socket */
+	WORKER_SERVING,  /* has sent IPC_READY */
+	WORKER_RETIRING, /* was sent IPC_RETIRE; must exit by end_due_ns */
+	WORKER_KILLED,   /* was sent SIGKILL; may stay while one of its threads hangs in storage */
+	WORKER_GONE,     /* has exited; freed after this round of events */
+	WORKER_STATES,
+};
+
+enum worker_event {
+	WORKER_SPAWNED,
+	WORKER_READY,        /* it sent IPC_READY */
+	WORKER_IDLE,         /* it sent IPC_IDLE, and nothing has been passed to it since */
+	WORKER_UNRESPONSIVE, /* it has shut its socket, or left it full for UNRESPONSIVE_MS */
+	WORKER_KILL,         /* it has not exited in time, or the daemon stops at once */
+	WORKER_ENDED,        /* it has exited, could not be spawned, or is abandoned */
+	WORKER_EVENTS,
+};
+
 struct worker {
+	enum worker_state state;
 	struct event_source end, pipe, log; /* pidfd, records, log */
-	struct event_source writable;       /* the socket, in epoll while connections are queued */
+	struct event_source socket;         /* in epoll while connections are queued */
 	struct pending_connection pending[PENDING_MAX];
 	unsigned pending_count;
 	struct clients clients;
@@ -72,17 +94,14 @@ struct worker {
 	struct worker *next;
 	uint64_t id;
 	pid_t pid;
-	int socket;
 	struct status_page *page;
 	uint64_t connections_passed; /* since the worker started */
-	bool ready;                  /* has sent IPC_READY */
-	bool retired;                /* receives no more connections */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
-	size_t log_left;       /* log bytes left in this second */
-	unsigned records_left; /* records left in this second */
-	uint64_t end_due_ns; /* when to kill a retired worker; 0 if not retired or already killed */
-	uint64_t unresponsive_since_ns; /* since when its socket has been full; 0 if it is not */
+	size_t log_left;               /* log bytes left in this second */
+	unsigned records_left;         /* records left in this second */
+	uint64_t end_due_ns;           /* WORKER_RETIRING: when to kill it */
+	uint64_t socket_full_since_ns; /* 0 if its socket has room */
 };
 
 /* A sample whose decoding has crashed a worker, or a dataset (sample is IPC_WHOLE_DATASET). */
@@ -136,8 +155,10 @@ void manager_forget_user_if_idle(struct worker_manager *manager, struct user *us
 
 /* worker_process.c */
 int manager_start_worker(struct worker_manager *manager, struct user *user);
-void manager_remove_worker(struct worker *worker);
-void manager_kill_worker(struct worker *worker);
+/* Changes the state. The event must be possible in the current state. */
+void worker_on(struct worker *worker, enum worker_event event);
+/* Returns false for workers that are ending: the next connection starts another one. */
+bool worker_takes_connections(const struct worker *worker);
 /*
  * Kills retired workers that have not exited within RETIRE_MS. Returns whether any may still exit.
  */
@@ -156,4 +177,7 @@ void manager_refuse_pending(struct worker *worker, int r);
  * manager_start_worker().
  */
 int manager_get_worker(struct worker_manager *manager, uid_t uid, struct worker **ret_worker);
+/* Watches the worker's socket if connections are queued for it. */
 void manager_wait_until_writable(struct worker *worker);
+/* ready() of the socket: passes queued connections. */
+void manager_on_writable(struct event_source *source, uint32_t events);

@@ -5,6 +5,7 @@
 #include "loaderd/log.h"
 #include "loaderd/supervisor/worker_spawn.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,6 +42,8 @@ static void manager_relay_log_line(struct worker *worker)
 static void manager_on_log(struct event_source *source, uint32_t events)
 {
 	struct worker *worker = CONTAINER_OF(worker, log, source);
+	if (worker->state == WORKER_GONE)
+		return;
 	char bytes[LOG_BYTES_PER_TURN];
 	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
 	if (room == 0) {
@@ -83,7 +86,20 @@ bool manager_any_allowance_used(const struct worker_manager *manager)
 	return false;
 }
 
-void manager_remove_worker(struct worker *worker)
+static void worker_retire(struct worker *worker)
+{
+	const struct ipc_order order = {.kind = IPC_RETIRE};
+	worker->end_due_ns = clock_ns(CLOCK_MONOTONIC) + RETIRE_MS * MS_NS;
+	worker->manager->sweep_due_ns = 0;
+	(void)ipc_send(worker->socket.fd, &order, NULL, 0);
+}
+
+static void worker_kill(struct worker *worker)
+{
+	kill(worker->pid, SIGKILL);
+}
+
+static void worker_release(struct worker *worker)
 {
 	struct worker_manager *manager = worker->manager;
 	struct worker **at = &worker->user->workers;
@@ -93,22 +109,62 @@ void manager_remove_worker(struct worker *worker)
 	manager_unwatch(manager, &worker->end);
 	manager_unwatch(manager, &worker->pipe);
 	manager_unwatch(manager, &worker->log);
-	if (worker->writable.fd >= 0)
-		event_source_remove(manager->epoll_fd, &worker->writable);
-	worker->writable.fd = -1;
 	for (unsigned i = 0; i < worker->pending_count; i++)
 		unread_add(&manager->unread, worker->user->uid, worker->pending[i].fd, true);
 	manager->pending_count -= worker->pending_count;
 	worker->pending_count = 0;
 	clients_deinit(&worker->clients);
-	if (worker->socket >= 0)
-		blocking_pool_close(manager->blocking_pool, worker->user->uid, worker->socket);
+	if (worker->socket.fd >= 0) {
+		event_source_remove(manager->epoll_fd, &worker->socket);
+		blocking_pool_close(manager->blocking_pool, worker->user->uid, worker->socket.fd);
+	}
 	if (worker->page)
 		munmap(worker->page, STATUS_PAGE_SIZE);
 	manager->worker_count--;
 	/* Later events of this turn may still point to it. */
 	worker->next = manager->dead;
 	manager->dead = worker;
+}
+
+/*
+ * What may happen to a worker in each state, and which state follows. WORKER_NEW stands for what
+ * cannot happen. A worker is untrusted and may send any record at any time: READY and IDLE are
+ * possible in every state of a process.
+ */
+/* clang-format off */
+static const struct {
+	bool takes_connections;
+	void (*enter)(struct worker *worker);
+	enum worker_state next[WORKER_EVENTS]; /* SPAWNED, READY, IDLE, UNRESPONSIVE, KILL, ENDED */
+} worker_states[WORKER_STATES] = {
+	[WORKER_NEW] = {false, NULL,
+		{WORKER_STARTING, 0, 0, 0, 0, WORKER_GONE}},
+	[WORKER_STARTING] = {true, NULL,
+		{0, WORKER_SERVING, WORKER_RETIRING, WORKER_KILLED, WORKER_KILLED, WORKER_GONE}},
+	[WORKER_SERVING] = {true, NULL,
+		{0, WORKER_SERVING, WORKER_RETIRING, WORKER_KILLED, WORKER_KILLED, WORKER_GONE}},
+	[WORKER_RETIRING] = {false, worker_retire,
+		{0, WORKER_RETIRING, WORKER_RETIRING, 0, WORKER_KILLED, WORKER_GONE}},
+	[WORKER_KILLED] = {false, worker_kill,
+		{0, WORKER_KILLED, WORKER_KILLED, 0, WORKER_KILLED, WORKER_GONE}},
+	[WORKER_GONE] = {false, worker_release, {0}},
+};
+/* clang-format on */
+
+void worker_on(struct worker *worker, enum worker_event event)
+{
+	const enum worker_state next = worker_states[worker->state].next[event];
+	assert(next != WORKER_NEW);
+	if (next == worker->state)
+		return;
+	worker->state = next;
+	if (worker_states[next].enter)
+		worker_states[next].enter(worker);
+}
+
+bool worker_takes_connections(const struct worker *worker)
+{
+	return worker_states[worker->state].takes_connections;
 }
 
 /*
@@ -178,7 +234,7 @@ static void send_suspects(const struct worker *worker, const struct suspects *su
 			continue;
 		order.seconds = (uint32_t)((until_ns - now_ns) / SECOND_NS) + 1;
 		memcpy(order.uuid, suspect->uuid, sizeof(order.uuid));
-		(void)ipc_send(worker->socket, &order, NULL, 0);
+		(void)ipc_send(worker->socket.fd, &order, NULL, 0);
 	}
 }
 
@@ -215,10 +271,10 @@ static void on_end(struct event_source *source, uint32_t events)
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		note_suspect(worker, who);
 	/* It has read no user data that could have compromised it: its status is an errno. */
-	if (!worker->ready && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+	if (worker->state == WORKER_STARTING && WIFEXITED(status) && WEXITSTATUS(status) != 0)
 		manager_refuse_pending(worker, -WEXITSTATUS(status));
 	ring_quota_release(&manager->ring_quota, worker->id, 0);
-	manager_remove_worker(worker);
+	worker_on(worker, WORKER_ENDED);
 	manager->sweep_due_ns = 0;
 	manager_forget_user_if_idle(manager, user);
 }
@@ -240,7 +296,7 @@ static void make_ring(struct worker *worker, const struct ipc_record *record)
 		code = ring_quota_allocate(&manager->ring_quota, &user->ring_usage, user->uid,
 					   worker->id, record, &order, fds);
 	}
-	int r = ipc_send(worker->socket, &order, fds, code == 0 ? IPC_FDS_MAX : 0);
+	int r = ipc_send(worker->socket.fd, &order, fds, code == 0 ? IPC_FDS_MAX : 0);
 	if (code != 0)
 		return;
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
@@ -250,7 +306,7 @@ static void make_ring(struct worker *worker, const struct ipc_record *record)
 	/* The worker does not know of the ring and could not give it back. */
 	ring_quota_release(&manager->ring_quota, worker->id, record->feed);
 	order.code = -r;
-	(void)ipc_send(worker->socket, &order, NULL, 0);
+	(void)ipc_send(worker->socket.fd, &order, NULL, 0);
 }
 
 static void send_ring(struct worker *worker, const struct ipc_record *record)
@@ -262,27 +318,22 @@ static void send_ring(struct worker *worker, const struct ipc_record *record)
 		close(fds[0]);
 		close(fds[1]);
 	}
-	(void)ipc_send(worker->socket, &order, NULL, 0);
+	(void)ipc_send(worker->socket.fd, &order, NULL, 0);
 }
 
 static void retire_if_idle(struct worker *worker, uint64_t clients)
 {
-	const struct ipc_order order = {.kind = IPC_RETIRE};
 	/* A private daemon keeps its worker warm for the next client. */
-	if (worker->manager->single_user || clients != worker->connections_passed ||
-	    worker->pending_count > 0)
-		return;
-	if (worker->retired)
-		return;
-	worker->retired = true;
-	worker->end_due_ns = clock_ns(CLOCK_MONOTONIC) + RETIRE_MS * MS_NS;
-	worker->manager->sweep_due_ns = 0;
-	(void)ipc_send(worker->socket, &order, NULL, 0);
+	if (!worker->manager->single_user && clients == worker->connections_passed &&
+	    worker->pending_count == 0)
+		worker_on(worker, WORKER_IDLE);
 }
 
 static void on_records(struct event_source *source, uint32_t events)
 {
 	struct worker *worker = CONTAINER_OF(worker, pipe, source);
+	if (worker->state == WORKER_GONE)
+		return;
 	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
 		struct ipc_record record;
 		if (worker->records_left == 0) {
@@ -302,7 +353,7 @@ static void on_records(struct event_source *source, uint32_t events)
 			return;
 		switch (record.kind) {
 		case IPC_READY:
-			worker->ready = true;
+			worker_on(worker, WORKER_READY);
 			break;
 		case IPC_WANT_RING:
 			make_ring(worker, &record);
@@ -334,7 +385,7 @@ static void on_records(struct event_source *source, uint32_t events)
 static int manager_take_fds(struct worker *worker, struct worker_fds *worker_fds)
 {
 	struct worker_manager *manager = worker->manager;
-	worker->socket = worker_fds->socket.ours;
+	worker->socket.fd = worker_fds->socket.ours;
 	int r = manager_watch(manager, &worker->pipe, worker_fds->pipe.ours, on_records);
 	int log_r = manager_watch(manager, &worker->log, worker_fds->log.ours, manager_on_log);
 	worker_fds->socket.ours = worker_fds->pipe.ours = worker_fds->log.ours = -1;
@@ -390,6 +441,7 @@ static int manager_launch(struct worker *worker, struct worker_fds *worker_fds)
 		close(group_fd);
 	if (r < 0)
 		return r;
+	worker_on(worker, WORKER_SPAWNED);
 	charge_start(worker->user);
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
 	r = pidfd < 0 ? -errno : manager_watch(manager, &worker->end, pidfd, on_end);
@@ -431,8 +483,7 @@ int manager_start_worker(struct worker_manager *manager, struct user *user)
 		.end.fd = -1,
 		.pipe.fd = -1,
 		.log.fd = -1,
-		.writable.fd = -1,
-		.socket = -1,
+		.socket = {-1, manager_on_writable},
 		.manager = manager,
 		.user = user,
 		.next = user->workers,
@@ -456,29 +507,20 @@ int manager_start_worker(struct worker_manager *manager, struct user *user)
 		r = manager_launch(worker, &worker_fds);
 	worker_fds_deinit(&worker_fds);
 	if (r < 0)
-		manager_remove_worker(worker);
+		worker_on(worker, WORKER_ENDED);
 	else
 		send_poison(worker);
 	return r;
 }
 
-void manager_kill_worker(struct worker *worker)
-{
-	kill(worker->pid, SIGKILL);
-}
-
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns)
 {
-	bool waits = false;
+	bool any_retiring = false;
 	for (struct user *user = manager->users; user; user = user->next)
 		for (struct worker *worker = user->workers; worker; worker = worker->next) {
-			if (worker->end_due_ns == 0)
-				continue;
-			waits |= worker->end_due_ns > now_ns;
-			if (worker->end_due_ns > now_ns)
-				continue;
-			worker->end_due_ns = 0;
-			manager_kill_worker(worker);
+			if (worker->state == WORKER_RETIRING && worker->end_due_ns <= now_ns)
+				worker_on(worker, WORKER_KILL);
+			any_retiring |= worker->state == WORKER_RETIRING;
 		}
-	return waits;
+	return any_retiring;
 }
