@@ -55,6 +55,12 @@ enum {
 
 enum phase { RUNNING, DRAINING, KILLING, DONE };
 
+enum accept_state {
+	ACCEPT_RUNNING, /* the listening sockets are in epoll */
+	ACCEPT_PAUSED,  /* until accept_again_ns */
+	ACCEPT_STOPPED, /* for good */
+};
+
 struct listener {
 	struct event_source source;
 	struct supervisor *supervisor;
@@ -71,8 +77,8 @@ struct supervisor {
 	struct event_source signals, lifeline;
 	struct listener listeners[SUPERVISOR_LISTENERS_MAX + 1];
 	unsigned listener_count;
-	bool accepting;
-	uint64_t accept_again_ns; /* 0 if not paused */
+	enum accept_state accept_state;
+	uint64_t accept_again_ns; /* ACCEPT_PAUSED: when to go on */
 	struct rate_limit rate_limit;
 	enum phase phase;
 	uint64_t deadline_ns; /* when the phase must end */
@@ -81,29 +87,29 @@ struct supervisor {
 	int parent;
 };
 
-static void stop_accepting(struct supervisor *supervisor)
+static void leave_listeners(struct supervisor *supervisor, enum accept_state state)
 {
-	if (!supervisor->accepting)
-		return;
-	supervisor->accepting = false;
+	supervisor->accept_state = state;
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
 		event_source_remove(supervisor->epoll_fd, &supervisor->listeners[i].source);
 }
 
 static void pause_accepting(struct supervisor *supervisor, uint64_t for_ns)
 {
-	stop_accepting(supervisor);
+	leave_listeners(supervisor, ACCEPT_PAUSED);
 	supervisor->accept_again_ns = clock_ns(CLOCK_MONOTONIC) + for_ns;
 }
 
 static int start_accepting(struct supervisor *supervisor)
 {
-	int r = 0;
-	supervisor->accepting = true;
-	for (unsigned i = 0; r == 0 && i < supervisor->listener_count; i++)
-		r = event_source_add(supervisor->epoll_fd, &supervisor->listeners[i].source,
-				     EPOLLIN);
-	return r;
+	supervisor->accept_state = ACCEPT_RUNNING;
+	for (unsigned i = 0; i < supervisor->listener_count; i++) {
+		int r = event_source_add(supervisor->epoll_fd, &supervisor->listeners[i].source,
+					 EPOLLIN);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static void supervisor_enter(struct supervisor *supervisor, enum phase phase, uint64_t within_ms)
@@ -116,7 +122,7 @@ static void end_now(struct supervisor *supervisor)
 {
 	if (supervisor->phase >= KILLING)
 		return;
-	stop_accepting(supervisor);
+	leave_listeners(supervisor, ACCEPT_STOPPED);
 	manager_kill_all(&supervisor->manager);
 	supervisor_enter(supervisor, KILLING, END_MS);
 }
@@ -136,7 +142,7 @@ static void supervisor_begin_drain(void *user)
 	 * get no feed. With socket activation they wait for the next daemon instead.
 	 */
 	if (supervisor->options->activated)
-		stop_accepting(supervisor);
+		leave_listeners(supervisor, ACCEPT_STOPPED);
 	manager_drain(&supervisor->manager);
 	supervisor_enter(supervisor, DRAINING, supervisor->config.grace_ms + END_MS);
 }
@@ -254,7 +260,8 @@ static void on_connection(struct event_source *source, uint32_t events)
 	const uint64_t start_ns =
 		clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* includes the closing threads */
 	unsigned taken = 0, refused = 0;
-	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN && supervisor->accepting) {
+	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN &&
+	       supervisor->accept_state == ACCEPT_RUNNING) {
 		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
 			accept_failed(supervisor, errno);
@@ -268,7 +275,7 @@ static void on_connection(struct event_source *source, uint32_t events)
 			refused++;
 	}
 	/* While refusals are few, other users are served without a pause. */
-	if (supervisor->accepting && refused > taken)
+	if (supervisor->accept_state == ACCEPT_RUNNING && refused > taken)
 		pause_accepting(supervisor,
 				REFUSALS_REST * (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_ns));
 }
@@ -622,7 +629,7 @@ static uint64_t supervisor_due_ns(const struct supervisor *supervisor)
 		next_ns = MIN(next_ns, supervisor->watchdog_next_ns);
 	if (supervisor->phase != RUNNING)
 		next_ns = MIN(next_ns, supervisor->deadline_ns);
-	if (supervisor->accept_again_ns != 0)
+	if (supervisor->accept_state == ACCEPT_PAUSED)
 		next_ns = MIN(next_ns, supervisor->accept_again_ns);
 	return next_ns;
 }
@@ -648,13 +655,9 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 		notify_say("WATCHDOG=1");
 		supervisor->watchdog_next_ns = now_ns + supervisor->watchdog_ns;
 	}
-	if (supervisor->accept_again_ns != 0 && now_ns >= supervisor->accept_again_ns) {
-		supervisor->accept_again_ns = 0;
-		if ((supervisor->phase == RUNNING ||
-		     (supervisor->phase == DRAINING && !supervisor->options->activated)) &&
-		    start_accepting(supervisor) < 0)
-			pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
-	}
+	if (supervisor->accept_state == ACCEPT_PAUSED && now_ns >= supervisor->accept_again_ns &&
+	    start_accepting(supervisor) < 0)
+		pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 	manager_on_time(&supervisor->manager, now_ns);
 	supervisor_advance(supervisor, now_ns);
 }
