@@ -1,6 +1,7 @@
 #include "loaderd/supervisor/startup_checks.h"
 
 #include "loaderd/log.h"
+#include "loaderd/supervisor/blocking_pool.h"
 #include "loaderd/worker_ipc.h"
 #include "proto/ring_leases.h"
 
@@ -11,8 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* RLIMIT_SIGPENDING counts the timers of the closing threads (blocking_pool.c); this is more. */
-enum { SIGNALS_LEAST = 16 };
 #define STACK_MOST (UINT64_C(16) << 30)
 
 static uint64_t limit_of(__rlimit_resource_t resource)
@@ -123,11 +122,11 @@ static void warn_of_limits(uint64_t ring_bytes)
 			    "and rings, and feeds that do not fit will be refused; make it "
 			    "unlimited, and limit memory by control groups",
 			    (unsigned long long)space);
-	if (signals < SIGNALS_LEAST)
+	if (signals < BLOCKING_POOL_THREADS_MAX)
 		log_warning("RLIMIT_SIGPENDING is %llu (ulimit -i, LimitSIGPENDING=): a client "
 			    "whose sockets linger may delay the closing of others' connections; "
 			    "raise it to %d",
-			    (unsigned long long)signals, SIGNALS_LEAST);
+			    (unsigned long long)signals, BLOCKING_POOL_THREADS_MAX);
 }
 
 int startup_check(uint64_t threads, uint64_t ring_bytes, bool single_user,

@@ -186,6 +186,8 @@ static const struct lack lacks[] = {
 	 "RLIMIT_STACK is 4398046511104 bytes (ulimit -s, LimitSTACK=)", false},
 	{"RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 0, 0, 0, 0,
 	 "RLIMIT_SIGPENDING is 0 (ulimit -i, LimitSIGPENDING=)", true},
+	{"RLIMIT_SIGPENDING of fewer than all closing threads", RLIMIT_SIGPENDING, 23, 0, 0, 0,
+	 "RLIMIT_SIGPENDING is 23 (ulimit -i, LimitSIGPENDING=)", true},
 	{"memfd_create", NO_LIMIT, 0, SYS_memfd_create, ANY, EPERM,
 	 "memfd_create: Operation not permitted: rings are made by it", false},
 	{"pidfd_open", NO_LIMIT, 0, SYS_pidfd_open, ANY, ENOSYS,
