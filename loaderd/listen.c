@@ -259,7 +259,7 @@ int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
 	int r = prepare_default(config, error);
 	if (r == 0)
 		r = open_place(&clients, ret_fd, error);
-	if (r < 0)
+	if (r < 0 || !ret_admin_fd)
 		return r;
 	r = open_place(&admin, ret_admin_fd, error);
 	if (r < 0) {

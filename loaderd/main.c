@@ -264,6 +264,22 @@ static void warn_of_ignored(const struct config *config)
 			    config->socket_group, config->socket_group);
 }
 
+/* r: error of notify_listen_fds(). */
+static int refuse_listeners(int r, struct config_error *error)
+{
+	if (r == -E2BIG)
+		return config_fail(error, r,
+				   "systemd passed more than %d sockets; remove ListenStream= "
+				   "lines from loaderd.socket",
+				   SUPERVISOR_LISTENERS_MAX);
+	if (r == -EEXIST)
+		return config_fail(error, r,
+				   "systemd passed more than one socket named admin; leave one "
+				   "FileDescriptorName=admin in the socket units");
+	return config_fail(error, r, "cannot take the sockets that systemd passed: %s",
+			   strerror(-r));
+}
+
 /* Opens or inherits the listening sockets. */
 static int find_listeners(const struct arguments *arguments, struct supervisor_options *how,
 			  struct config_error *error)
@@ -271,12 +287,20 @@ static int find_listeners(const struct arguments *arguments, struct supervisor_o
 	if (arguments->listen_fd >= 0)
 		return inherit_listener(arguments->listen_fd, how, error);
 	int count = notify_listen_fds(how->listen_fds, SUPERVISOR_LISTENERS_MAX, &how->admin_fd);
+	if (count < 0)
+		return refuse_listeners(count, error);
 	how->activated = count > 0;
 	how->listen_count = how->activated ? (unsigned)count : 1;
-	if (!how->activated)
+	if (how->activated) {
+		warn_of_ignored(how->config);
+		return 0;
+	}
+	if (how->admin_fd < 0)
 		return listen_open(how->config, how->listen_fds, &how->admin_fd, error);
-	warn_of_ignored(how->config);
-	return 0;
+	log_warning("systemd passed only the administrator's socket: the daemon creates the "
+		    "clients' socket %.200s itself; enable loaderd.socket",
+		    how->config->socket);
+	return listen_open(how->config, how->listen_fds, NULL, error);
 }
 
 static int read_again(const void *arguments, struct config *ret_config, struct config_error *error)
