@@ -174,7 +174,7 @@ static void kill_if_unresponsive(struct worker *worker, int result)
  * Passes a connection to the worker. Returns 0 if it was passed or closed, -EAGAIN if the worker's
  * socket is full, -ETOOMANYREFS if too many fds of the service are in flight.
  */
-static int hand_over(struct worker *worker, const struct pending_connection *pending)
+static int pass_connection(struct worker *worker, const struct pending_connection *pending)
 {
 	const struct ipc_order order = {
 		.kind = IPC_CLIENT, .client = pending->id, .pid = (uint32_t)pending->pid};
@@ -202,7 +202,8 @@ void manager_on_writable(struct event_source *source, uint32_t events)
 	int r = 0;
 	if (worker->state == WORKER_GONE)
 		return;
-	while (done < worker->pending_count && (r = hand_over(worker, &worker->pending[done])) == 0)
+	while (done < worker->pending_count &&
+	       (r = pass_connection(worker, &worker->pending[done])) == 0)
 		done++;
 	worker->pending_count -= done;
 	manager->pending_count -= done;
@@ -221,7 +222,7 @@ void manager_on_writable(struct event_source *source, uint32_t events)
  * Queues a connection, as a burst may exceed what the socket holds. Returns false if the queue is
  * full.
  */
-static bool queue_up(struct worker *worker, const struct pending_connection *pending)
+static bool queue_connection(struct worker *worker, const struct pending_connection *pending)
 {
 	/*
 	 * With ETOOMANYREFS the kernel refuses, not the worker: blame the worker only if its socket
@@ -368,11 +369,18 @@ void manager_add_connection(struct worker_manager *manager, uid_t uid, pid_t pid
 	const struct pending_connection pending = {++manager->client_id, fd, pid};
 	struct worker *worker;
 	int r = manager_get_worker(manager, uid, &worker);
-	if (r < 0)
+	if (r < 0) {
 		refuse_worker(manager, uid, fd, r);
-	else if (!may_connect(manager, worker->user) ||
-		 ((worker->pending_count > 0 || hand_over(worker, &pending) < 0) &&
-		  !queue_up(worker, &pending)))
+		return;
+	}
+	if (!may_connect(manager, worker->user)) {
+		refuse_connection(worker, fd);
+		return;
+	}
+	/* Connections that are queued come first. */
+	if (worker->pending_count == 0 && pass_connection(worker, &pending) == 0)
+		return;
+	if (!queue_connection(worker, &pending))
 		refuse_connection(worker, fd);
 }
 

@@ -88,20 +88,6 @@ static void on_bad_samples(struct event_source *source, uint32_t events)
 	}
 }
 
-/*
- * Takes a connection from the supervisor. Reports one that arrived without its fd: the supervisor
- * has an fd of it, too, so the client would otherwise wait forever.
- */
-static void take_client(struct server *server, const struct ipc_order *order, int fd)
-{
-	const struct ipc_record lost = {.kind = IPC_LOST, .client = order->client};
-	server->clients++;
-	if (fd >= 0)
-		session_new(server, fd, (pid_t)order->pid, order->client);
-	else
-		(void)ipc_report(IPC_PIPE_FD, &lost);
-}
-
 void server_copy_config(struct server *server, struct config *ret_config)
 {
 	pthread_mutex_lock(&server->config_lock);
@@ -117,11 +103,18 @@ static void set_key(struct server *server, const struct ipc_order *order)
 	log_set_level((enum log_level)server->config->log_level);
 }
 
-static void server_obey(struct server *server, const struct ipc_order *order, int fds[IPC_FDS_MAX])
+static void server_on_order(struct server *server, const struct ipc_order *order,
+			    int fds[IPC_FDS_MAX])
 {
+	const struct ipc_record lost = {.kind = IPC_LOST, .client = order->client};
 	switch (order->kind) {
 	case IPC_CLIENT:
-		take_client(server, order, fds[0]);
+		server->clients++;
+		/* The supervisor has an fd of it, too: the client would wait for it forever. */
+		if (fds[0] < 0)
+			(void)ipc_report(IPC_PIPE_FD, &lost);
+		else
+			session_new(server, fds[0], (pid_t)order->pid, order->client);
 		fds[0] = -1;
 		break;
 	case IPC_RING:
@@ -166,7 +159,7 @@ static void on_ipc(struct event_source *source, uint32_t events)
 			server->supervisor_gone = true;
 			return;
 		}
-		server_obey(server, &order, fds);
+		server_on_order(server, &order, fds);
 	}
 }
 
