@@ -309,9 +309,9 @@ static int read_again(const void *arguments, struct config *ret_config, struct c
 	return load_config(ret_config, arguments, error);
 }
 
-static int main_serve(const struct config *config, const struct arguments *arguments)
+static int main_serve(const struct config *config, const struct arguments *arguments,
+		      struct config_error *error)
 {
-	struct config_error error = {{0}};
 	struct supervisor_options how = {
 		.config = config,
 		.admin_fd = -1,
@@ -320,17 +320,16 @@ static int main_serve(const struct config *config, const struct arguments *argum
 		.read_config = has_file(arguments) ? read_again : NULL,
 		.read_context = arguments,
 	};
-	int r = check_descriptor_limit(&error);
-	if (r == 0)
-		r = find_listeners(arguments, &how, &error);
-	if (r == 0) {
-		r = supervisor_run(&how, &error);
-		/* created by find_listeners() */
-		if (arguments->listen_fd < 0 && !how.activated)
-			listen_remove(config);
-	}
+	int r = check_descriptor_limit(error);
 	if (r < 0)
-		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
+		return r;
+	r = find_listeners(arguments, &how, error);
+	if (r < 0)
+		return r;
+	r = supervisor_run(&how, error);
+	/* created by find_listeners() */
+	if (arguments->listen_fd < 0 && !how.activated)
+		listen_remove(config);
 	return r;
 }
 
@@ -361,7 +360,9 @@ int main(int argc, char **argv)
 		/* RLIMIT_FSIZE also applies to memfds: fail with EFBIG instead of a signal. */
 		signal(SIGXFSZ, SIG_IGN);
 		memory_init();
-		r = main_serve(&config, &arguments);
+		r = main_serve(&config, &arguments, &error);
+		if (r < 0)
+			log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
 	}
 	for (unsigned i = 0; i < arguments.setting_count; i++)
 		free((char *)arguments.settings[i]);

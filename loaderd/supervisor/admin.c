@@ -130,8 +130,6 @@ static void on_admin(struct event_source *source, uint32_t events)
 	const uint8_t *data;
 	size_t size;
 	int r = frame_receive(&admin->reader, source->fd, &data, &size);
-	if (r == 0)
-		return;
 	if (r > 0)
 		admin_answer(admin, data, size);
 	if (r < 0)

@@ -133,17 +133,23 @@ int startup_check(uint64_t threads, uint64_t ring_bytes, bool single_user,
 		  struct config_error *error)
 {
 	int r = check_proc(error);
-	if (r == 0)
-		r = check_memory_files(error);
-	if (r == 0)
-		r = check_processes(error);
-	if (r == 0)
-		r = check_stack(error);
-	if (r == 0)
-		r = check_threads(threads, error);
-	if (r == 0)
-		r = check_leases(single_user, error);
-	if (r == 0)
-		warn_of_limits(ring_bytes);
-	return r;
+	if (r < 0)
+		return r;
+	r = check_memory_files(error);
+	if (r < 0)
+		return r;
+	r = check_processes(error);
+	if (r < 0)
+		return r;
+	r = check_stack(error);
+	if (r < 0)
+		return r;
+	r = check_threads(threads, error);
+	if (r < 0)
+		return r;
+	r = check_leases(single_user, error);
+	if (r < 0)
+		return r;
+	warn_of_limits(ring_bytes);
+	return 0;
 }

@@ -330,9 +330,14 @@ static int supervisor_watch_all(struct supervisor *supervisor)
 		add_listener(supervisor, options->listen_fds[i], false);
 	add_listener(supervisor, options->admin_fd, true);
 	int r = event_source_add(supervisor->epoll_fd, &supervisor->signals, EPOLLIN);
-	if (r == 0 && options->lifeline_fd >= 0)
+	if (r < 0)
+		return r;
+	if (options->lifeline_fd >= 0) {
 		r = event_source_add(supervisor->epoll_fd, &supervisor->lifeline, EPOLLIN);
-	return r < 0 ? r : start_accepting(supervisor);
+		if (r < 0)
+			return r;
+	}
+	return start_accepting(supervisor);
 }
 
 /*
@@ -420,10 +425,15 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 	if (r < 0)
 		return config_fail(error, r, "%s", why.text);
 	r = check_limits_held(config, cgroups, why.text, error);
-	if (r == 0 && !cgroups->weights)
-		r = check_nice(config, error);
-	if (r < 0 || supervisor->options->private_only)
+	if (r < 0)
 		return r;
+	if (!cgroups->weights) {
+		r = check_nice(config, error);
+		if (r < 0)
+			return r;
+	}
+	if (supervisor->options->private_only)
+		return 0;
 	if (!user_cgroups_enabled(cgroups))
 		log_info("[users] control_group = %s: no groups for users%s%s",
 			 config->control_group, why.text[0] != '\0' ? ": " : "", why.text);
@@ -452,7 +462,7 @@ static int check_descriptors(const struct supervisor *supervisor, struct config_
 			   most, least);
 }
 
-static int start_closer(struct supervisor *supervisor, struct config_error *error)
+static int start_blocking_pool(struct supervisor *supervisor, struct config_error *error)
 {
 	int r = supervisor->epoll_fd < 0 ? -errno : blocking_pool_new(&supervisor->blocking_pool);
 	if (r == -EAGAIN)
@@ -488,13 +498,14 @@ static int supervisor_prepare(struct supervisor *supervisor, struct config_error
 {
 	struct cpus cpus;
 	int r = supervisor_check(supervisor, &supervisor->config, &cpus, error);
-	if (r == 0)
-		r = start_closer(supervisor, error);
-	if (r == 0)
-		r = manager_init(&supervisor->manager, &supervisor->config,
-				 supervisor->blocking_pool, supervisor->epoll_fd,
-				 ring_memory(supervisor, &supervisor->config),
-				 supervisor->options->private_only);
+	if (r < 0)
+		return r;
+	r = start_blocking_pool(supervisor, error);
+	if (r < 0)
+		return r;
+	r = manager_init(&supervisor->manager, &supervisor->config, supervisor->blocking_pool,
+			 supervisor->epoll_fd, ring_memory(supervisor, &supervisor->config),
+			 supervisor->options->private_only);
 	return r < 0 ? r : supervisor_open_groups(supervisor, &cpus, error);
 }
 
@@ -504,8 +515,9 @@ static int check_reload(const struct supervisor *supervisor, const struct config
 {
 	const struct user_cgroups *cgroups = &supervisor->manager.cgroups;
 	int r = supervisor_check(supervisor, config, ret_cpus, error);
-	if (r == 0)
-		r = check_limits_held(config, cgroups, "", error);
+	if (r < 0)
+		return r;
+	r = check_limits_held(config, cgroups, "", error);
 	return r < 0 || cgroups->weights ? r : check_nice(config, error);
 }
 
@@ -536,8 +548,9 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	struct config wanted = next;
 	config_keep(&next, &supervisor->config);
 	r = check_reload(supervisor, &next, &cpus, error);
-	if (r == 0)
-		r = manager_reload(&supervisor->manager, &next, ring_memory(supervisor, &next));
+	if (r < 0)
+		return r;
+	r = manager_reload(&supervisor->manager, &next, ring_memory(supervisor, &next));
 	if (r < 0)
 		return r;
 	supervisor->manager.cgroups.limits = groups_limits_of(supervisor, &next, &cpus);
@@ -593,21 +606,27 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	/* Workers run as the same user and must not be able to trace this process. */
 	prctl(PR_SET_DUMPABLE, 0);
 	int r = supervisor_prepare(supervisor, error);
-	if (r == 0)
-		r = supervisor_watch_all(supervisor);
-	if (r == 0)
-		r = check_descriptors(supervisor, error);
-	if (r == 0 && options->private_only)
+	if (r < 0)
+		return r;
+	r = supervisor_watch_all(supervisor);
+	if (r < 0)
+		return r;
+	r = check_descriptors(supervisor, error);
+	if (r < 0)
+		return r;
+	if (options->private_only) {
 		r = manager_prestart(&supervisor->manager, geteuid());
+		if (r < 0)
+			return r;
+	}
 	if (options->lifeline_fd >= 0) {
 		supervisor->parent = getppid();
 		prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL);
 	}
 	supervisor->watchdog_ns = notify_watchdog_ns() / 2;
-	if (r == 0)
-		log_info("ready: %llu MiB of shared memory at most",
-			 (unsigned long long)(supervisor->manager.ring_quota.bytes_max >> 20));
-	return r;
+	log_info("ready: %llu MiB of shared memory at most",
+		 (unsigned long long)(supervisor->manager.ring_quota.bytes_max >> 20));
+	return 0;
 }
 
 static void supervisor_deinit(struct supervisor *supervisor)
@@ -662,12 +681,15 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 	supervisor_advance(supervisor, now_ns);
 }
 
-static int supervisor_turn(struct supervisor *supervisor)
+/* Returns when the daemon has stopped, or -errno if it cannot go on. */
+static int supervisor_loop(struct supervisor *supervisor)
 {
-	int r = event_loop_run_once(supervisor->epoll_fd, supervisor_due_ns(supervisor));
-	if (r < 0)
-		return r;
-	supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));
+	while (supervisor->phase != DONE) {
+		int r = event_loop_run_once(supervisor->epoll_fd, supervisor_due_ns(supervisor));
+		if (r < 0)
+			return r;
+		supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));
+	}
 	return 0;
 }
 
@@ -677,8 +699,7 @@ int supervisor_run(const struct supervisor_options *options, struct config_error
 	int r = supervisor_init(&supervisor, options, error);
 	if (r == 0) {
 		notify_say("READY=1");
-		while (r == 0 && supervisor.phase != DONE)
-			r = supervisor_turn(&supervisor);
+		r = supervisor_loop(&supervisor);
 		log_info("stopped");
 	}
 	if (r < 0 && error->text[0] == '\0')

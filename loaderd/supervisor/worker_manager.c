@@ -59,13 +59,16 @@ static void on_probe(struct event_source *source, uint32_t events)
 
 static int manager_watch_quota(struct worker_manager *manager)
 {
+	const struct ring_quota *quota = &manager->ring_quota;
 	int r = ring_quota_init(&manager->ring_quota);
-	if (r == 0 && manager->ring_quota.inotify_fd >= 0)
-		r = manager_watch(manager, &manager->quota_inodes, manager->ring_quota.inotify_fd,
-				  on_inode);
-	return r < 0 ? r
-		     : manager_watch(manager, &manager->quota_probes, manager->ring_quota.event_fd,
-				     on_probe);
+	if (r < 0)
+		return r;
+	if (quota->inotify_fd >= 0) {
+		r = manager_watch(manager, &manager->quota_inodes, quota->inotify_fd, on_inode);
+		if (r < 0)
+			return r;
+	}
+	return manager_watch(manager, &manager->quota_probes, quota->event_fd, on_probe);
 }
 
 /* Derives limits from the configuration. */

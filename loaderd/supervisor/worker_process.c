@@ -418,17 +418,39 @@ static int manager_cgroup_of(struct worker_manager *manager, uid_t uid, const in
 	return -WORKER_HAS_NO_GROUP;
 }
 
+/*
+ * Keeps fds for rings and connections of users who are already here. newest: the highest fd that
+ * the worker needs.
+ */
+static int check_fds_left(const struct worker_manager *manager, int newest)
+{
+	const unsigned loose = MIN(manager_loose_connections(manager), manager->connections_max);
+	const unsigned kept = manager->connections_max - loose + manager->pending_max -
+			      manager->pending_count + FDS_SPARE;
+	return (unsigned)newest + kept > manager->fds_max ? -EMFILE : 0;
+}
+
+/* Call worker_fds_deinit() afterwards, also after an error. */
 static int manager_launch(struct worker *worker, struct worker_fds *worker_fds)
 {
 	struct worker_manager *manager = worker->manager;
 	const uid_t uid = worker->user->uid;
-	int value;
+	int value, group_fd = -1;
 	const int *nice = config_nice(manager->config, uid, &value) ? &value : NULL;
-	int group_fd = -1, r = manager_take_fds(worker, worker_fds);
-	if (r == 0 && user_cgroups_enabled(&manager->cgroups))
-		r = group_fd = manager_cgroup_of(manager, uid, nice);
+	int r = worker_fds_init(worker_fds, manager->pending_per_worker_max, &worker->page);
 	if (r < 0)
 		return r;
+	r = check_fds_left(manager, worker_fds->log.ours);
+	if (r < 0)
+		return r;
+	r = manager_take_fds(worker, worker_fds);
+	if (r < 0)
+		return r;
+	if (user_cgroups_enabled(&manager->cgroups)) {
+		group_fd = manager_cgroup_of(manager, uid, nice);
+		if (group_fd < 0)
+			return group_fd;
+	}
 	const struct worker_spawn_options options = {
 		.uid = uid,
 		.private_only = manager->single_user,
@@ -494,23 +516,14 @@ int manager_start_worker(struct worker_manager *manager, struct user *user)
 	};
 	user->workers = worker;
 	manager->worker_count++;
-	r = worker_fds_init(&worker_fds, manager->pending_per_worker_max, &worker->page);
-	/* Keep fds for rings and connections of users who are already here. */
-	const unsigned connections = manager_loose_connections(manager);
-	if (r == 0 && (unsigned)worker_fds.log.ours +
-				      (manager->connections_max -
-				       MIN(connections, manager->connections_max)) +
-				      (manager->pending_max - manager->pending_count) + FDS_SPARE >
-			      manager->fds_max)
-		r = -EMFILE;
-	if (r == 0)
-		r = manager_launch(worker, &worker_fds);
+	r = manager_launch(worker, &worker_fds);
 	worker_fds_deinit(&worker_fds);
-	if (r < 0)
+	if (r < 0) {
 		worker_on(worker, WORKER_ENDED);
-	else
-		send_poison(worker);
-	return r;
+		return r;
+	}
+	send_poison(worker);
+	return 0;
 }
 
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns)

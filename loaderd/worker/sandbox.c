@@ -233,6 +233,28 @@ static int add_rules(scmp_filter_ctx filter)
 	return r;
 }
 
+static int filter_fill_and_load(scmp_filter_ctx filter)
+{
+	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+	if (r < 0)
+		return r;
+	/*
+	 * Do not disable speculative store bypass: kernels before 5.16 would, which slows down
+	 * decoding.
+	 */
+	(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
+	(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	/*
+	 * Kill the process on a call of a foreign architecture. The default kills only the thread
+	 * and would leave a worker that does not serve.
+	 */
+	r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+	if (r < 0)
+		return r;
+	r = add_rules(filter);
+	return r < 0 ? r : seccomp_load(filter);
+}
+
 /*
  * Installs the seccomp filter. Other calls fail with EPERM instead of killing the process: a
  * library that tries a call is not an attack, and killing workers for it would be one more way to
@@ -243,25 +265,7 @@ static int filter_calls(void)
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	if (!filter)
 		return -ENOMEM;
-	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
-	/*
-	 * Do not disable speculative store bypass: kernels before 5.16 would, which slows down
-	 * decoding.
-	 */
-	if (r == 0)
-		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-	if (r == 0)
-		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	/*
-	 * Kill the process on a call of a foreign architecture. The default kills only the thread
-	 * and would leave a worker that does not serve.
-	 */
-	if (r == 0)
-		r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-	if (r == 0)
-		r = add_rules(filter);
-	if (r == 0)
-		r = seccomp_load(filter);
+	int r = filter_fill_and_load(filter);
 	seccomp_release(filter);
 	return r;
 }

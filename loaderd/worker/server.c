@@ -177,19 +177,19 @@ static unsigned thread_count(const struct config *config, const struct cpus *cpu
 	return config->threads != 0 ? (unsigned)config->threads : cpus->quota;
 }
 
-static int start_workers(struct server *server, struct config_error *error)
+static int start_threads(struct server *server, struct config_error *error)
 {
 	struct cpus cpus;
 	int r = config_cpus(server->config, &cpus, error);
 	if (r < 0)
 		return r;
 	r = pool_new(thread_count(server->config, &cpus), &cpus, &server->pool);
-	if (r == 0)
+	if (r == 0) {
 		pool_limit_decoding(server->pool, server->config->decode_bytes);
-	if (r == 0)
 		r = async_jobs_new(ASYNC_JOBS_AT_ONCE, &server->jobs);
+	}
 	if (r < 0)
-		config_say(error, "cannot start worker threads: %s", strerror(-r));
+		config_say(error, "cannot start the worker's threads: %s", strerror(-r));
 	return r;
 }
 
@@ -233,6 +233,28 @@ static void reserve_rings(const struct config *config)
 			    strerror(-r));
 }
 
+/* Opens and starts all that the server needs. server_free() undoes it, half made or whole. */
+static int server_start(struct server *server, struct config_error *error)
+{
+	reserve_rings(server->config);
+	int r = sigbus_guard_install();
+	if (r < 0)
+		return r;
+	r = start_threads(server, error);
+	if (r < 0)
+		return r;
+	r = map_page(server);
+	if (r < 0)
+		return config_fail(error, r, "cannot map the status page: %s", strerror(-r));
+	r = crash_marker_install(&server->page->crash);
+	if (r < 0)
+		return config_fail(error, r, "cannot handle crashes: %s", strerror(-r));
+	r = server_watch_all(server);
+	if (r < 0)
+		return config_fail(error, r, "cannot watch descriptors: %s", strerror(-r));
+	return 0;
+}
+
 int server_new(struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error)
 {
@@ -253,19 +275,7 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 		free(server);
 		return r;
 	}
-	reserve_rings(config);
-	r = sigbus_guard_install();
-	if (r == 0)
-		r = start_workers(server, error);
-	if (r == 0) {
-		r = map_page(server);
-		if (r == 0)
-			r = crash_marker_install(&server->page->crash);
-		if (r == 0)
-			r = server_watch_all(server);
-		if (r < 0)
-			config_say(error, "cannot watch descriptors: %s", strerror(-r));
-	}
+	r = server_start(server, error);
 	if (r < 0) {
 		server_free(server);
 		return r;

@@ -427,10 +427,12 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	server_copy_config(subscription->session->server, &copy);
 	const struct config *config = &copy;
 	int r = check_request(request, config, refusal);
-	if (r == 0)
-		r = check_writable(request, config, refusal);
-	if (r == 0)
-		r = open_dataset(subscription, request, fds, count, refusal);
+	if (r < 0)
+		return r;
+	r = check_writable(request, config, refusal);
+	if (r < 0)
+		return r;
+	r = open_dataset(subscription, request, fds, count, refusal);
 	if (r < 0)
 		return r;
 	options->dataset = subscription->dataset;
@@ -439,10 +441,12 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	options->worker_indices = pool_worker_indices(pool);
 	subscription->writable = request->writable;
 	r = set_order(options, request, refusal);
-	if (r == 0)
-		r = set_transform(options, request, config, refusal);
-	if (r == 0)
-		r = fields_choose(request, config, options, &options->fields, refusal);
+	if (r < 0)
+		return r;
+	r = set_transform(options, request, config, refusal);
+	if (r < 0)
+		return r;
+	r = fields_choose(request, config, options, &options->fields, refusal);
 	if (r < 0)
 		return r;
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),

@@ -106,8 +106,9 @@ static int worker_serve(struct config *config, uid_t uid, struct config_error *e
 {
 	struct server *server;
 	int r = sandbox_prepare(error);
-	if (r == 0)
-		r = server_new(config, uid, &server, error);
+	if (r < 0)
+		return r;
+	r = server_new(config, uid, &server, error);
 	if (r < 0)
 		return r;
 	open_files_of_libraries();
