@@ -1,7 +1,7 @@
 /*
  * Extra fields of a feed: which dataset fields it delivers, how much room each has in a slot, and
  * how to copy a sample's values there. Chosen once when the feed opens (worker/subscription.c),
- * then read by all workers. See proto/SPEC.md, "Fields".
+ * then read by all threads. See proto/SPEC.md, "Fields".
  */
 #pragma once
 
@@ -37,7 +37,7 @@ struct value_source {
 	const struct dataset *dataset;
 	uint64_t index;
 	const struct transform_scratch *scratch; /* scratch that has just made this sample */
-	struct io_buffer *bytes;                 /* the worker's buffer, for unmapped datasets */
+	struct io_buffer *bytes;                 /* the thread's buffer, for unmapped datasets */
 };
 
 /*

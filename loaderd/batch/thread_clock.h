@@ -1,11 +1,11 @@
 /*
- * Time accounting of a worker thread. Stages are measured in ticks (ticks.h), which also advance
+ * Time accounting of a pool thread. Stages are measured in ticks (ticks.h), which also advance
  * while the thread is not running. Every few milliseconds, and after a long lap, the clock compares
  * elapsed ticks with the thread's CPU time and splits the difference. Only these comparisons make
  * system calls.
  *
  * queued: the thread was runnable, but other threads had the CPU. blocked: the kernel had put it to
- * sleep. Outside its own waits, a worker sleeps only when it touches a dataset page that must be
+ * sleep. Outside its own waits, a thread sleeps only when it touches a dataset page that must be
  * read first.
  *
  * Only its own thread may use it.

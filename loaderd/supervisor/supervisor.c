@@ -379,7 +379,7 @@ enum {
 	WORKERS_AT_ONCE = 2, /* one that serves, and one that is exiting */
 };
 
-static uint64_t pool_threads(const struct config *config, const struct cpus *cpus)
+static uint64_t threads_per_pool(const struct config *config, const struct cpus *cpus)
 {
 	return config->threads != 0 ? config->threads : cpus->quota;
 }
@@ -402,7 +402,7 @@ static struct user_cgroup_limits groups_limits_of(const struct supervisor *super
 						  const struct config *config,
 						  const struct cpus *cpus)
 {
-	const uint64_t most = 2 * pool_threads(config, cpus) + config->feeds_per_user;
+	const uint64_t most = 2 * threads_per_pool(config, cpus) + config->feeds_per_user;
 	return (struct user_cgroup_limits){
 		.memory = config->memory != 0 ? config->memory : supervisor->usual_memory,
 		.threads = config->user_threads != 0 ? config->user_threads
@@ -487,7 +487,7 @@ static int supervisor_check(const struct supervisor *supervisor, const struct co
 	int r = config_cpus(config, ret_cpus, error);
 	if (r < 0)
 		return r;
-	return startup_check(2 * pool_threads(config, ret_cpus) + THREADS_OF_OTHERS,
+	return startup_check(2 * threads_per_pool(config, ret_cpus) + THREADS_OF_OTHERS,
 			     config->shared_memory_per_user != 0
 				     ? config->shared_memory_per_user
 				     : ring_memory(supervisor, config) / 2,

@@ -287,8 +287,8 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 unsigned server_threads_max(const struct server *server)
 {
 	enum { CONTROL = 1 };
-	/* pool_worker_indices() includes the threads that replace those blocked in storage. */
-	return CONTROL + pool_worker_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
+	/* pool_thread_indices() includes the threads that replace those blocked in storage. */
+	return CONTROL + pool_thread_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
 	       (unsigned)server->config->feeds_per_user; /* one read-ahead thread per feed */
 }
 

@@ -437,8 +437,8 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 		return r;
 	options->dataset = subscription->dataset;
 	options->bad = (enum batcher_bad)request->bad;
-	options->workers = pool_workers(pool);
-	options->worker_indices = pool_worker_indices(pool);
+	options->threads = pool_threads(pool);
+	options->thread_indices = pool_thread_indices(pool);
 	subscription->writable = request->writable;
 	r = set_order(options, request, refusal);
 	if (r < 0)

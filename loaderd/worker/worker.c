@@ -91,7 +91,7 @@ struct sandbox_limits worker_limits(const struct server *server)
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
 	/* Twice: where files are not mapped, a thread may also hold the sample's encoded bytes. */
-	uint64_t need = add_product(FIXED_BYTES, pool_worker_indices(server->pool),
+	uint64_t need = add_product(FIXED_BYTES, pool_thread_indices(server->pool),
 				    2 * config->decode_bytes + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
 	if (getrlimit(RLIMIT_STACK, &stack) < 0 || stack.rlim_cur == RLIM_INFINITY)

@@ -116,8 +116,8 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 			  .shuffle = true,
 			  .seed = 1},
 		.slots = slots,
-		.workers = workers,
-		.worker_indices = 2 * workers,
+		.threads = workers,
+		.thread_indices = 2 * workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
@@ -532,7 +532,7 @@ static void test_all_hung(void **state)
 		usleep(1000);
 	}
 	open_hanging(pool, &second, WORKERS);
-	wait_at_the_gate(pool, &second, pool_worker_indices(pool));
+	wait_at_the_gate(pool, &second, pool_thread_indices(pool));
 	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
 		pool_replace_blocked(pool);
 	assert_int_equal(first.batcher->held_up + second.batcher->held_up, WORKERS);

@@ -177,14 +177,14 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 			  .batch_size = (uint32_t)terms->batch_size,
 			  .world = 1},
 		.slots = EPOCHS * SAMPLES / (uint32_t)terms->batch_size,
-		.workers = terms->workers,
-		.worker_indices = terms->workers,
+		.threads = terms->workers,
+		.thread_indices = terms->workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.transform = pipeline(),
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
 	};
-	struct batcher_worker worker = {.alone = terms->alone};
+	struct batcher_thread worker = {.alone = terms->alone};
 	uint64_t begun;
 
 	record = (struct record){0};
