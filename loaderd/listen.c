@@ -191,15 +191,14 @@ static void say_why(const struct place *place, int code, struct config_error *er
 			   place->name);
 	else if (code == -ENOENT)
 		config_say(error,
-			   "%.200s: the folder for the socket does not exist; make it, or choose "
+			   "%.200s: the socket's folder does not exist; create it, or choose "
 			   "another socket with --socket",
 			   place->name);
 	else if (code == -EACCES || code == -EROFS)
-		config_say(
-			error,
-			"%.200s: the user %u may not make a socket in that folder (%s); give it to "
-			"this user, or choose another socket with --socket",
-			place->name, (unsigned)geteuid(), strerror(-code));
+		config_say(error,
+			   "%.200s: user %u may not create a socket in that folder (%s); change "
+			   "the folder's owner, or choose another socket with --socket",
+			   place->name, (unsigned)geteuid(), strerror(-code));
 	else
 		config_say(error, "%.200s: cannot listen there: %s", place->name, strerror(-code));
 }
@@ -246,9 +245,11 @@ static int prepare_default(const struct config *config, struct config_error *err
 	int r = socket_make_folder();
 	if (r < 0)
 		config_say(error,
-			   "%s: its folder %s; choose another socket with --socket, and name it to "
-			   "clients in $LOADERD_SOCKET",
-			   path, r == -EPERM ? "is not this user's alone" : "cannot be made");
+			   "%s: its folder %s; choose another socket with --socket, and set "
+			   "$LOADERD_SOCKET for clients",
+			   path,
+			   r == -EPERM ? "does not belong to this user alone"
+				       : "cannot be created");
 	return r;
 }
 

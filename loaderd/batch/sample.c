@@ -226,8 +226,8 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 					other, error->text);
 	}
 	snprintf(error->text, sizeof(error->text),
-		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify "
-		 "on %.300s",
+		 "sample %llu and its %d replacements could not be decoded; run packimg verify on "
+		 "%.300s",
 		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,
 		 batcher->options.dataset->path);
 	return r;

@@ -21,7 +21,7 @@ static size_t pack_error(struct worker_manager *manager, uid_t uid, int code, co
 			 uint8_t message[MESSAGE_MAX])
 {
 	if (log_allowed(&manager->refusal_log_ns))
-		log_warning("user %u turned away: %s", (unsigned)uid, text);
+		log_warning("user %u rejected: %s", (unsigned)uid, text);
 	Loaderd__Error error = reply_error(code, text);
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	return loaderd__reply__pack(&reply, message);
@@ -165,7 +165,7 @@ static void kill_if_unresponsive(struct worker *worker, int result)
 	if (!worker_takes_connections(worker) || (result != -EPIPE && !is_full_long))
 		return;
 	manager_log_prefix(worker, who);
-	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
+	log_warning("%sthe worker (pid %d) does not accept connections: killing it", who,
 		    (int)worker->pid);
 	worker_on(worker, WORKER_UNRESPONSIVE);
 }
@@ -260,64 +260,62 @@ static int explain(const struct worker_manager *manager, int r, char text[TEXT_M
 	switch (r) {
 	case -EUSERS:
 		snprintf(text, TEXT_MAX,
-			 "the service has as many users as it may, %llu ([limits] users); try "
-			 "again when one of them has no feed any more",
+			 "the service already has %llu users, its limit ([limits] users); try "
+			 "again when one of them has closed its feeds",
 			 (unsigned long long)manager->config->users);
 		return EDQUOT;
 	case -EDQUOT:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: this user's have ended so often that as many "
-			 "have been started as may be, %d at once and then %d a second; try again "
-			 "in a second",
+			 "cannot start a worker: this user's workers have exited too often (the "
+			 "limit is %d starts at once, then %d per second); try again in a second",
 			 STARTS_AT_ONCE, STARTS_PER_SECOND);
 		return EDQUOT;
 	case -EBUSY:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: %d of this user's have not ended yet, and one "
-			 "may have no more; try again in some seconds",
+			 "cannot start a worker: %d of this user's workers are still exiting, "
+			 "which is the limit; try again in a few seconds",
 			 WORKERS_PER_USER);
 		return EDQUOT;
 	case -EAGAIN:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: the system lets the service have no more "
-			 "processes or threads; try again, or raise RLIMIT_NPROC of the service's "
-			 "user, %s (ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] "
-			 "threads, RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or "
-			 "kernel.threads-max",
+			 "cannot start a worker: the system allows the service no more processes "
+			 "or threads; try again, or raise RLIMIT_NPROC of the service's user, %s "
+			 "(ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] threads, "
+			 "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or kernel.threads-max",
 			 limit_text(RLIMIT_NPROC, limit));
 		return EDQUOT;
 	case -EMFILE:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: the service has no descriptors left for one; "
+			 "cannot start a worker: the service has no file descriptors left for one; "
 			 "try again, or raise its RLIMIT_NOFILE, %s (ulimit -n, LimitNOFILE=)",
 			 limit_text(RLIMIT_NOFILE, limit));
 		return EDQUOT;
 	case -ENFILE:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: the system has no open files left (sysctl "
+			 "cannot start a worker: the system has no free open files (sysctl "
 			 "fs.file-max), or no pipe buffers for the service's user "
-			 "(fs.pipe-user-pages-hard); try again, or raise them");
+			 "(fs.pipe-user-pages-hard); try again, or raise these limits");
 		return EDQUOT;
 	case -ENOMEM:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: there is not enough memory; RLIMIT_AS of the "
-			 "service (ulimit -v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its "
-			 "control group (MemoryMax=) or [users] memory may be too small",
+			 "cannot start a worker: out of memory; RLIMIT_AS of the service (ulimit "
+			 "-v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its control group "
+			 "(MemoryMax=) or [users] memory may be too small",
 			 limit_text(RLIMIT_AS, limit));
 		return ENOMEM;
 	case -EFBIG:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: RLIMIT_FSIZE of the service, %s bytes (ulimit "
-			 "-f, LimitFSIZE=), is too small; make it unlimited",
+			 "cannot start a worker: RLIMIT_FSIZE of the service, %s bytes (ulimit -f, "
+			 "LimitFSIZE=), is too small; make it unlimited",
 			 limit_text(RLIMIT_FSIZE, limit));
 		return EFBIG;
 	case -WORKER_HAS_NO_GROUP:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: it may not enter this user's control group; "
-			 "the log of the service says why ([users] control_group)");
+			 "cannot start a worker: it may not enter this user's control group; the "
+			 "service's log gives the reason ([users] control_group)");
 		return EPERM;
 	default:
-		snprintf(text, TEXT_MAX, "no worker can be started: %s", strerror(-r));
+		snprintf(text, TEXT_MAX, "cannot start a worker: %s", strerror(-r));
 		return -r;
 	}
 }
@@ -352,15 +350,14 @@ static void refuse_connection(const struct worker *worker, int fd)
 	if (own_connections(manager, worker->user) < manager->connections_per_user_max &&
 	    worker->pending_count < manager->pending_per_worker_max)
 		manager_reject(manager, uid, fd, EDQUOT,
-			       "the service has few descriptors left for connections, and "
-			       "this user has as many as others; connect again, or raise "
-			       "LimitNOFILE= of the "
-			       "service (ulimit -n)");
+			       "the service is short of descriptors for connections, and no other "
+			       "user has more of them than this one; connect again, or raise "
+			       "LimitNOFILE= of the service (ulimit -n)");
 	else
 		manager_reject(
 			manager, uid, fd, EDQUOT,
-			"this user has as many connections as one may, %llu, and more that wait "
-			"or whose replies it has not read ([limits] connections_per_user)",
+			"this user has reached the limit of %llu connections, and has others that "
+			"are queued or have unread replies ([limits] connections_per_user)",
 			(unsigned long long)manager->config->connections_per_user);
 }
 

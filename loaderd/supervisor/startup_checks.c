@@ -31,8 +31,8 @@ static int check_proc(struct config_error *error)
 	if (access("/proc/self/exe", X_OK) == 0)
 		return 0;
 	return config_fail(error, -errno,
-			   "/proc/self/exe: %s: workers are started from there; mount /proc, also "
-			   "in a chroot or container",
+			   "/proc/self/exe: %s: the daemon starts workers from there; mount /proc, "
+			   "also in a chroot or container",
 			   strerror(errno));
 }
 
@@ -40,17 +40,15 @@ static int check_memory_files(struct config_error *error)
 {
 	int fd = memfd_create("loaderd-trial", MFD_CLOEXEC | MFD_ALLOW_SEALING), r = 0;
 	if (fd < 0)
-		return config_fail(
-			error, -errno,
-			"memfd_create: %s: rings are made by it; a container's filter of "
-			"system calls must allow it",
-			strerror(errno));
+		return config_fail(error, -errno,
+				   "memfd_create: %s: the daemon needs it to create rings; a "
+				   "container's system call filter must allow it",
+				   strerror(errno));
 	if (ftruncate(fd, STATUS_PAGE_SIZE) < 0)
-		r = config_fail(
-			error, -errno,
-			"RLIMIT_FSIZE is %llu bytes (ulimit -f, LimitFSIZE=): %s: rings are files "
-			"of memory, to which it applies; make it unlimited",
-			(unsigned long long)limit_of(RLIMIT_FSIZE), strerror(errno));
+		r = config_fail(error, -errno,
+				"RLIMIT_FSIZE is %llu bytes (ulimit -f, LimitFSIZE=): %s: it also "
+				"applies to rings, which are files in memory; make it unlimited",
+				(unsigned long long)limit_of(RLIMIT_FSIZE), strerror(errno));
 	close(fd);
 	return r;
 }
@@ -59,10 +57,11 @@ static int check_processes(struct config_error *error)
 {
 	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (fd < 0)
-		return config_fail(error, -errno,
-				   "pidfd_open: %s: workers are watched by it; it needs Linux 5.3 "
-				   "and a container's filter of system calls that allows it",
-				   strerror(errno));
+		return config_fail(
+			error, -errno,
+			"pidfd_open: %s: the daemon needs it to watch workers; this takes Linux "
+			"5.3 and a container's system call filter that allows it",
+			strerror(errno));
 	close(fd);
 	return 0;
 }
@@ -75,7 +74,7 @@ static int check_stack(struct config_error *error)
 		return 0;
 	return config_fail(error, -EINVAL,
 			   "RLIMIT_STACK is %llu bytes (ulimit -s, LimitSTACK=): each thread "
-			   "reserves as many addresses; lower it, best to 8 MiB",
+			   "reserves that much address space; lower it, ideally to 8 MiB",
 			   (unsigned long long)stack);
 }
 
@@ -103,9 +102,9 @@ static int check_leases(bool single_user, struct config_error *error)
 		return 0;
 	return config_fail(
 		error, r < 0 ? r : -EINVAL,
-		"the kernel grants no leases (F_SETLEASE: %s), by which the daemon learns that "
-		"nobody has a ring's memory any more: sysctl fs.leases-enable=1 allows them, and a "
-		"container's filter of system calls must; without them only private daemons serve",
+		"the kernel grants no leases (F_SETLEASE: %s), which tell the daemon when a ring's "
+		"memory is free: set sysctl fs.leases-enable=1, and allow them in a container's "
+		"system call filter; without leases only private daemons can serve",
 		r < 0 ? strerror(-r) : "refused");
 }
 
@@ -124,7 +123,7 @@ static void warn_of_limits(uint64_t ring_bytes)
 			    (unsigned long long)space);
 	if (signals < BLOCKING_POOL_THREADS_MAX)
 		log_warning("RLIMIT_SIGPENDING is %llu (ulimit -i, LimitSIGPENDING=): a client "
-			    "whose sockets linger may delay the closing of others' connections; "
+			    "that sets SO_LINGER may delay closing the connections of others; "
 			    "raise it to %d",
 			    (unsigned long long)signals, BLOCKING_POOL_THREADS_MAX);
 }

@@ -131,7 +131,7 @@ static void supervisor_begin_drain(void *user)
 {
 	struct supervisor *supervisor = user;
 	if (supervisor->phase != RUNNING) {
-		log_info("told to stop again: stopping now");
+		log_info("received a second stop request: stopping now");
 		end_now(supervisor);
 		return;
 	}
@@ -163,7 +163,7 @@ static void supervisor_on_signal(struct event_source *source, uint32_t events)
 			 * The signal also arrives when only the thread that started us has exited;
 			 * the process is then still our parent.
 			 */
-			log_info("the parent has ended: stopping");
+			log_info("the parent process has exited: stopping");
 			end_now(supervisor);
 		}
 	}
@@ -178,7 +178,7 @@ static void on_lifeline(struct event_source *source, uint32_t events)
 		return;
 	/* Stop watching it: at EOF the fd stays readable. */
 	event_source_remove(supervisor->epoll_fd, source);
-	log_info("the client that started this daemon has gone: stopping");
+	log_info("the client that started this daemon is gone: stopping");
 	end_now(supervisor);
 }
 
@@ -214,10 +214,9 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 {
 	struct ucred peer;
 	if (!supervisor_identify(supervisor, fd, &peer)) {
-		manager_reject(
-			&supervisor->manager, supervisor->overflow_uid, fd, EPERM,
-			"this client's user has no number of its own where the daemon runs, "
-			"so that it cannot be told from others; map it, or run a private daemon");
+		manager_reject(&supervisor->manager, supervisor->overflow_uid, fd, EPERM,
+			       "this client's uid is not mapped in the daemon's user namespace, so "
+			       "it cannot be told from others; map it, or run a private daemon");
 		return rate_limit_take(&supervisor->rate_limit, supervisor->overflow_uid,
 				       clock_ns(CLOCK_MONOTONIC));
 	}
@@ -229,14 +228,14 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 	if (!supervisor->options->private_only &&
 	    !rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
 		manager_reject(&supervisor->manager, peer.uid, fd, EDQUOT,
-			       "this user connects too often: %d times at once and then %d times a "
-			       "second is the most; try again, and keep connections open",
+			       "this user connects too often (the limit is %d connections at once, "
+			       "then %d per second); try again, and keep connections open",
 			       CONNECTS_AT_ONCE, CONNECTS_PER_SECOND);
 		return false;
 	}
 	if (listener->admin || (supervisor->options->private_only && peer.uid != geteuid())) {
 		manager_reject(&supervisor->manager, peer.uid, fd, EPERM,
-			       "this socket is another user's");
+			       "this socket belongs to another user");
 	} else {
 		limit_unread(fd);
 		manager_add_connection(&supervisor->manager, peer.uid, peer.pid, fd);
@@ -249,7 +248,7 @@ static void accept_failed(struct supervisor *supervisor, int error)
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
 	/* Pause: level-triggered epoll would spin. */
-	log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS, strerror(error));
+	log_warning("accepting no connections for %d ms: %s", ACCEPT_AGAIN_MS, strerror(error));
 	pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 }
 
@@ -362,13 +361,11 @@ static int check_nice(const struct config *config, struct config_error *error)
 	if (setpriority(PRIO_PROCESS, 0, least) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0)
 		return 0;
 	int r = -errno;
-	return config_fail(
-		error, r,
-		"[users] nice = %s%d: this is below the daemon's own nice value, %d, and the "
-		"system refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise "
-		"the "
-		"values of the others",
-		whose, least, own, strerror(-r), least);
+	return config_fail(error, r,
+			   "[users] nice = %s%d: this is below the daemon's own nice value, %d, "
+			   "but the system refuses it: %s; allow it with LimitNICE=%d in the "
+			   "service's unit, or raise the other values",
+			   whose, least, own, strerror(-r), least);
 }
 
 enum {
@@ -392,8 +389,8 @@ static int check_limits_held(const struct config *config, const struct user_cgro
 	if (!memory && (config->user_threads == 0 || cgroups->threads))
 		return 0;
 	return config_fail(error, -EINVAL,
-			   "[users] %s: needs a control group of version 2 with the controller %s "
-			   "([users] control_group, loaderd.conf(5))%s%.300s",
+			   "[users] %s: needs a cgroup v2 with the controller %s ([users] "
+			   "control_group, loaderd.conf(5))%s%.300s",
 			   memory ? "memory" : "threads", memory ? "memory" : "pids",
 			   why[0] != '\0' ? ": " : "", why);
 }
@@ -435,12 +432,12 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 	if (supervisor->options->private_only)
 		return 0;
 	if (!user_cgroups_enabled(cgroups))
-		log_info("[users] control_group = %s: no groups for users%s%s",
+		log_info("[users] control_group = %s: users get no control groups%s%s",
 			 config->control_group, why.text[0] != '\0' ? ": " : "", why.text);
 	else
 		log_info("control groups for users:%s%s%s%s", cgroups->weights ? " weights" : "",
 			 cgroups->memory ? " memory" : "", cgroups->threads ? " threads" : "",
-			 cgroups->own ? ", in the service's own" : "");
+			 cgroups->own ? ", in the service's own group" : "");
 	return 0;
 }
 
@@ -458,7 +455,7 @@ static int check_descriptors(const struct supervisor *supervisor, struct config_
 		return 0;
 	return config_fail(error, -EMFILE,
 			   "RLIMIT_NOFILE is %u (ulimit -n, LimitNOFILE=): to serve one user the "
-			   "daemon needs at least %u descriptors; raise it, best to 65536",
+			   "daemon needs at least %u descriptors; raise it, ideally to 65536",
 			   most, least);
 }
 
@@ -468,9 +465,9 @@ static int start_blocking_pool(struct supervisor *supervisor, struct config_erro
 	if (r == -EAGAIN)
 		return config_fail(
 			error, r,
-			"no threads can be started: %s: RLIMIT_NPROC (ulimit -u, "
-			"LimitNPROC=), RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), TasksMax= or "
-			"sysctl kernel.threads-max is too small for what runs already",
+			"cannot start threads: %s: RLIMIT_NPROC (ulimit -u, LimitNPROC=), "
+			"RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), TasksMax= or sysctl "
+			"kernel.threads-max is too small for the threads that run already",
 			strerror(-r));
 	return r;
 }
@@ -527,14 +524,15 @@ static void say_change(void *context, const struct config_change *change)
 	/* Without cpu.weight, a worker sets its nice value when it starts. */
 	const bool is_late = !change->is_number && !supervisor->manager.cgroups.weights;
 	if (change->takes == CONFIG_TAKES_RESTART)
-		log_warning("reload: [%s] %s has changed, which takes a restart of the daemon; "
-			    "until then it stays as it was",
+		log_warning("reload: [%s] %s has changed, but needs a restart of the daemon; until "
+			    "then the old value applies",
 			    change->section, change->name);
 	else
-		log_info("reload: [%s] %s has changed, for %s", change->section, change->name,
+		log_info("reload: [%s] %s has changed; it applies %s", change->section,
+			 change->name,
 			 change->takes == CONFIG_TAKES_WORKER || is_late
-				 ? "workers that start from now on"
-				 : "all from now on");
+				 ? "to workers that start from now on"
+				 : "at once");
 }
 
 static int reload(struct supervisor *supervisor, struct config_error *error)
@@ -580,13 +578,13 @@ static void supervisor_reload(struct supervisor *supervisor)
 {
 	struct config_error error = {{0}};
 	if (supervisor->phase != RUNNING) {
-		log_info("told to reload while stopping: nothing is read");
+		log_info("ignoring a reload request while stopping");
 		return;
 	}
 	notify_reloading();
 	int r = reload(supervisor, &error);
 	if (r < 0)
-		log_error("reload: %s; the configuration stays as it was",
+		log_error("reload: %s; keeping the old configuration",
 			  error.text[0] != '\0' ? error.text : strerror(-r));
 	notify_say("READY=1");
 }
@@ -624,7 +622,7 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 		prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL);
 	}
 	supervisor->watchdog_ns = notify_watchdog_ns() / 2;
-	log_info("ready: %llu MiB of shared memory at most",
+	log_info("ready: at most %llu MiB of shared memory",
 		 (unsigned long long)(supervisor->manager.ring_quota.bytes_max >> 20));
 	return 0;
 }
@@ -703,7 +701,7 @@ int supervisor_run(const struct supervisor_options *options, struct config_error
 		log_info("stopped");
 	}
 	if (r < 0 && error->text[0] == '\0')
-		config_say(error, "the daemon cannot go on: %s", strerror(-r));
+		config_say(error, "the daemon cannot continue: %s", strerror(-r));
 	supervisor_deinit(&supervisor);
 	return r;
 }

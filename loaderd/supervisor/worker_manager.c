@@ -241,9 +241,9 @@ static void tell_worker(struct worker *worker, const struct ipc_order *order)
 	if (r == 0)
 		return;
 	manager_log_prefix(worker, who);
-	log_warning("%sthe worker (pid %d) could not be told of the new configuration: %s; the "
-		    "next one has it",
-		    who, (int)worker->pid, strerror(-r));
+	log_warning(
+		"%sthe worker (pid %d) did not get the new configuration: %s; the next worker will",
+		who, (int)worker->pid, strerror(-r));
 }
 
 /*

@@ -213,11 +213,11 @@ static void note_suspect(struct worker *worker, const char *who)
 		suspects_note(&user->datasets, crash.uuid, IPC_WHOLE_DATASET, now_ns)->faults;
 	user->remember_until_ns = now_ns + REMEMBER_S * SECOND_NS;
 	log_warning("%sit was decoding sample %llu%s%s", who, (unsigned long long)crash.sample,
-		    faults == FAULTS_MAX ? ", and not for the first time: that is bad from now on"
-					 : "",
-		    all == DATASET_FAULTS_MAX ? "; samples of its dataset have ended as many "
-						"workers as may be: the dataset is refused for "
-						"an hour"
+		    faults == FAULTS_MAX
+			    ? ", and not for the first time: the sample counts as bad from now on"
+			    : "",
+		    all == DATASET_FAULTS_MAX ? "; samples of its dataset have crashed too many "
+						"workers: the dataset is refused for an hour"
 					      : "");
 }
 
@@ -262,11 +262,11 @@ static void on_end(struct event_source *source, uint32_t events)
 	if (worker->line_size > 0)
 		manager_relay_log_line(worker);
 	if (WIFSIGNALED(status))
-		log_warning("%sthe worker (pid %d) was ended by signal %d; its clients open their "
-			    "feeds again",
+		log_warning("%sthe worker (pid %d) was killed by signal %d; its clients reopen "
+			    "their feeds",
 			    who, (int)worker->pid, WTERMSIG(status));
 	else if (WEXITSTATUS(status) != 0)
-		log_warning("%sthe worker (pid %d) ended with status %d", who, (int)worker->pid,
+		log_warning("%sthe worker (pid %d) exited with status %d", who, (int)worker->pid,
 			    WEXITSTATUS(status));
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		note_suspect(worker, who);
@@ -411,10 +411,9 @@ static int manager_cgroup_of(struct worker_manager *manager, uid_t uid, const in
 	if (r >= 0)
 		return r;
 	if (log_allowed(&manager->refusal_log_ns))
-		log_warning(
-			"user %u: the control group user-%u cannot be made or given its limits: "
-			"%s ([users] control_group, memory, threads)",
-			(unsigned)uid, (unsigned)uid, strerror(-r));
+		log_warning("user %u: cannot create the control group user-%u or set its limits: "
+			    "%s ([users] control_group, memory, threads)",
+			    (unsigned)uid, (unsigned)uid, strerror(-r));
 	return -WORKER_HAS_NO_GROUP;
 }
 

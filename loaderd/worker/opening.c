@@ -230,7 +230,7 @@ static int admit_feed(struct session *session, struct refusal *refusal)
 	if (session->feed_state != SESSION_FEED_NONE)
 		return refuse_request(
 			refusal, EBUSY, NULL,
-			"this connection has a feed already; open another connection");
+			"this connection already has a feed; open another connection");
 	if (server->feed_count >= most)
 		return refuse_request(
 			refusal, EDQUOT, NULL,
@@ -246,13 +246,12 @@ static int opening_admit(struct session *session, const Loaderd__Request *reques
 	uint32_t version = feed ? request->open_feed->version : request->get_dataset->version;
 	if (version != PROTO_VERSION)
 		return refuse_request(refusal, EPROTO, "version",
-				      "this daemon speaks protocol version %d, the client asked "
-				      "for %u; update the older one",
+				      "this daemon speaks protocol version %d, but the client "
+				      "asked for %u; update the older one",
 				      PROTO_VERSION, version);
 	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
-				      "this connection has a request under way; wait for its "
-				      "answer");
+				      "this connection has a pending request; wait for its reply");
 	return feed ? admit_feed(session, refusal) : 0;
 }
 
@@ -305,11 +304,10 @@ static void over_limit(struct session *session, uint32_t total)
 {
 	struct opening *opening = session->opening;
 	uint64_t limit = session->server->config->shards;
-	refuse_request(
-		&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		"the dataset has %u files, the daemon's limit is %llu ([limits] shards); pack "
-		"it into fewer shards, or raise the limit",
-		total, (unsigned long long)limit);
+	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		       "the dataset has %u files, but the daemon's limit is %llu ([limits] "
+		       "shards); pack it into fewer shards, or raise the limit",
+		       total, (unsigned long long)limit);
 	opening_refuse(session);
 }
 
@@ -330,12 +328,11 @@ static bool has_room(const struct session *session)
 static void out_of_descriptors(struct session *session)
 {
 	struct opening *opening = session->opening;
-	refuse_request(
-		&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		"the dataset has %u files, and this user's worker, which may have %llu open "
-		"(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
-		"fewer shards, close other feeds, or raise the limit",
-		opening->files.total, (unsigned long long)session->server->fds_max);
+	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		       "the dataset has %u files, but too few are left of the %llu that this "
+		       "user's worker may have open (LimitNOFILE= of the service, ulimit -n); pack "
+		       "it into fewer shards, close other feeds, or raise the limit",
+		       opening->files.total, (unsigned long long)session->server->fds_max);
 	opening_refuse(session);
 }
 
@@ -359,8 +356,9 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 		return;
 	}
 	if (r < 0) {
-		session_close(session, r == -ENOMEM ? "out of memory"
-						    : "it sent files that it was not asked for");
+		session_close(session, r == -ENOMEM
+					       ? "out of memory"
+					       : "the client sent files that were not requested");
 		return;
 	}
 	if (!has_room(session)) {
@@ -419,7 +417,7 @@ void opening_mapped(struct session *session)
 {
 	struct opening *opening = session->opening;
 	if (!opening || opening->state != OPENING_WAIT_MAPPED) {
-		session_close(session, "it had no ring to map");
+		session_close(session, "the client has no ring to map");
 		return;
 	}
 	opening_enter(opening, OPENING_MAP);

@@ -31,7 +31,7 @@ static void server_begin_drain(struct server *server)
 {
 	if (server->phase != SERVER_RUNNING)
 		return;
-	log_info("stopping: %u feed%s up to %llu ms to take what is finished", server->feed_count,
+	log_info("stopping: %u feed%s up to %llu ms to take finished batches", server->feed_count,
 		 server->feed_count == 1 ? " gets" : "s get",
 		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
@@ -226,10 +226,9 @@ static void reserve_rings(const struct config *config)
 		return;
 	int r = io_reserve(RINGS_RESERVED, (unsigned)config->queue_depth);
 	if (r < 0 && config->io == CONFIG_IO_URING)
-		log_warning("[io] mode = uring: there is no io_uring (%s), feeds are read by mmap; "
-			    "a container's system calls, kernel.io_uring_disabled or "
-			    "RLIMIT_MEMLOCK may "
-			    "forbid it",
+		log_warning("[io] mode = uring: io_uring is not available (%s), so feeds use mmap; "
+			    "a container's system call filter, kernel.io_uring_disabled or "
+			    "RLIMIT_MEMLOCK may forbid it",
 			    strerror(-r));
 }
 

@@ -43,7 +43,7 @@ void session_send(struct session *session, const uint8_t *message, size_t size)
 	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE
 				      : send_queue_send(&session->send_queue, message, size);
 	if (r < 0)
-		session_close(session, "it does not take replies");
+		session_close(session, "the client does not read replies");
 	else
 		session_watch(session);
 }
@@ -190,7 +190,7 @@ static void refuse_shutdown(struct session *session)
 {
 	struct refusal refusal;
 	refuse_request(&refusal, EPERM, NULL,
-		       "the daemon is stopped by its administrator's socket alone");
+		       "only the administrator's socket can stop the daemon");
 	session_refuse(session, &refusal);
 }
 
@@ -198,7 +198,7 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 {
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
 	if (!request) {
-		session_close(session, "it sent a frame that is no request");
+		session_close(session, "the client sent a frame that is not a request");
 		return;
 	}
 	switch (request->kind_case) {
@@ -241,7 +241,7 @@ static void session_ready(struct event_source *source, uint32_t events)
 		return;
 	if (events & EPOLLOUT) {
 		if (send_queue_flush(&session->send_queue) < 0) {
-			session_close(session, "the client has gone");
+			session_close(session, "the client is gone");
 			return;
 		}
 		session_watch(session);
@@ -258,7 +258,7 @@ static void session_ready(struct event_source *source, uint32_t events)
 			return;
 		if (r < 0) {
 			session_close(session, r == -ECONNRESET ? "the client hung up"
-					       : r == -EPROTO   ? "it broke the framing"
+					       : r == -EPROTO   ? "the client sent an invalid frame"
 								: strerror(-r));
 			return;
 		}
@@ -294,12 +294,12 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 {
 	const char *why = NULL;
 	if (server->session_count >= server->config->connections_per_user)
-		why = "the user has as many connections as one may ([limits] "
+		why = "this user has reached the limit of connections ([limits] "
 		      "connections_per_user)";
 	struct session *session = why ? NULL : calloc(1, sizeof(*session));
 	if (!session) {
 		if (log_allowed(&server->refusal_log_ns))
-			log_warning("client pid %d turned away: %s", (int)pid,
+			log_warning("client pid %d rejected: %s", (int)pid,
 				    why ? why : "out of memory");
 		turn_away(server, fd, why ? why : "the daemon is out of memory");
 		return;
@@ -321,5 +321,5 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	server->session_count++;
 	session->events = EPOLLIN | EPOLLRDHUP;
 	if (event_source_add(server->epoll_fd, &session->source, session->events) < 0)
-		session_close(session, "epoll refuses it");
+		session_close(session, "epoll cannot watch it");
 }

@@ -68,7 +68,7 @@ static int choose_one(const char *path, int fd, bool *mapped, struct packimg_err
 	if (fstatfs(fd, &system) < 0) {
 		int r = -errno;
 		snprintf(error->text, sizeof(error->text),
-			 "%.300s: the daemon may not look at its file system: %s; a private daemon "
+			 "%.300s: the daemon may not access its file system: %s; a private daemon "
 			 "of the file's owner may",
 			 path, strerror(-r));
 		return r;
@@ -78,15 +78,15 @@ static int choose_one(const char *path, int fd, bool *mapped, struct packimg_err
 		*mapped = false;
 	if (type == RAMFS_MAGIC) {
 		snprintf(error->text, sizeof(error->text),
-			 "%.300s: lies on ramfs, whose memory is never given back; put the dataset "
-			 "on another file system, or use a private daemon",
+			 "%.300s: is on ramfs, whose memory is never reclaimed; put the dataset on "
+			 "another file system, or use a private daemon",
 			 path);
 		return -EINVAL;
 	}
 	if (type == OVERLAYFS_SUPER_MAGIC && !overlay_is_ours(fd)) {
 		snprintf(error->text, sizeof(error->text),
-			 "%.300s: lies on an overlay file system, such as a container's root, that "
-			 "the daemon does not see mounted, so that it cannot tell what is below; "
+			 "%.300s: is on an overlay file system, such as a container's root, that "
+			 "is not mounted where the daemon runs, so it cannot tell what is below; "
 			 "put the dataset on a volume or a bind mount, or use a private daemon",
 			 path);
 		return -EINVAL;

@@ -47,7 +47,7 @@ static int check_limit(const char *field, uint32_t value, uint64_t limit, struct
 	if (value <= limit)
 		return 0;
 	return refuse_request(refusal, EDQUOT, field,
-			      "%s %u is beyond the daemon's limit of %llu ([limits] %s)", field,
+			      "%s %u exceeds the daemon's limit of %llu ([limits] %s)", field,
 			      value, (unsigned long long)limit, field);
 }
 
@@ -67,12 +67,12 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      world);
 	if (request->repeats > REPEATS_MAX)
 		return refuse_request(refusal, EINVAL, "repeats",
-				      "repeats %u: a sample is in its batch %d times at most",
+				      "repeats %u: a batch can contain a sample at most %d times",
 				      request->repeats, REPEATS_MAX);
 	if (request->repeats > 1 && (uint64_t)request->batch_size * world % request->repeats != 0)
 		return refuse_request(refusal, EINVAL, "repeats",
-				      "repeats %u do not divide batch_size %u times world %llu: a "
-				      "sample's copies are in one batch",
+				      "repeats %u does not divide batch_size %u times world %llu: "
+				      "all copies of a sample are in one batch",
 				      request->repeats, request->batch_size,
 				      (unsigned long long)world);
 	if (request->slots == 1)
@@ -83,15 +83,15 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 		return r;
 	if (strlen(request->pipeline) > config->pipeline_length)
 		return refuse_request(refusal, EDQUOT, "pipeline",
-				      "the pipeline's text has %zu bytes, the daemon's limit is "
-				      "%llu ([limits] pipeline_length)",
+				      "the pipeline has %zu bytes, but the daemon's limit is %llu "
+				      "([limits] pipeline_length)",
 				      strlen(request->pipeline),
 				      (unsigned long long)config->pipeline_length);
 	if (request->n_fields > config->fields)
-		return refuse_request(
-			refusal, EDQUOT, "fields",
-			"%zu fields were asked for, the daemon's limit is %llu ([limits] fields)",
-			request->n_fields, (unsigned long long)config->fields);
+		return refuse_request(refusal, EDQUOT, "fields",
+				      "the client asked for %zu fields, but the daemon's limit is "
+				      "%llu ([limits] fields)",
+				      request->n_fields, (unsigned long long)config->fields);
 	r = check_limit("field_bytes", request->field_bytes, config->field_bytes, refusal);
 	if (r < 0)
 		return r;
@@ -111,7 +111,7 @@ static int check_writable(const Loaderd__OpenFeed *request, const struct config 
 	if (!request->writable || config->writable_rings)
 		return 0;
 	return refuse_request(refusal, EPERM, "writable",
-			      "the daemon lets nobody map a ring writable; do without, or set "
+			      "the daemon does not allow writable rings; do without one, or set "
 			      "writable_rings = yes in the [access] section of loaderd.conf");
 }
 
@@ -156,10 +156,11 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 				      (unsigned long long)(order->samples * order->repeats),
 				      order->batch_size, order->world);
 	if (request->batch > order->batches)
-		return refuse_request(
-			refusal, EINVAL, "batch",
-			"batch %llu is past the epoch's end, which has %llu batches of this rank",
-			(unsigned long long)request->batch, (unsigned long long)order->batches);
+		return refuse_request(refusal, EINVAL, "batch",
+				      "batch %llu is past the end of the epoch, which has %llu "
+				      "batches for this rank",
+				      (unsigned long long)request->batch,
+				      (unsigned long long)order->batches);
 	options->epoch = request->epoch;
 	options->batch = request->batch;
 	/* The position after the last batch of an epoch is the first of the next. */
@@ -217,8 +218,8 @@ static int check_side(const struct transform *transform, uint64_t epoch, uint64_
 	    transform_sample_size_max(transform) <= limit * limit * pixel_size)
 		return 0;
 	return refuse_request(refusal, EDQUOT, "pipeline",
-			      "the pipeline makes samples beyond the daemon's limit of %llu pixels "
-			      "a side ([limits] image_side)",
+			      "the pipeline produces samples larger than the daemon's limit of "
+			      "%llu pixels per side ([limits] image_side)",
 			      (unsigned long long)limit);
 }
 
@@ -287,15 +288,15 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 	unsigned long long longest = field->longest;
 	bool cuts = strcmp(field->name, DEFERRED) != 0;
 	if (request->field_bytes == 0)
-		return refuse_request(refusal, EDQUOT, "fields",
-				      "field \"%.200s\": the longest value has %llu bytes, the "
-				      "daemon's limit is %llu ([limits] field_bytes, at most %d); "
-				      "%sleave the field out",
-				      field->name, longest, (unsigned long long)config->field_bytes,
-				      RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
+		return refuse_request(
+			refusal, EDQUOT, "fields",
+			"field \"%.200s\": the longest value has %llu bytes, but the daemon's "
+			"limit is %llu ([limits] field_bytes, at most %d); %sleave the field out",
+			field->name, longest, (unsigned long long)config->field_bytes,
+			RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
 	return refuse_request(refusal, EINVAL, "field_bytes",
-			      "field \"%.200s\": the longest value has %llu bytes, field_bytes is "
-			      "%u; ask for as many (or for 0: as many as it takes)%s",
+			      "field \"%.200s\": the longest value has %llu bytes, but field_bytes "
+			      "is %u; ask for that many (or for 0: as many as it takes)%s",
 			      field->name, longest, request->field_bytes,
 			      cuts ? ", or for cut values" : "");
 }
@@ -343,7 +344,7 @@ static int fields_refuse(const struct dataset *dataset, const char *name, struct
 	return refuse_request(refusal, EINVAL, "fields",
 			      "the dataset has no field \"%.200s\": %s; " KEY
 			      " is the samples' source names, and " DEFERRED
-			      " what of the pipeline is left to the client",
+			      " the part of the pipeline that is left to the client",
 			      name, list);
 }
 

@@ -52,7 +52,7 @@ static void raise_oom_score(void)
 	int own = 0;
 	FILE *file = fopen(path, "r+e");
 	if (!file || fscanf(file, "%d", &own) != 1) {
-		log_warning("%s: %s: the kernel may end the supervisor before this worker", path,
+		log_warning("%s: %s: the kernel may kill the supervisor before this worker", path,
 			    strerror(errno));
 	} else {
 		int score = (own < 0 ? 0 : own) + OOM_STEP;
@@ -60,7 +60,7 @@ static void raise_oom_score(void)
 		fprintf(file, "%d\n", score > MOST ? MOST : score);
 	}
 	if (file && fclose(file) != 0)
-		log_warning("%s: %s: the kernel may end the supervisor before this worker", path,
+		log_warning("%s: %s: the kernel may kill the supervisor before this worker", path,
 			    strerror(errno));
 }
 
@@ -157,6 +157,7 @@ int worker_run(uid_t uid, bool shared)
 		r = worker_serve(&config, uid, &error);
 	}
 	if (r < 0)
-		log_error("the worker ends: %s", error.text[0] != '\0' ? error.text : strerror(-r));
+		log_error("the worker exits: %s",
+			  error.text[0] != '\0' ? error.text : strerror(-r));
 	return r < 0 ? -r : EXIT_SUCCESS;
 }

@@ -189,17 +189,17 @@ static const struct lack lacks[] = {
 	{"RLIMIT_SIGPENDING of fewer than all closing threads", RLIMIT_SIGPENDING, 23, 0, 0, 0,
 	 "RLIMIT_SIGPENDING is 23 (ulimit -i, LimitSIGPENDING=)", true},
 	{"memfd_create", NO_LIMIT, 0, SYS_memfd_create, ANY, EPERM,
-	 "memfd_create: Operation not permitted: rings are made by it", false},
+	 "memfd_create: Operation not permitted: the daemon needs it to create rings", false},
 	{"pidfd_open", NO_LIMIT, 0, SYS_pidfd_open, ANY, ENOSYS,
-	 "pidfd_open: Function not implemented: workers are watched by it", false},
+	 "pidfd_open: Function not implemented: the daemon needs it to watch workers", false},
 	{"/proc", NO_PROC, 0, 0, 0, 0,
-	 "/proc/self/exe: No such file or directory: workers are started from there", false},
+	 "/proc/self/exe: No such file or directory: the daemon starts workers from there", false},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	/* A sanitizer reserves more address space than this. */
 	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
 	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
 	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
-	 "no threads can be started: Resource temporarily unavailable", false},
+	 "cannot start threads: Resource temporarily unavailable", false},
 	{"RLIMIT_DATA", RLIMIT_DATA, 20 << 20, 0, 0, 0, "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d)",
 	 false},
 #endif

@@ -126,7 +126,7 @@ static void test_limits_change_while_a_feed_is_served(void **state)
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	/* A worker reads an order before a connection that comes after it. */
 	reload(stage, "[limits]\nslots = 8\n", "reload: done");
-	assert_non_null(strstr(read_log(stage), "[limits] slots has changed, for all from now on"));
+	assert_non_null(strstr(read_log(stage), "[limits] slots has changed; it applies at once"));
 	assert_non_null(strstr(read_log(stage), "[limits] users has changed"));
 	assert_int_equal(open_with(stage, 6, ""), 0);
 	reload(stage, "[limits]\nslots = 8\nshared_memory = 4M\nshared_memory_per_user = 64K\n",
@@ -147,7 +147,7 @@ static void test_a_wrong_file_changes_nothing(void **state)
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	reload(stage, "[limits]\nslots = 8\nbatch_sise = 7\n",
 	       "loaderd.conf:3: [limits] batch_sise: no such key; did you mean [limits] "
-	       "batch_size?; the configuration stays as it was");
+	       "batch_size?; keeping the old configuration");
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	/* Values that are also refused at start. */
 	reload(stage, "[limits]\nslots = 8\n[pool]\ncpus = 3-1\n", "[pool] cpus = 3-1");
@@ -164,12 +164,14 @@ static void test_what_has_to_wait_is_named(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		reload(stage, later, "reload: done");
 		/* Repeats the warning until the setting takes effect. */
-		assert_non_null(strstr(read_log(stage), "warning: reload: [daemon] socket_mode has "
-							"changed, which takes a restart"));
+		assert_non_null(strstr(
+			read_log(stage),
+			"warning: reload: [daemon] socket_mode has changed, but needs a restart"));
 	}
 	reload(stage, "", "reload: done");
-	assert_non_null(strstr(read_log(stage),
-			       "[pool] threads has changed, for workers that start from now on"));
+	assert_non_null(
+		strstr(read_log(stage),
+		       "[pool] threads has changed; it applies to workers that start from now on"));
 	assert_null(strstr(read_log(stage), "socket_mode"));
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }

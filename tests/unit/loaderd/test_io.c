@@ -438,7 +438,7 @@ static void test_copies_other_samples(void **state)
 	assert_read(r, &sample, SAMPLES - 1, 0);
 	dataset_condemn(unmapped, 3);
 	assert_int_equal(io_get_other(io, 3, &buffer, &sample, &error), -EBADMSG);
-	assert_non_null(strstr(error.text, "found damaged before"));
+	assert_non_null(strstr(error.text, "found to be damaged before"));
 	io_free(io);
 }
 
