@@ -29,9 +29,9 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 	for (uint32_t i = 0; i < options->fields.count; i++) {
 		const struct field_column *column = &options->fields.columns[i];
 		geometry.field_types[i] = column->type;
-		geometry.field_rooms[i] = column->room;
-		if (column->room > geometry.field_bytes)
-			geometry.field_bytes = column->room;
+		geometry.field_rooms[i] = column->capacity;
+		if (column->capacity > geometry.field_bytes)
+			geometry.field_bytes = column->capacity;
 	}
 	*ret_geometry = geometry;
 }

@@ -128,7 +128,7 @@ struct batcher {
 	_Atomic bool stopped;     /* the client is gone: drop all work */
 	_Atomic uint64_t cost_ns; /* moving average of CPU time per sample */
 	/* replaced threads still blocked on this feed's storage (pool_replace_blocked()) */
-	_Atomic int held_up;
+	_Atomic int stuck_threads;
 	_Atomic bool together; /* the last look-ahead found larger claims worthwhile (claim.h) */
 	/* CPU time consumed; the pool schedules by it */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns;

@@ -21,9 +21,9 @@
 enum { VALUE_KEY = PACKIMG_FIELDS_MAX, VALUE_DEFERRED };
 
 struct field_column {
-	uint32_t number; /* dataset field, VALUE_KEY or VALUE_DEFERRED */
-	uint32_t type;   /* enum packimg_field_type, as announced to the client */
-	uint32_t room;   /* bytes of one value; unused for numbers */
+	uint32_t number;   /* dataset field, VALUE_KEY or VALUE_DEFERRED */
+	uint32_t type;     /* enum packimg_field_type, as announced to the client */
+	uint32_t capacity; /* bytes of one value; unused for numbers */
 };
 
 struct field_columns {

@@ -119,7 +119,7 @@ static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 		struct batcher *batcher = atomic_load(&pool->table[i]);
 		count += batcher != NULL;
 		if (!batcher || !batcher_runnable(batcher) ||
-		    atomic_load_explicit(&batcher->held_up, memory_order_relaxed) > 0)
+		    atomic_load_explicit(&batcher->stuck_threads, memory_order_relaxed) > 0)
 			continue;
 		uint64_t ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
 		if (ns < best_ns) {
@@ -186,7 +186,7 @@ static void pool_work(struct pool_thread *thread, struct batcher *batcher)
 	atomic_store_explicit(&thread->since, ticks_now() & ~REPLACED, memory_order_release);
 	batcher_work(batcher, &thread->tools, &begun);
 	if (atomic_exchange(&thread->since, 0) & REPLACED) {
-		atomic_fetch_sub(&batcher->held_up, 1);
+		atomic_fetch_sub(&batcher->stuck_threads, 1);
 		atomic_store(&thread->standby, 1);
 		begun = INT_MAX;
 	}
@@ -397,11 +397,11 @@ void pool_replace_blocked(struct pool *pool)
 		 * Increment first: once `since` has REPLACED, the thread may return at any moment
 		 * and the batcher may be freed.
 		 */
-		atomic_fetch_add(&batcher->held_up, 1);
+		atomic_fetch_add(&batcher->stuck_threads, 1);
 		if (atomic_compare_exchange_strong(&thread->since, &since, since | REPLACED)) {
 			futex_wake(&standby->standby, 1);
 		} else {
-			atomic_fetch_sub(&batcher->held_up, 1);
+			atomic_fetch_sub(&batcher->stuck_threads, 1);
 			atomic_store(&standby->standby, 1);
 		}
 	}

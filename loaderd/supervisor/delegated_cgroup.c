@@ -20,11 +20,11 @@
 static bool read_own_path(const char *root, char path[PATH_MAX])
 {
 	char file_path[PATH_MAX], *line = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	bool found = false;
 	snprintf(file_path, sizeof(file_path), "%s/proc/self/cgroup", root);
 	FILE *file = fopen(file_path, "re");
-	while (file && !found && getline(&line, &room, file) > 0) {
+	while (file && !found && getline(&line, &capacity, file) > 0) {
 		line[strcspn(line, "\n")] = '\0';
 		/* "/.." names a cgroup outside the container's view. */
 		found = strncmp(line, "0::/", 4) == 0 && !strstr(line, "/..") &&

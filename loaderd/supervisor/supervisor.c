@@ -370,9 +370,9 @@ static int check_nice(const struct config *config, struct config_error *error)
 
 enum {
 	/* threads of the supervisor, and of a worker outside its pool, at start */
-	THREADS_OF_OTHERS = 13,
+	OTHER_THREADS = 13,
 	/* most threads of a worker besides its pool and read-ahead threads */
-	THREADS_OF_CHORES = 128,
+	JOB_THREADS = 128,
 	WORKERS_AT_ONCE = 2, /* one that serves, and one that is exiting */
 };
 
@@ -403,7 +403,7 @@ static struct user_cgroup_limits groups_limits_of(const struct supervisor *super
 	return (struct user_cgroup_limits){
 		.memory = config->memory != 0 ? config->memory : supervisor->usual_memory,
 		.threads = config->user_threads != 0 ? config->user_threads
-						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
+						     : WORKERS_AT_ONCE * (most + JOB_THREADS),
 	};
 }
 
@@ -484,7 +484,7 @@ static int supervisor_check(const struct supervisor *supervisor, const struct co
 	int r = config_cpus(config, ret_cpus, error);
 	if (r < 0)
 		return r;
-	return startup_check(2 * threads_per_pool(config, ret_cpus) + THREADS_OF_OTHERS,
+	return startup_check(2 * threads_per_pool(config, ret_cpus) + OTHER_THREADS,
 			     config->shared_memory_per_user != 0
 				     ? config->shared_memory_per_user
 				     : ring_memory(supervisor, config) / 2,
@@ -518,7 +518,7 @@ static int check_reload(const struct supervisor *supervisor, const struct config
 	return r < 0 || cgroups->weights ? r : check_nice(config, error);
 }
 
-static void say_change(void *context, const struct config_change *change)
+static void log_change(void *context, const struct config_change *change)
 {
 	const struct supervisor *supervisor = context;
 	/* Without cpu.weight, a worker sets its nice value when it starts. */
@@ -555,7 +555,7 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	/* Log the changes at the more verbose of the old and the new level. */
 	if (next.log_level > supervisor->config.log_level)
 		log_set_level((enum log_level)next.log_level);
-	config_compare(&supervisor->config, &wanted, say_change, supervisor);
+	config_compare(&supervisor->config, &wanted, log_change, supervisor);
 	log_info("reload: done");
 	log_set_level((enum log_level)next.log_level);
 	supervisor->config = next;

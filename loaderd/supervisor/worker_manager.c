@@ -234,7 +234,7 @@ static void manager_drain_worker(struct worker *worker)
 		worker_on(worker, WORKER_KILL);
 }
 
-static void tell_worker(struct worker *worker, const struct ipc_order *order)
+static void send_change_to(struct worker *worker, const struct ipc_order *order)
 {
 	char who[32];
 	int r = ipc_send(worker->socket.fd, order, NULL, 0);
@@ -250,7 +250,7 @@ static void tell_worker(struct worker *worker, const struct ipc_order *order)
  * Sends changed numeric keys to workers; the one other key that changes at once, [users] nice,
  * concerns the supervisor only.
  */
-static void tell_workers(void *context, const struct config_change *change)
+static void send_change(void *context, const struct config_change *change)
 {
 	const struct worker_manager *manager = context;
 	const struct ipc_order order = {
@@ -259,7 +259,7 @@ static void tell_workers(void *context, const struct config_change *change)
 		return;
 	for (struct user *user = manager->users; user; user = user->next)
 		for (struct worker *worker = user->workers; worker; worker = worker->next)
-			tell_worker(worker, &order);
+			send_change_to(worker, &order);
 }
 
 static void weigh_users(const struct worker_manager *manager, const struct config *config)
@@ -283,7 +283,7 @@ int manager_reload(struct worker_manager *manager, const struct config *config, 
 	close(manager->config_fd);
 	manager->config_fd = fd;
 	manager_configure(manager, config, memory);
-	config_compare(manager->config, config, tell_workers, manager);
+	config_compare(manager->config, config, send_change, manager);
 	weigh_users(manager, config);
 	return 0;
 }

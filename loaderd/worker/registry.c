@@ -342,13 +342,13 @@ bool registry_next_bad(struct registry *registry, struct registry_bad *ret_bad, 
 	return found;
 }
 
-unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, unsigned room)
+unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, unsigned max)
 {
 	unsigned count = 0;
 	pthread_mutex_lock(&registry->mutex);
 	uint64_t kept =
 		registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
-	for (uint64_t i = 0; i < kept && count < room; i++)
+	for (uint64_t i = 0; i < kept && count < max; i++)
 		bad[count++] = registry->bad[(registry->bad_total - 1 - i) % REGISTRY_BAD_MAX];
 	pthread_mutex_unlock(&registry->mutex);
 	return count;

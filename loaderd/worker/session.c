@@ -270,7 +270,7 @@ static void session_ready(struct event_source *source, uint32_t events)
 		session_close(session, "the client hung up");
 }
 
-static void turn_away(struct server *server, int fd, const char *why)
+static void reject_connection(struct server *server, int fd, const char *why)
 {
 	Loaderd__Error error = reply_error(EDQUOT, why);
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
@@ -301,7 +301,7 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 		if (log_allowed(&server->refusal_log_ns))
 			log_warning("client pid %d rejected: %s", (int)pid,
 				    why ? why : "out of memory");
-		turn_away(server, fd, why ? why : "the daemon is out of memory");
+		reject_connection(server, fd, why ? why : "the daemon is out of memory");
 		return;
 	}
 	session->source = (struct event_source){.fd = fd, .ready = session_ready};

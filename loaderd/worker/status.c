@@ -15,11 +15,11 @@ enum {
 	FEEDS_LISTED = 1024
 }; /* FEEDS_LISTED: the maximum of [limits] feeds_per_user */
 
-static void cut(char room[STATUS_TEXT_MAX], const char *text)
+static void cut(char capacity[STATUS_TEXT_MAX], const char *text)
 {
 	size_t length = strnlen(text, STATUS_TEXT_MAX - 1);
-	memset(room, 0, STATUS_TEXT_MAX);
-	memcpy(room, text, length);
+	memset(capacity, 0, STATUS_TEXT_MAX);
+	memcpy(capacity, text, length);
 }
 
 static void publish_feed(const struct session *session, struct status_feed *feed)

@@ -43,7 +43,7 @@ static bool overlay_is_ours(int fd)
 {
 	struct stat status;
 	char *line = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	bool found = false;
 	/*
 	 * Calls the system call directly: glibc's fstat() uses newfstatat(), which the sandbox
@@ -54,7 +54,7 @@ static bool overlay_is_ours(int fd)
 	pthread_mutex_lock(&storage.mutex);
 	if (storage.mounts) {
 		rewind(storage.mounts);
-		while (!found && getline(&line, &room, storage.mounts) > 0)
+		while (!found && getline(&line, &capacity, storage.mounts) > 0)
 			found = is_overlay(line, status.st_dev);
 	}
 	pthread_mutex_unlock(&storage.mutex);

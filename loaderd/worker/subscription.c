@@ -305,19 +305,19 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
  * Chooses the bytes per value. For whole values, this is the longest recorded one; otherwise, or if
  * that is unknown, the size that the client asks for.
  */
-static int choose_room(const Loaderd__OpenFeed *request, const struct config *config,
-		       const struct packimg_field *field, bool whole, uint32_t *ret_room,
-		       struct refusal *refusal)
+static int choose_capacity(const Loaderd__OpenFeed *request, const struct config *config,
+			   const struct packimg_field *field, bool whole, uint32_t *ret_capacity,
+			   struct refusal *refusal)
 {
 	uint64_t most = request->field_bytes == 0 ? config->field_bytes : request->field_bytes;
-	*ret_room = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
-	if (*ret_room > most)
-		*ret_room = (uint32_t)most;
+	*ret_capacity = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
+	if (*ret_capacity > most)
+		*ret_capacity = (uint32_t)most;
 	if (!whole || field->longest == PACKIMG_LONGEST_UNKNOWN)
 		return 0;
 	if (field->longest > most)
 		return refuse_long(request, config, field, refusal);
-	*ret_room = (uint32_t)field->longest;
+	*ret_capacity = (uint32_t)field->longest;
 	return 0;
 }
 
@@ -366,9 +366,9 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
 	column.type = field.type;
 	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
 		column.type = PACKIMG_FIELD_BYTES;
-	int r = field.type < PACKIMG_FIELD_BYTES
-			? 0
-			: choose_room(request, config, &field, whole, &column.room, refusal);
+	int r = field.type < PACKIMG_FIELD_BYTES ? 0
+						 : choose_capacity(request, config, &field, whole,
+								   &column.capacity, refusal);
 	*ret_column = column;
 	return r;
 }
