@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
- * Returns the bytes of whole UTF-8 characters that fit in `room`. If the bytes change meanwhile,
- * the result differs but never exceeds `room`.
+ * Returns the bytes of whole UTF-8 characters that fit in `capacity`. If the bytes change
+ * meanwhile, the result differs but never exceeds `capacity`.
  */
 static uint32_t cut_text(const uint8_t *bytes, uint32_t capacity)
 {

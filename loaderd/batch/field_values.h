@@ -1,5 +1,5 @@
 /*
- * Extra fields of a feed: which dataset fields it delivers, how much room each has in a slot, and
+ * Extra fields of a feed: which dataset fields it delivers, the capacity of each in a slot, and
  * how to copy a sample's values there. Chosen once when the feed opens (worker/subscription.c),
  * then read by all threads. See proto/SPEC.md, "Fields".
  */

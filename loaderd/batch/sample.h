@@ -29,7 +29,7 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_thread *thread,
  * Makes sample `index` for a claimed unit, in its place in the batch. On error, returns a negative
  * errno and sets error->text; the bytes in that place are then undefined. -ECANCELED: the feed is
  * being stopped, and error->text is not set. -EINVAL: the sample is intact but does not fit the
- * pipeline or a field's room.
+ * pipeline or a field's capacity.
  */
 int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 		     struct batcher_work *work, uint64_t unit, uint64_t index,

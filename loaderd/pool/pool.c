@@ -177,7 +177,8 @@ static void wait_as_standby(struct pool_thread *thread)
 	thread_clock_restart(&thread->tools.watch);
 }
 
-/* Makes one claim. If a standby has replaced this thread meanwhile, the thread becomes a standby.
+/*
+ * Makes one claim. If a standby has replaced this thread meanwhile, the thread becomes a standby.
  */
 static void pool_work(struct pool_thread *thread, struct batcher *batcher)
 {
@@ -272,7 +273,7 @@ static int pool_start_thread(struct pool *pool, unsigned index)
 	if (r == 0) {
 		r = -pthread_getcpuclockid(thread->handle, &thread->clock);
 		char name[16];
-		snprintf(name, sizeof(name), "worker-%u", index);
+		snprintf(name, sizeof(name), "pool-%u", index);
 		pthread_setname_np(thread->handle, name);
 	}
 	return r;

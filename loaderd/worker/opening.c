@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* For connections, each of which may be sent one message full of descriptors. */
+/* fds to spare for connections, each of which may receive one message full of fds */
 enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
 
 /*
@@ -102,7 +102,7 @@ enum opening_state {
 	OPENING_WAIT_FILES,  /* NeedFiles was sent; a part of the files is due */
 	OPENING_PREPARE,     /* job: opens the dataset from its files */
 	OPENING_DESCRIBE,    /* job: reads what GetDataset asks for */
-	OPENING_WAIT_FLUSH,  /* replies must leave first: the supervisor sends the ring next */
+	OPENING_WAIT_FLUSH,  /* queued replies must be sent before the supervisor sends the ring */
 	OPENING_START,       /* job: allocates the ring and has the supervisor send it */
 	OPENING_WAIT_MAPPED, /* RingMapped is due */
 	OPENING_MAP,         /* job: checks and maps the ring's pages */
@@ -423,7 +423,7 @@ void opening_mapped(struct session *session)
 	opening_enter(opening, OPENING_MAP);
 }
 
-/* A job, as it looks at every page. */
+/* A job, because it checks every page. */
 static int map_run(struct opening *opening)
 {
 	return subscription_mapped(opening->feed, &opening->refusal);
@@ -460,7 +460,7 @@ static void map_next(struct opening *opening)
 	struct session *session = opening->session;
 	struct subscription *feed = opening->feed;
 	announce_feed(session, feed, opening->request->open_feed);
-	/* A client that does not take the reply has lost its session, and the request with it. */
+	/* If the reply could not be sent, the session is closed and has dropped the request. */
 	if (!session->opening)
 		return;
 	opening->feed = NULL;

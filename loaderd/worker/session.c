@@ -1,4 +1,4 @@
-/* One connection: its requests, its feed, its end. Control thread only. */
+/* One connection, from its first request to its end. Control thread only. */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/server_internal.h"
 
@@ -14,8 +14,8 @@
 
 enum {
 	/*
-	 * Frames taken from one client before others get their turn; epoll is level-triggered and
-	 * comes back.
+	 * Frames read from one client before others get their turn; level-triggered epoll reports
+	 * the rest again.
 	 */
 	FRAMES_PER_TURN = 16,
 };
@@ -23,8 +23,8 @@ enum {
 void session_watch(struct session *session)
 {
 	/*
-	 * While a reply waits to be read no further request is taken: a client that asks and never
-	 * reads stops itself.
+	 * While a reply is queued, no request is read: a client that does not read its replies only
+	 * stops itself.
 	 */
 	uint32_t events = send_queue_pending(&session->send_queue) ? EPOLLOUT | EPOLLRDHUP
 			  : opening_blocks_requests(session)       ? EPOLLRDHUP
@@ -80,7 +80,7 @@ void session_ring(void *user)
 	send_queue_ring_doorbell(&session->send_queue);
 }
 
-/* Nothing refers to a closed session any more: free it after the current events. */
+/* If nothing refers to a closed session any more, frees it after this round of events. */
 void session_free_if_done(struct session *session)
 {
 	struct server *server = session->server;
@@ -103,21 +103,12 @@ void session_free(struct session *session)
 	free(session);
 }
 
-/* Has something done with the session's feed; nothing else is, so that one job is enough. */
-static void add_feed_job(struct session *session, void (*run)(struct async_job *),
-			 void (*done)(struct async_job *))
-{
-	session->feed_job = (struct async_job){.run = run, .done = done};
-	session->jobs++;
-	async_jobs_add(session->server->jobs, &session->feed_job);
-}
-
-static void run_close(struct async_job *job)
+static void feed_free_run(struct async_job *job)
 {
 	subscription_free(CONTAINER_OF(session, feed_job, job)->feed);
 }
 
-static void done_close(struct async_job *job)
+static void feed_free_done(struct async_job *job)
 {
 	struct session *session = CONTAINER_OF(session, feed_job, job);
 	session->feed = NULL;
@@ -135,12 +126,14 @@ void session_forget_feed(struct session *session)
 	session->server->feed_count--;
 }
 
-/* Unmapping gigabytes takes a while: not here. */
+/* A job, because unmapping gigabytes takes a while. */
 static void free_feed(struct session *session)
 {
 	session_forget_feed(session);
 	session->feed_state = SESSION_FEED_FREEING;
-	add_feed_job(session, run_close, done_close);
+	session->feed_job = (struct async_job){.run = feed_free_run, .done = feed_free_done};
+	session->jobs++;
+	async_jobs_add(session->server->jobs, &session->feed_job);
 }
 
 void session_released(struct session *session)
@@ -161,8 +154,8 @@ void session_close(struct session *session, const char *why)
 			 (unsigned long long)session->feed->id, (int)session->pid, why);
 	event_source_remove(server->epoll_fd, &session->source);
 	/*
-	 * The descriptor stays until no worker can ring on it, so that its number cannot become
-	 * someone else's.
+	 * Keep the fd open until no pool thread can send a Doorbell on it: its number could be
+	 * reused.
 	 */
 	shutdown(session->source.fd, SHUT_RDWR);
 	opening_drop(session);
@@ -264,7 +257,7 @@ static void session_ready(struct event_source *source, uint32_t events)
 		}
 		session_handle(session, data, size);
 	}
-	/* A half-closed connection counts as closed: no answer could be read. */
+	/* A half-closed connection counts as closed: the client could not read a reply. */
 	if (session->state == SESSION_OPEN && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) &&
 	    !(events & EPOLLIN))
 		session_close(session, "the client hung up");
@@ -280,7 +273,7 @@ static void reject_connection(struct server *server, int fd, const char *why)
 	if (loaderd__reply__get_packed_size(&reply) <= sizeof(message))
 		(void)send_queue_send(&send_queue, message, loaderd__reply__pack(&reply, message));
 	send_queue_deinit(&send_queue);
-	/* The supervisor keeps a descriptor of it until then. */
+	/* Hang up now: the supervisor still has an fd of the connection. */
 	shutdown(fd, SHUT_RDWR);
 	async_jobs_close(server->jobs, fd);
 }
