@@ -155,8 +155,7 @@ static void on_ipc(struct event_source *source, uint32_t events)
 		if (r < 0) {
 			/* The supervisor is gone, and without it nothing can be served. */
 			event_source_remove(server->epoll_fd, source);
-			server->phase = SERVER_DONE;
-			server->supervisor_gone = true;
+			server->phase = SERVER_ABANDONED;
 			return;
 		}
 		server_on_order(server, &order, fds);
@@ -311,7 +310,7 @@ static uint64_t server_due_ns(const struct server *server)
 	uint64_t next_ns = UINT64_MAX;
 	if (server->session_count > 0)
 		next_ns = server->page_due_ns;
-	else if (server->idle_since_ns != 0)
+	else if (server->activity == SERVER_IDLE)
 		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
 	if (server->feed_count > 1)
 		next_ns = MIN(next_ns, server->watch_due_ns);
@@ -331,16 +330,18 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 {
 	const struct ipc_record idle = {.kind = IPC_IDLE, .count = server->clients};
 	if (server->session_count > 0) {
-		server->was_busy = true;
-	} else if (server->was_busy) {
-		server->was_busy = false;
+		server->activity = SERVER_BUSY;
+		return;
+	}
+	if (server->activity == SERVER_BUSY) {
+		server->activity = SERVER_IDLE;
 		server->page_due_ns = now_ns; /* publish that its feeds are gone */
 		server->idle_since_ns = now_ns;
 	}
-	if (server->session_count > 0 || server->idle_since_ns == 0 ||
+	if (server->activity != SERVER_IDLE ||
 	    now_ns < server->idle_since_ns + server->config->idle_ms * 1000000)
 		return;
-	server->idle_since_ns = 0;
+	server->activity = SERVER_IDLE_REPORTED;
 	(void)ipc_report(IPC_PIPE_FD, &idle);
 }
 
@@ -380,7 +381,8 @@ static void close_all(struct server *server)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
 	const Loaderd__Reply reply = REPLY(SHUTTING_DOWN, shutting_down, &shutting_down);
-	for (struct session *s = server->sessions, *next; s && !server->supervisor_gone; s = next) {
+	for (struct session *s = server->sessions, *next; s && server->phase != SERVER_ABANDONED;
+	     s = next) {
 		next = s->next;
 		if (!opening_blocks_requests(s))
 			session_reply(s, &reply);
@@ -399,7 +401,7 @@ int server_run(struct server *server)
 	const struct ipc_record ready = {.kind = IPC_READY};
 	int r = 0;
 	(void)ipc_report(IPC_PIPE_FD, &ready);
-	while (r == 0 && server->phase != SERVER_DONE)
+	while (r == 0 && server->phase < SERVER_DONE)
 		r = server_turn(server);
 	close_all(server);
 	return r;

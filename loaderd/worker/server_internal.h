@@ -49,7 +49,18 @@ struct session {
 	uint64_t opened_ns;
 };
 
-enum server_phase { SERVER_RUNNING, SERVER_DRAINING, SERVER_DONE };
+enum server_phase {
+	SERVER_RUNNING,
+	SERVER_DRAINING,
+	SERVER_DONE,
+	SERVER_ABANDONED, /* done because the supervisor is gone: clients get no farewell */
+};
+
+enum server_activity {
+	SERVER_IDLE, /* no session since idle_since_ns */
+	SERVER_IDLE_REPORTED,
+	SERVER_BUSY,
+};
 
 struct server {
 	/*
@@ -65,12 +76,11 @@ struct server {
 	struct status_page *page;
 	int epoll_fd;
 	struct event_source ipc, jobs_done, pool_quiet, bad_samples;
-	uint64_t clients;       /* connections received from the supervisor */
-	uint64_t idle_since_ns; /* 0: it has been said */
-	bool was_busy;
-	uid_t uid; /* of the clients */
+	uint64_t clients; /* connections received from the supervisor */
+	enum server_activity activity;
+	uint64_t idle_since_ns; /* SERVER_IDLE */
+	uid_t uid;              /* of the clients */
 	uint64_t page_due_ns, watch_due_ns;
-	bool supervisor_gone; /* the supervisor has gone */
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
 	uint64_t fds_max; /* RLIMIT_NOFILE of this process */
