@@ -151,18 +151,23 @@ static int listen_finish(const struct socket_files *files, int fd, struct config
 	return r;
 }
 
-static int bind_path(const struct socket_files *files, int fd, struct config_error *error)
+static int bind_locked(const struct socket_files *files, int fd, struct config_error *error)
 {
 	struct sockaddr_un address;
 	socklen_t size = socket_address(files->name, &address);
+	int r = clear_stale(files->name, &address, size);
+	if (r < 0)
+		return r;
+	r = bind_unfinished(files, fd);
+	return r < 0 ? r : listen_finish(files, fd, error);
+}
+
+static int bind_path(const struct socket_files *files, int fd, struct config_error *error)
+{
 	int lock = take_lock(files);
 	if (lock < 0)
 		return lock;
-	int r = clear_stale(files->name, &address, size);
-	if (r == 0)
-		r = bind_unfinished(files, fd);
-	if (r == 0)
-		r = listen_finish(files, fd, error);
+	int r = bind_locked(files, fd, error);
 	release_lock(files, lock);
 	return r;
 }

@@ -269,14 +269,35 @@ static int pool_start_thread(struct pool *pool, unsigned index)
 		r = -pthread_create(&thread->handle, &attr, pool_thread_main, thread);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
-	thread->started = r == 0;
-	if (r == 0) {
-		r = -pthread_getcpuclockid(thread->handle, &thread->clock);
-		char name[16];
-		snprintf(name, sizeof(name), "pool-%u", index);
-		pthread_setname_np(thread->handle, name);
+	if (r < 0)
+		return r;
+	thread->started = true;
+	char name[16];
+	snprintf(name, sizeof(name), "pool-%u", index);
+	pthread_setname_np(thread->handle, name);
+	return -pthread_getcpuclockid(thread->handle, &thread->clock);
+}
+
+/* Opens and starts all that the pool needs. pool_free() undoes it, half made or whole. */
+static int pool_start(struct pool *pool)
+{
+	const unsigned count = pool_thread_indices(pool);
+	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pool->event_fd < 0)
+		return -errno;
+	pool->threads = aligned_alloc(64, count * sizeof(*pool->threads));
+	if (!pool->threads)
+		return -ENOMEM;
+	memset(pool->threads, 0, count * sizeof(*pool->threads));
+	for (unsigned i = 0; i < count; i++) {
+		int r = pool_start_thread(pool, i);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	/* Wait until all threads have opened their files. */
+	for (uint32_t ready; (ready = atomic_load(&pool->ready)) < count;)
+		futex_wait(&pool->ready, ready);
+	return 0;
 }
 
 int pool_new(unsigned threads, const struct cpus *cpus, struct pool **ret_pool)
@@ -291,19 +312,7 @@ int pool_new(unsigned threads, const struct cpus *cpus, struct pool **ret_pool)
 	pool->cpus = *cpus;
 	pool->thread_count = threads;
 	atomic_store(&pool->generation, 1);
-	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int r = pool->event_fd < 0 ? -errno : 0;
-	unsigned indices = pool_thread_indices(pool);
-	pool->threads = aligned_alloc(64, indices * sizeof(*pool->threads));
-	if (!pool->threads)
-		r = -ENOMEM;
-	else
-		memset(pool->threads, 0, indices * sizeof(*pool->threads));
-	for (unsigned i = 0; r == 0 && i < indices; i++)
-		r = pool_start_thread(pool, i);
-	/* Wait until all threads have opened their files. */
-	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < indices;)
-		futex_wait(&pool->ready, ready);
+	int r = pool_start(pool);
 	if (r < 0) {
 		pool_free(pool);
 		return r;

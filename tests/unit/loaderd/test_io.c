@@ -3,7 +3,6 @@
  * fd: the test passes a second file with inverted bytes to prove it. If a dataset is not mapped,
  * both modes read or copy all bytes, with the same contents; access in place would fault.
  */
-#include "format/layout.h"
 #include "loaderd/io/io.h"
 
 #include "format/base/poison.h"
