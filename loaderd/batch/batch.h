@@ -85,7 +85,7 @@ struct batcher_thread {
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
-	struct thread_clock watch;
+	struct thread_clock clock;
 	bool alone;            /* no other feed is in the pool */
 	bool ahead;            /* samples have been decoded ahead (sample.h) */
 	uint64_t ahead_faults; /* guard.faults of the dataset just before that */

@@ -88,15 +88,15 @@ void counters_claim(struct batcher *batcher, struct batcher_thread *thread,
 		    const struct sample_times *times, uint32_t samples)
 {
 	struct batcher_counters *counters = &batcher->counters[thread->index];
-	struct thread_clock *watch = &thread->watch;
+	struct thread_clock *clock = &thread->clock;
 	uint64_t past[STAGE_COUNT], ns[STAGE_COUNT];
 	for (enum stage i = 0; i < STAGE_COUNT; i++)
 		past[i] = load(&counters->stage_ns[i]);
-	stages_of(times, thread_clock_lap(watch, times->wait), ns);
-	uint64_t blocked_ns = take_blocked(ns, watch->blocked_ns);
-	uint64_t queued_ns = take_queued(ns, watch->queued_ns, past);
-	watch->blocked_ns -= blocked_ns;
-	watch->queued_ns -= queued_ns;
+	stages_of(times, thread_clock_lap(clock, times->wait), ns);
+	uint64_t blocked_ns = take_blocked(ns, clock->blocked_ns);
+	uint64_t queued_ns = take_queued(ns, clock->queued_ns, past);
+	clock->blocked_ns -= blocked_ns;
+	clock->queued_ns -= queued_ns;
 	ns[STAGE_WAIT] += blocked_ns;
 	ns[STAGE_QUEUED] += queued_ns;
 	for (enum stage i = 0; i < STAGE_COUNT; i++)

@@ -31,12 +31,12 @@ struct thread_clock {
 };
 
 /* Must be called on the thread itself. */
-void thread_clock_init(struct thread_clock *watch);
-void thread_clock_deinit(struct thread_clock *watch);
+void thread_clock_init(struct thread_clock *clock);
+void thread_clock_deinit(struct thread_clock *clock);
 /* Discards the time up to now, for example after a sleep. */
-void thread_clock_restart(struct thread_clock *watch);
+void thread_clock_restart(struct thread_clock *clock);
 /*
  * Returns the ticks since the mark and moves the mark. Adds to queued_ns and blocked_ns if a
  * comparison is due. `asleep`: how many of these ticks the thread waited on purpose.
  */
-uint64_t thread_clock_lap(struct thread_clock *watch, uint64_t asleep);
+uint64_t thread_clock_lap(struct thread_clock *clock, uint64_t asleep);

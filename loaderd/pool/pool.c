@@ -143,10 +143,10 @@ static void pool_rest(struct pool_thread *thread, uint32_t word)
 	 * Count from the last accounted time, to include the search that found nothing; other
 	 * threads may have had the CPU for long meanwhile.
 	 */
-	uint64_t start = thread->tools.watch.mark;
+	uint64_t start = thread->tools.clock.mark;
 	atomic_store_explicit(&thread->asleep_since, start, memory_order_relaxed);
 	futex_wait(&thread->pool->wake_word, word);
-	thread_clock_restart(&thread->tools.watch);
+	thread_clock_restart(&thread->tools.clock);
 	atomic_store_explicit(&thread->asleep_since, 0, memory_order_relaxed);
 	uint64_t idle = atomic_load_explicit(&thread->idle, memory_order_relaxed);
 	atomic_store_explicit(&thread->idle, idle + ticks_since(start), memory_order_relaxed);
@@ -174,7 +174,7 @@ static void wait_as_standby(struct pool_thread *thread)
 	pool_announce(thread, OFFLINE);
 	while (atomic_load(&thread->standby) != 0 && !atomic_load(&thread->pool->stopping))
 		futex_wait(&thread->standby, 1);
-	thread_clock_restart(&thread->tools.watch);
+	thread_clock_restart(&thread->tools.clock);
 }
 
 /*
@@ -199,7 +199,7 @@ static void *pool_thread_main(void *argument)
 {
 	struct pool_thread *thread = argument;
 	struct pool *pool = thread->pool;
-	thread_clock_init(&thread->tools.watch);
+	thread_clock_init(&thread->tools.clock);
 	crash_marker_thread();
 	atomic_fetch_add(&pool->ready, 1);
 	futex_wake(&pool->ready, 1);
@@ -216,7 +216,7 @@ static void *pool_thread_main(void *argument)
 			pool_work(thread, batcher);
 	}
 	pool_announce(thread, OFFLINE);
-	thread_clock_deinit(&thread->tools.watch);
+	thread_clock_deinit(&thread->tools.clock);
 	return NULL;
 }
 

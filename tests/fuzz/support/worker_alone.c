@@ -272,7 +272,7 @@ int worker_alone_start(void)
 			return r;
 		workers[i].index = i;
 		workers[i].alone = i == 0;
-		thread_clock_init(&workers[i].watch);
+		thread_clock_init(&workers[i].clock);
 	}
 	int r = registry_init(&server.registry);
 	return r < 0 ? r : sigbus_guard_install();

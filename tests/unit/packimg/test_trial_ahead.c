@@ -192,13 +192,13 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 	struct batcher *batcher = fake_batcher(&options);
 	assert_int_equal(fake_ring_start(&batcher->ring), 0);
 	assert_int_equal(transform_scratch_new(&worker.scratch), 0);
-	thread_clock_init(&worker.watch);
+	thread_clock_init(&worker.clock);
 	do
 		atomic_store(&batcher->cost_ns, record.made ? cost_ns : 0);
 	while (batcher_work(batcher, &worker, &begun) > 0);
 	assert_int_equal(record.made, EPOCHS * SAMPLES);
 	memcpy(ret_ahead, record.ahead + (EPOCHS - 1) * SAMPLES, SAMPLES * sizeof(*ret_ahead));
-	thread_clock_deinit(&worker.watch);
+	thread_clock_deinit(&worker.clock);
 	transform_scratch_free(worker.scratch);
 	batcher_free(batcher);
 }
