@@ -127,34 +127,60 @@ static void worker_release(struct worker *worker)
 }
 
 /*
- * What may happen to a worker in each state, and which state follows. WORKER_NEW stands for what
- * cannot happen. A worker is untrusted and may send any record at any time: READY and IDLE are
- * possible in every state of a process.
+ * What may happen to a worker in each state, and which state follows. An event that is not listed
+ * cannot happen. A worker is untrusted and may send any record at any time, so READY and IDLE are
+ * listed in every state of a process.
  */
-/* clang-format off */
 static const struct {
 	bool takes_connections;
 	void (*enter)(struct worker *worker);
-	enum worker_state next[WORKER_EVENTS]; /* SPAWNED, READY, IDLE, UNRESPONSIVE, KILL, ENDED */
+	enum worker_state next[WORKER_EVENTS];
 } worker_states[WORKER_STATES] = {
-	[WORKER_NEW] = {false, NULL,
-		{WORKER_STARTING, 0, 0, 0, 0, WORKER_GONE}},
-	[WORKER_STARTING] = {true, NULL,
-		{0, WORKER_SERVING, WORKER_RETIRING, WORKER_KILLED, WORKER_KILLED, WORKER_GONE}},
-	[WORKER_SERVING] = {true, NULL,
-		{0, WORKER_SERVING, WORKER_RETIRING, WORKER_KILLED, WORKER_KILLED, WORKER_GONE}},
-	[WORKER_RETIRING] = {false, worker_retire,
-		{0, WORKER_RETIRING, WORKER_RETIRING, 0, WORKER_KILLED, WORKER_GONE}},
-	[WORKER_KILLED] = {false, worker_kill,
-		{0, WORKER_KILLED, WORKER_KILLED, 0, WORKER_KILLED, WORKER_GONE}},
-	[WORKER_GONE] = {false, worker_release, {0}},
+	[WORKER_NEW] =
+		{
+			.next = {[WORKER_SPAWNED] = WORKER_STARTING, [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_STARTING] =
+		{
+			.takes_connections = true,
+			.next = {[WORKER_READY] = WORKER_SERVING,
+				 [WORKER_IDLE] = WORKER_RETIRING,
+				 [WORKER_UNRESPONSIVE] = WORKER_KILLED,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_SERVING] =
+		{
+			.takes_connections = true,
+			.next = {[WORKER_READY] = WORKER_SERVING,
+				 [WORKER_IDLE] = WORKER_RETIRING,
+				 [WORKER_UNRESPONSIVE] = WORKER_KILLED,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_RETIRING] =
+		{
+			.enter = worker_retire,
+			.next = {[WORKER_READY] = WORKER_RETIRING,
+				 [WORKER_IDLE] = WORKER_RETIRING,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_KILLED] =
+		{
+			.enter = worker_kill,
+			.next = {[WORKER_READY] = WORKER_KILLED,
+				 [WORKER_IDLE] = WORKER_KILLED,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_GONE] = {.enter = worker_release},
 };
-/* clang-format on */
 
 void worker_on(struct worker *worker, enum worker_event event)
 {
 	const enum worker_state next = worker_states[worker->state].next[event];
-	assert(next != WORKER_NEW);
+	assert(next != WORKER_NEW); /* 0: the event is not listed */
 	if (next == worker->state)
 		return;
 	worker->state = next;
