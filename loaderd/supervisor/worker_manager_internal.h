@@ -1,7 +1,7 @@
 /*
- * Internal to the manager: users and sweeps (worker_manager.c), the lifecycle of worker processes,
- * their records and logs (worker_process.c), and connections queued for them (connections.c).
- * Supervisor thread only.
+ * Internal to the manager: users and sweeps (worker_manager.c), the lifecycle of worker processes
+ * (worker_process.c), their records and logs (worker_input.c), and connections queued for them
+ * (connections.c). Supervisor thread only.
  */
 #pragma once
 
@@ -164,6 +164,12 @@ bool worker_takes_connections(const struct worker *worker);
  */
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns);
 
+/* worker_input.c */
+/* ready() of the records pipe and of the log. */
+void manager_on_records(struct event_source *source, uint32_t events);
+void manager_on_log(struct event_source *source, uint32_t events);
+/* Relays what is left in the log of a worker that has exited. */
+void manager_read_last_log(struct worker *worker);
 /* Writes "user N: ", or "" in a private daemon. */
 void manager_log_prefix(const struct worker *worker, char who[32]);
 void manager_renew_allowances(struct worker_manager *manager);
