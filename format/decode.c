@@ -230,7 +230,7 @@ static int decoder_fail(const struct packimg_decoder *decoder, struct packimg_er
 				    "sample %" PRIu64
 				    ": decoding %ux%u pixels takes at least %" PRIu64
 				    " bytes of memory, the limit is %" PRIu64
-				    "; raise the limit, or store the image smaller",
+				    "; raise the limit, or store a smaller image",
 				    sample->index, sample->width, sample->height,
 				    decoder->budget.refused, decoder->budget.limit);
 	return packimg_fail(error, code, "sample %" PRIu64 ": %.400s", sample->index, cause->text);

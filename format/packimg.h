@@ -524,10 +524,11 @@ uint64_t packimg_writer_bytes(const struct packimg_writer *writer);
  * Writes sections and header, fsyncs, renames, and fsyncs the directory. A set is renamed only once
  * every shard is complete, so no shard is ever partial. The result replaces the dataset of that
  * name, file or set. After a kill at any moment, either the old or the new dataset opens (SPEC.md,
- * "Replacing a dataset").
+ * "Replacing a dataset"). If only the last fsync of the directory fails, it returns the error, and
+ * the new dataset stays: the old one may be gone already, and a rename cannot be undone safely.
  */
 int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error);
-/* Frees the writer. Removes the written files unless finish succeeded. Accepts NULL. */
+/* Frees the writer. Removes files that do not have their final names. Accepts NULL. */
 void packimg_writer_free(struct packimg_writer *writer);
 
 /*

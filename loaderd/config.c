@@ -231,8 +231,9 @@ int config_cpus(const struct config *config, struct cpus *ret_cpus, struct confi
 	int r = cpus_init(ret_cpus, config->cpus);
 	if (r < 0)
 		config_say(error,
-			   r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them"
-					: "[pool] cpus = %.200s: expected a list such as 0-3,8",
+			   r == -ENODEV
+				   ? "[pool] cpus = %.200s: this process may not use any of them"
+				   : "[pool] cpus = %.200s: expected a list such as 0-3,8",
 			   config->cpus);
 	return r;
 }
@@ -290,14 +291,13 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 			next += length + strspn(next + length, blanks);
 	}
 	if (r == -E2BIG)
-		config_say(error, "[%s] %s: names more than %d users", key->section, key->name,
+		config_say(error, "[%s] %s: lists more than %d users", key->section, key->name,
 			   CONFIG_NICE_MAX);
 	else if (r < 0)
-		config_say(
-			error,
-			"[%s] %s = %.200s: \"%s\" must be a number from -20 to 19, for everybody, "
-			"or UID:NUMBER, for one user, whose number is what id -u prints",
-			key->section, key->name, value, word);
+		config_say(error,
+			   "[%s] %s = %.200s: \"%s\" must be a number from -20 to 19 (for all "
+			   "users) or UID:NUMBER (for one user; id -u prints the UID)",
+			   key->section, key->name, value, word);
 	return r < 0 ? -EINVAL : 0;
 }
 
@@ -306,8 +306,8 @@ static int refuse_gone(const struct key *key, struct config_error *error)
 {
 	return config_fail(
 		error, -EINVAL,
-		"[%s] %s: is gone, because clients open the files themselves; let users read them "
-		"by group or access list, for example setfacl -R -m g:GROUP:rX FOLDER",
+		"[%s] %s: was removed: clients open the files themselves; give users read access "
+		"by a group or an access list, for example setfacl -R -m g:GROUP:rX FOLDER",
 		key->section, key->name);
 }
 

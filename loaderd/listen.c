@@ -37,7 +37,7 @@ static int clear_stale(const char *path, const struct sockaddr_un *address, sock
 }
 
 /* A socket to create. */
-struct place {
+struct socket_files {
 	char name[CONFIG_TEXT_MAX];
 	char unfinished[CONFIG_TEXT_MAX]; /* name until it is ready for clients */
 	/* lock file, held while a process creates or removes the socket */
@@ -51,30 +51,30 @@ struct place {
  * is finished before the other is begun. Its suffix is no longer than the admin socket's, so all
  * names fit.
  */
-static struct place place_of(const struct config *config, bool admin)
+static struct socket_files socket_files_of(const struct config *config, bool admin)
 {
-	struct place place = {.mode = admin ? 0600 : (mode_t)config->socket_mode,
-			      .group = admin ? "" : config->socket_group};
-	snprintf(place.name, sizeof(place.name), "%.900s%s", config->socket,
+	struct socket_files files = {.mode = admin ? 0600 : (mode_t)config->socket_mode,
+				     .group = admin ? "" : config->socket_group};
+	snprintf(files.name, sizeof(files.name), "%.900s%s", config->socket,
 		 admin ? LISTEN_ADMIN_SUFFIX : "");
-	snprintf(place.unfinished, sizeof(place.unfinished), "%.900s.bound", config->socket);
-	snprintf(place.lock, sizeof(place.lock), "%.900s.lock", config->socket);
-	return place;
+	snprintf(files.unfinished, sizeof(files.unfinished), "%.900s.bound", config->socket);
+	snprintf(files.lock, sizeof(files.lock), "%.900s.lock", config->socket);
+	return files;
 }
 
-static int set_owner(const struct place *place, struct config_error *error)
+static int set_owner(const struct socket_files *files, struct config_error *error)
 {
-	if (chmod(place->unfinished, place->mode) < 0)
+	if (chmod(files->unfinished, files->mode) < 0)
 		return -errno;
-	if (place->group[0] == '\0')
+	if (files->group[0] == '\0')
 		return 0;
-	struct group *group = getgrnam(place->group);
+	struct group *group = getgrnam(files->group);
 	if (!group) {
 		return config_fail(error, -EINVAL,
 				   "[daemon] socket_group = %.64s: there is no such group",
-				   place->group);
+				   files->group);
 	}
-	return chown(place->unfinished, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
+	return chown(files->unfinished, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
 }
 
 /* Returns whether path still refers to the open file fd. */
@@ -89,10 +89,10 @@ static bool is_there(const char *path, int fd)
  * Locks a file that only this user can open. Another file, such as the directory, could be locked
  * and held by any user who may read it.
  */
-static int take_lock(const struct place *place)
+static int take_lock(const struct socket_files *files)
 {
 	for (;;) {
-		int lock = open(place->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		int lock = open(files->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (lock < 0)
 			return -errno;
 		if (flock(lock, LOCK_EX) < 0) {
@@ -100,34 +100,34 @@ static int take_lock(const struct place *place)
 			close(lock);
 			return r;
 		}
-		if (is_there(place->lock, lock))
+		if (is_there(files->lock, lock))
 			return lock;
 		close(lock); /* the previous holder has removed it */
 	}
 }
 
-static void release_lock(const struct place *place, int lock)
+static void release_lock(const struct socket_files *files, int lock)
 {
-	unlink(place->lock);
+	unlink(files->lock);
 	close(lock);
 }
 
 /* Removes a temporary socket that a killed daemon has left. */
-static int clear_unfinished(const struct place *place)
+static int clear_unfinished(const struct socket_files *files)
 {
 	struct stat status;
-	if (lstat(place->unfinished, &status) < 0)
+	if (lstat(files->unfinished, &status) < 0)
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISSOCK(status.st_mode))
 		return -EEXIST;
-	return unlink(place->unfinished) < 0 ? -errno : 0;
+	return unlink(files->unfinished) < 0 ? -errno : 0;
 }
 
-static int bind_unfinished(const struct place *place, int fd)
+static int bind_unfinished(const struct socket_files *files, int fd)
 {
 	struct sockaddr_un address;
-	socklen_t size = socket_address(place->unfinished, &address);
-	int r = clear_unfinished(place);
+	socklen_t size = socket_address(files->unfinished, &address);
+	int r = clear_unfinished(files);
 	/* Bind without any permissions, so that no client can connect before the mode is set. */
 	mode_t mask = umask(0777);
 	if (r == 0 && bind(fd, (struct sockaddr *)&address, size) < 0)
@@ -141,42 +141,47 @@ static int bind_unfinished(const struct place *place, int fd)
  * keep trying to connect, and one that gets EACCES gives up: the socket must not appear before it
  * is ready.
  */
-static int listen_finish(const struct place *place, int fd, struct config_error *error)
+static int listen_finish(const struct socket_files *files, int fd, struct config_error *error)
 {
-	int r = listen(fd, BACKLOG) < 0 ? -errno : set_owner(place, error);
-	if (r == 0 && rename(place->unfinished, place->name) < 0)
+	int r = listen(fd, BACKLOG) < 0 ? -errno : set_owner(files, error);
+	if (r == 0 && rename(files->unfinished, files->name) < 0)
 		r = -errno;
 	if (r < 0)
-		unlink(place->unfinished);
+		unlink(files->unfinished);
 	return r;
 }
 
-static int bind_path(const struct place *place, int fd, struct config_error *error)
+static int bind_locked(const struct socket_files *files, int fd, struct config_error *error)
 {
 	struct sockaddr_un address;
-	socklen_t size = socket_address(place->name, &address);
-	int lock = take_lock(place);
+	socklen_t size = socket_address(files->name, &address);
+	int r = clear_stale(files->name, &address, size);
+	if (r < 0)
+		return r;
+	r = bind_unfinished(files, fd);
+	return r < 0 ? r : listen_finish(files, fd, error);
+}
+
+static int bind_path(const struct socket_files *files, int fd, struct config_error *error)
+{
+	int lock = take_lock(files);
 	if (lock < 0)
 		return lock;
-	int r = clear_stale(place->name, &address, size);
-	if (r == 0)
-		r = bind_unfinished(place, fd);
-	if (r == 0)
-		r = listen_finish(place, fd, error);
-	release_lock(place, lock);
+	int r = bind_locked(files, fd, error);
+	release_lock(files, lock);
 	return r;
 }
 
-static int bind_abstract(const struct place *place, int fd)
+static int bind_abstract(const struct socket_files *files, int fd)
 {
 	struct sockaddr_un address;
-	socklen_t size = socket_address(place->name, &address);
+	socklen_t size = socket_address(files->name, &address);
 	if (bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, BACKLOG) < 0)
 		return -errno;
 	return 0;
 }
 
-static void say_why(const struct place *place, int code, struct config_error *error)
+static void explain_failure(const struct socket_files *files, int code, struct config_error *error)
 {
 	if (error->text[0] != '\0')
 		return;
@@ -184,53 +189,52 @@ static void say_why(const struct place *place, int code, struct config_error *er
 		config_say(
 			error,
 			"%.200s: another loaderd answers there; stop it, or choose another socket",
-			place->name);
+			files->name);
 	else if (code == -EEXIST)
 		config_say(error,
 			   "%.200s: exists and is not a socket; remove it, or choose another path",
-			   place->name);
+			   files->name);
 	else if (code == -ENOENT)
 		config_say(error,
-			   "%.200s: the folder for the socket does not exist; make it, or choose "
+			   "%.200s: the socket's folder does not exist; create it, or choose "
 			   "another socket with --socket",
-			   place->name);
+			   files->name);
 	else if (code == -EACCES || code == -EROFS)
-		config_say(
-			error,
-			"%.200s: the user %u may not make a socket in that folder (%s); give it to "
-			"this user, or choose another socket with --socket",
-			place->name, (unsigned)geteuid(), strerror(-code));
+		config_say(error,
+			   "%.200s: user %u may not create a socket in that folder (%s); change "
+			   "the folder's owner, or choose another socket with --socket",
+			   files->name, (unsigned)geteuid(), strerror(-code));
 	else
-		config_say(error, "%.200s: cannot listen there: %s", place->name, strerror(-code));
+		config_say(error, "%.200s: cannot listen there: %s", files->name, strerror(-code));
 }
 
-static int open_place(const struct place *place, int *ret_fd, struct config_error *error)
+static int open_socket(const struct socket_files *files, int *ret_fd, struct config_error *error)
 {
 	error->text[0] = '\0';
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	int r = place->name[0] == '@' ? bind_abstract(place, fd) : bind_path(place, fd, error);
+	int r = files->name[0] == '@' ? bind_abstract(files, fd) : bind_path(files, fd, error);
 	if (r == 0) {
 		*ret_fd = fd;
 		return 0;
 	}
 	close(fd);
-	say_why(place, r, error);
+	explain_failure(files, r, error);
 	return r;
 }
 
 /* Removes a socket file. Our socket is closed, so only a successor's still answers. */
-static void remove_place(const struct place *place)
+static void remove_socket(const struct socket_files *files)
 {
 	struct sockaddr_un address;
-	if (place->name[0] == '@')
+	if (files->name[0] == '@')
 		return;
-	socklen_t size = socket_address(place->name, &address);
-	int lock = take_lock(place);
-	clear_stale(place->name, &address, size);
+	socklen_t size = socket_address(files->name, &address);
+	int lock = take_lock(files);
+	clear_stale(files->name, &address, size);
 	if (lock >= 0)
-		release_lock(place, lock);
+		release_lock(files, lock);
 }
 
 /*
@@ -246,32 +250,36 @@ static int prepare_default(const struct config *config, struct config_error *err
 	int r = socket_make_folder();
 	if (r < 0)
 		config_say(error,
-			   "%s: its folder %s; choose another socket with --socket, and name it to "
-			   "clients in $LOADERD_SOCKET",
-			   path, r == -EPERM ? "is not this user's alone" : "cannot be made");
+			   "%s: its folder %s; choose another socket with --socket, and set "
+			   "$LOADERD_SOCKET for clients",
+			   path,
+			   r == -EPERM ? "does not belong to this user alone"
+				       : "cannot be created");
 	return r;
 }
 
 int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
 		struct config_error *error)
 {
-	const struct place clients = place_of(config, false), admin = place_of(config, true);
+	const struct socket_files clients = socket_files_of(config, false),
+				  admin = socket_files_of(config, true);
 	int r = prepare_default(config, error);
 	if (r == 0)
-		r = open_place(&clients, ret_fd, error);
-	if (r < 0)
+		r = open_socket(&clients, ret_fd, error);
+	if (r < 0 || !ret_admin_fd)
 		return r;
-	r = open_place(&admin, ret_admin_fd, error);
+	r = open_socket(&admin, ret_admin_fd, error);
 	if (r < 0) {
 		close(*ret_fd);
-		remove_place(&clients);
+		remove_socket(&clients);
 	}
 	return r;
 }
 
 void listen_remove(const struct config *config)
 {
-	const struct place clients = place_of(config, false), admin = place_of(config, true);
-	remove_place(&clients);
-	remove_place(&admin);
+	const struct socket_files clients = socket_files_of(config, false),
+				  admin = socket_files_of(config, true);
+	remove_socket(&clients);
+	remove_socket(&admin);
 }

@@ -60,26 +60,26 @@ struct arguments {
 /* argp, in the C library, finds it by name. */
 __attribute__((visibility("default"))) const char *argp_program_version =
 	"loaderd " LOADERD_VERSION;
-static const char doc[] = "Decodes, augments and batches packed image datasets for training, and "
-			  "serves the batches through shared memory."
-			  "\vFlags override the configuration file. With --private or --listen-fd "
-			  "it is not read unless --config names one, and other users are turned "
-			  "away. See loaderd(1) and loaderd.conf(5).";
+static const char doc[] =
+	"Decodes, augments and batches packed image datasets for training, and serves the batches "
+	"through shared memory.\vOptions override the configuration file. With --private or "
+	"--listen-fd, loaderd reads one only if --config names it, and rejects other users. See "
+	"loaderd(1) and loaderd.conf(5).";
 static const struct argp_option options[] = {
 	{"config", KEY_CONFIG, "FILE", 0, "Read FILE instead of " CONFIG_PATH, 0},
 	{"check-config", KEY_CHECK, NULL, 0, "Check the configuration, print it in full, and exit",
 	 0},
 	{"socket", KEY_SOCKET, "PATH", 0, "Listen on PATH, or on the abstract name @NAME", 1},
-	{"threads", KEY_THREADS, "N", 0, "Worker threads (default: one per CPU that may be used)",
-	 1},
-	{"cpus", KEY_CPUS, "LIST", 0, "Run workers on these CPUs, such as 0-3,8", 1},
-	{"io", KEY_IO, "auto|mmap|uring", 0, "How files are read", 1},
+	{"threads", KEY_THREADS, "N", 0,
+	 "Threads of each user's worker (default: one per available CPU)", 1},
+	{"cpus", KEY_CPUS, "LIST", 0, "Run these threads on these CPUs, such as 0-3,8", 1},
+	{"io", KEY_IO, "auto|mmap|uring", 0, "How to read files", 1},
 	{"allow", KEY_ALLOW, "PATH", OPTION_HIDDEN, NULL,
 	 1}, /* removed; setting the key reports why */
 	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
-	{"log-level", KEY_LOG_LEVEL, "error|warning|info|debug", 0, "What is logged", 1},
+	{"log-level", KEY_LOG_LEVEL, "error|warning|info|debug", 0, "Which messages to log", 1},
 	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
-	{"private", KEY_PRIVATE, NULL, 0, "Serve the daemon's own user only", 2},
+	{"private", KEY_PRIVATE, NULL, 0, "Serve only the user who runs the daemon", 2},
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
 	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0,
 	 "Exit at once when this descriptor reads end of file", 2},
@@ -107,7 +107,7 @@ static int descriptor(struct argp_state *state, const char *flag, const char *te
 	errno = 0;
 	long fd = strtol(text, &end, 10);
 	if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT32_MAX)
-		argp_error(state, "%s %s: expected a descriptor's number", flag, text);
+		argp_error(state, "%s %s: expected the number of a file descriptor", flag, text);
 	if (fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
 		argp_error(state, "%s %s: %s", flag, text, strerror(errno));
 	return (int)fd;
@@ -146,13 +146,13 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 		/* Applies to this thread, the only one; later threads inherit it. */
 		if (setpriority(PRIO_PROCESS, 0, atoi(text)) < 0)
 			argp_failure(state, EXIT_FAILURE, errno,
-				     "a worker cannot have nice value %s", text);
+				     "cannot set the worker's nice value to %s", text);
 		return 0;
 	case KEY_WORKER_GROUP:
 		/* Before anything else: memory is charged to the cgroup that a process is in. */
 		if (worker_join_group() < 0)
 			argp_failure(state, WORKER_HAS_NO_GROUP, errno,
-				     "a worker cannot enter its user's control group");
+				     "the worker cannot enter its user's control group");
 		return 0;
 	case KEY_PRIVATE:
 		arguments->private_only = true;
@@ -227,7 +227,7 @@ static int check_descriptor_limit(struct config_error *error)
 		return 0;
 	return config_fail(error, -EMFILE,
 			   "RLIMIT_NOFILE is %llu (ulimit -n, LimitNOFILE=): the daemon cannot "
-			   "start with so few descriptors; raise it, best to 65536",
+			   "start with so few descriptors; raise it, ideally to 65536",
 			   (unsigned long long)limit.rlim_cur);
 }
 
@@ -248,20 +248,36 @@ static void warn_of_ignored(const struct config *config)
 	config_init(&usual);
 	if (strcmp(config->socket, usual.socket) != 0)
 		log_warning(
-			"[daemon] socket = %.200s is ignored: systemd has made the sockets; set "
-			"ListenStream= of loaderd.socket (systemctl edit loaderd.socket)",
+			"[daemon] socket = %.200s is ignored because systemd created the sockets; "
+			"set ListenStream= of loaderd.socket (systemctl edit loaderd.socket)",
 			config->socket);
 	if (config->socket_mode != usual.socket_mode)
-		log_warning("[daemon] socket_mode = %04llo is ignored: systemd has made the "
+		log_warning("[daemon] socket_mode = %04llo is ignored because systemd created the "
 			    "sockets; set SocketMode=%04llo of loaderd.socket (systemctl edit "
 			    "loaderd.socket)",
 			    (unsigned long long)config->socket_mode,
 			    (unsigned long long)config->socket_mode);
 	if (config->socket_group[0] != '\0')
-		log_warning("[daemon] socket_group = %.64s is ignored: systemd has made the "
+		log_warning("[daemon] socket_group = %.64s is ignored because systemd created the "
 			    "sockets; set SocketGroup=%.64s of loaderd.socket (systemctl edit "
 			    "loaderd.socket)",
 			    config->socket_group, config->socket_group);
+}
+
+/* r: error of notify_listen_fds(). */
+static int refuse_listeners(int r, struct config_error *error)
+{
+	if (r == -E2BIG)
+		return config_fail(error, r,
+				   "systemd passed more than %d sockets; remove ListenStream= "
+				   "lines from loaderd.socket",
+				   SUPERVISOR_LISTENERS_MAX);
+	if (r == -EEXIST)
+		return config_fail(error, r,
+				   "systemd passed more than one socket named admin; leave one "
+				   "FileDescriptorName=admin in the socket units");
+	return config_fail(error, r, "cannot take the sockets that systemd passed: %s",
+			   strerror(-r));
 }
 
 /* Opens or inherits the listening sockets. */
@@ -271,12 +287,20 @@ static int find_listeners(const struct arguments *arguments, struct supervisor_o
 	if (arguments->listen_fd >= 0)
 		return inherit_listener(arguments->listen_fd, how, error);
 	int count = notify_listen_fds(how->listen_fds, SUPERVISOR_LISTENERS_MAX, &how->admin_fd);
+	if (count < 0)
+		return refuse_listeners(count, error);
 	how->activated = count > 0;
 	how->listen_count = how->activated ? (unsigned)count : 1;
-	if (!how->activated)
+	if (how->activated) {
+		warn_of_ignored(how->config);
+		return 0;
+	}
+	if (how->admin_fd < 0)
 		return listen_open(how->config, how->listen_fds, &how->admin_fd, error);
-	warn_of_ignored(how->config);
-	return 0;
+	log_warning("systemd passed only the administrator's socket: the daemon creates the "
+		    "clients' socket %.200s itself; enable loaderd.socket",
+		    how->config->socket);
+	return listen_open(how->config, how->listen_fds, NULL, error);
 }
 
 static int read_again(const void *arguments, struct config *ret_config, struct config_error *error)
@@ -285,9 +309,9 @@ static int read_again(const void *arguments, struct config *ret_config, struct c
 	return load_config(ret_config, arguments, error);
 }
 
-static int main_serve(const struct config *config, const struct arguments *arguments)
+static int main_serve(const struct config *config, const struct arguments *arguments,
+		      struct config_error *error)
 {
-	struct config_error error = {{0}};
 	struct supervisor_options how = {
 		.config = config,
 		.admin_fd = -1,
@@ -296,17 +320,16 @@ static int main_serve(const struct config *config, const struct arguments *argum
 		.read_config = has_file(arguments) ? read_again : NULL,
 		.read_context = arguments,
 	};
-	int r = check_descriptor_limit(&error);
-	if (r == 0)
-		r = find_listeners(arguments, &how, &error);
-	if (r == 0) {
-		r = supervisor_run(&how, &error);
-		/* created by find_listeners() */
-		if (arguments->listen_fd < 0 && !how.activated)
-			listen_remove(config);
-	}
+	int r = check_descriptor_limit(error);
 	if (r < 0)
-		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
+		return r;
+	r = find_listeners(arguments, &how, error);
+	if (r < 0)
+		return r;
+	r = supervisor_run(&how, error);
+	/* created by find_listeners() */
+	if (arguments->listen_fd < 0 && !how.activated)
+		listen_remove(config);
 	return r;
 }
 
@@ -337,7 +360,9 @@ int main(int argc, char **argv)
 		/* RLIMIT_FSIZE also applies to memfds: fail with EFBIG instead of a signal. */
 		signal(SIGXFSZ, SIG_IGN);
 		memory_init();
-		r = main_serve(&config, &arguments);
+		r = main_serve(&config, &arguments, &error);
+		if (r < 0)
+			log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
 	}
 	for (unsigned i = 0; i < arguments.setting_count; i++)
 		free((char *)arguments.settings[i]);

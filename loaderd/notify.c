@@ -2,7 +2,9 @@
 
 #ifdef HAVE_SYSTEMD
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
@@ -35,24 +37,38 @@ uint64_t notify_watchdog_ns(void)
 	return ask && ask(0, &us) > 0 ? us * 1000 : 0;
 }
 
-int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd)
+/* names: of all sockets, or NULL. */
+static int sort_sockets(char *const *names, int count, int *ret_fds, int max, int *ret_admin_fd)
+{
+	int kept = 0;
+	for (int i = 0; i < count; i++) {
+		const bool is_admin = names && strcmp(names[i], "admin") == 0;
+		int fd = SD_LISTEN_FDS_START + i;
+		fcntl(fd, F_SETFL, O_NONBLOCK);
+		if (is_admin && *ret_admin_fd >= 0)
+			return -EEXIST;
+		if (!is_admin && kept == max)
+			return -E2BIG;
+		if (is_admin)
+			*ret_admin_fd = fd;
+		else
+			ret_fds[kept++] = fd;
+	}
+	return kept;
+}
+
+int notify_listen_fds(int *ret_fds, int max, int *ret_admin_fd)
 {
 	__typeof__(&sd_listen_fds_with_names) take = SYSTEMD(sd_listen_fds_with_names);
 	char **names = NULL;
-	int count = take ? take(1, &names) : 0, kept = 0;
 	*ret_admin_fd = -1;
-	for (int i = 0; i < count; i++) {
-		int fd = SD_LISTEN_FDS_START + i;
-		fcntl(fd, F_SETFL, O_NONBLOCK);
-		if (names && names[i] && strcmp(names[i], "admin") == 0)
-			*ret_admin_fd = fd;
-		else if (kept < most)
-			ret_fds[kept++] = fd;
-	}
+	int r = take ? take(1, &names) : 0;
+	if (r > 0)
+		r = sort_sockets(names, r, ret_fds, max, ret_admin_fd);
 	for (int i = 0; names && names[i]; i++)
 		free(names[i]);
 	free(names);
-	return count < 0 ? count : kept;
+	return r;
 }
 #else
 void notify_say(const char *state)
@@ -64,7 +80,7 @@ uint64_t notify_watchdog_ns(void)
 	return 0;
 }
 
-int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd)
+int notify_listen_fds(int *ret_fds, int max, int *ret_admin_fd)
 {
 	*ret_admin_fd = -1;
 	return 0;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,7 +15,7 @@
 enum {
 	LENGTH_SIZE = 4,
 	BUFFER_FIRST = 256,     /* bytes; enough for every message except a long status */
-	PARTIAL_GRACE_MS = 100, /* minimum time to complete a partly sent frame; see framing.h */
+	PARTIAL_GRACE_MS = 100, /* minimum time to complete a begun frame; see framing.h */
 };
 
 union control {
@@ -228,7 +229,7 @@ int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, uns
 		return -EMSGSIZE;
 	uint8_t length[LENGTH_SIZE] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16),
 				       (uint8_t)(size >> 24)};
-	int64_t start_ms = clock_ms();
+	int64_t deadline_ms = clock_ms() + timeout_ms;
 	size_t sent = 0, whole = LENGTH_SIZE + size;
 	while (sent < whole) {
 		struct iovec iov[2];
@@ -238,15 +239,14 @@ int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, uns
 		iov[parts++] = (struct iovec){(void *)(data + done), size - done};
 		ssize_t n = message_send(socket, iov, parts, fds, sent == 0 ? fd_count : 0);
 		if (n >= 0) {
+			if (sent == 0 && (size_t)n < whole)
+				deadline_ms = MAX(deadline_ms, clock_ms() + PARTIAL_GRACE_MS);
 			sent += (size_t)n;
 			continue;
 		}
 		if (n != -EAGAIN)
 			return sent > 0 ? -EPIPE : (int)n;
-		int grant_ms = timeout_ms;
-		if (sent > 0 && grant_ms < PARTIAL_GRACE_MS)
-			grant_ms = PARTIAL_GRACE_MS;
-		int r = wait_writable(socket, start_ms + grant_ms);
+		int r = wait_writable(socket, deadline_ms);
 		if (r < 0)
 			return sent > 0 ? -EPIPE : r;
 	}

@@ -59,8 +59,10 @@ int frame_take_fd(struct frame_reader *reader, unsigned i);
 
 /*
  * Sends one frame; never raises SIGPIPE. With timeout_ms 0 it does not block and returns -EAGAIN if
- * it could send no byte. A partly sent frame gets at least 100 ms to complete; if it does not, the
- * function returns -EPIPE and the connection is unusable.
+ * it could send no byte. A partly sent frame gets at least 100 ms from its first byte, also past
+ * the timeout; if it is not complete then, the function returns -EPIPE and the connection is
+ * unusable. Further progress does not extend that time: a peer that reads slowly cannot hold the
+ * caller.
  */
 int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, unsigned fd_count,
 	       int timeout_ms);

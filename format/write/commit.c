@@ -337,6 +337,7 @@ static int writer_commit_first(struct packimg_writer *writer)
 		if (r == 0)
 			r = temp_files_commit(&writer->temp_files, done, path);
 	}
+	writer->renamed = r == 0;
 	if (r == 0)
 		return io_sync_folder(writer->temp_files.directory);
 	for (uint32_t i = 0; i + 1 < done; i++)
@@ -390,10 +391,14 @@ int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *e
 				    ", but there are only %" PRIu32 " classes",
 				    writer->path, writer->label_max, writer->info.class_count);
 	int r = writer_finish(writer);
-	if (r < 0) {
-		writer->failed = r;
+	writer->failed = r;
+	if (r < 0 && writer->renamed)
+		return packimg_fail(error, r,
+				    "%s: complete, but its folder cannot be synced: %s; a crash of "
+				    "the machine may remove it",
+				    writer->path, strerror(-r));
+	if (r < 0)
 		return packimg_fail(error, r, "%s: cannot finish: %s", writer->path, strerror(-r));
-	}
 	writer->finished = true;
 	return 0;
 }

@@ -68,6 +68,7 @@ struct packimg_writer {
 	uint64_t shards_size; /* bytes of the finished shards */
 
 	int failed; /* errno of the first write failure, negative; every later call fails with it */
+	bool renamed; /* all shards have their final names */
 	bool finished;
 };
 

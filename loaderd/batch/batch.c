@@ -29,9 +29,9 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 	for (uint32_t i = 0; i < options->fields.count; i++) {
 		const struct field_column *column = &options->fields.columns[i];
 		geometry.field_types[i] = column->type;
-		geometry.field_rooms[i] = column->room;
-		if (column->room > geometry.field_bytes)
-			geometry.field_bytes = column->room;
+		geometry.field_rooms[i] = column->capacity;
+		if (column->capacity > geometry.field_bytes)
+			geometry.field_bytes = column->capacity;
 	}
 	*ret_geometry = geometry;
 }
@@ -94,7 +94,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	batcher_geometry(options, &batcher->geometry);
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
-	batcher->counters = new_aligned(options->worker_indices, sizeof(*batcher->counters));
+	batcher->counters = new_aligned(options->thread_indices, sizeof(*batcher->counters));
 	int r = batch_map_ring(batcher);
 	if (r == 0 && (!batcher->work || !batcher->counters))
 		r = -ENOMEM;
@@ -202,7 +202,7 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	}
 	begin_in(batcher, slot, epoch, batch);
 	/*
-	 * Pairs with the acquire in batch_claim(): a worker that sees the new limit also sees the
+	 * Pairs with the acquire in batch_claim(): a thread that sees the new limit also sees the
 	 * batch's description.
 	 */
 	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
@@ -233,12 +233,12 @@ static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
 	return begun;
 }
 
-static uint32_t size_of_claim(const struct batcher *batcher, const struct batcher_worker *worker)
+static uint32_t size_of_claim(const struct batcher *batcher, const struct batcher_thread *thread)
 {
 	const struct claim_options claim = {
 		.batch_size = batcher->unit_span,
-		.workers = batcher->options.workers,
-		.alone = worker->alone,
+		.workers = batcher->options.threads,
+		.alone = thread->alone,
 	};
 	return claim_size(&claim, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
 			  atomic_load_explicit(&batcher->together, memory_order_relaxed));
@@ -366,14 +366,14 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 }
 
 /* Makes one sample of a batch and applies the feed's policy for bad samples. */
-static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
+static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 		       struct batcher_work *work, uint64_t unit, struct sample_times *times)
 {
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
-	struct batcher_counters *counters = &batcher->counters[worker->index];
+	struct batcher_counters *counters = &batcher->counters[thread->index];
 	struct packimg_error error;
 	uint64_t index = order_sample(&work->order, work->part.first + i);
-	int r = sample_make_unit(batcher, worker, work, unit, index, times, &error);
+	int r = sample_make_unit(batcher, thread, work, unit, index, times, &error);
 	if (r == -ECANCELED)
 		return; /* the client has gone */
 	if (r == 0) {
@@ -402,7 +402,7 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
 	case BATCHER_SUBSTITUTE:
 		break;
 	}
-	r = sample_substitute(batcher, worker, work, i, index, times, &error);
+	r = sample_substitute(batcher, thread, work, i, index, times, &error);
 	if (r == 0)
 		counters_add(&counters->images, 1);
 	else
@@ -413,12 +413,12 @@ static void batch_make(struct batcher *batcher, struct batcher_worker *worker,
  * Announces the next units of a claim, as many as can be decoded together. Claims are that large if
  * decoding together has paid off before.
  */
-static void batch_look_ahead(struct batcher *batcher, struct batcher_worker *worker,
+static void batch_look_ahead(struct batcher *batcher, struct batcher_thread *thread,
 			     struct batcher_work *work, uint64_t unit, uint32_t left,
 			     struct sample_times *times)
 {
 	uint32_t count = left < PACKIMG_AHEAD_MAX ? left : PACKIMG_AHEAD_MAX;
-	uint32_t gain = sample_batched_decode(batcher, worker, work, unit, count, times);
+	uint32_t gain = sample_batched_decode(batcher, thread, work, unit, count, times);
 	bool together = claim_together(gain, count);
 
 	if (together != atomic_load_explicit(&batcher->together, memory_order_relaxed))
@@ -436,15 +436,15 @@ bool batcher_runnable(const struct batcher *batcher)
 	       !atomic_load_explicit(&batcher->ended, memory_order_relaxed);
 }
 
-uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun)
+uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, uint64_t *ret_begun)
 {
-	uint32_t size = size_of_claim(batcher, worker);
+	uint32_t size = size_of_claim(batcher, thread);
 	uint64_t first, begun = 0;
 	uint32_t units = batch_claim(batcher, size, &first);
 	while (units == 0) {
 		if (!batcher_runnable(batcher))
 			break;
-		begun += begin_more(batcher, (uint64_t)size * batcher->options.workers);
+		begun += begin_more(batcher, (uint64_t)size * batcher->options.threads);
 		units = batch_claim(batcher, size, &first);
 	}
 	*ret_begun = begun;
@@ -458,20 +458,20 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* the batch is never published: `done` stays short */
 		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
-			batch_look_ahead(batcher, worker, work, first - from + i,
+			batch_look_ahead(batcher, thread, work, first - from + i,
 					 from + units < work->part.count ? from + units - i
 									 : work->part.count - i,
 					 &times);
-		batch_make(batcher, worker, work, first - from + i, &times);
+		batch_make(batcher, thread, work, first - from + i, &times);
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;
-	/* Orders this worker's writes before the last finisher publishes the batch. */
+	/* Orders this thread's writes before the last finisher publishes the batch. */
 	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
 	assert(done <= batcher->unit_span);
 	if (done == batcher->unit_span)
 		finish_batch(batcher, work);
-	counters_claim(batcher, worker, &times, made);
+	counters_claim(batcher, thread, &times, made);
 	return units;
 }
 
@@ -508,7 +508,7 @@ void batcher_stop(struct batcher *batcher)
 void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 {
 	struct batcher_status status = {0};
-	for (unsigned i = 0; i < batcher->options.worker_indices; i++) {
+	for (unsigned i = 0; i < batcher->options.thread_indices; i++) {
 		const struct batcher_counters *c = &batcher->counters[i];
 		status.images += atomic_load_explicit(&c->images, memory_order_relaxed);
 		status.bad += atomic_load_explicit(&c->bad, memory_order_relaxed);

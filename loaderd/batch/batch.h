@@ -1,15 +1,15 @@
 /*
  * A batcher makes the batches of one feed and writes them directly into the feed's ring. It is
- * passive: pool workers call batcher_work(), and each call makes a few samples of the earliest
+ * passive: pool threads call batcher_work(), and each call makes a few samples of the earliest
  * batch that still has unclaimed samples.
  *
  * Samples are numbered in "units": unit u is sample u % batch_size of batch u / batch_size + 1.
  * `claim` is the next unclaimed unit. A claim is one compare-and-swap, without a lock or a system
- * call. The worker that finishes the last unit of a batch completes it; batches are published in
+ * call. The thread that finishes the last unit of a batch completes it; batches are published in
  * order. Only publishing and beginning a batch take the mutex. A short batch has units without a
  * sample.
  *
- * The server creates and frees batchers; between pool_add() and pool_reap() workers use them. The
+ * The server creates and frees batchers; between pool_add() and pool_reap() threads use them. The
  * caller owns the dataset; the batcher owns the transform and the ring. See loaderd(1), ORDER AND
  * RESUME and BAD SAMPLES.
  */
@@ -51,29 +51,29 @@ struct batcher_options {
 	 */
 	int ring_fd, ack_fd;
 	struct field_columns fields;
-	unsigned workers;        /* pool workers that use this batcher at the same time */
-	unsigned worker_indices; /* one more than the highest worker index */
+	unsigned threads;        /* pool threads that use this batcher at the same time */
+	unsigned thread_indices; /* one more than the highest thread index */
 	/*
 	 * How to read. batcher_new() fills in the dataset and the walk from the fields above, and
 	 * falls back from IO_URING to IO_MMAP if IO_URING is unavailable.
 	 */
 	struct io_options io;
-	/* Workers call these without holding a lock. */
+	/* Threads call these without holding a lock. */
 	void (*doorbell)(void *user);
 	void *doorbell_user;
 	void (*report)(void *user, struct dataset *dataset, uint64_t index, const char *text);
 	void *report_user;
 };
 
-/* Counters of one worker. Only that worker writes them. */
+/* Counters of one thread. Only that thread writes them. */
 struct batcher_counters {
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t images;
 	_Atomic uint64_t bad;
 	_Atomic uint64_t stage_ns[STAGE_COUNT];
 };
 
-/* Per-worker state. Its buffers start zeroed; batcher_forget_buffers() frees them. */
-struct batcher_worker {
+/* State of a pool thread. Its buffers start zeroed; batcher_forget_buffers() frees them. */
+struct batcher_thread {
 	unsigned index;
 	struct pipeline_scratch *scratch;
 	/*
@@ -85,14 +85,14 @@ struct batcher_worker {
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
-	struct thread_clock watch;
+	struct thread_clock clock;
 	bool alone;            /* no other feed is in the pool */
 	bool ahead;            /* samples have been decoded ahead (sample.h) */
 	uint64_t ahead_faults; /* guard.faults of the dataset just before that */
 };
 
 /*
- * One batch under construction. The worker that begins it writes the description; other workers
+ * One batch under construction. The thread that begins it writes the description; other threads
  * only read it. The atomics, `complete`, `count` and `failure` are shared.
  */
 struct batcher_work {
@@ -107,7 +107,7 @@ struct batcher_work {
 	uint8_t *flags;
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint32_t done; /* units finished */
 	_Atomic uint32_t bad;
-	_Atomic bool failed; /* set by the first worker that fails, which then writes `failure` */
+	_Atomic bool failed; /* set by the first thread that fails, which then writes `failure` */
 	bool complete;       /* protected by the mutex */
 	uint32_t count; /* samples left after skipping bad ones; written by the last finisher */
 	char failure[RING_REASON_MAX];
@@ -127,8 +127,8 @@ struct batcher {
 	_Atomic bool ended;       /* no further batch will begin */
 	_Atomic bool stopped;     /* the client is gone: drop all work */
 	_Atomic uint64_t cost_ns; /* moving average of CPU time per sample */
-	/* replaced workers still blocked on this feed's storage (pool_replace_blocked()) */
-	_Atomic int held_up;
+	/* replaced threads still blocked on this feed's storage (pool_replace_blocked()) */
+	_Atomic int stuck_threads;
 	_Atomic bool together; /* the last look-ahead found larger claims worthwhile (claim.h) */
 	/* CPU time consumed; the pool schedules by it */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns;
@@ -141,13 +141,13 @@ struct batcher {
 	uint64_t blocked_since_ns;         /* 0 if not blocked */
 	uint64_t blocked_ns;               /* total, without the current blocking */
 	struct batcher_work *work;         /* [slots]; batch n is at (n - 1) % slots */
-	struct batcher_counters *counters; /* [worker_indices] */
+	struct batcher_counters *counters; /* [thread_indices] */
 };
 
 struct batcher_status {
 	uint64_t epoch, batch; /* of the next batch to publish */
 	uint64_t images, bad;
-	uint64_t stage_ns[STAGE_COUNT]; /* summed over workers */
+	uint64_t stage_ns[STAGE_COUNT]; /* summed over threads */
 	uint64_t stall_client_ns, stall_daemon_ns;
 	uint32_t slots_ready, slots_held;
 	bool finished;
@@ -162,17 +162,17 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher);
 void batcher_free(struct batcher *batcher);
 
-/* Frees the buffers that feeds of unmapped datasets left in a worker. */
-void batcher_forget_buffers(struct batcher_worker *worker);
+/* Frees the buffers that feeds of unmapped datasets left in a thread. */
+void batcher_forget_buffers(struct batcher_thread *thread);
 
 /* Returns true if batcher_work() may find work. */
 bool batcher_runnable(const struct batcher *batcher);
 /*
  * Makes a few samples. Returns the number of units claimed, 0 if there was nothing to claim. Sets
- * *ret_begun to the units that this call made available to other workers.
+ * *ret_begun to the units that this call made available to other threads.
  */
-uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun);
-/* Handles the client's doorbell: slots may be free. Returns true if workers should be woken. */
+uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, uint64_t *ret_begun);
+/* Handles the client's doorbell: slots may be free. Returns true if threads should be woken. */
 bool batcher_kick(struct batcher *batcher);
 /*
  * Ends the feed once all begun batches are published. `reason` must be a string literal. Returns
@@ -180,7 +180,7 @@ bool batcher_kick(struct batcher *batcher);
  */
 bool batcher_drain(struct batcher *batcher, const char *reason);
 /*
- * Makes workers drop this feed's samples. Afterwards only pool removal and batcher_free() are
+ * Makes threads drop this feed's samples. Afterwards only pool removal and batcher_free() are
  * valid.
  */
 void batcher_stop(struct batcher *batcher);

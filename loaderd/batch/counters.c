@@ -54,7 +54,7 @@ static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 /*
  * Subtracts the time in which other threads had the CPU from the stages. Returns the time
  * subtracted. The affected stage is unknown, and the lost time may exceed all stage times. After a
- * long absence, the remaining time is split in the ratio of this worker's past times for the feed.
+ * long absence, the remaining time is split in the ratio of this thread's past times for the feed.
  */
 static uint64_t take_queued(uint64_t ns[STAGE_COUNT], uint64_t queued_ns,
 			    const uint64_t past[STAGE_COUNT])
@@ -84,19 +84,19 @@ static void average_cost(struct batcher *batcher, uint64_t newest_ns)
 	atomic_store_explicit(&batcher->cost_ns, newest_ns + 1, memory_order_relaxed);
 }
 
-void counters_claim(struct batcher *batcher, struct batcher_worker *worker,
+void counters_claim(struct batcher *batcher, struct batcher_thread *thread,
 		    const struct sample_times *times, uint32_t samples)
 {
-	struct batcher_counters *counters = &batcher->counters[worker->index];
-	struct thread_clock *watch = &worker->watch;
+	struct batcher_counters *counters = &batcher->counters[thread->index];
+	struct thread_clock *clock = &thread->clock;
 	uint64_t past[STAGE_COUNT], ns[STAGE_COUNT];
 	for (enum stage i = 0; i < STAGE_COUNT; i++)
 		past[i] = load(&counters->stage_ns[i]);
-	stages_of(times, thread_clock_lap(watch, times->wait), ns);
-	uint64_t blocked_ns = take_blocked(ns, watch->blocked_ns);
-	uint64_t queued_ns = take_queued(ns, watch->queued_ns, past);
-	watch->blocked_ns -= blocked_ns;
-	watch->queued_ns -= queued_ns;
+	stages_of(times, thread_clock_lap(clock, times->wait), ns);
+	uint64_t blocked_ns = take_blocked(ns, clock->blocked_ns);
+	uint64_t queued_ns = take_queued(ns, clock->queued_ns, past);
+	clock->blocked_ns -= blocked_ns;
+	clock->queued_ns -= queued_ns;
 	ns[STAGE_WAIT] += blocked_ns;
 	ns[STAGE_QUEUED] += queued_ns;
 	for (enum stage i = 0; i < STAGE_COUNT; i++)

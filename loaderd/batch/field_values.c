@@ -5,12 +5,12 @@
 #include <string.h>
 
 /*
- * Returns the bytes of whole UTF-8 characters that fit in `room`. If the bytes change meanwhile,
- * the result differs but never exceeds `room`.
+ * Returns the bytes of whole UTF-8 characters that fit in `capacity`. If the bytes change
+ * meanwhile, the result differs but never exceeds `capacity`.
  */
-static uint32_t cut_text(const uint8_t *bytes, uint32_t room)
+static uint32_t cut_text(const uint8_t *bytes, uint32_t capacity)
 {
-	uint32_t size = room;
+	uint32_t size = capacity;
 	for (unsigned i = 0; i < 3 && size > 0 && (bytes[size] & 0xc0) == 0x80; i++)
 		size--;
 	return size;
@@ -32,8 +32,8 @@ static int fetch_bytes(const struct value_source *source, const struct field_col
 	size_t size = value->size;
 	if (dataset->mapped || column->number == VALUE_DEFERRED || size == 0)
 		return 0;
-	if (size > column->room)
-		size = column->room + (size_t)1;
+	if (size > column->capacity)
+		size = column->capacity + (size_t)1;
 	uint8_t *bytes = io_buffer_take(source->bytes, size);
 	if (!bytes)
 		return -ENOMEM;
@@ -47,13 +47,13 @@ static int put_bytes(const struct field_columns *columns, const struct field_col
 		     size_t stride, uint8_t *flags)
 {
 	uint32_t size = (uint32_t)value->size;
-	if (value->size > column->room && columns->whole)
+	if (value->size > column->capacity && columns->whole)
 		return -EINVAL;
 	int r = fetch_bytes(source, column, value);
 	if (r < 0)
 		return r;
-	if (value->size > column->room) {
-		size = column->room;
+	if (value->size > column->capacity) {
+		size = column->capacity;
 		if (column->type == PACKIMG_FIELD_TEXT)
 			size = cut_text(value->bytes, size);
 		*flags |= RING_SAMPLE_FIELD_CUT;
@@ -116,7 +116,7 @@ static void explain(int r, const struct value_source *source, const struct field
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
 			 "field_bytes is %u; ask for more (at most %d), or for cut values",
-			 index, source->dataset->path, name, value->size, column->room,
+			 index, source->dataset->path, name, value->size, column->capacity,
 			 RING_FIELD_BYTES_MAX);
 	else if (r == -ENOMEM)
 		snprintf(error->text, sizeof(error->text),

@@ -1,7 +1,7 @@
 /*
- * Extra fields of a feed: which dataset fields it delivers, how much room each has in a slot, and
+ * Extra fields of a feed: which dataset fields it delivers, the capacity of each in a slot, and
  * how to copy a sample's values there. Chosen once when the feed opens (worker/subscription.c),
- * then read by all workers. See proto/SPEC.md, "Fields".
+ * then read by all threads. See proto/SPEC.md, "Fields".
  */
 #pragma once
 
@@ -21,9 +21,9 @@
 enum { VALUE_KEY = PACKIMG_FIELDS_MAX, VALUE_DEFERRED };
 
 struct field_column {
-	uint32_t number; /* dataset field, VALUE_KEY or VALUE_DEFERRED */
-	uint32_t type;   /* enum packimg_field_type, as announced to the client */
-	uint32_t room;   /* bytes of one value; unused for numbers */
+	uint32_t number;   /* dataset field, VALUE_KEY or VALUE_DEFERRED */
+	uint32_t type;     /* enum packimg_field_type, as announced to the client */
+	uint32_t capacity; /* bytes of one value; unused for numbers */
 };
 
 struct field_columns {
@@ -37,7 +37,7 @@ struct value_source {
 	const struct dataset *dataset;
 	uint64_t index;
 	const struct pipeline_scratch *scratch; /* scratch that has just made this sample */
-	struct io_buffer *bytes;                /* the worker's buffer, for unmapped datasets */
+	struct io_buffer *bytes;                /* the thread's buffer, for unmapped datasets */
 };
 
 /*

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Runs inside the guard. `read` is the sample from io_get(), or NULL to use the mapping. */
-static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
+static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			struct batcher_work *work, uint32_t i, uint64_t index,
 			const struct packimg_sample *read, struct sample_times *times,
 			struct packimg_error *error)
@@ -27,7 +27,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	times->read += ticks_since(start);
 	if (r < 0)
 		return r;
-	r = pipeline_apply(batcher->options.pipeline, worker->scratch, &sample,
+	r = pipeline_apply(batcher->options.pipeline, thread->scratch, &sample,
 			   order_copy_seed(batcher->options.order.seed, copy), work->epoch,
 			   work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
@@ -35,7 +35,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	work->labels[i] = sample.label;
 	work->samples[i] = index;
 	uint8_t flags = 0;
-	struct value_source source = {dataset, index, worker->scratch, &worker->value_bytes};
+	struct value_source source = {dataset, index, thread->scratch, &thread->value_bytes};
 	r = field_values_put(&batcher->options.fields, &source, &batcher->ring.layout, work->slot,
 			     i, &flags, error);
 	work->flags[i] = flags;
@@ -43,14 +43,14 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 }
 
 /* Cancels what sample_batched_decode() announced. */
-static void forget_ahead(struct batcher_worker *worker)
+static void forget_ahead(struct batcher_thread *thread)
 {
-	if (worker->ahead)
-		pipeline_batched_decode(NULL, worker->scratch, NULL, 0, 0, 0);
-	worker->ahead = false;
+	if (thread->ahead)
+		pipeline_batched_decode(NULL, thread->scratch, NULL, 0, 0, 0);
+	thread->ahead = false;
 }
 
-static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
+static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		       struct batcher_work *work, uint32_t i, uint64_t index,
 		       const struct packimg_sample *read, struct sample_times *times,
 		       struct packimg_error *error)
@@ -61,14 +61,14 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		/*
 		 * A fault means that decoded-ahead samples may come from a zero page: discard them.
 		 */
-		if (worker->ahead && worker->ahead_faults != faults) {
+		if (thread->ahead && thread->ahead_faults != faults) {
 			atomic_store(&dataset->suspect, true);
-			forget_ahead(worker);
+			forget_ahead(thread);
 		}
 		error->text[0] = '\0';
 		sigbus_guard_enter(&dataset->guard);
 		crash_marker_begin(packimg_uuid(dataset->image), index);
-		int r = make_guarded(batcher, worker, work, i, index, read, times, error);
+		int r = make_guarded(batcher, thread, work, i, index, read, times, error);
 		crash_marker_end();
 		if (sigbus_guard_leave()) {
 			atomic_store(&dataset->suspect, true);
@@ -81,31 +81,31 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		if (atomic_load(&dataset->guard.faults) == faults)
 			return r;
 		/*
-		 * Another worker faulted meanwhile, perhaps on a page of this sample: make it
+		 * Another thread faulted meanwhile, perhaps on a page of this sample: make it
 		 * again. This ends, because each page faults at most once.
 		 */
 		atomic_store(&dataset->suspect, true);
 	}
 }
 
-void batcher_forget_buffers(struct batcher_worker *worker)
+void batcher_forget_buffers(struct batcher_thread *thread)
 {
-	io_buffer_deinit(&worker->sample_bytes);
-	io_buffer_deinit(&worker->value_bytes);
+	io_buffer_deinit(&thread->sample_bytes);
+	io_buffer_deinit(&thread->value_bytes);
 	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
-		io_buffer_deinit(&worker->kept_bytes[i]);
-	worker->kept_count = 0;
+		io_buffer_deinit(&thread->kept_bytes[i]);
+	thread->kept_count = 0;
 }
 
 /*
  * Copies the sample to the next kept buffer if decoding it together with others is faster: a JPEG
  * without an index, and not unusually large.
  */
-static bool sample_keep(struct batcher *batcher, struct batcher_worker *worker, uint64_t index)
+static bool sample_keep(struct batcher *batcher, struct batcher_thread *thread, uint64_t index)
 {
 	enum { KEPT_BYTES_MAX = 1 << 20 };
-	struct io_buffer *buffer = &worker->kept_bytes[worker->kept_count];
-	struct packimg_sample *sample = &worker->kept[worker->kept_count];
+	struct io_buffer *buffer = &thread->kept_bytes[thread->kept_count];
+	struct packimg_sample *sample = &thread->kept[thread->kept_count];
 	struct packimg_error error;
 	if (dataset_sample(batcher->options.dataset, index, false, sample, &error) < 0 ||
 	    sample->codec != PACKIMG_CODEC_JPEG || sample->side)
@@ -113,11 +113,11 @@ static bool sample_keep(struct batcher *batcher, struct batcher_worker *worker, 
 	buffer->limit = KEPT_BYTES_MAX;
 	if (io_get_other(batcher->io, index, buffer, sample, &error) != IO_READ)
 		return false;
-	worker->kept_count++;
+	thread->kept_count++;
 	return true;
 }
 
-uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_worker *worker,
+uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *thread,
 			       struct batcher_work *work, uint64_t unit, uint32_t count,
 			       struct sample_times *times)
 {
@@ -127,13 +127,13 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_worker *w
 	struct packimg_error error;
 	uint32_t found = 0, gain, copy = 0;
 
-	forget_ahead(worker);
-	worker->kept_unit = unit;
-	worker->kept_count = 0;
+	forget_ahead(thread);
+	thread->kept_unit = unit;
+	thread->kept_count = 0;
 	/* IO_URING delivers bytes only when io_get() asks for them. */
 	if (io_mode_of(batcher->io) != IO_MMAP)
 		return 0;
-	worker->ahead_faults = atomic_load(&dataset->guard.faults);
+	thread->ahead_faults = atomic_load(&dataset->guard.faults);
 	sigbus_guard_enter(&dataset->guard);
 	for (uint32_t i = 0; i < count && found < PACKIMG_AHEAD_MAX; i++) {
 		uint64_t position = work->part.first + unit % batcher->unit_span + i;
@@ -147,8 +147,8 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_worker *w
 		if (dataset->mapped)
 			found +=
 				dataset_sample(dataset, index, false, &samples[found], &error) == 0;
-		else if (sample_keep(batcher, worker, index))
-			samples[found++] = worker->kept[worker->kept_count - 1];
+		else if (sample_keep(batcher, thread, index))
+			samples[found++] = thread->kept[thread->kept_count - 1];
 		else
 			break;
 	}
@@ -156,17 +156,17 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_worker *w
 		times->read += ticks_since(start);
 		start = ticks_now();
 	}
-	gain = pipeline_batched_decode(batcher->options.pipeline, worker->scratch, samples, found,
+	gain = pipeline_batched_decode(batcher->options.pipeline, thread->scratch, samples, found,
 				       order_copy_seed(batcher->options.order.seed, copy),
 				       work->epoch);
-	worker->ahead = gain > 1;
+	thread->ahead = gain > 1;
 	if (sigbus_guard_leave())
 		atomic_store(&dataset->suspect, true);
 	times->stages.decode += ticks_since(start);
 	return gain;
 }
 
-int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
+int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 		     struct batcher_work *work, uint64_t unit, uint64_t index,
 		     struct sample_times *times, struct packimg_error *error)
 {
@@ -174,36 +174,36 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	bool waits = io_mode_of(batcher->io) == IO_URING;
 	if (!waits && batcher->options.dataset->mapped)
-		return make_sample(batcher, worker, work, i, index, NULL, times, error);
-	if (unit - worker->kept_unit < worker->kept_count)
-		return make_sample(batcher, worker, work, i, index,
-				   &worker->kept[unit - worker->kept_unit], times, error);
+		return make_sample(batcher, thread, work, i, index, NULL, times, error);
+	if (unit - thread->kept_unit < thread->kept_count)
+		return make_sample(batcher, thread, work, i, index,
+				   &thread->kept[unit - thread->kept_unit], times, error);
 	uint64_t start = ticks_now();
-	int r = io_get(batcher->io, unit, index, &worker->sample_bytes, &read, error);
+	int r = io_get(batcher->io, unit, index, &thread->sample_bytes, &read, error);
 	*(waits ? &times->wait : &times->read) += ticks_since(start);
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0)
-		r = make_sample(batcher, worker, work, i, index, r == IO_READ ? &read : NULL, times,
+		r = make_sample(batcher, thread, work, i, index, r == IO_READ ? &read : NULL, times,
 				error);
 	io_done(batcher->io, unit);
 	return r;
 }
 
 /* Makes a sample that is not one of this feed's next units. */
-static int make_other(struct batcher *batcher, struct batcher_worker *worker,
+static int make_other(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)
 {
 	struct packimg_sample read;
-	int r = io_get_other(batcher->io, index, &worker->sample_bytes, &read, error);
+	int r = io_get_other(batcher->io, index, &thread->sample_bytes, &read, error);
 	if (r < 0)
 		return r;
-	return make_sample(batcher, worker, work, i, index, r == IO_READ ? &read : NULL, times,
+	return make_sample(batcher, thread, work, i, index, r == IO_READ ? &read : NULL, times,
 			   error);
 }
 
-int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
+int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)
 {
@@ -216,7 +216,7 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 		uint64_t other = draw % batcher->options.dataset->count;
 		if (other == index)
 			continue;
-		r = make_other(batcher, worker, work, i, other, times, error);
+		r = make_other(batcher, thread, work, i, other, times, error);
 		if (r == 0) {
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;
@@ -227,8 +227,8 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 					other, error->text);
 	}
 	snprintf(error->text, sizeof(error->text),
-		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify "
-		 "on %.300s",
+		 "sample %llu and its %d replacements could not be decoded; run packimg verify on "
+		 "%.300s",
 		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,
 		 batcher->options.dataset->path);
 	return r;

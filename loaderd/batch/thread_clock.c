@@ -31,72 +31,72 @@ static long voluntary_switches(void)
  * Returns the time the thread has spent in run queues (Linux,
  * Documentation/scheduler/sched-stats.rst).
  */
-static uint64_t run_delay_ns(const struct thread_clock *watch)
+static uint64_t run_delay_ns(const struct thread_clock *clock)
 {
 	char text[96];
 	uint64_t delay_ns;
-	ssize_t size = pread(watch->schedstat, text, sizeof(text) - 1, 0);
+	ssize_t size = pread(clock->schedstat, text, sizeof(text) - 1, 0);
 	if (size <= 0)
-		return watch->delay_ns;
+		return clock->delay_ns;
 	text[size] = '\0';
-	return sscanf(text, "%*s %" SCNu64, &delay_ns) == 1 ? delay_ns : watch->delay_ns;
+	return sscanf(text, "%*s %" SCNu64, &delay_ns) == 1 ? delay_ns : clock->delay_ns;
 }
 
-void thread_clock_init(struct thread_clock *watch)
+void thread_clock_init(struct thread_clock *clock)
 {
-	*watch = (struct thread_clock){0};
-	watch->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	watch->delay_ns = run_delay_ns(watch);
-	thread_clock_restart(watch);
+	*clock = (struct thread_clock){0};
+	clock->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	clock->delay_ns = run_delay_ns(clock);
+	thread_clock_restart(clock);
 }
 
-void thread_clock_deinit(struct thread_clock *watch)
+void thread_clock_deinit(struct thread_clock *clock)
 {
-	if (watch->schedstat >= 0)
-		close(watch->schedstat);
+	if (clock->schedstat >= 0)
+		close(clock->schedstat);
 }
 
-void thread_clock_restart(struct thread_clock *watch)
+void thread_clock_restart(struct thread_clock *clock)
 {
-	watch->asleep = 0;
-	watch->switches = voluntary_switches();
-	watch->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	watch->mark = watch->begun = ticks_now();
+	clock->asleep = 0;
+	clock->switches = voluntary_switches();
+	clock->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	clock->mark = clock->begun = ticks_now();
 }
 
-static void watch_divide(struct thread_clock *watch, uint64_t missing_ns)
+static void thread_clock_divide(struct thread_clock *clock, uint64_t missing_ns)
 {
 	long switches = voluntary_switches();
 	uint64_t queued_ns = missing_ns;
-	if (switches == watch->switches || watch->schedstat < 0) {
-		watch->delay_ns += queued_ns;
+	if (switches == clock->switches || clock->schedstat < 0) {
+		clock->delay_ns += queued_ns;
 	} else {
-		uint64_t delay_ns = run_delay_ns(watch);
-		uint64_t newly_ns = delay_ns > watch->delay_ns ? delay_ns - watch->delay_ns : 0;
+		uint64_t delay_ns = run_delay_ns(clock);
+		uint64_t newly_ns = delay_ns > clock->delay_ns ? delay_ns - clock->delay_ns : 0;
 		if (newly_ns < missing_ns)
 			queued_ns = newly_ns;
-		watch->delay_ns = delay_ns;
+		clock->delay_ns = delay_ns;
 	}
-	watch->switches = switches;
-	watch->queued_ns += queued_ns;
-	watch->blocked_ns += missing_ns - queued_ns;
+	clock->switches = switches;
+	clock->queued_ns += queued_ns;
+	clock->blocked_ns += missing_ns - queued_ns;
 }
 
-uint64_t thread_clock_lap(struct thread_clock *watch, uint64_t asleep)
+uint64_t thread_clock_lap(struct thread_clock *clock, uint64_t asleep)
 {
-	uint64_t lap = ticks_since(watch->mark);
-	uint64_t now = watch->mark + lap;
-	watch->mark = now;
-	watch->asleep += asleep;
-	uint64_t wall_ns = ticks_to_ns(now - watch->begun);
+	uint64_t lap = ticks_since(clock->mark);
+	uint64_t now = clock->mark + lap;
+	clock->mark = now;
+	clock->asleep += asleep;
+	uint64_t wall_ns = ticks_to_ns(now - clock->begun);
 	if (wall_ns < COMPARE_NS && ticks_to_ns(lap) < LONG_LAP_NS)
 		return lap;
 	uint64_t cpu_now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	uint64_t known_ns = cpu_now_ns - watch->cpu_ns + ticks_to_ns(watch->asleep);
+	uint64_t known_ns = cpu_now_ns - clock->cpu_ns + ticks_to_ns(clock->asleep);
 	if (wall_ns > known_ns && (wall_ns - known_ns) * MISSING_PART > wall_ns)
-		watch_divide(watch, wall_ns - known_ns);
-	watch->begun = now;
-	watch->cpu_ns = cpu_now_ns;
-	watch->asleep = 0;
+		thread_clock_divide(clock, wall_ns - known_ns);
+	clock->begun = now;
+	clock->cpu_ns = cpu_now_ns;
+	clock->asleep = 0;
 	return lap;
 }

@@ -1,11 +1,11 @@
 /*
- * Time accounting of a worker thread. Stages are measured in ticks (ticks.h), which also advance
+ * Time accounting of a pool thread. Stages are measured in ticks (ticks.h), which also advance
  * while the thread is not running. Every few milliseconds, and after a long lap, the clock compares
  * elapsed ticks with the thread's CPU time and splits the difference. Only these comparisons make
  * system calls.
  *
  * queued: the thread was runnable, but other threads had the CPU. blocked: the kernel had put it to
- * sleep. Outside its own waits, a worker sleeps only when it touches a dataset page that must be
+ * sleep. Outside its own waits, a thread sleeps only when it touches a dataset page that must be
  * read first.
  *
  * Only its own thread may use it.
@@ -31,12 +31,12 @@ struct thread_clock {
 };
 
 /* Must be called on the thread itself. */
-void thread_clock_init(struct thread_clock *watch);
-void thread_clock_deinit(struct thread_clock *watch);
+void thread_clock_init(struct thread_clock *clock);
+void thread_clock_deinit(struct thread_clock *clock);
 /* Discards the time up to now, for example after a sleep. */
-void thread_clock_restart(struct thread_clock *watch);
+void thread_clock_restart(struct thread_clock *clock);
 /*
  * Returns the ticks since the mark and moves the mark. Adds to queued_ns and blocked_ns if a
  * comparison is due. `asleep`: how many of these ticks the thread waited on purpose.
  */
-uint64_t thread_clock_lap(struct thread_clock *watch, uint64_t asleep);
+uint64_t thread_clock_lap(struct thread_clock *clock, uint64_t asleep);

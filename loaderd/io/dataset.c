@@ -117,7 +117,7 @@ int dataset_known(struct dataset *dataset, uint64_t index, struct packimg_error 
 {
 	if (!bit_test(dataset->damaged, index))
 		return 0;
-	snprintf(error->text, sizeof(error->text), "sample %llu: found damaged before",
+	snprintf(error->text, sizeof(error->text), "sample %llu: was found to be damaged before",
 		 (unsigned long long)index);
 	return -EBADMSG;
 }

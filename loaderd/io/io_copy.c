@@ -87,8 +87,8 @@ int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
 	const struct layout layout = layout_of(&sample);
 	if (buffer->limit != 0 && layout.size > buffer->limit) {
 		snprintf(error->text, sizeof(error->text),
-			 "sample %llu: its stored bytes take %llu bytes of memory, the limit is "
-			 "%llu; raise the limit, or store the image smaller",
+			 "sample %llu: its stored bytes need %llu bytes of memory, but the limit "
+			 "is %llu; raise the limit, or store a smaller image",
 			 (unsigned long long)index, (unsigned long long)layout.size,
 			 (unsigned long long)buffer->limit);
 		return -E2BIG;

@@ -406,7 +406,7 @@ static enum fill io_ring_fill(struct io *io)
 	return FILL_PROGRESS;
 }
 
-static void tell_workers(struct io_ring *ring)
+static void wake_threads(struct io_ring *ring)
 {
 	atomic_fetch_add(&ring->progress, 1);
 	uint32_t waiters = atomic_load(&ring->waiters);
@@ -448,7 +448,7 @@ void *io_ring_main(void *argument)
 		uint64_t before = ring->next;
 		enum fill why = io_ring_fill(io);
 		if (ring->next != before)
-			tell_workers(ring); /* some may already be ENTRY_MAPPED */
+			wake_threads(ring); /* some may already be ENTRY_MAPPED */
 		if (ring->in_flight == 0) {
 			wait_for_work(io, why);
 			continue;
@@ -463,7 +463,7 @@ void *io_ring_main(void *argument)
 			io_uring_cqe_seen(&ring->uring, cqe);
 			finish_read(ring, unit, result);
 		}
-		tell_workers(ring);
+		wake_threads(ring);
 	}
 	/*
 	 * The kernel still writes into the buffer: it may be freed only when no read is in flight.
@@ -540,7 +540,7 @@ void io_ring_done(struct io *io, uint64_t unit)
 
 void io_ring_stop(struct io *io)
 {
-	tell_workers(io->ring);
+	wake_threads(io->ring);
 }
 
 #else

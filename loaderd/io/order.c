@@ -180,18 +180,18 @@ int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
 {
 	uint64_t batches = walk->batch + unit / walk->order.batch_size;
 	uint64_t epoch = walk->epoch + batches / walk->order.batches;
-	uint32_t place = (uint32_t)(unit % walk->order.batch_size);
+	uint32_t position = (uint32_t)(unit % walk->order.batch_size);
 	struct order_batch batch;
 	if (walk->epoch_end != 0 && epoch >= walk->epoch_end)
 		return -ENODATA;
 	order_batch(&walk->order, batches % walk->order.batches, &batch);
-	if (place >= batch.count)
+	if (position >= batch.count)
 		return 0;
 	if (!walk->cached || walk->cached_epoch != epoch) {
 		order_epoch_init(&walk->keys, &walk->order, epoch);
 		walk->cached_epoch = epoch;
 		walk->cached = true;
 	}
-	*ret_sample = order_sample(&walk->keys, batch.first + place);
+	*ret_sample = order_sample(&walk->keys, batch.first + position);
 	return 1;
 }

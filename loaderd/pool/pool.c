@@ -18,24 +18,24 @@
 
 /*
  * Safe removal of a batcher (quiescent-state-based reclamation). The control thread clears its
- * table slot, then increments the generation. Between claims, each worker announces the generation
- * that it has seen; a sleeping worker announces OFFLINE. Once every announcement has reached the
- * generation of the removal, no worker can hold the pointer. Announcements and table accesses are
- * seq_cst: either the worker's later read of the table misses the batcher, or the control thread's
+ * table slot, then increments the generation. Between claims, each thread announces the generation
+ * that it has seen; a sleeping thread announces OFFLINE. Once every announcement has reached the
+ * generation of the removal, no thread can hold the pointer. Announcements and table accesses are
+ * seq_cst: either the thread's later read of the table misses the batcher, or the control thread's
  * read of the announcement returns an older generation.
  */
 #define OFFLINE UINT64_MAX
 
-/* Flag in worker.since: a spare has replaced this worker. */
+/* Flag in thread.since: a standby has replaced this thread. */
 #define REPLACED (UINT64_C(1) << 63)
 
 enum {
 	STUCK_NS = 1000 * 1000 * 1000,
-	/* A worker that used less than 1/STUCK_PART of that time has been asleep. */
+	/* A thread that used less than 1/STUCK_PART of that time has been asleep. */
 	STUCK_PART = 8,
 };
 
-struct worker {
+struct pool_thread {
 	_Alignas(64) _Atomic uint64_t seen;
 	/*
 	 * Ticks at the start of the current claim, 0 between claims. The control thread may set
@@ -43,7 +43,7 @@ struct worker {
 	 */
 	_Atomic uint64_t since;
 	_Atomic(struct batcher *) at; /* batcher of the current claim; written before `since` */
-	_Atomic uint32_t spare;       /* futex: 1 while the worker waits as a spare */
+	_Atomic uint32_t standby;     /* futex: 1 while the thread waits as a standby */
 	clockid_t clock;              /* CPU-time clock of the thread */
 	/*
 	 * Used only by the control thread: the last observed `since`, when it was first observed,
@@ -51,11 +51,11 @@ struct worker {
 	 */
 	uint64_t watched, watched_ns, watched_cpu_ns;
 	struct pool *pool;
-	pthread_t thread;
+	pthread_t handle;
 	bool started;
 	_Atomic uint64_t idle; /* ticks asleep for lack of work, without the current sleep */
 	_Atomic uint64_t asleep_since; /* ticks; 0 if awake */
-	struct batcher_worker tools;
+	struct batcher_thread tools;
 };
 
 struct grave {
@@ -68,16 +68,16 @@ struct pool {
 	_Atomic uint32_t sleepers;
 	_Alignas(64) _Atomic uint64_t generation;
 	_Atomic uint32_t grave_count;
-	_Atomic uint32_t place_count; /* table slots ever used */
-	_Atomic uint64_t virtual_ns;  /* highest of the batchers picked; new batchers start here */
+	_Atomic uint32_t slot_count; /* table slots ever used */
+	_Atomic uint64_t virtual_ns; /* highest of the batchers picked; new batchers start here */
 	_Atomic bool stopping;
 	_Atomic uint32_t ready; /* futex: threads that have finished their setup */
 	_Alignas(64) _Atomic(struct batcher *) table[POOL_BATCHERS_MAX];
 	struct grave graves[POOL_BATCHERS_MAX];
 	struct cpus cpus;
-	unsigned worker_count; /* active workers; there are as many spares */
+	unsigned thread_count; /* active threads; there are as many standbys */
 	int event_fd;
-	struct worker *workers;
+	struct pool_thread *threads;
 };
 
 /* Announces work for up to `units` claims. */
@@ -95,14 +95,14 @@ static void pool_notify(struct pool *pool)
 	(void)n; /* EAGAIN means that the counter is full, thus readable */
 }
 
-/* Called between claims: the worker holds no batcher. */
-static void pool_announce(struct worker *worker, uint64_t generation)
+/* Called between claims: the thread holds no batcher. */
+static void pool_announce(struct pool_thread *thread, uint64_t generation)
 {
-	if (atomic_load_explicit(&worker->seen, memory_order_relaxed) == generation)
+	if (atomic_load_explicit(&thread->seen, memory_order_relaxed) == generation)
 		return;
-	atomic_store(&worker->seen, generation);
-	if (atomic_load(&worker->pool->grave_count) > 0)
-		pool_notify(worker->pool);
+	atomic_store(&thread->seen, generation);
+	if (atomic_load(&thread->pool->grave_count) > 0)
+		pool_notify(thread->pool);
 }
 
 /*
@@ -114,12 +114,12 @@ static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 	struct batcher *best = NULL;
 	uint64_t best_ns = UINT64_MAX;
 	uint32_t count = 0;
-	uint32_t places = atomic_load_explicit(&pool->place_count, memory_order_acquire);
-	for (uint32_t i = 0; i < places; i++) {
+	uint32_t slots = atomic_load_explicit(&pool->slot_count, memory_order_acquire);
+	for (uint32_t i = 0; i < slots; i++) {
 		struct batcher *batcher = atomic_load(&pool->table[i]);
 		count += batcher != NULL;
 		if (!batcher || !batcher_runnable(batcher) ||
-		    atomic_load_explicit(&batcher->held_up, memory_order_relaxed) > 0)
+		    atomic_load_explicit(&batcher->stuck_threads, memory_order_relaxed) > 0)
 			continue;
 		uint64_t ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
 		if (ns < best_ns) {
@@ -137,25 +137,25 @@ static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 	return best;
 }
 
-static void pool_rest(struct worker *worker, uint32_t word)
+static void pool_rest(struct pool_thread *thread, uint32_t word)
 {
 	/*
 	 * Count from the last accounted time, to include the search that found nothing; other
 	 * threads may have had the CPU for long meanwhile.
 	 */
-	uint64_t start = worker->tools.watch.mark;
-	atomic_store_explicit(&worker->asleep_since, start, memory_order_relaxed);
-	futex_wait(&worker->pool->wake_word, word);
-	thread_clock_restart(&worker->tools.watch);
-	atomic_store_explicit(&worker->asleep_since, 0, memory_order_relaxed);
-	uint64_t idle = atomic_load_explicit(&worker->idle, memory_order_relaxed);
-	atomic_store_explicit(&worker->idle, idle + ticks_since(start), memory_order_relaxed);
+	uint64_t start = thread->tools.clock.mark;
+	atomic_store_explicit(&thread->asleep_since, start, memory_order_relaxed);
+	futex_wait(&thread->pool->wake_word, word);
+	thread_clock_restart(&thread->tools.clock);
+	atomic_store_explicit(&thread->asleep_since, 0, memory_order_relaxed);
+	uint64_t idle = atomic_load_explicit(&thread->idle, memory_order_relaxed);
+	atomic_store_explicit(&thread->idle, idle + ticks_since(start), memory_order_relaxed);
 }
 
-static void sleep_until_work(struct worker *worker)
+static void sleep_until_work(struct pool_thread *thread)
 {
 	bool alone;
-	struct pool *pool = worker->pool;
+	struct pool *pool = thread->pool;
 	uint32_t word = atomic_load(&pool->wake_word);
 	atomic_fetch_add(&pool->sleepers, 1);
 	/*
@@ -163,64 +163,66 @@ static void sleep_until_work(struct worker *worker)
 	 * and sees the sleeper.
 	 */
 	if (!pool_pick(pool, &alone) && !atomic_load(&pool->stopping)) {
-		pool_announce(worker, OFFLINE);
-		pool_rest(worker, word);
+		pool_announce(thread, OFFLINE);
+		pool_rest(thread, word);
 	}
 	atomic_fetch_sub(&pool->sleepers, 1);
 }
 
-static void wait_as_spare(struct worker *worker)
+static void wait_as_standby(struct pool_thread *thread)
 {
-	pool_announce(worker, OFFLINE);
-	while (atomic_load(&worker->spare) != 0 && !atomic_load(&worker->pool->stopping))
-		futex_wait(&worker->spare, 1);
-	thread_clock_restart(&worker->tools.watch);
+	pool_announce(thread, OFFLINE);
+	while (atomic_load(&thread->standby) != 0 && !atomic_load(&thread->pool->stopping))
+		futex_wait(&thread->standby, 1);
+	thread_clock_restart(&thread->tools.clock);
 }
 
-/* Makes one claim. If a spare has replaced this worker meanwhile, the worker becomes a spare. */
-static void pool_work(struct worker *worker, struct batcher *batcher)
+/*
+ * Makes one claim. If a standby has replaced this thread meanwhile, the thread becomes a standby.
+ */
+static void pool_work(struct pool_thread *thread, struct batcher *batcher)
 {
 	uint64_t begun;
-	atomic_store_explicit(&worker->at, batcher, memory_order_relaxed);
-	atomic_store_explicit(&worker->since, ticks_now() & ~REPLACED, memory_order_release);
-	batcher_work(batcher, &worker->tools, &begun);
-	if (atomic_exchange(&worker->since, 0) & REPLACED) {
-		atomic_fetch_sub(&batcher->held_up, 1);
-		atomic_store(&worker->spare, 1);
+	atomic_store_explicit(&thread->at, batcher, memory_order_relaxed);
+	atomic_store_explicit(&thread->since, ticks_now() & ~REPLACED, memory_order_release);
+	batcher_work(batcher, &thread->tools, &begun);
+	if (atomic_exchange(&thread->since, 0) & REPLACED) {
+		atomic_fetch_sub(&batcher->stuck_threads, 1);
+		atomic_store(&thread->standby, 1);
 		begun = INT_MAX;
 	}
 	if (begun > 0)
-		pool_wake(worker->pool, begun);
+		pool_wake(thread->pool, begun);
 }
 
-static void *worker_main(void *argument)
+static void *pool_thread_main(void *argument)
 {
-	struct worker *worker = argument;
-	struct pool *pool = worker->pool;
-	thread_clock_init(&worker->tools.watch);
+	struct pool_thread *thread = argument;
+	struct pool *pool = thread->pool;
+	thread_clock_init(&thread->tools.clock);
 	crash_marker_thread();
 	atomic_fetch_add(&pool->ready, 1);
 	futex_wake(&pool->ready, 1);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
-		if (atomic_load_explicit(&worker->spare, memory_order_relaxed) != 0) {
-			wait_as_spare(worker);
+		if (atomic_load_explicit(&thread->standby, memory_order_relaxed) != 0) {
+			wait_as_standby(thread);
 			continue;
 		}
-		pool_announce(worker, atomic_load(&pool->generation));
-		struct batcher *batcher = pool_pick(pool, &worker->tools.alone);
+		pool_announce(thread, atomic_load(&pool->generation));
+		struct batcher *batcher = pool_pick(pool, &thread->tools.alone);
 		if (!batcher)
-			sleep_until_work(worker);
+			sleep_until_work(thread);
 		else
-			pool_work(worker, batcher);
+			pool_work(thread, batcher);
 	}
-	pool_announce(worker, OFFLINE);
-	thread_clock_deinit(&worker->tools.watch);
+	pool_announce(thread, OFFLINE);
+	thread_clock_deinit(&thread->tools.clock);
 	return NULL;
 }
 
 /*
- * Pins each worker to one CPU. Spares, and workers if there are more workers than CPUs, may run on
- * the whole set: the scheduler balances them better.
+ * Pins each thread to one CPU. Standbys, and threads if there are more threads than CPUs, may run
+ * on the whole set: the scheduler balances them better.
  */
 static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t *attr)
 {
@@ -229,7 +231,7 @@ static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t 
 	if (!set)
 		return -ENOMEM;
 	CPU_ZERO_S(size, set);
-	if (index < pool->worker_count && pool->worker_count <= pool->cpus.count)
+	if (index < pool->thread_count && pool->thread_count <= pool->cpus.count)
 		CPU_SET_S(pool->cpus.number[index], size, set);
 	else
 		for (unsigned i = 0; i < pool->cpus.count; i++)
@@ -239,14 +241,14 @@ static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t 
 	return r;
 }
 
-static int pool_start_worker(struct pool *pool, unsigned index)
+static int pool_start_thread(struct pool *pool, unsigned index)
 {
-	struct worker *worker = &pool->workers[index];
-	worker->pool = pool;
-	worker->tools.index = index;
-	atomic_store(&worker->seen, OFFLINE);
-	atomic_store(&worker->spare, index >= pool->worker_count);
-	int r = pipeline_scratch_new(&worker->tools.scratch);
+	struct pool_thread *thread = &pool->threads[index];
+	thread->pool = pool;
+	thread->tools.index = index;
+	atomic_store(&thread->seen, OFFLINE);
+	atomic_store(&thread->standby, index >= pool->thread_count);
+	int r = pipeline_scratch_new(&thread->tools.scratch);
 	if (r < 0)
 		return r;
 	pthread_attr_t attr;
@@ -264,22 +266,43 @@ static int pool_start_worker(struct pool *pool, unsigned index)
 	sigdelset(&all, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	if (r == 0)
-		r = -pthread_create(&worker->thread, &attr, worker_main, worker);
+		r = -pthread_create(&thread->handle, &attr, pool_thread_main, thread);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
-	worker->started = r == 0;
-	if (r == 0) {
-		r = -pthread_getcpuclockid(worker->thread, &worker->clock);
-		char name[16];
-		snprintf(name, sizeof(name), "worker-%u", index);
-		pthread_setname_np(worker->thread, name);
-	}
-	return r;
+	if (r < 0)
+		return r;
+	thread->started = true;
+	char name[16];
+	snprintf(name, sizeof(name), "pool-%u", index);
+	pthread_setname_np(thread->handle, name);
+	return -pthread_getcpuclockid(thread->handle, &thread->clock);
 }
 
-int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
+/* Opens and starts all that the pool needs. pool_free() undoes it, half made or whole. */
+static int pool_start(struct pool *pool)
 {
-	if (workers == 0 || workers > POOL_WORKERS_MAX)
+	const unsigned count = pool_thread_indices(pool);
+	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pool->event_fd < 0)
+		return -errno;
+	pool->threads = aligned_alloc(64, count * sizeof(*pool->threads));
+	if (!pool->threads)
+		return -ENOMEM;
+	memset(pool->threads, 0, count * sizeof(*pool->threads));
+	for (unsigned i = 0; i < count; i++) {
+		int r = pool_start_thread(pool, i);
+		if (r < 0)
+			return r;
+	}
+	/* Wait until all threads have opened their files. */
+	for (uint32_t ready; (ready = atomic_load(&pool->ready)) < count;)
+		futex_wait(&pool->ready, ready);
+	return 0;
+}
+
+int pool_new(unsigned threads, const struct cpus *cpus, struct pool **ret_pool)
+{
+	if (threads == 0 || threads > POOL_THREADS_MAX)
 		return -EINVAL;
 	struct pool *pool = aligned_alloc(64, sizeof(*pool));
 	if (!pool)
@@ -287,21 +310,9 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 	ticks_init();
 	memset(pool, 0, sizeof(*pool));
 	pool->cpus = *cpus;
-	pool->worker_count = workers;
+	pool->thread_count = threads;
 	atomic_store(&pool->generation, 1);
-	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int r = pool->event_fd < 0 ? -errno : 0;
-	unsigned threads = pool_worker_indices(pool);
-	pool->workers = aligned_alloc(64, threads * sizeof(*pool->workers));
-	if (!pool->workers)
-		r = -ENOMEM;
-	else
-		memset(pool->workers, 0, threads * sizeof(*pool->workers));
-	for (unsigned i = 0; r == 0 && i < threads; i++)
-		r = pool_start_worker(pool, i);
-	/* Wait until all threads have opened their files. */
-	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < threads;)
-		futex_wait(&pool->ready, ready);
+	int r = pool_start(pool);
 	if (r < 0) {
 		pool_free(pool);
 		return r;
@@ -312,9 +323,9 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 
 void pool_limit_decoding(struct pool *pool, uint64_t bytes)
 {
-	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
-		pipeline_scratch_limit(pool->workers[i].tools.scratch, bytes);
-		pool->workers[i].tools.sample_bytes.limit = bytes;
+	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
+		pipeline_scratch_limit(pool->threads[i].tools.scratch, bytes);
+		pool->threads[i].tools.sample_bytes.limit = bytes;
 	}
 }
 
@@ -324,54 +335,54 @@ void pool_free(struct pool *pool)
 		return;
 	atomic_store(&pool->stopping, true);
 	pool_wake(pool, INT_MAX);
-	for (unsigned i = 0; pool->workers && i < pool_worker_indices(pool); i++) {
-		struct worker *worker = &pool->workers[i];
-		/* Stays true: a spare checks `stopping` after each wake. */
-		futex_wake(&worker->spare, 1);
-		if (worker->started)
-			pthread_join(worker->thread, NULL);
-		pipeline_scratch_free(worker->tools.scratch);
-		batcher_forget_buffers(&worker->tools);
+	for (unsigned i = 0; pool->threads && i < pool_thread_indices(pool); i++) {
+		struct pool_thread *thread = &pool->threads[i];
+		/* Stays true: a standby checks `stopping` after each wake. */
+		futex_wake(&thread->standby, 1);
+		if (thread->started)
+			pthread_join(thread->handle, NULL);
+		pipeline_scratch_free(thread->tools.scratch);
+		batcher_forget_buffers(&thread->tools);
 	}
 	if (pool->event_fd >= 0)
 		close(pool->event_fd);
-	free(pool->workers);
+	free(pool->threads);
 	free(pool);
 }
 
-unsigned pool_workers(const struct pool *pool)
+unsigned pool_threads(const struct pool *pool)
 {
-	return pool->worker_count;
+	return pool->thread_count;
 }
 
-unsigned pool_worker_indices(const struct pool *pool)
+unsigned pool_thread_indices(const struct pool *pool)
 {
-	return 2 * pool->worker_count;
+	return 2 * pool->thread_count;
 }
 
-/* Returns true if the worker has mostly slept for at least STUCK_NS in the claim `since`. */
-static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
+/* Returns true if the thread has mostly slept for at least STUCK_NS in the claim `since`. */
+static bool is_stuck(struct pool_thread *thread, uint64_t since, uint64_t now_ns)
 {
-	uint64_t cpu_ns = clock_ns(worker->clock);
-	if (since != worker->watched) {
-		worker->watched = since;
-		worker->watched_ns = now_ns;
-		worker->watched_cpu_ns = cpu_ns;
+	uint64_t cpu_ns = clock_ns(thread->clock);
+	if (since != thread->watched) {
+		thread->watched = since;
+		thread->watched_ns = now_ns;
+		thread->watched_cpu_ns = cpu_ns;
 	}
-	uint64_t passed_ns = now_ns - worker->watched_ns;
-	return passed_ns >= STUCK_NS && cpu_ns - worker->watched_cpu_ns < passed_ns / STUCK_PART;
+	uint64_t passed_ns = now_ns - thread->watched_ns;
+	return passed_ns >= STUCK_NS && cpu_ns - thread->watched_cpu_ns < passed_ns / STUCK_PART;
 }
 
 /*
- * Returns a worker that is no longer a spare but has not been woken yet, or NULL if there is no
- * spare.
+ * Returns a thread that is no longer a standby but has not been woken yet, or NULL if there is no
+ * standby.
  */
-static struct worker *take_spare(struct pool *pool)
+static struct pool_thread *take_standby(struct pool *pool)
 {
-	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
+	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
 		uint32_t expected = 1;
-		if (atomic_compare_exchange_strong(&pool->workers[i].spare, &expected, 0))
-			return &pool->workers[i];
+		if (atomic_compare_exchange_strong(&pool->threads[i].standby, &expected, 0))
+			return &pool->threads[i];
 	}
 	return NULL;
 }
@@ -379,29 +390,29 @@ static struct worker *take_spare(struct pool *pool)
 void pool_replace_blocked(struct pool *pool)
 {
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
-		struct worker *worker = &pool->workers[i];
-		uint64_t since = atomic_load_explicit(&worker->since, memory_order_acquire);
-		if (since == 0 || (since & REPLACED) || !is_stuck(worker, since, now_ns))
+	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
+		struct pool_thread *thread = &pool->threads[i];
+		uint64_t since = atomic_load_explicit(&thread->since, memory_order_acquire);
+		if (since == 0 || (since & REPLACED) || !is_stuck(thread, since, now_ns))
 			continue;
 		/*
-		 * Replace workers only while there are spares, so that the number of active workers
-		 * stays the same.
+		 * Replace threads only while there are standbys, so that the number of active
+		 * threads stays the same.
 		 */
-		struct worker *spare = take_spare(pool);
-		if (!spare)
+		struct pool_thread *standby = take_standby(pool);
+		if (!standby)
 			return;
-		struct batcher *batcher = atomic_load_explicit(&worker->at, memory_order_relaxed);
+		struct batcher *batcher = atomic_load_explicit(&thread->at, memory_order_relaxed);
 		/*
-		 * Increment first: once `since` has REPLACED, the worker may return at any moment
+		 * Increment first: once `since` has REPLACED, the thread may return at any moment
 		 * and the batcher may be freed.
 		 */
-		atomic_fetch_add(&batcher->held_up, 1);
-		if (atomic_compare_exchange_strong(&worker->since, &since, since | REPLACED)) {
-			futex_wake(&spare->spare, 1);
+		atomic_fetch_add(&batcher->stuck_threads, 1);
+		if (atomic_compare_exchange_strong(&thread->since, &since, since | REPLACED)) {
+			futex_wake(&standby->standby, 1);
 		} else {
-			atomic_fetch_sub(&batcher->held_up, 1);
-			atomic_store(&spare->spare, 1);
+			atomic_fetch_sub(&batcher->stuck_threads, 1);
+			atomic_store(&standby->standby, 1);
 		}
 	}
 }
@@ -409,10 +420,10 @@ void pool_replace_blocked(struct pool *pool)
 uint64_t pool_idle_ns(const struct pool *pool)
 {
 	uint64_t idle = 0;
-	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
-		const struct worker *worker = &pool->workers[i];
-		uint64_t since = atomic_load_explicit(&worker->asleep_since, memory_order_relaxed);
-		idle += atomic_load_explicit(&worker->idle, memory_order_relaxed);
+	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
+		const struct pool_thread *thread = &pool->threads[i];
+		uint64_t since = atomic_load_explicit(&thread->asleep_since, memory_order_relaxed);
+		idle += atomic_load_explicit(&thread->idle, memory_order_relaxed);
 		if (since != 0)
 			idle += ticks_since(since);
 	}
@@ -452,8 +463,8 @@ int pool_add(struct pool *pool, struct batcher *batcher)
 			continue;
 		bring_level(pool, batcher);
 		atomic_store(&pool->table[i], batcher);
-		if (i >= atomic_load(&pool->place_count))
-			atomic_store(&pool->place_count, i + 1);
+		if (i >= atomic_load(&pool->slot_count))
+			atomic_store(&pool->slot_count, i + 1);
 		pool_wake(pool, INT_MAX);
 		return 0;
 	}
@@ -471,7 +482,7 @@ void pool_remove(struct pool *pool, struct batcher *batcher)
 		pool->graves[count] = (struct grave){batcher, atomic_load(&pool->generation) + 1};
 		atomic_store(&pool->grave_count, count + 1);
 		atomic_fetch_add(&pool->generation, 1);
-		pool_notify(pool); /* all workers may already be asleep */
+		pool_notify(pool); /* all threads may already be asleep */
 		return;
 	}
 }
@@ -482,8 +493,8 @@ struct batcher *pool_reap(struct pool *pool)
 	uint32_t count = atomic_load(&pool->grave_count);
 	if (count == 0)
 		return NULL;
-	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
-		uint64_t seen = atomic_load(&pool->workers[i].seen);
+	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
+		uint64_t seen = atomic_load(&pool->threads[i].seen);
 		oldest = seen < oldest ? seen : oldest;
 	}
 	for (uint32_t i = 0; i < count; i++) {

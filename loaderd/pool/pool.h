@@ -1,10 +1,10 @@
 /*
- * The worker pool: threads that make samples for any number of batchers. A worker picks the
+ * The pool: threads that make samples for any number of batchers. A thread picks the
  * runnable batcher with the least CPU time so far, makes one claim for it, and picks again. It
- * sleeps on a futex if no batcher is runnable; workers never spin.
+ * sleeps on a futex if no batcher is runnable; threads never spin.
  *
  * The server owns the pool. Only the control thread may call pool_add(), pool_kick(), pool_remove()
- * and pool_reap(). pool_reap() returns a removed batcher once every worker has passed a point where
+ * and pool_reap(). pool_reap() returns a removed batcher once every thread has passed a point where
  * it holds no batcher; until then nothing the batcher uses may be freed. pool_fd() becomes readable
  * when that may have happened.
  */
@@ -17,17 +17,17 @@
 
 enum {
 	POOL_BATCHERS_MAX = 1024,
-	POOL_WORKERS_MAX = 1024,
+	POOL_THREADS_MAX = 1024,
 };
 
 struct pool;
 
 /*
- * Starts `workers` threads, one pinned to each CPU in the order of the set. If there are more
- * threads than CPUs, all threads may run on all CPUs of the set. Also starts as many spare threads.
+ * Starts `threads` threads, one pinned to each CPU in the order of the set. If there are more
+ * threads than CPUs, all threads may run on all CPUs of the set. Also starts as many standbys.
  * Returns -EINVAL, -ENOMEM or the error of a system call.
  */
-int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool);
+int pool_new(unsigned threads, const struct cpus *cpus, struct pool **ret_pool);
 /*
  * Limits the memory that a thread may use to decode one sample; a larger sample counts as bad. Call
  * it before the first pool_add().
@@ -35,23 +35,23 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool);
 void pool_limit_decoding(struct pool *pool, uint64_t bytes);
 /* All batchers must have been reaped. */
 void pool_free(struct pool *pool);
-unsigned pool_workers(const struct pool *pool);
-/* For batcher_options.worker_indices. */
-unsigned pool_worker_indices(const struct pool *pool);
+unsigned pool_threads(const struct pool *pool);
+/* For batcher_options.thread_indices. */
+unsigned pool_thread_indices(const struct pool *pool);
 /*
- * Finds workers that have been asleep in one claim for a second because their feed's storage hangs.
- * Other workers avoid that feed until they return, and spare threads, as many as there are workers,
+ * Finds threads that have been asleep in one claim for a second because their feed's storage hangs.
+ * Other threads avoid that feed until they return, and standbys, as many as there are threads,
  * take their places. Call it periodically.
  */
 void pool_replace_blocked(struct pool *pool);
-/* Total time that workers have slept for lack of work. */
+/* Total time that threads have slept for lack of work. */
 uint64_t pool_idle_ns(const struct pool *pool);
 int pool_fd(const struct pool *pool);
 
 /* Returns -EBUSY if there are already POOL_BATCHERS_MAX batchers. */
 int pool_add(struct pool *pool, struct batcher *batcher);
 void pool_remove(struct pool *pool, struct batcher *batcher);
-/* Returns a removed batcher that no worker uses any more, or NULL if there is none. */
+/* Returns a removed batcher that no thread uses any more, or NULL if there is none. */
 struct batcher *pool_reap(struct pool *pool);
 /* Handles the doorbell of the feed's client: slots may be free. */
 void pool_kick(struct pool *pool, struct batcher *batcher);

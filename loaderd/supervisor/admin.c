@@ -90,7 +90,7 @@ static void admin_send_status(const struct admin *admin)
 static void admin_refuse(const struct admin *admin)
 {
 	Loaderd__Error error = reply_error(
-		EPROTO, "the administrator's socket answers about status and shutdown alone");
+		EPROTO, "the administrator's socket accepts only GetStatus and Shutdown");
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	send_reply(admin, &reply);
 }
@@ -130,8 +130,6 @@ static void on_admin(struct event_source *source, uint32_t events)
 	const uint8_t *data;
 	size_t size;
 	int r = frame_receive(&admin->reader, source->fd, &data, &size);
-	if (r == 0)
-		return;
 	if (r > 0)
 		admin_answer(admin, data, size);
 	if (r < 0)

@@ -18,6 +18,7 @@ enum {
 	/* a close() that blocks longer is interrupted, and again after each such period */
 	PATIENCE_NS = 1000000,
 };
+_Static_assert(THREADS + QUICK_RUNNERS_MAX + SLOW_RUNNERS_MAX == BLOCKING_POOL_THREADS_MAX, "");
 
 /*
  * A job. Jobs go through a pipe: its buffer is the queue, and a thread exits when the pipe is

@@ -15,6 +15,9 @@
 
 struct blocking_pool;
 
+/* Threads of all kinds. Each has a timer, which counts in RLIMIT_SIGPENDING. */
+enum { BLOCKING_POOL_THREADS_MAX = 24 };
+
 int blocking_pool_new(struct blocking_pool **ret_pool);
 /* Does not wait: the threads finish queued jobs, then exit. */
 void blocking_pool_free(struct blocking_pool *blocking_pool);

@@ -8,19 +8,34 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+enum client_state {
+	CLIENT_CLOSED,       /* freed by clients_reap() */
+	CLIENT_WITHOUT_RING, /* may be evicted */
+	CLIENT_WITH_RING,    /* until its feed ends */
+};
+
 struct client {
+	enum client_state state;
 	struct event_source source;
 	struct clients *clients;
 	struct client *next;
 	uint64_t id;
-	uint64_t feed; /* valid if has_ring */
-	bool has_ring; /* until the feed ends */
+	uint64_t feed; /* CLIENT_WITH_RING: the ring's */
 };
 
-static void clients_count_without_ring(struct clients *clients, int change)
+/* Changes the state and the counts of clients without a ring. */
+static void client_enter(struct client *client, enum client_state state)
 {
-	clients->without_ring += (unsigned)change;
-	clients->table->without_ring += (unsigned)change;
+	struct clients *clients = client->clients;
+	if (client->state == CLIENT_WITHOUT_RING) {
+		clients->without_ring--;
+		clients->table->without_ring--;
+	}
+	client->state = state;
+	if (state == CLIENT_WITHOUT_RING) {
+		clients->without_ring++;
+		clients->table->without_ring++;
+	}
 }
 
 /* Closes the connection; clients_reap() frees the client. */
@@ -33,11 +48,9 @@ static void clients_remove(struct client *client)
 		at = &(*at)->next;
 	*at = client->next;
 	clients->count--;
-	if (!client->has_ring)
-		clients_count_without_ring(clients, -1);
+	client_enter(client, CLIENT_CLOSED);
 	event_source_remove(table->epoll_fd, &client->source);
 	unread_add(table->unread, clients->uid, client->source.fd, true);
-	client->source.fd = -1;
 	client->next = table->dead;
 	table->dead = client;
 }
@@ -45,8 +58,9 @@ static void clients_remove(struct client *client)
 /* The client has hung up, or the worker has shut down the connection. */
 static void on_hangup(struct event_source *source, uint32_t events)
 {
-	if (source->fd >= 0)
-		clients_remove((struct client *)source);
+	struct client *client = CONTAINER_OF(client, source, source);
+	if (client->state != CLIENT_CLOSED)
+		clients_remove(client);
 }
 
 void clients_add(struct clients *clients, uint64_t id, int fd)
@@ -60,7 +74,7 @@ void clients_add(struct clients *clients, uint64_t id, int fd)
 		.source = {fd, on_hangup}, .clients = clients, .next = clients->first, .id = id};
 	clients->first = client;
 	clients->count++;
-	clients_count_without_ring(clients, 1);
+	client_enter(client, CLIENT_WITHOUT_RING);
 	/* Mask 0: epoll always reports hang-ups and errors. */
 	if (event_source_add(clients->table->epoll_fd, &client->source, 0) < 0)
 		clients_remove(client);
@@ -81,26 +95,22 @@ int clients_send_ring(struct clients *clients, uint64_t id, uint64_t feed,
 	const Loaderd__Reply reply = REPLY(RING, ring, &ring);
 	uint8_t message[16];
 	struct client *client = clients_find(clients, id);
-	if (!client || client->has_ring)
+	if (!client || client->state != CLIENT_WITHOUT_RING)
 		return ENOTCONN;
 	size_t size = loaderd__reply__pack(&reply, message);
 	int r = frame_send(client->source.fd, message, size, fds, IPC_FDS_MAX, 0);
-	if (r == 0) {
-		client->has_ring = true;
-		client->feed = feed;
-		clients_count_without_ring(clients, -1);
-	}
-	return -r;
+	if (r < 0)
+		return -r;
+	client->feed = feed;
+	client_enter(client, CLIENT_WITH_RING);
+	return 0;
 }
 
 void clients_ring_done(struct clients *clients, uint64_t feed)
 {
-	for (struct client *client = clients->first; client; client = client->next) {
-		if (!client->has_ring || client->feed != feed)
-			continue;
-		client->has_ring = false;
-		clients_count_without_ring(clients, 1);
-	}
+	for (struct client *client = clients->first; client; client = client->next)
+		if (client->state == CLIENT_WITH_RING && client->feed == feed)
+			client_enter(client, CLIENT_WITHOUT_RING);
 }
 
 void clients_disconnect(struct clients *clients, uint64_t id)
@@ -114,7 +124,7 @@ void clients_evict_oldest(struct clients *clients)
 {
 	struct client *oldest = NULL;
 	for (struct client *client = clients->first; client; client = client->next)
-		if (!client->has_ring)
+		if (client->state == CLIENT_WITHOUT_RING)
 			oldest = client;
 	if (oldest)
 		clients_remove(oldest);

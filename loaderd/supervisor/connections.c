@@ -21,7 +21,7 @@ static size_t pack_error(struct worker_manager *manager, uid_t uid, int code, co
 			 uint8_t message[MESSAGE_MAX])
 {
 	if (log_allowed(&manager->refusal_log_ns))
-		log_warning("user %u turned away: %s", (unsigned)uid, text);
+		log_warning("user %u rejected: %s", (unsigned)uid, text);
 	Loaderd__Error error = reply_error(code, text);
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
 	return loaderd__reply__pack(&reply, message);
@@ -127,7 +127,7 @@ int manager_get_worker(struct worker_manager *manager, uid_t uid, struct worker 
 	if (!user)
 		return -EUSERS;
 	int r = 0;
-	if (!user->workers || user->workers->retired)
+	if (!user->workers || !worker_takes_connections(user->workers))
 		r = manager_start_worker(manager, user);
 	if (r < 0) {
 		manager_forget_user_if_idle(manager, user);
@@ -149,49 +149,43 @@ int manager_prestart(struct worker_manager *manager, uid_t uid)
 }
 
 /*
- * Kills a worker that has shut its end or received nothing for UNRESPONSIVE_MS; the next connection
- * starts another one. result: of ipc_send().
+ * Kills a worker that has shut its end of the socket or left it full for UNRESPONSIVE_MS; the next
+ * connection starts another one. result: of ipc_send().
  */
 static void kill_if_unresponsive(struct worker *worker, int result)
 {
-	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	char who[32];
-	if (worker->retired)
-		return;
 	if (result == 0)
-		worker->unresponsive_since_ns = 0;
-	else if (result == -EAGAIN && worker->unresponsive_since_ns == 0)
-		worker->unresponsive_since_ns = now_ns;
-	if (result != -EPIPE && (result != -EAGAIN ||
-				 now_ns - worker->unresponsive_since_ns <= UNRESPONSIVE_MS * MS_NS))
+		worker->socket_full_since_ns = 0;
+	else if (result == -EAGAIN && worker->socket_full_since_ns == 0)
+		worker->socket_full_since_ns = now_ns;
+	const bool is_full_long = result == -EAGAIN &&
+				  now_ns - worker->socket_full_since_ns > UNRESPONSIVE_MS * MS_NS;
+	if (!worker_takes_connections(worker) || (result != -EPIPE && !is_full_long))
 		return;
 	manager_log_prefix(worker, who);
-	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
+	log_warning("%sthe worker (pid %d) does not accept connections: killing it", who,
 		    (int)worker->pid);
-	/*
-	 * The worker may take long to exit if one of its threads hangs in storage: do not use it
-	 * again.
-	 */
-	worker->retired = true;
-	kill(worker->pid, SIGKILL);
+	worker_on(worker, WORKER_UNRESPONSIVE);
 }
 
 /*
  * Passes a connection to the worker. Returns 0 if it was passed or closed, -EAGAIN if the worker's
  * socket is full, -ETOOMANYREFS if too many fds of the service are in flight.
  */
-static int hand_over(struct worker *worker, const struct pending_connection *pending)
+static int pass_connection(struct worker *worker, const struct pending_connection *pending)
 {
 	const struct ipc_order order = {
 		.kind = IPC_CLIENT, .client = pending->id, .pid = (uint32_t)pending->pid};
 	const struct ipc_order drain = {.kind = IPC_DRAIN};
-	int r = ipc_send(worker->socket, &order, &pending->fd, 1);
+	int r = ipc_send(worker->socket.fd, &order, &pending->fd, 1);
 	kill_if_unresponsive(worker, r);
 	if (r == -EAGAIN || r == -ETOOMANYREFS)
 		return r;
 	worker->connections_passed += r == 0;
 	if (r == 0 && worker->manager->draining && worker->connections_passed == 1)
-		(void)ipc_send(worker->socket, &drain, NULL, 0);
+		(void)ipc_send(worker->socket.fd, &drain, NULL, 0);
 	/* If the worker is gone, hanging up is the answer. */
 	if (r == 0)
 		clients_add(&worker->clients, pending->id, pending->fd);
@@ -200,15 +194,16 @@ static int hand_over(struct worker *worker, const struct pending_connection *pen
 	return 0;
 }
 
-static void on_writable(struct event_source *source, uint32_t events)
+void manager_on_writable(struct event_source *source, uint32_t events)
 {
-	struct worker *worker = CONTAINER_OF(worker, writable, source);
+	struct worker *worker = CONTAINER_OF(worker, socket, source);
 	struct worker_manager *manager = worker->manager;
 	unsigned done = 0;
 	int r = 0;
-	if (source->fd < 0)
+	if (worker->state == WORKER_GONE)
 		return;
-	while (done < worker->pending_count && (r = hand_over(worker, &worker->pending[done])) == 0)
+	while (done < worker->pending_count &&
+	       (r = pass_connection(worker, &worker->pending[done])) == 0)
 		done++;
 	worker->pending_count -= done;
 	manager->pending_count -= done;
@@ -219,33 +214,29 @@ static void on_writable(struct event_source *source, uint32_t events)
 		event_source_remove(manager->epoll_fd, source);
 		manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
 	}
-	if (worker->pending_count > 0)
-		return;
-	event_source_remove(manager->epoll_fd, source);
-	source->fd = -1;
+	if (worker->pending_count == 0)
+		event_source_remove(manager->epoll_fd, source);
 }
 
 /*
  * Queues a connection, as a burst may exceed what the socket holds. Returns false if the queue is
  * full.
  */
-static bool queue_up(struct worker *worker, const struct pending_connection *pending)
+static bool queue_connection(struct worker *worker, const struct pending_connection *pending)
 {
 	/*
 	 * With ETOOMANYREFS the kernel refuses, not the worker: blame the worker only if its socket
 	 * was full before.
 	 */
-	if (worker->unresponsive_since_ns != 0)
+	if (worker->socket_full_since_ns != 0)
 		kill_if_unresponsive(worker, -EAGAIN);
 	if (worker->pending_count == worker->manager->pending_per_worker_max ||
 	    worker->manager->pending_count >= worker->manager->pending_max)
 		return false;
 	worker->manager->pending_count++;
 	worker->pending[worker->pending_count++] = *pending;
-	if (worker->writable.fd >= 0)
-		return true;
-	worker->writable = (struct event_source){worker->socket, on_writable};
-	manager_wait_until_writable(worker);
+	if (worker->pending_count == 1)
+		manager_wait_until_writable(worker);
 	return true;
 }
 
@@ -269,64 +260,62 @@ static int explain(const struct worker_manager *manager, int r, char text[TEXT_M
 	switch (r) {
 	case -EUSERS:
 		snprintf(text, TEXT_MAX,
-			 "the service has as many users as it may, %llu ([limits] users); try "
-			 "again when one of them has no feed any more",
+			 "the service already has %llu users, its limit ([limits] users); try "
+			 "again when one of them has closed its feeds",
 			 (unsigned long long)manager->config->users);
 		return EDQUOT;
 	case -EDQUOT:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: this user's have ended so often that as many "
-			 "have been started as may be, %d at once and then %d a second; try again "
-			 "in a second",
+			 "cannot start a worker: this user's workers have exited too often (the "
+			 "limit is %d starts at once, then %d per second); try again in a second",
 			 STARTS_AT_ONCE, STARTS_PER_SECOND);
 		return EDQUOT;
 	case -EBUSY:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: %d of this user's have not ended yet, and one "
-			 "may have no more; try again in some seconds",
+			 "cannot start a worker: %d of this user's workers are still exiting, "
+			 "which is the limit; try again in a few seconds",
 			 WORKERS_PER_USER);
 		return EDQUOT;
 	case -EAGAIN:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: the system lets the service have no more "
-			 "processes or threads; try again, or raise RLIMIT_NPROC of the service's "
-			 "user, %s (ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] "
-			 "threads, RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or "
-			 "kernel.threads-max",
+			 "cannot start a worker: the system allows the service no more processes "
+			 "or threads; try again, or raise RLIMIT_NPROC of the service's user, %s "
+			 "(ulimit -u, LimitNPROC=), TasksMax= of its unit, [users] threads, "
+			 "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), or kernel.threads-max",
 			 limit_text(RLIMIT_NPROC, limit));
 		return EDQUOT;
 	case -EMFILE:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: the service has no descriptors left for one; "
+			 "cannot start a worker: the service has no file descriptors left for one; "
 			 "try again, or raise its RLIMIT_NOFILE, %s (ulimit -n, LimitNOFILE=)",
 			 limit_text(RLIMIT_NOFILE, limit));
 		return EDQUOT;
 	case -ENFILE:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: the system has no open files left (sysctl "
+			 "cannot start a worker: the system has no free open files (sysctl "
 			 "fs.file-max), or no pipe buffers for the service's user "
-			 "(fs.pipe-user-pages-hard); try again, or raise them");
+			 "(fs.pipe-user-pages-hard); try again, or raise these limits");
 		return EDQUOT;
 	case -ENOMEM:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: there is not enough memory; RLIMIT_AS of the "
-			 "service (ulimit -v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its "
-			 "control group (MemoryMax=) or [users] memory may be too small",
+			 "cannot start a worker: out of memory; RLIMIT_AS of the service (ulimit "
+			 "-v, LimitAS=) is %s, and RLIMIT_DATA (ulimit -d), its control group "
+			 "(MemoryMax=) or [users] memory may be too small",
 			 limit_text(RLIMIT_AS, limit));
 		return ENOMEM;
 	case -EFBIG:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: RLIMIT_FSIZE of the service, %s bytes (ulimit "
-			 "-f, LimitFSIZE=), is too small; make it unlimited",
+			 "cannot start a worker: RLIMIT_FSIZE of the service, %s bytes (ulimit -f, "
+			 "LimitFSIZE=), is too small; make it unlimited",
 			 limit_text(RLIMIT_FSIZE, limit));
 		return EFBIG;
 	case -WORKER_HAS_NO_GROUP:
 		snprintf(text, TEXT_MAX,
-			 "no worker can be started: it may not enter this user's control group; "
-			 "the log of the service says why ([users] control_group)");
+			 "cannot start a worker: it may not enter this user's control group; the "
+			 "service's log gives the reason ([users] control_group)");
 		return EPERM;
 	default:
-		snprintf(text, TEXT_MAX, "no worker can be started: %s", strerror(-r));
+		snprintf(text, TEXT_MAX, "cannot start a worker: %s", strerror(-r));
 		return -r;
 	}
 }
@@ -361,15 +350,14 @@ static void refuse_connection(const struct worker *worker, int fd)
 	if (own_connections(manager, worker->user) < manager->connections_per_user_max &&
 	    worker->pending_count < manager->pending_per_worker_max)
 		manager_reject(manager, uid, fd, EDQUOT,
-			       "the service has few descriptors left for connections, and "
-			       "this user has as many as others; connect again, or raise "
-			       "LimitNOFILE= of the "
-			       "service (ulimit -n)");
+			       "the service is short of descriptors for connections, and no other "
+			       "user has more of them than this one; connect again, or raise "
+			       "LimitNOFILE= of the service (ulimit -n)");
 	else
 		manager_reject(
 			manager, uid, fd, EDQUOT,
-			"this user has as many connections as one may, %llu, and more that wait "
-			"or whose replies it has not read ([limits] connections_per_user)",
+			"this user has reached the limit of %llu connections, and has others that "
+			"are queued or have unread replies ([limits] connections_per_user)",
 			(unsigned long long)manager->config->connections_per_user);
 }
 
@@ -378,16 +366,24 @@ void manager_add_connection(struct worker_manager *manager, uid_t uid, pid_t pid
 	const struct pending_connection pending = {++manager->client_id, fd, pid};
 	struct worker *worker;
 	int r = manager_get_worker(manager, uid, &worker);
-	if (r < 0)
+	if (r < 0) {
 		refuse_worker(manager, uid, fd, r);
-	else if (!may_connect(manager, worker->user) ||
-		 ((worker->pending_count > 0 || hand_over(worker, &pending) < 0) &&
-		  !queue_up(worker, &pending)))
+		return;
+	}
+	if (!may_connect(manager, worker->user)) {
+		refuse_connection(worker, fd);
+		return;
+	}
+	/* Connections that are queued come first. */
+	if (worker->pending_count == 0 && pass_connection(worker, &pending) == 0)
+		return;
+	if (!queue_connection(worker, &pending))
 		refuse_connection(worker, fd);
 }
 
 void manager_wait_until_writable(struct worker *worker)
 {
-	if (!manager_rewatch(worker->manager, &worker->writable, EPOLLOUT))
+	if (worker->pending_count > 0 &&
+	    !manager_rewatch(worker->manager, &worker->socket, EPOLLOUT))
 		worker->manager->retry_pending_ns = clock_ns(CLOCK_MONOTONIC) + PENDING_RETRY_NS;
 }

@@ -20,11 +20,11 @@
 static bool read_own_path(const char *root, char path[PATH_MAX])
 {
 	char file_path[PATH_MAX], *line = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	bool found = false;
 	snprintf(file_path, sizeof(file_path), "%s/proc/self/cgroup", root);
 	FILE *file = fopen(file_path, "re");
-	while (file && !found && getline(&line, &room, file) > 0) {
+	while (file && !found && getline(&line, &capacity, file) > 0) {
 		line[strcspn(line, "\n")] = '\0';
 		/* "/.." names a cgroup outside the container's view. */
 		found = strncmp(line, "0::/", 4) == 0 && !strstr(line, "/..") &&
@@ -119,13 +119,13 @@ static int check_group(const char *path, bool topmost, bool move, struct config_
 		return config_fail(error, -errno, "%.400s: %s", path, strerror(errno));
 	if (faccessat(folder, "cgroup.subtree_control", W_OK, AT_EACCESS) < 0 ||
 	    faccessat(folder, "cgroup.procs", W_OK, AT_EACCESS) < 0)
-		r = config_fail(error, -EACCES, "%.400s may not be written: %s", path,
+		r = config_fail(error, -EACCES, "the service may not write to %.400s: %s", path,
 				strerror(errno));
 	else if (!has_controllers(folder))
 		r = config_fail(error, -ENOENT,
 				"%.400s has none of the controllers cpu, memory and pids", path);
 	else if (!is_ours_alone(folder))
-		r = config_fail(error, -EBUSY, "%.400s has other processes in it", path);
+		r = config_fail(error, -EBUSY, "%.400s contains other processes", path);
 	else if (move)
 		r = move_below(folder);
 	if (r < 0 && error->text[0] == '\0')
@@ -141,8 +141,7 @@ int delegated_cgroup_find(const char *root, char path[PATH_MAX], struct config_e
 	error->text[0] = '\0';
 	snprintf(version, sizeof(version), "%s" MOUNT "/cgroup.controllers", root);
 	if (access(version, F_OK) < 0 || !read_own_path(root, own))
-		return config_fail(error, -ENOENT,
-				   "there are no control groups of version 2 at " MOUNT);
+		return config_fail(error, -ENOENT, "there is no cgroup v2 hierarchy at " MOUNT);
 	char *name = strrchr(own, '/');
 	const bool below = strcmp(name, "/" SUBGROUP) == 0;
 	if (below)

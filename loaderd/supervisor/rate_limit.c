@@ -13,8 +13,9 @@ bool rate_limit_take(struct rate_limit *limit, uid_t uid, uint64_t now_ns)
 		if (limit->users[i].full_ns < limit->users[chosen].full_ns)
 			chosen = i;
 	}
+	/* A replaced entry's debt stays, or its user could shed it by making room for others. */
 	uint64_t full_ns = limit->users[chosen].full_ns;
-	if (limit->users[chosen].uid != uid || full_ns < now_ns)
+	if (full_ns < now_ns)
 		full_ns = now_ns;
 	if (full_ns > now_ns + (CONNECTS_AT_ONCE - 1) * TOKEN_NS)
 		return false;

@@ -1,7 +1,8 @@
 /*
- * Limits how often each user may connect: one token bucket per uid. Users without an entry have a
- * full bucket; when the table is full, a new user replaces the entry with the fullest bucket.
- * Supervisor thread only. Zero-initialised.
+ * Limits how often each user may connect: one token bucket per uid. A user without an entry takes
+ * the one with the fullest bucket, as it is. So no user gets more tokens than its share, and one
+ * may get fewer while more than RATE_LIMIT_USERS users connect within a second (the space-saving
+ * algorithm: Metwally, Agrawal and El Abbadi, 2005). Supervisor thread only. Zero-initialised.
  */
 #pragma once
 

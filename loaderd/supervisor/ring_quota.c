@@ -29,8 +29,17 @@ enum probe_state {
 	PROBE_SKIPPED,   /* not probed by the job */
 };
 
+/* In this order; a ring that its worker does not report as ended goes from IN_USE to CLOSED. */
+enum quota_ring_state {
+	QUOTA_RING_IN_USE,
+	QUOTA_RING_ENDED,  /* its feed has ended, but a process may still hold it */
+	QUOTA_RING_CLOSED, /* no process holds it; our fds are closed, the inode may still exist */
+	QUOTA_RING_GONE,   /* the inode is gone */
+};
+
 struct quota_ring {
 	struct quota_ring *next;
+	enum quota_ring_state state;
 	struct ring_usage *usage;
 	uid_t uid;
 	uint64_t worker, feed;
@@ -38,9 +47,6 @@ struct quota_ring {
 	int fds[IPC_FDS_MAX]; /* for the client; -1 once handed out */
 	int watch_fds[IPC_FDS_MAX];
 	int inotify_watch; /* negative if unavailable */
-	bool done;
-	bool closed;       /* our fds are closed; the inode may still exist */
-	bool gone;         /* the inode is gone */
 	_Atomic int probe; /* enum probe_state; a thread writes it while it is PROBE_UNDER_WAY */
 	unsigned probe_ms; /* delay after the next failure */
 	uint64_t probe_due_ns;
@@ -192,7 +198,8 @@ void ring_quota_release(struct ring_quota *quota, uint64_t worker, uint64_t feed
 	for (struct quota_ring *ring = quota->rings; ring; ring = ring->next) {
 		if (ring->worker != worker || (feed != 0 && ring->feed != feed))
 			continue;
-		ring->done = true;
+		if (ring->state == QUOTA_RING_IN_USE)
+			ring->state = QUOTA_RING_ENDED;
 		drop_fds(ring);
 		/*
 		 * A worker may report the end of a feed and still use this memory; that harms only
@@ -227,7 +234,7 @@ static void run_probes(void *context)
 static bool is_open(const struct ring_quota *quota, const struct quota_ring *ring)
 {
 	if (!quota->has_leases)
-		return !ring->done;
+		return ring->state == QUOTA_RING_IN_USE;
 	return ring_memory_open(ring->watch_fds[RING]) || ring_memory_open(ring->watch_fds[ACK]);
 }
 
@@ -238,8 +245,9 @@ static bool is_open(const struct ring_quota *quota, const struct quota_ring *rin
 static void collect(const struct ring_quota *quota, struct quota_ring *ring, uint64_t now_ns)
 {
 	struct ring_usage *usage = ring->usage;
-	if (ring->closed || usage->probing > 0 || (usage->job && usage->job->count == PROBES_MAX) ||
-	    now_ns < ring->probe_due_ns || is_open(quota, ring))
+	if (ring->state >= QUOTA_RING_CLOSED || usage->probing > 0 ||
+	    (usage->job && usage->job->count == PROBES_MAX) || now_ns < ring->probe_due_ns ||
+	    is_open(quota, ring))
 		return;
 	if (!usage->job)
 		usage->job = calloc(1, sizeof(*usage->job));
@@ -290,9 +298,8 @@ static void close_watches(struct ring_quota *quota, struct quota_ring *ring)
 {
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 		blocking_pool_close(quota->blocking_pool, ring->uid, ring->watch_fds[i]);
-	ring->closed = true;
 	/* Without a watch, fds opened with O_PATH go unnoticed. */
-	ring->gone = ring->inotify_watch < 0;
+	ring->state = ring->inotify_watch < 0 ? QUOTA_RING_GONE : QUOTA_RING_CLOSED;
 }
 
 /*
@@ -309,7 +316,9 @@ void ring_quota_read_events(struct ring_quota *quota)
 			const struct inotify_event *event = (void *)at;
 			at += sizeof(*event) + event->len;
 			for (struct quota_ring *ring = quota->rings; ring; ring = ring->next)
-				ring->gone |= ring->closed && ring->inotify_watch == event->wd;
+				if (ring->state == QUOTA_RING_CLOSED &&
+				    ring->inotify_watch == event->wd)
+					ring->state = QUOTA_RING_GONE;
 		}
 }
 
@@ -325,17 +334,17 @@ bool ring_quota_sweep(struct ring_quota *quota, bool all)
 			end_probe(ring, probe, now_ns);
 		if (probe == PROBE_FREE)
 			close_watches(quota, ring);
-		if (ring->gone) {
+		if (ring->state == QUOTA_RING_GONE) {
 			*at = ring->next;
 			forget_ring(quota, ring);
 			continue;
 		}
 		/* Closed rings need no early sweep: an inotify event reports their end. */
-		soon |= ring->done && !ring->closed;
+		soon |= ring->state == QUOTA_RING_ENDED;
 		at = &ring->next;
 	}
 	for (struct quota_ring *ring = quota->rings; ring; ring = ring->next)
-		if (all || ring->done)
+		if (all || ring->state != QUOTA_RING_IN_USE)
 			collect(quota, ring, now_ns);
 	for (struct quota_ring *ring = quota->rings; ring; ring = ring->next)
 		if (ring->usage->job)
@@ -359,7 +368,7 @@ void ring_quota_deinit(struct ring_quota *quota)
 		/* A probe thread may use it until the process exits: leak it. */
 		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY)
 			continue;
-		if (!ring->closed) {
+		if (ring->state < QUOTA_RING_CLOSED) {
 			close(ring->watch_fds[RING]);
 			close(ring->watch_fds[ACK]);
 		}

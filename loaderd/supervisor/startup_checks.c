@@ -1,6 +1,7 @@
 #include "loaderd/supervisor/startup_checks.h"
 
 #include "loaderd/log.h"
+#include "loaderd/supervisor/blocking_pool.h"
 #include "loaderd/worker_ipc.h"
 #include "proto/ring_leases.h"
 
@@ -11,8 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* RLIMIT_SIGPENDING counts the timers of the closing threads (blocking_pool.c); this is more. */
-enum { SIGNALS_LEAST = 16 };
 #define STACK_MOST (UINT64_C(16) << 30)
 
 static uint64_t limit_of(__rlimit_resource_t resource)
@@ -32,8 +31,8 @@ static int check_proc(struct config_error *error)
 	if (access("/proc/self/exe", X_OK) == 0)
 		return 0;
 	return config_fail(error, -errno,
-			   "/proc/self/exe: %s: workers are started from there; mount /proc, also "
-			   "in a chroot or container",
+			   "/proc/self/exe: %s: the daemon starts workers from there; mount /proc, "
+			   "also in a chroot or container",
 			   strerror(errno));
 }
 
@@ -41,17 +40,15 @@ static int check_memory_files(struct config_error *error)
 {
 	int fd = memfd_create("loaderd-trial", MFD_CLOEXEC | MFD_ALLOW_SEALING), r = 0;
 	if (fd < 0)
-		return config_fail(
-			error, -errno,
-			"memfd_create: %s: rings are made by it; a container's filter of "
-			"system calls must allow it",
-			strerror(errno));
+		return config_fail(error, -errno,
+				   "memfd_create: %s: the daemon needs it to create rings; a "
+				   "container's system call filter must allow it",
+				   strerror(errno));
 	if (ftruncate(fd, STATUS_PAGE_SIZE) < 0)
-		r = config_fail(
-			error, -errno,
-			"RLIMIT_FSIZE is %llu bytes (ulimit -f, LimitFSIZE=): %s: rings are files "
-			"of memory, to which it applies; make it unlimited",
-			(unsigned long long)limit_of(RLIMIT_FSIZE), strerror(errno));
+		r = config_fail(error, -errno,
+				"RLIMIT_FSIZE is %llu bytes (ulimit -f, LimitFSIZE=): %s: it also "
+				"applies to rings, which are files in memory; make it unlimited",
+				(unsigned long long)limit_of(RLIMIT_FSIZE), strerror(errno));
 	close(fd);
 	return r;
 }
@@ -60,10 +57,11 @@ static int check_processes(struct config_error *error)
 {
 	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (fd < 0)
-		return config_fail(error, -errno,
-				   "pidfd_open: %s: workers are watched by it; it needs Linux 5.3 "
-				   "and a container's filter of system calls that allows it",
-				   strerror(errno));
+		return config_fail(
+			error, -errno,
+			"pidfd_open: %s: the daemon needs it to watch workers; this takes Linux "
+			"5.3 and a container's system call filter that allows it",
+			strerror(errno));
 	close(fd);
 	return 0;
 }
@@ -76,7 +74,7 @@ static int check_stack(struct config_error *error)
 		return 0;
 	return config_fail(error, -EINVAL,
 			   "RLIMIT_STACK is %llu bytes (ulimit -s, LimitSTACK=): each thread "
-			   "reserves as many addresses; lower it, best to 8 MiB",
+			   "reserves that much address space; lower it, ideally to 8 MiB",
 			   (unsigned long long)stack);
 }
 
@@ -104,9 +102,9 @@ static int check_leases(bool single_user, struct config_error *error)
 		return 0;
 	return config_fail(
 		error, r < 0 ? r : -EINVAL,
-		"the kernel grants no leases (F_SETLEASE: %s), by which the daemon learns that "
-		"nobody has a ring's memory any more: sysctl fs.leases-enable=1 allows them, and a "
-		"container's filter of system calls must; without them only private daemons serve",
+		"the kernel grants no leases (F_SETLEASE: %s), which tell the daemon when a ring's "
+		"memory is free: set sysctl fs.leases-enable=1, and allow them in a container's "
+		"system call filter; without leases only private daemons can serve",
 		r < 0 ? strerror(-r) : "refused");
 }
 
@@ -123,28 +121,34 @@ static void warn_of_limits(uint64_t ring_bytes)
 			    "and rings, and feeds that do not fit will be refused; make it "
 			    "unlimited, and limit memory by control groups",
 			    (unsigned long long)space);
-	if (signals < SIGNALS_LEAST)
+	if (signals < BLOCKING_POOL_THREADS_MAX)
 		log_warning("RLIMIT_SIGPENDING is %llu (ulimit -i, LimitSIGPENDING=): a client "
-			    "whose sockets linger may delay the closing of others' connections; "
+			    "that sets SO_LINGER may delay closing the connections of others; "
 			    "raise it to %d",
-			    (unsigned long long)signals, SIGNALS_LEAST);
+			    (unsigned long long)signals, BLOCKING_POOL_THREADS_MAX);
 }
 
 int startup_check(uint64_t threads, uint64_t ring_bytes, bool single_user,
 		  struct config_error *error)
 {
 	int r = check_proc(error);
-	if (r == 0)
-		r = check_memory_files(error);
-	if (r == 0)
-		r = check_processes(error);
-	if (r == 0)
-		r = check_stack(error);
-	if (r == 0)
-		r = check_threads(threads, error);
-	if (r == 0)
-		r = check_leases(single_user, error);
-	if (r == 0)
-		warn_of_limits(ring_bytes);
-	return r;
+	if (r < 0)
+		return r;
+	r = check_memory_files(error);
+	if (r < 0)
+		return r;
+	r = check_processes(error);
+	if (r < 0)
+		return r;
+	r = check_stack(error);
+	if (r < 0)
+		return r;
+	r = check_threads(threads, error);
+	if (r < 0)
+		return r;
+	r = check_leases(single_user, error);
+	if (r < 0)
+		return r;
+	warn_of_limits(ring_bytes);
+	return 0;
 }

@@ -55,6 +55,12 @@ enum {
 
 enum phase { RUNNING, DRAINING, KILLING, DONE };
 
+enum accept_state {
+	ACCEPT_RUNNING, /* the listening sockets are in epoll */
+	ACCEPT_PAUSED,  /* until accept_again_ns */
+	ACCEPT_STOPPED, /* for good */
+};
+
 struct listener {
 	struct event_source source;
 	struct supervisor *supervisor;
@@ -71,8 +77,8 @@ struct supervisor {
 	struct event_source signals, lifeline;
 	struct listener listeners[SUPERVISOR_LISTENERS_MAX + 1];
 	unsigned listener_count;
-	bool accepting;
-	uint64_t accept_again_ns; /* 0 if not paused */
+	enum accept_state accept_state;
+	uint64_t accept_again_ns; /* ACCEPT_PAUSED: when to go on */
 	struct rate_limit rate_limit;
 	enum phase phase;
 	uint64_t deadline_ns; /* when the phase must end */
@@ -81,29 +87,29 @@ struct supervisor {
 	int parent;
 };
 
-static void stop_accepting(struct supervisor *supervisor)
+static void leave_listeners(struct supervisor *supervisor, enum accept_state state)
 {
-	if (!supervisor->accepting)
-		return;
-	supervisor->accepting = false;
+	supervisor->accept_state = state;
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
 		event_source_remove(supervisor->epoll_fd, &supervisor->listeners[i].source);
 }
 
 static void pause_accepting(struct supervisor *supervisor, uint64_t for_ns)
 {
-	stop_accepting(supervisor);
+	leave_listeners(supervisor, ACCEPT_PAUSED);
 	supervisor->accept_again_ns = clock_ns(CLOCK_MONOTONIC) + for_ns;
 }
 
 static int start_accepting(struct supervisor *supervisor)
 {
-	int r = 0;
-	supervisor->accepting = true;
-	for (unsigned i = 0; r == 0 && i < supervisor->listener_count; i++)
-		r = event_source_add(supervisor->epoll_fd, &supervisor->listeners[i].source,
-				     EPOLLIN);
-	return r;
+	supervisor->accept_state = ACCEPT_RUNNING;
+	for (unsigned i = 0; i < supervisor->listener_count; i++) {
+		int r = event_source_add(supervisor->epoll_fd, &supervisor->listeners[i].source,
+					 EPOLLIN);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static void supervisor_enter(struct supervisor *supervisor, enum phase phase, uint64_t within_ms)
@@ -116,7 +122,7 @@ static void end_now(struct supervisor *supervisor)
 {
 	if (supervisor->phase >= KILLING)
 		return;
-	stop_accepting(supervisor);
+	leave_listeners(supervisor, ACCEPT_STOPPED);
 	manager_kill_all(&supervisor->manager);
 	supervisor_enter(supervisor, KILLING, END_MS);
 }
@@ -125,7 +131,7 @@ static void supervisor_begin_drain(void *user)
 {
 	struct supervisor *supervisor = user;
 	if (supervisor->phase != RUNNING) {
-		log_info("told to stop again: stopping now");
+		log_info("received a second stop request: stopping now");
 		end_now(supervisor);
 		return;
 	}
@@ -136,7 +142,7 @@ static void supervisor_begin_drain(void *user)
 	 * get no feed. With socket activation they wait for the next daemon instead.
 	 */
 	if (supervisor->options->activated)
-		stop_accepting(supervisor);
+		leave_listeners(supervisor, ACCEPT_STOPPED);
 	manager_drain(&supervisor->manager);
 	supervisor_enter(supervisor, DRAINING, supervisor->config.grace_ms + END_MS);
 }
@@ -157,7 +163,7 @@ static void supervisor_on_signal(struct event_source *source, uint32_t events)
 			 * The signal also arrives when only the thread that started us has exited;
 			 * the process is then still our parent.
 			 */
-			log_info("the parent has ended: stopping");
+			log_info("the parent process has exited: stopping");
 			end_now(supervisor);
 		}
 	}
@@ -172,7 +178,7 @@ static void on_lifeline(struct event_source *source, uint32_t events)
 		return;
 	/* Stop watching it: at EOF the fd stays readable. */
 	event_source_remove(supervisor->epoll_fd, source);
-	log_info("the client that started this daemon has gone: stopping");
+	log_info("the client that started this daemon is gone: stopping");
 	end_now(supervisor);
 }
 
@@ -208,10 +214,9 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 {
 	struct ucred peer;
 	if (!supervisor_identify(supervisor, fd, &peer)) {
-		manager_reject(
-			&supervisor->manager, supervisor->overflow_uid, fd, EPERM,
-			"this client's user has no number of its own where the daemon runs, "
-			"so that it cannot be told from others; map it, or run a private daemon");
+		manager_reject(&supervisor->manager, supervisor->overflow_uid, fd, EPERM,
+			       "this client's uid is not mapped in the daemon's user namespace, so "
+			       "it cannot be told from others; map it, or run a private daemon");
 		return rate_limit_take(&supervisor->rate_limit, supervisor->overflow_uid,
 				       clock_ns(CLOCK_MONOTONIC));
 	}
@@ -223,14 +228,14 @@ static bool supervisor_receive(struct supervisor *supervisor, const struct liste
 	if (!supervisor->options->private_only &&
 	    !rate_limit_take(&supervisor->rate_limit, peer.uid, clock_ns(CLOCK_MONOTONIC))) {
 		manager_reject(&supervisor->manager, peer.uid, fd, EDQUOT,
-			       "this user connects too often: %d times at once and then %d times a "
-			       "second is the most; try again, and keep connections open",
+			       "this user connects too often (the limit is %d connections at once, "
+			       "then %d per second); try again, and keep connections open",
 			       CONNECTS_AT_ONCE, CONNECTS_PER_SECOND);
 		return false;
 	}
 	if (listener->admin || (supervisor->options->private_only && peer.uid != geteuid())) {
 		manager_reject(&supervisor->manager, peer.uid, fd, EPERM,
-			       "this socket is another user's");
+			       "this socket belongs to another user");
 	} else {
 		limit_unread(fd);
 		manager_add_connection(&supervisor->manager, peer.uid, peer.pid, fd);
@@ -243,7 +248,7 @@ static void accept_failed(struct supervisor *supervisor, int error)
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
 	/* Pause: level-triggered epoll would spin. */
-	log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS, strerror(error));
+	log_warning("accepting no connections for %d ms: %s", ACCEPT_AGAIN_MS, strerror(error));
 	pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 }
 
@@ -254,7 +259,8 @@ static void on_connection(struct event_source *source, uint32_t events)
 	const uint64_t start_ns =
 		clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* includes the closing threads */
 	unsigned taken = 0, refused = 0;
-	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN && supervisor->accepting) {
+	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN &&
+	       supervisor->accept_state == ACCEPT_RUNNING) {
 		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
 			accept_failed(supervisor, errno);
@@ -268,7 +274,7 @@ static void on_connection(struct event_source *source, uint32_t events)
 			refused++;
 	}
 	/* While refusals are few, other users are served without a pause. */
-	if (supervisor->accepting && refused > taken)
+	if (supervisor->accept_state == ACCEPT_RUNNING && refused > taken)
 		pause_accepting(supervisor,
 				REFUSALS_REST * (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_ns));
 }
@@ -323,9 +329,14 @@ static int supervisor_watch_all(struct supervisor *supervisor)
 		add_listener(supervisor, options->listen_fds[i], false);
 	add_listener(supervisor, options->admin_fd, true);
 	int r = event_source_add(supervisor->epoll_fd, &supervisor->signals, EPOLLIN);
-	if (r == 0 && options->lifeline_fd >= 0)
+	if (r < 0)
+		return r;
+	if (options->lifeline_fd >= 0) {
 		r = event_source_add(supervisor->epoll_fd, &supervisor->lifeline, EPOLLIN);
-	return r < 0 ? r : start_accepting(supervisor);
+		if (r < 0)
+			return r;
+	}
+	return start_accepting(supervisor);
 }
 
 /*
@@ -350,24 +361,22 @@ static int check_nice(const struct config *config, struct config_error *error)
 	if (setpriority(PRIO_PROCESS, 0, least) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0)
 		return 0;
 	int r = -errno;
-	return config_fail(
-		error, r,
-		"[users] nice = %s%d: this is below the daemon's own nice value, %d, and the "
-		"system refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise "
-		"the "
-		"values of the others",
-		whose, least, own, strerror(-r), least);
+	return config_fail(error, r,
+			   "[users] nice = %s%d: this is below the daemon's own nice value, %d, "
+			   "but the system refuses it: %s; allow it with LimitNICE=%d in the "
+			   "service's unit, or raise the other values",
+			   whose, least, own, strerror(-r), least);
 }
 
 enum {
 	/* threads of the supervisor, and of a worker outside its pool, at start */
-	THREADS_OF_OTHERS = 13,
+	OTHER_THREADS = 13,
 	/* most threads of a worker besides its pool and read-ahead threads */
-	THREADS_OF_CHORES = 128,
+	JOB_THREADS = 128,
 	WORKERS_AT_ONCE = 2, /* one that serves, and one that is exiting */
 };
 
-static uint64_t pool_threads(const struct config *config, const struct cpus *cpus)
+static uint64_t threads_per_pool(const struct config *config, const struct cpus *cpus)
 {
 	return config->threads != 0 ? config->threads : cpus->quota;
 }
@@ -380,8 +389,8 @@ static int check_limits_held(const struct config *config, const struct user_cgro
 	if (!memory && (config->user_threads == 0 || cgroups->threads))
 		return 0;
 	return config_fail(error, -EINVAL,
-			   "[users] %s: needs a control group of version 2 with the controller %s "
-			   "([users] control_group, loaderd.conf(5))%s%.300s",
+			   "[users] %s: needs a cgroup v2 with the controller %s ([users] "
+			   "control_group, loaderd.conf(5))%s%.300s",
 			   memory ? "memory" : "threads", memory ? "memory" : "pids",
 			   why[0] != '\0' ? ": " : "", why);
 }
@@ -390,11 +399,11 @@ static struct user_cgroup_limits groups_limits_of(const struct supervisor *super
 						  const struct config *config,
 						  const struct cpus *cpus)
 {
-	const uint64_t most = 2 * pool_threads(config, cpus) + config->feeds_per_user;
+	const uint64_t most = 2 * threads_per_pool(config, cpus) + config->feeds_per_user;
 	return (struct user_cgroup_limits){
 		.memory = config->memory != 0 ? config->memory : supervisor->usual_memory,
 		.threads = config->user_threads != 0 ? config->user_threads
-						     : WORKERS_AT_ONCE * (most + THREADS_OF_CHORES),
+						     : WORKERS_AT_ONCE * (most + JOB_THREADS),
 	};
 }
 
@@ -413,17 +422,22 @@ static int supervisor_open_groups(struct supervisor *supervisor, const struct cp
 	if (r < 0)
 		return config_fail(error, r, "%s", why.text);
 	r = check_limits_held(config, cgroups, why.text, error);
-	if (r == 0 && !cgroups->weights)
-		r = check_nice(config, error);
-	if (r < 0 || supervisor->options->private_only)
+	if (r < 0)
 		return r;
+	if (!cgroups->weights) {
+		r = check_nice(config, error);
+		if (r < 0)
+			return r;
+	}
+	if (supervisor->options->private_only)
+		return 0;
 	if (!user_cgroups_enabled(cgroups))
-		log_info("[users] control_group = %s: no groups for users%s%s",
+		log_info("[users] control_group = %s: users get no control groups%s%s",
 			 config->control_group, why.text[0] != '\0' ? ": " : "", why.text);
 	else
 		log_info("control groups for users:%s%s%s%s", cgroups->weights ? " weights" : "",
 			 cgroups->memory ? " memory" : "", cgroups->threads ? " threads" : "",
-			 cgroups->own ? ", in the service's own" : "");
+			 cgroups->own ? ", in the service's own group" : "");
 	return 0;
 }
 
@@ -441,19 +455,19 @@ static int check_descriptors(const struct supervisor *supervisor, struct config_
 		return 0;
 	return config_fail(error, -EMFILE,
 			   "RLIMIT_NOFILE is %u (ulimit -n, LimitNOFILE=): to serve one user the "
-			   "daemon needs at least %u descriptors; raise it, best to 65536",
+			   "daemon needs at least %u descriptors; raise it, ideally to 65536",
 			   most, least);
 }
 
-static int start_closer(struct supervisor *supervisor, struct config_error *error)
+static int start_blocking_pool(struct supervisor *supervisor, struct config_error *error)
 {
 	int r = supervisor->epoll_fd < 0 ? -errno : blocking_pool_new(&supervisor->blocking_pool);
 	if (r == -EAGAIN)
 		return config_fail(
 			error, r,
-			"no threads can be started: %s: RLIMIT_NPROC (ulimit -u, "
-			"LimitNPROC=), RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), TasksMax= or "
-			"sysctl kernel.threads-max is too small for what runs already",
+			"cannot start threads: %s: RLIMIT_NPROC (ulimit -u, LimitNPROC=), "
+			"RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d), TasksMax= or sysctl "
+			"kernel.threads-max is too small for the threads that run already",
 			strerror(-r));
 	return r;
 }
@@ -470,7 +484,7 @@ static int supervisor_check(const struct supervisor *supervisor, const struct co
 	int r = config_cpus(config, ret_cpus, error);
 	if (r < 0)
 		return r;
-	return startup_check(2 * pool_threads(config, ret_cpus) + THREADS_OF_OTHERS,
+	return startup_check(2 * threads_per_pool(config, ret_cpus) + OTHER_THREADS,
 			     config->shared_memory_per_user != 0
 				     ? config->shared_memory_per_user
 				     : ring_memory(supervisor, config) / 2,
@@ -481,13 +495,14 @@ static int supervisor_prepare(struct supervisor *supervisor, struct config_error
 {
 	struct cpus cpus;
 	int r = supervisor_check(supervisor, &supervisor->config, &cpus, error);
-	if (r == 0)
-		r = start_closer(supervisor, error);
-	if (r == 0)
-		r = manager_init(&supervisor->manager, &supervisor->config,
-				 supervisor->blocking_pool, supervisor->epoll_fd,
-				 ring_memory(supervisor, &supervisor->config),
-				 supervisor->options->private_only);
+	if (r < 0)
+		return r;
+	r = start_blocking_pool(supervisor, error);
+	if (r < 0)
+		return r;
+	r = manager_init(&supervisor->manager, &supervisor->config, supervisor->blocking_pool,
+			 supervisor->epoll_fd, ring_memory(supervisor, &supervisor->config),
+			 supervisor->options->private_only);
 	return r < 0 ? r : supervisor_open_groups(supervisor, &cpus, error);
 }
 
@@ -497,25 +512,27 @@ static int check_reload(const struct supervisor *supervisor, const struct config
 {
 	const struct user_cgroups *cgroups = &supervisor->manager.cgroups;
 	int r = supervisor_check(supervisor, config, ret_cpus, error);
-	if (r == 0)
-		r = check_limits_held(config, cgroups, "", error);
+	if (r < 0)
+		return r;
+	r = check_limits_held(config, cgroups, "", error);
 	return r < 0 || cgroups->weights ? r : check_nice(config, error);
 }
 
-static void say_change(void *context, const struct config_change *change)
+static void log_change(void *context, const struct config_change *change)
 {
 	const struct supervisor *supervisor = context;
 	/* Without cpu.weight, a worker sets its nice value when it starts. */
 	const bool is_late = !change->is_number && !supervisor->manager.cgroups.weights;
 	if (change->takes == CONFIG_TAKES_RESTART)
-		log_warning("reload: [%s] %s has changed, which takes a restart of the daemon; "
-			    "until then it stays as it was",
+		log_warning("reload: [%s] %s has changed, but needs a restart of the daemon; until "
+			    "then the old value applies",
 			    change->section, change->name);
 	else
-		log_info("reload: [%s] %s has changed, for %s", change->section, change->name,
+		log_info("reload: [%s] %s has changed; it applies %s", change->section,
+			 change->name,
 			 change->takes == CONFIG_TAKES_WORKER || is_late
-				 ? "workers that start from now on"
-				 : "all from now on");
+				 ? "to workers that start from now on"
+				 : "at once");
 }
 
 static int reload(struct supervisor *supervisor, struct config_error *error)
@@ -529,15 +546,16 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	struct config wanted = next;
 	config_keep(&next, &supervisor->config);
 	r = check_reload(supervisor, &next, &cpus, error);
-	if (r == 0)
-		r = manager_reload(&supervisor->manager, &next, ring_memory(supervisor, &next));
+	if (r < 0)
+		return r;
+	r = manager_reload(&supervisor->manager, &next, ring_memory(supervisor, &next));
 	if (r < 0)
 		return r;
 	supervisor->manager.cgroups.limits = groups_limits_of(supervisor, &next, &cpus);
 	/* Log the changes at the more verbose of the old and the new level. */
 	if (next.log_level > supervisor->config.log_level)
 		log_set_level((enum log_level)next.log_level);
-	config_compare(&supervisor->config, &wanted, say_change, supervisor);
+	config_compare(&supervisor->config, &wanted, log_change, supervisor);
 	log_info("reload: done");
 	log_set_level((enum log_level)next.log_level);
 	supervisor->config = next;
@@ -560,13 +578,13 @@ static void supervisor_reload(struct supervisor *supervisor)
 {
 	struct config_error error = {{0}};
 	if (supervisor->phase != RUNNING) {
-		log_info("told to reload while stopping: nothing is read");
+		log_info("ignoring a reload request while stopping");
 		return;
 	}
 	notify_reloading();
 	int r = reload(supervisor, &error);
 	if (r < 0)
-		log_error("reload: %s; the configuration stays as it was",
+		log_error("reload: %s; keeping the old configuration",
 			  error.text[0] != '\0' ? error.text : strerror(-r));
 	notify_say("READY=1");
 }
@@ -586,21 +604,27 @@ static int supervisor_init(struct supervisor *supervisor, const struct superviso
 	/* Workers run as the same user and must not be able to trace this process. */
 	prctl(PR_SET_DUMPABLE, 0);
 	int r = supervisor_prepare(supervisor, error);
-	if (r == 0)
-		r = supervisor_watch_all(supervisor);
-	if (r == 0)
-		r = check_descriptors(supervisor, error);
-	if (r == 0 && options->private_only)
+	if (r < 0)
+		return r;
+	r = supervisor_watch_all(supervisor);
+	if (r < 0)
+		return r;
+	r = check_descriptors(supervisor, error);
+	if (r < 0)
+		return r;
+	if (options->private_only) {
 		r = manager_prestart(&supervisor->manager, geteuid());
+		if (r < 0)
+			return r;
+	}
 	if (options->lifeline_fd >= 0) {
 		supervisor->parent = getppid();
 		prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL);
 	}
 	supervisor->watchdog_ns = notify_watchdog_ns() / 2;
-	if (r == 0)
-		log_info("ready: %llu MiB of shared memory at most",
-			 (unsigned long long)(supervisor->manager.ring_quota.bytes_max >> 20));
-	return r;
+	log_info("ready: at most %llu MiB of shared memory",
+		 (unsigned long long)(supervisor->manager.ring_quota.bytes_max >> 20));
+	return 0;
 }
 
 static void supervisor_deinit(struct supervisor *supervisor)
@@ -622,7 +646,7 @@ static uint64_t supervisor_due_ns(const struct supervisor *supervisor)
 		next_ns = MIN(next_ns, supervisor->watchdog_next_ns);
 	if (supervisor->phase != RUNNING)
 		next_ns = MIN(next_ns, supervisor->deadline_ns);
-	if (supervisor->accept_again_ns != 0)
+	if (supervisor->accept_state == ACCEPT_PAUSED)
 		next_ns = MIN(next_ns, supervisor->accept_again_ns);
 	return next_ns;
 }
@@ -648,23 +672,22 @@ static void supervisor_on_time(struct supervisor *supervisor, uint64_t now_ns)
 		notify_say("WATCHDOG=1");
 		supervisor->watchdog_next_ns = now_ns + supervisor->watchdog_ns;
 	}
-	if (supervisor->accept_again_ns != 0 && now_ns >= supervisor->accept_again_ns) {
-		supervisor->accept_again_ns = 0;
-		if ((supervisor->phase == RUNNING ||
-		     (supervisor->phase == DRAINING && !supervisor->options->activated)) &&
-		    start_accepting(supervisor) < 0)
-			pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
-	}
+	if (supervisor->accept_state == ACCEPT_PAUSED && now_ns >= supervisor->accept_again_ns &&
+	    start_accepting(supervisor) < 0)
+		pause_accepting(supervisor, ACCEPT_AGAIN_MS * MS_NS);
 	manager_on_time(&supervisor->manager, now_ns);
 	supervisor_advance(supervisor, now_ns);
 }
 
-static int supervisor_turn(struct supervisor *supervisor)
+/* Returns when the daemon has stopped, or -errno if it cannot go on. */
+static int supervisor_loop(struct supervisor *supervisor)
 {
-	int r = event_loop_run_once(supervisor->epoll_fd, supervisor_due_ns(supervisor));
-	if (r < 0)
-		return r;
-	supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));
+	while (supervisor->phase != DONE) {
+		int r = event_loop_run_once(supervisor->epoll_fd, supervisor_due_ns(supervisor));
+		if (r < 0)
+			return r;
+		supervisor_on_time(supervisor, clock_ns(CLOCK_MONOTONIC));
+	}
 	return 0;
 }
 
@@ -674,12 +697,11 @@ int supervisor_run(const struct supervisor_options *options, struct config_error
 	int r = supervisor_init(&supervisor, options, error);
 	if (r == 0) {
 		notify_say("READY=1");
-		while (r == 0 && supervisor.phase != DONE)
-			r = supervisor_turn(&supervisor);
+		r = supervisor_loop(&supervisor);
 		log_info("stopped");
 	}
 	if (r < 0 && error->text[0] == '\0')
-		config_say(error, "the daemon cannot go on: %s", strerror(-r));
+		config_say(error, "the daemon cannot continue: %s", strerror(-r));
 	supervisor_deinit(&supervisor);
 	return r;
 }

@@ -30,14 +30,20 @@ struct unread_user {
 enum { WAKES_MAX = 64 };
 #define REST_NS UINT64_C(250000000)
 
+enum unread_state {
+	UNREAD_ADDED,   /* just added to epoll: its first event is no wake-up */
+	UNREAD_WATCHED, /* in epoll */
+	UNREAD_RESTING, /* out of epoll for a while */
+	UNREAD_CLOSED,  /* freed by unread_reap() */
+};
+
 struct unread_connection {
+	enum unread_state state;
 	struct event_source source;
 	struct unread_replies *unread;
 	struct unread_user *user;
 	struct unread_connection *next;
 	bool may_wait;
-	bool is_new; /* just added to epoll: its first event is no wake-up */
-	bool rests;
 };
 
 static struct unread_user *unread_find(const struct unread_replies *unread, uid_t uid)
@@ -99,10 +105,10 @@ static void unread_end(struct unread_connection *connection)
 		at = &(*at)->next;
 	*at = connection->next;
 	unread->count--;
-	unread->resting -= connection->rests;
+	unread->resting -= connection->state == UNREAD_RESTING;
+	connection->state = UNREAD_CLOSED;
 	event_source_remove(unread->epoll_fd, &connection->source);
 	unread_close_fd(unread, user->uid, connection->source.fd, connection->may_wait);
-	connection->source.fd = -1;
 	connection->next = unread->dead;
 	unread->dead = connection;
 	user->count--;
@@ -111,7 +117,7 @@ static void unread_end(struct unread_connection *connection)
 /* Edge-triggered: epoll reports EPOLLHUP on a shut-down socket all the time. */
 static void unread_watch(struct unread_connection *connection)
 {
-	connection->is_new = true;
+	connection->state = UNREAD_ADDED;
 	if (event_source_add(connection->unread->epoll_fd, &connection->source,
 			     EPOLLOUT | EPOLLET) < 0)
 		unread_end(connection);
@@ -121,7 +127,7 @@ static void unread_throttle(struct unread_connection *connection)
 {
 	struct unread_replies *unread = connection->unread;
 	event_source_remove(unread->epoll_fd, &connection->source);
-	connection->rests = true;
+	connection->state = UNREAD_RESTING;
 	if (unread->resting++ == 0)
 		unread->rest_until_ns = clock_ns(CLOCK_MONOTONIC) + REST_NS;
 }
@@ -129,13 +135,13 @@ static void unread_throttle(struct unread_connection *connection)
 /* The client has read something, or shut down or closed its end. */
 static void on_read(struct event_source *source, uint32_t events)
 {
-	struct unread_connection *connection = (struct unread_connection *)source;
-	if (source->fd < 0 || connection->rests)
+	struct unread_connection *connection = CONTAINER_OF(unread_connection, source, source);
+	if (connection->state == UNREAD_CLOSED || connection->state == UNREAD_RESTING)
 		return;
 	if (!unread_any(source->fd))
 		unread_end(connection);
-	else if (connection->is_new)
-		connection->is_new = false;
+	else if (connection->state == UNREAD_ADDED)
+		connection->state = UNREAD_WATCHED;
 	else if (++connection->user->wakes > WAKES_MAX)
 		unread_throttle(connection);
 }
@@ -231,9 +237,9 @@ static void unread_wake(struct unread_user *user)
 	for (struct unread_connection *connection = user->first, *next; connection;
 	     connection = next) {
 		next = connection->next;
-		if (!connection->rests)
+		if (connection->state != UNREAD_RESTING)
 			continue;
-		connection->rests = false;
+		connection->state = UNREAD_WATCHED;
 		connection->unread->resting--;
 		if (unread_any(connection->source.fd))
 			unread_watch(connection);

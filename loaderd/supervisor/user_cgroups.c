@@ -82,10 +82,9 @@ static int groups_use(struct user_cgroups *cgroups, const char *path, struct con
 		fd < 0 ? "cannot be opened"
 		: r == -ENOENT
 			? "groups in it have no cpu.weight.nice, memory.max or pids.max; it must "
-			  "be of version 2, have one of the controllers cpu, memory and pids "
-			  "(Delegate=cpu memory pids in the service's unit), and no process in "
-			  "itself"
-			: "the service may make no group in it",
+			  "be a cgroup v2, have one of the controllers cpu, memory and pids "
+			  "(Delegate=cpu memory pids in the service's unit), and contain no process"
+			: "the service may not create groups in it",
 		strerror(-r));
 }
 

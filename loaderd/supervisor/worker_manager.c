@@ -59,13 +59,16 @@ static void on_probe(struct event_source *source, uint32_t events)
 
 static int manager_watch_quota(struct worker_manager *manager)
 {
+	const struct ring_quota *quota = &manager->ring_quota;
 	int r = ring_quota_init(&manager->ring_quota);
-	if (r == 0 && manager->ring_quota.inotify_fd >= 0)
-		r = manager_watch(manager, &manager->quota_inodes, manager->ring_quota.inotify_fd,
-				  on_inode);
-	return r < 0 ? r
-		     : manager_watch(manager, &manager->quota_probes, manager->ring_quota.event_fd,
-				     on_probe);
+	if (r < 0)
+		return r;
+	if (quota->inotify_fd >= 0) {
+		r = manager_watch(manager, &manager->quota_inodes, quota->inotify_fd, on_inode);
+		if (r < 0)
+			return r;
+	}
+	return manager_watch(manager, &manager->quota_probes, quota->event_fd, on_probe);
 }
 
 /* Derives limits from the configuration. */
@@ -227,27 +230,27 @@ static void for_all(struct worker_manager *manager, void (*act)(struct worker *w
 static void manager_drain_worker(struct worker *worker)
 {
 	const struct ipc_order order = {.kind = IPC_DRAIN};
-	if (ipc_send(worker->socket, &order, NULL, 0) < 0)
-		kill(worker->pid, SIGKILL);
+	if (ipc_send(worker->socket.fd, &order, NULL, 0) < 0)
+		worker_on(worker, WORKER_KILL);
 }
 
-static void tell_worker(struct worker *worker, const struct ipc_order *order)
+static void send_change_to(struct worker *worker, const struct ipc_order *order)
 {
 	char who[32];
-	int r = ipc_send(worker->socket, order, NULL, 0);
+	int r = ipc_send(worker->socket.fd, order, NULL, 0);
 	if (r == 0)
 		return;
 	manager_log_prefix(worker, who);
-	log_warning("%sthe worker (pid %d) could not be told of the new configuration: %s; the "
-		    "next one has it",
-		    who, (int)worker->pid, strerror(-r));
+	log_warning(
+		"%sthe worker (pid %d) did not get the new configuration: %s; the next worker will",
+		who, (int)worker->pid, strerror(-r));
 }
 
 /*
  * Sends changed numeric keys to workers; the one other key that changes at once, [users] nice,
  * concerns the supervisor only.
  */
-static void tell_workers(void *context, const struct config_change *change)
+static void send_change(void *context, const struct config_change *change)
 {
 	const struct worker_manager *manager = context;
 	const struct ipc_order order = {
@@ -256,7 +259,7 @@ static void tell_workers(void *context, const struct config_change *change)
 		return;
 	for (struct user *user = manager->users; user; user = user->next)
 		for (struct worker *worker = user->workers; worker; worker = worker->next)
-			tell_worker(worker, &order);
+			send_change_to(worker, &order);
 }
 
 static void weigh_users(const struct worker_manager *manager, const struct config *config)
@@ -280,7 +283,7 @@ int manager_reload(struct worker_manager *manager, const struct config *config, 
 	close(manager->config_fd);
 	manager->config_fd = fd;
 	manager_configure(manager, config, memory);
-	config_compare(manager->config, config, tell_workers, manager);
+	config_compare(manager->config, config, send_change, manager);
 	weigh_users(manager, config);
 	return 0;
 }
@@ -289,6 +292,11 @@ void manager_drain(struct worker_manager *manager)
 {
 	manager->draining = true;
 	for_all(manager, manager_drain_worker);
+}
+
+static void manager_kill_worker(struct worker *worker)
+{
+	worker_on(worker, WORKER_KILL);
 }
 
 void manager_kill_all(struct worker_manager *manager)
@@ -398,7 +406,7 @@ void manager_deinit(struct worker_manager *manager)
 		next_user = user->next;
 		for (struct worker *worker = user->workers, *next; worker; worker = next) {
 			next = worker->next;
-			manager_remove_worker(worker);
+			worker_on(worker, WORKER_ENDED);
 		}
 		if (user_cgroups_enabled(&manager->cgroups))
 			user_cgroups_remove(&manager->cgroups, user->uid);

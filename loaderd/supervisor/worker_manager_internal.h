@@ -1,7 +1,7 @@
 /*
- * Internal to the manager: users and sweeps (worker_manager.c), the lifecycle of worker processes,
- * their records and logs (worker_process.c), and connections queued for them (connections.c).
- * Supervisor thread only.
+ * Internal to the manager: users and sweeps (worker_manager.c), the lifecycle of worker processes
+ * (worker_process.c), their records and logs (worker_input.c), and connections queued for them
+ * (connections.c). Supervisor thread only.
  */
 #pragma once
 
@@ -61,9 +61,31 @@ struct pending_connection {
 	pid_t pid;
 };
 
+/* A worker as the supervisor sees it. worker_process.c has the table of transitions. */
+enum worker_state {
+	WORKER_NEW,      /* no process yet */
+	WORKER_STARTING, /* spawned; connections wait in its socket */
+	WORKER_SERVING,  /* has sent IPC_READY */
+	WORKER_RETIRING, /* was sent IPC_RETIRE; must exit by end_due_ns */
+	WORKER_KILLED,   /* was sent SIGKILL; may stay while one of its threads hangs in storage */
+	WORKER_GONE,     /* has exited; freed after this round of events */
+	WORKER_STATES,
+};
+
+enum worker_event {
+	WORKER_SPAWNED,
+	WORKER_READY,        /* it sent IPC_READY */
+	WORKER_IDLE,         /* it sent IPC_IDLE, and nothing has been passed to it since */
+	WORKER_UNRESPONSIVE, /* it has shut its socket, or left it full for UNRESPONSIVE_MS */
+	WORKER_KILL,         /* it has not exited in time, or the daemon stops at once */
+	WORKER_ENDED,        /* it has exited, could not be spawned, or is abandoned */
+	WORKER_EVENTS,
+};
+
 struct worker {
+	enum worker_state state;
 	struct event_source end, pipe, log; /* pidfd, records, log */
-	struct event_source writable;       /* the socket, in epoll while connections are queued */
+	struct event_source socket;         /* in epoll while connections are queued */
 	struct pending_connection pending[PENDING_MAX];
 	unsigned pending_count;
 	struct clients clients;
@@ -72,17 +94,14 @@ struct worker {
 	struct worker *next;
 	uint64_t id;
 	pid_t pid;
-	int socket;
 	struct status_page *page;
 	uint64_t connections_passed; /* since the worker started */
-	bool ready;                  /* has sent IPC_READY */
-	bool retired;                /* receives no more connections */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
-	size_t log_left;       /* log bytes left in this second */
-	unsigned records_left; /* records left in this second */
-	uint64_t end_due_ns; /* when to kill a retired worker; 0 if not retired or already killed */
-	uint64_t unresponsive_since_ns; /* since when its socket has been full; 0 if it is not */
+	size_t log_left;               /* log bytes left in this second */
+	unsigned records_left;         /* records left in this second */
+	uint64_t end_due_ns;           /* WORKER_RETIRING: when to kill it */
+	uint64_t socket_full_since_ns; /* 0 if its socket has room */
 };
 
 /* A sample whose decoding has crashed a worker, or a dataset (sample is IPC_WHOLE_DATASET). */
@@ -136,13 +155,21 @@ void manager_forget_user_if_idle(struct worker_manager *manager, struct user *us
 
 /* worker_process.c */
 int manager_start_worker(struct worker_manager *manager, struct user *user);
-void manager_remove_worker(struct worker *worker);
-void manager_kill_worker(struct worker *worker);
+/* Changes the state. The event must be possible in the current state. */
+void worker_on(struct worker *worker, enum worker_event event);
+/* Returns false for workers that are ending: the next connection starts another one. */
+bool worker_takes_connections(const struct worker *worker);
 /*
  * Kills retired workers that have not exited within RETIRE_MS. Returns whether any may still exit.
  */
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns);
 
+/* worker_input.c */
+/* ready() of the records pipe and of the log. */
+void manager_on_records(struct event_source *source, uint32_t events);
+void manager_on_log(struct event_source *source, uint32_t events);
+/* Relays what is left in the log of a worker that has exited. */
+void manager_read_last_log(struct worker *worker);
 /* Writes "user N: ", or "" in a private daemon. */
 void manager_log_prefix(const struct worker *worker, char who[32]);
 void manager_renew_allowances(struct worker_manager *manager);
@@ -156,4 +183,7 @@ void manager_refuse_pending(struct worker *worker, int r);
  * manager_start_worker().
  */
 int manager_get_worker(struct worker_manager *manager, uid_t uid, struct worker **ret_worker);
+/* Watches the worker's socket if connections are queued for it. */
 void manager_wait_until_writable(struct worker *worker);
+/* ready() of the socket: passes queued connections. */
+void manager_on_writable(struct event_source *source, uint32_t events);

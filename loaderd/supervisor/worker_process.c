@@ -5,85 +5,31 @@
 #include "loaderd/log.h"
 #include "loaderd/supervisor/worker_spawn.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-void manager_log_prefix(const struct worker *worker, char who[32])
+static void worker_retire(struct worker *worker)
 {
-	who[0] = '\0';
-	if (!worker->manager->single_user)
-		snprintf(who, 32, "user %u: ", (unsigned)worker->user->uid);
+	const struct ipc_order order = {.kind = IPC_RETIRE};
+	worker->end_due_ns = clock_ns(CLOCK_MONOTONIC) + RETIRE_MS * MS_NS;
+	worker->manager->sweep_due_ns = 0;
+	(void)ipc_send(worker->socket.fd, &order, NULL, 0);
 }
 
-static void manager_relay_log_line(struct worker *worker)
+static void worker_kill(struct worker *worker)
 {
-	char who[32];
-	manager_log_prefix(worker, who);
-	worker->line[worker->line_size] = '\0';
-	log_relay(who, worker->line);
-	worker->line_size = 0;
-	worker->log_left -= worker->log_left < LOG_LINE_COST ? worker->log_left : LOG_LINE_COST;
+	kill(worker->pid, SIGKILL);
 }
 
-/*
- * Relays log lines up to LOG_BYTES_PER_SECOND. The rest stays in the pipe, and the worker drops
- * lines that do not fit there.
- */
-static void manager_on_log(struct event_source *source, uint32_t events)
-{
-	struct worker *worker = CONTAINER_OF(worker, log, source);
-	char bytes[LOG_BYTES_PER_TURN];
-	size_t room = worker->log_left < sizeof(bytes) ? worker->log_left : sizeof(bytes);
-	if (room == 0) {
-		event_source_remove(worker->manager->epoll_fd, source);
-		return;
-	}
-	ssize_t n = read(source->fd, bytes, room);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-		manager_unwatch(worker->manager, source);
-		return;
-	}
-	worker->log_left -= n > 0 ? (size_t)n : 0;
-	for (ssize_t i = 0; i < n; i++) {
-		if (bytes[i] != '\n')
-			worker->line[worker->line_size++] = bytes[i] == '\0' ? '?' : bytes[i];
-		if (bytes[i] == '\n' || worker->line_size == sizeof(worker->line) - 1)
-			manager_relay_log_line(worker);
-	}
-}
-
-void manager_renew_allowances(struct worker_manager *manager)
-{
-	for (struct user *user = manager->users; user; user = user->next)
-		for (struct worker *worker = user->workers; worker; worker = worker->next) {
-			if (worker->log_left > 0 || manager_rewatch(manager, &worker->log, EPOLLIN))
-				worker->log_left = LOG_BYTES_PER_SECOND;
-			if (worker->records_left > 0 ||
-			    manager_rewatch(manager, &worker->pipe, EPOLLIN))
-				worker->records_left = RECORDS_PER_SECOND;
-		}
-}
-
-bool manager_any_allowance_used(const struct worker_manager *manager)
-{
-	for (const struct user *user = manager->users; user; user = user->next)
-		for (const struct worker *worker = user->workers; worker; worker = worker->next)
-			if (worker->log_left < LOG_BYTES_PER_SECOND ||
-			    worker->records_left < RECORDS_PER_SECOND)
-				return true;
-	return false;
-}
-
-void manager_remove_worker(struct worker *worker)
+static void worker_release(struct worker *worker)
 {
 	struct worker_manager *manager = worker->manager;
 	struct worker **at = &worker->user->workers;
@@ -93,22 +39,88 @@ void manager_remove_worker(struct worker *worker)
 	manager_unwatch(manager, &worker->end);
 	manager_unwatch(manager, &worker->pipe);
 	manager_unwatch(manager, &worker->log);
-	if (worker->writable.fd >= 0)
-		event_source_remove(manager->epoll_fd, &worker->writable);
-	worker->writable.fd = -1;
 	for (unsigned i = 0; i < worker->pending_count; i++)
 		unread_add(&manager->unread, worker->user->uid, worker->pending[i].fd, true);
 	manager->pending_count -= worker->pending_count;
 	worker->pending_count = 0;
 	clients_deinit(&worker->clients);
-	if (worker->socket >= 0)
-		blocking_pool_close(manager->blocking_pool, worker->user->uid, worker->socket);
+	if (worker->socket.fd >= 0) {
+		event_source_remove(manager->epoll_fd, &worker->socket);
+		blocking_pool_close(manager->blocking_pool, worker->user->uid, worker->socket.fd);
+	}
 	if (worker->page)
 		munmap(worker->page, STATUS_PAGE_SIZE);
 	manager->worker_count--;
 	/* Later events of this turn may still point to it. */
 	worker->next = manager->dead;
 	manager->dead = worker;
+}
+
+/*
+ * What may happen to a worker in each state, and which state follows. An event that is not listed
+ * cannot happen. A worker is untrusted and may send any record at any time, so READY and IDLE are
+ * listed in every state of a process.
+ */
+static const struct {
+	bool takes_connections;
+	void (*enter)(struct worker *worker);
+	enum worker_state next[WORKER_EVENTS];
+} worker_states[WORKER_STATES] = {
+	[WORKER_NEW] =
+		{
+			.next = {[WORKER_SPAWNED] = WORKER_STARTING, [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_STARTING] =
+		{
+			.takes_connections = true,
+			.next = {[WORKER_READY] = WORKER_SERVING,
+				 [WORKER_IDLE] = WORKER_RETIRING,
+				 [WORKER_UNRESPONSIVE] = WORKER_KILLED,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_SERVING] =
+		{
+			.takes_connections = true,
+			.next = {[WORKER_READY] = WORKER_SERVING,
+				 [WORKER_IDLE] = WORKER_RETIRING,
+				 [WORKER_UNRESPONSIVE] = WORKER_KILLED,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_RETIRING] =
+		{
+			.enter = worker_retire,
+			.next = {[WORKER_READY] = WORKER_RETIRING,
+				 [WORKER_IDLE] = WORKER_RETIRING,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_KILLED] =
+		{
+			.enter = worker_kill,
+			.next = {[WORKER_READY] = WORKER_KILLED,
+				 [WORKER_IDLE] = WORKER_KILLED,
+				 [WORKER_KILL] = WORKER_KILLED,
+				 [WORKER_ENDED] = WORKER_GONE},
+		},
+	[WORKER_GONE] = {.enter = worker_release},
+};
+
+void worker_on(struct worker *worker, enum worker_event event)
+{
+	const enum worker_state next = worker_states[worker->state].next[event];
+	assert(next != WORKER_NEW); /* 0: the event is not listed */
+	if (next == worker->state)
+		return;
+	worker->state = next;
+	if (worker_states[next].enter)
+		worker_states[next].enter(worker);
+}
+
+bool worker_takes_connections(const struct worker *worker)
+{
+	return worker_states[worker->state].takes_connections;
 }
 
 /*
@@ -157,11 +169,11 @@ static void note_suspect(struct worker *worker, const char *who)
 		suspects_note(&user->datasets, crash.uuid, IPC_WHOLE_DATASET, now_ns)->faults;
 	user->remember_until_ns = now_ns + REMEMBER_S * SECOND_NS;
 	log_warning("%sit was decoding sample %llu%s%s", who, (unsigned long long)crash.sample,
-		    faults == FAULTS_MAX ? ", and not for the first time: that is bad from now on"
-					 : "",
-		    all == DATASET_FAULTS_MAX ? "; samples of its dataset have ended as many "
-						"workers as may be: the dataset is refused for "
-						"an hour"
+		    faults == FAULTS_MAX
+			    ? ", and not for the first time: the sample counts as bad from now on"
+			    : "",
+		    all == DATASET_FAULTS_MAX ? "; samples of its dataset have crashed too many "
+						"workers: the dataset is refused for an hour"
 					      : "");
 }
 
@@ -178,7 +190,7 @@ static void send_suspects(const struct worker *worker, const struct suspects *su
 			continue;
 		order.seconds = (uint32_t)((until_ns - now_ns) / SECOND_NS) + 1;
 		memcpy(order.uuid, suspect->uuid, sizeof(order.uuid));
-		(void)ipc_send(worker->socket, &order, NULL, 0);
+		(void)ipc_send(worker->socket.fd, &order, NULL, 0);
 	}
 }
 
@@ -200,142 +212,31 @@ static void on_end(struct event_source *source, uint32_t events)
 		return;
 	manager_log_prefix(worker, who);
 	/* Its last log lines may give the reason. */
-	worker->log_left = LOG_BYTES_PER_SECOND;
-	for (int i = 0; worker->log.fd >= 0 && i < LAST_LOG_TURNS; i++)
-		manager_on_log(&worker->log, EPOLLIN);
-	if (worker->line_size > 0)
-		manager_relay_log_line(worker);
+	manager_read_last_log(worker);
 	if (WIFSIGNALED(status))
-		log_warning("%sthe worker (pid %d) was ended by signal %d; its clients open their "
-			    "feeds again",
+		log_warning("%sthe worker (pid %d) was killed by signal %d; its clients reopen "
+			    "their feeds",
 			    who, (int)worker->pid, WTERMSIG(status));
 	else if (WEXITSTATUS(status) != 0)
-		log_warning("%sthe worker (pid %d) ended with status %d", who, (int)worker->pid,
+		log_warning("%sthe worker (pid %d) exited with status %d", who, (int)worker->pid,
 			    WEXITSTATUS(status));
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		note_suspect(worker, who);
 	/* It has read no user data that could have compromised it: its status is an errno. */
-	if (!worker->ready && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+	if (worker->state == WORKER_STARTING && WIFEXITED(status) && WEXITSTATUS(status) != 0)
 		manager_refuse_pending(worker, -WEXITSTATUS(status));
 	ring_quota_release(&manager->ring_quota, worker->id, 0);
-	manager_remove_worker(worker);
+	worker_on(worker, WORKER_ENDED);
 	manager->sweep_due_ns = 0;
 	manager_forget_user_if_idle(manager, user);
-}
-
-static void make_ring(struct worker *worker, const struct ipc_record *record)
-{
-	struct ipc_order order = {.kind = IPC_RING, .feed = record->feed};
-	struct worker_manager *manager = worker->manager;
-	int fds[IPC_FDS_MAX];
-	struct user *user = worker->user;
-	int code = ring_quota_allocate(&manager->ring_quota, &user->ring_usage, user->uid,
-				       worker->id, record, &order, fds);
-	if (code == EDQUOT && order.limit != IPC_LIMIT_NONE && manager_sweep(manager, NULL)) {
-		/*
-		 * Memory held a moment ago may be free now. A worker that is refused retries for a
-		 * while.
-		 */
-		order = (struct ipc_order){.kind = IPC_RING, .feed = record->feed};
-		code = ring_quota_allocate(&manager->ring_quota, &user->ring_usage, user->uid,
-					   worker->id, record, &order, fds);
-	}
-	int r = ipc_send(worker->socket, &order, fds, code == 0 ? IPC_FDS_MAX : 0);
-	if (code != 0)
-		return;
-	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
-		close(fds[i]);
-	if (r == 0)
-		return;
-	/* The worker does not know of the ring and could not give it back. */
-	ring_quota_release(&manager->ring_quota, worker->id, record->feed);
-	order.code = -r;
-	(void)ipc_send(worker->socket, &order, NULL, 0);
-}
-
-static void send_ring(struct worker *worker, const struct ipc_record *record)
-{
-	struct ipc_order order = {.kind = IPC_RING_SENT, .feed = record->feed, .code = ENOENT};
-	int fds[IPC_FDS_MAX];
-	if (ring_quota_take_fds(&worker->manager->ring_quota, worker->id, record->feed, fds)) {
-		order.code = clients_send_ring(&worker->clients, record->client, record->feed, fds);
-		close(fds[0]);
-		close(fds[1]);
-	}
-	(void)ipc_send(worker->socket, &order, NULL, 0);
-}
-
-static void retire_if_idle(struct worker *worker, uint64_t clients)
-{
-	const struct ipc_order order = {.kind = IPC_RETIRE};
-	/* A private daemon keeps its worker warm for the next client. */
-	if (worker->manager->single_user || clients != worker->connections_passed ||
-	    worker->pending_count > 0)
-		return;
-	if (worker->retired)
-		return;
-	worker->retired = true;
-	worker->end_due_ns = clock_ns(CLOCK_MONOTONIC) + RETIRE_MS * MS_NS;
-	worker->manager->sweep_due_ns = 0;
-	(void)ipc_send(worker->socket, &order, NULL, 0);
-}
-
-static void on_records(struct event_source *source, uint32_t events)
-{
-	struct worker *worker = CONTAINER_OF(worker, pipe, source);
-	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
-		struct ipc_record record;
-		if (worker->records_left == 0) {
-			event_source_remove(worker->manager->epoll_fd, source);
-			return;
-		}
-		ssize_t n = read(source->fd, &record, sizeof(record));
-		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-			manager_unwatch(worker->manager, source);
-		/* Partial records count too: they take as long to read. */
-		worker->records_left -= n > 0;
-		/*
-		 * A worker that is not compromised writes whole records. A partial one is ignored;
-		 * later reads may then be misaligned.
-		 */
-		if (n != sizeof(record))
-			return;
-		switch (record.kind) {
-		case IPC_READY:
-			worker->ready = true;
-			break;
-		case IPC_WANT_RING:
-			make_ring(worker, &record);
-			break;
-		case IPC_SEND_RING:
-			send_ring(worker, &record);
-			break;
-		case IPC_RING_DONE:
-			/* Feed 0 would mean all feeds. */
-			if (record.feed == 0)
-				break;
-			ring_quota_release(&worker->manager->ring_quota, worker->id, record.feed);
-			clients_ring_done(&worker->clients, record.feed);
-			worker->manager->sweep_due_ns = 0;
-			break;
-		case IPC_IDLE:
-			retire_if_idle(worker, record.count);
-			break;
-		case IPC_LOST:
-			clients_disconnect(&worker->clients, record.client);
-			break;
-		default:
-			break;
-		}
-	}
 }
 
 /* Takes over the supervisor's ends, even on error. */
 static int manager_take_fds(struct worker *worker, struct worker_fds *worker_fds)
 {
 	struct worker_manager *manager = worker->manager;
-	worker->socket = worker_fds->socket.ours;
-	int r = manager_watch(manager, &worker->pipe, worker_fds->pipe.ours, on_records);
+	worker->socket.fd = worker_fds->socket.ours;
+	int r = manager_watch(manager, &worker->pipe, worker_fds->pipe.ours, manager_on_records);
 	int log_r = manager_watch(manager, &worker->log, worker_fds->log.ours, manager_on_log);
 	worker_fds->socket.ours = worker_fds->pipe.ours = worker_fds->log.ours = -1;
 	return r < 0 ? r : log_r;
@@ -360,24 +261,45 @@ static int manager_cgroup_of(struct worker_manager *manager, uid_t uid, const in
 	if (r >= 0)
 		return r;
 	if (log_allowed(&manager->refusal_log_ns))
-		log_warning(
-			"user %u: the control group user-%u cannot be made or given its limits: "
-			"%s ([users] control_group, memory, threads)",
-			(unsigned)uid, (unsigned)uid, strerror(-r));
+		log_warning("user %u: cannot create the control group user-%u or set its limits: "
+			    "%s ([users] control_group, memory, threads)",
+			    (unsigned)uid, (unsigned)uid, strerror(-r));
 	return -WORKER_HAS_NO_GROUP;
 }
 
+/*
+ * Keeps fds for rings and connections of users who are already here. newest: the highest fd that
+ * the worker needs.
+ */
+static int check_fds_left(const struct worker_manager *manager, int newest)
+{
+	const unsigned loose = MIN(manager_loose_connections(manager), manager->connections_max);
+	const unsigned kept = manager->connections_max - loose + manager->pending_max -
+			      manager->pending_count + FDS_SPARE;
+	return (unsigned)newest + kept > manager->fds_max ? -EMFILE : 0;
+}
+
+/* Call worker_fds_deinit() afterwards, also after an error. */
 static int manager_launch(struct worker *worker, struct worker_fds *worker_fds)
 {
 	struct worker_manager *manager = worker->manager;
 	const uid_t uid = worker->user->uid;
-	int value;
+	int value, group_fd = -1;
 	const int *nice = config_nice(manager->config, uid, &value) ? &value : NULL;
-	int group_fd = -1, r = manager_take_fds(worker, worker_fds);
-	if (r == 0 && user_cgroups_enabled(&manager->cgroups))
-		r = group_fd = manager_cgroup_of(manager, uid, nice);
+	int r = worker_fds_init(worker_fds, manager->pending_per_worker_max, &worker->page);
 	if (r < 0)
 		return r;
+	r = check_fds_left(manager, worker_fds->log.ours);
+	if (r < 0)
+		return r;
+	r = manager_take_fds(worker, worker_fds);
+	if (r < 0)
+		return r;
+	if (user_cgroups_enabled(&manager->cgroups)) {
+		group_fd = manager_cgroup_of(manager, uid, nice);
+		if (group_fd < 0)
+			return group_fd;
+	}
 	const struct worker_spawn_options options = {
 		.uid = uid,
 		.private_only = manager->single_user,
@@ -390,6 +312,7 @@ static int manager_launch(struct worker *worker, struct worker_fds *worker_fds)
 		close(group_fd);
 	if (r < 0)
 		return r;
+	worker_on(worker, WORKER_SPAWNED);
 	charge_start(worker->user);
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
 	r = pidfd < 0 ? -errno : manager_watch(manager, &worker->end, pidfd, on_end);
@@ -431,8 +354,7 @@ int manager_start_worker(struct worker_manager *manager, struct user *user)
 		.end.fd = -1,
 		.pipe.fd = -1,
 		.log.fd = -1,
-		.writable.fd = -1,
-		.socket = -1,
+		.socket = {-1, manager_on_writable},
 		.manager = manager,
 		.user = user,
 		.next = user->workers,
@@ -443,42 +365,24 @@ int manager_start_worker(struct worker_manager *manager, struct user *user)
 	};
 	user->workers = worker;
 	manager->worker_count++;
-	r = worker_fds_init(&worker_fds, manager->pending_per_worker_max, &worker->page);
-	/* Keep fds for rings and connections of users who are already here. */
-	const unsigned connections = manager_loose_connections(manager);
-	if (r == 0 && (unsigned)worker_fds.log.ours +
-				      (manager->connections_max -
-				       MIN(connections, manager->connections_max)) +
-				      (manager->pending_max - manager->pending_count) + FDS_SPARE >
-			      manager->fds_max)
-		r = -EMFILE;
-	if (r == 0)
-		r = manager_launch(worker, &worker_fds);
+	r = manager_launch(worker, &worker_fds);
 	worker_fds_deinit(&worker_fds);
-	if (r < 0)
-		manager_remove_worker(worker);
-	else
-		send_poison(worker);
-	return r;
-}
-
-void manager_kill_worker(struct worker *worker)
-{
-	kill(worker->pid, SIGKILL);
+	if (r < 0) {
+		worker_on(worker, WORKER_ENDED);
+		return r;
+	}
+	send_poison(worker);
+	return 0;
 }
 
 bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns)
 {
-	bool waits = false;
+	bool any_retiring = false;
 	for (struct user *user = manager->users; user; user = user->next)
 		for (struct worker *worker = user->workers; worker; worker = worker->next) {
-			if (worker->end_due_ns == 0)
-				continue;
-			waits |= worker->end_due_ns > now_ns;
-			if (worker->end_due_ns > now_ns)
-				continue;
-			worker->end_due_ns = 0;
-			manager_kill_worker(worker);
+			if (worker->state == WORKER_RETIRING && worker->end_due_ns <= now_ns)
+				worker_on(worker, WORKER_KILL);
+			any_retiring |= worker->state == WORKER_RETIRING;
 		}
-	return waits;
+	return any_retiring;
 }

@@ -74,13 +74,13 @@ int worker_fds_init(struct worker_fds *worker_fds, unsigned orders, struct statu
 {
 	*worker_fds = (struct worker_fds){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
 	int r = new_socket(&worker_fds->socket, orders);
-	if (r == 0)
-		r = new_pipe(&worker_fds->pipe);
-	if (r == 0)
-		r = new_pipe(&worker_fds->log);
-	if (r == 0)
-		r = new_page(&worker_fds->page, ret_page);
-	return r;
+	if (r < 0)
+		return r;
+	r = new_pipe(&worker_fds->pipe);
+	if (r < 0)
+		return r;
+	r = new_pipe(&worker_fds->log);
+	return r < 0 ? r : new_page(&worker_fds->page, ret_page);
 }
 
 void worker_fds_deinit(struct worker_fds *worker_fds)

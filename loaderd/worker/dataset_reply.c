@@ -26,9 +26,9 @@ struct texts {
 /* Copies a text into the buffer. Returns NULL if it does not fit. */
 static char *keep_text(struct texts *texts, const char *text)
 {
-	size_t room = REPLY_TEXTS_MAX - texts->used;
-	size_t length = strnlen(text, room);
-	if (length == room)
+	size_t capacity = REPLY_TEXTS_MAX - texts->used;
+	size_t length = strnlen(text, capacity);
+	if (length == capacity)
 		return NULL;
 	char *copy = texts->bytes + texts->used;
 	memcpy(copy, text, length);

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* For connections, each of which may be sent one message full of descriptors. */
+/* fds to spare for connections, each of which may receive one message full of fds */
 enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
 
 /*
@@ -102,7 +102,7 @@ enum opening_state {
 	OPENING_WAIT_FILES,  /* NeedFiles was sent; a part of the files is due */
 	OPENING_PREPARE,     /* job: opens the dataset from its files */
 	OPENING_DESCRIBE,    /* job: reads what GetDataset asks for */
-	OPENING_WAIT_FLUSH,  /* replies must leave first: the supervisor sends the ring next */
+	OPENING_WAIT_FLUSH,  /* queued replies must be sent before the supervisor sends the ring */
 	OPENING_START,       /* job: allocates the ring and has the supervisor send it */
 	OPENING_WAIT_MAPPED, /* RingMapped is due */
 	OPENING_MAP,         /* job: checks and maps the ring's pages */
@@ -127,10 +127,14 @@ struct opening {
 	size_t packed_size;
 };
 
-/* What a state does. Without run() it waits for the client. */
+/*
+ * What a state does. States without run() wait for the client. The job closes the files that run()
+ * does not keep, as close() may block for as long as the client chose.
+ */
 struct opening_step {
-	void (*run)(struct opening *opening);  /* on a job thread */
-	void (*next)(struct opening *opening); /* on the control thread, after success */
+	void (*enter)(struct opening *opening); /* on the control thread */
+	int (*run)(struct opening *opening);    /* on a job thread; returns 0 or -errno */
+	void (*next)(struct opening *opening);  /* on the control thread, after success */
 };
 static const struct opening_step steps[OPENING_STATES];
 
@@ -141,8 +145,9 @@ static bool is_feed(const struct opening *opening)
 
 static void opening_run(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)job;
-	steps[opening->state].run(opening);
+	struct opening *opening = CONTAINER_OF(opening, job, job);
+	opening->error = steps[opening->state].run(opening);
+	fd_transfer_deinit(&opening->files);
 }
 
 static void opening_job_done(struct async_job *job);
@@ -150,9 +155,12 @@ static void opening_job_done(struct async_job *job);
 static void opening_enter(struct opening *opening, enum opening_state state)
 {
 	struct session *session = opening->session;
+	const struct opening_step *step = &steps[state];
 	opening->state = state;
 	session_watch(session);
-	if (!steps[state].run)
+	if (step->enter)
+		step->enter(opening);
+	if (!step->run)
 		return;
 	opening->job = (struct async_job){.run = opening_run, .done = opening_job_done};
 	session->jobs++;
@@ -186,7 +194,7 @@ static void opening_refuse(struct session *session)
 
 static void opening_job_done(struct async_job *job)
 {
-	struct opening *opening = (struct opening *)job;
+	struct opening *opening = CONTAINER_OF(opening, job, job);
 	struct session *session = opening->session;
 	const struct opening_step *step = &steps[opening->state];
 	session->jobs--;
@@ -210,152 +218,7 @@ bool opening_blocks_requests(const struct session *session)
 	return opening && (opening->state == OPENING_WAIT_FLUSH || opening->state == OPENING_START);
 }
 
-static void pass_descriptors(const struct session *session, int allowed)
-{
-	/* SO_PASSRIGHTS, Linux 6.16. Older kernels deliver unrequested fds: a job closes them. */
-	enum { PASS_RIGHTS = 83 };
-	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
-}
-
-static void opening_ask(struct session *session)
-{
-	Loaderd__NeedFiles need;
-	const Loaderd__Reply reply = REPLY(NEED_FILES, need_files, &need);
-	fd_transfer_ask(&session->opening->files, &need);
-	pass_descriptors(session, 1);
-	opening_enter(session->opening, OPENING_WAIT_FILES);
-	session_reply(session, &reply);
-}
-
-static void announce_feed(struct session *session, const struct subscription *feed,
-			  const Loaderd__OpenFeed *request)
-{
-	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
-	const Loaderd__Reply reply = REPLY(FEED_OPENED, feed_opened, &opened);
-	opened.feed_id = feed->id;
-	opened.samples = feed->dataset->count;
-	opened.batches_per_epoch = feed->batcher->options.order.batches;
-	opened.classes = packimg_class_count(feed->dataset->image);
-	opened.slots = feed->batcher->options.slots;
-	opened.repeats = request->repeats;
-	opened.writable = feed->writable;
-	opened.dataset_uuid =
-		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
-	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
-		 "%llu batch %llu, read by %s%s, \"%s\"",
-		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
-		 feed->batch_size, request->rank, request->world == 0 ? 1 : request->world,
-		 (unsigned long long)request->epoch, (unsigned long long)request->batch,
-		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring"
-		 : feed->dataset->mapped                   ? "mmap"
-							   : "pread",
-		 opened.writable ? ", ring writable" : "", feed->pipeline);
-	session_reply(session, &reply);
-}
-
-static void start_run(struct opening *opening)
-{
-	opening->error = subscription_start(opening->feed, opening->files.fds, opening->files.count,
-					    &opening->refusal);
-	fd_transfer_deinit(&opening->files);
-}
-
-static void start_next(struct opening *opening)
-{
-	opening_enter(opening, OPENING_WAIT_MAPPED);
-}
-
-/* A job, as it looks at every page. */
-static void map_run(struct opening *opening)
-{
-	opening->error = subscription_mapped(opening->feed, &opening->refusal);
-}
-
-static void map_next(struct opening *opening)
-{
-	struct session *session = opening->session;
-	struct subscription *feed = opening->feed;
-	announce_feed(session, feed, opening->request->open_feed);
-	/* A client that does not take the reply has lost its session, and the request with it. */
-	if (!session->opening)
-		return;
-	opening->feed = NULL;
-	opening_finish(session);
-	session_serve(session, feed);
-}
-
-void opening_mapped(struct session *session)
-{
-	struct opening *opening = session->opening;
-	if (!opening || opening->state != OPENING_WAIT_MAPPED) {
-		session_close(session, "it had no ring to map");
-		return;
-	}
-	opening_enter(opening, OPENING_MAP);
-}
-
-/* The supervisor sends the ring on the same connection, between two frames of ours. */
-static void opening_start(struct opening *opening)
-{
-	bool pending = send_queue_pending(&opening->session->send_queue);
-	opening_enter(opening, pending ? OPENING_WAIT_FLUSH : OPENING_START);
-}
-
-void opening_flushed(struct session *session)
-{
-	if (session->opening && session->opening->state == OPENING_WAIT_FLUSH)
-		opening_start(session->opening);
-}
-
-static void prepare_run(struct opening *opening)
-{
-	opening->error = subscription_new(opening->request->open_feed, opening->session,
-					  opening->feed_id, opening->files.fds,
-					  opening->files.count, &opening->feed, &opening->refusal);
-	fd_transfer_deinit(&opening->files);
-}
-
-static void prepare_next(struct opening *opening)
-{
-	if (subscription_wants_direct(opening->feed) > 0) {
-		fd_transfer_init(&opening->files, subscription_wants_direct(opening->feed), true);
-		opening_ask(opening->session);
-	} else {
-		opening_start(opening);
-	}
-}
-
-static void describe_run(struct opening *opening)
-{
-	opening->error = dataset_reply(opening->request->get_dataset->path, opening->files.fds,
-				       &opening->packed, &opening->packed_size, &opening->refusal);
-	fd_transfer_deinit(&opening->files);
-}
-
-static void describe_next(struct opening *opening)
-{
-	struct session *session = opening->session;
-	session_send(session, opening->packed, opening->packed_size);
-	if (session->opening)
-		opening_finish(session);
-}
-
-/* A job: close() of what a client passed may block for as long as the client chose. */
-static void free_run(struct opening *opening)
-{
-	fd_transfer_deinit(&opening->files);
-	subscription_free(opening->feed);
-	free(opening->packed);
-	loaderd__request__free_unpacked(opening->request, NULL);
-}
-
-static const struct opening_step steps[OPENING_STATES] = {
-	[OPENING_PREPARE] = {prepare_run, prepare_next},
-	[OPENING_DESCRIBE] = {describe_run, describe_next},
-	[OPENING_START] = {start_run, start_next},
-	[OPENING_MAP] = {map_run, map_next},
-	[OPENING_FREE] = {free_run, NULL},
-};
+/* From here on, functions stand in the order in which a request reaches them. */
 
 /* Limits that only the control thread can count. */
 static int admit_feed(struct session *session, struct refusal *refusal)
@@ -367,7 +230,7 @@ static int admit_feed(struct session *session, struct refusal *refusal)
 	if (session->feed_state != SESSION_FEED_NONE)
 		return refuse_request(
 			refusal, EBUSY, NULL,
-			"this connection has a feed already; open another connection");
+			"this connection already has a feed; open another connection");
 	if (server->feed_count >= most)
 		return refuse_request(
 			refusal, EDQUOT, NULL,
@@ -383,13 +246,12 @@ static int opening_admit(struct session *session, const Loaderd__Request *reques
 	uint32_t version = feed ? request->open_feed->version : request->get_dataset->version;
 	if (version != PROTO_VERSION)
 		return refuse_request(refusal, EPROTO, "version",
-				      "this daemon speaks protocol version %d, the client asked "
-				      "for %u; update the older one",
+				      "this daemon speaks protocol version %d, but the client "
+				      "asked for %u; update the older one",
 				      PROTO_VERSION, version);
 	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
-				      "this connection has a request under way; wait for its "
-				      "answer");
+				      "this connection has a pending request; wait for its reply");
 	return feed ? admit_feed(session, refusal) : 0;
 }
 
@@ -419,24 +281,40 @@ void opening_begin(struct session *session, Loaderd__Request *request)
 	} else {
 		fd_transfer_init(&opening->files, 1, false);
 	}
-	opening_ask(session);
+	opening_enter(opening, OPENING_WAIT_FILES);
+}
+
+static void pass_descriptors(const struct session *session, int allowed)
+{
+	/* SO_PASSRIGHTS, Linux 6.16. Older kernels deliver unrequested fds: a job closes them. */
+	enum { PASS_RIGHTS = 83 };
+	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof(allowed));
+}
+
+static void files_enter(struct opening *opening)
+{
+	Loaderd__NeedFiles need;
+	const Loaderd__Reply reply = REPLY(NEED_FILES, need_files, &need);
+	fd_transfer_ask(&opening->files, &need);
+	pass_descriptors(opening->session, 1);
+	session_reply(opening->session, &reply);
 }
 
 static void over_limit(struct session *session, uint32_t total)
 {
 	struct opening *opening = session->opening;
 	uint64_t limit = session->server->config->shards;
-	refuse_request(
-		&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		"the dataset has %u files, the daemon's limit is %llu ([limits] shards); pack "
-		"it into fewer shards, or raise the limit",
-		total, (unsigned long long)limit);
+	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		       "the dataset has %u files, but the daemon's limit is %llu ([limits] "
+		       "shards); pack it into fewer shards, or raise the limit",
+		       total, (unsigned long long)limit);
 	opening_refuse(session);
 }
 
 /*
- * Are there descriptors for the files that are still to come, and enough besides for connections
- * and rings? The lowest free number is what a descriptor gets: the newest tells how many there are.
+ * Returns whether there are fds for the files that are still to come, with some to spare for
+ * connections and rings. A new fd gets the lowest free number, so the newest tells how many are
+ * open.
  */
 static bool has_room(const struct session *session)
 {
@@ -450,13 +328,19 @@ static bool has_room(const struct session *session)
 static void out_of_descriptors(struct session *session)
 {
 	struct opening *opening = session->opening;
-	refuse_request(
-		&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		"the dataset has %u files, and this user's worker, which may have %llu open "
-		"(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
-		"fewer shards, close other feeds, or raise the limit",
-		opening->files.total, (unsigned long long)session->server->fds_max);
+	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		       "the dataset has %u files, but too few are left of the %llu that this "
+		       "user's worker may have open (LimitNOFILE= of the service, ulimit -n); pack "
+		       "it into fewer shards, close other feeds, or raise the limit",
+		       opening->files.total, (unsigned long long)session->server->fds_max);
 	opening_refuse(session);
+}
+
+/* The supervisor sends the ring on the same connection, between two frames of ours. */
+static void opening_start(struct opening *opening)
+{
+	bool pending = send_queue_pending(&opening->session->send_queue);
+	opening_enter(opening, pending ? OPENING_WAIT_FLUSH : OPENING_START);
 }
 
 void opening_files(struct session *session, const Loaderd__Files *part)
@@ -472,8 +356,9 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 		return;
 	}
 	if (r < 0) {
-		session_close(session, r == -ENOMEM ? "out of memory"
-						    : "it sent files that it was not asked for");
+		session_close(session, r == -ENOMEM
+					       ? "out of memory"
+					       : "the client sent files that were not requested");
 		return;
 	}
 	if (!has_room(session)) {
@@ -481,7 +366,7 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 		return;
 	}
 	if (!fd_transfer_complete(&opening->files)) {
-		opening_ask(session);
+		opening_enter(opening, OPENING_WAIT_FILES);
 		return;
 	}
 	pass_descriptors(session, 0);
@@ -492,3 +377,124 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 	else
 		opening_enter(opening, OPENING_DESCRIBE);
 }
+
+static int prepare_run(struct opening *opening)
+{
+	return subscription_new(opening->request->open_feed, opening->session, opening->feed_id,
+				opening->files.fds, opening->files.count, &opening->feed,
+				&opening->refusal);
+}
+
+static void prepare_next(struct opening *opening)
+{
+	const uint32_t direct = subscription_wants_direct(opening->feed);
+	if (direct == 0) {
+		opening_start(opening);
+		return;
+	}
+	fd_transfer_init(&opening->files, direct, true);
+	opening_enter(opening, OPENING_WAIT_FILES);
+}
+
+void opening_flushed(struct session *session)
+{
+	if (session->opening && session->opening->state == OPENING_WAIT_FLUSH)
+		opening_start(session->opening);
+}
+
+static int start_run(struct opening *opening)
+{
+	return subscription_start(opening->feed, opening->files.fds, opening->files.count,
+				  &opening->refusal);
+}
+
+static void start_next(struct opening *opening)
+{
+	opening_enter(opening, OPENING_WAIT_MAPPED);
+}
+
+void opening_mapped(struct session *session)
+{
+	struct opening *opening = session->opening;
+	if (!opening || opening->state != OPENING_WAIT_MAPPED) {
+		session_close(session, "the client has no ring to map");
+		return;
+	}
+	opening_enter(opening, OPENING_MAP);
+}
+
+/* A job, because it checks every page. */
+static int map_run(struct opening *opening)
+{
+	return subscription_mapped(opening->feed, &opening->refusal);
+}
+
+static void announce_feed(struct session *session, const struct subscription *feed,
+			  const Loaderd__OpenFeed *request)
+{
+	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	const Loaderd__Reply reply = REPLY(FEED_OPENED, feed_opened, &opened);
+	opened.feed_id = feed->id;
+	opened.samples = feed->dataset->count;
+	opened.batches_per_epoch = feed->batcher->options.order.batches;
+	opened.classes = packimg_class_count(feed->dataset->image);
+	opened.slots = feed->batcher->options.slots;
+	opened.repeats = request->repeats;
+	opened.writable = feed->writable;
+	opened.dataset_uuid =
+		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
+	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
+		 "%llu batch %llu, read by %s%s, \"%s\"",
+		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
+		 feed->batch_size, request->rank, request->world == 0 ? 1 : request->world,
+		 (unsigned long long)request->epoch, (unsigned long long)request->batch,
+		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring"
+		 : feed->dataset->mapped                   ? "mmap"
+							   : "pread",
+		 opened.writable ? ", ring writable" : "", feed->pipeline);
+	session_reply(session, &reply);
+}
+
+static void map_next(struct opening *opening)
+{
+	struct session *session = opening->session;
+	struct subscription *feed = opening->feed;
+	announce_feed(session, feed, opening->request->open_feed);
+	/* If the reply could not be sent, the session is closed and has dropped the request. */
+	if (!session->opening)
+		return;
+	opening->feed = NULL;
+	opening_finish(session);
+	session_serve(session, feed);
+}
+
+static int describe_run(struct opening *opening)
+{
+	return dataset_reply(opening->request->get_dataset->path, opening->files.fds,
+			     &opening->packed, &opening->packed_size, &opening->refusal);
+}
+
+static void describe_next(struct opening *opening)
+{
+	struct session *session = opening->session;
+	session_send(session, opening->packed, opening->packed_size);
+	if (session->opening)
+		opening_finish(session);
+}
+
+static int free_run(struct opening *opening)
+{
+	subscription_free(opening->feed);
+	free(opening->packed);
+	loaderd__request__free_unpacked(opening->request, NULL);
+	return 0;
+}
+
+static const struct opening_step steps[OPENING_STATES] = {
+	[OPENING_WAIT_FILES] = {.enter = files_enter},
+	[OPENING_PREPARE] = {.run = prepare_run, .next = prepare_next},
+	[OPENING_DESCRIBE] = {.run = describe_run, .next = describe_next},
+	[OPENING_START] = {.run = start_run, .next = start_next},
+	[OPENING_MAP] = {.run = map_run, .next = map_next},
+	[OPENING_FREE] = {.run = free_run},
+};

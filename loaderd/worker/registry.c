@@ -106,11 +106,11 @@ static int new_entry(const char *path, const int *fds, uint32_t count,
 		r = registry_file_of(fds[i], &entry->files[i]);
 		if (r == -EBADF)
 			snprintf(error->text, sizeof(error->text),
-				 "%.300s: the descriptor of file %u of it is not open for reading",
+				 "%.300s: the descriptor of its file %u is not open for reading",
 				 path, i);
 		else if (r < 0)
 			snprintf(error->text, sizeof(error->text),
-				 "%.300s: the daemon may not look at file %u of it: %s; a private "
+				 "%.300s: the daemon may not access its file %u: %s; a private "
 				 "daemon of the file's owner may",
 				 path, i, strerror(-r));
 	}
@@ -166,10 +166,10 @@ static int check_ban(const struct registry *registry, const struct dataset *data
 		    memcmp(ban->uuid, packimg_uuid(dataset->image), sizeof(ban->uuid)) != 0)
 			continue;
 		snprintf(error->text, sizeof(error->text),
-			 "%.200s: decoding different samples of it has ended %u workers, and with "
-			 "them all feeds of this user; it is refused for %llu minutes more; check "
-			 "it by packimg verify, pack it again from images that you trust, and "
-			 "report a fault of loaderd if it is whole",
+			 "%.200s: decoding its samples has crashed %u workers, and with them all "
+			 "feeds of this user; it is refused for another %llu minutes; check it "
+			 "with packimg verify, pack it again from images that you trust, and "
+			 "report a bug in loaderd if it is intact",
 			 dataset->path, ban->faults,
 			 (unsigned long long)((ban->until_ns - now_ns) / UINT64_C(60000000000)) +
 				 1);
@@ -342,13 +342,13 @@ bool registry_next_bad(struct registry *registry, struct registry_bad *ret_bad, 
 	return found;
 }
 
-unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, unsigned room)
+unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, unsigned max)
 {
 	unsigned count = 0;
 	pthread_mutex_lock(&registry->mutex);
 	uint64_t kept =
 		registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
-	for (uint64_t i = 0; i < kept && count < room; i++)
+	for (uint64_t i = 0; i < kept && count < max; i++)
 		bad[count++] = registry->bad[(registry->bad_total - 1 - i) % REGISTRY_BAD_MAX];
 	pthread_mutex_unlock(&registry->mutex);
 	return count;

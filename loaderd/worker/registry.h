@@ -98,5 +98,5 @@ void registry_report(struct registry *registry, struct dataset *dataset, uint64_
  * they could be returned.
  */
 bool registry_next_bad(struct registry *registry, struct registry_bad *ret_bad, uint64_t *ret_lost);
-/* Copies up to `room` records, newest first, and returns their number. */
-unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, unsigned room);
+/* Copies up to `max` records, newest first, and returns their number. */
+unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, unsigned max);

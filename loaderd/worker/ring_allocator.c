@@ -58,20 +58,18 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 				      "the service did not provide memory for the feed in time");
 	if (order->code == EAGAIN)
 		return refuse_request(refusal, ETIMEDOUT, NULL,
-				      "the client does not read: its ring could not be sent to it");
+				      "the client does not read, so its ring could not be sent");
 	/* Fds in flight will be received, and libfeed retries for a while. */
 	if (order->code == ETOOMANYREFS)
-		return refuse_request(
-			refusal, EDQUOT, NULL,
-			"too many of the service's descriptors are on their way to those "
-			"who have not read them; connect again, or raise LimitNOFILE= of the "
-			"service (ulimit -n)");
+		return refuse_request(refusal, EDQUOT, NULL,
+				      "too many of the service's descriptors are in flight to "
+				      "clients that have not received them; connect again, or "
+				      "raise LimitNOFILE= of the service (ulimit -n)");
 	if (order->code == ENOTCONN)
-		return refuse_request(
-			refusal, EDQUOT, NULL,
-			"the service has too few descriptors for connections that wait with "
-			"opening their feed; connect again, or raise LimitNOFILE= of the "
-			"service (ulimit -n)");
+		return refuse_request(refusal, EDQUOT, NULL,
+				      "the service has too few descriptors for connections that "
+				      "delay opening their feed; connect again, or raise "
+				      "LimitNOFILE= of the service (ulimit -n)");
 	if (order->code != EDQUOT || order->limit == IPC_LIMIT_NONE ||
 	    order->limit > IPC_LIMIT_DESCRIPTORS)
 		return refuse_request(
@@ -83,15 +81,15 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 	if (order->limit == IPC_LIMIT_RINGS)
 		return refuse_request(
 			refusal, EDQUOT, "slots",
-			"this user has as many rings as one may, %llu, those of closed feeds that "
-			"some process still holds among them ([limits] feeds_per_user)",
+			"this user has reached the limit of %llu rings, including those of closed "
+			"feeds that a process still holds ([limits] feeds_per_user)",
 			(unsigned long long)order->most);
 	if (order->limit == IPC_LIMIT_DESCRIPTORS)
 		return refuse_request(
 			refusal, EDQUOT, "slots",
-			"the service's descriptors suffice for no further ring of this user, those "
-			"of closed feeds that some process still holds included; close feeds, try "
-			"again later, or raise LimitNOFILE= of the service (ulimit -n)");
+			"the service has no descriptors left for another ring of this user, who "
+			"may still hold rings of closed feeds; close feeds, try again later, or "
+			"raise LimitNOFILE= of the service (ulimit -n)");
 	/* Do not report how much is left: it would reveal other users' usage. */
 	if (order->limit == IPC_LIMIT_ALL)
 		return refuse_request(
@@ -102,9 +100,9 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 			(unsigned long long)bytes_of(request), (unsigned long long)order->most);
 	return refuse_request(
 		refusal, EDQUOT, "slots",
-		"the feed needs %llu bytes of shared memory, %llu are left of the "
-		"limit of %llu, of which rings take part until nothing refers to them; "
-		"ask for fewer slots or smaller batches, or raise [limits] shared_memory_per_user",
+		"the feed needs %llu bytes of shared memory, but only %llu are left of the limit "
+		"of %llu, to which rings count until nothing refers to them; ask for fewer slots "
+		"or smaller batches, or raise [limits] shared_memory_per_user",
 		(unsigned long long)bytes_of(request), (unsigned long long)order->left,
 		(unsigned long long)order->most);
 }

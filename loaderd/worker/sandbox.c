@@ -199,11 +199,10 @@ const char *sandbox_exceptions(void)
 	static char text[1024];
 	size_t length = 0;
 	if (SANITIZED)
-		length = (size_t)snprintf(
-			text, sizeof(text),
-			"a sanitizer's build: memory is not limited, leaks are not "
-			"looked for; calls allowed besides: %s",
-			sanitizers[0] == END ? "none" : "");
+		length = (size_t)snprintf(text, sizeof(text),
+					  "sanitizer build: memory is not limited, leaks are not "
+					  "checked, and these calls are also allowed: %s",
+					  sanitizers[0] == END ? "none" : "");
 	for (size_t i = 0; sanitizers[i] != END && length < sizeof(text); i++) {
 		char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, sanitizers[i]);
 		length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
@@ -233,6 +232,28 @@ static int add_rules(scmp_filter_ctx filter)
 	return r;
 }
 
+static int filter_fill_and_load(scmp_filter_ctx filter)
+{
+	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+	if (r < 0)
+		return r;
+	/*
+	 * Do not disable speculative store bypass: kernels before 5.16 would, which slows down
+	 * decoding.
+	 */
+	(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
+	(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	/*
+	 * Kill the process on a call of a foreign architecture. The default kills only the thread
+	 * and would leave a worker that does not serve.
+	 */
+	r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+	if (r < 0)
+		return r;
+	r = add_rules(filter);
+	return r < 0 ? r : seccomp_load(filter);
+}
+
 /*
  * Installs the seccomp filter. Other calls fail with EPERM instead of killing the process: a
  * library that tries a call is not an attack, and killing workers for it would be one more way to
@@ -243,25 +264,7 @@ static int filter_calls(void)
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	if (!filter)
 		return -ENOMEM;
-	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
-	/*
-	 * Do not disable speculative store bypass: kernels before 5.16 would, which slows down
-	 * decoding.
-	 */
-	if (r == 0)
-		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-	if (r == 0)
-		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	/*
-	 * Kill the process on a call of a foreign architecture. The default kills only the thread
-	 * and would leave a worker that does not serve.
-	 */
-	if (r == 0)
-		r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-	if (r == 0)
-		r = add_rules(filter);
-	if (r == 0)
-		r = seccomp_load(filter);
+	int r = filter_fill_and_load(filter);
 	seccomp_release(filter);
 	return r;
 }
@@ -334,7 +337,7 @@ int sandbox_prepare(struct config_error *error)
 	if (r == 0)
 		r = drop_capabilities();
 	if (r < 0)
-		config_say(error, "a worker cannot give up its rights: %s", strerror(-r));
+		config_say(error, "the worker cannot drop its privileges: %s", strerror(-r));
 	return r;
 }
 
@@ -373,11 +376,11 @@ int sandbox_enter(const struct sandbox_limits *limits, struct config_error *erro
 	lock_land();
 	int r = limit_resources(limits);
 	if (r < 0)
-		return config_fail(error, r, "a worker cannot limit itself: %s", strerror(-r));
+		return config_fail(error, r, "the worker cannot set its limits: %s", strerror(-r));
 	r = filter_calls();
 	if (r < 0)
 		config_say(error,
-			   "the kernel does not take the filter of system calls: %s; it needs "
+			   "the kernel rejects the system call filter: %s; this needs "
 			   "CONFIG_SECCOMP_FILTER, and a container that allows seccomp",
 			   strerror(-r));
 	return r;

@@ -31,7 +31,7 @@ static void server_begin_drain(struct server *server)
 {
 	if (server->phase != SERVER_RUNNING)
 		return;
-	log_info("stopping: %u feed%s up to %llu ms to take what is finished", server->feed_count,
+	log_info("stopping: %u feed%s up to %llu ms to take finished batches", server->feed_count,
 		 server->feed_count == 1 ? " gets" : "s get",
 		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
@@ -88,20 +88,6 @@ static void on_bad_samples(struct event_source *source, uint32_t events)
 	}
 }
 
-/*
- * Takes a connection from the supervisor. Reports one that arrived without its fd: the supervisor
- * has an fd of it, too, so the client would otherwise wait forever.
- */
-static void take_client(struct server *server, const struct ipc_order *order, int fd)
-{
-	const struct ipc_record lost = {.kind = IPC_LOST, .client = order->client};
-	server->clients++;
-	if (fd >= 0)
-		session_new(server, fd, (pid_t)order->pid, order->client);
-	else
-		(void)ipc_report(IPC_PIPE_FD, &lost);
-}
-
 void server_copy_config(struct server *server, struct config *ret_config)
 {
 	pthread_mutex_lock(&server->config_lock);
@@ -117,11 +103,18 @@ static void set_key(struct server *server, const struct ipc_order *order)
 	log_set_level((enum log_level)server->config->log_level);
 }
 
-static void server_obey(struct server *server, const struct ipc_order *order, int fds[IPC_FDS_MAX])
+static void server_on_order(struct server *server, const struct ipc_order *order,
+			    int fds[IPC_FDS_MAX])
 {
+	const struct ipc_record lost = {.kind = IPC_LOST, .client = order->client};
 	switch (order->kind) {
 	case IPC_CLIENT:
-		take_client(server, order, fds[0]);
+		server->clients++;
+		/* The supervisor has an fd of it, too: the client would wait for it forever. */
+		if (fds[0] < 0)
+			(void)ipc_report(IPC_PIPE_FD, &lost);
+		else
+			session_new(server, fds[0], (pid_t)order->pid, order->client);
 		fds[0] = -1;
 		break;
 	case IPC_RING:
@@ -162,11 +155,10 @@ static void on_ipc(struct event_source *source, uint32_t events)
 		if (r < 0) {
 			/* The supervisor is gone, and without it nothing can be served. */
 			event_source_remove(server->epoll_fd, source);
-			server->phase = SERVER_DONE;
-			server->supervisor_gone = true;
+			server->phase = SERVER_ABANDONED;
 			return;
 		}
-		server_obey(server, &order, fds);
+		server_on_order(server, &order, fds);
 	}
 }
 
@@ -184,19 +176,19 @@ static unsigned thread_count(const struct config *config, const struct cpus *cpu
 	return config->threads != 0 ? (unsigned)config->threads : cpus->quota;
 }
 
-static int start_workers(struct server *server, struct config_error *error)
+static int start_threads(struct server *server, struct config_error *error)
 {
 	struct cpus cpus;
 	int r = config_cpus(server->config, &cpus, error);
 	if (r < 0)
 		return r;
 	r = pool_new(thread_count(server->config, &cpus), &cpus, &server->pool);
-	if (r == 0)
+	if (r == 0) {
 		pool_limit_decoding(server->pool, server->config->decode_bytes);
-	if (r == 0)
 		r = async_jobs_new(ASYNC_JOBS_AT_ONCE, &server->jobs);
+	}
 	if (r < 0)
-		config_say(error, "cannot start worker threads: %s", strerror(-r));
+		config_say(error, "cannot start the worker's threads: %s", strerror(-r));
 	return r;
 }
 
@@ -233,11 +225,32 @@ static void reserve_rings(const struct config *config)
 		return;
 	int r = io_reserve(RINGS_RESERVED, (unsigned)config->queue_depth);
 	if (r < 0 && config->io == CONFIG_IO_URING)
-		log_warning("[io] mode = uring: there is no io_uring (%s), feeds are read by mmap; "
-			    "a container's system calls, kernel.io_uring_disabled or "
-			    "RLIMIT_MEMLOCK may "
-			    "forbid it",
+		log_warning("[io] mode = uring: io_uring is not available (%s), so feeds use mmap; "
+			    "a container's system call filter, kernel.io_uring_disabled or "
+			    "RLIMIT_MEMLOCK may forbid it",
 			    strerror(-r));
+}
+
+/* Opens and starts all that the server needs. server_free() undoes it, half made or whole. */
+static int server_start(struct server *server, struct config_error *error)
+{
+	reserve_rings(server->config);
+	int r = sigbus_guard_install();
+	if (r < 0)
+		return r;
+	r = start_threads(server, error);
+	if (r < 0)
+		return r;
+	r = map_page(server);
+	if (r < 0)
+		return config_fail(error, r, "cannot map the status page: %s", strerror(-r));
+	r = crash_marker_install(&server->page->crash);
+	if (r < 0)
+		return config_fail(error, r, "cannot handle crashes: %s", strerror(-r));
+	r = server_watch_all(server);
+	if (r < 0)
+		return config_fail(error, r, "cannot watch descriptors: %s", strerror(-r));
+	return 0;
 }
 
 int server_new(struct config *config, uid_t uid, struct server **ret_server,
@@ -260,19 +273,7 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 		free(server);
 		return r;
 	}
-	reserve_rings(config);
-	r = sigbus_guard_install();
-	if (r == 0)
-		r = start_workers(server, error);
-	if (r == 0) {
-		r = map_page(server);
-		if (r == 0)
-			r = crash_marker_install(&server->page->crash);
-		if (r == 0)
-			r = server_watch_all(server);
-		if (r < 0)
-			config_say(error, "cannot watch descriptors: %s", strerror(-r));
-	}
+	r = server_start(server, error);
 	if (r < 0) {
 		server_free(server);
 		return r;
@@ -284,8 +285,8 @@ int server_new(struct config *config, uid_t uid, struct server **ret_server,
 unsigned server_threads_max(const struct server *server)
 {
 	enum { CONTROL = 1 };
-	/* pool_worker_indices() includes the threads that replace those blocked in storage. */
-	return CONTROL + pool_worker_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
+	/* pool_thread_indices() includes the threads that replace those blocked in storage. */
+	return CONTROL + pool_thread_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
 	       (unsigned)server->config->feeds_per_user; /* one read-ahead thread per feed */
 }
 
@@ -309,7 +310,7 @@ static uint64_t server_due_ns(const struct server *server)
 	uint64_t next_ns = UINT64_MAX;
 	if (server->session_count > 0)
 		next_ns = server->page_due_ns;
-	else if (server->idle_since_ns != 0)
+	else if (server->activity == SERVER_IDLE)
 		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
 	if (server->feed_count > 1)
 		next_ns = MIN(next_ns, server->watch_due_ns);
@@ -329,16 +330,18 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 {
 	const struct ipc_record idle = {.kind = IPC_IDLE, .count = server->clients};
 	if (server->session_count > 0) {
-		server->was_busy = true;
-	} else if (server->was_busy) {
-		server->was_busy = false;
+		server->activity = SERVER_BUSY;
+		return;
+	}
+	if (server->activity == SERVER_BUSY) {
+		server->activity = SERVER_IDLE;
 		server->page_due_ns = now_ns; /* publish that its feeds are gone */
 		server->idle_since_ns = now_ns;
 	}
-	if (server->session_count > 0 || server->idle_since_ns == 0 ||
+	if (server->activity != SERVER_IDLE ||
 	    now_ns < server->idle_since_ns + server->config->idle_ms * 1000000)
 		return;
-	server->idle_since_ns = 0;
+	server->activity = SERVER_IDLE_REPORTED;
 	(void)ipc_report(IPC_PIPE_FD, &idle);
 }
 
@@ -378,7 +381,8 @@ static void close_all(struct server *server)
 {
 	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
 	const Loaderd__Reply reply = REPLY(SHUTTING_DOWN, shutting_down, &shutting_down);
-	for (struct session *s = server->sessions, *next; s && !server->supervisor_gone; s = next) {
+	for (struct session *s = server->sessions, *next; s && server->phase != SERVER_ABANDONED;
+	     s = next) {
 		next = s->next;
 		if (!opening_blocks_requests(s))
 			session_reply(s, &reply);
@@ -397,7 +401,7 @@ int server_run(struct server *server)
 	const struct ipc_record ready = {.kind = IPC_READY};
 	int r = 0;
 	(void)ipc_report(IPC_PIPE_FD, &ready);
-	while (r == 0 && server->phase != SERVER_DONE)
+	while (r == 0 && server->phase < SERVER_DONE)
 		r = server_turn(server);
 	close_all(server);
 	return r;

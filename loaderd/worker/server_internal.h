@@ -1,4 +1,4 @@
-/* What server.c, session.c, opening.c, subscription.c and status.c share. */
+/* Internal to the server: shared by server.c, session.c, opening.c, subscription.c and status.c. */
 #pragma once
 
 #include "loaderd/event_source.h"
@@ -26,7 +26,7 @@ enum session_state {
 enum session_feed_state {
 	SESSION_FEED_NONE,    /* OpenFeed is accepted */
 	SESSION_FEED_OPENING, /* session->opening has it */
-	SESSION_FEED_SERVED,  /* session->feed is in the pool, or on its way out of it */
+	SESSION_FEED_SERVED,  /* session->feed is in the pool, or is being removed from it */
 	SESSION_FEED_FREEING, /* a job frees session->feed */
 };
 
@@ -35,26 +35,37 @@ struct session {
 	struct server *server;
 	struct session *next, **link; /* in server->sessions */
 	struct session *next_dead;
-	pid_t pid;       /* of the client, as the supervisor saw it, */
-	uint64_t client; /* and the number that it gave the connection */
+	pid_t pid;       /* of the client, as the supervisor sees it */
+	uint64_t client; /* the supervisor's id of the connection */
 	struct frame_reader reader;
 	struct send_queue send_queue;
-	struct opening *opening;   /* a request whose files are coming */
-	struct subscription *feed; /* in the pool, or on its way out of it */
-	unsigned jobs;             /* running for this session, */
-	struct async_job feed_job; /* one of them at most with its feed */
+	struct opening *opening;   /* the request in progress; NULL if none */
+	struct subscription *feed; /* while feed_state is SERVED or FREEING */
+	unsigned jobs;             /* jobs running for this session */
+	struct async_job feed_job; /* frees the feed */
 	enum session_state state;
 	enum session_feed_state feed_state;
 	uint32_t events; /* that epoll is asked for */
 	uint64_t opened_ns;
 };
 
-enum server_phase { SERVER_RUNNING, SERVER_DRAINING, SERVER_DONE };
+enum server_phase {
+	SERVER_RUNNING,
+	SERVER_DRAINING,
+	SERVER_DONE,
+	SERVER_ABANDONED, /* done because the supervisor is gone: clients get no farewell */
+};
+
+enum server_activity {
+	SERVER_IDLE, /* no session since idle_since_ns */
+	SERVER_IDLE_REPORTED,
+	SERVER_BUSY,
+};
 
 struct server {
 	/*
-	 * The control thread changes it under the lock and reads it without; others read the copy
-	 * that server_copy_config() makes.
+	 * The control thread changes it under the lock and reads it without; other threads call
+	 * server_copy_config().
 	 */
 	struct config *config;
 	pthread_mutex_t config_lock;
@@ -65,15 +76,14 @@ struct server {
 	struct status_page *page;
 	int epoll_fd;
 	struct event_source ipc, jobs_done, pool_quiet, bad_samples;
-	uint64_t clients;       /* that the supervisor has handed over */
-	uint64_t idle_since_ns; /* 0: it has been said */
-	bool was_busy;
-	uid_t uid; /* of the clients */
+	uint64_t clients; /* connections received from the supervisor */
+	enum server_activity activity;
+	uint64_t idle_since_ns; /* SERVER_IDLE */
+	uid_t uid;              /* of the clients */
 	uint64_t page_due_ns, watch_due_ns;
-	bool supervisor_gone; /* the supervisor has gone */
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
-	uint64_t fds_max; /* that this process may have */
+	uint64_t fds_max; /* RLIMIT_NOFILE of this process */
 	uint64_t feed_id; /* last one given */
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;
@@ -83,55 +93,59 @@ struct server {
 };
 
 /*
- * Takes over fd. pid and client: the client's process and the connection's number, as the
- * supervisor says.
+ * Begins a session and takes over fd. pid: the client's; client: the supervisor's id of the
+ * connection.
  */
 void session_new(struct server *server, int fd, pid_t pid, uint64_t client);
-/* Hang-up: frees all the client had, at once where no worker is busy with it. */
+/*
+ * Closes the connection and frees all that belongs to it, as soon as no job or pool thread uses it.
+ * why: for the log.
+ */
 void session_close(struct session *session, const char *why);
-/* Puts a feed into the pool. Takes it over. */
+/* Adds a feed to the pool. Takes it over. */
 void session_serve(struct session *session, struct subscription *feed);
-/* The pool has let go of the session's batcher. */
+/* Call when the pool has released the session's batcher. */
 void session_released(struct session *session);
-/* Call when session->jobs has been lowered: a closed session ends with its last job. */
+/* Call after decrementing session->jobs: a closed session ends with its last job. */
 void session_free_if_done(struct session *session);
-/* A dead one, when no event can name it any more. */
+/* Frees a dead session. Call it when no pending event points to it. */
 void session_free(struct session *session);
-/* Sends a reply; closes the session when it cannot be sent. */
+/* Sends a reply; closes the session if that fails. */
 void session_reply(struct session *session, const Loaderd__Reply *reply);
 /* Updates the epoll mask; call it when the state of the session or its opening changes. */
 void session_watch(struct session *session);
-/* The same for a reply that is packed already. */
+/* Sends a packed reply; closes the session if that fails. */
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
-/* Rings the client's bell; from any thread. user: the session. */
+/* Sends the client a Doorbell. Any thread. user: the session. */
 void session_ring(void *user);
-/* The session's one feed is not to be. */
+/* Call when the session's feed ends or will not open: it no longer counts. */
 void session_forget_feed(struct session *session);
 
-/* The configuration as it is now; from any thread. */
+/* Copies the current configuration. Any thread. */
 void server_copy_config(struct server *server, struct config *ret_config);
 
 void status_reply(struct session *session);
-/* Brings the page up to date that the supervisor reads. */
+/* Updates the status page, which the supervisor reads. */
 void status_publish(struct server *server);
 
 /*
- * Requests that need a dataset's files, OpenFeed and GetDataset: the files are asked for, come part
- * by part, and are read on a job thread. One at a time per connection. Control thread only.
+ * OpenFeed and GetDataset, the requests that need a dataset's files: the worker asks for the files,
+ * receives them in parts, and reads them on a job thread. One at a time per connection. Control
+ * thread only.
  */
 /* Takes over the request. */
 void opening_begin(struct session *session, Loaderd__Request *request);
-/* A part of the files has come, with the frame that the session's reader holds. */
+/* Handles Files, whose descriptors the session's reader holds. */
 void opening_files(struct session *session, const Loaderd__Files *part);
-/* Replies that waited have left. */
+/* Call when queued replies have been sent. */
 void opening_flushed(struct session *session);
-/* The client says that it has mapped its ring. */
+/* Handles RingMapped. */
 void opening_mapped(struct session *session);
-/* The session closes: frees the request, after its running job if there is one. */
+/* Call when the session closes: frees the request, after its running job if there is one. */
 void opening_drop(struct session *session);
 /*
- * True while the supervisor may send the ring on this connection: no request is read then, as its
- * reply could end up in the middle of the ring's frame.
+ * Returns true while the supervisor may send the ring on this connection: no request is read then,
+ * because its reply could end up in the middle of the ring's frame.
  */
 bool opening_blocks_requests(const struct session *session);

@@ -1,4 +1,4 @@
-/* One connection: its requests, its feed, its end. Control thread only. */
+/* One connection, from its first request to its end. Control thread only. */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/server_internal.h"
 
@@ -14,8 +14,8 @@
 
 enum {
 	/*
-	 * Frames taken from one client before others get their turn; epoll is level-triggered and
-	 * comes back.
+	 * Frames read from one client before others get their turn; level-triggered epoll reports
+	 * the rest again.
 	 */
 	FRAMES_PER_TURN = 16,
 };
@@ -23,8 +23,8 @@ enum {
 void session_watch(struct session *session)
 {
 	/*
-	 * While a reply waits to be read no further request is taken: a client that asks and never
-	 * reads stops itself.
+	 * While a reply is queued, no request is read: a client that does not read its replies only
+	 * stops itself.
 	 */
 	uint32_t events = send_queue_pending(&session->send_queue) ? EPOLLOUT | EPOLLRDHUP
 			  : opening_blocks_requests(session)       ? EPOLLRDHUP
@@ -43,7 +43,7 @@ void session_send(struct session *session, const uint8_t *message, size_t size)
 	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE
 				      : send_queue_send(&session->send_queue, message, size);
 	if (r < 0)
-		session_close(session, "it does not take replies");
+		session_close(session, "the client does not read replies");
 	else
 		session_watch(session);
 }
@@ -80,7 +80,7 @@ void session_ring(void *user)
 	send_queue_ring_doorbell(&session->send_queue);
 }
 
-/* Nothing refers to a closed session any more: free it after the current events. */
+/* If nothing refers to a closed session any more, frees it after this round of events. */
 void session_free_if_done(struct session *session)
 {
 	struct server *server = session->server;
@@ -103,21 +103,12 @@ void session_free(struct session *session)
 	free(session);
 }
 
-/* Has something done with the session's feed; nothing else is, so that one job is enough. */
-static void add_feed_job(struct session *session, void (*run)(struct async_job *),
-			 void (*done)(struct async_job *))
-{
-	session->feed_job = (struct async_job){.run = run, .done = done};
-	session->jobs++;
-	async_jobs_add(session->server->jobs, &session->feed_job);
-}
-
-static void run_close(struct async_job *job)
+static void feed_free_run(struct async_job *job)
 {
 	subscription_free(CONTAINER_OF(session, feed_job, job)->feed);
 }
 
-static void done_close(struct async_job *job)
+static void feed_free_done(struct async_job *job)
 {
 	struct session *session = CONTAINER_OF(session, feed_job, job);
 	session->feed = NULL;
@@ -135,12 +126,14 @@ void session_forget_feed(struct session *session)
 	session->server->feed_count--;
 }
 
-/* Unmapping gigabytes takes a while: not here. */
+/* A job, because unmapping gigabytes takes a while. */
 static void free_feed(struct session *session)
 {
 	session_forget_feed(session);
 	session->feed_state = SESSION_FEED_FREEING;
-	add_feed_job(session, run_close, done_close);
+	session->feed_job = (struct async_job){.run = feed_free_run, .done = feed_free_done};
+	session->jobs++;
+	async_jobs_add(session->server->jobs, &session->feed_job);
 }
 
 void session_released(struct session *session)
@@ -161,8 +154,8 @@ void session_close(struct session *session, const char *why)
 			 (unsigned long long)session->feed->id, (int)session->pid, why);
 	event_source_remove(server->epoll_fd, &session->source);
 	/*
-	 * The descriptor stays until no worker can ring on it, so that its number cannot become
-	 * someone else's.
+	 * Keep the fd open until no pool thread can send a Doorbell on it: its number could be
+	 * reused.
 	 */
 	shutdown(session->source.fd, SHUT_RDWR);
 	opening_drop(session);
@@ -190,7 +183,7 @@ static void refuse_shutdown(struct session *session)
 {
 	struct refusal refusal;
 	refuse_request(&refusal, EPERM, NULL,
-		       "the daemon is stopped by its administrator's socket alone");
+		       "only the administrator's socket can stop the daemon");
 	session_refuse(session, &refusal);
 }
 
@@ -198,7 +191,7 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 {
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
 	if (!request) {
-		session_close(session, "it sent a frame that is no request");
+		session_close(session, "the client sent a frame that is not a request");
 		return;
 	}
 	switch (request->kind_case) {
@@ -241,7 +234,7 @@ static void session_ready(struct event_source *source, uint32_t events)
 		return;
 	if (events & EPOLLOUT) {
 		if (send_queue_flush(&session->send_queue) < 0) {
-			session_close(session, "the client has gone");
+			session_close(session, "the client is gone");
 			return;
 		}
 		session_watch(session);
@@ -258,19 +251,19 @@ static void session_ready(struct event_source *source, uint32_t events)
 			return;
 		if (r < 0) {
 			session_close(session, r == -ECONNRESET ? "the client hung up"
-					       : r == -EPROTO   ? "it broke the framing"
+					       : r == -EPROTO   ? "the client sent an invalid frame"
 								: strerror(-r));
 			return;
 		}
 		session_handle(session, data, size);
 	}
-	/* A half-closed connection counts as closed: no answer could be read. */
+	/* A half-closed connection counts as closed: the client could not read a reply. */
 	if (session->state == SESSION_OPEN && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) &&
 	    !(events & EPOLLIN))
 		session_close(session, "the client hung up");
 }
 
-static void turn_away(struct server *server, int fd, const char *why)
+static void reject_connection(struct server *server, int fd, const char *why)
 {
 	Loaderd__Error error = reply_error(EDQUOT, why);
 	const Loaderd__Reply reply = REPLY(ERROR, error, &error);
@@ -280,7 +273,7 @@ static void turn_away(struct server *server, int fd, const char *why)
 	if (loaderd__reply__get_packed_size(&reply) <= sizeof(message))
 		(void)send_queue_send(&send_queue, message, loaderd__reply__pack(&reply, message));
 	send_queue_deinit(&send_queue);
-	/* The supervisor keeps a descriptor of it until then. */
+	/* Hang up now: the supervisor still has an fd of the connection. */
 	shutdown(fd, SHUT_RDWR);
 	async_jobs_close(server->jobs, fd);
 }
@@ -294,14 +287,14 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 {
 	const char *why = NULL;
 	if (server->session_count >= server->config->connections_per_user)
-		why = "the user has as many connections as one may ([limits] "
+		why = "this user has reached the limit of connections ([limits] "
 		      "connections_per_user)";
 	struct session *session = why ? NULL : calloc(1, sizeof(*session));
 	if (!session) {
 		if (log_allowed(&server->refusal_log_ns))
-			log_warning("client pid %d turned away: %s", (int)pid,
+			log_warning("client pid %d rejected: %s", (int)pid,
 				    why ? why : "out of memory");
-		turn_away(server, fd, why ? why : "the daemon is out of memory");
+		reject_connection(server, fd, why ? why : "the daemon is out of memory");
 		return;
 	}
 	session->source = (struct event_source){.fd = fd, .ready = session_ready};
@@ -321,5 +314,5 @@ void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 	server->session_count++;
 	session->events = EPOLLIN | EPOLLRDHUP;
 	if (event_source_add(server->epoll_fd, &session->source, session->events) < 0)
-		session_close(session, "epoll refuses it");
+		session_close(session, "epoll cannot watch it");
 }

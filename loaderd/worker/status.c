@@ -15,11 +15,11 @@ enum {
 	FEEDS_LISTED = 1024
 }; /* FEEDS_LISTED: the maximum of [limits] feeds_per_user */
 
-static void cut(char room[STATUS_TEXT_MAX], const char *text)
+static void cut(char capacity[STATUS_TEXT_MAX], const char *text)
 {
 	size_t length = strnlen(text, STATUS_TEXT_MAX - 1);
-	memset(room, 0, STATUS_TEXT_MAX);
-	memcpy(room, text, length);
+	memset(capacity, 0, STATUS_TEXT_MAX);
+	memcpy(capacity, text, length);
 }
 
 static void publish_feed(const struct session *session, struct status_feed *feed)
@@ -101,7 +101,7 @@ static void status_send(struct session *session, struct status_parts *parts)
 	}
 	status.version = (char *)LOADERD_VERSION;
 	status.pid = (uint32_t)getpid();
-	status.threads = pool_workers(server->pool);
+	status.threads = pool_threads(server->pool);
 	status.idle_ns = pool_idle_ns(server->pool);
 	status.uptime_ns = clock_ns(CLOCK_MONOTONIC) - server->start_ns;
 	status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
@@ -140,7 +140,7 @@ void status_publish(struct server *server)
 			publish_feed(s, &page->feeds[count++]);
 	page->feed_count = count;
 	page->connections = server->session_count;
-	page->threads = pool_workers(server->pool);
+	page->threads = pool_threads(server->pool);
 	page->idle_ns = pool_idle_ns(server->pool);
 	page->uptime_ns = clock_ns(CLOCK_MONOTONIC) - server->start_ns;
 	atomic_store(&page->sequence, sequence + 2);

@@ -43,7 +43,7 @@ static bool overlay_is_ours(int fd)
 {
 	struct stat status;
 	char *line = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	bool found = false;
 	/*
 	 * Calls the system call directly: glibc's fstat() uses newfstatat(), which the sandbox
@@ -54,7 +54,7 @@ static bool overlay_is_ours(int fd)
 	pthread_mutex_lock(&storage.mutex);
 	if (storage.mounts) {
 		rewind(storage.mounts);
-		while (!found && getline(&line, &room, storage.mounts) > 0)
+		while (!found && getline(&line, &capacity, storage.mounts) > 0)
 			found = is_overlay(line, status.st_dev);
 	}
 	pthread_mutex_unlock(&storage.mutex);
@@ -68,7 +68,7 @@ static int choose_one(const char *path, int fd, bool *mapped, struct packimg_err
 	if (fstatfs(fd, &system) < 0) {
 		int r = -errno;
 		snprintf(error->text, sizeof(error->text),
-			 "%.300s: the daemon may not look at its file system: %s; a private daemon "
+			 "%.300s: the daemon may not access its file system: %s; a private daemon "
 			 "of the file's owner may",
 			 path, strerror(-r));
 		return r;
@@ -78,15 +78,15 @@ static int choose_one(const char *path, int fd, bool *mapped, struct packimg_err
 		*mapped = false;
 	if (type == RAMFS_MAGIC) {
 		snprintf(error->text, sizeof(error->text),
-			 "%.300s: lies on ramfs, whose memory is never given back; put the dataset "
-			 "on another file system, or use a private daemon",
+			 "%.300s: is on ramfs, whose memory is never reclaimed; put the dataset on "
+			 "another file system, or use a private daemon",
 			 path);
 		return -EINVAL;
 	}
 	if (type == OVERLAYFS_SUPER_MAGIC && !overlay_is_ours(fd)) {
 		snprintf(error->text, sizeof(error->text),
-			 "%.300s: lies on an overlay file system, such as a container's root, that "
-			 "the daemon does not see mounted, so that it cannot tell what is below; "
+			 "%.300s: is on an overlay file system, such as a container's root, that "
+			 "is not mounted where the daemon runs, so it cannot tell what is below; "
 			 "put the dataset on a volume or a bind mount, or use a private daemon",
 			 path);
 		return -EINVAL;

@@ -47,7 +47,7 @@ static int check_limit(const char *field, uint32_t value, uint64_t limit, struct
 	if (value <= limit)
 		return 0;
 	return refuse_request(refusal, EDQUOT, field,
-			      "%s %u is beyond the daemon's limit of %llu ([limits] %s)", field,
+			      "%s %u exceeds the daemon's limit of %llu ([limits] %s)", field,
 			      value, (unsigned long long)limit, field);
 }
 
@@ -67,12 +67,12 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      world);
 	if (request->repeats > REPEATS_MAX)
 		return refuse_request(refusal, EINVAL, "repeats",
-				      "repeats %u: a sample is in its batch %d times at most",
+				      "repeats %u: a batch can contain a sample at most %d times",
 				      request->repeats, REPEATS_MAX);
 	if (request->repeats > 1 && (uint64_t)request->batch_size * world % request->repeats != 0)
 		return refuse_request(refusal, EINVAL, "repeats",
-				      "repeats %u do not divide batch_size %u times world %llu: a "
-				      "sample's copies are in one batch",
+				      "repeats %u does not divide batch_size %u times world %llu: "
+				      "all copies of a sample are in one batch",
 				      request->repeats, request->batch_size,
 				      (unsigned long long)world);
 	if (request->slots == 1)
@@ -83,15 +83,15 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 		return r;
 	if (strlen(request->pipeline) > config->pipeline_length)
 		return refuse_request(refusal, EDQUOT, "pipeline",
-				      "the pipeline's text has %zu bytes, the daemon's limit is "
-				      "%llu ([limits] pipeline_length)",
+				      "the pipeline has %zu bytes, but the daemon's limit is %llu "
+				      "([limits] pipeline_length)",
 				      strlen(request->pipeline),
 				      (unsigned long long)config->pipeline_length);
 	if (request->n_fields > config->fields)
-		return refuse_request(
-			refusal, EDQUOT, "fields",
-			"%zu fields were asked for, the daemon's limit is %llu ([limits] fields)",
-			request->n_fields, (unsigned long long)config->fields);
+		return refuse_request(refusal, EDQUOT, "fields",
+				      "the client asked for %zu fields, but the daemon's limit is "
+				      "%llu ([limits] fields)",
+				      request->n_fields, (unsigned long long)config->fields);
 	r = check_limit("field_bytes", request->field_bytes, config->field_bytes, refusal);
 	if (r < 0)
 		return r;
@@ -111,7 +111,7 @@ static int check_writable(const Loaderd__OpenFeed *request, const struct config 
 	if (!request->writable || config->writable_rings)
 		return 0;
 	return refuse_request(refusal, EPERM, "writable",
-			      "the daemon lets nobody map a ring writable; do without, or set "
+			      "the daemon does not allow writable rings; do without one, or set "
 			      "writable_rings = yes in the [access] section of loaderd.conf");
 }
 
@@ -156,10 +156,11 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 				      (unsigned long long)(order->samples * order->repeats),
 				      order->batch_size, order->world);
 	if (request->batch > order->batches)
-		return refuse_request(
-			refusal, EINVAL, "batch",
-			"batch %llu is past the epoch's end, which has %llu batches of this rank",
-			(unsigned long long)request->batch, (unsigned long long)order->batches);
+		return refuse_request(refusal, EINVAL, "batch",
+				      "batch %llu is past the end of the epoch, which has %llu "
+				      "batches for this rank",
+				      (unsigned long long)request->batch,
+				      (unsigned long long)order->batches);
 	options->epoch = request->epoch;
 	options->batch = request->batch;
 	/* The position after the last batch of an epoch is the first of the next. */
@@ -217,8 +218,8 @@ static int check_side(const struct pipeline *pipeline, uint64_t epoch, uint64_t 
 	    pipeline_sample_size_max(pipeline) <= limit * limit * pixel_size)
 		return 0;
 	return refuse_request(refusal, EDQUOT, "pipeline",
-			      "the pipeline makes samples beyond the daemon's limit of %llu pixels "
-			      "a side ([limits] image_side)",
+			      "the pipeline produces samples larger than the daemon's limit of "
+			      "%llu pixels per side ([limits] image_side)",
 			      (unsigned long long)limit);
 }
 
@@ -287,15 +288,15 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 	unsigned long long longest = field->longest;
 	bool cuts = strcmp(field->name, DEFERRED) != 0;
 	if (request->field_bytes == 0)
-		return refuse_request(refusal, EDQUOT, "fields",
-				      "field \"%.200s\": the longest value has %llu bytes, the "
-				      "daemon's limit is %llu ([limits] field_bytes, at most %d); "
-				      "%sleave the field out",
-				      field->name, longest, (unsigned long long)config->field_bytes,
-				      RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
+		return refuse_request(
+			refusal, EDQUOT, "fields",
+			"field \"%.200s\": the longest value has %llu bytes, but the daemon's "
+			"limit is %llu ([limits] field_bytes, at most %d); %sleave the field out",
+			field->name, longest, (unsigned long long)config->field_bytes,
+			RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
 	return refuse_request(refusal, EINVAL, "field_bytes",
-			      "field \"%.200s\": the longest value has %llu bytes, field_bytes is "
-			      "%u; ask for as many (or for 0: as many as it takes)%s",
+			      "field \"%.200s\": the longest value has %llu bytes, but field_bytes "
+			      "is %u; ask for that many (or for 0: as many as it takes)%s",
 			      field->name, longest, request->field_bytes,
 			      cuts ? ", or for cut values" : "");
 }
@@ -304,19 +305,19 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
  * Chooses the bytes per value. For whole values, this is the longest recorded one; otherwise, or if
  * that is unknown, the size that the client asks for.
  */
-static int choose_room(const Loaderd__OpenFeed *request, const struct config *config,
-		       const struct packimg_field *field, bool whole, uint32_t *ret_room,
-		       struct refusal *refusal)
+static int choose_capacity(const Loaderd__OpenFeed *request, const struct config *config,
+			   const struct packimg_field *field, bool whole, uint32_t *ret_capacity,
+			   struct refusal *refusal)
 {
 	uint64_t most = request->field_bytes == 0 ? config->field_bytes : request->field_bytes;
-	*ret_room = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
-	if (*ret_room > most)
-		*ret_room = (uint32_t)most;
+	*ret_capacity = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
+	if (*ret_capacity > most)
+		*ret_capacity = (uint32_t)most;
 	if (!whole || field->longest == PACKIMG_LONGEST_UNKNOWN)
 		return 0;
 	if (field->longest > most)
 		return refuse_long(request, config, field, refusal);
-	*ret_room = (uint32_t)field->longest;
+	*ret_capacity = (uint32_t)field->longest;
 	return 0;
 }
 
@@ -343,7 +344,7 @@ static int fields_refuse(const struct dataset *dataset, const char *name, struct
 	return refuse_request(refusal, EINVAL, "fields",
 			      "the dataset has no field \"%.200s\": %s; " KEY
 			      " is the samples' source names, and " DEFERRED
-			      " what of the pipeline is left to the client",
+			      " the part of the pipeline that is left to the client",
 			      name, list);
 }
 
@@ -365,9 +366,9 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
 	column.type = field.type;
 	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
 		column.type = PACKIMG_FIELD_BYTES;
-	int r = field.type < PACKIMG_FIELD_BYTES
-			? 0
-			: choose_room(request, config, &field, whole, &column.room, refusal);
+	int r = field.type < PACKIMG_FIELD_BYTES ? 0
+						 : choose_capacity(request, config, &field, whole,
+								   &column.capacity, refusal);
 	*ret_column = column;
 	return r;
 }
@@ -427,22 +428,26 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	server_copy_config(subscription->session->server, &copy);
 	const struct config *config = &copy;
 	int r = check_request(request, config, refusal);
-	if (r == 0)
-		r = check_writable(request, config, refusal);
-	if (r == 0)
-		r = open_dataset(subscription, request, fds, count, refusal);
+	if (r < 0)
+		return r;
+	r = check_writable(request, config, refusal);
+	if (r < 0)
+		return r;
+	r = open_dataset(subscription, request, fds, count, refusal);
 	if (r < 0)
 		return r;
 	options->dataset = subscription->dataset;
 	options->bad = (enum batcher_bad)request->bad;
-	options->workers = pool_workers(pool);
-	options->worker_indices = pool_worker_indices(pool);
+	options->threads = pool_threads(pool);
+	options->thread_indices = pool_thread_indices(pool);
 	subscription->writable = request->writable;
 	r = set_order(options, request, refusal);
-	if (r == 0)
-		r = set_transform(options, request, config, refusal);
-	if (r == 0)
-		r = fields_choose(request, config, options, &options->fields, refusal);
+	if (r < 0)
+		return r;
+	r = set_transform(options, request, config, refusal);
+	if (r < 0)
+		return r;
+	r = fields_choose(request, config, options, &options->fields, refusal);
 	if (r < 0)
 		return r;
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),

@@ -52,7 +52,7 @@ static void raise_oom_score(void)
 	int own = 0;
 	FILE *file = fopen(path, "r+e");
 	if (!file || fscanf(file, "%d", &own) != 1) {
-		log_warning("%s: %s: the kernel may end the supervisor before this worker", path,
+		log_warning("%s: %s: the kernel may kill the supervisor before this worker", path,
 			    strerror(errno));
 	} else {
 		int score = (own < 0 ? 0 : own) + OOM_STEP;
@@ -60,7 +60,7 @@ static void raise_oom_score(void)
 		fprintf(file, "%d\n", score > MOST ? MOST : score);
 	}
 	if (file && fclose(file) != 0)
-		log_warning("%s: %s: the kernel may end the supervisor before this worker", path,
+		log_warning("%s: %s: the kernel may kill the supervisor before this worker", path,
 			    strerror(errno));
 }
 
@@ -91,7 +91,7 @@ struct sandbox_limits worker_limits(const struct server *server)
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
 	/* Twice: where files are not mapped, a thread may also hold the sample's encoded bytes. */
-	uint64_t need = add_product(FIXED_BYTES, pool_worker_indices(server->pool),
+	uint64_t need = add_product(FIXED_BYTES, pool_thread_indices(server->pool),
 				    2 * config->decode_bytes + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
 	if (getrlimit(RLIMIT_STACK, &stack) < 0 || stack.rlim_cur == RLIM_INFINITY)
@@ -106,8 +106,9 @@ static int worker_serve(struct config *config, uid_t uid, struct config_error *e
 {
 	struct server *server;
 	int r = sandbox_prepare(error);
-	if (r == 0)
-		r = server_new(config, uid, &server, error);
+	if (r < 0)
+		return r;
+	r = server_new(config, uid, &server, error);
 	if (r < 0)
 		return r;
 	open_files_of_libraries();
@@ -156,6 +157,7 @@ int worker_run(uid_t uid, bool shared)
 		r = worker_serve(&config, uid, &error);
 	}
 	if (r < 0)
-		log_error("the worker ends: %s", error.text[0] != '\0' ? error.text : strerror(-r));
+		log_error("the worker exits: %s",
+			  error.text[0] != '\0' ? error.text : strerror(-r));
 	return r < 0 ? -r : EXIT_SUCCESS;
 }

@@ -228,7 +228,7 @@ static bool look_at_log(struct counts *counts)
 	end[1] = '\0';
 	log_read += end + 1 - text;
 	unsigned long ended =
-		occurrences(text, "was ended by signal") + occurrences(text, "ended with status");
+		occurrences(text, "was killed by signal") + occurrences(text, "exited with status");
 	unsigned long reports =
 		occurrences(text, "ERROR: AddressSanitizer") + occurrences(text, "runtime error:");
 	counts->ended += ended;

@@ -224,7 +224,7 @@ class OwnSocket(unittest.TestCase):
         os.chmod(self.lasting, 0o777)  # as somebody would who wants to be taken for the daemon
         code, text = self.said("loaderd", "--config", "/dev/null")
         self.assertEqual(code, 1)
-        self.assertIn(f"{self.lasting}/loaderd.sock: its folder is not this user's alone; choose another socket with --socket", text)
+        self.assertIn(f"{self.lasting}/loaderd.sock: its folder does not belong to this user alone; choose another socket with --socket", text)
         with sockets.socket(sockets.AF_UNIX) as listener:
             listener.bind(self.lasting + "/loaderd.sock")
             listener.listen()

@@ -406,7 +406,7 @@ static void test_what_is_refused_is_said(void **state)
 		fail_msg("status %#x: %s", (unsigned)status, text);
 	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof(text));
 	snprintf(expected, sizeof(expected),
-		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, and the "
+		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, but the "
 		 "system refuses it: Permission denied; allow it with LimitNICE=-20",
 		 own);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || !strstr(text, expected))

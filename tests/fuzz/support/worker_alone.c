@@ -30,7 +30,7 @@ static struct config config;
 enum { DESCRIPTORS_MOST = 4096 };
 
 static struct server server;
-static struct batcher_worker workers[WORKERS];
+static struct batcher_thread workers[WORKERS];
 static STAILQ_HEAD(, async_job) async_jobs_waiting = STAILQ_HEAD_INITIALIZER(async_jobs_waiting);
 static struct batcher *feeds[FEEDS_MAX], *removed[FEEDS_MAX];
 static unsigned feed_count, removed_count, rings_out, turn_of;
@@ -42,8 +42,8 @@ uint64_t __wrap_async_jobs_due_ns(struct async_jobs *jobs);
 int __wrap_pool_add(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_remove(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_kick(struct pool *pool, struct batcher *batcher);
-unsigned __wrap_pool_workers(const struct pool *pool);
-unsigned __wrap_pool_worker_indices(const struct pool *pool);
+unsigned __wrap_pool_threads(const struct pool *pool);
+unsigned __wrap_pool_thread_indices(const struct pool *pool);
 void __wrap_pool_replace_blocked(struct pool *pool);
 uint64_t __wrap_pool_idle_ns(const struct pool *pool);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
@@ -132,14 +132,14 @@ void __wrap_pool_kick(struct pool *pool, struct batcher *batcher)
 	batcher_kick(batcher);
 }
 
-unsigned __wrap_pool_workers(const struct pool *pool)
+unsigned __wrap_pool_threads(const struct pool *pool)
 {
 	return WORKERS;
 }
 
-unsigned __wrap_pool_worker_indices(const struct pool *pool)
+unsigned __wrap_pool_thread_indices(const struct pool *pool)
 {
-	return __wrap_pool_workers(pool);
+	return __wrap_pool_threads(pool);
 }
 
 void __wrap_pool_replace_blocked(struct pool *pool)
@@ -272,7 +272,7 @@ int worker_alone_start(void)
 			return r;
 		workers[i].index = i;
 		workers[i].alone = i == 0;
-		thread_clock_init(&workers[i].watch);
+		thread_clock_init(&workers[i].clock);
 	}
 	int r = registry_init(&server.registry);
 	return r < 0 ? r : sigbus_guard_install();

@@ -285,14 +285,15 @@ static void test_too_little_room(void **state)
 	fixture_start(fixture, NULL, "--limit", "field_bytes=250", NULL);
 	options.field_bytes = CAPTION_LONGEST - 1;
 	refused(&options, -EINVAL,
-		"field \"caption\": the longest value has 78 bytes, field_bytes is 77; ask for");
+		"field \"caption\": the longest value has 78 bytes, but field_bytes is 77; ask "
+		"for");
 	options.field_bytes = CAPTION_LONGEST;
 	refused(&options, -EINVAL,
-		"field \"blob\": the longest value has 294 bytes, field_bytes is 78");
+		"field \"blob\": the longest value has 294 bytes, but field_bytes is 78");
 	check_feed(options, 1, UINT32_MAX, false);
 	/* The daemon's limit is enforced too. */
 	refused(&good, -EDQUOT,
-		"field \"blob\": the longest value has 294 bytes, the daemon's limit is 250 "
+		"field \"blob\": the longest value has 294 bytes, but the daemon's limit is 250 "
 		"([limits] field_bytes");
 	/* With cut_values, values are cut and flagged. */
 	options.cut_values = 1;
@@ -309,7 +310,7 @@ static void test_longer_than_the_daemon_delivers(void **state)
 	struct feed_options options = options_of(fixture, dataset("long", true));
 	fixture_start(fixture, NULL, NULL);
 	refused(&options, -EDQUOT,
-		"the longest value has 70000 bytes, the daemon's limit is 65536");
+		"the longest value has 70000 bytes, but the daemon's limit is 65536");
 	options.cut_values = 1;
 	check_feed(options, FIELDS + 1, 256, true);
 	options.field_bytes = 65536;
@@ -452,8 +453,9 @@ static void test_deferred(void **state)
 	feed_close(deferring);
 	options.field_bytes = 100;
 	refused(&options, -EINVAL,
-		"field \"" FEED_DEFERRED "\": the longest value has 128 bytes, field_bytes is 100; "
-		"ask for as many (or for 0: as many as it takes)");
+		"field \"" FEED_DEFERRED
+		"\": the longest value has 128 bytes, but field_bytes is 100; "
+		"ask for that many (or for 0: as many as it takes)");
 	options.field_bytes = 0;
 	options.pipeline = "resize(20x20) normalize(imagenet) to(f16)";
 	refused(&options, -EINVAL, "transforms can be deferred only where bytes are delivered");

@@ -356,7 +356,7 @@ static void test_few_descriptors(void **state)
 				     NULL);
 			snprintf(expected, sizeof(expected), "RLIMIT_NOFILE is %u (ulimit -n",
 				 most);
-			if (strstr(text, expected) && strstr(text, "raise it, best to 65536"))
+			if (strstr(text, expected) && strstr(text, "raise it, ideally to 65536"))
 				_exit(WEXITSTATUS(status));
 			print_error("%s", text);
 			_exit(2);
@@ -390,7 +390,7 @@ static void test_sockets(void **state)
 	unlink(fixture->socket);
 	assert_true(run(text, "--config", "/dev/null", "--socket", "/nonexistent/loaderd.sock",
 			NULL) != 0);
-	assert_non_null(strstr(text, "/nonexistent/loaderd.sock: the folder"));
+	assert_non_null(strstr(text, "/nonexistent/loaderd.sock: the socket's folder"));
 }
 
 static uint64_t now_ms(void)
@@ -513,9 +513,9 @@ static void test_client_gone(void **state)
 	assert_int_equal(run(text, "--config", "/dev/null", "--private", "--listen-fd", number,
 			     "--lifeline-fd", lifeline, NULL),
 			 0);
-	const char *said = strstr(text, "has gone: stopping");
+	const char *said = strstr(text, "is gone: stopping");
 	assert_non_null(said);
-	assert_null(strstr(said + 1, "has gone: stopping"));
+	assert_null(strstr(said + 1, "is gone: stopping"));
 	close(socket_fd);
 	close(life[0]);
 }

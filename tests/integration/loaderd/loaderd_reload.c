@@ -2,6 +2,7 @@
  * SIGHUP: settings that change while feeds are served, settings that are refused, and settings that
  * need a restart. Also settings that systemd units override.
  */
+#include "proto/feed.pb-c.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include <setjmp.h>
@@ -125,7 +126,7 @@ static void test_limits_change_while_a_feed_is_served(void **state)
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	/* A worker reads an order before a connection that comes after it. */
 	reload(stage, "[limits]\nslots = 8\n", "reload: done");
-	assert_non_null(strstr(read_log(stage), "[limits] slots has changed, for all from now on"));
+	assert_non_null(strstr(read_log(stage), "[limits] slots has changed; it applies at once"));
 	assert_non_null(strstr(read_log(stage), "[limits] users has changed"));
 	assert_int_equal(open_with(stage, 6, ""), 0);
 	reload(stage, "[limits]\nslots = 8\nshared_memory = 4M\nshared_memory_per_user = 64K\n",
@@ -146,7 +147,7 @@ static void test_a_wrong_file_changes_nothing(void **state)
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	reload(stage, "[limits]\nslots = 8\nbatch_sise = 7\n",
 	       "loaderd.conf:3: [limits] batch_sise: no such key; did you mean [limits] "
-	       "batch_size?; the configuration stays as it was");
+	       "batch_size?; keeping the old configuration");
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	/* Values that are also refused at start. */
 	reload(stage, "[limits]\nslots = 8\n[pool]\ncpus = 3-1\n", "[pool] cpus = 3-1");
@@ -163,37 +164,46 @@ static void test_what_has_to_wait_is_named(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		reload(stage, later, "reload: done");
 		/* Repeats the warning until the setting takes effect. */
-		assert_non_null(strstr(read_log(stage), "warning: reload: [daemon] socket_mode has "
-							"changed, which takes a restart"));
+		assert_non_null(strstr(
+			read_log(stage),
+			"warning: reload: [daemon] socket_mode has changed, but needs a restart"));
 	}
 	reload(stage, "", "reload: done");
-	assert_non_null(strstr(read_log(stage),
-			       "[pool] threads has changed, for workers that start from now on"));
+	assert_non_null(
+		strstr(read_log(stage),
+		       "[pool] threads has changed; it applies to workers that start from now on"));
 	assert_null(strstr(read_log(stage), "socket_mode"));
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
-/* Starts the daemon with a listening socket, as systemd does. */
-static void start_activated(struct stage *stage, const char *config)
+/*
+ * Starts the daemon with `count` times the same listening socket, as systemd does. path: the
+ * socket's; name: its FileDescriptorName=.
+ */
+static void start_activated(struct stage *stage, const char *config, const char *path,
+			    unsigned count, const char *name)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	char pid[16];
-	int listening = socket(AF_UNIX, SOCK_STREAM, 0);
-	assert_true(snprintf(address.sun_path, sizeof(address.sun_path), "%.90s",
-			     stage->fixture.socket) > 0);
+	char pid[16], number[16];
+	int listening = fcntl(socket(AF_UNIX, SOCK_STREAM, 0), F_DUPFD_CLOEXEC, 3 + count);
+	assert_true(snprintf(address.sun_path, sizeof(address.sun_path), "%.90s", path) > 0);
 	assert_int_equal(bind(listening, (struct sockaddr *)&address, sizeof(address)), 0);
 	assert_int_equal(listen(listening, 8), 0);
 	int log = open(stage->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+	snprintf(number, sizeof(number), "%u", count);
 	assert_true(log >= 0);
 	write_config(stage, config);
 	stage->fixture.daemon = fork();
 	assert_true(stage->fixture.daemon >= 0);
 	if (stage->fixture.daemon == 0) {
 		dup2(log, STDERR_FILENO);
-		dup2(listening, 3);
+		for (unsigned i = 0; i < count; i++)
+			dup2(listening, 3 + (int)i);
 		snprintf(pid, sizeof(pid), "%d", (int)getpid());
 		setenv("LISTEN_PID", pid, 1);
-		setenv("LISTEN_FDS", "1", 1);
+		setenv("LISTEN_FDS", number, 1);
+		if (name)
+			setenv("LISTEN_FDNAMES", name, 1);
 		execl(getenv("LOADERD"), "loaderd", "--config", stage->config, NULL);
 		_exit(127);
 	}
@@ -207,7 +217,8 @@ static void test_what_socket_units_decide_is_named(void **state)
 #ifndef HAVE_SYSTEMD
 	skip();
 #endif
-	start_activated(stage, "[daemon]\nsocket_mode = 0660\nsocket_group = vision\n");
+	start_activated(stage, "[daemon]\nsocket_mode = 0660\nsocket_group = vision\n",
+			stage->fixture.socket, 1, NULL);
 	wait_for(stage, "ready: ");
 	if (!strstr(read_log(stage), "is ignored"))
 		fail_msg("%s", read_log(stage));
@@ -217,6 +228,51 @@ static void test_what_socket_units_decide_is_named(void **state)
 	assert_non_null(strstr(read_log(stage), "set SocketGroup=vision of loaderd.socket"));
 	assert_null(strstr(read_log(stage), "[daemon] socket ="));
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+	unlink(stage->fixture.socket);
+}
+
+/* The daemon serves the one socket that it gets, and makes the other. */
+static void test_admin_socket_alone(void **state)
+{
+	struct stage *stage = *state;
+	char config[PATH_MAX + 32];
+#ifndef HAVE_SYSTEMD
+	skip();
+#endif
+	struct fixture admin = stage->fixture;
+	assert_true(snprintf(admin.socket, sizeof(admin.socket), "%.4000s.admin",
+			     stage->fixture.socket) > 0);
+	snprintf(config, sizeof(config), "[daemon]\nsocket = %s\n", stage->fixture.socket);
+	start_activated(stage, config, admin.socket, 1, "admin");
+	wait_for(stage, "ready: ");
+	loaderd__reply__free_unpacked(fixture_status(&admin), NULL);
+	assert_int_equal(open_with(stage, 2, ""), 0);
+	assert_non_null(strstr(read_log(stage), "warning: systemd passed only the administrator's "
+						"socket"));
+	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
+	assert_int_equal(access(stage->fixture.socket, F_OK), -1);
+	unlink(admin.socket);
+}
+
+static void test_too_many_sockets_are_an_error(void **state)
+{
+	struct stage *stage = *state;
+	int status;
+#ifndef HAVE_SYSTEMD
+	skip();
+#endif
+	start_activated(stage, "", stage->fixture.socket, 17, NULL);
+	assert_int_equal(waitpid(stage->fixture.daemon, &status, 0), stage->fixture.daemon);
+	stage->fixture.daemon = 0;
+	assert_int_equal(status, 1 << 8);
+	assert_non_null(strstr(read_log(stage), "error: systemd passed more than 16 sockets"));
+	unlink(stage->fixture.socket);
+	start_activated(stage, "", stage->fixture.socket, 2, "admin:admin");
+	assert_int_equal(waitpid(stage->fixture.daemon, &status, 0), stage->fixture.daemon);
+	stage->fixture.daemon = 0;
+	assert_int_equal(status, 1 << 8);
+	assert_non_null(strstr(read_log(stage), "error: systemd passed more than one socket named "
+						"admin"));
 	unlink(stage->fixture.socket);
 }
 
@@ -239,6 +295,9 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(test_what_has_to_wait_is_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_socket_units_decide_is_named, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_admin_socket_alone, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_too_many_sockets_are_an_error, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(test_the_log_level_changes, set_up, tear_down),
 	};

@@ -78,7 +78,7 @@ class Fields(unittest.TestCase):
 
     def test_room(self):
         longest = max(len(c.encode()) for c in self.captions)
-        with self.assertRaisesRegex(loaderd.BadOption, f'"caption": the longest value has {longest} bytes, field_bytes is 7'):
+        with self.assertRaisesRegex(loaderd.BadOption, f'"caption": the longest value has {longest} bytes, but field_bytes is 7'):
             self.open(fields=["caption"], field_bytes=7)
         with self.open(fields=["caption"], field_bytes=8, cut_values=True) as feed:
             batch = next(feed)
@@ -199,9 +199,9 @@ class RealDaemon(unittest.TestCase):
                          sorted(3 * list(range(self.facts.samples))))  # fmt: skip
 
     def test_repeats_that_are_refused(self):
-        with self.assertRaisesRegex(loaderd.BadOption, "repeats 3 do not divide batch_size 16 times world 1"):
+        with self.assertRaisesRegex(loaderd.BadOption, "repeats 3 does not divide batch_size 16 times world 1"):
             self.open(repeats=3)
-        with self.assertRaisesRegex(loaderd.BadOption, "repeats 1000: a sample is in its batch 256 times at most"):
+        with self.assertRaisesRegex(loaderd.BadOption, "repeats 1000: a batch can contain a sample at most 256 times"):
             self.open(batch_size=1000, repeats=1000)
         with self.open(batch_size=12, repeats=3) as feed, self.open(batch_size=12) as plain:
             with self.assertRaisesRegex(loaderd.BadOption, "repeats: the state was saved with 3, this feed has 1"):

@@ -75,9 +75,9 @@ static void test_refused(void **state)
 		if (set(&config, wrong[i], &error) == 0)
 			fail_msg("\"%s\" was taken", wrong[i]);
 		assert_non_null(strstr(error.text, "[users] nice = "));
-		assert_non_null(strstr(error.text,
-				       "must be a number from -20 to 19, for everybody, or "
-				       "UID:NUMBER"));
+		assert_non_null(
+			strstr(error.text,
+			       "must be a number from -20 to 19 (for all users) or UID:NUMBER"));
 	}
 }
 
@@ -93,7 +93,7 @@ static void test_most(void **state)
 	}
 	assert_int_equal(set(&config, "1000:7 0", &error), 0);
 	assert_true(set(&config, "999:0", &error) < 0);
-	assert_string_equal(error.text, "[users] nice: names more than 1024 users");
+	assert_string_equal(error.text, "[users] nice: lists more than 1024 users");
 }
 
 /*

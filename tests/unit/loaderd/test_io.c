@@ -3,7 +3,6 @@
  * fd: the test passes a second file with inverted bytes to prove it. If a dataset is not mapped,
  * both modes read or copy all bytes, with the same contents; access in place would fault.
  */
-#include "format/layout.h"
 #include "loaderd/io/io.h"
 
 #include "format/base/poison.h"
@@ -438,7 +437,7 @@ static void test_copies_other_samples(void **state)
 	assert_read(r, &sample, SAMPLES - 1, 0);
 	dataset_condemn(unmapped, 3);
 	assert_int_equal(io_get_other(io, 3, &buffer, &sample, &error), -EBADMSG);
-	assert_non_null(strstr(error.text, "found damaged before"));
+	assert_non_null(strstr(error.text, "found to be damaged before"));
 	io_free(io);
 }
 

@@ -116,8 +116,8 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 			  .shuffle = true,
 			  .seed = 1},
 		.slots = slots,
-		.workers = workers,
-		.worker_indices = 2 * workers,
+		.threads = workers,
+		.thread_indices = 2 * workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
@@ -504,12 +504,12 @@ static void test_hung_feed(void **state)
 	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
 	assert_int_equal(pool_add(pool, other.batcher), 0);
 	serve_until(pool, &other, 3);
-	assert_int_equal(hung.batcher->held_up, WORKERS);
+	assert_int_equal(hung.batcher->stuck_threads, WORKERS);
 	assert_int_equal(at_the_gate, WORKERS);
 	close(gate[1]);
 	serve_until(pool, &hung, hung.batches + 3);
 	serve_until(pool, &other, other.batches + 3);
-	assert_int_equal(hung.batcher->held_up, 0);
+	assert_int_equal(hung.batcher->stuck_threads, 0);
 	close_client(pool, &hung);
 	close_client(pool, &other);
 	pool_free(pool);
@@ -527,19 +527,19 @@ static void test_all_hung(void **state)
 	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
 	open_hanging(pool, &first, WORKERS);
 	wait_at_the_gate(pool, &first, WORKERS);
-	while (first.batcher->held_up < WORKERS) {
+	while (first.batcher->stuck_threads < WORKERS) {
 		pool_replace_blocked(pool);
 		usleep(1000);
 	}
 	open_hanging(pool, &second, WORKERS);
-	wait_at_the_gate(pool, &second, pool_worker_indices(pool));
+	wait_at_the_gate(pool, &second, pool_thread_indices(pool));
 	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
 		pool_replace_blocked(pool);
-	assert_int_equal(first.batcher->held_up + second.batcher->held_up, WORKERS);
+	assert_int_equal(first.batcher->stuck_threads + second.batcher->stuck_threads, WORKERS);
 	close(gate[1]);
 	serve_until(pool, &first, first.batches + 3);
 	serve_until(pool, &second, second.batches + 3);
-	assert_int_equal(first.batcher->held_up + second.batcher->held_up, 0);
+	assert_int_equal(first.batcher->stuck_threads + second.batcher->stuck_threads, 0);
 	close_client(pool, &first);
 	close_client(pool, &second);
 	pool_free(pool);

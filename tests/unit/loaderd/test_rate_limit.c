@@ -51,12 +51,40 @@ static void test_newcomers_do_not_have_a_flooder_forgotten(void **state)
 	assert_false(rate_limit_take(&limit, ALICE, now_ns));
 }
 
+/*
+ * More users than entries at once: an entry that changes hands keeps its debt, or its former user
+ * would come back with a full bucket.
+ */
+static void test_replaced_user_keeps_its_debt(void **state)
+{
+	enum { FIRST = 5000, HALF = CONNECTS_AT_ONCE / 2, USERS = 2 * RATE_LIMIT_USERS };
+	static struct rate_limit limit;
+	unsigned counts[USERS] = {0}, total = 0;
+	uint64_t now_ns = 77 * SECOND_NS;
+	for (unsigned i = 0; i < RATE_LIMIT_USERS; i++)
+		for (unsigned j = 0; j < HALF; j++)
+			counts[i] += rate_limit_take(&limit, FIRST + i, now_ns);
+	for (unsigned round = 0; round < 4; round++)
+		for (unsigned i = 0; i < USERS; i++)
+			for (unsigned j = 0; j < HALF; j++)
+				counts[i] += rate_limit_take(&limit, FIRST + i, now_ns);
+	for (unsigned i = 0; i < USERS; i++) {
+		assert_true(counts[i] <= CONNECTS_AT_ONCE);
+		total += counts[i];
+	}
+	assert_true(total <= RATE_LIMIT_USERS * CONNECTS_AT_ONCE);
+	/* The debts run off as usual. */
+	now_ns += 2 * SECOND_NS;
+	assert_int_equal(take_all(&limit, FIRST + USERS, now_ns), CONNECTS_AT_ONCE);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_burst_is_served_and_then_so_many_a_second),
 		cmocka_unit_test(test_users_are_counted_apart),
 		cmocka_unit_test(test_newcomers_do_not_have_a_flooder_forgotten),
+		cmocka_unit_test(test_replaced_user_keeps_its_debt),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void test_memory_is_copied(void **state)
 	close(both[0]);
 	close(both[1]);
 	assert_int_equal(storage_choose("NAME", &(int){12345}, 1, &mapped, &error), -EBADF);
-	assert_non_null(strstr(error.text, "NAME: the daemon may not look at its file system"));
+	assert_non_null(strstr(error.text, "NAME: the daemon may not access its file system"));
 }
 
 static void test_what_any_user_mounts_is_refused(void **state)
@@ -127,9 +127,9 @@ static void test_what_any_user_mounts_is_refused(void **state)
 	if (ramfs < 0 || overlay < 0)
 		skip();
 	assert_int_equal(choose(ramfs, &mapped), -EINVAL);
-	assert_non_null(strstr(error.text, "NAME: lies on ramfs"));
+	assert_non_null(strstr(error.text, "NAME: is on ramfs"));
 	assert_int_equal(choose(overlay, &mapped), -EINVAL);
-	assert_non_null(strstr(error.text, "NAME: lies on an overlay file system"));
+	assert_non_null(strstr(error.text, "NAME: is on an overlay file system"));
 	assert_true(mapped);
 }
 

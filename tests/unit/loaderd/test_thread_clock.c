@@ -75,14 +75,14 @@ static void disperse(struct spinner *spinners, unsigned count, const cpu_set_t *
 }
 
 /* Runs laps of about 50 us until this much CPU time is used. */
-static uint64_t work_for(struct thread_clock *watch, uint64_t ns)
+static uint64_t work_for(struct thread_clock *clock, uint64_t ns)
 {
 	uint64_t end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns, laps = 0;
 	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end) {
 		uint64_t start = ticks_now();
 		while (ticks_to_ns(ticks_since(start)) < 50000)
 			;
-		laps += thread_clock_lap(watch, 0);
+		laps += thread_clock_lap(clock, 0);
 	}
 	return ticks_to_ns(laps);
 }
@@ -96,57 +96,57 @@ static void assert_about(uint64_t value, uint64_t expected, uint64_t tolerance)
 static void test_queueing(void **state)
 {
 	struct spinner spinners[2] = {0};
-	struct thread_clock watch;
+	struct thread_clock clock;
 	cpu_set_t before;
 	crowd(spinners, 2, &before);
-	thread_clock_init(&watch);
+	thread_clock_init(&clock);
 	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	uint64_t wall = work_for(&watch, 60 * MS);
+	uint64_t wall = work_for(&clock, 60 * MS);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	disperse(spinners, 2, &before);
-	thread_clock_deinit(&watch);
+	thread_clock_deinit(&clock);
 	/* A third of the CPU each; other load may take more. */
 	assert_true(wall > 2 * cpu);
-	assert_about(watch.queued_ns, wall - cpu, (wall - cpu) / 10);
-	assert_int_equal(watch.blocked_ns, 0);
+	assert_about(clock.queued_ns, wall - cpu, (wall - cpu) / 10);
+	assert_int_equal(clock.blocked_ns, 0);
 }
 
 /* The kernel accounts involuntary sleep like any other. */
 static void test_blocking(void **state)
 {
-	struct thread_clock watch;
-	thread_clock_init(&watch);
-	if (watch.schedstat < 0)
+	struct thread_clock clock;
+	thread_clock_init(&clock);
+	if (clock.schedstat < 0)
 		skip();
 	uint64_t asleep = 0, wall = 0;
 	for (int i = 0; i < 20; i++) {
-		wall += work_for(&watch, MS / 4);
+		wall += work_for(&clock, MS / 4);
 		uint64_t start = ticks_now();
 		usleep(3000);
 		asleep += ticks_since(start);
-		wall += ticks_to_ns(thread_clock_lap(&watch, 0));
+		wall += ticks_to_ns(thread_clock_lap(&clock, 0));
 	}
-	thread_clock_deinit(&watch);
+	thread_clock_deinit(&clock);
 	/* A late wake-up counts as sleep here, and as queueing in the thread clock. */
-	assert_true(watch.blocked_ns > 20 * 3 * MS * 9 / 10);
-	assert_about(watch.blocked_ns + watch.queued_ns, ticks_to_ns(asleep),
+	assert_true(clock.blocked_ns > 20 * 3 * MS * 9 / 10);
+	assert_about(clock.blocked_ns + clock.queued_ns, ticks_to_ns(asleep),
 		     ticks_to_ns(asleep) / 10 + (wall - ticks_to_ns(asleep)));
 }
 
 static void test_sleep_on_purpose(void **state)
 {
-	struct thread_clock watch;
+	struct thread_clock clock;
 	uint64_t missing = 0;
-	thread_clock_init(&watch);
+	thread_clock_init(&clock);
 	for (int i = 0; i < 5; i++) {
 		uint64_t start = ticks_now();
 		usleep(4000);
-		thread_clock_lap(&watch, ticks_since(start));
-		missing = watch.blocked_ns;
+		thread_clock_lap(&clock, ticks_since(start));
+		missing = clock.blocked_ns;
 		usleep(4000);
-		thread_clock_restart(&watch);
+		thread_clock_restart(&clock);
 	}
-	thread_clock_deinit(&watch);
+	thread_clock_deinit(&clock);
 	assert_true(missing < MS);
 }
 

@@ -160,19 +160,19 @@ static void test_what_is_not_its_own_is_left_alone(void **state)
 	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
 	put("/proc/self/cgroup", "4:memory:/a\n0::/\n");
 	put(GROUPS "/unified/cgroup.controllers", "");
-	expect_none(-ENOENT, "no control groups of version 2");
+	expect_none(-ENOENT, "no cgroup v2 hierarchy");
 	begin("/user.slice/session-1.scope");
 	put_group("/user.slice/session-1.scope", own_pid());
 	expect_none(-EPERM, "not delegated to it (Delegate=cpu memory pids");
 	begin("/");
 	put_group("", "1\n2\n3\n");
-	expect_none(-EBUSY, "has other processes in it");
+	expect_none(-EBUSY, "contains other processes");
 	begin("/");
 	put_group("", own_pid());
 	put(GROUPS "/cgroup.controllers", "io rdma\n");
 	expect_none(-ENOENT, "none of the controllers");
 	begin("/../outside");
-	expect_none(-ENOENT, "no control groups of version 2");
+	expect_none(-ENOENT, "no cgroup v2 hierarchy");
 	/* Nothing was created there. */
 	begin("/a");
 	put_group("/a", own_pid());

@@ -109,6 +109,16 @@ static void fill_pipe_slowly(void)
 	}
 }
 
+/* Records that a worker never sends in this order, and each more often than once. */
+static void put_records_in_any_order(void)
+{
+	static const enum ipc_record_kind kinds[] = {IPC_IDLE, IPC_READY, IPC_IDLE, IPC_READY};
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		const struct ipc_record record = {.kind = kinds[i]};
+		put(IPC_PIPE_FD, &record, sizeof(record));
+	}
+}
+
 static _Noreturn void be_worker(const char *habit)
 {
 	struct status_page *page =
@@ -122,6 +132,8 @@ static _Noreturn void be_worker(const char *habit)
 		fill_log_with_lines();
 	if (strstr(habit, "parts of records"))
 		fill_pipe_slowly();
+	if (strstr(habit, "idle"))
+		put_records_in_any_order();
 	if (strstr(habit, "socket end"))
 		close(IPC_SOCKET_FD);
 	if (strstr(habit, "log end")) {
@@ -142,7 +154,7 @@ struct scene {
 	int epoll_fd;
 };
 
-static void start(struct scene *stage, const char *habit)
+static void start_with(struct scene *stage, const char *habit, bool single_user)
 {
 	setenv(HABIT, habit, 1);
 	config_init(&stage->config);
@@ -150,9 +162,14 @@ static void start(struct scene *stage, const char *habit)
 	assert_true(stage->epoll_fd >= 0);
 	assert_int_equal(blocking_pool_new(&stage->blocking_pool), 0);
 	assert_int_equal(manager_init(&stage->manager, &stage->config, stage->blocking_pool,
-				      stage->epoll_fd, 1 << 30, true),
+				      stage->epoll_fd, 1 << 30, single_user),
 			 0);
 	assert_int_equal(manager_prestart(&stage->manager, geteuid()), 0);
+}
+
+static void start(struct scene *stage, const char *habit)
+{
+	start_with(stage, habit, true);
 }
 
 /* Runs one iteration of the supervisor without its timers. Returns the number of events. */
@@ -325,6 +342,31 @@ static void test_who_is_deaf_is_replaced(void **state)
 }
 
 /*
+ * A worker that has been idle gets no more connections, and is killed if it does not exit. Records
+ * that it sends afterwards change nothing.
+ */
+static void test_idle_worker_is_replaced_and_must_exit(void **state)
+{
+	struct scene stage;
+	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + UINT64_C(1000000) * PATIENCE_MS;
+	start_with(&stage, "idle", false);
+	await_habit(&stage);
+	assert_soon_quiet(&stage);
+	setenv(HABIT, "nothing", 1); /* habit of the next worker */
+	int client = connect_one(&stage);
+	assert_int_equal(stage.manager.worker_count, 2);
+	while (stage.manager.worker_count > 1) {
+		const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+		assert_true(now_ns < until_ns);
+		manager_on_time(&stage.manager, now_ns + UINT64_C(1000000) * PATIENCE_MS);
+		turn(&stage, 1);
+	}
+	assert_false(is_hung_up_on(client));
+	finish(&stage);
+	close(client);
+}
+
+/*
  * When a worker ends, several events come at once. Whichever is handled first, the following ones
  * still find the worker, and no event refers to it afterwards.
  */
@@ -384,6 +426,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_what_is_muted_and_has_ended_wakes_nobody),
 		cmocka_unit_test(test_what_is_muted_is_read_later),
 		cmocka_unit_test(test_who_is_deaf_is_replaced),
+		cmocka_unit_test(test_idle_worker_is_replaced_and_must_exit),
 		cmocka_unit_test(test_an_end_is_the_end),
 		cmocka_unit_test(test_room_is_made_of_what_is_unread),
 	};

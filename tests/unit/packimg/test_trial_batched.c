@@ -174,14 +174,14 @@ static void run_daemon(enum kind kind, const struct claim_options *claim, uint32
 			  .batch_size = (uint32_t)claim->batch_size,
 			  .world = 1},
 		.slots = EPOCHS * SAMPLES / (uint32_t)claim->batch_size,
-		.workers = claim->workers,
-		.worker_indices = claim->workers,
+		.threads = claim->workers,
+		.thread_indices = claim->workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.pipeline = make_pipeline(),
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
 	};
-	struct batcher_worker worker = {.alone = claim->alone};
+	struct batcher_thread worker = {.alone = claim->alone};
 	uint64_t begun;
 
 	record = (struct record){0};
@@ -189,13 +189,13 @@ static void run_daemon(enum kind kind, const struct claim_options *claim, uint32
 	struct batcher *batcher = fake_batcher(&options);
 	assert_int_equal(fake_ring_start(&batcher->ring), 0);
 	assert_int_equal(pipeline_scratch_new(&worker.scratch), 0);
-	thread_clock_init(&worker.watch);
+	thread_clock_init(&worker.clock);
 	do
 		atomic_store(&batcher->cost_ns, record.made ? cost_ns : 0);
 	while (batcher_work(batcher, &worker, &begun) > 0);
 	assert_int_equal(record.made, EPOCHS * SAMPLES);
 	memcpy(ret_ahead, record.ahead + (EPOCHS - 1) * SAMPLES, SAMPLES * sizeof(*ret_ahead));
-	thread_clock_deinit(&worker.watch);
+	thread_clock_deinit(&worker.clock);
 	pipeline_scratch_free(worker.scratch);
 	batcher_free(batcher);
 }

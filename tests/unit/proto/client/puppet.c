@@ -109,8 +109,10 @@ static void stop(struct puppet *p)
 bool puppet_hear_wish(struct puppet *p)
 {
 	Loaderd__Request *request = hear(p);
-	if (!request)
+	if (!request || request->kind_case != LOADERD__REQUEST__KIND_OPEN_FEED) {
+		loaderd__request__free_unpacked(request, NULL);
 		return false;
+	}
 	const Loaderd__OpenFeed *wish = request->open_feed;
 	p->epoch = wish->epoch;
 	p->batch = wish->batch;
