@@ -300,7 +300,7 @@ static int measure(struct bench *bench, struct trials *trials, const struct clai
 			(struct encoding_run){bench->samples[config], bench->count, bench->parsed};
 	}
 	for (unsigned i = 0; i < trials->transform_count; i++) {
-		results[count] = &trials->pipelines[i].image_us;
+		results[count] = &trials->transforms[i].image_us;
 		runs[count++] = (struct encoding_run){bench->samples[CONFIG_STORED], bench->count,
 						      bench->shorter[i]};
 	}
@@ -339,12 +339,12 @@ static const char *transform_end(const char *text)
 	return end;
 }
 
-static int is_named(const char *parsed, const char *name)
+static int is_named(const char *transform, const char *name)
 {
 	size_t length = strlen(name);
 
-	return strncmp(parsed, name, length) == 0 &&
-	       (parsed[length] == '(' || parsed[length] == ' ');
+	return strncmp(transform, name, length) == 0 &&
+	       (transform[length] == '(' || transform[length] == ' ');
 }
 
 /*
@@ -359,19 +359,19 @@ static int leave_out(const char *pipeline, unsigned number, int bytes, char *res
 	int found = 0;
 
 	*rest = text[0] = '\0';
-	for (const char *parsed = pipeline + strspn(pipeline, " \t\r\n"); *parsed; i++) {
-		const char *end = transform_end(parsed);
-		int out = bytes ? is_named(parsed, "normalize") || is_named(parsed, "to")
+	for (const char *transform = pipeline + strspn(pipeline, " \t\r\n"); *transform; i++) {
+		const char *end = transform_end(transform);
+		int out = bytes ? is_named(transform, "normalize") || is_named(transform, "to")
 				: i == number;
 		size_t used = strlen(text);
 
 		if (out)
 			snprintf(text + used, TRIAL_TRANSFORM_TEXT - used, "%s%.*s",
-				 found ? " " : "", (int)(end - parsed), parsed);
+				 found ? " " : "", (int)(end - transform), transform);
 		else
-			sprintf(rest + strlen(rest), "%.*s ", (int)(end - parsed), parsed);
+			sprintf(rest + strlen(rest), "%.*s ", (int)(end - transform), transform);
 		found += out;
-		parsed = end + strspn(end, " \t\r\n");
+		transform = end + strspn(end, " \t\r\n");
 	}
 	return found > 0;
 }
@@ -401,7 +401,7 @@ static int make_shorter(struct bench *bench, struct trials *trials, const char *
 		struct pipeline **shorter = &bench->shorter[*count];
 		int bytes = i == 0; /* first this one, then one transform at a time */
 
-		if (!leave_out(pipeline, i - 1, bytes, rest, trials->pipelines[*count].text)) {
+		if (!leave_out(pipeline, i - 1, bytes, rest, trials->transforms[*count].text)) {
 			if (!bytes)
 				break;
 			continue;

@@ -76,12 +76,12 @@ static void read_checkpoint(const char *path)
 {
 	char error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint *checkpoint;
-	struct weights_facts facts;
-	struct checkpoint_rest rest;
+	struct weights_metadata metadata;
+	struct checkpoint_import_result imported;
 
-	if (weights_read(path, &facts, error) == 0)
-		weights_deinit(&facts);
-	checkpoint_import(path, "[\"a\",\"b\"]", params, &rest, error);
+	if (weights_read(path, &metadata, error) == 0)
+		weights_deinit(&metadata);
+	checkpoint_import(path, "[\"a\",\"b\"]", params, &imported, error);
 	if (checkpoint_open(path, &checkpoint, error) < 0)
 		return;
 	recipe_check(&checkpoint->recipe, true, error);

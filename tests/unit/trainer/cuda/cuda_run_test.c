@@ -58,7 +58,7 @@ static struct device_value *conv(struct net *net, struct device_value *x, const 
 	return device_conv(net->graph, x, &spec);
 }
 
-void record(struct net *net)
+void record_net(struct net *net)
 {
 	struct device_input_spec input = {.name = "input",
 					  .shape = {SAMPLES, SIDE, SIDE, 3},
@@ -115,7 +115,7 @@ int open_net(struct net *net, const char *backend, const struct device_options *
 	assert_int_equal(device_params_allocate(net->params, &optimizer), 0);
 	fill(net);
 	assert_int_equal(device_graph_new(net->params, &training, &net->graph), 0);
-	record(net);
+	record_net(net);
 	return device_graph_plan(net->graph, error);
 }
 
@@ -143,7 +143,7 @@ struct device_graph *plan_another(struct net *net, enum device_mode mode)
 	char error[DEVICE_ERROR_MAX];
 
 	assert_int_equal(device_graph_new(net->params, &options, &own.graph), 0);
-	record(&own);
+	record_net(&own);
 	if (device_graph_plan(own.graph, error) < 0)
 		fail_msg("%s", error);
 	return own.graph;

@@ -42,7 +42,7 @@ void open_emulated(struct net *net, enum device_precision precision, enum device
 		   bool eager);
 void close_net(struct net *net);
 /* Records the net into net->graph, which must be new. */
-void record(struct net *net);
+void record_net(struct net *net);
 /* Plans another graph over the net's parameters; the caller frees it. */
 struct device_graph *plan_another(struct net *net, enum device_mode mode);
 

@@ -66,7 +66,7 @@ static void test_memory(void **state)
 	for (limit = info.arena_bytes;; limit += 256) {
 		emulation_limit_memory(limit);
 		assert_int_equal(device_graph_new(net.params, &training, &net.graph), 0);
-		record(&net);
+		record_net(&net);
 		r = device_graph_plan(net.graph, error);
 		if (r == 0)
 			break;
@@ -96,7 +96,7 @@ static void test_unwritten(void **state)
 	device_graph_free(net.graph);
 	emulation_fresh_memory(0);
 	assert_int_equal(device_graph_new(net.params, &training, &net.graph), 0);
-	record(&net);
+	record_net(&net);
 	assert_int_equal(device_graph_plan(net.graph, error), 0);
 	assert_int_equal(device_value_read(net.graph, net.stem, DEVICE_VALUE, values), 0);
 	for (size_t i = 0; i < elements; i++)

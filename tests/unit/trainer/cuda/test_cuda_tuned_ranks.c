@@ -90,7 +90,7 @@ static struct device_value *conv(struct net *net, const char *name, struct devic
 						      .activation = activation});
 }
 
-static void record(struct net *net)
+static void record_net(struct net *net)
 {
 	struct device_input_spec input = {
 		.name = "input", .shape = {SAMPLES, SIDE, SIDE, 3}, .std = {1, 1, 1}};
@@ -147,7 +147,7 @@ static void open_with(struct net *net, struct comm *ranks, bool autotune, uint64
 		fail_msg("%s", net->error);
 	assert_int_equal(device_params_new(net->device, &net->params), 0);
 	assert_int_equal(device_graph_new(net->params, &training, &net->graph), 0);
-	record(net);
+	record_net(net);
 	assert_int_equal(device_params_allocate(net->params, &optimizer), 0);
 	fill(net);
 	emulation_limit_memory(memory);
