@@ -47,7 +47,7 @@ static void test_tuned(void **state)
 	struct engines engines;
 	struct sweep sweep = {&engines, CUDA_F16, 256, false};
 	struct conv_problem problem = problem_of(&sweep, &layer, CONV_WEIGHTS);
-	struct candidates *candidates;
+	struct engine_configs *engine_configs;
 	struct cudnn_engines *cudnn;
 	struct conv_plan *plan, *again;
 	size_t other = 0;
@@ -58,16 +58,17 @@ static void test_tuned(void **state)
 	cudnn = engines.conv.state;
 	assert_int_equal(engines.conv.plan(engines.conv.state, &problem, &plan), 0);
 	assert_true(plan->info.tuned_ms == 0);
-	assert_int_equal(candidates_find(cudnn, &problem, &candidates), 0);
-	while (other < candidates->count &&
-	       candidates->list[other].engine == candidates->list[0].engine)
+	assert_int_equal(engine_configs_find(cudnn, &problem, &engine_configs), 0);
+	while (other < engine_configs->count &&
+	       engine_configs->list[other].engine == engine_configs->list[0].engine)
 		other++;
-	assert_true(other < candidates->count);
-	snprintf(wanted, sizeof(wanted), "cudnn %lld", (long long)candidates->list[other].engine);
-	assert_int_equal(
-		plan_cache_store(&cudnn->tuned, &problem, false, candidates->list[other].tag, 0.5f),
-		0);
-	candidates_free(candidates);
+	assert_true(other < engine_configs->count);
+	snprintf(wanted, sizeof(wanted), "cudnn %lld",
+		 (long long)engine_configs->list[other].engine);
+	assert_int_equal(plan_cache_store(&cudnn->tuned, &problem, false,
+					  engine_configs->list[other].tag, 0.5f),
+			 0);
+	engine_configs_free(engine_configs);
 	/* in this process and in the next; the old plan is unchanged */
 	assert_int_equal(engines.conv.plan(engines.conv.state, &problem, &again), 0);
 	assert_ptr_not_equal(plan, again);

@@ -391,8 +391,8 @@ static void test_refused(void **state)
 }
 
 /*
- * If the GPU stops working after a candidate, the error names it and tuning ends, whatever ran
- * before.
+ * If the GPU stops working after an engine configuration, the error names it and tuning ends,
+ * whatever ran before.
  */
 static void test_broken(void **state)
 {
@@ -468,20 +468,22 @@ static void test_adopted(void **state)
 static void test_words(void **state)
 {
 	struct fixture f;
-	struct candidates *candidates;
+	struct engine_configs *engine_configs;
 	struct conv_plan *plan;
 
 	open_fixture(&f, false);
-	assert_int_equal(candidates_find(&f.engines, &f.problem, &candidates), 0);
-	assert_int_equal(candidate_plan(&f.engines, candidates, 1, &f.problem, &plan), -ENOENT);
+	assert_int_equal(engine_configs_find(&f.engines, &f.problem, &engine_configs), 0);
+	assert_int_equal(execution_plan_build(&f.engines, engine_configs, 1, &f.problem, &plan),
+			 -ENOENT);
 	assert_string_equal(f.engines.error,
 			    "cuDNN 9.19.0, forward 1x1/1 8>8 8x8 n8 f16: plan: it would not: said "
 			    "the engine");
-	assert_int_equal(candidate_plan(&f.engines, candidates, 3, &f.problem, &plan), 0);
-	assert_int_equal(plan_run(&f.engines, plan, candidates, &f.arguments, f.stream), -EIO);
+	assert_int_equal(execution_plan_build(&f.engines, engine_configs, 3, &f.problem, &plan), 0);
+	assert_int_equal(
+		execution_plan_run(&f.engines, plan, engine_configs, &f.arguments, f.stream), -EIO);
 	assert_non_null(strstr(f.engines.error, "cudnnBackendExecute"));
 	cudnn_plan_free(plan);
-	candidates_free(candidates);
+	engine_configs_free(engine_configs);
 	close_fixture(&f);
 }
 
