@@ -96,7 +96,7 @@ void lower_node_backward(struct lowering *l, const struct device_node *node)
 	lower_output_gradients(l, node);
 	if (lowering->backward)
 		lowering->backward(l, node);
-	else if (!lowering->forward)
+	else if (lowering->backward_op)
 		lower_contribute_dx(
 			l, node,
 			lower_single_backward(l, node, lowering->backward_op)->operands[CUDA_DX]);

@@ -84,17 +84,14 @@ struct lowering {
 };
 
 /*
- * How a kind of node is lowered: by functions, or without `forward` as one operation each way, with
- * the operands that its definition names.
+ * How a kind of node is lowered, each way: by a function, or to a single operation with the
+ * operands that its definition names. Backward happens once per active node, when all contributions
+ * to its result's gradient exist; there may be nothing to do.
  */
 struct node_lowering {
 	void (*forward)(struct lowering *l, const struct device_node *node);
-	/*
-	 * Called once per active node, when all contributions to its result's gradient exist. NULL
-	 * if there is nothing to do.
-	 */
 	void (*backward)(struct lowering *l, const struct device_node *node);
-	enum cuda_op_kind forward_op, backward_op; /* without `forward` */
+	enum cuda_op_kind forward_op, backward_op;
 };
 
 /* The object lower_NAME for each node kind, in its file of ops/. */

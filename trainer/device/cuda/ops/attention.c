@@ -20,21 +20,13 @@ static void lower_attention_forward(struct lowering *l, const struct device_node
 		lower_single_forward(l, node, CUDA_OP_ATTENTION);
 }
 
-static void lower_attention_backward(struct lowering *l, const struct device_node *node)
-{
-	struct cuda_op *op = lower_single_backward(l, node, CUDA_OP_ATTENTION_BACKWARD);
+const struct node_lowering lower_attention = {.forward = lower_attention_forward,
+					      .backward_op = CUDA_OP_ATTENTION_BACKWARD};
 
-	lower_contribute_dx(l, node, op->operands[CUDA_DX]);
-}
-
-const struct node_lowering lower_attention = {lower_attention_forward, lower_attention_backward};
-
-static struct attention_arguments attention_arguments(const struct cuda_graph *graph,
-						      const struct cuda_op *op)
+static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct device_node *node = op->node;
-
-	return (struct attention_arguments){
+	struct attention_arguments arguments = {
 		.qkv = cuda_at(graph, op, CUDA_X),
 		.y = cuda_at(graph, op, CUDA_Y),
 		.log_sum = cuda_at(graph, op, CUDA_LOG_SUM),
@@ -50,29 +42,24 @@ static struct attention_arguments attention_arguments(const struct cuda_graph *g
 		.d = node->y->shape.c / node->attention.heads,
 		.element = op->operands[CUDA_X]->element,
 	};
-}
 
-static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct attention_arguments arguments = attention_arguments(graph, op);
-
-	return attention_forward(&graph->device->kernels, &arguments);
+	return op->kind == CUDA_OP_ATTENTION
+		       ? attention_forward(&graph->device->kernels, &arguments)
+		       : attention_backward(&graph->device->kernels, &arguments);
 }
 
 /*
  * X (qkv) -> Y. Training: [LOG_SUM F [n][heads][h][w]], the logarithm of each query's sum of
  * exponentials.
  */
-const struct cuda_op_def cuda_attention_op = {"attention", ROLE(X),
-					      ROLE(Y),     .may_write = ROLE(LOG_SUM),
-					      .passes = 1, .execute = execute_attention};
-
-static int execute_attention_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct attention_arguments arguments = attention_arguments(graph, op);
-
-	return attention_backward(&graph->device->kernels, &arguments);
-}
+const struct cuda_op_def cuda_attention_op = {
+	.name = "attention",
+	.reads = ROLE(X),
+	.writes = ROLE(Y),
+	.may_write = ROLE(LOG_SUM),
+	.passes = 1,
+	.execute = execute_attention,
+};
 
 /* One number for each query. */
 static uint64_t backward_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
@@ -85,6 +72,6 @@ const struct cuda_op_def cuda_attention_backward_op = {
 	.reads = ROLE(DY) | ROLE(X) | ROLE(Y) | ROLE(LOG_SUM),
 	.writes = ROLE(DX),
 	.passes = 2,
-	.execute = execute_attention_backward,
+	.execute = execute_attention,
 	.workspace = backward_workspace,
 };

@@ -8,23 +8,6 @@ const struct node_lowering lower_global_average_pool = {
 const struct node_lowering lower_global_max_pool = {.forward_op = CUDA_OP_GLOBAL_MAX,
 						    .backward_op = CUDA_OP_GLOBAL_MAX_BACKWARD};
 
-static struct pool_global global_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
-{
-	bool backward = op->operands[CUDA_DX];
-	/* the tensor with all positions; the other one has one value per image */
-	const struct cuda_tensor *x = op->operands[backward ? CUDA_DX : CUDA_X];
-
-	return (struct pool_global){
-		.from = cuda_at(graph, op, backward ? CUDA_DY : CUDA_X),
-		.to = cuda_at(graph, op, backward ? CUDA_DX : CUDA_Y),
-		.index = cuda_at(graph, op, CUDA_INDEX),
-		.n = x->shape.n,
-		.positions = x->shape.h * x->shape.w,
-		.channels = x->shape.c,
-		.element = x->element,
-	};
-}
-
 static int execute_global_pool(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
@@ -34,7 +17,18 @@ static int execute_global_pool(struct cuda_graph *graph, const struct cuda_op *o
 		[CUDA_OP_GLOBAL_MAX] = pool_global_max,
 		[CUDA_OP_GLOBAL_MAX_BACKWARD] = pool_global_max_backward,
 	};
-	struct pool_global arguments = global_arguments(graph, op);
+	bool backward = op->operands[CUDA_DX];
+	/* the tensor with all positions; the other one has one value per image */
+	const struct cuda_tensor *x = op->operands[backward ? CUDA_DX : CUDA_X];
+	struct pool_global arguments = {
+		.from = cuda_at(graph, op, backward ? CUDA_DY : CUDA_X),
+		.to = cuda_at(graph, op, backward ? CUDA_DX : CUDA_Y),
+		.index = cuda_at(graph, op, CUDA_INDEX),
+		.n = x->shape.n,
+		.positions = x->shape.h * x->shape.w,
+		.channels = x->shape.c,
+		.element = x->element,
+	};
 
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }

@@ -5,12 +5,10 @@
 const struct node_lowering lower_layer_norm = {.forward_op = CUDA_OP_LAYER_NORM,
 					       .backward_op = CUDA_OP_LAYER_NORM_BACKWARD};
 
-static struct norm_arguments layer_norm_arguments(const struct cuda_graph *graph,
-						  const struct cuda_op *op)
+static int execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct cuda_tensor *x = op->operands[CUDA_X];
-
-	return (struct norm_arguments){
+	struct norm_arguments arguments = {
 		.x = cuda_at(graph, op, CUDA_X),
 		.dy = cuda_at(graph, op, CUDA_DY),
 		.y = cuda_at(graph, op, CUDA_Y),
@@ -29,26 +27,16 @@ static struct norm_arguments layer_norm_arguments(const struct cuda_graph *graph
 		.channels = x->shape.c,
 		.element = x->element,
 	};
-}
 
-static int execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct norm_arguments arguments = layer_norm_arguments(graph, op);
-
-	return layer_norm_forward(&graph->device->kernels, &arguments);
+	return op->kind == CUDA_OP_LAYER_NORM
+		       ? layer_norm_forward(&graph->device->kernels, &arguments)
+		       : layer_norm_backward(&graph->device->kernels, &arguments);
 }
 
 /* X, GAMMA, BETA -> Y. Training: [MEAN, DEVIATION F [n][h][w]], one per row of channels. */
 const struct cuda_op_def cuda_layer_norm_op = {"layer norm", ROLE(X) | ROLE(GAMMA) | ROLE(BETA),
 					       ROLE(Y), .may_write = BATCH,
 					       .execute = execute_layer_norm};
-
-static int execute_layer_norm_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct norm_arguments arguments = layer_norm_arguments(graph, op);
-
-	return layer_norm_backward(&graph->device->kernels, &arguments);
-}
 
 /*
  * DY, X, MEAN, DEVIATION, GAMMA -> [DX] and the gradients of GAMMA and BETA (DGAMMA, DBETA, each
@@ -58,6 +46,6 @@ const struct cuda_op_def cuda_layer_norm_backward_op = {
 	.name = "layer norm backward",
 	.reads = ROLE(DY) | ROLE(X) | BATCH | ROLE(GAMMA),
 	.may_write = ROLE(DX) | ROLE(DGAMMA) | ROLE(DBETA),
-	.execute = execute_layer_norm_backward,
+	.execute = execute_layer_norm,
 	.workspace = cuda_sums_workspace,
 };

@@ -65,13 +65,20 @@ const struct node_lowering lower_max_pool = {lower_max_pool_forward, lower_max_p
 const struct node_lowering lower_average_pool = {.forward_op = CUDA_OP_AVERAGE_POOL,
 						 .backward_op = CUDA_OP_AVERAGE_POOL_BACKWARD};
 
-static struct pool_arguments pool_arguments(const struct cuda_graph *graph,
-					    const struct cuda_op *op)
+static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
 {
+	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
+						     const struct pool_arguments *arguments) = {
+		[CUDA_OP_MAX_POOL] = pool_max,
+		[CUDA_OP_MAX_POOL_BACKWARD] = pool_max_backward,
+		[CUDA_OP_MAX_POOL_NORM_REDUCE] = pool_max_norm_reduce,
+		[CUDA_OP_MAX_POOL_NORM_APPLY] = pool_max_norm_apply,
+		[CUDA_OP_AVERAGE_POOL] = pool_average,
+		[CUDA_OP_AVERAGE_POOL_BACKWARD] = pool_average_backward,
+	};
 	const struct cuda_tensor *x = op->operands[op->operands[CUDA_X] ? CUDA_X : CUDA_DX];
 	const struct cuda_tensor *y = op->operands[op->operands[CUDA_Y] ? CUDA_Y : CUDA_DY];
-
-	return (struct pool_arguments){
+	struct pool_arguments arguments = {
 		.x = cuda_at(graph, op, CUDA_X),
 		.dy = cuda_at(graph, op, CUDA_DY),
 		.dy2 = cuda_at(graph, op, CUDA_DY2),
@@ -100,20 +107,6 @@ static struct pool_arguments pool_arguments(const struct cuda_graph *graph,
 			  .pad = op->node->pad,
 			  .element = x->element},
 	};
-}
-
-static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
-						     const struct pool_arguments *arguments) = {
-		[CUDA_OP_MAX_POOL] = pool_max,
-		[CUDA_OP_MAX_POOL_BACKWARD] = pool_max_backward,
-		[CUDA_OP_MAX_POOL_NORM_REDUCE] = pool_max_norm_reduce,
-		[CUDA_OP_MAX_POOL_NORM_APPLY] = pool_max_norm_apply,
-		[CUDA_OP_AVERAGE_POOL] = pool_average,
-		[CUDA_OP_AVERAGE_POOL_BACKWARD] = pool_average_backward,
-	};
-	struct pool_arguments arguments = pool_arguments(graph, op);
 
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }

@@ -72,12 +72,10 @@ static void lower_scale_add_backward(struct lowering *l, const struct device_nod
 
 const struct node_lowering lower_scale_add = {lower_scale_add_forward, lower_scale_add_backward};
 
-static struct scale_add_arguments arguments_of(const struct cuda_graph *graph,
-					       const struct cuda_op *op)
+static int execute_scale_add(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct device_shape shape = op->node->y->shape;
-
-	return (struct scale_add_arguments){
+	struct scale_add_arguments arguments = {
 		.step = graph->arguments,
 		.x = cuda_at(graph, op, CUDA_X),
 		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
@@ -101,13 +99,10 @@ static struct scale_add_arguments arguments_of(const struct cuda_graph *graph,
 		.element = graph->program->element,
 		.activation = op->norm.activation,
 	};
-}
 
-static int execute_scale_add(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct scale_add_arguments arguments = arguments_of(graph, op);
-
-	return scale_add_forward(&graph->device->kernels, &arguments);
+	return op->kind == CUDA_OP_SCALE_ADD
+		       ? scale_add_forward(&graph->device->kernels, &arguments)
+		       : scale_add_backward(&graph->device->kernels, &arguments);
 }
 
 /*
@@ -116,13 +111,6 @@ static int execute_scale_add(struct cuda_graph *graph, const struct cuda_op *op)
  */
 const struct cuda_op_def cuda_scale_add_op = {"scale add", ROLE(X), ROLE(Y),
 					      .execute = execute_scale_add};
-
-static int execute_scale_add_backward(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	struct scale_add_arguments arguments = arguments_of(graph, op);
-
-	return scale_add_backward(&graph->device->kernels, &arguments);
-}
 
 static uint64_t backward_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
 {
@@ -139,6 +127,6 @@ const struct cuda_op_def cuda_scale_add_backward_op = {
 	.name = "scale add backward",
 	.reads = ROLE(DY),
 	.may_write = ROLE(DX) | ROLE(DZ) | ROLE(DGATE) | ROLE(DGAMMA),
-	.execute = execute_scale_add_backward,
+	.execute = execute_scale_add,
 	.workspace = backward_workspace,
 };

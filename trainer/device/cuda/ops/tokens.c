@@ -59,13 +59,19 @@ const struct node_lowering lower_tokens = {lower_tokens_forward, lower_tokens_ba
 const struct node_lowering lower_take = {.forward_op = CUDA_OP_TAKE,
 					 .backward_op = CUDA_OP_TAKE_BACKWARD};
 
-static struct tokens_arguments tokens_arguments(const struct cuda_graph *graph,
-						const struct cuda_op *op)
+static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 {
+	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
+						     const struct tokens_arguments *arguments) = {
+		[CUDA_OP_TOKENS] = tokens_forward,
+		[CUDA_OP_TOKENS_BACKWARD] = tokens_backward,
+		[CUDA_OP_TAKE] = tokens_take,
+		[CUDA_OP_TAKE_BACKWARD] = tokens_take_backward,
+	};
 	const struct device_node *node = op->node;
 	const struct device_shape *x = &node->x->shape;
 	const struct cuda_tensor *y = op->operands[op->operands[CUDA_Y] ? CUDA_Y : CUDA_DY];
-	return (struct tokens_arguments){
+	struct tokens_arguments arguments = {
 		.x = cuda_at(graph, op, CUDA_X),
 		.dy = cuda_at(graph, op, CUDA_DY),
 		.y = cuda_at(graph, op, CUDA_Y),
@@ -86,18 +92,6 @@ static struct tokens_arguments tokens_arguments(const struct cuda_graph *graph,
 		.taken = node->position,
 		.element = y->element,
 	};
-}
-
-static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
-{
-	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
-						     const struct tokens_arguments *arguments) = {
-		[CUDA_OP_TOKENS] = tokens_forward,
-		[CUDA_OP_TOKENS_BACKWARD] = tokens_backward,
-		[CUDA_OP_TAKE] = tokens_take,
-		[CUDA_OP_TAKE_BACKWARD] = tokens_take_backward,
-	};
-	struct tokens_arguments arguments = tokens_arguments(graph, op);
 
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }

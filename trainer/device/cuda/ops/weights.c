@@ -181,9 +181,14 @@ static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
  * RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale. Without GAMMA, W16 = W. W16 may have
  * more input channels than W; the extra ones are 0.
  */
-const struct cuda_op_def cuda_fold_op = {"fold",           ROLE(W),
-					 ROLE(W16),        .may_write = ROLE(BIAS),
-					 .constant = true, .execute = execute_fold};
+const struct cuda_op_def cuda_fold_op = {
+	.name = "fold",
+	.reads = ROLE(W),
+	.writes = ROLE(W16),
+	.may_write = ROLE(BIAS),
+	.constant = true,
+	.execute = execute_fold,
+};
 
 _Static_assert(CUDA_GRADIENT_BATCH_MAX == ELEMENTWISE_COPIES_MAX, "a batch is one launch");
 
