@@ -6,6 +6,9 @@
  *
  * The first error is stored in the builder. Later calls do nothing and return NULL, so families
  * need no error checks. Names of layers and parameters are relative to the builder's scope.
+ *
+ * An operation that is new to device.h needs one function here and in layers.c; a network of a
+ * known family needs a row of networks.h, a new family also a file with its function.
  */
 #pragma once
 
