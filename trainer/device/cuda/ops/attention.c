@@ -43,7 +43,7 @@ static struct attention_arguments attention_arguments(const struct cuda_graph *g
 		.delta = cuda_workspace(graph, op),
 		.step = graph->arguments,
 		.layer = node->attention.layer,
-		.dropout = draws_drop(node->attention.dropout),
+		.dropout = dropout_rate(node->attention.dropout),
 		.n = node->x->shape.n,
 		.t = node->x->shape.h * node->x->shape.w,
 		.heads = node->attention.heads,
