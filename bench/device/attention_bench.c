@@ -90,7 +90,7 @@ static void run(struct bench *bench, double seconds)
 	uint64_t number;
 
 	do {
-		check(bench, device_feed(bench->graph, &bench->batch, &number));
+		check(bench, device_upload(bench->graph, &bench->batch, &number));
 		check(bench, device_step(bench->graph, NULL, &number));
 	} while (clock_s(CLOCK_MONOTONIC) < end);
 }

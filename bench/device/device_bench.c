@@ -173,7 +173,7 @@ static void feed(struct bench *bench)
 				     .element = DEVICE_ELEMENT_U8};
 
 	/* The batches are constant, so the code need not wait for the copy. */
-	check_device(bench, device_feed(bench->graph, &batch, &ticket), "feeding");
+	check_device(bench, device_upload(bench->graph, &batch, &ticket), "feeding");
 }
 
 /* Queues a step and waits for the one LAG before it. */

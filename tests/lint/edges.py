@@ -51,7 +51,7 @@ TABLE = {
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
-    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/positions.h trainer/device/device.h",
+    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h trainer/device/device.h",
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
@@ -75,10 +75,10 @@ TABLE = {
     "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
     "trainer/device/cuda/execute": "trainer/device/cuda trainer/device/cuda/kernels",
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda trainer/device/cuda/ops",
-    "trainer/device/cuda/ops": "trainer/device/positions.h trainer/device/cuda trainer/device/cuda/lowering trainer/device/cuda/kernels",
+    "trainer/device/cuda/ops": "trainer/device/pos_embed.h trainer/device/cuda trainer/device/cuda/lowering trainer/device/cuda/kernels",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
     "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
-    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/draws.h trainer/device/positions.h trainer/device/cuda trainer/device/cuda/kernels/common trainer/device/optimizers",
+    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/dropout_rng.h trainer/device/pos_embed.h trainer/device/cuda trainer/device/cuda/kernels/common trainer/device/optimizers",
     "trainer/device/cuda/kernels/common": "trainer/device/cuda trainer/device/cuda/kernels",
 
     "tools/packimg/common": "format/error.h format/packimg.h",

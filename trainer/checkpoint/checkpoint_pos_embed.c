@@ -1,5 +1,5 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
-#include "trainer/device/positions.h"
+#include "trainer/device/pos_embed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,9 +18,9 @@ static bool is_grid(uint64_t tokens, uint32_t *ret_side, uint32_t *ret_first)
 }
 
 static bool positions_fit(const struct safetensors_tensor *tensor,
-			  const struct device_param_spec *spec, struct positions_size *ret_size)
+			  const struct device_param_spec *spec, struct pos_embed_size *ret_size)
 {
-	struct positions_size size = {.channels = spec->shape[1]};
+	struct pos_embed_size size = {.channels = spec->shape[1]};
 	uint32_t first = 0;
 	bool fits = spec->kind == DEVICE_EMBEDDING && tensor->rank == 3 && tensor->shape[0] == 1 &&
 		    tensor->shape[1] <= TOKENS_MAX && tensor->shape[2] == size.channels &&
@@ -38,7 +38,7 @@ struct positions_buffers {
 
 static int positions_read(const struct safetensors *source, const char *path,
 			  const struct safetensors_tensor *tensor, struct device_param *param,
-			  const struct positions_size *size,
+			  const struct pos_embed_size *size,
 			  const struct positions_buffers *buffers, char *error)
 {
 	size_t count = (size_t)tensor->shape[1] * size->channels;
@@ -49,7 +49,7 @@ static int positions_read(const struct safetensors *source, const char *path,
 	r = checkpoint_check_finite(path, tensor, buffers->own, count, error);
 	if (r < 0)
 		return r;
-	positions_resize(size, buffers->own, buffers->resized);
+	pos_embed_resize(size, buffers->own, buffers->resized);
 	r = device_param_write(param, DEVICE_VALUE, buffers->resized);
 	if (r < 0)
 		return checkpoint_fail(error, r, "%s: tensor %s: %s", path, tensor->name,
@@ -60,7 +60,7 @@ static int positions_read(const struct safetensors *source, const char *path,
 /* Reads the embeddings and resizes them to the model's size. */
 static int positions_import(const struct safetensors *source, const char *path,
 			    const struct safetensors_tensor *tensor, struct device_param *param,
-			    const struct positions_size *size, char *error)
+			    const struct pos_embed_size *size, char *error)
 {
 	size_t count = (size_t)tensor->shape[1] * size->channels;
 	struct positions_buffers buffers = {
@@ -81,7 +81,7 @@ int checkpoint_import_pos_embed(const struct safetensors *source, const char *pa
 				const struct safetensors_tensor *tensor, struct device_param *param,
 				char *error)
 {
-	struct positions_size size;
+	struct pos_embed_size size;
 	if (!positions_fit(tensor, device_param_spec(param), &size))
 		return -ENOENT;
 	return positions_import(source, path, tensor, param, &size, error);

@@ -46,7 +46,7 @@ int checkpoint_read_elements(const struct safetensors *source,
 int checkpoint_check_finite(const char *path, const struct safetensors_tensor *tensor,
 			    const float *values, size_t count, char *error);
 /*
- * Reads position embeddings of another size and resizes them (trainer/device/positions.h). -ENOENT
+ * Reads position embeddings of another size and resizes them (trainer/device/pos_embed.h). -ENOENT
  * if the tensor is not position embeddings of a square grid.
  */
 int checkpoint_import_pos_embed(const struct safetensors *source, const char *path,

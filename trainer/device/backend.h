@@ -1,6 +1,6 @@
 /*
  * Interface between device.h and the backends: shared structures and the backend's function table.
- * device.c, params.c, record.c and kinds.c validate arguments and record, so backends get only
+ * device.c, params.c, record.c and op_defs.c validate arguments and record, so backends get only
  * valid arguments.
  *
  * A backend attaches its state to an object through the `backend` pointer, created in
@@ -32,13 +32,13 @@ struct device_ops {
 	void (*graph_info)(const struct device_graph *graph, struct device_graph_info *info);
 	void (*graph_layer)(const struct device_graph *graph, uint32_t index,
 			    struct device_layer_info *info);
-	int (*feed)(struct device_graph *graph, const struct device_batch *batch,
-		    uint64_t *ret_ticket);
-	int (*fed)(struct device_graph *graph, uint64_t ticket, bool wait);
+	int (*upload)(struct device_graph *graph, const struct device_batch *batch,
+		      uint64_t *ret_ticket);
+	int (*upload_done)(struct device_graph *graph, uint64_t ticket, bool wait);
 	int (*step)(struct device_graph *graph, const struct device_hyper *hyper,
 		    uint64_t *ret_step);
 	int (*forward)(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
-	int (*rehearse)(struct device_graph *graph);
+	int (*warmup)(struct device_graph *graph);
 	int (*evaluate)(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);
@@ -109,8 +109,8 @@ size_t device_params_elements(const struct device_params *params, enum device_sl
 bool device_param_trains(const struct device_param *param);
 
 /*
- * Node kinds, with the name that the backends' tables use (cpu_NAME_ops). kinds.c lists each kind's
- * required and optional operands.
+ * Node kinds, with the name that the backends' tables use (cpu_NAME_ops). op_defs.c lists each
+ * kind's required and optional operands.
  */
 /* clang-format off */
 #define DEVICE_NODES(X)                                                                            \
@@ -120,8 +120,8 @@ bool device_param_trains(const struct device_param *param);
 	X(NORM, norm)                                                                              \
 	X(LAYER_NORM, layer_norm)                                                                  \
 	X(ATTENTION, attention)                                                                    \
-	X(TOKENS, tokens)                                                                          \
-	X(TAKE, take)                                                                              \
+	X(POS_EMBED, pos_embed)                                                                    \
+	X(SELECT_TOKEN, select_token)                                                              \
 	X(SCALE_ADD, scale_add)                                                                    \
 	X(MAX_POOL, max_pool)                                                                      \
 	X(AVERAGE_POOL, average_pool)                                                              \
@@ -193,17 +193,17 @@ struct device_node {
 			bool by_position; /* linear layers */
 		};                        /* convolutions, linear layers and pools */
 		uint32_t side;     /* side of the position embeddings; 0 if they have x's size */
-		uint32_t position; /* for DEVICE_NODE_TAKE */
+		uint32_t position; /* for DEVICE_NODE_SELECT_TOKEN */
 		struct {
 			/* probabilities; 0 in evaluation */
 			float drop_path, dropout;
-			uint32_t layer; /* draws_key()'s layer, derived from the name */
+			uint32_t layer; /* dropout_key()'s layer, derived from the name */
 		} scale;
 		struct device_input_spec input;
 		struct {
 			uint32_t heads;
 			float dropout;  /* 0 in evaluation */
-			uint32_t layer; /* draws_key()'s layer, derived from the name */
+			uint32_t layer; /* dropout_key()'s layer, derived from the name */
 		} attention;
 		struct device_loss_spec loss;
 	};
@@ -247,7 +247,7 @@ struct device_graph {
 /*
  * True if the caller provides the gradient: the graph has no loss and nothing consumes the value.
  */
-bool device_value_is_given(const struct device_value *value);
+bool device_value_grad_is_input(const struct device_value *value);
 
 /* Number of the node's inputs that are this value. */
 unsigned device_node_reads(const struct device_node *node, const struct device_value *value);
@@ -292,9 +292,9 @@ struct device_target_arrays device_target_arrays(const struct device_graph *grap
 void device_targets_fill(const struct device_graph *graph, const struct device_batch *batch,
 			 void *ret_words);
 
-struct positions_size; /* positions.h */
+struct pos_embed_size; /* pos_embed.h */
 /* For tokens: true if the position embeddings must be resized to x's size. */
-bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size);
+bool device_node_resizes(const struct device_node *node, struct pos_embed_size *ret_size);
 
 /* Number of sample groups with separate norm statistics; 1 without ghost batch normalization. */
 uint32_t device_node_groups(const struct device_node *node, uint32_t *ret_each);

@@ -333,16 +333,17 @@ size_t device_batch_image(const struct device_batch *batch)
 	return pixels * batch->channels * device_element_size(batch->element);
 }
 
-int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)
+int device_upload(struct device_graph *graph, const struct device_batch *batch,
+		  uint64_t *ret_ticket)
 {
 	int r = check_batch(graph, batch);
 
-	return r < 0 ? r : graph->device->ops->feed(graph, batch, ret_ticket);
+	return r < 0 ? r : graph->device->ops->upload(graph, batch, ret_ticket);
 }
 
-int device_fed(struct device_graph *graph, uint64_t ticket, bool wait)
+int device_upload_done(struct device_graph *graph, uint64_t ticket, bool wait)
 {
-	return graph->device->ops->fed(graph, ticket, wait);
+	return graph->device->ops->upload_done(graph, ticket, wait);
 }
 
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
@@ -376,12 +377,12 @@ int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *
 	return graph->device->ops->forward(graph, moves_statistics, ret_step);
 }
 
-int device_rehearse(struct device_graph *graph)
+int device_warmup(struct device_graph *graph)
 {
 	if (!graph->planned || graph->options.mode != DEVICE_TRAIN || !graph->params->has_optimizer)
 		return device_fail(graph->device, -EINVAL,
-				   "a rehearsal needs a planned training graph and an optimizer");
-	int r = graph->device->ops->rehearse(graph);
+				   "a warm-up needs a planned training graph and an optimizer");
+	int r = graph->device->ops->warmup(graph);
 	device_params_drop_gradients(graph->params);
 	return r;
 }

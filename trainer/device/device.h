@@ -6,7 +6,7 @@
  * model records its operations into a graph once, for fixed shapes; one recorded operation is a
  * unit that hardware can fuse, not a textbook layer. device_graph_plan() chooses kernels, fuses
  * across operations where possible, and packs every activation, gradient, saved tensor and
- * workspace into one arena by lifetime. Afterwards the loop only feeds batches and runs steps:
+ * workspace into one arena by lifetime. Afterwards the loop only uploads batches and runs steps:
  * nothing is allocated, and a backend may capture the whole step (copy-in, forward, backward,
  * optimizer, EMA, loss scale) and replay it. Several graphs (training sizes, evaluation) may share
  * a store. Use a device and its objects from one thread at a time; calls documented as "queued" may
@@ -18,9 +18,9 @@
  * are fp32; activations and their gradients have the device's precision.
  *
  * Several ranks (comm.h), each a process with its own device, train one model on global batches.
- * Each feeds the same number of samples. Gradients are summed over ranks at every update, so
+ * Each uploads the same number of samples. Gradients are summed over ranks at every update, so
  * parameters stay equal and results are those of the global batch. On training graphs all ranks
- * call device_graph_plan(), device_feed(), device_step() and device_results() in the same order;
+ * call device_graph_plan(), device_upload(), device_step() and device_results() in the same order;
  * evaluation is local to a rank. A call that fails on one rank leaves the others waiting: end them
  * with comm_abort(). Opening and planning differ: on GPUs ranks wait for each other there, and if
  * one fails all fail, with an error that begins with "rank N: ".
@@ -87,7 +87,7 @@ enum device_slot {
 	/* first optimizer state, zero-filled; the optimizer's table row gives their number */
 	DEVICE_STATE = 2,
 	DEVICE_EMA = DEVICE_STATE + DEVICE_STATES_MAX, /* moving average of DEVICE_VALUE */
-	DEVICE_SAVED, /* DEVICE_VALUE before a perturbation; not for buffers */
+	DEVICE_UNPERTURBED, /* DEVICE_VALUE before a perturbation; not for buffers */
 #define SLOT(constant, ...) DEVICE_##constant,
 	DEVICE_AVERAGES(SLOT) /* averages that follow DEVICE_VALUE */
 #undef SLOT
@@ -225,7 +225,7 @@ struct device_optimizer_spec {
 	 */
 	bool coupled_decay;
 	bool ema;      /* keep DEVICE_EMA */
-	bool perturbs; /* keep DEVICE_SAVED: device_hyper.perturb may be set */
+	bool perturbs; /* keep DEVICE_UNPERTURBED: device_hyper.perturb may be set */
 #define KEEP(constant, name, ...) bool name;
 	DEVICE_AVERAGES(KEEP) /* keep that average's slot */
 #undef KEEP
@@ -353,7 +353,7 @@ struct device_graph_options {
 	 */
 	bool keep_all;
 	/*
-	 * training: blocks (device_block()) per checkpointed segment. Backward recomputes a
+	 * training: blocks (device_begin_block()) per checkpointed segment. Backward recomputes a
 	 * segment's forward results from its input (Chen et al. 2016, arXiv:1604.06174, section 3).
 	 * Losses, gradients and running statistics are bitwise the same. 0, or with keep_all: keep
 	 * everything
@@ -390,14 +390,14 @@ struct device_input_spec {
 	 */
 	bool resamples;
 };
-/* The fed batch, normalised: [n][h][w][c]. One per graph. */
+/* The uploaded batch, normalised: [n][h][w][c]. One per graph. */
 struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec);
 
 /*
  * Starts a block of the network, such as a residual block, which extends to the next call.
  * Operations before the first call form a block too.
  */
-void device_block(struct device_graph *graph);
+void device_begin_block(struct device_graph *graph);
 
 struct device_norm {
 	struct device_param *gamma, *beta; /* [K] */
@@ -498,11 +498,11 @@ struct device_attention_spec {
 struct device_value *device_attention(struct device_graph *graph, struct device_value *qkv,
 				      const struct device_attention_spec *spec);
 
-struct device_tokens_spec {
+struct device_pos_embed_spec {
 	const char *name;
 	/*
 	 * [T][c], T = h * w, plus 1 with a class token. If side is not 0: embeddings for side *
-	 * side positions, resized if x has another size (positions.h)
+	 * side positions, resized if x has another size (pos_embed.h)
 	 */
 	struct device_param *positions;
 	uint32_t side;
@@ -512,11 +512,11 @@ struct device_tokens_spec {
  * x [n][h][w][c] -> [n][1][T][c]: turns positions, row by row, into tokens and adds position
  * embeddings (Dosovitskiy et al. 2020, arXiv:2010.11929, section 3.1).
  */
-struct device_value *device_tokens(struct device_graph *graph, struct device_value *x,
-				   const struct device_tokens_spec *spec);
+struct device_value *device_pos_embed(struct device_graph *graph, struct device_value *x,
+				      const struct device_pos_embed_spec *spec);
 /* [n][h][w][c] -> [n][1][1][c]: takes one position, numbered row by row from 0. */
-struct device_value *device_take(struct device_graph *graph, const char *name,
-				 struct device_value *x, uint32_t position);
+struct device_value *device_select_token(struct device_graph *graph, const char *name,
+					 struct device_value *x, uint32_t position);
 
 struct device_pool_spec {
 	const char *name;
@@ -698,10 +698,10 @@ void device_watch_steps(struct device *device, device_watch *watch, void *of);
 #define DEVICE_WANTS_WRITABLE 2
 
 /*
- * Registers host memory that batches will be fed from, such as a feed's ring, so that the device
- * can pin its pages and copy by DMA. The device only reads it; `writable` describes the mapping.
- * Batches from other memory work too. Returns 0 if batches are copied directly; DEVICE_STAGED if
- * they are first copied to the device's pinned memory (device_error() says why);
+ * Registers host memory that batches will be uploaded from, such as a feed's ring, so that the
+ * device can pin its pages and copy by DMA. The device only reads it; `writable` describes the
+ * mapping. Batches from other memory work too. Returns 0 if batches are copied directly;
+ * DEVICE_STAGED if they are first copied to the device's pinned memory (device_error() says why);
  * DEVICE_WANTS_WRITABLE: the same, but registering a writable mapping may allow direct copies.
  * -EEXIST if it overlaps registered memory.
  */
@@ -732,7 +732,7 @@ struct device_draws {
 };
 
 /*
- * A batch to feed. Images and labels may be in memory that other processes can change, such as a
+ * A batch to upload. Images and labels may be in memory that other processes can change, such as a
  * feed's ring: each label is read once and checked in the copy. All other arrays must be private.
  */
 struct device_batch {
@@ -791,21 +791,22 @@ struct device_batch {
 size_t device_batch_image(const struct device_batch *batch);
 
 /*
- * Queues the copy of the next step's batch. One batch may be fed while the previous step still
- * runs. Keep the batch's memory until device_fed() releases it; ret_ticket identifies the copy.
- * -EINVAL if it does not fit the graph; -EBUSY if the previously fed batch is unused.
+ * Queues the copy of the next step's batch. One batch may be uploaded while the previous step still
+ * runs. Keep the batch's memory until device_upload_done() releases it; ret_ticket identifies the
+ * copy. -EINVAL if it does not fit the graph; -EBUSY if the previously uploaded batch is unused.
  */
-int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+int device_upload(struct device_graph *graph, const struct device_batch *batch,
+		  uint64_t *ret_ticket);
 /* 0 if the ticket's memory may be released; -EAGAIN if not yet (never with wait). */
-int device_fed(struct device_graph *graph, uint64_t ticket, bool wait);
+int device_upload_done(struct device_graph *graph, uint64_t ticket, bool wait);
 
 /*
- * Queues forward and backward on the batch fed last and adds to the gradients (the first step after
- * an update overwrites them); with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a
- * micro-batch that only adds this rank's gradients. Before an update gradients are summed over
- * ranks, bucket by bucket as backward completes them, so norm, clipping and update see the sum. An
- * update with a non-finite gradient is skipped and counted. Steps are numbered from 1. -EINVAL if
- * nothing was fed or the graph is not for training; -EDOM: see detect_anomaly.
+ * Queues forward and backward on the batch uploaded last and adds to the gradients (the first step
+ * after an update overwrites them); with hyper also the update: optimizer, EMA, loss scale. hyper
+ * NULL: a micro-batch that only adds this rank's gradients. Before an update gradients are summed
+ * over ranks, bucket by bucket as backward completes them, so norm, clipping and update see the
+ * sum. An update with a non-finite gradient is skipped and counted. Steps are numbered from 1.
+ * -EINVAL if nothing was uploaded or the graph is not for training; -EDOM: see detect_anomaly.
  */
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 /*
@@ -814,12 +815,12 @@ int device_step(struct device_graph *graph, const struct device_hyper *hyper, ui
  */
 int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
 /*
- * Computes the gradients of the batch fed last as a step does, then discards them and all gradients
- * summed since the last update. Nothing else changes and no rank waits for another. This triggers
- * the allocations that libraries and drivers make outside the plan in a graph's first steps (some
- * only in a second rehearsal), so that -ENOMEM shows before it can do harm. Waits.
+ * Computes the gradients of the batch uploaded last as a step does, then discards them and all
+ * gradients summed since the last update. Nothing else changes and no rank waits for another. This
+ * triggers the allocations that libraries and drivers make outside the plan in a graph's first
+ * steps (some only in a second warm-up), so that -ENOMEM shows before it can do harm. Waits.
  */
-int device_rehearse(struct device_graph *graph);
+int device_warmup(struct device_graph *graph);
 /*
  * Queues forward with running statistics and the given weights (DEVICE_VALUE, DEVICE_EMA or an
  * average that has buffers); only for evaluation graphs.

@@ -1,5 +1,5 @@
 /* Graphs, common to all backends, and what backends ask of them. record.c appends operations. */
-#include "trainer/device/kinds.h"
+#include "trainer/device/op_defs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -50,12 +50,12 @@ struct device_shape device_value_shape(const struct device_value *value)
 	return value ? value->shape : (struct device_shape){0};
 }
 
-void device_block(struct device_graph *graph)
+void device_begin_block(struct device_graph *graph)
 {
 	graph->blocks++;
 }
 
-bool device_value_is_given(const struct device_value *value)
+bool device_value_grad_is_input(const struct device_value *value)
 {
 	return !value->graph->loss && !value->consumers && !value->saved;
 }
@@ -95,7 +95,7 @@ static void mark_active(struct device_graph *graph)
 
 			if (!output)
 				continue;
-			if (node == graph->loss || device_value_is_given(output))
+			if (node == graph->loss || device_value_grad_is_input(output))
 				output->active = output->needs_gradient;
 			node->backward |= output->active;
 		}

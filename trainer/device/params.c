@@ -258,7 +258,7 @@ bool device_params_have(const struct device_params *params, enum device_slot slo
 		return slot == DEVICE_VALUE;
 	if (slot == DEVICE_EMA)
 		return params->optimizer.ema;
-	if (slot == DEVICE_SAVED)
+	if (slot == DEVICE_UNPERTURBED)
 		return params->optimizer.perturbs;
 #define KEPT(constant, name, ...)                                                                  \
 	if (slot == DEVICE_##constant)                                                             \
@@ -297,7 +297,7 @@ size_t device_params_elements(const struct device_params *params, enum device_sl
 
 bool device_slot_lasts(enum device_slot slot)
 {
-	return slot != DEVICE_GRAD && slot != DEVICE_SAVED;
+	return slot != DEVICE_GRAD && slot != DEVICE_UNPERTURBED;
 }
 
 bool device_param_has(const struct device_param *param, enum device_slot slot)

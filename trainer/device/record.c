@@ -1,7 +1,7 @@
 /*
- * Appends operations to a graph: the part that all of them share. kinds.c describes what differs.
+ * Appends operations to a graph: the part that all of them share. op_defs.c describes what differs.
  */
-#include "trainer/device/kinds.h"
+#include "trainer/device/op_defs.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -55,16 +55,15 @@ static void name_kind(struct device_node *node)
 
 	bool more =
 		/* unless the kind itself is a norm */
-		node->has_norm && !device_kinds[node->kind].params;
+		node->has_norm && !op_defs[node->kind].params;
 
 	if (node->kind == DEVICE_NODE_LOSS) {
 		snprintf(node->kind_name, sizeof(node->kind_name), "%s loss",
 			 losses[node->loss.kind]);
 		return;
 	}
-	snprintf(node->kind_name, sizeof(node->kind_name), "%s%s%s%s",
-		 device_kinds[node->kind].name, more ? "+norm" : "", node->residual ? "+add" : "",
-		 activations[node->activation]);
+	snprintf(node->kind_name, sizeof(node->kind_name), "%s%s%s%s", op_defs[node->kind].name,
+		 more ? "+norm" : "", node->residual ? "+add" : "", activations[node->activation]);
 }
 
 /* Adds a copy of a node described by a recording function. */
@@ -126,7 +125,7 @@ static void add_outputs(struct device_graph *graph, struct device_node *node,
 			const struct device_shape *shapes)
 {
 	for (unsigned i = 0; i < DEVICE_NODE_OUTPUTS && !graph->failure; i++) {
-		bool saved = device_kinds[node->kind].saved & BIT(i);
+		bool saved = op_defs[node->kind].saved & BIT(i);
 
 		if (!shapes[i].n || (saved && graph->options.mode != DEVICE_TRAIN))
 			continue;
@@ -157,7 +156,7 @@ static void connect(struct device_node *node)
 static bool check_inputs(struct device_graph *graph, const struct device_node *node)
 {
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++) {
-		if (!node->inputs[i] && (device_kinds[node->kind].inputs & BIT(i)))
+		if (!node->inputs[i] && (op_defs[node->kind].inputs & BIT(i)))
 			record_failure(graph, -EINVAL,
 				       "an operation was recorded on a missing value");
 		else if (node->inputs[i] && node->inputs[i]->graph != graph)
@@ -168,7 +167,7 @@ static bool check_inputs(struct device_graph *graph, const struct device_node *n
 
 static bool check_weight(struct device_graph *graph, const struct device_node *node)
 {
-	enum device_param_kind kind = device_kinds[node->kind].weight;
+	enum device_param_kind kind = op_defs[node->kind].weight;
 	const struct device_param *weight = node->weight;
 
 	if (kind && (!weight || weight->store != graph->params || weight->spec.kind != kind))
@@ -201,7 +200,7 @@ static bool check_vectors(struct device_graph *graph, const struct device_node *
 	static const char *const words[] = {[DEVICE_VECTOR] = "vector",
 					    [DEVICE_BUFFER] = "buffer",
 					    [DEVICE_EMBEDDING] = "embedding"};
-	unsigned needed = device_kinds[node->kind].params | (node->has_norm ? NORM_PARAMS : 0);
+	unsigned needed = op_defs[node->kind].params | (node->has_norm ? NORM_PARAMS : 0);
 
 	for (unsigned i = PARAM(bias); i < DEVICE_NODE_PARAMS && !graph->failure; i++) {
 		const struct device_param *param = node->params[i];
@@ -264,7 +263,7 @@ static bool check_post(struct device_graph *graph, const struct device_node *nod
 struct device_value *record(struct device_graph *graph, const char *name,
 			    const struct device_node *described)
 {
-	const struct device_kind *kind = &device_kinds[described->kind];
+	const struct op_def *kind = &op_defs[described->kind];
 	struct device_shape shapes[DEVICE_NODE_OUTPUTS] = {0};
 	struct device_node *node;
 

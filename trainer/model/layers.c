@@ -34,7 +34,7 @@ void layer_unscope(struct builder *b)
 
 void layer_block(struct builder *b)
 {
-	device_block(b->graph);
+	device_begin_block(b->graph);
 	b->blocks++;
 }
 
@@ -304,11 +304,11 @@ struct device_value *layer_attention(struct builder *b, struct device_value *qkv
 	return device_attention(b->graph, qkv, &spec);
 }
 
-struct device_value *layer_tokens(struct builder *b, struct device_value *x, const char *name,
-				  uint32_t side, bool class_token)
+struct device_value *layer_pos_embed(struct builder *b, struct device_value *x, const char *name,
+				     uint32_t side, bool class_token)
 {
 	struct name full = name_of(b, name);
-	struct device_tokens_spec spec = {.name = full.text, .side = side};
+	struct device_pos_embed_spec spec = {.name = full.text, .side = side};
 	struct device_param_spec embedding = {
 		.kind = DEVICE_EMBEDDING, .shape = {1, layer_channels(x)}, .group = MODEL_BIASES};
 	if (class_token)
@@ -316,13 +316,13 @@ struct device_value *layer_tokens(struct builder *b, struct device_value *x, con
 			param_of(b, "", "cls_token", &embedding, LAYER_INIT_NORMAL, 1e-6);
 	embedding.shape[0] = side * side + class_token;
 	spec.positions = param_of(b, "", "pos_embed", &embedding, LAYER_INIT_NORMAL, 0.02);
-	return device_tokens(b->graph, x, &spec);
+	return device_pos_embed(b->graph, x, &spec);
 }
 
-struct device_value *layer_take(struct builder *b, struct device_value *x, const char *name,
-				uint32_t position)
+struct device_value *layer_select_token(struct builder *b, struct device_value *x, const char *name,
+					uint32_t position)
 {
-	return device_take(b->graph, name_of(b, name).text, x, position);
+	return device_select_token(b->graph, name_of(b, name).text, x, position);
 }
 
 struct device_value *layer_scale(struct builder *b, struct device_value *x,

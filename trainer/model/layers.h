@@ -6,6 +6,9 @@
  *
  * The first error is stored in the builder. Later calls do nothing and return NULL, so families
  * need no error checks. Names of layers and parameters are relative to the builder's scope.
+ *
+ * An operation that is new to device.h needs one function here and in layers.c; a network of a
+ * known family needs a row of networks.h, a new family also a file with its function.
  */
 #pragma once
 
@@ -66,7 +69,7 @@ __attribute__((format(printf, 3, 4))) void *layer_fail(struct builder *b, int co
 __attribute__((format(printf, 2, 3))) void layer_scope(struct builder *b, const char *format, ...);
 /* The names that follow have no prefix. */
 void layer_unscope(struct builder *b);
-/* Makes the next layer the first of a block (device_block()); a block has a single input. */
+/* Makes the next layer the first of a block (device_begin_block()); a block has a single input. */
 void layer_block(struct builder *b);
 /* Makes the next layer the first of the head, for model_blocks_behind(). */
 void layer_head(struct builder *b);
@@ -136,11 +139,11 @@ struct device_value *layer_attention(struct builder *b, struct device_value *qkv
  * Positions as tokens, with timm's cls_token (optional) and pos_embed for side * side positions;
  * parameters have these names.
  */
-struct device_value *layer_tokens(struct builder *b, struct device_value *x, const char *name,
-				  uint32_t side, bool class_token);
-/* See device_take(). */
-struct device_value *layer_take(struct builder *b, struct device_value *x, const char *name,
-				uint32_t position);
+struct device_value *layer_pos_embed(struct builder *b, struct device_value *x, const char *name,
+				     uint32_t side, bool class_token);
+/* See device_select_token(). */
+struct device_value *layer_select_token(struct builder *b, struct device_value *x, const char *name,
+					uint32_t position);
 
 struct layer_scale {
 	const char *name;

@@ -59,29 +59,29 @@ static void mark_outer(struct device_params *params)
 	}
 }
 
-/* Records input, network and loss; the builder has model and graph. */
-static void record(struct builder *b, const struct model_input *input)
+/* Records input and network, and returns the logits. */
+static struct device_value *record(struct builder *b, const struct model_input *input)
 {
 	struct device_input_spec spec = {
 		.name = "input",
 		.shape = {input->count, input->height, input->width, 3},
 		.resamples = input->resamples,
 	};
-	struct device_loss_spec loss = input->loss;
 	for (int c = 0; c < 3; c++) {
 		spec.mean[c] = (float)input->mean[c];
 		spec.std[c] = (float)input->std[c];
 	}
-	loss.name = "loss";
-	loss.logit_scale = b->model->logit_scale;
-	device_loss(b->graph, b->model->record(b, device_input(b->graph, &spec)), &loss);
+	return b->model->record(b, device_input(b->graph, &spec));
 }
 
 void model_record(struct model *model, struct device_graph *graph, const struct model_input *input)
 {
 	char error[MODEL_ERROR_MAX];
 	struct builder b = {.model = model, .graph = graph, .error = error};
-	record(&b, input);
+	struct device_loss_spec loss = input->loss;
+	loss.name = "loss";
+	loss.logit_scale = model->logit_scale;
+	device_loss(graph, record(&b, input), &loss);
 }
 
 /* Records the network once, for the smallest image, to declare its parameters. */

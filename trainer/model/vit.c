@@ -62,8 +62,8 @@ static struct device_value *stem(struct builder *b, struct device_value *x,
 			       .init = LAYER_INIT_FAN_IN,
 			       .bias = true,
 		       });
-	return layer_tokens(b, x, "tokens", (uint32_t)recipe->image_size / patch,
-			    recipe->pool == RECIPE_POOL_CLASS);
+	return layer_pos_embed(b, x, "tokens", (uint32_t)recipe->image_size / patch,
+			       recipe->pool == RECIPE_POOL_CLASS);
 }
 
 struct device_value *vit_record(struct builder *b, struct device_value *x)
@@ -91,7 +91,7 @@ struct device_value *vit_record(struct builder *b, struct device_value *x)
 	}
 	layer_unscope(b);
 	/* the norm is per token, so it suffices to normalise the one that is classified */
-	x = average ? layer_global_average(b, x, "avgpool") : layer_take(b, x, "token", 0);
+	x = average ? layer_global_average(b, x, "avgpool") : layer_select_token(b, x, "token", 0);
 	/* as timm counts them, "norm" is of the last block and "fc_norm" of the head */
 	if (average)
 		layer_head(b);

@@ -5,7 +5,7 @@
  * needs.
  *
  * Planning does not see all allocations: libraries and drivers allocate on first use. So the batch
- * is rehearsed (device_rehearse()) before its step. The step then starts from the same state and
+ * is warmed up (device_warmup()) before its step. The step then starts from the same state and
  * cannot run out of memory; nothing needs to be undone, and no rank waits in a sum for one that
  * failed in mid-step.
  *

@@ -41,9 +41,9 @@ static int update_warm_up(struct run *run, const struct device_batch *batch)
 	struct device_batch slice = micro_batch(batch, run->data.classes, train->count, 0);
 	uint64_t ticket;
 	for (int i = 0; i < 2; i++) {
-		int r = device_feed(train->graph, &slice, &ticket);
+		int r = device_upload(train->graph, &slice, &ticket);
 		if (r == 0)
-			r = device_rehearse(train->graph);
+			r = device_warmup(train->graph);
 		if (r < 0)
 			return r;
 	}
@@ -86,7 +86,7 @@ static int update_queue(struct run *run, const struct device_batch *batch,
 			return r;
 	}
 	uint64_t begin = tracer_span_begin(&run->tracer);
-	int r = device_feed(pending->graph, batch, ret_ticket);
+	int r = device_upload(pending->graph, batch, ret_ticket);
 	tracer_span_end(&run->tracer, begin, "feed");
 	if (r < 0)
 		return run_fail_step(run, r, "feeding a batch");

@@ -68,7 +68,7 @@ static void run(struct fixture *fixture, const struct network *network, struct d
 	golden_images(1, network->name, COUNT, network->side, pixels);
 	for (size_t i = 0; i < count; i++)
 		floats[i] = (float)pixels[i] / 64 - 2;
-	assert_int_equal(device_feed(graph, &batch, &step), 0);
+	assert_int_equal(device_upload(graph, &batch, &step), 0);
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &step), 0);
 	assert_int_equal(device_logits(graph, logits), 0);
 	put(network, "images", batch.images, network->floats ? count * sizeof(*floats) : count);

@@ -128,10 +128,10 @@ static int run_in(unsigned kib, const char *name, const char *setting, const cha
 
 /*
  * A batch that fits according to planning fails in the step: float images take more memory than the
- * bytes that planning assumes. With train.accumulate = auto a rehearsal before the first step finds
+ * bytes that planning assumes. With train.accumulate = auto a warm-up before the first step finds
  * this out, and the run uses micro-batches.
  */
-static void test_found_by_rehearsal(void **state)
+static void test_found_by_warmup(void **state)
 {
 	static const char floats[] = "data.pipeline=random_crop(16, padding=2) hflip(0.5) to(f32)";
 	unsigned fails = 0, fits = 16 << 10;
@@ -143,21 +143,21 @@ static void test_found_by_rehearsal(void **state)
 	expect_said("step 1: feeding a batch: memory for a batch: ");
 	expect_said("; no checkpoint has been written yet. Remedies: end other programs that have "
 		    "taken device memory");
-	expect(run_in(fits, "rehearsed", floats, found), 0);
-	assert_int_equal(parts_of("rehearsed"), 2);
+	expect(run_in(fits, "warmed", floats, found), 0);
+	assert_int_equal(parts_of("warmed"), 2);
 	expect_said("since larger ones do not fit: computing model.name = resnet_cifar for 16 "
 		    "images of 16 "
 		    "x 16: memory for a batch: ");
-	expect(run_in(16 << 10, "rehearsed-given", floats, "train.accumulate=2"), 0);
-	same_losses("rehearsed", "rehearsed-given");
-	same_file("rehearsed", "rehearsed-given", "model.safetensors");
+	expect(run_in(16 << 10, "warmed-given", floats, "train.accumulate=2"), 0);
+	same_losses("warmed", "warmed-given");
+	same_file("warmed", "warmed-given", "model.safetensors");
 }
 
 /*
- * The rehearsal has no effect on the run: tested with norms, random draws of dropout and mixed
+ * The warm-up has no effect on the run: tested with norms, random draws of dropout and mixed
  * samples, loss scaling and momentum.
  */
-static void test_rehearsal_is_forgotten(void **state)
+static void test_warmup_is_forgotten(void **state)
 {
 	static const char *const methods[] = {"train.mixup=0.4", "model.dropout=0.2",
 					      "train.sam=0.05", "data.colout=0.15"};
@@ -356,8 +356,8 @@ int main(void)
 		cmocka_unit_test(test_found_while_growing),
 		cmocka_unit_test(test_grows_too_large),
 		cmocka_unit_test(test_found_on_a_gpu),
-		cmocka_unit_test(test_found_by_rehearsal),
-		cmocka_unit_test(test_rehearsal_is_forgotten),
+		cmocka_unit_test(test_found_by_warmup),
+		cmocka_unit_test(test_warmup_is_forgotten),
 		cmocka_unit_test(test_batch_size),
 		cmocka_unit_test(test_batch_size_bounds),
 		cmocka_unit_test(test_noise_on_a_gpu),

@@ -63,8 +63,8 @@ static struct scale_add_arguments scale_arguments(const struct kernel_case *k,
 		.gate = how->gate ? array_reads(s->gate) : NULL,
 		.gamma = how->gamma ? array_reads(s->gamma) : NULL,
 		.layer = 99,
-		.path = draws_drop(how->drop_path),
-		.dropout = draws_drop(how->dropout),
+		.path = dropout_rate(how->drop_path),
+		.dropout = dropout_rate(how->dropout),
 		.n = k->n,
 		.positions = k->h * k->w,
 		.channels = k->c,
@@ -89,17 +89,18 @@ static double gamma_of(const struct scale *s, uint64_t i)
 	return s->how->gamma ? s->gamma->v[i % s->k->c] : 1;
 }
 
-/* Draws with draws.h, which test_device_draws.c compares with the definition. */
+/* Draws with dropout_rng.h, which test_device_draws.c compares with the definition. */
 static double drawn(const struct scale *s, uint64_t i)
 {
-	struct draws_key key = draws_key(&draws, 99);
+	struct dropout_key key = dropout_key(&draws, 99);
 	uint64_t size = (uint64_t)s->k->h * s->k->w * s->k->c;
 	uint32_t sample = draws.first + (uint32_t)(i / size), at = (uint32_t)(i % size);
-	struct philox_block block = draws_quad(key, sample, at / 4);
+	struct philox_block block = dropout_quad(key, sample, at / 4);
 	uint32_t words[4] = {block.a, block.b, block.c, block.d};
 
-	return (double)draws_factor(draws_drop(s->how->drop_path), draws_sample(key, sample)) *
-	       (double)draws_factor(draws_drop(s->how->dropout), words[at % 4]);
+	return (double)dropout_factor(dropout_rate(s->how->drop_path),
+				      dropout_sample(key, sample)) *
+	       (double)dropout_factor(dropout_rate(s->how->dropout), words[at % 4]);
 }
 
 static void forward(const struct kernel_case *k, enum cuda_element element)

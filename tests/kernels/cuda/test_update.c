@@ -547,7 +547,7 @@ static void average_restarts(void)
 static void set_perturbed(struct store *s)
 {
 	s->update.slots[DEVICE_VALUE] = array_updates(s->slots[VALUE]);
-	s->update.slots[DEVICE_SAVED] = array_writes(s->slots[SAVED]);
+	s->update.slots[DEVICE_UNPERTURBED] = array_writes(s->slots[SAVED]);
 	for (unsigned i = 0; i < s->param_count; i++)
 		if (s->params[i].copy_columns)
 			array_writes(s->params[i].copy);
@@ -556,7 +556,7 @@ static void set_perturbed(struct store *s)
 static void set_restored(struct store *s)
 {
 	s->update.slots[DEVICE_VALUE] = array_writes(s->slots[VALUE]);
-	s->update.slots[DEVICE_SAVED] = array_reads(s->slots[SAVED]);
+	s->update.slots[DEVICE_UNPERTURBED] = array_reads(s->slots[SAVED]);
 	for (unsigned i = 0; i < s->param_count; i++)
 		if (s->params[i].copy_columns)
 			array_writes(s->params[i].copy);

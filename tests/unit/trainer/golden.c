@@ -89,7 +89,7 @@ void golden_follow(struct golden_trajectory *trajectory, double tolerance)
 					     .count = trajectory->count,
 					     .channels = 3,
 					     .element = DEVICE_ELEMENT_U8};
-		assert_int_equal(device_feed(trajectory->graph, &batch, &ticket), 0);
+		assert_int_equal(device_upload(trajectory->graph, &batch, &ticket), 0);
 		assert_int_equal(device_step(trajectory->graph, &hyper, &step), 0);
 		assert_int_equal(device_results(trajectory->graph, step, true, &results), 0);
 		golden_near(results.loss, json_number_value(json_array_get(losses, i)), tolerance,

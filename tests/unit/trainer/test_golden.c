@@ -56,7 +56,7 @@ static void check_pass(const struct passed *network)
 				     .element = DEVICE_ELEMENT_U8};
 	struct device_results results;
 	uint64_t ticket, step;
-	assert_int_equal(device_feed(graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(graph, &batch, &ticket), 0);
 	assert_int_equal(device_step(graph, NULL, &step), 0);
 	assert_int_equal(device_results(graph, step, true, &results), 0);
 	golden_near(results.loss, golden_number(json, "loss"), 1e-4, "loss");
@@ -73,7 +73,7 @@ static void check_pass(const struct passed *network)
 	device_graph_free(graph);
 
 	graph = fixture_graph(&fixture, DEVICE_EVAL, COUNT, side, 0, false);
-	assert_int_equal(device_feed(graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(graph, &batch, &ticket), 0);
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &step), 0);
 	assert_int_equal(device_results(graph, step, true, &results), 0);
 	golden_near(results.loss, golden_number(json, "eval_loss"),

@@ -440,13 +440,13 @@ static void losses_of(const char *settings, double *ret_trained, double *ret_eva
 	fixture_init(&fixture, settings, 10, &sgd);
 	golden_fill(&fixture, 1);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0, false);
-	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_step(graph, NULL, &number), 0);
 	assert_int_equal(device_results(graph, number, true, &results), 0);
 	*ret_trained = results.loss;
 	device_graph_free(graph);
 	graph = fixture_graph(&fixture, DEVICE_EVAL, COUNT, SIDE, 0, false);
-	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), 0);
 	assert_int_equal(device_results(graph, number, true, &results), 0);
 	*ret_evaluated = results.loss;

@@ -288,7 +288,7 @@ static void check_published(const char *network, const char *settings)
 				     .count = IMAGES,
 				     .channels = 3,
 				     .element = DEVICE_ELEMENT_U8};
-	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), 0);
 	assert_int_equal(device_logits(graph, logits), 0);
 	read_logits(network, expected, IMAGES * CLASSES);

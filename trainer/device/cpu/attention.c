@@ -71,8 +71,8 @@ static void attention_task(void *context, uint32_t task, unsigned thread)
 		.stride = 3 * channels,
 		.y_stride = channels,
 		.scratch = (float *)(scratch + thread * attention_bytes(node)),
-		.dropout = draws_drop(node->attention.dropout),
-		.key = draws_key(&job->graph->draws, node->attention.layer),
+		.dropout = dropout_rate(node->attention.dropout),
+		.key = dropout_key(&job->graph->draws, node->attention.layer),
 		.sample = job->graph->draws.first + (uint32_t)sample,
 		.head = (uint32_t)(task % heads),
 	};

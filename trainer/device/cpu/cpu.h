@@ -230,7 +230,7 @@ struct cpu_graph {
 	enum device_slot weights; /* slot used by the evaluation in progress */
 	void *targets;            /* [n] labels first; layout of device_targets_fill() */
 	bool holds;               /* the step in progress leaves running statistics unchanged */
-	bool rehearses;           /* and skips sums over ranks */
+	bool warms_up;            /* and skips sums over ranks */
 	bool again;         /* forward is a recomputation: norms already have their statistics */
 	uint32_t fed_count; /* samples of the fed batch; 0 if none */
 	struct device_draws draws; /* of the fed batch */
@@ -257,11 +257,11 @@ void cpu_graph_release(struct device_graph *graph);
 void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *info);
 void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
 		     struct device_layer_info *info);
-int cpu_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
-int cpu_fed(struct device_graph *graph, uint64_t ticket, bool wait);
+int cpu_upload(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+int cpu_upload_done(struct device_graph *graph, uint64_t ticket, bool wait);
 int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 int cpu_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
-int cpu_rehearse(struct device_graph *graph);
+int cpu_warmup(struct device_graph *graph);
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
 		struct device_results *ret_results);

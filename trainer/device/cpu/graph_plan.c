@@ -171,7 +171,7 @@ static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *va
 	uint32_t block;
 	int r;
 
-	if (device_value_is_given(value)) {
+	if (device_value_grad_is_input(value)) {
 		own->given = calloc(1, bytes);
 		if (!own->given)
 			return -ENOMEM;

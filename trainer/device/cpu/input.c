@@ -145,7 +145,8 @@ static int finish(struct cpu_graph *graph, struct device_batch *batch)
 	return 0;
 }
 
-int cpu_feed(struct device_graph *base, const struct device_batch *delivered, uint64_t *ret_ticket)
+int cpu_upload(struct device_graph *base, const struct device_batch *delivered,
+	       uint64_t *ret_ticket)
 {
 	struct cpu_graph *graph = base->backend;
 	struct device_node *node = base->input;
@@ -181,7 +182,7 @@ int cpu_feed(struct device_graph *base, const struct device_batch *delivered, ui
 	return 0;
 }
 
-int cpu_fed(struct device_graph *base, uint64_t ticket, bool wait)
+int cpu_upload_done(struct device_graph *base, uint64_t ticket, bool wait)
 {
 	return 0; /* the batch was already read by feed */
 }

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "format/base/system/cpu.h"
-#include "trainer/device/draws.h"
+#include "trainer/device/dropout_rng.h"
 #include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/updates.h"
 
@@ -108,8 +108,8 @@ struct attention_args {
 	size_t t, d, stride, y_stride;
 	float *scratch; /* attention_scratch() bytes, aligned to 64 */
 	/* drawn factors of attention weights; dropout.below 0 for none */
-	struct draws_drop dropout;
-	struct draws_key key;
+	struct dropout_rate dropout;
+	struct dropout_key key;
 	uint32_t sample, head;
 	/* backward */
 	const void *gradient;
@@ -132,8 +132,8 @@ struct scale_add_args {
 	uint32_t channels;
 	const float *scale; /* [channels] */
 	/* drawn factors of elements; dropout.below 0 for none */
-	struct draws_drop dropout;
-	struct draws_key key;
+	struct dropout_rate dropout;
+	struct dropout_key key;
 	uint32_t sample;
 };
 

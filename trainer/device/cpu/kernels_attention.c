@@ -170,7 +170,7 @@ static void draw_keys(float *to, const struct attention_args *a, size_t query)
 {
 	uint32_t t = (uint32_t)a->t;
 
-	draw_quads(to, a->dropout, a->key, a->sample, draws_query(a->head, (uint32_t)query, t),
+	draw_quads(to, a->dropout, a->key, a->sample, dropout_query(a->head, (uint32_t)query, t),
 		   (a->t + 3) / 4);
 }
 

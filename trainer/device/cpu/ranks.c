@@ -14,7 +14,7 @@ static struct comm *ranks_of(const struct cpu_graph *graph)
 {
 	const struct device *device = &graph->device->base;
 
-	return device_world(device) > 1 && cpu_training(graph) && !graph->rehearses
+	return device_world(device) > 1 && cpu_training(graph) && !graph->warms_up
 		       ? device->options.comm
 		       : NULL;
 }

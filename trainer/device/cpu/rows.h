@@ -127,16 +127,16 @@ INLINE float exp_fast(float x)
 }
 
 /* Draws the factors for consecutive quads of elements, starting with quad `first`. */
-INLINE void draw_quads(float *restrict to, struct draws_drop drop, struct draws_key key,
+INLINE void draw_quads(float *restrict to, struct dropout_rate drop, struct dropout_key key,
 		       uint32_t sample, uint32_t first, size_t quads)
 {
 	for (size_t i = 0; i < quads; i++) {
-		struct philox_block block = draws_quad(key, sample, first + (uint32_t)i);
+		struct philox_block block = dropout_quad(key, sample, first + (uint32_t)i);
 
-		to[4 * i] = draws_factor(drop, block.a);
-		to[4 * i + 1] = draws_factor(drop, block.b);
-		to[4 * i + 2] = draws_factor(drop, block.c);
-		to[4 * i + 3] = draws_factor(drop, block.d);
+		to[4 * i] = dropout_factor(drop, block.a);
+		to[4 * i + 1] = dropout_factor(drop, block.b);
+		to[4 * i + 2] = dropout_factor(drop, block.c);
+		to[4 * i + 3] = dropout_factor(drop, block.d);
 	}
 }
 

@@ -199,7 +199,7 @@ static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
 
 /* Parts of a step other than forward. */
 struct run_phases {
-	bool backward, holds, rehearses;
+	bool backward, holds, warms_up;
 	const struct device_hyper *hyper; /* or NULL */
 	enum device_slot weights;
 };
@@ -212,7 +212,7 @@ static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint
 
 	cpu->weights = phases->weights;
 	cpu->holds = phases->holds;
-	cpu->rehearses = phases->rehearses;
+	cpu->warms_up = phases->warms_up;
 	r = run_begin(cpu, &results);
 	if (r < 0)
 		return r;
@@ -245,7 +245,7 @@ int cpu_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret
 	return run_step(graph->backend, &phases, ret_step);
 }
 
-int cpu_rehearse(struct device_graph *graph)
+int cpu_warmup(struct device_graph *graph)
 {
 	struct run_phases phases = {true, true, true, NULL, DEVICE_VALUE};
 	uint64_t step;

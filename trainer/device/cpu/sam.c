@@ -19,7 +19,8 @@ static void perturb_task(void *context, uint32_t task, unsigned thread)
 
 	if (!device_param_trains(chunk->param))
 		return;
-	memcpy(job->cpu->slots[DEVICE_SAVED] + chunk->offset, w, chunk->count * sizeof(float));
+	memcpy(job->cpu->slots[DEVICE_UNPERTURBED] + chunk->offset, w,
+	       chunk->count * sizeof(float));
 	for (size_t i = 0; i < chunk->count && !isnan(job->scale); i++)
 		w[i] = perturb_element(w[i], g[i], job->scale);
 }
@@ -31,7 +32,8 @@ static void restore_task(void *context, uint32_t task, unsigned thread)
 
 	if (device_param_trains(chunk->param))
 		memcpy(job->cpu->slots[DEVICE_VALUE] + chunk->offset,
-		       job->cpu->slots[DEVICE_SAVED] + chunk->offset, chunk->count * sizeof(float));
+		       job->cpu->slots[DEVICE_UNPERTURBED] + chunk->offset,
+		       chunk->count * sizeof(float));
 }
 
 void cpu_perturb(struct cpu_device *device, struct device_params *params, float scale)

@@ -33,8 +33,8 @@ static struct share share_of(const struct cpu_node *node, unsigned thread)
 struct scale_add_job {
 	struct cpu_graph *graph;
 	struct cpu_node *node;
-	struct draws_key key;
-	struct draws_drop path, dropout;
+	struct dropout_key key;
+	struct dropout_rate path, dropout;
 	const float *gamma; /* or NULL */
 	void *dgate;        /* or NULL */
 	bool stores_dz, products, sums_gamma;
@@ -49,9 +49,9 @@ static struct scale_add_job scale_add_job(struct cpu_graph *graph, struct cpu_no
 	return (struct scale_add_job){
 		.graph = graph,
 		.node = node,
-		.key = draws_key(&graph->draws, n->scale.layer),
-		.path = draws_drop(n->scale.drop_path),
-		.dropout = draws_drop(n->scale.dropout),
+		.key = dropout_key(&graph->draws, n->scale.layer),
+		.path = dropout_rate(n->scale.drop_path),
+		.dropout = dropout_rate(n->scale.dropout),
 		.gamma = n->gamma ? cpu_param_slot(n->gamma, graph->weights) : NULL,
 		.tasks = samples < LOOPS_TASKS_MAX ? samples : LOOPS_TASKS_MAX,
 	};
@@ -108,8 +108,8 @@ static void find_scale(const struct scale_add_job *job, uint32_t sample, const s
 	const struct cpu_node *node = job->node;
 	const struct cpu_value *gate = node->gate;
 	uint32_t channels = node->node->y->shape.c;
-	uint32_t word = draws_sample(job->key, job->graph->draws.first + sample);
-	float path = draws_factor(job->path, word);
+	uint32_t word = dropout_sample(job->key, job->graph->draws.first + sample);
+	float path = dropout_factor(job->path, word);
 
 	for (uint32_t c = 0; c < channels; c++)
 		share->gate[c] = 1;
@@ -205,7 +205,7 @@ static void backward_sample(const struct scale_add_job *job, uint32_t sample,
 {
 	const struct cpu_node *node = job->node;
 	const struct cpu_value *y = node->y;
-	uint32_t word = draws_sample(job->key, job->graph->draws.first + sample);
+	uint32_t word = dropout_sample(job->key, job->graph->draws.first + sample);
 	struct scale_add_args args;
 
 	find_scale(job, sample, share);
@@ -219,7 +219,7 @@ static void backward_sample(const struct scale_add_job *job, uint32_t sample,
 	job->graph->device->loops.kernels->scale_add_backward(&args, job->products ? share->product
 										   : NULL);
 	if (job->products)
-		take_products(job, sample, share, draws_factor(job->path, word), dgamma);
+		take_products(job, sample, share, dropout_factor(job->path, word), dgamma);
 }
 
 static void backward_task(void *context, uint32_t task, unsigned thread)

@@ -1,6 +1,6 @@
 /* Tokens of vision transformers: adds position embeddings; takes a single token. */
 #include "trainer/device/cpu/cpu.h"
-#include "trainer/device/positions.h"
+#include "trainer/device/pos_embed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static float *tokens_floats(const struct cpu_node *node)
 
 static int tokens_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
-	struct positions_size size;
+	struct pos_embed_size size;
 
 	if (!device_node_resizes(node->node, &size))
 		return 0;
@@ -105,7 +105,7 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	struct tokens_job job = tokens_job(graph, node);
-	struct positions_size size;
+	struct pos_embed_size size;
 	float ones[KERNEL_WIDTH_MAX];
 
 	for (size_t i = 0; i < KERNEL_WIDTH_MAX; i++)
@@ -114,7 +114,7 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 	job.to = node->y->data;
 	job.positions = cpu_param_slot(n->positions, graph->weights);
 	if (device_node_resizes(n, &size)) {
-		positions_resize(&size, job.positions, node->resized);
+		pos_embed_resize(&size, job.positions, node->resized);
 		job.positions = node->resized;
 	}
 	if (n->class_token)
@@ -184,7 +184,7 @@ static int tokens_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	struct tokens_job job = tokens_job(graph, node);
-	struct positions_size size;
+	struct pos_embed_size size;
 	bool resizes = device_node_resizes(n, &size);
 
 	cpu_sum_gradients(graph, node, 1);
@@ -196,7 +196,7 @@ static int tokens_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (job.sums)
 		thread_pool_run(&graph->device->thread_pool, TASKS, tokens_sums_task, &job);
 	if (resizes && device_param_trains(n->positions))
-		positions_resize_backward(&size, job.sums, node->own_sums);
+		pos_embed_resize_backward(&size, job.sums, node->own_sums);
 	if (device_param_trains(n->positions))
 		cpu_param_add_gradient(n->positions, resizes ? node->own_sums : job.sums);
 	if (device_param_trains(n->class_token))
@@ -204,7 +204,7 @@ static int tokens_backward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-const struct cpu_node_ops cpu_tokens_ops = {
+const struct cpu_node_ops cpu_pos_embed_ops = {
 	.plan = tokens_plan,
 	.plan_backward = tokens_plan_backward,
 	.forward = tokens_forward,
@@ -256,7 +256,7 @@ static int take_backward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-const struct cpu_node_ops cpu_take_ops = {
+const struct cpu_node_ops cpu_select_token_ops = {
 	.plan_backward = take_plan_backward,
 	.forward = take_forward,
 	.backward = take_backward,

@@ -152,8 +152,8 @@ enum cuda_variant {
 	CUDA_VARIANT_PERTURBED = 8,
 	CUDA_VARIANT_HOLDS = 16,   /* training: running statistics stay unchanged */
 	CUDA_VARIANT_FORWARD = 32, /* training: only the forward pass */
-	/* training: no sums over ranks (cuda_rehearse()) */
-	CUDA_VARIANT_REHEARSES = 64,
+	/* training: no sums over ranks (cuda_warmup()) */
+	CUDA_VARIANT_WARMS_UP = 64,
 	CUDA_VARIANT_EMA = 1, /* evaluation: read the EMA instead of values */
 	CUDA_VARIANT_SWA = 4, /* evaluation: read the SWA average instead of values */
 	/* evaluation: skip constant operations (cuda_op_def), which ran for an earlier batch */
@@ -269,11 +269,11 @@ int cuda_make_layers(struct cuda_graph *graph);
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 		      struct device_layer_info *info);
-int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
-int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait);
+int cuda_upload(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+int cuda_upload_done(struct device_graph *graph, uint64_t ticket, bool wait);
 int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
-int cuda_rehearse(struct device_graph *graph);
+int cuda_warmup(struct device_graph *graph);
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 		 struct device_results *ret_results);

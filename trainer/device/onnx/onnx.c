@@ -8,7 +8,7 @@
 
 #include "trainer/device/backend.h"
 #include "trainer/device/onnx/onnx.pb-c.h"
-#include "trainer/device/positions.h"
+#include "trainer/device/pos_embed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -466,18 +466,18 @@ static const char *positions(struct writer *writer, const struct device_node *no
 {
 	struct device_shape y = node->y->shape;
 	const float *from = values_of(writer, node->positions);
-	struct positions_size size;
+	struct pos_embed_size size;
 	const char *name;
 	float *to = FLOATS(writer, node->positions->name, &name, 1, 1, y.w, y.c);
 
 	if (device_node_resizes(node, &size))
-		positions_resize(&size, from, to);
+		pos_embed_resize(&size, from, to);
 	else
 		memcpy(to, from, node->positions->elements * sizeof(*to));
 	return name;
 }
 
-static void write_tokens(struct writer *writer, const struct device_node *node)
+static void write_pos_embed(struct writer *writer, const struct device_node *node)
 {
 	struct device_shape x = node->x->shape;
 	const char *tokens = RESHAPE(writer, nhwc(writer, node->x), 1, (int64_t)x.h * x.w, x.c);
@@ -500,7 +500,7 @@ static void write_tokens(struct writer *writer, const struct device_node *node)
 	       true);
 }
 
-static void write_take(struct writer *writer, const struct device_node *node)
+static void write_select_token(struct writer *writer, const struct device_node *node)
 {
 	struct device_shape x = node->x->shape;
 	int64_t position = node->position;

@@ -40,14 +40,14 @@ struct pass {
 static int evaluate_launch(struct run *run, const struct device_batch *batch, struct flight *flight)
 {
 	struct device_graph *graph = run->network.eval.graph;
-	int r = device_feed(graph, batch, &flight->ticket);
+	int r = device_upload(graph, batch, &flight->ticket);
 	if (r < 0)
 		return evaluate_fail(run, r);
 	r = device_evaluate(graph, network_eval_slot(&run->network, &run->state), &flight->step);
 	if (r < 0) {
 		evaluate_fail(run, r);
 		/* the batch's memory may now be released */
-		device_fed(graph, flight->ticket, true);
+		device_upload_done(graph, flight->ticket, true);
 	}
 	return r;
 }
@@ -57,11 +57,11 @@ static int evaluate_land(struct run *run, const struct flight *flight,
 {
 	int r = device_results(run->network.eval.graph, flight->step, true, results);
 	/*
-	 * The copy is done once results are there; query the ticket anyway, as device_feed()
+	 * The copy is done once results are there; query the ticket anyway, as device_upload()
 	 * requires.
 	 */
 	if (r == 0)
-		r = device_fed(run->network.eval.graph, flight->ticket, true);
+		r = device_upload_done(run->network.eval.graph, flight->ticket, true);
 	return r < 0 ? evaluate_fail(run, r) : 0;
 }
 
@@ -198,7 +198,7 @@ static int evaluate_collect(struct pass *pass, unsigned down_to)
 static void evaluate_abandon(struct pass *pass)
 {
 	for (unsigned i = 0; i < pass->count; i++)
-		device_fed(pass->run->network.eval.graph, pass->flights[i].ticket, true);
+		device_upload_done(pass->run->network.eval.graph, pass->flights[i].ticket, true);
 	pass->count = 0;
 }
 

@@ -99,7 +99,7 @@ bool input_is_full(const struct input *input)
 int input_release(struct input *input, struct device_graph *graph, bool wait)
 {
 	while (input->inflight_count) {
-		int r = device_fed(graph, input->inflight[0].ticket, wait);
+		int r = device_upload_done(graph, input->inflight[0].ticket, wait);
 		if (r == -EAGAIN)
 			return 0;
 		if (r < 0)

@@ -21,24 +21,24 @@ struct device_batch micro_batch(const struct device_batch *batch, uint32_t class
 int micro_batch_gradients(struct device_graph *graph, const struct device_batch *batch)
 {
 	uint64_t ticket, step;
-	int r = device_feed(graph, batch, &ticket);
+	int r = device_upload(graph, batch, &ticket);
 	if (r < 0)
 		return r;
 	r = device_step(graph, NULL, &step);
 	if (r < 0)
 		return r;
-	return device_fed(graph, ticket, true);
+	return device_upload_done(graph, ticket, true);
 }
 
 int micro_batch_forward(struct device_graph *graph, const struct device_batch *batch,
 			bool moves_statistics, uint64_t *ret_step)
 {
 	uint64_t ticket;
-	int r = device_feed(graph, batch, &ticket);
+	int r = device_upload(graph, batch, &ticket);
 	if (r < 0)
 		return r;
 	r = device_forward(graph, moves_statistics, ret_step);
 	if (r < 0)
 		return r;
-	return device_fed(graph, ticket, true);
+	return device_upload_done(graph, ticket, true);
 }

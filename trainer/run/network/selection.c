@@ -88,7 +88,7 @@ int selection_compute_losses(struct selection *selection, const struct device_ba
 		struct device_batch slice =
 			micro_batch(batch, selection->data->classes, train->count, part);
 		uint64_t step;
-		int r = device_feed(train->graph, &slice, ret_ticket);
+		int r = device_upload(train->graph, &slice, ret_ticket);
 		if (r == 0)
 			r = device_forward(train->graph, false, &step);
 		if (r == 0)
@@ -103,7 +103,7 @@ int selection_wait(struct selection *selection)
 {
 	if (!selection->ticket)
 		return 0;
-	int r = device_fed(selection->network->selected.graph, selection->ticket, true);
+	int r = device_upload_done(selection->network->selected.graph, selection->ticket, true);
 	if (r < 0)
 		return r;
 	selection->ticket = 0;

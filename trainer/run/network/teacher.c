@@ -374,14 +374,14 @@ static int teacher_forward_slice(struct teacher *teacher, const struct device_ba
 	/* the teacher needs no labels */
 	images.labels = images.labels2 = NULL;
 	images.shares = NULL;
-	int r = device_feed(graph, &images, &ticket);
+	int r = device_upload(graph, &images, &ticket);
 	if (r < 0)
 		return r;
 	r = device_evaluate(graph, DEVICE_VALUE, &step);
 	if (r == 0)
 		r = teacher->on_device ? device_logits_keep(graph, ret_logits)
 				       : device_logits(graph, ret_logits);
-	int fed = device_fed(graph, ticket, true);
+	int fed = device_upload_done(graph, ticket, true);
 	return r < 0 ? r : fed;
 }
 

@@ -163,7 +163,7 @@ static int find_run(struct run *run, const struct device_batch *batch, unsigned 
 		int r = run_update(run, batch, &ticket);
 		if (r < 0)
 			return r;
-		r = device_fed(run->network.train.graph, ticket, true);
+		r = device_upload_done(run->network.train.graph, ticket, true);
 		if (r < 0)
 			return run_fail_step(run, r, "copying a batch");
 	}

@@ -186,8 +186,8 @@ uint64_t step(struct net *net, unsigned t, bool update)
 
 	make_batch(&batch, t);
 	images.flip = t % 3 == 1;
-	assert_int_equal(device_feed(net->graph, &images, &number), 0);
-	assert_int_equal(device_fed(net->graph, number, true), 0);
+	assert_int_equal(device_upload(net->graph, &images, &number), 0);
+	assert_int_equal(device_upload_done(net->graph, number, true), 0);
 	assert_int_equal(device_step(net->graph, update ? &hyper : NULL, &number), 0);
 	return number;
 }

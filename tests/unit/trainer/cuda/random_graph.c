@@ -214,13 +214,13 @@ static struct device_value *add_tokens(struct maker *m, const char *name)
 	struct device_value *x = some_value(m);
 	struct device_shape shape = device_value_shape(x);
 	uint32_t classes = pick(m, 2);
-	struct device_tokens_spec spec = {.name = name, .side = pick(m, 2) ? 1 + pick(m, 4) : 0};
+	struct device_pos_embed_spec spec = {.name = name, .side = pick(m, 2) ? 1 + pick(m, 4) : 0};
 	uint32_t places = spec.side ? spec.side * spec.side : shape.h * shape.w;
 
 	spec.positions = make_param(m, DEVICE_EMBEDDING, (uint32_t[4]){places + classes, shape.c});
 	if (classes)
 		spec.class_token = make_param(m, DEVICE_EMBEDDING, (uint32_t[4]){1, shape.c});
-	return device_tokens(m->graph, x, &spec);
+	return device_pos_embed(m->graph, x, &spec);
 }
 
 static struct device_value *add_take(struct maker *m, const char *name)
@@ -228,7 +228,7 @@ static struct device_value *add_take(struct maker *m, const char *name)
 	struct device_value *x = some_value(m);
 	struct device_shape shape = device_value_shape(x);
 
-	return device_take(m->graph, name, x, pick(m, shape.h * shape.w));
+	return device_select_token(m->graph, name, x, pick(m, shape.h * shape.w));
 }
 
 /*
@@ -329,7 +329,7 @@ void random_graph_new(struct device *device, const struct random_graph_options *
 	for (unsigned i = 0; i < options->nodes && m.count < VALUES_MAX - 1; i++) {
 		snprintf(name, sizeof(name), "node%u", i);
 		if (i % 2)
-			device_block(m.graph);
+			device_begin_block(m.graph);
 		push(&m, add_node(&m, name));
 	}
 	if (options->loss) {

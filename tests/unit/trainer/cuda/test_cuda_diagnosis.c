@@ -34,7 +34,7 @@ static void test_anomaly(void **state)
 	assert_int_equal(device_param_write(net.p[7], DEVICE_VALUE, beta), 0); /* a.conv1.beta */
 	make_batch(&batch, 2);
 	images = view(&batch);
-	assert_int_equal(device_feed(net.graph, &images, &number), 0);
+	assert_int_equal(device_upload(net.graph, &images, &number), 0);
 	assert_int_equal(device_step(net.graph, &hyper, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a.conv1"));
 	assert_non_null(strstr(device_error(net.device), "is not finite"));

@@ -26,12 +26,12 @@ static void feed_ahead(struct net *net, struct batch *place, const struct batch 
 	for (unsigned t = 0; t < steps; t++) {
 		make_batch(&place[t % 2], t);
 		images = view(&seen[t % 2]);
-		assert_int_equal(device_feed(net->graph, &images, &ticket), 0);
-		assert_int_equal(device_feed(net->graph, &images, &number), -EBUSY);
+		assert_int_equal(device_upload(net->graph, &images, &ticket), 0);
+		assert_int_equal(device_upload(net->graph, &images, &number), -EBUSY);
 		assert_int_equal(device_step(net->graph, &hyper, &number), 0);
 		assert_int_equal(number, t + 1);
 		/* the copy may still be running: nothing has waited for this step */
-		while (device_fed(net->graph, ticket, t % 4 == 3) == -EAGAIN)
+		while (device_upload_done(net->graph, ticket, t % 4 == 3) == -EAGAIN)
 			;
 		memset(&place[t % 2], 0xee, sizeof(place[0]));
 	}
@@ -112,7 +112,7 @@ static void test_elements(void **state)
 	images.element = DEVICE_ELEMENT_F32;
 	for (unsigned i = 0; i < 3; i++) {
 		allocations = emulation_allocations();
-		assert_int_equal(device_feed(net.graph, &images, &number), 0);
+		assert_int_equal(device_upload(net.graph, &images, &number), 0);
 		assert_int_equal(device_step(net.graph, NULL, &number), 0);
 		wide = results_of(&net, number);
 		assert_true(fabs(wide.loss - bytes.loss) < 1e-5);

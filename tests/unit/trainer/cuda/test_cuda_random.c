@@ -143,8 +143,8 @@ static void feed(struct side *side, uint64_t seed)
 		images[i] = uniform_at(seed, i);
 	for (uint32_t i = 0; i < shape.n; i++)
 		labels[i] = (int32_t)((seed + i) % 6) - 1;
-	assert_int_equal(device_feed(graph, &batch, &ticket), 0);
-	assert_int_equal(device_fed(graph, ticket, true), 0);
+	assert_int_equal(device_upload(graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload_done(graph, ticket, true), 0);
 	free(images);
 }
 

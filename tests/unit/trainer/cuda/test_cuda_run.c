@@ -135,7 +135,7 @@ static double evaluate(struct net *net, struct device_graph *graph, enum device_
 	images = view(&batch);
 	assert_int_equal(device_synchronize(net->device), 0);
 	*ret_works = emulation_works();
-	assert_int_equal(device_feed(graph, &images, &number), 0);
+	assert_int_equal(device_upload(graph, &images, &number), 0);
 	assert_int_equal(device_evaluate(graph, weights, &number), 0);
 	assert_int_equal(device_results(graph, number, true, &results), 0);
 	assert_int_equal(device_synchronize(net->device), 0);
@@ -324,9 +324,9 @@ static void test_resized_positions(void **state)
 	assert_int_equal(device_params_allocate(params, &sgd), 0);
 	assert_int_equal(device_graph_new(params, &training, &graph), 0);
 	x = device_input(graph, &input);
-	y[0] = device_tokens(
+	y[0] = device_pos_embed(
 		graph, x,
-		&(struct device_tokens_spec){.name = "tokens", .positions = p, .side = OLD});
+		&(struct device_pos_embed_spec){.name = "tokens", .positions = p, .side = OLD});
 	for (int i = 1; i < 3; i++)
 		y[i] = device_conv(graph, x,
 				   &(struct device_conv_spec){.name = i == 1 ? "one" : "two",
@@ -338,7 +338,7 @@ static void test_resized_positions(void **state)
 		ones[i] = 1;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(device_value_write(graph, y[i], DEVICE_GRAD, ones), 0);
-	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_step(graph, NULL, &number), 0);
 	assert_int_equal(device_param_read(p, DEVICE_GRAD, gradient), 0);
 	for (unsigned c = 0; c < CHANNELS; c++) {

@@ -224,7 +224,7 @@ static void step_together(struct net *net)
 			images[i] = (float)uniform(100 * t + comm->rank, i);
 		for (uint32_t i = 0; i < SAMPLES; i++)
 			labels[i] = (int32_t)((t + i * 3 + comm->rank) % CLASSES);
-		assert_int_equal(device_feed(net->graph, &batch, &ticket), 0);
+		assert_int_equal(device_upload(net->graph, &batch, &ticket), 0);
 		if (device_step(net->graph, &hyper, &id) < 0)
 			fail_msg("%s", device_error(net->device));
 		assert_int_equal(device_results(net->graph, id, true, &results), 0);

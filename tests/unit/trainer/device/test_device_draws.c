@@ -69,7 +69,7 @@ static void step(struct net *net, const struct device_draws *draws, float *ret_z
 	for (size_t i = 0; i < COUNT; i++)
 		ones[i] = 1;
 	assert_int_equal(device_value_write(net->graph, net->z, DEVICE_GRAD, ones), 0);
-	assert_int_equal(device_feed(net->graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(net->graph, &batch, &ticket), 0);
 	assert_int_equal(device_step(net->graph, &(struct device_hyper){.clip_norm = 0}, &ticket),
 			 0);
 	assert_int_equal(device_value_read(net->graph, net->z, DEVICE_VALUE, ret_z), 0);

@@ -144,7 +144,7 @@ static double step(struct net *net, const struct device_hyper *hyper)
 	struct device_results results;
 	uint64_t number;
 
-	assert_int_equal(device_feed(net->graph, &batch, &number), 0);
+	assert_int_equal(device_upload(net->graph, &batch, &number), 0);
 	assert_int_equal(device_step(net->graph, hyper, &number), 0);
 	assert_int_equal(device_results(net->graph, number, true, &results), 0);
 	return results.loss;
@@ -161,7 +161,7 @@ static void forward(struct net *net)
 	struct device_results results;
 	uint64_t number;
 
-	assert_int_equal(device_feed(net->graph, &batch, &number), 0);
+	assert_int_equal(device_upload(net->graph, &batch, &number), 0);
 	assert_int_equal(device_forward(net->graph, false, &number), 0);
 	assert_int_equal(device_results(net->graph, number, true, &results), 0);
 	assert_true(results.loss > 0);

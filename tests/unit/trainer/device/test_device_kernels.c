@@ -258,7 +258,7 @@ static void call_scale_add(const struct kernels *k, struct data *d, enum element
 		.rows = ROWS,
 		.channels = (uint32_t)width,
 		.scale = d->columns[0],
-		.dropout = draws_drop(0.3f),
+		.dropout = dropout_rate(0.3f),
 		.key = {{1, 2}},
 		.sample = 3,
 	};

@@ -219,7 +219,7 @@ static double bench_step(struct bench *b, unsigned step, const struct device_los
 		batch.targets = d.targets;
 	}
 	batch.teacher = spec->teacher_weight > 0 ? d.teacher : NULL;
-	assert_int_equal(device_feed(b->graph, &batch, &number), 0);
+	assert_int_equal(device_upload(b->graph, &batch, &number), 0);
 	assert_int_equal(device_step(b->graph, &hyper, &number), 0);
 	assert_int_equal(device_results(b->graph, number, true, &results), 0);
 	assert_int_equal(results.samples, some ? SAMPLES - 3 : SAMPLES);
@@ -266,7 +266,7 @@ static void refused_batch(struct bench *b, const struct device_batch *batch, con
 {
 	uint64_t ticket;
 
-	assert_int_equal(device_feed(b->graph, batch, &ticket), -EINVAL);
+	assert_int_equal(device_upload(b->graph, batch, &ticket), -EINVAL);
 	if (!strstr(device_error(b->device), text))
 		fail_msg("'%s' does not say '%s'", device_error(b->device), text);
 }
@@ -277,7 +277,7 @@ static double teach_once(struct bench *b, const struct device_batch *batch, floa
 	struct device_results results;
 	uint64_t number;
 
-	assert_int_equal(device_feed(b->graph, batch, &number), 0);
+	assert_int_equal(device_upload(b->graph, batch, &number), 0);
 	assert_int_equal(device_step(b->graph, NULL, &number), 0);
 	assert_int_equal(device_results(b->graph, number, true, &results), 0);
 	assert_int_equal(device_param_read(b->weight, DEVICE_GRAD, ret_weight), 0);
@@ -319,7 +319,7 @@ static void test_kept_logits(void **state)
 	assert_int_equal(r, 0);
 	teacher = bench_graph_in(&b, &(struct device_loss_spec){.name = "loss"}, DEVICE_EVAL);
 	assert_int_equal(device_graph_plan(teacher, error), 0);
-	assert_int_equal(device_feed(teacher, &batch, &number), 0);
+	assert_int_equal(device_upload(teacher, &batch, &number), 0);
 	assert_int_equal(device_evaluate(teacher, DEVICE_VALUE, &number), 0);
 	assert_int_equal(device_logits_keep(teacher, memory + SAMPLES * CLASSES), 0);
 	assert_int_equal(device_logits(teacher, logits), 0);
@@ -373,7 +373,7 @@ static void test_counts(void **state)
 	assert_int_equal(device_param_write(b.bias, DEVICE_VALUE, bias), 0);
 	batch.labels2 = labels2;
 	batch.shares = shares;
-	assert_int_equal(device_feed(b.graph, &batch, &number), 0);
+	assert_int_equal(device_upload(b.graph, &batch, &number), 0);
 	assert_int_equal(device_step(b.graph, NULL, &number), 0);
 	assert_int_equal(device_results(b.graph, number, true, &results), 0);
 	/* matches: samples 2 and 4 by the second label, 7, 9 and 11 by the first */
@@ -389,12 +389,12 @@ static void test_counts(void **state)
 	batch.labels2 = NULL;
 	batch.shares = NULL;
 	batch.targets = targets;
-	assert_int_equal(device_feed(b.graph, &batch, &number), 0);
+	assert_int_equal(device_upload(b.graph, &batch, &number), 0);
 	assert_int_equal(device_step(b.graph, NULL, &number), 0);
 	assert_int_equal(device_results(b.graph, number, true, &results), 0);
 	assert_int_equal(results.top1, 7);
 	batch.labels = NULL;
-	assert_int_equal(device_feed(b.graph, &batch, &number), 0);
+	assert_int_equal(device_upload(b.graph, &batch, &number), 0);
 	assert_int_equal(device_step(b.graph, NULL, &number), 0);
 	assert_int_equal(device_results(b.graph, number, true, &results), 0);
 	assert_int_equal(results.top1, 7);

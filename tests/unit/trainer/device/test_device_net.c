@@ -252,8 +252,8 @@ static double step(struct net *net, const struct device_hyper *hyper)
 	struct device_results results;
 	uint64_t number;
 
-	assert_int_equal(device_feed(net->train, &batch, &number), 0);
-	assert_int_equal(device_fed(net->train, number, true), 0);
+	assert_int_equal(device_upload(net->train, &batch, &number), 0);
+	assert_int_equal(device_upload_done(net->train, number, true), 0);
 	assert_int_equal(device_step(net->train, hyper, &number), 0);
 	assert_int_equal(device_results(net->train, number, true, &results), 0);
 	return results.loss;
@@ -478,7 +478,7 @@ static double forward(struct net *net, bool moves_statistics)
 	struct device_results results;
 	uint64_t number;
 
-	assert_int_equal(device_feed(net->train, &batch, &number), 0);
+	assert_int_equal(device_upload(net->train, &batch, &number), 0);
 	assert_int_equal(device_forward(net->train, moves_statistics, &number), 0);
 	assert_int_equal(device_results(net->train, number, true, &results), 0);
 	return results.loss;
@@ -643,7 +643,7 @@ static void evaluate(struct net *net, enum device_slot slot, uint32_t count, flo
 	struct device_batch batch = {net->images, net->labels, count, 3, DEVICE_ELEMENT_F32, false};
 	uint64_t number;
 
-	assert_int_equal(device_feed(net->eval, &batch, &number), 0);
+	assert_int_equal(device_upload(net->eval, &batch, &number), 0);
 	assert_int_equal(device_evaluate(net->eval, slot, &number), 0);
 	assert_int_equal(device_results(net->eval, number, true, results), 0);
 	assert_int_equal(device_logits(net->eval, ret_logits), 0);
@@ -754,8 +754,8 @@ static void test_input(void **state)
 			struct device_batch batch = {images[form], NULL,           2,
 						     channels,     elements[form], flip};
 
-			assert_int_equal(device_feed(graph, &batch, &number), 0);
-			assert_int_equal(device_feed(graph, &batch, &number), -EBUSY);
+			assert_int_equal(device_upload(graph, &batch, &number), 0);
+			assert_int_equal(device_upload(graph, &batch, &number), -EBUSY);
 			assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), 0);
 			assert_int_equal(device_value_read(graph, input, DEVICE_VALUE, got), 0);
 			for (unsigned i = 0; i < 90; i++) {
@@ -804,7 +804,7 @@ static void test_anomaly(void **state)
 	assert_int_equal(device_param_write(net.p[12], DEVICE_VALUE, bias), 0); /* a1.beta */
 	batch = (struct device_batch){net.images, net.labels,         SAMPLES,
 				      3,          DEVICE_ELEMENT_F32, false};
-	assert_int_equal(device_feed(net.train, &batch, &number), 0);
+	assert_int_equal(device_upload(net.train, &batch, &number), 0);
 	assert_int_equal(device_step(net.train, NULL, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a1"));
 	net_close(&net);

@@ -381,11 +381,12 @@ static struct device_value *record(struct fixture *f)
 		return device_attention(f->graph, f->input,
 					&(struct device_attention_spec){"op", op->k, op->dropout});
 	case OP_TOKENS:
-		return device_tokens(f->graph, f->input,
-				     &(struct device_tokens_spec){"op", f->p[POSITIONS], op->side,
-								  f->p[CLASS_TOKEN]});
+		return device_pos_embed(f->graph, f->input,
+					&(struct device_pos_embed_spec){"op", f->p[POSITIONS],
+									op->side,
+									f->p[CLASS_TOKEN]});
 	case OP_TAKE:
-		return device_take(f->graph, "op", f->input, op->taken);
+		return device_select_token(f->graph, "op", f->input, op->taken);
 	case OP_SCALE_ADD:
 		return record_scale_add(f, residual);
 	case OP_MAX_POOL:
@@ -429,7 +430,7 @@ static void run(struct fixture *f)
 	assert_int_equal(device_value_write(f->graph, f->y, DEVICE_GRAD, g), 0);
 	/* two steps: gradients must be summed */
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(device_feed(f->graph, &batch, &ticket), 0);
+		assert_int_equal(device_upload(f->graph, &batch, &ticket), 0);
 		assert_int_equal(device_step(f->graph, NULL, &ticket), 0);
 	}
 	free(x);
@@ -579,7 +580,7 @@ static void check_evaluation(struct fixture *f, double *expected, double toleran
 	if (device_graph_plan(f->graph, error) < 0)
 		fail_msg("%s", error);
 	tensor_to_float(&f->x, x);
-	assert_int_equal(device_feed(f->graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(f->graph, &batch, &ticket), 0);
 	assert_int_equal(device_evaluate(f->graph, DEVICE_VALUE, &ticket), 0);
 	assert_int_equal(device_value_read(f->graph, f->y, DEVICE_VALUE, x), 0);
 	compare(f->op, "result in evaluation", x, expected, count, 1, tolerance);

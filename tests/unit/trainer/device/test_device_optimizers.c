@@ -117,7 +117,7 @@ static void bench_step(struct bench *b, unsigned step, float curvature,
 	uint64_t number;
 
 	write_gradients(b, step, curvature);
-	assert_int_equal(device_feed(b->graph, &batch, &number), 0);
+	assert_int_equal(device_upload(b->graph, &batch, &number), 0);
 	assert_int_equal(device_step(b->graph, hyper, &number), 0);
 	assert_int_equal(device_results(b->graph, number, true, &results), 0);
 	assert_true(results.updated == !(hyper->perturb > 0));

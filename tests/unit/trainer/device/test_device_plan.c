@@ -409,7 +409,7 @@ static void test_calls(void **state)
 	graph = begin(&s, &x);
 	x = device_conv(graph, x,
 			&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 1});
-	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL); /* not planned */
+	assert_int_equal(device_upload(graph, &batch, &number), -EINVAL); /* not planned */
 	assert_int_equal(device_graph_plan(graph, NULL), 0);
 	assert_int_equal(device_graph_plan(graph, NULL), -EBUSY);
 	assert_int_equal(device_register_host(s.device, NULL, 1, true), -EINVAL);
@@ -420,21 +420,21 @@ static void test_calls(void **state)
 	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing fed */
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
 	batch.count = 1;
-	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
+	assert_int_equal(device_upload(graph, &batch, &number), -EINVAL);
 	assert_non_null(strstr(device_error(s.device), "1 sample,"));
 	batch.count = 2;
 	batch.channels = 2;
-	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
+	assert_int_equal(device_upload(graph, &batch, &number), -EINVAL);
 	assert_int_equal(number, 77);
 	batch.channels = 4;
-	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_step(graph, NULL, &number), 0);
 	assert_int_equal(number, 1);
 	assert_int_equal(device_results(graph, 1, true, &results), 0);
 	assert_int_equal(device_results(graph, 2, true, &results), -ERANGE);
 	assert_int_equal(device_results(graph, 0, true, &results), -ERANGE);
 	for (unsigned i = 0; i < DEVICE_RESULTS_MAX; i++) {
-		assert_int_equal(device_feed(graph, &batch, &number), 0);
+		assert_int_equal(device_upload(graph, &batch, &number), 0);
 		assert_int_equal(device_step(graph, NULL, &number), 0);
 	}
 	assert_int_equal(device_results(graph, 1, true, &results), -ERANGE);

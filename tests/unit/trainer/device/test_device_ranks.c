@@ -134,7 +134,7 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 	y = device_scale_add(net->graph, y,
 			     &(struct device_scale_add_spec){
 				     .name = "drop", .drop_path = 0.1f, .dropout = 0.2f});
-	device_block(net->graph);
+	device_begin_block(net->graph);
 	y = record_linear(net, "h1", y, HIDDEN);
 	y = record_linear(net, "h2", y, HIDDEN);
 	y = record_linear(net, "fc", y, CLASSES);
@@ -211,7 +211,7 @@ static uint64_t begin_step(struct net *net, unsigned number, const struct device
 		batch.labels2 = labels2 + net->first;
 		batch.shares = shares + net->first;
 	}
-	assert_int_equal(device_feed(net->graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(net->graph, &batch, &ticket), 0);
 	if (device_step(net->graph, hyper, &id) < 0)
 		fail_msg("%s", device_error(net->device));
 	return id;

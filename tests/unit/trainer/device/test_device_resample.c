@@ -77,7 +77,7 @@ static float *run(struct bench *b, const struct device_batch *batch)
 	float *values = malloc(count * sizeof(float));
 	uint64_t number;
 
-	if (device_feed(b->graph, batch, &number) < 0)
+	if (device_upload(b->graph, batch, &number) < 0)
 		fail_msg("%s", device_error(b->device));
 	assert_int_equal(device_evaluate(b->graph, DEVICE_VALUE, &number), 0);
 	assert_int_equal(device_value_read(b->graph, b->input, DEVICE_VALUE, values), 0);
@@ -269,7 +269,7 @@ static void refused(struct bench *b, const struct device_batch *batch, const cha
 {
 	uint64_t ticket;
 
-	assert_int_equal(device_feed(b->graph, batch, &ticket), -EINVAL);
+	assert_int_equal(device_upload(b->graph, batch, &ticket), -EINVAL);
 	if (!strstr(device_error(b->device), text))
 		fail_msg("'%s' does not say '%s'", device_error(b->device), text);
 }

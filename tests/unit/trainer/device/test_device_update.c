@@ -95,7 +95,7 @@ static int step(struct bench *b, const struct device_hyper *hyper, struct device
 	int32_t labels[2] = {0, 1};
 	struct device_batch batch = {b->images, labels, 2, 1, DEVICE_ELEMENT_U8, false};
 	uint64_t ticket, number;
-	int r = device_feed(b->graph, &batch, &ticket);
+	int r = device_upload(b->graph, &batch, &ticket);
 
 	if (r == 0)
 		r = device_step(b->graph, hyper, &number);
@@ -485,7 +485,7 @@ static void check_loss(const struct loss_case *c)
 		device_params_allocate(params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
 		0);
 	graph = loss_graph(params, c, DEVICE_TRAIN, &input);
-	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_step(graph, NULL, &number), 0);
 	assert_int_equal(device_results(graph, number, true, &results), 0);
 	loss = reference_loss(&z, labels, (double)c->smoothing, scale);

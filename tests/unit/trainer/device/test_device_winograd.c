@@ -124,7 +124,7 @@ static struct run run(const struct fixture *f, unsigned threads)
 		fail_msg("%s", error);
 	assert_int_equal(count_winograd(graph), 1);
 	assert_int_equal(device_value_write(graph, y, DEVICE_GRAD, g), 0);
-	assert_int_equal(device_feed(graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(graph, &batch, &ticket), 0);
 	assert_int_equal(device_step(graph, NULL, &ticket), 0);
 	assert_int_equal(device_value_read(graph, y, DEVICE_VALUE, found.y), 0);
 	assert_int_equal(device_value_read(graph, input, DEVICE_GRAD, found.dx), 0);
@@ -339,7 +339,7 @@ static void feed(struct device_graph *graph)
 		images[i] = (float)(uniform(100, i) * 2 - 1);
 	for (int32_t i = 0; i < BATCH; i++)
 		labels[i] = i * 3 % CLASSES;
-	assert_int_equal(device_feed(graph, &batch, &ticket), 0);
+	assert_int_equal(device_upload(graph, &batch, &ticket), 0);
 }
 
 static struct device_value *record_input(struct device_graph *graph, bool gradient)
@@ -527,12 +527,12 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 	assert_int_equal(device_graph_new(params, &options, &graph), 0);
 	x = record_input(graph, false);
 	x = record_layer(graph, x, &layers[0], NULL);
-	device_block(graph);
+	device_begin_block(graph);
 	inner = record_layer(graph, x, &layers[1], NULL);
 	x = record_layer(graph, inner, &layers[2], x);
-	device_block(graph);
+	device_begin_block(graph);
 	x = record_layer(graph, x, &layers[3], NULL);
-	device_block(graph);
+	device_begin_block(graph);
 	x = device_global_average_pool(graph, "pool", x);
 	x = device_linear(graph, x, &(struct device_linear_spec){.name = "fc", .weight = head});
 	device_loss(graph, x, &(struct device_loss_spec){.name = "loss"});

@@ -161,15 +161,15 @@ static int run_queue_step(struct cuda_graph *cuda)
 	return r < 0 ? r : run_queue_update(cuda);
 }
 
-static const enum cuda_variant run_rehearsal = CUDA_VARIANT_REHEARSES | CUDA_VARIANT_HOLDS;
+static const enum cuda_variant run_warmup_variant = CUDA_VARIANT_WARMS_UP | CUDA_VARIANT_HOLDS;
 
 static int run_capture(struct cuda_graph *cuda)
 {
 	gpu_graph captured = NULL;
 	int r, ended;
 
-	gpu_graph_free(cuda->captured[run_rehearsal]);
-	cuda->captured[run_rehearsal] = NULL;
+	gpu_graph_free(cuda->captured[run_warmup_variant]);
+	cuda->captured[run_warmup_variant] = NULL;
 	r = gpu_capture_begin(cuda->device->compute);
 	if (r < 0)
 		return cuda_check(cuda->device, r, "capturing a step");
@@ -442,14 +442,14 @@ int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *re
 }
 
 /*
- * The second rehearsal is captured, as a step would be; the graph is kept until a real step is
+ * The second warm-up is captured, as a step would be; the graph is kept until a real step is
  * captured.
  */
-int cuda_rehearse(struct device_graph *graph)
+int cuda_warmup(struct device_graph *graph)
 {
 	struct cuda_graph *cuda = graph->backend;
 	uint64_t step;
-	int r = run_step(cuda, run_rehearsal, NULL, &step);
+	int r = run_step(cuda, run_warmup_variant, NULL, &step);
 
 	return r < 0 ? r : graph->device->ops->synchronize(graph->device);
 }

@@ -135,7 +135,7 @@ static int upload_copy_changes(struct cuda_graph *cuda, struct cuda_staging *sta
 	return cuda_check(cuda->device, r, "copying how a batch is resampled");
 }
 
-int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)
+int cuda_upload(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)
 {
 	struct cuda_graph *cuda = graph->backend;
 	uint64_t number = cuda->ticket + 1;
@@ -193,7 +193,7 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 	return 0;
 }
 
-int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait)
+int cuda_upload_done(struct device_graph *graph, uint64_t ticket, bool wait)
 {
 	struct cuda_graph *cuda = graph->backend;
 	struct cuda_ticket *own = &cuda->tickets[ticket % CUDA_TICKETS];

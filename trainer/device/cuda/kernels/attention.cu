@@ -34,7 +34,7 @@ struct here {
 	uint32_t x, y;
 	uint32_t stride; /* stride of qkv: elements from one position to the next */
 	uint32_t width;  /* stride of y */
-	struct draws_key key;
+	struct dropout_key key;
 };
 
 DEVICE struct here where(const struct attention_arguments *a, uint32_t tile)
@@ -51,7 +51,7 @@ DEVICE struct here where(const struct attention_arguments *a, uint32_t tile)
 	here.stride = 3 * here.width;
 	here.key.key[0] = here.key.key[1] = 0;
 	if (a->dropout.below)
-		here.key = draws_key(&a->step->draws, a->layer);
+		here.key = dropout_key(&a->step->draws, a->layer);
 	return here;
 }
 
@@ -84,11 +84,11 @@ DEVICE uint64_t query_at(const struct attention_arguments *a, const struct here 
 DEVICE float drawn(const struct attention_arguments *a, const struct here *here, uint32_t query,
 		   uint32_t key)
 {
-	struct philox_block block = draws_quad(here->key, a->step->draws.first + here->sample,
-					       draws_query(here->head, query, a->t) + key / 4);
+	struct philox_block block = dropout_quad(here->key, a->step->draws.first + here->sample,
+						 dropout_query(here->head, query, a->t) + key / 4);
 	uint32_t low = key & 1 ? block.b : block.a, high = key & 1 ? block.d : block.c;
 
-	return draws_factor(a->dropout, key & 2 ? high : low);
+	return dropout_factor(a->dropout, key & 2 ? high : low);
 }
 
 /*

@@ -17,7 +17,7 @@
 
 #include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
-#include "trainer/device/draws.h"
+#include "trainer/device/dropout_rng.h"
 
 #define ATTENTION_CHANNELS_MAX 64 /* channels per head; size of the tiles */
 
@@ -30,7 +30,7 @@ struct attention_arguments {
 	float *delta;    /* workspace, shaped as log_sum */
 	const struct step_arguments *step; /* contains the seed and step of draws */
 	uint32_t layer;
-	struct draws_drop dropout; /* dropout of attention weights; `below` is 0 for none */
+	struct dropout_rate dropout; /* dropout of attention weights; `below` is 0 for none */
 	uint32_t n, t, heads, d;
 	enum cuda_element element;
 	float scale;    /* scale of the scores; set by the launchers, like `tiles` */

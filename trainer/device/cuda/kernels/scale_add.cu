@@ -48,7 +48,7 @@ template <uint32_t LANES> struct scaled {
 	uint32_t position; /* first position */
 	/* end of the position range; at or below `position` if there is no work */
 	uint32_t end;
-	struct draws_key key;
+	struct dropout_key key;
 	float gate[LANES]; /* per-sample factor: gate times drop-path */
 	float path;
 };
@@ -67,8 +67,8 @@ DEVICE scaled<LANES> scaled_of(const struct scale_add_arguments *a, const struct
 	s.end = (part + 1) * a->share;
 	s.end = s.end < a->positions ? s.end : a->positions;
 	s.end = here->active ? s.end : 0;
-	s.key = draws_key(&a->step->draws, a->layer);
-	s.path = a->path.below ? draws_factor(a->path, draws_sample(s.key, s.sample)) : 1;
+	s.key = dropout_key(&a->step->draws, a->layer);
+	s.path = a->path.below ? dropout_factor(a->path, dropout_sample(s.key, s.sample)) : 1;
 	fill(s.gate, s.path);
 	if (a->gate) {
 		float gate[LANES];
@@ -88,18 +88,18 @@ DEVICE void drop(float *v, const struct scale_add_arguments *a, const scaled<LAN
 	uint64_t at = (uint64_t)position * a->channels + s->channel;
 
 	if constexpr (LANES == 1) {
-		struct philox_block block = draws_quad(s->key, s->sample, (uint32_t)(at / 4));
+		struct philox_block block = dropout_quad(s->key, s->sample, (uint32_t)(at / 4));
 		uint32_t low = at & 1 ? block.b : block.a, high = at & 1 ? block.d : block.c;
 
-		v[0] *= draws_factor(a->dropout, at & 2 ? high : low);
+		v[0] *= dropout_factor(a->dropout, at & 2 ? high : low);
 	}
 	EACH(i, LANES / 4) {
-		struct philox_block block = draws_quad(s->key, s->sample, (uint32_t)(at / 4 + i));
+		struct philox_block block = dropout_quad(s->key, s->sample, (uint32_t)(at / 4 + i));
 
-		v[4 * i] *= draws_factor(a->dropout, block.a);
-		v[4 * i + 1] *= draws_factor(a->dropout, block.b);
-		v[4 * i + 2] *= draws_factor(a->dropout, block.c);
-		v[4 * i + 3] *= draws_factor(a->dropout, block.d);
+		v[4 * i] *= dropout_factor(a->dropout, block.a);
+		v[4 * i + 1] *= dropout_factor(a->dropout, block.b);
+		v[4 * i + 2] *= dropout_factor(a->dropout, block.c);
+		v[4 * i + 3] *= dropout_factor(a->dropout, block.d);
 	}
 }
 

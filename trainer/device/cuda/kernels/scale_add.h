@@ -1,7 +1,7 @@
 /*
  * y = activation(residual + s x) over tensors [n][positions][channels] of E, forward and backward.
  * s is the product of gamma [channels] fp32, gate [n][channels] E, a draw per sample and a draw per
- * element (trainer/device/draws.h), all optional. Factors per sample and channel are kept in
+ * element (trainer/device/dropout_rng.h), all optional. Factors per sample and channel are kept in
  * registers: a block has a tile of channels of one sample or, without a gate and with few samples,
  * of part of its positions.
  */
@@ -10,7 +10,7 @@
 
 #include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
-#include "trainer/device/draws.h"
+#include "trainer/device/dropout_rng.h"
 
 /* NULL for absent operands. */
 struct scale_add_arguments {
@@ -24,7 +24,7 @@ struct scale_add_arguments {
 	float *partial; /* workspace of scale_add_workspace() bytes, for sums */
 	bool add_dgamma;
 	uint32_t layer;
-	struct draws_drop path, dropout; /* `below` is 0 for none */
+	struct dropout_rate path, dropout; /* `below` is 0 for none */
 	uint32_t n, positions, channels;
 	enum cuda_element element;
 	enum device_activation activation; /* identity or ReLU */

@@ -180,16 +180,16 @@ int tokens_take_backward(const struct kernel_device *device,
 DEVICE float tokens_resized(const struct tokens_resize *a, uint32_t place, uint32_t channel)
 {
 	const uint32_t row = place / a->size.w;
-	const struct positions_window y = positions_window(row, a->size.side, a->size.h);
-	const struct positions_window x =
-		positions_window(place - row * a->size.w, a->size.side, a->size.w);
+	const struct pos_embed_window y = pos_embed_window(row, a->size.side, a->size.h);
+	const struct pos_embed_window x =
+		pos_embed_window(place - row * a->size.w, a->size.side, a->size.w);
 	float sum = 0;
 
 	for (uint32_t i = y.first; i < y.first + y.count; i++)
 		for (uint32_t j = x.first; j < x.first + x.count; j++) {
 			uint64_t from = a->size.first + i * a->size.side + j;
 
-			sum += positions_weight(&y, i) * positions_weight(&x, j) *
+			sum += pos_embed_weight(&y, i) * pos_embed_weight(&x, j) *
 			       a->from[from * a->size.channels + channel];
 		}
 	return sum / (y.sum * x.sum);
@@ -198,11 +198,11 @@ DEVICE float tokens_resized(const struct tokens_resize *a, uint32_t place, uint3
 /* Weight of old row or column `at` in new row or column `place`. */
 DEVICE float tokens_weight(uint32_t at, uint32_t place, uint32_t from, uint32_t to)
 {
-	const struct positions_window window = positions_window(place, from, to);
+	const struct pos_embed_window window = pos_embed_window(place, from, to);
 
 	if (at < window.first || at >= window.first + window.count)
 		return 0;
-	return positions_weight(&window, at) / window.sum;
+	return pos_embed_weight(&window, at) / window.sum;
 }
 
 /* Gradient of a place of the old size: the weighted sum over the new places that used it. */

@@ -7,7 +7,7 @@
 
 #include "trainer/device/cuda/kernels/common/divide.h"
 #include "trainer/device/cuda/kernels/row_reduce.h"
-#include "trainer/device/positions.h"
+#include "trainer/device/pos_embed.h"
 
 /*
  * Operands of all kernels here. Each launcher reads the ones that its comment mentions; the others
@@ -40,12 +40,12 @@ int tokens_forward(const struct kernel_device *device, const struct tokens_argum
  */
 int tokens_backward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 
-/* Resizes `from` into `to` as in positions.h. The backward function propagates the gradients. */
+/* Resizes `from` into `to` as in pos_embed.h. The backward function propagates the gradients. */
 struct tokens_resize {
 	const float *from;
 	float *to;
 	uint32_t add; /* backward pass: accumulate (+=) instead of storing */
-	struct positions_size size;
+	struct pos_embed_size size;
 	struct divider by_channels; /* filled in by the launcher */
 };
 int tokens_resize(const struct kernel_device *device, const struct tokens_resize *arguments);

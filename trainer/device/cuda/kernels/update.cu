@@ -635,7 +635,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS) {
 		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
 
-		a.slots[DEVICE_SAVED][chunk.offset + at] = w;
+		a.slots[DEVICE_UNPERTURBED][chunk.offset + at] = w;
 		if (a.decision->made)
 			move_value(&a, &chunk, at,
 				   perturb_element(w, gradient[at], a.decision->gradient_scale));
@@ -655,7 +655,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	if (!chunk.trained)
 		return;
 	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS)
-		move_value(&a, &chunk, at, a.slots[DEVICE_SAVED][chunk.offset + at]);
+		move_value(&a, &chunk, at, a.slots[DEVICE_UNPERTURBED][chunk.offset + at]);
 }
 
 int update_restore(const struct kernel_device *device, const struct update *update)

@@ -135,7 +135,7 @@ void lower_output_gradients(struct lowering *l, const struct device_node *node)
 		/* the loss's y belongs to another node */
 		if (!output || !output->active || output->producer != node)
 			continue;
-		if (device_value_is_given(output))
+		if (device_value_grad_is_input(output))
 			add_grad_output(l, output);
 		keep_gradient(l, output);
 	}

@@ -81,14 +81,14 @@ REFUSE(get_state, params->device, struct device_params *params,
        struct device_params_state *ret_state)
 REFUSE(set_state, params->device, struct device_params *params,
        const struct device_params_state *state)
-REFUSE(feed, graph->device, struct device_graph *graph, const struct device_batch *batch,
+REFUSE(upload, graph->device, struct device_graph *graph, const struct device_batch *batch,
        uint64_t *ret_ticket)
-REFUSE(fed, graph->device, struct device_graph *graph, uint64_t ticket, bool wait)
+REFUSE(upload_done, graph->device, struct device_graph *graph, uint64_t ticket, bool wait)
 REFUSE(step, graph->device, struct device_graph *graph, const struct device_hyper *hyper,
        uint64_t *ret_step)
 REFUSE(forward, graph->device, struct device_graph *graph, bool moves_statistics,
        uint64_t *ret_step)
-REFUSE(rehearse, graph->device, struct device_graph *graph)
+REFUSE(warmup, graph->device, struct device_graph *graph)
 REFUSE(evaluate, graph->device, struct device_graph *graph, enum device_slot weights,
        uint64_t *ret_step)
 REFUSE(results, graph->device, struct device_graph *graph, uint64_t step, bool wait,
@@ -114,11 +114,11 @@ static const struct device_ops planner_ops = {
 	.graph_release = planner_graph_release,
 	.graph_info = planner_graph_info,
 	.graph_layer = planner_graph_layer,
-	.feed = planner_feed,
-	.fed = planner_fed,
+	.upload = planner_upload,
+	.upload_done = planner_upload_done,
 	.step = planner_step,
 	.forward = planner_forward,
-	.rehearse = planner_rehearse,
+	.warmup = planner_warmup,
 	.evaluate = planner_evaluate,
 	.results = planner_results,
 	.logits = planner_logits,

@@ -35,7 +35,7 @@ static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
 		.delta = cuda_workspace(graph, op),
 		.step = graph->arguments,
 		.layer = node->attention.layer,
-		.dropout = draws_drop(node->attention.dropout),
+		.dropout = dropout_rate(node->attention.dropout),
 		.n = node->x->shape.n,
 		.t = node->x->shape.h * node->x->shape.w,
 		.heads = node->attention.heads,

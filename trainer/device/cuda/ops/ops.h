@@ -30,12 +30,12 @@
 	X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                \
 	X(ATTENTION, attention)                                                                    \
 	X(ATTENTION_BACKWARD, attention_backward)                                                  \
-	X(TOKENS, tokens)                                                                          \
-	X(TOKENS_BACKWARD, tokens_backward)                                                        \
+	X(POS_EMBED, pos_embed)                                                                    \
+	X(POS_EMBED_BACKWARD, pos_embed_backward)                                                  \
 	X(RESIZE_POSITIONS, resize_positions)                                                      \
 	X(RESIZE_POSITIONS_BACKWARD, resize_positions_backward)                                    \
-	X(TAKE, take)                                                                              \
-	X(TAKE_BACKWARD, take_backward)                                                            \
+	X(SELECT_TOKEN, select_token)                                                              \
+	X(SELECT_TOKEN_BACKWARD, select_token_backward)                                            \
 	X(SCALE_ADD, scale_add)                                                                    \
 	X(SCALE_ADD_BACKWARD, scale_add_backward)                                                  \
 	X(ADD, add)                                                                                \

@@ -4,7 +4,7 @@
  */
 #include "trainer/device/cuda/kernels/tokens.h"
 #include "trainer/device/cuda/ops/internal.h"
-#include "trainer/device/positions.h"
+#include "trainer/device/pos_embed.h"
 
 /* Position embeddings, or their gradient, at the size of the node's x. */
 static struct cuda_tensor *resized_positions(struct lowering *l, const struct device_node *node,
@@ -15,9 +15,9 @@ static struct cuda_tensor *resized_positions(struct lowering *l, const struct de
 	return lower_tensor(l, node, what, (struct device_shape){1, 1, y->w, y->c}, CUDA_F32);
 }
 
-static void lower_tokens_forward(struct lowering *l, const struct device_node *node)
+static void lower_pos_embed_forward(struct lowering *l, const struct device_node *node)
 {
-	struct positions_size size;
+	struct pos_embed_size size;
 	struct cuda_tensor *resized = NULL;
 	struct cuda_op *op;
 
@@ -27,18 +27,18 @@ static void lower_tokens_forward(struct lowering *l, const struct device_node *n
 		op->operands[CUDA_POSITIONS] = lower_param(l, node->positions, DEVICE_VALUE);
 		op->operands[CUDA_Y] = resized;
 	}
-	op = lower_single_forward(l, node, CUDA_OP_TOKENS);
+	op = lower_single_forward(l, node, CUDA_OP_POS_EMBED);
 	if (resized)
 		op->operands[CUDA_POSITIONS] = resized;
 }
 
-static void lower_tokens_backward(struct lowering *l, const struct device_node *node)
+static void lower_pos_embed_backward(struct lowering *l, const struct device_node *node)
 {
-	struct cuda_op *op = lower_single_backward(l, node, CUDA_OP_TOKENS_BACKWARD);
+	struct cuda_op *op = lower_single_backward(l, node, CUDA_OP_POS_EMBED_BACKWARD);
 	struct cuda_tensor *slot = op->operands[CUDA_DPOSITIONS], *dx = op->operands[CUDA_DX];
 	uint64_t adds = op->adds & ROLE(DPOSITIONS);
 	struct cuda_tensor *resized = NULL;
-	struct positions_size size;
+	struct pos_embed_size size;
 
 	if (slot && device_node_resizes(node, &size)) {
 		resized = resized_positions(l, node, "positions' gradient");
@@ -54,19 +54,19 @@ static void lower_tokens_backward(struct lowering *l, const struct device_node *
 	op->adds = adds;
 }
 
-const struct node_lowering lower_tokens = {lower_tokens_forward, lower_tokens_backward};
+const struct node_lowering lower_pos_embed = {lower_pos_embed_forward, lower_pos_embed_backward};
 
-const struct node_lowering lower_take = {.forward_op = CUDA_OP_TAKE,
-					 .backward_op = CUDA_OP_TAKE_BACKWARD};
+const struct node_lowering lower_select_token = {.forward_op = CUDA_OP_SELECT_TOKEN,
+						 .backward_op = CUDA_OP_SELECT_TOKEN_BACKWARD};
 
 static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
 						     const struct tokens_arguments *arguments) = {
-		[CUDA_OP_TOKENS] = tokens_forward,
-		[CUDA_OP_TOKENS_BACKWARD] = tokens_backward,
-		[CUDA_OP_TAKE] = tokens_take,
-		[CUDA_OP_TAKE_BACKWARD] = tokens_take_backward,
+		[CUDA_OP_POS_EMBED] = tokens_forward,
+		[CUDA_OP_POS_EMBED_BACKWARD] = tokens_backward,
+		[CUDA_OP_SELECT_TOKEN] = tokens_take,
+		[CUDA_OP_SELECT_TOKEN_BACKWARD] = tokens_take_backward,
 	};
 	const struct device_node *node = op->node;
 	const struct device_shape *x = &node->x->shape;
@@ -96,13 +96,13 @@ static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 	return launchers[op->kind](&graph->device->kernels, &arguments);
 }
 
-/* X, POSITIONS F [, CLASS_TOKEN F] -> Y, see device_tokens() */
-const struct cuda_op_def cuda_tokens_op = {"tokens", ROLE(X) | ROLE(POSITIONS), ROLE(Y),
-					   .may_read = ROLE(CLASS_TOKEN),
-					   .execute = execute_tokens};
+/* X, POSITIONS F [, CLASS_TOKEN F] -> Y, see device_pos_embed() */
+const struct cuda_op_def cuda_pos_embed_op = {"tokens", ROLE(X) | ROLE(POSITIONS), ROLE(Y),
+					      .may_read = ROLE(CLASS_TOKEN),
+					      .execute = execute_tokens};
 
 /* DY -> [DX] and the gradients of positions and class token, each absent if frozen */
-const struct cuda_op_def cuda_tokens_backward_op = {
+const struct cuda_op_def cuda_pos_embed_backward_op = {
 	"tokens backward", ROLE(DY), 0,
 	.may_write = ROLE(DX) | ROLE(DPOSITIONS) | ROLE(DCLASS_TOKEN), .execute = execute_tokens};
 
@@ -120,7 +120,7 @@ static int execute_resize(struct cuda_graph *graph, const struct cuda_op *op)
 								   &arguments);
 }
 
-/* POSITIONS -> Y F, resized to the node's x (positions.h) for TOKENS */
+/* POSITIONS -> Y F, resized to the node's x (pos_embed.h) for TOKENS */
 const struct cuda_op_def cuda_resize_positions_op = {"resize positions", ROLE(POSITIONS), ROLE(Y),
 						     .constant = true, .execute = execute_resize};
 
@@ -129,8 +129,9 @@ const struct cuda_op_def cuda_resize_positions_backward_op = {
 	"resize positions backward", ROLE(DY), ROLE(DPOSITIONS), .execute = execute_resize};
 
 /* X -> Y, the token at the node's position */
-const struct cuda_op_def cuda_take_op = {"take", ROLE(X), ROLE(Y), .execute = execute_tokens};
+const struct cuda_op_def cuda_select_token_op = {"take", ROLE(X), ROLE(Y),
+						 .execute = execute_tokens};
 
 /* DY -> DX, which is 0 at the other positions */
-const struct cuda_op_def cuda_take_backward_op = {"take backward", ROLE(DY), ROLE(DX),
-						  .execute = execute_tokens};
+const struct cuda_op_def cuda_select_token_backward_op = {"take backward", ROLE(DY), ROLE(DX),
+							  .execute = execute_tokens};

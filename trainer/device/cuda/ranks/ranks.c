@@ -69,7 +69,7 @@ int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *wha
 }
 
 /*
- * Queues a sum that follows all computation queued so far; none in a rehearsal, whose results are
+ * Queues a sum that follows all computation queued so far; none in a warm-up, whose results are
  * discarded.
  */
 static int ranks_start_sum(struct cuda_graph *graph, const struct collective_range *ranges,
@@ -78,7 +78,7 @@ static int ranks_start_sum(struct cuda_graph *graph, const struct collective_ran
 	struct cuda_device *device = graph->device;
 	int r;
 
-	if (graph->variant & CUDA_VARIANT_REHEARSES)
+	if (graph->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
 	r = gpu_event_record(device->ready, device->compute);
 	if (r == 0)
@@ -95,7 +95,7 @@ static int ranks_join(struct cuda_graph *graph)
 	struct cuda_device *device = graph->device;
 	int r;
 
-	if (graph->variant & CUDA_VARIANT_REHEARSES)
+	if (graph->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
 	r = gpu_event_record(device->reduced, device->reduce);
 	if (r == 0)

@@ -1,5 +1,5 @@
 /*
- * Table of node kinds, and what their recording functions (kinds.c) need. record() uses a kind's
+ * Table of node kinds, and what their recording functions (op_defs.c) need. record() uses a kind's
  * row to check required operands and attributes and to infer output shapes.
  */
 #pragma once
@@ -23,7 +23,7 @@
 #define NORM_PARAMS                                                                                \
 	(BIT(PARAM(gamma)) | BIT(PARAM(beta)) | BIT(PARAM(running_mean)) | BIT(PARAM(running_var)))
 
-struct device_kind {
+struct op_def {
 	const char *name;
 	/*
 	 * checks and completes the attributes and returns the shape of the result; ret_further
@@ -38,7 +38,7 @@ struct device_kind {
 	enum device_param_kind weight; /* 0 if it takes no weight */
 };
 
-extern const struct device_kind device_kinds[DEVICE_NODE_KINDS];
+extern const struct op_def op_defs[DEVICE_NODE_KINDS];
 
 /*
  * The end of every recording function: checks the described node against its kind's row, appends it

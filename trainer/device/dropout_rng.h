@@ -5,36 +5,37 @@
  * and micro-batches, and backward regenerates them instead of reading them from memory.
  * Header-only, for C and CUDA C; the includer's compiler flags apply.
  */
-#ifndef TRAINER_DEVICE_DRAWS_H
-#define TRAINER_DEVICE_DRAWS_H
+#ifndef TRAINER_DEVICE_DROPOUT_RNG_H
+#define TRAINER_DEVICE_DROPOUT_RNG_H
 
 #include "format/base/philox.h"
 #include "trainer/device/device.h"
 
 /* Key of one layer in one step. */
-struct draws_key {
+struct dropout_key {
 	uint32_t key[2];
 };
 
 /* A drop with some probability; survivors are scaled up. */
-struct draws_drop {
+struct dropout_rate {
 	uint32_t below; /* words below it: probability * 2^32 */
 	float kept;     /* 1 / (1 - probability) */
 };
 
-PHILOX_INLINE struct draws_key draws_key(const struct device_draws *draws, uint32_t layer)
+PHILOX_INLINE struct dropout_key dropout_key(const struct device_draws *draws, uint32_t layer)
 {
 	struct philox_block counter = {(uint32_t)draws->step, (uint32_t)(draws->step >> 32), layer,
 				       0};
 	struct philox_block block =
 		philox((uint32_t)draws->seed, (uint32_t)(draws->seed >> 32), counter);
-	struct draws_key key = {{block.a, block.b}};
+	struct dropout_key key = {{block.a, block.b}};
 
 	return key;
 }
 
 /* Words for elements 4 * quad to 4 * quad + 3 of a sample. */
-PHILOX_INLINE struct philox_block draws_quad(struct draws_key key, uint32_t sample, uint32_t quad)
+PHILOX_INLINE struct philox_block dropout_quad(struct dropout_key key, uint32_t sample,
+					       uint32_t quad)
 {
 	struct philox_block counter = {quad, 0, sample, 0};
 
@@ -45,13 +46,13 @@ PHILOX_INLINE struct philox_block draws_quad(struct draws_key key, uint32_t samp
  * First quad of a query's attention weights, one word for each of t keys. Every query starts a new
  * quad, so draws do not depend on how rows of scores are split into blocks.
  */
-PHILOX_INLINE uint32_t draws_query(uint32_t head, uint32_t query, uint32_t t)
+PHILOX_INLINE uint32_t dropout_query(uint32_t head, uint32_t query, uint32_t t)
 {
 	return (head * t + query) * ((t + 3) / 4);
 }
 
 /* One word for the whole sample. */
-PHILOX_INLINE uint32_t draws_sample(struct draws_key key, uint32_t sample)
+PHILOX_INLINE uint32_t dropout_sample(struct dropout_key key, uint32_t sample)
 {
 	struct philox_block counter = {0, 0, sample, 1};
 
@@ -59,15 +60,15 @@ PHILOX_INLINE uint32_t draws_sample(struct draws_key key, uint32_t sample)
 }
 
 /* probability in [0, 1). */
-static inline struct draws_drop draws_drop(float probability)
+static inline struct dropout_rate dropout_rate(float probability)
 {
-	struct draws_drop drop = {(uint32_t)((double)probability * 4294967296.0),
-				  1 / (1 - probability)};
+	struct dropout_rate drop = {(uint32_t)((double)probability * 4294967296.0),
+				    1 / (1 - probability)};
 
 	return drop;
 }
 
-PHILOX_INLINE float draws_factor(struct draws_drop drop, uint32_t word)
+PHILOX_INLINE float dropout_factor(struct dropout_rate drop, uint32_t word)
 {
 	return word < drop.below ? 0 : drop.kept;
 }

@@ -1,11 +1,11 @@
-#include "trainer/device/positions.h"
+#include "trainer/device/pos_embed.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
 /* Adds one position to another, in either direction. */
-static void positions_add(const struct positions_size *size, float weight, const float *from,
+static void positions_add(const struct pos_embed_size *size, float weight, const float *from,
 			  float *to)
 {
 	for (uint32_t c = 0; c < size->channels; c++)
@@ -13,19 +13,19 @@ static void positions_add(const struct positions_size *size, float weight, const
 }
 
 /* Visits each pair of related positions; forward reads the old one and adds to the new one. */
-static void positions_walk(const struct positions_size *size, const float *from, float *to,
+static void positions_walk(const struct pos_embed_size *size, const float *from, float *to,
 			   bool forward)
 {
 	for (uint32_t place = 0; place < size->h * size->w; place++) {
-		struct positions_window y = positions_window(place / size->w, size->side, size->h);
-		struct positions_window x = positions_window(place % size->w, size->side, size->w);
+		struct pos_embed_window y = pos_embed_window(place / size->w, size->side, size->h);
+		struct pos_embed_window x = pos_embed_window(place % size->w, size->side, size->w);
 		size_t new = (size_t)(size->first + place) * size->channels;
 
 		for (uint32_t i = 0; i < y.count * x.count; i++) {
 			uint32_t row = y.first + i / x.count, column = x.first + i % x.count;
 			size_t old =
 				(size_t)(size->first + row * size->side + column) * size->channels;
-			float weight = positions_weight(&y, row) * positions_weight(&x, column) /
+			float weight = pos_embed_weight(&y, row) * pos_embed_weight(&x, column) /
 				       (y.sum * x.sum);
 
 			if (forward)
@@ -36,7 +36,7 @@ static void positions_walk(const struct positions_size *size, const float *from,
 	}
 }
 
-static void positions_run(const struct positions_size *size, const float *from, float *to,
+static void positions_run(const struct pos_embed_size *size, const float *from, float *to,
 			  uint32_t places, bool forward)
 {
 	size_t first = (size_t)size->first * size->channels;
@@ -46,12 +46,12 @@ static void positions_run(const struct positions_size *size, const float *from, 
 	positions_walk(size, from, to, forward);
 }
 
-void positions_resize(const struct positions_size *size, const float *from, float *to)
+void pos_embed_resize(const struct pos_embed_size *size, const float *from, float *to)
 {
 	positions_run(size, from, to, size->h * size->w, true);
 }
 
-void positions_resize_backward(const struct positions_size *size, const float *gradient, float *to)
+void pos_embed_resize_backward(const struct pos_embed_size *size, const float *gradient, float *to)
 {
 	positions_run(size, gradient, to, size->side * size->side, false);
 }

@@ -2,8 +2,8 @@
  * The operations: for each its recording function, which describes it as a node, and its inference,
  * which checks the attributes and computes the shapes of the outputs.
  */
-#include "trainer/device/kinds.h"
-#include "trainer/device/positions.h"
+#include "trainer/device/op_defs.h"
+#include "trainer/device/pos_embed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -279,8 +279,8 @@ struct device_value *device_linear(struct device_graph *graph, struct device_val
 
 /* ---- tokens and attention ---- */
 
-static struct device_shape infer_tokens(struct device_graph *graph, struct device_node *node,
-					struct device_shape *ret_further)
+static struct device_shape infer_pos_embed(struct device_graph *graph, struct device_node *node,
+					   struct device_shape *ret_further)
 {
 	struct device_shape x = node->x->shape;
 	uint32_t first = node->class_token != NULL, tokens = x.h * x.w + first;
@@ -296,29 +296,29 @@ static struct device_shape infer_tokens(struct device_graph *graph, struct devic
 	return (struct device_shape){x.n, 1, tokens, x.c};
 }
 
-struct device_value *device_tokens(struct device_graph *graph, struct device_value *x,
-				   const struct device_tokens_spec *spec)
+struct device_value *device_pos_embed(struct device_graph *graph, struct device_value *x,
+				      const struct device_pos_embed_spec *spec)
 {
 	return record(graph, spec->name,
-		      &(struct device_node){.kind = DEVICE_NODE_TOKENS,
+		      &(struct device_node){.kind = DEVICE_NODE_POS_EMBED,
 					    .inputs = {x},
 					    .positions = spec->positions,
 					    .side = spec->side,
 					    .class_token = spec->class_token});
 }
 
-bool device_node_resizes(const struct device_node *node, struct positions_size *ret_size)
+bool device_node_resizes(const struct device_node *node, struct pos_embed_size *ret_size)
 {
 	struct device_shape x = node->x->shape;
 
 	if (!node->side || (node->side == x.h && node->side == x.w))
 		return false;
-	*ret_size = (struct positions_size){node->class_token != NULL, node->side, x.h, x.w, x.c};
+	*ret_size = (struct pos_embed_size){node->class_token != NULL, node->side, x.h, x.w, x.c};
 	return true;
 }
 
-static struct device_shape infer_take(struct device_graph *graph, struct device_node *node,
-				      struct device_shape *ret_further)
+static struct device_shape infer_select_token(struct device_graph *graph, struct device_node *node,
+					      struct device_shape *ret_further)
 {
 	struct device_shape x = node->x->shape;
 
@@ -328,12 +328,13 @@ static struct device_shape infer_take(struct device_graph *graph, struct device_
 	return (struct device_shape){x.n, 1, 1, x.c};
 }
 
-struct device_value *device_take(struct device_graph *graph, const char *name,
-				 struct device_value *x, uint32_t position)
+struct device_value *device_select_token(struct device_graph *graph, const char *name,
+					 struct device_value *x, uint32_t position)
 {
 	return record(graph, name,
-		      &(struct device_node){
-			      .kind = DEVICE_NODE_TAKE, .inputs = {x}, .position = position});
+		      &(struct device_node){.kind = DEVICE_NODE_SELECT_TOKEN,
+					    .inputs = {x},
+					    .position = position});
 }
 
 /* 32-bit FNV-1a of the name: a layer's draws are the same in every graph of a network. */
@@ -517,7 +518,7 @@ double device_node_flops(const struct device_node *node)
 		      : 0;
 }
 
-const struct device_kind device_kinds[DEVICE_NODE_KINDS] = {
+const struct op_def op_defs[DEVICE_NODE_KINDS] = {
 	[DEVICE_NODE_INPUT] = {"input", infer_input},
 	[DEVICE_NODE_CONV] = {"conv", infer_conv, BIT(INPUT(x)), .weight = DEVICE_CONV_WEIGHT},
 	[DEVICE_NODE_LINEAR] = {"linear", infer_linear, BIT(INPUT(x)),
@@ -528,8 +529,8 @@ const struct device_kind device_kinds[DEVICE_NODE_KINDS] = {
 				    BIT(OUTPUT(mean)) | BIT(OUTPUT(deviation))},
 	[DEVICE_NODE_ATTENTION] = {"attention", infer_attention, BIT(INPUT(x)),
 				   .saved = BIT(OUTPUT(log_sum))},
-	[DEVICE_NODE_TOKENS] = {"tokens", infer_tokens, BIT(INPUT(x)), BIT(PARAM(positions))},
-	[DEVICE_NODE_TAKE] = {"take", infer_take, BIT(INPUT(x))},
+	[DEVICE_NODE_POS_EMBED] = {"tokens", infer_pos_embed, BIT(INPUT(x)), BIT(PARAM(positions))},
+	[DEVICE_NODE_SELECT_TOKEN] = {"take", infer_select_token, BIT(INPUT(x))},
 	[DEVICE_NODE_SCALE_ADD] = {"scale", infer_scale_add, BIT(INPUT(x))},
 	[DEVICE_NODE_MAX_POOL] = {"max pool", infer_pool, BIT(INPUT(x))},
 	[DEVICE_NODE_AVERAGE_POOL] = {"average pool", infer_pool, BIT(INPUT(x))},

@@ -6,25 +6,25 @@
  *
  * The inline functions are for C and CUDA C; the includer's compiler flags apply.
  */
-#ifndef TRAINER_DEVICE_POSITIONS_H
-#define TRAINER_DEVICE_POSITIONS_H
+#ifndef TRAINER_DEVICE_POS_EMBED_H
+#define TRAINER_DEVICE_POS_EMBED_H
 
 #include <math.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
-#define POSITIONS_INLINE static __device__ __forceinline__
+#define POS_EMBED_INLINE static __device__ __forceinline__
 #else
-#define POSITIONS_INLINE static inline __attribute__((always_inline))
+#define POS_EMBED_INLINE static inline __attribute__((always_inline))
 #endif
 
 /* Window of old positions that a new position is computed from. */
-struct positions_window {
+struct pos_embed_window {
 	uint32_t first, count;
 	float centre, narrow, sum;
 };
 
-POSITIONS_INLINE float positions_weight(const struct positions_window *window, uint32_t place)
+POS_EMBED_INLINE float pos_embed_weight(const struct pos_embed_window *window, uint32_t place)
 {
 	float x = fabsf(((float)place - window->centre + 0.5f) * window->narrow);
 
@@ -34,9 +34,9 @@ POSITIONS_INLINE float positions_weight(const struct positions_window *window, u
 }
 
 /* Window of position `at` of `to`, for an old side of `from`. */
-POSITIONS_INLINE struct positions_window positions_window(uint32_t at, uint32_t from, uint32_t to)
+POS_EMBED_INLINE struct pos_embed_window pos_embed_window(uint32_t at, uint32_t from, uint32_t to)
 {
-	struct positions_window window;
+	struct pos_embed_window window;
 	float scale = (float)from / (float)to, support = scale > 1 ? 2 * scale : 2, begin, end;
 
 	window.centre = scale * ((float)at + 0.5f);
@@ -47,19 +47,19 @@ POSITIONS_INLINE struct positions_window positions_window(uint32_t at, uint32_t 
 	window.count = (end < (float)from ? (uint32_t)end : from) - window.first;
 	window.sum = 0;
 	for (uint32_t i = 0; i < window.count; i++)
-		window.sum += positions_weight(&window, window.first + i);
+		window.sum += pos_embed_weight(&window, window.first + i);
 	return window;
 }
 
-struct positions_size {
+struct pos_embed_size {
 	uint32_t first, side; /* of the stored embeddings */
 	uint32_t h, w;        /* target size */
 	uint32_t channels;
 };
 
 /* to: [first + h w][channels]. */
-void positions_resize(const struct positions_size *size, const float *from, float *to);
-/* Gradient of the embeddings, given the gradient of positions_resize()'s result. */
-void positions_resize_backward(const struct positions_size *size, const float *gradient, float *to);
+void pos_embed_resize(const struct pos_embed_size *size, const float *from, float *to);
+/* Gradient of the embeddings, given the gradient of pos_embed_resize()'s result. */
+void pos_embed_resize_backward(const struct pos_embed_size *size, const float *gradient, float *to);
 
 #endif
