@@ -1,5 +1,5 @@
 /*
- * Transforms: the grammar of pipelines, and their application to one sample.
+ * Pipelines of transforms: their grammar, and their application to one sample.
  *
  *     pipeline  = { transform }
  *     transform = NAME [ "(" [ argument { "," argument } ] ")" ]
@@ -103,7 +103,7 @@ int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], con
  * interleaved bytes.
  */
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
-/* Returns the maximum size in bytes of pipeline_deferred(), for a transform that defers. */
+/* Returns the maximum size in bytes of pipeline_deferred(), for a pipeline that defers. */
 uint32_t pipeline_deferred_max(const struct pipeline *pipeline);
 /*
  * pipeline_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;

@@ -10,7 +10,7 @@
  * sample.
  *
  * The server creates and frees batchers; between pool_add() and pool_reap() threads use them. The
- * caller owns the dataset; the batcher owns the transform and the ring. See loaderd(1), ORDER AND
+ * caller owns the dataset; the batcher owns the pipeline and the ring. See loaderd(1), ORDER AND
  * RESUME and BAD SAMPLES.
  */
 #pragma once

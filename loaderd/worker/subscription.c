@@ -34,7 +34,7 @@ int refuse_request(struct refusal *refusal, int code, const char *field, const c
 	return -code;
 }
 
-/* Refuses a pipeline with an error of transform.h. */
+/* Refuses a pipeline with an error of pipeline.h. */
 static int refuse_pipeline(struct refusal *refusal, int code, const struct pipeline_error *error)
 {
 	refuse_request(refusal, -code, "pipeline", "%s", error->text);

@@ -33,9 +33,9 @@ int estimate_recipe(const struct recipe *recipe, const struct estimate_options *
 		    char *error);
 
 /*
- * Returns the side of the square images that a pipeline (loaderd(1)) produces, from the last step
- * that sets an image size. Returns 0 if the side is not certain: that step has several sizes or
- * unequal sides, or there is no such step.
+ * Returns the side of the square images that a pipeline (loaderd(1)) produces, from the last
+ * transform that sets an image size. Returns 0 if the side is not certain: that step has several
+ * sizes or unequal sides, or there is no such transform.
  */
 uint32_t pipeline_side(const char *pipeline);
 

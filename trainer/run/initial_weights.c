@@ -27,7 +27,7 @@ static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 }
 
 /*
- * Initialises from the whole first batch with all pipeline steps applied, as a single rank would;
+ * Initialises from the whole first batch with all transforms applied, as a single rank would;
  * this rank's feed has only a share of it, or defers steps to the device.
  */
 static int open_initialize_from_whole(struct run *run)

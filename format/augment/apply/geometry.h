@@ -36,7 +36,7 @@ struct geometry_stage {
 };
 
 struct geometry {
-	/* At least one. If the transform defers, the last stage is the client's (defer.h). */
+	/* At least one. If the pipeline defers, the last stage is the client's (defer.h). */
 	struct geometry_stage stages[PIPELINE_TRANSFORMS_MAX + 2];
 	unsigned stage_count;
 	struct effect_list effects;

@@ -89,7 +89,8 @@
 	X(TRIVIAL_AUGMENT, STAYS, "trivial_augment_wide", NULL, policy_draw,                       \
 	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
 	X(AUG_MIX, STAYS, "aug_mix", set_aug_mix, policy_draw,                                     \
-	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS, .otherwise = {3}, INTO(policy.magnitude)}, \
+	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS, .otherwise = {3},                         \
+	   INTO(policy.magnitude)},                                                                \
 	  {"mixture_width", VALUE_WHOLE, 1, TRANSFORM_MIX_WIDTH_MAX, .otherwise = {3},             \
 	   INTO(policy.width)},                                                                    \
 	  {"chain_depth", VALUE_WHOLE, -1, 8, .otherwise = {-1}},                                  \

@@ -119,7 +119,7 @@ struct pipeline {
 };
 
 /*
- * Parses a pipeline (grammar in pipeline.h) into a transform that holds the defaults. Error
+ * Parses a pipeline (grammar in pipeline.h) into one that holds the defaults. Error
  * positions are byte offsets in the text. Returns -EINVAL with the position and what was expected,
  * or -E2BIG if a limit is exceeded. error may be NULL. In grammar.c.
  */

@@ -113,11 +113,11 @@ static uint8_t *apply(const struct pipeline *pipeline, int isa, const struct pac
 			       &error);
 
 	if (r < 0)
-		fail_msg("transform_apply: %d, %s", r, error.text);
+		fail_msg("pipeline_apply: %d, %s", r, error.text);
 	expect_ahead(fake_decoder.calls - calls);
 	for (uint8_t *byte = block; byte < block + size; byte++)
 		if ((byte < output || byte >= output + shape.sample_size) && *byte != 0xc3)
-			fail_msg("transform_apply wrote outside the sample");
+			fail_msg("pipeline_apply wrote outside the sample");
 	memmove(block, output, shape.sample_size);
 	return block;
 }

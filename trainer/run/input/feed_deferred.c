@@ -34,7 +34,7 @@ int run_feed_take_deferred(const struct data *data, struct run_feed *feed, struc
 	    field.stride < sizeof(uint32_t) || batch->element != FEED_U8 ||
 	    batch->height > DEFERRED_SIDE_MAX || batch->width > DEFERRED_SIDE_MAX)
 		return defer_fail(error, -EBADMSG,
-				  "the daemon sent no valid list of deferred steps");
+				  "the daemon sent no valid list of deferred transforms");
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const char *record = (const char *)field.values + i * field.stride;
 		struct deferred *deferred = &feed->deferred[i];
