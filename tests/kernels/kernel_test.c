@@ -73,9 +73,9 @@ static void run_row(void **state)
 {
 	const struct kernel_test *test = *state;
 
-	kind->end(); /* what a test before left behind when it failed */
 	if (test->once) {
 		kind->begin_round(0);
+		kind->begin(NULL, 0);
 		test->once();
 		kind->end();
 		return;
@@ -84,6 +84,8 @@ static void run_row(void **state)
 		kind->begin_round(round);
 		for (unsigned i = 0; i < test->shape_count; i++)
 			check_shape(test, &test->shapes[i]);
+		for (uint32_t i = 0; i < test->widths * test->times; i++)
+			check_shape(test, &(struct kernel_shape){1, 1, 1 + i % test->widths, 1});
 	}
 }
 
@@ -113,20 +115,21 @@ bool kernels_asked_for(const struct kernel_case *k, const char *text)
 
 static int bench(int argc, char **argv, const struct kernel_case *timed, unsigned count)
 {
-	int variant = -1;
+	bool known = argc < 3;
 
-	for (unsigned i = 0; argc > 2 && i < kind->variant_count; i++)
-		if (strcmp(argv[2], kind->variants[i]) == 0)
-			variant = (int)i;
-	if (strcmp(argv[1], "--bench") != 0 || argc > 4 || (argc > 2 && variant < 0)) {
-		fprintf(stderr, "usage: %s [--bench [VARIANT [TEXT]]], and VARIANT is one of",
+	for (unsigned i = 0; i < kind->variant_count && !known; i++)
+		known = strcmp(argv[2], kind->variants[i]) == 0;
+	for (unsigned i = 0; i < count && !known; i++)
+		known = timed[i].whose && strcmp(argv[2], timed[i].whose) == 0;
+	if (strcmp(argv[1], "--bench") != 0 || argc > 4 || !known) {
+		fprintf(stderr, "usage: %s [--bench [VARIANT [TEXT]]], VARIANT being one of",
 			argv[0]);
 		for (unsigned i = 0; i < kind->variant_count; i++)
 			fprintf(stderr, " %s", kind->variants[i]);
 		fprintf(stderr, "\n");
 		return 2;
 	}
-	return kind->bench(timed, count, variant, argc > 3 ? argv[3] : "");
+	return kind->bench(timed, count, argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : "");
 }
 
 int kernels_main(int argc, char **argv, const struct kernel_kind *own_kind,

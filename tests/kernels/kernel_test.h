@@ -55,20 +55,30 @@ struct kernel_test {
 	size_t how_size;
 	unsigned how_count;
 	void (*once)(void);
+	/* instead of shapes: 1 x 1 x w x 1 for every w up to `widths`, and that `times` times */
+	uint32_t widths, times;
 };
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 #define CHECK(check, shapes)                                                                       \
 	{                                                                                          \
-#check, check, shapes, COUNT_OF(shapes), NULL, 0, 1, NULL                          \
+#check, check, shapes, COUNT_OF(shapes), .how_count = 1                            \
 	}
 #define CHECK_EACH(check, shapes, hows)                                                            \
 	{                                                                                          \
-#check, check, shapes, COUNT_OF(shapes), hows, sizeof(*(hows)), COUNT_OF(hows),    \
-			NULL                                                                       \
+#check, check, shapes, COUNT_OF(shapes), hows, sizeof(*(hows)), COUNT_OF(hows)     \
+	}
+#define CHECK_WIDTHS(check, last, repeated)                                                        \
+	{                                                                                          \
+#check, check, .how_count = 1, .widths = (last), .times = (repeated)               \
+	}
+#define CHECK_WIDTHS_EACH(check, last, repeated, hows)                                             \
+	{                                                                                          \
+#check, check, NULL, 0, hows, sizeof(*(hows)), COUNT_OF(hows), .widths = (last),   \
+									       .times = (repeated) \
 	}
 #define ONCE(function)                                                                             \
 	{                                                                                          \
-#function, NULL, NULL, 0, NULL, 0, 0, function                                     \
+		.name = #function, .once = function                                                \
 	}
 
 /* What the kinds of harness differ in. */
@@ -77,13 +87,14 @@ struct kernel_kind {
 	unsigned variant_count;
 	unsigned rounds; /* of every test, each after begin_round() */
 	void (*begin_round)(unsigned round);
-	/* around each call of a test */
+	/* around each call of a test; after one that failed there was no end() */
 	void (*begin)(const struct kernel_case *k, unsigned variant);
 	void (*end)(void);
 	/* changes a timed case into a small one, which is checked; NULL if these are not checked */
 	void (*shrink)(struct kernel_case *k);
-	/* prints times; variant is -1 if none is named. Returns the exit status. */
-	int (*bench)(const struct kernel_case *cases, unsigned count, int variant,
+	/* prints times, of one variant or `whose`, unless `only` is NULL; returns the exit status
+	 */
+	int (*bench)(const struct kernel_case *cases, unsigned count, const char *only,
 		     const char *text);
 	CMFixtureFunction setup, teardown;
 };

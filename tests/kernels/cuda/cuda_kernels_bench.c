@@ -271,18 +271,21 @@ static void time_cases(const struct kernel_case *cases, unsigned count,
 	gpu_free(arena.memory);
 }
 
-int kernels_bench(const struct kernel_case *cases, unsigned count, int element, const char *text)
+int kernels_bench(const struct kernel_case *cases, unsigned count, const char *only,
+		  const char *text)
 {
 	struct gpu_properties properties;
+	int element = only ? CUDA_F32 : CUDA_F16;
 
+	while (only && strcmp(only, cuda_kernels.variants[element]) != 0)
+		element++;
 	if (gpu_select(0, &properties) < 0) {
 		fprintf(stderr, "no GPU to time kernels on: %s\n", gpu_error());
 		return 77;
 	}
 	kernels_device.multiprocessors = properties.multiprocessors;
 	bench_must(gpu_stream_new(&kernels_device.stream), "stream");
-	time_cases(cases, count, &properties, element < 0 ? CUDA_F16 : (enum cuda_element)element,
-		   text);
+	time_cases(cases, count, &properties, (enum cuda_element)element, text);
 	gpu_stream_free(kernels_device.stream);
 	return 0;
 }

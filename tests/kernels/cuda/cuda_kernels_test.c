@@ -368,6 +368,7 @@ static const char *const element_names[ELEMENTS] = {
 
 static void begin(const struct kernel_case *k, unsigned element)
 {
+	kernels_release();
 }
 
 static void shrink(struct kernel_case *k)
