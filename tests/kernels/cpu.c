@@ -11,8 +11,7 @@
 enum {
 	MEMORY_MAX = 16, /* pieces of a test */
 	CANARIES = 64,   /* before each */
-	CANARY = 0xa5,
-	TURNS = 40, /* of which the least is printed */
+	TURNS = 40,      /* of which the least is printed */
 };
 #define TURN_NS  1e6 /* length of a turn of kernels that can be called repeatedly */
 #define TURNS_NS 5e8 /* of all turns, but for the first two */
@@ -67,7 +66,7 @@ static struct memory *new_memory(size_t size, size_t compared)
 	m->data = guarded_new(&m->guard, CANARIES + size) + CANARIES;
 	m->size = size;
 	m->compared = compared;
-	memset(m->data - CANARIES, CANARY, CANARIES + size);
+	memset(m->data - CANARIES, CPU_CANARY, CANARIES + size);
 	return m;
 }
 
@@ -164,7 +163,7 @@ static bool begin_turns(void)
 
 bool cpu_again(void)
 {
-	double ns = cpu_ns() - timing.turn_began, each;
+	double ns, each;
 
 	if (!ran)
 		return begin_turns();
@@ -172,6 +171,7 @@ bool cpu_again(void)
 		return false;
 	if (++timing.call < timing.calls)
 		return true;
+	ns = cpu_ns() - timing.turn_began;
 	each = ns / (double)timing.calls;
 	timing.best = timing.turn == 0 || each < timing.best ? each : timing.best;
 	timing.all += ns;
@@ -221,7 +221,7 @@ static void end(void)
 		if (!m->data)
 			continue;
 		for (unsigned j = 0; j < CANARIES; j++)
-			if (m->data[(int)j - CANARIES] != CANARY)
+			if (m->data[(int)j - CANARIES] != CPU_CANARY)
 				kernels_fail("written %d bytes before memory %u",
 					     (int)(CANARIES - j), i);
 		if (!measuring)

@@ -34,6 +34,8 @@ double cpu_uniform(double low, double high);
 void *cpu_reads(size_t size);
 void *cpu_writes(size_t size, size_t room);
 void *cpu_updates(size_t size);
+/* What memory of cpu_writes() holds before the kernel. */
+#define CPU_CANARY 0xa5
 /* Compares a result that is not in such memory. */
 void cpu_result(const void *result, size_t size);
 

@@ -80,12 +80,12 @@ static void run_row(void **state)
 		kind->end();
 		return;
 	}
-	for (unsigned round = 0; round < kind->rounds; round++) {
-		kind->begin_round(round);
+	for (unsigned round = 0; round < kind->rounds * (test->times ? test->times : 1); round++) {
+		kind->begin_round(round % kind->rounds);
 		for (unsigned i = 0; i < test->shape_count; i++)
 			check_shape(test, &test->shapes[i]);
-		for (uint32_t i = 0; i < test->widths * test->times; i++)
-			check_shape(test, &(struct kernel_shape){1, 1, 1 + i % test->widths, 1});
+		for (uint32_t w = 1; w <= test->widths; w++)
+			check_shape(test, &(struct kernel_shape){1, 1, w, 1});
 	}
 }
 

@@ -55,13 +55,17 @@ struct kernel_test {
 	size_t how_size;
 	unsigned how_count;
 	void (*once)(void);
-	/* instead of shapes: 1 x 1 x w x 1 for every w up to `widths`, and that `times` times */
-	uint32_t widths, times;
+	uint32_t widths; /* instead of shapes: 1 x 1 x w x 1 for every w up to this */
+	uint32_t times;  /* all of it so many times; 0 is once */
 };
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 #define CHECK(check, shapes)                                                                       \
 	{                                                                                          \
 #check, check, shapes, COUNT_OF(shapes), .how_count = 1                            \
+	}
+#define CHECK_TIMES(check, shapes, repeated)                                                       \
+	{                                                                                          \
+#check, check, shapes, COUNT_OF(shapes), .how_count = 1, .times = (repeated)       \
 	}
 #define CHECK_EACH(check, shapes, hows)                                                            \
 	{                                                                                          \
