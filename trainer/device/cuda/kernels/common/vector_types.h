@@ -29,7 +29,7 @@ using bf16x8 = vector<CUDA_BF16, 8>;
 using bf16x1 = vector<CUDA_BF16, 1>;
 
 /*
- * All instances of a kernel template, in the order of columns_instance(). Further arguments of the
+ * All instances of a kernel template, in the order of kernel_instance(). Further arguments of the
  * template follow its name.
  */
 /* clang-format off */
