@@ -92,14 +92,16 @@ DEVICE void drop(float *v, const struct scale_add_arguments *a, const scaled<LAN
 		uint32_t low = at & 1 ? block.b : block.a, high = at & 1 ? block.d : block.c;
 
 		v[0] *= draws_factor(a->dropout, at & 2 ? high : low);
-	}
-	EACH(i, LANES / 4) {
-		struct philox_block block = draws_quad(s->key, s->sample, (uint32_t)(at / 4 + i));
+	} else {
+		EACH(i, LANES / 4) {
+			struct philox_block block =
+				draws_quad(s->key, s->sample, (uint32_t)(at / 4 + i));
 
-		v[4 * i] *= draws_factor(a->dropout, block.a);
-		v[4 * i + 1] *= draws_factor(a->dropout, block.b);
-		v[4 * i + 2] *= draws_factor(a->dropout, block.c);
-		v[4 * i + 3] *= draws_factor(a->dropout, block.d);
+			v[4 * i] *= draws_factor(a->dropout, block.a);
+			v[4 * i + 1] *= draws_factor(a->dropout, block.b);
+			v[4 * i + 2] *= draws_factor(a->dropout, block.c);
+			v[4 * i + 3] *= draws_factor(a->dropout, block.d);
+		}
 	}
 }
 
