@@ -1,197 +1,86 @@
 /*
- * Compares every instruction set of the JPEG decoder's kernels with the C reference, byte for byte.
- * With --bench [SET], measures each, next to libjpeg-turbo (an additional SET) for the same work.
+ * The JPEG decoder's kernels: every instruction set against the C reference; with --bench beside
+ * libjpeg-turbo, for the same work, as far as its passes can be separated.
  *
  * Inputs end at an inaccessible page, after the padding that jpeg_kernels.h permits kernels to
- * read. Outputs are surrounded by canaries, and end at such a page if the kernel must not write
- * beyond them.
+ * read. Outputs end at such a page after the padding that they may write.
  */
-#include "format/base/random.h"
+#include "tests/kernels/cpu.h"
+
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "format/codec/jpeg/kernels/jpeg_kernels.h"
-#include "tests/kernels/guarded.h"
 #include "tests/kernels/turbo_passes.h"
 
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum {
-	COUNT_MAX = 700, /* pixels or samples */
-	BLOCKS_MAX = 70,
-	SETS_MAX = 4,
-	CANARY = 0xa5,
-};
-
-static const struct jpeg_kernels *sets[SETS_MAX];
-static unsigned set_count;
-static struct random_stream rng;
-
-static void find_sets(void)
-{
-	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++)
-		sets[set_count++] = jpeg_kernels_of((enum cpu_isa)isa);
-}
+enum { COUNT_MAX = 700 /* pixels or samples */, BLOCKS_MAX = 70, ROWS_MAX = 6 };
 
 static uint32_t round_up(uint32_t count, uint32_t unit)
 {
 	return (count + unit - 1) / unit * unit;
 }
 
-static void fail(const char *set, const char *kernel, uint32_t count, size_t at)
-{
-	fprintf(stderr, "%s %s, count %u: byte %zu differs from the reference\n", set, kernel,
-		count, at);
-	exit(1);
-}
-
-static void expect_equal(unsigned set, const char *kernel, uint32_t count, const void *found,
-			 const void *reference, size_t size)
-{
-	const uint8_t *a = found, *b = reference;
-
-	for (size_t i = 0; i < size; i++)
-		if (a[i] != b[i])
-			fail(sets[set]->name, kernel, count, i);
-}
-
-/* Fills with noise, or with extreme values only. */
-static void fill(uint8_t *bytes, size_t size)
-{
-	uint32_t kind = random_below(&rng, 4);
-
-	for (size_t i = 0; i < size; i++)
-		bytes[i] = kind == 0 ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
-				     : (uint8_t)random_u32(&rng);
-}
-
 /* ---- inverse DCT ---- */
 
-struct dct_case {
-	int16_t natural[BLOCKS_MAX * 64], quant[64];
-	uint32_t places[BLOCKS_MAX + JPEG_KERNEL_BLOCKS];
-	uint32_t blocks;
-};
-
 /* Draws coefficients like those of photographs, 16-bit numbers, or 16-bit extremes. */
-static void draw_coefficients(struct dct_case *dct)
+static void draw_coefficients(int16_t natural[BLOCKS_MAX * 64], int16_t quant[64])
 {
-	uint32_t kind = random_below(&rng, 4);
+	uint32_t kind = cpu_below(4);
 
 	for (unsigned i = 0; i < BLOCKS_MAX * 64; i++) {
-		uint32_t r = random_u32(&rng);
+		uint32_t r = cpu_random();
 		unsigned k = i % 64;
 
 		if (kind == 0)
-			dct->natural[i] = (int16_t)r;
+			natural[i] = (int16_t)r;
 		else if (kind == 1)
-			dct->natural[i] = r & 1 ? INT16_MAX : INT16_MIN;
+			natural[i] = r & 1 ? INT16_MAX : INT16_MIN;
 		else
-			dct->natural[i] = (int16_t)((int)(r >> 8) % 600 / (int)(1 + k / 2) *
-						    ((r & 255) < 255 / (1 + k / 4)));
+			natural[i] = (int16_t)((int)(r >> 8) % 600 / (int)(1 + k / 2) *
+					       ((r & 255) < 255 / (1 + k / 4)));
 	}
 	for (unsigned k = 0; k < 64; k++)
-		dct->quant[k] = (int16_t)(kind < 2 ? random_u32(&rng) : 1 + random_below(&rng, 60));
-	for (uint32_t i = 0; i < round_up(dct->blocks, JPEG_KERNEL_BLOCKS); i++)
-		dct->places[i] = random_below(&rng, BLOCKS_MAX);
+		quant[k] = (int16_t)(kind < 2 ? cpu_random() : 1 + cpu_below(60));
 }
 
-/* Arranges coefficients and factors in the layout of a set of kernels. */
-static void arrange(const struct jpeg_kernels *kernels, const struct dct_case *dct,
-		    int16_t *coefficients, int16_t *quant)
+/* w blocks, to 2^how x 2^how samples each. Coefficients and factors are in the set's own order. */
+static void idct(const struct kernel_case *k, enum cpu_isa isa)
 {
-	for (unsigned i = 0; i < BLOCKS_MAX; i++)
-		for (unsigned k = 0; k < 64; k++)
-			coefficients[64 * i + k] =
-				dct->natural[64 * i +
-					     (kernels->zigzag ? jpeg_zigzag_position[k] : k)];
-	for (unsigned k = 0; k < 64; k++)
-		quant[k] = dct->quant[kernels->quant_order ? kernels->quant_order[k] : k];
-}
-
-/* Compares the inverse DCT to 2^k x 2^k samples per block. */
-static void compare_idct(unsigned k, uint32_t blocks)
-{
+	const struct jpeg_kernels *kernels = jpeg_kernels_of(isa);
+	static int16_t natural[BLOCKS_MAX * 64], quant[64];
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
-	static int16_t quant[64] __attribute__((aligned(64)));
-	static struct dct_case dct;
-	size_t lines = (size_t)1 << k, width = lines * round_up(blocks, JPEG_KERNEL_BLOCKS);
-	size_t stride = width + random_below(&rng, 70), size = (lines - 1) * stride + width;
-	uint8_t *outputs[SETS_MAX];
-	struct guarded guards[SETS_MAX];
+	static int16_t factors[64] __attribute__((aligned(64)));
+	uint32_t places[BLOCKS_MAX + JPEG_KERNEL_BLOCKS],
+		padded = round_up(k->w, JPEG_KERNEL_BLOCKS);
+	unsigned scale = *(const unsigned *)k->how;
+	size_t lines = (size_t)1 << scale, stride = lines * padded + cpu_below(70),
+	       size = (lines - 1) * stride + lines * padded;
+	uint8_t *out;
 
-	dct.blocks = blocks;
-	draw_coefficients(&dct);
-	for (unsigned set = 0; set < set_count; set++) {
-		outputs[set] = guarded_new(&guards[set], size);
-		memset(outputs[set], CANARY, size);
-		arrange(sets[set], &dct, coefficients, quant);
-		sets[set]->idct[k](coefficients, dct.places, blocks, quant, outputs[set], stride);
-		for (unsigned row = 0; row < lines; row++) {
-			expect_equal(set, "idct", blocks, outputs[set] + row * stride,
-				     outputs[0] + row * stride, lines * blocks);
-			for (size_t i = width; i < stride && row + 1 < lines; i++)
-				if (outputs[set][row * stride + i] != CANARY)
-					fail(sets[set]->name, "idct, beside its output", blocks, i);
-		}
+	draw_coefficients(natural, quant);
+	for (uint32_t i = 0; i < padded; i++)
+		places[i] = cpu_below(BLOCKS_MAX);
+	for (unsigned i = 0; i < BLOCKS_MAX * 64; i++)
+		coefficients[i] =
+			natural[i / 64 * 64 +
+				(kernels->zigzag ? jpeg_zigzag_position[i % 64] : i % 64)];
+	for (unsigned i = 0; i < 64; i++)
+		factors[i] = quant[kernels->quant_order ? kernels->quant_order[i] : i];
+	out = cpu_writes(0, size);
+	CPU_RUN(kernels->idct[scale](coefficients, places, k->w, factors, out, stride));
+	for (size_t row = 0; row < lines; row++) {
+		cpu_result(out + row * stride, lines * k->w);
+		for (size_t i = lines * padded; i < stride && row + 1 < lines; i++)
+			if (out[row * stride + i] != CPU_CANARY)
+				kernels_fail("byte %zu beside row %zu is written", i, row);
 	}
-	for (unsigned set = 0; set < set_count; set++)
-		guarded_free(&guards[set]);
 }
 
-/* ---- rows ---- */
+/* ---- rows of samples ---- */
 
-/* A row of count samples, readable up to the rounded-up count, with `before` samples in front. */
-struct row {
-	struct guarded guard;
-	uint8_t *first;
-};
-
-static struct row row_new(uint32_t count, size_t sample, uint32_t before, uint32_t behind)
-{
-	size_t size = sample * (before + round_up(count, JPEG_KERNEL_SAMPLES) + behind);
-	struct row row;
-	uint8_t *begin = guarded_new(&row.guard, size);
-
-	fill(begin, size);
-	row.first = begin + sample * before;
-	return row;
-}
-
-/*
- * Output of a kernel. The bytes that it may write, padding included, end at an inaccessible page.
- */
-struct output {
-	struct guarded guard;
-	uint8_t *first;
-	size_t size;
-};
-
-static struct output output_new(size_t size)
-{
-	struct output output = {.size = size};
-
-	output.first = guarded_new(&output.guard, size + 64) + 64;
-	memset(output.first - 64, CANARY, size + 64);
-	return output;
-}
-
-static void output_check(struct output *output, unsigned set, const char *kernel, uint32_t count,
-			 const struct output *reference, size_t size)
-{
-	for (int i = -64; i < 0; i++)
-		if (output->first[i] != CANARY)
-			fail(sets[set]->name, kernel, count, (size_t)i);
-	expect_equal(set, kernel, count, output->first, reference->first, size);
-}
-
-enum { ROWS_MAX = 6 };
-
-/* Describes a kernel that works on rows, its inputs and its output. */
+/* A kernel that works on rows, its inputs and its output. */
 struct row_kernel {
-	const char *name;
 	size_t sample, outputs;  /* bytes per input sample, output bytes per sample */
 	uint32_t inputs, around; /* number of input rows; neighbouring samples read on each side */
 	uint32_t sums; /* the last inputs, this many, are sums of four samples (at most 1020) */
@@ -252,191 +141,114 @@ static void call_grey(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS
 	kernels->grey(in[0], out, count);
 }
 
+/* column_sums, upsample_v, upsample_h, rgb, rgb_hv, rgb_hv of two, grey */
 static const struct row_kernel row_kernels[] = {
-	{"column_sums", 1, 2, 2, 0, 0, call_column_sums},
-	{"upsample_v", 2, 1, 1, 0, 1, call_upsample_v},
-	{"upsample_h", 1, 2, 1, 1, 0, call_upsample_h},
-	{"rgb", 1, 3, 3, 0, 0, call_rgb},
-	{"rgb_hv", 2, 6, 5, 1, 0, call_rgb_hv},
-	{"rgb_hv of two", 2, 6, 6, 1, 0, call_rgb_hv_2},
-	{"grey", 1, 3, 1, 0, 0, call_grey},
+	{1, 2, 2, 0, 0, call_column_sums}, {2, 1, 1, 0, 1, call_upsample_v},
+	{1, 2, 1, 1, 0, call_upsample_h},  {1, 3, 3, 0, 0, call_rgb},
+	{2, 6, 5, 1, 0, call_rgb_hv},      {2, 6, 6, 1, 0, call_rgb_hv_2},
+	{1, 3, 1, 0, 0, call_grey},
 };
-enum { ROW_KERNELS = sizeof(row_kernels) / sizeof(row_kernels[0]) };
 
-static void limit_sums(const struct row_kernel *kernel, struct row *row, uint32_t count)
+/* w samples, readable up to the rounded-up count and the samples around. */
+static void row(const struct kernel_case *k, enum cpu_isa isa)
 {
-	uint16_t *sums = (uint16_t *)(void *)(row->first - kernel->sample * kernel->around);
-
-	for (uint32_t i = 0; i < round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around; i++)
-		sums[i] %= 1021;
-}
-
-static void compare_rows(const struct row_kernel *kernel, uint32_t count)
-{
-	struct row rows[ROWS_MAX];
-	struct output outputs[SETS_MAX];
-	uint8_t *in[ROWS_MAX] = {NULL};
+	const struct row_kernel *kernel = k->how;
+	uint32_t count = k->w, samples = round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around;
+	uint8_t *in[ROWS_MAX] = {NULL}, *out;
 
 	for (uint32_t i = 0; i < kernel->inputs; i++) {
-		rows[i] = row_new(count, kernel->sample, kernel->around, kernel->around);
-		if (i + kernel->sums >= kernel->inputs)
-			limit_sums(kernel, &rows[i], count);
-		in[i] = rows[i].first;
+		uint16_t *sums = cpu_reads(kernel->sample * samples);
+
+		for (uint32_t j = 0; j < samples && i + kernel->sums >= kernel->inputs; j++)
+			sums[j] %= 1021;
+		in[i] = (uint8_t *)sums + kernel->sample * kernel->around;
 	}
-	for (unsigned set = 0; set < set_count; set++) {
-		outputs[set] = output_new(kernel->outputs * round_up(count, JPEG_KERNEL_SAMPLES));
-		kernel->call(sets[set], in, outputs[set].first, count);
-		output_check(&outputs[set], set, kernel->name, count, &outputs[0],
-			     kernel->outputs * count);
-	}
-	for (uint32_t i = 0; i < kernel->inputs; i++)
-		guarded_free(&rows[i].guard);
-	for (unsigned set = 0; set < set_count; set++)
-		guarded_free(&outputs[set].guard);
+	out = cpu_writes(kernel->outputs * count,
+			 kernel->outputs * round_up(count, JPEG_KERNEL_SAMPLES));
+	CPU_RUN(kernel->call(jpeg_kernels_of(isa), in, out, count));
 }
 
-/* Compares all combinations of luma and chroma values. */
-static void compare_colours(void)
+static void convert_colours(const struct jpeg_kernels *kernels, uint8_t chroma, uint8_t *out)
 {
-	static uint8_t y[256], cb[256], cr[256], reference[768], output[768];
+	uint8_t y[256], cb[256], cr[256];
 
+	memset(cb, chroma, sizeof(cb));
 	for (unsigned i = 0; i < 256; i++)
 		y[i] = (uint8_t)i;
-	for (unsigned chroma = 0; chroma < 65536; chroma++) {
-		memset(cb, (int)(chroma & 255), sizeof(cb));
-		memset(cr, (int)(chroma >> 8), sizeof(cr));
-		sets[0]->rgb(y, cb, cr, reference, 256);
-		for (unsigned set = 1; set < set_count; set++) {
-			sets[set]->rgb(y, cb, cr, output, 256);
-			expect_equal(set, "rgb of all colours", chroma, output, reference,
-				     sizeof(output));
-		}
+	for (unsigned i = 0; i < 256; i++) {
+		memset(cr, (int)i, sizeof(cr));
+		kernels->rgb(y, cb, cr, out + (size_t)768 * i, 256);
 	}
 }
 
-/*
- * Compares unstuffing of bytes with FFs, each followed by a zero, up to an FF that is not, or that
- * is the last byte.
- */
-static void compare_unstuffing(uint32_t size)
+/* All combinations of luma and chroma values, a blue chroma a case. */
+static void all_colours(const struct kernel_case *k, enum cpu_isa isa)
 {
-	uint32_t ends = random_below(&rng, 4 * size + 1), seldom = 1 + random_below(&rng, 80);
-	struct guarded guard;
-	uint8_t *data = guarded_new(&guard, size ? size : 1);
-	static uint8_t expected[COUNT_MAX];
+	uint8_t *out = cpu_writes((size_t)768 * 256, (size_t)768 * 256);
+
+	CPU_RUN(convert_colours(jpeg_kernels_of(isa), (uint8_t)(k->w - 1), out));
+}
+
+/* ---- unstuffing ---- */
+
+/*
+ * Draws bytes with FFs, each followed by a zero, up to an FF that is not, or that is the last byte.
+ * Returns what they are unstuffed, *ret_read the bytes up to there.
+ */
+static size_t draw_stuffed(uint8_t *data, uint32_t size, uint8_t *expected, size_t *ret_read)
+{
+	uint32_t ends = cpu_below(4 * size + 1), seldom = 1 + cpu_below(80);
 	size_t at = 0, done = 0;
 
 	for (uint32_t i = 0; i < size; i++) {
-		data[i] = random_below(&rng, seldom) ? (uint8_t)random_below(&rng, 4) : 255;
+		data[i] = cpu_below(seldom) ? (uint8_t)cpu_below(4) : 255;
 		if (i > 0 && data[i - 1] == 255)
-			data[i] = i < ends ? 0 : (uint8_t)(1 + random_below(&rng, 255));
+			data[i] = i < ends ? 0 : (uint8_t)(1 + cpu_below(255));
 	}
 	while (at < size && (data[at] != 255 || (at + 1 < size && data[at + 1] == 0))) {
 		expected[done++] = data[at];
 		at += data[at] == 255 ? 2 : 1;
 	}
-	for (unsigned set = 0; set < set_count; set++) {
-		struct output output = output_new(done + 64);
-		size_t read = SIZE_MAX,
-		       written = sets[set]->unstuff(data, size, output.first, &read);
-
-		if (written != done || read != at)
-			fail(sets[set]->name, "unstuff, its result", size, written);
-		expect_equal(set, "unstuff", size, output.first, expected, done);
-		guarded_free(&output.guard);
-	}
-	guarded_free(&guard);
+	*ret_read = at;
+	return done;
 }
 
-static void compare_all(void)
+static void unstuff(const struct kernel_case *k, enum cpu_isa isa)
 {
-	for (uint32_t count = 1; count <= COUNT_MAX; count++) {
-		for (unsigned i = 0; i < ROW_KERNELS; i++)
-			compare_rows(&row_kernels[i], count);
-		for (unsigned i = 0; i < 4; i++)
-			compare_unstuffing(count - 1);
-	}
-	for (unsigned i = 0; i < 20 * BLOCKS_MAX; i++)
-		for (unsigned k = 0; k < JPEG_KERNEL_SCALES; k++)
-			compare_idct(k, 1 + i % BLOCKS_MAX);
-	compare_colours();
+	uint32_t size = k->w - 1;
+	static uint8_t expected[COUNT_MAX];
+	uint8_t *data = cpu_reads(size), *out;
+	size_t at, done = draw_stuffed(data, size, expected, &at), read = SIZE_MAX, written = 0;
+
+	out = cpu_writes(done, done + 64);
+	CPU_RUN(written = jpeg_kernels_of(isa)->unstuff(data, size, out, &read));
+	if (written != done || read != at || memcmp(out, expected, done) != 0)
+		kernels_fail("%zu bytes of %zu, not %zu of %zu", written, read, done, at);
 }
 
-/* ---- benchmarks ---- */
-
-enum { BENCH_BLOCKS = 44, BENCH_SAMPLES = 341, BENCH_CALLS = 4000, BENCH_ROUNDS = 15 };
-
-static double cpu_ns(void)
+/* Two stuffed bytes in 100, typical of photographs. */
+static void timed_unstuff(const struct kernel_case *k, enum cpu_isa isa)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-static void print(const char *what, const char *set, double ns, const char *unit)
-{
-	printf("%-14s %-13s %9.3f ns a %s\n", what, set, ns, unit);
-}
-
-static const char *const idct_names[] = {"idct to 1x1", "idct to 2x2", "idct to 4x4", "idct"};
-static const char per_sample[] = "sample of input";
-
-/* Measures a row of blocks as the decoder passes it, and one image row of the same width. */
-static void bench_set(unsigned set)
-{
-	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
-	static int16_t quant[64] __attribute__((aligned(64)));
-	static uint8_t samples[ROWS_MAX][2048] __attribute__((aligned(64)));
-	static uint8_t output[16384] __attribute__((aligned(64)));
-	static struct dct_case dct = {.blocks = BENCH_BLOCKS};
-	static uint8_t scan[2048]; /* two stuffed bytes in 100, typical of photographs */
+	uint8_t *scan = cpu_reads(k->w), *out = cpu_writes(0, k->w + 64);
 	size_t read;
-	uint8_t *in[ROWS_MAX];
-	unsigned calls = set ? BENCH_CALLS : BENCH_CALLS / 20, rounds = set ? BENCH_ROUNDS : 3;
 
-	draw_coefficients(&dct);
-	arrange(sets[set], &dct, coefficients, quant);
-	for (int i = 0; i < ROWS_MAX; i++) {
-		in[i] = samples[i] + 64;
-		fill(samples[i], sizeof(samples[i]));
-	}
-	for (size_t i = 0; i < sizeof(scan); i++)
-		scan[i] = i > 0 && scan[i - 1] == 255   ? 0
-			  : random_below(&rng, 50) == 0 ? 255
-							: (uint8_t)random_below(&rng, 255);
-	/* kernel -5 is unstuff, -4 to -1 are the inverse DCTs */
-	for (int kernel = -5; kernel < ROW_KERNELS; kernel++) {
-		double best = 1e18;
-
-		for (unsigned round = 0; round < rounds; round++) {
-			double begin = cpu_ns();
-
-			for (unsigned call = 0; call < calls; call++)
-				if (kernel == -5)
-					sets[set]->unstuff(scan, sizeof(scan), output, &read);
-				else if (kernel < 0)
-					sets[set]->idct[kernel + 4](coefficients, dct.places,
-								    BENCH_BLOCKS, quant, output,
-								    512);
-				else
-					row_kernels[kernel].call(sets[set], in, output,
-								 BENCH_SAMPLES);
-			double time = (cpu_ns() - begin) * BENCH_CALLS / calls;
-
-			best = time < best ? time : best;
-		}
-		const char *name = sets[set]->name;
-
-		best /= BENCH_CALLS;
-		if (kernel == -5)
-			print("unstuff", name, best / sizeof(scan), "byte");
-		else if (kernel < 0)
-			print(idct_names[kernel + 4], name, best / BENCH_BLOCKS, "block");
-		else
-			print(row_kernels[kernel].name, name, best / BENCH_SAMPLES, per_sample);
-	}
+	for (size_t i = 0; i < k->w; i++)
+		scan[i] = i > 0 && scan[i - 1] == 255 ? 0
+			  : cpu_below(50) == 0        ? 255
+						      : (uint8_t)cpu_below(255);
+	CPU_RUN(jpeg_kernels_of(isa)->unstuff(scan, k->w, out, &read));
 }
+
+static const unsigned scales[] = {0, 1, 2, 3};
+
+static const struct kernel_test tests[] = {
+	CHECK_WIDTHS_EACH(row, COUNT_MAX, 1, row_kernels),
+	CHECK_WIDTHS(unstuff, COUNT_MAX, 4),
+	CHECK_WIDTHS_EACH(idct, BLOCKS_MAX, 20, scales),
+	CHECK_WIDTHS(all_colours, 256, 1),
+};
+
+/* ---- timed: a row of blocks as the decoder passes it, and one image row of the same width ---- */
 
 /* Returns the time of upsampling and colour conversion in ns per pixel. */
 static double turbo_colour(int components, int h, int v)
@@ -450,37 +262,50 @@ static double turbo_colour(int components, int h, int v)
 	return (rgb - turbo_pass_ns(&pass)) / (TURBO_PASS_WIDTH * TURBO_PASS_HEIGHT);
 }
 
-/* Measures libjpeg-turbo's equivalents of these kernels, as far as its passes can be separated. */
-static void bench_turbo(const char *set)
+/* Of a pixel; in `how`: components, and samples that a chroma sample covers across and down. */
+static double turbo_rgb(const struct kernel_case *k)
 {
-	for (unsigned k = 0; k < JPEG_KERNEL_SCALES; k++) {
-		struct turbo_pass pass = {1, 1, 1, true, 8u >> k};
+	const int *how = k->how;
 
-		print(idct_names[k], set,
-		      turbo_pass_ns(&pass) / (TURBO_PASS_WIDTH / 8 * TURBO_PASS_HEIGHT / 8),
-		      "block");
-	}
-	print("rgb", set, turbo_colour(3, 1, 1), per_sample);
-	/* A chroma sample covers four pixels in two rows. */
-	print("rgb_hv of two", set, 4 * turbo_colour(3, 2, 2), per_sample);
-	print("grey", set, turbo_colour(1, 1, 1), per_sample);
+	return how[1] * how[2] * turbo_colour(how[0], how[1], how[2]);
 }
 
-int main(int argc, char **argv)
+static double turbo_idct(const struct kernel_case *k)
 {
-	static const char turbo[] = "libjpeg-turbo";
+	struct turbo_pass pass = {1, 1, 1, true, 8u >> *(const unsigned *)k->how};
 
-	find_sets();
-	random_init(&rng, 5, 0, 0, RANDOM_AUGMENT);
-	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
-		for (unsigned set = 0; set < set_count; set++)
-			if (argc < 3 || strcmp(argv[2], sets[set]->name) == 0)
-				bench_set(set);
-		if (argc < 3 || strcmp(argv[2], turbo) == 0)
-			bench_turbo(turbo);
-		return 0;
-	}
-	compare_all();
-	printf("every set up to %s equals the reference\n", sets[set_count - 1]->name);
-	return 0;
+	return turbo_pass_ns(&pass) / (TURBO_PASS_WIDTH / 8 * TURBO_PASS_HEIGHT / 8);
 }
+
+static const int full[] = {3, 1, 1}, halved[] = {3, 2, 2}, grey[] = {1, 1, 1};
+
+/* clang-format off */
+#define TURBO(measured) .whose = "libjpeg-turbo", .measure = (measured)
+#define IDCT(name, scale) \
+	{"idct", name, idct, .n = 1, .h = 1, .w = 44, .c = 1, .how = &scales[scale], .unit = "block"}, \
+	{"idct", name, .how = &scales[scale], .unit = "block", TURBO(turbo_idct)}
+#define ROW(name, index) \
+	{"row", name, row, .n = 1, .h = 1, .w = 341, .c = 1, .how = &row_kernels[index], .unit = "sample of input"}
+#define TURBO_ROW(name, shape) \
+	{"row", name, .how = shape, .unit = "sample of input", TURBO(turbo_rgb)}
+
+static const struct kernel_case timed[] = {
+	{"unstuff", NULL, timed_unstuff, .n = 1, .h = 1, .w = 2048, .c = 1, .unit = "byte"},
+	IDCT("idct to 1x1", 0),
+	IDCT("idct to 2x2", 1),
+	IDCT("idct to 4x4", 2),
+	IDCT("idct", 3),
+	ROW("column_sums", 0),
+	ROW("upsample_v", 1),
+	ROW("upsample_h", 2),
+	ROW("rgb", 3),
+	TURBO_ROW("rgb", full),
+	ROW("rgb_hv", 4),
+	ROW("rgb_hv of two", 5),
+	TURBO_ROW("rgb_hv of two", halved),
+	ROW("grey", 6),
+	TURBO_ROW("grey", grey),
+};
+/* clang-format on */
+
+KERNELS_MAIN(&cpu_kernels, tests, timed)

@@ -24,8 +24,6 @@ enum {
 	REPEATS_MIN = 1,
 	REPEATS_MAX = 1,
 #endif
-	CHECKED_SAMPLES = 2,
-	CHECKED_PART = 4, /* divides height and width */
 	ALIGNMENT = 256,
 };
 
@@ -38,9 +36,6 @@ enum {
 #define COPY_BYTES  (1ull << 30)
 #define NOISE_BYTES (16ull << 20)
 #define KEPT_BYTES  (1ull << 20)
-
-static const char *const elements[ELEMENTS] = {
-	[CUDA_F32] = "f32", [CUDA_F16] = "f16", [CUDA_BF16] = "bf16"};
 
 /* Memory of one repetition, divided into pieces. */
 static struct slice {
@@ -247,16 +242,11 @@ static void time_case(const struct kernel_case *k, enum cuda_element element,
 	copied = rate_of(copy);
 	printf("%-28s  %-28s %-4s %9.1f us (%.1f to %.1f) %11.3f MB %9.6g GB/s, "
 	       "%5.1f %% of a copy's %.1f\n",
-	       k->kernel, k->name, elements[element], work.us[ROUNDS / 2], work.us[0],
+	       k->kernel, k->name, cuda_kernels.variants[element], work.us[ROUNDS / 2], work.us[0],
 	       work.us[ROUNDS - 1], (double)work.moved * 1e-6, rate, 100 * rate / copied, copied);
 	gpu_event_free(from);
 	gpu_event_free(to);
 	gpu_graph_free(work.graph);
-}
-
-static bool is_asked_for(const struct kernel_case *k, const char *text)
-{
-	return strstr(k->kernel, text) || strstr(k->name, text);
 }
 
 static void time_cases(const struct kernel_case *cases, unsigned count,
@@ -273,7 +263,7 @@ static void time_cases(const struct kernel_case *cases, unsigned count,
 		struct kernel_case k = cases[i];
 
 		k.n = SAMPLES;
-		if (is_asked_for(&k, text))
+		if (kernels_asked_for(&k, text))
 			time_case(&k, element, &arena, &copy);
 	}
 	gpu_graph_free(copy.graph);
@@ -281,41 +271,21 @@ static void time_cases(const struct kernel_case *cases, unsigned count,
 	gpu_free(arena.memory);
 }
 
-int kernels_bench(int argc, char **argv, const struct kernel_case *cases, unsigned count)
+int kernels_bench(const struct kernel_case *cases, unsigned count, const char *only,
+		  const char *text)
 {
-	int element = CUDA_F16;
 	struct gpu_properties properties;
+	int element = only ? CUDA_F32 : CUDA_F16;
 
-	if (argc > 2)
-		for (element = 0; element < ELEMENTS; element++)
-			if (strcmp(argv[2], elements[element]) == 0)
-				break;
-	if (strcmp(argv[1], "--bench") != 0 || element == ELEMENTS || argc > 4) {
-		fprintf(stderr, "usage: %s [--bench [f16|bf16|f32 [TEXT]]]\n", argv[0]);
-		return 2;
-	}
+	while (only && strcmp(only, cuda_kernels.variants[element]) != 0)
+		element++;
 	if (gpu_select(0, &properties) < 0) {
 		fprintf(stderr, "no GPU to time kernels on: %s\n", gpu_error());
 		return 77;
 	}
 	kernels_device.multiprocessors = properties.multiprocessors;
 	bench_must(gpu_stream_new(&kernels_device.stream), "stream");
-	time_cases(cases, count, &properties, (enum cuda_element)element, argc > 3 ? argv[3] : "");
+	time_cases(cases, count, &properties, (enum cuda_element)element, text);
 	gpu_stream_free(kernels_device.stream);
 	return 0;
-}
-
-void kernels_check(const struct kernel_case *cases, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		for (int element = 0; element < ELEMENTS; element++) {
-			struct kernel_case k = cases[i];
-
-			k.n = CHECKED_SAMPLES;
-			k.h = (k.h + CHECKED_PART - 1) / CHECKED_PART;
-			k.w = (k.w + CHECKED_PART - 1) / CHECKED_PART;
-			kernels_vary((i + (unsigned)element) % KERNELS_VARIATIONS);
-			k.check(&k, (enum cuda_element)element);
-			kernels_release();
-		}
 }

@@ -1,4 +1,4 @@
-/* Placement of arrays while kernels are timed. For cuda_kernels_test.c. */
+/* Timing, and where arrays lie meanwhile. For cuda_kernels_test.c. */
 #pragma once
 
 #include "tests/kernels/cuda/cuda_kernels_test.h"
@@ -13,3 +13,9 @@ void *bench_keep(const void *bytes, uint64_t count);
  * `times` times.
  */
 void bench_operand(struct array *array, unsigned times);
+/*
+ * Prints the cost of the cases that TEXT asks for, with activations of the element that `only`
+ * names (f16 if NULL). Returns the exit status, 77 if there is no GPU.
+ */
+int kernels_bench(const struct kernel_case *cases, unsigned count, const char *only,
+		  const char *text);

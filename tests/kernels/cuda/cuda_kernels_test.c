@@ -15,7 +15,7 @@
 struct kernel_device kernels_device;
 bool kernels_timing;
 
-int kernels_test_open(void **state)
+static int open_device(void **state)
 {
 	struct gpu_properties properties;
 
@@ -27,7 +27,7 @@ int kernels_test_open(void **state)
 	return gpu_stream_new(&kernels_device.stream);
 }
 
-int kernels_test_close(void **state)
+static int close_device(void **state)
 {
 	gpu_stream_free(kernels_device.stream);
 	return 0;
@@ -54,13 +54,10 @@ void *kernels_zeros(uint64_t bytes)
 	return memory;
 }
 
-double kernels_uniform(uint64_t seed, uint64_t counter)
+bool queued(int r)
 {
-	uint64_t z = seed * 0x2545f4914f6cdd1d + (counter + 1) * 0x9e3779b97f4a7c15;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+	assert_int_equal(r, 0);
+	return kernels_timing;
 }
 
 /* ---- elements ---- */
@@ -138,65 +135,104 @@ double element_tolerance(enum cuda_element element)
 
 /* ---- arrays ---- */
 
-static struct array array_new(uint64_t count, uint32_t size)
+/* What the running test has made. */
+static struct {
+	struct array *arrays;
+	double *doubles[16];
+	unsigned doubles_count;
+	uint64_t seed;
+} made;
+
+static struct array *new_array(uint64_t count, uint32_t size)
 {
-	struct array array = {.count = count, .size = size};
+	struct array *array = calloc(1, sizeof(*array));
 	void *memory;
 
+	assert_non_null(array);
+	array->count = count;
+	array->size = size;
+	array->next = made.arrays;
+	made.arrays = array;
 	if (kernels_timing)
 		return array;
 	assert_int_equal(gpu_allocate(2 * GUARD_BYTES + count * size, &memory), 0);
-	array.memory = memory;
-	array.data = array.memory + GUARD_BYTES;
+	array->memory = memory;
+	array->data = array->memory + GUARD_BYTES;
 	assert_int_equal(
 		gpu_fill(memory, GUARD, 2 * GUARD_BYTES + count * size, kernels_device.stream), 0);
-	assert_int_equal(gpu_fill(array.data, 0xff, count * size, kernels_device.stream), 0);
+	assert_int_equal(gpu_fill(array->data, 0xff, count * size, kernels_device.stream), 0);
 	return array;
 }
 
-struct array array_blank(uint64_t count, enum cuda_element element)
+struct array *new_blank(uint64_t count, enum cuda_element element)
 {
-	struct array array = array_new(count, cuda_element_size(element));
+	struct array *array = new_array(count, cuda_element_size(element));
 
-	array.element = element;
-	array.v = kernels_zeros(count * sizeof(*array.v));
-	for (uint64_t i = 0; array.v && i < count; i++)
-		array.v[i] = NAN;
+	array->element = element;
+	array->v = kernels_zeros(count * sizeof(*array->v));
+	for (uint64_t i = 0; array->v && i < count; i++)
+		array->v[i] = NAN;
 	return array;
 }
 
-struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low,
-			   double high)
+struct array *new_uniform(uint64_t count, enum cuda_element element, double low, double high)
 {
-	struct array array = array_blank(count, element);
+	struct array *array = new_blank(count, element);
+	uint64_t seed = ++made.seed;
 
-	for (uint64_t i = 0; array.v && i < count; i++)
-		array.v[i] = element_round(low + (high - low) * kernels_uniform(seed, i), element);
-	array_write(&array);
+	for (uint64_t i = 0; array->v && i < count; i++)
+		array->v[i] = element_round(low + (high - low) * kernels_uniform(seed, i), element);
+	array_write(array);
 	return array;
 }
 
-struct array array_coarse(uint64_t count, enum cuda_element element, uint64_t seed)
+struct array *new_coarse(uint64_t count, enum cuda_element element)
 {
-	struct array array = array_blank(count, element);
+	struct array *array = new_blank(count, element);
+	uint64_t seed = ++made.seed;
 
-	for (uint64_t i = 0; array.v && i < count; i++)
-		array.v[i] = round(kernels_uniform(seed, i) * 32 - 16) / 8;
-	array_write(&array);
+	for (uint64_t i = 0; array->v && i < count; i++)
+		array->v[i] = round(kernels_uniform(seed, i) * 32 - 16) / 8;
+	array_write(array);
 	return array;
 }
 
-struct array array_bytes(const void *bytes, uint64_t count)
+struct array *new_bytes(const void *bytes, uint64_t count)
 {
-	struct array array = array_new(count, 1);
+	struct array *array = new_array(count, 1);
 
 	if (bytes && kernels_timing) {
-		array.data = bench_keep(bytes, count);
+		array->data = bench_keep(bytes, count);
 	} else if (bytes) {
-		assert_int_equal(gpu_copy_in(array.data, bytes, count, kernels_device.stream), 0);
+		assert_int_equal(gpu_copy_in(array->data, bytes, count, kernels_device.stream), 0);
 		assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 	}
 	return array;
+}
+
+double *new_doubles(uint64_t count)
+{
+	assert_true(made.doubles_count < COUNT_OF(made.doubles));
+	return made.doubles[made.doubles_count++] = kernels_zeros(count * sizeof(double));
+}
+
+void kernels_release(void)
+{
+	/* queued work may still use the memory */
+	if (made.arrays && !kernels_timing)
+		assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
+	while (made.arrays) {
+		struct array *array = made.arrays;
+
+		made.arrays = array->next;
+		gpu_free(array->memory);
+		free(array->v);
+		free(array->want);
+		free(array);
+	}
+	while (made.doubles_count)
+		free(made.doubles[--made.doubles_count]);
+	made.seed = 0;
 }
 
 void array_write(struct array *array)
@@ -251,17 +287,6 @@ void array_read(struct array *array)
 	free(bytes);
 }
 
-void array_free(struct array *array)
-{
-	if (kernels_timing)
-		return;
-	/* queued work may still use the memory */
-	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
-	gpu_free(array->memory);
-	free(array->v);
-	*array = (struct array){0};
-}
-
 static void *array_operand(struct array *array, unsigned times)
 {
 	if (kernels_timing)
@@ -289,71 +314,7 @@ void *array_uses(struct array *array)
 	return array_operand(array, 0);
 }
 
-/* ---- arrays of a case ---- */
-
-static struct {
-	struct array *arrays;
-	void *doubles[16];
-	unsigned doubles_count;
-	uint64_t seed;
-	const struct kernel_case *running;
-	unsigned how;
-} current;
-
-void kernels_release(void)
-{
-	while (current.arrays) {
-		struct array *array = current.arrays;
-
-		current.arrays = array->next;
-		free(array->want);
-		array_free(array);
-		free(array);
-	}
-	while (current.doubles_count)
-		free(current.doubles[--current.doubles_count]);
-	current.seed = 0;
-}
-
-static struct array *keep(struct array array)
-{
-	struct array *kept = malloc(sizeof(*kept));
-
-	assert_non_null(kept);
-	*kept = array;
-	kept->next = current.arrays;
-	current.arrays = kept;
-	return kept;
-}
-
-struct array *new_coarse(uint64_t count, enum cuda_element element)
-{
-	return keep(array_coarse(count, element, ++current.seed));
-}
-
-struct array *new_uniform(uint64_t count, enum cuda_element element, double low, double high)
-{
-	return keep(array_uniform(count, element, ++current.seed, low, high));
-}
-
-struct array *new_blank(uint64_t count, enum cuda_element element)
-{
-	return keep(array_blank(count, element));
-}
-
-struct array *new_bytes(const void *bytes, uint64_t count)
-{
-	return keep(array_bytes(bytes, count));
-}
-
-double *new_doubles(uint64_t count)
-{
-	double *doubles = kernels_zeros(count * sizeof(*doubles));
-
-	assert_true(current.doubles_count < sizeof(current.doubles) / sizeof(*current.doubles));
-	current.doubles[current.doubles_count++] = doubles;
-	return doubles;
-}
+/* ---- comparing ---- */
 
 double *want(struct array *array)
 {
@@ -362,55 +323,11 @@ double *want(struct array *array)
 	return array->want;
 }
 
-bool queued(int r)
-{
-	assert_int_equal(r, 0);
-	return kernels_timing;
-}
-
-/* ---- comparing ---- */
-
-static void __attribute__((noreturn, format(printf, 1, 2))) differs(const char *format, ...)
-{
-	const struct kernel_case *k = current.running;
-	char text[256];
-	va_list list;
-
-	va_start(list, format);
-	vsnprintf(text, sizeof(text), format, list);
-	va_end(list);
-	if (k)
-		fail_msg("%s %s, case %u, %u x %u x %u x %u: %s", k->kernel, k->name ? k->name : "",
-			 current.how, k->n, k->h, k->w, k->c, text);
-	else
-		fail_msg("%s", text);
-	abort();
-}
-
 static bool agrees(double got, double expected, double tolerance)
 {
 	if (isnan(expected) || isinf(expected))
 		return isnan(expected) ? isnan(got) : got == expected;
 	return fabs(got - expected) <= tolerance * (1 + fabs(expected));
-}
-
-void array_expect(struct array *array, const double *expected, double tolerance, const char *what,
-		  ...)
-{
-	char text[256];
-	va_list list;
-
-	array_read(array);
-	for (uint64_t i = 0; i < array->count; i++) {
-		if (agrees(array->v[i], expected[i], tolerance))
-			continue;
-		va_start(list, what);
-		vsnprintf(text, sizeof(text), what, list);
-		va_end(list);
-		fail_msg("%s, element %d: %llu of %llu is %.9g, not %.9g", text, array->element,
-			 (unsigned long long)i, (unsigned long long)array->count, array->v[i],
-			 expected[i]);
-	}
 }
 
 void expect(struct array *array, double tolerance, const char *name)
@@ -422,9 +339,9 @@ void expect(struct array *array, double tolerance, const char *name)
 	array_read(array);
 	for (uint64_t i = 0; i < array->count; i++)
 		if (!agrees(array->v[i], wanted[i], tolerance))
-			differs("%s of element %d: %llu of %llu is %.9g, not %.9g", name,
-				array->element, (unsigned long long)i,
-				(unsigned long long)array->count, array->v[i], wanted[i]);
+			kernels_fail("%s[%llu] of %llu, element %d, is %.9g, not %.9g", name,
+				     (unsigned long long)i, (unsigned long long)array->count,
+				     array->element, array->v[i], wanted[i]);
 	free(array->v);
 	array->v = before;
 }
@@ -432,97 +349,46 @@ void expect(struct array *array, double tolerance, const char *name)
 void expect_bytes(struct array *array, const void *bytes, const char *name)
 {
 	const uint8_t *wanted = bytes;
-	uint8_t *got = kernels_zeros(array->count * array->size);
+	uint64_t count = array->count * array->size;
+	uint8_t *got = kernels_zeros(count);
 
 	array_read_bytes(array, got);
-	for (uint64_t i = 0; i < array->count * array->size; i++)
+	for (uint64_t i = 0; i < count; i++)
 		if (got[i] != wanted[i])
-			differs("%s: byte %llu of %llu is %u, not %u", name, (unsigned long long)i,
-				(unsigned long long)array->count, got[i], wanted[i]);
+			kernels_fail("%s: byte %llu of %llu is %u, not %u", name,
+				     (unsigned long long)i, (unsigned long long)count, got[i],
+				     wanted[i]);
 	free(got);
 }
 
-/* ---- a program ---- */
+/* ---- as a kind of harness ---- */
 
-static void check_case(const struct kernel_case *k, enum cuda_element element, unsigned how)
+static const char *const element_names[ELEMENTS] = {
+	[CUDA_F32] = "f32", [CUDA_F16] = "f16", [CUDA_BF16] = "bf16"};
+
+static void begin(const struct kernel_case *k, unsigned element)
 {
-	current.running = k;
-	current.how = how;
-	k->check(k, element);
 	kernels_release();
-	current.running = NULL;
 }
 
-static void check_row(const struct kernel_test *test, enum cuda_element element)
+static void shrink(struct kernel_case *k)
 {
-	for (unsigned i = 0; i < test->shape_count; i++) {
-		const struct kernel_shape *shape = &test->shapes[i];
-		struct kernel_case k = {
-			.kernel = test->name,
-			.check = test->check,
-			.n = shape->n,
-			.h = shape->h,
-			.w = shape->w,
-			.c = shape->c,
-			.more = {shape->more[0], shape->more[1], shape->more[2]},
-		};
+	enum { SAMPLES = 2, PART = 4 /* divides height and width */ };
 
-		for (unsigned j = 0; j < test->how_count; j++) {
-			k.how = (const char *)test->how + j * test->how_size;
-			check_case(&k, element, j);
-		}
-	}
+	k->n = SAMPLES;
+	k->h = (k->h + PART - 1) / PART;
+	k->w = (k->w + PART - 1) / PART;
 }
 
-static void run_row(void **state)
-{
-	const struct kernel_test *test = *state;
-
-	if (test->once) {
-		kernels_vary(0);
-		test->once();
-		kernels_release();
-		return;
-	}
-	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++)
-		for (int element = 0; element < ELEMENTS; element++) {
-			kernels_vary(variation);
-			check_row(test, (enum cuda_element)element);
-		}
-}
-
-struct timed_cases {
-	const struct kernel_case *cases;
-	unsigned count;
+const struct kernel_kind cuda_kernels = {
+	.variants = element_names,
+	.variant_count = ELEMENTS,
+	.rounds = KERNELS_VARIATIONS,
+	.begin_round = kernels_vary,
+	.begin = begin,
+	.end = kernels_release,
+	.shrink = shrink,
+	.bench = kernels_bench,
+	.setup = open_device,
+	.teardown = close_device,
 };
-
-static void run_timed(void **state)
-{
-	const struct timed_cases *timed = *state;
-
-	kernels_check(timed->cases, timed->count);
-}
-
-int kernels_main(int argc, char **argv, const struct kernel_test *tests, unsigned test_count,
-		 const struct kernel_case *timed, unsigned timed_count)
-{
-	struct timed_cases cases = {timed, timed_count};
-	struct CMUnitTest *rows;
-	int r;
-
-	if (argc > 1)
-		return kernels_bench(argc, argv, timed, timed_count);
-	rows = calloc(test_count + 1, sizeof(*rows));
-	if (!rows)
-		return 1;
-	for (unsigned i = 0; i < test_count; i++)
-		rows[i] = (struct CMUnitTest){.name = tests[i].name,
-					      .test_func = run_row,
-					      .initial_state = (void *)(uintptr_t)&tests[i]};
-	rows[test_count] = (struct CMUnitTest){
-		.name = "timed cases", .test_func = run_timed, .initial_state = &cases};
-	r = _cmocka_run_group_tests(argv[0], rows, test_count + 1, kernels_test_open,
-				    kernels_test_close);
-	free(rows);
-	return r;
-}

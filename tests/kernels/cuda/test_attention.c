@@ -226,4 +226,4 @@ static const struct kernel_case timed[] = {
 	{"attention_backward", "14x14x768", backward, 14, 14, 768},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

@@ -140,4 +140,4 @@ static const struct kernel_case timed[] = {
 	{"deferred_finish", "five changes of 224x224", changed, 224, 224, 3},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

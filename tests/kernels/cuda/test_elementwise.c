@@ -375,4 +375,4 @@ static const struct kernel_case timed[] = {
 	{"elementwise_fold", "512x3x3x512", timed_fold, 512, 0, 512},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

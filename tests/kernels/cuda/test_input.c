@@ -178,4 +178,4 @@ static const struct kernel_case timed[] = {
 	{"input_resample", "bytes 224x224x3 to 4", timed_resampled, 224, 224, 4},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

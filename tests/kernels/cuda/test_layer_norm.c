@@ -167,7 +167,7 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 	struct array *dgamma = new_uniform(k->c, CUDA_F32, -1, 1),
 		     *dbeta = new_uniform(k->c, CUDA_F32, -1, 1);
 	struct array *mean = new_blank(r.rows, CUDA_F32), *deviation = new_blank(r.rows, CUDA_F32);
-	uint64_t partial = columns_workspace(kernels_device.multiprocessors, r.rows, k->c);
+	uint64_t partial = row_reduce_workspace(kernels_device.multiprocessors, r.rows, k->c);
 
 	if (!kernels_timing) {
 		find_statistics(&r);
@@ -217,7 +217,7 @@ static void gradients_repeat(void)
 	r.a.dy = dy->data;
 	r.a.mean = mean->data;
 	r.a.deviation = deviation->data;
-	r.a.partial = new_bytes(NULL, columns_workspace(33, r.rows, k.c))->data;
+	r.a.partial = new_bytes(NULL, row_reduce_workspace(33, r.rows, k.c))->data;
 	for (int i = 0; i < 2; i++) {
 		kernels_vary(2);
 		sums[i][0] = new_blank(k.c, CUDA_F32);
@@ -259,4 +259,4 @@ static const struct kernel_case timed[] = {
 	{"layer_norm_backward", "14x14x768", backward, 14, 14, 768, &all},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

@@ -246,4 +246,4 @@ static const struct kernel_case timed[] = {
 	{"loss_softmax", "1000", softmax, 1, 1, 1000},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

@@ -42,7 +42,8 @@ static struct array *matrix(const struct kernel_case *k, enum cuda_element eleme
 
 static struct array *new_partial(const struct kernel_case *k)
 {
-	return new_bytes(NULL, columns_workspace(kernels_device.multiprocessors, rows_of(k), k->c));
+	return new_bytes(NULL,
+			 row_reduce_workspace(kernels_device.multiprocessors, rows_of(k), k->c));
 }
 
 static double normal(double z)
@@ -97,14 +98,14 @@ static void norm_statistics_sums(const struct kernel_case *k, enum cuda_element 
 static void grids_are_resident(void)
 {
 	const struct kernel_device device = {.multiprocessors = 132};
-	struct columns columns;
+	struct row_grid grid;
 
 	for (uint32_t channels = 8; channels <= 8192; channels += 8) {
-		for (uint32_t resident = 1; resident <= COLUMNS_RESIDENT_MAX; resident++) {
-			columns_init(&columns, &device, 1000000, channels, CUDA_F16, resident);
-			if (columns.blocks_x * columns.blocks_y > resident * device.multiprocessors)
+		for (uint32_t resident = 1; resident <= ROW_GRID_RESIDENT_MAX; resident++) {
+			row_grid_init(&grid, &device, 1000000, channels, CUDA_F16, resident);
+			if (grid.blocks_x * grid.blocks_y > resident * device.multiprocessors)
 				fail_msg("%u channels, %u blocks for each multiprocessor: %u x %u",
-					 channels, resident, columns.blocks_x, columns.blocks_y);
+					 channels, resident, grid.blocks_x, grid.blocks_y);
 		}
 	}
 }
@@ -583,4 +584,4 @@ static const struct kernel_case timed[] = {
 };
 /* clang-format on */
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

@@ -125,4 +125,4 @@ static const struct kernel_case timed[] = {
 	{"orthogonalize_end", "3072x768", end, 3072, 768, 1, &matrix_cases[0]},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

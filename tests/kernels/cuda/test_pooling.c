@@ -213,8 +213,9 @@ static void max_norm_reduce(const struct kernel_case *k, enum cuda_element eleme
 	p->a.deviation = array_reads(deviation);
 	p->a.sum = array_writes(sum);
 	p->a.products = array_writes(products);
-	p->a.partial = array_uses(new_bytes(
-		NULL, columns_workspace(kernels_device.multiprocessors, p->outputs / k->c, k->c)));
+	p->a.partial =
+		array_uses(new_bytes(NULL, row_reduce_workspace(kernels_device.multiprocessors,
+								p->outputs / k->c, k->c)));
 	if (queued(pool_max_norm_reduce(&kernels_device, &p->a)))
 		return;
 	for (uint64_t i = 0; i < p->x->count; i++) {
@@ -463,4 +464,4 @@ static const struct kernel_case timed[] = {
 };
 /* clang-format on */
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

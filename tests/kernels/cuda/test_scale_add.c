@@ -209,4 +209,4 @@ static const struct kernel_case timed[] = {
 };
 /* clang-format on */
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

@@ -163,4 +163,4 @@ static const struct kernel_case timed[] = {
 	{"tokens_backward", "14x14x768", backward, 14, 14, 768, &all},
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

@@ -798,4 +798,4 @@ static const struct kernel_test tests[] = {
 	ONCE(skipping),  ONCE(loss_scale),   ONCE(average_begins), ONCE(average_restarts),
 };
 
-KERNELS_MAIN(tests, timed)
+KERNELS_MAIN(&cuda_kernels, tests, timed)

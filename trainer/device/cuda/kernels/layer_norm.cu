@@ -55,7 +55,7 @@ static int launch_rows(const struct kernel_device *device,
 		       const struct gpu_kernel (&blocks)[KERNEL_INSTANCES],
 		       const struct norm_arguments *a)
 {
-	uint32_t instance = columns_instance(a->element, a->channels);
+	uint32_t instance = kernel_instance(a->element, a->channels);
 
 	if (a->rows > INT32_MAX)
 		return -EINVAL;
@@ -211,21 +211,21 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, LAYER_NORM_SUMS_RESIDENT)
 	layer_norm_sums_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_of<V>(&a.columns);
+	const struct place here = place_of<V>(&a.grid);
 	float sum[LANES], products[LANES];
 
 	fill(sum, 0);
 	fill(products, 0);
 	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
 		uint64_t at = first * a.channels + here.channel;
-		V raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
+		V raw[ROW_GRID_UNROLL], raw_x[ROW_GRID_UNROLL];
 
-		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.rows) {
 			raw[u] = load<V>(a.dy, at + u * here.step);
 			raw_x[u] = load<V>(a.x, at + u * here.step);
 		}
-		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
-			uint64_t row = first + u * a.columns.height;
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.rows) {
+			uint64_t row = first + u * a.grid.height;
 			float dy[LANES], x[LANES], mean = a.mean[row], deviation = a.deviation[row];
 
 			unpack(dy, raw[u]);
@@ -236,13 +236,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, LAYER_NORM_SUMS_RESIDEN
 			}
 		}
 	}
-	store_partial_sums(&a.columns, &here, sum, products, true, a.partial);
+	store_partial_sums(&a.grid, &here, sum, products, true, a.partial);
 }
 
 int layer_norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
-	struct columns_combine combine = {
+	struct row_reduce_combine combine = {
 		.partial = a.partial,
 		.sum = a.dbeta,
 		.product = a.dgamma,
@@ -256,6 +256,6 @@ int layer_norm_backward(const struct kernel_device *device, const struct norm_ar
 				INSTANCES(layer_norm_backward_kernel, true), &a);
 	if (r < 0 || (!a.dgamma && !a.dbeta))
 		return r;
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, LAYER_NORM_SUMS_RESIDENT);
+	row_grid_init(&a.grid, device, a.rows, a.channels, a.element, LAYER_NORM_SUMS_RESIDENT);
 	return launch_sums(device, INSTANCES(layer_norm_sums_kernel), &a, &combine);
 }

@@ -31,18 +31,18 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_STATISTICS_RESIDENT)
 	norm_statistics_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_of<V>(&a.columns);
+	const struct place here = place_of<V>(&a.grid);
 	float sum[LANES], squares[LANES];
 
 	fill(sum, 0);
 	fill(squares, 0);
 	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
 		uint64_t at = first * a.channels + here.channel;
-		V raw[COLUMNS_UNROLL];
+		V raw[ROW_GRID_UNROLL];
 
-		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows)
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.rows)
 			raw[u] = load<V>(a.x, at + u * here.step);
-		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.rows) {
 			float x[LANES];
 
 			unpack(x, raw[u]);
@@ -52,16 +52,16 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_STATISTICS_RESIDEN
 			}
 		}
 	}
-	store_partial_sums(&a.columns, &here, sum, squares, true, a.partial);
+	store_partial_sums(&a.grid, &here, sum, squares, true, a.partial);
 }
 
 int norm_statistics(const struct kernel_device *device, const struct norm_arguments *arguments)
 {
 	struct norm_arguments a = *arguments;
-	struct columns_combine combine = {
+	struct row_reduce_combine combine = {
 		.partial = a.partial, .sum = a.sum, .product = a.products};
 
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, NORM_STATISTICS_RESIDENT);
+	row_grid_init(&a.grid, device, a.rows, a.channels, a.element, NORM_STATISTICS_RESIDENT);
 	return launch_sums(device, INSTANCES(norm_statistics_kernel), &a, &combine);
 }
 
@@ -132,7 +132,7 @@ template <typename V, bool CURVED, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, CURVED ? 2 : 3)
 	norm_apply_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_from_end<V>(&a.columns);
+	const struct place here = place_from_end<V>(&a.grid);
 	float scale[LANES], bias[LANES], scale2[LANES], bias2[LANES];
 
 	load_channels(scale, a.scale, here.channel, 1);
@@ -142,14 +142,14 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, CURVED ? 2 : 3)
 	add(bias, bias2);
 	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
 		uint64_t at = first * a.channels + here.channel;
-		V raw[COLUMNS_UNROLL], added[COLUMNS_UNROLL];
+		V raw[ROW_GRID_UNROLL], added[ROW_GRID_UNROLL];
 
-		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.rows) {
 			raw[u] = load<V>(a.x, at + u * here.step);
 			if (a.residual)
 				added[u] = load<V>(a.residual, at + u * here.step);
 		}
-		EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.rows) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.rows) {
 			float z[LANES], residual[LANES];
 
 			unpack(z, raw[u]);
@@ -170,18 +170,18 @@ int norm_apply(const struct kernel_device *device, const struct norm_arguments *
 {
 	struct norm_arguments a = *arguments;
 
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
+	row_grid_init(&a.grid, device, a.rows, a.channels, a.element, ROW_GRID_MAP);
 	return is_curved(a.activation)
-		       ? launch_columns(device, INSTANCES(norm_apply_kernel, true), &a)
-		       : launch_columns(device, INSTANCES(norm_apply_kernel, false), &a);
+		       ? launch_grid(device, INSTANCES(norm_apply_kernel, true), &a)
+		       : launch_grid(device, INSTANCES(norm_apply_kernel, false), &a);
 }
 
 /* ---- backward ---- */
 
 /* Rows that a thread loads at once. `other` is y, or the residual for recomputing z. */
 template <typename V> struct backward_rows {
-	V dy[COLUMNS_UNROLL], dy2[COLUMNS_UNROLL];
-	V x[COLUMNS_UNROLL], other[COLUMNS_UNROLL];
+	V dy[ROW_GRID_UNROLL], dy2[ROW_GRID_UNROLL];
+	V x[ROW_GRID_UNROLL], other[ROW_GRID_UNROLL];
 };
 
 /* z = scale x + bias + scale2 residual */
@@ -256,8 +256,8 @@ template <typename V, bool CURVED, bool LEAN, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
 	norm_backward_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_of<V>(&a.columns);
-	const uint32_t at_once = LEAN ? COLUMNS_UNROLL : COLUMNS_UNROLL / 2;
+	const struct place here = place_of<V>(&a.grid);
+	const uint32_t at_once = LEAN ? ROW_GRID_UNROLL : ROW_GRID_UNROLL / 2;
 	affine_terms<LANES> affine;
 	float bias2[LANES], mean[LANES], sum[LANES], products[LANES];
 
@@ -270,14 +270,14 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
 	fill(sum, 0);
 	fill(products, 0);
 	for (uint64_t turn = here.first; turn < a.rows; turn += here.turn) {
-		for (uint32_t line = 0; line < COLUMNS_UNROLL; line += at_once) {
-			uint64_t first = turn + line * a.columns.height;
+		for (uint32_t line = 0; line < ROW_GRID_UNROLL; line += at_once) {
+			uint64_t first = turn + line * a.grid.height;
 			uint64_t at = first * a.channels + here.channel;
 			backward_rows<V> rows;
 
-			EACH_IF(u, at_once, first + u * a.columns.height < a.rows)
+			EACH_IF(u, at_once, first + u * a.grid.height < a.rows)
 				backward_load<V, CURVED, LEAN>(&rows, u, &a, at + u * here.step);
-			EACH_IF(u, at_once, first + u * a.columns.height < a.rows) {
+			EACH_IF(u, at_once, first + u * a.grid.height < a.rows) {
 				float dz[LANES], x[LANES];
 
 				backward_row<V, CURVED, LEAN>(dz, x, &rows, u, &a, &affine);
@@ -291,7 +291,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
 		}
 	}
 	if (a.sum)
-		store_partial_sums(&a.columns, &here, sum, products, a.products, a.partial);
+		store_partial_sums(&a.grid, &here, sum, products, a.products, a.partial);
 }
 
 /* True if all operands of the activation and the sums are present. */
@@ -306,7 +306,7 @@ static bool is_complete(const struct norm_arguments *a)
 static int launch_backward(const struct kernel_device *device, const struct norm_arguments *a,
 			   const struct gpu_kernel (&instances)[KERNEL_INSTANCES])
 {
-	struct columns_combine combine = {
+	struct row_reduce_combine combine = {
 		.partial = a->partial,
 		.sum = a->sum,
 		.product = a->products,
@@ -315,7 +315,7 @@ static int launch_backward(const struct kernel_device *device, const struct norm
 	};
 
 	return a->sum ? launch_sums(device, instances, a, &combine)
-		      : launch_columns(device, instances, a);
+		      : launch_grid(device, instances, a);
 }
 
 int norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments)
@@ -327,8 +327,8 @@ int norm_backward(const struct kernel_device *device, const struct norm_argument
 
 	if (!is_complete(&a))
 		return -EINVAL;
-	columns_init(&a.columns, device, a.rows, a.channels, a.element,
-		     a.sum ? NORM_BACKWARD_RESIDENT : COLUMNS_MAP);
+	row_grid_init(&a.grid, device, a.rows, a.channels, a.element,
+		      a.sum ? NORM_BACKWARD_RESIDENT : ROW_GRID_MAP);
 	if (curved && lean)
 		return launch_backward(device, &a, INSTANCES(norm_backward_kernel, true, true));
 	if (curved)
@@ -370,7 +370,7 @@ template <typename V, bool CURVED, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	norm_backward_apply_kernel(const __grid_constant__ struct norm_arguments k)
 {
-	const struct place here = place_from_end<V>(&k.columns);
+	const struct place here = place_from_end<V>(&k.grid);
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
 
 	load_channels(scale, k.scale, here.channel, 1);
@@ -380,13 +380,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	load_channels(c, k.c, here.channel, 0);
 	for (uint64_t first = here.first; first < k.rows; first += here.turn) {
 		uint64_t at = first * k.channels + here.channel;
-		V raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
+		V raw[ROW_GRID_UNROLL], raw_x[ROW_GRID_UNROLL];
 
-		EACH_IF(u, COLUMNS_UNROLL, first + u * k.columns.height < k.rows) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * k.grid.height < k.rows) {
 			raw[u] = load<V>(k.dz, at + u * here.step);
 			raw_x[u] = load<V>(k.x, at + u * here.step);
 		}
-		EACH_IF(u, COLUMNS_UNROLL, first + u * k.columns.height < k.rows) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * k.grid.height < k.rows) {
 			float dz[LANES], x[LANES], z[LANES];
 
 			unpack(dz, raw[u]);
@@ -408,7 +408,7 @@ int norm_backward_apply(const struct kernel_device *device, const struct norm_ar
 	struct norm_arguments a = *arguments;
 	bool curved = a.scale && is_curved(a.activation);
 
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
-	return curved ? launch_columns(device, INSTANCES(norm_backward_apply_kernel, true), &a)
-		      : launch_columns(device, INSTANCES(norm_backward_apply_kernel, false), &a);
+	row_grid_init(&a.grid, device, a.rows, a.channels, a.element, ROW_GRID_MAP);
+	return curved ? launch_grid(device, INSTANCES(norm_backward_apply_kernel, true), &a)
+		      : launch_grid(device, INSTANCES(norm_backward_apply_kernel, false), &a);
 }

@@ -21,7 +21,7 @@ struct norm_arguments {
 	float *mean, *deviation, *running_mean, *running_var;
 	float *sum, *products; /* sums over rows */
 	float *a, *b, *c;
-	float *partial;                      /* workspace for sums: columns_workspace() bytes */
+	float *partial;                      /* workspace for sums: row_reduce_workspace() bytes */
 	bool add_sum, add_dgamma, add_dbeta; /* accumulate (+=) instead of storing */
 	bool fixed; /* mean and deviation are constants, independent of x */
 	float epsilon, momentum;
@@ -29,7 +29,7 @@ struct norm_arguments {
 	uint32_t channels;
 	enum cuda_element element;
 	enum device_activation activation;
-	struct columns columns; /* filled in by the launcher */
+	struct row_grid grid; /* filled in by the launcher */
 };
 
 /* sum = sum of x, products = sum of x^2, both over rows. Reads x once. */

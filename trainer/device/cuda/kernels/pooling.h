@@ -38,9 +38,9 @@ struct pool_arguments {
 	enum device_activation activation; /* applied after scale; identity or ReLU */
 	const float *mean, *deviation, *a, *b, *c;
 	float *sum, *products;
-	float *partial; /* workspace of columns_workspace() bytes for n p q rows */
+	float *partial; /* workspace of row_reduce_workspace() bytes for n p q rows */
 	struct pool_shape shape;
-	struct columns columns; /* filled in by the launcher, as is `by` */
+	struct row_grid grid; /* filled in by the launcher, as is `by` */
 	struct pool_dividers by;
 };
 
@@ -88,7 +88,7 @@ struct pool_global {
 	uint32_t *index;
 	uint32_t n, positions, channels;
 	enum cuda_element element;
-	struct columns columns;
+	struct row_grid grid;
 	struct divider by; /* divides by `positions` */
 };
 int pool_global_average(const struct kernel_device *device, const struct pool_global *arguments);

@@ -5,10 +5,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_average_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
@@ -39,10 +39,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_average_backward_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		struct pool_cover cover = pool_cover_of_input(s, &a.by, (uint32_t)row);
 		float sum[LANES], v[LANES];
 

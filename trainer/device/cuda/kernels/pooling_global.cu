@@ -13,24 +13,24 @@ static int launch_global(const struct kernel_device *device,
 
 	if (rows > INT32_MAX)
 		return -EINVAL;
-	columns_init(&a.columns, device, rows, a.channels, a.element, COLUMNS_MAP);
+	row_grid_init(&a.grid, device, rows, a.channels, a.element, ROW_GRID_MAP);
 	a.by = divider_of(a.positions);
 	if (!backward)
-		a.columns.blocks_x = a.n;
-	return launch_columns(device, instances, &a);
+		a.grid.blocks_x = a.n;
+	return launch_grid(device, instances, &a);
 }
 
 /*
- * Loads up to COLUMNS_UNROLL positions of the block's image: `first` and every columns.height after
- * it.
+ * Loads up to ROW_GRID_UNROLL positions of the block's image: `first` and every columns.height
+ * after it.
  */
 template <typename V>
 DEVICE void load_positions(V *raw, const struct pool_global *a, uint32_t channel, uint32_t first)
 {
 	uint64_t base = (uint64_t)blockIdx.x * a->positions;
 
-	EACH_IF(u, COLUMNS_UNROLL, first + u * a->columns.height < a->positions) {
-		uint32_t position = first + u * a->columns.height;
+	EACH_IF(u, ROW_GRID_UNROLL, first + u * a->grid.height < a->positions) {
+		uint32_t position = first + u * a->grid.height;
 
 		raw[u] = load<V>(a->from, (base + position) * a->channels + channel);
 	}
@@ -40,19 +40,19 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_average_kernel(const __grid_constant__ struct pool_global a)
 {
-	const struct place here = place_of<V>(&a.columns);
+	const struct place here = place_of<V>(&a.grid);
 	SHARED(float, sums, KERNEL_THREADS *LANES);
-	uint32_t line = a.columns.width * LANES;
+	uint32_t line = a.grid.width * LANES;
 	float sum[LANES];
 
 	fill(sum, 0);
 	if (here.active) {
 		for (uint32_t first = here.line; first < a.positions;
-		     first += COLUMNS_UNROLL * a.columns.height) {
-			V raw[COLUMNS_UNROLL];
+		     first += ROW_GRID_UNROLL * a.grid.height) {
+			V raw[ROW_GRID_UNROLL];
 
 			load_positions<V>(raw, &a, here.channel, first);
-			EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.positions) {
+			EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.positions) {
 				float v[LANES];
 
 				unpack(v, raw[u]);
@@ -60,7 +60,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 			}
 		}
 	}
-	if (here.line < a.columns.height) {
+	if (here.line < a.grid.height) {
 		EACH(i, LANES)
 			sums[here.line * line + here.column * LANES + i] = sum[i];
 	}
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 		if (channel >= a.channels)
 			continue;
-		for (uint32_t row = 0; row < a.columns.height; row++)
+		for (uint32_t row = 0; row < a.grid.height; row++)
 			total += sums[row * line + i];
 		kernel_store(a.to, (uint64_t)blockIdx.x * a.channels + channel, V::ELEMENT,
 			     total / (float)a.positions);
@@ -101,10 +101,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_max_kernel(const __grid_constant__ struct pool_global a)
 {
-	const struct place here = place_of<V>(&a.columns);
+	const struct place here = place_of<V>(&a.grid);
 	SHARED(float, values, KERNEL_THREADS *LANES);
 	SHARED(uint32_t, indices, KERNEL_THREADS * LANES);
-	uint32_t line = a.columns.width * LANES;
+	uint32_t line = a.grid.width * LANES;
 	float largest[LANES];
 	uint32_t index[LANES];
 
@@ -114,12 +114,12 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	}
 	if (here.active) {
 		for (uint32_t first = here.line; first < a.positions;
-		     first += COLUMNS_UNROLL * a.columns.height) {
-			V raw[COLUMNS_UNROLL];
+		     first += ROW_GRID_UNROLL * a.grid.height) {
+			V raw[ROW_GRID_UNROLL];
 
 			load_positions<V>(raw, &a, here.channel, first);
-			EACH_IF(u, COLUMNS_UNROLL, first + u * a.columns.height < a.positions) {
-				uint32_t position = first + u * a.columns.height;
+			EACH_IF(u, ROW_GRID_UNROLL, first + u * a.grid.height < a.positions) {
+				uint32_t position = first + u * a.grid.height;
 				float v[LANES];
 
 				unpack(v, raw[u]);
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 			}
 		}
 	}
-	if (here.line < a.columns.height) {
+	if (here.line < a.grid.height) {
 		EACH(i, LANES) {
 			values[here.line * line + here.column * LANES + i] = largest[i];
 			indices[here.line * line + here.column * LANES + i] = index[i];
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 		if (channel >= a.channels)
 			continue;
-		for (uint32_t row = 0; row < a.columns.height; row++)
+		for (uint32_t row = 0; row < a.grid.height; row++)
 			pool_take(&value, &first, values[row * line + i], indices[row * line + i]);
 		kernel_store(a.to, at, V::ELEMENT, value);
 		if (a.index)
@@ -159,10 +159,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_average_backward_kernel(const __grid_constant__ struct pool_global a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	float share = 1 / (float)a.positions;
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		uint32_t image = kernel_divide((uint32_t)row, a.by);
 		float v[LANES];
 
@@ -184,9 +184,9 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_max_backward_kernel(const __grid_constant__ struct pool_global a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		uint32_t image = kernel_divide((uint32_t)row, a.by);
 		uint32_t position = (uint32_t)row - image * a.positions;
 		uint64_t at = (uint64_t)image * a.channels + here.channel;

@@ -212,7 +212,7 @@ template <typename V, uint32_t SIDE, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, SIDE == 2 ? 3 : 2)
 	pool_max_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 	uint32_t flip[word_layout<V>::COUNT], lowest[word_layout<V>::COUNT];
 	float scale[LANES];
@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, SIDE == 2 ? 3 : 2)
 				: 0;
 	EACH(i, word_layout<V>::COUNT)
 		lowest[i] = word_layout<V>::LOWEST ^ flip[i];
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
 		struct pool_part part = pool_first_part(&window, SIDE);
 		uint32_t best[word_layout<V>::COUNT], place[word_layout<V>::COUNT];
@@ -400,9 +400,9 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 	pool_max_backward_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		float g[LANES];
 
 		pool_gather<V>(g, &a.shape, &a.by, (uint32_t)row, here.channel, a.dy, a.dy2,
@@ -453,10 +453,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_max_backward_tiles_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
 		windows<V> w;
 		float g[4][LANES];
@@ -476,10 +476,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
 	pool_max_backward_pairs_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
 		bool there = t.p < s->p && t.q < s->q;
 		uint64_t line = (uint64_t)t.image * s->p + (there ? t.p : 0);
@@ -521,10 +521,10 @@ static int backward_pairs(const struct kernel_device *device, struct pool_argume
 
 	if (!pool_fits(&a.shape))
 		return -EINVAL;
-	pool_cut(&a, device, (uint64_t)a.shape.n * tiles_h * tiles_w, COLUMNS_MAP);
+	pool_cut(&a, device, (uint64_t)a.shape.n * tiles_h * tiles_w, ROW_GRID_MAP);
 	a.by.p = divider_of(tiles_h);
 	a.by.q = divider_of(tiles_w);
-	return launch_columns(device, INSTANCES(pool_max_backward_pairs_kernel), &a);
+	return launch_grid(device, INSTANCES(pool_max_backward_pairs_kernel), &a);
 }
 
 /* By tiles for the stem's windows, else by positions of x. */
@@ -589,13 +589,13 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, POOL_REDUCE_RESIDENT)
 	pool_max_norm_reduce_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.columns);
+	struct place here = place_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 	float sum[LANES], products[LANES];
 
 	fill(sum, 0);
 	fill(products, 0);
-	POOL_ROWS(row, here, a.columns) {
+	POOL_ROWS(row, here, a.grid) {
 		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
 		uint64_t at = row * s->channels + here.channel;
 		byte_vector<LANES> places = load_bytes<LANES>(a.index, at);
@@ -618,13 +618,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, POOL_REDUCE_RESIDENT)
 			products[i] += dz * (x[i] - mean[i]);
 		}
 	}
-	store_partial_sums(&a.columns, &here, sum, products, true, a.partial);
+	store_partial_sums(&a.grid, &here, sum, products, true, a.partial);
 }
 
 int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_arguments *arguments)
 {
 	struct pool_arguments a = *arguments;
-	struct columns_combine combine = {
+	struct row_reduce_combine combine = {
 		.partial = a.partial,
 		.sum = a.sum,
 		.product = a.products,
@@ -672,11 +672,11 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_max_norm_apply_kernel(const __grid_constant__ struct pool_arguments k)
 {
-	struct place here = place_of<V>(&k.columns);
+	struct place here = place_of<V>(&k.grid);
 	pool_affine<LANES> affine;
 
 	load_affine<V>(&affine, &k, here.channel);
-	POOL_ROWS(row, here, k.columns) {
+	POOL_ROWS(row, here, k.grid) {
 		uint64_t at = row * k.shape.channels + here.channel;
 		V raw = load<V>(k.x, at);
 		float g[LANES];
@@ -691,10 +691,10 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_max_norm_apply_tiles_kernel(const __grid_constant__ struct pool_arguments k)
 {
-	struct place here = place_of<V>(&k.columns);
+	struct place here = place_of<V>(&k.grid);
 	const struct pool_shape *s = &k.shape;
 
-	POOL_ROWS(row, here, k.columns) {
+	POOL_ROWS(row, here, k.grid) {
 		struct pool_tile t = pool_tile_of(s, &k.by, (uint32_t)row, here.channel);
 		pool_affine<LANES> affine;
 		V raw[4];

@@ -14,49 +14,49 @@ extern "C" {
 #define BLOCKS_MAP 6
 
 /* Channels of a group: 16 bytes of the element if the channels are a multiple of that, else 1. */
-static uint32_t columns_lanes(enum cuda_element element, uint32_t channels)
+static uint32_t row_grid_lanes(enum cuda_element element, uint32_t channels)
 {
 	uint32_t lanes = 16 / cuda_element_size(element);
 
 	return channels % lanes ? 1 : lanes;
 }
 
-uint32_t columns_instance(enum cuda_element element, uint32_t channels)
+uint32_t kernel_instance(enum cuda_element element, uint32_t channels)
 {
-	return (uint32_t)element * 2 + (columns_lanes(element, channels) == 1);
+	return (uint32_t)element * 2 + (row_grid_lanes(element, channels) == 1);
 }
 
-void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows,
-		  uint32_t channels, enum cuda_element element, uint32_t resident)
+void row_grid_init(struct row_grid *grid, const struct kernel_device *device, uint64_t rows,
+		   uint32_t channels, enum cuda_element element, uint32_t resident)
 {
-	uint32_t lanes = columns_lanes(element, channels);
+	uint32_t lanes = row_grid_lanes(element, channels);
 	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, wave;
 
-	columns->rows = rows;
-	columns->channels = channels;
-	columns->groups = channels / lanes;
+	grid->rows = rows;
+	grid->channels = channels;
+	grid->groups = channels / lanes;
 	/* tiles of similar width instead of a narrow last one */
-	columns->width = divide_up(columns->groups, divide_up(columns->groups, widest));
-	columns->height = KERNEL_THREADS / columns->width;
-	columns->blocks_y = divide_up(columns->groups, columns->width);
-	columns->turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
-	wave = (resident ? resident : BLOCKS_MAP) * device->multiprocessors / columns->blocks_y;
+	grid->width = divide_up(grid->groups, divide_up(grid->groups, widest));
+	grid->height = KERNEL_THREADS / grid->width;
+	grid->blocks_y = divide_up(grid->groups, grid->width);
+	grid->turns = divide_up(rows, grid->height * ROW_GRID_UNROLL);
+	wave = (resident ? resident : BLOCKS_MAP) * device->multiprocessors / grid->blocks_y;
 	wave = wave ? wave : 1;
-	columns->blocks_x = columns->turns < wave ? columns->turns : wave;
-	columns->instance = columns_instance(element, channels);
+	grid->blocks_x = grid->turns < wave ? grid->turns : wave;
+	grid->instance = kernel_instance(element, channels);
 }
 
-uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels)
+uint64_t row_reduce_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels)
 {
 	struct kernel_device device = {.stream = NULL, .multiprocessors = multiprocessors};
 	uint32_t blocks = 0;
 
 	for (int element = CUDA_F32; element <= CUDA_BF16; element++) {
-		struct columns columns;
+		struct row_grid grid;
 
-		columns_init(&columns, &device, rows, channels, (enum cuda_element)element,
-			     COLUMNS_RESIDENT_MAX);
-		blocks = columns.blocks_x > blocks ? columns.blocks_x : blocks;
+		row_grid_init(&grid, &device, rows, channels, (enum cuda_element)element,
+			      ROW_GRID_RESIDENT_MAX);
+		blocks = grid.blocks_x > blocks ? grid.blocks_x : blocks;
 	}
 	return 2 * sizeof(float) * (uint64_t)blocks * channels;
 }
@@ -66,7 +66,7 @@ uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t cha
 
 /* Reads every partial sum once. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	columns_combine_kernel(const __grid_constant__ struct columns_combine a)
+	row_reduce_combine_kernel(const __grid_constant__ struct row_reduce_combine a)
 {
 	SHARED(double, sums, 2 * KERNEL_THREADS);
 	uint32_t thread = threadIdx.x, channel = blockIdx.x * CHANNELS + thread % CHANNELS;
@@ -99,8 +99,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	}
 }
 
-int columns_combine(const struct kernel_device *device, const struct columns_combine *combine)
+int row_reduce_combine(const struct kernel_device *device, const struct row_reduce_combine *combine)
 {
-	return launch(device, KERNEL(columns_combine_kernel),
+	return launch(device, KERNEL(row_reduce_combine_kernel),
 		      divide_up(combine->channels, CHANNELS), combine);
 }

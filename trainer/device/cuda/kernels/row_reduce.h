@@ -6,11 +6,11 @@
  * allows it, else one channel, so per-channel operands stay in registers while it walks down the
  * rows. A block covers a tile `width` groups wide and `height` rows high. blocks_y tiles cover the
  * channels; the blocks_x blocks of a tile column (their number depends on the multiprocessors)
- * stride over the rows, `height * COLUMNS_UNROLL` at a time, so that warps read whole lines and
+ * stride over the rows, `height * ROW_GRID_UNROLL` at a time, so that warps read whole lines and
  * threads have several loads in flight.
  *
  * Sums over rows have two stages in a fixed order: each block stores its sums in `partial`
- * [2][blocks_x][channels], and columns_combine() adds them in double precision. They are bitwise
+ * [2][blocks_x][channels], and row_reduce_combine() adds them in double precision. They are bitwise
  * reproducible on devices with the same number of multiprocessors.
  *
  * All launchers in this folder return 0 or a negative errno: -EINVAL for unsupported arguments (see
@@ -22,11 +22,11 @@
 #include "trainer/device/cuda/conv.h"
 #include "trainer/device/cuda/gpu.h"
 
-#define COLUMNS_UNROLL 4
+#define ROW_GRID_UNROLL 4
 
 /*
  * A kernel has an instance per element and group size (16 bytes or a single channel); index with
- * columns_instance().
+ * kernel_instance().
  */
 #define KERNEL_INSTANCES 6
 
@@ -36,32 +36,32 @@ struct kernel_device {
 	uint32_t multiprocessors;
 };
 
-struct columns {
+struct row_grid {
 	uint64_t rows;
 	uint32_t channels;
 	uint32_t groups; /* of channels: channels / lanes */
 	uint32_t width;  /* groups of a block's tile */
 	uint32_t height; /* rows of a block's tile */
-	uint32_t turns;  /* iterations of height * COLUMNS_UNROLL rows that cover all rows */
+	uint32_t turns;  /* iterations of height * ROW_GRID_UNROLL rows that cover all rows */
 	uint32_t blocks_x, blocks_y;
 	uint32_t instance; /* index into a kernel table */
 };
 
-uint32_t columns_instance(enum cuda_element element, uint32_t channels);
+uint32_t kernel_instance(enum cuda_element element, uint32_t channels);
 /*
  * rows and channels are at least 1. resident: for the first stage of sums, blocks of the kernel
- * that fit a multiprocessor, 1..COLUMNS_RESIDENT_MAX. The grid is at most one wave of them: more
+ * that fit a multiprocessor, 1..ROW_GRID_RESIDENT_MAX. The grid is at most one wave of them: more
  * blocks mean more partial sums, and a second wave of one block takes as long as the first.
- * COLUMNS_MAP if there are no sums.
+ * ROW_GRID_MAP if there are no sums.
  */
-#define COLUMNS_RESIDENT_MAX 4
-#define COLUMNS_MAP          0
-void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows,
-		  uint32_t channels, enum cuda_element element, uint32_t resident);
+#define ROW_GRID_RESIDENT_MAX 4
+#define ROW_GRID_MAP          0
+void row_grid_init(struct row_grid *grid, const struct kernel_device *device, uint64_t rows,
+		   uint32_t channels, enum cuda_element element, uint32_t resident);
 /* Bytes of `partial` for sums over a matrix of at most this many rows, of any element. */
-uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels);
+uint64_t row_reduce_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels);
 
-struct columns_combine {
+struct row_reduce_combine {
 	const float *partial; /* [2][blocks][channels] */
 	uint32_t blocks, channels;
 	float *sum;                /* [channels], or NULL */
@@ -69,6 +69,7 @@ struct columns_combine {
 	const float *factor;       /* [channels]: multiplies product, or NULL */
 	uint32_t add, add_product; /* sum, product += instead of = */
 };
-int columns_combine(const struct kernel_device *device, const struct columns_combine *combine);
+int row_reduce_combine(const struct kernel_device *device,
+		       const struct row_reduce_combine *combine);
 
 #endif

@@ -21,15 +21,15 @@ static void cut(struct scale_add_arguments *a, const struct kernel_device *devic
 {
 	uint32_t wanted, most;
 
-	columns_init(&a->columns, device, (uint64_t)a->n * a->positions, a->channels, a->element,
-		     COLUMNS_MAP);
+	row_grid_init(&a->grid, device, (uint64_t)a->n * a->positions, a->channels, a->element,
+		      ROW_GRID_MAP);
 	wanted = divide_up((uint64_t)BLOCKS * device->multiprocessors,
-			   (uint64_t)a->n * a->columns.blocks_y);
-	most = divide_up(a->positions, a->columns.height * COLUMNS_UNROLL);
+			   (uint64_t)a->n * a->grid.blocks_y);
+	most = divide_up(a->positions, a->grid.height * ROW_GRID_UNROLL);
 	a->parts = a->dgate ? 1 : wanted < most ? wanted : most;
 	a->share = divide_up(a->positions, a->parts);
 	a->parts = divide_up(a->positions, a->share);
-	a->columns.blocks_x = a->n * a->parts;
+	a->grid.blocks_x = a->n * a->parts;
 }
 
 uint64_t scale_add_workspace(uint32_t multiprocessors, uint32_t n, uint32_t channels)
@@ -92,14 +92,16 @@ DEVICE void drop(float *v, const struct scale_add_arguments *a, const scaled<LAN
 		uint32_t low = at & 1 ? block.b : block.a, high = at & 1 ? block.d : block.c;
 
 		v[0] *= dropout_factor(a->dropout, at & 2 ? high : low);
-	}
-	EACH(i, LANES / 4) {
-		struct philox_block block = dropout_quad(s->key, s->sample, (uint32_t)(at / 4 + i));
+	} else {
+		EACH(i, LANES / 4) {
+			struct philox_block block =
+				dropout_quad(s->key, s->sample, (uint32_t)(at / 4 + i));
 
-		v[4 * i] *= dropout_factor(a->dropout, block.a);
-		v[4 * i + 1] *= dropout_factor(a->dropout, block.b);
-		v[4 * i + 2] *= dropout_factor(a->dropout, block.c);
-		v[4 * i + 3] *= dropout_factor(a->dropout, block.d);
+			v[4 * i] *= dropout_factor(a->dropout, block.a);
+			v[4 * i + 1] *= dropout_factor(a->dropout, block.b);
+			v[4 * i + 2] *= dropout_factor(a->dropout, block.c);
+			v[4 * i + 3] *= dropout_factor(a->dropout, block.d);
+		}
 	}
 }
 
@@ -107,24 +109,24 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	scale_add_kernel(const __grid_constant__ struct scale_add_arguments a)
 {
-	const struct place here = place_of<V>(&a.columns);
+	const struct place here = place_of<V>(&a.grid);
 	const scaled<LANES> s = scaled_of<V>(&a, &here);
-	const uint32_t height = a.columns.height;
+	const uint32_t height = a.grid.height;
 	float gamma[LANES];
 
 	load_channels(gamma, a.gamma, s.channel, 1);
 	EACH(i, LANES)
 		gamma[i] *= s.gate[i];
-	for (uint32_t first = s.position; first < s.end; first += COLUMNS_UNROLL * height) {
+	for (uint32_t first = s.position; first < s.end; first += ROW_GRID_UNROLL * height) {
 		uint64_t at = ((uint64_t)s.image * a.positions + first) * a.channels + s.channel;
-		V raw[COLUMNS_UNROLL], added[COLUMNS_UNROLL];
+		V raw[ROW_GRID_UNROLL], added[ROW_GRID_UNROLL];
 
-		EACH_IF(u, COLUMNS_UNROLL, first + u * height < s.end) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * height < s.end) {
 			raw[u] = load<V>(a.x, at + u * here.step);
 			if (a.residual)
 				added[u] = load<V>(a.residual, at + u * here.step);
 		}
-		EACH_IF(u, COLUMNS_UNROLL, first + u * height < s.end) {
+		EACH_IF(u, ROW_GRID_UNROLL, first + u * height < s.end) {
 			float v[LANES], residual[LANES];
 
 			unpack(v, raw[u]);
@@ -148,18 +150,18 @@ int scale_add_forward(const struct kernel_device *device,
 	struct scale_add_arguments a = *arguments;
 
 	cut(&a, device);
-	return launch_columns(device, INSTANCES(scale_add_kernel), &a);
+	return launch_grid(device, INSTANCES(scale_add_kernel), &a);
 }
 
-#define AT_ONCE (COLUMNS_UNROLL / 2)
+#define AT_ONCE (ROW_GRID_UNROLL / 2)
 
 template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	scale_add_backward_kernel(const __grid_constant__ struct scale_add_arguments a)
 {
-	const struct place here = place_of<V>(&a.columns);
+	const struct place here = place_of<V>(&a.grid);
 	const scaled<LANES> s = scaled_of<V>(&a, &here);
-	const uint32_t height = a.columns.height;
+	const uint32_t height = a.grid.height;
 	const bool relu = a.activation == DEVICE_RELU;
 	float gamma[LANES], products[LANES];
 
@@ -212,7 +214,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		return;
 	EACH(i, LANES)
 		products[i] *= a.dgate ? s.path : s.gate[i];
-	store_partial_sums(&a.columns, &here, products, products, false, a.partial);
+	store_partial_sums(&a.grid, &here, products, products, false, a.partial);
 }
 
 /*
@@ -236,7 +238,7 @@ int scale_add_backward(const struct kernel_device *device,
 		       const struct scale_add_arguments *arguments)
 {
 	struct scale_add_arguments a = *arguments;
-	struct columns_combine combine = {
+	struct row_reduce_combine combine = {
 		.partial = a.partial, .sum = a.dgamma, .add = a.add_dgamma};
 	bool sums = a.dgate || a.dgamma;
 	int r;
@@ -246,11 +248,11 @@ int scale_add_backward(const struct kernel_device *device,
 	if ((!sums && !a.dz && !a.dx) || (sums && (!a.x || !a.partial)))
 		return -EINVAL;
 	cut(&a, device);
-	combine.blocks = a.columns.blocks_x;
+	combine.blocks = a.grid.blocks_x;
 	combine.channels = a.channels;
-	r = launch_columns(device, INSTANCES(scale_add_backward_kernel), &a);
+	r = launch_grid(device, INSTANCES(scale_add_backward_kernel), &a);
 	if (r == 0 && a.dgate)
 		r = launch_flat(device, KERNEL(scale_add_gates_kernel), (uint64_t)a.n * a.channels,
 				&a);
-	return r == 0 && a.dgamma ? columns_combine(device, &combine) : r;
+	return r == 0 && a.dgamma ? row_reduce_combine(device, &combine) : r;
 }

@@ -31,7 +31,7 @@ struct scale_add_arguments {
 	/* set by the launchers */
 	uint32_t parts; /* of a sample's positions, which blocks share */
 	uint32_t share; /* positions of a part */
-	struct columns columns;
+	struct row_grid grid;
 };
 
 /* Bytes of `partial`. */

@@ -31,7 +31,7 @@ static int tokens_launch(const struct kernel_device *device,
 			 const struct tokens_arguments *arguments, uint64_t rows)
 {
 	struct tokens_arguments a = *arguments;
-	uint32_t instance = columns_instance(a.element, a.channels);
+	uint32_t instance = kernel_instance(a.element, a.channels);
 	uint64_t tokens = a.tokens > a.places ? a.tokens : a.places;
 
 	if (a.n * tokens * a.channels > INT32_MAX)

@@ -83,8 +83,8 @@ uint64_t cuda_sums_workspace(const struct cuda_graph *graph, const struct cuda_o
 {
 	const struct cuda_tensor *summed = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
 
-	return columns_workspace(graph->device->gpu.multiprocessors, cuda_rows(summed),
-				 summed->shape.c);
+	return row_reduce_workspace(graph->device->gpu.multiprocessors, cuda_rows(summed),
+				    summed->shape.c);
 }
 
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)

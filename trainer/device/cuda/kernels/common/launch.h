@@ -49,15 +49,14 @@ static int launch_strided(const struct kernel_device *device, const struct gpu_k
 	return launch(device, kernel, (uint32_t)(blocks < wave ? blocks : wave), arguments);
 }
 
-/* The grid and the instance of arguments->columns. */
+/* The grid and the instance of arguments->grid. */
 template <typename A>
-static int launch_columns(const struct kernel_device *device,
-			  const struct gpu_kernel (&instances)[KERNEL_INSTANCES],
-			  const A *arguments)
+static int launch_grid(const struct kernel_device *device,
+		       const struct gpu_kernel (&instances)[KERNEL_INSTANCES], const A *arguments)
 {
-	const struct columns *columns = &arguments->columns;
+	const struct row_grid *grid = &arguments->grid;
 
-	return gpu_launch(&instances[columns->instance], columns->blocks_x, columns->blocks_y,
+	return gpu_launch(&instances[grid->instance], grid->blocks_x, grid->blocks_y,
 			  KERNEL_THREADS, arguments, sizeof(*arguments), device->stream);
 }
 
@@ -68,13 +67,13 @@ static int launch_columns(const struct kernel_device *device,
 template <typename A>
 static int launch_sums(const struct kernel_device *device,
 		       const struct gpu_kernel (&instances)[KERNEL_INSTANCES], const A *arguments,
-		       struct columns_combine *combine)
+		       struct row_reduce_combine *combine)
 {
-	int r = launch_columns(device, instances, arguments);
+	int r = launch_grid(device, instances, arguments);
 
-	combine->blocks = arguments->columns.blocks_x;
-	combine->channels = arguments->columns.channels;
-	return r < 0 ? r : columns_combine(device, combine);
+	combine->blocks = arguments->grid.blocks_x;
+	combine->channels = arguments->grid.channels;
+	return r < 0 ? r : row_reduce_combine(device, combine);
 }
 
 #endif

@@ -108,22 +108,22 @@ DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t 
 }
 
 /*
- * Advances to the thread's next row. A turn has COLUMNS_UNROLL rows, starting at *first; after the
+ * Advances to the thread's next row. A turn has ROW_GRID_UNROLL rows, starting at *first; after the
  * last one moves *first to the next turn.
  */
-DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const struct columns *c)
+DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const struct row_grid *c)
 {
 	row += c->height;
-	if (row < *first + COLUMNS_UNROLL * c->height)
+	if (row < *first + ROW_GRID_UNROLL * c->height)
 		return row;
 	*first += turn;
 	return *first;
 }
 
 /* Iterates over all rows of a thread. Modifies here.first. */
-#define POOL_ROWS(row, here, columns)                                                              \
-	for (uint64_t row = (here).first; row < (columns).rows;                                    \
-	     row = pool_next(row, &(here).first, (here).turn, &(columns)))
+#define POOL_ROWS(row, here, grid)                                                                 \
+	for (uint64_t row = (here).first; row < (grid).rows;                                       \
+	     row = pool_next(row, &(here).first, (here).turn, &(grid)))
 
 static inline uint64_t pool_input_rows(const struct pool_shape *shape)
 {
@@ -146,7 +146,7 @@ static inline void pool_cut(struct pool_arguments *a, const struct kernel_device
 {
 	const struct pool_shape *shape = &a->shape;
 
-	columns_init(&a->columns, device, rows, shape->channels, shape->element, resident);
+	row_grid_init(&a->grid, device, rows, shape->channels, shape->element, resident);
 	a->by = {
 		.h = divider_of(shape->h),
 		.w = divider_of(shape->w),
@@ -163,8 +163,8 @@ static inline int launch_windows(const struct kernel_device *device,
 {
 	if (!pool_fits(&a.shape))
 		return -EINVAL;
-	pool_cut(&a, device, rows, COLUMNS_MAP);
-	return launch_columns(device, instances, &a);
+	pool_cut(&a, device, rows, ROW_GRID_MAP);
+	return launch_grid(device, instances, &a);
 }
 
 #endif

@@ -25,7 +25,7 @@ struct place {
 	uint32_t step;    /* stride in elements between the thread's rows of one turn */
 };
 
-template <typename V> DEVICE struct place place_of(const struct columns *c)
+template <typename V> DEVICE struct place place_of(const struct row_grid *c)
 {
 	struct place here;
 	uint32_t group;
@@ -34,8 +34,8 @@ template <typename V> DEVICE struct place place_of(const struct columns *c)
 	here.column = threadIdx.x - here.line * c->width;
 	group = blockIdx.y * c->width + here.column;
 	here.channel = group * V::LANES;
-	here.first = (uint64_t)blockIdx.x * c->height * COLUMNS_UNROLL + here.line;
-	here.turn = (uint64_t)c->blocks_x * c->height * COLUMNS_UNROLL;
+	here.first = (uint64_t)blockIdx.x * c->height * ROW_GRID_UNROLL + here.line;
+	here.turn = (uint64_t)c->blocks_x * c->height * ROW_GRID_UNROLL;
 	here.step = c->height * c->channels;
 	here.active = here.line < c->height && group < c->groups;
 	if (!here.active) {
@@ -50,7 +50,7 @@ template <typename V> DEVICE struct place place_of(const struct columns *c)
  * operation runs in memory order, so the end of its data may still be in the L2 cache; and the part
  * that this kernel writes last is where the next operation starts.
  */
-template <typename V> DEVICE struct place place_from_end(const struct columns *c)
+template <typename V> DEVICE struct place place_from_end(const struct row_grid *c)
 {
 	struct place here = place_of<V>(c);
 
@@ -58,7 +58,8 @@ template <typename V> DEVICE struct place place_from_end(const struct columns *c
 	here.turn = 0 - here.turn;
 	if (!here.active)
 		return here;
-	here.first = (uint64_t)(c->turns - 1 - blockIdx.x) * c->height * COLUMNS_UNROLL + here.line;
+	here.first =
+		(uint64_t)(c->turns - 1 - blockIdx.x) * c->height * ROW_GRID_UNROLL + here.line;
 	if (here.first >= c->rows)
 		here.first += here.turn;
 	return here;
@@ -70,7 +71,7 @@ template <typename V> DEVICE struct place place_from_end(const struct columns *c
  * also sums `product`.
  */
 template <uint32_t LANES>
-DEVICE void store_partial_sums(const struct columns *c, const struct place *here,
+DEVICE void store_partial_sums(const struct row_grid *c, const struct place *here,
 			       const float (&sum)[LANES], const float (&product)[LANES], bool two,
 			       float *partial)
 {

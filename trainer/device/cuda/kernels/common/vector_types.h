@@ -29,7 +29,7 @@ using bf16x8 = vector<CUDA_BF16, 8>;
 using bf16x1 = vector<CUDA_BF16, 1>;
 
 /*
- * All instances of a kernel template, in the order of columns_instance(). Further arguments of the
+ * All instances of a kernel template, in the order of kernel_instance(). Further arguments of the
  * template follow its name.
  */
 /* clang-format off */
@@ -75,21 +75,21 @@ template <typename V> DEVICE void unpack(float *v, V raw)
 
 template <typename V> DEVICE void store(void *to, uint64_t at, const float *v)
 {
-	struct kernel_pack pack;
-
 	if constexpr (V::LANES == 1) {
 		kernel_store(to, at, V::ELEMENT, v[0]);
-		return;
+	} else {
+		struct kernel_pack pack;
+
+		EACH(i, 4) {
+			if constexpr (V::LANES == 4)
+				pack.word[i] = kernel_to_bits(v[i]);
+			else if constexpr (V::ELEMENT == CUDA_F16)
+				pack.word[i] = kernel_to_f16x2(v[2 * i], v[2 * i + 1]);
+			else
+				pack.word[i] = kernel_to_bf16x2(v[2 * i], v[2 * i + 1]);
+		}
+		kernel_store16((char *)to + at * (16 / V::LANES), pack);
 	}
-	EACH(i, 4) {
-		if constexpr (V::LANES == 4)
-			pack.word[i] = kernel_to_bits(v[i]);
-		else if constexpr (V::ELEMENT == CUDA_F16)
-			pack.word[i] = kernel_to_f16x2(v[2 * i], v[2 * i + 1]);
-		else
-			pack.word[i] = kernel_to_bf16x2(v[2 * i], v[2 * i + 1]);
-	}
-	kernel_store16((char *)to + at * (16 / V::LANES), pack);
 }
 
 template <uint32_t LANES> DEVICE void fill(float (&v)[LANES], float value)

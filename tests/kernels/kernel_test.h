@@ -1,0 +1,122 @@
+/*
+ * One harness for tests of kernels: of the CPU's, whose variants are instruction sets
+ * (tests/kernels/cpu.h), and of CUDA's, whose variants are elements
+ * (tests/kernels/cuda/cuda_kernels_test.h).
+ *
+ * A test is a function that makes operands, runs its kernel once, and says what each output should
+ * hold; the kind of harness has the functions for that. A program has a table of tests, which run
+ * for every variant, shape and case, and a table of cases to time:
+ *
+ *	PROGRAM                         runs all tests
+ *	PROGRAM --bench [VARIANT [TEXT]]  times those whose kernel or name contains TEXT
+ *
+ * The function that checks a kernel is the one that times it. Uses cmocka.
+ */
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct kernel_case;
+
+/* `variant` is an enum cpu_isa or an enum cuda_element; declare it so. */
+typedef void (*kernel_check)(const struct kernel_case *k, unsigned variant);
+
+/* A kernel at a shape. */
+struct kernel_case {
+	const char *kernel, *name;
+	kernel_check check;
+	uint32_t h, w, c;
+	const void *how; /* parameters of `check` */
+	uint32_t n;      /* number of samples; of timed cases set by the harness */
+	uint32_t more[3];
+	const char *unit; /* CPU: what a time is divided by, n h w c of them: "pixel" */
+	/* instead of `check`: measures other code for the same work, in ns per unit */
+	const char *whose;
+	double (*measure)(const struct kernel_case *k);
+};
+
+struct kernel_shape {
+	uint32_t n, h, w, c, more[3];
+};
+
+/* A row of a test program: `check` at every shape with every `how`, or `once`. */
+struct kernel_test {
+	const char *name;
+	kernel_check check;
+	const struct kernel_shape *shapes;
+	unsigned shape_count;
+	const void *how; /* [how_count], each of how_size bytes, or NULL */
+	size_t how_size;
+	unsigned how_count;
+	void (*once)(void);
+	uint32_t widths; /* instead of shapes: 1 x 1 x w x 1 for every w up to this */
+	uint32_t times;  /* all of it so many times; 0 is once */
+};
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define CHECK(check, shapes)                                                                       \
+	{                                                                                          \
+#check, check, shapes, COUNT_OF(shapes), .how_count = 1                            \
+	}
+#define CHECK_TIMES(check, shapes, repeated)                                                       \
+	{                                                                                          \
+#check, check, shapes, COUNT_OF(shapes), .how_count = 1, .times = (repeated)       \
+	}
+#define CHECK_EACH(check, shapes, hows)                                                            \
+	{                                                                                          \
+#check, check, shapes, COUNT_OF(shapes), hows, sizeof(*(hows)), COUNT_OF(hows)     \
+	}
+#define CHECK_WIDTHS(check, last, repeated)                                                        \
+	{                                                                                          \
+#check, check, .how_count = 1, .widths = (last), .times = (repeated)               \
+	}
+#define CHECK_WIDTHS_EACH(check, last, repeated, hows)                                             \
+	{                                                                                          \
+#check, check, NULL, 0, hows, sizeof(*(hows)), COUNT_OF(hows), .widths = (last),   \
+									       .times = (repeated) \
+	}
+#define ONCE(function)                                                                             \
+	{                                                                                          \
+		.name = #function, .once = function                                                \
+	}
+
+/* What the kinds of harness differ in. */
+struct kernel_kind {
+	const char *const *variants; /* [variant_count] names */
+	unsigned variant_count;
+	unsigned rounds; /* of every test, each after begin_round() */
+	void (*begin_round)(unsigned round);
+	/* around each call of a test; after one that failed there was no end() */
+	void (*begin)(const struct kernel_case *k, unsigned variant);
+	void (*end)(void);
+	/* changes a timed case into a small one, which is checked; NULL if these are not checked */
+	void (*shrink)(struct kernel_case *k);
+	/* prints times, of one variant or `whose`, unless `only` is NULL; returns the exit status
+	 */
+	int (*bench)(const struct kernel_case *cases, unsigned count, const char *only,
+		     const char *text);
+	CMFixtureFunction setup, teardown;
+};
+
+/* main() of a test program. */
+#define KERNELS_MAIN(kind, tests, timed)                                                           \
+	int main(int argc, char **argv)                                                            \
+	{                                                                                          \
+		return kernels_main(argc, argv, kind, tests, COUNT_OF(tests), timed,               \
+				    COUNT_OF(timed));                                              \
+	}
+int kernels_main(int argc, char **argv, const struct kernel_kind *kind,
+		 const struct kernel_test *tests, unsigned test_count,
+		 const struct kernel_case *timed, unsigned timed_count);
+
+/* True if TEXT of --bench asks for the case. */
+bool kernels_asked_for(const struct kernel_case *k, const char *text);
+/* Fails the test with a message that names the running case. */
+void kernels_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* Pseudo-random number from a counter (splitmix64), uniform in 0..1. */
+double kernels_uniform(uint64_t seed, uint64_t counter);
