@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # for annotations only; the package needs none of these libra
     from torch import Tensor
     from torch import device as Device
 
-    from . import Feed
+    from ._subscription import Feed
 
 _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}

@@ -23,7 +23,7 @@ class RankWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Place:
+class RankInfo:
     """This process's rank and world, and its number `worker` among the `workers` of a DataLoader."""
 
     rank: int = 0
@@ -70,13 +70,13 @@ def _environment() -> Optional[Tuple[int, int, str]]:
     return None
 
 
-def place() -> Place:
+def rank_info() -> RankInfo:
     rank, world, source = _frameworks() or _environment() or (0, 1, "")
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     if info is None:
-        return Place(rank, world, source)
-    return Place(rank, world, source, info.id, info.num_workers)
+        return RankInfo(rank, world, source)
+    return RankInfo(rank, world, source, info.id, info.num_workers)
 
 
 NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, where its batches are without a copy."
@@ -85,13 +85,13 @@ NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that
 Part = Tuple[int, int, str]  # rank, world, and a warning for the user
 
 
-def _about_workers(here: Place, how: str) -> str:
+def _about_workers(here: RankInfo, how: str) -> str:
     if here.worker > 0:
         return ""  # only the first worker warns
     return f"this feed is opened in each of the {here.workers} workers of a PyTorch DataLoader, {how}. {NO_DATALOADER}"
 
 
-def _found(here: Place) -> Part:
+def _found(here: RankInfo) -> Part:
     rank, world = here.divided
     if here.workers > 0:
         how = 'gives each its part of the epoch, and begins anew whenever the workers do; rank="auto" says that this is meant'
@@ -108,7 +108,7 @@ def _number(name: str, value: Number) -> int:
     return number(name, value, what='neither a whole number nor "auto"')
 
 
-def _given(rank: Number, world: Number, here: Place) -> Part:
+def _given(rank: Number, world: Number, here: RankInfo) -> Part:
     """Resolves rank and world if at least one is a number."""
     if "auto" in (rank, world):
         raise BadOption(f'rank: {rank!r} and world: {world!r} do not go together; "auto" finds out both', 22)
@@ -128,11 +128,11 @@ def _given(rank: Number, world: Number, here: Place) -> Part:
 
 
 def resolve(rank: Number, world: Number) -> Part:
-    """Combines a feed's arguments with this process's place."""
+    """Combines a feed's arguments with what this process knows of its rank."""
     for name, value in (("rank", rank), ("world", world)):
         if isinstance(value, str) and value != "auto":
             raise BadOption(f'{name}: {value!r} is neither a whole number nor "auto"', 22)
-    here = place()
+    here = rank_info()
     if any(value not in (None, "auto") for value in (rank, world)):
         return _given(rank, world, here)
     return (*here.divided, "") if "auto" in (rank, world) else _found(here)
