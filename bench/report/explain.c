@@ -12,9 +12,9 @@
 enum { NUMBER_MAX = 32 };
 
 /* Changes with a smaller gain are not listed. */
-static const double gain_least = 1.03;
+static const double gain_min = 1.03;
 /* Smallest share of the threads' time lost to other programs that is mentioned. */
-static const double queued_least = 0.1;
+static const double queued_min = 0.1;
 
 static uint64_t available_memory(void)
 {
@@ -65,7 +65,7 @@ static void offer(struct explanation *e, struct change change)
 {
 	e->tried++;
 	change.gain = change.images_per_s / e->measured.images_per_s;
-	if (change.gain < gain_least || e->change_count == EXPLANATION_CHANGES_MAX)
+	if (change.gain < gain_min || e->change_count == EXPLANATION_CHANGES_MAX)
 		return;
 	e->changes[e->change_count++] = change;
 }
@@ -457,7 +457,7 @@ static void change_table(const struct explanation *e, FILE *out)
 			bytes_text((double)e->memory_bytes, text));
 	if (!e->change_count && e->tried)
 		fprintf(out, "None of %u changes tried brings %.0f %% or more.\n", e->tried,
-			100 * (gain_least - 1));
+			100 * (gain_min - 1));
 }
 
 static void changes(const struct explanation *e, FILE *out)
@@ -486,7 +486,7 @@ static void changes(const struct explanation *e, FILE *out)
 			"%u thread%s all %u CPU%s; each further CPU would bring %s images/s.\n",
 			m->threads, m->threads == 1 ? " occupies" : "s occupy", point_cores(),
 			point_cores() == 1 ? "" : "s", grouped(1e6 / work_us(m), text));
-	if (m->threads <= point_cores() && m->queued > queued_least && m->limit != LIMIT_CPUS)
+	if (m->threads <= point_cores() && m->queued > queued_min && m->limit != LIMIT_CPUS)
 		fprintf(out,
 			"Other programs had the CPUs for %.0f %% of the threads' time; without "
 			"them it "

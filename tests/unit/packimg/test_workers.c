@@ -21,8 +21,8 @@ enum {
 
 struct course {
 	pthread_mutex_t lock;
-	uint64_t held, held_most; /* bytes of blocks that are claimed and not yet taken */
-	size_t mapped, mapped_most;
+	uint64_t held, held_max; /* bytes of blocks that are claimed and not yet taken */
+	size_t mapped, mapped_max;
 };
 
 static int worker_init(void *context, void *worker)
@@ -41,8 +41,8 @@ static void claim(void *context, void *worker, struct work_block *block)
 	block->held = BLOCK_BYTES;
 	pthread_mutex_lock(&course->lock);
 	course->held += BLOCK_BYTES;
-	if (course->held > course->held_most)
-		course->held_most = course->held;
+	if (course->held > course->held_max)
+		course->held_max = course->held;
 	pthread_mutex_unlock(&course->lock);
 }
 
@@ -62,8 +62,8 @@ static int take(void *context, const struct work_block *block, uint32_t number)
 
 	if (block->bytes.size != BLOCK_BYTES)
 		return -1;
-	if (mapped > course->mapped_most)
-		course->mapped_most = mapped;
+	if (mapped > course->mapped_max)
+		course->mapped_max = mapped;
 	pthread_mutex_lock(&course->lock);
 	course->held -= BLOCK_BYTES;
 	pthread_mutex_unlock(&course->lock);
@@ -92,9 +92,9 @@ static void test_bytes_under_way(void **state)
 	assert_int_equal(parallel_map(&setup, &fault), 0);
 	assert_int_equal(fault, 0);
 	assert_int_equal(course.held, 0);
-	assert_in_range(course.held_most, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
+	assert_in_range(course.held_max, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
 	/* buffers kept for later blocks must not exceed the limit either */
-	assert_in_range(course.mapped_most, 0, course.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
+	assert_in_range(course.mapped_max, 0, course.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
 }
 
 int main(void)
