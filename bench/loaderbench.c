@@ -328,12 +328,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
 /* Replaces every {size} in the pipeline; the caller frees the result. */
 static char *expand(const char *pipeline, unsigned size)
 {
-	size_t room = strlen(pipeline) * 2 + 1;
-	char *text = malloc(room), *end = text;
+	size_t capacity = strlen(pipeline) * 2 + 1;
+	char *text = malloc(capacity), *end = text;
 
 	while (text && *pipeline) {
 		if (size && strncmp(pipeline, "{size}", 6) == 0) {
-			end += snprintf(end, room - (size_t)(end - text), "%u", size);
+			end += snprintf(end, capacity - (size_t)(end - text), "%u", size);
 			pipeline += 6;
 		} else {
 			*end++ = *pipeline++;
@@ -500,7 +500,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 	int r;
 
 	for (size_t i = 0; arguments->explain && i < count; i++)
-		rows[i].resident = trials_resident(rows[i].point.dataset);
+		rows[i].resident = whatif_resident(rows[i].point.dataset);
 	r = measure(arguments, rows, count);
 	if (arguments->explain && explain(arguments, rows, count))
 		r = -EIO;
@@ -526,7 +526,7 @@ static int must_agree(const struct point *a, const struct point *b)
 
 static int hash(const struct arguments *arguments, struct row *rows, size_t count)
 {
-	struct digest_plan plan = {
+	struct digest_schedule plan = {
 		.batches = arguments->hash,
 		.reopen = arguments->reopen.values,
 		.reopen_count = arguments->reopen.count,

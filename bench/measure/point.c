@@ -97,7 +97,7 @@ static void sleep_ns(uint64_t ns)
 }
 
 /* Restarts an ended private daemon. The clients are forks, which wait for their parent to do so. */
-static void mind_daemon(const struct run *run)
+static void check_daemon(const struct run *run)
 {
 	char error[FEED_ERROR_MAX];
 
@@ -107,7 +107,7 @@ static void mind_daemon(const struct run *run)
 
 static void sleep_until(const struct run *run, uint64_t deadline_ns)
 {
-	for (uint64_t now; (now = clock_ns(CLOCK_MONOTONIC)) < deadline_ns; mind_daemon(run))
+	for (uint64_t now; (now = clock_ns(CLOCK_MONOTONIC)) < deadline_ns; check_daemon(run))
 		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
 }
 
@@ -119,7 +119,7 @@ static int run_sample(struct run *run, struct snapshot *snapshot)
 	for (int i = 0; r && !run->settings->no_reconnect && i < CONNECT_ATTEMPTS; i++) {
 		if (i)
 			sleep_ns(CONNECT_AGAIN_NS);
-		mind_daemon(run);
+		check_daemon(run);
 		connection_close(&run->connection);
 		r = connection_open(&run->connection, run->socket,
 				    clock_ms() + CONNECTION_TIMEOUT_MS, run->error);
@@ -153,7 +153,7 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 		if (clock_ns(CLOCK_MONOTONIC) > deadline)
 			return error_set(run->error, -ETIMEDOUT, "client %u got no batch in %.0f s",
 					 i, timeout_s);
-		mind_daemon(run);
+		check_daemon(run);
 		sleep_ns(POLL_NS);
 	}
 	return 0;

@@ -82,7 +82,7 @@ static double steady_us(const struct explanation *e)
 }
 
 /*
- * Speedup of the CPU work if the trial costs image_us per image. Work outside the trial keeps its
+ * Speedup of the CPU work if it costs image_us per image. Work outside the estimate keeps its
  * cost.
  */
 static double speedup(const struct explanation *e, double image_us)
@@ -91,15 +91,15 @@ static double speedup(const struct explanation *e, double image_us)
 	double tried_us = limits_us(m, LIMIT_DECODE, LIMIT_AUGMENT), all_us = steady_us(e);
 
 	return all_us / (all_us - tried_us +
-			 tried_us * image_us / e->trials.configs[CONFIG_STORED].image_us);
+			 tried_us * image_us / e->whatif.configs[CONFIG_STORED].image_us);
 }
 
 /* Predicts the rate with the dataset stored another way. */
 static double predict(const struct explanation *e, enum config config)
 {
 	const struct measurement *m = &e->measured;
-	const struct trial *now = &e->trials.configs[CONFIG_STORED],
-			   *then = &e->trials.configs[config];
+	const struct whatif_config *now = &e->whatif.configs[CONFIG_STORED],
+				   *then = &e->whatif.configs[config];
 	double faster = speedup(e, then->image_us);
 
 	if (m->limit == LIMIT_STORAGE)
@@ -110,7 +110,7 @@ static double predict(const struct explanation *e, enum config config)
 
 static void offer_config(struct explanation *e, enum config config)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 	struct change change = {.images_per_s = predict(e, config),
 				.bytes = t->configs[config].bytes};
 	char *what = change.what, *how = change.how;
@@ -126,16 +126,16 @@ static void offer_config(struct explanation *e, enum config config)
 		snprintf(how, sizeof(change.how), "packimg convert --progressive transcode");
 		break;
 	case CONFIG_QUALITY:
-		snprintf(what, sizeof(change.what), "quality %d", TRIAL_JPEG_QUALITY);
+		snprintf(what, sizeof(change.what), "quality %d", WHATIF_JPEG_QUALITY);
 		snprintf(how, sizeof(change.how), "packimg convert --jpeg quality=%d",
-			 TRIAL_JPEG_QUALITY);
+			 WHATIF_JPEG_QUALITY);
 		break;
 	case CONFIG_SMALLER:
 		snprintf(what, sizeof(change.what), "short side %u, quality %d", side,
-			 TRIAL_JPEG_QUALITY);
+			 WHATIF_JPEG_QUALITY);
 		snprintf(how, sizeof(change.how),
 			 "packimg convert --short-side %u --jpeg quality=%d", side,
-			 TRIAL_JPEG_QUALITY);
+			 WHATIF_JPEG_QUALITY);
 		break;
 	case CONFIG_RAW:
 		if (side < t->side) {
@@ -155,7 +155,7 @@ static void offer_config(struct explanation *e, enum config config)
 
 static void offer_transforms(struct explanation *e)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 
 	for (unsigned i = 0; i < t->transform_count; i++) {
 		struct change change = {.images_per_s = e->measured.images_per_s *
@@ -225,7 +225,7 @@ static void offer_memory(struct explanation *e)
 				.images_per_s = e->alone_images_per_s};
 
 	snprintf(change.how, sizeof(change.how), "%s",
-		 (double)e->trials.bytes <= (double)e->memory_bytes
+		 (double)e->whatif.bytes <= (double)e->memory_bytes
 			 ? "it fits: epochs after the first"
 			 : "more memory, or smaller files");
 	if (e->measured.limit == LIMIT_STORAGE)
@@ -255,16 +255,16 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	 * The daemon may read a dataset that this user may not; then only its counters are
 	 * available.
 	 */
-	trials_measure(point->dataset, point->pipeline, &claim, &e.trials, e.trials_error);
+	whatif_measure(point->dataset, point->pipeline, &claim, &e.whatif, e.whatif_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = offer_threads(&e, settings, error);
 	if (r)
 		return r;
-	if (e.trials.sampled)
+	if (e.whatif.sampled)
 		offer_memory(&e);
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++)
-		if (e.trials.configs[config].changed &&
+		if (e.whatif.configs[config].changed &&
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
 			offer_config(&e, config);
 	if (is_cpu(measured->limit))
@@ -306,12 +306,12 @@ static void heading(const struct explanation *e, FILE *out)
 	const struct measurement *m = &e->measured;
 	char images[NUMBER_MAX], bytes[NUMBER_MAX];
 
-	if (e->trials.sampled)
+	if (e->whatif.sampled)
 		printable_line(out, "%s: %s images, %s, %.0f %% of it in memory before",
-			       e->point.dataset, grouped((double)e->trials.images, images),
-			       bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
+			       e->point.dataset, grouped((double)e->whatif.images, images),
+			       bytes_text((double)e->whatif.bytes, bytes), 100 * e->resident);
 	else
-		printable_line(out, "%s", e->trials_error);
+		printable_line(out, "%s", e->whatif_error);
 	printable_line(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s",
 		       e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
 		       e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s",
@@ -339,7 +339,7 @@ static void consumer(const struct explanation *e, FILE *out)
 static void storage(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	double bytes = m->images_per_s * e->trials.configs[CONFIG_STORED].bytes;
+	double bytes = m->images_per_s * e->whatif.configs[CONFIG_STORED].bytes;
 	char rate[NUMBER_MAX], text[NUMBER_MAX], memory[NUMBER_MAX];
 
 	fprintf(out,
@@ -347,9 +347,9 @@ static void storage(const struct explanation *e, FILE *out)
 		"stored "
 		"bytes came.\n",
 		grouped(m->images_per_s, rate), 100 * m->waiting);
-	if (e->trials.sampled)
+	if (e->whatif.sampled)
 		fprintf(out, "It gives %s/s; the dataset has %s, and %s of memory are available.\n",
-			bytes_text(bytes, rate), bytes_text((double)e->trials.bytes, text),
+			bytes_text(bytes, rate), bytes_text((double)e->whatif.bytes, text),
 			bytes_text((double)e->memory_bytes, memory));
 }
 
@@ -424,8 +424,8 @@ static void stage_table(const struct explanation *e, FILE *out)
 static int change_row(const struct explanation *e, const struct change *c, int width, FILE *out)
 {
 	char rate[NUMBER_MAX], size[NUMBER_MAX], all[NUMBER_MAX];
-	double bytes = c->bytes > 0 ? c->bytes : e->trials.configs[CONFIG_STORED].bytes;
-	double in_all = bytes * (double)e->trials.images;
+	double bytes = c->bytes > 0 ? c->bytes : e->whatif.configs[CONFIG_STORED].bytes;
+	double in_all = bytes * (double)e->whatif.images;
 	int too_much = in_all > (double)e->memory_bytes;
 
 	fprintf(out, "  %-*s %10s %6.2f x %10s %10s%c %s%s\n", width, c->what,
@@ -445,7 +445,7 @@ static void change_table(const struct explanation *e, FILE *out)
 		if ((int)strlen(e->changes[i].what) > width)
 			width = (int)strlen(e->changes[i].what);
 	fprintf(out, "\nWhat would change it, measured on %u images of the dataset\n",
-		e->trials.sampled);
+		e->whatif.sampled);
 	fprintf(out, "  %*s %10s %8s %10s %10s\n", width, "", "images/s", "gain", "an image",
 		"in all");
 	too_much = change_row(e, &as_is, width, out);
@@ -462,15 +462,15 @@ static void change_table(const struct explanation *e, FILE *out)
 
 static void changes(const struct explanation *e, FILE *out)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 	const struct measurement *m = &e->measured;
 	char text[NUMBER_MAX];
 
 	if (m->limit == LIMIT_CONSUMER || m->limit == LIMIT_NONE)
 		return;
-	if (e->trials.sampled)
+	if (e->whatif.sampled)
 		change_table(e, out);
-	for (unsigned i = 0; !e->trials.sampled && i < e->change_count; i++)
+	for (unsigned i = 0; !e->whatif.sampled && i < e->change_count; i++)
 		fprintf(out, "With %s it is %s images/s%s.\n", e->changes[i].what,
 			grouped(e->changes[i].images_per_s, text),
 			e->changes[i].is_measured ? " (measured)" : "");
@@ -506,7 +506,7 @@ void explanation_text(const struct explanation *e, FILE *out)
 
 json_t *explanation_json(const struct explanation *e)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 	json_t *list = json_array();
 
 	for (unsigned i = 0; i < e->change_count; i++) {
@@ -528,6 +528,6 @@ json_t *explanation_json(const struct explanation *e)
 		(json_int_t)e->memory_bytes, "changes", list);
 
 	if (!t->sampled)
-		json_object_set_new(object, "error", json_string(e->trials_error));
+		json_object_set_new(object, "error", json_string(e->whatif_error));
 	return object;
 }

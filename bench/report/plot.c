@@ -26,8 +26,8 @@ struct plot {
 	const struct report *report;
 	FILE *out;
 	enum axis x;                   /* the horizontal axis */
-	char (*places)[AXIS_TEXT_MAX]; /* its distinct values in order of measurement */
-	size_t place_count;
+	char (*values)[AXIS_TEXT_MAX]; /* its distinct values in order of measurement */
+	size_t value_count;
 	double top; /* images/s at the upper edge */
 };
 
@@ -50,11 +50,11 @@ static void series_text(const struct plot *plot, const struct point *point, char
 		snprintf(text, size, "images/s");
 }
 
-static double plot_x(const struct plot *plot, size_t place)
+static double plot_x(const struct plot *plot, size_t index)
 {
 	double width = PLOT_WIDTH - PLOT_LEFT - PLOT_RIGHT;
 
-	return PLOT_LEFT + width * ((double)place + 0.5) / (double)plot->place_count;
+	return PLOT_LEFT + width * ((double)index + 0.5) / (double)plot->value_count;
 }
 
 static double plot_y(const struct plot *plot, double images_per_s)
@@ -64,16 +64,16 @@ static double plot_y(const struct plot *plot, double images_per_s)
 	return PLOT_TOP + height * (1 - images_per_s / plot->top);
 }
 
-static size_t plot_place(struct plot *plot, const struct point *point)
+static size_t plot_value_index(struct plot *plot, const struct point *point)
 {
 	char text[AXIS_TEXT_MAX];
 
 	axis_text(plot->x, point, text, sizeof(text));
-	for (size_t i = 0; i < plot->place_count; i++)
-		if (strcmp(plot->places[i], text) == 0)
+	for (size_t i = 0; i < plot->value_count; i++)
+		if (strcmp(plot->values[i], text) == 0)
 			return i;
-	memcpy(plot->places[plot->place_count], text, sizeof(text));
-	return plot->place_count++;
+	memcpy(plot->values[plot->value_count], text, sizeof(text));
+	return plot->value_count++;
 }
 
 static void plot_text(const struct plot *plot, double x, double y, const char *anchor,
@@ -142,9 +142,9 @@ static void plot_frame(const struct plot *plot)
 		snprintf(text, sizeof(text), "%.0f", value);
 		plot_text(plot, PLOT_LEFT - 8, y + 4, "end", text);
 	}
-	for (size_t i = 0; i < plot->place_count; i++)
+	for (size_t i = 0; i < plot->value_count; i++)
 		plot_text(plot, plot_x(plot, i), PLOT_HEIGHT - PLOT_BOTTOM + 18, "middle",
-			  plot->places[i]);
+			  plot->values[i]);
 	plot_text(plot, (PLOT_LEFT + PLOT_WIDTH - PLOT_RIGHT) / 2.0, PLOT_HEIGHT - 10, "middle",
 		  axis_names[plot->x]);
 	plot_text(plot, PLOT_LEFT, PLOT_TOP - 12, "middle", "images/s");
@@ -167,7 +167,7 @@ static void plot_series(struct plot *plot, const char *name, size_t number)
 			series_text(plot, &row->point, text, sizeof(text));
 			if (row->error || strcmp(text, name) != 0)
 				continue;
-			double x = plot_x(plot, plot_place(plot, &row->point));
+			double x = plot_x(plot, plot_value_index(plot, &row->point));
 			double y = plot_y(plot, row->median.images_per_s);
 
 			if (!pass)
@@ -203,10 +203,10 @@ int plot_write(const struct report *report, FILE *out)
 	char(*names)[256] = calloc(SERIES_MAX, sizeof(*names));
 	size_t name_count = 0;
 
-	plot.places = calloc(report->count, sizeof(*plot.places));
-	if (!names || !plot.places) {
+	plot.values = calloc(report->count, sizeof(*plot.values));
+	if (!names || !plot.values) {
 		free(names);
-		free(plot.places);
+		free(plot.values);
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < sizeof(preferred) / sizeof(preferred[0]); i++)
@@ -218,7 +218,7 @@ int plot_write(const struct report *report, FILE *out)
 		char text[256];
 		size_t known = 0;
 
-		plot_place(&plot, &report->rows[i].point);
+		plot_value_index(&plot, &report->rows[i].point);
 		if (!report->rows[i].error)
 			plot.top = fmax(plot.top, report->rows[i].images_per_s_max);
 		series_text(&plot, &report->rows[i].point, text, sizeof(text));
@@ -233,6 +233,6 @@ int plot_write(const struct report *report, FILE *out)
 		plot_series(&plot, names[i], i);
 	fputs("</svg>\n", out);
 	free(names);
-	free(plot.places);
+	free(plot.values);
 	return ferror(out) ? -EIO : 0;
 }

@@ -291,16 +291,16 @@ static uint64_t metadata_number(const struct packimg *dataset, const char *key, 
 }
 
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-	      struct copy_progress *course, struct packimg_error *error)
+	      struct copy_progress *copying, struct packimg_error *error)
 {
 	if (command_interrupted())
 		return -EINTR;
 	int r = copy_sample(set, number, writer, error);
-	if (r != -EBADMSG || !course->skip)
+	if (r != -EBADMSG || !copying->skip)
 		return r;
-	progress_clear(&course->progress);
+	progress_clear(&copying->progress);
 	command_fail("%s", error->text);
-	course->skipped++;
+	copying->skipped++;
 	return COPY_SKIPPED;
 }
 

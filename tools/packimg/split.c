@@ -42,7 +42,7 @@ struct split {
 	 */
 	uint64_t *order, *first;
 	uint32_t complete; /* parts completed */
-	struct copy_progress course;
+	struct copy_progress copying;
 };
 
 enum { KEY_INTO = 256 };
@@ -60,7 +60,7 @@ static const struct options_row options[] = {
 	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
 	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
-	 OPTIONS_SECOND, AT(course.skip), .words = command_on_error,
+	 OPTIONS_SECOND, AT(copying.skip), .words = command_on_error,
 	 .refusal = COMMAND_NO_ON_ERROR},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(input)},
@@ -86,7 +86,7 @@ static error_t split_parse_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-static int plan_fractions(struct split *split)
+static int assign_by_fraction(struct split *split)
 {
 	double fractions[SPLIT_PARTS_MAX];
 	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
@@ -105,14 +105,14 @@ static int plan_fractions(struct split *split)
 }
 
 /* Samples without a class belong to no part. */
-static void plan_classes(struct split *split)
+static void assign_by_class(struct split *split)
 {
 	split->part_count = split->set.classes.count;
 	for (uint64_t i = 0; i < split->set.samples; i++) {
 		int32_t label = copy_label(&split->set, i);
 
 		split->part_of[i] = label < 0 ? UINT32_MAX : (uint32_t)label;
-		split->course.skipped += label < 0;
+		split->copying.skipped += label < 0;
 	}
 }
 
@@ -121,7 +121,7 @@ static uint32_t group_count(const struct split *split)
 	return (split->part_count + SPLIT_PARTS_MAX - 1) / SPLIT_PARTS_MAX;
 }
 
-static int plan_order(struct split *split)
+static int order_samples(struct split *split)
 {
 	uint32_t groups = group_count(split);
 	uint64_t count = split->set.samples;
@@ -142,7 +142,7 @@ static int plan_order(struct split *split)
 	return 0;
 }
 
-static int plan_path(struct split *split, struct part *part, struct packimg_error *error)
+static int name_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	char *path = split_path(split->output ? split->output : split->input, part->name);
 	uint32_t number;
@@ -158,7 +158,7 @@ static int plan_path(struct split *split, struct part *part, struct packimg_erro
 	return 0;
 }
 
-static int split_plan(struct split *split, struct packimg_error *error)
+static int split_prepare(struct split *split, struct packimg_error *error)
 {
 	int r = 0;
 
@@ -166,14 +166,14 @@ static int split_plan(struct split *split, struct packimg_error *error)
 	if (!split->part_of)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (split->by_class)
-		plan_classes(split);
+		assign_by_class(split);
 	else
-		r = plan_fractions(split);
+		r = assign_by_fraction(split);
 	if (!r && !split->part_count)
 		return packimg_fail(error, -EINVAL, "%s names no classes to split by",
 				    split->input);
 	if (!r)
-		r = plan_order(split);
+		r = order_samples(split);
 	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
 	if (r || !split->parts)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -184,7 +184,7 @@ static int split_plan(struct split *split, struct packimg_error *error)
 	for (uint32_t i = 0; !r && i < split->part_count; i++) {
 		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
-		r = plan_path(split, &split->parts[i], error);
+		r = name_part(split, &split->parts[i], error);
 	}
 	return r ? r : command_check_outputs(&split->paths, split->force, split->alone, error);
 }
@@ -261,10 +261,10 @@ static int write_group(struct split *split, uint32_t group, uint64_t *done,
 		uint64_t number = split->order[i];
 		struct part *part = &split->parts[split->part_of[number]];
 
-		r = copy_next(&split->set, number, part->writer, &split->course, error);
+		r = copy_next(&split->set, number, part->writer, &split->copying, error);
 		part->samples += !r;
 		r = r < 0 ? r : 0;
-		progress_update(&split->course.progress, ++*done, 0);
+		progress_update(&split->copying.progress, ++*done, 0);
 	}
 	for (uint32_t i = first; !r && i < last; i++)
 		r = split_finish_part(split, &split->parts[i], error);
@@ -310,11 +310,11 @@ static int split_run(struct split *split, struct packimg_error *error)
 {
 	uint64_t done = 0;
 
-	int r = split_plan(split, error);
-	progress_init(&split->course.progress, "splitting", split->set.samples, split->quiet);
+	int r = split_prepare(split, error);
+	progress_init(&split->copying.progress, "splitting", split->set.samples, split->quiet);
 	for (uint32_t group = 0; !r && group < group_count(split); group++)
 		r = write_group(split, group, &done, error);
-	progress_clear(&split->course.progress);
+	progress_clear(&split->copying.progress);
 	if (r && split->complete)
 		remove_complete(split);
 	if (r)
@@ -323,10 +323,11 @@ static int split_run(struct split *split, struct packimg_error *error)
 		printable_line(stdout, "%s: %s sample%s", split->parts[i].path,
 			       text_count(TEXT, split->parts[i].samples),
 			       text_plural(split->parts[i].samples));
-	if (split->course.skipped)
+	if (split->copying.skipped)
 		printf("  left out  %s sample%s (damaged, or without a class)\n",
-		       text_count(TEXT, split->course.skipped), text_plural(split->course.skipped));
-	return split->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
+		       text_count(TEXT, split->copying.skipped),
+		       text_plural(split->copying.skipped));
+	return split->copying.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_split(int argc, char **argv)

@@ -80,7 +80,7 @@ static int convert_list_and_write(struct convert *convert, struct packimg_error 
 		if (r)
 			return r;
 	}
-	r = convert_plan(convert, error);
+	r = convert_assign(convert, error);
 	return r ? r : convert_write(convert, error);
 }
 

@@ -240,7 +240,7 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 			"--split folders: the images are not in several folders called train, "
 			"val, test or the like, among them %.200s; --include and --exclude "
 			"choose those that are",
-			rule->stranger           ? rule->stranger
+			rule->outside_parts      ? rule->outside_parts
 			: convert->catalog.count ? convert->catalog.samples[0].name
 						 : "none");
 	for (size_t i = 0; i < rule->part_count; i++) {
@@ -253,7 +253,7 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 	return 0;
 }
 
-static int plan_folders(struct convert *convert, struct packimg_error *error)
+static int assign_by_folder(struct convert *convert, struct packimg_error *error)
 {
 	struct catalog *catalog = &convert->catalog;
 
@@ -271,7 +271,7 @@ static int plan_folders(struct convert *convert, struct packimg_error *error)
 	return 0;
 }
 
-static int plan_split(struct convert *convert)
+static int assign_by_fraction(struct convert *convert)
 {
 	struct catalog *catalog = &convert->catalog;
 	double fractions[SPLIT_PARTS_MAX];
@@ -304,7 +304,7 @@ static int plan_split(struct convert *convert)
 	return r;
 }
 
-int convert_plan(struct convert *convert, struct packimg_error *error)
+int convert_assign(struct convert *convert, struct packimg_error *error)
 {
 	struct catalog *catalog = &convert->catalog;
 	int r = 0;
@@ -316,11 +316,11 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 	for (uint64_t i = 0; i < catalog->count; i++)
 		catalog->samples[i].part = 0;
 	if (!r && convert->options.split_folders) {
-		r = plan_folders(convert, error);
+		r = assign_by_folder(convert, error);
 		if (r)
 			return r;
 	} else if (!r && convert->parts[0].name) {
-		r = plan_split(convert);
+		r = assign_by_fraction(convert);
 	}
 	/*
 	 * A few samples suffice for a mean; decoding everything would take longer than copying it.

@@ -177,7 +177,7 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 	return 0;
 }
 
-static void settle_fields(struct catalog *catalog)
+static void choose_field_types(struct catalog *catalog)
 {
 	for (uint32_t i = 0; i < catalog->field_names.count; i++) {
 		struct catalog_field *field = &catalog->fields[i];
@@ -336,7 +336,7 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 			"the label of %s is a whole number or a name, and that of %s is "
 			"not: say with --labels classes or --labels field what they are",
 			catalog->label_class_sample, catalog->label_field_sample);
-	settle_fields(catalog);
+	choose_field_types(catalog);
 	if (given)
 		return number_as_given(catalog, given, given_count, error);
 	for (uint64_t i = 0; i < catalog->count; i++)

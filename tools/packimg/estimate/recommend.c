@@ -1,4 +1,4 @@
-#include "tools/packimg/advise/recommend.h"
+#include "tools/packimg/estimate/recommend.h"
 
 #include "tools/packimg/common/text.h"
 
@@ -72,7 +72,7 @@ uint32_t recommend_fastest(const struct recommend_request *request)
 }
 
 /* Prints the options of convert for a variant. */
-static void say_command(FILE *file, const struct encoding_variant *variant)
+static void write_command(FILE *file, const struct encoding_variant *variant)
 {
 	if (variant->kind == ENCODING_STORED) {
 		fputs("  Nothing needs to be done.\n", file);
@@ -109,7 +109,7 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
 /*
  * Prints the variants to choose for higher rates: each has the least loss of those that are faster.
  */
-static void say_ladder(FILE *file, const struct recommend_request *request, uint32_t variant)
+static void write_faster(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	for (;;) {
 		double before = variant_total(request, variant);
@@ -127,7 +127,7 @@ static void say_ladder(FILE *file, const struct recommend_request *request, uint
 }
 
 /* Prints the smallest variant that is fast enough, if it is another one. */
-static void say_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
+static void write_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
 {
 	uint32_t best = chosen;
 
@@ -144,7 +144,7 @@ static void say_smallest(FILE *file, const struct recommend_request *request, ui
 			rate_text(TEXT, variant_total(request, best)));
 }
 
-static void say_reached(FILE *file, const struct recommend_request *request, uint32_t variant)
+static void write_reached(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	const struct encoding_variant *chosen = &request->variants[variant];
 	const char *name = encoding_variant_name(TEXT, chosen);
@@ -165,11 +165,11 @@ static void say_reached(FILE *file, const struct recommend_request *request, uin
 			rate_text(TEXT, variant_total(request, 0)));
 	fprintf(file, "  Where they do not stay in memory, storage must read %s MB/s for that.\n",
 		rate_text(TEXT, request->wanted * variant_bytes_each(chosen) / 1e6));
-	say_smallest(file, request, variant);
-	say_command(file, chosen);
+	write_smallest(file, request, variant);
+	write_command(file, chosen);
 }
 
-static void say_out_of_reach(FILE *file, const struct recommend_request *request)
+static void write_out_of_reach(FILE *file, const struct recommend_request *request)
 {
 	uint32_t fastest = recommend_fastest(request);
 
@@ -185,13 +185,13 @@ static void say_out_of_reach(FILE *file, const struct recommend_request *request
 		ceil(request->wanted / request->variants[0].images_per_s));
 }
 
-static void say_open(FILE *file, const struct recommend_request *request)
+static void write_without_rate(FILE *file, const struct recommend_request *request)
 {
 	fprintf(file,
 		"Keep the images as they are while %s images/s are enough (%.0f cores): nothing "
 		"is lost. --rate N tells what N need.\n",
 		rate_text(TEXT, variant_total(request, 0)), request->cores);
-	say_ladder(file, request, 0);
+	write_faster(file, request, 0);
 }
 
 void recommend_write(const struct recommend_request *request, FILE *file)
@@ -201,9 +201,9 @@ void recommend_write(const struct recommend_request *request, FILE *file)
 	if (!request->count || !request->variants[0].images)
 		fputs("None of the images can be used.\n", file);
 	else if (request->wanted <= 0)
-		say_open(file, request);
+		write_without_rate(file, request);
 	else if (variant == UINT32_MAX)
-		say_out_of_reach(file, request);
+		write_out_of_reach(file, request);
 	else
-		say_reached(file, request, variant);
+		write_reached(file, request, variant);
 }

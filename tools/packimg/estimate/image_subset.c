@@ -1,4 +1,4 @@
-#include "tools/packimg/advise/image_subset.h"
+#include "tools/packimg/estimate/image_subset.h"
 
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/shuffle.h"

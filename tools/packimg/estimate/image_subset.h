@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "tools/packimg/advise/encoding_bench.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 #include "tools/packimg/source/catalog.h"
 
 struct image_subset {

@@ -4,11 +4,11 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
-#include "tools/packimg/advise/image_subset.h"
-#include "tools/packimg/advise/recommend.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/estimate/image_subset.h"
+#include "tools/packimg/estimate/recommend.h"
 
 #include "format/augment/pipeline.h"
 

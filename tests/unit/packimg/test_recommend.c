@@ -1,5 +1,5 @@
 /* Recommendations for given measurements. */
-#include "tools/packimg/advise/recommend.h"
+#include "tools/packimg/estimate/recommend.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
