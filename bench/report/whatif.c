@@ -10,7 +10,7 @@
 #include "format/augment/pipeline.h"
 #include "format/packimg.h"
 #include "proto/client/connection.h"
-#include "tools/packimg/estimate/encoding_bench.h"
+#include "tools/packimg/estimate/image_sample.h"
 
 enum {
 	CHUNK_PAGES = 1 << 16,
@@ -31,7 +31,7 @@ enum {
 
 struct bench {
 	struct packimg *dataset;
-	struct packimg_decoder *decoder;
+	struct image_sample sample;
 	struct pipeline *parsed;
 	struct pipeline *shorter[WHATIF_TRANSFORMS_MAX]; /* pipelines without one transform */
 	/*
@@ -47,7 +47,7 @@ static void bench_free(struct bench *bench)
 {
 	for (enum config config = 0; config < CONFIG_COUNT; config++)
 		encoding_variant_deinit(&bench->made[config]);
-	packimg_decoder_free(bench->decoder);
+	image_sample_deinit(&bench->sample);
 	pipeline_free(bench->parsed);
 	for (unsigned i = 0; i < WHATIF_TRANSFORMS_MAX; i++)
 		pipeline_free(bench->shorter[i]);
@@ -56,30 +56,42 @@ static void bench_free(struct bench *bench)
 	free(bench);
 }
 
-/* Prepares a pipeline as the daemon does. */
+/* Gives a pipeline the size and the statistics of the dataset, as the daemon does. */
+static int fix_pipeline(const struct packimg *dataset, struct pipeline *parsed,
+			struct pipeline_error *reason)
+{
+	struct packimg_sample first;
+	double mean[3], std[3];
+
+	if (!pipeline_has_size(parsed)) {
+		int r = packimg_sample(dataset, 0, &first);
+		if (r)
+			return r;
+		r = pipeline_fix_size(parsed, first.width, first.height, reason);
+		if (r)
+			return r;
+	}
+	if (!pipeline_needs_statistics(parsed))
+		return 0;
+	int r = packimg_statistics(dataset, mean, std);
+	return r ? r : pipeline_fix_statistics(parsed, mean, std, reason);
+}
+
 static int prepare(const struct packimg *dataset, const char *pipeline,
 		   struct pipeline **ret_parsed, struct pipeline_error *reason)
 {
-	struct pipeline *parsed = NULL;
-	struct packimg_sample first;
-	double mean[3], std[3];
+	struct pipeline *parsed;
 	int r = pipeline_parse(pipeline, &parsed, reason);
 
-	if (!r && !pipeline_has_size(parsed)) {
-		r = packimg_sample(dataset, 0, &first);
-		if (!r)
-			r = pipeline_fix_size(parsed, first.width, first.height, reason);
-	}
-	if (!r && pipeline_needs_statistics(parsed)) {
-		r = packimg_statistics(dataset, mean, std);
-		if (!r)
-			r = pipeline_fix_statistics(parsed, mean, std, reason);
-	}
 	if (r)
+		return r;
+	r = fix_pipeline(dataset, parsed, reason);
+	if (r) {
 		pipeline_free(parsed);
-	else
-		*ret_parsed = parsed;
-	return r;
+		return r;
+	}
+	*ret_parsed = parsed;
+	return 0;
 }
 
 static int bench_parse(struct bench *bench, const char *pipeline, char *error)
@@ -106,13 +118,12 @@ static int bench_new(const char *path, const char *pipeline, struct bench **ret_
 		return error_set(error, r, "%s", reason.text);
 	}
 	r = bench_parse(bench, pipeline, error);
-	if (!r)
-		r = packimg_decoder_new(&bench->decoder);
-	if (r)
+	if (r) {
 		bench_free(bench);
-	else
-		*ret_bench = bench;
-	return r;
+		return r;
+	}
+	*ret_bench = bench;
+	return 0;
 }
 
 static unsigned shorter_side(const struct packimg_sample *sample)
@@ -131,7 +142,7 @@ static const struct packimg_sample *lossless(const struct bench *bench, const st
 	return &bench->samples[config][i];
 }
 
-static struct encoding_variant recipe(const struct whatif *whatif, enum config config)
+struct encoding_variant whatif_variant(const struct whatif *whatif, enum config config)
 {
 	switch (config) {
 	case CONFIG_INDEX:
@@ -146,32 +157,32 @@ static struct encoding_variant recipe(const struct whatif *whatif, enum config c
 						 .quality = WHATIF_JPEG_QUALITY,
 						 .short_side = whatif->short_side};
 	case CONFIG_RAW:
-		return (struct encoding_variant){.kind = ENCODING_RAW,
-						 .short_side = whatif->short_side};
+		return (struct encoding_variant){
+			.kind = ENCODING_RAW,
+			.short_side = whatif->short_side < whatif->side ? whatif->short_side : 0};
 	default:
 		return (struct encoding_variant){.kind = ENCODING_STORED};
 	}
 }
 
-/* Returns nonzero if this config stores the image differently. */
-static int changes(const struct whatif *whatif, enum config config,
-		   const struct packimg_sample *stored)
+/* Returns true if this config stores the image differently. */
+static bool changes(const struct encoding_variant *variant, enum config config,
+		    const struct packimg_sample *stored)
 {
-	int jpeg = stored->codec == PACKIMG_CODEC_JPEG;
-	int large = shorter_side(stored) > whatif->short_side;
+	bool large = variant->short_side && shorter_side(stored) > variant->short_side;
 
 	switch (config) {
 	case CONFIG_INDEX:
 	case CONFIG_RECODE:
 		return packimg_sample_unindexed(stored);
 	case CONFIG_QUALITY:
-		return jpeg;
+		return stored->codec == PACKIMG_CODEC_JPEG;
 	case CONFIG_SMALLER:
 		return large;
 	case CONFIG_RAW:
 		return large || stored->codec != PACKIMG_CODEC_RAW;
 	default:
-		return 0;
+		return false;
 	}
 }
 
@@ -188,10 +199,10 @@ static int make(struct bench *bench, struct whatif *whatif, enum config config,
 	unsigned wanted = 0, next = 0;
 	int r;
 
+	*made = whatif_variant(whatif, config);
 	for (unsigned i = 0; i < bench->count; i++)
-		if (changes(whatif, config, &stored[i]))
+		if (changes(made, config, &stored[i]))
 			images[wanted++] = (struct encoding_input){.stored = &stored[i]};
-	*made = recipe(whatif, config);
 	r = encoding_variant_encode(made, images, wanted, 1, NULL, error);
 	if (r)
 		return r;
@@ -211,30 +222,27 @@ static int make(struct bench *bench, struct whatif *whatif, enum config config,
 	return 0;
 }
 
-/*
- * Divides the dataset into as many equal ranges as images are wanted and takes one image from each;
- * skips those that cannot be decoded.
- */
-static void choose(struct bench *bench, struct whatif *whatif)
+static int choose(struct bench *bench, struct whatif *whatif, struct packimg_error *error)
 {
-	uint64_t wanted = whatif->images < WHATIF_IMAGES ? whatif->images : WHATIF_IMAGES,
-		 bytes = 0;
+	struct image_sample *sample = &bench->sample;
+	int r = image_sample_dataset(sample, bench->dataset, WHATIF_IMAGES, SAMPLE_BYTES_MAX, NULL,
+				     error);
 
-	for (uint64_t i = 0; i < wanted && bytes < SAMPLE_BYTES_MAX; i++) {
-		struct packimg_sample *sample = &bench->samples[CONFIG_STORED][bench->count];
-		uint64_t index = (whatif->images * (2 * i + 1)) / (2 * wanted);
-
-		if (packimg_sample(bench->dataset, index, sample) ||
-		    !encoding_bench_can_use(bench->decoder, sample))
-			continue;
-		bytes += sample->data_size;
-		whatif->side += shorter_side(sample);
-		whatif->jpegs += sample->codec == PACKIMG_CODEC_JPEG;
-		whatif->unindexed += packimg_sample_unindexed(sample);
-		bench->count++;
+	if (r)
+		return r;
+	if (!sample->count)
+		return packimg_fail(
+			error, -EBADMSG,
+			"none of the images sampled can be decoded; run packimg verify");
+	bench->count = whatif->sampled = (unsigned)sample->count;
+	whatif->jpegs = (unsigned)sample->jpegs;
+	memcpy(bench->samples[CONFIG_STORED], sample->stored,
+	       bench->count * sizeof(*sample->stored));
+	for (unsigned i = 0; i < bench->count; i++) {
+		whatif->side += (double)sample->short_sides[i] / bench->count;
+		whatif->unindexed += packimg_sample_unindexed(&sample->stored[i]);
 	}
-	whatif->sampled = bench->count;
-	whatif->side /= bench->count ? bench->count : 1;
+	return 0;
 }
 
 static unsigned finished_side(const struct pipeline *parsed)
@@ -461,6 +469,26 @@ static uint64_t bytes_of(const struct packimg *dataset)
 	return bytes;
 }
 
+/* Measures all configs, and the pipeline without each of its transforms. */
+static int measure_all(struct bench *bench, const char *pipeline, const struct claim_options *claim,
+		       struct whatif *whatif, struct packimg_error *error)
+{
+	int r = choose(bench, whatif, error);
+	if (r)
+		return r;
+	r = make_all(bench, whatif, error);
+	if (r)
+		return r;
+	r = make_shorter(bench, whatif, pipeline);
+	if (r)
+		return r;
+	r = measure(bench, whatif, claim, error);
+	if (r)
+		return r;
+	count_bytes(bench, whatif);
+	return 0;
+}
+
 int whatif_measure(const char *path, const char *pipeline, const struct claim_options *claim,
 		   struct whatif *ret_whatif, char *error)
 {
@@ -473,23 +501,11 @@ int whatif_measure(const char *path, const char *pipeline, const struct claim_op
 		return r;
 	whatif.images = packimg_count(bench->dataset);
 	whatif.bytes = bytes_of(bench->dataset);
-	choose(bench, &whatif);
-	if (!bench->count)
-		r = error_set(error, -EBADMSG,
-			      "%s: none of the images sampled can be decoded; run packimg verify",
-			      path);
-	if (!r)
-		r = make_all(bench, &whatif, &reason);
-	if (!r)
-		r = make_shorter(bench, &whatif, pipeline);
-	if (!r)
-		r = measure(bench, &whatif, claim, &reason);
-	if (!r)
-		count_bytes(bench, &whatif);
+	r = measure_all(bench, pipeline, claim, &whatif, &reason);
 	bench_free(bench);
-	if (r && !error[0])
-		error_set(error, r, "%s: %s", path, reason.text[0] ? reason.text : strerror(-r));
-	if (!r)
-		*ret_whatif = whatif;
-	return r;
+	if (r)
+		return error_set(error, r, "%s: %s", path,
+				 reason.text[0] ? reason.text : strerror(-r));
+	*ret_whatif = whatif;
+	return 0;
 }

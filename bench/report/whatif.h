@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "format/augment/claim.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 enum config {
 	CONFIG_STORED, /* as the dataset holds it */
@@ -54,10 +55,12 @@ struct whatif {
 	unsigned transform_count;
 };
 
+/* Returns how a config stores images, without samples: for its name and the options of packimg. */
+struct encoding_variant whatif_variant(const struct whatif *whatif, enum config config);
 /* Share of a dataset's bytes in the page cache; 0 if it cannot be opened. */
 double whatif_resident(const char *dataset);
 /*
- * terms: claim terms of the daemon whose costs are estimated. Returns 0, or a negative errno with a
+ * claim: claim claim of the daemon whose costs are estimated. Returns 0, or a negative errno with a
  * sentence in error (FEED_ERROR_MAX bytes).
  */
 int whatif_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,

@@ -92,7 +92,7 @@ TABLE = {
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
     "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
-                    "tools/packimg/estimate/encoding_bench.h bench/measure",
+                    "tools/packimg/common/text.h tools/packimg/estimate bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
     "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/geometry.h",

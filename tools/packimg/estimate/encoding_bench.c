@@ -50,6 +50,30 @@ const char *encoding_variant_name(struct text_buffer *buffer,
 	return buffer->text;
 }
 
+const char *encoding_variant_options(struct text_buffer *buffer,
+				     const struct encoding_variant *variant)
+{
+	char side[32] = "";
+
+	if (variant->short_side)
+		snprintf(side, sizeof(side), " --short-side %u", variant->short_side);
+	if (variant->kind == ENCODING_JPEG)
+		snprintf(buffer->text, sizeof(buffer->text), "%s --jpeg quality=%d", side,
+			 variant->quality);
+	else
+		snprintf(buffer->text, sizeof(buffer->text), "%s%s", side,
+			 variant->transcode                   ? " --progressive transcode"
+			 : variant->kind == ENCODING_RAW_ZSTD ? " --raw-zstd"
+			 : variant->kind == ENCODING_RAW      ? " --raw"
+							      : "");
+	return buffer->text;
+}
+
+double encoding_variant_mean(const struct encoding_variant *variant, uint64_t bytes)
+{
+	return variant->images ? (double)bytes / (double)variant->images : 0;
+}
+
 static struct sample_encoder_options encoder_options(const struct encoding_variant *variant)
 {
 	bool raw = variant->kind == ENCODING_RAW || variant->kind == ENCODING_RAW_ZSTD;

@@ -12,7 +12,7 @@ static double variant_total(const struct recommend_request *request, uint32_t va
 
 static double variant_bytes_each(const struct encoding_variant *variant)
 {
-	return variant->images ? (double)variant->bytes / (double)variant->images : 0;
+	return encoding_variant_mean(variant, variant->bytes);
 }
 
 /*
@@ -78,14 +78,7 @@ static void write_command(FILE *file, const struct encoding_variant *variant)
 		fputs("  Nothing needs to be done.\n", file);
 		return;
 	}
-	fputs("  packimg convert SRC -o FILE", file);
-	if (variant->short_side)
-		fprintf(file, " --short-side %u", variant->short_side);
-	if (variant->kind == ENCODING_JPEG)
-		fprintf(file, " --jpeg quality=%d", variant->quality);
-	else if (variant->kind == ENCODING_RAW_ZSTD || variant->kind == ENCODING_RAW)
-		fputs(variant->kind == ENCODING_RAW ? " --raw" : " --raw-zstd", file);
-	fputc('\n', file);
+	fprintf(file, "  packimg convert SRC -o FILE%s\n", encoding_variant_options(TEXT, variant));
 }
 
 /* Size relative to the first variant, the unchanged images. */
