@@ -174,9 +174,8 @@ static void say_memory(const struct report *report, FILE *out)
 {
 	for (size_t i = 0; i < report->count; i++)
 		if (!report->rows[i].error && !memory_is_known(&report->rows[i].median)) {
-			fprintf(out, "\nprivate memory: -, because the kernel tells how much a "
-				     "walled-in "
-				     "worker has to root alone\n");
+			fprintf(out, "\nprivate memory: -, because the kernel reports that of a "
+				     "sandboxed worker only to root\n");
 			return;
 		}
 }

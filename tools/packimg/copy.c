@@ -22,7 +22,7 @@ static int map_classes(struct copy_set *set, struct copy_input *input, struct pa
 				   NULL))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_CLASSES_MAX)
-			return packimg_fail(error, -E2BIG, "more than %d classes together",
+			return packimg_fail(error, -E2BIG, "more than %d classes in total",
 					    PACKIMG_CLASSES_MAX);
 		input->labels[i] = (int32_t)number;
 	}
@@ -47,7 +47,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 		if (name_table_add(&set->fields, field.name, &number, &added))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_FIELDS_MAX)
-			return packimg_fail(error, -E2BIG, "more than %d fields together",
+			return packimg_fail(error, -E2BIG, "more than %d fields in total",
 					    PACKIMG_FIELDS_MAX);
 		input->fields[i] = number;
 		enum packimg_field_type *type = &set->types[number];
@@ -60,7 +60,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 		else
 			return packimg_fail(
 				error, -EINVAL,
-				"%s: field \"%s\" has another type than in the datasets before it",
+				"%s: field \"%s\" has a different type in the datasets before it",
 				input->path, field.name);
 	}
 	return 0;
@@ -101,10 +101,9 @@ int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count
 	}
 	set->numbers_only = !any_named;
 	if (!r && any_named && any_numbered)
-		r = packimg_fail(
-			error, -EINVAL,
-			"some datasets name their classes and others only number them, so they "
-			"cannot be united");
+		r = packimg_fail(error, -EINVAL,
+				 "some datasets name their classes and others only number them, so "
+				 "they cannot be merged");
 	if (r)
 		copy_set_deinit(set);
 	return r;

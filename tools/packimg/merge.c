@@ -29,10 +29,10 @@ enum { KEY_SHUFFLE = 256 };
 #define AT(member) offsetof(struct merge, member)
 
 static const struct options_row options[] = {
-	{"output", 'o', "FILE", "the new dataset, NAME.pimg", OPTIONS_TEXT, AT(output)},
-	{"force", 'f', NULL, "replace a dataset of that name", OPTIONS_FLAG, AT(force)},
-	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
-	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"output", 'o', "FILE", "dataset to write, NAME.pimg", OPTIONS_TEXT, AT(output)},
+	{"force", 'f', NULL, "replace an existing dataset", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "start a new file after this many bytes (K, M, G)",
+	 OPTIONS_BYTES, AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"shuffle", KEY_SHUFFLE, "SEED", "store in random order"},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
 	 OPTIONS_SECOND, AT(copying.skip), .words = command_on_error,
@@ -59,7 +59,7 @@ static error_t merge_parse_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (!merge->inputs.count || !merge->output)
-			argp_error(state, "FILE... and -o FILE are needed");
+			argp_error(state, "FILE... and -o FILE are required");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -185,9 +185,9 @@ int command_merge(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = merge_parse_option,
 		.args_doc = "FILE... -o FILE",
-		.doc = "Several datasets into one. Classes are united by name: those of the first "
-		       "dataset keep "
-		       "their numbers, new ones follow. Fields are united by name, too.",
+		.doc = "Merge several datasets into one. Classes are matched by name: those of the "
+		       "first dataset keep their numbers, new ones follow. Fields are matched by "
+		       "name, too.",
 	};
 	struct merge merge = {0};
 	struct packimg_error error = {{0}};

@@ -52,13 +52,13 @@ enum { KEY_INTO = 256 };
 static const struct options_row options[] = {
 	{"into", KEY_INTO, "NAME=F,...", "parts and their fractions, such as train=0.9,val=0.1"},
 	{"by-class", 0, NULL, "one part per class", OPTIONS_FLAG, AT(by_class)},
-	{"seed", 0, "SEED", "of the draw (default: 0)", OPTIONS_U64, AT(seed), 0, UINT64_MAX,
+	{"seed", 0, "SEED", "seed of the split (default: 0)", OPTIONS_U64, AT(seed), 0, UINT64_MAX,
 	 .refusal = "is not a whole number"},
 	{"output", 'o', "FILE", "NAME.pimg gives NAME-PART.pimg (default: the input's name)",
 	 OPTIONS_TEXT, AT(output)},
-	{"force", 'f', NULL, "replace datasets of those names", OPTIONS_FLAG, AT(force)},
-	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
-	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"force", 'f', NULL, "replace existing datasets", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "start a new file after this many bytes (K, M, G)",
+	 OPTIONS_BYTES, AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
 	 OPTIONS_SECOND, AT(copying.skip), .words = command_on_error,
 	 .refusal = COMMAND_NO_ON_ERROR},
@@ -79,7 +79,7 @@ static error_t split_parse_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (split->by_class == (split->fraction_count > 0))
-			argp_error(state, "either --into NAME=FRACTION,... or --by-class");
+			argp_error(state, "give either --into NAME=FRACTION,... or --by-class");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -170,7 +170,7 @@ static int split_prepare(struct split *split, struct packimg_error *error)
 	else
 		r = assign_by_fraction(split);
 	if (!r && !split->part_count)
-		return packimg_fail(error, -EINVAL, "%s names no classes to split by",
+		return packimg_fail(error, -EINVAL, "%s has no named classes to split by",
 				    split->input);
 	if (!r)
 		r = order_samples(split);
@@ -335,9 +335,9 @@ int command_split(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = split_parse_option,
 		.args_doc = "FILE",
-		.doc = "One dataset into several: by fractions (every class in the same "
-		       "proportion, drawn by the "
-		       "seed) or by class. Samples keep their order, classes their numbers.",
+		.doc = "Split one dataset into several, by fractions (every class in the same "
+		       "proportion, drawn with the seed) or by class. Samples keep their order, "
+		       "classes their numbers.",
 	};
 	struct split split = {0};
 	struct packimg_error error = {{0}};

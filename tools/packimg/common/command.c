@@ -167,7 +167,7 @@ int command_check_outputs(const struct name_table *paths, bool force, bool *ret_
 	}
 	DIR *directory = opendir(*folder ? folder : ".");
 	if (!directory)
-		return packimg_fail(error, -errno, "%s: the folder to write to: %s",
+		return packimg_fail(error, -errno, "%s: cannot open the output folder: %s",
 				    *folder ? folder : ".", strerror(errno));
 	while (!r && (entry = readdir(directory))) {
 		enum relation relation = related_output(paths, folder, entry->d_name, &number);

@@ -147,8 +147,8 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 	fclose(file);
 	if (r == -ENAMETOOLONG)
 		return packimg_fail(error, -EINVAL,
-				    "%s:%u: no class name: longer than %d bytes, or with a zero; "
-				    "put one on each line",
+				    "%s:%u: not a class name: it is longer than %d bytes or "
+				    "contains a zero byte; put one name on each line",
 				    path, number, PACKIMG_CLASS_NAME_MAX);
 	if (r == -E2BIG)
 		return packimg_fail(error, r, "%s: more than %d classes", path,
@@ -235,14 +235,13 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 	const struct class_rule *rule = &convert->class_rule;
 
 	if (!rule->part_count)
-		return packimg_fail(
-			error, -EINVAL,
-			"--split folders: the images are not in several folders called train, "
-			"val, test or the like, among them %.200s; --include and --exclude "
-			"choose those that are",
-			rule->outside_parts      ? rule->outside_parts
-			: convert->catalog.count ? convert->catalog.samples[0].name
-						 : "none");
+		return packimg_fail(error, -EINVAL,
+				    "--split folders: the images are not in several folders called "
+				    "train, val, test or similar, for example %.200s; --include "
+				    "and --exclude choose those that are",
+				    rule->outside_parts      ? rule->outside_parts
+				    : convert->catalog.count ? convert->catalog.samples[0].name
+							     : "none");
 	for (size_t i = 0; i < rule->part_count; i++) {
 		convert->parts[i].name = arena_copy(&convert->catalog.arena, rule->parts[i].name,
 						    rule->parts[i].size);
@@ -263,8 +262,7 @@ static int assign_by_folder(struct convert *convert, struct packimg_error *error
 		if (part == convert->class_rule.part_count)
 			return packimg_fail(
 				error, -EINVAL,
-				"--split folders: %s is in none of the folders that the "
-				"others are in",
+				"--split folders: %s is outside the folders of the other images",
 				catalog->samples[i].name);
 		catalog->samples[i].part = (uint32_t)part;
 	}

@@ -39,18 +39,18 @@ struct advise {
 #define AT(member) offsetof(struct advise, member)
 
 static const struct options_row options[] = {
-	{"sample", 'n', "N", "images to look at (default: 200)", OPTIONS_U64, AT(wanted), 1,
+	{"sample", 'n', "N", "images to sample (default: 200)", OPTIONS_U64, AT(wanted), 1,
 	 SAMPLE_MAX},
 	{"rate", 'r', "N", "images/s that the training needs", OPTIONS_DOUBLE, AT(rate),
 	 .min = DBL_TRUE_MIN, .max = 1e12, .refusal = "is not a positive number"},
-	{"cores", 'c', "N", "cores that will feed it (default: those of this process)", OPTIONS_U64,
+	{"cores", 'c', "N", "cores of the daemon (default: those of this process)", OPTIONS_U64,
 	 AT(cores), 1, 1 << 20},
-	{"pipeline", 0, "TEXT", "what is done to them (default: random_resized_crop(224) hflip)",
+	{"pipeline", 0, "TEXT", "transforms to apply (default: random_resized_crop(224) hflip)",
 	 OPTIONS_TEXT, AT(pipeline)},
-	{"csv", 0, "FILE", "write the figures as a table, too", OPTIONS_TEXT, AT(csv)},
-	{"seconds", 0, "S", "CPU time to measure each way for (default: 0.5)", OPTIONS_DOUBLE,
+	{"csv", 0, "FILE", "also write the measurements as CSV", OPTIONS_TEXT, AT(csv)},
+	{"seconds", 0, "S", "CPU time to measure each encoding (default: 0.5)", OPTIONS_DOUBLE,
 	 AT(seconds), .min = DBL_TRUE_MIN, .max = 1e12, .refusal = "is not a positive number"},
-	{"jobs", 'j', "N", "threads that store the sample (default: all CPUs)", OPTIONS_UNSIGNED,
+	{"jobs", 'j', "N", "threads that encode the sample (default: all CPUs)", OPTIONS_UNSIGNED,
 	 AT(jobs), 1, COMMAND_JOBS_MAX},
 	{"json", 'J', NULL, "print JSON", OPTIONS_FLAG, AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
@@ -112,8 +112,8 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	if (!pipeline_has_size(advise->parsed))
 		return packimg_fail(error, -EINVAL,
-				    "--pipeline: \"%s\" does not say what size its results have; "
-				    "begin with random_resized_crop(N) or resize(WxH)",
+				    "--pipeline: \"%s\" does not set the size of its output; begin "
+				    "with random_resized_crop(N) or resize(WxH)",
 				    advise->pipeline);
 	if (pipeline_fix_statistics(advise->parsed, mean, std, &fault))
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
@@ -129,7 +129,7 @@ static int advise_measure(struct advise *advise, struct packimg_error *error)
 	int r = 0;
 
 	list_variants(advise);
-	progress_init(&progress, "storing a sample",
+	progress_init(&progress, "encoding a sample",
 		      advise->source.sample.count * advise->variant_count, advise->quiet);
 	for (uint32_t i = 0; !r && i < advise->variant_count; i++) {
 		r = encoding_variant_encode(&advise->variants[i], advise->source.sample.images,
@@ -211,7 +211,7 @@ static void print_table(const struct advise *advise)
 {
 	double first = encoding_variant_mean(&advise->variants[0], advise->variants[0].bytes);
 
-	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "of now", "all of them",
+	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "relative", "total",
 	       "images/s/core", "x cores");
 	for (uint32_t i = 0; i < advise->variant_count; i++) {
 		const struct encoding_variant *variant = &advise->variants[i];
@@ -324,10 +324,10 @@ int command_advise(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.args_doc = "SRC",
-		.doc = "Measure on a sample which way to store images suits.\v"
-		       "SRC is what convert takes, or a dataset. Stores a sample in several sizes "
-		       "and qualities in memory, makes finished samples of each on one core, and "
-		       "says what to choose and why.",
+		.doc = "Measure encodings on a sample of images, and recommend one.\vSRC is a "
+		       "source as for convert, or a dataset. Encodes a sample in several sizes and "
+		       "qualities in memory, runs the pipeline on each encoding on one core, and "
+		       "recommends one, with the reason.",
 	};
 	struct advise *advise = calloc(1, sizeof(*advise));
 

@@ -115,8 +115,7 @@ int source_sample_init(struct source_sample *source, const char *path, uint64_t 
 	if (r)
 		return r;
 	if (!sample->count)
-		return packimg_fail(error, -ENODATA, "%s: no images that can be read were found",
-				    path);
+		return packimg_fail(error, -ENODATA, "%s: found no images that can be read", path);
 	qsort(sample->short_sides, sample->count, sizeof(*sample->short_sides), compare_sides);
 	return 0;
 }

@@ -63,18 +63,17 @@ int blob_store_spill(struct blob_store *blobs, uint32_t number, const void *byte
 		int fd = temporary_file();
 
 		if (fd < 0)
-			return packimg_fail(
-				error, fd,
-				"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
-				"a folder with room",
-				temporary_folder(), container->path, strerror(-fd));
+			return packimg_fail(error, fd,
+					    "%s: cannot create a temporary file for the contents "
+					    "of %s: %s; set TMPDIR to a folder with space",
+					    temporary_folder(), container->path, strerror(-fd));
 		container->spill_fd = fd;
 	}
 	int r = io_write_at(container->spill_fd, bytes, size, container->spill_size);
 	if (r)
 		return packimg_fail(error, r,
-				    "%s: unpacking %s into a temporary file: %s; set TMPDIR "
-				    "to a folder with room, or convert without --shuffle",
+				    "%s: cannot unpack %s to a temporary file: %s; set TMPDIR to a "
+				    "folder with space, or convert without --shuffle",
 				    temporary_folder(), container->path, strerror(-r));
 	container->spill_size += size;
 	return 0;
@@ -84,7 +83,7 @@ static int check_size(const struct blob_store *blobs, uint64_t size, struct pack
 {
 	if (size <= blobs->limits.file_max)
 		return 0;
-	return packimg_fail(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
+	return packimg_fail(error, -EFBIG, "larger than the limit for image files (%s, --max-file)",
 			    text_bytes(TEXT, blobs->limits.file_max));
 }
 

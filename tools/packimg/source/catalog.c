@@ -331,11 +331,10 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 	int32_t highest = -1;
 
 	if (catalog->label_field_sample && catalog->label_class_sample)
-		return packimg_fail(
-			error, -EINVAL,
-			"the label of %s is a whole number or a name, and that of %s is "
-			"not: say with --labels classes or --labels field what they are",
-			catalog->label_class_sample, catalog->label_field_sample);
+		return packimg_fail(error, -EINVAL,
+				    "the label of %s is a whole number or a name, and that of %s "
+				    "is not: choose --labels classes or --labels field",
+				    catalog->label_class_sample, catalog->label_field_sample);
 	choose_field_types(catalog);
 	if (given)
 		return number_as_given(catalog, given, given_count, error);
