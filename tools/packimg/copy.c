@@ -66,44 +66,59 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 	return 0;
 }
 
+static bool has_labels(const struct packimg *dataset)
+{
+	struct packimg_sample sample;
+
+	for (uint64_t i = 0; i < packimg_count(dataset); i++)
+		if (!packimg_sample(dataset, i, &sample) && sample.label >= 0)
+			return true;
+	return false;
+}
+
+static int copy_set_open(struct copy_set *set, const char *const *paths, uint32_t count,
+			 struct packimg_error *error)
+{
+	bool any_named = false, any_numbered = false;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct copy_input *input = &set->inputs[i];
+
+		input->path = paths[i];
+		int r = packimg_open(paths[i], &input->dataset, error);
+		if (r)
+			return r;
+		set->count++;
+		set->samples += packimg_count(input->dataset);
+		r = map_classes(set, input, error);
+		if (r)
+			return r;
+		r = map_fields(set, input, error);
+		if (r)
+			return r;
+		if (input->class_count)
+			any_named = true;
+		else
+			any_numbered |= has_labels(input->dataset);
+	}
+	set->numbers_only = !any_named;
+	if (any_named && any_numbered)
+		return packimg_fail(error, -EINVAL,
+				    "some datasets name their classes and others only number "
+				    "them, so they cannot be merged");
+	return 0;
+}
+
 int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error)
 {
-	bool any_named = false, any_numbered = false;
-	int r = 0;
-
 	*set = (struct copy_set){0};
 	name_table_init(&set->classes, &set->arena);
 	name_table_init(&set->fields, &set->arena);
 	set->inputs = calloc(count, sizeof(*set->inputs));
 	if (!set->inputs)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; !r && i < count; i++) {
-		struct copy_input *input = &set->inputs[i];
-
-		input->path = paths[i];
-		r = packimg_open(paths[i], &input->dataset, error);
-		if (r)
-			break;
-		set->count++;
-		set->samples += packimg_count(input->dataset);
-		r = map_classes(set, input, error);
-		if (!r)
-			r = map_fields(set, input, error);
-		any_named |= input->class_count > 0;
-		for (uint64_t n = 0; !r && !input->class_count && n < packimg_count(input->dataset);
-		     n++) {
-			struct packimg_sample sample;
-
-			any_numbered |=
-				!packimg_sample(input->dataset, n, &sample) && sample.label >= 0;
-		}
-	}
-	set->numbers_only = !any_named;
-	if (!r && any_named && any_numbered)
-		r = packimg_fail(error, -EINVAL,
-				 "some datasets name their classes and others only number them, so "
-				 "they cannot be merged");
+	int r = copy_set_open(set, paths, count, error);
 	if (r)
 		copy_set_deinit(set);
 	return r;

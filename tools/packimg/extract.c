@@ -246,19 +246,24 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 	bool added;
 
 	int r = make_path(extract, sample, path);
-	if (!r)
-		r = buffer_append(path, "", 1);
-	if (!r)
+	if (r)
+		return r;
+	r = buffer_append(path, "", 1);
+	if (r)
+		return r;
+	for (;;) {
 		r = name_table_add(names, (const char *)path->data, &number, &added);
-	while (!r && !added) {
+		if (r)
+			return r;
+		if (added)
+			break;
 		path->size--;
 		r = make_unique(path, sample);
-		if (!r)
-			r = name_table_add(names, (const char *)path->data, &number, &added);
+		if (r)
+			return r;
 	}
-	if (!r)
-		*ret_path = names->names[number];
-	return r;
+	*ret_path = names->names[number];
+	return 0;
 }
 
 static int name_files(struct extract *extract)
@@ -356,8 +361,9 @@ static int write_png(const struct extract *extract, struct image_reader *reader,
 	struct resize_picture pixels;
 
 	int r = image_read_sample(reader, sample, 0, 0, &pixels, error);
-	if (!r)
-		r = image_write_png(&pixels, png, error);
+	if (r)
+		return r;
+	r = image_write_png(&pixels, png, error);
 	return r ? r : write_file(extract, path, png->data, png->size, error);
 }
 

@@ -129,7 +129,7 @@ static void note_damage(struct index *index, uint64_t number)
 
 	packimg_source(index->dataset, number, &source, &size);
 	command_fail("sample %" PRIu64 " (%.*s): its bytes do not match their checksum; it stays "
-				       "unchanged, without a new index",
+		     "unchanged, without a new index",
 		     number, (int)size, source ? source : "");
 	index->damaged++;
 }
@@ -238,22 +238,35 @@ static int index_probe_first(struct index *index, struct packimg_error *error)
 	return refuse_indexed(index, indexed, jpegs, error);
 }
 
-static int write_index(struct index *index, struct packimg_error *error)
+/* The caller frees the rewriter. */
+static int rewrite_samples(struct index *index, struct packimg_error *error)
 {
 	int r = index_probe_first(index, error);
-
-	if (!r)
-		r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
-	if (!r) {
-		index->order = packimg_rewriter_order(index->rewriter);
-		r = index_take_all(index);
-	}
-	if (!r && !index->made && !index->rebuild)
+	if (r)
+		return r;
+	r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
+	if (r)
+		return r;
+	index->order = packimg_rewriter_order(index->rewriter);
+	r = index_take_all(index);
+	if (r)
+		return r;
+	if (!index->made && !index->rebuild) {
 		r = refuse_indexed(index, index->kept, index->jpegs, error);
-	if (!r)
-		r = packimg_rewriter_finish(index->rewriter, error);
-	if (!r)
-		index->bytes_after = packimg_rewriter_bytes(index->rewriter);
+		if (r)
+			return r;
+	}
+	r = packimg_rewriter_finish(index->rewriter, error);
+	if (r)
+		return r;
+	index->bytes_after = packimg_rewriter_bytes(index->rewriter);
+	return 0;
+}
+
+static int write_index(struct index *index, struct packimg_error *error)
+{
+	int r = rewrite_samples(index, error);
+
 	packimg_rewriter_free(index->rewriter);
 	return r;
 }

@@ -86,20 +86,26 @@ static error_t split_parse_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-static int assign_by_fraction(struct split *split)
+static int draw_parts(struct split *split, int32_t *labels)
 {
 	double fractions[SPLIT_PARTS_MAX];
-	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
-	int r = labels ? 0 : -ENOMEM;
 
-	split->part_count = split->fraction_count;
 	for (uint32_t i = 0; i < split->part_count; i++)
 		fractions[i] = split->fractions[i].fraction;
-	for (uint64_t i = 0; !r && i < split->set.samples; i++)
+	for (uint64_t i = 0; i < split->set.samples; i++)
 		labels[i] = copy_label(&split->set, i);
-	if (!r)
-		r = shuffle_split(labels, split->set.samples, fractions, split->part_count,
-				  split->seed, split->part_of);
+	return shuffle_split(labels, split->set.samples, fractions, split->part_count, split->seed,
+			     split->part_of);
+}
+
+static int assign_by_fraction(struct split *split)
+{
+	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
+
+	if (!labels)
+		return -ENOMEM;
+	split->part_count = split->fraction_count;
+	int r = draw_parts(split, labels);
 	free(labels);
 	return r;
 }
@@ -158,35 +164,39 @@ static int name_part(struct split *split, struct part *part, struct packimg_erro
 	return 0;
 }
 
-static int split_prepare(struct split *split, struct packimg_error *error)
+static int assign_samples(struct split *split, struct packimg_error *error)
 {
-	int r = 0;
-
 	split->part_of = calloc(split->set.samples + 1, sizeof(*split->part_of));
 	if (!split->part_of)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (split->by_class)
 		assign_by_class(split);
-	else
-		r = assign_by_fraction(split);
-	if (!r && !split->part_count)
+	else if (assign_by_fraction(split))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	if (!split->part_count)
 		return packimg_fail(error, -EINVAL, "%s has no named classes to split by",
 				    split->input);
-	if (!r)
-		r = order_samples(split);
+	return order_samples(split) ? packimg_fail(error, -ENOMEM, "out of memory") : 0;
+}
+
+static int split_prepare(struct split *split, struct packimg_error *error)
+{
+	int r = assign_samples(split, error);
+	if (r)
+		return r;
 	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
-	if (r || !split->parts)
-		return packimg_fail(error, -ENOMEM, "out of memory");
 	split->alone = calloc(split->part_count, sizeof(*split->alone));
-	if (!split->alone)
+	if (!split->parts || !split->alone)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	name_table_init(&split->paths, &split->arena);
-	for (uint32_t i = 0; !r && i < split->part_count; i++) {
+	for (uint32_t i = 0; i < split->part_count; i++) {
 		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
 		r = name_part(split, &split->parts[i], error);
+		if (r)
+			return r;
 	}
-	return r ? r : command_check_outputs(&split->paths, split->force, split->alone, error);
+	return command_check_outputs(&split->paths, split->force, split->alone, error);
 }
 
 /* Writes the input's metadata and the criterion of the split. */
@@ -247,28 +257,45 @@ static int split_finish_part(struct split *split, struct part *part, struct pack
 	return 0;
 }
 
+static int write_samples(struct split *split, uint32_t group, uint64_t *done,
+			 struct packimg_error *error)
+{
+	for (uint64_t i = split->first[group]; i < split->first[group + 1]; i++) {
+		uint64_t number = split->order[i];
+		struct part *part = &split->parts[split->part_of[number]];
+		int r = copy_next(&split->set, number, part->writer, &split->copying, error);
+
+		if (r < 0)
+			return r;
+		part->samples += !r;
+		progress_update(&split->copying.progress, ++*done, 0);
+	}
+	return 0;
+}
+
+static int write_parts(struct split *split, uint32_t group, uint32_t first, uint32_t end,
+		       uint64_t *done, struct packimg_error *error)
+{
+	for (uint32_t i = first; i < end; i++) {
+		int r = split_begin_part(split, &split->parts[i], error);
+		if (r)
+			return r;
+	}
+	int r = write_samples(split, group, done, error);
+	for (uint32_t i = first; !r && i < end; i++)
+		r = split_finish_part(split, &split->parts[i], error);
+	return r;
+}
+
 static int write_group(struct split *split, uint32_t group, uint64_t *done,
 		       struct packimg_error *error)
 {
-	uint32_t first = group * SPLIT_PARTS_MAX, last = first + SPLIT_PARTS_MAX;
-	int r = 0;
+	uint32_t first = group * SPLIT_PARTS_MAX, end = first + SPLIT_PARTS_MAX;
 
-	if (last > split->part_count)
-		last = split->part_count;
-	for (uint32_t i = first; !r && i < last; i++)
-		r = split_begin_part(split, &split->parts[i], error);
-	for (uint64_t i = split->first[group]; !r && i < split->first[group + 1]; i++) {
-		uint64_t number = split->order[i];
-		struct part *part = &split->parts[split->part_of[number]];
-
-		r = copy_next(&split->set, number, part->writer, &split->copying, error);
-		part->samples += !r;
-		r = r < 0 ? r : 0;
-		progress_update(&split->copying.progress, ++*done, 0);
-	}
-	for (uint32_t i = first; !r && i < last; i++)
-		r = split_finish_part(split, &split->parts[i], error);
-	for (uint32_t i = first; i < last; i++)
+	if (end > split->part_count)
+		end = split->part_count;
+	int r = write_parts(split, group, first, end, done, error);
+	for (uint32_t i = first; i < end; i++)
 		packimg_writer_free(split->parts[i].writer);
 	return r;
 }

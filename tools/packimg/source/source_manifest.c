@@ -476,7 +476,7 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
 		return packimg_fail(error, SOURCE_SKIP,
 				    "%s, line %" PRIu64 ": label %s is not a class number in "
-							"0..%d; --labels field makes it a field",
+				    "0..%d; --labels field makes it a field",
 				    manifest->path, manifest->csv.line, cells[label],
 				    PACKIMG_CLASSES_MAX - 1);
 	item->class_number = (int64_t)number;
