@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "bench/report/axis.h"
+#include "format/base/median.h"
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 
@@ -52,13 +53,6 @@ static double *figure(struct measurement *measurement, size_t offset)
 	return (double *)(void *)((char *)measurement + offset);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 void report_summarise(const struct measurement *rounds, unsigned count, struct row *row)
 {
 	double *values = calloc(count, sizeof(*values));
@@ -75,9 +69,7 @@ void report_summarise(const struct measurement *rounds, unsigned count, struct r
 
 			values[i] = *figure(&copy, figures[f].offset);
 		}
-		qsort(values, count, sizeof(*values), compare);
-		*figure(&row->median, figures[f].offset) =
-			(values[(count - 1) / 2] + values[count / 2]) / 2;
+		*figure(&row->median, figures[f].offset) = median_sort(values, count);
 	}
 	for (unsigned i = 0; i < count; i++) {
 		row->images_per_s_min = fmin(row->images_per_s_min, rounds[i].images_per_s);

@@ -1,6 +1,7 @@
 #include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
+#include "format/base/median.h"
 #include "format/base/system/clock.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
@@ -377,13 +378,6 @@ static int bench_run_turn(const struct measurement *m, struct run_state *run_sta
 	return 0;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-	double p = *(const double *)a, q = *(const double *)b;
-
-	return p < q ? -1 : p > q;
-}
-
 static int bench_measure_rounds(const struct measurement *m, struct encoding_run *runs,
 				uint32_t count, struct packimg_error *error)
 {
@@ -402,10 +396,8 @@ static int bench_measure_rounds(const struct measurement *m, struct encoding_run
 				r = bench_run_turn(round ? m : &warm_up, run_state, round << 32,
 						   turn, error);
 		}
-	for (uint32_t i = 0; !r && i < count; i++) {
-		qsort(states[i].turns, ROUNDS, sizeof(double), compare_doubles);
-		runs[i].image_s = states[i].turns[ROUNDS / 2];
-	}
+	for (uint32_t i = 0; !r && i < count; i++)
+		runs[i].image_s = median_sort(states[i].turns, ROUNDS);
 	free(states);
 	return r;
 }
