@@ -230,6 +230,22 @@ static int open_members(struct archive_reader *in, struct packimg_error *error)
 	return archive_read_open1(in->archive) ? archive_fault(in, in->archive, error) : 0;
 }
 
+static int open_archive(struct archive_reader *in, struct packimg_error *error)
+{
+	int r = archive_source(in, error);
+	if (r)
+		return r;
+	r = open_packed(in, error);
+	if (r)
+		return r;
+	r = open_members(in, error);
+	if (r && !in->packed && in->archive && !archive_format(in->archive)) {
+		in->mapped_zip = true;
+		r = open_members(in, error);
+	}
+	return r;
+}
+
 int archive_reader_open(const char *path, const struct archive_limits *limits,
 			struct archive_reader **ret_archive, struct packimg_error *error)
 {
@@ -245,15 +261,7 @@ int archive_reader_open(const char *path, const struct archive_limits *limits,
 		archive_reader_close(in);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	int r = archive_source(in, error);
-	if (!r)
-		r = open_packed(in, error);
-	if (!r)
-		r = open_members(in, error);
-	if (r && !in->packed && in->archive && !archive_format(in->archive)) {
-		in->mapped_zip = true;
-		r = open_members(in, error);
-	}
+	int r = open_archive(in, error);
 	if (r) {
 		archive_reader_close(in);
 		return r;

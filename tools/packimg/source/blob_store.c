@@ -103,33 +103,41 @@ static int read_range(const struct blob_store *blobs, int fd, uint64_t offset, u
 	return 0;
 }
 
+static int read_file(const struct blob_store *blobs, int fd, struct buffer *buffer,
+		     struct packimg_error *error)
+{
+	struct stat status;
+
+	if (fstat(fd, &status))
+		return packimg_fail(error, -errno, "%s", strerror(errno));
+	if (!S_ISREG(status.st_mode))
+		return packimg_fail(error, -EINVAL, "not a regular file");
+	return read_range(blobs, fd, 0, (uint64_t)status.st_size, buffer, error);
+}
+
 int blob_store_read(const struct blob_store *blobs, const struct blob_location *location,
 		    struct buffer *buffer, struct packimg_error *error)
 {
 	const struct container *container = &blobs->containers[location->container];
-	bool is_file = location->kind == LOCATION_FILE;
-	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd, r = 0;
-	uint64_t size = location->size;
 	size_t before = buffer->size;
-	struct stat status;
 
-	if (is_file)
-		fd = openat(fd, location->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
-	if (is_file && fstat(fd, &status))
-		r = packimg_fail(error, -errno, "%s", strerror(errno));
-	else if (is_file && !S_ISREG(status.st_mode))
-		r = packimg_fail(error, -EINVAL, "not a regular file");
-	else if (is_file)
-		size = (uint64_t)status.st_size;
-	if (!r)
-		r = read_range(blobs, fd, location->offset, size, buffer, error);
-	if (is_file)
-		close(fd);
-	else if (!r && buffer->size - before < size)
-		r = packimg_fail(error, -EBADMSG, "%s ends before the image does", container->path);
-	return r;
+	if (location->kind == LOCATION_FILE) {
+		int file = openat(container->fd, location->path,
+				  O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		if (file < 0)
+			return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
+		int r = read_file(blobs, file, buffer, error);
+		close(file);
+		return r;
+	}
+	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd;
+	int r = read_range(blobs, fd, location->offset, location->size, buffer, error);
+	if (r)
+		return r;
+	if (buffer->size - before < location->size)
+		return packimg_fail(error, -EBADMSG, "%s ends before the image does",
+				    container->path);
+	return 0;
 }
 
 int blob_store_read_stream(struct blob_store *blobs, const struct blob_location *location,

@@ -269,8 +269,9 @@ static int source_folder_open(struct source *source, const char *path, struct pa
 	if (!stat(path, &status) && S_ISREG(status.st_mode))
 		return open_single(folder, path, error);
 	int r = blob_store_add(source->blobs, path, true, &folder->container, error);
-	if (!r)
-		r = folder_enter(folder, 0, error);
+	if (r)
+		return r;
+	r = folder_enter(folder, 0, error);
 	return r == SOURCE_SKIP ? text_error_prefix(error, -EIO, "%s", path) : r;
 }
 

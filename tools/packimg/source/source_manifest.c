@@ -536,8 +536,9 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	}
 	ret_item->name = cells[manifest->path_column];
 	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
-	if (!r)
-		r = add_suffix(manifest, &ret_item->name, error);
+	if (r)
+		return r;
+	r = add_suffix(manifest, &ret_item->name, error);
 	if (r)
 		return r;
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
@@ -651,8 +652,9 @@ static int source_manifest_open(struct source *source, const char *path,
 			? blob_store_add(source->blobs, root, true, &manifest->container, error)
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
-	if (!r)
-		r = manifest_read_text(manifest, file, error);
+	if (r)
+		return r;
+	r = manifest_read_text(manifest, file, error);
 	if (r)
 		return r;
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
