@@ -79,7 +79,7 @@ def rank_info() -> RankInfo:
     return RankInfo(rank, world, source, info.id, info.num_workers)
 
 
-NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, where its batches are without a copy."
+NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, which gets its batches without a copy."
 
 
 Part = Tuple[int, int, str]  # rank, world, and a warning for the user
@@ -94,13 +94,13 @@ def _about_workers(here: RankInfo, how: str) -> str:
 def _found(here: RankInfo) -> Part:
     rank, world = here.divided
     if here.workers > 0:
-        how = 'gives each its part of the epoch, and begins anew whenever the workers do; rank="auto" says that this is meant'
+        how = 'gives each its part of the epoch, and starts again whenever the workers do; rank="auto" confirms that this is intended'
         return rank, world, _about_workers(here, how)
     if world == 1:
         return rank, world, ""
     return rank, world, (
-        f"this feed gives this process, rank {rank} of {world} by {here.source}, its part of each epoch. If that is meant, say "
-        'rank="auto"; rank=0, world=1 gives the whole epoch to every process that opens a feed so'
+        f"this feed gives this process, rank {rank} of {world} by {here.source}, its part of each epoch. If that is intended, set "
+        'rank="auto"; rank=0, world=1 gives every process that opens such a feed the whole epoch'
     )
 
 
@@ -111,7 +111,7 @@ def _number(name: str, value: Number) -> int:
 def _given(rank: Number, world: Number, here: RankInfo) -> Part:
     """Resolves rank and world if at least one is a number."""
     if "auto" in (rank, world):
-        raise BadOption(f'rank: {rank!r} and world: {world!r} do not go together; "auto" finds out both', 22)
+        raise BadOption(f'rank: {rank!r} and world: {world!r} cannot be combined; "auto" determines both', 22)
     if world is None:
         _, world, warning = _found(here)
         return _number("rank", rank), world, warning
@@ -119,10 +119,10 @@ def _given(rank: Number, world: Number, here: RankInfo) -> Part:
     if rank is None and world == here.divided[1]:
         return *here.divided, ""
     if rank is None:
-        raise BadOption(f'rank: which one of world={world} this process is has to be said, too, or rank="auto" for both', 22)
+        raise BadOption(f'rank: set which of world={world} ranks this process is, or rank="auto" for both', 22)
     warning = ""
     if here.workers > 1 and world == here.world:
-        how = f'and rank={rank}, world={world} gives the same batches to all of them; rank="auto" divides them'
+        how = f'and rank={rank}, world={world} gives all of them the same batches; rank="auto" divides them'
         warning = _about_workers(here, how)
     return _number("rank", rank), world, warning
 

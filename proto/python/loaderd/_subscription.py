@@ -41,8 +41,8 @@ class _Epoch:
             raise StopIteration
         if self._feed._iterators != self._number:
             raise FeedError(
-                "this iterator is older than another one of the same feed, or than its load_state_dict(), and the feed has one "
-                "position: go on with the newer one, make one with iter(feed), or open a feed for each", 22,
+                "a newer iterator of this feed, or its load_state_dict(), has replaced this iterator, because a feed has one "
+                "position: use the newer one, make one with iter(feed), or open a feed for each", 22,
             )  # fmt: skip
         batch = self._feed.next()
         self._over = batch is None or batch.last
@@ -128,9 +128,9 @@ class Feed:
         if unknown:
             refuse_unknown(unknown, Feed.__init__.__kwdefaults__ or ())
         if isinstance(fields, str):
-            raise BadOption("fields: a list of names is wanted, not one string", 22)
+            raise BadOption("fields: must be a list of names, not one string", 22)
         if batch_size == 0:
-            raise BadOption("batch_size: 0 samples make no batch", 22)
+            raise BadOption("batch_size: 0 is below the minimum of 1", 22)
         self._fields = tuple(fields)
         self._empty = epoch_end is not None and epoch_end == 0  # 0 means unlimited to the daemon
         self._timeout_ms = milliseconds("timeout", timeout)
@@ -190,7 +190,7 @@ class Feed:
                 return ""
             time.sleep(_RELEASE_POLL_S)
         lines = self._daemon.log.strip().splitlines()
-        return f" It said last: {lines[-1]}" if lines else ""
+        return f" Its last log line: {lines[-1]}" if lines else ""
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterates over the rest of the current epoch, or over the whole next one if the last batch of an epoch was taken.
@@ -343,14 +343,14 @@ class Feed:
         for key, own in (("shuffle", self._options["shuffle"]), ("seed", self._options["seed"]), ("repeats", self._options["repeats"])):
             if given[key] != own:
                 raise BadOption(
-                    f"{key}: the state was saved with {given[key]!r}, this feed has {own!r}, and would "
-                    "give other batches", 22,
+                    f"{key}: the state was saved with {given[key]!r}, but this feed has {own!r}, which gives "
+                    "different batches", 22,
                 )
         done = state["batch"] * state["batch_size"] * max(1, state["world"])
         step = self._options["batch_size"] * max(1, self._options["world"])
         if done % step != 0:
             raise BadOption(
-                f"batch_size: the state was saved after {done} samples of the epoch, which is no whole number of steps "
+                f"batch_size: the state was saved after {done} samples of the epoch, which is not a whole number of steps "
                 f"of {step} samples (batch_size times world)", 22,
             )
         self.close()
@@ -363,8 +363,8 @@ class Feed:
         saved = state.get("uuid")
         if None not in (saved, self.uuid) and saved != self.uuid:
             raise BadOption(
-                f"dataset: the state was saved with {state['dataset']}, {saved}; this feed reads {self._path}, "
-                f"{self.uuid}, and would give other batches. strict=False goes on all the same", 22,
+                f"dataset: the state was saved with {state['dataset']}, {saved}; but this feed reads {self._path}, "
+                f"{self.uuid}, which gives different batches. strict=False continues anyway", 22,
             )
 
     def pin(self) -> None:
