@@ -1,4 +1,4 @@
-"""What the benches that train on CIFAR-10 share: its folders packed, and runs of the trainer that are kept."""
+"""Shared by the benchmarks that train on CIFAR-10: packing its folders, and training runs that are kept."""
 
 import json
 import math
@@ -20,7 +20,7 @@ COMMON = [
 
 
 class Failed(SystemExit):
-    """A program that failed, with what it said; ends whoever does not catch it."""
+    """A program failed; the text is its output. Ends the process unless caught."""
 
 
 def run(command, **options):
@@ -30,12 +30,12 @@ def run(command, **options):
 
 
 def classes(data):
-    """Names, in order, of a folder with train/CLASS and test/CLASS."""
+    """Class names of a folder with train/CLASS and test/CLASS, in order."""
     return sorted(path.name for path in pathlib.Path(data, "train").iterdir() if path.is_dir())
 
 
 def pack(programs, data, part, names, per_class, path):
-    """A dataset of at most so many images of each of these classes, of all where per_class is None, made unless it is there."""
+    """Packs at most per_class images of each of these classes, or all if it is None, unless the dataset exists."""
     if path.exists():
         return path
     chosen = path.with_suffix("")
@@ -54,8 +54,7 @@ def cpu_seconds():
 
 
 def train(programs, output, settings, recipe=None):
-    """The folder of a run, of no recipe unless told, made unless it is there with the same settings; beside its files cost.json, the seconds
-    that it took and those of the CPU."""
+    """Trains, without a recipe by default, unless the folder has a run with the same settings. Also writes cost.json: wall-clock and CPU seconds."""
     asked = "\n".join(settings) + "\n"
     done = output / "settings.txt"
     if done.exists() and done.read_text() == asked:
@@ -66,7 +65,7 @@ def train(programs, output, settings, recipe=None):
     began, before = time.monotonic(), cpu_seconds()
     run(
         [programs / "trainer/trainer", "--overwrite", "--output", output, recipe, *COMMON, *settings],
-        env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting is no work
+        env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting costs nothing
     )
     (output / "cost.json").write_text(json.dumps({"seconds": time.monotonic() - began, "cpu_seconds": cpu_seconds() - before}))
     done.write_text(asked)
@@ -74,7 +73,7 @@ def train(programs, output, settings, recipe=None):
 
 
 def log(output, event):
-    """The lines of a run's log of one kind."""
+    """The events of one kind in a run's log."""
     lines = (json.loads(line) for line in open(output / "log.jsonl"))
     return [line for line in lines if line["event"] == event]
 
@@ -84,18 +83,18 @@ T = [math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
 
 def student(degrees):
-    """How many standard errors reach to the ends of a 95 % interval; degrees in between take those below, beyond the table its last."""
+    """Half the width of a 95 % interval in standard errors; degrees of freedom between entries use the lower one."""
     return T[min(int(degrees), len(T) - 1)]
 
 
 def seeds_of(text):
-    """Of argparse: "5" is 1 to 5, "3-5" those."""
+    """For argparse: "5" is 1 to 5, "3-5" is 3 to 5."""
     first, _, last = text.rpartition("-")
     return list(range(int(first or 1), int(last) + 1))
 
 
 def one_of(words):
-    """Of argparse: some of these words, with commas between."""
+    """For argparse: some of these words, separated by commas."""
     import argparse
 
     def parse_words(text):

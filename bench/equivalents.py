@@ -1,6 +1,6 @@
-"""What other libraries take for the work of our kernels, in lines as tests/kernels's programs print them with --bench. Run by bench/kernels.
+"""Times other libraries on the work of our kernels, and prints lines like those of tests/kernels with --bench. Run by bench/kernels.
 
-Arguments: "resize" or "effects", and "pillow", "opencv" or "torchvision". One thread, CPU time, the least of many turns.
+Arguments: "resize" or "effects", and "pillow", "opencv" or "torchvision". One thread, CPU time, minimum over many repetitions.
 """
 
 import math

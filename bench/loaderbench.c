@@ -76,47 +76,48 @@ enum key {
 };
 
 static const struct argp_option options[] = {
-	{0, 0, 0, 0, "What to sweep; every combination is measured:", 1},
+	{0, 0, 0, 0, "Sweeps; every combination is measured:", 1},
 	{"batch", KEY_BATCH, "LIST", 0, "Batch sizes (default 256)", 1},
 	{"threads", KEY_THREADS, "LIST", 0,
-	 "Threads of a private daemon (default: as many as it likes)", 1},
+	 "Threads of a private daemon (default: the daemon's choice)", 1},
 	{"clients", KEY_CLIENTS, "LIST", 0,
-	 "Processes that consume at once, a feed each (default 1)", 1},
-	{"size", KEY_SIZE, "LIST", 0, "What {size} in the pipeline stands for", 1},
+	 "Concurrent client processes, with one feed each (default 1)", 1},
+	{"size", KEY_SIZE, "LIST", 0, "Values of {size} in the pipeline", 1},
 	{"isa", KEY_ISA, "LIST", 0,
 	 "Instruction sets to cap the daemon at: c, avx2, avx512bw, avx512", 1},
-	{0, 0, 0, 0, "How to measure:", 2},
-	{"pipeline", KEY_PIPELINE, "TEXT", 0,
-	 "The pipeline; all other arguments are data sets then", 2},
+	{0, 0, 0, 0, "Measurement:", 2},
+	{"pipeline", KEY_PIPELINE, "TEXT", 0, "The pipeline; all other arguments are then datasets",
+	 2},
 	{"seconds", KEY_SECONDS, "S", 0, "Length of a measurement (default 5)", 2},
-	{"warmup", KEY_WARMUP, "S", 0, "Time to run before it (default 1)", 2},
-	{"rounds", KEY_ROUNDS, "N", 0, "Go through all points N times; medians count (default 1)",
+	{"warmup", KEY_WARMUP, "S", 0, "Warm-up before it (default 1)", 2},
+	{"rounds", KEY_ROUNDS, "N", 0, "Measure every point N times and report medians (default 1)",
 	 2},
 	{"consume", KEY_CONSUME, "none|read|copy", 0,
-	 "What clients do with a batch: none (default), read, copy", 2},
+	 "What clients do with each batch: none (default), read, copy", 2},
 	{"step", KEY_STEP, "MS", 0,
-	 "Milliseconds that a client holds each batch, as a training step would", 2},
+	 "Milliseconds for which a client holds each batch, as a training step would", 2},
 	{"slots", KEY_SLOTS, "N", 0,
 	 "Batches of shared memory per feed (default: the daemon's choice)", 2},
-	{"seed", KEY_SEED, "N", 0, "Of order and augmentation (default 1)", 2},
+	{"seed", KEY_SEED, "N", 0, "Seed of order and augmentation (default 1)", 2},
 	{"stored-order", KEY_STORED_ORDER, 0, 0, "Do not shuffle", 2},
-	{"defer", KEY_DEFER, 0, 0, "Leave the transforms to clients that a device can do", 2},
-	{"socket", KEY_SOCKET, "PATH", 0, "Measure the daemon there, not private ones", 2},
-	{"daemon", KEY_DAEMON, "PROGRAM", 0, "The loaderd to start", 2},
-	{"no-reconnect", KEY_NO_RECONNECT, 0, 0, "Fail where a daemon goes away", 2},
-	{"memcpy", KEY_MEMCPY, 0, 0, "Measure this machine's memcpy beside every point", 2},
+	{"defer", KEY_DEFER, 0, 0, "Leave the transforms that a device can do to the clients", 2},
+	{"socket", KEY_SOCKET, "PATH", 0,
+	 "Measure the daemon that listens there instead of private ones", 2},
+	{"daemon", KEY_DAEMON, "PROGRAM", 0, "Program to start as private daemon", 2},
+	{"no-reconnect", KEY_NO_RECONNECT, 0, 0, "Fail if a daemon goes away", 2},
+	{"memcpy", KEY_MEMCPY, 0, 0, "Also measure this machine's memcpy at every point", 2},
 	{0, 0, 0, 0, "Results:", 3},
 	{"explain", KEY_EXPLAIN, 0, 0,
-	 "Say in words what the limit is, and what changes would bring, instead of the table", 3},
-	{"json", KEY_JSON, "FILE", 0, "Write JSON too; - for standard output in place of the table",
+	 "Explain what limits the rate and what changes would gain, instead of the table", 3},
+	{"json", KEY_JSON, "FILE", 0, "Also write JSON; - is standard output, instead of the table",
 	 3},
-	{"plot", KEY_PLOT, "FILE", 0, "Write a plot too (SVG)", 3},
+	{"plot", KEY_PLOT, "FILE", 0, "Also write a plot (SVG)", 3},
 	{0, 0, 0, 0, "Hash instead of measuring:", 4},
 	{"hash", KEY_HASH, "N", 0, "Hash N batches at each point; differences are an error", 4},
 	{"reopen", KEY_REOPEN, "LIST", 0,
-	 "On the way, close and open the feed after so many batches", 4},
+	 "Close and reopen the feed after these numbers of batches", 4},
 	{"kill", KEY_KILL, "LIST", 0,
-	 "On the way, kill the daemon after so many batches and start another", 4},
+	 "Kill the daemon after these numbers of batches and start another", 4},
 	{0},
 };
 
@@ -131,7 +132,7 @@ static unsigned long parse_number(struct argp_state *state, const char *option, 
 	if (errno || end == text || *text == '-' || (*end && !(ret_end && *end == ',')) ||
 	    value < low || value > high)
 		argp_error(state, "--%s: \"%s\" must be a whole number from %lu to %lu%s", option,
-			   text, low, high, ret_end ? ", or several with commas between" : "");
+			   text, low, high, ret_end ? ", or several separated by commas" : "");
 	if (ret_end)
 		*ret_end = end;
 	return value;
@@ -158,8 +159,8 @@ static double parse_seconds(struct argp_state *state, const char *option, const 
 	double value = strtod(text, &end);
 
 	if (end == text || *end || !(value >= low && value <= 86400))
-		argp_error(state, "--%s: \"%s\" must be seconds, from %g to 86400", option, text,
-			   low);
+		argp_error(state, "--%s: \"%s\" must be a number of seconds from %g to 86400",
+			   option, text, low);
 	return value;
 }
 
@@ -202,21 +203,21 @@ static void sort_positional(struct argp_state *state, struct arguments *argument
 	if (!arguments->pipeline)
 		arguments->pipeline = default_pipeline;
 	if (!count)
-		argp_error(state, "which data set?");
+		argp_error(state, "a dataset is required");
 	for (size_t i = 0; i < count; i++)
 		arguments->datasets[arguments->dataset_count++] = arguments->positional[i];
 	if (!!strstr(arguments->pipeline, "{size}") != !!arguments->sizes.count)
-		argp_error(state, "--size goes with a pipeline that says {size}, such as "
+		argp_error(state, "--size requires a pipeline with {size}, such as "
 				  "\"random_resized_crop({size})\"");
 	if (arguments->settings.socket &&
 	    (arguments->threads.count || arguments->isa_count || arguments->kill.count))
-		argp_error(state, "--threads, --isa and --kill are for private daemons, not for "
-				  "the one at --socket");
+		argp_error(state, "--threads, --isa and --kill require private daemons and cannot "
+				  "be combined with --socket");
 	if (arguments->explain && (arguments->hash || arguments->isa_count))
-		argp_error(state, "--explain goes neither with --hash nor with --isa; for another "
+		argp_error(state, "--explain cannot be combined with --hash or --isa; for another "
 				  "instruction set, set LOADERD_ISA");
 	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
-		argp_error(state, "--reopen and --kill go with --hash");
+		argp_error(state, "--reopen and --kill require --hash");
 }
 
 static error_t parse_measuring(int key, char *text, struct argp_state *state)
@@ -314,7 +315,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		if (arguments->positional_count == LIST_MAX)
-			argp_error(state, "at most %d data sets", LIST_MAX);
+			argp_error(state, "at most %d datasets", LIST_MAX);
 		arguments->positional[arguments->positional_count++] = text;
 		return 0;
 	case ARGP_KEY_END:
@@ -328,12 +329,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
 /* Replaces every {size} in the pipeline; the caller frees the result. */
 static char *expand(const char *pipeline, unsigned size)
 {
-	size_t room = strlen(pipeline) * 2 + 1;
-	char *text = malloc(room), *end = text;
+	size_t capacity = strlen(pipeline) * 2 + 1;
+	char *text = malloc(capacity), *end = text;
 
 	while (text && *pipeline) {
 		if (size && strncmp(pipeline, "{size}", 6) == 0) {
-			end += snprintf(end, room - (size_t)(end - text), "%u", size);
+			end += snprintf(end, capacity - (size_t)(end - text), "%u", size);
 			pipeline += 6;
 		} else {
 			*end++ = *pipeline++;
@@ -500,7 +501,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 	int r;
 
 	for (size_t i = 0; arguments->explain && i < count; i++)
-		rows[i].resident = trials_resident(rows[i].point.dataset);
+		rows[i].resident = whatif_resident(rows[i].point.dataset);
 	r = measure(arguments, rows, count);
 	if (arguments->explain && explain(arguments, rows, count))
 		r = -EIO;
@@ -526,7 +527,7 @@ static int must_agree(const struct point *a, const struct point *b)
 
 static int hash(const struct arguments *arguments, struct row *rows, size_t count)
 {
-	struct digest_plan plan = {
+	struct digest_schedule plan = {
 		.batches = arguments->hash,
 		.reopen = arguments->reopen.values,
 		.reopen_count = arguments->reopen.count,
@@ -560,8 +561,8 @@ static int hash(const struct arguments *arguments, struct row *rows, size_t coun
 				differ = 1;
 	}
 	if (differ)
-		printf("DIFFERENT: these hashes should agree wherever data set, pipeline and batch "
-		       "size do\n");
+		printf("DIFFERENT: points with the same dataset, pipeline and batch size must have "
+		       "the same hash\n");
 	else if (!r && count > 1)
 		printf("all agree\n");
 	return r ? r : differ;
@@ -573,10 +574,10 @@ int main(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "DATASET... [PIPELINE]",
-		.doc = "Measures how fast loaderd delivers batches, without a model.\v"
-		       "LIST is one number or several with commas between. Without PIPELINE it is "
-		       "\"random_resized_crop(224) hflip\"; an empty one delivers stored pixels as "
-		       "they are.",
+		.doc = "Measure how fast loaderd delivers batches, without a model.\vLIST is one "
+		       "number, or several separated by commas. PIPELINE defaults to "
+		       "\"random_resized_crop(224) hflip\"; an empty one delivers the stored "
+		       "pixels.",
 	};
 	struct arguments arguments = {.settings = {.warmup_s = 1, .window_s = 5, .seed = 1},
 				      .rounds = 1};

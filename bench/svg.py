@@ -1,9 +1,9 @@
-"""Just enough of SVG for the pictures of bench/: shapes and text on a white page, numbers on round ticks."""
+"""Writes SVG for the pictures of bench/: shapes and text on a white page, ticks at round numbers."""
 
 import math
 from xml.sax.saxutils import escape
 
-# Colours that stay apart for colour-blind readers (Okabe and Ito, 2008).
+# Colours that colour-blind readers can tell apart (Okabe and Ito, 2008).
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"]
 
 
@@ -26,8 +26,8 @@ class Page:
         self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"/>')
 
     def polyline(self, points, colour, width=2):
-        places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{places}"/>')
+        coordinates = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{coordinates}"/>')
 
     def circle(self, x, y, radius, colour, title=None):
         inside = f"<title>{escape(title)}</title>" if title else ""

@@ -44,7 +44,7 @@ enum {
 	KEY_WORKER_NICE,
 	KEY_WORKER_GROUP,
 	SETTINGS_MAX = 128,
-	DESCRIPTORS_LEAST = 64, /* below this, not even the daemon's own files can be opened */
+	DESCRIPTORS_MIN = 64, /* below this, not even the daemon's own files can be opened */
 };
 
 struct arguments {
@@ -223,7 +223,7 @@ static void raise_descriptor_limit(void)
 static int check_descriptor_limit(struct config_error *error)
 {
 	struct rlimit limit;
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS_LEAST)
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS_MIN)
 		return 0;
 	return config_fail(error, -EMFILE,
 			   "RLIMIT_NOFILE is %llu (ulimit -n, LimitNOFILE=): the daemon cannot "

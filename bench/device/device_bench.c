@@ -6,6 +6,7 @@
  * With --serve, one network trains on commands from standard input and answers in JSON, the
  * protocol of bench/peers, so that it can be measured in turn with other programs.
  */
+#include "format/base/median.h"
 #include "format/base/system/clock.h"
 #include "format/base/text/options.h"
 #include "trainer/model/model.h"
@@ -210,13 +211,6 @@ static void drain(struct bench *bench)
 
 /* ---- results ---- */
 
-static int compare_double(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static struct timing timing_new(unsigned count)
 {
 	struct timing timing = {calloc(count, sizeof(double)), calloc(count, sizeof(double)),
@@ -255,8 +249,8 @@ static void measure(struct bench *bench, struct timing *timing)
 		start_cpu = cpu;
 	}
 	drain(bench);
-	qsort(timing->seconds, timing->count, sizeof(double), compare_double);
-	qsort(timing->cpu_seconds, timing->count, sizeof(double), compare_double);
+	median_sort(timing->seconds, timing->count);
+	median_sort(timing->cpu_seconds, timing->count);
 }
 
 struct layer_times {

@@ -112,9 +112,11 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 		client->reconnects = batch->reconnects;
 	}
 	r = client_consume(client, batch);
-	if (!r && client->step_ns)
+	if (r)
+		return r;
+	if (client->step_ns)
 		client_hold(client, asked + *ret_wait_ns);
-	return r ? r : feed_release(client->feed, batch);
+	return feed_release(client->feed, batch);
 }
 
 /*

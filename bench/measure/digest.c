@@ -19,7 +19,7 @@ enum {
 struct digest {
 	const struct settings *settings;
 	const struct point *point;
-	const struct digest_plan *plan;
+	const struct digest_schedule *schedule;
 	struct feed_daemon *daemon;
 	struct feed *feed;
 	XXH3_state_t *state;
@@ -110,27 +110,27 @@ static int digest_kill(struct digest *digest)
 
 static int digest_run(struct digest *digest)
 {
-	const struct digest_plan *plan = digest->plan;
+	const struct digest_schedule *schedule = digest->schedule;
 	int r = digest_open(digest, 0, 0);
 
-	for (uint64_t i = 1; i <= plan->batches && !r; i++) {
+	for (uint64_t i = 1; i <= schedule->batches && !r; i++) {
 		r = digest_step(digest);
-		if (r || i == plan->batches)
+		if (r || i == schedule->batches)
 			break;
-		if (is_among(plan->kill, plan->kill_count, i))
+		if (is_among(schedule->kill, schedule->kill_count, i))
 			r = digest_kill(digest);
-		else if (is_among(plan->reopen, plan->reopen_count, i))
+		else if (is_among(schedule->reopen, schedule->reopen_count, i))
 			r = digest_reopen(digest);
 	}
 	return r;
 }
 
 int digest_measure(const struct settings *settings, const struct point *point,
-		   const struct digest_plan *plan, char *ret_text, char *error)
+		   const struct digest_schedule *schedule, char *ret_text, char *error)
 {
 	struct digest digest = {.settings = settings,
 				.point = point,
-				.plan = plan,
+				.schedule = schedule,
 				.state = XXH3_createState(),
 				.error = error};
 	int r;

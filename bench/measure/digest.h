@@ -12,7 +12,7 @@
 
 #include "bench/measure/point.h"
 
-struct digest_plan {
+struct digest_schedule {
 	uint64_t batches;
 	const unsigned *
 		/*
@@ -28,4 +28,4 @@ struct digest_plan {
 
 /* ret_text holds 33 bytes: 32 hexadecimal digits of an XXH3-128 hash, and the terminator. */
 int digest_measure(const struct settings *settings, const struct point *point,
-		   const struct digest_plan *plan, char *ret_text, char *error);
+		   const struct digest_schedule *schedule, char *ret_text, char *error);

@@ -5,9 +5,9 @@
 
 void histogram_add(struct histogram *histogram, uint64_t ns)
 {
-	double place = ns > 1 ? log2((double)ns) * HISTOGRAM_STEPS : 0;
-	size_t step = place < HISTOGRAM_OCTAVES * HISTOGRAM_STEPS - 1
-			      ? (size_t)place
+	double position = ns > 1 ? log2((double)ns) * HISTOGRAM_STEPS : 0;
+	size_t step = position < HISTOGRAM_OCTAVES * HISTOGRAM_STEPS - 1
+			      ? (size_t)position
 			      : HISTOGRAM_OCTAVES * HISTOGRAM_STEPS - 1;
 
 	histogram->counts[step]++;

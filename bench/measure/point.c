@@ -97,7 +97,7 @@ static void sleep_ns(uint64_t ns)
 }
 
 /* Restarts an ended private daemon. The clients are forks, which wait for their parent to do so. */
-static void mind_daemon(const struct run *run)
+static void check_daemon(const struct run *run)
 {
 	char error[FEED_ERROR_MAX];
 
@@ -107,7 +107,7 @@ static void mind_daemon(const struct run *run)
 
 static void sleep_until(const struct run *run, uint64_t deadline_ns)
 {
-	for (uint64_t now; (now = clock_ns(CLOCK_MONOTONIC)) < deadline_ns; mind_daemon(run))
+	for (uint64_t now; (now = clock_ns(CLOCK_MONOTONIC)) < deadline_ns; check_daemon(run))
 		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
 }
 
@@ -119,13 +119,14 @@ static int run_sample(struct run *run, struct snapshot *snapshot)
 	for (int i = 0; r && !run->settings->no_reconnect && i < CONNECT_ATTEMPTS; i++) {
 		if (i)
 			sleep_ns(CONNECT_AGAIN_NS);
-		mind_daemon(run);
+		check_daemon(run);
 		connection_close(&run->connection);
 		r = connection_open(&run->connection, run->socket,
 				    clock_ms() + CONNECTION_TIMEOUT_MS, run->error);
-		if (!r)
-			r = sampler_take(&run->connection, run->clients, run->started, snapshot,
-					 run->error);
+		if (r)
+			continue;
+		r = sampler_take(&run->connection, run->clients, run->started, snapshot,
+				 run->error);
 	}
 	return r;
 }
@@ -153,7 +154,7 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 		if (clock_ns(CLOCK_MONOTONIC) > deadline)
 			return error_set(run->error, -ETIMEDOUT, "client %u got no batch in %.0f s",
 					 i, timeout_s);
-		mind_daemon(run);
+		check_daemon(run);
 		sleep_ns(POLL_NS);
 	}
 	return 0;
@@ -177,18 +178,24 @@ static int run_window(struct run *run)
 		return r;
 	sleep_until(run, stop);
 	r = run_sample(run, &run->after);
-	if (!r)
-		r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
+	if (r)
+		return r;
+	r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
+	if (r)
+		return r;
 	/*
 	 * The daemon counts finished batches. If it finished none in its window, extend the window
 	 * to the end of the clients' window, which is long enough.
 	 */
-	if (!r && run->after.images == run->before.images)
+	if (run->after.images == run->before.images) {
 		r = run_sample(run, &run->after);
+		if (r)
+			return r;
+	}
 	/* A daemon started in between counts from zero. */
-	if (!r && run->after.pid != run->before.pid)
+	if (run->after.pid != run->before.pid)
 		run->before = (struct snapshot){.taken_ns = run->before.taken_ns};
-	return r;
+	return 0;
 }
 
 static void run_stop_clients(struct run *run, int failed)
@@ -203,21 +210,23 @@ static void run_stop_clients(struct run *run, int failed)
 	}
 }
 
-static int run_clients(struct run *run)
+static int run_start_clients(struct run *run)
 {
-	int r = 0;
-
-	for (unsigned i = 0; i < run->point->clients && !r; i++) {
+	for (unsigned i = 0; i < run->point->clients; i++) {
 		pid_t pid = client_start(run->shared, run->settings, run->point, run->socket, i);
 
 		if (pid < 0)
-			r = error_set(run->error, pid, "cannot start client %u: %s", i,
-				      strerror(-pid));
-		else
-			run->clients[run->started++] = pid;
+			return error_set(run->error, pid, "cannot start client %u: %s", i,
+					 strerror(-pid));
+		run->clients[run->started++] = pid;
 	}
-	if (!r)
-		r = run_window(run);
+	return run_window(run);
+}
+
+static int run_clients(struct run *run)
+{
+	int r = run_start_clients(run);
+
 	run_stop_clients(run, r);
 	return r;
 }
@@ -302,22 +311,27 @@ static void measure_daemon(const struct run *run, struct measurement *measuremen
 	measurement->shared_mib = (double)after->shared_bytes / 0x1p20;
 }
 
+static int run_shared(struct run *run, struct measurement *measurement)
+{
+	int r = shared_state_new(run->point->clients, &run->shared);
+	if (r)
+		return r;
+	r = run_clients(run);
+	if (!r) {
+		measure_clients(run, measurement);
+		measure_daemon(run, measurement);
+	}
+	shared_state_free(run->shared, run->point->clients);
+	return r;
+}
+
 static int run_connected(struct run *run, struct measurement *measurement)
 {
 	int r = connection_open(&run->connection, run->socket, clock_ms() + CONNECTION_TIMEOUT_MS,
 				run->error);
-
 	if (r)
 		return r;
-	r = shared_state_new(run->point->clients, &run->shared);
-	if (!r) {
-		r = run_clients(run);
-		if (!r) {
-			measure_clients(run, measurement);
-			measure_daemon(run, measurement);
-		}
-		shared_state_free(run->shared, run->point->clients);
-	}
+	r = run_shared(run, measurement);
 	connection_close(&run->connection);
 	return r;
 }

@@ -78,9 +78,8 @@ int sampler_take(struct connection *connection, const pid_t *clients, unsigned c
 		return r;
 	if (reply->kind_case != LOADERD__REPLY__KIND_STATUS) {
 		loaderd__reply__free_unpacked(reply, NULL);
-		return error_set(
-			error, -EPROTO,
-			"The daemon answers a question for its status with something else.");
+		return error_set(error, -EPROTO,
+				 "The daemon's reply to a status request is of another type.");
 	}
 	snapshot.taken_ns = clock_ns(CLOCK_MONOTONIC);
 	snapshot.threads = reply->status->threads;

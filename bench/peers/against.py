@@ -1,8 +1,8 @@
-"""This build against another one of loaderd, and that one against itself, which shows what of the difference is noise.
+"""Compares this build with another build of loaderd, and the other build with itself to show the noise.
 
-measure() is given a row's name and gives a row of kind "against": loaders by setting and build ("usual", "usual other", "usual again"), in turn,
-round after round. What is compared is images per second of wall-clock time, as in the other rows, and the inverse of the CPU time that the daemon's
-threads take per image: that is what the machine's other programs disturb less.
+measure() takes a row's name and returns a row of kind "against": loaders by setting and build ("usual", "usual other", "usual again"), which take
+turns, round after round. It compares images per second of wall-clock time, as in the other rows, and the inverse of the CPU time of the daemon's
+threads per image, which other programs on the machine disturb less.
 """
 
 import math
@@ -15,7 +15,7 @@ BUILDS = ("", " other", " again")
 
 
 def settings_of(name):
-    """What a row measures of each build."""
+    """The settings measured for each build, by row."""
     return STEADINESS if name == "steadiness" else {"usual": Loader("usual", ())}
 
 
@@ -30,7 +30,7 @@ def measure(options, name, title, config, cpus, say):
             running[key] = loader.start(dict(config, build=build), cpus)
     for turn in range(options.rounds):
         order = list(running)
-        # Neighbours in time are the three of one setting; which of them is first changes.
+        # The three of one setting run next to each other; the first one changes.
         for at in range(0, len(order), len(BUILDS)):
             three = order[at : at + len(BUILDS)]
             first = turn % len(BUILDS)
@@ -47,7 +47,7 @@ def measure(options, name, title, config, cpus, say):
 
 
 def compared(ours, other, by):
-    """Of neighbours in time: the median of the ratios with its standard error, and their range."""
+    """Median of the ratios of adjacent measurements with its standard error, and their range."""
     ratios = [a / b for a, b in zip(ours[by], other[by])]
     error = 1.2533 * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0
     return {"unit": "x", "median": statistics.median(ratios), "min": min(ratios), "max": max(ratios), "error": error}

@@ -1,6 +1,6 @@
-"""FFCV's writer: folder of class folders to one file; says how long that took, its start-up left out.
+"""Converts a folder of class folders with FFCV's writer, and reports its time without start-up.
 
-One JSON argument: data, out, mode ("jpg" or "raw"), short_side (0: as it is), workers.
+One JSON argument: data, out, mode ("jpg" or "raw"), short_side (0 keeps the size), workers.
 """
 
 import peer

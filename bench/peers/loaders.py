@@ -1,7 +1,7 @@
-"""Who takes part: loaderd by way of loaderbench, and the peer programs, each with start-up, measurement and end.
+"""The loaders that are compared: loaderd through loaderbench, and the peer programs, with their start-up, measurement and end.
 
-A loader that is under way has facts (settings, versions, and what else it says of itself), by_round (what it says of the
-latest measurement), and the methods measure(), pause() and close(). Every failure to do its work is a Failure with the program's last words.
+A running loader has facts (settings, versions, and other properties that it reports), by_round (its report on the latest
+measurement), and the methods measure(), pause() and close(). Failure is raised with the last output of a program that fails.
 """
 
 import json
@@ -15,7 +15,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-END_LIMIT = 10  # seconds for a killed program to be gone
+END_LIMIT = 10  # seconds for a killed program to end
 START_LIMIT = 240  # seconds for a program's start and its first batches (FFCV compiles then), all programs at once
 FEEDS = ("short256", "original", "raw")
 JPEG = ("short256", "original")
@@ -42,7 +42,7 @@ def last_words(file):
 
 
 class Program:
-    """A program under way that understands what peer.py does. limit: seconds for its start, and for an answer beyond what was asked."""
+    """A running program that speaks the protocol of peer.py. limit: seconds for its start, and for an answer beyond the time requested."""
 
     def __init__(self, command, cpus, limit=START_LIMIT, environment=None):
         self.limit = limit
@@ -73,13 +73,13 @@ class Program:
         return time.monotonic() - self.begin
 
     def started(self):
-        """Waits until it has made its first batches: what is built or compiled for them belongs to the start."""
+        """Waits until it has made its first batches, so that building and compiling count as start-up."""
         self.ask(0, 0)
         self.begun()
         self.read(self.limit)
 
     def begun(self):
-        """Waits until it is there; what it says of itself."""
+        """Waits until it is ready; returns its report."""
         self.facts = self.read(self.limit)
         return self.facts
 
@@ -91,7 +91,7 @@ class Program:
             raise Failure(self.end_words()) from None
 
     def end_words(self):
-        """Of a program that has ended."""
+        """The last output of a program that has ended."""
         try:
             status = self.process.wait(END_LIMIT)
         except subprocess.TimeoutExpired:
@@ -99,7 +99,7 @@ class Program:
         return last_words(self.errors) + (f" (ended by {signal.Signals(-status).name})" if status < 0 else "")
 
     def has_spoken(self, seconds):
-        """Whether, within so many seconds, there is a line of JSON to be read, or none will come."""
+        """Waits up to that number of seconds for a line of JSON or the end of output; returns whether either came."""
         if not self.heard:
             try:
                 self.heard.append(self.lines.get(timeout=max(0, seconds)))
@@ -141,7 +141,7 @@ class Program:
         try:
             self.process.wait(END_LIMIT)
             self.process.stdin.close()
-        # One that hangs in a driver is left to it; what was written to the other is lost with it.
+        # A program that hangs in a driver cannot be killed; its output is lost.
         except (subprocess.TimeoutExpired, BrokenPipeError):
             pass
         self.errors.close()
@@ -202,7 +202,7 @@ class Nobody:
 
 
 class Neighbour:
-    """A program that computes without end on one CPU; cpus_taken is what it got of it within the window."""
+    """A busy loop on one CPU; cpus_taken is its share of that CPU within the window."""
 
     def __init__(self, cpu, warmup, seconds):
         self.cpu, self.warmup, self.seconds, self.cpus_taken = cpu, warmup, seconds, None
@@ -211,7 +211,7 @@ class Neighbour:
         self.process = subprocess.Popen(
             ["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu})
         )
-        # Inside the window on both sides, whatever the measured program's start takes.
+        # Inside the window at both ends, however long the measured program takes to start.
         self.first = threading.Timer(self.warmup + 0.2 * self.seconds, self.begin)
         self.second = threading.Timer(self.warmup + 0.8 * self.seconds, self.end)
         self.first.start()
@@ -238,7 +238,7 @@ class Neighbour:
 
 
 class Loader:
-    """program: the peer program, run in environment; without one it is loaderd. more: what it is given beside the row's settings."""
+    """program: the peer program, run in environment; loaderd if None. more: arguments in addition to the row's settings."""
 
     def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, **more):
         self.name, self.forms = name, forms
@@ -271,7 +271,7 @@ LOADERS = {
     "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
 }
 
-# loaderd against itself: what must not matter. The first is what the others are compared with.
+# loaderd against itself, with settings that must not matter. The first is the baseline.
 STEADINESS = {
     "usual": Loader("2 threads, batch 256", FEEDS),
     **{f"batch-{n}": Loader(f"batch {n}", FEEDS, batch=n) for n in (32, 64, 128, 512, 1024)},

@@ -1,4 +1,4 @@
-"""What was measured on what: the machine's CPU and memory, and the commit."""
+"""Describes the machine of a measurement, its CPU and memory, and the commit measured."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ def git(*words):
 
 
 def revision():
-    """The commit, and whether anything but results differs from it."""
+    """The commit, and whether files other than results differ from it."""
     try:
         name = git("describe", "--always", "--abbrev=12")
         return name + ("-dirty" if git("status", "--porcelain", "-uno", "--", ".", ":!bench/results") else "")

@@ -1,7 +1,7 @@
-"""What the peer programs share: being measured.
+"""Shared by the peer programs: the protocol of measurements.
 
-A peer program gets one JSON argument (the keys are in run, feed_row()), makes an endless iterator of batches and hands it
-to serve(). The driver writes "measure WARMUP SECONDS" lines to standard input; each is answered with one line of JSON.
+A peer program takes one JSON argument (its keys are in run, feed_row()), makes an endless iterator of batches and passes it
+to serve(). The driver writes "measure WARMUP SECONDS" lines to standard input; serve() answers each with one line of JSON.
 """
 
 import json
@@ -28,8 +28,8 @@ def files(folder):
 
 
 def keep_memory():
-    """Lets the allocator keep what is freed, for PyTorch on CPUs: it frees each activation, and glibc gives the large ones back to the kernel, which has to
-    clear their pages anew in every step (a third of airbench94's time on two cores; PyTorch's tuning guide advises another allocator against that)."""
+    """Makes the allocator keep freed memory, for PyTorch on CPUs: it frees each activation, and glibc returns large ones to the kernel, which then has to
+    clear their pages in every step (a third of airbench94's time on two cores; PyTorch's tuning guide recommends another allocator for that reason)."""
     import ctypes
 
     trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h
@@ -44,7 +44,7 @@ def answer(**facts):
 
 
 def measure(batches, warmup, seconds):
-    """images/s over whole batches: from the first that comes after the warm-up to the first after the window."""
+    """images/s over whole batches, from the first after the warm-up to the first after the window."""
     begin = time.monotonic()
     while True:
         next(batches)
@@ -60,7 +60,7 @@ def measure(batches, warmup, seconds):
 
 
 def serve(batches, settings, **versions):
-    """batches: an iterator of image batches. settings: a sentence that says how the peer was set up."""
+    """batches: an iterator of image batches. settings: a sentence about the peer's configuration."""
     answer(ready=True, settings=settings, versions=versions)
     for line in sys.stdin:
         _, warmup, seconds = line.split()

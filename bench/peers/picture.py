@@ -1,4 +1,4 @@
-"""A run as a picture: a panel per row, a bar per loader from nothing to its median, a whisker over its rounds.
+"""Draws a run: a panel per row, a bar per loader up to its median, a whisker over its rounds.
 
     bench/peers/picture.py PEERS.JSON ROW...       writes those rows of a recorded run to standard output, narrow and without targets
 """
@@ -17,7 +17,7 @@ OURS, PEER, LEVEL = svg.COLOURS[0], svg.COLOURS[7], svg.COLOURS[1]
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """Pixels left of the bars, for bars, right of them and above them; whether targets are drawn; about how many marks an axis has."""
+    """Pixels left of, for, right of and above the bars; whether to draw targets; approximate number of marks of an axis."""
 
     left: int
     bars: int
@@ -32,11 +32,11 @@ class Form:
 
 
 FULL = Form(left=260, bars=440, right=110, head=46, targets=True, marks=5)
-NARROW = Form(left=152, bars=230, right=68, head=32, targets=False, marks=4)  # legible on a telephone
+NARROW = Form(left=152, bars=230, right=68, head=32, targets=False, marks=4)  # legible on a phone
 
 
 def level(row):
-    """images/s that the target against the best peer asks for, or None."""
+    """images/s of the target against the best peer, or None."""
     for target in row["targets"]:
         if target["what"] == "best peer" and "against" in target:
             best = max(r["median"] for r in row["loaders"].values() if r.get("peer") and "median" in r)
@@ -83,7 +83,7 @@ def draw(machine, rows, form=FULL):
 
 
 def recorded(path, names):
-    """Those rows of a recorded run, in this order. Their titles lose what all have: the size of batches and the number of workers."""
+    """Draws these rows of a recorded run, in this order, without batch size and number of workers in their titles, which all share."""
     run = json.loads(pathlib.Path(path).read_text())
     rows = {row["name"]: row for row in run["rows"]}
     return draw(run["machine"], [{**rows[name], "title": rows[name]["title"].split(", batch ")[0]} for name in names], NARROW)

@@ -1,7 +1,7 @@
-"""Other libraries' resize of the crops that stages_bench has written, to side x side; microseconds of CPU time a crop.
+"""Times other libraries' resize of the crops that stages_bench has written, to side x side, in microseconds of CPU time per crop.
 
-One JSON argument: data (the crops), side, library ("pillow", "torchvision" or "opencv"). Answers "measure" lines as peer.py
-says, but with us, a dictionary by method.
+One JSON argument: data (the crops), side, library ("pillow", "torchvision" or "opencv"). Answers "measure" lines like
+peer.py, with a dictionary `us` by method.
 """
 
 import sys
@@ -26,7 +26,7 @@ def crops():
 
 
 def methods():
-    """name -> (what it works on, how), and the version."""
+    """name -> (input, function), and the version."""
     if config["library"] == "opencv":
         import cv2
 

@@ -1,7 +1,7 @@
-"""What a run's rows say: medians, spreads and ratios, judged against the targets, as tables.
+"""Evaluates the rows of a run: medians, spreads and ratios, compared with the targets, as tables.
 
 A row is a dictionary: name, kind ("feed", "steadiness", "convert" or "stages"), title, loaders (by key: name, images_per_s of
-every round, and what the loader said of itself), targets, and how, when and of which revision it was measured.
+every round, and the loader's report), targets, and the time, revision and settings of the measurement.
 """
 
 import math
@@ -10,7 +10,7 @@ import statistics
 import against
 import stages
 
-# What a row must show: (what, at least). "best peer" is the fastest peer, a pair are two loaders; others are described in judge().
+# Targets of each row: (what, minimum). "best peer" is the fastest peer, a pair two loaders; judge() describes the others.
 TARGETS = {
     "short256": [("best peer", 5), ("AVX2", 0.6)],
     "short256-128": [("best peer", 5), ("AVX2", 0.6)],
@@ -30,7 +30,7 @@ def summarise(results):
 
 
 def ratio(found, ours, other, share=1):
-    """Median of the rounds' ratios, and their range; the rounds are neighbours in time. share: what of other's would do."""
+    """Median of the rounds' ratios, and their range; a round's measurements are adjacent in time. share: factor of other's rate to compare with."""
     if not all(key in found and "median" in found[key] for key in (ours, other)):
         return None
     rounds = [a / b / share for a, b in zip(found[ours]["images_per_s"], found[other]["images_per_s"])]
@@ -40,8 +40,8 @@ def ratio(found, ours, other, share=1):
 
 def levelled(found):
     """
-    The loaders with every round divided by the mean of those that nobody disturbs, for where a few per cent decide: what is left moves less than the
-    machine's speed.
+    The loaders with every round divided by the mean of the loaders without a busy neighbour, which removes changes of the machine's speed where a few
+    per cent matter.
     """
     own = {key: result for key, result in found.items() if "median" in result}
     alone = [result["images_per_s"] for key, result in own.items() if key != "neighbour"]
@@ -52,12 +52,12 @@ def levelled(found):
 
 
 def error_of(values):
-    """Standard error of the median of values that are spread normally."""
+    """Standard error of the median of normally distributed values."""
     return 1.2533 * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0
 
 
 def steady_ratio(found, ours, other, shares=None):
-    """Ratio of the medians of levelled loaders, and its standard error. shares: what of other's would do, by round."""
+    """Ratio of the medians of levelled loaders, and its standard error. shares: factor of other's rate, by round."""
     if not all(key in found for key in (ours, other)):
         return None
     base = found[other]["median"]
@@ -90,7 +90,7 @@ def compare_steadiness(found, what, workers):
 
 
 def compare(row, what):
-    """The ratio that a target is about, or None."""
+    """The ratio of a target, or None."""
     found = row["loaders"]
     if what == "best peer":
         return ratio(found, "loaderd", fastest(found, peers(found)))
@@ -106,7 +106,7 @@ def compare(row, what):
 
 
 def explain(row, what, r):
-    """What the ratio r, named what, is of."""
+    """The two sides of the ratio r, named what."""
     if what == "AVX2":
         return "with the kernels capped at AVX2, of what it does uncapped"
     if what == "batch sizes":
@@ -120,7 +120,7 @@ def explain(row, what, r):
 
 
 def judge(row):
-    """Fills in row["targets"]: what, at least, and the ratio measured, if it could be."""
+    """Sets row["targets"]: what, minimum, and the ratio, if it was measured."""
     if row["kind"] == "stages":
         row["targets"] = stages.targets(row)
     elif row["kind"] != "against":
@@ -140,7 +140,7 @@ def spread_of(target):
 
 
 def asked(target):
-    """The target in words, nothing if there is none."""
+    """The target in words; empty if there is none."""
     if "at_most" in target:
         return f"at most {target['at_most']:g} {target['unit']}"
     return f"at least {target['at_least']:g} {target['unit']}" if target["at_least"] else ""
@@ -151,7 +151,7 @@ def missed(target, slack=0):
 
 
 def verdict(target):
-    """Where there is a standard error, what is nearer than that to the target is left undecided: what is just as good would fall short half of the time."""
+    """With a standard error, a result that misses the target by less is undecided: an equally good build would miss half of the time."""
     if not asked(target):
         return "no target"
     near = missed(target) and not missed(target, target.get("error", 0))
@@ -176,7 +176,7 @@ BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
 def loaders_table(row):
     base = BASES[row["kind"]]
     level = levelled(row["loaders"]) if row["kind"] == "steadiness" else None
-    # Peers are what we are divided by; our own variants are divided by us.
+    # Ratios are ours over a peer's, and our variants' over ours.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
     lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
     for key, result in row["loaders"].items():

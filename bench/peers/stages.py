@@ -1,4 +1,4 @@
-"""The row stages: what each stage of a crop costs one core, from stages_bench, beside libjpeg-turbo and others' resize."""
+"""The row stages: the cost of each stage of a crop on one core, by stages_bench, compared with libjpeg-turbo and other libraries' resize."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def bench(options, data, cpus, dump=None):
 
 
 def measure_form(options, data, dump, cpus, say):
-    """All lanes and all resizers in turn, round after round."""
+    """Measures all lanes and all resizers in turn, round after round."""
     found = {"us": {}, "resize": {}, "missing": {}, "versions": {}}
     running = {}
     try:

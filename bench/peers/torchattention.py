@@ -1,4 +1,4 @@
-"""PyTorch's scaled dot product attention, forward and backward, of packed q, k and v as a vision transformer has them; one "image" is a sample's attention."""
+"""Times PyTorch's scaled dot product attention, forward and backward, of packed q, k and v as in a vision transformer; one "image" is the attention of one sample."""
 
 import peer
 import torch

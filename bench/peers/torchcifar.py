@@ -56,8 +56,8 @@ def files(path):
     with tarfile.open(path) as tar:
         for member in tar:
             if member.name.endswith(".jpg"):
-                place = pathlib.PurePath(member.name)
-                yield place.parent.name, place.name, tar.extractfile(member).read()
+                path = pathlib.PurePath(member.name)
+                yield path.parent.name, path.name, tar.extractfile(member).read()
 
 
 def load(path):
@@ -77,19 +77,19 @@ def flip_some(images):
 
 
 def crop(padded, side):
-    """A window of side x side from each image, its place at random."""
-    room = padded.shape[-1] - side + 1
-    places = torch.randint(room, (2, len(padded)), device=padded.device)
+    """A window of side x side from each image, at a random position."""
+    margin = padded.shape[-1] - side + 1
+    positions = torch.randint(margin, (2, len(padded)), device=padded.device)
     result = torch.empty(len(padded), 3, side, side, device=padded.device, dtype=padded.dtype).contiguous(**channels_last)
-    for y in range(room):
-        for x in range(room):
-            chosen = (places[0] == y) & (places[1] == x)
+    for y in range(margin):
+        for x in range(margin):
+            chosen = (positions[0] == y) & (positions[1] == x)
             result[chosen] = padded[chosen, :, y : y + side, x : x + side]
     return result
 
 
 class Augmented:
-    """Epochs of batches. Flips alternate: who is flipped in the first epoch is drawn, and in every epoch the others are."""
+    """Epochs of batches. Flips alternate: each epoch flips the images that the previous one did not, the first a random half."""
 
     def __init__(self, images, labels):
         self.side, self.labels, self.epoch = images.shape[-1], labels, 0

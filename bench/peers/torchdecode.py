@@ -1,6 +1,6 @@
-"""torchvision's decode_jpeg over the JPEG files of a folder, in batches, on a GPU (that is nvJPEG) or a CPU: whole images, nothing else done to them.
+"""Times torchvision's decode_jpeg over the JPEG files of a folder, in batches, on a GPU (nvJPEG) or a CPU: whole images, without further transforms.
 
-A torchvision before 0.19 takes no batches: it is given one image after the other, and the settings say so.
+torchvision before 0.19 takes no batches: it then decodes one image after the other, and the settings say so.
 """
 
 import peer

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader over the files of a folder, with torchvision's v2 transforms: what torchdata.py measures and torchnetwork.py can train on."""
+"""PyTorch's DataLoader over the files of a folder, with torchvision's v2 transforms; used by torchdata.py and torchnetwork.py."""
 
 import peer
 import numpy
@@ -9,7 +9,7 @@ from torchvision.transforms import v2
 
 
 class Files(torch.utils.data.Dataset):
-    """(image, class number); config: data, side, and variant, form, scale where they are not the usual ones."""
+    """(image, class number). config: data, side, and variant, form, scale unless they have their defaults."""
 
     def __init__(self, config):
         self.paths, self.labels = peer.files(config["data"])

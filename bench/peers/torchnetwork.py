@@ -1,13 +1,13 @@
-"""PyTorch trains a network, torchvision's, timm's or airbench's: on one batch of random images that stays on the device, or fed with the JPEG files of a folder.
+"""Trains a network of torchvision, timm or airbench in PyTorch, on one batch of random images that stays on the device, or on the JPEG files of a folder.
 
-Automatic mixed precision, channels last unless channels_last is false, cuDNN's autotuner, fused SGD; fp16 with a gradient scaler, which with fused
-SGD never waits for the device. net: a name of torchvision's, or a key of TIMM, or speednet. mode: eager, or what torch.compile is given. threads: of
-a CPU. A step's end is awaited two steps later, as device_bench does it.
+Uses automatic mixed precision, channels last unless channels_last is false, cuDNN's autotuner and fused SGD; fp16 with a gradient scaler, which with fused
+SGD never waits for the device. net: a name of torchvision, or a key of TIMM, or speednet. mode: eager, or the mode of torch.compile. threads: CPU
+threads. Waits for the end of a step two steps later, as device_bench does.
 
-With memory, bytes, it takes no more of the GPU's.
+memory: limit of GPU memory in bytes.
 
-With data, a folder of CLASS/NAME.jpg, batches come from torchloader.py in `workers` processes into page-locked memory, are copied as bytes while the step before them runs, and
-are normalised on the device. A "measure WARMUP SECONDS" line then asks for `steps` steps, or as many as fit in SECONDS; the answer has data_wait, the share of the time in which
+data: a folder of CLASS/NAME.jpg; torchloader.py then reads batches in `workers` processes into page-locked memory. They are copied as bytes while the previous step runs, and
+normalised on the device. A "measure WARMUP SECONDS" line asks for `steps` steps, or as many as fit in SECONDS; data_wait in the answer is the share of the time in which
 the program waited for the DataLoader.
 """
 

@@ -1,4 +1,4 @@
-"""What a matrix product alone takes in PyTorch: its one "image" is a product of two matrices of `side` numbers each way, in `threads` threads."""
+"""Times a matrix product in PyTorch: one "image" is a product of two matrices of side x side numbers, in `threads` threads."""
 
 import peer
 import torch

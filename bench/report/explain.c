@@ -1,33 +1,18 @@
 #include "bench/report/explain.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "format/base/system/memory.h"
 #include "format/base/text/printable.h"
 #include "proto/client/connection.h"
-
-enum { NUMBER_MAX = 32 };
+#include "tools/packimg/common/text.h"
 
 /* Changes with a smaller gain are not listed. */
-static const double gain_least = 1.03;
+static const double gain_min = 1.03;
 /* Smallest share of the threads' time lost to other programs that is mentioned. */
-static const double queued_least = 0.1;
-
-static uint64_t available_memory(void)
-{
-	FILE *file = fopen("/proc/meminfo", "re");
-	char line[128];
-	uint64_t kib = 0;
-
-	while (file && !kib && fgets(line, sizeof(line), file))
-		sscanf(line, "MemAvailable: %" SCNu64, &kib);
-	if (file)
-		fclose(file);
-	return kib << 10;
-}
+static const double queued_min = 0.1;
 
 /* CPU time per image of the stages whose limit is in first..last. */
 static double limits_us(const struct measurement *m, enum limit first, enum limit last)
@@ -65,7 +50,7 @@ static void offer(struct explanation *e, struct change change)
 {
 	e->tried++;
 	change.gain = change.images_per_s / e->measured.images_per_s;
-	if (change.gain < gain_least || e->change_count == EXPLANATION_CHANGES_MAX)
+	if (change.gain < gain_min || e->change_count == EXPLANATION_CHANGES_MAX)
 		return;
 	e->changes[e->change_count++] = change;
 }
@@ -82,8 +67,8 @@ static double steady_us(const struct explanation *e)
 }
 
 /*
- * Speedup of the CPU work if the trial costs image_us per image. Work outside the trial keeps its
- * cost.
+ * Speedup of the CPU work if the trial costs image_us per image. Work outside the estimate keeps
+ * its cost.
  */
 static double speedup(const struct explanation *e, double image_us)
 {
@@ -91,15 +76,15 @@ static double speedup(const struct explanation *e, double image_us)
 	double tried_us = limits_us(m, LIMIT_DECODE, LIMIT_AUGMENT), all_us = steady_us(e);
 
 	return all_us / (all_us - tried_us +
-			 tried_us * image_us / e->trials.configs[CONFIG_STORED].image_us);
+			 tried_us * image_us / e->whatif.configs[CONFIG_STORED].image_us);
 }
 
 /* Predicts the rate with the dataset stored another way. */
 static double predict(const struct explanation *e, enum config config)
 {
 	const struct measurement *m = &e->measured;
-	const struct trial *now = &e->trials.configs[CONFIG_STORED],
-			   *then = &e->trials.configs[config];
+	const struct whatif_config *now = &e->whatif.configs[CONFIG_STORED],
+				   *then = &e->whatif.configs[config];
 	double faster = speedup(e, then->image_us);
 
 	if (m->limit == LIMIT_STORAGE)
@@ -110,52 +95,25 @@ static double predict(const struct explanation *e, enum config config)
 
 static void offer_config(struct explanation *e, enum config config)
 {
-	const struct trials *t = &e->trials;
+	const struct encoding_variant variant = whatif_variant(&e->whatif, config);
 	struct change change = {.images_per_s = predict(e, config),
-				.bytes = t->configs[config].bytes};
-	char *what = change.what, *how = change.how;
-	unsigned side = t->short_side;
+				.bytes = e->whatif.configs[config].bytes};
+	const char *what = config == CONFIG_INDEX    ? "an index"
+			   : config == CONFIG_RECODE ? "lossless baseline JPEGs, an index"
+						     : encoding_variant_name(TEXT, &variant);
 
-	switch (config) {
-	case CONFIG_INDEX:
-		snprintf(what, sizeof(change.what), "an index");
-		snprintf(how, sizeof(change.how), "packimg index FILE");
-		break;
-	case CONFIG_RECODE:
-		snprintf(what, sizeof(change.what), "lossless baseline JPEGs, an index");
-		snprintf(how, sizeof(change.how), "packimg convert --progressive transcode");
-		break;
-	case CONFIG_QUALITY:
-		snprintf(what, sizeof(change.what), "quality %d", TRIAL_JPEG_QUALITY);
-		snprintf(how, sizeof(change.how), "packimg convert --jpeg quality=%d",
-			 TRIAL_JPEG_QUALITY);
-		break;
-	case CONFIG_SMALLER:
-		snprintf(what, sizeof(change.what), "short side %u, quality %d", side,
-			 TRIAL_JPEG_QUALITY);
-		snprintf(how, sizeof(change.how),
-			 "packimg convert --short-side %u --jpeg quality=%d", side,
-			 TRIAL_JPEG_QUALITY);
-		break;
-	case CONFIG_RAW:
-		if (side < t->side) {
-			snprintf(what, sizeof(change.what), "short side %u, raw", side);
-			snprintf(how, sizeof(change.how), "packimg convert --short-side %u --raw",
-				 side);
-			break;
-		}
-		snprintf(what, sizeof(change.what), "raw");
-		snprintf(how, sizeof(change.how), "packimg convert --raw");
-		break;
-	default:
-		return;
-	}
+	snprintf(change.what, sizeof(change.what), "%s", what);
+	if (config == CONFIG_INDEX)
+		snprintf(change.how, sizeof(change.how), "packimg index FILE");
+	else
+		snprintf(change.how, sizeof(change.how), "packimg convert%s",
+			 encoding_variant_options(TEXT, &variant));
 	offer(e, change);
 }
 
 static void offer_transforms(struct explanation *e)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 
 	for (unsigned i = 0; i < t->transform_count; i++) {
 		struct change change = {.images_per_s = e->measured.images_per_s *
@@ -225,7 +183,7 @@ static void offer_memory(struct explanation *e)
 				.images_per_s = e->alone_images_per_s};
 
 	snprintf(change.how, sizeof(change.how), "%s",
-		 (double)e->trials.bytes <= (double)e->memory_bytes
+		 (double)e->whatif.bytes <= (double)e->memory_bytes
 			 ? "it fits: epochs after the first"
 			 : "more memory, or smaller files");
 	if (e->measured.limit == LIMIT_STORAGE)
@@ -239,7 +197,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	struct explanation e = {.point = *point,
 				.resident = resident,
 				.measured = *measured,
-				.memory_bytes = available_memory()};
+				.memory_bytes = memory_available()};
 	const struct claim_options claim = {.batch_size = point->batch_size,
 					    .workers = measured->threads ? measured->threads : 1,
 					    .alone = point->clients == 1};
@@ -255,16 +213,16 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	 * The daemon may read a dataset that this user may not; then only its counters are
 	 * available.
 	 */
-	trials_measure(point->dataset, point->pipeline, &claim, &e.trials, e.trials_error);
+	whatif_measure(point->dataset, point->pipeline, &claim, &e.whatif, e.whatif_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = offer_threads(&e, settings, error);
 	if (r)
 		return r;
-	if (e.trials.sampled)
+	if (e.whatif.sampled)
 		offer_memory(&e);
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++)
-		if (e.trials.configs[config].changed &&
+		if (e.whatif.configs[config].changed &&
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
 			offer_config(&e, config);
 	if (is_cpu(measured->limit))
@@ -275,132 +233,110 @@ int explanation_make(const struct settings *settings, const struct point *point,
 
 /* ---- as text ---- */
 
-/* Formats 1234567.8 as 1,234,568. */
-static const char *grouped(double value, char text[NUMBER_MAX])
+/* Rounds to a whole number with grouped digits. */
+static const char *rounded(struct text_buffer *buffer, double value)
 {
-	char digits[NUMBER_MAX];
-	int length = snprintf(digits, sizeof(digits), "%.0f", value), used = 0;
-
-	for (int i = 0; i < length && used < NUMBER_MAX - 2; i++) {
-		if (i > 0 && (length - i) % 3 == 0)
-			text[used++] = ',';
-		text[used++] = digits[i];
-	}
-	text[used] = '\0';
-	return text;
-}
-
-static const char *bytes_text(double bytes, char text[NUMBER_MAX])
-{
-	static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
-	unsigned unit = 0;
-
-	for (; bytes >= 1000 && unit < 4; unit++)
-		bytes /= 1000;
-	snprintf(text, NUMBER_MAX, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-	return text;
+	return text_count(buffer, (uint64_t)llround(value));
 }
 
 static void heading(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	char images[NUMBER_MAX], bytes[NUMBER_MAX];
 
-	if (e->trials.sampled)
+	if (e->whatif.sampled)
 		printable_line(out, "%s: %s images, %s, %.0f %% of it in memory before",
-			       e->point.dataset, grouped((double)e->trials.images, images),
-			       bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
+			       e->point.dataset, text_count(TEXT, e->whatif.images),
+			       text_bytes(TEXT, e->whatif.bytes), 100 * e->resident);
 	else
-		printable_line(out, "%s", e->trials_error);
-	printable_line(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s",
+		printable_line(out, "%s", e->whatif_error);
+	printable_line(out, "%s; batch %u, %u client%s, %u thread%s on %u CPU%s, kernels %s",
 		       e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
-		       e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s",
-		       m->threads, m->threads == 1 ? "" : "s", point_cores(), m->isa);
+		       e->point.batch_size, e->point.clients, text_plural(e->point.clients),
+		       m->threads, text_plural(m->threads), point_cores(),
+		       text_plural(point_cores()), m->isa);
 	fputc('\n', out);
 }
 
-static void consumer(const struct explanation *e, FILE *out)
+static void consumer(const struct explanation *e, const char *rate, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	double cpus = m->images_per_s * work_us(m) * 1e-6;
-	char rate[NUMBER_MAX], alone[NUMBER_MAX];
 
 	fprintf(out,
-		"The consumer is the limit: it takes %s images/s, and the loader had no free slot "
-		"for %.0f %% of the time.\n",
-		grouped(m->images_per_s, rate), 100 * m->stall_daemon);
+		"The consumer is the limit: it takes %s images/s; the loader had no free slot for "
+		"%.0f %% of the time.\n",
+		rate, 100 * m->stall_daemon);
 	fprintf(out,
-		"The loader would make %s images/s%s, %.1f times as many; for this consumer %.2f "
-		"of %u CPUs are enough.\n",
-		grouped(e->alone_images_per_s, alone), e->alone_is_measured ? " (measured)" : "",
-		e->alone_images_per_s / m->images_per_s, cpus, point_cores());
+		"The loader could deliver %s images/s%s, %.1f times as many. This consumer needs "
+		"%.2f of %u CPU%s.\n",
+		rounded(TEXT, e->alone_images_per_s), e->alone_is_measured ? " (measured)" : "",
+		e->alone_images_per_s / m->images_per_s, m->images_per_s * work_us(m) * 1e-6,
+		point_cores(), text_plural(point_cores()));
 }
 
-static void storage(const struct explanation *e, FILE *out)
+static void storage(const struct explanation *e, const char *rate, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	double bytes = m->images_per_s * e->trials.configs[CONFIG_STORED].bytes;
-	char rate[NUMBER_MAX], text[NUMBER_MAX], memory[NUMBER_MAX];
+	double bytes_per_s = m->images_per_s * e->whatif.configs[CONFIG_STORED].bytes;
 
 	fprintf(out,
-		"Storage is the limit: %s images/s; threads slept %.0f %% of their time until "
-		"stored "
-		"bytes came.\n",
-		grouped(m->images_per_s, rate), 100 * m->waiting);
-	if (e->trials.sampled)
-		fprintf(out, "It gives %s/s; the dataset has %s, and %s of memory are available.\n",
-			bytes_text(bytes, rate), bytes_text((double)e->trials.bytes, text),
-			bytes_text((double)e->memory_bytes, memory));
+		"Storage is the limit: %s images/s; threads waited for stored bytes for %.0f %% of "
+		"their time.\n",
+		rate, 100 * m->waiting);
+	if (e->whatif.sampled)
+		fprintf(out, "It reads %s/s; the dataset has %s, and %s of memory are available.\n",
+			text_bytes(TEXT, (uint64_t)bytes_per_s), text_bytes(TEXT, e->whatif.bytes),
+			text_bytes(TEXT, e->memory_bytes));
+}
+
+static void cpu_stage(const struct explanation *e, const char *rate, FILE *out)
+{
+	static const struct {
+		const char *subject, *work;
+	} stages_of[] = {
+		[LIMIT_DECODE] = {"Decoding", "it takes"},
+		[LIMIT_AUGMENT] = {"Augmentation", "resizing, augmenting and storing take"},
+		[LIMIT_OTHER] = {"Handing over", "verifying, collecting and publishing take"},
+	};
+	const struct measurement *m = &e->measured;
+
+	fprintf(out,
+		"%s is the limit: %s images/s; %s %.0f %% of the CPU time, and clients waited for "
+		"%.0f %% of theirs.\n",
+		stages_of[m->limit].subject, rate, stages_of[m->limit].work,
+		100 * limits_us(m, m->limit, m->limit) / work_us(m), 100 * m->stall_client);
 }
 
 static void verdict(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	double all = work_us(m) / 100, part = limits_us(m, m->limit, m->limit) / all;
-	char rate[NUMBER_MAX], alone[NUMBER_MAX];
+	const char *rate = rounded(TEXT, m->images_per_s);
 
-	grouped(m->images_per_s, rate);
 	switch (m->limit) {
 	case LIMIT_NONE:
 		fprintf(out,
-			"Neither side is the limit: %s images/s; clients waited %.0f %% of the "
-			"time, "
-			"the loader %.0f %%.\n",
+			"Neither side is the limit: %s images/s; clients waited for %.0f %% of the "
+			"time, the loader for %.0f %%.\n",
 			rate, 100 * m->stall_client, 100 * m->stall_daemon);
 		break;
 	case LIMIT_CONSUMER:
-		consumer(e, out);
+		consumer(e, rate, out);
 		break;
 	case LIMIT_STORAGE:
-		storage(e, out);
+		storage(e, rate, out);
 		break;
 	case LIMIT_CPUS:
 		fprintf(out,
-			"Other programs are the limit: %s images/s; they had the CPUs for %.0f %% "
-			"of "
-			"the threads' time.\n",
+			"Other programs are the limit: %s images/s; they used the CPUs for %.0f %% "
+			"of the threads' time.\n",
 			rate, 100 * m->queued);
-		fprintf(out, "With %u CPUs to itself the loader would make %s images/s.\n",
-			cpus_used(m), grouped(e->alone_images_per_s, alone));
+		fprintf(out, "With %u CPU%s to itself the loader could deliver %s images/s.\n",
+			cpus_used(m), text_plural(cpus_used(m)),
+			rounded(TEXT, e->alone_images_per_s));
 		break;
 	case LIMIT_DECODE:
-		fprintf(out,
-			"Decoding is the limit: %s images/s; it takes %.0f %% of the CPU time, and "
-			"clients waited %.0f %% of theirs.\n",
-			rate, part, 100 * m->stall_client);
-		break;
 	case LIMIT_AUGMENT:
-		fprintf(out,
-			"Augmentation is the limit: %s images/s; resizing, augmenting and storing "
-			"take %.0f %% of the CPU time, and clients waited %.0f %% of theirs.\n",
-			rate, part, 100 * m->stall_client);
-		break;
 	case LIMIT_OTHER:
-		fprintf(out,
-			"Handing over is the limit: %s images/s; verifying, collecting and "
-			"publishing take %.0f %% of the CPU time, and clients waited %.0f %% of "
-			"theirs.\n",
-			rate, part, 100 * m->stall_client);
+		cpu_stage(e, rate, out);
 		break;
 	}
 }
@@ -415,83 +351,87 @@ static void stage_table(const struct explanation *e, FILE *out)
 		fprintf(out, "  %-8s %9.1f us %5.1f %%\n", stages[i].name, m->stage_us[i],
 			100 * m->stage_us[i] / all);
 	fprintf(out,
-		"Of the threads' time %.0f %% was work, %.0f %% waiting for storage, %.0f %% for a "
-		"CPU, %.0f %% idle.\n",
+		"Of their time, the threads worked for %.0f %%, waited for storage for %.0f %% and "
+		"for a CPU for %.0f %%, and were idle for %.0f %%.\n",
 		100 * m->busy, 100 * m->waiting, 100 * m->queued, 100 * m->idle);
 }
 
 /* Returns true if the dataset would not fit into the available memory. */
 static int change_row(const struct explanation *e, const struct change *c, int width, FILE *out)
 {
-	char rate[NUMBER_MAX], size[NUMBER_MAX], all[NUMBER_MAX];
-	double bytes = c->bytes > 0 ? c->bytes : e->trials.configs[CONFIG_STORED].bytes;
-	double in_all = bytes * (double)e->trials.images;
-	int too_much = in_all > (double)e->memory_bytes;
+	double bytes = c->bytes > 0 ? c->bytes : e->whatif.configs[CONFIG_STORED].bytes;
+	double total = bytes * (double)e->whatif.images;
+	int too_much = total > (double)e->memory_bytes;
 
 	fprintf(out, "  %-*s %10s %6.2f x %10s %10s%c %s%s\n", width, c->what,
-		grouped(c->images_per_s, rate), c->images_per_s / e->measured.images_per_s,
-		bytes_text(bytes, size), bytes_text(in_all, all), too_much ? '*' : ' ', c->how,
-		c->is_measured ? " (measured)" : "");
+		rounded(TEXT, c->images_per_s), c->images_per_s / e->measured.images_per_s,
+		text_bytes(TEXT, (uint64_t)bytes), text_bytes(TEXT, (uint64_t)total),
+		too_much ? '*' : ' ', c->how, c->is_measured ? " (measured)" : "");
 	return too_much;
 }
 
 static void change_table(const struct explanation *e, FILE *out)
 {
 	const struct change as_is = {.what = "as it is", .images_per_s = e->measured.images_per_s};
-	char text[NUMBER_MAX];
 	int width = (int)strlen(as_is.what), too_much;
 
 	for (unsigned i = 0; i < e->change_count; i++)
 		if ((int)strlen(e->changes[i].what) > width)
 			width = (int)strlen(e->changes[i].what);
-	fprintf(out, "\nWhat would change it, measured on %u images of the dataset\n",
-		e->trials.sampled);
-	fprintf(out, "  %*s %10s %8s %10s %10s\n", width, "", "images/s", "gain", "an image",
-		"in all");
+	fprintf(out, "\nEffect of changes, measured on %u images of the dataset\n",
+		e->whatif.sampled);
+	fprintf(out, "  %*s %10s %8s %10s %10s\n", width, "", "images/s", "gain", "per image",
+		"total");
 	too_much = change_row(e, &as_is, width, out);
 	for (unsigned i = 0; i < e->change_count; i++)
 		too_much |= change_row(e, &e->changes[i], width, out);
 	if (too_much)
 		fprintf(out,
-			"* More than the %s of memory available: storage would have to keep up.\n",
-			bytes_text((double)e->memory_bytes, text));
+			"* More than the %s of available memory: storage would have to keep up.\n",
+			text_bytes(TEXT, e->memory_bytes));
 	if (!e->change_count && e->tried)
-		fprintf(out, "None of %u changes tried brings %.0f %% or more.\n", e->tried,
-			100 * (gain_least - 1));
+		fprintf(out, "None of the %u changes tried gains %.0f %% or more.\n", e->tried,
+			100 * (gain_min - 1));
+}
+
+/* Prints what more CPUs, or the CPUs that others use, would gain. */
+static void cpu_gains(const struct explanation *e, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+
+	if (m->threads >= point_cores())
+		fprintf(out,
+			"The %u thread%s use%s all %u CPU%s; each further CPU would add %s "
+			"images/s.\n",
+			m->threads, text_plural(m->threads), m->threads == 1 ? "s" : "",
+			point_cores(), text_plural(point_cores()), rounded(TEXT, 1e6 / work_us(m)));
+	if (m->threads <= point_cores() && m->queued > queued_min && m->limit != LIMIT_CPUS)
+		fprintf(out,
+			"Other programs used the CPUs for %.0f %% of the threads' time; without "
+			"them the rate would be %s images/s.\n",
+			100 * m->queued, rounded(TEXT, e->alone_images_per_s));
 }
 
 static void changes(const struct explanation *e, FILE *out)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 	const struct measurement *m = &e->measured;
-	char text[NUMBER_MAX];
 
 	if (m->limit == LIMIT_CONSUMER || m->limit == LIMIT_NONE)
 		return;
-	if (e->trials.sampled)
+	if (e->whatif.sampled)
 		change_table(e, out);
-	for (unsigned i = 0; !e->trials.sampled && i < e->change_count; i++)
-		fprintf(out, "With %s it is %s images/s%s.\n", e->changes[i].what,
-			grouped(e->changes[i].images_per_s, text),
+	for (unsigned i = 0; !e->whatif.sampled && i < e->change_count; i++)
+		fprintf(out, "With %s the rate is %s images/s%s.\n", e->changes[i].what,
+			rounded(TEXT, e->changes[i].images_per_s),
 			e->changes[i].is_measured ? " (measured)" : "");
 	if (t->unindexable)
 		fprintf(out,
-			"%.0f %% of the JPEGs can have no index as they are (progressive, restart "
-			"markers within rows and the like).\n",
+			"%.0f %% of the JPEGs cannot have an index as they are: they are "
+			"progressive, have restart markers within rows, or the like.\n",
 			100.0 * t->unindexable / t->jpegs);
-	if (!is_cpu(m->limit))
-		return;
-	if (m->threads >= point_cores())
-		fprintf(out,
-			"%u thread%s all %u CPU%s; each further CPU would bring %s images/s.\n",
-			m->threads, m->threads == 1 ? " occupies" : "s occupy", point_cores(),
-			point_cores() == 1 ? "" : "s", grouped(1e6 / work_us(m), text));
-	if (m->threads <= point_cores() && m->queued > queued_least && m->limit != LIMIT_CPUS)
-		fprintf(out,
-			"Other programs had the CPUs for %.0f %% of the threads' time; without "
-			"them it "
-			"would be %s images/s.\n",
-			100 * m->queued, grouped(e->alone_images_per_s, text));
+	if (is_cpu(m->limit))
+		cpu_gains(e, out);
 }
 
 void explanation_text(const struct explanation *e, FILE *out)
@@ -506,7 +446,7 @@ void explanation_text(const struct explanation *e, FILE *out)
 
 json_t *explanation_json(const struct explanation *e)
 {
-	const struct trials *t = &e->trials;
+	const struct whatif *t = &e->whatif;
 	json_t *list = json_array();
 
 	for (unsigned i = 0; i < e->change_count; i++) {
@@ -528,6 +468,6 @@ json_t *explanation_json(const struct explanation *e)
 		(json_int_t)e->memory_bytes, "changes", list);
 
 	if (!t->sampled)
-		json_object_set_new(object, "error", json_string(e->trials_error));
+		json_object_set_new(object, "error", json_string(e->whatif_error));
 	return object;
 }

@@ -2,7 +2,7 @@
  * Explains what limits a measured point, and which changes would raise the limit.
  *
  * The verdict comes from the daemon's counters alone (limit.h). The effect of changes is estimated
- * by trials on a sample of the dataset (trials.h) and, for private daemons, by further
+ * on a sample of the dataset (whatif.h) and, for private daemons, by further
  * measurements. Plain values; single-threaded like point_measure().
  */
 #pragma once
@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #include "bench/measure/point.h"
-#include "bench/report/trials.h"
+#include "bench/report/whatif.h"
 
 enum { EXPLANATION_CHANGES_MAX = 16 };
 
@@ -22,14 +22,15 @@ struct change {
 	char how[64];  /* "packimg index FILE" */
 	double images_per_s, gain;
 	double bytes;    /* per image; 0 if the change does not affect it */
-	int is_measured; /* nonzero if measured with a daemon, zero if estimated from trials */
+	int is_measured; /* nonzero if measured with a daemon, zero if estimated */
 };
 
 struct explanation {
 	struct point point;
 	struct measurement measured;
-	struct trials trials; /* trials.sampled is 0 if the trials failed; trials_error says why */
-	char trials_error[FEED_ERROR_MAX];
+	struct whatif
+		whatif; /* whatif.sampled is 0 if the estimate failed; whatif_error says why */
+	char whatif_error[FEED_ERROR_MAX];
 	double resident; /* share of the dataset in the page cache before the measurement */
 	/* Rate with the CPUs as the only limit, measured if alone_is_measured, else estimated. */
 	double alone_images_per_s;

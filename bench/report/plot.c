@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/report/axis.h"
+#include "format/base/text/svg.h"
 
 enum {
 	PLOT_WIDTH = 720,
@@ -18,16 +20,12 @@ enum {
 	SERIES_MAX = 64,
 };
 
-/* Colours that colour-blind readers can tell apart (Okabe and Ito, 2008). */
-static const char *const plot_colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-					   "#e69f00", "#56b4e9", "#000000", "#999999"};
-
 struct plot {
 	const struct report *report;
 	FILE *out;
 	enum axis x;                   /* the horizontal axis */
-	char (*places)[AXIS_TEXT_MAX]; /* its distinct values in order of measurement */
-	size_t place_count;
+	char (*values)[AXIS_TEXT_MAX]; /* its distinct values in order of measurement */
+	size_t value_count;
 	double top; /* images/s at the upper edge */
 };
 
@@ -50,11 +48,11 @@ static void series_text(const struct plot *plot, const struct point *point, char
 		snprintf(text, size, "images/s");
 }
 
-static double plot_x(const struct plot *plot, size_t place)
+static double plot_x(const struct plot *plot, size_t index)
 {
 	double width = PLOT_WIDTH - PLOT_LEFT - PLOT_RIGHT;
 
-	return PLOT_LEFT + width * ((double)place + 0.5) / (double)plot->place_count;
+	return PLOT_LEFT + width * ((double)index + 0.5) / (double)plot->value_count;
 }
 
 static double plot_y(const struct plot *plot, double images_per_s)
@@ -64,39 +62,16 @@ static double plot_y(const struct plot *plot, double images_per_s)
 	return PLOT_TOP + height * (1 - images_per_s / plot->top);
 }
 
-static size_t plot_place(struct plot *plot, const struct point *point)
+static size_t plot_value_index(struct plot *plot, const struct point *point)
 {
 	char text[AXIS_TEXT_MAX];
 
 	axis_text(plot->x, point, text, sizeof(text));
-	for (size_t i = 0; i < plot->place_count; i++)
-		if (strcmp(plot->places[i], text) == 0)
+	for (size_t i = 0; i < plot->value_count; i++)
+		if (strcmp(plot->values[i], text) == 0)
 			return i;
-	memcpy(plot->places[plot->place_count], text, sizeof(text));
-	return plot->place_count++;
-}
-
-static void plot_text(const struct plot *plot, double x, double y, const char *anchor,
-		      const char *text)
-{
-	fprintf(plot->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
-	for (; *text; text++) {
-		switch (*text) {
-		case '<':
-			fputs("&lt;", plot->out);
-			break;
-		case '>':
-			fputs("&gt;", plot->out);
-			break;
-		case '&':
-			fputs("&amp;", plot->out);
-			break;
-		default:
-			fputc(*text, plot->out);
-			break;
-		}
-	}
-	fputs("</text>\n", plot->out);
+	memcpy(plot->values[plot->value_count], text, sizeof(text));
+	return plot->value_count++;
 }
 
 /* Writes the title, which also explains dots and bars. */
@@ -115,77 +90,71 @@ static void plot_title(const struct plot *plot)
 		snprintf(text, sizeof(text), "%.110s", plot->report->pipeline);
 	else
 		snprintf(text, sizeof(text), "%.50s, %.60s", dataset, plot->report->pipeline);
-	plot_text(plot, PLOT_LEFT, 18, "start", text);
+	svg_text(plot->out, PLOT_LEFT, 18, "start", "", text);
 	snprintf(text, sizeof(text),
 		 "medians of %u round%s each, bars from the slowest to the fastest", rounds,
 		 rounds == 1 ? "" : "s");
-	plot_text(plot, PLOT_LEFT, 34, "start", text);
+	svg_text(plot->out, PLOT_LEFT, 34, "start", "", text);
 }
 
 static void plot_frame(const struct plot *plot)
 {
 	char text[AXIS_TEXT_MAX];
 
-	fprintf(plot->out,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 "
-		"0 %d %d\" "
-		"font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" "
-		"height=\"100%%\" fill=\"#ffffff\"/>\n",
-		PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
+	svg_begin(plot->out, PLOT_WIDTH, PLOT_HEIGHT);
 	plot_title(plot);
 	for (int i = 0; i <= PLOT_TICKS; i++) {
 		double value = plot->top * i / PLOT_TICKS, y = plot_y(plot, value);
 
-		fprintf(plot->out,
-			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n",
-			PLOT_LEFT, PLOT_WIDTH - PLOT_RIGHT, y, y);
+		svg_line(plot->out, PLOT_LEFT, y, PLOT_WIDTH - PLOT_RIGHT, y, "#dddddd", "");
 		snprintf(text, sizeof(text), "%.0f", value);
-		plot_text(plot, PLOT_LEFT - 8, y + 4, "end", text);
+		svg_text(plot->out, PLOT_LEFT - 8, y + 4, "end", "", text);
 	}
-	for (size_t i = 0; i < plot->place_count; i++)
-		plot_text(plot, plot_x(plot, i), PLOT_HEIGHT - PLOT_BOTTOM + 18, "middle",
-			  plot->places[i]);
-	plot_text(plot, (PLOT_LEFT + PLOT_WIDTH - PLOT_RIGHT) / 2.0, PLOT_HEIGHT - 10, "middle",
-		  axis_names[plot->x]);
-	plot_text(plot, PLOT_LEFT, PLOT_TOP - 12, "middle", "images/s");
+	for (size_t i = 0; i < plot->value_count; i++)
+		svg_text(plot->out, plot_x(plot, i), PLOT_HEIGHT - PLOT_BOTTOM + 18, "middle", "",
+			 plot->values[i]);
+	svg_text(plot->out, (PLOT_LEFT + PLOT_WIDTH - PLOT_RIGHT) / 2.0, PLOT_HEIGHT - 10, "middle",
+		 "", axis_names[plot->x]);
+	svg_text(plot->out, PLOT_LEFT, PLOT_TOP - 12, "middle", "", "images/s");
+}
+
+/* Returns true if the row is a measured point of the series, with its coordinates. */
+static bool plot_point(struct plot *plot, const char *name, const struct row *row, double *ret_x,
+		       double *ret_y)
+{
+	char text[256];
+
+	series_text(plot, &row->point, text, sizeof(text));
+	if (row->error || strcmp(text, name) != 0)
+		return false;
+	*ret_x = plot_x(plot, plot_value_index(plot, &row->point));
+	*ret_y = plot_y(plot, row->median.images_per_s);
+	return true;
 }
 
 /* Draws a line with a dot and a bar from the slowest to the fastest round for each point. */
 static void plot_series(struct plot *plot, const char *name, size_t number)
 {
-	const char *colour =
-		plot_colours[number % (sizeof(plot_colours) / sizeof(plot_colours[0]))];
-	double legend = PLOT_TOP + 16.0 * (double)number;
-	char text[256];
+	const struct report *report = plot->report;
+	const char *color = svg_colors[number % SVG_COLORS];
+	double legend = PLOT_TOP + 16.0 * (double)number, x, y;
 
-	fprintf(plot->out, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"",
-		colour);
-	for (int pass = 0; pass < 2; pass++) {
-		for (size_t i = 0; i < plot->report->count; i++) {
-			const struct row *row = &plot->report->rows[i];
+	svg_polyline_begin(plot->out, color, 2, "");
+	for (size_t i = 0; i < report->count; i++)
+		if (plot_point(plot, name, &report->rows[i], &x, &y))
+			svg_polyline_add(plot->out, x, y);
+	svg_polyline_end(plot->out);
+	for (size_t i = 0; i < report->count; i++) {
+		const struct row *row = &report->rows[i];
 
-			series_text(plot, &row->point, text, sizeof(text));
-			if (row->error || strcmp(text, name) != 0)
-				continue;
-			double x = plot_x(plot, plot_place(plot, &row->point));
-			double y = plot_y(plot, row->median.images_per_s);
-
-			if (!pass)
-				fprintf(plot->out, "%.1f,%.1f ", x, y);
-			else
-				fprintf(plot->out,
-					"<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" "
-					"fill=\"%s\"/><line x1=\"%.1f\" "
-					"x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n",
-					x, y, colour, x, x, plot_y(plot, row->images_per_s_min),
-					plot_y(plot, row->images_per_s_max), colour);
-		}
-		if (!pass)
-			fputs("\"/>\n", plot->out);
+		if (!plot_point(plot, name, row, &x, &y))
+			continue;
+		svg_circle(plot->out, x, y, 3, color);
+		svg_line(plot->out, x, plot_y(plot, row->images_per_s_min), x,
+			 plot_y(plot, row->images_per_s_max), color, "");
 	}
-	fprintf(plot->out, "<rect x=\"%d\" y=\"%.1f\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
-		PLOT_WIDTH - PLOT_RIGHT + 12, legend - 9, colour);
-	plot_text(plot, PLOT_WIDTH - PLOT_RIGHT + 28, legend, "start", name);
+	svg_rect(plot->out, PLOT_WIDTH - PLOT_RIGHT + 12, legend - 9, 10, 10, color, "");
+	svg_text(plot->out, PLOT_WIDTH - PLOT_RIGHT + 28, legend, "start", "", name);
 }
 
 static double round_up(double value)
@@ -203,10 +172,10 @@ int plot_write(const struct report *report, FILE *out)
 	char(*names)[256] = calloc(SERIES_MAX, sizeof(*names));
 	size_t name_count = 0;
 
-	plot.places = calloc(report->count, sizeof(*plot.places));
-	if (!names || !plot.places) {
+	plot.values = calloc(report->count, sizeof(*plot.values));
+	if (!names || !plot.values) {
 		free(names);
-		free(plot.places);
+		free(plot.values);
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < sizeof(preferred) / sizeof(preferred[0]); i++)
@@ -218,7 +187,7 @@ int plot_write(const struct report *report, FILE *out)
 		char text[256];
 		size_t known = 0;
 
-		plot_place(&plot, &report->rows[i].point);
+		plot_value_index(&plot, &report->rows[i].point);
 		if (!report->rows[i].error)
 			plot.top = fmax(plot.top, report->rows[i].images_per_s_max);
 		series_text(&plot, &report->rows[i].point, text, sizeof(text));
@@ -231,8 +200,8 @@ int plot_write(const struct report *report, FILE *out)
 	plot_frame(&plot);
 	for (size_t i = 0; i < name_count; i++)
 		plot_series(&plot, names[i], i);
-	fputs("</svg>\n", out);
+	svg_end(out);
 	free(names);
-	free(plot.places);
+	free(plot.values);
 	return ferror(out) ? -EIO : 0;
 }

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "bench/report/axis.h"
+#include "format/base/median.h"
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 
@@ -52,13 +53,6 @@ static double *figure(struct measurement *measurement, size_t offset)
 	return (double *)(void *)((char *)measurement + offset);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 void report_summarise(const struct measurement *rounds, unsigned count, struct row *row)
 {
 	double *values = calloc(count, sizeof(*values));
@@ -75,9 +69,7 @@ void report_summarise(const struct measurement *rounds, unsigned count, struct r
 
 			values[i] = *figure(&copy, figures[f].offset);
 		}
-		qsort(values, count, sizeof(*values), compare);
-		*figure(&row->median, figures[f].offset) =
-			(values[(count - 1) / 2] + values[count / 2]) / 2;
+		*figure(&row->median, figures[f].offset) = median_sort(values, count);
 	}
 	for (unsigned i = 0; i < count; i++) {
 		row->images_per_s_min = fmin(row->images_per_s_min, rounds[i].images_per_s);
@@ -174,9 +166,8 @@ static void say_memory(const struct report *report, FILE *out)
 {
 	for (size_t i = 0; i < report->count; i++)
 		if (!report->rows[i].error && !memory_is_known(&report->rows[i].median)) {
-			fprintf(out, "\nprivate memory: -, because the kernel tells how much a "
-				     "walled-in "
-				     "worker has to root alone\n");
+			fprintf(out, "\nprivate memory: -, because the kernel reports that of a "
+				     "sandboxed worker only to root\n");
 			return;
 		}
 }

@@ -4,6 +4,7 @@
  * core with warm caches.
  */
 #include "format/augment/pipeline.h"
+#include "format/base/median.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/ticks.h"
 
@@ -108,13 +109,6 @@ static void compare(struct bench *bench)
 				  bytes));
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /*
  * Alternates the modes sample by sample, so that other load slows both alike. Runs each twice; the
  * second time the sample is in cache.
@@ -142,14 +136,13 @@ static void measure(struct bench *bench)
 			us[mode][round] = spent[mode] / (double)bench->count;
 		ratio[round] = us[1][round] / us[0][round];
 	}
-	for (int mode = 0; mode < MODES; mode++)
-		qsort(us[mode], ROUNDS, sizeof(double), by_size);
-	qsort(ratio, ROUNDS, sizeof(double), by_size);
+	double exact = median_sort(us[0], ROUNDS), fast = median_sort(us[1], ROUNDS);
+	double middle = median_sort(ratio, ROUNDS);
+
 	printf("microseconds of CPU time a sample, medians of %d rounds: exact %.1f, fast %.1f "
 	       "(%.3f times as much, from %.3f to %.3f); of that decoding %.1f and %.1f\n",
-	       ROUNDS, us[0][ROUNDS / 2], us[1][ROUNDS / 2], ratio[ROUNDS / 2], ratio[0],
-	       ratio[ROUNDS - 1], us[0][ROUNDS / 2] * decode[0] / all[0],
-	       us[1][ROUNDS / 2] * decode[1] / all[1]);
+	       ROUNDS, exact, fast, middle, ratio[0], ratio[ROUNDS - 1], exact * decode[0] / all[0],
+	       fast * decode[1] / all[1]);
 }
 
 int main(int argc, char **argv)

@@ -76,7 +76,7 @@ static int choose(const struct packimg *dataset, const struct pipeline *parsed, 
 		if (packimg_sample(dataset, index, &crop->sample) < 0)
 			return fail(error, "a sample cannot be read; packimg verify says more");
 		if (!crop_fill(crop, parsed)) {
-			crops->passed_over++;
+			crops->skipped++;
 			continue;
 		}
 		crops->count++;
@@ -136,8 +136,8 @@ struct worker {
 typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
 
 /* Begins decoding the crop; if `whole`, all of its rows are kept in memory. */
-static int own_begin(struct jpeg_baseline *baseline, const struct crop *crop, bool whole,
-		     struct jpeg_rows *ret_rows)
+static int baseline_begin(struct jpeg_baseline *baseline, const struct crop *crop, bool whole,
+			  struct jpeg_rows *ret_rows)
 {
 	const struct packimg_sample *sample = &crop->sample;
 	const struct turbo_crop *part = &crop->part;
@@ -156,29 +156,29 @@ static int own_begin(struct jpeg_baseline *baseline, const struct crop *crop, bo
 	return jpeg_baseline_begin(baseline, &region, whole, ret_rows);
 }
 
-static int own_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
+static int baseline_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	struct jpeg_rows rows;
-	int r = own_begin(worker->baseline, crop, false, &rows);
+	int r = baseline_begin(worker->baseline, crop, false, &rows);
 
 	return r ?: jpeg_baseline_coefficients(worker->baseline);
 }
 
-static int own_decode(struct worker *worker, const struct crop *crop, uint32_t number)
+static int baseline_decode(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	struct jpeg_rows rows;
-	int r = own_begin(worker->baseline, crop, true, &rows);
+	int r = baseline_begin(worker->baseline, crop, true, &rows);
 
 	return r ?: jpeg_baseline_rows(worker->baseline, crop->part.height, NULL);
 }
 
-static int own_crop(struct worker *worker, const struct crop *crop, uint32_t number)
+static int baseline_crop(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	return pipeline_apply(worker->parsed, worker->scratch, &crop->sample, SEED, 0,
 			      worker->outputs + number % OUTPUTS * worker->output_size, NULL, NULL);
 }
 
-static int their_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	double share = 0;
 	int r = turbo_entropy(worker->turbo, &crop->part, &share);
@@ -187,17 +187,17 @@ static int their_entropy(struct worker *worker, const struct crop *crop, uint32_
 	return r;
 }
 
-static int their_decode(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_region(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	return turbo_region(worker->turbo, &crop->part);
 }
 
-static int their_image(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_image(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	return turbo_image(worker->turbo, &crop->part);
 }
 
-static int their_coefficients(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_coefficients(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	return turbo_coefficients(worker->turbo, &crop->part);
 }
@@ -207,13 +207,13 @@ static const struct {
 	const char *name;
 	stage_work own, theirs;
 } stage_rows[CROP_STAGES] = {
-	[CROP_ENTROPY] = {"entropy", own_entropy, their_entropy},
-	[CROP_DECODE] = {"decode", own_decode, their_decode},
-	[CROP_SAMPLE] = {"crop", own_crop, NULL},
+	[CROP_ENTROPY] = {"entropy", baseline_entropy, turbo_time_entropy},
+	[CROP_DECODE] = {"decode", baseline_decode, turbo_time_region},
+	[CROP_SAMPLE] = {"crop", baseline_crop, NULL},
 	[CROP_WARM_ENTROPY] = {"warm_entropy", NULL, NULL},
 	[CROP_WARM_SAMPLE] = {"warm_crop", NULL, NULL},
-	[CROP_IMAGE] = {"image", NULL, their_image},
-	[CROP_COEFFICIENTS] = {"coefficients", NULL, their_coefficients},
+	[CROP_IMAGE] = {"image", NULL, turbo_time_image},
+	[CROP_COEFFICIENTS] = {"coefficients", NULL, turbo_time_coefficients},
 };
 
 const char *lane_name(enum lane lane)
@@ -316,7 +316,7 @@ static void run_own(struct worker *worker)
 		if (stage_rows[stage].own)
 			measure(worker, stage, stage_rows[stage].own);
 	measure_warm(worker, (const enum crop_stage[]){CROP_WARM_ENTROPY, CROP_WARM_SAMPLE},
-		     (const stage_work[]){own_entropy, own_crop});
+		     (const stage_work[]){baseline_entropy, baseline_crop});
 }
 
 static void run_turbo(struct worker *worker)
@@ -380,7 +380,7 @@ int stages_dump(const struct crops *crops, const char *path)
 				   (uint8_t)part->height, (uint8_t)(part->height >> 8), 0, 0};
 		struct jpeg_rows rows;
 
-		r = own_begin(baseline, &crops->crops[i], true, &rows);
+		r = baseline_begin(baseline, &crops->crops[i], true, &rows);
 		r = r ?: jpeg_baseline_rows(baseline, part->height, NULL);
 		if (r == 0) {
 			fwrite(head, sizeof(head), 1, file);

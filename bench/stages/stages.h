@@ -21,7 +21,7 @@ struct crops {
 	struct crop *crops;
 	uint32_t count, indexed;
 	/* samples skipped: our decoder cannot read them, or they are not stored upright */
-	uint64_t passed_over;
+	uint64_t skipped;
 	double pixels; /* sum over all crops */
 	double bytes;  /* sum over all JPEGs */
 };

@@ -1,6 +1,6 @@
 /*
  * How many samples a worker claims at once. Used by a feed's batcher, and by benchmarks that
- * predict the cost of a feed (tools/packimg/advise/encoding_bench.h): the number of JPEGs without
+ * predict the cost of a feed (tools/packimg/estimate/encoding_bench.h): the number of JPEGs without
  * an index in one claim is the number decoded together. Pure functions.
  */
 #pragma once

@@ -36,14 +36,10 @@ int packimg_encoder_new(struct packimg_encoder **ret_encoder)
 	if (!encoder)
 		return -ENOMEM;
 	int r = encoder_init(encoder);
-	if (r == 0) {
-		encoder->zstd = ZSTD_createCCtx();
-		if (!encoder->zstd)
-			r = -ENOMEM;
-	}
-	if (r < 0) {
+	encoder->zstd = r < 0 ? NULL : ZSTD_createCCtx();
+	if (!encoder->zstd) {
 		packimg_encoder_free(encoder);
-		return r;
+		return r < 0 ? r : -ENOMEM;
 	}
 	*ret_encoder = encoder;
 	return 0;

@@ -95,21 +95,29 @@ static int column_close(struct column *column, struct spool *spool, uint64_t sam
 	return r;
 }
 
-int column_finish(struct column *column, struct spool *spool, uint64_t sample_count,
-		  struct output *output, struct pimg_column *ret_column)
+static int column_write(struct column *column, struct spool *spool, uint64_t sample_count,
+			struct output *output, struct pimg_section *ret_section)
 {
 	const struct spool_stream *const streams[] = {&column->present, &column->values,
 						      &column->bytes};
-	struct pimg_section section = {0};
 
-	int r = column->used ? column_fill(column, spool, sample_count) : 0;
-	if (r == 0 && column->used)
-		r = column_close(column, spool, sample_count);
-	if (r == 0 && column->used)
-		r = spool_write(spool, streams, 3, output, &section);
-	if (r == 0)
-		*ret_column = (struct pimg_column){
-			.offset = section.offset, .size = section.size, .xxh3 = section.xxh3};
+	int r = column_fill(column, spool, sample_count);
+	if (r < 0)
+		return r;
+	r = column_close(column, spool, sample_count);
+	return r < 0 ? r : spool_write(spool, streams, 3, output, ret_section);
+}
+
+int column_finish(struct column *column, struct spool *spool, uint64_t sample_count,
+		  struct output *output, struct pimg_column *ret_column)
+{
+	struct pimg_section section = {0};
+	int r = column->used ? column_write(column, spool, sample_count, output, &section) : 0;
+
 	column_reset(column);
-	return r;
+	if (r < 0)
+		return r;
+	*ret_column = (struct pimg_column){
+		.offset = section.offset, .size = section.size, .xxh3 = section.xxh3};
+	return 0;
 }

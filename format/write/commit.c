@@ -325,25 +325,37 @@ static int shard_path(const struct packimg_writer *writer, uint32_t number,
 	return shard_name_path(base, number, writer->shard_count, ret_path);
 }
 
+/* Gives every shard its final name; sets ret_done to the number of those that have it. */
+static int writer_commit_shards(struct packimg_writer *writer, uint32_t *ret_done)
+{
+	char path[SHARD_SET_PATH_MAX];
+
+	for (*ret_done = 0; *ret_done < writer->shard_count; ++*ret_done) {
+		int r = shard_path(writer, *ret_done, path);
+		if (r < 0)
+			return r;
+		r = temp_files_commit(&writer->temp_files, *ret_done, path);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 /* Renames every shard; if one fails, removes those already renamed. */
 static int writer_commit_first(struct packimg_writer *writer)
 {
 	char path[SHARD_SET_PATH_MAX];
-	int r = 0;
 	uint32_t done;
 
-	for (done = 0; done < writer->shard_count && r == 0; done++) {
-		r = shard_path(writer, done, path);
-		if (r == 0)
-			r = temp_files_commit(&writer->temp_files, done, path);
+	int r = writer_commit_shards(writer, &done);
+	if (r < 0) {
+		for (uint32_t i = 0; i < done; i++)
+			if (shard_path(writer, i, path) == 0)
+				unlink(path);
+		return r;
 	}
-	writer->renamed = r == 0;
-	if (r == 0)
-		return io_sync_folder(writer->temp_files.directory);
-	for (uint32_t i = 0; i + 1 < done; i++)
-		if (shard_path(writer, i, path) == 0)
-			unlink(path);
-	return r;
+	writer->renamed = true;
+	return io_sync_folder(writer->temp_files.directory);
 }
 
 /* Replaces one file by one file with a rename; other existing files need replace_commit(). */

@@ -85,8 +85,9 @@ static int replace_write_commit_record(const struct temp_files *temp_files, cons
 	char first[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX], draft[SHARD_SET_PATH_MAX];
 
 	int r = temp_files_path(temp_files, 0, first);
-	if (r == 0)
-		r = shard_set_commit_record_path(base, path);
+	if (r < 0)
+		return r;
+	r = shard_set_commit_record_path(base, path);
 	if (r < 0)
 		return r;
 	int n = snprintf(draft, sizeof(draft), "%s/%s%s.notice", temp_files->directory,

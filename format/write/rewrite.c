@@ -155,28 +155,36 @@ static int rewriter_order_shard(struct packimg_rewriter *rewriter, const struct 
 	return r < 0 ? r : rewriter_check_overlaps(rewriter, shard, error);
 }
 
-int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
+static int rewriter_init(struct packimg_rewriter *rewriter, const struct packimg *dataset,
 			 struct packimg_error *error)
 {
-	struct packimg_rewriter *rewriter = calloc(1, sizeof(*rewriter));
-	if (!rewriter)
-		return packimg_fail(error, -ENOMEM, "out of memory");
 	rewriter->dataset = dataset;
 	rewriter->output.fd = -1;
 	rewriter->temp_files.lock_fd = -1;
 	rewriter->order = calloc(dataset->sample_count + 1, sizeof(*rewriter->order));
 	rewriter->targets = calloc(dataset->shard_count, sizeof(*rewriter->targets));
 	rewriter->buffer = malloc(OUTPUT_BUFFER_SIZE);
-	int r = 0;
 	if (!rewriter->order || !rewriter->targets || !rewriter->buffer)
-		r = packimg_fail(error, -ENOMEM, "out of memory");
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	/* new checksums must not hide damage */
-	if (r == 0)
-		r = packimg_check(dataset, error);
-	for (uint32_t i = 0; r == 0 && i < dataset->shard_count; i++)
+	int r = packimg_check(dataset, error);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < dataset->shard_count; i++) {
 		r = rewriter_order_shard(rewriter, &dataset->shards[i], error);
-	if (r == 0)
-		r = rewriter_resolve_targets(rewriter, error);
+		if (r < 0)
+			return r;
+	}
+	return rewriter_resolve_targets(rewriter, error);
+}
+
+int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
+			 struct packimg_error *error)
+{
+	struct packimg_rewriter *rewriter = calloc(1, sizeof(*rewriter));
+	if (!rewriter)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int r = rewriter_init(rewriter, dataset, error);
 	if (r < 0) {
 		packimg_rewriter_free(rewriter);
 		return r;
@@ -400,27 +408,33 @@ static int rewriter_put_sample(struct packimg_rewriter *rewriter,
 	return r;
 }
 
+static int rewriter_put_next(struct packimg_rewriter *rewriter, const uint8_t *index,
+			     size_t index_size)
+{
+	struct packimg_sample sample;
+
+	int r = follow_shards(rewriter);
+	if (r < 0)
+		return r;
+	r = packimg_sample(rewriter->dataset, rewriter->order[rewriter->put], &sample);
+	if (r < 0)
+		return r;
+	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
+	uint64_t i = sample.index - shard->sample_first;
+	struct pimg_record *record = &rewriter->records[i];
+
+	copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
+		  sizeof(*record));
+	return rewriter_put_sample(rewriter, &sample, index, index_size, record);
+}
+
 int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index, size_t index_size,
 			 struct packimg_error *error)
 {
-	const struct packimg *dataset = rewriter->dataset;
-	struct packimg_sample sample;
-
-	if (rewriter->put == dataset->sample_count)
+	if (rewriter->put == rewriter->dataset->sample_count)
 		return packimg_fail(error, -EINVAL, "%s: has no further sample",
-				    dataset->shards[0].path);
-	int r = follow_shards(rewriter);
-	if (r == 0)
-		r = packimg_sample(dataset, rewriter->order[rewriter->put], &sample);
-	if (r == 0) {
-		const struct shard *shard = &dataset->shards[rewriter->shard_number];
-		uint64_t i = sample.index - shard->sample_first;
-		struct pimg_record *record = &rewriter->records[i];
-
-		copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
-			  sizeof(*record));
-		r = rewriter_put_sample(rewriter, &sample, index, index_size, record);
-	}
+				    rewriter->dataset->shards[0].path);
+	int r = rewriter_put_next(rewriter, index, index_size);
 	if (r < 0)
 		return fail_path(rewriter, r, error);
 	rewriter->put++;

@@ -116,24 +116,37 @@ static int stream_copy(const struct spool *spool, const struct spool_stream *str
 		       : 0;
 }
 
+static int spool_copy(const struct spool *spool, const struct spool_stream *const streams[],
+		      size_t count, struct output *output, XXH3_state_t *state, uint8_t *block,
+		      struct pimg_section *ret_section)
+{
+	if (!state || !block)
+		return -ENOMEM;
+	int r = output_align(output, PIMG_ALIGN);
+	if (r < 0)
+		return r;
+	uint64_t offset = output->offset;
+	XXH3_64bits_reset(state);
+	for (size_t i = 0; i < count; i++) {
+		r = stream_copy(spool, streams[i], output, state, block);
+		if (r < 0)
+			return r;
+	}
+	*ret_section = (struct pimg_section){
+		.offset = offset,
+		.size = output->offset - offset,
+		.xxh3 = XXH3_64bits_digest(state),
+	};
+	return 0;
+}
+
 int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,
 		struct output *output, struct pimg_section *ret_section)
 {
 	XXH3_state_t *state = XXH3_createState();
 	uint8_t *block = malloc(SPOOL_BLOCK_SIZE);
-	int r = state && block ? output_align(output, PIMG_ALIGN) : -ENOMEM;
-	uint64_t offset = output->offset;
+	int r = spool_copy(spool, streams, count, output, state, block, ret_section);
 
-	if (r == 0)
-		XXH3_64bits_reset(state);
-	for (size_t i = 0; i < count && r == 0; i++)
-		r = stream_copy(spool, streams[i], output, state, block);
-	if (r == 0)
-		*ret_section = (struct pimg_section){
-			.offset = offset,
-			.size = output->offset - offset,
-			.xxh3 = XXH3_64bits_digest(state),
-		};
 	free(block);
 	XXH3_freeState(state);
 	return r;

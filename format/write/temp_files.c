@@ -167,12 +167,13 @@ int temp_files_stage(struct temp_files *temp_files)
 
 	for (uint32_t shard = 0; shard < temp_files->count; shard++) {
 		int r = temp_files_name(temp_files, shard, false, from);
-		if (r == 0)
-			r = temp_files_name(temp_files, shard, true, to);
-		if (r == 0 && rename(from, to) < 0)
-			r = -errno;
 		if (r < 0)
 			return r;
+		r = temp_files_name(temp_files, shard, true, to);
+		if (r < 0)
+			return r;
+		if (rename(from, to) < 0)
+			return -errno;
 	}
 	temp_files->staged = true;
 	return 0;

@@ -212,15 +212,18 @@ static int writer_put_item(struct packimg_writer *writer, const struct packimg_i
 
 	/* side data directly after its sample: one read fetches both */
 	int r = output_put(&writer->output, item->data, item->data_size, &record.data_offset);
-	if (r == 0 && item->side_size > 0) {
+	if (r < 0)
+		return r;
+	if (item->side_size > 0) {
 		record.side_size = (uint32_t)item->side_size;
 		record.side_xxh3 = XXH3_64bits(item->side, item->side_size);
 		r = output_put(&writer->output, item->side, item->side_size, &record.side_offset);
+		if (r < 0)
+			return r;
 	}
 	writer_hash_item(writer, item, &record);
-	if (r == 0)
-		r = spool_append(&writer->spool, &writer->index, &record, sizeof(record));
-	return r == 0 ? writer_put_source(writer, item) : r;
+	r = spool_append(&writer->spool, &writer->index, &record, sizeof(record));
+	return r < 0 ? r : writer_put_source(writer, item);
 }
 
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
@@ -243,11 +246,13 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 					    "%s: more than %d shards; choose a larger shard size",
 					    writer->path, PACKIMG_SHARDS_MAX);
 		r = shard_end(writer);
-		if (r == 0)
-			r = shard_begin(writer);
+		if (r < 0)
+			return writer_fail(writer, r, error);
+		r = shard_begin(writer);
+		if (r < 0)
+			return writer_fail(writer, r, error);
 	}
-	if (r == 0)
-		r = writer_put_item(writer, item);
+	r = writer_put_item(writer, item);
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer->sample_count++;
@@ -279,9 +284,10 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 		return packimg_fail(error, r, "%s: sample %" PRIu64 ": field %.100s is set twice",
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    column->name);
-	if (r == 0)
-		writer_hash_value(writer, column, value);
-	return r < 0 ? writer_fail(writer, r, error) : 0;
+	if (r < 0)
+		return writer_fail(writer, r, error);
+	writer_hash_value(writer, column, value);
+	return 0;
 }
 
 int packimg_writer_classes(struct packimg_writer *writer, const char *const *names,

@@ -28,8 +28,8 @@
 enum entry_state { ENTRY_READING = 1, ENTRY_READY, ENTRY_MAPPED, ENTRY_FAILED, ENTRY_DONE };
 enum {
 	STATE_BITS = 3,
-	WINDOW_MOST = 1 << 16,
-	WINDOW_LEAST = 1 << 10,
+	WINDOW_MAX = 1 << 16,
+	WINDOW_MIN = 1 << 10,
 	/*
 	 * Alignment of offset, length and memory for O_DIRECT: the largest that usual devices
 	 * require.
@@ -171,9 +171,9 @@ int io_ring_new(struct io *io)
 		return -ENOMEM;
 	memset(ring, 0, sizeof(*ring));
 	io->ring = ring;
-	ring->window = WINDOW_LEAST;
+	ring->window = WINDOW_MIN;
 	while (ring->window < io->ahead_units + io->options.walk.order.batch_size &&
-	       ring->window < WINDOW_MOST)
+	       ring->window < WINDOW_MAX)
 		ring->window *= 2;
 	ring->entries = calloc(ring->window, sizeof(*ring->entries));
 	ring->buffer_size = (io->options.bytes + BLOCK - 1) / BLOCK * BLOCK;

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STACK_MOST (UINT64_C(16) << 30)
+#define STACK_MAX (UINT64_C(16) << 30)
 
 static uint64_t limit_of(__rlimit_resource_t resource)
 {
@@ -70,7 +70,7 @@ static int check_processes(struct config_error *error)
 static int check_stack(struct config_error *error)
 {
 	const uint64_t stack = limit_of(RLIMIT_STACK);
-	if (stack == UINT64_MAX || stack <= STACK_MOST)
+	if (stack == UINT64_MAX || stack <= STACK_MAX)
 		return 0;
 	return config_fail(error, -EINVAL,
 			   "RLIMIT_STACK is %llu bytes (ulimit -s, LimitSTACK=): each thread "

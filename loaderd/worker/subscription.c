@@ -16,8 +16,8 @@ enum {
 	 * Number of slots if the client leaves it to the daemon: enough batches to cover a slow
 	 * one, without using gigabytes for large ones.
 	 */
-	SLOTS_LEAST = 3,
-	SLOTS_MOST = 8,
+	SLOTS_MIN = 3,
+	SLOTS_MAX = 8,
 	SLOTS_BYTES = 512 << 20,
 	REPEATS_MAX = 256,
 };
@@ -401,8 +401,8 @@ static void choose_slots(struct batcher_options *options, uint32_t asked, uint64
 	options->slots = 1;
 	batcher_geometry(options, &geometry);
 	uint64_t bytes = ring_size(&geometry);
-	uint64_t slots = bytes == 0 ? SLOTS_LEAST : SLOTS_BYTES / bytes;
-	slots = slots < SLOTS_LEAST ? SLOTS_LEAST : slots > SLOTS_MOST ? SLOTS_MOST : slots;
+	uint64_t slots = bytes == 0 ? SLOTS_MIN : SLOTS_BYTES / bytes;
+	slots = slots < SLOTS_MIN ? SLOTS_MIN : slots > SLOTS_MAX ? SLOTS_MAX : slots;
 	options->slots = (uint32_t)(slots > most ? most : slots);
 }
 

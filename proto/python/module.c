@@ -47,7 +47,8 @@ Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, in
 {
 	Py_ssize_t count = PyTuple_Size(tuple);
 	if (count > most) {
-		PyErr_Format(PyExc_ValueError, "%s: %zd given, there can be %d", name, count, most);
+		PyErr_Format(PyExc_ValueError, "%s: %zd given, at most %d are allowed", name, count,
+			     most);
 		return -1;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {

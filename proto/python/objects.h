@@ -3,7 +3,8 @@
  * four types, one per file, and module.c with the common code. Stream is a feed, Slot a held batch,
  * Array a section of a batch, exported through the buffer protocol and DLPack. An Array keeps its
  * Slot alive, a Slot its Stream; the slot is released to the daemon when the last of them dies, in
- * whichever thread that happens. loaderd/__init__.py handles names, defaults and NumPy.
+ * whichever thread that happens. loaderd/_subscription.py handles names and defaults,
+ * loaderd/_batch.py NumPy.
  */
 #pragma once
 

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SLOTS_MOST = 5 };
+enum { SLOTS_MAX = 5 };
 
 struct fuzz_state {
 	struct ring_producer producer;
-	uint64_t last[SLOTS_MOST]; /* by slot: the last batch begun there */
+	uint64_t last[SLOTS_MAX]; /* by slot: the last batch begun there */
 };
 
 static void check_begun(struct fuzz_state *s, const struct ring_slot *slot)
@@ -35,7 +35,7 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 {
 	uint64_t word;
 	struct ring_ack *ack = s->producer.ack;
-	uint32_t slot = data[1] % SLOTS_MOST;
+	uint32_t slot = data[1] % SLOTS_MAX;
 	switch (data[0] % 8) {
 	case 0:
 	case 1: {
@@ -49,7 +49,7 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 		break;
 	case 3: /* close to the correct value */
 		atomic_store(&ack->acks[slot],
-			     s->producer.published + (uint64_t)(data[1] / SLOTS_MOST) - 25);
+			     s->producer.published + (uint64_t)(data[1] / SLOTS_MAX) - 25);
 		break;
 	case 4: /* a valid ack, or one of a batch that is not published yet */
 		atomic_store(&ack->acks[slot], s->producer.number[slot % s->producer.layout.slots]);
@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	struct fuzz_state s = {0};
 	struct ring_geometry geometry = {
-		.slots = 1 + data[0] % SLOTS_MOST,
+		.slots = 1 + data[0] % SLOTS_MAX,
 		.batch_size_max = 1,
 		.image_size_max = 1,
 	};

@@ -13,7 +13,7 @@ START_LIMIT = 60  # seconds for a program that has nothing to compile
 # PyTorch: of which networks, by their place, what is compiled, in order of worth; both modes have CUDA graphs. The first is ready long before the second.
 COMPILED = [(0, "reduce-overhead"), (0, "max-autotune"), (2, "max-autotune")]
 MEMORY_SHARE = 0.7  # of the GPU, for what compiles while tests run
-MEMORY_MOST = 1.3  # times what one is expected to take, lest what it keeps of tried workspaces leaves none for ours
+MEMORY_MAX = 1.3  # times what one is expected to take, lest what it keeps of tried workspaces leaves none for ours
 BYTES_PER_PIXEL = {"resnet50": 1700, "resnet18": 700, "vit_small_patch16": 1500, "vit_base_patch16": 3000, "convnext_tiny": 2500}  # that compiled PyTorch takes for an image in training, with room to spare
 
 
@@ -115,7 +115,7 @@ def start_compiling(setup):
         need = batch * side * side * BYTES_PER_PIXEL[net.split()[0]]
         if need <= room:
             room -= need
-            setup.background[network, "fp16", mode] = resnet_program(setup, network, "fp16", mode, memory=MEMORY_MOST * need)
+            setup.background[network, "fp16", mode] = resnet_program(setup, network, "fp16", mode, memory=MEMORY_MAX * need)
 
 
 # ---- both ----

@@ -97,7 +97,7 @@ class Misspelt(unittest.TestCase):
             done = run(ctl, misspelt(name))
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"did you mean {name}?", done.stderr)
-        self.assertIn("there are status", run(ctl, "frobnicate").stderr)
+        self.assertIn("use status", run(ctl, "frobnicate").stderr)
         self.assertIn("Usage: packimg COMMAND", run(packimg, "frobnicate").stderr)
 
 

@@ -177,7 +177,7 @@ class Explain(unittest.TestCase):
         self.assertRegex(lines[3], r"^(Decoding is|Other programs are) the limit: [\d,]+ images/s; .*\d+ %")
         self.assertRegex(text, r"(?m)^  decode +[\d.]+ us +[\d.]+ %$")
         if not SANITIZED:
-            self.assertRegex(text, r"(?m)^  an index +[\d,]+ +[\d.]+ x +[\d.]+ KB +[\d.]+ MB +packimg index FILE$")
+            self.assertRegex(text, r"(?m)^  an index +[\d,]+ +[\d.]+ x +[\d.]+ KiB +[\d.]+ MiB +packimg index FILE$")
         columns = {line.index(" x ") for line in lines if " x " in line}
         self.assertEqual(len(columns), 1, text)
 

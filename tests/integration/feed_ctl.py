@@ -44,7 +44,7 @@ class Fake(unittest.TestCase):
             "  position  epoch 3, batch 41, batch size 256\n",
             "  images    1,234,567 delivered, 2 bad\n",
             "  slots     4: 2 ready, 1 held; 11.8 MiB\n",
-            "  waited    client 1.5 s, daemon 1 min 0 s: the client is the slower side\n",
+            "  waited    client 1.5 s, daemon 1 min 0 s: the client is the limit\n",
             "  work      read 10 %, decode 60 %, resize 20 %, augment 3 %, store 5 %, other 2 % of 10.0 s CPU time\n",
             "  threads   waited 0.2 s for stored bytes, 1 min 30 s for a CPU\n",
             "\n1 bad sample, see loaderctl bad\n",
@@ -118,11 +118,11 @@ class Fake(unittest.TestCase):
 
     def test_mistakes(self):
         for arguments, code, text in (
-            (["dataset"], 2, "the path of a dataset is wanted"),
-            (["nonsense"], 2, "nonsense is no command; there are status, bad, dataset, stop"),
-            (["status", "x"], 2, "x: one argument too many"),
+            (["dataset"], 2, "the path of a dataset is required"),
+            (["nonsense"], 2, "unknown command nonsense; use status, bad, dataset or stop"),
+            (["status", "x"], 2, "x: unexpected argument"),
             (["--watch=0"], 2, "a number of seconds"),
-            (["bad", "--watch"], 2, "--watch goes with status only"),
+            (["bad", "--watch"], 2, "--watch requires status"),
             (["dataset", "missing"], 1, "loaderctl: dataset: there is no file of that name"),
             (["-s", "@nobody"], 1, "loaderctl: No daemon listens on @nobody."),
         ):
@@ -336,7 +336,7 @@ class Real(unittest.TestCase):
         os.chmod(self.folder.name, 0o755)
         program = shutil.copy(LOADERCTL, self.folder.name)
         for arguments, remedy in (
-            (("--all",), "Without --all loaderctl shows this user's own feeds."),
+            (("--all",), "Without --all, loaderctl shows this user's own feeds."),
             (("stop",), "One of them has to stop the daemon."),
         ):
             result = subprocess.run([program, "-s", self.socket, *arguments], user=54331, group=54331, extra_groups=[],
@@ -344,8 +344,8 @@ class Real(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (1, ""))
             self.assertEqual(
                 result.stderr,
-                f"loaderctl: The administrator's socket {self.socket}.admin is closed to this user: "
-                f"root and the daemon's own user alone may use it. {remedy}\n",
+                f"loaderctl: Only root and the daemon's own user may use "
+                f"the administrator's socket {self.socket}.admin. {remedy}\n",
             )
         os.unlink(program)
 

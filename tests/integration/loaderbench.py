@@ -213,7 +213,7 @@ class Loaderbench(unittest.TestCase):
 
     def test_refusals(self):
         for status, words, arguments in (
-            (2, "which data set", []),
+            (2, "a dataset is required", []),
             (2, "{size}", ["--size", "32", self.jpeg, "resize(32)"]),
             (2, "{size}", [self.jpeg, "random_resized_crop({size})"]),
             (2, "--batch", ["--batch", "0", self.jpeg]),

@@ -85,7 +85,7 @@ TABLE = {
     "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
-    "tools/packimg/advise": "format/packimg.h format/augment/pipeline.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/estimate": "format/packimg.h format/augment/pipeline.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/loaderctl": "proto proto/client",
     "tools/shapes": "format/packimg.h",
@@ -93,7 +93,7 @@ TABLE = {
     "bench": "format/packimg.h bench/measure bench/report",
     "bench/measure": "proto/limit.h proto/client",
     "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
-                    "tools/packimg/advise/encoding_bench.h bench/measure",
+                    "tools/packimg/common/text.h tools/packimg/estimate bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, one by one: it calls what libpackimg and augment hide
     "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/geometry.h",

@@ -43,8 +43,8 @@ struct notice {
 
 /* Range over all intervals without an attack. */
 struct calm {
-	unsigned count, late_least, late_most;
-	double longest_least_ms, longest_most_ms;
+	unsigned count, late_min, late_max;
+	double longest_ms_min, longest_ms_max;
 };
 
 static struct notice notice_of(struct control_client *control, unsigned phase)
@@ -62,14 +62,14 @@ static struct notice watch_calm(struct control_client *control, struct calm *cal
 	unsigned phase = control_client_phase(control);
 	usleep(attack_ms() * 1000);
 	struct notice notice = notice_of(control, phase);
-	if (calm->count++ == 0 || notice.late < calm->late_least)
-		calm->late_least = notice.late;
-	if (notice.late > calm->late_most)
-		calm->late_most = notice.late;
-	if (calm->count == 1 || notice.longest_ms < calm->longest_least_ms)
-		calm->longest_least_ms = notice.longest_ms;
-	if (notice.longest_ms > calm->longest_most_ms)
-		calm->longest_most_ms = notice.longest_ms;
+	if (calm->count++ == 0 || notice.late < calm->late_min)
+		calm->late_min = notice.late;
+	if (notice.late > calm->late_max)
+		calm->late_max = notice.late;
+	if (calm->count == 1 || notice.longest_ms < calm->longest_ms_min)
+		calm->longest_ms_min = notice.longest_ms;
+	if (notice.longest_ms > calm->longest_ms_max)
+		calm->longest_ms_max = notice.longest_ms;
 	return notice;
 }
 
@@ -149,7 +149,7 @@ static struct notice watch_attack(struct stage *stage, struct control_client *co
  */
 static bool disturbed(const struct notice *notice, const struct calm *calm, double open_ms)
 {
-	return notice->late > calm->late_most || open_ms > OPEN_WITHIN_MS || notice->batches == 0;
+	return notice->late > calm->late_max || open_ms > OPEN_WITHIN_MS || notice->batches == 0;
 }
 
 static bool run_attack(struct stage *stage, struct control_client *control,
@@ -201,7 +201,7 @@ static void test_attacks_harm_nobody(void **state)
 			if (!only || strstr(attack->name, only))
 				harmful += run_attack(&stage, control, attack, &calm);
 	print_message("%u calms: %u to %u late, longest %.1f to %.1f ms\n", calm.count,
-		      calm.late_least, calm.late_most, calm.longest_least_ms, calm.longest_most_ms);
+		      calm.late_min, calm.late_max, calm.longest_ms_min, calm.longest_ms_max);
 	assert_int_equal(harmful, 0);
 	control_client_wait(control, 10);
 	control_client_finish(control);

@@ -44,11 +44,11 @@ enum {
 	PROCESSES = 16, /* of ALICE */
 	PERIOD_US = 5000,
 	LATE_US = 50000,
-	LATE_MORE = 2,        /* more than in the control run; this many do not fail a test */
-	SUPERVISOR_MOST = 50, /* percent of one CPU, all of its threads together */
+	LATE_MORE = 2,       /* more than in the control run; this many do not fail a test */
+	SUPERVISOR_MAX = 50, /* percent of one CPU, all of its threads together */
 	SAMPLES_MAX = 1 << 16,
 	SHARDS = 500,
-	SHARD_LEAST = 64 << 10,
+	SHARD_SIZE_MIN = 64 << 10,
 	ROUNDS_MAX = 64,
 	ATTEMPTS = 3,
 	SETTLE_MS = 300,
@@ -396,7 +396,7 @@ static void make_shards(const struct stage *stage)
 {
 	enum { SIDE = 160 };
 	static uint8_t pixels[SIDE * SIDE * 3];
-	const struct packimg_writer_options options = {.shard_size = SHARD_LEAST};
+	const struct packimg_writer_options options = {.shard_size = SHARD_SIZE_MIN};
 	const struct packimg_item item = {.data = pixels,
 					  .data_size = sizeof(pixels),
 					  .width = SIDE,
@@ -480,7 +480,7 @@ static bool is_disturbed(const struct stage *stage, struct paced *paced, const s
 		      control.batches, control.late, control.p99_ms, control.max_ms,
 		      attack.supervisor);
 	return !sanitized() &&
-	       (attack.late > control.late + LATE_MORE || attack.supervisor > SUPERVISOR_MOST);
+	       (attack.late > control.late + LATE_MORE || attack.supervisor > SUPERVISOR_MAX);
 }
 
 static void test_what_the_daemon_does_for_one_user_is_inside_of_the_users_share(void **state)

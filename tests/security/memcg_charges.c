@@ -36,7 +36,7 @@ enum {
 	SIDE = 1024,
 	IMAGES = 20, /* of 3 MiB of zeroes: 60 MiB per file */
 	FILES = 20,  /* 1.2 GiB in total */
-	MOST_MIB = 900,
+	MIB_MAX = 900,
 	/* Allowed remainder: heaps of the workers, and the kernel's memory for them. */
 	LEFT_MIB = 32,
 	WARM_BATCHES = 4,
@@ -381,7 +381,7 @@ int main(void)
 		print_message("needs root, to be several users in turn\n");
 		return SKIPPED;
 	}
-	if (!memcg_new(&group, "loaderd-charges", (uint64_t)MOST_MIB << 20)) {
+	if (!memcg_new(&group, "loaderd-charges", (uint64_t)MIB_MAX << 20)) {
 		print_message("needs a memory control group, in which it may make another\n");
 		return SKIPPED;
 	}

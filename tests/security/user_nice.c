@@ -28,7 +28,7 @@
 enum {
 	WARM_BATCHES = 4,      /* of both users, before counting */
 	COUNTED_BATCHES = 120, /* of the user who gets more */
-	AT_LEAST = 3,          /* ratio of the batches; by the kernel's weights it would be seven */
+	RATIO_MIN = 3,         /* ratio of the batches; by the kernel's weights it would be seven */
 	PATIENCE_MS = 120000,
 	PATIENCE_S = 20,
 	ASYNC_JOBS_NICER = 3, /* relative to the worker's other threads */
@@ -158,9 +158,9 @@ static void compare(struct stage *stage, const char *nice, int alices, int bobs,
 	munmap(taken, sizeof(*taken));
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 	if (more == ALICE)
-		assert_true(alice >= AT_LEAST * bob);
+		assert_true(alice >= RATIO_MIN * bob);
 	if (more == BOB)
-		assert_true(bob >= AT_LEAST * alice);
+		assert_true(bob >= RATIO_MIN * alice);
 }
 
 /* Gives both users the same work, enough that neither worker waits for its client. */

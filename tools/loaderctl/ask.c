@@ -36,11 +36,11 @@ static int ask(struct connection *connection, const char *socket, const Loaderd_
 }
 
 /* The administrator's socket lies beside the clients'. */
-static const char *admin_socket(const char *socket, char room[ADMIN_SOCKET_MAX])
+static const char *admin_socket(const char *socket, char buffer[ADMIN_SOCKET_MAX])
 {
 	char found[SOCKET_PATH_MAX];
-	snprintf(room, ADMIN_SOCKET_MAX, "%.900s.admin", connection_socket(socket, found));
-	return room;
+	snprintf(buffer, ADMIN_SOCKET_MAX, "%.900s.admin", connection_socket(socket, found));
+	return buffer;
 }
 
 /* The clients' may be open to who may not use the administrator's. Returns r. */
@@ -48,18 +48,18 @@ static int explain_admin(int r, const char *admin, const char *remedy, char *err
 {
 	if (r != -EACCES && r != -EPERM)
 		return r;
-	return error_set(error, r,
-			 "The administrator's socket %s is closed to this user: root and the "
-			 "daemon's own user alone may use it. %s",
-			 admin, remedy);
+	return error_set(
+		error, r,
+		"Only root and the daemon's own user may use the administrator's socket %s. %s",
+		admin, remedy);
 }
 
 int ask_status_of_all(const char *socket, Loaderd__Reply **ret_reply, char *error)
 {
-	char room[ADMIN_SOCKET_MAX];
-	const char *admin = admin_socket(socket, room);
+	char buffer[ADMIN_SOCKET_MAX];
+	const char *admin = admin_socket(socket, buffer);
 	int r = ask_status(admin, ret_reply, error);
-	return explain_admin(r, admin, "Without --all loaderctl shows this user's own feeds.",
+	return explain_admin(r, admin, "Without --all, loaderctl shows this user's own feeds.",
 			     error);
 }
 
@@ -123,10 +123,10 @@ static int wait_for_end(struct connection *connection, int64_t deadline_ms, char
 		struct pollfd p = {.fd = connection->fd, .events = POLLIN};
 		int left_ms = clock_left_ms(deadline_ms);
 		if (left_ms == 0)
-			return error_set(error, -ETIMEDOUT,
-					 "The daemon on %s was asked to stop and is still "
-					 "finishing its feeds.",
-					 connection->socket);
+			return error_set(
+				error, -ETIMEDOUT,
+				"The daemon on %s is stopping and still finishes its feeds.",
+				connection->socket);
 		if (r == 0 && poll(&p, 1, left_ms) < 0 && errno != EINTR)
 			return error_set(error, -errno, "Cannot wait for the daemon on %s.",
 					 connection->socket);
@@ -139,8 +139,8 @@ int ask_shutdown(const char *socket, int timeout_ms, char *error)
 	Loaderd__Shutdown stop = LOADERD__SHUTDOWN__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply;
-	char room[ADMIN_SOCKET_MAX];
-	const char *admin = admin_socket(socket, room);
+	char buffer[ADMIN_SOCKET_MAX];
+	const char *admin = admin_socket(socket, buffer);
 	request.kind_case = LOADERD__REQUEST__KIND_SHUTDOWN;
 	request.shutdown = &stop;
 	int r = ask(&connection, admin, &request, NULL, LOADERD__REPLY__KIND_SHUTTING_DOWN, &reply,

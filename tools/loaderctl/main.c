@@ -30,13 +30,13 @@ struct command_line {
 
 static const struct options_row options[] = {
 	{"socket", 's', "SOCKET",
-	 "Socket of the daemon, @NAME for an abstract one (default: $LOADERD_SOCKET, else "
-	 "this user's own daemon, else the system's)",
+	 "Socket of the daemon, @NAME for an abstract one (default: $LOADERD_SOCKET, then this "
+	 "user's own daemon, then the system's)",
 	 OPTIONS_TEXT, AT(socket)},
 	{"json", 'j', NULL, "Print JSON, one line per answer", OPTIONS_FLAG, AT(json)},
-	{"all", 'a', NULL, "status: of all users; for root and the daemon's own user", OPTIONS_FLAG,
-	 AT(all)},
-	{"watch", 'w', "SECONDS", "status: again every SECONDS (default 1), with rates",
+	{"all", 'a', NULL, "status: show all users' feeds; for root and the daemon's own user",
+	 OPTIONS_FLAG, AT(all)},
+	{"watch", 'w', "SECONDS", "status: repeat every SECONDS (default 1), with rates",
 	 .flags = OPTION_ARG_OPTIONAL},
 	{0},
 };
@@ -51,7 +51,7 @@ static error_t loaderctl_parse_option(int key, char *argument, struct argp_state
 		if (argument &&
 		    (*end != '\0' || !(line->watch_s >= 0.05 && line->watch_s <= 86400)))
 			argp_error(state,
-				   "--watch=%s: a number of seconds from 0.05 to 86400 is wanted",
+				   "--watch=%s: must be a number of seconds from 0.05 to 86400",
 				   argument);
 		return 0;
 	case ARGP_KEY_ARG:
@@ -60,17 +60,17 @@ static error_t loaderctl_parse_option(int key, char *argument, struct argp_state
 		else if (!line->path && strcmp(line->command, "dataset") == 0)
 			line->path = argument;
 		else
-			argp_error(state, "%s: one argument too many", argument);
+			argp_error(state, "%s: unexpected argument", argument);
 		return 0;
 	case ARGP_KEY_END:
 		if (!line->command)
 			line->command = "status";
 		if (strcmp(line->command, "dataset") == 0 && !line->path)
-			argp_error(state, "dataset: the path of a dataset is wanted");
+			argp_error(state, "dataset: the path of a dataset is required");
 		if (line->watch_s > 0 && strcmp(line->command, "status") != 0)
-			argp_error(state, "--watch goes with status only");
+			argp_error(state, "--watch requires status");
 		if (line->all && strcmp(line->command, "status") != 0)
-			argp_error(state, "--all goes with status only");
+			argp_error(state, "--all requires status");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -165,11 +165,11 @@ static int fail_unknown(const char *name)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		nearest_offer(&nearest, commands[i].name);
 	if (nearest.meant)
-		printable_line(stderr, "loaderctl: %s is no command; did you mean %s?", name,
+		printable_line(stderr, "loaderctl: unknown command %s; did you mean %s?", name,
 			       nearest.meant);
 	else
 		printable_line(stderr,
-			       "loaderctl: %s is no command; there are status, bad, dataset, stop",
+			       "loaderctl: unknown command %s; use status, bad, dataset or stop",
 			       name);
 	return 2;
 }
@@ -179,14 +179,12 @@ int main(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = loaderctl_parse_option,
 		.args_doc = "[status | bad | dataset PATH | stop]",
-		.doc = "Shows what a running loaderd does, or stops it.\v"
-		       "  status        the daemon and its feeds; the default\n"
-		       "  bad           samples that could not be decoded\n"
-		       "  dataset PATH  facts about a dataset\n"
-		       "  stop          let the daemon finish its batches and end, and wait for "
-		       "it\n\n"
-		       "Exit status: 0, 1 (the daemon cannot be reached or refuses), 2 (usage). "
-		       "See loaderctl(1).",
+		.doc = "Show the status of a running loaderd, or stop it.\v  status        show "
+		       "the daemon and its feeds; the default\n  bad           list samples that "
+		       "could not be decoded\n  dataset PATH  show the properties of a dataset\n  "
+		       "stop          let the daemon finish its batches, and wait until it has "
+		       "ended\n\nExit status: 0, 1 (the daemon cannot be reached or refuses), 2 "
+		       "(usage). See loaderctl(1).",
 	};
 	struct command_line line = {0};
 	char error[FEED_ERROR_MAX] = "";

@@ -90,13 +90,13 @@ static const Loaderd__FeedStatus *same_feed(const Loaderd__Status *status, uint6
 static const char *verdict(enum limit limit)
 {
 	static const char *const texts[] = {
-		[LIMIT_NONE] = "neither holds the other up",
-		[LIMIT_CONSUMER] = "the client is the slower side",
-		[LIMIT_STORAGE] = "storage holds the client up",
-		[LIMIT_CPUS] = "other programs on the CPUs hold the client up",
-		[LIMIT_DECODE] = "decoding holds the client up",
-		[LIMIT_AUGMENT] = "resizing and augmenting hold the client up",
-		[LIMIT_OTHER] = "verifying and handing over hold the client up",
+		[LIMIT_NONE] = "neither side is the limit",
+		[LIMIT_CONSUMER] = "the client is the limit",
+		[LIMIT_STORAGE] = "storage is the limit",
+		[LIMIT_CPUS] = "other programs on the CPUs are the limit",
+		[LIMIT_DECODE] = "decoding is the limit",
+		[LIMIT_AUGMENT] = "resizing and augmenting are the limit",
+		[LIMIT_OTHER] = "verifying and handing over are the limit",
 	};
 	return texts[limit];
 }

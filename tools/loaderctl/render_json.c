@@ -34,12 +34,12 @@ static int print(json_t *root)
 
 static json_t *feed_json(const Loaderd__FeedStatus *f)
 {
-	static const enum stage places[] = {
-#define STAGE(constant, name, limit, place, ...) [place] = STAGE_##constant,
+	static const enum stage order[] = {
+#define STAGE(constant, name, limit, position, ...) [position] = STAGE_##constant,
 		STAGES(STAGE)
 #undef STAGE
 	};
-	_Static_assert(sizeof(places) / sizeof(places[0]) == STAGE_COUNT, "places are 0, 1, 2 ...");
+	_Static_assert(sizeof(order) / sizeof(order[0]) == STAGE_COUNT, "places are 0, 1, 2 ...");
 	uint64_t stage_ns[STAGE_COUNT] = {0};
 	json_t *o = json_object();
 	json_object_set_new(o, "feed_id", number(f->feed_id));
@@ -60,7 +60,7 @@ static json_t *feed_json(const Loaderd__FeedStatus *f)
 	json_object_set_new(o, "stall_daemon_ns", number(f->stall_daemon_ns));
 	stages_add(stage_ns, f);
 	for (unsigned i = 0; i < STAGE_COUNT; i++)
-		json_object_set_new(o, stages[places[i]].key, number(stage_ns[places[i]]));
+		json_object_set_new(o, stages[order[i]].key, number(stage_ns[order[i]]));
 	json_object_set_new(o, "bytes", number(f->bytes));
 	return o;
 }

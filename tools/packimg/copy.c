@@ -22,7 +22,7 @@ static int map_classes(struct copy_set *set, struct copy_input *input, struct pa
 				   NULL))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_CLASSES_MAX)
-			return packimg_fail(error, -E2BIG, "more than %d classes together",
+			return packimg_fail(error, -E2BIG, "more than %d classes in total",
 					    PACKIMG_CLASSES_MAX);
 		input->labels[i] = (int32_t)number;
 	}
@@ -47,7 +47,7 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 		if (name_table_add(&set->fields, field.name, &number, &added))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_FIELDS_MAX)
-			return packimg_fail(error, -E2BIG, "more than %d fields together",
+			return packimg_fail(error, -E2BIG, "more than %d fields in total",
 					    PACKIMG_FIELDS_MAX);
 		input->fields[i] = number;
 		enum packimg_field_type *type = &set->types[number];
@@ -60,51 +60,65 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 		else
 			return packimg_fail(
 				error, -EINVAL,
-				"%s: field \"%s\" has another type than in the datasets before it",
+				"%s: field \"%s\" has a different type in the datasets before it",
 				input->path, field.name);
 	}
+	return 0;
+}
+
+static bool has_labels(const struct packimg *dataset)
+{
+	struct packimg_sample sample;
+
+	for (uint64_t i = 0; i < packimg_count(dataset); i++)
+		if (!packimg_sample(dataset, i, &sample) && sample.label >= 0)
+			return true;
+	return false;
+}
+
+static int copy_set_open(struct copy_set *set, const char *const *paths, uint32_t count,
+			 struct packimg_error *error)
+{
+	bool any_named = false, any_numbered = false;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct copy_input *input = &set->inputs[i];
+
+		input->path = paths[i];
+		int r = packimg_open(paths[i], &input->dataset, error);
+		if (r)
+			return r;
+		set->count++;
+		set->samples += packimg_count(input->dataset);
+		r = map_classes(set, input, error);
+		if (r)
+			return r;
+		r = map_fields(set, input, error);
+		if (r)
+			return r;
+		if (input->class_count)
+			any_named = true;
+		else
+			any_numbered |= has_labels(input->dataset);
+	}
+	set->numbers_only = !any_named;
+	if (any_named && any_numbered)
+		return packimg_fail(error, -EINVAL,
+				    "some datasets name their classes and others only number "
+				    "them, so they cannot be merged");
 	return 0;
 }
 
 int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,
 		  struct packimg_error *error)
 {
-	bool any_named = false, any_numbered = false;
-	int r = 0;
-
 	*set = (struct copy_set){0};
 	name_table_init(&set->classes, &set->arena);
 	name_table_init(&set->fields, &set->arena);
 	set->inputs = calloc(count, sizeof(*set->inputs));
 	if (!set->inputs)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; !r && i < count; i++) {
-		struct copy_input *input = &set->inputs[i];
-
-		input->path = paths[i];
-		r = packimg_open(paths[i], &input->dataset, error);
-		if (r)
-			break;
-		set->count++;
-		set->samples += packimg_count(input->dataset);
-		r = map_classes(set, input, error);
-		if (!r)
-			r = map_fields(set, input, error);
-		any_named |= input->class_count > 0;
-		for (uint64_t n = 0; !r && !input->class_count && n < packimg_count(input->dataset);
-		     n++) {
-			struct packimg_sample sample;
-
-			any_numbered |=
-				!packimg_sample(input->dataset, n, &sample) && sample.label >= 0;
-		}
-	}
-	set->numbers_only = !any_named;
-	if (!r && any_named && any_numbered)
-		r = packimg_fail(
-			error, -EINVAL,
-			"some datasets name their classes and others only number them, so they "
-			"cannot be united");
+	int r = copy_set_open(set, paths, count, error);
 	if (r)
 		copy_set_deinit(set);
 	return r;
@@ -291,16 +305,16 @@ static uint64_t metadata_number(const struct packimg *dataset, const char *key, 
 }
 
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-	      struct copy_progress *course, struct packimg_error *error)
+	      struct copy_progress *copying, struct packimg_error *error)
 {
 	if (command_interrupted())
 		return -EINTR;
 	int r = copy_sample(set, number, writer, error);
-	if (r != -EBADMSG || !course->skip)
+	if (r != -EBADMSG || !copying->skip)
 		return r;
-	progress_clear(&course->progress);
+	progress_clear(&copying->progress);
 	command_fail("%s", error->text);
-	course->skipped++;
+	copying->skipped++;
 	return COPY_SKIPPED;
 }
 

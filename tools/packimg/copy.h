@@ -50,7 +50,7 @@ enum { COPY_SKIPPED = 1 };
 
 /* Copies a sample; -EINTR after an interrupt. Returns COPY_SKIPPED if it was damaged. */
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
-	      struct copy_progress *course, struct packimg_error *error);
+	      struct copy_progress *copying, struct packimg_error *error);
 /* Combines means and deviations of the inputs, weighted by the pixels they are based on. */
 void copy_statistics(const struct copy_set *set, struct statistics *statistics);
 /* Returns the value of a metadata key, which the caller frees; NULL if absent. */

@@ -46,17 +46,16 @@ struct extract {
 #define AT(member) offsetof(struct extract, member)
 
 static const struct options_row options[] = {
-	{"output", 'o', "DIR", "folder to write to, made when it is not there", OPTIONS_TEXT,
-	 AT(output)},
-	{"index", 'i', "LIST", "only these, such as 0-9,15,100-", OPTIONS_TEXT,
+	{"output", 'o', "DIR", "folder to write to, created if missing", OPTIONS_TEXT, AT(output)},
+	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(selection.indices)},
-	{"class", 'c', "NAME", "only this class (may be repeated)"},
-	{"manifest", 'm', NULL, "write DIR/manifest.csv with path, label, class and fields, too",
+	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
+	{"manifest", 'm', NULL, "also write DIR/manifest.csv with path, label, class and fields",
 	 OPTIONS_FLAG, AT(manifest)},
-	{"force", 'f', NULL, "replace files that exist", OPTIONS_FLAG, AT(force)},
-	{"raw-names", 0, NULL, "names as they are recorded, without escapes", OPTIONS_FLAG,
+	{"force", 'f', NULL, "replace existing files", OPTIONS_FLAG, AT(force)},
+	{"raw-names", 0, NULL, "write names as recorded, without escapes", OPTIONS_FLAG,
 	 AT(raw_names)},
-	{"jobs", 'j', "N", "threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
+	{"jobs", 'j', "N", "worker threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
 	 COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
@@ -178,8 +177,8 @@ static int append_source(struct extract *extract, const struct packimg_sample *s
 
 	if (packimg_source(extract->dataset, sample->index, &name, &size)) {
 		extract->damaged++;
-		command_fail("sample %" PRIu64 ": its source name is damaged; its file is called "
-			     "by its number",
+		command_fail("sample %" PRIu64
+			     ": its source name is damaged; its file is named by its number",
 			     sample->index);
 		return 0;
 	}
@@ -247,19 +246,24 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 	bool added;
 
 	int r = make_path(extract, sample, path);
-	if (!r)
-		r = buffer_append(path, "", 1);
-	if (!r)
+	if (r)
+		return r;
+	r = buffer_append(path, "", 1);
+	if (r)
+		return r;
+	for (;;) {
 		r = name_table_add(names, (const char *)path->data, &number, &added);
-	while (!r && !added) {
+		if (r)
+			return r;
+		if (added)
+			break;
 		path->size--;
 		r = make_unique(path, sample);
-		if (!r)
-			r = name_table_add(names, (const char *)path->data, &number, &added);
+		if (r)
+			return r;
 	}
-	if (!r)
-		*ret_path = names->names[number];
-	return r;
+	*ret_path = names->names[number];
+	return 0;
 }
 
 static int name_files(struct extract *extract)
@@ -299,8 +303,7 @@ static int open_step(int folder, const char *name, struct packimg_error *error)
 	if (r == -ELOOP || r == -ENOTDIR)
 		return packimg_fail(
 			error, r,
-			"%s is a symbolic link or a file; extract writes to folders that "
-			"are really there",
+			"%s is a symbolic link or a file; extract writes only to real folders",
 			name);
 	return r ? packimg_fail(error, r, "%s: %s", name, strerror(-r)) : fd;
 }
@@ -358,8 +361,9 @@ static int write_png(const struct extract *extract, struct image_reader *reader,
 	struct resize_picture pixels;
 
 	int r = image_read_sample(reader, sample, 0, 0, &pixels, error);
-	if (!r)
-		r = image_write_png(&pixels, png, error);
+	if (r)
+		return r;
+	r = image_write_png(&pixels, png, error);
 	return r ? r : write_file(extract, path, png->data, png->size, error);
 }
 
@@ -380,7 +384,7 @@ static int extract_sample(const struct extract *extract, struct image_reader *re
 	verdict->size = sample.data_size;
 	if (packimg_sample_check(&sample))
 		return packimg_fail(&verdict->error, -EBADMSG,
-				    "its bytes do not fit their checksum");
+				    "its bytes do not match their checksum");
 	if (sample.codec == PACKIMG_CODEC_JPEG)
 		return write_file(extract, extract->paths[number], sample.data, sample.data_size,
 				  &verdict->error);
@@ -526,7 +530,7 @@ static int write_images(struct extract *extract)
 		       text_bytes(TEXT, extract->bytes),
 		       text_duration(TEXT, progress_elapsed_s(&extract->progress)));
 	if (extract->numbered)
-		printf("  note      %s file%s called by the sample's number: the name is longer "
+		printf("  note      %s file%s named by the sample's number: the name is longer "
 		       "than %d bytes\n",
 		       text_count(TEXT, extract->numbered),
 		       extract->numbered == 1 ? " is" : "s are", FILE_NAME_MAX);
@@ -559,9 +563,8 @@ int command_extract(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = extract_parse_option,
 		.args_doc = "FILE -o DIR",
-		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for "
-		       "byte, pixels "
-		       "become PNG.",
+		.doc = "Write images back to files DIR/CLASS/NAME. Stored JPEGs come back byte for "
+		       "byte; pixels become PNG.",
 	};
 	struct extract extract = {.jobs = command_cpu_count(), .folder = -1};
 	struct packimg_error error;

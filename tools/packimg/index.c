@@ -43,8 +43,8 @@ struct index {
 #define AT(member) offsetof(struct index, member)
 
 static const struct options_row options[] = {
-	{"rebuild", 'r', NULL, "make indexes that are there anew, too", OPTIONS_FLAG, AT(rebuild)},
-	{"jobs", 'j', "N", "threads (default: all CPUs); never changes the result",
+	{"rebuild", 'r', NULL, "also rebuild existing indexes", OPTIONS_FLAG, AT(rebuild)},
+	{"jobs", 'j', "N", "worker threads (default: all CPUs); never changes the result",
 	 OPTIONS_UNSIGNED, AT(jobs), 1, COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
 	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
@@ -128,9 +128,8 @@ static void note_damage(struct index *index, uint64_t number)
 	size_t size = 0;
 
 	packimg_source(index->dataset, number, &source, &size);
-	command_fail("sample %" PRIu64
-		     " (%.*s): its bytes do not fit their checksum; it stays as it "
-		     "is, without a new index",
+	command_fail("sample %" PRIu64 " (%.*s): its bytes do not match their checksum; it stays "
+		     "unchanged, without a new index",
 		     number, (int)size, source ? source : "");
 	index->damaged++;
 }
@@ -196,7 +195,8 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 			  struct packimg_error *error)
 {
 	if (!jpegs)
-		return packimg_fail(error, -EEXIST, "%s: holds no JPEGs, and others need no index",
+		return packimg_fail(error, -EEXIST,
+				    "%s: contains no JPEGs, and other codecs need no index",
 				    index->path);
 	if (!indexed)
 		return packimg_fail(error, -EEXIST,
@@ -205,10 +205,10 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 				    "--progressive transcode, or encode them again with --jpeg",
 				    index->path, jpegs);
 	return packimg_fail(error, -EEXIST,
-			    "%s: is indexed already: %" PRIu64 " of %" PRIu64
-			    " JPEGs%s; --rebuild makes all indexes anew",
+			    "%s: already indexed: %" PRIu64 " of %" PRIu64
+			    " JPEGs%s; --rebuild rebuilds all indexes",
 			    index->path, indexed, jpegs,
-			    indexed < jpegs ? ", and the others can have none" : "");
+			    indexed < jpegs ? ", and the others cannot have one" : "");
 }
 
 /* Determines from the headers whether there is anything to do. */
@@ -238,22 +238,35 @@ static int index_probe_first(struct index *index, struct packimg_error *error)
 	return refuse_indexed(index, indexed, jpegs, error);
 }
 
-static int write_index(struct index *index, struct packimg_error *error)
+/* The caller frees the rewriter. */
+static int rewrite_samples(struct index *index, struct packimg_error *error)
 {
 	int r = index_probe_first(index, error);
-
-	if (!r)
-		r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
-	if (!r) {
-		index->order = packimg_rewriter_order(index->rewriter);
-		r = index_take_all(index);
-	}
-	if (!r && !index->made && !index->rebuild)
+	if (r)
+		return r;
+	r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
+	if (r)
+		return r;
+	index->order = packimg_rewriter_order(index->rewriter);
+	r = index_take_all(index);
+	if (r)
+		return r;
+	if (!index->made && !index->rebuild) {
 		r = refuse_indexed(index, index->kept, index->jpegs, error);
-	if (!r)
-		r = packimg_rewriter_finish(index->rewriter, error);
-	if (!r)
-		index->bytes_after = packimg_rewriter_bytes(index->rewriter);
+		if (r)
+			return r;
+	}
+	r = packimg_rewriter_finish(index->rewriter, error);
+	if (r)
+		return r;
+	index->bytes_after = packimg_rewriter_bytes(index->rewriter);
+	return 0;
+}
+
+static int write_index(struct index *index, struct packimg_error *error)
+{
+	int r = rewrite_samples(index, error);
+
 	packimg_rewriter_free(index->rewriter);
 	return r;
 }
@@ -278,15 +291,15 @@ static int index_report(const struct index *index, double seconds)
 		return command_print_json(json);
 	}
 	printable_line(stdout,
-		       "%s: %s of %s JPEGs have an index now, %s of them made (%s, %.2f %% of the "
+		       "%s: %s of %s JPEGs now have an index, %s of them new (%s, %.2f %% of the "
 		       "JPEGs' bytes), %s",
 		       index->path, text_count(TEXT, index->made + index->kept),
 		       text_count(TEXT, index->jpegs), text_count(TEXT, index->made),
 		       text_bytes(TEXT, index->made_bytes), percent, text_duration(TEXT, seconds));
 	unindexed_print(&index->unindexed);
 	if (index->damaged)
-		printf("  damaged   %s sample%s left as stored; packimg verify looks at "
-		       "all of them\n",
+		printf("  damaged   %s sample%s left as stored; packimg verify checks all of "
+		       "them\n",
 		       text_count(TEXT, index->damaged), text_plural(index->damaged));
 	return 0;
 }
@@ -295,10 +308,10 @@ int command_index(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.args_doc = "FILE",
-		.doc = "Add the index that lets loaderd start at any row of a JPEG.\v"
-		       "FILE is written anew beside itself and then replaced: images, labels, "
-		       "names and fields keep their bytes. Exit status: 0; 1 when damaged samples "
-		       "were met; 2 when nothing was changed.",
+		.doc = "Add the index that lets loaderd start at any row of a JPEG.\vWrites a new "
+		       "file next to FILE and then replaces FILE: images, labels, names and fields "
+		       "keep their bytes. Exit status: 0; 1 when samples are damaged; 2 when "
+		       "nothing was changed.",
 	};
 	struct packimg_error error = {{0}};
 	struct index index = {.jobs = command_cpu_count(), .error = &error};

@@ -126,7 +126,7 @@ static void print_field(const struct packimg_field *field)
 		printable_line(stdout, "field       %s (%s, up to %s bytes%s)", field->name, type,
 			       text_count(TEXT, field->longest),
 			       field->longest > PACKIMG_FED_MAX
-				       ? ", more than loaderd delivers of one"
+				       ? ", more than loaderd delivers per value"
 				       : "");
 }
 
@@ -312,7 +312,8 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 
 int command_info(int argc, char **argv)
 {
-	static const struct argp argp = {.args_doc = "FILE", .doc = "What a dataset holds."};
+	static const struct argp argp = {.args_doc = "FILE",
+					 .doc = "Show the contents of a dataset."};
 	struct info_options info = {0};
 	struct packimg_error error;
 	struct packimg *dataset;

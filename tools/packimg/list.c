@@ -23,10 +23,10 @@ struct list_options {
 #define AT(member) offsetof(struct list_options, member)
 
 static const struct options_row options[] = {
-	{"json", 'J', NULL, "one JSON object per line", OPTIONS_FLAG, AT(json)},
-	{"index", 'i', "LIST", "only these, such as 0-9,15,100-", OPTIONS_TEXT,
+	{"json", 'J', NULL, "print one JSON object per line", OPTIONS_FLAG, AT(json)},
+	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(selection.indices)},
-	{"class", 'c', "NAME", "only this class (may be repeated)"},
+	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
@@ -191,9 +191,8 @@ int command_list(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = list_parse_option,
 		.args_doc = "FILE",
-		.doc = "The samples of a dataset, one per line: index, class, size in pixels, "
-		       "codec, bytes, "
-		       "source, fields; separated by tabs.",
+		.doc = "List the samples of a dataset, one per line: index, class, size in pixels, "
+		       "codec, bytes, source, fields; separated by tabs.",
 	};
 	struct list_options list = {0};
 	struct packimg_error error;

@@ -14,15 +14,15 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *summary;
 } commands[] = {
-	{"advise", command_advise, "measure on a sample which way to store images suits"},
+	{"advise", command_advise, "measure encodings on a sample of images, and recommend one"},
 	{"convert", command_convert, "pack images from folders, manifests, archives or shards"},
-	{"info", command_info, "what a dataset holds"},
-	{"list", command_list, "its samples, one per line"},
+	{"info", command_info, "show the contents of a dataset"},
+	{"list", command_list, "list the samples of a dataset"},
 	{"index", command_index, "add the index that makes JPEGs fast to decode"},
 	{"verify", command_verify, "check every checksum, image and index"},
-	{"extract", command_extract, "images back into files"},
-	{"merge", command_merge, "several datasets into one"},
-	{"split", command_split, "one dataset into several"},
+	{"extract", command_extract, "write images back to files"},
+	{"merge", command_merge, "merge several datasets into one"},
+	{"split", command_split, "split one dataset into several"},
 };
 
 static void usage(FILE *stream)
@@ -30,8 +30,7 @@ static void usage(FILE *stream)
 	fputs("Usage: packimg COMMAND ...\n\n", stream);
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		fprintf(stream, "  %-9s %s\n", commands[i].name, commands[i].summary);
-	fputs("\npackimg COMMAND --help tells more, and so does the manual page packimg(1).\n",
-	      stream);
+	fputs("\nSee packimg COMMAND --help and packimg(1).\n", stream);
 }
 
 static int fail_unknown(const char *name)
@@ -41,10 +40,10 @@ static int fail_unknown(const char *name)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		nearest_offer(&nearest, commands[i].name);
 	if (nearest.meant)
-		return command_fail("there is no command \"%s\"; did you mean %s?", name,
+		return command_fail("unknown command \"%s\"; did you mean %s?", name,
 				    nearest.meant);
 	usage(stderr);
-	return command_fail("there is no command \"%s\"", name);
+	return command_fail("unknown command \"%s\"", name);
 }
 
 int main(int argc, char **argv)

@@ -20,7 +20,7 @@ struct merge {
 	uint64_t shard_size, seed;
 	bool shuffle, force, json, quiet;
 	struct copy_set set;
-	struct copy_progress course;
+	struct copy_progress copying;
 	struct packimg_writer *writer;
 };
 
@@ -29,13 +29,13 @@ enum { KEY_SHUFFLE = 256 };
 #define AT(member) offsetof(struct merge, member)
 
 static const struct options_row options[] = {
-	{"output", 'o', "FILE", "the new dataset, NAME.pimg", OPTIONS_TEXT, AT(output)},
-	{"force", 'f', NULL, "replace a dataset of that name", OPTIONS_FLAG, AT(force)},
-	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
-	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"output", 'o', "FILE", "dataset to write, NAME.pimg", OPTIONS_TEXT, AT(output)},
+	{"force", 'f', NULL, "replace an existing dataset", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "start a new file after this many bytes (K, M, G)",
+	 OPTIONS_BYTES, AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"shuffle", KEY_SHUFFLE, "SEED", "store in random order"},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
-	 OPTIONS_SECOND, AT(course.skip), .words = command_on_error,
+	 OPTIONS_SECOND, AT(copying.skip), .words = command_on_error,
 	 .refusal = COMMAND_NO_ON_ERROR},
 	{"json", 'J', NULL, "print the summary as JSON", OPTIONS_FLAG, AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
@@ -59,7 +59,7 @@ static error_t merge_parse_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (!merge->inputs.count || !merge->output)
-			argp_error(state, "FILE... and -o FILE are needed");
+			argp_error(state, "FILE... and -o FILE are required");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -111,13 +111,13 @@ static int merge_copy(struct merge *merge, struct packimg_error *error)
 	uint64_t *order = merge_make_order(merge, count);
 	int r = order ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
-	progress_init(&merge->course.progress, "merging", count, merge->quiet);
+	progress_init(&merge->copying.progress, "merging", count, merge->quiet);
 	for (uint64_t i = 0; r >= 0 && i < count; i++) {
-		r = copy_next(&merge->set, order[i], merge->writer, &merge->course, error);
-		progress_update(&merge->course.progress, i + 1,
+		r = copy_next(&merge->set, order[i], merge->writer, &merge->copying, error);
+		progress_update(&merge->copying.progress, i + 1,
 				packimg_writer_bytes(merge->writer));
 	}
-	progress_clear(&merge->course.progress);
+	progress_clear(&merge->copying.progress);
 	free(order);
 	return r < 0 ? r : 0;
 }
@@ -125,7 +125,7 @@ static int merge_copy(struct merge *merge, struct packimg_error *error)
 static int merge_report(const struct merge *merge, uint64_t bytes)
 {
 	const struct copy_set *set = &merge->set;
-	uint64_t skipped = merge->course.skipped, samples = set->samples - skipped;
+	uint64_t skipped = merge->copying.skipped, samples = set->samples - skipped;
 
 	if (merge->json)
 		return command_print_json(json_pack(
@@ -149,7 +149,7 @@ static int merge_write(struct merge *merge, struct packimg_error *error)
 	 * With other shards it is still the same dataset: checkpoints identify it by its UUID,
 	 * which an earlier version may have derived differently.
 	 */
-	bool same = merge->set.count == 1 && !merge->shuffle && !merge->course.skip;
+	bool same = merge->set.count == 1 && !merge->shuffle && !merge->copying.skip;
 	const struct packimg_writer_options writer_options = {
 		.shard_size = merge->shard_size,
 		.uuid = same ? packimg_uuid(merge->set.inputs[0].dataset) : NULL,
@@ -177,7 +177,7 @@ static int merge_run(struct merge *merge, struct packimg_error *error)
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	r = merge_report(merge, bytes);
-	return r ? r : merge->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
+	return r ? r : merge->copying.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_merge(int argc, char **argv)
@@ -185,9 +185,9 @@ int command_merge(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = merge_parse_option,
 		.args_doc = "FILE... -o FILE",
-		.doc = "Several datasets into one. Classes are united by name: those of the first "
-		       "dataset keep "
-		       "their numbers, new ones follow. Fields are united by name, too.",
+		.doc = "Merge several datasets into one. Classes are matched by name: those of the "
+		       "first dataset keep their numbers, new ones follow. Fields are matched by "
+		       "name, too.",
 	};
 	struct merge merge = {0};
 	struct packimg_error error = {{0}};

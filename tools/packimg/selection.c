@@ -42,40 +42,45 @@ const char *sample_class(const struct packimg *dataset, const struct packimg_sam
 }
 
 /* Marks every index that the text lists. */
+/* Marks what one word of a list names: "3", "3-5" or "3-". */
+static int mark_range(char *word, uint64_t count, bool *marks, struct packimg_error *error)
+{
+	char *dash = strchr(word, '-');
+	uint64_t first, last;
+
+	if (dash)
+		*dash = 0;
+	if (number_u64(word, 0, UINT64_MAX, &first))
+		return -EINVAL;
+	if (!dash)
+		last = first;
+	else if (!dash[1])
+		last = count - 1;
+	else if (number_u64(dash + 1, first, UINT64_MAX, &last))
+		return -EINVAL;
+	if (first >= count || last >= count)
+		return packimg_fail(error, -ERANGE,
+				    "index %" PRIu64 " is past the end: the dataset has %" PRIu64
+				    " samples",
+				    first >= count ? first : last, count);
+	memset(marks + first, true, last - first + 1);
+	return 0;
+}
+
 static int mark_indices(const char *text, uint64_t count, bool *marks, struct packimg_error *error)
 {
-	char *copy = strdup(text), *save, *word;
-	int r = copy ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+	char *copy = strdup(text), *save;
+	int r = 0;
 
-	for (word = r ? NULL : strtok_r(copy, ",", &save); word && !r;
-	     word = strtok_r(NULL, ",", &save)) {
-		char *dash = strchr(word, '-');
-		uint64_t first, last;
-
-		if (dash)
-			*dash = 0;
-		if (number_u64(word, 0, UINT64_MAX, &first))
-			r = -EINVAL;
-		else if (!dash)
-			last = first;
-		else if (!dash[1])
-			last = count - 1;
-		else if (number_u64(dash + 1, first, UINT64_MAX, &last))
-			r = -EINVAL;
-		if (r) {
-			packimg_say(error, "\"%s\" is not a list of indices such as 0-9,15,100-",
-				    text);
-		} else if (first >= count || last >= count) {
-			r = packimg_fail(error, -ERANGE,
-					 "index %" PRIu64
-					 " is past the end: the dataset has %" PRIu64 " samples",
-					 first >= count ? first : last, count);
-		} else {
-			memset(marks + first, true, last - first + 1);
-		}
-	}
+	if (!copy)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	for (char *word = strtok_r(copy, ",", &save); word && !r; word = strtok_r(NULL, ",", &save))
+		r = mark_range(word, count, marks, error);
 	free(copy);
-	return r;
+	return r == -EINVAL
+		       ? packimg_fail(error, r,
+				      "\"%s\" is not a list of indices such as 0-9,15,100-", text)
+		       : r;
 }
 
 /* Finds a class by name, or else by number. */
@@ -118,20 +123,30 @@ static int mark_classes(const struct string_list *classes, const struct packimg 
 	return r;
 }
 
+static int mark_selected(const struct selection *selection, const struct packimg *dataset,
+			 bool *marks, struct packimg_error *error)
+{
+	uint64_t total = packimg_count(dataset);
+
+	memset(marks, !selection->indices, total);
+	if (selection->indices) {
+		int r = mark_indices(selection->indices, total, marks, error);
+		if (r)
+			return r;
+	}
+	return selection->classes.count ? mark_classes(&selection->classes, dataset, marks, error)
+					: 0;
+}
+
 int selection_resolve(const struct selection *selection, const struct packimg *dataset,
 		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error)
 {
 	uint64_t total = packimg_count(dataset), count = 0;
 	bool *marks = malloc(total + 1);
 	uint64_t *samples = calloc(total + 1, sizeof(*samples));
-	int r = marks && samples ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+	int r = marks && samples ? mark_selected(selection, dataset, marks, error)
+				 : packimg_fail(error, -ENOMEM, "out of memory");
 
-	if (!r)
-		memset(marks, !selection->indices, total);
-	if (!r && selection->indices)
-		r = mark_indices(selection->indices, total, marks, error);
-	if (!r && selection->classes.count)
-		r = mark_classes(&selection->classes, dataset, marks, error);
 	for (uint64_t i = 0; !r && i < total; i++)
 		if (marks[i])
 			samples[count++] = i;

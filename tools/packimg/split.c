@@ -42,7 +42,7 @@ struct split {
 	 */
 	uint64_t *order, *first;
 	uint32_t complete; /* parts completed */
-	struct copy_progress course;
+	struct copy_progress copying;
 };
 
 enum { KEY_INTO = 256 };
@@ -52,15 +52,15 @@ enum { KEY_INTO = 256 };
 static const struct options_row options[] = {
 	{"into", KEY_INTO, "NAME=F,...", "parts and their fractions, such as train=0.9,val=0.1"},
 	{"by-class", 0, NULL, "one part per class", OPTIONS_FLAG, AT(by_class)},
-	{"seed", 0, "SEED", "of the draw (default: 0)", OPTIONS_U64, AT(seed), 0, UINT64_MAX,
+	{"seed", 0, "SEED", "seed of the split (default: 0)", OPTIONS_U64, AT(seed), 0, UINT64_MAX,
 	 .refusal = "is not a whole number"},
 	{"output", 'o', "FILE", "NAME.pimg gives NAME-PART.pimg (default: the input's name)",
 	 OPTIONS_TEXT, AT(output)},
-	{"force", 'f', NULL, "replace datasets of those names", OPTIONS_FLAG, AT(force)},
-	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
-	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"force", 'f', NULL, "replace existing datasets", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "start a new file after this many bytes (K, M, G)",
+	 OPTIONS_BYTES, AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"on-error", 0, "skip|fail", "fail (default) at a damaged sample, or skip it",
-	 OPTIONS_SECOND, AT(course.skip), .words = command_on_error,
+	 OPTIONS_SECOND, AT(copying.skip), .words = command_on_error,
 	 .refusal = COMMAND_NO_ON_ERROR},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(input)},
@@ -79,40 +79,46 @@ static error_t split_parse_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (split->by_class == (split->fraction_count > 0))
-			argp_error(state, "either --into NAME=FRACTION,... or --by-class");
+			argp_error(state, "give either --into NAME=FRACTION,... or --by-class");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-static int plan_fractions(struct split *split)
+static int draw_parts(struct split *split, int32_t *labels)
 {
 	double fractions[SPLIT_PARTS_MAX];
-	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
-	int r = labels ? 0 : -ENOMEM;
 
-	split->part_count = split->fraction_count;
 	for (uint32_t i = 0; i < split->part_count; i++)
 		fractions[i] = split->fractions[i].fraction;
-	for (uint64_t i = 0; !r && i < split->set.samples; i++)
+	for (uint64_t i = 0; i < split->set.samples; i++)
 		labels[i] = copy_label(&split->set, i);
-	if (!r)
-		r = shuffle_split(labels, split->set.samples, fractions, split->part_count,
-				  split->seed, split->part_of);
+	return shuffle_split(labels, split->set.samples, fractions, split->part_count, split->seed,
+			     split->part_of);
+}
+
+static int assign_by_fraction(struct split *split)
+{
+	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
+
+	if (!labels)
+		return -ENOMEM;
+	split->part_count = split->fraction_count;
+	int r = draw_parts(split, labels);
 	free(labels);
 	return r;
 }
 
 /* Samples without a class belong to no part. */
-static void plan_classes(struct split *split)
+static void assign_by_class(struct split *split)
 {
 	split->part_count = split->set.classes.count;
 	for (uint64_t i = 0; i < split->set.samples; i++) {
 		int32_t label = copy_label(&split->set, i);
 
 		split->part_of[i] = label < 0 ? UINT32_MAX : (uint32_t)label;
-		split->course.skipped += label < 0;
+		split->copying.skipped += label < 0;
 	}
 }
 
@@ -121,7 +127,7 @@ static uint32_t group_count(const struct split *split)
 	return (split->part_count + SPLIT_PARTS_MAX - 1) / SPLIT_PARTS_MAX;
 }
 
-static int plan_order(struct split *split)
+static int order_samples(struct split *split)
 {
 	uint32_t groups = group_count(split);
 	uint64_t count = split->set.samples;
@@ -142,7 +148,7 @@ static int plan_order(struct split *split)
 	return 0;
 }
 
-static int plan_path(struct split *split, struct part *part, struct packimg_error *error)
+static int name_part(struct split *split, struct part *part, struct packimg_error *error)
 {
 	char *path = split_path(split->output ? split->output : split->input, part->name);
 	uint32_t number;
@@ -158,35 +164,39 @@ static int plan_path(struct split *split, struct part *part, struct packimg_erro
 	return 0;
 }
 
-static int split_plan(struct split *split, struct packimg_error *error)
+static int assign_samples(struct split *split, struct packimg_error *error)
 {
-	int r = 0;
-
 	split->part_of = calloc(split->set.samples + 1, sizeof(*split->part_of));
 	if (!split->part_of)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (split->by_class)
-		plan_classes(split);
-	else
-		r = plan_fractions(split);
-	if (!r && !split->part_count)
-		return packimg_fail(error, -EINVAL, "%s names no classes to split by",
-				    split->input);
-	if (!r)
-		r = plan_order(split);
-	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
-	if (r || !split->parts)
+		assign_by_class(split);
+	else if (assign_by_fraction(split))
 		return packimg_fail(error, -ENOMEM, "out of memory");
+	if (!split->part_count)
+		return packimg_fail(error, -EINVAL, "%s has no named classes to split by",
+				    split->input);
+	return order_samples(split) ? packimg_fail(error, -ENOMEM, "out of memory") : 0;
+}
+
+static int split_prepare(struct split *split, struct packimg_error *error)
+{
+	int r = assign_samples(split, error);
+	if (r)
+		return r;
+	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
 	split->alone = calloc(split->part_count, sizeof(*split->alone));
-	if (!split->alone)
+	if (!split->parts || !split->alone)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	name_table_init(&split->paths, &split->arena);
-	for (uint32_t i = 0; !r && i < split->part_count; i++) {
+	for (uint32_t i = 0; i < split->part_count; i++) {
 		split->parts[i].name =
 			split->by_class ? split->set.classes.names[i] : split->fractions[i].name;
-		r = plan_path(split, &split->parts[i], error);
+		r = name_part(split, &split->parts[i], error);
+		if (r)
+			return r;
 	}
-	return r ? r : command_check_outputs(&split->paths, split->force, split->alone, error);
+	return command_check_outputs(&split->paths, split->force, split->alone, error);
 }
 
 /* Writes the input's metadata and the criterion of the split. */
@@ -247,28 +257,45 @@ static int split_finish_part(struct split *split, struct part *part, struct pack
 	return 0;
 }
 
+static int write_samples(struct split *split, uint32_t group, uint64_t *done,
+			 struct packimg_error *error)
+{
+	for (uint64_t i = split->first[group]; i < split->first[group + 1]; i++) {
+		uint64_t number = split->order[i];
+		struct part *part = &split->parts[split->part_of[number]];
+		int r = copy_next(&split->set, number, part->writer, &split->copying, error);
+
+		if (r < 0)
+			return r;
+		part->samples += !r;
+		progress_update(&split->copying.progress, ++*done, 0);
+	}
+	return 0;
+}
+
+static int write_parts(struct split *split, uint32_t group, uint32_t first, uint32_t end,
+		       uint64_t *done, struct packimg_error *error)
+{
+	for (uint32_t i = first; i < end; i++) {
+		int r = split_begin_part(split, &split->parts[i], error);
+		if (r)
+			return r;
+	}
+	int r = write_samples(split, group, done, error);
+	for (uint32_t i = first; !r && i < end; i++)
+		r = split_finish_part(split, &split->parts[i], error);
+	return r;
+}
+
 static int write_group(struct split *split, uint32_t group, uint64_t *done,
 		       struct packimg_error *error)
 {
-	uint32_t first = group * SPLIT_PARTS_MAX, last = first + SPLIT_PARTS_MAX;
-	int r = 0;
+	uint32_t first = group * SPLIT_PARTS_MAX, end = first + SPLIT_PARTS_MAX;
 
-	if (last > split->part_count)
-		last = split->part_count;
-	for (uint32_t i = first; !r && i < last; i++)
-		r = split_begin_part(split, &split->parts[i], error);
-	for (uint64_t i = split->first[group]; !r && i < split->first[group + 1]; i++) {
-		uint64_t number = split->order[i];
-		struct part *part = &split->parts[split->part_of[number]];
-
-		r = copy_next(&split->set, number, part->writer, &split->course, error);
-		part->samples += !r;
-		r = r < 0 ? r : 0;
-		progress_update(&split->course.progress, ++*done, 0);
-	}
-	for (uint32_t i = first; !r && i < last; i++)
-		r = split_finish_part(split, &split->parts[i], error);
-	for (uint32_t i = first; i < last; i++)
+	if (end > split->part_count)
+		end = split->part_count;
+	int r = write_parts(split, group, first, end, done, error);
+	for (uint32_t i = first; i < end; i++)
 		packimg_writer_free(split->parts[i].writer);
 	return r;
 }
@@ -310,11 +337,11 @@ static int split_run(struct split *split, struct packimg_error *error)
 {
 	uint64_t done = 0;
 
-	int r = split_plan(split, error);
-	progress_init(&split->course.progress, "splitting", split->set.samples, split->quiet);
+	int r = split_prepare(split, error);
+	progress_init(&split->copying.progress, "splitting", split->set.samples, split->quiet);
 	for (uint32_t group = 0; !r && group < group_count(split); group++)
 		r = write_group(split, group, &done, error);
-	progress_clear(&split->course.progress);
+	progress_clear(&split->copying.progress);
 	if (r && split->complete)
 		remove_complete(split);
 	if (r)
@@ -323,10 +350,11 @@ static int split_run(struct split *split, struct packimg_error *error)
 		printable_line(stdout, "%s: %s sample%s", split->parts[i].path,
 			       text_count(TEXT, split->parts[i].samples),
 			       text_plural(split->parts[i].samples));
-	if (split->course.skipped)
+	if (split->copying.skipped)
 		printf("  left out  %s sample%s (damaged, or without a class)\n",
-		       text_count(TEXT, split->course.skipped), text_plural(split->course.skipped));
-	return split->course.skipped ? COMMAND_SKIPPED : COMMAND_OK;
+		       text_count(TEXT, split->copying.skipped),
+		       text_plural(split->copying.skipped));
+	return split->copying.skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
 int command_split(int argc, char **argv)
@@ -334,9 +362,9 @@ int command_split(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = split_parse_option,
 		.args_doc = "FILE",
-		.doc = "One dataset into several: by fractions (every class in the same "
-		       "proportion, drawn by the "
-		       "seed) or by class. Samples keep their order, classes their numbers.",
+		.doc = "Split one dataset into several, by fractions (every class in the same "
+		       "proportion, drawn with the seed) or by class. Samples keep their order, "
+		       "classes their numbers.",
 	};
 	struct split split = {0};
 	struct packimg_error error = {{0}};

@@ -28,7 +28,7 @@ struct verify {
 #define AT(member) offsetof(struct verify, member)
 
 static const struct options_row options[] = {
-	{"jobs", 'j', "N", "threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
+	{"jobs", 'j', "N", "worker threads (default: all CPUs)", OPTIONS_UNSIGNED, AT(jobs), 1,
 	 COMMAND_JOBS_MAX, .refusal = COMMAND_NO_JOBS},
 	{"checksums", 'C', NULL, "do not decode the images", OPTIONS_FLAG, AT(checksums_only)},
 	{"json", 'J', NULL, "print the result as JSON", OPTIONS_FLAG, AT(json)},
@@ -56,7 +56,7 @@ static int verify_index(const struct verify *verify, struct packimg_decoder *dec
 	if (r == 0 || r == -ENODATA)
 		return 0;
 	return packimg_fail(&verdict->error, r,
-			    "%.300s; packimg index --rebuild %.150s makes it anew", cause.text,
+			    "%.300s; packimg index --rebuild %.150s rebuilds it", cause.text,
 			    verify->path);
 }
 
@@ -74,7 +74,7 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 	verdict->size = sample.data_size + sample.side_size;
 	r = packimg_sample_check(&sample);
 	if (r)
-		return packimg_fail(&verdict->error, r, "its bytes do not fit their checksum");
+		return packimg_fail(&verdict->error, r, "its bytes do not match their checksum");
 	if (verify->checksums_only)
 		return 0;
 	region.width = sample.width;

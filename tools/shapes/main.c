@@ -29,9 +29,10 @@ struct settings {
 };
 
 static const struct argp_option options[] = {
-	{"count", 'n', "N", 0, "Images in all, split evenly over the classes (default 6000)", 0},
+	{"count", 'n', "N", 0,
+	 "Total number of images, split evenly over the classes (default 6000)", 0},
 	{"size", 's', "PIXELS", 0, "Side of the square images (default 64)", 0},
-	{"seed", 'S', "N", 0, "Another seed draws another set (default 1)", 0},
+	{"seed", 'S', "N", 0, "Seed of the images (default 1)", 0},
 	{"val", 'v', "FRACTION", 0, "Share of held-out images, into OUT/val (default 0.1667)", 0},
 	{"quality", 'q', "Q", 0, "JPEG quality 1..100 (default 90)", 0},
 	{0},
@@ -72,13 +73,13 @@ static error_t shapes_parse_option(int key, char *argument, struct argp_state *s
 		return 0;
 	case ARGP_KEY_ARG:
 		if (settings->out)
-			argp_error(state, "one directory is enough: %s or %s?", settings->out,
+			argp_error(state, "more than one directory: %s and %s", settings->out,
 				   argument);
 		settings->out = argument;
 		return 0;
 	case ARGP_KEY_END:
 		if (!settings->out)
-			argp_error(state, "where to? Name a directory");
+			argp_error(state, "a directory to write to is required");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

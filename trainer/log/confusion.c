@@ -1,6 +1,6 @@
 #include "trainer/log/confusion.h"
 
-#include "trainer/log/picture.h"
+#include "format/base/text/svg.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -29,15 +29,13 @@ static void draw_names(const struct confusion *confusion, const struct confusion
 		for (int column = 0; column < 2; column++) {
 			double x = column ? place->left + middle + size / 3 : place->left - 6;
 			double y = column ? place->top - 6 : place->top + middle + size / 3;
-			fprintf(file,
-				"<text font-size=\"%.1f\" text-anchor=\"%s\" "
-				"transform=\"translate(%.1f,%.1f)%s\">",
-				size, column ? "start" : "end", x, y, column ? " rotate(-90)" : "");
-			if (confusion->names)
-				picture_text(file, confusion->names[i]);
-			else
-				fprintf(file, "%u", i);
-			fputs("</text>\n", file);
+			char more[96], number[16];
+			snprintf(more, sizeof(more),
+				 " font-size=\"%.1f\" transform=\"translate(%.1f,%.1f)%s\"", size,
+				 x, y, column ? " rotate(-90)" : "");
+			snprintf(number, sizeof(number), "%u", i);
+			svg_text(file, 0, 0, column ? "start" : "end", more,
+				 confusion->names ? confusion->names[i] : number);
 		}
 	}
 }
@@ -48,17 +46,16 @@ static void draw_cell(const struct confusion_cell *cell, double share, bool coun
 {
 	double depth = sqrt(share), x = place->left + place->cell * cell->predicted,
 	       y = place->top + place->cell * cell->label;
-	fprintf(file,
-		"<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
-		"fill=\"rgb(%d,%d,%d)\"/>\n",
-		x, y, place->cell, place->cell, (int)(255 - 247 * depth), (int)(255 - 207 * depth),
-		(int)(255 - 148 * depth));
-	if (counted)
-		fprintf(file,
-			"<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"%.1f\" "
-			"fill=\"%s\">%llu</text>\n",
-			x + place->cell / 2, y + place->cell / 2 + 4, fmin(12, place->cell / 3),
-			depth > 0.6 ? "white" : "black", (unsigned long long)cell->count);
+	char color[32], more[64], number[24];
+	snprintf(color, sizeof(color), "rgb(%d,%d,%d)", (int)(255 - 247 * depth),
+		 (int)(255 - 207 * depth), (int)(255 - 148 * depth));
+	svg_rect(file, x, y, place->cell, place->cell, color, "");
+	if (!counted)
+		return;
+	snprintf(more, sizeof(more), " font-size=\"%.1f\" fill=\"%s\"", fmin(12, place->cell / 3),
+		 depth > 0.6 ? "white" : "black");
+	snprintf(number, sizeof(number), "%llu", (unsigned long long)cell->count);
+	svg_text(file, x + place->cell / 2, y + place->cell / 2 + 4, "middle", more, number);
 }
 
 void confusion_draw(const struct confusion *confusion, FILE *file)
@@ -72,26 +69,20 @@ void confusion_draw(const struct confusion *confusion, FILE *file)
 	uint64_t *rows = calloc(classes, sizeof(*rows));
 	for (size_t i = 0; rows && i < confusion->count; i++)
 		rows[confusion->cells[i].label] += confusion->cells[i].count;
-	fprintf(file,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-		"font-family=\"sans-serif\" font-size=\"12\">\n"
-		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-		"<text x=\"%.1f\" y=\"20\" text-anchor=\"middle\">predicted</text>\n"
-		"<text transform=\"translate(20,%.1f) rotate(-90)\" "
-		"text-anchor=\"middle\">label</text>\n",
-		margin + side + CONFUSION_MARGIN, margin + side + CONFUSION_MARGIN,
-		margin + side / 2, margin + side / 2);
+	char turned[64];
+	snprintf(turned, sizeof(turned), " transform=\"translate(20,%.1f) rotate(-90)\"",
+		 margin + side / 2);
+	svg_begin(file, margin + side + CONFUSION_MARGIN, margin + side + CONFUSION_MARGIN);
+	svg_text(file, margin + side / 2, 20, "middle", "", "predicted");
+	svg_text(file, 0, 0, "middle", turned, "label");
 	for (size_t i = 0; rows && i < confusion->count; i++) {
 		const struct confusion_cell *cell = &confusion->cells[i];
 		draw_cell(cell, (double)cell->count / (double)rows[cell->label],
 			  classes <= CONFUSION_COUNTED_MAX, &place, file);
 	}
-	fprintf(file,
-		"<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"none\" "
-		"stroke=\"#888\"/>\n",
-		place.left, place.top, side, side);
+	svg_rect(file, place.left, place.top, side, side, "none", " stroke=\"#888\"");
 	if (named)
 		draw_names(confusion, &place, file);
-	picture_shut(file);
+	svg_end(file);
 	free(rows);
 }

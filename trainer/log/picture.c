@@ -1,10 +1,8 @@
 #include "trainer/log/picture.h"
 
-#include "format/base/text/printable.h"
+#include "format/base/text/svg.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
 	PICTURE_WIDTH = 720,
@@ -42,14 +40,20 @@ static double picture_step(double range)
 	return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
 }
 
+/* The number at a grid line. */
+static void put_number(const struct picture *picture, double x, double y, const char *anchor,
+		       double number)
+{
+	char text[32];
+	snprintf(text, sizeof(text), "%g", number);
+	svg_text(picture->file, x, y, anchor, "", text);
+}
+
 static void picture_column(const struct picture *picture, double x)
 {
-	fprintf(picture->file,
-		"<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>"
-		"<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
-		picture_x(picture, x), picture_x(picture, x), PICTURE_TOP,
-		PICTURE_HEIGHT - PICTURE_BOTTOM, picture_x(picture, x),
-		PICTURE_HEIGHT - PICTURE_BOTTOM + 18, x);
+	double at = picture_x(picture, x);
+	svg_line(picture->file, at, PICTURE_TOP, at, PICTURE_HEIGHT - PICTURE_BOTTOM, "#ddd", "");
+	put_number(picture, at, PICTURE_HEIGHT - PICTURE_BOTTOM + 18, "middle", x);
 }
 
 static void picture_grid(const struct picture *picture)
@@ -62,23 +66,17 @@ static void picture_grid(const struct picture *picture)
 		picture_column(picture, n * step + 0.0); /* + 0.0 avoids -0 */
 	step = picture_step(picture->y_max - picture->y_min);
 	for (double n = ceil(picture->y_min / step); n * step <= picture->y_max; n++) {
-		double y = n * step + 0.0;
-		fprintf(picture->file,
-			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
-			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
-			PICTURE_LEFT, PICTURE_WIDTH - PICTURE_RIGHT, picture_y(picture, y),
-			picture_y(picture, y), PICTURE_LEFT - 6, picture_y(picture, y) + 4, y);
+		double y = n * step + 0.0, at = picture_y(picture, y);
+		svg_line(picture->file, PICTURE_LEFT, at, PICTURE_WIDTH - PICTURE_RIGHT, at, "#ddd",
+			 "");
+		put_number(picture, PICTURE_LEFT - 6, at + 4, "end", y);
 	}
 }
 
 double picture_open(FILE *file, unsigned panels, unsigned rows)
 {
 	unsigned top = rows ? PICTURE_ROW * (rows + 1) : 0;
-	fprintf(file,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%u\" "
-		"font-family=\"sans-serif\" font-size=\"12\">\n"
-		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-		PICTURE_WIDTH, top + panels * PICTURE_HEIGHT);
+	svg_begin(file, PICTURE_WIDTH, top + panels * PICTURE_HEIGHT);
 	return top;
 }
 
@@ -89,79 +87,55 @@ double picture_below(double top)
 
 void picture_shut(FILE *file)
 {
-	fputs("</svg>\n", file);
-}
-
-void picture_text(FILE *file, const char *text)
-{
-	/* XML allows neither control characters nor invalid UTF-8. */
-	char *shown = printable_copy(text, strlen(text));
-	for (const char *at = shown; at && *at; at++) {
-		if (*at == '<' || *at == '>' || *at == '&')
-			fprintf(file, "&#%d;", *at);
-		else
-			fputc(*at, file);
-	}
-	free(shown);
+	svg_end(file);
 }
 
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text)
 {
-	unsigned y = PICTURE_ROW * (row + 1);
-	fprintf(file,
-		"<line x1=\"%d\" x2=\"%d\" y1=\"%u\" y2=\"%u\" stroke=\"%s\" "
-		"stroke-width=\"3\"/><text x=\"%d\" y=\"%u\">",
-		PICTURE_LEFT, PICTURE_LEFT + 24, y - 4, y - 4, color, PICTURE_LEFT + 32, y);
-	picture_text(file, text);
-	fputs("</text>\n", file);
+	double y = PICTURE_ROW * (row + 1);
+	svg_line(file, PICTURE_LEFT, y - 4, PICTURE_LEFT + 24, y - 4, color, " stroke-width=\"3\"");
+	svg_text(file, PICTURE_LEFT + 32, y, "start", "", text);
 }
 
 void picture_note(FILE *file, unsigned row, const char *text)
 {
-	fprintf(file, "<text x=\"%d\" y=\"%d\" fill=\"#666\">", PICTURE_LEFT,
-		PICTURE_ROW * ((int)row + 1));
-	picture_text(file, text);
-	fputs("</text>\n", file);
+	svg_text(file, PICTURE_LEFT, PICTURE_ROW * (row + 1), "start", " fill=\"#666\"", text);
 }
 
 void picture_begin(const struct picture *picture, const char *x_text, const char *y_text)
 {
 	fprintf(picture->file, "<g transform=\"translate(0,%g)\">\n", picture->top);
 	picture_grid(picture);
-	fprintf(picture->file, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-		(PICTURE_WIDTH + PICTURE_LEFT - PICTURE_RIGHT) / 2, PICTURE_HEIGHT - 8, x_text);
-	fprintf(picture->file, "<text x=\"%d\" y=\"%d\">%s</text>\n", PICTURE_LEFT,
-		PICTURE_TOP - 12, y_text);
+	svg_text(picture->file, (PICTURE_WIDTH + PICTURE_LEFT - PICTURE_RIGHT) / 2,
+		 PICTURE_HEIGHT - 8, "middle", "", x_text);
+	svg_text(picture->file, PICTURE_LEFT, PICTURE_TOP - 12, "start", "", y_text);
 }
 
 void picture_dot(const struct picture *picture, double x, double y)
 {
-	fprintf(picture->file, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"1.5\" fill=\"#999\"/>\n",
-		picture_x(picture, x), picture_y(picture, y));
+	svg_circle(picture->file, picture_x(picture, x), picture_y(picture, y), 1.5, "#999");
 }
 
 void picture_curve(const struct picture *picture, const struct picture_pen *pen, const double *x,
 		   const double *y, size_t count)
 {
-	fprintf(picture->file,
-		"<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" opacity=\"%g\" "
-		"points=\"",
-		pen->color, pen->width, pen->opacity);
+	char opacity[32];
+	snprintf(opacity, sizeof(opacity), " opacity=\"%g\"", pen->opacity);
+	svg_polyline_begin(picture->file, pen->color, pen->width, opacity);
 	for (size_t i = 0; i < count; i++)
-		fprintf(picture->file, "%.1f,%.1f ", picture_x(picture, x[i]),
-			picture_y(picture, y[i]));
-	fputs("\"/>\n", picture->file);
+		svg_polyline_add(picture->file, picture_x(picture, x[i]), picture_y(picture, y[i]));
+	svg_polyline_end(picture->file);
 }
 
 void picture_mark(const struct picture *picture, double x, double place, const char *color,
 		  const char *text)
 {
-	fprintf(picture->file,
-		"<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
-		"stroke-dasharray=\"4 3\"/><text x=\"%.1f\" y=\"%d\" fill=\"%s\">%s</text>\n",
-		picture_x(picture, x), picture_x(picture, x), PICTURE_TOP,
-		PICTURE_HEIGHT - PICTURE_BOTTOM, color, PICTURE_LEFT + place, PICTURE_TOP - 12,
-		color, text);
+	double at = picture_x(picture, x);
+	char fill[32];
+	svg_line(picture->file, at, PICTURE_TOP, at, PICTURE_HEIGHT - PICTURE_BOTTOM, color,
+		 " stroke-dasharray=\"4 3\"");
+	snprintf(fill, sizeof(fill), " fill=\"%s\"", color);
+	svg_text(picture->file, PICTURE_LEFT + place, PICTURE_TOP - 12, "start", fill, text);
 }
 
 void picture_end(const struct picture *picture)

@@ -1,7 +1,7 @@
 /*
  * Plots of measurements: an SVG file of panels, stacked vertically, each with curves of y over x,
  * marks on the x axis and a label per axis. Draw from back to front, from one thread; check
- * ferror() for write errors. Only legend texts are escaped.
+ * ferror() for write errors. Texts may have any bytes.
  */
 #pragma once
 
@@ -21,9 +21,7 @@ struct picture {
 /* Starts the file, with space for a legend of `rows`; returns the offset of the first panel. */
 double picture_open(FILE *file, unsigned panels, unsigned rows);
 void picture_shut(FILE *file);
-/* Writes any text, escaped for SVG. */
-void picture_text(FILE *file, const char *text);
-/* A legend row with an untrusted text. */
+/* A legend row. */
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text);
 /* A legend row that explains lines and dots. */
 void picture_note(FILE *file, unsigned row, const char *text);

@@ -3,6 +3,7 @@
 #include "format/base/system/atomic_file.h"
 #include "format/base/system/io.h"
 #include "format/base/text/sentence.h"
+#include "format/base/text/svg.h"
 #include "trainer/log/picture.h"
 
 #include <errno.h>
@@ -39,10 +40,6 @@ enum { PANELS = sizeof(panels) / sizeof(panels[0]) };
 struct curves {
 	struct series series[PANELS][KINDS];
 };
-
-/* Colour-blind safe palette of Okabe and Ito 2008. */
-static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-				     "#e69f00", "#56b4e9", "#000000", "#999999"};
 
 static int series_add(struct series *series, double x, double y)
 {
@@ -206,8 +203,8 @@ static void draw_panel(FILE *file, const struct curves *curves, unsigned count, 
 	for (unsigned i = 0; i < count * KINDS; i++) {
 		unsigned run = i % count, kind = i / count;
 		const struct series *series = &curves[run].series[panel][kind];
-		struct picture_pen pen = {colors[run % (sizeof(colors) / sizeof(colors[0]))],
-					  kind == EVAL ? 2 : 1, kind == EVAL ? 1 : 0.5};
+		struct picture_pen pen = {svg_colors[run % SVG_COLORS], kind == EVAL ? 2 : 1,
+					  kind == EVAL ? 1 : 0.5};
 		picture_curve(&picture, &pen, series->x, series->y, series->count);
 		for (size_t n = 0; kind == EVAL && n < series->count; n++)
 			picture_dot(&picture, series->x[n], series->y[n]);
@@ -227,7 +224,7 @@ static void draw(FILE *file, const struct curves *curves, const char *const *fol
 				 top1->y[top1->count - 1]);
 		else
 			snprintf(text, sizeof(text), "%s", folders[i]);
-		picture_legend(file, i, colors[i % (sizeof(colors) / sizeof(colors[0]))], text);
+		picture_legend(file, i, svg_colors[i % SVG_COLORS], text);
 	}
 	picture_note(file, count,
 		     "thin: training, mean since the previous line of the log; thick, with dots: "

@@ -53,10 +53,11 @@ int atomic_file_close(struct atomic_file *file, int r)
 	r = io_finish(file->fd, r);
 	if (!r && rename(file->temporary, file->path))
 		r = -errno;
-	if (!r)
-		return sync_folder_of(file->path);
-	unlink(file->temporary);
-	return r;
+	if (r) {
+		unlink(file->temporary);
+		return r;
+	}
+	return sync_folder_of(file->path);
 }
 
 /* The error that rename() would return for the existing entry. */

@@ -58,10 +58,11 @@ int io_open_regular(const char *path)
 	if (fd < 0)
 		return -errno;
 	int r = fstat(fd, &status) < 0 ? -errno : S_ISREG(status.st_mode) ? 0 : -EBADF;
-	if (r == 0)
-		return fd;
-	close(fd);
-	return r;
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
 }
 
 void io_close(int fd)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # for annotations only; the package needs none of these libra
     from torch import Tensor
     from torch import device as Device
 
-    from . import Feed
+    from ._subscription import Feed
 
 _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
@@ -93,8 +93,8 @@ class Batch:
         if sample is None:
             return False
         warnings.warn(
-            f"{dataset}: sample {sample} has no label, and perhaps others: batch.labels is -1 for these, which "
-            "torch.nn.functional.cross_entropy() refuses without ignore_index=-1. `packimg info` counts them",
+            f"{dataset}: sample {sample} has no label, and perhaps others have none: their batch.labels are -1, which "
+            "torch.nn.functional.cross_entropy() rejects without ignore_index=-1. `packimg info` counts them",
             LabelWarning,
             stacklevel=_level_of_caller(),
         )
@@ -123,7 +123,7 @@ class Batch:
     def buffer(self, section: str) -> "_feed.Array":
         """Returns "images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
         if section not in ("images", "labels", "samples", "flags"):
-            raise ValueError(f"section: {section!r} is none of images, labels, samples, flags")
+            raise ValueError(f"section: {section!r} is not one of images, labels, samples, flags")
         slot = self._held()
         makers = {"images": self._images, "labels": slot.labels, "samples": slot.samples, "flags": slot.flags}
         return makers[section]()

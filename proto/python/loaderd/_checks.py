@@ -11,19 +11,19 @@ MILLISECONDS_MAX = (1 << 31) - 1
 # Names that other loaders use for options, with their equivalents here.
 _ELSEWHERE = {
     "num_workers": "threads=N sets the threads of a private daemon, all CPUs by default",
-    "drop_last": 'last="drop" leaves a last batch out that is not full, last="short" delivers it',
-    "transform": 'pipeline="random_resized_crop(224) hflip" says what is done to each image, see loaderd(1)',
-    "transforms": 'pipeline="random_resized_crop(224) hflip" says what is done to each image, see loaderd(1)',
-    "target_transform": "labels come as they are packed; change them in the batch",
-    "collate_fn": "batches come collated: batch.images, batch.labels, batch.torch()",
+    "drop_last": 'last="drop" drops an incomplete last batch, last="short" delivers it',
+    "transform": 'pipeline="random_resized_crop(224) hflip" sets the transforms, see loaderd(1)',
+    "transforms": 'pipeline="random_resized_crop(224) hflip" sets the transforms, see loaderd(1)',
+    "target_transform": "labels come as packed; change them in the batch",
+    "collate_fn": "batches are already collated: batch.images, batch.labels, batch.torch()",
     "pin_memory": "feed.pin() registers the feed's memory with CUDA",
-    "prefetch_factor": "slots=N sets how many batches there are in shared memory",
-    "persistent_workers": "the daemon's threads stay as they are",
-    "sampler": "shuffle=True with seed, and rank with world, say which samples come and in which order",
-    "batch_sampler": "shuffle=True with seed, and rank with world, say which samples come and in which order",
+    "prefetch_factor": "slots=N sets the number of batches in shared memory",
+    "persistent_workers": "the daemon's threads always persist",
+    "sampler": "shuffle=True with seed, and rank with world, determine the samples and their order",
+    "batch_sampler": "shuffle=True with seed, and rank with world, determine the samples and their order",
     "generator": "seed=N determines order and augmentation",
     "worker_init_fn": "seed=N determines order and augmentation",
-    "root": "dataset, the first argument, is a .pimg file; packimg convert makes it of a folder",
+    "root": "dataset, the first argument, is a .pimg file; packimg convert makes it from a folder",
     "num_replicas": "world=N is the number of processes that share an epoch",
     "device": 'batch.to("cuda") copies a batch',
 }
@@ -35,11 +35,11 @@ def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> NoReturn:
 
     name = next(iter(unknown))
     near = get_close_matches(name, [*known], 1)
-    hint = _ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else "help(loaderd.Feed) lists those that there are")
+    hint = _ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else "help(loaderd.Feed) lists the options")
     raise TypeError(f"Feed has no option {name}: {hint}")
 
 
-def number(name: str, value: Any, bits: int = 32, what: str = "no whole number") -> int:
+def number(name: str, value: Any, bits: int = 32, what: str = "not a whole number") -> int:
     try:
         whole = index(value)
     except TypeError:
@@ -51,15 +51,15 @@ def number(name: str, value: Any, bits: int = 32, what: str = "no whole number")
 
 def choice(name: str, value: str, choices: Mapping[str, int]) -> int:
     if value not in choices:
-        raise BadOption(f"{name}: {value!r} is none of {', '.join(choices)}", 22)
+        raise BadOption(f"{name}: {value!r} is not one of {', '.join(choices)}", 22)
     return choices[value]
 
 
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name}: {value!r} is no text")
+        raise TypeError(f"{name}: {value!r} is not a text")
     if "\0" in value:
-        raise BadOption(f"{name}: {value!r} has a zero byte in it", 22)
+        raise BadOption(f"{name}: {value!r} contains a zero byte", 22)
     return value
 
 
@@ -81,5 +81,5 @@ def milliseconds(name: str, value: Union[float, None]) -> int:
     if seconds is None or isinstance(value, str):
         raise TypeError(f"{name}: {value!r} is neither a number of seconds nor None")
     if isnan(seconds) or seconds < 0:
-        raise BadOption(f"{name}: {value!r} is no number of seconds from 0 on", 22)
+        raise BadOption(f"{name}: {value!r} is not a number of seconds of at least 0", 22)
     return round(min(seconds * 1000, MILLISECONDS_MAX))

@@ -11,7 +11,7 @@ from typing import Dict, Mapping, Optional, Tuple, Union
 from . import _feed
 from ._checks import number, text
 from ._errors import BadOption, FeedError, NoDaemon, translated
-from ._place import local_ranks
+from ._ranks import local_ranks
 
 Settings = Mapping[str, Union[str, int]]
 
@@ -45,7 +45,7 @@ def _words(settings: Optional[Settings]) -> Tuple[str, ...]:
     for name, value in (settings or {}).items():
         section, _, key = text("settings", name).partition(".")
         if not section or not key or "=" in name:
-            raise BadOption(f'settings: {name!r} is no "SECTION.KEY" of loaderd.conf(5), such as "io.mode"', 22)
+            raise BadOption(f'settings: {name!r} is not a "SECTION.KEY" of loaderd.conf(5), such as "io.mode"', 22)
         if isinstance(value, bool):
             value = "yes" if value else "no"
         elif not isinstance(value, str):
@@ -179,9 +179,9 @@ def choose(
 ) -> "tuple[Optional[str], Optional[Daemon]]":
     """Returns the socket to use, and its private daemon or None. Feed's documentation has the rule."""
     if daemon not in ("auto", "system", "private"):
-        raise BadOption(f'daemon: {daemon!r} is none of "auto", "system", "private"', 22)
+        raise BadOption(f'daemon: {daemon!r} is not one of "auto", "system", "private"', 22)
     if settings is not None and daemon != "private":
-        raise BadOption('settings: are a private daemon\'s; say daemon="private", too', 22)
+        raise BadOption('settings: require a private daemon; set daemon="private" too', 22)
     threads = number("threads", threads)
     if socket is not None:
         text("socket", socket)
@@ -192,6 +192,6 @@ def choose(
         if daemon == "system" or _service_answers(service):
             return service, None
     elif socket:
-        raise BadOption('socket: a private daemon has one of its own; leave it out, or daemon="private"', 22)
+        raise BadOption('socket: a private daemon has its own socket; omit socket, or daemon="private"', 22)
     private = shared_daemon(threads, settings)
     return private.socket, private

@@ -27,7 +27,7 @@ enum {
 };
 
 static struct config config;
-enum { DESCRIPTORS_MOST = 4096 };
+enum { DESCRIPTORS_MAX = 4096 };
 
 static struct server server;
 static struct batcher_thread workers[WORKERS];
@@ -262,7 +262,7 @@ int worker_alone_start(void)
 	server.start_ns = clock_ns(CLOCK_MONOTONIC);
 	ring_allocator_init(&server.ring_allocator, -1);
 	server.page = calloc(1, STATUS_PAGE_SIZE);
-	server.fds_max = DESCRIPTORS_MOST;
+	server.fds_max = DESCRIPTORS_MAX;
 	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!server.page || server.epoll_fd < 0)
 		return -errno;

@@ -261,7 +261,7 @@ class PackimgDatasets(PackimgTest):
         said, found = self.extracted("twice.pimg")
         self.assertEqual(found, sorted([b"a.jpg", b"a-2.jpg", b"a-2-2.jpg", b"00000004.jpg", b"00000004-4.jpg",
                                         b"m" * 251 + b".jpg", b"00000006.jpg", b"00000007.jpg"]))
-        self.assertIn("2 files are called by the sample's number: the name is longer than 255 bytes", said)
+        self.assertIn("2 files are named by the sample's number: the name is longer than 255 bytes", said)
         self.archive("classes.tar", [f"{long}/a.jpg".encode(), b"o/a.jpg", f"{long}/b.jpg".encode()])
         self.convert("classes.tar", "-o", "classes.pimg")
         self.assertEqual(self.extracted("classes.pimg")[1], [b"0/a.jpg", b"0/b.jpg", b"o/a.jpg"])
@@ -340,7 +340,7 @@ class PackimgDatasets(PackimgTest):
             lay(folder)
             self.packimg("extract", "-q", "out.pimg", "-o", folder, *options, rc=1, timeout=60)
             unharmed()
-            self.assertIn("ant is a symbolic link or a file; extract writes to folders that are really there", self.stderr)
+            self.assertIn("ant is a symbolic link or a file; extract writes only to real folders", self.stderr)
             self.assertIn("cat is a symbolic link or a file", self.stderr)
             found = [p for p in (folder / "bee").iterdir() if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1]
             self.assertEqual(len(found), bees)

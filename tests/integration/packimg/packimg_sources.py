@@ -56,7 +56,7 @@ class PackimgSources(PackimgTest):
         summary = self.convert("s.tar", "-o", "out.pimg")
         self.assertEqual(summary["too_long"], [{"field": "dump", "bytes": 65537, "sample": "b.jpg"}])
         said = self.packimg("convert", "s.tar", "-o", "again.pimg")
-        self.assertRegex(said, r"field dump has values of up to 65,537 bytes \(b\.jpg\); loaderd delivers at most 65,536")
+        self.assertRegex(said, r"field dump has values of up to 65,537 bytes \(b\.jpg\); loaderd delivers at most 65,536 of each")
         self.assertNotIn("field ocr", said)
         expected = {"txt": ("text", 4), "npy": ("bytes", 512), "text": ("bytes", 2), "ocr.txt": ("text", 65536),
                     "dump": ("bytes", 65537)}
@@ -65,7 +65,7 @@ class PackimgSources(PackimgTest):
             self.assertEqual({f["name"]: (f["type"], f["longest"]) for f in listed}, expected)
         said = self.packimg("info", "out.pimg")
         self.assertIn("field       txt (text, up to 4 bytes)\n", said)
-        self.assertIn("field       dump (bytes, up to 65,537 bytes, more than loaderd delivers of one)\n", said)
+        self.assertIn("field       dump (bytes, up to 65,537 bytes, more than loaderd delivers per value)\n", said)
         self.packimg("verify", "-q", "out.pimg")
         # What one dataset calls text and another bytes is bytes together.
         self.shard("t.tar", [("c", {"jpg": image, "txt": b"\xff" * 9})])
@@ -137,7 +137,7 @@ class PackimgSources(PackimgTest):
                          ([{"name": "target", "type": "float64"}], "jpeg=verbatim labels=field"))
         text = self.packimg("convert", "-q", "train.csv", "--root", self.tree, "-o", "classes.pimg", "--labels", "classes")
         self.assertIn("  classes   12\n", text)
-        self.assertIn("  note      most labels are of one image alone: 12 classes of 12 images; --labels field", text)
+        self.assertIn("  note      most labels belong to a single image: 12 classes for 12 images; --labels field", text)
         # The same of shards, where a label is a member or in the JSON.
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         for name, members in (("cls", [{"cls": b"0.5"}, {"cls": b"2.0\n"}]), ("label", [{"json": b'{"label": 0.5}'}, {"json": b'{"label": 2.0}'}])):
@@ -176,7 +176,7 @@ class PackimgSources(PackimgTest):
             (self.dir / "data" / "train" / "dog" / f"{i}.dcm").write_text("x")
         (self.dir / "data" / ".git").mkdir()
         (self.dir / "data" / "README").write_text("x")
-        split = "train (24 images) and val (24) are in one dataset, whose classes are the folders in them; --split folders makes"
+        split = "train (24 images) and val (24) are in one dataset, whose classes are the folders inside them; --split folders makes"
         for source in self.archived("data"):
             for options, classes, notes in (
                     ([], {"ant": 24, "bee": 12, "cat": 12}, [split, '1 folder that would be a class holds no image and is left out: "dog" (3 files in ']),
@@ -188,7 +188,7 @@ class PackimgSources(PackimgTest):
                 summary = self.convert(source, "-o", "out.pimg", "--force", *options)
                 listed = [s["class"] for s in self.list("out.pimg")]
                 self.assertEqual({name: listed.count(name) for name in sorted(set(listed))}, classes, (source, options))
-                told = [note for note in summary["notes"] if "by-name" not in source or "lies in data/, so" not in note]
+                told = [note for note in summary["notes"] if "by-name" not in source or "are in data/, so" not in note]
                 for wanted in notes or []:
                     self.assertTrue(any(wanted in note for note in told), (source, options, wanted, told))
                 if notes is not None:
@@ -207,7 +207,7 @@ class PackimgSources(PackimgTest):
                 self.assertEqual([{part for s in samples for part in ("train", "val") if f"{part}/" in s["source"]} for samples in parts], [{"train"}, {"val"}])
                 self.assertEqual({s.get("class"): s["label"] for samples in parts for s in samples}, class_of)
         self.assertEqual(json.loads(self.packimg("info", "--json", "parts-val.pimg"))["metadata"]["packimg.split"], "val")
-        for source, told in ((self.tree, "among them ant/00.jpg;"), ("data/train", "among them ant/00.jpg;"), ("m.csv", "among them data/train/ant/00.jpg;")):
+        for source, told in ((self.tree, "for example ant/00.jpg;"), ("data/train", "for example ant/00.jpg;"), ("m.csv", "for example data/train/ant/00.jpg;")):
             (self.dir / "m.csv").write_text("path\ndata/train/ant/00.jpg\ndata/val/ant/00.jpg\n")
             self.packimg("convert", "-q", source, "-o", "no.pimg", "--split", "folders", rc=2)
             self.assertIn(told, self.stderr)
@@ -240,7 +240,7 @@ class PackimgSources(PackimgTest):
             self.skipTest("built without PNG")
         kinds = self.images / "kinds"
         count = self.convert(kinds, "-o", "k.pimg")["sources"]["PNG"]
-        self.assertIn(f"{count} PNG became JPEG of quality 95, which loses a little; --non-jpeg zstd keeps their pixels",
+        self.assertIn(f"{count} PNG became JPEG of quality 95, with a small loss; --non-jpeg zstd keeps their pixels",
                       self.convert(kinds, "-o", "k.pimg", "--force", "--include", "*.png")["notes"])
         for options in (["--non-jpeg", "zstd"], ["--raw"], ["--jpeg", "quality=80"]):
             self.assertNotIn("became", str(self.convert(kinds, "-o", "k.pimg", "--force", *options)["notes"]))
@@ -259,7 +259,7 @@ class PackimgSources(PackimgTest):
             self.assertEqual(len(summary["notes"]), len(cell) > 1, summary["notes"])
         summary, labels = self.labels("path,label\nant/00.jpg,1\nant/01.jpg,None\nbee/00.jpg,0\n")
         self.assertEqual((labels, summary["unlabelled"]), (["1", None, "0"], 1))
-        self.assertIn('1 label such as "None" means that there is none; rename the class if it is one', summary["notes"][0])
+        self.assertIn('1 label such as "None" counts as missing; rename the class if it is one', summary["notes"][0])
         text = self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force")
         self.assertIn("  no label  1 of 3 samples, the first ant/01.jpg\n", text)
 
@@ -271,7 +271,7 @@ class PackimgSources(PackimgTest):
         kaggle = "id,breed\ncat,siamese\ndog,pug\n"
         (self.dir / "t.csv").write_text(kaggle)
         self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", rc=2)
-        self.assertIn('but "id" and "breed": --path-column NAME says which column names the images, --path-suffix .jpg', self.stderr)
+        self.assertIn('but "id" and "breed": --path-column NAME sets the column that names the images, --path-suffix .jpg', self.stderr)
         options = ["--path-column", "id", "--path-suffix", ".jpg"]
         summary, labels = self.labels(kaggle, *options)
         self.assertEqual(labels, [None, None])
@@ -301,12 +301,12 @@ class PackimgSources(PackimgTest):
         self.members("apart.tar", [("a.jpg", image), ("b.jpg", image), ("a.cls", b"1"), ("b.cls", b"0")])
         summary = self.convert("apart.tar", "-o", "out.pimg", rc=1)
         self.assertEqual((summary["unlabelled"], [s["name"] for s in summary["skipped"]]), (2, ["a", "b"]))
-        self.assertIn('must follow one another, as "tar --sort=name" writes them', summary["skipped"][0]["reason"])
+        self.assertIn('must be adjacent, as "tar --sort=name" writes them', summary["skipped"][0]["reason"])
         many = [(f"{i:03d}.jpg", image) for i in range(70)] + [(f"{i:03d}.cls", b"1") for i in range(70)]
         self.members("many.tar", many)
         summary = self.convert("many.tar", "-o", "out.pimg", "--force")
         self.assertEqual(summary["unlabelled"], 70)
-        self.assertIn("70 .cls files were not read: they are labels in WebDataset tars alone", summary["notes"][0])
+        self.assertIn("70 .cls files were not read: they are labels only in WebDataset tars", summary["notes"][0])
         self.members("some.tar", [("a.jpg", image), ("a.cls", b"0"), ("b.jpg", image), ("c.jpg", image), ("c.cls", b"nan"),
                                   ("d.jpg", image), ("d.cls", b""), ("e.json", b'{"label": NaN}'), ("e.jpg", image)])
         summary = self.convert("some.tar", "-o", "out.pimg", "--force")
@@ -319,11 +319,11 @@ class PackimgSources(PackimgTest):
         summary = self.convert("dots.tar", "-o", "out.pimg")
         listed = self.list("out.pimg")
         self.assertEqual([(s["source"], s["label"]) for s in listed], [(f"v1/22.0{i}.jpg", i) for i in range(3)])
-        self.assertIn("have dots in them, and end at the last one; other readers of WebDataset end them at the first", summary["notes"][0])
+        self.assertIn("contain dots and end at the last one; other readers of WebDataset end them at the first", summary["notes"][0])
         pairs = [member for i in range(2) for member in ((f"{i}.left.jpg", image), (f"{i}.right.jpg", image), (f"{i}.cls", str(i).encode()))]
         self.members("two.tar", pairs)
         self.packimg("convert", "-q", "two.tar", "-o", "no.pimg", rc=2)
-        self.assertIn("two images in one sample, 0.left.jpg and 0.right.jpg, and it holds one; --exclude leaves one out", self.stderr)
+        self.assertIn("two images in one sample, 0.left.jpg and 0.right.jpg; --exclude leaves one out", self.stderr)
         self.convert("two.tar", "-o", "out.pimg", "--force", "--exclude", "*.right.jpg")
         self.assertEqual([(s["source"], s["label"]) for s in self.list("out.pimg")], [("0.left.jpg", 0), ("1.left.jpg", 1)])
         # an image that is called like its key goes before others, which are fields
@@ -364,7 +364,7 @@ class PackimgSources(PackimgTest):
             self.assertIn(f"{name}: it is {what}", self.stderr)
             self.assertNotIn("damaged", self.stderr)
         self.packimg("convert", "-q", "https://host/a.tar", "-o", "no.pimg", rc=2)
-        self.assertIn("an address, and only files are read; download it, or pipe", self.stderr)
+        self.assertIn("a URL, and packimg reads only files; download it, or pipe", self.stderr)
         for kind in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT):
             with tarfile.open(self.dir / "odd.tar", "w", format=kind) as tar:
                 for name in ("[2024]", "{a}", "PAR1", "%PDF-1"):
@@ -413,7 +413,7 @@ class PackimgSources(PackimgTest):
                 (folder / f"{prefix}{i}").mkdir(parents=True)
                 shutil.copy(image, folder / f"{prefix}{i}")
             notes = self.convert(folder, "-o", "out.pimg", "--force")["notes"]
-            wanted = f'classes are numbered in the order of their names, so "{prefix}2" is class 3, behind "{prefix}10"; --classes FILE gives another order'
+            wanted = f'classes are numbered in order of their names, so "{prefix}2" is class 3, after "{prefix}10"; --classes FILE sets another order'
             self.assertEqual(notes, [wanted] if said else [])
         # numbers that a table gives are what they are
         rows = "".join(f"{self.tree}/ant/{i:02d}.jpg,{i},{12 - i}\n" for i in range(11))
@@ -469,7 +469,7 @@ class PackimgSources(PackimgTest):
             file.write(b"cat\nbee\nant\n")
             file.truncate(1 << 20)
         self.packimg("convert", "-q", self.tree, "--classes", "classes.txt", "-o", "no.pimg", rc=2)
-        self.assertIn("classes.txt:4: no class name: longer than 4096 bytes, or with a zero", self.stderr)
+        self.assertIn("classes.txt:4: not a class name: it is longer than 4096 bytes or contains a zero byte", self.stderr)
 
     def test_several_sources(self):
         listed = self.list(self.converted(self.tree / "ant", self.tree / "bee" / "00.jpg"))
@@ -496,14 +496,14 @@ class PackimgSources(PackimgTest):
                 file.write(cell)
             file.write('"\n')
         self.packimg("convert", "-q", "line.csv", "-o", "none.pimg", rc=2)
-        self.assertIn("line.csv: line 2: cell 2 brings the line to more than 64.0 MiB, which one may have; shorten it, or close a quote",
+        self.assertIn("line.csv: line 2: cell 2 makes the line longer than 64.0 MiB; shorten it, or close a quote",
                       self.stderr)
         with open(self.dir / "classes.txt", "w") as file:
             file.write("ant\n")
             for _ in range(80):
                 file.write(cell)
         self.assertLess(self.peak("convert", self.tree, "-o", "none.pimg", "--classes", "classes.txt", rc=2), 60)
-        self.assertIn("classes.txt:2: no class name: longer than 4096 bytes, or with a zero; put one on each line", self.said)
+        self.assertIn("classes.txt:2: not a class name: it is longer than 4096 bytes or contains a zero byte; put one name on each line", self.said)
 
 
 if __name__ == "__main__":

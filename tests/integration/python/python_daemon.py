@@ -204,7 +204,7 @@ class RealDaemon(unittest.TestCase):
         with self.assertRaisesRegex(loaderd.BadOption, "repeats 1000: a batch can contain a sample at most 256 times"):
             self.open(batch_size=1000, repeats=1000)
         with self.open(batch_size=12, repeats=3) as feed, self.open(batch_size=12) as plain:
-            with self.assertRaisesRegex(loaderd.BadOption, "repeats: the state was saved with 3, this feed has 1"):
+            with self.assertRaisesRegex(loaderd.BadOption, "repeats: the state was saved with 3, but this feed has 1"):
                 plain.load_state_dict(feed.state_dict())
 
     def test_a_killed_daemon_changes_nothing(self):

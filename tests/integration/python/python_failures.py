@@ -31,13 +31,13 @@ class Failures(unittest.TestCase):
             (dict(batch_size=-1), loaderd.BadOption, "batch_size: -1 is not in"),
             (dict(seed=1 << 64), loaderd.BadOption, "seed: .* is not in"),
             (dict(rank=2, world=2), loaderd.BadOption, "rank: 2 is not below world, 2"),
-            (dict(last="maybe"), loaderd.BadOption, "last: 'maybe' is none of drop, short"),
+            (dict(last="maybe"), loaderd.BadOption, "last: 'maybe' is not one of drop, short"),
             (dict(fields="size"), loaderd.BadOption, "a list of names"),
             (dict(slots=300), loaderd.BadOption, "no ring of that size"),
-            (dict(pipeline="a\0b"), ValueError, "pipeline: .* has a zero byte"),
-            (dict(timeout=-1), ValueError, "timeout: -1 is no number of seconds"),
+            (dict(pipeline="a\0b"), ValueError, "pipeline: .* contains a zero byte"),
+            (dict(timeout=-1), ValueError, "timeout: -1 is not a number of seconds"),
             (dict(timeout=float("nan")), ValueError, "timeout: nan"),
-            (dict(settings={"mode": 1}), ValueError, "settings: 'mode' is no \"SECTION.KEY\""),
+            (dict(settings={"mode": 1}), ValueError, "settings: 'mode' is not a \"SECTION.KEY\""),
         ]
         for options, kind, text in cases:
             script = options.pop("dataset", "plain")
@@ -48,7 +48,7 @@ class Failures(unittest.TestCase):
 
     def test_no_whole_numbers(self):
         for name in ("batch_size", "seed", "epoch", "epoch_end", "slots"):
-            with self.assertRaisesRegex(TypeError, f"{name}: 2.5 is no whole number"):
+            with self.assertRaisesRegex(TypeError, f"{name}: 2.5 is not a whole number"):
                 open_feed(**{name: 2.5})
 
     def test_options_of_other_loaders(self):
@@ -188,7 +188,7 @@ class Failures(unittest.TestCase):
     def test_the_shared_daemon_is_started_again(self):
         feed = open_feed("hang-0", reconnect=False)
         os.kill(feed.daemon.pid, signal.SIGKILL)
-        with self.assertRaisesRegex(loaderd.DaemonGone, "said last: loaderd: ready"):
+        with self.assertRaisesRegex(loaderd.DaemonGone, "last log line: loaderd: ready"):
             feed.next(PATIENCE)
         while feed.daemon.alive:
             time.sleep(0.01)

@@ -61,7 +61,7 @@ class Iteration(unittest.TestCase):
             next(older)
             newer = iter(feed)
             self.assertEqual(next(newer).index, 1)
-            with self.assertRaisesRegex(loaderd.FeedError, "older than another one of the same feed"):
+            with self.assertRaisesRegex(loaderd.FeedError, "a newer iterator of this feed"):
                 next(older)
             self.assertEqual([batch.index for batch in newer], [2, 3, 4, 5, 6, 7, 8, 9])
             self.assertEqual(list(newer), [])
@@ -209,8 +209,8 @@ class Places(unittest.TestCase):
             with self.assertWarnsRegex(loaderd.RankWarning, r'rank 1 of 3 by \$RANK and \$WORLD_SIZE.*rank="auto".*rank=0, world=1'):
                 open_feed().close()
         for options, kind, text in (
-            (dict(world=4), loaderd.BadOption, "rank: which one of world=4"),
-            (dict(rank=1, world="auto"), loaderd.BadOption, "do not go together"),
+            (dict(world=4), loaderd.BadOption, "rank: set which of world=4 ranks"),
+            (dict(rank=1, world="auto"), loaderd.BadOption, "cannot be combined"),
             (dict(rank="all"), loaderd.BadOption, "rank: 'all' is neither"),
             (dict(rank=0.5), TypeError, "rank: 0.5 is neither"),
             (dict(rank=0, world=None), None, ""),

@@ -81,7 +81,7 @@ static void test_refused(void **state)
 	}
 }
 
-static void test_most(void **state)
+static void test_list_length_max(void **state)
 {
 	static struct config config;
 	struct config_error error = {{0}};
@@ -129,7 +129,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_everybody_and_some),
 		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_most),
+		cmocka_unit_test(test_list_length_max),
 		cmocka_unit_test(test_what_is_printed_is_read),
 	};
 

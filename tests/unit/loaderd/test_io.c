@@ -24,7 +24,7 @@
 #include <xxhash.h>
 
 enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
-enum { SIDE_LEAST = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_LEAST + SAMPLES * SIDE_STEP };
+enum { SIDE_MIN = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_MIN + SAMPLES * SIDE_STEP };
 enum { BLOCK = 4096, TAIL = 64 };
 
 static char path[] = "/tmp/loaderd-io-XXXXXX", apart_path[] = "/tmp/loaderd-io-apart-XXXXXX";
@@ -50,7 +50,7 @@ static void write_dataset(void)
 		pixels[i] = (uint8_t)(noise >> 24);
 	}
 	for (uint32_t i = 1; i <= SAMPLES; i++) {
-		const uint32_t side = SIDE_LEAST + i * SIDE_STEP;
+		const uint32_t side = SIDE_MIN + i * SIDE_STEP;
 		struct packimg_item item = {
 			.width = side,
 			.height = side,

@@ -439,9 +439,9 @@ static void test_accounts(void **state)
 	assert_within(cpu_ns(client.batcher), cpu, 10);
 	uint64_t sum_ns = cpu_ns(client.batcher) + status.stage_ns[STAGE_WAIT] +
 			  status.stage_ns[STAGE_QUEUED] + end.idle_ns - begin.idle_ns;
-	uint64_t least_ns = (end.before_ns - begin.after_ns) * WORKERS;
-	uint64_t most_ns = (end.after_ns - begin.before_ns) * WORKERS;
-	assert_in_range(sum_ns, least_ns / 100 * 98, most_ns / 100 * 102);
+	uint64_t ns_min = (end.before_ns - begin.after_ns) * WORKERS;
+	uint64_t ns_max = (end.after_ns - begin.before_ns) * WORKERS;
+	assert_in_range(sum_ns, ns_min / 100 * 98, ns_max / 100 * 102);
 	close_client(pool, &client);
 	pool_free(pool);
 }

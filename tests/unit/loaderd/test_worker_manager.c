@@ -36,8 +36,8 @@ enum {
 	LOG_LINES = 2048, /* the shortest possible lines: they cost more than their bytes */
 	RECORDS_READ = 2000,
 	RECORDS = RECORDS_READ + 10,
-	TURNS_MOST = 2000, /* upper limit; fewer iterations suffice to read all */
-	DONE = 2,          /* the page's sequence number once the worker has finished its habit */
+	TURNS_MAX = 2000, /* upper limit; fewer iterations suffice to read all */
+	DONE = 2,         /* the page's sequence number once the worker has finished its habit */
 	PATIENCE_MS = 60000,
 	DESCRIPTORS = 256,
 	CONNECTIONS_MAX = 80,
@@ -212,7 +212,7 @@ static void assert_soon_quiet(struct scene *stage)
 {
 	unsigned turns = 0;
 	while (turn(stage, 0) > 0)
-		assert_true(turns++ < TURNS_MOST);
+		assert_true(turns++ < TURNS_MAX);
 }
 
 /* Waits for the process to end; its fds are then closed and all events pending. */

@@ -210,7 +210,7 @@ static void test_paths_of_windows(void **state)
 	unlink(path);
 	assert_int_equal(catalog.count, 3);
 	assert_int_equal(skipped, 2);
-	assert_non_null(strstr(error.text, "line 5: a path on a drive of Windows"));
+	assert_non_null(strstr(error.text, "line 5: a Windows path with a drive"));
 	assert_string_equal(catalog.samples[0].name, "cat/one/a.jpg");
 	assert_string_equal(catalog.samples[0].location.path, "cat/one/a.jpg");
 	assert_string_equal(catalog.samples[1].name, path + 5);

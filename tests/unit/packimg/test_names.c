@@ -111,7 +111,7 @@ static void test_parts(void **state)
 	samples[1].name = "d/cat/1.jpg";
 	class_rule_learn(&rule, CLASS_NONE, &catalog);
 	assert_int_equal(rule.part_count, 0);
-	assert_string_equal(rule.stranger, "d/cat/1.jpg");
+	assert_string_equal(rule.outside_parts, "d/cat/1.jpg");
 }
 
 static void test_no_names(void **state)

@@ -199,7 +199,7 @@ static void test_no_wakeup_is_lost_between_processes(void **state)
  * least one side must notice the other. The threads meet at a counter, then drift apart by a random
  * few nanoseconds.
  */
-enum { RACES_LEAST = 128, RACES = 300000, RACE_TIME_MS = 3000 };
+enum { RACES_MIN = 128, RACES = 300000, RACE_TIME_MS = 3000 };
 
 struct race {
 	struct ring_producer *producer;
@@ -289,7 +289,7 @@ static void test_no_race_goes_unnoticed(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, race_consumer, &race), 0);
 	int64_t until = now_ms() + RACE_TIME_MS;
 	for (; race.rounds < RACES &&
-	       (race.rounds < RACES_LEAST || race.rounds % 64 != 0 || now_ms() < until);
+	       (race.rounds < RACES_MIN || race.rounds % 64 != 0 || now_ms() < until);
 	     race.rounds++)
 		race_round(&race, 1 + 4 * race.rounds, &seed);
 	atomic_store(&race.stop, true);

@@ -11,10 +11,10 @@ enum { FIRST = 2 };
 
 static void expect(const double *losses, unsigned count, unsigned steepest, unsigned least)
 {
-	unsigned found_steepest, found_least;
-	find_rate_read(losses, FIRST, count, &found_steepest, &found_least);
+	unsigned found_steepest, found_min;
+	find_rate_read(losses, FIRST, count, &found_steepest, &found_min);
 	assert_int_equal(found_steepest, steepest);
-	assert_int_equal(found_least, least);
+	assert_int_equal(found_min, least);
 }
 
 static void test_falling(void **state)

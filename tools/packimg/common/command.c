@@ -81,11 +81,11 @@ unsigned command_cpu_count(void)
 }
 
 /* Relation of a file to a dataset. */
-enum kin {
-	KIN_NONE,
-	KIN_FILE,     /* the complete dataset */
-	KIN_PART,     /* a shard or a commit record */
-	KIN_LEFTOVER, /* a leftover of a killed writer */
+enum relation {
+	RELATION_NONE,
+	RELATION_FILE,     /* the complete dataset */
+	RELATION_PART,     /* a shard or a commit record */
+	RELATION_LEFTOVER, /* a leftover of a killed writer */
 };
 
 static bool find_output(const struct name_table *paths, const char *folder, const char *file,
@@ -98,7 +98,7 @@ static bool find_output(const struct name_table *paths, const char *folder, cons
 }
 
 /* Classifies a hidden file by the suffix after the dataset's name (shard_set.h, temp_files.h). */
-static enum kin hidden_kin(const char *file, size_t *ret_size)
+static enum relation temporary_of(const char *file, size_t *ret_size)
 {
 	static const char record[] = ".pimg.replaced", leftover[] = ".pimg.partial.";
 	size_t size = strlen(file), record_size = sizeof(record) - 1;
@@ -106,34 +106,34 @@ static enum kin hidden_kin(const char *file, size_t *ret_size)
 
 	if (size > record_size && strcmp(file + size - record_size, record) == 0) {
 		*ret_size = size - record_size;
-		return KIN_PART;
+		return RELATION_PART;
 	}
 	for (const char *p = file; (p = strstr(p, leftover)); p++)
 		last = p;
 	*ret_size = last ? (size_t)(last - file) : 0;
-	return last ? KIN_LEFTOVER : KIN_NONE;
+	return last ? RELATION_LEFTOVER : RELATION_NONE;
 }
 
-static enum kin kin_of(const struct name_table *paths, const char *folder, const char *file,
-		       uint32_t *ret_number)
+static enum relation related_output(const struct name_table *paths, const char *folder,
+				    const char *file, uint32_t *ret_number)
 {
 	size_t size = strlen(file);
 	struct shard_name shard;
-	enum kin kin;
+	enum relation relation;
 
 	if (file[0] == '.') {
-		kin = hidden_kin(file + 1, &size);
-		if (kin && find_output(paths, folder, file + 1, size, ret_number))
-			return kin;
+		relation = temporary_of(file + 1, &size);
+		if (relation && find_output(paths, folder, file + 1, size, ret_number))
+			return relation;
 		size = strlen(file);
 	}
 	if (size > 5 && strcmp(file + size - 5, ".pimg") == 0 &&
 	    find_output(paths, folder, file, size - 5, ret_number))
-		return KIN_FILE;
+		return RELATION_FILE;
 	if (shard_name_parse(file, &shard) == 0 &&
 	    find_output(paths, folder, shard.base, strlen(shard.base), ret_number))
-		return KIN_PART;
-	return KIN_NONE;
+		return RELATION_PART;
+	return RELATION_NONE;
 }
 
 /* Returns the folder of a path, with its slash; "" for the current folder. */
@@ -167,15 +167,15 @@ int command_check_outputs(const struct name_table *paths, bool force, bool *ret_
 	}
 	DIR *directory = opendir(*folder ? folder : ".");
 	if (!directory)
-		return packimg_fail(error, -errno, "%s: the folder to write to: %s",
+		return packimg_fail(error, -errno, "%s: cannot open the output folder: %s",
 				    *folder ? folder : ".", strerror(errno));
 	while (!r && (entry = readdir(directory))) {
-		enum kin kin = kin_of(paths, folder, entry->d_name, &number);
+		enum relation relation = related_output(paths, folder, entry->d_name, &number);
 
-		if (!force && (kin == KIN_FILE || kin == KIN_PART))
+		if (!force && (relation == RELATION_FILE || relation == RELATION_PART))
 			r = packimg_fail(error, -EEXIST, "%s%s exists; --force replaces it", folder,
 					 entry->d_name);
-		if (ret_alone && kin > KIN_FILE)
+		if (ret_alone && relation > RELATION_FILE)
 			ret_alone[number] = false;
 	}
 	closedir(directory);

@@ -127,22 +127,27 @@ static int map_memory(size_t capacity, void **ret_data)
 }
 
 /* Maps a temporary file, whose pages the kernel can write out. */
+static int map_shared(int fd, size_t capacity, void **ret_data)
+{
+	/* Allocate blocks now: otherwise a full disk would raise SIGBUS later. */
+	int r = -posix_fallocate(fd, 0, (off_t)capacity);
+	if (r)
+		return r;
+	void *data = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED)
+		return -errno;
+	*ret_data = data;
+	return 0;
+}
+
 static int map_file(size_t capacity, void **ret_data)
 {
 	int fd = temporary_file();
 
 	if (fd < 0)
 		return fd;
-	/* Allocate blocks now: otherwise a full disk would raise SIGBUS later. */
-	int r = -posix_fallocate(fd, 0, (off_t)capacity);
-	void *data = MAP_FAILED;
-	if (!r) {
-		data = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		r = data == MAP_FAILED ? -errno : 0;
-	}
+	int r = map_shared(fd, capacity, ret_data);
 	close(fd);
-	if (!r)
-		*ret_data = data;
 	return r;
 }
 

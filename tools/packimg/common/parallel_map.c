@@ -235,7 +235,7 @@ static int wait_block(struct workers *workers, struct slot **ret_slot)
 	return r;
 }
 
-static void worker_give_back(struct workers *workers, struct slot *slot)
+static void worker_return_slot(struct workers *workers, struct slot *slot)
 {
 	uint64_t size = slot->block.bytes.size;
 
@@ -270,7 +270,7 @@ static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
 		++*done;
 	}
 	if (slot)
-		worker_give_back(workers, slot);
+		worker_return_slot(workers, slot);
 	if (setup->progress)
 		progress_update(setup->progress, *done, *setup->bytes);
 	return 0;

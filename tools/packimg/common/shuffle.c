@@ -65,7 +65,7 @@ struct dealt {
 	int32_t label;
 };
 
-static int dealt_compare(const void *a, const void *b)
+static int deal_compare(const void *a, const void *b)
 {
 	const struct dealt *x = a, *y = b;
 
@@ -120,7 +120,7 @@ int shuffle_split(const int32_t *labels, uint64_t count, const double *fractions
 				.label = labels ? labels[permutation[i]] : 0,
 			};
 		if (labels)
-			qsort(order, count, sizeof(*order), dealt_compare);
+			qsort(order, count, sizeof(*order), deal_compare);
 		shuffle_deal(order, count, fractions, part_count, owed, ret_part);
 		r = 0;
 	}

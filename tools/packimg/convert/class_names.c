@@ -28,7 +28,7 @@ static bool is_part(const char *name, size_t size)
  * Finds the folders that all names begin with, without the innermost one if it holds images
  * directly.
  */
-static void learn_shared(struct class_rule *rule, const struct catalog *catalog)
+static void find_shared_folders(struct class_rule *rule, const struct catalog *catalog)
 {
 	bool any = false, direct = false;
 
@@ -58,7 +58,7 @@ static void learn_shared(struct class_rule *rule, const struct catalog *catalog)
 	while (rule->shared_size && rule->shared[rule->shared_size - 1] != '/');
 }
 
-static void learn_parts(struct class_rule *rule, const struct catalog *catalog)
+static void find_parts(struct class_rule *rule, const struct catalog *catalog)
 {
 	for (uint64_t i = 0; i < catalog->count; i++) {
 		const char *name = filter_plain_name(catalog->samples[i].name) + rule->shared_size;
@@ -71,7 +71,7 @@ static void learn_parts(struct class_rule *rule, const struct catalog *catalog)
 			strncmp(rule->parts[number].name, name, size) != 0))
 			number++;
 		if (!name[size] || !is_part(name, size) || number == CLASS_PARTS_MAX) {
-			rule->stranger = catalog->samples[i].name;
+			rule->outside_parts = catalog->samples[i].name;
 			rule->part_count = 0;
 			rule->below_parts = false;
 			return;
@@ -91,8 +91,8 @@ void class_rule_learn(struct class_rule *rule, enum class_from from, const struc
 	for (uint64_t i = 0; i < catalog->count && !any; i++)
 		any = catalog->samples[i].class == CATALOG_CLASS_OF_NAME;
 	*rule = (struct class_rule){.from = any ? from : CLASS_NONE, .shared = ""};
-	learn_shared(rule, catalog);
-	learn_parts(rule, catalog);
+	find_shared_folders(rule, catalog);
+	find_parts(rule, catalog);
 }
 
 size_t class_rule_part(const struct class_rule *rule, const char *name)

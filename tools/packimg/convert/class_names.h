@@ -28,7 +28,7 @@ struct class_rule {
 	struct class_part parts[CLASS_PARTS_MAX];
 	size_t part_count;
 	/* a name that is in no part, if there are no parts; NULL if there are no names at all */
-	const char *stranger;
+	const char *outside_parts;
 	/* classes are the folders inside the parts; otherwise parts hold only images */
 	bool below_parts;
 };

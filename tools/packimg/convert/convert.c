@@ -49,11 +49,10 @@ static void convert_deinit(struct convert *convert)
 
 static int convert_out_of_space(const struct arena *arena)
 {
-	return command_fail("names and values of the samples take more than the %s of memory that "
-			    "there is for them, and there is no file for the rest in %s: %s; set "
-			    "TMPDIR to a folder with room",
-			    text_bytes(TEXT, ARENA_MEMORY), temporary_folder(),
-			    strerror(-arena->fault));
+	return command_fail(
+		"names and values of the samples need more than %s of memory, and a temporary file "
+		"for the rest cannot be created in %s: %s; set TMPDIR to a folder with space",
+		text_bytes(TEXT, ARENA_MEMORY), temporary_folder(), strerror(-arena->fault));
 }
 
 static int convert_list_and_write(struct convert *convert, struct packimg_error *error)
@@ -80,7 +79,7 @@ static int convert_list_and_write(struct convert *convert, struct packimg_error 
 		if (r)
 			return r;
 	}
-	r = convert_plan(convert, error);
+	r = convert_assign(convert, error);
 	return r ? r : convert_write(convert, error);
 }
 

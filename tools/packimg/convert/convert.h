@@ -1,7 +1,7 @@
 /*
  * A conversion: lists sources into a catalogue; workers encode its samples in blocks, and the main
  * thread writes the blocks in order, so the result does not depend on the number of workers.
- * Sequence: parse options, convert_list(), convert_plan(), convert_write(), report. The worker
+ * Sequence: parse options, convert_list(), convert_assign(), convert_write(), report. The worker
  * threads exist only inside convert_write().
  */
 #pragma once
@@ -96,7 +96,7 @@ int convert_list(struct convert *convert, struct packimg_error *error);
 /* For --split folders: names the parts. */
 int convert_find_parts(struct convert *convert, struct packimg_error *error);
 /* Determines order, limit, split and labels. */
-int convert_plan(struct convert *convert, struct packimg_error *error);
+int convert_assign(struct convert *convert, struct packimg_error *error);
 /* Returns 0, -EINTR after a signal, or an error. On failure no files are left behind. */
 int convert_write(struct convert *convert, struct packimg_error *error);
 /*

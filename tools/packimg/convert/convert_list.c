@@ -147,8 +147,8 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 	fclose(file);
 	if (r == -ENAMETOOLONG)
 		return packimg_fail(error, -EINVAL,
-				    "%s:%u: no class name: longer than %d bytes, or with a zero; "
-				    "put one on each line",
+				    "%s:%u: not a class name: it is longer than %d bytes or "
+				    "contains a zero byte; put one name on each line",
 				    path, number, PACKIMG_CLASS_NAME_MAX);
 	if (r == -E2BIG)
 		return packimg_fail(error, r, "%s: more than %d classes", path,
@@ -157,34 +157,50 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 }
 
 /* Assigns classes to the samples that derive them from their names. */
-static int assign_classes(struct convert *convert, struct packimg_error *error)
+/* Gives a sample whose class is in its name that class. */
+static int classify_by_name(struct convert *convert, struct catalog_sample *sample,
+			    struct buffer *class_name, struct packimg_error *error)
+{
+	if (sample->class != CATALOG_CLASS_OF_NAME)
+		return 0;
+	if (buffer_reserve(class_name, strlen(sample->name) + 1))
+		return -ENOMEM;
+	return catalog_classify(
+		&convert->catalog, sample,
+		class_rule_apply(&convert->class_rule, sample->name, (char *)class_name->data),
+		error);
+}
+
+static int classify_samples(struct convert *convert, struct buffer *class_name,
+			    struct packimg_error *error)
 {
 	struct catalog *catalog = &convert->catalog;
-	struct class_rule *rule = &convert->class_rule;
-	struct buffer class_name = {0};
 	uint64_t kept = 0;
-	int r = 0;
 
-	class_rule_learn(rule, convert->options.source.class_from, catalog);
-	/* A file directly in a part gets no class named after the part. */
-	rule->below_parts |= convert->options.split_folders && rule->part_count;
-	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+	for (uint64_t i = 0; i < catalog->count; i++) {
 		struct catalog_sample *sample = &catalog->samples[i];
+		int r = classify_by_name(convert, sample, class_name, error);
 
-		if (sample->class == CATALOG_CLASS_OF_NAME) {
-			r = buffer_reserve(&class_name, strlen(sample->name) + 1);
-			if (!r)
-				r = catalog_classify(catalog, sample,
-						     class_rule_apply(rule, sample->name,
-								      (char *)class_name.data),
-						     error);
-		}
 		if (!r)
 			catalog->samples[kept++] = *sample;
-		else if (r == CATALOG_SKIP)
+		if (r == CATALOG_SKIP)
 			r = convert_skip_item(convert, sample->name, error);
+		if (r)
+			return r;
 	}
 	catalog->count = kept;
+	return 0;
+}
+
+static int assign_classes(struct convert *convert, struct packimg_error *error)
+{
+	struct class_rule *rule = &convert->class_rule;
+	struct buffer class_name = {0};
+
+	class_rule_learn(rule, convert->options.source.class_from, &convert->catalog);
+	/* A file directly in a part gets no class named after the part. */
+	rule->below_parts |= convert->options.split_folders && rule->part_count;
+	int r = classify_samples(convert, &class_name, error);
 	buffer_deinit(&class_name);
 	return r;
 }
@@ -235,14 +251,13 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 	const struct class_rule *rule = &convert->class_rule;
 
 	if (!rule->part_count)
-		return packimg_fail(
-			error, -EINVAL,
-			"--split folders: the images are not in several folders called train, "
-			"val, test or the like, among them %.200s; --include and --exclude "
-			"choose those that are",
-			rule->stranger           ? rule->stranger
-			: convert->catalog.count ? convert->catalog.samples[0].name
-						 : "none");
+		return packimg_fail(error, -EINVAL,
+				    "--split folders: the images are not in several folders called "
+				    "train, val, test or similar, for example %.200s; --include "
+				    "and --exclude choose those that are",
+				    rule->outside_parts      ? rule->outside_parts
+				    : convert->catalog.count ? convert->catalog.samples[0].name
+							     : "none");
 	for (size_t i = 0; i < rule->part_count; i++) {
 		convert->parts[i].name = arena_copy(&convert->catalog.arena, rule->parts[i].name,
 						    rule->parts[i].size);
@@ -253,7 +268,7 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 	return 0;
 }
 
-static int plan_folders(struct convert *convert, struct packimg_error *error)
+static int assign_by_folder(struct convert *convert, struct packimg_error *error)
 {
 	struct catalog *catalog = &convert->catalog;
 
@@ -263,71 +278,87 @@ static int plan_folders(struct convert *convert, struct packimg_error *error)
 		if (part == convert->class_rule.part_count)
 			return packimg_fail(
 				error, -EINVAL,
-				"--split folders: %s is in none of the folders that the "
-				"others are in",
+				"--split folders: %s is outside the folders of the other images",
 				catalog->samples[i].name);
 		catalog->samples[i].part = (uint32_t)part;
 	}
 	return 0;
 }
 
-static int plan_split(struct convert *convert)
+/* Removes samples that belong to no part from the catalogue, so that they are not read. */
+static void set_parts(struct catalog *catalog, const uint32_t *parts)
+{
+	uint64_t kept = 0;
+
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		catalog->samples[i].part = parts[i];
+		if (parts[i] != UINT32_MAX)
+			catalog->samples[kept++] = catalog->samples[i];
+	}
+	catalog->count = kept;
+}
+
+static int draw_parts(struct convert *convert, int32_t *labels, uint32_t *parts)
 {
 	struct catalog *catalog = &convert->catalog;
 	double fractions[SPLIT_PARTS_MAX];
-	struct arena *arena = &catalog->arena;
-	uint32_t *parts = arena_array(arena, catalog->count * sizeof(*parts));
-	int32_t *labels = arena_array(arena, catalog->count * sizeof(*labels));
-	int r = parts && labels ? 0 : -ENOMEM;
 
-	if (!r) {
-		for (uint32_t p = 0; p < convert->part_count; p++)
-			fractions[p] = convert->parts[p].fraction;
-		for (uint64_t i = 0; i < catalog->count; i++)
-			labels[i] = catalog->samples[i].label;
-		r = shuffle_split(labels, catalog->count, fractions, convert->part_count,
-				  convert->options.split_seed, parts);
-	}
-	/* Remove samples that belong to no part from the catalogue, so that they are not read. */
-	if (!r) {
-		uint64_t kept = 0;
+	if (!labels || !parts)
+		return -ENOMEM;
+	for (uint32_t p = 0; p < convert->part_count; p++)
+		fractions[p] = convert->parts[p].fraction;
+	for (uint64_t i = 0; i < catalog->count; i++)
+		labels[i] = catalog->samples[i].label;
+	int r = shuffle_split(labels, catalog->count, fractions, convert->part_count,
+			      convert->options.split_seed, parts);
+	if (r)
+		return r;
+	set_parts(catalog, parts);
+	return 0;
+}
 
-		for (uint64_t i = 0; i < catalog->count; i++) {
-			catalog->samples[i].part = parts[i];
-			if (parts[i] != UINT32_MAX)
-				catalog->samples[kept++] = catalog->samples[i];
-		}
-		catalog->count = kept;
-	}
+static int assign_by_fraction(struct convert *convert)
+{
+	struct arena *arena = &convert->catalog.arena;
+	uint32_t *parts = arena_array(arena, convert->catalog.count * sizeof(*parts));
+	int32_t *labels = arena_array(arena, convert->catalog.count * sizeof(*labels));
+	int r = draw_parts(convert, labels, parts);
+
 	arena_release(arena, parts);
 	arena_release(arena, labels);
 	return r;
 }
 
-int convert_plan(struct convert *convert, struct packimg_error *error)
+static int assign_parts(struct convert *convert, struct packimg_error *error)
+{
+	if (convert->options.split_folders)
+		return assign_by_folder(convert, error);
+	if (!convert->parts[0].name)
+		return 0;
+	int r = assign_by_fraction(convert);
+	return r ? packimg_fail(error, r, "%s", strerror(-r)) : 0;
+}
+
+int convert_assign(struct convert *convert, struct packimg_error *error)
 {
 	struct catalog *catalog = &convert->catalog;
-	int r = 0;
 
-	if (convert->options.shuffle)
-		r = catalog_shuffle(catalog, convert->options.seed);
+	if (convert->options.shuffle) {
+		int r = catalog_shuffle(catalog, convert->options.seed);
+		if (r)
+			return packimg_fail(error, r, "%s", strerror(-r));
+	}
 	if (convert->options.limit && convert->options.limit < catalog->count)
 		catalog->count = convert->options.limit;
 	for (uint64_t i = 0; i < catalog->count; i++)
 		catalog->samples[i].part = 0;
-	if (!r && convert->options.split_folders) {
-		r = plan_folders(convert, error);
-		if (r)
-			return r;
-	} else if (!r && convert->parts[0].name) {
-		r = plan_split(convert);
-	}
+	int r = assign_parts(convert, error);
+	if (r)
+		return r;
 	/*
 	 * A few samples suffice for a mean; decoding everything would take longer than copying it.
 	 */
 	if (convert->options.statistics == UINT64_MAX)
 		convert->options.statistics = 64 + catalog->count / 128;
-	if (!r && !catalog->count)
-		return convert_nothing(convert, error);
-	return r ? packimg_fail(error, r, "%s", strerror(-r)) : 0;
+	return catalog->count ? 0 : convert_nothing(convert, error);
 }

@@ -23,17 +23,16 @@ static int note_labels(struct convert *convert)
 	if (catalog->label_field && convert->options.source.labels == LABELS_AUTO)
 		return string_list_add_format(
 			&convert->notes,
-			"the labels are numbers that are not whole, so they are no classes "
-			"but the field \"%s\"; --labels classes makes classes of them",
+			"the labels are not whole numbers, so they became the field \"%s\"; "
+			"--labels classes makes them classes",
 			catalog->label_field);
 	if (catalog->label_class_sample && catalog->count > FEW_IMAGES &&
 	    catalog->class_names.count > catalog->count / 2)
-		return string_list_add_format(
-			&convert->notes,
-			"most labels are of one image alone: %s classes of %s images; "
-			"--labels field makes a field of them",
-			text_count(TEXT, catalog->class_names.count),
-			text_count(TEXT, catalog->count));
+		return string_list_add_format(&convert->notes,
+					      "most labels belong to a single image: %s classes "
+					      "for %s images; --labels field makes them a field",
+					      text_count(TEXT, catalog->class_names.count),
+					      text_count(TEXT, catalog->count));
 	return 0;
 }
 
@@ -70,13 +69,13 @@ static int note_parts(struct convert *convert)
 	if (rule->below_parts)
 		r = string_list_add_format(
 			&convert->notes,
-			"%s are in one dataset, whose classes are the folders in them; "
-			"--split folders makes a dataset of each, --class-from top a class",
+			"%s are in one dataset, whose classes are the folders inside them; --split "
+			"folders makes each a dataset, --class-from top a class",
 			text);
 	else
-		r = string_list_add_format(
-			&convert->notes, "%s are classes; --split folders makes a dataset of each",
-			text);
+		r = string_list_add_format(&convert->notes,
+					   "%s are classes; --split folders makes each a dataset",
+					   text);
 	free(text);
 	return r;
 }
@@ -92,11 +91,10 @@ static int note_classes(struct convert *convert)
 	int r = 0;
 
 	if (chosen && rule->shared_size)
-		r = string_list_add_format(
-			&convert->notes,
-			"every image lies in %.*s, so the classes are the folders in it; "
-			"--class-from top makes one class of it",
-			(int)rule->shared_size, rule->shared);
+		r = string_list_add_format(&convert->notes,
+					   "all images are in %.*s, so the classes are the folders "
+					   "in it; --class-from top makes it one class",
+					   (int)rule->shared_size, rule->shared);
 	if (!r && chosen && rule->part_count && !convert->options.split_folders)
 		r = note_parts(convert);
 	return r;
@@ -134,8 +132,8 @@ static int note_numbers(struct convert *convert)
 		if (i && number < largest)
 			return string_list_add_format(
 				&convert->notes,
-				"classes are numbered in the order of their names, so \"%s\" is "
-				"class %u, behind \"%s\"; --classes FILE gives another order",
+				"classes are numbered in order of their names, so \"%s\" is class "
+				"%u, after \"%s\"; --classes FILE sets another order",
 				name, i, before);
 		largest = number;
 		before = name;
@@ -153,8 +151,8 @@ static int note_cls(struct convert *convert)
 		return 0;
 	return string_list_add_format(
 		&convert->notes,
-		"%s .cls file%s not read: they are labels in WebDataset tars alone, where the "
-		"members of a sample follow one another (--format webdataset, \"tar --sort=name\")",
+		"%s .cls file%s not read: they are labels only in WebDataset tars, where the "
+		"members of a sample are adjacent (--format webdataset, \"tar --sort=name\")",
 		text_count(TEXT, ignored->kinds[number].files),
 		ignored->kinds[number].files == 1 ? " was" : "s were");
 }
@@ -221,11 +219,10 @@ static int note_loss(struct convert *convert)
 				text_count(TEXT, convert->lossy[kind]), image_formats[kind].name);
 	if (!size)
 		return 0;
-	return string_list_add_format(
-		&convert->notes,
-		"%s became JPEG of quality %d, which loses a little; --non-jpeg zstd keeps "
-		"their pixels",
-		list, convert->options.encoding.quality);
+	return string_list_add_format(&convert->notes,
+				      "%s became JPEG of quality %d, with a small loss; --non-jpeg "
+				      "zstd keeps their pixels",
+				      list, convert->options.encoding.quality);
 }
 
 /* True for a class already noted during listing. */

@@ -27,7 +27,7 @@ enum option_key {
 /* Names that other programs use for options of this one. */
 #define ELSEWHERE(X)                                                                               \
 	X(0, "resize",                                                                             \
-	  "--short-side=N for a shorter, or --max-side=N for a longer side of N at most")          \
+	  "--short-side=N for a shorter, or --max-side=N for a longer side of at most N")          \
 	X(1, "quality", "--jpeg=quality=Q")                                                        \
 	X(2, "workers", "--jobs=N")                                                                \
 	X(3, "threads", "--jobs=N")
@@ -53,24 +53,24 @@ static const struct options_row options[] = {
 	 AT(source.kind), .words = words_kind},
 	{"manifest", 0, "FILE", "table of the images in the SRC folder: path, label, fields",
 	 OPTIONS_TEXT, AT(source.manifest)},
-	{"root", 0, "DIR", "where a manifest's relative paths begin (default: its own folder)",
+	{"root", 0, "DIR", "base folder of a manifest's relative paths (default: its own folder)",
 	 OPTIONS_TEXT, AT(source.root)},
 	{"separator", KEY_SEPARATOR, "comma|tab|semicolon|space",
-	 "of a manifest: comma, tab, semicolon, space (default: found out)"},
+	 "delimiter of a manifest: comma, tab, semicolon, space (default: detected)"},
 	{"path-column", 0, "NAME|N",
-	 "of a manifest: which column names the images (default: path, file, image ...)",
+	 "column of a manifest that names the images (default: path, file, image ...)",
 	 OPTIONS_TEXT, AT(source.path_column)},
-	{"path-suffix", 0, "TEXT", "what a manifest's names lack at their ends, such as .jpg",
+	{"path-suffix", 0, "TEXT", "suffix to add to a manifest's names, such as .jpg",
 	 OPTIONS_TEXT, AT(source.path_suffix)},
 	{"label-column", 0, "NAME|N",
-	 "of a manifest: which column is the label (default: label, target, class ...)",
+	 "column of a manifest that holds the label (default: label, target, class ...)",
 	 OPTIONS_TEXT, AT(source.label_column)},
 	{"class-from", 0, "top|parent|archive|none",
-	 "top, parent (folder of the name), archive (its name) or none", OPTIONS_WORD,
-	 AT(source.class_from), .words = words_class_from},
+	 "source of the class: top or parent (folder of the name), archive (its name) or none",
+	 OPTIONS_WORD, AT(source.class_from), .words = words_class_from},
 	{"labels", 0, "auto|classes|field",
-	 "what labels in tables and shards are: auto (default: classes, but a field where they are "
-	 "not whole numbers), classes or field",
+	 "treat labels in tables and shards as auto (default: classes, or a field if they are not "
+	 "whole numbers), classes or field",
 	 OPTIONS_WORD, AT(source.labels), .words = words_labels},
 	{"classes", 0, "FILE", "class names in order, one per line (default: sorted)", OPTIONS_TEXT,
 	 AT(classes_file)},
@@ -82,14 +82,15 @@ static const struct options_row options[] = {
 	{"on-error", 0, "skip|fail", "skip (default) or fail at an image that cannot be used",
 	 OPTIONS_SECOND, AT(fail_on_error), .words = words_on_error},
 	{"max-file", 0, "BYTES",
-	 "of an image's file, or of an archive's member unpacked (default: 256M)", OPTIONS_BYTES,
-	 AT(limits.file_max), 1, UINT32_MAX, .refusal = "is not a size below 4G, such as 512M"},
-	{"max-pixels", 0, "N", "of an image (default: 134217728)", OPTIONS_U64,
-	 AT(encoding.pixels_max), 1, IMAGE_PIXELS_MAX},
+	 "maximum size of an image file or an unpacked archive member (default: 256M)",
+	 OPTIONS_BYTES, AT(limits.file_max), 1, UINT32_MAX,
+	 .refusal = "is not a size below 4G, such as 512M"},
+	{"max-pixels", 0, "N", "maximum number of pixels of an image (default: 134217728)",
+	 OPTIONS_U64, AT(encoding.pixels_max), 1, IMAGE_PIXELS_MAX},
 	{"max-expansion", 0, "N",
-	 "how many times its own size an archive may unpack to (default: 100), beyond 256M",
+	 "maximum ratio of an archive's unpacked size to its own, beyond 256M (default: 100)",
 	 OPTIONS_UNSIGNED, AT(limits.expansion_max), 1, UINT32_MAX},
-	{.help = "What is stored:", .group = 2},
+	{.help = "Storage:", .group = 2},
 	{"jpeg", KEY_JPEG, "verbatim|quality=Q",
 	 "verbatim (default: bytes as they are) or quality=Q (1..100)"},
 	{"max-side", 0, "PIXELS", "shrink so that the longer side is at most this",
@@ -102,35 +103,35 @@ static const struct options_row options[] = {
 	{"mix", 0, "FRACTION", "store this fraction raw and the rest as JPEG", OPTIONS_DOUBLE,
 	 AT(encoding.raw_fraction), .max = 1, .refusal = "is not a fraction from 0 to 1"},
 	{"non-jpeg", KEY_OTHER, "jpeg|raw|zstd",
-	 "under --jpeg verbatim, what images of other kinds become: jpeg (default), raw or zstd"},
-	{"optimise", 0, NULL, "optimal Huffman tables: 3 % smaller, slower to make", OPTIONS_FLAG,
-	 AT(encoding.optimise)},
-	{"no-index", 0, NULL, "no index beside JPEGs: feeds slower", OPTIONS_FLAG,
+	 "with --jpeg verbatim, store images of other formats as jpeg (default), raw or zstd"},
+	{"optimise", 0, NULL, "optimize Huffman tables: 3 % smaller, slower to encode",
+	 OPTIONS_FLAG, AT(encoding.optimise)},
+	{"no-index", 0, NULL, "store JPEGs without an index: feeds slower", OPTIONS_FLAG,
 	 AT(encoding.no_index)},
 	{"progressive", 0, "keep|transcode",
-	 "keep (default), or transcode: progressive and other JPEGs that can have no index become "
+	 "keep (default), or transcode progressive and other JPEGs that cannot have an index to "
 	 "baseline, without loss",
 	 OPTIONS_SECOND, AT(encoding.transcode), .words = words_progressive},
 	{"check", KEY_CHECK, .flags = OPTION_HIDDEN}, /* obsolete: all images are checked now */
 	{"statistics", 0, "N",
-	 "images to decode for mean and deviation under verbatim (default: 64 and one in 128, 0: "
-	 "none)",
+	 "images to decode for mean and deviation with --jpeg verbatim (default: 64 plus one in "
+	 "128; 0: none)",
 	 OPTIONS_U64, AT(statistics), 0, INT64_MAX},
 	{.help = "Output:", .group = 3},
-	{"output", 'o', "FILE", "the dataset, NAME.pimg", OPTIONS_TEXT, AT(output)},
-	{"force", 0, NULL, "replace a dataset of that name", OPTIONS_FLAG, AT(force)},
-	{"shard-size", 0, "BYTES", "begin a new file after this many (K, M, G)", OPTIONS_BYTES,
-	 AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
+	{"output", 'o', "FILE", "dataset to write, NAME.pimg", OPTIONS_TEXT, AT(output)},
+	{"force", 0, NULL, "replace an existing dataset", OPTIONS_FLAG, AT(force)},
+	{"shard-size", 0, "BYTES", "start a new file after this many bytes (K, M, G)",
+	 OPTIONS_BYTES, AT(shard_size), COMMAND_SHARD_MIN, UINT64_MAX, .refusal = COMMAND_NO_SHARD},
 	{"shuffle", KEY_SHUFFLE, "SEED", "store in random order"},
 	{"split", KEY_SPLIT, "NAME=F,...",
-	 "several datasets NAME-train.pimg ... in these fractions; or folders: one of each of the "
-	 "folders train, val, test ..."},
-	{"split-seed", 0, "SEED", "of the split's draw (default: 0)", OPTIONS_U64, AT(split_seed),
-	 0, UINT64_MAX},
+	 "write several datasets NAME-train.pimg ... with these fractions; or folders: one for "
+	 "each of the folders train, val, test ..."},
+	{"split-seed", 0, "SEED", "seed of the split (default: 0)", OPTIONS_U64, AT(split_seed), 0,
+	 UINT64_MAX},
 	{.help = "Running:", .group = 4},
 	{"jobs", 'j', "N", "worker threads (default: all CPUs); never changes the result",
 	 OPTIONS_UNSIGNED, AT(jobs), 1, COMMAND_JOBS_MAX},
-	{"json", 0, NULL, "print the summary as JSON, with every skipped file", OPTIONS_FLAG,
+	{"json", 0, NULL, "print the summary as JSON, including every skipped file", OPTIONS_FLAG,
 	 AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 #define ROW(number, name, here)                                                                    \
@@ -200,9 +201,9 @@ static void convert_check_options(const struct convert_options *convert, struct 
 		argp_error(state, "no -o FILE given");
 	if (convert->encoding.raw_fraction >= 1 && !convert->encoding.verbatim)
 		argp_error(state,
-			   "--jpeg quality=%d has no image left where all are stored as "
-			   "pixels: leave it or --raw out, or say with --mix FRACTION "
-			   "how many are pixels",
+			   "--jpeg quality=%d has no effect, because all images are stored as "
+			   "pixels: omit it or --raw, or set the fraction stored as pixels with "
+			   "--mix FRACTION",
 			   convert->encoding.quality);
 }
 
@@ -252,7 +253,7 @@ static error_t convert_parse_option(int key, char *text, struct argp_state *stat
 		return 0;
 #define CASE(number, name, here)                                                                   \
 	case KEY_ELSEWHERE + (number):                                                             \
-		argp_error(state, "there is no option --" name "; it is " here " here");           \
+		argp_error(state, "unknown option --" name "; use " here);                         \
 		return EINVAL;
 		ELSEWHERE(CASE)
 #undef CASE

@@ -125,8 +125,8 @@ static void report_long_values(const struct convert *convert)
 		if (convert->longest[f].size > PACKIMG_FED_MAX)
 			printable_line(stdout,
 				       "  too long  field %s has values of up to %s bytes (%s); "
-				       "loaderd delivers at most %s of one, and the rest only to "
-				       "who asks for cut values",
+				       "loaderd delivers at most %s of each, and longer ones only "
+				       "with cut_values",
 				       convert->catalog.field_names.names[f],
 				       text_count(TEXT, convert->longest[f].size),
 				       convert->longest[f].sample,

@@ -252,28 +252,37 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 	return write_values(writing, part, sample);
 }
 
-static int open_parts(struct convert *convert, struct packimg_error *error)
+static int open_part(struct convert *convert, struct convert_part *part,
+		     struct packimg_error *error)
 {
 	const struct packimg_writer_options options = {.shard_size = convert->options.shard_size};
+	const struct catalog *catalog = &convert->catalog;
 
+	int r = packimg_writer_new(part->path, &options, &part->writer, error);
+	if (r)
+		return r;
+	r = packimg_writer_classes(part->writer, catalog->classes, catalog->class_count, error);
+	if (r)
+		return r;
+	/* Every part gets every field, with the catalogue's numbers. */
+	for (uint32_t f = 0; f < catalog->field_names.count; f++) {
+		const char *name = catalog->field_names.names[f];
+		uint32_t number;
+
+		r = packimg_writer_field(part->writer, name, catalog->fields[f].type, &number,
+					 error);
+		if (r)
+			return r;
+		if (number != f)
+			return packimg_fail(error, -EINVAL, "field \"%s\" is listed twice", name);
+	}
+	return 0;
+}
+
+static int open_parts(struct convert *convert, struct packimg_error *error)
+{
 	for (uint32_t p = 0; p < convert->part_count; p++) {
-		struct convert_part *part = &convert->parts[p];
-
-		int r = packimg_writer_new(part->path, &options, &part->writer, error);
-		if (!r)
-			r = packimg_writer_classes(part->writer, convert->catalog.classes,
-						   convert->catalog.class_count, error);
-		/* Every part gets every field, with the catalogue's numbers. */
-		for (uint32_t f = 0; !r && f < convert->catalog.field_names.count; f++) {
-			uint32_t number;
-
-			r = packimg_writer_field(part->writer,
-						 convert->catalog.field_names.names[f],
-						 convert->catalog.fields[f].type, &number, error);
-			if (!r && number != f)
-				r = packimg_fail(error, -EINVAL, "field \"%s\" is listed twice",
-						 convert->catalog.field_names.names[f]);
-		}
+		int r = open_part(convert, &convert->parts[p], error);
 		if (r)
 			return r;
 	}
@@ -351,19 +360,21 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	char number[32];
 
 	int r = write_text(convert, part, "packimg.options", describe_encoding, error);
+	if (r)
+		return r;
 	/* Do not fail for a path or pattern that is not UTF-8. */
-	if (!r && write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
-		r = -ENOMEM;
-	if (!r && convert->options.filter.count &&
+	if (write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
+		return -ENOMEM;
+	if (convert->options.filter.count &&
 	    write_text(convert, part, "packimg.filter", list_patterns, error) == -ENOMEM)
-		r = -ENOMEM;
-	if (r || !part->name)
+		return -ENOMEM;
+	if (!part->name)
+		return 0;
+	r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
+	if (r || part->fraction <= 0)
 		return r;
 	snprintf(number, sizeof(number), "%g", part->fraction);
-	r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
-	if (!r && part->fraction > 0)
-		r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number, error);
-	return r;
+	return packimg_writer_metadata(part->writer, "packimg.split.fraction", number, error);
 }
 
 int convert_write_dataset_info(struct packimg_writer *writer, const struct statistics *statistics,

@@ -59,13 +59,12 @@ static int archive_fault(const struct archive_reader *in, struct archive *archiv
 	const char *reason = archive_error_string(archive);
 
 	if (reason && strcmp(reason, "Unrecognized archive format") == 0)
-		return packimg_fail(
-			error, -EBADMSG,
-			"%s: by its name no image and no table, by its bytes no archive; "
-			"--format manifest reads it as a table",
-			in->path);
-	return packimg_fail(error, -EBADMSG, "%s: damaged, or not an archive that can be read: %s",
-			    in->path, reason ? reason : "no reason given");
+		return packimg_fail(error, -EBADMSG,
+				    "%s: neither an image nor a table by its name, nor an archive "
+				    "by its bytes; --format manifest reads it as a table",
+				    in->path);
+	return packimg_fail(error, -EBADMSG, "%s: damaged or unsupported archive: %s", in->path,
+			    reason ? reason : "no reason given");
 }
 
 /* Returns the next window of the mapping, and releases pages already read from time to time. */
@@ -118,11 +117,10 @@ static la_ssize_t member_read(struct archive *archive, void *context, const void
 	size_t size = 0;
 
 	if (in->in_header && archive_filter_bytes(archive, 0) - in->header_from > HEADER_MAX) {
-		archive_set_error(
-			archive, EFBIG,
-			"a member's header has more than %s, as maps of sparse files may; "
-			"pack it without them (tar without --sparse)",
-			text_bytes(TEXT, HEADER_MAX));
+		archive_set_error(archive, EFBIG,
+				  "a member's header is larger than %s, as maps of sparse files "
+				  "can be; pack it without them (tar without --sparse)",
+				  text_bytes(TEXT, HEADER_MAX));
 		return ARCHIVE_FATAL;
 	}
 	if (!in->packed)
@@ -232,6 +230,22 @@ static int open_members(struct archive_reader *in, struct packimg_error *error)
 	return archive_read_open1(in->archive) ? archive_fault(in, in->archive, error) : 0;
 }
 
+static int open_archive(struct archive_reader *in, struct packimg_error *error)
+{
+	int r = archive_source(in, error);
+	if (r)
+		return r;
+	r = open_packed(in, error);
+	if (r)
+		return r;
+	r = open_members(in, error);
+	if (r && !in->packed && in->archive && !archive_format(in->archive)) {
+		in->mapped_zip = true;
+		r = open_members(in, error);
+	}
+	return r;
+}
+
 int archive_reader_open(const char *path, const struct archive_limits *limits,
 			struct archive_reader **ret_archive, struct packimg_error *error)
 {
@@ -247,15 +261,7 @@ int archive_reader_open(const char *path, const struct archive_limits *limits,
 		archive_reader_close(in);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	int r = archive_source(in, error);
-	if (!r)
-		r = open_packed(in, error);
-	if (!r)
-		r = open_members(in, error);
-	if (r && !in->packed && in->archive && !archive_format(in->archive)) {
-		in->mapped_zip = true;
-		r = open_members(in, error);
-	}
+	int r = open_archive(in, error);
 	if (r) {
 		archive_reader_close(in);
 		return r;
@@ -330,8 +336,8 @@ static int skip_member(struct archive_reader *in, struct packimg_error *error)
 static const char *member_unread_reason(struct archive_entry *entry)
 {
 	if (archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK)
-		return "a link in an archive, which is not followed; tar --dereference "
-		       "--hard-dereference stores the file itself";
+		return "links in archives are not followed; tar --dereference --hard-dereference "
+		       "stores the file itself";
 	switch (archive_entry_filetype(entry)) {
 	case AE_IFREG:
 		return NULL;
@@ -441,7 +447,7 @@ int archive_reader_range(struct archive_reader *in, uint64_t *ret_offset, uint64
 static int archive_too_large(const struct archive_reader *in, uint64_t limit,
 			     struct packimg_error *error)
 {
-	return packimg_fail(error, -EFBIG, "unpacks to more than it may (%s%s)",
+	return packimg_fail(error, -EFBIG, "unpacks to more than the limit (%s%s)",
 			    text_bytes(TEXT, limit),
 			    limit == in->limits.file_max ? ", --max-file" : "");
 }

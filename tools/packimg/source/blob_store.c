@@ -63,18 +63,17 @@ int blob_store_spill(struct blob_store *blobs, uint32_t number, const void *byte
 		int fd = temporary_file();
 
 		if (fd < 0)
-			return packimg_fail(
-				error, fd,
-				"%s: no temporary file for the contents of %s: %s; set TMPDIR to "
-				"a folder with room",
-				temporary_folder(), container->path, strerror(-fd));
+			return packimg_fail(error, fd,
+					    "%s: cannot create a temporary file for the contents "
+					    "of %s: %s; set TMPDIR to a folder with space",
+					    temporary_folder(), container->path, strerror(-fd));
 		container->spill_fd = fd;
 	}
 	int r = io_write_at(container->spill_fd, bytes, size, container->spill_size);
 	if (r)
 		return packimg_fail(error, r,
-				    "%s: unpacking %s into a temporary file: %s; set TMPDIR "
-				    "to a folder with room, or convert without --shuffle",
+				    "%s: cannot unpack %s to a temporary file: %s; set TMPDIR to a "
+				    "folder with space, or convert without --shuffle",
 				    temporary_folder(), container->path, strerror(-r));
 	container->spill_size += size;
 	return 0;
@@ -84,7 +83,7 @@ static int check_size(const struct blob_store *blobs, uint64_t size, struct pack
 {
 	if (size <= blobs->limits.file_max)
 		return 0;
-	return packimg_fail(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
+	return packimg_fail(error, -EFBIG, "larger than the limit for image files (%s, --max-file)",
 			    text_bytes(TEXT, blobs->limits.file_max));
 }
 
@@ -104,33 +103,41 @@ static int read_range(const struct blob_store *blobs, int fd, uint64_t offset, u
 	return 0;
 }
 
+static int read_file(const struct blob_store *blobs, int fd, struct buffer *buffer,
+		     struct packimg_error *error)
+{
+	struct stat status;
+
+	if (fstat(fd, &status))
+		return packimg_fail(error, -errno, "%s", strerror(errno));
+	if (!S_ISREG(status.st_mode))
+		return packimg_fail(error, -EINVAL, "not a regular file");
+	return read_range(blobs, fd, 0, (uint64_t)status.st_size, buffer, error);
+}
+
 int blob_store_read(const struct blob_store *blobs, const struct blob_location *location,
 		    struct buffer *buffer, struct packimg_error *error)
 {
 	const struct container *container = &blobs->containers[location->container];
-	bool is_file = location->kind == LOCATION_FILE;
-	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd, r = 0;
-	uint64_t size = location->size;
 	size_t before = buffer->size;
-	struct stat status;
 
-	if (is_file)
-		fd = openat(fd, location->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
-	if (is_file && fstat(fd, &status))
-		r = packimg_fail(error, -errno, "%s", strerror(errno));
-	else if (is_file && !S_ISREG(status.st_mode))
-		r = packimg_fail(error, -EINVAL, "not a regular file");
-	else if (is_file)
-		size = (uint64_t)status.st_size;
-	if (!r)
-		r = read_range(blobs, fd, location->offset, size, buffer, error);
-	if (is_file)
-		close(fd);
-	else if (!r && buffer->size - before < size)
-		r = packimg_fail(error, -EBADMSG, "%s ends before the image does", container->path);
-	return r;
+	if (location->kind == LOCATION_FILE) {
+		int file = openat(container->fd, location->path,
+				  O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		if (file < 0)
+			return packimg_fail(error, -errno, "cannot be opened: %s", strerror(errno));
+		int r = read_file(blobs, file, buffer, error);
+		close(file);
+		return r;
+	}
+	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd;
+	int r = read_range(blobs, fd, location->offset, location->size, buffer, error);
+	if (r)
+		return r;
+	if (buffer->size - before < location->size)
+		return packimg_fail(error, -EBADMSG, "%s ends before the image does",
+				    container->path);
+	return 0;
 }
 
 int blob_store_read_stream(struct blob_store *blobs, const struct blob_location *location,

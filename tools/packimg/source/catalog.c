@@ -164,8 +164,9 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	int r = add_values(catalog, item, &sample, error);
-	if (!r)
-		r = catalog_classify(catalog, &sample, item->class_name, error);
+	if (r)
+		return r;
+	r = catalog_classify(catalog, &sample, item->class_name, error);
 	if (r)
 		return r;
 	if (item->class_of_name)
@@ -177,7 +178,7 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 	return 0;
 }
 
-static void settle_fields(struct catalog *catalog)
+static void choose_field_types(struct catalog *catalog)
 {
 	for (uint32_t i = 0; i < catalog->field_names.count; i++) {
 		struct catalog_field *field = &catalog->fields[i];
@@ -298,28 +299,37 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 	return r;
 }
 
+static int set_labels_by_names(struct catalog *catalog, uint32_t *order, uint32_t *number_of,
+			       struct packimg_error *error)
+{
+	uint32_t count = catalog->class_names.count;
+
+	if (!order || !number_of)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int r = set_class_count(catalog, count, error);
+	if (r)
+		return r;
+	name_table_sort(&catalog->class_names, order);
+	for (uint32_t i = 0; i < count; i++) {
+		catalog->classes[i] = catalog->class_names.names[order[i]];
+		number_of[order[i]] = i;
+	}
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		struct catalog_sample *sample = &catalog->samples[i];
+
+		sample->label = sample->class == UINT32_MAX ? PACKIMG_LABEL_NONE
+							    : (int32_t)number_of[sample->class];
+	}
+	return 0;
+}
+
 static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 {
 	uint32_t count = catalog->class_names.count;
 	uint32_t *order = arena_array(&catalog->arena, count * sizeof(*order));
 	uint32_t *number_of = arena_array(&catalog->arena, count * sizeof(*number_of));
+	int r = set_labels_by_names(catalog, order, number_of, error);
 
-	int r = order && number_of ? set_class_count(catalog, count, error)
-				   : packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r) {
-		name_table_sort(&catalog->class_names, order);
-		for (uint32_t i = 0; i < count; i++) {
-			catalog->classes[i] = catalog->class_names.names[order[i]];
-			number_of[order[i]] = i;
-		}
-		for (uint64_t i = 0; i < catalog->count; i++) {
-			struct catalog_sample *sample = &catalog->samples[i];
-
-			sample->label = sample->class == UINT32_MAX
-						? PACKIMG_LABEL_NONE
-						: (int32_t)number_of[sample->class];
-		}
-	}
 	arena_release(&catalog->arena, order);
 	arena_release(&catalog->arena, number_of);
 	return r;
@@ -331,12 +341,11 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 	int32_t highest = -1;
 
 	if (catalog->label_field_sample && catalog->label_class_sample)
-		return packimg_fail(
-			error, -EINVAL,
-			"the label of %s is a whole number or a name, and that of %s is "
-			"not: say with --labels classes or --labels field what they are",
-			catalog->label_class_sample, catalog->label_field_sample);
-	settle_fields(catalog);
+		return packimg_fail(error, -EINVAL,
+				    "the label of %s is a whole number or a name, and that of %s "
+				    "is not: choose --labels classes or --labels field",
+				    catalog->label_class_sample, catalog->label_field_sample);
+	choose_field_types(catalog);
 	if (given)
 		return number_as_given(catalog, given, given_count, error);
 	for (uint64_t i = 0; i < catalog->count; i++)
@@ -348,25 +357,32 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 	return number_by_names(catalog, error);
 }
 
+static void permute(struct catalog *catalog, uint64_t seed, uint64_t *order,
+		    struct catalog_sample *samples)
+{
+	for (uint64_t i = 0; i < catalog->count; i++)
+		order[i] = i;
+	shuffle_permute(order, catalog->count, seed);
+	for (uint64_t i = 0; i < catalog->count; i++)
+		samples[i] = catalog->samples[order[i]];
+}
+
 int catalog_shuffle(struct catalog *catalog, uint64_t seed)
 {
 	struct arena *arena = &catalog->arena;
 	uint64_t *order = arena_array(arena, catalog->count * sizeof(*order));
 	struct catalog_sample *samples = arena_array(arena, catalog->count * sizeof(*samples));
-	int r = order && samples ? 0 : -ENOMEM;
 
-	if (!r) {
-		for (uint64_t i = 0; i < catalog->count; i++)
-			order[i] = i;
-		shuffle_permute(order, catalog->count, seed);
-		for (uint64_t i = 0; i < catalog->count; i++)
-			samples[i] = catalog->samples[order[i]];
-		arena_release(arena, catalog->samples);
-		catalog->samples = samples;
-		catalog->capacity = catalog->count;
+	if (!order || !samples) {
+		arena_release(arena, order);
+		return -ENOMEM;
 	}
+	permute(catalog, seed, order, samples);
+	arena_release(arena, catalog->samples);
+	catalog->samples = samples;
+	catalog->capacity = catalog->count;
 	arena_release(arena, order);
-	return r;
+	return 0;
 }
 
 /* True for valid JSON. A number in a table may be invalid JSON: "+1", ".5", "nan". */

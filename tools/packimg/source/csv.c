@@ -34,12 +34,12 @@ void csv_deinit(struct csv *csv)
 static int csv_append(struct csv *csv, const char *text, size_t size, struct packimg_error *error)
 {
 	if (size > CSV_RECORD_MAX - csv->cells.size)
-		return packimg_fail(error, -E2BIG,
-				    "line %" PRIu64
-				    ": cell %zu brings the line to more than %s, which one may "
-				    "have; shorten it, or close a quote",
-				    csv->line, csv->row.size / sizeof(size_t),
-				    text_bytes(TEXT, CSV_RECORD_MAX));
+		return packimg_fail(
+			error, -E2BIG,
+			"line %" PRIu64
+			": cell %zu makes the line longer than %s; shorten it, or close a quote",
+			csv->line, csv->row.size / sizeof(size_t),
+			text_bytes(TEXT, CSV_RECORD_MAX));
 	return buffer_append(&csv->cells, text, size);
 }
 

@@ -56,14 +56,15 @@ static int add_folder(struct ignored_files *ignored, const char *name, unsigned 
 		return 0;
 	int r = folder ? name_table_add(&ignored->folders, folder, &number, &added) : -ENOMEM;
 	free(folder);
-	if (!r && arena_reserve(ignored->arena, &ignored->folder_files, number,
-				&ignored->folder_capacity, sizeof(*ignored->folder_files)))
-		r = -ENOMEM;
-	if (!r && added)
+	if (r)
+		return r;
+	if (arena_reserve(ignored->arena, &ignored->folder_files, number, &ignored->folder_capacity,
+			  sizeof(*ignored->folder_files)))
+		return -ENOMEM;
+	if (added)
 		ignored->folder_files[number] = 0;
-	if (!r)
-		ignored->folder_files[number] += files;
-	return r;
+	ignored->folder_files[number] += files;
+	return 0;
 }
 
 /* True for files that operating systems create in any folder. */

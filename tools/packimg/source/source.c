@@ -150,7 +150,8 @@ static int check_foreign(const char *path, struct packimg_error *error)
 	const struct foreign *foreign =
 		size > 0 ? foreign_format_of_head(head, (size_t)size) : NULL;
 	return foreign && !foreign->is_source
-		       ? packimg_fail(error, -EINVAL, "%s: it is %s, which is not read; %s", path,
+		       ? packimg_fail(error, -EINVAL,
+				      "%s: it is %s, which packimg does not read; %s", path,
 				      foreign->what, foreign->remedy)
 		       : 0;
 }
@@ -159,8 +160,8 @@ static int no_file(const char *path, int code, struct packimg_error *error)
 {
 	if (strstr(path, "://"))
 		return packimg_fail(error, -EINVAL,
-				    "%s: an address, and only files are read; download it, or "
-				    "pipe an archive to \"packimg convert - -o FILE\"",
+				    "%s: it is a URL, and packimg reads only files; download it, "
+				    "or pipe an archive to \"packimg convert - -o FILE\"",
 				    path);
 	return packimg_fail(error, -code, "%s: %s", path, strerror(code));
 }

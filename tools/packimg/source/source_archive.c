@@ -7,32 +7,41 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Spills a member that can be read only once, or will be read out of order. */
+static int spill_member(struct archive_source *archive, struct blob_location *location,
+			struct packimg_error *error)
+{
+	struct blob_store *blobs = archive->source.blobs;
+
+	location->kind = LOCATION_SPILL;
+	location->offset = blobs->containers[archive->container].spill_size;
+	archive->bytes.size = 0;
+	int r = archive_reader_read(archive->archive, blobs->limits.file_max, &archive->bytes,
+				    &location->size, error);
+	return r ? r
+		 : blob_store_spill(blobs, archive->container, archive->bytes.data,
+				    archive->bytes.size, error);
+}
+
 int archive_source_locate(struct archive_source *archive, const struct archive_member *member,
 			  struct blob_location *ret_location, struct packimg_error *error)
 {
-	struct blob_store *blobs = archive->source.blobs;
-	const struct container *container = &blobs->containers[archive->container];
 	struct blob_location location = {.kind = LOCATION_RANGE, .container = archive->container};
-	int r = 0;
 
 	if (archive_reader_range(archive->archive, &location.offset, &location.size)) {
-		/* spill a member that can be read only once, or will be read out of order */
-		bool spill = archive->source.options->random_access || archive->is_pipe;
-
-		location.kind = spill ? LOCATION_SPILL : LOCATION_STREAM;
-		location.offset = spill ? container->spill_size : member->number;
 		location.size = member->size;
-		archive->bytes.size = 0;
-		if (spill)
-			r = archive_reader_read(archive->archive, blobs->limits.file_max,
-						&archive->bytes, &location.size, error);
-		if (spill && !r)
-			r = blob_store_spill(blobs, archive->container, archive->bytes.data,
-					     archive->bytes.size, error);
+		if (archive->source.options->random_access || archive->is_pipe) {
+			int r = spill_member(archive, &location, error);
+			if (r)
+				return r;
+		} else {
+			location.kind = LOCATION_STREAM;
+			location.offset = member->number;
+			archive->bytes.size = 0;
+		}
 	}
-	if (!r)
-		*ret_location = location;
-	return r;
+	*ret_location = location;
+	return 0;
 }
 
 int archive_source_open(struct source *source, const char *path, struct packimg_error *error)

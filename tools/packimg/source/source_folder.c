@@ -156,7 +156,7 @@ static int folder_enter(struct source_folder *folder, size_t path_size, struct p
 	int r;
 
 	if (folder->depth == DEPTH_MAX)
-		return cannot_enter(-ELOOP, "more than 64 folders within each other", error);
+		return cannot_enter(-ELOOP, "folders nested more than 64 deep", error);
 	int fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return cannot_enter(-errno, strerror(errno), error);
@@ -169,7 +169,7 @@ static int folder_enter(struct source_folder *folder, size_t path_size, struct p
 		if (folder->levels[i].device == status.st_dev &&
 		    folder->levels[i].inode == status.st_ino) {
 			close(fd);
-			return cannot_enter(-ELOOP, "it leads back to a folder above it", error);
+			return cannot_enter(-ELOOP, "it links back to a folder above it", error);
 		}
 	}
 	DIR *directory = fdopendir(fd);
@@ -269,8 +269,9 @@ static int source_folder_open(struct source *source, const char *path, struct pa
 	if (!stat(path, &status) && S_ISREG(status.st_mode))
 		return open_single(folder, path, error);
 	int r = blob_store_add(source->blobs, path, true, &folder->container, error);
-	if (!r)
-		r = folder_enter(folder, 0, error);
+	if (r)
+		return r;
+	r = folder_enter(folder, 0, error);
 	return r == SOURCE_SKIP ? text_error_prefix(error, -EIO, "%s", path) : r;
 }
 

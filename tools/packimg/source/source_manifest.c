@@ -240,8 +240,8 @@ static int no_path(const char *const *cells, size_t count, struct packimg_error 
 	return packimg_fail(
 		error, -EINVAL,
 		"line 1 has neither a column named \"path\" nor an image's name, but %s: "
-		"--path-column NAME says which column names the images, --path-suffix .jpg what "
-		"the names lack, --label-column NAME which is the label",
+		"--path-column NAME sets the column that names the images, --path-suffix .jpg a "
+		"suffix that the names lack, --label-column NAME the column of the label",
 		list_cells(cells, count, text));
 }
 
@@ -273,9 +273,8 @@ static int note_no_label(struct source_manifest *manifest, const char *const *ce
 		return 0;
 	return string_list_add_format(
 		options->notes,
-		"%s: no column is called label, target or class, so its images "
-		"have no classes (columns %s); --label-column NAME makes "
-		"classes of one",
+		"%s: no column is called label, target or class, so its images have no classes "
+		"(columns %s); --label-column NAME sets the column of the classes",
 		manifest->path, list_cells(cells, count, text));
 }
 
@@ -440,8 +439,7 @@ static int note_missing(const struct source_manifest *manifest)
 		return 0;
 	return string_list_add_format(
 		notes,
-		"%s: %s label%s such as \"%s\" mean%s that there is none; rename the class if it "
-		"is one",
+		"%s: %s label%s such as \"%s\" count%s as missing; rename the class if it is one",
 		manifest->path, text_count(TEXT, manifest->missing_count),
 		text_plural(manifest->missing_count), manifest->missing,
 		manifest->missing_count == 1 ? "s" : "");
@@ -477,9 +475,8 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 		return 0;
 	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
 		return packimg_fail(error, SOURCE_SKIP,
-				    "%s, line %" PRIu64
-				    ": label %s is not in 0..%d, which class numbers are; --labels "
-				    "field makes a field of it",
+				    "%s, line %" PRIu64 ": label %s is not a class number in "
+				    "0..%d; --labels field makes it a field",
 				    manifest->path, manifest->csv.line, cells[label],
 				    PACKIMG_CLASSES_MAX - 1);
 	item->class_number = (int64_t)number;
@@ -497,8 +494,9 @@ static int local_path(struct source_manifest *manifest, const char *path, const 
 	*ret_path = path;
 	if (isalpha((unsigned char)path[0]) && path[1] == ':' && strchr("/\\", path[2]))
 		return packimg_fail(error, SOURCE_SKIP,
-				    "%s, line %" PRIu64 ": a path on a drive of Windows; write it "
-				    "relative to the table's folder, or to --root",
+				    "%s, line %" PRIu64
+				    ": a Windows path with a drive; write it relative to the "
+				    "table's folder, or to --root",
 				    manifest->path, manifest->csv.line);
 	if (!strchr(path, '\\') ||
 	    !faccessat(manifest->source.blobs->containers[manifest->container].fd, path, F_OK, 0))
@@ -538,8 +536,9 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	}
 	ret_item->name = cells[manifest->path_column];
 	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
-	if (!r)
-		r = add_suffix(manifest, &ret_item->name, error);
+	if (r)
+		return r;
+	r = add_suffix(manifest, &ret_item->name, error);
 	if (r)
 		return r;
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
@@ -627,7 +626,7 @@ static int manifest_read_text(struct source_manifest *manifest, const char *path
 		if (memchr(manifest->text + i, 0, size))
 			return packimg_fail(
 				error, -EINVAL,
-				"%s: holds zero bytes, so it is not a text in UTF-8%s", path,
+				"%s: contains zero bytes, so it is not UTF-8 text%s", path,
 				is_utf16(manifest) ? ", but in UTF-16; save it as UTF-8" : "");
 		arena_forget(manifest->source.blobs->arena);
 	}
@@ -653,8 +652,9 @@ static int source_manifest_open(struct source *source, const char *path,
 			? blob_store_add(source->blobs, root, true, &manifest->container, error)
 			: packimg_fail(error, -ENOMEM, "out of memory");
 	free(parent);
-	if (!r)
-		r = manifest_read_text(manifest, file, error);
+	if (r)
+		return r;
+	r = manifest_read_text(manifest, file, error);
 	if (r)
 		return r;
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)

@@ -86,9 +86,8 @@ static void set_too_much(struct source_webdataset *shard, const char *name, size
 	if (!shard->fault)
 		shard->fault = packimg_fail(
 			&shard->fault_error, SOURCE_SKIP,
-			"%.200s: with this field of %s all of the sample take %s, and those of one "
-			"sample may take %s (%.300s); leave members out, or make several samples "
-			"of it",
+			"%.200s: with this field of %s the sample's fields take %s, more than the "
+			"limit of %s (%.300s); leave members out, or make several samples of it",
 			name, text_bytes(TEXT, size), text_bytes(TEXT, total),
 			text_bytes(TEXT, SAMPLE_BYTES_MAX),
 			base->source.blobs->containers[base->container].path);
@@ -99,11 +98,10 @@ static void set_too_much(struct source_webdataset *shard, const char *name, size
 static void set_two_images(struct source_webdataset *shard, const char *second)
 {
 	if (!shard->fault)
-		shard->fault = packimg_fail(
-			&shard->fault_error, SOURCE_SKIP,
-			"two images in one sample, %.200s and %.200s, and it holds one; --exclude "
-			"leaves one out, such as '*.right.jpg'",
-			(const char *)shard->name.data, second);
+		shard->fault = packimg_fail(&shard->fault_error, SOURCE_SKIP,
+					    "two images in one sample, %.200s and %.200s; "
+					    "--exclude leaves one out, such as '*.right.jpg'",
+					    (const char *)shard->name.data, second);
 }
 
 static int webdataset_add_field(struct source_webdataset *shard, const char *name,
@@ -483,9 +481,8 @@ static int source_webdataset_open(struct source *source, const char *path,
 	if (!r && shard->last_dot && notes)
 		r = string_list_add_format(
 			notes,
-			"%s: the keys of its samples have dots in them, and end at "
-			"the last one; other readers of WebDataset end them at the "
-			"first",
+			"%s: the keys of its samples contain dots and end at the last one; other "
+			"readers of WebDataset end them at the first",
 			path);
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
@@ -595,10 +592,9 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	shard->begun = false;
 	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
 	if (!shard->has_image)
-		set_fault(
-			shard, ret_item->name,
-			"no image among the members of this key; those of a sample must follow one "
-			"another, as \"tar --sort=name\" writes them");
+		set_fault(shard, ret_item->name,
+			  "no image among the members of this key; the members of a sample must be "
+			  "adjacent, as \"tar --sort=name\" writes them");
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
 	if (ret_item->verdict)
 		return SOURCE_IGNORED;

@@ -479,11 +479,11 @@ static void test_all_taken_apart(void **state)
 
 /* ---- channels and gradients that engines do not support ---- */
 
-static uint32_t least_channels;
+static uint32_t channels_min;
 
 static bool refuse_few_channels(const struct conv_problem *problem)
 {
-	return problem->c < least_channels;
+	return problem->c < channels_min;
 }
 
 static bool refuse_wide_gradients(const struct conv_problem *problem)
@@ -499,7 +499,7 @@ static void test_input_channels(void **state)
 		const struct cuda_program *program;
 		struct plan_fixture f;
 
-		least_channels = least;
+		channels_min = least;
 		stub_refuse = refuse_few_channels;
 		plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
 		program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);

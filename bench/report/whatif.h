@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "format/augment/claim.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 enum config {
 	CONFIG_STORED, /* as the dataset holds it */
@@ -23,13 +24,13 @@ enum config {
 };
 
 enum {
-	TRIAL_IMAGES = 200, /* size of the sample */
-	TRIAL_TRANSFORMS_MAX = 12,
-	TRIAL_TRANSFORM_TEXT = 48,
-	TRIAL_JPEG_QUALITY = 90,
+	WHATIF_IMAGES = 200, /* size of the sample */
+	WHATIF_TRANSFORMS_MAX = 12,
+	WHATIF_TRANSFORM_TEXT = 48,
+	WHATIF_JPEG_QUALITY = 90,
 };
 
-struct trial {
+struct whatif_config {
 	/* images of the sample that are stored differently from the dataset; 0 if not measured */
 	unsigned changed;
 	double image_us; /* CPU time per image */
@@ -37,28 +38,30 @@ struct trial {
 };
 
 /* The pipeline without one transform that does not affect the output size. */
-struct trial_transform {
-	char text[TRIAL_TRANSFORM_TEXT]; /* the omitted transform, truncated */
+struct whatif_transform {
+	char text[WHATIF_TRANSFORM_TEXT]; /* the omitted transform, truncated */
 	double image_us;
 };
 
-struct trials {
+struct whatif {
 	uint64_t images, bytes; /* of the dataset, over all files */
 	unsigned sampled;
 	/* Within the sample: JPEGs; JPEGs without an index; JPEGs that cannot be indexed. */
 	unsigned jpegs, unindexed, unindexable;
 	double side;         /* mean of the shorter sides in pixels */
 	unsigned short_side; /* shorter side for CONFIG_SMALLER and CONFIG_RAW */
-	struct trial configs[CONFIG_COUNT];
-	struct trial_transform transforms[TRIAL_TRANSFORMS_MAX];
+	struct whatif_config configs[CONFIG_COUNT];
+	struct whatif_transform transforms[WHATIF_TRANSFORMS_MAX];
 	unsigned transform_count;
 };
 
+/* Returns how a config stores images, without samples: for its name and the options of packimg. */
+struct encoding_variant whatif_variant(const struct whatif *whatif, enum config config);
 /* Share of a dataset's bytes in the page cache; 0 if it cannot be opened. */
-double trials_resident(const char *dataset);
+double whatif_resident(const char *dataset);
 /*
- * terms: claim terms of the daemon whose costs are estimated. Returns 0, or a negative errno with a
+ * claim: claim claim of the daemon whose costs are estimated. Returns 0, or a negative errno with a
  * sentence in error (FEED_ERROR_MAX bytes).
  */
-int trials_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,
-		   struct trials *ret_trials, char *error);
+int whatif_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,
+		   struct whatif *ret_whatif, char *error);

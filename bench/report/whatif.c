@@ -1,4 +1,4 @@
-#include "bench/report/trials.h"
+#include "bench/report/whatif.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "format/augment/pipeline.h"
 #include "format/packimg.h"
 #include "proto/client/connection.h"
-#include "tools/packimg/advise/encoding_bench.h"
+#include "tools/packimg/estimate/image_sample.h"
 
 enum {
 	CHUNK_PAGES = 1 << 16,
@@ -31,14 +31,14 @@ enum {
 
 struct bench {
 	struct packimg *dataset;
-	struct packimg_decoder *decoder;
+	struct image_sample sample;
 	struct pipeline *parsed;
-	struct pipeline *shorter[TRIAL_TRANSFORMS_MAX]; /* pipelines without one transform */
+	struct pipeline *shorter[WHATIF_TRANSFORMS_MAX]; /* pipelines without one transform */
 	/*
 	 * By config and image. The index is the one in the dataset, so that all configs draw the
 	 * same crops.
 	 */
-	struct packimg_sample samples[CONFIG_COUNT][TRIAL_IMAGES];
+	struct packimg_sample samples[CONFIG_COUNT][WHATIF_IMAGES];
 	struct encoding_variant made[CONFIG_COUNT]; /* owns the bytes of the samples */
 	unsigned count;
 };
@@ -47,39 +47,51 @@ static void bench_free(struct bench *bench)
 {
 	for (enum config config = 0; config < CONFIG_COUNT; config++)
 		encoding_variant_deinit(&bench->made[config]);
-	packimg_decoder_free(bench->decoder);
+	image_sample_deinit(&bench->sample);
 	pipeline_free(bench->parsed);
-	for (unsigned i = 0; i < TRIAL_TRANSFORMS_MAX; i++)
+	for (unsigned i = 0; i < WHATIF_TRANSFORMS_MAX; i++)
 		pipeline_free(bench->shorter[i]);
 	if (bench->dataset)
 		packimg_close(bench->dataset);
 	free(bench);
 }
 
-/* Prepares a pipeline as the daemon does. */
+/* Gives a pipeline the size and the statistics of the dataset, as the daemon does. */
+static int fix_pipeline(const struct packimg *dataset, struct pipeline *parsed,
+			struct pipeline_error *reason)
+{
+	struct packimg_sample first;
+	double mean[3], std[3];
+
+	if (!pipeline_has_size(parsed)) {
+		int r = packimg_sample(dataset, 0, &first);
+		if (r)
+			return r;
+		r = pipeline_fix_size(parsed, first.width, first.height, reason);
+		if (r)
+			return r;
+	}
+	if (!pipeline_needs_statistics(parsed))
+		return 0;
+	int r = packimg_statistics(dataset, mean, std);
+	return r ? r : pipeline_fix_statistics(parsed, mean, std, reason);
+}
+
 static int prepare(const struct packimg *dataset, const char *pipeline,
 		   struct pipeline **ret_parsed, struct pipeline_error *reason)
 {
-	struct pipeline *parsed = NULL;
-	struct packimg_sample first;
-	double mean[3], std[3];
+	struct pipeline *parsed;
 	int r = pipeline_parse(pipeline, &parsed, reason);
 
-	if (!r && !pipeline_has_size(parsed)) {
-		r = packimg_sample(dataset, 0, &first);
-		if (!r)
-			r = pipeline_fix_size(parsed, first.width, first.height, reason);
-	}
-	if (!r && pipeline_needs_statistics(parsed)) {
-		r = packimg_statistics(dataset, mean, std);
-		if (!r)
-			r = pipeline_fix_statistics(parsed, mean, std, reason);
-	}
 	if (r)
+		return r;
+	r = fix_pipeline(dataset, parsed, reason);
+	if (r) {
 		pipeline_free(parsed);
-	else
-		*ret_parsed = parsed;
-	return r;
+		return r;
+	}
+	*ret_parsed = parsed;
+	return 0;
 }
 
 static int bench_parse(struct bench *bench, const char *pipeline, char *error)
@@ -106,13 +118,12 @@ static int bench_new(const char *path, const char *pipeline, struct bench **ret_
 		return error_set(error, r, "%s", reason.text);
 	}
 	r = bench_parse(bench, pipeline, error);
-	if (!r)
-		r = packimg_decoder_new(&bench->decoder);
-	if (r)
+	if (r) {
 		bench_free(bench);
-	else
-		*ret_bench = bench;
-	return r;
+		return r;
+	}
+	*ret_bench = bench;
+	return 0;
 }
 
 static unsigned shorter_side(const struct packimg_sample *sample)
@@ -121,17 +132,17 @@ static unsigned shorter_side(const struct packimg_sample *sample)
 }
 
 /* Returns the sample in the fastest lossless encoding tried. */
-static const struct packimg_sample *lossless(const struct bench *bench, const struct trials *trials,
+static const struct packimg_sample *lossless(const struct bench *bench, const struct whatif *whatif,
 					     unsigned i)
 {
-	enum config config = trials->configs[CONFIG_RECODE].changed  ? CONFIG_RECODE
-			     : trials->configs[CONFIG_INDEX].changed ? CONFIG_INDEX
+	enum config config = whatif->configs[CONFIG_RECODE].changed  ? CONFIG_RECODE
+			     : whatif->configs[CONFIG_INDEX].changed ? CONFIG_INDEX
 								     : CONFIG_STORED;
 
 	return &bench->samples[config][i];
 }
 
-static struct encoding_variant recipe(const struct trials *trials, enum config config)
+struct encoding_variant whatif_variant(const struct whatif *whatif, enum config config)
 {
 	switch (config) {
 	case CONFIG_INDEX:
@@ -140,38 +151,38 @@ static struct encoding_variant recipe(const struct trials *trials, enum config c
 		return (struct encoding_variant){.kind = ENCODING_VERBATIM, .transcode = true};
 	case CONFIG_QUALITY:
 		return (struct encoding_variant){.kind = ENCODING_JPEG,
-						 .quality = TRIAL_JPEG_QUALITY};
+						 .quality = WHATIF_JPEG_QUALITY};
 	case CONFIG_SMALLER:
 		return (struct encoding_variant){.kind = ENCODING_JPEG,
-						 .quality = TRIAL_JPEG_QUALITY,
-						 .short_side = trials->short_side};
+						 .quality = WHATIF_JPEG_QUALITY,
+						 .short_side = whatif->short_side};
 	case CONFIG_RAW:
-		return (struct encoding_variant){.kind = ENCODING_RAW,
-						 .short_side = trials->short_side};
+		return (struct encoding_variant){
+			.kind = ENCODING_RAW,
+			.short_side = whatif->short_side < whatif->side ? whatif->short_side : 0};
 	default:
 		return (struct encoding_variant){.kind = ENCODING_STORED};
 	}
 }
 
-/* Returns nonzero if this config stores the image differently. */
-static int changes(const struct trials *trials, enum config config,
-		   const struct packimg_sample *stored)
+/* Returns true if this config stores the image differently. */
+static bool changes(const struct encoding_variant *variant, enum config config,
+		    const struct packimg_sample *stored)
 {
-	int jpeg = stored->codec == PACKIMG_CODEC_JPEG;
-	int large = shorter_side(stored) > trials->short_side;
+	bool large = variant->short_side && shorter_side(stored) > variant->short_side;
 
 	switch (config) {
 	case CONFIG_INDEX:
 	case CONFIG_RECODE:
 		return packimg_sample_unindexed(stored);
 	case CONFIG_QUALITY:
-		return jpeg;
+		return stored->codec == PACKIMG_CODEC_JPEG;
 	case CONFIG_SMALLER:
 		return large;
 	case CONFIG_RAW:
 		return large || stored->codec != PACKIMG_CODEC_RAW;
 	default:
-		return 0;
+		return false;
 	}
 }
 
@@ -179,19 +190,19 @@ static int changes(const struct trials *trials, enum config config,
  * Encodes all images for one config. Images that it would not change, or for which it yields no
  * index, keep their encoding.
  */
-static int make(struct bench *bench, struct trials *trials, enum config config,
+static int make(struct bench *bench, struct whatif *whatif, enum config config,
 		struct packimg_error *error)
 {
 	const struct packimg_sample *stored = bench->samples[CONFIG_STORED];
 	struct encoding_variant *made = &bench->made[config];
-	struct encoding_input images[TRIAL_IMAGES];
+	struct encoding_input images[WHATIF_IMAGES];
 	unsigned wanted = 0, next = 0;
 	int r;
 
+	*made = whatif_variant(whatif, config);
 	for (unsigned i = 0; i < bench->count; i++)
-		if (changes(trials, config, &stored[i]))
+		if (changes(made, config, &stored[i]))
 			images[wanted++] = (struct encoding_input){.stored = &stored[i]};
-	*made = recipe(trials, config);
 	r = encoding_variant_encode(made, images, wanted, 1, NULL, error);
 	if (r)
 		return r;
@@ -202,38 +213,36 @@ static int make(struct bench *bench, struct trials *trials, enum config config,
 		next += is_made;
 		if (is_made && (other->codec != PACKIMG_CODEC_JPEG || other->side)) {
 			bench->samples[config][i] = *other;
-			trials->configs[config].changed++;
+			whatif->configs[config].changed++;
 		} else {
 			bench->samples[config][i] =
-				config > CONFIG_RECODE ? *lossless(bench, trials, i) : stored[i];
+				config > CONFIG_RECODE ? *lossless(bench, whatif, i) : stored[i];
 		}
 	}
 	return 0;
 }
 
-/*
- * Divides the dataset into as many equal ranges as images are wanted and takes one image from each;
- * skips those that cannot be decoded.
- */
-static void choose(struct bench *bench, struct trials *trials)
+static int choose(struct bench *bench, struct whatif *whatif, struct packimg_error *error)
 {
-	uint64_t wanted = trials->images < TRIAL_IMAGES ? trials->images : TRIAL_IMAGES, bytes = 0;
+	struct image_sample *sample = &bench->sample;
+	int r = image_sample_dataset(sample, bench->dataset, WHATIF_IMAGES, SAMPLE_BYTES_MAX, NULL,
+				     error);
 
-	for (uint64_t i = 0; i < wanted && bytes < SAMPLE_BYTES_MAX; i++) {
-		struct packimg_sample *sample = &bench->samples[CONFIG_STORED][bench->count];
-		uint64_t index = (trials->images * (2 * i + 1)) / (2 * wanted);
-
-		if (packimg_sample(bench->dataset, index, sample) ||
-		    !encoding_bench_can_use(bench->decoder, sample))
-			continue;
-		bytes += sample->data_size;
-		trials->side += shorter_side(sample);
-		trials->jpegs += sample->codec == PACKIMG_CODEC_JPEG;
-		trials->unindexed += packimg_sample_unindexed(sample);
-		bench->count++;
+	if (r)
+		return r;
+	if (!sample->count)
+		return packimg_fail(
+			error, -EBADMSG,
+			"none of the images sampled can be decoded; run packimg verify");
+	bench->count = whatif->sampled = (unsigned)sample->count;
+	whatif->jpegs = (unsigned)sample->jpegs;
+	memcpy(bench->samples[CONFIG_STORED], sample->stored,
+	       bench->count * sizeof(*sample->stored));
+	for (unsigned i = 0; i < bench->count; i++) {
+		whatif->side += (double)sample->short_sides[i] / bench->count;
+		whatif->unindexed += packimg_sample_unindexed(&sample->stored[i]);
 	}
-	trials->sampled = bench->count;
-	trials->side /= bench->count ? bench->count : 1;
+	return 0;
 }
 
 static unsigned finished_side(const struct pipeline *parsed)
@@ -244,63 +253,63 @@ static unsigned finished_side(const struct pipeline *parsed)
 	return shape.width < shape.height ? shape.width : shape.height;
 }
 
-/* Decides from the dataset's properties whether the config is worth a trial. */
-static int is_worth_it(const struct bench *bench, const struct trials *trials, enum config config)
+/* Decides from the dataset's properties whether measuring the config can show a gain. */
+static int is_worth_it(const struct bench *bench, const struct whatif *whatif, enum config config)
 {
-	double side = trials->side * 100 / MARGIN_PERCENT;
+	double side = whatif->side * 100 / MARGIN_PERCENT;
 
 	switch (config) {
 	case CONFIG_STORED:
 		return 1;
 	case CONFIG_INDEX:
-		return trials->unindexed > 0;
+		return whatif->unindexed > 0;
 	case CONFIG_RECODE:
-		return trials->unindexed > trials->configs[CONFIG_INDEX].changed;
+		return whatif->unindexed > whatif->configs[CONFIG_INDEX].changed;
 	case CONFIG_QUALITY:
-		return trials->jpegs > 0;
+		return whatif->jpegs > 0;
 	case CONFIG_SMALLER:
-		return trials->short_side < side && pipeline_has_size(bench->parsed);
+		return whatif->short_side < side && pipeline_has_size(bench->parsed);
 	case CONFIG_RAW:
-		return trials->jpegs > 0 || trials->short_side < side;
+		return whatif->jpegs > 0 || whatif->short_side < side;
 	default:
 		return 0;
 	}
 }
 
-static int make_all(struct bench *bench, struct trials *trials, struct packimg_error *error)
+static int make_all(struct bench *bench, struct whatif *whatif, struct packimg_error *error)
 {
 	unsigned side = finished_side(bench->parsed) * SPARE / SPARE_OF;
 
 	/* A pipeline without a size delivers the stored size. */
-	trials->short_side = pipeline_has_size(bench->parsed) ? side : PACKIMG_SIDE_MAX;
+	whatif->short_side = pipeline_has_size(bench->parsed) ? side : PACKIMG_SIDE_MAX;
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++) {
-		int r = is_worth_it(bench, trials, config) ? make(bench, trials, config, error) : 0;
+		int r = is_worth_it(bench, whatif, config) ? make(bench, whatif, config, error) : 0;
 
 		if (r)
 			return r;
 	}
-	trials->unindexable = trials->unindexed - trials->configs[CONFIG_INDEX].changed;
-	trials->configs[CONFIG_STORED].changed = bench->count;
+	whatif->unindexable = whatif->unindexed - whatif->configs[CONFIG_INDEX].changed;
+	whatif->configs[CONFIG_STORED].changed = bench->count;
 	return 0;
 }
 
-static int measure(struct bench *bench, struct trials *trials, const struct claim_options *claim,
+static int measure(struct bench *bench, struct whatif *whatif, const struct claim_options *claim,
 		   struct packimg_error *error)
 {
-	struct encoding_run runs[CONFIG_COUNT + TRIAL_TRANSFORMS_MAX];
-	double *results[CONFIG_COUNT + TRIAL_TRANSFORMS_MAX];
+	struct encoding_run runs[CONFIG_COUNT + WHATIF_TRANSFORMS_MAX];
+	double *results[CONFIG_COUNT + WHATIF_TRANSFORMS_MAX];
 	uint32_t count = 0;
 	int r;
 
 	for (enum config config = 0; config < CONFIG_COUNT; config++) {
-		if (!trials->configs[config].changed)
+		if (!whatif->configs[config].changed)
 			continue;
-		results[count] = &trials->configs[config].image_us;
+		results[count] = &whatif->configs[config].image_us;
 		runs[count++] =
 			(struct encoding_run){bench->samples[config], bench->count, bench->parsed};
 	}
-	for (unsigned i = 0; i < trials->transform_count; i++) {
-		results[count] = &trials->transforms[i].image_us;
+	for (unsigned i = 0; i < whatif->transform_count; i++) {
+		results[count] = &whatif->transforms[i].image_us;
 		runs[count++] = (struct encoding_run){bench->samples[CONFIG_STORED], bench->count,
 						      bench->shorter[i]};
 	}
@@ -310,13 +319,13 @@ static int measure(struct bench *bench, struct trials *trials, const struct clai
 	return r;
 }
 
-static void count_bytes(const struct bench *bench, struct trials *trials)
+static void count_bytes(const struct bench *bench, struct whatif *whatif)
 {
 	for (enum config config = 0; config < CONFIG_COUNT; config++) {
-		for (unsigned i = 0; i < bench->count && trials->configs[config].changed; i++) {
+		for (unsigned i = 0; i < bench->count && whatif->configs[config].changed; i++) {
 			const struct packimg_sample *sample = &bench->samples[config][i];
 
-			trials->configs[config].bytes +=
+			whatif->configs[config].bytes +=
 				((double)sample->data_size + sample->side_size) / bench->count;
 		}
 	}
@@ -353,7 +362,7 @@ static int is_named(const char *transform, const char *name)
  * `text`. Returns false if there is no such transform.
  */
 static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
-		     char text[TRIAL_TRANSFORM_TEXT])
+		     char text[WHATIF_TRANSFORM_TEXT])
 {
 	unsigned i = 0;
 	int found = 0;
@@ -366,7 +375,7 @@ static int leave_out(const char *pipeline, unsigned number, int bytes, char *res
 		size_t used = strlen(text);
 
 		if (out)
-			snprintf(text + used, TRIAL_TRANSFORM_TEXT - used, "%s%.*s",
+			snprintf(text + used, WHATIF_TRANSFORM_TEXT - used, "%s%.*s",
 				 found ? " " : "", (int)(end - transform), transform);
 		else
 			sprintf(rest + strlen(rest), "%.*s ", (int)(end - transform), transform);
@@ -389,19 +398,19 @@ static int has_same_shape(const struct pipeline *a, const struct pipeline *b)
  * Prepares the pipelines without one transform that are valid, and the one without normalising and
  * casting.
  */
-static int make_shorter(struct bench *bench, struct trials *trials, const char *pipeline)
+static int make_shorter(struct bench *bench, struct whatif *whatif, const char *pipeline)
 {
 	char *rest = malloc(2 * strlen(pipeline) + 2);
-	unsigned *count = &trials->transform_count;
+	unsigned *count = &whatif->transform_count;
 	struct pipeline_error reason;
 
 	if (!rest)
 		return -ENOMEM;
-	for (unsigned i = 0; *count < TRIAL_TRANSFORMS_MAX; i++) {
+	for (unsigned i = 0; *count < WHATIF_TRANSFORMS_MAX; i++) {
 		struct pipeline **shorter = &bench->shorter[*count];
 		int bytes = i == 0; /* first this one, then one transform at a time */
 
-		if (!leave_out(pipeline, i - 1, bytes, rest, trials->transforms[*count].text)) {
+		if (!leave_out(pipeline, i - 1, bytes, rest, whatif->transforms[*count].text)) {
 			if (!bytes)
 				break;
 			continue;
@@ -420,7 +429,7 @@ static int make_shorter(struct bench *bench, struct trials *trials, const char *
 	return 0;
 }
 
-double trials_resident(const char *path)
+double whatif_resident(const char *path)
 {
 	static unsigned char pages[CHUNK_PAGES];
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), all = 0, found = 0;
@@ -460,35 +469,43 @@ static uint64_t bytes_of(const struct packimg *dataset)
 	return bytes;
 }
 
-int trials_measure(const char *path, const char *pipeline, const struct claim_options *claim,
-		   struct trials *ret_trials, char *error)
+/* Measures all configs, and the pipeline without each of its transforms. */
+static int measure_all(struct bench *bench, const char *pipeline, const struct claim_options *claim,
+		       struct whatif *whatif, struct packimg_error *error)
 {
-	struct trials trials = {0};
+	int r = choose(bench, whatif, error);
+	if (r)
+		return r;
+	r = make_all(bench, whatif, error);
+	if (r)
+		return r;
+	r = make_shorter(bench, whatif, pipeline);
+	if (r)
+		return r;
+	r = measure(bench, whatif, claim, error);
+	if (r)
+		return r;
+	count_bytes(bench, whatif);
+	return 0;
+}
+
+int whatif_measure(const char *path, const char *pipeline, const struct claim_options *claim,
+		   struct whatif *ret_whatif, char *error)
+{
+	struct whatif whatif = {0};
 	struct packimg_error reason = {{0}};
 	struct bench *bench = NULL;
 	int r = bench_new(path, pipeline, &bench, error);
 
 	if (r)
 		return r;
-	trials.images = packimg_count(bench->dataset);
-	trials.bytes = bytes_of(bench->dataset);
-	choose(bench, &trials);
-	if (!bench->count)
-		r = error_set(error, -EBADMSG,
-			      "%s: none of the images sampled can be decoded; run packimg verify",
-			      path);
-	if (!r)
-		r = make_all(bench, &trials, &reason);
-	if (!r)
-		r = make_shorter(bench, &trials, pipeline);
-	if (!r)
-		r = measure(bench, &trials, claim, &reason);
-	if (!r)
-		count_bytes(bench, &trials);
+	whatif.images = packimg_count(bench->dataset);
+	whatif.bytes = bytes_of(bench->dataset);
+	r = measure_all(bench, pipeline, claim, &whatif, &reason);
 	bench_free(bench);
-	if (r && !error[0])
-		error_set(error, r, "%s: %s", path, reason.text[0] ? reason.text : strerror(-r));
-	if (!r)
-		*ret_trials = trials;
-	return r;
+	if (r)
+		return error_set(error, r, "%s: %s", path,
+				 reason.text[0] ? reason.text : strerror(-r));
+	*ret_whatif = whatif;
+	return 0;
 }

@@ -1,12 +1,12 @@
 /*
- * A trial must decode ahead in groups of the same size as a daemon's worker. Otherwise predictions
- * for images without an index are systematically wrong. Each sample takes the time that the test
- * sets, on a simulated clock.
+ * The benchmark must decode ahead in groups of the same size as a daemon's worker. Otherwise
+ * predictions for images without an index are systematically wrong. Each sample takes the time that
+ * the test sets, on a simulated clock.
  */
 #include "loaderd/batch/batch.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 #include "tests/unit/proto/fake_ring.h"
-#include "tools/packimg/advise/encoding_bench.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
 
@@ -23,7 +23,7 @@
 
 enum { SAMPLES = 96, SIDE = 16, BATCH_SIZE_MAX = 48, EPOCHS = 3 };
 
-static char folder[] = "/tmp/packimg-trial-ahead-XXXXXX";
+static char folder[] = "/tmp/packimg-encoding-bench-XXXXXX";
 
 /* Which samples of the dataset are JPEGs without an index. */
 enum kind { ALL, NONE, TWO_OF_THREE, KINDS };
@@ -154,7 +154,7 @@ static struct pipeline *make_pipeline(void)
 	return pipeline;
 }
 
-/* ---- runs of the daemon and of the trial ---- */
+/* ---- runs of the daemon and of the benchmark ---- */
 
 static void no_doorbell(void *user)
 {
@@ -200,8 +200,8 @@ static void run_daemon(enum kind kind, const struct claim_options *claim, uint32
 	batcher_free(batcher);
 }
 
-/* Runs a trial of one or more epochs and returns the record of the last one. */
-static void run_trial(enum kind kind, const struct claim_options *claim, uint32_t *ret_ahead)
+/* Benchmarks one or more epochs and returns the record of the last one. */
+static void run_bench(enum kind kind, const struct claim_options *claim, uint32_t *ret_ahead)
 {
 	struct packimg_sample samples[SAMPLES];
 	struct pipeline *pipeline = make_pipeline();
@@ -231,18 +231,18 @@ static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool 
 		    uint64_t cost_us, uint32_t expected)
 {
 	const struct claim_options claim = {batch_size, workers, alone};
-	uint32_t daemon[SAMPLES], trial[SAMPLES];
+	uint32_t daemon[SAMPLES], bench[SAMPLES];
 
 	cost_ns = cost_us * 1000;
 	run_daemon(kind, &claim, daemon);
-	run_trial(kind, &claim, trial);
+	run_bench(kind, &claim, bench);
 	assert_int_equal(most(daemon), expected);
 	for (unsigned i = 0; i < SAMPLES; i++)
-		if (daemon[i] != trial[i])
+		if (daemon[i] != bench[i])
 			fail_msg("kind %d, batches of %u, %u workers, %s, %llu us: at sample %u "
-				 "a daemon decodes %u ahead, a trial %u",
+				 "a daemon decodes %u ahead, the benchmark %u",
 				 kind, batch_size, workers, alone ? "alone" : "not alone",
-				 (unsigned long long)cost_us, i, daemon[i], trial[i]);
+				 (unsigned long long)cost_us, i, daemon[i], bench[i]);
 }
 
 static void test_as_in_a_daemon(void **state)

@@ -4,11 +4,11 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
-#include "tools/packimg/advise/image_subset.h"
-#include "tools/packimg/advise/recommend.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/estimate/recommend.h"
+#include "tools/packimg/estimate/source_sample.h"
 
 #include "format/augment/pipeline.h"
 
@@ -30,7 +30,7 @@ struct advise {
 	double rate, seconds;
 	unsigned jobs;
 	bool json, quiet;
-	struct image_subset sample;
+	struct source_sample source;
 	struct pipeline *parsed;
 	struct encoding_variant variants[VARIANTS_MAX];
 	uint32_t variant_count;
@@ -39,18 +39,18 @@ struct advise {
 #define AT(member) offsetof(struct advise, member)
 
 static const struct options_row options[] = {
-	{"sample", 'n', "N", "images to look at (default: 200)", OPTIONS_U64, AT(wanted), 1,
+	{"sample", 'n', "N", "images to sample (default: 200)", OPTIONS_U64, AT(wanted), 1,
 	 SAMPLE_MAX},
 	{"rate", 'r', "N", "images/s that the training needs", OPTIONS_DOUBLE, AT(rate),
 	 .min = DBL_TRUE_MIN, .max = 1e12, .refusal = "is not a positive number"},
-	{"cores", 'c', "N", "cores that will feed it (default: those of this process)", OPTIONS_U64,
+	{"cores", 'c', "N", "cores of the daemon (default: those of this process)", OPTIONS_U64,
 	 AT(cores), 1, 1 << 20},
-	{"pipeline", 0, "TEXT", "what is done to them (default: random_resized_crop(224) hflip)",
+	{"pipeline", 0, "TEXT", "transforms to apply (default: random_resized_crop(224) hflip)",
 	 OPTIONS_TEXT, AT(pipeline)},
-	{"csv", 0, "FILE", "write the figures as a table, too", OPTIONS_TEXT, AT(csv)},
-	{"seconds", 0, "S", "CPU time to measure each way for (default: 0.5)", OPTIONS_DOUBLE,
+	{"csv", 0, "FILE", "also write the measurements as CSV", OPTIONS_TEXT, AT(csv)},
+	{"seconds", 0, "S", "CPU time to measure each encoding (default: 0.5)", OPTIONS_DOUBLE,
 	 AT(seconds), .min = DBL_TRUE_MIN, .max = 1e12, .refusal = "is not a positive number"},
-	{"jobs", 'j', "N", "threads that store the sample (default: all CPUs)", OPTIONS_UNSIGNED,
+	{"jobs", 'j', "N", "threads that encode the sample (default: all CPUs)", OPTIONS_UNSIGNED,
 	 AT(jobs), 1, COMMAND_JOBS_MAX},
 	{"json", 'J', NULL, "print JSON", OPTIONS_FLAG, AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
@@ -69,7 +69,7 @@ static void add_variant(struct advise *advise, enum encoding_kind kind, uint32_t
  * True if at least a tenth of the images exceed the limit; with fewer it would only compare
  * encoders.
  */
-static bool limits_some(const struct image_subset *sample, uint32_t side)
+static bool limits_some(const struct image_sample *sample, uint32_t side)
 {
 	return sample->short_sides[(sample->count - 1) * 9 / 10] > side;
 }
@@ -79,7 +79,7 @@ static void list_variants(struct advise *advise)
 {
 	static const uint32_t sides[] = {512, 384, 256};
 	static const int qualities[] = {95, 90, 85};
-	const struct image_subset *sample = &advise->sample;
+	const struct image_sample *sample = &advise->source.sample;
 	uint32_t raw_side = limits_some(sample, 256) ? 256 : 0;
 	bool any = false;
 
@@ -112,8 +112,8 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	if (!pipeline_has_size(advise->parsed))
 		return packimg_fail(error, -EINVAL,
-				    "--pipeline: \"%s\" does not say what size its results have; "
-				    "begin with random_resized_crop(N) or resize(WxH)",
+				    "--pipeline: \"%s\" does not set the size of its output; begin "
+				    "with random_resized_crop(N) or resize(WxH)",
 				    advise->pipeline);
 	if (pipeline_fix_statistics(advise->parsed, mean, std, &fault))
 		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
@@ -129,14 +129,14 @@ static int advise_measure(struct advise *advise, struct packimg_error *error)
 	int r = 0;
 
 	list_variants(advise);
-	progress_init(&progress, "storing a sample", advise->sample.count * advise->variant_count,
-		      advise->quiet);
+	progress_init(&progress, "encoding a sample",
+		      advise->source.sample.count * advise->variant_count, advise->quiet);
 	for (uint32_t i = 0; !r && i < advise->variant_count; i++) {
-		r = encoding_variant_encode(&advise->variants[i], advise->sample.images,
-					    advise->sample.count, advise->jobs, command_interrupted,
-					    error);
-		progress_update(&progress, (i + 1) * advise->sample.count,
-				(i + 1) * advise->sample.bytes);
+		r = encoding_variant_encode(&advise->variants[i], advise->source.sample.images,
+					    advise->source.sample.count, advise->jobs,
+					    command_interrupted, error);
+		progress_update(&progress, (i + 1) * advise->source.sample.count,
+				(i + 1) * advise->source.sample.bytes);
 	}
 	progress_clear(&progress);
 	if (r)
@@ -151,11 +151,6 @@ static int advise_measure(struct advise *advise, struct packimg_error *error)
 	for (uint32_t i = 0; i < advise->variant_count; i++)
 		advise->variants[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
 	return 0;
-}
-
-static double bytes_each(const struct encoding_variant *variant, uint64_t bytes)
-{
-	return variant->images ? (double)bytes / (double)variant->images : 0;
 }
 
 static struct recommend_request request_of(const struct advise *advise)
@@ -188,7 +183,7 @@ static int write_csv(const struct advise *advise)
 	      file);
 	for (uint32_t i = 0; i < advise->variant_count; i++) {
 		const struct encoding_variant *variant = &advise->variants[i];
-		double each = bytes_each(variant, variant->bytes);
+		double each = encoding_variant_mean(variant, variant->bytes);
 
 		fprintf(file, "\"%s\",%s,%d,%d,", encoding_variant_name(TEXT, variant),
 			codec_of(variant), variant->kind <= ENCODING_UNINDEXED,
@@ -200,10 +195,11 @@ static int write_csv(const struct advise *advise)
 			fprintf(file, "%d", variant->quality);
 		fprintf(file, ",%llu,%.1f,%.1f,%.1f,%llu,%.1f,%llu,%.0f\n",
 			(unsigned long long)variant->images, each,
-			bytes_each(variant, variant->index_bytes), variant->images_per_s,
+			encoding_variant_mean(variant, variant->index_bytes), variant->images_per_s,
 			(unsigned long long)advise->cores,
 			variant->images_per_s * (double)advise->cores,
-			(unsigned long long)advise->sample.of, each * (double)advise->sample.of);
+			(unsigned long long)advise->source.sample.of,
+			each * (double)advise->source.sample.of);
 	}
 	bool bad = ferror(file);
 	if (fclose(file) || bad)
@@ -213,20 +209,20 @@ static int write_csv(const struct advise *advise)
 
 static void print_table(const struct advise *advise)
 {
-	double first = bytes_each(&advise->variants[0], advise->variants[0].bytes);
+	double first = encoding_variant_mean(&advise->variants[0], advise->variants[0].bytes);
 
-	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "of now", "all of them",
+	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "relative", "total",
 	       "images/s/core", "x cores");
 	for (uint32_t i = 0; i < advise->variant_count; i++) {
 		const struct encoding_variant *variant = &advise->variants[i];
-		double each = bytes_each(variant, variant->bytes);
+		double each = encoding_variant_mean(variant, variant->bytes);
 
 		if (!variant->images)
 			continue;
 		double rate = variant->images_per_s;
 		printf("%-28s %12s %8.2f %12s %13s %12s\n", encoding_variant_name(TEXT, variant),
 		       text_count(TEXT, (uint64_t)(each + 0.5)), first > 0 ? each / first : 0,
-		       text_bytes(TEXT, (uint64_t)(each * (double)advise->sample.of)),
+		       text_bytes(TEXT, (uint64_t)(each * (double)advise->source.sample.of)),
 		       text_count(TEXT, (uint64_t)(rate + 0.5)),
 		       text_count(TEXT, (uint64_t)(rate * (double)advise->cores + 0.5)));
 	}
@@ -235,7 +231,7 @@ static void print_table(const struct advise *advise)
 static int advise_report(const struct advise *advise)
 {
 	const struct recommend_request request = request_of(advise);
-	const struct image_subset *sample = &advise->sample;
+	const struct image_sample *sample = &advise->source.sample;
 	uint64_t bad = sample->unread + sample->count - advise->variants[0].images;
 
 	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->path,
@@ -280,14 +276,15 @@ static int advise_report_json(const struct advise *advise)
 				  "codec", codec_of(variant), "short_side",
 				  (int)variant->short_side, "quality", variant->quality, "images",
 				  (json_int_t)variant->images, "bytes_per_image",
-				  bytes_each(variant, variant->bytes), "index_bytes_per_image",
-				  bytes_each(variant, variant->index_bytes), "images_per_s_core",
-				  variant->images_per_s));
+				  encoding_variant_mean(variant, variant->bytes),
+				  "index_bytes_per_image",
+				  encoding_variant_mean(variant, variant->index_bytes),
+				  "images_per_s_core", variant->images_per_s));
 	}
 	json_object_set_new(json, "ways", list);
-	json_put_count(json, "images", advise->sample.of);
-	json_put_count(json, "sample", advise->sample.count);
-	json_put_count(json, "left_out", advise->sample.unread);
+	json_put_count(json, "images", advise->source.sample.of);
+	json_put_count(json, "sample", advise->source.sample.count);
+	json_put_count(json, "left_out", advise->source.sample.unread);
 	json_put_count(json, "cores", advise->cores);
 	json_object_set_new(json, "unindexed", unindexed_json(&advise->variants[0].unindexed));
 	uint32_t chosen = recommend_choose(&request, request.wanted);
@@ -305,7 +302,7 @@ static int advise_load_and_measure(struct advise *advise, struct packimg_error *
 	int r = make_transform(advise, error);
 	if (r)
 		return r;
-	r = image_subset_init(&advise->sample, advise->path, advise->wanted, error);
+	r = source_sample_init(&advise->source, advise->path, advise->wanted, error);
 	return r ? r : advise_measure(advise, error);
 }
 
@@ -327,10 +324,10 @@ int command_advise(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.args_doc = "SRC",
-		.doc = "Measure on a sample which way to store images suits.\v"
-		       "SRC is what convert takes, or a dataset. Stores a sample in several sizes "
-		       "and qualities in memory, makes finished samples of each on one core, and "
-		       "says what to choose and why.",
+		.doc = "Measure encodings on a sample of images, and recommend one.\vSRC is a "
+		       "source as for convert, or a dataset. Encodes a sample in several sizes and "
+		       "qualities in memory, runs the pipeline on each encoding on one core, and "
+		       "recommends one, with the reason.",
 	};
 	struct advise *advise = calloc(1, sizeof(*advise));
 
@@ -345,7 +342,7 @@ int command_advise(int argc, char **argv)
 	int status = advise_run(advise);
 	for (uint32_t i = 0; i < advise->variant_count; i++)
 		encoding_variant_deinit(&advise->variants[i]);
-	image_subset_deinit(&advise->sample);
+	source_sample_deinit(&advise->source);
 	pipeline_free(advise->parsed);
 	free(advise);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);

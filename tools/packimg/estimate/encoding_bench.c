@@ -1,6 +1,7 @@
-#include "tools/packimg/advise/encoding_bench.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
+#include "format/base/median.h"
 #include "format/base/system/clock.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
@@ -23,7 +24,7 @@ enum {
 		 * near the core
 		 */
 	64,
-	BYTES_UNDER_WAY = 256 << 20,
+	BYTES_IN_FLIGHT = 256 << 20,
 	ZSTD_LEVEL = 3, /* the default of convert */
 	/* also the default of convert, for sources that are not JPEGs under verbatim */
 	PLAIN_QUALITY = 95,
@@ -50,6 +51,30 @@ const char *encoding_variant_name(struct text_buffer *buffer,
 	return buffer->text;
 }
 
+const char *encoding_variant_options(struct text_buffer *buffer,
+				     const struct encoding_variant *variant)
+{
+	char side[32] = "";
+
+	if (variant->short_side)
+		snprintf(side, sizeof(side), " --short-side %u", variant->short_side);
+	if (variant->kind == ENCODING_JPEG)
+		snprintf(buffer->text, sizeof(buffer->text), "%s --jpeg quality=%d", side,
+			 variant->quality);
+	else
+		snprintf(buffer->text, sizeof(buffer->text), "%s%s", side,
+			 variant->transcode                   ? " --progressive transcode"
+			 : variant->kind == ENCODING_RAW_ZSTD ? " --raw-zstd"
+			 : variant->kind == ENCODING_RAW      ? " --raw"
+							      : "");
+	return buffer->text;
+}
+
+double encoding_variant_mean(const struct encoding_variant *variant, uint64_t bytes)
+{
+	return variant->images ? (double)bytes / (double)variant->images : 0;
+}
+
 static struct sample_encoder_options encoder_options(const struct encoding_variant *variant)
 {
 	bool raw = variant->kind == ENCODING_RAW || variant->kind == ENCODING_RAW_ZSTD;
@@ -69,7 +94,7 @@ static struct sample_encoder_options encoder_options(const struct encoding_varia
 	};
 }
 
-struct storing {
+struct encode_job {
 	struct encoding_variant *variant;
 	const struct encoding_input *images;
 	struct buffer *held;
@@ -85,7 +110,7 @@ struct outcome {
 
 static int worker_init(void *context, void *worker)
 {
-	return sample_encoder_init(worker, &((const struct storing *)context)->options);
+	return sample_encoder_init(worker, &((const struct encode_job *)context)->options);
 }
 
 static void worker_deinit(void *worker)
@@ -111,11 +136,11 @@ static int encode_image(struct sample_encoder *sample_encoder, const struct enco
 
 static void encode_one(void *context, void *worker, struct work_block *block, uint32_t number)
 {
-	const struct storing *storing = context;
+	const struct encode_job *encode_job = context;
 	struct outcome *outcome = (struct outcome *)block->results + number;
 
 	outcome->offset = block->bytes.size;
-	outcome->status = encode_image(worker, &storing->images[block->first + number],
+	outcome->status = encode_image(worker, &encode_job->images[block->first + number],
 				       &block->bytes, outcome);
 	if (outcome->status)
 		block->bytes.size = outcome->offset;
@@ -132,13 +157,14 @@ static int append_aligned(struct buffer *held, const uint8_t *data, size_t size,
 	return buffer_append(held, data, size);
 }
 
-/* Collects the result of one image; the pointers in samples are offsets until variant_settle(). */
+/* Collects the result of one image; the pointers in samples are offsets until
+ * variant_move_samples(). */
 static int variant_take_image(void *context, const struct work_block *block, uint32_t number)
 {
-	const struct storing *storing = context;
-	struct encoding_variant *variant = storing->variant;
-	struct buffer *held = storing->held;
-	const struct packimg_sample *stored = storing->images[block->first + number].stored;
+	const struct encode_job *encode_job = context;
+	struct encoding_variant *variant = encode_job->variant;
+	struct buffer *held = encode_job->held;
+	const struct packimg_sample *stored = encode_job->images[block->first + number].stored;
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
 	const struct encoded_sample *encoded = &outcome->encoded;
 	const uint8_t *data = block->bytes.data + outcome->offset;
@@ -178,7 +204,7 @@ static int variant_take_image(void *context, const struct work_block *block, uin
  * Moves the samples to their own memory, aligned and followed by readable bytes, and converts
  * offsets to pointers.
  */
-static int variant_settle(struct encoding_variant *variant, const struct buffer *held)
+static int variant_move_samples(struct encoding_variant *variant, const struct buffer *held)
 {
 	variant->memory = aligned_alloc(ALIGN, (held->size + 2 * ALIGN) & ~(size_t)(ALIGN - 1));
 	if (!variant->memory)
@@ -197,17 +223,17 @@ static int variant_settle(struct encoding_variant *variant, const struct buffer 
 static int encode_all(struct encoding_variant *variant, const struct encoding_input *images,
 		      uint64_t count, unsigned jobs, bool (*stop)(void), struct buffer *held)
 {
-	struct storing storing = {.variant = variant,
-				  .images = images,
-				  .held = held,
-				  .options = encoder_options(variant)};
+	struct encode_job encode_job = {.variant = variant,
+					.images = images,
+					.held = held,
+					.options = encoder_options(variant)};
 	const struct parallel_map_options setup = {
 		.jobs = jobs,
 		.total = count,
 		.block = 2,
 		.result_size = sizeof(struct outcome),
-		.bytes_max = BYTES_UNDER_WAY,
-		.context = &storing,
+		.bytes_max = BYTES_IN_FLIGHT,
+		.context = &encode_job,
 		.worker_size = sizeof(struct sample_encoder),
 		.worker_init = worker_init,
 		.worker_deinit = worker_deinit,
@@ -257,7 +283,7 @@ int encoding_variant_encode(struct encoding_variant *variant, const struct encod
 	}
 	r = encode_all(variant, images, count, jobs, stop, &held);
 	if (!r)
-		r = variant_settle(variant, &held);
+		r = variant_move_samples(variant, &held);
 	buffer_deinit(&held);
 	if (r)
 		encoding_variant_deinit(variant);
@@ -283,7 +309,7 @@ struct measurement {
 };
 
 /* A run being measured. */
-struct course {
+struct run_state {
 	const struct encoding_run *run;
 	uint64_t cost_ns; /* cost per image in its last turn, for the size of claims */
 	bool together;
@@ -291,10 +317,10 @@ struct course {
 };
 
 /* Decodes samples [first, end), one claim. */
-static int bench_run_claim(const struct measurement *m, struct course *course, uint64_t first,
+static int bench_run_claim(const struct measurement *m, struct run_state *run_state, uint64_t first,
 			   uint64_t end, uint64_t epoch, struct packimg_error *error)
 {
-	const struct encoding_run *run = course->run;
+	const struct encoding_run *run = run_state->run;
 	int r = 0;
 
 	for (uint64_t i = first; i < end && !r; i++) {
@@ -305,7 +331,7 @@ static int bench_run_claim(const struct measurement *m, struct course *course, u
 			uint32_t gain = pipeline_batched_decode(run->pipeline, m->scratch,
 								&run->samples[i], count, 0, epoch);
 
-			course->together = claim_together(gain, count);
+			run_state->together = claim_together(gain, count);
 		}
 		r = pipeline_apply(run->pipeline, m->scratch, &run->samples[i], 0, epoch,
 				   m->targets + i % TARGETS * m->target_size, NULL, error);
@@ -314,73 +340,65 @@ static int bench_run_claim(const struct measurement *m, struct course *course, u
 }
 
 /* Decodes every image once, with the crops of that epoch. */
-static int bench_run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
+static int bench_run_epoch(const struct measurement *m, struct run_state *run_state, uint64_t epoch,
 			   struct packimg_error *error)
 {
-	uint64_t batch_size = m->claim->batch_size, count = course->run->count, end;
+	uint64_t batch_size = m->claim->batch_size, count = run_state->run->count, end;
 	int r = 0;
 
 	for (uint64_t i = 0; i < count && !r; i = end) {
 		uint64_t batch_end = i - i % batch_size + batch_size;
 
-		end = i + claim_size(m->claim, course->cost_ns, course->together);
+		end = i + claim_size(m->claim, run_state->cost_ns, run_state->together);
 		end = end < batch_end ? end : batch_end;
 		end = end < count ? end : count;
-		r = bench_run_claim(m, course, i, end, epoch, error);
+		r = bench_run_claim(m, run_state, i, end, epoch, error);
 	}
 	return r;
 }
 
 /* Runs one turn: whole epochs, for at least the given time. */
-static int bench_run_turn(const struct measurement *m, struct course *course, uint64_t epoch,
+static int bench_run_turn(const struct measurement *m, struct run_state *run_state, uint64_t epoch,
 			  double *ret_image_s, struct packimg_error *error)
 {
 	uint64_t images = 0;
 	double start_s = clock_s(CLOCK_THREAD_CPUTIME_ID), spent_s;
 
 	do {
-		int r = m->stop && m->stop() ? -EINTR : bench_run_epoch(m, course, epoch++, error);
+		int r = m->stop && m->stop() ? -EINTR
+					     : bench_run_epoch(m, run_state, epoch++, error);
 
 		if (r)
 			return r;
-		images += course->run->count;
+		images += run_state->run->count;
 		spent_s = clock_s(CLOCK_THREAD_CPUTIME_ID) - start_s;
 	} while (spent_s < m->seconds);
 	*ret_image_s = spent_s / (double)images;
-	course->cost_ns = (uint64_t)(*ret_image_s * 1e9);
+	run_state->cost_ns = (uint64_t)(*ret_image_s * 1e9);
 	return 0;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-	double p = *(const double *)a, q = *(const double *)b;
-
-	return p < q ? -1 : p > q;
 }
 
 static int bench_measure_rounds(const struct measurement *m, struct encoding_run *runs,
 				uint32_t count, struct packimg_error *error)
 {
-	struct course *courses = calloc(count, sizeof(*courses));
+	struct run_state *states = calloc(count, sizeof(*states));
 	struct measurement warm_up = *m;
-	int r = courses ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+	int r = states ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	warm_up.seconds = 0; /* memory grows, caches and tables fill */
 	for (uint64_t round = 0; !r && round <= ROUNDS; round++)
 		for (uint32_t i = 0; !r && i < count; i++) {
-			struct course *course = &courses[i];
-			double *turn = &course->turns[round ? round - 1 : 0];
+			struct run_state *run_state = &states[i];
+			double *turn = &run_state->turns[round ? round - 1 : 0];
 
-			course->run = &runs[i];
+			run_state->run = &runs[i];
 			if (runs[i].count)
-				r = bench_run_turn(round ? m : &warm_up, course, round << 32, turn,
-						   error);
+				r = bench_run_turn(round ? m : &warm_up, run_state, round << 32,
+						   turn, error);
 		}
-	for (uint32_t i = 0; !r && i < count; i++) {
-		qsort(courses[i].turns, ROUNDS, sizeof(double), compare_doubles);
-		runs[i].image_s = courses[i].turns[ROUNDS / 2];
-	}
-	free(courses);
+	for (uint32_t i = 0; !r && i < count; i++)
+		runs[i].image_s = median_sort(states[i].turns, ROUNDS);
+	free(states);
 	return r;
 }
 

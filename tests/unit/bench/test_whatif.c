@@ -3,8 +3,8 @@
  * transforms are tried, which cannot be, and what explanations are derived from the costs.
  */
 #include "bench/report/explain.h"
-#include "bench/report/trials.h"
-#include "tools/packimg/advise/encoding_bench.h"
+#include "bench/report/whatif.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 enum { IMAGES = 12, SIDE = 96 };
 
 static const struct claim_options usual = {.batch_size = 4, .workers = 2, .alone = true};
-static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
+static char folder[] = "/tmp/loaderbench-whatif-XXXXXX";
 static char path[64];
 
 /*
@@ -113,12 +113,12 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void test_ways(void **state)
+static void test_configs(void **state)
 {
-	struct trials t;
+	struct whatif t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_int_equal(trials_measure(path, "random_resized_crop(28) hflip", &usual, &t, error),
+	assert_int_equal(whatif_measure(path, "random_resized_crop(28) hflip", &usual, &t, error),
 			 0);
 	assert_int_equal(t.images, IMAGES);
 	assert_int_equal(t.sampled, IMAGES);
@@ -138,17 +138,17 @@ static void test_ways(void **state)
 	assert_true(t.configs[CONFIG_INDEX].bytes > t.configs[CONFIG_STORED].bytes);
 	for (enum config config = 0; config < CONFIG_COUNT; config++)
 		assert_true(t.configs[config].image_us > 0 || config == CONFIG_RECODE);
-	assert_true(trials_resident(path) > 0 && trials_resident(path) <= 1);
+	assert_true(whatif_resident(path) > 0 && whatif_resident(path) <= 1);
 }
 
 /* Accepts any way to write a pipeline, and leaves out the transform that fixes the size. */
 static void test_transforms(void **state)
 {
-	struct trials t;
+	struct whatif t;
 	char error[FEED_ERROR_MAX] = "";
 
 	assert_int_equal(
-		trials_measure(path,
+		whatif_measure(path,
 			       "  random_resized_crop ( 32 , scale = 0.5:1 )  hflip\n"
 			       "random_solarize(threshold=128) normalize (imagenet)  to( f32 )",
 			       &usual, &t, error),
@@ -162,22 +162,22 @@ static void test_transforms(void **state)
 		assert_true(t.transforms[i].image_us > 0);
 
 	/* Stored pixels have no transform to leave out, and cannot be made smaller. */
-	assert_int_equal(trials_measure(path, "", &usual, &t, error), 0);
+	assert_int_equal(whatif_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.transform_count, 0);
 	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
 	assert_int_equal(t.configs[CONFIG_RAW].changed, 8);
 	assert_true(t.configs[CONFIG_RAW].bytes == SIDE * SIDE * 3);
 }
 
-static void test_mistakes(void **state)
+static void test_errors(void **state)
 {
-	struct trials t;
+	struct whatif t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_true(trials_measure("/nowhere.pimg", "", &usual, &t, error) < 0);
+	assert_true(whatif_measure("/nowhere.pimg", "", &usual, &t, error) < 0);
 	assert_non_null(strstr(error, "/nowhere.pimg"));
-	assert_true(trials_resident("/nowhere.pimg") == 0);
-	assert_true(trials_measure(path, "nonsense(3)", &usual, &t, error) < 0);
+	assert_true(whatif_resident("/nowhere.pimg") == 0);
+	assert_true(whatif_measure(path, "nonsense(3)", &usual, &t, error) < 0);
 	assert_non_null(strstr(error, "nonsense"));
 }
 
@@ -223,9 +223,9 @@ static void test_predictions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ways),
+		cmocka_unit_test(test_configs),
 		cmocka_unit_test(test_transforms),
-		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_predictions),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,4 +1,4 @@
-#include "tools/packimg/advise/recommend.h"
+#include "tools/packimg/estimate/recommend.h"
 
 #include "tools/packimg/common/text.h"
 
@@ -12,7 +12,7 @@ static double variant_total(const struct recommend_request *request, uint32_t va
 
 static double variant_bytes_each(const struct encoding_variant *variant)
 {
-	return variant->images ? (double)variant->bytes / (double)variant->images : 0;
+	return encoding_variant_mean(variant, variant->bytes);
 }
 
 /*
@@ -72,20 +72,13 @@ uint32_t recommend_fastest(const struct recommend_request *request)
 }
 
 /* Prints the options of convert for a variant. */
-static void say_command(FILE *file, const struct encoding_variant *variant)
+static void write_command(FILE *file, const struct encoding_variant *variant)
 {
 	if (variant->kind == ENCODING_STORED) {
-		fputs("  Nothing needs to be done.\n", file);
+		fputs("  No conversion is needed.\n", file);
 		return;
 	}
-	fputs("  packimg convert SRC -o FILE", file);
-	if (variant->short_side)
-		fprintf(file, " --short-side %u", variant->short_side);
-	if (variant->kind == ENCODING_JPEG)
-		fprintf(file, " --jpeg quality=%d", variant->quality);
-	else if (variant->kind == ENCODING_RAW_ZSTD || variant->kind == ENCODING_RAW)
-		fputs(variant->kind == ENCODING_RAW ? " --raw" : " --raw-zstd", file);
-	fputc('\n', file);
+	fprintf(file, "  packimg convert SRC -o FILE%s\n", encoding_variant_options(TEXT, variant));
 }
 
 /* Size relative to the first variant, the unchanged images. */
@@ -109,7 +102,7 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
 /*
  * Prints the variants to choose for higher rates: each has the least loss of those that are faster.
  */
-static void say_ladder(FILE *file, const struct recommend_request *request, uint32_t variant)
+static void write_faster(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	for (;;) {
 		double before = variant_total(request, variant);
@@ -118,7 +111,8 @@ static void say_ladder(FILE *file, const struct recommend_request *request, uint
 		variant = recommend_choose(request, before * 1.1);
 		if (variant == UINT32_MAX)
 			return;
-		fprintf(file, "  Beyond %s: %s, up to %s images/s in %.2f times the bytes.\n",
+		fprintf(file,
+			"  Beyond %s images/s: %s, up to %s images/s at %.2f times the size.\n",
 			rate_text(TEXT, before),
 			encoding_variant_name(TEXT, &request->variants[variant]),
 			rate_text(TEXT, variant_total(request, variant)),
@@ -127,7 +121,7 @@ static void say_ladder(FILE *file, const struct recommend_request *request, uint
 }
 
 /* Prints the smallest variant that is fast enough, if it is another one. */
-static void say_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
+static void write_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
 {
 	uint32_t best = chosen;
 
@@ -138,13 +132,13 @@ static void say_smallest(FILE *file, const struct recommend_request *request, ui
 			    variant_bytes_each(&request->variants[best]))
 			best = i;
 	if (best != chosen)
-		fprintf(file, "  Fewest bytes at that rate: %s, %.2f times as many, %s images/s.\n",
+		fprintf(file, "  Smallest at that rate: %s, %.2f times the size, %s images/s.\n",
 			encoding_variant_name(TEXT, &request->variants[best]),
 			variant_share(request, best),
 			rate_text(TEXT, variant_total(request, best)));
 }
 
-static void say_reached(FILE *file, const struct recommend_request *request, uint32_t variant)
+static void write_reached(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	const struct encoding_variant *chosen = &request->variants[variant];
 	const char *name = encoding_variant_name(TEXT, chosen);
@@ -153,45 +147,45 @@ static void say_reached(FILE *file, const struct recommend_request *request, uin
 
 	if (variant_loss(chosen) == 0)
 		fprintf(file,
-			"Keep the images as they are (%s): they give %s images/s on %.0f cores, %s "
-			"are wanted, and nothing is lost.\n",
+			"Keep the images as they are (%s): they reach %s images/s on %.0f cores, "
+			"%s are needed, and nothing is lost.\n",
 			name, rate, request->cores, wanted);
 	else
 		fprintf(file,
-			"Choose %s: it gives %s images/s on %.0f cores in %.2f times the bytes. "
-			"%s are wanted; the images as they are give %s, and whatever loses less "
-			"than this is too slow, too.\n",
+			"Choose %s: it reaches %s images/s on %.0f cores at %.2f times the size. "
+			"%s are needed; the images as they are reach %s, and every encoding with "
+			"less loss is too slow.\n",
 			name, rate, request->cores, variant_share(request, variant), wanted,
 			rate_text(TEXT, variant_total(request, 0)));
-	fprintf(file, "  Where they do not stay in memory, storage must read %s MB/s for that.\n",
+	fprintf(file, "  If the dataset does not stay in memory, storage must deliver %s MB/s.\n",
 		rate_text(TEXT, request->wanted * variant_bytes_each(chosen) / 1e6));
-	say_smallest(file, request, variant);
-	say_command(file, chosen);
+	write_smallest(file, request, variant);
+	write_command(file, chosen);
 }
 
-static void say_out_of_reach(FILE *file, const struct recommend_request *request)
+static void write_out_of_reach(FILE *file, const struct recommend_request *request)
 {
 	uint32_t fastest = recommend_fastest(request);
 
 	fprintf(file,
-		"No way to store them gives the %s images/s wanted on %.0f cores: the fastest, %s, "
-		"gives %s, and the images as they are %s.\n",
+		"No encoding reaches the %s images/s needed on %.0f cores: the fastest, %s, "
+		"reaches %s, the images as they are %s.\n",
 		rate_text(TEXT, request->wanted), request->cores,
 		encoding_variant_name(TEXT, &request->variants[fastest]),
 		rate_text(TEXT, variant_total(request, fastest)),
 		rate_text(TEXT, variant_total(request, 0)));
-	fprintf(file, "  It would take %.0f cores, or %.0f with the images as they are.\n",
+	fprintf(file, "  This needs %.0f cores, or %.0f with the images as they are.\n",
 		ceil(request->wanted / request->variants[fastest].images_per_s),
 		ceil(request->wanted / request->variants[0].images_per_s));
 }
 
-static void say_open(FILE *file, const struct recommend_request *request)
+static void write_without_rate(FILE *file, const struct recommend_request *request)
 {
 	fprintf(file,
-		"Keep the images as they are while %s images/s are enough (%.0f cores): nothing "
-		"is lost. --rate N tells what N need.\n",
+		"Keep the images as they are for up to %s images/s (%.0f cores): nothing is lost. "
+		"--rate N recommends an encoding for N images/s.\n",
 		rate_text(TEXT, variant_total(request, 0)), request->cores);
-	say_ladder(file, request, 0);
+	write_faster(file, request, 0);
 }
 
 void recommend_write(const struct recommend_request *request, FILE *file)
@@ -201,9 +195,9 @@ void recommend_write(const struct recommend_request *request, FILE *file)
 	if (!request->count || !request->variants[0].images)
 		fputs("None of the images can be used.\n", file);
 	else if (request->wanted <= 0)
-		say_open(file, request);
+		write_without_rate(file, request);
 	else if (variant == UINT32_MAX)
-		say_out_of_reach(file, request);
+		write_out_of_reach(file, request);
 	else
-		say_reached(file, request, variant);
+		write_reached(file, request, variant);
 }

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "tools/packimg/advise/encoding_bench.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 #include <stdio.h>
 

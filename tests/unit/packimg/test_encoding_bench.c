@@ -1,5 +1,5 @@
 /* Encoding variants of a dataset's images, and the measurement of runs on them. */
-#include "tools/packimg/advise/encoding_bench.h"
+#include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
 
@@ -50,7 +50,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void test_ways(void **state)
+static void test_variants(void **state)
 {
 	const struct encoding_input images[] = {{.stored = &stored[0]}, {.stored = &stored[1]}};
 	struct encoding_variant variants[] = {
@@ -97,7 +97,7 @@ static void test_ways(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_variants)};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -23,7 +23,7 @@ class RankWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Place:
+class RankInfo:
     """This process's rank and world, and its number `worker` among the `workers` of a DataLoader."""
 
     rank: int = 0
@@ -70,37 +70,37 @@ def _environment() -> Optional[Tuple[int, int, str]]:
     return None
 
 
-def place() -> Place:
+def rank_info() -> RankInfo:
     rank, world, source = _frameworks() or _environment() or (0, 1, "")
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     if info is None:
-        return Place(rank, world, source)
-    return Place(rank, world, source, info.id, info.num_workers)
+        return RankInfo(rank, world, source)
+    return RankInfo(rank, world, source, info.id, info.num_workers)
 
 
-NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, where its batches are without a copy."
+NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, which gets its batches without a copy."
 
 
 Part = Tuple[int, int, str]  # rank, world, and a warning for the user
 
 
-def _about_workers(here: Place, how: str) -> str:
+def _about_workers(here: RankInfo, how: str) -> str:
     if here.worker > 0:
         return ""  # only the first worker warns
     return f"this feed is opened in each of the {here.workers} workers of a PyTorch DataLoader, {how}. {NO_DATALOADER}"
 
 
-def _found(here: Place) -> Part:
+def _found(here: RankInfo) -> Part:
     rank, world = here.divided
     if here.workers > 0:
-        how = 'gives each its part of the epoch, and begins anew whenever the workers do; rank="auto" says that this is meant'
+        how = 'gives each its part of the epoch, and starts again whenever the workers do; rank="auto" confirms that this is intended'
         return rank, world, _about_workers(here, how)
     if world == 1:
         return rank, world, ""
     return rank, world, (
-        f"this feed gives this process, rank {rank} of {world} by {here.source}, its part of each epoch. If that is meant, say "
-        'rank="auto"; rank=0, world=1 gives the whole epoch to every process that opens a feed so'
+        f"this feed gives this process, rank {rank} of {world} by {here.source}, its part of each epoch. If that is intended, set "
+        'rank="auto"; rank=0, world=1 gives every process that opens such a feed the whole epoch'
     )
 
 
@@ -108,10 +108,10 @@ def _number(name: str, value: Number) -> int:
     return number(name, value, what='neither a whole number nor "auto"')
 
 
-def _given(rank: Number, world: Number, here: Place) -> Part:
+def _given(rank: Number, world: Number, here: RankInfo) -> Part:
     """Resolves rank and world if at least one is a number."""
     if "auto" in (rank, world):
-        raise BadOption(f'rank: {rank!r} and world: {world!r} do not go together; "auto" finds out both', 22)
+        raise BadOption(f'rank: {rank!r} and world: {world!r} cannot be combined; "auto" determines both', 22)
     if world is None:
         _, world, warning = _found(here)
         return _number("rank", rank), world, warning
@@ -119,20 +119,20 @@ def _given(rank: Number, world: Number, here: Place) -> Part:
     if rank is None and world == here.divided[1]:
         return *here.divided, ""
     if rank is None:
-        raise BadOption(f'rank: which one of world={world} this process is has to be said, too, or rank="auto" for both', 22)
+        raise BadOption(f'rank: set which of world={world} ranks this process is, or rank="auto" for both', 22)
     warning = ""
     if here.workers > 1 and world == here.world:
-        how = f'and rank={rank}, world={world} gives the same batches to all of them; rank="auto" divides them'
+        how = f'and rank={rank}, world={world} gives all of them the same batches; rank="auto" divides them'
         warning = _about_workers(here, how)
     return _number("rank", rank), world, warning
 
 
 def resolve(rank: Number, world: Number) -> Part:
-    """Combines a feed's arguments with this process's place."""
+    """Combines a feed's arguments with what this process knows of its rank."""
     for name, value in (("rank", rank), ("world", world)):
         if isinstance(value, str) and value != "auto":
             raise BadOption(f'{name}: {value!r} is neither a whole number nor "auto"', 22)
-    here = place()
+    here = rank_info()
     if any(value not in (None, "auto") for value in (rank, world)):
         return _given(rank, world, here)
     return (*here.divided, "") if "auto" in (rank, world) else _found(here)

@@ -1,5 +1,5 @@
 /* Recommendations for given measurements. */
-#include "tools/packimg/advise/recommend.h"
+#include "tools/packimg/estimate/recommend.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,26 +108,27 @@ static void test_words(void **state)
 {
 	const char *text = advice(0);
 
-	expect(text, "as they are while 5,200 images/s are enough (2 cores)");
+	expect(text, "as they are for up to 5,200 images/s (2 cores)");
+	expect(text, "Beyond 5,200 images/s: short side 384, quality 90, up to 7,600 images/s at "
+		     "0.50 times");
+	expect(text, "Beyond 7,600 images/s: short side 256, quality 90, up to 13,400");
 	expect(text,
-	       "Beyond 5,200: short side 384, quality 90, up to 7,600 images/s in 0.50 times");
-	expect(text, "Beyond 7,600: short side 256, quality 90, up to 13,400");
-	expect(text, "Beyond 13,400: short side 256, raw, up to 76,000 images/s in 2.42 times");
+	       "Beyond 13,400 images/s: short side 256, raw, up to 76,000 images/s at 2.42 times");
 	text = advice(3000);
-	expect(text, "Keep the images as they are (originals): they give 5,200 images/s");
-	expect(text, "read 318 MB/s");
-	expect(text, "Fewest bytes at that rate: short side 256, quality 85, 0.21 times");
+	expect(text, "Keep the images as they are (originals): they reach 5,200 images/s");
+	expect(text, "deliver 318 MB/s");
+	expect(text, "Smallest at that rate: short side 256, quality 85, 0.21 times");
 	expect(text, "packimg convert SRC -o FILE\n");
 	text = advice(9000);
 	expect(text,
-	       "Choose short side 256, quality 90: it gives 13,400 images/s on 2 cores in 0.25");
-	expect(text, "9,000 are wanted; the images as they are give 5,200");
+	       "Choose short side 256, quality 90: it reaches 13,400 images/s on 2 cores at 0.25");
+	expect(text, "9,000 are needed; the images as they are reach 5,200");
 	expect(text, "--short-side 256 --jpeg quality=90");
 	text = advice(20000);
 	expect(text, "--short-side 256 --raw\n");
-	assert_null(strstr(text, "Fewest"));
+	assert_null(strstr(text, "Smallest"));
 	text = advice(100000);
-	expect(text, "gives 76,000, and the images as they are 5,200");
+	expect(text, "reaches 76,000, the images as they are 5,200");
 	expect(text, "3 cores, or 39 with");
 }
 

@@ -63,6 +63,11 @@ struct encoding_variant {
  */
 const char *encoding_variant_name(struct text_buffer *buffer,
 				  const struct encoding_variant *variant);
+/* Writes the options of packimg convert for it, such as " --short-side 256 --raw". */
+const char *encoding_variant_options(struct text_buffer *buffer,
+				     const struct encoding_variant *variant);
+/* Returns the mean of bytes, such as variant->bytes, over its images; 0 without images. */
+double encoding_variant_mean(const struct encoding_variant *variant, uint64_t bytes);
 /* True if a stored sample decodes. Leave out others, which would abort a measurement. */
 bool encoding_bench_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
 /*
