@@ -14,12 +14,8 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include "proto/client/feed.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -3,12 +3,8 @@
  * mounts, namespaces, changed users, Landlock. Each attempt is a separate process.
  */
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -485,7 +481,7 @@ static void landlocks(void)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-static void test_the_kernel_decides(void **state)
+TEST(the_kernel_decides)
 {
 	set_up();
 	files_and_folders();
@@ -498,12 +494,5 @@ static void test_the_kernel_decides(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_kernel_decides),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

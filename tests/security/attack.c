@@ -3,12 +3,8 @@
 #include "format/packimg.h"
 #include "proto/framing.h"
 #include "proto/ring.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -400,4 +396,13 @@ struct feed *attack_open_feed(const struct feed_options *options)
 		usleep(1000);
 	}
 	return fixture_open(options);
+}
+
+int test_run_as_root(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return test_run(setup, teardown);
 }

@@ -5,13 +5,9 @@
 #include "proto/framing.h"
 #include "tests/security/attack.h"
 #include "tests/security/fuse.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>

@@ -10,12 +10,8 @@
  */
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -176,7 +172,7 @@ static bool run_attack(struct stage *stage, struct control_client *control,
 	return bad;
 }
 
-static void test_attacks_harm_nobody(void **state)
+TEST(attacks_harm_nobody)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};
@@ -211,12 +207,5 @@ static void test_attacks_harm_nobody(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_attacks_harm_nobody),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

@@ -15,12 +15,8 @@
 #include "format/packimg.h"
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -483,7 +479,7 @@ static bool is_disturbed(const struct stage *stage, struct paced *paced, const s
 	       (attack.late > control.late + LATE_MORE || attack.supervisor > SUPERVISOR_MOST);
 }
 
-static void test_what_the_daemon_does_for_one_user_is_inside_of_the_users_share(void **state)
+TEST(what_the_daemon_does_for_one_user_is_inside_of_the_users_share)
 {
 	struct stage stage;
 	struct paced *paced;
@@ -599,10 +595,6 @@ static void bench(void)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_what_the_daemon_does_for_one_user_is_inside_of_the_users_share),
-	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");
 		return 77; /* skipped */
@@ -611,5 +603,5 @@ int main(int argc, char **argv)
 		bench();
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -11,12 +11,8 @@
 #include "proto/framing.h"
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -337,7 +333,7 @@ static bool run_row(struct stage *stage, const struct row *row, const char *blac
 	return !ended && after <= before + LEFT_MIB;
 }
 
-static void test_what_clients_keep_is_not_charged_to_the_service(void **state)
+TEST(what_clients_keep_is_not_charged_to_the_service)
 {
 	char black[PATH_MAX];
 	unsigned bad = 0;
@@ -373,9 +369,6 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_clients_keep_is_not_charged_to_the_service),
-	};
 	owner = getpid();
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");
@@ -385,5 +378,5 @@ int main(void)
 		print_message("needs a memory control group, in which it may make another\n");
 		return SKIPPED;
 	}
-	return cmocka_run_group_tests(tests, NULL, tear_down);
+	return test_run(NULL, tear_down);
 }

@@ -2,12 +2,8 @@
 
 #include "format/base/system/clock.h"
 #include "proto/client/connection.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

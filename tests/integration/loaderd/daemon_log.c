@@ -1,11 +1,8 @@
 #include "tests/integration/loaderd/daemon_log.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

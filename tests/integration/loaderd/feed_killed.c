@@ -3,12 +3,8 @@
  * theirs stays behind, and the other client neither gets a wrong batch nor waits long for one.
  */
 #include "tests/integration/loaderd/control_client.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -87,7 +83,7 @@ static void kill_one(const struct feed_options *options, unsigned number)
 	close(ready[0]);
 }
 
-static void test_killed_clients_leave_nothing(void **state)
+TEST(killed_clients_leave_nothing)
 {
 	struct fixture fixture;
 	fixture_init(&fixture);
@@ -137,12 +133,4 @@ static void test_killed_clients_leave_nothing(void **state)
 	control_client_finish(control);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed_clients_leave_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

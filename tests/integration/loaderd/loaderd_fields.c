@@ -6,12 +6,8 @@
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -252,7 +248,7 @@ static void ends(const struct feed_options *options, const char *part)
 	feed_close(feed);
 }
 
-static void test_whole_by_default(void **state)
+TEST(whole_by_default)
 {
 	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
 	static const size_t strides[] = {4 + 80, 4 + 296, 4 + 4, 4 + 4,
@@ -277,7 +273,7 @@ static void test_whole_by_default(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void test_too_little_room(void **state)
+TEST(too_little_room)
 {
 	struct fixture *fixture = *state;
 	const struct feed_options good = options_of(fixture, dataset("room", false));
@@ -304,7 +300,7 @@ static void test_too_little_room(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void test_longer_than_the_daemon_delivers(void **state)
+TEST(longer_than_the_daemon_delivers)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("long", true));
@@ -322,7 +318,7 @@ static void test_longer_than_the_daemon_delivers(void **state)
  * Files of earlier versions: the default is 256 bytes, and the first value that does not fit ends
  * the feed, whatever the policy for bad samples.
  */
-static void test_unknown_lengths(void **state)
+TEST(unknown_lengths)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, forge(dataset("untold", true), untold));
@@ -361,7 +357,7 @@ static void damage(const char *path, uint64_t index)
 }
 
 /* Samples that replace bad ones have values, too. */
-static void test_replacements(void **state)
+TEST(replacements)
 {
 	struct fixture *fixture = *state;
 	const char *path = forge(dataset("replaced", false), untold);
@@ -378,7 +374,7 @@ static void test_replacements(void **state)
 }
 
 /* A dataset may have a field whose name is FEED_KEY, which otherwise means the source names. */
-static void test_own_key(void **state)
+TEST(own_key)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -406,7 +402,7 @@ static void test_own_key(void **state)
  * Transforms left to the client give the daemon's images when the client applies them; also
  * together with another field, and for replaced samples. Too small a field_bytes is refused.
  */
-static void test_deferred(void **state)
+TEST(deferred)
 {
 	static const char *const wanted[] = {"note", FEED_DEFERRED};
 	struct fixture *fixture = *state;
@@ -463,7 +459,7 @@ static void test_deferred(void **state)
 }
 
 /* A file with wrong recorded lengths. */
-static void test_lies(void **state)
+TEST(lies)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -501,7 +497,7 @@ static void test_lies(void **state)
 }
 
 /* A program built before FEED_TEXT and cut_values existed. */
-static void test_earlier_programs(void **state)
+TEST(earlier_programs)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("earlier", false));
@@ -523,24 +519,13 @@ static void test_earlier_programs(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_by_default),
-		cmocka_unit_test(test_too_little_room),
-		cmocka_unit_test(test_longer_than_the_daemon_delivers),
-		cmocka_unit_test(test_unknown_lengths),
-		cmocka_unit_test(test_replacements),
-		cmocka_unit_test(test_own_key),
-		cmocka_unit_test(test_deferred),
-		cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_earlier_programs),
-	};
 	char command[sizeof(folder) + 16];
 	const char *tmp = getenv("TMPDIR");
 	snprintf(folder, sizeof(folder), "%s/loaderd-fields-XXXXXX",
 		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
 	if (!mkdtemp(folder))
 		return 1;
-	int r = cmocka_run_group_tests_name("loaderd fields", tests, set_up, tear_down);
+	int r = test_run(set_up, tear_down);
 	snprintf(command, sizeof(command), "rm -r %s", folder);
 	return system(command) != 0 || r != 0;
 }

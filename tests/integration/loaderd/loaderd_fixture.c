@@ -8,12 +8,8 @@
 #include "format/packimg.h"
 #include "proto/framing.h"
 #include "proto/ring.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

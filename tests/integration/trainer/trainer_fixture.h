@@ -8,13 +8,9 @@
 #pragma once
 
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 #include "trainer/checkpoint/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdbool.h>
 

@@ -74,7 +74,7 @@ static void check_last(const char *run, unsigned step)
 	closedir(dir);
 }
 
-static void test_full(void **state)
+TEST(full)
 {
 	const char *const name = "full";
 	off_t checkpoint = size_of("unbroken", "checkpoint-00000040.safetensors");
@@ -110,7 +110,7 @@ static void test_full(void **state)
 }
 
 /* The limit is set during the run. */
-static void test_limited(void **state)
+TEST(limited)
 {
 	fixture_start(&fixture, NULL, NULL); /* the limit must not apply to the daemon */
 	struct rlimit limit = {4096, 4096};
@@ -136,11 +136,4 @@ static int teardown(void **state)
 	return trainer_teardown(state);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_limited),
-		cmocka_unit_test(test_full),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, teardown)

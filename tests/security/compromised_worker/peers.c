@@ -3,12 +3,8 @@
 #include "proto/client/feed.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/security/compromised_worker/agent.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -4,13 +4,9 @@
  */
 #include "bench/report/explain.h"
 #include "bench/report/trials.h"
+#include "tests/test.h"
 #include "tools/packimg/advise/encoding_bench.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +109,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void test_ways(void **state)
+TEST(ways)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -142,7 +138,7 @@ static void test_ways(void **state)
 }
 
 /* Accepts any way to write a pipeline, and leaves out the transform that fixes the size. */
-static void test_transforms(void **state)
+TEST(transforms)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -169,7 +165,7 @@ static void test_transforms(void **state)
 	assert_true(t.configs[CONFIG_RAW].bytes == SIDE * SIDE * 3);
 }
 
-static void test_mistakes(void **state)
+TEST(mistakes)
 {
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
@@ -182,7 +178,7 @@ static void test_mistakes(void **state)
 }
 
 /* Trials use the measured daemon's terms, and the results are scaled to its measurements. */
-static void test_predictions(void **state)
+TEST(predictions)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};
 	const struct measurement measured = {.images_per_s = 1000,
@@ -220,13 +216,4 @@ static void test_predictions(void **state)
 	is_made_up = 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ways),
-		cmocka_unit_test(test_transforms),
-		cmocka_unit_test(test_mistakes),
-		cmocka_unit_test(test_predictions),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,11 +1,10 @@
 /* Files that change while they are opened and served: the library uses exactly what it checked. */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 static struct packimg_error error;
@@ -97,7 +95,7 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
  * Counts and sections must come from the same read: the second header has fewer classes than the
  * first.
  */
-static void test_changed_while_opened(void **state)
+TEST(changed_while_opened)
 {
 	struct packimg *dataset;
 	char path[4200];
@@ -115,7 +113,7 @@ static void test_changed_while_opened(void **state)
 }
 
 /* Names and metadata stay the same, and terminated, whatever happens to the file. */
-static void test_changed_when_open(void **state)
+TEST(changed_when_open)
 {
 	struct packimg *dataset;
 	struct packimg_field field;
@@ -190,7 +188,7 @@ static void spoil_side(void)
 }
 
 /* The index is checked when the image is begun; later rows use the checked values. */
-static void test_index_between_rows(void **state)
+TEST(index_between_rows)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
@@ -231,7 +229,7 @@ static uint8_t *find_factors(uint8_t *data, size_t size)
  * Data decoded ahead is laid out according to the headers at that time; then the headers change to
  * twice as many blocks.
  */
-static void test_ahead(void **state)
+TEST(ahead)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
 	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1};
@@ -257,14 +255,4 @@ static void test_ahead(void **state)
 	free(data[1]);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_changed_while_opened),
-		cmocka_unit_test(test_changed_when_open),
-		cmocka_unit_test(test_index_between_rows),
-		cmocka_unit_test(test_ahead),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -3,18 +3,16 @@
  * do not belong together, give an error.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 static struct packimg_error error;
@@ -113,7 +111,7 @@ out:
 	return result;
 }
 
-static void test_flip_header(void **state)
+TEST(flip_header)
 {
 	for (size_t i = 0; i < 1024; i++)
 		for (int bit = 0; bit < 8; bit++) {
@@ -127,7 +125,7 @@ static void test_flip_header(void **state)
 		}
 }
 
-static void test_flip_all(void **state)
+TEST(flip_all)
 {
 	unsigned errors = 0, unchanged = 0;
 
@@ -152,7 +150,7 @@ static void test_flip_all(void **state)
 	assert_true(unchanged > 0 && unchanged < golden_size / 3);
 }
 
-static void test_truncate(void **state)
+TEST(truncate)
 {
 	for (size_t size = 0; size < golden_size; size++) {
 		struct packimg *dataset;
@@ -197,7 +195,7 @@ static int try_open(const char *path)
 	return r;
 }
 
-static void test_foreign_shards(void **state)
+TEST(foreign_shards)
 {
 	char *directory = image_directory(), a[4200], b[4200], c[4200];
 
@@ -237,14 +235,4 @@ static void test_foreign_shards(void **state)
 	image_directory_remove(directory);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_flip_header),
-		cmocka_unit_test(test_flip_all),
-		cmocka_unit_test(test_truncate),
-		cmocka_unit_test(test_foreign_shards),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

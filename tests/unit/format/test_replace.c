@@ -4,13 +4,12 @@
  * cleans up. This program wraps the system calls that change a folder, and counts them.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { KILLED = 77 };
 
@@ -205,7 +202,7 @@ static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 	assert_true(news > 0 || old_samples == new_samples);
 }
 
-static void test_killed(void **state)
+TEST(killed)
 {
 	static const unsigned shards[] = {0, 1, 2, 4};
 
@@ -214,7 +211,7 @@ static void test_killed(void **state)
 			kill_everywhere(shards[i], shards[k]);
 }
 
-static void test_killed_without_links(void **state)
+TEST(killed_without_links)
 {
 	links_fail = true;
 	kill_everywhere(2, 4);
@@ -224,7 +221,7 @@ static void test_killed_without_links(void **state)
 }
 
 /* Writers are killed repeatedly while they replace the leftovers of killed ones. */
-static void test_killed_in_a_row(void **state)
+TEST(killed_in_a_row)
 {
 	unsigned shards = 2;
 	int status;
@@ -251,7 +248,7 @@ static void test_killed_in_a_row(void **state)
  * If the files cannot get their final names, the new dataset is still the one that opens, and the
  * next finish repairs the names.
  */
-static void test_fails_after_notice(void **state)
+TEST(fails_after_notice)
 {
 	unsigned plain, hidden;
 
@@ -285,7 +282,7 @@ static void put_notice(const char *text)
  * A notice must name a file in the same folder whose name starts with a dot and the dataset's name.
  * Any other notice is ignored.
  */
-static void test_notices(void **state)
+TEST(notices)
 {
 	static const char *const bad[] = {
 		"",
@@ -337,13 +334,4 @@ static void test_notices(void **state)
 	assert_int_equal(samples_at(path_of("d.pimg")), 10);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed),          cmocka_unit_test(test_killed_without_links),
-		cmocka_unit_test(test_killed_in_a_row), cmocka_unit_test(test_fails_after_notice),
-		cmocka_unit_test(test_notices),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -3,17 +3,14 @@
  * files and sets.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static char *directory;
 static struct packimg_error error;
@@ -252,7 +249,7 @@ static void check_dataset(const char *path, uint64_t count)
 	packimg_close(dataset);
 }
 
-static void test_single(void **state)
+TEST(single)
 {
 	static const uint64_t counts[] = {1, 7, 8, 63, 64, 65, 500};
 
@@ -263,7 +260,7 @@ static void test_single(void **state)
 	assert_int_equal(remove(path_of("single.pimg")), 0);
 }
 
-static void test_set(void **state)
+TEST(set)
 {
 	char first[64], path[4200];
 	struct packimg *dataset;
@@ -292,7 +289,7 @@ static void test_set(void **state)
 	}
 }
 
-static void test_empty(void **state)
+TEST(empty)
 {
 	struct packimg_writer *writer;
 	struct packimg *dataset;
@@ -312,13 +309,4 @@ static void test_empty(void **state)
 	remove(path_of("empty.pimg"));
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single),
-		cmocka_unit_test(test_set),
-		cmocka_unit_test(test_empty),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

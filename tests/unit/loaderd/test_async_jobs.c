@@ -4,12 +4,8 @@
  */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/async_jobs.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -111,7 +107,7 @@ static void wait_until_begun(struct async_jobs *async_jobs, sem_t *begun, unsign
 	}
 }
 
-static void test_few_jobs_use_cpus_at_a_time(void **state)
+TEST(few_jobs_use_cpus_at_a_time)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[MANY];
@@ -124,7 +120,7 @@ static void test_few_jobs_use_cpus_at_a_time(void **state)
 }
 
 /* All blocking jobs start, and one that does not block finishes meanwhile. */
-static void test_jobs_that_sleep_hold_up_no_others(void **state)
+TEST(jobs_that_sleep_hold_up_no_others)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[3 * AT_ONCE], last;
@@ -148,7 +144,7 @@ static void test_jobs_that_sleep_hold_up_no_others(void **state)
 }
 
 /* All threads run at the lower priority, including those started later. */
-static void test_jobs_are_nicer(void **state)
+TEST(jobs_are_nicer)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[3 * AT_ONCE];
@@ -174,7 +170,7 @@ static void test_jobs_are_nicer(void **state)
 }
 
 /* Other jobs run at once, and resumed jobs respect the concurrency limit. */
-static void test_suspended_jobs_wait_for_their_turn(void **state)
+TEST(suspended_jobs_wait_for_their_turn)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[MANY], other;
@@ -194,15 +190,4 @@ static void test_suspended_jobs_wait_for_their_turn(void **state)
 	wait_until_done(async_jobs, MANY + 1, false);
 	assert_in_range(atomic_load(&most), 1, AT_ONCE);
 	async_jobs_free(async_jobs);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_few_jobs_use_cpus_at_a_time),
-		cmocka_unit_test(test_jobs_that_sleep_hold_up_no_others),
-		cmocka_unit_test(test_jobs_are_nicer),
-		cmocka_unit_test(test_suspended_jobs_wait_for_their_turn),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

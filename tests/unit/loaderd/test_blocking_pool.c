@@ -2,12 +2,8 @@
  * Threads that close fds and threads that do other blocking work: neither may delay unrelated work.
  */
 #include "loaderd/supervisor/blocking_pool.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <semaphore.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,7 +32,7 @@ static void assert_closes(struct blocking_pool *pool, uint32_t key)
 	close(pair[1]);
 }
 
-static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
+TEST(work_that_takes_long_keeps_nobody_waiting)
 {
 	struct blocking_pool *pool;
 	struct work slow, quick;
@@ -65,7 +61,7 @@ static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
 }
 
 /* Submits more slow work than there are threads, until every submitter is known to be slow. */
-static void test_slow_work_leaves_threads_for_quick(void **state)
+TEST(slow_work_leaves_threads_for_quick)
 {
 	enum { SLOW = 40 };
 	struct blocking_pool *pool;
@@ -87,13 +83,4 @@ static void test_slow_work_leaves_threads_for_quick(void **state)
 	for (unsigned i = 0; i < SLOW; i++)
 		sem_wait(&slow.done);
 	blocking_pool_free(pool);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_work_that_takes_long_keeps_nobody_waiting),
-		cmocka_unit_test(test_slow_work_leaves_threads_for_quick),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

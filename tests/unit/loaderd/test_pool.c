@@ -3,13 +3,9 @@
  * and a feed can be removed at any time.
  */
 #include "loaderd/pool/pool.h"
+#include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,7 +229,7 @@ static void skip_when_slow(void)
 }
 
 /* Samples of one feed cost several times those of another. */
-static void test_equal_shares(void **state)
+TEST(equal_shares)
 {
 	static const char *const pipelines[3] = {"resize(16x16)", "center_crop(200) resize(40x40)",
 						 "center_crop(128) resize(32x32)"};
@@ -261,7 +257,7 @@ static void test_equal_shares(void **state)
 }
 
 /* After one feed has run alone, a new one does not get the time that it "missed". */
-static void test_newcomers(void **state)
+TEST(newcomers)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -282,7 +278,7 @@ static void test_newcomers(void **state)
 }
 
 /* A feed whose client pauses gets no credit for the pause either. */
-static void test_pauses(void **state)
+TEST(pauses)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -314,7 +310,7 @@ static void test_pauses(void **state)
 	pool_free(pool);
 }
 
-static void test_removal(void **state)
+TEST(removal)
 {
 	struct pool *pool;
 	struct client steady;
@@ -361,7 +357,7 @@ static void wait_until_idle(struct pool *pool, struct client *client, uint32_t s
 }
 
 /* Workers sleep if all slots are full. */
-static void test_idle(void **state)
+TEST(idle)
 {
 	struct pool *pool;
 	struct client client;
@@ -415,7 +411,7 @@ static struct look look_at(const struct pool *pool)
  * with waiting and idle time, to the total time of the threads. Begins and ends with all threads
  * idle, so that all time is accounted.
  */
-static void test_accounts(void **state)
+TEST(accounts)
 {
 	enum { WORKERS = 12, FEW = 4 };
 	struct pool *pool;
@@ -491,7 +487,7 @@ static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned 
  * All workers block in one feed: another feed makes progress, and so does the first one after it is
  * unblocked.
  */
-static void test_hung_feed(void **state)
+TEST(hung_feed)
 {
 	enum { WORKERS = 2 };
 	struct pool *pool;
@@ -517,7 +513,7 @@ static void test_hung_feed(void **state)
 }
 
 /* Workers and their replacements block for longer than the detection takes. */
-static void test_all_hung(void **state)
+TEST(all_hung)
 {
 	enum { WORKERS = 2, SEEN_MS = 3000 };
 	struct pool *pool;
@@ -546,7 +542,7 @@ static void test_all_hung(void **state)
 	close(gate[0]);
 }
 
-static void test_cpu_lists(void **state)
+TEST(cpu_lists)
 {
 	struct cpus some;
 	char first[16];
@@ -561,14 +557,4 @@ static void test_cpu_lists(void **state)
 		assert_int_equal(cpus_init(&some, wrong[i]), -22);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_newcomers),
-		cmocka_unit_test(test_pauses),       cmocka_unit_test(test_removal),
-		cmocka_unit_test(test_idle),         cmocka_unit_test(test_accounts),
-		cmocka_unit_test(test_hung_feed),    cmocka_unit_test(test_all_hung),
-		cmocka_unit_test(test_cpu_lists),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

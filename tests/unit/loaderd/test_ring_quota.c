@@ -5,12 +5,8 @@
 #include "loaderd/supervisor/ring_quota.h"
 
 #include "proto/ring.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,7 +67,7 @@ static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usa
 	}
 }
 
-static void test_counts_until_nobody_has_it(void **state)
+TEST(counts_until_nobody_has_it)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
 				   .bytes_per_user_max = 1 << 20,
@@ -107,7 +103,7 @@ static void test_counts_until_nobody_has_it(void **state)
 }
 
 /* Pages of a ring stay in a pipe after no process has the ring. */
-static void test_counts_while_pages_are_in_use(void **state)
+TEST(counts_while_pages_are_in_use)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
 				   .bytes_per_user_max = 1 << 20,
@@ -143,7 +139,7 @@ static void test_counts_while_pages_are_in_use(void **state)
 }
 
 /* An O_PATH fd permits no access but keeps the memory allocated. */
-static void test_counts_while_a_path_is_open(void **state)
+TEST(counts_while_a_path_is_open)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
 				   .bytes_per_user_max = 1 << 20,
@@ -169,7 +165,7 @@ static void test_counts_while_a_path_is_open(void **state)
 }
 
 /* In a private daemon on a system that refuses leases. */
-static void test_counts_while_the_worker_has_it_without_leases(void **state)
+TEST(counts_while_the_worker_has_it_without_leases)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
 				   .bytes_per_user_max = 1 << 20,
@@ -189,7 +185,7 @@ static void test_counts_while_the_worker_has_it_without_leases(void **state)
 }
 
 /* The total over all users is bounded, whatever each may have. */
-static void test_rings_are_bounded_by_descriptors(void **state)
+TEST(rings_are_bounded_by_descriptors)
 {
 	struct ring_quota quota = {.bytes_max = 1 << 20,
 				   .bytes_per_user_max = 1 << 20,
@@ -218,7 +214,7 @@ static void test_rings_are_bounded_by_descriptors(void **state)
 }
 
 /* Users who take all that they can get leave some for a later one. */
-static void test_few_users_cannot_take_all_rings(void **state)
+TEST(few_users_cannot_take_all_rings)
 {
 	enum { USERS = 8, RINGS = 128, SHARE = 4 };
 	struct ring_quota quota = {.bytes_max = UINT64_C(1) << 40,
@@ -253,7 +249,7 @@ static void test_few_users_cannot_take_all_rings(void **state)
 }
 
 /* The client's fd is writable only if a writable ring was granted. */
-static void test_client_writes_only_where_granted(void **state)
+TEST(client_writes_only_where_granted)
 {
 	for (unsigned i = 0; i < 4; i++) {
 		struct ring_quota quota = {.bytes_max = 1 << 20,
@@ -279,19 +275,4 @@ static void test_client_writes_only_where_granted(void **state)
 		ring_quota_deinit(&quota);
 		blocking_pool_free(quota.blocking_pool);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counts_until_nobody_has_it),
-		cmocka_unit_test(test_counts_while_pages_are_in_use),
-		cmocka_unit_test(test_counts_while_a_path_is_open),
-		cmocka_unit_test(test_counts_while_the_worker_has_it_without_leases),
-		cmocka_unit_test(test_client_writes_only_where_granted),
-		cmocka_unit_test(test_rings_are_bounded_by_descriptors),
-		cmocka_unit_test(test_few_users_cannot_take_all_rings),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

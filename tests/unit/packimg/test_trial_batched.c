@@ -4,17 +4,13 @@
  * sets, on a simulated clock.
  */
 #include "loaderd/batch/batch.h"
+#include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 #include "tests/unit/proto/fake_ring.h"
 #include "tools/packimg/advise/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,7 +241,7 @@ static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool 
 				 (unsigned long long)cost_us, i, daemon[i], trial[i]);
 }
 
-static void test_as_in_a_daemon(void **state)
+TEST(as_in_a_daemon)
 {
 	compare(ALL, 48, 1, true, 300, 8);
 	compare(ALL, 12, 1, true, 300, 8);
@@ -260,9 +256,4 @@ static void test_as_in_a_daemon(void **state)
 	compare(NONE, 48, 1, true, 300, 0);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_in_a_daemon)};
-
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,11 +1,7 @@
 /* Labels as the trainer reads them from a dataset's index. */
+#include "tests/test.h"
 #include "trainer/run/input/labels.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +59,7 @@ static struct packimg *opened(void)
 	return dataset;
 }
 
-static void test_counted(void **state)
+TEST(counted)
 {
 	struct packimg *dataset = opened();
 	uint64_t counts[CLASSES] = {0};
@@ -81,7 +77,7 @@ static void test_counted(void **state)
 }
 
 /* A file may be truncated at any time. Runs last because it damages the dataset. */
-static void test_cut_short(void **state)
+TEST(cut_short)
 {
 	struct packimg *dataset = opened();
 	uint64_t counts[CLASSES] = {0};
@@ -93,11 +89,4 @@ static void test_cut_short(void **state)
 	packimg_close(dataset);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counted),
-		cmocka_unit_test(test_cut_short),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -1,14 +1,10 @@
 /* Every schedule against its closed form, derived by hand or from an independent recurrence. */
+#include "tests/test.h"
 #include "trainer/algorithms/schedule.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct schedule make(const char *settings)
 {
@@ -31,14 +27,14 @@ static void near(double a, double b)
 		fail_msg("%.17g is not %.17g", a, b);
 }
 
-static void test_constant(void **state)
+TEST(constant)
 {
 	struct schedule s = make("schedule.name=constant train.epochs=10");
 	near(schedule_factor(&s, 0), 1);
 	near(schedule_factor(&s, 9.9), 1);
 }
 
-static void test_cosine(void **state)
+TEST(cosine)
 {
 	struct schedule s = make("schedule.name=cosine train.epochs=10 schedule.final=0.2");
 	near(schedule_factor(&s, 0), 1);
@@ -48,7 +44,7 @@ static void test_cosine(void **state)
 	near(schedule_factor(&s, 50), 0.2);
 }
 
-static void test_cosine_restarts(void **state)
+TEST(cosine_restarts)
 {
 	struct schedule s = make("schedule.name=cosine train.epochs=9 schedule.period=3");
 	near(schedule_factor(&s, 1.5), 0.5);
@@ -62,7 +58,7 @@ static void test_cosine_restarts(void **state)
  * A step on a boundary belongs to the period that begins there, even if the boundary is not exact
  * in binary.
  */
-static void test_boundaries_at_fractions(void **state)
+TEST(boundaries_at_fractions)
 {
 	struct schedule drops = make("schedule.name=step train.epochs=3 schedule.step=0.1 "
 				     "schedule.gamma=0.5");
@@ -79,7 +75,7 @@ static void test_boundaries_at_fractions(void **state)
 	}
 }
 
-static void test_linear_with_warmup(void **state)
+TEST(linear_with_warmup)
 {
 	struct schedule s = make("schedule.name=linear train.epochs=12 schedule.warmup=2 "
 				 "schedule.warmup_from=0.1 schedule.final=0.5");
@@ -90,7 +86,7 @@ static void test_linear_with_warmup(void **state)
 	near(schedule_factor(&s, 12), 0.5);
 }
 
-static void test_polynomial(void **state)
+TEST(polynomial)
 {
 	struct schedule s = make("schedule.name=polynomial train.epochs=4 schedule.power=2");
 	near(schedule_factor(&s, 0), 1);
@@ -100,7 +96,7 @@ static void test_polynomial(void **state)
 }
 
 /* Drops count from the start of the run, so warm-up does not move them. */
-static void test_step_with_warmup(void **state)
+TEST(step_with_warmup)
 {
 	struct schedule s = make("schedule.name=step train.epochs=90 schedule.step=30 "
 				 "schedule.gamma=0.1 schedule.warmup=5");
@@ -112,7 +108,7 @@ static void test_step_with_warmup(void **state)
 	near(schedule_factor(&s, 90), 0.001);
 }
 
-static void test_multi_step(void **state)
+TEST(multi_step)
 {
 	struct schedule s = make("schedule.name=multi_step train.epochs=20 schedule.gamma=0.5 "
 				 "schedule.milestones=3,7.5,15");
@@ -123,7 +119,7 @@ static void test_multi_step(void **state)
 	near(schedule_factor(&s, 15), 0.125);
 }
 
-static void test_exponential(void **state)
+TEST(exponential)
 {
 	struct schedule s = make("schedule.name=exponential train.epochs=1 schedule.gamma=1e6");
 	near(schedule_factor(&s, 0), 1);
@@ -135,7 +131,7 @@ static void test_exponential(void **state)
 		near(schedule_factor(&s, epoch), expected);
 }
 
-static void test_one_cycle(void **state)
+TEST(one_cycle)
 {
 	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
 				 "schedule.start=0.2 schedule.final=0.1");
@@ -152,7 +148,7 @@ static void test_one_cycle(void **state)
 	near(schedule_factor(&s, 10), 0);
 }
 
-static void test_triangular(void **state)
+TEST(triangular)
 {
 	struct schedule s = make(
 		"schedule.name=triangular train.epochs=8 schedule.period=4 schedule.start=0.5");
@@ -165,7 +161,7 @@ static void test_triangular(void **state)
 }
 
 /* Waves that halve each time, and waves that shrink by a power of the epochs since warm-up. */
-static void test_waves_that_shrink(void **state)
+TEST(waves_that_shrink)
 {
 	struct schedule s = make("schedule.name=triangular2 train.epochs=13 schedule.period=4 "
 				 "schedule.start=0.5 schedule.warmup=1");
@@ -183,7 +179,7 @@ static void test_waves_that_shrink(void **state)
  * Periods of 1, 3 and 9 epochs, and periods that begin with 0.1, whose boundaries are not exact in
  * binary.
  */
-static void test_periods_that_grow(void **state)
+TEST(periods_that_grow)
 {
 	struct schedule s = make("schedule.name=cosine train.epochs=40 schedule.period=1 "
 				 "schedule.cycle_mul=3 schedule.cycle_decay=0.5");
@@ -200,7 +196,7 @@ static void test_periods_that_grow(void **state)
 	near(schedule_factor(&s, 1.1), 0.5);
 }
 
-static void test_trapezoid(void **state)
+TEST(trapezoid)
 {
 	struct schedule s = make("schedule.name=trapezoid train.epochs=10 schedule.warmup=2 "
 				 "schedule.decay=4 schedule.final=0.2");
@@ -214,7 +210,7 @@ static void test_trapezoid(void **state)
 }
 
 /* The rate is constant within an epoch for every schedule, also during warm-up. */
-static void test_by_epoch(void **state)
+TEST(by_epoch)
 {
 	static const char settings[] = "schedule.name=one_cycle train.epochs=20 schedule.peak=0.5 "
 				       "schedule.warmup=3 schedule.base_momentum=0.8";
@@ -230,7 +226,7 @@ static void test_by_epoch(void **state)
 }
 
 /* The rate drops if evaluations do not improve, down to `final`, with a cooldown between drops. */
-static void test_plateau(void **state)
+TEST(plateau)
 {
 	struct schedule s = make("schedule.name=plateau train.epochs=20 schedule.gamma=0.1 "
 				 "schedule.patience=1 schedule.cooldown=1 schedule.final=0.05 "
@@ -250,7 +246,7 @@ static void test_plateau(void **state)
 }
 
 /* Momentum is unchanged without base_momentum; otherwise it moves opposite to the rate. */
-static void test_momentum(void **state)
+TEST(momentum)
 {
 	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
 				 "schedule.base_momentum=0.85");
@@ -263,7 +259,7 @@ static void test_momentum(void **state)
 }
 
 /* Warm-up joins every schedule without a jump. */
-static void test_warmup_is_continuous(void **state)
+TEST(warmup_is_continuous)
 {
 	static const char *const names[] = {
 		"constant",   "cosine",      "linear",     "one_cycle",  "step",
@@ -283,7 +279,7 @@ static void test_warmup_is_continuous(void **state)
 	}
 }
 
-static void test_empty_run(void **state)
+TEST(empty_run)
 {
 	static const char *const names[] = {"cosine",     "linear",      "one_cycle",
 					    "triangular", "triangular2", "exp_range",
@@ -294,30 +290,4 @@ static void test_empty_run(void **state)
 		struct schedule s = make(text);
 		assert_true(isfinite(schedule_factor(&s, 0)));
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_constant),
-		cmocka_unit_test(test_cosine),
-		cmocka_unit_test(test_cosine_restarts),
-		cmocka_unit_test(test_boundaries_at_fractions),
-		cmocka_unit_test(test_linear_with_warmup),
-		cmocka_unit_test(test_polynomial),
-		cmocka_unit_test(test_step_with_warmup),
-		cmocka_unit_test(test_multi_step),
-		cmocka_unit_test(test_exponential),
-		cmocka_unit_test(test_one_cycle),
-		cmocka_unit_test(test_triangular),
-		cmocka_unit_test(test_waves_that_shrink),
-		cmocka_unit_test(test_periods_that_grow),
-		cmocka_unit_test(test_trapezoid),
-		cmocka_unit_test(test_by_epoch),
-		cmocka_unit_test(test_plateau),
-		cmocka_unit_test(test_momentum),
-		cmocka_unit_test(test_warmup_is_continuous),
-		cmocka_unit_test(test_empty_run),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

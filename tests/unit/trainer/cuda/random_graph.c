@@ -1,12 +1,8 @@
 #include "tests/unit/trainer/cuda/random_graph.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { VALUES_MAX = 64 };
 

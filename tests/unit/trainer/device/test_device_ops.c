@@ -3,9 +3,9 @@
  * parameters against central differences of the reference. In fp32, and if the device supports them
  * in 16 bits, compared by the relative error of the norm.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -865,24 +865,14 @@ static const struct op_case cases[] = {
 	{OP_GLOBAL_MAX, {3, 4, 3, 10}},
 };
 
-static void test_fp32(void **state)
+TEST(fp32)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		check_case(&cases[i], DEVICE_FP32);
 }
 
-static void test_half(void **state)
+TEST(half)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		check_case(&cases[i], DEVICE_BF16);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fp32),
-		cmocka_unit_test(test_half),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #include "format/base/random.h"
+#include "tests/test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
