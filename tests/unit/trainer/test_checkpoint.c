@@ -745,6 +745,7 @@ TEST(positions)
 	double expected;
 	FILE *file = fopen(GOLDEN_FINETUNE "/positions.txt", "r");
 	assert_non_null(file);
+	assert_non_null(fgets(network, sizeof(network), file));
 	snprintf(network, sizeof(network), "%s=64", vit);
 	fixture_init(&a, network, 10, NULL);
 	golden_fill(&a, 1);
