@@ -13,6 +13,7 @@
  * per row.
  */
 #include "format/packimg.h"
+#include "tests/dataset.h"
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
 #include "tests/test.h"
@@ -392,22 +393,14 @@ static void make_shards(const struct stage *stage)
 {
 	enum { SIDE = 160 };
 	static uint8_t pixels[SIDE * SIDE * 3];
-	const struct packimg_writer_options options = {.shard_size = SHARD_LEAST};
-	const struct packimg_item item = {.data = pixels,
-					  .data_size = sizeof(pixels),
-					  .width = SIDE,
-					  .height = SIDE,
-					  .codec = PACKIMG_CODEC_RAW,
-					  .channels = 3,
-					  .orientation = 1};
-	struct packimg_writer *writer;
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	struct test_dataset data;
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%.200s/many.pimg", stage->alices);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	test_dataset_begin(&data, path, SHARD_LEAST);
 	for (unsigned i = 0; i < SHARDS; i++)
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
+		test_dataset_add(&data, &item);
+	test_dataset_finish(&data);
 	for (unsigned i = 0; i < SHARDS; i++) {
 		snprintf(path, sizeof(path), "%.200s/many-%05u-of-%05u.pimg", stage->alices, i,
 			 (unsigned)SHARDS);

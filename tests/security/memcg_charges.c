@@ -9,6 +9,7 @@
 #include "format/base/system/io.h"
 #include "format/packimg.h"
 #include "proto/framing.h"
+#include "tests/dataset.h"
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
 #include "tests/test.h"
@@ -55,24 +56,14 @@ static void write_black(const char *path)
 {
 	static const uint8_t black[SIDE * SIDE * 3];
 	static char text[METADATA + 1];
-	const struct packimg_writer_options options = {0};
-	const struct packimg_item item = {
-		.data = black,
-		.data_size = sizeof(black),
-		.width = SIDE,
-		.height = SIDE,
-		.codec = PACKIMG_CODEC_RAW,
-		.channels = 3,
-		.orientation = 1,
-	};
-	struct packimg_writer *writer;
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	const struct packimg_item item = test_item(black, SIDE, SIDE);
+	struct test_dataset data;
+	test_dataset_begin(&data, path, 0);
 	for (unsigned i = 0; i < IMAGES; i++)
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+		test_dataset_add(&data, &item);
 	memset(text, 'x', METADATA);
-	assert_int_equal(packimg_writer_metadata(writer, "text", text, NULL), 0);
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
+	assert_int_equal(packimg_writer_metadata(data.writer, "text", text, NULL), 0);
+	test_dataset_finish(&data);
 	assert_int_equal(chmod(path, 0444), 0);
 }
 

@@ -5,6 +5,7 @@
 #include "format/augment/deferred.h"
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/dataset.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
@@ -68,39 +69,30 @@ static const char *dataset(const char *name, bool with_long)
 		PACKIMG_FIELD_TEXT, PACKIMG_FIELD_BYTES, PACKIMG_FIELD_JSON, PACKIMG_FIELD_TEXT};
 	static char path[PATH_MAX], text[VALUE_MAX + 1], source[64];
 	struct packimg_error error;
-	struct packimg_writer *writer;
+	struct test_dataset data;
 	uint8_t pixels[SIDE * SIDE * 3] = {0};
 	uint32_t fields[FIELDS];
 	snprintf(path, sizeof(path), "%s/%s.pimg", folder, name);
-	assert_int_equal(packimg_writer_new(path, NULL, &writer, &error), 0);
+	test_dataset_begin(&data, path, 0);
 	for (uint32_t f = 0; f < FIELDS; f++)
-		assert_int_equal(packimg_writer_field(writer, f == RARE ? rare_name : names[f],
+		assert_int_equal(packimg_writer_field(data.writer, f == RARE ? rare_name : names[f],
 						      types[f], &fields[f], &error),
 				 0);
 	for (uint64_t i = 0; i < SAMPLES; i++) {
-		struct packimg_item item = {
-			.data = pixels,
-			.data_size = sizeof(pixels),
-			.width = SIDE,
-			.height = SIDE,
-			.codec = PACKIMG_CODEC_RAW,
-			.channels = 3,
-			.orientation = 1,
-			.source = source,
-			.source_size = (size_t)value_of(FIELDS, i, with_long, source),
-		};
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		struct packimg_item item = test_item(pixels, SIDE, SIDE);
+		item.source = source;
+		item.source_size = (size_t)value_of(FIELDS, i, with_long, source);
+		test_dataset_add(&data, &item);
 		for (uint32_t f = 0; f < FIELDS; f++) {
 			int size = value_of(f, i, with_long, text);
 			struct packimg_value value = {.present = size >= 0,
 						      .bytes = text,
 						      .size = size < 0 ? 0 : (size_t)size};
-			assert_int_equal(packimg_writer_value(writer, fields[f], &value, &error),
-					 0);
+			assert_int_equal(
+				packimg_writer_value(data.writer, fields[f], &value, &error), 0);
 		}
 	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
+	test_dataset_finish(&data);
 	return path;
 }
 

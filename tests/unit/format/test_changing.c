@@ -1,6 +1,6 @@
 /* Files that change while they are opened and served: the library uses exactly what it checked. */
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/dataset.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
@@ -14,48 +14,24 @@
 
 #include <xxhash.h>
 
-static struct packimg_error error;
-static char *directory;
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
 /* Writes a set of four shards with this many classes, or a single file. */
 static void write_dataset(const char *name, uint32_t class_count, bool set)
 {
-	struct packimg_writer_options options = {.shard_size = set ? 1150 : 0};
-	struct packimg_writer *writer;
-	uint8_t pixels[48] = {0};
+	static const uint8_t pixels[48];
+	const struct packimg_item item = test_item(pixels, 4, 4);
+	struct test_dataset data;
 	const char *names[1000];
 	char path[4200];
 
 	snprintf(path, sizeof(path), "%s/%s.pimg", directory, name);
 	for (uint32_t i = 0; i < class_count; i++)
 		names[i] = "class";
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
-	assert_int_equal(packimg_writer_classes(writer, names, class_count, &error), 0);
-	assert_int_equal(packimg_writer_metadata(writer, "key", "value", &error), 0);
-	for (int i = 0; i < 8; i++) {
-		struct packimg_item item = {.data = pixels,
-					    .data_size = sizeof(pixels),
-					    .width = 4,
-					    .height = 4,
-					    .codec = PACKIMG_CODEC_RAW,
-					    .channels = 3,
-					    .orientation = 1};
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
-	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
+	test_dataset_begin(&data, path, set ? 1150 : 0);
+	assert_int_equal(packimg_writer_classes(data.writer, names, class_count, &error), 0);
+	assert_int_equal(packimg_writer_metadata(data.writer, "key", "value", &error), 0);
+	for (int i = 0; i < 8; i++)
+		test_dataset_add(&data, &item);
+	test_dataset_finish(&data);
 }
 
 static void replace_shards(void)
@@ -159,8 +135,8 @@ static struct packimg_sample jpeg_sample(const uint8_t *data, size_t size)
 }
 
 /* Decodes all rows in turn and calls changed() once the first is ready. */
-static int decode_rows(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-		       void (*changed)(void), uint8_t output[3 * WIDTH * HEIGHT])
+static int decode_rows(const struct packimg_sample *sample, void (*changed)(void),
+		       uint8_t output[3 * WIDTH * HEIGHT])
 {
 	struct packimg_pixels pixels;
 	uint32_t ready = 0;
@@ -193,7 +169,6 @@ TEST(index_between_rows)
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
 	struct packimg_jpeg_info info = {.width = WIDTH, .height = HEIGHT, .components = 3};
-	struct packimg_decoder *decoder;
 	const uint8_t *side;
 	size_t size;
 
@@ -207,8 +182,8 @@ TEST(index_between_rows)
 	sample.side = changing_side;
 	sample.side_size = (uint32_t)changing_side_size;
 	sample.side_xxh3 = XXH3_64bits(changing_side, changing_side_size);
-	assert_int_equal(decode_rows(decoder, &sample, NULL, expected), 0);
-	assert_int_equal(decode_rows(decoder, &sample, spoil_side, got), 0);
+	assert_int_equal(decode_rows(&sample, NULL, expected), 0);
+	assert_int_equal(decode_rows(&sample, spoil_side, got), 0);
 	assert_memory_equal(got, expected, sizeof(got));
 	packimg_decoder_free(decoder);
 	free(changing_side);
@@ -233,7 +208,6 @@ TEST(ahead)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
 	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1};
-	struct packimg_decoder *decoder;
 	struct packimg_ahead parts[2];
 	struct packimg_sample samples[2];
 	uint8_t *data[2];
@@ -245,14 +219,14 @@ TEST(ahead)
 		samples[i] = jpeg_sample(data[i], size);
 		parts[i] = (struct packimg_ahead){.sample = &samples[i], .region = whole};
 	}
-	assert_int_equal(decode_rows(decoder, &samples[1], NULL, expected), 0);
+	assert_int_equal(decode_rows(&samples[1], NULL, expected), 0);
 	packimg_decode_ahead(decoder, parts, 2);
 	*find_factors(data[1], samples[1].data_size) = 0x22;
-	assert_int_equal(decode_rows(decoder, &samples[1], NULL, got), 0);
+	assert_int_equal(decode_rows(&samples[1], NULL, got), 0);
 	assert_memory_equal(got, expected, sizeof(got));
 	packimg_decoder_free(decoder);
 	free(data[0]);
 	free(data[1]);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(directory_setup, directory_teardown)

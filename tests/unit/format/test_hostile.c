@@ -2,8 +2,7 @@
  * Malicious or damaged JPEG files: each gives an error after bounded work, and leaves no state for
  * the next image.
  */
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
@@ -11,20 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static struct packimg_decoder *decoder;
-static struct packimg_error error;
-
-static int setup(void **state)
-{
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	return 0;
-}
 
 static int decode(const uint8_t *data, size_t size, uint32_t width, uint32_t height, int components,
 		  struct packimg_pixels *ret_pixels)
@@ -303,4 +288,4 @@ TEST(recovers)
 	}
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(decoder_setup, decoder_teardown)

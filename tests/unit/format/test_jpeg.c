@@ -2,8 +2,7 @@
  * Decoding JPEG regions gives the same pixels as a full decode by libjpeg, for every kind of file,
  * position and scale.
  */
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
@@ -11,19 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct packimg_decoder *decoder;
 static char what[100]; /* name of the current case, for messages */
-
-static int setup(void **state)
-{
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	return 0;
-}
 
 static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_t width,
 				       uint32_t height, int components)
@@ -78,7 +65,6 @@ static void compare_region(const struct packimg_sample *sample, const struct pac
 			   uint32_t denominator, const struct picture *full)
 {
 	struct packimg_pixels pixels;
-	struct packimg_error error = {""};
 	uint32_t hint_width = region->width / denominator / 2,
 		 hint_height = region->height / denominator / 2;
 
@@ -222,4 +208,4 @@ TEST(choice_of_scale)
 	free(data);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(decoder_setup, decoder_teardown)

@@ -3,8 +3,7 @@
  * a rare large sample is released.
  */
 #include "format/codec/scratch.h"
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
@@ -16,20 +15,6 @@
 #include <zstd.h>
 
 enum { MIB = 1 << 20, SIDE = 4096 };
-
-static struct packimg_decoder *decoder;
-static struct packimg_error error;
-
-static int setup(void **state)
-{
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	return 0;
-}
 
 static struct packimg_sample sample_of(const void *data, size_t size, enum packimg_codec codec,
 				       uint32_t side)
@@ -196,4 +181,4 @@ TEST(enormous)
 	scratch_deinit(&scratch);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(decoder_setup, decoder_teardown)

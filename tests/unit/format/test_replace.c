@@ -3,8 +3,7 @@
  * folder: either the old or the new dataset must open, by name and by folder, and the next writer
  * cleans up. This program wraps the system calls that change a folder, and counts them.
  */
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
@@ -23,8 +22,6 @@ enum { KILLED = 77 };
 static int steps_left = -1; /* changes until the process exits, -1 for never */
 static bool links_fail, copies_fail;
 static int shade;
-static char *directory;
-static struct packimg_error error;
 
 static void step(void)
 {
@@ -71,26 +68,6 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
 		return -1;
 	}
 	return syscall(SYS_copy_file_range, in, in_offset, out, out_offset, size / 2 + 1, flags);
-}
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
-static const char *path_of(const char *name)
-{
-	static char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
 }
 
 static void empty_directory(void)
@@ -334,4 +311,4 @@ TEST(notices)
 	assert_int_equal(samples_at(path_of("d.pimg")), 10);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(directory_setup, directory_teardown)

@@ -2,8 +2,7 @@
  * A reader returns what a writer was given: samples, side data, names, fields, facts; for single
  * files and sets.
  */
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <errno.h>
@@ -12,35 +11,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static char *directory;
-static struct packimg_error error;
-
 #define assert_ok(expression)                                                                      \
 	do {                                                                                       \
 		int r_ = (expression);                                                             \
 		if (r_ != 0)                                                                       \
 			fail_msg("%s: %d: %s", #expression, r_, error.text);                       \
 	} while (0)
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
-static const char *path_of(const char *name)
-{
-	static char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
-}
 
 /* Makes raw sample i; every property varies from sample to sample. */
 static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source[32],
@@ -309,4 +285,4 @@ TEST(empty)
 	remove(path_of("empty.pimg"));
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(directory_setup, directory_teardown)

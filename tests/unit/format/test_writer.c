@@ -2,8 +2,7 @@
  * Guarantees of the writer: nothing is visible before finish or after a failure, errors say why,
  * and equal input gives equal bytes.
  */
-#include "format/packimg.h"
-#include "tests/test.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
@@ -18,29 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char *directory;
-static struct packimg_error error;
 static uint8_t pixels[64 * 64 * 3];
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
-static const char *path_of(const char *name)
-{
-	static char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
-}
 
 static unsigned count_entries(void)
 {
@@ -84,16 +61,6 @@ static void add(struct packimg_writer *writer, unsigned count)
 	while (count-- > 0)
 		if (packimg_writer_add(writer, &item, &error) < 0)
 			fail_msg("%s", error.text);
-}
-
-static int try_open(const char *path)
-{
-	struct packimg *dataset;
-	int r = packimg_open(path, &dataset, &error);
-
-	if (r == 0)
-		packimg_close(dataset);
-	return r;
 }
 
 /* With the `alone` option the writer does not look for leftovers of other writers. */
@@ -549,4 +516,4 @@ TEST(many)
 	packimg_close(dataset);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(directory_setup, directory_teardown)

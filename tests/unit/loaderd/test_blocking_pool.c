@@ -14,6 +14,27 @@ struct work {
 	sem_t begun, may_end, done;
 };
 
+static struct work slow, quick;
+
+static void begin(struct blocking_pool **ret_pool)
+{
+	struct work *works[] = {&slow, &quick};
+	for (unsigned i = 0; i < 2; i++) {
+		sem_init(&works[i]->begun, 0, 0);
+		sem_init(&works[i]->may_end, 0, 0);
+		sem_init(&works[i]->done, 0, 0);
+	}
+	assert_int_equal(blocking_pool_new(ret_pool), 0);
+}
+
+static void end_slow(unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		sem_post(&slow.may_end);
+	for (unsigned i = 0; i < count; i++)
+		sem_wait(&slow.done);
+}
+
 static void wait_to_end(void *context)
 {
 	struct work *work = context;
@@ -35,14 +56,7 @@ static void assert_closes(struct blocking_pool *pool, uint32_t key)
 TEST(work_that_takes_long_keeps_nobody_waiting)
 {
 	struct blocking_pool *pool;
-	struct work slow, quick;
-	struct work *works[] = {&slow, &quick};
-	for (unsigned i = 0; i < 2; i++) {
-		sem_init(&works[i]->begun, 0, 0);
-		sem_init(&works[i]->may_end, 0, 0);
-		sem_init(&works[i]->done, 0, 0);
-	}
-	assert_int_equal(blocking_pool_new(&pool), 0);
+	begin(&pool);
 	for (unsigned i = 0; i < OTHERS; i++)
 		assert_true(blocking_pool_run(pool, 0, true, wait_to_end, &slow));
 	for (unsigned i = 0; i < OTHERS; i++)
@@ -53,10 +67,7 @@ TEST(work_that_takes_long_keeps_nobody_waiting)
 		assert_true(blocking_pool_run(pool, 0, true, wait_to_end, &quick));
 		sem_wait(&quick.done);
 	}
-	for (unsigned i = 0; i < OTHERS; i++)
-		sem_post(&slow.may_end);
-	for (unsigned i = 0; i < OTHERS; i++)
-		sem_wait(&slow.done);
+	end_slow(OTHERS);
 	blocking_pool_free(pool);
 }
 
@@ -65,22 +76,12 @@ TEST(slow_work_leaves_threads_for_quick)
 {
 	enum { SLOW = 40 };
 	struct blocking_pool *pool;
-	struct work slow, quick;
-	struct work *works[] = {&slow, &quick};
-	for (unsigned i = 0; i < 2; i++) {
-		sem_init(&works[i]->begun, 0, 0);
-		sem_init(&works[i]->may_end, 0, 0);
-		sem_init(&works[i]->done, 0, 0);
-	}
-	assert_int_equal(blocking_pool_new(&pool), 0);
+	begin(&pool);
 	for (unsigned i = 0; i < SLOW; i++)
 		assert_true(blocking_pool_run(pool, i, true, wait_to_end, &slow));
 	sem_post(&quick.may_end);
 	assert_true(blocking_pool_run(pool, 0, false, wait_to_end, &quick));
 	sem_wait(&quick.done);
-	for (unsigned i = 0; i < SLOW; i++)
-		sem_post(&slow.may_end);
-	for (unsigned i = 0; i < SLOW; i++)
-		sem_wait(&slow.done);
+	end_slow(SLOW);
 	blocking_pool_free(pool);
 }

@@ -7,6 +7,7 @@
 
 #include "format/base/poison.h"
 #include "format/layout.h"
+#include "tests/dataset.h"
 #include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 
@@ -32,41 +33,21 @@ static struct io_buffer buffer;
 static void write_dataset(void)
 {
 	static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
-	const struct packimg_writer_options options = {0};
-	struct packimg_encoder *encoder;
-	struct packimg_decoder *decoder;
-	struct packimg_writer *writer;
-	struct packimg_jpeg_info info;
+	struct test_dataset data;
 	uint32_t noise = 1;
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	assert_int_equal(packimg_decoder_new(&decoder), 0);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	test_dataset_begin(&data, path, 0);
 	for (size_t i = 0; i < sizeof(pixels); i++) {
 		noise = noise * 1664525 + 1013904223;
 		pixels[i] = (uint8_t)(noise >> 24);
 	}
 	for (uint32_t i = 1; i <= SAMPLES; i++) {
 		const uint32_t side = SIDE_LEAST + i * SIDE_STEP;
-		struct packimg_item item = {
-			.width = side,
-			.height = side,
-			.codec = PACKIMG_CODEC_JPEG,
-			.channels = 3,
-			.orientation = 1,
-		};
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE_MAX * 3, side, side, 3,
-						     95, false, &item.data, &item.data_size),
-				 0);
-		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, NULL), 0);
-		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
-						    &item.side, &item.side_size),
-				 0);
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+		struct packimg_item item = test_item(pixels, side, side);
+		test_item_to_jpeg(&data, &item, 95);
+		test_item_index(&data, &item);
+		test_dataset_add(&data, &item);
 	}
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
-	packimg_decoder_free(decoder);
-	packimg_encoder_free(encoder);
+	test_dataset_finish(&data);
 }
 
 static struct packimg_shard shard_of_dataset(void)

@@ -3,6 +3,7 @@
  * and a feed can be removed at any time.
  */
 #include "loaderd/pool/pool.h"
+#include "tests/dataset.h"
 #include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 
@@ -50,35 +51,21 @@ static struct cpus cpus;
 static int set_up(void **state)
 {
 	static uint8_t pixels[SIDE * SIDE * 3];
-	struct packimg_encoder *encoder;
-	struct packimg_writer_options options = {0};
-	struct packimg_error error = {{0}};
-	struct packimg_writer *writer;
+	struct test_dataset data;
 	uint32_t noise = 1;
 	assert_non_null(mkdtemp(folder));
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
 	snprintf(path, sizeof(path), "%s/pool.pimg", folder);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	test_dataset_begin(&data, path, 0);
 	for (unsigned i = 0; i < SAMPLES; i++) {
 		for (size_t j = 0; j < sizeof(pixels); j++) {
 			noise = noise * 1664525 + 1013904223;
 			pixels[j] = (uint8_t)(noise >> 26);
 		}
-		struct packimg_item item = {
-			.width = SIDE,
-			.height = SIDE,
-			.codec = PACKIMG_CODEC_JPEG,
-			.channels = 3,
-			.orientation = 1,
-		};
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE * 3, SIDE, SIDE, 3, 95,
-						     false, &item.data, &item.data_size),
-				 0);
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		struct packimg_item item = test_item(pixels, SIDE, SIDE);
+		test_item_to_jpeg(&data, &item, 95);
+		test_dataset_add(&data, &item);
 	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
-	packimg_encoder_free(encoder);
+	test_dataset_finish(&data);
 	assert_int_equal(sigbus_guard_install(), 0);
 	dataset = own_dataset(path);
 	assert_int_equal(cpus_init(&cpus, NULL), 0);
