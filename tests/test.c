@@ -1,8 +1,5 @@
 #include "tests/test.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 enum { TESTS_MAX = 64 };
 
 static struct test_case *first;

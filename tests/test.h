@@ -8,13 +8,21 @@
  *
  * A program runs its tests in the order of the source file. Without a fixture for all of them it
  * takes main() from the library; others write TEST_MAIN(), or a main() that calls test_run().
+ *
+ * Includes the headers of the C library that most tests need.
  */
 #pragma once
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 

@@ -6,9 +6,6 @@
 #include "tests/fuzz/support/overlaps.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <string.h>
-
 enum {
 	ARGUMENTS_MAX = 16
 }; /* for OVERLAPS_INSIDE: the number of 64-byte positions in the header */

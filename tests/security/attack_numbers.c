@@ -6,12 +6,8 @@
 #include "tests/security/attack.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -20,7 +16,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { FLOODERS = 4, CONNECTIONS = 60 };
 

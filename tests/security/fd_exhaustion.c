@@ -7,16 +7,12 @@
 #include "tests/security/attack.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	DESCRIPTORS = 86, /* of the supervisor; about six per user */

@@ -7,16 +7,11 @@
 #include "proto/framing.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { FEEDS = 3, HUNG_UP = 253, ANSWERED = 0 };
 

@@ -5,17 +5,12 @@
 #include "tests/security/attack.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define ROOT          "/sys/fs/cgroup"
 #define SERVICE_GROUP ROOT "/loaderd-test"

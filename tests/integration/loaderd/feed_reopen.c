@@ -6,18 +6,13 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { LIVES = 20, EACH = 12, TIMEOUT_MS = 60000, OTHER_USER = 64303 };
 

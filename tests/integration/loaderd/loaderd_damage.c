@@ -7,14 +7,9 @@
 #include "format/packimg.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 enum { SAMPLES = 320 };

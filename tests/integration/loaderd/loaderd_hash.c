@@ -7,13 +7,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(48) hflip(0.5)";
 enum { SAMPLES = 500, BATCHES = 60 }; /* 15 batches per epoch */

@@ -6,11 +6,6 @@
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/device/onnx/onnx.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { COUNT = 3, CLASSES = 10, SIDE_MAX = 64 };
 
 static const char *folder;

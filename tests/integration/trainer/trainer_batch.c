@@ -5,10 +5,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const char found[] = "train.accumulate=auto";
 
 /* Returns the number of micro-batches from the start line of a run's log. */

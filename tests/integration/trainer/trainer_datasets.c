@@ -7,11 +7,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /*
  * A dataset is identified by its content: a moved one is accepted, another one of the same size is

@@ -5,8 +5,6 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
 

@@ -4,9 +4,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static struct safetensors *checkpoint(const char *name, unsigned step)
 {
 	char file[64], error[SAFETENSORS_ERROR_MAX];

@@ -6,9 +6,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void expect_batches(const char *run, const char *how)
 {

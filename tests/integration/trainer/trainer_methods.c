@@ -5,9 +5,6 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /*
  * With equal weights the smoothed loss is linear in the smoothing, and the divergence is the

@@ -5,9 +5,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char short_run[] = "train.epochs=0.3", paths[] = "model.drop_path=0.3",
 		  dropout[] = "model.dropout=0.2", plain[] = "train.ema=0",
 		  val[] = "data.val=", over[] = "--overwrite";

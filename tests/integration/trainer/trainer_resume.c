@@ -5,8 +5,6 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <unistd.h>
 
 /* Killed at many points and resumed each time, also before the first checkpoint. */
 TEST(killed)

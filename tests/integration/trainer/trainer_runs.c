@@ -7,11 +7,7 @@
 #include <float.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Asserts that weights record their normalisation, if images were bytes, and their class names. */
 static void expect_described(const char *run, const char *name, bool normalised)

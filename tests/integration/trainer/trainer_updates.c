@@ -6,9 +6,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /*
  * The exported model is the average; if the warm-up is as long as the run, the average equals the

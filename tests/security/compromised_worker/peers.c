@@ -5,18 +5,12 @@
 #include "tests/security/compromised_worker/agent.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	WILD = -10000, /* verdict code of a peer that received impossible data */

@@ -3,8 +3,6 @@
 #include "tests/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 void stats_draw(const char *text, uint64_t sample, struct effect_list *list)
 {

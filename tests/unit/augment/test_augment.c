@@ -10,9 +10,6 @@
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WIDTH = 37, HEIGHT = 26 };
 

@@ -9,13 +9,8 @@
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <jpeglib.h>
 #include <xxhash.h>

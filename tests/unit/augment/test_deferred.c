@@ -8,11 +8,6 @@
 #include "format/base/system/cpu.h"
 #include "tests/unit/augment/pipeline_test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
 /* Returns the finished sample, with the last transforms run as the client does. */

@@ -8,9 +8,6 @@
 #include "tests/test.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TEXT_MAX = 1 << 18, SIGNATURE_MAX = 512 };
 

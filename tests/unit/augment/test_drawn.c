@@ -9,8 +9,6 @@
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { SAMPLES = 40 };
 

@@ -9,9 +9,6 @@
 #include "tests/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zstd.h>
 
 enum { TEXT_MAX = 256, NUMBERS_MAX = 40 };

@@ -6,11 +6,6 @@
 #include "format/augment/resize/resize_cubic.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct image {
 	uint32_t width, height;
 	const uint8_t *pixels;

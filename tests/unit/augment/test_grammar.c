@@ -1,10 +1,6 @@
 #include "format/augment/grammar/transforms.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 static struct pipeline *parse(const char *text)
 {
 	struct pipeline *pipeline = NULL;

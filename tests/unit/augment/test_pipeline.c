@@ -5,10 +5,6 @@
 #include "format/augment/grammar/transforms.h"
 #include "tests/unit/augment/pipeline_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 TEST(single_transforms)
 {
 	static const char *const texts[] = {

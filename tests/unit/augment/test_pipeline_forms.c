@@ -7,9 +7,6 @@
 #include "tests/unit/augment/pipeline_test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static double from_f16(uint16_t half)
 {

@@ -6,8 +6,6 @@
 #include "tests/unit/augment/pipeline_test.h"
 #include "tests/unit/augment/reference.h"
 
-#include <stdlib.h>
-
 /* Common pipelines need one stage: one rectangle, one resize. */
 TEST(geometry_is_folded)
 {

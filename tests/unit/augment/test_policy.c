@@ -7,8 +7,6 @@
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { OPERATIONS = POLICY_INVERT + 1 };
 

@@ -1,9 +1,6 @@
 #include "format/base/random.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* Random123's published test vectors for philox4x32-10: counter, key, result. */
 TEST(philox_known_answers)
 {

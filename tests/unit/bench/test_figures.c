@@ -1,7 +1,5 @@
 /* Quantiles, medians and spread of loaderbench's measurements. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "bench/measure/histogram.h"
 #include "bench/report/plot.h"

@@ -1,7 +1,6 @@
 /* Loaderbench reads a daemon's status: it must select the feeds of its own clients among others. */
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "bench/measure/sampler.h"
 #include "tests/test.h"

@@ -9,10 +9,6 @@
 #include "tools/packimg/advise/encoding_bench.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "format/packimg.h"
 #include "proto/client/feed.h"

@@ -1,8 +1,6 @@
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <stdio.h>
-
 struct packimg_decoder *decoder;
 struct packimg_error error;
 char *directory;

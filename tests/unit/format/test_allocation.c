@@ -7,9 +7,6 @@
 #include "tests/unit/format/images.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1

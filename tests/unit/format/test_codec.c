@@ -5,11 +5,7 @@
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct packimg_decoder *decoder;
 static struct packimg_encoder *encoder;

@@ -7,10 +7,6 @@
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <xxhash.h>
 
 enum { WIDTH = 200, HEIGHT = 150, FILE_MAX = 1 << 18, PADDING = 64 };

@@ -9,10 +9,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static struct packimg_error error;

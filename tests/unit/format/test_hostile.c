@@ -5,10 +5,6 @@
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static int decode(const uint8_t *data, size_t size, uint32_t width, uint32_t height, int components,

@@ -5,11 +5,6 @@
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static char what[100]; /* name of the current case, for messages */
 
 static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_t width,

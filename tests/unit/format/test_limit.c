@@ -6,11 +6,6 @@
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <xxhash.h>
 #include <zstd.h>
 

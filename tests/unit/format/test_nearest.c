@@ -2,8 +2,6 @@
 #include "format/base/text/nearest.h"
 #include "tests/test.h"
 
-#include <string.h>
-
 TEST(slips)
 {
 	static const struct {

@@ -2,7 +2,6 @@
 #include "format/base/text/number.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <math.h>
 
 TEST(whole_texts)

@@ -6,12 +6,6 @@
 #include "format/write/output.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { SIZE = 1000, PLACE = 77 };
 
 static unsigned calls, taken_max;

@@ -2,9 +2,6 @@
 #include "format/base/text/printable.h"
 #include "tests/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static void expect(const char *text, size_t size, const char *wanted)
 {
 	char *copy = printable_copy(text, size);

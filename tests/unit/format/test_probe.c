@@ -6,10 +6,6 @@
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 static struct packimg_error error;
 
 static struct packimg_jpeg_info probe(const struct jpeg_kind *kind, uint32_t width, uint32_t height)

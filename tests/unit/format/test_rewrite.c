@@ -8,13 +8,8 @@
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { SAMPLES = 9 };

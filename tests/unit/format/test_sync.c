@@ -3,13 +3,7 @@
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <stdbool.h>
-
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static bool folders_fail;
 

@@ -9,11 +9,6 @@
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <jpeglib.h>
 
 static struct packimg_error error;

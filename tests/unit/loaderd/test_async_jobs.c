@@ -11,7 +11,6 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { AT_ONCE = 2, MANY = 24, PATIENCE_MS = 60000, BURST_US = 2000, NICE_MAX = 19, NICER = 3 };
 

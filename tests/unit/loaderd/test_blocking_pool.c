@@ -6,7 +6,6 @@
 
 #include <semaphore.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { KEYS = 16, OTHERS = 12 /* one less than the threads for slow work */ };
 

@@ -2,14 +2,9 @@
 #include "format/base/system/cgroup.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <ftw.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char root[] = "/tmp/test_cgroup.XXXXXX";
 

@@ -3,12 +3,9 @@
 #include "loaderd/supervisor/clients.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { USER = 64201, FIRST = 1, SECOND, THIRD, FEED = 7, OTHER_FEED, CLIENTS = 3 };
 

@@ -2,11 +2,6 @@
 #include "loaderd/config.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { NONE = 1000 };
 
 static int nice_of(const struct config *config, uint32_t uid)

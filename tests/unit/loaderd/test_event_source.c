@@ -5,7 +5,6 @@
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #define MS UINT64_C(1000000)
 

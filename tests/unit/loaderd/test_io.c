@@ -11,13 +11,8 @@
 #include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };

@@ -3,9 +3,6 @@
 #include "tests/test.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static int ends[2], own_stderr;
 

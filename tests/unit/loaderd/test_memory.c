@@ -3,7 +3,6 @@
 #include "tests/test.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 TEST(nothing_opens)
 {

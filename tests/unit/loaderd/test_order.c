@@ -2,9 +2,6 @@
 #include "loaderd/io/order.h"
 #include "tests/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct order make_order(uint64_t samples, uint32_t batch_size, uint32_t rank, uint32_t world,
 			       bool last_short)
 {

@@ -7,12 +7,9 @@
 #include "proto/ring.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER = 1000 };
 

@@ -5,16 +5,11 @@
 #include "loaderd/worker/sandbox.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__)
 enum { ADDRESS = 0, THREAD = 1 };

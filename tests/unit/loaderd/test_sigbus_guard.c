@@ -3,12 +3,9 @@
 #include "tests/test.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static long page;
 

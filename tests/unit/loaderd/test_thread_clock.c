@@ -6,9 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <time.h>
-#include <unistd.h>
 
 #define MS UINT64_C(1000000)
 

@@ -3,11 +3,8 @@
 #include "loaderd/supervisor/unread_replies.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { ANNA = 1000, BERT = 1001, PIECES = 3 };
 

@@ -5,14 +5,9 @@
 #include "loaderd/supervisor/delegated_cgroup.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 static char root[] = "/tmp/test_groups.XXXXXX";
 

@@ -7,14 +7,10 @@
 #include "loaderd/supervisor/worker_manager.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -22,7 +18,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define HABIT "MANAGER_TEST_HABIT"
 

@@ -2,8 +2,6 @@
 #include "tests/test.h"
 #include "tools/packimg/advise/recommend.h"
 
-#include <string.h>
-
 enum { ORIGINALS, BARE, Q95_384, Q90_384, Q85_384, Q95, Q90, Q85, ZSTD, RAW, COUNT };
 
 /* Typical bytes and images/s per core for photographs. */

@@ -7,11 +7,6 @@
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/sample_encoder.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #if HAVE_AVIF
 #include <avif/avif.h>
 #endif

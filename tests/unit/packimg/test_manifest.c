@@ -2,12 +2,6 @@
 #include "tests/test.h"
 #include "tools/packimg/source/catalog.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /*
  * Lists a manifest with this text and returns the result of catalog_finish(). Counts skipped rows.
  */

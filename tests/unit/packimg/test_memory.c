@@ -2,11 +2,7 @@
 #include "tests/test.h"
 #include "tools/packimg/common/memory.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
 	MEBIBYTE = 1 << 20,

@@ -6,10 +6,6 @@
 #include "tools/packimg/common/file_name.h"
 #include "tools/packimg/convert/class_names.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum {
 	NAMES_MAX = 6,
 };

@@ -2,10 +2,6 @@
 #include "tests/test.h"
 #include "tools/packimg/common/shuffle.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum {
 	COUNT = 1000,
 };

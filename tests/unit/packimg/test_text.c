@@ -7,11 +7,6 @@
 #include "tools/packimg/selection.h"
 #include "tools/packimg/source/csv.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Joins all words of the expansion with spaces and compares. */
 static void assert_expands(const char *word, const char *expected)
 {

@@ -12,11 +12,7 @@
 
 #include "format/augment/pipeline.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { SAMPLES = 96, SIDE = 16, BATCH_SIZE_MAX = 48, EPOCHS = 3 };
 

@@ -4,9 +4,6 @@
 
 #include <malloc.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum {
 	MEBIBYTE = 1 << 20,

@@ -5,13 +5,8 @@
 #include "proto/framing.h"
 #include "tests/test.h"
 
-#include <stdbool.h>
-
-#include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { GRACE_MS = 100, TIMEOUT_MS = 50, READ_BYTES = 64 << 10 };
 

@@ -4,14 +4,10 @@
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 struct link {
 	int sockets[2];

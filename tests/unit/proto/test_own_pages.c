@@ -4,12 +4,8 @@
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 enum { SIZE = 64 << 10, HALF = SIZE / 2 };
 

@@ -2,16 +2,10 @@
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* Prints the compiler's layout of ring.h, for comparison with the tables of SPEC.md. */
 #define ROW(section, type, member)                                                                 \

@@ -1,15 +1,10 @@
 /* The ring's wake-up protocol, between threads and between processes. proto/SPEC.md, "Ring". */
 #include "tests/unit/proto/ring_pair.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /*
  * qemu 7.2 runs Arm's stlr and ldar without the ordering between them that memory_order_seq_cst

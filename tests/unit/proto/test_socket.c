@@ -4,14 +4,9 @@
 #include "format/base/system/clock.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 static const char system_socket[] = "/run/loaderd/loaderd.sock";
 

@@ -6,10 +6,6 @@
 #include "tests/test.h"
 #include "tools/shapes/draw.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 enum {
 	SIDE = 64,
 	BLOCKS = 8, /* blocks per axis */

@@ -3,8 +3,6 @@
 #include "trainer/algorithms/optim.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 json_t *golden_load(const char *name)
 {

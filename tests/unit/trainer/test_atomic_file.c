@@ -6,15 +6,9 @@
 #include "format/base/system/atomic_file.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/test_atomic_file.XXXXXX";
 static char path[128];

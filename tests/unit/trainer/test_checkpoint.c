@@ -9,13 +9,8 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/weights.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/test_checkpoint.XXXXXX";
 static char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];

@@ -2,10 +2,6 @@
 #include "tests/test.h"
 #include "trainer/checkpoint/class_names.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 TEST(there_and_back)
 {
 	static const char *const names[] = {"cat", "a \"dog\"", "", "\xc3\xa9l\xc3\xa9phant"};

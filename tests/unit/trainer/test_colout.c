@@ -3,7 +3,6 @@
 #include "trainer/algorithms/colout.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Composer computes int((1 - p) * size). */
 TEST(kept)

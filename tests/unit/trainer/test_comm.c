@@ -5,11 +5,7 @@
 #include "tests/test.h"
 #include "trainer/device/comm/comm.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SUMS  6
 #define COUNT 300000 /* more than any transport sends at once */

@@ -9,8 +9,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void run_logits(struct device_graph *graph, const json_t *expected, uint32_t count,
 		       double tolerance)

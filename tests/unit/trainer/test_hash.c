@@ -2,11 +2,7 @@
 #include "tests/test.h"
 #include "trainer/run/hash.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { SIZE = 200001 };
 

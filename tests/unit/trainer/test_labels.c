@@ -3,11 +3,6 @@
 #include "tests/test.h"
 #include "trainer/run/input/labels.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { CLASSES = 3, SAMPLES = 400, SIDE = 16 };
 
 static char folder[] = "/tmp/test_labels_XXXXXX", path[64];

@@ -3,16 +3,11 @@
 #include "trainer/log/append_file.h"
 #include "trainer/log/metrics_log.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char path[] = "/tmp/test_metrics_log.XXXXXX", error[METRICS_LOG_ERROR_MAX];
 

@@ -6,8 +6,6 @@
 #include "trainer/algorithms/mix.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { COUNT = 24 };
 

@@ -3,10 +3,7 @@
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/model/layers.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
 

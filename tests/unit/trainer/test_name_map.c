@@ -9,12 +9,7 @@
 #include "trainer/checkpoint/name_map.h"
 #include "trainer/model/random.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { PAIRS_MAX = 256, BLOCKS = 12 };
 

@@ -2,8 +2,6 @@
 #include "tests/test.h"
 #include "trainer/algorithms/progressive.h"
 
-#include <stdio.h>
-
 /* tests/golden/progressive */
 TEST(sizes)
 {

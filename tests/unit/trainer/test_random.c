@@ -6,7 +6,6 @@
 #include "trainer/model/random.h"
 
 #include <math.h>
-#include <stdio.h>
 
 /* First vector of Random123's known answers, with key 0 and counter 0. */
 TEST(known_answer)

@@ -6,10 +6,7 @@
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/run/ranks.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static bool exhausted; /* if set, every allocation fails; through the linker's wrapping */
 

@@ -2,12 +2,7 @@
 #include "tests/test.h"
 #include "trainer/recipe/recipe.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char error[RECIPE_ERROR_MAX];
 

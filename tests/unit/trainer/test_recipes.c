@@ -3,8 +3,6 @@
 #include "tests/test.h"
 #include "trainer/recipe/recipe.h"
 
-#include <string.h>
-
 static void pipeline(const char *name, const char *text, uint32_t first, uint32_t last)
 {
 	struct pipeline *pipeline;

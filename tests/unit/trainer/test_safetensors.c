@@ -3,16 +3,10 @@
 #include "trainer/checkpoint/safetensors.h"
 
 #include <endian.h>
-#include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[128], error[SAFETENSORS_ERROR_MAX];

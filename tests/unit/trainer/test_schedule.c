@@ -3,8 +3,6 @@
 #include "trainer/algorithms/schedule.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct schedule make(const char *settings)
 {

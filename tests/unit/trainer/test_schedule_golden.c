@@ -7,8 +7,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static double largest; /* largest deviation so far */
 

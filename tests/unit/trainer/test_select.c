@@ -3,8 +3,6 @@
 #include "trainer/algorithms/select.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { SAMPLES_MAX = 16, DRAWS = 40000 };
 

@@ -2,9 +2,6 @@
 #include "tests/test.h"
 #include "trainer/algorithms/views.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 TEST(which)
 {
 	static const struct {

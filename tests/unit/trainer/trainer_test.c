@@ -4,9 +4,6 @@
 #include "trainer/model/random.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 const double golden_mean[3] = {120, 115, 100}, golden_std[3] = {60, 58, 57};
 

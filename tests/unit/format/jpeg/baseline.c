@@ -1,9 +1,6 @@
 #include "tests/unit/format/jpeg/baseline.h"
 #include "tests/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct picture picture_make(uint32_t width, uint32_t height, const struct jpeg_kind *kind,
 			    uint64_t seed)
 {

@@ -6,10 +6,6 @@
 #include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 static uint64_t seed = 1;
 
 static uint32_t draw(uint32_t bound)

@@ -6,10 +6,7 @@
 #include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { REGIONS = 6 };
 

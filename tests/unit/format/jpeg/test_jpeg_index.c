@@ -9,10 +9,6 @@
 #include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <xxhash.h>
 
 enum {

@@ -8,11 +8,6 @@
 #include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 static struct jpeg_baseline *own;

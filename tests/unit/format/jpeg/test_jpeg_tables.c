@@ -5,8 +5,6 @@
 #include "format/codec/jpeg/jpeg_huffman.h"
 #include "tests/test.h"
 
-#include <string.h>
-
 enum { SPEC_SIZE = 16 + 256, MANY = 1000 };
 
 /* Makes an AC table of eight 4-bit codes, with symbols that depend on number. */

@@ -1,10 +1,6 @@
 /* libfeed against a fake daemon: contents of batches, and start positions. */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 TEST(batches_arrive)
 {
 	struct feed *feed = open_script("plain");

@@ -4,14 +4,10 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /*
  * Opens a feed that fails as soon as its daemon dies. test_feed_reopen.c tests reconnecting feeds.

@@ -6,16 +6,11 @@
 
 #include "tests/unit/proto/fake_ring.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static void ask_beyond(struct puppet *p)
 {

@@ -4,9 +4,7 @@
  */
 #include "tests/unit/proto/client/puppet.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdbool.h>
 
 /* ---- feeds that differ from the request ---- */
 

@@ -4,10 +4,6 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 TEST(every_refusal_is_a_sentence)
 {
 	unsigned fds = count_open_fds();

@@ -1,11 +1,6 @@
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "tests/test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 stub_refuses stub_refuse;
 int stub_plans;
 

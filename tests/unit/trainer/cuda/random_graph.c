@@ -1,9 +1,6 @@
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { VALUES_MAX = 64 };
 
 struct maker {

@@ -5,10 +5,7 @@
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 TEST(anomaly)
 {

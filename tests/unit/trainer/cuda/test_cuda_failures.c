@@ -5,10 +5,6 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 static long left = -1; /* allocations that still succeed; negative if none fails */
 
 void *__real_calloc(size_t count, size_t size);

@@ -5,11 +5,8 @@
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /*
  * Computes the losses of a run that feeds from two buffers in turn and overwrites each one as soon

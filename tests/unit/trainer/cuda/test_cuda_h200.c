@@ -8,10 +8,6 @@
 #include "trainer/device/cuda/engines.h"
 #include "trainer/estimate/estimate.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { SKIPPED = 77 };
 
 static struct engines engines;

@@ -7,11 +7,6 @@
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/unit/trainer/cuda/random_plans.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- random graphs ---- */
 
 static uint64_t refusal_seed;

@@ -7,12 +7,6 @@
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/device.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <errno.h>
-
 enum { SKIPPED = 77 };
 
 static struct comm alone = {.world = 1, .local_world = 1};

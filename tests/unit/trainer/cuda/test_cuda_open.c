@@ -6,12 +6,7 @@
 #include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include <errno.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 struct outcome {
 	int result;

@@ -8,13 +8,8 @@
 #include "trainer/device/cuda/lowering/roofline.h"
 #include "trainer/estimate/estimate.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define ROOFLINE                                                                                   \
 	"\"roofline\": {\"bytes_per_second\": 1e12, \"flops_per_second\": {\"fp32\": 1e13, "       \

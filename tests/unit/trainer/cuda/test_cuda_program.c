@@ -6,11 +6,6 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const struct {
 	const char *settings;
 	uint32_t side;

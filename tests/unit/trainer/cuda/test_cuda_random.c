@@ -10,11 +10,7 @@
 #include "tests/unit/trainer/cuda/random_plans.h"
 #include "trainer/device/cuda/cuda.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* One graph on one device. */
 struct side {

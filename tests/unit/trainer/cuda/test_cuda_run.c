@@ -7,7 +7,6 @@
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const struct {
 	enum device_precision precision;

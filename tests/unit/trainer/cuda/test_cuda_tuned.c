@@ -6,10 +6,6 @@
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* The forward pass would be faster without a prologue, but the weight gradient would lose more. */
 static double gradients_want_prologues(const struct conv_problem *problem)
 {

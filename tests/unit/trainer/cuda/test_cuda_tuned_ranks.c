@@ -9,11 +9,6 @@
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/cuda/cuda.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define SAMPLES  2 /* per rank */
 #define SIDE     4
 #define CHANNELS 8

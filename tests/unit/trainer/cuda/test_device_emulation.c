@@ -6,11 +6,7 @@
 #include "tests/gpu/emulation/queue.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-
-#include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/mman.h>
 
 struct fixture {

@@ -1,11 +1,6 @@
 #include "tests/unit/trainer/device/engines_test.h"
 #include "tests/gpu/emulation/element.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 const double tolerances[] = {[CUDA_F32] = 2e-6, [CUDA_F16] = 1e-3, [CUDA_BF16] = 8e-3};
 
 struct gpu_properties gpu;

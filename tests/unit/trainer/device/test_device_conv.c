@@ -6,11 +6,7 @@
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* x' of the fixture, [n][h][w][c] */
 static double *reference_prologue(const struct fixture *f)

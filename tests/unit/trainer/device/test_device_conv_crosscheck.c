@@ -7,8 +7,6 @@
 
 #include <dnnl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- the norm's part of the backward epilogue, against central differences ---- */
 

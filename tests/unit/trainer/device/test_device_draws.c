@@ -6,9 +6,6 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define SAMPLES  8
 #define CHANNELS 7 /* so that samples end inside a block of words */
 #define SIDE     3

@@ -7,9 +7,6 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { LAYERS = 4, FROZEN = 2, CLASSES = 5, SAMPLES = 4, SIDE = 6, WIDTH = 16, STEPS = 4 };
 

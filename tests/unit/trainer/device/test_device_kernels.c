@@ -8,8 +8,6 @@
 #include "trainer/device/cpu/kernels.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ROWS   3
 #define MARGIN 16

@@ -5,11 +5,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* as in make.py */
 enum { STEPS = 20, SAMPLES = 12, FEATURES = 7, CLASSES = 10 };

@@ -5,9 +5,6 @@
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 /* Computes the expected result from the operands as the engine sees them and stores it in *d. */
 static void reference(const struct matmul_problem *p, const struct operand *a,
 		      const struct operand *b, const struct operand *bias,

@@ -7,9 +7,6 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define EPSILON 1e-5
 

@@ -6,9 +6,6 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { STEPS = 20, SAMPLES = 16, TENSORS = 5, VECTORS_GROUP = 1 };
 

@@ -9,11 +9,7 @@
 #include "trainer/device/cpu/loops.h"
 #include "trainer/device/cpu/thread_pool.h"
 
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- arena ---- */
 

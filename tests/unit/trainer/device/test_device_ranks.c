@@ -7,11 +7,7 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/comm/comm.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BATCH   12
 #define SIDE    8

@@ -3,11 +3,7 @@
 #include "format/base/random.h"
 #include "tests/test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 double uniform(uint64_t seed, uint64_t counter)
 {

@@ -5,11 +5,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SAMPLES = 4, CHANNELS = 3 };
 

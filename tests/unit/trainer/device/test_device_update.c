@@ -4,10 +4,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define STEPS     6
 #define COUNT     40000 /* more than one task's share */

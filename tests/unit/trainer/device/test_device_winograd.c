@@ -7,10 +7,6 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* twice the error of the weight gradients of the last case below, sums over 17,100 positions */
 #define TOLERANCE 3e-6
 

@@ -7,12 +7,7 @@
 #include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <stdio.h>
-
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ROWS_MAX 8
 

@@ -5,9 +5,6 @@
  */
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
-#include <errno.h>
-#include <string.h>
-
 static void expect_no_plan(const struct sweep *sweep, const struct conv_problem *problem)
 {
 	const struct conv_engines *conv = &sweep->engines->conv;

@@ -5,11 +5,6 @@
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 TEST(workspace)
 {

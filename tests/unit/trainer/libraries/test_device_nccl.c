@@ -4,11 +4,6 @@
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/device.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* The part of gpu.h that nccl.c uses: an event is complete at the second query. */
 static int looks;
 

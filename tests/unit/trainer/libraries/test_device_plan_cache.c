@@ -7,14 +7,8 @@
 #include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <stdio.h>
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define GPU   "NVIDIA H200, compute 9.0, cuDNN 91900"
 #define OTHER "NVIDIA H200, compute 9.0, cuDNN 91801"

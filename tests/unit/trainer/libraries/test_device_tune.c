@@ -9,14 +9,8 @@
 #include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <stdio.h>
-
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define WORKSPACE 1000 /* available bytes */
 
