@@ -22,6 +22,11 @@ extern char validation[PATH_MAX + 64];
 extern char said[65536]; /* output of the last finished run */
 
 /*
+ * Threads of each run, for trainer_setup(). The networks are so small that a second thread more
+ * than doubles a run's CPU time.
+ */
+extern unsigned trainer_threads;
+/*
  * cmocka group functions. trainer_setup_unbroken() also makes the run "unbroken", the reference for
  * other runs.
  */

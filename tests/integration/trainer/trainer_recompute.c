@@ -89,4 +89,10 @@ TEST(resumed)
 	same_file("whole", "halves", "model.safetensors");
 }
 
-TEST_MAIN(trainer_setup, trainer_teardown)
+static int setup(void **state)
+{
+	trainer_threads = 2;
+	return trainer_setup(state);
+}
+
+TEST_MAIN(setup, trainer_teardown)

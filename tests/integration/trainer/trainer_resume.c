@@ -143,4 +143,10 @@ TEST(older)
 	same_losses("unbroken", "older");
 }
 
-TEST_MAIN(trainer_setup_unbroken, trainer_teardown)
+static int setup(void **state)
+{
+	trainer_threads = 2;
+	return trainer_setup_unbroken(state);
+}
+
+TEST_MAIN(setup, trainer_teardown)

@@ -493,4 +493,10 @@ TEST(misplaced)
 	assert_false(exists("misplaced", ""));
 }
 
-TEST_MAIN(trainer_setup, trainer_teardown)
+static int setup(void **state)
+{
+	trainer_threads = 2;
+	return trainer_setup(state);
+}
+
+TEST_MAIN(setup, trainer_teardown)
