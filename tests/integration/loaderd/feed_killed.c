@@ -13,14 +13,14 @@
 
 enum {
 	VICTIMS = 200,
-	WARM_UP = 40, /* victims before memory is first measured: the allocator's caches fill */
+	WARM_UP = 40, /* clients before memory is first measured: the allocator's caches fill */
 	ATTEMPTS =
 		/*
 		 * another program on the machine may delay us; a stall caused by the daemon would
 		 * recur
 		 */
 	3,
-	GROWTH_MAX_KIB = 2048, /* even 10 KiB per victim would show */
+	GROWTH_MAX_KIB = 2048, /* even 10 KiB per client would show */
 };
 
 static uint64_t now_ns(void)
@@ -54,16 +54,16 @@ static void live_dangerously(const struct feed_options *options, int ready, unsi
 }
 
 /*
- * Every fifth victim dies at a random time while it connects and subscribes, the others after a
+ * Every fifth client dies at a random time while it connects and subscribes, the others after a
  * batch or two.
  */
 static void kill_one(const struct feed_options *options, unsigned number)
 {
 	int ready[2];
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-	pid_t victim = fork();
-	assert_true(victim >= 0);
-	if (victim == 0) {
+	pid_t client = fork();
+	assert_true(client >= 0);
+	if (client == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		live_dangerously(options, ready[1], number);
 	}
@@ -73,9 +73,9 @@ static void kill_one(const struct feed_options *options, unsigned number)
 		assert_int_equal(read(ready[0], &byte, 1), 1);
 	}
 	usleep(number * 7919 % 4000);
-	kill(victim, SIGKILL);
+	kill(client, SIGKILL);
 	int status;
-	assert_int_equal(waitpid(victim, &status, 0), victim);
+	assert_int_equal(waitpid(client, &status, 0), client);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	close(ready[0]);
 }
@@ -97,7 +97,7 @@ TEST(killed_clients_leave_nothing)
 		unsigned phase = control_client_phase(control);
 		uint64_t start_ns = now_ns();
 		struct feed_options theirs = options;
-		theirs.name = "victim";
+		theirs.name = "client";
 		for (unsigned number = 0; number < VICTIMS; number++) {
 			theirs.seed = number;
 			kill_one(&theirs, number);

@@ -105,7 +105,7 @@ static struct baseline settled(struct fixture *fixture)
 }
 
 /* Starts a client that consumes batches, holds some, and then waits to be killed. */
-static pid_t victim(struct fixture *fixture)
+static pid_t client(struct fixture *fixture)
 {
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -146,7 +146,7 @@ TEST(killed_clients)
 	unsigned count = kills();
 	srand(7);
 	for (unsigned i = 0; i < count; i++) {
-		pid_t pid = victim(fixture);
+		pid_t pid = client(fixture);
 		uint64_t kill_at_ms = now_ms() + (unsigned)rand() % 30;
 		int status;
 		while (now_ms() < kill_at_ms) {

@@ -13,7 +13,7 @@ enum {
 	BLOCKS = 100,
 };
 
-struct course {
+struct usage {
 	pthread_mutex_t lock;
 	uint64_t held, held_most; /* bytes of blocks that are claimed and not yet taken */
 	size_t mapped, mapped_most;
@@ -30,14 +30,14 @@ static void worker_deinit(void *worker)
 
 static void claim(void *context, void *worker, struct work_block *block)
 {
-	struct course *course = context;
+	struct usage *usage = context;
 
 	block->held = BLOCK_BYTES;
-	pthread_mutex_lock(&course->lock);
-	course->held += BLOCK_BYTES;
-	if (course->held > course->held_most)
-		course->held_most = course->held;
-	pthread_mutex_unlock(&course->lock);
+	pthread_mutex_lock(&usage->lock);
+	usage->held += BLOCK_BYTES;
+	if (usage->held > usage->held_most)
+		usage->held_most = usage->held;
+	pthread_mutex_unlock(&usage->lock);
 }
 
 static void run(void *context, void *worker, struct work_block *block, uint32_t number)
@@ -50,30 +50,30 @@ static void run(void *context, void *worker, struct work_block *block, uint32_t 
 
 static int take(void *context, const struct work_block *block, uint32_t number)
 {
-	struct course *course = context;
+	struct usage *usage = context;
 	/* Large blocks are separate mappings. Sanitizer allocators report 0. */
 	size_t mapped = mallinfo2().hblkhd;
 
 	if (block->bytes.size != BLOCK_BYTES)
 		return -1;
-	if (mapped > course->mapped_most)
-		course->mapped_most = mapped;
-	pthread_mutex_lock(&course->lock);
-	course->held -= BLOCK_BYTES;
-	pthread_mutex_unlock(&course->lock);
+	if (mapped > usage->mapped_most)
+		usage->mapped_most = mapped;
+	pthread_mutex_lock(&usage->lock);
+	usage->held -= BLOCK_BYTES;
+	pthread_mutex_unlock(&usage->lock);
 	return 0;
 }
 
 TEST(bytes_under_way)
 {
-	struct course course = {.lock = PTHREAD_MUTEX_INITIALIZER, .mapped = mallinfo2().hblkhd};
+	struct usage usage = {.lock = PTHREAD_MUTEX_INITIALIZER, .mapped = mallinfo2().hblkhd};
 	const struct parallel_map_options setup = {
 		.jobs = JOBS,
 		.total = BLOCKS,
 		.block = 1,
 		.result_size = 1,
 		.bytes_max = BYTES_MAX,
-		.context = &course,
+		.context = &usage,
 		.worker_size = 1,
 		.worker_init = worker_init,
 		.worker_deinit = worker_deinit,
@@ -85,8 +85,8 @@ TEST(bytes_under_way)
 
 	assert_int_equal(parallel_map(&setup, &fault), 0);
 	assert_int_equal(fault, 0);
-	assert_int_equal(course.held, 0);
-	assert_in_range(course.held_most, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
+	assert_int_equal(usage.held, 0);
+	assert_in_range(usage.held_most, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
 	/* buffers kept for later blocks must not exceed the limit either */
-	assert_in_range(course.mapped_most, 0, course.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
+	assert_in_range(usage.mapped_most, 0, usage.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
 }
