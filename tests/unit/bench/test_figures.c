@@ -1,10 +1,10 @@
 /* Quantiles, medians and spread of loaderbench's measurements. */
-#include <math.h>
-
 #include "bench/measure/histogram.h"
 #include "bench/report/plot.h"
 #include "bench/report/report.h"
 #include "tests/test.h"
+
+#include <math.h>
 
 static void assert_near(double value, double wanted, double tolerance)
 {

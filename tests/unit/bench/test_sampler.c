@@ -1,9 +1,8 @@
 /* Loaderbench reads a daemon's status: it must select the feeds of its own clients among others. */
-
-#include <sys/socket.h>
-
 #include "bench/measure/sampler.h"
 #include "tests/test.h"
+
+#include <sys/socket.h>
 
 enum { OWN = 100, OWN_TOO = 102, NEIGHBOUR = 101, NOBODY = 0 };
 

@@ -10,9 +10,6 @@
 
 #include <math.h>
 
-#include "format/packimg.h"
-#include "proto/client/feed.h"
-
 enum { IMAGES = 12, SIDE = 96 };
 
 static const struct claim_options usual = {.batch_size = 4, .workers = 2, .alone = true};
