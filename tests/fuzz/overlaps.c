@@ -4,14 +4,7 @@
  * reader may crash.
  */
 #include "tests/fuzz/support/overlaps.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
-#include <string.h>
+#include "tests/test.h"
 
 enum {
 	ARGUMENTS_MAX = 16
@@ -37,7 +30,7 @@ static void check_base(void)
 	assert_int_equal(verdict.checked, 0);
 }
 
-static void test_base_is_good(void **state)
+TEST(base_is_good)
 {
 	unsigned counts[OVERLAPS_SIDE + 1] = {0};
 
@@ -80,7 +73,7 @@ static unsigned try(const struct overlaps_move *move)
 	return any;
 }
 
-static void test_each_range_onto_each_other(void **state)
+TEST(each_range_onto_each_other)
 {
 	unsigned overlapped = 0;
 	struct overlaps_move move;
@@ -106,11 +99,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_base_is_good),
-		cmocka_unit_test(test_each_range_onto_each_other),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+TEST_MAIN(set_up, NULL)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""JSON of golden numbers with many of them on a line.
+"""Write golden numbers with many of them on a line.
 
-    tests/golden/packed.py FILE...      packs these; no digit changes
+    tests/golden/packed.py FILE...      packs these JSON files; no digit changes
 
-A member that is an object begins a line, so that a diff shows which tensor's numbers changed.
+In JSON, a member that is an object begins a line, so that a diff shows which tensor's numbers changed.
 """
 import json
 import pathlib
@@ -11,6 +11,7 @@ import re
 import sys
 
 WIDTH = 160
+RECORDS_WIDTH = 400
 
 
 def packed(text):
@@ -30,6 +31,17 @@ def packed(text):
 
 def write(path, made):
     pathlib.Path(path).write_text(packed(json.dumps(made)))
+
+
+def write_records(path, comment, records):
+    """Text for fscanf(): the comment on a line of its own, then records of words, several on a line."""
+    lines = [comment]
+    for record in records:
+        if len(lines) > 1 and len(lines[-1]) + 2 + len(record) <= RECORDS_WIDTH:
+            lines[-1] += "  " + record
+        else:
+            lines.append(record)
+    pathlib.Path(path).write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

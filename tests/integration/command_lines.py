@@ -1,13 +1,10 @@
 """What all programs have in common: options and commands that are misspelt get a suggestion, and those that are begun are completed. $PROGRAMS has their paths, $COMPLETIONS is the folder of tools/completions; bash is always asked, zsh and fish where they are installed."""
 
 import os
-import pty
 import re
-import select
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 PROGRAMS = os.environ["PROGRAMS"].split(os.pathsep)
@@ -128,40 +125,6 @@ def zsh_completed(*words):
     return done.stdout.splitlines()
 
 
-def accepted(shell, line, folder):
-    """What packimg is given by somebody in the folder who types the line, a tab and a return into the shell's own editor."""
-    with tempfile.TemporaryDirectory() as home:
-        packimg, given = os.path.join(home, "packimg"), os.path.join(home, "given")
-        with open(packimg, "w") as file:
-            file.write(f'#!/bin/sh\ncase "$*" in *--help) exec "{program("packimg")}" "$@" ;; esac\n'
-                       f'printf "%s\\n" "$@" >"{given}.new"\nmv "{given}.new" "{given}"\n')
-        os.chmod(packimg, 0o755)
-        with open(os.path.join(home, ".zshrc"), "w") as file:
-            if shell == "zsh":
-                os.rename(shell_file("zsh", packimg, home), os.path.join(home, "_packimg"))
-                file.write("fpath=($ZDOTDIR $fpath)\nautoload -U compinit\ncompinit -u -D\n")
-            else:
-                file.write(f'source "{BASH}"\n')
-            file.write("PS1='READY> '\n")
-        command = ["zsh", "-d", "-i"] if shell == "zsh" else ["bash", "--rcfile", file.name, "-i"]
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(folder)
-            os.execvpe(command[0], command, {**os.environ, "PATH": home + os.pathsep + os.environ["PATH"], "HOME": home,
-                                             "ZDOTDIR": home, "INPUTRC": "/dev/null", "TERM": "dumb"})
-        shown, typed, deadline = b"", False, time.monotonic() + 60
-        while not os.path.exists(given) and time.monotonic() < deadline:
-            if select.select([terminal], [], [], 0.02)[0]:
-                shown += os.read(terminal, 65536)
-            if not typed and b"READY> " in shown:
-                typed = os.write(terminal, line.encode() + b"\t\r")
-        os.close(terminal)  # the shell's end
-        os.waitpid(pid, 0)
-        assert os.path.exists(given), shown
-        with open(given) as file:
-            return file.read().splitlines()
-
-
 def fish_completed(*words, options=""):
     with tempfile.TemporaryDirectory() as folder:
         line = " ".join([os.path.basename(words[0]), *words[1:]])
@@ -198,47 +161,6 @@ class OtherShells:
             self.assertEqual([word for word in self.completed(*words) if not word.startswith("files")], offered, words)
 
 
-class Dashes(unittest.TestCase):
-    """Names of files that look like options, and hold commands."""
-
-    evil = "-$(touch made).pimg"
-
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        open(os.path.join(self.folder.name, self.evil), "w").close()
-        self.packimg = program("packimg")
-
-    def accept(self, shell):
-        for line, given in (
-            ("packimg info ", ["info", "./" + self.evil]),
-            ("packimg convert -o -", ["convert", "-o", "./" + self.evil]),
-            ("packimg convert --output=", ["convert", "--output=./" + self.evil]),
-            ("packimg convert --output=-", ["convert", "--output=./" + self.evil]),
-        ):
-            self.assertEqual(accepted(shell, line, self.folder.name), given, line)
-            self.assertEqual(os.listdir(self.folder.name), [self.evil], line)
-
-    def test_bash(self):
-        self.accept("bash")
-
-    @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
-    def test_zsh(self):
-        self.accept("zsh")
-
-    @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
-    def test_fish(self):
-        """It offers what begins with a dot behind a dot only."""
-        before = os.getcwd()
-        self.addCleanup(os.chdir, before)
-        os.chdir(self.folder.name)
-        for words in (("info", ""), ("convert", "-o", "-")):
-            self.assertEqual(fish_completed(self.packimg, *words), [], words)
-        for words, begin in ((("info", "./"), ""), (("convert", "--output="), "--output="), (("convert", "--output=-"), "--output=")):
-            offered = fish_completed(self.packimg, *words, options="--escape")
-            self.assertEqual(offered, [begin + "./-\\$\\(touch\\ made\\).pimg"], words)
-
-
 class Zsh(OtherShells, unittest.TestCase):
     shell, completed = "zsh", staticmethod(zsh_completed)
 
@@ -256,6 +178,20 @@ class Fish(OtherShells, unittest.TestCase):
 
 
 class Completion(unittest.TestCase):
+    def test_names_that_look_like_options(self):
+        """And hold commands, which nothing runs."""
+        packimg, evil = program("packimg"), "-$(touch made).pimg"
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, evil), "w").close()
+            self.addCleanup(os.chdir, os.getcwd())
+            os.chdir(folder)
+            for words in (("info", ""), ("convert", "-o", "-"), ("convert", "--output", "=", ""), ("convert", "--output", "=", "-")):
+                self.assertEqual(completed(packimg, *words), ["./" + evil], words)
+            if shutil.which("fish"):  # it offers what begins with a dot behind a dot only
+                offered = fish_completed(packimg, "convert", "--output=-", options="--escape")
+                self.assertEqual(offered, ["--output=./-\\$\\(touch\\ made\\).pimg"])
+            self.assertEqual(os.listdir(folder), [evil])
+
     def test_every_option(self):
         for line in installed_lines():
             offered = [word.rstrip("=") for word in completed(*line, "--")]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 import unittest
 
 TREE = pathlib.Path(os.environ["TREE"])
@@ -21,7 +20,6 @@ import ahead  # noqa: E402
 import budget  # noqa: E402
 import checks  # noqa: E402
 import loaders  # noqa: E402
-import feeding  # noqa: E402
 import gpu  # noqa: E402
 import networks  # noqa: E402
 import report  # noqa: E402
@@ -51,12 +49,6 @@ class Folder(unittest.TestCase):
 
 
 class Budgets(Folder):
-    def test_inner_ends_with_outer(self):
-        outer = budget.Budget(5)
-        self.assertLessEqual(budget.Budget(100, outer).left(), 5)
-        self.assertLessEqual(budget.Budget(1, outer).left(), 1)
-        self.assertEqual(budget.Budget(-1).left(), 0)
-
     def test_done(self):
         done = budget.run(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], budget.Budget(30), self.folder)
         self.assertEqual((done.status, done.output, done.last_words()), (3, "out\n", "last"))
@@ -82,10 +74,6 @@ class Budgets(Folder):
         for pid in pids.read_text().split():
             self.assertTrue(is_gone(pid), pid)
 
-    def test_children_left_behind_are_killed(self):
-        done = budget.run(["sh", "-c", "sleep 100 >&- 2>&- & echo $!"], budget.Budget(30), self.folder)
-        self.assertTrue(is_gone(int(done.output)))
-
     def test_failures_are_logged(self):
         log = self.folder / "failures.log"
         budget.run(["sh", "-c", "exit 77"], budget.Budget(30), self.folder, log=log)
@@ -97,11 +85,6 @@ class Budgets(Folder):
         self.assertRegex(lines[0], "^==== sh -c seq .*: exit status 3$")
         self.assertEqual((lines[1], lines[budget.LOG_LINES], lines[budget.LOG_LINES + 1]), (str(101 - budget.LOG_LINES), "100", "what"))
         self.assertEqual(lines[-2], "==== sleep 100: killed, its time was spent")
-
-    def test_no_time_left(self):
-        with self.assertRaisesRegex(budget.Late, "no time was left for touch"):
-            budget.run(["touch", self.folder / "file"], budget.Budget(0), self.folder)
-        self.assertFalse((self.folder / "file").exists())
 
 
 GOALS = [("speed", "rate", "at least", 8000, ""), ("wait", "share", "at most", 1, "%"), ("other", "none", "at least", 1, "x")]
@@ -196,53 +179,6 @@ class Judgements(unittest.TestCase):
             self.assertEqual(verdict, "failed")
             self.assertIn(words, detail)
 
-    def test_plans(self):
-        """Of what tuning leaves: nothing, nothing but patterns that are taken apart, plans."""
-        with tempfile.TemporaryDirectory() as folder:
-            cache = pathlib.Path(folder)
-            self.assertEqual(checks.judge_plans(checks.kept_plans(cache))[0], "failed")
-            (cache / "loaderd").mkdir()
-            for tags, kept, verdict in ((["apart"], (0, 1), "failed"), (["1:2", "apart", "3"], (2, 1), "passed")):
-                lines = [f"device\tproblem {tag}\t{tag}\t0.5" for tag in tags]
-                (cache / "loaderd/cudnn-plans").write_text("\n".join(["loaderd plans 1", *lines, ""]))
-                self.assertEqual(checks.kept_plans(cache), kept)
-                self.assertEqual(checks.judge_plans(kept)[0], verdict)
-
-    def test_late_tuning(self):
-        """Losses with plans that are tuned too slowly are skipped; those of others are late."""
-        made = setup.Setup(pathlib.Path("/"), pathlib.Path("/"), {}, {}, fake_gpu="cuda-emulated")
-        made.shapes = lambda limit: None
-        found, kept = {}, checks.train
-        part = types.SimpleNamespace(test=lambda name, verdict, *_, **__: found.update({name: verdict}), table=lambda *_: None)
-
-        def late(setup, limit, name, *_, **__):
-            if "resnet18" in name:
-                return {step: {"loss": 1.0} for step in range(1, setup.size("losses_steps") + 1)}
-            raise budget.Late("trainer was killed after 75 s")
-
-        checks.train = late
-        try:
-            checks.losses(made, part, budget.Budget(60))
-        finally:
-            checks.train = kept
-        self.assertEqual(found.pop("resnet50, fp16, tuned plans"), "skipped")
-        self.assertEqual({name for name, verdict in found.items() if verdict == "late"},
-                         {"resnet50, fp32, on the CPU", "resnet50, fp16", "resnet50, bf16", "resnet50, fp32"})  # fmt: skip
-        self.assertEqual(list(found.values()).count("passed"), 3)
-
-    def test_ceilings(self):
-        """What device_bench is told to compare with: that of the arithmetic that is asked for."""
-        for name, expected in (("NVIDIA H100 80GB HBM3", ("3350000000000.0,989000000000000.0", "3350000000000.0,494000000000000.0")), ("other", (None, None))):
-            made = setup.Setup(pathlib.Path("/"), pathlib.Path("/"), {}, {"gpu": name})
-            made.program = pathlib.Path
-            for options, rates in zip((["-p", "fp16"], ["-p", "fp32", "--tf32"]), expected):
-                command = made.bench_command(("resnet50", 224, 256), *options)
-                self.assertEqual([word for word in command if "--roofline" in str(word)], [f"--roofline={rates}"] if rates else [])
-
-    def test_ratios(self):
-        rounds = {"loaderd": [10.0, 20.0, 30.0], "a": [5.0, 5.0, 10.0], "b": [1.0], "c": []}
-        self.assertEqual(networks.ratios(rounds, "loaderd"), {"a": 3.0})
-
 
 # A machine that is busy with other tests must not make a part late.
 PATIENT = ("--part-seconds", "250", "--seconds", "560")
@@ -275,25 +211,11 @@ class Programs(Folder):
         program.pause()
         return program
 
-    def test_rounds(self):
-        running = {"loaderd": self.ready(0, 100), "compiled": self.ready(0.2, 50), "eager": self.ready(0, 25)}
-        rounds, lost = networks.in_turn(self.setup_like(), running, budget.Budget(60))
-        self.assertEqual(rounds, {"loaderd": [100.0] * 2, "compiled": [50.0] * 2, "eager": [25.0] * 2})
-        self.assertEqual((lost, networks.ratios(rounds, "loaderd")), ({}, {"compiled": 2.0, "eager": 4.0}))
-
     def test_one_fails(self):
         running = {"loaderd": self.ready(0, 100), "other": self.ready(0, 1, "out of luck")}
         rounds, lost = networks.in_turn(self.setup_like(), running, budget.Budget(60))
         self.assertEqual((len(rounds["loaderd"]), len(rounds["other"]), lost), (2, 1, {"other": "out of luck"}))
         self.assertEqual(networks.ratios(rounds, "loaderd"), {})
-
-    def test_silence_is_killed_and_named(self):
-        program = self.peer(100, 1)
-        self.assertFalse(program.has_spoken(0.1))
-        with self.assertRaisesRegex(loaders.Failure, "no answer within 0 s; its last words: "):
-            program.read(0.1)
-        program.close()
-        self.assertIsNotNone(program.process.poll())
 
     def comparison(self, found, background):
         """Of a network whose programs are made up: ours as fast as 100, PyTorch's as `background` says."""
@@ -323,40 +245,6 @@ class Programs(Folder):
         self.assertEqual([row[3] for row in comparison.table_rows("loaderd")], ["loaderd", "PyTorch, quick", "PyTorch, eager"])
         self.assertEqual(comparison.speeds, [100.0] * 4)
         self.assertEqual(part.facts["tests"], [])
-
-    def fed(self, eager, compiled, later):
-        """(what is said of the peer that is fed, the part's tests), of made-up programs for both modes."""
-        part = report.Report(self.folder, {}, []).part("feeding", "Feeding", 60)
-        made = self.setup_like(torch="made up")
-        made.fake_gpu = None
-        kept = ahead.resnet_program, feeding.files_of, feeding.COMPILED_LATER
-        ahead.resnet_program = lambda _, __, ___, mode, **config: self.peer(*(eager if mode == "eager" else compiled))
-        feeding.files_of, feeding.COMPILED_LATER = lambda *_: self.folder, later
-        try:
-            peer = feeding.start_pytorch(made, part, budget.Budget(90))
-        finally:
-            ahead.resnet_program, feeding.files_of, feeding.COMPILED_LATER = kept
-        row = peer and feeding.feed_pytorch(part, budget.Budget(60), *peer)
-        return row, [(test["name"], test["verdict"]) for test in part.facts["tests"]]
-
-    def test_fed(self):
-        """Compiled where that is ready soon, else eager, else nobody."""
-        self.assertEqual(self.fed((0, 10), (100, 30), 1), (["PyTorch, eager", 10.0, 25.0], [("PyTorch, max-autotune, fed", "skipped")]))
-        self.assertEqual(self.fed((0, 10), (0, 30), 60)[0], ["PyTorch, max-autotune", 30.0, 25.0])
-        self.assertEqual(self.fed(("no number",), ("none",), 60)[0], None)
-
-    def test_memory(self):
-        """PyTorch's programs leave room for ours, at least 10 GiB, and those that do not fit are not begun."""
-        kept = ahead.resnet_program
-        ahead.resnet_program = lambda *_, memory: memory
-        try:
-            for gpu_gib, programs in ((139.8, 3), (79.1, 3), (39.4, 1), (11.0, 0)):
-                made = setup.Setup(self.folder, self.folder, {}, {"memory GiB": gpu_gib})
-                ahead.start_compiling(made)
-                self.assertEqual(len(made.background), programs, gpu_gib)
-                self.assertLess(sum(made.background.values()), (gpu_gib - 10) * 2**30 if programs else 1, gpu_gib)
-        finally:
-            ahead.resnet_program = kept
 
     def test_ours_fails(self):
         made, part, comparison = self.comparison(report.Report(self.folder, {}, []), {})
@@ -389,22 +277,6 @@ class Tuning(Folder):
         self.assertRegex(tuning.wait((100, "fp16"), 0.5), "^tuned in part")
         self.assertRegex(tuning.wait((0.1, "fp16"), 60), "^tuned in [0-9]+ s$")
         self.assertLess(time.monotonic() - begin, 95)
-
-    def test_program_missing(self):
-        made = setup.Setup(self.folder, self.folder, {}, {})
-        tuning = ahead.Tuning(made, [(("resnet18", 32, 4), "fp16")], budget.Budget(100))
-        self.assertRegex(tuning.wait((("resnet18", 32, 4), "fp16"), 60), "device_bench is not there")
-        tuning.close()
-
-    def test_held(self):
-        (self.folder / "wait").touch()
-        tuning = self.tuning(0)
-        tuning.hold(True)
-        (self.folder / "wait").unlink()
-        time.sleep(0.5)
-        self.assertEqual(tuning.found, {})
-        tuning.hold(False)
-        self.assertRegex(tuning.wait((0, "fp16"), 60), "^tuned in [0-9]+ s$")
 
 
 class Command(Folder):

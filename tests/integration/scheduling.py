@@ -17,7 +17,7 @@ class Scheduling(unittest.TestCase):
             ):
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             done = subprocess.run(
-                [os.environ["SCHEDULING"], "--programs", os.environ["BUILD"], "--seconds", "0.3", "--rounds", "1", path,
+                [os.path.join(os.environ["TREE"], "bench/scheduling"), "--programs", os.environ["BUILD"], "--seconds", "0.3", "--rounds", "1", path,
                  "random_resized_crop(48) hflip"],
                 stdout=subprocess.PIPE, text=True, timeout=600)  # fmt: skip
         self.assertEqual(done.returncode, 0)

@@ -3,28 +3,19 @@
  * mounts, namespaces, changed users, Landlock. Each attempt is a separate process.
  */
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/landlock.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	GROUP = 64210,
@@ -485,7 +476,7 @@ static void landlocks(void)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-static void test_the_kernel_decides(void **state)
+TEST(the_kernel_decides)
 {
 	set_up();
 	files_and_folders();
@@ -498,12 +489,5 @@ static void test_the_kernel_decides(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_kernel_decides),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

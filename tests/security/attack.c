@@ -3,23 +3,15 @@
 #include "format/packimg.h"
 #include "proto/framing.h"
 #include "proto/ring.h"
+#include "tests/dataset.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 unsigned attack_ms(void)
 {
@@ -48,61 +40,35 @@ uint64_t attack_random(void)
 	return seed;
 }
 
-/* Writer and codecs for making a dataset's images. */
-struct workshop {
-	struct packimg_writer *writer;
-	struct packimg_encoder *encoder;
-	struct packimg_decoder *decoder;
-	uint32_t fields[2];
-};
-
-static void encode(const struct workshop *shop, enum dataset_kind kind, const uint8_t *pixels,
-		   struct packimg_item *item)
+static void encode(struct test_dataset *data, enum dataset_kind kind, struct packimg_item *item)
 {
-	struct packimg_jpeg_info info;
 	if (kind == DATASET_ZSTD) {
 		item->codec = PACKIMG_CODEC_RAW_ZSTD;
-		assert_int_equal(packimg_encode_zstd(shop->encoder, pixels, item->data_size, 1,
+		assert_int_equal(packimg_encode_zstd(data->encoder, item->data, item->data_size, 1,
 						     &item->data, &item->data_size),
 				 0);
 	}
-	if (kind != DATASET_JPEG && kind != DATASET_INDEXED)
-		return;
-	item->codec = PACKIMG_CODEC_JPEG;
-	assert_int_equal(packimg_encode_jpeg(shop->encoder, pixels, (size_t)item->width * 3,
-					     item->width, item->height, 3, 90, true, &item->data,
-					     &item->data_size),
-			 0);
-	if (kind != DATASET_INDEXED)
-		return;
-	assert_int_equal(packimg_jpeg_probe(item->data, item->data_size, &info, NULL), 0);
-	assert_int_equal(packimg_index_jpeg(shop->decoder, item->data, item->data_size, &info,
-					    &item->side, &item->side_size),
-			 0);
+	if (kind == DATASET_JPEG || kind == DATASET_INDEXED)
+		test_item_to_jpeg(data, item, 90);
+	if (kind == DATASET_INDEXED)
+		test_item_index(data, item);
 }
 
-static void add_image(const struct workshop *shop, enum dataset_kind kind, uint32_t number)
+static void add_image(struct test_dataset *data, const uint32_t fields[2], enum dataset_kind kind,
+		      uint32_t number)
 {
 	enum { SIDE = 96 };
 	static uint8_t pixels[SIDE * SIDE * 3];
 	struct packimg_value text = {.present = true, .bytes = "forty-two bytes", .size = 15};
 	struct packimg_value value = {.present = true, .int64 = number};
-	struct packimg_item item = {
-		.data = pixels,
-		.data_size = sizeof(pixels),
-		.width = SIDE,
-		.height = SIDE,
-		.label = kind == DATASET_SMALL_SET ? 0 : (int32_t)(number % 10),
-		.codec = PACKIMG_CODEC_RAW,
-		.channels = 3,
-		.orientation = 1,
-	};
+	struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	item.label = kind == DATASET_SMALL_SET ? 0 : (int32_t)(number % 10);
 	for (size_t i = 0; i < sizeof(pixels); i++)
 		pixels[i] = (uint8_t)((i * number) >> 4 ^ (attack_random() & 15));
-	encode(shop, kind, pixels, &item);
-	assert_int_equal(packimg_writer_add(shop->writer, &item, NULL), 0);
-	assert_int_equal(packimg_writer_value(shop->writer, shop->fields[0], &value, NULL), 0);
-	assert_int_equal(packimg_writer_value(shop->writer, shop->fields[1], &text, NULL), 0);
+	encode(data, kind, &item);
+	test_dataset_add(data, &item);
+	assert_int_equal(packimg_writer_value(data->writer, fields[0], &value, NULL), 0);
+	assert_int_equal(packimg_writer_value(data->writer, fields[1], &text, NULL), 0);
 }
 
 static void hand_over(const char *path, uid_t owner)
@@ -120,27 +86,22 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	static const char *const classes[CLASSES] = {"ape", "bee", "cat", "dog",  "eel",
 						     "fly", "gnu", "hen", "ibis", "jay"};
 	static char path[PATH_MAX];
-	const struct packimg_writer_options options = {.shard_size = is_set ? 900 << 10 : 0};
-	struct workshop shop;
+	struct test_dataset data;
+	uint32_t fields[2];
 	assert_true(snprintf(path, sizeof(path), "%s/%s.pimg", folder, name) < (int)sizeof(path));
-	assert_int_equal(packimg_encoder_new(&shop.encoder), 0);
-	assert_int_equal(packimg_decoder_new(&shop.decoder), 0);
-	assert_int_equal(packimg_writer_new(path, &options, &shop.writer, NULL), 0);
-	assert_int_equal(packimg_writer_field(shop.writer, "number", PACKIMG_FIELD_INT64,
-					      &shop.fields[0], NULL),
-			 0);
-	assert_int_equal(packimg_writer_field(shop.writer, "text", PACKIMG_FIELD_BYTES,
-					      &shop.fields[1], NULL),
-			 0);
+	test_dataset_begin(&data, path, is_set ? 900 << 10 : 0);
+	assert_int_equal(
+		packimg_writer_field(data.writer, "number", PACKIMG_FIELD_INT64, &fields[0], NULL),
+		0);
+	assert_int_equal(
+		packimg_writer_field(data.writer, "text", PACKIMG_FIELD_BYTES, &fields[1], NULL),
+		0);
 	for (uint32_t i = 0; i < (small ? FEW_IMAGES : IMAGES); i++)
-		add_image(&shop, kind, i);
-	assert_int_equal(packimg_writer_classes(shop.writer, classes, small ? 1 : CLASSES, NULL),
+		add_image(&data, fields, kind, i);
+	assert_int_equal(packimg_writer_classes(data.writer, classes, small ? 1 : CLASSES, NULL),
 			 0);
-	assert_int_equal(packimg_writer_metadata(shop.writer, "owner", name, NULL), 0);
-	assert_int_equal(packimg_writer_finish(shop.writer, NULL), 0);
-	packimg_writer_free(shop.writer);
-	packimg_decoder_free(shop.decoder);
-	packimg_encoder_free(shop.encoder);
+	assert_int_equal(packimg_writer_metadata(data.writer, "owner", name, NULL), 0);
+	test_dataset_finish(&data);
 	if (!is_set) {
 		hand_over(path, owner);
 		return path;
@@ -400,4 +361,13 @@ struct feed *attack_open_feed(const struct feed_options *options)
 		usleep(1000);
 	}
 	return fixture_open(options);
+}
+
+int test_run_as_root(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		return 77; /* skipped */
+	}
+	return test_run(setup, teardown);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -115,3 +116,5 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 void attack_put_in_flight(int fd, int ret_pair[2]);
 /* Like fixture_open(), but waits for room, since feeds just closed still count for a moment. */
 struct feed *attack_open_feed(const struct feed_options *options);
+/* test_run(), skipped for users other than root. */
+int test_run_as_root(CMFixtureFunction setup, CMFixtureFunction teardown);

@@ -5,23 +5,15 @@
 #include "proto/framing.h"
 #include "tests/security/attack.h"
 #include "tests/security/fuse.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -35,7 +27,6 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { AT_ONCE_MS = 1000 };
 

@@ -6,23 +6,15 @@
 
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/dataset.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 static char hostile[PATH_MAX];
@@ -273,30 +265,22 @@ static uint64_t anonymous_kib(const struct stage *stage)
 /* Writes black images, which compress well. */
 static void make_black(struct stage *stage, const char *name, uint32_t width, uint32_t height)
 {
-	const struct packimg_writer_options options = {0};
-	struct packimg_writer *writer;
-	struct packimg_encoder *encoder;
+	struct test_dataset data;
 	kib_before = anonymous_kib(stage);
-	struct packimg_item item = {.width = width,
-				    .height = height,
-				    .codec = PACKIMG_CODEC_RAW_ZSTD,
-				    .channels = 3,
-				    .orientation = 1};
 	snprintf(hostile, sizeof(hostile), "%.200s/%s.pimg", stage->alices, name);
 	if (access(hostile, F_OK) == 0)
 		return;
-	size_t size = (size_t)width * height * 3;
-	uint8_t *pixels = calloc(1, size);
+	uint8_t *pixels = calloc(1, (size_t)width * height * 3);
 	assert_non_null(pixels);
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	assert_int_equal(packimg_encode_zstd(encoder, pixels, size, 1, &item.data, &item.data_size),
+	struct packimg_item item = test_item(pixels, width, height);
+	item.codec = PACKIMG_CODEC_RAW_ZSTD;
+	test_dataset_begin(&data, hostile, 0);
+	assert_int_equal(packimg_encode_zstd(data.encoder, pixels, item.data_size, 1, &item.data,
+					     &item.data_size),
 			 0);
-	assert_int_equal(packimg_writer_new(hostile, &options, &writer, NULL), 0);
 	for (unsigned i = 0; i < 8; i++)
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
-	packimg_encoder_free(encoder);
+		test_dataset_add(&data, &item);
+	test_dataset_finish(&data);
 	free(pixels);
 	assert_int_equal(chown(hostile, ALICE, ALICE), 0);
 }

@@ -13,21 +13,14 @@
  * per row.
  */
 #include "format/packimg.h"
+#include "tests/dataset.h"
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/param.h>
@@ -38,7 +31,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	PROCESSES = 16, /* of ALICE */
@@ -396,22 +388,14 @@ static void make_shards(const struct stage *stage)
 {
 	enum { SIDE = 160 };
 	static uint8_t pixels[SIDE * SIDE * 3];
-	const struct packimg_writer_options options = {.shard_size = SHARD_SIZE_MIN};
-	const struct packimg_item item = {.data = pixels,
-					  .data_size = sizeof(pixels),
-					  .width = SIDE,
-					  .height = SIDE,
-					  .codec = PACKIMG_CODEC_RAW,
-					  .channels = 3,
-					  .orientation = 1};
-	struct packimg_writer *writer;
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	struct test_dataset data;
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%.200s/many.pimg", stage->alices);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	test_dataset_begin(&data, path, SHARD_SIZE_MIN);
 	for (unsigned i = 0; i < SHARDS; i++)
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
+		test_dataset_add(&data, &item);
+	test_dataset_finish(&data);
 	for (unsigned i = 0; i < SHARDS; i++) {
 		snprintf(path, sizeof(path), "%.200s/many-%05u-of-%05u.pimg", stage->alices, i,
 			 (unsigned)SHARDS);
@@ -483,7 +467,7 @@ static bool is_disturbed(const struct stage *stage, struct paced *paced, const s
 	       (attack.late > control.late + LATE_MORE || attack.supervisor > SUPERVISOR_MAX);
 }
 
-static void test_what_the_daemon_does_for_one_user_is_inside_of_the_users_share(void **state)
+TEST(what_the_daemon_does_for_one_user_is_inside_of_the_users_share)
 {
 	struct stage stage;
 	struct paced *paced;
@@ -599,10 +583,6 @@ static void bench(void)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_what_the_daemon_does_for_one_user_is_inside_of_the_users_share),
-	};
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");
 		return 77; /* skipped */
@@ -611,5 +591,5 @@ int main(int argc, char **argv)
 		bench();
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -5,22 +5,14 @@
  */
 #include "proto/framing.h"
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	DESCRIPTORS = 86, /* of the supervisor; about six per user */
@@ -127,7 +119,7 @@ static int serve_once(const struct stage *stage, uid_t uid)
 	return status;
 }
 
-static void test_without_descriptors(void **state)
+TEST(without_descriptors)
 {
 	struct stage stage;
 	pid_t pids[USERS];
@@ -199,7 +191,7 @@ static pid_t leave_unread(const struct stage *stage, uid_t uid)
 }
 
 /* They count against their user, and leave fds for all others. */
-static void test_unread_replies_of_others(void **state)
+TEST(unread_replies_of_others)
 {
 	struct stage stage;
 	pid_t pids[UNREAD_USERS];
@@ -226,7 +218,7 @@ static void test_unread_replies_of_others(void **state)
 /*
  * Every connection is answered or closed: opens more than a worker can have, one after the other.
  */
-static void test_worker_without_descriptors(void **state)
+TEST(worker_without_descriptors)
 {
 	enum { WORKERS = 100, CONNECTIONS = 95, PATIENCE_MS = 5000 };
 	struct stage stage;
@@ -279,7 +271,7 @@ static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MA
  * If the service's user has reached its thread limit, at any point in the start of a worker,
  * clients get an error. Root's worker, which the fixture has started, exists already.
  */
-static void test_without_threads(void **state)
+TEST(without_threads)
 {
 	/* threads of the supervisor and one worker, up to all of another worker's */
 	enum { LEAST = 15, MOST = LEAST + 6, ALONE = 64150 };
@@ -307,7 +299,7 @@ static void test_without_threads(void **state)
 }
 
 /* Refuses a ring larger than RLIMIT_FSIZE; the supervisor must not die of SIGXFSZ. */
-static void test_without_large_files(void **state)
+TEST(without_large_files)
 {
 	struct stage stage;
 	int status;
@@ -334,16 +326,5 @@ static void test_without_large_files(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_worker_without_descriptors),
-		cmocka_unit_test(test_without_descriptors),
-		cmocka_unit_test(test_unread_replies_of_others),
-		cmocka_unit_test(test_without_threads),
-		cmocka_unit_test(test_without_large_files),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

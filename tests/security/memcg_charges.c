@@ -9,28 +9,20 @@
 #include "format/base/system/io.h"
 #include "format/packimg.h"
 #include "proto/framing.h"
+#include "tests/dataset.h"
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	SIDE = 1024,
@@ -59,24 +51,14 @@ static void write_black(const char *path)
 {
 	static const uint8_t black[SIDE * SIDE * 3];
 	static char text[METADATA + 1];
-	const struct packimg_writer_options options = {0};
-	const struct packimg_item item = {
-		.data = black,
-		.data_size = sizeof(black),
-		.width = SIDE,
-		.height = SIDE,
-		.codec = PACKIMG_CODEC_RAW,
-		.channels = 3,
-		.orientation = 1,
-	};
-	struct packimg_writer *writer;
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	const struct packimg_item item = test_item(black, SIDE, SIDE);
+	struct test_dataset data;
+	test_dataset_begin(&data, path, 0);
 	for (unsigned i = 0; i < IMAGES; i++)
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+		test_dataset_add(&data, &item);
 	memset(text, 'x', METADATA);
-	assert_int_equal(packimg_writer_metadata(writer, "text", text, NULL), 0);
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
+	assert_int_equal(packimg_writer_metadata(data.writer, "text", text, NULL), 0);
+	test_dataset_finish(&data);
 	assert_int_equal(chmod(path, 0444), 0);
 }
 
@@ -337,7 +319,7 @@ static bool run_row(struct stage *stage, const struct row *row, const char *blac
 	return !ended && after <= before + LEFT_MIB;
 }
 
-static void test_what_clients_keep_is_not_charged_to_the_service(void **state)
+TEST(what_clients_keep_is_not_charged_to_the_service)
 {
 	char black[PATH_MAX];
 	unsigned bad = 0;
@@ -373,9 +355,6 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_clients_keep_is_not_charged_to_the_service),
-	};
 	owner = getpid();
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");
@@ -385,5 +364,5 @@ int main(void)
 		print_message("needs a memory control group, in which it may make another\n");
 		return SKIPPED;
 	}
-	return cmocka_run_group_tests(tests, NULL, tear_down);
+	return test_run(NULL, tear_down);
 }

@@ -5,22 +5,13 @@
 #include "tests/security/attack.h"
 
 #include "proto/framing.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { FEEDS = 3, HUNG_UP = 253, ANSWERED = 0 };
 
@@ -96,7 +87,7 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
  * Only root and the daemon's user may see the status of all users and stop the daemon, whatever the
  * socket's mode.
  */
-static void test_the_administrator(void **state)
+TEST_WITH(the_administrator, start, stop)
 {
 	const Loaderd__Request__KindCase status = LOADERD__REQUEST__KIND_GET_STATUS;
 	const Loaderd__Request__KindCase stop = LOADERD__REQUEST__KIND_SHUTDOWN;
@@ -123,7 +114,7 @@ static void test_the_administrator(void **state)
 	feed_close(feed);
 }
 
-static void test_the_administrator_stops(void **state)
+TEST_WITH(the_administrator_stops, start, stop)
 {
 	int status;
 	assert_int_equal(ask_as(SERVICE, ".admin", LOADERD__REQUEST__KIND_SHUTDOWN), ANSWERED);
@@ -133,7 +124,7 @@ static void test_the_administrator_stops(void **state)
 }
 
 /* Every user sees only the user's own feeds. */
-static void test_status_is_one_s_own(void **state)
+TEST_WITH(status_is_one_s_own, start, stop)
 {
 	struct feed *feed = fixture_open(&stage.alice); /* as root */
 	int status;
@@ -168,7 +159,7 @@ static int open_as_alice(const char *path)
 	return WEXITSTATUS(status);
 }
 
-static void test_every_shard_counts(void **state)
+TEST_WITH(every_shard_counts, start, stop)
 {
 	char set[PATH_MAX], shard[PATH_MAX];
 	strcpy(set, attack_dataset(stage.alices, "sharded", DATASET_SET, ALICE));
@@ -202,7 +193,7 @@ static void wait_for_one_feed(void)
 }
 
 /* A connection can have one feed; the attempt to open a second does not affect the first. */
-static void test_one_feed_to_a_connection(void **state)
+TEST_WITH(one_feed_to_a_connection, start, stop)
 {
 	int fds[2];
 	int socket =
@@ -222,7 +213,7 @@ static void test_one_feed_to_a_connection(void **state)
 	close(socket);
 }
 
-static void test_feeds_are_counted_by_user(void **state)
+TEST_WITH(feeds_are_counted_by_user, start, stop)
 {
 	struct feed *feeds[FEEDS], *another;
 	char error[FEED_ERROR_MAX];
@@ -264,7 +255,7 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
  * More refused feeds than a user may have feeds: a refused feed leaves nothing behind, even while
  * its connection stays open.
  */
-static void test_refused_feeds_take_no_room(void **state)
+TEST_WITH(refused_feeds_take_no_room, start, stop)
 {
 	enum { TIMES = 4 * FEEDS };
 	struct feed *feeds[FEEDS];
@@ -302,18 +293,5 @@ static void test_refused_feeds_take_no_room(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_the_administrator, start, stop),
-		cmocka_unit_test_setup_teardown(test_status_is_one_s_own, start, stop),
-		cmocka_unit_test_setup_teardown(test_every_shard_counts, start, stop),
-		cmocka_unit_test_setup_teardown(test_one_feed_to_a_connection, start, stop),
-		cmocka_unit_test_setup_teardown(test_feeds_are_counted_by_user, start, stop),
-		cmocka_unit_test_setup_teardown(test_refused_feeds_take_no_room, start, stop),
-		cmocka_unit_test_setup_teardown(test_the_administrator_stops, start, stop),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return test_run_as_root(set_up, tear_down);
 }

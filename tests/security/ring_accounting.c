@@ -8,23 +8,14 @@
  */
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	STEPS = 600,
@@ -342,7 +333,7 @@ static void run_steps(const struct stage *stage, const struct memcg *group)
 	let_all_go(&model);
 }
 
-static void test_account_covers_what_is_kept(void **state)
+TEST(account_covers_what_is_kept)
 {
 	struct memcg group;
 	struct stage stage;
@@ -378,12 +369,5 @@ static void test_account_covers_what_is_kept(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_account_covers_what_is_kept),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

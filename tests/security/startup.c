@@ -5,23 +5,14 @@
  * report it at the start.
  */
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -29,7 +20,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { PATIENCE_S = 20 };
 
@@ -74,7 +64,7 @@ static void assert_clean(const struct stage *stage)
 	closedir(folder);
 }
 
-static void test_beside_locks(void **state)
+TEST(beside_locks)
 {
 	struct stage stage;
 	attack_stage(&stage);
@@ -126,7 +116,7 @@ static int be_another_daemon(const struct stage *stage, int ready)
 	return 0;
 }
 
-static void test_one_after_the_other(void **state)
+TEST(one_after_the_other)
 {
 	struct stage stage;
 	int ready[2], status;
@@ -288,7 +278,7 @@ static int start_with(const struct stage *stage, const struct lack *lack, bool p
 /*
  * The daemon reports at the start what is insufficient even for one user: name, value and remedy.
  */
-static void test_what_lacks_is_said(void **state)
+TEST(what_lacks_is_said)
 {
 	static char text[1 << 14];
 	struct stage stage;
@@ -310,14 +300,5 @@ static void test_what_lacks_is_said(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_beside_locks),
-		cmocka_unit_test(test_one_after_the_other),
-		cmocka_unit_test(test_what_lacks_is_said),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

@@ -3,23 +3,14 @@
  * memory and pids; skipped elsewhere. tests/release/service/kernel boots a kernel with these.
  */
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define ROOT          "/sys/fs/cgroup"
 #define SERVICE_GROUP ROOT "/loaderd-test"
@@ -144,7 +135,7 @@ static void assert_group_of(pid_t pid, const char *expected)
 	assert_string_equal(line + 3, expected);
 }
 
-static void test_users_have_groups(void **state)
+TEST(users_have_groups)
 {
 	struct stage stage;
 	char text[256];
@@ -226,7 +217,7 @@ static void bob_is_served(const struct stage *stage, int ready)
  * Page cache that the daemon reads for a user and that the user locks is charged to the user's
  * cgroup, even after her worker has been replaced. Other users are served.
  */
-static void test_pinned_page_cache_is_the_users(void **state)
+TEST(pinned_page_cache_is_the_users)
 {
 	struct stage stage;
 	char path[PATH_MAX];
@@ -262,13 +253,9 @@ static void test_pinned_page_cache_is_the_users(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_users_have_groups),
-		cmocka_unit_test(test_pinned_page_cache_is_the_users),
-	};
 	if (geteuid() != 0 || !delegate_group()) {
 		print_message("needs root, and control groups of version 2 with memory and pids\n");
 		return 77; /* skipped */
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

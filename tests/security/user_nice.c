@@ -4,26 +4,17 @@
  * start what the system denies.
  */
 #include "tests/security/attack.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	WARM_BATCHES = 4,      /* of both users, before counting */
@@ -177,7 +168,7 @@ static void set_stage(struct stage *stage)
 }
 
 /* Each step between the two values changes the weight by a quarter. */
-static void test_the_less_nice_gets_more(void **state)
+TEST(the_less_nice_gets_more)
 {
 	struct stage stage;
 	char nice[64];
@@ -290,7 +281,7 @@ static bool is_refused(const struct feed_options *options, uid_t uid, const char
 }
 
 /* Uses a directory with a cgroup's files; their effect is up to the kernel. */
-static void test_a_control_group_has_weight_and_limits(void **state)
+TEST(a_control_group_has_weight_and_limits)
 {
 	struct stage stage;
 	char root[PATH_MAX], group[PATH_MAX], other[PATH_MAX], setting[PATH_MAX], nice[64],
@@ -338,7 +329,7 @@ static int oom_score_of(pid_t pid)
 }
 
 /* The OOM killer prefers workers to the supervisor. */
-static void test_workers_end_before_the_supervisor(void **state)
+TEST(workers_end_before_the_supervisor)
 {
 	struct stage stage;
 	set_stage(&stage);
@@ -388,7 +379,7 @@ static int start_in_vain(const struct stage *stage, const char *nice, char *text
 	return status;
 }
 
-static void test_what_is_refused_is_said(void **state)
+TEST(what_is_refused_is_said)
 {
 	struct stage stage;
 	char text[1024], expected[256];
@@ -423,15 +414,5 @@ static void test_what_is_refused_is_said(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_less_nice_gets_more),
-		cmocka_unit_test(test_a_control_group_has_weight_and_limits),
-		cmocka_unit_test(test_workers_end_before_the_supervisor),
-		cmocka_unit_test(test_what_is_refused_is_said),
-	};
-	if (geteuid() != 0) {
-		print_message("needs root, to be several users in turn\n");
-		return 77; /* skipped */
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run_as_root(NULL, NULL);
 }

@@ -3,10 +3,10 @@
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
 
-    layer_decay.txt   lines of a network, a parameter, and the factor on its learning rate that timm's param_groups_layer_decay has
+    layer_decay.txt   records of a network, a parameter, and the factor on its learning rate that timm's param_groups_layer_decay has
                       for 0.75; of networks with many blocks, of every third parameter
     positions.txt     timm's resample_abs_pos_embed of sines
-    names.txt         lines of a network, a layout, what a tensor is called and its shape there, and what timm calls it. The pairs
+    names.txt         records of a network, a layout, what a tensor is called and its shape there, and what timm calls it. The pairs
                       come from the rules of trainer/checkpoint/name_map.h; that they are right is checked here: timm's network with
                       the other's weights, renamed, has the other's logits
     logits.txt        lines of a network and the logits that torchvision's has of two images, weights from the generator of
@@ -15,6 +15,7 @@
 import math
 import os
 import re
+import sys
 
 import timm
 import torch
@@ -23,6 +24,8 @@ from timm.layers import resample_abs_pos_embed
 from timm.optim import param_groups_layer_decay
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import packed  # noqa: E402
 
 
 def positions():
@@ -136,20 +139,9 @@ def logits():
         yield "convnext_tiny " + " ".join(f"{v:.12g}" for v in model(generator["images"](1, "images", 2, 32)).reshape(-1).tolist())
 
 
+VERSIONS = f"# torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}"
 with open(os.path.join(HERE, "logits.txt"), "w") as file:
-    file.write(f"# torch {torch.__version__}, torchvision {torchvision.__version__}\n")
-    for line in logits():
-        file.write(line + "\n")
-with open(os.path.join(HERE, "names.txt"), "w") as file:
-    file.write(f"# torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}\n")
-    for line in names():
-        file.write(line + "\n")
-with open(os.path.join(HERE, "layer_decay.txt"), "w") as file:
-    file.write(f"# torch {torch.__version__}, timm {timm.__version__}\n")
-    for name, every in NETWORKS.items():
-        for line in layer_decay(name, every):
-            file.write(line + "\n")
-
-with open(os.path.join(HERE, "positions.txt"), "w") as file:
-    for line in positions():
-        file.write(line + "\n")
+    file.write("\n".join([VERSIONS, *logits()]) + "\n")
+decays = (record for name, every in NETWORKS.items() for record in layer_decay(name, every))
+for name, records in (("names", names()), ("layer_decay", decays), ("positions", positions())):
+    packed.write_records(os.path.join(HERE, name + ".txt"), VERSIONS, records)

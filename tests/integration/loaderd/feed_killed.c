@@ -3,31 +3,24 @@
  * theirs stays behind, and the other client neither gets a wrong batch nor waits long for one.
  */
 #include "tests/integration/loaderd/control_client.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	VICTIMS = 200,
-	WARM_UP = 40, /* victims before memory is first measured: the allocator's caches fill */
+	WARM_UP = 40, /* clients before memory is first measured: the allocator's caches fill */
 	ATTEMPTS =
 		/*
 		 * another program on the machine may delay us; a stall caused by the daemon would
 		 * recur
 		 */
 	3,
-	GROWTH_MAX_KIB = 2048, /* even 10 KiB per victim would show */
+	GROWTH_MAX_KIB = 2048, /* even 10 KiB per client would show */
 };
 
 static uint64_t now_ns(void)
@@ -61,16 +54,16 @@ static void live_dangerously(const struct feed_options *options, int ready, unsi
 }
 
 /*
- * Every fifth victim dies at a random time while it connects and subscribes, the others after a
+ * Every fifth client dies at a random time while it connects and subscribes, the others after a
  * batch or two.
  */
 static void kill_one(const struct feed_options *options, unsigned number)
 {
 	int ready[2];
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-	pid_t victim = fork();
-	assert_true(victim >= 0);
-	if (victim == 0) {
+	pid_t client = fork();
+	assert_true(client >= 0);
+	if (client == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		live_dangerously(options, ready[1], number);
 	}
@@ -80,14 +73,14 @@ static void kill_one(const struct feed_options *options, unsigned number)
 		assert_int_equal(read(ready[0], &byte, 1), 1);
 	}
 	usleep(number * 7919 % 4000);
-	kill(victim, SIGKILL);
+	kill(client, SIGKILL);
 	int status;
-	assert_int_equal(waitpid(victim, &status, 0), victim);
+	assert_int_equal(waitpid(client, &status, 0), client);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	close(ready[0]);
 }
 
-static void test_killed_clients_leave_nothing(void **state)
+TEST(killed_clients_leave_nothing)
 {
 	struct fixture fixture;
 	fixture_init(&fixture);
@@ -104,7 +97,7 @@ static void test_killed_clients_leave_nothing(void **state)
 		unsigned phase = control_client_phase(control);
 		uint64_t start_ns = now_ns();
 		struct feed_options theirs = options;
-		theirs.name = "victim";
+		theirs.name = "client";
 		for (unsigned number = 0; number < VICTIMS; number++) {
 			theirs.seed = number;
 			kill_one(&theirs, number);
@@ -137,12 +130,4 @@ static void test_killed_clients_leave_nothing(void **state)
 	control_client_finish(control);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed_clients_leave_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

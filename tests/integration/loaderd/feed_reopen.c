@@ -4,24 +4,15 @@
  * dataset that was replaced meanwhile is refused. A socket does not appear before it is usable.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { LIVES = 20, EACH = 12, TIMEOUT_MS = 60000, OTHER_USER = 64303 };
 
@@ -106,7 +97,7 @@ static struct feed *open_undisturbed(const struct feed_options *options,
 /*
  * Kills the daemon; every fourth time stops it, in which case it exits once its batches are taken.
  */
-static void test_a_service_dies(void **state)
+TEST(a_service_dies)
 {
 	struct fixture *fixture = *state;
 	struct feed_daemon *daemon;
@@ -148,7 +139,7 @@ static void test_a_service_dies(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void test_a_private_daemon_dies(void **state)
+TEST(a_private_daemon_dies)
 {
 	struct fixture *fixture = *state;
 	struct feed_daemon *daemons[2];
@@ -175,7 +166,7 @@ static void test_a_private_daemon_dies(void **state)
 		feed_daemon_stop(daemons[i]);
 }
 
-static void test_another_dataset_is_refused(void **state)
+TEST(another_dataset_is_refused)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -223,7 +214,7 @@ static pid_t start_looking(const struct fixture *fixture)
 	_exit(r == 0 ? 0 : errno);
 }
 
-static void test_a_socket_that_is_there_can_be_used(void **state)
+TEST(a_socket_that_is_there_can_be_used)
 {
 	struct fixture *fixture = *state;
 	assert_int_equal(chmod(fixture->folder, 0755), 0);
@@ -251,13 +242,4 @@ static int teardown(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_service_dies),
-		cmocka_unit_test(test_a_private_daemon_dies),
-		cmocka_unit_test(test_another_dataset_is_refused),
-		cmocka_unit_test(test_a_socket_that_is_there_can_be_used),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

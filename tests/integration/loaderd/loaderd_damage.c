@@ -5,20 +5,11 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include "format/packimg.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 enum { SAMPLES = 320 };
@@ -75,7 +66,7 @@ static const char *damaged_dataset(struct fixture *fixture, const char *name)
 	return path;
 }
 
-static void test_substitutes(void **state)
+TEST(substitutes)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -133,7 +124,7 @@ static void test_substitutes(void **state)
 	loaderd__reply__free_unpacked(reply, NULL);
 }
 
-static void test_skips(void **state)
+TEST(skips)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -165,7 +156,7 @@ static void test_skips(void **state)
 	feed_close(feed);
 }
 
-static void test_fails(void **state)
+TEST(fails)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -185,7 +176,7 @@ static void test_fails(void **state)
  * If no sample is usable, the feed ends with a reason under every policy instead of searching
  * without end.
  */
-static void test_all_damaged(void **state)
+TEST(all_damaged)
 {
 	struct fixture *fixture = *state;
 	const char *path = fixture_dataset(fixture, "all", 64, FIXTURE_JPEG, 0);
@@ -209,7 +200,7 @@ static void test_all_damaged(void **state)
  * Truncates the file of a running feed to various lengths: batches keep coming, unflagged samples
  * are right, and a concurrent feed on an intact file is not affected.
  */
-static void test_truncated_underneath(void **state)
+TEST(truncated_underneath)
 {
 	struct fixture *fixture = *state;
 	char healthy_path[PATH_MAX], path[PATH_MAX];
@@ -263,7 +254,7 @@ static void test_truncated_underneath(void **state)
  * After a file is replaced by a new one of the same name, new feeds read the new one, and existing
  * feeds the old one.
  */
-static void test_replaced(void **state)
+TEST(replaced)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -287,15 +278,4 @@ static void test_replaced(void **state)
 	feed_close(new);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_substitutes),
-		cmocka_unit_test(test_skips),
-		cmocka_unit_test(test_fails),
-		cmocka_unit_test(test_all_damaged),
-		cmocka_unit_test(test_truncated_underneath),
-		cmocka_unit_test(test_replaced),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -5,22 +5,14 @@
 #include "format/augment/deferred.h"
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/dataset.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum {
@@ -72,39 +64,30 @@ static const char *dataset(const char *name, bool with_long)
 		PACKIMG_FIELD_TEXT, PACKIMG_FIELD_BYTES, PACKIMG_FIELD_JSON, PACKIMG_FIELD_TEXT};
 	static char path[PATH_MAX], text[VALUE_MAX + 1], source[64];
 	struct packimg_error error;
-	struct packimg_writer *writer;
+	struct test_dataset data;
 	uint8_t pixels[SIDE * SIDE * 3] = {0};
 	uint32_t fields[FIELDS];
 	snprintf(path, sizeof(path), "%s/%s.pimg", folder, name);
-	assert_int_equal(packimg_writer_new(path, NULL, &writer, &error), 0);
+	test_dataset_begin(&data, path, 0);
 	for (uint32_t f = 0; f < FIELDS; f++)
-		assert_int_equal(packimg_writer_field(writer, f == RARE ? rare_name : names[f],
+		assert_int_equal(packimg_writer_field(data.writer, f == RARE ? rare_name : names[f],
 						      types[f], &fields[f], &error),
 				 0);
 	for (uint64_t i = 0; i < SAMPLES; i++) {
-		struct packimg_item item = {
-			.data = pixels,
-			.data_size = sizeof(pixels),
-			.width = SIDE,
-			.height = SIDE,
-			.codec = PACKIMG_CODEC_RAW,
-			.channels = 3,
-			.orientation = 1,
-			.source = source,
-			.source_size = (size_t)value_of(FIELDS, i, with_long, source),
-		};
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		struct packimg_item item = test_item(pixels, SIDE, SIDE);
+		item.source = source;
+		item.source_size = (size_t)value_of(FIELDS, i, with_long, source);
+		test_dataset_add(&data, &item);
 		for (uint32_t f = 0; f < FIELDS; f++) {
 			int size = value_of(f, i, with_long, text);
 			struct packimg_value value = {.present = size >= 0,
 						      .bytes = text,
 						      .size = size < 0 ? 0 : (size_t)size};
-			assert_int_equal(packimg_writer_value(writer, fields[f], &value, &error),
-					 0);
+			assert_int_equal(
+				packimg_writer_value(data.writer, fields[f], &value, &error), 0);
 		}
 	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
+	test_dataset_finish(&data);
 	return path;
 }
 
@@ -252,7 +235,7 @@ static void ends(const struct feed_options *options, const char *part)
 	feed_close(feed);
 }
 
-static void test_whole_by_default(void **state)
+TEST(whole_by_default)
 {
 	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
 	static const size_t strides[] = {4 + 80, 4 + 296, 4 + 4, 4 + 4,
@@ -277,7 +260,7 @@ static void test_whole_by_default(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void test_too_little_room(void **state)
+TEST(too_little_room)
 {
 	struct fixture *fixture = *state;
 	const struct feed_options good = options_of(fixture, dataset("room", false));
@@ -304,7 +287,7 @@ static void test_too_little_room(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void test_longer_than_the_daemon_delivers(void **state)
+TEST(longer_than_the_daemon_delivers)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("long", true));
@@ -322,7 +305,7 @@ static void test_longer_than_the_daemon_delivers(void **state)
  * Files of earlier versions: the default is 256 bytes, and the first value that does not fit ends
  * the feed, whatever the policy for bad samples.
  */
-static void test_unknown_lengths(void **state)
+TEST(unknown_lengths)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, forge(dataset("untold", true), untold));
@@ -361,7 +344,7 @@ static void damage(const char *path, uint64_t index)
 }
 
 /* Samples that replace bad ones have values, too. */
-static void test_replacements(void **state)
+TEST(replacements)
 {
 	struct fixture *fixture = *state;
 	const char *path = forge(dataset("replaced", false), untold);
@@ -378,7 +361,7 @@ static void test_replacements(void **state)
 }
 
 /* A dataset may have a field whose name is FEED_KEY, which otherwise means the source names. */
-static void test_own_key(void **state)
+TEST(own_key)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -406,7 +389,7 @@ static void test_own_key(void **state)
  * Transforms left to the client give the daemon's images when the client applies them; also
  * together with another field, and for replaced samples. Too small a field_bytes is refused.
  */
-static void test_deferred(void **state)
+TEST(deferred)
 {
 	static const char *const wanted[] = {"note", FEED_DEFERRED};
 	struct fixture *fixture = *state;
@@ -463,7 +446,7 @@ static void test_deferred(void **state)
 }
 
 /* A file with wrong recorded lengths. */
-static void test_lies(void **state)
+TEST(lies)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -501,7 +484,7 @@ static void test_lies(void **state)
 }
 
 /* A program built before FEED_TEXT and cut_values existed. */
-static void test_earlier_programs(void **state)
+TEST(earlier_programs)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("earlier", false));
@@ -523,24 +506,13 @@ static void test_earlier_programs(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_by_default),
-		cmocka_unit_test(test_too_little_room),
-		cmocka_unit_test(test_longer_than_the_daemon_delivers),
-		cmocka_unit_test(test_unknown_lengths),
-		cmocka_unit_test(test_replacements),
-		cmocka_unit_test(test_own_key),
-		cmocka_unit_test(test_deferred),
-		cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_earlier_programs),
-	};
 	char command[sizeof(folder) + 16];
 	const char *tmp = getenv("TMPDIR");
 	snprintf(folder, sizeof(folder), "%s/loaderd-fields-XXXXXX",
 		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
 	if (!mkdtemp(folder))
 		return 1;
-	int r = cmocka_run_group_tests_name("loaderd fields", tests, set_up, tear_down);
+	int r = test_run(set_up, tear_down);
 	snprintf(command, sizeof(command), "rm -r %s", folder);
 	return system(command) != 0 || r != 0;
 }

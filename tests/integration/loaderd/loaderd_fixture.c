@@ -1,6 +1,7 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include "format/base/system/clock.h"
+#include "tests/dataset.h"
 #include "tests/integration/loaderd/daemon_log.h"
 
 #include "proto/client/connection.h"
@@ -8,30 +9,21 @@
 #include "format/packimg.h"
 #include "proto/framing.h"
 #include "proto/ring.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 void fixture_init(struct fixture *fixture)
@@ -72,8 +64,7 @@ static void draw(uint8_t *pixels, uint32_t width, uint32_t height, uint64_t inde
 	}
 }
 
-static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, uint64_t index,
-		enum fixture_kind kind, uint32_t side)
+static void add(struct test_dataset *data, uint64_t index, enum fixture_kind kind, uint32_t side)
 {
 	uint32_t width = kind == FIXTURE_RAW ? side : 40 + (uint32_t)(index * 13 % 81);
 	uint32_t height = kind == FIXTURE_RAW ? side : 40 + (uint32_t)(index * 29 % 81);
@@ -81,28 +72,13 @@ static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, 
 	char source[32];
 	draw(pixels, width, height, index);
 	snprintf(source, sizeof(source), "image-%llu", (unsigned long long)index);
-	struct packimg_item item = {
-		.data = pixels,
-		.data_size = (size_t)width * height * 3,
-		.width = width,
-		.height = height,
-		.label = (int32_t)(index % 10),
-		.codec = PACKIMG_CODEC_RAW,
-		.channels = 3,
-		.orientation = 1,
-		.source = source,
-		.source_size = strlen(source),
-	};
-	if (kind == FIXTURE_JPEG) {
-		item.codec = PACKIMG_CODEC_JPEG;
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)width * 3, width,
-						     height, 3, 90, false, &item.data,
-						     &item.data_size),
-				 0);
-	}
-	struct packimg_error error = {{0}};
-	if (packimg_writer_add(writer, &item, &error) < 0)
-		fail_msg("packimg_writer_add: %s", error.text);
+	struct packimg_item item = test_item(pixels, width, height);
+	item.label = (int32_t)(index % 10);
+	item.source = source;
+	item.source_size = strlen(source);
+	if (kind == FIXTURE_JPEG)
+		test_item_to_jpeg(data, &item, 90);
+	test_dataset_add(data, &item);
 	free(pixels);
 }
 
@@ -132,29 +108,25 @@ const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64
 {
 	static char path[PATH_MAX + 64];
 	struct packimg_error error = {{0}};
-	struct packimg_writer_options options = {0};
-	struct packimg_writer *writer;
-	struct packimg_encoder *encoder;
+	struct test_dataset data;
 	uint32_t fields[3];
 	snprintf(path, sizeof(path), "%s/%s.pimg", fixture->folder, name);
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	if (packimg_writer_new(path, &options, &writer, &error) < 0)
-		fail_msg("packimg_writer_new: %s", error.text);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(packimg_writer_field(data.writer, "number", PACKIMG_FIELD_INT64,
+					      &fields[0], &error),
+			 0);
+	assert_int_equal(packimg_writer_field(data.writer, "half", PACKIMG_FIELD_FLOAT64,
+					      &fields[1], &error),
+			 0);
 	assert_int_equal(
-		packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &fields[0], &error), 0);
-	assert_int_equal(
-		packimg_writer_field(writer, "half", PACKIMG_FIELD_FLOAT64, &fields[1], &error), 0);
-	assert_int_equal(
-		packimg_writer_field(writer, "word", PACKIMG_FIELD_BYTES, &fields[2], &error), 0);
+		packimg_writer_field(data.writer, "word", PACKIMG_FIELD_BYTES, &fields[2], &error),
+		0);
 	for (uint64_t i = 0; i < count; i++) {
-		add(writer, encoder, i, kind, side);
-		add_fields(writer, fields, i);
+		add(&data, i, kind, side);
+		add_fields(data.writer, fields, i);
 	}
-	assert_int_equal(packimg_writer_classes(writer, classes, FIXTURE_CLASSES, &error), 0);
-	if (packimg_writer_finish(writer, &error) < 0)
-		fail_msg("packimg_writer_finish: %s", error.text);
-	packimg_writer_free(writer);
-	packimg_encoder_free(encoder);
+	assert_int_equal(packimg_writer_classes(data.writer, classes, FIXTURE_CLASSES, &error), 0);
+	test_dataset_finish(&data);
 	return path;
 }
 

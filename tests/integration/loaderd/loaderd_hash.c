@@ -3,21 +3,13 @@
  * restarts, slots and world sizes; and each sample comes once per epoch.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(48) hflip(0.5)";
 enum { SAMPLES = 500, BATCHES = 60 }; /* 15 batches per epoch */
@@ -56,7 +48,7 @@ static uint64_t hash_with(struct fixture *fixture, const char *environment, cons
 	return hash_of(fixture, pipeline, environment, threads);
 }
 
-static void test_threads_and_instruction_sets(void **state)
+TEST(threads_and_instruction_sets)
 {
 	uint64_t hash = hash_with(*state, NULL, "1");
 	assert_int_equal(hash_with(*state, NULL, "2"), hash);
@@ -68,7 +60,7 @@ static void test_threads_and_instruction_sets(void **state)
 }
 
 /* Covers every kernel that changes pixels. */
-static void test_augmented(void **state)
+TEST(augmented)
 {
 	static const char steps[] = "random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, "
 				    "0.1) rand_augment(2, 15, interpolation=bilinear) "
@@ -83,7 +75,7 @@ static void test_augmented(void **state)
 }
 
 /* Reads from disk instead of the page cache, so that read-ahead is used. */
-static void test_cold(void **state)
+TEST(cold)
 {
 	uint64_t hash = hash_with(*state, NULL, "2");
 	int fd = open(dataset, O_RDONLY);
@@ -119,7 +111,7 @@ static uint64_t hash_in_memory(struct fixture *fixture, const char *path, const 
 }
 
 /* A private daemon maps a memfd; one that may have other users copies from it. */
-static void test_copied_or_mapped(void **state)
+TEST(copied_or_mapped)
 {
 	struct fixture *fixture = *state;
 	static const char steps[] = "resize(40x40) color_jitter(0.4, 0.4, 0.4, 0.1)";
@@ -134,7 +126,7 @@ static void test_copied_or_mapped(void **state)
 	}
 }
 
-static void test_resume_anywhere(void **state)
+TEST(resume_anywhere)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
@@ -200,7 +192,7 @@ static unsigned see(struct fixture *fixture, uint32_t rank, uint32_t world, unsi
 	return total;
 }
 
-static void test_ranks_see_each_sample_once(void **state)
+TEST(ranks_see_each_sample_once)
 {
 	struct fixture *fixture = *state;
 	fixture_start(fixture, NULL, NULL);
@@ -239,7 +231,7 @@ static void check_fields(struct feed *feed, const struct feed_batch *batch)
 	}
 }
 
-static void test_fields(void **state)
+TEST(fields)
 {
 	static const char *const names[] = {"number", "half", "word"};
 	struct fixture *fixture = *state;
@@ -264,7 +256,7 @@ static void test_fields(void **state)
 }
 
 /* Several batches are held and released out of order, and image sizes follow a schedule. */
-static void test_held_and_progressive(void **state)
+TEST(held_and_progressive)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
@@ -290,17 +282,4 @@ static void test_held_and_progressive(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_threads_and_instruction_sets),
-		cmocka_unit_test(test_augmented),
-		cmocka_unit_test(test_cold),
-		cmocka_unit_test(test_copied_or_mapped),
-		cmocka_unit_test(test_resume_anywhere),
-		cmocka_unit_test(test_ranks_see_each_sample_once),
-		cmocka_unit_test(test_fields),
-		cmocka_unit_test(test_held_and_progressive),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -5,24 +5,14 @@
 
 #include "proto/framing.h"
 #include "proto/ring.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 static char dataset[PATH_MAX];
@@ -115,7 +105,7 @@ static struct baseline settled(struct fixture *fixture)
 }
 
 /* Starts a client that consumes batches, holds some, and then waits to be killed. */
-static pid_t victim(struct fixture *fixture)
+static pid_t client(struct fixture *fixture)
 {
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -145,7 +135,7 @@ static uint64_t queued_ms(const struct fixture *fixture)
 	return (fixture_queued_ns(fixture_worker(fixture)) + fixture_queued_ns(getpid())) / 1000000;
 }
 
-static void test_killed_clients(void **state)
+TEST(killed_clients)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -156,7 +146,7 @@ static void test_killed_clients(void **state)
 	unsigned count = kills();
 	srand(7);
 	for (unsigned i = 0; i < count; i++) {
-		pid_t pid = victim(fixture);
+		pid_t pid = client(fixture);
 		uint64_t kill_at_ms = now_ms() + (unsigned)rand() % 30;
 		int status;
 		while (now_ms() < kill_at_ms) {
@@ -208,7 +198,7 @@ static void scribble(struct fixture *fixture, int ready)
 	}
 }
 
-static void test_scribbling_client(void **state)
+TEST(scribbling_client)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -239,7 +229,7 @@ static void test_scribbling_client(void **state)
 /*
  * Half a frame; noise; a length above the limit; requests without reading replies; unexpected fds.
  */
-static void test_broken_frames(void **state)
+TEST(broken_frames)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -269,7 +259,7 @@ static void test_broken_frames(void **state)
 	assert_back_to(fixture, before);
 }
 
-static void test_flood_without_reading(void **state)
+TEST(flood_without_reading)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -329,7 +319,7 @@ static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_siz
 }
 
 /* Hangs up while the daemon is still opening the feed, and right after. */
-static void test_hang_up_while_opening(void **state)
+TEST(hang_up_while_opening)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
@@ -349,7 +339,7 @@ static void test_hang_up_while_opening(void **state)
  * ring, which another process sends on the same connection, comes directly before that reply and
  * splits no other.
  */
-static void test_requests_while_opening(void **state)
+TEST(requests_while_opening)
 {
 	enum { REQUESTS = 40 };
 	struct fixture *fixture = *state;
@@ -392,7 +382,7 @@ static void test_requests_while_opening(void **state)
  * Sends more requests after the files than their replies fit into the socket: the ring waits until
  * the replies have been read, all of them whole.
  */
-static void test_listen_late_while_opening(void **state)
+TEST(listen_late_while_opening)
 {
 	enum { ROUNDS = 40, QUESTIONS = 4000, LATE_US = 20000 };
 	static const uint8_t question[] = {2, 0, 0, 0, 0x12, 0}; /* GetStatus */
@@ -436,7 +426,7 @@ static void test_listen_late_while_opening(void **state)
 	assert_back_to(fixture, before);
 }
 
-static void test_status_tells_the_truth(void **state)
+TEST(status_tells_the_truth)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
@@ -471,16 +461,6 @@ static void test_status_tells_the_truth(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed_clients),
-		cmocka_unit_test(test_scribbling_client),
-		cmocka_unit_test(test_broken_frames),
-		cmocka_unit_test(test_flood_without_reading),
-		cmocka_unit_test(test_requests_while_opening),
-		cmocka_unit_test(test_listen_late_while_opening),
-		cmocka_unit_test(test_hang_up_while_opening),
-		cmocka_unit_test(test_status_tells_the_truth),
-	};
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return test_run(set_up, tear_down);
 }

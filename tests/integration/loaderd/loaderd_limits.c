@@ -1,25 +1,16 @@
 /* Refusals, configuration errors, sockets that are in use or stale, and stopping. */
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 
@@ -46,7 +37,7 @@ static void refused(const struct feed_options *options, int expected, const char
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
-static void test_requests(void **state)
+TEST(requests)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -92,7 +83,7 @@ static void test_requests(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-static void test_counts(void **state)
+TEST(counts)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -143,7 +134,7 @@ static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
 }
 
 /* A client can use the files that the kernel lets it open, whichever user the daemon runs as. */
-static void test_other_users(void **state)
+TEST(other_users)
 {
 	enum { SOMEBODY = 54321, GROUP = 54322 };
 	struct fixture *fixture = *state;
@@ -189,7 +180,7 @@ static void test_other_users(void **state)
 }
 
 /* Which clients may map a ring writable, and that its batches are the same. */
-static void test_writable_rings(void **state)
+TEST(writable_rings)
 {
 	enum { SOMEBODY = 54321 };
 	struct fixture *fixture = *state;
@@ -270,7 +261,7 @@ static void wrong_config(struct fixture *fixture, const char *config, const char
 			 text);
 }
 
-static void test_environment(void **state)
+TEST(environment)
 {
 	char text[4096];
 	setenv("LOADERD_ISA", "avx3", 1);
@@ -283,7 +274,7 @@ static void test_environment(void **state)
 }
 
 /* The exit status that loaderd(1) documents. */
-static void test_wrong_command_line(void **state)
+TEST(wrong_command_line)
 {
 	char text[4096];
 	int status = run(text, "--frob", NULL);
@@ -292,7 +283,7 @@ static void test_wrong_command_line(void **state)
 	assert_non_null(strstr(text, "frob"));
 }
 
-static void test_configuration(void **state)
+TEST(configuration)
 {
 	struct fixture *fixture = *state;
 	char text[4096];
@@ -341,7 +332,7 @@ static void test_configuration(void **state)
  * The daemon needs more fds for itself than the limit. Uses a separate process, since a hard limit
  * cannot be raised again.
  */
-static void test_few_descriptors(void **state)
+TEST(few_descriptors)
 {
 	const struct fixture *fixture = *state;
 	for (unsigned most = 12; most < 64; most += 6) {
@@ -366,7 +357,7 @@ static void test_few_descriptors(void **state)
 	}
 }
 
-static void test_sockets(void **state)
+TEST(sockets)
 {
 	struct fixture *fixture = *state;
 	char text[4096];
@@ -421,7 +412,7 @@ static void administrator_sees(const struct fixture *fixture, size_t feeds)
 }
 
 /* A worker reports its status while it has clients, and once more when it has none left. */
-static void test_status_of_all(void **state)
+TEST(status_of_all)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -440,7 +431,7 @@ static void test_status_of_all(void **state)
  * SIGTERM: finished batches can still be taken, then the feed ends with the reason, and the daemon
  * exits once its clients have gone.
  */
-static void test_drains(void **state)
+TEST(drains)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -473,7 +464,7 @@ static void test_drains(void **state)
 	assert_true(now_ms() - start_ms < 60000); /* it did not wait for its timeout */
 }
 
-static void test_grace_ends(void **state)
+TEST(grace_ends)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX];
@@ -493,7 +484,7 @@ static void test_grace_ends(void **state)
  * The client has gone before the daemon serves: the daemon reports it once, and does not handle the
  * event repeatedly until its worker has ended.
  */
-static void test_client_gone(void **state)
+TEST(client_gone)
 {
 	const struct sockaddr_un nowhere = {.sun_family = AF_UNIX};
 	char text[4096], number[16], lifeline[16];
@@ -521,7 +512,7 @@ static void test_client_gone(void **state)
 }
 
 /* A private daemon serves, and exits when its lifeline closes. */
-static void test_private_daemon(void **state)
+TEST(private_daemon)
 {
 	struct fixture *fixture = *state;
 	char path[PATH_MAX], error[FEED_ERROR_MAX] = "";
@@ -575,15 +566,6 @@ static void test_private_daemon(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_requests),           cmocka_unit_test(test_counts),
-		cmocka_unit_test(test_other_users),        cmocka_unit_test(test_writable_rings),
-		cmocka_unit_test(test_configuration),      cmocka_unit_test(test_sockets),
-		cmocka_unit_test(test_few_descriptors),    cmocka_unit_test(test_drains),
-		cmocka_unit_test(test_grace_ends),         cmocka_unit_test(test_private_daemon),
-		cmocka_unit_test(test_client_gone),        cmocka_unit_test(test_environment),
-		cmocka_unit_test(test_wrong_command_line), cmocka_unit_test(test_status_of_all),
-	};
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return test_run(set_up, tear_down);
 }

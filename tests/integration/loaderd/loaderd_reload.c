@@ -4,22 +4,13 @@
  */
 #include "proto/feed.pb-c.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 
@@ -115,7 +106,7 @@ static int open_with(const struct stage *stage, uint32_t slots, const char *part
 	return r;
 }
 
-static void test_limits_change_while_a_feed_is_served(void **state)
+TEST_WITH(limits_change_while_a_feed_is_served, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	start(stage, "[limits]\nslots = 4\nusers = 1\n");
@@ -140,7 +131,7 @@ static void test_limits_change_while_a_feed_is_served(void **state)
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
-static void test_a_wrong_file_changes_nothing(void **state)
+TEST_WITH(a_wrong_file_changes_nothing, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	start(stage, "[limits]\nslots = 4\n");
@@ -155,7 +146,7 @@ static void test_a_wrong_file_changes_nothing(void **state)
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
-static void test_what_has_to_wait_is_named(void **state)
+TEST_WITH(what_has_to_wait_is_named, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	static const char later[] =
@@ -211,7 +202,7 @@ static void start_activated(struct stage *stage, const char *config, const char 
 	close(listening);
 }
 
-static void test_what_socket_units_decide_is_named(void **state)
+TEST_WITH(what_socket_units_decide_is_named, set_up, tear_down)
 {
 	struct stage *stage = *state;
 #ifndef HAVE_SYSTEMD
@@ -232,7 +223,7 @@ static void test_what_socket_units_decide_is_named(void **state)
 }
 
 /* The daemon serves the one socket that it gets, and makes the other. */
-static void test_admin_socket_alone(void **state)
+TEST_WITH(admin_socket_alone, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	char config[PATH_MAX + 32];
@@ -254,7 +245,7 @@ static void test_admin_socket_alone(void **state)
 	unlink(admin.socket);
 }
 
-static void test_too_many_sockets_are_an_error(void **state)
+TEST_WITH(too_many_sockets_are_an_error, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	int status;
@@ -276,7 +267,7 @@ static void test_too_many_sockets_are_an_error(void **state)
 	unlink(stage->fixture.socket);
 }
 
-static void test_the_log_level_changes(void **state)
+TEST_WITH(the_log_level_changes, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	start(stage, "");
@@ -284,22 +275,4 @@ static void test_the_log_level_changes(void **state)
 	reload(stage, "[daemon]\nlog_level = error\nnonsense = 1\n", "nonsense");
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 	assert_null(strstr(read_log(stage), "stopping"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_limits_change_while_a_feed_is_served, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_a_wrong_file_changes_nothing, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_what_has_to_wait_is_named, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_what_socket_units_decide_is_named, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_admin_socket_alone, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_too_many_sockets_are_an_error, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_the_log_level_changes, set_up, tear_down),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

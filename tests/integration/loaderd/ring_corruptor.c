@@ -8,24 +8,15 @@
 #include "proto/client/files.h"
 #include "proto/ring.h"
 #include "tests/integration/loaderd/control_client.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	SECONDS_EACH = 1,
@@ -455,7 +446,7 @@ static int attack(const struct feed_options *options, const struct attack *attac
 	return status;
 }
 
-static void test_ring_corruptor_harms_nobody_else(void **state)
+TEST(ring_corruptor_harms_nobody_else)
 {
 	struct fixture fixture;
 	fixture_init(&fixture);
@@ -498,12 +489,4 @@ static void test_ring_corruptor_harms_nobody_else(void **state)
 	control_client_finish(control);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ring_corruptor_harms_nobody_else),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,26 +9,16 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include "format/packimg.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	SAMPLES = 300,
@@ -103,7 +93,7 @@ static void another_user_is_served(const struct fixture *fixture)
 	assert_int_equal(status, 0);
 }
 
-static void test_a_sample_ends_its_worker(void **state)
+TEST(a_sample_ends_its_worker)
 {
 	struct fixture fixture;
 	const char *preload = getenv("POISON");
@@ -170,7 +160,7 @@ static void take_until_it_fails(struct feed *feed, char text[FEED_ERROR_MAX])
  * A dataset with many samples that crash workers is refused as a whole after a few of them, with an
  * error text, and the user's other datasets are served.
  */
-static void test_a_dataset_ends_its_workers(void **state)
+TEST(a_dataset_ends_its_workers)
 {
 	enum { POISONED = 40, FEEDS = 4 };
 	struct fixture fixture;
@@ -292,7 +282,7 @@ static bool is_turned_away(const struct fixture *fixture)
 	return refused;
 }
 
-static void test_a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
+TEST(a_worker_that_ends_at_once_is_not_started_for_ever)
 {
 	struct fixture fixture;
 	unsigned starts = 0;
@@ -305,7 +295,7 @@ static void test_a_worker_that_ends_at_once_is_not_started_for_ever(void **state
 }
 
 /* When a worker has ended, nothing is left of its user except the cost of starting it. */
-static void test_workers_of_clients_who_leave_are_not_started_for_ever(void **state)
+TEST(workers_of_clients_who_leave_are_not_started_for_ever)
 {
 	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };
 	struct fixture fixture;
@@ -345,7 +335,7 @@ static void let_everybody_get_on(const struct shared *shared, const uint64_t bef
 		}
 }
 
-static void test_workers_are_killed(void **state)
+TEST(workers_are_killed)
 {
 	struct fixture fixture;
 	uint64_t before[CLIENTS];
@@ -387,16 +377,4 @@ static void test_workers_are_killed(void **state)
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
 	munmap(shared, sizeof(*shared));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_sample_ends_its_worker),
-		cmocka_unit_test(test_a_dataset_ends_its_workers),
-		cmocka_unit_test(test_workers_are_killed),
-		cmocka_unit_test(test_a_worker_that_ends_at_once_is_not_started_for_ever),
-		cmocka_unit_test(test_workers_of_clients_who_leave_are_not_started_for_ever),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,9 @@
  * networks FOLDER: for each network FOLDER/NAME.onnx, writes its input images to NAME.images (u8 or
  * fp32) and the logits computed on the CPU to NAME.logits (fp32).
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/device/onnx/onnx.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 3, CLASSES = 10, SIDE_MAX = 64 };
 

@@ -104,9 +104,9 @@ class PackimgTest(unittest.TestCase):
 
     def damage(self, path, sample):
         """Flips a byte of that sample's stored bytes, which must occur once in the file."""
-        self.packimg("extract", "-q", path, "-o", "victim", "-i", sample)
-        data, stored = (self.dir / path).read_bytes(), next((self.dir / "victim").rglob("*.jpg")).read_bytes()
+        self.packimg("extract", "-q", path, "-o", "extracted", "-i", sample)
+        data, stored = (self.dir / path).read_bytes(), next((self.dir / "extracted").rglob("*.jpg")).read_bytes()
         self.assertEqual(data.count(stored), 1)
         at = data.index(stored) + len(stored) // 2
         (self.dir / path).write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:])
-        shutil.rmtree(self.dir / "victim")
+        shutil.rmtree(self.dir / "extracted")

@@ -5,10 +5,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const char found[] = "train.accumulate=auto";
 
 /* Returns the number of micro-batches from the start line of a run's log. */
@@ -24,7 +20,7 @@ static unsigned parts_of(const char *name)
  * A run that determines the number of micro-batches equals a run with the same number in its
  * recipe, also across an interruption.
  */
-static void test_found(void **state)
+TEST(found)
 {
 	static const char limit[] = "train.memory_limit=0.0004";
 	expect(run("refused", limit, NULL), 1);
@@ -60,7 +56,7 @@ static void test_found(void **state)
 }
 
 /* With less memory than before, the run uses more micro-batches and reports it. */
-static void test_found_again(void **state)
+TEST(found_again)
 {
 	static const char limit[] = "train.memory_limit=0.0002", last[] = "train.epochs=2.5";
 	expect(run("found", "--resume", found, limit, last, "--allow-changes", NULL), 0);
@@ -69,7 +65,7 @@ static void test_found_again(void **state)
 }
 
 /* Not even micro-batches of one image fit. */
-static void test_nothing_fits(void **state)
+TEST(nothing_fits)
 {
 	expect(run("nothing", found, "train.memory_limit=0.00001", NULL), 1);
 	expect_said("data.batch_size = 16 does not fit into device memory even with the smallest "
@@ -89,7 +85,7 @@ static void test_nothing_fits(void **state)
  * Images grow later in the run. The number of micro-batches changes then, and in an interrupted run
  * at the same step.
  */
-static void test_found_while_growing(void **state)
+TEST(found_while_growing)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
 			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
@@ -102,7 +98,7 @@ static void test_found_while_growing(void **state)
 	same_losses("grows", "grows-killed");
 }
 
-static void test_found_on_a_gpu(void **state)
+TEST(found_on_a_gpu)
 {
 	static const char limit[] = "train.memory_limit=0.0006";
 	expect(run_emulated("found-gpu", found, limit, NULL), 0);
@@ -131,7 +127,7 @@ static int run_in(unsigned kib, const char *name, const char *setting, const cha
  * bytes that planning assumes. With train.accumulate = auto a warm-up before the first step finds
  * this out, and the run uses micro-batches.
  */
-static void test_found_by_warmup(void **state)
+TEST(found_by_warmup)
 {
 	static const char floats[] = "data.pipeline=random_crop(16, padding=2) hflip(0.5) to(f32)";
 	unsigned fails = 0, fits = 16 << 10;
@@ -157,7 +153,7 @@ static void test_found_by_warmup(void **state)
  * The warm-up has no effect on the run: tested with norms, random draws of dropout and mixed
  * samples, loss scaling and momentum.
  */
-static void test_warmup_is_forgotten(void **state)
+TEST(warmup_is_forgotten)
 {
 	static const char *const methods[] = {"train.mixup=0.4", "model.dropout=0.2",
 					      "train.sam=0.05", "data.colout=0.15"};
@@ -177,7 +173,7 @@ static void test_warmup_is_forgotten(void **state)
 }
 
 /* Images grow beyond the available memory: the training so far is saved. */
-static void test_grows_too_large(void **state)
+TEST(grows_too_large)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
 			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
@@ -211,7 +207,7 @@ static unsigned read_table(const char *path, double (*ret_rows)[5])
 }
 
 /* Finds the exact largest batch within the limit, and leaves an existing run unchanged. */
-static void test_batch_size(void **state)
+TEST(batch_size)
 {
 	static const char limit[] = "train.memory_limit=0.0025", val[] = "data.val=";
 	char option[PATH_MAX + 64], size[64];
@@ -247,7 +243,7 @@ static void test_batch_size(void **state)
  * --find-batch-size if the whole dataset fits, if a batch cannot be divided for the noise scale, if
  * nothing fits, and with an option that excludes it.
  */
-static void test_batch_size_bounds(void **state)
+TEST(batch_size_bounds)
 {
 	char option[PATH_MAX + 64];
 	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "bound"));
@@ -265,7 +261,7 @@ static void test_batch_size_bounds(void **state)
 }
 
 /* The noise scale on a GPU agrees with the CPU's. */
-static void test_noise_on_a_gpu(void **state)
+TEST(noise_on_a_gpu)
 {
 	static const char limit[] = "train.memory_limit=0.0008", batch[] = "data.batch_size=16";
 	static const char label[] = "noise scale         ";
@@ -289,7 +285,7 @@ static void test_noise_on_a_gpu(void **state)
  * --overfit-batch disables everything that keeps the batch from being learned. Also tests a
  * learning rate that is too low.
  */
-static void test_overfitted(void **state)
+TEST(overfitted)
 {
 	static const char overfit[] = "--overfit-batch";
 	expect(run("overfitted", overfit, "optim.lr=0.05", "train.label_smoothing=0.3",
@@ -317,7 +313,7 @@ static int check_gradients(const char *program, const char *device, const char *
  * --check-gradients accepts correct gradients: with batch norm and layer norm, with random draws
  * that repeat, and on a GPU.
  */
-static void test_gradients_are_followed(void **state)
+TEST(gradients_are_followed)
 {
 	static const char *const settings[][2] = {
 		{"train.precision=bf16", "model.dropout=0.2"},
@@ -337,7 +333,7 @@ static void test_gradients_are_followed(void **state)
 	assert_false(exists("checked", "log.jsonl"));
 }
 
-static void test_wrong_gradients_are_found(void **state)
+TEST(wrong_gradients_are_found)
 {
 	expect(check_gradients("TRAINER_FAULTY", "--device=cpu", NULL, NULL), 1);
 	assert_int_equal(times_said("DIFFERS"), 1);
@@ -347,23 +343,4 @@ static void test_wrong_gradients_are_found(void **state)
 		    "cannot be combined with --resume");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_found),
-		cmocka_unit_test(test_found_again),
-		cmocka_unit_test(test_nothing_fits),
-		cmocka_unit_test(test_found_while_growing),
-		cmocka_unit_test(test_grows_too_large),
-		cmocka_unit_test(test_found_on_a_gpu),
-		cmocka_unit_test(test_found_by_warmup),
-		cmocka_unit_test(test_warmup_is_forgotten),
-		cmocka_unit_test(test_batch_size),
-		cmocka_unit_test(test_batch_size_bounds),
-		cmocka_unit_test(test_noise_on_a_gpu),
-		cmocka_unit_test(test_overfitted),
-		cmocka_unit_test(test_gradients_are_followed),
-		cmocka_unit_test(test_wrong_gradients_are_found),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

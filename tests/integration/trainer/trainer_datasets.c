@@ -7,17 +7,13 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /*
  * A dataset is identified by its content: a moved one is accepted, another one of the same size is
  * not.
  */
-static void test_another_dataset(void **state)
+TEST(another_dataset)
 {
 	char moved[PATH_MAX + 100], train[PATH_MAX + 100], val[PATH_MAX + 100];
 	snprintf(moved, sizeof(moved), "data.train=%s",
@@ -46,7 +42,7 @@ static void test_another_dataset(void **state)
 }
 
 /* If an evaluation finds a replaced dataset, the run saves its training state before it ends. */
-static void test_replaced_dataset(void **state)
+TEST(replaced_dataset)
 {
 	char val[PATH_MAX + 100], other[PATH_MAX + 100];
 	snprintf(other, sizeof(other), "%s",
@@ -80,7 +76,7 @@ static void spoil(const char *path, off_t at)
  * A failed feed loses no training: once the file is repaired, the run continues from the last step
  * before the failure.
  */
-static void test_failed_feed(void **state)
+TEST(failed_feed)
 {
 	struct stat status;
 	char train[PATH_MAX + 100], name[64];
@@ -105,7 +101,7 @@ static void test_failed_feed(void **state)
 }
 
 /* Class names are arbitrary text and must be safe for a terminal. */
-static void test_hostile_names(void **state)
+TEST(hostile_names)
 {
 	static const char *const names[FIXTURE_CLASSES] = {
 		"\x1b[2Jzero\xc2\x9b\u202e\ntrainer: all is well",
@@ -127,7 +123,7 @@ static void test_hostile_names(void **state)
 }
 
 /* Labels are numbers, so they must mean the same classes in evaluation and training. */
-static void test_other_classes(void **state)
+TEST(other_classes)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
 		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
@@ -200,7 +196,7 @@ static const char *relabelled(const char *from, const char *name, uint32_t class
 /*
  * Unlabelled samples are neither trained on nor evaluated, which is reported before the first step.
  */
-static void test_unlabelled(void **state)
+TEST(unlabelled)
 {
 	char train[PATH_MAX + 100], val[PATH_MAX + 100], none[PATH_MAX + 100];
 	snprintf(none, sizeof(none), "data.val=%s",
@@ -224,7 +220,7 @@ static void test_unlabelled(void **state)
 }
 
 /* A classifier needs at least two classes. */
-static void test_one_class(void **state)
+TEST(one_class)
 {
 	char train[PATH_MAX + 100];
 	snprintf(train, sizeof(train), "data.train=%s", relabelled(validation, "single", 1, 50));
@@ -251,13 +247,4 @@ static void test_one_class(void **state)
 	expect_said("model.classes = 1, but a classifier needs at least 2");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_another_dataset), cmocka_unit_test(test_replaced_dataset),
-		cmocka_unit_test(test_failed_feed),     cmocka_unit_test(test_other_classes),
-		cmocka_unit_test(test_hostile_names),   cmocka_unit_test(test_unlabelled),
-		cmocka_unit_test(test_one_class),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

@@ -5,8 +5,6 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
 
@@ -66,7 +64,7 @@ static void expect_same_result(void)
 }
 
 /* The training set need not exist or be named; batch size and order of training are irrelevant. */
-static void test_without_training_set(void **state)
+TEST(without_training_set)
 {
 	static const char *const trains[] = {"data.train=", "data.train=/nonexistent.pimg"};
 	for (int i = 0; i < 2; i++) {
@@ -88,7 +86,7 @@ static void test_without_training_set(void **state)
 }
 
 /* A convolution computed from training images is stored like any other. */
-static void test_whitened(void **state)
+TEST(whitened)
 {
 	const char *const train = "train.epochs=0.3";
 	expect(run("white", "model.name=speednet", "model.width=0.25", train, NULL), 0);
@@ -98,7 +96,7 @@ static void test_whitened(void **state)
 }
 
 /* Weights of another program: the recipe or the training set supplies what they do not record. */
-static void test_bare_weights(void **state)
+TEST(bare_weights)
 {
 	char argument[PATH_MAX + 400];
 	/* normalised by data.train's statistics */
@@ -137,7 +135,7 @@ static void forget(const char *path, const char *const *keys)
 }
 
 /* Checkpoints of older versions, which lack some metadata. */
-static void test_older_checkpoint(void **state)
+TEST(older_checkpoint)
 {
 	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
 					    NULL};
@@ -154,7 +152,7 @@ static void test_older_checkpoint(void **state)
  * A smaller network finds all its tensors in a larger one's weights, but they were not trained as
  * that network.
  */
-static void test_larger_network(void **state)
+TEST(larger_network)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("larger", "model.depth=14", "train.epochs=0.3", NULL), 0);
@@ -172,7 +170,7 @@ static void test_larger_network(void **state)
  * Weights with 12 outputs and no class names are refused for data with 10 classes, unless
  * model.classes = 12 confirms the numbering.
  */
-static void test_other_counts(void **state)
+TEST(other_counts)
 {
 	char argument[PATH_MAX + 400];
 	static const char *const statistics[] = {"data.mean=1,2,3", "data.std=4,5,6"};
@@ -192,7 +190,7 @@ static void test_other_counts(void **state)
 }
 
 /* Labels are numbers: those of data.val must mean what they meant in training. */
-static void test_other_names(void **state)
+TEST(other_names)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
 		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
@@ -216,7 +214,7 @@ static void test_other_names(void **state)
 }
 
 /* Bytes are normalised and floats are not: evaluation must use the type used in training. */
-static void test_other_elements(void **state)
+TEST(other_elements)
 {
 	static const char floats[] = "data.val_pipeline=to(f32)";
 	expect(run("unbroken", "--evaluate", pretrained, "data.train=", floats, NULL), 1);
@@ -243,7 +241,7 @@ static double loss_said(void)
  * Images of a size other than in training. A vision transformer resizes its position embeddings in
  * each step, with the same result as when the weights are loaded for that size, and on a GPU.
  */
-static void test_other_sizes(void **state)
+TEST(other_sizes)
 {
 	static const char size[] = "data.val_pipeline=resize(24)";
 	static const char *const vit[] = {"model.name=vit_tiny_patch16", "model.width=0.25",
@@ -287,7 +285,7 @@ static void test_other_sizes(void **state)
  * A run that reaches its target ends as finished, ends again if it is resumed with the same target,
  * and continues without one.
  */
-static void test_good_enough(void **state)
+TEST(good_enough)
 {
 	static const char often[] = "train.eval_every=0.5", at[] = "train.stop_at=0.001";
 	expect(run("patient", often, "train.stop_after=9", NULL), 0);
@@ -305,7 +303,7 @@ static void test_good_enough(void **state)
 }
 
 /* Weights that do not change are best at the first evaluation. */
-static void test_in_vain(void **state)
+TEST(in_vain)
 {
 	static const char still[] = "optim.lr=0", often[] = "train.eval_every=0.25",
 			  statistics[] = "model.bn_momentum=0";
@@ -326,20 +324,4 @@ static void test_in_vain(void **state)
 	expect_said("train.stop_at depends on evaluations, but data.val is not set");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_without_training_set),
-		cmocka_unit_test(test_whitened),
-		cmocka_unit_test(test_bare_weights),
-		cmocka_unit_test(test_older_checkpoint),
-		cmocka_unit_test(test_larger_network),
-		cmocka_unit_test(test_other_counts),
-		cmocka_unit_test(test_other_names),
-		cmocka_unit_test(test_other_elements),
-		cmocka_unit_test(test_other_sizes),
-		cmocka_unit_test(test_good_enough),
-		cmocka_unit_test(test_in_vain),
-	};
-	return cmocka_run_group_tests(tests, setup, trainer_teardown);
-}
+TEST_MAIN(setup, trainer_teardown)

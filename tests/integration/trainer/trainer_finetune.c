@@ -4,9 +4,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static struct safetensors *checkpoint(const char *name, unsigned step)
 {
 	char file[64], error[SAFETENSORS_ERROR_MAX];
@@ -47,7 +44,7 @@ static void compare_emulated(const char *whole, const char *name, const char *se
 	assert_true(apart(whole, name) < 1e-3);
 }
 
-static void test_frozen(void **state)
+TEST(frozen)
 {
 	static const char zeros[4096];
 	expect(run("frozen", freeze, keep, adamw, lr, begin, NULL), 0);
@@ -71,7 +68,7 @@ static void test_frozen(void **state)
 }
 
 /* After the first of two epochs, 0.4 / 0.9 of all layers except the last are frozen. */
-static void test_layers(void **state)
+TEST(layers)
 {
 	static const char level[] = "train.freeze_level=1";
 	expect(run("layers", level, keep, adamw, lr, begin, NULL), 0);
@@ -90,7 +87,7 @@ static void test_layers(void **state)
 	expect_said("cannot be combined: one freezes parameters by name");
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	expect(run("refused", "train.freeze=bn1.* layr1.*", NULL), 1);
 	expect_said("train.freeze: no parameter is named \"layr1.*\"; did you mean layer1.*?");
@@ -109,7 +106,7 @@ static void test_refused(void **state)
 	expect_said("train.freeze = * freezes all parameters");
 }
 
-static void test_layer_decay(void **state)
+TEST(layer_decay)
 {
 	static const char decay[] = "optim.layer_decay=0.5";
 	expect(run("decayed", decay, NULL), 0);
@@ -120,13 +117,4 @@ static void test_layer_decay(void **state)
 	assert_true(apart("decayed", "decayed-gpu") < 1e-3);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_frozen),
-		cmocka_unit_test(test_layers),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_layer_decay),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

@@ -3,17 +3,14 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { ARGUMENTS_MAX = 48 };
 
 struct fixture fixture;
 const char *trainer;
+unsigned trainer_threads = 1;
 char validation[PATH_MAX + 64], said[65536];
 static char recipe[PATH_MAX + 64];
 
@@ -33,10 +30,10 @@ int trainer_setup(void **state)
 		"padding=2) hflip(0.5)\n"
 		"[model]\nname = resnet_cifar\ndepth = 8\nwidth = 0.5\n"
 		"[optim]\nlr = 0.1\n[schedule]\nwarmup = 0.25\n"
-		"[train]\nepochs = 2\nseed = 4\nthreads = 2\nprecision = fp32\nlabel_smoothing = "
+		"[train]\nepochs = 2\nseed = 4\nthreads = %u\nprecision = fp32\nlabel_smoothing = "
 		"0.1\nema = 0.9\n"
 		"[log]\ninterval = 1\n[checkpoint]\nevery_steps = 7\n",
-		dataset, validation);
+		dataset, validation, trainer_threads);
 	fclose(file);
 	return 0;
 }

@@ -8,13 +8,9 @@
 #pragma once
 
 #include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
 #include "trainer/checkpoint/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdbool.h>
 
@@ -25,6 +21,11 @@ extern const char *trainer; /* program to start: TRAINER unless a test sets anot
 extern char validation[PATH_MAX + 64];
 extern char said[65536]; /* output of the last finished run */
 
+/*
+ * Threads of each run, for trainer_setup(). The networks are so small that a second thread more
+ * than doubles a run's CPU time.
+ */
+extern unsigned trainer_threads;
 /*
  * cmocka group functions. trainer_setup_unbroken() also makes the run "unbroken", the reference for
  * other runs.

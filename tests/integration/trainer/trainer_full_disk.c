@@ -7,13 +7,9 @@
 #include <dirent.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static void put(const char *path, const char *text)
 {
@@ -74,7 +70,7 @@ static void check_last(const char *run, unsigned step)
 	closedir(dir);
 }
 
-static void test_full(void **state)
+TEST(full)
 {
 	const char *const name = "full";
 	off_t checkpoint = size_of("unbroken", "checkpoint-00000040.safetensors");
@@ -110,7 +106,7 @@ static void test_full(void **state)
 }
 
 /* The limit is set during the run. */
-static void test_limited(void **state)
+TEST(limited)
 {
 	fixture_start(&fixture, NULL, NULL); /* the limit must not apply to the daemon */
 	struct rlimit limit = {4096, 4096};
@@ -136,11 +132,4 @@ static int teardown(void **state)
 	return trainer_teardown(state);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_limited),
-		cmocka_unit_test(test_full),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, teardown)

@@ -6,9 +6,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void expect_batches(const char *run, const char *how)
 {
@@ -50,7 +47,7 @@ static void check_mfu(const char *run)
  * Batches are the same whether the GPU maps the ring read-only, maps it writable, or copies. The
  * method is reported once, with or without evaluations.
  */
-static void test_mapped(void **state)
+TEST(mapped)
 {
 	static const char asks[] = "requesting a writable mapping from the daemon",
 			  copies[] = "batches are staged";
@@ -90,7 +87,7 @@ static void test_mapped(void **state)
  * Patterns without a plan run unfused, and the run names them, also those of evaluation. With plans
  * for all patterns it reports nothing.
  */
-static void test_taken_apart(void **state)
+TEST(taken_apart)
 {
 	static const char *const runs[] = {"fused", "apart"};
 	unsigned expected;
@@ -121,7 +118,7 @@ static void test_taken_apart(void **state)
  * Slots stay held while the device reads their batches, in training and evaluation, but one slot is
  * always left for the next batch.
  */
-static void test_few_slots(void **state)
+TEST(few_slots)
 {
 	trainer = getenv("TRAINER_EMULATED");
 	int most = run("many-slots", "--device", "cuda", "train.epochs=1", "data.slots=9", NULL);
@@ -133,7 +130,7 @@ static void test_few_slots(void **state)
 }
 
 /* Advice that a run prints, or does not print, before its first step. */
-static void test_advice(void **state)
+TEST(advice)
 {
 	static const struct {
 		const char *device, *batch, *precision;
@@ -163,13 +160,4 @@ static void test_advice(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mapped),
-		cmocka_unit_test(test_taken_apart),
-		cmocka_unit_test(test_few_slots),
-		cmocka_unit_test(test_advice),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
-}
+TEST_MAIN(trainer_setup, trainer_teardown)

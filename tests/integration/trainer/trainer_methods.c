@@ -5,15 +5,12 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /*
  * With equal weights the smoothed loss is linear in the smoothing, and the divergence is the
  * smoothed loss minus the targets' entropy.
  */
-static void test_smoothed(void **state)
+TEST(smoothed)
 {
 	static const char *const settings[4][2] = {
 		{"train.label_smoothing=0"},
@@ -39,7 +36,7 @@ static void test_smoothed(void **state)
 }
 
 /* Balanced weights follow the class counts; labels are the index modulo 10. */
-static void test_balanced(void **state)
+TEST(balanced)
 {
 	static const char balanced[] = "train.class_weights=balanced", one[] = "train.epochs=1";
 	char weights[512] = "train.class_weights=";
@@ -74,7 +71,7 @@ static void test_balanced(void **state)
 }
 
 /* Image sizes follow a schedule of epochs; resumed at the second size. */
-static void test_growing(void **state)
+TEST(growing)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)";
 	expect(run("growing", pipeline, NULL), 0);
@@ -83,7 +80,7 @@ static void test_growing(void **state)
 }
 
 /* Image sizes grow from step to step; resumed while they grow, and on a GPU. */
-static void test_progressive(void **state)
+TEST(progressive)
 {
 	static const char scale[] = "data.initial_scale=0.5", delay[] = "data.delay_fraction=0.2",
 			  finetune[] = "data.finetune_fraction=0.3";
@@ -105,7 +102,7 @@ static void test_progressive(void **state)
  * Trains only on samples with high losses: resumed bit for bit, with other methods, and on a GPU.
  * Selecting the whole batch gives the plain run.
  */
-static void test_selective(void **state)
+TEST(selective)
 {
 	static const char keep[] = "train.selective_backprop=0.5",
 			  begin[] = "train.selective_start=0.1", end[] = "train.selective_end=0.8",
@@ -148,7 +145,7 @@ static void test_selective(void **state)
  * Each image occurs twice in its batch: an epoch has as many steps as with half the batch; resumed,
  * and on a GPU.
  */
-static void test_repeats(void **state)
+TEST(repeats)
 {
 	static const char repeats[] = "data.repeats=2", epochs[] = "train.epochs=0.5";
 	static struct losses losses;
@@ -175,7 +172,7 @@ static void test_repeats(void **state)
  * images bit for bit: with all methods that split a batch; resumed, the last time with these steps
  * in the daemon; and on a GPU.
  */
-static void test_deferred(void **state)
+TEST(deferred)
 {
 	static const char device[] = "data.augment=device",
 			  pipeline[] = "data.pipeline=resize(34x34) random_crop(32, padding=2, "
@@ -218,7 +215,7 @@ static void test_deferred(void **state)
  * Blended samples are drawn independently at each step, and equally after an interruption, in
  * micro-batches and on a GPU.
  */
-static void test_mixed(void **state)
+TEST(mixed)
 {
 	static const char mixup[] = "train.mixup=0.8", cutmix[] = "train.cutmix=1",
 			  prob[] = "train.mix_prob=0.8", by[] = "train.mix_by=sample";
@@ -247,7 +244,7 @@ static void test_mixed(void **state)
  * Ghost batches have the statistics, and so the losses, of micro-batches of their size; resumed, on
  * a GPU, and with the statistics of averaged weights.
  */
-static void test_ghosts(void **state)
+TEST(ghosts)
 {
 	static const char ghost[] = "model.ghost_batch=8", swa[] = "train.swa=1",
 			  every[] = "train.swa_every=0", ema[] = "train.ema=0";
@@ -279,7 +276,7 @@ static void test_ghosts(void **state)
  * the teacher's part is zero if the teacher is the network itself; resumed bit for bit, only with
  * the same teacher; in micro-batches, with blended and thinned batches, on a GPU.
  */
-static void test_taught(void **state)
+TEST(taught)
 {
 	static char teacher[PATH_MAX + 64], of[PATH_MAX + 64], start_from[PATH_MAX + 64],
 		other[PATH_MAX + 64], checkpoint[PATH_MAX + 64];
@@ -338,14 +335,4 @@ static void test_taught(void **state)
 	expect_said("train.teacher_recipe: ");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smoothed),  cmocka_unit_test(test_balanced),
-		cmocka_unit_test(test_growing),   cmocka_unit_test(test_progressive),
-		cmocka_unit_test(test_selective), cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_deferred),  cmocka_unit_test(test_mixed),
-		cmocka_unit_test(test_ghosts),    cmocka_unit_test(test_taught),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

@@ -5,9 +5,6 @@
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char short_run[] = "train.epochs=0.3", paths[] = "model.drop_path=0.3",
 		  dropout[] = "model.dropout=0.2", plain[] = "train.ema=0",
 		  val[] = "data.val=", over[] = "--overwrite";
@@ -66,7 +63,7 @@ static void compare_all(const char *device, const char *bf16)
 }
 
 /* A CPU without AVX-512 refuses bf16; the test then uses fp32. */
-static void test_cpu(void **state)
+TEST(cpu)
 {
 	static const char bf16[] = "train.precision=bf16";
 	trainer = getenv("TRAINER");
@@ -76,13 +73,13 @@ static void test_cpu(void **state)
 	compare_all("--device=cpu", has ? bf16 : "train.precision=fp32");
 }
 
-static void test_gpu(void **state)
+TEST(gpu)
 {
 	compare_all("--device=cuda", "train.precision=bf16");
 }
 
 /* A run can turn recomputation on or off when it is resumed. */
-static void test_resumed(void **state)
+TEST(resumed)
 {
 	static const char anew[] = "train.recompute=1";
 	expect(run("whole", NULL), 0);
@@ -92,12 +89,10 @@ static void test_resumed(void **state)
 	same_file("whole", "halves", "model.safetensors");
 }
 
-int main(void)
+static int setup(void **state)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cpu),
-		cmocka_unit_test(test_gpu),
-		cmocka_unit_test(test_resumed),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
+	trainer_threads = 2;
+	return trainer_setup(state);
 }
+
+TEST_MAIN(setup, trainer_teardown)

@@ -5,11 +5,9 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <unistd.h>
 
 /* Killed at many points and resumed each time, also before the first checkpoint. */
-static void test_killed(void **state)
+TEST(killed)
 {
 	unsigned kills = 0;
 	expect(finish(start("killed", "--dry-run", NULL), "killed"), 0);
@@ -32,7 +30,7 @@ static void test_killed(void **state)
 	same_file("unbroken", "killed", "best.safetensors");
 }
 
-static void test_stopped(void **state)
+TEST(stopped)
 {
 	for (int i = 0; i < 2; i++) {
 		pid_t pid = start("stopped", "--resume", NULL);
@@ -49,7 +47,7 @@ static void test_stopped(void **state)
 }
 
 /* A run continues with another learning rate only if asked to; also --overwrite. */
-static void test_changed(void **state)
+TEST(changed)
 {
 	pid_t pid = start("changed", NULL);
 	wait_for_step("changed", pid, 8);
@@ -71,7 +69,7 @@ static void test_changed(void **state)
 }
 
 /* Another number of threads is accepted, and its effect is reported. */
-static void test_other_threads(void **state)
+TEST(other_threads)
 {
 	pid_t pid = start("threads", NULL);
 	wait_for_step("threads", pid, 8);
@@ -90,7 +88,7 @@ static void test_other_threads(void **state)
 }
 
 /* If a checkpoint is truncated, the one before it is used. */
-static void test_damaged(void **state)
+TEST(damaged)
 {
 	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
 	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
@@ -106,7 +104,7 @@ static void test_damaged(void **state)
 }
 
 /* Unreadable checkpoints do not count when older ones are removed. */
-static void test_damaged_ones_are_set_aside(void **state)
+TEST(damaged_ones_are_set_aside)
 {
 	expect(run("aside", "checkpoint.keep=3", NULL), 0);
 	assert_int_equal(truncate(in("aside", "checkpoint-00000035.safetensors"), 5000), 0);
@@ -125,7 +123,7 @@ static void test_damaged_ones_are_set_aside(void **state)
 }
 
 /* Resuming from an older checkpoint deletes the later ones, but only if asked to. */
-static void test_older(void **state)
+TEST(older)
 {
 	char argument[PATH_MAX + 400];
 	expect(run("older", "checkpoint.keep=9", NULL), 0);
@@ -145,13 +143,10 @@ static void test_older(void **state)
 	same_losses("unbroken", "older");
 }
 
-int main(void)
+static int setup(void **state)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed),  cmocka_unit_test(test_stopped),
-		cmocka_unit_test(test_changed), cmocka_unit_test(test_other_threads),
-		cmocka_unit_test(test_damaged), cmocka_unit_test(test_damaged_ones_are_set_aside),
-		cmocka_unit_test(test_older),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
+	trainer_threads = 2;
+	return trainer_setup_unbroken(state);
 }
+
+TEST_MAIN(setup, trainer_teardown)

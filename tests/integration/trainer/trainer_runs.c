@@ -7,11 +7,7 @@
 #include <float.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Asserts that weights record their normalisation, if images were bytes, and their class names. */
 static void expect_described(const char *run, const char *name, bool normalised)
@@ -29,7 +25,7 @@ static void expect_described(const char *run, const char *name, bool normalised)
 }
 
 /* The reference run and its output. */
-static void test_unbroken(void **state)
+TEST(unbroken)
 {
 	static struct losses losses;
 	expect(run("unbroken", NULL), 0);
@@ -61,7 +57,7 @@ static void test_unbroken(void **state)
 }
 
 /* A run is neither overwritten by accident nor continued with a recipe that changes it. */
-static void test_refused(void **state)
+TEST(refused)
 {
 	expect(run("unbroken", NULL), 1);
 	expect_said("use --resume to continue it");
@@ -204,7 +200,7 @@ static void write_overflowing(const char *path)
  * A loss that is not finite ends the run with the step and remedies; also in fine-tuning and in
  * evaluation only.
  */
-static void test_diverged(void **state)
+TEST(diverged)
 {
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "model.pretrained=%s",
@@ -234,7 +230,7 @@ static void test_diverged(void **state)
 }
 
 /* With a shared daemon the run is the same. */
-static void test_shared_daemon(void **state)
+TEST(shared_daemon)
 {
 	fixture_start(&fixture, NULL, NULL);
 	expect(run("shared", "--socket", fixture.socket, NULL), 0);
@@ -324,7 +320,7 @@ static void survive(const char *device, const char *undisturbed, const char *ser
 }
 
 /* On a CPU, and on a GPU that pins the memory of batches. */
-static void test_daemons_die(void **state)
+TEST(daemons_die)
 {
 	survive("--device=cpu", "undisturbed", "served", "alone");
 	trainer = getenv("TRAINER_EMULATED");
@@ -348,7 +344,7 @@ static unsigned sockets_of(pid_t pid)
  * Another trainer runs between a trainer's check of the directory and its lock. The other one's
  * output is kept.
  */
-static void test_overtaken(void **state)
+TEST(overtaken)
 {
 	static const char checkpoint[] = "checkpoint-00000040.safetensors", log[] = "log.jsonl";
 	fixture_start(&fixture, NULL, NULL);
@@ -373,7 +369,7 @@ static void test_overtaken(void **state)
 }
 
 /* --plan does not train; without cuDNN it reports what is missing. */
-static void test_planned(void **state)
+TEST(planned)
 {
 	int status = run("planned", "--plan=" DEVICES "/h200.json", "--size=32", NULL);
 	if (status == 0) {
@@ -411,7 +407,7 @@ static void test_planned(void **state)
 }
 
 /* The recipe saved with a run continues that run, from any working directory. */
-static void test_own_recipe(void **state)
+TEST(own_recipe)
 {
 	char command[4 * PATH_MAX];
 	const char *folder = in("own", "");
@@ -434,7 +430,7 @@ static void test_own_recipe(void **state)
  * The output directory is created with its parents. An existing path that is not a directory is not
  * touched.
  */
-static void test_folders(void **state)
+TEST(folders)
 {
 	char output[PATH_MAX + 300];
 	snprintf(output, sizeof(output), "--output=%s", in("above/below", ""));
@@ -449,7 +445,7 @@ static void test_folders(void **state)
 }
 
 /* Messages use the singular for one. */
-static void test_singular(void **state)
+TEST(singular)
 {
 	expect(run("singular", "--dry-run", "train.device=cpu", "train.threads=1", "train.epochs=1",
 		   "data.batch_size=325", NULL),
@@ -462,7 +458,7 @@ static void test_singular(void **state)
 }
 
 /* More threads than CPUs are allowed, to compare results, with a warning that they are slow. */
-static void test_many_threads(void **state)
+TEST(many_threads)
 {
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);
 	expect_said("train.threads = 1024, but there ");
@@ -471,7 +467,7 @@ static void test_many_threads(void **state)
 	assert_int_equal(times_said("train.threads"), 0);
 }
 
-static void test_environment(void **state)
+TEST(environment)
 {
 	setenv("LOADERD_ISA", "avx3", 1);
 	int status = run("environment", "train.device=cpu", NULL);
@@ -483,7 +479,7 @@ static void test_environment(void **state)
 }
 
 /* Options without effect in their context are errors. */
-static void test_misplaced(void **state)
+TEST(misplaced)
 {
 	expect(run("misplaced", "--size=64", NULL), 1);
 	expect_said("--size=64 requires --plan");
@@ -497,16 +493,10 @@ static void test_misplaced(void **state)
 	assert_false(exists("misplaced", ""));
 }
 
-int main(void)
+static int setup(void **state)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unbroken),     cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_folders),      cmocka_unit_test(test_misplaced),
-		cmocka_unit_test(test_diverged),     cmocka_unit_test(test_shared_daemon),
-		cmocka_unit_test(test_overtaken),    cmocka_unit_test(test_planned),
-		cmocka_unit_test(test_environment),  cmocka_unit_test(test_singular),
-		cmocka_unit_test(test_many_threads), cmocka_unit_test(test_own_recipe),
-		cmocka_unit_test(test_daemons_die),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
+	trainer_threads = 2;
+	return trainer_setup(state);
 }
+
+TEST_MAIN(setup, trainer_teardown)

@@ -6,15 +6,12 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /*
  * The exported model is the average; if the warm-up is as long as the run, the average equals the
  * weights.
  */
-static void test_averaged(void **state)
+TEST(averaged)
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *model, *checkpoint;
@@ -41,7 +38,7 @@ static void test_averaged(void **state)
 }
 
 /* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
-static void test_adamw(void **state)
+TEST(adamw)
 {
 	static const char name[] = "optim.name=adamw", lr[] = "optim.lr=0.005",
 			  clip[] = "optim.clip_norm=0.5", decay[] = "optim.weight_decay=0.05";
@@ -63,7 +60,7 @@ static void test_adamw(void **state)
  * Optimizers, with changes to the gradients and with random draws: resumed bit for bit, and on a
  * GPU.
  */
-static void test_optimizers(void **state)
+TEST(optimizers)
 {
 	static const char *const settings[][4] = {
 		{"adam", "optim.name=adam", "optim.lr=0.005", "optim.centralize=true"},
@@ -93,7 +90,7 @@ static void test_optimizers(void **state)
 }
 
 /* The rate drops depending on earlier evaluations; a resumed run restores their history. */
-static void test_plateau(void **state)
+TEST(plateau)
 {
 	/*
 	 * no evaluation improves on the first by the threshold, so the rate drops at every other
@@ -122,7 +119,7 @@ static void test_plateau(void **state)
 }
 
 /* A cycle of rate and momentum: resumed bit for bit, and the same training on a GPU. */
-static void test_cycle(void **state)
+TEST(cycle)
 {
 	static const char name[] = "schedule.name=one_cycle", anneal[] = "schedule.anneal=cosine",
 			  base[] = "schedule.base_momentum=0.6", warmup[] = "schedule.warmup=0";
@@ -139,7 +136,7 @@ static void test_cycle(void **state)
  * Lookahead: each of its updates sets the weights to their average, and a resumed run continues
  * with them.
  */
-static void test_ahead(void **state)
+TEST(ahead)
 {
 	static const char *const settings[] = {"train.ema_lookahead=yes", "train.ema_every=5",
 					       "train.ema_rise=3"};
@@ -206,7 +203,7 @@ static unsigned of_more_than_four(const char *run)
  * Micro-batches: the same number of steps with the same samples; resumed within an epoch, and the
  * same training on a GPU.
  */
-static void test_accumulated(void **state)
+TEST(accumulated)
 {
 	static const char parts[] = "train.accumulate=4", samples[] = "log.samples=true";
 	expect(run("accumulated", parts, samples, NULL), 0);
@@ -231,7 +228,7 @@ static void test_accumulated(void **state)
 }
 
 /* Finds the same rate each time and leaves an existing run unchanged. */
-static void test_find_rate(void **state)
+TEST(find_rate)
 {
 	static char first[16384], again[16384], option[PATH_MAX + 64];
 	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "found"));
@@ -263,7 +260,7 @@ static void test_find_rate(void **state)
 }
 
 /* SAM at every other step, in micro-batches. */
-static void test_sharpness(void **state)
+TEST(sharpness)
 {
 	static const char rho[] = "train.sam=0.1", every[] = "train.sam_every=2",
 			  parts[] = "train.accumulate=2", plain[] = "train.ema=0";
@@ -287,7 +284,7 @@ static void test_sharpness(void **state)
 }
 
 /* Lookahead with separate slow weights. */
-static void test_slow(void **state)
+TEST(slow)
 {
 	static const char every[] = "train.lookahead=5", plain[] = "train.ema=0";
 	expect(run("slow", every, NULL), 0);
@@ -329,7 +326,7 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
  * Batch norm statistics for an average over a single set of weights, computed from one batch, equal
  * those that the next step computes. A resumed average is the same bit for bit.
  */
-static void test_mean(void **state)
+TEST(mean)
 {
 	static const char from[] = "train.swa=1.25", every[] = "train.swa_every=0.2",
 			  batches[] = "train.swa_batches=3", constant[] = "schedule.name=constant",
@@ -390,7 +387,7 @@ static void expect_settled(const char *name)
  * Parameters trained for a part of the run only: also with replayed steps, and if a run resumes
  * after that part.
  */
-static void test_settled(void **state)
+TEST(settled)
 {
 	static const char net[] = "model.name=speednet", width[] = "model.width=0.125",
 			  decay[] = "optim.decay_all=yes", bias[] = "optim.whiten_bias_epochs=1",
@@ -404,15 +401,4 @@ static void test_settled(void **state)
 	assert_true(apart("settled", "settled-gpu") < 1e-3);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_averaged),    cmocka_unit_test(test_adamw),
-		cmocka_unit_test(test_optimizers),  cmocka_unit_test(test_plateau),
-		cmocka_unit_test(test_cycle),       cmocka_unit_test(test_ahead),
-		cmocka_unit_test(test_accumulated), cmocka_unit_test(test_find_rate),
-		cmocka_unit_test(test_sharpness),   cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_mean),        cmocka_unit_test(test_settled),
-	};
-	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
-}
+TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

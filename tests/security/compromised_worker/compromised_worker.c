@@ -7,27 +7,18 @@
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/security/compromised_worker/agent.h"
 #include "tests/security/compromised_worker/peers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	SERVICE = 54321,
@@ -293,7 +284,7 @@ static struct scene *scene_of(void **state)
 	return *state;
 }
 
-static void test_calls(void **state)
+TEST(calls)
 {
 	struct scene *scene = scene_of(state);
 	char text[PATH_MAX + 64];
@@ -307,7 +298,7 @@ static void test_calls(void **state)
 	others_are_served(scene);
 }
 
-static void test_records(void **state)
+TEST(records)
 {
 	struct scene *scene = scene_of(state);
 	static const char *const kinds[] = {"records giants", "records random", "records ends",
@@ -338,7 +329,7 @@ static void test_records(void **state)
  * A worker that reports to be idle and ignores the order to exit must not stay without limit: each
  * new client would start one more.
  */
-static void test_workers_that_stay(void **state)
+TEST(workers_that_stay)
 {
 	struct scene *scene = scene_of(state);
 	enum { OTHERS = 2, STAYING_MAX = 4 };
@@ -356,7 +347,7 @@ static void test_workers_that_stay(void **state)
 }
 
 /* Clients of the worker's own user, which share rings with it and read its replies. */
-static void test_clients(void **state)
+TEST(clients)
 {
 	struct scene *scene = scene_of(state);
 	const struct peers peers = {scene->fixture.socket, scene->dataset, getenv("LOADERCTL"),
@@ -411,7 +402,7 @@ static void check_log(const struct scene *scene)
 	assert_in_range(size, 1, 4 << 20);
 }
 
-static void test_logs(void **state)
+TEST(logs)
 {
 	struct scene *scene = scene_of(state);
 	assert_int_equal(command(scene, "log escapes"), 0);
@@ -440,7 +431,7 @@ static void check_status(const struct scene *scene, const char *format)
 	assert_in_range(size, 500, 1 << 20);
 }
 
-static void test_pages(void **state)
+TEST(pages)
 {
 	struct scene *scene = scene_of(state);
 	static const char *const kinds[] = {"page torn", "page changing"};
@@ -453,7 +444,7 @@ static void test_pages(void **state)
 	end_worker_of_attacker(scene);
 }
 
-static void test_exhaustion(void **state)
+TEST(exhaustion)
 {
 	struct scene *scene = scene_of(state);
 	if (!sanitized())
@@ -469,7 +460,7 @@ static void test_exhaustion(void **state)
 }
 
 /* Only the user's own clients wait for a worker that stops reading, and they are disconnected. */
-static void test_silence(void **state)
+TEST(silence)
 {
 	struct scene *scene = scene_of(state);
 	enum { CONNECTIONS = 1000 };
@@ -538,7 +529,7 @@ static void leave_one(const struct scene *scene)
  * The supervisor's last close of such a connection may block. That must not delay closing other
  * fds, or fds run out.
  */
-static void test_leaving(void **state)
+TEST(leaving)
 {
 	struct scene *scene = scene_of(state);
 	enum { LEFT = 4, MORE = 500, OTHERS = 20, CLOSED_WITHIN_MS = 10000 };
@@ -559,7 +550,7 @@ static void test_leaving(void **state)
 }
 
 /* A worker that ignores the order to drain is killed. */
-static void test_stubbornness(void **state)
+TEST(stubbornness)
 {
 	struct scene *scene = scene_of(state);
 	assert_int_equal(command(scene, "spin 1"), 0);
@@ -587,7 +578,7 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
  * With few fds: connections that a worker does not accept are in flight or pending. Both kinds are
  * limited by the number of fds that all the service's processes may have.
  */
-static void test_silence_where_descriptors_are_few(void **state)
+TEST(silence_where_descriptors_are_few)
 {
 	struct scene *scene = scene_of(state);
 	enum { CONNECTIONS = 300, OTHERS = 5 };
@@ -622,19 +613,6 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_calls),
-		cmocka_unit_test(test_clients),
-		cmocka_unit_test(test_records),
-		cmocka_unit_test(test_workers_that_stay),
-		cmocka_unit_test(test_logs),
-		cmocka_unit_test(test_pages),
-		cmocka_unit_test(test_exhaustion),
-		cmocka_unit_test(test_silence),
-		cmocka_unit_test(test_leaving),
-		cmocka_unit_test(test_stubbornness),
-		cmocka_unit_test(test_silence_where_descriptors_are_few),
-	};
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return test_run(set_up, tear_down);
 }

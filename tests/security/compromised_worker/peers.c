@@ -3,24 +3,14 @@
 #include "proto/client/feed.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/security/compromised_worker/agent.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	WILD = -10000, /* verdict code of a peer that received impossible data */

@@ -4,9 +4,6 @@
 #include "tests/unit/augment/reference.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
 	CANARY = 64,    /* bytes, one cache line */

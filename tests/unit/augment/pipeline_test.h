@@ -9,13 +9,10 @@
 
 #include "format/augment/pipeline.h"
 #include "format/base/random.h"
+#include "tests/test.h"
 #include "tests/unit/augment/fake_decoder.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-
-#include <cmocka.h>
 
 extern struct random_stream rng;
 extern struct pipeline_scratch *scratches[]; /* by instruction set */

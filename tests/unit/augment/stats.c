@@ -1,14 +1,8 @@
 #include "tests/unit/augment/stats.h"
 #include "format/augment/grammar/draw.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 void stats_draw(const char *text, uint64_t sample, struct effect_list *list)
 {

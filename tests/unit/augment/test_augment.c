@@ -5,17 +5,11 @@
 #include "format/augment/apply/geometry.h"
 #include "format/augment/grammar/draw.h"
 #include "format/base/system/cpu.h"
+#include "tests/test.h"
 #include "tests/unit/augment/fake_decoder.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { WIDTH = 37, HEIGHT = 26 };
 
@@ -110,7 +104,7 @@ static void expect_same(const char *text, const char *other_text)
 	pipeline_free(other_pipeline);
 }
 
-static void test_order_is_kept(void **state)
+TEST(order_is_kept)
 {
 	expect_same("random_invert(1)  random_invert(1)", "");
 	expect_same("random_invert(1) resize(20x11) random_invert(1) random_invert(p=1)",
@@ -131,7 +125,7 @@ static void test_order_is_kept(void **state)
 	expect_same("random_grayscale(p=1) hflip(1)", "hflip(1) random_grayscale(1)");
 }
 
-static void test_without_chance_nothing_happens(void **state)
+TEST(without_chance_nothing_happens)
 {
 	expect_same("resize(24) color_jitter(0.4, 0.4, 0.4, 0.1, p=0) random_grayscale(0) "
 		    "random_invert(0) "
@@ -150,7 +144,7 @@ static void test_without_chance_nothing_happens(void **state)
  * Policies in pipelines: whatever they choose, every instruction set gives the same result
  * (expect_same() compares them).
  */
-static void test_policies_run(void **state)
+TEST(policies_run)
 {
 	static const char *const texts[] = {
 		"rand_augment(3, 15, interpolation=bilinear) random_crop(20)",
@@ -167,7 +161,7 @@ static void test_policies_run(void **state)
 }
 
 /* Every output form of a finished sample contains the same picture as the u8 form. */
-static void test_forms_are_filled(void **state)
+TEST(forms_are_filled)
 {
 	static const char *const transforms = "random_solarize(100, 1) random_equalize(1)";
 	static const char *const sizes[] = {"", "resize(96x64)", "resize(300x200)"};
@@ -206,7 +200,7 @@ static void test_forms_are_filled(void **state)
 	}
 }
 
-static void test_jitter_is_uniform(void **state)
+TEST(jitter_is_uniform)
 {
 	enum { SAMPLES = 12000, BINS = 20 };
 	static const double limits[4][2] = {{0.6, 1.4}, {0.5, 0.9}, {0, 3}, {-0.1, 0.1}};
@@ -285,7 +279,7 @@ static size_t erased_pixels(const char *text, const char *plain_text, uint64_t i
 	return count;
 }
 
-static void test_erasing_before_and_after(void **state)
+TEST(erasing_before_and_after)
 {
 	enum { AREA = WIDTH * HEIGHT };
 	double sum = 0;
@@ -311,7 +305,7 @@ static void test_erasing_before_and_after(void **state)
 }
 
 /* Normal noise has mean 0 and standard deviation 1, in every element type. */
-static void test_erased_noise_is_normal(void **state)
+TEST(erased_noise_is_normal)
 {
 	static const char *const texts[] = {
 		"resize(200x200) to(f32) normalize(imagenet) cutout(400, value=random)",
@@ -338,7 +332,7 @@ static void test_erased_noise_is_normal(void **state)
 	}
 }
 
-static void test_warps_are_uniform(void **state)
+TEST(warps_are_uniform)
 {
 	enum { SAMPLES = 8000, BINS = 16 };
 	unsigned angles[BINS] = {0}, shifts[2][9] = {{0}}, sigmas[BINS] = {0};
@@ -371,7 +365,7 @@ static void test_warps_are_uniform(void **state)
 	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);
 }
 
-static void test_probability_is_met(void **state)
+TEST(probability_is_met)
 {
 	static const struct {
 		const char *text;
@@ -407,19 +401,4 @@ static void test_probability_is_met(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_order_is_kept),
-		cmocka_unit_test(test_without_chance_nothing_happens),
-		cmocka_unit_test(test_policies_run),
-		cmocka_unit_test(test_forms_are_filled),
-		cmocka_unit_test(test_jitter_is_uniform),
-		cmocka_unit_test(test_erasing_before_and_after),
-		cmocka_unit_test(test_erased_noise_is_normal),
-		cmocka_unit_test(test_warps_are_uniform),
-		cmocka_unit_test(test_probability_is_met),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

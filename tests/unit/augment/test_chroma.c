@@ -6,19 +6,12 @@
 #include "format/augment/apply/geometry.h"
 #include "format/augment/pipeline.h"
 #include "format/base/system/cpu.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
 #include <jpeglib.h>
 #include <xxhash.h>
 
@@ -202,7 +195,7 @@ static void compare(const struct component components[3], const struct geometry_
 		}
 }
 
-static void test_equals_reference(void **state)
+TEST(equals_reference)
 {
 	for (unsigned k = 0; k < KINDS; k++) {
 		uint32_t width = 131 + 7 * k, height = 117 + 5 * k;
@@ -291,7 +284,7 @@ static uint64_t hash_with(const char *isa)
 	return hash;
 }
 
-static void test_same_with_every_isa(void **state)
+TEST(same_with_every_isa)
 {
 	uint64_t reference = hash_with("c");
 
@@ -299,7 +292,7 @@ static void test_same_with_every_isa(void **state)
 		assert_true(hash_with(cpu_isa_name((enum cpu_isa)isa)) == reference);
 }
 
-static void test_same_with_index(void **state)
+TEST(same_with_index)
 {
 	struct packimg_decoder *decoder;
 
@@ -364,7 +357,7 @@ static double difference(const struct jpeg_kind *kind, const char *exact, const 
 static const char exact_crop[] = "random_resized_crop(112, scale=0.3:1) hflip";
 static const char fast_crop[] = "random_resized_crop(112, scale=0.3:1, chroma=fast) hflip";
 
-static void test_near_exact(void **state)
+TEST(near_exact)
 {
 	/*
 	 * With subsampled chroma, the modes clamp colours outside the RGB cube before or after
@@ -394,7 +387,7 @@ static void test_near_exact(void **state)
 		fail_msg("mixed image: mean %.3f, greatest %d", mean, max);
 }
 
-static void test_exact_without_planes(void **state)
+TEST(exact_without_planes)
 {
 	static const struct jpeg_kind without[] = {
 		{.components = 1, .h = 1, .v = 1},
@@ -418,7 +411,7 @@ static void test_exact_without_planes(void **state)
  * A fill byte late in the scan, which only libjpeg-turbo can read: decoding to planes has begun by
  * then and is replaced by pixels.
  */
-static void test_exact_after_planes_end(void **state)
+TEST(exact_after_planes_end)
 {
 	size_t size, fast_size, exact_size, at;
 	uint8_t *data = image_jpeg(260, 244, &kinds[1], 5, &size), *filled = malloc(size + 1);
@@ -452,18 +445,4 @@ static void test_exact_after_planes_end(void **state)
 	free(exact);
 	free(filled);
 	free(data);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_with_every_isa),
-		cmocka_unit_test(test_equals_reference),
-		cmocka_unit_test(test_same_with_index),
-		cmocka_unit_test(test_near_exact),
-		cmocka_unit_test(test_exact_without_planes),
-		cmocka_unit_test(test_exact_after_planes_end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,6 @@
 #include "format/base/system/cpu.h"
 #include "tests/unit/augment/pipeline_test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
 /* Returns the finished sample, with the last transforms run as the client does. */
@@ -84,7 +79,7 @@ static void expect_equal(const char *text, uint32_t stored_width, uint32_t deliv
 	pipeline_free(deferring);
 }
 
-static void test_pixels(void **state)
+TEST(pixels)
 {
 	/* flips and colour transforms after a crop */
 	expect_equal("random_resized_crop(24) hflip", WIDTH, 24, 0);
@@ -115,7 +110,7 @@ static void test_pixels(void **state)
 }
 
 /* Crops of samples decoded at a smaller scale, which must be the same scale for every crop. */
-static void test_scaled(void **state)
+TEST(scaled)
 {
 	fake_decoder.halve = true;
 	for (unsigned size = 10; size < 17; size++) {
@@ -129,7 +124,7 @@ static void test_scaled(void **state)
 	fake_decoder.halve = false;
 }
 
-static void test_what_stays(void **state)
+TEST(what_stays)
 {
 	/*
 	 * transforms that are not deferred: a crop of pictures of unknown size, geometry before
@@ -154,7 +149,7 @@ static void test_what_stays(void **state)
 }
 
 /* Each transform alone, with what it requires: deferred if its row is marked DEFERS. */
-static void test_rows_say_what_is_deferred(void **state)
+TEST(rows_say_what_is_deferred)
 {
 	static const char *const values[] = {
 		[VALUE_SIZE] = "8",  [VALUE_EXTENT] = "3",  [VALUE_NUMBER] = "2",
@@ -178,7 +173,7 @@ static void test_rows_say_what_is_deferred(void **state)
 	}
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	static const char *const texts[] = {"resize(8x8) normalize(imagenet) to(f16)",
 					    "resize(8x8) to(f32)", "resize(8x8) layout(nchw)"};
@@ -193,7 +188,7 @@ static void test_refused(void **state)
 	}
 }
 
-static void test_sizes_by_epoch(void **state)
+TEST(sizes_by_epoch)
 {
 	struct pipeline *pipeline = parse("resize(24x24@0;32x32@2) random_crop(16@0;20@1) hflip");
 	uint8_t *pixels = random_pixels(WIDTH, HEIGHT);
@@ -215,7 +210,7 @@ static void test_sizes_by_epoch(void **state)
 }
 
 /* With arbitrary bytes in the record, whatever parses can be applied; sanitizers check it. */
-static void test_damaged(void **state)
+TEST(damaged)
 {
 	static const uint32_t extremes[] = {0,          1,          2,          7,
 					    8,          9,          4096,       0x7fffffff,
@@ -251,17 +246,4 @@ static void test_damaged(void **state)
 	assert_in_range(taken, 5000, 150000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pixels),
-		cmocka_unit_test(test_scaled),
-		cmocka_unit_test(test_what_stays),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_rows_say_what_is_deferred),
-		cmocka_unit_test(test_sizes_by_epoch),
-		cmocka_unit_test(test_damaged),
-	};
-
-	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
-}
+TEST_MAIN(pipeline_setup, pipeline_teardown)

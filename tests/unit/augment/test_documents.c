@@ -5,15 +5,9 @@
  */
 #include "format/augment/deferrable.h"
 #include "format/augment/grammar/grammar_rules.h"
+#include "tests/test.h"
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { TEXT_MAX = 1 << 18, SIGNATURE_MAX = 512 };
 
@@ -101,7 +95,7 @@ static void write_signature(const struct rule *rule, char text[SIGNATURE_MAX])
 	add(text, ")");
 }
 
-static void test_manual_has_every_transform(void **state)
+TEST(manual_has_every_transform)
 {
 	char signature[SIGNATURE_MAX];
 	unsigned missing = 0;
@@ -120,7 +114,7 @@ static void test_manual_has_every_transform(void **state)
 }
 
 /* The manual's PIPELINES describes no transform that has gone. */
-static void test_manual_has_no_other_transform(void **state)
+TEST(manual_has_no_other_transform)
 {
 	const char *at = strstr(manual, "# PIPELINES "),
 		   *end = strstr(manual, "# ORDER AND RESUME ");
@@ -159,7 +153,7 @@ static const char *next_deferrable(const char **at, char name[NAME_MAX_SIZE])
 }
 
 /* Those that change pixels, in their order, as "`a`, `b` and `c`". */
-static void test_specification_has_deferrable_transforms(void **state)
+TEST(specification_has_deferrable_transforms)
 {
 	const char *at = DEFERRABLE_TRANSFORMS;
 	char name[NAME_MAX_SIZE], list[SIGNATURE_MAX] = "";
@@ -179,17 +173,11 @@ static void test_specification_has_deferrable_transforms(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_manual_has_every_transform),
-		cmocka_unit_test(test_manual_has_no_other_transform),
-		cmocka_unit_test(test_specification_has_deferrable_transforms),
-	};
-
 	if (argc != 3)
 		return 2;
 	manual = read_document(argv[1]);
 	specification = read_document(argv[2]);
-	int r = cmocka_run_group_tests(tests, NULL, NULL);
+	int r = test_run(NULL, NULL);
 
 	free(manual);
 	free(specification);

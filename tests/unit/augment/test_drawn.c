@@ -5,15 +5,10 @@
  * tests what these parameters do to pixels.
  */
 #include "format/augment/grammar/warp.h"
+#include "tests/test.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 40 };
 
@@ -53,7 +48,7 @@ static void expect_warp(const char *text, struct affine affine, bool bilinear, c
 	assert_memory_equal(got->fill, fill, 3);
 }
 
-static void test_affine_arguments(void **state)
+TEST(affine_arguments)
 {
 	static const char black[3];
 
@@ -83,7 +78,7 @@ static void test_affine_arguments(void **state)
 }
 
 /* A single number gives a symmetric range; two or four numbers are the ends. */
-static void test_affine_ranges(void **state)
+TEST(affine_ranges)
 {
 	static const struct {
 		const char *text;
@@ -114,7 +109,7 @@ static void test_affine_ranges(void **state)
 	}
 }
 
-static void test_point_arguments(void **state)
+TEST(point_arguments)
 {
 	static const double thresholds[] = {0, 9, 127.5, 128, 255};
 
@@ -141,7 +136,7 @@ static void test_point_arguments(void **state)
 }
 
 /* A range stays a range if one of its ends is neutral. */
-static void test_jitter_with_a_neutral_end(void **state)
+TEST(jitter_with_a_neutral_end)
 {
 	static const struct {
 		const char *text;
@@ -173,7 +168,7 @@ static void test_jitter_with_a_neutral_end(void **state)
 	}
 }
 
-static void test_erased_sides(void **state)
+TEST(erased_sides)
 {
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
 		const struct erase *erase =
@@ -195,7 +190,7 @@ static void test_erased_sides(void **state)
 }
 
 /* A hole has the given width and height, unless an edge clips it. */
-static void test_cutout_sides(void **state)
+TEST(cutout_sides)
 {
 	uint32_t width = 0, height = 0;
 
@@ -215,18 +210,4 @@ static void test_cutout_sides(void **state)
 	}
 	assert_int_equal(width, 12);
 	assert_int_equal(height, 4);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_affine_arguments),
-		cmocka_unit_test(test_affine_ranges),
-		cmocka_unit_test(test_point_arguments),
-		cmocka_unit_test(test_jitter_with_a_neutral_end),
-		cmocka_unit_test(test_erased_sides),
-		cmocka_unit_test(test_cutout_sides),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,16 +6,10 @@
 #include "format/augment/grammar/policy.h"
 #include "format/augment/grammar/warp.h"
 #include "format/augment/kernels/effects.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zstd.h>
-
-#include <cmocka.h>
 
 enum { TEXT_MAX = 256, NUMBERS_MAX = 40 };
 
@@ -268,7 +262,7 @@ static void compare(const struct wish *wish, unsigned number, const uint8_t *got
 			 image->height, mean, max, worst, got[worst], expected[worst]);
 }
 
-static void test_as_torchvision(void **state)
+TEST(as_torchvision)
 {
 	struct effects *effects[CPU_ISA_COUNT];
 	struct image images[16];
@@ -317,12 +311,8 @@ static void test_as_torchvision(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_torchvision),
-	};
-
 	if (argc != 2)
 		return 2;
 	golden_path = argv[1];
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

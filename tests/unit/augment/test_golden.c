@@ -4,15 +4,7 @@
  */
 #include "format/augment/resize/resize.h"
 #include "format/augment/resize/resize_cubic.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 struct image {
 	uint32_t width, height;
@@ -211,20 +203,20 @@ static void check_isa(enum cpu_isa isa, bool cubic)
 	free(data);
 }
 
-static void test_golden_equals_pillow(void **state)
+TEST(golden_equals_pillow)
 {
 	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
 		check_isa((enum cpu_isa)isa, false);
 }
 
-static void test_cubic_is_pillows(void **state)
+TEST(cubic_is_pillows)
 {
 	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
 		check_isa((enum cpu_isa)isa, true);
 }
 
 /* A tall, narrow picture must not need memory for all of its rows at the output's width. */
-static void test_tall_picture_takes_few_rows(void **state)
+TEST(tall_picture_takes_few_rows)
 {
 	enum { TALL = 65535, SIDE = 256 };
 	uint8_t *pixels = calloc(TALL, 3), *output = malloc((size_t)SIDE * SIDE * 3);
@@ -253,15 +245,11 @@ static void test_tall_picture_takes_few_rows(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_equals_pillow),
-					   cmocka_unit_test(test_cubic_is_pillows),
-					   cmocka_unit_test(test_tall_picture_takes_few_rows)};
-
 	if (argc != 3) {
 		fprintf(stderr, "usage: %s golden.bin cubic.bin\n", argv[0]);
 		return 2;
 	}
 	golden_path = argv[1];
 	cubic_path = argv[2];
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

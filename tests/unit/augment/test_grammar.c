@@ -1,13 +1,5 @@
 #include "format/augment/grammar/transforms.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static struct pipeline *parse(const char *text)
 {
@@ -32,7 +24,7 @@ static void expect_error(const char *text, int result, int position, const char 
 	assert_int_equal(pipeline_parse(text, &pipeline, NULL), result);
 }
 
-static void test_transforms_are_read(void **state)
+TEST(transforms_are_read)
 {
 	struct pipeline *t =
 		parse("random_resized_crop(224, scale=0.08:1, ratio=0.75:1.3333) hflip(0.5)\n"
@@ -72,7 +64,7 @@ static void test_transforms_are_read(void **state)
 	pipeline_free(t);
 }
 
-static void test_errors_say_where(void **state)
+TEST(errors_say_where)
 {
 	expect_error("random_resized_crop(224, scale=x:1)", -EINVAL, 31,
 		     "at byte 31: expected a number after 'scale=', found 'x'");
@@ -153,7 +145,7 @@ static void test_errors_say_where(void **state)
 	expect_error("RandomErasing()", -EINVAL, 0, "did you mean 'random_erasing'?");
 }
 
-static void test_augmentations_are_read(void **state)
+TEST(augmentations_are_read)
 {
 	struct pipeline *t = parse(
 		"random_affine(10:20, translate=0.1:0.2, scale=0.5:2, shear=-1:2:3:4, "
@@ -185,7 +177,7 @@ static void test_augmentations_are_read(void **state)
 	pipeline_free(t);
 }
 
-static void test_sides_in_two_arguments(void **state)
+TEST(sides_in_two_arguments)
 {
 	expect_error("resize(32,32)", -EINVAL, 7, "did you mean 32x32?");
 	expect_error("hflip random_resized_crop( 32 , 32 , ratio=1:1)", -EINVAL, 27,
@@ -207,7 +199,7 @@ static void test_sides_in_two_arguments(void **state)
 	expect_error("color_jitter(2, 2000)", -EINVAL, 16, "contrast is from");
 }
 
-static void test_misspelt_names_are_guessed(void **state)
+TEST(misspelt_names_are_guessed)
 {
 	expect_error("random_resize_crop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
 	expect_error("RandomResizedCrop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
@@ -229,7 +221,7 @@ static void test_misspelt_names_are_guessed(void **state)
 		     0, "there is no transform");
 }
 
-static void test_rules_between_transforms(void **state)
+TEST(rules_between_transforms)
 {
 	expect_error("resize(8x8) normalize(imagenet)", -EINVAL, 12,
 		     "needs a float output: add to(f16)");
@@ -257,7 +249,7 @@ static void test_rules_between_transforms(void **state)
 	pipeline_free(parse("resize(32x32) random_crop(64, padding=16)"));
 }
 
-static void test_limits_hold(void **state)
+TEST(limits_hold)
 {
 	char text[PIPELINE_TEXT_MAX + 2];
 
@@ -283,7 +275,7 @@ static void test_limits_hold(void **state)
 	expect_error(text, -E2BIG, (int)used + 1, "at most 16 sizes");
 }
 
-static void test_shapes_follow_epochs(void **state)
+TEST(shapes_follow_epochs)
 {
 	struct pipeline *t =
 		parse("random_resized_crop(128@0;160x96@6;192@12) to(bf16) channels(4)");
@@ -317,7 +309,7 @@ static void test_shapes_follow_epochs(void **state)
 		     "does not fit into 32 x 32");
 }
 
-static void test_sizes_can_be_fixed(void **state)
+TEST(sizes_can_be_fixed)
 {
 	static const struct {
 		const char *text;
@@ -368,7 +360,7 @@ static void test_sizes_can_be_fixed(void **state)
 	pipeline_free(t);
 }
 
-static void test_statistics_can_be_fixed(void **state)
+TEST(statistics_can_be_fixed)
 {
 	const double mean[3] = {127.5, 51, 0}, std[3] = {51, 25.5, 255}, zero[3] = {0};
 	struct pipeline *t = parse("resize(8x8) normalize(dataset) to(f32)");
@@ -386,22 +378,4 @@ static void test_statistics_can_be_fixed(void **state)
 	assert_int_equal(pipeline_fix_statistics(t, mean, std, &error), 0);
 	assert_true(t->mean[0] == 0.485);
 	pipeline_free(t);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_transforms_are_read),
-		cmocka_unit_test(test_errors_say_where),
-		cmocka_unit_test(test_augmentations_are_read),
-		cmocka_unit_test(test_misspelt_names_are_guessed),
-		cmocka_unit_test(test_sides_in_two_arguments),
-		cmocka_unit_test(test_rules_between_transforms),
-		cmocka_unit_test(test_limits_hold),
-		cmocka_unit_test(test_shapes_follow_epochs),
-		cmocka_unit_test(test_sizes_can_be_fixed),
-		cmocka_unit_test(test_statistics_can_be_fixed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,7 @@
 #include "format/augment/grammar/transforms.h"
 #include "tests/unit/augment/pipeline_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-static void test_single_transforms(void **state)
+TEST(single_transforms)
 {
 	static const char *const texts[] = {
 		"random_resized_crop(24)",
@@ -55,7 +51,7 @@ static void test_single_transforms(void **state)
 	fake_decoder.margin = 0;
 }
 
-static void test_composed_transforms(void **state)
+TEST(composed_transforms)
 {
 	static const char *const transforms[] = {
 		"random_resized_crop(24)",
@@ -108,7 +104,7 @@ static void test_composed_transforms(void **state)
 }
 
 /* Extremely tall and wide images through both kinds of resize. */
-static void test_extreme_shapes(void **state)
+TEST(extreme_shapes)
 {
 	static const uint32_t sizes[][2] = {{4000, 1}, {1, 4000}, {3000, 2}, {1, 1}, {2, 700}};
 	static const char *const texts[] = {"resize(3) center_crop(5)", "random_resized_crop(16)",
@@ -126,7 +122,7 @@ static void test_extreme_shapes(void **state)
 }
 
 /* A sample's bytes depend only on seed, epoch and index, not on earlier calls. */
-static void test_samples_are_repeatable(void **state)
+TEST(samples_are_repeatable)
 {
 	struct pipeline *pipeline = parse("random_resized_crop(24@0;28@3) hflip");
 	uint8_t *pixels = random_pixels(64, 48);
@@ -166,7 +162,7 @@ static void expect_failure(const struct pipeline *pipeline, const struct packimg
 			 result);
 }
 
-static void test_failures_are_explained(void **state)
+TEST(failures_are_explained)
 {
 	uint8_t *pixels = random_pixels(20, 10);
 	struct packimg_sample sample = make_sample(pixels, 20, 10, 77);
@@ -199,15 +195,4 @@ static void test_failures_are_explained(void **state)
 	free(pixels);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single_transforms),
-		cmocka_unit_test(test_composed_transforms),
-		cmocka_unit_test(test_samples_are_repeatable),
-		cmocka_unit_test(test_failures_are_explained),
-		cmocka_unit_test(test_extreme_shapes),
-	};
-
-	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
-}
+TEST_MAIN(pipeline_setup, pipeline_teardown)

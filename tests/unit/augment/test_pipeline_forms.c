@@ -7,9 +7,6 @@
 #include "tests/unit/augment/pipeline_test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static double from_f16(uint16_t half)
 {
@@ -56,7 +53,7 @@ static void check_nearest(double value, uint16_t half, double (*decode)(uint16_t
 	}
 }
 
-static void test_narrow_floats_are_nearest(void **state)
+TEST(narrow_floats_are_nearest)
 {
 	/* For every half: the midpoint to the next, and values slightly below and above it. */
 	for (uint32_t half = 0; half < 0x7bff; half++) {
@@ -157,7 +154,7 @@ static void check_form(const char *geometry, const char *type, const char *layou
 	pipeline_free(pipeline);
 }
 
-static void test_forms_hold_the_same_picture(void **state)
+TEST(forms_hold_the_same_picture)
 {
 	static const char *const types[] = {"u8", "f16", "bf16", "f32"};
 	static const char *const geometries[] = {"random_resized_crop(%u) hflip",
@@ -181,7 +178,7 @@ static void test_forms_hold_the_same_picture(void **state)
 }
 
 /* Samples large enough for stores that bypass the cache, at every alignment. */
-static void test_large_samples(void **state)
+TEST(large_samples)
 {
 	static const char *const geometries[] = {"random_resized_crop(160) hflip",
 						 "random_resized_crop(161x150)",
@@ -206,13 +203,4 @@ static void test_large_samples(void **state)
 	misalignment = 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_narrow_floats_are_nearest),
-		cmocka_unit_test(test_forms_hold_the_same_picture),
-		cmocka_unit_test(test_large_samples),
-	};
-
-	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
-}
+TEST_MAIN(pipeline_setup, pipeline_teardown)

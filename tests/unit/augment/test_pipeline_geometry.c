@@ -6,10 +6,8 @@
 #include "tests/unit/augment/pipeline_test.h"
 #include "tests/unit/augment/reference.h"
 
-#include <stdlib.h>
-
 /* Common pipelines need one stage: one rectangle, one resize. */
-static void test_geometry_is_folded(void **state)
+TEST(geometry_is_folded)
 {
 	static const struct {
 		const char *text;
@@ -51,7 +49,7 @@ static void test_geometry_is_folded(void **state)
  * Epoch 0 mirrors half of the samples, selected by the seed; each later epoch mirrors the ones that
  * the previous epoch did not.
  */
-static void test_flips_alternate(void **state)
+TEST(flips_alternate)
 {
 	enum { SAMPLES = 1000 };
 	struct pipeline *pipeline = parse("hflip(alternate) vflip(alternate)");
@@ -83,7 +81,7 @@ static void test_flips_alternate(void **state)
 }
 
 /* Requests only those pixels from the decoder that the sample depends on. */
-static void test_regions_are_tight(void **state)
+TEST(regions_are_tight)
 {
 	uint8_t *pixels = random_pixels(100, 80);
 	struct packimg_sample sample = make_sample(pixels, 100, 80, 1);
@@ -131,7 +129,7 @@ static void test_regions_are_tight(void **state)
 /*
  * On a ramp, a half-scale decode gives the same result as a full one if all coordinates are right.
  */
-static void test_scaled_decodes_fit(void **state)
+TEST(scaled_decodes_fit)
 {
 	uint32_t width = 403, height = 301;
 	uint8_t *pixels = random_pixels(width, height);
@@ -179,14 +177,4 @@ static void test_scaled_decodes_fit(void **state)
 	free(pixels);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_geometry_is_folded),
-		cmocka_unit_test(test_flips_alternate),
-		cmocka_unit_test(test_regions_are_tight),
-		cmocka_unit_test(test_scaled_decodes_fit),
-	};
-
-	return cmocka_run_group_tests(tests, pipeline_setup, pipeline_teardown);
-}
+TEST_MAIN(pipeline_setup, pipeline_teardown)

@@ -3,16 +3,10 @@
  * many samples.
  */
 #include "format/augment/grammar/policy.h"
+#include "tests/test.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { OPERATIONS = POLICY_INVERT + 1 };
 
@@ -56,7 +50,7 @@ static enum policy_operation operation_of(const struct effect *effect)
 	return m[2] != 0 ? POLICY_TRANSLATE_X : POLICY_TRANSLATE_Y;
 }
 
-static void test_rand_augment_is_uniform(void **state)
+TEST(rand_augment_is_uniform)
 {
 	enum { SAMPLES = 7000 };
 	/*
@@ -90,7 +84,7 @@ static void test_rand_augment_is_uniform(void **state)
 	assert_true(list.count >= 1 && list.count <= 5);
 }
 
-static void test_trivial_augment_is_uniform(void **state)
+TEST(trivial_augment_is_uniform)
 {
 	enum { SAMPLES = 30000, BINS = 31 };
 	unsigned counts[POLICY_INVERT] = {0}, bins[BINS] = {0}, factors[2 * BINS - 1] = {0};
@@ -122,7 +116,7 @@ static void test_trivial_augment_is_uniform(void **state)
 	stats_expect(factors, expected, 2 * BINS - 1);
 }
 
-static void test_auto_augment_follows_its_table(void **state)
+TEST(auto_augment_follows_its_table)
 {
 	enum { SAMPLES = 25000 };
 	static const char *const texts[] = {"auto_augment(imagenet)", "auto_augment(cifar10)",
@@ -161,7 +155,7 @@ static unsigned bin_of(double value, unsigned bins)
 	return value == 1 ? bins - 1 : (unsigned)(value * bins);
 }
 
-static void test_aug_mix_is_dirichlet(void **state)
+TEST(aug_mix_is_dirichlet)
 {
 	enum { SAMPLES = 6000, BINS = 20 };
 	unsigned own[BINS] = {0}, chains[3][BINS] = {{0}}, depths[3] = {0},
@@ -216,7 +210,7 @@ static void test_aug_mix_is_dirichlet(void **state)
 }
 
 /* With two chains each share has a beta distribution: mean one half, variance 1 / (8 alpha + 4). */
-static void test_aug_mix_alpha(void **state)
+TEST(aug_mix_alpha)
 {
 	enum { SAMPLES = 20000 };
 	static const double alphas[] = {0.2, 1, 3.5};
@@ -241,17 +235,4 @@ static void test_aug_mix_alpha(void **state)
 		assert_true(fabs(sum / SAMPLES) < 5 * sqrt(variance / SAMPLES));
 		assert_true(fabs(squares / SAMPLES - variance) < 0.05 * variance);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rand_augment_is_uniform),
-		cmocka_unit_test(test_trivial_augment_is_uniform),
-		cmocka_unit_test(test_auto_augment_follows_its_table),
-		cmocka_unit_test(test_aug_mix_is_dirichlet),
-		cmocka_unit_test(test_aug_mix_alpha),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,8 @@
 #include "format/base/random.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 /* Random123's published test vectors for philox4x32-10: counter, key, result. */
-static void test_philox_known_answers(void **state)
+TEST(philox_known_answers)
 {
 	static const uint32_t vectors[][10] = {
 		{0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -28,7 +21,7 @@ static void test_philox_known_answers(void **state)
 }
 
 /* A stream is determined by all of its four keys, and by nothing else. */
-static void test_streams_are_named(void **state)
+TEST(streams_are_named)
 {
 	static const uint64_t names[][4] = {
 		{1, 2, 3, RANDOM_AUGMENT},
@@ -59,7 +52,7 @@ static void test_streams_are_named(void **state)
 }
 
 /* The numbers of a seed must never change, so that later versions can reproduce runs. */
-static void test_streams_do_not_change(void **state)
+TEST(streams_do_not_change)
 {
 	struct random_stream stream;
 
@@ -78,7 +71,7 @@ static void test_streams_do_not_change(void **state)
 	}
 }
 
-static void test_floats_are_uniform(void **state)
+TEST(floats_are_uniform)
 {
 	struct random_stream stream;
 	unsigned bins[16] = {0};
@@ -96,7 +89,7 @@ static void test_floats_are_uniform(void **state)
 		assert_in_range(bins[i], 10000 - 582, 10000 + 582);
 }
 
-static void test_below_is_unbiased(void **state)
+TEST(below_is_unbiased)
 {
 	struct random_stream stream;
 	/*
@@ -122,17 +115,4 @@ static void test_below_is_unbiased(void **state)
 		assert_in_range(thirds[i], 10000 - 490, 10000 + 490);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(random_below(&stream, 1), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_philox_known_answers),
-		cmocka_unit_test(test_streams_are_named),
-		cmocka_unit_test(test_streams_do_not_change),
-		cmocka_unit_test(test_floats_are_uniform),
-		cmocka_unit_test(test_below_is_unbiased),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* Quantiles, medians and spread of loaderbench's measurements. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "bench/measure/histogram.h"
 #include "bench/report/plot.h"
 #include "bench/report/report.h"
+#include "tests/test.h"
+
+#include <math.h>
 
 static void assert_near(double value, double wanted, double tolerance)
 {
@@ -19,7 +12,7 @@ static void assert_near(double value, double wanted, double tolerance)
 		fail_msg("%g is not within %g of %g", value, tolerance, wanted);
 }
 
-static void test_quantiles(void **state)
+TEST(quantiles)
 {
 	struct histogram *histogram = calloc(1, sizeof(*histogram)),
 			 *other = calloc(1, sizeof(*other));
@@ -41,7 +34,7 @@ static void test_quantiles(void **state)
 	free(other);
 }
 
-static void test_medians(void **state)
+TEST(medians)
 {
 	struct measurement rounds[] = {
 		{.images_per_s = 90, .cpu_us = 3, .threads = 2},
@@ -83,7 +76,7 @@ static int write_table(const struct report *report, FILE *out)
 }
 
 /* A failed point is listed in every output format, and left out of the plot. */
-static void test_failed_point(void **state)
+TEST(failed_point)
 {
 	struct settings settings = {.window_s = 1};
 	struct row rows[] = {
@@ -123,15 +116,4 @@ static void test_failed_point(void **state)
 	free(table);
 	free(json);
 	free(plot);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_quantiles),
-		cmocka_unit_test(test_medians),
-		cmocka_unit_test(test_failed_point),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,14 +102,6 @@ class Rows(unittest.TestCase):
         drawn = picture.recorded((results / shown).with_name("peers.json"), ["short256", "original"])
         self.assertEqual((results / shown).read_text(), drawn, f"bench/peers/picture.py makes another {shown} now")
 
-    def test_heading_stands_clear(self):
-        row = feed_row("raw", {"loaderd": [500], "ffcv": [100]})
-        root = xml.etree.ElementTree.fromstring(picture.draw({"cpu": "c", "isa": "avx2", "cores_used": 2}, [row]))
-        lowest = next(float(text.get("y")) for text in root.iter(SVG + "text") if text.get("font-weight")) + 4  # of a p
-        label = next(text for text in root.iter(SVG + "text") if text.text == "5 x best peer")
-        self.assertGreater(float(label.get("y")) - float(label.get("font-size")), lowest)
-        self.assertGreater(min(float(line.get("y1")) for line in root.iter(SVG + "line")), lowest)
-
     def steadiness(self, more=None, **speeds):
         loaders = {key.replace("_", "-"): {"name": key, "peer": False, "images_per_s": values} for key, values in speeds.items()}
         for key, values in (more or {}).items():
@@ -119,12 +111,6 @@ class Rows(unittest.TestCase):
              "seconds": 1, "workers": 2, "date": "2000-01-01", "revision": "r"}
         )  # fmt: skip
         return row, {target["what"]: target for target in row["targets"]}
-
-    def test_neighbour(self):
-        # It took half of a CPU, then all of it.
-        row, found = self.steadiness({"neighbour": {"neighbour_cpus": [0.5, 1]}}, usual=[100, 100], neighbour=[75, 50])
-        self.assertAlmostEqual(found["neighbour"]["min"], found["neighbour"]["max"])
-        self.assertIn("takes 0.75 of 2 CPUs", results.table(row))
 
     def test_rounds_are_levelled(self):
         # The machine is ten times as slow in the second round: what is left is that one size is a tenth slower.
@@ -151,10 +137,6 @@ class Against(unittest.TestCase):
         found = {"usual": of(ours), "usual other": of([100, 200, 100]), "usual again": of([100, 200, 110])}
         return {"name": "short256", "kind": "against", "title": "Some", "loaders": found, "targets": against.targets(found),
                 "rounds": 3, "seconds": 1, "date": "today", "revision": "0"}  # fmt: skip
-
-    def test_neighbours_in_time_are_compared(self):
-        first, second = self.row([50, 400, 100])["targets"][:2]
-        self.assertEqual((first["median"], first["min"], first["max"], second["median"]), (1, 0.5, 2, 1))
 
     def test_a_loss_is_told(self):
         self.assertIn("**missed**", results.table(self.row([50, 100, 50])))

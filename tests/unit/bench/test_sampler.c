@@ -1,14 +1,8 @@
 /* Loaderbench reads a daemon's status: it must select the feeds of its own clients among others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "bench/measure/sampler.h"
+#include "tests/test.h"
+
+#include <sys/socket.h>
 
 enum { OWN = 100, OWN_TOO = 102, NEIGHBOUR = 101, NOBODY = 0 };
 
@@ -65,7 +59,7 @@ static struct snapshot look(const pid_t *clients, unsigned client_count)
 	return snapshot;
 }
 
-static void test_counts_own_feeds_alone(void **state)
+TEST(counts_own_feeds_alone)
 {
 	static const pid_t clients[] = {OWN, OWN_TOO};
 	struct snapshot snapshot = look(clients, 2);
@@ -76,7 +70,7 @@ static void test_counts_own_feeds_alone(void **state)
 	assert_int_equal(snapshot.times.stall_daemon, 33030);
 }
 
-static void test_counts_nothing_of_clients_that_have_ended(void **state)
+TEST(counts_nothing_of_clients_that_have_ended)
 {
 	static const pid_t clients[] = {NOBODY, OWN_TOO};
 	struct snapshot snapshot = look(clients, 2);
@@ -87,14 +81,4 @@ static void test_counts_nothing_of_clients_that_have_ended(void **state)
 	assert_int_equal(snapshot.feeds, 0);
 	assert_int_equal(snapshot.images, 0);
 	assert_int_equal(snapshot.times.stage[STAGE_DECODE], 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counts_own_feeds_alone),
-		cmocka_unit_test(test_counts_nothing_of_clients_that_have_ended),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

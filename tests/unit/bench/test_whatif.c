@@ -4,21 +4,11 @@
  */
 #include "bench/report/explain.h"
 #include "bench/report/whatif.h"
+#include "tests/dataset.h"
+#include "tests/test.h"
 #include "tools/packimg/estimate/encoding_bench.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "format/packimg.h"
-#include "proto/client/feed.h"
 
 enum { IMAGES = 12, SIDE = 96 };
 
@@ -53,56 +43,30 @@ int __wrap_encoding_bench_measure(struct encoding_run *runs, uint32_t count,
 }
 
 /* Every third image is raw; every second JPEG has an index. */
-static void add(struct packimg_writer *writer, struct packimg_encoder *encoder,
-		struct packimg_decoder *decoder, unsigned i)
+static void add(struct test_dataset *data, unsigned i)
 {
 	static uint8_t pixels[SIDE * SIDE * 3];
-	struct packimg_error error;
-	struct packimg_jpeg_info info;
-	struct packimg_item item = {.data = pixels,
-				    .data_size = sizeof(pixels),
-				    .width = SIDE,
-				    .height = SIDE,
-				    .codec = PACKIMG_CODEC_RAW,
-				    .channels = 3,
-				    .orientation = 1};
+	struct packimg_item item = test_item(pixels, SIDE, SIDE);
 
 	for (size_t j = 0; j < sizeof(pixels); j++)
 		pixels[j] = (uint8_t)(j * (i + 1) >> 4);
-	if (i % 3) {
-		item.codec = PACKIMG_CODEC_JPEG;
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)SIDE * 3, SIDE, SIDE,
-						     3, 90, false, &item.data, &item.data_size),
-				 0);
-	}
-	if (i % 3 == 1) {
-		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, &error), 0);
-		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
-						    &item.side, &item.side_size),
-				 0);
-	}
-	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	if (i % 3)
+		test_item_to_jpeg(data, &item, 90);
+	if (i % 3 == 1)
+		test_item_index(data, &item);
+	test_dataset_add(data, &item);
 }
 
 static int set_up(void **state)
 {
-	struct packimg_writer_options options = {0};
-	struct packimg_writer *writer;
-	struct packimg_encoder *encoder;
-	struct packimg_decoder *decoder;
-	struct packimg_error error;
+	struct test_dataset data;
 
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/some.pimg", folder);
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	assert_int_equal(packimg_decoder_new(&decoder), 0);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	test_dataset_begin(&data, path, 0);
 	for (unsigned i = 0; i < IMAGES; i++)
-		add(writer, encoder, decoder, i);
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
-	packimg_decoder_free(decoder);
-	packimg_encoder_free(encoder);
+		add(&data, i);
+	test_dataset_finish(&data);
 	return 0;
 }
 
@@ -113,7 +77,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void test_configs(void **state)
+TEST(configs)
 {
 	struct whatif t;
 	char error[FEED_ERROR_MAX] = "";
@@ -142,7 +106,7 @@ static void test_configs(void **state)
 }
 
 /* Accepts any way to write a pipeline, and leaves out the transform that fixes the size. */
-static void test_transforms(void **state)
+TEST(transforms)
 {
 	struct whatif t;
 	char error[FEED_ERROR_MAX] = "";
@@ -169,7 +133,7 @@ static void test_transforms(void **state)
 	assert_true(t.configs[CONFIG_RAW].bytes == SIDE * SIDE * 3);
 }
 
-static void test_errors(void **state)
+TEST(errors)
 {
 	struct whatif t;
 	char error[FEED_ERROR_MAX] = "";
@@ -182,7 +146,7 @@ static void test_errors(void **state)
 }
 
 /* Trials use the measured daemon's terms, and the results are scaled to its measurements. */
-static void test_predictions(void **state)
+TEST(predictions)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};
 	const struct measurement measured = {.images_per_s = 1000,
@@ -220,13 +184,4 @@ static void test_predictions(void **state)
 	is_made_up = 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_configs),
-		cmocka_unit_test(test_transforms),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_predictions),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -3,16 +3,10 @@
  * when accessing samples.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
@@ -101,7 +95,7 @@ static void decode_all(struct packimg_decoder *decoder, struct packimg_sample *s
 		}
 }
 
-static void test_decode(void **state)
+TEST(decode)
 {
 	enum { COUNT = sizeof(kinds) / sizeof(*kinds), SIDE = 200 };
 	struct packimg_decoder *decoder;
@@ -159,7 +153,7 @@ static void encode_all(struct packimg_encoder *encoder, const uint8_t *pixels)
 	}
 }
 
-static void test_encode(void **state)
+TEST(encode)
 {
 	struct packimg_encoder *encoder;
 	uint8_t *pixels = image_pixels(200, 200, 3, 1);
@@ -173,7 +167,7 @@ static void test_encode(void **state)
 	free(pixels);
 }
 
-static void test_access(void **state)
+TEST(access)
 {
 	struct packimg *dataset;
 	char path[4096];
@@ -196,15 +190,6 @@ static void test_access(void **state)
 	packimg_close(dataset);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_decode),
-		cmocka_unit_test(test_encode),
-		cmocka_unit_test(test_access),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #endif

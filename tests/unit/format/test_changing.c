@@ -1,63 +1,32 @@
 /* Files that change while they are opened and served: the library uses exactly what it checked. */
-#include "format/packimg.h"
+#include "tests/dataset.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
-
-static struct packimg_error error;
-static char *directory;
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
 
 /* Writes a set of four shards with this many classes, or a single file. */
 static void write_dataset(const char *name, uint32_t class_count, bool set)
 {
-	struct packimg_writer_options options = {.shard_size = set ? 1150 : 0};
-	struct packimg_writer *writer;
-	uint8_t pixels[48] = {0};
+	static const uint8_t pixels[48];
+	const struct packimg_item item = test_item(pixels, 4, 4);
+	struct test_dataset data;
 	const char *names[1000];
 	char path[4200];
 
 	snprintf(path, sizeof(path), "%s/%s.pimg", directory, name);
 	for (uint32_t i = 0; i < class_count; i++)
 		names[i] = "class";
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
-	assert_int_equal(packimg_writer_classes(writer, names, class_count, &error), 0);
-	assert_int_equal(packimg_writer_metadata(writer, "key", "value", &error), 0);
-	for (int i = 0; i < 8; i++) {
-		struct packimg_item item = {.data = pixels,
-					    .data_size = sizeof(pixels),
-					    .width = 4,
-					    .height = 4,
-					    .codec = PACKIMG_CODEC_RAW,
-					    .channels = 3,
-					    .orientation = 1};
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
-	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
+	test_dataset_begin(&data, path, set ? 1150 : 0);
+	assert_int_equal(packimg_writer_classes(data.writer, names, class_count, &error), 0);
+	assert_int_equal(packimg_writer_metadata(data.writer, "key", "value", &error), 0);
+	for (int i = 0; i < 8; i++)
+		test_dataset_add(&data, &item);
+	test_dataset_finish(&data);
 }
 
 static void replace_shards(void)
@@ -97,7 +66,7 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
  * Counts and sections must come from the same read: the second header has fewer classes than the
  * first.
  */
-static void test_changed_while_opened(void **state)
+TEST(changed_while_opened)
 {
 	struct packimg *dataset;
 	char path[4200];
@@ -115,7 +84,7 @@ static void test_changed_while_opened(void **state)
 }
 
 /* Names and metadata stay the same, and terminated, whatever happens to the file. */
-static void test_changed_when_open(void **state)
+TEST(changed_when_open)
 {
 	struct packimg *dataset;
 	struct packimg_field field;
@@ -161,8 +130,8 @@ static struct packimg_sample jpeg_sample(const uint8_t *data, size_t size)
 }
 
 /* Decodes all rows in turn and calls changed() once the first is ready. */
-static int decode_rows(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-		       void (*changed)(void), uint8_t output[3 * WIDTH * HEIGHT])
+static int decode_rows(const struct packimg_sample *sample, void (*changed)(void),
+		       uint8_t output[3 * WIDTH * HEIGHT])
 {
 	struct packimg_pixels pixels;
 	uint32_t ready = 0;
@@ -190,12 +159,11 @@ static void spoil_side(void)
 }
 
 /* The index is checked when the image is begun; later rows use the checked values. */
-static void test_index_between_rows(void **state)
+TEST(index_between_rows)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
 	struct packimg_jpeg_info info = {.width = WIDTH, .height = HEIGHT, .components = 3};
-	struct packimg_decoder *decoder;
 	const uint8_t *side;
 	size_t size;
 
@@ -209,8 +177,8 @@ static void test_index_between_rows(void **state)
 	sample.side = changing_side;
 	sample.side_size = (uint32_t)changing_side_size;
 	sample.side_xxh3 = XXH3_64bits(changing_side, changing_side_size);
-	assert_int_equal(decode_rows(decoder, &sample, NULL, expected), 0);
-	assert_int_equal(decode_rows(decoder, &sample, spoil_side, got), 0);
+	assert_int_equal(decode_rows(&sample, NULL, expected), 0);
+	assert_int_equal(decode_rows(&sample, spoil_side, got), 0);
 	assert_memory_equal(got, expected, sizeof(got));
 	packimg_decoder_free(decoder);
 	free(changing_side);
@@ -231,11 +199,10 @@ static uint8_t *find_factors(uint8_t *data, size_t size)
  * Data decoded ahead is laid out according to the headers at that time; then the headers change to
  * twice as many blocks.
  */
-static void test_ahead(void **state)
+TEST(ahead)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
 	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1};
-	struct packimg_decoder *decoder;
 	struct packimg_ahead parts[2];
 	struct packimg_sample samples[2];
 	uint8_t *data[2];
@@ -247,24 +214,14 @@ static void test_ahead(void **state)
 		samples[i] = jpeg_sample(data[i], size);
 		parts[i] = (struct packimg_ahead){.sample = &samples[i], .region = whole};
 	}
-	assert_int_equal(decode_rows(decoder, &samples[1], NULL, expected), 0);
+	assert_int_equal(decode_rows(&samples[1], NULL, expected), 0);
 	packimg_decode_ahead(decoder, parts, 2);
 	*find_factors(data[1], samples[1].data_size) = 0x22;
-	assert_int_equal(decode_rows(decoder, &samples[1], NULL, got), 0);
+	assert_int_equal(decode_rows(&samples[1], NULL, got), 0);
 	assert_memory_equal(got, expected, sizeof(got));
 	packimg_decoder_free(decoder);
 	free(data[0]);
 	free(data[1]);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_changed_while_opened),
-		cmocka_unit_test(test_changed_when_open),
-		cmocka_unit_test(test_index_between_rows),
-		cmocka_unit_test(test_ahead),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(directory_setup, directory_teardown)

@@ -2,17 +2,10 @@
  * Raw and zstd samples, orientation in every codec, the encoders, and errors of packimg_decode().
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct packimg_decoder *decoder;
 static struct packimg_encoder *encoder;
@@ -126,7 +119,7 @@ static uint8_t *grey_to_rgb(const uint8_t *grey, size_t count)
 	return rgb;
 }
 
-static void test_raw(void **state)
+TEST(raw)
 {
 	static const uint32_t sizes[][2] = {{1, 1}, {1, 9}, {33, 1}, {31, 32}, {70, 41}};
 
@@ -155,7 +148,7 @@ static void test_raw(void **state)
 }
 
 /* Raw RGB pixels are returned in place, without a copy. */
-static void test_raw_in_place(void **state)
+TEST(raw_in_place)
 {
 	uint8_t *stored = image_pixels(20, 10, 3, 1);
 	struct packimg_sample sample = sample_of(PACKIMG_CODEC_RAW, stored, 600, 20, 10, 3, 1);
@@ -168,7 +161,7 @@ static void test_raw_in_place(void **state)
 	free(stored);
 }
 
-static void test_jpeg_orientation(void **state)
+TEST(jpeg_orientation)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.components = 3, .h = 2, .v = 2},
@@ -196,7 +189,7 @@ static void test_jpeg_orientation(void **state)
  * Scaled and rotated: the region's position in the result rotates too. The file is progressive,
  * which only libjpeg-turbo decodes.
  */
-static void test_scaled_orientation(void **state)
+TEST(scaled_orientation)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .progressive = true};
 	size_t size;
@@ -264,7 +257,7 @@ static void refuse(const struct packimg_sample *sample, struct packimg_region re
 		fail_msg("expected \"%s\" in: %s", part, error.text);
 }
 
-static void test_refusals(void **state)
+TEST(refusals)
 {
 	uint8_t *stored = image_pixels(20, 10, 3, 1);
 	const uint8_t *packed;
@@ -319,7 +312,7 @@ static uint8_t *smooth_pixels(uint32_t width, uint32_t height, uint32_t channels
 	return pixels;
 }
 
-static void test_encode_jpeg(void **state)
+TEST(encode_jpeg)
 {
 	static const uint32_t sizes[][2] = {{1, 1}, {17, 9}, {300, 200}};
 
@@ -363,7 +356,7 @@ static void test_encode_jpeg(void **state)
 }
 
 /* Rows with gaps; and an encoder gives the same bytes whatever it has encoded before. */
-static void test_encode_again(void **state)
+TEST(encode_again)
 {
 	uint8_t *pixels = image_pixels(64, 48, 3, 9), *gaps = calloc(48, 200);
 	const uint8_t *data;
@@ -409,17 +402,4 @@ static void test_encode_again(void **state)
 	free(pixels);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_raw),
-		cmocka_unit_test(test_raw_in_place),
-		cmocka_unit_test(test_jpeg_orientation),
-		cmocka_unit_test(test_scaled_orientation),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_encode_jpeg),
-		cmocka_unit_test(test_encode_again),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -4,15 +4,8 @@
  * scaled, by rows, in part, indexed, transcoded.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <xxhash.h>
 
@@ -437,7 +430,7 @@ static void check_transcoded(const struct file *good, const struct file *file, b
 	check_mode(good, &made, &modes[0], true, coding, damage);
 }
 
-static void test_damages(void **state)
+TEST(damages)
 {
 	static struct file good, file;
 
@@ -460,7 +453,7 @@ static void test_damages(void **state)
  * Arithmetic coding omits zeros at the end of the data, which for a picture of one colour is nearly
  * all of it.
  */
-static void test_arithmetic_of_little(void **state)
+TEST(arithmetic_of_little)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.content = IMAGE_FLAT, .components = 3, .h = 2, .v = 2, .arithmetic = true},
@@ -524,7 +517,7 @@ static void test_arithmetic_of_little(void **state)
  * marker does not lie between the scan's code and the zeros, and can be longer than everything
  * before it: a search backwards from that marker would leave the file.
  */
-static void test_junk_behind_refinement(void **state)
+TEST(junk_behind_refinement)
 {
 	static const struct jpeg_kind kind = {
 		.components = 1, .h = 1, .v = 1, .arithmetic = true, .progressive = true};
@@ -586,13 +579,4 @@ static int teardown(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_damages),
-		cmocka_unit_test(test_arithmetic_of_little),
-		cmocka_unit_test(test_junk_behind_refinement),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -2,22 +2,14 @@
  * Damage to any byte gives an error or the same contents. Truncation at any length, and shards that
  * do not belong together, give an error.
  */
-#include "format/packimg.h"
+#include "tests/dataset.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
-static struct packimg_error error;
 static uint8_t *golden;
 static size_t golden_size;
 static int file;
@@ -113,7 +105,7 @@ out:
 	return result;
 }
 
-static void test_flip_header(void **state)
+TEST(flip_header)
 {
 	for (size_t i = 0; i < 1024; i++)
 		for (int bit = 0; bit < 8; bit++) {
@@ -127,7 +119,7 @@ static void test_flip_header(void **state)
 		}
 }
 
-static void test_flip_all(void **state)
+TEST(flip_all)
 {
 	unsigned errors = 0, unchanged = 0;
 
@@ -152,7 +144,7 @@ static void test_flip_all(void **state)
 	assert_true(unchanged > 0 && unchanged < golden_size / 3);
 }
 
-static void test_truncate(void **state)
+TEST(truncate)
 {
 	for (size_t size = 0; size < golden_size; size++) {
 		struct packimg *dataset;
@@ -166,53 +158,34 @@ static void test_truncate(void **state)
 /* Writes a dataset of raw 4x4 images with two per shard. */
 static void write_set(const char *path, uint64_t count, uint8_t value)
 {
-	struct packimg_writer_options options = {.shard_size = 1150};
-	struct packimg_writer *writer;
 	uint8_t pixels[48];
+	struct packimg_item item = test_item(pixels, 4, 4);
+	struct test_dataset data;
 
 	memset(pixels, value, sizeof(pixels));
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
-	for (uint64_t i = 0; i < count; i++) {
-		struct packimg_item item = {.data = pixels,
-					    .data_size = sizeof(pixels),
-					    .width = 4,
-					    .height = 4,
-					    .label = -1,
-					    .codec = PACKIMG_CODEC_RAW,
-					    .channels = 3,
-					    .orientation = 1};
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
-	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
+	item.label = -1;
+	test_dataset_begin(&data, path, 1150);
+	for (uint64_t i = 0; i < count; i++)
+		test_dataset_add(&data, &item);
+	test_dataset_finish(&data);
 }
 
-static int try_open(const char *path)
+TEST(foreign_shards)
 {
-	struct packimg *dataset;
-	int r = packimg_open(path, &dataset, &error);
+	char *folder = image_directory(), a[4200], b[4200], c[4200];
 
-	if (r == 0)
-		packimg_close(dataset);
-	return r;
-}
-
-static void test_foreign_shards(void **state)
-{
-	char *directory = image_directory(), a[4200], b[4200], c[4200];
-
-	snprintf(a, sizeof(a), "%s/a.pimg", directory);
-	snprintf(b, sizeof(b), "%s/b.pimg", directory);
+	snprintf(a, sizeof(a), "%s/a.pimg", folder);
+	snprintf(b, sizeof(b), "%s/b.pimg", folder);
 	write_set(a, 8, 1);
 	write_set(b, 8, 2);
 	assert_int_equal(try_open(a), 0);
 	assert_int_equal(try_open(b), 0);
-	assert_int_equal(try_open(directory), -EEXIST);
+	assert_int_equal(try_open(folder), -EEXIST);
 
 	/* a shard of another set under the right name */
-	snprintf(a, sizeof(a), "%s/a-00001-of-00004.pimg", directory);
-	snprintf(b, sizeof(b), "%s/b-00001-of-00004.pimg", directory);
-	snprintf(c, sizeof(c), "%s/kept", directory);
+	snprintf(a, sizeof(a), "%s/a-00001-of-00004.pimg", folder);
+	snprintf(b, sizeof(b), "%s/b-00001-of-00004.pimg", folder);
+	snprintf(c, sizeof(c), "%s/kept", folder);
 	assert_int_equal(access(a, F_OK), 0);
 	assert_int_equal(rename(a, c), 0);
 	assert_int_equal(link(b, a), 0);
@@ -223,7 +196,7 @@ static void test_foreign_shards(void **state)
 	assert_int_equal(try_open(a), 0);
 
 	/* two shards swapped */
-	snprintf(b, sizeof(b), "%s/a-00002-of-00004.pimg", directory);
+	snprintf(b, sizeof(b), "%s/a-00002-of-00004.pimg", folder);
 	assert_int_equal(rename(a, c), 0);
 	assert_int_equal(rename(b, a), 0);
 	assert_int_equal(rename(c, b), 0);
@@ -234,17 +207,7 @@ static void test_foreign_shards(void **state)
 	assert_int_equal(rename(a, c), 0);
 	assert_int_equal(try_open(c), -EBADMSG);
 	assert_non_null(strstr(error.text, "NAME-00000-of-00004.pimg"));
-	image_directory_remove(directory);
+	image_directory_remove(folder);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_flip_header),
-		cmocka_unit_test(test_flip_all),
-		cmocka_unit_test(test_truncate),
-		cmocka_unit_test(test_foreign_shards),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

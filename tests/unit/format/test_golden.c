@@ -4,19 +4,12 @@
  * file. Folder, program and SPEC.md come from the environment.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static struct packimg_error error;
 
@@ -162,7 +155,7 @@ static void check_full(const char *file, bool raw_only, uint64_t longest)
 	packimg_close(dataset);
 }
 
-static void test_good(void **state)
+TEST(good)
 {
 	struct packimg *dataset = open_good("minimal.pimg");
 	struct packimg_sample sample;
@@ -179,7 +172,7 @@ static void test_good(void **state)
 	check_full("set.pimg", true, 7);
 }
 
-static void test_shared(void **state)
+TEST(shared)
 {
 	struct packimg *dataset = open_good("shared.pimg");
 	struct packimg_sample samples[6];
@@ -214,7 +207,7 @@ static const struct overlap_text {
 };
 
 /* The error text names both overlapping ranges. */
-static void test_overlap_texts(void **state)
+TEST(overlap_texts)
 {
 	for (size_t i = 0; i < sizeof(overlap_texts) / sizeof(*overlap_texts); i++) {
 		const struct overlap_text *overlap = &overlap_texts[i];
@@ -231,7 +224,7 @@ static void test_overlap_texts(void **state)
 }
 
 /* Checks that concern a single record or column are made at each use. */
-static void test_overlap_at_use(void **state)
+TEST(overlap_at_use)
 {
 	static const char *const samples[] = {"check_side_inside.pimg", "check_side_section.pimg"};
 	struct packimg_sample sample;
@@ -255,7 +248,7 @@ static void test_overlap_at_use(void **state)
 	packimg_close(dataset);
 }
 
-static void test_bad(void **state)
+TEST(bad)
 {
 	unsigned count = 0;
 	struct dirent *entry;
@@ -292,7 +285,7 @@ static void test_bad(void **state)
 }
 
 /* packimg_sample() refuses a record that packimg_check() refuses, but not its neighbours. */
-static void test_bad_record(void **state)
+TEST(bad_record)
 {
 	struct packimg *dataset;
 	struct packimg_sample sample;
@@ -307,7 +300,7 @@ static void test_bad_record(void **state)
  * A recorded maximum length that is too small is detected at each value, not only by
  * packimg_check().
  */
-static void test_longer_than_recorded(void **state)
+TEST(longer_than_recorded)
 {
 	struct packimg *dataset;
 	struct packimg_value value;
@@ -331,7 +324,7 @@ static void test_longer_than_recorded(void **state)
 	packimg_close(dataset);
 }
 
-static void test_same_bytes(void **state)
+TEST(same_bytes)
 {
 	static const char *const names[] = {"minimal.pimg", "set-00000-of-00003.pimg",
 					    "set-00001-of-00003.pimg", "set-00002-of-00003.pimg"};
@@ -370,7 +363,7 @@ static int parse_line(const char *line, uint8_t bytes[16])
 	return count;
 }
 
-static void test_listing(void **state)
+TEST(listing)
 {
 	char line[1024];
 	size_t size, position = 0;
@@ -403,21 +396,4 @@ static void test_listing(void **state)
 	fclose(spec);
 	free(data);
 	assert_int_equal(position, size);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),
-		cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_shared),
-		cmocka_unit_test(test_overlap_texts),
-		cmocka_unit_test(test_overlap_at_use),
-		cmocka_unit_test(test_bad_record),
-		cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_listing),
-		cmocka_unit_test(test_longer_than_recorded),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,32 +2,10 @@
  * Malicious or damaged JPEG files: each gives an error after bounded work, and leaves no state for
  * the next image.
  */
-#include "format/packimg.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
-
-static struct packimg_decoder *decoder;
-static struct packimg_error error;
-
-static int setup(void **state)
-{
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	return 0;
-}
 
 static int decode(const uint8_t *data, size_t size, uint32_t width, uint32_t height, int components,
 		  struct packimg_pixels *ret_pixels)
@@ -71,7 +49,7 @@ static const struct jpeg_kind kinds[] = {
 };
 
 /* Truncated anywhere: an error, or the same pixels if only bytes after the image are missing. */
-static void test_truncated(void **state)
+TEST(truncated)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		size_t size, last = 0;
@@ -104,7 +82,7 @@ static void test_truncated(void **state)
 	}
 }
 
-static void test_wrong_size(void **state)
+TEST(wrong_size)
 {
 	struct packimg_pixels pixels;
 	size_t size;
@@ -125,7 +103,7 @@ static void test_wrong_size(void **state)
 }
 
 /* A small file that claims the maximum image size must not cause a large allocation. */
-static void test_huge(void **state)
+TEST(huge)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		struct packimg_pixels pixels;
@@ -145,7 +123,7 @@ static void test_huge(void **state)
 }
 
 /* A progressive file that repeats its last scan: each repetition costs a pass over the image. */
-static void test_many_scans(void **state)
+TEST(many_scans)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1, .progressive = true};
 	struct packimg_pixels pixels;
@@ -174,7 +152,7 @@ static void test_many_scans(void **state)
  * An unbounded number of valid scans: a first DC scan is legal once per component and position, and
  * EOB runs cost no bytes.
  */
-static void test_scan_limit(void **state)
+TEST(scan_limit)
 {
 	struct jpeg_kind kind = {.components = 1, .h = 1, .v = 1, .separate = true};
 	struct packimg_pixels pixels;
@@ -204,7 +182,7 @@ static void test_scan_limit(void **state)
 	free(data);
 }
 
-static void test_unsupported(void **state)
+TEST(unsupported)
 {
 	struct packimg_pixels pixels;
 	struct packimg_jpeg_info info;
@@ -244,7 +222,7 @@ static size_t strip(uint8_t *data, size_t size, uint8_t marker)
  * An image without its own tables must not use those of the image before it, or results would
  * depend on the order of images.
  */
-static void test_no_inheritance(void **state)
+TEST(no_inheritance)
 {
 	static const struct jpeg_kind both[] = {
 		{.components = 3, .h = 2, .v = 2, .optimise = true},
@@ -280,7 +258,7 @@ static void test_no_inheritance(void **state)
 }
 
 /* After a failure the decoder still decodes the next image correctly. */
-static void test_recovers(void **state)
+TEST(recovers)
 {
 	struct packimg_pixels pixels;
 	uint32_t width, height;
@@ -306,14 +284,4 @@ static void test_recovers(void **state)
 	}
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_truncated),      cmocka_unit_test(test_wrong_size),
-		cmocka_unit_test(test_huge),           cmocka_unit_test(test_many_scans),
-		cmocka_unit_test(test_scan_limit),     cmocka_unit_test(test_unsupported),
-		cmocka_unit_test(test_no_inheritance), cmocka_unit_test(test_recovers),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(decoder_setup, decoder_teardown)

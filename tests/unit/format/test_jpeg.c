@@ -2,31 +2,10 @@
  * Decoding JPEG regions gives the same pixels as a full decode by libjpeg, for every kind of file,
  * position and scale.
  */
-#include "format/packimg.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static struct packimg_decoder *decoder;
 static char what[100]; /* name of the current case, for messages */
-
-static int setup(void **state)
-{
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	return 0;
-}
 
 static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_t width,
 				       uint32_t height, int components)
@@ -81,7 +60,6 @@ static void compare_region(const struct packimg_sample *sample, const struct pac
 			   uint32_t denominator, const struct picture *full)
 {
 	struct packimg_pixels pixels;
-	struct packimg_error error = {""};
 	uint32_t hint_width = region->width / denominator / 2,
 		 hint_height = region->height / denominator / 2;
 
@@ -154,7 +132,7 @@ static void compare_file(uint32_t width, uint32_t height, const struct jpeg_kind
 	free(data);
 }
 
-static void test_samplings(void **state)
+TEST(samplings)
 {
 	static const int samplings[][2] = {{1, 1}, {2, 1}, {1, 2}, {2, 2},
 					   {4, 1}, {1, 4}, {4, 2}, {2, 4}};
@@ -169,7 +147,7 @@ static void test_samplings(void **state)
 		}
 }
 
-static void test_codings(void **state)
+TEST(codings)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.components = 3, .h = 2, .v = 2, .progressive = true},
@@ -197,7 +175,7 @@ static void test_codings(void **state)
 }
 
 /* The scaled region must be at least twice the hint in both directions. */
-static void test_choice_of_scale(void **state)
+TEST(choice_of_scale)
 {
 	static const struct {
 		uint32_t width, height, hint_width, hint_height, denominator;
@@ -225,13 +203,4 @@ static void test_choice_of_scale(void **state)
 	free(data);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_samplings),
-		cmocka_unit_test(test_codings),
-		cmocka_unit_test(test_choice_of_scale),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(decoder_setup, decoder_teardown)

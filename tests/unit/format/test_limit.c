@@ -3,35 +3,13 @@
  * a rare large sample is released.
  */
 #include "format/codec/scratch.h"
-#include "format/packimg.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <xxhash.h>
 #include <zstd.h>
 
 enum { MIB = 1 << 20, SIDE = 4096 };
-
-static struct packimg_decoder *decoder;
-static struct packimg_error error;
-
-static int setup(void **state)
-{
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	return 0;
-}
 
 static struct packimg_sample sample_of(const void *data, size_t size, enum packimg_codec codec,
 				       uint32_t side)
@@ -70,7 +48,7 @@ static void *pack_zeros(uint32_t side, size_t *ret_size)
 }
 
 /* A frame header is enough to request 12 GB. */
-static void test_declared(void **state)
+TEST(declared)
 {
 	static const uint8_t zero[16];
 	uint64_t size = (uint64_t)PACKIMG_SIDE_MAX * PACKIMG_SIDE_MAX * 3;
@@ -85,7 +63,7 @@ static void test_declared(void **state)
 	assert_non_null(strstr(error.text, "the limit is 268435456"));
 }
 
-static void test_zstd(void **state)
+TEST(zstd)
 {
 	size_t size;
 	void *data = pack_zeros(SIDE, &size);
@@ -120,7 +98,7 @@ static void check_jpeg(const struct jpeg_kind *kind, uint64_t little, uint64_t e
  * Covers our own decoder, and libjpeg-turbo, which for a progressive file needs more than its
  * pixels.
  */
-static void test_jpeg(void **state)
+TEST(jpeg)
 {
 	check_jpeg(&(struct jpeg_kind){.components = 3, .h = 2, .v = 2}, 3 * MIB, 16 * MIB);
 	check_jpeg(&(struct jpeg_kind){.components = 3, .h = 1, .v = 1, .progressive = true},
@@ -128,7 +106,7 @@ static void test_jpeg(void **state)
 }
 
 /* Side data is copied, so it counts. */
-static void test_side(void **state)
+TEST(side)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
 	size_t size, side_size = 20 * MIB;
@@ -149,7 +127,7 @@ static void next_image(struct scratch_budget *budget, struct scratch *scratch, s
 	assert_int_equal(scratch_reserve(scratch, size), 0);
 }
 
-static void test_given_back(void **state)
+TEST(given_back)
 {
 	struct scratch_budget budget = {0};
 	struct scratch a, b;
@@ -169,7 +147,7 @@ static void test_given_back(void **state)
 	scratch_deinit(&b);
 }
 
-static void test_gives_way(void **state)
+TEST(gives_way)
 {
 	struct scratch_budget budget = {.limit = 40 * MIB};
 	struct scratch a, b;
@@ -186,7 +164,7 @@ static void test_gives_way(void **state)
 }
 
 /* If a size plus the spare quarter overflows, the reservation fails instead of being too small. */
-static void test_enormous(void **state)
+TEST(enormous)
 {
 	struct scratch_budget budget = {0};
 	struct scratch scratch;
@@ -198,14 +176,4 @@ static void test_enormous(void **state)
 	scratch_deinit(&scratch);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_declared),   cmocka_unit_test(test_zstd),
-		cmocka_unit_test(test_jpeg),       cmocka_unit_test(test_side),
-		cmocka_unit_test(test_given_back), cmocka_unit_test(test_gives_way),
-		cmocka_unit_test(test_enormous),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(decoder_setup, decoder_teardown)

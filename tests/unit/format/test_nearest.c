@@ -1,15 +1,8 @@
 /* Suggestions for misspelt words: few typos are allowed, and fewer in short words. */
 #include "format/base/text/nearest.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
-static void test_slips(void **state)
+TEST(slips)
 {
 	static const struct {
 		const char *written, *meant;
@@ -40,7 +33,7 @@ static void test_slips(void **state)
 }
 
 /* Words are compared up to a limit, so no length is too long. */
-static void test_long_words(void **state)
+TEST(long_words)
 {
 	char a[300], b[300];
 
@@ -52,7 +45,7 @@ static void test_long_words(void **state)
 	assert_int_equal(nearest_slips("lr", a), NEAREST_NONE);
 }
 
-static void test_nearest_of_several(void **state)
+TEST(nearest_of_several)
 {
 	struct nearest nearest = nearest_to("lisst");
 
@@ -64,15 +57,4 @@ static void test_nearest_of_several(void **state)
 	assert_string_equal(nearest.meant, "lists");
 	nearest_offer(&nearest, "list");
 	assert_string_equal(nearest.meant, "lists"); /* the first of two equally near words */
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_slips),
-		cmocka_unit_test(test_long_words),
-		cmocka_unit_test(test_nearest_of_several),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* Parsing of numbers: rejects text that only begins like a number. */
 #include "format/base/text/number.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
 
-static void test_whole_texts(void **state)
+TEST(whole_texts)
 {
 	uint64_t u;
 	int64_t i;
@@ -41,7 +35,7 @@ static void test_whole_texts(void **state)
 	assert_int_equal(number_bytes("99999999T", &u), -EINVAL);
 }
 
-static void test_beginnings(void **state)
+TEST(beginnings)
 {
 	const char *end;
 	uint64_t u = 7;
@@ -59,7 +53,7 @@ static void test_beginnings(void **state)
 	assert_int_equal(u, 7);
 }
 
-static void test_units(void **state)
+TEST(units)
 {
 	static const struct {
 		const char *text, *rest;
@@ -74,15 +68,4 @@ static void test_units(void **state)
 		assert_int_equal(number_unit(&at), cases[i].bits);
 		assert_string_equal(at, cases[i].rest);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_texts),
-		cmocka_unit_test(test_beginnings),
-		cmocka_unit_test(test_units),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

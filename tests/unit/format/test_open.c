@@ -4,25 +4,17 @@
  */
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 enum { SHARDS = 3 };
@@ -73,7 +65,7 @@ static int open_copies(const int *given, uint32_t count, struct packimg **ret_da
 	return r;
 }
 
-static void test_identify(void **state)
+TEST(identify)
 {
 	struct packimg_identity identity;
 	struct packimg *dataset;
@@ -93,7 +85,7 @@ static void test_identify(void **state)
 	packimg_close(dataset);
 }
 
-static void test_order(void **state)
+TEST(order)
 {
 	int swapped[] = {fds[1], fds[0], fds[2]}, twice[] = {fds[0], fds[1], fds[1]},
 	    many[] = {fds[0], fds[1], fds[2], fds[2]}, foreign[] = {fds[0], full, fds[2]};
@@ -115,7 +107,7 @@ static void test_order(void **state)
 }
 
 /* One shard gives the facts of the whole set, but no samples. */
-static void test_facts(void **state)
+TEST(facts)
 {
 	struct packimg *dataset, *facts;
 	struct packimg_sample sample;
@@ -157,7 +149,7 @@ static void refuse(int fd, int expected, const char *text)
 	assert_int_equal(close(fd), 0);
 }
 
-static void test_kinds(void **state)
+TEST(kinds)
 {
 	char path[64];
 	int ends[2];
@@ -182,7 +174,7 @@ static void test_kinds(void **state)
 }
 
 /* A file shorter than its header says. */
-static void test_short(void **state)
+TEST(short)
 {
 	uint8_t header[1024];
 
@@ -193,7 +185,7 @@ static void test_short(void **state)
 }
 
 /* Known foreign formats are named in the error. */
-static void test_foreign(void **state)
+TEST(foreign)
 {
 	static const struct {
 		size_t offset, size;
@@ -222,7 +214,7 @@ static void test_foreign(void **state)
 }
 
 /* Readers copy the class names, so the size that a sparse file may claim for them is limited. */
-static void test_classes_limit(void **state)
+TEST(classes_limit)
 {
 	struct pimg_header header;
 	const uint64_t limit = PIMG_CLASSES_SIZE_MAX, offset = 1 << 20;
@@ -288,7 +280,7 @@ static int use_all(void)
 	return 0;
 }
 
-static void test_sandbox(void **state)
+TEST(sandbox)
 {
 	int status;
 	pid_t child = fork();
@@ -382,7 +374,7 @@ static void same_samples(const struct packimg *a, const struct packimg *b)
 }
 
 /* Everything works the same without a mapping. Code that reads in place by mistake is detected. */
-static void test_unmapped(void **state)
+TEST(unmapped)
 {
 	struct packimg *mapped, *unmapped;
 	struct packimg_sample sample;
@@ -419,7 +411,7 @@ static void test_unmapped(void **state)
 }
 
 /* Truncating an open file causes no signal. */
-static void test_unmapped_cut(void **state)
+TEST(unmapped_cut)
 {
 	struct packimg *dataset;
 	struct packimg_sample sample;
@@ -439,15 +431,4 @@ static void test_unmapped_cut(void **state)
 	packimg_close(dataset);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_identify),      cmocka_unit_test(test_order),
-		cmocka_unit_test(test_facts),         cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_foreign),       cmocka_unit_test(test_short),
-		cmocka_unit_test(test_classes_limit), cmocka_unit_test(test_sandbox),
-		cmocka_unit_test(test_unmapped),      cmocka_unit_test(test_unmapped_cut),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

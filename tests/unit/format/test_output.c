@@ -4,17 +4,7 @@
  */
 #include "format/base/system/io.h"
 #include "format/write/output.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SIZE = 1000, PLACE = 77 };
 
@@ -50,7 +40,7 @@ static void expect(int fd, const uint8_t *bytes, size_t size, off_t place)
 	free(read);
 }
 
-static void test_little_by_little(void **state)
+TEST(little_by_little)
 {
 	static const unsigned limits[] = {1, 7, SIZE - 1, SIZE};
 	uint8_t bytes[SIZE];
@@ -68,7 +58,7 @@ static void test_little_by_little(void **state)
 	}
 }
 
-static void test_through_the_buffer(void **state)
+TEST(through_the_buffer)
 {
 	enum { MORE = OUTPUT_BUFFER_SIZE + OUTPUT_BUFFER_SIZE / 2 };
 	uint8_t *buffer = malloc(OUTPUT_BUFFER_SIZE), *bytes = malloc(MORE);
@@ -92,7 +82,7 @@ static void test_through_the_buffer(void **state)
 	free(buffer);
 }
 
-static void test_nothing_taken(void **state)
+TEST(nothing_taken)
 {
 	FILE *file = tmpfile();
 
@@ -102,15 +92,4 @@ static void test_nothing_taken(void **state)
 	assert_int_equal(io_write_at(fileno(file), "bytes", 5, 0), -EIO);
 	assert_int_equal(io_write_at(-1, "", 0, 0), 0);
 	fclose(file);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_little_by_little),
-		cmocka_unit_test(test_through_the_buffer),
-		cmocka_unit_test(test_nothing_taken),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

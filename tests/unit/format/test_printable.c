@@ -1,14 +1,6 @@
 /* Untrusted text for a terminal: no control character gets through. */
 #include "format/base/text/printable.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static void expect(const char *text, size_t size, const char *wanted)
 {
@@ -18,7 +10,7 @@ static void expect(const char *text, size_t size, const char *wanted)
 	free(copy);
 }
 
-static void test_texts(void **state)
+TEST(texts)
 {
 #define EXPECT(text, wanted) expect(text, sizeof(text) - 1, wanted)
 	EXPECT("", "");
@@ -45,7 +37,7 @@ static void test_texts(void **state)
 #undef EXPECT
 }
 
-static void test_span(void **state)
+TEST(span)
 {
 	assert_int_equal(printable_span("", 0), 0);
 	assert_int_equal(printable_span("K\u00e4fer", 6), 6);
@@ -56,7 +48,7 @@ static void test_span(void **state)
 }
 
 /* Writes as much as fits, and never part of a character. */
-static void test_write(void **state)
+TEST(write)
 {
 	static const char text[] = "a\u00e9\u202e!", shown[] = "a\u00e9\\u202e!";
 	static const size_t fits[] = {0, 1, 1, 3, 3, 3, 3, 3, 3, 9, 10, 10};
@@ -73,7 +65,7 @@ static void test_write(void **state)
 }
 
 /* Every byte and every pair of bytes gives valid UTF-8 without control characters. */
-static void test_pairs(void **state)
+TEST(pairs)
 {
 	for (unsigned pair = 0; pair < 1 << 16; pair++) {
 		char text[2] = {(char)(pair >> 8), (char)pair};
@@ -87,7 +79,7 @@ static void test_pairs(void **state)
 	}
 }
 
-static void test_line(void **state)
+TEST(line)
 {
 	char text[100] = "";
 	FILE *file = fmemopen(text, sizeof(text), "w");
@@ -95,15 +87,4 @@ static void test_line(void **state)
 	printable_line(file, "%s: %d %s", "evil\nclass", 3, "images");
 	fclose(file);
 	assert_string_equal(text, "evil\\x0aclass: 3 images\n");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts), cmocka_unit_test(test_span),
-		cmocka_unit_test(test_write), cmocka_unit_test(test_pairs),
-		cmocka_unit_test(test_line),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

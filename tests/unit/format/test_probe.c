@@ -3,15 +3,8 @@
  * wrong contents.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct packimg_error error;
 
@@ -27,7 +20,7 @@ static struct packimg_jpeg_info probe(const struct jpeg_kind *kind, uint32_t wid
 	return info;
 }
 
-static void test_kinds(void **state)
+TEST(kinds)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.components = 3, .h = 2, .v = 2},
@@ -61,7 +54,7 @@ static void test_kinds(void **state)
 	}
 }
 
-static void test_orientations(void **state)
+TEST(orientations)
 {
 	for (int orientation = 1; orientation <= 8; orientation++)
 		for (int big = 0; big < 2; big++) {
@@ -78,7 +71,7 @@ static void test_orientations(void **state)
  * Invalid values, BYTE and ASCII types count as no orientation; other integer types and counts are
  * accepted like one SHORT.
  */
-static void test_odd_exif(void **state)
+TEST(odd_exif)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .orientation = 6};
 	struct packimg_jpeg_info info;
@@ -145,7 +138,7 @@ static void refuse(const char *bytes, size_t size, int expected)
 #define REFUSE(bytes, expected) refuse(bytes, sizeof(bytes) - 1, expected)
 #define SOF(width_height)       "\xff\xc0\x00\x0b\x08" width_height "\x01\x01\x11\x00"
 
-static void test_refusals(void **state)
+TEST(refusals)
 {
 	REFUSE("", -EBADMSG);
 	REFUSE("\xff\xd8", -EBADMSG);
@@ -168,7 +161,7 @@ static void test_refusals(void **state)
 	REFUSE("\xff\xd8\xff\xc0\x00\x0b\x08\x00\x10\x00\x10\x03\x01\x11\x00\xff\xda", -EBADMSG);
 }
 
-static void test_fill_bytes(void **state)
+TEST(fill_bytes)
 {
 	static const char bytes[] = "\xff\xd8\xff\x01\xff\xff\xff"
 				    "\xe0\x00\x04zz" SOF("\x00\x10\x00\x20") "\xff\xff\xda";
@@ -177,15 +170,4 @@ static void test_fill_bytes(void **state)
 	assert_int_equal(
 		packimg_jpeg_probe((const uint8_t *)bytes, sizeof(bytes) - 1, &info, &error), 0);
 	assert_true(info.width == 32 && info.height == 16 && info.components == 1);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),      cmocka_unit_test(test_orientations),
-		cmocka_unit_test(test_odd_exif),   cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_fill_bytes),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

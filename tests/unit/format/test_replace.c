@@ -3,31 +3,20 @@
  * folder: either the old or the new dataset must open, by name and by folder, and the next writer
  * cleans up. This program wraps the system calls that change a folder, and counts them.
  */
-#include "format/packimg.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { KILLED = 77 };
 
 static int steps_left = -1; /* changes until the process exits, -1 for never */
 static bool links_fail, copies_fail;
 static int shade;
-static char *directory;
-static struct packimg_error error;
 
 static void step(void)
 {
@@ -74,26 +63,6 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
 		return -1;
 	}
 	return syscall(SYS_copy_file_range, in, in_offset, out, out_offset, size / 2 + 1, flags);
-}
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
-static const char *path_of(const char *name)
-{
-	static char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
 }
 
 static void empty_directory(void)
@@ -205,7 +174,7 @@ static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 	assert_true(news > 0 || old_samples == new_samples);
 }
 
-static void test_killed(void **state)
+TEST(killed)
 {
 	static const unsigned shards[] = {0, 1, 2, 4};
 
@@ -214,7 +183,7 @@ static void test_killed(void **state)
 			kill_everywhere(shards[i], shards[k]);
 }
 
-static void test_killed_without_links(void **state)
+TEST(killed_without_links)
 {
 	links_fail = true;
 	kill_everywhere(2, 4);
@@ -224,7 +193,7 @@ static void test_killed_without_links(void **state)
 }
 
 /* Writers are killed repeatedly while they replace the leftovers of killed ones. */
-static void test_killed_in_a_row(void **state)
+TEST(killed_in_a_row)
 {
 	unsigned shards = 2;
 	int status;
@@ -251,7 +220,7 @@ static void test_killed_in_a_row(void **state)
  * If the files cannot get their final names, the new dataset is still the one that opens, and the
  * next finish repairs the names.
  */
-static void test_fails_after_notice(void **state)
+TEST(fails_after_notice)
 {
 	unsigned plain, hidden;
 
@@ -285,7 +254,7 @@ static void put_notice(const char *text)
  * A notice must name a file in the same folder whose name starts with a dot and the dataset's name.
  * Any other notice is ignored.
  */
-static void test_notices(void **state)
+TEST(notices)
 {
 	static const char *const bad[] = {
 		"",
@@ -337,13 +306,4 @@ static void test_notices(void **state)
 	assert_int_equal(samples_at(path_of("d.pimg")), 10);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed),          cmocka_unit_test(test_killed_without_links),
-		cmocka_unit_test(test_killed_in_a_row), cmocka_unit_test(test_fails_after_notice),
-		cmocka_unit_test(test_notices),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(directory_setup, directory_teardown)

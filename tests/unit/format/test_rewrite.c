@@ -4,21 +4,13 @@
  */
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 9 };
 
@@ -245,7 +237,20 @@ static void check_rewritten(const char *path, unsigned files)
 	packimg_close(old);
 }
 
-static void test_single(void **state)
+static int setup(void **state)
+{
+	directory = image_directory();
+	return packimg_decoder_new(&decoder);
+}
+
+static int teardown(void **state)
+{
+	packimg_decoder_free(decoder);
+	image_directory_remove(directory);
+	return 0;
+}
+
+TEST_WITH(single, setup, teardown)
 {
 	const char *path = path_of("one.pimg");
 	struct stat status;
@@ -262,7 +267,7 @@ static void test_single(void **state)
 	assert_true(S_ISLNK(status.st_mode));
 }
 
-static void test_set(void **state)
+TEST_WITH(set, setup, teardown)
 {
 	write_dataset(path_of("set.pimg"), 8000);
 	unsigned files = files_in(directory);
@@ -270,7 +275,7 @@ static void test_set(void **state)
 	check_rewritten(path_of("set.pimg"), files);
 }
 
-static void test_abandoned(void **state)
+TEST_WITH(abandoned, setup, teardown)
 {
 	const char *path = path_of("one.pimg");
 	struct packimg *dataset;
@@ -331,7 +336,7 @@ static void shuffle_and_share(struct pimg_record *records)
 	records[1].side_xxh3 = 0;
 }
 
-static void test_order_and_sharing(void **state)
+TEST_WITH(order_and_sharing, setup, teardown)
 {
 	const char *path = path_of("one.pimg");
 	struct packimg *old, *new;
@@ -362,7 +367,7 @@ static void damage_record(struct pimg_record *records)
 	records[5].orientation = 9;
 }
 
-static void test_damage(void **state)
+TEST_WITH(damage, setup, teardown)
 {
 	const char *path = path_of("one.pimg");
 	struct packimg *dataset;
@@ -393,7 +398,7 @@ static void pile_up(struct pimg_record *records)
 	}
 }
 
-static void test_overlaps(void **state)
+TEST_WITH(overlaps, setup, teardown)
 {
 	const char *path = path_of("one.pimg");
 	struct packimg *dataset;
@@ -409,7 +414,7 @@ static void test_overlaps(void **state)
 }
 
 /* Everything else a valid file may contain: unknown sections, gaps, unknown kinds of side data. */
-static void test_golden(void **state)
+TEST_WITH(golden, setup, teardown)
 {
 	static const char *const names[] = {"minimal.pimg",
 					    "full.pimg",
@@ -451,31 +456,4 @@ static void test_golden(void **state)
 		packimg_close(old);
 		packimg_close(new);
 	}
-}
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return packimg_decoder_new(&decoder);
-}
-
-static int teardown(void **state)
-{
-	packimg_decoder_free(decoder);
-	image_directory_remove(directory);
-	return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		TEST(test_single),    TEST(test_set),
-		TEST(test_abandoned), TEST(test_order_and_sharing),
-		TEST(test_damage),    TEST(test_overlaps),
-		TEST(test_golden),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,21 +2,10 @@
  * A reader returns what a writer was given: samples, side data, names, fields, facts; for single
  * files and sets.
  */
-#include "format/packimg.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
-
-static char *directory;
-static struct packimg_error error;
 
 #define assert_ok(expression)                                                                      \
 	do {                                                                                       \
@@ -24,26 +13,6 @@ static struct packimg_error error;
 		if (r_ != 0)                                                                       \
 			fail_msg("%s: %d: %s", #expression, r_, error.text);                       \
 	} while (0)
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
-static const char *path_of(const char *name)
-{
-	static char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
-}
 
 /* Makes raw sample i; every property varies from sample to sample. */
 static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source[32],
@@ -252,7 +221,7 @@ static void check_dataset(const char *path, uint64_t count)
 	packimg_close(dataset);
 }
 
-static void test_single(void **state)
+TEST(single)
 {
 	static const uint64_t counts[] = {1, 7, 8, 63, 64, 65, 500};
 
@@ -263,7 +232,7 @@ static void test_single(void **state)
 	assert_int_equal(remove(path_of("single.pimg")), 0);
 }
 
-static void test_set(void **state)
+TEST(set)
 {
 	char first[64], path[4200];
 	struct packimg *dataset;
@@ -292,7 +261,7 @@ static void test_set(void **state)
 	}
 }
 
-static void test_empty(void **state)
+TEST(empty)
 {
 	struct packimg_writer *writer;
 	struct packimg *dataset;
@@ -312,13 +281,4 @@ static void test_empty(void **state)
 	remove(path_of("empty.pimg"));
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single),
-		cmocka_unit_test(test_set),
-		cmocka_unit_test(test_empty),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(directory_setup, directory_teardown)

@@ -1,18 +1,9 @@
 /* A folder that cannot be synced: what is left of the dataset, and what the caller learns. */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static bool folders_fail;
 
@@ -82,13 +73,13 @@ static void finish_without_sync(const char *name, uint64_t shard_size)
 	image_directory_remove(folder);
 }
 
-static void test_new_dataset_stays(void **state)
+TEST(new_dataset_stays)
 {
 	finish_without_sync("one.pimg", 0);
 	finish_without_sync("set.pimg", 1000);
 }
 
-static void test_replaced_dataset_stays_replaced(void **state)
+TEST(replaced_dataset_stays_replaced)
 {
 	char *folder = image_directory(), path[4096];
 	struct packimg_error error;
@@ -96,13 +87,4 @@ static void test_replaced_dataset_stays_replaced(void **state)
 	assert_int_equal(write_samples(path, 1, 0, &error), 0);
 	write_without_sync(path, 0);
 	image_directory_remove(folder);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_new_dataset_stays),
-		cmocka_unit_test(test_replaced_dataset_stays_replaced),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

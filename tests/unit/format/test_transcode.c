@@ -6,16 +6,9 @@
 #include "format/codec/side_data.h"
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/images.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <jpeglib.h>
 
 static struct packimg_error error;
@@ -153,7 +146,7 @@ static void same_pixels(const uint8_t *a, size_t a_size, const uint8_t *b, size_
 	free(two);
 }
 
-static void test_lossless(void **state)
+TEST(lossless)
 {
 	static const uint32_t sizes[][2] = {{8, 8}, {17, 33}, {131, 75}, {1, 1}, {64, 49}};
 	static uint8_t before[300000], after[300000];
@@ -188,7 +181,7 @@ static void test_lossless(void **state)
 		}
 }
 
-static void test_repeats(void **state)
+TEST(repeats)
 {
 	const uint8_t *made;
 	size_t size, made_size;
@@ -218,7 +211,7 @@ static void test_repeats(void **state)
 }
 
 /* A file without tables must not be decoded with those of the file before it. */
-static void test_no_tables(void **state)
+TEST(no_tables)
 {
 	const uint8_t *made;
 	size_t size, made_size, at = 2, used = 2;
@@ -243,7 +236,7 @@ static void test_no_tables(void **state)
 	free(data);
 }
 
-static void test_damage(void **state)
+TEST(damage)
 {
 	uint64_t random = 5;
 	const uint8_t *made;
@@ -279,7 +272,7 @@ static void test_damage(void **state)
  * The sampling factors exceed the blocks that an MCU may have: valid in separate scans, impossible
  * in an interleaved one.
  */
-static void test_too_large_for_one_scan(void **state)
+TEST(too_large_for_one_scan)
 {
 	static const struct jpeg_kind kind = {.components = 3, .h = 4, .v = 4, .separate = true};
 	const uint8_t *made;
@@ -335,7 +328,7 @@ static void check_forged(const struct packimg_sample *sample, uint32_t row, uint
 	expect_fault(&forged, words);
 }
 
-static void test_index_check(void **state)
+TEST(index_check)
 {
 	static const struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1, .quality = 99};
 	struct packimg_jpeg_info info;
@@ -412,16 +405,4 @@ static int teardown(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lossless),
-		cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_no_tables),
-		cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_too_large_for_one_scan),
-		cmocka_unit_test(test_index_check),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -2,48 +2,17 @@
  * Guarantees of the writer: nothing is visible before finish or after a failure, errors say why,
  * and equal input gives equal bytes.
  */
-#include "format/packimg.h"
+#include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-static char *directory;
-static struct packimg_error error;
 static uint8_t pixels[64 * 64 * 3];
-
-static int setup(void **state)
-{
-	directory = image_directory();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	image_directory_remove(directory);
-	return 0;
-}
-
-static const char *path_of(const char *name)
-{
-	static char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
-}
 
 static unsigned count_entries(void)
 {
@@ -89,18 +58,8 @@ static void add(struct packimg_writer *writer, unsigned count)
 			fail_msg("%s", error.text);
 }
 
-static int try_open(const char *path)
-{
-	struct packimg *dataset;
-	int r = packimg_open(path, &dataset, &error);
-
-	if (r == 0)
-		packimg_close(dataset);
-	return r;
-}
-
 /* With the `alone` option the writer does not look for leftovers of other writers. */
-static void test_alone(void **state)
+TEST(alone)
 {
 	static const char leftover[] = ".a.pimg.partial.0123456789abcdef.0";
 	for (int alone = 1; alone >= 0; alone--) {
@@ -121,7 +80,7 @@ static void test_alone(void **state)
 	unlink(path_of("a.pimg"));
 }
 
-static void test_abandon(void **state)
+TEST(abandon)
 {
 	for (int sharded = 0; sharded < 2; sharded++) {
 		struct packimg_writer *writer = begin("a.pimg", sharded ? 20000 : 0);
@@ -147,7 +106,7 @@ static void assert_nothing_opens(void)
 	assert_true(try_open(directory) < 0);
 }
 
-static void test_killed(void **state)
+TEST(killed)
 {
 	for (int sharded = 0; sharded < 2; sharded++) {
 		int pipes[2];
@@ -185,7 +144,7 @@ static void test_killed(void **state)
 }
 
 /* Simulates a full disk with RLIMIT_FSIZE. */
-static void test_no_room(void **state)
+TEST(no_room)
 {
 	struct rlimit limit, old;
 	struct packimg_item item = plain_item();
@@ -209,7 +168,7 @@ static void test_no_room(void **state)
 	assert_int_equal(count_entries(), 0);
 }
 
-static void test_replaces(void **state)
+TEST(replaces)
 {
 	struct packimg *dataset;
 	struct packimg_writer *writer = begin("d.pimg", 0);
@@ -249,7 +208,7 @@ static void refuse_item(struct packimg_writer *writer, const struct packimg_item
 		fail_msg("expected \"%s\" in: %s", part, error.text);
 }
 
-static void test_refusals(void **state)
+TEST(refusals)
 {
 	struct packimg_writer *writer = begin("e.pimg", 0);
 	struct packimg_item item;
@@ -286,7 +245,7 @@ static void test_refusals(void **state)
 	remove(path_of("e.pimg"));
 }
 
-static void test_refused_facts(void **state)
+TEST(refused_facts)
 {
 	static const char *const classes[] = {"only", "two"}, *const broken[] = {"\xff"};
 	static const double good[3] = {1, 2, 3}, bad[3] = {1, 0.0 / 0.0, 3};
@@ -340,7 +299,7 @@ static void test_refused_facts(void **state)
 	remove(path_of("f.pimg"));
 }
 
-static void test_bad_targets(void **state)
+TEST(bad_targets)
 {
 	struct packimg_writer *writer;
 	char name[400];
@@ -373,7 +332,7 @@ static void test_bad_targets(void **state)
 	assert_int_equal(rmdir(path_of("s-00002-of-00004.pimg")), 0);
 }
 
-static void test_same_bytes(void **state)
+TEST(same_bytes)
 {
 	static const char *const names[] = {"g1.pimg", "g2.pimg", "g3.pimg", "g4.pimg"};
 	uint8_t *files[4];
@@ -469,7 +428,7 @@ static void write_variant(const char *name, uint64_t shard_size, const char *way
 }
 
 /* The UUID depends on a dataset's samples, not on how shards divide them. */
-static void test_uuid(void **state)
+TEST(uuid)
 {
 	static const char *const other[] = {"pixels", "label",   "orientation", "source", "dropped",
 					    "text",   "no text", "classes",     "mean"};
@@ -495,7 +454,7 @@ static void test_uuid(void **state)
 }
 
 /* The spool: more of everything than fits into one of its blocks, in two shards. */
-static void test_many(void **state)
+TEST(many)
 {
 	enum { COUNT = 30000 };
 	struct packimg_writer *writer = begin("h.pimg", 1600000);
@@ -552,16 +511,4 @@ static void test_many(void **state)
 	packimg_close(dataset);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abandon),     cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_no_room),     cmocka_unit_test(test_replaces),
-		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_facts),
-		cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_uuid),        cmocka_unit_test(test_many),
-		cmocka_unit_test(test_alone),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(directory_setup, directory_teardown)

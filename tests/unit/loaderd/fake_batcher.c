@@ -1,12 +1,8 @@
 #include "tests/unit/loaderd/fake_batcher.h"
 
+#include "tests/test.h"
 #include "tests/unit/proto/fake_ring.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 
 struct dataset *own_dataset(const char *path)

@@ -4,28 +4,23 @@
  */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/async_jobs.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { AT_ONCE = 2, MANY = 24, PATIENCE_MS = 60000, BURST_US = 2000, NICE_MAX = 19, NICER = 3 };
 
 struct job {
 	struct async_job async_job; /* must be first */
-	sem_t *begun, *go;
 	int nice;
 };
 
 static _Atomic unsigned running, most, done;
+static sem_t begun, go; /* of sleeping jobs */
 
 static void enter(void)
 {
@@ -47,8 +42,8 @@ static void run_asleep(struct async_job *async_job)
 {
 	struct job *job = (struct job *)async_job;
 	job->nice = getpriority(PRIO_PROCESS, 0);
-	sem_post(job->begun);
-	while (sem_wait(job->go) < 0)
+	sem_post(&begun);
+	while (sem_wait(&go) < 0)
 		;
 }
 
@@ -90,6 +85,24 @@ static void turn(struct async_jobs *async_jobs, bool relieve)
 		async_jobs_replace_blocked(async_jobs, now_ns);
 }
 
+/* Starts jobs that post `begun` and then wait for `go`. */
+static void begin_sleepers(struct async_jobs **ret_jobs, struct job *jobs, unsigned count,
+			   void (*run)(struct async_job *))
+{
+	sem_init(&begun, 0, 0);
+	sem_init(&go, 0, 0);
+	begin(ret_jobs);
+	for (unsigned i = 0; i < count; i++)
+		add(*ret_jobs, &jobs[i], run);
+}
+
+/* Lets jobs that wait for `go` end. */
+static void wake(unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		sem_post(&go);
+}
+
 static void wait_until_done(struct async_jobs *async_jobs, unsigned count, bool relieve)
 {
 	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + PATIENCE_MS * UINT64_C(1000000);
@@ -99,11 +112,11 @@ static void wait_until_done(struct async_jobs *async_jobs, unsigned count, bool 
 	}
 }
 
-static void wait_until_begun(struct async_jobs *async_jobs, sem_t *begun, unsigned count)
+static void wait_until_begun(struct async_jobs *async_jobs, unsigned count)
 {
 	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + PATIENCE_MS * UINT64_C(1000000);
 	while (count > 0) {
-		if (sem_trywait(begun) == 0)
+		if (sem_trywait(&begun) == 0)
 			count--;
 		else
 			turn(async_jobs, true);
@@ -111,7 +124,7 @@ static void wait_until_begun(struct async_jobs *async_jobs, sem_t *begun, unsign
 	}
 }
 
-static void test_few_jobs_use_cpus_at_a_time(void **state)
+TEST(few_jobs_use_cpus_at_a_time)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[MANY];
@@ -124,48 +137,30 @@ static void test_few_jobs_use_cpus_at_a_time(void **state)
 }
 
 /* All blocking jobs start, and one that does not block finishes meanwhile. */
-static void test_jobs_that_sleep_hold_up_no_others(void **state)
+TEST(jobs_that_sleep_hold_up_no_others)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[3 * AT_ONCE], last;
-	sem_t begun, go;
 	const unsigned count = sizeof(jobs) / sizeof(*jobs);
-	sem_init(&begun, 0, 0);
-	sem_init(&go, 0, 0);
-	begin(&async_jobs);
-	for (unsigned i = 0; i < count; i++) {
-		jobs[i].begun = &begun;
-		jobs[i].go = &go;
-		add(async_jobs, &jobs[i], run_asleep);
-	}
+	begin_sleepers(&async_jobs, jobs, count, run_asleep);
 	add(async_jobs, &last, run_busy);
-	wait_until_begun(async_jobs, &begun, count);
+	wait_until_begun(async_jobs, count);
 	wait_until_done(async_jobs, 1, true);
-	for (unsigned i = 0; i < count; i++)
-		sem_post(&go);
+	wake(count);
 	wait_until_done(async_jobs, count + 1, true);
 	async_jobs_free(async_jobs);
 }
 
 /* All threads run at the lower priority, including those started later. */
-static void test_jobs_are_nicer(void **state)
+TEST(jobs_are_nicer)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[3 * AT_ONCE];
-	sem_t begun, go;
 	int nice = getpriority(PRIO_PROCESS, 0) + NICER;
 	const unsigned count = sizeof(jobs) / sizeof(*jobs);
-	sem_init(&begun, 0, 0);
-	sem_init(&go, 0, 0);
-	begin(&async_jobs);
-	for (unsigned i = 0; i < count; i++) {
-		jobs[i].begun = &begun;
-		jobs[i].go = &go;
-		add(async_jobs, &jobs[i], run_asleep);
-	}
-	wait_until_begun(async_jobs, &begun, count);
-	for (unsigned i = 0; i < count; i++)
-		sem_post(&go);
+	begin_sleepers(&async_jobs, jobs, count, run_asleep);
+	wait_until_begun(async_jobs, count);
+	wake(count);
 	wait_until_done(async_jobs, count, true);
 	for (unsigned i = 0; i < count; i++)
 		assert_int_equal(jobs[i].nice, nice > NICE_MAX ? NICE_MAX : nice);
@@ -174,35 +169,15 @@ static void test_jobs_are_nicer(void **state)
 }
 
 /* Other jobs run at once, and resumed jobs respect the concurrency limit. */
-static void test_suspended_jobs_wait_for_their_turn(void **state)
+TEST(suspended_jobs_wait_for_their_turn)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[MANY], other;
-	sem_t begun, go;
-	sem_init(&begun, 0, 0);
-	sem_init(&go, 0, 0);
-	begin(&async_jobs);
-	for (unsigned i = 0; i < MANY; i++) {
-		jobs[i].begun = &begun;
-		jobs[i].go = &go;
-		add(async_jobs, &jobs[i], run_suspended);
-	}
+	begin_sleepers(&async_jobs, jobs, MANY, run_suspended);
 	add(async_jobs, &other, run_busy);
 	wait_until_done(async_jobs, 1, false);
-	for (unsigned i = 0; i < MANY; i++)
-		sem_post(&go);
+	wake(MANY);
 	wait_until_done(async_jobs, MANY + 1, false);
 	assert_in_range(atomic_load(&most), 1, AT_ONCE);
 	async_jobs_free(async_jobs);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_few_jobs_use_cpus_at_a_time),
-		cmocka_unit_test(test_jobs_that_sleep_hold_up_no_others),
-		cmocka_unit_test(test_jobs_are_nicer),
-		cmocka_unit_test(test_suspended_jobs_wait_for_their_turn),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

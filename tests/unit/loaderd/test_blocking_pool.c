@@ -2,21 +2,37 @@
  * Threads that close fds and threads that do other blocking work: neither may delay unrelated work.
  */
 #include "loaderd/supervisor/blocking_pool.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <semaphore.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { KEYS = 16, OTHERS = 12 /* one less than the threads for slow work */ };
 
 struct work {
 	sem_t begun, may_end, done;
 };
+
+static struct work slow, quick;
+
+static void begin(struct blocking_pool **ret_pool)
+{
+	struct work *works[] = {&slow, &quick};
+	for (unsigned i = 0; i < 2; i++) {
+		sem_init(&works[i]->begun, 0, 0);
+		sem_init(&works[i]->may_end, 0, 0);
+		sem_init(&works[i]->done, 0, 0);
+	}
+	assert_int_equal(blocking_pool_new(ret_pool), 0);
+}
+
+static void end_slow(unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		sem_post(&slow.may_end);
+	for (unsigned i = 0; i < count; i++)
+		sem_wait(&slow.done);
+}
 
 static void wait_to_end(void *context)
 {
@@ -36,17 +52,10 @@ static void assert_closes(struct blocking_pool *pool, uint32_t key)
 	close(pair[1]);
 }
 
-static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
+TEST(work_that_takes_long_keeps_nobody_waiting)
 {
 	struct blocking_pool *pool;
-	struct work slow, quick;
-	struct work *works[] = {&slow, &quick};
-	for (unsigned i = 0; i < 2; i++) {
-		sem_init(&works[i]->begun, 0, 0);
-		sem_init(&works[i]->may_end, 0, 0);
-		sem_init(&works[i]->done, 0, 0);
-	}
-	assert_int_equal(blocking_pool_new(&pool), 0);
+	begin(&pool);
 	for (unsigned i = 0; i < OTHERS; i++)
 		assert_true(blocking_pool_run(pool, 0, true, wait_to_end, &slow));
 	for (unsigned i = 0; i < OTHERS; i++)
@@ -57,43 +66,21 @@ static void test_work_that_takes_long_keeps_nobody_waiting(void **state)
 		assert_true(blocking_pool_run(pool, 0, true, wait_to_end, &quick));
 		sem_wait(&quick.done);
 	}
-	for (unsigned i = 0; i < OTHERS; i++)
-		sem_post(&slow.may_end);
-	for (unsigned i = 0; i < OTHERS; i++)
-		sem_wait(&slow.done);
+	end_slow(OTHERS);
 	blocking_pool_free(pool);
 }
 
 /* Submits more slow work than there are threads, until every submitter is known to be slow. */
-static void test_slow_work_leaves_threads_for_quick(void **state)
+TEST(slow_work_leaves_threads_for_quick)
 {
 	enum { SLOW = 40 };
 	struct blocking_pool *pool;
-	struct work slow, quick;
-	struct work *works[] = {&slow, &quick};
-	for (unsigned i = 0; i < 2; i++) {
-		sem_init(&works[i]->begun, 0, 0);
-		sem_init(&works[i]->may_end, 0, 0);
-		sem_init(&works[i]->done, 0, 0);
-	}
-	assert_int_equal(blocking_pool_new(&pool), 0);
+	begin(&pool);
 	for (unsigned i = 0; i < SLOW; i++)
 		assert_true(blocking_pool_run(pool, i, true, wait_to_end, &slow));
 	sem_post(&quick.may_end);
 	assert_true(blocking_pool_run(pool, 0, false, wait_to_end, &quick));
 	sem_wait(&quick.done);
-	for (unsigned i = 0; i < SLOW; i++)
-		sem_post(&slow.may_end);
-	for (unsigned i = 0; i < SLOW; i++)
-		sem_wait(&slow.done);
+	end_slow(SLOW);
 	blocking_pool_free(pool);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_work_that_takes_long_keeps_nobody_waiting),
-		cmocka_unit_test(test_slow_work_leaves_threads_for_quick),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,10 @@
 /* cgroup limits on machines and in containers; directories stand in for /proc and the mounts. */
 #include "format/base/system/cgroup.h"
+#include "tests/test.h"
 
-#include <errno.h>
 #include <ftw.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char root[] = "/tmp/test_cgroup.XXXXXX";
 
@@ -73,7 +64,7 @@ static void expect(uint64_t memory, unsigned cpus)
 
 #define NO_LIMIT "9223372036854771712\n"
 
-static void test_version_1(void **state)
+TEST(version_1)
 {
 	begin(MOUNTS_1, "5:cpuset:/c\n4:memory:/a/b\n1:cpu,cpuacct:/x\n");
 	expect(UINT64_MAX, UINT_MAX);
@@ -99,7 +90,7 @@ static void test_version_1(void **state)
 	expect(2000, 1);
 }
 
-static void test_version_2(void **state)
+TEST(version_2)
 {
 	begin("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
 	      "0::/s/u\n");
@@ -115,7 +106,7 @@ static void test_version_2(void **state)
 }
 
 /* systemd's hybrid hierarchy: memory and CPU are in version 1, version 2 has no controllers. */
-static void test_hybrid(void **state)
+TEST(hybrid)
 {
 	begin(MOUNTS_1 "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
 	      "4:memory:/m\n1:cpu,cpuacct:/\n0::/m\n");
@@ -130,7 +121,7 @@ static void test_hybrid(void **state)
  * A container sees its cgroup at the mount point, while /proc/self/cgroup shows the path on the
  * host, or one that is not below the mount's root.
  */
-static void test_containers(void **state)
+TEST(containers)
 {
 	static const char mount_1[] =
 		"35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
@@ -161,7 +152,7 @@ static void test_containers(void **state)
 }
 
 /* Malformed files are parsed within bounds. */
-static void test_odd_files(void **state)
+TEST(odd_files)
 {
 	begin("", "");
 	expect(UINT64_MAX, UINT_MAX);
@@ -184,13 +175,4 @@ static void test_odd_files(void **state)
 	expect(UINT64_MAX, UINT_MAX);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_version_1), cmocka_unit_test(test_version_2),
-		cmocka_unit_test(test_hybrid),    cmocka_unit_test(test_containers),
-		cmocka_unit_test(test_odd_files),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

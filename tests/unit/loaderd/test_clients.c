@@ -1,18 +1,11 @@
 /* Counts of connections without a ring, through all events and their orders. */
 #include "loaderd/event_source.h"
 #include "loaderd/supervisor/clients.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { USER = 64201, FIRST = 1, SECOND, THIRD, FEED = 7, OTHER_FEED, CLIENTS = 3 };
 
@@ -83,7 +76,7 @@ static void tear_down(struct scene *scene)
 	close(scene->table.epoll_fd);
 }
 
-static void test_a_ring_counts_as_long_as_its_feed(void **state)
+TEST(a_ring_counts_as_long_as_its_feed)
 {
 	struct scene scene;
 	set_up(&scene);
@@ -104,7 +97,7 @@ static void test_a_ring_counts_as_long_as_its_feed(void **state)
 }
 
 /* Hang-up and the end of the feed come in either order. */
-static void test_who_leaves_counts_no_more(void **state)
+TEST(who_leaves_counts_no_more)
 {
 	struct scene scene;
 	set_up(&scene);
@@ -128,7 +121,7 @@ static void test_who_leaves_counts_no_more(void **state)
 }
 
 /* If the client does not read, it gets no ring, and the counts stay the same. */
-static void test_a_ring_that_is_not_sent_is_none(void **state)
+TEST(a_ring_that_is_not_sent_is_none)
 {
 	static const char bytes[1024];
 	struct scene scene;
@@ -149,7 +142,7 @@ static void test_a_ring_that_is_not_sent_is_none(void **state)
 }
 
 /* A client with a ring is not evicted, and none is evicted if all have rings. */
-static void test_the_oldest_without_a_ring_gives_way(void **state)
+TEST(the_oldest_without_a_ring_gives_way)
 {
 	struct scene scene;
 	char byte;
@@ -166,15 +159,4 @@ static void test_the_oldest_without_a_ring_gives_way(void **state)
 	clients_evict_oldest(&scene.clients);
 	assert_counts(&scene, 0, 0);
 	tear_down(&scene);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_ring_counts_as_long_as_its_feed),
-		cmocka_unit_test(test_who_leaves_counts_no_more),
-		cmocka_unit_test(test_a_ring_that_is_not_sent_is_none),
-		cmocka_unit_test(test_the_oldest_without_a_ring_gives_way),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,6 @@
 /* Nice values of users: parsing of a configuration line, and printing it without loss. */
 #include "loaderd/config.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { NONE = 1000 };
 
@@ -24,7 +15,7 @@ static int set(struct config *config, const char *value, struct config_error *er
 	return config_set(config, "users", "nice", value, error);
 }
 
-static void test_everybody_and_some(void **state)
+TEST(everybody_and_some)
 {
 	struct config config;
 	struct config_error error;
@@ -46,7 +37,7 @@ static void test_everybody_and_some(void **state)
 	assert_int_equal(nice_of(&config, 1000), NONE);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	static const char *const wrong[] = {
 		"20",
@@ -81,7 +72,7 @@ static void test_refused(void **state)
 	}
 }
 
-static void test_list_length_max(void **state)
+TEST(list_length_max)
 {
 	static struct config config;
 	struct config_error error = {{0}};
@@ -100,7 +91,7 @@ static void test_list_length_max(void **state)
  * Prints the maximum number of entries, in lines of limited length, and reads them back over an
  * existing configuration.
  */
-static void test_what_is_printed_is_read(void **state)
+TEST(what_is_printed_is_read)
 {
 	static struct config config, again;
 	struct config_error error = {{0}};
@@ -122,16 +113,4 @@ static void test_what_is_printed_is_read(void **state)
 		fail_msg("%s", error.text);
 	unlink(path);
 	assert_memory_equal(&config, &again, sizeof(config));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_everybody_and_some),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_list_length_max),
-		cmocka_unit_test(test_what_is_printed_is_read),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

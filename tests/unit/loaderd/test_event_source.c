@@ -1,16 +1,10 @@
 /* A wait for fds reports them even if its timeout is far in the future. */
 #include "format/base/system/clock.h"
 #include "loaderd/event_source.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #define MS UINT64_C(1000000)
 
@@ -38,17 +32,9 @@ static void turn(uint64_t wait_ns)
 }
 
 /* [daemon] idle_ms may be 49 days; the timeout of epoll_wait() holds half of that. */
-static void test_far_times_are_waited_for(void **state)
+TEST(far_times_are_waited_for)
 {
 	turn(UINT32_MAX * MS);
 	turn((UINT64_C(1) << 32) * MS);
 	turn((UINT64_C(1) << 40) * MS);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_far_times_are_waited_for),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,12 @@
 
 #include "format/base/poison.h"
 #include "format/layout.h"
+#include "tests/dataset.h"
+#include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
@@ -36,41 +28,21 @@ static struct io_buffer buffer;
 static void write_dataset(void)
 {
 	static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
-	const struct packimg_writer_options options = {0};
-	struct packimg_encoder *encoder;
-	struct packimg_decoder *decoder;
-	struct packimg_writer *writer;
-	struct packimg_jpeg_info info;
+	struct test_dataset data;
 	uint32_t noise = 1;
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	assert_int_equal(packimg_decoder_new(&decoder), 0);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	test_dataset_begin(&data, path, 0);
 	for (size_t i = 0; i < sizeof(pixels); i++) {
 		noise = noise * 1664525 + 1013904223;
 		pixels[i] = (uint8_t)(noise >> 24);
 	}
 	for (uint32_t i = 1; i <= SAMPLES; i++) {
 		const uint32_t side = SIDE_MIN + i * SIDE_STEP;
-		struct packimg_item item = {
-			.width = side,
-			.height = side,
-			.codec = PACKIMG_CODEC_JPEG,
-			.channels = 3,
-			.orientation = 1,
-		};
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE_MAX * 3, side, side, 3,
-						     95, false, &item.data, &item.data_size),
-				 0);
-		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, NULL), 0);
-		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
-						    &item.side, &item.side_size),
-				 0);
-		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+		struct packimg_item item = test_item(pixels, side, side);
+		test_item_to_jpeg(&data, &item, 95);
+		test_item_index(&data, &item);
+		test_dataset_add(&data, &item);
 	}
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
-	packimg_decoder_free(decoder);
-	packimg_encoder_free(encoder);
+	test_dataset_finish(&data);
 }
 
 static struct packimg_shard shard_of_dataset(void)
@@ -216,7 +188,7 @@ static void need_uring(void)
 		skip();
 }
 
-static void test_reads_past_the_mapping(void **state)
+TEST(reads_past_the_mapping)
 {
 	need_uring();
 	const struct io_options roomy = options_for(IO_URING, 8 << 20, NULL);
@@ -225,7 +197,7 @@ static void test_reads_past_the_mapping(void **state)
 	for_each(&narrow, look_same);
 }
 
-static void test_reads_the_descriptors_it_is_given(void **state)
+TEST(reads_the_descriptors_it_is_given)
 {
 	need_uring();
 	const int fd = opposite_file();
@@ -245,7 +217,7 @@ static void look_large_mapped(int result, const struct packimg_sample *read, uin
 }
 
 /* One sample must not take the whole buffer. */
-static void test_leaves_what_is_too_large_for_the_buffer(void **state)
+TEST(leaves_what_is_too_large_for_the_buffer)
 {
 	need_uring();
 	const struct io_options options = options_for(IO_URING, 4 * largest() - BLOCK, NULL);
@@ -271,7 +243,7 @@ static void look_hidden(int result, const struct packimg_sample *read, uint64_t 
 }
 
 /* ASan detects reads outside an entry. */
-static void test_hides_what_is_no_sample_from_workers(void **state)
+TEST(hides_what_is_no_sample_from_workers)
 {
 	const struct io_options options = options_for(IO_URING, 8 << 20, NULL);
 	if (!POISON_IS_SEEN)
@@ -312,7 +284,7 @@ static void look_first_mapped(int result, const struct packimg_sample *read, uin
 }
 
 /* The size of data and side data together overflows 32 bits but fits the buffer. */
-static void test_leaves_what_is_too_large_for_a_read(void **state)
+TEST(leaves_what_is_too_large_for_a_read)
 {
 	struct dataset *small = dataset;
 	struct io *io;
@@ -341,7 +313,7 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 		look_opposite(result, read, index);
 }
 
-static void test_tells_where_the_file_ends(void **state)
+TEST(tells_where_the_file_ends)
 {
 	need_uring();
 	const int fd = opposite_file();
@@ -352,7 +324,7 @@ static void test_tells_where_the_file_ends(void **state)
 	close(fd);
 }
 
-static void test_leaves_all_to_the_mapping(void **state)
+TEST(leaves_all_to_the_mapping)
 {
 	const struct io_options options = options_for(IO_MMAP, 8 << 20, NULL);
 	for_each(&options, look_mapped);
@@ -365,14 +337,14 @@ static struct io_options unmapped_options(struct dataset *of, enum io_mode mode,
 	return options;
 }
 
-static void test_copies_what_is_not_mapped(void **state)
+TEST(copies_what_is_not_mapped)
 {
 	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
 	for_each(&options, look_same);
 }
 
 /* Covers samples that do not fit the buffer, too. */
-static void test_reads_or_copies_what_is_not_mapped(void **state)
+TEST(reads_or_copies_what_is_not_mapped)
 {
 	need_uring();
 	const struct io_options roomy = unmapped_options(unmapped, IO_URING, 8 << 20);
@@ -398,7 +370,7 @@ static void look_apart(int result, const struct packimg_sample *read, uint64_t i
 	assert_int_equal(packimg_sample_check(read), 0);
 }
 
-static void test_copies_side_data_from_elsewhere(void **state)
+TEST(copies_side_data_from_elsewhere)
 {
 	const struct io_options copied = unmapped_options(apart_unmapped, IO_MMAP, 8 << 20);
 	const struct io_options ring = unmapped_options(apart_unmapped, IO_URING, 8 << 20);
@@ -417,7 +389,7 @@ static void look_limited(int result, const struct packimg_sample *read, uint64_t
 		look_same(result, read, index);
 }
 
-static void test_limits_what_is_copied(void **state)
+TEST(limits_what_is_copied)
 {
 	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
 	const struct packimg_sample middle = mapped_sample(SAMPLES / 2);
@@ -426,7 +398,7 @@ static void test_limits_what_is_copied(void **state)
 	buffer.limit = 0;
 }
 
-static void test_copies_other_samples(void **state)
+TEST(copies_other_samples)
 {
 	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
 	struct packimg_sample sample;
@@ -442,7 +414,7 @@ static void test_copies_other_samples(void **state)
 }
 
 /* Memory for a large sample is freed when a sample of usual size follows. */
-static void test_gives_large_buffers_back(void **state)
+TEST(gives_large_buffers_back)
 {
 	struct io_buffer one = {0};
 	const uint64_t large = 64 << 20;
@@ -519,22 +491,4 @@ static int tear_down(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reads_past_the_mapping),
-		cmocka_unit_test(test_reads_the_descriptors_it_is_given),
-		cmocka_unit_test(test_leaves_what_is_too_large_for_the_buffer),
-		cmocka_unit_test(test_leaves_what_is_too_large_for_a_read),
-		cmocka_unit_test(test_hides_what_is_no_sample_from_workers),
-		cmocka_unit_test(test_tells_where_the_file_ends),
-		cmocka_unit_test(test_leaves_all_to_the_mapping),
-		cmocka_unit_test(test_copies_what_is_not_mapped),
-		cmocka_unit_test(test_reads_or_copies_what_is_not_mapped),
-		cmocka_unit_test(test_copies_side_data_from_elsewhere),
-		cmocka_unit_test(test_limits_what_is_copied),
-		cmocka_unit_test(test_copies_other_samples),
-		cmocka_unit_test(test_gives_large_buffers_back),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,15 +1,8 @@
 /* Log lines quote clients and workers, so they must be safe for a terminal. */
 #include "loaderd/log.h"
+#include "tests/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static int ends[2], own_stderr;
 
@@ -47,7 +40,7 @@ static const struct {
 	 "\\u202a\\u202e\\u2066\\u2069\\u200e\\u200f\\u2028\\u2029"},
 };
 
-static void test_names_are_shown_by_number(void **state)
+TEST(names_are_shown_by_number)
 {
 	char wanted[256];
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -58,7 +51,7 @@ static void test_names_are_shown_by_number(void **state)
 }
 
 /* Text that a worker has already escaped stays unchanged. */
-static void test_lines_of_workers(void **state)
+TEST(lines_of_workers)
 {
 	char line[256], wanted[256];
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -72,7 +65,7 @@ static void test_lines_of_workers(void **state)
 }
 
 /* A line that is too long is cut at a character boundary. */
-static void test_long_lines(void **state)
+TEST(long_lines)
 {
 	static char name[4000];
 	for (size_t cut = 0; cut < 8; cut++) {
@@ -87,12 +80,4 @@ static void test_long_lines(void **state)
 	}
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names_are_shown_by_number),
-		cmocka_unit_test(test_lines_of_workers),
-		cmocka_unit_test(test_long_lines),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -1,15 +1,10 @@
 /* The amount of available memory can be read without a free fd. */
 #include "format/base/system/memory.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-static void test_nothing_opens(void **state)
+TEST(nothing_opens)
 {
 	struct rlimit some, none;
 	uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -22,13 +17,4 @@ static void test_nothing_opens(void **state)
 	assert_in_range(memory_available(), 1, all - 1);
 	/* a sanitizer opens files at exit */
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing_opens),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

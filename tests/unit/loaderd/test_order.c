@@ -1,13 +1,6 @@
 /* The order of samples: bijective, uniform, fair to ranks, and a function of the position alone. */
 #include "loaderd/io/order.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static struct order make_order(uint64_t samples, uint32_t batch_size, uint32_t rank, uint32_t world,
 			       bool last_short)
@@ -40,13 +33,13 @@ static void check_bijection(uint64_t samples, uint64_t epoch_number)
 	free(seen);
 }
 
-static void test_bijection_small(void **state)
+TEST(bijection_small)
 {
 	for (uint64_t samples = 1; samples <= 2000; samples++)
 		check_bijection(samples, samples % 3);
 }
 
-static void test_bijection_large(void **state)
+TEST(bijection_large)
 {
 	check_bijection(1281167, 7);
 	check_bijection(1 << 20, 0);
@@ -57,7 +50,7 @@ static void test_bijection_large(void **state)
  * Too large to enumerate: checks that a window of positions maps to distinct samples within the
  * range, at 2^40 and beyond 2^63.
  */
-static void test_huge(void **state)
+TEST(huge)
 {
 	static const uint64_t sizes[] = {(UINT64_C(1) << 40) + 12345, UINT64_MAX - 58};
 	for (size_t s = 0; s < 2; s++) {
@@ -74,7 +67,7 @@ static void test_huge(void **state)
 	}
 }
 
-static void test_stored_order(void **state)
+TEST(stored_order)
 {
 	struct order order = make_order(1000, 10, 0, 1, false);
 	struct order_epoch epoch;
@@ -84,7 +77,7 @@ static void test_stored_order(void **state)
 		assert_int_equal(order_sample(&epoch, i), i);
 }
 
-static void test_epochs_and_seeds_differ(void **state)
+TEST(epochs_and_seeds_differ)
 {
 	struct order order = make_order(10000, 10, 0, 1, false), other = order;
 	struct order_epoch a, b, c;
@@ -144,7 +137,7 @@ static void check_uniform(uint64_t samples, unsigned epochs)
 	free(follows);
 }
 
-static void test_uniform(void **state)
+TEST(uniform)
 {
 	static const uint64_t sizes[] = {2, 3, 5, 16, 17, 64, 100, 257};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -167,7 +160,7 @@ static void mark_rank(const struct order *order, const struct order_epoch *epoch
  * Together the ranks see each sample once; with drop-last the samples of the incomplete global
  * batch are missing.
  */
-static void test_ranks_cover(void **state)
+TEST(ranks_cover)
 {
 	static const uint64_t sizes[] = {1, 7, 64, 100, 1000, 1023, 4096};
 	static const uint32_t worlds[] = {1, 2, 3, 4, 8};
@@ -197,7 +190,7 @@ static void test_ranks_cover(void **state)
 }
 
 /* A global batch is the same set of samples for any number of ranks. */
-static void test_world_size_does_not_matter(void **state)
+TEST(world_size_does_not_matter)
 {
 	unsigned sets[3][1000] = {0};
 	for (unsigned w = 0; w < 3; w++) {
@@ -216,7 +209,7 @@ static void test_world_size_does_not_matter(void **state)
 	assert_memory_equal(sets[0], sets[2], sizeof(sets[0]));
 }
 
-static void test_remainder_is_divided(void **state)
+TEST(remainder_is_divided)
 {
 	static const uint32_t counts[4] = {3, 3, 2, 2};
 	for (uint32_t rank = 0; rank < 4; rank++) {
@@ -235,7 +228,7 @@ static void test_remainder_is_divided(void **state)
  * All samples appear once before any of them repeats, each batch has distinct ones, and the first
  * copies have the order of a feed without repeats.
  */
-static void test_repeats(void **state)
+TEST(repeats)
 {
 	struct order plain = make_order(26, 4, 0, 1, true), thrice = make_order(26, 12, 0, 1, true);
 	struct order_epoch keys, copies;
@@ -270,7 +263,7 @@ static void test_repeats(void **state)
 	assert_true(order_copy_seed(8, 1) != order_copy_seed(7, 1));
 }
 
-static void test_refuses(void **state)
+TEST(refuses)
 {
 	struct order good = {.samples = 10, .batch_size = 2, .rank = 0, .world = 2}, bad;
 	assert_int_equal(order_init(&good), 0);
@@ -289,7 +282,7 @@ static void test_refuses(void **state)
 }
 
 /* Existing feeds depend on these values: change the permutation only deliberately. */
-static void test_golden(void **state)
+TEST(golden)
 {
 	static const uint64_t expected[8] = {572247, 1195183, 1271048, 166622,
 					     910888, 1160266, 46690,   1264637};
@@ -298,23 +291,4 @@ static void test_golden(void **state)
 	order_epoch_init(&epoch, &order, 1);
 	for (uint64_t i = 0; i < 8; i++)
 		assert_int_equal(order_sample(&epoch, i), expected[i]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bijection_small),
-		cmocka_unit_test(test_bijection_large),
-		cmocka_unit_test(test_huge),
-		cmocka_unit_test(test_stored_order),
-		cmocka_unit_test(test_epochs_and_seeds_differ),
-		cmocka_unit_test(test_uniform),
-		cmocka_unit_test(test_ranks_cover),
-		cmocka_unit_test(test_world_size_does_not_matter),
-		cmocka_unit_test(test_remainder_is_divided),
-		cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_refuses),
-		cmocka_unit_test(test_golden),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

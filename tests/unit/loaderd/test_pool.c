@@ -3,19 +3,12 @@
  * and a feed can be removed at any time.
  */
 #include "loaderd/pool/pool.h"
+#include "tests/dataset.h"
+#include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
@@ -54,35 +47,21 @@ static struct cpus cpus;
 static int set_up(void **state)
 {
 	static uint8_t pixels[SIDE * SIDE * 3];
-	struct packimg_encoder *encoder;
-	struct packimg_writer_options options = {0};
-	struct packimg_error error = {{0}};
-	struct packimg_writer *writer;
+	struct test_dataset data;
 	uint32_t noise = 1;
 	assert_non_null(mkdtemp(folder));
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
 	snprintf(path, sizeof(path), "%s/pool.pimg", folder);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	test_dataset_begin(&data, path, 0);
 	for (unsigned i = 0; i < SAMPLES; i++) {
 		for (size_t j = 0; j < sizeof(pixels); j++) {
 			noise = noise * 1664525 + 1013904223;
 			pixels[j] = (uint8_t)(noise >> 26);
 		}
-		struct packimg_item item = {
-			.width = SIDE,
-			.height = SIDE,
-			.codec = PACKIMG_CODEC_JPEG,
-			.channels = 3,
-			.orientation = 1,
-		};
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE * 3, SIDE, SIDE, 3, 95,
-						     false, &item.data, &item.data_size),
-				 0);
-		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		struct packimg_item item = test_item(pixels, SIDE, SIDE);
+		test_item_to_jpeg(&data, &item, 95);
+		test_dataset_add(&data, &item);
 	}
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
-	packimg_encoder_free(encoder);
+	test_dataset_finish(&data);
 	assert_int_equal(sigbus_guard_install(), 0);
 	dataset = own_dataset(path);
 	assert_int_equal(cpus_init(&cpus, NULL), 0);
@@ -233,7 +212,7 @@ static void skip_when_slow(void)
 }
 
 /* Samples of one feed cost several times those of another. */
-static void test_equal_shares(void **state)
+TEST(equal_shares)
 {
 	static const char *const pipelines[3] = {"resize(16x16)", "center_crop(200) resize(40x40)",
 						 "center_crop(128) resize(32x32)"};
@@ -261,7 +240,7 @@ static void test_equal_shares(void **state)
 }
 
 /* After one feed has run alone, a new one does not get the time that it "missed". */
-static void test_newcomers(void **state)
+TEST(newcomers)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -282,7 +261,7 @@ static void test_newcomers(void **state)
 }
 
 /* A feed whose client pauses gets no credit for the pause either. */
-static void test_pauses(void **state)
+TEST(pauses)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -314,7 +293,7 @@ static void test_pauses(void **state)
 	pool_free(pool);
 }
 
-static void test_removal(void **state)
+TEST(removal)
 {
 	struct pool *pool;
 	struct client steady;
@@ -361,7 +340,7 @@ static void wait_until_idle(struct pool *pool, struct client *client, uint32_t s
 }
 
 /* Workers sleep if all slots are full. */
-static void test_idle(void **state)
+TEST(idle)
 {
 	struct pool *pool;
 	struct client client;
@@ -415,7 +394,7 @@ static struct look look_at(const struct pool *pool)
  * with waiting and idle time, to the total time of the threads. Begins and ends with all threads
  * idle, so that all time is accounted.
  */
-static void test_accounts(void **state)
+TEST(accounts)
 {
 	enum { WORKERS = 12, FEW = 4 };
 	struct pool *pool;
@@ -491,7 +470,7 @@ static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned 
  * All workers block in one feed: another feed makes progress, and so does the first one after it is
  * unblocked.
  */
-static void test_hung_feed(void **state)
+TEST(hung_feed)
 {
 	enum { WORKERS = 2 };
 	struct pool *pool;
@@ -517,7 +496,7 @@ static void test_hung_feed(void **state)
 }
 
 /* Workers and their replacements block for longer than the detection takes. */
-static void test_all_hung(void **state)
+TEST(all_hung)
 {
 	enum { WORKERS = 2, SEEN_MS = 3000 };
 	struct pool *pool;
@@ -546,7 +525,7 @@ static void test_all_hung(void **state)
 	close(gate[0]);
 }
 
-static void test_cpu_lists(void **state)
+TEST(cpu_lists)
 {
 	struct cpus some;
 	char first[16];
@@ -561,14 +540,4 @@ static void test_cpu_lists(void **state)
 		assert_int_equal(cpus_init(&some, wrong[i]), -22);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_newcomers),
-		cmocka_unit_test(test_pauses),       cmocka_unit_test(test_removal),
-		cmocka_unit_test(test_idle),         cmocka_unit_test(test_accounts),
-		cmocka_unit_test(test_hung_feed),    cmocka_unit_test(test_all_hung),
-		cmocka_unit_test(test_cpu_lists),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

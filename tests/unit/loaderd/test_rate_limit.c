@@ -1,11 +1,6 @@
 /* Connection rate limit per user, with a simulated clock. */
 #include "loaderd/supervisor/rate_limit.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -19,7 +14,7 @@ static unsigned take_all(struct rate_limit *limit, uid_t uid, uint64_t now_ns)
 	return count;
 }
 
-static void test_a_burst_is_served_and_then_so_many_a_second(void **state)
+TEST(a_burst_is_served_and_then_so_many_a_second)
 {
 	static struct rate_limit limit;
 	uint64_t now_ns = 77 * SECOND_NS;
@@ -30,7 +25,7 @@ static void test_a_burst_is_served_and_then_so_many_a_second(void **state)
 	assert_int_equal(take_all(&limit, ALICE, now_ns + 100 * SECOND_NS), CONNECTS_AT_ONCE);
 }
 
-static void test_users_are_counted_apart(void **state)
+TEST(users_are_counted_apart)
 {
 	static struct rate_limit limit;
 	uint64_t now_ns = 77 * SECOND_NS;
@@ -41,7 +36,7 @@ static void test_users_are_counted_apart(void **state)
 }
 
 /* The heaviest user is remembered longest. */
-static void test_newcomers_do_not_have_a_flooder_forgotten(void **state)
+TEST(newcomers_do_not_have_a_flooder_forgotten)
 {
 	static struct rate_limit limit;
 	uint64_t now_ns = 77 * SECOND_NS;
@@ -55,7 +50,7 @@ static void test_newcomers_do_not_have_a_flooder_forgotten(void **state)
  * More users than entries at once: an entry that changes hands keeps its debt, or its former user
  * would come back with a full bucket.
  */
-static void test_replaced_user_keeps_its_debt(void **state)
+TEST(replaced_user_keeps_its_debt)
 {
 	enum { FIRST = 5000, HALF = CONNECTS_AT_ONCE / 2, USERS = 2 * RATE_LIMIT_USERS };
 	static struct rate_limit limit;
@@ -76,15 +71,4 @@ static void test_replaced_user_keeps_its_debt(void **state)
 	/* The debts run off as usual. */
 	now_ns += 2 * SECOND_NS;
 	assert_int_equal(take_all(&limit, FIRST + USERS, now_ns), CONNECTS_AT_ONCE);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_burst_is_served_and_then_so_many_a_second),
-		cmocka_unit_test(test_users_are_counted_apart),
-		cmocka_unit_test(test_newcomers_do_not_have_a_flooder_forgotten),
-		cmocka_unit_test(test_replaced_user_keeps_its_debt),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,27 +5,33 @@
 #include "loaderd/supervisor/ring_quota.h"
 
 #include "proto/ring.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER = 1000 };
 
-static void set_up(struct ring_quota *quota)
+/* Bounds of most tests. */
+static const struct ring_quota small = {.bytes_max = 1 << 20,
+					.bytes_per_user_max = 1 << 20,
+					.rings_per_user_max = 3,
+					.rings_max = 8};
+
+static void set_up(struct ring_quota *quota, const struct ring_quota *bounds)
 {
+	*quota = *bounds;
 	assert_int_equal(ring_quota_init(quota), 0);
 	assert_true(quota->inotify_fd >= 0);
 	quota->has_leases = true;
 	assert_int_equal(blocking_pool_new(&quota->blocking_pool), 0);
+}
+
+static void tear_down(struct ring_quota *quota)
+{
+	ring_quota_deinit(quota);
+	blocking_pool_free(quota->blocking_pool);
 }
 
 static void let_go(int fds[IPC_FDS_MAX])
@@ -59,6 +65,17 @@ static void sweep_until(struct ring_quota *quota, const struct ring_usage *usage
 	assert_int_equal(usage->rings, rings);
 }
 
+/* Sweeps until a probe has found that pages of the user's only ring are in use. */
+static void sweep_until_pinned(struct ring_quota *quota, const struct ring_usage *usage)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	while (usage->slow_until_ns == 0) {
+		ring_quota_sweep(quota, true);
+		assert_int_equal(usage->rings, 1);
+		nanosleep(&nap, NULL);
+	}
+}
+
 /* Sweeps for long enough that answers would have come. */
 static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usage)
 {
@@ -71,15 +88,12 @@ static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usa
 	}
 }
 
-static void test_counts_until_nobody_has_it(void **state)
+TEST(counts_until_nobody_has_it)
 {
-	struct ring_quota quota = {.bytes_max = 1 << 20,
-				   .bytes_per_user_max = 1 << 20,
-				   .rings_per_user_max = 3,
-				   .rings_max = 8};
+	struct ring_quota quota;
 	struct ring_usage usage = {0};
 	int fds[3][IPC_FDS_MAX];
-	set_up(&quota);
+	set_up(&quota, &small);
 	assert_false(ring_quota_sweep(&quota, true));
 	for (unsigned i = 0; i < 3; i++)
 		give(&quota, &usage, 1 + i, fds[i]);
@@ -102,22 +116,18 @@ static void test_counts_until_nobody_has_it(void **state)
 	assert_false(ring_quota_sweep(&quota, true));
 	assert_int_equal(usage.bytes, 0);
 	assert_int_equal(quota.bytes, 0);
-	ring_quota_deinit(&quota);
-	blocking_pool_free(quota.blocking_pool);
+	tear_down(&quota);
 }
 
 /* Pages of a ring stay in a pipe after no process has the ring. */
-static void test_counts_while_pages_are_in_use(void **state)
+TEST(counts_while_pages_are_in_use)
 {
-	struct ring_quota quota = {.bytes_max = 1 << 20,
-				   .bytes_per_user_max = 1 << 20,
-				   .rings_per_user_max = 3,
-				   .rings_max = 8};
+	struct ring_quota quota;
 	struct ring_usage usage = {0}, other = {0};
 	int fds[IPC_FDS_MAX], others[IPC_FDS_MAX], pipe_fds[2];
 	char *map;
 	off_t at = 0;
-	set_up(&quota);
+	set_up(&quota, &small);
 	give(&quota, &usage, 1, fds);
 	give(&quota, &other, 2, others);
 	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
@@ -130,29 +140,24 @@ static void test_counts_while_pages_are_in_use(void **state)
 	let_go(others);
 	ring_quota_release(&quota, WORKER, 0);
 	sweep_until(&quota, &other, 0); /* not delayed by the other user's ring */
-	sweep_in_vain(&quota, &usage);
+	sweep_until_pinned(&quota, &usage);
 	assert_int_equal(usage.bytes, RING_BYTES);
-	assert_true(usage.slow_until_ns > 0);
 	assert_int_equal(other.slow_until_ns, 0);
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	sweep_until(&quota, &usage, 0);
 	assert_int_equal(quota.bytes, 0);
-	ring_quota_deinit(&quota);
-	blocking_pool_free(quota.blocking_pool);
+	tear_down(&quota);
 }
 
 /* An O_PATH fd permits no access but keeps the memory allocated. */
-static void test_counts_while_a_path_is_open(void **state)
+TEST(counts_while_a_path_is_open)
 {
-	struct ring_quota quota = {.bytes_max = 1 << 20,
-				   .bytes_per_user_max = 1 << 20,
-				   .rings_per_user_max = 3,
-				   .rings_max = 8};
+	struct ring_quota quota;
 	struct ring_usage usage = {0};
 	int fds[IPC_FDS_MAX];
 	char path[64];
-	set_up(&quota);
+	set_up(&quota, &small);
 	give(&quota, &usage, 1, fds);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
 	int path_fd = open(path, O_PATH | O_CLOEXEC);
@@ -164,42 +169,35 @@ static void test_counts_while_a_path_is_open(void **state)
 	close(path_fd);
 	sweep_until(&quota, &usage, 0);
 	assert_int_equal(quota.bytes, 0);
-	ring_quota_deinit(&quota);
-	blocking_pool_free(quota.blocking_pool);
+	tear_down(&quota);
 }
 
 /* In a private daemon on a system that refuses leases. */
-static void test_counts_while_the_worker_has_it_without_leases(void **state)
+TEST(counts_while_the_worker_has_it_without_leases)
 {
-	struct ring_quota quota = {.bytes_max = 1 << 20,
-				   .bytes_per_user_max = 1 << 20,
-				   .rings_per_user_max = 3,
-				   .rings_max = 8};
+	struct ring_quota quota;
 	struct ring_usage usage = {0};
 	int fds[IPC_FDS_MAX];
-	set_up(&quota);
+	set_up(&quota, &small);
 	quota.has_leases = false;
 	give(&quota, &usage, 1, fds);
 	sweep_in_vain(&quota, &usage);
 	ring_quota_release(&quota, WORKER, 1);
 	let_go(fds);
 	sweep_until(&quota, &usage, 0);
-	ring_quota_deinit(&quota);
-	blocking_pool_free(quota.blocking_pool);
+	tear_down(&quota);
 }
 
 /* The total over all users is bounded, whatever each may have. */
-static void test_rings_are_bounded_by_descriptors(void **state)
+TEST(rings_are_bounded_by_descriptors)
 {
-	struct ring_quota quota = {.bytes_max = 1 << 20,
-				   .bytes_per_user_max = 1 << 20,
-				   .rings_per_user_max = 3,
-				   .rings_max = 2};
+	struct ring_quota bounds = small, quota;
 	struct ring_usage usage = {0}, other = {0};
 	const struct ipc_record record = {.feed = 9, .ring_bytes = RING_BYTES};
 	struct ipc_order order = {0};
 	int fds[3][IPC_FDS_MAX];
-	set_up(&quota);
+	bounds.rings_max = 2;
+	set_up(&quota, &bounds);
 	give(&quota, &usage, 1, fds[0]);
 	give(&quota, &usage, 2, fds[1]);
 	assert_int_equal(ring_quota_allocate(&quota, &other, USER, WORKER, &record, &order, fds[2]),
@@ -213,24 +211,24 @@ static void test_rings_are_bounded_by_descriptors(void **state)
 	give(&quota, &other, 3, fds[2]);
 	let_go(fds[1]);
 	let_go(fds[2]);
-	ring_quota_deinit(&quota);
-	blocking_pool_free(quota.blocking_pool);
+	tear_down(&quota);
 }
 
 /* Users who take all that they can get leave some for a later one. */
-static void test_few_users_cannot_take_all_rings(void **state)
+TEST(few_users_cannot_take_all_rings)
 {
 	enum { USERS = 8, RINGS = 128, SHARE = 4 };
-	struct ring_quota quota = {.bytes_max = UINT64_C(1) << 40,
-				   .bytes_per_user_max = UINT64_C(1) << 40,
-				   .rings_per_user_max = RINGS,
-				   .rings_max = RINGS,
-				   .rings_share = SHARE};
+	const struct ring_quota bounds = {.bytes_max = UINT64_C(1) << 40,
+					  .bytes_per_user_max = UINT64_C(1) << 40,
+					  .rings_per_user_max = RINGS,
+					  .rings_max = RINGS,
+					  .rings_share = SHARE};
+	struct ring_quota quota;
 	struct ring_usage accounts[USERS + 1] = {0};
 	const struct ipc_record record = {.feed = 9, .ring_bytes = RING_BYTES};
 	int kept[RINGS][IPC_FDS_MAX];
 	unsigned count = 0;
-	set_up(&quota);
+	set_up(&quota, &bounds);
 	for (unsigned user = 0; user <= USERS; user++) {
 		struct ipc_order order = {0};
 		int fds[IPC_FDS_MAX];
@@ -248,25 +246,21 @@ static void test_few_users_cannot_take_all_rings(void **state)
 	give(&quota, &accounts[USERS], 10, kept[count++]);
 	for (unsigned i = 0; i < count; i++)
 		let_go(kept[i]);
-	ring_quota_deinit(&quota);
-	blocking_pool_free(quota.blocking_pool);
+	tear_down(&quota);
 }
 
 /* The client's fd is writable only if a writable ring was granted. */
-static void test_client_writes_only_where_granted(void **state)
+TEST(client_writes_only_where_granted)
 {
 	for (unsigned i = 0; i < 4; i++) {
-		struct ring_quota quota = {.bytes_max = 1 << 20,
-					   .bytes_per_user_max = 1 << 20,
-					   .rings_per_user_max = 3,
-					   .rings_max = 8,
-					   .writable_rings = i % 2};
+		struct ring_quota bounds = small, quota;
 		struct ring_usage usage = {0};
 		const struct ipc_record record = {
 			.feed = 1, .ring_bytes = RING_BYTES, .writable = i / 2};
 		struct ipc_order order = {0};
 		int fds[IPC_FDS_MAX], client_fds[IPC_FDS_MAX];
-		set_up(&quota);
+		bounds.writable_rings = i % 2;
+		set_up(&quota, &bounds);
 		assert_int_equal(
 			ring_quota_allocate(&quota, &usage, USER, WORKER, &record, &order, fds), 0);
 		assert_true(ring_quota_take_fds(&quota, WORKER, 1, client_fds));
@@ -276,22 +270,6 @@ static void test_client_writes_only_where_granted(void **state)
 		let_go(fds);
 		let_go(client_fds);
 		ring_quota_deinit(&quota);
-		ring_quota_deinit(&quota);
-		blocking_pool_free(quota.blocking_pool);
+		tear_down(&quota);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counts_until_nobody_has_it),
-		cmocka_unit_test(test_counts_while_pages_are_in_use),
-		cmocka_unit_test(test_counts_while_a_path_is_open),
-		cmocka_unit_test(test_counts_while_the_worker_has_it_without_leases),
-		cmocka_unit_test(test_client_writes_only_where_granted),
-		cmocka_unit_test(test_rings_are_bounded_by_descriptors),
-		cmocka_unit_test(test_few_users_cannot_take_all_rings),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

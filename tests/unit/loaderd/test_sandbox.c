@@ -3,23 +3,13 @@
  * system calls allowed in its build suffice for that. Other builds allow nothing extra.
  */
 #include "loaderd/worker/sandbox.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__)
 enum { ADDRESS = 0, THREAD = 1 };
@@ -128,7 +118,7 @@ static void contains(const char *text, const char *part)
 		fail_msg("expected \"%s\" in:\n%s", part, text);
 }
 
-static void test_reports_are_whole(void **state)
+TEST(reports_are_whole)
 {
 	static const struct {
 		void *(*act)(void *);
@@ -175,7 +165,7 @@ static void *forget_here(void *argument)
 }
 
 /* A leak check would fail in the sandbox and look like the worker's failure. */
-static void test_an_end_is_silent(void **state)
+TEST(an_end_is_silent)
 {
 	char text[4096];
 	int status = do_inside(in_this_thread, forget_here, text, sizeof(text));
@@ -204,7 +194,7 @@ static void *fork_something(void *argument)
 	return argument;
 }
 
-static void test_walls_stand(void **state)
+TEST(walls_stand)
 {
 	void *(*const acts[])(void *) = {open_something, start_something, fork_something};
 	char text[4096];
@@ -215,7 +205,7 @@ static void test_walls_stand(void **state)
 	}
 }
 
-static void test_exceptions_are_named(void **state)
+TEST(exceptions_are_named)
 {
 	print_message("%s\n", sandbox_exceptions());
 	if (ADDRESS)
@@ -227,13 +217,6 @@ static void test_exceptions_are_named(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reports_are_whole),
-		cmocka_unit_test(test_an_end_is_silent),
-		cmocka_unit_test(test_walls_stand),
-		cmocka_unit_test(test_exceptions_are_named),
-	};
-
 	sigaction(SIGSEGV, NULL, &before_cmocka);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

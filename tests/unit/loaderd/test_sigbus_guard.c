@@ -1,18 +1,11 @@
 /* SIGBUS is recorded inside a guarded section over the right mapping, and fatal everywhere else. */
 #include "loaderd/io/sigbus_guard.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static long page;
 
@@ -37,7 +30,7 @@ static volatile uint8_t *cut_file(void)
 	return map;
 }
 
-static void test_notes(void **state)
+TEST(notes)
 {
 	volatile uint8_t *map = cut_file();
 	install();
@@ -60,7 +53,7 @@ static void test_notes(void **state)
 	munmap((void *)map, (size_t)(4 * page));
 }
 
-static void test_any(void **state)
+TEST(any)
 {
 	volatile uint8_t *map = cut_file();
 	install();
@@ -109,7 +102,7 @@ static void sent_by_somebody(void)
 	pause();
 }
 
-static void test_fatal(void **state)
+TEST(fatal)
 {
 	install();
 	assert_killed_by_sigbus(outside_section);
@@ -119,11 +112,6 @@ static void test_fatal(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_notes),
-		cmocka_unit_test(test_any),
-		cmocka_unit_test(test_fatal),
-	};
 	page = sysconf(_SC_PAGESIZE);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -4,25 +4,16 @@
  * created.
  */
 #include "loaderd/worker/storage.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { NO_NAMESPACE = 100 };
 
@@ -100,7 +91,37 @@ static int choose(int fd, bool *ret_mapped)
 }
 
 /* Files in memory are copied, also before storage_init(). */
-static void test_memory_is_copied(void **state)
+/* Returns the number of the failed step, 0 if none. */
+static int in_a_container(void)
+{
+	bool mapped = true;
+	if (!leave_namespaces() || !mount_overlay())
+		return NO_NAMESPACE;
+	storage_init(true);
+	if (choose(new_file(), &mapped) != 0 || mapped)
+		return 1;
+	int foreign = file_of_another(mount_overlay);
+	return foreign >= 0 && choose(foreign, &mapped) != -EINVAL ? 2 : 0;
+}
+
+/*
+ * The root of the daemon's own container is often an overlay. Must run before storage_init() has
+ * opened this process's mounts.
+ */
+TEST(own_overlay_is_copied)
+{
+	int status;
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(in_a_container());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == NO_NAMESPACE)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+TEST(memory_is_copied)
 {
 	bool mapped;
 	for (unsigned i = 0; i < 2; i++) {
@@ -119,7 +140,7 @@ static void test_memory_is_copied(void **state)
 	assert_non_null(strstr(error.text, "NAME: the daemon may not access its file system"));
 }
 
-static void test_what_any_user_mounts_is_refused(void **state)
+TEST(what_any_user_mounts_is_refused)
 {
 	bool mapped = true;
 	storage_init(true);
@@ -133,34 +154,7 @@ static void test_what_any_user_mounts_is_refused(void **state)
 	assert_true(mapped);
 }
 
-/* Returns the number of the failed step, 0 if none. */
-static int in_a_container(void)
-{
-	bool mapped = true;
-	if (!leave_namespaces() || !mount_overlay())
-		return NO_NAMESPACE;
-	storage_init(true);
-	if (choose(new_file(), &mapped) != 0 || mapped)
-		return 1;
-	int foreign = file_of_another(mount_overlay);
-	return foreign >= 0 && choose(foreign, &mapped) != -EINVAL ? 2 : 0;
-}
-
-/* The root of the daemon's own container is often an overlay. */
-static void test_own_overlay_is_copied(void **state)
-{
-	int status;
-	pid_t pid = fork();
-	if (pid == 0)
-		_exit(in_a_container());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	if (WEXITSTATUS(status) == NO_NAMESPACE)
-		skip();
-	assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-static void test_one_user_has_all_mapped(void **state)
+TEST(one_user_has_all_mapped)
 {
 	bool mapped = false;
 	storage_init(false);
@@ -184,14 +178,4 @@ static int tear_down(void **state)
 	return rmdir(folder);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		/* Must run before storage_init() has opened this process's mounts. */
-		cmocka_unit_test(test_own_overlay_is_copied),
-		cmocka_unit_test(test_memory_is_copied),
-		cmocka_unit_test(test_what_any_user_mounts_is_refused),
-		cmocka_unit_test(test_one_user_has_all_mapped),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

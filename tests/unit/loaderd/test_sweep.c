@@ -4,12 +4,7 @@
  */
 #include "format/base/system/clock.h"
 #include "loaderd/supervisor/worker_manager_internal.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 #define TAKES_NS  (5 * MS_NS)
 #define WATCH_NS  (SECOND_NS / 2)
@@ -28,7 +23,7 @@ bool __wrap_ring_quota_sweep(struct ring_quota *quota, bool all)
 	return true;
 }
 
-static void test_sweeps_take_a_small_part_of_the_time(void **state)
+TEST(sweeps_take_a_small_part_of_the_time)
 {
 	static struct worker_manager manager;
 	static struct user user; /* one user exists */
@@ -44,12 +39,4 @@ static void test_sweeps_take_a_small_part_of_the_time(void **state)
 		assert_true(manager_due_ns(&manager) > now_ns);
 	}
 	assert_in_range(sweeps, 1, (now_ns - start_ns) / (CPU_SHARE * TAKES_NS) + 1);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sweeps_take_a_small_part_of_the_time),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

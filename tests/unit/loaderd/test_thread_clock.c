@@ -1,19 +1,12 @@
 /* Ticks keep time, and the thread clock distinguishes running, waiting for a CPU, and sleeping. */
 #include "format/base/system/ticks.h"
 #include "loaderd/batch/thread_clock.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <time.h>
-#include <unistd.h>
 
 #define MS UINT64_C(1000000)
 
@@ -24,7 +17,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static void test_ticks_keep_time(void **state)
+TEST(ticks_keep_time)
 {
 	ticks_init();
 	uint64_t outer = clock_ns(CLOCK_MONOTONIC), first = ticks_now();
@@ -93,7 +86,7 @@ static void assert_about(uint64_t value, uint64_t expected, uint64_t tolerance)
 		fail_msg("%.3f ms, expected %.3f ms", (double)value / 1e6, (double)expected / 1e6);
 }
 
-static void test_queueing(void **state)
+TEST(queueing)
 {
 	struct spinner spinners[2] = {0};
 	struct thread_clock clock;
@@ -112,7 +105,7 @@ static void test_queueing(void **state)
 }
 
 /* The kernel accounts involuntary sleep like any other. */
-static void test_blocking(void **state)
+TEST(blocking)
 {
 	struct thread_clock clock;
 	thread_clock_init(&clock);
@@ -133,7 +126,7 @@ static void test_blocking(void **state)
 		     ticks_to_ns(asleep) / 10 + (wall - ticks_to_ns(asleep)));
 }
 
-static void test_sleep_on_purpose(void **state)
+TEST(sleep_on_purpose)
 {
 	struct thread_clock clock;
 	uint64_t missing = 0;
@@ -148,15 +141,4 @@ static void test_sleep_on_purpose(void **state)
 	}
 	thread_clock_deinit(&clock);
 	assert_true(missing < MS);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ticks_keep_time),
-		cmocka_unit_test(test_queueing),
-		cmocka_unit_test(test_blocking),
-		cmocka_unit_test(test_sleep_on_purpose),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* Connections with unread replies: kept until the replies are read, and counted per user. */
 #include "loaderd/event_source.h"
 #include "loaderd/supervisor/unread_replies.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { ANNA = 1000, BERT = 1001, PIECES = 3 };
 
@@ -55,7 +48,7 @@ static int closed_after(uid_t uid, unsigned replies)
 	return pair[1];
 }
 
-static void test_a_connection_that_was_read_is_not_kept(void **state)
+TEST_WITH(a_connection_that_was_read_is_not_kept, set_up, tear_down)
 {
 	char byte;
 	int client = closed_after(ANNA, 0);
@@ -64,7 +57,7 @@ static void test_a_connection_that_was_read_is_not_kept(void **state)
 	close(client);
 }
 
-static void test_a_connection_is_kept_until_all_was_read(void **state)
+TEST_WITH(a_connection_is_kept_until_all_was_read, set_up, tear_down)
 {
 	char reply[5], byte;
 	int client = closed_after(ANNA, PIECES);
@@ -83,7 +76,7 @@ static void test_a_connection_is_kept_until_all_was_read(void **state)
 	close(client);
 }
 
-static void test_a_client_that_closes_counts_no_more(void **state)
+TEST_WITH(a_client_that_closes_counts_no_more, set_up, tear_down)
 {
 	int client = closed_after(ANNA, PIECES);
 	assert_int_equal(unread_count(&unread, ANNA), 1);
@@ -92,7 +85,7 @@ static void test_a_client_that_closes_counts_no_more(void **state)
 	assert_int_equal(unread_count(&unread, ANNA), 0);
 }
 
-static void test_users_are_counted_apart(void **state)
+TEST_WITH(users_are_counted_apart, set_up, tear_down)
 {
 	enum { EACH = 20 };
 	int annas[EACH], berts[EACH];
@@ -116,7 +109,7 @@ static void test_users_are_counted_apart(void **state)
 	assert_int_equal(unread.count, 0);
 }
 
-static void test_the_largest_count_is_found(void **state)
+TEST_WITH(the_largest_count_is_found, set_up, tear_down)
 {
 	uid_t uid = 0;
 	assert_int_equal(unread_largest(&unread, &uid), 0);
@@ -127,7 +120,7 @@ static void test_the_largest_count_is_found(void **state)
 		close(clients[i]);
 }
 
-static void test_what_is_dropped_counts_on(void **state)
+TEST_WITH(what_is_dropped_counts_on, set_up, tear_down)
 {
 	char text[16];
 	uid_t uid;
@@ -158,7 +151,7 @@ static bool is_woken(void)
 }
 
 /* A client that shuts its end down repeatedly wakes the supervisor a bounded number of times. */
-static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
+TEST_WITH(a_client_that_wakes_for_nothing_is_not_watched, set_up, tear_down)
 {
 	enum { AGAIN = 1000, CLIENTS = 3 };
 	int clients[CLIENTS];
@@ -197,7 +190,7 @@ static void test_a_client_that_wakes_for_nothing_is_not_watched(void **state)
 	close(clients[2]);
 }
 
-static void test_what_is_left_is_closed_with_the_set(void **state)
+TEST_WITH(what_is_left_is_closed_with_the_set, set_up, tear_down)
 {
 	char text[16];
 	int client = closed_after(ANNA, 1);
@@ -205,24 +198,4 @@ static void test_what_is_left_is_closed_with_the_set(void **state)
 	assert_int_equal(unread.count, 0);
 	assert_int_equal(read(client, text, sizeof(text)), 5);
 	close(client);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_a_connection_that_was_read_is_not_kept, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_a_connection_is_kept_until_all_was_read,
-						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_a_client_that_closes_counts_no_more, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_users_are_counted_apart, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_the_largest_count_is_found, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_what_is_dropped_counts_on, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_a_client_that_wakes_for_nothing_is_not_watched,
-						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_what_is_left_is_closed_with_the_set, set_up,
-						tear_down),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

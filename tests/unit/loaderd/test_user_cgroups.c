@@ -3,20 +3,11 @@
  * /proc and /sys.
  */
 #include "loaderd/supervisor/delegated_cgroup.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 static char root[] = "/tmp/test_groups.XXXXXX";
 
@@ -126,7 +117,7 @@ static void delegate(const char *group)
 		skip();
 }
 
-static void test_a_container_has_its_own(void **state)
+TEST(a_container_has_its_own)
 {
 	begin("/");
 	put_group("", own_pid());
@@ -135,7 +126,7 @@ static void test_a_container_has_its_own(void **state)
 	assert_moved("/supervisor/cgroup.procs");
 }
 
-static void test_a_service_has_what_is_delegated(void **state)
+TEST(a_service_has_what_is_delegated)
 {
 	begin("/system.slice/loaderd.service");
 	put_group("/system.slice/loaderd.service", own_pid());
@@ -146,7 +137,7 @@ static void test_a_service_has_what_is_delegated(void **state)
 }
 
 /* DelegateSubgroup=supervisor: the service manager has put the service there. */
-static void test_a_subgroup_is_no_group_for_users(void **state)
+TEST(a_subgroup_is_no_group_for_users)
 {
 	begin("/system.slice/loaderd.service/supervisor");
 	put_group("/system.slice/loaderd.service", "");
@@ -155,7 +146,7 @@ static void test_a_subgroup_is_no_group_for_users(void **state)
 	expect("/system.slice/loaderd.service");
 }
 
-static void test_what_is_not_its_own_is_left_alone(void **state)
+TEST(what_is_not_its_own_is_left_alone)
 {
 	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
 	put("/proc/self/cgroup", "4:memory:/a\n0::/\n");
@@ -182,14 +173,4 @@ static void test_what_is_not_its_own_is_left_alone(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_container_has_its_own),
-		cmocka_unit_test(test_a_service_has_what_is_delegated),
-		cmocka_unit_test(test_a_subgroup_is_no_group_for_users),
-		cmocka_unit_test(test_what_is_not_its_own_is_left_alone),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -5,20 +5,12 @@
  */
 #include "format/base/system/clock.h"
 #include "loaderd/supervisor/worker_manager.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -26,7 +18,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define HABIT "MANAGER_TEST_HABIT"
 
@@ -243,13 +234,13 @@ static void worker_with_habit(const char *habit)
 	finish(&stage);
 }
 
-static void test_what_has_ended_wakes_nobody(void **state)
+TEST(what_has_ended_wakes_nobody)
 {
 	worker_with_habit("log end");
 	worker_with_habit("records end");
 }
 
-static void test_what_is_muted_wakes_nobody(void **state)
+TEST(what_is_muted_wakes_nobody)
 {
 	worker_with_habit("log much");
 	worker_with_habit("records much");
@@ -257,13 +248,13 @@ static void test_what_is_muted_wakes_nobody(void **state)
 	worker_with_habit("parts of records");
 }
 
-static void test_what_is_muted_and_has_ended_wakes_nobody(void **state)
+TEST(what_is_muted_and_has_ended_wakes_nobody)
 {
 	worker_with_habit("log much, log end");
 	worker_with_habit("records much, records end");
 }
 
-static void test_what_is_muted_is_read_later(void **state)
+TEST(what_is_muted_is_read_later)
 {
 	static const char *const habits[] = {
 		"log much",          "records much",
@@ -326,7 +317,7 @@ static bool is_hung_up_on(int client)
  * A worker that accepts no connections is killed, which may take long; meanwhile the next
  * connection gets another worker.
  */
-static void test_who_is_deaf_is_replaced(void **state)
+TEST(who_is_deaf_is_replaced)
 {
 	struct scene stage;
 	start(&stage, "socket end");
@@ -345,7 +336,7 @@ static void test_who_is_deaf_is_replaced(void **state)
  * A worker that has been idle gets no more connections, and is killed if it does not exit. Records
  * that it sends afterwards change nothing.
  */
-static void test_idle_worker_is_replaced_and_must_exit(void **state)
+TEST(idle_worker_is_replaced_and_must_exit)
 {
 	struct scene stage;
 	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + UINT64_C(1000000) * PATIENCE_MS;
@@ -370,7 +361,7 @@ static void test_idle_worker_is_replaced_and_must_exit(void **state)
  * When a worker ends, several events come at once. Whichever is handled first, the following ones
  * still find the worker, and no event refers to it afterwards.
  */
-static void test_an_end_is_the_end(void **state)
+TEST(an_end_is_the_end)
 {
 	enum { WATCHED = 4 }; /* process, pipe, log and socket */
 	for (unsigned first = 0; first < WATCHED; first++) {
@@ -398,7 +389,7 @@ static void test_an_end_is_the_end(void **state)
 }
 
 /* Evicted connections leave nothing behind, although their replies are unread. */
-static void test_room_is_made_of_what_is_unread(void **state)
+TEST(room_is_made_of_what_is_unread)
 {
 	enum { ALL = 4 };
 	struct scene stage;
@@ -420,16 +411,6 @@ static void test_room_is_made_of_what_is_unread(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_has_ended_wakes_nobody),
-		cmocka_unit_test(test_what_is_muted_wakes_nobody),
-		cmocka_unit_test(test_what_is_muted_and_has_ended_wakes_nobody),
-		cmocka_unit_test(test_what_is_muted_is_read_later),
-		cmocka_unit_test(test_who_is_deaf_is_replaced),
-		cmocka_unit_test(test_idle_worker_is_replaced_and_must_exit),
-		cmocka_unit_test(test_an_end_is_the_end),
-		cmocka_unit_test(test_room_is_made_of_what_is_unread),
-	};
 	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0)
 		be_worker(getenv(HABIT));
@@ -438,5 +419,5 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	/* Overwrite freed memory, with and without a sanitizer. */
 	mallopt(M_PERTURB, 0xa5);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -2,11 +2,7 @@
 #include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { WIDTH = 64, HEIGHT = 32 };
 
@@ -50,7 +46,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void test_variants(void **state)
+TEST(variants)
 {
 	const struct encoding_input images[] = {{.stored = &stored[0]}, {.stored = &stored[1]}};
 	struct encoding_variant variants[] = {
@@ -95,9 +91,4 @@ static void test_variants(void **state)
 	pipeline_free(pipeline);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_variants)};
-
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

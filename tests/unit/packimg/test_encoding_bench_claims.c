@@ -4,22 +4,15 @@
  * the test sets, on a simulated clock.
  */
 #include "loaderd/batch/batch.h"
+#include "tests/dataset.h"
+#include "tests/test.h"
 #include "tests/unit/loaderd/fake_batcher.h"
 #include "tests/unit/proto/fake_ring.h"
 #include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { SAMPLES = 96, SIDE = 16, BATCH_SIZE_MAX = 48, EPOCHS = 3 };
 
@@ -80,60 +73,33 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 
 /* ---- datasets ---- */
 
-static void add(struct packimg_writer *writer, struct packimg_encoder *encoder,
-		struct packimg_decoder *decoder, bool indexed)
+static void make(enum kind kind)
 {
 	static const uint8_t pixels[SIDE * SIDE * 3];
-	struct packimg_item item = {.width = SIDE,
-				    .height = SIDE,
-				    .codec = PACKIMG_CODEC_JPEG,
-				    .channels = 3,
-				    .orientation = 1};
-	struct packimg_jpeg_info info;
-	struct packimg_error error;
-
-	assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)SIDE * 3, SIDE, SIDE, 3, 90,
-					     false, &item.data, &item.data_size),
-			 0);
-	if (indexed) {
-		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, &error), 0);
-		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
-						    &item.side, &item.side_size),
-				 0);
-	}
-	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
-}
-
-static void make(enum kind kind, struct packimg_encoder *encoder, struct packimg_decoder *decoder)
-{
-	const struct packimg_writer_options options = {0};
-	struct packimg_writer *writer;
-	struct packimg_error error;
+	struct test_dataset data;
 	char path[64];
 
 	snprintf(path, sizeof(path), "%s/%d.pimg", folder, kind);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
-	for (unsigned i = 0; i < SAMPLES; i++)
-		add(writer, encoder, decoder, kind == NONE || (kind == TWO_OF_THREE && i % 3 == 0));
-	assert_int_equal(packimg_writer_finish(writer, &error), 0);
-	packimg_writer_free(writer);
+	test_dataset_begin(&data, path, 0);
+	for (unsigned i = 0; i < SAMPLES; i++) {
+		struct packimg_item item = test_item(pixels, SIDE, SIDE);
+
+		test_item_to_jpeg(&data, &item, 90);
+		if (kind == NONE || (kind == TWO_OF_THREE && i % 3 == 0))
+			test_item_index(&data, &item);
+		test_dataset_add(&data, &item);
+	}
+	test_dataset_finish(&data);
 	datasets[kind] = own_dataset(path);
 	unlink(path);
 }
 
 static int set_up(void **state)
 {
-	struct packimg_encoder *encoder;
-	struct packimg_decoder *decoder;
-
 	assert_non_null(mkdtemp(folder));
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	assert_int_equal(packimg_decoder_new(&decoder), 0);
 	assert_int_equal(sigbus_guard_install(), 0);
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		make(kind, encoder, decoder);
-	packimg_decoder_free(decoder);
-	packimg_encoder_free(encoder);
+		make(kind);
 	return 0;
 }
 
@@ -245,7 +211,7 @@ static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool 
 				 (unsigned long long)cost_us, i, daemon[i], bench[i]);
 }
 
-static void test_as_in_a_daemon(void **state)
+TEST(as_in_a_daemon)
 {
 	compare(ALL, 48, 1, true, 300, 8);
 	compare(ALL, 12, 1, true, 300, 8);
@@ -260,9 +226,4 @@ static void test_as_in_a_daemon(void **state)
 	compare(NONE, 48, 1, true, 300, 0);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_in_a_daemon)};
-
-	return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -3,17 +3,9 @@
  * foreign files are refused.
  */
 #include "format/base/exif.h"
+#include "tests/test.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/sample_encoder.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #if HAVE_AVIF
 #include <avif/avif.h>
@@ -51,7 +43,7 @@ static uint8_t *pad(const void *data, size_t size)
 	return copy;
 }
 
-static void test_orientations(void **state)
+TEST(orientations)
 {
 	/*
 	 * Upright position of the stored pixel at row 0, column 0 and of its right neighbour, per
@@ -75,7 +67,7 @@ static void test_orientations(void **state)
 	}
 }
 
-static void test_exif(void **state)
+TEST(exif)
 {
 	uint8_t little[] = {'I', 'I', '*', 0, 8, 0, 0, 0, 1, 0, 0x12, 1,
 			    3,   0,   1,   0, 0, 0, 6, 0, 0, 0, 0,    0};
@@ -132,7 +124,7 @@ static uint8_t *with_orientation(const uint8_t *data, size_t size, uint8_t orien
 	return made;
 }
 
-static void test_jpeg(void **state)
+TEST(jpeg)
 {
 	struct packimg_encoder *encoder;
 	struct image_reader reader;
@@ -166,7 +158,7 @@ static void test_jpeg(void **state)
 	packimg_encoder_free(encoder);
 }
 
-static void test_foreign(void **state)
+TEST(foreign)
 {
 	struct packimg_error error;
 	struct image_info info;
@@ -211,7 +203,7 @@ static uint8_t *make_png(uint8_t color_type, uint8_t depth, const void *samples,
 	return padded;
 }
 
-static void test_png(void **state)
+TEST(png)
 {
 	struct image_reader reader;
 	struct image_info info;
@@ -266,7 +258,7 @@ static void test_png(void **state)
 	image_reader_deinit(&reader);
 }
 
-static void test_png_round_trip(void **state)
+TEST(png_round_trip)
 {
 	struct image_reader reader;
 	struct image_info info;
@@ -294,7 +286,7 @@ static void test_png_round_trip(void **state)
 #endif
 
 #if HAVE_WEBP
-static void test_webp(void **state)
+TEST(webp)
 {
 	struct image_reader reader;
 	struct image_info info;
@@ -322,7 +314,7 @@ static void test_webp(void **state)
  * The file declares 64 x 64 but contains an image of 4 megapixels, which the library would scale
  * down. It must not be decoded if the memory limit does not allow it.
  */
-static void test_avif_larger_inside(void **state)
+TEST(avif_larger_inside)
 {
 #if HAVE_AVIF
 	enum { SIDE = 2048 };
@@ -358,7 +350,7 @@ static void test_avif_larger_inside(void **state)
 #endif
 }
 
-static void test_target_size(void **state)
+TEST(target_size)
 {
 	static const struct {
 		uint32_t short_side, max_side, width, height, to_width, to_height;
@@ -382,7 +374,7 @@ static void test_target_size(void **state)
 }
 
 /* A sample that declares 12 GB of pixels in a few bytes: every packimg command refuses it. */
-static void test_bomb(void **state)
+TEST(bomb)
 {
 	uint64_t size = (uint64_t)PACKIMG_SIDE_MAX * PACKIMG_SIDE_MAX * 3;
 	uint8_t frame[32] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0};
@@ -403,26 +395,4 @@ static void test_bomb(void **state)
 	assert_int_equal(image_decoder_new(&decoder), 0);
 	assert_int_equal(packimg_decode(decoder, &sample, &all, 0, 0, &pixels, NULL), -E2BIG);
 	packimg_decoder_free(decoder);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bomb),
-		cmocka_unit_test(test_orientations),
-		cmocka_unit_test(test_exif),
-		cmocka_unit_test(test_jpeg),
-		cmocka_unit_test(test_foreign),
-#if HAVE_PNG
-		cmocka_unit_test(test_png),
-		cmocka_unit_test(test_png_round_trip),
-#endif
-#if HAVE_WEBP
-		cmocka_unit_test(test_webp),
-#endif
-		cmocka_unit_test(test_avif_larger_inside),
-		cmocka_unit_test(test_target_size),
-	};
-
-	return cmocka_run_group_tests_name("packimg image", tests, NULL, NULL);
 }

@@ -1,15 +1,6 @@
 /* Manifests as read by the catalogue: meaning of columns, numbering of classes, types of fields. */
+#include "tests/test.h"
 #include "tools/packimg/source/catalog.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 /*
  * Lists a manifest with this text and returns the result of catalog_finish(). Counts skipped rows.
@@ -49,7 +40,7 @@ static int load(const char *text, const char *const *classes, uint32_t class_cou
 	return load_labels(text, LABELS_AUTO, classes, class_count, catalog, ret_skipped, error);
 }
 
-static void test_names_are_sorted(void **state)
+TEST(names_are_sorted)
 {
 	struct packimg_error error;
 	struct catalog catalog;
@@ -68,7 +59,7 @@ static void test_names_are_sorted(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_numbers_and_names(void **state)
+TEST(numbers_and_names)
 {
 	struct packimg_error error;
 	struct catalog catalog;
@@ -92,7 +83,7 @@ static void test_numbers_and_names(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_given_classes(void **state)
+TEST(given_classes)
 {
 	static const char *const classes[] = {"dog", "cat"};
 	struct packimg_error error;
@@ -107,7 +98,7 @@ static void test_given_classes(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_field_types(void **state)
+TEST(field_types)
 {
 	struct packimg_error error;
 	struct packimg_value value;
@@ -138,7 +129,7 @@ static void test_field_types(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_without_header(void **state)
+TEST(without_header)
 {
 	struct packimg_error error;
 	struct catalog catalog;
@@ -160,7 +151,7 @@ static void test_without_header(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_separators(void **state)
+TEST(separators)
 {
 	static const struct {
 		/* name of the first image and of its first field */
@@ -192,7 +183,7 @@ static void test_separators(void **state)
 	}
 }
 
-static void test_paths_of_windows(void **state)
+TEST(paths_of_windows)
 {
 	struct packimg_error error;
 	struct catalog catalog;
@@ -218,7 +209,7 @@ static void test_paths_of_windows(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_what_labels_are(void **state)
+TEST(what_labels_are)
 {
 	static const struct {
 		const char *text;
@@ -298,7 +289,7 @@ static void test_what_labels_are(void **state)
 }
 
 /* A text field keeps the cell's text; in a number the decimal comma becomes a point. */
-static void test_commas_in_numbers(void **state)
+TEST(commas_in_numbers)
 {
 	struct packimg_error error;
 	struct catalog catalog;
@@ -316,7 +307,7 @@ static void test_commas_in_numbers(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_bad_rows(void **state)
+TEST(bad_rows)
 {
 	struct packimg_error error;
 	struct catalog catalog;
@@ -331,17 +322,4 @@ static void test_bad_rows(void **state)
 	assert_int_equal(load("path,label\n\"a.jpg,1\n", NULL, 0, &catalog, &skipped, &error),
 			 -EINVAL);
 	catalog_deinit(&catalog);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names_are_sorted), cmocka_unit_test(test_numbers_and_names),
-		cmocka_unit_test(test_given_classes),    cmocka_unit_test(test_field_types),
-		cmocka_unit_test(test_without_header),   cmocka_unit_test(test_bad_rows),
-		cmocka_unit_test(test_what_labels_are),  cmocka_unit_test(test_commas_in_numbers),
-		cmocka_unit_test(test_separators),       cmocka_unit_test(test_paths_of_windows),
-	};
-
-	return cmocka_run_group_tests_name("packimg manifest", tests, NULL, NULL);
 }

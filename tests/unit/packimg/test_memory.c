@@ -1,15 +1,8 @@
 /* Memory use of an arena, which is bounded however much is allocated from it. */
+#include "tests/test.h"
 #include "tools/packimg/common/memory.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
 	MEBIBYTE = 1 << 20,
@@ -33,7 +26,7 @@ static uint64_t anonymous(void)
 	return kibibytes << 10;
 }
 
-static void test_arena_is_bounded(void **state)
+TEST(arena_is_bounded)
 {
 	struct arena arena = {0};
 	uint8_t *pieces[PIECES], *large[3];
@@ -73,7 +66,7 @@ static void test_arena_is_bounded(void **state)
 }
 
 /* Without a spill file, allocating more than the memory limit fails and takes no more memory. */
-static void test_arena_without_files(void **state)
+TEST(arena_without_files)
 {
 	struct arena arena = {0};
 	void *piece;
@@ -86,14 +79,4 @@ static void test_arena_without_files(void **state)
 	assert_in_range(arena.held, ARENA_MEMORY - 4 * MEBIBYTE, ARENA_MEMORY);
 	arena_deinit(&arena);
 	unsetenv("TMPDIR");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_arena_is_bounded),
-		cmocka_unit_test(test_arena_without_files),
-	};
-
-	return cmocka_run_group_tests_name("packimg memory", tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* Memory use of blocks of work, which must not grow with the number of threads. */
+#include "tests/test.h"
 #include "tools/packimg/common/parallel_map.h"
 
 #include <malloc.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
 	MEBIBYTE = 1 << 20,
@@ -70,7 +64,7 @@ static int take(void *context, const struct work_block *block, uint32_t number)
 	return 0;
 }
 
-static void test_bytes_under_way(void **state)
+TEST(bytes_under_way)
 {
 	struct usage usage = {.lock = PTHREAD_MUTEX_INITIALIZER, .mapped = mallinfo2().hblkhd};
 	const struct parallel_map_options setup = {
@@ -95,13 +89,4 @@ static void test_bytes_under_way(void **state)
 	assert_in_range(usage.held_max, BLOCK_BYTES, BYTES_MAX + BLOCK_BYTES);
 	/* buffers kept for later blocks must not exceed the limit either */
 	assert_in_range(usage.mapped_max, 0, usage.mapped + BYTES_MAX + 2 * BLOCK_BYTES);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bytes_under_way),
-	};
-
-	return cmocka_run_group_tests_name("packimg workers", tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Recommendations for given measurements. */
+#include "tests/test.h"
 #include "tools/packimg/estimate/recommend.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { ORIGINALS, BARE, Q95_384, Q90_384, Q85_384, Q95, Q90, Q85, ZSTD, RAW, COUNT };
 
@@ -60,7 +55,7 @@ static int setup(void **state)
 	return 0;
 }
 
-static void test_choice(void **state)
+TEST_WITH(choice, setup, NULL)
 {
 	static const struct {
 		double wanted;
@@ -104,7 +99,7 @@ static void expect(const char *text, const char *part)
 		fail_msg("\"%s\" does not say \"%s\"", text, part);
 }
 
-static void test_words(void **state)
+TEST_WITH(words, setup, NULL)
 {
 	const char *text = advice(0);
 
@@ -132,21 +127,10 @@ static void test_words(void **state)
 	expect(text, "3 cores, or 39 with");
 }
 
-static void test_nothing(void **state)
+TEST_WITH(nothing, setup, NULL)
 {
 	variants[ORIGINALS].images = 0;
 	expect(advice(0), "None of the images");
 	request.count = 0;
 	expect(advice(5), "None of the images");
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_choice, setup),
-		cmocka_unit_test_setup(test_words, setup),
-		cmocka_unit_test_setup(test_nothing, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* Permutations and splits: reproducible from the seed, and unbiased. */
+#include "tests/test.h"
 #include "tools/packimg/common/shuffle.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
 	COUNT = 1000,
@@ -20,7 +13,7 @@ static void permute(uint64_t *items, uint64_t count, uint64_t seed)
 	shuffle_permute(items, count, seed);
 }
 
-static void test_permutation(void **state)
+TEST(permutation)
 {
 	uint64_t a[COUNT], b[COUNT], seen[COUNT] = {0}, fixed = 0;
 
@@ -43,7 +36,7 @@ static void test_permutation(void **state)
 }
 
 /* The permutation determines a dataset's bytes, so it must never change between versions. */
-static void test_permutation_is_fixed(void **state)
+TEST(permutation_is_fixed)
 {
 	uint64_t a[8];
 	uint64_t h = shuffle_hash("n01440764/a.jpg", 15, 0);
@@ -54,7 +47,7 @@ static void test_permutation_is_fixed(void **state)
 		assert_int_equal(a[i], ((const uint64_t[]){4, 5, 3, 0, 1, 2, 7, 6})[i]);
 }
 
-static void test_every_order_comes(void **state)
+TEST(every_order_comes)
 {
 	unsigned orders[6] = {0};
 
@@ -69,7 +62,7 @@ static void test_every_order_comes(void **state)
 		assert_in_range(orders[i], 850, 1150);
 }
 
-static void test_split_shares(void **state)
+TEST(split_shares)
 {
 	const double fractions[] = {0.8, 0.15};
 	uint32_t part[COUNT], again[COUNT];
@@ -91,7 +84,7 @@ static void test_split_shares(void **state)
 	assert_memory_not_equal(part, again, sizeof(part));
 }
 
-static void test_split_keeps_classes_in_proportion(void **state)
+TEST(split_keeps_classes_in_proportion)
 {
 	const double fractions[] = {0.9, 0.1};
 	int32_t labels[COUNT];
@@ -109,7 +102,7 @@ static void test_split_keeps_classes_in_proportion(void **state)
 		assert_in_range(per_class[c], 9, 11);
 }
 
-static void test_fraction_is_uniform(void **state)
+TEST(fraction_is_uniform)
 {
 	int below = 0;
 
@@ -121,18 +114,4 @@ static void test_fraction_is_uniform(void **state)
 	}
 	/* mean 3000, standard deviation 46 */
 	assert_in_range(below, 2770, 3230);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_permutation),
-		cmocka_unit_test(test_permutation_is_fixed),
-		cmocka_unit_test(test_every_order_comes),
-		cmocka_unit_test(test_split_shares),
-		cmocka_unit_test(test_split_keeps_classes_in_proportion),
-		cmocka_unit_test(test_fraction_is_uniform),
-	};
-
-	return cmocka_run_group_tests_name("packimg shuffle", tests, NULL, NULL);
 }

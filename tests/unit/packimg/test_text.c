@@ -1,19 +1,11 @@
 /* Parsing of text written by people: words, numbers, braces, tables. */
+#include "tests/test.h"
 #include "tools/packimg/common/brace_expand.h"
 #include "tools/packimg/common/name_table.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
 #include "tools/packimg/source/csv.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* Joins all words of the expansion with spaces and compares. */
 static void assert_expands(const char *word, const char *expected)
@@ -29,7 +21,7 @@ static void assert_expands(const char *word, const char *expected)
 	string_list_deinit(&list);
 }
 
-static void test_braces(void **state)
+TEST(braces)
 {
 	struct string_list list = {0};
 	struct packimg_error error;
@@ -79,7 +71,7 @@ static void assert_table(const char *text, const char *expected)
 	assert_string_equal(joined, expected);
 }
 
-static void test_csv(void **state)
+TEST(csv)
 {
 	struct packimg_error error;
 	char joined[1024];
@@ -113,7 +105,7 @@ static void test_csv(void **state)
 	assert_int_equal(read_table("\"a\"b,c\n", ',', joined, &error), -EINVAL);
 }
 
-static void test_csv_line_numbers(void **state)
+TEST(csv_line_numbers)
 {
 	static const char text[] = "a\n\"b\nb\"\n\nc\n";
 	static const uint64_t lines[] = {1, 2, 5};
@@ -131,7 +123,7 @@ static void test_csv_line_numbers(void **state)
 	csv_deinit(&csv);
 }
 
-static void test_numbers(void **state)
+TEST(numbers)
 {
 	struct text_buffer buffer;
 
@@ -141,7 +133,7 @@ static void test_numbers(void **state)
 	assert_string_equal(text_duration(&buffer, 3723), "1:02:03");
 }
 
-static void test_split_parse(void **state)
+TEST(split_parse)
 {
 	struct split_part parts[SPLIT_PARTS_MAX];
 	struct packimg_error error;
@@ -166,7 +158,7 @@ static void test_split_parse(void **state)
 	free(path);
 }
 
-static void test_names(void **state)
+TEST(names)
 {
 	struct arena arena = {0};
 	struct name_table names;
@@ -190,15 +182,4 @@ static void test_names(void **state)
 		assert_true(strcmp(names.names[order[i - 1]], names.names[order[i]]) < 0);
 	name_table_deinit(&names);
 	arena_deinit(&arena);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_braces),           cmocka_unit_test(test_csv),
-		cmocka_unit_test(test_csv_line_numbers), cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_split_parse),      cmocka_unit_test(test_names),
-	};
-
-	return cmocka_run_group_tests_name("packimg text", tests, NULL, NULL);
 }

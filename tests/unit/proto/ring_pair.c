@@ -2,8 +2,6 @@
 #include "tests/unit/proto/fake_ring.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
 
 struct ring_geometry small_geometry(uint32_t slots)
 {

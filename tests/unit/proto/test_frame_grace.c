@@ -3,18 +3,10 @@
  * are simulated: the peer reads at the times that the test sets, and a test takes no time.
  */
 #include "proto/framing.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { GRACE_MS = 100, TIMEOUT_MS = 50, READ_BYTES = 64 << 10 };
 
@@ -78,7 +70,7 @@ static int send_to_full(size_t size, int64_t reads_from_ms, int64_t reads_every_
 }
 
 /* A frame that is begun at the end of the timeout still has the whole time to be completed. */
-static void test_grace_counts_from_the_first_byte(void **state)
+TEST(grace_counts_from_the_first_byte)
 {
 	assert_int_equal(send_to_full(16 * READ_BYTES, TIMEOUT_MS - 1, 6), 0);
 	assert_true(simulation.now_ms > GRACE_MS);
@@ -86,24 +78,14 @@ static void test_grace_counts_from_the_first_byte(void **state)
 }
 
 /* However often the peer reads a little, the caller waits no longer. */
-static void test_progress_does_not_extend_the_grace(void **state)
+TEST(progress_does_not_extend_the_grace)
 {
 	assert_int_equal(send_to_full(FRAME_SIZE_MAX, TIMEOUT_MS - 1, 60), -EPIPE);
 	assert_int_equal(simulation.now_ms, TIMEOUT_MS - 1 + GRACE_MS);
 }
 
-static void test_nothing_sent_is_no_loss(void **state)
+TEST(nothing_sent_is_no_loss)
 {
 	assert_int_equal(send_to_full(FRAME_SIZE_MAX, TIMEOUT_MS + 1, 60), -EAGAIN);
 	assert_int_equal(simulation.now_ms, TIMEOUT_MS);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grace_counts_from_the_first_byte),
-		cmocka_unit_test(test_progress_does_not_extend_the_grace),
-		cmocka_unit_test(test_nothing_sent_is_no_loss),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

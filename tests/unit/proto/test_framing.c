@@ -4,14 +4,10 @@
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 struct link {
 	int sockets[2];
@@ -44,7 +40,7 @@ static void write_bytes(const struct link *link, const void *bytes, size_t size)
 	assert_int_equal(write(link->sockets[0], bytes, size), (ssize_t)size);
 }
 
-static void test_frames_arrive_whole(void **state)
+TEST(frames_arrive_whole)
 {
 	struct link link;
 	const uint8_t *data;
@@ -63,7 +59,7 @@ static void test_frames_arrive_whole(void **state)
 	link_deinit(&link);
 }
 
-static void test_frames_arrive_byte_by_byte(void **state)
+TEST(frames_arrive_byte_by_byte)
 {
 	struct link link;
 	const uint8_t *data;
@@ -85,7 +81,7 @@ static void test_frames_arrive_byte_by_byte(void **state)
 	link_deinit(&link);
 }
 
-static void test_the_largest_frame_passes(void **state)
+TEST(the_largest_frame_passes)
 {
 	struct link link;
 	const uint8_t *data;
@@ -121,7 +117,7 @@ static void test_the_largest_frame_passes(void **state)
 	link_deinit(&link);
 }
 
-static void test_bad_lengths_are_refused(void **state)
+TEST(bad_lengths_are_refused)
 {
 	static const uint8_t bad[][4] = {
 		{0, 0, 0, 0}, {1, 0, 16, 0}, {255, 255, 255, 255}, {0, 0, 0, 128}};
@@ -137,7 +133,7 @@ static void test_bad_lengths_are_refused(void **state)
 }
 
 /* A length prefix must not make the receiver allocate memory before the bytes arrive. */
-static void test_memory_follows_bytes(void **state)
+TEST(memory_follows_bytes)
 {
 	struct link link;
 	const uint8_t *data;
@@ -163,7 +159,7 @@ static char mark_of(int fd)
 	return mark;
 }
 
-static void test_descriptors_stay_with_their_frame(void **state)
+TEST(descriptors_stay_with_their_frame)
 {
 	struct link link;
 	const uint8_t *data;
@@ -218,7 +214,7 @@ static void send_raw(int socket, const void *bytes, size_t size, const int *fds,
  * One message cannot carry more fds than a frame may have, but several messages with the bytes of
  * one frame could.
  */
-static void test_too_many_descriptors_are_refused(void **state)
+TEST(too_many_descriptors_are_refused)
 {
 	struct link link;
 	const uint8_t *data;
@@ -248,7 +244,7 @@ static void count_discarded(void *user, int fd)
 }
 
 /* reader.discard replaces close() for callers that must not block in it. */
-static void test_descriptors_are_discarded_as_wished(void **state)
+TEST(descriptors_are_discarded_as_wished)
 {
 	struct link link;
 	const uint8_t *data;
@@ -268,7 +264,7 @@ static void test_descriptors_are_discarded_as_wished(void **state)
 	assert_int_equal(discarded, 3);
 }
 
-static void test_closing_is_told(void **state)
+TEST(closing_is_told)
 {
 	struct link link;
 	const uint8_t *data;
@@ -283,7 +279,7 @@ static void test_closing_is_told(void **state)
 	link_deinit(&link);
 }
 
-static void test_a_full_socket_does_not_block(void **state)
+TEST(a_full_socket_does_not_block)
 {
 	struct link link;
 	link_init(&link);
@@ -308,7 +304,7 @@ static void test_a_full_socket_does_not_block(void **state)
 }
 
 /* libfeed compares and sends these bytes instead of packing a message for every wake-up. */
-static void test_doorbells_are_two_bytes(void **state)
+TEST(doorbells_are_two_bytes)
 {
 	uint8_t bytes[8];
 	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
@@ -325,7 +321,7 @@ static void test_doorbells_are_two_bytes(void **state)
 }
 
 /* The hexdumps of SPEC.md, "Frames". */
-static void test_examples_of_the_specification(void **state)
+TEST(examples_of_the_specification)
 {
 	uint8_t bytes[64];
 	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
@@ -367,23 +363,4 @@ static void test_examples_of_the_specification(void **state)
 	assert_int_equal(recv(link.sockets[1], bytes, sizeof(bytes), 0), 8);
 	assert_memory_equal(bytes, "\x04\0\0\0\x3a\x02\x10\x02", 8);
 	link_deinit(&link);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_frames_arrive_whole),
-		cmocka_unit_test(test_frames_arrive_byte_by_byte),
-		cmocka_unit_test(test_the_largest_frame_passes),
-		cmocka_unit_test(test_bad_lengths_are_refused),
-		cmocka_unit_test(test_memory_follows_bytes),
-		cmocka_unit_test(test_descriptors_stay_with_their_frame),
-		cmocka_unit_test(test_too_many_descriptors_are_refused),
-		cmocka_unit_test(test_descriptors_are_discarded_as_wished),
-		cmocka_unit_test(test_closing_is_told),
-		cmocka_unit_test(test_a_full_socket_does_not_block),
-		cmocka_unit_test(test_doorbells_are_two_bytes),
-		cmocka_unit_test(test_examples_of_the_specification),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 /* The limit reported for a feed, for unambiguous counters. */
 #include "proto/limit.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 #define S UINT64_C(1000000000)
 
-static void test_judgements(void **state)
+TEST(judgements)
 {
 	/* All cases cover ten seconds on two CPUs. */
 	static const struct {
@@ -88,7 +83,7 @@ static void test_judgements(void **state)
 	}
 }
 
-static void test_differences(void **state)
+TEST(differences)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
 	struct limit_times first = {0}, second = {0}, times;
@@ -114,7 +109,7 @@ static void test_differences(void **state)
 }
 
 /* Gives every counter a different value, to check that each is subtracted separately. */
-static void test_every_field(void **state)
+TEST(every_field)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
 	struct limit_times first = {0}, second = {0}, times;
@@ -147,14 +142,4 @@ static void test_every_field(void **state)
 	times = limit_times_between(&second, &first);
 	for (uint64_t i = 0; i < 10; i++)
 		assert_int_equal(*results[i], 1000 + 7 * i);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_judgements),
-		cmocka_unit_test(test_differences),
-		cmocka_unit_test(test_every_field),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

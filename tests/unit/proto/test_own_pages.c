@@ -4,12 +4,8 @@
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 enum { SIZE = 64 << 10, HALF = SIZE / 2 };
 
@@ -72,14 +68,14 @@ static void show_states(size_t granularity)
 	memory_deinit(&memory);
 }
 
-static void test_every_state_is_whole(void **state)
+TEST(every_state_is_whole)
 {
 	if (getenv("MESON_EXE_WRAPPER"))
 		skip(); /* qemu does not emulate the page table interface */
 	show_states(4096);
 }
 
-static void test_every_copy_is_whole(void **state)
+TEST(every_copy_is_whole)
 {
 	show_states(64);
 }
@@ -100,7 +96,7 @@ static void kept_bytes_stay(size_t granularity)
 	memory_deinit(&memory);
 }
 
-static void test_what_is_kept_stays(void **state)
+TEST(what_is_kept_stays)
 {
 	kept_bytes_stay(64);
 	if (!getenv("MESON_EXE_WRAPPER"))
@@ -111,7 +107,7 @@ static void test_what_is_kept_stays(void **state)
  * The kernel copies locked pages even if they are not written to, and does not drop them like
  * others.
  */
-static void test_locked_pages_follow(void **state)
+TEST(locked_pages_follow)
 {
 	if (getenv("MESON_EXE_WRAPPER"))
 		skip();
@@ -130,7 +126,7 @@ static void test_locked_pages_follow(void **state)
 }
 
 /* Through a ring: after the client overwrites a slot, the slot shows its next batch correctly. */
-static void test_slots_come_back(void **state)
+TEST(slots_come_back)
 {
 	struct ring_geometry geometry = small_geometry(2);
 	struct pair pair;
@@ -150,16 +146,4 @@ static void test_slots_come_back(void **state)
 		assert_int_equal(ring_ack(&pair.consumer, number) >= 0, 1);
 	}
 	pair_deinit(&pair);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_state_is_whole),
-		cmocka_unit_test(test_every_copy_is_whole),
-		cmocka_unit_test(test_what_is_kept_stays),
-		cmocka_unit_test(test_locked_pages_follow),
-		cmocka_unit_test(test_slots_come_back),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,10 @@
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* Prints the compiler's layout of ring.h, for comparison with the tables of SPEC.md. */
 #define ROW(section, type, member)                                                                 \
@@ -74,7 +68,7 @@ _Static_assert(offsetof(struct ring_header, head) == 384 &&
 		       offsetof(struct ring_ack, acks) == 64 && sizeof(struct ring_ack) == 2112,
 	       "version 1 is as it was released");
 
-static void test_specification_has_these_offsets(void **state)
+TEST(specification_has_these_offsets)
 {
 	static char text[1 << 17];
 	const char *path = getenv("PROTO_SPEC");
@@ -96,7 +90,7 @@ static void test_specification_has_these_offsets(void **state)
 	}
 }
 
-static void test_geometry_is_limited(void **state)
+TEST(geometry_is_limited)
 {
 	struct ring_geometry good = small_geometry(4), g;
 	/* header and ack pages, and per slot a page of small sections and a page of images */
@@ -141,7 +135,7 @@ static void test_geometry_is_limited(void **state)
 	assert_true(ring_size(&g) < UINT64_C(1) << 50);
 }
 
-static void test_seals_hold(void **state)
+TEST(seals_hold)
 {
 	unsigned fds = count_open_fds();
 	struct pair pair;
@@ -174,7 +168,7 @@ static void test_seals_hold(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void test_writable_ring_is_sealed_once_mapped(void **state)
+TEST(writable_ring_is_sealed_once_mapped)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
@@ -223,7 +217,7 @@ static uint64_t allocated(int fd)
 }
 
 /* The daemon never allocates a page that the client left out or removed. */
-static void test_client_provides_all_pages(void **state)
+TEST(client_provides_all_pages)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct ring_geometry geometry = small_geometry(2);
@@ -250,7 +244,7 @@ static void test_client_provides_all_pages(void **state)
 }
 
 /* A client must not be able to make the reader of the ack page allocate it repeatedly. */
-static void test_ack_page_stays(void **state)
+TEST(ack_page_stays)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 	struct pair pair;
@@ -262,7 +256,7 @@ static void test_ack_page_stays(void **state)
 }
 
 /* The fd that a client gets for a read-only ring gives no way to write to it. */
-static void test_client_can_only_read(void **state)
+TEST(client_can_only_read)
 {
 	struct ring_memory memory;
 	char path[64];
@@ -286,7 +280,7 @@ static void test_client_can_only_read(void **state)
 /*
  * Memory counts as in use while a pipe holds its pages, although no process has it open or mapped.
  */
-static void test_memory_is_free_when_nothing_refers_to_it(void **state)
+TEST(memory_is_free_when_nothing_refers_to_it)
 {
 	struct ring_memory memory;
 	int pipe_fds[2];
@@ -319,7 +313,7 @@ static size_t offset_of(const struct ring_producer *producer, const struct ring_
  * The producer never reads back from the ring: with its ring overwritten all the time it behaves
  * like one whose ring is untouched.
  */
-static void test_ring_is_never_read_back(void **state)
+TEST(ring_is_never_read_back)
 {
 	struct ring_geometry geometry = small_geometry(3);
 	struct ring_producer left_alone, scribbled;
@@ -366,7 +360,7 @@ static void test_ring_is_never_read_back(void **state)
 	ring_producer_deinit(&scribbled);
 }
 
-static void test_batches_come_in_order(void **state)
+TEST(batches_come_in_order)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -390,7 +384,7 @@ static void test_batches_come_in_order(void **state)
 }
 
 /* Several slots are begun at once and published in order; none is visible before that. */
-static void test_slots_are_published_in_order_begun(void **state)
+TEST(slots_are_published_in_order_begun)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -413,7 +407,7 @@ static void test_slots_are_published_in_order_begun(void **state)
 }
 
 /* A batch that is held for ever occupies one slot and does not stall the feed. */
-static void test_held_batch_does_not_stall(void **state)
+TEST(held_batch_does_not_stall)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -443,7 +437,7 @@ static void test_held_batch_does_not_stall(void **state)
 	pair_deinit(&pair);
 }
 
-static void test_end_is_after_the_last_batch(void **state)
+TEST(end_is_after_the_last_batch)
 {
 	struct pair pair;
 	pair_init(&pair, 2);
@@ -468,7 +462,7 @@ static void test_end_is_after_the_last_batch(void **state)
 	pair_deinit(&pair);
 }
 
-static void test_doorbells_are_asked_for(void **state)
+TEST(doorbells_are_asked_for)
 {
 	struct pair pair;
 	pair_init(&pair, 2);
@@ -495,7 +489,7 @@ static void test_doorbells_are_asked_for(void **state)
  * Whatever the ack page contains, a slot is reused only after it was published, and never twice at
  * the same time; the producer's own state stays consistent.
  */
-static void test_hostile_acks_harm_nobody(void **state)
+TEST(hostile_acks_harm_nobody)
 {
 	struct pair pair;
 	enum { SLOTS = 4 };
@@ -558,7 +552,7 @@ static int consumer_with(const struct ring_producer *producer, size_t offset, si
 	return r;
 }
 
-static void test_consumer_checks_the_header(void **state)
+TEST(consumer_checks_the_header)
 {
 	struct pair pair;
 	pair_init(&pair, 3);
@@ -648,27 +642,4 @@ static void test_consumer_checks_the_header(void **state)
 	assert_int_equal(ring_consumer_map(&consumer, -1, -1, 0), -EPROTO);
 	close(null);
 	pair_deinit(&pair);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_specification_has_these_offsets),
-		cmocka_unit_test(test_geometry_is_limited),
-		cmocka_unit_test(test_seals_hold),
-		cmocka_unit_test(test_writable_ring_is_sealed_once_mapped),
-		cmocka_unit_test(test_client_provides_all_pages),
-		cmocka_unit_test(test_ack_page_stays),
-		cmocka_unit_test(test_client_can_only_read),
-		cmocka_unit_test(test_memory_is_free_when_nothing_refers_to_it),
-		cmocka_unit_test(test_ring_is_never_read_back),
-		cmocka_unit_test(test_batches_come_in_order),
-		cmocka_unit_test(test_slots_are_published_in_order_begun),
-		cmocka_unit_test(test_held_batch_does_not_stall),
-		cmocka_unit_test(test_end_is_after_the_last_batch),
-		cmocka_unit_test(test_doorbells_are_asked_for),
-		cmocka_unit_test(test_hostile_acks_harm_nobody),
-		cmocka_unit_test(test_consumer_checks_the_header),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 /* The ring's wake-up protocol, between threads and between processes. proto/SPEC.md, "Ring". */
 #include "tests/unit/proto/ring_pair.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /*
  * qemu 7.2 runs Arm's stlr and ldar without the ordering between them that memory_order_seq_cst
@@ -138,7 +133,7 @@ static void *produce_thread(void *argument)
 }
 
 /* Both ends use one mapping, so that ThreadSanitizer recognizes accesses to the same memory. */
-static void test_no_wakeup_is_lost_between_threads(void **state)
+TEST(no_wakeup_is_lost_between_threads)
 {
 	skip_where_order_is_lost();
 	/*
@@ -172,7 +167,7 @@ static void test_no_wakeup_is_lost_between_threads(void **state)
 	}
 }
 
-static void test_no_wakeup_is_lost_between_processes(void **state)
+TEST(no_wakeup_is_lost_between_processes)
 {
 	skip_where_order_is_lost();
 	struct pair pair;
@@ -277,7 +272,7 @@ static void race_round(struct race *race, uint32_t turn, uint64_t *seed)
 		assert_non_null(ring_begin(race->producer));
 }
 
-static void test_no_race_goes_unnoticed(void **state)
+TEST(no_race_goes_unnoticed)
 {
 	skip_where_order_is_lost();
 	struct pair pair;
@@ -325,7 +320,7 @@ static void *release_thread(void *argument)
 }
 
 /* One thread takes, another releases. */
-static void test_any_thread_gives_back(void **state)
+TEST(any_thread_gives_back)
 {
 	struct pair pair;
 	int sockets[2];
@@ -361,14 +356,4 @@ static void test_any_thread_gives_back(void **state)
 	close(sockets[0]);
 	close(sockets[1]);
 	pair_deinit(&pair);
-}
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_race_goes_unnoticed),
-		cmocka_unit_test(test_no_wakeup_is_lost_between_threads),
-		cmocka_unit_test(test_no_wakeup_is_lost_between_processes),
-		cmocka_unit_test(test_any_thread_gives_back),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,20 +2,11 @@
 #include "proto/client/connection.h"
 
 #include "format/base/system/clock.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 static const char system_socket[] = "/run/loaderd/loaderd.sock";
 
@@ -25,7 +16,7 @@ static void found(const char *named, const char *expected)
 	assert_string_equal(connection_socket(named, room), expected);
 }
 
-static void test_order(void **state)
+TEST(order)
 {
 	char folder[] = "/tmp/loaderd-socket-XXXXXX";
 	struct sockaddr_un own = {.sun_family = AF_UNIX};
@@ -70,7 +61,7 @@ static void failed(const char *error, const char *part)
  * A service that cannot start leaves a socket that does not listen, or one whose connections are
  * never accepted.
  */
-static void test_errors_name_the_journal(void **state)
+TEST(errors_name_the_journal)
 {
 	static const char journal[] =
 		" If the service does not start, journalctl --user -u loaderd says why.";
@@ -107,13 +98,4 @@ static void test_errors_name_the_journal(void **state)
 	assert_null(socket_journal("@elsewhere"));
 	assert_int_equal(unlink(own.sun_path), 0);
 	assert_int_equal(rmdir(folder), 0);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_errors_name_the_journal),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,7 @@
-/*
- * Includes cmocka.h after the headers that it requires, and declares helpers for tests of the
- * protocol.
- */
+/* Helpers for tests of the protocol. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 #include <dirent.h>
 #include <time.h>

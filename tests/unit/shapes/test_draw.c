@@ -3,16 +3,8 @@
  * them. Compares one image of each figure as block means. The last bits of libm results differ
  * between processors and move a mean by less than one.
  */
+#include "tests/test.h"
 #include "tools/shapes/draw.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 enum {
 	SIDE = 64,
@@ -95,7 +87,7 @@ static bool compare(enum figure figure)
 	return false;
 }
 
-static void test_pictures(void **state)
+TEST(pictures)
 {
 	unsigned different = 0;
 
@@ -103,13 +95,4 @@ static void test_pictures(void **state)
 	for (unsigned figure = 0; figure < FIGURE_COUNT; figure++)
 		different += !compare((enum figure)figure);
 	assert_int_equal(different, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pictures),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,8 @@
 #include "tests/unit/trainer/golden.h"
+#include "tests/test.h"
 #include "trainer/algorithms/optim.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 json_t *golden_load(const char *name)
 {

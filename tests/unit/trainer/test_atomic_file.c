@@ -4,21 +4,11 @@
  * the link arguments).
  */
 #include "format/base/system/atomic_file.h"
+#include "tests/test.h"
 
-#include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/test_atomic_file.XXXXXX";
 static char path[128];
@@ -116,7 +106,7 @@ static void expect(const char *text)
 }
 
 /* The data is synced before the rename, and the rename before the function returns. */
-static void test_in_order(void **state)
+TEST(in_order)
 {
 	put(0, 0, "older", 0);
 	expect("older");
@@ -124,7 +114,7 @@ static void test_in_order(void **state)
 }
 
 /* A name without a directory refers to the current directory. */
-static void test_name_alone(void **state)
+TEST(name_alone)
 {
 	char whole[sizeof(path)];
 	char *before = getcwd(NULL, 0);
@@ -140,7 +130,7 @@ static void test_name_alone(void **state)
 	expect("here");
 }
 
-static void test_killed(void **state)
+TEST(killed)
 {
 	for (unsigned at = 1; at <= 7; at++) {
 		int status;
@@ -161,7 +151,7 @@ static void test_killed(void **state)
 	}
 }
 
-static void test_failed(void **state)
+TEST(failed)
 {
 	for (unsigned at = 1; at <= 5; at++) {
 		put(0, 0, "older", 0);
@@ -184,7 +174,7 @@ static void test_failed(void **state)
 }
 
 /* The check at the beginning finds errors that would occur at the end, and changes nothing. */
-static void test_try(void **state)
+TEST(try)
 {
 	char below[sizeof(path) + 8];
 	put(0, 0, "older", 0);
@@ -205,7 +195,7 @@ static void test_try(void **state)
 }
 
 /* As in /tmp: everyone may create files there, but not remove another user's. */
-static void test_try_in_a_folder_of_everyones(void **state)
+TEST(try_in_a_folder_of_everyones)
 {
 	enum { STRANGER = 4711 };
 	int status;
@@ -231,7 +221,7 @@ static void test_try_in_a_folder_of_everyones(void **state)
 	assert_int_equal(atomic_file_check(path), 0);
 }
 
-static void test_leftovers(void **state)
+TEST(leftovers)
 {
 	assert_int_equal(atomic_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
 	assert_int_equal(atomic_file_leftover("a.1.2.tmp"), 3);
@@ -242,16 +232,4 @@ static void test_leftovers(void **state)
 			fail_msg("%s", others[i]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_order),
-		cmocka_unit_test(test_name_alone),
-		cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_failed),
-		cmocka_unit_test(test_leftovers),
-		cmocka_unit_test(test_try),
-		cmocka_unit_test(test_try_in_a_folder_of_everyones),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -2,24 +2,15 @@
  * Checkpoints: saving and restoring a whole state, layouts, refused files, and removal of old files
  * in the directory.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/weights.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/test_checkpoint.XXXXXX";
 static char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
@@ -102,7 +93,7 @@ static struct checkpoint_state some_state(void)
 	};
 }
 
-static void test_round_trip(void **state)
+TEST(round_trip)
 {
 	struct fixture a, b;
 	struct checkpoint_state saved = some_state();
@@ -164,7 +155,7 @@ static void restore_file(struct device_params *params)
  * Earlier versions stored a variance for Muon's matrices too, as AdamW does for all parameters.
  * Such a checkpoint can be resumed, and the next one lacks the variance.
  */
-static void test_matrices_without_variance(void **state)
+TEST(matrices_without_variance)
 {
 	static const struct device_optimizer_spec adamw = {.kind = DEVICE_ADAMW},
 						  muon = {.kind = DEVICE_MUON, .ns_steps = 5};
@@ -218,7 +209,7 @@ static void test_matrices_without_variance(void **state)
  * A checkpoint of a version that did not record the datasets' UUIDs: they are unknown, which is
  * accepted.
  */
-static void test_without_uuids(void **state)
+TEST(without_uuids)
 {
 	struct fixture a;
 	struct checkpoint *checkpoint;
@@ -250,7 +241,7 @@ static void test_without_uuids(void **state)
 }
 
 /* A net whose loss is not finite may recover, so its checkpoints must be readable. */
-static void test_losses_that_are_not_finite(void **state)
+TEST(losses_that_are_not_finite)
 {
 	static const double losses[] = {NAN, INFINITY, -INFINITY};
 	struct fixture a;
@@ -282,7 +273,7 @@ static void test_losses_that_are_not_finite(void **state)
 }
 
 /* Files store convolutions as [O][I][H][W]. */
-static void test_layout(void **state)
+TEST(layout)
 {
 	struct fixture a;
 	fixture_init(&a, settings, 10, NULL);
@@ -333,7 +324,7 @@ static void refuse_metadata(const struct safetensors_entry *metadata, size_t cou
 }
 
 /* Metadata of weights reads back as written, or fails with an error. */
-static void test_facts_of_weights(void **state)
+TEST(facts_of_weights)
 {
 	const double mean[] = {123.675, 0, 103.5}, std[] = {58.395, 57.12, 0.001};
 	struct checkpoint_about about = {NULL, mean, std, "[\"cat\",\"dog\"]"};
@@ -396,7 +387,7 @@ static void test_facts_of_weights(void **state)
 /*
  * Position embeddings of a size that no network has are not read, so a sparse file costs nothing.
  */
-static void test_hostile_positions(void **state)
+TEST(hostile_positions)
 {
 	enum { SIDE = 257, CHANNELS = 24 };
 	struct safetensors_tensor positions = {
@@ -432,7 +423,7 @@ static void test_hostile_positions(void **state)
 	free(data);
 }
 
-static void test_another_model_is_refused(void **state)
+TEST(another_model_is_refused)
 {
 	struct fixture b;
 	struct checkpoint *checkpoint;
@@ -455,7 +446,7 @@ static void test_another_model_is_refused(void **state)
  * Weights of another program: half and bfloat16, more tensors than needed, and another number of
  * classes.
  */
-static void test_import(void **state)
+TEST(import)
 {
 	struct fixture a, b;
 	struct checkpoint_import_result result;
@@ -509,7 +500,7 @@ static void test_import(void **state)
 }
 
 /* An equal number of classes may be different classes; the file's class names show that. */
-static void test_import_of_other_classes(void **state)
+TEST(import_of_other_classes)
 {
 	static const struct {
 		const char *theirs, *ours;
@@ -577,7 +568,7 @@ static void write_names(const struct device_params *params, size_t first, const 
  * Weights unfit for training: of a wrapped module (recognised by the names), of another stem, and
  * with NaN values.
  */
-static void test_unfit_weights(void **state)
+TEST(unfit_weights)
 {
 	struct fixture a;
 	struct checkpoint_import_result result;
@@ -603,7 +594,7 @@ static void test_unfit_weights(void **state)
 	fixture_deinit(&a);
 }
 
-static void test_narrow_types(void **state)
+TEST(narrow_types)
 {
 	struct fixture a;
 	struct checkpoint_import_result result;
@@ -655,7 +646,7 @@ static void test_narrow_types(void **state)
 }
 
 /* The file is truncated between opening and restoring, which may be minutes apart. */
-static void test_cut_while_open(void **state)
+TEST(cut_while_open)
 {
 	struct fixture a;
 	struct checkpoint *checkpoint;
@@ -675,7 +666,7 @@ static void test_cut_while_open(void **state)
  * Every truncation of a checkpoint is refused, so that a run never resumes from a file cut short by
  * a crash.
  */
-static void test_truncated(void **state)
+TEST(truncated)
 {
 	struct checkpoint *checkpoint;
 	struct stat status;
@@ -703,7 +694,7 @@ static bool exists(const char *name)
 	return access(full, F_OK) == 0;
 }
 
-static void test_housekeeping(void **state)
+TEST(housekeeping)
 {
 	uint64_t step;
 	assert_int_equal(checkpoint_newest(folder, UINT64_MAX, &step, path), -ENOENT);
@@ -739,7 +730,7 @@ static void test_housekeeping(void **state)
 static const char vit[] = "model.name=vit_tiny_patch16 model.width=0.125 model.image_size";
 
 /* Position embeddings fit images of another size after resizing as in timm. */
-static void test_positions(void **state)
+TEST(positions)
 {
 	struct fixture a, b;
 	struct checkpoint_import_result result;
@@ -749,6 +740,7 @@ static void test_positions(void **state)
 	double expected;
 	FILE *file = fopen(GOLDEN_FINETUNE "/positions.txt", "r");
 	assert_non_null(file);
+	assert_non_null(fgets(network, sizeof(network), file));
 	snprintf(network, sizeof(network), "%s=64", vit);
 	fixture_init(&a, network, 10, NULL);
 	golden_fill(&a, 1);
@@ -786,25 +778,4 @@ static void test_positions(void **state)
 	fixture_deinit(&a);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_matrices_without_variance),
-		cmocka_unit_test(test_without_uuids),
-		cmocka_unit_test(test_losses_that_are_not_finite),
-		cmocka_unit_test(test_layout),
-		cmocka_unit_test(test_facts_of_weights),
-		cmocka_unit_test(test_another_model_is_refused),
-		cmocka_unit_test(test_import),
-		cmocka_unit_test(test_import_of_other_classes),
-		cmocka_unit_test(test_unfit_weights),
-		cmocka_unit_test(test_narrow_types),
-		cmocka_unit_test(test_positions),
-		cmocka_unit_test(test_hostile_positions),
-		cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_cut_while_open),
-		cmocka_unit_test(test_housekeeping),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

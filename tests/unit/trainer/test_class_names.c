@@ -1,16 +1,8 @@
 /* Class names as stored in weights, and comparison of lists. */
+#include "tests/test.h"
 #include "trainer/checkpoint/class_names.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static void test_there_and_back(void **state)
+TEST(there_and_back)
 {
 	static const char *const names[] = {"cat", "a \"dog\"", "", "\xc3\xa9l\xc3\xa9phant"};
 	struct class_names read;
@@ -26,7 +18,7 @@ static void test_there_and_back(void **state)
 }
 
 /* Names that would make the header too large to be read, or invalid JSON, are omitted. */
-static void test_left_out(void **state)
+TEST(left_out)
 {
 	enum { HALF = CLASS_NAMES_MAX / 2 };
 	static char half[HALF + 1];
@@ -42,7 +34,7 @@ static void test_left_out(void **state)
 	free(text);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	static const char *const texts[] = {
 		"",       "cat", "{\"cat\": 0}", "[\"cat\", 1]", "[\"cat\"", "[\"a\\u0000b\"]",
@@ -59,7 +51,7 @@ static void test_refused(void **state)
 	free(many);
 }
 
-static void test_compared(void **state)
+TEST(compared)
 {
 	static const char *const names[] = {"cat", "dog", "cow"}, *const other[] = {"cat", "cow"},
 				 *const numbers[] = {"0", "01", "2", "3"},
@@ -71,15 +63,4 @@ static void test_compared(void **state)
 	assert_int_equal(class_names_differ(wrong, 2, names, 3), 1);
 	assert_int_equal(class_names_differ(wrong, 2, numbers, 4), 1);
 	assert_int_equal(class_names_differ(names, 3, names, 0), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_there_and_back),
-		cmocka_unit_test(test_left_out),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_compared),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

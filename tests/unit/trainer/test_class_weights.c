@@ -1,15 +1,11 @@
 /* Balanced class weights. */
+#include "tests/test.h"
 #include "trainer/algorithms/class_weights.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 /* Expects the weights of scikit-learn's compute_class_weight("balanced") for these label counts. */
-static void test_as_scikit_learn(void **state)
+TEST(as_scikit_learn)
 {
 	static const uint64_t counts[] = {3, 1, 6, 40};
 	static const double expected[] = {4.166666666666667, 12.5, 2.0833333333333335, 0.3125};
@@ -20,7 +16,7 @@ static void test_as_scikit_learn(void **state)
 }
 
 /* A class without samples gets weight 1 and does not change the other weights. */
-static void test_class_without_samples(void **state)
+TEST(class_without_samples)
 {
 	static const uint64_t counts[] = {3, 0, 1, 6, 40, 0}, some[] = {3, 1, 6, 40};
 	float weights[6], of_some[4];
@@ -29,13 +25,4 @@ static void test_class_without_samples(void **state)
 	assert_true(weights[1] == 1 && weights[5] == 1);
 	assert_true(weights[0] == of_some[0] && weights[2] == of_some[1]);
 	assert_true(weights[3] == of_some[2] && weights[4] == of_some[3]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_scikit_learn),
-		cmocka_unit_test(test_class_without_samples),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

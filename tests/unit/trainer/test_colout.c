@@ -1,16 +1,11 @@
 /* ColOut: the number of rows and columns kept, and which ones. */
+#include "tests/test.h"
 #include "trainer/algorithms/colout.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* Composer computes int((1 - p) * size). */
-static void test_kept(void **state)
+TEST(kept)
 {
 	static const struct {
 		double share;
@@ -24,7 +19,7 @@ static void test_kept(void **state)
  * Kept indices are ascending and equally frequent; each step draws others, and rows differ from
  * columns.
  */
-static void test_draws(void **state)
+TEST(draws)
 {
 	enum { SIZE = 10, KEPT = 7, STEPS = 4000 };
 	unsigned rows_kept[SIZE] = {0}, columns_kept[SIZE] = {0}, alike = 0, again = 0;
@@ -48,11 +43,4 @@ static void test_draws(void **state)
 	}
 	colout_draw(0.3, 5, STEPS, SIZE, SIZE, twice, columns);
 	assert_memory_equal(rows, twice, sizeof(rows));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_kept),
-					   cmocka_unit_test(test_draws)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

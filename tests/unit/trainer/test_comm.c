@@ -2,18 +2,10 @@
  * Every operation between ranks, for any number of ranks: run alone, and under mpirun. The
  * environment's COMM_WORLD is the expected number.
  */
+#include "tests/test.h"
 #include "trainer/device/comm/comm.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SUMS  6
 #define COUNT 300000 /* more than any transport sends at once */
@@ -54,7 +46,7 @@ static double total(unsigned sum, size_t i)
 	return all;
 }
 
-static void test_place(void **state)
+TEST(place)
 {
 	const char *world = getenv("COMM_WORLD");
 	struct {
@@ -79,7 +71,7 @@ static void test_place(void **state)
 	free(all);
 }
 
-static void test_sums(void **state)
+TEST(sums)
 {
 	float *floats[SUMS];
 	double *doubles = malloc(COUNT * sizeof(*doubles));
@@ -116,7 +108,7 @@ static void test_sums(void **state)
 }
 
 /* Sums that round have the same bits on every rank. */
-static void test_same_bits(void **state)
+TEST(same_bits)
 {
 	static const size_t counts[] = {1, 3, 1000, COUNT};
 
@@ -135,7 +127,7 @@ static void test_same_bits(void **state)
 	}
 }
 
-static void test_broadcast(void **state)
+TEST(broadcast)
 {
 	char text[100];
 
@@ -146,7 +138,7 @@ static void test_broadcast(void **state)
 	}
 }
 
-static void test_too_many(void **state)
+TEST(too_many)
 {
 	static float values[COMM_REQUESTS_MAX + 1];
 	unsigned requests[COMM_REQUESTS_MAX + 1];
@@ -185,11 +177,6 @@ static void bind_to(const char *rank)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_place),     cmocka_unit_test(test_sums),
-		cmocka_unit_test(test_same_bits), cmocka_unit_test(test_broadcast),
-		cmocka_unit_test(test_too_many),
-	};
 	const struct CMUnitTest bound[] = {cmocka_unit_test(test_bound)};
 	char error[COMM_ERROR_MAX];
 	int failed;
@@ -202,7 +189,7 @@ int main(void)
 		return 1;
 	}
 	failed = getenv("COMM_BIND") ? cmocka_run_group_tests(bound, NULL, NULL)
-				     : cmocka_run_group_tests(tests, NULL, NULL);
+				     : test_run(NULL, NULL);
 	/* other ranks may be waiting in a collective that this rank has skipped */
 	if (failed)
 		comm_abort(comm);

@@ -1,17 +1,12 @@
 /* The trainer's requests to the loader, as far as they can be computed without one. */
+#include "tests/test.h"
 #include "trainer/run/input/data.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 /*
  * The number depends on the CPUs given to the machine's ranks, which a scheduler may have
  * restricted.
  */
-static void test_threads_of_the_daemon(void **state)
+TEST(threads_of_the_daemon)
 {
 	struct comm comm = {.world = 1};
 	struct recipe_data recipe = {.threads = 0};
@@ -26,12 +21,4 @@ static void test_threads_of_the_daemon(void **state)
 	CPU_ZERO(&comm.cpus);
 	CPU_SET(5, &comm.cpus);
 	assert_int_equal(data_daemon_threads(&recipe, &comm, true), 1);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_threads_of_the_daemon),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

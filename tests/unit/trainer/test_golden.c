@@ -3,18 +3,12 @@
  * with all options that a recipe adds; and recipes/cifar10.ini against the training that it
  * reproduces. tests/golden/networks/make.py computed the references in double precision.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/golden.h"
 #include "trainer/algorithms/optim.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void run_logits(struct device_graph *graph, const json_t *expected, uint32_t count,
 		       double tolerance)
@@ -85,7 +79,7 @@ static void check_pass(const struct passed *network)
 	json_decref(json);
 }
 
-static void test_networks(void **state)
+TEST(networks)
 {
 	/*
 	 * the error of PyTorch's own fp32 gradients against double, relative to the norm: with many
@@ -120,7 +114,7 @@ static void test_networks(void **state)
 }
 
 /* 12 steps here are an epoch of 12 batches, so the schedule's epochs are twelfths. */
-static void test_trajectory(void **state)
+TEST(trajectory)
 {
 	enum { COUNT = 8, SIDE = 16, STEPS = 12 };
 	struct fixture fixture;
@@ -159,7 +153,7 @@ static void test_trajectory(void **state)
  * The shipped recipe at a tenth of its rate: network, rates and decays by group, parameters that
  * stop training after some epochs, Lookahead.
  */
-static void test_airbench(void **state)
+TEST(airbench)
 {
 	enum { COUNT = 8, SIDE = 24 };
 	static const char settings[] = RECIPES "/cifar10.ini optim.lr=0.15 model.width=0.25";
@@ -188,14 +182,4 @@ static void test_airbench(void **state)
 	device_graph_free(graph);
 	fixture_deinit(&fixture);
 	json_decref(json);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_networks),
-		cmocka_unit_test(test_trajectory),
-		cmocka_unit_test(test_airbench),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

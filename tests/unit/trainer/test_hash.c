@@ -1,16 +1,8 @@
 /* Hashes of files, which distinguish one teacher's weights from another's. */
+#include "tests/test.h"
 #include "trainer/run/hash.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SIZE = 200001 };
 
@@ -29,7 +21,7 @@ static int teardown(void **state)
 }
 
 /* The hash reads 65536 bytes at a time. */
-static void test_every_byte_counts(void **state)
+TEST(every_byte_counts)
 {
 	static const long places[] = {0, 65535, 65536, 131072, SIZE - 1};
 	uint64_t first, hash;
@@ -52,7 +44,7 @@ static void test_every_byte_counts(void **state)
 }
 
 /* Another process may replace the file by a FIFO after the check; opening it must not block. */
-static void test_nobody_is_waited_for(void **state)
+TEST(nobody_is_waited_for)
 {
 	uint64_t hash = 7;
 	assert_int_equal(mkfifo("fifo", 0600), 0);
@@ -64,11 +56,4 @@ static void test_nobody_is_waited_for(void **state)
 	assert_true(hash == 7);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_byte_counts),
-		cmocka_unit_test(test_nobody_is_waited_for),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

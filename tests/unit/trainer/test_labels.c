@@ -1,50 +1,28 @@
 /* Labels as the trainer reads them from a dataset's index. */
+#include "tests/dataset.h"
+#include "tests/test.h"
 #include "trainer/run/input/labels.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { CLASSES = 3, SAMPLES = 400, SIDE = 16 };
 
 static char folder[] = "/tmp/test_labels_XXXXXX", path[64];
 
-static void add(struct packimg_writer *writer, int32_t label)
-{
-	static const uint8_t pixels[SIDE * SIDE * 3];
-	struct packimg_item item = {
-		.data = pixels,
-		.data_size = sizeof(pixels),
-		.width = SIDE,
-		.height = SIDE,
-		.label = label,
-		.codec = PACKIMG_CODEC_RAW,
-		.channels = 3,
-		.orientation = 1,
-	};
-	assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
-}
-
 /* Labels 0, 1, 2 and none, repeated. */
 static int setup(void **state)
 {
 	static const char *const names[CLASSES] = {"a", "b", "c"};
-	struct packimg_writer_options options = {0};
-	struct packimg_writer *writer;
+	static const uint8_t pixels[SIDE * SIDE * 3];
+	struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	struct test_dataset data;
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/data.pimg", folder);
-	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
-	for (int i = 0; i < SAMPLES; i++)
-		add(writer, i % 4 == 3 ? PACKIMG_LABEL_NONE : i % 4);
-	assert_int_equal(packimg_writer_classes(writer, names, CLASSES, NULL), 0);
-	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
-	packimg_writer_free(writer);
+	test_dataset_begin(&data, path, 0);
+	for (int i = 0; i < SAMPLES; i++) {
+		item.label = i % 4 == 3 ? PACKIMG_LABEL_NONE : i % 4;
+		test_dataset_add(&data, &item);
+	}
+	assert_int_equal(packimg_writer_classes(data.writer, names, CLASSES, NULL), 0);
+	test_dataset_finish(&data);
 	return 0;
 }
 
@@ -63,7 +41,7 @@ static struct packimg *opened(void)
 	return dataset;
 }
 
-static void test_counted(void **state)
+TEST(counted)
 {
 	struct packimg *dataset = opened();
 	uint64_t counts[CLASSES] = {0};
@@ -81,7 +59,7 @@ static void test_counted(void **state)
 }
 
 /* A file may be truncated at any time. Runs last because it damages the dataset. */
-static void test_cut_short(void **state)
+TEST(cut_short)
 {
 	struct packimg *dataset = opened();
 	uint64_t counts[CLASSES] = {0};
@@ -93,11 +71,4 @@ static void test_cut_short(void **state)
 	packimg_close(dataset);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counted),
-		cmocka_unit_test(test_cut_short),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -1,22 +1,13 @@
 /* log.jsonl: strict JSON, losses that read back bit for bit, and truncation by a resumed run. */
+#include "tests/test.h"
 #include "trainer/log/append_file.h"
 #include "trainer/log/metrics_log.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char path[] = "/tmp/test_metrics_log.XXXXXX", error[METRICS_LOG_ERROR_MAX];
 
@@ -49,7 +40,7 @@ static void line(struct metrics_log *metrics, const char *event, uint64_t step)
 	assert_int_equal(metrics_log_end(metrics), 0);
 }
 
-static void test_values(void **state)
+TEST(values)
 {
 	char text[4096];
 	struct metrics_log *metrics;
@@ -85,7 +76,7 @@ static void test_values(void **state)
 	json_decref(json);
 }
 
-static void test_resume_cuts(void **state)
+TEST(resume_cuts)
 {
 	char text[4096];
 	struct metrics_log *metrics;
@@ -128,7 +119,7 @@ int __wrap_fsync(int fd)
 }
 
 /* Syncs whole lines of this file, and reports the disk's errors. */
-static void test_synchronized(void **state)
+TEST(synchronized)
 {
 	char link[64], target[256] = "";
 	struct metrics_log *metrics;
@@ -147,7 +138,7 @@ static void test_synchronized(void **state)
 }
 
 /* A line that does not fit on the disk leaves no partial line. */
-static void test_line_that_does_not_fit(void **state)
+TEST(line_that_does_not_fit)
 {
 	char text[4096];
 	struct metrics_log *metrics;
@@ -173,7 +164,7 @@ static void test_line_that_does_not_fit(void **state)
 }
 
 /* A last line without a newline counts as torn even if it parses. */
-static void test_torn_line_goes(void **state)
+TEST(torn_line_goes)
 {
 	char text[4096];
 	struct metrics_log *metrics;
@@ -195,7 +186,7 @@ static long memory_kib(void)
 }
 
 /* Content that no run wrote, such as a hole, is read up to the maximum line length only. */
-static void test_lines_without_end(void **state)
+TEST(lines_without_end)
 {
 	enum { SIZE = 256 << 20 };
 	char text[4096];
@@ -219,7 +210,7 @@ static void test_lines_without_end(void **state)
 }
 
 /* The longest line that a run writes. */
-static void test_line_of_the_largest_batch(void **state)
+TEST(line_of_the_largest_batch)
 {
 	enum { COUNT = 65536 };
 	uint64_t *values = malloc(COUNT * sizeof(*values));
@@ -240,7 +231,7 @@ static void test_line_of_the_largest_batch(void **state)
 }
 
 /* Texts and lists longer than those of any earlier line. */
-static void test_long_lines(void **state)
+TEST(long_lines)
 {
 	enum { COUNT = 30000, TEXT = 20000 };
 	struct metrics_log *metrics;
@@ -277,7 +268,7 @@ static void test_long_lines(void **state)
 	free(values);
 }
 
-static void test_no_folder(void **state)
+TEST(no_folder)
 {
 	struct metrics_log *metrics;
 	assert_int_equal(metrics_log_open("/nonexistent/log", &metrics, error), -2);
@@ -285,7 +276,7 @@ static void test_no_folder(void **state)
 }
 
 /* Any process that may write to the directory may have created the link. */
-static void test_links_are_not_followed(void **state)
+TEST(links_are_not_followed)
 {
 	char link[64], text[8];
 	struct metrics_log *metrics;
@@ -310,19 +301,4 @@ static void test_links_are_not_followed(void **state)
 	assert_int_equal(unlink(link), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_resume_cuts),
-		cmocka_unit_test(test_synchronized),
-		cmocka_unit_test(test_torn_line_goes),
-		cmocka_unit_test(test_lines_without_end),
-		cmocka_unit_test(test_line_of_the_largest_batch),
-		cmocka_unit_test(test_line_that_does_not_fit),
-		cmocka_unit_test(test_long_lines),
-		cmocka_unit_test(test_no_folder),
-		cmocka_unit_test(test_links_are_not_followed),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

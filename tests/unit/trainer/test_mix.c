@@ -2,20 +2,14 @@
  * Mixup and CutMix: timm's boxes, the distribution of shares, and draws that depend only on the
  * sample's position.
  */
+#include "tests/test.h"
 #include "trainer/algorithms/mix.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 24 };
 
-static void test_boxes(void **state)
+TEST(boxes)
 {
 	FILE *file = fopen(GOLDEN_BOXES, "r");
 	char first[128];
@@ -41,7 +35,7 @@ static void test_boxes(void **state)
 }
 
 /* Beta(alpha, alpha) has mean 1/2 and variance 1 / (8 alpha + 4). */
-static void test_shares(void **state)
+TEST(shares)
 {
 	static const double alphas[] = {0.1, 0.5, 1, 4};
 	static struct device_blend blends[10000];
@@ -79,7 +73,7 @@ static void draw(const struct recipe_train *recipe, uint64_t step, uint32_t firs
 }
 
 /* Draws do not depend on the division of a batch into ranks and micro-batches. */
-static void test_places(void **state)
+TEST(places)
 {
 	static const struct recipe_train recipe = {.mixup = 0.8,
 						   .cutmix = 1,
@@ -109,7 +103,7 @@ static void test_places(void **state)
 	assert_memory_not_equal(shares, part_shares, sizeof(shares));
 }
 
-static void test_by(void **state)
+TEST(by)
 {
 	struct recipe_train recipe = {.mixup = 1, .mix_prob = 1};
 	struct device_blend blends[COUNT];
@@ -123,7 +117,7 @@ static void test_by(void **state)
 		assert_true((shares[i] == shares[i - 1]) == (i % 2 == 1));
 }
 
-static void test_off(void **state)
+TEST(off)
 {
 	struct recipe_train recipe = {.mixup = 1};
 	assert_false(mix_is_on(&recipe));
@@ -133,14 +127,4 @@ static void test_off(void **state)
 	assert_false(mix_is_on(&recipe));
 	recipe.cutmix = 1;
 	assert_true(mix_is_on(&recipe));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_boxes),  cmocka_unit_test(test_shares),
-		cmocka_unit_test(test_places), cmocka_unit_test(test_by),
-		cmocka_unit_test(test_off),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 /* Models: names, shapes and counts of the parameters that they declare, and initial values. */
+#include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/model/layers.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
 
@@ -28,7 +21,7 @@ static uint64_t parameters(const struct fixture *fixture)
 /*
  * Counts as reported by torchvision and timm for 1000 classes, and for resnet_cifar by its paper.
  */
-static void test_counts(void **state)
+TEST(counts)
 {
 	static const struct {
 		const char *settings;
@@ -65,7 +58,7 @@ static void test_counts(void **state)
 	}
 }
 
-static void test_names(void **state)
+TEST(names)
 {
 	struct fixture fixture;
 	fixture_init(&fixture, "model.name=resnet50", 1000, NULL);
@@ -134,7 +127,7 @@ static void constant(const struct fixture *fixture, const char *name, float expe
 	free(values);
 }
 
-static void test_starts(void **state)
+TEST(starts)
 {
 	struct fixture a, b;
 	fixture_init(&a, "model.name=resnet18", 100, &sgd);
@@ -164,7 +157,7 @@ static void test_starts(void **state)
 	fixture_deinit(&b);
 }
 
-static void test_mistakes(void **state)
+TEST(mistakes)
 {
 	struct recipe recipe;
 	struct device *device;
@@ -185,7 +178,7 @@ static void test_mistakes(void **state)
 }
 
 /* The depths in the recipe's table are all valid. */
-static void test_every_depth(void **state)
+TEST(every_depth)
 {
 	static const char *const settings[] = {"model.depth=8", "model.depth=14",
 					       "model.depth=1202",
@@ -204,7 +197,7 @@ static void test_every_depth(void **state)
 }
 
 /* Every value that the recipe allows for model.name. */
-static void test_every_name(void **state)
+TEST(every_name)
 {
 	const struct recipe_key *key = recipe_keys;
 	while (strcmp(key->section, "model") != 0 || strcmp(key->name, "name") != 0)
@@ -224,7 +217,7 @@ static void test_every_name(void **state)
 }
 
 /* After whitening, the patches' second moments are the identity. */
-static void test_whitening(void **state)
+TEST(whitening)
 {
 	enum { COUNT = 16, SIDE = 24, N = 12 };
 	static uint8_t pixels[COUNT * SIDE * SIDE * 3];
@@ -264,7 +257,7 @@ static void test_whitening(void **state)
 	assert_int_equal(whiten_weights(&images, 2, weights), -EINVAL);
 }
 
-static void test_speednet(void **state)
+TEST(speednet)
 {
 	enum { COUNT = 4, SIDE = 32 };
 	struct fixture fixture;
@@ -303,7 +296,7 @@ static void test_speednet(void **state)
  * The first and the last layer are `outer`. In speednet the whitening convolution is the first, so
  * an optimizer by_matrix handles everything trained except fc.
  */
-static void test_outer(void **state)
+TEST(outer)
 {
 	static const struct {
 		const char *settings, *first, *last;
@@ -332,7 +325,7 @@ static void test_outer(void **state)
 }
 
 /* Learning rates by depth equal those of timm's param_groups_layer_decay. */
-static void test_layer_decay(void **state)
+TEST(layer_decay)
 {
 	static const struct {
 		const char *name, *settings;
@@ -374,7 +367,7 @@ static void test_layer_decay(void **state)
 }
 
 /* Blocks are counted from the head; what follows the last block is of it, unless it is the head. */
-static void test_blocks_behind(void **state)
+TEST(blocks_behind)
 {
 	static const struct {
 		const char *settings, *param;
@@ -405,7 +398,7 @@ static void test_blocks_behind(void **state)
 }
 
 /* A network takes images as small as model_side_min(). */
-static void test_smallest_side(void **state)
+TEST(smallest_side)
 {
 	static const char *const settings[] = {
 		"model.name=resnet50 model.stem=deep model.downsample=average model.blur=all",
@@ -455,7 +448,7 @@ static void losses_of(const char *settings, double *ret_trained, double *ret_eva
 }
 
 /* Attention drops keys in training, equally for equal draws, and not in evaluation. */
-static void test_attention_dropout(void **state)
+TEST(attention_dropout)
 {
 #define VIT "model.name=vit_tiny_patch16 model.width=0.25 model.patch=8 model.image_size=32"
 	double trained[4], evaluated[4];
@@ -468,24 +461,4 @@ static void test_attention_dropout(void **state)
 	assert_true(trained[1] == trained[2]);
 	assert_true(evaluated[0] == evaluated[1]);
 #undef VIT
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counts),
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_starts),
-		cmocka_unit_test(test_mistakes),
-		cmocka_unit_test(test_every_depth),
-		cmocka_unit_test(test_every_name),
-		cmocka_unit_test(test_whitening),
-		cmocka_unit_test(test_speednet),
-		cmocka_unit_test(test_outer),
-		cmocka_unit_test(test_layer_decay),
-		cmocka_unit_test(test_blocks_behind),
-		cmocka_unit_test(test_smallest_side),
-		cmocka_unit_test(test_attention_dropout),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

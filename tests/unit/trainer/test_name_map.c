@@ -3,22 +3,13 @@
  * timm. tests/golden/finetune/make.py has checked that networks with weights renamed in this way
  * give the same logits.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/name_map.h"
 #include "trainer/model/random.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { PAIRS_MAX = 256, BLOCKS = 12 };
 
@@ -160,7 +151,7 @@ static void check_values(const struct net *net)
 	}
 }
 
-static void test_layouts(void **state)
+TEST(layouts)
 {
 	static const char *const networks[] = {"vit", "convnext", "convnext_first"};
 	static struct net net;
@@ -183,7 +174,7 @@ static void test_layouts(void **state)
 }
 
 /* The last layer is kept if the classes differ; errors about other shapes use the file's names. */
-static void test_other_shapes(void **state)
+TEST(other_shapes)
 {
 	static struct net net;
 	struct checkpoint_import_result result;
@@ -303,28 +294,17 @@ static void check_published(const char *network, const char *settings)
 	unlink(net.path);
 }
 
-static void test_published(void **state)
+TEST(published)
 {
 	check_published("vit", "model.name=vit_tiny_patch16 model.width=0.25 model.image_size=32");
 	check_published("convnext_tiny", "model.name=convnext_tiny model.width=0.125");
 }
 
-static void test_heads(void **state)
+TEST(heads)
 {
 	assert_true(name_map_is_head("fc.weight") && name_map_is_head("fc.bias") &&
 		    name_map_is_head("head.weight"));
 	assert_true(name_map_is_head("head.fc.weight"));
 	assert_false(name_map_is_head("head.norm.weight") || name_map_is_head("fc_norm.weight") ||
 		     name_map_is_head("blocks.0.mlp.fc1.weight"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layouts),
-		cmocka_unit_test(test_other_shapes),
-		cmocka_unit_test(test_published),
-		cmocka_unit_test(test_heads),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

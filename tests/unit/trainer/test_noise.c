@@ -2,15 +2,10 @@
  * The gradient noise scale: worked out by hand, and for a linear model with known gradients and
  * noise.
  */
+#include "tests/test.h"
 #include "trainer/algorithms/noise.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* |G_B|^2 = |G|^2 + tr(Sigma) / B, the expectation on which the estimators are based (A.1). */
 static struct noise_norms expected_norms(double squared_norm, double trace, double small,
@@ -20,7 +15,7 @@ static struct noise_norms expected_norms(double squared_norm, double trace, doub
 				    squared_norm + trace / big};
 }
 
-static void test_expectations_give_the_scale(void **state)
+TEST(expectations_give_the_scale)
 {
 	struct noise noise = {0};
 	assert_true(isnan(noise_scale(&noise)));
@@ -36,7 +31,7 @@ static void test_expectations_give_the_scale(void **state)
 	assert_true(fabs(noise_scale(&noise) - 75) < 1e-6);
 }
 
-static void test_ends_of_the_scale(void **state)
+TEST(ends_of_the_scale)
 {
 	struct noise silent = {0}, drowned = {0};
 	struct noise_norms same = {8, 64, 3, 3}, larger = {8, 64, 80, 1};
@@ -63,7 +58,7 @@ static double draw(uint64_t *seed)
  * v, and m and k the inputs' variance and fourth moment, its mean is m d, and the trace of its
  * covariance is error^2 n m + |d|^2 (k + (n - 1) m^2) - m^2 |d|^2.
  */
-static void test_linear_model(void **state)
+TEST(linear_model)
 {
 	enum { SIZE = 6, SMALL = 4, PARTS = 8, STEPS = 30000 };
 	static const double d[SIZE] = {0.5, -0.25, 1, 0, 0.75, -0.5};
@@ -101,14 +96,4 @@ static void test_linear_model(void **state)
 	}
 	assert_true(fabs(scale / trace - 1) < 0.01);
 	assert_true(fabs(norm / (m * m * squared) - 1) < 0.05);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_expectations_give_the_scale),
-		cmocka_unit_test(test_ends_of_the_scale),
-		cmocka_unit_test(test_linear_model),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

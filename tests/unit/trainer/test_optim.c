@@ -1,14 +1,10 @@
 /* The optimizer's hyperparameters at each step: rates, groups, and the average's decay. */
+#include "tests/test.h"
 #include "trainer/algorithms/ema.h"
 #include "trainer/algorithms/optim.h"
 #include "trainer/model/model.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static char error[RECIPE_ERROR_MAX];
 
@@ -27,7 +23,7 @@ static struct device_hyper at(const struct recipe *recipe, uint64_t step)
 	return hyper;
 }
 
-static void test_groups(void **state)
+TEST(groups)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -68,7 +64,7 @@ static void test_groups(void **state)
 }
 
 /* The whitening convolution's bias: rate and decay are 0 from the step at which its epochs end. */
-static void test_whiten_bias(void **state)
+TEST(whiten_bias)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -90,7 +86,7 @@ static void test_whiten_bias(void **state)
 	recipe_deinit(&recipe);
 }
 
-static void test_spec(void **state)
+TEST(spec)
 {
 	struct recipe recipe;
 	struct device_optimizer_spec spec;
@@ -129,7 +125,7 @@ static void test_spec(void **state)
 }
 
 /* The rate for a batch size other than the one that optim.lr is meant for. */
-static void test_batch_scale(void **state)
+TEST(batch_scale)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -149,7 +145,7 @@ static void test_batch_scale(void **state)
 }
 
 /* Momentum and beta1 follow the cycle. */
-static void test_cycled_momentum(void **state)
+TEST(cycled_momentum)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -165,7 +161,7 @@ static void test_cycled_momentum(void **state)
 	recipe_deinit(&recipe);
 }
 
-static void test_averages(void **state)
+TEST(averages)
 {
 	struct recipe recipe;
 	assert_int_equal(recipe_init(&recipe), 0);
@@ -189,17 +185,4 @@ static void test_averages(void **state)
 	/* after the end, since there is one more step than the epochs give */
 	assert_true(at(&recipe, 205).ema_decay == 0.99f);
 	recipe_deinit(&recipe);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_whiten_bias),
-		cmocka_unit_test(test_spec),
-		cmocka_unit_test(test_batch_scale),
-		cmocka_unit_test(test_cycled_momentum),
-		cmocka_unit_test(test_averages),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

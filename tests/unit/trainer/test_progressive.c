@@ -1,15 +1,9 @@
 /* Progressive resizing: Composer's sizes, step by step, and the part left to the device. */
+#include "tests/test.h"
 #include "trainer/algorithms/progressive.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 /* tests/golden/progressive */
-static void test_sizes(void **state)
+TEST(sizes)
 {
 	FILE *file = fopen(GOLDEN_SIZES, "r");
 	struct recipe_data recipe = {0};
@@ -37,7 +31,7 @@ static void test_sizes(void **state)
 	assert_int_equal(compared, 333);
 }
 
-static void test_bounds(void **state)
+TEST(bounds)
 {
 	struct recipe_data recipe = {.initial_scale = 0.25,
 				     .finetune_fraction = 0.2,
@@ -55,11 +49,4 @@ static void test_bounds(void **state)
 	progressive_size(&recipe, 0, 10, &height, &width);
 	assert_int_equal(height, 17);
 	assert_int_equal(width, 17);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),
-					   cmocka_unit_test(test_bounds)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

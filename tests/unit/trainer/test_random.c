@@ -2,18 +2,13 @@
  * The trainer's random generator: known answers, moments, and values that must be equal on every
  * machine.
  */
+#include "tests/test.h"
 #include "trainer/model/random.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 /* First vector of Random123's known answers, with key 0 and counter 0. */
-static void test_known_answer(void **state)
+TEST(known_answer)
 {
 	uint32_t words[4];
 	random_block(0, 0, 0, words);
@@ -23,7 +18,7 @@ static void test_known_answer(void **state)
 	assert_int_equal(words[3], 0x9b00dbd8);
 }
 
-static void test_keys_differ(void **state)
+TEST(keys_differ)
 {
 	assert_true(random_key(0, "a") != random_key(0, "b"));
 	assert_true(random_key(0, "a") != random_key(1, "a"));
@@ -31,7 +26,7 @@ static void test_keys_differ(void **state)
 }
 
 /* Mean, variance, third and fourth moment over 2^18 numbers, within five standard errors. */
-static void test_moments(void **state)
+TEST(moments)
 {
 	enum { N = 1 << 18 };
 	uint64_t key = random_key(7, "moments");
@@ -55,7 +50,7 @@ static void test_moments(void **state)
 }
 
 /* The logarithm is our own, so compare the normal numbers with those computed with libm's. */
-static void test_logarithm(void **state)
+TEST(logarithm)
 {
 	uint64_t key = random_key(3, "log");
 	for (uint64_t i = 0; i < 10000; i++) {
@@ -77,7 +72,7 @@ static void test_logarithm(void **state)
 	}
 }
 
-static void test_pinned(void **state)
+TEST(pinned)
 {
 	static const double expected[4] = {0x1.16ec29d87debbp-1, -0x1.2cd1be98b9fd9p-2,
 					   -0x1.1b6cd063317fp+1, -0x1.943784cd22ea6p-2};
@@ -87,14 +82,4 @@ static void test_pinned(void **state)
 		if (x != expected[i])
 			fail_msg("number %d is %a", (int)i, x);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_known_answer), cmocka_unit_test(test_keys_differ),
-		cmocka_unit_test(test_moments),      cmocka_unit_test(test_logarithm),
-		cmocka_unit_test(test_pinned),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,11 @@
  * What ranks agree on and share, and that they detect diverged parameters. Run alone, and under
  * mpirun.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/run/ranks.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static bool exhausted; /* if set, every allocation fails; through the linker's wrapping */
 
@@ -48,7 +41,7 @@ static struct comm *comm;
 static char error[RANKS_ERROR_MAX];
 
 /* All ranks get the error code and text of the lowest rank that failed. */
-static void test_agreeing(void **state)
+TEST(agreeing)
 {
 	unsigned last = comm->world - 1;
 	char expected[64];
@@ -70,7 +63,7 @@ static void test_agreeing(void **state)
 }
 
 /* A rank without memory still takes part, and learns the others' result. */
-static void test_without_memory(void **state)
+TEST(without_memory)
 {
 	unsigned last = comm->world - 1, other;
 	uint64_t same = 7, own = comm->rank;
@@ -87,7 +80,7 @@ static void test_without_memory(void **state)
 	}
 }
 
-static void test_builds(void **state)
+TEST(builds)
 {
 	unsigned last = comm->world - 1;
 	char expected[64];
@@ -101,7 +94,7 @@ static void test_builds(void **state)
 		assert_non_null(strstr(error, expected));
 }
 
-static void test_recipes(void **state)
+TEST(recipes)
 {
 	struct recipe recipe;
 	char problem[RECIPE_ERROR_MAX];
@@ -153,7 +146,7 @@ static float first_value(struct device_param *param, enum device_slot slot)
 	return value;
 }
 
-static void test_parameters(void **state)
+TEST(parameters)
 {
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
 	struct fixture fixture;
@@ -203,17 +196,12 @@ static void test_parameters(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_agreeing),   cmocka_unit_test(test_without_memory),
-		cmocka_unit_test(test_builds),     cmocka_unit_test(test_recipes),
-		cmocka_unit_test(test_parameters),
-	};
 	if (comm_open(&comm, error)) {
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
 	/* other ranks may be waiting in a collective that a failed rank has skipped */
-	if (cmocka_run_group_tests(tests, NULL, NULL))
+	if (test_run(NULL, NULL))
 		comm_abort(comm);
 	comm_close(comm);
 	return 0;

@@ -1,17 +1,8 @@
 /* Recipes: accepted and refused input, and the text of the errors. */
+#include "tests/test.h"
 #include "trainer/recipe/recipe.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char error[RECIPE_ERROR_MAX];
 
@@ -36,7 +27,7 @@ static void refused(struct recipe *recipe, const char *text, const char *expecte
 		fail_msg("\"%s\" does not say \"%s\"", error, expected);
 }
 
-static void defaults(void **state)
+TEST_WITH(defaults, setup, teardown)
 {
 	const struct recipe *recipe = *state;
 	assert_int_equal(recipe->data.batch_size, 128);
@@ -48,7 +39,7 @@ static void defaults(void **state)
 	assert_true(recipe->model.bn_epsilon == 1e-5);
 }
 
-static void every_type(void **state)
+TEST_WITH(every_type, setup, teardown)
 {
 	struct recipe *recipe = *state;
 	int r = recipe_load_text(
@@ -72,7 +63,7 @@ static void every_type(void **state)
 	assert_true(recipe->optim.lr == 1e-2);
 }
 
-static void mistakes(void **state)
+TEST_WITH(mistakes, setup, teardown)
 {
 	struct recipe *recipe = *state;
 	refused(recipe, "[data]\nbatch_size = 64\nbatch_sise = 1\n",
@@ -128,7 +119,7 @@ static void mistakes(void **state)
 	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");
 }
 
-static void long_line_is_refused_not_cut(void **state)
+TEST_WITH(long_line_is_refused_not_cut, setup, teardown)
 {
 	char text[600] = "[data]\npipeline = ";
 	memset(text + strlen(text), 'a', 400);
@@ -136,7 +127,7 @@ static void long_line_is_refused_not_cut(void **state)
 	refused(*state, text, "r.ini:2: the line is longer than");
 }
 
-static void overrides(void **state)
+TEST_WITH(overrides, setup, teardown)
 {
 	struct recipe *recipe = *state;
 	assert_int_equal(recipe_override(recipe, "optim.lr=0.5", error), 0);
@@ -160,7 +151,7 @@ static void overrides(void **state)
 	assert_string_equal(recipe->model.name, "resnet18");
 }
 
-static void checks(void **state)
+TEST_WITH(checks, setup, teardown)
 {
 	struct recipe *recipe = *state;
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
@@ -197,7 +188,7 @@ static void checks(void **state)
 	assert_non_null(strstr(error, "must be ascending"));
 }
 
-static void growth(void **state)
+TEST_WITH(growth, setup, teardown)
 {
 	struct recipe *recipe = *state;
 	static const char *const settings[] = {"data.train=x", "schedule.name=exponential",
@@ -219,7 +210,7 @@ static void growth(void **state)
 }
 
 /* Settings that exclude each other: the errors name both keys and a remedy. */
-static void pairs(void **state)
+TEST_WITH(pairs, setup, teardown)
 {
 	static const struct {
 		const char *settings[4], *said;
@@ -327,7 +318,7 @@ static void set(struct recipe *recipe, const char *argument)
 		fail_msg("%s", error);
 }
 
-static void round_trip(void **state)
+TEST_WITH(round_trip, setup, teardown)
 {
 	struct recipe *recipe = *state;
 	char argument[RECIPE_TEXT_MAX] = "schedule.milestones=";
@@ -343,7 +334,7 @@ static void round_trip(void **state)
 }
 
 /* Texts in which no space, or not every one, can become a line break. */
-static void round_trip_of_odd_texts(void **state)
+TEST_WITH(round_trip_of_odd_texts, setup, teardown)
 {
 	static const char *const units[] = {"/folder", "\\",   "a\\ ", "\xc3\xa9", "a  b", "a\t",
 					    "#a",      "a #b", ";a",   " [a]",     "a;"};
@@ -360,7 +351,7 @@ static void round_trip_of_odd_texts(void **state)
 	}
 }
 
-static void texts_that_no_file_can_hold(void **state)
+TEST_WITH(texts_that_no_file_can_hold, setup, teardown)
 {
 	static const char *const refused[][2] = {
 		{"data.train=a ;b", "data.train = \"a ;b\" has a word that begins with ;"},
@@ -381,7 +372,7 @@ static void texts_that_no_file_can_hold(void **state)
 	assert_non_null(strstr(error, "# or ; in a row"));
 }
 
-static void compare(void **state)
+TEST_WITH(compare, setup, teardown)
 {
 	struct recipe *recipe = *state, saved;
 	recipe_init(&saved);
@@ -418,7 +409,7 @@ static void compare(void **state)
  * The table itself: every default is valid (else recipe_init() would fail), names are unique, and
  * every key has a section.
  */
-static void table(void **state)
+TEST_WITH(table, setup, teardown)
 {
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		bool known = false;
@@ -435,7 +426,7 @@ static void table(void **state)
 }
 
 /* For files that are not recipes, the error does not print their contents on a terminal. */
-static void binary_file(void **state)
+TEST_WITH(binary_file, setup, teardown)
 {
 	static const char *const contents[] = {"PACKIMG\x1b[2J\n", "[data]\nval = a\0b\n"};
 	static const size_t sizes[] = {12, 17};
@@ -455,7 +446,7 @@ static void binary_file(void **state)
 }
 
 /* Endless files, and FIFOs without a writer, are refused; a pipe is read. */
-static void no_files(void **state)
+TEST_WITH(no_files, setup, teardown)
 {
 	char folder[] = "/tmp/test_recipe.XXXXXX", path[128];
 	int ends[2];
@@ -485,33 +476,8 @@ static void no_files(void **state)
 	rmdir(folder);
 }
 
-static void missing_file(void **state)
+TEST_WITH(missing_file, setup, teardown)
 {
 	assert_int_equal(recipe_load(*state, "/nonexistent/r.ini", error), -ENOENT);
 	assert_non_null(strstr(error, "/nonexistent/r.ini"));
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(defaults),
-		T(every_type),
-		T(mistakes),
-		T(long_line_is_refused_not_cut),
-		T(overrides),
-		T(checks),
-		T(growth),
-		T(pairs),
-		T(round_trip),
-		T(compare),
-		T(table),
-		T(no_files),
-		T(missing_file),
-		T(binary_file),
-		T(round_trip_of_odd_texts),
-		T(texts_that_no_file_can_hold),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

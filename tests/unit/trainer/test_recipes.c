@@ -1,13 +1,7 @@
 /* The shipped recipes: they parse, pass the checks, and the daemon accepts their pipelines. */
 #include "format/augment/pipeline.h"
+#include "tests/test.h"
 #include "trainer/recipe/recipe.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void pipeline(const char *name, const char *text, uint32_t first, uint32_t last)
 {
@@ -25,7 +19,7 @@ static void pipeline(const char *name, const char *text, uint32_t first, uint32_
 	pipeline_free(pipeline);
 }
 
-static void test_shipped(void **state)
+TEST(shipped)
 {
 	static const struct {
 		const char *name;
@@ -54,10 +48,4 @@ static void test_shipped(void **state)
 				 recipes[i].evaluated);
 		recipe_deinit(&recipe);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_shipped)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,12 @@
 /* safetensors: written files read back, and every kind of damage is refused with a reason. */
+#include "tests/test.h"
 #include "trainer/checkpoint/safetensors.h"
 
 #include <endian.h>
-#include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[128], error[SAFETENSORS_ERROR_MAX];
@@ -75,7 +65,7 @@ static void refused(const char *header, size_t data_size, const char *expected)
 		fail_msg("\"%s\" does not say \"%s\"", error, expected);
 }
 
-static void test_round_trip(void **state)
+TEST(round_trip)
 {
 	float a[6] = {1, -2.5f, 3e-40f, 0, 5, 6};
 	uint8_t b[3] = {1, 2, 3};
@@ -123,7 +113,7 @@ static const void *fill(void *user, size_t index)
 }
 
 /* A write that fails halfway leaves the old file and no temporary one. */
-static void test_failed_write_leaves_the_old_file(void **state)
+TEST(failed_write_leaves_the_old_file)
 {
 	struct safetensors_tensor tensors[] = {
 		{"a", SAFETENSORS_U32, 1, {1}, NULL, 4},
@@ -156,7 +146,7 @@ static void test_failed_write_leaves_the_old_file(void **state)
 }
 
 /* A full disk, simulated by a limit on file sizes. */
-static void test_full_disk_leaves_the_old_file(void **state)
+TEST(full_disk_leaves_the_old_file)
 {
 	static char bytes[1 << 16];
 	struct safetensors_tensor tensor = {"a", SAFETENSORS_U8, 1, {4}, "old", 4};
@@ -182,7 +172,7 @@ static void test_full_disk_leaves_the_old_file(void **state)
 }
 
 /* A file that shrinks, or a disk that fails, is an error that names the tensor being read. */
-static void test_failing_reads(void **state)
+TEST(failing_reads)
 {
 	static const float values[4096] = {1, 2, 3};
 	static float read[4096];
@@ -217,7 +207,7 @@ static void test_failing_reads(void **state)
 }
 
 /* The format that PyTorch users have by default. */
-static void test_of_torch_save(void **state)
+TEST(of_torch_save)
 {
 	static const char zip[] = "PK\3\4 and whatever follows";
 	struct safetensors *file;
@@ -228,7 +218,7 @@ static void test_of_torch_save(void **state)
 	assert_non_null(strstr(error, "safetensors.torch.save_file(state_dict, path)"));
 }
 
-static void test_texts_must_be_utf8(void **state)
+TEST(texts_must_be_utf8)
 {
 	struct safetensors_entry metadata = {"note", "caf\xe9"};
 	struct safetensors_tensor tensor = {"\xff", SAFETENSORS_U8, 1, {1}, "", 1};
@@ -244,7 +234,7 @@ static void test_texts_must_be_utf8(void **state)
 	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" begin        \
 	"," end "]}"
 
-static void test_good_headers(void **state)
+TEST(good_headers)
 {
 	static const struct {
 		const char *header;
@@ -264,7 +254,7 @@ static void test_good_headers(void **state)
 	}
 }
 
-static void test_bad_headers(void **state)
+TEST(bad_headers)
 {
 	refused("{" T("a", "F32", "[2]", "0", "8") "}", 7, "ends at byte 8 of 7");
 	refused("{" T("a", "F32", "[2]", "0", "8") "}", 9, "bytes after the last tensor");
@@ -297,7 +287,7 @@ static void test_bad_headers(void **state)
 	refused("{}x", 0, "header");
 }
 
-static void test_bad_lengths(void **state)
+TEST(bad_lengths)
 {
 	struct safetensors *file = NULL;
 	put("{}", 3, 0);
@@ -319,7 +309,7 @@ static void test_bad_lengths(void **state)
 }
 
 /* A FIFO without a writer must not block the trainer. */
-static void test_fifo(void **state)
+TEST(fifo)
 {
 	struct safetensors *file = NULL;
 	unlink(path);
@@ -335,7 +325,7 @@ static void test_fifo(void **state)
  * A small header may contain many values, each of which takes a hundred times as many bytes in
  * memory.
  */
-static void test_crowded_header(void **state)
+TEST(crowded_header)
 {
 	struct safetensors *file = NULL;
 	uint64_t values = SAFETENSORS_VALUES_MAX + 2;
@@ -365,7 +355,7 @@ static void test_crowded_header(void **state)
 }
 
 /* Another user who knows the temporary file's name may have placed a link there. */
-static void test_links_are_not_written_through(void **state)
+TEST(links_are_not_written_through)
 {
 	struct safetensors_writer writer = {NULL, 0, NULL, 0, NULL, NULL};
 	char temporary[256], other[256];
@@ -386,7 +376,7 @@ static void test_links_are_not_written_through(void **state)
  * Every truncation, and every single damaged byte of the header, is either refused or still
  * consistent; none crashes.
  */
-static void test_damage(void **state)
+TEST(damage)
 {
 	float a[4] = {1, 2, 3, 4};
 	struct safetensors_tensor tensors[] = {{"a", SAFETENSORS_F32, 1, {4}, a, sizeof(a)}};
@@ -456,30 +446,11 @@ static double find_ns(unsigned count)
 }
 
 /* Looking up every tensor of an untrusted file must not take quadratic time. */
-static void test_many_names(void **state)
+TEST(many_names)
 {
 	double few = find_ns(500), many = find_ns(50000);
 	if (many > 20 * few)
 		fail_msg("%.0f ns among 500 tensors, %.0f ns among 50000", few, many);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_failed_write_leaves_the_old_file),
-		cmocka_unit_test(test_full_disk_leaves_the_old_file),
-		cmocka_unit_test(test_failing_reads),
-		cmocka_unit_test(test_of_torch_save),
-		cmocka_unit_test(test_texts_must_be_utf8),
-		cmocka_unit_test(test_good_headers),
-		cmocka_unit_test(test_bad_headers),
-		cmocka_unit_test(test_bad_lengths),
-		cmocka_unit_test(test_fifo),
-		cmocka_unit_test(test_crowded_header),
-		cmocka_unit_test(test_links_are_not_written_through),
-		cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_many_names),
-	};
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

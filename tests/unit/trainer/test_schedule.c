@@ -1,14 +1,8 @@
 /* Every schedule against its closed form, derived by hand or from an independent recurrence. */
+#include "tests/test.h"
 #include "trainer/algorithms/schedule.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct schedule make(const char *settings)
 {
@@ -31,38 +25,81 @@ static void near(double a, double b)
 		fail_msg("%.17g is not %.17g", a, b);
 }
 
-static void test_constant(void **state)
+/* Checks pairs of an epoch and the factor there. */
+static void factors(const char *settings, const double (*points)[2], size_t count)
 {
-	struct schedule s = make("schedule.name=constant train.epochs=10");
-	near(schedule_factor(&s, 0), 1);
-	near(schedule_factor(&s, 9.9), 1);
+	char text[512];
+	snprintf(text, sizeof(text), "schedule.name=%s", settings);
+	struct schedule s = make(text);
+	for (size_t i = 0; i < count; i++) {
+		double factor = schedule_factor(&s, points[i][0]);
+		if (!(fabs(factor - points[i][1]) <= 1e-12 * (1 + fabs(points[i][1]))))
+			fail_msg("%s: %.17g at epoch %g is not %.17g", settings, factor,
+				 points[i][0], points[i][1]);
+	}
 }
 
-static void test_cosine(void **state)
+#define FACTORS(settings, ...)                                                                     \
+	factors(settings, (const double[][2]){__VA_ARGS__},                                        \
+		sizeof((const double[][2]){__VA_ARGS__}) / sizeof(double[2]))
+
+TEST(closed_forms)
 {
-	struct schedule s = make("schedule.name=cosine train.epochs=10 schedule.final=0.2");
-	near(schedule_factor(&s, 0), 1);
-	near(schedule_factor(&s, 5), 0.6);
-	near(schedule_factor(&s, 10.0 / 3), 0.2 + 0.8 * 0.75);
-	near(schedule_factor(&s, 10), 0.2);
-	near(schedule_factor(&s, 50), 0.2);
+	FACTORS("constant train.epochs=10", {0, 1}, {9.9, 1});
+	FACTORS("cosine train.epochs=10 schedule.final=0.2", {0, 1}, {5, 0.6},
+		{10.0 / 3, 0.2 + 0.8 * 0.75}, {10, 0.2}, {50, 0.2});
+	FACTORS("linear train.epochs=12 schedule.warmup=2 schedule.warmup_from=0.1 "
+		"schedule.final=0.5",
+		{0, 0.1}, {1, 0.55}, {2, 1}, {7, 0.75}, {12, 0.5});
+	FACTORS("polynomial train.epochs=4 schedule.power=2", {0, 1}, {1, 9.0 / 16}, {3, 1.0 / 16},
+		{4, 0});
+	/* drops count from the start of the run, so warm-up does not move them */
+	FACTORS("step train.epochs=90 schedule.step=30 schedule.gamma=0.1 schedule.warmup=5",
+		{2.5, 0.5}, {5, 1}, {29.999, 1}, {30, 0.1}, {60, 0.01}, {90, 0.001});
+	FACTORS("multi_step train.epochs=20 schedule.gamma=0.5 schedule.milestones=3,7.5,15",
+		{2.9, 1}, {3, 0.5}, {7.4, 0.5}, {7.5, 0.25}, {15, 0.125});
+	FACTORS("exponential train.epochs=1 schedule.gamma=1e6", {0, 1}, {0.5, 1e3}, {1, 1e6});
+	for (int epoch = 0; epoch <= 20; epoch++)
+		FACTORS("exponential train.epochs=20 schedule.gamma=0.9", {epoch, pow(0.9, epoch)});
+	FACTORS("one_cycle train.epochs=20 schedule.peak=0.25 schedule.start=0.2 "
+		"schedule.final=0.1",
+		{0, 0.2}, {2.5, 0.6}, {5, 1}, {12.5, 0.55}, {20, 0.1});
+	FACTORS("one_cycle train.epochs=10 schedule.peak=1 schedule.start=0", {5, 0.5}, {10, 1});
+	FACTORS("one_cycle train.epochs=10 schedule.peak=0", {0, 1}, {10, 0});
+	FACTORS("trapezoid train.epochs=10 schedule.warmup=2 schedule.decay=4 schedule.final=0.2",
+		{1, 0.5}, {6, 1}, {7, 0.8}, {10, 0.2});
+	FACTORS("trapezoid train.epochs=10 schedule.decay=4 schedule.anneal=cosine", {8, 0.5},
+		{6 + 4.0 / 3, 0.75});
 }
 
-static void test_cosine_restarts(void **state)
+/*
+ * Waves, also such as halve each time and such as shrink by a power of the epochs since warm-up;
+ * restarts, also with periods that grow, and whose boundaries are not exact in binary.
+ */
+TEST(closed_forms_of_periods)
 {
-	struct schedule s = make("schedule.name=cosine train.epochs=9 schedule.period=3");
-	near(schedule_factor(&s, 1.5), 0.5);
-	near(schedule_factor(&s, 2), 0.25);
-	near(schedule_factor(&s, 3), 1);
-	near(schedule_factor(&s, 4.5), 0.5);
-	near(schedule_factor(&s, 9), 0);
+	FACTORS("triangular train.epochs=8 schedule.period=4 schedule.start=0.5", {0, 0.5},
+		{1, 0.75}, {2, 1}, {3, 0.75}, {5, 0.75}, {6, 1});
+	FACTORS("triangular2 train.epochs=13 schedule.period=4 schedule.start=0.5 "
+		"schedule.warmup=1",
+		{3, 1}, {5, 0.5}, {7, 0.75}, {10, 0.5625});
+	FACTORS("exp_range train.epochs=13 schedule.period=4 schedule.start=0.5 schedule.warmup=1 "
+		"schedule.gamma=0.9",
+		{3, 0.5 + 0.5 * 0.81}, {8, 0.5 + 0.25 * pow(0.9, 7)});
+	FACTORS("cosine train.epochs=9 schedule.period=3", {1.5, 0.5}, {2, 0.25}, {3, 1},
+		{4.5, 0.5}, {9, 0});
+	FACTORS("cosine train.epochs=40 schedule.period=1 schedule.cycle_mul=3 "
+		"schedule.cycle_decay=0.5",
+		{0.5, 0.5}, {1, 0.5}, {2.5, 0.25}, {4, 0.25}, {8.5, 0.125}, {40, 0});
+	FACTORS("cosine train.epochs=4 schedule.period=0.1 schedule.cycle_mul=2", {0.3, 1},
+		{0.7, 1}, {1.5, 1}, {1.1, 0.5});
 }
 
 /*
  * A step on a boundary belongs to the period that begins there, even if the boundary is not exact
  * in binary.
  */
-static void test_boundaries_at_fractions(void **state)
+TEST(boundaries_at_fractions)
 {
 	struct schedule drops = make("schedule.name=step train.epochs=3 schedule.step=0.1 "
 				     "schedule.gamma=0.5");
@@ -79,142 +116,8 @@ static void test_boundaries_at_fractions(void **state)
 	}
 }
 
-static void test_linear_with_warmup(void **state)
-{
-	struct schedule s = make("schedule.name=linear train.epochs=12 schedule.warmup=2 "
-				 "schedule.warmup_from=0.1 schedule.final=0.5");
-	near(schedule_factor(&s, 0), 0.1);
-	near(schedule_factor(&s, 1), 0.55);
-	near(schedule_factor(&s, 2), 1);
-	near(schedule_factor(&s, 7), 0.75);
-	near(schedule_factor(&s, 12), 0.5);
-}
-
-static void test_polynomial(void **state)
-{
-	struct schedule s = make("schedule.name=polynomial train.epochs=4 schedule.power=2");
-	near(schedule_factor(&s, 0), 1);
-	near(schedule_factor(&s, 1), 9.0 / 16);
-	near(schedule_factor(&s, 3), 1.0 / 16);
-	near(schedule_factor(&s, 4), 0);
-}
-
-/* Drops count from the start of the run, so warm-up does not move them. */
-static void test_step_with_warmup(void **state)
-{
-	struct schedule s = make("schedule.name=step train.epochs=90 schedule.step=30 "
-				 "schedule.gamma=0.1 schedule.warmup=5");
-	near(schedule_factor(&s, 2.5), 0.5);
-	near(schedule_factor(&s, 5), 1);
-	near(schedule_factor(&s, 29.999), 1);
-	near(schedule_factor(&s, 30), 0.1);
-	near(schedule_factor(&s, 60), 0.01);
-	near(schedule_factor(&s, 90), 0.001);
-}
-
-static void test_multi_step(void **state)
-{
-	struct schedule s = make("schedule.name=multi_step train.epochs=20 schedule.gamma=0.5 "
-				 "schedule.milestones=3,7.5,15");
-	near(schedule_factor(&s, 2.9), 1);
-	near(schedule_factor(&s, 3), 0.5);
-	near(schedule_factor(&s, 7.4), 0.5);
-	near(schedule_factor(&s, 7.5), 0.25);
-	near(schedule_factor(&s, 15), 0.125);
-}
-
-static void test_exponential(void **state)
-{
-	struct schedule s = make("schedule.name=exponential train.epochs=1 schedule.gamma=1e6");
-	near(schedule_factor(&s, 0), 1);
-	near(schedule_factor(&s, 0.5), 1e3);
-	near(schedule_factor(&s, 1), 1e6);
-	s = make("schedule.name=exponential train.epochs=20 schedule.gamma=0.9");
-	double expected = 1;
-	for (int epoch = 0; epoch <= 20; epoch++, expected *= 0.9)
-		near(schedule_factor(&s, epoch), expected);
-}
-
-static void test_one_cycle(void **state)
-{
-	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
-				 "schedule.start=0.2 schedule.final=0.1");
-	near(schedule_factor(&s, 0), 0.2);
-	near(schedule_factor(&s, 2.5), 0.6);
-	near(schedule_factor(&s, 5), 1);
-	near(schedule_factor(&s, 12.5), 0.55);
-	near(schedule_factor(&s, 20), 0.1);
-	s = make("schedule.name=one_cycle train.epochs=10 schedule.peak=1 schedule.start=0");
-	near(schedule_factor(&s, 5), 0.5);
-	near(schedule_factor(&s, 10), 1);
-	s = make("schedule.name=one_cycle train.epochs=10 schedule.peak=0");
-	near(schedule_factor(&s, 0), 1);
-	near(schedule_factor(&s, 10), 0);
-}
-
-static void test_triangular(void **state)
-{
-	struct schedule s = make(
-		"schedule.name=triangular train.epochs=8 schedule.period=4 schedule.start=0.5");
-	near(schedule_factor(&s, 0), 0.5);
-	near(schedule_factor(&s, 1), 0.75);
-	near(schedule_factor(&s, 2), 1);
-	near(schedule_factor(&s, 3), 0.75);
-	near(schedule_factor(&s, 5), 0.75);
-	near(schedule_factor(&s, 6), 1);
-}
-
-/* Waves that halve each time, and waves that shrink by a power of the epochs since warm-up. */
-static void test_waves_that_shrink(void **state)
-{
-	struct schedule s = make("schedule.name=triangular2 train.epochs=13 schedule.period=4 "
-				 "schedule.start=0.5 schedule.warmup=1");
-	near(schedule_factor(&s, 3), 1);
-	near(schedule_factor(&s, 5), 0.5);
-	near(schedule_factor(&s, 7), 0.75);
-	near(schedule_factor(&s, 10), 0.5625);
-	s = make("schedule.name=exp_range train.epochs=13 schedule.period=4 schedule.start=0.5 "
-		 "schedule.warmup=1 schedule.gamma=0.9");
-	near(schedule_factor(&s, 3), 0.5 + 0.5 * 0.81);
-	near(schedule_factor(&s, 8), 0.5 + 0.25 * pow(0.9, 7));
-}
-
-/*
- * Periods of 1, 3 and 9 epochs, and periods that begin with 0.1, whose boundaries are not exact in
- * binary.
- */
-static void test_periods_that_grow(void **state)
-{
-	struct schedule s = make("schedule.name=cosine train.epochs=40 schedule.period=1 "
-				 "schedule.cycle_mul=3 schedule.cycle_decay=0.5");
-	near(schedule_factor(&s, 0.5), 0.5);
-	near(schedule_factor(&s, 1), 0.5);
-	near(schedule_factor(&s, 2.5), 0.25);
-	near(schedule_factor(&s, 4), 0.25);
-	near(schedule_factor(&s, 8.5), 0.125);
-	near(schedule_factor(&s, 40), 0);
-	s = make("schedule.name=cosine train.epochs=4 schedule.period=0.1 schedule.cycle_mul=2");
-	near(schedule_factor(&s, 0.3), 1);
-	near(schedule_factor(&s, 0.7), 1);
-	near(schedule_factor(&s, 1.5), 1);
-	near(schedule_factor(&s, 1.1), 0.5);
-}
-
-static void test_trapezoid(void **state)
-{
-	struct schedule s = make("schedule.name=trapezoid train.epochs=10 schedule.warmup=2 "
-				 "schedule.decay=4 schedule.final=0.2");
-	near(schedule_factor(&s, 1), 0.5);
-	near(schedule_factor(&s, 6), 1);
-	near(schedule_factor(&s, 7), 0.8);
-	near(schedule_factor(&s, 10), 0.2);
-	s = make("schedule.name=trapezoid train.epochs=10 schedule.decay=4 schedule.anneal=cosine");
-	near(schedule_factor(&s, 8), 0.5);
-	near(schedule_factor(&s, 6 + 4.0 / 3), 0.75);
-}
-
 /* The rate is constant within an epoch for every schedule, also during warm-up. */
-static void test_by_epoch(void **state)
+TEST(by_epoch)
 {
 	static const char settings[] = "schedule.name=one_cycle train.epochs=20 schedule.peak=0.5 "
 				       "schedule.warmup=3 schedule.base_momentum=0.8";
@@ -230,7 +133,7 @@ static void test_by_epoch(void **state)
 }
 
 /* The rate drops if evaluations do not improve, down to `final`, with a cooldown between drops. */
-static void test_plateau(void **state)
+TEST(plateau)
 {
 	struct schedule s = make("schedule.name=plateau train.epochs=20 schedule.gamma=0.1 "
 				 "schedule.patience=1 schedule.cooldown=1 schedule.final=0.05 "
@@ -250,7 +153,7 @@ static void test_plateau(void **state)
 }
 
 /* Momentum is unchanged without base_momentum; otherwise it moves opposite to the rate. */
-static void test_momentum(void **state)
+TEST(momentum)
 {
 	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
 				 "schedule.base_momentum=0.85");
@@ -263,7 +166,7 @@ static void test_momentum(void **state)
 }
 
 /* Warm-up joins every schedule without a jump. */
-static void test_warmup_is_continuous(void **state)
+TEST(warmup_is_continuous)
 {
 	static const char *const names[] = {
 		"constant",   "cosine",      "linear",     "one_cycle",  "step",
@@ -283,7 +186,7 @@ static void test_warmup_is_continuous(void **state)
 	}
 }
 
-static void test_empty_run(void **state)
+TEST(empty_run)
 {
 	static const char *const names[] = {"cosine",     "linear",      "one_cycle",
 					    "triangular", "triangular2", "exp_range",
@@ -294,30 +197,4 @@ static void test_empty_run(void **state)
 		struct schedule s = make(text);
 		assert_true(isfinite(schedule_factor(&s, 0)));
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_constant),
-		cmocka_unit_test(test_cosine),
-		cmocka_unit_test(test_cosine_restarts),
-		cmocka_unit_test(test_boundaries_at_fractions),
-		cmocka_unit_test(test_linear_with_warmup),
-		cmocka_unit_test(test_polynomial),
-		cmocka_unit_test(test_step_with_warmup),
-		cmocka_unit_test(test_multi_step),
-		cmocka_unit_test(test_exponential),
-		cmocka_unit_test(test_one_cycle),
-		cmocka_unit_test(test_triangular),
-		cmocka_unit_test(test_waves_that_shrink),
-		cmocka_unit_test(test_periods_that_grow),
-		cmocka_unit_test(test_trapezoid),
-		cmocka_unit_test(test_by_epoch),
-		cmocka_unit_test(test_plateau),
-		cmocka_unit_test(test_momentum),
-		cmocka_unit_test(test_warmup_is_continuous),
-		cmocka_unit_test(test_empty_run),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,11 @@
  * Learning rate and momentum of schedules, step by step, against PyTorch's and timm's schedulers
  * (results from tests/golden/schedules/make.py).
  */
+#include "tests/test.h"
 #include "trainer/algorithms/optim.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static double largest; /* largest deviation so far */
 
@@ -70,7 +64,7 @@ static void follow(const json_t *json)
 	recipe_deinit(&recipe);
 }
 
-static void test_as_pytorch(void **state)
+TEST(as_pytorch)
 {
 	json_error_t error;
 	json_t *json = json_load_file(GOLDEN_SCHEDULES, 0, &error);
@@ -82,10 +76,4 @@ static void test_as_pytorch(void **state)
 		follow(json_array_get(cases, i));
 	print_message("largest deviation %.3g\n", largest);
 	json_decref(json);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_pytorch)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

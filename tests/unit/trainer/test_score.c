@@ -1,14 +1,10 @@
 /* Scores of logits on the host, against values worked out by hand. */
+#include "tests/test.h"
 #include "trainer/algorithms/score.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
-
-static void test_by_hand(void **state)
+TEST(by_hand)
 {
 	const float logits[3][6] = {
 		{0, 1, 2, 3, 4, 5}, {7, 7, 7, 7, 7, 7}, {1000, 0, 0, 0, 0, -1000}};
@@ -32,7 +28,7 @@ static void test_by_hand(void **state)
 	assert_int_equal(score.top1, 1);
 }
 
-static void test_no_label(void **state)
+TEST(no_label)
 {
 	const float logits[2][3] = {{1, 2, 3}, {3, 2, 1}};
 	const int32_t labels[2] = {-1, 3};
@@ -43,7 +39,7 @@ static void test_no_label(void **state)
 }
 
 /* A diverged net does not count as always correct. */
-static void test_not_finite(void **state)
+TEST(not_finite)
 {
 	const float logits[2][6] = {{NAN, NAN, NAN, NAN, NAN, NAN}, {1, INFINITY, 1, 1, 1, 1}};
 	const int32_t labels[2] = {0, 1};
@@ -53,12 +49,4 @@ static void test_not_finite(void **state)
 	assert_int_equal(score.top1, 0);
 	assert_int_equal(score.top5, 0);
 	assert_true(isnan(score.loss));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),
-					   cmocka_unit_test(test_no_label),
-					   cmocka_unit_test(test_not_finite)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,8 @@
 /* Selective backprop: the steps that use it, and the samples that it keeps, both as in Composer. */
+#include "tests/test.h"
 #include "trainer/algorithms/select.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES_MAX = 16, DRAWS = 40000 };
 
@@ -68,7 +62,7 @@ static void check_due(FILE *file)
 }
 
 /* tests/golden/select */
-static void test_golden(void **state)
+TEST(golden)
 {
 	FILE *file = fopen(GOLDEN_SELECT, "r");
 	char first[160], word[8];
@@ -90,7 +84,7 @@ static void test_golden(void **state)
  * Equal arguments give equal draws; another step or seed gives others; a NaN loss counts as the
  * highest.
  */
-static void test_draws(void **state)
+TEST(draws)
 {
 	struct recipe_train recipe = {.seed = 1, .selective_backprop = 0.5};
 	float losses[SAMPLES_MAX];
@@ -121,11 +115,4 @@ static void test_draws(void **state)
 		nans += one[0] == 5;
 	}
 	assert_true(nans > 400);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),
-					   cmocka_unit_test(test_draws)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

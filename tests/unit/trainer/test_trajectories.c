@@ -3,15 +3,10 @@
  * that it freezes, step by step. tests/golden/trajectories/make.py computed the references in
  * double precision.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/golden.h"
 #include "trainer/algorithms/freeze_layers.h"
 #include "trainer/algorithms/optim.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 8, SIDE = 16, STEPS = 20, EPOCH = 4, LAYERS = 19 };
 
@@ -20,7 +15,7 @@ static uint32_t depth_at(const json_t *json, size_t step)
 	return (uint32_t)json_integer_value(json_array_get(json_object_get(json, "depths"), step));
 }
 
-static void test_schedules(void **state)
+TEST(schedules)
 {
 	json_t *json = golden_load("../trajectories/trajectories.json"), *schedule;
 	size_t i;
@@ -90,7 +85,7 @@ static void check_trajectory(const json_t *reference)
 	fixture_deinit(&trajectory.fixture);
 }
 
-static void test_trajectories(void **state)
+TEST(trajectories)
 {
 	json_t *json = golden_load("../trajectories/trajectories.json"), *trajectories, *trajectory;
 	const char *name;
@@ -102,11 +97,4 @@ static void test_trajectories(void **state)
 		check_trajectory(trajectory);
 	}
 	json_decref(json);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules),
-					   cmocka_unit_test(test_trajectories)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

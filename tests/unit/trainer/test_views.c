@@ -1,15 +1,8 @@
 /* Views of an image in evaluation: the set of views, and images shifted with reflected borders. */
+#include "tests/test.h"
 #include "trainer/algorithms/views.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static void test_which(void **state)
+TEST(which)
 {
 	static const struct {
 		struct recipe_train recipe;
@@ -51,7 +44,7 @@ static uint32_t walked(uint32_t at, int32_t shift, uint32_t count)
 	return at;
 }
 
-static void test_moved(void **state)
+TEST(moved)
 {
 	enum { COUNT = 3, HEIGHT = 5, WIDTH = 7, BYTES_MAX = 8 };
 	for (size_t size = 1; size <= BYTES_MAX; size++) {
@@ -76,11 +69,4 @@ static void test_moved(void **state)
 		free(from);
 		free(to);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_which),
-					   cmocka_unit_test(test_moved)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 #include "tests/unit/trainer/trainer_test.h"
+#include "tests/test.h"
 #include "trainer/algorithms/layer_decay.h"
 #include "trainer/model/random.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 const double golden_mean[3] = {120, 115, 100}, golden_std[3] = {60, 58, 57};
 

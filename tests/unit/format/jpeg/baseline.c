@@ -1,11 +1,5 @@
 #include "tests/unit/format/jpeg/baseline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 struct picture picture_make(uint32_t width, uint32_t height, const struct jpeg_kind *kind,
 			    uint64_t seed)

@@ -3,24 +3,17 @@
  * test_jpeg_matrix.c compares its pixels.
  */
 #include "format/codec/jpeg/jpeg_frame.h"
+#include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static uint64_t state = 1;
+static uint64_t seed = 1;
 
 static uint32_t draw(uint32_t bound)
 {
-	return (uint32_t)(image_random(&state) % bound);
+	return (uint32_t)(image_random(&seed) % bound);
 }
 
-static void test_leaves_the_rest(void **unused)
+TEST(leaves_the_rest)
 {
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {
@@ -89,7 +82,7 @@ static int parse(const struct headers *headers)
 }
 
 /* Files that libjpeg treats as RGB or refuses are left to it. */
-static void test_leaves_headers(void **unused)
+TEST(leaves_headers)
 {
 	static const char jfif[] = "JFIF\0\1\1\0\0\1\0\1\0\0", adobe[] = "Adobe\0d\0\0\0\0";
 	const struct {
@@ -119,7 +112,7 @@ static void test_leaves_headers(void **unused)
  * Every truncation fails when the last rows are requested; flipped bytes cause no harm (checked by
  * sanitizers).
  */
-static void test_damaged_scan(void **unused)
+TEST(damaged_scan)
 {
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {.components = 3,
@@ -155,7 +148,7 @@ static void test_damaged_scan(void **unused)
 }
 
 /* A marker that is not allowed in a scan ends it; bytes after it do not belong to the image. */
-static void test_marker_in_scan(void **unused)
+TEST(marker_in_scan)
 {
 	static const uint8_t markers[] = {0xd9, 0xd0, 0xfe}; /* end, restart, comment */
 	struct jpeg_baseline *decoder;
@@ -188,7 +181,7 @@ static void test_marker_in_scan(void **unused)
  * An index of an image that cannot have one, because restart intervals end within its rows, is
  * refused, even if it would lead to pixels.
  */
-static void test_impossible_index(void **unused)
+TEST(impossible_index)
 {
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 1, .quality = 85};
@@ -213,7 +206,7 @@ static void test_impossible_index(void **unused)
 }
 
 /* A wrong index, or a damaged scan with a valid index: an error or pixels, no harm. */
-static void test_damaged_index(void **unused)
+TEST(damaged_index)
 {
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .quality = 92, .optimise = true};
@@ -275,7 +268,7 @@ static bool rows_equal(struct packimg_decoder *decoder, const struct packimg_sam
  * block. The remaining rows then come from libjpeg-turbo, and all rows must equal those of a whole
  * decode.
  */
-static void test_library_takes_over(void **unused)
+TEST(library_takes_over)
 {
 	struct jpeg_kind kind = {
 		.components = 1, .h = 1, .v = 1, .quality = 60, .content = IMAGE_GRADIENT};
@@ -323,16 +316,4 @@ static void test_library_takes_over(void **unused)
 	packimg_decoder_free(decoder);
 	jpeg_baseline_free(own);
 	picture_drop(&picture);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_leaves_the_rest),    cmocka_unit_test(test_leaves_headers),
-		cmocka_unit_test(test_damaged_scan),       cmocka_unit_test(test_damaged_index),
-		cmocka_unit_test(test_marker_in_scan),     cmocka_unit_test(test_impossible_index),
-		cmocka_unit_test(test_library_takes_over),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,10 @@
  * in regions, with and without an index, at full scale and a smaller one, and reports how many of
  * them our own decoder supports. Skipped if the variable is not set.
  */
+#include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { REGIONS = 6 };
 
@@ -69,7 +63,7 @@ out:
 	return 0;
 }
 
-static void test_files(void **unused)
+TEST(files)
 {
 	const char *folder = getenv("LOADERD_TEST_IMAGENET");
 
@@ -88,11 +82,9 @@ static void test_files(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_files)};
-
 	if (!getenv("LOADERD_TEST_IMAGENET")) {
 		printf("skipped: LOADERD_TEST_IMAGENET names no folder of JPEG files\n");
 		return 77;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

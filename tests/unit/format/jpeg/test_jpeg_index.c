@@ -6,15 +6,9 @@
 #include "format/codec/side_data.h"
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <xxhash.h>
 
 enum {
@@ -142,7 +136,7 @@ static enum outcome check(const uint8_t *side, size_t side_size, uint64_t checks
 	return outcome;
 }
 
-static void test_every_byte(void **unused)
+TEST(every_byte)
 {
 	static const uint8_t changes[] = {0x01, 0x80, 0xff};
 	const uint8_t *content;
@@ -167,7 +161,7 @@ static void test_every_byte(void **unused)
 				 REFUSED);
 }
 
-static void test_truncations(void **unused)
+TEST(truncations)
 {
 	for (size_t size = 0; size < good_size; size++) {
 		uint8_t *side =
@@ -180,7 +174,7 @@ static void test_truncations(void **unused)
 	}
 }
 
-static void test_other_image(void **unused)
+TEST(other_image)
 {
 	uint8_t side[SIDE_MAX];
 	size_t size;
@@ -217,7 +211,7 @@ static size_t swap_rows(unsigned i, unsigned j, uint8_t *side)
 	return side_data_item_size(size);
 }
 
-static void test_swapped_rows(void **unused)
+TEST(swapped_rows)
 {
 	for (unsigned i = 0; i < ROWS; i++)
 		for (unsigned j = 0; j < i; j++) {
@@ -234,7 +228,7 @@ static void test_swapped_rows(void **unused)
 		}
 }
 
-static void test_other_version(void **unused)
+TEST(other_version)
 {
 	uint8_t side[SIDE_MAX];
 
@@ -243,13 +237,4 @@ static void test_other_version(void **unused)
 	assert_int_equal(check(side, good_size, XXH3_64bits(side, good_size)), RIGHT);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_byte),    cmocka_unit_test(test_truncations),
-		cmocka_unit_test(test_other_image),   cmocka_unit_test(test_swapped_rows),
-		cmocka_unit_test(test_other_version),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

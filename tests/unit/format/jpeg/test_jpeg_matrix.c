@@ -5,16 +5,8 @@
  * for whole images and regions, with and without an index.
  */
 #include "format/packimg.h"
+#include "tests/test.h"
 #include "tests/unit/format/jpeg/baseline.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
@@ -147,37 +139,37 @@ static void report(const struct sampling *sampling, const struct tally *tally)
 }
 
 /* All pairs of odd sides up to 39, and every fifth pair with an even side. */
-static void test_small_sizes(void **unused)
+TEST(small_sizes)
 {
 	for (unsigned i = 0; i < COUNT(samplings); i++) {
-		uint64_t state = i;
+		uint64_t seed = i;
 		struct tally tally = {0};
 
 		for (uint32_t width = 1; width <= 40; width++)
 			for (uint32_t height = 1; height <= 40; height++) {
 				if ((width % 2 == 0 || height % 2 == 0) && (width + height / 2) % 5)
 					continue;
-				struct jpeg_kind kind = draw_kind(&samplings[i], width, &state);
+				struct jpeg_kind kind = draw_kind(&samplings[i], width, &seed);
 				check_picture(&samplings[i], width, height, &kind, 7, &tally);
 			}
 		report(&samplings[i], &tally);
 	}
 }
 
-static void test_larger_sizes(void **unused)
+TEST(larger_sizes)
 {
 	static const uint32_t sizes[][2] = {{64, 64},   {65, 63},   {97, 131}, {256, 171},
 					    {171, 256}, {1023, 24}, {8, 517},  {1, 300},
 					    {300, 1},   {333, 500}};
 
 	for (unsigned i = 0; i < COUNT(samplings); i++) {
-		uint64_t state = 100 + i;
+		uint64_t seed = 100 + i;
 		struct tally tally = {0};
 
 		for (unsigned size = 0; size < COUNT(sizes); size++)
 			for (unsigned n = 0; n < 3; n++) {
 				struct jpeg_kind kind =
-					draw_kind(&samplings[i], sizes[size][0], &state);
+					draw_kind(&samplings[i], sizes[size][0], &seed);
 				check_picture(&samplings[i], sizes[size][0], sizes[size][1], &kind,
 					      16, &tally);
 			}
@@ -189,7 +181,7 @@ static void test_larger_sizes(void **unused)
  * Every restart interval with every row length, so that markers fall on each MCU of a row; every
  * quality with both kinds of tables.
  */
-static void test_restarts_and_qualities(void **unused)
+TEST(restarts_and_qualities)
 {
 	for (unsigned i = 0; i < COUNT(samplings); i++) {
 		struct tally tally = {0};
@@ -218,13 +210,4 @@ static void test_restarts_and_qualities(void **unused)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_small_sizes),
-		cmocka_unit_test(test_larger_sizes),
-		cmocka_unit_test(test_restarts_and_qualities),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -3,12 +3,7 @@
  * while it is decoded, and tables are filled completely.
  */
 #include "format/codec/jpeg/jpeg_huffman.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SPEC_SIZE = 16 + 256, MANY = 1000 };
 
@@ -32,7 +27,7 @@ static const struct jpeg_table *get(struct jpeg_tables *tables, uint32_t number)
 	return table;
 }
 
-static void test_kept(void **state)
+TEST(kept)
 {
 	struct jpeg_tables tables;
 	const struct jpeg_table *common;
@@ -50,7 +45,7 @@ static void test_kept(void **state)
 }
 
 /* Also when the cache is full of tables that were requested again. */
-static void test_frames(void **state)
+TEST(frames)
 {
 	for (uint32_t frames = 1; frames <= JPEG_TABLES_MAX / JPEG_FRAME_TABLES_MAX; frames++) {
 		uint32_t in_use = frames * JPEG_FRAME_TABLES_MAX;
@@ -73,7 +68,7 @@ static void test_frames(void **state)
 	}
 }
 
-static void test_pairs(void **state)
+TEST(pairs)
 {
 	const struct jpeg_pair *pair[JPEG_FRAME_PAIRS_MAX], *again;
 	struct jpeg_tables tables;
@@ -101,7 +96,7 @@ static void test_pairs(void **state)
 }
 
 /* A cache slot is filled by one table, then by another. */
-static void test_refilled(void **state)
+TEST(refilled)
 {
 	static const uint8_t full[SPEC_SIZE] = {[1] = 4, [16] = 1, 2, 3, 4};
 	uint8_t spec[SPEC_SIZE] = {[15] = 1, [16] = 0x21};
@@ -143,16 +138,4 @@ static void test_refilled(void **state)
 			assert_int_equal((entry & 63) - (spec[16 + length - 1] & 15), length);
 	}
 	jpeg_tables_deinit(&tables);
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kept),
-		cmocka_unit_test(test_frames),
-		cmocka_unit_test(test_pairs),
-		cmocka_unit_test(test_refilled),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,5 @@
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 const char *binary;
 struct feed_daemon *fake;
 char error[FEED_ERROR_MAX];

@@ -6,13 +6,8 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 char puppet_dataset[] = "/tmp/loaderd-hostile-XXXXXX.pimg";
 

@@ -1,11 +1,7 @@
 /* libfeed against a fake daemon: contents of batches, and start positions. */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-static void test_batches_arrive(void **state)
+TEST(batches_arrive)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_info info = {.size = sizeof(info)};
@@ -43,7 +39,7 @@ static void test_batches_arrive(void **state)
 static const uint8_t no_uuid[16];
 
 /* The client overwrites a writable ring; the daemon does not read its state from there. */
-static void test_a_ring_is_mapped_writable(void **state)
+TEST(a_ring_is_mapped_writable)
 {
 	struct feed_options options = options_for("plain");
 	struct feed_info info = {.size = sizeof(info)};
@@ -73,7 +69,7 @@ static void test_a_ring_is_mapped_writable(void **state)
  * An old daemon that ignores the repeat option would deliver different batches, so libfeed must
  * detect it.
  */
-static void test_repeats_are_known(void **state)
+TEST(repeats_are_known)
 {
 	struct feed_options options = options_for("plain");
 	struct feed *feed;
@@ -85,7 +81,7 @@ static void test_repeats_are_known(void **state)
 	assert_non_null(strstr(error, "does not know of repeats: update it"));
 }
 
-static void test_a_position_is_resumed(void **state)
+TEST(a_position_is_resumed)
 {
 	struct feed_options options = options_for("plain");
 	struct feed *feed;
@@ -113,7 +109,7 @@ static void test_a_position_is_resumed(void **state)
 	feed_close(feed);
 }
 
-static void test_fields_arrive(void **state)
+TEST(fields_arrive)
 {
 	static const char *const names[] = {"id", "float", "bytes", "json"};
 	struct feed_options options = options_for("plain");
@@ -148,7 +144,7 @@ static void test_fields_arrive(void **state)
 }
 
 /* A caller compiled with a shorter struct gets no more than fits into it. */
-static void test_structures_may_grow(void **state)
+TEST(structures_may_grow)
 {
 	struct feed *feed = open_script("plain");
 	struct {
@@ -168,7 +164,7 @@ static void test_structures_may_grow(void **state)
 	feed_close(feed);
 }
 
-static void test_datasets_are_described(void **state)
+TEST(datasets_are_described)
 {
 	struct feed_dataset *dataset = NULL;
 	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "some.pimg", &dataset, error), 0);
@@ -201,7 +197,7 @@ static void test_datasets_are_described(void **state)
  * A daemon that predates cut_values truncates long values. libfeed fails the feed rather than pass
  * them off as whole.
  */
-static void test_cut_values_end_a_feed(void **state)
+TEST(cut_values_end_a_feed)
 {
 	static const char *const names[] = {"bytes"};
 	struct feed_options options = options_for("plain");
@@ -228,7 +224,7 @@ static void test_cut_values_end_a_feed(void **state)
  * Callers that know FEED_TEXT get text fields; for older callers libfeed refuses a daemon that
  * sends them.
  */
-static void test_text_is_for_who_knows_it(void **state)
+TEST(text_is_for_who_knows_it)
 {
 	static const char *const names[] = {"text"};
 	struct feed_options options = options_for("plain");
@@ -248,17 +244,6 @@ static void test_text_is_for_who_knows_it(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_batches_arrive),
-		cmocka_unit_test(test_a_ring_is_mapped_writable),
-		cmocka_unit_test(test_repeats_are_known),
-		cmocka_unit_test(test_a_position_is_resumed),
-		cmocka_unit_test(test_fields_arrive),
-		cmocka_unit_test(test_cut_values_end_a_feed),
-		cmocka_unit_test(test_text_is_for_who_knows_it),
-		cmocka_unit_test(test_structures_may_grow),
-		cmocka_unit_test(test_datasets_are_described),
-	};
 	int r = find_fake();
-	return r ? r : cmocka_run_group_tests_name("feed", tests, start_fake, stop_fake);
+	return r ? r : test_run(start_fake, stop_fake);
 }

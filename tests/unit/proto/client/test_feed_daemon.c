@@ -4,19 +4,14 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static void test_a_failed_start_says_why(void **state)
+TEST(a_failed_start_says_why)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon = (struct feed_daemon *)&fds;
@@ -39,7 +34,7 @@ static void test_a_failed_start_says_why(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void test_a_daemon_starts_and_stops(void **state)
+TEST(a_daemon_starts_and_stops)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon;
@@ -72,7 +67,7 @@ static void test_a_daemon_starts_and_stops(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void test_a_stubborn_daemon_is_killed(void **state)
+TEST(a_stubborn_daemon_is_killed)
 {
 	struct feed_daemon *daemon;
 	setenv("FAKE_START", "stubborn", 1);
@@ -89,7 +84,7 @@ static void test_a_stubborn_daemon_is_killed(void **state)
  * The client gets SIGKILL while a process that it forked keeps all inherited fds open; the daemon
  * must exit nevertheless. This process is the subreaper, so it can observe that.
  */
-static void test_no_private_daemon_outlives_its_client(void **state)
+TEST(no_private_daemon_outlives_its_client)
 {
 	int pids[2];
 	assert_int_equal(pipe2(pids, O_CLOEXEC), 0);
@@ -148,7 +143,7 @@ static void expect_program(const struct feed_daemon *daemon, const char *folder)
  * If the location of loaderd is not configured, libfeed looks in the program's own folder, then on
  * PATH. The test runs a copy of its own program in folders with and without loaderd.
  */
-static void test_as_installed(void **state)
+TEST(as_installed)
 {
 	char folder[] = "/tmp/feed-installed-XXXXXX", beside[PATH_MAX], on_path[PATH_MAX];
 	char command[3 * PATH_MAX];
@@ -184,13 +179,6 @@ static void test_finds_loaderd_there(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_failed_start_says_why),
-		cmocka_unit_test(test_a_daemon_starts_and_stops),
-		cmocka_unit_test(test_a_stubborn_daemon_is_killed),
-		cmocka_unit_test(test_no_private_daemon_outlives_its_client),
-		cmocka_unit_test(test_as_installed),
-	};
 	if (argc == 3 && strcmp(argv[1], "started") == 0) {
 		const struct CMUnitTest copy[] = {
 			cmocka_unit_test_prestate(test_finds_loaderd_there, argv[2]),
@@ -198,5 +186,5 @@ int main(int argc, char **argv)
 		return cmocka_run_group_tests_name("client", copy, NULL, NULL);
 	}
 	int r = find_fake();
-	return r ? r : cmocka_run_group_tests_name("feed daemon", tests, start_fake, stop_fake);
+	return r ? r : test_run(start_fake, stop_fake);
 }

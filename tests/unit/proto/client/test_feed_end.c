@@ -4,14 +4,10 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /*
  * Opens a feed that fails as soon as its daemon dies. test_feed_reopen.c tests reconnecting feeds.
@@ -49,7 +45,7 @@ static void expect_loss(const char *script, int batches, int code, const char *t
 	feed_close(feed);
 }
 
-static void test_every_end_is_told(void **state)
+TEST(every_end_is_told)
 {
 	expect_loss("die-0", 0, -ECONNRESET,
 		    "went away; the feed can be opened again at epoch 0, batch 0.");
@@ -78,7 +74,7 @@ static void test_every_end_is_told(void **state)
 /*
  * A daemon that publishes into a held slot is detected, and the held batches can still be released.
  */
-static void test_a_slot_that_is_held_is_not_taken_again(void **state)
+TEST(a_slot_that_is_held_is_not_taken_again)
 {
 	struct feed *feed = open_script("overwrite-2");
 	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof(batch)};
@@ -89,7 +85,7 @@ static void test_a_slot_that_is_held_is_not_taken_again(void **state)
 }
 
 /* Slot headers that change while they are read: libfeed uses the values that it checked. */
-static void test_a_header_that_changes_is_read_once(void **state)
+TEST(a_header_that_changes_is_read_once)
 {
 	size_t each = FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS;
 	unsigned counts[9] = {0};
@@ -105,7 +101,7 @@ static void test_a_header_that_changes_is_read_once(void **state)
 	feed_close(feed);
 }
 
-static void test_published_batches_survive_the_daemon(void **state)
+TEST(published_batches_survive_the_daemon)
 {
 	struct feed *feed = open_once("die-3");
 	struct feed_batch held[3], batch = {.size = sizeof(batch)};
@@ -133,7 +129,7 @@ static void *kill_later(void *argument)
 /*
  * The daemon gets SIGKILL while the client waits without a timeout, before the reply and after it.
  */
-static void test_a_killed_daemon_is_told_at_once(void **state)
+TEST(a_killed_daemon_is_told_at_once)
 {
 	static const char *const scripts[] = {"mute", "hang-0", "hang-2"};
 	for (int i = 0; i < 3; i++) {
@@ -165,7 +161,7 @@ static void test_a_killed_daemon_is_told_at_once(void **state)
 	}
 }
 
-static void test_disconnecting_keeps_what_is_held(void **state)
+TEST(disconnecting_keeps_what_is_held)
 {
 	unsigned fds = count_open_fds();
 	struct feed *feed = open_script("plain");
@@ -182,7 +178,7 @@ static void test_disconnecting_keeps_what_is_held(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void test_opening_and_closing_leaks_nothing(void **state)
+TEST(opening_and_closing_leaks_nothing)
 {
 	unsigned fds = count_open_fds();
 	for (int i = 0; i < 100; i++) {
@@ -199,7 +195,7 @@ static void test_opening_and_closing_leaks_nothing(void **state)
  * Nothing that a forked child does, including exiting, affects the parent's feed; and the daemon
  * notices the parent's death although the child lives.
  */
-static void test_a_fork_cannot_touch_the_feed(void **state)
+TEST(a_fork_cannot_touch_the_feed)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_batch held = next(feed), batch = {.size = sizeof(batch)};
@@ -227,16 +223,6 @@ static void test_a_fork_cannot_touch_the_feed(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_end_is_told),
-		cmocka_unit_test(test_a_slot_that_is_held_is_not_taken_again),
-		cmocka_unit_test(test_a_header_that_changes_is_read_once),
-		cmocka_unit_test(test_published_batches_survive_the_daemon),
-		cmocka_unit_test(test_a_killed_daemon_is_told_at_once),
-		cmocka_unit_test(test_disconnecting_keeps_what_is_held),
-		cmocka_unit_test(test_opening_and_closing_leaks_nothing),
-		cmocka_unit_test(test_a_fork_cannot_touch_the_feed),
-	};
 	int r = find_fake();
-	return r ? r : cmocka_run_group_tests_name("feed ends", tests, start_fake, stop_fake);
+	return r ? r : test_run(start_fake, stop_fake);
 }

@@ -6,16 +6,11 @@
 
 #include "tests/unit/proto/fake_ring.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static void ask_beyond(struct puppet *p)
 {
@@ -50,7 +45,7 @@ static void ask_directly_in_turn(struct puppet *p)
 	}
 }
 
-static void test_files_are_asked_for_in_order(void **state)
+TEST(files_are_asked_for_in_order)
 {
 	static const struct row rows[] = {
 		{"a file beyond the last", ask_beyond, puppet_request_feed, -EPROTO,
@@ -120,7 +115,7 @@ static void say_text(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void test_texts_are_made_printable(void **state)
+TEST(texts_are_made_printable)
 {
 	static const struct {
 		const char *said, *shown;
@@ -176,7 +171,7 @@ static void send_unknown(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void test_nothing_else_comes_unasked(void **state)
+TEST(nothing_else_comes_unasked)
 {
 	static const struct row rows[] = {
 		{"an error longer than any", send_long, puppet_take_batches, -EPROTO,
@@ -190,7 +185,7 @@ static void test_nothing_else_comes_unasked(void **state)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-static void test_codes_are_not_obeyed(void **state)
+TEST(codes_are_not_obeyed)
 {
 	static const struct row rows[] = {
 		{"ENOBUFS of a running feed", say_no_slot, puppet_take_batches, -EPROTO, "no"},
@@ -349,7 +344,7 @@ static void ring_with_descriptors(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void test_descriptors_of_all_kinds_are_refused(void **state)
+TEST(descriptors_of_all_kinds_are_refused)
 {
 	static const char no_ring[] = "sent no ring that this library knows";
 	for (odd_kind = 0; odd_kind < sizeof(odd_names) / sizeof(*odd_names); odd_kind++) {
@@ -380,15 +375,4 @@ static void test_descriptors_of_all_kinds_are_refused(void **state)
 	puppet_run_rows(&row, 1);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_files_are_asked_for_in_order),
-		cmocka_unit_test(test_texts_are_made_printable),
-		cmocka_unit_test(test_nothing_else_comes_unasked),
-		cmocka_unit_test(test_codes_are_not_obeyed),
-		cmocka_unit_test(test_descriptors_of_all_kinds_are_refused),
-	};
-	return cmocka_run_group_tests_name("feed hostile", tests, puppet_make_dataset,
-					   puppet_remove_dataset);
-}
+TEST_MAIN(puppet_make_dataset, puppet_remove_dataset)

@@ -4,9 +4,7 @@
  */
 #include "tests/unit/proto/client/puppet.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdbool.h>
 
 /* ---- feeds that differ from the request ---- */
 
@@ -95,7 +93,7 @@ static void open_with_larger_values(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-static void test_a_feed_is_what_was_asked_for(void **state)
+TEST(a_feed_is_what_was_asked_for)
 {
 	static const struct row rows[] = {
 		{"epochs without batches", open_without_batches, puppet_request_feed, -EPROTO,
@@ -193,7 +191,7 @@ COME_BACK(shrink_values)
 COME_BACK(change_type)
 COME_BACK(change_position)
 
-static void test_what_comes_back_is_what_went(void **state)
+TEST(what_comes_back_is_what_went)
 {
 	static const char replaced[] = "has been replaced by another dataset",
 			  sections[] = "of other sizes or types";
@@ -213,12 +211,4 @@ static void test_what_comes_back_is_what_went(void **state)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_feed_is_what_was_asked_for),
-		cmocka_unit_test(test_what_comes_back_is_what_went),
-	};
-	return cmocka_run_group_tests_name("feed other", tests, puppet_make_dataset,
-					   puppet_remove_dataset);
-}
+TEST_MAIN(puppet_make_dataset, puppet_remove_dataset)

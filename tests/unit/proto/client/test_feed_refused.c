@@ -4,11 +4,7 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-static void test_every_refusal_is_a_sentence(void **state)
+TEST(every_refusal_is_a_sentence)
 {
 	unsigned fds = count_open_fds();
 	static const struct {
@@ -50,7 +46,7 @@ static void test_every_refusal_is_a_sentence(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void test_options_are_checked(void **state)
+TEST(options_are_checked)
 {
 	struct feed *feed;
 	struct feed_options options = options_for("plain");
@@ -93,7 +89,7 @@ static void test_options_are_checked(void **state)
 	unsetenv("LOADERD_SOCKET");
 }
 
-static void test_a_position_is_shown(void **state)
+TEST(a_position_is_shown)
 {
 	struct feed_options options = options_for("plain");
 	struct feed *feed;
@@ -118,11 +114,6 @@ static void test_a_position_is_shown(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_refusal_is_a_sentence),
-		cmocka_unit_test(test_options_are_checked),
-		cmocka_unit_test(test_a_position_is_shown),
-	};
 	int r = find_fake();
-	return r ? r : cmocka_run_group_tests_name("feed refused", tests, start_fake, stop_fake);
+	return r ? r : test_run(start_fake, stop_fake);
 }

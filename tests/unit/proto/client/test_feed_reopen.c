@@ -4,20 +4,14 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* Takes batch i of a feed that started at batch 0, whatever its daemons did, and checks it. */
 static struct feed_batch expect(struct feed *feed, uint64_t i)
@@ -58,7 +52,7 @@ static int next_code(struct feed *feed, int timeout_ms)
 }
 
 /* Daemons that die right after a batch (within an epoch, at its end, beyond it), or say goodbye. */
-static void test_a_feed_goes_on(void **state)
+TEST(a_feed_goes_on)
 {
 	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
 					      "die-13", "shutdown-3", "stop-4"};
@@ -84,7 +78,7 @@ static void test_a_feed_goes_on(void **state)
 }
 
 /* The daemon dies after the last batch, before it reports the end. */
-static void test_an_end_needs_no_daemon(void **state)
+TEST(an_end_needs_no_daemon)
 {
 	struct feed_options options = options_for("die-20");
 	struct feed *feed;
@@ -100,7 +94,7 @@ static void test_an_end_needs_no_daemon(void **state)
 	feed_close(feed);
 }
 
-static void test_held_batches_stay(void **state)
+TEST(held_batches_stay)
 {
 	struct feed *feed = open_script("die-3");
 	struct feed_batch held[12], again;
@@ -126,7 +120,7 @@ static void test_held_batches_stay(void **state)
 }
 
 /* Fields of a held batch are read from the ring of that batch. */
-static void test_fields_of_held_batches_stay(void **state)
+TEST(fields_of_held_batches_stay)
 {
 	static const char *const fields[] = {"int", "bytes"};
 	struct feed_options options = options_for("die-2");
@@ -151,7 +145,7 @@ static void test_fields_of_held_batches_stay(void **state)
 }
 
 /* Holds one batch of each connection: the number of old rings is bounded, and no batch is lost. */
-static void test_connections_held_are_bounded(void **state)
+TEST(connections_held_are_bounded)
 {
 	struct feed *feed = open_script("die-1");
 	struct feed_batch held[64];
@@ -171,7 +165,7 @@ static void test_connections_held_are_bounded(void **state)
 	feed_close(feed);
 }
 
-static void test_memory_that_a_device_knows_stays(void **state)
+TEST(memory_that_a_device_knows_stays)
 {
 	struct feed *feed = open_script("die-2");
 	struct feed_info first = {.size = sizeof(first)}, second = first;
@@ -194,7 +188,7 @@ static void test_memory_that_a_device_knows_stays(void **state)
 }
 
 /* A feed that differs after a reconnect is refused. */
-static void test_what_is_another_is_refused(void **state)
+TEST(what_is_another_is_refused)
 {
 	static const struct {
 		const char *script;
@@ -228,7 +222,7 @@ static void test_what_is_another_is_refused(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-static void test_a_limit_may_pass(void **state)
+TEST(a_limit_may_pass)
 {
 	struct feed *feed = open_script("quota-4");
 	for (uint64_t b = 0; b < 10; b++) {
@@ -240,7 +234,7 @@ static void test_a_limit_may_pass(void **state)
 }
 
 /* A stopping daemon says goodbye to all clients, including those that wait for a feed to open. */
-static void test_a_daemon_that_stops_opens_nothing(void **state)
+TEST(a_daemon_that_stops_opens_nothing)
 {
 	struct feed *feed = open_script("leaving-4");
 	for (uint64_t b = 0; b < 10; b++) {
@@ -254,7 +248,7 @@ static void test_a_daemon_that_stops_opens_nothing(void **state)
 /*
  * The next daemon starts only when this one has exited, which waits for its clients to disconnect.
  */
-static void test_a_daemon_that_stops_is_left(void **state)
+TEST(a_daemon_that_stops_is_left)
 {
 	struct feed *feed = open_script("linger-4");
 	int64_t start = now_ms();
@@ -268,7 +262,7 @@ static void test_a_daemon_that_stops_is_left(void **state)
 }
 
 /* A sample crashes the daemon each time. */
-static void test_what_always_dies_is_given_up(void **state)
+TEST(what_always_dies_is_given_up)
 {
 	struct feed *feed = open_script("die-0");
 	int64_t start = now_ms();
@@ -328,7 +322,7 @@ static struct feed *open_at(struct service *service, const char *script, uint32_
 }
 
 /* The service is missing before the first batch, and for some time later. */
-static void test_a_service_is_waited_for(void **state)
+TEST(a_service_is_waited_for)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "slow-200", 0);
@@ -354,7 +348,7 @@ static void test_a_service_is_waited_for(void **state)
 	unlink(service.path);
 }
 
-static void test_waiting_for_a_service_ends(void **state)
+TEST(waiting_for_a_service_ends)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "hang-1", 400);
@@ -372,7 +366,7 @@ static void test_waiting_for_a_service_ends(void **state)
 }
 
 /* feed_fd() stays the same for the feed's life, and does not spin while the daemon is away. */
-static void test_an_event_loop_is_woken(void **state)
+TEST(an_event_loop_is_woken)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "slow-20", 0);
@@ -433,7 +427,7 @@ static void hand_over(struct mailbox *box, const struct feed_batch *batch)
 }
 
 /* Another thread releases batches of the old ring during a reconnect. */
-static void test_another_thread_may_release(void **state)
+TEST(another_thread_may_release)
 {
 	struct mailbox box = {.feed = open_script("die-2")};
 	pthread_t thread;
@@ -452,7 +446,7 @@ static void test_another_thread_may_release(void **state)
  * Only libfeed can restart a private daemon. Both of its feeds continue, on the same socket; once
  * stopped, it is not waited for.
  */
-static void test_a_private_daemon_is_started_again(void **state)
+TEST(a_private_daemon_is_started_again)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon;
@@ -504,24 +498,6 @@ static void test_a_private_daemon_is_started_again(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_feed_goes_on),
-		cmocka_unit_test(test_an_end_needs_no_daemon),
-		cmocka_unit_test(test_held_batches_stay),
-		cmocka_unit_test(test_fields_of_held_batches_stay),
-		cmocka_unit_test(test_connections_held_are_bounded),
-		cmocka_unit_test(test_memory_that_a_device_knows_stays),
-		cmocka_unit_test(test_what_is_another_is_refused),
-		cmocka_unit_test(test_a_limit_may_pass),
-		cmocka_unit_test(test_a_daemon_that_stops_opens_nothing),
-		cmocka_unit_test(test_a_daemon_that_stops_is_left),
-		cmocka_unit_test(test_what_always_dies_is_given_up),
-		cmocka_unit_test(test_a_service_is_waited_for),
-		cmocka_unit_test(test_waiting_for_a_service_ends),
-		cmocka_unit_test(test_an_event_loop_is_woken),
-		cmocka_unit_test(test_another_thread_may_release),
-		cmocka_unit_test(test_a_private_daemon_is_started_again),
-	};
 	int r = find_fake();
-	return r ? r : cmocka_run_group_tests_name("feed reopen", tests, start_fake, stop_fake);
+	return r ? r : test_run(start_fake, stop_fake);
 }

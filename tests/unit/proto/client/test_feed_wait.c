@@ -4,20 +4,16 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static void test_waiting_ends_in_time(void **state)
+TEST(waiting_ends_in_time)
 {
 	struct feed *feed = open_script("hang-1");
 	struct feed_batch batch = next(feed);
@@ -36,7 +32,7 @@ static void test_waiting_ends_in_time(void **state)
 	feed_close(feed);
 }
 
-static void test_slow_batches_are_waited_for(void **state)
+TEST(slow_batches_are_waited_for)
 {
 	struct feed *feed = open_script("slow-5");
 	for (int i = 0; i < 30; i++) {
@@ -52,7 +48,7 @@ static void test_slow_batches_are_waited_for(void **state)
  * In seccomp strict mode any system call but read, write and exit kills the process. The result is
  * sent by write(), because a sanitizer's own threads outlive an exit.
  */
-static void test_taking_makes_no_system_call(void **state)
+TEST(taking_makes_no_system_call)
 {
 	int answer[2];
 	assert_int_equal(pipe2(answer, O_CLOEXEC), 0);
@@ -91,7 +87,7 @@ static void test_taking_makes_no_system_call(void **state)
 }
 
 /* The fd is polled in an event loop and becomes readable after each -ETIMEDOUT. */
-static void test_an_event_loop_is_woken(void **state)
+TEST(an_event_loop_is_woken)
 {
 	struct feed *feed = open_script("slow-3");
 	for (int batches = 0; batches < 30;) {
@@ -109,7 +105,7 @@ static void test_an_event_loop_is_woken(void **state)
 	feed_close(feed);
 }
 
-static void test_floods_of_doorbells_pass(void **state)
+TEST(floods_of_doorbells_pass)
 {
 	struct feed *feed = open_script("flood");
 	for (int i = 0; i < 40; i++) {
@@ -120,7 +116,7 @@ static void test_floods_of_doorbells_pass(void **state)
 	feed_close(feed);
 }
 
-static void test_holding_all_is_told(void **state)
+TEST(holding_all_is_told)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_batch held[FAKE_SLOTS], batch = {.size = sizeof(batch)};
@@ -172,7 +168,7 @@ static void *releasing_thread(void *argument)
 	return NULL;
 }
 
-static void test_another_thread_may_release(void **state)
+TEST(another_thread_may_release)
 {
 	struct mailbox box = {.feed = open_script("plain"),
 			      .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -198,15 +194,6 @@ static void test_another_thread_may_release(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_waiting_ends_in_time),
-		cmocka_unit_test(test_slow_batches_are_waited_for),
-		cmocka_unit_test(test_taking_makes_no_system_call),
-		cmocka_unit_test(test_an_event_loop_is_woken),
-		cmocka_unit_test(test_floods_of_doorbells_pass),
-		cmocka_unit_test(test_holding_all_is_told),
-		cmocka_unit_test(test_another_thread_may_release),
-	};
 	int r = find_fake();
-	return r ? r : cmocka_run_group_tests_name("feed wait", tests, start_fake, stop_fake);
+	return r ? r : test_run(start_fake, stop_fake);
 }

@@ -1,14 +1,5 @@
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 stub_refuses stub_refuse;
 int stub_plans;

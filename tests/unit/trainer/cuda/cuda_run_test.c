@@ -1,9 +1,6 @@
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct device_optimizer_spec optimizer = {
 	.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true, .ema = true};

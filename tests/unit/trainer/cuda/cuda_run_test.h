@@ -6,9 +6,8 @@
  */
 #pragma once
 
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
-
-#include <cmocka.h>
 
 #define SAMPLES    4
 #define SIDE       12

@@ -1,12 +1,5 @@
 #include "tests/unit/trainer/cuda/random_graph.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { VALUES_MAX = 64 };
 

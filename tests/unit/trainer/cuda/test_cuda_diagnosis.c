@@ -5,12 +5,9 @@
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-static void test_anomaly(void **state)
+TEST(anomaly)
 {
 	struct device_options options = {
 		.precision = DEVICE_FP16, .fusion = DEVICE_FUSION_C, .detect_anomaly = true};
@@ -48,7 +45,7 @@ static void test_anomaly(void **state)
  * Whichever allocation fails, the error names the plan's largest tensors, also tensors of equal
  * size.
  */
-static void test_memory(void **state)
+TEST(memory)
 {
 	struct device_graph_options training = {.mode = DEVICE_TRAIN};
 	struct device_graph_info info;
@@ -84,7 +81,7 @@ static void test_memory(void **state)
 }
 
 /* Values that no step has written read as NaN, whatever the memory held before. */
-static void test_unwritten(void **state)
+TEST(unwritten)
 {
 	struct device_graph_options training = {.mode = DEVICE_TRAIN, .keep_all = true};
 	const size_t elements = (size_t)SAMPLES * SIDE * SIDE * 8;
@@ -110,7 +107,7 @@ static void test_unwritten(void **state)
 	free(values);
 }
 
-static void test_profile(void **state)
+TEST(profile)
 {
 	struct device_options options = {
 		.precision = DEVICE_FP32, .fusion = DEVICE_FUSION_B, .profile = true};
@@ -137,16 +134,4 @@ static void test_profile(void **state)
 	assert_int_equal(i, 11);
 	assert_true(forward > 0 && backward > 0);
 	close_net(&net);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_anomaly),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_unwritten),
-		cmocka_unit_test(test_profile),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

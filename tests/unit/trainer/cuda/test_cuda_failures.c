@@ -2,16 +2,8 @@
  * Lowering with failing allocations: whichever allocation fails, nothing leaks and the error
  * reports it. The linker wraps the allocation functions.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static long left = -1; /* allocations that still succeed; negative if none fails */
 
@@ -42,7 +34,7 @@ static bool refuse(const struct conv_problem *problem)
 	       (problem->direction == CONV_WEIGHTS && problem->gradient == CUDA_F32);
 }
 
-static void test_failures(void **state)
+TEST(failures)
 {
 	struct model_input input = {.count = 2, .height = 32, .width = 32, .std = {1, 1, 1}};
 	const struct device_graph_options options = {.mode = DEVICE_TRAIN, .keep_all = true};
@@ -73,11 +65,4 @@ static void test_failures(void **state)
 	stub_refuse = NULL;
 	/* at least one for every tensor and every plan */
 	assert_true(allocations > 200);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

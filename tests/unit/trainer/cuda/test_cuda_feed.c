@@ -5,11 +5,8 @@
 #include "tests/gpu/emulation/queue.h"
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /*
  * Computes the losses of a run that feeds from two buffers in turn and overwrites each one as soon
@@ -42,7 +39,7 @@ static void feed_ahead(struct net *net, struct batch *place, const struct batch 
 	}
 }
 
-static void test_feeding(void **state)
+TEST(feeding)
 {
 	enum { BYTES = 8192 };
 	int fd = memfd_create("batches", MFD_CLOEXEC);
@@ -91,7 +88,7 @@ static void test_feeding(void **state)
 }
 
 /* Only a batch of wider elements than before allocates memory. */
-static void test_elements(void **state)
+TEST(elements)
 {
 	static float floats[SAMPLES * IMAGE];
 	struct batch batch;
@@ -122,7 +119,7 @@ static void test_elements(void **state)
 	close_net(&net);
 }
 
-static void test_results(void **state)
+TEST(results)
 {
 	struct device_results results;
 	struct net net;
@@ -145,15 +142,4 @@ static void test_results(void **state)
 	assert_int_equal(device_synchronize(net.device), 0);
 	assert_int_equal(device_results(net.graph, number, false, &results), 0);
 	close_net(&net);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_feeding),
-		cmocka_unit_test(test_elements),
-		cmocka_unit_test(test_results),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

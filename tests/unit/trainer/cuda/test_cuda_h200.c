@@ -3,18 +3,10 @@
  * of ResNet-50 in fp16 at batch 256. Some patterns only have engines that are compiled at run time;
  * for these the test loads the driver's stand-in (LOADERD_CUDA_DRIVER).
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/estimate/estimate.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SKIPPED = 77 };
 
@@ -30,7 +22,7 @@ static const struct cuda_program *lower(struct plan_fixture *f, const char *sett
 	return plan_fixture_program(f, mode, 256, 224, false);
 }
 
-static void test_resnet50(void **state)
+TEST(resnet50)
 {
 	unsigned prologues[4] = {0}, shortcuts[3] = {0}, relu_norm = 0, weights = 0;
 	const struct cuda_program *program;
@@ -65,7 +57,7 @@ static void test_resnet50(void **state)
 }
 
 /* In the other precisions plain convolutions have plans, and in evaluation folded ones. */
-static void test_others(void **state)
+TEST(others)
 {
 	static const enum cuda_element elements[] = {CUDA_F32, CUDA_BF16};
 	const struct cuda_program *program;
@@ -81,7 +73,7 @@ static void test_others(void **state)
 }
 
 /* Matrix products and patches have plans; all other operations use our own kernels. */
-static void test_transformers(void **state)
+TEST(transformers)
 {
 	static const char *const settings[] = {"model.name=vit_small_patch16",
 					       "model.name=vit_base_patch16 model.pool=average"};
@@ -102,11 +94,6 @@ static void test_transformers(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50),
-		cmocka_unit_test(test_others),
-		cmocka_unit_test(test_transformers),
-	};
 	char error[ESTIMATE_ERROR_MAX] = "", *properties = NULL;
 	struct engines_options options = {.plans = ""};
 	int r = estimate_device_properties(DEVICES "/h200.json", &properties, error);
@@ -118,7 +105,7 @@ int main(void)
 		fprintf(stderr, "skipped: %s\n", error);
 		return SKIPPED;
 	}
-	r = cmocka_run_group_tests(tests, NULL, NULL);
+	r = test_run(NULL, NULL);
 	engines_close(&engines);
 	free(properties);
 	return r;

@@ -2,19 +2,10 @@
  * Lowering of graphs that no model has: random graphs with randomly refused plans, and the
  * operations that replace each pattern without a plan.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/unit/trainer/cuda/random_plans.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* ---- random graphs ---- */
 
@@ -150,7 +141,7 @@ static void check_seen(const struct seen *seen)
 	assert_int_not_equal(seen->adds, 0);
 }
 
-static void test_random(void **state)
+TEST(random)
 {
 	struct seen seen = {0};
 
@@ -279,7 +270,7 @@ static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_su
  * The order of sums over ranks does not depend on the patterns that tuning unfuses. It does change
  * if gradients have other elements.
  */
-static void test_order_of_sums(void **state)
+TEST(order_of_sums)
 {
 	unsigned different = 0, moved = 0;
 
@@ -359,7 +350,7 @@ static void lower_resnet50(const struct conv_problem *without, struct counts *re
  * Refuses one pattern of ResNet-50 at one number of input channels: only its convolutions are
  * unfused, and the log names them.
  */
-static void test_taken_apart(void **state)
+TEST(taken_apart)
 {
 	static const struct {
 		struct conv_problem without;
@@ -447,7 +438,7 @@ static bool refuse_fusions(const struct conv_problem *problem)
  * If no fused pattern has a plan, level C runs the same operations as level B, except for the max
  * pool.
  */
-static void test_all_taken_apart(void **state)
+TEST(all_taken_apart)
 {
 	struct plan_fixture f;
 	struct counts b, c;
@@ -491,7 +482,7 @@ static bool refuse_wide_gradients(const struct conv_problem *problem)
 	return problem->direction == CONV_WEIGHTS && problem->gradient == CUDA_F32;
 }
 
-static void test_input_channels(void **state)
+TEST(input_channels)
 {
 	static const uint32_t expected[] = {4, 4, 4, 4, 4, 8, 8, 8, 8};
 
@@ -510,7 +501,7 @@ static void test_input_channels(void **state)
 	stub_refuse = NULL;
 }
 
-static void test_narrow_gradients(void **state)
+TEST(narrow_gradients)
 {
 	const struct cuda_program *program;
 	unsigned launches = 0, launched = 0;
@@ -575,13 +566,13 @@ static void expect_refusal(stub_refuses refuse, const char *words)
 	assert_int_equal(stub_plans, 0);
 }
 
-static void test_refusal(void **state)
+TEST(refusal)
 {
 	expect_refusal(refuse_all, "conv1: the library has no plan for forward 7x7/2 3>64");
 	expect_refusal(refuse_data, "layer4.1.conv2: the library has no plan for data gradient");
 }
 
-static void test_pool_window(void **state)
+TEST(pool_window)
 {
 	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
 	struct device_input_spec input = {
@@ -607,7 +598,7 @@ static void test_pool_window(void **state)
  * Heads have at most 64 channels. The products with scores and their gradients count as FLOPs, but
  * no T x T tensor is kept.
  */
-static void test_attention(void **state)
+TEST(attention)
 {
 	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
 	const double positions = 14 * 14, forward = 4 * 2 * positions * positions * 384;
@@ -650,17 +641,4 @@ static void test_attention(void **state)
 		device_graph_free(graph);
 		plan_fixture_deinit(&f);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),         cmocka_unit_test(test_order_of_sums),
-		cmocka_unit_test(test_taken_apart),    cmocka_unit_test(test_all_taken_apart),
-		cmocka_unit_test(test_input_channels), cmocka_unit_test(test_narrow_gradients),
-		cmocka_unit_test(test_refusal),        cmocka_unit_test(test_pool_window),
-		cmocka_unit_test(test_attention),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,9 @@
  * around them, and recovery from a failure. tests/gpu/run runs it on a GPU; on the emulated GPU
  * fake_nccl.c replaces NCCL. A sum over one rank must return its input.
  */
+#include "tests/test.h"
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <errno.h>
 
 enum { SKIPPED = 77 };
 
@@ -117,7 +107,7 @@ static struct collective *connect_alone(void)
 /*
  * Sizes: the count of labels, losses, both sums of a norm, a bucket, and a size that no bucket has.
  */
-static void test_sums(void **state)
+TEST(sums)
 {
 	static const struct {
 		size_t count;
@@ -143,7 +133,7 @@ static void test_sums(void **state)
 	collective_free(collective);
 }
 
-static void test_captured(void **state)
+TEST(captured)
 {
 	struct collective *collective = connect_alone();
 	gpu_graph graph;
@@ -167,7 +157,7 @@ static void test_captured(void **state)
  * NCCL rejects an invalid pointer (NCCL_CHECK_POINTERS): the communicator is aborted, and a new one
  * works.
  */
-static void test_abort(void **state)
+TEST(abort)
 {
 	struct collective *collective = connect_alone();
 
@@ -220,12 +210,6 @@ static bool is_possible(void)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sums),
-		cmocka_unit_test(test_captured),
-		cmocka_unit_test(test_abort),
-	};
-
 	setenv("NCCL_CHECK_POINTERS", "1", 1);
-	return is_possible() ? cmocka_run_group_tests(tests, open_gpu, close_gpu) : SKIPPED;
+	return is_possible() ? test_run(open_gpu, close_gpu) : SKIPPED;
 }

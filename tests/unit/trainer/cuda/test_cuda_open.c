@@ -3,18 +3,10 @@
  * driver (LD_LIBRARY_PATH). The runtime queries the driver only once, so each attempt runs in a
  * separate process.
  */
+#include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 struct outcome {
 	int result;
@@ -57,30 +49,19 @@ static void expect(const char *driver_version, const char *words, const char *re
 	assert_non_null(strstr(outcome.error, words));
 }
 
-static void test_no_driver(void **state)
+TEST(no_driver)
 {
 	expect("0", "no NVIDIA driver was found", "start it with access to the GPU");
 }
 
 /* Older than any toolkit with cuDNN 9. */
-static void test_old_driver(void **state)
+TEST(old_driver)
 {
 	expect("10020", "the NVIDIA driver supports CUDA 10.2, this program was built with CUDA 1",
 	       "install a newer driver");
 }
 
-static void test_no_gpu(void **state)
+TEST(no_gpu)
 {
 	expect("99000", "the NVIDIA driver shows no GPU", "CUDA_VISIBLE_DEVICES");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_driver),
-		cmocka_unit_test(test_old_driver),
-		cmocka_unit_test(test_no_gpu),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,23 +2,14 @@
  * trainer --plan with stub engines: its output for a network counted by hand, and its errors for
  * invalid files.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/roofline.h"
 #include "trainer/estimate/estimate.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define ROOFLINE                                                                                   \
 	"\"roofline\": {\"bytes_per_second\": 1e12, \"flops_per_second\": {\"fp32\": 1e13, "       \
@@ -83,7 +74,7 @@ static double number_before(const char *text, const char *words)
 	return strtod(from, NULL);
 }
 
-static void test_resnet50(void **state)
+TEST(resnet50)
 {
 	struct estimate_options options = {
 		.device = device_file(
@@ -120,7 +111,7 @@ static void test_resnet50(void **state)
 }
 
 /* Operations that need separate passes are listed with their cost; a plain network has none. */
-static void test_breaks(void **state)
+TEST(breaks)
 {
 	struct estimate_options options = {
 		.device = device_file(
@@ -161,7 +152,7 @@ static void test_breaks(void **state)
 }
 
 /* train.accumulate = auto: as few micro-batches as fit in the device's memory. */
-static void test_micro_batches(void **state)
+TEST(micro_batches)
 {
 	static const char device[] =
 		"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
@@ -195,7 +186,7 @@ static void test_micro_batches(void **state)
 /*
  * A teacher of the same network takes as much memory as evaluation, and additional forward passes.
  */
-static void test_teacher(void **state)
+TEST(teacher)
 {
 	struct estimate_options options = {
 		.device = device_file(
@@ -236,7 +227,7 @@ static void test_teacher(void **state)
 }
 
 /* The report gives the cost and the savings of recomputation, whether the recipe uses it or not. */
-static void test_recompute(void **state)
+TEST(recompute)
 {
 	struct estimate_options options = {
 		.device = device_file(
@@ -276,7 +267,7 @@ static bool refuse_statistics(const struct conv_problem *problem)
 	return problem->epilogue == CONV_STATISTICS && problem->c <= 4;
 }
 
-static void test_options(void **state)
+TEST(options)
 {
 	struct estimate_options options = {
 		.device = device_file(
@@ -317,7 +308,7 @@ static void test_options(void **state)
 	assert_true(number_before(text, " MB copies of weights") == 0);
 }
 
-static void test_sizes(void **state)
+TEST(sizes)
 {
 	static const struct {
 		const char *pipeline;
@@ -353,7 +344,7 @@ static void test_sizes(void **state)
 }
 
 /* The image size comes from the recipe unless --size is given. */
-static void test_size_of_pipeline(void **state)
+TEST(size_of_pipeline)
 {
 	struct estimate_options options = {
 		.device = device_file(
@@ -375,7 +366,7 @@ static void test_size_of_pipeline(void **state)
 	expect(error, "data.pipeline's image size of 4 is too small for speednet");
 }
 
-static void test_files(void **state)
+TEST(files)
 {
 	static const struct {
 		const char *text, *words;
@@ -414,7 +405,7 @@ static void test_files(void **state)
 }
 
 /* The shipped device files are complete, and the roofline is not passed to cuDNN. */
-static void test_shipped(void **state)
+TEST(shipped)
 {
 	static const char *const names[] = {"a100", "h100", "h200"};
 
@@ -447,7 +438,7 @@ static struct gpu_properties properties_of(const json_t *json)
  * Peaks equal those of NVIDIA's data sheets, which the A100 and H100 files contain too; an H200
  * computes like an H100.
  */
-static void test_peaks(void **state)
+TEST(peaks)
 {
 	static const char *const names[] = {"a100", "h100", "h200"};
 	static const double sheets[3][3] = {{19.5e12, 156e12, 312e12},
@@ -494,21 +485,4 @@ static int remove_file(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50),
-		cmocka_unit_test(test_micro_batches),
-		cmocka_unit_test(test_recompute),
-		cmocka_unit_test(test_teacher),
-		cmocka_unit_test(test_breaks),
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_size_of_pipeline),
-		cmocka_unit_test(test_shipped),
-		cmocka_unit_test(test_peaks),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, remove_file);
-}
+TEST_MAIN(NULL, remove_file)

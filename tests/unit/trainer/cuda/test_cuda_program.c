@@ -3,17 +3,8 @@
  * ResNet-50, lifetimes, memory, bytes and FLOPs, and errors that program_check() detects. Stub
  * engines supply the plans.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/cuda_planner_test.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static const struct {
 	const char *settings;
@@ -28,7 +19,7 @@ static const struct {
 	{"model.name=speednet model.activation=relu model.whiten=no", 32},
 };
 
-static void test_models(void **state)
+TEST(models)
 {
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		for (int way = 0; way < 3 * 3 * 2 * 2; way++) {
@@ -58,7 +49,7 @@ static void test_models(void **state)
  * Every trained parameter gets a gradient, and each gradient is written once: directly, or by a
  * conversion from another element.
  */
-static void test_gradients(void **state)
+TEST(gradients)
 {
 	struct plan_fixture f;
 	const struct cuda_program *program;
@@ -176,7 +167,7 @@ static unsigned count_kind(const struct cuda_program *program, enum cuda_op_kind
 	return count;
 }
 
-static void test_resnet50(void **state)
+TEST(resnet50)
 {
 	unsigned directions[3] = {0};
 	const struct cuda_program *program;
@@ -219,7 +210,7 @@ static void test_resnet50(void **state)
  * before the activation is not stored; and at level C data gradients continue through a block's sum
  * into its norms.
  */
-static void test_traffic(void **state)
+TEST(traffic)
 {
 	static const struct {
 		double least, most;
@@ -270,7 +261,7 @@ static uint64_t step_bytes(const char *settings, enum device_fusion fusion, doub
  * Recomputed tensors take no memory between forward and backward, and cost at most a third more
  * arithmetic.
  */
-static void test_recompute(void **state)
+TEST(recompute)
 {
 	static const struct {
 		const char *kept, *anew;
@@ -315,7 +306,7 @@ static void test_recompute(void **state)
 
 /* ---- evaluation ---- */
 
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
 	for (int level = 0; level < 3; level++) {
 		const struct cuda_program *program;
@@ -363,7 +354,7 @@ static struct cuda_op *first_of(struct cuda_program *program, enum cuda_op_kind 
 	return NULL;
 }
 
-static void test_check(void **state)
+TEST(check)
 {
 	struct cuda_program *program;
 	struct cuda_tensor *tensor;
@@ -414,16 +405,4 @@ static void test_check(void **state)
 	op->backward = true;
 	expect_wrong(program, "wrong side");
 	plan_fixture_deinit(&f);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_models),    cmocka_unit_test(test_gradients),
-		cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_traffic),
-		cmocka_unit_test(test_recompute), cmocka_unit_test(test_evaluation),
-		cmocka_unit_test(test_check),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

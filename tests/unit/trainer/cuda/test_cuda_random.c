@@ -5,21 +5,12 @@
  * GRAPHS, from meson.build, is the number of graphs per level; level C runs as many again with
  * refused plans.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/unit/trainer/cuda/random_plans.h"
 #include "trainer/device/cuda/cuda.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* One graph on one device. */
 struct side {
@@ -347,7 +338,7 @@ static void run_anew(uint64_t seed, const char *backend, enum device_fusion fusi
 	close_side(&anew);
 }
 
-static void test_anew(void **state)
+TEST(anew)
 {
 	recomputed = 0;
 	for (uint64_t seed = 0; seed < GRAPHS; seed++) {
@@ -361,25 +352,25 @@ static void test_anew(void **state)
 	assert_true(recomputed > GRAPHS);
 }
 
-static void test_none(void **state)
+TEST(none)
 {
 	for (uint64_t seed = 0; seed < GRAPHS; seed++)
 		run(seed, DEVICE_FUSION_NONE);
 }
 
-static void test_b(void **state)
+TEST(b)
 {
 	for (uint64_t seed = 0; seed < GRAPHS; seed++)
 		run(seed, DEVICE_FUSION_B);
 }
 
-static void test_c(void **state)
+TEST(c)
 {
 	for (uint64_t seed = 0; seed < GRAPHS; seed++)
 		run(seed, DEVICE_FUSION_C);
 }
 
-static void test_some_plans(void **state)
+TEST(some_plans)
 {
 	for (uint64_t seed = 0; seed < GRAPHS; seed++) {
 		refusal_seed = seed;
@@ -387,15 +378,4 @@ static void test_some_plans(void **state)
 		run(seed + GRAPHS, DEVICE_FUSION_C);
 	}
 	refusal_share = 0;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_anew),       cmocka_unit_test(test_none),
-		cmocka_unit_test(test_b),          cmocka_unit_test(test_c),
-		cmocka_unit_test(test_some_plans),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const struct {
 	enum device_precision precision;
@@ -24,7 +23,7 @@ static const struct {
  * Every variant of a step gives the same bits launched and replayed. Nothing is allocated once both
  * batch buffers exist.
  */
-static void test_replay(void **state)
+TEST(replay)
 {
 	static const bool updates[] = {true,  false, true,  false, false, true, true,
 				       false, false, false, true,  true,  true};
@@ -57,7 +56,7 @@ static void test_replay(void **state)
 }
 
 /* Losses over 20 steps follow the CPU backend's. */
-static void test_against_cpu(void **state)
+TEST(against_cpu)
 {
 	struct device_options options = {.precision = DEVICE_FP32};
 	char error[DEVICE_ERROR_MAX];
@@ -88,7 +87,7 @@ static void test_against_cpu(void **state)
 	}
 }
 
-static void test_resume(void **state)
+TEST(resume)
 {
 	float *x = malloc(ELEMENTS * sizeof(float));
 	struct device_params_state counters;
@@ -177,7 +176,7 @@ static void expect_folded(struct net *net, unsigned folds)
 	device_graph_free(graph);
 }
 
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
 	struct net net;
 
@@ -195,7 +194,7 @@ static void test_evaluation(void **state)
 
 /* ---- loss scaling ---- */
 
-static void test_overflow(void **state)
+TEST(overflow)
 {
 	float *before = malloc(ELEMENTS * sizeof(float)), *after = malloc(ELEMENTS * sizeof(float));
 	struct device_params_state counters;
@@ -235,7 +234,7 @@ static void test_overflow(void **state)
  * Gradients written by the caller are multiplied by the loss scale, and divided by it when they are
  * read.
  */
-static void test_given_scale(void **state)
+TEST(given_scale)
 {
 	float *written = malloc(ELEMENTS * sizeof(float)), *read = malloc(ELEMENTS * sizeof(float));
 	struct net net;
@@ -258,7 +257,7 @@ static void test_given_scale(void **state)
 }
 
 /* The loss scale does not affect training: powers of two cancel exactly. */
-static void test_scale(void **state)
+TEST(scale)
 {
 	struct device_params_state counters;
 	struct device_results one, other;
@@ -294,7 +293,7 @@ static void test_scale(void **state)
  * sum. The weights of each new position sum to 1, so gradients of 1 sum to the number of new
  * positions times the number of samples.
  */
-static void test_resized_positions(void **state)
+TEST(resized_positions)
 {
 	enum { CHANNELS = 8, OLD = 3, NEW = 6, COUNT = 2 };
 	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
@@ -354,16 +353,4 @@ static void test_resized_positions(void **state)
 	device_graph_free(graph);
 	device_params_free(params);
 	device_close(device);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replay),      cmocka_unit_test(test_against_cpu),
-		cmocka_unit_test(test_evaluation),  cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_overflow),    cmocka_unit_test(test_scale),
-		cmocka_unit_test(test_given_scale), cmocka_unit_test(test_resized_positions),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

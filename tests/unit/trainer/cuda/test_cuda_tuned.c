@@ -6,10 +6,6 @@
 #include "tests/unit/trainer/cuda/cuda_run_test.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* The forward pass would be faster without a prologue, but the weight gradient would lose more. */
 static double gradients_want_prologues(const struct conv_problem *problem)
 {
@@ -48,7 +44,7 @@ static const char *open_tuned(struct net *net, emulation_ms *ms)
 	return info.fallback_log;
 }
 
-static void test_tuned_fused(void **state)
+TEST(tuned_fused)
 {
 	struct net net;
 
@@ -63,7 +59,7 @@ static void test_tuned_fused(void **state)
  * Patterns slower than their parts are unfused, and the net computes the same as without plans for
  * them.
  */
-static void test_tuned_apart(void **state)
+TEST(tuned_apart)
 {
 	static const char *const patterns[] = {" statistics;", " scale-bias-relu;", " relu-norm;",
 					       " relu-norm-add-shortcut;", " add;"};
@@ -84,7 +80,7 @@ static void test_tuned_apart(void **state)
 	close_net(&tuned);
 }
 
-static void test_tuned_for_gradients(void **state)
+TEST(tuned_for_gradients)
 {
 	struct net net;
 	const char *log = open_tuned(&net, gradients_want_none);
@@ -99,7 +95,7 @@ static void test_tuned_for_gradients(void **state)
  * Tuning writes only to the arena: not to weights, nor to gradients that are already summed when
  * another graph is planned.
  */
-static void test_tuned_between(void **state)
+TEST(tuned_between)
 {
 	struct net tuned, plain;
 
@@ -124,7 +120,7 @@ static double never(const struct conv_problem *problem)
 }
 
 /* The error names the operation and the reason why its plans failed. */
-static void test_tuning_fails(void **state)
+TEST(tuning_fails)
 {
 	struct device_options options = {
 		.precision = DEVICE_FP16, .fusion = DEVICE_FUSION_C, .autotune = true};
@@ -136,15 +132,4 @@ static void test_tuning_fails(void **state)
 	assert_string_equal(error, "stem: autotuning failed: no time was taken");
 	close_net(&net);
 	emulation_time_plans(NULL);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tuned_fused),         cmocka_unit_test(test_tuned_apart),
-		cmocka_unit_test(test_tuned_for_gradients), cmocka_unit_test(test_tuned_between),
-		cmocka_unit_test(test_tuning_fails),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

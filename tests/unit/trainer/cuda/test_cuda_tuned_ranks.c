@@ -3,16 +3,11 @@
  * of GPU run the plans that one of them found, and if one rank fails, all fail. Run under mpirun.
  */
 #include "tests/gpu/emulation/queue.h"
+#include "tests/test.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/cuda/cuda.h"
-
-#include <cmocka.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SAMPLES  2 /* per rank */
 #define SIDE     4
@@ -269,7 +264,7 @@ static void forget_tuning(void)
 
 /* ---- one kind of GPU ---- */
 
-static void test_fused_on_first(void **state)
+TEST(fused_on_first)
 {
 	struct net net;
 
@@ -282,7 +277,7 @@ static void test_fused_on_first(void **state)
 	forget_tuning();
 }
 
-static void test_apart_on_first(void **state)
+TEST(apart_on_first)
 {
 	struct net net;
 
@@ -296,7 +291,7 @@ static void test_apart_on_first(void **state)
 	forget_tuning();
 }
 
-static void test_others_wait(void **state)
+TEST(others_wait)
 {
 	struct net net;
 
@@ -311,7 +306,7 @@ static void test_others_wait(void **state)
 /*
  * Ranks that tuned separately before: the first rank's results apply, also if nothing is tuned now.
  */
-static void test_earlier_findings(void **state)
+TEST(earlier_findings)
 {
 	for (unsigned knows = 0; knows < 2; knows++) {
 		struct net alone, net;
@@ -337,7 +332,7 @@ static void test_earlier_findings(void **state)
  * The first rank has one kind of GPU, the others another kind, for which the second rank tunes.
  * Each kind has a separate program, and all ranks step together.
  */
-static void test_two_kinds(void **state)
+TEST(two_kinds)
 {
 	struct net net;
 
@@ -374,7 +369,7 @@ static void expect_failure(const char *error, unsigned rank, const char *words)
  * The first rank takes the machine's last GPU, or an index that does not exist; in that case fewer
  * ranks would not help.
  */
-static void test_gpu_lacks(void **state)
+TEST(gpu_lacks)
 {
 	struct device_options options = {.comm = comm, .index = 3};
 	char error[DEVICE_ERROR_MAX];
@@ -388,7 +383,7 @@ static void test_gpu_lacks(void **state)
 	assert_null(strstr(error, "no more ranks than there are GPUs"));
 }
 
-static void test_tuning_fails(void **state)
+TEST(tuning_fails)
 {
 	for (unsigned failing = 0; failing < 2; failing++) {
 		struct net net;
@@ -403,7 +398,7 @@ static void test_tuning_fails(void **state)
 }
 
 /* Only the last rank runs out of memory, before tuning or without tuning. */
-static void test_memory_lacks(void **state)
+TEST(memory_lacks)
 {
 	unsigned last = comm->world - 1;
 
@@ -432,7 +427,7 @@ static int agree(struct cuda_graph *graph)
  * Whichever allocation of the agreement fails on the last rank, the others learn of it, and no rank
  * waits in one collective for a rank that is in another.
  */
-static void test_agreeing_without_memory(void **state)
+TEST(agreeing_without_memory)
 {
 	static int (*const parts[])(struct cuda_graph *) = {meet, agree, cuda_ranks_share,
 							    cuda_ranks_compare};
@@ -466,17 +461,6 @@ static void test_agreeing_without_memory(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fused_on_first),
-		cmocka_unit_test(test_apart_on_first),
-		cmocka_unit_test(test_others_wait),
-		cmocka_unit_test(test_earlier_findings),
-		cmocka_unit_test(test_two_kinds),
-		cmocka_unit_test(test_tuning_fails),
-		cmocka_unit_test(test_memory_lacks),
-		cmocka_unit_test(test_gpu_lacks),
-		cmocka_unit_test(test_agreeing_without_memory),
-	};
 	char error[COMM_ERROR_MAX];
 
 	if (comm_open(&comm, error) < 0) {
@@ -484,7 +468,7 @@ int main(void)
 		return 1;
 	}
 	/* other ranks may be waiting in a collective that a failed rank has skipped */
-	if (cmocka_run_group_tests(tests, NULL, NULL))
+	if (test_run(NULL, NULL))
 		comm_abort(comm);
 	comm_close(comm);
 	return 0;

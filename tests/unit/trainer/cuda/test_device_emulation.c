@@ -4,15 +4,9 @@
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/gpu/emulation/queue.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/mman.h>
 
 struct fixture {
@@ -74,7 +68,7 @@ static uint32_t read_device(struct fixture *f)
 }
 
 /* Host memory is read and written when the copy runs, page-locked or not. */
-static void test_late(void **state)
+TEST(late)
 {
 	struct fixture f;
 	uint32_t pageable = 5, copied = 5;
@@ -101,7 +95,7 @@ static void test_late(void **state)
 	close_fixture(&f);
 }
 
-static void test_order(void **state)
+TEST(order)
 {
 	struct fixture f;
 
@@ -120,7 +114,7 @@ static void test_order(void **state)
 	close_fixture(&f);
 }
 
-static void test_capture(void **state)
+TEST(capture)
 {
 	struct fixture f;
 	gpu_graph graph;
@@ -203,7 +197,7 @@ static bool spoil(struct fixture *f, unsigned way)
 	}
 }
 
-static void test_forbidden(void **state)
+TEST(forbidden)
 {
 	struct fixture f;
 	gpu_graph graph;
@@ -224,7 +218,7 @@ static void test_forbidden(void **state)
 	close_fixture(&f);
 }
 
-static void test_memory(void **state)
+TEST(memory)
 {
 	struct fixture f;
 	void *memory;
@@ -255,7 +249,7 @@ static void test_memory(void **state)
 	close_fixture(&f);
 }
 
-static void test_elements(void **state)
+TEST(elements)
 {
 	for (uint32_t i = 0; i < 0x10000; i++) {
 		uint16_t half = (uint16_t)i;
@@ -283,15 +277,4 @@ static void test_elements(void **state)
 	assert_int_equal(float_to_bfloat(1 + 0x1p-8f), 0x3f80);
 	assert_int_equal(float_to_bfloat(1 + 3 * 0x1p-8f), 0x3f82);
 	assert_true(isnan(bfloat_to_float(float_to_bfloat(NAN))));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_late),    cmocka_unit_test(test_order),
-		cmocka_unit_test(test_capture), cmocka_unit_test(test_forbidden),
-		cmocka_unit_test(test_memory),  cmocka_unit_test(test_elements),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,9 @@
  */
 #pragma once
 
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/cuda/engines.h"
-
-#include <cmocka.h>
-#include <stddef.h>
 
 /* Largest error accepted as rounding, relative to the norm; by element. */
 extern const double tolerances[];
@@ -97,7 +95,7 @@ void add_to_y(void *context, const struct product *product);
 double *zeroes(size_t count);
 
 /*
- * Opens the engines, calls `run`, which runs the tests, and closes them. Returns main()'s exit
- * status, 77 if there is no GPU.
+ * Opens the engines, runs the tests and closes the engines. Returns main()'s exit status, 77 if
+ * there is no GPU.
  */
-int run_with_engines(int (*run)(void));
+int run_with_engines(void);

@@ -6,11 +6,7 @@
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* x' of the fixture, [n][h][w][c] */
 static double *reference_prologue(const struct fixture *f)
@@ -252,17 +248,17 @@ static void weight_patterns(struct conv_problem problem)
 	check(&problem);
 }
 
-static void test_forward(void **state)
+TEST(forward)
 {
 	each_shape(CONV_FORWARD, forward_patterns);
 }
 
-static void test_data_gradient(void **state)
+TEST(data_gradient)
 {
 	each_shape(CONV_DATA, data_patterns);
 }
 
-static void test_weight_gradient(void **state)
+TEST(weight_gradient)
 {
 	each_shape(CONV_WEIGHTS, weight_patterns);
 }
@@ -271,7 +267,7 @@ static void test_weight_gradient(void **state)
  * The patterns of a net, at shapes that cuDNN has engines for: fp16 fused on GPUs of compute
  * capability 9.0.
  */
-static void test_net(void **state)
+TEST(net)
 {
 	static const uint32_t net[][CONV_SHAPE] = {
 		{2, 9, 10, 64, 64, 3, 3, 1, 1},
@@ -302,7 +298,7 @@ static void test_net(void **state)
 	}
 }
 
-static void test_problems(void **state)
+TEST(problems)
 {
 	static const uint32_t shape[CONV_SHAPE] = {256, 56, 56, 64, 128, 3, 3, 2, 1};
 	struct conv_problem problem = problem_of(shape, CONV_FORWARD, CUDA_F16);
@@ -338,7 +334,7 @@ static void test_problems(void **state)
 }
 
 /* Missing operands are reported before anything is queued. */
-static void test_missing(void **state)
+TEST(missing)
 {
 	const struct conv_engines *conv = &engines.conv;
 	static const uint32_t shape[CONV_SHAPE] = {2, 9, 10, 64, 64, 3, 3, 1, 1};
@@ -368,20 +364,7 @@ static void test_missing(void **state)
 	close_fixture(&f);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_problems),      cmocka_unit_test(test_forward),
-		cmocka_unit_test(test_data_gradient), cmocka_unit_test(test_weight_gradient),
-		cmocka_unit_test(test_net),           cmocka_unit_test(test_missing),
-	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-
-	printf("%u problems were computed\n", planned);
-	return failed;
-}
-
 int main(void)
 {
-	return run_with_engines(run);
+	return run_with_engines();
 }

@@ -7,8 +7,6 @@
 
 #include <dnnl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- the norm's part of the backward epilogue, against central differences ---- */
 
@@ -116,7 +114,7 @@ static void check_gradients(struct fixture *f, const char *what, struct operand 
 	free(differences);
 }
 
-static void test_norm_gradients(void **state)
+TEST(norm_gradients)
 {
 	static const uint32_t shape[CONV_SHAPE] = {2, 4, 3, 3, 4, 3, 3, 1, 1};
 	struct conv_problem problem = problem_of(shape, CONV_DATA, CUDA_F32);
@@ -233,7 +231,7 @@ static void dnnl_compute(const struct fixture *f, float *x, float *w, float *y)
 	dnnl_engine_destroy(d.engine);
 }
 
-static void test_onednn(void **state)
+TEST(onednn)
 {
 	static const uint32_t larger[][CONV_SHAPE] = {
 		{2, 14, 13, 32, 48, 3, 3, 2, 1},      {2, 15, 15, 16, 24, 1, 1, 1, 0},
@@ -269,17 +267,7 @@ static void test_onednn(void **state)
 	}
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_norm_gradients),
-		cmocka_unit_test(test_onednn),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return run_with_engines(run);
+	return run_with_engines();
 }

@@ -3,11 +3,8 @@
  * definition separately), on every device, for every division of the global batch, in every step,
  * replayed ones included.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SAMPLES  8
 #define CHANNELS 7 /* so that samples end inside a block of words */
@@ -92,7 +89,7 @@ static void expected(const struct device_draws *draws, double drop_path, double 
 /* Probabilities whose factors are exact in fp32. */
 static const float path = 0.5f, out = 0.75f;
 
-static void test_as_defined(void **state)
+TEST(as_defined)
 {
 	float wanted[COUNT], z[COUNT], dx[COUNT], before[COUNT];
 	unsigned zeros = 0;
@@ -119,7 +116,7 @@ static void test_as_defined(void **state)
 }
 
 /* Draws also depend on the seed and on the layer. */
-static void test_depend(void **state)
+TEST(depend)
 {
 	struct device_draws draws = {1, 1, 0}, others = {2, 1, 0};
 	float z[COUNT], again[COUNT], dx[COUNT];
@@ -135,7 +132,7 @@ static void test_depend(void **state)
 }
 
 /* Two ranks or micro-batches with half the batch each draw the same as one with the whole batch. */
-static void test_cut(void **state)
+TEST(cut)
 {
 	struct device_draws draws = {7, 3, 100};
 	float whole[COUNT], halves[COUNT], dx[COUNT];
@@ -153,7 +150,7 @@ static void test_cut(void **state)
 	assert_memory_equal(whole, halves, sizeof(whole));
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	static const float bad[][2] = {{1, 0}, {0, 1}, {-0.1f, 0}, {0, 1.5f}};
 
@@ -179,16 +176,4 @@ static void test_refused(void **state)
 		assert_non_null(strstr(error, "below 1"));
 		close_net(&net);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_defined),
-		cmocka_unit_test(test_depend),
-		cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,10 @@
  * gradients whether the frozen ones run as in evaluation or are differentiated. They do not change
  * and cost no backward pass. Also covers a layer that thaws.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { LAYERS = 4, FROZEN = 2, CLASSES = 5, SAMPLES = 4, SIDE = 6, WIDTH = 16, STEPS = 4 };
 
@@ -218,18 +215,18 @@ static void check_frozen(enum device_precision precision, double tolerance)
 	net_close(&start);
 }
 
-static void test_fp32(void **state)
+TEST(fp32)
 {
 	check_frozen(DEVICE_FP32, 1e-5);
 }
 
-static void test_half(void **state)
+TEST(half)
 {
 	check_frozen(DEVICE_BF16, 3e-2);
 }
 
 /* The backward pass ends below the first trained layer. */
-static void test_costs_no_backward(void **state)
+TEST(costs_no_backward)
 {
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
 	struct net net;
@@ -250,15 +247,4 @@ static void test_costs_no_backward(void **state)
 				    (i == 1 + FROZEN ? 1 : 2) * info.flops_forward);
 	}
 	net_close(&net);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fp32),
-		cmocka_unit_test(test_half),
-		cmocka_unit_test(test_costs_no_backward),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

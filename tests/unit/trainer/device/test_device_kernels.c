@@ -3,13 +3,11 @@
  * the results. The C kernels are checked against double precision here where that is simple, and
  * against the reference by test_device_ops.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/cpu/kernels.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ROWS   3
 #define MARGIN 16
@@ -376,7 +374,7 @@ static const struct {
 	{"updates", call_updates},
 };
 
-static void test_variants(void **state)
+TEST(variants)
 {
 	static struct data expected, got;
 	double sums[4][KERNEL_WIDTH_MAX];
@@ -404,7 +402,7 @@ static void test_variants(void **state)
 }
 
 /* Rounding to bf16 goes to nearest even, keeps infinities, and keeps a NaN a NaN. */
-static void test_rounding(void **state)
+TEST(rounding)
 {
 	static const struct {
 		uint32_t from;
@@ -434,7 +432,7 @@ static void test_rounding(void **state)
 }
 
 /* GELU against erfc, over its curved range. */
-static void test_gelu(void **state)
+TEST(gelu)
 {
 	for (unsigned v = 0; v <= variant_count; v++) {
 		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
@@ -454,7 +452,7 @@ static void test_gelu(void **state)
 	}
 }
 
-static void test_sigmoid(void **state)
+TEST(sigmoid)
 {
 	for (unsigned v = 0; v <= variant_count; v++) {
 		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
@@ -473,7 +471,7 @@ static void test_sigmoid(void **state)
 	}
 }
 
-static void test_finite(void **state)
+TEST(finite)
 {
 	for (unsigned v = 0; v <= variant_count; v++) {
 		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
@@ -584,7 +582,7 @@ static void statistics_of_width(const struct kernels *k, enum element element, s
 	assert_true(sum[width] == 0 && square[width] == 0);
 }
 
-static void test_columns(void **state)
+TEST(columns)
 {
 	static const size_t widths[] = {1,   2,   3,   17,  64,   255,  511,
 					512, 513, 514, 600, 1023, 1024, 1025};
@@ -638,7 +636,7 @@ static void product_of(const struct kernels *k, size_t rows, size_t depth, size_
 	free(c);
 }
 
-static void test_product(void **state)
+TEST(product)
 {
 	static const size_t depths[] = {1, 16, 128, 129, 257, 600};
 
@@ -696,7 +694,7 @@ static void max_pool_of(const struct kernels *k, size_t window, size_t stride, s
 	assert_memory_equal(dx, expected, sizeof(dx));
 }
 
-static void test_max_pool(void **state)
+TEST(max_pool)
 {
 	static const size_t windows[][3] = {{2, 2, 0}, {3, 2, 1}, {3, 1, 1}, {2, 3, 1}, {5, 1, 4}};
 
@@ -708,13 +706,6 @@ static void test_max_pool(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_variants), cmocka_unit_test(test_columns),
-		cmocka_unit_test(test_rounding), cmocka_unit_test(test_gelu),
-		cmocka_unit_test(test_sigmoid),  cmocka_unit_test(test_finite),
-		cmocka_unit_test(test_product),  cmocka_unit_test(test_max_pool),
-	};
-
 	find_variants();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -2,14 +2,10 @@
  * Each loss over 20 steps of a linear layer against PyTorch or timm (results from
  * tests/golden/losses/make.py), and which targets are refused.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* as in make.py */
 enum { STEPS = 20, SAMPLES = 12, FEATURES = 7, CLASSES = 10 };
@@ -242,7 +238,7 @@ static void compare(struct bench *b, const char *name, const struct outcome *out
 		near((double)bias[i], *expected++, name, "bias", i);
 }
 
-static void test_as_pytorch(void **state)
+TEST(as_pytorch)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct outcome outcome = read_outcome(cases[i].name);
@@ -289,7 +285,7 @@ static double teach_once(struct bench *b, const struct device_batch *batch, floa
  * A teacher's logits that stay on the device give the same bits as logits passed through the host;
  * for both halves of the memory that holds them.
  */
-static void test_kept_logits(void **state)
+TEST(kept_logits)
 {
 	struct device_loss_spec spec = {
 		.name = "loss", .teacher_weight = 0.5f, .teacher_temperature = 3};
@@ -348,7 +344,7 @@ static void test_kept_logits(void **state)
  * Top-1 counts a match with the label; of two labels, with the one of larger share; of dense
  * targets, with the largest.
  */
-static void test_counts(void **state)
+TEST(counts)
 {
 	struct device_loss_spec two = {.name = "loss", .targets = DEVICE_TWO_LABELS},
 				dense = {.name = "loss", .targets = DEVICE_DENSE};
@@ -403,7 +399,7 @@ static void test_counts(void **state)
 	bench_close(&b);
 }
 
-static void test_refused_batches(void **state)
+TEST(refused_batches)
 {
 	struct data d;
 	struct device_batch plain = {.images = d.x,
@@ -453,7 +449,7 @@ static void test_refused_batches(void **state)
 	bench_close(&b);
 }
 
-static void test_refused_losses(void **state)
+TEST(refused_losses)
 {
 	static const float weights[CLASSES] = {1, 1, 1, -1};
 	static const struct {
@@ -482,15 +478,4 @@ static void test_refused_losses(void **state)
 		device_graph_free(graph);
 	}
 	bench_close(&b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_pytorch),     cmocka_unit_test(test_kept_logits),
-		cmocka_unit_test(test_counts),         cmocka_unit_test(test_refused_batches),
-		cmocka_unit_test(test_refused_losses),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,6 @@
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 /* Computes the expected result from the operands as the engine sees them and stores it in *d. */
 static void reference(const struct matmul_problem *p, const struct operand *a,
 		      const struct operand *b, const struct operand *bias,
@@ -74,7 +71,7 @@ static void check(const struct matmul_problem *p, struct matmul_plan *plan, bool
 		operand_free(&operands[i]);
 }
 
-static void test_matmul(void **state)
+TEST(matmul)
 {
 	static const uint32_t sizes[][3] = {{5, 7, 3}, {1, 10, 17}, {8, 1, 1}, {3, 3, 33}};
 	const struct matmul_engines *matmul = &engines.matmul;
@@ -109,14 +106,7 @@ static void test_matmul(void **state)
 	gpu_stream_free(stream);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_matmul)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return run_with_engines(run);
+	return run_with_engines();
 }

@@ -3,13 +3,10 @@
  * shared memory against separate memory, bitwise repetition, resuming, micro-batches, and
  * evaluation with running statistics and with the EMA.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SAMPLES 6
 #define SIDE    9
@@ -331,12 +328,12 @@ static void check_gradients(enum device_precision precision, double tolerance)
 	net_close(&net);
 }
 
-static void test_gradients(void **state)
+TEST(gradients)
 {
 	check_gradients(DEVICE_FP32, 5e-5);
 }
 
-static void test_gradients_half(void **state)
+TEST(gradients_half)
 {
 	check_gradients(DEVICE_BF16, 0.2);
 }
@@ -375,18 +372,18 @@ static void compare_trainings(enum device_precision precision, bool keep_all)
 	net_close(&b);
 }
 
-static void test_repeats(void **state)
+TEST(repeats)
 {
 	compare_trainings(DEVICE_FP32, false);
 }
 
-static void test_repeats_half(void **state)
+TEST(repeats_half)
 {
 	compare_trainings(DEVICE_BF16, false);
 }
 
 /* Memory shared by lifetime gives the same results as separate memory, and is smaller. */
-static void test_sharing(void **state)
+TEST(sharing)
 {
 	struct net net;
 	struct device_graph_info info;
@@ -417,7 +414,7 @@ static void copy_slots(struct net *to, struct net *from)
 	free(x);
 }
 
-static void test_resume(void **state)
+TEST(resume)
 {
 	struct net a, b;
 	struct device_params_state counters;
@@ -461,12 +458,12 @@ static void check_learns(enum device_precision precision)
 	net_close(&net);
 }
 
-static void test_learns(void **state)
+TEST(learns)
 {
 	check_learns(DEVICE_FP32);
 }
 
-static void test_learns_half(void **state)
+TEST(learns_half)
 {
 	check_learns(DEVICE_BF16);
 }
@@ -485,7 +482,7 @@ static double forward(struct net *net, bool moves_statistics)
 }
 
 /* A forward pass gives the loss of a step; with statistics it also updates them as a step does. */
-static void test_forward(void **state)
+TEST(forward)
 {
 	struct net a, b;
 
@@ -557,7 +554,7 @@ static void check_perturbed(struct net *a, struct net *b, const struct device_hy
 	free(y);
 }
 
-static void test_perturbed(void **state)
+TEST(perturbed)
 {
 	struct net a, b;
 
@@ -577,7 +574,7 @@ static void test_perturbed(void **state)
  * A gradient that is not finite gives no direction to perturb in; the update is skipped and the
  * values stay unperturbed.
  */
-static void test_perturbed_not_finite(void **state)
+TEST(perturbed_not_finite)
 {
 	struct net a, b;
 	struct device_hyper hyper = hyper_at(1);
@@ -604,7 +601,7 @@ static void test_perturbed_not_finite(void **state)
 }
 
 /* Two halves as micro-batches: their gradients are summed, and cleared after the update. */
-static void test_micro_batches(void **state)
+TEST(micro_batches)
 {
 	struct net a, b;
 	float x[CLASSES], y[CLASSES];
@@ -697,12 +694,12 @@ static void check_evaluation(enum device_precision precision, double tolerance)
 	net_close(&net);
 }
 
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
 	check_evaluation(DEVICE_FP32, 1e-5);
 }
 
-static void test_evaluation_half(void **state)
+TEST(evaluation_half)
 {
 	check_evaluation(DEVICE_BF16, 0.05);
 }
@@ -710,7 +707,7 @@ static void test_evaluation_half(void **state)
 /*
  * Bytes, floats and halves give the same normalised input, also mirrored and with a fourth channel.
  */
-static void test_input(void **state)
+TEST(input)
 {
 	struct device *device = open_device(DEVICE_FP32, 0);
 	struct device_params *params;
@@ -782,7 +779,7 @@ static void test_input(void **state)
 }
 
 /* The error names the first tensor that is not finite. */
-static void test_anomaly(void **state)
+TEST(anomaly)
 {
 	struct net net;
 	struct device_batch batch;
@@ -808,28 +805,4 @@ static void test_anomaly(void **state)
 	assert_int_equal(device_step(net.train, NULL, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a1"));
 	net_close(&net);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gradients),
-		cmocka_unit_test(test_gradients_half),
-		cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_repeats_half),
-		cmocka_unit_test(test_sharing),
-		cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_learns),
-		cmocka_unit_test(test_learns_half),
-		cmocka_unit_test(test_forward),
-		cmocka_unit_test(test_perturbed),
-		cmocka_unit_test(test_perturbed_not_finite),
-		cmocka_unit_test(test_micro_batches),
-		cmocka_unit_test(test_evaluation),
-		cmocka_unit_test(test_evaluation_half),
-		cmocka_unit_test(test_input),
-		cmocka_unit_test(test_anomaly),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,10 @@
  * parameters against central differences of the reference. In fp32, and if the device supports them
  * in 16 bits, compared by the relative error of the norm.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define EPSILON 1e-5
 
@@ -623,6 +620,7 @@ static void check_case(const struct op_case *op, enum device_precision precision
 	device_close(f.device);
 }
 
+/* clang-format off */
 static const struct op_case cases[] = {
 	/* bare convolutions: kernels, strides, padding, odd sizes, few and many channels */
 	{OP_CONV, {2, 7, 5, 3}, 5, 3, 1, 1},
@@ -655,14 +653,7 @@ static const struct op_case cases[] = {
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .activation = DEVICE_RELU},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .activation = DEVICE_RELU},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .activation = DEVICE_GELU},
-	{OP_CONV,
-	 {2, 7, 5, 3},
-	 6,
-	 3,
-	 1,
-	 1,
-	 .bias = true,
-	 .residual = true,
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .residual = true,
 	 .activation = DEVICE_RELU},
 	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .residual = true},
 	{OP_CONV, {5, 1, 1, 16}, 24, 1, 1, 0, .bias = true, .activation = DEVICE_LOGISTIC},
@@ -673,33 +664,12 @@ static const struct op_case cases[] = {
 	{OP_CONV, {4, 7, 5, 8}, 16, 3, 1, 1, .norm = true, .activation = DEVICE_RELU},
 	{OP_CONV, {4, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .activation = DEVICE_GELU},
 	{OP_CONV, {4, 7, 5, 8}, 19, 1, 1, 0, .norm = true, .residual = true},
-	{OP_CONV,
-	 {4, 7, 5, 8},
-	 16,
-	 3,
-	 1,
-	 1,
-	 .norm = true,
-	 .residual = true,
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 1, 1, .norm = true, .residual = true,
 	 .activation = DEVICE_RELU},
-	{OP_CONV,
-	 {4, 7, 5, 8},
-	 16,
-	 3,
-	 2,
-	 1,
-	 .norm = true,
-	 .residual = true,
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .residual = true,
 	 .activation = DEVICE_GELU},
 	{OP_CONV, {3, 5, 5, 16}, 300, 1, 1, 0, .norm = true, .activation = DEVICE_RELU},
-	{OP_CONV,
-	 {3, 3, 3, 16},
-	 1030,
-	 1,
-	 1,
-	 0,
-	 .norm = true,
-	 .residual = true,
+	{OP_CONV, {3, 3, 3, 16}, 1030, 1, 1, 0, .norm = true, .residual = true,
 	 .activation = DEVICE_RELU},
 	{OP_CONV, {64, 1, 1, 24}, 40, 1, 1, 0, .norm = true, .activation = DEVICE_RELU},
 	/* norms without a convolution */
@@ -714,48 +684,21 @@ static const struct op_case cases[] = {
 	{OP_NORM, {7, 5, 3, 16}, .norm = true, .ghost = 3, .activation = DEVICE_RELU},
 	{OP_NORM, {5, 5, 3, 40}, .norm = true, .ghost = 4, .activation = DEVICE_GELU},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .ghost = 9},
-	{OP_NORM,
-	 {6, 5, 3, 16},
-	 .norm = true,
-	 .residual = true,
-	 .ghost = 2,
+	{OP_NORM, {6, 5, 3, 16}, .norm = true, .residual = true, .ghost = 2,
 	 .activation = DEVICE_RELU},
-	{OP_NORM,
-	 {4, 5, 3, 16},
-	 .norm = true,
-	 .residual = true,
-	 .ghost = 3,
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .ghost = 3,
 	 .activation = DEVICE_GELU},
 	{OP_CONV, {7, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .ghost = 2, .activation = DEVICE_RELU},
 	{OP_CONV, {4, 7, 5, 8}, 8, 3, 1, 1, .norm = true, .residual = true, .ghost = 2},
 	/* norms with frozen statistics */
 	{OP_NORM, {4, 5, 3, 7}, .norm = true, .fixed = true},
 	{OP_NORM, {4, 5, 3, 16}, .norm = true, .fixed = true, .activation = DEVICE_GELU},
-	{OP_NORM,
-	 {4, 5, 3, 16},
-	 .norm = true,
-	 .fixed = true,
-	 .residual = true,
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .fixed = true, .residual = true,
 	 .activation = DEVICE_RELU},
 	{OP_CONV, {4, 7, 5, 8}, 16, 3, 1, 1, .norm = true, .fixed = true},
-	{OP_CONV,
-	 {4, 7, 5, 8},
-	 16,
-	 3,
-	 2,
-	 1,
-	 .norm = true,
-	 .fixed = true,
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .fixed = true,
 	 .activation = DEVICE_RELU},
-	{OP_CONV,
-	 {4, 7, 5, 8},
-	 16,
-	 1,
-	 1,
-	 0,
-	 .norm = true,
-	 .fixed = true,
-	 .residual = true,
+	{OP_CONV, {4, 7, 5, 8}, 16, 1, 1, 0, .norm = true, .fixed = true, .residual = true,
 	 .activation = DEVICE_RELU},
 	/* layer norms: rows of one channel, of less than a vector, and of several vectors */
 	{OP_LAYER_NORM, {3, 2, 3, 1}},
@@ -787,21 +730,10 @@ static const struct op_case cases[] = {
 	{OP_SCALE_ADD, {9, 3, 2, 8}, .drop_path = 0.4f, .residual = true},
 	{OP_SCALE_ADD, {40, 1, 1, 33}, .dropout = 0.3f},
 	{OP_SCALE_ADD, {3, 3, 5, 7}, .dropout = 0.5f, .residual = true, .activation = DEVICE_RELU},
-	{OP_SCALE_ADD,
-	 {5, 3, 3, 16},
-	 .gamma = true,
-	 .gate = true,
-	 .residual = true,
-	 .drop_path = 0.25f,
-	 .dropout = 0.25f},
-	{OP_SCALE_ADD,
-	 {3, 3, 2, 520},
-	 .gamma = true,
-	 .gate = true,
-	 .residual = true,
-	 .drop_path = 0.25f,
-	 .dropout = 0.25f,
-	 .activation = DEVICE_RELU},
+	{OP_SCALE_ADD, {5, 3, 3, 16}, .gamma = true, .gate = true, .residual = true,
+	 .drop_path = 0.25f, .dropout = 0.25f},
+	{OP_SCALE_ADD, {3, 3, 2, 520}, .gamma = true, .gate = true, .residual = true,
+	 .drop_path = 0.25f, .dropout = 0.25f, .activation = DEVICE_RELU},
 	{OP_SCALE_ADD, {2, 2, 1, 515}, .gamma = true, .dropout = 0.1f, .residual = true},
 	{OP_SCALE_ADD, {3, 4, 4, 8}, .activation = DEVICE_RELU},
 	/* linear layers */
@@ -816,27 +748,13 @@ static const struct op_case cases[] = {
 	/* by position, as for tokens and channels-last blocks */
 	{OP_LINEAR, {3, 1, 17, 24}, 40, .by_position = true, .bias = true},
 	{OP_LINEAR, {2, 3, 5, 7}, 10, .by_position = true},
-	{OP_LINEAR,
-	 {3, 1, 17, 16},
-	 64,
-	 .by_position = true,
-	 .bias = true,
+	{OP_LINEAR, {3, 1, 17, 16}, 64, .by_position = true, .bias = true,
 	 .activation = DEVICE_GELU},
 	{OP_LINEAR, {3, 1, 17, 64}, 16, .by_position = true, .bias = true, .residual = true},
 	{OP_LINEAR, {2, 3, 5, 16}, 24, .by_position = true, .residual = true},
-	{OP_LINEAR,
-	 {2, 3, 5, 16},
-	 24,
-	 .by_position = true,
-	 .bias = true,
-	 .residual = true,
+	{OP_LINEAR, {2, 3, 5, 16}, 24, .by_position = true, .bias = true, .residual = true,
 	 .activation = DEVICE_RELU},
-	{OP_LINEAR,
-	 {2, 3, 5, 16},
-	 24,
-	 .by_position = true,
-	 .bias = true,
-	 .residual = true,
+	{OP_LINEAR, {2, 3, 5, 16}, 24, .by_position = true, .bias = true, .residual = true,
 	 .activation = DEVICE_GELU},
 	/*
 	 * tokens: full and partial packs of channels, more than a kernel's width; and taking one of
@@ -865,25 +783,16 @@ static const struct op_case cases[] = {
 	{OP_GLOBAL_AVERAGE, {3, 2, 2, 600}},
 	{OP_GLOBAL_MAX, {3, 4, 3, 10}},
 };
+/* clang-format on */
 
-static void test_fp32(void **state)
+TEST(fp32)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		check_case(&cases[i], DEVICE_FP32);
 }
 
-static void test_half(void **state)
+TEST(half)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		check_case(&cases[i], DEVICE_BF16);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fp32),
-		cmocka_unit_test(test_half),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,10 @@
  * Each optimizer over 20 steps against PyTorch or timm (results from
  * tests/golden/optimizers/make.py).
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { STEPS = 20, SAMPLES = 16, TENSORS = 5, VECTORS_GROUP = 1 };
 
@@ -284,7 +281,7 @@ static bool is_by_matrix(size_t i)
 }
 
 /* Five steps amplify the rounding of a small singular value by at most 3.4445^5 = 485 times. */
-static void test_as_pytorch(void **state)
+TEST(as_pytorch)
 {
 	for (size_t i = 0; i < CASES; i++) {
 		tolerance = is_by_matrix(i) ? 5e-5 : 5e-6;
@@ -299,7 +296,7 @@ static void test_as_pytorch(void **state)
  * below the others, as in unmodified gradients: a direction whose singular value is lost in
  * rounding gets an arbitrary result, in PyTorch's bf16 too.
  */
-static void test_16_bits(void **state)
+TEST(16_bits)
 {
 	struct device *device = open_device(DEVICE_BF16, 0);
 
@@ -308,14 +305,4 @@ static void test_16_bits(void **state)
 	for (size_t i = 0; i < CASES; i++)
 		if (is_by_matrix(i) && !cases[i].spec.centralize && !cases[i].spec.perturbs)
 			compare_case(i, DEVICE_BF16);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_pytorch),
-		cmocka_unit_test(test_16_bits),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,14 @@
  * The arena, buckets of gradients, the thread thread_pool, and the errors of recording and of the
  * functions of device.h.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/arena.h"
 #include "trainer/device/buckets.h"
 #include "trainer/device/cpu/loops.h"
 #include "trainer/device/cpu/thread_pool.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- arena ---- */
 
@@ -66,7 +62,7 @@ static void check_layout(const struct arena *arena, uint32_t steps)
 	assert_true(arena->size <= peak + peak / 2);
 }
 
-static void test_arena(void **state)
+TEST(arena)
 {
 	for (uint64_t seed = 0; seed < 200; seed++) {
 		struct arena arena;
@@ -97,7 +93,7 @@ static void test_arena(void **state)
 	}
 }
 
-static void test_arena_chain(void **state)
+TEST(arena_chain)
 {
 	struct arena arena;
 	uint32_t block;
@@ -149,7 +145,7 @@ static void count_task(void *context, uint32_t task, unsigned thread)
 		counts->wrong = true;
 }
 
-static void test_pool(void **state)
+TEST(pool)
 {
 	for (unsigned threads = 1; threads <= 5; threads++) {
 		static const uint32_t tasks[] = {0, 1, 2, 7, 1000};
@@ -175,7 +171,7 @@ static void test_pool(void **state)
  * Processes that share CPUs take an equal part of the threads, at least one thread, and do not pin
  * them; an explicit number of threads is unchanged.
  */
-static void test_pool_sharers(void **state)
+TEST(pool_sharers)
 {
 	struct thread_pool alone, thread_pool;
 
@@ -192,7 +188,7 @@ static void test_pool_sharers(void **state)
 }
 
 /* A caller's children must inherit the original affinity. */
-static void test_pool_affinity(void **state)
+TEST(pool_affinity)
 {
 	struct thread_pool thread_pool;
 	cpu_set_t before, after;
@@ -211,7 +207,7 @@ static void test_pool_affinity(void **state)
  * Sums have the same bits whichever thread adds them, and are correct for every way of folding
  * channels.
  */
-static void test_loops(void **state)
+TEST(loops)
 {
 	static const uint32_t channels[] = {1, 3, 16, 100, 255, 256, 257, 511, 512, 513, 1030};
 	static const size_t rows[] = {1, 2, 31, 1000};
@@ -313,7 +309,7 @@ static void expect_refusal(struct device_graph *graph, const char *word)
 	device_graph_free(graph);
 }
 
-static void test_recording(void **state)
+TEST(recording)
 {
 	struct seam s;
 	struct device_value *x, *y;
@@ -387,7 +383,7 @@ static void test_recording(void **state)
 	close_seam(&s);
 }
 
-static void test_calls(void **state)
+TEST(calls)
 {
 	struct seam s;
 	struct device_value *x;
@@ -448,7 +444,7 @@ static void test_calls(void **state)
 	close_seam(&s);
 }
 
-static void test_declaring(void **state)
+TEST(declaring)
 {
 	static const struct {
 		struct device_param_spec spec;
@@ -486,7 +482,7 @@ static void test_declaring(void **state)
 	device_close(device);
 }
 
-static void test_opening(void **state)
+TEST(opening)
 {
 	struct device *device = NULL;
 	char error[DEVICE_ERROR_MAX];
@@ -592,7 +588,7 @@ static const struct bucket *bucket_of(const struct buckets *buckets,
 	return found;
 }
 
-static void test_buckets(void **state)
+TEST(buckets)
 {
 	static const size_t lengths[] = {100, 1000, 3000, 16000, 1000000};
 	static const uint32_t counts[] = {5, 5, 4, 3, 1};
@@ -629,7 +625,7 @@ static void test_buckets(void **state)
 }
 
 /* However many parameters there are, all their sums can be in flight at once. */
-static void test_many_buckets(void **state)
+TEST(many_buckets)
 {
 	struct device *device = open_device(DEVICE_FP32, 1);
 	struct device_params *params;
@@ -656,18 +652,4 @@ static void test_many_buckets(void **state)
 	device_graph_free(graph);
 	device_params_free(params);
 	device_close(device);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_arena),   cmocka_unit_test(test_arena_chain),
-		cmocka_unit_test(test_pool),    cmocka_unit_test(test_pool_affinity),
-		cmocka_unit_test(test_loops),   cmocka_unit_test(test_recording),
-		cmocka_unit_test(test_calls),   cmocka_unit_test(test_declaring),
-		cmocka_unit_test(test_opening), cmocka_unit_test(test_pool_sharers),
-		cmocka_unit_test(test_buckets), cmocka_unit_test(test_many_buckets),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

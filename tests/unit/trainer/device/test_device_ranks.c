@@ -3,15 +3,11 @@
  * so each one compares separately. Run alone and under mpirun; the batch is divisible by 1, 2, 3
  * and 4. The environment selects the device, see open_device().
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/comm/comm.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BATCH   12
 #define SIDE    8
@@ -337,12 +333,12 @@ static void compare(enum norms norms)
 	close_net(&whole);
 }
 
-static void test_without_norms(void **state)
+TEST(without_norms)
 {
 	compare(NORMS_NONE);
 }
 
-static void test_synchronized(void **state)
+TEST(synchronized)
 {
 	compare(NORMS_SYNCHRONIZED);
 }
@@ -351,7 +347,7 @@ static void test_synchronized(void **state)
  * With local norms the training differs from that of the whole batch, but is the same on every
  * rank.
  */
-static void test_local_norms(void **state)
+TEST(local_norms)
 {
 	struct net ranks, whole;
 	struct device_results a, b;
@@ -372,7 +368,7 @@ static void test_local_norms(void **state)
 }
 
 /* With recomputed activations, sums over ranks equal those of the first computation bit for bit. */
-static void test_anew(void **state)
+TEST(anew)
 {
 	static const enum norms norms[] = {NORMS_SYNCHRONIZED, NORMS_LOCAL};
 
@@ -399,7 +395,7 @@ static void test_anew(void **state)
 /*
  * A value that is not finite on the last rank makes all ranks skip that step, and only that step.
  */
-static void test_not_finite(void **state)
+TEST(not_finite)
 {
 	struct net ranks;
 	struct device_results results;
@@ -425,7 +421,7 @@ static void test_not_finite(void **state)
 }
 
 /* A net without a loss has nothing to sum before an update: when run, captured and replayed. */
-static void test_nothing_to_sum(void **state)
+TEST(nothing_to_sum)
 {
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = comm};
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
@@ -459,7 +455,7 @@ static void test_nothing_to_sum(void **state)
  * All ranks agree on whether a step's results are available. If a later step's are, so are the
  * earlier ones', and they cover all ranks.
  */
-static void test_late_results(void **state)
+TEST(late_results)
 {
 	enum { LATE = 4 };
 	struct net ranks, whole;
@@ -496,12 +492,6 @@ static void test_late_results(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_without_norms),  cmocka_unit_test(test_synchronized),
-		cmocka_unit_test(test_local_norms),    cmocka_unit_test(test_anew),
-		cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_late_results),
-		cmocka_unit_test(test_nothing_to_sum),
-	};
 	char error[COMM_ERROR_MAX];
 
 	if (comm_open(&comm, error) < 0) {
@@ -509,7 +499,7 @@ int main(void)
 		return 1;
 	}
 	/* other ranks may be waiting in a collective that a failed rank has skipped */
-	if (cmocka_run_group_tests(tests, NULL, NULL))
+	if (test_run(NULL, NULL))
 		comm_abort(comm);
 	comm_close(comm);
 	return 0;

@@ -1,13 +1,9 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #include "format/base/random.h"
+#include "tests/test.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 double uniform(uint64_t seed, uint64_t counter)
 {

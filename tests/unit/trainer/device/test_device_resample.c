@@ -2,14 +2,10 @@
  * Input that is resized, thinned and blended, against pixels from torchvision and timm
  * (tests/golden/resample/make.py); and which requests are refused.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SAMPLES = 4, CHANNELS = 3 };
 
@@ -179,12 +175,12 @@ static void check_all(enum device_precision precision, double tolerance)
 }
 
 /* The file has six digits. */
-static void test_as_torchvision_and_timm(void **state)
+TEST(as_torchvision_and_timm)
 {
 	check_all(DEVICE_FP32, 6e-4);
 }
 
-static void test_in_16_bits(void **state)
+TEST(in_16_bits)
 {
 	struct bench b;
 
@@ -195,7 +191,7 @@ static void test_in_16_bits(void **state)
 }
 
 /* Successive steps of one graph request different resampling, captured or not. */
-static void test_changing(void **state)
+TEST(changing)
 {
 	static const uint32_t rows[6] = {0, 1, 3, 4, 6, 7}, columns[5] = {1, 2, 3, 7, 8};
 	uint8_t *large = make_bytes(8, 9), *small = make_bytes(6, 5);
@@ -241,7 +237,7 @@ static void test_changing(void **state)
 }
 
 /* Without a request, an input that can resample equals one that cannot, up to rounding. */
-static void test_fewer_samples(void **state)
+TEST(fewer_samples)
 {
 	uint8_t *bytes = make_bytes(6, 5);
 	struct device_batch batch = {.images = bytes,
@@ -274,7 +270,7 @@ static void refused(struct bench *b, const struct device_batch *batch, const cha
 		fail_msg("'%s' does not say '%s'", device_error(b->device), text);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	static const uint32_t rows[6] = {0, 1, 2, 3, 4, 8}, columns[5] = {9, 0, 0, 0, 0};
 	static const struct device_blend wrong[] = {{.partner = SAMPLES, .share = 1},
@@ -331,17 +327,4 @@ static void test_refused(void **state)
 	}
 	bench_close(&b);
 	free(bytes);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_torchvision_and_timm),
-		cmocka_unit_test(test_in_16_bits),
-		cmocka_unit_test(test_changing),
-		cmocka_unit_test(test_fewer_samples),
-		cmocka_unit_test(test_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /*
  * The optimizer against scalar arithmetic in double precision, and the loss against its definition.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define STEPS     6
 #define COUNT     40000 /* more than one task's share */
@@ -241,7 +238,7 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 	close_bench(&b);
 }
 
-static void test_sgd(void **state)
+TEST(sgd)
 {
 	for (unsigned i = 0; i < 8; i++)
 		run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_SGD,
@@ -251,7 +248,7 @@ static void test_sgd(void **state)
 			      i & 1 ? 3.0f : 0);
 }
 
-static void test_adamw(void **state)
+TEST(adamw)
 {
 	run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_ADAMW, .ema = true}, 0);
 	run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_ADAMW}, 1e-3f);
@@ -261,7 +258,7 @@ static void test_adamw(void **state)
  * A weight that is frozen for the first steps does not change; after that it is updated as if these
  * steps were its first.
  */
-static void test_thaw(void **state)
+TEST(thaw)
 {
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_ADAMW, .ema = true};
 	struct scalar s[33] = {0};
@@ -303,7 +300,7 @@ static void test_thaw(void **state)
 }
 
 /* A gradient that is not finite changes nothing and is counted as a skip. */
-static void test_skip(void **state)
+TEST(skip)
 {
 	struct bench b;
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
@@ -374,13 +371,13 @@ static void check_lookahead(enum device_optimizer_kind kind)
 	close_bench(&b);
 }
 
-static void test_lookahead(void **state)
+TEST(lookahead)
 {
 	check_lookahead(DEVICE_SGD);
 	check_lookahead(DEVICE_ADAMW);
 }
 
-static void test_slots(void **state)
+TEST(slots)
 {
 	struct bench b;
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
@@ -506,7 +503,7 @@ static void check_loss(const struct loss_case *c)
 	device_close(device);
 }
 
-static void test_loss(void **state)
+TEST(loss)
 {
 	static const struct loss_case loss_cases[] = {
 		{5, 10, 0, 0, false, 1},      {64, 10, 0.1f, 0, false, 3},
@@ -517,16 +514,4 @@ static void test_loss(void **state)
 
 	for (size_t i = 0; i < sizeof(loss_cases) / sizeof(*loss_cases); i++)
 		check_loss(&loss_cases[i]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sgd),       cmocka_unit_test(test_adamw),
-		cmocka_unit_test(test_thaw),      cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_slots),     cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_lookahead),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

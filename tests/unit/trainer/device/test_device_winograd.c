@@ -4,12 +4,8 @@
  * training and evaluation, against the same windows padded with zeros, which oneDNN computes; the
  * same bits with any number of threads, and with shared or recomputed memory.
  */
+#include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* twice the error of the weight gradients of the last case below, sums over 17,100 positions */
 #define TOLERANCE 3e-6
@@ -184,7 +180,7 @@ static void compare(const char *what, size_t number, const float *got,
 		fail_msg("%s of case %zu: relative error %g", what, number, error);
 }
 
-static void test_against_double(void **state)
+TEST(against_double)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct fixture f = make(&cases[i]);
@@ -212,7 +208,7 @@ static void test_against_double(void **state)
 	}
 }
 
-static void test_threads(void **state)
+TEST(threads)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct fixture f = make(&cases[i]);
@@ -453,7 +449,7 @@ static void compare_floats(const char *what, size_t number, const float *got, co
 		fail_msg("%s of layer %zu: relative error %g", what, number, error);
 }
 
-static void test_what_follows(void **state)
+TEST(what_follows)
 {
 	static const struct layer layers[] = {
 		{.name = "relu", .bias = true, .activation = DEVICE_RELU},
@@ -560,7 +556,7 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 	return gradients;
 }
 
-static void test_memory(void **state)
+TEST(memory)
 {
 	for (int frozen = 0; frozen < 2; frozen++) {
 		size_t count;
@@ -577,16 +573,4 @@ static void test_memory(void **state)
 		}
 		free(kept);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_against_double),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_what_follows),
-		cmocka_unit_test(test_memory),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 char cudnn_properties[4096];
 
 static void read_properties(void)

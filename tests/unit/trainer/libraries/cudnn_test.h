@@ -7,13 +7,8 @@
 
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
+#include "tests/test.h"
 #include "trainer/device/device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 extern char cudnn_properties[4096]; /* JSON; valid after cudnn_test_found() */
 

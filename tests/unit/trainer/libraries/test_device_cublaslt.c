@@ -4,17 +4,10 @@
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
+#include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ROWS_MAX 8
 
@@ -81,7 +74,7 @@ static struct matmul_engines open_engines(void)
 	return engines;
 }
 
-static void test_products(void **state)
+TEST(products)
 {
 	static const uint32_t sizes[][3] = {{5, 7, 3}, {8, 2, 8}, {1, 6, 4}, {4, 1, 5}};
 	struct matmul_engines engines = open_engines();
@@ -103,7 +96,7 @@ static void test_products(void **state)
 }
 
 /* The 16-bit products of layers have plans, also with a bias. */
-static void test_elements(void **state)
+TEST(elements)
 {
 	struct matmul_engines engines = open_engines();
 
@@ -126,11 +119,8 @@ static void test_elements(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_products),
-					   cmocka_unit_test(test_elements)};
-
 	if (argc != 2)
 		return 1;
 	setenv("LOADERD_CUDA_LIBRARIES", argv[1], 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

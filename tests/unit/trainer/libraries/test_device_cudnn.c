@@ -5,9 +5,6 @@
  */
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
-#include <errno.h>
-#include <string.h>
-
 static void expect_no_plan(const struct sweep *sweep, const struct conv_problem *problem)
 {
 	const struct conv_engines *conv = &sweep->engines->conv;
@@ -183,7 +180,7 @@ static void resnet18(struct sweep *sweep)
 /*
  * Every pattern at every shape of these nets in fp16; only the stem needs compilation at run time.
  */
-static void test_fp16(void **state)
+TEST(fp16)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	struct engines engines;
@@ -201,7 +198,7 @@ static void test_fp16(void **state)
 }
 
 /* Batch sizes without convenient divisors. */
-static void test_odd_batches(void **state)
+TEST(odd_batches)
 {
 	static const uint32_t batches[] = {1, 3, 100, 255};
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -225,7 +222,7 @@ static void test_odd_batches(void **state)
  * bf16 and fp32: unfused patterns have plans everywhere. fp32 uses no tensor cores unless tf32 is
  * allowed.
  */
-static void test_other_elements(void **state)
+TEST(other_elements)
 {
 	struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 
@@ -254,7 +251,7 @@ static void test_other_elements(void **state)
 }
 
 /* Evaluation compiles nothing; compiling would take a second for each shape of a net. */
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	static const struct layer layers[] = {{224, 4, 64, 7, 2},   {56, 64, 64, 3, 1},
@@ -283,7 +280,7 @@ static void test_evaluation(void **state)
 }
 
 /* Groups of several channels, as in ResNeXt, and of one, as in blurs and ConvNeXt. */
-static void test_groups(void **state)
+TEST(groups)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	static const struct layer layers[] = {{56, 128, 128, 3, 1, 32},
@@ -309,7 +306,7 @@ static void test_groups(void **state)
 }
 
 /* One of each pattern compiled at run time; the compiler needs a second or more for each. */
-static void test_compiled(void **state)
+TEST(compiled)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	const struct layer conv2 = {28, 128, 128, 3, 1};
@@ -333,7 +330,7 @@ static void test_compiled(void **state)
 }
 
 /* Patterns known to have no plan, to notice if a newer cuDNN adds one. */
-static void test_none(void **state)
+TEST(none)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	const struct layer conv2 = {28, 128, 128, 3, 1}, strided = {56, 256, 512, 1, 2};
@@ -363,7 +360,7 @@ static void test_none(void **state)
 	engines_close(&engines);
 }
 
-static void test_matmul(void **state)
+TEST(matmul)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	struct engines engines;
@@ -390,12 +387,5 @@ static void test_matmul(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fp16),           cmocka_unit_test(test_odd_batches),
-		cmocka_unit_test(test_other_elements), cmocka_unit_test(test_none),
-		cmocka_unit_test(test_groups),         cmocka_unit_test(test_matmul),
-		cmocka_unit_test(test_compiled),       cmocka_unit_test(test_evaluation),
-	};
-
-	return cudnn_test_found() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+	return cudnn_test_found() ? test_run(NULL, NULL) : 77;
 }

@@ -5,13 +5,8 @@
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-static void test_workspace(void **state)
+TEST(workspace)
 {
 	struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	const struct layer layer = {56, 64, 64, 3, 1};
@@ -39,7 +34,7 @@ static void test_workspace(void **state)
 }
 
 /* A tuned plan takes precedence over the heuristic's; layers of the same shape share it. */
-static void test_tuned(void **state)
+TEST(tuned)
 {
 	char path[] = "/tmp/loaderd-tuned-XXXXXX", wanted[32];
 	const struct engines_options options = {.properties = cudnn_properties, .plans = path};
@@ -90,7 +85,7 @@ static void test_tuned(void **state)
 }
 
 /* Without a device nothing is executed or tuned, and the errors report that. */
-static void test_absent(void **state)
+TEST(absent)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	const struct layer layer = {56, 64, 64, 3, 1};
@@ -153,7 +148,7 @@ static cudnnStatus_t set_with_device(cudnnBackendDescriptor_t of, cudnnBackendAt
 	return tell_properties(of, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
 }
 
-static void test_present(void **state)
+TEST(present)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	const struct layer layer = {56, 64, 64, 3, 1};
@@ -173,7 +168,7 @@ static void test_present(void **state)
 	engines_close(&engines);
 }
 
-static void test_bad_properties(void **state)
+TEST(bad_properties)
 {
 	static const struct {
 		const char *text, *said;
@@ -196,7 +191,7 @@ static void test_bad_properties(void **state)
 }
 
 /* A library with cuDNN's name that is not cuDNN. */
-static void test_wrong_library(void **state)
+TEST(wrong_library)
 {
 	char folder[] = "/tmp/loaderd-library-XXXXXX", path[64], error[DEVICE_ERROR_MAX];
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -231,7 +226,7 @@ static void copy_file(const char *from, const char *to)
  * NVRTC opens its headers, a library with the version in its name, through the loader's search
  * path. That path need not include the libraries' directory, so engines_open() loads the headers.
  */
-static void test_compiler(void **state)
+TEST(compiler)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
 	char folder[] = "/tmp/loaderd-compiler-XXXXXX", name[32], path[128],
@@ -261,12 +256,5 @@ static void test_compiler(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_properties), cmocka_unit_test(test_wrong_library),
-		cmocka_unit_test(test_absent),         cmocka_unit_test(test_present),
-		cmocka_unit_test(test_workspace),      cmocka_unit_test(test_tuned),
-		cmocka_unit_test(test_compiler),
-	};
-
-	return cudnn_test_found() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+	return cudnn_test_found() ? test_run(NULL, NULL) : 77;
 }

@@ -1,16 +1,8 @@
 /* Loading and calling NCCL, with fake_nccl.c in its place; FAKE_NCCL is its directory. */
+#include "tests/test.h"
 #include "trainer/device/cuda/gpu.h"
 #include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/device.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* The part of gpu.h that nccl.c uses: an event is complete at the second query. */
 static int looks;
@@ -27,7 +19,7 @@ const char *gpu_error(void)
 
 static struct comm alone = {.world = 1, .local_world = 1};
 
-static void test_old(void **state)
+TEST(old)
 {
 	struct collective *collective;
 	char error[DEVICE_ERROR_MAX];
@@ -42,7 +34,7 @@ static void test_old(void **state)
  * NCCL_GRAPH_REGISTER is 0, so that captured sums equal launched ones, unless the environment sets
  * it.
  */
-static void test_alike(void **state)
+TEST(alike)
 {
 	struct collective *collective;
 	char error[DEVICE_ERROR_MAX];
@@ -58,7 +50,7 @@ static void test_alike(void **state)
 	}
 }
 
-static void test_sums(void **state)
+TEST(sums)
 {
 	float values[4] = {0};
 	double totals[3] = {0};
@@ -82,15 +74,4 @@ static void test_sums(void **state)
 	assert_non_null(strstr(collective_error(collective), "rank 0 of 1"));
 	assert_non_null(strstr(collective_error(collective), "remote process exited"));
 	collective_free(collective);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_old),
-		cmocka_unit_test(test_alike),
-		cmocka_unit_test(test_sums),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

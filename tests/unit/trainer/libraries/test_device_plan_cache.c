@@ -4,19 +4,11 @@
  */
 #include "trainer/device/cuda/cudnn/plan_cache.h"
 
+#include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define GPU   "NVIDIA H200, compute 9.0, cuDNN 91900"
 #define OTHER "NVIDIA H200, compute 9.0, cuDNN 91801"
@@ -93,7 +85,7 @@ static void put(struct fixture *f, const char *device, const struct conv_problem
 	plan_cache_deinit(&file);
 }
 
-static void test_round_trip(void **state)
+TEST(round_trip)
 {
 	struct conv_problem a = problem_of(64, 1), b = problem_of(64, 0), c = a;
 	struct fixture f;
@@ -117,7 +109,7 @@ static void test_round_trip(void **state)
 }
 
 /* Two processes with different plans: neither overwrites the other's. */
-static void test_shared(void **state)
+TEST(shared)
 {
 	struct conv_problem a = problem_of(64, 1), b = problem_of(128, 1);
 	struct plan_cache first, second;
@@ -136,7 +128,7 @@ static void test_shared(void **state)
 }
 
 /* No other user can open the lock and hold it, also if an earlier version created it. */
-static void test_lock_is_ours(void **state)
+TEST(lock_is_ours)
 {
 	struct conv_problem a = problem_of(64, 1);
 	struct stat status;
@@ -155,7 +147,7 @@ static void test_lock_is_ours(void **state)
 }
 
 /* Many processes store at once, like the ranks of a run: nothing is lost. */
-static void test_stored_at_once(void **state)
+TEST(stored_at_once)
 {
 	enum { PROCESSES = 4, EACH = 8 };
 	struct fixture f;
@@ -201,7 +193,7 @@ static void expect_line(const struct plan_cache *file, const struct conv_problem
  * Another process's lines take precedence over this one's, and patterns that it did not unfuse are
  * fused again; the file does not change.
  */
-static void test_adopted(void **state)
+TEST(adopted)
 {
 	struct conv_problem problems[5];
 	struct plan_cache from, to;
@@ -247,7 +239,7 @@ static void test_adopted(void **state)
 }
 
 /* plan_cache_write() omits the lines of other devices. */
-static void test_written(void **state)
+TEST(written)
 {
 	struct conv_problem problem = problem_of(8, 1);
 	struct plan_cache file;
@@ -274,7 +266,7 @@ static void write_text(const char *path, const char *text, size_t length)
 	assert_int_equal(fclose(to), 0);
 }
 
-static void test_damage(void **state)
+TEST(damage)
 {
 #define LINE GPU "\tforward\t62\t0.5\n"
 	static const struct {
@@ -322,7 +314,7 @@ static void test_damage(void **state)
 }
 
 /* Opening a FIFO does not block. */
-static void test_fifo(void **state)
+TEST(fifo)
 {
 	char folder[128];
 	struct fixture f;
@@ -340,7 +332,7 @@ static void test_fifo(void **state)
 }
 
 /* Plans that cannot be written remain known to the process that tuned them. */
-static void test_unwritable(void **state)
+TEST(unwritable)
 {
 	struct conv_problem problem = problem_of(64, 1), other = problem_of(128, 1);
 	struct fixture f;
@@ -366,7 +358,7 @@ static void test_unwritable(void **state)
 	close_fixture(&f);
 }
 
-static void test_places(void **state)
+TEST(places)
 {
 	struct conv_problem problem = problem_of(64, 1);
 	struct fixture f;
@@ -398,17 +390,4 @@ static void test_places(void **state)
 	assert_null(f.file.path);
 	plan_cache_deinit(&f.file);
 	close_fixture(&f);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_shared),
-		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_adopted),
-		cmocka_unit_test(test_written),        cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_places),
-		cmocka_unit_test(test_lock_is_ours),   cmocka_unit_test(test_fifo),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

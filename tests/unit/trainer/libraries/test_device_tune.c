@@ -6,19 +6,11 @@
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include "tests/gpu/emulation/queue.h"
+#include "tests/test.h"
 #include "trainer/device/device.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define WORKSPACE 1000 /* available bytes */
 
@@ -349,12 +341,12 @@ static void tune(bool deterministic, size_t fastest)
 	close_fixture(&f);
 }
 
-static void test_tune(void **state)
+TEST(tune)
 {
 	tune(false, FASTEST);
 }
 
-static void test_tune_deterministic(void **state)
+TEST(tune_deterministic)
 {
 	tune(true, FASTEST_DETERMINISTIC);
 }
@@ -363,7 +355,7 @@ static void test_tune_deterministic(void **state)
  * Patterns that are faster unfused have no plan from then on, also in other processes, and are not
  * timed again.
  */
-static void test_refused(void **state)
+TEST(refused)
 {
 	struct plan_cache again;
 	struct conv_plan *plan;
@@ -394,7 +386,7 @@ static void test_refused(void **state)
  * If the GPU stops working after an engine configuration, the error names it and tuning ends,
  * whatever ran before.
  */
-static void test_broken(void **state)
+TEST(broken)
 {
 	struct fixture f;
 
@@ -413,7 +405,7 @@ static void test_broken(void **state)
 }
 
 /* If plans cannot be stored, tuning still serves this process and reports why they will be lost. */
-static void test_unkept(void **state)
+TEST(unkept)
 {
 	struct fixture f;
 
@@ -433,7 +425,7 @@ static void test_unkept(void **state)
  * Another process's results are used without running anything; patterns that it did not unfuse have
  * a plan again.
  */
-static void test_adopted(void **state)
+TEST(adopted)
 {
 	struct conv_problem other;
 	struct fixture f;
@@ -465,7 +457,7 @@ static void test_adopted(void **state)
  * An error names the library, its version, the problem and the failed call, and includes cuDNN's
  * own message.
  */
-static void test_words(void **state)
+TEST(words)
 {
 	struct fixture f;
 	struct engine_configs *engine_configs;
@@ -485,19 +477,4 @@ static void test_words(void **state)
 	cudnn_plan_free(plan);
 	engine_configs_free(engine_configs);
 	close_fixture(&f);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_words),
-		cmocka_unit_test(test_tune),
-		cmocka_unit_test(test_tune_deterministic),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_broken),
-		cmocka_unit_test(test_unkept),
-		cmocka_unit_test(test_adopted),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

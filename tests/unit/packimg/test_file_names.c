@@ -2,22 +2,15 @@
  * Meaning of file names: which files are converted, which classes their folders give, and how new
  * files are named.
  */
+#include "tests/test.h"
 #include "tools/packimg/common/file_name.h"
 #include "tools/packimg/convert/class_names.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
 	NAMES_MAX = 6,
 };
 
-static void test_classes(void **state)
+TEST(classes)
 {
 	static const struct {
 		enum class_from from;
@@ -91,7 +84,7 @@ static void test_classes(void **state)
 	}
 }
 
-static void test_parts(void **state)
+TEST(parts)
 {
 	static const char *const names[] = {"d/train/a/1.jpg", "./d/val/2.jpg", "d/Val/2.jpg"};
 	struct catalog_sample samples[3];
@@ -114,7 +107,7 @@ static void test_parts(void **state)
 	assert_string_equal(rule.outside_parts, "d/cat/1.jpg");
 }
 
-static void test_no_names(void **state)
+TEST(no_names)
 {
 	struct catalog_sample sample = {.name = "train/a.jpg", .class = 3};
 	struct catalog catalog = {.samples = &sample, .count = 1};
@@ -126,7 +119,7 @@ static void test_no_names(void **state)
 	assert_null(class_rule_apply(&rule, "a/b.jpg", class_name));
 }
 
-static void test_patterns(void **state)
+TEST(patterns)
 {
 	static const struct {
 		const char *include, *exclude, *name;
@@ -170,7 +163,7 @@ static void test_patterns(void **state)
 	}
 }
 
-static void test_patterns_that_match_nothing(void **state)
+TEST(patterns_that_match_nothing)
 {
 	struct filter filter = {0};
 
@@ -213,7 +206,7 @@ static void assert_file_name(const char *name, size_t size, const char *wanted)
 	buffer_deinit(&back);
 }
 
-static void test_file_names(void **state)
+TEST(file_names)
 {
 #define EXPECT(name, wanted) assert_file_name(name, sizeof(name) - 1, wanted)
 	EXPECT("cat 1.jpg", "cat 1.jpg");
@@ -229,18 +222,4 @@ static void test_file_names(void **state)
 	EXPECT("%%41", "%%2541");
 	EXPECT("%\n %4\n %\xff\xff", "%%0A %4%0A %%FF%FF");
 #undef EXPECT
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_classes),
-		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_no_names),
-		cmocka_unit_test(test_patterns),
-		cmocka_unit_test(test_patterns_that_match_nothing),
-		cmocka_unit_test(test_file_names),
-	};
-
-	return cmocka_run_group_tests_name("packimg names", tests, NULL, NULL);
 }
