@@ -463,7 +463,7 @@ class Log(unittest.TestCase):
 
     def test_traces_that_cannot_be_had_are_refused(self):
         path = f"{self.folder}/none.json"
-        self.assertIn("there are 9 to make", self.run_trainer("none", f"--trace={path}", "train.epochs=0.5", status=1))
+        self.assertIn("but only 9 remain", self.run_trainer("none", f"--trace={path}", "train.epochs=0.5", status=1))
         self.assertIn("none/x cannot be written: No such file", self.run_trainer("none", f"--trace={self.folder}/none/x", status=1))
         for steps in ("0-4", "5", "7-6", "-1-4", "1-5x", "1-9000", "1--4"):
             self.assertIn("expected FIRST-LAST", self.run_trainer("none", f"--trace={path}", f"--trace-steps={steps}", status=1))

@@ -15,6 +15,23 @@ int run_sum(struct run_context *ctx, double *values, size_t count)
 	return r < 0 ? run_fail(ctx, r, "%s", comm_error(ctx->comm)) : 0;
 }
 
+int run_lose(struct run_context *ctx, int code)
+{
+	ctx->lost = code;
+	return code ? RUN_LOST : 0;
+}
+
+int run_fail_agreed(struct run_context *ctx, int code)
+{
+	ctx->agreed = true;
+	return code;
+}
+
+void run_clear_error(struct run_context *ctx)
+{
+	*ctx->error = '\0';
+}
+
 int run_vote(struct run_context *ctx, int outcome, double *count)
 {
 	ctx->lost = outcome == -EINTR ? 0 : outcome;
@@ -31,8 +48,7 @@ int run_vote(struct run_context *ctx, int outcome, double *count)
 
 int run_report_lost(struct run_context *ctx)
 {
-	ctx->agreed = true;
-	return ranks_agree(ctx->comm, ctx->lost, ctx->error);
+	return run_fail_agreed(ctx, ranks_agree(ctx->comm, ctx->lost, ctx->error));
 }
 
 int run_refuse_ranks(struct run_context *ctx, const char *option)

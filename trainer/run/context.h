@@ -50,6 +50,12 @@ int run_sum(struct run_context *ctx, double *values, size_t count);
  * else RUN_LOST, with this rank's outcome in ctx->lost. Sums *count over ranks; NULL for none.
  */
 int run_vote(struct run_context *ctx, int outcome, double *count);
+/* This rank failed, or 0: returns RUN_LOST, or 0; the ranks have yet to agree. */
+int run_lose(struct run_context *ctx, int code);
+/* All ranks have found the failure `code`: returns it. */
+int run_fail_agreed(struct run_context *ctx, int code);
+/* Forgets a failure that does not end the run, and was reported. */
+void run_clear_error(struct run_context *ctx);
 /*
  * After RUN_LOST: returns the code of the first rank that failed, with its sentence, on all ranks.
  */

@@ -229,10 +229,8 @@ static int loop_save(struct run *run)
 	if (r < 0)
 		return run_fail_step(run, r, "state of the device");
 	r = ranks_check_params(ctx->comm, run->network.params, ctx->error);
-	if (r < 0) {
-		ctx->agreed = true;
-		return r;
-	}
+	if (r < 0)
+		return run_fail_agreed(ctx, r);
 	if (run->output.metrics)
 		r = loop_write_checkpoint(run);
 	if (r == 0)

@@ -346,7 +346,8 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 						  ? RECIPE_PROGRESS_OFF
 						  : (enum recipe_progress)recipe->log.progress);
 	int r = open_pass_stages(run);
-	run->ctx.agreed = r < 0;
+	if (r < 0)
+		run_fail_agreed(&run->ctx, r);
 	if (r == 0 && run->resumed && !options->evaluate)
 		open_report_resumed(run);
 	checkpoint_close(run->checkpoint);

@@ -26,12 +26,12 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 	 * for all would leave the others waiting in a collective.
 	 */
 	for (unsigned rank = 0; rank < comm->world; rank++) {
-		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
+		int theirs = outcome, r = comm_broadcast(comm, &theirs, sizeof(theirs), rank);
 		if (r < 0)
 			return ranks_fail_comm(comm, r, error);
-		if (told < 0 && !found) {
+		if (theirs < 0 && !found) {
 			first = rank;
-			found = told;
+			found = theirs;
 		}
 	}
 	if (!found)
@@ -52,16 +52,16 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 
 int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *ret_rank, char *error)
 {
-	char first[RANKS_COMPARED_MAX], told[RANKS_COMPARED_MAX];
+	char first[RANKS_COMPARED_MAX], theirs[RANKS_COMPARED_MAX];
 	unsigned other = comm->world;
 	for (unsigned rank = 0; rank < comm->world; rank++) {
-		memcpy(told, mine, size);
-		int r = comm_broadcast(comm, told, size, rank);
+		memcpy(theirs, mine, size);
+		int r = comm_broadcast(comm, theirs, size, rank);
 		if (r < 0)
 			return ranks_fail_comm(comm, r, error);
 		if (!rank)
-			memcpy(first, told, size);
-		if (other == comm->world && memcmp(told, first, size) != 0)
+			memcpy(first, theirs, size);
+		if (other == comm->world && memcmp(theirs, first, size) != 0)
 			other = rank;
 	}
 	*ret_rank = other;

@@ -181,7 +181,7 @@ TEST(grows_too_large)
 	expect(run("outgrows", pipeline, limit, val, NULL), 1);
 	expect_said("for 16 images of 24 x 24: activations and workspace take ");
 	expect_said(". train.accumulate=auto computes each batch in as few micro-batches as fit");
-	snprintf(goes_on, sizeof(goes_on), "--resume goes on from step %d", STEPS / 2);
+	snprintf(goes_on, sizeof(goes_on), "--resume continues from step %d", STEPS / 2);
 	expect_said(goes_on);
 	expect(run("outgrows", "--resume", pipeline, limit, val, found, NULL), 0);
 	same_losses("grows", "outgrows");

@@ -93,7 +93,7 @@ TEST(failed_feed)
 	assert_true(steps % 7 && steps % 20); /* no checkpoint was due */
 	snprintf(name, sizeof(name), "checkpoint-%08u.safetensors", steps);
 	assert_true(exists("spoilt", name));
-	snprintf(name, sizeof(name), "--resume goes on from step %u", steps);
+	snprintf(name, sizeof(name), "--resume continues from step %u", steps);
 	expect_said(name);
 	spoil(path, status.st_size / 3);
 	expect(run("spoilt", "--resume", train, "data.bad=fail", NULL), 0);

@@ -181,7 +181,7 @@ TEST(other_counts)
 	expect(run("bare", "--evaluate", argument, "data.train=", statistics[0], statistics[1],
 		   NULL),
 	       1);
-	expect_said("val.pimg has 10 classes, and ");
+	expect_said("val.pimg has 10 classes, but ");
 	expect_said("twelve.safetensors has 12, without names: set model.classes=12 to evaluate "
 		    "its labels as numbers of these classes");
 	expect(run("bare", "--evaluate", argument, "data.train=", "model.classes=12", statistics[0],
@@ -295,7 +295,7 @@ TEST(good_enough)
 	assert_true(exists("enough", "model.safetensors"));
 	assert_true(exists("enough", "checkpoint-00000010.safetensors"));
 	expect(run("enough", "--resume", often, at, NULL), 0);
-	expect_said("reaches train.stop_at = 0.001");
+	expect_said("reached train.stop_at = 0.001");
 	assert_false(exists("enough", "checkpoint-00000020.safetensors"));
 	expect(run("enough", "--resume", often, NULL), 0);
 	same_losses("enough", "patient");

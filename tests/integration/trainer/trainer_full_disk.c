@@ -79,7 +79,7 @@ TEST(full)
 	expect(run(name, NULL), 1);
 	expect_said("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
 		    "device. This run has no complete checkpoint yet: free space on that disk, "
-		    "then repeat the same command starts it again");
+		    "then repeat the same command to start again");
 	/* room for two checkpoints and the best weights */
 	assert_true(mount_disk(name, checkpoint * 2 + checkpoint * 3 / 4, MS_REMOUNT));
 	expect(run(name, "checkpoint.keep=9", NULL), 1);

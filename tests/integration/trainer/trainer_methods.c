@@ -136,7 +136,7 @@ TEST(selective)
 	assert_true(apart("selective", "selective-gpu") < 1e-3);
 	assert_true(apart("selective-more", "selective-more-gpu") < 1e-3);
 	expect(run("selective-odd", "train.selective_backprop=0.45", parts, NULL), 1);
-	expect_said("train.selective_backprop = 0.45 keeps 7 of data.batch_size = 16, which does");
+	expect_said("train.selective_backprop = 0.45 keeps 7 of data.batch_size = 16, which is");
 	expect(run("selective-pairs", "train.selective_backprop=0.45", mixup, NULL), 1);
 	expect_said("is not divisible into 1 micro-batch of pairs to blend");
 }

@@ -114,7 +114,8 @@ TEST_WITH(mistakes, setup, teardown)
 	refused(recipe, "[model]\ndepth = 1203\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[train]\naccumulate = 0\n",
 		"train.accumulate = \"0\": expected a whole number from 1 to 65536, or auto");
-	refused(recipe, "[schedule]\nmilestones = 1,,2\n", "expected at most 128 numbers");
+	refused(recipe, "[schedule]\nmilestones = 1,,2\n",
+		"expected at most 128 comma-separated numbers");
 	refused(recipe, "[schedule]\nmilestones = 1,\n", "a number is missing after the comma");
 	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");
 }
@@ -250,7 +251,7 @@ TEST_WITH(pairs, setup, teardown)
 		 "network has no"},
 		{{"model.ghost_batch=32", "model.name=speednet"}, NULL},
 		{{"data.initial_scale=0.5", "data.delay_fraction=0.9"},
-		 "data.delay_fraction = 0.9 and data.finetune_fraction = 0.2 are 1.1 together"},
+		 "data.delay_fraction = 0.9 and data.finetune_fraction = 0.2 add up to 1.1"},
 		{{"data.initial_scale=0.5", "data.colout=0.1"},
 		 "data.initial_scale = 0.5 and data.colout = 0.1 cannot be combined: a batch "
 		 "either"},

@@ -24,10 +24,10 @@
 	X(LAMB, lamb, by_tensor, 2, "momentum", "variance")                                        \
 	X(MUON, muon, by_matrix, 2, "momentum", "variance")
 #define DEVICE_OPTIMIZERS_HELP                                                                     \
-	"Optimizer: SGD with momentum, Adam, AdamW; for large batches LARS, which is SGD, and "    \
-	"LAMB, which is Adam, with steps in proportion to each tensor's norm (not of biases and "  \
-	"batch norms); Muon, whose steps of weights are orthogonal matrices, and AdamW of all "    \
-	"others and of the first and the last layer."
+	"Optimizer: SGD with momentum, Adam, AdamW; LARS (SGD) and LAMB (Adam) for large batches, "\
+	"which scale steps to the norm of each tensor, except for biases and batch norms; Muon, "  \
+	"which orthogonalises the steps of weight matrices, and uses AdamW for all other parameters "\
+	"and for the first and the last layer."
 
 /*
  * Optimizer parameters besides learning rate and decay: keys of the recipe's section optim, with
@@ -35,26 +35,26 @@
  * every step; a boolean or a count becomes a field of struct device_optimizer_spec.
  */
 #define DEVICE_OPTIMIZER_KEYS(NUMBER, BOOLEAN, COUNT)                                              \
-	NUMBER(momentum, "0.9", 0, 1, "Momentum of SGD, LARS and Muon (there 0.95 is usual).")     \
-	BOOLEAN(nesterov, "true", "sgd, lars, muon: Nesterov's form of momentum.")                 \
+	NUMBER(momentum, "0.9", 0, 1, "Momentum of SGD, LARS and Muon (for Muon, 0.95 is usual).") \
+	BOOLEAN(nesterov, "true", "sgd, lars, muon: use Nesterov momentum.")                       \
 	NUMBER(trust_coefficient, "0.001", 1e-9, 1000,                                             \
-	       "lars: share of a tensor's norm that its gradient is scaled to.")                   \
+	       "lars: norm of the scaled gradient, as a share of the norm of its tensor.")         \
 	NUMBER(beta1, "0.9", 0, 0.999999,                                                          \
-	       "adam, adamw, lamb, muon: decay of the gradient's running mean.")                   \
+	       "adam, adamw, lamb, muon: decay of the running mean of the gradient.")              \
 	NUMBER(beta2, "0.999", 0, 0.999999,                                                        \
-	       "adam, adamw, lamb, muon: decay of the running mean of the gradient's square.")     \
+	       "adam, adamw, lamb, muon: decay of the running mean of the squared gradient.")      \
 	NUMBER(epsilon, "1e-8", 1e-12, 1,                                                          \
-	       "adam, adamw, lamb, muon: added to the square root that the step is divided by; "   \
-	       "lars: to the norm that the gradient is divided by.")                               \
+	       "adam, adamw, lamb, muon: value added to the square root that divides the step; "   \
+	       "lars: to the norm that divides the gradient.")                                     \
 	COUNT(ns_steps, "5", 1, 20,                                                                \
-	      "muon: steps of Newton and Schulz's iteration, which makes matrices orthogonal.")    \
+	      "muon: Newton-Schulz iterations to orthogonalise a matrix.")                         \
 	BOOLEAN(match_rms, "false",                                                                \
-		"muon: steps of weights are as long as AdamW's, for its rates and decay: 0.2 "     \
-		"sqrt(max(rows, columns)) times optim.lr (Liu et al. 2025); else sqrt(max(1, "     \
-		"rows / columns)) times.")                                                         \
+		"muon: scale steps of weights to the length of AdamW's, so that its rates and "    \
+		"decay apply: 0.2 sqrt(max(rows, columns)) times optim.lr (Liu et al. 2025); "     \
+		"otherwise sqrt(max(1, rows / columns)) times.")                                   \
 	NUMBER(adamw_lr, "0.015", 0, 1000,                                                         \
-	       "muon: factor on the learning rate of what AdamW updates; 0.015 of a rate of "      \
-	       "0.02, 1 with match_rms.")
+	       "muon: factor on the learning rate of parameters that AdamW updates: 0.015 for a "  \
+	       "rate of 0.02, 1 with match_rms.")
 /* clang-format on */
 #define DEVICE_NO_KEY(...) /* placeholder for an unused argument of DEVICE_OPTIMIZER_KEYS */
 

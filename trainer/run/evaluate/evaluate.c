@@ -307,13 +307,6 @@ int run_try_evaluation(struct run *run)
 	return r;
 }
 
-/* Records this rank's outcome for all ranks. */
-static int evaluate_lose(struct run *run, int r)
-{
-	run->ctx.lost = r;
-	return r < 0 ? RUN_LOST : 0;
-}
-
 /* Evaluates the batches of an open feed. */
 static int evaluate_feed(struct pass *pass)
 {
@@ -330,7 +323,7 @@ static int evaluate_feed(struct pass *pass)
 		if (r == -EINTR)
 			return r;
 		if (r < 0)
-			return evaluate_lose(run, run_fail(&run->ctx, r, "evaluation: %s", error));
+			return run_lose(&run->ctx, run_fail(&run->ctx, r, "evaluation: %s", error));
 		r = evaluate_batch(pass, &batch);
 		if (r < 0)
 			return r;
@@ -343,7 +336,7 @@ static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 	struct pass pass = {.run = run, .totals = totals};
 	int r = evaluate_open_feed(run, &pass.feed);
 	if (r < 0 || !pass.feed.feed)
-		return evaluate_lose(run, r);
+		return run_lose(&run->ctx, r);
 	pass.view_count = views_of(&run->ctx.recipe->train, pass.views);
 	r = evaluate_feed(&pass);
 	evaluate_abandon(&pass);

@@ -275,11 +275,11 @@ static int data_find_socket(struct data *data, const char *named, unsigned threa
 	else if (comm->rank == comm->leader)
 		r = data_start_daemon(data, threads, error);
 	for (unsigned rank = 0; rank < comm->world && !sent; rank++) {
-		char told[DATA_SOCKET_MAX];
-		memcpy(told, data->socket, sizeof(told));
-		sent = comm_broadcast(comm, told, sizeof(told), rank);
+		char theirs[DATA_SOCKET_MAX];
+		memcpy(theirs, data->socket, sizeof(theirs));
+		sent = comm_broadcast(comm, theirs, sizeof(theirs), rank);
 		if (rank == comm->leader)
-			memcpy(leaders, told, sizeof(told));
+			memcpy(leaders, theirs, sizeof(theirs));
 	}
 	if (r < 0)
 		return r;

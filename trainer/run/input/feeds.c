@@ -36,7 +36,7 @@ static int feeds_register_host(struct feeds *feeds, struct run_feed *feed)
 	return 0;
 }
 
-/* Waits for copies from its memory; held batches stay. */
+/* Waits for copies from its memory; batches in use stay valid. */
 static void feeds_unregister_host(struct feeds *feeds, struct run_feed *feed)
 {
 	if (feed->memory) {

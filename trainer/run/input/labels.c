@@ -89,7 +89,7 @@ static int labels_report(struct run_context *ctx, const char *key, const char *p
 		/* not fatal: the run uses the labels that the daemon reads */
 		progress_line(&ctx->progress, "%s = %s: cannot count labels: %s", key, path,
 			      ctx->error);
-		*ctx->error = '\0';
+		run_clear_error(ctx);
 		return 0;
 	}
 	uint64_t missing = labels.unlabelled + labels.beyond;

@@ -128,6 +128,12 @@ void run_graph_drop(struct run_graph *graph)
 	*graph = (struct run_graph){0};
 }
 
+void run_graph_release(struct run_graph *graph)
+{
+	device_graph_free(graph->graph);
+	graph->graph = NULL;
+}
+
 static void network_record(struct network *network, enum device_mode mode,
 			   const struct run_graph *graph)
 {

@@ -45,6 +45,8 @@ int network_plan(struct network *network, struct run_graph *graph, enum device_m
 		 uint32_t count, uint32_t height, uint32_t width);
 bool run_graph_fits(const struct run_graph *graph, uint32_t count, uint32_t height, uint32_t width);
 void run_graph_drop(struct run_graph *graph);
+/* Frees the graph's memory, and keeps the size to plan it for again. */
+void run_graph_release(struct run_graph *graph);
 /* Drops the graphs of training; no step may be pending in them. */
 void network_drop_training(struct network *network);
 

@@ -71,7 +71,7 @@ void tracer_close(struct tracer *tracer, uint64_t step)
 	/* a failed trace does not fail the run */
 	if (tracer_write(tracer) < 0) {
 		progress_line(&ctx->progress, "%s", ctx->error);
-		*ctx->error = '\0';
+		run_clear_error(ctx);
 	} else {
 		progress_line(&ctx->progress, "--trace=%s: wrote the trace, up to step %llu",
 			      ctx->options.trace, (unsigned long long)step);

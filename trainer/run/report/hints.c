@@ -1,6 +1,6 @@
 /*
- * Advice printed before the first step and after the first epoch: settings that work, but could be
- * faster or more accurate. Each table row is one piece of advice.
+ * Hints printed before the first step and after the first epoch: settings that work, but could be
+ * faster or more accurate. Each table row is one hint.
  */
 #include "trainer/run/run_internal.h"
 

@@ -21,6 +21,6 @@ struct find_noise_result {
 
 /*
  * Trains some steps from the initial weights, on batches split into the recipe's micro-batches (at
- * least two). -EINTR with run->error if stopped.
+ * least two). -EINTR with an error if stopped.
  */
 int find_noise_measure(struct run *run, struct find_noise_result *ret_result);

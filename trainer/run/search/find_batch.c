@@ -70,10 +70,8 @@ static int find_plan(struct run *run, uint32_t batch)
 	struct run_graph *eval = &run->network.eval;
 	uint32_t height = eval->height, width = eval->width;
 	grad_accum_set(&run->ctx, batch, 1);
-	if (eval->count != data_val_share(&run->data)) {
-		device_graph_free(eval->graph);
-		eval->graph = NULL;
-	}
+	if (eval->count != data_val_share(&run->data))
+		run_graph_release(eval);
 	int r = run_plan_train(run);
 	return r < 0 || !height ? r : run_plan_eval(run, height, width);
 }
