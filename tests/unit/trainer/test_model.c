@@ -157,22 +157,45 @@ TEST(starts)
 	fixture_deinit(&b);
 }
 
+/* Settings that make no network: the error names what is at fault. */
 TEST(mistakes)
 {
+	static const struct {
+		const char *name, *error;
+		double width;
+		uint32_t classes, image_size;
+	} mistakes[] = {
+		{"resnet19", "model.name = \"resnet19\" is no network", 1, 10, 224},
+		{"vit_tiny_patch16",
+		 "model.width = 0.3 makes 56 channels, which 3 heads of vit_tiny_patch16 cannot "
+		 "share",
+		 0.3, 10, 224},
+		{"vit_tiny_patch16", "model.image_size = 8 is smaller than a patch", 1, 10, 8},
+		{"resnet50", "parameter fc.weight cannot be declared", 16, 1000000, 224},
+		{"vit_base_patch16", "parameter head.weight cannot be declared", 16, 1000000, 224},
+	};
 	struct recipe recipe;
 	struct device *device;
-	struct device_params *params;
-	struct model *model = NULL;
 	char error[2048] = "";
 	assert_int_equal(recipe_init(&recipe), 0);
-	struct recipe_model other = recipe.model;
-	other.name = (char[]){"resnet19"};
 	assert_int_equal(device_open("cpu", NULL, &device, error), 0);
-	assert_int_equal(device_params_new(device, &params), 0);
-	assert_int_equal(model_new(&other, 10, params, &model, error), -EINVAL);
-	assert_null(model);
-	assert_non_null(strstr(error, "model.name = \"resnet19\" is no network"));
-	device_params_free(params);
+	for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+		struct recipe_model mistaken = recipe.model;
+		struct device_params *params;
+		struct model *model = NULL;
+		char name[32];
+		snprintf(name, sizeof(name), "%s", mistakes[i].name);
+		mistaken.name = name;
+		mistaken.width = mistakes[i].width;
+		mistaken.image_size = mistakes[i].image_size;
+		assert_int_equal(device_params_new(device, &params), 0);
+		assert_int_equal(model_new(&mistaken, mistakes[i].classes, params, &model, error),
+				 -EINVAL);
+		assert_null(model);
+		if (!strstr(error, mistakes[i].error))
+			fail_msg("'%s' is not in: %s", mistakes[i].error, error);
+		device_params_free(params);
+	}
 	device_close(device);
 	recipe_deinit(&recipe);
 }
