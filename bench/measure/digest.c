@@ -100,7 +100,7 @@ static int digest_reopen(struct digest *digest)
  * The feed notices by itself, after the batches that it still has. The next kill hits the next
  * daemon.
  */
-static int digest_kill(struct digest *digest)
+static int digest_restart_daemon(struct digest *digest)
 {
 	kill((pid_t)feed_daemon_pid(digest->daemon), SIGKILL);
 	while (feed_daemon_alive(digest->daemon))
@@ -118,7 +118,7 @@ static int digest_run(struct digest *digest)
 		if (r || i == schedule->batches)
 			break;
 		if (is_among(schedule->kill, schedule->kill_count, i))
-			r = digest_kill(digest);
+			r = digest_restart_daemon(digest);
 		else if (is_among(schedule->reopen, schedule->reopen_count, i))
 			r = digest_reopen(digest);
 	}

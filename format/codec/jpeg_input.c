@@ -75,7 +75,7 @@ static const uint8_t *find_segment(const uint8_t *p, const uint8_t *end, bool *a
 	return end;
 }
 
-static void input_give(struct jpeg_input *input, const uint8_t *data, size_t size)
+static void input_supply(struct jpeg_input *input, const uint8_t *data, size_t size)
 {
 	input->source.next_input_byte = data;
 	input->source.bytes_in_buffer = size;
@@ -96,7 +96,7 @@ static void input_give_bytes(struct jpeg_input *input)
 		input->last = JPEG_INPUT_SEGMENT;
 		input->segment = from;
 	}
-	input_give(input, from, (size_t)(input->next - from));
+	input_supply(input, from, (size_t)(input->next - from));
 }
 
 /*
@@ -111,7 +111,7 @@ static void input_give_marker(struct jpeg_input *input)
 		p++;
 	input->marker_end = p + 1;
 	input->last = JPEG_INPUT_MARKER;
-	input_give(input, input->next, (size_t)(input->marker_end - input->next));
+	input_supply(input, input->next, (size_t)(input->marker_end - input->next));
 }
 
 _Noreturn static void raise_early_end(j_decompress_ptr cinfo)
@@ -149,13 +149,13 @@ static boolean source_fill(j_decompress_ptr cinfo)
 		if (input->zeros_in_doubt)
 			raise_early_end(cinfo);
 		input->last = JPEG_INPUT_ZEROS;
-		input_give(input, zeros, sizeof(zeros));
+		input_supply(input, zeros, sizeof(zeros));
 	} else {
 		/* Huffman data shows whether it is complete; arithmetic-coded data does not. */
 		if (input->ended || input->arithmetic)
 			raise_early_end(cinfo);
 		input->ended = true;
-		input_give(input, end_of_image, sizeof(end_of_image));
+		input_supply(input, end_of_image, sizeof(end_of_image));
 	}
 	return TRUE;
 }

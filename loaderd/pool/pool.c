@@ -321,7 +321,7 @@ int pool_new(unsigned threads, const struct cpus *cpus, struct pool **ret_pool)
 	return 0;
 }
 
-void pool_limit_decoding(struct pool *pool, uint64_t bytes)
+void pool_limit_decode_memory(struct pool *pool, uint64_t bytes)
 {
 	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
 		pipeline_scratch_limit(pool->threads[i].tools.scratch, bytes);

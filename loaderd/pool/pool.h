@@ -32,7 +32,7 @@ int pool_new(unsigned threads, const struct cpus *cpus, struct pool **ret_pool);
  * Limits the memory that a thread may use to decode one sample; a larger sample counts as bad. Call
  * it before the first pool_add().
  */
-void pool_limit_decoding(struct pool *pool, uint64_t bytes);
+void pool_limit_decode_memory(struct pool *pool, uint64_t bytes);
 /* All batchers must have been reaped. */
 void pool_free(struct pool *pool);
 unsigned pool_threads(const struct pool *pool);

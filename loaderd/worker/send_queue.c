@@ -81,7 +81,7 @@ static int send_queue_put(struct send_queue *queue, const uint8_t *data, size_t 
 	return (size_t)n == size ? 0 : send_queue_keep(queue, data + n, size - (size_t)n);
 }
 
-void send_queue_ring_doorbell(struct send_queue *queue)
+void send_queue_doorbell(struct send_queue *queue)
 {
 	static const Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
 	const Loaderd__Reply reply = REPLY(DOORBELL, doorbell, (Loaderd__Doorbell *)&doorbell);

@@ -27,7 +27,7 @@ void send_queue_deinit(struct send_queue *queue);
  * Sends a Doorbell, unless data is queued or the socket is full: the client then has something to
  * read anyway.
  */
-void send_queue_ring_doorbell(struct send_queue *queue);
+void send_queue_doorbell(struct send_queue *queue);
 /*
  * Sends a reply and queues the part that the socket does not take. Returns 0, or -EPIPE: close the
  * connection.

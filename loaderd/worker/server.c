@@ -39,7 +39,7 @@ static void server_begin_drain(struct server *server)
 	for (struct session *session = server->sessions; session; session = session->next)
 		if (session->feed_state == SESSION_FEED_SERVED &&
 		    batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
-			send_queue_ring_doorbell(&session->send_queue);
+			send_queue_doorbell(&session->send_queue);
 }
 
 static void on_jobs_done(struct event_source *source, uint32_t events)
@@ -184,7 +184,7 @@ static int start_threads(struct server *server, struct config_error *error)
 		return r;
 	r = pool_new(thread_count(server->config, &cpus), &cpus, &server->pool);
 	if (r == 0) {
-		pool_limit_decoding(server->pool, server->config->decode_bytes);
+		pool_limit_decode_memory(server->pool, server->config->decode_bytes);
 		r = async_jobs_new(ASYNC_JOBS_AT_ONCE, &server->jobs);
 	}
 	if (r < 0)

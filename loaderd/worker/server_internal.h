@@ -118,7 +118,7 @@ void session_watch(struct session *session);
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
 /* Sends the client a Doorbell. Any thread. user: the session. */
-void session_ring(void *user);
+void session_send_doorbell(void *user);
 /* Call when the session's feed ends or will not open: it no longer counts. */
 void session_forget_feed(struct session *session);
 

@@ -74,10 +74,10 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 }
 
 /* Any worker. */
-void session_ring(void *user)
+void session_send_doorbell(void *user)
 {
 	struct session *session = user;
-	send_queue_ring_doorbell(&session->send_queue);
+	send_queue_doorbell(&session->send_queue);
 }
 
 /* If nothing refers to a closed session any more, frees it after this round of events. */
@@ -176,7 +176,7 @@ void session_serve(struct session *session, struct subscription *feed)
 	}
 	session->feed_state = SESSION_FEED_SERVED;
 	if (server->phase != SERVER_RUNNING && batcher_drain(feed->batcher, RING_REASON_STOPPING))
-		send_queue_ring_doorbell(&session->send_queue);
+		send_queue_doorbell(&session->send_queue);
 }
 
 static void refuse_shutdown(struct session *session)

@@ -472,7 +472,7 @@ int subscription_new(const Loaderd__OpenFeed *request, struct session *session, 
 		.pipeline = strdup(request->pipeline),
 		.options = {.report = subscription_report,
 			    .report_user = &session->server->registry,
-			    .doorbell = session_ring,
+			    .doorbell = session_send_doorbell,
 			    .doorbell_user = session},
 	};
 	int r = !subscription->name || !subscription->pipeline

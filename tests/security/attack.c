@@ -71,7 +71,7 @@ static void add_image(struct test_dataset *data, const uint32_t fields[2], enum 
 	assert_int_equal(packimg_writer_value(data->writer, fields[1], &text, NULL), 0);
 }
 
-static void hand_over(const char *path, uid_t owner)
+static void give_to_owner(const char *path, uid_t owner)
 {
 	assert_int_equal(chmod(path, 0600), 0);
 	assert_int_equal(chown(path, owner, owner), 0);
@@ -103,14 +103,14 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	assert_int_equal(packimg_writer_metadata(data.writer, "owner", name, NULL), 0);
 	test_dataset_finish(&data);
 	if (!is_set) {
-		hand_over(path, owner);
+		give_to_owner(path, owner);
 		return path;
 	}
 	for (unsigned shard = 0; shard < 2; shard++) {
 		char name_of_shard[PATH_MAX];
 		snprintf(name_of_shard, sizeof(name_of_shard), "%.200s/%s-%05u-of-00002.pimg",
 			 folder, name, shard);
-		hand_over(name_of_shard, owner);
+		give_to_owner(name_of_shard, owner);
 	}
 	return path;
 }

@@ -199,7 +199,7 @@ static void close_feed(struct kept *kept)
 }
 
 /* Drops every reference except those of one random kind, or drops all. */
-static void let_go(struct kept *kept)
+static void drop_references(struct kept *kept)
 {
 	enum { KINDS = 8 };
 	unsigned but = (unsigned)(attack_random() % (KINDS + 1));
@@ -259,7 +259,7 @@ static void step(struct model *model)
 		fork_child(model, kept);
 		break;
 	case 1:
-		let_go(kept);
+		drop_references(kept);
 		break;
 	case 2:
 		close_feed(kept);

@@ -125,7 +125,7 @@ static int loaderctl_bad(const struct command_line *line, char *error)
 	if (line->json)
 		r = render_bad_json(reply->status);
 	else
-		render_bad(reply->status);
+		render_bad_samples(reply->status);
 	loaderd__reply__free_unpacked(reply, NULL);
 	return r;
 }

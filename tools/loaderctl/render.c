@@ -199,7 +199,7 @@ static const char *bad_reason(const Loaderd__BadSampleRecord *bad)
 	return bad->text + (strncmp(bad->text, prefix, (size_t)size) == 0 ? size : 0);
 }
 
-void render_bad(const Loaderd__Status *status)
+void render_bad_samples(const Loaderd__Status *status)
 {
 	for (size_t i = 0; i < status->n_bad; i++) {
 		const Loaderd__BadSampleRecord *bad = status->bad[i];

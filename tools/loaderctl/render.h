@@ -14,7 +14,7 @@
  * whose workers' threads have no common time to be idle in.
  */
 void render_status(const Loaderd__Status *status, const Loaderd__Status *before, bool all);
-void render_bad(const Loaderd__Status *status);
+void render_bad_samples(const Loaderd__Status *status);
 void render_dataset(const Loaderd__Dataset *dataset);
 
 /* One line each. Return 0 or -ENOMEM. */

@@ -462,7 +462,10 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 			       "%s: logits are %u x %u x %u; one position, at least two "
 			       "classes and no other use are wanted",
 			       node->name, x.h, x.w, x.c);
-	if (!(loss->smoothing >= 0 && loss->smoothing < 1) || !isfinite(loss->logit_scale))
+	if (!isfinite(loss->logit_scale))
+		record_failure(graph, -EINVAL, "%s: logit_scale %g must be finite", node->name,
+			       (double)loss->logit_scale);
+	if (!(loss->smoothing >= 0 && loss->smoothing < 1))
 		record_failure(graph, -EINVAL, "%s: smoothing %g must be in 0..1", node->name,
 			       (double)loss->smoothing);
 	if (loss->kind < DEVICE_SOFTMAX || loss->kind > DEVICE_KL ||

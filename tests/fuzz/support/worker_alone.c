@@ -85,7 +85,7 @@ uint64_t __wrap_async_jobs_due_ns(struct async_jobs *jobs)
 	return UINT64_MAX;
 }
 
-static bool do_chore(void)
+static bool run_one_job(void)
 {
 	struct async_job *job = STAILQ_FIRST(&async_jobs_waiting);
 	if (!job)
@@ -303,7 +303,7 @@ bool worker_alone_turn(void)
 	}
 	status_publish(&server);
 	busy |= reap();
-	return do_chore() || busy;
+	return run_one_job() || busy;
 }
 
 void worker_alone_work(unsigned claims)

@@ -8,7 +8,7 @@
 static const char found[] = "train.accumulate=auto";
 
 /* Returns the number of micro-batches from the start line of a run's log. */
-static unsigned parts_of(const char *name)
+static unsigned micro_batches_in_log(const char *name)
 {
 	json_t *start = start_of(name);
 	unsigned parts = (unsigned)json_integer_value(json_object_get(start, "accumulate"));
@@ -30,7 +30,7 @@ TEST(found)
 	expect_said(" are allowed; use a smaller batch. Largest: ");
 	expect_said("train.accumulate=auto computes each batch in as few micro-batches as fit");
 	expect(run("found", found, limit, NULL), 0);
-	unsigned parts = parts_of("found");
+	unsigned parts = micro_batches_in_log("found");
 	assert_true(parts > 1 && 16 % parts == 0);
 	char text[256], given[64];
 	snprintf(text, sizeof(text),
@@ -51,7 +51,7 @@ TEST(found)
 	same_losses("found", "found-killed");
 	same_file("found", "found-killed", "model.safetensors");
 	expect(run("unlimited", found, NULL), 0);
-	assert_int_equal(parts_of("unlimited"), 1);
+	assert_int_equal(micro_batches_in_log("unlimited"), 1);
 	same_losses("unlimited", "unbroken");
 }
 
@@ -90,7 +90,7 @@ TEST(found_while_growing)
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
 			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
 	expect(run("grows", pipeline, found, limit, val, NULL), 0);
-	assert_int_equal(parts_of("grows"), 1);
+	assert_int_equal(micro_batches_in_log("grows"), 1);
 	expect_said("since larger ones do not fit: planning model.name = resnet_cifar with "
 		    "model.width = "
 		    "0.5 for 16 images of 24 x 24");
@@ -103,7 +103,7 @@ TEST(found_on_a_gpu)
 	static const char limit[] = "train.memory_limit=0.0006";
 	expect(run_emulated("found-gpu", found, limit, NULL), 0);
 	char given[64];
-	unsigned parts = parts_of("found-gpu");
+	unsigned parts = micro_batches_in_log("found-gpu");
 	assert_true(parts > 1);
 	expect_said("GiB are allowed: activations and workspace take ");
 	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
@@ -140,7 +140,7 @@ TEST(found_by_warmup)
 	expect_said("; no checkpoint has been written yet. Remedies: end other programs that have "
 		    "taken device memory");
 	expect(run_in(fits, "warmed", floats, found), 0);
-	assert_int_equal(parts_of("warmed"), 2);
+	assert_int_equal(micro_batches_in_log("warmed"), 2);
 	expect_said("since larger ones do not fit: computing model.name = resnet_cifar for 16 "
 		    "images of 16 "
 		    "x 16: memory for a batch: ");

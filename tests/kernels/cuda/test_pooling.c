@@ -354,8 +354,8 @@ struct global {
 	struct array *from, *index;
 };
 
-static struct global new_global(const struct kernel_case *k, enum cuda_element element,
-				bool backward)
+static struct global new_global_pool(const struct kernel_case *k, enum cuda_element element,
+				     bool backward)
 {
 	struct global g = {
 		.a = {.n = k->n, .positions = k->h * k->w, .channels = k->c, .element = element},
@@ -370,7 +370,7 @@ static struct global new_global(const struct kernel_case *k, enum cuda_element e
 
 static void global_forward(const struct kernel_case *k, enum cuda_element element)
 {
-	struct global g = new_global(k, element, false);
+	struct global g = new_global_pool(k, element, false);
 	struct array *y = new_blank(g.outputs, element), *index = new_blank(g.outputs, CUDA_F32);
 	uint32_t positions = g.a.positions, *first = kernels_zeros(g.outputs * sizeof(*first));
 
@@ -397,7 +397,7 @@ static void global_forward(const struct kernel_case *k, enum cuda_element elemen
 
 static void global_backward(const struct kernel_case *k, enum cuda_element element)
 {
-	struct global g = new_global(k, element, true);
+	struct global g = new_global_pool(k, element, true);
 	uint32_t positions = g.a.positions, *index = kernels_zeros(g.outputs * sizeof(*index));
 	struct array *dx = new_blank(g.outputs * positions, element);
 

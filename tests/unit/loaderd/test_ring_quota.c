@@ -34,7 +34,7 @@ static void tear_down(struct ring_quota *quota)
 	blocking_pool_free(quota->blocking_pool);
 }
 
-static void let_go(int fds[IPC_FDS_MAX])
+static void close_fds(int fds[IPC_FDS_MAX])
 {
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++)
 		close(fds[i]);
@@ -49,7 +49,7 @@ static void give(struct ring_quota *quota, struct ring_usage *usage, uint64_t fe
 	struct ipc_order order = {0};
 	int fds[IPC_FDS_MAX];
 	assert_int_equal(ring_quota_allocate(quota, usage, USER, WORKER, &record, &order, fds), 0);
-	let_go(fds); /* the worker's fds */
+	close_fds(fds); /* the worker's fds */
 	assert_true(ring_quota_take_fds(quota, WORKER, feed, client_fds));
 	assert_false(ring_quota_take_fds(quota, WORKER, feed, client_fds));
 }
@@ -104,14 +104,14 @@ TEST(counts_until_nobody_has_it)
 	assert_int_equal(usage.bytes, 3 * RING_BYTES + 2 * OTHER_BYTES);
 	assert_true(ring_quota_sweep(&quota, true));
 	assert_int_equal(usage.rings, 3);
-	let_go(fds[1]);
+	close_fds(fds[1]);
 	sweep_until(&quota, &usage, 2);
 	assert_false(ring_quota_sweep(&quota, true));
 	assert_int_equal(usage.bytes, 2 * (RING_BYTES + OTHER_BYTES));
 	ring_quota_release(&quota, WORKER, 0);
 	assert_true(ring_quota_sweep(&quota, true));
-	let_go(fds[0]);
-	let_go(fds[2]);
+	close_fds(fds[0]);
+	close_fds(fds[2]);
 	sweep_until(&quota, &usage, 0);
 	assert_false(ring_quota_sweep(&quota, true));
 	assert_int_equal(usage.bytes, 0);
@@ -136,8 +136,8 @@ TEST(counts_while_pages_are_in_use)
 	assert_int_equal(*(volatile char *)map, 0);
 	munmap(map, 4096);
 	assert_int_equal(splice(fds[0], &at, pipe_fds[1], NULL, 100, 0), 100);
-	let_go(fds);
-	let_go(others);
+	close_fds(fds);
+	close_fds(others);
 	ring_quota_release(&quota, WORKER, 0);
 	sweep_until(&quota, &other, 0); /* not delayed by the other user's ring */
 	sweep_until_pinned(&quota, &usage);
@@ -162,7 +162,7 @@ TEST(counts_while_a_path_is_open)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
 	int path_fd = open(path, O_PATH | O_CLOEXEC);
 	assert_true(path_fd >= 0);
-	let_go(fds);
+	close_fds(fds);
 	ring_quota_release(&quota, WORKER, 0);
 	sweep_in_vain(&quota, &usage);
 	assert_int_equal(usage.bytes, RING_BYTES);
@@ -183,7 +183,7 @@ TEST(counts_while_the_worker_has_it_without_leases)
 	give(&quota, &usage, 1, fds);
 	sweep_in_vain(&quota, &usage);
 	ring_quota_release(&quota, WORKER, 1);
-	let_go(fds);
+	close_fds(fds);
 	sweep_until(&quota, &usage, 0);
 	tear_down(&quota);
 }
@@ -206,11 +206,11 @@ TEST(rings_are_bounded_by_descriptors)
 	assert_int_equal(order.code, EDQUOT);
 	assert_int_equal(order.limit, IPC_LIMIT_DESCRIPTORS);
 	ring_quota_release(&quota, WORKER, 1);
-	let_go(fds[0]);
+	close_fds(fds[0]);
 	sweep_until(&quota, &usage, 1);
 	give(&quota, &other, 3, fds[2]);
-	let_go(fds[1]);
-	let_go(fds[2]);
+	close_fds(fds[1]);
+	close_fds(fds[2]);
 	tear_down(&quota);
 }
 
@@ -235,7 +235,7 @@ TEST(few_users_cannot_take_all_rings)
 		while (user < USERS && accounts[user].rings < RINGS &&
 		       ring_quota_allocate(&quota, &accounts[user], USER + user, WORKER, &record,
 					   &order, fds) == 0) {
-			let_go(fds);
+			close_fds(fds);
 			assert_true(
 				ring_quota_take_fds(&quota, WORKER, record.feed, kept[count++]));
 		}
@@ -245,7 +245,7 @@ TEST(few_users_cannot_take_all_rings)
 	assert_in_range(quota.rings_count, 4 * USERS, RINGS - 4);
 	give(&quota, &accounts[USERS], 10, kept[count++]);
 	for (unsigned i = 0; i < count; i++)
-		let_go(kept[i]);
+		close_fds(kept[i]);
 	tear_down(&quota);
 }
 
@@ -267,8 +267,8 @@ TEST(client_writes_only_where_granted)
 		assert_int_equal(fcntl(client_fds[0], F_GETFL) & O_ACCMODE,
 				 i == 3 ? O_RDWR : O_RDONLY);
 		assert_int_equal(fcntl(client_fds[1], F_GETFL) & O_ACCMODE, O_RDWR);
-		let_go(fds);
-		let_go(client_fds);
+		close_fds(fds);
+		close_fds(client_fds);
 		ring_quota_deinit(&quota);
 		tear_down(&quota);
 	}

@@ -153,7 +153,7 @@ static int advise_measure(struct advise *advise, struct packimg_error *error)
 	return 0;
 }
 
-static struct recommend_request request_of(const struct advise *advise)
+static struct recommend_request recommend_request_of(const struct advise *advise)
 {
 	return (struct recommend_request){
 		.variants = advise->variants,
@@ -230,7 +230,7 @@ static void print_table(const struct advise *advise)
 
 static int advise_report(const struct advise *advise)
 {
-	const struct recommend_request request = request_of(advise);
+	const struct recommend_request request = recommend_request_of(advise);
 	const struct image_sample *sample = &advise->source.sample;
 	uint64_t bad = sample->unread + sample->count - advise->variants[0].images;
 
@@ -253,7 +253,7 @@ static int advise_report(const struct advise *advise)
 
 static int advise_report_json(const struct advise *advise)
 {
-	const struct recommend_request request = request_of(advise);
+	const struct recommend_request request = recommend_request_of(advise);
 	json_t *json = json_object(), *list = json_array();
 	char *text = NULL;
 	size_t size;

@@ -34,7 +34,7 @@ static int attention_plan_backward(struct cpu_graph *graph, struct cpu_node *nod
 	arena_extend(&graph->arena, node->x->block, step);
 	arena_extend(&graph->arena, node->y->block, step);
 	node->flops_backward = 2 * node->flops_forward;
-	return cpu_add_gradient(graph, node, step);
+	return cpu_plan_gradient(graph, node, step);
 }
 
 struct attention_job {

@@ -329,7 +329,7 @@ static int conv_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *nod
 		r = conv_plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
 				      &node->weights_backward);
 	node->flops_backward += node->flops_forward;
-	return r < 0 ? r : cpu_add_gradient(graph, node, cpu_backward_step(graph, node));
+	return r < 0 ? r : cpu_plan_gradient(graph, node, cpu_backward_step(graph, node));
 }
 
 static int conv_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)

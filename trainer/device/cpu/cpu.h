@@ -236,7 +236,7 @@ struct cpu_graph {
 	struct device_draws draws; /* of the fed batch */
 	uint64_t tickets, steps;
 	struct cpu_ranks ranks;
-	float *loss_scratch; /* [threads][2][classes] */
+	float *loss_scratch; /* [threads][LOSS_SCRATCH][classes] */
 	float *losses;       /* [n] of the last step */
 	/* with a resampling input, else NULL; layout of device_changes_fill() */
 	void *changes;
@@ -305,7 +305,7 @@ int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32
 /* Declares `block` as one consumer's contribution to the gradient of a value. */
 void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block);
 /* Adds a block for the gradient of x, live at `step`, and declares it as a contribution. */
-int cpu_add_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step);
+int cpu_plan_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step);
 /* Adds contributions from `first` on to contribution 0 of the gradient of y. */
 void cpu_sum_gradients(struct cpu_graph *graph, struct cpu_node *node, uint32_t first);
 /* NULL if the node has no such output or another node owns it, as for the loss. */

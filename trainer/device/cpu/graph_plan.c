@@ -66,7 +66,7 @@ void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t b
 	value->gradient_blocks[value->gradient_count++] = block;
 }
 
-int cpu_add_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step)
+int cpu_plan_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step)
 {
 	int r = cpu_add_block(graph, cpu_value_bytes(node->node->x, graph->device->element), step,
 			      &node->dx_block);

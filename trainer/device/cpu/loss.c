@@ -20,7 +20,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 	if (!cpu_training(graph) || !node->node->x->active)
 		return 0;
 	/* Forward also writes the gradient, since it has all inputs at hand. */
-	return cpu_add_gradient(graph, node, node->node->index);
+	return cpu_plan_gradient(graph, node, node->node->index);
 }
 
 struct loss_job {

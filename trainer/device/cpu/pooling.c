@@ -129,8 +129,9 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 /* Gives the gradient of x a separate block. */
 static int pooling_plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
-	return node->node->x->active ? cpu_add_gradient(graph, node, cpu_backward_step(graph, node))
-				     : 0;
+	return node->node->x->active
+		       ? cpu_plan_gradient(graph, node, cpu_backward_step(graph, node))
+		       : 0;
 }
 
 static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)

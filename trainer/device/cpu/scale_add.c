@@ -90,7 +90,7 @@ static int scale_add_plan_backward(struct cpu_graph *graph, struct cpu_node *nod
 	if (passes_on)
 		cpu_contribute(graph, node->residual, first);
 	if (n->x->active && passes_on)
-		r = cpu_add_gradient(graph, node, step);
+		r = cpu_plan_gradient(graph, node, step);
 	else if (n->x->active)
 		cpu_contribute(graph, node->x, node->dx_block = first);
 	if (r == 0 && gates) {
@@ -182,8 +182,8 @@ static int scale_add_forward(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 /* Gradients from the sums over the sample's positions: its gate's, and its part of gamma's. */
-static void take_products(const struct scale_add_job *job, uint32_t sample,
-			  const struct share *share, float path, double *dgamma)
+static void gradients_from_sums(const struct scale_add_job *job, uint32_t sample,
+				const struct share *share, float path, double *dgamma)
 {
 	uint32_t channels = job->node->node->y->shape.c;
 	enum element element = job->graph->device->element;
@@ -219,7 +219,7 @@ static void backward_sample(const struct scale_add_job *job, uint32_t sample,
 	job->graph->device->loops.kernels->scale_add_backward(&args, job->products ? share->product
 										   : NULL);
 	if (job->products)
-		take_products(job, sample, share, dropout_factor(job->path, word), dgamma);
+		gradients_from_sums(job, sample, share, dropout_factor(job->path, word), dgamma);
 }
 
 static void backward_task(void *context, uint32_t task, unsigned thread)

@@ -131,7 +131,7 @@ static int tokens_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	int r = 0;
 
 	if (n->x->active && n->class_token)
-		r = cpu_add_gradient(graph, node, cpu_backward_step(graph, node));
+		r = cpu_plan_gradient(graph, node, cpu_backward_step(graph, node));
 	else if (n->x->active)
 		cpu_contribute(graph, node->x, node->y->gradient_blocks[0]);
 	if (r < 0 || !(device_param_trains(n->positions) || device_param_trains(n->class_token)))
@@ -226,8 +226,9 @@ static int take_forward(struct cpu_graph *graph, struct cpu_node *node)
 
 static int take_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	return node->node->x->active ? cpu_add_gradient(graph, node, cpu_backward_step(graph, node))
-				     : 0;
+	return node->node->x->active
+		       ? cpu_plan_gradient(graph, node, cpu_backward_step(graph, node))
+		       : 0;
 }
 
 static void take_task(void *context, uint32_t task, unsigned thread)

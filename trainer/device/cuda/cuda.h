@@ -350,10 +350,10 @@ int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
  * Hooks around the operations of a step: count labels, sum gradient buckets as they complete, and
  * at the end make the compute stream wait for all sums.
  */
-int cuda_ranks_begin(struct cuda_graph *graph);
+int cuda_ranks_begin_step(struct cuda_graph *graph);
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
-int cuda_ranks_end(struct cuda_graph *graph);
+int cuda_ranks_end_step(struct cuda_graph *graph);
 /*
  * Waits for an event of `compute`, also with one rank; returns early if sums fail. Sets the
  * device's error.

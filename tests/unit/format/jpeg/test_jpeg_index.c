@@ -24,7 +24,7 @@ static struct picture picture;
 static uint8_t good[SIDE_MAX];
 static size_t good_size;
 
-static struct picture make(uint64_t seed, uint8_t side[SIDE_MAX], size_t *ret_size)
+static struct picture make_indexed_picture(uint64_t seed, uint8_t side[SIDE_MAX], size_t *ret_size)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .quality = 92, .optimise = true};
 	struct picture made = picture_make(WIDTH, HEIGHT, &kind, seed);
@@ -43,7 +43,7 @@ static int setup(void **state)
 {
 	if (packimg_decoder_new(&decoder) < 0)
 		return -1;
-	picture = make(1, good, &good_size);
+	picture = make_indexed_picture(1, good, &good_size);
 	return 0;
 }
 
@@ -178,7 +178,7 @@ TEST(other_image)
 {
 	uint8_t side[SIDE_MAX];
 	size_t size;
-	struct picture other = make(2, side, &size);
+	struct picture other = make_indexed_picture(2, side, &size);
 
 	assert_int_equal(check(side, size, good_checksum()), REFUSED);
 	picture_drop(&other);

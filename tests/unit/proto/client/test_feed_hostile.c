@@ -94,7 +94,7 @@ static void say_nothing(struct puppet *p)
 }
 
 /* Fails with EAGAIN when the client reconnects. */
-static void say_again_later(struct puppet *p)
+static void answer_eagain(struct puppet *p)
 {
 	if (p->connections == 0) {
 		puppet_begin_feed(p, 2);
@@ -193,7 +193,7 @@ TEST(codes_are_not_obeyed)
 		 "not yet"},
 		{"EAGAIN of a running feed", say_again, puppet_take_batches, -EPROTO, "again"},
 		{"an error without a code", say_nothing, puppet_take_batches, -EPROTO, "no error"},
-		{"EAGAIN when the feed is opened again", say_again_later, puppet_take_batches,
+		{"EAGAIN when the feed is opened again", answer_eagain, puppet_take_batches,
 		 -EPROTO, "again"},
 	};
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));

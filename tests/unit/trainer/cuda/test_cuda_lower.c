@@ -17,7 +17,7 @@ static bool refuse_some(const struct conv_problem *problem)
 	return random_plans_refuse(refusal_seed, refusal_share, problem);
 }
 
-static bool trains(const struct device_param *param)
+static bool is_trained(const struct device_param *param)
 {
 	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
 }
@@ -77,7 +77,7 @@ static void check_random(const struct cuda_program *program)
 		const struct device_node *node = graph->nodes[i];
 
 		for (int j = 0; j < DEVICE_NODE_PARAMS; j++)
-			if (wanted[node->y->index] && trains(node->params[j]))
+			if (wanted[node->y->index] && is_trained(node->params[j]))
 				wanted_params[node->params[j]->index] = true;
 	}
 	for (size_t i = 0; i < graph->params->count; i++)

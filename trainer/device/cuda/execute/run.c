@@ -131,10 +131,10 @@ static int run_queue_gradients(struct cuda_graph *cuda)
 	if (r == 0)
 		r = run_begin_gradients(cuda);
 	if (r == 0)
-		r = cuda_ranks_begin(cuda);
+		r = cuda_ranks_begin_step(cuda);
 	if (r == 0)
 		r = run_queue_operations(cuda);
-	return r < 0 ? r : cuda_ranks_end(cuda);
+	return r < 0 ? r : cuda_ranks_end_step(cuda);
 }
 
 static int run_queue_update(struct cuda_graph *cuda)

@@ -235,7 +235,7 @@ int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
 	return r < 0 ? r : ranks_join(graph);
 }
 
-int cuda_ranks_begin(struct cuda_graph *graph)
+int cuda_ranks_begin_step(struct cuda_graph *graph)
 {
 	struct loss_totals *totals = graph->ranks.totals;
 	struct loss_arguments arguments;
@@ -284,7 +284,7 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 	return r;
 }
 
-int cuda_ranks_end(struct cuda_graph *graph)
+int cuda_ranks_end_step(struct cuda_graph *graph)
 {
 	struct loss_arguments arguments;
 	int r;
