@@ -10,8 +10,8 @@
 
 #include "trainer/device/optimizers/updates.h"
 
-/* True if the pass is needed. */
-UPDATE_INLINE bool gradients_change(const struct device_optimizer_spec *optimizer)
+/* True if the pass is needed; for the host. */
+static inline bool gradients_change(const struct device_optimizer_spec *optimizer)
 {
 	return optimizer->clip_value > 0 || optimizer->centralize;
 }

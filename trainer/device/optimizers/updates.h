@@ -26,7 +26,7 @@
 #include <math.h>
 
 #ifdef __CUDACC__
-#define UPDATE_INLINE static __host__ __device__ __forceinline__
+#define UPDATE_INLINE static __device__ __forceinline__
 #else
 #define UPDATE_INLINE static inline __attribute__((always_inline))
 #endif
