@@ -393,7 +393,7 @@ TEST(what_is_refused_is_said)
 	/* A limit that cannot be enforced. */
 	status = start_in_vain(&stage, "users.threads=100", text, sizeof(text));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
-	    !strstr(text, "[users] threads: needs a control group"))
+	    !strstr(text, "[users] threads: needs a cgroup v2"))
 		fail_msg("status %#x: %s", (unsigned)status, text);
 	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof(text));
 	snprintf(expected, sizeof(expected),
