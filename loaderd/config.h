@@ -99,7 +99,7 @@ int config_read(struct config *config, const char *path, struct config_error *er
 void config_compare(const struct config *before, const struct config *after,
 		    void (*visit)(void *context, const struct config_change *change),
 		    void *context);
-/* Copies from `running` the keys that only change on restart. */
+/* Copies the keys that a reload cannot change (CONFIG_TAKES_RESTART) from `running`. */
 void config_keep(struct config *config, const struct config *running);
 /* Sets a numeric key to the value that config_compare() reported. */
 void config_put(struct config *config, unsigned key, uint64_t value);

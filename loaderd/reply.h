@@ -3,12 +3,15 @@
 
 #include "proto/feed.pb-c.h"
 
-/* Initialises a Loaderd__Reply: the constant of its kind, its name in the union, the message. */
+/*
+ * Initialiser of a Loaderd__Reply. CONSTANT: suffix of its kind_case; name: its member of the
+ * union; message: pointer to the message.
+ */
 #define REPLY(CONSTANT, name, message)                                                             \
 	{                                                                                          \
 		.base = PROTOBUF_C_MESSAGE_INIT(&loaderd__reply__descriptor),                      \
 		.kind_case = LOADERD__REPLY__KIND_##CONSTANT, .name = (message)                    \
 	}
 
-/* An error that concerns no particular field of the request. code: a positive errno. */
+/* Returns an Error that names no field of the request. code: a positive errno. */
 Loaderd__Error reply_error(int code, const char *text);

@@ -21,7 +21,7 @@ enum {
 	IPC_GROUP_FD = 7,      /* cgroup.procs of the user's cgroup, if the user has one */
 	IPC_FDS_MAX = 2,       /* per message */
 	STATUS_FEEDS_MAX = 60, /* on the status page */
-	STATUS_TEXT_MAX = 128, /* bytes of a text on the page, terminator included */
+	STATUS_TEXT_MAX = 128, /* bytes of a string on the page, terminator included */
 	STATUS_PAGE_SIZE = 32 << 10,
 };
 
@@ -62,7 +62,7 @@ struct ipc_order {
 	uint32_t kind;   /* enum ipc_order_kind */
 	int32_t code;    /* positive errno; 0 if granted */
 	uint64_t client; /* IPC_CLIENT: unique id of the connection */
-	uint64_t feed;   /* IPC_RING, IPC_RING_SENT */
+	uint64_t feed;   /* IPC_RING, IPC_RING_SENT: id of the feed */
 	uint32_t limit;  /* enum ipc_limit, if code is EDQUOT */
 	uint32_t pid;    /* IPC_CLIENT: the client's pid, as the supervisor sees it */
 	uint64_t most;   /* the limit, in bytes or rings */
@@ -79,7 +79,7 @@ struct ipc_order {
 
 enum ipc_record_kind {
 	IPC_READY = 1, /* the worker is ready */
-	IPC_WANT_RING, /* asks for a ring: feed, ring_bytes, other_bytes */
+	IPC_WANT_RING, /* asks for a ring; uses feed, ring_bytes, other_bytes, writable */
 	/* asks to send the ring of `feed` to `client`; granted once */
 	IPC_SEND_RING,
 	IPC_RING_DONE, /* the worker has closed the ring of `feed` */
@@ -119,7 +119,7 @@ _Static_assert(sizeof(struct status_page) <= STATUS_PAGE_SIZE, "the page holds a
 _Static_assert(sizeof(struct ipc_record) == 48, "no padding: all bytes are set");
 
 struct Loaderd__FeedStatus;
-/* Converts a feed of the status page to its protocol message, which points to texts in `feed`. */
+/* Converts a feed of the status page to its protocol message, which points to strings in `feed`. */
 void status_feed_reply(const struct status_feed *feed, uint32_t uid,
 		       struct Loaderd__FeedStatus *ret_status);
 

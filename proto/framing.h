@@ -31,8 +31,8 @@ struct frame_reader {
 
 /*
  * Non-blocking sendmsg() of `count` parts with at most FRAME_FDS_MAX descriptors, and non-blocking
- * recvmsg(). Both retry on EINTR and return bytes or a negative errno. Frames and loaderd's link
- * are built on them.
+ * recvmsg(). Both retry on EINTR and return bytes or a negative errno. Frames and
+ * loaderd/worker_ipc.c use them.
  */
 ssize_t message_send(int socket, struct iovec *parts, size_t count, const int *fds,
 		     unsigned fd_count);

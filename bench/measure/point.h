@@ -19,9 +19,9 @@ enum {
 };
 
 enum consume {
-	CONSUME_NONE, /* batches are taken and released */
-	CONSUME_READ, /* every byte is read */
-	/* every byte is copied to private memory of the client, as for a device */
+	CONSUME_NONE, /* release batches without reading them */
+	CONSUME_READ, /* read every byte */
+	/* copy every byte to private memory of the client, as for a device */
 	CONSUME_COPY,
 };
 
@@ -51,7 +51,7 @@ struct point {
 	const char *isa; /* NULL lets the daemon choose */
 };
 
-/* Times are per image; shares are of the window. */
+/* Times are per image; fractions are of the window. */
 struct measurement {
 	double images_per_s;      /* all clients together */
 	double bytes_per_s;       /* bytes of images delivered */
@@ -61,11 +61,11 @@ struct measurement {
 	double stage_us[STAGE_COUNT];    /* of the daemon's threads */
 	double wait_p50_ms, wait_p99_ms; /* duration of feed_next() */
 	double stall_client,
-		/* share of time spent waiting: mean over the clients, mean over their feeds */
+		/* fraction spent waiting: mean over the clients; mean over their feeds */
 		stall_daemon;
 	/*
-	 * Shares of the worker threads' time: running, asleep until stored bytes arrive, runnable
-	 * but without a CPU, idle.
+	 * Fractions of the worker threads' time: running, asleep until stored bytes arrive,
+	 * runnable but without a CPU, idle.
 	 */
 	double busy, waiting, queued, idle;
 	double capacity_us; /* CPU time per image available to the threads */
@@ -75,8 +75,8 @@ struct measurement {
 	double shared_mib;  /* memory of the rings */
 	uint64_t images, batches, bad;
 	/*
-	 * reconnects of clients in the window; if not 0, the daemon's figures cover only the last
-	 * daemon
+	 * Reconnects of the clients in the window. If the daemon's process was replaced in the
+	 * window, the daemon's values cover only the last process.
 	 */
 	uint64_t reconnects;
 	unsigned threads;          /* of the daemon */

@@ -57,11 +57,11 @@ struct whatif {
 
 /* Returns how a config stores images, without samples: for its name and the options of packimg. */
 struct encoding_variant whatif_variant(const struct whatif *whatif, enum config config);
-/* Share of a dataset's bytes in the page cache; 0 if it cannot be opened. */
+/* Fraction of a dataset's bytes in the page cache; 0 if it cannot be opened. */
 double whatif_resident(const char *dataset);
 /*
- * claim: claim claim of the daemon whose costs are estimated. Returns 0, or a negative errno with a
- * sentence in error (FEED_ERROR_MAX bytes).
+ * claim: how the threads of the daemon under test claim samples. Returns 0, or a negative errno
+ * with a sentence in error (FEED_ERROR_MAX bytes).
  */
 int whatif_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,
 		   struct whatif *ret_whatif, char *error);

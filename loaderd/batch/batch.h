@@ -3,15 +3,15 @@
  * passive: pool threads call batcher_work(), and each call makes a few samples of the earliest
  * batch that still has unclaimed samples.
  *
- * Samples are numbered in "units": unit u is sample u % batch_size of batch u / batch_size + 1.
- * `claim` is the next unclaimed unit. A claim is one compare-and-swap, without a lock or a system
- * call. The thread that finishes the last unit of a batch completes it; batches are published in
- * order. Only publishing and beginning a batch take the mutex. A short batch has units without a
- * sample.
+ * Samples are numbered in "units": unit u is sample u % batch_size of batch u / batch_size + 1. In
+ * a short batch, the last units have no sample. `claim` is the next unclaimed unit. A claim is one
+ * compare-and-swap, without a lock or a system call. The thread that finishes the last unit of a
+ * batch completes it; batches are published in order. Only publishing and beginning a batch take
+ * the mutex.
  *
- * The server creates and frees batchers; between pool_add() and pool_reap() threads use them. The
- * caller owns the dataset; the batcher owns the pipeline and the ring. See loaderd(1), ORDER AND
- * RESUME and BAD SAMPLES.
+ * The server creates and frees batchers; pool threads use them between pool_add() and pool_reap().
+ * The caller owns the dataset; the batcher owns the pipeline and the ring. See loaderd(1), ORDER
+ * AND RESUME and BAD SAMPLES.
  */
 #pragma once
 
@@ -46,19 +46,19 @@ struct batcher_options {
 	uint32_t slots;
 
 	/*
-	 * The ring's memory and ack fds for ring_producer_init(). The batcher takes them over, even
-	 * on failure.
+	 * fds of the ring's memory and ack page, for ring_producer_init(). batcher_new() takes them
+	 * over, even on failure.
 	 */
 	int ring_fd, ack_fd;
 	struct field_columns fields;
 	unsigned threads;        /* pool threads that use this batcher at the same time */
 	unsigned thread_indices; /* one more than the highest thread index */
 	/*
-	 * How to read. batcher_new() fills in the dataset and the walk from the fields above, and
-	 * falls back from IO_URING to IO_MMAP if IO_URING is unavailable.
+	 * Read options. batcher_new() sets io.dataset and io.walk from the members above and falls
+	 * back from IO_URING to IO_MMAP if IO_URING is unavailable.
 	 */
 	struct io_options io;
-	/* Threads call these without holding a lock. */
+	/* Callbacks. Pool threads call them without holding the batcher's mutex. */
 	void (*doorbell)(void *user);
 	void *doorbell_user;
 	void (*report)(void *user, struct dataset *dataset, uint64_t index, const char *text);
@@ -72,7 +72,7 @@ struct batcher_counters {
 	_Atomic uint64_t stage_ns[STAGE_COUNT];
 };
 
-/* State of a pool thread. Its buffers start zeroed; batcher_forget_buffers() frees them. */
+/* State of a pool thread. Zero-initialise the buffers; batcher_forget_buffers() frees them. */
 struct batcher_thread {
 	unsigned index;
 	struct pipeline_scratch *scratch;
@@ -80,20 +80,20 @@ struct batcher_thread {
 	 * For unmapped datasets: stored bytes of the current sample, and bytes of one field value.
 	 */
 	struct io_buffer sample_bytes, value_bytes;
-	/* Samples copied by sample_batched_decode(), for the units from kept_unit on. */
+	/* Samples copied by sample_batched_decode(): kept_count units from kept_unit on. */
 	struct io_buffer kept_bytes[PACKIMG_AHEAD_MAX];
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
 	struct thread_clock clock;
 	bool alone;            /* no other feed is in the pool */
-	bool ahead;            /* samples have been decoded ahead (sample.h) */
-	uint64_t ahead_faults; /* guard.faults of the dataset just before that */
+	bool ahead;            /* the scratch holds samples decoded ahead (sample.h) */
+	uint64_t ahead_faults; /* dataset->guard.faults before they were decoded */
 };
 
 /*
- * One batch under construction. The thread that begins it writes the description; other threads
- * only read it. The atomics, `complete`, `count` and `failure` are shared.
+ * One batch under construction. The thread that begins it fills in the members up to `flags`, which
+ * other threads only read. Threads share the atomics, `complete`, `count` and `failure`.
  */
 struct batcher_work {
 	uint64_t epoch, batch;
@@ -109,7 +109,7 @@ struct batcher_work {
 	_Atomic uint32_t bad;
 	_Atomic bool failed; /* set by the first thread that fails, which then writes `failure` */
 	bool complete;       /* protected by the mutex */
-	uint32_t count; /* samples left after skipping bad ones; written by the last finisher */
+	uint32_t count;      /* without skipped samples; set when all units are done */
 	char failure[RING_REASON_MAX];
 };
 
@@ -121,7 +121,7 @@ struct batcher {
 
 	/* the next unclaimed unit */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;
-	/* end of the units of all batches begun */
+	/* one past the last unit of the batches begun */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t limit;
 	_Atomic bool blocked;     /* no free slot; the client's doorbell will unblock it */
 	_Atomic bool ended;       /* no further batch will begin */
@@ -129,7 +129,7 @@ struct batcher {
 	_Atomic uint64_t cost_ns; /* moving average of CPU time per sample */
 	/* replaced threads still blocked on this feed's storage (pool_replace_blocked()) */
 	_Atomic int stuck_threads;
-	_Atomic bool together; /* the last look-ahead found larger claims worthwhile (claim.h) */
+	_Atomic bool together; /* last result of claim_together() (claim.h) */
 	/* CPU time consumed; the pool schedules by it */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns;
 
@@ -139,13 +139,13 @@ struct batcher {
 	bool draining; /* end the feed once all begun batches are published */
 	const char *drain_reason;
 	uint64_t blocked_since_ns;         /* 0 if not blocked */
-	uint64_t blocked_ns;               /* total, without the current blocking */
+	uint64_t blocked_ns;               /* total of completed waits */
 	struct batcher_work *work;         /* [slots]; batch n is at (n - 1) % slots */
 	struct batcher_counters *counters; /* [thread_indices] */
 };
 
 struct batcher_status {
-	uint64_t epoch, batch; /* of the next batch to publish */
+	uint64_t epoch, batch; /* position of the next batch to publish */
 	uint64_t images, bad;
 	uint64_t stage_ns[STAGE_COUNT]; /* summed over threads */
 	uint64_t stall_client_ns, stall_daemon_ns;
@@ -156,20 +156,21 @@ struct batcher_status {
 /* Computes the ring geometry for these options. To check limits, use ring_size() of the result. */
 void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry);
 /*
- * Allocates everything and maps the ring. Call ring_producer_fill() before the first
- * batcher_work(). Returns -ENOMEM, or the errors of ring_producer_init() and io_new().
+ * Allocates everything and maps the ring. Call ring_producer_start() on batcher->ring before the
+ * first batcher_work(). Returns -ENOMEM, or the errors of ring_producer_init() and io_new(); the
+ * caller then still owns the pipeline.
  */
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher);
 void batcher_free(struct batcher *batcher);
 
-/* Frees the buffers that feeds of unmapped datasets left in a thread. */
+/* Frees a thread's buffers, which only feeds of unmapped datasets use. */
 void batcher_forget_buffers(struct batcher_thread *thread);
 
 /* Returns true if batcher_work() may find work. */
 bool batcher_runnable(const struct batcher *batcher);
 /*
  * Makes a few samples. Returns the number of units claimed, 0 if there was nothing to claim. Sets
- * *ret_begun to the units that this call made available to other threads.
+ * *ret_begun to the number of units that this call made available to other threads.
  */
 uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, uint64_t *ret_begun);
 /* Handles the client's doorbell: slots may be free. Returns true if threads should be woken. */
@@ -180,8 +181,8 @@ bool batcher_kick(struct batcher *batcher);
  */
 bool batcher_drain(struct batcher *batcher, const char *reason);
 /*
- * Makes threads drop this feed's samples. Afterwards only pool removal and batcher_free() are
- * valid.
+ * Makes threads drop this feed's samples. Afterwards, only remove the batcher from its pool and
+ * free it.
  */
 void batcher_stop(struct batcher *batcher);
 void batcher_status(struct batcher *batcher, struct batcher_status *ret_status);

@@ -14,9 +14,9 @@
  */
 void counters_add(_Atomic uint64_t *counter, uint64_t value);
 /*
- * Accounts for a claim of `samples` samples: all time on the thread's clock since the previous
- * claim, part of which `times` assigns to stages. Advances the batcher's virtual time by the CPU
- * time.
+ * Accounts for a claim of `samples` samples: the time on the thread's clock since the previous
+ * claim. `times` assigns part of it to stages; the rest is STAGE_OTHER. Advances the batcher's
+ * virtual time by the CPU time.
  */
 void counters_claim(struct batcher *batcher, struct batcher_thread *thread,
 		    const struct sample_times *times, uint32_t samples);

@@ -28,20 +28,20 @@ struct field_column {
 
 struct field_columns {
 	uint32_t count;
-	bool whole; /* a value that does not fit fails the feed; if false, it is cut */
+	bool whole; /* if a value does not fit: true fails the feed, false truncates the value */
 	struct field_column columns[RING_FIELDS_MAX];
 };
 
-/* The sample to take values from. */
+/* The sample whose values are copied. */
 struct value_source {
 	const struct dataset *dataset;
 	uint64_t index;
-	const struct pipeline_scratch *scratch; /* scratch that has just made this sample */
+	const struct pipeline_scratch *scratch; /* scratch that made the sample's pixels */
 	struct io_buffer *bytes;                /* the thread's buffer, for unmapped datasets */
 };
 
 /*
- * Copies a sample's values to position i of a slot; call it inside the dataset's guard. Adds enum
+ * Copies a sample's values to index i of a slot. Call it inside the dataset's guard. Adds enum
  * ring_sample_flag bits to *flags. Returns -EBADMSG if a value is damaged, -ENOMEM, or -EINVAL if a
  * value does not fit (the sample is not at fault). All set error->text.
  */

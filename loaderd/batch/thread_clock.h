@@ -1,14 +1,13 @@
 /*
  * Time accounting of a pool thread. Stages are measured in ticks (ticks.h), which also advance
  * while the thread is not running. Every few milliseconds, and after a long lap, the clock compares
- * elapsed ticks with the thread's CPU time and splits the difference. Only these comparisons make
- * system calls.
+ * elapsed ticks with the thread's CPU time and splits the difference into:
  *
- * queued: the thread was runnable, but other threads had the CPU. blocked: the kernel had put it to
- * sleep. Outside its own waits, a thread sleeps only when it touches a dataset page that must be
- * read first.
+ * - queued: the thread was runnable, but other threads had the CPU;
+ * - blocked: the thread slept in the kernel without having called a wait, that is, in a page fault
+ *   on a dataset page that must be read first.
  *
- * Only its own thread may use it.
+ * Only these comparisons make system calls. A clock belongs to one thread.
  */
 #pragma once
 
@@ -16,7 +15,7 @@
 
 struct thread_clock {
 	uint64_t mark;                  /* ticks; all time before it is accounted for */
-	uint64_t queued_ns, blocked_ns; /* detected, not yet accounted for */
+	uint64_t queued_ns, blocked_ns; /* detected, not yet assigned to stages */
 
 	uint64_t begun;    /* ticks at the last comparison with CPU time */
 	uint64_t asleep;   /* ticks since `begun` that the thread waited on purpose */
@@ -30,7 +29,7 @@ struct thread_clock {
 	int schedstat;
 };
 
-/* Must be called on the thread itself. */
+/* Call it on the thread that the clock measures. */
 void thread_clock_init(struct thread_clock *clock);
 void thread_clock_deinit(struct thread_clock *clock);
 /* Discards the time up to now, for example after a sleep. */

@@ -40,10 +40,10 @@ int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
 void dataset_free(struct dataset *dataset);
 
 /*
- * Looks up a sample. Must be called inside sigbus_guard_enter(&dataset->guard). If `verify`,
- * verifies the checksum unless it has been verified before. If not, the caller may replace data and
- * side with a copy and must call dataset_verify() on it. Returns -EBADMSG and sets error->text if
- * the sample is damaged.
+ * Looks up a sample. Call it inside sigbus_guard_enter(&dataset->guard). If `verify` is true,
+ * verifies the checksum unless it has been verified before. If `verify` is false, the caller may
+ * replace data and side with a copy and must call dataset_verify() on it. Returns -EBADMSG and sets
+ * error->text if the sample is damaged.
  */
 int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error);

@@ -31,8 +31,8 @@ enum io_place {
 struct io;
 
 /*
- * A worker's memory for the stored bytes of one sample of an unmapped dataset. Starts zeroed except
- * for `limit`. It grows as needed, and shrinks again at the next sample of ordinary size.
+ * A worker's memory for the stored bytes of one sample of an unmapped dataset. Zero-initialise all
+ * but `limit`. It grows as needed and shrinks again at the next sample of ordinary size.
  */
 struct io_buffer {
 	uint8_t *bytes;
@@ -61,8 +61,8 @@ enum { IO_DIRECT_MAX = 512 }; /* further files are read through the page cache *
  */
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes);
 /*
- * Returns true if build and kernel support IO_URING and, after io_reserve(), a reserved ring is
- * left.
+ * Returns true if build and kernel support IO_URING and a ring is available: after io_reserve(),
+ * only reserved rings are.
  */
 bool io_can_uring(void);
 /*
@@ -74,7 +74,7 @@ bool io_can_uring(void);
 int io_reserve(unsigned rings, unsigned queue_depth);
 /* Returns -ENOMEM, or the error of creating the thread or the ring. */
 int io_new(const struct io_options *options, struct io **ret_io);
-/* Waits for reads in flight. No worker may use it any more. Accepts NULL. */
+/* Waits for reads in flight. Call it when no worker uses io any more. Accepts NULL. */
 void io_free(struct io *io);
 enum io_mode io_mode_of(const struct io *io);
 
@@ -85,14 +85,17 @@ enum io_mode io_mode_of(const struct io *io);
 void io_begun(struct io *io, uint64_t limit);
 /*
  * Provides the stored bytes of a unit that this worker has claimed; `index` is its sample. May wait
- * for the file. Returns IO_READ if *ret_sample is complete: its data and side point into io's
- * buffer until io_done(), or into the worker's until its next use. Returns IO_MAPPED only if the
- * dataset is mapped. On error returns a negative errno and sets error->text; returns -ECANCELED,
- * without text, if io_stop() ends its wait.
+ * for the file. Returns:
+ *
+ * - IO_READ: *ret_sample is complete. Its data and side point into io's memory until io_done(), or
+ *   into `buffer` until the next use of `buffer`.
+ * - IO_MAPPED: the sample is in the mapping. Only if the dataset is mapped.
+ * - -ECANCELED: io_stop() has ended the wait. error->text is not set.
+ * - another negative errno, with error->text set.
  */
 int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
 	   struct packimg_sample *ret_sample, struct packimg_error *error);
-/* Like io_get() for any other sample. Never waits for the ring; do not call io_done(). */
+/* Like io_get() for any sample, without a unit. Never waits for the ring; do not call io_done(). */
 int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 		 struct packimg_sample *ret_sample, struct packimg_error *error);
 /*

@@ -5,9 +5,9 @@
  * An epoch's permutation is a keyed bijection evaluated point by point: any position of any epoch
  * costs the same few nanoseconds and no memory, and there is no table to build when a feed opens or
  * an epoch begins. The permutation is first split into global batches of world * batch_size
- * samples, then each global batch into one contiguous part per rank. So a position (epoch, batch)
- * always means the same samples, and with another world size but the same product the same global
- * batch.
+ * samples, then each global batch into one contiguous part per rank. A position (epoch, batch)
+ * therefore always identifies the same samples, and any world and batch_size with the same product
+ * give the same global batches.
  *
  * With repeats (batch augmentation: Hoffer et al. 2020, "Augment Your Batch") a global batch
  * contains 1/repeats as many distinct samples: all of them once, then all of them again, and so on.
@@ -64,25 +64,22 @@ int order_init(struct order *order);
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
 /* Returns the sample index at a position. The position must be below samples * repeats. */
 uint64_t order_sample(const struct order_epoch *epoch, uint64_t position);
-/* Returns the number of the copy at a position, from 0. */
+/* Returns the copy number, 0 .. repeats - 1, of the sample at a position. */
 uint32_t order_copy(const struct order_epoch *epoch, uint64_t position);
 /* Returns the seed for the transforms of a copy. Copy 0 uses `seed` itself. */
 uint64_t order_copy_seed(uint64_t seed, uint32_t copy);
 /* Computes the range of a batch; batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
 
-/*
- * Maps the units of a feed (batch.h) from a position on to samples, for read-ahead. One thread
- * only.
- */
+/* Maps units (batch.h) of a feed to samples, for read-ahead. One thread only. */
 struct order_walk {
 	struct order order;
 	uint64_t epoch, batch,
-		epoch_end;     /* position of unit 0; epoch_end is exclusive, 0 if unlimited */
-	uint64_t cached_epoch; /* epoch of `keys`, if `cached` */
+		epoch_end;     /* position of unit 0; exclusive end epoch, 0 if unlimited */
+	uint64_t cached_epoch; /* epoch to which the cache applies, if `cached` */
 	bool cached;
 	struct order_epoch keys;
 };
 
-/* Returns 1 and sets *ret_sample, 0 for a unit without a sample, or -ENODATA past the end. */
+/* Returns 1 and sets *ret_sample, 0 if the unit has no sample, or -ENODATA past the feed's end. */
 int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample);

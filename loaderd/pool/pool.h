@@ -51,7 +51,7 @@ int pool_fd(const struct pool *pool);
 /* Returns -EBUSY if there are already POOL_BATCHERS_MAX batchers. */
 int pool_add(struct pool *pool, struct batcher *batcher);
 void pool_remove(struct pool *pool, struct batcher *batcher);
-/* Returns a removed batcher that no thread uses any more, or NULL if there is none. */
+/* Returns a removed batcher that no thread uses any more, or NULL. */
 struct batcher *pool_reap(struct pool *pool);
 /* Handles the doorbell of the feed's client: slots may be free. */
 void pool_kick(struct pool *pool, struct batcher *batcher);

@@ -1,10 +1,12 @@
 /*
- * Threads for close() and other calls that may block. The last close of a client's connection also
- * closes the fds queued in it. One of these may be a socket with SO_LINGER, whose close() blocks
- * for as long as the client chose; a timer signal therefore interrupts it. Each uid maps to one
- * closing thread (uid modulo their number), so a user who does this delays few others. Another job
- * runs on the closing thread of its key if that is idle and no closing thread runs such a job, else
- * on a runner thread. Runners start on demand; jobs known to be slow have separate ones.
+ * Threads for close() and other calls that may block.
+ *
+ * - Closing threads call close(). The last close of a client's connection also closes the fds
+ *   queued in it. One of these may be a socket with SO_LINGER, whose close() blocks for as long as
+ *   the client chose; a timer signal therefore interrupts it. A key (the uid) maps to one closing
+ *   thread, so a user whose close() blocks delays few others.
+ * - Runner threads run other jobs. They start on demand; slow jobs have separate runners. To avoid
+ *   starting runners, one job at a time may run on the closing thread of its key, if that is idle.
  *
  * Owned by the supervisor. Supervisor thread only.
  */
@@ -21,7 +23,10 @@ enum { BLOCKING_POOL_THREADS_MAX = 24 };
 int blocking_pool_new(struct blocking_pool **ret_pool);
 /* Does not wait: the threads finish queued jobs, then exit. */
 void blocking_pool_free(struct blocking_pool *blocking_pool);
-/* Closes fd on the closing thread of this key, or in the caller if all queues are full. */
+/*
+ * Closes fd on the closing thread of this key, on another if that one is busy with a job, or in the
+ * caller if all queues are full.
+ */
 void blocking_pool_close(struct blocking_pool *blocking_pool, uint32_t key, int fd);
 /*
  * Calls run(context) on a thread. slow: the job is known to take long. key: selects the closing

@@ -1,8 +1,9 @@
 /*
  * Limits how often each user may connect: one token bucket per uid. A user without an entry takes
- * the one with the fullest bucket, as it is. So no user gets more tokens than its share, and one
- * may get fewer while more than RATE_LIMIT_USERS users connect within a second (the space-saving
- * algorithm: Metwally, Agrawal and El Abbadi, 2005). Supervisor thread only. Zero-initialised.
+ * over the entry with the fullest bucket and keeps its fill level. So no user exceeds its rate;
+ * while more than RATE_LIMIT_USERS users connect within a second, a user may get less (the
+ * space-saving algorithm: Metwally, Agrawal and El Abbadi, 2005). Supervisor thread only.
+ * Zero-initialised.
  */
 #pragma once
 
@@ -23,5 +24,5 @@ struct rate_limit {
 	} users[RATE_LIMIT_USERS];
 };
 
-/* Takes a token of this user. Returns false if the bucket is empty. */
+/* Takes a token from the user's bucket. Returns false if the bucket is empty. */
 bool rate_limit_take(struct rate_limit *limit, uid_t uid, uint64_t now_ns);

@@ -30,8 +30,8 @@ struct ring_quota {
 	unsigned rings_per_user_max;
 	unsigned rings_count, rings_max; /* all rings, and their limit */
 	/*
-	 * A user may hold at most 1/rings_share of the rings still free, though always a few; 0 for
-	 * no such limit.
+	 * A user may hold at most 1/rings_share of the rings still free, but always a few; 0: no
+	 * such limit.
 	 */
 	unsigned rings_share;
 	bool writable_rings; /* clients may map rings writable */

@@ -34,14 +34,14 @@ struct unread_replies {
 void unread_add(struct unread_replies *unread, uid_t uid, int fd, bool may_wait);
 /* Returns the number of this user's connections kept here. */
 unsigned unread_open(const struct unread_replies *unread, uid_t uid);
-/* Returns the same plus recent evictions of this user (see unread_evict()). */
+/* Returns unread_open() plus the user's recent evictions (see unread_evict()). */
 unsigned unread_count(const struct unread_replies *unread, uid_t uid);
 /* Returns the largest unread_open() of any user and stores that user, or 0 if there are none. */
 unsigned unread_largest(const struct unread_replies *unread, uid_t *ret_uid);
 /*
- * Closes this user's oldest connection to free an fd. Its replies may stay unread, which can no
- * longer be observed, so the connection keeps counting; one such count is forgiven every
- * UNREAD_FORGIVE_S. Returns false if the user has none.
+ * Closes this user's oldest connection to free an fd. Whether its replies are still unread can then
+ * no longer be observed, so unread_count() still counts the connection; one eviction per user is
+ * forgiven every UNREAD_FORGIVE_S. Returns false if the user has no connection here.
  */
 bool unread_evict(struct unread_replies *unread, uid_t uid);
 /* When to call unread_on_time(), in CLOCK_MONOTONIC; UINT64_MAX for never. */

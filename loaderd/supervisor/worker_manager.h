@@ -35,15 +35,15 @@ struct worker_manager {
 	unsigned fds_max; /* RLIMIT_NOFILE of the supervisor */
 	/* Limit of one user's connections, including closed ones with unread replies. */
 	unsigned connections_per_user_max;
-	unsigned connections_max;            /* of manager_loose_connections(); then evict */
-	unsigned pending_per_worker_max;     /* connections queued for one worker */
+	unsigned connections_max;        /* limit of manager_loose_connections(); above it, evict */
+	unsigned pending_per_worker_max; /* connections queued for one worker */
 	unsigned pending_count, pending_max; /* connections queued for all workers */
 	unsigned user_count, worker_count;
 	uint64_t start_ns;                              /* CLOCK_MONOTONIC */
 	uint64_t worker_id, client_id;                  /* the last numbers assigned */
 	struct event_source quota_inodes, quota_probes; /* readable: ring_quota_sweep() has work */
 	uint64_t sweep_due_ns, renewal_due_ns;
-	uint64_t full_sweep_due_ns; /* the next sweep of all rings */
+	uint64_t full_sweep_due_ns; /* when to sweep all rings next */
 	uint64_t sweep_early_ns;    /* rings are not swept before this */
 	uint64_t retry_pending_ns;  /* when to retry queued connections; UINT64_MAX if none */
 	uint64_t refusal_log_ns;    /* log_allowed() */

@@ -74,11 +74,11 @@ enum worker_state {
 
 enum worker_event {
 	WORKER_SPAWNED,
-	WORKER_READY,        /* it sent IPC_READY */
-	WORKER_IDLE,         /* it sent IPC_IDLE, and nothing has been passed to it since */
-	WORKER_UNRESPONSIVE, /* it has shut its socket, or left it full for UNRESPONSIVE_MS */
-	WORKER_KILL,         /* it has not exited in time, or the daemon stops at once */
-	WORKER_ENDED,        /* it has exited, could not be spawned, or is abandoned */
+	WORKER_READY,        /* the worker sent IPC_READY */
+	WORKER_IDLE,         /* the worker sent IPC_IDLE and has received no connection since */
+	WORKER_UNRESPONSIVE, /* socket shut by the worker, or full for UNRESPONSIVE_MS */
+	WORKER_KILL,         /* the worker has not exited in time, or the daemon stops at once */
+	WORKER_ENDED,        /* the worker has exited, could not be spawned, or is abandoned */
 	WORKER_EVENTS,
 };
 
@@ -125,8 +125,8 @@ struct user {
 	struct worker *
 		workers; /* newest first; the first receives new connections unless it is retired */
 	struct ring_usage ring_usage;
-	uint64_t start_debt_ns;     /* until when past starts use up the allowance */
-	uint64_t remember_until_ns; /* until when suspects are kept after the last worker exits */
+	uint64_t start_debt_ns;     /* when past starts no longer count (STARTS_PER_SECOND) */
+	uint64_t remember_until_ns; /* when to forget the suspects, if no worker is left */
 };
 
 /* worker_manager.c */

@@ -18,7 +18,7 @@ struct ring_allocator {
 	pthread_mutex_t mutex;
 	pthread_cond_t answered;
 	struct ring_request *waiting;
-	uint64_t bytes; /* granted and not yet given back */
+	uint64_t bytes; /* bytes granted and not yet returned */
 };
 
 /* pipe: the worker's end of the records pipe (worker_ipc.h). */

@@ -22,7 +22,7 @@ enum session_state {
 	SESSION_DEAD,    /* freed after this round of events */
 };
 
-/* From OPENING to the end of SERVED the feed counts in server->feed_count. */
+/* server->feed_count counts feeds in the states OPENING and SERVED. */
 enum session_feed_state {
 	SESSION_FEED_NONE,    /* OpenFeed is accepted */
 	SESSION_FEED_OPENING, /* session->opening has it */
@@ -33,9 +33,9 @@ enum session_feed_state {
 struct session {
 	struct event_source source; /* its socket */
 	struct server *server;
-	struct session *next, **link; /* in server->sessions */
+	struct session *next, **link; /* list server->sessions */
 	struct session *next_dead;
-	pid_t pid;       /* of the client, as the supervisor sees it */
+	pid_t pid;       /* the client's pid in the supervisor's pid namespace */
 	uint64_t client; /* the supervisor's id of the connection */
 	struct frame_reader reader;
 	struct send_queue send_queue;
@@ -45,7 +45,7 @@ struct session {
 	struct async_job feed_job; /* frees the feed */
 	enum session_state state;
 	enum session_feed_state feed_state;
-	uint32_t events; /* that epoll is asked for */
+	uint32_t events; /* current epoll mask */
 	uint64_t opened_ns;
 };
 
@@ -53,7 +53,7 @@ enum server_phase {
 	SERVER_RUNNING,
 	SERVER_DRAINING,
 	SERVER_DONE,
-	SERVER_ABANDONED, /* done because the supervisor is gone: clients get no farewell */
+	SERVER_ABANDONED, /* the supervisor is gone: sessions end without ShuttingDown */
 };
 
 enum server_activity {
@@ -78,18 +78,19 @@ struct server {
 	struct event_source ipc, jobs_done, pool_quiet, bad_samples;
 	uint64_t clients; /* connections received from the supervisor */
 	enum server_activity activity;
-	uint64_t idle_since_ns; /* SERVER_IDLE */
-	uid_t uid;              /* of the clients */
+	uint64_t idle_since_ns; /* since when the server is in SERVER_IDLE */
+	uid_t uid;              /* uid of all clients */
 	uint64_t page_due_ns, watch_due_ns;
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
 	uint64_t fds_max; /* RLIMIT_NOFILE of this process */
-	uint64_t feed_id; /* last one given */
+	uint64_t feed_id; /* last feed id assigned */
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;
 	uint64_t start_ns;
-	uint64_t refusal_log_ns;                /* log_allowed() */
-	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
+	uint64_t refusal_log_ns; /* log_allowed() */
+	/* bad samples in the current one-second window, and its end; 0 if there is none */
+	uint64_t bad_log_count, bad_log_end_ns;
 };
 
 /*
@@ -97,12 +98,9 @@ struct server {
  * connection.
  */
 void session_new(struct server *server, int fd, pid_t pid, uint64_t client);
-/*
- * Closes the connection and frees all that belongs to it, as soon as no job or pool thread uses it.
- * why: for the log.
- */
+/* Closes the connection. Frees the session once no job or pool thread uses it. why: for the log. */
 void session_close(struct session *session, const char *why);
-/* Adds a feed to the pool. Takes it over. */
+/* Takes over a feed and adds its batcher to the pool. */
 void session_serve(struct session *session, struct subscription *feed);
 /* Call when the pool has released the session's batcher. */
 void session_released(struct session *session);
@@ -117,9 +115,9 @@ void session_watch(struct session *session);
 /* Sends a packed reply; closes the session if that fails. */
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
-/* Sends the client a Doorbell. Any thread. user: the session. */
+/* Callback of the batcher: sends the client a Doorbell. user: the session. Any thread. */
 void session_send_doorbell(void *user);
-/* Call when the session's feed ends or will not open: it no longer counts. */
+/* Call when the session's feed ends or its opening fails: removes it from server->feed_count. */
 void session_forget_feed(struct session *session);
 
 /* Copies the current configuration. Any thread. */

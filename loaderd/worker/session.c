@@ -73,14 +73,13 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 	session_reply(session, &reply);
 }
 
-/* Any worker. */
 void session_send_doorbell(void *user)
 {
 	struct session *session = user;
 	send_queue_doorbell(&session->send_queue);
 }
 
-/* If nothing refers to a closed session any more, frees it after this round of events. */
+/* Frees a closed session after this round of events, if nothing refers to it any more. */
 void session_free_if_done(struct session *session)
 {
 	struct server *server = session->server;

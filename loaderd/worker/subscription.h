@@ -20,15 +20,16 @@ struct subscription {
 	char *name, *pipeline;
 	struct session *session; /* the owner; outlives the subscription */
 	struct dataset *dataset;
-	struct batcher_options options; /* valid until the batcher exists */
-	int *direct;                    /* array behind options.io.direct, owned */
+	struct batcher_options
+		options; /* for batcher_new(); pipeline is NULL once the batcher owns it */
+	int *direct;     /* array behind options.io.direct, owned */
 	struct batcher *batcher;
 	bool writable;  /* the client may map the ring writable */
 	uint64_t bytes; /* charged for ring and read-ahead; 0 if there is no ring */
 	uint32_t batch_size;
 };
 
-/* The reason a request was refused, ready for the Error message. */
+/* The error of a refused request, as sent in the Error message. */
 struct refusal {
 	int code; /* positive errno */
 	const char *field;
@@ -37,13 +38,17 @@ struct refusal {
 };
 
 /*
- * First step: everything but memory. Sets the fds that it keeps to -1; the caller closes the rest.
- * Returns -errno with the refusal filled in. Blocks for as long as the storage does.
+ * First step: opens the dataset and checks the request; allocates no ring. Sets the fds that it
+ * keeps to -1; the caller closes the rest. Returns -errno with the refusal filled in. Blocks for as
+ * long as the storage does.
  */
 int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
 		     int *fds, uint32_t count, struct subscription **ret_subscription,
 		     struct refusal *refusal);
-/* Returns how many of the files the second step can use opened with O_DIRECT as well. */
+/*
+ * Returns how many files, from the first on, subscription_start() wants opened with O_DIRECT as
+ * well; 0 without io_uring.
+ */
 uint32_t subscription_wants_direct(const struct subscription *subscription);
 /*
  * Second step: allocates the ring, creates the batcher and asks the supervisor to send the ring to
@@ -57,7 +62,7 @@ int subscription_start(struct subscription *subscription, int *direct, uint32_t 
  * faulted in all pages. Errors as for subscription_start().
  */
 int subscription_mapped(struct subscription *subscription, struct refusal *refusal);
-/* The batcher must not be in a pool any more. Accepts NULL. */
+/* Call it when the batcher is in no pool any more. Accepts NULL. */
 void subscription_free(struct subscription *subscription);
 __attribute__((format(printf, 4, 5))) int
 refuse_request(struct refusal *refusal, int code, const char *field, const char *format, ...);
