@@ -123,7 +123,7 @@ static int fail_key(const char *section, const char *name, struct config_error *
 	return config_fail(error, -EINVAL, "%s; %s", what, remedy);
 }
 
-/* Accepts whole numbers only: half a byte would be a mistake. */
+/* Accepts whole numbers only: a fraction of a byte is a mistake. */
 static int parse_bytes(const char *text, uint64_t *ret_value)
 {
 	const char *end;
@@ -273,7 +273,7 @@ static int set_nice_word(struct config_nice *nice, const char *word)
 	return 0;
 }
 
-/* Adds to earlier values; an empty value clears them. */
+/* Parses a list of nice values and adds it to the earlier ones; an empty value clears them. */
 static int set_nice(void *at, const struct key *key, const char *value, struct config_error *error)
 {
 	static const char blanks[] = " \t";
@@ -301,7 +301,7 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 	return r < 0 ? -EINVAL : 0;
 }
 
-/* Refuses a key that has no meaning any more: clients open the files themselves. */
+/* Refuses a removed key with the reason: clients open the files themselves. */
 static int refuse_gone(const struct key *key, struct config_error *error)
 {
 	return config_fail(
@@ -400,7 +400,7 @@ static bool is_same_nice(const struct config_nice *before, const struct config_n
 	       memcmp(before->users, after->users, after->named * sizeof(after->users[0])) == 0;
 }
 
-/* Compares two values. Ignores bytes behind the end of a text or list. */
+/* Compares two values. Ignores the unused bytes of strings and lists. */
 static bool is_same(const struct key *key, const void *before, const void *after)
 {
 	if (key->type == KEY_TEXT)

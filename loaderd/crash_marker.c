@@ -36,7 +36,9 @@ void crash_marker_note(int signal_number)
 
 static void on_fault(int signal_number, siginfo_t *info, void *context)
 {
-	/* A signal sent by a process is not the sample's fault, unless abort() sent it. */
+	/*
+	 * Ignore a signal that a process sent, unless abort() sent it: the sample is not at fault.
+	 */
 	bool sent = info->si_code <= 0;
 	if (!sent || signal_number == SIGABRT)
 		crash_marker_note(signal_number);

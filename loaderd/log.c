@@ -48,8 +48,8 @@ void log_to_supervisor(void)
 bool log_allowed(uint64_t *account_ns)
 {
 	/*
-	 * Each line costs its share of a second; the account may be overdrawn by ALLOWED_AT_ONCE
-	 * lines.
+	 * Each line costs 1/ALLOWED_PER_SECOND of a second; the account may be overdrawn by
+	 * ALLOWED_AT_ONCE lines.
 	 */
 	const uint64_t cost_ns = UINT64_C(1000000000) / ALLOWED_PER_SECOND;
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);

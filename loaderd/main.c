@@ -57,7 +57,7 @@ struct arguments {
 	long worker_uid; /* -1 if this is not a worker */
 };
 
-/* argp, in the C library, finds it by name. */
+/* Exported, because argp in the C library looks it up by name. */
 __attribute__((visibility("default"))) const char *argp_program_version =
 	"loaderd " LOADERD_VERSION;
 static const char doc[] =
@@ -113,7 +113,7 @@ static int descriptor(struct argp_state *state, const char *flag, const char *te
 	return (int)fd;
 }
 
-/* Options that are a configuration key, or the start of one. */
+/* Options that set a configuration key; prefix + argument has the form SECTION.KEY=VALUE. */
 static const struct {
 	int key;
 	const char *prefix;
@@ -219,7 +219,10 @@ static void raise_descriptor_limit(void)
 	}
 }
 
-/* Checks a bare minimum. The supervisor knows what it has opened and checks what one user needs. */
+/*
+ * Checks only that the daemon's own files can be opened. The supervisor later checks what one user
+ * needs.
+ */
 static int check_descriptor_limit(struct config_error *error)
 {
 	struct rlimit limit;

@@ -37,7 +37,7 @@ uint64_t notify_watchdog_ns(void)
 	return ask && ask(0, &us) > 0 ? us * 1000 : 0;
 }
 
-/* names: of all sockets, or NULL. */
+/* Separates the admin socket from the others. names: FileDescriptorName of each socket, or NULL. */
 static int sort_sockets(char *const *names, int count, int *ret_fds, int max, int *ret_admin_fd)
 {
 	int kept = 0;

@@ -25,7 +25,7 @@
 
 enum { ENTRIES_AT_ONCE = 512 }; /* the kernel's own batch size */
 
-/* Documentation/admin-guide/mm/pagemap.rst */
+/* Bits: Linux, Documentation/admin-guide/mm/pagemap.rst. */
 static bool is_copy(uint64_t entry)
 {
 	const uint64_t present = UINT64_C(1) << 63, swapped = UINT64_C(1) << 62;
@@ -34,8 +34,8 @@ static bool is_copy(uint64_t entry)
 }
 
 /*
- * Takes whole pages. Returns true if it cannot tell. Opens pagemap each time, because an fd kept
- * open would be useless after a fork.
+ * Returns whether any of these whole pages is a private copy; true if that cannot be determined.
+ * Opens pagemap each time, because an fd kept open would be useless after a fork.
  */
 static bool has_copies(const char *memory, size_t size)
 {

@@ -66,8 +66,8 @@ struct ring_header {
 	uint32_t field_bytes; /* upper limit of the size of a field's value */
 	struct {
 		/*
-		 * int64[batch_size_max] or double[batch_size_max]; for other types a record per
-		 * sample, {uint32 size; data[]}, 4-aligned
+		 * offset of the values: int64[batch_size_max], double[batch_size_max], or for other
+		 * types one record per sample, {uint32 size; data[]}, 4-aligned
 		 */
 		uint64_t offset;
 		uint32_t type;   /* numbered as enum packimg_field_type */
@@ -79,7 +79,7 @@ struct ring_header {
 	_Atomic uint32_t producer_waits;
 	/* NUL-terminated; valid once state is RING_FAILED */
 	_Alignas(64) char reason[RING_REASON_MAX];
-	/* slot of batch n at (n - 1) % slots; stored before head */
+	/* order[(n - 1) % slots] is the slot of batch n; stored before head */
 	_Alignas(64) _Atomic uint32_t order[RING_SLOTS_MAX];
 };
 _Static_assert(sizeof(struct ring_header) <= RING_HEADER_SIZE, "ring header fits its page");
@@ -150,7 +150,7 @@ struct ring_producer {
 	uint64_t published; /* number of the last batch published */
 	int ended;          /* `state` has left RING_RUNNING */
 	uint32_t next;      /* slot at which the search for a free one starts */
-	/* slot of batch n at (n - 1) % slots, for batches begun but not published */
+	/* as in the header, for batches begun but not published */
 	uint32_t order[RING_SLOTS_MAX];
 	/* per slot: the batch last begun or published there, 0 if none */
 	uint64_t number[RING_SLOTS_MAX];

@@ -52,7 +52,7 @@ struct client {
 	volatile uint64_t sum; /* prevents the compiler from removing the reads */
 };
 
-/* Reads or copies a batch as the settings ask. */
+/* Reads or copies a batch according to settings->consume. */
 static int client_consume(struct client *client, const struct feed_batch *batch)
 {
 	const uint64_t *words = batch->images;
@@ -81,7 +81,7 @@ static int client_consume(struct client *client, const struct feed_batch *batch)
 	return -EINVAL;
 }
 
-/* Holds a batch until step_ns after it came. */
+/* Holds a batch until step_ns after it arrived. */
 static void client_hold(const struct client *client, uint64_t begun_ns)
 {
 	uint64_t end_ns = begun_ns + client->step_ns;
@@ -92,7 +92,7 @@ static void client_hold(const struct client *client, uint64_t begun_ns)
 		;
 }
 
-/* Takes a batch, consumes it and releases it. ret_wait_ns is the duration of feed_next(). */
+/* Gets a batch, consumes it and releases it. ret_wait_ns: duration of feed_next(). */
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
 	uint64_t asked = clock_ns(CLOCK_MONOTONIC);

@@ -97,8 +97,8 @@ static int digest_reopen(struct digest *digest)
 }
 
 /*
- * The feed notices by itself, after the batches that it still has. The next kill hits the next
- * daemon.
+ * Kills the daemon and starts the next one. The feed first delivers the batches that it still has,
+ * then reconnects by itself.
  */
 static int digest_restart_daemon(struct digest *digest)
 {

@@ -192,7 +192,7 @@ static int run_window(struct run *run)
 		if (r)
 			return r;
 	}
-	/* A daemon started in between counts from zero. */
+	/* The counters of a daemon started in between begin at zero. */
 	if (run->after.pid != run->before.pid)
 		run->before = (struct snapshot){.taken_ns = run->before.taken_ns};
 	return 0;
@@ -281,7 +281,7 @@ static void measure_threads(const struct run *run, double window_ns, double imag
 	measurement->queued = (double)t.stage[STAGE_QUEUED] / all_ns;
 	measurement->idle = (double)(after->idle_ns - before->idle_ns) / all_ns;
 	measurement->capacity_us = window_ns * cores * 1e-3 / images;
-	/* Use the clients' own figure: the daemon learns of a wait only when it is over. */
+	/* Use the clients' own measurement: the daemon learns of a wait only when it is over. */
 	t.stall_client = (uint64_t)(measurement->stall_client * window_ns * run->started);
 	measurement->limit = limit_judge(&t, (uint64_t)window_ns, cores);
 }

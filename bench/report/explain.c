@@ -11,7 +11,7 @@
 
 /* Changes with a smaller gain are not listed. */
 static const double gain_min = 1.03;
-/* Smallest share of the threads' time lost to other programs that is mentioned. */
+/* smallest fraction of the threads' time lost to other programs that is mentioned */
 static const double queued_min = 0.1;
 
 /* CPU time per image of the stages whose limit is in first..last. */
@@ -56,8 +56,8 @@ static void offer(struct explanation *e, struct change change)
 }
 
 /*
- * CPU time per image. If storage is the limit, leaves out reading and verification, which an image
- * in memory that was verified before does not need.
+ * CPU time per image. If storage is the limit, excludes reading and verification, which an image
+ * that is in memory and was verified before does not need.
  */
 static double steady_us(const struct explanation *e)
 {

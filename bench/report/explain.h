@@ -31,7 +31,7 @@ struct explanation {
 	struct whatif
 		whatif; /* whatif.sampled is 0 if the estimate failed; whatif_error says why */
 	char whatif_error[FEED_ERROR_MAX];
-	double resident; /* share of the dataset in the page cache before the measurement */
+	double resident; /* fraction of the dataset in the page cache before the measurement */
 	/* Rate with the CPUs as the only limit, measured if alone_is_measured, else estimated. */
 	double alone_images_per_s;
 	int alone_is_measured;
@@ -42,8 +42,8 @@ struct explanation {
 };
 
 /*
- * resident: share of the dataset in the page cache before the measurement. measured: the result for
- * this point. Returns 0, or a negative errno with a sentence in error (FEED_ERROR_MAX bytes).
+ * resident: fraction of the dataset in the page cache before the measurement. measured: the result
+ * for this point. Returns 0, or a negative errno with a sentence in error (FEED_ERROR_MAX bytes).
  */
 int explanation_make(const struct settings *settings, const struct point *point, double resident,
 		     const struct measurement *measured, struct explanation *ret_explanation,

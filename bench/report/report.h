@@ -18,7 +18,7 @@ struct row {
 	double images_per_s_min, images_per_s_max; /* over the rounds */
 	double spread;                             /* (max - min) / median of images_per_s */
 	unsigned rounds;
-	double resident; /* share of the dataset in the page cache before the measurement */
+	double resident; /* fraction of the dataset in the page cache before the measurement */
 	struct explanation *explanation; /* NULL unless requested */
 	int error;                       /* 0, or the negative errno of a failed measurement */
 	char text[FEED_ERROR_MAX];

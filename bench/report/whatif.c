@@ -21,10 +21,7 @@ enum {
 	SPARE = 8,
 	SPARE_OF = 7,
 	MARGIN_PERCENT =
-		/*
-		 * a smaller size is tried only if images are larger than it by this factor, in
-		 * percent
-		 */
+		/* try a smaller size only if images are larger by this factor, in percent */
 	120,
 };
 #define SAMPLE_BYTES_MAX ((uint64_t)256 << 20)
@@ -35,11 +32,11 @@ struct bench {
 	struct pipeline *parsed;
 	struct pipeline *shorter[WHATIF_TRANSFORMS_MAX]; /* pipelines without one transform */
 	/*
-	 * By config and image. The index is the one in the dataset, so that all configs draw the
-	 * same crops.
+	 * Indexed by config and image. Each sample keeps its index in the dataset, so that all
+	 * configs draw the same crops.
 	 */
 	struct packimg_sample samples[CONFIG_COUNT][WHATIF_IMAGES];
-	struct encoding_variant made[CONFIG_COUNT]; /* owns the bytes of the samples */
+	struct encoding_variant made[CONFIG_COUNT]; /* own the bytes of the samples */
 	unsigned count;
 };
 

@@ -21,7 +21,7 @@
 
 enum {
 	SEED = 1,
-	OUTPUTS = 256, /* finished samples rotate through this many places, as in a batch */
+	OUTPUTS = 256, /* output buffers for finished samples, used in turn, as in a batch */
 	SIDE_MIN = 16, /* smaller images are skipped */
 	WARM_TIMES = 8,
 };
@@ -129,7 +129,7 @@ struct worker {
 	struct pipeline_scratch *scratch;
 	uint8_t *outputs;
 	size_t output_size;
-	/* sum of the shares from turbo_entropy(); 0 if each crop was decoded in full */
+	/* sum of the fractions from turbo_entropy(); 0 if each crop was decoded in full */
 	double share;
 };
 

@@ -45,11 +45,11 @@ enum crop_stage {
 	CROP_DECODE,  /* entropy decoding plus the crop's pixels */
 	CROP_SAMPLE,  /* CROP_DECODE plus resize, flip and store: the finished sample */
 	/*
-	 * CROP_ENTROPY with warm caches: each crop runs a few times in a row into one place, and
-	 * its minimum counts
+	 * CROP_ENTROPY with warm caches: each crop is decoded several times in a row into one
+	 * buffer; the minimum counts
 	 */
 	CROP_WARM_ENTROPY,
-	/* CROP_SAMPLE, likewise */
+	/* CROP_SAMPLE with warm caches, measured likewise */
 	CROP_WARM_SAMPLE,
 	CROP_IMAGE,        /* pixels of the whole image */
 	CROP_COEFFICIENTS, /* coefficients of the whole image */

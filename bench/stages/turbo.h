@@ -17,7 +17,7 @@ struct turbo_crop {
 };
 
 int turbo_new(struct turbo **ret_turbo);
-/* Text of the last error. */
+/* Message of the last error. */
 const char *turbo_error(const struct turbo *turbo);
 
 /*
@@ -27,8 +27,8 @@ const char *turbo_error(const struct turbo *turbo);
 int turbo_region(struct turbo *turbo, const struct turbo_crop *crop);
 /*
  * Runs only the entropy decoding of turbo_region() by skipping all MCU rows up to the crop's last.
- * libjpeg-turbo does not decode an image's last MCU row if it is skipped; ret_share is the share of
- * rows that were decoded.
+ * libjpeg-turbo does not decode an image's last MCU row if it is skipped; ret_share is the fraction
+ * of rows that were decoded.
  */
 int turbo_entropy(struct turbo *turbo, const struct turbo_crop *crop, double *ret_share);
 /* Decodes the whole image. */

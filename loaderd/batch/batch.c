@@ -140,7 +140,10 @@ static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit
 	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];
 }
 
-/* Called under the mutex. `slot` is the slot begun last; the position is valid. */
+/*
+ * Called under the mutex. Starts the batch at (epoch, batch), which exists, in the slot that
+ * ring_begin() returned last.
+ */
 static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch,
 		     uint64_t batch)
 {
@@ -260,8 +263,9 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
 	*ret_first = first;
 	units = (uint32_t)(next - first);
 	/*
-	 * Units past the samples of a short batch need no work: claim them as well. The batch
-	 * cannot be recycled while this reads it, because the units just claimed are not done.
+	 * The units of a short batch that have no sample need no work: claim them as well. The
+	 * batch cannot be recycled while this reads it, because the units just claimed are not
+	 * done.
 	 */
 	uint64_t batch_end = first - first % span + span;
 	if (next < batch_end && next % span >= work_of(batcher, first)->part.count &&
@@ -272,8 +276,8 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
 
 /*
  * Removes skipped samples and keeps the order of the rest. Returns the number of samples that
- * remain. The flags lie in memory that the client can write: if it changes them, it gets other
- * samples of its own batch, or fewer.
+ * remain. The flags are in memory that the client may be able to write: by changing them it gets
+ * other samples of its own batch, or fewer.
  */
 static uint32_t batch_compact(struct batcher *batcher, struct batcher_work *work)
 {
@@ -382,7 +386,7 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	}
 	/*
 	 * The feed is at fault, not the sample: the pipeline fixes no size and stored sizes differ,
-	 * or a field value does not fit its room. No policy helps.
+	 * or a field value exceeds its capacity. No policy for bad samples helps.
 	 */
 	if (r == -EINVAL) {
 		fail_batch(work, error.text);
@@ -410,8 +414,8 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 }
 
 /*
- * Announces the next units of a claim, as many as can be decoded together. Claims are that large if
- * decoding together has paid off before.
+ * Decodes the next units of a claim together where possible (sample_batched_decode()). Updates
+ * batcher->together, which determines the size of later claims.
  */
 static void batch_look_ahead(struct batcher *batcher, struct batcher_thread *thread,
 			     struct batcher_work *work, uint64_t unit, uint32_t left,

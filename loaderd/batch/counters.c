@@ -7,8 +7,8 @@
 enum {
 	COST_SHIFT = 3, /* the newest claim weighs 1/8 in the moving average */
 	/*
-	 * If a claim lacked the CPU for more than 1/DISTURBED_PART of its time, its own stage times
-	 * are not used as the pattern.
+	 * If other threads had the CPU for more than 1/DISTURBED_PART of a claim's time, its own
+	 * stage times are not representative: use the thread's earlier times for the feed.
 	 */
 	DISTURBED_PART = 8,
 };
@@ -52,9 +52,9 @@ static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 }
 
 /*
- * Subtracts the time in which other threads had the CPU from the stages. Returns the time
- * subtracted. The affected stage is unknown, and the lost time may exceed all stage times. After a
- * long absence, the remaining time is split in the ratio of this thread's past times for the feed.
+ * Subtracts the time in which other threads had the CPU, at most the sum of all stages, and returns
+ * the time subtracted. The affected stages are unknown: scales down all, or splits what remains in
+ * the proportions of the thread's earlier times (DISTURBED_PART).
  */
 static uint64_t take_queued(uint64_t ns[STAGE_COUNT], uint64_t queued_ns,
 			    const uint64_t past[STAGE_COUNT])

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /*
- * Returns the bytes of whole UTF-8 characters that fit in `capacity`. If the bytes change
+ * Returns how many of the first `capacity` bytes form whole UTF-8 characters. If the bytes change
  * meanwhile, the result differs but never exceeds `capacity`.
  */
 static uint32_t cut_text(const uint8_t *bytes, uint32_t capacity)
@@ -24,7 +24,10 @@ static const char *values_name_of(const struct field_column *column, const struc
 	return packimg_field(dataset->image, column->number, &field) < 0 ? "" : field.name;
 }
 
-/* Makes the bytes to deliver readable, plus one more that shows where text may be cut. */
+/*
+ * Makes the bytes to deliver readable, plus the next byte, which shows whether text may be cut
+ * before it.
+ */
 static int fetch_bytes(const struct value_source *source, const struct field_column *column,
 		       struct packimg_value *value)
 {

@@ -42,7 +42,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	return r;
 }
 
-/* Cancels what sample_batched_decode() announced. */
+/* Discards the samples that sample_batched_decode() announced. */
 static void forget_ahead(struct batcher_thread *thread)
 {
 	if (thread->ahead)
@@ -190,7 +190,7 @@ int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 	return r;
 }
 
-/* Makes a sample that is not one of this feed's next units. */
+/* Makes a sample that is not the one of a claimed unit: a replacement. */
 static int make_other(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)

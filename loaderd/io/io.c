@@ -15,9 +15,11 @@
 enum {
 	/* While the data seem to be cached, probe one sample in PROBE_INTERVAL. */
 	PROBE_INTERVAL = 16,
-	/* Consecutive successful probes after which the data count as cached. */
+	/* consecutive successful probes after which the data count as cached */
 	PROBES_WARM = 64,
-	/* After this many, probe one sample in PROBE_INTERVAL_LONG: a probe costs system calls. */
+	/*
+	 * after this many, probe only one sample in PROBE_INTERVAL_LONG: a probe costs system calls
+	 */
 	PROBES_SURE = 1024,
 	PROBE_INTERVAL_LONG = 256,
 	/* Bytes that one probe reads of a sample. */
@@ -107,7 +109,7 @@ static bool io_resident(const struct pages *pages, uintptr_t page)
 
 struct prober {
 	uintptr_t page;
-	uint64_t position; /* next unit to look at */
+	uint64_t position; /* next unit to probe */
 	unsigned found;    /* consecutive probes that found their sample cached */
 	bool ended;
 };
@@ -147,7 +149,8 @@ static void *mmap_main(void *argument)
 		uint64_t limit = atomic_load(&io->limit);
 		uint64_t target = limit + io->ahead_units;
 		/*
-		 * After a pause, or if the workers jumped ahead: skip the units they have passed.
+		 * If workers have overtaken the thread, for example after a pause, skip the units
+		 * that they have passed.
 		 */
 		if (prober.position < limit && limit - prober.position > io->ahead_units)
 			prober.position = limit;

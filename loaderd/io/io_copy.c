@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-	ALIGNMENT = 64, /* of stored bytes and side data in memory, as in the files */
-	TAIL = 64,      /* readable bytes that decoders expect behind each of them */
+	ALIGNMENT = 64, /* alignment of stored bytes and side data in memory, as in the files */
+	TAIL = 64,      /* readable bytes that decoders need after stored bytes, or side data */
 	GAP_MAX =
 		4096, /* side data this close behind the stored bytes are read together with them */
 	GRAIN = 64 << 10,  /* a buffer's size is a multiple of this */

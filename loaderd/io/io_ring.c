@@ -65,7 +65,7 @@ struct io_ring {
 	uint64_t buffer_size;
 	uint64_t used_end, free_end; /* total bytes allocated and freed so far, including padding at
 					the wrap */
-	uint64_t oldest, next;       /* units; the window */
+	uint64_t oldest, next;       /* the window of units, [oldest, next) */
 	unsigned in_flight;
 	bool ended;
 	_Alignas(64) _Atomic uint32_t progress; /* futex */
@@ -73,9 +73,9 @@ struct io_ring {
 };
 
 /*
- * Reserved rings; the last one is taken first. The mutex is also held while rings are created and
- * destroyed: liburing maps and unmaps with raw system calls, so without an ordering the thread
- * sanitizer mistakes a new ring at the address of a freed one for the same memory.
+ * Reserved rings, taken from the end. The mutex is also held while rings are created and destroyed:
+ * liburing maps and unmaps with raw system calls, so without an ordering the thread sanitizer
+ * mistakes a new ring at the address of a freed one for the same memory.
  */
 static struct {
 	pthread_mutex_t mutex;
@@ -308,8 +308,8 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	uint64_t size = (extent.end + TAIL - extent.begin + BLOCK - 1) / BLOCK * BLOCK;
 	entry->fd = io_ring_file_of(io, sample->shard);
 	/*
-	 * Side data elsewhere in the file is read from the mapping. Without one, the whole sample
-	 * is copied instead.
+	 * Side data elsewhere in the file is read from the mapping. If the dataset is not mapped,
+	 * copy the whole sample instead.
 	 */
 	bool apart = sample->side && extent.side_offset == 0 && !io->options.dataset->mapped;
 	if (size > ring->buffer_size / 4 || size > ENTRY_BYTES_MAX || entry->fd < 0 || apart) {
@@ -333,7 +333,7 @@ static void unpoison_read(const struct entry *entry, const uint8_t *bytes, uint6
 {
 	const uint8_t *end = entry->memory + entry->needed + TAIL;
 	if (bytes < entry->memory || bytes >= end)
-		return; /* in the mapping */
+		return; /* the side data is in the mapping */
 	uint64_t room = (uint64_t)(end - bytes);
 	unpoison(bytes, size + TAIL < room ? size + TAIL : room);
 }

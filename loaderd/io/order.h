@@ -76,7 +76,7 @@ struct order_walk {
 	struct order order;
 	uint64_t epoch, batch,
 		epoch_end;     /* position of unit 0; exclusive end epoch, 0 if unlimited */
-	uint64_t cached_epoch; /* epoch to which the cache applies, if `cached` */
+	uint64_t cached_epoch; /* epoch of `keys`, if `cached` */
 	bool cached;
 	struct order_epoch keys;
 };

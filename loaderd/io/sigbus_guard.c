@@ -57,8 +57,8 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	}
 	crash_marker_note(signal_number);
 	/*
-	 * After return the access repeats and kills the process, with the faulting address in the
-	 * core.
+	 * After the return, the access is repeated and kills the process; the core file then shows
+	 * the faulting address.
 	 */
 	signal(SIGBUS, SIG_DFL);
 	if (info->si_code <= 0)

@@ -31,7 +31,7 @@
 
 enum {
 	STUCK_NS = 1000 * 1000 * 1000,
-	/* A thread that used less than 1/STUCK_PART of that time has been asleep. */
+	/* a thread that ran for less than 1/STUCK_PART of the observed time was asleep */
 	STUCK_PART = 8,
 };
 
@@ -128,7 +128,7 @@ static struct batcher *pool_pick(struct pool *pool, bool *ret_alone)
 		}
 	}
 	/*
-	 * Concurrent stores may move it back slightly. That is harmless: it only sets where new
+	 * Concurrent stores may lower the value slightly. That is harmless: it only sets where new
 	 * batchers start.
 	 */
 	if (best && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
@@ -337,7 +337,7 @@ void pool_free(struct pool *pool)
 	pool_wake(pool, INT_MAX);
 	for (unsigned i = 0; pool->threads && i < pool_thread_indices(pool); i++) {
 		struct pool_thread *thread = &pool->threads[i];
-		/* Stays true: a standby checks `stopping` after each wake. */
+		/* `stopping` stays true, and a standby checks it after each wake. */
 		futex_wake(&thread->standby, 1);
 		if (thread->started)
 			pthread_join(thread->handle, NULL);
@@ -374,8 +374,8 @@ static bool is_stuck(struct pool_thread *thread, uint64_t since, uint64_t now_ns
 }
 
 /*
- * Returns a thread that is no longer a standby but has not been woken yet, or NULL if there is no
- * standby.
+ * Turns a standby into an active thread, which the caller must wake or turn back. Returns NULL if
+ * there is no standby.
  */
 static struct pool_thread *take_standby(struct pool *pool)
 {

@@ -20,7 +20,7 @@ struct client {
 	struct clients *clients;
 	struct client *next;
 	uint64_t id;
-	uint64_t feed; /* CLIENT_WITH_RING: the ring's */
+	uint64_t feed; /* CLIENT_WITH_RING: feed id of the ring */
 };
 
 /* Changes the state and the counts of clients without a ring. */

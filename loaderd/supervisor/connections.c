@@ -63,7 +63,7 @@ static bool manager_evict_connection(struct worker_manager *manager, struct user
 {
 	struct clients *clients, *chosen_clients = NULL;
 	const struct user *chosen = NULL;
-	/* Count evicted connections of this user as well: their replies may still be unread. */
+	/* Include this user's evicted connections: their replies may still be unread. */
 	unsigned most = loose_connections(manager, user, &clients) -
 			unread_open(&manager->unread, user->uid) +
 			unread_count(&manager->unread, user->uid);
@@ -99,7 +99,10 @@ static bool may_connect(struct worker_manager *manager, struct user *user)
 	       manager_evict_connection(manager, user);
 }
 
-/* Unread replies use the service's memory. */
+/*
+ * Returns whether an Error may be sent. An unread one uses the service's memory, so it counts
+ * against the limits of unread replies.
+ */
 static bool may_be_answered(const struct worker_manager *manager, uid_t uid)
 {
 	return manager_loose_connections(manager) < manager->connections_max &&
@@ -225,8 +228,8 @@ void manager_on_writable(struct event_source *source, uint32_t events)
 static bool queue_connection(struct worker *worker, const struct pending_connection *pending)
 {
 	/*
-	 * With ETOOMANYREFS the kernel refuses, not the worker: blame the worker only if its socket
-	 * was full before.
+	 * ETOOMANYREFS comes from the kernel's limit, not from the worker: blame the worker only if
+	 * its socket was full before.
 	 */
 	if (worker->socket_full_since_ns != 0)
 		kill_if_unresponsive(worker, -EAGAIN);

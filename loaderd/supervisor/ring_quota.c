@@ -15,7 +15,7 @@ enum {
 	ACK,                  /* indices into arrays of fds */
 	PROBES_MAX = 16,      /* rings per probe job */
 	PROBE_MS = 200,       /* interval before the first retry of a pinned ring */
-	PROBE_MS_MAX = 10000, /* it doubles each time, up to this */
+	PROBE_MS_MAX = 10000, /* maximum interval; it doubles after each retry */
 	RINGS_MIN = 4,        /* rings that a user may have regardless of its share */
 	SLOW_MS = 60000, /* after a pinned ring, a user's probes run as slow jobs for this long */
 };
@@ -29,7 +29,10 @@ enum probe_state {
 	PROBE_SKIPPED,   /* not probed by the job */
 };
 
-/* In this order; a ring that its worker does not report as ended goes from IN_USE to CLOSED. */
+/*
+ * A ring passes the states in this order, except that one whose end its worker does not report goes
+ * from IN_USE to CLOSED.
+ */
 enum quota_ring_state {
 	QUOTA_RING_IN_USE,
 	QUOTA_RING_ENDED,  /* its feed has ended, but a process may still hold it */
@@ -70,8 +73,8 @@ static int ring_quota_refuse(struct ipc_order *order, enum ipc_limit limit, uint
 }
 
 /*
- * Returns whether fds suffice for another ring of this user. A user may hold a share of the free
- * fds rather than of all, so that a few users together cannot take everything (dynamic thresholds:
+ * Returns whether fds suffice for another ring of this user. A user may hold a fraction of the free
+ * fds rather than all, so that a few users together cannot take everything (dynamic thresholds:
  * Choudhury and Hahne, 1998).
  */
 static bool has_descriptors(const struct ring_quota *quota, const struct ring_usage *usage)
@@ -96,7 +99,7 @@ static int ring_quota_admit(const struct ring_quota *quota, const struct ring_us
 		return ring_quota_refuse(order, IPC_LIMIT_USER, quota->bytes_per_user_max,
 					 usage->bytes);
 	if (quota->bytes > quota->bytes_max || bytes > quota->bytes_max - quota->bytes)
-		/* 0 left: the exact amount would reveal other users' usage */
+		/* Report 0 left: the exact amount would reveal other users' usage. */
 		return ring_quota_refuse(order, IPC_LIMIT_ALL, quota->bytes_max, quota->bytes_max);
 	return 0;
 }
@@ -210,8 +213,8 @@ void ring_quota_release(struct ring_quota *quota, uint64_t worker, uint64_t feed
 }
 
 /*
- * Probes rings, on a thread. Stops at a pinned ring, as probing one takes long; the rest is
- * skipped.
+ * Runs on a thread. Probes rings until one is pinned, as a probe of a pinned ring takes long; skips
+ * the rest.
  */
 static void run_probes(void *context)
 {

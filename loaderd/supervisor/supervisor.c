@@ -29,8 +29,8 @@
 enum {
 	ACCEPTS_PER_TURN = 16,
 	/*
-	 * refusals per turn of users over their rate limit; each is cheap, so as many as the listen
-	 * queue holds
+	 * refusals per turn, of users over their rate limit; each is cheap, so as many as the
+	 * listen queue holds
 	 */
 	REFUSALS_PER_TURN = 128,
 	/*
@@ -257,7 +257,7 @@ static void on_connection(struct event_source *source, uint32_t events)
 	struct listener *listener = (struct listener *)source;
 	struct supervisor *supervisor = listener->supervisor;
 	const uint64_t start_ns =
-		clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* includes the closing threads */
+		clock_ns(CLOCK_PROCESS_CPUTIME_ID); /* includes the closing threads' CPU time */
 	unsigned taken = 0, refused = 0;
 	while (taken < ACCEPTS_PER_TURN && refused < REFUSALS_PER_TURN &&
 	       supervisor->accept_state == ACCEPT_RUNNING) {
@@ -371,7 +371,7 @@ static int check_nice(const struct config *config, struct config_error *error)
 enum {
 	/* threads of the supervisor, and of a worker outside its pool, at start */
 	OTHER_THREADS = 13,
-	/* most threads of a worker besides its pool and read-ahead threads */
+	/* maximum threads of a worker besides its pool and read-ahead threads */
 	JOB_THREADS = 128,
 	WORKERS_AT_ONCE = 2, /* one that serves, and one that is exiting */
 };
@@ -477,7 +477,7 @@ static uint64_t ring_memory(const struct supervisor *supervisor, const struct co
 	return config->shared_memory != 0 ? config->shared_memory : supervisor->usual_memory;
 }
 
-/* Checks once what each worker would otherwise report. */
+/* Checks at startup what each worker would otherwise report. */
 static int supervisor_check(const struct supervisor *supervisor, const struct config *config,
 			    struct cpus *ret_cpus, struct config_error *error)
 {

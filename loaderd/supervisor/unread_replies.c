@@ -24,14 +24,14 @@ struct unread_user {
 
 /*
  * A client wakes the supervisor whenever it shuts down its end, which it can repeat endlessly.
- * After WAKES_MAX wake-ups without progress of a user, each further one takes its connection out of
- * epoll for up to REST_NS.
+ * After WAKES_MAX wake-ups of a user that left replies unread, each further one removes its
+ * connection from epoll for up to REST_NS.
  */
 enum { WAKES_MAX = 64 };
 #define REST_NS UINT64_C(250000000)
 
 enum unread_state {
-	UNREAD_ADDED,   /* just added to epoll: its first event is no wake-up */
+	UNREAD_ADDED,   /* just added to epoll; the first event does not count as a wake-up */
 	UNREAD_WATCHED, /* in epoll */
 	UNREAD_RESTING, /* out of epoll for a while */
 	UNREAD_CLOSED,  /* freed by unread_reap() */

@@ -8,20 +8,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* fds to spare for connections, each of which may receive one message full of fds */
+/* fds kept free for connections: each may receive one message with the maximum number of fds */
 enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
 
 /*
  * Transfers the fds of a dataset's files from the client, part by part. The client opened them with
- * its own rights; nothing but their number is known here. The control thread uses it while parts
- * arrive. proto/SPEC.md, "Files".
+ * its own credentials; the worker knows only their number. The control thread uses the struct while
+ * parts arrive. proto/SPEC.md, "Files".
  */
 struct fd_transfer {
 	int *fds;
-	uint32_t count; /* received */
-	uint32_t total; /* files of the dataset; 0 until the first part */
-	uint32_t max;   /* files wanted */
-	bool direct;    /* opened with O_DIRECT */
+	uint32_t count; /* fds received so far */
+	uint32_t total; /* number of files of the dataset; 0 until the first part has come */
+	uint32_t max;   /* maximum number of files to request */
+	bool direct;    /* request files opened with O_DIRECT */
 };
 
 /* Requests the first `max` files. */
@@ -50,13 +50,13 @@ static bool fd_transfer_complete(const struct fd_transfer *transfer)
 	return transfer->total > 0 && transfer->count == fd_transfer_wanted(transfer);
 }
 
-/* Files still missing; valid after the first part. */
+/* Returns the number of files still missing; valid after the first part. */
 static uint32_t fd_transfer_left(const struct fd_transfer *transfer)
 {
 	return fd_transfer_wanted(transfer) - transfer->count;
 }
 
-/* Describes the next part. */
+/* Fills in the request for the next part. */
 static void fd_transfer_ask(const struct fd_transfer *transfer, Loaderd__NeedFiles *ret_need)
 {
 	uint32_t left = transfer->total == 0 ? transfer->max : fd_transfer_left(transfer);
@@ -93,9 +93,12 @@ static int fd_transfer_take(struct fd_transfer *transfer, const Loaderd__Files *
 }
 
 /*
- * GetDataset: WAIT_FILES, DESCRIBE, FREE.
- * OpenFeed: WAIT_FILES, PREPARE, once more WAIT_FILES for O_DIRECT fds, WAIT_FLUSH if replies are
- * queued, START, WAIT_MAPPED, MAP, FREE.
+ * The states that a request passes.
+ *
+ * - GetDataset: WAIT_FILES, DESCRIBE, FREE.
+ * - OpenFeed: WAIT_FILES, PREPARE, WAIT_FILES for O_DIRECT fds (only with io_uring), WAIT_FLUSH
+ *   (only if replies are queued), START, WAIT_MAPPED, MAP, FREE.
+ *
  * An error, or the end of the session, leads from any state to FREE; a running job ends first.
  */
 enum opening_state {
@@ -117,7 +120,7 @@ struct opening {
 	struct session *session;
 	Loaderd__Request *request;
 	struct fd_transfer files;
-	struct refusal refusal; /* of the last job, if error is negative */
+	struct refusal refusal; /* set by the last job, if error is negative */
 	int error;
 	/* Of OpenFeed: */
 	uint64_t feed_id;
@@ -167,7 +170,7 @@ static void opening_enter(struct opening *opening, enum opening_state state)
 	async_jobs_add(session->server->jobs, &opening->job);
 }
 
-/* The session is done with the request. */
+/* Detaches the request from its session and begins FREE. */
 static void opening_finish(struct session *session)
 {
 	struct opening *opening = session->opening;
@@ -175,7 +178,10 @@ static void opening_finish(struct session *session)
 	opening_enter(opening, OPENING_FREE);
 }
 
-/* A running job ends first: opening_job_done() then sees that the session is closed. */
+/*
+ * Does nothing while a job runs: opening_job_done() sees that the session is closed and calls it
+ * again.
+ */
 void opening_drop(struct session *session)
 {
 	if (!session->opening || steps[session->opening->state].run)
@@ -218,9 +224,9 @@ bool opening_blocks_requests(const struct session *session)
 	return opening && (opening->state == OPENING_WAIT_FLUSH || opening->state == OPENING_START);
 }
 
-/* From here on, functions stand in the order in which a request reaches them. */
+/* The functions below are in the order in which a request reaches them. */
 
-/* Limits that only the control thread can count. */
+/* Checks the limits whose counts only the control thread knows. */
 static int admit_feed(struct session *session, struct refusal *refusal)
 {
 	struct server *server = session->server;
@@ -336,7 +342,7 @@ static void out_of_descriptors(struct session *session)
 	opening_refuse(session);
 }
 
-/* The supervisor sends the ring on the same connection, between two frames of ours. */
+/* The supervisor sends the ring on the same connection, so queued replies must be sent first. */
 static void opening_start(struct opening *opening)
 {
 	bool pending = send_queue_pending(&opening->session->send_queue);

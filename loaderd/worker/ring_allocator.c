@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /*
- * The supervisor never blocks: it is silent for this long only if it, or the machine, is stopped.
+ * The supervisor never blocks: if it does not answer for this long, it or the machine is stopped.
  */
 enum { ANSWER_WITHIN_S = 20, TRIES = 25, TRY_AGAIN_MS = 20 };
 
@@ -59,7 +59,7 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 	if (order->code == EAGAIN)
 		return refuse_request(refusal, ETIMEDOUT, NULL,
 				      "the client does not read, so its ring could not be sent");
-	/* Fds in flight will be received, and libfeed retries for a while. */
+	/* ETOOMANYREFS passes as fds in flight are received; libfeed retries for a while. */
 	if (order->code == ETOOMANYREFS)
 		return refuse_request(refusal, EDQUOT, NULL,
 				      "too many of the service's descriptors are in flight to "

@@ -90,8 +90,9 @@ void send_queue_doorbell(struct send_queue *queue)
 	put_length(frame, size);
 	pthread_mutex_lock(&queue->mutex);
 	/*
-	 * So few bytes fit one socket buffer: they are sent whole or not at all. Behind queued data
-	 * no doorbell is needed: the client wakes up to read that, and then finds the batch.
+	 * A doorbell fits into one socket buffer, so it is sent whole or not at all. While data is
+	 * queued, the client needs no doorbell: it wakes up to read the data and then finds the
+	 * batch.
 	 */
 	if (queue->size == 0 && !queue->broken)
 		send_now(queue, frame, LENGTH_SIZE + size);

@@ -22,7 +22,7 @@ enum {
 	ASYNC_JOBS_AT_ONCE = 2,
 	PAGE_EVERY_S = 1,
 	WATCH_EVERY_MS = 250,
-	RINGS_RESERVED = 16, /* feeds that can bypass the page cache at a time */
+	RINGS_RESERVED = 16, /* maximum of concurrent feeds in IO_URING mode */
 	BAD_LINES_PER_SECOND = 20,
 };
 #define SECOND_NS UINT64_C(1000000000)
@@ -110,7 +110,10 @@ static void server_on_order(struct server *server, const struct ipc_order *order
 	switch (order->kind) {
 	case IPC_CLIENT:
 		server->clients++;
-		/* The supervisor has an fd of it, too: the client would wait for it forever. */
+		/*
+		 * Report the loss: the supervisor keeps an fd of the connection, so the client
+		 * would wait forever.
+		 */
 		if (fds[0] < 0)
 			(void)ipc_report(IPC_PIPE_FD, &lost);
 		else
@@ -324,7 +327,7 @@ static uint64_t server_due_ns(const struct server *server)
 
 /*
  * Reports once that there have been no connections for idle_ms. The report carries the number of
- * connections received, so that the supervisor ignores it if it has sent another since.
+ * connections received, so that the supervisor ignores it if it has sent another one meanwhile.
  */
 static void watch_idleness(struct server *server, uint64_t now_ns)
 {
@@ -335,7 +338,7 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 	}
 	if (server->activity == SERVER_BUSY) {
 		server->activity = SERVER_IDLE;
-		server->page_due_ns = now_ns; /* publish that its feeds are gone */
+		server->page_due_ns = now_ns; /* publish a status page without feeds */
 		server->idle_since_ns = now_ns;
 	}
 	if (server->activity != SERVER_IDLE ||
@@ -350,7 +353,7 @@ static void server_on_time(struct server *server, uint64_t now_ns)
 	watch_idleness(server, now_ns);
 	if (now_ns >= async_jobs_due_ns(server->jobs))
 		async_jobs_replace_blocked(server->jobs, now_ns);
-	/* A single feed delays no other. */
+	/* A stuck feed matters only if it can delay another. */
 	if (server->feed_count > 1 && now_ns >= server->watch_due_ns) {
 		pool_replace_blocked(server->pool);
 		server->watch_due_ns = now_ns + WATCH_EVERY_MS * (SECOND_NS / 1000);

@@ -24,7 +24,7 @@ enum {
 	STACK_USUAL = 8 << 20,
 	OOM_STEP = 10, /* thousandths of the machine's memory */
 };
-/* Memory besides decoding: buffers for augmentation per thread, and a fixed part. */
+/* Memory besides decode_bytes: augmentation buffers of a thread, and a fixed part. */
 #define THREAD_BYTES (UINT64_C(256) << 20)
 #define FIXED_BYTES  (UINT64_C(1) << 30)
 
@@ -64,7 +64,7 @@ static void raise_oom_score(void)
 			    strerror(errno));
 }
 
-/* Triggers lazy opens in the C library now, before the sandbox forbids them. */
+/* Makes the C library open its files now, before the sandbox forbids it. */
 static void open_files_of_libraries(void)
 {
 	tzset();
@@ -90,7 +90,10 @@ struct sandbox_limits worker_limits(const struct server *server)
 	struct rlimit stack;
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
-	/* Twice: where files are not mapped, a thread may also hold the sample's encoded bytes. */
+	/*
+	 * Count decode_bytes twice: if files are not mapped, a thread may also hold the sample's
+	 * encoded bytes.
+	 */
 	uint64_t need = add_product(FIXED_BYTES, pool_thread_indices(server->pool),
 				    2 * config->decode_bytes + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);

@@ -153,7 +153,7 @@ static int lose(struct feed *feed, int code)
 static int look(struct feed *feed, const struct ring_slot **ret_slot)
 {
 	/*
-	 * Load state before head: once state has left RING_RUNNING, the head loaded after it is
+	 * Load state before head: if state is no longer RING_RUNNING, the head loaded afterwards is
 	 * final.
 	 */
 	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
@@ -210,7 +210,7 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 			feed->shutting_down = true;
 		else
 			feed->failed = connection_error(reply->error, NULL, feed->error);
-		/* callers would take it for "not yet" and wait without end */
+		/* -ETIMEDOUT would mean "not yet", and callers would wait forever */
 		if (feed->failed == -ETIMEDOUT)
 			feed->failed = -EPROTO;
 		break;
@@ -258,9 +258,10 @@ static void wait_for_socket(struct feed *feed, int timeout_ms)
 }
 
 /*
- * Arm, look, drain, poll. The daemon clears the waiting word with each doorbell. So after every
- * drain that read a frame, set the word and check the ring again before polling. Returning
- * -ETIMEDOUT leaves the word set, which makes feed_fd() fire.
+ * Repeats: set the waiting word, check the ring, read the socket; if there was nothing to read,
+ * poll. The daemon clears the waiting word with each doorbell, so after every frame the word must
+ * be set and the ring checked again before polling. Returning -ETIMEDOUT leaves the word set, which
+ * makes feed_fd() fire.
  */
 static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
 {

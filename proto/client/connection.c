@@ -17,7 +17,7 @@ enum {
 	CONNECT_RETRY_MS = 5, /* connect() to a Unix socket with a full backlog cannot be polled */
 	CARET_WIDTH = 72,     /* columns of a quoted text */
 	FIELD_MAX = 64,       /* bytes of a field name in an error text */
-	JOURNAL_MAX = 96,     /* bytes of where_to_look() */
+	JOURNAL_MAX = 96,     /* buffer size of where_to_look() */
 };
 
 void text_make_printable(char *text)
@@ -31,7 +31,8 @@ void text_make_printable(char *text)
 }
 
 /*
- * Returns " Where to look." for the end of an error text; "" if the socket belongs to no service.
+ * Returns the sentence that names the service's log, with a leading space, for the end of an error
+ * text; "" if the socket belongs to no service.
  */
 static const char *where_to_look(const char *socket, char room[JOURNAL_MAX])
 {

@@ -317,7 +317,7 @@ static int ended_while_starting(struct feed_daemon *daemon, char *error)
 			 line[0] == '\0' ? "." : ": ", line);
 }
 
-/* Requests the status: a daemon that answers serves clients. */
+/* Requests the status: the reply shows that the daemon serves clients. */
 static int wait_until_it_serves(struct feed_daemon *daemon, char *error)
 {
 	struct connection connection = {.fd = -1};

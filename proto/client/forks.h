@@ -1,9 +1,9 @@
 /*
- * Descriptors that a forked child must not keep: the socket of a feed, and the lifeline and
+ * Closes descriptors that a forked child must not keep: the socket of a feed, and the lifeline and
  * listening socket of a private daemon. An inherited copy would hide the end of this process from
- * the daemon, or keep the socket's name reserved after it. Registered fds are closed in the child,
- * where *fd becomes -1. `before` may take locks of the guard's owner, so the owner must hold none
- * of these when it adds or removes a guard. Any thread. Internal. (exec needs no care: the fds are
+ * the daemon, or keep the socket's name reserved after it. In the child, registered fds are closed
+ * and *fd becomes -1. `before` may take locks of the guard's owner, so the owner must hold none of
+ * these when it adds or removes a guard. Any thread. Internal. (exec needs no care: the fds are
  * close-on-exec.)
  */
 #pragma once

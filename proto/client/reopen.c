@@ -60,8 +60,8 @@ static unsigned count_old(struct feed *feed)
 }
 
 /*
- * Unmaps the ring at once if the caller holds no batch of it: until then the daemon counts it
- * against the user's limits.
+ * Moves the ring of the lost connection to the old rings. Unmaps it at once if the caller holds no
+ * batch of it: as long as it is mapped, the daemon counts it against the user's limits.
  */
 static int put_ring_away(struct feed *feed)
 {
@@ -162,7 +162,7 @@ static int watch_timer(struct feed *feed)
 	return watch(feed, feed->timer);
 }
 
-/* time_ms 0 disarms. An expired timer stays readable until it is set again. */
+/* time_ms: time of clock_ms(); 0 disarms. An expired timer stays readable until it is set again. */
 static void set_timer(struct feed *feed, int64_t time_ms)
 {
 	struct itimerspec at = {
