@@ -79,8 +79,8 @@ static void cpus_spread(struct cpus *cpus)
 	bool used[CPUS_MAX] = {0};
 	struct cpus ordered = {.quota = cpus->quota};
 	/*
-	 * hwloc_distrib() returns one place per CPU in tree order, SMT siblings adjacent. The first
-	 * pass takes one CPU per core, the second the siblings.
+	 * hwloc_distrib() returns one CPU set per CPU in tree order, SMT siblings adjacent. The
+	 * first pass takes one CPU per core, the second the siblings.
 	 */
 	for (unsigned stride = 0; stride < 2; stride++) {
 		int core_last = -1;

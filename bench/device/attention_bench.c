@@ -15,7 +15,7 @@
 
 #define TOKENS 197
 #define HEADS  6
-#define WIDTH  64 /* of one head */
+#define WIDTH  64 /* head dimension */
 
 struct bench {
 	struct device *device;

@@ -22,7 +22,7 @@
 #include <time.h>
 
 enum {
-	BATCHES = 3, /* used in turn */
+	BATCHES = 3, /* batches in host memory, used in turn */
 	LAG = 2,     /* steps queued before waiting for results */
 	KEYS_MAX = 16,
 };
@@ -37,7 +37,7 @@ struct options {
 	struct device_options device;
 	unsigned batch, side, steps;
 	bool layers, json, serve, train_only;
-	double bytes_per_second, flops_per_second; /* of the device; 0 if unknown */
+	double bytes_per_second, flops_per_second; /* peak rates of the device; 0 if unknown */
 };
 
 /* One network, in training or evaluation. */
@@ -63,7 +63,7 @@ struct timing {
 	unsigned count;
 };
 
-/* Like check(), with the device's error text. */
+/* Like check(), with the device's error message. */
 static void check_device(const struct bench *bench, int result, const char *what)
 {
 	const char *text = device_error(bench->device);
@@ -323,8 +323,8 @@ static double roofline(const struct bench *bench)
 }
 
 /*
- * Peak that utilization refers to: the data sheet's value if the device knows it, else the given
- * one; not the rate that matrix products reach.
+ * Returns the peak rate to which utilization refers: the data sheet's value if the device knows it,
+ * else the option's. It is not the rate that matrix products reach.
  */
 static double peak_flops(const struct bench *bench)
 {
@@ -497,7 +497,10 @@ static void measure_rate(struct bench *bench, double warmup, double duration)
 		count++;
 		elapsed = clock_s(CLOCK_MONOTONIC) - start;
 	} while (elapsed < duration);
-	/* As many steps are queued as at the start. */
+	/*
+	 * Wait for the queued steps; as many were queued at the start, so `count` steps fit the
+	 * time.
+	 */
 	drain(bench);
 	print_json(json_pack("{sf so sI}", "images_per_s", (double)count * bench->batch / elapsed,
 			     "loss", loss_json(bench), "steps", (json_int_t)count));

@@ -45,7 +45,7 @@ struct client {
 	struct feed *feed;
 	enum consume consume;
 	uint64_t step_ns;
-	uint64_t reconnects; /* of the feed, so far */
+	uint64_t reconnects; /* reconnects of the feed so far */
 	unsigned number;
 	uint8_t *copy;
 	size_t copy_size;

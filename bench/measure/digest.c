@@ -23,7 +23,7 @@ struct digest {
 	struct feed_daemon *daemon;
 	struct feed *feed;
 	XXH3_state_t *state;
-	uint64_t reconnects; /* of the feed, so far */
+	uint64_t reconnects; /* reconnects of the feed so far */
 	char *error;
 };
 

@@ -27,13 +27,14 @@ enum consume {
 
 /* Common to all points of a run. */
 struct settings {
-	const char *socket; /* of a running daemon; NULL starts a private one for each point */
-	const char *daemon; /* program of private daemons; NULL as for feed_daemon_start() */
+	/* socket of a running daemon; NULL: start a private one for each point */
+	const char *socket;
+	const char *daemon; /* program of private daemons; NULL: as for feed_daemon_start() */
 	double warmup_s, window_s;
 	uint64_t seed;
 	uint32_t slots; /* 0 lets the daemon choose */
 	int stored_order;
-	int defers;       /* leaves the transforms that a device can do to the clients */
+	int defers;       /* nonzero defers the transforms that a device can do to the clients */
 	int no_reconnect; /* fail if the daemon goes away */
 	enum consume consume;
 	double step_s; /* how long a client holds each batch, to simulate a training step */
@@ -53,12 +54,12 @@ struct point {
 
 /* Times are per image; fractions are of the window. */
 struct measurement {
-	double images_per_s;      /* all clients together */
+	double images_per_s;      /* sum over the clients */
 	double bytes_per_s;       /* bytes of images delivered */
 	double images_per_s_core; /* per core that the daemon's threads can use */
 	double cpu_us;            /* CPU time of the whole daemon */
 	double client_cpu_us;
-	double stage_us[STAGE_COUNT];    /* of the daemon's threads */
+	double stage_us[STAGE_COUNT];    /* time of the daemon's worker threads */
 	double wait_p50_ms, wait_p99_ms; /* duration of feed_next() */
 	double stall_client,
 		/* fraction spent waiting: mean over the clients; mean over their feeds */
@@ -70,7 +71,7 @@ struct measurement {
 	double busy, waiting, queued, idle;
 	double capacity_us; /* CPU time per image available to the threads */
 	enum limit limit;
-	double private_mib; /* anonymous memory of the daemon, proportional share */
+	double private_mib; /* anonymous memory of the daemon (Pss_Anon) */
 	double pss_mib;     /* PSS of the daemon: includes its share of mapped files and rings */
 	double shared_mib;  /* memory of the rings */
 	uint64_t images, batches, bad;

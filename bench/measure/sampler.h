@@ -21,12 +21,12 @@ struct snapshot {
 	unsigned feeds;
 	uint64_t images;
 	struct limit_times times;
-	uint64_t idle_ns;                  /* of the daemon's worker threads */
+	uint64_t idle_ns;                  /* idle time of the daemon's worker threads */
 	uint64_t cpu_ns;                   /* of the daemon; 0 if unavailable */
 	uint64_t shared_bytes;             /* memory of the daemon's rings */
 	uint64_t pss_bytes, private_bytes; /* of the daemon; 0 if unavailable */
 };
 
-/* The sums exclude feeds of processes that are not in `clients`. */
+/* Takes a snapshot. The sums cover only feeds of the processes in `clients`. */
 int sampler_take(struct connection *connection, const pid_t *clients, unsigned client_count,
 		 struct snapshot *ret_snapshot, char *error);

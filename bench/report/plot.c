@@ -24,7 +24,7 @@ struct plot {
 	const struct report *report;
 	FILE *out;
 	enum axis x;                   /* the horizontal axis */
-	char (*values)[AXIS_TEXT_MAX]; /* its distinct values in order of measurement */
+	char (*values)[AXIS_TEXT_MAX]; /* distinct values of x in order of measurement */
 	size_t value_count;
 	double top; /* images/s at the upper edge */
 };

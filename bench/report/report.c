@@ -186,7 +186,7 @@ static bool nothing_measured(const struct report *report)
 
 void report_table(const struct report *report, FILE *out)
 {
-	/* 7: the column for all work */
+	/* 7: width of the column for all work */
 	int widths[AXIS_COUNT] = {0}, left = 0, work = 7, waits = 0;
 
 	if (nothing_measured(report))

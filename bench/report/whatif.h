@@ -13,7 +13,7 @@
 #include "tools/packimg/estimate/encoding_bench.h"
 
 enum config {
-	CONFIG_STORED, /* as the dataset holds it */
+	CONFIG_STORED, /* as stored in the dataset */
 	CONFIG_INDEX,  /* with an index for each JPEG that supports one */
 	/* JPEGs that cannot be indexed are losslessly transcoded to baseline; all have an index */
 	CONFIG_RECODE,
@@ -44,7 +44,7 @@ struct whatif_transform {
 };
 
 struct whatif {
-	uint64_t images, bytes; /* of the dataset, over all files */
+	uint64_t images, bytes; /* sums over the dataset's files */
 	unsigned sampled;
 	/* Within the sample: JPEGs; JPEGs without an index; JPEGs that cannot be indexed. */
 	unsigned jpegs, unindexed, unindexable;

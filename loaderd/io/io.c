@@ -63,11 +63,13 @@ int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
 	return r;
 }
 
-/* The pages that hold a sample's bytes, including side data within a page behind them. */
+/*
+ * The pages that hold a sample's bytes, and its side data if they begin within a page after them.
+ */
 struct pages {
 	void *begin;
 	size_t size;
-	uint64_t offset; /* in the file */
+	uint64_t offset; /* offset of `begin` in the file */
 	int fd;
 };
 

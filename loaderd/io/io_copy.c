@@ -8,8 +8,7 @@
 enum {
 	ALIGNMENT = 64, /* alignment of stored bytes and side data in memory, as in the files */
 	TAIL = 64,      /* readable bytes that decoders need after stored bytes, or side data */
-	GAP_MAX =
-		4096, /* side data this close behind the stored bytes are read together with them */
+	GAP_MAX = 4096, /* read side data together with the stored bytes if the gap is no larger */
 	GRAIN = 64 << 10,  /* a buffer's size is a multiple of this */
 	USUAL = 1024 << 10 /* larger buffers are freed once a sample needs no more than this */
 };
@@ -17,7 +16,7 @@ enum {
 /* Positions of a sample's bytes in a buffer. */
 struct layout {
 	uint64_t side;       /* offset of the side data */
-	uint64_t size;       /* of the whole layout */
+	uint64_t size;       /* size of the whole layout */
 	uint64_t first_read; /* bytes in the first read, from the first stored byte on */
 };
 
@@ -26,7 +25,10 @@ static uint64_t round_up(uint64_t size, uint64_t to)
 	return (size + to - 1) / to * to;
 }
 
-/* Pointers of an unmapped dataset cannot be read, but their distances equal those in the file. */
+/*
+ * Computes the layout from the distance of the sample's pointers. In an unmapped dataset they
+ * cannot be dereferenced, but their distance is that in the file.
+ */
 static struct layout layout_of(const struct packimg_sample *sample)
 {
 	struct layout layout = {.first_read = sample->data_size};

@@ -36,7 +36,7 @@ enum {
 	 */
 	BLOCK = 4096,
 	RESERVE_MAX = 64,
-	TAIL = 64, /* readable bytes that decoders expect behind stored bytes */
+	TAIL = 64, /* readable bytes that decoders need after stored bytes */
 	/*
 	 * Maximum size of an entry: sizes are 32-bit, and one read returns less than 2 GiB. Larger
 	 * samples are left to the IO_MMAP path.
@@ -282,7 +282,7 @@ static struct extent extent_of(const struct packimg_sample *sample)
 		return extent;
 	extent.side_offset = sample->data_offset + distance;
 	/*
-	 * Never shortens the range: it must contain the data, whatever the record says about side
+	 * Extend the range only: it must contain the data, whatever the record says about side
 	 * data.
 	 */
 	if (extent.side_offset + sample->side_size > extent.end)

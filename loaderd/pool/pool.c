@@ -53,7 +53,7 @@ struct pool_thread {
 	struct pool *pool;
 	pthread_t handle;
 	bool started;
-	_Atomic uint64_t idle; /* ticks asleep for lack of work, without the current sleep */
+	_Atomic uint64_t idle; /* ticks slept for lack of work; excludes a sleep in progress */
 	_Atomic uint64_t asleep_since; /* ticks; 0 if awake */
 	struct batcher_thread tools;
 };

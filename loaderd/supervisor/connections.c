@@ -345,7 +345,7 @@ void manager_refuse_pending(struct worker *worker, int r)
 		(void)frame_send(worker->pending[i].fd, message, size, NULL, 0, 0);
 }
 
-/* Refuses a connection for which the worker has no room. */
+/* Refuses a connection that exceeds a limit of connections. */
 static void refuse_connection(const struct worker *worker, int fd)
 {
 	struct worker_manager *manager = worker->manager;

@@ -13,7 +13,10 @@ bool rate_limit_take(struct rate_limit *limit, uid_t uid, uint64_t now_ns)
 		if (limit->users[i].full_ns < limit->users[chosen].full_ns)
 			chosen = i;
 	}
-	/* A replaced entry's debt stays, or its user could shed it by making room for others. */
+	/*
+	 * Keep the debt of the replaced entry: otherwise a user could shed debt by having its entry
+	 * replaced.
+	 */
 	uint64_t full_ns = limit->users[chosen].full_ns;
 	if (full_ns < now_ns)
 		full_ns = now_ns;

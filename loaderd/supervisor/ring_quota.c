@@ -16,7 +16,7 @@ enum {
 	PROBES_MAX = 16,      /* rings per probe job */
 	PROBE_MS = 200,       /* interval before the first retry of a pinned ring */
 	PROBE_MS_MAX = 10000, /* maximum interval; it doubles after each retry */
-	RINGS_MIN = 4,        /* rings that a user may have regardless of its share */
+	RINGS_MIN = 4,        /* rings that a user may have regardless of rings_share */
 	SLOW_MS = 60000, /* after a pinned ring, a user's probes run as slow jobs for this long */
 };
 #define MS_NS UINT64_C(1000000)

@@ -41,7 +41,7 @@ struct ring_quota {
 	 * inotify_fd is -1 if unavailable: fds opened with O_PATH then go unnoticed.
 	 */
 	int inotify_fd, event_fd;
-	uint64_t bytes; /* of all users */
+	uint64_t bytes; /* charged bytes of all users */
 	struct quota_ring *rings;
 	struct blocking_pool *blocking_pool;
 };

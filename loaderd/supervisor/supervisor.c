@@ -183,8 +183,8 @@ static void on_lifeline(struct event_source *source, uint32_t events)
 }
 
 /*
- * Gets the peer's credentials, as seen in this user namespace. Returns false if its uid cannot be
- * told from others: the overflow uid.
+ * Gets the peer's credentials, as seen in this user namespace. Returns false if the uid is the
+ * overflow uid, which all unmapped users share.
  */
 static bool supervisor_identify(const struct supervisor *supervisor, int fd, struct ucred *ret_peer)
 {

@@ -17,7 +17,7 @@ struct unread_user {
 	struct unread_connection *first; /* newest first */
 	uid_t uid;
 	unsigned count;
-	unsigned wakes;            /* wake-ups without progress since the last pause */
+	unsigned wakes;            /* wake-ups since the last pause that left replies unread */
 	uint64_t dropped_until_ns; /* when the last eviction is forgiven */
 };
 #define FORGIVE_NS (UNREAD_FORGIVE_S * UINT64_C(1000000000))

@@ -10,8 +10,8 @@
 
 enum {
 	/*
-	 * Bytes for texts in a reply. With four bytes of tag and length per text, the reply stays
-	 * below FRAME_SIZE_MAX.
+	 * Bytes for the strings of a reply. With four bytes of tag and length per string, the reply
+	 * stays below FRAME_SIZE_MAX.
 	 */
 	REPLY_TEXTS_MAX = 640 << 10,
 	REPLY_CLASSES_MAX = 64 << 10,
@@ -77,7 +77,7 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
 }
 
 /*
- * Packs the reply. Texts that do not fit a frame are omitted: metadata first, then class names,
+ * Packs the reply. Strings that do not fit a frame are omitted: metadata first, then class names,
  * whose number FeedOpened carries.
  */
 static int dataset_facts_pack(const struct packimg *image, const char *path, struct texts *texts,

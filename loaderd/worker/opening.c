@@ -125,7 +125,7 @@ struct opening {
 	/* Of OpenFeed: */
 	uint64_t feed_id;
 	struct subscription *feed;
-	/* Of GetDataset: the whole reply */
+	/* Of GetDataset: the packed reply */
 	uint8_t *packed;
 	size_t packed_size;
 };

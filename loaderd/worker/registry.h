@@ -1,9 +1,9 @@
 /*
  * The open datasets, each mapped once however many feeds read it, and the list of samples that
- * could not be decoded. Two opens share a dataset if path, and device, inode, size and modification
- * time of all files agree. Every feed passes fds of all files, since permission to open one shard
- * does not imply permission to open the next. Any thread; opening may block and belongs on a job
- * thread.
+ * could not be decoded. Two opens share a dataset if the path is equal and device, inode, size and
+ * modification time of all files are. Every feed passes fds of all files, since permission to open
+ * one shard does not imply permission to open the next. Any thread; opening may block and belongs
+ * on a job thread.
  */
 #pragma once
 

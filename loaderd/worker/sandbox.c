@@ -301,9 +301,9 @@ static void lock_land(void)
 static bool counted_alone;
 
 /*
- * Enters new namespaces, where unprivileged processes may create them. Even besides the seccomp
- * filter the user namespace has a use: all workers share a uid, and RLIMIT_NPROC counts the threads
- * of one worker separately only in a new user namespace, from Linux 5.14 on. Elsewhere one worker
+ * Enters new namespaces if unprivileged processes may create them. The user namespace is useful in
+ * addition to the seccomp filter: all workers share a uid, and from Linux 5.14 on, RLIMIT_NPROC
+ * counts the threads of a worker separately only in a new user namespace. Without one, a worker
  * could use up the threads that others need, so the limit is left to the service (TasksMax=).
  */
 static void leave_namespaces(void)
@@ -355,10 +355,10 @@ static int lower(__rlimit_resource_t resource, const struct rlimit *most)
 /*
  * Limits the resources of the worker. Sanitizer builds have no memory limit, since shadow memory
  * counts. RLIMIT_DATA counts private writable memory: heap, thread stacks, brk(). The first
- * thread's stack has its own limit. Not counted is kernel memory held for the worker: page tables
- * (4 KiB per 2 MiB of touched addresses, including files and read-only memory), socket buffers of
- * its connections, whose size it cannot change, and completed io_uring reads. Only a cgroup limits
- * those; the OOM killer also counts page tables.
+ * thread's stack has its own limit. RLIMIT_DATA does not count kernel memory used for the worker:
+ * page tables (4 KiB per 2 MiB of touched addresses, including files and read-only memory), socket
+ * buffers of its connections, whose size it cannot change, and completed io_uring reads. Only a
+ * cgroup limits those; the OOM killer also counts page tables.
  */
 static int limit_resources(const struct sandbox_limits *limits)
 {

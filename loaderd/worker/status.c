@@ -48,7 +48,7 @@ static void publish_feed(const struct session *session, struct status_feed *feed
 }
 
 /*
- * Fills in a feed's status. Its texts point into the subscription and are valid only while that
+ * Fills in a feed's status. Its strings point into the subscription and are valid only while that
  * exists.
  */
 static void fill_feed(const struct session *session, Loaderd__FeedStatus *status)

@@ -20,9 +20,9 @@ struct subscription {
 	char *name, *pipeline;
 	struct session *session; /* the owner; outlives the subscription */
 	struct dataset *dataset;
-	struct batcher_options
-		options; /* for batcher_new(); pipeline is NULL once the batcher owns it */
-	int *direct;     /* array behind options.io.direct, owned */
+	/* arguments of batcher_new(); pipeline is NULL once the batcher owns it */
+	struct batcher_options options;
+	int *direct; /* owned; options.io.direct points to it */
 	struct batcher *batcher;
 	bool writable;  /* the client may map the ring writable */
 	uint64_t bytes; /* charged for ring and read-ahead; 0 if there is no ring */

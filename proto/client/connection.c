@@ -269,7 +269,10 @@ static void quote_with_caret(const char *text, size_t position, char *out, size_
 		 end < length ? "..." : "", begin > 0 ? "   " : "", (int)(position - begin), "");
 }
 
-/* Callers of libfeed act on some codes that describe its own state; a daemon may not use those. */
+/*
+ * Some codes describe libfeed's own state, and its callers act on them: a daemon must not send
+ * them.
+ */
 static int code_of(const Loaderd__Error *message)
 {
 	switch (message->code) {

@@ -16,7 +16,7 @@ struct dataset_files {
 	uint32_t total;                /* number of files */
 	bool is_set;
 	uint32_t next; /* the next file that the daemon may ask for */
-	bool direct;   /* in the second pass, with O_DIRECT */
+	bool direct;   /* the current pass opens with O_DIRECT; the first does not */
 };
 
 static int resolve(const char *path, struct dataset_files *ret_files, char *error)
