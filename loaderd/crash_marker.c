@@ -74,7 +74,7 @@ void crash_marker_thread(void)
 {
 	const stack_t stack = {.ss_sp = decoding.stack, .ss_size = STACK_SIZE};
 	stack_t there;
-	/* A sanitizer may have installed one already. */
+	/* Keep an alternate stack that a sanitizer has installed. */
 	if (sigaltstack(NULL, &there) == 0 && (there.ss_flags & SS_DISABLE))
 		(void)sigaltstack(&stack, NULL);
 }

@@ -57,8 +57,8 @@ static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
 }
 
 /*
- * Appends a section to a slot of *end bytes. Cannot overflow, given the limits that lay_out()
- * checks.
+ * Appends a section to a slot, whose size so far is *end. Cannot overflow, given the limits that
+ * lay_out() checks.
  */
 static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
 {
@@ -222,10 +222,10 @@ static int map_pages(void *memory, uint64_t size)
 }
 
 /*
- * Returns true if all pages exist: a page is charged to the client if the client touched it first.
- * An allocated page stays: holes can be punched only before F_SEAL_FUTURE_WRITE, and a swapped-out
- * page stays charged. The kernel drops (drop_caches, reclaim) a page that was never written only if
- * no process maps it.
+ * Returns true if all pages exist: the client, which must touch them first, is then charged for
+ * them. A page stays once it exists: holes can be punched only before F_SEAL_FUTURE_WRITE, and a
+ * swapped-out page stays charged. The kernel drops (drop_caches, reclaim) a page that was never
+ * written only if no process maps it.
  */
 static bool has_all_pages(int fd, uint64_t size)
 {
@@ -248,7 +248,7 @@ static int map_memory(int fd, uint64_t size, void **ret_memory)
 	return 0;
 }
 
-/* Accepts NULL for either. */
+/* ring and ack may be NULL. */
 static void unmap(const void *ring, uint64_t size, void *ack)
 {
 	if (ring)

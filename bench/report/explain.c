@@ -356,7 +356,10 @@ static void stage_table(const struct explanation *e, FILE *out)
 		100 * m->busy, 100 * m->waiting, 100 * m->queued, 100 * m->idle);
 }
 
-/* Returns true if the dataset would not fit into the available memory. */
+/*
+ * Prints one change. Returns true if the dataset, changed so, does not fit into the available
+ * memory.
+ */
 static int change_row(const struct explanation *e, const struct change *c, int width, FILE *out)
 {
 	double bytes = c->bytes > 0 ? c->bytes : e->whatif.configs[CONFIG_STORED].bytes;

@@ -53,7 +53,7 @@ static void bench_free(struct bench *bench)
 	free(bench);
 }
 
-/* Gives a pipeline the size and the statistics of the dataset, as the daemon does. */
+/* Sets a pipeline's size and statistics from the dataset, as the daemon does. */
 static int fix_pipeline(const struct packimg *dataset, struct pipeline *parsed,
 			struct pipeline_error *reason)
 {

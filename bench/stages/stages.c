@@ -66,7 +66,7 @@ static int choose(const struct packimg *dataset, const struct pipeline *parsed, 
 
 	for (uint64_t i = 0; i < samples && crops->count < count; i++) {
 		struct crop *crop = &crops->crops[crops->count];
-		/* Evenly spaced first, then the samples in between. */
+		/* Try evenly spaced samples first, then the samples in between. */
 		uint64_t step = samples / count + !(samples / count),
 			 rounds = (samples + step - 1) / step;
 		uint64_t index = i % rounds * step + i / rounds;

@@ -14,8 +14,8 @@ struct io {
 	bool started;
 	_Atomic bool stopping;
 	/*
-	 * How the thread sleeps: it sets `asleep`, checks for work again, and waits for wake_word
-	 * to change.
+	 * Futex word. To sleep, the thread sets `asleep`, checks for work again, and waits for
+	 * wake_word to change.
 	 */
 	_Alignas(64) _Atomic uint32_t wake_word;
 	_Atomic bool asleep;

@@ -134,7 +134,7 @@ static int open_uring(unsigned depth, struct io_uring *ret_uring)
 	return r;
 }
 
-/* No operation may be in flight. */
+/* Call it when no operation is in flight. */
 static void close_uring(struct io_uring *uring)
 {
 	pthread_mutex_lock(&reserve.mutex);
@@ -300,7 +300,7 @@ static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
 	entry->got = 0;
 	entry->error = 0;
 	if (io_lookup(io, index, sample) < 0) {
-		/* the worker runs into the fault and reports it */
+		/* the worker hits the same fault and reports it */
 		io_ring_settle(entry, unit, ENTRY_MAPPED);
 		return true;
 	}

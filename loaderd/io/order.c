@@ -30,8 +30,8 @@ static uint64_t order_remainder(const struct order *order, uint64_t *ret_full)
 }
 
 /*
- * Returns this rank's share of a remainder of m samples; *ret_first is its start within the
- * remainder.
+ * Returns how many samples of a remainder of m samples this rank gets; *ret_first is the index of
+ * the first within the remainder.
  */
 static uint64_t rank_share(const struct order *order, uint64_t m, uint64_t *ret_first)
 {

@@ -36,7 +36,7 @@ struct job_queue {
 	_Atomic unsigned
 		users;    /* reference count: its threads, plus the pool until that is freed */
 	_Atomic int idle; /* idle threads minus queued jobs */
-	_Atomic unsigned works; /* queued or running jobs with a run() */
+	_Atomic unsigned works; /* number of queued or running jobs that have a run() */
 };
 
 /* Runner threads, quick or slow. */
@@ -255,7 +255,10 @@ static bool any_works(const struct blocking_pool *blocking_pool)
 	return any;
 }
 
-/* Starts a runner unless one is idle or the maximum is reached. Returns false if there is none. */
+/*
+ * Starts a runner unless one is idle or the maximum is reached. Returns false if there is no
+ * runner.
+ */
 static bool have_runners(struct runners *runners, unsigned most)
 {
 	if (atomic_load(&runners->pipe->idle) <= 0 && runners->count < most)
@@ -268,7 +271,7 @@ bool blocking_pool_run(struct blocking_pool *blocking_pool, uint32_t key, bool s
 {
 	const struct blocking_job job = {.run = run, .context = context, .fd = -1};
 	struct job_queue *own = blocking_pool->pipes[key % blocking_pool->threads];
-	/* At most one closing thread runs such a job; this mostly avoids starting runners. */
+	/* Let at most one closing thread run such a job; this mostly avoids starting runners. */
 	if (!any_works(blocking_pool) && atomic_load(&own->idle) > 0)
 		return job_queue_give(own, &job);
 	if (have_runners(&blocking_pool->runners[slow],

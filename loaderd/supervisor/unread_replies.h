@@ -22,8 +22,8 @@ struct unread_replies {
 	struct blocking_pool *blocking_pool;
 	unsigned count;            /* descriptors */
 	struct unread_user *users; /* users with unread connections or evictions not yet forgiven */
-	unsigned resting;          /* connections removed from epoll */
-	uint64_t rest_until_ns;    /* when to watch them again, in CLOCK_MONOTONIC */
+	unsigned resting;       /* connections in UNREAD_RESTING: removed from epoll for a while */
+	uint64_t rest_until_ns; /* when to watch them again, in CLOCK_MONOTONIC */
 	struct unread_connection *dead;
 };
 

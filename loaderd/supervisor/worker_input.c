@@ -109,7 +109,7 @@ static void make_ring(struct worker *worker, const struct ipc_record *record)
 		close(fds[i]);
 	if (r == 0)
 		return;
-	/* The worker does not know of the ring and could not give it back. */
+	/* The worker does not know of the ring and cannot release it. */
 	ring_quota_release(&manager->ring_quota, worker->id, record->feed);
 	order.code = -r;
 	(void)ipc_send(worker->socket.fd, &order, NULL, 0);

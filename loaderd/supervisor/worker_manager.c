@@ -78,7 +78,7 @@ static void manager_configure(struct worker_manager *manager, const struct confi
 	uint64_t per_user = config->shared_memory_per_user;
 	if (per_user == 0)
 		per_user = manager->single_user ? memory : memory / 2;
-	/* Above a worker's own limit, so that the worker reports the excess. */
+	/* Higher than the worker's limit, so that the worker reports the excess. */
 	manager->connections_per_user_max = (unsigned)config->connections_per_user + PENDING_MAX;
 	manager->ring_quota.bytes_max = memory;
 	manager->ring_quota.bytes_per_user_max = per_user;

@@ -222,7 +222,10 @@ static void on_end(struct event_source *source, uint32_t events)
 			    WEXITSTATUS(status));
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		note_suspect(worker, who);
-	/* It has read no user data that could have compromised it: its status is an errno. */
+	/*
+	 * The worker has read no user data that could have compromised it, so its exit status is a
+	 * trusted errno.
+	 */
 	if (worker->state == WORKER_STARTING && WIFEXITED(status) && WEXITSTATUS(status) != 0)
 		manager_refuse_pending(worker, -WEXITSTATUS(status));
 	ring_quota_release(&manager->ring_quota, worker->id, 0);

@@ -123,9 +123,7 @@ static bool may_begin(const struct async_jobs *jobs)
 	       (jobs->stopping || (jobs->active < jobs->at_once && jobs->resuming == 0));
 }
 
-/*
- * Returns whether an idle thread should exit: one more idle thread than may become active suffices.
- */
+/* Returns whether an idle thread should exit: at_once + 1 idle and active threads suffice. */
 static bool is_surplus(const struct async_jobs *jobs)
 {
 	if (jobs->stopping)

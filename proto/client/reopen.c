@@ -19,7 +19,7 @@ enum {
 	DELAY_FIRST_MS = 20,      /* doubled with each attempt */
 	DELAY_MAX_MS = 1000,      /* upper limit of the delay */
 	QUOTA_PATIENCE_MS = 5000, /* the memory of the dead feed may not have been freed yet */
-	/* after this many, the daemon's death before the next batch is no coincidence */
+	/* then the feed itself may be what ends the daemon: give up */
 	FRUITLESS_MAX = 5,
 	OLD_RINGS_MAX = 16, /* each old ring has a batch held by the caller, or is kept */
 	TRY_AGAIN = 2,      /* outcome of an attempt; not a code that a daemon can send */

@@ -213,7 +213,10 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
 		r = take_ring(feed, options, opened, error);
 	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
-		/* The daemon sends it to every client, also to those that wait for a reply. */
+		/*
+		 * The daemon sends ShuttingDown to every client, also to those that wait for a
+		 * reply.
+		 */
 		r = daemon_error(&feed->connection, error, -ESHUTDOWN, "is shutting down.");
 	} else {
 		r = daemon_error(&feed->connection, error, -EPROTO,
