@@ -15,7 +15,7 @@
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 
-/* The doubles of a measurement, for medians and JSON. */
+/* The members of struct measurement of type double, for medians and JSON. */
 /* clang-format off */
 static const struct {
 	const char *name;

@@ -55,7 +55,7 @@ struct whatif {
 	unsigned transform_count;
 };
 
-/* Returns how a config stores images, without samples: for its name and the options of packimg. */
+/* Returns the encoding of a config, without samples: it has the name and the options of packimg. */
 struct encoding_variant whatif_variant(const struct whatif *whatif, enum config config);
 /* Fraction of a dataset's bytes in the page cache; 0 if it cannot be opened. */
 double whatif_resident(const char *dataset);

@@ -9,7 +9,7 @@
 
 enum {
 	RECORDS_PER_TURN = 64,
-	/* per worker; many feeds that open and close at once stay below this */
+	/* records read from one worker; many feeds that open and close at once stay below this */
 	RECORDS_PER_SECOND = 2000,
 	WORKERS_PER_USER = 4,            /* one that serves, and others that are exiting */
 	RETIRE_MS = 2000,                /* from IPC_RETIRE to SIGKILL */

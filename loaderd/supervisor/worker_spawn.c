@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Our fds from here on cannot collide with the child's 0 to 7. */
+/* Fds of this number and above cannot collide with the child's 0 to 7. */
 enum { FD_ABOVE_CHILD = 16 };
 /* Socket buffer that an unread order takes, halved because the kernel doubles SO_SNDBUF. */
 enum { ORDER_ROOM = 768 / 2 };

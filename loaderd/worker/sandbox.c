@@ -297,7 +297,7 @@ static void lock_land(void)
 	close(rules);
 }
 
-/* RLIMIT_NPROC counts only this process's threads. */
+/* true if RLIMIT_NPROC counts only this process's threads */
 static bool counted_alone;
 
 /*

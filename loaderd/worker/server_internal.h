@@ -128,9 +128,9 @@ void status_reply(struct session *session);
 void status_publish(struct server *server);
 
 /*
- * OpenFeed and GetDataset, the requests that need a dataset's files: the worker asks for the files,
- * receives them in parts, and reads them on a job thread. One at a time per connection. Control
- * thread only.
+ * The functions opening_*() handle OpenFeed and GetDataset, the requests that need a dataset's
+ * files: the worker asks for the files, receives them in parts, and reads them on a job thread. One
+ * request at a time per connection. Control thread only.
  */
 /* Takes over the request. */
 void opening_begin(struct session *session, Loaderd__Request *request);

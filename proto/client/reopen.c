@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-	TIMEOUT_MS = 60000,       /* without success; default of reconnect_timeout_ms */
+	TIMEOUT_MS = 60000,       /* default of reconnect_timeout_ms */
 	DELAY_FIRST_MS = 20,      /* doubled with each attempt */
 	DELAY_MAX_MS = 1000,      /* upper limit of the delay */
 	QUOTA_PATIENCE_MS = 5000, /* the memory of the dead feed may not have been freed yet */
