@@ -1,4 +1,4 @@
-/* Whether a recipe has the device blend, thin out or resize training images. Pure function. */
+/* Tells whether the device blends, resizes or drops lines of training images. Pure function. */
 #pragma once
 
 #include "trainer/recipe/recipe.h"
