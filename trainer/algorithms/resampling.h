@@ -1,4 +1,7 @@
-/* Tells whether the device blends, resizes or drops lines of training images. Pure function. */
+/*
+ * Tells whether the device resamples training images: blends them, drops their rows and columns,
+ * or resizes them. Pure function.
+ */
 #pragma once
 
 #include "trainer/recipe/recipe.h"

@@ -15,8 +15,8 @@
 	X(EXPONENTIAL, exponential)                                                                \
 	X(POLYNOMIAL, polynomial)                                                                  \
 	X(TRIANGULAR, triangular)   /* Smith 2017, Cyclical Learning Rates, 3.1 */                 \
-	X(TRIANGULAR2, triangular2) /* the same, with amplitude halved each period */                           \
-	X(EXP_RANGE, exp_range)     /* the same, with amplitude decaying exponentially */                         \
+	X(TRIANGULAR2, triangular2) /* the same; halves the amplitude each period */               \
+	X(EXP_RANGE, exp_range)     /* the same; decays the amplitude exponentially */             \
 	X(TRAPEZOID, trapezoid)     /* Haegele et al. 2024, Scaling Laws ... Fixed Durations, 3 */ \
 	X(PLATEAU, plateau)         /* see plateau.h */
 /* clang-format on */
