@@ -25,9 +25,7 @@ struct run_options {
 	const char *predictions; /* with evaluate: prefix of the prediction files, or NULL */
 	const char *onnx;        /* with evaluate: ONNX file to write, or NULL */
 	bool evaluate;           /* only run_evaluate_alone(); implies dry and allow_changes */
-	/*
-	 * GPU index of a machine's first rank; other ranks add their index on the machine
-	 */
+	/* GPU index of a machine's first rank; other ranks add their index on the machine */
 	unsigned device_index;
 	bool overfit_batch;   /* train every step on the first batch */
 	bool check_gradients; /* only run_check_gradients() */
