@@ -43,7 +43,7 @@ int freeze_init(struct freeze *freeze, const struct recipe *recipe, struct devic
 		char *error);
 void freeze_deinit(struct freeze *freeze);
 
-/* True if a thaw that is not yet done is due before step `step` (from 0). */
+/* True if a thaw is due before step `step` (from 0) and freeze_thaw() has not applied it. */
 bool freeze_is_due(const struct freeze *freeze, uint64_t step, uint64_t batches_per_epoch);
 /*
  * Applies the thaws that are due; plan training graphs again afterwards. begun:

@@ -19,7 +19,7 @@
 /* One rank's samples of a step. */
 struct mix_batch {
 	uint64_t seed, step;
-	uint32_t first; /* index in the global batch of the first sample; even */
+	uint32_t first; /* index of the first sample in the global batch; even */
 	uint32_t count; /* even */
 	/* ^samples per micro-batch, even; a partner's index is relative to the micro-batch */
 	uint32_t micro;

@@ -10,8 +10,8 @@
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec);
 
 /*
- * Hyperparameters of the update that makes step `step` (from 1), with the schedule evaluated at the
- * start of that step.
+ * Sets the hyperparameters of the update that makes step `step` (from 1). Evaluates the schedule at
+ * the start of the step.
  */
 void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper);

@@ -92,10 +92,9 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 struct checkpoint_import_result {
 	/* the file's classes differ in number or names, so the model's head was kept */
 	bool head_kept;
-	bool resized;       /* its position embeddings were resized to the model's */
-	const char *layout; /* naming scheme of its tensors (name_map.h); NULL for the model's */
-	/* number of tensors that neither the model nor training uses; they are of another network
-	 */
+	bool resized;       /* the file's position embeddings were resized to the model's */
+	const char *layout; /* naming scheme of the file (name_map.h); NULL for the model's */
+	/* number of tensors that neither the model nor training uses */
 	uint32_t unknown_count;
 	char unknown[DEVICE_NAME_MAX]; /* name of the first of these tensors */
 };

@@ -32,8 +32,8 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 			     const enum device_slot *only, const struct safetensors_entry *metadata,
 			     size_t metadata_count, char *error);
 /*
- * Restores every slot of every parameter; -EBADMSG if a tensor is missing or has another type or
- * shape. path names the source in errors.
+ * Restores every slot of every parameter. -EBADMSG if a tensor is missing or has another type or
+ * shape. path: file name for errors.
  */
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error);

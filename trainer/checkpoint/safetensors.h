@@ -17,7 +17,7 @@ enum {
 	SAFETENSORS_ERROR_MAX = 512,
 	SAFETENSORS_RANK_MAX = 8,
 	SAFETENSORS_HEADER_MAX = 32 << 20, /* bytes */
-	/* JSON values in the header; a tensor needs about eight */
+	/* maximum number of JSON values in the header; a tensor needs about eight */
 	SAFETENSORS_VALUES_MAX = 1 << 18,
 };
 

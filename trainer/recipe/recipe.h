@@ -90,7 +90,7 @@ enum recipe_resume {
 	RECIPE_FREE, /* no effect on losses */
 	/* affects only evaluations; treated as RECIPE_TRAJECTORY with schedule.name = plateau */
 	RECIPE_EVALUATION,
-	RECIPE_TRAJECTORY, /* changes later losses: refused unless allowed explicitly */
+	RECIPE_TRAJECTORY, /* changes later losses; refused unless the user allows changes */
 	RECIPE_FIXED,      /* the checkpoint cannot be resumed with another value */
 	/* as RECIPE_FIXED; also, the weights cannot be evaluated with another value */
 	RECIPE_WEIGHTS,

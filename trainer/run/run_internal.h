@@ -66,7 +66,7 @@ int grad_accum_fit(struct run *run, int (*plan)(struct run *run));
 /* For a search: sets another batch size and divides it into `parts` micro-batches. */
 void grad_accum_set(struct run_context *ctx, uint64_t batch_size, uint64_t parts);
 
-/* ---- evaluation (evaluate.c, evaluate_alone.c, update_bn.c, onnx.c) ---- */
+/* ---- evaluation and export (evaluate/, report/export.c, report/onnx.c) ---- */
 
 /*
  * Tries an evaluation with a first batch, because a failure of run_evaluate() hours later would
@@ -95,7 +95,7 @@ struct checkpoint_about run_about(const struct run *run);
 /* With --onnx: exports the network, with the weights evaluated last. */
 int run_write_onnx(struct run *run);
 
-/* ---- log lines and terminal (console_log.c, hints.c) ---- */
+/* ---- log lines and terminal (report/) ---- */
 
 /* Converts steps to epochs; 0 while the number of steps per epoch is unknown. */
 double run_epoch(const struct run *run, uint64_t step);

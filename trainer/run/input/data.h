@@ -21,7 +21,7 @@ struct data {
 	uint64_t samples, val_samples;
 	struct uuid train_uuid, val_uuid;
 	uint32_t classes;
-	/* of data.train, in the format of class_names_write(); NULL if unknown */
+	/* class names of data.train, from class_names_write(); NULL if unknown */
 	char *class_names;
 	bool normalises;        /* true if mean and std are known */
 	double mean[3], std[3]; /* R, G, B in 0..255 */
