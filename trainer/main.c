@@ -1,5 +1,6 @@
 /*
- * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
+ * trainer(1): trains a model from a recipe. This file parses the command line and starts runs
+ * (run.h).
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -16,10 +17,12 @@
 enum {
 	OVERRIDES_MAX = 128,
 	EXIT_STOPPED = 3,
-	TRACE_FIRST = 11, /* that is traced: those before warm up */
+	/* first step that --trace records by default; earlier ones warm up */
+	TRACE_FIRST = 11,
 	TRACE_LAST = 15,
-	TRACED_MAX = 1000,   /* steps */
-	LEADER_SECONDS = 60, /* that other ranks leave rank 0 to say why a run ends */
+	TRACED_MAX = 1000, /* maximum number of traced steps */
+	/* how long other ranks wait for rank 0 to report why a run ends */
+	LEADER_SECONDS = 60,
 };
 
 enum option_key {
@@ -38,11 +41,12 @@ struct arguments {
 	unsigned override_count;
 	bool print;
 	struct run_options run;
-	struct estimate_options plan; /* with a device */
-	const char *plot;             /* of the folders that recipe and overrides are then */
+	struct estimate_options plan; /* used if --plan names a device */
+	/* file for a plot of runs; `recipe` and `overrides` then name the runs' folders */
+	const char *plot;
 };
 
-/* argp finds it by name, across the boundary of the C library. */
+/* argp, in the C library, refers to this variable. */
 __attribute__((visibility("default"))) const char *argp_program_version =
 	"trainer " TRAINER_VERSION;
 
@@ -147,7 +151,7 @@ static int parse_size(const char *text, struct argp_state *state)
 	return (int)size;
 }
 
-/* Refuses combinations of options that train or measure from the initial weights. */
+/* Rejects options that conflict with those that train or measure from the initial weights. */
 static void check_alone(const struct arguments *arguments, const struct argp_state *state)
 {
 	const struct run_options *run = &arguments->run;
@@ -159,7 +163,7 @@ static void check_alone(const struct arguments *arguments, const struct argp_sta
 		{"--find-batch-size", run->find_batch_size},
 		{"--overfit-batch", run->overfit_batch},
 		{"--check-gradients", run->check_gradients},
-		/* none of these is one, and none goes with one */
+		/* options that conflict with each of the exclusive ones */
 		{"--trace", run->trace},
 		{"--resume", run->resume},
 		{"--evaluate", run->evaluate},
@@ -191,7 +195,7 @@ static void parse_trace_steps(const char *text, struct argp_state *state, struct
 	run->trace_last = last;
 }
 
-/* Refuses options that do not go together. */
+/* Rejects combinations of options that conflict. */
 static void check(const struct arguments *arguments, const struct argp_state *state)
 {
 	static const char ending[] = ".safetensors";
@@ -242,7 +246,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_EVALUATE:
 		arguments->run.evaluate = arguments->run.dry = true;
-		arguments->run.allow_changes = true; /* there are no later losses */
+		arguments->run.allow_changes = true; /* no training follows */
 		return 0;
 	case OPTION_HELP_RECIPE:
 		recipe_help(stdout);
@@ -283,8 +287,8 @@ static void on_signal(int number)
 }
 
 /*
- * The first signal asks the run to stop, the second ends the program (SA_RESETHAND). SIGUSR1, which
- * launchers and schedulers pass on as it is, only ever asks.
+ * The first SIGINT or SIGTERM asks the run to stop; the second ends the program (SA_RESETHAND).
+ * SIGUSR1, which launchers and schedulers forward, only asks to stop.
  */
 static void catch_signals(void)
 {
@@ -295,10 +299,10 @@ static void catch_signals(void)
 	action.sa_flags = 0;
 	sigaction(SIGUSR1, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* writes then fail with an error that can be reported */
+	signal(SIGXFSZ, SIG_IGN); /* let writes beyond the limit fail with EFBIG */
 }
 
-/* cuda:N has the number of a GPU, which is no part of the recipe. */
+/* Splits cuda:N into device and GPU index. The index is not part of the recipe. */
 static int choose_device(const char **device, struct run_options *run, char *error)
 {
 	const char *colon = *device ? strchr(*device, ':') : NULL;
@@ -317,7 +321,7 @@ static int choose_device(const char **device, struct run_options *run, char *err
 	return 0;
 }
 
-/* Sets the keys that options imply. */
+/* Sets the recipe keys that options imply. */
 static int apply_options(struct recipe *recipe, const struct arguments *arguments, char *error)
 {
 	char text[96];
@@ -326,7 +330,7 @@ static int apply_options(struct recipe *recipe, const struct arguments *argument
 	const struct {
 		const char *key, *value; /* value NULL: the option was not given */
 	} settings[] = {
-		/* the finder varies the rate through a separate factor on this one */
+		/* --find-lr varies the rate through a factor on optim.lr */
 		{"optim.lr", finds ? "1" : NULL},
 		{"optim.lr_base_size", finds ? "0" : NULL},
 		{"schedule.name", finds || overfits ? "constant" : NULL},
@@ -334,9 +338,9 @@ static int apply_options(struct recipe *recipe, const struct arguments *argument
 		{"schedule.base_momentum", finds || overfits ? "0" : NULL},
 		/* disable what prevents memorising a batch */
 		{"data.colout", overfits ? "0" : NULL},
-		/* its images are synthetic, with all transforms applied */
+		/* the batch size search uses synthetic images, with all transforms applied */
 		{"data.augment", arguments->run.find_batch_size ? "daemon" : NULL},
-		/* sizes must fit until the end of the run */
+		/* use the full image size, which the run reaches in the end */
 		{"data.initial_scale", overfits || arguments->run.find_batch_size ? "1" : NULL},
 		{"model.drop_path", overfits ? "0" : NULL},
 		{"model.dropout", overfits ? "0" : NULL},
@@ -349,7 +353,7 @@ static int apply_options(struct recipe *recipe, const struct arguments *argument
 		{"train.teacher", overfits ? "" : NULL},
 		{"train.teacher_recipe", overfits ? "" : NULL},
 		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
-		/* disable what hides slopes */
+		/* compute in fp32, since lower precision hides small derivatives */
 		{"train.precision", checks ? "fp32" : NULL},
 		{"train.tf32", checks ? "no" : NULL},
 		{"train.seed", arguments->seed},
@@ -385,7 +389,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 	return apply_options(recipe, arguments, error);
 }
 
-/* True if the recipe is the one in a run's folder. */
+/* True if the recipe is the recipe.ini in a run's folder. */
 static bool is_of_run(const char *recipe, size_t folder, const char *name)
 {
 	char log[4096];
@@ -395,7 +399,9 @@ static bool is_of_run(const char *recipe, size_t folder, const char *name)
 	       access(log, F_OK) == 0;
 }
 
-/* runs/NAME for PATH/NAME.ini; the run's own folder for its recipe. */
+/*
+ * Default of --output: the run's folder if the recipe is in one, else runs/NAME for PATH/NAME.ini.
+ */
 static int default_output(const char *recipe, char *ret_path, size_t size)
 {
 	const char *name = strrchr(recipe, '/');
@@ -429,8 +435,8 @@ static void print_profile(const struct run *run)
 }
 
 /*
- * After a failed run: reports the reason, unless rank 0 does, and ends ranks that do not know of
- * it.
+ * After a failed run: reports the reason, unless rank 0 reports it, and aborts the other ranks if
+ * they do not know of the failure.
  */
 static void give_up(const struct run *run, int r)
 {
@@ -439,7 +445,7 @@ static void give_up(const struct run *run, int r)
 	if (run->ctx.agreed && comm->rank)
 		return;
 	/*
-	 * Rank 0 finds the same error at about the same time and reports it; its exit ends this
+	 * Rank 0 detects the same error at about the same time and reports it; its exit ends this
 	 * rank.
 	 */
 	if (run->ctx.everywhere && comm->rank && sleep(LEADER_SECONDS))
@@ -452,7 +458,7 @@ static void give_up(const struct run *run, int r)
 		comm_abort(comm);
 }
 
-/* Does what the options ask of an open run. */
+/* Performs the action that the options select on an open run. */
 static int run_it(struct run *run)
 {
 	const struct run_options *run_options = &run->ctx.options;
@@ -528,7 +534,7 @@ static bool changes_no_run(const struct run_options *run_options)
 	       run_options->overfit_batch || run_options->check_gradients;
 }
 
-/* Sets run_options->output, to a default in `path` if it is not given. */
+/* Sets run_options->output; without --output, to a default stored in `path`. */
 static int choose_output(const char *recipe, struct run_options *run_options, char *path,
 			 size_t size)
 {

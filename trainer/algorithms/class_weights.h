@@ -1,14 +1,14 @@
 /*
- * Class weights that make every class count equally: inversely proportional to class frequency,
- * with a mean of 1 over the samples, as scikit-learn's class_weight="balanced" (King, Zeng:
- * "Logistic Regression in Rare Events Data", 2001, on weighting). Pure functions.
+ * Class weights that make every class count equally, as scikit-learn's class_weight="balanced":
+ * inversely proportional to class frequency, with a mean of 1 over the samples (King and Zeng 2001,
+ * "Logistic Regression in Rare Events Data"). Pure functions.
  */
 #pragma once
 
 #include <stdint.h>
 
 /*
- * samples / (nonempty classes * counts[i]); 1 for an empty class, which per-class losses still
- * include.
+ * Sets each weight to samples / (nonempty classes * counts[i]). An empty class gets 1, because
+ * per-class losses still include it.
  */
 void class_weights_balanced(const uint64_t *counts, uint32_t classes, float *ret_weights);

@@ -8,7 +8,7 @@ uint32_t colout_kept(double share, uint32_t size)
 	return kept ? kept : 1;
 }
 
-/* Uniform among the subsets of that size: Knuth's algorithm S. */
+/* Draws uniformly among the subsets of `kept` out of `size` indices (Knuth's algorithm S). */
 static void colout_pick(struct random_stream *stream, uint32_t kept, uint32_t size,
 			uint32_t *ret_picks)
 {

@@ -6,8 +6,8 @@ static double find_rate_fall(const double *losses, unsigned i)
 }
 
 /*
- * First index from `quiet` on whose loss exceeds all losses before `quiet`, where the rate was too
- * small to matter: training diverges there.
+ * Returns the index where training begins to diverge: the first one, from `quiet` on, whose loss
+ * exceeds all losses before `quiet`. Before `quiet`, the rate is too small to have an effect.
  */
 static unsigned find_rate_end(const double *losses, unsigned first, unsigned quiet, unsigned count)
 {
@@ -27,8 +27,8 @@ void find_rate_read(const double *losses, unsigned first, unsigned count, unsign
 	const unsigned quiet = first + (count - first) / 4;
 	const unsigned end = find_rate_end(losses, first, quiet, count);
 	/*
-	 * If training diverges at once, fall back to all losses; else ignore those that differ by
-	 * noise.
+	 * Losses before `quiet` differ only by noise: ignore them, unless training diverges at
+	 * once.
 	 */
 	const unsigned begin = quiet < end ? quiet : first;
 	unsigned steepest = begin, lowest = begin;

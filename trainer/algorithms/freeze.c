@@ -13,7 +13,7 @@
 
 /* ---- parsing ---- */
 
-/* "layer1.*" or "layer1.*:10" */
+/* Parses a pattern such as "layer1.*" or "layer1.*:10". */
 static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t length,
 			char *error)
 {
@@ -25,7 +25,7 @@ static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t
 	pattern->text[length] = '\0';
 	pattern->epochs = 0;
 	colon = strrchr(pattern->text, ':');
-	/* a colon inside a class, [[:digit:]], has a bracket behind it */
+	/* a colon before a bracket is part of a character class such as [[:digit:]] */
 	if (!colon || strchr(colon, ']'))
 		return 0;
 	pattern->epochs = strtod(colon + 1, &end);
@@ -63,7 +63,9 @@ static const char *name_of(const struct device_params *params, size_t index)
 	return device_param_spec(device_params_at(params, index))->name;
 }
 
-/* Takes as many components of the name as the pattern begins with: "layer1." for "layrs1.". */
+/*
+ * Copies the leading components of `name`, as many as `bare` has: "layer1." if bare is "layrs1.".
+ */
 static void take_parts(const char *name, const char *bare, char *ret_part)
 {
 	size_t length = 0, size = strlen(bare), dots = 0;
@@ -101,8 +103,8 @@ static int fail_unmatched(const struct device_params *params, const char *patter
 }
 
 /*
- * Longest freeze, in epochs, of the patterns that match a parameter: -1 if none, 0 for the whole
- * run.
+ * Returns the latest end, in epochs, of the patterns that match a parameter: 0 if one applies to
+ * the whole run, -1 if none matches.
  */
 static double epochs_of(const struct freeze *freeze, const char *name)
 {
@@ -118,7 +120,7 @@ static double epochs_of(const struct freeze *freeze, const char *name)
 	return longest;
 }
 
-/* Numbers the distinct thaw times, from 1. */
+/* Collects the distinct ends of patterns in ascending order. */
 static int number_thaws(struct freeze *freeze, char *error)
 {
 	for (unsigned i = 0; i < freeze->count; i++) {

@@ -1,13 +1,12 @@
 /*
- * Frozen parameters: train.freeze, a list of glob patterns of parameter names, each for the whole
- * run or until an epoch (gradual unfreezing: Howard and Ruder 2018, arXiv:1801.06146, section 3.3).
- * Frozen layers before the first trained one need no backward pass. A norm with frozen running
- * statistics normalises by them, as frozen batch norms of detectors do; such layers run as in
- * evaluation.
+ * Frozen parameters: train.freeze, a list of glob patterns of parameter names. Each pattern applies
+ * to the whole run or until an epoch (gradual unfreezing: Howard and Ruder 2018, arXiv:1801.06146,
+ * section 3.3). Frozen layers before the first trained one need no backward pass. A norm with
+ * frozen running statistics normalises by them, as in evaluation.
  *
- * When a pattern ends, the training graph is planned again; there is no other cost. A thawing
- * parameter starts with zero optimizer state, and Adam's bias corrections count from there, as
- * PyTorch's do for a parameter that had no gradient before.
+ * When a pattern ends, its parameters thaw and the training graph is planned again. A thawed
+ * parameter starts with zero optimizer state. Adam's bias correction counts its updates from there,
+ * as PyTorch's does for a parameter that had no gradient before.
  */
 #pragma once
 
@@ -21,16 +20,17 @@ enum { FREEZE_PATTERNS_MAX = 64, FREEZE_PATTERN_MAX = 128, FREEZE_ERROR_MAX = 10
 struct freeze {
 	struct freeze_pattern {
 		char text[FREEZE_PATTERN_MAX];
-		double epochs; /* 0 for the whole run */
+		double epochs; /* epoch at which the freeze ends; 0 for the whole run */
 	} patterns[FREEZE_PATTERNS_MAX];
 	unsigned count;
-	/*
-	 * thaw times in epochs, ascending; a parameter's `start` is the index of its thaw, from 1
-	 */
+	/* epochs of the thaws, ascending; thaw number k, from 1, is at thaws[k - 1] */
 	double thaws[DEVICE_STARTS_MAX];
 	unsigned thaw_count;
 	unsigned thawed; /* number of thaws already done */
-	/* [parameters] index of the thaw of a parameter frozen by a pattern; 0 for others */
+	/*
+	 * ^[parameters] number of the thaw that ends the parameter's freeze, from 1; 0 if it has
+	 * none
+	 */
 	uint8_t *start;
 };
 
@@ -43,11 +43,12 @@ int freeze_init(struct freeze *freeze, const struct recipe *recipe, struct devic
 		char *error);
 void freeze_deinit(struct freeze *freeze);
 
-/* True if a thaw that is not yet done is due before step `step` (from 0). */
+/* True if a thaw is due before step `step` (from 0) and freeze_thaw() has not applied it. */
 bool freeze_is_due(const struct freeze *freeze, uint64_t step, uint64_t batches_per_epoch);
 /*
- * Applies the due thaws. begun[DEVICE_STARTS_MAX]: sets updates + 1 for each that has no value from
- * before a resume, and 0 for thaws not yet due. Plan training graphs again afterwards.
+ * Applies the thaws that are due; plan training graphs again afterwards. begun:
+ * [DEVICE_STARTS_MAX], by thaw number. Sets the entry of an applied thaw to updates + 1, unless a
+ * checkpoint has already set it, and the entries of later thaws to 0.
  */
 void freeze_thaw(struct freeze *freeze, struct device_params *params, uint64_t step,
 		 uint64_t batches_per_epoch, uint64_t updates, uint64_t *begun);

@@ -12,7 +12,7 @@ uint32_t freeze_layers_depth(const struct recipe_train *recipe, uint64_t step, u
 	if (elapsed <= recipe->freeze_start || !layers)
 		return 0;
 	double share = (elapsed - recipe->freeze_start) / (1 - recipe->freeze_start);
-	/* the last one is never frozen */
+	/* the last layer is never frozen */
 	return (uint32_t)(recipe->freeze_level * share * (layers - 1));
 }
 

@@ -38,9 +38,9 @@ static double mix_normal(struct random_stream *stream)
 }
 
 /*
- * Logarithm of a Gamma(alpha, 1) variate: Marsaglia and Tsang, "A Simple Method for Generating
- * Gamma Variables" (2000). For alpha below 1, that of alpha + 1 times U^(1 / alpha), which may
- * underflow a double, hence the logarithm.
+ * Returns the logarithm of a Gamma(alpha, 1) variate (Marsaglia and Tsang 2000, "A Simple Method
+ * for Generating Gamma Variables"). For alpha < 1, multiplies a Gamma(alpha + 1, 1) variate by
+ * pow(U, 1 / alpha), with U uniform in (0, 1). The product may underflow, hence the logarithm.
  */
 static double mix_log_gamma(struct random_stream *stream, double alpha)
 {
@@ -57,7 +57,7 @@ static double mix_log_gamma(struct random_stream *stream, double alpha)
 	}
 }
 
-/* A Beta(alpha, alpha) variate: X / (X + Y) with Gamma(alpha, 1) variates. */
+/* Returns a Beta(alpha, alpha) variate, X / (X + Y), where X and Y are Gamma(alpha, 1) variates. */
 static double mix_beta(struct random_stream *stream, double alpha)
 {
 	double x = mix_log_gamma(stream, alpha), y = mix_log_gamma(stream, alpha);
@@ -83,7 +83,7 @@ double mix_box(const struct mix_batch *batch, double share, uint32_t row, uint32
 			   ((double)batch->height * batch->width);
 }
 
-/* Draws everything but the partner. Returns the label's share. */
+/* Draws the blend of one sample, except its partner. Returns the weight of the sample's label. */
 static double mix_draw_one(const struct recipe_train *recipe, const struct mix_batch *batch,
 			   uint64_t number, struct device_blend *ret_blend)
 {

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#define NOISE_MEMORY 0.95 /* of the averages */
+#define NOISE_MEMORY 0.95 /* decay per step of the moving averages */
 
 void noise_add(struct noise *noise, const struct noise_norms *norms)
 {
@@ -16,7 +16,7 @@ void noise_add(struct noise *noise, const struct noise_norms *norms)
 	noise->weight = NOISE_MEMORY * noise->weight + (1 - NOISE_MEMORY);
 }
 
-/* Both averages have the same weight, which cancels. */
+/* The weights of both averages are equal and cancel. */
 double noise_scale(const struct noise *noise)
 {
 	if (!(noise->weight > 0))

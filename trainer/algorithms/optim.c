@@ -33,7 +33,7 @@ static double rate_factor(const struct recipe_optim *optim, enum model_group gro
 	return group == MODEL_WHITEN_BIAS && end > 0 && epoch >= end ? 0 : 1;
 }
 
-/* optim.lr, scaled to the batch size. */
+/* Returns optim.lr, scaled for the batch size. */
 static double base_rate(const struct recipe *recipe)
 {
 	const struct recipe_optim *optim = &recipe->optim;
@@ -60,7 +60,9 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	for (enum model_group group = 0; group < MODEL_GROUPS; group++) {
 		double factor = rate_factor(optim, group, epoch);
 		hyper.lr[group] = (float)(lr * factor);
-		/* divide weight decay by the factor, so that lr * weight_decay is as without it */
+		/*
+		 * divide weight decay by the factor, so that lr * weight_decay is independent of it
+		 */
 		if (factor > 0 && (group == MODEL_WEIGHTS || optim->decay_all))
 			hyper.weight_decay[group] = (float)(optim->weight_decay / factor);
 	}

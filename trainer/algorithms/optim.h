@@ -1,6 +1,6 @@
 /*
- * Translates the recipe for the device's optimizer: its kind once, its hyperparameters at every
- * step. Pure functions of recipe and step.
+ * Translates the recipe for the device's optimizer: the kind of optimizer once, the hyperparameters
+ * at every step. Pure functions of recipe and step.
  */
 #pragma once
 
@@ -10,11 +10,11 @@
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec);
 
 /*
- * Hyperparameters of the update that makes step `step` (from 1), with the schedule evaluated at the
- * start of that step.
+ * Sets the hyperparameters of the update that makes step `step` (from 1). Evaluates the schedule at
+ * the start of the step.
  */
 void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper);
 
-/* Passes forward and backward over a batch that an update takes, on the average. */
+/* Mean number of forward and backward passes over a batch per update. */
 double optim_passes(const struct recipe *recipe);

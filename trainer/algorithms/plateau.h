@@ -1,8 +1,8 @@
 /*
- * schedule.name = plateau: multiplies the rate by schedule.gamma when evaluations stop improving,
- * as torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode "rel"; min_lr is given as a
- * share, schedule.final. A plain value, equal on all ranks and saved in checkpoints; starts as
- * zeros.
+ * schedule.name = plateau: multiplies the learning rate by schedule.gamma when evaluations stop
+ * improving, as torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode "rel".
+ * schedule.final replaces min_lr, as a fraction of optim.lr. A plain value, initialised to zeros;
+ * equal on all ranks and saved in checkpoints.
  */
 #pragma once
 
@@ -10,12 +10,12 @@
 
 struct plateau {
 	uint64_t drops;
-	uint64_t improved; /* number of evaluations that were the best so far */
+	uint64_t improved; /* number of evaluations that improved on the best metric */
 	double best;       /* best metric, valid if improved > 0 */
 	uint64_t bad;      /* consecutive evaluations without improvement */
-	uint64_t resting;  /* remaining evaluations of schedule.cooldown */
+	uint64_t resting;  /* remaining evaluations of the current cooldown */
 };
 
-/* Takes an evaluation into account. top1 is a fraction. */
+/* Updates the state with an evaluation. top1 is a fraction. */
 void plateau_evaluated(struct plateau *plateau, const struct recipe_schedule *keys, double loss,
 		       double top1);

@@ -1,4 +1,7 @@
-/* Whether a recipe has the device blend, thin out or resize training images. Pure function. */
+/*
+ * Tells whether the device resamples training images: blends them, drops their rows and columns,
+ * or resizes them. Pure function.
+ */
 #pragma once
 
 #include "trainer/recipe/recipe.h"

@@ -8,8 +8,8 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe)
 }
 
 /*
- * Number of periods passed. Positions are quotients of steps, so rounding may miss a boundary: 0.3
- * / 0.1 is slightly less than 3. Snaps to a whole number within such an error.
+ * Returns a number of periods, rounded to a whole number if it differs only by a rounding error.
+ * Positions are quotients of steps and may miss a boundary: 0.3 / 0.1 is slightly less than 3.
  */
 static double settled(double count)
 {
@@ -18,11 +18,11 @@ static double settled(double count)
 }
 
 struct cycle {
-	double index; /* periods before this one */
-	double phase; /* position in it, 0 to 1 */
+	double index; /* number of complete periods before this one */
+	double phase; /* position within the period, 0 to 1 */
 };
 
-/* The current period; each is `growth` times as long as the previous one. */
+/* Returns the period at a position. Each period is `growth` times as long as the previous one. */
 static struct cycle cycle_at(double position, double period, double growth)
 {
 	if (growth == 1) {
@@ -30,7 +30,7 @@ static struct cycle cycle_at(double position, double period, double growth)
 		return (struct cycle){floor(count), count - floor(count)};
 	}
 	double index = floor(settled(log1p(position / period * (growth - 1)) / log(growth)));
-	/* in lengths of the first period */
+	/* total length of the previous periods, in units of the first one */
 	double before = (pow(growth, index) - 1) / (growth - 1);
 	double phase = (position / period - before) / pow(growth, index);
 	return (struct cycle){index, fmin(fmax(phase, 0), 1)};
@@ -42,11 +42,11 @@ static struct cycle cycle_at(double position, double period, double growth)
 struct position {
 	const struct recipe_schedule *keys;
 	double epoch;
-	/* epochs since the end of warm-up, and from there to the end of the run */
+	/* epochs since the end of warm-up; epochs from there to the end of the run */
 	double past, length;
 	double t; /* past / length, 0 to 1 */
 	const struct plateau *plateau;
-	/* set by cyclic schedules: position of the rate within the cycle's range, 0 to 1 */
+	/* output of cyclic schedules: position of the rate within its range, 0 to 1 */
 	double height;
 };
 
@@ -59,7 +59,7 @@ static double cosine(struct position *at)
 {
 	double final = at->keys->final, period = at->keys->period;
 	struct cycle cycle = {0, at->t};
-	/* The end of the run belongs to the last period. */
+	/* a restart does not begin at the end of the run: the last period includes it */
 	if (period > 0 && at->past < at->length)
 		cycle = cycle_at(at->past, period, at->keys->cycle_mul);
 	double highest = fmax(final, pow(at->keys->cycle_decay, cycle.index));
@@ -71,7 +71,7 @@ static double linear(struct position *at)
 	return 1 - (1 - at->keys->final) * at->t;
 }
 
-/* Value between two ends after `passed` of `length` epochs. */
+/* Interpolates between two values after `passed` of `length` epochs. */
 static double anneal(const struct position *at, double from, double to, double passed,
 		     double length)
 {
@@ -80,7 +80,7 @@ static double anneal(const struct position *at, double from, double to, double p
 	return from + (to - from) * passed / length;
 }
 
-/* Rises from start to the peak, 1, then falls to final. */
+/* Rises from `start` to the peak, 1, then falls to `final`. */
 static double one_cycle(struct position *at)
 {
 	double peak = at->keys->peak * at->length, passed = at->past - peak;
@@ -119,7 +119,9 @@ static double polynomial(struct position *at)
 	return at->keys->final + (1 - at->keys->final) * pow(1 - at->t, at->keys->power);
 }
 
-/* Rises from start and falls back in each period; wave heights are scaled by powers of `shrink`. */
+/*
+ * In each period, rises from `start` and falls back. The amplitude is scaled by powers of `shrink`.
+ */
 static double wave(struct position *at, double shrink, bool by_period)
 {
 	double low = at->keys->start;
@@ -147,7 +149,7 @@ static double exp_range(struct position *at)
 	return wave(at, at->keys->gamma, false);
 }
 
-/* 1, then falls to final in the last epochs. */
+/* Stays at 1, then falls to `final` in the last epochs. */
 static double trapezoid(struct position *at)
 {
 	double decay = at->keys->decay, passed = at->past - (at->length - decay);

@@ -1,7 +1,6 @@
 /*
- * Table of learning rate schedules, one row each: the constant, and the name used both in the
- * recipe (schedule.name) and for the function in schedule.c. Their keys are rows of the recipe
- * table.
+ * Table of learning rate schedules, one row each: the constant's suffix, and the name of both the
+ * recipe value (schedule.name) and the function in schedule.c. The recipe table defines their keys.
  */
 #pragma once
 
@@ -16,10 +15,10 @@
 	X(EXPONENTIAL, exponential)                                                                \
 	X(POLYNOMIAL, polynomial)                                                                  \
 	X(TRIANGULAR, triangular)   /* Smith 2017, Cyclical Learning Rates, 3.1 */                 \
-	X(TRIANGULAR2, triangular2) /* the same; its waves are halved */                           \
-	X(EXP_RANGE, exp_range)     /* the same; they shrink by a power */                         \
+	X(TRIANGULAR2, triangular2) /* the same; halves the amplitude each period */               \
+	X(EXP_RANGE, exp_range)     /* the same; decays the amplitude exponentially */             \
 	X(TRAPEZOID, trapezoid)     /* Haegele et al. 2024, Scaling Laws ... Fixed Durations, 3 */ \
-	X(PLATEAU, plateau)         /* plateau.h */
+	X(PLATEAU, plateau)         /* see plateau.h */
 /* clang-format on */
 
 enum schedule_kind {

@@ -3,8 +3,8 @@
 #include <math.h>
 
 /*
- * Number of classes ranked before `label`; all if its logit is not finite, since comparisons with
- * NaN are false and would count as correct.
+ * Returns the number of classes ranked before `label`. If the label's logit is not finite, returns
+ * the number of classes: comparisons with NaN are false, so the label would count as correct.
  */
 static uint32_t rank_of(const float *logits, uint32_t label, uint32_t classes)
 {
@@ -32,8 +32,8 @@ void score_add(struct score *score, const float *logits, const int32_t *labels, 
 	for (uint32_t i = 0; i < count; i++) {
 		const float *row = logits + (uint64_t)i * classes;
 		/*
-		 * Read once: a feed's memory may change meanwhile. -1 becomes no valid class
-		 * either.
+		 * Read each label once: a feed's memory may change at any time. -1 converts to an
+		 * invalid class.
 		 */
 		uint32_t label = (uint32_t)((const volatile int32_t *)labels)[i];
 		if (label >= classes)

@@ -1,6 +1,7 @@
 /*
- * Cross-entropy and top-k of logits on the host, for evaluations that combine several passes, such
- * as an image and its mirror image: the device's loss sees each pass separately. Pure functions.
+ * Cross-entropy and top-k of logits, computed on the host. Used by evaluations that combine several
+ * forward passes per image, such as one of its mirror image: the device's loss covers only a single
+ * pass. Pure functions.
  */
 #pragma once
 
@@ -12,8 +13,8 @@ struct score {
 };
 
 /*
- * Adds logits [count][classes], times scale, with labels [count] (-1 for none). Ties go to the
- * lower class.
+ * Adds the loss and top-k counts of logits [count][classes], multiplied by `scale`. labels:
+ * [count], -1 for unlabelled samples. Among equal logits, the lower class ranks first.
  */
 void score_add(struct score *score, const float *logits, const int32_t *labels, uint32_t count,
 	       uint32_t classes, double scale);

@@ -30,7 +30,7 @@ uint32_t select_count(const struct recipe_train *recipe, uint32_t count)
 	return (uint32_t)(recipe->selective_backprop * count);
 }
 
-/* Orders by place in the batch; also breaks ties between equal losses or keys. */
+/* Orders by index in the batch, also to break ties between equal losses or keys. */
 static int by_place(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
@@ -56,15 +56,15 @@ static int by_key(const void *a, const void *b)
 }
 
 /*
- * Sort key log(u) / weight with an independent u per sample; taking the largest keys equals
- * weighted sampling without replacement (Efraimidis and Spirakis 2006).
+ * Returns the sort key log(u) / weight, where u is independent for each sample. Taking the largest
+ * keys equals weighted sampling without replacement (Efraimidis and Spirakis 2006).
  */
 static double key_of(const struct recipe_train *recipe, uint64_t step, uint32_t place,
 		     double percentile)
 {
 	struct random_stream stream;
 	random_init(&stream, recipe->seed, step, place, RANDOM_SELECT);
-	double u = ((double)random_u32(&stream) + 1) * 0x1p-32; /* above 0 */
+	double u = ((double)random_u32(&stream) + 1) * 0x1p-32; /* in (0, 1] */
 	return log(u) / pow(percentile, 1 / recipe->selective_backprop - 1);
 }
 

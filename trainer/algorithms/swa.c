@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* First step in the mean; at least 1. */
+/* Returns the first step whose weights enter the average, at least 1. */
 static uint64_t first_step(const struct recipe_train *recipe, uint64_t batches_per_epoch)
 {
 	double steps = ceil(recipe->swa * (double)batches_per_epoch);

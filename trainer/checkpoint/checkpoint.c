@@ -8,13 +8,13 @@
 
 static const char FORMAT[] = "1";
 
-/* Counters as metadata; one table for writing and reading. */
+/* Counters stored as metadata. One table serves writing and reading. */
 enum counter_type {
 	COUNTER_U64,
 	COUNTER_U32,
 	COUNTER_DOUBLE,
-	COUNTER_LOSS, /* a double that may be non-finite */
-	/* Missing in checkpoints of older versions, then zero: */
+	COUNTER_LOSS, /* a double, which may be non-finite */
+	/* types of counters that older checkpoints lack, which then read as zero */
 	COUNTER_UUID,
 	COUNTER_LATER_U32,
 	COUNTER_LATER_U64,

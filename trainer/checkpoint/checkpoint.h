@@ -1,12 +1,14 @@
 /*
  * Checkpoints: the complete state of a run in one safetensors file, written atomically.
  *
- * Tensors: the model under its own names (torchvision's and timm's; convolutions [O][I][H][W]),
- * "optimizer.momentum.NAME" (and "optimizer.variance.NAME"), "ema.NAME". Metadata: the recipe, the
- * run's counters, and how images were normalised (struct checkpoint_about). There is no generator
- * state: every random number is a function of (seed, epoch, sample) or (seed, parameter). Files are
- * named checkpoint-STEP.safetensors. best.safetensors and model.safetensors contain only the
- * evaluated weights. Call the functions from the thread that owns the device.
+ * Tensors: the model's parameters under their names (torchvision's and timm's; convolutions as
+ * [O][I][H][W]), "optimizer.momentum.NAME", "optimizer.variance.NAME", "ema.NAME". Metadata: the
+ * recipe, the run's counters, and how images were normalised (struct checkpoint_about). No
+ * generator state is saved: every random number is a function of (seed, epoch, sample) or (seed,
+ * parameter).
+ *
+ * Files are named checkpoint-STEP.safetensors. best.safetensors and model.safetensors contain only
+ * the evaluated weights. Call the functions from the thread that owns the device.
  */
 #pragma once
 
@@ -19,43 +21,43 @@
 
 enum { CHECKPOINT_ERROR_MAX = 1024, CHECKPOINT_PATH_MAX = 4096 };
 
-/* Sums over training steps, for means. */
+/* Sums over training steps, from which means are computed. */
 struct checkpoint_totals {
-	double loss; /* mean loss times samples, summed */
+	double loss; /* sum of mean loss times samples */
 	uint64_t samples, top1, top5, steps;
 };
 
-/* The run's counters. */
+/* The state of a run, apart from its tensors. */
 struct checkpoint_state {
-	uint64_t step;         /* steps made */
+	uint64_t step;         /* number of steps made */
 	uint64_t epoch, batch; /* feed position of the next batch */
 	uint64_t batches_per_epoch;
 	uint64_t dataset_samples;
-	struct uuid dataset_uuid, val_uuid; /* of data.train and data.val */
-	uint64_t teacher;                   /* identifies train.teacher; 0 without one */
+	struct uuid dataset_uuid, val_uuid; /* datasets data.train and data.val */
+	uint64_t teacher; /* mark of train.teacher (teacher.h); 0 without a teacher */
 	uint32_t classes;
 	enum device_precision precision;
-	uint32_t threads; /* of rank 0's device; 0 if not applicable or not recorded */
-	struct checkpoint_totals interval;      /* since the last step line of the log */
-	struct checkpoint_totals whole;         /* since the start of the epoch */
-	uint64_t eval_step, eval_samples;       /* last evaluation; samples is 0 before the first */
+	uint32_t threads; /* CPU threads of rank 0's device; 0 if not applicable or not recorded */
+	struct checkpoint_totals interval; /* totals since the last step line of the log */
+	struct checkpoint_totals whole;    /* totals since the start of the epoch */
+	uint64_t eval_step, eval_samples;  /* last evaluation; eval_samples is 0 before the first */
 	double eval_loss, eval_top1, eval_top5; /* top1 and top5 as fractions */
 	double best_top1;                       /* fraction; -1 before the first evaluation */
 	uint64_t best_step;
-	/* total in training steps, and the part spent waiting for data */
+	/* total time in training steps, and the part of it spent waiting for data */
 	double train_seconds, wait_seconds;
 	uint64_t images; /* images trained on */
 	uint64_t bad;    /* substituted samples */
-	/* device_hyper.begun + 1, for parameters that train.freeze has thawed */
+	/* device_hyper.begun + 1 by thaw number (freeze.h); 0 if the thaw is not done */
 	uint64_t begun[DEVICE_STARTS_MAX];
 	struct plateau plateau; /* with schedule.name = plateau */
 	struct device_params_state device;
 };
 
-/* Metadata stored with weights; each field may be NULL. */
+/* Metadata to store with weights, by key; NULL fields are omitted. */
 struct checkpoint_about {
 	const char *evaluation; /* "trainer.evaluation" */
-	/* "trainer.mean", "trainer.std": normalisation of R, G, B in 0..255; NULL for none */
+	/* "trainer.mean", "trainer.std": normalisation of R, G, B in 0..255 */
 	const double *mean, *std;
 	const char *class_names; /* "trainer.class_names", from class_names_write() */
 };
@@ -64,7 +66,7 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 		    const struct checkpoint_state *state, const struct checkpoint_about *about,
 		    char *error);
 
-/* Saves only weights, from slot DEVICE_VALUE or DEVICE_EMA. */
+/* Saves only weights, from one slot, such as DEVICE_VALUE, DEVICE_EMA or DEVICE_SWA. */
 int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
 		      const struct checkpoint_about *about, char *error);
 
@@ -77,44 +79,45 @@ struct checkpoint {
 };
 
 /*
- * Opens and validates a file and reads recipe and counters. checkpoint_restore() checks and
- * restores the tensors: a missing tensor, or one with another shape or type, is an error, so
- * nothing stays unset. -EBADMSG with a sentence.
+ * Opens and validates a file and reads recipe and state. checkpoint_restore() later checks and
+ * restores the tensors: it refuses a missing tensor or one of another shape or type, so no
+ * parameter stays uninitialised. -EBADMSG with a sentence.
  */
 int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error);
 
-/* Findings about a weights file. */
+/* What checkpoint_import() found in a weights file. */
 struct checkpoint_import_result {
-	bool head_kept; /* the file's last layer has other classes, so the model's head was kept */
-	bool resized;   /* its position embeddings were resized to the model's */
-	const char *layout; /* naming scheme of its tensors (name_map.h); NULL for the model's */
-	uint32_t unknown_count; /* its tensors that are none of the model's, which another network
-				   has */
-	char unknown[DEVICE_NAME_MAX]; /* name of the first unknown */
+	/* the file's classes differ in number or names, so the model's head was kept */
+	bool head_kept;
+	bool resized;       /* the file's position embeddings were resized to the model's */
+	const char *layout; /* naming scheme of the file (name_map.h); NULL for the model's */
+	/* number of tensors that neither the model nor training uses */
+	uint32_t unknown_count;
+	char unknown[DEVICE_NAME_MAX]; /* name of the first of these tensors */
 };
 
 /*
- * Loads weights from any safetensors file with the model's or other known names (name_map.h), in
- * F32, F16 or BF16. Tensors only used in training (BatchNorm's num_batches_tracked; a checkpoint's
- * optimizer state and averages) do not count as unknown_count. class_names: the model's classes,
- * from class_names_write(); NULL to accept the file's.
+ * Loads weights from any safetensors file in F32, F16 or BF16, with the model's or other known
+ * names (name_map.h). unknown_count excludes tensors that only training uses: BatchNorm's
+ * num_batches_tracked, and a checkpoint's optimizer state and averages. class_names: the model's
+ * classes, from class_names_write(); NULL to accept the file's.
  */
 int checkpoint_import(const char *path, const char *class_names, struct device_params *params,
 		      struct checkpoint_import_result *ret_result, char *error);
 
 /*
- * Finds the folder's newest checkpoint with a step below `before`. -ENOENT if none. ret_path has
- * CHECKPOINT_PATH_MAX bytes.
+ * Finds the folder's newest checkpoint of a step below `before`. -ENOENT if there is none. ret_path
+ * has CHECKPOINT_PATH_MAX bytes.
  */
 int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, char *ret_path);
 /* Path of a step's checkpoint. -ENAMETOOLONG. */
 int checkpoint_path(const char *folder, uint64_t step, char *ret_path);
 /*
- * Removes a folder's checkpoints of this and later steps; with set_aside, renames them to end in
- * .unreadable instead. A missing folder is not an error.
+ * Removes a folder's checkpoints of `step` and later steps; if `set_aside`, renames them with the
+ * suffix .unreadable instead. A missing folder is not an error.
  */
 int checkpoint_clear(const char *folder, uint64_t step, bool set_aside);
 /* Removes all but the newest `keep` checkpoints, and temporary files of killed runs. */

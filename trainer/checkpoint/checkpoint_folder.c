@@ -1,4 +1,4 @@
-/* The checkpoints in a folder, identified by name. */
+/* The checkpoints in a folder, found by file name. */
 #include "format/base/system/atomic_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 
@@ -17,7 +17,10 @@ int checkpoint_path(const char *folder, uint64_t step, char *ret_path)
 	return length < CHECKPOINT_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Step in a checkpoint's file name; false for other files, including those with similar names. */
+/*
+ * Parses the step in a checkpoint's file name. False for all other files, including those with
+ * similar names.
+ */
 static bool name_step(const char *name, uint64_t *ret_step)
 {
 	char own[64];
@@ -50,7 +53,7 @@ int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, c
 	return checkpoint_path(folder, newest, ret_path);
 }
 
-/* True for temporary files left by a killed run. */
+/* True for temporary files that a killed run left. */
 static bool left_over(const char *name)
 {
 	static const char *const names[] = {"recipe.ini", "summary.json"};

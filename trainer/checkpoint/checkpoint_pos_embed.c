@@ -6,9 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_MAX = 256 * 256 + 1 }; /* images of 4096 pixels in patches of 16 */
+/* Tokens of an image of 4096 x 4096 pixels in patches of 16 x 16, and a class token. */
+enum { TOKENS_MAX = 256 * 256 + 1 };
 
-/* True for a square number of tokens, or one more, which has no position; returns the side. */
+/*
+ * True if the number of tokens is a square, or a square plus a class token. Returns the side of the
+ * square, and the index of its first token.
+ */
 static bool is_grid(uint64_t tokens, uint32_t *ret_side, uint32_t *ret_first)
 {
 	uint32_t side = (uint32_t)sqrt((double)tokens + 0.5);
@@ -57,7 +61,7 @@ static int positions_read(const struct safetensors *source, const char *path,
 	return 0;
 }
 
-/* Reads the embeddings and resizes them to the model's size. */
+/* Reads the embeddings and resizes them to the model's grid. */
 static int positions_import(const struct safetensors *source, const char *path,
 			    const struct safetensors_tensor *tensor, struct device_param *param,
 			    const struct pos_embed_size *size, char *error)

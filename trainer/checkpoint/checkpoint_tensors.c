@@ -40,7 +40,7 @@ static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_sh
 	static const unsigned order[] = {0, 3, 1, 2};
 	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
 	unsigned rank = 0;
-	/* timm's embeddings have a leading batch dimension of 1 */
+	/* files have a leading dimension of 1, the batch, as in timm */
 	if (spec->kind == DEVICE_EMBEDDING)
 		ret_shape[rank++] = 1;
 	for (unsigned i = 0; i < 2 && rank && spec->shape[i]; i++)
@@ -56,7 +56,7 @@ struct tensor_name {
 	char text[2 * DEVICE_NAME_MAX];
 };
 
-/* Name in the file of a parameter's slot. */
+/* Returns the name in files of a parameter's slot. */
 static struct tensor_name name_of(const struct device_params *params,
 				  const struct device_param *param, enum device_slot slot)
 {
@@ -78,7 +78,7 @@ static struct tensor_name name_of(const struct device_params *params,
 	return made;
 }
 
-/* Gradients are not saved. */
+/* True for slots that checkpoints contain; gradients are not saved. */
 static bool keeps(const struct device_param *param, enum device_slot slot)
 {
 	return device_slot_lasts(slot) && device_param_has(param, slot);
@@ -104,7 +104,7 @@ static void staging_deinit(struct staging *staging)
 	free(staging->host);
 }
 
-/* User data of the writer's fill(): produces one slot of a parameter per tensor. */
+/* A tensor to write: one slot of a parameter. */
 struct source {
 	struct device_param *param;
 	enum device_slot slot;
@@ -191,7 +191,7 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 	return r;
 }
 
-/* Formatted as data.mean and data.std. */
+/* Formats a normalisation as data.mean and data.std are written. */
 static const char *colour_text(const double *value, char *text)
 {
 	snprintf(text, CHECKPOINT_COLOUR_TEXT, "%.9g, %.9g, %.9g", value[0], value[1], value[2]);
@@ -252,7 +252,7 @@ int checkpoint_check_finite(const char *path, const struct safetensors_tensor *t
 	return 0;
 }
 
-/* "[64, 3, 7, 7]" */
+/* A shape as text, such as "[64, 3, 7, 7]". */
 struct shape_text {
 	char text[24 * SAFETENSORS_RANK_MAX];
 };
@@ -267,7 +267,7 @@ static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
 	return made;
 }
 
-/* Ending of errors about weights of another model. */
+/* Final part of errors about weights of another model. */
 static const char another_network[] =
 	": it was probably trained with another model.name, model.depth, model.width or model.stem";
 
@@ -296,8 +296,8 @@ static bool shape_fits(const struct safetensors_tensor *tensor,
 }
 
 /*
- * Some programs write vectors as [C, 1, 1] and linear layers as convolutions: dimensions of 1 do
- * not change the layout, so ignore them.
+ * Compares shapes without dimensions of 1, which do not affect the layout: some programs write
+ * vectors as [C, 1, 1], and linear layers as convolutions.
  */
 static bool shape_agrees(const struct safetensors_tensor *tensor,
 			 const struct device_param_spec *spec)
@@ -382,7 +382,10 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 	return r;
 }
 
-/* True if the file has the model's tensors, except the last layer's, with this prefix. */
+/*
+ * True if the file has all the model's tensors, except the last layer's, under names with this
+ * prefix.
+ */
 static bool has_behind(const struct safetensors *source, const struct device_params *params,
 		       const char *prefix, size_t length)
 {
@@ -397,7 +400,10 @@ static bool has_behind(const struct safetensors *source, const struct device_par
 	return true;
 }
 
-/* Wrapper modules add a prefix to tensor names. */
+/*
+ * Reports a missing tensor. If all names have a prefix, as with wrapper modules, suggests to remove
+ * it.
+ */
 static int fail_missing(const struct safetensors *source, const char *path,
 			const struct device_params *params, const char *name, char *error)
 {
@@ -423,7 +429,7 @@ static bool begins(const char *name, const char *with)
 	return strncmp(name, with, strlen(with)) == 0;
 }
 
-/* True for tensors of a checkpoint other than weights: optimizer state, and averages. */
+/* True for a checkpoint's tensors that are not weights: optimizer state and averages. */
 static bool of_training(const char *name)
 {
 	bool known = begins(name, AVERAGE);
@@ -494,10 +500,7 @@ static int import_param(const struct safetensors *source, const char *path,
 				       error);
 }
 
-/*
- * Compares the file's class names with the model's: an equal number of classes does not make them
- * the same.
- */
+/* Compares the file's class names with the model's, because equally many classes may differ. */
 static int import_compare_classes(const struct safetensors *source, const char *path,
 				  const char *class_names, bool *ret_others, char *error)
 {

@@ -1,7 +1,7 @@
 /*
- * Internal to checkpoint/: a store's tensors in safetensors files. Convolutions are [K][R][S][C] on
- * the host and [K][C][R][S] in files; each slot adds its prefix to the parameter's name. Call the
- * functions from the thread that owns the device.
+ * Internal to checkpoint/: copies tensors between a parameter store and safetensors files.
+ * Convolutions are [K][R][S][C] on the host and [K][C][R][S] in files. The name of a tensor is the
+ * parameter's with a prefix for each slot. Call the functions from the thread that owns the device.
  */
 #pragma once
 
@@ -20,25 +20,28 @@ struct checkpoint_metadata {
 	/* storage for entry values */
 	char mean[CHECKPOINT_COLOUR_TEXT], std[CHECKPOINT_COLOUR_TEXT];
 };
-/* Fills entries, which may point into about; returns their number. */
+/* Fills the entries, which may point into `about`, and returns their number. */
 size_t checkpoint_describe(const struct checkpoint_about *about,
 			   struct checkpoint_metadata *metadata);
 
 /*
- * Writes a file with every slot of every parameter; with `only`, just slot *only, without prefixes.
- * Negative errno with a sentence in error.
+ * Writes a file with every slot of every parameter. If `only` is not NULL, writes just slot *only,
+ * without name prefixes. Negative errno with a sentence in error.
  */
 int checkpoint_write_tensors(const char *path, struct device_params *params,
 			     const enum device_slot *only, const struct safetensors_entry *metadata,
 			     size_t metadata_count, char *error);
 /*
- * Restores every slot of every parameter; -EBADMSG if a tensor is missing or has another type or
- * shape. path names the source in errors.
+ * Restores every slot of every parameter. -EBADMSG if a tensor is missing or has another type or
+ * shape. path: file name for errors.
  */
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error);
 
-/* Reads a floating-point tensor as floats; `narrow` is a buffer for elements to be widened. */
+/*
+ * Reads a floating-point tensor as floats. narrow: buffer for elements of 16 bits before their
+ * conversion.
+ */
 int checkpoint_read_elements(const struct safetensors *source,
 			     const struct safetensors_tensor *tensor, size_t count, void *narrow,
 			     float *ret_values, char *error);
@@ -47,7 +50,7 @@ int checkpoint_check_finite(const char *path, const struct safetensors_tensor *t
 			    const float *values, size_t count, char *error);
 /*
  * Reads position embeddings of another size and resizes them (trainer/device/pos_embed.h). -ENOENT
- * if the tensor is not position embeddings of a square grid.
+ * if the tensor does not contain position embeddings of a square grid.
  */
 int checkpoint_import_pos_embed(const struct safetensors *source, const char *path,
 				const struct safetensors_tensor *tensor, struct device_param *param,

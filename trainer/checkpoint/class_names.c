@@ -38,7 +38,7 @@ static int class_names_fill(struct class_names *names, const json_t *array)
 
 int class_names_read(const char *text, struct class_names *ret_names)
 {
-	/* parsed JSON takes thirty times the bytes of each string */
+	/* limit the text, because parsed JSON takes up to thirty times its size */
 	json_t *array = strlen(text) <= CLASS_NAMES_MAX ? json_loads(text, 0, NULL) : NULL;
 	struct class_names names = {.array = array};
 	int r = class_names_fill(&names, array);
@@ -61,7 +61,10 @@ static bool is_number(const char *name)
 	return *name && !name[strspn(name, "0123456789")];
 }
 
-/* True if class `number` may have both names. */
+/*
+ * True if both names may belong to class `number`: they are equal, or at least one is a number and
+ * every number among them is `number`.
+ */
 static bool same_class(const char *a, const char *b, uint32_t number)
 {
 	bool a_number = is_number(a), b_number = is_number(b);

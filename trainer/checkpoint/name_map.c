@@ -13,7 +13,7 @@ static const struct rule {
 #undef RULE
 };
 
-/* Substitutions for a pattern's wildcards in a name. */
+/* Text matched by a pattern's wildcards in a name. */
 struct match {
 	const char *number[NUMBERS_MAX], *rest;
 	int digits[NUMBERS_MAX];
@@ -42,7 +42,7 @@ static bool match(const char *pattern, const char *name, struct match *ret_match
 	return !*name;
 }
 
-/* Name that another pattern gives with the same substitutions. */
+/* Fills the wildcards of another pattern with the matched text. */
 static void fill(const char *pattern, const struct match *match, char *ret_name)
 {
 	char *end = ret_name + DEVICE_NAME_MAX;
@@ -102,7 +102,7 @@ bool name_map_knows(const struct device_params *params, const struct safetensors
 	return false;
 }
 
-/* Prefixes of the last layer, by family. */
+/* Name prefixes of the last layer, one per family. */
 static const char *const heads[] = {"fc.", "head.fc.", "head."};
 enum { HEADS = sizeof(heads) / sizeof(heads[0]) };
 

@@ -1,9 +1,9 @@
 /*
- * Tensor names of published weights in naming schemes other than the model's own (timm's): a table
- * of rules, each with our name, theirs, and the layout it belongs to. `#` matches a number,
- * repeated on the other side in order; a final `*` matches the rest. Several rules may have the
- * same name on our side: the first whose tensor is in the file applies, so layouts need no
- * detection.
+ * Tensor names of published weights whose naming scheme differs from the model's (timm's). A table
+ * of rules: layout, the model's name, the name in that layout. `#` matches a number, which is
+ * copied to the other name in order; a final `*` matches any rest. Several rules may have the same
+ * model name: the first one whose tensor is in the file applies, so the layout need not be
+ * detected.
  */
 #pragma once
 
@@ -25,7 +25,7 @@
 	X("torchvision", "blocks.#." ours, "encoder.layers.encoder_layer_#." theirs)
 
 #define NAMES(X)                                                                                   \
-	/* vision transformers; published files have the linear layers' first names */             \
+	/* vision transformers; published files call the linear layers linear_1, linear_2 */       \
 	X("torchvision", "cls_token", "class_token")                                               \
 	X("torchvision", "pos_embed", "encoder.pos_embedding")                                     \
 	X("torchvision", "patch_embed.proj.*", "conv_proj.*")                                      \
@@ -40,7 +40,7 @@
 	NAMES_ENCODER(X, "mlp.fc2.*", "mlp.linear_2.*")                                            \
 	X("torchvision", "norm.*", "encoder.ln.*")                                                 \
 	X("torchvision", "head.*", "heads.head.*")                                                 \
-	/* ConvNeXt */                                                                             \
+	/* ConvNeXt, with torchvision's names */                                                   \
 	X("torchvision", "stem.#.*", "features.0.#.*")                                             \
 	NAMES_STAGE(X, "0", "1")                                                                   \
 	NAMES_STAGE(X, "1", "3")                                                                   \
@@ -51,7 +51,7 @@
 	X("torchvision", "stages.3.downsample.#.*", "features.6.#.*")                              \
 	X("torchvision", "head.norm.*", "classifier.0.*")                                          \
 	X("torchvision", "head.fc.*", "classifier.2.*")                                            \
-	/* its authors' */                                                                         \
+	/* ConvNeXt, with its authors' names */                                                    \
 	X("facebookresearch", "stem.#.*", "downsample_layers.0.#.*")                               \
 	X("facebookresearch", "stages.#.downsample.#.*", "downsample_layers.#.#.*")                \
 	X("facebookresearch", "stages.#.blocks.#.conv_dw.*", "stages.#.#.dwconv.*")                \
@@ -64,8 +64,9 @@
 /* clang-format on */
 
 /*
- * Finds the tensor of a parameter, by its own name or by a rule; NULL if there is none. *ret_layout
- * (ret_layout may be NULL) is NULL for its own name.
+ * Finds the tensor of a parameter, by the parameter's name or by a rule; NULL if there is none.
+ * Sets *ret_layout to the rule's layout, or NULL if the parameter's name matched. ret_layout may be
+ * NULL.
  */
 const struct safetensors_tensor *name_map_find(const struct safetensors *source, const char *name,
 					       const char **ret_layout);
@@ -74,8 +75,8 @@ const struct safetensors_tensor *name_map_find(const struct safetensors *source,
 bool name_map_knows(const struct device_params *params, const struct safetensors *source,
 		    const char *tensor);
 
-/* True for parameters of the last layer, whose outputs are the classes. */
+/* True for parameters of the last layer, which has one output per class. */
 bool name_map_is_head(const char *name);
 
-/* Classes of the last layer in a file of any layout; 0 if it has none. */
+/* Number of outputs of the last layer in a file of any layout; 0 if the file has no such layer. */
 uint32_t name_map_classes(const struct safetensors *source);

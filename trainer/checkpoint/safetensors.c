@@ -15,7 +15,7 @@
 
 #define fail(error, code, ...) sentence_fail((error), SAFETENSORS_ERROR_MAX, (code), __VA_ARGS__)
 
-enum { READ_MAX = 1 << 30 }; /* bytes per read; Linux transfers slightly less than 2 GiB */
+enum { READ_MAX = 1 << 30 }; /* bytes per read; Linux transfers at most slightly less than 2 GiB */
 
 static const struct {
 	const char *name;
@@ -41,7 +41,7 @@ const char *safetensors_type_name(enum safetensors_type type)
 	return types[type].name;
 }
 
-/* Number of elements times element size; false if it exceeds 64 bits. */
+/* Computes the number of elements times the element size. Returns false if it exceeds 64 bits. */
 static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_size)
 {
 	uint64_t size = types[tensor->type].size;
@@ -54,7 +54,10 @@ static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_s
 
 /* ---- writing ---- */
 
-/* Builds the header; NULL if *ret_name or its value is not UTF-8, or the name occurs twice. */
+/*
+ * Builds the header. Returns NULL if an entry is not UTF-8 or its name is a duplicate; *ret_name is
+ * the name.
+ */
 static json_t *header_of(const struct safetensors_writer *writer, const char **ret_name)
 {
 	json_t *header = json_object(), *metadata = json_object();
@@ -96,7 +99,10 @@ fail:
 static int write_parts(struct atomic_file *file, const struct safetensors_writer *writer,
 		       const char *text)
 {
-	/* Align tensors to 64 bytes, so that a mapped file can be used in place. */
+	/*
+	 * Pad the header so that tensors begin at a multiple of 64 bytes and a mapped file can be
+	 * used in place.
+	 */
 	size_t length = strlen(text);
 	size_t padded = (8 + length + 63) / 64 * 64 - 8;
 	char *header = malloc(8 + padded);
@@ -176,7 +182,10 @@ static bool has_control(const char *name)
 	return *name;
 }
 
-/* Tensor data begins at `start` and has data_size bytes. */
+/*
+ * Reads and validates a tensor's entry in the header. The file's tensor data begins at `start` and
+ * has data_size bytes.
+ */
 static int read_tensor(const char *path, const char *name, const json_t *json, uint64_t start,
 		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
 {
@@ -235,7 +244,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*x)->name, (*y)->name);
 }
 
-/* Foreign files may have tens of thousands of tensors, each looked up many times. */
+/* Sorts the tensors by name for lookups: files may have tens of thousands of tensors. */
 static int sort_names(struct safetensors *file, char *error)
 {
 	file->by_name = calloc(file->count + 1, sizeof(*file->by_name));
@@ -299,7 +308,7 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 	return sort_names(file, error);
 }
 
-/* A short read means that the file was truncated after opening. */
+/* Reads exactly `size` bytes. A short read means that the file was truncated after opening. */
 static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t size, uint64_t offset,
 		   char *error)
 {
@@ -326,7 +335,7 @@ static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t siz
 static int open_file(struct safetensors *file, char *error)
 {
 	struct stat status;
-	/* O_NONBLOCK: a FIFO must not block open() before fstat() identifies it */
+	/* O_NONBLOCK prevents open() from blocking on a FIFO before fstat() identifies it */
 	file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (file->fd < 0 || fstat(file->fd, &status))
 		return fail(error, -errno, "%s: %s", file->path, strerror(errno));
@@ -340,8 +349,8 @@ static int open_file(struct safetensors *file, char *error)
 }
 
 /*
- * Estimates the values in a JSON text: every element but the first of a list or object follows a
- * comma.
+ * Estimates the number of values in a JSON text from its commas: every element except the first of
+ * a list or object follows one.
  */
 static uint64_t count_values(const char *text, uint64_t size)
 {
@@ -361,7 +370,9 @@ static uint64_t count_values(const char *text, uint64_t size)
 static int parse_header(struct safetensors *file, const char *text, uint64_t size, char *error)
 {
 	json_error_t json_error;
-	/* a parsed value takes a hundred times its bytes */
+	/*
+	 * limit the number of values, because each takes up to a hundred times its text in memory
+	 */
 	if (count_values(text, size) > SAFETENSORS_VALUES_MAX)
 		return fail(error, -EBADMSG, "%s: header: more than %d values", file->path,
 			    SAFETENSORS_VALUES_MAX);
@@ -380,7 +391,7 @@ static int read_header(struct safetensors *file, char *error)
 	int r = read_at(file, &size, sizeof(size), 0, error);
 	if (r < 0)
 		return r;
-	if (memcmp(&size, "PK\3\4", 4) == 0) /* zip archive */
+	if (memcmp(&size, "PK\3\4", 4) == 0) /* a zip archive, as torch.save() writes */
 		return fail(error, -EBADMSG,
 			    "%s: not a safetensors file, but one of torch.save(), it seems; in "
 			    "Python, safetensors.torch.save_file(state_dict, path) writes one",

@@ -2,11 +2,11 @@
  * safetensors files: a u64 length (little endian), a JSON header of that many bytes, then the bytes
  * of named tensors without gaps.
  *
- * The writer streams tensors described by the caller and writes the file atomically (whole_file.h).
- * The reader validates everything on opening: lengths, types, duplicate names, sizes against
- * shapes, bounds, overlaps and gaps; it reads the header once. Fixed limits bound the memory for a
- * header, whatever the file claims. Tensors are read on request, not mapped, so that a failing disk
- * or a truncated file is an error instead of SIGBUS. Any thread may read an open file.
+ * The writer writes the file atomically (atomic_file.h) from tensors that the caller provides one
+ * by one. The reader reads the header once and validates everything on opening: lengths, types,
+ * duplicate names, sizes against shapes, bounds, overlaps and gaps. Fixed limits bound the memory
+ * for a header, whatever the file claims. Tensors are read on request, not mapped, so a failing
+ * disk or a truncated file is an error instead of SIGBUS. Any thread may read an open file.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ enum {
 	SAFETENSORS_ERROR_MAX = 512,
 	SAFETENSORS_RANK_MAX = 8,
 	SAFETENSORS_HEADER_MAX = 32 << 20, /* bytes */
-	/* JSON values in the header; a tensor needs about eight */
+	/* maximum number of JSON values in the header; a tensor needs about eight */
 	SAFETENSORS_VALUES_MAX = 1 << 18,
 };
 
@@ -40,10 +40,10 @@ struct safetensors_tensor {
 	enum safetensors_type type;
 	unsigned rank;
 	uint64_t shape[SAFETENSORS_RANK_MAX];
-	/* for writing: row-major, little endian; NULL in an opened file */
+	/* for writing: elements, row-major and little endian; NULL in an opened file */
 	const void *data;
 	uint64_t size;   /* bytes */
-	uint64_t offset; /* of the first byte, in an opened file */
+	uint64_t offset; /* of the first byte, from the start of an opened file */
 };
 
 struct safetensors_entry {
@@ -51,7 +51,8 @@ struct safetensors_entry {
 };
 
 struct safetensors_writer {
-	const struct safetensors_tensor *tensors; /* data may be NULL, then fill() provides it */
+	/* if a tensor's data is NULL, fill() provides it */
+	const struct safetensors_tensor *tensors;
 	size_t count;
 	const struct safetensors_entry *metadata;
 	size_t metadata_count;

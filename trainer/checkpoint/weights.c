@@ -10,11 +10,11 @@
 
 enum { CLASSES_MAX = 1000000 }; /* limit of model.classes */
 
-/* Limit for pixel statistics, generous for values in 0..255, so that fp32 can represent them. */
+/* Limit of mean and std, well above 255 and within the range of floats. */
 #define COLOUR_MAX 1e6
 #define STD_MIN    1e-6
 
-/* "123.675, 116.28, 103.53" */
+/* Parses three numbers such as "123.675, 116.28, 103.53". */
 static bool read_colour(const char *text, double *ret_value)
 {
 	for (int c = 0; c < 3; c++) {

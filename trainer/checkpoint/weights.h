@@ -1,7 +1,8 @@
 /*
  * Metadata of a weights file that an evaluation needs: normalisation of images and class names.
- * Files written by this program contain it (struct checkpoint_about), so no training set is needed;
- * files of other programs only have the shape of the last layer.
+ * Files written by the trainer contain it (struct checkpoint_about), so an evaluation needs no
+ * training set. In other programs' files, only the number of classes is known, from the shape of
+ * the last layer.
  */
 #pragma once
 
@@ -13,29 +14,26 @@
 
 enum { WEIGHTS_FILE_MAX = 512 };
 
-/* Plain data, except class_names, which only rank 0 has. */
+/* Plain data. Only rank 0 has class_names. */
 struct weights_metadata {
-	char file[WEIGHTS_FILE_MAX]; /* for errors */
-	uint32_t classes;            /* of the last layer; 0 if there is none */
-	bool normalised;             /* the file gives a normalisation, so images were bytes */
-	double mean[3], std[3];      /* R, G, B in 0..255; std is 0 if unknown */
-	/* class names are given; then a missing normalisation means that there was none */
+	char file[WEIGHTS_FILE_MAX]; /* file name, for errors */
+	uint32_t classes;            /* outputs of the last layer; 0 if there is none */
+	bool normalised;        /* the file has a normalisation, so training images were bytes */
+	double mean[3], std[3]; /* R, G, B in 0..255; std is 0 if unknown */
+	/* the file has class names; without `normalised`, its training images were floats */
 	bool named;
 	struct class_names class_names;
 };
 
 /*
- * Reads any safetensors file. -EBADMSG if invalid or with malformed metadata. error has
+ * Reads any safetensors file. -EBADMSG if the file or its metadata is invalid. error has
  * CHECKPOINT_ERROR_MAX bytes.
  */
 int weights_read(const char *path, struct weights_metadata *ret_metadata, char *error);
-/* The same for an open file. *ret_names is unchanged if the file names no classes. */
+/* Reads only the class names, from an open file. *ret_names is unchanged if there are none. */
 int weights_class_names(const struct safetensors *source, const char *path,
 			struct class_names *ret_names, char *error);
-/*
- * Takes the normalisation from a recipe if the file gives none: older checkpoints have it only
- * there, if it was set.
- */
+/* If the file has no normalisation, copies the recipe's: older checkpoints have it only there. */
 void weights_complete_normalisation(struct weights_metadata *metadata,
 				    const struct recipe_data *recipe);
 void weights_deinit(struct weights_metadata *metadata);

@@ -27,7 +27,7 @@ struct estimate_device {
 	struct roofline_device roofline;
 	char *name, *source;
 	uint64_t memory_bytes;
-	char *properties; /* in the form that cuDNN reads */
+	char *properties; /* JSON text for cuDNN */
 };
 
 static void estimate_device_deinit(struct estimate_device *device)
@@ -59,7 +59,10 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 	return *ret_text ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
 }
 
-/* Checks properties for which cuDNN accepts any value but then finds no engine, or a wrong one. */
+/*
+ * Checks properties for which cuDNN accepts any value, but then finds no engine or an unsuitable
+ * one.
+ */
 static int take_properties(const json_t *json, const char *path, char *error)
 {
 	double version = 0, processors;
@@ -138,13 +141,15 @@ static int estimate_device_init(struct estimate_device *device, const char *path
 struct estimate {
 	struct recipe recipe_copy;   /* copy of the recipe; its strings belong to the caller */
 	const struct recipe *recipe; /* points to `recipe_copy` */
-	/* train.accumulate = auto: find the number of micro-batches and set it in `recipe_copy` */
+	/*
+	 * train.accumulate = auto: find the number of micro-batches and store it in `recipe_copy`
+	 */
 	bool auto_accum;
 	const struct estimate_options *options;
 	struct estimate_device device;
 	struct program_options program;
 	uint32_t size, classes;
-	uint32_t pipeline_size; /* image side from data.pipeline, or 0 */
+	uint32_t pipeline_size; /* image side according to data.pipeline; 0 if unknown */
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
@@ -255,20 +260,20 @@ static int make_graph(struct estimate *estimate, enum device_mode mode, uint32_t
 	return mode == DEVICE_TRAIN ? estimate_teacher_plan(&estimate->teacher, &input, error) : 0;
 }
 
-/* Images per micro-batch. */
+/* Number of images per micro-batch. */
 static uint32_t micro_batch(const struct recipe *recipe)
 {
 	uint64_t count = recipe->data.batch_size / recipe_accumulate(recipe);
 	return count ? (uint32_t)count : 1;
 }
 
-/* Images per step. */
+/* Number of images per step. */
 static double images_of(const struct estimate *estimate)
 {
 	return (double)recipe_accumulate(estimate->recipe) * micro_batch(estimate->recipe);
 }
 
-/* Runs of the graph per step. */
+/* Number of runs of the graph per step. */
 static double passes_of(const struct estimate *estimate)
 {
 	return recipe_accumulate(estimate->recipe) * optim_passes(estimate->recipe);
@@ -276,7 +281,7 @@ static double passes_of(const struct estimate *estimate)
 
 /* ---- printing ---- */
 
-/* Text for an operation in its layer's row; "" for minor operations between passes. */
+/* Returns the text for an operation in its layer's row; "" for minor operations between passes. */
 static void operation_name(const struct cuda_op *op, char *ret_text, size_t size)
 {
 	static const char *const directions[] = {"conv", "data", "weights"};
@@ -337,17 +342,17 @@ static void print_layers(const struct estimate *estimate, const struct cuda_prog
 
 struct estimate_memory {
 	struct roofline_store store;
-	struct roofline_sums matrices; /* matrix products of the update */
-	double teacher;                /* bytes, as the members below */
+	struct roofline_sums matrices; /* memory for matrix products of the update */
+	double teacher;                /* this member and those below are in bytes */
 	double staging, total;
 };
 
-/* eval is NULL, with a count of 0, if the recipe does not evaluate. */
+/* If the recipe does not evaluate, eval is NULL and its count 0. */
 static struct estimate_memory memory_of(const struct estimate *estimate,
 					const struct cuda_program *train,
 					const struct cuda_program *eval, uint32_t eval_count)
 {
-	/* u8 pixels with up to 4 channels; one batch in use and one arriving */
+	/* a batch has u8 pixels with up to 4 channels; one is in use while the next one arrives */
 	double pixels = (double)estimate->size * estimate->size;
 	struct estimate_memory m = {
 		.staging = 2 * 4 * pixels * ((double)micro_batch(estimate->recipe) + eval_count)};
@@ -368,8 +373,8 @@ static struct estimate_memory memory_of(const struct estimate *estimate,
 }
 
 /*
- * True if the programs respect train.memory_limit and all memory fits the device. Does not count
- * the driver's own memory.
+ * True if each program respects train.memory_limit and all memory fits the device. Ignores the
+ * driver's memory.
  */
 static bool fits(const struct estimate *estimate, const struct cuda_program *train,
 		 const struct cuda_program *eval, uint32_t eval_count)
@@ -411,13 +416,13 @@ static void print_memory(const struct estimate *estimate, const struct cuda_prog
 		(double)estimate->device.memory_bytes / 1e9);
 }
 
-/* Duration of a step, in total and by part. */
+/* Duration of a step and its parts. */
 struct step_time {
 	struct roofline_sums passes[2]; /* forward, backward */
 	struct roofline_sums matrices;  /* matrix products of the update */
-	/* update_bytes in bytes; `update` and the times below in seconds */
+	/* update_bytes is in bytes; `update` and the members below are in seconds */
 	double update_bytes, update;
-	double teacher; /* forward pass of the teacher for every batch */
+	double teacher; /* the teacher's forward pass on every batch */
 	double all, images_per_second;
 };
 
@@ -473,7 +478,7 @@ static void print_time(const struct estimate *estimate, const struct cuda_progra
 	fusion_breaks_print(&estimate->device.roofline, train, passes_of(estimate), t.all, file);
 }
 
-/* Compares the step with and without recomputation. */
+/* Compares the step's time and memory with and without recomputation. */
 static int print_recompute(struct estimate *estimate, const struct cuda_program *train, FILE *file,
 			   char *error)
 {
@@ -538,7 +543,7 @@ static void print_program(const struct estimate *estimate, const struct cuda_pro
 
 /* ---- report ---- */
 
-/* Images per evaluation batch; 0 if the recipe does not evaluate. */
+/* Number of images per evaluation batch; 0 if the recipe does not evaluate. */
 static uint32_t eval_batch(const struct recipe *recipe)
 {
 	if (!*recipe->data.val)

@@ -1,4 +1,4 @@
-/* Opens cuDNN for --plan, or returns -ENOTSUP in a build without it. */
+/* Opens cuDNN for --plan. Returns -ENOTSUP in a build without it. */
 #include "trainer/estimate/estimate.h"
 
 #include <errno.h>

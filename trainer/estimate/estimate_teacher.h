@@ -1,6 +1,6 @@
 /*
- * The teacher network (train.teacher) in a plan: adds its forward pass to each batch, built from
- * its recipe. Embedded in the plan. Does not read the weights file.
+ * The teacher network (train.teacher) in a plan: adds its forward pass to each batch. The teacher's
+ * recipe describes the network; its weights file is not read. Embedded in the plan.
  */
 #pragma once
 
@@ -16,12 +16,12 @@ struct estimate_teacher {
 };
 
 /*
- * Builds the teacher's model. Does nothing without train.teacher_recipe, and the functions below
- * then do nothing either. `error` has ESTIMATE_ERROR_MAX bytes.
+ * Builds the teacher's model. Without train.teacher_recipe, this and the other functions do
+ * nothing. `error` has ESTIMATE_ERROR_MAX bytes.
  */
 int estimate_teacher_open(struct estimate_teacher *teacher, const struct recipe *recipe,
 			  uint32_t classes, struct device *planner, char *error);
-/* Replaces the previous graph by one for images of the training size. */
+/* Replaces the previous graph with one for images of the training size. */
 int estimate_teacher_plan(struct estimate_teacher *teacher, const struct model_input *images,
 			  char *error);
 void estimate_teacher_close(struct estimate_teacher *teacher);

@@ -16,7 +16,7 @@ static bool is_scaled(const struct device_node *node)
 	       !(node->scale.drop_path > 0);
 }
 
-/* True for a grouped convolution with constant weights. */
+/* True for a grouped convolution with constant weights, such as a blur. */
 static bool is_blur(const struct device_node *node)
 {
 	return node->kind == DEVICE_NODE_CONV && node->weight->spec.constant && node->groups > 1;
@@ -56,7 +56,7 @@ static void add(const struct roofline_device *device, const struct cuda_program 
 	}
 }
 
-/* Adds the operations that compute a gate, back to and including its global average. */
+/* Adds the operations that compute a gate: from its global average to the gate. */
 static void add_gate(const struct roofline_device *device, const struct cuda_program *program,
 		     const struct device_value *gate, struct roofline_sums *sums)
 {

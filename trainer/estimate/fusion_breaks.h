@@ -1,6 +1,6 @@
 /*
  * Fusion breaks: operations that split what could otherwise be a single pass over memory, such as a
- * gate between norm and sum. Computes their cost per step: the time of their own passes on the
+ * gate between a norm and a sum. Estimates the time per step of the additional passes, on the
  * roofline.
  */
 #pragma once
@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 /*
- * Prints one line per kind of break in the program, and nothing if there are none. `times` is the
- * number of runs of the program per step; `seconds` is the time of the whole step.
+ * Prints one line per kind of fusion break in the program, or nothing. `times` is how often the
+ * program runs per step; `seconds` is the time of the whole step.
  */
 void fusion_breaks_print(const struct roofline_device *device, const struct cuda_program *program,
 			 double times, double seconds, FILE *file);

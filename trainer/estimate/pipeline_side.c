@@ -3,8 +3,8 @@
 #include <string.h>
 
 /*
- * Parses "N", or "NxN" with equal numbers, with optional blanks around it; returns 0 for anything
- * else. Sets *ret_both to true for NxN.
+ * Parses a size, "N" or "NxN", with optional blanks around it. Returns N, or 0 for anything else,
+ * such as unequal sides. Sets *ret_both to true for NxN.
  */
 static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 {
@@ -25,8 +25,8 @@ static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 }
 
 /*
- * Finds a step's size among its arguments: the first argument if it is unnamed, otherwise the one
- * named "size".
+ * Finds the size among a transform's arguments: the first argument if it is unnamed, otherwise the
+ * one named "size".
  */
 static uint32_t size_argument(const char *text, size_t length, bool *ret_both)
 {

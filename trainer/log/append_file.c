@@ -30,20 +30,23 @@ const char *append_file_error(int r)
 			     : strerror(-r);
 }
 
-/* Removes the beginning of a record that could not be written whole, so that another may follow. */
+/* Removes a partially written record, so that another can follow. */
 static void append_file_undo(int fd, size_t written)
 {
 	off_t size = lseek(fd, 0, SEEK_END);
 	if (size < (off_t)written)
 		return;
-	/* If this fails, append_file_truncate() does it when the run resumes. */
+	/* If this fails, append_file_truncate() removes the rest when the run resumes. */
 	int r = ftruncate(fd, size - (off_t)written);
 	(void)r;
 }
 
 int append_file_write(int fd, const void *record, size_t size)
 {
-	/* On a full disk, retry the rest after a short write, to get the errno. */
+	/*
+	 * After a short write, write the remaining bytes: on a full disk, this fails with the
+	 * errno.
+	 */
 	size_t written = 0;
 	while (written < size) {
 		ssize_t n = write(fd, (const char *)record + written, size - written);
@@ -57,7 +60,7 @@ int append_file_write(int fd, const void *record, size_t size)
 	return 0;
 }
 
-/* Number of bytes to keep. */
+/* Finds the number of bytes to keep. */
 static int append_file_valid_size(FILE *file, uint64_t step, uint64_t (*step_of)(const char *line),
 				  off_t *ret_size)
 {
@@ -66,7 +69,10 @@ static int append_file_valid_size(FILE *file, uint64_t step, uint64_t (*step_of)
 	if (!line)
 		return -ENOMEM;
 	while (fgets(line, APPEND_FILE_LINE_MAX + 1, file)) {
-		/* A NUL byte, as in a hole, makes the line look shorter and without a newline. */
+		/*
+		 * strlen() stops at a NUL byte, as in a hole; the line then appears to lack its
+		 * newline.
+		 */
 		size_t length = strlen(line);
 		if (!length || line[length - 1] != '\n')
 			break;

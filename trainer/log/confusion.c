@@ -40,7 +40,10 @@ static void draw_names(const struct confusion *confusion, const struct confusion
 	}
 }
 
-/* From white to dark blue; the square root makes small shares distinguishable. */
+/*
+ * Draws a cell in a color from white to dark blue. Its square root makes small fractions
+ * distinguishable.
+ */
 static void draw_cell(const struct confusion_cell *cell, double share, bool counted,
 		      const struct confusion_place *place, FILE *file)
 {

@@ -19,7 +19,7 @@ struct confusion {
 };
 
 /*
- * Draws an SVG file: a row per class, a column per prediction, darker for larger shares of the row;
- * with names and numbers if they fit. Check ferror() for write errors.
+ * Draws an SVG file with a row per class and a column per prediction. A cell is darker for a larger
+ * fraction of its row. Prints names and numbers if they fit. Check ferror() for write errors.
  */
 void confusion_draw(const struct confusion *confusion, FILE *file);

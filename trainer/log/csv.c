@@ -1,4 +1,4 @@
-/* metrics.csv: a row per line of log.jsonl that has measurements, with the columns below. */
+/* metrics.csv: a row per line of log.jsonl with measurements; the table below lists the columns. */
 #include "format/base/text/sentence.h"
 #include "trainer/log/append_file.h"
 #include "trainer/log/sink.h"
@@ -27,7 +27,7 @@ struct csv {
 	int fd;
 };
 
-/* The header line, without newline. */
+/* Formats the header line, without newline. */
 static void csv_header(char *ret_text)
 {
 	int length = snprintf(ret_text, CSV_ROW_MAX, "event,step,time");
@@ -50,7 +50,7 @@ static int csv_put(struct sink *sink, const struct metrics_log_line *line)
 		for (size_t n = 0; n < line->count; n++)
 			if (strcmp(line->numbers[n].key, key) == 0)
 				value = line->numbers[n].value;
-		/* empty if missing or NaN */
+		/* leave missing or NaN values empty */
 		length += snprintf(row + length, sizeof(row) - (size_t)length,
 				   isfinite(value) ? ",%.9g" : ",", value);
 	}
@@ -78,7 +78,7 @@ static uint64_t csv_step_of(const char *line)
 	return comma && end != comma + 1 && *end == ',' && !errno ? step : APPEND_FILE_NO_STEP;
 }
 
-/* -EBADMSG if the file has other columns. */
+/* Prepares an existing file for appending. -EBADMSG if it has other columns. */
 static int csv_continue(int fd, uint64_t step)
 {
 	char header[CSV_ROW_MAX], found[CSV_ROW_MAX] = "";

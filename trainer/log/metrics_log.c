@@ -56,7 +56,7 @@ int metrics_log_open(const char *path, struct metrics_log **ret_metrics, char *e
 	}
 	metrics->fd = append_file_open(path);
 	int r = metrics->fd < 0 ? metrics->fd : 0;
-	/* This lock protects the whole output folder; it ends with the process. */
+	/* the lock protects the whole output folder, until the process ends */
 	if (r == 0 && flock(metrics->fd, LOCK_EX | LOCK_NB))
 		r = -errno;
 	if (r < 0) {
@@ -104,7 +104,7 @@ void metrics_log_text(struct metrics_log *metrics, const char *key, const char *
 		line->texts[line->text_count++] = (struct metrics_log_text){key, value};
 	json_t *json = json_string(value);
 	char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
-	/* Invalid UTF-8, such as an odd path, cannot be written as JSON. */
+	/* NULL if invalid UTF-8, such as in a path, prevents a JSON string */
 	fprintf(metrics->stream, ",\"%s\":%s", key, text ? text : "null");
 	free(text);
 	json_decref(json);

@@ -1,7 +1,8 @@
 /*
- * mlperf.log: input of MLPerf Training's result tools, a line per event, with the names of
+ * mlperf.log: input of MLPerf Training's result tools, one line per event, with the names of
  * github.com/mlcommons/logging (mllog/constants.py). time_ms is wall-clock time; epochs count from
- * 1. A resumed run appends: lines after its checkpoint stay, since the time they took counts.
+ * 1. A resumed run appends to the file and keeps lines of steps after its checkpoint, because their
+ * time counts.
  */
 #include "format/base/text/sentence.h"
 #include "trainer/log/append_file.h"

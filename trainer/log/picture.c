@@ -32,7 +32,10 @@ static double picture_y(const struct picture *picture, double y)
 	       (PICTURE_HEIGHT - PICTURE_TOP - PICTURE_BOTTOM) * share;
 }
 
-/* Grid step: 1, 2 or 5 times a power of ten, such that a range has about PICTURE_LINES of them. */
+/*
+ * Returns the grid step: 1, 2 or 5 times a power of ten, so that `range` has about PICTURE_LINES
+ * lines.
+ */
 static double picture_step(double range)
 {
 	double power = pow(10, floor(log10(range / PICTURE_LINES)));
@@ -40,7 +43,7 @@ static double picture_step(double range)
 	return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
 }
 
-/* The number at a grid line. */
+/* Prints the number of a grid line. */
 static void put_number(const struct picture *picture, double x, double y, const char *anchor,
 		       double number)
 {
@@ -59,11 +62,11 @@ static void picture_column(const struct picture *picture, double x)
 static void picture_grid(const struct picture *picture)
 {
 	double step = picture_step(picture->to - picture->from), base = picture->base;
-	/* include the last one, even if rounding has moved it */
+	/* the tolerance of sqrt(base) includes the last line despite rounding */
 	for (double x = picture->from; base > 0 && x < picture->to * sqrt(base); x *= base)
 		picture_column(picture, x);
 	for (double n = ceil(picture->from / step); base == 0 && n * step <= picture->to; n++)
-		picture_column(picture, n * step + 0.0); /* + 0.0 avoids -0 */
+		picture_column(picture, n * step + 0.0); /* + 0.0 turns -0 into 0 */
 	step = picture_step(picture->y_max - picture->y_min);
 	for (double n = ceil(picture->y_min / step); n * step <= picture->y_max; n++) {
 		double y = n * step + 0.0, at = picture_y(picture, y);

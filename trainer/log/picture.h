@@ -1,7 +1,7 @@
 /*
- * Plots of measurements: an SVG file of panels, stacked vertically, each with curves of y over x,
- * marks on the x axis and a label per axis. Draw from back to front, from one thread; check
- * ferror() for write errors. Texts may have any bytes.
+ * Plots of measurements: an SVG file of vertically stacked panels. Each has curves of y over x,
+ * marks on the x axis and a label per axis. Draw background elements first, from one thread; check
+ * ferror() for write errors. Strings may contain any bytes.
  */
 #pragma once
 
@@ -11,21 +11,24 @@
 /* A panel. */
 struct picture {
 	FILE *file;
-	double from, to;     /* x range, above 0 on a logarithmic scale */
+	double from, to;     /* x range; positive if the scale is logarithmic */
 	double y_min, y_max; /* y range; values outside are clamped to the border */
-	double base; /* of x's logarithmic scale, with a line at each power from `from`; 0: linear
-		      */
-	double top;  /* offset from the top in pixels */
+	/*
+	 * base of x's logarithmic scale, with a grid line at each power of it times `from`; 0 for
+	 * linear
+	 */
+	double base;
+	double top; /* offset from the top of the file in pixels */
 };
 
-/* Starts the file, with space for a legend of `rows`; returns the offset of the first panel. */
+/* Starts the file with space for `rows` of legend. Returns the offset of the first panel. */
 double picture_open(FILE *file, unsigned panels, unsigned rows);
 void picture_shut(FILE *file);
-/* A legend row. */
+/* Draws a row of the legend. */
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text);
-/* A legend row that explains lines and dots. */
+/* Draws a row of the legend that explains lines and dots. */
 void picture_note(FILE *file, unsigned row, const char *text);
-/* Offset of the next panel. */
+/* Offset of the panel below the one at `top`. */
 double picture_below(double top);
 
 /* Starts a panel, with a grid. */
@@ -35,10 +38,13 @@ struct picture_pen {
 	const char *color;
 	double width, opacity;
 };
-/* A line through count points. */
+/* Draws a line through `count` points. */
 void picture_curve(const struct picture *picture, const struct picture_pen *pen, const double *x,
 		   const double *y, size_t count);
-/* A dashed vertical line at x, whose label begins `place` pixels from the left of the grid. */
+/*
+ * Draws a dashed vertical line at x. Its label begins `place` pixels from the left edge of the
+ * grid.
+ */
 void picture_mark(const struct picture *picture, double x, double place, const char *color,
 		  const char *text);
 void picture_end(const struct picture *picture);

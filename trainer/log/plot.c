@@ -24,7 +24,7 @@ struct series {
 
 enum { TRAIN, EVAL, KINDS };
 
-enum { PLOT_LINE_MAX = 1 << 16 }; /* bytes; the longest lines contain an error text */
+enum { PLOT_LINE_MAX = 1 << 16 }; /* bytes; the longest lines contain an error message */
 
 /* The panels. */
 static const struct panel {
@@ -58,13 +58,13 @@ static int series_add(struct series *series, double x, double y)
 	return 0;
 }
 
-/* False for values that no run can have. */
+/* Rejects values that no run produces. */
 static bool can_be_drawn(json_t *number)
 {
 	return json_is_number(number) && fabs(json_number_value(number)) <= FLT_MAX;
 }
 
-/* A non-finite loss is null in the log and leaves a gap. */
+/* Adds the values of a line. A non-finite loss is null in the log and leaves a gap. */
 static int curves_add(struct curves *curves, json_t *line)
 {
 	const char *event = json_string_value(json_object_get(line, "event"));
@@ -88,7 +88,7 @@ static int curves_add(struct curves *curves, json_t *line)
 	return 0;
 }
 
-/* Reads a line of a log, which is untrusted. */
+/* Reads a line of a log. The log is untrusted. */
 static int curves_read_line(struct curves *curves, const char *text, const char *path,
 			    unsigned long number, char *error)
 {
@@ -101,7 +101,7 @@ static int curves_read_line(struct curves *curves, const char *text, const char 
 	return r;
 }
 
-/* Stops at a torn last line. */
+/* Reads up to a torn last line. */
 static int curves_read_lines(struct curves *curves, FILE *file, const char *path, char *error)
 {
 	char *text = malloc(PLOT_LINE_MAX);
@@ -125,7 +125,7 @@ static int curves_read_lines(struct curves *curves, FILE *file, const char *path
 	return r;
 }
 
-/* The folder is untrusted: it may contain a FIFO without a writer. */
+/* Opens without blocking: the folder is untrusted and may contain a FIFO without a writer. */
 static int curves_open(const char *path, FILE **ret_file)
 {
 	int fd = io_open_regular(path);
@@ -183,7 +183,8 @@ static void find_range(struct picture *picture, const struct curves *curves, uns
 		}
 	}
 	/*
-	 * large enough to show a difference, and to keep grid lines apart, whatever the magnitude
+	 * enough to see a difference between equal values and to keep grid lines apart, at any
+	 * magnitude
 	 */
 	double margin = 0.03 * (picture->y_max - picture->y_min) +
 			1e-6 * fmax(1, fmax(fabs(picture->y_min), fabs(picture->y_max)));

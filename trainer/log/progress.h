@@ -1,7 +1,7 @@
 /*
- * Progress on standard error: a redrawn bar on a terminal, plain lines elsewhere. Shows position in
- * the run, loss, learning rate, images per second, share of time spent waiting for data, and
- * expected end. Embedded in the loop, used by its thread.
+ * Progress on standard error: a bar that is redrawn on a terminal, plain lines elsewhere. Shows the
+ * position in the run, loss, learning rate, images per second, fraction of time spent waiting for
+ * data, and remaining time. Embedded in the run context, used by its thread.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ struct progress {
 };
 
 void progress_init(struct progress *progress, enum recipe_progress mode);
-/* Draws the position in the run, followed by text. */
+/* Draws the position in the run, followed by `text`. */
 void progress_step(struct progress *progress, uint64_t step, uint64_t steps, const char *text);
 /* True if an update is due; check before formatting text. */
 bool progress_due(const struct progress *progress);

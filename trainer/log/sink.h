@@ -1,6 +1,6 @@
 /*
- * An additional output format for the numbers of a run, written as they come (sinks.h). Owned by
- * the run, used by its thread.
+ * An additional output format for the metrics of a run, written line by line (sinks.h). The run
+ * owns it and uses it from its thread.
  */
 #pragma once
 
@@ -10,13 +10,16 @@
 #include <string.h>
 
 struct sink {
-	/* Writes a line of log.jsonl; 0 or a negative errno, and then no part of it is written. */
+	/*
+	 * Writes a line of log.jsonl. On failure, returns a negative errno and writes no part of
+	 * it.
+	 */
 	int (*put)(struct sink *sink, const struct metrics_log_line *line);
 	void (*close)(struct sink *sink);
 	char name[128]; /* file name in the run's folder */
 };
 
-/* True for lines with measurements; numbers in other lines describe events. */
+/* True for lines with measurements; numbers in other lines only describe events. */
 static inline bool sink_is_measured(const struct metrics_log_line *line)
 {
 	return strcmp(line->event, "step") == 0 || strcmp(line->event, "epoch") == 0 ||
@@ -24,8 +27,8 @@ static inline bool sink_is_measured(const struct metrics_log_line *line)
 }
 
 /*
- * Opens the sink in the folder of a run that resumes after `step`: entries of later steps are
- * removed or marked void; with fresh, all of them. error: METRICS_LOG_ERROR_MAX bytes.
+ * Opens the sink in a run's folder. Removes or voids entries of steps beyond `step`, where the run
+ * resumes; if `fresh`, all entries. error: METRICS_LOG_ERROR_MAX bytes.
  */
 typedef int log_open_sink(const char *folder, uint64_t step, bool fresh, struct sink **ret_sink,
 			  char *error);

@@ -1,6 +1,6 @@
 /*
- * Table of output formats besides log.jsonl. A row is a key of [log] and its help; a file of that
- * name defines log_open_NAME(), declared in sink.h.
+ * Table of output formats besides log.jsonl. Each row is a key of the recipe section [log] and its
+ * help. NAME.c defines the row's log_open_NAME(), of the type declared in sink.h.
  */
 #pragma once
 

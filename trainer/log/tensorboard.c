@@ -1,10 +1,10 @@
 /*
- * Scalars for TensorBoard: EVENT/KEY of the lines of log.jsonl, as in "eval/top1", over steps.
+ * Scalars for TensorBoard: EVENT/KEY of the lines of log.jsonl, such as "eval/top1", over steps.
  *
- * An event file is a TFRecord: each record is its length (8 bytes, little endian), the masked
- * CRC-32C of these, the event, and its masked CRC-32C (tensorflow/core/lib/io/record_writer.h,
- * tensorflow/core/lib/hash/crc32c.h). A run that goes on begins a file of its own, whose first
- * event voids what earlier ones have of later steps.
+ * An event file is a sequence of TFRecords. Each has a length (8 bytes, little endian), the masked
+ * CRC-32C of the length, the event, and the masked CRC-32C of the event
+ * (tensorflow/core/lib/io/record_writer.h, tensorflow/core/lib/hash/crc32c.h). A resumed run begins
+ * another file; its first event voids events of later steps in earlier files.
  */
 #include "format/base/text/sentence.h"
 #include "trainer/log/append_file.h"
@@ -21,7 +21,8 @@
 #include <unistd.h>
 
 #define EVENTS_BEGIN "events.out.tfevents."
-#define EVENTS_END   ".trainer" /* not those of other programs */
+/* suffix that distinguishes these files from those of other programs */
+#define EVENTS_END   ".trainer"
 #define CRC32C_POLY  0x82f63b78u
 #define CRC_MASK_ADD 0xa282ead8u
 
@@ -106,7 +107,7 @@ static bool is_ours(const char *name)
 	       strcmp(name + length - end, EVENTS_END) == 0;
 }
 
-/* Removes the files of the run that this one replaces. */
+/* Removes the event files of a run that this one replaces. */
 static int remove_others(const char *folder)
 {
 	DIR *directory = opendir(folder);

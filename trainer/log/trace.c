@@ -13,7 +13,7 @@ enum trace_row { TRACE_LOOP, TRACE_DEVICE, TRACE_ROWS };
 
 struct trace_event {
 	enum trace_row row;
-	/* of two events with equal times, the one with the lower rank encloses the other */
+	/* of two events with equal times, the one of lower rank encloses the other */
 	size_t rank;
 	char name[TRACE_NAME_MAX], kind[TRACE_KIND_MAX], pass[TRACE_KIND_MAX];
 	uint64_t begin_ns, end_ns;
@@ -23,7 +23,7 @@ struct trace {
 	char device[TRACE_NAME_MAX];
 	struct trace_event *events; /* [count] */
 	size_t count, capacity;
-	ptrdiff_t pass; /* event that encloses the next spans of the device, or TRACE_NONE */
+	ptrdiff_t pass; /* index of the event enclosing the device's next spans, or TRACE_NONE */
 	bool lost;      /* some spans were dropped for lack of memory */
 };
 
@@ -71,7 +71,7 @@ void trace_add(struct trace *trace, const char *name, uint64_t begin_ns, uint64_
 		event->rank = SIZE_MAX - event->rank;
 }
 
-/* False if there is no event for the pass. */
+/* Continues or appends the event of a pass. Returns false if out of memory. */
 static bool trace_enter_pass(struct trace *trace, const char *pass, uint64_t begin_ns,
 			     uint64_t end_ns)
 {
@@ -99,7 +99,7 @@ void trace_add_device(struct trace *trace, const char *name, const char *kind, c
 	snprintf(event->pass, sizeof(event->pass), "%s", pass);
 }
 
-/* Sorts enclosing events first; viewers nest events with equal times in order. */
+/* Orders by time, enclosing events first: viewers nest events with equal times in file order. */
 static int trace_compare(const void *one, const void *other)
 {
 	const struct trace_event *a = one, *b = other;
@@ -124,7 +124,7 @@ static void trace_put(json_t *object, bool first, FILE *file)
 {
 	if (!first)
 		fputs(",\n", file);
-	/* 15 digits represent nanoseconds in microseconds exactly for eleven days */
+	/* 15 digits suffice for microseconds with nanosecond resolution up to eleven days */
 	if (!object || json_dumpf(object, file, JSON_COMPACT | JSON_REAL_PRECISION(15)))
 		fputs("{}", file);
 	json_decref(object);

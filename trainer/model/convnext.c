@@ -1,11 +1,11 @@
 /*
- * ConvNeXt (Liu, Mao, Wu, Feichtenhofer, Darrell, Xie 2022, arXiv:2201.03545), with timm's layout,
- * names and initial weights: blocks of a depthwise 7 x 7 convolution, a layer norm, and a two-layer
- * perceptron at each position, with LayerScale (from 1e-6) and stochastic depth.
+ * ConvNeXt (Liu, Mao, Wu, Feichtenhofer, Darrell, Xie 2022, arXiv:2201.03545), with timm's
+ * structure, names and initial weights. A block has a depthwise 7 x 7 convolution, a layer norm and
+ * a two-layer perceptron at each position, with LayerScale (initially 1e-6) and stochastic depth.
  */
 #include "trainer/model/layers.h"
 
-/* Patch embedding: non-overlapping windows. */
+/* Convolution with non-overlapping windows (patch embedding). */
 static struct device_value *patches(struct builder *b, struct device_value *x, const char *name,
 				    uint32_t channels, uint32_t side)
 {
@@ -49,7 +49,7 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 			   });
 }
 
-/* A downsampling layer belongs to its stage's first block. */
+/* The downsampling layer is part of the stage's first block. */
 static struct device_value *stage(struct builder *b, struct device_value *x, unsigned number,
 				  uint32_t channels, uint32_t before, uint32_t all)
 {

@@ -23,7 +23,7 @@ static void fill_blur(size_t count, float *values)
 		values[i] = blur[i / 3 % 3] * blur[i % 3];
 }
 
-/* Makes the first C of the outputs [K][R][R][C] the identity. */
+/* Sets the first C of the filters [K][R][R][C] to the identity. */
 static void fill_identity(const uint32_t *shape, float *values)
 {
 	uint32_t k = shape[0], window = shape[1], c = shape[3];

@@ -65,7 +65,7 @@ struct name {
 	char text[DEVICE_NAME_MAX];
 };
 
-/* SCOPE.OWNER.LEAF, without the parts that are "". */
+/* Returns SCOPE.OWNER.LEAF, without empty components. */
 static struct name joined(const struct builder *b, const char *owner, const char *leaf)
 {
 	struct name name;
@@ -103,7 +103,7 @@ static struct device_param *declare(struct builder *b, const char *name,
 	return param;
 }
 
-/* The parameter OWNER.LEAF, or LEAF if the owner is "". */
+/* Returns the parameter OWNER.LEAF, or LEAF if the owner is "". */
 static struct device_param *param_of(struct builder *b, const char *owner, const char *leaf,
 				     const struct device_param_spec *spec, enum layer_init init,
 				     double value)
@@ -115,7 +115,7 @@ static struct device_param *param_of(struct builder *b, const char *owner, const
 	return declare(b, joined(b, owner, leaf).text, spec, init, value);
 }
 
-/* One number per channel. */
+/* Returns a parameter with one value per channel. */
 static struct device_param *vector_of(struct builder *b, const char *owner, const char *leaf,
 				      uint32_t channels, enum model_group group, float value)
 {

@@ -40,7 +40,7 @@ bool model_is_small(const struct recipe_model *recipe)
 	return row && network_stem(&row->network, recipe) == RECIPE_STEM_CIFAR;
 }
 
-/* Marks the first and last layer, in declaration order, which is layer order. */
+/* Marks the parameters of the first and the last layer. Declaration order is layer order. */
 static void mark_outer(struct device_params *params)
 {
 	struct device_param *first = NULL, *last = NULL;

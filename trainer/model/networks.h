@@ -1,6 +1,6 @@
 /*
- * Table of networks, one row each: the family that records it (layers.h), the recipe name
- * (model.name), and the parameters that distinguish members of a family.
+ * Table of networks, one row each: the family that records the network (layers.h), its name in the
+ * recipe (model.name), and the parameters that distinguish it within the family.
  */
 #pragma once
 
@@ -35,18 +35,21 @@
 
 struct network {
 	const char *name;
-	uint32_t channels;  /* of the first stage, in residual networks */
+	/* channels of the first stage; of each token in vision transformers */
+	uint32_t channels;
 	uint32_t blocks[4]; /* blocks per stage; all 0: three stages sized by model.depth */
 	bool bottlenecks;
 	/*
-	 * of the bottlenecks' 3 x 3: number of groups, and channels per group at 64 channels of the
-	 * stage; 0 counts as 1 group of 64 (Xie et al. 2016, Zagoruyko and Komodakis 2016)
+	 * the bottlenecks' 3 x 3 convolution: number of groups, and channels per group in a stage
+	 * of 64 channels; 0 means 1 group of 64 (Xie et al. 2016, Zagoruyko and Komodakis 2016)
 	 */
 	uint32_t groups, group_width;
-	int stem;          /* enum recipe_stem that `auto` selects; 0 for imagenet's */
-	bool one_stem;     /* model.stem does not apply */
-	uint32_t heads;    /* of attention */
-	uint32_t patch;    /* side, unless model.patch sets it; 0 if the network has no patches */
-	uint32_t side_min; /* of the input, that the strides allow; 0 for a patch's, or 1 */
-	float logit_scale; /* factor on the logits; 0 counts as 1 */
+	/* enum recipe_stem that `auto` selects; 0 for imagenet */
+	int stem;
+	bool one_stem;  /* model.stem does not apply */
+	uint32_t heads; /* number of attention heads */
+	uint32_t patch; /* default of model.patch; 0 if the network has no patches */
+	/* smallest input side that the strides allow; 0: the patch, or 1 without patches */
+	uint32_t side_min;
+	float logit_scale; /* factor on the logits; 0 means 1 */
 };

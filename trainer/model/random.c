@@ -38,9 +38,10 @@ double random_uniform(uint64_t key, uint64_t index)
 }
 
 /*
- * Natural logarithm of x in (0, 1). Uses only additions, products and one division, whose rounding
- * IEEE 754 fixes, so unlike libm's it is the same everywhere: x = m 2^e with m in [1/sqrt 2, sqrt
- * 2), log m = 2 artanh((m - 1) / (m + 1)) as a series.
+ * Returns the natural logarithm of x in (0, 1). Uses only additions, products and one division,
+ * whose rounding IEEE 754 defines, so unlike libm's result it is the same everywhere. Method:
+ * - x = m * 2^e, with m between 1 / sqrt(2) and sqrt(2)
+ * - log m = 2 artanh((m - 1) / (m + 1)), as a series
  */
 static double exact_log(double x)
 {

@@ -1,8 +1,8 @@
 /*
  * The trainer's random numbers: Philox4x32-10 (format/base/random.h), keyed by seed and name and
- * indexed by element. Number i of a stream depends only on (seed, name, i), so weights are the same
- * in any order and on any machine. Only correctly rounded operations are used (no libm), so results
- * agree bit for bit everywhere. Pure functions.
+ * indexed by element. Number i of a stream depends only on (seed, name, i), so weights do not
+ * depend on the order of initialisation. Results are bitwise equal on every machine, because only
+ * correctly rounded operations are used, not libm. Pure functions.
  */
 #pragma once
 
@@ -11,10 +11,11 @@
 /* Key of a stream: FNV-1a of the name, mixed with the seed. */
 uint64_t random_key(uint64_t seed, const char *name);
 /*
- * Returns block `index` of the stream, four random words; other `attempt` values give further ones.
+ * Returns block `index` of the stream, four random words. Each value of `attempt` gives another
+ * block.
  */
 void random_block(uint64_t key, uint64_t index, uint32_t attempt, uint32_t ret_words[4]);
 /* Uniform in [-1, 1). */
 double random_uniform(uint64_t key, uint64_t index);
-/* Normal with mean 0 and deviation 1 (Marsaglia's polar method). */
+/* Normal with mean 0 and standard deviation 1 (Marsaglia's polar method). */
 double random_normal(uint64_t key, uint64_t index);

@@ -1,22 +1,24 @@
 /*
- * Residual networks (He, Zhang, Ren, Sun 2015), in the layout and with the names of torchvision,
- * and of timm where torchvision has no such variant. ResNeXt: Xie, Girshick, Dollar, Tu, He 2016,
- * arXiv:1611.05431; wide ones: Zagoruyko, Komodakis 2016, arXiv:1605.07146; the deep stem and the
- * average in shortcuts: He, Zhang, Zhang, Zhang, Xie, Li 2018, arXiv:1812.01187, section 4
- * (ResNet-C and ResNet-D); squeeze and excite: Hu, Shen, Sun 2018, arXiv:1709.01507, section 3, as
- * timm's seresnet50 has it; stochastic depth: Huang, Sun, Liu, Sedra, Weinberger 2016,
- * arXiv:1603.09382, sections 3 and 4. resnet_cifar is section 4.2 of the first: three stages of 16,
- * 32 and 64 channels, with projections.
+ * Residual networks (He, Zhang, Ren, Sun 2015), with the structure and names of torchvision, or of
+ * timm where torchvision has no such variant. Variants:
+ * - resnet_cifar: section 4.2 of the paper; three stages of 16, 32 and 64 channels, with
+ *   projections
+ * - ResNeXt: Xie, Girshick, Dollar, Tu, He 2016, arXiv:1611.05431
+ * - wide networks: Zagoruyko, Komodakis 2016, arXiv:1605.07146
+ * - deep stem and average pooling in shortcuts: He, Zhang, Zhang, Zhang, Xie, Li 2018,
+ *   arXiv:1812.01187, section 4 (ResNet-C and ResNet-D)
+ * - squeeze and excite: Hu, Shen, Sun 2018, arXiv:1709.01507, section 3, as in timm's seresnet50
+ * - stochastic depth: Huang, Sun, Liu, Sedra, Weinberger 2016, arXiv:1603.09382, sections 3 and 4
  */
 #include "trainer/model/layers.h"
 
-/* Channels of a block's result, for a stage of `channels`. */
+/* Output channels of a block in a stage of `channels`. */
 static uint32_t outputs_of(const struct network *network, uint32_t channels)
 {
 	return channels * (network->bottlenecks ? 4 : 1);
 }
 
-/* Channels of a bottleneck's 3 x 3, for a stage of `channels`. */
+/* Channels of a bottleneck's 3 x 3 convolution in a stage of `channels`. */
 static uint32_t inner_of(const struct network *network, uint32_t channels)
 {
 	uint32_t each = channels * (network->group_width ? network->group_width : 64) / 64;
@@ -33,7 +35,7 @@ struct unit {
 	bool last; /* last convolution of the block */
 };
 
-/* Composer's criterion, which excludes the image itself. */
+/* Composer's criterion: excludes the image, which has fewer channels. */
 static bool is_blurred(const struct device_value *x)
 {
 	return layer_channels(x) >= 16;
@@ -45,8 +47,8 @@ static struct device_value *unit(struct builder *b, struct device_value *x, cons
 	uint32_t stride = unit->stride;
 	if (recipe->blur != RECIPE_BLUR_NONE && stride > 1 && is_blurred(x)) {
 		/*
-		 * a 1 x 1 convolution with stride only reads every second position, so blur only
-		 * there
+		 * A 1 x 1 convolution with a stride ignores the positions in between, so the blur
+		 * subsamples in its place.
 		 */
 		bool at_once = unit->window == 1;
 		x = layer_blur(b, x, unit->conv, at_once ? stride : 1);
@@ -67,7 +69,7 @@ static struct device_value *unit(struct builder *b, struct device_value *x, cons
 			  });
 }
 
-/* timm numbers layers as if there were always an average pool. */
+/* Layer numbers are timm's, which count an average pool even if there is none. */
 static struct device_value *shortcut(struct builder *b, struct device_value *x, uint32_t outputs,
 				     uint32_t stride)
 {
@@ -95,7 +97,8 @@ static struct device_value *excitation(struct builder *b, struct device_value *x
 }
 
 /*
- * Squeeze and excite: the gate of each sample and channel, with a sixteenth of the channels inside.
+ * Squeeze and excite: returns a gate for each sample and channel. The hidden layer has a sixteenth
+ * of the channels.
  */
 static struct device_value *gate(struct builder *b, struct device_value *x)
 {
@@ -111,7 +114,7 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 {
 	const struct network *network = b->model->network;
 	const struct recipe_model *recipe = &b->model->recipe;
-	/* whether the sum is an operation of its own instead of the last convolution's residual */
+	/* the sum is a separate operation, not the last convolution's residual */
 	bool sums = recipe->squeeze_excite || drop_path > 0;
 	uint32_t first = recipe->stride_in == RECIPE_STRIDE_IN_1X1 ? stride : 1;
 	uint32_t outputs = outputs_of(network, channels), inner = inner_of(network, channels);
@@ -191,7 +194,7 @@ struct device_value *resnet_record(struct builder *b, struct device_value *x)
 {
 	const struct network *network = b->model->network;
 	const struct recipe_model *recipe = &b->model->recipe;
-	uint32_t number = 0, count = 0; /* of blocks */
+	uint32_t number = 0, count = 0; /* number of blocks so far, and in total */
 	x = stem(b, x, layer_width(recipe->width, network->channels), network_stem(network, recipe),
 		 recipe->blur == RECIPE_BLUR_ALL);
 	for (unsigned s = 0; s < 4; s++)

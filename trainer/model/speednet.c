@@ -1,8 +1,8 @@
 /*
  * A small network without shortcuts for 32 x 32 images that learns in few epochs, after Keller
- * Jordan's airbench ("94% on CIFAR-10 in 3.29 seconds", 2024): patches whitened by a fixed 2 x 2
- * convolution, three groups of two 3 x 3 convolutions that start as identities, norms without a
- * scale, pooling before the norm, a global maximum, and logits divided by 9.
+ * Jordan's airbench ("94% on CIFAR-10 in 3.29 seconds", 2024): a fixed 2 x 2 convolution that
+ * whitens patches, three groups of two 3 x 3 convolutions initialised to the identity, norms
+ * without gamma, pooling before the norm, a global maximum, and logits divided by 9.
  */
 #include "trainer/model/layers.h"
 

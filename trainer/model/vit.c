@@ -1,16 +1,15 @@
 /*
- * Vision transformers (Dosovitskiy et al. 2020, arXiv:2010.11929; the tiny and small ones: Touvron
- * et al. 2020, arXiv:2012.12877; LayerScale: Touvron
- * et al. 2021, arXiv:2103.17239, section 2), in the layout and with the names of timm: patches
- * become tokens, blocks normalise before attention and before a perceptron of two layers, and the
- * last norm comes before what is classified: the class token, or (model.pool = average) the mean of
- * the patches, without one.
+ * Vision transformers (Dosovitskiy et al. 2020, arXiv:2010.11929; tiny and small: Touvron et al.
+ * 2020, arXiv:2012.12877; LayerScale: Touvron et al. 2021, arXiv:2103.17239, section 2), with the
+ * structure and names of timm. Patches become tokens. Blocks normalise before attention and before
+ * a two-layer perceptron. A last norm precedes the head, whose input is the class token, or with
+ * model.pool = average the mean of the patches, without a class token.
  */
 #include "trainer/model/layers.h"
 
 #include <errno.h>
 
-/* Last layer of a branch (1 or 2), and its sum with the input. */
+/* Adds the last layer of a branch (1 or 2) and the sum with the block's input. */
 static struct device_value *ending(struct builder *b, struct device_value *x,
 				   struct device_value *input, int branch, float drop_path)
 {
@@ -90,9 +89,12 @@ struct device_value *vit_record(struct builder *b, struct device_value *x)
 		x = block(b, x, layer_drop_path(recipe, i, network->blocks[0]));
 	}
 	layer_unscope(b);
-	/* the norm is per token, so it suffices to normalise the one that is classified */
+	/* the norm is computed per token, so normalise only the token that is classified */
 	x = average ? layer_global_average(b, x, "avgpool") : layer_select_token(b, x, "token", 0);
-	/* as timm counts them, "norm" is of the last block and "fc_norm" of the head */
+	/*
+	 * for learning rate decay, timm counts "norm" as part of the last block, "fc_norm" of the
+	 * head
+	 */
 	if (average)
 		layer_head(b);
 	x = layer_layer_norm(b, x, average ? "fc_norm" : "norm");

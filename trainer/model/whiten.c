@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATCH_MAX = 64 }; /* maximal elements of a patch */
+enum { PATCH_MAX = 64 }; /* maximum number of elements of a patch */
 
 static void rotate(double *x, double *y, double c, double s)
 {
@@ -15,8 +15,9 @@ static void rotate(double *x, double *y, double c, double s)
 }
 
 /*
- * Eigenvalues and -vectors of a symmetric matrix by cyclic Jacobi rotations (Golub and Van Loan,
- * section 8.5): a ends up diagonal, rows of v are the vectors.
+ * Computes eigenvalues and eigenvectors of a symmetric matrix by cyclic Jacobi rotations (Golub and
+ * Van Loan, section 8.5). On return, a is diagonal and contains the eigenvalues; the rows of v are
+ * the eigenvectors.
  */
 static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX][PATCH_MAX])
 {
@@ -51,7 +52,10 @@ static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX
 	}
 }
 
-/* Mean outer product of all patches. Not centred, since the images' mean was already subtracted. */
+/*
+ * Computes the mean outer product of all patches. The images' mean is subtracted, the patches' is
+ * not.
+ */
 static void second_moments(const struct model_images *images, unsigned window,
 			   double m[PATCH_MAX][PATCH_MAX])
 {

@@ -41,7 +41,9 @@ int recipe_fail_section(const char *where, const char *name, char *error)
 			   name);
 }
 
-/* If the name exists in another section, suggest that key rather than a similar spelling. */
+/*
+ * Reports an unknown key. Suggests the same name in another section rather than a similar spelling.
+ */
 int recipe_fail_key(const char *where, const char *section, const char *name, char *error)
 {
 	const struct recipe_key *nearest = NULL;
@@ -132,7 +134,7 @@ int recipe_override(struct recipe *recipe, const char *argument, char *error)
 	return recipe_set(recipe, key, where, equals + 1, error);
 }
 
-/* Rejects mean and std in the 0 to 1 scale of PyTorch's transforms. */
+/* Rejects mean and std on the scale of 0 to 1, as used with PyTorch's transforms. */
 static int check_scale(const struct recipe_data *data, char *error)
 {
 	const double *mean = data->mean.value, *std = data->std.value;
@@ -149,7 +151,7 @@ static int check_scale(const struct recipe_data *data, char *error)
 			       : 0;
 }
 
-/* Rejects gamma above 1, which would grow the rate or was meant for optim.lr. */
+/* Rejects schedule.gamma above 1, which makes the rate grow or was meant for optim.lr. */
 static int check_growth(const struct recipe *recipe, char *error)
 {
 	const struct recipe_schedule *schedule = &recipe->schedule;
@@ -172,7 +174,7 @@ static int check_growth(const struct recipe *recipe, char *error)
 	return 0;
 }
 
-/* Rejects keys that the configured schedule cannot work with. */
+/* Rejects keys that conflict with the configured schedule. */
 static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 {
 	const struct recipe_schedule *schedule = &recipe->schedule;
@@ -215,7 +217,7 @@ static int check_schedule(const struct recipe *recipe, bool trains, char *error)
 	return check_growth(recipe, error);
 }
 
-/* The shares of the run at the initial size and at full size must not exceed 1 together. */
+/* Checks that the fractions of the run at initial and at full size do not exceed 1 in total. */
 static int check_progressive(const struct recipe_data *data, char *error)
 {
 	double both = data->finetune_fraction + data->delay_fraction;
@@ -247,7 +249,7 @@ static int check_selective(const struct recipe *recipe, char *error)
 	return 0;
 }
 
-/* Checks the keys that end a run by its evaluations. */
+/* Checks the keys of early stopping. */
 static int check_stops(const struct recipe *recipe, char *error)
 {
 	const struct recipe_train *train = &recipe->train;

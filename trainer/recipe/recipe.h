@@ -2,9 +2,9 @@
  * A recipe: all settings of a training run, read from an INI file and from section.key=value
  * overrides.
  *
- * One table (recipe_keys.inc) defines every key with type, bounds, default and meaning; fields,
- * parsing, printing, `--help-recipe` and the manual page are generated from it. One thread fills a
- * recipe before the run; afterwards it is read-only. It owns its strings. Errors state the position
+ * The table recipe_keys.inc defines every key with type, bounds, default and help; fields, parsing,
+ * printing, `--help-recipe` and the manual page are generated from it. One thread fills a recipe
+ * before the run; afterwards it is read-only. It owns its strings. Errors state the location
  * (file:line or argument), the key, the expected value, and the nearest key name.
  */
 #pragma once
@@ -19,9 +19,9 @@
 #include <stdio.h>
 
 enum {
-	RECIPE_ERROR_MAX = 1024,  /* bytes of an error text */
-	RECIPE_TEXT_MAX = 4096,   /* bytes of one value */
-	RECIPE_NUMBERS_MAX = 128, /* numbers in a list */
+	RECIPE_ERROR_MAX = 1024,  /* maximum size of an error string in bytes */
+	RECIPE_TEXT_MAX = 4096,   /* maximum size of a value in bytes */
+	RECIPE_NUMBERS_MAX = 128, /* maximum length of a list of numbers */
 };
 
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
@@ -45,14 +45,15 @@ enum recipe_pool { RECIPE_POOL_CLASS, RECIPE_POOL_AVERAGE };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
 struct recipe_numbers {
-	bool word; /* the key's word was given instead of numbers: the run finds the value itself */
+	bool word; /* no numbers, but the key's word: the run determines the numbers */
 	unsigned count;
 	double value[RECIPE_NUMBERS_MAX];
 };
 
 /*
- * Declares struct recipe_data with the keys of section data, and so on. A word is stored as its
- * index among the key's words, named by the enums above, device.h or schedules.h.
+ * Declares struct recipe_data with the keys of section data, and likewise the other sections. A
+ * value of type RECIPE_WORD is stored as an index into the key's words; the enums above, in
+ * device.h and in schedules.h name the indices.
  */
 /* clang-format off */
 #define SECTION(section) struct recipe_##section {
@@ -84,14 +85,15 @@ struct recipe {
 	struct recipe_checkpoint checkpoint;
 };
 
-/* Effect of changing a key of a resumed run. */
+/* Effect of changing a key when a run is resumed. */
 enum recipe_resume {
 	RECIPE_FREE, /* no effect on losses */
-	/* only affects evaluations; counts as RECIPE_TRAJECTORY with schedule.name = plateau */
+	/* affects only evaluations; treated as RECIPE_TRAJECTORY with schedule.name = plateau */
 	RECIPE_EVALUATION,
-	RECIPE_TRAJECTORY, /* changes later losses: refused unless allowed explicitly */
+	RECIPE_TRAJECTORY, /* changes later losses; refused unless the user allows changes */
 	RECIPE_FIXED,      /* the checkpoint cannot be resumed with another value */
-	RECIPE_WEIGHTS,    /* nor can its weights be evaluated with another value */
+	/* as RECIPE_FIXED; also, the weights cannot be evaluated with another value */
+	RECIPE_WEIGHTS,
 };
 
 enum recipe_type {
@@ -106,18 +108,20 @@ enum recipe_type {
 struct recipe_key {
 	const char *section, *name;
 	enum recipe_type type;
-	size_t offset;        /* of the field in struct recipe */
+	size_t offset;        /* offset of the field in struct recipe */
 	const char *fallback; /* default value, as text */
-	double min, max;      /* for integers, numbers and lists of numbers */
+	double min, max;      /* bounds of integers, numbers and numbers in lists */
 	/*
-	 * "a|b|c", or NULL. RECIPE_WORD: the value is the word's index. RECIPE_TEXT: the allowed
-	 * values; NULL for any. RECIPE_INTEGER: one word, stored as 0, for a value that the run
-	 * finds itself; RECIPE_NUMBERS: the same instead of a list
+	 * "a|b|c", or NULL. The meaning depends on the type:
+	 * - RECIPE_WORD: the value is the word's index
+	 * - RECIPE_TEXT: the allowed values; NULL allows any
+	 * - RECIPE_INTEGER: a single word, stored as 0: the run determines the value
+	 * - RECIPE_NUMBERS: a single word instead of a list: the run determines the numbers
 	 */
 	const char *words;
 	enum recipe_resume resume;
 	const char *help;
-	/* RECIPE_INTEGER: allowed values are min, min + step, ... up to max; 0 for every integer */
+	/* RECIPE_INTEGER: allowed values are min, min + step, ... up to max; 0 allows all */
 	unsigned step;
 };
 
@@ -125,7 +129,7 @@ extern const struct recipe_key recipe_keys[];
 extern const size_t recipe_keys_count; /* at most RECIPE_KEYS_MAX */
 enum { RECIPE_KEYS_MAX = 256 };
 
-/* Sections in printing order, with a line of help each. */
+/* Sections in printing order, each with a line of help. */
 struct recipe_section {
 	const char *name, *help;
 };
@@ -137,35 +141,38 @@ int recipe_init(struct recipe *recipe);
 void recipe_deinit(struct recipe *recipe);
 
 /*
- * The following return -EINVAL for a mistake, or another negative errno, with a sentence in error
- * (RECIPE_ERROR_MAX bytes).
+ * The following functions return -EINVAL for an invalid recipe, or another negative errno, with a
+ * sentence in error (RECIPE_ERROR_MAX bytes).
  */
 int recipe_load(struct recipe *recipe, const char *path, char *error);
-/* Reads a recipe from text; name is the file name for errors. */
+/* Reads a recipe from a string. name: file name to print in errors. */
 int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error);
 /* Applies one override "section.key=value". */
 int recipe_override(struct recipe *recipe, const char *argument, char *error);
-/* Checks constraints across keys. trains: require data.train. */
+/* Checks constraints between keys. With `trains`, also requires data.train. */
 int recipe_check(const struct recipe *recipe, bool trains, char *error);
 
-/* Formats a key's value so that it reads back unchanged. Returns its size or -ENOSPC. */
+/* Formats a key's value so that it reads back unchanged. Returns the length or -ENOSPC. */
 int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
 		    size_t size);
 /* Writes every key. */
 int recipe_write(const struct recipe *recipe, FILE *file);
 /* Prints every key with type, default and meaning, for a terminal. */
 void recipe_help(FILE *file);
-/* The same as scdoc, for the manual page. */
+/* Prints the same in scdoc format, for the manual page. */
 void recipe_help_scdoc(FILE *file);
 
-/* Micro-batches per batch; 1 while still to be found (train.accumulate = auto). */
+/* Number of micro-batches per batch; 1 while train.accumulate = auto is not resolved. */
 uint32_t recipe_accumulate(const struct recipe *recipe);
 
 /*
  * Compares a recipe with a checkpoint's. Returns 0 if the run may resume, or -EINVAL naming the
- * first key that prevents it. Keys below `fixed` may differ: RECIPE_TRAJECTORY for an unbroken run,
- * RECIPE_FIXED if that was waived, RECIPE_WEIGHTS to evaluate. An auto value matches any saved
- * number.
+ * first key that prevents it. Keys whose `resume` is below `fixed` may differ. fixed:
+ * - RECIPE_TRAJECTORY for losses equal to those of an uninterrupted run
+ * - RECIPE_FIXED if changes of losses are allowed
+ * - RECIPE_WEIGHTS to evaluate
+ *
+ * An auto value matches any saved number.
  */
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		   enum recipe_resume fixed, char *error);

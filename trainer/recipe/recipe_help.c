@@ -8,7 +8,7 @@ static void print_words(FILE *file, const char *words)
 		*c == '|' ? fputs(", ", file) : fputc(*c, file);
 }
 
-/* Describes type and bounds of a key. */
+/* Prints type and bounds of a key. */
 static void print_type(FILE *file, const struct recipe_key *key)
 {
 	switch (key->type) {

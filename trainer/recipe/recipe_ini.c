@@ -14,15 +14,15 @@
 enum { LINES_MAX = 10000 };
 
 /*
- * State while reading through inih, including what inih does not report: line numbers, and lines
- * that it would truncate.
+ * State of reading a file through inih, with data that inih lacks: line numbers, and lines that it
+ * would truncate.
  */
 struct reading {
 	struct recipe *recipe;
 	const char *name;
 	FILE *file;
 	unsigned line;
-	bool continues; /* the line starts with a blank and continues the value above */
+	bool continues; /* the line starts with a blank and continues the previous value */
 	const struct recipe_key *key; /* key whose value is being read, or NULL */
 	char value[RECIPE_TEXT_MAX];
 	unsigned set_on[RECIPE_KEYS_MAX]; /* line on which each key was set; 0 if not set */
@@ -39,8 +39,8 @@ static void refuse(struct reading *reading, const char *text)
 }
 
 /*
- * True for control characters, which no recipe contains; NUL bytes are found by their effect on
- * fgets.
+ * True for lines with control characters, which no recipe contains. Detects a NUL byte by a string
+ * that ends before the line does.
  */
 static bool is_binary(const char *text, int size, FILE *file)
 {
@@ -51,7 +51,9 @@ static bool is_binary(const char *text, int size, FILE *file)
 	return length < (size_t)size - 1 && (!length || text[length - 1] != '\n') && !feof(file);
 }
 
-/* fgets() replacement for inih. Checks sections here, since inih does not report empty ones. */
+/*
+ * Replaces fgets() for inih. Checks section lines here, since inih does not report empty sections.
+ */
 static char *read_line(char *text, int size, void *user)
 {
 	struct reading *reading = user;
@@ -94,7 +96,7 @@ static char *read_line(char *text, int size, void *user)
 	return reading->result ? NULL : text;
 }
 
-/* Sets the key, once all lines of its value are read. */
+/* Sets the key after the last line of its value was read. */
 static int finish(struct reading *reading)
 {
 	char where[512];
@@ -107,7 +109,7 @@ static int finish(struct reading *reading)
 	return reading->result;
 }
 
-/* Continues a value: after a blank, or after a \ within a word. */
+/* Appends a continuation line to the value: after a blank, or directly if the value ends in \. */
 static void go_on(struct reading *reading, const char *text)
 {
 	size_t length = strlen(reading->value), room;
@@ -172,7 +174,7 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 	return r;
 }
 
-/* Accepts a file or a pipe, and makes reads of it wait. */
+/* Checks that the descriptor is a file or a pipe, and removes O_NONBLOCK. */
 static int check_text(int fd)
 {
 	struct stat status;
@@ -180,15 +182,16 @@ static int check_text(int fd)
 	if (fstat(fd, &status) < 0 || fstatfs(fd, &system) < 0)
 		return -errno;
 	bool pipe = S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
-	/* a folder can be opened; reading it then fails with a proper error */
+	/* accept a folder: reading it fails with a clear error */
 	if (!pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
 		return -EINVAL;
 	return fcntl(fd, F_SETFL, 0) < 0 ? -errno : 0;
 }
 
 /*
- * Accepts regular files, and pipes as in trainer <(sed ... recipe.ini). A named FIFO without a
- * writer would block forever, and devices contain no recipe. -EINVAL if neither a file nor a pipe.
+ * Opens a regular file, or a pipe as in trainer <(sed ... recipe.ini). Opens without blocking,
+ * because a named FIFO without a writer would block forever. -EINVAL if the path is neither a file
+ * nor a pipe.
  */
 static int open_text(const char *path, FILE **ret_file)
 {
@@ -238,11 +241,12 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-enum { WIDTH = 150 /* bytes of a value per line; inih accepts lines of 198 */ };
+enum { WIDTH = 150 /* bytes of a value per line; inih accepts lines of up to 198 */ };
 
 /*
- * Length of the part of a value that fits on one line: all of it, or up to a break that the reader
- * undoes. Prefers to break at a single blank, otherwise within a word. 0 if no break is possible.
+ * Returns the length of the part of a value that fits on one line: the whole value, or up to a
+ * break that the reader undoes. Prefers to break at a single blank; otherwise breaks within a word
+ * and sets *ret_within. Returns 0 if no break is possible.
  */
 static size_t piece(const char *text, bool *ret_within)
 {
@@ -290,7 +294,7 @@ const char *recipe_text_problem(const char *text)
 	return NULL;
 }
 
-/* Wraps a long value into lines that read_line() and handle() join again. */
+/* Writes a value, wrapped into lines that read_line() and handle() join again. */
 static void write_value(FILE *file, const char *name, const char *text)
 {
 	bool within;

@@ -14,7 +14,7 @@ const struct recipe_section recipe_sections[] = {
 };
 const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sections[0]);
 
-/* Names of a table's rows as a list of words: "sgd|adamw". */
+/* Joins the names of a table's rows into a list of words: "|sgd|adamw". */
 #define NAME(constant, name, ...) "|" #name
 #define RECIPE_NAMES(TABLE)       (&(TABLE(NAME))[1])
 

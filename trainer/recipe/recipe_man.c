@@ -1,4 +1,4 @@
-/* Prints the RECIPES section of trainer(1); part of the build, not installed. */
+/* Prints the RECIPES section of trainer(1). Used by the build, not installed. */
 #include "trainer/recipe/recipe.h"
 
 int main(void)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* True if the recipe's network belongs to a family of trainer/model/networks.h. */
+/* True if the recipe's network is of this family (trainer/model/networks.h). */
 static bool of_family(const struct recipe *recipe, const char *family)
 {
 	static const struct {

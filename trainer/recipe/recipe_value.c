@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses a decimal number followed only by blanks; end is where parsing stopped. */
+/* Parses a decimal number and the blanks after it. Sets *ret_end to the rest of the text. */
 static bool read_number(const char *text, double *ret_value, const char **ret_end)
 {
 	char *end;
@@ -32,7 +32,7 @@ static int set_number(const struct recipe_key *key, const char *where, const cha
 	return 0;
 }
 
-/* Reports a number that lies between two allowed steps. */
+/* Reports a number that is not a multiple of the step from the minimum. */
 static int fail_step(const struct recipe_key *key, const char *where, unsigned long long number,
 		     char *error)
 {
@@ -81,7 +81,7 @@ static int set_boolean(const struct recipe_key *key, const char *where, const ch
 			   key->name, text);
 }
 
-/* Index of the word in words, "a|b|c"; -1 if not found. */
+/* Returns the index of the word in words, "a|b|c"; -1 if not found. */
 static int find_word(const char *words, const char *text)
 {
 	int position = 0;
@@ -184,7 +184,7 @@ static int word_text(const char *words, int position, char *text, size_t size)
 	return snprintf(text, size, "%.*s", (int)strcspn(words, "|"), words);
 }
 
-/* Formats the shortest decimal that reads back to the same double. */
+/* Formats the shortest decimal that reads back as the same double. */
 static int number_text(double value, char *text, size_t size)
 {
 	int length = 0;

@@ -1,7 +1,7 @@
 /*
  * The environment of a run: recipe, options, ranks, device, progress, and the error to report.
- * Embedded in struct run, which wires a pointer to it into the other parts. Single-threaded; only a
- * signal handler writes *options.stop.
+ * Embedded in struct run; the other parts of the run point to it. Single-threaded; only a signal
+ * handler writes *options.stop.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ enum { RUN_STOPPED = 1, RUN_LOST = 2 };
 struct run_context {
 	const struct recipe *recipe; /* points to recipe_copy */
 	/*
-	 * the recipe as given; owns the strings. grad_accum.c sets the number of micro-batches
-	 * found so far in it, and a search the batch size
+	 * copy of the given recipe, with the original's strings; grad_accum.c stores the number of
+	 * micro-batches in it, and a search the batch size
 	 */
 	struct recipe recipe_copy;
 	bool auto_accum; /* train.accumulate = auto: on -ENOMEM, try more micro-batches */
@@ -29,36 +29,41 @@ struct run_context {
 	struct device *device;
 	struct progress progress;
 	char error[RUN_ERROR_MAX];
-	bool agreed;     /* all ranks know of the failure and have returned it */
-	bool everywhere; /* all ranks are about to find the same failure */
-	/* after RUN_LOST: this rank's error code, with `error`; 0 if another rank failed */
+	bool agreed;     /* every rank knows of the failure and returns the same code */
+	bool everywhere; /* every rank is about to detect the same failure by itself */
+	/* after RUN_LOST: this rank's error code, described in `error`; 0 if another rank failed */
 	int lost;
 };
 
 /* Writes a sentence to ctx->error and returns code. */
 #define run_fail(ctx, code, ...) sentence_fail((ctx)->error, RUN_ERROR_MAX, (code), __VA_ARGS__)
-/* For a failure that all ranks find at the same step, from shared results. */
+/* As run_fail(), for a failure that all ranks detect at the same step, from shared results. */
 #define run_fail_everywhere(ctx, code, ...)                                                        \
 	((ctx)->everywhere = true, run_fail((ctx), (code), __VA_ARGS__))
 
-/* Text for a device failure with this code. */
+/* Error string for a failure of the device with this code. */
 const char *run_device_text(const struct run_context *ctx, int code);
 /* Sums values[count] over ranks, in place. */
 int run_sum(struct run_context *ctx, double *values, size_t count);
 /*
- * Votes on what the ranks do next: 0 if `outcome` is 0 on every rank, -EINTR if it is that on any,
- * else RUN_LOST, with this rank's outcome in ctx->lost. Sums *count over ranks; NULL for none.
+ * Votes on how the ranks continue. Returns -EINTR if any rank's `outcome` is -EINTR, else RUN_LOST
+ * if any is another error, else 0. Sets ctx->lost to this rank's error other than -EINTR, or 0.
+ * Sums *count over ranks unless count is NULL.
  */
 int run_vote(struct run_context *ctx, int outcome, double *count);
-/* This rank failed, or 0: returns RUN_LOST, or 0; the ranks have yet to agree. */
+/*
+ * Records this rank's failure `code` in ctx->lost, before the ranks agree. Returns RUN_LOST, or 0
+ * if code is 0.
+ */
 int run_lose(struct run_context *ctx, int code);
-/* All ranks have found the failure `code`: returns it. */
+/* Records that all ranks know of the failure `code`, and returns it. */
 int run_fail_agreed(struct run_context *ctx, int code);
-/* Forgets a failure that does not end the run, and was reported. */
+/* Clears the error after a failure that was reported and does not end the run. */
 void run_clear_error(struct run_context *ctx);
 /*
- * After RUN_LOST: returns the code of the first rank that failed, with its sentence, on all ranks.
+ * After RUN_LOST: returns the code of the first rank that failed, and sets its sentence on all
+ * ranks.
  */
 int run_report_lost(struct run_context *ctx);
-/* Fails if there are several ranks, naming the option that supports only one. */
+/* Fails if there are several ranks; the error names `option`, which supports only one. */
 int run_refuse_ranks(struct run_context *ctx, const char *option);

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* Number of evaluations due since the best one. */
+/* Number of evaluations since the best one, computed from the steps of both. */
 static uint64_t early_stopping_wait(const struct checkpoint_state *state,
 				    const struct run_length *length)
 {

@@ -1,7 +1,8 @@
 /*
- * Ends a run before its last epoch if an evaluation is good enough (train.stop_at) or none has
- * improved for a while (train.stop_after; Prechelt 1998). Both depend only on the last evaluation
- * in the state, so a run that ended this way ends again when resumed. Written by its function only.
+ * Early stopping: ends a run before its last epoch if an evaluation reaches train.stop_at or if
+ * none has improved for train.stop_after evaluations (Prechelt 1998). Depends only on the last
+ * evaluation in the state, so a resumed run ends at the same step. Only early_stopping.c writes the
+ * struct.
  */
 #pragma once
 
@@ -13,8 +14,8 @@ struct early_stopping {
 };
 
 /*
- * After an evaluation: returns true, and sets the reason, if it ends the run. The same on all
- * ranks.
+ * Call after an evaluation. Returns true and sets the reason if the evaluation ends the run. All
+ * ranks get the same result.
  */
 bool early_stopping_is_due(struct early_stopping *stopping, const struct recipe_train *recipe,
 			   const struct checkpoint_state *state, const struct run_length *length);

@@ -1,15 +1,15 @@
 /*
  * Finds the number of micro-batches (train.accumulate = auto), as Composer does with
- * device_train_microbatch_size="auto": if a batch does not fit into device memory, tries at least
- * twice as many micro-batches, all of one size. All ranks use the largest number that any of them
- * needs.
+ * device_train_microbatch_size="auto". If a batch does not fit into device memory, tries at least
+ * twice as many micro-batches, all of the same size. All ranks use the largest number that any of
+ * them needs.
  *
- * Planning does not see all allocations: libraries and drivers allocate on first use. So the batch
- * is warmed up (device_warmup()) before its step. The step then starts from the same state and
- * cannot run out of memory; nothing needs to be undone, and no rank waits in a sum for one that
- * failed in mid-step.
+ * Planning does not account for memory that libraries and drivers allocate on first use. So a
+ * warm-up (device_warmup()) computes part of the batch before its step and leaves the state
+ * unchanged. The step then cannot run out of memory: nothing needs to be undone, and no rank waits
+ * in a collective for one that failed during a step.
  *
- * The result goes into the run's recipe, and so into checkpoints: a resumed run starts with it. It
+ * The number is stored in the run's recipe and so in checkpoints; a resumed run starts with it. It
  * may increase during a run, when images grow or frozen layers thaw.
  */
 #include "trainer/algorithms/mix.h"
@@ -49,7 +49,7 @@ static int grad_accum_fail(struct run *run, int code, const char *why)
 			data_micro_share(&run->data), why);
 }
 
-/* Reports the new number and the reason. */
+/* Reports the new number of micro-batches and the reason. */
 static int grad_accum_report(struct run *run, uint64_t before, const char *why)
 {
 	const struct recipe *recipe = run->ctx.recipe;
@@ -80,8 +80,8 @@ static int grad_accum_report(struct run *run, uint64_t before, const char *why)
 }
 
 /*
- * Votes on a plan: 0 if it fits on every rank, -ENOMEM if it does not fit on some, and else the
- * failure of this rank, or 0 if only others failed in another way: all are done then.
+ * Votes on a plan. Returns -ENOMEM if it does not fit on some rank, 0 if it fits on every rank.
+ * After any other failure, sets *ret_done and returns this rank's result, which may be 0.
  */
 static int grad_accum_vote(struct run_context *ctx, int planned, bool *ret_done)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Multiplication and xor-shift per word, as splitmix64 mixes. */
+/* Mixes each word by multiplication and xor-shift, as splitmix64. */
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
 	const char *at = bytes;

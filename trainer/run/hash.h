@@ -5,11 +5,12 @@
 #include <stdint.h>
 
 /*
- * Extends `hash` by the bytes, order included. Of several calls, all but the last must pass a
- * multiple of 8 bytes.
+ * Returns `hash` updated with the bytes, in order. If the data is split over several calls, the
+ * size of all but the last must be a multiple of 8.
  */
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size);
 /*
- * Hashes a regular file; a negative errno if it cannot be read, -EBADF if it is not a regular file.
+ * Hashes a regular file. Returns a negative errno if it cannot be read, -EBADF if it is not a
+ * regular file.
  */
 int hash_file(const char *path, uint64_t *ret_hash);

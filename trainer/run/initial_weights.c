@@ -1,4 +1,4 @@
-/* The weights that a run begins with: drawn, read from a file, or those of a checkpoint. */
+/* The initial weights of a run: random, or read from a weights file or a checkpoint. */
 #include "trainer/run/open.h"
 
 #include <errno.h>
@@ -27,8 +27,8 @@ static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 }
 
 /*
- * Initialises from the whole first batch with all transforms applied, as a single rank would;
- * this rank's feed has only a share of it, or defers steps to the device.
+ * Initialises weights from whole batches with all transforms applied, as a single rank gets them.
+ * This rank's training feed delivers only a part, or leaves transforms to the device.
  */
 static int open_initialize_from_whole(struct run *run)
 {
@@ -54,7 +54,7 @@ static int open_take_weights(struct run *run)
 	const char *file = run->ctx.recipe->model.pretrained;
 	char error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint_import_result result;
-	/* for an evaluation, data.c compares class names with data.val's */
+	/* in an evaluation, data.c has compared the class names with data.val's */
 	const char *class_names = run->ctx.options.evaluate ? NULL : run->data.class_names;
 	int r = checkpoint_import(file, class_names, run->network.params, &result, error);
 	if (r < 0)
@@ -83,7 +83,7 @@ static int open_take_weights(struct run *run)
 	return 0;
 }
 
-/* Weights to evaluate must all be in the file, except constants. */
+/* Initialises the weights. A file to evaluate must contain all parameters except constants. */
 static int open_initialize(struct run *run)
 {
 	bool own = run->ctx.comm->world == 1 && !run->input.feed.deferred;
@@ -112,7 +112,7 @@ static int open_copy_slow(const struct device_params *params, float *values)
 	return 0;
 }
 
-/* Initialises Lookahead's slow weights with the weights. */
+/* Initialises Lookahead's slow weights to the weights. */
 static int open_begin_slow(struct run *run)
 {
 	const struct device_params *params = run->network.params;

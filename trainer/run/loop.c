@@ -12,7 +12,7 @@ int run_fail_step(struct run *run, int code, const char *what)
 	if (code != -ENOMEM)
 		return run_fail(ctx, code, "step %llu: %s: %s", step, what,
 				run_device_text(ctx, code));
-	/* planning and warm-up had enough memory; it has been taken since */
+	/* planning and warm-up had enough memory, so others have allocated it since */
 	output_describe_saved(&run->output, saved, sizeof(saved));
 	return run_fail(
 		ctx, code,
@@ -49,7 +49,7 @@ static int loop_fail_not_finite(struct run *run, const struct pending_step *pend
 		pending->lr, teacher, saved);
 }
 
-/* Records the results of a whole update. */
+/* Records the results of a complete update. */
 static int loop_record(struct run *run, const struct pending_step *pending,
 		       const struct device_results *results)
 {
@@ -107,8 +107,8 @@ int run_release_input(struct run *run)
 }
 
 /*
- * Votes on the next step: 0 if every rank has a batch and none wants to stop; -EINTR or RUN_LOST on
- * all ranks otherwise. Other errors are local to this rank.
+ * Votes on the next step. Returns 0 if every rank has a batch and none is asked to stop; else
+ * -EINTR or RUN_LOST, on all ranks. Other errors are local to this rank.
  */
 static int loop_agree_on_step(struct run *run, uint64_t *ret_bad)
 {
@@ -135,13 +135,16 @@ static void loop_advance(struct run *run, uint64_t bad)
 	state->train_seconds += meter_lap(&run->meter);
 }
 
-/* Replaces the training graph if the next step needs another. RUN_LOST if a rank cannot. */
+/*
+ * Replaces the training graph if the next step needs another. RUN_LOST if any rank fails to plan
+ * it.
+ */
 static int loop_prepare_graph(struct run *run)
 {
 	bool freezes = network_freeze_is_due(&run->network, &run->state, run->length.steps);
 	if (run_has_train_graph(run) && !freezes)
 		return 0;
-	/* no step may be pending in the old graph */
+	/* the old graph must have no pending steps */
 	int r = run_collect(run, 0);
 	if (r < 0)
 		return r;
@@ -200,7 +203,7 @@ static int loop_write_checkpoint(struct run *run)
 	int r = checkpoint_path(folder, run->state.step, path);
 	if (r < 0)
 		return run_fail(&run->ctx, r, "--output is too long");
-	/* Sync the logs first: a run resumed from the checkpoint appends to the lines up to it. */
+	/* Sync the logs first: a resumed run keeps their lines up to the checkpoint. */
 	r = output_sync(output);
 	if (r < 0)
 		return r;
@@ -261,7 +264,7 @@ static int loop_update_bn(struct run *run)
 	return r < 0 ? r : run_update_bn(run);
 }
 
-/* What is due at a step. */
+/* Actions due at a step. */
 struct due {
 	bool epoch_line, bn_update, evaluation, checkpoint;
 };
@@ -309,8 +312,8 @@ static int loop_do(struct run *run, const struct due *due)
 }
 
 /*
- * Does what is due at the current step, each once, also after a resume at this step: epoch line,
- * evaluation, checkpoint.
+ * Performs the actions due at the current step: epoch line, evaluation, checkpoint. Performs each
+ * only once, even if the run resumes at this step.
  */
 static int loop_between(struct run *run)
 {
@@ -322,7 +325,7 @@ static int loop_between(struct run *run)
 	return r;
 }
 
-/* Makes the current step the last one, if the evaluation says so. */
+/* Makes the current step the last one, if the last evaluation ends the run early. */
 static int loop_end_early(struct run *run)
 {
 	if (!early_stopping_is_due(&run->early_stopping, &run->ctx.recipe->train, &run->state,
@@ -331,7 +334,7 @@ static int loop_end_early(struct run *run)
 	progress_line(&run->ctx.progress, "stopping at epoch %.6g: %s",
 		      run_epoch(run, run->state.step), run->early_stopping.reason);
 	run_length_stop_at(&run->length, run->state.step);
-	/* averaged weights are evaluated again with recomputed statistics */
+	/* evaluate again, after the averaged weights' statistics were recomputed */
 	if (network_eval_slot(&run->network, &run->state) == DEVICE_SWA)
 		run->state.eval_samples = 0;
 	return loop_between(run);
@@ -348,7 +351,7 @@ static int loop_finish(struct run *run, bool stopped)
 	return run_end_line(run, stopped ? "stopped" : "finished");
 }
 
-/* After a failure that prevents the next step: reports how to resume. */
+/* Appends to the error how to resume, after a failure that prevents the next step. */
 static void loop_append_resumable(struct run *run)
 {
 	char *error = run->ctx.error;
@@ -361,8 +364,9 @@ static void loop_append_resumable(struct run *run)
 }
 
 /*
- * Saves a checkpoint after a failed feed or a failed plan for larger images, since the state so far
- * is sound; Ctrl-C may simply have reached the daemon as well.
+ * Saves a checkpoint when the run was stopped or lost a feed or a plan, since the state is sound.
+ * Then returns the failure, unless any rank was asked to stop: Ctrl-C may also have ended the
+ * daemon.
  */
 static int loop_save_after(struct run *run, int outcome)
 {
@@ -379,7 +383,7 @@ static int loop_save_after(struct run *run, int outcome)
 	return r;
 }
 
-/* Trains to the end. -EINTR or RUN_LOST if it is not reached, but the state is sound. */
+/* Trains to the end. Returns -EINTR or RUN_LOST if it ended earlier with a sound state. */
 static int loop_run(struct run *run)
 {
 	for (;;) {

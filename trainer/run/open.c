@@ -1,5 +1,5 @@
 /*
- * Preparation before the first step or the evaluation, in stages that all ranks pass together:
+ * Opens a run: prepares the first step or the evaluation in stages, which all ranks pass together:
  * device, data, model, checkpoint, first batch, plan.
  */
 #include "trainer/run/open.h"
@@ -39,7 +39,7 @@ static int open_check_share(struct run *run)
 		world == 1 ? "" : "s", (unsigned long long)next);
 }
 
-/* With more threads than CPUs, threads wait for each other at every barrier. */
+/* Warns about more threads than CPUs: threads then wait for each other at every barrier. */
 static void open_check_threads(struct run_context *ctx)
 {
 	const struct device_info *device = device_info(ctx->device);
@@ -84,7 +84,7 @@ static int open_device(struct run *run)
 	return 0;
 }
 
-/* All ranks must compute in the same precision, since they sum gradients. */
+/* Checks that all ranks compute in the same precision, since they sum gradients. */
 static int open_check_precision(struct run *run)
 {
 	enum device_precision mine = device_info(run->ctx.device)->precision;
@@ -110,7 +110,7 @@ static int open_data(struct run *run)
 			 options->evaluate ? &run->evaluation.weights : NULL, ctx->error);
 }
 
-/* All ranks must see the same datasets, or samples would be skipped and others duplicated. */
+/* Checks that all ranks use the same datasets; otherwise they would skip and repeat samples. */
 static int open_check_data(struct run *run)
 {
 	static const char *const keys[] = {"train", "val"};
@@ -150,7 +150,7 @@ static int open_first_batch(struct run *run)
 	return input_first(&run->input);
 }
 
-/* What a checkpoint records of the run, besides counters. */
+/* Stores in the state what checkpoints record about the run. */
 static void open_describe_state(struct run *run)
 {
 	const struct device_info *device = device_info(run->ctx.device);
@@ -186,7 +186,10 @@ static int open_plan(struct run *run)
 	return r < 0 ? r : run_plan_train(run);
 }
 
-/* Both graphs are in memory together, so the training graph may have to shrink again. */
+/*
+ * Plans the training and evaluation graphs. Both are in memory together, so the training graph may
+ * need smaller micro-batches.
+ */
 static int open_plan_both(struct run *run)
 {
 	int r = run->ctx.options.evaluate ? 0 : run_plan_train(run);
@@ -249,8 +252,8 @@ enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
 
 static const struct stage {
 	int (*function)(struct run *run);
-	bool first_alone;     /* run on rank 0 first */
-	enum purpose purpose; /* skipped in runs of another purpose */
+	bool first_alone;     /* only rank 0 runs the stage */
+	enum purpose purpose; /* runs of another purpose skip the stage */
 } stages[] = {
 	{open_check_share, false, TO_TRAIN},
 	{open_check_results, true, ALWAYS},
@@ -281,7 +284,10 @@ static const struct stage {
 	{open_output, true, TO_TRAIN},
 };
 
-/* Ranks agree after each stage, so that none starts one that another cannot reach. */
+/*
+ * Runs the stages. The ranks agree after each, so that none begins a stage that another cannot
+ * reach.
+ */
 static int open_pass_stages(struct run *run)
 {
 	enum purpose other = run->ctx.options.evaluate ? TO_TRAIN : TO_EVALUATE;
@@ -298,7 +304,7 @@ static int open_pass_stages(struct run *run)
 	return 0;
 }
 
-/* Gives each part pointers to the others that it uses. */
+/* Gives each part of the run pointers to the parts that it uses. */
 static void open_wire(struct run *run)
 {
 	struct run_context *ctx = &run->ctx;

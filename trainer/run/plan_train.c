@@ -4,7 +4,7 @@
 #include "trainer/algorithms/colout.h"
 #include "trainer/algorithms/progressive.h"
 
-/* Image size of the next step: the batch's, after ColOut and progressive resizing. */
+/* Computes the image size of the next step: the batch's, after ColOut and progressive resizing. */
 static void plan_train_size(const struct run *run, uint32_t *ret_height, uint32_t *ret_width)
 {
 	const struct recipe_data *recipe = &run->ctx.recipe->data;
@@ -35,7 +35,7 @@ static int plan_train_graphs(struct run *run)
 
 static int plan_train(struct run *run)
 {
-	/* drop the old graphs first, to make room for the new ones */
+	/* free the old graphs first, to make room for the new ones */
 	network_drop_training(&run->network);
 	int r = plan_train_graphs(run);
 	if (r < 0) {

@@ -22,8 +22,8 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 	unsigned first = comm->world;
 	int found = 0;
 	/*
-	 * Compare one rank at a time, in a fixed-size buffer: a rank that failed to allocate memory
-	 * for all would leave the others waiting in a collective.
+	 * Compare one rank at a time, with a fixed-size buffer: a rank that failed to allocate a
+	 * larger one would leave the others waiting in a collective.
 	 */
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		int theirs = outcome, r = comm_broadcast(comm, &theirs, sizeof(theirs), rank);
@@ -98,7 +98,9 @@ static int ranks_write_recipe(const struct recipe *recipe, char **ret_text, size
 	return fclose(file) && r == 0 ? -ENOMEM : r;
 }
 
-/* Other ranks than 0: allocate *text. All of them take part in every step, also after a failure. */
+/*
+ * Ranks other than 0 allocate *text. All ranks take part in every collective, even after a failure.
+ */
 static int ranks_share_text(struct comm *comm, char **text, size_t size, char *error)
 {
 	int r = comm_broadcast(comm, &size, sizeof(size), 0);
@@ -151,7 +153,7 @@ static int ranks_share_param(struct comm *comm, struct device_param *param, enum
 	if (!device_slot_lasts(slot) || !device_param_has(param, slot))
 		return 0;
 	int r = comm->rank ? 0 : device_param_read(param, slot, values);
-	/* broadcast even if reading failed: the other ranks wait for it */
+	/* broadcast even if reading failed, since the other ranks wait for it */
 	int sent = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
 	if (sent < 0)
 		return ranks_fail_comm(comm, sent, error);
@@ -170,7 +172,7 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 	float *values = malloc(device_params_largest(params) * sizeof(float));
 	int r = ranks_agree(comm, values ? 0 : fail(error, -ENOMEM, "out of memory"), error);
 	size_t count = r < 0 ? 0 : device_params_count(params);
-	/* Finish the loop even after a failure: the other ranks take part in every collective. */
+	/* finish the loop even after a failure: the other ranks take part in every collective */
 	for (size_t i = 0; i < count; i++) {
 		struct device_param *param = device_params_at(params, i);
 		if (buffers_alone && device_param_spec(param)->kind != DEVICE_BUFFER)

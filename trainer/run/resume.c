@@ -1,11 +1,11 @@
-/* Where a run begins: afresh, or from a checkpoint that fits recipe, datasets and device. */
+/* The start of a run: fresh, or from a checkpoint that matches recipe, datasets and device. */
 #include "trainer/run/open.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* Opens the newest checkpoint of the folder; the one before if it is damaged. */
+/* Opens the folder's newest checkpoint; if that is damaged, the one before. */
 static int resume_open_newest(struct run *run)
 {
 	struct run_context *ctx = &run->ctx;
@@ -15,7 +15,7 @@ static int resume_open_newest(struct run *run)
 	int r = 0;
 	while (checkpoint_newest(folder, step, &step, path) == 0) {
 		r = checkpoint_open(path, &run->checkpoint, ctx->error);
-		/* other read errors are fatal, since the file may be sound */
+		/* other errors are fatal, since the file may be intact */
 		if (r != -EBADMSG)
 			return r;
 		progress_line(&ctx->progress, "%s; trying the previous checkpoint", ctx->error);
@@ -47,8 +47,8 @@ int open_find_checkpoint(struct run *run)
 }
 
 /*
- * Checks that a dataset is the one of the checkpoint; key names it in the recipe, now and then are
- * paths. A moved file is accepted.
+ * Checks that a dataset is the checkpoint's. A moved file is accepted. key: recipe key of the
+ * dataset; now, then: current and recorded path.
  */
 static int resume_check_dataset(struct run_context *ctx, const char *key, const char *now,
 				const struct uuid *found, const char *then,
@@ -116,8 +116,8 @@ static int resume_check(struct run *run)
 }
 
 /*
- * A different thread count is allowed, since a run may have to move; but partial sums are per
- * thread, so rounding differs.
+ * Reports a changed number of threads. It is permitted, so that a run can move to another machine,
+ * but changes rounding, because each thread computes partial sums.
  */
 static void resume_compare_threads(struct run *run)
 {
@@ -147,7 +147,7 @@ int open_begin(struct run *run)
 	return 0;
 }
 
-/* All ranks run the same build, so structures can be broadcast as bytes. */
+/* Broadcasts structures as bytes, since all ranks run the same build. */
 int open_share_state(struct run *run)
 {
 	struct {

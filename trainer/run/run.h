@@ -1,17 +1,17 @@
 /*
- * A training run and everything that belongs to it.
+ * A training run and all its parts.
  *
- *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first
- *                 batch; plan
- *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
+ *     run_open    (open.c) opens daemon, datasets, device and model; starts afresh or from a
+ *                 checkpoint; gets the first batch and plans the graphs
+ *     run_train   (loop.c) steps, evaluates, writes checkpoints and logs, until the end or *stop
  *     run_close
  *
- * Several ranks (comm.h) run in parallel, each on its share of every batch. Only rank 0 reads
- * checkpoints and writes files and progress; it broadcasts its decisions. The ranks agree before
- * every step whether to make it, so all of them stop at the same step.
+ * Several ranks (comm.h) run in parallel, each on its part of every batch. Only rank 0 reads
+ * checkpoints and writes files and progress; it broadcasts its decisions. Before every step, the
+ * ranks agree on making it, so all stop at the same step.
  *
- * struct run holds the parts of a run. Each part has a header with the functions that write it; the
- * rest of run/ connects them. Single-threaded; only a signal handler writes *stop. Errors are
+ * struct run contains the parts of a run. The functions in a part's header write it; the rest of
+ * run/ connects the parts. Single-threaded; only a signal handler writes *stop. Errors are
  * sentences in run->ctx.error.
  */
 #pragma once
@@ -30,11 +30,11 @@
 #include "trainer/run/run_length.h"
 #include "trainer/run/step_queue.h"
 
-/* What a search or a check changes in training steps. Written by it only; else zeros. */
+/* Changes to training steps by a search or a check, which alone writes it; all zeros otherwise. */
 struct step_hook {
-	/* factor on learning rates; with it, a loss that is not finite is no error. 0: none */
+	/* factor on learning rates; 0 for none. If set, a non-finite loss is not an error */
 	double lr_factor;
-	/* called with each batch before its step, to inspect gradients; NULL for none */
+	/* called with each batch before its step, to read gradients; NULL for none */
 	int (*before)(void *data, const struct device_batch *batch);
 	void *data;
 };
@@ -58,17 +58,17 @@ struct run {
 	struct step_hook hook;
 	/*
 	 * counters, saved in checkpoints: loop.c counts steps, console_log.c resets the sums after
-	 * a line, evaluate.c records evaluations
+	 * each log line, evaluate.c records evaluations
 	 */
 	struct checkpoint_state state;
-	struct checkpoint *checkpoint; /* to resume from; only while the run opens */
+	struct checkpoint *checkpoint; /* checkpoint to resume from; NULL after run_open() */
 	bool resumed;
 	bool data_wait_hinted; /* the hint about waiting for data was printed (hints.c) */
 };
 
 /*
- * Returns 0, or a negative errno with run->ctx.error set on all ranks. Call run_close() in either
- * case.
+ * Returns 0, or a negative errno with run->ctx.error set on all ranks. Call run_close() in both
+ * cases.
  */
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options);
 void run_close(struct run *run);
@@ -76,40 +76,40 @@ void run_close(struct run *run);
 /* Prints a summary for people: model, sizes, memory, steps. */
 void run_describe(const struct run *run, FILE *file);
 
-/* Prints one line for each setting that could be faster or better; nothing if there is none. */
+/* Prints one line for each setting that could be faster or more accurate. */
 void run_print_hints(const struct run *run, FILE *file);
 
 /*
- * Returns 0 when finished, RUN_STOPPED when *stop was set and a checkpoint holds the state, or a
- * negative errno with run->ctx.error. A feed failure also leaves a checkpoint, since the state
- * computed before it is sound.
+ * Returns 0 when finished, RUN_STOPPED if *stop was set and a checkpoint was written, or a negative
+ * errno with run->ctx.error. A feed failure also writes a checkpoint, since the state before it is
+ * sound.
  */
 int run_train(struct run *run);
 
 /* The following replace run_train(). */
 
 /*
- * Evaluates the weights that a run would begin with. Rank 0 writes the result to file as one line
+ * Evaluates the weights with which a run would begin. Rank 0 writes the result to file as one line
  * of JSON.
  */
 int run_evaluate_alone(struct run *run, FILE *file);
 /*
- * For a recipe whose learning rate is 1 throughout: searches for a better rate (find_lr.c). Rank 0
- * writes a table and a plot, and the suggested rate to file.
+ * Searches for a learning rate (find_lr.c). The recipe's rate must be 1 throughout. Rank 0 writes a
+ * table and a plot, and the suggested rate to file.
  */
 int run_find_lr(struct run *run, FILE *file);
 /*
- * On one rank: measures which batch sizes fit, their speed, and the gradient noise scale
- * (find_batch.c). Writes a table and a plot, and the suggestion to file.
+ * On one rank: measures which batch sizes fit into device memory, their speed, and the gradient
+ * noise scale (find_batch.c). Writes a table and a plot, and the suggested size to file.
  */
 int run_find_batch_size(struct run *run, FILE *file);
 /*
- * For a recipe without regularisation and with a constant rate: checks that the model can memorise
- * the first batch (overfit.c). -EDOM if it cannot.
+ * Checks that the model can memorise the first batch (overfit.c). The recipe must have no
+ * regularisation and a constant rate. -EDOM if it cannot.
  */
 int run_overfit_batch(struct run *run, FILE *file);
 /*
- * Compares the gradients of the first batch with finite differences of the loss and prints a line
- * for each parameter to file (check_gradients.c). -EDOM if any disagree.
+ * Compares the gradients of the first batch with finite differences of the loss
+ * (check_gradients.c). Prints a line for each parameter to file. -EDOM if any differ.
  */
 int run_check_gradients(struct run *run, FILE *file);

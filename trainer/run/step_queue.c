@@ -20,7 +20,7 @@ bool step_queue_combine(struct step_queue *queue, const struct pending_step *pen
 {
 	const struct device_results *sums = &queue->sums;
 	if (pending->again) {
-		/* the second pass is at perturbed weights: report the loss of the first */
+		/* the second pass uses perturbed weights: report the loss of the first pass */
 		results->loss = sums->loss;
 		results->samples = sums->samples;
 		results->top1 = sums->top1;

@@ -1,14 +1,14 @@
 /*
- * One update of the weights from a step's batch: the device steps that it takes.
+ * One update of the weights from a step's batch, and the device steps that it takes.
  *
  * With train.accumulate, the batch is computed in micro-batches, consecutive slices of it. The
  * whole batch is available before the first slice starts, so an update is made completely or not at
  * all, and checkpoints never fall between micro-batches.
  *
  * With train.sam, the batch is computed twice: the first pass gives the perturbation, and the
- * second one the gradient at the perturbed weights. Random draws are the same in both. Batch norms
- * update running statistics only in the first pass, as implementations by the paper's authors and
- * others recommend, since the perturbed weights are never evaluated.
+ * second one the gradient at the perturbed weights. Random draws are the same in both. Only the
+ * first pass updates running statistics, because the perturbed weights are never evaluated; the
+ * paper's authors and others recommend this.
  */
 #include "trainer/run/network/micro_batch.h"
 #include "trainer/run/run_internal.h"
@@ -34,7 +34,7 @@ int run_train_batch(struct run *run, const struct run_feed *feed, const struct f
 
 /* ---- warm-up ---- */
 
-/* Computes the batch's first slice, twice: a graph's second step may allocate more. */
+/* Computes the batch's first micro-batch twice, because a graph's second step may allocate more. */
 static int update_warm_up(struct run *run, const struct device_batch *batch)
 {
 	const struct run_graph *train = &run->network.train;
@@ -67,7 +67,7 @@ int run_warm_up(struct run *run)
 	if (r == 0)
 		r = update_warm_up(run, &batch);
 	if (r != -ENOMEM)
-		return 0; /* the step reports other errors better */
+		return 0; /* ignore other errors here: the step reports them better */
 	return run_fail(&run->ctx, r, "computing model.name = %s for %u image%s of %u x %u: %s",
 			run->ctx.recipe->model.name, train->count, train->count == 1 ? "" : "s",
 			train->width, train->height, run_device_text(&run->ctx, r));
@@ -75,7 +75,10 @@ int run_warm_up(struct run *run)
 
 /* ---- the update ---- */
 
-/* hyper NULL for gradients only. pending: complete except for device_step. */
+/*
+ * Queues a device step on a micro-batch. hyper: NULL to compute only gradients. pending: all fields
+ * except device_step.
+ */
 static int update_queue(struct run *run, const struct device_batch *batch,
 			const struct device_hyper *hyper, struct pending_step *pending,
 			uint64_t *ret_ticket)
@@ -99,7 +102,7 @@ static int update_queue(struct run *run, const struct device_batch *batch,
 	return 0;
 }
 
-/* Computes all micro-batches; the last one gets `hyper`. */
+/* Queues all micro-batches; the last one gets `hyper`. */
 static int update_pass(struct run *run, const struct run_graph *graph,
 		       const struct device_batch *batch, const struct device_hyper *hyper,
 		       struct pending_step pending, uint64_t *ret_ticket)
@@ -129,7 +132,7 @@ static void update_hyper(const struct run *run, uint64_t step, struct device_hyp
 		hyper->lr[i] *= (float)run->hook.lr_factor;
 }
 
-/* Computes the batch, twice with train.sam. */
+/* Queues the passes over the batch: two with train.sam, else one. */
 static int update_passes(struct run *run, const struct run_graph *graph,
 			 const struct device_batch *batch, uint64_t *ret_ticket)
 {
@@ -150,7 +153,7 @@ static int update_passes(struct run *run, const struct run_graph *graph,
 }
 
 /*
- * With train.selective_backprop, reduces the batch to its kept samples. ret_ticket as in
+ * With train.selective_backprop: reduces the batch to its kept samples. *ret_ticket is as in
  * run_update().
  */
 static int update_select(struct run *run, struct device_batch *batch, uint64_t *ret_ticket)
@@ -191,7 +194,7 @@ int run_update(struct run *run, const struct device_batch *batch, uint64_t *ret_
 	}
 	if (!selects)
 		return update_passes(run, graph, &augmented, ret_ticket);
-	/* the kept samples are in the run's memory, and the batch was already read */
+	/* the kept samples are copies, and the device has already read the batch */
 	r = update_passes(run, graph, &augmented, &selected_ticket);
 	if (r < 0)
 		return r;

@@ -1,7 +1,7 @@
 /*
- * Files that appear whole or not at all: if the process is killed at any of its calls, or the disk
- * fails any of them, the old file or the complete new one remains. The linker wraps the calls (see
- * the link arguments).
+ * Atomic replacement of files: if the process is killed at any of its system calls, or any of them
+ * fails, either the old or the complete new file remains. The linker wraps the calls (link
+ * arguments in meson.build).
  */
 #include "format/base/system/atomic_file.h"
 #include "tests/test.h"
@@ -14,10 +14,10 @@ static char folder[] = "/tmp/test_atomic_file.XXXXXX";
 static char path[128];
 static struct stat folder_status;
 
-/* The calls so far, one letter each; `when` selects the call to disturb, counted from 1. */
+/* Letters of the calls so far; `when` is the number of the call to disturb, from 1. */
 static char calls[32];
 static unsigned when;
-static int error; /* 0 kills the process instead of the call */
+static int error; /* errno of the disturbed call; 0 kills the process instead */
 
 ssize_t __real_write(int fd, const void *data, size_t size);
 int __real_fsync(int fd);
@@ -28,7 +28,7 @@ int __wrap_fsync(int fd);
 int __wrap_close(int fd);
 int __wrap_rename(const char *from, const char *to);
 
-/* Records a call; returns true if it is to fail. */
+/* Records a call. Returns true if the call is to fail. */
 static bool meet(char call)
 {
 	size_t count = strlen(calls);
@@ -44,7 +44,7 @@ static bool meet(char call)
 
 ssize_t __wrap_write(int fd, const void *data, size_t size)
 {
-	/* a few bytes at a time, like a disk that is nearly full */
+	/* write a few bytes at a time, as a disk that is nearly full */
 	return meet('w') ? -1 : __real_write(fd, data, size > 4 ? 4 : size);
 }
 
@@ -53,7 +53,7 @@ int __wrap_fsync(int fd)
 	struct stat status;
 
 	assert_int_equal(fstat(fd, &status), 0);
-	if (S_ISDIR(status.st_mode)) /* must be the file's directory */
+	if (S_ISDIR(status.st_mode)) /* only the file's folder may be synced */
 		assert_true(status.st_ino == folder_status.st_ino &&
 			    status.st_dev == folder_status.st_dev);
 	return meet('s') ? -1 : __real_fsync(fd);
@@ -81,7 +81,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	unlink(path);
-	return rmdir(folder); /* fails if a temporary file was left */
+	return rmdir(folder); /* fails if a temporary file is left */
 }
 
 static void put(unsigned at, int failure, const char *text, int expected)
@@ -105,7 +105,7 @@ static void expect(const char *text)
 	fclose(file);
 }
 
-/* The data is synced before the rename, and the rename before the function returns. */
+/* Syncs the data before the rename, and the folder before the function returns. */
 TEST(in_order)
 {
 	put(0, 0, "older", 0);
@@ -158,7 +158,7 @@ TEST(failed)
 		put(at, ENOSPC, "newer!", -ENOSPC);
 		expect("older");
 	}
-	/* syncing the directory fails: the file is there but may not survive a power failure */
+	/* syncing the folder fails: the file is complete, but may not survive a power failure */
 	put(6, EIO, "newer!", -EIO);
 	expect("newer!");
 	put(6, EINVAL, "newest", 0);
@@ -173,7 +173,7 @@ TEST(failed)
 	assert_int_equal(atomic_file_put("/nonexistent/file", "", 0), -ENOENT);
 }
 
-/* The check at the beginning finds errors that would occur at the end, and changes nothing. */
+/* atomic_file_check() finds errors that a later write would meet, and changes nothing. */
 TEST(try)
 {
 	char below[sizeof(path) + 8];
@@ -186,7 +186,7 @@ TEST(try)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(atomic_file_check(path), 0);
 	assert_int_equal(access(path, F_OK), -1);
-	assert_int_equal(symlink(folder, path), 0); /* the file will replace the symbolic link */
+	assert_int_equal(symlink(folder, path), 0); /* writing replaces the symbolic link */
 	assert_int_equal(atomic_file_check(path), 0);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkdir(path, 0777), 0);
@@ -194,7 +194,7 @@ TEST(try)
 	assert_int_equal(rmdir(path), 0);
 }
 
-/* As in /tmp: everyone may create files there, but not remove another user's. */
+/* A sticky folder such as /tmp: everyone may create files there, but not replace another user's. */
 TEST(try_in_a_folder_of_everyones)
 {
 	enum { STRANGER = 4711 };

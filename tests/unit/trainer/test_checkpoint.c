@@ -1,6 +1,6 @@
 /*
- * Checkpoints: saving and restoring a whole state, layouts, refused files, and removal of old files
- * in the directory.
+ * Checkpoints: saving and restoring the complete state, layouts, refused files, and removal of old
+ * files in the folder.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
@@ -19,7 +19,7 @@ static const struct device_optimizer_spec spec = {
 static const char settings[] =
 	"model.name=resnet_cifar model.depth=8 model.width=0.5 data.train=x.pimg";
 
-/* For weights without any metadata. */
+/* Weights without any metadata. */
 static const struct checkpoint_about no_more;
 
 static int setup(void **state)
@@ -152,8 +152,8 @@ static void restore_file(struct device_params *params)
 }
 
 /*
- * Earlier versions stored a variance for Muon's matrices too, as AdamW does for all parameters.
- * Such a checkpoint can be resumed, and the next one lacks the variance.
+ * Earlier versions stored a variance for Muon's matrices too, as AdamW does for all parameters. A
+ * run can resume from such a checkpoint; its next checkpoint lacks the variance.
  */
 TEST(matrices_without_variance)
 {
@@ -206,8 +206,8 @@ TEST(matrices_without_variance)
 }
 
 /*
- * A checkpoint of a version that did not record the datasets' UUIDs: they are unknown, which is
- * accepted.
+ * Checkpoints of versions that did not record the datasets' UUIDs are accepted; the UUIDs are
+ * unknown.
  */
 TEST(without_uuids)
 {
@@ -240,7 +240,7 @@ TEST(without_uuids)
 	fixture_deinit(&a);
 }
 
-/* A net whose loss is not finite may recover, so its checkpoints must be readable. */
+/* A network with a non-finite loss may recover, so its checkpoints must be readable. */
 TEST(losses_that_are_not_finite)
 {
 	static const double losses[] = {NAN, INFINITY, -INFINITY};
@@ -363,7 +363,7 @@ TEST(facts_of_weights)
 	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
 						     {"trainer.std", "1, 0, 3"}},
 			2, "odd.safetensors: metadata trainer.mean = \"1, 2, 3\" and");
-	/* zero or infinite in the precision in which it is used */
+	/* means and deviations that are zero or infinite as floats */
 	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
 						     {"trainer.std", "1, 1e-320, 3"}},
 			2, "deviations above 0");
@@ -374,7 +374,7 @@ TEST(facts_of_weights)
 			"trainer.std = \"\"");
 	refuse_metadata((struct safetensors_entry[]){{"trainer.class_names", "cat, dog"}}, 1,
 			"trainer.class_names: expected a JSON array of texts");
-	/* a last layer without data */
+	/* a last layer without elements */
 	struct safetensors_tensor head = {
 		"fc.weight", SAFETENSORS_F32, 2, {4000000000, 0}, "", 0, 0};
 	struct safetensors_writer writer = {.tensors = &head, .count = 1};
@@ -385,7 +385,8 @@ TEST(facts_of_weights)
 }
 
 /*
- * Position embeddings of a size that no network has are not read, so a sparse file costs nothing.
+ * Position embeddings larger than any network's are not read, so a sparse file cannot exhaust
+ * memory.
  */
 TEST(hostile_positions)
 {
@@ -408,7 +409,7 @@ TEST(hostile_positions)
 		checkpoint_import_pos_embed(source, path, safetensors_at(source, 0), param, error),
 		-ENOENT);
 	safetensors_close(source);
-	/* a size that some networks have, but with NaN values */
+	/* the size of some networks, but with NaN values */
 	positions.shape[1] = 5 * 5 + 1;
 	positions.size = (5 * 5 + 1) * CHANNELS * sizeof(float);
 	memset(data, 0xff, positions.size);
@@ -443,7 +444,7 @@ TEST(another_model_is_refused)
 }
 
 /*
- * Weights of another program: half and bfloat16, more tensors than needed, and another number of
+ * Import of another program's weights: F16 and BF16, unknown tensors, and another number of
  * classes.
  */
 TEST(import)
@@ -463,10 +464,7 @@ TEST(import)
 	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
 	assert_memory_equal(x, y, sizeof(x));
 	fixture_deinit(&b);
-	/*
-	 * constants that the network's description defines may be missing from the file, and keep
-	 * their values
-	 */
+	/* the file may lack constants, which keep the network's values */
 	char blurring[256];
 	snprintf(blurring, sizeof(blurring), "%s model.blur=convs", settings);
 	fixture_init(&b, blurring, 10, NULL);
@@ -481,7 +479,7 @@ TEST(import)
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
 	assert_int_equal(checkpoint_import(path, NULL, b.params, &result, error), -EBADMSG);
 	assert_non_null(strstr(error, "probably trained with another model.name, model.depth"));
-	/* the other way round, all needed tensors are present, and more */
+	/* the reverse: the file has all needed tensors, and more */
 	assert_int_equal(checkpoint_export(path, b.params, DEVICE_VALUE, &no_more, error), 0);
 	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), 0);
 	assert_false(result.head_kept);
@@ -499,7 +497,7 @@ TEST(import)
 	fixture_deinit(&a);
 }
 
-/* An equal number of classes may be different classes; the file's class names show that. */
+/* Class names show that an equal number of classes is of different classes. */
 TEST(import_of_other_classes)
 {
 	static const struct {
@@ -539,8 +537,8 @@ TEST(import_of_other_classes)
 }
 
 /*
- * Writes tensors named like a model's parameters except the first few, with `prefix` before each
- * name.
+ * Writes tensors with the names of a model's parameters, except the first few, and `prefix` before
+ * each name.
  */
 static void write_names(const struct device_params *params, size_t first, const char *prefix)
 {
@@ -565,7 +563,7 @@ static void write_names(const struct device_params *params, size_t first, const 
 }
 
 /*
- * Weights unfit for training: of a wrapped module (recognised by the names), of another stem, and
+ * Weights that import refuses: of a wrapped module (recognised by the names), of another stem, and
  * with NaN values.
  */
 TEST(unfit_weights)
@@ -603,7 +601,7 @@ TEST(narrow_types)
 	struct safetensors_tensor *tensors = calloc(count + 1, sizeof(*tensors));
 	uint16_t *data = malloc(65536 * sizeof(*data));
 	for (int i = 0; i < 65536; i++)
-		data[i] = i % 2 ? 0x3c00 : 0x8001; /* halves 1 and -2^-24 */
+		data[i] = i % 2 ? 0x3c00 : 0x8001; /* F16 values 1 and -2^-24 */
 	for (size_t i = 0; i < count; i++) {
 		struct device_param *param = device_params_at(a.params, i);
 		const struct device_param_spec *s = device_param_spec(param);
@@ -635,7 +633,7 @@ TEST(narrow_types)
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
 	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), 0);
 	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
-	assert_true(bias[1] == 0.0078125f); /* 0x3c00 as bfloat16 */
+	assert_true(bias[1] == 0.0078125f); /* 0x3c00 in BF16 */
 	tensors[0].type = SAFETENSORS_I16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
 	assert_int_equal(checkpoint_import(path, NULL, a.params, &result, error), -EBADMSG);
@@ -729,7 +727,7 @@ TEST(housekeeping)
 
 static const char vit[] = "model.name=vit_tiny_patch16 model.width=0.125 model.image_size";
 
-/* Position embeddings fit images of another size after resizing as in timm. */
+/* Position embeddings are resized as in timm if the image sizes differ. */
 TEST(positions)
 {
 	struct fixture a, b;
@@ -770,7 +768,7 @@ TEST(positions)
 	}
 	assert_true(compared > 200);
 	fclose(file);
-	/* without a class token it is another network */
+	/* refused: a network without class token is another network */
 	snprintf(network, sizeof(network), "%s=96 model.pool=average", vit);
 	fixture_init(&b, network, 10, NULL);
 	assert_int_equal(checkpoint_import(path, NULL, b.params, &result, error), -EBADMSG);

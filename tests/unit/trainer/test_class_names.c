@@ -17,7 +17,7 @@ TEST(there_and_back)
 	assert_null(read.name);
 }
 
-/* Names that would make the header too large to be read, or invalid JSON, are omitted. */
+/* Weights omit names that would make the header too large to be read, or invalid JSON. */
 TEST(left_out)
 {
 	enum { HALF = CLASS_NAMES_MAX / 2 };
@@ -42,7 +42,7 @@ TEST(refused)
 	struct class_names read;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(class_names_read(texts[i], &read), -EINVAL);
-	/* longer than any list that is written */
+	/* longer than any list that class_names_write() returns */
 	char *many = malloc(CLASS_NAMES_MAX + 2);
 	memset(many, ' ', CLASS_NAMES_MAX + 1);
 	memcpy(many, "[\"cat\"]", 7);

@@ -16,7 +16,7 @@ TEST(kept)
 }
 
 /*
- * Kept indices are ascending and equally frequent; each step draws others, and rows differ from
+ * Kept indices are ascending and equally frequent. Each step draws others, and rows differ from
  * columns.
  */
 TEST(draws)
@@ -35,7 +35,7 @@ TEST(draws)
 		again += memcmp(rows, before, sizeof(rows)) == 0;
 		memcpy(before, rows, sizeof(rows));
 	}
-	/* of 120 possible choices; counts within five standard deviations */
+	/* few of 120 possible choices are equal; counts are within five standard deviations */
 	assert_true(alike < STEPS / 60 && again < STEPS / 60);
 	for (unsigned i = 0; i < SIZE; i++) {
 		assert_true(fabs(rows_kept[i] - 0.7 * STEPS) < 5 * sqrt(0.21 * STEPS));

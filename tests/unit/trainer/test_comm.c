@@ -1,6 +1,6 @@
 /*
- * Every operation between ranks, for any number of ranks: run alone, and under mpirun. The
- * environment's COMM_WORLD is the expected number.
+ * Every operation between ranks, for any number of ranks: run directly, and under mpirun. The
+ * environment variable COMM_WORLD is the expected number.
  */
 #include "tests/test.h"
 #include "trainer/device/comm/comm.h"
@@ -8,13 +8,11 @@
 #include <sched.h>
 
 #define SUMS  6
-#define COUNT 300000 /* more than any transport sends at once */
+#define COUNT 300000 /* elements; more than any transport sends at once */
 
 static struct comm *comm;
 
-/*
- * The launcher bound each rank to one CPU: no rank shares one, and together they have all of them.
- */
+/* The launcher bound each rank to one CPU: no two ranks share a CPU, and together they use all. */
 static void test_bound(void **state)
 {
 	cpu_set_t *all = calloc(comm->world, sizeof(*all)), mine, together;
@@ -31,7 +29,7 @@ static void test_bound(void **state)
 	free(all);
 }
 
-/* Values with exact sums, different for every rank and index. */
+/* Returns a value that differs for every rank and index, and whose sums are exact. */
 static double value(unsigned rank, unsigned sum, size_t i)
 {
 	return (double)((rank + 1) * 7 + sum * 3 + i % 1000) / 8;
@@ -77,10 +75,7 @@ TEST(sums)
 	double *doubles = malloc(COUNT * sizeof(*doubles));
 	unsigned requests[SUMS];
 
-	/*
-	 * several sums in flight, another operation in between, and waits in another order than the
-	 * starts
-	 */
+	/* start several sums, run another operation, and wait in another order */
 	for (unsigned s = 0; s < SUMS; s++) {
 		floats[s] = malloc(COUNT * sizeof(float));
 		for (size_t i = 0; i < COUNT; i++)
@@ -107,7 +102,7 @@ TEST(sums)
 	free(doubles);
 }
 
-/* Sums that round have the same bits on every rank. */
+/* Sums that need rounding are bitwise equal on all ranks. */
 TEST(same_bits)
 {
 	static const size_t counts[] = {1, 3, 1000, COUNT};
@@ -157,7 +152,7 @@ TEST(too_many)
 		assert_int_equal(comm_wait(comm, requests[i]), 0);
 }
 
-/* Binds the process to the rank'th of the CPUs that it may run on. */
+/* Binds the process to CPU number `rank` of those that it may run on. */
 static void bind_to(const char *rank)
 {
 	cpu_set_t allowed, one;

@@ -1,10 +1,12 @@
-/* The trainer's requests to the loader, as far as they can be computed without one. */
+/*
+ * Parameters of the trainer's requests to the daemon, as far as they can be computed without a
+ * daemon.
+ */
 #include "tests/test.h"
 #include "trainer/run/input/data.h"
 
 /*
- * The number depends on the CPUs given to the machine's ranks, which a scheduler may have
- * restricted.
+ * The number of threads depends on the CPUs of the machine's ranks, which a scheduler may restrict.
  */
 TEST(threads_of_the_daemon)
 {

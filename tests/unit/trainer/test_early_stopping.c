@@ -1,4 +1,4 @@
-/* Ends of runs before their last epoch: train.stop_at and train.stop_after. */
+/* Early stopping: train.stop_at and train.stop_after. */
 #include "trainer/run/early_stopping.h"
 
 #include <setjmp.h>
@@ -32,7 +32,7 @@ static void test_good_enough(void **state)
 	assert_non_null(strstr(stopping.reason, "train.stop_at = 0.4"));
 }
 
-/* Counts evaluations, not steps, since the best one. */
+/* train.stop_after counts evaluations, not steps, since the best one. */
 static void test_no_improvement(void **state)
 {
 	struct recipe_train recipe = {.stop_after = 3};
@@ -44,7 +44,7 @@ static void test_no_improvement(void **state)
 	assert_non_null(strstr(stopping.reason, "train.stop_after = 3"));
 }
 
-/* Neither at the end of the run, nor between evaluations, nor if there are none. */
+/* Runs do not stop early at their end, between evaluations, or without evaluations. */
 static void test_not_due(void **state)
 {
 	struct recipe_train recipe = {.stop_at = 0.1, .stop_after = 1};
@@ -63,7 +63,7 @@ static void test_not_due(void **state)
 	assert_string_equal(stopping.reason, "");
 }
 
-/* Events are due every so many steps and at the end, but not before the first step. */
+/* Events are due every `every` steps and at the end, but not before the first step. */
 static void test_run_length(void **state)
 {
 	assert_false(run_length_is_due(&length, 0, 10));

@@ -18,21 +18,23 @@ TEST(falling)
 	expect(losses, 8, 4, 7);
 }
 
-/* A diverged loss falls from its peak more steeply than it ever fell by learning. */
+/* Ignores the descent after divergence, which is steeper than any by learning. */
 TEST(diverged)
 {
 	static const double losses[] = {2.3, 2.3, 2.3, 2.2, 1.9, 1.7, 1.8, 4.0, 9.0, 5.0, 2.4};
 	expect(losses, 11, 4, 5);
 }
 
-/* The first losses are hardly smoothed. */
+/* Ignores the first losses, which are hardly smoothed. */
 TEST(settling)
 {
 	static const double losses[] = {9, 1, 2.3, 2.2, 1.9, 1.7, 1.8};
 	expect(losses, 7, 4, 5);
 }
 
-/* Small batches: by noise, losses of the first quarter are lower than any that training reaches. */
+/*
+ * With small batches, noise makes losses of the first quarter lower than any that training reaches.
+ */
 TEST(noisy)
 {
 	static const double losses[] = {2.29,  2.28,  2.296, 2.339, 2.334, 2.335,

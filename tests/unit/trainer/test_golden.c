@@ -1,7 +1,7 @@
 /*
- * The trainer against PyTorch: one forward and backward pass of each network; a short run of SGD
- * with all options that a recipe adds; and recipes/cifar10.ini against the training that it
- * reproduces. tests/golden/networks/make.py computed the references in double precision.
+ * The trainer against PyTorch: a forward and backward pass of each network, a short run of SGD with
+ * all options of a recipe, and recipes/cifar10.ini against the training that it reproduces.
+ * tests/golden/networks/make.py computed the references in double precision.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/golden.h"
@@ -21,12 +21,12 @@ static void run_logits(struct device_graph *graph, const json_t *expected, uint3
 	free(logits);
 }
 
-/* A network of torchvision or timm, by make.py's name for it. */
+/* A network of torchvision or timm, under its name in make.py. */
 struct passed {
 	const char *file;
 	const char *keys;
 	uint32_t side;
-	double logits, gradients; /* tolerances; that of gradients is relative to the norm */
+	double logits, gradients; /* tolerances; the one of gradients is relative to their norm */
 };
 
 static void check_pass(const struct passed *network)
@@ -82,8 +82,8 @@ static void check_pass(const struct passed *network)
 TEST(networks)
 {
 	/*
-	 * the error of PyTorch's own fp32 gradients against double, relative to the norm: with many
-	 * layers, rounding flips some ReLUs
+	 * relative error (norm) of PyTorch's fp32 gradients against double precision: in deep
+	 * networks, rounding flips some ReLUs
 	 */
 	const double deep = 4e-2;
 	const struct passed networks[] = {
@@ -113,7 +113,7 @@ TEST(networks)
 		check_pass(&networks[i]);
 }
 
-/* 12 steps here are an epoch of 12 batches, so the schedule's epochs are twelfths. */
+/* 12 steps here are an epoch of 12 batches, so the schedule counts in twelfths of an epoch. */
 TEST(trajectory)
 {
 	enum { COUNT = 8, SIDE = 16, STEPS = 12 };
@@ -150,8 +150,8 @@ TEST(trajectory)
 }
 
 /*
- * The shipped recipe at a tenth of its rate: network, rates and decays by group, parameters that
- * stop training after some epochs, Lookahead.
+ * The shipped recipe at a tenth of its rate: network, rates and decays by group, a parameter that
+ * stops training after some epochs, Lookahead.
  */
 TEST(airbench)
 {

@@ -1,4 +1,4 @@
-/* Hashes of files, which distinguish one teacher's weights from another's. */
+/* Hashes of files, which identify a teacher's weights. */
 #include "tests/test.h"
 #include "trainer/run/hash.h"
 
@@ -20,7 +20,7 @@ static int teardown(void **state)
 	return rmdir(path);
 }
 
-/* The hash reads 65536 bytes at a time. */
+/* Changes of any byte change the hash, also across the 65536 bytes read at a time. */
 TEST(every_byte_counts)
 {
 	static const long places[] = {0, 65535, 65536, 131072, SIZE - 1};
@@ -43,7 +43,7 @@ TEST(every_byte_counts)
 	fclose(file);
 }
 
-/* Another process may replace the file by a FIFO after the check; opening it must not block. */
+/* If another process replaces the file by a FIFO after the check, opening it does not block. */
 TEST(nobody_is_waited_for)
 {
 	uint64_t hash = 7;

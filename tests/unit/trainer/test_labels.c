@@ -58,7 +58,7 @@ TEST(counted)
 	packimg_close(dataset);
 }
 
-/* A file may be truncated at any time. Runs last because it damages the dataset. */
+/* The file is truncated while open. Runs last because it damages the dataset. */
 TEST(cut_short)
 {
 	struct packimg *dataset = opened();

@@ -118,7 +118,7 @@ int __wrap_fsync(int fd)
 	return sync_error ? -1 : 0;
 }
 
-/* Syncs whole lines of this file, and reports the disk's errors. */
+/* Syncs complete lines, and reports the disk's errors. */
 TEST(synchronized)
 {
 	char link[64], target[256] = "";
@@ -163,7 +163,7 @@ TEST(line_that_does_not_fit)
 	metrics_log_close(metrics);
 }
 
-/* A last line without a newline counts as torn even if it parses. */
+/* A last line without a newline is torn, even if it parses. */
 TEST(torn_line_goes)
 {
 	char text[4096];
@@ -185,7 +185,7 @@ static long memory_kib(void)
 	return usage.ru_maxrss;
 }
 
-/* Content that no run wrote, such as a hole, is read up to the maximum line length only. */
+/* Content that no run wrote, such as a hole, is read only up to the maximum line length. */
 TEST(lines_without_end)
 {
 	enum { SIZE = 256 << 20 };
@@ -209,7 +209,7 @@ TEST(lines_without_end)
 	}
 }
 
-/* The longest line that a run writes. */
+/* The longest line that a run writes fits. */
 TEST(line_of_the_largest_batch)
 {
 	enum { COUNT = 65536 };
@@ -230,7 +230,7 @@ TEST(line_of_the_largest_batch)
 	free(values);
 }
 
-/* Texts and lists longer than those of any earlier line. */
+/* Strings and lists longer than those of any earlier line. */
 TEST(long_lines)
 {
 	enum { COUNT = 30000, TEXT = 20000 };
@@ -275,7 +275,7 @@ TEST(no_folder)
 	assert_non_null(strstr(error, "/nonexistent/log"));
 }
 
-/* Any process that may write to the directory may have created the link. */
+/* Does not follow a link, which any process that may write to the folder can create. */
 TEST(links_are_not_followed)
 {
 	char link[64], text[8];
@@ -294,7 +294,7 @@ TEST(links_are_not_followed)
 	assert_string_equal(text, "thesis");
 	assert_int_equal(r, -ELOOP);
 	assert_non_null(strstr(error, "is a symbolic link"));
-	/* a FIFO without a reader must not block */
+	/* opening a FIFO without a reader must not block */
 	assert_int_equal(mkfifo(link, 0600), 0);
 	assert_int_equal(metrics_log_open(link, &metrics, error), -EBADF);
 	assert_non_null(strstr(error, ".link: is not a regular file: remove it"));

@@ -1,6 +1,6 @@
 /*
- * Mixup and CutMix: timm's boxes, the distribution of shares, and draws that depend only on the
- * sample's position.
+ * Mixup and CutMix: timm's boxes, the distribution of blend weights, and draws that depend only on
+ * the sample's index.
  */
 #include "tests/test.h"
 #include "trainer/algorithms/mix.h"
@@ -53,7 +53,7 @@ TEST(shares)
 			mean += (double)shares[i] / 10000;
 			square += ((double)shares[i] - 0.5) * ((double)shares[i] - 0.5) / 10000;
 		}
-		/* five standard deviations of the mean */
+		/* within five standard deviations of the mean */
 		assert_true(fabs(mean - 0.5) < 5 * sqrt(wanted / 10000));
 		assert_true(fabs(square / wanted - 1) < 0.08);
 	}
@@ -72,7 +72,7 @@ static void draw(const struct recipe_train *recipe, uint64_t step, uint32_t firs
 	mix_draw(recipe, &batch, blends, shares);
 }
 
-/* Draws do not depend on the division of a batch into ranks and micro-batches. */
+/* Draws do not depend on how a batch is divided into ranks and micro-batches. */
 TEST(places)
 {
 	static const struct recipe_train recipe = {.mixup = 0.8,

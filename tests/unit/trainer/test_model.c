@@ -1,4 +1,4 @@
-/* Models: names, shapes and counts of the parameters that they declare, and initial values. */
+/* Models: names, shapes and counts of their parameters, and initial values. */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/model/layers.h"
@@ -19,7 +19,8 @@ static uint64_t parameters(const struct fixture *fixture)
 }
 
 /*
- * Counts as reported by torchvision and timm for 1000 classes, and for resnet_cifar by its paper.
+ * Parameter counts reported by torchvision and timm for 1000 classes, and by the paper for
+ * resnet_cifar.
  */
 TEST(counts)
 {
@@ -157,7 +158,7 @@ TEST(starts)
 	fixture_deinit(&b);
 }
 
-/* Settings that make no network: the error names what is at fault. */
+/* Settings that make no network: the error names the setting. */
 TEST(mistakes)
 {
 	static const struct {
@@ -200,7 +201,7 @@ TEST(mistakes)
 	recipe_deinit(&recipe);
 }
 
-/* The depths in the recipe's table are all valid. */
+/* All depths in the recipe's table are valid. */
 TEST(every_depth)
 {
 	static const char *const settings[] = {"model.depth=8", "model.depth=14",
@@ -219,7 +220,7 @@ TEST(every_depth)
 	}
 }
 
-/* Every value that the recipe allows for model.name. */
+/* All values of model.name that the recipe accepts are networks. */
 TEST(every_name)
 {
 	const struct recipe_key *key = recipe_keys;
@@ -316,8 +317,9 @@ TEST(speednet)
 }
 
 /*
- * The first and the last layer are `outer`. In speednet the whitening convolution is the first, so
- * an optimizer by_matrix handles everything trained except fc.
+ * Only the first and the last layer are `outer`. In speednet the first is the whitening
+ * convolution, so an optimizer that treats matrices separately applies to everything trained except
+ * fc.
  */
 TEST(outer)
 {
@@ -347,7 +349,7 @@ TEST(outer)
 	}
 }
 
-/* Learning rates by depth equal those of timm's param_groups_layer_decay. */
+/* Layer-wise learning rates equal those of timm's param_groups_layer_decay. */
 TEST(layer_decay)
 {
 	static const struct {
@@ -389,7 +391,10 @@ TEST(layer_decay)
 	}
 }
 
-/* Blocks are counted from the head; what follows the last block is of it, unless it is the head. */
+/*
+ * Blocks are counted from the head. Parameters between the last block and the head count as part of
+ * that block.
+ */
 TEST(blocks_behind)
 {
 	static const struct {
@@ -420,7 +425,7 @@ TEST(blocks_behind)
 	}
 }
 
-/* A network takes images as small as model_side_min(). */
+/* A network accepts images as small as model_side_min(). */
 TEST(smallest_side)
 {
 	static const char *const settings[] = {
@@ -436,7 +441,7 @@ TEST(smallest_side)
 	}
 }
 
-/* Computes the losses of a step and of an evaluation, always with the same weights and images. */
+/* Computes the losses of a step and of an evaluation, with constant weights and images. */
 static void losses_of(const char *settings, double *ret_trained, double *ret_evaluated)
 {
 	enum { COUNT = 4, SIDE = 32 };
@@ -470,7 +475,7 @@ static void losses_of(const char *settings, double *ret_trained, double *ret_eva
 	fixture_deinit(&fixture);
 }
 
-/* Attention drops keys in training, equally for equal draws, and not in evaluation. */
+/* Attention drops keys in training, the same ones for equal draws, and none in evaluation. */
 TEST(attention_dropout)
 {
 #define VIT "model.name=vit_tiny_patch16 model.width=0.25 model.patch=8 model.image_size=32"

@@ -1,7 +1,7 @@
 /*
- * Weights with other programs' names: each tensor of a published layout is mapped to its place in
- * timm. tests/golden/finetune/make.py has checked that networks with weights renamed in this way
- * give the same logits.
+ * Weights with other programs' names: each tensor of a published layout maps to its name in timm.
+ * tests/golden/finetune/make.py checked that networks whose weights are renamed in this way give
+ * the same logits.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
@@ -127,7 +127,7 @@ static void net_close(struct net *net)
 	unlink(net->path);
 }
 
-/* Returns the index in the file's order of element i in the device's order. */
+/* Converts the index of an element from the device's order to the file's. */
 static size_t place(const struct pair *pair, size_t i)
 {
 	if (pair->rank < 4)
@@ -173,7 +173,10 @@ TEST(layouts)
 	}
 }
 
-/* The last layer is kept if the classes differ; errors about other shapes use the file's names. */
+/*
+ * If the classes differ, import keeps the model's last layer. Errors about shapes use the file's
+ * names.
+ */
 TEST(other_shapes)
 {
 	static struct net net;
@@ -199,7 +202,10 @@ TEST(other_shapes)
 	net_close(&net);
 }
 
-/* make.py's fill(): elements of convolutions are numbered in the order [K][R][S][C]. */
+/*
+ * Fills a tensor as make.py's fill(); elements of convolutions are numbered in the order
+ * [K][R][S][C].
+ */
 static void fill_pair(struct pair *pair)
 {
 	uint64_t key = random_key(1, pair->theirs);
@@ -215,7 +221,7 @@ static void fill_pair(struct pair *pair)
 		pair->values[place(pair, i)] = (float)(offset + scale * random_uniform(key, i));
 }
 
-/* Adds the first block's tensors again for each of the other blocks. */
+/* Adds the tensors of the first block again, renamed for each of the other blocks. */
 static void repeat_blocks(struct net *net)
 {
 	static const char first[] = "encoder.layers.encoder_layer_0.",
@@ -249,7 +255,7 @@ static void read_logits(const char *network, double *ret_logits, size_t count)
 	fclose(file);
 }
 
-/* A file for one of torchvision's networks gives torchvision's logits. */
+/* Weights of one of torchvision's networks give torchvision's logits. */
 static void check_published(const char *network, const char *settings)
 {
 	enum { IMAGES = 2, SIDE = 32, CLASSES = 7 };

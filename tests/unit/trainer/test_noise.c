@@ -1,5 +1,5 @@
 /*
- * The gradient noise scale: worked out by hand, and for a linear model with known gradients and
+ * The gradient noise scale: computed by hand, and for a linear model with known gradients and
  * noise.
  */
 #include "tests/test.h"
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* |G_B|^2 = |G|^2 + tr(Sigma) / B, the expectation on which the estimators are based (A.1). */
+/* The expectation on which the estimators are based (A.1): |G_B|^2 = |G|^2 + tr(Sigma) / B. */
 static struct noise_norms expected_norms(double squared_norm, double trace, double small,
 					 double big)
 {
@@ -22,7 +22,7 @@ TEST(expectations_give_the_scale)
 	struct noise_norms norms = expected_norms(2, 300, 8, 64);
 	noise_add(&noise, &norms);
 	assert_true(fabs(noise_scale(&noise) - 150) < 1e-9);
-	/* the averages are bias-corrected, so one step and many give the same */
+	/* the averages are bias-corrected, so one step and many steps give the same */
 	assert_true(fabs(noise.squared_norm / noise.weight - 2) < 1e-12);
 	assert_true(fabs(noise.trace / noise.weight - 300) < 1e-9);
 	norms = expected_norms(4, 300, 8, 64);
@@ -38,14 +38,14 @@ TEST(ends_of_the_scale)
 	noise_add(&silent, &same);
 	assert_true(noise_scale(&silent) == 0);
 	/*
-	 * the mean of 8 times as many has less than an eighth of the squared norm: there may be no
-	 * gradient at all
+	 * the squared norm at 64 samples is less than an eighth of that at 8, so the estimate of
+	 * |G|^2 is negative
 	 */
 	noise_add(&drowned, &larger);
 	assert_true(isinf(noise_scale(&drowned)));
 }
 
-/* Uniform in -1..1, so the variance is 1/3. */
+/* Uniform in -1..1, with variance 1/3. */
 static double draw(uint64_t *seed)
 {
 	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
@@ -53,10 +53,12 @@ static double draw(uint64_t *seed)
 }
 
 /*
- * A linear model y = w x with one output and SIZE inputs of variance 1/3, trained on y = v x + e,
- * where e is uniform with deviation `error`. A sample's gradient is ((w - v) x - e) x. With d = w -
- * v, and m and k the inputs' variance and fourth moment, its mean is m d, and the trace of its
- * covariance is error^2 n m + |d|^2 (k + (n - 1) m^2) - m^2 |d|^2.
+ * A linear model y = w x with one output and n = SIZE inputs, trained on y = v x + e, where e is
+ * uniform with deviation `error`. The inputs have variance m = 1/3 and fourth moment k. For the
+ * difference d of w and v:
+ * - gradient of a sample: (d x - e) x
+ * - mean gradient: m d
+ * - trace of the covariance: error^2 n m + |d|^2 (k + (n - 1) m^2) - m^2 |d|^2
  */
 TEST(linear_model)
 {
@@ -90,7 +92,7 @@ TEST(linear_model)
 		for (int i = 0; i < SIZE; i++)
 			norms.big_squared += sum[i] * sum[i];
 		noise_add(&noise, &norms);
-		/* averaged over far more steps than the running average covers */
+		/* averaged over far more steps than the moving average covers */
 		scale += noise.trace / noise.weight / STEPS;
 		norm += noise.squared_norm / noise.weight / STEPS;
 	}

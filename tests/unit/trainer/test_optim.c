@@ -63,7 +63,9 @@ TEST(groups)
 	recipe_deinit(&recipe);
 }
 
-/* The whitening convolution's bias: rate and decay are 0 from the step at which its epochs end. */
+/*
+ * Rate and decay of the whitening convolution's bias are 0 from the step at which its epochs end.
+ */
 TEST(whiten_bias)
 {
 	struct recipe recipe;
@@ -124,7 +126,7 @@ TEST(spec)
 	recipe_deinit(&recipe);
 }
 
-/* The rate for a batch size other than the one that optim.lr is meant for. */
+/* The rate is scaled if the batch size is not the one for which optim.lr is meant. */
 TEST(batch_scale)
 {
 	struct recipe recipe;
@@ -144,7 +146,7 @@ TEST(batch_scale)
 	recipe_deinit(&recipe);
 }
 
-/* Momentum and beta1 follow the cycle. */
+/* Momentum and beta1 follow the schedule's cycle. */
 TEST(cycled_momentum)
 {
 	struct recipe recipe;
@@ -182,7 +184,7 @@ TEST(averages)
 	assert_true(at(&recipe, 10).ema_decay == 0 && at(&recipe, 101).ema_decay == 1);
 	assert_true(at(&recipe, 100).ema_decay == (float)(0.99 / 4) && at(&recipe, 100).lookahead);
 	assert_true(at(&recipe, 200).ema_decay == 0.99f);
-	/* after the end, since there is one more step than the epochs give */
+	/* steps after the last epoch have the final decay */
 	assert_true(at(&recipe, 205).ema_decay == 0.99f);
 	recipe_deinit(&recipe);
 }

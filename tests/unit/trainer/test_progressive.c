@@ -1,8 +1,8 @@
-/* Progressive resizing: Composer's sizes, step by step, and the part left to the device. */
+/* Progressive resizing: image sizes of each step as in Composer, and the limits of the device. */
 #include "tests/test.h"
 #include "trainer/algorithms/progressive.h"
 
-/* tests/golden/progressive */
+/* tests/golden/progressive has Composer's sizes. */
 TEST(sizes)
 {
 	FILE *file = fopen(GOLDEN_SIZES, "r");
@@ -20,7 +20,10 @@ TEST(sizes)
 			assert_int_equal(fscanf(file, "%u %u", &wanted[0], &wanted[1]), 2);
 			progressive_size(&recipe, step, steps, &got[0], &got[1]);
 			compared += wanted[0] != 0;
-			/* at the end images have their full size, whatever the increment */
+			/*
+			 * in the last steps, images have their full size, even if it is not a
+			 * multiple of the increment
+			 */
 			assert_int_equal(got[0], wanted[0] ? wanted[0] : height);
 			assert_int_equal(got[1], wanted[1] ? wanted[1] : width);
 		}
@@ -38,7 +41,7 @@ TEST(bounds)
 				     .delay_fraction = 0.5,
 				     .size_increment = 4};
 	uint32_t height = 34, width = 17;
-	/* 4.25 would be rounded to 4, which is less than a quarter */
+	/* 4.25 is rounded up, since 4 would be less than a quarter of 17 */
 	progressive_size(&recipe, 0, 10, &height, &width);
 	assert_int_equal(width, 5);
 	assert_int_equal(height, 9);

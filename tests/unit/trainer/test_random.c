@@ -25,7 +25,7 @@ TEST(keys_differ)
 	assert_true(random_key(1, "") != random_key(2, ""));
 }
 
-/* Mean, variance, third and fourth moment over 2^18 numbers, within five standard errors. */
+/* Mean, variance, third and fourth moment of 2^18 numbers are within five standard errors. */
 TEST(moments)
 {
 	enum { N = 1 << 18 };
@@ -49,7 +49,7 @@ TEST(moments)
 	assert_true(fabs(u2 / N - 1.0 / 3) < error * sqrt(4.0 / 45));
 }
 
-/* The logarithm is our own, so compare the normal numbers with those computed with libm's. */
+/* random.c computes logarithms without libm: compare normal numbers with those from libm's. */
 TEST(logarithm)
 {
 	uint64_t key = random_key(3, "log");

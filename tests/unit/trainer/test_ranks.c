@@ -1,6 +1,6 @@
 /*
- * What ranks agree on and share, and that they detect diverged parameters. Run alone, and under
- * mpirun.
+ * Agreement and sharing between ranks, and detection of parameters that differ. Run directly, and
+ * under mpirun.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static bool exhausted; /* if set, every allocation fails; through the linker's wrapping */
+static bool exhausted; /* every allocation fails; the linker wraps malloc() and calloc() */
 
 void *__real_calloc(size_t count, size_t size);
 void *__real_malloc(size_t size);
@@ -26,7 +26,8 @@ void *__wrap_malloc(size_t size)
 }
 
 static bool
-	rebuilt; /* if set, the program's file is a different one; through the linker's wrapping */
+	/* this rank's program file appears to differ; the linker wraps io_open_regular() */
+	rebuilt;
 
 int __real_io_open_regular(const char *path);
 int __wrap_io_open_regular(const char *path);
@@ -40,7 +41,7 @@ int __wrap_io_open_regular(const char *path)
 static struct comm *comm;
 static char error[RANKS_ERROR_MAX];
 
-/* All ranks get the error code and text of the lowest rank that failed. */
+/* All ranks return the error code and sentence of the lowest rank that failed. */
 TEST(agreeing)
 {
 	unsigned last = comm->world - 1;
@@ -62,7 +63,7 @@ TEST(agreeing)
 	assert_non_null(strstr(error, expected));
 }
 
-/* A rank without memory still takes part, and learns the others' result. */
+/* A rank without memory still takes part, and receives the others' outcome. */
 TEST(without_memory)
 {
 	unsigned last = comm->world - 1, other;
@@ -119,7 +120,7 @@ TEST(recipes)
 }
 
 /*
- * Fills a slot with numbers specific to the rank; returns the number of parameters that have the
+ * Fills a slot with values specific to the rank. Returns the number of parameters that have the
  * slot.
  */
 static unsigned fill(struct device_params *params, enum device_slot slot, float base)
@@ -159,7 +160,7 @@ TEST(parameters)
 	assert_true(fill(params, DEVICE_VALUE, own) > fill(params, DEVICE_STATE, own + 1));
 	fill(params, DEVICE_EMA, own + 2);
 
-	/* running statistics only */
+	/* share only running statistics */
 	float index = first_value(mean, DEVICE_VALUE) - own;
 	assert_int_equal(ranks_share_params(comm, params, true, error), 0);
 	assert_true(first_value(mean, DEVICE_VALUE) == 1000 + index);
@@ -170,14 +171,14 @@ TEST(parameters)
 		assert_non_null(strstr(error, "the weights of rank 1 differ from those of rank 0"));
 	}
 
-	/* all parameters */
+	/* share all parameters */
 	assert_int_equal(ranks_share_params(comm, params, false, error), 0);
 	assert_int_equal(ranks_check_params(comm, params, error), 0);
 	assert_true(first_value(weight, DEVICE_VALUE) == 1000);
 	assert_true(first_value(weight, DEVICE_STATE) == 1001);
 	assert_true(first_value(weight, DEVICE_EMA) == 1002);
 
-	/* one bit of one weight; running statistics may differ */
+	/* change one bit of one weight; running statistics may differ */
 	unsigned last = comm->world - 1;
 	size_t count = device_param_elements(weight);
 	float *values = malloc(count * sizeof(float));

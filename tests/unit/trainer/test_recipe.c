@@ -164,7 +164,7 @@ TEST_WITH(checks, setup, teardown)
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	recipe_override(recipe, "data.std=1,2,3", error);
 	assert_int_equal(recipe_check(recipe, true, error), 0);
-	/* PyTorch's values */
+	/* PyTorch's values, for the scale of 0 to 1 */
 	recipe_override(recipe, "data.mean=0.485,0.456,0.406", error);
 	recipe_override(recipe, "data.std=0.229,0.224,0.225", error);
 	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
@@ -334,7 +334,7 @@ TEST_WITH(round_trip, setup, teardown)
 	check_round_trip(recipe);
 }
 
-/* Texts in which no space, or not every one, can become a line break. */
+/* Strings in which some blanks cannot become line breaks. */
 TEST_WITH(round_trip_of_odd_texts, setup, teardown)
 {
 	static const char *const units[] = {"/folder", "\\",   "a\\ ", "\xc3\xa9", "a  b", "a\t",
@@ -382,7 +382,7 @@ TEST_WITH(compare, setup, teardown)
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
 	recipe_override(recipe, "train.eval_every=7", error);
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
-	/* a schedule that depends on evaluations */
+	/* with a schedule that depends on evaluations */
 	recipe_override(recipe, "schedule.name=plateau", error);
 	recipe_override(&saved, "schedule.name=plateau", error);
 	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), -EINVAL);
@@ -407,8 +407,8 @@ TEST_WITH(compare, setup, teardown)
 }
 
 /*
- * The table itself: every default is valid (else recipe_init() would fail), names are unique, and
- * every key has a section.
+ * The table: every default is valid (recipe_init() succeeds), names are unique, and every key has a
+ * section.
  */
 TEST_WITH(table, setup, teardown)
 {
@@ -426,7 +426,7 @@ TEST_WITH(table, setup, teardown)
 	}
 }
 
-/* For files that are not recipes, the error does not print their contents on a terminal. */
+/* Errors about files that are not recipes do not print their contents on a terminal. */
 TEST_WITH(binary_file, setup, teardown)
 {
 	static const char *const contents[] = {"PACKIMG\x1b[2J\n", "[data]\nval = a\0b\n"};
@@ -446,7 +446,7 @@ TEST_WITH(binary_file, setup, teardown)
 	assert_non_null(strstr(error, "/: cannot be read: Is a directory"));
 }
 
-/* Endless files, and FIFOs without a writer, are refused; a pipe is read. */
+/* Endless files and FIFOs without a writer are refused; pipes are read. */
 TEST_WITH(no_files, setup, teardown)
 {
 	char folder[] = "/tmp/test_recipe.XXXXXX", path[128];

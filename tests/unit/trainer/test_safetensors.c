@@ -11,7 +11,10 @@
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[128], error[SAFETENSORS_ERROR_MAX];
 
-/* Simulated disk behaviour, for all reads or only the first. */
+/*
+ * Simulated disk: pread() fails with errno `failing` (EINTR only once), or reads at most 1000
+ * bytes.
+ */
 static int failing;
 static bool little_by_little;
 
@@ -39,7 +42,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	unlink(path);
-	return rmdir(folder); /* fails if a temporary file was left */
+	return rmdir(folder); /* fails if a temporary file is left */
 }
 
 static void put(const char *header, size_t claimed, size_t data_size)
@@ -145,7 +148,7 @@ TEST(failed_write_leaves_the_old_file)
 		-ENOENT);
 }
 
-/* A full disk, simulated by a limit on file sizes. */
+/* A full disk, simulated by a limit on file sizes, leaves the old file. */
 TEST(full_disk_leaves_the_old_file)
 {
 	static char bytes[1 << 16];
@@ -206,7 +209,7 @@ TEST(failing_reads)
 	safetensors_close(file);
 }
 
-/* The format that PyTorch users have by default. */
+/* A file of torch.save(), PyTorch's default format, is refused with a hint. */
 TEST(of_torch_save)
 {
 	static const char zip[] = "PK\3\4 and whatever follows";
@@ -322,7 +325,7 @@ TEST(fifo)
 }
 
 /*
- * A small header may contain many values, each of which takes a hundred times as many bytes in
+ * A small header with many values is refused, because each takes a hundred times its bytes in
  * memory.
  */
 TEST(crowded_header)
@@ -336,7 +339,7 @@ TEST(crowded_header)
 	put(text, strlen(text), 0);
 	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
 	assert_non_null(strstr(error, "header: more than 262144 values"));
-	/* commas in strings do not count as values */
+	/* commas in strings separate no values */
 	at = stpcpy(text, "{\"__metadata__\":{\"a\":\"\\\"");
 	memset(at, ',', 2 * values);
 	strcpy(at + 2 * values, "\"}}");
@@ -354,7 +357,10 @@ TEST(crowded_header)
 	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
 }
 
-/* Another user who knows the temporary file's name may have placed a link there. */
+/*
+ * Does not write through a link that another user, who knows the temporary file's name, placed
+ * there.
+ */
 TEST(links_are_not_written_through)
 {
 	struct safetensors_writer writer = {NULL, 0, NULL, 0, NULL, NULL};
@@ -373,8 +379,8 @@ TEST(links_are_not_written_through)
 }
 
 /*
- * Every truncation, and every single damaged byte of the header, is either refused or still
- * consistent; none crashes.
+ * Every truncation, and every single damaged byte of the header, is either refused or leaves the
+ * file consistent; nothing crashes.
  */
 TEST(damage)
 {
@@ -410,7 +416,7 @@ TEST(damage)
 	}
 }
 
-/* CPU time to find this many tensors by name; absent names are not found. */
+/* CPU time to look up this many tensors by name. Absent names are not found. */
 static double find_ns(unsigned count)
 {
 	enum { FINDS = 20000 };

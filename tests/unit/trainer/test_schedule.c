@@ -25,7 +25,7 @@ static void near(double a, double b)
 		fail_msg("%.17g is not %.17g", a, b);
 }
 
-/* Checks pairs of an epoch and the factor there. */
+/* Checks the factors of [epoch, factor] pairs. */
 static void factors(const char *settings, const double (*points)[2], size_t count)
 {
 	char text[512];
@@ -53,7 +53,7 @@ TEST(closed_forms)
 		{0, 0.1}, {1, 0.55}, {2, 1}, {7, 0.75}, {12, 0.5});
 	FACTORS("polynomial train.epochs=4 schedule.power=2", {0, 1}, {1, 9.0 / 16}, {3, 1.0 / 16},
 		{4, 0});
-	/* drops count from the start of the run, so warm-up does not move them */
+	/* epochs count from the start of the run, so warm-up does not move the drops */
 	FACTORS("step train.epochs=90 schedule.step=30 schedule.gamma=0.1 schedule.warmup=5",
 		{2.5, 0.5}, {5, 1}, {29.999, 1}, {30, 0.1}, {60, 0.01}, {90, 0.001});
 	FACTORS("multi_step train.epochs=20 schedule.gamma=0.5 schedule.milestones=3,7.5,15",
@@ -73,8 +73,8 @@ TEST(closed_forms)
 }
 
 /*
- * Waves, also such as halve each time and such as shrink by a power of the epochs since warm-up;
- * restarts, also with periods that grow, and whose boundaries are not exact in binary.
+ * Cyclic schedules: waves, also with amplitudes that halve per period or decay by epoch; restarts,
+ * also with periods that grow or whose boundaries are not exact in binary.
  */
 TEST(closed_forms_of_periods)
 {
@@ -116,7 +116,7 @@ TEST(boundaries_at_fractions)
 	}
 }
 
-/* The rate is constant within an epoch for every schedule, also during warm-up. */
+/* With by_epoch, the rate of every schedule is constant within an epoch, also during warm-up. */
 TEST(by_epoch)
 {
 	static const char settings[] = "schedule.name=one_cycle train.epochs=20 schedule.peak=0.5 "
@@ -132,7 +132,10 @@ TEST(by_epoch)
 	assert_true(schedule_factor(&every, 4.5) > schedule_factor(&held, 4.5));
 }
 
-/* The rate drops if evaluations do not improve, down to `final`, with a cooldown between drops. */
+/*
+ * The rate drops to no less than `final` if evaluations do not improve, with a cooldown after each
+ * drop.
+ */
 TEST(plateau)
 {
 	struct schedule s = make("schedule.name=plateau train.epochs=20 schedule.gamma=0.1 "
@@ -152,7 +155,7 @@ TEST(plateau)
 	assert_true(plateau.best == 1.4 && plateau.improved == 3);
 }
 
-/* Momentum is unchanged without base_momentum; otherwise it moves opposite to the rate. */
+/* Momentum is constant without base_momentum; otherwise it moves opposite to the rate. */
 TEST(momentum)
 {
 	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
@@ -165,7 +168,7 @@ TEST(momentum)
 	assert_true(schedule_momentum(&s, 5, 0.95) == 0.95);
 }
 
-/* Warm-up joins every schedule without a jump. */
+/* In every schedule, the rate does not jump at the end of warm-up. */
 TEST(warmup_is_continuous)
 {
 	static const char *const names[] = {

@@ -1,4 +1,4 @@
-/* Scores of logits on the host, against values worked out by hand. */
+/* Scores of logits on the host, against values computed by hand. */
 #include "tests/test.h"
 #include "trainer/algorithms/score.h"
 
@@ -38,7 +38,7 @@ TEST(no_label)
 	assert_true(score.loss == 0);
 }
 
-/* A diverged net does not count as always correct. */
+/* A diverged network does not count as always correct. */
 TEST(not_finite)
 {
 	const float logits[2][6] = {{NAN, NAN, NAN, NAN, NAN, NAN}, {1, INFINITY, 1, 1, 1, 1}};

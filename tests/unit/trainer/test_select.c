@@ -1,4 +1,4 @@
-/* Selective backprop: the steps that use it, and the samples that it keeps, both as in Composer. */
+/* Selective backprop: the steps that select, and the samples that are kept, both as in Composer. */
 #include "tests/test.h"
 #include "trainer/algorithms/select.h"
 
@@ -9,7 +9,7 @@ enum { SAMPLES_MAX = 16, DRAWS = 40000 };
 static const float scattered[SAMPLES_MAX] = {3,    0.5f, 7,     0.25f, 9,    1.5f, 0.75f, 2,
 					     0.1f, 8,    0.05f, 4,     0.6f, 5,    0.3f,  6};
 
-/* Computes for each sample the number of samples with a lower loss. */
+/* Ranks each sample by the number of samples with lower loss. */
 static void rank(const float *losses, unsigned count, unsigned *ret_ranks)
 {
 	for (unsigned i = 0; i < count; i++) {
@@ -19,7 +19,7 @@ static void rank(const float *losses, unsigned count, unsigned *ret_ranks)
 	}
 }
 
-/* Samples are kept as often as in Composer's draws, within six deviations of two such counts. */
+/* Each sample is kept as often as in Composer's draws, within six standard deviations. */
 static void check_kept(FILE *file)
 {
 	struct recipe_train recipe = {.seed = 9};
@@ -61,7 +61,7 @@ static void check_due(FILE *file)
 	assert_false(select_is_due(&recipe, steps / 2, steps, 0));
 }
 
-/* tests/golden/select */
+/* tests/golden/select has Composer's draws. */
 TEST(golden)
 {
 	FILE *file = fopen(GOLDEN_SELECT, "r");
@@ -81,8 +81,8 @@ TEST(golden)
 }
 
 /*
- * Equal arguments give equal draws; another step or seed gives others; a NaN loss counts as the
- * highest.
+ * Equal arguments give equal draws, another step or seed gives others, and NaN counts as the
+ * highest loss.
  */
 TEST(draws)
 {
@@ -104,8 +104,8 @@ TEST(draws)
 	}
 	assert_true(alike < 10);
 	/*
-	 * draws one of 16 by the ninth power of the rank: the highest has a share of 0.47, the next
-	 * 0.26
+	 * One of 16 samples is drawn, with weight rank^9: the highest has probability 0.47, the
+	 * next 0.26.
 	 */
 	recipe.selective_backprop = 0.1;
 	for (unsigned i = 0; i < SAMPLES_MAX; i++)

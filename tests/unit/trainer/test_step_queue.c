@@ -13,7 +13,7 @@ static struct pending_step step(uint64_t number, bool last, bool again)
 	return (struct pending_step){.step = number, .last = last, .again = again};
 }
 
-/* Combines results with those in the queue; returns whether the update is complete. */
+/* Combines results with those in the queue. Returns true if the update is complete. */
 static bool combine(struct step_queue *queue, struct pending_step pending,
 		    struct device_results *results)
 {
@@ -34,13 +34,13 @@ static void test_micro_batches(void **state)
 	assert_int_equal(second.samples, 3);
 	assert_int_equal(second.top1, 1);
 	assert_int_equal(second.top5, 3);
-	/* nothing of it is left for the next update */
+	/* the next update begins with empty sums */
 	struct device_results next = {.loss = 7, .samples = 2};
 	assert_true(combine(&queue, step(2, true, false), &next));
 	assert_true(next.loss == 7 && next.samples == 2);
 }
 
-/* With a second pass over the batch, the update has the results of the first. */
+/* With a second pass over the batch, the update has the results of the first pass. */
 static void test_second_pass(void **state)
 {
 	struct step_queue queue = {0};

@@ -1,7 +1,7 @@
 /*
- * 20 steps of training with Composer's methods, compared with Composer; and the number of layers
- * that it freezes, step by step. tests/golden/trajectories/make.py computed the references in
- * double precision.
+ * 20 steps of training with each of Composer's methods, and the number of layers frozen in each
+ * step, compared with Composer. tests/golden/trajectories/make.py computed the references in double
+ * precision.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/golden.h"

@@ -1,4 +1,6 @@
-/* Views of an image in evaluation: the set of views, and images shifted with reflected borders. */
+/*
+ * Test-time augmentation: the set of views of an image, and images shifted with reflected borders.
+ */
 #include "tests/test.h"
 #include "trainer/algorithms/views.h"
 
@@ -32,7 +34,7 @@ TEST(which)
 	}
 }
 
-/* Finds the source of a pixel by walking; the direction reverses at each end. */
+/* Finds the source of a pixel by walking; the direction reverses at each border. */
 static uint32_t walked(uint32_t at, int32_t shift, uint32_t count)
 {
 	int32_t step = shift < 0 ? -1 : 1;
@@ -48,7 +50,7 @@ TEST(moved)
 {
 	enum { COUNT = 3, HEIGHT = 5, WIDTH = 7, BYTES_MAX = 8 };
 	for (size_t size = 1; size <= BYTES_MAX; size++) {
-		/* exactly as large as the images, so that a sanitizer detects accesses outside */
+		/* no larger than the images, so that a sanitizer detects accesses outside */
 		size_t bytes = COUNT * HEIGHT * WIDTH * size;
 		uint8_t *from = malloc(bytes), *to = malloc(bytes);
 		for (size_t i = 0; i < bytes; i++)

@@ -20,12 +20,12 @@ struct flight {
 };
 
 /*
- * Batches in flight: while one is computed, the next is fetched, copied and queued. A feed has at
- * least as many slots.
+ * Maximum number of batches in flight: while one is computed, the next is fetched, copied and
+ * queued. A feed has at least as many slots.
  */
 enum { FLIGHTS_MAX = 2 };
 
-/* One pass over this rank's share of the evaluation set. */
+/* One pass over this rank's part of the evaluation set. */
 struct pass {
 	struct run *run;
 	struct run_feed feed;
@@ -36,7 +36,7 @@ struct pass {
 	struct checkpoint_totals *totals;
 };
 
-/* Feeds a batch and queues its forward pass. */
+/* Copies a batch to the device and queues its forward pass. */
 static int evaluate_launch(struct run *run, const struct device_batch *batch, struct flight *flight)
 {
 	struct device_graph *graph = run->network.eval.graph;
@@ -46,7 +46,7 @@ static int evaluate_launch(struct run *run, const struct device_batch *batch, st
 	r = device_evaluate(graph, network_eval_slot(&run->network, &run->state), &flight->step);
 	if (r < 0) {
 		evaluate_fail(run, r);
-		/* the batch's memory may now be released */
+		/* wait for the copy, so that the batch's memory may be released */
 		device_upload_done(graph, flight->ticket, true);
 	}
 	return r;
@@ -57,8 +57,8 @@ static int evaluate_land(struct run *run, const struct flight *flight,
 {
 	int r = device_results(run->network.eval.graph, flight->step, true, results);
 	/*
-	 * The copy is done once results are there; query the ticket anyway, as device_upload()
-	 * requires.
+	 * The results imply that the copy is done, but device_upload() requires a query of the
+	 * ticket.
 	 */
 	if (r == 0)
 		r = device_upload_done(run->network.eval.graph, flight->ticket, true);
@@ -72,7 +72,8 @@ struct view_buffers {
 };
 
 /*
- * Adds the weighted logits of one view. moved: the images are already shifted, by a previous view.
+ * Evaluates one view of a batch and adds its weighted logits to buffers->sum. If the view is
+ * shifted, uses buffers->moved.
  */
 static int evaluate_add_view(struct run *run, const struct view *view,
 			     const struct device_batch *batch, struct view_buffers *buffers)
@@ -142,7 +143,7 @@ static void evaluate_add_score(struct pass *pass, const struct device_batch *bat
 	totals->top5 += score.top5;
 }
 
-/* Scores the averaged logits of the views, or those of a single view. */
+/* Computes loss and top-k from the weighted sum of the views' logits. */
 static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
 				const struct device_batch *batch)
 {
@@ -160,7 +161,7 @@ static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
 	return r;
 }
 
-/* Prepares the graph and the device's description of a batch. */
+/* Plans the graph and describes the batch for the device. */
 static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 			    struct device_batch *ret_images)
 {
@@ -178,7 +179,7 @@ static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
 	return run_plan_eval(run, batch->height, batch->width);
 }
 
-/* Adds results in batch order until at most `down_to` batches are in flight. */
+/* Adds up results in batch order until at most `down_to` batches are in flight. */
 static int evaluate_collect(struct pass *pass, unsigned down_to)
 {
 	while (pass->count > down_to) {
@@ -194,7 +195,7 @@ static int evaluate_collect(struct pass *pass, unsigned down_to)
 	return 0;
 }
 
-/* Cleans up an aborted pass: waits until nothing reads the feed's buffers. */
+/* Aborts a pass: waits until the device no longer reads the feed's memory. */
 static void evaluate_abandon(struct pass *pass)
 {
 	for (unsigned i = 0; i < pass->count; i++)
@@ -202,16 +203,14 @@ static void evaluate_abandon(struct pass *pass)
 	pass->count = 0;
 }
 
-/*
- * Feeds a batch and collects finished ones. Several views of a batch are evaluated synchronously.
- */
+/* Queues a batch and collects finished ones. Evaluates several views of a batch synchronously. */
 static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 {
 	struct run *run = pass->run;
 	const struct run_graph *graph = &run->network.eval;
 	struct device_batch images;
 	if (batch->height != graph->height || batch->width != graph->width) {
-		/* no step may be pending in the graph that is replaced */
+		/* the graph may be replaced only when no step is pending */
 		int r = evaluate_collect(pass, 0);
 		if (r < 0)
 			return r;
@@ -233,15 +232,15 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 	return evaluate_collect(pass, FLIGHTS_MAX - 1);
 }
 
-/* *ret_feed has no feed if there are no samples for this rank. */
+/* Opens the feed; sets ret_feed->feed to NULL if this rank gets no samples. */
 static int evaluate_open_feed(struct run *run, struct run_feed *ret_feed)
 {
-	/* Use the pipeline of the epoch just trained, not of the next one. */
+	/* use the pipeline of the epoch just trained, not of the next one */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
 	return run_feed_open(&run->feeds, DATA_VAL, epoch, 0, ret_feed);
 }
 
-/* Without training, the batch format must follow from the weights' metadata. */
+/* Without training: checks that the element type of batches matches the weights' metadata. */
 static int evaluate_check_normalisation(struct run *run, bool bytes)
 {
 	if (bytes && !run->data.normalises)
@@ -262,7 +261,8 @@ static int evaluate_check_normalisation(struct run *run, bool bytes)
 }
 
 /*
- * Only bytes are normalised, so float images of one pipeline rarely match the bytes of the other.
+ * Checks that training and evaluation use the same element type. Bytes are normalised and floats
+ * are not, so images of different types rarely match.
  */
 static int evaluate_check_element(struct run *run, const struct feed_batch *batch)
 {
@@ -330,7 +330,7 @@ static int evaluate_feed(struct pass *pass)
 	}
 }
 
-/* Evaluates this rank's share. */
+/* Evaluates this rank's part of the evaluation set. */
 static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 {
 	struct pass pass = {.run = run, .totals = totals};
@@ -350,7 +350,9 @@ static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 	struct run_context *ctx = &run->ctx;
 	struct checkpoint_totals own = {0};
 	if (!ctx->recipe->model.bn_sync) {
-		/* running statistics are local to each rank: use rank 0's, which are saved */
+		/*
+		 * running statistics differ between ranks; use rank 0's, which checkpoints contain
+		 */
 		int r = ranks_share_params(ctx->comm, run->network.params, true, ctx->error);
 		if (r < 0)
 			return r;

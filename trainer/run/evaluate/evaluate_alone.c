@@ -1,4 +1,4 @@
-/* --evaluate: evaluates a checkpoint or a file of weights, without a run. */
+/* --evaluate: evaluates the weights of a checkpoint or a weights file, without training. */
 #include "trainer/run/evaluate/predictions.h"
 #include "trainer/run/run_internal.h"
 
@@ -44,7 +44,10 @@ static int alone_open_predictions(struct run *run)
 	return r < 0 ? run_fail(&run->ctx, r, "out of memory") : 0;
 }
 
-/* Names of data.train's classes, else of the weights'; none if their number is another. */
+/*
+ * Writes the predictions with the class names of data.train, else of the weights. Writes no names
+ * if there are not as many as classes.
+ */
 static int alone_write_predictions(struct run *run)
 {
 	const struct class_names *weights = &run->evaluation.weights.class_names;

@@ -1,6 +1,6 @@
 /*
- * Evaluations: of a run in its course, and by themselves (--evaluate). Written by evaluate.c and
- * predictions.c only.
+ * Evaluations, either during a run or without training (--evaluate). Only evaluate.c and
+ * predictions.c write the struct.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 struct predictions;
 
 struct evaluation {
-	struct weights_metadata weights; /* of the weights to evaluate, with --evaluate */
-	bool bytes;                      /* the last evaluated batch was u8 */
+	struct weights_metadata weights; /* metadata of the weights to evaluate, with --evaluate */
+	bool bytes;                      /* the last evaluated batch contained u8 pixels */
 	struct predictions *predictions; /* with --predictions, else NULL */
 };

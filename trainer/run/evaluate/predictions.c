@@ -11,9 +11,9 @@
 struct prediction {
 	uint64_t sample;
 	int32_t label;            /* -1 for none */
-	uint32_t predicted, rank; /* rank of the label's logit, from 0 */
+	uint32_t predicted, rank; /* rank of the label among the logits, from 0 */
 	float probability, label_probability;
-	bool substituted; /* the image was bad; another one, or none, replaced it */
+	bool substituted; /* the sample was bad; another sample or none replaced it */
 };
 
 struct predictions {
@@ -28,7 +28,7 @@ struct prediction_class {
 	uint64_t samples, predicted, correct;
 };
 
-/* Everything to be written, derived from the complete predictions. */
+/* All results to write, computed from the complete predictions. */
 struct prediction_report {
 	const struct predictions *predictions;
 	const struct checkpoint_state *state;
@@ -105,7 +105,7 @@ int predictions_add(struct predictions *all, const struct feed_batch *batch, con
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const float *row = logits + (size_t)i * classes;
 		struct prediction *prediction = &all->of[all->count++];
-		/* read once: a feed's memory may change meanwhile */
+		/* read each label once: a feed's memory may change at any time */
 		int32_t label = ((const volatile int32_t *)batch->labels)[i];
 		*prediction = predict(row, classes, all->logit_scale);
 		prediction->sample = ((const volatile uint64_t *)batch->samples)[i];

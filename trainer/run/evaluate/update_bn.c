@@ -1,7 +1,7 @@
 /*
- * Recomputes running statistics for the weights averaged by SWA, with which no step was made:
- * forward passes over training batches, each with equal weight, as in
- * torch.optim.swa_utils.update_bn(). Uses the batches that would have come next.
+ * Recomputes batch norm statistics for weights averaged by SWA, with which no step was made. Runs
+ * forward passes over the training batches that would come next, and weights the statistics of all
+ * batches equally, as torch.optim.swa_utils.update_bn().
  */
 #include "trainer/run/network/micro_batch.h"
 #include "trainer/run/run_internal.h"
@@ -13,10 +13,10 @@
 struct bn_update {
 	struct run *run;
 	struct run_feed feed;
-	float *values;  /* original values of all parameters */
+	float *values;  /* values of all parameters before the update */
 	float *one;     /* [elements of the largest parameter] */
 	double *sums;   /* sums of all buffers over the forward passes */
-	size_t buffers; /* elements of the buffers visited so far */
+	size_t buffers; /* number of buffer elements visited so far */
 	uint64_t passes;
 };
 
@@ -31,7 +31,7 @@ static int bn_update_fail(struct run *run, int code, const char *text)
 	return run_fail(&run->ctx, code, "batch norm statistics of the averaged weights: %s", text);
 }
 
-/* Calls function for each parameter, with its part of update->values. */
+/* Calls the function for each parameter, with the parameter's range of update->values. */
 static int bn_update_walk(struct bn_update *update,
 			  int (*function)(struct bn_update *update, struct device_param *param,
 					  float *values))
@@ -49,7 +49,7 @@ static int bn_update_walk(struct bn_update *update,
 	return 0;
 }
 
-/* Saves the values and replaces them with the mean. */
+/* Saves the weights and replaces them with the SWA average. */
 static int bn_update_swap_in_mean(struct bn_update *update, struct device_param *param,
 				  float *values)
 {
@@ -77,8 +77,8 @@ static int bn_update_clear(struct bn_update *update, struct device_param *param,
 }
 
 /*
- * Adds running statistics; they started at zero, so they are the batch's, times
- * bn_update_momentum().
+ * Adds the running statistics of one pass. They were zero before the pass, so they are those of the
+ * batch times bn_update_momentum().
  */
 static int bn_update_add(struct bn_update *update, struct device_param *param, float *values)
 {
@@ -93,7 +93,7 @@ static int bn_update_add(struct bn_update *update, struct device_param *param, f
 	return 0;
 }
 
-/* Weight of one pass in the running statistics, which move once per group of a batch norm. */
+/* Weight of one pass in the running statistics, which a pass updates once for each ghost batch. */
 static double bn_update_momentum(const struct run *run)
 {
 	const struct recipe_model *recipe = &run->ctx.recipe->model;
@@ -155,14 +155,14 @@ static int bn_update_batch(struct bn_update *update, const struct feed_batch *ba
 	return 0;
 }
 
-/* Fetches a batch on all ranks, or on none: forward passes may wait for each other. */
+/* Fetches a batch on all ranks or on none, because a forward pass may wait for the other ranks. */
 static int bn_update_next(struct bn_update *update, struct feed_batch *batch)
 {
 	struct run *run = update->run;
 	char error[DATA_ERROR_MAX] = "";
 	double wait = 0;
 	int r = run_feed_next(&run->feeds, &update->feed, batch, &wait, error);
-	/* the graph's sample count; any image size */
+	/* the graph has a fixed number of samples, but fits any image size */
 	uint32_t count = data_train_share(&run->data);
 	if (r == 0 && batch->count != count)
 		r = sentence_fail(error, DATA_ERROR_MAX, -EPROTO,

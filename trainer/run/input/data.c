@@ -39,7 +39,7 @@ static void data_set_statistics(struct data *data, const struct feed_dataset *da
 	}
 }
 
-/* Looks up the dataset that a key names. */
+/* Looks up the dataset at a key's path. */
 static int data_find_dataset(const struct data *data, const char *key, const char *path,
 			     struct feed_dataset **ret_dataset, char *error)
 {
@@ -78,7 +78,7 @@ static int data_look_up_train(struct data *data, struct feed_dataset **ret_datas
 	return 0;
 }
 
-/* Class names and where they come from. */
+/* Class names and their source. */
 struct known_classes {
 	const char *const *name; /* [count] */
 	uint32_t count;
@@ -86,7 +86,7 @@ struct known_classes {
 };
 
 /*
- * Compares class names, since samples carry class numbers: a number with another meaning than in
+ * Compares class names. Samples carry class numbers, and a number that means another class than in
  * training would be scored against the wrong class.
  */
 static int data_compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
@@ -103,8 +103,8 @@ static int data_compare_classes(const struct recipe_data *recipe, const struct k
 }
 
 /*
- * For weights without class names: at least the number of classes must be data.val's or be
- * confirmed by the recipe.
+ * For weights without class names: requires that the number of classes equals data.val's or is set
+ * in the recipe.
  */
 static int data_compare_counts(const struct data *data, const struct weights_metadata *weights,
 			       const struct feed_dataset *val, char *error)
@@ -152,7 +152,7 @@ static int data_look_up_val(struct data *data, const struct weights_metadata *we
 	return r;
 }
 
-/* Takes what is known without a training set. */
+/* Copies normalisation and classes from the weights, if there is no training set. */
 static int data_take_from_weights(struct data *data, const struct weights_metadata *weights,
 				  char *error)
 {
@@ -189,7 +189,10 @@ static int data_fail_train(const struct weights_metadata *weights, int r, char *
 	return r;
 }
 
-/* Looks up the weights to evaluate, and data.val; train is NULL if it was not looked up. */
+/*
+ * Looks up data.val, and compares it with the weights to evaluate. train: NULL if there is no
+ * training set.
+ */
 static int data_look_up_rest(struct data *data, const struct weights_metadata *weights,
 			     const struct feed_dataset *train, char *error)
 {
@@ -210,7 +213,7 @@ static int data_look_up_rest(struct data *data, const struct weights_metadata *w
 	return *recipe->val ? data_look_up_val(data, weights, &known, error) : 0;
 }
 
-/* weights is NULL for training. */
+/* Looks up the datasets. weights: NULL to train. */
 static int data_look_up(struct data *data, const struct weights_metadata *weights, char *error)
 {
 	struct feed_dataset *train = NULL;
@@ -245,8 +248,8 @@ static int data_set_socket(struct data *data, const char *socket, char *error)
 }
 
 /*
- * The daemon serves all ranks of the machine, so it may use all their CPUs even if each rank is
- * bound.
+ * Starts a private daemon. It serves all ranks of the machine, so it may use all their CPUs even if
+ * each rank is bound to some.
  */
 static int data_start_daemon(struct data *data, unsigned threads, char *error)
 {
@@ -261,9 +264,9 @@ static int data_start_daemon(struct data *data, unsigned threads, char *error)
 }
 
 /*
- * Finds this rank's socket: the given one, or that of the private daemon started by its machine's
- * first rank. All ranks gather all sockets; a rank that failed takes part too, since the others
- * wait for it.
+ * Finds this rank's socket: the given one, or that of the private daemon started by the machine's
+ * first rank. All ranks gather the sockets of all. A rank that failed takes part as well, since the
+ * others wait for it.
  */
 static int data_find_socket(struct data *data, const char *named, unsigned threads, char *error)
 {
@@ -334,7 +337,9 @@ uint32_t data_val_share(const struct data *data)
 	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
 }
 
-/* Checks that the dataset file was not replaced during the run; only newly opened feeds notice. */
+/*
+ * Checks that the dataset file was not replaced during the run. Only new feeds read the new file.
+ */
 static int data_check_unchanged(const struct data *data, enum data_part part,
 				const struct feed *feed, char *error)
 {
@@ -355,7 +360,10 @@ static int data_check_unchanged(const struct data *data, enum data_part part,
 			 part == DATA_VAL ? recipe->val : recipe->train, then, now);
 }
 
-/* True if the daemon was reachable before but is not now; ENOENT can also be a dataset's. */
+/*
+ * True if the daemon was reachable before and is not now. Distinguishes this from -ENOENT of a
+ * dataset.
+ */
 static bool data_is_gone(const struct data *data, int r, const char *error)
 {
 	return data->reached &&
@@ -363,7 +371,7 @@ static bool data_is_gone(const struct data *data, int r, const char *error)
 		(r == -ENOENT && strncmp(error, "No daemon", strlen("No daemon")) == 0));
 }
 
-/* Opens a feed, waiting for a restarting daemon: evaluations open feeds in the middle of a run. */
+/* Opens a feed. Waits if the daemon restarts, because evaluations open feeds during a run. */
 static int data_open_patiently(const struct data *data, const struct feed_options *options,
 			       struct feed **ret_feed, char *error)
 {
@@ -373,7 +381,7 @@ static int data_open_patiently(const struct data *data, const struct feed_option
 		if (!data_is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
 			return r;
 		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
-			return r; /* a signal, most likely a request to stop */
+			return r; /* a signal interrupted the wait, most likely a request to stop */
 	}
 }
 

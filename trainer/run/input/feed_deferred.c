@@ -1,7 +1,7 @@
 /*
- * data.augment = device: the daemon leaves the last transforms to the device and sends, for
- * each sample, the random parameters it drew. These are copied, then checked, and only the copy is
- * used.
+ * data.augment = device: the daemon leaves the last transforms to the device and sends the random
+ * parameters that it drew for each sample. The memory is untrusted: the parameters are copied, then
+ * checked, and only the copy is used.
  */
 #include "format/augment/deferred.h"
 #include "trainer/run/input/feeds.h"
@@ -11,7 +11,7 @@
 
 #define defer_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
 
-/* Payload size of a FEED_BYTES record; 0 if its length exceeds the field. */
+/* Returns the payload size of a FEED_BYTES record; 0 if its length exceeds the field. */
 static size_t defer_size(const struct feed_field *field, const char *record)
 {
 	uint32_t size;

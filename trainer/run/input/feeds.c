@@ -16,7 +16,10 @@ static void feeds_fall_back_to_staging(struct feeds *feeds, const char *why)
 		why);
 }
 
-/* Returns 0, even if the device refuses the memory, or DEVICE_WANTS_WRITABLE. */
+/*
+ * Registers the feed's memory with the device. Returns DEVICE_WANTS_WRITABLE if that requires a
+ * writable mapping, else 0; if the device refuses the memory, falls back to staging.
+ */
 static int feeds_register_host(struct feeds *feeds, struct run_feed *feed)
 {
 	struct device *device = feeds->ctx->device;
@@ -36,7 +39,7 @@ static int feeds_register_host(struct feeds *feeds, struct run_feed *feed)
 	return 0;
 }
 
-/* Waits for copies from its memory; batches in use stay valid. */
+/* Waits for copies from the feed's memory and unregisters it. Batches in use stay valid. */
 static void feeds_unregister_host(struct feeds *feeds, struct run_feed *feed)
 {
 	if (feed->memory) {
@@ -51,7 +54,7 @@ static int feeds_log_reconnect(struct feeds *feeds, const char *text)
 	struct output *output = feeds->output;
 	if (!output->metrics)
 		return 0;
-	/* lines of pending steps come after this one */
+	/* log the step before the pending ones, whose lines come after this one */
 	metrics_log_begin(output->metrics, "reconnect",
 			  step_queue_collected(feeds->queue, output->state->step));
 	metrics_log_text(output->metrics, "text", text);
@@ -75,7 +78,7 @@ int run_feed_next(struct feeds *feeds, struct run_feed *feed, struct feed_batch 
 	uint64_t begin = tracer_span_begin(feeds->tracer);
 	int r = data_next(feeds->data, feed->feed, ctx->options.stop, batch, wait_seconds, error);
 	tracer_span_end(feeds->tracer, begin, "wait for data");
-	if (r) /* FEED_END included */
+	if (r) /* FEED_END or an error */
 		return r;
 	r = run_feed_take_deferred(feeds->data, feed, batch, error);
 	if (r < 0 || batch->reconnects == feed->reconnects)
@@ -88,7 +91,8 @@ int run_feed_next(struct feeds *feeds, struct run_feed *feed, struct feed_batch 
 }
 
 /*
- * Reopens a feed whose ring the device cannot register, mapped writable if the daemon permits it.
+ * Reopens a feed whose memory the device cannot register read-only; maps it writable if the daemon
+ * permits that.
  */
 static int feeds_open_writable(struct feeds *feeds, enum data_part part, uint64_t epoch,
 			       uint64_t batch, struct run_feed *feed, char *error)

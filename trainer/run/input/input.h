@@ -1,6 +1,6 @@
 /*
- * Training batches: the feed of the run's training steps, its next batch, and the batches that the
- * device may still be reading. Written by these functions only.
+ * Training batches: the feed, its next batch, and the batches in flight, which the device may still
+ * be reading. Only the functions below write the struct.
  */
 #pragma once
 
@@ -20,13 +20,13 @@ struct input {
 	struct feed_batch batch; /* next batch, valid if has_batch */
 	bool has_batch;
 	struct inflight_batch inflight[INPUT_INFLIGHT_MAX]; /* oldest first */
-	/* the feed has inflight_max + 1 slots: one more for the next batch */
+	/* maximum inflight_count; the feed has at least one slot more, for the next batch */
 	unsigned inflight_count, inflight_max;
 };
 
 /*
- * Opens the feed at the state's position and waits for its first batch. *ret_batches_per_epoch: as
- * the daemon counts them.
+ * Opens the feed at the state's position and waits for its first batch. Sets *ret_batches_per_epoch
+ * to the daemon's count.
  */
 int input_open(struct input *input, const struct checkpoint_state *state,
 	       uint64_t *ret_batches_per_epoch);
@@ -34,19 +34,19 @@ void input_close(struct input *input);
 /* Waits for the first batch. */
 int input_first(struct input *input);
 /*
- * Makes sure that `batch` is the batch of the next step. Adds the seconds waited. -EINTR if
- * stopped. With --overfit-batch it stays the first one.
+ * Makes sure that `batch` is the batch of the next step; with --overfit-batch, always the first
+ * one. Adds the seconds waited. -EINTR if stopped.
  */
 int input_next(struct input *input, const struct checkpoint_state *state, uint64_t steps,
 	       double *wait_seconds);
-/* The batch was queued; its memory may be released after the copy of `ticket`. */
+/* Call after `batch` was queued; its memory may be released once the copy of `ticket` is done. */
 void input_queued(struct input *input, uint64_t ticket);
-/* True if no further batch can be queued before one is released. */
+/* True if a batch must be released before another can be queued. */
 bool input_is_full(const struct input *input);
 /*
- * Releases batches whose copy into a training graph is done; with wait, all of them. Returns the
- * device's code.
+ * Releases the batches whose copies into a training graph are done; if `wait`, waits for all
+ * copies. Returns the device's error code.
  */
 int input_release(struct input *input, struct device_graph *graph, bool wait);
-/* Sets the size of `batch`, for a search without a feed. */
+/* Sets the image size of `batch`, for a search without a feed. */
 void input_set_size(struct input *input, uint32_t height, uint32_t width);

@@ -86,7 +86,7 @@ static int labels_report(struct run_context *ctx, const char *key, const char *p
 {
 	struct labels labels;
 	if (labels_read(ctx, path, found, classes, NULL, &labels) < 0) {
-		/* not fatal: the run uses the labels that the daemon reads */
+		/* not an error: training uses the labels that the daemon delivers */
 		progress_line(&ctx->progress, "%s = %s: cannot count labels: %s", key, path,
 			      ctx->error);
 		run_clear_error(ctx);

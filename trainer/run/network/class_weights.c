@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Rank 0 */
+/* Rank 0: counts the labels. */
 static int class_weights_count(struct network *network, uint64_t *counts)
 {
 	struct run_context *ctx = network->ctx;

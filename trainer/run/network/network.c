@@ -81,8 +81,8 @@ enum device_slot network_eval_slot(const struct network *network,
 /* ---- graphs ---- */
 
 /*
- * Reports planning problems, once: failures, and fusion patterns that run unfused for lack of a
- * plan.
+ * Reports planning problems, once: failures, and fusion patterns that run unfused because the
+ * device has no plan for them.
  */
 static void network_report_planning(struct network *network, enum device_mode mode,
 				    const struct run_graph *graph)
@@ -102,7 +102,7 @@ static void network_report_planning(struct network *network, enum device_mode mo
 	}
 }
 
-/* Suggestion for a graph that does not fit, appended to the device's text. */
+/* Returns a remedy for a graph that does not fit into memory, to append to the device's error. */
 static const char *network_memory_remedy(const struct network *network, enum device_mode mode,
 					 int code)
 {
@@ -196,7 +196,7 @@ void network_drop_training(struct network *network)
 
 /* ---- freezing ---- */
 
-/* Layers that train.freeze_level freezes at this step. */
+/* Returns the number of layers that train.freeze_level freezes at the state's step. */
 static uint32_t network_freeze_depth(const struct network *network,
 				     const struct checkpoint_state *state, uint64_t steps)
 {

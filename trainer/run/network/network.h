@@ -1,6 +1,6 @@
 /*
- * The network of a run: its parameters, model and the graphs planned for it. Call device_close()
- * after network_deinit(). Written by these functions only.
+ * The network of a run: parameters, model, and the graphs planned for it. Call network_deinit()
+ * before device_close(). Only the functions below write the struct.
  */
 #pragma once
 
@@ -26,12 +26,14 @@ struct network {
 	struct freeze freeze;
 	struct freeze_layers freeze_layers;
 	struct run_graph train, eval;
-	struct run_graph selected; /* with train.selective_backprop: graph for the kept samples */
-	bool warned;               /* the planning warning was printed */
+	/* with train.selective_backprop: graph for batches of the kept samples */
+	struct run_graph selected;
+	bool warned; /* the device's warning about planning was printed */
 };
 
 /*
- * Creates the parameters and the model; not yet their values. To evaluate, without an optimizer.
+ * Creates the parameters and the model, without initial values. Creates no optimizer state for an
+ * evaluation.
  */
 int network_init(struct network *network);
 void network_deinit(struct network *network);
@@ -45,15 +47,15 @@ int network_plan(struct network *network, struct run_graph *graph, enum device_m
 		 uint32_t count, uint32_t height, uint32_t width);
 bool run_graph_fits(const struct run_graph *graph, uint32_t count, uint32_t height, uint32_t width);
 void run_graph_drop(struct run_graph *graph);
-/* Frees the graph's memory, and keeps the size to plan it for again. */
+/* Frees the graph, but keeps its size for planning it again. */
 void run_graph_release(struct run_graph *graph);
-/* Drops the graphs of training; no step may be pending in them. */
+/* Frees the training graphs; they must have no pending steps. */
 void network_drop_training(struct network *network);
 
 /*
- * network_freeze_is_due() is true if train.freeze thaws parameters, or train.freeze_level freezes
- * more layers, at the state's step. network_move_freeze() applies the change, and notes in
- * state->begun from which update on thawed parameters are trained. Drop the training graphs then.
+ * network_freeze_is_due() returns true if, at the state's step, train.freeze thaws parameters or
+ * train.freeze_level freezes more layers. network_move_freeze() applies the change, and records in
+ * state->begun the first update of thawed parameters. Call network_drop_training() afterwards.
  */
 bool network_freeze_is_due(const struct network *network, const struct checkpoint_state *state,
 			   uint64_t steps);
@@ -62,7 +64,8 @@ int network_move_freeze(struct network *network, struct checkpoint_state *state,
 /* True if the model has running statistics. */
 bool network_has_batch_norms(const struct network *network);
 /*
- * The weights to evaluate and export after the state's step: an average if the recipe keeps one.
+ * Selects the weights to evaluate and export after the state's step: an average, if the recipe has
+ * one and it has begun.
  */
 enum device_slot network_eval_slot(const struct network *network,
 				   const struct checkpoint_state *state);

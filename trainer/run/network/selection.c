@@ -1,8 +1,8 @@
 /*
- * A step of train.selective_backprop: a forward pass computes the losses of all samples, as the
- * step would but without mixup and CutMix, and the kept samples are copied for a graph of their
- * number. The pass does not touch running statistics. The kept samples then form the batch: draws
- * depend on the position in it, and neighbours in it are mixed.
+ * A step of train.selective_backprop. A forward pass computes the losses of all samples, without
+ * mixup and CutMix and without updating running statistics. The kept samples are then copied into a
+ * smaller batch, for which a separate graph is planned. Draws of later augmentation depend on the
+ * index in that batch, and mixup blends samples adjacent in it.
  */
 #include "trainer/run/network/selection.h"
 
@@ -71,7 +71,7 @@ int selection_plan(struct selection *selection)
 {
 	const struct recipe *recipe = selection->ctx->recipe;
 	struct network *network = selection->network;
-	/* a copy of an earlier graph, which was dropped */
+	/* the old ticket is of an earlier graph, which was freed */
 	selection->ticket = 0;
 	if (!select_is_on(&recipe->train))
 		return 0;

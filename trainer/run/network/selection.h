@@ -1,39 +1,45 @@
 /*
- * The samples that train.selective_backprop keeps of a batch (select.h). Written by these functions
- * only.
+ * The samples of a batch that train.selective_backprop keeps (select.h). Only the functions below
+ * write the struct.
  */
 #pragma once
 
 #include "trainer/run/network/network.h"
 
-/* Arrays are [select_count()] but for the losses, and NULL if unused. */
+/* Arrays have [select_count()] elements, except `losses`; they are NULL if unused. */
 struct selection {
 	struct run_context *ctx;
 	const struct data *data;
 	struct network *network;
 	float *losses;   /* of all samples of the batch */
 	uint32_t *picks; /* indices of the kept samples */
-	void *images;    /* copies; in use until the copy of `ticket` is done */
-	size_t size;     /* capacity of images in bytes */
+	void *images; /* the kept images; must stay unchanged until the copy of `ticket` is done */
+	size_t size;  /* capacity of images in bytes */
 	int32_t *labels;
 	struct deferred *deferred;
-	uint64_t ticket; /* 0 if no copy is under way */
+	uint64_t ticket; /* last copy of the kept samples to the device; 0 if none is pending */
 };
 
-/* Allocates for batches of the recipe's size; -EINVAL if it cannot divide them. */
+/*
+ * Allocates the arrays for batches of the recipe's size; -EINVAL if the kept samples cannot be
+ * divided into micro-batches.
+ */
 int selection_open(struct selection *selection);
 void selection_close(struct selection *selection);
-/* Plans network->selected for the size of network->train. */
+/* Plans network->selected for the image size of network->train. */
 int selection_plan(struct selection *selection);
 /*
- * Computes the losses of all samples; the batch's memory may be released after the copy of
- * ret_ticket. Returns the device's code.
+ * Computes the losses of all samples. The batch's memory may be released once the copy of
+ * *ret_ticket is done. Returns the device's error code.
  */
 int selection_compute_losses(struct selection *selection, const struct device_batch *batch,
 			     uint64_t *ret_ticket);
-/* Waits for the copy of the samples kept last. Returns the device's code. */
+/* Waits until the device has copied the samples kept last. Returns the device's error code. */
 int selection_wait(struct selection *selection);
-/* Reduces the batch of a step (from 1) to the samples that it draws by their losses. */
+/* Reduces the batch of a step (from 1) to the samples drawn by their losses. */
 int selection_apply(struct selection *selection, uint64_t step, struct device_batch *batch);
-/* The kept samples were queued; their memory may be used after the copy of `ticket`. */
+/*
+ * Call after the kept samples were queued; their memory is reused once the copy of `ticket` is
+ * done.
+ */
 void selection_queued(struct selection *selection, uint64_t ticket);

@@ -33,7 +33,7 @@ static int teacher_recipe_of_file(struct teacher *teacher, const struct safetens
 	return r < 0 ? run_fail(teacher->ctx, r, "train.teacher = %.600s: %s", path, error) : 0;
 }
 
-/* Reads the recipe given by name, or the teacher checkpoint's. */
+/* Reads the recipe that train.teacher_recipe names, else the one in the teacher's checkpoint. */
 static int teacher_read_recipe(struct teacher *teacher)
 {
 	const struct recipe_train *train = &teacher->ctx->recipe->train;
@@ -51,7 +51,7 @@ static int teacher_read_recipe(struct teacher *teacher)
 	return r;
 }
 
-/* Refuses recipes whose network cannot take the run's images. */
+/* Rejects a recipe whose network cannot process the run's images. */
 static int teacher_check_recipe(struct teacher *teacher)
 {
 	struct recipe *recipe = &teacher->recipe;
@@ -65,7 +65,7 @@ static int teacher_check_recipe(struct teacher *teacher)
 	return r < 0 ? run_fail(teacher->ctx, r, "the network of train.teacher: %s", error) : 0;
 }
 
-/* Hash of everything that determines its logits. */
+/* Computes the mark: a hash of everything that determines the teacher's logits. */
 static int teacher_compute_mark(struct teacher *teacher)
 {
 	const char *path = teacher->ctx->recipe->train.teacher;
@@ -109,7 +109,7 @@ int teacher_find(struct teacher *teacher)
 	r = teacher_check_recipe(teacher);
 	if (r < 0)
 		return r;
-	/* without a normalisation in either, teacher_normalise() takes the run's */
+	/* if neither has a normalisation, teacher_normalise() uses the run's */
 	weights_complete_normalisation(&teacher->metadata, &teacher->recipe.data);
 	return teacher_compute_mark(teacher);
 }
@@ -131,7 +131,7 @@ int teacher_check_mark(const struct teacher *teacher, uint64_t mark)
 
 /* ---- weights ---- */
 
-/* Takes over rank 0's recipe, metadata and mark. */
+/* Copies rank 0's recipe, metadata and mark to all ranks. */
 static int teacher_share_identity(struct teacher *teacher)
 {
 	struct run_context *ctx = teacher->ctx;
@@ -257,7 +257,7 @@ void teacher_deinit(struct teacher *teacher)
 	teacher_free_logits(teacher);
 }
 
-/* Normalisation of the run's images for the teacher. */
+/* Sets the normalisation of the run's images for the teacher. */
 static int teacher_normalise(struct teacher *teacher, enum device_element element,
 			     struct model_input *input)
 {
@@ -286,7 +286,7 @@ static size_t teacher_logit_count(const struct teacher *teacher)
 	return (size_t)data_train_share(teacher->data) * teacher->data->classes;
 }
 
-/* Allocates logits for this rank's share of a batch. */
+/* Allocates the logits for this rank's part of a batch. */
 static int teacher_allocate_logits(struct teacher *teacher)
 {
 	size_t count = teacher_logit_count(teacher);

@@ -1,35 +1,36 @@
 /*
- * What the loop measures between two lines of the log: time, speed, and the last loss. Totals that
- * a resumed run continues are in the checkpoint's state. Written by these functions only.
+ * Measurements between two step lines of the log: time, speed, and the last loss. Totals that
+ * continue in a resumed run are in the checkpoint's state. Only the functions below write the
+ * struct.
  */
 #pragma once
 
 #include "trainer/checkpoint/checkpoint.h"
 
 struct meter {
-	double clock; /* clock value up to which state.train_seconds is accounted */
-	/* the state's values at the last step line */
+	double clock; /* clock value at the last lap; earlier time is accounted */
+	/* values of the state at the last step line */
 	double line_seconds, line_wait;
 	uint64_t line_images;
-	double rate; /* images per second over the last lines */
-	/* updates skipped since the last step line because a gradient was not finite */
+	double rate; /* images per second between the last two step lines */
+	/* updates since the last step line that were skipped because a gradient was not finite */
 	uint64_t skipped;
 	double last_loss, last_lr;
 };
 
-/* Starts the clock, at a step line. */
+/* Starts the clock and the interval of the first step line. */
 void meter_start(struct meter *meter, const struct checkpoint_state *state);
-/* Restarts the clock: the time since the last step is not training. */
+/* Restarts the clock, so that the time since the last step does not count as training. */
 void meter_skip(struct meter *meter);
-/* Returns the seconds since the clock was read last. */
+/* Returns the seconds since the clock was last read, and restarts it. */
 double meter_lap(struct meter *meter);
 /* Records the results of an update. */
 void meter_add(struct meter *meter, const struct device_results *results, double lr);
 /*
- * At a step line: computes the speed since the line before, and the seconds between them and those
- * of them that were spent waiting for data.
+ * At a step line: updates the speed. Returns the seconds since the previous step line, and how many
+ * of them were spent waiting for data.
  */
 void meter_line(struct meter *meter, const struct checkpoint_state *state, double *ret_seconds,
 		double *ret_wait);
-/* After a step line was written. */
+/* Call after writing a step line. */
 void meter_reset_skipped(struct meter *meter);

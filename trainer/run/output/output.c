@@ -20,7 +20,7 @@ void output_describe_saved(const struct output *output, char *ret_text, size_t s
 			 (unsigned long long)output->saved_step);
 }
 
-/* Remedy for a lack of space, if that is the error. */
+/* Returns a remedy if the error is a lack of space. */
 static const char *output_remedy(int code)
 {
 	switch (code) {
@@ -60,7 +60,7 @@ int output_fail_write(struct output *output, int code, const char *sentence)
 					       : "--resume");
 }
 
-/* Reports a failed write of a file in the folder. */
+/* Reports that writing a file in the folder failed. */
 static int output_fail_file(struct output *output, int code, const char *name)
 {
 	char sentence[CHECKPOINT_ERROR_MAX];

@@ -16,7 +16,7 @@ int output_path(struct output *output, const char *name, char *ret_path)
 	return 0;
 }
 
-/* Step of the folder's newest checkpoint, or RUN_NO_STEP. */
+/* Returns the step of the folder's newest checkpoint, or RUN_NO_STEP. */
 static uint64_t output_newest_step(const struct output *output)
 {
 	char path[CHECKPOINT_PATH_MAX];
@@ -87,7 +87,8 @@ static int output_open_log(struct output *output, const char *name,
 }
 
 /*
- * Locks the folder, and checks that no other trainer has written checkpoints since this one looked.
+ * Locks the folder, and checks that no other trainer has written checkpoints since
+ * output_check_folder().
  */
 static int output_lock(struct output *output)
 {
@@ -174,7 +175,7 @@ void output_close(struct output *output)
 	free(output->sample_ids);
 }
 
-/* Otherwise checkpoint_prune() would count them among the newest, and --resume would use them. */
+/* Otherwise, checkpoint_prune() and --resume would treat these checkpoints as the newest. */
 int output_clear(struct output *output, bool resumed)
 {
 	static const char *const results[] = {"best.safetensors", "model.safetensors",

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Path `name` with an ending; CHECKPOINT_PATH_MAX bytes. */
+/* Formats `name` followed by `ending`; CHECKPOINT_PATH_MAX bytes. */
 static int result_file_path(struct run_context *ctx, const char *option, const char *name,
 			    const char *ending, char *ret_path)
 {
@@ -56,7 +56,7 @@ int result_files_check(struct run_context *ctx)
 	return 0;
 }
 
-/* Writes through `print` to a descriptor, which stays open. */
+/* Writes the output of `print` to a descriptor, which stays open. */
 static int result_file_fill(int fd, void (*print)(const void *data, FILE *file), const void *data)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -1,7 +1,7 @@
 /*
- * trainer --trace: records what loop and device do in some steps, after earlier ones have warmed up
- * caches and libraries. torch.profiler's schedule has wait, warm-up and active steps for that; here
- * the first and last traced step are given.
+ * trainer --trace: records what loop and device do in some steps. The options give the first and
+ * last step to trace; earlier steps warm up caches and libraries, like the wait and warm-up steps
+ * of torch.profiler's schedule.
  */
 #include "trainer/run/output/tracer.h"
 
@@ -34,7 +34,7 @@ void tracer_span_end(const struct tracer *tracer, uint64_t begin_ns, const char 
 {
 	char name[64];
 	va_list arguments;
-	/* 0 if the trace began within the span */
+	/* begin_ns is 0 if the trace began within the span */
 	if (!tracer->trace || !begin_ns)
 		return;
 	va_start(arguments, format);

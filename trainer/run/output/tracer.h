@@ -1,6 +1,6 @@
 /*
- * --trace (trace.c): records what loop and device do in some steps. Rank 0 only. Written by its own
- * functions.
+ * --trace: records spans of loop and device during some steps (log/trace.h). Rank 0 only. Only the
+ * functions below write the struct.
  */
 #pragma once
 
@@ -9,17 +9,25 @@
 
 struct tracer {
 	struct run_context *ctx;
-	struct trace *trace; /* not NULL while steps are traced */
-	uint64_t start;      /* step that the run began at */
+	struct trace *trace; /* NULL unless steps are being traced */
+	uint64_t start;      /* step at which this process began */
 };
 
-/* Before the first step. -EINVAL if the run of `steps` ends before the steps to trace. */
+/*
+ * Call before the first step. -EINVAL if the run, of `steps`, ends before the first step to trace.
+ */
 int tracer_open(struct tracer *tracer, uint64_t step, uint64_t steps);
-/* Before each step: starts the trace or writes it, when due. */
+/*
+ * Call before each step. Starts or writes the trace when the step is the first or past the last to
+ * trace.
+ */
 void tracer_step(struct tracer *tracer, uint64_t step);
-/* Writes the spans traced so far, if any. Failures are reported but not returned. */
+/* Writes the spans traced so far, if any. Reports failures, but does not return them. */
 void tracer_close(struct tracer *tracer, uint64_t step);
-/* Bracket a span of the loop; the name is given at its end. No-ops while no trace is active. */
+/*
+ * Bracket a span of the loop. tracer_span_end() gets the name. Both do nothing while no trace is
+ * active.
+ */
 uint64_t tracer_span_begin(const struct tracer *tracer);
 __attribute__((format(printf, 3, 4))) void
 tracer_span_end(const struct tracer *tracer, uint64_t begin_ns, const char *format, ...);

@@ -1,4 +1,4 @@
-/* Lines of log.jsonl and of the terminal: the start of a run, its steps and epochs. */
+/* Lines of log.jsonl and of the terminal: start of the run, steps and epochs. */
 #include "trainer/run/run_internal.h"
 
 #include "trainer/algorithms/optim.h"
@@ -15,7 +15,7 @@ static double share(double part, double whole)
 	return whole > 0 ? part / whole : 0;
 }
 
-/* Model FLOPs utilisation: share of the devices' peak arithmetic; 0 if unknown. */
+/* Model FLOPs utilisation: FLOPS of the run as a fraction of the devices' peak; 0 if unknown. */
 static double log_mfu(const struct run *run, double images_per_second)
 {
 	struct device_graph_info graph;

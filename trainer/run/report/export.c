@@ -1,4 +1,4 @@
-/* Weights with their metadata, as files for other programs. */
+/* Exports weights with their metadata, for other programs. */
 #include "trainer/run/run_internal.h"
 
 struct checkpoint_about run_about(const struct run *run)

@@ -1,6 +1,6 @@
 /*
- * Hints printed before the first step and after the first epoch: settings that work, but could be
- * faster or more accurate. Each table row is one hint.
+ * Hints about settings that work, but could be faster or more accurate. They are printed before the
+ * first step; the one about waiting for data, after an epoch.
  */
 #include "trainer/run/run_internal.h"
 
@@ -9,15 +9,15 @@
 enum {
 	HINT_MAX = 512,
 	/*
-	 * tensor cores need no padding for multiples of this many images or classes (NVIDIA, Deep
+	 * tensor cores need padding unless images and classes are multiples of this (NVIDIA, Deep
 	 * Learning Performance Guide: multiples of 8 in fp16 and bf16)
 	 */
 	HINT_UNIT = 8,
-	/* batch norms lose accuracy with fewer images (Wu and He 2018, Group Normalization) */
+	/* batch norms lose accuracy below this many images (Wu and He 2018, Group Normalization) */
 	HINT_NORM = 16,
 };
 
-#define HINT_WAIT 0.1 /* share of time */
+#define HINT_WAIT 0.1 /* fraction of time spent waiting for data */
 
 static bool on_gpu(const struct run *run)
 {

@@ -1,4 +1,4 @@
-/* The end of a run: summary.json and the last line of log.jsonl. */
+/* End of a run: summary.json and the last line of log.jsonl. */
 #include "trainer/run/run_internal.h"
 
 #include <errno.h>

@@ -1,11 +1,17 @@
 /*
- * trainer --check-gradients: compares the gradients that backward computes on the first batch with
- * finite differences of the loss. Each parameter is moved along its gradient, which checks the
- * gradient's length; elements with zero gradient are moved in a random direction, in which the loss
- * must be flat. Slopes are central differences with a step that is halved until halving no longer
- * matters. Tolerated are the remaining change, the rounding of an fp32 loss, and a kink at the
- * point itself, e.g. two equal maxima: the gradient may be that of either side, and the central
- * difference is the mean of both.
+ * trainer --check-gradients: compares the gradients of the first batch with finite differences of
+ * the loss.
+ *
+ * Each parameter is moved along its gradient, where the derivative must be the gradient's norm.
+ * Elements with zero gradient are also moved in a random direction, where the derivative must be
+ * zero. Derivatives are central differences with a step size that is halved until halving no longer
+ * matters.
+ *
+ * The comparison tolerates:
+ * - the change of the derivative by the last halving
+ * - the rounding of an fp32 loss
+ * - a kink at the point itself, such as two equal maxima: the gradient may be that of either side,
+ *   and the central difference is the mean of both
  */
 #include "format/base/random.h"
 #include "trainer/run/network/micro_batch.h"
@@ -16,12 +22,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK_TOLERANCE 0.01 /* of the gradient's norm */
-#define CHECK_ROUNDING  2e-8 /* of a loss, as measured: a mean over a batch */
-#define CHECK_FALL      2e-4 /* of the loss, by the gradient */
-#define CHECK_REACH     0.02 /* of the norm of what is moved */
-#define CHECK_SMALL     0.01 /* root of the mean square of values that hide what is before them */
-#define CHECK_FILLED    0.1  /* which takes their place */
+#define CHECK_TOLERANCE 0.01 /* fraction of the gradient's norm */
+#define CHECK_ROUNDING  2e-8 /* relative error of a loss, measured for the mean over a batch */
+#define CHECK_FALL      2e-4 /* largest step size: expected change, as a fraction of the loss */
+#define CHECK_REACH     0.02 /* largest step size, as a fraction of the parameter's norm */
+#define CHECK_SMALL     0.01 /* root mean square below which values hide the layers before them */
+#define CHECK_FILLED    0.1  /* magnitude of the values that replace them */
 
 enum { CHECK_HALVINGS = 8, CHECK_DIRECTIONS = 2 };
 
@@ -43,7 +49,7 @@ struct slope {
 	double measured, doubt;
 };
 
-/* For one step size: the slope, and half the difference between the one-sided slopes. */
+/* For one step size: the central difference, and half the difference between the one-sided ones. */
 struct difference {
 	double slope, bend;
 };
@@ -72,7 +78,7 @@ static int check_loss(struct check *check, double *ret_loss)
 	return 0;
 }
 
-/* Loss with the parameter moved by a distance along the direction. */
+/* Computes the loss with the parameter moved by a distance along the direction. */
 static int check_move(struct check *check, struct device_param *param, double distance,
 		      double *ret_loss)
 {
@@ -103,8 +109,9 @@ static int check_difference(struct check *check, struct device_param *param, dou
 }
 
 /*
- * Halves the step size until the slope matches the gradient, or rounding would hide it. The error
- * due to curvature shrinks with the step; that of a kink does not.
+ * Measures a derivative: halves the step size until the derivative matches the expected one, or
+ * rounding would hide it. The error due to curvature shrinks with the step size, that of a kink
+ * does not.
  */
 static int check_slope(struct check *check, struct device_param *param, double distance,
 		       double expected, double length, struct slope *ret_slope)
@@ -138,8 +145,8 @@ static double norm(const float *values, size_t count)
 }
 
 /*
- * Sets a direction of length 1: the gradient's, or a random one where the gradient is 0. False if
- * there is none.
+ * Sets a unit direction: the gradient's if `along`, else a random one over the elements whose
+ * gradient is 0. Returns false if there is no such direction.
  */
 static bool check_set_direction(struct check *check, size_t index, size_t count, bool along)
 {
@@ -167,7 +174,7 @@ static enum verdict check_judge(double expected, struct slope slope, double leng
 	return length > 2 * slope.doubt ? CHECK_RIGHT : CHECK_FLAT;
 }
 
-/* Measures the slopes along the gradient and across it, and judges them. */
+/* Measures the derivative in both directions and judges each. */
 static int check_slopes(struct check *check, size_t index, struct device_param *param,
 			double length, struct slope slopes[CHECK_DIRECTIONS],
 			enum verdict *ret_worst)
@@ -222,8 +229,8 @@ static bool check_applies_to(const struct device_param *param)
 }
 
 /*
- * Parameters initialised to 0 or 1e-6, such as at the end of a residual block, would hide all
- * layers before them: fills them with other values.
+ * Fills a parameter initialised to 0 or 1e-6, such as at the end of a residual block, with other
+ * values; otherwise it would hide the gradients of all layers before it.
  */
 static int check_fill_param(struct check *check, size_t index, struct device_param *param)
 {
@@ -266,7 +273,8 @@ static int check_params(struct check *check)
 }
 
 /*
- * Replaces the first update; restores the device's state, except for the parameters filled above.
+ * Called before the first update, which is not made. Restores the device's state, except for the
+ * parameters that check_fill() fills.
  */
 static int check_before_step(void *data, const struct device_batch *batch)
 {

@@ -1,6 +1,7 @@
 /*
  * Internal to the batch size search: find_batch.c measures which sizes fit and how fast they are,
- * find_noise.c the gradient noise. For a single device and a run opened dry.
+ * find_noise.c measures the gradient noise scale. Requires a single rank and a run opened with
+ * `dry`.
  */
 #pragma once
 
@@ -8,19 +9,19 @@
 #include "trainer/run/run_internal.h"
 
 /*
- * Number of equal micro-batches, at least two, to split a batch into for the noise measurement; 0
- * if it cannot be split.
+ * Number of equal micro-batches, at least two, into which the noise measurement splits a batch; 0
+ * if the batch cannot be split.
  */
 uint32_t find_noise_parts(const struct run *run);
 
 struct find_noise_result {
-	double scale;   /* as noise_scale() */
+	double scale;   /* see noise_scale() */
 	double small;   /* images per micro-batch */
 	unsigned steps; /* measured steps */
 };
 
 /*
- * Trains some steps from the initial weights, on batches split into the recipe's micro-batches (at
- * least two). -EINTR with an error if stopped.
+ * Trains some steps from the initial weights, with batches split into the recipe's number of
+ * micro-batches (at least two). -EINTR with an error if stopped.
  */
 int find_noise_measure(struct run *run, struct find_noise_result *ret_result);

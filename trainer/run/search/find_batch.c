@@ -1,16 +1,16 @@
 /*
- * Batch size search: which sizes fit into device memory, how fast they are, and up to which size
- * they pay off by the gradient noise scale (find_noise.c).
+ * Batch size search: finds which sizes fit into device memory, how fast they are, and up to which
+ * size larger batches pay off, given the gradient noise scale (find_noise.c).
  *
- * What fits is found by planning: doubling from FIND_UNIT, then bisection in multiples of it.
- * Powers of two and the largest size are timed on images of the first batch, without a feed. Sizes
- * take turns in several passes and the median counts, so that a slowing machine affects all sizes
- * alike.
+ * Planning finds which sizes fit: doubles from FIND_UNIT, then bisects in multiples of it. Powers
+ * of two and the largest size are timed on images of the first batch, without a feed. Each of
+ * several passes times all sizes, and the median counts, so that a machine that becomes slower
+ * affects all sizes alike.
  *
  * With batch size B and noise scale N, training needs 1 + B / N times the images that small batches
- * need (McCandlish et al. 2018, section 2.3: E = E_min (1 + B / B_crit), with N for B_crit).
- * Training time is therefore proportional to (1 + B / N) / (images per second); the size that
- * minimises it is suggested.
+ * need (McCandlish et al. 2018, section 2.3: E = E_min (1 + B / B_crit), with N for B_crit). So
+ * training time is proportional to (1 + B / N) / (images per second). The search suggests the size
+ * that minimises it.
  */
 #include "format/base/system/clock.h"
 #include "format/base/text/printable.h"
@@ -25,21 +25,23 @@
 
 enum {
 	FIND_UNIT = 8,
-	FIND_BATCH_MAX = 65536, /* data.batch_size's */
+	FIND_BATCH_MAX = 65536, /* maximum of data.batch_size */
 	FIND_SIZES = 16,
 	FIND_PASSES = 3,
 	FIND_STEPS_MAX = 50, /* steps per size and pass */
 };
 
-#define FIND_ROUND_S 0.5  /* that a size's steps in a pass take at least, if they can */
-#define FIND_STEP_S  20.0 /* a step that takes longer ends the search for faster sizes */
-#define FIND_NEAR    0.95 /* of the fastest's images per second: as good as it */
-/* Learning rate that keeps the weights practically unchanged, since the same images repeat. */
+#define FIND_ROUND_S 0.5  /* target duration of a size's steps in one pass */
+#define FIND_STEP_S  20.0 /* slower steps end the timing of larger sizes */
+#define FIND_NEAR    0.95 /* fraction of the highest speed that counts as equally fast */
+/*
+ * Learning rate for timing: practically keeps the weights unchanged, since the same images repeat.
+ */
 #define FIND_NO_RATE 1e-9
 
 struct find_size {
 	uint32_t batch;
-	double seconds[FIND_PASSES]; /* per step */
+	double seconds[FIND_PASSES]; /* per step, in each pass */
 	double images_per_second;
 	uint64_t arena_bytes;
 };
@@ -51,8 +53,8 @@ struct find_batch {
 	uint32_t largest, bound;
 	bool bounded;    /* even the upper bound fits, so the largest size is unknown */
 	char why[1024];  /* why larger sizes do not fit */
-	char *images;    /* [recipe's batch]; of the first batch */
-	int32_t *labels; /* [recipe's batch] */
+	char *images;    /* [recipe's batch size] images of the first batch */
+	int32_t *labels; /* [recipe's batch size] */
 	struct feed_batch first;
 	struct find_noise_result noise;
 	uint32_t recipe_batch;
@@ -62,8 +64,8 @@ struct find_batch {
 /* ---- which sizes fit ---- */
 
 /*
- * Plans the training graph of a batch size and, if the recipe evaluates, the evaluation graph,
- * since both are in memory together. An evaluation graph of another size is freed first.
+ * Plans the training graph of a batch size. If the recipe evaluates, also plans the evaluation
+ * graph, since both are in memory together; frees an evaluation graph of another size first.
  */
 static int find_plan(struct run *run, uint32_t batch)
 {
@@ -76,7 +78,7 @@ static int find_plan(struct run *run, uint32_t batch)
 	return r < 0 || !height ? r : run_plan_eval(run, height, width);
 }
 
-/* True if the size fits; otherwise keeps the reason, which may be another limit than memory. */
+/* True if the size fits. Otherwise stores the reason, which need not be a lack of memory. */
 static bool find_fits(struct find_batch *find, uint32_t batch)
 {
 	bool fits = find_plan(find->run, batch) == 0;
@@ -101,7 +103,7 @@ static int find_largest(struct find_batch *find)
 		else
 			fails = batch;
 	}
-	/* the limit is between two powers of two */
+	/* all powers of two fit: search up to the bound */
 	if (!fails)
 		fails = find->bound + FIND_UNIT;
 	while (fails - fits > FIND_UNIT) {
@@ -149,7 +151,7 @@ static int find_fill(const struct find_batch *find, uint32_t batch, struct devic
 	return r;
 }
 
-/* Runs steps of a size; ret_seconds is the time per step. */
+/* Runs steps on a batch. Returns the time per step in *ret_seconds. */
 static int find_run(struct run *run, const struct device_batch *batch, unsigned steps,
 		    double *ret_seconds)
 {
@@ -174,7 +176,7 @@ static int find_run(struct run *run, const struct device_batch *batch, unsigned 
 static int find_time_batch(struct run *run, const struct device_batch *batch, double *ret_seconds)
 {
 	double once;
-	/* the first step is slower, so two steps determine how many to run */
+	/* the first step is slower, so the second one determines the number of steps */
 	int r = find_run(run, batch, 1, &once);
 	if (r < 0)
 		return r;
@@ -228,8 +230,8 @@ static void find_summarise(struct find_size *size)
 }
 
 /*
- * First pass, smallest size first. If a size fails for lack of memory despite its plan, it and all
- * larger ones do not fit.
+ * First pass, in ascending order. If a size runs out of memory despite its plan, discards it and
+ * all larger ones.
  */
 static int find_time_first(struct find_batch *find)
 {
@@ -252,7 +254,7 @@ static int find_time_first(struct find_batch *find)
 	return 0;
 }
 
-/* A later pass, in alternating order. */
+/* A later pass; odd passes run in descending order. */
 static int find_time_pass(struct find_batch *find, unsigned pass)
 {
 	for (unsigned i = 0; i < find->count; i++) {
@@ -281,7 +283,7 @@ static int find_speeds(struct find_batch *find)
 
 /* ---- evaluation ---- */
 
-/* Training time with a size, up to a common factor. */
+/* Training time with a size, up to a factor common to all sizes. */
 static double find_training_time(const struct find_batch *find, const struct find_size *size)
 {
 	double scale = find->noise.scale;
@@ -298,7 +300,7 @@ static const struct find_size *find_fastest(const struct find_batch *find)
 	return best;
 }
 
-/* Smallest size that is about as fast as the fastest. */
+/* Smallest size that is about as fast as the fastest (FIND_NEAR). */
 static const struct find_size *find_fast_enough(const struct find_batch *find)
 {
 	double speed_max = find_fastest(find)->images_per_second;
@@ -479,7 +481,7 @@ static int find_keep_first(struct find_batch *find)
 	return 0;
 }
 
-/* Runs while the feed has batches of the recipe's size. */
+/* Measures the noise scale, while the feed still delivers batches of the recipe's size. */
 static int find_noise(struct find_batch *find)
 {
 	struct run *run = find->run;
@@ -509,7 +511,7 @@ static int find_all(struct find_batch *find)
 	r = find_noise(find);
 	if (r < 0)
 		return r;
-	/* with a size schedule: the first epoch's size */
+	/* for pipelines with a size schedule, use the first epoch's image size */
 	input_set_size(&run->input, find->first.height, find->first.width);
 	r = find_largest(find);
 	return r < 0 ? r : find_speeds(find);

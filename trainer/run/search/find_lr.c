@@ -1,8 +1,9 @@
 /*
- * Learning rate finder (Smith, WACV 2017, arXiv:1506.01186, section 3.3): trains shortly from the
- * initial weights with a rate that grows at every step, then reads the losses (find_rate.h). The
- * two usual suggestions are the rate of steepest descent and a tenth of the rate at the lowest
- * loss. Losses are smoothed as in fastai: an exponential moving average with bias correction.
+ * Learning rate finder (Smith, WACV 2017, arXiv:1506.01186, section 3.3). Trains briefly from the
+ * initial weights with a rate that grows at every step, then analyses the losses (find_rate.h).
+ * Makes the two usual suggestions: the rate of steepest descent, and a tenth of the rate at the
+ * lowest loss. Losses are smoothed as in fastai, by an exponential moving average with bias
+ * correction.
  */
 #include "trainer/algorithms/find_rate.h"
 #include "trainer/log/picture.h"
@@ -16,13 +17,14 @@
 
 enum {
 	FIND_STEPS = 100,
-	FIND_SETTLED = 10, /* steps before which no loss is used and the search does not stop */
+	/* number of initial steps whose losses are ignored and do not end the search */
+	FIND_SETTLED = 10,
 };
 
 #define FIND_FROM     1e-6
 #define FIND_TO       10.0
-#define FIND_MEMORY   0.9 /* of the running mean */
-#define FIND_LOSS_MAX 4.0 /* times the lowest loss: the search then ends */
+#define FIND_MEMORY   0.9 /* decay of the moving average */
+#define FIND_LOSS_MAX 4.0 /* multiple of the lowest loss that ends the search */
 
 struct find {
 	double rate[FIND_STEPS], loss[FIND_STEPS], smooth[FIND_STEPS];
@@ -35,7 +37,7 @@ static bool find_is_over(const struct find *find, double loss_min)
 	return !isfinite(last) || (find->count > FIND_SETTLED && last > FIND_LOSS_MAX * loss_min);
 }
 
-/* Trains; a non-finite loss ends the run and is not used. */
+/* Trains. A non-finite loss ends the training and is not used. */
 static int find_train(struct run *run, struct find *find)
 {
 	double mean = 0, loss_min = INFINITY;

@@ -1,9 +1,10 @@
 /*
- * Measures the gradient noise scale (trainer/algorithms/noise.h) in a short training run: before a
- * batch is trained on, its micro-batches are computed and their gradients read one by one.
+ * Measures the gradient noise scale (trainer/algorithms/noise.h) in a short training run. Before
+ * each update, computes the batch in micro-batches and reads the gradient after each.
  *
- * The mean of their squared norms belongs to the small batch size, the squared norm of their mean
- * to the large one. Both use the same weights and batch norms over single micro-batches.
+ * The mean of the micro-batches' squared gradient norms is the measurement for the small batch
+ * size. The squared norm of their mean gradient is the one for the large size. Both use the same
+ * weights, and batch norms over single micro-batches.
  */
 #include "trainer/run/search/find.h"
 
@@ -17,17 +18,18 @@
 
 enum {
 	NOISE_STEPS = 50,
-	NOISE_PARTS = 8, /* micro-batches per batch, if it can be split so */
+	NOISE_PARTS = 8, /* preferred number of micro-batches per batch */
 };
 
 struct find_noise {
 	struct run *run;
 	struct noise noise;
-	float *sum; /* [count] sum of the micro-batches' gradients so far, over all parameters */
+	/* [count] sum of the micro-batches' gradients so far, for all parameters */
+	float *sum;
 	size_t count;
 	float *one; /* [elements of the largest parameter] */
 	unsigned steps;
-	double small; /* samples */
+	double small; /* samples per micro-batch */
 };
 
 uint32_t find_noise_parts(const struct run *run)
@@ -45,9 +47,9 @@ uint32_t find_noise_parts(const struct run *run)
 	return found;
 }
 
-/* Norms of the gradient sum and of the last micro-batch's contribution. */
+/* Squared norms of the gradient sum and of the last micro-batch's contribution. */
 struct norms {
-	double added, sum; /* squared */
+	double added, sum;
 };
 
 static int noise_read(struct find_noise *find, struct norms *ret_norms)
@@ -78,7 +80,7 @@ static int noise_read(struct find_noise *find, struct norms *ret_norms)
 	return 0;
 }
 
-/* Sums the micro-batches' gradients, and the squared norms of each. */
+/* Computes the micro-batches and sums their gradients and squared norms. */
 static int noise_measure(struct find_noise *find, const struct device_batch *batch,
 			 struct norms *ret_norms)
 {
@@ -101,7 +103,7 @@ static int noise_measure(struct find_noise *find, const struct device_batch *bat
 	return 0;
 }
 
-/* Leaves the device's state unchanged, except that running statistics are updated once more. */
+/* Called before each update. Leaves the device's state unchanged, except for running statistics. */
 static int noise_before_step(void *data, const struct device_batch *batch)
 {
 	struct find_noise *find = data;
@@ -112,7 +114,7 @@ static int noise_before_step(void *data, const struct device_batch *batch)
 	if (r == 0)
 		r = noise_measure(find, batch, &norms);
 	device_params_drop_gradients(run->network.params);
-	/* with fp16, skip a gradient that overflows under the loss scale */
+	/* with fp16, skip gradients that overflowed under the loss scale */
 	if (r < 0 || !isfinite(norms.added) || !isfinite(norms.sum))
 		return r;
 	struct noise_norms measured = {

@@ -1,7 +1,7 @@
 /*
  * trainer --overfit-batch: trains on the first batch only, without regularisation. A network that
- * cannot memorise it has wrong labels, pixels or learning rate (Karpathy 2019, A Recipe for
- * Training Neural Networks).
+ * cannot memorise a batch has an error in labels, pixels or learning rate (Karpathy 2019, A Recipe
+ * for Training Neural Networks).
  */
 #include "trainer/run/run_internal.h"
 
@@ -9,7 +9,7 @@
 
 enum { OVERFIT_STEPS = 300 };
 
-#define OVERFIT_LOSS 0.05 /* share of the first one */
+#define OVERFIT_LOSS 0.05 /* fraction of the first loss */
 
 struct overfit {
 	unsigned steps;
@@ -44,7 +44,7 @@ static int overfit_train(struct run *run, struct overfit *overfit, FILE *file)
 		int r = overfit_step(run, overfit);
 		if (r)
 			return r;
-		/* at 1, 2, 4, 8, ... */
+		/* after step 1, 2, 4, 8, ... */
 		if (!run->ctx.comm->rank && !(overfit->steps & (overfit->steps - 1)))
 			fprintf(file, "step %3u  loss %.5f  top-1 %.2f %%\n", overfit->steps,
 				overfit->loss, 100 * overfit->top1);
