@@ -1,4 +1,4 @@
-/* Reference kernels of resize; all other sets must equal them. */
+/* Reference kernels of resize; the kernels of all other instruction sets must equal them. */
 #include "format/augment/resize/resize_cubic.h"
 #include "format/augment/resize/resize_kernels.h"
 
@@ -51,7 +51,7 @@ static void resize_horizontal(const struct resize_pass *pass, uint32_t block, ui
 	}
 }
 
-/* Element i of an output row; `shift` fractional bits of the products are rounded off. */
+/* Returns element i of an output row. Rounds off `shift` fractional bits of the sum. */
 static int32_t vertical_element(const struct resize_terms *terms, uint32_t i, int shift)
 {
 	int32_t sum = 1 << (shift - 1);
