@@ -251,9 +251,9 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 		return packimg_fail(error, -EINVAL, "%s: the descriptor is not open for reading",
 				    name);
 	/*
-	 * A system call, because glibc's fstat() is newfstatat, which also takes paths and is
-	 * denied in a sandbox. On hugetlbfs st_blksize is the huge page size, so most files need no
-	 * fstatfs().
+	 * Make the system call directly: glibc's fstat() calls newfstatat, which also takes paths
+	 * and is denied in a sandbox. On hugetlbfs st_blksize is the huge page size, so most files
+	 * need no fstatfs().
 	 */
 	if (syscall(SYS_fstat, fd, &status) < 0 ||
 	    (status.st_blksize > sysconf(_SC_PAGESIZE) && fstatfs(fd, &system) < 0)) {

@@ -136,9 +136,9 @@ struct pimg_trait {
 };
 
 /*
- * One column of this file: a bitmap (bit i % 8 of byte i / 8 set if sample i has a value) rounded
- * up to a multiple of 8 bytes, then sample_count 8-byte values, or for BYTES and JSON (sample_count
- * + 1) uint64 offsets into the bytes that follow.
+ * One column of this file: a bitmap (bit i % 8 of byte i / 8 is set if sample i has a value),
+ * padded to a multiple of 8 bytes, then sample_count 8-byte values. For BYTES and JSON,
+ * (sample_count + 1) uint64 offsets instead of the values; the bytes into which they point follow.
  */
 struct pimg_column {
 	/*

@@ -44,7 +44,7 @@ struct shard {
 };
 
 struct packimg {
-	/* for all files of a dataset opened from descriptors; NULL if each shard has a path */
+	/* name of all files of a dataset opened from descriptors; NULL if each shard has a path */
 	char *name;
 	struct shard *shards;
 	/*
