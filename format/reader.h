@@ -56,8 +56,7 @@ struct packimg {
 	uint32_t shard_count;
 	uint32_t class_count;
 	uint64_t sample_count;
-	uint64_t sample_end; /* end of the accessible sample indexes: sample_count, or 0 after
-				packimg_open_facts() */
+	uint64_t sample_end; /* accessible samples: sample_count, or 0 after packimg_open_facts() */
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;

@@ -27,8 +27,7 @@ struct scratch {
 	size_t size;
 	struct scratch_budget *budget; /* NULL if it has no shared budget */
 	struct scratch *next;          /* next buffer of the budget */
-	uint64_t image,
-		taken; /* image that requested the buffer last, and the bytes charged for it */
+	uint64_t image, taken;         /* image that used it last, and bytes charged for it */
 };
 
 /*

@@ -17,8 +17,7 @@ enum { SPOOL_BLOCK_SIZE = 1 << 16 };
 struct spool {
 	const char *directory; /* directory of the file, which is created on first use; borrowed */
 	int fd;                /* -1 until the first block is full */
-	uint64_t end; /* bytes of the file in use; to reuse the file, set it to 0 and reset all
-			 streams */
+	uint64_t end; /* file bytes in use; to reuse the file, set to 0 and reset all streams */
 };
 
 struct spool_stream {

@@ -67,8 +67,7 @@ struct packimg_writer {
 	uint32_t shard_count;
 	uint64_t shards_size; /* bytes of the finished shards */
 
-	int failed; /* negative errno of the first write failure, with which every later call fails;
-		       0 if none */
+	int failed;   /* errno of the first write failure, negative; all later calls return it */
 	bool renamed; /* all shards have their final names */
 	bool finished;
 };

@@ -17,12 +17,11 @@ enum {
 
 enum transform_kind {
 #define KIND(constant, ...) TRANSFORM_##constant,
-	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_PIXELS(KIND, KIND(EFFECT))
-		TRANSFORMS_OF_FORM(KIND)
+	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_PIXELS(KIND,
+							  KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
 #undef KIND
-			TRANSFORM_GEOMETRY_COUNT =
-				TRANSFORM_COLOR_JITTER, /* geometry transforms come first */
-	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,   /* format transforms come last */
+		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_COLOR_JITTER, /* geometry comes first */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,              /* format transforms come last */
 };
 
 /* Parameters of color_jitter, in the order of its arguments. */
@@ -52,8 +51,7 @@ enum transform_learned {
 /* Parameters of rand_augment, trivial_augment_wide, aug_mix and auto_augment. */
 struct transform_policy {
 	unsigned operations; /* rand_augment */
-	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, upper bound (exclusive) of the
-				bins */
+	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, exclusive end of the bins */
 	unsigned bins;       /* rand_augment, trivial_augment_wide */
 	unsigned width;      /* aug_mix: number of chains */
 	unsigned depth;      /* aug_mix: length of a chain; 0 for 1 to 3 at random */

@@ -11,8 +11,7 @@
 
 struct erase {
 	uint32_t x, y, width, height; /* within the picture */
-	bool noise;   /* fill with noise: uniform bytes, or for finished floats normal with standard
-			 deviation 1 */
+	bool noise;   /* fill with noise: uniform for bytes, standard normal for finished floats */
 	uint64_t key; /* key of the noise */
 	float value[3]; /* fill without noise: red, green, blue */
 };

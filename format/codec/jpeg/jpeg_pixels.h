@@ -37,13 +37,11 @@ struct jpeg_plane {
 	uint32_t width, height;      /* size of the component in samples, without padding */
 	uint32_t h_factor, v_factor; /* pixels per sample */
 	bool smooth;                 /* upsampling by triangle filter; by replication if false */
-	uint32_t column_first,
-		column_end; /* samples that pixels, directly or through upsampling, depend on */
+	uint32_t column_first, column_end; /* samples that pixels or their upsampling read */
 	uint32_t row_first, row_end;
 	uint32_t left;     /* first column stored, a multiple of the block size */
 	uint32_t row_mask; /* row y is stored as row y & row_mask of samples */
-	uint8_t *samples;  /* first stored sample, at column left; rows have unused bytes on either
-			      side */
+	uint8_t *samples;  /* first sample, at column left; rows have unused bytes on either side */
 	size_t stride;
 	/*
 	 * [v][blocks_wide]: offset of each block of a row, from column left on, in the coefficients

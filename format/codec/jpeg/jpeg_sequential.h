@@ -23,8 +23,7 @@ struct jpeg_sequential {
 	uint32_t segment_count; /* restart markers */
 	struct jpeg_reader reader;
 	int32_t dc[JPEG_COMPONENTS_MAX];
-	uint32_t segment,
-		mcus_left; /* current segment between restart markers, and MCUs left in it */
+	uint32_t segment, mcus_left; /* segment between restart markers, MCUs left in it */
 };
 
 /* A zeroed object is valid and has no budget. */

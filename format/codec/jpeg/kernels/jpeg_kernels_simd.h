@@ -9,8 +9,8 @@ struct __attribute__((packed, may_alias)) word {
 };
 
 /*
- * Index of pixel p among the sixteen pixels of a lane, after packing even and odd pixels from
- * words.
+ * Index of pixel p in a lane of sixteen bytes that were packed from words of even and of odd
+ * pixels.
  */
 #define PLACE(p) ((p) % 2 * 8 + (p) / 2)
 
