@@ -210,8 +210,8 @@ static bool is_commit_record(const char *name)
 }
 
 /*
- * Adds the file that a commit record points to: during a replacement, no other file of the dataset
- * may exist. Ignores an invalid record.
+ * Adds the dataset of a commit record. During a replacement, the record may be the only file with
+ * the dataset's name. Ignores an invalid record.
  */
 static int candidates_add_commit_record(struct candidates *candidates, const char *directory,
 					const char *name)

@@ -11,8 +11,7 @@
 
 /* Buffers of a canvas with a converter. */
 struct canvas_rows {
-	uint8_t *stage; /* for converter_begin_stream(): CONVERTER_STAGE_SIZE bytes, 64-byte aligned
-			 */
+	uint8_t *stage; /* converter's stage: CONVERTER_STAGE_SIZE bytes, 64-byte aligned */
 	uint8_t *row;   /* one finished row including borders; PIPELINE_SIDE_MAX pixels */
 	uint8_t *fill;  /* one row of fill only; PIPELINE_SIDE_MAX pixels */
 };

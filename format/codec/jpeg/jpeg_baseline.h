@@ -112,8 +112,8 @@ int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_
 			       struct jpeg_samples ret_samples[3]);
 /*
  * Decodes the rows of the region before end. *ret_ready (may be NULL) receives the number of rows
- * available now. source->data and source->index must still be valid. -EBADMSG if the file is
- * damaged or the index is wrong.
+ * available now. Reads the file and the index of the region's source, which must still be valid.
+ * -EBADMSG if the file is damaged or the index is wrong.
  */
 int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready);
 

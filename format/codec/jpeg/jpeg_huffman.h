@@ -34,7 +34,8 @@ enum {
  * An entry is 0 if the code has more than 10 bits, code and value together have more than
  * JPEG_ENTRY_BITS_MAX bits, or the value has more than JPEG_CATEGORY_MAX bits. advance is the
  * distance in bytes from one coefficient to the next, 2 * (run + 1). With JPEG_LEAVES, advance is 3
- * for a DC code and JPEG_END_OF_BLOCK for an end of block.
+ * for a DC code and JPEG_END_OF_BLOCK for an end of block: odd, because the position before a DC
+ * code is the last byte before the block.
  */
 struct jpeg_table {
 	uint32_t lookup[(1 << JPEG_LOOKUP_BITS) + JPEG_FILL];
