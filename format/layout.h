@@ -71,7 +71,7 @@ struct pimg_header {
 	uint8_t set_uuid[16];   /* UUID of the dataset, the same in all its shards */
 	uint8_t shard_uuid[16]; /* UUID of this file */
 	uint64_t file_size;     /* bytes that belong to the file */
-	uint64_t sample_count;  /* in this file */
+	uint64_t sample_count;  /* samples in this file */
 	uint64_t sample_first;  /* dataset index of this file's first sample */
 	uint64_t set_sample_count;
 	uint32_t shard_index;
@@ -115,7 +115,7 @@ struct pimg_record {
 struct pimg_field {
 	uint32_t type;        /* enum packimg_field_type */
 	uint32_t name_size;   /* bytes, without terminator */
-	uint64_t name_offset; /* from the section's start */
+	uint64_t name_offset; /* offset of the name from the start of the section */
 	uint64_t reserved_0;
 	uint64_t reserved_1;
 };

@@ -60,7 +60,7 @@ struct packimg {
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;
-	uint64_t source_longest; /* or PACKIMG_LONGEST_UNKNOWN */
+	uint64_t source_longest; /* bytes of the longest source name, or PACKIMG_LONGEST_UNKNOWN */
 	bool unmapped;           /* read shard bytes, sections and columns with pread() */
 	bool has_statistics;
 	double mean[3], std[3];
@@ -89,9 +89,9 @@ int strings_get(const struct section_view *section, uint64_t count, uint64_t ind
 struct column_view {
 	const uint8_t *present; /* bitmap at the start of the column */
 	const void *values;     /* 8 bytes each */
-	const uint8_t *bytes;   /* for BYTES, TEXT and JSON */
+	const uint8_t *bytes;   /* bytes of the values; only for BYTES, TEXT and JSON */
 	uint64_t bytes_size;
-	uint64_t size, xxh3; /* of the whole column */
+	uint64_t size, xxh3; /* size and checksum of the whole column */
 };
 
 /* -EBADMSG if the location or size of the column is wrong. field must be in range. */

@@ -28,7 +28,7 @@ enum {
 
 struct jpeg_arena_chunk {
 	struct jpeg_arena_chunk *next;
-	size_t size, used; /* of the bytes after the chunk header and its padding */
+	size_t size, used; /* bytes after the chunk header and its padding */
 };
 
 /* libjpeg leaves this structure opaque for the memory manager to define. */

@@ -56,7 +56,7 @@ struct packimg_writer {
 	struct spool_stream index, source_offsets, sources;
 	bool has_sources;
 	uint64_t source_longest; /* bytes of the longest source name in all shards so far */
-	uint64_t sample_first, sample_count; /* of the current shard */
+	uint64_t sample_first, sample_count; /* of the shard being written */
 	int32_t label_max;
 
 	struct column *columns; /* array of PACKIMG_FIELDS_MAX columns */

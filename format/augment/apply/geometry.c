@@ -154,7 +154,7 @@ static void geometry_pad(struct geometry *geometry, const uint32_t border[4], co
 struct geometry_draws {
 	uint64_t epoch;
 	struct random_stream own;     /* differs between epochs */
-	struct random_stream lasting; /* the same in all epochs */
+	struct random_stream lasting; /* stream that is the same in all epochs */
 };
 
 /* Adds the border of a pad or random_crop. */

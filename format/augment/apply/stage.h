@@ -17,8 +17,8 @@ struct pipeline_scratch {
 	const struct converter_kernels *kernels;
 	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
-	struct pipeline_times times; /* of the current sample; resize is computed at its end */
-	struct deferred deferred;    /* of the sample made last */
+	struct pipeline_times times; /* for the current sample; resize is computed last */
+	struct deferred deferred;    /* deferred transforms of the sample made last */
 };
 
 /* Runs stage `index` onto its canvas. Returns the errors of pipeline_apply(). */

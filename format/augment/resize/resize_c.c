@@ -88,7 +88,7 @@ static void resize_colour(const struct resize_terms planes[3], uint32_t count, u
 			  uint8_t *output)
 {
 	const int32_t half = 1 << (RESIZE_COLOUR_BITS - 1), middle = 128 << RESIZE_COLOUR_BITS;
-	const int shift = VERTICAL_SHIFT - RESIZE_COLOUR_BITS; /* to 8.7 fixed point */
+	const int shift = VERTICAL_SHIFT - RESIZE_COLOUR_BITS; /* gives 8.7 fixed point */
 
 	for (uint32_t i = 0; i < count; i++, output += channels) {
 		int32_t y = vertical_element(&planes[0], i, shift) + half;

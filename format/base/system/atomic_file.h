@@ -11,7 +11,7 @@
 enum { ATOMIC_FILE_PATH_MAX = 4096 };
 
 struct atomic_file {
-	int fd; /* to write to */
+	int fd; /* the temporary file, open for writing */
 	char path[ATOMIC_FILE_PATH_MAX], temporary[ATOMIC_FILE_PATH_MAX];
 };
 

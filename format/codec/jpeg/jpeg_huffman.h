@@ -156,7 +156,7 @@ int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_tabl
 struct jpeg_symbol {
 	uint32_t advance; /* as in a lookup entry */
 	int32_t value;
-	uint32_t bits; /* of code and value; 0 if the code is invalid */
+	uint32_t bits; /* total bits of code and value; 0 if the code is invalid */
 };
 
 /* bits holds at least 32 valid bits, left-aligned. */
