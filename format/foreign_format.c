@@ -10,11 +10,15 @@
 
 static const struct row {
 	struct foreign foreign;
-	const char *magic; /* NULL if a function below recognises the format */
+	const char
+		*magic; /* bytes that identify the format; NULL if a function below recognises it */
 	size_t magic_size, offset;
 	const char *endings[4];
 } rows[] = {
-	/* first, because a tar begins with the name of its first member */
+	/*
+	 * first, because a tar file begins with the name of its first member, which may look like
+	 * other magic
+	 */
 	{{"an archive", ARCHIVES, true}, "ustar", 5, 257, {".tar", ".tgz"}},
 	{{"a Parquet file", TO_TAR}, "PAR1", 4, 0, {".parquet", ".pq"}},
 	{{"an Arrow file", TO_TAR}, "ARROW1", 6, 0, {".arrow", ".feather"}},
@@ -85,8 +89,8 @@ static uint32_t crc32c(const uint8_t *bytes, size_t size)
 }
 
 /*
- * A TFRecord file begins with the length of the first record and its masked CRC-32C
- * (tensorflow/core/lib/io/record_writer.h, lib/hash/crc32c.h).
+ * Recognises a TFRecord file: it begins with the length of the first record and the masked CRC-32C
+ * of the length (tensorflow/core/lib/io/record_writer.h, lib/hash/crc32c.h).
  */
 static bool is_tfrecord(const uint8_t *head, size_t size)
 {
@@ -98,7 +102,10 @@ static bool is_tfrecord(const uint8_t *head, size_t size)
 	return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8) == stored;
 }
 
-/* An 8-byte little-endian length and a JSON object, which safetensors limits to 100 MB. */
+/*
+ * Recognises safetensors: an 8-byte little-endian length, then a JSON object, which safetensors
+ * limits to 100 MB.
+ */
 static bool is_safetensors(const uint8_t *head, size_t size)
 {
 	static const uint8_t none[4];

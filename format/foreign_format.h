@@ -1,6 +1,7 @@
 /*
- * Recognises foreign file formats by their first bytes or by name, so that an error message can say
- * which format a file has and which program reads it. Performs no I/O. Pure functions, any thread.
+ * Recognises foreign file formats by their first bytes or by file name, so that an error message
+ * can say which format a file has and which program reads it. Performs no I/O. Pure functions, any
+ * thread.
  */
 #pragma once
 
@@ -8,12 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FOREIGN_HEAD = 512 }; /* bytes needed to recognise a file, at most */
+enum { FOREIGN_HEAD = 512 }; /* maximum number of bytes needed to recognise a file */
 
 struct foreign {
-	const char *what;   /* "a Parquet file" */
-	const char *remedy; /* a sentence in the imperative */
-	bool is_source;     /* packimg convert accepts it, or may accept it as a source */
+	const char *what;   /* the format with its article, such as "a Parquet file" */
+	const char *remedy; /* what the user can do, an imperative sentence */
+	bool is_source;     /* packimg convert accepts this format, or may accept it */
 };
 
 /* Both return NULL if the format is unknown. */

@@ -26,7 +26,7 @@ static bool is_zero(const void *bytes, size_t size)
 	return true;
 }
 
-/* Reports a file that does not begin like a .pimg file. */
+/* Reports a file whose first bytes are not those of a .pimg file. */
 static int header_refuse(const void *bytes, size_t size, const char *path,
 			 struct packimg_error *error)
 {
@@ -44,7 +44,9 @@ static int header_refuse(const void *bytes, size_t size, const char *path,
 			       path);
 }
 
-/* Checks the identity of the header: conditions for all other fields to be meaningful. */
+/*
+ * Checks magic, version, checksum, size and features, without which no other field has a meaning.
+ */
 static int header_identify(const struct pimg_header *header, const char *path,
 			   struct packimg_error *error)
 {
@@ -118,11 +120,14 @@ static int header_check_counts(const struct pimg_header *header, const char *pat
 	return 0;
 }
 
-/* Structure of a section: one entry of `bytes` bytes for each counted item, plus `more` entries. */
+/*
+ * Layout of a section: an entry of `bytes` bytes for each item of kind `each`, and `more` further
+ * entries.
+ */
 static const struct section_rule {
 	enum { OF_NOTHING, OF_SAMPLES, OF_CLASSES, OF_FIELDS } each;
 	uint32_t bytes, more;
-	bool exact; /* nothing follows the entries */
+	bool exact; /* nothing may follow the entries */
 } rules[] = {
 	[PIMG_SECTION_INDEX] = {OF_SAMPLES, sizeof(struct pimg_record), 0, true},
 	[PIMG_SECTION_SOURCES] = {OF_SAMPLES, sizeof(uint64_t), 1, false},
@@ -178,7 +183,7 @@ static int section_check(const struct pimg_header *header, const char *path, uin
 	return 0;
 }
 
-/* Checks sections that each fit the file. */
+/* Checks that sections do not overlap. Each section must fit the file. */
 static int sections_check_overlaps(const struct pimg_header *header, const char *path,
 				   struct packimg_error *error)
 {
@@ -246,9 +251,9 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 		return packimg_fail(error, -EINVAL, "%s: the descriptor is not open for reading",
 				    name);
 	/*
-	 * A system call, because glibc's fstat() is newfstatat, which also takes paths and is
-	 * denied in a sandbox. On hugetlbfs st_blksize is the huge page size, so most files need no
-	 * fstatfs().
+	 * Make the system call directly: glibc's fstat() calls newfstatat, which also takes paths
+	 * and is denied in a sandbox. On hugetlbfs st_blksize is the huge page size, so most files
+	 * need no fstatfs().
 	 */
 	if (syscall(SYS_fstat, fd, &status) < 0 ||
 	    (status.st_blksize > sysconf(_SC_PAGESIZE) && fstatfs(fd, &system) < 0)) {
@@ -257,7 +262,9 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 	}
 	if (!S_ISREG(status.st_mode))
 		return packimg_fail(error, -EINVAL, "%s: not a regular file", name);
-	/* its pages cannot be freed one by one, and punching a hole kills its readers */
+	/*
+	 * hugetlbfs pages cannot be freed one by one, and punching a hole kills the file's readers.
+	 */
 	if ((uint32_t)system.f_type == HUGETLBFS_MAGIC)
 		return packimg_fail(
 			error, -EINVAL,

@@ -1,4 +1,7 @@
-/* Compares the index that a sample carries with its scan (SPEC.md, "JPEG index"). */
+/*
+ * Compares the JPEG index stored with a sample with one rebuilt from its scan (SPEC.md, "JPEG
+ * index").
+ */
 #include "format/codec/codec.h"
 #include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side_data.h"
@@ -105,7 +108,9 @@ int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sa
 {
 	if (sample->side_size == 0)
 		return -ENODATA;
-	/* a copy, because it is read more than once and the file's owner may change it */
+	/*
+	 * Copy the side data, because it is read more than once and the file's owner may change it.
+	 */
 	uint8_t *side = malloc(sample->side_size);
 	if (!side)
 		return packimg_fail(error, -ENOMEM, "JPEG index: out of memory");

@@ -1,9 +1,8 @@
 /*
  * On-disk layout of a .pimg file: little-endian, naturally aligned, all padding named. A file is
  * one header, then samples and sections in any order, each at a multiple of PIMG_ALIGN. The
- * structures overlay the mapping directly: check bounds before you read them (reader.c). SPEC.md
- * has the same layout in tables, from "Header" on; change both together, and the golden file with
- * them.
+ * structures overlay the mapping directly: check bounds before reading them (reader.c). SPEC.md has
+ * the same layout in tables, from "Header" on; change both together, and the golden file with them.
  */
 #pragma once
 
@@ -22,13 +21,13 @@
 
 enum {
 	PIMG_VERSION = 1,
-	PIMG_ALIGN = 64,        /* of samples, side data and sections */
-	PIMG_SECTIONS_MAX = 23, /* entries of the section table */
-	PIMG_TAIL = 64,         /* bytes that must follow sample and side data inside the file */
+	PIMG_ALIGN = 64,             /* alignment of samples, side data and sections */
+	PIMG_SECTIONS_MAX = 23,      /* entries of the section table */
+	PIMG_TAIL = 64,              /* bytes of the file that must follow sample and side data */
 	PIMG_METADATA_MAX = 1 << 24, /* bytes, terminator included */
 	/*
-	 * bytes of the class section, which a reader copies when opening. PACKIMG_CLASSES_MAX names
-	 * of seven letters fill it.
+	 * Maximum size in bytes of the class section, of which a reader keeps a copy.
+	 * PACKIMG_CLASSES_MAX names of seven letters fill it.
 	 */
 	PIMG_CLASSES_SIZE_MAX = 1 << 28,
 };
@@ -58,28 +57,28 @@ enum pimg_section_type {
 struct pimg_section {
 	uint32_t type;   /* enum pimg_section_type */
 	uint32_t flags;  /* reserved */
-	uint64_t offset; /* from the start of the file, multiple of PIMG_ALIGN */
+	uint64_t offset; /* from the start of the file, a multiple of PIMG_ALIGN */
 	uint64_t size;   /* bytes */
-	uint64_t xxh3;   /* XXH3-64 of those bytes */
+	uint64_t xxh3;   /* XXH3-64 of the section */
 };
 
 struct pimg_header {
 	uint8_t magic[8];
 	uint32_t version;
 	uint32_t header_size;   /* sizeof(struct pimg_header) */
-	uint64_t incompatible;  /* features a reader must know to read on */
-	uint64_t compatible;    /* features a reader may ignore */
-	uint8_t set_uuid[16];   /* of the dataset, the same in all its shards */
-	uint8_t shard_uuid[16]; /* of this file */
+	uint64_t incompatible;  /* features that a reader must support to read the file */
+	uint64_t compatible;    /* features that a reader may ignore */
+	uint8_t set_uuid[16];   /* UUID of the dataset, the same in all its shards */
+	uint8_t shard_uuid[16]; /* UUID of this file */
 	uint64_t file_size;     /* bytes that belong to the file */
-	uint64_t sample_count;  /* in this file */
+	uint64_t sample_count;  /* samples in this file */
 	uint64_t sample_first;  /* dataset index of this file's first sample */
 	uint64_t set_sample_count;
 	uint32_t shard_index;
 	uint32_t shard_count; /* 1 for a single file */
 	uint32_t class_count;
 	uint32_t field_count;
-	uint32_t section_count; /* entries in use, at the front of the table */
+	uint32_t section_count; /* used entries, which come first in the table */
 	uint32_t content;       /* PIMG_CONTENT_ bits */
 	uint64_t reserved_0;
 	double mean[3]; /* R, G, B in 0..255 */
@@ -97,7 +96,7 @@ struct pimg_record {
 	uint64_t side_xxh3; /* 0 when there is none */
 	uint32_t data_size;
 	uint32_t side_size; /* 0 when there is none */
-	uint32_t width;     /* upright */
+	uint32_t width;     /* after orientation */
 	uint32_t height;
 	int32_t label;
 	uint8_t codec;
@@ -108,38 +107,42 @@ struct pimg_record {
 };
 
 /*
- * Strings: (count + 1) uint64 offsets, then the bytes. Offsets count from the first of those bytes.
- * The first offset is 0, the last is the number of bytes; string i is [offset i, offset i + 1).
+ * A section of strings: (count + 1) uint64 offsets, then the bytes. Offsets are relative to the
+ * first of those bytes. The first offset is 0, the last is the number of bytes; string i is [offset
+ * i, offset i + 1).
  */
 
 struct pimg_field {
 	uint32_t type;        /* enum packimg_field_type */
 	uint32_t name_size;   /* bytes, without terminator */
-	uint64_t name_offset; /* from the section's start */
+	uint64_t name_offset; /* offset of the name from the start of the section */
 	uint64_t reserved_0;
 	uint64_t reserved_1;
 };
 
 enum pimg_value_kind {
-	PIMG_VALUE_PLAIN = 0, /* as the type says; also for a kind that the reader does not know */
-	PIMG_VALUE_TEXT = 1,  /* of a field of BYTES: UTF-8 without NUL */
+	PIMG_VALUE_PLAIN = 0, /* no special kind; readers treat unknown kinds like this one */
+	PIMG_VALUE_TEXT = 1,  /* a BYTES field holds UTF-8 without NUL */
 };
 
-/* Traits of the values of one field in the whole dataset; the last trait describes the sources. */
+/*
+ * Traits of the values of one field in the whole dataset. The last trait describes the source
+ * names.
+ */
 struct pimg_trait {
-	uint64_t longest; /* bytes of the longest one; 0 for INT64 and FLOAT64 */
+	uint64_t longest; /* bytes of the longest value; 0 for INT64 and FLOAT64 */
 	uint32_t kind;    /* enum pimg_value_kind */
 	uint32_t reserved_0;
 };
 
 /*
- * One column of this file: a bitmap (bit i % 8 of byte i / 8 set if sample i has a value) rounded
- * up to a multiple of 8 bytes, then sample_count 8-byte values, or for BYTES and JSON (sample_count
- * + 1) uint64 offsets into the bytes that follow.
+ * One column of this file: a bitmap (bit i % 8 of byte i / 8 is set if sample i has a value),
+ * padded to a multiple of 8 bytes, then sample_count 8-byte values. For BYTES and JSON,
+ * (sample_count + 1) uint64 offsets instead of the values; the bytes into which they point follow.
  */
 struct pimg_column {
 	/*
-	 * from the start of the file, multiple of PIMG_ALIGN; 0 if no sample of this file has a
+	 * from the start of the file, a multiple of PIMG_ALIGN; 0 if no sample of this file has a
 	 * value
 	 */
 	uint64_t offset;
@@ -156,8 +159,8 @@ struct pimg_side_item {
 
 enum pimg_side_kind {
 	PIMG_SIDE_JPEG_INDEX =
-		1, /* where in the scan decoding can start: codec/jpeg/jpeg_index.h */
-	PIMG_SIDE_PRIVATE = 1u << 31, /* from here on: free for private use */
+		1, /* positions in the scan where decoding can start: codec/jpeg/jpeg_index.h */
+	PIMG_SIDE_PRIVATE = 1u << 31, /* this value and above: free for private use */
 };
 
 static_assert(sizeof(struct pimg_section) == 32, "SPEC.md, Section table");

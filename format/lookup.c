@@ -19,7 +19,10 @@ static const struct shard *shard_of_sample(const struct packimg *dataset, uint64
 {
 	uint32_t low = 0, high = dataset->open_count;
 
-	/* firsts[low] <= index < firsts[high]; moving low on equality skips empty shards */
+	/*
+	 * Invariant: firsts[low] <= index < firsts[high]. Moving low on equality skips empty
+	 * shards.
+	 */
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 		if (dataset->firsts[middle] <= index)
@@ -32,8 +35,9 @@ static const struct shard *shard_of_sample(const struct packimg *dataset, uint64
 }
 
 /*
- * Copies bytes of a shard's file once, for validation and use. at is their address in the mapping,
- * or the reserved address if unmapped; the range must be validated against the file.
+ * Copies bytes of a shard's file once; the caller validates and uses the copy. at is their address
+ * in the mapping or, if unmapped, in the reserved address space. The range must be validated
+ * against the file.
  */
 static int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
 		      void *bytes, size_t size)
@@ -73,8 +77,8 @@ static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size
 }
 
 /*
- * For a nonempty range inside the file. Our writers place all samples before all sections, so for
- * their files this takes one comparison.
+ * True if a nonempty range inside the file overlaps a section. libpackimg's writers place all
+ * samples before all sections, so for their files this takes one comparison.
  */
 static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, uint64_t size)
 {
@@ -88,7 +92,7 @@ static bool range_overlaps_sections(const struct shard *shard, uint64_t offset, 
 	return false;
 }
 
-/* For a record whose ranges are inside the file. */
+/* Returns the overlap fault of a record, or NULL. Its ranges must be inside the file. */
 static const char *record_overlap(const struct shard *shard, const struct pimg_record *record)
 {
 	uint64_t data_end = record->data_offset + record->data_size;
@@ -207,7 +211,7 @@ bool packimg_sample_unindexed(const struct packimg_sample *sample)
 	return sample->codec == PACKIMG_CODEC_JPEG && !packimg_sample_indexed(sample);
 }
 
-/* Returns the string between two offsets of a strings section. */
+/* Returns the address and size of the string between two offsets of a section of strings. */
 static int strings_place(const struct section_view *section, uint64_t count,
 			 const uint64_t range[2], const char **ret_text, uint64_t *ret_size)
 {
@@ -267,7 +271,7 @@ const char *packimg_class_name(const struct packimg *dataset, uint32_t class_num
 	const char *text = NULL;
 	uint64_t size;
 
-	/* the whole table was validated at open */
+	/* The class names were validated when opening. */
 	if (class_number < dataset->class_count)
 		strings_get(&dataset->classes, dataset->class_count, class_number, &text, &size);
 	return text;

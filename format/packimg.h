@@ -2,15 +2,15 @@
  * libpackimg: packed image datasets (.pimg).
  *
  * A dataset is one file, or a set of shard files that opens as one. A reader maps the files and
- * finds any sample in O(1); it is immutable after packimg_open() and may be used from any number of
- * threads. A writer streams in one pass with bounded memory and commits the finished file by
- * rename: an interrupted writer leaves nothing that can be opened. A decoder holds the scratch
- * memory of one thread. SPEC.md and layout.h define the layout on disk.
+ * finds any sample in O(1). It is immutable after packimg_open(); any number of threads may use it.
+ * A writer streams in one pass with bounded memory and commits the finished file by rename: an
+ * interrupted writer leaves nothing that can be opened. A decoder holds the scratch memory of one
+ * thread. SPEC.md and layout.h define the layout on disk.
  *
  * The library neither logs nor exits. Functions return 0 or a negative errno (-EBADMSG for damaged
  * data; -ENOTSUP for valid data that this version does not support). A function with an error
- * argument also stores a message for the user there, which names file, sample, field, value and
- * remedy. Outputs named ret_x are untouched on failure.
+ * argument also stores a message for the user in it, which names file, sample, field, value and
+ * remedy. Outputs named ret_x are unchanged on failure.
  */
 #pragma once
 
@@ -24,14 +24,14 @@ extern "C" {
 
 /* Limits of the format. packimg_open() rejects a file that exceeds them. */
 enum {
-	/* pixels, either side of an image (the limit of JPEG itself) */
+	/* maximum width and height of an image in pixels, as in JPEG */
 	PACKIMG_SIDE_MAX = 65535,
 	PACKIMG_CLASSES_MAX = 1 << 24, /* class names */
 	PACKIMG_FIELDS_MAX = 256,      /* extra columns */
 	PACKIMG_NAME_MAX = 255,        /* bytes of a field name or a metadata key */
 	PACKIMG_CLASS_NAME_MAX = 4096, /* bytes */
 	PACKIMG_SOURCE_MAX = 65535,    /* bytes of the source name of a sample */
-	/* bytes of a value that loaderd delivers; the format itself has no limit */
+	/* maximum size in bytes of a value that loaderd delivers; the format has no limit */
 	PACKIMG_FED_MAX = 65536,
 	PACKIMG_SHARDS_MAX = 99999, /* files in a set */
 	PACKIMG_ERROR_MAX = 512,    /* bytes of an error message, terminator included */
@@ -45,7 +45,7 @@ enum packimg_codec {
 	PACKIMG_CODEC_JPEG = 1, /* a complete JPEG file */
 	/* height x width x channels bytes, RGB or grey, no row padding */
 	PACKIMG_CODEC_RAW = 2,
-	PACKIMG_CODEC_RAW_ZSTD = 3, /* RAW in one zstd frame */
+	PACKIMG_CODEC_RAW_ZSTD = 3, /* like RAW, compressed as one zstd frame */
 };
 
 enum packimg_field_type {
@@ -59,7 +59,7 @@ enum packimg_field_type {
 /*
  * Checks the environment variable LOADERD_ISA, which caps the instruction sets in use. Returns
  * -EINVAL unless it is unset, empty or one of c, avx2, avx512bw and avx512. Decoders ignore an
- * invalid value; programs call this at start-up and report it.
+ * invalid value; programs call this function at start-up and report the error.
  */
 int packimg_isa_check(struct packimg_error *error);
 
@@ -72,27 +72,27 @@ struct packimg;
 
 /*
  * One stored sample. Pointers lead into the mapping and are valid while the dataset is open;
- * numbers are copies. The file's owner may change the mapped bytes at any time, but not the size,
- * so copy bytes before you validate them and act on them. data and side are 64-byte aligned, and at
+ * numbers are copies. The file's owner may change the mapped bytes at any time, but not the file
+ * size. So copy bytes, then validate and use the copy. data and side are 64-byte aligned, and at
  * least 64 readable bytes follow each, so vector code may load past the end. In an unmapped dataset
  * the pointers are only addresses for packimg_read(): reading through them faults.
  */
 struct packimg_sample {
-	uint64_t index;       /* in the whole dataset, 0 .. packimg_count()-1 */
+	uint64_t index;       /* index in the whole dataset, 0 .. packimg_count() - 1 */
 	const uint8_t *data;  /* stored bytes */
 	const uint8_t *side;  /* side data (SPEC.md, "Side data"), NULL if none */
 	uint32_t data_size;   /* bytes */
 	uint32_t side_size;   /* bytes */
 	uint64_t data_xxh3;   /* XXH3-64 of the stored bytes */
 	uint64_t side_xxh3;   /* XXH3-64 of the side data */
-	uint32_t width;       /* pixels, upright (after orientation) */
-	uint32_t height;      /* pixels, upright */
+	uint32_t width;       /* pixels, after orientation */
+	uint32_t height;      /* pixels, after orientation */
 	int32_t label;        /* class number, or PACKIMG_LABEL_NONE */
 	uint8_t codec;        /* enum packimg_codec */
-	uint8_t channels;     /* of the stored pixels: 1, 3 or 4; decoded pixels are always RGB */
+	uint8_t channels;     /* stored channels: 1, 3 or 4; decoded pixels are always RGB */
 	uint8_t orientation;  /* EXIF orientation 1..8 that turns the stored pixels upright */
 	uint32_t shard;       /* file that holds the sample, for packimg_shard() */
-	uint64_t data_offset; /* of the stored bytes in that file */
+	uint64_t data_offset; /* offset of the stored bytes in that file */
 };
 
 struct packimg_shard {
@@ -100,34 +100,34 @@ struct packimg_shard {
 	int fd;                /* read-only, owned by the dataset */
 	const uint8_t *map;    /* must not be read if packimg_is_mapped() is false */
 	uint64_t size;         /* bytes mapped or reserved */
-	uint64_t sample_first; /* dataset index of its first sample */
+	uint64_t sample_first; /* dataset index of the file's first sample */
 	uint64_t sample_count;
 };
 
-/* A maximum length that the file does not record. */
+/* The maximum length is unknown, because the file does not record it. */
 #define PACKIMG_LONGEST_UNKNOWN UINT64_MAX
 
 struct packimg_field {
 	const char *name;
 	enum packimg_field_type type;
-	/* bytes of the longest value, or PACKIMG_LONGEST_UNKNOWN; not for numeric types */
+	/* bytes of the longest value, or PACKIMG_LONGEST_UNKNOWN; undefined for numeric types */
 	uint64_t longest;
 };
 
 /* One value of an extra field. */
 struct packimg_value {
-	bool present; /* if false, the sample has no value and the rest is zero */
+	bool present; /* if false, the sample has no value and the other members are zero */
 	int64_t int64;
 	double float64;
-	/* for non-numeric types: points into the mapping, may change, not terminated */
+	/* non-numeric types: address in the mapping; bytes may change; not terminated */
 	const void *bytes;
 	size_t size;
 };
 
 /*
  * Opens one file, or a whole set if path names one of its shards ("NAME-00002-of-00016.pimg"), the
- * set itself ("NAME.pimg" where only shards exist), or a directory that holds exactly one file or
- * set. The cost does not depend on the number of samples. Errors: -ENOENT, -EACCES, -EBADMSG (bad
+ * set itself ("NAME.pimg" if only shards exist), or a directory that holds exactly one file or set.
+ * The cost does not depend on the number of samples. Errors: -ENOENT, -EACCES, -EBADMSG (bad
  * header, section or limit; a shard missing or from another set), -ENOTSUP (newer version or
  * unknown incompatible feature), -EEXIST (several datasets match the path), -EINVAL (not a regular
  * file), -ENOMEM, -EMFILE. error may be NULL.
@@ -135,17 +135,19 @@ struct packimg_value {
 int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error);
 
 /*
- * From here to packimg_close(), functions use only descriptors and only the system calls fcntl,
- * fstat, fstatfs, pread, mmap, munmap and close, so they work in a sandbox that denies open(). name
- * stands for the file or the set in error messages. Errors as packimg_open(), and -EINVAL for a
- * descriptor that is not open for reading, not a regular file, or on hugetlbfs.
+ * The functions from here to packimg_close() take descriptors. They use only the system calls
+ * fcntl, fstat, fstatfs, pread, mmap, munmap and close, so they work in a sandbox that denies
+ * open(). name stands for the file or the set in error messages. Errors as packimg_open(), and
+ * -EINVAL for a descriptor that is not open for reading, not a regular file, or on hugetlbfs.
  */
 
-/* Contents of a file header that identify the file and its set. Reading it takes one pread(). */
+/*
+ * The fields of a file header that identify the file and its set. Reading them takes one pread().
+ */
 struct packimg_identity {
 	uint8_t set_uuid[16];
 	uint32_t shard, shard_count;
-	uint64_t sample_count; /* of the whole set */
+	uint64_t sample_count; /* samples of the whole set */
 	/* bytes that belong to the file according to its header; the file is at least that long */
 	uint64_t file_size;
 };
@@ -160,15 +162,15 @@ int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct pa
 		     struct packimg_error *error);
 /*
  * Like packimg_open_fds(), but maps no file: each access reads the bytes it needs with pread(). For
- * a process that must not be charged for page cache of another user's file: reading a hole of a
- * tmpfs file through a mapping allocates a page, which lives as long as the file. Reserves
- * inaccessible address space of the files' size; packimg_read() copies the bytes at such an
- * address.
+ * a process that must not be charged for the page cache of another user's file: reading a hole of a
+ * tmpfs file through a mapping allocates a page that lives as long as the file. Reserves
+ * inaccessible address space of the files' size, whose addresses stand for file offsets:
+ * packimg_read() copies the bytes at such an address.
  */
 int packimg_open_unmapped(const char *name, const int *fds, uint32_t count,
 			  struct packimg **ret_dataset, struct packimg_error *error);
 /*
- * Opens one shard of any set for the facts that every shard stores: classes, metadata, fields,
+ * Opens one shard of a set for the data that every shard stores: classes, metadata, fields,
  * statistics, UUID, and packimg_count() and packimg_shard_count() of the set. packimg_sample(),
  * packimg_source(), packimg_value(), packimg_shard() and packimg_check() return -ERANGE. Takes
  * ownership of fd only on success.
@@ -179,29 +181,29 @@ void packimg_close(struct packimg *dataset);
 
 bool packimg_is_mapped(const struct packimg *dataset);
 /*
- * Copies bytes of the file that holds this sample. at is a pointer that packimg_sample(),
- * packimg_source() or packimg_value() returned for it, or up to 64 bytes past the end of that data.
- * -ERANGE if there is no such sample or the range is outside its file; -EBADMSG if the file has
- * shrunk or cannot be read.
+ * Copies bytes of the file that holds sample `index`. at is a pointer that packimg_sample(),
+ * packimg_source() or packimg_value() returned for that sample; the range may extend up to 64 bytes
+ * past the end of that data. -ERANGE if there is no such sample or the range is outside its file;
+ * -EBADMSG if the file has shrunk or cannot be read.
  */
 int packimg_read(const struct packimg *dataset, uint64_t index, const void *at, void *bytes,
 		 size_t size);
 
 uint64_t packimg_count(const struct packimg *dataset);
 /*
- * -ERANGE past the end; -EBADMSG if the index record points outside the file or exceeds a limit.
- * Does not touch sample bytes.
+ * Looks up a sample without touching its bytes. -ERANGE if there is no such sample; -EBADMSG if the
+ * index record points outside the file or exceeds a limit.
  */
 int packimg_sample(const struct packimg *dataset, uint64_t index,
 		   struct packimg_sample *ret_sample);
 /*
- * Returns 0, or -EBADMSG if the checksum of data or side data does not match, or the side data is
- * malformed. Reads every byte.
+ * Verifies the checksums of data and side data, and the structure of the side data. Reads every
+ * byte. Returns 0 or -EBADMSG.
  */
 int packimg_sample_check(const struct packimg_sample *sample);
 /*
  * Returns the name of the source that the sample was made from: not terminated, size 0 if not
- * recorded. It points into the mapping, like the values of packimg_value(). -EBADMSG as
+ * recorded. Like the values of packimg_value(), it points into the mapping. Errors as
  * packimg_value().
  */
 int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name,
@@ -212,7 +214,7 @@ uint64_t packimg_source_longest(const struct packimg *dataset);
 uint32_t packimg_class_count(const struct packimg *dataset);
 /*
  * Returns a terminated UTF-8 name. Class names, field names and metadata are private copies. NULL
- * only if class_number is out of range: a dataset with a damaged name does not open.
+ * only if class_number is out of range: a dataset with a damaged class name does not open.
  */
 const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number);
 
@@ -220,14 +222,14 @@ uint32_t packimg_field_count(const struct packimg *dataset);
 int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field);
 /*
  * -EBADMSG if the location of the value is damaged, or if the value is longer than
- * packimg_field.longest, so a returned value never is.
+ * packimg_field.longest. A returned value is never longer.
  */
 int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 		  struct packimg_value *ret_value);
 
 /*
- * Metadata that the producer wrote: UTF-8 lines "key=value" sorted by key (SPEC.md, "Metadata").
- * Never NULL.
+ * Returns the metadata of the dataset's producer: UTF-8 lines "key=value" sorted by key (SPEC.md,
+ * "Metadata"). Never NULL.
  */
 const char *packimg_metadata(const struct packimg *dataset);
 /*
@@ -238,7 +240,7 @@ int packimg_statistics(const struct packimg *dataset, double ret_mean[3], double
 
 uint32_t packimg_shard_count(const struct packimg *dataset);
 int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_shard *ret_shard);
-/* UUID of the set, 16 bytes. */
+/* Returns the UUID of the set, 16 bytes. */
 const uint8_t *packimg_uuid(const struct packimg *dataset);
 
 /*
@@ -252,24 +254,24 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error);
 struct packimg_decoder;
 
 struct packimg_region {
-	uint32_t x, y, width, height; /* pixels, upright coordinates; not empty, inside the image */
+	uint32_t x, y, width, height; /* pixels, after orientation; not empty, inside the image */
 };
 
 /*
- * Decoded pixels: RGB, 8 bit, interleaved. Valid until the decoder's next call (raw samples point
- * into the mapping). At least 64 readable bytes follow the last pixel.
+ * Decoded pixels: RGB, 8 bit, interleaved. Valid until the decoder's next call. The pixels of raw
+ * samples are in the mapping. At least 64 readable bytes follow the last pixel.
  */
 struct packimg_pixels {
 	const uint8_t *data; /* first pixel of the returned rectangle */
-	size_t stride;       /* bytes from row to row */
+	size_t stride;       /* bytes between row starts */
 	/* 0 if all rows are present; else a power of two, and row y is stored as row y % ring */
 	uint32_t ring;
-	/* size of the returned rectangle in pixels: contains the region, may extend beyond it */
+	/* size of the returned rectangle in pixels; it contains the region and may be larger */
 	uint32_t width;
 	uint32_t height;
-	/* origin of the region within the returned rectangle, in returned pixels */
+	/* origin of the region within the returned rectangle, in pixels of the rectangle */
 	double x, y;
-	double region_width; /* extent of the region in returned pixels (region / scale) */
+	double region_width; /* size of the region in pixels of the rectangle (region / scale) */
 	double region_height;
 };
 
@@ -277,26 +279,25 @@ int packimg_decoder_new(struct packimg_decoder **ret_decoder);
 void packimg_decoder_free(struct packimg_decoder *decoder);
 /*
  * Limits the memory for decoding one sample, including copies of stored bytes and the memory of
- * libjpeg-turbo; 0, the default, means no limit. A file of 100 KB can declare 12 GB of pixels.
- * Earlier samples do not affect whether a sample is refused: buffers that they left are freed if
- * they are in the way, and a buffer that only a rare large sample needed is freed a few dozen
- * samples later. Images decoded ahead take up to 52 MiB more.
+ * libjpeg-turbo. 0, the default, means no limit. A file of 100 KB can declare 12 GB of pixels.
+ * Whether a sample is refused does not depend on earlier samples: their buffers are freed if
+ * necessary, and a buffer that only a rare large sample needed is freed a few dozen samples later.
+ * Images decoded ahead take up to 52 MiB more.
  */
 void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes);
 
 /*
- * Decodes at least the given region of a sample. size_hint_* give the size to which the caller will
- * resize the region: the codec may return it at 1/2, 1/4 or 1/8 scale if it stays at least twice as
- * large as the hint in both directions; 0 requests full scale. JPEG scales with smaller inverse
- * transforms; its pixels equal those of libjpeg-turbo at that scale, with and without an index
- * (decode.c describes the effect on a finished crop). Grey, CMYK and YCCK become RGB; orientation
- * is applied. Allocates no memory while images are no larger than earlier ones. Uses a JPEG index
- * in the sample's side data, which must match side_xxh3.
+ * Decodes at least the given region of a sample. size_hint_* is the size to which the caller will
+ * resize the region; 0 requires full scale. The codec may return the region at 1/2, 1/4 or 1/8
+ * scale if both of its sides stay at least twice as large as the hint. JPEG scales with smaller
+ * inverse transforms; its pixels equal those of libjpeg-turbo at that scale, with and without an
+ * index (decode.c describes the effect on a finished crop). Grey, CMYK and YCCK become RGB;
+ * orientation is applied. Allocates no memory while images are no larger than earlier ones. Uses a
+ * JPEG index in the sample's side data, which must match side_xxh3.
  *
  * -EBADMSG for corrupt or incomplete data (SPEC.md, "Complete JPEGs"), with the reason in error
  * (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that the library
- * cannot read (12 bit, or arithmetic where libjpeg lacks it); -E2BIG beyond
- * packimg_decoder_limit().
+ * cannot read (12 bit, or arithmetic if libjpeg lacks it); -E2BIG beyond packimg_decoder_limit().
  */
 int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		   const struct packimg_region *region, uint32_t size_hint_width,
@@ -306,24 +307,24 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 enum {
 	PACKIMG_ROWS_HELD = 8,
 	PACKIMG_PLANE_ROWS_HELD = 24,
-	PACKIMG_NO_PLANES = 1, /* an outcome of packimg_decode_begin_planes() */
+	PACKIMG_NO_PLANES = 1, /* result of packimg_decode_begin_planes(): no planes */
 };
 
 /*
  * Like packimg_decode(), but packimg_decode_rows() produces the rows on demand, so the caller reads
  * them while they are cached and the decoder needs no buffer as tall as the region. If ring is not
- * 0, the rectangle begins with the first row of the region, and rows that lie PACKIMG_ROWS_HELD or
- * more before the end last requested may be overwritten. sample must stay valid until the last row
- * is decoded. Reports only the errors that the headers reveal.
+ * 0, the rectangle begins with the first row of the region, and rows PACKIMG_ROWS_HELD or more
+ * before the last requested end may be overwritten. sample must stay valid until the last row is
+ * decoded. Reports only errors that the headers reveal.
  */
 int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			 const struct packimg_region *region, uint32_t size_hint_width,
 			 uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
 			 struct packimg_error *error);
 /*
- * Decodes the rows of the returned rectangle before end, which is at most its height. ret_ready, at
- * least end, is the number of rows available now. Errors as packimg_decode(); after an error the
- * decoder returns no more rows.
+ * Decodes the rows of the returned rectangle before end, which is at most its height. ret_ready
+ * receives the number of rows available now, at least end. Errors as packimg_decode(); after an
+ * error the decoder returns no more rows.
  */
 int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
 			struct packimg_error *error);
@@ -338,11 +339,11 @@ struct packimg_ahead {
 enum { PACKIMG_AHEAD_MAX = 8 };
 
 /*
- * Announces the next regions to be decoded, at most PACKIMG_AHEAD_MAX. JPEGs without an index are
- * Huffman-decoded side by side if there are several, in about two thirds of the time. Nothing else
- * changes: begin each region as usual, for the same pixels or the same error. Cancels a decode in
- * progress and an earlier announcement. The samples' bytes must stay valid and unchanged until the
- * next call, whose count may be 0.
+ * Announces the next regions to be decoded, at most PACKIMG_AHEAD_MAX. If two or more are JPEGs
+ * without an index, they are Huffman-decoded side by side, in about two thirds of the time. Nothing
+ * else changes: begin each region as usual, for the same pixels or the same error. Cancels a decode
+ * in progress and an earlier announcement. The bytes of the samples must stay valid and unchanged
+ * until the next call, whose count may be 0.
  */
 void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
 			  uint32_t count);
@@ -350,30 +351,30 @@ void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_
 /*
  * Samples of one component that a region touches, one byte each, before colour conversion. Row y is
  * stored as row (first + y) % ring of data; ring is a power of two. A sample covers x_factor x
- * y_factor pixels of the image and is centred in them. Valid as long as packimg_pixels.
+ * y_factor pixels of the image and is centred in them. Valid as long as struct packimg_pixels.
  */
 struct packimg_plane {
 	const uint8_t *data;
 	size_t stride;
 	uint32_t ring, first;
 	uint32_t width, height; /* samples */
-	double x, y;            /* origin of the region, in samples from the first */
+	double x, y;            /* origin of the region, in samples relative to the first sample */
 	uint32_t x_factor, y_factor;
 };
 
-/* Y, Cb and Cr as defined by JFIF; Y has the smallest factors. */
+/* Y, Cb and Cr as defined by JFIF. Y has the smallest factors. */
 struct packimg_planes {
 	struct packimg_plane planes[3];
 };
 
 /*
  * Like packimg_decode_begin(), but returns a JPEG's components as coded, neither upsampled nor
- * converted to RGB. Returns PACKIMG_NO_PLANES if the sample has no such planes: raw, grey, rotated,
- * or a kind of JPEG that libjpeg-turbo decodes. That depends on the image, not on its index.
- * packimg_decode_rows() then counts rows of Y and produces the samples of each plane that the rows
- * before end touch; rows of a plane that lie PACKIMG_PLANE_ROWS_HELD or more before the last of
- * those may be overwritten. It returns -ENOTSUP if the scan turns out to need libjpeg-turbo: use
- * packimg_decode_begin() for such a sample.
+ * converted to RGB. Returns PACKIMG_NO_PLANES if the sample is raw, grey, rotated, or a kind of
+ * JPEG that libjpeg-turbo decodes; this depends on the image, not on its index.
+ * packimg_decode_rows() then counts rows of Y, and produces the samples of each plane that the rows
+ * before end touch. Rows of a plane PACKIMG_PLANE_ROWS_HELD or more before the last of these may be
+ * overwritten. packimg_decode_rows() returns -ENOTSUP if the scan turns out to need libjpeg-turbo:
+ * use packimg_decode_begin() for such a sample.
  */
 int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 				const struct packimg_sample *sample,
@@ -399,7 +400,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 		       struct packimg_error *error);
 
 /*
- * Builds the side data of a baseline JPEG: an index into its scan, with which packimg_decode()
+ * Builds the side data of a baseline JPEG: an index into its scan. With an index, packimg_decode()
  * starts at the first row of a region and decodes several rows at once, to the same pixels. Decodes
  * the whole scan once. The result is valid until the decoder's next call. -ENOTSUP for a kind that
  * gets no index (progressive, arithmetic, CMYK, 12 bit, restart markers within MCU rows, several
@@ -414,8 +415,9 @@ bool packimg_sample_indexed(const struct packimg_sample *sample);
 bool packimg_sample_unindexed(const struct packimg_sample *sample);
 /*
  * Rebuilds the index of a JPEG sample from its scan and compares it with the stored one. Returns 0
- * if equal; -ENODATA if none of this version is stored; -EBADMSG if different, with row, field and
- * both values in error (may be NULL); -ENOMEM. Invalidates the decoder's pixels and indexes.
+ * if they are equal; -ENODATA if the sample has no index of this version; -EBADMSG if they differ,
+ * with row, field and both values in error (may be NULL); -ENOMEM. Invalidates the decoder's pixels
+ * and indexes.
  */
 int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			struct packimg_error *error);
@@ -458,19 +460,19 @@ struct packimg_writer;
 
 struct packimg_writer_options {
 	/*
-	 * bytes after which a new shard begins, 0 for one file. Shards are NAME-00000-of-0000N.pimg
+	 * bytes after which a new shard begins, 0 for one file; shards are NAME-00000-of-0000N.pimg
 	 */
 	uint64_t shard_size;
 	/*
-	 * 16 bytes, or NULL to derive the UUID from the samples: equal input then gives equal
-	 * bytes, and the same samples split into other shards give the same UUID
+	 * 16 bytes, or NULL to derive the UUID from the samples. Then equal input gives equal
+	 * bytes, and the same samples get the same UUID however they are split into shards.
 	 */
 	const uint8_t *uuid;
 	/*
-	 * Skips the scan of the folder for files of an earlier dataset. The caller guarantees that
-	 * the folder has no shards or commit record of this name, no leftovers of a killed writer
-	 * of it, and, with shard_size, no single file. The scan takes time proportional to the
-	 * folder: set this to write many datasets into one folder.
+	 * Skips the directory scan for files of an earlier dataset. The caller guarantees that the
+	 * directory has no shards and no commit record of this name, no leftovers of a killed
+	 * writer of it and, with shard_size, no single file. The scan takes time proportional to
+	 * the directory's size, so set this to write many datasets into one directory.
 	 */
 	bool alone;
 };
@@ -490,14 +492,14 @@ struct packimg_item {
 };
 
 /*
- * Creates a writer. Nothing appears under path before packimg_writer_finish(). Errors name the
- * path.
+ * Creates a writer. Nothing appears under path before packimg_writer_finish(). Error messages name
+ * the path.
  */
 int packimg_writer_new(const char *path, const struct packimg_writer_options *options,
 		       struct packimg_writer **ret_writer, struct packimg_error *error);
 /*
- * Declares an extra field, at any time: samples added before have no value. -EEXIST if the name
- * exists with another type.
+ * Declares an extra field. May be called at any time: samples added before have no value. -EEXIST
+ * if the name exists with another type.
  */
 int packimg_writer_field(struct packimg_writer *writer, const char *name,
 			 enum packimg_field_type type, uint32_t *ret_field,
@@ -506,12 +508,15 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
 		       struct packimg_error *error);
 /*
- * Sets a field of the sample added last; -EEXIST if it is already set. A value that is not present
+ * Sets a field of the sample added last; -EEXIST if it is already set. A value with present = false
  * changes nothing.
  */
 int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 			 const struct packimg_value *value, struct packimg_error *error);
-/* Dataset-wide facts, any time before finish. names holds class_count terminated strings. */
+/*
+ * Sets classes, metadata and statistics of the dataset, at any time before finish. names holds
+ * class_count terminated strings.
+ */
 int packimg_writer_classes(struct packimg_writer *writer, const char *const *names,
 			   uint32_t class_count, struct packimg_error *error);
 int packimg_writer_metadata(struct packimg_writer *writer, const char *key, const char *value,
@@ -524,33 +529,37 @@ uint64_t packimg_writer_bytes(const struct packimg_writer *writer);
  * Writes sections and header, fsyncs, renames, and fsyncs the directory. A set is renamed only once
  * every shard is complete, so no shard is ever partial. The result replaces the dataset of that
  * name, file or set. After a kill at any moment, either the old or the new dataset opens (SPEC.md,
- * "Replacing a dataset"). If only the last fsync of the directory fails, it returns the error, and
- * the new dataset stays: the old one may be gone already, and a rename cannot be undone safely.
+ * "Replacing a dataset"). If only the last fsync of the directory fails, returns the error but
+ * leaves the new dataset in place: the old one may no longer exist, and a rename cannot be undone
+ * safely.
  */
 int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error);
-/* Frees the writer. Removes files that do not have their final names. Accepts NULL. */
+/* Frees the writer. Removes files without a final name. Accepts NULL. */
 void packimg_writer_free(struct packimg_writer *writer);
 
 /*
- * Rewriter: writes the files of a dataset again with other JPEG indexes, everything else unchanged
- * (SPEC.md, "Adding side data"). Nothing changes on disk before packimg_rewriter_finish(). The
+ * Rewriter: copies the files of a dataset with other JPEG indexes; everything else stays the same
+ * (SPEC.md, "Adding side data"). Existing files do not change before packimg_rewriter_finish(). The
  * dataset must outlive the rewriter; readers that have it open keep the old files. One thread.
  */
 
 struct packimg_rewriter;
 
 /*
- * -EBADMSG if packimg_check() finds damage; -EINVAL if shards are links to several directories.
- * Errors name the file.
+ * -EBADMSG if packimg_check() finds damage; -EINVAL if shards are links into several directories.
+ * Error messages name the file.
  */
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
 			 struct packimg_error *error);
-/* All sample indexes in the order in which packimg_rewriter_put() takes them: file order. */
+/*
+ * Returns the indexes of all samples in file order, the order in which to call
+ * packimg_rewriter_put().
+ */
 const uint64_t *packimg_rewriter_order(const struct packimg_rewriter *rewriter);
 /*
- * Writes the next sample of that order. index is side data as packimg_index_jpeg() returns it, and
- * replaces an existing index. With size 0 an existing index is dropped; with NULL the side data
- * stays unchanged.
+ * Writes the next sample of that order. index is side data from packimg_index_jpeg() and replaces
+ * an existing index. If index_size is 0, drops an existing index; if index is NULL, leaves the side
+ * data unchanged.
  */
 int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index, size_t index_size,
 			 struct packimg_error *error);

@@ -1,8 +1,8 @@
 /*
- * Verifies that no two ranges of a file overlap (SPEC.md, "Ranges"). Ranges that occur once, the
- * header, sections and columns, are sorted and searched for each sample range. Samples of our
- * writers ascend, so one pass over the index compares each with the end of those before it; samples
- * of other files are sorted first.
+ * Verifies that no two ranges of a file overlap (SPEC.md, "Ranges"). The ranges that occur once
+ * (header, sections and columns) are sorted, and each sample range is looked up among them. If
+ * samples ascend, as libpackimg's writers place them, one pass over the index compares each with
+ * the end of those before it; otherwise samples are sorted first.
  */
 #include "format/error.h"
 #include "format/reader.h"
@@ -16,16 +16,15 @@ enum range_kind { RANGE_HEADER, RANGE_SECTION, RANGE_COLUMN, RANGE_DATA, RANGE_S
 enum {
 	KIND_BITS = 3,
 	FIXED_MAX = 1 + PIMG_SECTIONS_MAX + PACKIMG_FIELDS_MAX,
-	NAME_SIZE = 160, /* of a range in an error message */
+	NAME_SIZE = 160, /* size of a range's name in an error message */
 };
 
 /* A nonempty range. */
 struct range {
 	uint64_t begin, end;
 	/*
-	 * number of the sample in the file, of the section or of the field << KIND_BITS
-	 *
-	 * kind
+	 * number << KIND_BITS | kind, where number is that of the sample in the file, of the
+	 * section, or of the field
 	 */
 	uint64_t what;
 };
@@ -109,7 +108,10 @@ static struct pimg_record record_of(const struct ranges *ranges, uint64_t number
 	return record;
 }
 
-/* Collects header, sections and columns. Leaves those that do not fit the file to other checks. */
+/*
+ * Collects the ranges of header, sections and columns. Skips those outside the file, which other
+ * checks report.
+ */
 static int collect_fixed(struct ranges *ranges, struct packimg_error *error)
 {
 	const struct shard *shard = ranges->shard;
@@ -158,8 +160,8 @@ static int check_fixed(const struct ranges *ranges, const struct range *range,
 }
 
 /*
- * Samples may share their data, and samples that do may share their side data, each as a whole:
- * "Ranges".
+ * True if the overlap of two ranges is allowed: samples may share their whole data, and samples
+ * that do may share their whole side data (SPEC.md, "Ranges").
  */
 static bool is_shared(const struct ranges *ranges, const struct range *a, const struct range *b)
 {
@@ -172,7 +174,7 @@ static bool is_shared(const struct ranges *ranges, const struct range *a, const 
 	return first.data_offset == second.data_offset && first.data_size == second.data_size;
 }
 
-/* Returns the ranges of one sample that fit the file, in file order: at most two. */
+/* Returns the ranges of one sample that are inside the file, in file order: at most two. */
 static uint32_t ranges_of(const struct ranges *ranges, uint64_t number, struct range ret_ranges[2])
 {
 	const struct pimg_record record = record_of(ranges, number);
@@ -196,8 +198,8 @@ static uint32_t ranges_of(const struct ranges *ranges, uint64_t number, struct r
 }
 
 /*
- * Checks in one pass, without memory. Returns 1 if samples do not ascend. Compares their ranges
- * with the fixed ones in either case.
+ * Compares each range of a sample with the fixed ranges and with the range before it, in one pass
+ * without allocating. Returns 1 if a range begins before the end of the previous one.
  */
 static int check_ascending(const struct ranges *ranges, struct packimg_error *error)
 {

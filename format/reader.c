@@ -23,7 +23,7 @@ static void shard_deinit(struct shard *shard)
 	free(shard->path);
 }
 
-/* Maps a file, or reserves address space of its size in which every access faults. */
+/* Maps a file or, if unmapped, reserves address space of its size in which every access faults. */
 static void *shard_map(int fd, uint64_t size, bool unmapped)
 {
 	if (unmapped)
@@ -32,10 +32,7 @@ static void *shard_map(int fd, uint64_t size, bool unmapped)
 	return mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 }
 
-/*
- * Maps a file whose header was validated. Takes ownership of path immediately, of the descriptor on
- * success.
- */
+/* Maps a file whose header is validated. Takes ownership of path always, of fd only on success. */
 static int shard_init(struct shard *shard, int fd, char *path, const struct pimg_header *header,
 		      bool unmapped, struct packimg_error *error)
 {
@@ -92,9 +89,8 @@ static int section_read(int fd, const char *name, const struct pimg_header *head
 }
 
 /*
- * Validates the private copy of the class name table once, completely, so that packimg_class_name()
- * succeeds for every class. Requires contiguous offsets, which bounds the work by the size of the
- * section.
+ * Validates the private copy of the class names completely, so that packimg_class_name() succeeds
+ * for every class. Requires contiguous offsets, which bounds the work by the size of the section.
  */
 static int classes_check(const struct packimg *dataset, const char *name,
 			 struct packimg_error *error)
@@ -124,8 +120,8 @@ static int classes_check(const struct packimg *dataset, const char *name,
 }
 
 /*
- * Returns the first field whose name overlaps that of field `number`, which fits the section;
- * number if none.
+ * Returns the first field whose name overlaps that of field `number`; `number` if there is none.
+ * The name of that field must fit the section.
  */
 static uint32_t name_overlaps(const struct pimg_field *fields, uint32_t number)
 {
@@ -138,7 +134,7 @@ static uint32_t name_overlaps(const struct pimg_field *fields, uint32_t number)
 	return k;
 }
 
-/* Reads the next field; the section has `count`. */
+/* Reads the next field. The section has `count` fields. */
 static int field_read(struct packimg *dataset, int fd, const char *name,
 		      const struct pimg_section *section, const struct pimg_field *fields,
 		      uint32_t count, struct packimg_error *error)
@@ -211,7 +207,7 @@ static int trait_read(struct packimg_field *field, const struct pimg_trait *trai
 
 /*
  * Reads the traits of the fields (SPEC.md, "Traits"), after the fields. A file of an earlier
- * version has none; the lengths are then unknown. The traits are untrusted: readers check every
+ * version has no traits: all lengths are then unknown. Traits are untrusted: readers check every
  * value against them.
  */
 static int traits_read(struct packimg *dataset, int fd, const char *name,
@@ -240,8 +236,7 @@ static int traits_read(struct packimg *dataset, int fd, const char *name,
 }
 
 /*
- * Makes private copies of the data that all shards of a set share, which the file's owner can then
- * no longer change.
+ * Copies the data that all shards of a set share, so that the file's owner can no longer change it.
  */
 static int dataset_info_read(struct packimg *dataset, int fd, const char *name,
 			     const struct pimg_header *header, struct packimg_error *error)
@@ -271,7 +266,10 @@ static bool section_same(const struct shard *a, const struct shard *b, uint32_t 
 	       a->sections[type].xxh3 == b->sections[type].xxh3;
 }
 
-/* Checks that header, of shard `number`, belongs to the set whose shard 0 has header `first`. */
+/*
+ * Checks that shard `number`, with this header, belongs to the same set as shard 0, with header
+ * `first`.
+ */
 static int shard_match(const struct packimg *dataset, const struct pimg_header *first,
 		       const struct pimg_header *header, uint32_t number, uint64_t sample_first,
 		       struct packimg_error *error)
@@ -304,13 +302,13 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	return 0;
 }
 
-/* Source of the file names of a dataset. */
+/* How to name the files of a dataset in error messages. */
 struct naming {
 	const char *name;
-	const struct shard_name *set; /* NULL if there is only name */
+	const struct shard_name *set; /* NULL if there are no paths, only a name */
 };
 
-/* Returns the name of shard i for error messages; the caller frees it. NULL if out of memory. */
+/* Returns the name of shard i for error messages, which the caller frees. NULL if out of memory. */
 static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 {
 	char path[SHARD_SET_PATH_MAX], *text;
@@ -322,7 +320,7 @@ static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 	return asprintf(&text, "%s, shard %u", naming->name, i) < 0 ? NULL : text;
 }
 
-/* Reads the headers once each; the caller has already read that of shard 0. */
+/* Reads the header of each shard once, except that of shard 0, which the caller has read. */
 static int shards_init(struct packimg *dataset, const struct naming *naming, const int *fds,
 		       const struct pimg_header *first, struct packimg_error *error)
 {
@@ -380,7 +378,7 @@ static int dataset_fill(struct packimg *dataset, const struct naming *naming, co
 	return r < 0 ? r : shards_init(dataset, naming, fds, &first, error);
 }
 
-/* Takes ownership of the descriptors on success. */
+/* Opens a dataset. Takes ownership of the descriptors on success. */
 static int dataset_open(const struct naming *naming, const int *fds, uint32_t count, bool unmapped,
 			struct packimg **ret_dataset, struct packimg_error *error)
 {
@@ -469,7 +467,7 @@ int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
 		packimg_close(dataset);
 		return r;
 	}
-	/* everything was copied: the file is no longer needed */
+	/* The file is no longer needed: everything was copied. */
 	close(fd);
 	*ret_dataset = dataset;
 	return 0;
@@ -487,7 +485,7 @@ static int file_open(const char *path, struct packimg_error *error)
 			    r == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
-/* Opens the files of a set into fds, whose unopened entries are -1. */
+/* Opens the files of a set. On failure, entries of fds that were not opened are -1. */
 static int set_open_files(const struct shard_name *set, int *fds, struct packimg_error *error)
 {
 	char path[SHARD_SET_PATH_MAX];
@@ -508,8 +506,8 @@ static int set_open_files(const struct shard_name *set, int *fds, struct packimg
 }
 
 /*
- * Opens the set that contains the file at path, open as fd and named as one of `count`. Always
- * takes ownership of fd.
+ * Opens the set to which the file at path belongs. fd is that file, whose name says that the set
+ * has `count` shards. Always takes ownership of fd.
  */
 static int set_open(const char *path, int fd, uint32_t count, struct packimg **ret_dataset,
 		    struct packimg_error *error)
@@ -550,7 +548,7 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	int fd = file_open(file_path, error);
 	if (fd < 0)
 		return fd;
-	/* determines the number of files to open; dataset_open() reads the contents again, once */
+	/* Determine the number of files to open. dataset_open() reads the header again. */
 	r = packimg_identify(fd, file_path, &identity, error);
 	if (r == 0 && identity.shard_count > 1)
 		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);

@@ -1,11 +1,11 @@
 /*
  * Internals of an open dataset, shared by reader.c (opening), lookup.c (sample queries) and
- * verify.c. The file's owner may change it while it is open, so nothing is read twice. Header,
- * section table, classes, field names and metadata are copied with pread() when opening, and
- * validated and used in that copy. Index records, column headers and string offsets are copied at
- * each use: with copy_once() from the mapping, or with pread() if unmapped. Every bound of an
- * access comes from such a copy, so a file that changes underneath can cause wrong results but no
- * out-of-bounds access. Immutable after packimg_open().
+ * verify.c. The file's owner may change it while it is open, so no byte is read twice. When
+ * opening, pread() copies header, section table, classes, field names and metadata; only these
+ * copies are validated and used. At each use, copy_once() copies index records, column headers and
+ * string offsets from the mapping, or pread() if unmapped. Every bound of an access comes from such
+ * a copy, so a changing file can cause wrong results but no out-of-bounds access. Immutable after
+ * packimg_open().
  */
 #pragma once
 
@@ -14,8 +14,8 @@
 #include "format/packimg.h"
 
 /*
- * A section whose location was validated against the file, or a private copy of it. NULL and size 0
- * if absent.
+ * A section whose location is validated against the file, or a private copy of it. NULL and size 0
+ * if the file lacks the section.
  */
 struct section_view {
 	const uint8_t *data;
@@ -23,18 +23,18 @@ struct section_view {
 	uint64_t xxh3;
 };
 
-/* Extent of a nonempty section, of a known or unknown type. */
+/* Location of a nonempty section, of a known or unknown type. */
 struct section_extent {
 	uint64_t begin, end;
 	uint32_t type;
 };
 
 struct shard {
-	char *path; /* for error messages; name and number for a set opened from descriptors */
+	char *path; /* for error messages; for a set opened from descriptors, name and number */
 	int fd;
 	const uint8_t *map; /* reserved inaccessible addresses if unmapped */
 	uint64_t size;      /* bytes mapped: the header's file_size */
-	/* start of the first section: data that ends before it overlaps no section */
+	/* offset of the first section; data that ends before it overlaps no section */
 	uint64_t sections_begin;
 	uint64_t sample_first;
 	uint64_t sample_count;
@@ -44,23 +44,23 @@ struct shard {
 };
 
 struct packimg {
-	/* for all files of a dataset opened from descriptors; NULL if each shard has a path */
+	/* name of all files of a dataset opened from descriptors; NULL if each shard has a path */
 	char *name;
 	struct shard *shards;
 	/*
-	 * sample_first of each shard, then the total. Separate array: the search touches nothing
-	 * else
+	 * sample_first of each shard, then the total. Kept in a separate array so that the search
+	 * touches nothing else.
 	 */
 	uint64_t *firsts;
-	uint32_t open_count; /* open shards: all, or none if only facts were opened */
+	uint32_t open_count; /* number of open shards: all, or 0 after packimg_open_facts() */
 	uint32_t shard_count;
 	uint32_t class_count;
 	uint64_t sample_count;
-	uint64_t sample_end; /* end of the accessible sample indexes: sample_count, or 0 */
+	uint64_t sample_end; /* accessible samples: sample_count, or 0 after packimg_open_facts() */
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;
-	uint64_t source_longest; /* or PACKIMG_LONGEST_UNKNOWN */
+	uint64_t source_longest; /* bytes of the longest source name, or PACKIMG_LONGEST_UNKNOWN */
 	bool unmapped;           /* read shard bytes, sections and columns with pread() */
 	bool has_statistics;
 	double mean[3], std[3];
@@ -68,27 +68,30 @@ struct packimg {
 };
 
 /*
- * Returns the reason why a record is invalid, as the end of a sentence, or NULL if valid. Checks
- * the record and its ranges against the sections; ranges_check() checks that records do not
- * overlap.
+ * Returns the reason why a record is invalid, as the end of a sentence, or NULL if it is valid.
+ * Checks the record and its ranges against the sections. Overlaps between records are left to
+ * ranges_check().
  */
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record);
 
 /*
- * Returns one string of a strings section with count entries; -EBADMSG if its offsets leave the
+ * Returns one string of a section of strings with count entries; -EBADMSG if its offsets exceed the
  * section.
  */
 int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
 		const char **ret_text, uint64_t *ret_size);
 
-/* Parts of one column of a shard, validated against the file. All NULL if the column is absent. */
+/*
+ * One column of a shard, validated against the file. All members are NULL if the shard lacks the
+ * column.
+ */
 struct column_view {
 	const uint8_t *present; /* bitmap at the start of the column */
 	const void *values;     /* 8 bytes each */
-	const uint8_t *bytes;   /* for BYTES, TEXT and JSON */
+	const uint8_t *bytes;   /* bytes of the values; only for BYTES, TEXT and JSON */
 	uint64_t bytes_size;
-	uint64_t size, xxh3; /* of the whole column */
+	uint64_t size, xxh3; /* size and checksum of the whole column */
 };
 
 /* -EBADMSG if the location or size of the column is wrong. field must be in range. */
@@ -96,9 +99,9 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 		    struct column_view *ret_view);
 
 /*
- * -EBADMSG if two ranges of the file overlap (SPEC.md, "Ranges"); the message names both. Leaves
- * ranges outside the file to the other checks. -ENOMEM if the samples are not in file order and
- * there is no memory to sort them.
+ * Checks that no two ranges of the file overlap (SPEC.md, "Ranges"). -EBADMSG if two do; the
+ * message names both. Ignores ranges outside the file, which other checks report. -ENOMEM if the
+ * samples are not in file order and there is no memory to sort them.
  */
 int ranges_check(const struct packimg *dataset, const struct shard *shard,
 		 struct packimg_error *error);

@@ -62,8 +62,9 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 }
 
 /*
- * Checks that every string is inside its section, the first follows the offsets, there are no gaps,
- * and the last ends the section. Raises *ret_longest to the longest string, in bytes.
+ * Checks the strings of a section: each is inside the section, the first begins right after the
+ * offsets, there are no gaps, and the last ends the section. Raises *ret_longest to the size in
+ * bytes of the longest string.
  */
 static int check_strings(const struct shard *shard, const struct section_view *section,
 			 uint32_t type, uint64_t count, uint64_t *ret_longest,
@@ -96,8 +97,8 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 }
 
 /*
- * Checks the value of sample i of a shard. *end is the end of the previous value's bytes, updated
- * to the end of this one's.
+ * Checks the value of sample i of a shard. *end is the end of the previous value's bytes, and is
+ * updated to the end of this value's.
  */
 static int check_value(const struct shard *shard, const struct packimg_field *field,
 		       const struct column_view *view, uint64_t i, uint64_t *end,
@@ -203,7 +204,10 @@ static int check_metadata(const struct shard *shard, const struct section_view *
 	return 0;
 }
 
-/* Checks the copies of the data that all shards share. The checksums cover the other shards. */
+/*
+ * Checks the copies, from shard 0, of the data that all shards share. Section checksums cover the
+ * other shards.
+ */
 static int check_dataset_info(const struct packimg *dataset, struct packimg_error *error)
 {
 	const struct shard *shard = &dataset->shards[0];
@@ -246,7 +250,7 @@ static int check_longest(const struct packimg *dataset, const char *what, const 
 			       dataset->shards[0].path, what, name, recorded, found);
 }
 
-/* Checks that each recorded length is that of some value. */
+/* Checks that each recorded maximum length equals the longest value found. */
 static int traits_check(const struct packimg *dataset, const struct traits_found *found,
 			struct packimg_error *error)
 {

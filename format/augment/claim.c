@@ -6,13 +6,13 @@
 
 enum {
 	/*
-	 * Target duration of a claim: long enough that claiming and accounting are negligible,
-	 * short enough that feeds alternate finely and workers finish a batch at nearly the same
-	 * time.
+	 * Target duration of a claim: long enough that the overhead of claiming and accounting is
+	 * negligible, short enough that feeds alternate often and the workers of a batch finish at
+	 * nearly the same time.
 	 */
 	CLAIM_NS = 100 * 1000,
 	CLAIM_MAX = 256,
-	/* Upper bound if samples are decoded together and no other feed waits. */
+	/* Maximum duration if samples are decoded together and no other feed waits. */
 	CLAIM_TOGETHER_NS = 4 * 1000 * 1000,
 };
 

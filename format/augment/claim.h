@@ -1,7 +1,7 @@
 /*
- * How many samples a worker claims at once. Used by a feed's batcher, and by benchmarks that
- * predict the cost of a feed (tools/packimg/estimate/encoding_bench.h): the number of JPEGs without
- * an index in one claim is the number decoded together. Pure functions.
+ * Number of samples that a worker claims at once. Used by a feed's batcher, and by benchmarks that
+ * predict the cost of a feed (tools/packimg/estimate/encoding_bench.h): JPEGs without an index in
+ * one claim are decoded together. Pure functions.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct claim_options {
  */
 uint32_t claim_size(const struct claim_options *claim, uint64_t cost_ns, bool together);
 /*
- * Returns true if larger claims pay off. `gain` of the next `count` samples, at most
- * PACKIMG_AHEAD_MAX, decode faster if decoded ahead.
+ * Returns true if larger claims are faster. count: number of the next samples, at most
+ * PACKIMG_AHEAD_MAX. gain: how many of them decode faster if decoded ahead.
  */
 bool claim_together(uint32_t gain, uint32_t count);

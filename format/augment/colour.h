@@ -1,10 +1,11 @@
 /*
  * Colour operations on single pixels, as torchvision's transforms.v2.functional defines them for
- * uint8 tensors. Used by the daemon and by the client's training process: the compiler vectorises
- * loops over these functions, and a GPU runs one thread per pixel. A pixel is a uint32_t: red in
- * the lowest byte, then green, blue, and a zero byte. All platforms compute the same bytes: floats
- * are IEEE single precision in a fixed order, contraction is off wherever this file is included,
- * and colour_fused() and colour_fused_short() round exactly once everywhere. For C and CUDA C.
+ * uint8 tensors. Used by the daemon and by the client's training process. The compiler vectorises
+ * loops over these functions; a GPU runs one thread per pixel. A pixel is a uint32_t: red in the
+ * lowest byte, then green, blue, and a zero byte. All platforms compute the same bytes: floats are
+ * IEEE single precision in a fixed order, files that include this one are compiled without
+ * contraction, and colour_fused() and colour_fused_short() round exactly once everywhere. For C and
+ * CUDA C.
  */
 #ifndef FORMAT_AUGMENT_COLOUR_H
 #define FORMAT_AUGMENT_COLOUR_H
@@ -39,7 +40,7 @@ COLOUR_INLINE float colour_fused(float a, float b, float c)
 
 /*
  * Like colour_fused(), for operands whose product and sum are exact in double precision: at most 53
- * bits from the highest bit of product or sum to the lowest bit of b.
+ * bits lie between the highest bit of product or sum and the lowest bit of either.
  */
 COLOUR_INLINE float colour_fused_short(float a, float b, float c)
 {
@@ -52,7 +53,7 @@ COLOUR_INLINE float colour_clamp(float value)
 	return value < 255 ? value : 255;
 }
 
-/* Luma, rounded down. */
+/* Returns the luma of a pixel, rounded down. */
 COLOUR_INLINE int32_t colour_luma(uint32_t pixel)
 {
 	float sum = colour_channel(pixel, 0) * 0.2989f;
@@ -63,8 +64,8 @@ COLOUR_INLINE int32_t colour_luma(uint32_t pixel)
 }
 
 /*
- * Blends a channel, weighted by factor, with grey, weighted by rest; rest is zero or at least
- * 2^-20.
+ * Returns factor * channel + rest * grey, rounded down and clamped to a byte. rest is zero or at
+ * least 2^-20.
  */
 COLOUR_INLINE uint32_t colour_blend_channel(uint32_t pixel, unsigned shift, float factor,
 					    float grey, float rest)
@@ -83,7 +84,7 @@ COLOUR_INLINE uint32_t colour_saturate(uint32_t pixel, float factor, float rest)
 	       colour_blend_channel(pixel, 16, factor, grey, rest);
 }
 
-/* Scales one channel: brightness if rest is 0; contrast if mean is the mean luma of the image. */
+/* Scales one channel: brightness if rest is 0, contrast if mean is the mean luma of the image. */
 COLOUR_INLINE uint32_t colour_scale_channel(uint32_t pixel, unsigned shift, float factor,
 					    float mean, float rest)
 {
@@ -115,8 +116,8 @@ COLOUR_INLINE float colour_pick(int condition, float a, float b)
 }
 
 /*
- * Value of a channel by sector of the colour circle. From sector 5 on, a channel is high for two
- * sectors, moves, is low for two sectors, and moves again.
+ * Returns the value of a channel in a sector of the colour circle, 0 to 5: high in 5 and 0, low in
+ * 2 and 3, moving in 1 and 4.
  */
 COLOUR_INLINE float colour_by_sector(int32_t sector, float high, float moving, float low)
 {
@@ -127,8 +128,8 @@ COLOUR_INLINE float colour_by_sector(int32_t sector, float high, float moving, f
 }
 
 /*
- * Rotates the hue: converts to HSV, turns, and converts back. The factor 256 - 0.001 maps 1 to 255
- * and gives the other values bins of about equal width.
+ * Rotates the hue by turns of the colour circle, in HSV. The factor 256 - 0.001 maps 1 to 255 and
+ * gives the other byte values intervals of about equal width.
  */
 COLOUR_INLINE uint32_t colour_turn(uint32_t pixel, float turns)
 {
@@ -154,11 +155,11 @@ COLOUR_INLINE uint32_t colour_turn(uint32_t pixel, float turns)
 	float six = h * 6;
 	int32_t sector = (int32_t)six;
 	float part = s * (six - (float)sector), rest = 1 - s;
-	/* torchvision clamps these to 0..1, but they never leave that range. */
+	/* Needs no clamp, unlike in torchvision: the factors are always in 0..1. */
 	float falling = (1 - part) * high, rising = (part + rest) * high, p = rest * high;
 	float moving = colour_pick(sector & 1, falling, rising);
 
-	/* Rounding may have produced a full turn. */
+	/* Rounding may produce sector 6, a full turn. */
 	sector -= 6 & -(sector >= 6);
 	r = colour_by_sector(sector, high, moving, p);
 	g = colour_by_sector(sector - 2 + (6 & -(sector < 2)), high, moving, p);

@@ -1,7 +1,7 @@
 /*
  * Names of the transforms that a feed can leave to its client (pipeline_defer()), for programs that
- * explain it: one string, "random_crop, hflip, ... ", with ", " after each name, from the rows
- * marked DEFERS.
+ * explain this feature: one string, "random_crop, hflip, ... ", with ", " after each name.
+ * Generated from the rows marked DEFERS.
  */
 #pragma once
 

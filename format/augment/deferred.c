@@ -5,7 +5,10 @@ static bool within(float value, float low, float high)
 	return value >= low && value <= high; /* false for NaN */
 }
 
-/* Bounds that no drawn change exceeds; arithmetic on pixels then fits an int32_t. */
+/*
+ * Returns true if no value exceeds the bounds of the daemon's draws. Arithmetic on pixels then fits
+ * an int32_t.
+ */
 static bool change_is_safe(const struct deferred_change *change, const struct deferred *deferred)
 {
 	enum { BLEND_MAX = 1 << 14 };
@@ -23,8 +26,8 @@ static bool change_is_safe(const struct deferred_change *change, const struct de
 }
 
 /*
- * True if pixels low .. low + count - 1 lie on an image of `size`, or close enough to be mirrored
- * once.
+ * True if pixels low .. low + count - 1 lie inside an image of `size`, or if reflects is set, at
+ * most one reflection away.
  */
 static bool reaches(int32_t low, uint32_t count, uint32_t size, bool reflects)
 {
@@ -32,7 +35,7 @@ static bool reaches(int32_t low, uint32_t count, uint32_t size, bool reflects)
 	return count >= 1 && count <= DEFERRED_SIDE_MAX && low >= -beyond && end <= size + beyond;
 }
 
-/* Returns the first field, in order, with an invalid value; NULL if none. */
+/* Returns the name of the first invalid field; NULL if all are valid. */
 static const char *unsafe_field(const struct deferred *deferred, uint32_t width, uint32_t height)
 {
 	bool reflects = deferred->flags & DEFERRED_REFLECT;

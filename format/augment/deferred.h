@@ -1,7 +1,7 @@
 /*
- * Deferred pipeline transforms: the daemon draws the parameters of the last transforms for each
- * sample, and the client applies them to the delivered image, with deferred_apply() or on a GPU.
- * The result is byte-identical to the daemon's own. A slot holds struct deferred in this layout,
+ * Deferred transforms: for each sample, the daemon draws the parameters of the pipeline's last
+ * transforms, and the client applies them to the delivered image, with deferred_apply() or on a
+ * GPU. The result is byte-identical to the daemon's. A slot holds a struct deferred in this layout,
  * truncated after its last change (proto/SPEC.md, "Deferred transforms"). The client must copy it
  * and validate the copy: deferred_read(). Plain structures, for C and CUDA C.
  */
@@ -17,7 +17,7 @@
 
 enum {
 	DEFERRED_CHANGES_MAX = 8,
-	DEFERRED_SIDE_MAX = 4096, /* of the finished image and of the delivered image */
+	DEFERRED_SIDE_MAX = 4096, /* maximum side of the finished and of the delivered image */
 };
 
 enum deferred_kind {
@@ -37,27 +37,27 @@ enum deferred_kind {
 struct deferred_change {
 	uint32_t kind; /* enum deferred_kind */
 	/*
-	 * weights of a blend; for other kinds factor alone: turns of the colour circle, a
-	 * threshold, or the number of bits to keep
+	 * Weights of a blend. Other kinds use factor only: turns of the colour circle, a threshold,
+	 * or the number of bits to keep.
 	 */
 	float factor, rest;
-	uint32_t pixel; /* colour of the erased area; see format/augment/colour.h */
+	uint32_t pixel; /* colour of the erased rectangle; see format/augment/colour.h */
 	uint16_t left, top, width, height; /* erased rectangle, inside the finished image */
 	uint32_t key[2];                   /* Philox key of the noise, from random_init() */
 };
 
 enum deferred_flag {
-	DEFERRED_MIRROR_X = 1, /* the window is mirrored */
+	DEFERRED_MIRROR_X = 1, /* the window is mirrored horizontally */
 	DEFERRED_MIRROR_Y = 2,
-	DEFERRED_REFLECT = 4, /* outside the image, mirror it; otherwise use fill */
+	DEFERRED_REFLECT = 4, /* outside the image, show its reflection, not fill */
 };
 
 struct deferred {
-	/* window of the delivered image to show; may extend beyond it */
+	/* part of the delivered image to show; may extend beyond the image */
 	int32_t left, top;
 	uint32_t width, height;
 	uint32_t flags;
-	uint32_t fill; /* a pixel */
+	uint32_t fill; /* a pixel; shown outside the image */
 	uint32_t count;
 	uint32_t reserved; /* 0 */
 	struct deferred_change changes[DEFERRED_CHANGES_MAX];
@@ -71,21 +71,22 @@ static inline size_t deferred_size(uint32_t count)
 
 /*
  * Reads a struct deferred from `size` untrusted bytes, for a delivered image of width x height.
- * Writes a validated copy, zero-padded, to *ret_deferred. Returns NULL, or the name of the invalid
- * field (a constant string).
+ * Writes a validated copy, zero-padded, to *ret_deferred. Returns NULL, or the name of the first
+ * invalid field (a constant string).
  */
 const char *deferred_read(const void *from, size_t size, uint32_t width, uint32_t height,
 			  struct deferred *ret_deferred);
 /*
- * Produces the finished image: dense, deferred->width x height pixels of `channels` bytes (3, or 4
- * with the last zero), from a dense image of width x height.
+ * Produces the finished image from a delivered image of width x height pixels. Both have `channels`
+ * bytes per pixel (3, or 4 with the last zero) and no row padding. The finished image has
+ * deferred->width x height pixels.
  */
 void deferred_apply(const struct deferred *deferred, const uint8_t *picture, uint32_t width,
 		    uint32_t height, uint32_t channels, uint8_t *ret_picture);
 
 /* ---- single pixels ---- */
 
-/* Mirrors at into 0 .. count - 1. It may be at most count - 1 outside of that range. */
+/* Mirrors index `at` into 0 .. count - 1. It may be outside that range by at most count - 1. */
 COLOUR_INLINE uint32_t deferred_mirror(int32_t at, uint32_t count)
 {
 	int32_t last = (int32_t)count - 1;
@@ -112,7 +113,7 @@ COLOUR_INLINE void deferred_store(uint8_t *picture, size_t pixel, uint32_t chann
 		bytes[3] = 0;
 }
 
-/* Returns the pixel that the window shows at x, y. */
+/* Returns the pixel of the delivered image that the window shows at x, y. */
 COLOUR_INLINE uint32_t deferred_shown(const struct deferred *deferred, const uint8_t *picture,
 				      uint32_t width, uint32_t height, uint32_t channels,
 				      uint32_t x, uint32_t y)
@@ -132,7 +133,7 @@ COLOUR_INLINE uint32_t deferred_shown(const struct deferred *deferred, const uin
 	return deferred_load(picture, (size_t)row * width + (uint32_t)column, channels);
 }
 
-/* Returns word number `at` of a noise stream (format/base/random.h). */
+/* Returns word `at` of a noise stream (format/base/random.h). */
 COLOUR_INLINE uint32_t deferred_noise(const uint32_t key[2], uint32_t at)
 {
 	struct philox_block counter = {at / 4, 0, 0, 0};
@@ -164,8 +165,8 @@ COLOUR_INLINE uint32_t deferred_solarize(uint32_t pixel, float threshold)
 }
 
 /*
- * Applies a change to the pixel at x, y of the finished image; mean is the image's mean luma, for
- * contrast.
+ * Applies a change to the pixel at x, y of the finished image. mean is the mean luma of the image,
+ * for contrast.
  */
 COLOUR_INLINE uint32_t deferred_change_pixel(const struct deferred_change *change, uint32_t pixel,
 					     uint32_t x, uint32_t y, float mean)

@@ -52,7 +52,10 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch)
 	free(scratch);
 }
 
-/* Returns the resize transform that keeps the aspect ratio and so makes sizes differ, or NULL. */
+/*
+ * Returns the resize transform that keeps the aspect ratio, so that sizes can differ; NULL if there
+ * is none.
+ */
 static const struct transform *shape_keeper(const struct pipeline *pipeline)
 {
 	for (unsigned i = 0; i < pipeline->transform_count; i++)
@@ -102,7 +105,7 @@ static int check_sample(const struct pipeline *pipeline, const struct packimg_sa
 }
 
 /*
- * Makes a stage's output as pixels and runs its effects. The result is in scratch->effects, or in
+ * Runs a stage and its effects, and keeps the result as pixels: in scratch->effects, or in
  * scratch->between if the stage has no effects.
  */
 static int stage_keep(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
@@ -249,7 +252,7 @@ int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scr
 	if (times) {
 		uint64_t rest = ticks_since(start) - mine->decode - mine->augment;
 
-		/* `store` is an estimate: limit it to the time it is part of. */
+		/* `store` is an estimate: it cannot exceed the rest of the time. */
 		if (mine->store > rest)
 			mine->store = rest;
 		times->decode += mine->decode;
@@ -266,7 +269,10 @@ const struct deferred *pipeline_deferred(const struct pipeline_scratch *scratch,
 	return &scratch->deferred;
 }
 
-/* Computes what pipeline_apply() will request from the decoder. Returns false if nothing. */
+/*
+ * Computes the region that pipeline_apply() will request from the decoder. Returns false if it
+ * requests none.
+ */
 static bool ahead_part(const struct pipeline *pipeline, const struct packimg_sample *sample,
 		       uint64_t seed, uint64_t epoch, struct packimg_ahead *ret_part)
 {

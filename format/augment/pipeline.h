@@ -14,30 +14,30 @@
  * their arguments are the rows of grammar/transform_rows.h and kernels/effect_rows.h; loaderd(1),
  * PIPELINES, describes each. Their meaning and rounding are torchvision's.
  *
- * normalize, to, layout and channels act on the finished sample. They come after the others, in any
- * order, each at most once; random_erasing and cutout may follow them, and their value is then in
- * units of the result.
+ * normalize, to, layout and channels set the format of the finished sample. They come after the
+ * other transforms, in any order, each at most once. Only random_erasing and cutout may follow
+ * them; their value is then in units of the finished sample.
  *
  * Resizing is antialiased bilinear (resize.h). Transforms are folded: only the part of the image
- * that the finished sample depends on is decoded, at a reduced scale if that loses nothing, and
- * resized once. Pixels are rounded to 8 bits in between only if transforms cannot be folded: a
- * resize after a resize or pad, and geometry after transforms that change pixels (so put those
- * last).
+ * that the finished sample depends on is decoded, at a reduced scale if the target size permits,
+ * and resized once. Pixels are rounded to 8 bits between transforms only where folding is
+ * impossible: at a resize after a resize or pad, and at geometry after transforms that change
+ * pixels (so put those last).
  *
- * interpolation=bicubic is Pillow's bicubic filter, byte for byte, on pixels decoded at full
- * scale, for evaluation as torchvision and timm do it. It is slower than bilinear.
+ * interpolation=bicubic is Pillow's bicubic filter, byte for byte, on pixels decoded at full scale,
+ * for evaluation as torchvision and timm do it. It is slower than bilinear.
  *
  * chroma=fast resizes the Y, Cb and Cr planes of a JPEG separately, with samples centred as JFIF
  * specifies, and converts only the finished pixels to RGB. chroma=exact upsamples and converts
  * first, as libjpeg does. The results differ in the sharpness of chroma and in where out-of-gamut
- * colours are clipped; chroma_bench measures the difference and the time saved. fast gives the
- * pixels of exact if there are no such planes: for raw samples, grey and turned images and JPEGs
- * that libjpeg-turbo decodes (progressive, CMYK, RGB), and if nothing is resized or the picture
- * was resized or changed before. The choice depends only on the image and the pipeline.
+ * colours are clipped; chroma_bench measures the difference and the time saved. fast equals exact
+ * if there are no planes to resize: for raw samples, for grey or rotated images, for JPEGs that
+ * libjpeg-turbo decodes (progressive, CMYK, RGB), if nothing is resized, and if an earlier
+ * transform resized or changed the pixels. The choice depends only on the image and the pipeline.
  *
  * A parsed pipeline is immutable and shared by all threads (call the pipeline_fix_ functions and
- * pipeline_defer() before sharing it). Every random decision is drawn from (seed, epoch, sample
- * index) only, so a sample's bytes do not depend on threads, instruction set or history.
+ * pipeline_defer() before sharing it). Every random decision depends only on (seed, epoch, sample
+ * index), so a sample's bytes do not depend on threads, instruction set or history.
  */
 #pragma once
 
@@ -75,15 +75,15 @@ struct pipeline;
 /*
  * Parses and checks a pipeline. Returns -EINVAL with the position and what was expected, or -E2BIG
  * if a limit is exceeded. A pipeline that sets no size (such as the empty one, or hflip alone)
- * delivers stored pixels and needs samples of equal size: call pipeline_fix_size().
+ * delivers images in their stored size and needs samples of equal size: call pipeline_fix_size().
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 void pipeline_free(struct pipeline *pipeline);
 /* Returns true if the pipeline sets the size of its output. */
 int pipeline_has_size(const struct pipeline *pipeline);
 /*
- * Fixes the stored size for a pipeline that sets none. Returns -EINVAL if a transform cannot work
- * on that size.
+ * Sets the stored size of all samples, for a pipeline that sets no size. Returns -EINVAL if a
+ * transform cannot work on that size.
  */
 int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
 		      struct pipeline_error *error);
@@ -96,14 +96,17 @@ int pipeline_needs_statistics(const struct pipeline *pipeline);
 int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], const double std[3],
 			    struct pipeline_error *error);
 /*
- * Leaves the last transforms to the client, as many as struct deferred (deferred.h) can describe: a
- * random_crop, then flips, then changes of pixels, all of them from rows marked DEFERS, from the
- * first such transform at which all samples have the same size. Shapes are then those without the
+ * Leaves as many of the last transforms to the client as struct deferred (deferred.h) can describe:
+ * a random_crop, then flips, then changes of pixels, all from rows marked DEFERS. Deferring starts
+ * only where all samples have the same size. pipeline_shape() then returns shapes without the
  * deferred transforms. Call it once, after the size is fixed. Returns -EINVAL unless samples are
  * interleaved bytes.
  */
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
-/* Returns the maximum size in bytes of pipeline_deferred(), for a pipeline that defers. */
+/*
+ * Returns the maximum size in bytes of the result of pipeline_deferred(), for a pipeline that
+ * defers.
+ */
 uint32_t pipeline_deferred_max(const struct pipeline *pipeline);
 /*
  * pipeline_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;
@@ -119,8 +122,8 @@ struct pipeline_times {
 	uint64_t resize;  /* geometry, and pixels to finished rows, including flips */
 	uint64_t augment; /* effects on whole pictures: colour, blur, warping, erasing */
 	/*
-	 * Finished rows to the output: normalise, cast, layout, non-temporal stores. Estimated from
-	 * a sample of the rows; 0 if resizing writes the output directly.
+	 * Writing finished rows to the output: normalise, cast, layout, non-temporal stores.
+	 * Estimated from a sample of the rows; 0 if resizing writes the output directly.
 	 */
 	uint64_t store;
 };
@@ -128,32 +131,32 @@ struct pipeline_times {
 /* Scratch memory of one thread: decoder, tables, rows. */
 struct pipeline_scratch;
 int pipeline_scratch_new(struct pipeline_scratch **ret_scratch);
-/* Sets the limit of packimg_decoder_limit(). */
+/* Sets the memory limit of the decoder: packimg_decoder_limit(). */
 void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes);
 void pipeline_scratch_free(struct pipeline_scratch *scratch);
 
 /*
  * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts
- * it, and writes sample_size bytes to `output`, which needs no 64-byte aligned rows. Allocates
- * nothing once warm. Returns the errors of packimg_decode(), and -EINVAL if the sample's size
- * differs from the fixed size; `output` is then undefined.
+ * it, and writes sample_size bytes to `output`. Rows of output need no alignment. Allocates no
+ * memory while samples are no larger than earlier ones. Returns the errors of packimg_decode(), and
+ * -EINVAL if the sample's size differs from the fixed size; `output` is then undefined.
  */
 int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
 		   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
 		   struct pipeline_times *times, struct packimg_error *error);
 
 /*
- * Returns the parameters of the transforms left to the client for the last sample made; *ret_size
- * is their size in bytes.
+ * Returns the parameters of the deferred transforms for the sample made last. *ret_size is their
+ * size in bytes.
  */
 const struct deferred *pipeline_deferred(const struct pipeline_scratch *scratch,
 					 uint32_t *ret_size);
 
 /*
- * Announces the samples of the next pipeline_apply() calls, at most PACKIMG_AHEAD_MAX; outputs and
- * errors stay the same. If two or more are JPEGs without an index, they are decoded together and
- * must not change until the next call (packimg_decode_ahead()). Returns the number of such JPEGs.
- * Replaces the previous announcement.
+ * Announces the samples of the next pipeline_apply() calls, at most PACKIMG_AHEAD_MAX; this changes
+ * neither outputs nor errors. If two or more are JPEGs without an index, they are decoded together
+ * and must not change until the next call (packimg_decode_ahead()). Returns the number of such
+ * JPEGs. Replaces the previous announcement.
  */
 uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
 				 const struct packimg_sample *samples, uint32_t count,

@@ -1,7 +1,7 @@
 /*
- * Resizes a picture of 8-bit interleaved pixels outside a pipeline. It uses the filter of the
+ * Resizes an image of 8-bit interleaved pixels outside a pipeline. Uses the filter of the
  * pipeline's resize transform, so that packimg's stored pixels and the daemon's output agree.
- * resize/resize.h has the filter and the interface for pipelines.
+ * resize/resize.h describes the filter and has the interface for pipelines.
  *
  * A struct resize belongs to one thread. It allocates memory only when a job is larger than all
  * before.
@@ -19,8 +19,9 @@ int resize_new(struct resize **ret_resize);
 void resize_free(struct resize *resize);
 
 struct resize_picture {
-	const uint8_t *data; /* height rows of width * channels bytes; no other bytes are read */
-	size_t stride;       /* bytes between row starts */
+	const uint8_t
+		*data; /* height rows of width * channels bytes; bytes between rows are not read */
+	size_t stride; /* bytes between row starts */
 	uint32_t width, height, channels;
 	/* The region to resize, in pixels from the left and top edges. */
 	double x, y, extent_width, extent_height;

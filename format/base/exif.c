@@ -10,7 +10,7 @@ enum {
 	UPRIGHT = 1,
 };
 
-/* TIFF 6.0, section 2; an IFD has the values of a LONG. */
+/* TIFF 6.0, section 2. An IFD has the format of a LONG. */
 enum tiff_type {
 	TIFF_BYTE = 1,
 	TIFF_ASCII,
@@ -53,7 +53,7 @@ static double real_value(enum tiff_type type, const uint8_t *value, bool little)
 		return number;
 	}
 	uint64_t above = exif_get(value, 4, little), below = exif_get(value + 4, 4, little);
-	/* a negative SRATIONAL read as unsigned is far outside 1 .. 8 */
+	/* A negative SRATIONAL is read as unsigned, and is then far outside 1 .. 8. */
 	return below == 0 ? 0 : (double)above / (double)below;
 }
 

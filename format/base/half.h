@@ -1,6 +1,6 @@
 /*
- * Conversion of 16-bit floats (IEEE half precision and bfloat16) to float, exactly, and back,
- * rounding to nearest even. Values too large for a half become infinity; NaN stays NaN. Pure
+ * Converts 16-bit floats (IEEE half precision and bfloat16) to float, exactly, and float to 16-bit
+ * floats, rounded to nearest even. Values too large for a half become infinity; NaN stays NaN. Pure
  * functions, inline so that kernels compile them for each instruction set.
  */
 #pragma once

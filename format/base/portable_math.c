@@ -38,7 +38,7 @@ double portable_log(double x)
 	return k * ln2_high + (k * ln2_low + 2 * z * sum);
 }
 
-/* sin(x + quarters * pi / 2) */
+/* Returns sin(x + quarters * pi / 2). */
 static double sine(double x, int quarters)
 {
 	/*

@@ -1,7 +1,8 @@
 /*
  * exp, log, sin and cos from additions and multiplications only. The C library selects variants by
- * processor that differ in the last bit, but the size of a crop must not depend on the processor.
- * Relative error below 1e-14; absolute for sin and cos. Pure functions.
+ * processor that differ in the last bit, but a result such as the size of a crop must not depend on
+ * the processor. The error is below 1e-14: relative for exp and log, absolute for sin and cos. Pure
+ * functions.
  */
 #pragma once
 

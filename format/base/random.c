@@ -19,9 +19,9 @@ void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, ui
 		 enum random_purpose purpose)
 {
 	/*
-	 * Seed, epoch, sample and purpose exceed a Philox counter. So the seed is the key of a
-	 * first block, whose counter is epoch and purpose; two words of that block are the key of
-	 * the stream, whose counter is sample and block number.
+	 * Seed, epoch, sample and purpose do not fit a Philox counter. So a first block has the
+	 * seed as key, and epoch and purpose as counter. Two of its words are the key of the
+	 * stream, whose counter is sample and block number.
 	 */
 	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	uint32_t name[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), (uint32_t)purpose, 0};
@@ -57,8 +57,8 @@ uint32_t random_below(struct random_stream *stream, uint32_t bound)
 {
 	assert(bound > 0);
 	/*
-	 * Lemire, "Fast Random Integer Generation in an Interval" (2019): reject the few products
-	 * that would bias.
+	 * Lemire, "Fast Random Integer Generation in an Interval" (2019): rejects the few products
+	 * that would cause a bias.
 	 */
 	uint64_t product = (uint64_t)random_u32(stream) * bound;
 

@@ -1,8 +1,7 @@
 /*
  * Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random
  * Numbers: As Easy as 1, 2, 3", SC 2011). (seed, epoch, sample, purpose) identifies a stream
- * completely, so any thread can draw any number of any sample at any time. Plain values, no
- * ownership.
+ * completely, so any thread can draw any number of any sample at any time. Plain values.
  */
 #pragma once
 
@@ -13,7 +12,7 @@ enum random_purpose {
 	RANDOM_AUGMENT = 2, /* a sample's transforms */
 	RANDOM_SUBSTITUTE = 3,
 	RANDOM_NOISE = 4, /* pixel noise; the seed is drawn from a sample's transforms */
-	/* the part of a sample's transforms that is the same in all epochs; epoch is 0 */
+	/* the decisions about a sample that are the same in all epochs; epoch is 0 */
 	RANDOM_LASTING = 5,
 	RANDOM_MIX = 6,    /* trainer: how samples of a step are blended; epoch is the step */
 	RANDOM_COLOUT = 7, /* trainer: rows and columns of a step; sample is 0 or 1 */
@@ -25,10 +24,12 @@ struct random_stream {
 	uint32_t key[2];
 	uint32_t counter[4];
 	uint32_t block[4]; /* numbers of the current block */
-	unsigned used;     /* numbers of the block used so far; 4 if a new block is needed */
+	unsigned used;     /* numbers of the block already returned; 4 if a new block is needed */
 };
 
-/* Computes one block of Philox4x32-10. All functions below are based on it. */
+/*
+ * Computes one block of Philox4x32-10. All other functions derive their numbers from such blocks.
+ */
 void random_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_block[4]);
 
 void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample,

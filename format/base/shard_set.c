@@ -104,8 +104,8 @@ int shard_set_commit_record_path(const char *base, char ret_path[SHARD_SET_PATH_
 }
 
 /*
- * In a folder that anyone may write to, trusts a commit record only from users whose symbolic links
- * the kernel would follow there (fs.protected_symlinks).
+ * True if a commit record may be trusted. In a folder that anyone may write to, trusts only users
+ * whose symbolic links the kernel would follow there (fs.protected_symlinks).
  */
 static bool commit_record_is_trusted(const char *base, const struct stat *record)
 {
@@ -152,7 +152,7 @@ int shard_set_commit_record_read(const char *base, char ret_path[SHARD_SET_PATH_
 	ssize_t size = commit_record_load(base, line);
 	if (size < 0)
 		return (int)size;
-	/* must name a file in the same folder, named after the dataset */
+	/* The record must name a file in the same folder, named after the dataset. */
 	if ((size_t)size <= name_size + 2 || line[0] != '.' ||
 	    memcmp(line + 1, base + folder, name_size) != 0 || line[name_size + 1] != '.' ||
 	    memchr(line, '/', (size_t)size) || memchr(line, '\0', (size_t)size))
@@ -160,22 +160,22 @@ int shard_set_commit_record_read(const char *base, char ret_path[SHARD_SET_PATH_
 	int n = snprintf(path, sizeof(path), "%.*s%.*s", folder, base, (int)size, line);
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return -ENAMETOOLONG;
-	/* a record without target is left over from a completed replacement */
+	/* A record that names a missing file is left over from a completed replacement. */
 	if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode))
 		return -ENOENT;
 	memcpy(ret_path, path, (size_t)n + 1);
 	return 0;
 }
 
-/* Result of scanning a directory: the only candidate, or the first two that conflict. */
+/* Result of a directory scan: the only candidate, or the first two that conflict. */
 struct candidates {
 	char found[2][SHARD_SET_PATH_MAX];
 	size_t count;
 	bool has_commit_records;  /* a commit record was found */
-	bool heed_commit_records; /* look up every name in commit records */
+	bool heed_commit_records; /* check every name for a commit record */
 };
 
-/* Shards of one set are one candidate, whichever is found first. */
+/* Adds a candidate. All shards of one set are the same candidate. */
 static int candidates_add(struct candidates *candidates, const char *path)
 {
 	struct shard_name name;
@@ -183,7 +183,7 @@ static int candidates_add(struct candidates *candidates, const char *path)
 
 	if (candidates->heed_commit_records && shard_set_base(path, base) == 0 &&
 	    shard_set_commit_record_read(base, canonical) == 0) {
-		/* all files of that dataset are this one candidate */
+		/* All files of the dataset are this one candidate. */
 	} else if (shard_name_parse(path, &name) == 0) {
 		int r = shard_name_path(name.base, 0, name.shard_count, canonical);
 		if (r < 0)
@@ -210,8 +210,8 @@ static bool is_commit_record(const char *name)
 }
 
 /*
- * Handles a commit record, which may be all that exists of its dataset at the moment. Ignores an
- * invalid one.
+ * Adds the dataset of a commit record. During a replacement, the record may be the only file with
+ * the dataset's name. Ignores an invalid record.
  */
 static int candidates_add_commit_record(struct candidates *candidates, const char *directory,
 					const char *name)
@@ -227,7 +227,7 @@ static int candidates_add_commit_record(struct candidates *candidates, const cha
 	return candidates_add(candidates, path);
 }
 
-/* Handles a directory entry: *.pimg or, with base, only a shard of "directory/base". */
+/* Adds a directory entry: any *.pimg or, if base is set, only a shard of "directory/base". */
 static int candidates_meet(struct candidates *candidates, const char *directory, const char *base,
 			   const char *file)
 {
@@ -284,7 +284,7 @@ static int candidates_choose(const struct candidates *candidates, const char *pa
 	return 0;
 }
 
-/* "DIR/NAME.pimg" does not exist: looks for shards of DIR/NAME. */
+/* Finds the shards of DIR/NAME if "DIR/NAME.pimg" does not exist. */
 static int shard_set_find(const char *path, char ret_path[SHARD_SET_PATH_MAX], char *error)
 {
 	char directory[SHARD_SET_PATH_MAX] = ".", base[SHARD_SET_PATH_MAX];

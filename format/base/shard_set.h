@@ -1,8 +1,8 @@
 /*
- * File names of a dataset: a single NAME.pimg, or the shards NAME-00000-of-00016.pimg of a set
- * (SPEC.md, "Sets"), and the commit record, which points to other names while a dataset is being
- * replaced (SPEC.md, "Replacing a dataset"). Resolves a path to the files of a dataset without
- * opening them. Only directory listings and commit records are read; any thread.
+ * File names of a dataset. A dataset is a single file NAME.pimg, or a set of shards such as
+ * NAME-00000-of-00016.pimg (SPEC.md, "Sets"). While a dataset is being replaced, its commit record
+ * points to other names (SPEC.md, "Replacing a dataset"). Functions resolve a path without opening
+ * the files of the dataset: they read only directories and commit records. Any thread.
  */
 #pragma once
 
@@ -14,12 +14,12 @@ enum {
 };
 
 struct shard_name {
-	char base[SHARD_SET_PATH_MAX]; /* path before "-00000-of-00016.pimg" */
+	char base[SHARD_SET_PATH_MAX]; /* the path without "-00000-of-00016.pimg" */
 	uint32_t shard;
 	uint32_t shard_count;
 };
 
-/* Splits the path of a shard; -EINVAL if its name is not that of a shard. */
+/* Splits the path of a shard; -EINVAL if it is not a shard's. */
 int shard_name_parse(const char *path, struct shard_name *ret_name);
 /* Builds the path of a shard; -ENAMETOOLONG. */
 int shard_name_path(const char *base, uint32_t shard, uint32_t shard_count,
@@ -29,17 +29,17 @@ int shard_name_path(const char *base, uint32_t shard, uint32_t shard_count,
  * -ENAMETOOLONG.
  */
 int shard_set_base(const char *path, char ret_base[SHARD_SET_PATH_MAX]);
-/* Builds the path of the commit record of the dataset with that base; -ENAMETOOLONG. */
+/* Builds the path of the commit record of a dataset; -ENAMETOOLONG. */
 int shard_set_commit_record_path(const char *base, char ret_path[SHARD_SET_PATH_MAX]);
 /*
- * Returns the file that the commit record names in place of the dataset with that base; -ENOENT if
- * there is no valid commit record.
+ * Returns the file that the commit record of a dataset points to; -ENOENT if there is no valid
+ * commit record.
  */
 int shard_set_commit_record_read(const char *base, char ret_path[SHARD_SET_PATH_MAX]);
 /*
  * Resolves the path argument of packimg_open() to one existing file: the file itself, the first
  * shard of the set for "NAME.pimg", the only file or set of a directory, or the file that a commit
- * record names instead. -ENOENT, -EEXIST (several candidates), -ENAMETOOLONG, ... with a message in
- * error, which may be NULL.
+ * record points to instead. Returns -ENOENT, -EEXIST (several candidates), -ENAMETOOLONG or another
+ * negative errno, with a message in error, which may be NULL.
  */
 int shard_set_resolve(const char *path, char ret_path[SHARD_SET_PATH_MAX], char *error);

@@ -15,7 +15,7 @@ void uuid_from_hash(XXH128_hash_t hash, uint8_t ret_uuid[UUID_SIZE])
 	ret_uuid[8] = (uint8_t)((ret_uuid[8] & 0x3f) | 0x80);
 }
 
-/* True for bytes preceded by a dash. */
+/* True if a dash precedes byte i in the text form. */
 static bool dash_before(unsigned i)
 {
 	return i == 4 || i == 6 || i == 8 || i == 10;
@@ -48,7 +48,7 @@ bool uuid_read(const char *text, struct uuid *ret_uuid)
 		if (sscanf(at, "%2hhx", &uuid.bytes[i]) != 1 || !at[1])
 			return false;
 	}
-	/* compare the text, because sscanf accepts signs, blanks and capitals */
+	/* Compare the text, because sscanf accepts signs, blanks and capitals. */
 	uuid_write(uuid.bytes, again);
 	if (strcmp(again, text) != 0)
 		return false;

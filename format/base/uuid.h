@@ -1,6 +1,6 @@
 /*
  * UUIDs of datasets: 16 bytes derived from the content (RFC 9562, version 8), so that equal input
- * gives equal bytes, and their text form. All zero means unknown. Plain values; pure functions.
+ * gives equal bytes, and their text form. All zero means unknown. Pure functions on plain values.
  */
 #pragma once
 

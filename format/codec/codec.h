@@ -1,7 +1,8 @@
 /*
- * Interface of a codec: decodes stored bytes to RGB pixels of a region, in stored orientation. One
- * state per decoder, hence per thread; its memory is charged to the decoder's scratch budget.
- * decode.c selects the codec, maps regions through the orientation and turns the result upright.
+ * Interface of a codec: decodes a region of stored bytes to RGB pixels, in stored orientation. Each
+ * decoder, and hence each thread, has one state, whose memory is charged to the decoder's scratch
+ * budget. decode.c selects the codec, maps regions through the orientation and turns the result
+ * upright.
  */
 #pragma once
 
@@ -13,9 +14,9 @@ struct codec_request {
 	const struct packimg_sample *sample;
 	uint32_t width, height;       /* pixels of the stored image */
 	struct packimg_region region; /* in stored coordinates, inside the image */
-	/* 1, 2, 4 or 8: decode at 1/denominator, the smallest scale that is large enough */
+	/* scale to decode at, chosen by decode.c: 1/denominator, with 1, 2, 4 or 8 */
 	uint32_t denominator;
-	bool by_rows; /* rows() will be called for all rows */
+	bool by_rows; /* rows() will be called until all rows are decoded */
 };
 
 struct codec {
@@ -24,7 +25,7 @@ struct codec {
 	void (*state_free)(void *state); /* accepts NULL */
 	/*
 	 * As packimg_decode(), in stored coordinates. The error message describes the fault in the
-	 * data; the caller adds the location.
+	 * data; the caller adds its location.
 	 */
 	int (*decode)(void *state, const struct codec_request *request,
 		      struct packimg_pixels *ret_pixels, struct packimg_error *error);
@@ -32,11 +33,14 @@ struct codec {
 	int (*planes)(void *state, const struct codec_request *request,
 		      struct packimg_planes *ret_planes, struct packimg_error *error);
 	/*
-	 * As packimg_decode_rows(), after a decode by rows that returned a ring. NULL if decode()
+	 * As packimg_decode_rows(), after decode() with by_rows returned a ring. NULL if decode()
 	 * never returns one.
 	 */
 	int (*rows)(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error);
-	/* As packimg_decode_ahead(), for requests of this codec only. NULL if it gains nothing. */
+	/*
+	 * As packimg_decode_ahead(), for requests of this codec only. NULL if decoding ahead is not
+	 * faster.
+	 */
 	void (*ahead)(void *state, const struct codec_request *requests, uint32_t count);
 };
 
@@ -45,8 +49,8 @@ extern const struct codec codec_raw;
 extern const struct codec codec_raw_zstd;
 
 /*
- * packimg_index_jpeg() with the columns of source's index (the content of its item) if it has one;
- * -EBADMSG if that index does not match. codec_jpeg_index() takes the state of codec_jpeg.
+ * As packimg_index_jpeg(). If source has an index (the content of its item), uses its columns;
+ * -EBADMSG if it does not match the file. codec_jpeg_index() takes the state of codec_jpeg.
  */
 int decoder_index(struct packimg_decoder *decoder, const struct jpeg_source *source,
 		  const uint8_t **ret_side, size_t *ret_size);

@@ -57,7 +57,7 @@ void packimg_encoder_free(struct packimg_encoder *encoder)
 	free(encoder);
 }
 
-/* A separate frame, which longjmp leaves. */
+/* A function of its own, because longjmp leaves its frame. */
 static void encoder_encode(struct packimg_encoder *encoder, const uint8_t *pixels, size_t stride,
 			   uint32_t width, uint32_t height, uint32_t channels, int quality,
 			   bool optimise)
@@ -65,7 +65,7 @@ static void encoder_encode(struct packimg_encoder *encoder, const uint8_t *pixel
 	struct jpeg_compress_struct *cinfo = &encoder->cinfo;
 	JSAMPROW rows[ROWS_AT_ONCE];
 
-	/* see jpeg.c: tables are allocated in the arena */
+	/* See jpeg.c: tables are allocated in the arena. */
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));

@@ -1,9 +1,9 @@
 /*
- * JPEG codec: uses our own decoder (jpeg_baseline.h) where possible, else libjpeg-turbo, which also
- * supplies the error message for a damaged file. This file implements the latter: it decodes only
- * the rows and columns that a region needs. The library's fancy upsampling reads one chroma sample
- * on each side, so the decoded area is slightly wider than the region and cropped afterwards: the
- * pixels equal those of a full decode, bit for bit.
+ * JPEG codec. Uses our own decoder (jpeg_baseline.h) if possible, otherwise libjpeg-turbo, which
+ * also supplies the error message for a damaged file. This file contains the decoding with
+ * libjpeg-turbo, of only those rows and columns that a region needs. The library's fancy upsampling
+ * reads one chroma sample on each side, so the decoded area is slightly wider than the region and
+ * cropped afterwards: pixels equal those of a full decode, bit for bit.
  */
 #include "format/codec/codec.h"
 #include "format/codec/jpeg/jpeg_baseline.h"
@@ -23,19 +23,19 @@
 
 enum {
 	/*
-	 * Output columns required left and right of the region for upsampling, and the minimum
-	 * width at which the upsampling stays "fancy".
+	 * Output columns needed left and right of the region for upsampling, and the minimum width
+	 * at which upsampling stays "fancy".
 	 */
 	MARGIN_LEFT = 1,
 	MARGIN_RIGHT = 2,
 	CROP_WIDTH_MIN = 32,
 	ROWS_AT_ONCE = 16,
-	/* Rows kept when decoding row by row: PACKIMG_ROWS_HELD, plus those read at once. */
+	/* Rows kept when decoding by rows: PACKIMG_ROWS_HELD, plus the rows read at once. */
 	RING = 32,
 	/*
-	 * libjpeg-turbo stores aligned rows with non-temporal stores (movntdq), and the resize that
-	 * follows would fetch them back from memory: 5 % of the decode time. So rows are never
-	 * aligned.
+	 * Keep rows unaligned: libjpeg-turbo writes aligned rows with non-temporal stores
+	 * (movntdq), and the resize that follows would fetch them back from memory. That costs 5 %
+	 * of the decode time.
 	 */
 	ROW_MISALIGN = 8,
 };
@@ -47,18 +47,18 @@ struct jpeg_state {
 	struct jpeg_input input;
 	struct jpeg_arena arena;
 	struct scratch pixels;
-	/* copy of the sample's side data, or the index built by codec_jpeg_index() */
+	/* copy of the sample's side data, or index built by codec_jpeg_index() */
 	struct scratch side;
-	struct scratch file;          /* copy of the sample, where it is read more than once */
-	struct codec_request request; /* the current one */
+	struct scratch file; /* copy of the sample's bytes, if they are read more than once */
+	struct codec_request request; /* current request */
 	struct packimg_pixels result;
 	bool indexed;       /* our own decoder uses an index */
 	bool planar;        /* the current image is decoded to planes */
 	bool by_library;    /* libjpeg-turbo decodes the current image row by row */
-	uint32_t rows_read; /* of result */
+	uint32_t rows_read; /* rows of result read so far */
 	/*
-	 * the ring that the caller reads, if libjpeg-turbo had to finish an image that ours began;
-	 * otherwise data is NULL
+	 * If libjpeg-turbo had to finish an image that our decoder began: the ring that the caller
+	 * reads. Otherwise data is NULL.
 	 */
 	struct packimg_pixels taken_over;
 };
@@ -104,7 +104,7 @@ static int jpeg_state_new(struct scratch_budget *budget, void **ret_state)
 	return 0;
 }
 
-/* Raises an error unless the header matches the index record. */
+/* Raises an error unless the JPEG header matches the index record. */
 static void jpeg_check_header(struct jpeg_state *jpeg)
 {
 	const struct codec_request *request = &jpeg->request;
@@ -120,7 +120,7 @@ static void jpeg_check_header(struct jpeg_state *jpeg)
 				request->sample->channels);
 }
 
-/* Copies the file, because libjpeg-turbo does not expect bytes to change while it reads them. */
+/* Copies the file, because libjpeg-turbo does not allow bytes to change while it reads them. */
 static void jpeg_copy_file(struct jpeg_state *jpeg)
 {
 	const struct packimg_sample *sample = jpeg->request.sample;
@@ -137,8 +137,8 @@ static void jpeg_start(struct jpeg_state *jpeg)
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 
 	/*
-	 * tables are allocated in the arena, which was reset after the last image: clear the
-	 * dangling pointers
+	 * Tables are in the arena, which was reset after the last image: clear the dangling
+	 * pointers.
 	 */
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
@@ -155,10 +155,7 @@ static void jpeg_start(struct jpeg_state *jpeg)
 		cinfo->out_color_space = JCS_RGB;
 	cinfo->dct_method = JDCT_ISLOW;
 	cinfo->do_fancy_upsampling = TRUE;
-	/*
-	 * smoothing would guess missing scans from neighbouring blocks, which a region does not
-	 * have
-	 */
+	/* Smoothing would estimate missing scans from neighbouring blocks, which a region lacks. */
 	cinfo->do_block_smoothing = FALSE;
 	cinfo->scale_num = 1;
 	cinfo->scale_denom = jpeg->request.denominator;
@@ -168,8 +165,8 @@ static void jpeg_start(struct jpeg_state *jpeg)
 }
 
 /*
- * False if cropping would lose columns: at reduced scale, a subsampled component may leave the
- * inverse transform larger than the scale implies, and jpeg_crop_scanline() of libjpeg-turbo 2.1
+ * Returns false if cropping would lose columns. At reduced scale, the inverse transform may make a
+ * subsampled component larger than the scale implies. jpeg_crop_scanline() of libjpeg-turbo 2.1
  * ignores that if the component still needs upsampling (4:1 chroma at 1/2).
  */
 static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
@@ -185,7 +182,7 @@ static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 	return true;
 }
 
-/* Selects the columns to decode for [first, end) of the output. */
+/* Selects the columns to decode for output columns [first, end). */
 static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, uint32_t end,
 			 JDIMENSION *ret_first)
 {
@@ -206,7 +203,7 @@ static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, u
 }
 
 /*
- * Converts CMYK to RGB in place, rounding as a * b / 255. The stored values are 255 - ink: Adobe's
+ * Converts CMYK to RGB in place: a * b / 255, rounded. The stored values are 255 - ink: Adobe's
  * convention, which nearly all files follow with or without Adobe's marker, and which other
  * programs assume.
  */
@@ -223,7 +220,7 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 	}
 }
 
-/* Decodes the result's rows before end; may longjmp. */
+/* Decodes rows of the result up to end, exclusive. May longjmp. */
 static void jpeg_read_rows(struct jpeg_state *jpeg, uint32_t end)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
@@ -252,7 +249,7 @@ static void jpeg_read_rows(struct jpeg_state *jpeg, uint32_t end)
 		jpeg_finish_decompress(cinfo);
 }
 
-/* Returns the pixels that the request's region touches at its scale. */
+/* Returns the pixels that the request's region touches at the requested scale. */
 static struct jpeg_region region_of(const struct codec_request *request)
 {
 	const struct packimg_region *region = &request->region;
@@ -273,7 +270,7 @@ static struct jpeg_region region_of(const struct codec_request *request)
 	};
 }
 
-/* Returns the geometry of those pixels, without their location in memory. */
+/* Returns the geometry of the pixels of region_of(), without their location in memory. */
 static struct packimg_pixels pixels_of(const struct codec_request *request)
 {
 	const struct jpeg_region scaled = region_of(request);
@@ -314,7 +311,7 @@ static void jpeg_begin_region(struct jpeg_state *jpeg, bool by_rows)
 		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
 }
 
-/* Decodes with libjpeg-turbo: all rows, or with by_rows none yet. */
+/* Decodes with libjpeg-turbo: all rows, or none yet if by_rows is set. */
 static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
 				  struct packimg_error *error)
 {
@@ -325,7 +322,7 @@ static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
 			jpeg_read_rows(jpeg, jpeg->result.height);
 	}
 	jpeg->by_library = by_rows && jpeg->trap.code == 0;
-	/* also releases the memory of an image that failed half-way */
+	/* Also frees the memory of an image that failed half-way. */
 	if (!jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
 	if (jpeg->trap.code < 0)
@@ -334,9 +331,9 @@ static int jpeg_decode_by_library(struct jpeg_state *jpeg, bool by_rows,
 }
 
 /*
- * Finds the index, if there is one of the known version, in a copy of the side data, because it is
- * read again for every row. A damaged index can produce plausible pixels, so the checksum is
- * verified each time, which takes less than a hundredth of the decode time.
+ * Finds an index of the known version. Uses a copy of the side data, because the index is read
+ * again for every row. Verifies the checksum each time, because a damaged index can produce
+ * plausible pixels; that takes less than a hundredth of the decode time.
  */
 static int jpeg_find_index(struct jpeg_state *jpeg, const struct packimg_sample *sample,
 			   struct jpeg_source *source, struct packimg_error *error)
@@ -365,8 +362,8 @@ static int jpeg_find_index(struct jpeg_state *jpeg, const struct packimg_sample 
 }
 
 /*
- * True if the file has less than one bit per block, the minimum: then allocate no memory for its
- * pixels.
+ * True if the file has less than one bit per block, the minimum of a valid file. No memory is
+ * allocated for its pixels then.
  */
 static bool too_small(const struct codec_request *request)
 {
@@ -374,7 +371,10 @@ static bool too_small(const struct codec_request *request)
 	       (uint64_t)request->sample->data_size * 8;
 }
 
-/* Returns 0 or an error, after which libjpeg-turbo decides. */
+/*
+ * Decodes with our own decoder. After an error, libjpeg-turbo decodes the image or reports the
+ * error.
+ */
 static int jpeg_decode_baseline(struct jpeg_state *jpeg, const struct jpeg_region *region)
 {
 	const struct codec_request *request = &jpeg->request;
@@ -395,7 +395,7 @@ static int jpeg_decode_baseline(struct jpeg_state *jpeg, const struct jpeg_regio
 	return 0;
 }
 
-/* Ends the decode in progress. */
+/* Ends the current decode. */
 static void jpeg_leave_image(struct jpeg_state *jpeg)
 {
 	if (jpeg->by_library)
@@ -405,7 +405,7 @@ static void jpeg_leave_image(struct jpeg_state *jpeg)
 	jpeg->taken_over.data = NULL;
 }
 
-/* Ends the decode in progress and prepares the next one for our own decoder. */
+/* Ends the current decode and prepares the next one for our own decoder. */
 static int jpeg_take_request(struct jpeg_state *jpeg, const struct codec_request *request,
 			     struct jpeg_region *ret_region, struct packimg_error *error)
 {
@@ -461,10 +461,10 @@ static int jpeg_rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct pa
 }
 
 /*
- * libjpeg-turbo accepts scans that our decoder rejects, for example with runs beyond the end of a
- * block. It takes over, since the rows already returned are the same: decodes the whole region and
- * copies rows to the ring that the caller reads. With an index this is not possible, because rows
- * decoded with a wrong index may be wrong; then only reports the fault.
+ * Continues an image with libjpeg-turbo, which accepts scans that our decoder rejects, for example
+ * with runs past the end of a block. Rows already returned are the same, so it decodes the whole
+ * region and copies rows to the ring that the caller reads. With an index, rows already returned
+ * may be wrong, because the index may be: then only reports the fault.
  */
 static int jpeg_take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 {
@@ -484,7 +484,7 @@ static int jpeg_take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 static void jpeg_copy_rows(const struct packimg_pixels *from, const struct packimg_pixels *ring,
 			   uint32_t end)
 {
-	/* points into the decoder's own memory */
+	/* This memory belongs to the decoder. */
 	uint8_t *output = (uint8_t *)(uintptr_t)ring->data;
 
 	for (uint32_t y = end > ring->ring ? end - ring->ring : 0; y < end; y++)
@@ -532,7 +532,7 @@ static int jpeg_planes(void *state, const struct codec_request *request,
 	if (too_small(request))
 		return PACKIMG_NO_PLANES;
 	r = jpeg_baseline_begin_planes(jpeg->baseline, &region, samples);
-	/* The outcome must not depend on whether an index was usable. */
+	/* The result must not depend on whether an index was usable. */
 	if (r < 0 && jpeg->indexed) {
 		region.source.index = NULL;
 		jpeg->indexed = false;
@@ -577,7 +577,7 @@ int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_
 	struct jpeg_source copy = *source;
 	const uint8_t *content;
 	size_t content_size;
-	/* the scan is read twice: once to decode symbols, once to find their positions */
+	/* The scan is read twice, to decode symbols and to find their positions, so copy it. */
 	int r = scratch_reserve(&jpeg->file, source->size);
 
 	if (r < 0)

@@ -9,20 +9,26 @@
 enum {
 	ARENA_ALIGN = 64,
 	ARENA_CHUNK_MIN = 256 << 10,
-	/* unless a request is larger; limits the excess of allocated over charged memory */
+	/*
+	 * Larger chunks are only for larger requests. Limits the memory that is allocated but not
+	 * charged.
+	 */
 	ARENA_CHUNK_MAX = 4 << 20,
-	/* An image that needs more takes so long that allocating again does not show. */
+	/*
+	 * Memory kept for the next image. Reallocation costs little compared with decoding an image
+	 * that needs more.
+	 */
 	ARENA_KEPT_MAX = 64 << 20,
 	/*
-	 * libjpeg-turbo's SIMD code reads and writes rows in whole vectors, up to two of 32 bytes
-	 * past the end
+	 * libjpeg-turbo's SIMD code accesses rows in whole vectors, up to two of 32 bytes past the
+	 * end.
 	 */
 	ARENA_ROW_ALIGN = 64,
 };
 
 struct jpeg_arena_chunk {
 	struct jpeg_arena_chunk *next;
-	size_t size, used; /* of the bytes after the padded chunk header */
+	size_t size, used; /* bytes after the chunk header and its padding */
 };
 
 /* libjpeg leaves this structure opaque for the memory manager to define. */
@@ -55,7 +61,7 @@ static struct jpeg_arena_chunk *chunk_new(size_t size)
 	if (!chunk)
 		return NULL;
 	*chunk = (struct jpeg_arena_chunk){.size = size};
-	poison(chunk_memory(chunk), size); /* until allocated */
+	poison(chunk_memory(chunk), size); /* poisoned until allocated */
 	return chunk;
 }
 
@@ -92,8 +98,7 @@ static void *arena_take(j_common_ptr cinfo, size_t size)
 static void *arena_alloc(j_common_ptr cinfo, int pool, size_t size)
 {
 	/*
-	 * the permanent pool comes from the arena as well: an image must not see tables of the
-	 * previous one
+	 * The permanent pool is in the arena too: an image must not see tables of the previous one.
 	 */
 	return arena_take(cinfo, size);
 }
@@ -182,8 +187,8 @@ static void arena_free_pool(j_common_ptr cinfo, int pool)
 	if (pool != JPOOL_IMAGE)
 		return;
 	/*
-	 * merge several chunks into one with room for what this image needed, so that a similar
-	 * image needs no more
+	 * Merge several chunks into one that is large enough for this image, so that a similar
+	 * image needs no more.
 	 */
 	if (arena->used > ARENA_KEPT_MAX) {
 		chunks_free(arena);

@@ -1,8 +1,8 @@
 /*
- * libjpeg support shared by decoder and encoder: an error manager that longjmps back into the
- * function that called the library, and a memory manager that keeps its memory between images. Both
- * belong to one codec state, hence to one thread. The jump never leaves that function's frame, and
- * never skips a frame of ours that owns resources.
+ * libjpeg support shared by decoder and encoder: an error manager that uses longjmp to return to
+ * the function that called the library, and a memory manager that keeps its memory between images.
+ * Both belong to one codec state, hence to one thread. A longjmp never leaves the calling
+ * function's frame, and never skips one of our frames that owns resources.
  */
 #pragma once
 
@@ -16,40 +16,40 @@
 #include <jpeglib.h>
 
 struct jpeg_trap {
-	struct jpeg_error_mgr manager; /* must be first: libjpeg hands back a pointer to it */
+	struct jpeg_error_mgr manager; /* must be first: libjpeg passes back a pointer to it */
 	jmp_buf jump;
 	int code; /* negative errno of the last failure */
 	char text[JMSG_LENGTH_MAX];
 };
 
 /*
- * Errors become -EBADMSG, -ENOTSUP or -ENOMEM. So do warnings, except those that SPEC.md, "Complete
- * JPEGs", allows.
+ * Turns errors into -EBADMSG, -ENOTSUP or -ENOMEM. Treats warnings as errors, except those that
+ * SPEC.md, "Complete JPEGs", allows.
  */
 void jpeg_trap_init(struct jpeg_trap *trap);
-/* Raises an error with a message of our own. */
+/* Raises an error with our own message. */
 _Noreturn void jpeg_trap_raise(j_common_ptr cinfo, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 struct jpeg_arena_chunk;
 
 /*
- * Arena for the memory of one image at a time: allocates sequentially, releases everything at once,
- * and keeps the memory for the next image unless it is large.
+ * Arena for the memory of one image at a time: allocates sequentially, frees everything at once,
+ * and keeps the memory for the next image unless there is much of it.
  */
 struct jpeg_arena {
-	struct jpeg_memory_mgr *manager; /* libjpeg's own manager, with our methods */
+	struct jpeg_memory_mgr *manager; /* libjpeg's manager, with our methods */
 	struct jpeg_memory_mgr original;
-	struct scratch_budget *budget;   /* charged for the memory; NULL if unlimited */
+	struct scratch_budget *budget;   /* budget charged for the memory; NULL if unlimited */
 	struct jpeg_arena_chunk *chunks; /* newest first */
-	size_t used;                     /* bytes handed out since the last reset */
+	size_t used;                     /* bytes allocated since the last reset */
 	struct jvirt_barray_control *arrays;
 };
 
 /*
- * Replaces the memory manager of a newly created cinfo; jpeg_abort() then releases all allocations.
+ * Replaces the memory manager of a newly created cinfo. jpeg_abort() then frees all allocations.
  * cinfo->client_data points to the arena. budget may be NULL.
  */
 void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, j_common_ptr cinfo);
-/* Restores cinfo's own manager, so that cinfo can be destroyed, and frees everything. */
+/* Restores the memory manager of cinfo, so that cinfo can be destroyed, and frees everything. */
 void jpeg_arena_detach(struct jpeg_arena *arena);

@@ -7,14 +7,14 @@
 
 enum {
 	/*
-	 * Maximum number of scans; encoders write about ten. Each costs a pass over all blocks,
-	 * however few bytes it has.
+	 * Maximum number of scans; encoders write about ten. Each scan costs a pass over all
+	 * blocks, however few bytes it has.
 	 */
 	SCANS_MAX = 100,
 	/*
-	 * Zeros that an arithmetic-coded segment may lack. Encoders drop 1 to 4 bytes, or up to 12
-	 * if the rest of the image has one colour. Decoding a photograph truncated anywhere
-	 * consumes more than 30, and nearly always more than 64.
+	 * Maximum number of zeros that an arithmetic-coded segment may lack. Encoders drop 1 to 4
+	 * bytes, or up to 12 if the rest of the image has one colour. Decoding a photograph that is
+	 * truncated anywhere consumes more than 30 zeros, and nearly always more than 64.
 	 */
 	ZEROS_MAX = 16,
 	MARKER_TEM = 0x01,
@@ -51,8 +51,8 @@ static const uint8_t *find_marker(const uint8_t *p, const uint8_t *end)
 }
 
 /*
- * Returns the next entropy-coded bytes, after a scan header or a restart marker; end if there are
- * none.
+ * Returns the next entropy-coded bytes, which follow a scan header or a restart marker; end if
+ * there are none.
  */
 static const uint8_t *find_segment(const uint8_t *p, const uint8_t *end, bool *arithmetic)
 {
@@ -82,8 +82,8 @@ static void input_supply(struct jpeg_input *input, const uint8_t *data, size_t s
 }
 
 /*
- * Supplies the next bytes of the file, after a marker already supplied. If arithmetic-coded, only
- * up to the marker that ends a segment; this may be no bytes at all.
+ * Supplies the next bytes of the file, after a marker already supplied. In an arithmetic-coded
+ * file, stops at the marker that ends the segment; this may supply no bytes at all.
  */
 static void input_give_bytes(struct jpeg_input *input)
 {
@@ -100,8 +100,8 @@ static void input_give_bytes(struct jpeg_input *input)
 }
 
 /*
- * Supplies only the marker that ends a segment: once the library asks for more, it is done with the
- * zeros.
+ * Supplies only the marker that ends a segment. When the library requests more, it no longer needs
+ * the zeros.
  */
 static void input_give_marker(struct jpeg_input *input)
 {
@@ -120,7 +120,9 @@ _Noreturn static void raise_early_end(j_decompress_ptr cinfo)
 			"JPEG data end before the image does: the file is truncated or damaged");
 }
 
-/* True if the scan refines DC coefficients: it may take one bit per block, all zeros. */
+/*
+ * True if the scan refines DC coefficients: it may need only one bit per block, all of them zero.
+ */
 static bool refines_dc(const struct jpeg_decompress_struct *cinfo)
 {
 	return cinfo->progressive_mode && cinfo->Ss == 0 && cinfo->Ah > 0;
@@ -151,7 +153,7 @@ static boolean source_fill(j_decompress_ptr cinfo)
 		input->last = JPEG_INPUT_ZEROS;
 		input_supply(input, zeros, sizeof(zeros));
 	} else {
-		/* Huffman data shows whether it is complete; arithmetic-coded data does not. */
+		/* Only arithmetic-coded data can be incomplete without the library noticing. */
 		if (input->ended || input->arithmetic)
 			raise_early_end(cinfo);
 		input->ended = true;
@@ -186,23 +188,23 @@ bool jpeg_input_passes_over(j_decompress_ptr cinfo)
 	struct jpeg_input *input = input_of(cinfo);
 	int *count = &cinfo->err->msg_parm.i[0], marker = cinfo->err->msg_parm.i[1];
 
-	if (cinfo->src->fill_input_buffer != source_fill) /* a source manager of another caller */
+	if (cinfo->src->fill_input_buffer != source_fill) /* the source manager of another caller */
 		return false;
 	if (input->last == JPEG_INPUT_MARKER) {
-		/* The zeros are right before the marker. */
+		/* The zeros come directly before the marker. */
 		const uint8_t *coded_end = input->next;
 
 		input->zeros_in_doubt = false;
 		*count -= ZEROS_MAX;
 		if (*count <= 0)
 			return true;
-		/* Other bytes would have been decoded in place of the omitted zeros. */
+		/* Other bytes would have been decoded instead of the omitted zeros. */
 		if (*count > coded_end - input->segment || !all_zero(coded_end - *count, coded_end))
 			return false;
 	}
 	/*
-	 * A truncated file may have been padded: padding decodes to something too, but hardly to as
-	 * much as is missing.
+	 * A truncated file may have been padded. Padding also decodes to something, but hardly to
+	 * as much as is missing.
 	 */
 	if (input->ended)
 		return false;
@@ -266,8 +268,8 @@ void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinf
 			   bool coefficients)
 {
 	/*
-	 * a Huffman code has at least one bit; with arithmetic coding a block can cost a fraction
-	 * of a bit
+	 * A Huffman code has at least one bit; with arithmetic coding a block can take a fraction
+	 * of a bit.
 	 */
 	uint64_t blocks = 0, blocks_max = (uint64_t)input->size * (cinfo->arith_code ? 512 : 8);
 
@@ -308,8 +310,8 @@ void jpeg_input_check_whole(const struct jpeg_input *input, j_decompress_ptr cin
 }
 
 /*
- * Arithmetic-coded data may continue in the bytes that follow, and a file without end marker may
- * have been padded after truncation.
+ * Arithmetic-coded data may continue in the bytes that follow. A file without end marker may have
+ * been padded after truncation.
  */
 bool jpeg_input_needs_end(const struct jpeg_input *input)
 {

@@ -16,7 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The part that the library was given last; it asks for more once that is consumed. */
+/*
+ * The part of the input that the library received last. The library requests more when it has
+ * consumed it.
+ */
 enum jpeg_input_part {
 	JPEG_INPUT_BYTES,
 	JPEG_INPUT_SEGMENT, /* bytes up to the marker that ends an arithmetic-coded segment */
@@ -25,53 +28,55 @@ enum jpeg_input_part {
 };
 
 struct jpeg_input {
-	struct jpeg_source_mgr source; /* must be first: the library hands back a pointer to it */
+	struct jpeg_source_mgr source; /* must be first: the library passes back a pointer to it */
 	struct jpeg_progress_mgr progress;
-	size_t size; /* of the file */
+	size_t size; /* size of the file */
 	/*
-	 * end of the bytes supplied so far, but the start of a marker supplied alone; end of the
-	 * file
+	 * next: end of the bytes supplied so far or, if only a marker was supplied, the start of
+	 * that marker. end: end of the file.
 	 */
 	const uint8_t *next, *end;
-	/* start of the latest bytes supplied that contain a segment; they end at its marker */
+	/* start of the latest bytes supplied that contain a segment, which end at its marker */
 	const uint8_t *segment;
 	const uint8_t *marker_end;
 	enum jpeg_input_part last;
 	bool arithmetic;
 	bool has_end; /* the file has an end marker */
-	bool ended;   /* an end marker missing in the file was supplied */
-	/* a segment's marker was requested, and no supplied zero was left unread so far */
+	bool ended;   /* the input supplied an end marker that the file lacks */
+	/*
+	 * the library requested a segment's marker and has read all zeros supplied for the segment
+	 */
 	bool zeros_in_doubt;
-	int scan; /* the scan whose components were recorded */
+	int scan; /* number of the scan whose components were recorded */
 	uint32_t components_seen;
 };
 
 /* Call once per decompressor. */
 void jpeg_input_attach(struct jpeg_input *input, j_decompress_ptr cinfo);
 /*
- * Starts the next file. Its bytes are read repeatedly and must not change before the image is
+ * Starts the next file. Its bytes are read several times and must not change before the image is
  * finished.
  */
 void jpeg_input_begin(struct jpeg_input *input, const uint8_t *data, size_t size);
 /*
- * Call after jpeg_read_header(). Raises an error if the image needs more memory than its bytes and
- * the limit justify. coefficients: all coefficients will be in memory at once, which is always true
- * for several scans.
+ * Call after jpeg_read_header(). Raises an error if the image needs more memory than the limit
+ * allows, or than its number of bytes can justify. coefficients: all coefficients will be in memory
+ * at once, as for all files with several scans.
  */
 void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinfo,
 			   bool coefficients);
 /*
- * Call after reading the last row or all coefficients. Raises -EBADMSG unless all data that they
- * depend on was present.
+ * Call after reading the last row or all coefficients. Raises -EBADMSG if data that they depend on
+ * was missing.
  */
 void jpeg_input_check_whole(const struct jpeg_input *input, j_decompress_ptr cinfo);
 /*
- * Call after the last row of a single-scan image. Returns true if jpeg_finish_decompress() must
- * also check what follows; it raises what it finds.
+ * Call after the last row of a single-scan image. Returns true if the bytes after the image must be
+ * checked too: then call jpeg_finish_decompress(), which raises any error.
  */
 bool jpeg_input_needs_end(const struct jpeg_input *input);
 /*
- * For the trap, while JWRN_EXTRANEOUS_DATA is raised: returns true if the extraneous bytes before a
- * marker may be skipped.
+ * For the trap, while it handles JWRN_EXTRANEOUS_DATA: returns true if the extraneous bytes before
+ * a marker may be skipped.
  */
 bool jpeg_input_passes_over(j_decompress_ptr cinfo);

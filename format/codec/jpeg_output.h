@@ -8,13 +8,17 @@
 #include "format/codec/jpeg_common.h"
 
 struct jpeg_output {
-	struct jpeg_destination_mgr manager; /* must be first: libjpeg hands back a pointer to it */
+	struct jpeg_destination_mgr
+		manager; /* must be first: libjpeg passes back a pointer to it */
 	uint8_t *data;
 	size_t size; /* allocated */
 };
 
-/* Returns 0 or -ENOMEM. Then set it as dest of a compressor whose error manager is a jpeg_trap. */
+/*
+ * Initialises the manager. Returns 0 or -ENOMEM. Then set it as dest of a compressor whose error
+ * manager is a jpeg_trap.
+ */
 int jpeg_output_init(struct jpeg_output *output);
 void jpeg_output_deinit(struct jpeg_output *output);
-/* Size in bytes of the image just finished. */
+/* Returns the size in bytes of the image finished last. */
 size_t jpeg_output_used(const struct jpeg_output *output);

@@ -1,6 +1,6 @@
 /*
  * Reads the marker segments of a JPEG up to its first scan: size, coding and orientation. The input
- * is untrusted, and may be a file that is changing: every value that bounds an access is copied
+ * is untrusted, and may be a file that is changing: each value that bounds an access is copied
  * once.
  */
 #include "format/base/copy_once.h"
@@ -26,7 +26,7 @@ enum {
 	MARKER_SOS = 0xda,
 	MARKER_DRI = 0xdd,
 	MARKER_APP1 = 0xe1,
-	MARKER_SOF55 = 0xf7, /* of JPEG-LS, T.87 */
+	MARKER_SOF55 = 0xf7, /* marker of JPEG-LS, T.87 */
 	MARKER_TEM = 0x01,
 	COMPONENTS_MAX = 255,
 };
@@ -39,7 +39,7 @@ static uint32_t get16(const uint8_t *from)
 	return (uint32_t)bytes[0] << 8 | bytes[1];
 }
 
-/* Orientation from APP1 segments. The first of each kind counts. */
+/* Orientation from APP1 segments. The first EXIF and the first XMP segment count. */
 struct app1 {
 	bool has_exif, has_xmp;
 	uint8_t exif, xmp;
@@ -59,7 +59,7 @@ static void parse_app1(const uint8_t *segment, size_t size, struct app1 *app1)
 	}
 }
 
-/* Returns the MCUs in a row; with a single component each is a block (T.81, A.2). */
+/* Returns the number of MCUs in a row. With a single component, each MCU is a block (T.81, A.2). */
 static uint32_t count_mcus_wide(const uint8_t *components, const struct packimg_jpeg_info *info)
 {
 	uint32_t factor = 1;

@@ -5,7 +5,7 @@
 #include <jerror.h>
 #include <stdarg.h>
 
-/* Messages of the library for files that may be valid but that it does not support. */
+/* Library messages for files that may be valid but that the library does not support. */
 static int code_of_message(int message)
 {
 	switch (message) {
@@ -32,7 +32,10 @@ static int code_of_message(int message)
  */
 static const struct {
 	int message;
-	/* NULL to ignore: nothing is missing, and every reader decodes the same */
+	/*
+	 * error message; NULL to ignore the warning, because nothing is missing and all readers
+	 * decode the same
+	 */
 	const char *words;
 } warnings[] = {
 	{JWRN_ADOBE_XFORM, NULL},

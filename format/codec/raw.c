@@ -8,10 +8,10 @@
 #include <string.h>
 #include <zstd.h>
 
-/* State of both codecs; without compression there is no context. */
+/* State of both raw codecs. Without compression, context is NULL. */
 struct raw_state {
 	ZSTD_DCtx *context;
-	struct scratch frame; /* copy of the sample */
+	struct scratch frame; /* copy of the sample's bytes */
 	struct scratch image; /* decompressed */
 	struct scratch grey;  /* grey region as RGB */
 };
@@ -59,9 +59,10 @@ static int raw_zstd_state_new(struct scratch_budget *budget, void **ret_state)
 }
 
 /*
- * Points into the image, or converts a grey region to RGB. Raw pixels are read in place, here and
- * by the resize that follows, while the file's owner may change them. That is safe: addresses and
- * sizes come only from the copied record, and a pixel value at most indexes a table of 256 entries.
+ * Returns pixels in the image, or converts a grey region to RGB. This function and the following
+ * resize read raw pixels in place, while the file's owner may change them. That is safe: addresses
+ * and sizes come only from the copied record, and a pixel value at most indexes a table of 256
+ * entries.
  */
 static int raw_region(struct raw_state *raw, const struct codec_request *request,
 		      const uint8_t *image, struct packimg_pixels *ret_pixels)
@@ -114,12 +115,12 @@ static int raw_zstd_decode(void *state, const struct codec_request *request,
 	struct raw_state *raw = state;
 	size_t size = (size_t)request->width * request->height * sample->channels;
 
-	/* a copy, because zstd does not expect bytes to change while it reads them */
+	/* A copy, because zstd does not allow bytes to change while it reads them. */
 	if (scratch_reserve(&raw->frame, sample->data_size) < 0)
 		return packimg_fail(error, -ENOMEM, "out of memory for a frame of %u bytes",
 				    sample->data_size);
 	memcpy(raw->frame.data, sample->data, sample->data_size);
-	/* checked before allocation, so that a frame with a false size costs no memory */
+	/* Check before allocating, so that a frame with a false size costs no memory. */
 	unsigned long long declared = ZSTD_getFrameContentSize(raw->frame.data, sample->data_size);
 	if (declared != size)
 		return packimg_damaged(

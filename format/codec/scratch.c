@@ -7,14 +7,13 @@
 
 enum {
 	/*
-	 * the slack is a multiple of the alignment, because aligned_alloc() requires that of the
-	 * size
+	 * alignment and slack: aligned_alloc() requires a size that is a multiple of the alignment
 	 */
 	SCRATCH_ALIGN = 128,
 	SCRATCH_SLACK = 128,
 	SCRATCH_STEP = 1 << 16,
 	/*
-	 * Memory that is always kept, in bytes, and as a multiple of the peak of the latest images.
+	 * Memory that is always kept: in bytes, and as a multiple of the peak of the latest images.
 	 */
 	KEPT_MIN = 64 << 20,
 	KEPT_TIMES = 4,
@@ -64,7 +63,7 @@ int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
 		return 0;
 	if (budget->limit &&
 	    (budget->taken > budget->limit || size > budget->limit - budget->taken)) {
-		/* the minimum, because the caller may try another way after a refusal */
+		/* Keep the minimum, because the caller may try another method after a refusal. */
 		if (budget->refused == 0 || budget->taken + size < budget->refused)
 			budget->refused = budget->taken + size;
 		return -E2BIG;
@@ -74,15 +73,15 @@ int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
 }
 
 /*
- * Returns a quarter more than requested, in whole steps, so that slowly growing images do not
- * reallocate each time.
+ * Returns the size to allocate: a quarter more than requested, in whole steps, so that slowly
+ * growing images do not reallocate each time.
  */
 static size_t scratch_grow(size_t size)
 {
 	return (size + size / 4 + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
 }
 
-/* Charges the image for the buffer: the largest size that it has requested. */
+/* Charges the image for the buffer: the largest size that the image has requested. */
 static int scratch_take(struct scratch *scratch, size_t size)
 {
 	struct scratch_budget *budget = scratch->budget;
@@ -102,8 +101,8 @@ static int scratch_take(struct scratch *scratch, size_t size)
 }
 
 /*
- * Unpoisons the requested bytes and the slack, so that AddressSanitizer reports an access to the
- * rest.
+ * Unpoisons the requested bytes and the slack. AddressSanitizer then reports accesses to the rest
+ * of the buffer.
  */
 static void scratch_unpoison(const struct scratch *scratch, size_t size)
 {

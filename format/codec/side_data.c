@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Steps over the first item; false if it is incomplete or malformed. */
+/* Advances past the first item; false if it is incomplete or malformed. */
 static bool next_item(const uint8_t **side, size_t *size, struct pimg_side_item *ret_item,
 		      const uint8_t **ret_content)
 {

@@ -1,6 +1,6 @@
 /*
  * Lossless transcoding of JPEGs: writes the coefficients of any file that libjpeg-turbo reads as
- * one baseline scan with optimised Huffman tables. Markers (APPn, COM) are copied byte for byte in
+ * one baseline scan with optimised Huffman tables. Copies markers (APPn, COM) byte for byte in
  * order, including JFIF's and Adobe's, so that every reader interprets the colours as before. Each
  * image uses new libjpeg objects: otherwise a file without tables would be decoded with those of
  * the previous one.
@@ -22,7 +22,7 @@ struct packimg_transcoder {
 	struct jpeg_compress_struct target;
 	struct jpeg_input input;
 	struct jpeg_output output;
-	bool writing; /* reading succeeded */
+	bool writing; /* reading has succeeded */
 };
 
 int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder)
@@ -49,8 +49,9 @@ void packimg_transcoder_free(struct packimg_transcoder *transcoder)
 }
 
 /*
- * Colours depend on the markers before the first scan: JFIF and Adobe markers from after it must
- * not move before it.
+ * Writes all markers before the scan, except JFIF and Adobe markers that came after the first scan:
+ * colours depend on those before the scan. before_scan: number of markers that came before the
+ * first scan.
  */
 static void write_markers(struct packimg_transcoder *transcoder, unsigned before_scan)
 {
@@ -89,7 +90,7 @@ static void transcoder_create(struct packimg_transcoder *transcoder)
 	transcoder->target.dest = &transcoder->output.manager;
 }
 
-/* All code that may longjmp. */
+/* Contains all code that may longjmp. */
 static void transcoder_run(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size)
 {
 	struct jpeg_decompress_struct *source = &transcoder->source;
@@ -104,7 +105,7 @@ static void transcoder_run(struct packimg_transcoder *transcoder, const uint8_t 
 	jpeg_input_check_whole(&transcoder->input, source);
 	transcoder->writing = true;
 	jpeg_copy_critical_parameters(source, target);
-	/* the file's own markers are among those copied */
+	/* The file's own markers are copied. */
 	target->write_JFIF_header = FALSE;
 	target->write_Adobe_marker = FALSE;
 	target->arith_code = FALSE;
@@ -123,7 +124,7 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 {
 	transcoder->trap.code = 0;
 	transcoder->writing = false;
-	/* destroying an object that was not created is valid if it is all zero */
+	/* An object that was not created may be destroyed if it is all zero. */
 	memset(&transcoder->source, 0, sizeof(transcoder->source));
 	memset(&transcoder->target, 0, sizeof(transcoder->target));
 	if (setjmp(transcoder->trap.jump) == 0)
@@ -133,8 +134,8 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 	int r = transcoder->trap.code;
 	if (r < 0) {
 		/*
-		 * the input was valid, but baseline cannot represent it (too large an MCU or
-		 * coefficient)
+		 * The input is valid, but a baseline JPEG cannot represent it (too large an MCU or
+		 * coefficient).
 		 */
 		if (transcoder->writing && r == -EBADMSG)
 			r = -ENOTSUP;

@@ -19,7 +19,7 @@ void column_deinit(struct column *column)
 	spool_stream_deinit(&column->bytes);
 }
 
-/* Appends the entry of the next sample; value is NULL if it has none. */
+/* Appends the entry of the next sample. value is NULL if the sample has no value. */
 static int column_append(struct column *column, struct spool *spool,
 			 const struct packimg_value *value)
 {
@@ -81,7 +81,7 @@ static void column_reset(struct column *column)
 }
 
 /*
- * Completes the streams: pads the bitmap to a multiple of 8 bytes, and adds the offset that ends
+ * Completes the streams: pads the bitmap to a multiple of 8 bytes, and appends the end offset of
  * the last value.
  */
 static int column_close(struct column *column, struct spool *spool, uint64_t sample_count)

@@ -1,8 +1,8 @@
 /*
  * One extra field during writing (SPEC.md, "Columns"): presence bitmap, values and bytes for the
- * samples of the current shard, in streams of the writer's spool. Samples without a value cost
- * nothing until the next value or the end of the shard fills the gap. Owned by one writer, used by
- * one thread.
+ * samples of the current shard, in streams of the writer's spool. A sample without a value costs
+ * nothing until the next value, or the end of the shard, fills the gap. Owned by one writer, used
+ * by one thread.
  */
 #pragma once
 
@@ -13,25 +13,25 @@
 struct column {
 	char *name;
 	enum packimg_field_type type;
-	uint64_t longest;  /* bytes, over all shards so far */
+	uint64_t longest;  /* bytes of the longest value, over all shards so far */
 	uint64_t identity; /* hash of (sample, value) over all shards so far, for the UUID */
 	struct spool_stream present;
 	struct spool_stream values;
 	struct spool_stream bytes;
-	uint64_t filled; /* samples of the shard with an entry */
-	uint8_t bits;    /* presence bits not yet a whole byte */
-	bool used;       /* a sample of the shard has a value */
+	uint64_t filled; /* number of samples of the shard that have an entry */
+	uint8_t bits;    /* presence bits of an incomplete byte */
+	bool used;       /* at least one sample of the shard has a value */
 };
 
-/* Copies the name. */
+/* Initialises a column. Copies the name. */
 int column_init(struct column *column, const char *name, enum packimg_field_type type);
 void column_deinit(struct column *column);
-/* Sets the value of sample number `sample` of the shard; -EEXIST if it already has one. */
+/* Sets the value of sample `sample` of the current shard; -EEXIST if it already has one. */
 int column_set(struct column *column, struct spool *spool, uint64_t sample,
 	       const struct packimg_value *value);
 /*
- * Writes the column of sample_count samples and resets it for the next shard. ret_column is all
- * zero if no sample has a value.
+ * Writes the column of a shard with sample_count samples and resets it for the next shard.
+ * ret_column is all zero if no sample has a value.
  */
 int column_finish(struct column *column, struct spool *spool, uint64_t sample_count,
 		  struct output *output, struct pimg_column *ret_column);

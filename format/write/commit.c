@@ -13,13 +13,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* A section in memory, with the same bytes in every shard. */
+/* A section in memory, which has the same bytes in every shard. */
 struct blob {
 	void *data; /* NULL if absent */
 	size_t size;
 };
 
-/* In the order of writing. */
+/* Section types, in the order of writing. */
 static const uint32_t blob_types[] = {PIMG_SECTION_CLASSES, PIMG_SECTION_FIELDS,
 				      PIMG_SECTION_METADATA, PIMG_SECTION_TRAITS};
 enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_TRAITS, BLOB_COUNT };
@@ -71,7 +71,7 @@ static int shard_write_sections(struct packimg_writer *writer, struct shard_done
 
 static int shards_reserve(struct packimg_writer *writer)
 {
-	/* capacity doubles at powers of two */
+	/* The capacity is a power of two; grow when it is full. */
 	if ((writer->shard_count & (writer->shard_count - 1)) != 0)
 		return 0;
 	size_t count = writer->shard_count ? (size_t)writer->shard_count * 2 : 1;
@@ -115,13 +115,13 @@ int shard_end(struct packimg_writer *writer)
 	return 0;
 }
 
-/* Text is stored as bytes with a trait. */
+/* Returns the type to store: text is stored as bytes with a trait. */
 static uint32_t stored_type(const struct column *column)
 {
 	return column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
 }
 
-/* Builds the fields section: entries, then names one after another. */
+/* Builds the fields section: the entries, then all names. */
 static int writer_build_fields(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t size = writer->column_count * sizeof(struct pimg_field), offset = size;
@@ -168,8 +168,8 @@ static int writer_build_traits(const struct packimg_writer *writer, struct blob 
 }
 
 /*
- * The classes blob points into the dataset info; the caller frees the other blobs, also after a
- * failure.
+ * Builds the sections that all shards share. The classes blob points into the dataset info; the
+ * caller frees the other blobs, also after a failure.
  */
 static int writer_build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
@@ -194,7 +194,7 @@ static int writer_put_section(struct output *output, struct shard_done *shard, u
 				  &shard->sections[shard->section_count++]);
 }
 
-/* Appends the sections that every shard carries, and the table of its columns. */
+/* Appends the sections that all shards share, and the table of the shard's columns. */
 static int shard_append_dataset_info(const struct packimg_writer *writer, struct shard_done *shard,
 				     const struct blob blobs[BLOB_COUNT], struct output *output)
 {
@@ -219,9 +219,9 @@ static void hash_column(XXH3_state_t *state, const struct column *column)
 }
 
 /*
- * Derives the set's UUID from the samples in order, not from their location: the same samples are
- * the same dataset in any number of shards, with or without an index, and with any metadata and
- * traits.
+ * Derives the set's UUID from the samples and their order. It does not depend on their location:
+ * the same samples give the same UUID in any number of shards, with or without an index, and with
+ * any metadata and traits.
  */
 static void uuid_derive(struct packimg_writer *writer)
 {
@@ -270,7 +270,10 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 		memcpy(header.std, info->std, sizeof(header.std));
 	}
 	memcpy(header.sections, shard->sections, shard->section_count * sizeof(*shard->sections));
-	/* hash the whole rest of the header: its section table has checksums of the other bytes */
+	/*
+	 * Hash all header fields before header_xxh3. The section table in it has checksums of the
+	 * other bytes.
+	 */
 	uuid_from_hash(XXH3_128bits(&header, offsetof(struct pimg_header, header_xxh3)),
 		       header.shard_uuid);
 	header.header_xxh3 = XXH3_64bits(&header, offsetof(struct pimg_header, header_xxh3));
@@ -278,7 +281,8 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 }
 
 /*
- * Completes a shard's file with shared sections and header, and syncs it: the rename comes later.
+ * Completes a shard's file with the shared sections and the header, and syncs it. The rename
+ * follows later.
  */
 static int shard_seal(struct packimg_writer *writer, uint32_t number,
 		      const struct blob blobs[BLOB_COUNT])
@@ -311,7 +315,7 @@ static void writer_base(const struct packimg_writer *writer, char ret_base[SHARD
 		ret_base[size - 5] = '\0';
 }
 
-/* Returns the final name of a shard: the path itself, or NAME-00000-of-0000N.pimg. */
+/* Returns the final name of a shard: the path of the writer, or NAME-00000-of-0000N.pimg. */
 static int shard_path(const struct packimg_writer *writer, uint32_t number,
 		      char ret_path[SHARD_SET_PATH_MAX])
 {
@@ -325,7 +329,7 @@ static int shard_path(const struct packimg_writer *writer, uint32_t number,
 	return shard_name_path(base, number, writer->shard_count, ret_path);
 }
 
-/* Gives every shard its final name; sets ret_done to the number of those that have it. */
+/* Renames every shard to its final name. Sets ret_done to the number of shards renamed. */
 static int writer_commit_shards(struct packimg_writer *writer, uint32_t *ret_done)
 {
 	char path[SHARD_SET_PATH_MAX];
@@ -341,7 +345,7 @@ static int writer_commit_shards(struct packimg_writer *writer, uint32_t *ret_don
 	return 0;
 }
 
-/* Renames every shard; if one fails, removes those already renamed. */
+/* Renames all shards. If one rename fails, removes the shards already renamed. */
 static int writer_commit_first(struct packimg_writer *writer)
 {
 	char path[SHARD_SET_PATH_MAX];
@@ -358,14 +362,20 @@ static int writer_commit_first(struct packimg_writer *writer)
 	return io_sync_folder(writer->temp_files.directory);
 }
 
-/* Replaces one file by one file with a rename; other existing files need replace_commit(). */
+/*
+ * Commits the files. A rename can only replace one file by one file; other existing files need
+ * replace_commit().
+ */
 static int writer_commit(struct packimg_writer *writer)
 {
 	bool set = writer->shard_size > 0;
 	char base[SHARD_SET_PATH_MAX];
 	struct shard_name name;
 
-	/* a path that can have neither shards nor a commit record, or is known to have none */
+	/*
+	 * The path can have neither shards nor a commit record, or the caller says that it has
+	 * none.
+	 */
 	if (writer->alone || (!set && (shard_name_parse(writer->path, &name) == 0 ||
 				       shard_set_base(writer->path, base) < 0)))
 		return writer_commit_first(writer);

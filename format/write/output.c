@@ -30,8 +30,8 @@ static int output_put_bytes(struct output *output, const void *data, size_t size
 	uint64_t written = offset + size;
 	if (written - output->started >= WRITE_BEHIND_SIZE) {
 		/*
-		 * starts write-back without waiting; if the file system cannot, fsync does all the
-		 * work
+		 * Starts write-back without waiting. If the file system cannot, the final fsync
+		 * writes everything.
 		 */
 		sync_file_range(output->fd, (off_t)output->started,
 				(off_t)(written - output->started), SYNC_FILE_RANGE_WRITE);
@@ -69,7 +69,7 @@ int output_write(struct output *output, const void *data, size_t size)
 		}
 	}
 	if (size >= OUTPUT_BUFFER_SIZE) {
-		/* bypass the buffer, which is empty here, for whole multiples of its size */
+		/* The buffer is empty here: write whole multiples of its size directly. */
 		size_t n = size - size % OUTPUT_BUFFER_SIZE;
 		int r = output_put_bytes(output, bytes, n, output->offset);
 		if (r < 0)

@@ -14,7 +14,7 @@ struct output {
 	int fd;
 	uint8_t *buffer;
 	size_t buffered;
-	uint64_t offset;  /* bytes accepted */
+	uint64_t offset;  /* bytes written or buffered so far */
 	uint64_t started; /* bytes for which write-back was started */
 };
 
@@ -27,7 +27,7 @@ void output_deinit(struct output *output);
 int output_write(struct output *output, const void *data, size_t size);
 /* Pads with zeros to a multiple of alignment, a power of two. */
 int output_align(struct output *output, size_t alignment);
-/* Writes at the next aligned offset (SPEC.md, "Terms"). */
+/* Writes data at the next aligned offset (SPEC.md, "Terms"). */
 int output_put(struct output *output, const void *data, size_t size, uint64_t *ret_offset);
 int output_put_section(struct output *output, uint32_t type, const void *data, size_t size,
 		       struct pimg_section *ret_section);

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /*
- * Calls `each` for every shard of base, whatever the shard count; its path is valid only during the
- * call. Returns the sum of the results, or a negative errno.
+ * Calls `each` for every shard of base, of any shard count. Its path is valid only during the call.
+ * Returns the sum of the results, or a negative errno.
  */
 static int for_each_shard(const char *base, int (*each)(const char *path))
 {
@@ -40,7 +40,7 @@ static int for_each_shard(const char *base, int (*each)(const char *path))
 	return r < 0 ? r : count;
 }
 
-/* Returns 1, 0, or -EISDIR if a folder has that name, in which case nothing may be changed. */
+/* Returns 1 or 0, or -EISDIR if path is a directory; nothing may be changed then. */
 static int file_exists(const char *path)
 {
 	struct stat status;
@@ -79,7 +79,7 @@ int replace_is_needed(const char *base, bool set)
 	return shards < 0 ? shards : shards > 0 || record || (set && single);
 }
 
-/* Once the record is written, the new dataset is the one that opens. */
+/* Writes the commit record. From then on the new dataset is the one that opens. */
 static int replace_write_commit_record(const struct temp_files *temp_files, const char *base)
 {
 	char first[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX], draft[SHARD_SET_PATH_MAX];
@@ -124,7 +124,9 @@ static int copy_file(const char *from, const char *to)
 		n = copy_file_range(in, NULL, out, NULL, 1 << 30, 0);
 		r = n < 0 ? -errno : 0;
 	}
-	/* both modes come from the same umask unless one was changed meanwhile */
+	/*
+	 * Normally both files have the same mode, from the umask. Copy it in case one was changed.
+	 */
 	if (r == 0 && (fstat(in, &status) < 0 || fchmod(out, status.st_mode & 07777) < 0))
 		r = -errno;
 	if (out >= 0)
@@ -133,7 +135,7 @@ static int copy_file(const char *from, const char *to)
 	return r;
 }
 
-/* Links the files to their final names; the staged names must stay until all links exist. */
+/* Links the files to their final names. The staged names must stay until all links exist. */
 static int replace_link_shards(const struct temp_files *temp_files, const char *base)
 {
 	char from[SHARD_SET_PATH_MAX], to[SHARD_SET_PATH_MAX];
@@ -147,7 +149,7 @@ static int replace_link_shards(const struct temp_files *temp_files, const char *
 		if (r < 0)
 			return r;
 		r = link(from, to) < 0 ? -errno : 0;
-		/* file systems without hard links, or a link count at its limit */
+		/* the file system has no hard links, or a link count is at its limit */
 		if (r == -EPERM || r == -EOPNOTSUPP || r == -ENOSYS || r == -EMLINK)
 			r = copy_file(from, to);
 	}
@@ -155,8 +157,8 @@ static int replace_link_shards(const struct temp_files *temp_files, const char *
 }
 
 /*
- * Removes the old dataset and puts the new one in its place, while the commit record points to the
- * new one.
+ * Removes the old dataset and links the new one to its names. Meanwhile the commit record points to
+ * the new dataset.
  */
 static int replace_files(struct temp_files *temp_files, const char *base, bool set)
 {
@@ -174,7 +176,7 @@ static int replace_files(struct temp_files *temp_files, const char *base, bool s
 	return r == 0 ? replace_link_shards(temp_files, base) : r;
 }
 
-/* Each step must be on disk before the next one begins. */
+/* Replaces the files and removes the commit record. Syncs each step before the next one begins. */
 static int replace_finish(struct temp_files *temp_files, const char *base, const char *record,
 			  bool set)
 {

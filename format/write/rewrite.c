@@ -1,6 +1,6 @@
 /*
- * Writes the files of a dataset again with other side data. Samples keep their order in the file,
- * and everything except offsets and side data keeps its bytes.
+ * Copies the files of a dataset with other side data. Samples keep their order in the file. All
+ * bytes except offsets, checksums, UUIDs and side data stay the same.
  */
 #include "format/base/system/io.h"
 #include "format/base/uuid.h"
@@ -20,19 +20,19 @@
 
 struct packimg_rewriter {
 	const struct packimg *dataset;
-	uint64_t *order; /* of all samples */
+	uint64_t *order; /* all sample indexes in file order */
 	uint64_t put;    /* samples put so far */
 	char **targets;  /* real path of each shard */
 	struct temp_files temp_files;
 	uint8_t *buffer;
 
-	/* the current shard */
+	/* State of the current shard. */
 	uint32_t shard_number;
 	struct output output; /* fd -1 between shards */
 	struct pimg_record *records;
 	uint64_t written; /* bytes of the shards before the current one */
 
-	/* the sample put last, whose bytes the next may share */
+	/* The sample put last. The next sample may share its bytes. */
 	struct packimg_sample last; /* data is NULL if there is none */
 	struct pimg_record last_record;
 	struct scratch side, last_side;
@@ -46,8 +46,8 @@ static int fail_path(const struct packimg_rewriter *rewriter, int r, struct pack
 }
 
 /*
- * Resolves links to find the rename targets. Unfinished files of a set are all created in one
- * directory.
+ * Resolves links to find the rename targets. All targets of a set must be in one directory, where
+ * its unfinished files are created.
  */
 static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
 {
@@ -74,10 +74,7 @@ static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct pa
 	return 0;
 }
 
-/*
- * Location of a sample. A copy, because sorting by keys that may change during the sort need not
- * terminate.
- */
+/* Location of a sample. A copy, because a sort may not terminate if its keys change meanwhile. */
 struct sample_place {
 	uint64_t offset, index;
 };
@@ -92,8 +89,8 @@ static int compare_extents(const void *a, const void *b)
 }
 
 /*
- * packimg_check() found no overlaps, but the file may have changed since, and a small file with
- * many overlaps would become an enormous one.
+ * Checks again that ranges do not overlap: the file may have changed since packimg_check(), and a
+ * small file with many overlaps would become an enormous one.
  */
 static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
 				   const struct shard *shard, struct packimg_error *error)
@@ -118,7 +115,7 @@ static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
 	return 0;
 }
 
-/* Collects the locations of a shard's samples. Returns 1 if they are not in ascending order. */
+/* Collects the locations of a shard's samples. Returns 1 if they do not ascend. */
 static int note_extents(const struct packimg *dataset, const struct shard *shard,
 			struct sample_place *extents, struct packimg_error *error)
 {
@@ -166,7 +163,7 @@ static int rewriter_init(struct packimg_rewriter *rewriter, const struct packimg
 	rewriter->buffer = malloc(OUTPUT_BUFFER_SIZE);
 	if (!rewriter->order || !rewriter->targets || !rewriter->buffer)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	/* new checksums must not hide damage */
+	/* New checksums must not hide damage. */
 	int r = packimg_check(dataset, error);
 	if (r < 0)
 		return r;
@@ -236,13 +233,13 @@ static int rewriter_begin_shard(struct packimg_rewriter *rewriter)
 	rewriter->last.data = NULL;
 	if (fstat(shard->fd, &status) < 0 || fchmod(fd, status.st_mode & 07777) < 0)
 		return -errno;
-	/* if permitted: the owner keeps the file when root rewrites it */
+	/* If permitted, keep the owner when root rewrites the file. */
 	if (fchown(fd, status.st_uid, status.st_gid) < 0 && errno != EPERM && errno != EINVAL)
 		return -errno;
 	return 0;
 }
 
-/* Writes the data of the columns, then their table with the new offsets. */
+/* Writes the data of the columns, then the table of columns with the new offsets. */
 static int rewriter_put_columns(struct output *output, const struct shard *shard,
 				const struct pimg_section *old, struct pimg_section *ret_section)
 {
@@ -268,7 +265,7 @@ static int rewriter_put_columns(struct output *output, const struct shard *shard
 				  ret_section);
 }
 
-/* Writes all sections, in the order of the old table, and builds the matching header. */
+/* Writes all sections in the order of the old section table, and builds the new header. */
 static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
@@ -276,7 +273,7 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 	uint64_t index_xxh3 = 0;
 	int r = 0;
 
-	/* a copy, as at open: the file may have changed */
+	/* A copy, as when opening, because the file may have changed. */
 	memcpy(header, shard->map, sizeof(*header));
 	if (header->section_count > PIMG_SECTIONS_MAX)
 		return -EBADMSG;
@@ -299,7 +296,9 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 	}
 	if (r < 0)
 		return r;
-	/* the set is the same, this file is not: derive its UUID from the index section */
+	/*
+	 * The set stays the same, but this file does not: derive its UUID from the index section.
+	 */
 	uint8_t seed[28];
 	memcpy(seed, header->set_uuid, 16);
 	memcpy(seed + 16, &header->shard_index, 4);
@@ -332,8 +331,8 @@ static int rewriter_end_shard(struct packimg_rewriter *rewriter)
 }
 
 /*
- * Ends the shard if all its samples are written, and begins the next one. After the last sample no
- * shard is open.
+ * Ends the shard if all its samples are written, and begins the next one. No shard is open after
+ * the last sample.
  */
 static int follow_shards(struct packimg_rewriter *rewriter)
 {
@@ -390,7 +389,7 @@ static int rewriter_put_sample(struct packimg_rewriter *rewriter,
 	record->data_size = sample->data_size;
 	record->side_size = (uint32_t)side_size;
 	record->side_offset = 0;
-	/* unchanged side data keeps its checksum, whether it matches or not */
+	/* Unchanged side data keeps its checksum, even a wrong one. */
 	if (index)
 		record->side_xxh3 = side_size > 0 ? XXH3_64bits(rewriter->side.data, side_size) : 0;
 	if (side_size > 0 && shared && side_size == rewriter->last_side_size &&

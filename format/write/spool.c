@@ -23,8 +23,8 @@ void spool_deinit(struct spool *spool)
 }
 
 /*
- * Created in the target's folder rather than /tmp: it has room for the dataset, hence for the
- * thousandth of it that a spool takes.
+ * Creates the file in the target's directory rather than /tmp: a directory with room for the
+ * dataset also has room for a spool, which takes a thousandth of that.
  */
 static int spool_open(struct spool *spool)
 {

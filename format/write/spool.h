@@ -1,8 +1,8 @@
 /*
- * Temporary storage for data that a writer collects per sample but writes only after the last one:
- * index records, names, columns. Many byte streams share one unlinked temporary file. A stream
- * keeps one block in memory, and eight bytes for each block in the file. Owned by one writer, used
- * by one thread.
+ * Temporary storage for data that a writer collects per sample but writes only after the last
+ * sample: index records, names, columns. Many byte streams share one unlinked temporary file. A
+ * stream keeps in memory one block, and eight bytes for each of its blocks in the file. Owned by
+ * one writer, used by one thread.
  */
 #pragma once
 
@@ -15,15 +15,15 @@
 enum { SPOOL_BLOCK_SIZE = 1 << 16 };
 
 struct spool {
-	const char *directory; /* of the file, which is created on first use; borrowed */
+	const char *directory; /* directory of the file, which is created on first use; borrowed */
 	int fd;                /* -1 until the first block is full */
-	uint64_t end; /* bytes of the file in use; set to 0, with all streams reset, to reuse it */
+	uint64_t end; /* file bytes in use; to reuse the file, set to 0 and reset all streams */
 };
 
 struct spool_stream {
 	uint8_t *block;
 	size_t block_used;
-	uint64_t *offsets; /* of full blocks, in the file */
+	uint64_t *offsets; /* file offsets of full blocks */
 	size_t offset_count, offset_max;
 	uint64_t size;
 };
@@ -33,8 +33,8 @@ void spool_deinit(struct spool *spool);
 /* Appends to a stream. A zeroed stream is a valid empty one. */
 int spool_append(struct spool *spool, struct spool_stream *stream, const void *data, size_t size);
 /*
- * Writes the streams one after another as one section. ret_section gets its offset, size and
- * checksum, but not its type.
+ * Writes the streams one after another as one section. Sets offset, size and checksum of
+ * ret_section, but not its type.
  */
 int spool_write(const struct spool *spool, const struct spool_stream *const streams[], size_t count,
 		struct output *output, struct pimg_section *ret_section);

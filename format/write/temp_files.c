@@ -36,7 +36,7 @@ int temp_files_path(const struct temp_files *temp_files, uint32_t shard,
 	return temp_files_name(temp_files, shard, temp_files->staged, ret_path);
 }
 
-/* Returns the rest of name after ".TARGET.partial.ID"; NULL if it does not begin like that. */
+/* Returns the part of name after ".TARGET.partial.ID"; NULL if name does not begin like that. */
 static const char *name_tail(const struct temp_files *temp_files, const char *name)
 {
 	size_t size = strlen(temp_files->prefix);
@@ -48,7 +48,8 @@ static const char *name_tail(const struct temp_files *temp_files, const char *na
 }
 
 /*
- * Removes all files with the ID of `holder`, and holder last, because the others are found by it.
+ * Removes all files with the ID of `holder`. Removes holder last, because the others are found
+ * through it.
  */
 static void temp_files_remove_id(const struct temp_files *temp_files, int folder,
 				 const char *holder)
@@ -127,8 +128,8 @@ int temp_files_init(struct temp_files *temp_files, const char *target)
 }
 
 /*
- * Locks the first file. The lock belongs to the open file description, so the duplicate keeps it
- * when the shard is closed.
+ * Locks the first file. The lock belongs to the open file description, so a duplicate descriptor
+ * keeps it when the shard is closed.
  */
 static int temp_files_lock(struct temp_files *temp_files, int fd)
 {
@@ -139,8 +140,8 @@ static int temp_files_lock(struct temp_files *temp_files, int fd)
 	if (temp_files->lock_fd < 0 || fstat(fd, &status) < 0)
 		return -errno;
 	/*
-	 * a writer that started at the same moment may have removed the file as a leftover before
-	 * it was locked
+	 * Another writer that started at the same moment may have removed the file as a leftover
+	 * before it was locked.
 	 */
 	return status.st_nlink == 0 ? -EAGAIN : 0;
 }

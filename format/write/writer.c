@@ -110,7 +110,7 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 	return 0;
 }
 
-/* Returns the fault of an item, as the end of a sentence; NULL if there is none. */
+/* Returns the reason why an item is invalid, as the end of a sentence; NULL if it is valid. */
 static const char *item_fault(const struct packimg_item *item)
 {
 	if (!item->data || item->data_size == 0 || item->data_size > UINT32_MAX)
@@ -164,7 +164,10 @@ static int writer_put_source(struct packimg_writer *writer, const struct packimg
 	return spool_append(&writer->spool, &writer->sources, item->source, item->source_size);
 }
 
-/* Hashes the identity of a sample, independent of its location. Side data adds no information. */
+/*
+ * Hashes the content of a sample for the UUID, but not its location or side data, which carries no
+ * further information.
+ */
 static void writer_hash_item(struct packimg_writer *writer, const struct packimg_item *item,
 			     const struct pimg_record *record)
 {
@@ -180,8 +183,8 @@ static void writer_hash_item(struct packimg_writer *writer, const struct packimg
 }
 
 /*
- * Hashes per column, because fields may be set in any order; the values of one field are set in
- * sample order.
+ * Hashes each column separately, because the fields of a sample may be set in any order. The values
+ * of one field are set in sample order.
  */
 static void writer_hash_value(const struct packimg_writer *writer, struct column *column,
 			      const struct packimg_value *value)
@@ -210,7 +213,7 @@ static int writer_put_item(struct packimg_writer *writer, const struct packimg_i
 		.orientation = item->orientation,
 	};
 
-	/* side data directly after its sample: one read fetches both */
+	/* Place side data directly after its sample, so that one read fetches both. */
 	int r = output_put(&writer->output, item->data, item->data_size, &record.data_offset);
 	if (r < 0)
 		return r;

@@ -1,8 +1,8 @@
 /*
  * Internals of a writer. writer.c appends samples, commit.c ends shards and commits the dataset,
  * dataset_info.c holds the data that is stored once per dataset. Memory is bounded: one write
- * buffer, one block per stream, a few hundred bytes per shard, and the dataset's own classes and
- * metadata. Owned by its creator, used by one thread.
+ * buffer, one block per stream, a few hundred bytes per shard, and the classes and metadata. Owned
+ * by its creator, used by one thread.
  */
 #pragma once
 
@@ -20,9 +20,9 @@ struct metadata_entry {
 	char *value; /* as stored: line feeds and backslashes escaped */
 };
 
-/* Facts given once per dataset and stored in every shard. */
+/* Data set once per dataset and stored in every shard. */
 struct dataset_info {
-	char *classes; /* section bytes */
+	char *classes; /* bytes of the classes section */
 	size_t classes_size;
 	uint32_t class_count;
 	struct metadata_entry *metadata; /* sorted by key */
@@ -31,13 +31,13 @@ struct dataset_info {
 	double mean[3], std[3];
 };
 
-/* A shard whose samples are written but whose header is not. */
+/* A shard whose samples are written, but not its header. */
 struct shard_done {
 	uint64_t sample_first, sample_count;
-	uint64_t size; /* bytes so far */
+	uint64_t size; /* bytes written so far */
 	struct pimg_section sections[PIMG_SECTION_KNOWN_MAX];
 	uint32_t section_count;
-	struct pimg_column *columns; /* of the fields declared when the shard ended */
+	struct pimg_column *columns; /* columns of the fields declared before the shard ended */
 	uint32_t column_count;
 };
 
@@ -47,19 +47,19 @@ struct packimg_writer {
 	bool alone;          /* see packimg_writer_options */
 	bool has_uuid;
 	uint8_t uuid[16];
-	XXH3_state_t *identity; /* of the samples so far, for the UUID */
+	XXH3_state_t *identity; /* hash of the samples so far, for the UUID */
 	struct temp_files temp_files;
 
 	uint8_t *buffer;
-	struct output output; /* the current shard; fd -1 between shards */
+	struct output output; /* file of the current shard; fd is -1 between shards */
 	struct spool spool;
 	struct spool_stream index, source_offsets, sources;
 	bool has_sources;
-	uint64_t source_longest;             /* bytes, of all shards so far */
-	uint64_t sample_first, sample_count; /* of the current shard */
+	uint64_t source_longest; /* bytes of the longest source name in all shards so far */
+	uint64_t sample_first, sample_count; /* of the shard being written */
 	int32_t label_max;
 
-	struct column *columns; /* PACKIMG_FIELDS_MAX */
+	struct column *columns; /* array of PACKIMG_FIELDS_MAX columns */
 	uint32_t column_count;
 	struct dataset_info info;
 
@@ -67,7 +67,7 @@ struct packimg_writer {
 	uint32_t shard_count;
 	uint64_t shards_size; /* bytes of the finished shards */
 
-	int failed; /* errno of the first write failure, negative; every later call fails with it */
+	int failed;   /* errno of the first write failure, negative; all later calls return it */
 	bool renamed; /* all shards have their final names */
 	bool finished;
 };
@@ -77,7 +77,7 @@ int dataset_info_classes(struct dataset_info *info, const char *const *names, ui
 int dataset_info_metadata(struct dataset_info *info, const char *key, const char *value,
 			  struct packimg_error *error);
 /*
- * Serialises the metadata section, terminated; the caller frees it. Leaves the outputs untouched if
+ * Serialises the metadata section, terminated; the caller frees it. Leaves the outputs unchanged if
  * there is no metadata.
  */
 int dataset_info_build_metadata(const struct dataset_info *info, void **ret_text, size_t *ret_size);

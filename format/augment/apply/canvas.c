@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One row in TIMED_ROWS is timed in the converter. */
+/* The time in the converter is measured for one row in TIMED_ROWS. */
 enum { TIMED_ROWS = 32 };
 
 int canvas_rows_init(struct canvas_rows *rows)
@@ -24,7 +24,7 @@ void canvas_rows_deinit(struct canvas_rows *rows)
 	free(rows->row);
 }
 
-/* Returns the content of a row in data. */
+/* Returns the address in data of the image's part of a row. */
 static uint8_t *canvas_pixels(const struct canvas *canvas, uint32_t row)
 {
 	return canvas->data + (canvas->y + row) * canvas->stride +
@@ -40,7 +40,7 @@ static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, cons
 	}
 }
 
-/* Passes the content of one row to the converter. */
+/* Passes the image's part of one row to the converter. */
 static void canvas_convert(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
 {
 	if (canvas->placed) {
@@ -72,7 +72,7 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 	*canvas->store_ticks += ticks_since(start) * TIMED_ROWS;
 }
 
-/* A resize_place: rows without borders are made directly where the converter wants them. */
+/* A resize_place: a row without borders is written directly where the converter wants it. */
 static uint8_t *canvas_place(void *context, uint32_t row)
 {
 	struct canvas *canvas = context;
@@ -84,7 +84,7 @@ static uint8_t *canvas_place(void *context, uint32_t row)
 	return place;
 }
 
-/* Fills everything outside the image. */
+/* Writes fill everywhere outside the image. */
 static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 {
 	bool sides = canvas->content_width < canvas->width;
@@ -167,7 +167,7 @@ uint8_t *canvas_row(struct canvas *canvas, uint32_t row)
 		return canvas_pixels(canvas, row);
 	uint8_t *place = canvas_place(canvas, row);
 
-	/* In rows.row, between the borders that canvas_fill() has made. */
+	/* Write into rows.row, between the borders that canvas_fill() wrote. */
 	return place ? place : canvas->rows->row + (size_t)canvas->x * canvas->channels;
 }
 

@@ -8,14 +8,14 @@
 
 enum { STAYS, DEFERS };
 
-/* Rows of transforms that change pixels which a client can run. */
+/* Transforms that change pixels and that a client can run. */
 static const bool defer_transforms[TRANSFORM_PIXELS_COUNT] = {
 #define TRANSFORM(constant, where, ...) [TRANSFORM_##constant] = where,
 	TRANSFORMS_OF_PIXELS(TRANSFORM, )
 #undef TRANSFORM
 };
 
-/* Deferred kind of each effect; 0 if a client cannot make it. */
+/* Deferred kind of each effect; 0 if a client cannot run the effect. */
 static const uint32_t defer_kinds[EFFECT_KINDS] = {
 #define KIND_DEFERS(constant) [EFFECT_##constant] = DEFERRED_##constant,
 #define KIND_STAYS(constant)
@@ -34,8 +34,8 @@ static bool defer_changes_pixels(const struct transform *transform)
 }
 
 /*
- * Returns the first transform from which on one struct deferred can describe all transforms; the
- * number of transforms if there is none.
+ * Returns the index of the first transform that can be deferred together with all transforms after
+ * it; transform_count if there is none.
  */
 static unsigned defer_first(const struct pipeline *pipeline)
 {
@@ -79,7 +79,7 @@ uint32_t pipeline_deferred_max(const struct pipeline *pipeline)
 	return (uint32_t)deferred_size(changes);
 }
 
-/* Describes the erased rectangle; noise is the same as in erase_pixels(). */
+/* Describes an erased rectangle. The noise is that of erase_pixels(). */
 static void defer_erase(const struct erase *erase, struct deferred_change *change)
 {
 	struct random_stream noise;

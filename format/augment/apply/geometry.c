@@ -50,7 +50,7 @@ static bool axis_can_resize(const struct geometry_axis *axis)
 	return geometry_axis_copies(axis) && !axis_padded(axis);
 }
 
-/* Keeps `reverse`: resizing commutes with a flip. */
+/* Leaves `reverse` unchanged: resizing commutes with a flip. */
 static void axis_resize(struct geometry_axis *axis, uint32_t size)
 {
 	axis->low += (uint32_t)axis->offset;
@@ -81,7 +81,7 @@ bool geometry_stage_reflects(const struct geometry_stage *stage)
 	return stage->reflect && (axis_padded(&stage->x) || axis_padded(&stage->y));
 }
 
-/* Returns true if the stage is still as geometry_push() made it. */
+/* Returns true if the stage still shows its whole input unchanged, as geometry_push() set it up. */
 static bool stage_shows_all(const struct geometry_stage *stage)
 {
 	return geometry_axis_copies(&stage->x) && stage->x.count == stage->x.source &&
@@ -150,14 +150,14 @@ static void geometry_pad(struct geometry *geometry, const uint32_t border[4], co
 	axis_pad(&stage->y, border[1], border[3]);
 }
 
-/* Sources of a sample's random decisions. */
+/* Random streams of a sample. */
 struct geometry_draws {
 	uint64_t epoch;
 	struct random_stream own;     /* differs between epochs */
-	struct random_stream lasting; /* the same in all epochs */
+	struct random_stream lasting; /* stream that is the same in all epochs */
 };
 
-/* Adds the border of pad and random_crop. */
+/* Adds the border of a pad or random_crop. */
 static int geometry_border(struct geometry *geometry, const struct transform *transform,
 			   struct geometry_draws *draws, struct pipeline_error *error)
 {
@@ -171,7 +171,10 @@ static int geometry_border(struct geometry *geometry, const struct transform *tr
 	if (!transform->reflect) {
 		geometry_pad(geometry, border, transform->fill);
 	} else if (transform->pad[0] || transform->pad[1]) {
-		/* Reflect a whole picture: a crop may show fewer pixels than the border needs. */
+		/*
+		 * Reflect the whole picture: after a crop, the pixels shown may be fewer than the
+		 * border needs.
+		 */
 		if (geometry->stage_count == 1 || !stage_shows_all(stage))
 			stage = geometry_cut(geometry);
 		stage->reflect = true;
@@ -187,8 +190,8 @@ static double uniform(struct random_stream *random, double low, double high)
 }
 
 /*
- * torchvision's RandomResizedCrop.get_params: up to ten tries, then the largest central crop within
- * the ratios.
+ * torchvision's RandomResizedCrop.get_params: tries ten times, then uses the largest central crop
+ * within the ratios.
  */
 static void random_region(const struct transform *transform, uint32_t width, uint32_t height,
 			  struct random_stream *random, uint32_t region[4])
@@ -296,7 +299,7 @@ static int geometry_random_crop(struct geometry *geometry, const struct transfor
 	return 0;
 }
 
-/* Effects apply to the output of the last stage. */
+/* Adds the effects of a transform to the last stage. */
 static void geometry_effects(struct geometry *geometry, const struct transform *transform,
 			     struct random_stream *random)
 {
@@ -357,7 +360,7 @@ static int geometry_add(struct geometry *geometry, const struct transform *trans
 	return geometry_functions[transform->kind](geometry, transform, draws, error);
 }
 
-/* Pictures between stages are kept in memory, so their size is limited. */
+/* Checks the size of the pictures between stages, which are kept in memory. */
 static int check_between(const struct geometry *geometry, struct pipeline_error *error)
 {
 	for (unsigned i = 0; i < geometry->stage_count; i++) {

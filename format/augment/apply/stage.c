@@ -11,22 +11,22 @@ enum {
 	/* Rows to prefetch ahead of the current one when copying. */
 	COPY_AHEAD = 8,
 	/*
-	 * Extra margin for chroma: one chroma sample covers at most four pixels, half of them on
-	 * either side.
+	 * Extra margin for chroma: one chroma sample covers at most four pixels, two on either side
+	 * of its centre.
 	 */
 	CHROMA_PIXELS_MAX = 4,
 };
 
-/* The part of the grid that a stage shows, and the input pixels that it depends on. */
+/* The part of the grid that a stage shows, and the input pixels that this part depends on. */
 struct stage_region {
 	int64_t grid_x, grid_y; /* first grid pixel shown */
 	uint32_t low_x, high_x, low_y, high_y;
 };
 
 /*
- * Input pixels of a stage: in a mapped file (cold), just made, or decoded on demand into a ring.
- * region_x and region_y are the position of the region's pixel (0, 0) in data; fractional if
- * decoded at a reduced scale.
+ * Input pixels of a stage: in a mapped file (cold), in memory, or decoded on demand into a ring.
+ * region_x and region_y are the coordinates in data of the region's pixel (0, 0); they are
+ * fractional if decoded at a reduced scale.
  */
 struct picture {
 	struct resize_source source; /* may extend beyond the region */
@@ -38,7 +38,7 @@ struct picture {
 struct decoding {
 	struct pipeline_scratch *scratch;
 	struct packimg_error *error;
-	uint32_t rows_ready; /* for planes: rows of Y */
+	uint32_t rows_ready; /* decoded rows; for planes, rows of Y */
 };
 
 int sample_explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
@@ -57,8 +57,9 @@ int sample_explain(struct packimg_error *error, int result, const struct packimg
 }
 
 /*
- * Computes the pixels [*ret_low, *ret_high) that outputs grid .. grid + count - 1 of an axis depend
- * on. If planes, includes the pixels that they depend on through separately resized chroma.
+ * Computes the input pixels [*ret_low, *ret_high) that grid pixels grid .. grid + count - 1 of an
+ * axis depend on. If planes is set, includes pixels on which they depend through separately resized
+ * chroma.
  */
 static void axis_reach(const struct geometry_axis *axis, int64_t grid, uint32_t count, bool planes,
 		       bool bicubic, uint32_t *ret_low, uint32_t *ret_high)
@@ -71,7 +72,7 @@ static void axis_reach(const struct geometry_axis *axis, int64_t grid, uint32_t 
 	double step = (double)(axis->high - axis->low) / axis->grid;
 	double support = step > 1 ? step : 1;
 
-	/* one more pixel, because the two computations may round differently */
+	/* One more pixel, because this computation and the filter's may round differently. */
 	if (bicubic)
 		support = 2 * support + 1;
 	if (planes)
@@ -85,7 +86,7 @@ static void axis_reach(const struct geometry_axis *axis, int64_t grid, uint32_t 
 }
 
 /*
- * Size hint from which the decoder chooses its scale; 0 if only full scale will do. The choice
+ * Returns the size hint from which the decoder chooses its scale; 0 to require full scale. The hint
  * depends on the whole axis, not on the part shown, so that a crop of a resized picture has the
  * same pixels. pipeline_defer() relies on this.
  */
@@ -129,7 +130,7 @@ static struct packimg_region stage_wanted(const struct geometry_stage *stage,
 
 	*ret_hint_width = axis_hint(&stage->x, width);
 	*ret_hint_height = axis_hint(&stage->y, height);
-	/* An axis that only copies needs every input pixel, and so does Pillow's filter. */
+	/* An axis that only copies needs full scale, and so does Pillow's filter. */
 	if (*ret_hint_width == 0 || *ret_hint_height == 0 || stage->bicubic)
 		*ret_hint_width = *ret_hint_height = 0;
 	return (struct packimg_region){
@@ -149,7 +150,7 @@ static void stage_reach(const struct geometry_stage *stage, const struct canvas 
 		   &region->low_y, &region->high_y);
 }
 
-/* Decodes all rows below `end`. */
+/* Decodes the rows before `end`. */
 static int decode_rows(struct decoding *decoding, uint32_t end)
 {
 	if (end <= decoding->rows_ready)
@@ -162,7 +163,7 @@ static int decode_rows(struct decoding *decoding, uint32_t end)
 	return r;
 }
 
-/* decode_rows() as the rows callback of a resize_source. */
+/* The rows callback of a resize_source: decode_rows(). */
 static int picture_rows(void *context, uint32_t end)
 {
 	return decode_rows(context, end);
@@ -184,7 +185,7 @@ static int decode_begin(struct decoding *decoding, const struct packimg_sample *
 	if (r < 0)
 		return r;
 	/*
-	 * Move whole pixels of the offset into the pointer: results must not depend on how much
+	 * Move the whole pixels of the offset into the pointer: results must not depend on how much
 	 * more than the region a codec returns.
 	 */
 	uint32_t x = (uint32_t)floor(pixels.x + 1e-6), y = (uint32_t)floor(pixels.y + 1e-6);
@@ -246,15 +247,13 @@ static int stage_copy_rows(const struct converter_kernels *kernels,
 	return 0;
 }
 
-/*
- * Maps position `at` into a grid that is mirrored at its outermost pixels, which are not repeated.
- */
+/* Maps index `at` into a grid that is mirrored at its outermost pixels without repeating them. */
 static uint32_t stage_reflected(int64_t at, uint32_t grid)
 {
 	return (uint32_t)(at < 0 ? -at : at < grid ? at : 2 * ((int64_t)grid - 1) - at);
 }
 
-/* Makes one row of a reflecting stage. */
+/* Makes one row of a stage that shows a reflection. */
 static void reflect_row(const struct converter_kernels *kernels, const struct geometry_axis *axis,
 			const uint8_t *pixels, uint8_t *output, uint32_t channels)
 {
@@ -347,7 +346,7 @@ struct plane {
 	unsigned which;
 };
 
-/* Decodes a plane's rows below `end`: the rows callback of a resize_source. */
+/* The rows callback of a resize_source for a plane: decodes the plane's rows before `end`. */
 static int plane_rows(void *context, uint32_t end)
 {
 	const struct plane *plane = context;
@@ -361,8 +360,8 @@ static int plane_rows(void *context, uint32_t end)
 }
 
 /*
- * Resizes a sample plane by plane. Returns PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, if
- * the sample must be resized as pixels; other errors as resize_rows().
+ * Resizes a sample plane by plane. Returns PACKIMG_NO_PLANES, or -ENOTSUP after some rows, if the
+ * sample must be resized as pixels; otherwise the errors of resize_rows().
  */
 static int resize_by_planes(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
 			    const struct geometry_stage *stage, const struct stage_region *region,
@@ -406,7 +405,7 @@ static int resize_by_planes(struct pipeline_scratch *scratch, const struct packi
 	return resize_planes(scratch->resize, planes, &target);
 }
 
-/* Returns the region of the picture between two stages. */
+/* Returns the region's pixels in the picture between two stages. */
 static struct picture between_picture(const struct pipeline_scratch *scratch, unsigned which,
 				      const struct geometry_stage *stage,
 				      const struct stage_region *region)

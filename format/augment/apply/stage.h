@@ -1,7 +1,7 @@
 /*
- * Runs one stage of a geometry: determines the part of its input that it needs, gets it
- * from the decoder (band by band) or from the previous stage's picture, and resizes or copies it
- * onto a canvas. One thread at a time; the thread owns the scratch memory.
+ * Runs one stage of a geometry: determines the part of its input that it needs, gets that part from
+ * the decoder (band by band) or from the previous stage's picture, and resizes or copies it onto a
+ * canvas. One thread at a time; the thread owns the scratch memory.
  */
 #pragma once
 
@@ -17,17 +17,17 @@ struct pipeline_scratch {
 	const struct converter_kernels *kernels;
 	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
-	struct pipeline_times times; /* of the current sample; resize is computed last */
-	struct deferred deferred;    /* of the last sample made */
+	struct pipeline_times times; /* for the current sample; resize is computed last */
+	struct deferred deferred;    /* deferred transforms of the sample made last */
 };
 
-/* Runs stage `index` onto its canvas. Errors as pipeline_apply(). */
+/* Runs stage `index` onto its canvas. Returns the errors of pipeline_apply(). */
 int stage_run(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
 	      const struct geometry *geometry, unsigned index, struct canvas *canvas,
 	      struct packimg_error *error);
 /*
- * Computes what stage_run() will request from the decoder for the first stage. Returns
- * false if nothing.
+ * Computes the region that stage_run() will request from the decoder for the first stage. Returns
+ * false if it requests none.
  */
 bool stage_batched_decode(const struct geometry_stage *stage, const struct packimg_sample *sample,
 			  struct packimg_ahead *ret_part);

@@ -74,8 +74,8 @@ static void draw_warp(const struct transform *transform, const struct drawing *t
 }
 
 /*
- * torchvision's RandomErasing.make_params: up to ten tries for a rectangle smaller than the picture
- * in both directions.
+ * torchvision's RandomErasing.make_params: tries up to ten times to find a rectangle smaller than
+ * the picture in both directions.
  */
 static bool draw_rectangle(const struct transform *transform, uint32_t width, uint32_t height,
 			   struct random_stream *random, struct erase *erase)
@@ -96,7 +96,9 @@ static bool draw_rectangle(const struct transform *transform, uint32_t width, ui
 	return false;
 }
 
-/* Draws a range of `size` pixels around a random one of `count`, clipped at both ends. */
+/*
+ * Draws a range of `size` pixels centred on a random one of `count` pixels, clipped at both ends.
+ */
 static void draw_stretch(uint32_t count, uint32_t size, struct random_stream *random,
 			 uint32_t *ret_at, uint32_t *ret_size)
 {

@@ -14,7 +14,7 @@ struct parser {
 	struct pipeline *pipeline;
 	struct pipeline_error *error;
 	unsigned seen; /* format transforms seen so far: bit 0 is TRANSFORM_NORMALIZE */
-	int format_at, format_size; /* position and length of the first format transform */
+	int format_at, format_size; /* offset and length of the first format transform */
 	int normalize_position;
 	unsigned effects; /* maximum number of effects of the transforms so far */
 };
@@ -36,7 +36,7 @@ int pipeline_fail(struct pipeline_error *error, int result, int position, const 
 }
 
 #define fail(parser, position, ...) pipeline_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
-/* Fails with what was expected and what was found. */
+/* Fails with an error that says what was expected and what was found. */
 #define fail_expected(parser, what, ...)                                                           \
 	fail(parser, (parser)->at, "expected " what ", found %s",                                  \
 	     __VA_ARGS__ __VA_OPT__(, ) found(parser, (char[FOUND_MAX]){0}))
@@ -49,7 +49,7 @@ static void skip_space(struct parser *parser)
 		parser->at++;
 }
 
-/* Consumes `mark` and the white space after it, if it comes next. */
+/* Consumes `mark` and the white space after it, if `mark` comes next. */
 static bool take_mark(struct parser *parser, char mark)
 {
 	if (parser->text[parser->at] != mark)
@@ -69,7 +69,7 @@ static bool is_word(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-/* Consumes a word and copies it, truncated to fit. Returns its length in the text. */
+/* Consumes a word and copies it, truncated to fit. Returns its untruncated length. */
 static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
 {
 	const char *start = parser->text + parser->at;
@@ -84,7 +84,7 @@ static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
 	return size;
 }
 
-/* Describes the text at the current position, for "found ...". */
+/* Describes the text at the current position, for the end of an error message. */
 static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
 {
 	const char *start = parser->text + parser->at;
@@ -103,8 +103,8 @@ static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
 }
 
 /*
- * Parses a decimal number: digits, a fraction, an exponent. Uses up to 17 digits; powers of ten up
- * to 22 are exact, so the result does not depend on a library or a locale. Returns false and
+ * Parses a decimal number with optional fraction and exponent. Uses up to 17 digits. Powers of ten
+ * up to 22 are exact, so the result does not depend on a library or a locale. Returns false and
  * consumes nothing if there is no number.
  */
 static bool grammar_take_number(struct parser *parser, double *ret_number)
@@ -175,7 +175,7 @@ static int64_t take_integer(struct parser *parser)
 	return number;
 }
 
-/* Formats "after 'KEY='" or "for KEY", depending on how the argument was written. */
+/* Formats "after 'KEY='" if the argument was written with its key, else "for KEY". */
 static const char *place(const struct parameter *parameter, bool keyed, char buffer[48])
 {
 	snprintf(buffer, 48, keyed ? "after '%s='" : "for %s", parameter->key);
@@ -226,7 +226,10 @@ static int parse_sizes(struct parser *parser, const char *where, struct transfor
 				 PIPELINE_SIDE_MAX, &size->width, &size->height);
 		if (r < 0)
 			return r;
-		/* One number is the short side for resize, and a square for others. */
+		/*
+		 * One number is the length of the short side for resize, and both sides for other
+		 * transforms.
+		 */
 		if (r == 0 && transform->kind == TRANSFORM_RESIZE)
 			size->height = 0;
 		transform->size_count++;
@@ -254,7 +257,7 @@ static int parse_sizes(struct parser *parser, const char *where, struct transfor
 	}
 }
 
-/* Returns the maximum number of numbers that a value of this type has. */
+/* Returns the maximum count of numbers in a value of this type. */
 static unsigned numbers_max(enum value_type type)
 {
 	static const unsigned most[] = {[VALUE_RANGE] = 2,
@@ -294,7 +297,7 @@ static int check_numbers(struct parser *parser, const struct parameter *paramete
 	return 0;
 }
 
-/* Parses NUMBER { ":" NUMBER }, up to the maximum of the type. */
+/* Parses NUMBER { ":" NUMBER }, with at most as many numbers as the type has. */
 static int parse_numbers(struct parser *parser, const struct parameter *parameter,
 			 const char *where, struct value *value)
 {
@@ -390,8 +393,8 @@ static bool is_whole(const char *text)
 
 /*
  * Improves the error if both sides were given as two arguments, such as 32,32, and the second was
- * rejected. Suggests 32x32; for unequal sides suggests both orders, because torchvision's is
- * (height, width). Other errors stay as they are.
+ * rejected: suggests 32x32. For unequal sides suggests both orders, because torchvision's is
+ * (height, width). Leaves other errors unchanged.
  */
 static int explain_sides(struct parser *parser, const struct rule *rule, const int positions[2],
 			 int r)
@@ -414,7 +417,7 @@ static int explain_sides(struct parser *parser, const struct rule *rule, const i
 		rule->name, a, b, b, a, a, b);
 }
 
-/* Parses [ KEY "=" ] value into its entry in values. */
+/* Parses [ KEY "=" ] value and stores the value at its parameter's index in values. */
 static int parse_argument(struct parser *parser, const struct rule *rule, unsigned *positional,
 			  struct transform *transform, struct value values[PARAMETERS_MAX])
 {

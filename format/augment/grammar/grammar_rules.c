@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names of the transforms in other libraries. Compared without case and underscores. */
+/* Names of the transforms in other libraries. Compared ignoring case and underscores. */
 static const struct {
 	const char *alias, *name;
 } aliases[] = {
@@ -52,7 +52,7 @@ static const struct {
 	{"autoaug", "auto_augment"},
 };
 
-/* Names for a message, with ", " after each: as many as have room there. */
+/* Transform names for an error message, each followed by ", ": as many as fit. */
 static const char common_names[] =
 #define GEOMETRY(constant, where, name, ...) name ", "
 #define FORM(constant, name, ...)            name ", "

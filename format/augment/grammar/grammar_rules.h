@@ -9,7 +9,7 @@
 #include "format/augment/kernels/effects.h"
 
 enum {
-	NAME_MAX_SIZE = 32, /* significant bytes of a name, including the 0 */
+	NAME_MAX_SIZE = 32, /* significant bytes of a name, terminator included */
 	PARAMETERS_MAX = 7,
 	NUMBERS_MAX = 4,
 };
@@ -33,15 +33,15 @@ struct parameter {
 	enum value_type type;
 	double min, max;
 	/*
-	 * Choices, separated by '|'. For types other than VALUE_WORD: words allowed instead of
-	 * numbers.
+	 * Allowed words, separated by '|'. For types other than VALUE_WORD: words allowed instead
+	 * of numbers.
 	 */
 	const char *words;
 	bool required;
-	double otherwise[3]; /* default: numbers, or the index of a word */
+	double otherwise[3]; /* default value: numbers, or the index of a word */
 	/*
-	 * Offsets in struct transform, 0 if none: of the value, of a flag set if a word is given,
-	 * of a flag set if anything is given.
+	 * Offsets in struct transform, 0 if unused: of the value, of a flag set if a word is given,
+	 * and of a flag set if anything is given.
 	 */
 	size_t into, word, given;
 };
@@ -55,7 +55,7 @@ struct value {
 	unsigned choice;          /* index of the word */
 };
 
-/* A transform as written; values are in the order of the rule's parameters. */
+/* A transform as written. The values are in the order of the rule's parameters. */
 struct call {
 	const struct rule *rule;
 	const struct value *values;
@@ -67,8 +67,8 @@ struct rule {
 	enum transform_kind kind;
 	struct parameter parameters[PARAMETERS_MAX];
 	/*
-	 * Handles what the parameter rows cannot express. Returns -EINVAL if the values conflict.
-	 * NULL if not needed.
+	 * Handles what the parameter rows cannot express; may be NULL. Returns -EINVAL if the
+	 * values conflict.
 	 */
 	int (*set)(const struct call *call, struct transform *transform);
 	enum effect_kind effect; /* the effect of a TRANSFORM_EFFECT */
@@ -77,8 +77,8 @@ struct rule {
 extern const struct rule grammar_rules[]; /* ends with a rule without a name */
 
 /*
- * Stores a call's values, or their defaults, in `step`. For all steps except format steps
- * (normalize, to, layout, channels). Returns the errors of rule->set.
+ * Stores a call's values, or their defaults, in `transform`. For all transforms except those that
+ * set the format (normalize, to, layout, channels). Returns the errors of rule->set.
  */
 int grammar_set(const struct call *call, struct transform *transform);
 /* Returns the rule of that name, or NULL. */

@@ -12,7 +12,8 @@ static bool given(const struct value *value)
 }
 
 /*
- * A single number is a range around the neutral value; the range of factors does not go below zero.
+ * A single number is the half-width of a range around the neutral value. A range of factors starts
+ * at zero or above.
  */
 static int set_jitter(const struct call *call, struct transform *transform)
 {
@@ -135,7 +136,7 @@ static int set_rotation(const struct call *call, struct transform *transform)
 static int set_effect(const struct call *call, struct transform *transform)
 {
 	transform->effect = call->rule->effect;
-	/* p is the last parameter: if there are two, the first is the amount */
+	/* p is the last parameter. If there are two, the first is the amount. */
 	transform->amount = call->rule->parameters[1].key ? call->values[0].numbers[0] : 0;
 	return 0;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /*
- * Element i of `count` evenly spaced numbers from start to end. Counts steps from the nearer end
+ * Returns number i of `count` evenly spaced numbers from start to end. Steps from the nearer end
  * and rounds as PyTorch's linspace does.
  */
 static double evenly(float start, float end, unsigned i, unsigned count)
@@ -19,8 +19,8 @@ static double evenly(float start, float end, unsigned i, unsigned count)
 }
 
 /*
- * Last magnitude of an operation. Magnitudes begin at 0, but solarize's decrease from 1 and
- * posterize's from 8 or 4 bits.
+ * Returns the last magnitude of an operation; the first is 0. Posterize's magnitude is the number
+ * of bits removed from 8 or 4. Solarize does not use it: its threshold falls from 1 to 0.
  */
 static double magnitude_end(enum policy_space space, enum policy_operation operation,
 			    uint32_t width, uint32_t height)
@@ -39,7 +39,7 @@ static double magnitude_end(enum policy_space space, enum policy_operation opera
 	}
 	case POLICY_ROTATE:
 		return space == POLICY_TRIVIAL ? 135 : 30;
-	case POLICY_POSTERIZE: /* number of bits removed */
+	case POLICY_POSTERIZE:
 		return space == POLICY_TRIVIAL ? 6 : 4;
 	default:
 		return space == POLICY_TRIVIAL ? 0.99 : 0.9;

@@ -21,18 +21,18 @@ enum policy_operation {
 	POLICY_SOLARIZE,
 	POLICY_AUTOCONTRAST,
 	POLICY_EQUALIZE,
-	/* AugMix without all_ops ends here. */
+	/* AugMix without all_ops uses the operations before this one. */
 	POLICY_BRIGHTNESS,
 	POLICY_COLOR,
 	POLICY_CONTRAST,
 	POLICY_SHARPNESS,
-	/* AugMix with all_ops ends here. */
+	/* AugMix with all_ops uses the operations before this one. */
 	POLICY_IDENTITY,
-	/* RandAugment and TrivialAugmentWide end here. */
+	/* RandAugment and TrivialAugmentWide use the operations before this one. */
 	POLICY_INVERT,
 };
 
-/* Table of magnitudes. */
+/* Selects a table of magnitudes. */
 enum policy_space { POLICY_AUTO_OR_RAND, POLICY_TRIVIAL, POLICY_MIX };
 
 enum {
@@ -40,7 +40,7 @@ enum {
 	POLICY_AUTO_BINS = 10, /* magnitude bins of AutoAugment and AugMix */
 };
 
-/* Input and output of drawing effects. */
+/* Picture size, random stream and effect list of a drawing. */
 struct drawing {
 	uint32_t width, height; /* size of the picture */
 	struct random_stream *random;
@@ -59,8 +59,8 @@ extern const struct policy_auto policy_learned[TRANSFORM_LEARNED_COUNT][POLICY_A
 
 /*
  * Makes the effect of an operation at magnitude `bin` of `bins`, for a picture of width x height.
- * negative: in the other direction, if the operation has one. outside: interpolation and fill of
- * warps. Returns false for identity, which has no effect.
+ * negative: negate the magnitude, if the operation has a direction. outside: interpolation and fill
+ * for warps. Returns false for identity, which has no effect.
  */
 bool policy_effect(enum policy_space space, enum policy_operation operation, unsigned bin,
 		   unsigned bins, bool negative, uint32_t width, uint32_t height,

@@ -1,6 +1,6 @@
 #include "format/augment/grammar/policy.h"
 
-/* Local to this file, to keep the tables readable. */
+/* Short names, defined only in this file, to keep the tables readable. */
 #define OP(name, probability, bin)                                                                 \
 	{                                                                                          \
 		POLICY_##name, probability, bin                                                    \

@@ -3,11 +3,12 @@
  * the vocabulary of the grammar (grammar_set.c) and the tables of transform functions. To add a
  * transform, add a row here and the functions that it names.
  *
- * The second entry of a row says where the transform runs if the client asks for the last ones
- * (pipeline_defer()): DEFERS, at the client, for which struct deferred has what it needs, or STAYS.
+ * The second entry of a row says where the transform runs if the pipeline defers
+ * (pipeline_defer()). DEFERS: on the client, because struct deferred can describe it. STAYS: in the
+ * daemon.
  *
  * A row ends with the transform's parameters: their bounds, their defaults and their members in
- * struct transform. The bounds are generous; a value outside them is a typing error. loaderd(1)
+ * struct transform. The bounds are generous: a value outside them is a typing error. loaderd(1)
  * repeats names, parameters and defaults; the test augment-documents compares them.
  */
 #pragma once
@@ -18,7 +19,10 @@
 #define PARAM_CHROMA   {"chroma", VALUE_WORD, .words = "exact|fast", INTO(chroma_fast)}
 #define PARAM_FILTER   {"interpolation", VALUE_WORD, .words = "bilinear|bicubic", INTO(bicubic)}
 #define PARAM_FILL     {"fill", VALUE_COLOUR, 0, 255, INTO(fill)}
-/* For policies. Without a fill, bilinear fades into black, as torchvision's fill=None does. */
+/*
+ * For policies. Without a fill, bilinear interpolation blends with black, as torchvision's
+ * fill=None does.
+ */
 #define PARAM_FADE     {"fill", VALUE_COLOUR, 0, 255, INTO(fill), .given = AT(warp.filled)}
 #define PARAM_BORDER                                                                               \
 	{"fill", VALUE_COLOUR, 0, 255, .words = "reflect", INTO(fill), .word = AT(reflect)}
@@ -101,7 +105,8 @@
 	  PARAM_HOW(0), PARAM_FADE)
 
 /*
- * Format of the finished sample, at most once each: constant, name, parameters; grammar.c sets it.
+ * Transforms that set the format of the finished sample, at most once each: constant, name,
+ * parameters. grammar.c handles them.
  */
 #define TRANSFORMS_OF_FORM(X)                                                                      \
 	X(NORMALIZE, "normalize", {"statistics", VALUE_WORD, .words = "imagenet|dataset"},         \

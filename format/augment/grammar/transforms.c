@@ -40,7 +40,8 @@ int transform_check_reflect(const struct transform *transform, uint64_t width, u
 			     (unsigned long long)height - 1);
 }
 
-/* Computes the size after a transform. 0 x 0 (unknown) stays unknown if the transform sets no size.
+/*
+ * Computes the size after a transform. 0 x 0 (unknown) stays unknown if the transform sets no size.
  */
 typedef int (*size_after)(const struct transform *transform, const struct transform_size *size,
 			  uint64_t *width, uint64_t *height, struct pipeline_error *error);
@@ -139,7 +140,7 @@ int pipeline_size_after(const struct pipeline *pipeline, unsigned count, uint64_
 
 /*
  * Checks the first `count` transforms in every epoch in which a size changes, for a stored size (0
- * x 0 if unknown). Sets *ret_known if the result is known in all of them.
+ * x 0 if unknown). Sets *ret_known if the resulting size is known in all of them.
  */
 static int check_epochs(const struct pipeline *pipeline, unsigned count, uint32_t width,
 			uint32_t height, int *ret_known, struct pipeline_error *error)

@@ -21,7 +21,7 @@ enum transform_kind {
 							  KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
 #undef KIND
 		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_COLOR_JITTER, /* geometry comes first */
-	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE, /* the output format comes last */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,              /* format transforms come last */
 };
 
 /* Parameters of color_jitter, in the order of its arguments. */
@@ -33,14 +33,14 @@ enum transform_jitter {
 	TRANSFORM_JITTERS,
 };
 
-/* A size that applies from an epoch on. */
+/* A size, used from an epoch on. */
 struct transform_size {
 	uint64_t epoch;
 	uint32_t width;
-	uint32_t height; /* 0 if width is the size of the short side */
+	uint32_t height; /* 0 if width is the length of the short side */
 };
 
-/* Data set of an AutoAugment policy. */
+/* Dataset for which an AutoAugment policy was learned. */
 enum transform_learned {
 	TRANSFORM_LEARNED_IMAGENET,
 	TRANSFORM_LEARNED_CIFAR10,
@@ -51,7 +51,7 @@ enum transform_learned {
 /* Parameters of rand_augment, trivial_augment_wide, aug_mix and auto_augment. */
 struct transform_policy {
 	unsigned operations; /* rand_augment */
-	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, exclusive bound of the bins */
+	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, exclusive end of the bins */
 	unsigned bins;       /* rand_augment, trivial_augment_wide */
 	unsigned width;      /* aug_mix: number of chains */
 	unsigned depth;      /* aug_mix: length of a chain; 0 for 1 to 3 at random */
@@ -66,8 +66,8 @@ struct transform_warp {
 	double translate[2]; /* fractions of width and height, in both directions */
 	double scale[2];
 	double shear_x[2], shear_y[2]; /* degrees */
-	bool bilinear;                 /* if false, nearest */
-	bool filled; /* pixels from outside are the transform's fill; if false, black */
+	bool bilinear;                 /* bilinear interpolation; nearest if false */
+	bool filled; /* pixels from outside the image are the transform's fill; black if false */
 };
 
 struct transform {
@@ -77,8 +77,8 @@ struct transform {
 	unsigned size_count;
 	bool chroma_fast;    /* resizing transforms: resize planes before colour conversion */
 	bool bicubic;        /* resizing transforms: use Pillow's bicubic filter */
-	double scale[2];     /* fraction of the area */
-	double ratio[2];     /* width : height */
+	double scale[2];     /* fraction of the image area */
+	double ratio[2];     /* aspect ratio, width : height */
 	double ratio_log[2]; /* natural logarithm of ratio */
 	double probability;
 	bool alternate;  /* hflip, vflip: alternate between epochs */
@@ -95,7 +95,8 @@ struct transform {
 	/* random_erasing, cutout: fill with noise. */
 	bool noise;
 	/*
-	 * Erase from the finished sample, after normalize and the like; value is then in its units.
+	 * Erase from the finished sample, because a format transform precedes; value is then in its
+	 * units.
 	 */
 	bool finished;
 	float value[3];
@@ -119,26 +120,26 @@ struct pipeline {
 };
 
 /*
- * Parses a pipeline (grammar in pipeline.h) into one that holds the defaults. Error
+ * Parses a pipeline (grammar in pipeline.h) into `pipeline`, which holds the defaults. Error
  * positions are byte offsets in the text. Returns -EINVAL with the position and what was expected,
  * or -E2BIG if a limit is exceeded. error may be NULL. In grammar.c.
  */
 int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error);
 
-/* Returns the size of a transform in an epoch. */
+/* Returns the size that a transform uses in an epoch. */
 const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch);
 
 /*
- * Computes the size of a sample after the first `count` transforms in an epoch, from a stored size.
- * 0 x 0 means unknown, for input and output. Returns -EINVAL if a transform cannot work on such a
- * size, -E2BIG if the result exceeds PIPELINE_SIDE_MAX. error may be NULL.
+ * Computes the size of a sample after the first `count` transforms in an epoch, from its stored
+ * size. 0 x 0 means unknown, for input and output. Returns -EINVAL if a transform cannot work on
+ * such a size, -E2BIG if the result exceeds PIPELINE_SIDE_MAX. error may be NULL.
  */
 int pipeline_size_after(const struct pipeline *pipeline, unsigned count, uint64_t epoch,
 			uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height,
 			struct pipeline_error *error);
 /*
- * Returns true if all samples have the same size after the first `count` transforms, and it can be
- * delivered.
+ * Returns true if all samples have the same size after the first `count` transforms, and a sample
+ * of that size can be delivered.
  */
 bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count);
 
@@ -149,7 +150,7 @@ bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count);
 int transform_check_reflect(const struct transform *transform, uint64_t width, uint64_t height,
 			    struct pipeline_error *error);
 
-/* Computes the size that resize gives an image, with torchvision's rounding. */
+/* Computes the size to which a resize transform resizes an image, with torchvision's rounding. */
 void transform_resize_size(const struct transform_size *size, uint32_t width, uint32_t height,
 			   uint64_t *ret_width, uint64_t *ret_height);
 

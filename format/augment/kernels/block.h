@@ -1,6 +1,6 @@
 /*
- * A buffer of one thread that grows when a job is larger than all before. A zeroed block is empty.
- * The owner frees data.
+ * A buffer that grows when a job is larger than all before. Used by one thread. A zeroed block is
+ * empty. The owner frees data.
  */
 #pragma once
 
@@ -11,5 +11,5 @@ struct block {
 	size_t size;
 };
 
-/* Ensures a capacity of `size` bytes. Growing discards the contents. Returns -ENOMEM on failure. */
+/* Ensures a capacity of `size` bytes. Growing discards the contents. Returns 0 or -ENOMEM. */
 int block_reserve(struct block *block, size_t size);

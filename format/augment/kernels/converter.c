@@ -1,4 +1,7 @@
-/* Reference kernels of store; all other sets must equal them. And the driver. */
+/*
+ * Converter driver, and reference kernels; the kernels of all other instruction sets must equal
+ * them.
+ */
 #include "format/augment/kernels/converter.h"
 #include "format/base/half.h"
 
@@ -104,7 +107,7 @@ void converter_init(struct converter *converter, enum cpu_isa isa,
 	converter->output = output;
 	converter->streaming = false;
 	converter->shape = *shape;
-	/* Bytes are not converted. */
+	/* Output bytes are copied, not converted. */
 	for (uint32_t i = 0; shape->element != PIPELINE_U8 && i < CONVERTER_PERIOD; i++) {
 		uint32_t c = i % shape->channels;
 
@@ -144,7 +147,7 @@ void converter_begin_stream(struct converter *converter, uint8_t *stage)
 }
 
 /*
- * Accepts `size` bytes just written to the stage: stores whole cache lines and moves the rest to
+ * Processes `size` bytes just written to the stage: stores whole cache lines and moves the rest to
  * the front.
  */
 static void stream_add(const struct converter_kernels *kernels, struct converter_stream *stream,

@@ -1,4 +1,4 @@
-/* AVX2 kernels of store: eight floats or 16 bytes at a time. */
+/* AVX2 kernels of the converter: eight floats or 16 bytes at a time. */
 #include "format/augment/kernels/converter.h"
 
 #include <immintrin.h>
@@ -38,7 +38,7 @@ static size_t element_size(enum pipeline_element element)
 	return element == PIPELINE_F32 ? 4 : 2;
 }
 
-/* Stores the rest of a row, less than a vector or one at most, through a temporary vector. */
+/* Stores the last elements of a row, at most one vector, through a temporary vector. */
 INLINE void put_rest(uint8_t *output, size_t at, const uint8_t *pixels, size_t count, __m256 scale,
 		     __m256 bias, const enum pipeline_element element)
 {
@@ -53,7 +53,7 @@ INLINE void row_interleaved(const struct converter *converter, const uint8_t *pi
 			    uint8_t *output, const enum pipeline_element element)
 {
 	size_t size = (size_t)converter->shape.width * converter->shape.channels, i = 0;
-	const uint32_t period = 24; /* whole pixels, whole vectors */
+	const uint32_t period = 24; /* a multiple of whole pixels and of whole vectors */
 	__m256 scale[3], bias[3];
 
 	for (int k = 0; k < 3; k++) {
@@ -75,7 +75,7 @@ INLINE void row_interleaved(const struct converter *converter, const uint8_t *pi
 	}
 }
 
-/* Returns one channel of sixteen pixels, which fill three vectors. */
+/* Returns one channel of sixteen pixels; the pixels fill three vectors. */
 INLINE __m128i take_channel(const __m128i bytes[3], const unsigned channel)
 {
 	__m128i taken = _mm_setzero_si128();
@@ -145,8 +145,8 @@ INLINE void row_planar(const struct converter *converter, const uint8_t *pixels,
 
 /*
  * Reversal takes five pixels from 16 bytes. The first of these bytes belongs to the preceding
- * pixel, so that no byte beyond the last pixel is read. It stores one byte too many, which the next
- * pixel overwrites.
+ * pixel, so that no byte past the last pixel is read. Each store writes one byte too many, which
+ * the next store overwrites.
  */
 static void converter_copy(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			   uint32_t channels, bool reverse)

@@ -1,4 +1,4 @@
-/* AVX-512 kernels of store: sixteen floats or 64 bytes at a time. */
+/* AVX-512 kernels of the converter: sixteen floats or 64 bytes at a time. */
 #include "format/augment/kernels/converter.h"
 #include "format/augment/kernels/vectors.h"
 
@@ -128,9 +128,9 @@ INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			const uint32_t channels, const bool reverse)
 {
 	/*
-	 * Shuffles within lanes of four pixels: widen adds a zero channel, turn_wide adds one and
-	 * reverses, turn only reverses. With three channels, close then joins the pixels of all
-	 * lanes, the last lane first.
+	 * Shuffles within lanes of four pixels: `widen` adds a zero channel, `turn_wide` adds one
+	 * and reverses, `turn` only reverses. With three channels, `close` then joins the pixels of
+	 * all lanes, the last lane first.
 	 */
 	const __m512i widen = _mm512_broadcast_i32x4(
 		_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1));

@@ -57,7 +57,7 @@ static void effect_table_vbmi(uint32_t *pixels, size_t count, const struct effec
 }
 #define EFFECT_TABLE effect_table_vbmi
 #else
-/* gathers, or a shuffle per sixteen entries, would not be faster */
+/* Gathers, or a shuffle for each sixteen table entries, are not faster. */
 #define EFFECT_TABLE effect_table_bytes
 #endif
 

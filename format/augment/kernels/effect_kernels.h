@@ -1,33 +1,33 @@
 /*
- * Shared by the effects driver (effects.c) and the kernels of each instruction set. A pixel is a
- * uint32_t: red in the lowest byte, then green, blue, and a byte that stays zero. Kernels have no
- * state; in and out must not overlap.
+ * Interface between the effects driver (effects.c) and the kernels of each instruction set. A pixel
+ * is a uint32_t: red in the lowest byte, then green, blue, and a byte that stays zero. Kernels have
+ * no state; in and out must not overlap.
  */
 #pragma once
 
 #include "format/augment/kernels/effects.h"
 
-/* A byte-to-byte function per channel. */
+/* A byte-to-byte function for each channel. */
 struct effect_table {
 	uint8_t of[3][256] __attribute__((aligned(64)));
 };
 
 /*
- * An affine map from output to input positions. x and y are in units of half a side from the
- * middle, as in torchvision's grid.
+ * An affine map from output to input positions. x and y are relative to the middle, in units of
+ * half a side, as in torchvision's grid.
  */
 struct effect_map {
 	float x[3], y[3];
 	uint32_t width, height;
-	bool masked;   /* for bilinear: pixels from outside are fill, not black */
+	bool masked;   /* for bilinear: pixels from outside the picture are fill; black if false */
 	uint32_t fill; /* one pixel */
 };
 
 enum { EFFECT_BLUR_TAPS_MAX = EFFECT_BLUR_SIDE_MAX / 2 }; /* on each side of the middle */
 
 /*
- * One line of a symmetric blur: middle + sum of weights[k] * (before[k] + after[k] - 2 * middle),
- * with values in 10.6 and weights in 0.15 fixed point. Each product is rounded to nearest, halves
+ * One line of a symmetric blur: middle + sum over k of weights[k] * (before[k] + after[k] - 2 *
+ * middle). Values are 10.6 fixed point, weights 0.15. Each product is rounded to nearest, halves
  * up.
  */
 struct effect_blur {
@@ -42,18 +42,18 @@ struct effect_kernels {
 	/* Returns the sum of the luma of all pixels, each rounded down. */
 	uint64_t (*luma_sum)(const uint32_t *pixels, size_t count);
 	void (*grayscale)(uint32_t *pixels, size_t count);
-	/* Blends `factor` times the pixel with `rest` (1 - factor) times its luma. */
+	/* Blends factor * pixel and rest * its luma; rest = 1 - factor. */
 	void (*saturation)(uint32_t *pixels, size_t count, float factor, float rest);
 	void (*hue)(uint32_t *pixels, size_t count, float turns);
 	/*
-	 * `in` has one extra pixel at the end that stands for everything outside: fill for nearest,
-	 * zero for bilinear.
+	 * `in` has one extra pixel at the end, which stands for all pixels outside the picture:
+	 * fill for nearest, zero for bilinear.
 	 */
 	void (*warp_nearest)(const struct effect_map *map, const uint32_t *in, uint32_t *out);
 	void (*warp_bilinear)(const struct effect_map *map, const uint32_t *in, uint32_t *out);
 	/*
-	 * Sharpens `count` bytes of a row that has a pixel before and after, and rows above and
-	 * below, `stride` bytes apart. rest = 1 - factor.
+	 * Sharpens `count` bytes of a row. The row has a pixel before and after these bytes; the
+	 * rows above and below are `stride` bytes away. rest = 1 - factor.
 	 */
 	void (*sharpen)(const uint8_t *in, uint8_t *out, size_t stride, size_t count, float rest);
 	/* widen converts bytes to 10.6 fixed point; narrow converts back, rounding to nearest. */
@@ -64,7 +64,7 @@ struct effect_kernels {
 	void (*mix_begin)(float *sum, const uint32_t *pixels, size_t count, float weight);
 	void (*mix_add)(float *sum, const uint32_t *pixels, size_t count, float weight);
 	void (*mix_end)(uint32_t *pixels, const float *sum, size_t count);
-	/* Packs `count` pixels to 3 bytes each; output may equal pixels. */
+	/* Packs `count` pixels to 3 bytes each. output may equal pixels. */
 	void (*pack)(uint8_t *output, const uint32_t *pixels, size_t count);
 };
 
@@ -74,8 +74,8 @@ extern const struct effect_kernels effect_kernels_avx512bw;
 extern const struct effect_kernels effect_kernels_avx512;
 
 /*
- * A kernel set: the compiled common loops (the .inc files), and the kernels that a set may replace
- * with hand-written ones.
+ * Initialiser of a kernel set: the compiled common loops (the .inc files), and the kernels that a
+ * set may replace with hand-written ones.
  */
 #define EFFECT_KERNELS(table_of, blur_of, pack_of)                                                 \
 	{                                                                                          \
@@ -89,14 +89,14 @@ extern const struct effect_kernels effect_kernels_avx512;
 
 const struct effect_kernels *effect_kernels_get(enum cpu_isa isa);
 
-/* Input of an effect's table function. */
+/* Picture from which an effect's table is made. */
 struct effect_picture {
 	const struct effect_kernels *kernels;
 	uint32_t *pixels;
 	size_t count;
 };
 
-/* Makes the table of an effect; the result is the same for all instruction sets. */
+/* Makes the table of an effect. The result is the same for all instruction sets. */
 typedef void (*effect_table_make)(const struct effect_picture *picture, double factor,
 				  struct effect_table *ret_table);
 #define TABLE(name)                                                                                \
@@ -110,12 +110,9 @@ EFFECTS(EFFECT)
 #undef TABLE
 
 /*
- * weights[k] is the weight of the pixels k + 1 to either side, for a Gaussian kernel of 2 * taps +
- * 1 pixels.
+ * Computes a Gaussian kernel of 2 * taps + 1 pixels. weights[k] is the weight of the pixels at
+ * distance k + 1.
  */
 void effect_gauss_weights(double sigma, unsigned taps, int16_t weights[]);
-/*
- * Computes the weights of a blend, *ret_factor of one picture and *ret_rest of the other, in the
- * precision of the kernels.
- */
+/* Computes the weights of a blend of two pictures, in the precision of the kernels. */
 void effect_blend(double factor, float *ret_factor, float *ret_rest);

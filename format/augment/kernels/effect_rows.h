@@ -3,17 +3,17 @@
  * transforms that are a single effect (grammar_rules.c) and the table of effect functions
  * (effects.c). To add an effect, add a row here and the function that it names.
  *
- * The second entry of a row is how pixels change. TABLE(name): byte by byte, through the table made
- * by effect_table_name() in effect_tables.c. PIXELS(name): by effects_name() in effects.c. The
- * third is DEFERS if a client can make the change (DEFERRED_ and the same constant in deferred.h),
- * or STAYS, as where pixels depend on others.
+ * The second entry of a row says how pixels change. TABLE(name): byte by byte, through the table
+ * that effect_table_name() in effect_tables.c makes. PIXELS(name): by effects_name() in effects.c.
+ * The third entry is DEFERS if a client can make the change (as the DEFERRED_ constant of the same
+ * name in deferred.h), otherwise STAYS, for example if a pixel depends on other pixels.
  */
 #pragma once
 
 /* clang-format off */
 /*
- * Effects with a transform: constant, TABLE or PIXELS, DEFERS or STAYS, name, default p, parameter
- * if any.
+ * Effects that are also transforms: constant, TABLE or PIXELS, DEFERS or STAYS, name, default p,
+ * parameter if any.
  */
 #define EFFECT_TRANSFORMS(X)                                                                       \
 	X(GRAYSCALE, PIXELS(grayscale), DEFERS, "random_grayscale", 0.1)                           \
@@ -27,7 +27,7 @@
 	X(SHARPNESS, PIXELS(sharpness), STAYS, "random_adjust_sharpness", 0.5,                     \
 	  {"sharpness_factor", VALUE_NUMBER, 0, 1000, .required = true})
 
-/* Effects that other transforms append. */
+/* Effects that only other transforms append. */
 #define EFFECTS_OF_OTHERS(X)                                                                       \
 	X(BRIGHTNESS, TABLE(brightness), DEFERS)  /* factor */                                     \
 	X(CONTRAST, TABLE(contrast), DEFERS)      /* factor */                                     \

@@ -67,7 +67,7 @@ void effect_table_posterize(const struct effect_picture *picture, double factor,
 	effect_tables_spread(ret_table);
 }
 
-/* Stretches each channel from its lowest .. highest value to 0 .. 255. */
+/* Stretches the range of each channel to 0 .. 255. */
 void effect_table_autocontrast(const struct effect_picture *picture, double factor,
 			       struct effect_table *ret_table)
 {
@@ -90,8 +90,8 @@ void effect_table_autocontrast(const struct effect_picture *picture, double fact
 }
 
 /*
- * Pillow's rule: a value's level is the number of pixels below it divided by `step`, to nearest.
- * `step` is 1/255 of the pixels below the highest value.
+ * Pillow's rule: value v maps to the number of pixels below v divided by `step`, rounded to
+ * nearest. `step` is 1/255 of the number of pixels below the highest value.
  */
 void effect_table_equalize(const struct effect_picture *picture, double factor,
 			   struct effect_table *ret_table)

@@ -10,8 +10,8 @@
 struct effects {
 	const struct effect_kernels *kernels;
 	/*
-	 * The current picture is pictures[current]; some effects write to the other one. kept and
-	 * sum belong to a mix, lines to a blur.
+	 * pictures[current] is the current picture; some effects write to the other one. kept and
+	 * sum are for mixing, lines for blurring.
 	 */
 	struct block pictures[2], kept, sum, lines;
 	unsigned current;
@@ -65,7 +65,7 @@ static size_t pixel_count(const struct effects *effects)
 	return (size_t)effects->width * effects->height;
 }
 
-/* Reserves one pixel more than the picture has, for warping. */
+/* Reserves one pixel more than the picture has, which warping needs. */
 static int reserve_picture(struct effects *effects, unsigned which)
 {
 	return block_reserve(&effects->pictures[which],
@@ -96,7 +96,7 @@ void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixe
 			       effects->width);
 }
 
-/* Makes the other picture current, as output; the previous one is the input. */
+/* Makes the other picture current: it is the output, the previous one the input. */
 static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_out)
 {
 	int r = reserve_picture(effects, !effects->current);
@@ -131,7 +131,7 @@ static int effects_warp(struct effects *effects, const struct effect *effect)
 	return 0;
 }
 
-/* Leaves the outermost pixels unchanged. */
+/* Leaves the pixels at the picture's edges unchanged. */
 static int effects_sharpness(struct effects *effects, const struct effect *effect)
 {
 	size_t stride = (size_t)effects->width * 4;
@@ -160,7 +160,7 @@ static int effects_sharpness(struct effects *effects, const struct effect *effec
 	return 0;
 }
 
-/* Maps position `at` into 0 .. count - 1, mirrored at both ends as often as necessary. */
+/* Maps `at` into 0 .. count - 1, mirrored at both ends as often as necessary. */
 static uint32_t effects_mirror(int64_t at, uint32_t count)
 {
 	int64_t period = 2 * ((int64_t)count - 1);

@@ -1,7 +1,7 @@
 /*
- * Effects change the pixels of a picture after geometry: colour, blur, warping, erasing. A list of
- * effects holds the random decisions of a sample (draw.h, policy.h); running it depends on nothing
- * else. The arithmetic is that of torchvision's transforms.v2.functional on uint8 tensors;
+ * Effects change the pixels of a picture after geometry: colour, blur, warping, erasing. The random
+ * decisions about a sample are in its list of effects (draw.h, policy.h); running the list needs no
+ * other input. The arithmetic is that of torchvision's transforms.v2.functional on uint8 tensors;
  * tests/golden/augment holds results of it.
  *
  * A struct effects is the scratch memory of one thread. It owns the picture while effects run and
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-	EFFECTS_MAX = 256, /* per sample */
+	EFFECTS_MAX = 256, /* effects per sample */
 };
 
 enum effect_kind {
@@ -31,7 +31,7 @@ enum effect_kind {
 };
 
 enum {
-	EFFECT_BLUR_SIDE_MAX = 127, /* side of a blur kernel; odd */
+	EFFECT_BLUR_SIDE_MAX = 127, /* maximum side of a blur kernel; odd */
 };
 
 struct effect_gauss {
@@ -41,8 +41,11 @@ struct effect_gauss {
 
 struct effect_warp {
 	float matrix[6]; /* warp.h */
-	bool bilinear;   /* if false, nearest */
-	/* Pixels from outside are fill; if false, black, into which bilinear fades. */
+	bool bilinear;   /* bilinear interpolation; nearest if false */
+	/*
+	 * Pixels from outside the picture are fill. If false, they are black; bilinear
+	 * interpolation blends with it.
+	 */
 	bool filled;
 	uint8_t fill[3];
 };
@@ -50,7 +53,7 @@ struct effect_warp {
 struct effect {
 	enum effect_kind kind;
 	union {
-		double factor; /* or the single number of a transform */
+		double factor; /* factor, or the only number of the transform */
 		float weight;
 		struct effect_gauss gauss;
 		struct effect_warp warp;
@@ -64,7 +67,7 @@ struct effect_list {
 	unsigned count;
 };
 
-/* Appends an effect, which the caller fills in. The list must have room. */
+/* Appends an effect, whose members the caller sets. The list must have room. */
 struct effect *effect_list_add(struct effect_list *list);
 
 struct effects;
@@ -73,8 +76,8 @@ int effects_new(enum cpu_isa isa, struct effects **ret_effects);
 void effects_free(struct effects *effects);
 
 /*
- * Provides a picture of width x height pixels, 4 bytes each, for the caller to write. Returns 0 or
- * -ENOMEM.
+ * Provides memory for a picture of width x height pixels, 4 bytes each, which the caller writes.
+ * Returns 0 or -ENOMEM.
  */
 int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint8_t **ret_pixels);
 /* Runs effects on the picture. Returns 0 or -ENOMEM. */

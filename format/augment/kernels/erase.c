@@ -22,7 +22,7 @@ void erase_pixels(const struct erase *erase, uint32_t *pixels, uint32_t row_widt
 	}
 }
 
-/* Box-Muller: makes two normal numbers from two uniform ones. */
+/* Box-Muller: makes two normally distributed numbers from two uniform ones. */
 static void normal_pair(struct random_stream *random, float ret_pair[2])
 {
 	double radius = sqrt(-2 * portable_log(1 - (double)random_float(random)));

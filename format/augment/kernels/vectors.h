@@ -1,8 +1,8 @@
 /*
- * Shared by the AVX2 and AVX-512 kernels, so that code that differs only in vector width exists
- * once: V(name) is the intrinsic of that width. AVX-512 sources are compiled twice: with F, BW, DQ
- * and VL only (names end in avx512bw), and with VBMI and VNNI too (avx512). Only the files of these
- * libraries include this header.
+ * Makes code that differs only in vector width common to the AVX2 and AVX-512 kernels: V(name) is
+ * the intrinsic of the current width. AVX-512 sources are compiled twice: with F, BW, DQ and VL
+ * only (names end in avx512bw), and with VBMI and VNNI too (avx512). Only kernel sources include
+ * this header.
  */
 #pragma once
 
@@ -44,7 +44,10 @@
 #define OF_SET(name) name##_avx2
 #endif
 
-/* Returns sum plus the sum of the two products of each pair of 16-bit words. */
+/*
+ * Multiplies pairs of 16-bit words, adds the two products of each 32-bit lane, and returns sum plus
+ * the result.
+ */
 INLINE VECTOR multiply_add(VECTOR sum, VECTOR a, VECTOR b)
 {
 #ifdef __AVX512VNNI__

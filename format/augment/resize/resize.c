@@ -11,8 +11,8 @@
 
 enum {
 	/*
-	 * Maximum bytes of pair rows; a larger job is split into column tiles. Half of a small L2
-	 * cache.
+	 * Maximum size of the pair rows in bytes: half of a small L2 cache. A larger job is split
+	 * into column tiles.
 	 */
 	RING_SIZE_MAX = 512 << 10,
 	/* Source rows to prefetch ahead of the current band. */
@@ -34,11 +34,11 @@ struct filters {
 
 struct resize {
 	const struct resize_kernels *kernels;
-	struct filters filters[2]; /* [1] is for chroma planes */
-	struct block rings[3];     /* per plane: a power of two of pair rows */
-	struct block terms[3];     /* per plane: pointers and weights of one output row */
+	struct filters filters[2]; /* filters[1] is for chroma planes */
+	struct block rings[3];     /* one per plane: pair rows, a power of two */
+	struct block terms[3];     /* one per plane: pointers and weights of one output row */
 	struct block narrow;       /* copies of rows too short for the kernels */
-	struct block finished;     /* one row, or all rows if tiled, for a sink */
+	struct block finished; /* for a sink: one row, or all rows if the job has several tiles */
 	struct cubic cubic;
 };
 
@@ -50,12 +50,12 @@ struct job {
 	struct filters *filters;
 	struct block *ring, *terms;
 	bool reverse;
-	bool whole; /* rows arrive only once, so no tiles */
+	bool whole; /* a single tile, because rows arrive only once */
 	struct resize_pass pass;
 	uint32_t row_first, row_last;    /* source rows that the filter uses, inclusive */
-	uint32_t row_fetched;            /* source rows below it have been prefetched */
-	uint32_t ring_mask;              /* number of pair rows - 1 */
-	size_t column_first, column_end; /* bytes of a source row that the filter uses */
+	uint32_t row_fetched;            /* source rows before this one have been prefetched */
+	uint32_t ring_mask;              /* number of pair rows in the ring - 1 */
+	size_t column_first, column_end; /* range of bytes of a source row that the filter uses */
 	uint32_t block, block_count;     /* columns of the tile, in blocks */
 	uint32_t pairs_done;
 };
@@ -107,9 +107,7 @@ static bool axis_valid(const struct resize_axis *axis, uint32_t size)
 	if (axis->low >= axis->high || axis->high > size || !(axis->step > 0) ||
 	    !(axis->step <= RESIZE_SIDE_MAX))
 		return false;
-	/*
-	 * Centres may lie slightly outside low .. high, as happens when a decoder scales a region.
-	 */
+	/* Centres may be slightly outside low .. high if a decoder has scaled the region. */
 	double first = axis->origin + 0.5 * axis->step;
 	double last = axis->origin + (axis->count - 0.5) * axis->step;
 
@@ -151,17 +149,17 @@ static int filters_make(const struct resize_kernels *kernels, const struct resiz
 	struct resize_axis upright = *y;
 	int r = filter_make(kernels, x, &filters->x);
 
-	upright.reverse = false; /* rows are only stored in reverse order */
+	upright.reverse = false; /* reverse affects only the order in which rows are stored */
 	return r < 0 ? r : filter_make(kernels, &upright, &filters->y);
 }
 
-/* Maximum number of pairs that a filter with this many taps uses, wherever it starts. */
+/* Returns the maximum number of pairs that a filter with this many taps can touch. */
 static uint32_t filter_pairs_max(uint32_t taps)
 {
 	return taps / 2 + 1;
 }
 
-/* Sizes the ring and the tile: the widest tile whose ring fits RING_SIZE_MAX. */
+/* Reserves the ring and chooses the tile: the widest tile whose ring fits RING_SIZE_MAX. */
 static int job_reserve(struct job *job)
 {
 	struct resize *resize = job->resize;
@@ -199,7 +197,7 @@ static int job_reserve(struct job *job)
 		r = block_reserve(&resize->narrow, size);
 		if (r < 0)
 			return r;
-		/* Bytes beyond the copied row have no weight, but must be initialised. */
+		/* Bytes past the copied row have zero weight, but must be initialised. */
 		memset(resize->narrow.data, 0, size);
 		job->pass.row_size = job->pass.row_size_min;
 	}
@@ -213,10 +211,10 @@ static int32_t *ring_row(const struct job *job, uint32_t pair)
 }
 
 /*
- * Prefetches up to `count` rows of an uncached source, at most FETCH_AHEAD ahead. Hardware
- * prefetchers do not follow the rows of a crop, which are short and far apart: this makes a crop
- * from a mapped file a third faster. Fetches into L2, a few rows at a time: a burst into L1 stalls
- * on its miss buffers.
+ * Prefetches up to `count` rows of an uncached source, at most FETCH_AHEAD rows ahead. Hardware
+ * prefetchers do not follow the rows of a crop, which are short and far apart: prefetching makes a
+ * crop from a mapped file a third faster. Prefetches into L2, a few rows at a time: a burst into L1
+ * stalls on its miss buffers.
  */
 static void fetch_rows(struct job *job, uint32_t count)
 {
@@ -238,7 +236,7 @@ static const uint8_t *source_row(const struct resize_source *source, uint32_t ro
 	return source->data + (size_t)((source->first + row) & (source->ring - 1)) * source->stride;
 }
 
-/* Makes the next band of the tile's pair rows. */
+/* Computes the next band of the tile's pair rows. */
 static int band_run(struct job *job, uint32_t tile_blocks)
 {
 	const struct resize_source *source = job->source;
@@ -260,7 +258,7 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 		for (unsigned half = 0; half < 2; half++) {
 			uint32_t row = job->row_first + 2 * job->pairs_done + half;
 
-			/* Rows past the last one have no weight: use any row. */
+			/* Rows past the last one have zero weight: use any row. */
 			row = row < job->row_last ? row : job->row_last;
 			rows[2 * count + half] = source_row(source, row);
 		}
@@ -281,8 +279,8 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 }
 
 /*
- * Sets the vertical filter of an output row as pairs, without those of zero weight. Writes to the
- * caller's struct, because copying a returned struct would load words that straddle recent stores,
+ * Computes the vertical filter of an output row, as pairs without those of zero weight. Writes to
+ * the caller's struct: copying a returned struct would load words that straddle recent stores,
  * which stalls.
  */
 static void terms_make(const struct job *job, uint32_t output, struct resize_terms *ret_terms)
@@ -332,7 +330,7 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 	uint32_t first = job->block * RESIZE_BLOCK;
 	uint32_t size = job->block_count * RESIZE_BLOCK;
 	uint32_t blocks = job->block_count;
-	/* The rows that one output row consumes, and more to get ahead. */
+	/* Prefetch the rows that one output row consumes, and some more to get ahead. */
 	uint32_t fetches =
 		job->source->cold ? (job->row_last - job->row_first) / table->count + 2 : 0;
 
@@ -364,8 +362,8 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 }
 
 /*
- * Prefetches one cache line of each page to be streamed to, so that the page-table walks overlap:
- * stores would do them one after the other.
+ * Touches one cache line of each page that will be streamed to, so that the page-table walks
+ * overlap: stores would do them one after the other.
  */
 static void fetch_pages(const struct resize_target *target, uint32_t rows)
 {
@@ -513,7 +511,7 @@ static int planes_check(const struct resize_plane planes[3], const struct resize
 	return 0;
 }
 
-/* Makes the planes' filters, once per geometry, and their jobs. */
+/* Computes the planes' filters, once per geometry, and initialises their jobs. */
 static int planes_begin(struct resize *resize, const struct resize_plane planes[3],
 			const struct resize_target *target, struct job jobs[3])
 {
@@ -542,7 +540,7 @@ static int planes_begin(struct resize *resize, const struct resize_plane planes[
 }
 
 /*
- * Makes the rows that an output row needs available in every plane. The planes advance together, so
+ * Makes the source rows of an output row available in every plane. The planes advance together, so
  * that their rings stay short.
  */
 static int planes_advance(struct job jobs[3], const struct resize_plane planes[3], uint32_t output)
@@ -557,7 +555,7 @@ static int planes_advance(struct job jobs[3], const struct resize_plane planes[3
 			if (jobs[i].pairs_done > last_pair(&jobs[i], output))
 				continue;
 			double row = jobs[i].row_first + 2.0 * jobs[i].pairs_done;
-			double place = (row - y->origin) / y->step; /* in output rows */
+			double place = (row - y->origin) / y->step; /* position in output rows */
 
 			if (place < least) {
 				least = place;

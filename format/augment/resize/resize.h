@@ -19,15 +19,16 @@
 
 enum {
 	RESIZE_ROWS_HELD = 8,
-	RESIZE_STREAM_UNIT = 32, /* bytes; alignment and size unit of non-temporal stores */
+	RESIZE_STREAM_UNIT = 32, /* alignment and size unit of non-temporal stores, in bytes */
 };
 
-/* Creates a resize for an instruction set, which the CPU must support (for tests). */
+/* Creates a struct resize for an instruction set, which the CPU must support. For tests. */
 int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize);
 
 struct resize_source {
-	const uint8_t *data; /* height rows of width * channels bytes; no other bytes are read */
-	size_t stride;       /* bytes between row starts */
+	const uint8_t
+		*data; /* height rows of width * channels bytes; bytes between rows are not read */
+	size_t stride; /* bytes between row starts */
 	/*
 	 * 0 if all rows are present. Otherwise a power of two: row y is stored at row (first + y) %
 	 * ring.
@@ -35,36 +36,36 @@ struct resize_source {
 	uint32_t ring;
 	uint32_t first;
 	/*
-	 * With a ring: produces all rows below `end`. Rows RESIZE_ROWS_HELD or more before `end`
+	 * With a ring: produces the rows before `end`. Rows RESIZE_ROWS_HELD or more before `end`
 	 * may be overwritten. A negative errno ends the job.
 	 */
 	int (*rows)(void *context, uint32_t end);
 	void *context;
 	uint32_t width, height;
 	uint32_t channels; /* 1..4, interleaved */
-	bool cold;         /* probably not cached: prefetch */
+	bool cold;         /* probably not in the cache: prefetch */
 };
 
 /*
- * One axis. The centre of output i (0 .. count-1) is at source position origin + (i + 0.5) * step,
- * where source pixel p covers p .. p+1. Centres lie within low .. high.
+ * One axis of a resize. The centre of output i (0 .. count - 1) is at source position origin + (i +
+ * 0.5) * step; source pixel p extends from p to p + 1. Centres are within low .. high.
  */
 struct resize_axis {
 	double origin;
 	double step;        /* source pixels per output pixel, > 0 */
-	uint32_t low, high; /* only source pixels low .. high-1 are used: the edges of the crop */
+	uint32_t low, high; /* edges of the crop: only source pixels low .. high - 1 are used */
 	uint32_t count;
-	bool reverse; /* store outputs in reverse order: a flip */
+	bool reverse; /* flip: store outputs in reverse order */
 };
 
 /*
  * Receives finished rows one by one, top to bottom (bottom to top if y.reverse). `pixels` is valid
- * during the call only.
+ * only during the call.
  */
 typedef void (*resize_sink)(void *context, uint32_t row, const uint8_t *pixels);
 /*
- * Returns the address at which to make the next row, which is then passed to the sink; NULL to use
- * resize's own buffer.
+ * Returns the address to which the next row is written before the sink receives it. NULL selects a
+ * buffer of the struct resize.
  */
 typedef uint8_t *(*resize_place)(void *context, uint32_t row);
 
@@ -77,8 +78,8 @@ struct resize_target {
 	 */
 	bool stream;
 	/*
-	 * 1..4, at least the source's. Grey is copied to three channels; a fourth channel that the
-	 * source lacks is zero.
+	 * 1..4, at least source.channels. Grey is copied to three channels. A fourth channel that
+	 * the source lacks is zero.
 	 */
 	uint32_t channels;
 	resize_sink sink;
@@ -87,22 +88,22 @@ struct resize_target {
 };
 
 /*
- * Resamples a region. Returns -EINVAL if an axis leaves the source or a limit is exceeded, -ENOMEM,
- * or the error of source->rows.
+ * Resamples a region. Returns -EINVAL if an axis exceeds the source or a limit is exceeded,
+ * -ENOMEM, or the error of source->rows.
  */
 int resize_region(struct resize *resize, const struct resize_source *source,
 		  const struct resize_axis *x, const struct resize_axis *y,
 		  const struct resize_target *target);
 
 /*
- * One axis of a bicubic resize: pixels 0 .. size - 1 of the region are resized to `grid` pixels, of
- * which `count` from `first` on are produced.
+ * One axis of a bicubic resize. Pixels 0 .. size - 1 of the region are resized to `grid` pixels, of
+ * which `count` pixels from `first` on are produced.
  */
 struct cubic_axis {
 	uint32_t size, grid, first, count;
 	/*
-	 * source position of pixel 0 of the region; may lie outside the source if the outputs do
-	 * not need that pixel
+	 * source position of pixel 0 of the region; may be outside the source if no output needs
+	 * that pixel
 	 */
 	int64_t place;
 	bool reverse;
@@ -118,12 +119,12 @@ int resize_cubic(struct resize *resize, const struct resize_source *source,
 		 const struct resize_target *target);
 
 /*
- * One plane of a picture: a one-channel source with a ring, and its axes. Samples are centred in
- * the pixels they stand for.
+ * One plane of an image: a one-channel source with a ring, and its axes. A sample is centred in the
+ * pixels that it covers.
  */
 struct resize_plane {
 	struct resize_source source;
-	/* In samples of this plane. All planes have the same counts and reversals. */
+	/* In samples of this plane. count and reverse are the same for all planes. */
 	struct resize_axis x, y;
 };
 
@@ -132,9 +133,9 @@ enum { RESIZE_PLANE_ROWS_HELD = 24 };
 /*
  * Resamples Y, Cb and Cr separately and converts them to RGB with 3 or 4 channels, as JFIF 1.02
  * specifies, from values with 7 fractional bits. Both chroma planes must have equal axes. Requests
- * the rows of a plane one band at a time, always of the plane that is furthest behind. Rows may be
- * overwritten once they are RESIZE_PLANE_ROWS_HELD or more rows of their plane before the end last
- * requested for any plane. Errors as resize_region().
+ * rows one band at a time, always of the plane that has advanced least. A row of a plane may be
+ * overwritten once it is RESIZE_PLANE_ROWS_HELD or more rows before the last requested end, of any
+ * plane. Errors as resize_region().
  */
 int resize_planes(struct resize *resize, const struct resize_plane planes[3],
 		  const struct resize_target *target);

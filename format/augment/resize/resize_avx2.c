@@ -1,10 +1,13 @@
 /*
- * AVX2 kernels of resize: the design of resize_avx512.c with half the width.
+ * AVX2 kernels of resize: resize_avx512.c with half the vector width. Two methods for the
+ * horizontal pass:
  *
- * Horizontal, by window: a vector is eight elements, four in each 128-bit lane. Each lane loads its
- * own 16-byte window of the row; a byte shuffle takes two taps of each element from it. If all taps
- * of a lane lie within one window, it is loaded once, otherwise once per pair of taps. By dot: if
- * four elements are further apart than that, a vector is four taps of one output.
+ * By window: a vector is eight elements, four in each 128-bit lane. Each lane loads its own 16-byte
+ * window of the row, and a byte shuffle takes two taps of each element from it. If one window
+ * contains all taps of a lane, it is loaded once, otherwise once per pair of taps.
+ *
+ * By dot: a vector is four taps of one output. Used if four elements are too far apart for a
+ * window.
  */
 #include "format/augment/kernels/vectors.h"
 #include "format/augment/resize/resize_cubic.h"
@@ -25,12 +28,12 @@ enum {
 
 enum mode { MODE_ONCE, MODE_PAIRS, MODE_DOT };
 
-/* For each 16-bit word of a vector, the byte of its lane's window to move there. */
+/* For each 16-bit word of a vector, the index of its byte in the lane's window. */
 struct byte_index {
 	__m256i bytes;
 };
 
-/* numbers: per element, the byte numbers of its two words; only the low four bits count. */
+/* numbers: for each element, the byte indexes of its two words; only the low four bits count. */
 INLINE struct byte_index byte_index(__m256i numbers, bool narrow)
 {
 	return (struct byte_index){(numbers & _mm256_set1_epi16(0x0f)) |
@@ -38,8 +41,8 @@ INLINE struct byte_index byte_index(__m256i numbers, bool narrow)
 }
 
 /*
- * Joins the sums of an even and an odd row into one pair row: bits 8 to 23 of each, in 8.6 fixed
- * point.
+ * Joins the sums of an even and an odd row into one pair row. Takes bits 8 to 23 of each sum, in
+ * 8.6 fixed point.
  */
 INLINE __m256i join_rows(__m256i even, __m256i odd)
 {
@@ -48,7 +51,7 @@ INLINE __m256i join_rows(__m256i even, __m256i odd)
 		_mm256_slli_epi32(odd, 16 - (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS)), 0xaa);
 }
 
-/* Loads taps from byte `at` of a row on. Does not read beyond the row. */
+/* Loads taps of a row, from byte `at` on. Does not read past the row. */
 INLINE __m256i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct byte_index index)
 {
 	uint8_t rest[WINDOW] = {0};
@@ -126,8 +129,8 @@ static size_t resize_prepare(struct resize_pass *pass)
 }
 
 /*
- * Returns the start of a window. It must end inside the row, so it starts earlier near the row's
- * end.
+ * Returns the start of a window. The window must end inside the row, so it starts earlier near the
+ * row's end.
  */
 static int32_t window_base(const struct resize_pass *pass, uint32_t element, uint32_t pair)
 {
@@ -166,7 +169,7 @@ static void pack_window(const struct resize_pass *pass)
 						 _mm256_set1_epi32((int32_t)(2 * p) * channels)),
 				base);
 
-			/* Taps without weight may point anywhere in the window. */
+			/* Taps with zero weight may point anywhere in the window. */
 			entries->index = byte_index(with_next(even, channels), true).bytes;
 			entries->weight = padding ? _mm256_setzero_si256()
 						  : pair_weight(table, p, first, own);

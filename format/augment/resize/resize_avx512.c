@@ -1,16 +1,16 @@
 /*
  * AVX-512 kernels of resize.
  *
- * Horizontal, by window: a vector is 16 elements whose taps come from a short range of the row. One
- * byte permutation (without VBMI two permutations, see byte_index) moves two taps of each element
- * into the two halves of its 32-bit lane; one multiply-add weighs and sums them. Index and weight
- * vectors are shared by the rows of a band. An element is one channel of a pixel, so the result is
- * interleaved like the output, and a flip only needs another table.
+ * Horizontal pass by window: a vector is 16 elements whose taps come from a short range of the row.
+ * One byte permutation (two without VBMI, see byte_index) moves two taps of each element into the
+ * two halves of its 32-bit lane; one multiply-add weighs and sums them. The rows of a band share
+ * index and weight vectors. An element is one channel of a pixel, so the result is interleaved like
+ * the output, and a flip needs only another table.
  *
- * Horizontal, by dot: if the picture shrinks so much that 16 elements are further apart than the
- * window, a vector is 8 taps of one output instead.
+ * Horizontal pass by dot: a vector is 8 taps of one output. Used if the picture shrinks so much
+ * that the taps of 16 elements do not fit the window.
  *
- * Vertical: one multiply-add per pair of rows, directly from memory.
+ * Vertical pass: one multiply-add per pair of rows, directly from memory.
  */
 #include "format/augment/kernels/vectors.h"
 #include "format/augment/resize/resize_cubic.h"
@@ -24,18 +24,18 @@
 enum {
 	GROUP = 16,         /* elements per vector */
 	DOT_TAPS = 8,       /* taps per vector */
-	DOT_BYTES = 32,     /* bytes loaded for the taps; taps * channels of them are used */
+	DOT_BYTES = 32,     /* bytes loaded for the taps, of which taps * channels are used */
 	ROWS = RESIZE_BAND, /* rows at a time */
 };
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
 
 /*
- * For each 16-bit word of a vector, the byte of the window to move there. With VBMI this is the
- * byte's number. Without VBMI, 16-bit or 32-bit units that hold the bytes are first permuted to the
- * right 128-bit lanes, then the bytes are shuffled within the lanes. 32-bit units, four per lane,
- * are cheaper (Intel's VPERMW is two operations), but the bytes that a lane takes must then lie
- * within 13 bytes.
+ * For each 16-bit word of a vector, the byte of the window to move there: with VBMI, the byte's
+ * index. Without VBMI, a permutation of 16-bit or 32-bit units first moves the units with these
+ * bytes to the right 128-bit lanes, then a shuffle moves the bytes within the lanes. 32-bit units,
+ * four per lane, are cheaper (Intel's VPERMW is two operations), but then the bytes of a lane must
+ * be within 13 bytes of each other.
  */
 struct byte_index {
 	__m512i units, bytes;
@@ -51,7 +51,7 @@ enum {
 	NARROW = 4, /* flag in pass->mode: permute 32-bit units */
 };
 
-/* numbers: per element, the byte numbers of its two words; only the low seven bits count. */
+/* numbers: for each element, the byte indexes of its two words; only the low seven bits count. */
 INLINE struct byte_index byte_index(__m512i numbers, bool narrow)
 {
 #ifdef __AVX512VBMI__
@@ -80,7 +80,7 @@ INLINE struct byte_index byte_index(__m512i numbers, bool narrow)
 #endif
 }
 
-/* Takes bytes from `a`, and if `twice` also from its continuation `b`. */
+/* Selects bytes from `a` and, if `twice` is set, from its continuation `b`. */
 INLINE __m512i take_bytes(struct byte_index at, __m512i a, __m512i b, const bool twice,
 			  const bool narrow)
 {
@@ -103,8 +103,8 @@ INLINE __m512i take_bytes(struct byte_index at, __m512i a, __m512i b, const bool
 }
 
 /*
- * Joins the sums of an even and an odd row into one pair row: bits 8 to 23 of each, in 8.6 fixed
- * point.
+ * Joins the sums of an even and an odd row into one pair row. Takes bits 8 to 23 of each sum, in
+ * 8.6 fixed point.
  */
 INLINE __m512i join_rows(__m512i even, __m512i odd)
 {
@@ -123,7 +123,7 @@ INLINE __m512i join_rows(__m512i even, __m512i odd)
 #endif
 }
 
-/* Loads taps from byte `at` of a row on. Does not read beyond the row. */
+/* Loads taps of a row, from byte `at` on. Does not read past the row. */
 INLINE __m512i dot_taps(const uint8_t *row, size_t at, size_t row_size, struct byte_index index)
 {
 	__m256i bytes = at + DOT_BYTES <= row_size
@@ -169,8 +169,8 @@ static uint32_t group_count(const struct resize_pass *pass)
 }
 
 /*
- * Returns the first byte that `count` elements from `element` on read. Sets *ret_size to the number
- * of bytes to the end of the last tap.
+ * Returns the first byte that `count` elements from `element` on read. Sets *ret_size to the
+ * distance from there to the end of the last tap.
  */
 static int32_t reach(const struct resize_pass *pass, uint32_t element, uint32_t count,
 		     uint32_t taps, int32_t *ret_size)
@@ -242,7 +242,7 @@ static void pack_window(const struct resize_pass *pass)
 		/* The window must end inside the row, so it starts earlier near the row's end. */
 		base = base < base_max ? base : base_max;
 		bases[group] = base;
-		/* Both taps of a pair; indices of taps without weight may wrap. */
+		/* Indexes of both taps of a pair. Indexes of taps with zero weight may wrap. */
 		__m512i at = with_next(
 			_mm512_sub_epi32(first_bytes(pass, first, own), _mm512_set1_epi32(base)),
 			channels);
@@ -273,8 +273,8 @@ INLINE void window_pair(const __m512i *table, const __m512i a[], const __m512i b
 }
 
 /*
- * Makes one group of elements of several rows. All arguments except the pointers, base, narrow and
- * at are usually compile-time constants.
+ * Computes one group of elements of several rows. All arguments except the pointers, base, narrow
+ * and at are usually compile-time constants.
  */
 INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512i *table,
 			 const uint32_t pairs, const unsigned row_count, const enum mode mode,
@@ -320,7 +320,7 @@ INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32
 			     group * GROUP);
 }
 
-/* The filter lengths that are common for crops get their own loops. */
+/* Has loops of their own for the filter lengths that are common for crops. */
 INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
 			const uint8_t *const rows[], const unsigned row_count, int32_t *const out[])
 {
@@ -387,8 +387,8 @@ INLINE __m512i narrow_sums(const __m512i sum[4])
 }
 
 /*
- * For byte n of interleaved pixels: its index in the colour's vector after two packings, plus 64
- * for green.
+ * Index of byte n of interleaved pixels in the colour's vector after two packings, plus 64 for
+ * green.
  */
 #define PLACE(p)          (p) % 16 / 4 * 16 + (p) / 16 * 4 + (p) % 4
 #define BYTE(n, channels) PLACE((n) / (channels)) + ((n) % (channels) == 1 ? 64 : 0)
@@ -408,7 +408,7 @@ static const uint8_t places_4[4][64] __attribute__((aligned(64))) = {
 /* Makes vector i of 64 interleaved pixels. */
 INLINE __m512i interleave_vector(const __m512i rgb[3], uint32_t i, const uint32_t channels)
 {
-	/* Masks of the blue bytes of each vector, and of the bytes that are not zero. */
+	/* Masks of the blue bytes of each vector, and of the nonzero bytes. */
 	static const __mmask64 blue_3[3] = {0x4924924924924924, 0x2492492492492492,
 					    0x9249249249249249};
 	const __mmask64 blue_4 = 0x4444444444444444, used_4 = 0x7777777777777777;

@@ -1,4 +1,4 @@
-/* Reference kernels of resize; all other sets must equal them. */
+/* Reference kernels of resize; the kernels of all other instruction sets must equal them. */
 #include "format/augment/resize/resize_cubic.h"
 #include "format/augment/resize/resize_kernels.h"
 
@@ -51,7 +51,7 @@ static void resize_horizontal(const struct resize_pass *pass, uint32_t block, ui
 	}
 }
 
-/* Element i of an output row; `shift` fractional bits of the products are rounded off. */
+/* Returns element i of an output row. Rounds off `shift` fractional bits of the sum. */
 static int32_t vertical_element(const struct resize_terms *terms, uint32_t i, int shift)
 {
 	int32_t sum = 1 << (shift - 1);
@@ -88,7 +88,7 @@ static void resize_colour(const struct resize_terms planes[3], uint32_t count, u
 			  uint8_t *output)
 {
 	const int32_t half = 1 << (RESIZE_COLOUR_BITS - 1), middle = 128 << RESIZE_COLOUR_BITS;
-	const int shift = VERTICAL_SHIFT - RESIZE_COLOUR_BITS; /* to 8.7 fixed point */
+	const int shift = VERTICAL_SHIFT - RESIZE_COLOUR_BITS; /* gives 8.7 fixed point */
 
 	for (uint32_t i = 0; i < count; i++, output += channels) {
 		int32_t y = vertical_element(&planes[0], i, shift) + half;

@@ -10,11 +10,11 @@ enum {
 	BAND = CUBIC_BAND,
 	CHANNELS = 3,
 	/*
-	 * Maximum bytes between the passes. Only tall pictures resized to flat and wide ones need
-	 * that much.
+	 * Maximum size of the rows between the passes, in bytes. Only tall pictures resized to flat
+	 * and wide ones reach it.
 	 */
 	BETWEEN_MAX = 1 << 28,
-	BETWEEN_KEPT = 1 << 25, /* larger buffers are freed after the job */
+	BETWEEN_KEPT = 1 << 25, /* buffers larger than this are freed after the job */
 };
 
 void cubic_deinit(struct cubic *cubic)
@@ -40,7 +40,10 @@ static double kernel(double x)
 	return 0;
 }
 
-/* Computes the filter of one output: Pillow's precompute_coeffs and its rounding to integers. */
+/*
+ * Computes the filter of one output as Pillow's precompute_coeffs does, with its rounding to
+ * integers.
+ */
 static void filter_output(const struct cubic_axis *axis, uint32_t grid, struct cubic_table *table,
 			  uint32_t at)
 {
@@ -85,7 +88,7 @@ static int filter_make(const struct cubic_axis *axis, struct cubic_filter *filte
 }
 
 /*
- * Computes the source pixels [*ret_low, *ret_high) that a filter uses. Returns -EINVAL if some lie
+ * Computes the source pixels [*ret_low, *ret_high) that a filter uses. Returns -EINVAL if any is
  * outside 0 .. size - 1.
  */
 static int filter_range(const struct cubic_table *table, uint32_t size, uint32_t *ret_low,
@@ -110,8 +113,8 @@ struct cubic_job {
 	const struct resize_source *source;
 	uint32_t column_low, column_high, row_low, row_high; /* used part of the source */
 	size_t row_bytes;                                    /* bytes per finished RGB row */
-	uint32_t row_done;  /* rows below it have passed the horizontal pass */
-	uint32_t rows_held; /* rows kept after the horizontal pass, a multiple of BAND */
+	uint32_t row_done;  /* the horizontal pass has processed the rows before this one */
+	uint32_t rows_held; /* rows kept after the horizontal pass, a multiple of CUBIC_BAND */
 };
 
 static uint8_t *job_between(const struct cubic_job *job, uint32_t row)
@@ -129,7 +132,7 @@ static const uint8_t *job_source_row(const struct cubic_job *job, uint32_t row)
 	return source->data + row * source->stride + (size_t)job->column_low * CHANNELS;
 }
 
-/* Runs the horizontal pass, one band at a time, for all source rows below `end`. */
+/* Runs the horizontal pass for all source rows before `end`, one band at a time. */
 static int job_across(struct cubic_job *job, uint32_t end)
 {
 	uint32_t columns = job->column_high - job->column_low;
@@ -170,8 +173,8 @@ static void put_row(const struct resize_target *target, uint8_t *to, const uint8
 }
 
 /*
- * Makes an output row, after the horizontal pass for the source rows it needs. A row for a sink is
- * stored behind the RGB row in `finished`.
+ * Makes an output row, after the horizontal pass over the source rows it needs. In `finished`, a
+ * row for a sink comes after the RGB row.
  */
 static int job_down(struct cubic_job *job, const struct resize_target *target, uint32_t i)
 {
@@ -198,8 +201,8 @@ static int job_down(struct cubic_job *job, const struct resize_target *target, u
 }
 
 /*
- * Reserves the buffers. The input rows of an output must stay until it is made, while the next band
- * is written behind them.
+ * Reserves the buffers. The rows between the passes that an output needs must stay until it is
+ * made, while the next band is written after them.
  */
 static int job_reserve(struct cubic_job *job, uint32_t channels)
 {

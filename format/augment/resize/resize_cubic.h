@@ -1,10 +1,10 @@
 /*
- * Bicubic resizing with Pillow's arithmetic, byte for byte: Keys' kernel with a = -0.5 (Keys 1981)
- * whose support grows with the ratio when shrinking, weights with 22 fractional bits, and 8 bits
- * between the horizontal pass and the vertical pass after it. Pillow 9.4 uses this order of passes.
- * Pillow 13.0 chooses the order by the sizes, and chooses the same one for pictures of usual aspect
- * ratios that keep them. Meant for evaluation as timm and torchvision do it; the bilinear filter of
- * resize.h is the fast path.
+ * Bicubic resizing with Pillow's arithmetic, byte for byte: Keys' kernel with a = -0.5 (Keys 1981),
+ * whose support grows with the ratio when shrinking; weights with 22 fractional bits; 8 bits
+ * between the passes. The horizontal pass runs before the vertical one, as in Pillow 9.4. Pillow
+ * 13.0 chooses the order by the sizes; it chooses the same order if the picture has a usual aspect
+ * ratio and keeps it. Meant for evaluation as timm and torchvision do it; the bilinear filter of
+ * resize.h is faster.
  */
 #pragma once
 
@@ -14,18 +14,18 @@
 /* Filter of one axis, in source pixels. */
 struct cubic_table {
 	uint32_t count, taps_max;
-	int32_t *start;   /* [count] first pixel with a weight */
-	uint32_t *taps;   /* [count] number of pixels from there */
+	int32_t *start;   /* [count] first pixel with a nonzero weight */
+	uint32_t *taps;   /* [count] number of pixels from start on */
 	int32_t *weights; /* [count][taps_max] */
 };
 
-/* Scratch memory of one thread; starts zeroed. */
+/* Scratch memory of one thread. Zero it before first use. */
 struct cubic {
 	struct cubic_filter {
 		struct cubic_table table;
 		struct block memory;
 	} x, y;
-	struct block between;    /* the last rows of the horizontal pass */
+	struct block between;    /* the latest rows produced by the horizontal pass */
 	struct block transposed; /* source rows of a band: [pixel][channel][row] */
 	struct block rows;       /* pointers to the input rows of the vertical pass */
 	struct block finished;   /* one output row */
@@ -33,7 +33,7 @@ struct cubic {
 
 void cubic_deinit(struct cubic *cubic);
 
-/* Implements resize_cubic() (resize.h), which has checked the arguments. */
+/* Implements resize_cubic() (resize.h), which checks the arguments. */
 int cubic_run(struct cubic *cubic, const struct resize_kernels *kernels,
 	      const struct resize_source *source, const struct cubic_axis *x,
 	      const struct cubic_axis *y, const struct resize_target *target);

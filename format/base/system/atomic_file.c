@@ -60,7 +60,7 @@ int atomic_file_close(struct atomic_file *file, int r)
 	return sync_folder_of(file->path);
 }
 
-/* The error that rename() would return for the existing entry. */
+/* Returns the error that rename() would return for an existing file at path. */
 static int atomic_file_replace(const char *path)
 {
 	char folder[ATOMIC_FILE_PATH_MAX];

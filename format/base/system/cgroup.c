@@ -10,11 +10,11 @@
 struct mount {
 	char *root; /* cgroup at the mount point */
 	char *point;
-	char *options; /* for version 1: includes its controllers */
+	char *options; /* for version 1, they include the controllers */
 	bool unified;  /* version 2 */
 };
 
-/* Reads the first line of a cgroup's file; false if there is none. */
+/* Reads the first line of a file in a cgroup's folder; false if there is none. */
 static bool read_line(const char *folder, const char *name, char *text, size_t size)
 {
 	char path[PATH_MAX + 64];
@@ -63,7 +63,7 @@ static void read_cpus(struct cgroup_limits *limits, const char *folder, bool uni
 		read_quota(limits, quota, period);
 }
 
-/* True if a comma-separated list contains a word. */
+/* True if a comma-separated list contains the word. */
 static bool lists(const char *list, const char *word)
 {
 	size_t size = strlen(word);
@@ -79,8 +79,8 @@ static bool both_list(const char *a, const char *b, const char *word)
 }
 
 /*
- * Returns the part of the cgroup's path below the mount; "" for its top, and if the cgroup is
- * elsewhere: a container sees no more.
+ * Returns the path of the cgroup relative to the mount: "" for the mounted cgroup itself, and for a
+ * cgroup outside the mount, because a container sees no more.
  */
 static const char *cgroup_is_below(const char *group, const char *mounted)
 {
@@ -90,7 +90,7 @@ static const char *cgroup_is_below(const char *group, const char *mounted)
 										 : "";
 }
 
-/* Reads all cgroups from ours up to the mount point. */
+/* Reads the limits of all cgroups from the process's own up to the mount point. */
 static void read_groups(struct cgroup_limits *limits, const char *root, const struct mount *mount,
 			const char *group)
 {
@@ -115,7 +115,7 @@ static void read_groups(struct cgroup_limits *limits, const char *root, const st
 	}
 }
 
-/* In the file, the line of our cgroup is "4:memory:/a/b" or, for version 2, "0::/a/b". */
+/* The process's cgroup is on a line such as "4:memory:/a/b" or, for version 2, "0::/a/b". */
 static void read_mount(struct cgroup_limits *limits, const char *root, const struct mount *mount)
 {
 	char path[PATH_MAX], *line = NULL;

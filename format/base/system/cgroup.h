@@ -1,7 +1,7 @@
 /*
- * Limits of the cgroups of this process: version 2, version 1 and hybrid. Reports the lowest limit
- * between the process's own cgroup and the topmost mounted one, at the time of the call. Stateless,
- * any thread.
+ * Limits of the cgroups of this process, for cgroup version 2, version 1 and hybrid. Returns the
+ * lowest limit between the process's own cgroup and the topmost mounted one, at the time of the
+ * call. Stateless, any thread.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 struct cgroup_limits {
 	uint64_t memory; /* bytes, UINT64_MAX if unlimited */
-	unsigned cpus;   /* CPUs' worth of time, rounded up; UINT_MAX if unlimited */
+	unsigned cpus;   /* CPU time per second in CPUs, rounded up; UINT_MAX if unlimited */
 };
 
 /*

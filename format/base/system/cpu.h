@@ -1,7 +1,7 @@
 /*
- * Instruction set levels that kernels are written for; each level includes the one before it. The
- * usable level is what the processor and operating system support, capped by the environment
- * variable LOADERD_ISA. The choice affects speed only; the cap is for tests. Stateless; any thread.
+ * Instruction set levels of the kernels. Each level includes the one before it. The level used is
+ * what the processor and operating system support, capped by the environment variable LOADERD_ISA.
+ * The choice affects speed only; the cap is for tests. Stateless; any thread.
  */
 #pragma once
 
@@ -30,14 +30,17 @@ enum cpu_isa {
 
 /* The highest supported level, ignoring the environment. */
 enum cpu_isa cpu_isa_supported(void);
-/* The highest level that LOADERD_ISA allows; no cap if it is unset, empty or invalid. */
+/*
+ * The highest level that LOADERD_ISA allows. There is no cap if LOADERD_ISA is unset, empty or
+ * invalid.
+ */
 enum cpu_isa cpu_isa_cap(void);
 /* The highest level that is both supported and allowed. */
 enum cpu_isa cpu_isa_chosen(void);
 /* "c", "avx2", "avx512bw", "avx512". */
 const char *cpu_isa_name(enum cpu_isa isa);
 /*
- * Returns -EINVAL, with a message in ret_error, if LOADERD_ISA is invalid. Programs then refuse to
- * start.
+ * Returns -EINVAL, with a message in ret_error, if LOADERD_ISA is invalid. Programs then exit at
+ * start-up.
  */
 int cpu_isa_check(char *ret_error, size_t size);

@@ -14,19 +14,19 @@ int io_write_at(int fd, const void *data, size_t size, uint64_t offset);
 int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset);
 
 /*
- * Opens a regular file for reading. -EBADF for anything else, such as a FIFO without a writer;
- * never blocks on one.
+ * Opens a regular file for reading. Returns -EBADF for anything else, such as a FIFO, without
+ * blocking.
  */
 int io_open_regular(const char *path);
 /* Closes fd unless it is negative. Preserves errno. */
 void io_close(int fd);
 /*
- * Closes a file after writing, whose result is r. If r is 0, syncs it first. Returns r or the
- * error.
+ * Closes a file after writing. r is the result of writing; if it is 0, syncs the file first.
+ * Returns r or the error.
  */
 int io_finish(int fd, int r);
 /*
- * Syncs a folder, which makes a rename in it durable. Ignores EINVAL from file systems that cannot
- * sync a folder.
+ * Syncs a folder, which makes a rename in it durable. Ignores EINVAL, which file systems return
+ * that cannot sync a folder.
  */
 int io_sync_folder(const char *folder);

@@ -1,6 +1,6 @@
 /*
- * Memory that this process can use, in bytes: the available memory of the machine, or the limit of
- * its cgroups (read once) if that is lower. Any thread.
+ * Memory available to this process, in bytes: the available memory of the machine or, if lower, the
+ * limit of its cgroups (read once). Any thread.
  */
 #pragma once
 

@@ -15,7 +15,7 @@
 
 enum {
 	COMPARE_NS = 2 * 1000 * 1000,
-	COMPARE_TRIES = 8, /* the least disturbed try counts */
+	COMPARE_TRIES = 8, /* the try with the smallest delay counts */
 };
 
 static bool counter_in_use;
@@ -28,7 +28,10 @@ static uint64_t ticks_counter(void)
 	return __rdtsc();
 }
 
-/* If sysfs is not visible, relies on CPUID alone. */
+/*
+ * True if the kernel uses the counter as clock source, or if sysfs is not visible: CPUID then
+ * decides alone.
+ */
 static bool kernel_keeps_time_by_it(void)
 {
 	char name[32] = "";
@@ -42,8 +45,8 @@ static bool kernel_keeps_time_by_it(void)
 }
 
 /*
- * CPUID 80000007h, EDX bit 8: constant rate in all power states (AMD64 manual volume 3, E.4.4;
- * Intel SDM 18.17.1).
+ * True if the counter runs at a constant rate in all power states: CPUID 80000007h, EDX bit 8
+ * (AMD64 manual volume 3, E.4.4; Intel SDM 18.17.1).
  */
 static bool ticks_counter_is_good(void)
 {
@@ -66,7 +69,7 @@ static bool ticks_counter_is_good(void)
 
 #endif
 
-/* Reads both clocks at the same moment. */
+/* Reads both clocks as close together as possible. */
 static void read_both(uint64_t *ret_ticks, uint64_t *ret_ns)
 {
 	uint64_t best = UINT64_MAX;

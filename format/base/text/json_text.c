@@ -38,7 +38,7 @@ json_t *json_sentence(const char *sentence)
 
 enum { DEL = 0x7f };
 
-/* DEL occurs only inside strings. */
+/* Escapes DEL, which occurs only inside strings. */
 static int print_piece(const char *text, size_t size, void *context)
 {
 	FILE *file = context;

@@ -1,7 +1,6 @@
 /*
- * JSON output of programs, safe for a terminal: writes only ASCII without control characters and
- * escapes the rest in JSON syntax. Stateless, any thread. A separate library, for programs that
- * link jansson.
+ * JSON output of programs, safe for a terminal: writes only printable ASCII and escapes everything
+ * else in JSON syntax. Stateless, any thread. A separate library, because it links jansson.
  */
 #pragma once
 
@@ -10,13 +9,13 @@
 #include <stdio.h>
 
 /*
- * Returns a name or value unchanged: a string, or {"hex": "00ff"} if the bytes are not UTF-8. NULL
- * if out of memory.
+ * Returns a name or value as JSON: a string, or {"hex": "00ff"} if the bytes are not UTF-8. NULL if
+ * out of memory.
  */
 json_t *json_text(const char *bytes, size_t size);
 /*
- * Returns a string for display, converted by printable_copy() if it is not UTF-8. NULL if out of
- * memory.
+ * Returns text for display as a JSON string. Text that is not UTF-8 goes through printable_copy().
+ * NULL if out of memory.
  */
 json_t *json_sentence(const char *sentence);
 /* Like json_dumpf(), but also escapes DEL, which jansson prints as is. Returns 0 or -1. */

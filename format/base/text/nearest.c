@@ -4,7 +4,9 @@
 
 enum {
 	WORD_MAX = 64, /* longer words are compared up to this length */
-	/* short words differ by one letter without being slips: gpu is no slip for cpu */
+	/*
+	 * in words up to this length a substitution counts twice: cpu is not a misspelling of gpu
+	 */
 	SHORT_WORD = 3,
 };
 
@@ -24,7 +26,7 @@ static unsigned min_of_three(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* Optimal string alignment distance, keeping three rows of the table. */
+/* Returns the optimal string alignment distance. Keeps three rows of the table. */
 static unsigned edit_distance(const char *a, size_t a_size, const char *b, size_t b_size)
 {
 	const unsigned wrong = b_size > SHORT_WORD ? 1 : 2;

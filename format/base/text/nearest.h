@@ -1,6 +1,6 @@
 /*
- * Suggests the known word that a misspelt one probably meant: commands, options, keys, pipeline
- * steps. Stateless, any thread; copies no strings.
+ * Suggests the known word closest to a misspelt one: a command, option, key or pipeline step.
+ * Stateless, any thread; copies no strings.
  */
 #pragma once
 
@@ -9,21 +9,21 @@
 #define NEAREST_NONE UINT_MAX
 
 /*
- * Edit distance between written and meant: insertions, deletions, substitutions and transpositions
- * of neighbours. Ignores case and the difference between '_' and '-'. NEAREST_NONE if too large for
- * a likely slip.
+ * Returns the edit distance between written and meant: insertions, deletions, substitutions and
+ * transpositions of adjacent characters. Ignores case, '_' and '-'. NEAREST_NONE if the distance is
+ * too large for a likely misspelling.
  */
 unsigned nearest_slips(const char *written, const char *meant);
 
 struct nearest {
 	const char *written;
-	const char *meant; /* NULL if no word is near */
+	const char *meant; /* NULL if no known word is close enough */
 	unsigned slips;
 };
 
 /*
- * nearest_to() starts a search; nearest_offer() each known word. The first of the nearest words
- * wins.
+ * nearest_to() starts a search. Call nearest_offer() with each known word; of several at the same
+ * distance the first one wins.
  */
 struct nearest nearest_to(const char *written);
 void nearest_offer(struct nearest *nearest, const char *known);

@@ -54,7 +54,7 @@ int number_double(const char *text, double *ret_value)
 	const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
 	char *end;
 
-	/* Reject hexadecimal floats: in a table they are a mistake. */
+	/* Reject hexadecimal floats: they are a mistake in a table. */
 	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") != 0 &&
 	    strcasecmp(first, "inf") != 0)
 		return -EINVAL;

@@ -1,29 +1,29 @@
 /*
  * Parses numbers in options, configurations and tables. A number starts with a digit, without
- * leading blanks or sign, and nothing may follow it. Stateless, any thread. Functions that return
- * int return 0, or -EINVAL and leave the output untouched.
+ * leading blanks or sign, and ends the text, except where stated. Stateless, any thread. Functions
+ * that return int return 0, or -EINVAL and leave the output unchanged.
  */
 #pragma once
 
 #include <stdint.h>
 
-/* Parses a number from low to high, inclusive. */
+/* Parses a decimal integer from low to high, inclusive. */
 int number_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value);
 /* Accepts a leading sign. */
 int number_i64(const char *text, int64_t *ret_value);
-/* Decimal, optionally with an exponent. Accepts "nan" and "inf". */
+/* Parses a decimal number, optionally with sign and exponent. Accepts "nan" and "inf". */
 int number_double(const char *text, double *ret_value);
 /*
- * Bytes: a decimal number, then optionally K, M, G or T (powers of 1024), optionally followed by
- * "iB" or "B".
+ * Parses a number of bytes: a decimal number, then optionally K, M, G or T (powers of 1024),
+ * optionally followed by "iB" or "B".
  */
 int number_bytes(const char *text, uint64_t *ret_bytes);
 
-/* Parses a whole number that other text may follow, at ret_end. */
+/* Parses an integer that other text may follow, at ret_end. */
 int number_begin(const char *text, int base, uint64_t *ret_value, const char **ret_end);
 /*
- * Returns the shift in bits for a unit K, M, G or T at *text, and advances *text past it and a
- * following "i". 0 if there is no unit.
+ * Returns the number of bits to shift for a unit K, M, G or T at *text, and advances *text past the
+ * unit and an "i" after it. Returns 0 if there is no unit.
  */
 unsigned number_unit(const char **text);
 

@@ -13,7 +13,7 @@
 
 enum {
 	OPTIONS_MAX = 128,
-	KNOWN = 1, /* returned by getopt for every known option: never '?' */
+	KNOWN = 1, /* getopt's result for every known option; never '?' */
 };
 
 /* Options that argp adds to every program. */
@@ -24,7 +24,7 @@ static const struct option added[] = {
 };
 enum { ADDED = sizeof(added) / sizeof(added[0]), ADDED_VISIBLE = 3 };
 
-/* Options of an argp in the format of getopt_long(). */
+/* Options of an argp, converted for getopt_long(). */
 struct table {
 	struct option rows[OPTIONS_MAX + ADDED + 1]; /* zero-terminated */
 	unsigned count;
@@ -67,7 +67,10 @@ static void options_fill(struct table *table, const struct argp_option *options)
 	}
 }
 
-/* True if a name begins with this; getopt also reports an ambiguous abbreviation as unknown. */
+/*
+ * True if some name begins with this prefix: getopt also reports an ambiguous abbreviation as
+ * unknown.
+ */
 static bool begins_one(const struct table *table, const char *name, size_t size)
 {
 	for (unsigned i = 0; i < table->count; i++)
@@ -77,8 +80,8 @@ static bool begins_one(const struct table *table, const char *name, size_t size)
 }
 
 /*
- * Returns the name in an argument that is not an option, and its size. NULL if there is none, or if
- * argp has a better message for it.
+ * Finds an argument that is an unknown option, and returns its name and size. NULL if there is
+ * none, or if argp has a better message for it.
  */
 static const char *find_unknown(const struct table *table, int argc, char **argv, size_t *ret_size)
 {
@@ -133,7 +136,7 @@ static void options_refuse(const char *program, const char *written, const char 
 static void options_check(const struct argp *argp, int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/'), *name;
-	/* a copy, because getopt permutes it */
+	/* Copy argv, because getopt permutes it. */
 	char **copy = calloc((size_t)argc + 1, sizeof(*copy)), *written;
 	struct table table;
 	size_t size;
@@ -169,7 +172,7 @@ struct reading {
 	void *input;
 };
 
-enum { KEY_OF_ROW = 0x10000 }; /* key of the first row if it has no letter */
+enum { KEY_OF_ROW = 0x10000 }; /* key of the first row without an option letter */
 
 static bool is_last(const struct options_row *row)
 {
@@ -198,7 +201,7 @@ static void options_refuse_value(const struct options_row *row, const char *text
 			   text, (unsigned long long)row->low, (unsigned long long)row->high);
 }
 
-/* Returns the index of the word, -1 if none. */
+/* Returns the index of the text in words, -1 if it is none of them. */
 static int which_word(const char *const *words, const char *text)
 {
 	for (int i = 0; words[i]; i++)
@@ -207,7 +210,7 @@ static int which_word(const char *const *words, const char *text)
 	return -1;
 }
 
-/* Returns false if the row does not accept this text. */
+/* Stores the value of an option. Returns false if the row does not accept the text. */
 static bool options_take(const struct options_row *row, const char *text, void *at)
 {
 	uint64_t whole;

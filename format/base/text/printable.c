@@ -17,7 +17,7 @@ static uint32_t code_point(const uint8_t *bytes, size_t length)
 	return code;
 }
 
-/* Invisible characters that change how others are displayed, end lines, or display as nothing. */
+/* True for invisible characters, which change the display of others, end lines, or show nothing. */
 static bool printable_is_hidden(uint32_t code)
 {
 	static const struct {
@@ -46,7 +46,8 @@ static bool printable_is_hidden(uint32_t code)
 }
 
 /*
- * Returns the length of the character at text, at most size; 0 for a byte that is not part of one.
+ * Returns the length of the UTF-8 character at text, at most size; 0 for a byte that is not part of
+ * one.
  */
 static size_t printable_character(const uint8_t *text, size_t size, uint32_t *ret_code,
 				  bool *ret_plain)
@@ -78,7 +79,8 @@ size_t printable_span(const char *text, size_t size)
 enum { SHOWN_MAX = sizeof("\\U0010ffff") };
 
 /*
- * Writes the first character as shown and returns its length; *ret_taken is its length in the text.
+ * Escapes the first character if necessary and returns the length of the result. *ret_taken is the
+ * character's length in text.
  */
 static size_t printable_show(const uint8_t *text, size_t size, char shown[SHOWN_MAX],
 			     size_t *ret_taken)

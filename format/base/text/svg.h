@@ -1,7 +1,7 @@
 /*
- * Writes SVG: shapes and text on a white page, in pixels from the top left. Draw from back to
- * front, from one thread; check ferror() for write errors. `more` is further attributes such as
- * " opacity=\"0.5\"", or "". Only text is escaped.
+ * Writes an SVG image: shapes and text on a white page, in pixels from the top left. Draw from back
+ * to front, from one thread; check ferror() for write errors. `more` is a string of further
+ * attributes, such as " opacity=\"0.5\"", or "". Only text is escaped.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ void svg_line(FILE *file, double x1, double y1, double x2, double y2, const char
 void svg_rect(FILE *file, double x, double y, double width, double height, const char *fill,
 	      const char *more);
 void svg_circle(FILE *file, double x, double y, double radius, const char *color);
-/* A line through the points added in between. */
+/* A line through the points added between begin and end. */
 void svg_polyline_begin(FILE *file, const char *color, double width, const char *more);
 void svg_polyline_add(FILE *file, double x, double y);
 void svg_polyline_end(FILE *file);

@@ -1,4 +1,4 @@
-/* Checks on text that the format stores: class names, field names, metadata. Pure functions. */
+/* Validates text that the format stores: class names, field names, metadata. Pure functions. */
 #pragma once
 
 #include <stdbool.h>

@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-	AHEAD = 4, /* rows whose bytes are prefetched before they are decoded */
+	AHEAD = 4, /* prefetch the bytes of this many rows ahead */
 	RING_ROWS =
 		/*
-		 * MCU rows in progress or waiting: twice the streams, to even out rows of unequal
+		 * MCU rows in progress or decoded early: twice the streams, because rows differ in
 		 * length
 		 */
 	8,
@@ -28,15 +28,15 @@ struct jpeg_baseline {
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	struct jpeg_pixels pixels;
 	struct scratch scan, coefficients, entries, index_made;
-	size_t scan_size; /* unstuffed */
-	uint32_t mcu_row; /* next to convert to pixels */
+	size_t scan_size; /* bytes of the unstuffed scan */
+	uint32_t mcu_row; /* next row to convert to pixels */
 	/* With an index: */
 	bool indexed;
 	struct jpeg_index index;
-	uint32_t entry, column; /* where decoding starts in each row */
+	uint32_t entry, column; /* index entry and its MCU column at which each row starts */
 	struct jpeg_cycle cycle;
 	struct jpeg_streams streams;
-	size_t row_size;      /* coefficients of a row in the ring */
+	size_t row_size;      /* coefficients of one row in the ring */
 	uint32_t row_started; /* first row not yet assigned to a stream */
 	uint32_t rows_done;   /* one bit per ring slot */
 	/* Without an index: */
@@ -92,7 +92,10 @@ static int baseline_read_headers(struct jpeg_tables *tables, const struct jpeg_s
 
 	if (r < 0)
 		return r;
-	/* The library checks completeness. Build an index only for a file with an end marker. */
+	/*
+	 * libjpeg-turbo checks completeness when decoding. An index needs a file with an end
+	 * marker.
+	 */
 	if (!source->index && !jpeg_has_end(frame->scan, frame->scan_size))
 		return -EBADMSG;
 	if (frame->width != source->width || frame->height != source->height ||
@@ -121,8 +124,8 @@ static int baseline_read_headers(struct jpeg_tables *tables, const struct jpeg_s
 }
 
 /*
- * Unstuffs the bytes of an MCU row, from its entry on, after those of the rows before. Positions
- * must ascend, so all rows together are no longer than the scan.
+ * Appends the unstuffed bytes of an MCU row, from its entry on, to those of the rows before.
+ * Positions must ascend, so all rows together are no longer than the scan.
  */
 static int baseline_unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
 {
@@ -137,7 +140,7 @@ static int baseline_unstuff_row(struct jpeg_baseline *decoder, uint32_t row, str
 
 	if (next < begin || to > frame->scan_size)
 		return -EBADMSG;
-	to += to < frame->scan_size; /* the last byte may be a stuffed FF */
+	to += to < frame->scan_size; /* the last byte may be an FF before a stuffed zero */
 	size_t size = jpeg_unstuff(frame->scan + from, to - from, bytes, NULL, 0, &none);
 	task->begin = bytes;
 	task->end = bytes + size;
@@ -167,7 +170,7 @@ static int16_t *row_blocks(const struct jpeg_baseline *decoder, uint32_t row)
 	return (int16_t *)(void *)decoder->coefficients.data + row % RING_ROWS * decoder->row_size;
 }
 
-/* Assigns rows to free streams, as far as the ring has room. */
+/* Assigns rows to free streams while the ring has room. */
 static int baseline_start_rows(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
@@ -214,7 +217,7 @@ static int baseline_decode_row(struct jpeg_baseline *decoder)
 	}
 }
 
-/* Returns the coefficients of the next MCU row, from the first MCU kept. */
+/* Returns the coefficients of the next MCU row, starting at the first MCU kept. */
 static int baseline_next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficients)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
@@ -290,8 +293,9 @@ static int baseline_begin_sequential(struct jpeg_baseline *decoder)
 }
 
 /*
- * True if the image was decoded ahead. Uses the frame stored with it: the headers may have changed
- * since, and a new frame would misinterpret the coefficients.
+ * True if the image was decoded ahead from this source. The caller then uses the frame stored with
+ * the image: the headers may have changed since, and a new frame would misinterpret the
+ * coefficients.
  */
 static bool is_batched(const struct jpeg_batched_image *image, const struct jpeg_source *source)
 {
@@ -301,7 +305,7 @@ static bool is_batched(const struct jpeg_batched_image *image, const struct jpeg
 	       image->frame.component_count == source->components;
 }
 
-/* True if the image holds everything that the region needs. */
+/* True if the image holds all coefficients that the region needs. */
 static bool batched_holds(const struct jpeg_batched_image *image, const struct jpeg_pixels *pixels)
 {
 	return image->kept.row_first <= pixels->mcus.row_first &&
@@ -325,8 +329,8 @@ static bool baseline_is_inside(const struct jpeg_region *region)
 }
 
 /*
- * Lays out the region. found is an image decoded ahead, or NULL. Returns 1 if it holds less than
- * the region needs.
+ * Lays out the region. found is an image decoded ahead, or NULL. Returns 1 if found does not hold
+ * all coefficients of the region.
  */
 static int baseline_lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 			    const struct jpeg_batched_image *found, enum jpeg_pixels_form form)
@@ -370,7 +374,7 @@ static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_regio
 				: baseline_begin_sequential(decoder);
 }
 
-/* Adds an image to those to decode ahead, if possible. */
+/* Adds a region's image to the batch to decode ahead, if possible. */
 static void baseline_add_batched(struct jpeg_baseline *decoder, const struct jpeg_region *region)
 {
 	struct jpeg_batched_image *image = jpeg_batched_next(&decoder->batch);
@@ -451,10 +455,10 @@ int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
 /* Converts ascending bit positions in the unstuffed scan to positions in the file's bytes. */
 struct place {
 	const uint8_t *scan;
-	size_t stuffed, unstuffed; /* bytes passed */
+	size_t stuffed, unstuffed; /* bytes passed so far */
 };
 
-/* segment: the position follows a restart marker. */
+/* segment: the position is the first one after a restart marker. */
 static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segment)
 {
 	size_t target = bits >> 3;
@@ -467,7 +471,7 @@ static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segmen
 
 		place->stuffed += run;
 		place->unstuffed += run;
-		if (mark) { /* a stuffed FF, a fill byte, or a restart marker */
+		if (mark) { /* an FF with its stuffed zero, a fill byte, or a restart marker */
 			place->stuffed += mark[1] == 0xff ? 1 : 2;
 			place->unstuffed += mark[1] == 0;
 		}

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-	/* approximate number of blocks decoded at once: four chunks stay in the L2 cache */
+	/* approximate number of blocks in a chunk; four chunks stay in the L2 cache */
 	CHUNK = 192,
 	SPARE = JPEG_STREAM_BLOCKS_SPARE,
 };
@@ -30,7 +30,7 @@ void jpeg_batched_deinit(struct jpeg_batched *batch)
 	scratch_deinit(&batch->coefficients);
 }
 
-/* Estimates the bytes that the rows take. If they take more, the image is not decoded ahead. */
+/* Estimates the scan bytes up to row_end. If the rows take more, the image is not decoded ahead. */
 static size_t batched_estimate(const struct jpeg_frame *frame, uint32_t row_end)
 {
 	size_t size = frame->scan_size, share;
@@ -78,7 +78,7 @@ static int16_t *batched_chunk_blocks(const struct jpeg_batched_image *image)
 	return (int16_t *)(void *)image->chunk.data;
 }
 
-/* Copies the MCUs to keep out of the next ones and advances past all of them. */
+/* Copies the MCUs to keep out of the next `mcus` MCUs and advances past all of them. */
 static void batched_keep(struct jpeg_batched_image *image, const int16_t *blocks, uint32_t mcus)
 {
 	size_t mcu = 64 * (size_t)image->frame.mcu_blocks;
@@ -103,7 +103,7 @@ static void batched_keep(struct jpeg_batched_image *image, const int16_t *blocks
 	}
 }
 
-/* Moves the lane to the next blocks of the chunk, along with those that it has already begun. */
+/* Moves the lane to the next blocks of the chunk, including blocks that it has already begun. */
 static void batched_next_chunk(struct jpeg_batched_image *image, struct jpeg_lane *lane,
 			       uint32_t count)
 {
@@ -118,8 +118,8 @@ static void batched_next_chunk(struct jpeg_batched_image *image, struct jpeg_lan
 }
 
 /*
- * Returns the number of blocks that can be decoded without checking each symbol: whole MCUs, with
- * enough blocks after them for overrun.
+ * Returns the number of blocks that can be decoded without checking each symbol: whole MCUs,
+ * followed by enough blocks to absorb an overrun.
  */
 static uint32_t batched_blocks_at_once(const struct jpeg_batched_image *image)
 {
@@ -170,8 +170,8 @@ static int batched_advance(struct jpeg_batched_image *image, struct jpeg_lane *l
 }
 
 /*
- * Checks a lane after a run, or before the first. Returns nonzero if nothing is left to do for the
- * image.
+ * Checks a lane after a run, or before the first one. Returns nonzero if the image is done or has
+ * failed.
  */
 static int batched_look(struct jpeg_batched_image *image, struct jpeg_lane *lane, bool zigzag)
 {
@@ -184,7 +184,7 @@ static int batched_look(struct jpeg_batched_image *image, struct jpeg_lane *lane
 	return r;
 }
 
-/* Returns the longest waiting image, -1 if none. */
+/* Returns the waiting image with the most bytes, -1 if none waits. */
 static int batched_longest(const struct jpeg_batched *batch, uint32_t waiting)
 {
 	int found = -1;

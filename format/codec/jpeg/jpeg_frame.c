@@ -36,7 +36,7 @@ static uint32_t get16(const uint8_t *p)
 	return (uint32_t)p[0] << 8 | p[1];
 }
 
-/* Takes the next size bytes of a segment; false if it has fewer. */
+/* Copies the next `size` bytes of a segment; false if fewer are left. */
 static bool frame_take(const uint8_t **p, size_t *left, void *to, size_t size)
 {
 	if (*left < size)
@@ -122,7 +122,10 @@ static int parse_frame(struct parser *parser, const uint8_t *segment, size_t siz
 	return 0;
 }
 
-/* Distinguishes YCbCr from RGB for three components like libjpeg, which decodes RGB. */
+/*
+ * True if three components are YCbCr rather than RGB, by libjpeg's rules. RGB is left to
+ * libjpeg-turbo.
+ */
 static bool is_ycbcr(const struct parser *parser)
 {
 	if (parser->jfif)
@@ -159,8 +162,8 @@ static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size
 			return -ENOTSUP;
 	}
 	/*
-	 * Ignore Ss, Se, Ah and Al, which only matter for progressive scans: some encoders leave
-	 * them zero.
+	 * Ignore Ss, Se, Ah and Al. Only progressive scans need them, and some encoders write
+	 * zeros.
 	 */
 	return 0;
 }

@@ -44,7 +44,6 @@ void jpeg_tables_deinit(struct jpeg_tables *tables)
 	*tables = (struct jpeg_tables){0};
 }
 
-/* Number of bits set in a mask of low bits. */
 static uint32_t width_of(uint32_t mask)
 {
 	return mask ? 32 - (uint32_t)__builtin_clz(mask) : 0;
@@ -60,8 +59,8 @@ static uint32_t symbol_advance(unsigned symbol, int is_ac)
 }
 
 /*
- * Builds the lookup entry of a symbol. A DC symbol is the category; an AC symbol is run and
- * category, with 0/0 for end of block and 15/0 for sixteen zeros.
+ * Builds the lookup entry of a symbol. A DC symbol is the category. An AC symbol is run << 4 |
+ * category; 0x00 is end of block, 0xf0 a run of sixteen zeros.
  */
 static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 {
@@ -75,15 +74,19 @@ static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 
 enum {
 	JPEG_RUN_ADVANCE_MAX = 126,
-	JPEG_RUN_BITS_MAX = 18, /* a load of 56 bits serves three of them */
-	RUN_ENDS = 1 << 16,     /* the last symbol of the run is an end of block */
+	JPEG_RUN_BITS_MAX = 18, /* so that a load of 56 bits holds three runs */
+	RUN_ENDS = 1 << 16,     /* bit of a runs entry: the last symbol is an end of block */
 };
 
 /*
- * runs[next 10 bits] = total advance << 8
+ * runs is indexed by the next 10 bits. Bit fields of an entry:
  *
- * total bits of the symbols that fit completely, value bits included; 0 if not even one fits. An
- * end of block ends the run, because another table follows.
+ *    16      RUN_ENDS
+ *    8..15   total advance of the symbols
+ *    0..7    total bits of the symbols, value bits included
+ *
+ * An entry covers as many symbols as fit completely and is 0 if not even one fits. An end of block
+ * ends the run, because a DC code from another table follows.
  */
 static void huffman_build_runs(struct jpeg_table *table)
 {
@@ -96,8 +99,8 @@ static void huffman_build_runs(struct jpeg_table *table)
 			uint32_t entry = table->lookup[i << bits & (size - 1)];
 
 			/*
-			 * The first symbol may be longer than the index: its value bits are only
-			 * skipped.
+			 * The first symbol may be longer than 10 bits: skipping ignores its value
+			 * bits.
 			 */
 			if (!entry ||
 			    bits + (entry & 63) > (bits ? JPEG_LOOKUP_BITS : JPEG_RUN_BITS_MAX))
@@ -117,9 +120,9 @@ static void huffman_build_runs(struct jpeg_table *table)
 }
 
 /*
- * Writes at least count entries from at on, rounded up to JPEG_FILL. Tables are filled in ascending
- * order and have room for the excess. Most codes are long and take few entries, so constant-size
- * chunks are faster than exact loops.
+ * Writes at least `count` entries from `at` on, rounded up to JPEG_FILL. The next call overwrites
+ * the excess, because tables are filled in ascending order; padding holds that of the last call.
+ * Most codes are long and take few entries, so constant-size chunks are faster than exact loops.
  */
 static void huffman_fill(uint32_t *at, uint32_t count, uint32_t entry)
 {
@@ -128,7 +131,7 @@ static void huffman_fill(uint32_t *at, uint32_t count, uint32_t entry)
 			at[i] = entry;
 }
 
-/* Writes the entry for size 16-bit windows from first on, as far as the table covers them. */
+/* Writes `entry` for `size` 16-bit indexes from `first` on, if `top` covers them. */
 static void huffman_fill_top(struct jpeg_table *table, uint32_t first, uint32_t size,
 			     uint32_t entry)
 {
@@ -143,7 +146,9 @@ static void huffman_fill_top(struct jpeg_table *table, uint32_t first, uint32_t 
 	huffman_fill(table->top + (first - low), size, entry);
 }
 
-/* Adds the codes of one length, in ascending order; the codes of k symbols precede them. */
+/*
+ * Adds the codes of one length, in ascending order. k is the number of symbols with shorter codes.
+ */
 static int huffman_build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
 {
 	for (uint32_t end = code + table->counts[length - 1]; code < end; code++, k++) {
@@ -190,7 +195,7 @@ static int huffman_build(struct jpeg_table *table)
 		if (length == JPEG_LOOKUP_BITS)
 			lookup_end = code;
 	}
-	/* Windows that no code matches. */
+	/* Indexes that no code matches. */
 	for (uint32_t i = lookup_end; i < 1u << JPEG_LOOKUP_BITS; i++)
 		table->lookup[i] = 0;
 	huffman_fill_top(table, code, (1u << 16) - code, 0);
@@ -206,7 +211,7 @@ static bool huffman_same(const struct jpeg_table *table, const uint8_t *spec, un
 	       memcmp(table->symbols, spec + 16, count) == 0;
 }
 
-/* Returns a hash of the content; collisions are rare. */
+/* Returns a hash of the content. Collisions are possible but rare. */
 static uint64_t huffman_key(const uint8_t *spec, unsigned count, int is_ac)
 {
 	uint64_t key = count << 1 | (unsigned)is_ac, word;
@@ -240,7 +245,7 @@ static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsig
 	return count < fresh ? oldest : oldest_fresh;
 }
 
-/* Finds the table, or the slot to put it into. */
+/* Finds the table, or else the slot for a new one. */
 static bool huffman_find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count,
 			 int is_ac, uint64_t key, unsigned *ret_slot)
 {
@@ -289,7 +294,7 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 	return 0;
 }
 
-/* Combines end-of-block entries of the table with the DC codes that follow. */
+/* Adds the following DC code to each end-of-block entry, if both fit. */
 static void huffman_fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpeg_table *dc)
 {
 	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
@@ -300,7 +305,7 @@ static void huffman_fuse(uint32_t *lookup, const struct jpeg_table *ac, const st
 		if (!(lookup[i] & JPEG_LEAVES))
 			continue;
 		follower = dc->lookup[i << total & (size - 1)];
-		/* The whole DC code must be within the index bits, its value need not be. */
+		/* The DC code must fit the 10 index bits; its value bits need not. */
 		code_max = JPEG_LOOKUP_BITS - total + width_of(follower >> 17);
 		if (follower && (follower & 63) <= code_max &&
 		    total + (follower & 63) <= JPEG_ENTRY_BITS_MAX)
@@ -357,8 +362,8 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 			segments[count++] = (uint32_t)(out - output);
 		} else if (mark[1] == 0xff) {
 			/*
-			 * Fill bytes are valid only before markers; for any other use of them
-			 * libjpeg-turbo decides on the pixels.
+			 * Fill bytes are valid only before markers. Leave any other use of them to
+			 * libjpeg-turbo.
 			 */
 			while (data < end && *data == 0xff)
 				data++;
@@ -393,9 +398,9 @@ uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *b
 }
 
 /*
- * Refills to at least 56 valid bits, in whole bytes. Bits past bit_count equal those that the next
- * load brings, so or-ing them in again changes nothing. Past the end the reader stays in the
- * padding, which reads as zeros.
+ * Refills to at least 56 valid bits, in whole bytes. Bits past bit_count equal the bits that the
+ * next load brings, so or-ing these in again changes nothing. Past the end the reader loads the
+ * zeros of the padding.
  */
 static inline __attribute__((always_inline)) void reader_refill(struct jpeg_reader *reader)
 {
@@ -427,7 +432,7 @@ __attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_
 	return result;
 }
 
-/* Returns the value of an entry's symbol; bits start with its code. */
+/* Returns the value of an entry's symbol. bits start with the symbol's code. */
 static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry, uint64_t bits)
 {
 	uint32_t total = entry & 63, mask = entry >> 17;
@@ -473,7 +478,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 	for (;;) {
 		reader_refill(&reader);
 #pragma GCC unroll 2
-		for (int i = 0; i < 2; i++) { /* 56 bits serve two entries; a long symbol refills */
+		for (int i = 0; i < 2; i++) { /* 56 bits hold two entries; a long symbol refills */
 			uint32_t entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
 			if (__builtin_expect(entry != 0, 1)) {
 				advance = entry >> 8 & 255;
@@ -506,8 +511,8 @@ done:
 }
 
 /*
- * Skips one symbol, where a run would leave the block or the table has no run. The reader is full
- * before and after.
+ * Skips one symbol if the table has no run, or the run would cross the end of the block. The reader
+ * is full before and after.
  */
 static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *table, uint32_t *offset)
 {

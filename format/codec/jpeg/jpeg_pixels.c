@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 enum {
-	ROW_MARGIN = 64, /* unused bytes on either side of a row, which kernels may read */
+	ROW_MARGIN = 64, /* unused bytes on either side of a row, which kernels may access */
 	ALIGN = 128,
 };
 
@@ -45,8 +45,8 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
 }
 
 /*
- * Capacity of a row of full-resolution chroma samples, or sums: it may begin two samples before the
- * region, and kernels round up.
+ * Capacity of a row of full-resolution chroma samples or of column sums. A row may begin two
+ * samples before the region, and kernels round up.
  */
 static size_t row_capacity(uint32_t width)
 {
@@ -54,9 +54,8 @@ static size_t row_capacity(uint32_t width)
 }
 
 /*
- * Returns the side of a decoded block in samples. libjpeg's rule: at reduced scale, a component
- * smaller than the others uses a larger transform instead of upsampling, if that fits both
- * directions.
+ * Returns the side of a decoded block in samples. By libjpeg's rule, at reduced scale a subsampled
+ * component uses a larger transform instead of upsampling, if that fits both directions.
  */
 static uint32_t block_size(const struct jpeg_component *luma,
 			   const struct jpeg_component *component, uint32_t least)
@@ -70,8 +69,8 @@ static uint32_t block_size(const struct jpeg_component *luma,
 }
 
 /*
- * libjpeg's rule: triangle filter for a factor of two, except if the plane is only one or two
- * samples wide, or a luma block is a single sample.
+ * True if upsampling uses the triangle filter. By libjpeg's rule it does for a factor of two,
+ * unless the plane is only one or two samples wide or a luma block is a single sample.
  */
 static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
 {
@@ -98,8 +97,8 @@ static void pixels_measure_plane(struct jpeg_pixels *pixels, uint32_t i)
 }
 
 /*
- * Determines the samples of a component that the region needs: with triangle upsampling also the
- * neighbours, within the component.
+ * Computes the samples of a component that the region needs. Triangle upsampling also needs their
+ * neighbours inside the component.
  */
 static void pixels_lay_out_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth,
 				uint32_t extent, uint32_t *ret_first, uint32_t *ret_end)
@@ -111,7 +110,7 @@ static void pixels_lay_out_axis(uint32_t first, uint32_t size, uint32_t factor, 
 	*ret_end = min32(last + 1 + margin, extent);
 }
 
-/* Determines the MCUs that hold these samples. */
+/* Computes the MCUs that hold these samples. */
 static void pixels_lay_out_region(struct jpeg_pixels *pixels)
 {
 	const struct jpeg_frame *frame = pixels->frame;
@@ -155,7 +154,7 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 	}
 }
 
-/* True if the last line of an MCU row depends on the chroma below it. */
+/* True if the last pixel row of an MCU row depends on the chroma of the next MCU row. */
 static bool looks_ahead(const struct jpeg_pixels *pixels)
 {
 	const struct jpeg_plane *chroma = &pixels->planes[1];
@@ -164,8 +163,8 @@ static bool looks_ahead(const struct jpeg_pixels *pixels)
 }
 
 /*
- * Size of a plane's ring in MCU rows: two if upsampling reads beyond one, else one; more if the
- * caller requested planes.
+ * Returns the height of a plane's ring in MCU rows: two if upsampling reads a neighbouring MCU row,
+ * else one; more if the caller requested planes.
  */
 static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
 {
@@ -174,7 +173,7 @@ static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
 	return looks_ahead(pixels) ? 2 : 1;
 }
 
-/* Lays out a plane. Returns the bytes that its samples take. */
+/* Lays out a plane. Returns the size of its samples in bytes. */
 static size_t pixels_lay_out_plane(struct jpeg_pixels *pixels, uint32_t i)
 {
 	const struct jpeg_frame *frame = pixels->frame;
@@ -210,7 +209,8 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	pixels->rows_done = 0;
 	pixels->row_mask = whole ? UINT32_MAX : JPEG_PIXELS_RING - 1;
 	/*
-	 * Excess output of kernels goes to rows that are still to come or, in the ring, to padding.
+	 * Kernels write past the end of a row: into rows that are not finished yet or, in the ring,
+	 * into padding.
 	 */
 	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
 	pixels_lay_out_region(pixels);
@@ -224,7 +224,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
 		r = r ?: scratch_reserve(&pixels->rows, 4 * row_capacity(width));
-		/* plus room for the excess after the last row */
+		/* plus room for the bytes that kernels write past the last row */
 		size_t rows_size = pixels->stride * (whole ? height : JPEG_PIXELS_RING);
 		r = r ?: scratch_reserve(&pixels->rgb, rows_size + 3 * JPEG_KERNEL_SAMPLES);
 	}
@@ -236,7 +236,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	return 0;
 }
 
-/* Points at column 0 of a row, even if that is not kept. */
+/* Returns the address of column 0 of a row, even if that column is not stored. */
 static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
 {
 	return plane->samples + (row & plane->row_mask) * plane->stride - plane->left;
@@ -263,7 +263,7 @@ void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
 
 /*
  * Returns the two rows of a plane from which row y at twice the height is computed, starting at the
- * first column; rows are repeated past the edges.
+ * first column. At the edges a row stands in for the missing one.
  */
 static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y)
 {
@@ -275,9 +275,9 @@ static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y
 }
 
 /*
- * Repeats the first and the last sample of rows outwards, which is equivalent to libjpeg's special
- * cases for first and last columns. The target bytes are margins or samples that no pixel of the
- * region depends on.
+ * Extends rows by repeating the first and last sample, which is equivalent to libjpeg's special
+ * cases for the first and last columns. Writes only margins and samples that no pixel of the region
+ * depends on.
  */
 static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
 {
@@ -293,7 +293,7 @@ static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
 
 /*
  * Upsamples one row of a chroma component, starting at the region's left edge. work and sums are
- * scratch rows. Not for a component halved in both directions.
+ * scratch rows. Not for a component subsampled in both directions.
  */
 static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
 				   uint8_t *work, uint16_t *sums)
@@ -331,7 +331,7 @@ static const uint8_t *luma_row(const struct jpeg_pixels *pixels, uint32_t row)
 	return plane_row(&pixels->planes[0], pixels->y + row) + pixels->x;
 }
 
-/* Finishes a row of the region. */
+/* Converts one row of the region to pixels. */
 static void pixels_finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
 	size_t room = row_capacity(pixels->width);
@@ -348,9 +348,9 @@ static void pixels_finish_row(struct jpeg_pixels *pixels, uint32_t row)
 }
 
 /*
- * Finishes a row where chroma is halved in both directions. Includes the next row, before end, if
- * it uses the same two chroma rows and the kernel's excess output of one does not overwrite the
- * other. Returns the number of rows.
+ * Converts a row of the region to pixels, for chroma subsampled in both directions. Also converts
+ * the next row, if it is before end, uses the same two chroma rows, and the bytes written past the
+ * end of one row do not overwrite the other. Returns the number of rows.
  */
 static uint32_t pixels_finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
 {
@@ -399,7 +399,7 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
 		end -= looks_ahead(pixels);
 	}
-	/* The first MCU row may be needed only for its last chroma row. */
+	/* The region may need the first MCU row only for its last chroma row. */
 	end = max32(end, pixels->y) - pixels->y;
 	if (pixels->form == JPEG_PIXELS_PLANES)
 		pixels->rows_done = end;

@@ -9,7 +9,7 @@
 
 enum {
 	LOADS = JPEG_LANE_LOADS, /* loads between checks for the end */
-	SYMBOLS = 3,             /* symbols per load: 57 / JPEG_ENTRY_BITS_MAX */
+	SYMBOLS = 3,             /* symbols per load of 57 bits: 57 / JPEG_ENTRY_BITS_MAX */
 };
 
 /* Returns the number of MCUs that make a multiple of JPEG_LANE_PHASES blocks. */
@@ -79,8 +79,8 @@ static void lane_consume(struct jpeg_lane *lane, uint32_t bits)
 }
 
 /*
- * In natural order, an end of block writes its 0 to the last place of the block, which is still
- * unused then.
+ * Stores a coefficient. In natural order, an end of block stores 0 to the last coefficient of the
+ * block, which no symbol has set.
  */
 static inline __attribute__((always_inline)) void lane_store(uint64_t place, int16_t value,
 							     bool natural)
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void lane_store(uint64_t place, int
 	*(int16_t *)at = value;
 }
 
-/* Reads a symbol that the lookup does not hold. -EBADMSG if the code is invalid. */
+/* Decodes a symbol that is not in the lookup. -EBADMSG if the code is invalid. */
 static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_lane *lane,
 								  bool natural)
 {
@@ -104,7 +104,7 @@ static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_la
 	if (symbol.bits == 0) {
 		if (lane->place < lane->finish || lane->checked)
 			return -EBADMSG;
-		/* The stream is done and reads bytes past its task. */
+		/* The task is done, and the stream reads bytes after its end. */
 		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
 	}
 	lane_consume(lane, symbol.bits);
@@ -154,8 +154,8 @@ static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lan
 	*bits = *bits << total | *bits >> (-total & 63);
 	lane_store(lane->place, jpeg_values[(*bits & mask) + mask], true);
 	/*
-	 * The block ended without the next one's DC code: it is full, or the end-of-block entry was
-	 * not fused.
+	 * The block ended before the next DC code was decoded: the block is full, or its
+	 * end-of-block entry does not include that code.
 	 */
 	if (__builtin_expect(!(lane->place & 127), 0)) {
 		lane->place = last;

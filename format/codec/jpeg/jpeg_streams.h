@@ -1,11 +1,11 @@
 /*
- * Decodes several rows of a scan at once, one per stream; a stream that is done takes the next row.
- * A Huffman stream is a chain of dependent loads and shifts; four independent ones interleaved in
- * one loop hide each other's latency. An index (jpeg_index.h) gives the positions where rows, and
- * places inside them, begin. Plain values of the caller, no ownership. Memory safety does not
- * depend on the correctness of index, tables or scan. Streams read copies that jpeg_unstuff() made,
- * followed by our padding, which never change; neither this code nor jpeg_streams_x86.S reads the
- * file itself.
+ * Decodes several rows of a scan at once, one per stream; a stream that finishes a row takes the
+ * next one. A Huffman stream is a chain of dependent loads and shifts; four independent streams
+ * interleaved in one loop hide each other's latency. An index (jpeg_index.h) gives the positions
+ * where rows, and parts of rows, begin. Plain values of the caller, no ownership. Memory safety
+ * does not depend on the correctness of index, tables or scan. Streams read only copies made by
+ * jpeg_unstuff() and the padding after them, which never change; neither this code nor
+ * jpeg_streams_x86.S reads the file itself.
  */
 #pragma once
 
@@ -18,36 +18,41 @@
 enum {
 	JPEG_MCU_BLOCKS_MAX = 10,
 	JPEG_LANE_PHASES = 16, /* more than the symbols between two checks of a lane */
-	JPEG_CYCLE_MAX = 80,   /* least common multiple of both */
-	JPEG_STREAMS = 4,      /* five and six gained nothing */
-	/* blocks after a task's last that may be overwritten with garbage */
+	JPEG_CYCLE_MAX = 80, /* least common multiple of JPEG_MCU_BLOCKS_MAX and JPEG_LANE_PHASES */
+	JPEG_STREAMS = 4,    /* more streams (five, six) were not faster */
+	/* blocks after the last one of a task that may be overwritten with garbage */
 	JPEG_STREAM_BLOCKS_SPARE = 16,
-	JPEG_STREAM_PADDING = 64, /* readable bytes after those of a task */
+	JPEG_STREAM_PADDING = 64, /* readable bytes after the bytes of a task */
 };
 
-/* Decoder state: the next code is the DC code of a block in an MCU, or one of its AC codes. */
+/*
+ * Decoder state: the next code is the DC code of a block in an MCU, or one of the block's AC codes.
+ */
 struct jpeg_state {
-	/* from jpeg_table; AC entries include the next block's DC codes */
+	/* from a jpeg_table, or for AC from a jpeg_pair */
 	const uint32_t *lookup;
 	const uint32_t *top;
-	/* next AC state: after DC that of the same block, after AC that of the next block */
+	/* next AC state: of the same block after DC, of the next block after AC */
 	const struct jpeg_state *next;
 	const struct jpeg_state *enter; /* DC state of the same block */
 	const struct jpeg_table *table;
-	uint32_t number; /* number of the block in the cycle; one less for the DC state */
+	uint32_t number; /* block number in the cycle; one less for the DC state */
 };
 
-/* Sequence of blocks in an MCU, possibly repeated: two states for each. */
+/* The blocks of one MCU, or of several MCUs: a DC and an AC state for each block. */
 struct jpeg_cycle {
 	struct jpeg_state dc[JPEG_CYCLE_MAX], ac[JPEG_CYCLE_MAX];
 };
 
-/* Tables must outlive the cycle. checked: for lanes with their `checked` set. -ENOMEM. */
+/*
+ * Initialises a cycle. Tables must outlive it. checked: the cycle is for lanes with `checked` set.
+ * -ENOMEM.
+ */
 int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
 		    const struct jpeg_table *const *ac, bool checked);
 
-/* A sequence of whole MCUs from one position on. */
+/* A sequence of whole MCUs, decoded from one position on. */
 struct jpeg_task {
 	/* unstuffed bytes, followed by JPEG_STREAM_PADDING zeros; decoding past end is an error */
 	const uint8_t *begin, *end;
@@ -58,22 +63,22 @@ struct jpeg_task {
 	 */
 	int16_t *blocks;
 	uint32_t block_count;
-	uint32_t tag; /* for the caller */
+	uint32_t tag; /* value for the caller */
 };
 
 /* State of a stream. */
 struct jpeg_lane {
 	const uint8_t *next; /* next byte */
-	uint64_t used;       /* bits used from there on */
+	uint64_t used;       /* bits used from next on */
 	/*
-	 * Address one past the last coefficient, in zigzag order; before a DC code, that of the
-	 * last byte before the block. An integer, because the end of a block is detected by
-	 * alignment.
+	 * Address one past the last coefficient, in zigzag order. Before a DC code, the address of
+	 * the last byte before the block. An integer, because alignment to 128 bytes detects the
+	 * end of a block.
 	 */
 	uint64_t place;
 	const struct jpeg_state *state;
-	uint64_t finish;      /* place at which the task is done */
-	const uint8_t *limit; /* a stream that passes it before it is done is in error */
+	uint64_t finish;      /* value of place at which the task is done */
+	const uint8_t *limit; /* passing it before the task is done is an error */
 	uint32_t tag;
 	/* for checked lanes: block number minus state number, modulo JPEG_LANE_PHASES */
 	uint32_t phase;
@@ -82,20 +87,23 @@ struct jpeg_lane {
 };
 
 /*
- * Starts a lane without a task, at the beginning of a block. Unlike a task it need not end with the
- * row and may continue with the following blocks. So everything it reads must be valid, and it must
- * detect runs beyond the end of a block: jpeg_lane_in_step() does, no later than at the next check.
+ * Starts a lane without a task, at the beginning of a block. The lane may end within an MCU row and
+ * continue with the following blocks, so all bytes that it reads must be valid. It must also detect
+ * runs past the end of a block: jpeg_lane_in_step() does so at the next check.
  */
 void jpeg_lane_begin(struct jpeg_lane *lane, const struct jpeg_cycle *cycle, const uint8_t *begin,
 		     const uint8_t *end);
-/* Continues the lane in other memory, with block_count blocks. */
+/* Continues decoding into other memory, of block_count blocks. */
 void jpeg_lane_move(struct jpeg_lane *lane, int16_t *blocks, uint32_t block_count);
 bool jpeg_lane_in_step(const struct jpeg_lane *lane);
-/* Blocks begun after the last of the current ones: fewer than JPEG_STREAM_BLOCKS_SPARE. */
+/*
+ * Returns the number of blocks begun after the last of the current ones, less than
+ * JPEG_STREAM_BLOCKS_SPARE.
+ */
 uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane);
 /*
  * Decodes symbol by symbol exactly to the end of the last block. -EBADMSG for an unknown code, a
- * run beyond the end of a block, or a read past the limit.
+ * run past the end of a block, or a read past the limit.
  */
 int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag);
 
@@ -116,6 +124,6 @@ void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task
  * task that runs past its end; blocks are then undefined.
  */
 int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag);
-/* Converts DC differences to values, for whole MCUs. Updates predictors. */
+/* Replaces DC differences by values, for whole MCUs. Updates predictors. */
 void jpeg_sum_dc(const struct jpeg_frame *frame, int16_t predictors[JPEG_COMPONENTS_MAX],
 		 int16_t *blocks, uint32_t mcus);

@@ -1,7 +1,7 @@
 /*
- * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]), with ORDER zigzag or natural, each also with
- * the suffix _checked, and N 1 to 4. Same function as jpeg_lanes_c in jpeg_streams.c: read that
- * first. The per-symbol state of the lanes stays in registers: bits, left-aligned (B), place (P)
+ * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]) for ORDER zigzag and natural, each also with
+ * the suffix _checked, and N from 1 to 4. Equivalent to jpeg_lanes_c in jpeg_streams.c: read that
+ * first. The per-symbol state of each lane stays in registers: bits, left-aligned (B), place (P)
  * and state (S); rax, rcx and rdx are scratch. Compilers spill half of these.
  */
 #include "format/codec/jpeg/jpeg_streams_x86.h"
@@ -56,7 +56,7 @@
 	orq	$127, \P
 	rolq	%cl, \B
 	addb	%cl, USED(\i)
-	shrl	$17, %ecx			/* carry set if the entry leaves the table */
+	shrl	$17, %ecx			/* carry set if JPEG_LEAVES is set */
 	cmovncq	%rax, \P
 	cmovcq	JPEG_STATE_NEXT(\S), \S
 	addq	%rdx, \P
@@ -89,7 +89,7 @@
 .endm
 
 .macro rare label, i, B, B32, P, P32, P8, S
-	/* The block ended without the next DC code: it is full, or the entry was not fused. */
+	/* The block ended before the next DC code was decoded: see jpeg_streams.c. */
 .Lend_\label:
 	orq	$127, %rax
 	subq	%rax, \P
@@ -102,7 +102,7 @@
 0:	movq	JPEG_STATE_ENTER(\S), \S
 	jmp	.Lback_\label
 
-	/* The code exceeds the lookup, or code and value are long. */
+	/* The code is not in the lookup, or code and value are long. */
 .Llong_\label:
 	refill	\i, \B, \B32, \P, \P32, \P8, \S
 	movq	\B, %rdx
@@ -144,7 +144,7 @@
 	.endif
 .endm
 
-/* what: step or rare; of: order and lanes; n: number of the symbol within a load */
+/* what: step or rare. of: order and lanes. n: number of the symbol within a load. */
 .macro symbols what, of, lanes, n
 	\what \of\n\()0, LANE0
 	.if \lanes > 1
@@ -258,8 +258,8 @@ jpeg_lanes_\order\()_\lanes:
 	runners	zigzag_checked
 
 /*
- * Calls jpeg_lane_symbol(rdx, eax) from a runner; an error leaves the runner. The stack is aligned
- * at the call: six registers, the frame, two return addresses.
+ * Calls jpeg_lane_symbol(rdx, eax) from a runner. An error returns from the runner. At the call the
+ * stack holds six registers, the frame and two return addresses, which aligns it.
  */
 	.type	jpeg_lanes_call, @function
 jpeg_lanes_call:

@@ -51,9 +51,9 @@ static uint8_t saturate8(int32_t value)
 }
 
 /*
- * One dimension of the transform, on in[0], in[step] .. in[7 * step]. The constants are products of
- * libjpeg's FIX() values, so every output is one sum of products: exact in 32 bits, hence equal in
- * any order of evaluation.
+ * One dimension of the inverse DCT, on in[0], in[step] .. in[7 * step]. The constants are products
+ * of libjpeg's FIX() values, so every output is a single sum of products: exact in 32 bits, hence
+ * equal in any order of evaluation.
  */
 static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
 {
@@ -77,7 +77,7 @@ static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
 	}
 }
 
-/* Like idct_line(), to four outputs; does not use in[4 * step]. */
+/* Like idct_line(), to four outputs. Does not use in[4 * step]. */
 static void idct_line_4(const int32_t *in, int32_t *out, unsigned step, int shift)
 {
 	int32_t a = in[step], b = in[3 * step], c = in[5 * step], d = in[7 * step];
@@ -94,7 +94,7 @@ static void idct_line_4(const int32_t *in, int32_t *out, unsigned step, int shif
 
 typedef void idct_dimension(const int32_t *in, int32_t *out, unsigned step, int shift);
 
-/* Transforms columns, then lines, which are shifted by 7 more bits. */
+/* Transforms columns, then lines. Lines are shifted by 7 more bits. */
 static inline __attribute__((always_inline)) void
 idct_blocks(idct_dimension *line, unsigned size, int shift, const int16_t *coefficients,
 	    const uint32_t *places, uint32_t blocks, const int16_t quant[64], uint8_t *output,
@@ -128,7 +128,7 @@ static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t
 	idct_blocks(idct_line_4, 4, 12, coefficients, places, blocks, quant, output, stride);
 }
 
-/* Computes two outputs from inputs 0, 1, 3, 5 and 7. */
+/* Like idct_line(), to two outputs. Uses only inputs 0, 1, 3, 5 and 7. */
 static void idct_line_2(const int32_t *in, int32_t *out, unsigned step, int shift)
 {
 	int32_t even = in[0] * 32768 + (1 << (shift - 1));
@@ -148,7 +148,7 @@ static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t
 
 		for (unsigned k = 0; k < 64; k++)
 			work[k] = (int16_t)(block[k] * quant[k]);
-		idct_line_2(work, work, 8, 13); /* the only column that does not saturate */
+		idct_line_2(work, work, 8, 13); /* column 0, the only one that does not saturate */
 		for (unsigned x = 1; x < 8; x += 2) {
 			idct_line_2(work + x, work + x, 8, 13);
 			work[x] = saturate16(work[x]);
@@ -213,7 +213,7 @@ static int32_t column_sum(const struct jpeg_rows_pair *rows, int64_t at)
 	return 3 * rows->near[at] + rows->far[at];
 }
 
-/* Returns upsampled sample `at`; each column sum gives two. */
+/* Returns upsampled sample `at`. Each column sum gives two samples. */
 static int32_t triangle(const struct jpeg_rows_pair *rows, int64_t at)
 {
 	int32_t thrice = 3 * column_sum(rows, at / 2);
@@ -265,7 +265,8 @@ const struct jpeg_kernels *jpeg_kernels_of(enum cpu_isa isa)
 
 const struct jpeg_kernels *jpeg_kernels_get(void)
 {
-	static const struct jpeg_kernels *chosen; /* every thread computes the same value */
+	static const struct jpeg_kernels
+		*chosen; /* needs no lock: every thread stores the same value */
 	const struct jpeg_kernels *kernels = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
 
 	if (kernels)

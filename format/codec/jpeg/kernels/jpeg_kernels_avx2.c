@@ -12,7 +12,7 @@
 
 #include "format/codec/jpeg/kernels/jpeg_vectors.h"
 
-/* Returns a bit for every byte that is FF. */
+/* Returns a mask with a bit for each byte that is FF. */
 static inline uint64_t find_ff(__m256i bytes)
 {
 	return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(-1)));
@@ -33,7 +33,7 @@ static inline void join_columns(__m256i x, __m256i y, __m256i out[2])
 	out[1] = _mm256_unpackhi_epi32(x, y);
 }
 
-/* Input: each lane holds eight samples of one line and eight of the next. */
+/* Stores two lines of samples. Each lane holds eight samples of one line and eight of the next. */
 static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
 {
 	lines = _mm256_permute4x64_epi64(lines, 0xd8);
@@ -41,7 +41,7 @@ static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
 	_mm_storeu_si128((__m128i *)(output + stride), _mm256_extracti128_si256(lines, 1));
 }
 
-/* Input: each lane holds a block, four lines of four samples. */
+/* Stores 4 x 4 blocks. Each lane holds a block, four lines of four samples. */
 static inline void store_fours(__m256i lines, uint8_t *output, size_t stride)
 {
 	__m128i low, high;
@@ -55,7 +55,7 @@ static inline void store_fours(__m256i lines, uint8_t *output, size_t stride)
 	_mm_storel_epi64((__m128i *)(output + 3 * stride), _mm_unpackhi_epi64(high, high));
 }
 
-/* Input: each lane holds a block, two lines of two samples less 128, 32 bits each. */
+/* Stores 2 x 2 blocks. Each lane holds a block, two lines of two samples less 128, 32 bits each. */
 static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
 {
 	const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -78,7 +78,7 @@ static inline void store_by_lane(const __m256i v[3], uint8_t *output)
 	store(output + 64, _mm256_permute2x128_si256(v[1], v[2], 0x31));
 }
 
-/* Loads the same line of two blocks, dequantised. */
+/* Loads the same line of two blocks and dequantises it. */
 static inline __m256i load_line(const int16_t *const blocks[2], const int16_t quant[64], int line)
 {
 	__m256i both = _mm256_inserti128_si256(
@@ -88,7 +88,7 @@ static inline __m256i load_line(const int16_t *const blocks[2], const int16_t qu
 	return _mm256_mullo_epi16(both, load_for_each_lane(quant + 8 * line));
 }
 
-/* in[0] receives columns 0 to 3, in[1] columns 4 to 7. */
+/* Loads and dequantises two blocks. in[0] receives columns 0 to 3, in[1] columns 4 to 7. */
 static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
 			      struct pairs *in)
 {
@@ -110,9 +110,7 @@ static inline void load_pairs(const int16_t *const blocks[2], const int16_t quan
 	};
 }
 
-/*
- * Returns the second, fourth and so on of the eight 32-bit words in each lane of the two vectors.
- */
+/* Returns the odd ones (1, 3, 5, 7) of the eight 32-bit words in each lane of the two vectors. */
 static inline __m256i odd_words(__m256i low, __m256i high)
 {
 	return _mm256_castps_si256(

@@ -17,7 +17,7 @@
 
 #include "format/codec/jpeg/kernels/jpeg_vectors.h"
 
-/* Returns a bit for every byte that is FF. */
+/* Returns a mask with a bit for each byte that is FF. */
 static inline uint64_t find_ff(__m512i bytes)
 {
 	return _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(-1));
@@ -27,7 +27,7 @@ static inline uint64_t find_ff(__m512i bytes)
 static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read)
 {
 	size_t at = 0, done = 0, read;
-	uint64_t behind_ff = 0; /* set if the next byte is a stuffed zero */
+	uint64_t behind_ff = 0; /* 1 if the next byte is a stuffed zero */
 
 	while (size - at > sizeof(__m512i)) {
 		__m512i bytes = _mm512_loadu_si512(data + at);
@@ -57,8 +57,8 @@ static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t 
 static inline void join_columns(__m512i x, __m512i y, __m512i out[2])
 {
 	/*
-	 * In a block's words of a line, columns 0 to 3 and 4 to 7 are eight words apart; the words
-	 * of y start at 32.
+	 * Indexes of words: columns 0 to 3 and 4 to 7 of a block's line are eight words apart, and
+	 * the words of y start at 32.
 	 */
 #define PAIR(a, b)  (a), (b), 32 + (a), 32 + (b)
 #define EVEN(first) PAIR((first), (first) + 8), PAIR((first) + 2, (first) + 10)
@@ -73,7 +73,7 @@ static inline void join_columns(__m512i x, __m512i y, __m512i out[2])
 	out[1] = _mm512_permutex2var_epi16(x, load(index[1]), y);
 }
 
-/* Input: each lane holds a block, four lines of four samples. */
+/* Stores 4 x 4 blocks. Each lane holds a block, four lines of four samples. */
 static inline void store_fours(__m512i lines, uint8_t *output, size_t stride)
 {
 	const __m512i order =
@@ -86,7 +86,7 @@ static inline void store_fours(__m512i lines, uint8_t *output, size_t stride)
 	_mm_storeu_si128((__m128i *)(output + 3 * stride), _mm512_extracti32x4_epi32(lines, 3));
 }
 
-/* Input: each lane holds a block, two lines of two samples less 128, 32 bits each. */
+/* Stores 2 x 2 blocks. Each lane holds a block, two lines of two samples less 128, 32 bits each. */
 static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
 {
 	const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
@@ -97,7 +97,9 @@ static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
 	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(bytes, bytes));
 }
 
-/* Stores two lines of four blocks. After lane-wise shuffles each lane holds half of both lines. */
+/*
+ * Stores two lines of four blocks. After lane-wise shuffles each lane holds one half of both lines.
+ */
 static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
 {
 #ifndef OWN_SHUFFLES
@@ -109,8 +111,8 @@ static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
 
 #ifdef OWN_SHUFFLES
 /*
- * Source of byte n of 64 pixels: its index in red and, from 64 on, green; then the same with blue
- * inserted.
+ * For byte n of 64 interleaved pixels: first permutation, its index in red or, from 64 on, in
+ * green; second permutation, the same with blue inserted.
  */
 #define PIXEL(p)         ((p) / 16 * 16 + (p) % 2 * 8 + (p) % 16 / 2)
 #define FIRST(n)         PIXEL((n) / 3) + ((n) % 3 == 1 ? 64 : 0)
@@ -145,7 +147,7 @@ static inline void interleave_grey(__m512i grey, uint8_t *output)
 	interleave(grey, grey, grey, output);
 }
 
-/* The upper halves of the 32-bit words in each lane of low and high. */
+/* Packs the upper halves of the 32-bit words in each lane of low and high. */
 static inline __m512i high_words(__m512i low, __m512i high)
 {
 	static const uint16_t index[32] = {1,  3,  5,  7,  33, 35, 37, 39, 9,  11, 13,
@@ -155,7 +157,7 @@ static inline __m512i high_words(__m512i low, __m512i high)
 	return _mm512_permutex2var_epi16(low, load(index), high);
 }
 
-/* Same, shifted right by 18. */
+/* Shifts the 32-bit words in each lane of low and high right by 18 and packs them to 16 bits. */
 static inline __m512i shift_18(__m512i low, __m512i high)
 {
 	return _mm512_srai_epi16(high_words(low, high), 2);
@@ -184,9 +186,9 @@ static inline void columns_to_lines(const __m512i columns[2], __m512i lines[2])
 }
 #else
 /*
- * Without VBMI, shuffles are the bottleneck of rgb, and 512-bit shuffles cost as much as 256-bit
- * ones: 32 cycles for 64 pixels, which AVX2 takes for 32, according to llvm-mca for Skylake-SP. (On
- * Zen 4, which has VBMI, this code would be a fifth slower than AVX2.)
+ * Without VBMI, shuffles are the bottleneck of rgb, and a 512-bit shuffle costs as much as a
+ * 256-bit one. 64 pixels take 32 cycles, in which AVX2 converts 32 pixels, according to llvm-mca
+ * for Skylake-SP. (On Zen 4, which has VBMI, this code would be a fifth slower than AVX2.)
  */
 /* Stores the first lanes of the three vectors, then their second lanes, and so on. */
 static inline void store_by_lane(const __m512i v[3], uint8_t *output)
@@ -213,8 +215,8 @@ static inline __m512i load_words(const uint8_t *bytes)
 #endif
 
 /*
- * Order of a block's words for dequantised lines: lines 0 and 4 interleaved, then 2 and 6, 1 and 3,
- * 5 and 7; as natural-order indexes and as zigzag indexes.
+ * Order of a block's words in struct pairs: lines 0 and 4 interleaved, then 2 and 6, 1 and 3, 5 and
+ * 7. paired_order has natural-order indexes, paired_zigzag zigzag indexes.
  */
 static const uint8_t paired_order[64] = {
 	0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 16, 48, 17, 49, 18, 50,
@@ -226,7 +228,10 @@ static const uint16_t paired_zigzag[64] = {
 	17, 47, 25, 50, 30, 56, 41, 59, 43, 61, 2,  9,  4,  11, 7,  18, 13, 24, 16, 31, 26, 40,
 	29, 44, 42, 53, 20, 35, 22, 36, 33, 48, 38, 49, 46, 57, 51, 58, 55, 62, 60, 63,
 };
-/* The same for a lane of each of odd_pairs, and the indexes of its factors in paired_order. */
+/*
+ * Zigzag indexes for one lane of each member of odd_pairs, and the indexes of its factors in
+ * paired_order.
+ */
 static const uint16_t odd_zigzag[32] = {
 	4, 11, 13, 24, 26, 40, 42, 53, 22, 36, 38, 49, 51, 58, 60, 63,
 	1, 0,  6,  0,  15, 0,  28, 0,  2,  9,  20, 35, 2,  9,  20, 35,
@@ -290,7 +295,7 @@ static inline void transpose_lanes(const __m512i in[4], __m512i *a, __m512i *b, 
 	*d = _mm512_shuffle_i64x2(odd_low, odd_high, 0xdd);
 }
 
-/* in[0] and in[1] hold two blocks each. */
+/* Loads and dequantises four blocks. in[0] and in[1] receive two blocks each. */
 static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
 			      struct pairs *in)
 {

@@ -1,14 +1,17 @@
 /*
  * The kernels of jpeg_kernels.h on vectors of 128-bit lanes, one block or sixteen pixels per lane.
- * Included at the end of jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which supply the code that
- * differs.
+ * jpeg_kernels_avx2.c and jpeg_kernels_avx512.c include this file at their end, after defining the
+ * code that differs.
  */
 /* An unaligned word. */
 struct __attribute__((packed, may_alias)) word {
 	uint16_t value;
 };
 
-/* Position of pixel p among the sixteen of a lane, after packing their even and odd words. */
+/*
+ * Index of pixel p in a lane of sixteen bytes that were packed from words of even and of odd
+ * pixels.
+ */
 #define PLACE(p) ((p) % 2 * 8 + (p) / 2)
 
 /* Pairs of 16-bit constants for pmaddwd. */
@@ -17,7 +20,7 @@ static inline VECTOR pair(int low, int high)
 	return V(set1_epi32)((int)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16));
 }
 
-/* One dimension of the transform, without the final shift. See idct_line() in jpeg_kernels.c. */
+/* One dimension of the inverse DCT, without the final shift. See idct_line() in jpeg_kernels.c. */
 static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8])
 {
 	VECTOR p0 = multiply_add(round, in->x04, pair(8192, 8192));
@@ -49,9 +52,9 @@ static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8]
 }
 
 /*
- * Transposes four packed lines of words from the two halves of idct_half(), one block per lane.
- * join_columns() combines columns 0 and 4, and 2 and 6, of two lines as pairs of words, and columns
- * 1 and 3, and 5 and 7.
+ * Transposes four packed lines of words, one block per lane; they come from the two halves of
+ * idct_half(). join_columns() interleaves words of two lines: columns 0 and 4 and columns 2 and 6,
+ * then columns 1 and 3 and columns 5 and 7.
  */
 static inline __attribute__((always_inline)) struct pairs transpose_pairs(const VECTOR x[4])
 {
@@ -67,14 +70,14 @@ static inline __attribute__((always_inline)) struct pairs transpose_pairs(const 
 	};
 }
 
-/* The second dimension: four lines of each block. */
+/* Runs the second dimension of the inverse DCT for four lines of each block. */
 static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4], uint8_t *output,
 							       size_t stride)
 {
 	struct pairs in = transpose_pairs(x);
 	VECTOR columns[8], bytes[2], lines[2];
 
-	/* Adds 128 here: with 16-bit words and these factors, the 32-bit sums have room for it. */
+	/* Add 128 here: with 16-bit words and these factors, the 32-bit sums do not overflow. */
 	idct_half(&in, V(set1_epi32)((1 << 17) + (128 << 18)), columns);
 	for (int i = 0; i < 2; i++) {
 		const VECTOR *four = columns + 4 * i;
@@ -103,7 +106,7 @@ static inline __attribute__((always_inline)) void idct_group_8(const int16_t *co
 	finish_lines(x + 4, output + 4 * stride, stride);
 }
 
-/* idct_half() to four outputs. See idct_line_4(). */
+/* Like idct_half(), to four outputs. See idct_line_4(). */
 static inline void idct_half_4(const struct pairs *in, int shift, VECTOR out[4])
 {
 	VECTOR p0 = multiply_add(V(set1_epi32)(1 << (shift - 1)), in->x04, pair(16384, 0));
@@ -140,7 +143,7 @@ static inline __attribute__((always_inline)) void idct_group_4(const int16_t *co
 		    stride);
 }
 
-/* See idct_2(). */
+/* The inverse DCT to 2 x 2 samples. See idct_2(). */
 static inline __attribute__((always_inline)) void idct_group_2(const int16_t *const blocks[LANES],
 							       const int16_t quant[64],
 							       uint8_t *output, size_t stride)
@@ -156,7 +159,7 @@ static inline __attribute__((always_inline)) void idct_group_2(const int16_t *co
 	VECTOR even = V(sub_epi32)(round, V(madd_epi16)(in.x0, pair(-32768, 0)));
 	VECTOR lines = V(packs_epi32)(V(srai_epi32)(V(add_epi32)(even, odd), 13),
 				      V(srai_epi32)(V(sub_epi32)(even, odd), 13));
-	/* Column 0 twice for each line. */
+	/* Each line has column 0 twice. */
 	odd = V(madd_epi16)(in.column, both);
 	odd = V(add_epi32)(odd, V(shuffle_epi32)(odd, 0xb1));
 	odd = V(sub_epi32)(SI(xor)(odd, minus), minus);
@@ -223,7 +226,7 @@ static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t 
 			*ret_read = at;
 			return done;
 		}
-		done++; /* FF, already stored */
+		done++; /* the FF has been stored already */
 		at += 2;
 	}
 	done += jpeg_kernels_c.unstuff(data + at, size - at, output + done, &read);
@@ -254,7 +257,7 @@ static void upsample_v(const uint16_t *restrict sums, uint8_t *restrict output, 
 		output[i] = (uint8_t)((sums[i] + (uint16_t)bias) >> 2);
 }
 
-/* Stores two neighbours as one word, which needs no shuffle. */
+/* Combines two adjacent samples into one word, which is stored without a shuffle. */
 static inline uint16_t join(unsigned even, unsigned odd)
 {
 	return (uint16_t)(even | odd << 8);
@@ -273,8 +276,8 @@ static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, 
 
 #ifndef OWN_SHUFFLES
 /*
- * [o][c]: index within a lane of channel c's contribution to bytes 16 o to 16 o + 15 of its sixteen
- * pixels, or 128 for a zero.
+ * [o][c]: for each of the bytes 16 * o to 16 * o + 15 of a lane's sixteen pixels, the index in the
+ * lane of its value in channel c, or 128 (gives zero) if the byte belongs to another channel.
  */
 #define BYTE(n, c)   ((n) % 3 == (c) ? PLACE((n) / 3) : 128)
 #define BYTES4(n, c) BYTE(n, c), BYTE(n + 1, c), BYTE(n + 2, c), BYTE(n + 3, c)
@@ -305,7 +308,9 @@ static inline void interleave(VECTOR red, VECTOR green, VECTOR blue, uint8_t *ou
 	store_by_lane(parts, output);
 }
 
-/* Same if all three channels are grey: of the three indexes of each byte, two are 128. */
+/*
+ * Interleaves pixels whose channels are all grey: of the three indexes of each byte, two are 128.
+ */
 static inline void interleave_grey(VECTOR grey, uint8_t *output)
 {
 	VECTOR parts[3];
@@ -321,7 +326,7 @@ static inline void interleave_grey(VECTOR grey, uint8_t *output)
 }
 #endif
 
-/* As words: pixels 0, 2, 4 .., and the pixels between. */
+/* Samples as words: of the even pixels (0, 2, 4, ..) and of the odd pixels. */
 struct halves {
 	VECTOR even, odd;
 };
@@ -333,7 +338,7 @@ static inline struct halves load_halves(const uint8_t *samples)
 	return (struct halves){SI(and)(bytes, V(set1_epi16)(255)), V(srli_epi16)(bytes, 8)};
 }
 
-/* Loads sums for `rows` rows, one or two: the second row is nearer to far. */
+/* Loads the column sums of `rows` rows of pixels, one or two. The second row is nearer to far. */
 #ifndef OWN_SHUFFLES
 static inline VECTOR times_three(VECTOR words)
 {
@@ -356,7 +361,7 @@ static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsi
 }
 #endif
 
-/* Loads chroma less 128. */
+/* Loads chroma samples and subtracts 128. */
 static inline struct halves load_chroma(const uint8_t *samples)
 {
 	const VECTOR middle = V(set1_epi16)(128);
@@ -365,7 +370,7 @@ static inline struct halves load_chroma(const uint8_t *samples)
 	return (struct halves){V(sub_epi16)(chroma.even, middle), V(sub_epi16)(chroma.odd, middle)};
 }
 
-/* Computes the same from column sums; see rgb_hv in jpeg_kernels.h. */
+/* Computes chroma less 128 from column sums; see rgb_hv in jpeg_kernels.h. */
 static inline struct halves triangles(const struct column_sums *sums, const bool odd)
 {
 	const VECTOR even_bias = V(set1_epi16)(8 - 16 * 128),
@@ -380,8 +385,9 @@ static inline struct halves triangles(const struct column_sums *sums, const bool
 }
 
 /*
- * Words in, words out. Uses the 16.16 constants of jpeg_kernels.c without their integer parts,
- * halved for pmulhrsw. A test of all 256 chroma values showed that 13173 rounds like 26345 / 2.
+ * Converts YCbCr words to RGB words. Uses the 16.16 constants of jpeg_kernels.c without their
+ * integer parts, halved for pmulhrsw. A test of all 256 chroma values showed that 13173 rounds like
+ * 26345 / 2.
  */
 static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 {

@@ -1,8 +1,8 @@
 /*
  * Building blocks of the vector kernels, independent of the vector width. jpeg_kernels_avx2.c and
- * jpeg_kernels_avx512.c include this before their own code and jpeg_kernels_simd.h. They define the
- * vector type (VECTOR, with LANES lanes), the intrinsic names (V and SI) and how to broadcast 128
- * bits to every lane (BROADCAST). They define OWN_SHUFFLES if they have better shuffles.
+ * jpeg_kernels_avx512.c include this file before their own code and jpeg_kernels_simd.h. They
+ * define the vector type (VECTOR, with LANES lanes), the intrinsic names (V and SI), the broadcast
+ * of 128 bits to every lane (BROADCAST), and OWN_SHUFFLES if they have better shuffles.
  */
 #include "format/codec/jpeg/kernels/jpeg_kernels.h"
 
@@ -44,17 +44,17 @@ static inline VECTOR multiply_add(VECTOR sum, VECTOR a, VECTOR b)
 }
 
 /*
- * Words of dequantised lines, interleaved as 0 and 4, 2 and 6, 1 and 3, 5 and 7; a lane holds four
- * of each line.
+ * Words of dequantised lines. xAB interleaves words of lines A and B; a lane holds four words of
+ * each line.
  */
 struct pairs {
 	VECTOR x04, x26, x13, x57;
 };
 
 /*
- * Inputs of two outputs per line, as words: lines 1 and 3, and 5 and 7, interleaved, in columns 1,
- * 3, 5, 7; line 0 of these columns, each followed by column 0; and lines 1, 3, 5, 7 of column 0,
- * twice.
+ * Inputs of two outputs per line, as words. x13, x57: lines 1 and 3, and 5 and 7, interleaved, in
+ * columns 1, 3, 5, 7. x0: line 0 in these columns, each followed by column 0. column: lines 1, 3,
+ * 5, 7 of column 0, twice.
  */
 struct odd_pairs {
 	VECTOR x13, x57, x0, column;
@@ -62,20 +62,20 @@ struct odd_pairs {
 
 /*
  * Column sums s[i] = 3 * near[i] + far[i] as words, for half as many samples as a vector has bytes:
- * from i = -1, 0 and 1 on, and three times the sums from i = 0 and 1 on.
+ * starting at i = -1, 0 and 1, and three times the sums starting at i = 0 and 1.
  */
 struct column_sums {
 	VECTOR once[3], thrice[2];
 };
 
 #ifndef OWN_SHUFFLES
-/* The upper halves of the 32-bit words in each lane of low and high. */
+/* Packs the upper halves of the 32-bit words in each lane of low and high. */
 static inline VECTOR high_words(VECTOR low, VECTOR high)
 {
 	return V(packs_epi32)(V(srai_epi32)(low, 16), V(srai_epi32)(high, 16));
 }
 
-/* The same shifted right by 18. */
+/* Shifts the 32-bit words in each lane of low and high right by 18 and packs them to 16 bits. */
 static inline VECTOR shift_18(VECTOR low, VECTOR high)
 {
 	return V(packs_epi32)(V(srai_epi32)(low, 18), V(srai_epi32)(high, 18));
@@ -83,7 +83,7 @@ static inline VECTOR shift_18(VECTOR low, VECTOR high)
 
 /*
  * Transposes four columns of four samples per vector, one block per lane, to four lines of eight
- * samples, in the order of store_lines().
+ * samples in the order of store_lines().
  */
 static inline void columns_to_lines(const VECTOR columns[2], VECTOR lines[2])
 {
