@@ -16,9 +16,9 @@ struct dropout_key {
 	uint32_t key[2];
 };
 
-/* A drop with some probability; survivors are scaled up. */
+/* Dropout with some probability; kept elements are multiplied by `kept`. */
 struct dropout_rate {
-	uint32_t below; /* words below it: probability * 2^32 */
+	uint32_t below; /* random words below this drop the element: probability * 2^32 */
 	float kept;     /* 1 / (1 - probability) */
 };
 

@@ -1,6 +1,6 @@
 /*
- * The operations: for each its recording function, which describes it as a node, and its inference,
- * which checks the attributes and computes the shapes of the outputs.
+ * The operations. Each has a recording function, which describes it as a node, and an infer
+ * function, which checks the attributes and computes the shapes of the outputs.
  */
 #include "trainer/device/op_defs.h"
 #include "trainer/device/pos_embed.h"
@@ -337,7 +337,9 @@ struct device_value *device_select_token(struct device_graph *graph, const char 
 					    .position = position});
 }
 
-/* 32-bit FNV-1a of the name: a layer's draws are the same in every graph of a network. */
+/*
+ * 32-bit FNV-1a hash of the name, so that a layer's draws are the same in every graph of a network.
+ */
 static uint32_t layer_of(const char *name)
 {
 	uint32_t hash = 0x811c9dc5;

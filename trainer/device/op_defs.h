@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define BIT(index) (1u << (index))
-/* Index of a role in the node's array. */
+/* Index of an operand in the node's array params, inputs or outputs. */
 #define PARAM(role)                                                                                \
 	((offsetof(struct device_node, role) - offsetof(struct device_node, params)) /             \
 	 sizeof(struct device_param *))
@@ -42,10 +42,10 @@ extern const struct op_def op_defs[DEVICE_NODE_KINDS];
 
 /*
  * The end of every recording function: checks the described node against its kind's row, appends it
- * with its outputs, and connects it to its inputs. Returns y; NULL after a mistake.
+ * with its outputs, and connects it to its inputs. Returns y; NULL after an error.
  */
 struct device_value *record(struct device_graph *graph, const char *name,
 			    const struct device_node *described);
-/* Records the first recording error. Always returns NULL. */
+/* Keeps the graph's first recording error. Always returns NULL. */
 void *record_failure(struct device_graph *graph, int failure, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -1,5 +1,6 @@
 /*
- * Appends operations to a graph: the part that all of them share. op_defs.c describes what differs.
+ * Appends operations to a graph: the code common to all operations. op_defs.c describes what
+ * differs.
  */
 #include "trainer/device/op_defs.h"
 

@@ -149,7 +149,7 @@ static int compare_affinities(struct comm *comm, MPI_Comm local)
 	return status;
 }
 
-/* Finds this rank's place among the ranks of its machine. */
+/* Sets the fields of struct comm that describe the ranks of this machine. */
 static int find_place(struct comm *comm, MPI_Comm ranks)
 {
 	MPI_Comm local;

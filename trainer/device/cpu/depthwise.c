@@ -1,8 +1,8 @@
 /*
  * Weight gradient of depthwise convolutions with large windows. oneDNN 2.6 has depthwise kernels
- * for windows up to 3 only; for others it uses those of grouped convolutions, which put a single
- * channel in a vector. A task handles a block of channels and sums all samples in order, so results
- * do not depend on the number of threads. Uses the graph's scratchpad.
+ * for windows up to 3 only; for larger windows it uses kernels of grouped convolutions, whose
+ * vectors hold a single channel. A task handles a block of channels and sums all samples in order,
+ * so results do not depend on the number of threads. Uses the graph's scratchpad.
  */
 #include "trainer/device/cpu/cpu.h"
 

@@ -148,7 +148,7 @@ INLINE void products_row(float *restrict sum, float *restrict product, const flo
 	}
 }
 
-/* g *= slope of an activation other than ReLU */
+/* g *= derivative of an activation other than ReLU */
 INLINE void curve_slope_row(float *restrict g, const float *restrict z, enum slope slope,
 			    size_t width)
 {

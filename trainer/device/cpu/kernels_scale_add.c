@@ -7,7 +7,7 @@
  */
 struct span {
 	size_t width; /* of all spans, except perhaps the last */
-	size_t step;  /* elements from one to the next */
+	size_t step;  /* elements between the starts of consecutive spans */
 	size_t end;
 };
 

@@ -141,7 +141,10 @@ void KERNELS_NAMED(winograd)(enum winograd_transform transform, struct winograd_
 	}
 }
 
-/* Rows of a tile's columns of b that fit the L1 cache: 32 KB with AVX-512, else 16. */
+/*
+ * Rows of b per block, so that a tile's columns of b fit the L1 cache: 32 KiB with AVX-512, else 16
+ * KiB.
+ */
 #define DEPTH (LANES == 16 ? 128 : 256)
 
 /* Processes adjacent columns of b, in tiles of `vectors`. */
@@ -172,7 +175,7 @@ void KERNELS_NAMED(product)(const struct product_args *args)
 
 	for (; column + TILE_VECTORS * LANES <= columns; column += TILE_VECTORS * LANES)
 		product_columns(args, column, TILE_VECTORS);
-#if TILE_VECTORS > 2 /* with several panels some may be left over */
+#if TILE_VECTORS > 2 /* the last tile may have fewer vectors */
 	switch ((columns - column) / LANES) {
 	case 3:
 		product_columns(args, column, 3);

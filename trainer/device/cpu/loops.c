@@ -58,12 +58,12 @@ static uint32_t loops_cut(size_t count, size_t size, size_t multiple, size_t *re
 	return (uint32_t)((count + each - 1) / each);
 }
 
-/* A rectangle of a tensor, in a kernel's terms. */
+/* A rectangle of a tensor, as a kernel's arguments describe it. */
 struct piece {
 	size_t at; /* offset in elements from the tensor's start */
 	size_t rows, stride, width;
 	size_t column; /* first element of the per-column arrays */
-	size_t row;    /* for whole rows: index of the first */
+	size_t row;    /* index of the first row, if rows are whole */
 };
 
 struct row_job {
@@ -78,7 +78,7 @@ struct row_job {
 	size_t each;
 };
 
-/* Adds sums of repeated columns to their channels. */
+/* Adds the sums of the `fold` columns of each channel to the channel's sum. */
 static void loops_unfold(double *to, const double *from, size_t width, uint32_t channels)
 {
 	for (size_t i = 0; i < width; i += channels)

@@ -19,7 +19,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 		return -ENOMEM;
 	if (!cpu_training(graph) || !node->node->x->active)
 		return 0;
-	/* Forward also writes the gradient, since it has all inputs at hand. */
+	/* The gradient is live from the forward step, which computes it along with the loss. */
 	return cpu_plan_gradient(graph, node, node->node->index);
 }
 

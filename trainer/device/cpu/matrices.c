@@ -111,8 +111,8 @@ static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 }
 
 /*
- * X <- (a + b A + c A^2) X with A = X X' if X is wide; the equal X <- X (a + b A + c A^2) with A =
- * X' X if it is tall.
+ * X <- (a + b A + c A^2) X with A = X X' if X is wide. If X is tall, the equivalent X <- X (a + b A
+ * + c A^2) with A = X' X.
  */
 static dnnl_status_t matrix_step(const struct matrix *m, struct update_polynomial p)
 {
@@ -164,7 +164,10 @@ int cpu_orthogonalize(struct cpu_device *device, struct device_params *params)
 		.polynomial = update_polynomial_of(params->optimizer.kind),
 	};
 
-	/* a single task would run outside the thread pool, where oneDNN would use all threads */
+	/*
+	 * one extra task: thread_pool_run() would run a single task outside the parallel region,
+	 * where oneDNN would use all threads
+	 */
 	thread_pool_run(&device->thread_pool, cpu->matrix_count + 1, orthogonalize_task, &job);
 	return cpu_status((dnnl_status_t)job.failed);
 }

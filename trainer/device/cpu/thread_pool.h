@@ -24,7 +24,7 @@ struct thread_pool {
 	bool entered;
 };
 
-/* task: 0 to tasks - 1; thread: 0 to threads - 1, with at most one task at a time */
+/* Runs task 0..tasks - 1 on thread 0..threads - 1; a thread runs one task at a time. */
 typedef void (*thread_pool_function)(void *context, uint32_t task, unsigned thread);
 
 /*

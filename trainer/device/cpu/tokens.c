@@ -1,4 +1,4 @@
-/* Tokens of vision transformers: adds position embeddings; takes a single token. */
+/* Tokens of vision transformers: adds position embeddings; selects a single token. */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/pos_embed.h"
 
@@ -152,7 +152,7 @@ static void tokens_dx_task(void *context, uint32_t task, unsigned thread)
 		       tokens_bytes(job, job->places));
 }
 
-/* Sums a token's channels over samples, whose stride is the length of all tokens. */
+/* Sums a token's channels over samples. */
 static void tokens_sum(const struct tokens_job *job, size_t token, size_t c)
 {
 	double sums[KERNEL_WIDTH_MAX] = {0};

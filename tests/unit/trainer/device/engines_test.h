@@ -1,7 +1,7 @@
 /*
  * Shared code for tests of convolutions and matrix products: engines on a device or on the emulated
- * one, and operands rounded to the engine's element, so that the reference computes from the same
- * values. A fixture has every operand that a pattern may use. A failure ends the test.
+ * one, and operands rounded to the engine's element type, so that the reference computes from the
+ * same values. A fixture has every operand that a pattern may use. A failure ends the test.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/cuda/engines.h"
 
-/* Largest error accepted as rounding, relative to the norm; by element. */
+/* Largest relative error of the norm that counts as rounding, indexed by element type. */
 extern const double tolerances[];
 
 extern struct gpu_properties gpu;
@@ -19,8 +19,8 @@ extern bool emulated;
 extern unsigned planned, unplanned;
 
 /*
- * An operand: its values as doubles for the reference, in its element on the host (data), and on
- * the device (place).
+ * An operand's values: as doubles for the reference (v), in its element type on the host (data) and
+ * on the device (place).
  */
 struct operand {
 	size_t count;

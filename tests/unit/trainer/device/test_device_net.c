@@ -56,8 +56,8 @@ static void declare(struct net *net)
 							      : DEVICE_BUFFER;
 
 			/*
-			 * the last layer is a convolution with bias instead of a norm; the bias
-			 * takes gamma's place
+			 * the last layer is a convolution with a bias instead of a norm; the bias
+			 * has gamma's index
 			 */
 			if (i == 4 && j > 1)
 				break;
@@ -571,8 +571,8 @@ TEST(perturbed)
 }
 
 /*
- * A gradient that is not finite gives no direction to perturb in; the update is skipped and the
- * values stay unperturbed.
+ * With a gradient that is not finite, the perturbation leaves the values unchanged and the update
+ * is skipped.
  */
 TEST(perturbed_not_finite)
 {
@@ -620,7 +620,7 @@ TEST(micro_batches)
 	device_param_read(a.p[23], DEVICE_GRAD, y);
 	assert_memory_equal(x, y, sizeof(x));
 	net_close(&a);
-	/* the same batch twice at half the scale equals one step */
+	/* two micro-batches of the same samples with grad_scale 1/2 equal one step */
 	net_open(&a, DEVICE_FP32, 2, false);
 	step(&b, &hyper);
 	step(&a, NULL);

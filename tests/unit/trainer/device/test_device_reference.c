@@ -98,8 +98,8 @@ struct tensor reference_conv(const struct tensor *x, const struct tensor *weight
 }
 
 /*
- * Bicubic weight of position `at` of `from` for position `of` of `to`, before the weights are
- * normalised to sum to 1.
+ * Bicubic weight of old position `at` for new position `of`, when resizing from `from` to `to`
+ * positions; not yet normalised to sum to 1.
  */
 static double cubic(uint32_t at, uint32_t of, double from, double to)
 {
@@ -301,7 +301,7 @@ struct tensor reference_attention(const struct tensor *qkv, uint32_t heads,
 	struct device_shape s = qkv->shape;
 	uint32_t channels = s.c / 3, d = channels / heads, t = s.h * s.w, padded = (t + 3) / 4 * 4;
 	struct tensor y = tensor_new((struct device_shape){s.n, s.h, s.w, channels});
-	/* each query's draws begin a block */
+	/* each query's draws begin a new block of random words */
 	struct tensor drawn = tensor_new((struct device_shape){s.n, heads, t, padded});
 	double *p = malloc(t * sizeof(*p));
 
@@ -422,8 +422,8 @@ static unsigned choice(const char *name, const char *fallback, const char *const
 }
 
 /*
- * Returns the precision that the environment selects for a test that asks for `asked`; DEVICE_AUTO
- * if the test is to be skipped.
+ * Returns the precision that the environment selects for a test that requests `asked`; DEVICE_AUTO
+ * to skip the test.
  */
 static enum device_precision chosen_precision(enum device_precision asked)
 {

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #define STEPS     6
-#define COUNT     40000 /* more than one task's share */
+#define COUNT     40000 /* more elements than one task processes */
 #define LATER     2     /* index in hyper.begun[] of the second weight's start */
 #define LR_FACTOR 0.7f  /* of the second weight */
 
@@ -320,7 +320,7 @@ TEST(skip)
 	assert_int_equal(device_params_get_state(b.params, &counters), 0);
 	assert_int_equal(counters.skipped, 1);
 	assert_int_equal(counters.updates, 0);
-	/* the bad gradient does not affect the next step, with which the average begins */
+	/* the skipped update does not affect the next one, which is the first to set the average */
 	assert_int_equal(step(&b, &hyper, &results), 0);
 	assert_true(results.updated);
 	device_param_read(b.weight[1], DEVICE_VALUE, before);
