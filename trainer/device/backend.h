@@ -235,7 +235,7 @@ struct device_graph {
 	uint32_t node_count, node_capacity;
 	struct device_value **values; /* [value_count] */
 	uint32_t value_count, value_capacity;
-	uint32_t blocks;                  /* begun so far */
+	uint32_t blocks;                  /* number of blocks begun so far */
 	struct device_node *input, *loss; /* or NULL */
 	float *class_weights;             /* the loss's, or NULL */
 	int failure;                      /* first recording error, or 0 */

@@ -5,7 +5,7 @@
  * A bucket is a range of the contiguous gradient slot. It is complete after the backward step of
  * the first node, in recording order, that uses any of its parameters. Buckets are ordered by
  * completion, which depends only on the graph and so is the same on every rank. Frozen parameters,
- * buffers and parameters that the graph does not use are summed if they lie inside a range; the
+ * buffers and parameters that the graph does not use are summed if a range contains them; the
  * update ignores their gradients. Plain bookkeeping for every backend; created by planning, owned
  * by the graph.
  */

@@ -116,7 +116,10 @@ struct device_shape {
 
 /* ---- device ---- */
 
-/* How far a backend fuses across operations. A backend without fusion ignores it; results match. */
+/*
+ * How far a backend fuses across operations. Backends without fusion ignore it. All levels give the
+ * same results up to rounding.
+ */
 enum device_fusion {
 	DEVICE_FUSION_AUTO = 0, /* the highest level that pays off in the precision */
 	DEVICE_FUSION_NONE = 1, /* each textbook layer separately: the reference */
@@ -277,9 +280,8 @@ struct device_hyper {
 	 */
 	float perturb;
 	/*
-	 * weight of the current values in each average: average += weight * (value - average),
-	 * after every update, even a skipped one. 1 copies the values, 0 leaves the average
-	 * unchanged
+	 * weight w of the current values in each average: average += w * (value - average), after
+	 * every update, even a skipped one. 1 copies the values, 0 leaves the average unchanged
 	 */
 #define SHARE(constant, name, ...) float name;
 	DEVICE_AVERAGES(SHARE)
@@ -519,7 +521,7 @@ struct device_pos_embed_spec {
  */
 struct device_value *device_pos_embed(struct device_graph *graph, struct device_value *x,
 				      const struct device_pos_embed_spec *spec);
-/* [n][h][w][c] -> [n][1][1][c]: takes one position, numbered row by row from 0. */
+/* [n][h][w][c] -> [n][1][1][c]: selects one position, numbered row by row from 0. */
 struct device_value *device_select_token(struct device_graph *graph, const char *name,
 					 struct device_value *x, uint32_t position);
 
@@ -571,7 +573,8 @@ struct device_scale_add_spec {
 	 * evaluation
 	 */
 	float drop_path;
-	float dropout;                     /* the same per element (Srivastava et al. 2014) */
+	/* probability that an element of x is zeroed, likewise scaled (Srivastava et al. 2014) */
+	float dropout;
 	enum device_activation activation; /* identity or ReLU */
 };
 /* y = activation(residual + s x), where s is the product of the given factors. */
@@ -582,8 +585,8 @@ struct device_value *device_scale_add(struct device_graph *graph, struct device_
 enum device_loss_kind {
 	DEVICE_SOFTMAX = 0, /* cross-entropy: - sum of t log softmax(z) */
 	/*
-	 * mean over the classes of the binary cross-entropy - t log sigmoid(z) - (1 - t) log(1 -
-	 * sigmoid(z))
+	 * binary cross-entropy, mean over the classes of
+	 * -t log(sigmoid(z)) - (1 - t) log(1 - sigmoid(z))
 	 */
 	DEVICE_SIGMOID = 1,
 	/*
@@ -644,7 +647,7 @@ int device_graph_plan(struct device_graph *graph, char *error);
 
 struct device_graph_info {
 	uint64_t arena_bytes;    /* activations, gradients, workspaces */
-	uint64_t unshared_bytes; /* the same without sharing by lifetime */
+	uint64_t unshared_bytes; /* arena_bytes if buffers did not share memory by lifetime */
 	/* FLOPs per step of convolutions and matrix products; a multiply-add counts as two */
 	double flops_forward;
 	double flops_backward;
@@ -690,9 +693,9 @@ struct device_span {
 };
 typedef void device_watch(void *of, const struct device_span *span);
 /*
- * From the next step on, calls watch for every span of device work, in order and without overlap,
- * before the call that queued it returns; NULL stops it. Results are bitwise the same, but each
- * operation is launched separately and steps are synchronous.
+ * From the next step on, calls watch for every span of device work; NULL stops the calls. Spans are
+ * in order, do not overlap, and are reported before the call that queued the work returns. Results
+ * are bitwise the same, but each operation is launched separately and steps are synchronous.
  */
 void device_watch_steps(struct device *device, device_watch *watch, void *of);
 
@@ -838,7 +841,7 @@ int device_warmup(struct device_graph *graph);
  */
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 
-/* Results over all ranks after a training step, of this rank only after an evaluation. */
+/* Results of a step: over all ranks for a training step, of this rank only for an evaluation. */
 struct device_results {
 	uint64_t step;
 	uint32_t samples;    /* samples with a label */
@@ -852,8 +855,8 @@ struct device_results {
 };
 /*
  * Returns a step's results, which arrive asynchronously. -EAGAIN if not ready (never with wait, and
- * the same on all ranks); -ERANGE if the step is more than DEVICE_RESULTS_MAX steps old or not
- * queued.
+ * all ranks get the same answer); -ERANGE if the step is more than DEVICE_RESULTS_MAX steps old or
+ * not queued.
  */
 int device_results(struct device_graph *graph, uint64_t step, bool wait,
 		   struct device_results *ret_results);

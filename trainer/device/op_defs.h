@@ -33,16 +33,16 @@ struct op_def {
 				     struct device_shape *ret_further);
 	/* bit masks of required operands; norm parameters are required only with a norm */
 	unsigned inputs, params;
-	unsigned saved;                /* outputs only for backward */
+	unsigned saved;                /* bit mask of outputs that only backward reads */
 	bool no_result;                /* y is x */
-	enum device_param_kind weight; /* 0 if it takes no weight */
+	enum device_param_kind weight; /* 0 if the operation has no weight */
 };
 
 extern const struct op_def op_defs[DEVICE_NODE_KINDS];
 
 /*
- * The end of every recording function: checks the described node against its kind's row, appends it
- * with its outputs, and connects it to its inputs. Returns y; NULL after an error.
+ * Every recording function ends with this call: checks the described node against its kind's row,
+ * appends it with its outputs, and connects it to its inputs. Returns y; NULL after an error.
  */
 struct device_value *record(struct device_graph *graph, const char *name,
 			    const struct device_node *described);

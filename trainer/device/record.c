@@ -26,7 +26,7 @@ void *record_failure(struct device_graph *graph, int failure, const char *format
 	return NULL;
 }
 
-/* Makes room for another pointer in a growing array. */
+/* Grows an array of pointers to hold one more. */
 static int grow(void ***items, uint32_t count, uint32_t *capacity)
 {
 	uint32_t wanted = *capacity ? *capacity * 2 : 64;

@@ -34,7 +34,7 @@ void device_changes_fill(const struct device_graph *graph, const struct device_b
 /* Size of the batch's images, whose size fields may be 0. */
 struct device_shape device_batch_shape(const struct device_graph *graph,
 				       const struct device_batch *batch);
-/* -EINVAL, with the device's error text, if the batch does not fit the graph. */
+/* -EINVAL, with the device's error string set, if the batch does not fit the graph. */
 int device_changes_check(const struct device_graph *graph, const struct device_batch *batch);
 
 #endif

@@ -3,10 +3,10 @@
  * and sum their results.
  *
  * MPI launches them (mpirun, srun) and transports host memory: gradients and sums of the CPU
- * backend, and the trainer's votes. A backend with device memory takes rank and world from here,
- * passes what its library needs to connect (NCCL's unique id) through comm_broadcast(), and sums on
- * the device itself. A process not launched by MPI, or a build without it, is a single rank:
- * operations complete immediately and MPI is not touched.
+ * backend, and common decisions of the trainer (run_vote()). A backend with device memory takes
+ * rank and world from here, passes what its library needs to connect (NCCL's unique id) through
+ * comm_broadcast(), and sums on the device itself. A process not launched by MPI, or a build
+ * without it, is a single rank: operations complete immediately and MPI is not touched.
  *
  * Operations are collective: all ranks call the same ones in the same order with the same sizes,
  * even between a start and its wait. Sums are bitwise equal on every rank and across runs of the

@@ -183,7 +183,7 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	/*
 	 * A waiting rank yields its CPU to the loader and to ranks that share it. By default Open
 	 * MPI spins unless it knows that there are more ranks than CPUs; with two ranks on a
-	 * two-CPU machine under light other load, spinning cost 25 % of the steps.
+	 * two-CPU machine under light other load, spinning reduced the step rate by 25 %.
 	 */
 	setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 	/*

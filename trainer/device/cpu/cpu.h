@@ -169,7 +169,7 @@ struct cpu_node {
 		};
 	};
 	union {
-		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* likewise */
+		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* parallel to the node's outputs */
 		struct {
 			struct cpu_value *y, *mean, *deviation, *log_sum;
 		};
@@ -193,7 +193,7 @@ struct cpu_node {
 	/* tokens: resized positions, their gradient, and the parameter's gradient */
 	float *resized, *sums, *own_sums;
 	float *folded_bias; /* [K] in evaluation: beta - mean * scale, or the bias */
-	/* raw: input of the norm and activation part, if it does not share y's memory */
+	/* arena blocks; raw_block: norm_act.raw, unless it shares y's memory */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
 	/* schedule steps; again_step 0 if the forward pass is not recomputed */
 	uint32_t again_step, backward_step;
@@ -330,7 +330,7 @@ int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
  */
 int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
 	       const_dnnl_primitive_desc_t hint, const char *avoided);
-/* The primitive's own descriptor of an argument (DNNL_ARG_SRC etc.), and its size. */
+/* The primitive's memory descriptor of an argument (DNNL_ARG_SRC etc.), and its size in bytes. */
 const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument);
 size_t cpu_op_bytes(const struct cpu_op *op, int argument);
 #define CPU_ARGUMENTS_MAX 5

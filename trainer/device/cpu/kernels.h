@@ -148,7 +148,7 @@ struct scale_add_args {
 /* One sample and one block of channels. */
 struct depthwise_args {
 	const float *x;        /* [p + window - 1][q + window - 1][DEPTHWISE_BLOCK]: padded */
-	const float *gradient; /* [p][q], `stride` apart, of the result */
+	const float *gradient; /* of the result: [p][q] positions, `stride` floats apart */
 	size_t stride;
 	size_t p, q;
 	uint32_t window; /* 5 or 7, in both dimensions */

@@ -2,11 +2,11 @@
  * Attention of one head of one sample, forward and backward; compiled once per instruction set, as
  * kernels.c.
  *
- * A head's data fits a core's L2 cache: q, k and v are gathered as fp32, whatever the element, and
- * the scores of a block of queries against all keys stay in cache from the first product to the
- * last, so that little more than qkv and the result moves through memory. Backward recomputes the
- * scores: storing them would save a seventh of the arithmetic, but needs T x T numbers per head,
- * layer and sample, more memory than all other saved tensors of a transformer.
+ * A head's data fits a core's L2 cache: q, k and v are gathered as fp32, whatever their element
+ * type, and the scores of a block of queries against all keys stay in cache from the first product
+ * to the last, so that little more than qkv and the result moves through memory. Backward
+ * recomputes the scores: storing them would save a seventh of the arithmetic, but needs T x T
+ * numbers per head, layer and sample, more memory than all other saved tensors of a transformer.
  */
 #include "trainer/device/cpu/rows.h"
 #include "trainer/device/cpu/tile.h"

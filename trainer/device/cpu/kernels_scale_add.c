@@ -87,7 +87,7 @@ INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum ele
 		flush(product, sum, span->width);
 }
 
-/* For short rows: as many as fit in a span, with repeated scales. */
+/* For short rows: a span covers as many rows as fit, with repeated scales. */
 INLINE void fold_span(const struct scale_add_args *args, struct span *span, float *ret_scale)
 {
 	size_t fold = least(KERNEL_WIDTH_MAX / args->channels, args->rows);
@@ -98,7 +98,7 @@ INLINE void fold_span(const struct scale_add_args *args, struct span *span, floa
 		memcpy(ret_scale + i * args->channels, args->scale, args->channels * sizeof(float));
 }
 
-/* For long rows: a range of channels, row by row. The last span ends with the last row's range. */
+/* For long rows: one span per row, which covers the channels from `first` on. */
 INLINE void cut_span(const struct scale_add_args *args, struct span *span, size_t first)
 {
 	span->width = least(KERNEL_WIDTH_MAX, args->channels - first);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TASK_ELEMENTS_MIN 16384 /* less work than this is not worth a task of its own */
+#define TASK_ELEMENTS_MIN 16384 /* smaller tasks cost more than they gain */
 
 void loops_columns_init(struct columns *columns, uint32_t channels)
 {

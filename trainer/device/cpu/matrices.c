@@ -38,7 +38,7 @@ static double matrix_work(const struct device_param *param)
 	return least * least * (2 * (double)param->elements / least + least);
 }
 
-/* Elements of scratch besides the matrix. */
+/* Elements of the scratch arrays of struct matrix. */
 static size_t matrix_scratch(const struct device_param *param)
 {
 	size_t row = device_param_row(param), rows = device_param_matrix(param);
@@ -111,8 +111,8 @@ static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 }
 
 /*
- * X <- (a + b A + c A^2) X with A = X X' if X is wide. If X is tall, the equivalent X <- X (a + b A
- * + c A^2) with A = X' X.
+ * If X is wide, X <- (a + b A + c A^2) X with A = X X'.
+ * If X is tall, the equivalent X <- X (a + b A + c A^2) with A = X' X.
  */
 static dnnl_status_t matrix_step(const struct matrix *m, struct update_polynomial p)
 {

@@ -2,11 +2,12 @@
  * The part after a convolution, or a separate norm: norm, residual, activation; forward, backward,
  * running statistics. Also layer norm.
  *
- * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice:
- * the first pass sums dz and dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) -
- * xhat * mean(dz * xhat)), rewritten as a * dz + b * raw + c with per-channel constants (Ioffe and
- * Szegedy 2015, collected by powers of raw). If the activation's derivative depends only on raw,
- * the second pass recomputes dz instead of storing it.
+ * Forward reads raw twice (for the statistics, then for y) and writes y. Backward reads gradient
+ * and raw twice:
+ * - The first pass sums dz and dz * (raw - mean).
+ * - The second pass writes dx = scale * (dz - mean(dz) - xhat * mean(dz * xhat)) (Ioffe and Szegedy
+ *   2015), rearranged as a * dz + b * raw + c with constants per channel. If the activation's
+ *   derivative depends only on raw, it recomputes dz instead of reading it.
  */
 #include "trainer/device/cpu/cpu.h"
 

@@ -126,7 +126,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 		       : 0;
 }
 
-/* Gives the gradient of x a separate block. */
+/* Plans a separate block for the gradient of x. */
 static int pooling_plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	return node->node->x->active

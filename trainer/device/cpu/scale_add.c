@@ -126,7 +126,7 @@ static void find_scale(const struct scale_add_job *job, uint32_t sample, const s
 	}
 }
 
-/* The sample's part of a tensor; NULL for NULL. */
+/* Address of the sample in a tensor; NULL for NULL. */
 static void *part(const struct scale_add_job *job, void *data, uint32_t sample)
 {
 	struct device_shape shape = job->node->node->y->shape;

@@ -28,8 +28,8 @@ struct thread_pool {
 typedef void (*thread_pool_function)(void *context, uint32_t task, unsigned thread);
 
 /*
- * threads 0: the number of CPUs allowed by affinity or, if fewer, by the cgroup quota, divided by
- * `sharers`, the number of processes, this one included, that use the same CPUs.
+ * With threads 0 it uses the number of CPUs that affinity and cgroup quota allow, divided by
+ * `sharers`: the number of processes on the same CPUs, this one included.
  */
 int thread_pool_init(struct thread_pool *thread_pool, unsigned threads, unsigned sharers);
 /*

@@ -124,7 +124,7 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* Without a class token, the gradient of x is that of y, in the same memory. */
+/* Without a class token, the gradient of x equals the gradient of y and uses its memory. */
 static int tokens_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;

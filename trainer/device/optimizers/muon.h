@@ -9,7 +9,7 @@
 
 #include "trainer/device/optimizers/adam.h"
 
-/* The momentum buffer is a running mean here, not a sum. */
+/* Unlike in SGD, the momentum buffer is a running mean, not a sum. */
 UPDATE_INLINE float optimizer_muon_direction(struct update_element *e, const struct update_rates *r)
 {
 	float g = (1 - r->momentum) * (e->g * r->gradient_scale);

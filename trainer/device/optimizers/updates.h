@@ -41,7 +41,7 @@ struct update_decision {
 	float correction1, correction2; /* 1 / (1 - beta^t), for bias-corrected means */
 	/* the same, indexed by device_param_spec.start, for parameters that began to train later */
 	float later1[DEVICE_STARTS_MAX], later2[DEVICE_STARTS_MAX];
-	float ema_decay; /* device_hyper's; 0 for the first update */
+	float ema_decay; /* device_hyper.ema_decay; 0 for the first update */
 	uint32_t made;   /* 1; 0 if the update is skipped because a gradient is not finite */
 };
 

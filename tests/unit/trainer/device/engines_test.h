@@ -39,7 +39,7 @@ void operand_store(struct operand *operand);
 void copy_in(const struct operand *operand, gpu_stream stream);
 void copy_out(const struct operand *operand, gpu_stream stream);
 
-/* Every pointer of struct conv_arguments, with the same names. */
+/* Operands with the names of the pointers in struct conv_arguments. */
 #define OPERANDS 33
 
 union operands {

@@ -134,7 +134,7 @@ static void check_data(struct fixture *f)
 		if (problem->shortcut == CONV_SHORTCUT_NORM)
 			z += o->gamma2.v[c] * (o->raw2.v[i] - o->mean2.v[c]) * o->deviation2.v[c] +
 			     o->beta2.v[c];
-		/* rounded as stored, so that the sums match */
+		/* rounded to the element type, as the engine stores it, so that the sums match */
 		x[i] = z > 0 ? element_round(problem->element, (float)x[i]) : 0;
 	}
 	expect(f, "dx", &o->x, x);

@@ -1,7 +1,7 @@
 /*
- * Random draws of operations: bit for bit as defined (test_device_reference.c implements the
- * definition separately), on every device, for every division of the global batch, in every step,
- * replayed ones included.
+ * Random draws of operations: the same bits as in test_device_reference.c, an independent
+ * implementation, on every device, for every division of the global batch, and in every step, even
+ * replayed.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"

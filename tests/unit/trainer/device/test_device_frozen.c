@@ -1,7 +1,7 @@
 /*
  * Frozen layers with frozen norm statistics: the layers after them get the same results and
- * gradients whether the frozen ones run as in evaluation or are differentiated. They do not change
- * and cost no backward pass. Also tests unfreezing a layer.
+ * gradients whether the frozen ones run as in evaluation or are differentiated. Frozen layers do
+ * not change and have no backward pass. Also tests unfreezing a layer.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -196,7 +196,7 @@ static void check_frozen(enum device_precision precision, double tolerance)
 	net_open(&frozen, precision, &optimizer, false);
 	net_open(&whole, precision, &optimizer, true);
 	net_open(&start, precision, &optimizer, false);
-	/* a pass that does not update statistics, like SAM's second */
+	/* a pass that does not update running statistics, like SAM's second pass */
 	forward(&frozen);
 	for (unsigned t = 0; t < STEPS; t++) {
 		double loss = step(&frozen, &hyper), expected = step(&whole, &hyper);

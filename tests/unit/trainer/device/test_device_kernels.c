@@ -1,7 +1,7 @@
 /*
  * Kernels of every instruction set against plain C: all widths from 1, odd strides, canaries around
- * the results. The C kernels are checked against double precision here where that is simple, and
- * against the reference by test_device_ops.
+ * the results. Some C kernels are checked against double precision here; test_device_ops checks all
+ * against the reference.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"

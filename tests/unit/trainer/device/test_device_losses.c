@@ -344,8 +344,8 @@ TEST(kept_logits)
 }
 
 /*
- * Top-1 counts a match with the label; of two labels, with the one of larger share; of dense
- * targets, with the largest.
+ * Top-1 compares the largest logit with the label; with two labels, the one with the larger share;
+ * with dense targets, the largest target.
  */
 TEST(counts)
 {

@@ -1,5 +1,5 @@
 /*
- * Matrix products against naive loops in double precision: linked with the emulated engines, and a
+ * Matrix products against naive loops in double precision. Linked with the emulated engines, and a
  * second time with cuBLASLt for a device.
  */
 #include "tests/gpu/emulation/element.h"

@@ -481,7 +481,10 @@ static double forward(struct net *net, bool moves_statistics)
 	return results.loss;
 }
 
-/* A forward pass gives the loss of a step; with statistics it also updates them as a step does. */
+/*
+ * device_forward() gives the loss of a step; with moves_statistics it also updates the running
+ * statistics as a step does.
+ */
 TEST(forward)
 {
 	struct net a, b;
@@ -705,7 +708,8 @@ TEST(evaluation_half)
 }
 
 /*
- * Bytes, floats and halves give the same normalised input, also mirrored and with a fourth channel.
+ * Images of bytes, floats and 16-bit floats give the same normalised input, even if mirrored or
+ * with a fourth channel.
  */
 TEST(input)
 {

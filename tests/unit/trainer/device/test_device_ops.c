@@ -748,7 +748,7 @@ static const struct op_case cases[] = {
 	/* odd numbers of classes, at a batch size that triggers a bug of oneDNN 2.6 in bf16 */
 	{OP_LINEAR, {30, 1, 1, 8}, 9, .bias = true},
 	{OP_CONV, {1, 30, 1, 8}, 11, 1, 1},
-	/* by position, as for tokens and channels-last blocks */
+	/* linear layers applied at each position, as for tokens and channels-last blocks */
 	{OP_LINEAR, {3, 1, 17, 24}, 40, .by_position = true, .bias = true},
 	{OP_LINEAR, {2, 3, 5, 7}, 10, .by_position = true},
 	{OP_LINEAR, {3, 1, 17, 16}, 64, .by_position = true, .bias = true,

@@ -40,7 +40,7 @@ static void fill_first(struct bench *b, unsigned tensor)
 	fill(b, tensor, tensor, strcmp(tensors[tensor].name, "zero") == 0 ? 0 : 0.2, 0.5);
 }
 
-/* Opens the tensors and a tiny net without a gradient, which makes steps possible. */
+/* Opens the tensors and a tiny net whose gradient is zero, without which no step can run. */
 static void bench_open(struct bench *b, const struct device_optimizer_spec *optimizer,
 		       enum device_precision precision, const char *head)
 {

@@ -168,8 +168,8 @@ TEST(pool)
 }
 
 /*
- * Processes that share CPUs divide the threads equally, at least one thread, and do not pin them;
- * an explicit number of threads is unchanged.
+ * Processes that share CPUs divide the CPUs equally, with at least one thread each, and do not pin
+ * threads. An explicit number of threads is not divided.
  */
 TEST(pool_sharers)
 {

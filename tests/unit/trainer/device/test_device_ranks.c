@@ -164,7 +164,7 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 		assert_int_equal(device_param_write(param, DEVICE_VALUE, values), 0);
 		free(values);
 	}
-	/* start with a scale that fits, so that no step is skipped */
+	/* start with a loss scale that does not overflow, so that no step is skipped */
 	if (device_info(net->device)->precision == DEVICE_FP16)
 		assert_int_equal(device_params_set_state(net->params, &state), 0);
 }

@@ -12,8 +12,8 @@
 #define LR_FACTOR 0.7f  /* of the second weight */
 
 /*
- * A store with two weights of different groups, a frozen weight and a buffer, and a tiny net that
- * makes steps possible.
+ * A store with two weights of different groups, a frozen weight and a buffer, and a tiny net,
+ * without which no step can run.
  */
 struct bench {
 	struct device *device;
