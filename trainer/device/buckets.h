@@ -17,7 +17,7 @@
 #define BUCKETS_MAX 50
 
 struct bucket {
-	size_t offset, count; /* elements of the slot */
+	size_t offset, count; /* range in elements of the gradient slot */
 	/*
 	 * complete after this node's backward step; node_count if the graph does not use the range
 	 */

@@ -197,7 +197,7 @@ size_t device_element_size(enum device_element element)
 	return element == DEVICE_ELEMENT_U8 ? 1 : element == DEVICE_ELEMENT_F32 ? 4 : 2;
 }
 
-/* Checks the shares of two labels. */
+/* Checks the weights of first labels. */
 static int check_shares(const struct device_graph *graph, const struct device_batch *batch)
 {
 	if (!batch->labels2 != !batch->shares)

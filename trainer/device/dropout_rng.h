@@ -11,7 +11,7 @@
 #include "format/base/philox.h"
 #include "trainer/device/device.h"
 
-/* Key of one layer in one step. */
+/* Random key of one layer in one step. */
 struct dropout_key {
 	uint32_t key[2];
 };
@@ -51,7 +51,7 @@ PHILOX_INLINE uint32_t dropout_query(uint32_t head, uint32_t query, uint32_t t)
 	return (head * t + query) * ((t + 3) / 4);
 }
 
-/* One word for the whole sample. */
+/* Returns the random word of drop-path, one per sample. */
 PHILOX_INLINE uint32_t dropout_sample(struct dropout_key key, uint32_t sample)
 {
 	struct philox_block counter = {0, 0, sample, 1};

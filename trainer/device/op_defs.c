@@ -47,7 +47,7 @@ struct device_value *device_input(struct device_graph *graph, const struct devic
 
 /* ---- norms ---- */
 
-/* Sets the parameters of a norm; NULL without one. */
+/* Sets the norm's fields of a node; norm NULL for none. */
 static void set_norm(const struct device_graph *graph, struct device_node *node,
 		     const struct device_norm *norm)
 {
@@ -134,7 +134,7 @@ static bool window_fits(const struct device_node *node)
 	       node->x->shape.w + pads >= node->window_w;
 }
 
-/* One position of the result for each window that fits. */
+/* Shape of the result, which has a position for each window that fits. */
 static struct device_shape window_shape(const struct device_node *node, uint32_t channels)
 {
 	struct device_shape x = node->x->shape;

@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Adds one position to another, in either direction. */
 static void positions_add(const struct pos_embed_size *size, float weight, const float *from,
 			  float *to)
 {

@@ -97,7 +97,6 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 	return node;
 }
 
-/* Adds an output of a node. */
 static struct device_value *value_new(struct device_graph *graph, struct device_node *node,
 				      struct device_shape shape)
 {

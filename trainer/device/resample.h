@@ -17,7 +17,7 @@ struct device_tap {
 	float weights[DEVICE_TAPS_MAX];
 };
 
-/* Arrays in one allocation. */
+/* Arrays, all in one allocation. */
 struct device_changes {
 	struct device_blend *blends; /* [n] */
 	struct device_tap *rows;     /* [h] */

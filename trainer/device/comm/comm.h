@@ -25,7 +25,7 @@
 
 enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE = 1 };
 
-struct comm_ops; /* function table of the transport */
+struct comm_ops; /* operations of the transport (carrier.h) */
 
 struct comm {
 	unsigned rank, world;             /* among all ranks; world 1 for a single rank */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BROADCAST_BYTES ((size_t)1 << 30) /* per call, because MPI counts in int */
+#define BROADCAST_BYTES ((size_t)1 << 30) /* limit per MPI call, since MPI counts in int */
 
 struct comm_mpi {
 	struct comm base;
@@ -60,7 +60,7 @@ static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum com
 	return 0;
 }
 
-/* Tests one request, which progresses all of them. */
+/* Tests one request; this makes MPI progress all of them. */
 static int mpi_progress(struct comm *comm)
 {
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;

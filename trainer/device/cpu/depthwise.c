@@ -19,7 +19,7 @@ bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *no
 	       n->window_h == n->window_w && (n->window_h == 5 || n->window_h == 7);
 }
 
-/* Floats of padded x for a block of channels. */
+/* Number of floats in the padded copy of a channel block of x. */
 static size_t padded_size(const struct device_node *n)
 {
 	return (size_t)(n->x->shape.h + 2 * n->pad) * (n->x->shape.w + 2 * n->pad) *

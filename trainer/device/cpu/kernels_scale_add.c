@@ -6,7 +6,7 @@
  * arguments are repeated accordingly; the last span may be partial.
  */
 struct span {
-	size_t width; /* of all spans, except perhaps the last */
+	size_t width; /* width of a span; the last may be narrower */
 	size_t step;  /* elements between the starts of consecutive spans */
 	size_t end;
 };
@@ -48,7 +48,7 @@ INLINE void product_row(float *restrict sum, const float *restrict g, const floa
 		sum[i] += g[i] * x[i];
 }
 
-/* product: [width of the span], added to. */
+/* Adds to product, [width of the span]. */
 INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum element element,
 				     size_t first, const struct span *span,
 				     const float *restrict scale, double *product)

@@ -16,7 +16,7 @@ void loops_columns_init(struct columns *columns, uint32_t channels)
 
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated)
 {
-	/* the first repetition may be the source itself */
+	/* skip the first copy if values is already ret_repeated */
 	for (uint32_t i = values == ret_repeated; i < columns->fold; i++)
 		memcpy(ret_repeated + (size_t)i * columns->channels, values,
 		       columns->channels * sizeof(float));
@@ -73,7 +73,7 @@ struct row_job {
 	void (*piece)(const struct row_job *job, const struct piece *piece, double *sum,
 		      double *second);
 	const void *args; /* the kernel's arguments */
-	bool whole;       /* a piece has all channels of its rows */
+	bool whole;       /* pieces consist of whole rows */
 	bool sums;
 	size_t each;
 };

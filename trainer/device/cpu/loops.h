@@ -31,7 +31,7 @@ void loops_columns_init(struct columns *columns, uint32_t channels);
 /* Fills ret_repeated[width] with `fold` copies of values[channels]. */
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated);
 
-/* Allocates sums for this number of channels. */
+/* Allocates the private sums for up to this number of channels. */
 int loops_reserve(struct loops *loops, uint32_t channels);
 void loops_deinit(struct loops *loops);
 

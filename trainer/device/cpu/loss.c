@@ -10,7 +10,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	uint32_t classes = node->node->x->shape.c;
 
-	/* device_logits() reads it after the step */
+	/* device_logits() reads the logits after the step */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
 	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->thread_pool.threads *
 				     (size_t)classes * sizeof(float));

@@ -99,7 +99,7 @@ static struct matrix matrix_of(const struct cpu_params *cpu, const struct device
 	return m;
 }
 
-/* Scales to a Frobenius norm of 1. */
+/* Divides x by its Frobenius norm. */
 static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 {
 	size_t count = (size_t)(m->rows * m->columns);

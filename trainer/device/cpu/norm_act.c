@@ -463,7 +463,7 @@ const struct cpu_node_ops cpu_norm_ops = {
 
 /* ---- layer norm; of struct cpu_norm_act it uses only the arrays of sums ---- */
 
-/* In place: the gradient of x replaces that of y. */
+/* The gradient of x overwrites the gradient of y. */
 static int layer_norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));

@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) void add_row(const struct resample 
 	}
 }
 
-/* Makes an input row from a single image. */
+/* Computes a row of the input from one image, without blending. */
 static void make_row(const struct resample *r, size_t image, uint32_t y, float *to)
 {
 	const struct device_tap *tap = &r->changes.rows[y];

@@ -65,7 +65,6 @@ INLINE void affine_row(float *restrict to, const float *restrict x, const float 
 		to[i] = scale[i] * x[i] + bias[i];
 }
 
-/* to *= by */
 INLINE void multiply_row(float *restrict to, const float *restrict by, size_t width)
 {
 	for (size_t i = 0; i < width; i++)

@@ -191,7 +191,7 @@ static void gradients_from_sums(const struct scale_add_job *job, uint32_t sample
 {
 	uint32_t channels = job->node->node->y->shape.c;
 	enum element element = job->graph->device->element;
-	float *dgate = share->scale; /* scale is no longer needed */
+	float *dgate = share->scale; /* reuse: scale is no longer needed */
 
 	for (uint32_t c = 0; dgamma && c < channels; c++)
 		dgamma[c] += share->product[c] * (double)share->gate[c];

@@ -47,7 +47,7 @@ int thread_pool_init(struct thread_pool *thread_pool, unsigned threads, unsigned
 	return 0;
 }
 
-/* The number'th allowed CPU, as a set. */
+/* Set of only the number-th allowed CPU. */
 static cpu_set_t thread_pool_nth_cpu(const struct thread_pool *thread_pool, unsigned number)
 {
 	cpu_set_t set;

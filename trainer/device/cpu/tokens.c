@@ -35,7 +35,7 @@ static struct tokens_job tokens_job(const struct cpu_graph *graph, const struct 
 	};
 }
 
-/* Bytes of rows of channels. */
+/* Size in bytes of `rows` rows. */
 static size_t tokens_bytes(const struct tokens_job *job, size_t rows)
 {
 	return rows * job->channels * element_size(job->element);

@@ -49,7 +49,7 @@ static size_t padded(uint32_t channels)
 /* Tiling of the results. */
 struct tiling {
 	uint32_t rows, columns;
-	size_t count; /* over all samples */
+	size_t count; /* tiles of all samples */
 };
 
 static struct tiling tiling_of(struct device_shape shape)
@@ -130,7 +130,8 @@ static size_t channels_at(struct device_shape shape, uint32_t channel)
 
 static void copy_channels(float *to, const float *from, size_t channels)
 {
-	if (channels == WINOGRAD_CHANNELS) { /* constant size for the compiler */
+	/* a constant size, so that the compiler expands memcpy() inline */
+	if (channels == WINOGRAD_CHANNELS) {
 		memcpy(to, from, WINOGRAD_CHANNELS * sizeof(float));
 		return;
 	}
@@ -168,7 +169,7 @@ static size_t plane_of(size_t tiles, size_t channels)
 	return (tiles * channels / PRODUCT_PANEL | 1) * PRODUCT_PANEL;
 }
 
-/* Points, `plane` floats apart. */
+/* Array of a tile's points, `plane` floats apart. */
 static struct winograd_array points_at(const float *v, size_t plane)
 {
 	return (struct winograd_array){(float *)v, (ptrdiff_t)(WINOGRAD_PATCH * plane),

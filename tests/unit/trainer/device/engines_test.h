@@ -15,7 +15,7 @@ extern const double tolerances[];
 extern struct gpu_properties gpu;
 extern struct engines engines;
 extern bool emulated;
-/* Problems passed to compute() with a plan and, only on a device, without one. */
+/* Number of problems for which compute() found a plan, and (only on a device) found none. */
 extern unsigned planned, unplanned;
 
 /*
@@ -33,7 +33,7 @@ struct operand {
 struct operand operand_new(size_t count, enum cuda_element element, uint64_t seed, double low,
 			   double high);
 void operand_free(struct operand *operand);
-/* Rounds v to the element and writes it to data. */
+/* Rounds v to the element type and writes it to data. */
 void operand_store(struct operand *operand);
 /* Copy between data and place. */
 void copy_in(const struct operand *operand, gpu_stream stream);

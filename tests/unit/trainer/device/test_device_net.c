@@ -502,7 +502,7 @@ TEST(forward)
 		assert_memory_equal(&held, &loss, sizeof(loss));
 		assert_memory_equal(&moved, &loss, sizeof(loss));
 		assert_same_slots(&a, &b, DEVICE_VALUE);
-		/* also between a micro-batch and its update */
+		/* device_forward() between a micro-batch and its update */
 		step(&a, NULL);
 		forward(&a, false);
 		step(&b, NULL);
@@ -691,7 +691,9 @@ static void check_evaluation(enum device_precision precision, double tolerance)
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	check_logits(&net, DEVICE_EMA, tolerance);
 	check_logits(&net, DEVICE_VALUE, tolerance);
-	/* a micro-batch changes only running statistics; evaluation must see that too */
+	/*
+	 * a micro-batch changes only running statistics; the next evaluation must use the new ones
+	 */
 	step(&net, NULL);
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	net_close(&net);

@@ -266,7 +266,7 @@ void reference_scale(struct tensor *x, const struct tensor *gamma)
 		x->v[i] *= gamma->v[i % x->shape.c];
 }
 
-/* Returns the dropout factor for a word of Philox. */
+/* Returns the dropout factor for a random word of Philox. */
 static double drawn(uint32_t word, double probability)
 {
 	return word < probability * 0x1p32 ? 0 : 1 / (1 - probability);
@@ -408,7 +408,10 @@ static const char *setting(const char *name, const char *fallback)
 	return value && *value ? value : fallback;
 }
 
-/* Index of the environment's value among the words; fails the test for any other value. */
+/*
+ * Returns the index among the words of the environment variable's value; fails the test for any
+ * other value.
+ */
 static unsigned choice(const char *name, const char *fallback, const char *const words[])
 {
 	const char *value = setting(name, fallback);

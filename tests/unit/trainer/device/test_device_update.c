@@ -255,8 +255,8 @@ TEST(adamw)
 }
 
 /*
- * A weight that is frozen for the first steps does not change; after that it is updated as if these
- * steps were its first.
+ * A weight that is frozen in the first steps does not change. Once unfrozen, it is updated as if
+ * its training started then.
  */
 TEST(thaw)
 {
@@ -329,7 +329,10 @@ TEST(skip)
 	close_bench(&b);
 }
 
-/* Lookahead: when the average moves, weights and buffers are set to it; frozen weights are not. */
+/*
+ * Lookahead: when the average is updated, weights and buffers are set to it; frozen weights are
+ * not.
+ */
 static void check_lookahead(enum device_optimizer_kind kind)
 {
 	struct bench b;
