@@ -77,7 +77,7 @@ static bool overlap(uint32_t first, uint32_t last, uint32_t other, uint32_t othe
 	return first <= other_last && other <= last;
 }
 
-/* True if both are live at some step. */
+/* True if both blocks are live at some common step. */
 static bool meet(const struct arena_block *a, const struct arena_block *b)
 {
 	return overlap(a->first, a->last, b->first, b->last) ||

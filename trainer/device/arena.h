@@ -1,11 +1,11 @@
 /*
  * Packs the buffers of a graph into one arena by lifetime.
  *
- * A block is live from step `first` to step `last` of a schedule, inclusive, and optionally a
- * second time, rewritten, from step `again` to `last_again`. Blocks whose lifetimes do not overlap
- * may share bytes. arena_layout() places the largest blocks first, each at the lowest offset that
- * is free during its lifetime (first fit by decreasing size). Plain bookkeeping without device
- * memory; use from one thread.
+ * A block is live from step `first` to step `last` of a schedule, inclusive. It may have a second
+ * lifetime, from step `again` to `last_again`, at whose start it is rewritten. Blocks whose
+ * lifetimes do not overlap may share bytes. arena_layout() places the largest blocks first, each at
+ * the lowest offset that is free during its lifetime (first fit by decreasing size). Plain
+ * bookkeeping without device memory; use from one thread.
  */
 #pragma once
 
@@ -18,7 +18,9 @@
 struct arena_block {
 	uint64_t size, offset; /* bytes */
 	uint32_t first, last;  /* steps of the schedule */
-	/* second lifetime: again 0 if there is none; last_again 0 if it has no use yet */
+	/*
+	 * second lifetime; again is 0 without one, last_again is 0 before arena_extend() extends it
+	 */
 	uint32_t again, last_again;
 };
 
@@ -26,7 +28,7 @@ struct arena {
 	struct arena_block *blocks;
 	uint32_t count, capacity;
 	uint64_t size;     /* of the arena, after arena_layout() */
-	uint64_t unshared; /* sum of the blocks */
+	uint64_t unshared; /* sum of the blocks' sizes */
 };
 
 void arena_init(struct arena *arena);

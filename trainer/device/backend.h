@@ -93,16 +93,16 @@ uint32_t device_param_row(const struct device_param *param);
  * (optimizers/updates.h); 0 if the parameter is not treated as a matrix.
  */
 uint32_t device_param_matrix(const struct device_param *param);
-/* True if a store has the slot, at least for its parameters other than buffers. */
+/* True if the store has the slot; buffers may lack it. */
 bool device_params_have(const struct device_params *params, enum device_slot slot);
 /*
- * True if the parameter occupies memory in a slot of the store: matrices have no state beyond
- * DEVICE_MATRIX_STATES.
+ * True if the parameter occupies memory in a slot of the store. Parameters treated as matrices have
+ * only the first DEVICE_MATRIX_STATES state slots.
  */
 bool device_param_takes(const struct device_param *param, enum device_slot slot);
 /* Offset in elements of the parameter in a slot in which it occupies memory. */
 size_t device_param_offset(const struct device_param *param, enum device_slot slot);
-/* Elements of a slot that the store has. */
+/* Number of elements of a slot, which the store must have. */
 size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
 /* True if the parameter gets a gradient and updates; false for NULL. */
@@ -167,7 +167,7 @@ struct device_node {
 		struct device_value *outputs[DEVICE_NODE_OUTPUTS];
 		struct {
 			struct device_value *y; /* for the loss, y is x */
-			/* saved: one number per row of channels */
+			/* saved by layer norms: one number per position */
 			struct device_value *mean, *deviation;
 			/* saved: [n][heads][h][w], log-sum-exp of each query's scores */
 			struct device_value *log_sum;
@@ -235,7 +235,7 @@ struct device_graph {
 	uint32_t node_count, node_capacity;
 	struct device_value **values; /* [value_count] */
 	uint32_t value_count, value_capacity;
-	uint32_t blocks;                  /* begun so far */
+	uint32_t blocks;                  /* number of blocks begun so far */
 	struct device_node *input, *loss; /* or NULL */
 	float *class_weights;             /* the loss's, or NULL */
 	int failure;                      /* first recording error, or 0 */
@@ -259,9 +259,9 @@ unsigned device_node_reads(const struct device_node *node, const struct device_v
 bool device_node_recomputes(const struct device_graph *graph, const struct device_node *node);
 
 /*
- * FLOPs of the node's forward matrix product; the gradients of its data and of its weights cost the
- * same each. Attention counts as two products, whose four gradients cost twice as much; recomputed
- * scores are extra. 0 if the node has no matrix product.
+ * FLOPs of the node's forward matrix product; the data gradient and the weight gradient cost as
+ * many each. For attention, FLOPs of both products; their gradients cost twice as many, without
+ * recomputation of the scores. 0 if the node has no matrix product.
  */
 double device_node_flops(const struct device_node *node);
 
@@ -276,12 +276,12 @@ bool device_loss_is_weighted(const struct device_loss_spec *loss);
 struct device_target_arrays {
 	int32_t *labels;  /* [n]; outside 0..classes-1 for none */
 	int32_t *labels2; /* [n] with two labels, else NULL */
-	float *shares;    /* [n] with two labels: share of the first one, at least 0.5 */
+	float *shares;    /* [n] with two labels: weight of the first one, at least 0.5 */
 	float *targets;   /* [n][classes] with dense targets, else NULL */
 	float *teacher;   /* [n][classes] with a teacher, else NULL */
 };
 size_t device_target_words(const struct device_graph *graph);
-/* Words without a teacher's logits, which are last in the allocation. */
+/* Words before the teacher's logits, which are last in the allocation. */
 size_t device_target_own_words(const struct device_graph *graph);
 /* Pointers into the allocation; all NULL if words is NULL. */
 struct device_target_arrays device_target_arrays(const struct device_graph *graph, void *words);
@@ -311,7 +311,7 @@ uint64_t device_span_begin(const struct device *device);
 void device_span_end(const struct device *device, const char *name, const char *kind,
 		     const char *pass, uint64_t begin_ns);
 
-/* Sets the device's error text and returns result. */
+/* Sets the device's error string and returns result. */
 #define device_fail(device, result, ...)                                                           \
 	sentence_fail((device)->error, DEVICE_ERROR_MAX, (result), __VA_ARGS__)
 

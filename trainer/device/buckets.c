@@ -14,7 +14,7 @@ static void find_first_uses(const struct device_graph *graph, uint32_t *first)
 				first[graph->nodes[i]->params[j]->index] = i;
 }
 
-/* Inserts in completion order: last nodes first. */
+/* Inserts a bucket in completion order: decreasing node index. */
 static void insert(struct buckets *buckets, const struct bucket *bucket)
 {
 	uint32_t at = buckets->count++;

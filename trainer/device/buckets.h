@@ -2,10 +2,10 @@
  * Gradient buckets: ranges of a store's gradients that are all-reduced while backward still runs
  * (Li et al. 2020, "PyTorch Distributed").
  *
- * A bucket is a range of the contiguous gradient slot. It is complete once backward has processed
- * the node, first in recording order, that uses any of its parameters. Buckets are ordered by
+ * A bucket is a range of the contiguous gradient slot. It is complete after the backward step of
+ * the first node, in recording order, that uses any of its parameters. Buckets are ordered by
  * completion, which depends only on the graph and so is the same on every rank. Frozen parameters,
- * buffers and parameters that the graph does not use are summed if they lie inside a range; the
+ * buffers and parameters that the graph does not use are summed if a range contains them; the
  * update ignores their gradients. Plain bookkeeping for every backend; created by planning, owned
  * by the graph.
  */
@@ -17,7 +17,7 @@
 #define BUCKETS_MAX 50
 
 struct bucket {
-	size_t offset, count; /* elements of the slot */
+	size_t offset, count; /* range in elements of the gradient slot */
 	/*
 	 * complete after this node's backward step; node_count if the graph does not use the range
 	 */

@@ -37,7 +37,10 @@ static const struct backend backends[] = {
 };
 
 #define BACKENDS (sizeof(backends) / sizeof(*backends))
-/* Bytes of one backend's reason, so that those of all backends fit in an error, with names. */
+/*
+ * Size of one backend's reason, so that the names and reasons of all backends fit in an error
+ * string.
+ */
 #define REASON_MAX ((int)(DEVICE_ERROR_MAX / BACKENDS) - 32)
 
 static int fail_unknown(const char *name, char *error)
@@ -69,7 +72,10 @@ static int open_one(const char *name, const struct device_options *options,
 	return r;
 }
 
-/* error: why better backends were skipped, or on failure the last one's text. */
+/*
+ * error receives the reasons why better backends were skipped or, on failure, the last backend's
+ * error string.
+ */
 static int open_best(const struct device_options *options, struct device **ret_device, char *error)
 {
 	char own[DEVICE_ERROR_MAX] = "";
@@ -191,7 +197,7 @@ size_t device_element_size(enum device_element element)
 	return element == DEVICE_ELEMENT_U8 ? 1 : element == DEVICE_ELEMENT_F32 ? 4 : 2;
 }
 
-/* Checks the shares of two labels. */
+/* Checks the weights of first labels. */
 static int check_shares(const struct device_graph *graph, const struct device_batch *batch)
 {
 	if (!batch->labels2 != !batch->shares)

@@ -27,7 +27,7 @@
  *
  * Results are bitwise reproducible for the same device, precision, thread count and world; on a GPU
  * only with device_options.deterministic. Functions return 0, a negative errno, or a positive
- * outcome named here; error texts are sentences for people.
+ * outcome defined here. Error strings are sentences for users.
  */
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
@@ -40,11 +40,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ERROR_MAX 1024 /* bytes of an error text, including the NUL */
+#define DEVICE_ERROR_MAX 1024 /* size of an error string, including the NUL */
 /* bytes of a parameter or operation name, including the NUL */
 #define DEVICE_NAME_MAX    128
 #define DEVICE_GROUPS_MAX  16 /* parameter groups, each with a learning rate and decay */
-#define DEVICE_STARTS_MAX  8  /* distinct training starts of parameters */
+#define DEVICE_STARTS_MAX  8  /* distinct update counts at which parameters begin to train */
 #define DEVICE_RESULTS_MAX 64 /* steps of a graph whose results are kept */
 
 enum device_precision {
@@ -76,25 +76,25 @@ enum device_param_kind {
 	DEVICE_VECTOR = 3,        /* [C]: bias, gamma, beta */
 	/* [C]: running mean or variance; no gradient or optimizer state, but included in the EMA */
 	DEVICE_BUFFER = 4,
-	DEVICE_EMBEDDING = 5, /* [T][C]: one row per token, added to it */
+	DEVICE_EMBEDDING = 5, /* [T][C]: one row per token */
 };
 
-/* Tensors of a parameter, all of its shape. */
+/* Tensors that a store keeps for each parameter, in the parameter's shape. */
 enum device_slot {
 	DEVICE_VALUE = 0, /* fp32 master */
 	/* summed over the micro-batches since the last update, then over ranks; not for buffers */
 	DEVICE_GRAD = 1,
-	/* first optimizer state, zero-filled; the optimizer's table row gives their number */
+	/* first of the optimizer's state tensors, zero-filled; optimizers.h gives their number */
 	DEVICE_STATE = 2,
 	DEVICE_EMA = DEVICE_STATE + DEVICE_STATES_MAX, /* moving average of DEVICE_VALUE */
 	DEVICE_UNPERTURBED, /* DEVICE_VALUE before a perturbation; not for buffers */
 #define SLOT(constant, ...) DEVICE_##constant,
-	DEVICE_AVERAGES(SLOT) /* averages that follow DEVICE_VALUE */
+	DEVICE_AVERAGES(SLOT) /* other averages of DEVICE_VALUE (averages.h) */
 #undef SLOT
 	DEVICE_SLOTS,
 };
 
-/* Numbered as enum feed_element. */
+/* Same values as enum feed_element. */
 enum device_element {
 	DEVICE_ELEMENT_U8 = 1,
 	DEVICE_ELEMENT_F16 = 2,
@@ -116,12 +116,18 @@ struct device_shape {
 
 /* ---- device ---- */
 
-/* How far a backend fuses across operations. A backend without fusion ignores it; results match. */
+/*
+ * How far a backend fuses across operations. Backends without fusion ignore it. All levels give the
+ * same results up to rounding.
+ */
 enum device_fusion {
 	DEVICE_FUSION_AUTO = 0, /* the highest level that pays off in the precision */
 	DEVICE_FUSION_NONE = 1, /* each textbook layer separately: the reference */
 	DEVICE_FUSION_B = 2,    /* norm + residual + activation in one pass, forward and backward */
-	/* B, plus norms and activations in the prologues and epilogues of convolutions */
+	/*
+	 * DEVICE_FUSION_B, plus norms and activations in the prologues and epilogues of
+	 * convolutions
+	 */
 	DEVICE_FUSION_C = 3,
 };
 
@@ -161,14 +167,14 @@ struct device_options {
 	 */
 	uint64_t arena_bytes_max;
 	/*
-	 * launch each operation separately, without capture and replay (tests, debugging); same
-	 * bits
+	 * launch each operation separately, without capture and replay (tests, debugging); results
+	 * are bitwise the same
 	 */
 	bool eager;
 };
 
 struct device_info {
-	/* hardware, its library and instruction set; lives as long as the device */
+	/* hardware, library and instruction set; valid until device_close() */
 	const char *name;
 	enum device_precision precision; /* resolved, never DEVICE_AUTO */
 	unsigned threads;                /* resolved; 0 if not applicable */
@@ -181,9 +187,10 @@ struct device_info {
 
 /*
  * Opens a backend: "cpu", or "cuda" if built in; NULL for the best one present. options NULL for
- * defaults. -ENODEV if not built in, without hardware, or missing a library; -ENOTSUP if the
- * precision is not supported. error may be NULL, else has DEVICE_ERROR_MAX bytes; on success it
- * says why better backends were skipped if backend is NULL, else it is "".
+ * defaults. -ENODEV if the backend is not built in, or its hardware or a library is missing;
+ * -ENOTSUP if the precision is not supported. error is NULL or has DEVICE_ERROR_MAX bytes. On
+ * success with backend NULL it says why better backends were skipped; otherwise success sets it to
+ * "".
  */
 int device_open(const char *backend, const struct device_options *options,
 		struct device **ret_device, char *error);
@@ -192,7 +199,7 @@ void device_close(struct device *device);
 const struct device_info *device_info(const struct device *device);
 /* Waits until all queued work is done. */
 int device_synchronize(struct device *device);
-/* Text of the last run-time failure, or ""; valid until the next call on the device. */
+/* Error string of the last run-time failure, or ""; valid until the next call on the device. */
 const char *device_error(const struct device *device);
 
 /* ---- parameters and optimizer ---- */
@@ -201,12 +208,12 @@ struct device_param_spec {
 	/* copied; unique in its store and used in checkpoints: "layer1.0.conv1.weight" */
 	const char *name;
 	enum device_param_kind kind;
-	uint32_t shape[4]; /* as the kind says; unused entries are 0 */
+	uint32_t shape[4]; /* dimensions in the kind's order; unused entries are 0 */
 	uint32_t group;    /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
 	float lr_factor;   /* multiplies the learning rate of its group; 0 counts as 1 */
 	uint32_t start;    /* < DEVICE_STARTS_MAX: index into device_hyper.begun */
 	bool frozen;       /* neither gradient nor update is computed */
-	/* frozen and defined by the network itself: checkpoint files may lack it */
+	/* frozen, with values that the network defines; checkpoints may lack it */
 	bool constant;
 	/* of the first or last layer: by_matrix optimizers do not treat it as a matrix */
 	bool outer;
@@ -254,8 +261,8 @@ struct device_hyper {
 	 */
 	uint64_t begun[DEVICE_STARTS_MAX];
 	/*
-	 * ema = decay * ema + (1 - decay) * w, after the update. 0 copies, as the store's first
-	 * update always does; 1 leaves the EMA unchanged
+	 * ema = decay * ema + (1 - decay) * w, after the update. 0 copies w; the store's first
+	 * update always copies. 1 leaves the EMA unchanged
 	 */
 	float ema_decay;
 	/*
@@ -267,23 +274,23 @@ struct device_hyper {
 	/* limit on the global L2 norm of the scaled gradients; 0 for no clipping */
 	float clip_norm;
 	/*
-	 * if above 0: instead of an update, move values by this norm along the gradient, then drop
-	 * the gradient (optimizers/perturb.h). Later steps leave running statistics unchanged until
-	 * the next update, which applies to the values before the perturbation
+	 * if above 0, perturb instead of update: move the values along the gradient by this L2
+	 * norm, then discard the gradient (optimizers/perturb.h). Later steps leave running
+	 * statistics unchanged until the next update, which restores the values first
 	 */
 	float perturb;
 	/*
-	 * weight of the values in each average after the update, made or skipped: average += share
-	 * (value - average); 1 copies, 0 leaves it unchanged
+	 * weight w of the current values in each average: average += w * (value - average), after
+	 * every update, even a skipped one. 1 copies the values, 0 leaves the average unchanged
 	 */
 #define SHARE(constant, name, ...) float name;
 	DEVICE_AVERAGES(SHARE)
 #undef SHARE
 };
 
-/* Counters of a store, for checkpoints; the slots are the rest of its state. */
+/* Counters of a store. Checkpoints save them and the slots. */
 struct device_params_state {
-	uint64_t updates;   /* made */
+	uint64_t updates;   /* updates made, without skipped ones */
 	uint64_t skipped;   /* updates skipped because a gradient was not finite */
 	double loss_scale;  /* 1 without loss scaling */
 	uint64_t scale_age; /* updates since loss_scale last changed */
@@ -292,8 +299,8 @@ struct device_params_state {
 int device_params_new(struct device *device, struct device_params **ret_params);
 void device_params_free(struct device_params *params); /* accepts NULL */
 /*
- * Declares a parameter, which lives as long as the store. -EEXIST; -EINVAL (device_error names the
- * field); -EBUSY if the store is allocated.
+ * Declares a parameter, which lives as long as the store. -EEXIST if the name is in use; -EINVAL
+ * (device_error names the field); -EBUSY if the store is allocated.
  */
 int device_param_add(struct device_params *params, const struct device_param_spec *spec,
 		     struct device_param **ret_param);
@@ -315,7 +322,7 @@ void device_param_set_start(struct device_param *param, uint32_t start);
 int device_params_allocate(struct device_params *params,
 			   const struct device_optimizer_spec *optimizer);
 size_t device_params_count(const struct device_params *params);
-/* in order of declaration; NULL past the end */
+/* Parameter `index` in order of declaration; NULL past the end. */
 struct device_param *device_params_at(const struct device_params *params, size_t index);
 /* NULL if not found */
 struct device_param *device_params_find(const struct device_params *params, const char *name);
@@ -355,8 +362,8 @@ struct device_graph_options {
 	/*
 	 * training: blocks (device_begin_block()) per checkpointed segment. Backward recomputes a
 	 * segment's forward results from its input (Chen et al. 2016, arXiv:1604.06174, section 3).
-	 * Losses, gradients and running statistics are bitwise the same. 0, or with keep_all: keep
-	 * everything
+	 * Losses, gradients and running statistics are bitwise the same. 0 keeps all results, as
+	 * keep_all does
 	 */
 	uint32_t recompute;
 };
@@ -365,16 +372,16 @@ int device_graph_new(struct device_params *params, const struct device_graph_opt
 		     struct device_graph **ret_graph);
 void device_graph_free(struct device_graph *graph); /* accepts NULL; waits for queued work */
 /*
- * The first mistake of the recording so far, a negative errno, or 0. ret_text (or NULL) receives
- * its text, which lives as long as the graph.
+ * Returns the first recording error so far, a negative errno, or 0. ret_text, which may be NULL,
+ * receives its error string, which lives as long as the graph.
  */
 int device_graph_failure(const struct device_graph *graph, const char **ret_text);
 
 /*
- * Recording functions return the result, owned by the graph. A mistake (shape mismatch, missing
- * parameter) returns NULL, and a NULL input gives NULL; device_graph_plan() reports the first
- * mistake, so models record without error checks. Names are copied; they appear in errors, profiles
- * and plans. The same recording serves both modes.
+ * Recording functions return the result, owned by the graph. They return NULL on an error (shape
+ * mismatch, missing parameter) and for a NULL input. device_graph_plan() reports the first error,
+ * so models record without error checks. Names are copied; they appear in errors, profiles and
+ * plans. The same recording serves both modes.
  */
 struct device_shape device_value_shape(const struct device_value *value); /* zeros for NULL */
 
@@ -413,8 +420,8 @@ struct device_norm {
 	 */
 	float momentum;
 	/*
-	 * use statistics of the global batch; otherwise each rank normalises by its share and keeps
-	 * local running statistics
+	 * use statistics of the global batch; otherwise each rank uses the statistics of its own
+	 * samples and keeps its own running statistics
 	 */
 	bool synchronized;
 	/*
@@ -514,7 +521,7 @@ struct device_pos_embed_spec {
  */
 struct device_value *device_pos_embed(struct device_graph *graph, struct device_value *x,
 				      const struct device_pos_embed_spec *spec);
-/* [n][h][w][c] -> [n][1][1][c]: takes one position, numbered row by row from 0. */
+/* [n][h][w][c] -> [n][1][1][c]: selects one position, numbered row by row from 0. */
 struct device_value *device_select_token(struct device_graph *graph, const char *name,
 					 struct device_value *x, uint32_t position);
 
@@ -556,7 +563,7 @@ struct device_value *device_linear(struct device_graph *graph, struct device_val
 struct device_scale_add_spec {
 	const char *name;
 	struct device_value *residual; /* same shape as x, or NULL for 0 */
-	/* factors of x; each may be absent: */
+	/* Factors of x; an absent factor counts as 1. */
 	struct device_param *gamma; /* [c] of x (LayerScale: Touvron et al. 2021, section 2.3) */
 	/* [n][1][1][c] (squeeze and excite: Hu et al. 2018, section 3) */
 	struct device_value *gate;
@@ -566,7 +573,8 @@ struct device_scale_add_spec {
 	 * evaluation
 	 */
 	float drop_path;
-	float dropout;                     /* the same per element (Srivastava et al. 2014) */
+	/* probability that an element of x is zeroed, likewise scaled (Srivastava et al. 2014) */
+	float dropout;
 	enum device_activation activation; /* identity or ReLU */
 };
 /* y = activation(residual + s x), where s is the product of the given factors. */
@@ -577,8 +585,8 @@ struct device_value *device_scale_add(struct device_graph *graph, struct device_
 enum device_loss_kind {
 	DEVICE_SOFTMAX = 0, /* cross-entropy: - sum of t log softmax(z) */
 	/*
-	 * mean over the classes of the binary cross-entropy - t log sigmoid(z) - (1 - t) log(1 -
-	 * sigmoid(z))
+	 * binary cross-entropy, mean over the classes of
+	 * -t log(sigmoid(z)) - (1 - t) log(1 - sigmoid(z))
 	 */
 	DEVICE_SIGMOID = 1,
 	/*
@@ -590,9 +598,10 @@ enum device_loss_kind {
 
 /* Where targets come from. */
 enum device_targets {
-	DEVICE_LABELS = 0,     /* 1 for the sample's label, 0 elsewhere */
-	DEVICE_TWO_LABELS = 1, /* share for its first label, 1 - share for its second */
-	DEVICE_DENSE = 2,      /* a number per class: struct device_batch.targets */
+	DEVICE_LABELS = 0, /* 1 for the sample's label, 0 elsewhere */
+	/* weight shares[i] for the first label, 1 - shares[i] for the second */
+	DEVICE_TWO_LABELS = 1,
+	DEVICE_DENSE = 2, /* a number per class: struct device_batch.targets */
 };
 
 struct device_loss_spec {
@@ -608,39 +617,38 @@ struct device_loss_spec {
 	 */
 	const float *class_weights;
 	/*
-	 * share of the distillation term, 0 for none (Hinton, Vinyals, Dean 2015, arXiv:1503.02531,
-	 * section 2): (1 - share) * loss above + share * temperature^2 * sum of p (log p - log
-	 * softmax(z / temperature)), with p = softmax(struct device_batch.teacher / temperature).
-	 * temperature 0 counts as 1
+	 * distillation (Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2), with weight w (0
+	 * for none) and temperature T (0 counts as 1). With the loss L above, and
+	 * p = softmax(device_batch.teacher / T), the loss of a sample becomes
+	 * (1 - w) * L + w * T^2 * sum of p (log p - log softmax(z / T))
 	 */
 	float teacher_weight, teacher_temperature;
 };
 /*
  * Records the loss of logits [n][1][1][classes] against the batch's targets, and ends the graph.
- * The loss is the mean over the samples that have a target; in training over those of the global
- * batch, so a rank weighs by its number of them. Also counts samples whose label is among the 1 and
- * 5 largest logits; ties go to the lower class. That label is the one with the larger share if
- * there are two, and with dense targets the largest target unless the batch has labels. Softmax
- * with class weights and labels (one or two) divides by the sum of the labels' weights instead of
- * the number of samples, as torch.nn.CrossEntropyLoss does; a teacher's term still divides by the
- * number of samples. Label -1 in the batch: no loss and no gradient. Returns logits.
+ * The loss is the mean over the samples that have a target; in training, over those of the global
+ * batch. Also counts samples whose label is among the 1 and 5 largest logits; of equal logits, the
+ * lower class ranks first. With two labels the one with the larger share counts. With dense targets
+ * the batch's label counts, or without one the class with the largest target. Softmax with class
+ * weights and labels (one or two) divides by the sum of the labels' weights instead of the number
+ * of samples, as torch.nn.CrossEntropyLoss does; a teacher's term still divides by the number of
+ * samples. A sample with label -1 has no loss and no gradient. Returns logits.
  */
 struct device_value *device_loss(struct device_graph *graph, struct device_value *logits,
 				 const struct device_loss_spec *spec);
 
 /*
- * Chooses kernels, lays out and allocates the arena, prepares everything. -EINVAL if recording
- * failed; -ENOMEM: error names the largest tensors; -ENOTSUP. A training graph differentiates its
- * loss; if none was recorded, it differentiates the sum of <gradient, value> over the values that
- * nothing consumes, with the gradients set by device_value_write(DEVICE_GRAD). error as in
- * device_open.
+ * Chooses kernels, and lays out and allocates the arena. -EINVAL if recording failed; -ENOMEM:
+ * error names the largest tensors; -ENOTSUP. A training graph differentiates its loss. Without a
+ * loss, backward starts from the gradients that device_value_write(DEVICE_GRAD) sets for the values
+ * that no operation consumes. error as in device_open().
  */
 int device_graph_plan(struct device_graph *graph, char *error);
 
 struct device_graph_info {
 	uint64_t arena_bytes;    /* activations, gradients, workspaces */
-	uint64_t unshared_bytes; /* the same without sharing by lifetime */
-	/* per step: multiply and add count as two; convolutions and matrix products only */
+	uint64_t unshared_bytes; /* arena_bytes if buffers did not share memory by lifetime */
+	/* FLOPs per step of convolutions and matrix products; a multiply-add counts as two */
 	double flops_forward;
 	double flops_backward;
 	/* lower bound of bytes read and written by the planned operations per step; 0 if unknown */
@@ -654,8 +662,8 @@ struct device_graph_info {
 	 */
 	const char *fallback_log;
 	/*
-	 * a planning failure that the graph can work without; "" if none. Lives as long as the
-	 * device
+	 * a planning failure that does not prevent the graph from running; "" if none. Lives as
+	 * long as the device
 	 */
 	const char *warning;
 };
@@ -685,9 +693,9 @@ struct device_span {
 };
 typedef void device_watch(void *of, const struct device_span *span);
 /*
- * From the next step on, calls watch for every span of device work, in order and without overlap,
- * before the call that queued it returns; NULL stops it. Results are bitwise the same, but each
- * operation is launched separately and steps are synchronous.
+ * From the next step on, calls watch for every span of device work; NULL stops the calls. Spans are
+ * in order, do not overlap, and are reported before the call that queued the work returns. Results
+ * are bitwise the same, but each operation is launched separately and steps are synchronous.
  */
 void device_watch_steps(struct device *device, device_watch *watch, void *of);
 
@@ -702,8 +710,8 @@ void device_watch_steps(struct device *device, device_watch *watch, void *of);
  * device can pin its pages and copy by DMA. The device only reads it; `writable` describes the
  * mapping. Batches from other memory work too. Returns 0 if batches are copied directly;
  * DEVICE_STAGED if they are first copied to the device's pinned memory (device_error() says why);
- * DEVICE_WANTS_WRITABLE: the same, but registering a writable mapping may allow direct copies.
- * -EEXIST if it overlaps registered memory.
+ * DEVICE_WANTS_WRITABLE: as DEVICE_STAGED, but registering a writable mapping may allow direct
+ * copies. -EEXIST if it overlaps registered memory.
  */
 int device_register_host(struct device *device, const void *memory, size_t bytes, bool writable);
 /*
@@ -714,16 +722,22 @@ void device_unregister_host(struct device *device, const void *memory);
 
 #define DEVICE_SHRINK_MAX 4 /* limit on image size / input size, in each dimension */
 
-/* Blend of a sample with another of its batch: the partner inside a box, a mix elsewhere. */
+/*
+ * Blend of a sample with a partner from its batch: the partner's pixels inside a box, a weighted
+ * mean of both elsewhere.
+ */
 struct device_blend {
 	uint32_t partner; /* its index in the batch; may be the sample itself */
-	/* weight of the sample's own pixels outside the box, 0..1; the partner has the rest */
+	/* weight of the sample outside the box, 0..1; the partner's is 1 - share */
 	float share;
 	/* box in the input: rows top to bottom - 1, columns left to right - 1; may be empty */
 	uint32_t top, bottom, left, right;
 };
 
-/* What the random draws of a training step depend on, besides the layer; equal on every device. */
+/*
+ * Inputs of the random draws of a training step, in addition to the layer. Draws are equal on every
+ * device.
+ */
 struct device_draws {
 	uint64_t seed;
 	/* number of the update that the batch contributes to; the same for all micro-batches */
@@ -736,7 +750,7 @@ struct device_draws {
  * feed's ring: each label is read once and checked in the copy. All other arrays must be private.
  */
 struct device_batch {
-	const void *images;    /* [count][h][w][channels], dense, of element */
+	const void *images;    /* [count][h][w][channels], dense; `element` is the type */
 	const int32_t *labels; /* [count], -1 for none; NULL if no sample has one */
 	/* samples; a training graph needs exactly its n, an evaluation graph accepts fewer */
 	uint32_t count;
@@ -746,26 +760,26 @@ struct device_batch {
 	bool flip; /* mirror left to right (test-time augmentation) */
 	/*
 	 * [count], for u8 images of 3 or 4 channels: operations to apply first, which turn images
-	 * of delivered_height x delivered_width into height x width (both set); NULL for none. As
-	 * validated by deferred_read()
+	 * of delivered_height x delivered_width into height x width (both set); NULL for none.
+	 * deferred_read() must have validated them
 	 */
 	const struct deferred *deferred;
 	uint32_t delivered_height, delivered_width;
 	/*
-	 * DEVICE_TWO_LABELS: [count] each, the second label (-1 for none) and the first one's
-	 * share, 0..1; both NULL if every sample has one label
+	 * DEVICE_TWO_LABELS: [count] each: the second label (-1 for none), and the weight of the
+	 * first label, 0..1; both NULL if every sample has one label
 	 */
 	const int32_t *labels2;
 	const float *shares;
 	/*
 	 * DEVICE_DENSE: [count][classes], finite and at least 0. Labels then only serve to count
-	 * correct predictions; where one is missing or -1, the largest target counts
+	 * correct predictions; for a sample without one, the class with the largest target counts
 	 */
 	const float *targets;
 	/*
-	 * with teacher_weight: [count][classes], the teacher's logits; else NULL. They must be
-	 * finite, which is not checked with teacher_kept: then they are in memory written by
-	 * device_logits_keep(), before logit_scale. teacher_scale multiplies them; 0 counts as 1
+	 * with teacher_weight: the teacher's logits [count][classes], finite; else NULL. With
+	 * teacher_kept they are in memory that device_logits_keep() wrote (before logit_scale) and
+	 * are not checked for finiteness. teacher_scale multiplies them; 0 counts as 1
 	 */
 	const float *teacher;
 	bool teacher_kept;
@@ -810,15 +824,15 @@ int device_upload_done(struct device_graph *graph, uint64_t ticket, bool wait);
  */
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 /*
- * Queues only the forward pass of a training graph, with batch statistics: for its loss, and with
- * moves_statistics also to update the running statistics. Summed gradients stay.
+ * Queues only the forward pass of a training graph, with batch statistics, to compute the loss.
+ * With moves_statistics it also updates the running statistics. Summed gradients do not change.
  */
 int device_forward(struct device_graph *graph, bool moves_statistics, uint64_t *ret_step);
 /*
  * Computes the gradients of the batch uploaded last as a step does, then discards them and all
  * gradients summed since the last update. Nothing else changes and no rank waits for another. This
  * triggers the allocations that libraries and drivers make outside the plan in a graph's first
- * steps (some only in a second warm-up), so that -ENOMEM shows before it can do harm. Waits.
+ * steps (some only in a second warm-up), so that -ENOMEM occurs before training starts. Waits.
  */
 int device_warmup(struct device_graph *graph);
 /*
@@ -827,7 +841,7 @@ int device_warmup(struct device_graph *graph);
  */
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 
-/* Results over all ranks after a training step, of this rank only after an evaluation. */
+/* Results of a step: over all ranks for a training step, of this rank only for an evaluation. */
 struct device_results {
 	uint64_t step;
 	uint32_t samples;    /* samples with a label */
@@ -841,8 +855,8 @@ struct device_results {
 };
 /*
  * Returns a step's results, which arrive asynchronously. -EAGAIN if not ready (never with wait, and
- * the same on all ranks); -ERANGE if the step is more than DEVICE_RESULTS_MAX steps old or not
- * queued.
+ * all ranks get the same answer); -ERANGE if the step is more than DEVICE_RESULTS_MAX steps old or
+ * not queued.
  */
 int device_results(struct device_graph *graph, uint64_t step, bool wait,
 		   struct device_results *ret_results);
@@ -857,21 +871,22 @@ int device_memory_new(struct device *device, size_t count, float **ret_memory);
 void device_memory_free(struct device *device, float *memory);
 int device_memory_read(struct device *device, const float *memory, size_t count, float *ret_values);
 /*
- * Queues a copy of the last step's logits, as device_logits(), to such memory, for steps queued
- * later.
+ * Queues a copy of the last step's logits, before logit_scale, to memory from device_memory_new().
+ * Steps queued later can use it.
  */
 int device_logits_keep(struct device_graph *graph, float *memory);
 /*
  * Per-sample loss of the last step on this rank, [n]; 0 without a target. With class weights the
- * values are weighted but not yet divided (so a teacher's term is multiplied by the mean weight).
- * Waits. -EINVAL if the graph has no loss.
+ * values are weighted but not divided by the sum of the weights (so a teacher's term is multiplied
+ * by the mean weight). Waits. -EINVAL if the graph has no loss.
  */
 int device_losses(struct device_graph *graph, float *ret_losses);
 
 /*
- * Copies a whole value or its gradient as dense fp32 [n][h][w][c] after a step; waits. Available
- * for everything with keep_all, otherwise for results that nothing consumes. Only the DEVICE_GRAD
- * of the latter can be written, in a training graph without a loss. -ENOENT if not kept.
+ * Copies a whole value or its gradient as dense fp32 [n][h][w][c] after a step; waits. With
+ * keep_all every value is available, otherwise only results that no operation consumes. Only the
+ * DEVICE_GRAD of such results can be written, in a training graph without a loss. -ENOENT if not
+ * kept.
  */
 int device_value_read(struct device_graph *graph, const struct device_value *value,
 		      enum device_slot slot, float *ret_values);

@@ -11,14 +11,14 @@
 #include "format/base/philox.h"
 #include "trainer/device/device.h"
 
-/* Key of one layer in one step. */
+/* Random key of one layer in one step. */
 struct dropout_key {
 	uint32_t key[2];
 };
 
-/* A drop with some probability; survivors are scaled up. */
+/* Dropout with some probability; kept elements are multiplied by `kept`. */
 struct dropout_rate {
-	uint32_t below; /* words below it: probability * 2^32 */
+	uint32_t below; /* random words below this drop the element: probability * 2^32 */
 	float kept;     /* 1 / (1 - probability) */
 };
 
@@ -51,7 +51,7 @@ PHILOX_INLINE uint32_t dropout_query(uint32_t head, uint32_t query, uint32_t t)
 	return (head * t + query) * ((t + 3) / 4);
 }
 
-/* One word for the whole sample. */
+/* Returns the random word of drop-path, one per sample. */
 PHILOX_INLINE uint32_t dropout_sample(struct dropout_key key, uint32_t sample)
 {
 	struct philox_block counter = {0, 0, sample, 1};

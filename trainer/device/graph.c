@@ -1,4 +1,7 @@
-/* Graphs, common to all backends, and what backends ask of them. record.c appends operations. */
+/*
+ * Graphs: the part common to all backends, and the queries of backend.h. record.c appends
+ * operations.
+ */
 #include "trainer/device/op_defs.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * The operations: for each its recording function, which describes it as a node, and its inference,
- * which checks the attributes and computes the shapes of the outputs.
+ * The operations. Each has a recording function, which describes it as a node, and an infer
+ * function, which checks the attributes and computes the shapes of the outputs.
  */
 #include "trainer/device/op_defs.h"
 #include "trainer/device/pos_embed.h"
@@ -47,7 +47,7 @@ struct device_value *device_input(struct device_graph *graph, const struct devic
 
 /* ---- norms ---- */
 
-/* Sets the parameters of a norm; NULL without one. */
+/* Sets the norm's fields of a node; norm NULL for none. */
 static void set_norm(const struct device_graph *graph, struct device_node *node,
 		     const struct device_norm *norm)
 {
@@ -134,7 +134,7 @@ static bool window_fits(const struct device_node *node)
 	       node->x->shape.w + pads >= node->window_w;
 }
 
-/* One position of the result for each window that fits. */
+/* Shape of the result, which has a position for each window that fits. */
 static struct device_shape window_shape(const struct device_node *node, uint32_t channels)
 {
 	struct device_shape x = node->x->shape;
@@ -337,7 +337,9 @@ struct device_value *device_select_token(struct device_graph *graph, const char 
 					    .position = position});
 }
 
-/* 32-bit FNV-1a of the name: a layer's draws are the same in every graph of a network. */
+/*
+ * 32-bit FNV-1a hash of the name, so that a layer's draws are the same in every graph of a network.
+ */
 static uint32_t layer_of(const char *name)
 {
 	uint32_t hash = 0x811c9dc5;

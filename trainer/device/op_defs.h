@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define BIT(index) (1u << (index))
-/* Index of a role in the node's array. */
+/* Index of an operand in the node's array params, inputs or outputs. */
 #define PARAM(role)                                                                                \
 	((offsetof(struct device_node, role) - offsetof(struct device_node, params)) /             \
 	 sizeof(struct device_param *))
@@ -33,19 +33,19 @@ struct op_def {
 				     struct device_shape *ret_further);
 	/* bit masks of required operands; norm parameters are required only with a norm */
 	unsigned inputs, params;
-	unsigned saved;                /* outputs only for backward */
+	unsigned saved;                /* bit mask of outputs that only backward reads */
 	bool no_result;                /* y is x */
-	enum device_param_kind weight; /* 0 if it takes no weight */
+	enum device_param_kind weight; /* 0 if the operation has no weight */
 };
 
 extern const struct op_def op_defs[DEVICE_NODE_KINDS];
 
 /*
- * The end of every recording function: checks the described node against its kind's row, appends it
- * with its outputs, and connects it to its inputs. Returns y; NULL after a mistake.
+ * Every recording function ends with this call: checks the described node against its kind's row,
+ * appends it with its outputs, and connects it to its inputs. Returns y; NULL after an error.
  */
 struct device_value *record(struct device_graph *graph, const char *name,
 			    const struct device_node *described);
-/* Records the first recording error. Always returns NULL. */
+/* Keeps the graph's first recording error. Always returns NULL. */
 void *record_failure(struct device_graph *graph, int failure, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Adds one position to another, in either direction. */
 static void positions_add(const struct pos_embed_size *size, float weight, const float *from,
 			  float *to)
 {
@@ -12,7 +11,10 @@ static void positions_add(const struct pos_embed_size *size, float weight, const
 		to[c] += weight * from[c];
 }
 
-/* Visits each pair of related positions; forward reads the old one and adds to the new one. */
+/*
+ * Visits each new position with each old one in its window; forward adds the weighted old one to
+ * the new one, backward the new one to the old one.
+ */
 static void positions_walk(const struct pos_embed_size *size, const float *from, float *to,
 			   bool forward)
 {

@@ -1,7 +1,7 @@
 /*
  * Resizes position embeddings: bicubic with antialiasing, as timm's resample_abs_pos_embed and
  * PyTorch's interpolate(mode="bicubic", antialias=True) (Keys 1981 with a = -0.5, stretched when
- * shrinking). Embeddings are [first + side side][channels]; the `first` tokens without a position
+ * shrinking). Embeddings are [first + side * side][channels]; the `first` tokens without a position
  * are copied.
  *
  * The inline functions are for C and CUDA C; the includer's compiler flags apply.
@@ -33,7 +33,7 @@ POS_EMBED_INLINE float pos_embed_weight(const struct pos_embed_window *window, u
 	return x < 2 ? ((-0.5f * x + 2.5f) * x - 4) * x + 2 : 0;
 }
 
-/* Window of position `at` of `to`, for an old side of `from`. */
+/* Window of new position `at`, in one dimension, when resizing from `from` to `to` positions. */
 POS_EMBED_INLINE struct pos_embed_window pos_embed_window(uint32_t at, uint32_t from, uint32_t to)
 {
 	struct pos_embed_window window;
@@ -57,7 +57,7 @@ struct pos_embed_size {
 	uint32_t channels;
 };
 
-/* to: [first + h w][channels]. */
+/* to: [first + h * w][channels]. */
 void pos_embed_resize(const struct pos_embed_size *size, const float *from, float *to);
 /* Gradient of the embeddings, given the gradient of pos_embed_resize()'s result. */
 void pos_embed_resize_backward(const struct pos_embed_size *size, const float *gradient, float *to);

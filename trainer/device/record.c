@@ -1,5 +1,6 @@
 /*
- * Appends operations to a graph: the part that all of them share. op_defs.c describes what differs.
+ * Appends operations to a graph: the code common to all operations. op_defs.c describes what
+ * differs.
  */
 #include "trainer/device/op_defs.h"
 
@@ -25,7 +26,7 @@ void *record_failure(struct device_graph *graph, int failure, const char *format
 	return NULL;
 }
 
-/* Makes room for another pointer in a growing array. */
+/* Grows an array of pointers to hold one more. */
 static int grow(void ***items, uint32_t count, uint32_t *capacity)
 {
 	uint32_t wanted = *capacity ? *capacity * 2 : 64;
@@ -96,7 +97,6 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 	return node;
 }
 
-/* Adds an output of a node. */
 static struct device_value *value_new(struct device_graph *graph, struct device_node *node,
 				      struct device_shape shape)
 {

@@ -86,7 +86,10 @@ static void fill_teacher(const struct device_graph *graph, const struct device_b
 	memcpy(to->teacher, batch->teacher, batch->count * classes * sizeof(float));
 }
 
-/* Swaps labels if needed, so that the first has the larger share. */
+/*
+ * Sets the second labels and shares, and swaps a sample's labels if needed so that the first has
+ * the larger share.
+ */
 static void fill_second(const struct device_graph *graph, const struct device_batch *batch,
 			const struct device_target_arrays *to)
 {

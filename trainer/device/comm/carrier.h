@@ -1,4 +1,6 @@
-/* Internal to comm/: comm.c validates arguments, mpi.c transports. Operations as in comm.h. */
+/*
+ * Internal to comm/: comm.c validates arguments, mpi.c transports. comm.h documents the operations.
+ */
 #pragma once
 
 #include "trainer/device/comm/comm.h"

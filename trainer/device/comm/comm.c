@@ -1,4 +1,4 @@
-/* Opens the ranks, validates arguments, and implements the operations of a single rank. */
+/* Selects the transport, validates arguments, and implements the operations for a single rank. */
 #include "format/base/text/sentence.h"
 #include "trainer/device/comm/carrier.h"
 

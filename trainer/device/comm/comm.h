@@ -1,17 +1,17 @@
 /*
- * The ranks of a training run: processes that run the same steps, each on its share of every batch,
+ * The ranks of a training run: processes that run the same steps, each on its part of every batch,
  * and sum their results.
  *
  * MPI launches them (mpirun, srun) and transports host memory: gradients and sums of the CPU
- * backend, and the trainer's votes. A backend with device memory takes rank and world from here,
- * passes what its library needs to connect (NCCL's unique id) through comm_broadcast(), and sums on
- * the device itself. A process not launched by MPI, or a build without it, is a single rank:
- * operations complete immediately and MPI is not touched.
+ * backend, and common decisions of the trainer (run_vote()). A backend with device memory takes
+ * rank and world from here, passes what its library needs to connect (NCCL's unique id) through
+ * comm_broadcast(), and sums on the device itself. A process not launched by MPI, or a build
+ * without it, is a single rank: operations complete immediately and MPI is not touched.
  *
  * Operations are collective: all ranks call the same ones in the same order with the same sizes,
  * even between a start and its wait. Sums are bitwise equal on every rank and across runs of the
  * same world. Owned by main, which opens it first and closes it last; use from one thread.
- * Functions return 0 or a negative errno, then comm_error() is a sentence.
+ * Functions return 0, or a negative errno after setting comm_error().
  */
 #pragma once
 
@@ -19,13 +19,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define COMM_ERROR_MAX    1024              /* bytes of an error text, including the NUL */
+#define COMM_ERROR_MAX    1024              /* size of an error string, including the NUL */
 #define COMM_REQUESTS_MAX 64                /* sums in flight at a time */
 #define COMM_COUNT_MAX    ((size_t)1 << 30) /* elements of one sum */
 
 enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE = 1 };
 
-struct comm_ops; /* function table of the transport */
+struct comm_ops; /* operations of the transport (carrier.h) */
 
 struct comm {
 	unsigned rank, world;             /* among all ranks; world 1 for a single rank */
@@ -49,7 +49,7 @@ struct comm {
 int comm_open(struct comm **ret_comm, char *error);
 /* Accepts NULL. Waits for the other ranks to close as well. */
 void comm_close(struct comm *comm);
-/* Text of the last failure, or "". */
+/* Error string of the last failure, or "". */
 const char *comm_error(const struct comm *comm);
 
 /*

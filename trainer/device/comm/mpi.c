@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BROADCAST_BYTES ((size_t)1 << 30) /* per call, because MPI counts in int */
+#define BROADCAST_BYTES ((size_t)1 << 30) /* limit per MPI call, since MPI counts in int */
 
 struct comm_mpi {
 	struct comm base;
@@ -60,7 +60,7 @@ static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum com
 	return 0;
 }
 
-/* Tests one request, which progresses all of them. */
+/* Tests one request; this makes MPI progress all of them. */
 static int mpi_progress(struct comm *comm)
 {
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
@@ -149,7 +149,7 @@ static int compare_affinities(struct comm *comm, MPI_Comm local)
 	return status;
 }
 
-/* Finds this rank's place among the ranks of its machine. */
+/* Sets the fields of struct comm that describe the ranks of this machine. */
 static int find_place(struct comm *comm, MPI_Comm ranks)
 {
 	MPI_Comm local;
@@ -183,7 +183,7 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	/*
 	 * A waiting rank yields its CPU to the loader and to ranks that share it. By default Open
 	 * MPI spins unless it knows that there are more ranks than CPUs; with two ranks on a
-	 * two-CPU machine under light other load, spinning cost 25 % of the steps.
+	 * two-CPU machine under light other load, spinning reduced the step rate by 25 %.
 	 */
 	setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 	/*

@@ -1,5 +1,5 @@
 /*
- * Attention on the CPU: a task is one head of one sample, whose data fits the cache of a core
+ * Attention on the CPU. A task is one head of one sample; its data fits the L2 cache of a core
  * (kernels_attention.c).
  */
 #include "trainer/device/cpu/cpu.h"

@@ -1,6 +1,6 @@
 /*
- * Convolutions and linear layers planned by conv_plan.c: binds memory, prepares current weights,
- * runs the primitives.
+ * Runs convolutions and linear layers that conv_plan.c planned: binds memory, prepares weights
+ * after they change, and runs the primitives.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -71,7 +71,10 @@ static void conv_fold_task(void *context, uint32_t task, unsigned thread)
 		to[i] = from[i] * scale;
 }
 
-/* Evaluation: prepares weights, scaled by the norm, in the primitive's format; and the bias. */
+/*
+ * Evaluation: scales the weights by the folded norm, converts them to the primitive's format, and
+ * sets the bias.
+ */
 static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;

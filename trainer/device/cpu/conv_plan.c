@@ -3,7 +3,8 @@
  * x 1 convolution over its rows, which in oneDNN is as fast as its inner product and leaves one
  * code path to test.
  *
- * Most 3 x 3 convolutions in fp32 use winograd.c instead of primitives.
+ * In fp32, 3 x 3 convolutions of stride 1 without groups use winograd.c instead of primitives if
+ * they have enough channels and tiles for it to be faster (cpu_winograd_fits()).
  *
  * Training runs the bare convolution (with bias and ReLU if nothing is between them) and leaves the
  * rest to norm_act.c. Evaluation, as well as untrained layers with fixed norms in training, folds
@@ -246,7 +247,10 @@ static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	int r = 0;
 
-	/* the gradients of other activations need the activation's input */
+	/*
+	 * backward of other activations needs the activation's input, which a fused primitive does
+	 * not store
+	 */
 	node->direct = !n->has_norm && !n->residual &&
 		       (n->activation == DEVICE_IDENTITY ||
 			(n->activation == DEVICE_RELU && !node->winograd));
@@ -297,8 +301,8 @@ static int conv_create_backward_data(struct cpu_graph *graph, struct cpu_node *n
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
 			descs.strides, descs.padding, descs.padding_end));
 	/*
-	 * oneDNN 2.6 sums pairs of channels here, and an odd one together with whatever follows it:
-	 * gradients are wrong at some image sizes
+	 * here oneDNN 2.6 sums channels in pairs; with an odd number it adds whatever follows the
+	 * last channel, so gradients are wrong at some image sizes
 	 */
 	bool odd = node->node->y->shape.c / node->node->groups % 2 != 0;
 	return r < 0 ? r

@@ -4,10 +4,10 @@
  * (loops.h).
  *
  * device_graph_plan() walks the nodes forward and backward along one schedule (forward of node i is
- * step i, its backward step 2 * nodes - 1 - i), declares every buffer with its lifetime, lays out
- * the arena, and binds primitives to memory. Steps then only execute. Activations are NHWC; weights
- * have the format that the primitive prefers and are reordered from the fp32 masters after these
- * change. All objects belong to the thread that uses the device.
+ * step i; graph_schedule() numbers the steps of backward and recomputation), declares every buffer
+ * with its lifetime, lays out the arena, and binds primitives to memory. Steps then only execute.
+ * Activations are NHWC; weights have the format that the primitive prefers and are reordered from
+ * the fp32 masters after these change. All objects belong to the thread that uses the device.
  */
 #pragma once
 
@@ -43,7 +43,7 @@ struct cpu_params {
 	float *slots[DEVICE_SLOTS];
 	/* incremented by every change of weights, biases, gammas or betas */
 	uint64_t weights_version;
-	uint64_t buffers_version; /* the same for running statistics */
+	uint64_t buffers_version; /* incremented by every change of running statistics */
 	struct device_params_state state;
 	bool *fresh; /* [parameters] true if the next gradient overwrites */
 	struct cpu_update_chunk *chunks;
@@ -76,15 +76,15 @@ void cpu_param_add_gradient(struct device_param *param, const float *values);
 /* True if the next gradient must overwrite; clears the flag, so later ones add. */
 bool cpu_param_take_fresh(struct device_param *param);
 /*
- * Saves the values, then moves them up the gradient by `scale` times it; no move if scale is NaN,
- * as the gradient is not finite (sam.c).
+ * Saves the values, then adds scale * gradient to them. If scale is NaN, since the gradient is not
+ * finite, leaves them unchanged (sam.c).
  */
 void cpu_perturb(struct cpu_device *device, struct device_params *params, float scale);
 /* Restores the saved values. */
 void cpu_restore(struct cpu_device *device, struct device_params *params);
 /*
- * Moves the average by `share`, which may be 0; with `returns`, values are then reset to it
- * (weight_averages.c).
+ * average += share * (value - average); share may be 0. With `returns`, then sets the values to the
+ * average (weight_averages.c).
  */
 void cpu_average(struct cpu_device *device, struct device_params *params, enum device_slot slot,
 		 float share, bool returns);
@@ -97,7 +97,7 @@ int cpu_update(struct cpu_device *device, struct device_params *params,
 struct cpu_graph;
 struct cpu_node;
 
-/* A primitive with its arguments. */
+/* A oneDNN primitive with its arguments. */
 struct cpu_op {
 	dnnl_primitive_desc_t desc;
 	dnnl_primitive_t primitive; /* NULL if absent */
@@ -108,13 +108,14 @@ struct cpu_op {
 struct cpu_value {
 	enum element element;
 	uint32_t block; /* in the arena */
-	void *data;     /* [n][h][w][c] of element, once bound */
+	void *data;     /* [n][h][w][c] in type `element`; set by binding */
 	bool kept;      /* readable after a step */
-	/* [gradient_count], one per contributing consumer, of the device's element */
+	/* [gradient_count], one per consumer that contributes, in the device's element type */
 	uint32_t *gradient_blocks;
 	void **gradients; /* [gradient_count] once bound */
 	uint32_t gradient_count;
-	uint32_t sum_block; /* keep_all: copy of the gradients' sum, before in-place work */
+	/* keep_all: copy of the summed gradient, before backward overwrites it */
+	uint32_t sum_block;
 	void *sum;
 	/* gradient written by the caller, for a result without consumers */
 	void *given;
@@ -130,15 +131,15 @@ struct cpu_norm_act {
 	uint32_t groups;   /* sample groups with separate norm statistics */
 	size_t group_rows; /* rows of each group; the last may have fewer */
 	enum slope slope;
-	void *raw; /* [rows][channels] of the device's element */
+	void *raw; /* [rows][channels] in the device's element type */
 	bool stores_dz, reduces;
 	void *dz, *dx; /* [rows][channels]; dx == dz if they are equal */
 	uint32_t dx_block;
-	/* [groups][width]; deviation is 1 / sqrt(variance + epsilon) */
+	/* [groups][width]; deviation = 1 / sqrt(variance + epsilon) */
 	float *scale, *bias, *mean, *deviation;
 	float *a, *b, *c, *shift; /* [width] */
-	float *channel;           /* [channels] temporary */
-	double *sum, *second;     /* [channels] */
+	float *channel;           /* [channels], scratch */
+	double *sum, *second;     /* [channels]; second: of squares, or of dz * (raw - mean) */
 	float *memory;            /* one allocation for all of the arrays */
 };
 
@@ -168,7 +169,7 @@ struct cpu_node {
 		};
 	};
 	union {
-		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* likewise */
+		struct cpu_value *outputs[DEVICE_NODE_OUTPUTS]; /* parallel to the node's outputs */
 		struct {
 			struct cpu_value *y, *mean, *deviation, *log_sum;
 		};
@@ -186,13 +187,13 @@ struct cpu_node {
 	/* convolutions */
 	bool direct;          /* the primitive writes y directly */
 	bool depthwise;       /* depthwise.c computes the weight gradient */
-	bool winograd;        /* winograd.c computes result and data gradient */
-	bool winograd_learns; /* and the weight gradient */
+	bool winograd;        /* winograd.c computes y and the data gradient */
+	bool winograd_learns; /* winograd.c also computes the weight gradient */
 	void *weights_forward, *weights_backward;
 	/* tokens: resized positions, their gradient, and the parameter's gradient */
 	float *resized, *sums, *own_sums;
 	float *folded_bias; /* [K] in evaluation: beta - mean * scale, or the bias */
-	/* raw: input of the norm and activation part, if it does not share y's memory */
+	/* arena blocks; raw_block: norm_act.raw, unless it shares y's memory */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
 	/* schedule steps; again_step 0 if the forward pass is not recomputed */
 	uint32_t again_step, backward_step;
@@ -227,20 +228,21 @@ struct cpu_graph {
 	uint32_t scratchpad_block;
 	float *fold; /* evaluation: folded weights (times scale) of one layer at a time */
 	size_t fold_elements;
-	enum device_slot weights; /* slot used by the evaluation in progress */
-	void *targets;            /* [n] labels first; layout of device_targets_fill() */
+	enum device_slot weights; /* slot that the evaluation in progress reads */
+	void *targets;            /* filled by device_targets_fill(): starts with the labels [n] */
 	bool holds;               /* the step in progress leaves running statistics unchanged */
-	bool warms_up;            /* and skips sums over ranks */
-	bool again;         /* forward is a recomputation: norms already have their statistics */
-	uint32_t fed_count; /* samples of the fed batch; 0 if none */
-	struct device_draws draws; /* of the fed batch */
+	bool warms_up;            /* the step in progress is a warm-up, without sums over ranks */
+	/* the forward pass in progress is a recomputation: norms keep their statistics */
+	bool again;
+	uint32_t fed_count;        /* samples of the uploaded batch; 0 if none */
+	struct device_draws draws; /* of the uploaded batch */
 	uint64_t tickets, steps;
 	struct cpu_ranks ranks;
 	float *loss_scratch; /* [threads][LOSS_SCRATCH][classes] */
 	float *losses;       /* [n] of the last step */
 	/* with a resampling input, else NULL; layout of device_changes_fill() */
 	void *changes;
-	float *rows; /* [threads][2][w][c] */
+	float *rows; /* [threads][2][w][c], scratch for resampling */
 	/* images after deferred operations; allocated with the first such batch */
 	uint8_t *finished;
 	size_t finished_size;
@@ -284,7 +286,7 @@ bool cpu_training(const struct cpu_graph *graph);
 bool cpu_infers(const struct cpu_graph *graph, const struct device_node *node);
 size_t cpu_value_bytes(const struct device_value *value, enum element element);
 
-/* Resizing, thinning and blending of batches (resample.c). */
+/* Resizing and blending of batches, and selection of rows and columns (resample.c). */
 struct cpu_resample_job {
 	const struct cpu_graph *graph;
 	const struct device_batch *batch;
@@ -299,7 +301,8 @@ void cpu_resample_image(const struct cpu_resample_job *job, size_t image, unsign
 double cpu_loss_weight(const struct cpu_graph *graph);
 
 /*
- * Planning. A block is live at its node's forward or backward step; later uses extend its lifetime.
+ * Planning. A block's lifetime starts with one schedule step, its node's forward or backward step;
+ * later uses extend it (arena_extend()).
  */
 int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);
 /* Declares `block` as one consumer's contribution to the gradient of a value. */
@@ -322,12 +325,12 @@ void cpu_need_scratchpad(struct cpu_graph *graph, size_t bytes);
 /* Creates the primitive of op->desc and reserves its scratchpad. */
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
 /*
- * The same from an operation descriptor. hint: the forward primitive of a gradient, else NULL.
- * avoided: name prefix of implementations to skip, or NULL.
+ * Like cpu_op_create(), from an operation descriptor. hint: the forward primitive of a gradient,
+ * else NULL. avoided: name prefix of implementations to skip, or NULL.
  */
 int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
 	       const_dnnl_primitive_desc_t hint, const char *avoided);
-/* The primitive's own descriptor of an argument (DNNL_ARG_SRC etc.), and its size. */
+/* The primitive's memory descriptor of an argument (DNNL_ARG_SRC etc.), and its size in bytes. */
 const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument);
 size_t cpu_op_bytes(const struct cpu_op *op, int argument);
 #define CPU_ARGUMENTS_MAX 5
@@ -359,8 +362,9 @@ void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node);
 
 /*
- * Winograd convolutions (winograd.c), without primitives. Gradients come from norm_act.dx; prepare
- * weights [K][3][3][C] before either pass. bias: [K], or NULL. -ENOMEM.
+ * Winograd convolutions (winograd.c), without primitives. Gradients are computed from norm_act.dx.
+ * Call cpu_winograd_prepare() with weights [K][3][3][C] before forward or backward. bias: [K], or
+ * NULL. -ENOMEM.
  */
 bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *node);
 int cpu_winograd_plan(struct cpu_graph *graph, struct cpu_node *node);
@@ -377,8 +381,8 @@ int cpu_norm_act_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_norm_act_bind(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_norm_act_forward(struct cpu_graph *graph, struct cpu_node *node);
 /*
- * Stores the gradient of raw in norm_act.dx, that of the residual in its contribution, and those of
- * gamma and beta or of the bias in the parameter store.
+ * Stores the gradient of raw in norm_act.dx, the residual's gradient in its block, and the
+ * gradients of gamma and beta, or of the bias, in the parameter store.
  */
 int cpu_norm_act_backward(struct cpu_graph *graph, struct cpu_node *node);
 /*
@@ -390,8 +394,8 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 
 /*
  * Sums over ranks during a training step, in this order; no-ops with a single rank. -ECOMM with the
- * device's error text. cpu_ranks_begin() sums the number of labelled samples and the loss divisor;
- * cpu_ranks_divisor() returns them.
+ * device's error string set. cpu_ranks_begin() sums the number of labelled samples and the loss
+ * divisor; cpu_ranks_divisor() returns them.
  */
 int cpu_ranks_plan(struct cpu_graph *graph);
 int cpu_ranks_begin(struct cpu_graph *graph);

@@ -1,8 +1,8 @@
 /*
  * Weight gradient of depthwise convolutions with large windows. oneDNN 2.6 has depthwise kernels
- * for windows up to 3 only; for others it uses those of grouped convolutions, which put a single
- * channel in a vector. A task handles a block of channels and sums all samples in order, so results
- * do not depend on the number of threads. Uses the graph's scratchpad.
+ * for windows up to 3 only; for larger windows it uses kernels of grouped convolutions, whose
+ * vectors hold a single channel. A task handles a block of channels and sums all samples in order,
+ * so results do not depend on the number of threads. Uses the graph's scratchpad.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -19,7 +19,7 @@ bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *no
 	       n->window_h == n->window_w && (n->window_h == 5 || n->window_h == 7);
 }
 
-/* Floats of padded x for a block of channels. */
+/* Number of floats in the padded copy of a channel block of x. */
 static size_t padded_size(const struct device_node *n)
 {
 	return (size_t)(n->x->shape.h + 2 * n->pad) * (n->x->shape.w + 2 * n->pad) *

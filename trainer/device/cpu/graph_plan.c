@@ -146,7 +146,10 @@ uint32_t cpu_segment_first(const struct cpu_graph *cpu, uint32_t last)
 	return first;
 }
 
-/* Schedule: forward in order, then backward; each segment's recomputation precedes its backward. */
+/*
+ * Numbers the schedule's steps: forward in order, then backward, where each segment's recomputation
+ * precedes its backward.
+ */
 static void graph_schedule(struct cpu_graph *cpu)
 {
 	uint32_t step = cpu->graph->node_count;
@@ -310,7 +313,7 @@ static uint64_t graph_memory_max(const struct cpu_graph *cpu)
 	return cpu->graph->device->options.arena_bytes_max;
 }
 
-/* Error text for an arena that does not fit, with its three largest tensors by name. */
+/* Sets the error string for an arena that does not fit, which names the three largest tensors. */
 static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
 {
 	uint64_t limit = UINT64_MAX;
@@ -373,7 +376,7 @@ static int graph_map_arena(struct cpu_graph *cpu)
 		return -ENOMEM;
 	}
 	/*
-	 * Activations are streamed: with small pages, TLB misses would take a good part of the
+	 * Activations are streamed: with small pages, TLB misses would take a large fraction of the
 	 * time.
 	 */
 	madvise(memory, size, MADV_HUGEPAGE);
@@ -467,7 +470,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	cpu->nodes = calloc(graph->node_count, sizeof(*cpu->nodes));
 	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
 	r = cpu->nodes && cpu->values ? graph_make_values(cpu) : -ENOMEM;
-	/* primitives are created for the number of threads in force */
+	/* oneDNN creates primitives for the number of threads set at that time */
 	thread_pool_enter(&cpu->device->thread_pool);
 	if (r == 0) {
 		graph_make_nodes(cpu);

@@ -1,4 +1,4 @@
-/* The graph's input: converts the fed batch. */
+/* The graph's input: converts the uploaded batch. */
 #include "format/augment/deferred.h"
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
@@ -184,5 +184,5 @@ int cpu_upload(struct device_graph *base, const struct device_batch *delivered,
 
 int cpu_upload_done(struct device_graph *base, uint64_t ticket, bool wait)
 {
-	return 0; /* the batch was already read by feed */
+	return 0; /* the upload has already converted the batch */
 }

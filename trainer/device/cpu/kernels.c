@@ -148,7 +148,7 @@ INLINE void products_row(float *restrict sum, float *restrict product, const flo
 	}
 }
 
-/* g *= slope of an activation other than ReLU */
+/* g *= derivative of an activation other than ReLU */
 INLINE void curve_slope_row(float *restrict g, const float *restrict z, enum slope slope,
 			    size_t width)
 {
@@ -378,7 +378,7 @@ update_elements(const struct update_args *args, unsigned states, const struct up
 	}
 }
 
-/* Update of one optimizer. */
+/* The update of one optimizer, for all elements. */
 INLINE void
 update_all(const struct update_args *args, unsigned states,
 	   void (*update)(struct update_element *element, const struct update_rates *rates),
@@ -404,7 +404,7 @@ update_all(const struct update_args *args, unsigned states,
 	}
 }
 
-/* Sums of what one by_tensor optimizer measures. */
+/* Sums of squares of the numbers that one by_tensor optimizer measures. */
 INLINE void measure_all(const struct update_args *args, unsigned states,
 			void (*measure)(struct update_element element,
 					const struct update_rates *rates, float *measured),
@@ -432,7 +432,7 @@ INLINE void measure_all(const struct update_args *args, unsigned states,
 	}
 }
 
-/* Direction of one by_matrix optimizer. */
+/* Replaces the gradient by the direction of one by_matrix optimizer. */
 INLINE void direct_all(const struct update_args *args,
 		       float (*direction)(struct update_element *element,
 					  const struct update_rates *rates),

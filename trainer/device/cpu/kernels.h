@@ -4,7 +4,8 @@
  *
  * kernels*.c are compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into tables of
  * function pointers; kernels_of() selects one, and AVX-512 covers both AVX-512 levels of enum
- * cpu_isa. A function does one thread's share of the work, is stateless and allocates nothing.
+ * cpu_isa. A function processes the part of a tensor that one task covers, is stateless and
+ * allocates nothing.
  *
  * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are processed.
  * Columns are channels, rows are positions. For few channels, callers fold several positions into a
@@ -22,12 +23,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* columns per call; a row of temporaries fits the L1 cache */
+/* limit on columns per call, so that rows of temporaries fit the L1 cache */
 #define KERNEL_WIDTH_MAX 512
 
 enum element { ELEMENT_F32 = 0, ELEMENT_BF16 = 1 };
 
-/* Slope of the activation in backward: the condition or point it is evaluated at. */
+/*
+ * How backward computes the activation's derivative (`slope` below): the condition for a derivative
+ * of 1, or the point z at which the derivative is evaluated.
+ */
 enum slope {
 	SLOPE_ONE = 0,    /* no activation */
 	SLOPE_RELU_Y = 1, /* y > 0 */
@@ -40,16 +44,17 @@ enum slope {
 struct apply_args {
 	const void *x; /* [rows][stride] */
 	enum element x_element;
-	const void *residual;      /* [rows][stride] of element, or NULL */
-	void *y;                   /* [rows][stride]; may be x if the element is the same */
+	const void *residual;      /* [rows][stride], or NULL */
+	void *y;                   /* [rows][stride]; may be x if both have the same element type */
 	enum element element;      /* of residual and y */
 	const float *scale, *bias; /* [width] */
 	int activation;            /* enum device_activation */
 };
 
 struct reduce_args {
-	const void *gradient[2]; /* [rows][stride]; the second may be NULL; summed */
-	/* [rows][stride]; NULL if neither the slope nor the second sum needs it */
+	/* [rows][stride] each; their sum is the gradient of y; the second may be NULL */
+	const void *gradient[2];
+	/* [rows][stride]; NULL if neither the slope nor the sum `product` needs it */
 	const void *x;
 	const void *y;        /* [rows][stride] for SLOPE_RELU_Y */
 	const void *residual; /* [rows][stride] for slopes other than ReLU's, or NULL */
@@ -58,7 +63,7 @@ struct reduce_args {
 	enum element element; /* of all tensors */
 	enum slope slope;
 	const float *scale, *bias; /* [width] for SLOPE_*_X */
-	const float *mean;         /* [width], or NULL if the second sum is not needed */
+	const float *mean;         /* [width], or NULL if the sum `product` is not needed */
 };
 
 struct dx_args {
@@ -92,7 +97,7 @@ struct layer_norm_backward_args {
 	const float *mean, *deviation; /* [rows] */
 };
 
-#define ATTENTION_ROWS 66 /* queries whose scores are kept at a time */
+#define ATTENTION_ROWS 66 /* queries per block of scores */
 /* floats; scratch rows are padded to whole vectors of any instruction set */
 #define ATTENTION_PADDING 16
 #define ATTENTION_PADDED(n)                                                                        \
@@ -107,7 +112,7 @@ struct attention_args {
 	float scale;          /* of scores */
 	size_t t, d, stride, y_stride;
 	float *scratch; /* attention_scratch() bytes, aligned to 64 */
-	/* drawn factors of attention weights; dropout.below 0 for none */
+	/* dropout of attention weights; dropout.below is 0 for none */
 	struct dropout_rate dropout;
 	struct dropout_key key;
 	uint32_t sample, head;
@@ -120,7 +125,7 @@ struct attention_args {
 struct scale_add_args {
 	const void *x;        /* backward: NULL if `product` is NULL */
 	const void *residual; /* forward: added, or NULL */
-	/* the second may be NULL; summed */
+	/* backward: summed; the second may be NULL */
 	const void *gradient[2];
 	/* forward: output, may be x or residual. Backward: input for a ReLU, else NULL */
 	void *y;
@@ -131,7 +136,7 @@ struct scale_add_args {
 	size_t rows;
 	uint32_t channels;
 	const float *scale; /* [channels] */
-	/* drawn factors of elements; dropout.below 0 for none */
+	/* dropout of elements; dropout.below is 0 for none */
 	struct dropout_rate dropout;
 	struct dropout_key key;
 	uint32_t sample;
@@ -143,7 +148,7 @@ struct scale_add_args {
 /* One sample and one block of channels. */
 struct depthwise_args {
 	const float *x;        /* [p + window - 1][q + window - 1][DEPTHWISE_BLOCK]: padded */
-	const float *gradient; /* [p][q], `stride` apart, of the result */
+	const float *gradient; /* of the result: [p][q] positions, `stride` floats apart */
 	size_t stride;
 	size_t p, q;
 	uint32_t window; /* 5 or 7, in both dimensions */
@@ -200,11 +205,14 @@ struct product_args {
 struct update_args {
 	float *w;       /* [count] master */
 	const float *g; /* [count] */
-	/* [count] each, as many as the optimizer has for the parameter */
+	/* [count] each; NULL for states that the parameter lacks */
 	float *state[DEVICE_STATES_MAX];
-	/* [UPDATE_NORMS] squared norms of the tensor; NULL if it is not scaled */
+	/*
+	 * [UPDATE_NORMS] sums of squares over the tensor, for the trust ratio of by_tensor
+	 * optimizers; NULL if the tensor has none
+	 */
 	const double *norms;
-	/* matrix whose orthogonalised elements g holds; 0 if g is the gradient */
+	/* shape of the matrix if g holds orthogonalised elements; 0 if g holds the gradient */
 	uint32_t rows, columns;
 	size_t count;
 	uint32_t group;
@@ -249,8 +257,9 @@ struct kernels {
 	/* y = activation(scale * x + bias + residual) */
 	void (*apply)(const struct apply_args *args, size_t rows, size_t stride, size_t width);
 	/*
-	 * dz = (gradient 0 + gradient 1) * slope; sum[i] += dz, product[i] += dz * (x - mean[i]);
-	 * [width]; sum may be NULL
+	 * - dz = (gradient[0] + gradient[1]) * slope
+	 * - sum[i] += dz over rows; [width], or NULL
+	 * - product[i] += dz * (x - mean[i]) over rows; [width]
 	 */
 	void (*reduce)(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
 		       double *sum, double *product);
@@ -258,9 +267,10 @@ struct kernels {
 	/* y = (x - mean) * deviation * gamma + beta, row by row */
 	void (*layer_norm)(const struct layer_norm_args *args, size_t rows, size_t channels);
 	/*
-	 * With g = gradient * gamma and xhat = (x - mean) * deviation: dx = deviation * (g - mean
-	 * of g - xhat * mean of g * xhat), the means over the row's channels; dbeta += gradient,
-	 * dgamma += gradient * xhat over rows, [channels], or both NULL
+	 * With g = gradient * gamma, xhat = (x - mean) * deviation, and mean() over a row's
+	 * channels:
+	 * - dx = deviation * (g - mean(g) - xhat * mean(g * xhat))
+	 * - dbeta += gradient, dgamma += gradient * xhat, over rows; [channels], or both NULL
 	 */
 	void (*layer_norm_backward)(const struct layer_norm_backward_args *args, size_t rows,
 				    size_t channels, double *dbeta, double *dgamma);
@@ -268,16 +278,18 @@ struct kernels {
 	void (*attention)(const struct attention_args *args);
 	/* dq, dk and dv from gradient, y and log_sum of the forward pass */
 	void (*attention_backward)(const struct attention_args *args);
-	/* y = activation(residual + scale * x * drawn) */
+	/* y = activation(residual + scale * x * d), where d is the dropout factor */
 	void (*scale_add)(const struct scale_add_args *args);
 	/*
-	 * dz = (gradient 0 + gradient 1), for a ReLU where y > 0; dx = scale * dz * drawn;
-	 * product[i] += dz * x * drawn over rows, [channels], or NULL
+	 * With dropout factors d:
+	 * - dz = gradient[0] + gradient[1]; with a ReLU, 0 unless y > 0
+	 * - dx = scale * dz * d
+	 * - product[i] += dz * x * d over rows; [channels], or NULL
 	 */
 	void (*scale_add_backward)(const struct scale_add_args *args, double *product);
 	/* sum [window][window][DEPTHWISE_BLOCK] += x * gradient, over p and q */
 	void (*depthwise)(const struct depthwise_args *args, float *sum);
-	/* y and taps, which may be NULL, from x */
+	/* Computes y, and taps unless NULL, from x. */
 	void (*max_pool)(const struct max_pool_args *args);
 	/* dx from gradient and taps */
 	void (*max_pool_backward)(const struct max_pool_args *args);
@@ -291,8 +303,8 @@ struct kernels {
 	void (*convert)(void *to, enum element to_element, const void *from,
 			enum element from_element, size_t count);
 	/*
-	 * y [positions][channels] of element = x [positions][x_channels] of bytes * scale + bias;
-	 * scale and bias are [channels]
+	 * y = scale * x + bias: x is [positions][x_channels], y is [positions][channels] in type
+	 * `element`, scale and bias are [channels]
 	 */
 	void (*normalize)(void *y, enum element element, uint32_t channels, const uint8_t *x,
 			  uint32_t x_channels, size_t positions, const float *scale,
@@ -304,16 +316,22 @@ struct kernels {
 	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows,
 			      size_t width);
 	void (*update[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args);
-	/* Clips, then subtracts the mean if centralize. */
+	/* Clips elements to -limit..limit, then subtracts their mean if centralize. */
 	void (*condition)(float *gradient, size_t count, float limit, bool centralize);
-	/* Replaces gradient[count] in place, for by_matrix optimizers; NULL for others. */
+	/*
+	 * Replaces gradient[count] by optimizer_NAME_direction(), for by_matrix optimizers; NULL
+	 * for others.
+	 */
 	void (*direct[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args, float *gradient);
-	/* Sums of squares of the numbers that by_tensor optimizers measure; NULL for others. */
+	/*
+	 * Sums of squares of the results of optimizer_NAME_measure(), for by_tensor optimizers;
+	 * NULL for others.
+	 */
 	void (*measure[DEVICE_OPTIMIZER_COUNT])(const struct update_args *args,
 						double squares[UPDATE_NORMS]);
 	/* ema = decay * ema + (1 - decay) * w */
 	void (*average)(float *ema, const float *w, size_t count, float decay);
-	/* Non-finite if and only if an element is. */
+	/* The result is non-finite if and only if an element is. */
 	double (*sum_squares)(const float *x, size_t count);
 	void (*loss)(const struct loss_args *args, struct loss_sums *sums);
 	bool (*finite)(const void *x, enum element element, size_t count);

@@ -2,11 +2,11 @@
  * Attention of one head of one sample, forward and backward; compiled once per instruction set, as
  * kernels.c.
  *
- * A head's data fits a core's L2 cache: q, k and v are gathered as fp32, whatever the element, and
- * the scores of a block of queries against all keys stay in cache from the first product to the
- * last, so that little more than qkv and the result moves through memory. Backward recomputes the
- * scores: storing them would save a seventh of the arithmetic, but take T x T numbers per head,
- * layer and sample, more than everything else a transformer keeps.
+ * A head's data fits a core's L2 cache: q, k and v are gathered as fp32, whatever their element
+ * type, and the scores of a block of queries against all keys stay in cache from the first product
+ * to the last, so that little more than qkv and the result moves through memory. Backward
+ * recomputes the scores: storing them would save a seventh of the arithmetic, but needs T x T
+ * numbers per head, layer and sample, more memory than all other saved tensors of a transformer.
  */
 #include "trainer/device/cpu/rows.h"
 #include "trainer/device/cpu/tile.h"
@@ -60,7 +60,10 @@ static void product(struct factor a, size_t rows, const float *b, size_t b_row, 
 		size_t depth = inner - k < INNER_BLOCK ? inner - k : INNER_BLOCK;
 		struct factor part = {a.v + k * a.step, a.row, a.step};
 
-		/* columns of tiles of about equal width: a narrow one would wait for its sums */
+		/*
+		 * column tiles of about equal width; a narrow one would have too few independent
+		 * sums to hide their latency
+		 */
 		for (size_t at = 0, left = vectors; left;) {
 			size_t tiles = (left + TILE_VECTORS - 1) / TILE_VECTORS;
 			size_t width = (left + tiles - 1) / tiles;
@@ -88,7 +91,7 @@ static void gather(float *restrict to, const void *from, enum element element, s
 	}
 }
 
-/* The reverse, with scaling; `from` is scaled in place. */
+/* Reverse of gather(), after scaling `from` in place. */
 static void scatter(void *to, enum element element, float *restrict from, size_t rows,
 		    size_t stride, size_t width, float scale)
 {

@@ -1,8 +1,7 @@
 /*
  * Weight gradient of a depthwise convolution of stride 1, DEPTHWISE_BLOCK channels at a time;
  * compiled once per instruction set, as kernels.c. Keeps the sums of a window row in registers
- * while walking over the result's gradient, each value of which is multiplied by its neighbours in
- * x.
+ * while it iterates over the result's gradient and multiplies each value by its window in x.
  */
 #include "trainer/device/cpu/tile.h"
 

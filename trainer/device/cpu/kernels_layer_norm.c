@@ -26,7 +26,7 @@ static float mean_of(const float *lanes, size_t channels)
 	return (float)(sum / (double)channels);
 }
 
-/* (x - mean) * by */
+/* x = (x - mean) * by */
 INLINE void center_row(float *restrict x, float mean, float by, size_t width)
 {
 	for (size_t i = 0; i < width; i++)

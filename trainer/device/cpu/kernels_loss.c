@@ -20,7 +20,11 @@ static void count_ranks(const float *z, uint32_t classes, int32_t label, struct 
 	sums->top5 += rank < 5;
 }
 
-/* One sample of a plain loss: replaces z (scaled logits) with the gradient. */
+/*
+ * One sample of a plain loss: replaces z (scaled logits) with the gradient. Targets are smoothed as
+ * in device.h: on = 1 - smoothing + smoothing / classes for the label, off = smoothing / classes
+ * for the other classes.
+ */
 static double loss_row(const struct loss_args *args, float *restrict z, int32_t label)
 {
 	uint32_t classes = args->classes;
@@ -40,11 +44,14 @@ static double loss_row(const struct loss_args *args, float *restrict z, int32_t 
 	for (uint32_t i = 0; i < classes; i++)
 		z[i] = (z[i] * (float)(1 / sum) - off) * grow;
 	z[label] -= (on - off) * grow;
-	/* -sum_i target_i (z_i - lse): the targets add up to 1 */
+	/* -sum_i target_i (z_i - log_sum_exp(z)), where the targets add up to 1 */
 	return (double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
 }
 
-/* Smoothed targets of a sample, per class. */
+/*
+ * Targets of a sample per class, smoothed as in device.h: t = on * target + off, with
+ * on = 1 - smoothing and off = smoothing / classes.
+ */
 static void loss_target(const struct loss_args *args, size_t row, float *restrict t)
 {
 	float off = args->spec->smoothing / (float)args->classes, on = 1 - args->spec->smoothing;
@@ -63,7 +70,7 @@ static void loss_target(const struct loss_args *args, size_t row, float *restric
 	}
 }
 
-/* t is multiplied by class weights; replaces z with the gradient. */
+/* Softmax cross-entropy: multiplies t by the class weights and replaces z with the gradient. */
 static double softmax_row(const struct loss_args *args, float *restrict z, float *restrict t)
 {
 	const float *weights = args->spec->class_weights;
@@ -99,11 +106,13 @@ static double negative_entropy(const float *t, uint32_t classes)
 	return sum;
 }
 
-#define SIGMOIDS 512 /* whose numbers above 1, at most 2, have a finite product */
+#define SIGMOIDS 512 /* terms per product: each is at most 2, so that it does not overflow */
 
 /*
- * - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|); replaces z with
- * the gradient. Without class weights, takes one logarithm of a product of many terms.
+ * Binary cross-entropy: with s = sigmoid(z) and e = exp(-|z|),
+ * -t log(s) - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e).
+ * Replaces z with the gradient. Without class weights, sums of log(1 + e) are computed as
+ * logarithms of products.
  */
 static double sigmoid_row(const struct loss_args *args, float *restrict z, const float *restrict t)
 {
@@ -150,8 +159,8 @@ static double loss_any_row(const struct loss_args *args, size_t row, float *rest
 }
 
 /*
- * Divergence from the teacher, times temperature squared. ret_gradient has space for two more rows
- * after it.
+ * Divergence from the teacher, times temperature squared. ret_gradient is [3][classes]: the
+ * gradient, then two rows of scratch.
  */
 static double teacher_row(const struct loss_args *args, size_t row, float *restrict ret_gradient)
 {

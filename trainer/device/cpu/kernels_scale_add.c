@@ -6,8 +6,8 @@
  * arguments are repeated accordingly; the last span may be partial.
  */
 struct span {
-	size_t width; /* of all spans, except perhaps the last */
-	size_t step;  /* elements from one to the next */
+	size_t width; /* width of a span; the last may be narrower */
+	size_t step;  /* elements between the starts of consecutive spans */
 	size_t end;
 };
 
@@ -48,7 +48,7 @@ INLINE void product_row(float *restrict sum, const float *restrict g, const floa
 		sum[i] += g[i] * x[i];
 }
 
-/* product: [width of the span], added to. */
+/* Adds to product, [width of the span]. */
 INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum element element,
 				     size_t first, const struct span *span,
 				     const float *restrict scale, double *product)
@@ -87,7 +87,7 @@ INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum ele
 		flush(product, sum, span->width);
 }
 
-/* For short rows: as many as fit in a span, with repeated scales. */
+/* For short rows: a span covers as many rows as fit, with repeated scales. */
 INLINE void fold_span(const struct scale_add_args *args, struct span *span, float *ret_scale)
 {
 	size_t fold = least(KERNEL_WIDTH_MAX / args->channels, args->rows);
@@ -98,7 +98,7 @@ INLINE void fold_span(const struct scale_add_args *args, struct span *span, floa
 		memcpy(ret_scale + i * args->channels, args->scale, args->channels * sizeof(float));
 }
 
-/* For long rows: a range of channels, row by row. The last span ends with the last row's range. */
+/* For long rows: one span per row, which covers the channels from `first` on. */
 INLINE void cut_span(const struct scale_add_args *args, struct span *span, size_t first)
 {
 	span->width = least(KERNEL_WIDTH_MAX, args->channels - first);

@@ -21,7 +21,7 @@ static const float scale_p = 1 / (2 * P * P * (P * P - Q * Q));
 static const float scale_q = 1 / (2 * Q * Q * (Q * Q - P * P));
 static const float scale_0 = 1 / (P * P * Q * Q);
 
-/* B' d */
+/* v = B' d */
 INLINE void input_line(const lanes d[6], lanes v[6])
 {
 	lanes even_p = d[4] - Q * Q * d[2], odd_p = P * (d[3] - Q * Q * d[1]);
@@ -35,7 +35,7 @@ INLINE void input_line(const lanes d[6], lanes v[6])
 	v[5] = d[5] - (P * P + Q * Q) * d[3] + P * P * Q * Q * d[1];
 }
 
-/* A' m */
+/* y = A' m */
 INLINE void output_line(const lanes m[6], lanes y[4])
 {
 	lanes even_p = m[1] + m[2], odd_p = P * (m[1] - m[2]);
@@ -47,7 +47,7 @@ INLINE void output_line(const lanes m[6], lanes y[4])
 	y[3] = P * P * odd_p + Q * Q * odd_q + m[5];
 }
 
-/* A dy */
+/* z = A y, the gradient's transform */
 INLINE void gradient_line(const lanes y[4], lanes z[6])
 {
 	lanes even_p = y[0] + P * P * y[2], odd_p = P * (y[1] + P * P * y[3]);
@@ -61,7 +61,7 @@ INLINE void gradient_line(const lanes y[4], lanes z[6])
 	z[5] = y[3];
 }
 
-/* G g */
+/* u = G g */
 INLINE void weights_line(const lanes g[3], lanes u[6])
 {
 	lanes even_p = g[0] + P * P * g[2], odd_p = P * g[1];
@@ -75,7 +75,7 @@ INLINE void weights_line(const lanes g[3], lanes u[6])
 	u[5] = g[2];
 }
 
-/* G' u */
+/* g = G' u */
 INLINE void weights_gradient_line(const lanes u[6], lanes g[3])
 {
 	lanes even_p = scale_p * (u[1] + u[2]), odd_p = scale_p * (u[1] - u[2]);
@@ -141,13 +141,19 @@ void KERNELS_NAMED(winograd)(enum winograd_transform transform, struct winograd_
 	}
 }
 
-/* Rows of a tile's columns of b that fit the L1 cache: 32 KB with AVX-512, else 16. */
+/*
+ * Rows of b per block, so that a tile's columns of b fit the L1 cache: 32 KiB with AVX-512, else 16
+ * KiB.
+ */
 #define DEPTH (LANES == 16 ? 128 : 256)
 
 /* Processes adjacent columns of b, in tiles of `vectors`. */
 INLINE void product_columns(const struct product_args *p, size_t column, const int vectors)
 {
-	/* distance between vectors of a panel, or between panels */
+	/*
+	 * distance in floats between consecutive vectors of b: in a panel, or in consecutive panels
+	 * if a panel is one vector
+	 */
 	size_t apart = LANES < PRODUCT_PANEL ? LANES : p->b_panel;
 	size_t panel = column / PRODUCT_PANEL, within = column % PRODUCT_PANEL;
 
@@ -172,7 +178,7 @@ void KERNELS_NAMED(product)(const struct product_args *args)
 
 	for (; column + TILE_VECTORS * LANES <= columns; column += TILE_VECTORS * LANES)
 		product_columns(args, column, TILE_VECTORS);
-#if TILE_VECTORS > 2 /* with several panels some may be left over */
+#if TILE_VECTORS > 2 /* the last tile may have fewer vectors */
 	switch ((columns - column) / LANES) {
 	case 3:
 		product_columns(args, column, 3);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TASK_ELEMENTS_MIN 16384 /* less work than this is not worth a task of its own */
+#define TASK_ELEMENTS_MIN 16384 /* smaller tasks cost more than they gain */
 
 void loops_columns_init(struct columns *columns, uint32_t channels)
 {
@@ -16,7 +16,7 @@ void loops_columns_init(struct columns *columns, uint32_t channels)
 
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated)
 {
-	/* the first repetition may be the source itself */
+	/* skip the first copy if values is already ret_repeated */
 	for (uint32_t i = values == ret_repeated; i < columns->fold; i++)
 		memcpy(ret_repeated + (size_t)i * columns->channels, values,
 		       columns->channels * sizeof(float));
@@ -58,12 +58,12 @@ static uint32_t loops_cut(size_t count, size_t size, size_t multiple, size_t *re
 	return (uint32_t)((count + each - 1) / each);
 }
 
-/* A rectangle of a tensor, in a kernel's terms. */
+/* A rectangle of a tensor, as a kernel's arguments describe it. */
 struct piece {
 	size_t at; /* offset in elements from the tensor's start */
 	size_t rows, stride, width;
 	size_t column; /* first element of the per-column arrays */
-	size_t row;    /* for whole rows: index of the first */
+	size_t row;    /* index of the first row, if rows are whole */
 };
 
 struct row_job {
@@ -73,12 +73,12 @@ struct row_job {
 	void (*piece)(const struct row_job *job, const struct piece *piece, double *sum,
 		      double *second);
 	const void *args; /* the kernel's arguments */
-	bool whole;       /* a piece has all channels of its rows */
+	bool whole;       /* pieces consist of whole rows */
 	bool sums;
 	size_t each;
 };
 
-/* Adds sums of repeated columns to their channels. */
+/* Adds the sums of the `fold` columns of each channel to the channel's sum. */
 static void loops_unfold(double *to, const double *from, size_t width, uint32_t channels)
 {
 	for (size_t i = 0; i < width; i += channels)

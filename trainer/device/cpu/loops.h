@@ -1,7 +1,7 @@
 /*
- * The kernels, parallelised over the thread_pool. A tensor is [rows][channels]. Rows are split into
- * tasks by their number only; each task has private sums, which are added in task order, so results
- * do not depend on the number of threads or on scheduling.
+ * The kernels of kernels.h, run in parallel by the thread pool. A tensor is [rows][channels]. Rows
+ * are split into tasks by their number only; each task has private sums, which are added in task
+ * order, so results do not depend on the number of threads or on scheduling.
  */
 #pragma once
 
@@ -28,14 +28,16 @@ struct loops {
 };
 
 void loops_columns_init(struct columns *columns, uint32_t channels);
-/* Writes values[channels] `fold` times. */
+/* Fills ret_repeated[width] with `fold` copies of values[channels]. */
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated);
 
-/* Allocates sums for this number of channels. */
+/* Allocates the private sums for up to this number of channels. */
 int loops_reserve(struct loops *loops, uint32_t channels);
 void loops_deinit(struct loops *loops);
 
-/* Sums over rows of x - shift and of its square; shift is [width], the results are [channels]. */
+/*
+ * Sums over rows of x - shift and of (x - shift)^2; shift is [width], the results are [channels].
+ */
 void loops_statistics(struct loops *loops, const struct columns *columns, size_t rows,
 		      const void *x, enum element element, const float *shift, double *ret_sum,
 		      double *ret_square);

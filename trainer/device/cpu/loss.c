@@ -10,7 +10,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	uint32_t classes = node->node->x->shape.c;
 
-	/* device_logits() reads it after the step */
+	/* device_logits() reads the logits after the step */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
 	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->thread_pool.threads *
 				     (size_t)classes * sizeof(float));
@@ -19,7 +19,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 		return -ENOMEM;
 	if (!cpu_training(graph) || !node->node->x->active)
 		return 0;
-	/* Forward also writes the gradient, since it has all inputs at hand. */
+	/* The gradient is live from the forward step, which computes it along with the loss. */
 	return cpu_plan_gradient(graph, node, node->node->index);
 }
 

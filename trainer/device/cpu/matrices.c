@@ -38,7 +38,7 @@ static double matrix_work(const struct device_param *param)
 	return least * least * (2 * (double)param->elements / least + least);
 }
 
-/* Elements of scratch besides the matrix. */
+/* Elements of the scratch arrays of struct matrix. */
 static size_t matrix_scratch(const struct device_param *param)
 {
 	size_t row = device_param_row(param), rows = device_param_matrix(param);
@@ -99,7 +99,7 @@ static struct matrix matrix_of(const struct cpu_params *cpu, const struct device
 	return m;
 }
 
-/* Scales to a Frobenius norm of 1. */
+/* Divides x by its Frobenius norm. */
 static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 {
 	size_t count = (size_t)(m->rows * m->columns);
@@ -111,8 +111,8 @@ static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 }
 
 /*
- * X <- (a + b A + c A^2) X with A = X X' if X is wide; the equal X <- X (a + b A + c A^2) with A =
- * X' X if it is tall.
+ * If X is wide, X <- (a + b A + c A^2) X with A = X X'.
+ * If X is tall, the equivalent X <- X (a + b A + c A^2) with A = X' X.
  */
 static dnnl_status_t matrix_step(const struct matrix *m, struct update_polynomial p)
 {
@@ -164,7 +164,10 @@ int cpu_orthogonalize(struct cpu_device *device, struct device_params *params)
 		.polynomial = update_polynomial_of(params->optimizer.kind),
 	};
 
-	/* a single task would run outside the thread pool, where oneDNN would use all threads */
+	/*
+	 * one extra task: thread_pool_run() would run a single task outside the parallel region,
+	 * where oneDNN would use all threads
+	 */
 	thread_pool_run(&device->thread_pool, cpu->matrix_count + 1, orthogonalize_task, &job);
 	return cpu_status((dnnl_status_t)job.failed);
 }

@@ -2,11 +2,12 @@
  * The part after a convolution, or a separate norm: norm, residual, activation; forward, backward,
  * running statistics. Also layer norm.
  *
- * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice:
- * the first pass sums dz and dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) -
- * xhat * mean(dz * xhat)), rewritten as a * dz + b * raw + c with per-channel constants (Ioffe and
- * Szegedy 2015, collected by powers of raw). If the slope depends only on raw, the second pass
- * recomputes dz instead of storing it.
+ * Forward reads raw twice (for the statistics, then for y) and writes y. Backward reads gradient
+ * and raw twice:
+ * - The first pass sums dz and dz * (raw - mean).
+ * - The second pass writes dx = scale * (dz - mean(dz) - xhat * mean(dz * xhat)) (Ioffe and Szegedy
+ *   2015), rearranged as a * dz + b * raw + c with constants per channel. If the activation's
+ *   derivative depends only on raw, it recomputes dz instead of reading it.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -33,7 +34,10 @@ static bool norm_act_sums(const struct device_node *node)
 	       device_param_trains(node->beta) || device_param_trains(node->bias);
 }
 
-/* True if the slope depends on the activation's input, residual included. */
+/*
+ * True for GELU and sigmoid, whose derivative backward evaluates at the activation's input,
+ * residual included.
+ */
 static bool norm_act_is_curved(const struct cpu_norm_act *norm_act)
 {
 	return norm_act->slope == SLOPE_GELU_X || norm_act->slope == SLOPE_SIGMOID_X;
@@ -103,8 +107,7 @@ int cpu_norm_act_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (passes_on) {
 		cpu_contribute(graph, node->residual, first);
 		/*
-		 * dz also is the residual's gradient, so the convolution needs separate memory for
-		 * its own
+		 * dz is also the residual's gradient, so the gradient of raw needs separate memory
 		 */
 		if (node->node->has_norm)
 			return cpu_add_block(graph,
@@ -125,7 +128,7 @@ int cpu_norm_act_bind(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* Elements before a group. */
+/* Offset in elements of a group's first element. */
 static size_t norm_act_before(const struct cpu_norm_act *norm_act, uint32_t group)
 {
 	return group * norm_act->group_rows * norm_act->columns.channels;
@@ -175,7 +178,7 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 	}
 }
 
-/* Moves the running statistics towards those of the batch or group. */
+/* Updates the running statistics with those of the batch or group. */
 static void norm_act_move_running(const struct device_node *node, uint32_t c, double mean,
 				  double variance, size_t rows, float momentum)
 {
@@ -196,7 +199,7 @@ static size_t norm_act_statistics_rows(const struct cpu_graph *graph, const stru
 	return norm_act->rows * ranks;
 }
 
-/* Sums a pair of the norm_act's sums over ranks, for a synchronized norm. */
+/* Sums norm_act's `sum` and `second` over ranks, for a synchronized norm. */
 static int norm_act_sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_norm_act *norm_act = &node->norm_act;
@@ -207,8 +210,8 @@ static int norm_act_sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
 
 /*
  * Converts sums about channel[channels], which differ between ranks, into sums about the running
- * means, which do not: x - r = (x - s) + (s - r). In double this loses no more digits than the
- * running mean is off.
+ * means, which do not: x - r = (x - s) + (s - r). The sums are in double, so the cancellation is
+ * harmless unless the running mean is far from the batch's.
  */
 static void norm_act_shift_sums(struct cpu_norm_act *norm_act, const float *running)
 {
@@ -340,8 +343,9 @@ static void norm_act_take_gradient(struct cpu_norm_act *norm_act, struct device_
 }
 
 /*
- * From the sums of dz and dz * (raw - mean): gradients of gamma and beta, which are summed over
- * ranks with all other gradients, and the constants of dx, from sums over all ranks of the norm.
+ * Computes from the sums of dz and dz * (raw - mean): the gradients of gamma and beta, from this
+ * rank's sums, since all gradients are summed over ranks later; and the constants of dx, from sums
+ * over all ranks if the norm is synchronized.
  */
 static int norm_act_norm_constants(struct cpu_graph *graph, struct cpu_node *node,
 				   struct cpu_norm_act *norm_act)
@@ -457,9 +461,9 @@ const struct cpu_node_ops cpu_norm_ops = {
 	.backward = cpu_norm_act_backward,
 };
 
-/* ---- layer norm, which only uses a norm and activation's arrays of sums ---- */
+/* ---- layer norm; of struct cpu_norm_act it uses only the arrays of sums ---- */
 
-/* In place: the gradient of x replaces that of y. */
+/* The gradient of x overwrites the gradient of y. */
 static int layer_norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));

@@ -1,4 +1,4 @@
-/* Wrappers of the oneDNN calls used everywhere. */
+/* Wrappers of oneDNN calls that several files use. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>

@@ -55,8 +55,8 @@ static const struct device_ops cpu_ops = {
 };
 
 /*
- * Applies LOADERD_ISA to oneDNN as well. oneDNN only accepts it before its first primitive, so a
- * second device in a process changes nothing.
+ * Applies LOADERD_ISA to oneDNN as well. oneDNN only accepts it before its first primitive, so for
+ * a second device in a process it has no effect.
  */
 static int cap_instruction_set(char *error)
 {

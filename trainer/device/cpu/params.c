@@ -243,7 +243,10 @@ static uint32_t chunks_before(const struct cpu_update_chunk *chunk)
 	return (uint32_t)((chunk->offset - chunk->param->offset) / CHUNK_ELEMENTS);
 }
 
-/* Processes the rows that begin in the chunk; for a vector, the chunk. */
+/*
+ * With centralize, conditions the weight rows that begin in the chunk; for vectors or without
+ * centralize, the chunk's elements.
+ */
 static void condition_task(void *context, uint32_t task, unsigned thread)
 {
 	struct update_job *job = context;
@@ -276,7 +279,7 @@ static void measure_task(void *context, uint32_t task, unsigned thread)
 									  job->cpu->norms[task]);
 }
 
-/* Adds up the chunks' sums of each tensor in order, into those of its first chunk. */
+/* Adds up each tensor's sums over its chunks, in order, into norms of its first chunk. */
 static void measure_tensors(struct update_job *job)
 {
 	struct cpu_params *cpu = job->cpu;

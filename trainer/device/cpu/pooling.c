@@ -1,7 +1,7 @@
 /*
- * Pools. Max pools with windows of at most MAX_POOL_TAPS (a global one has the image as window) use
- * own kernels in fp32, since oneDNN's take five times as long in training; so does the global
- * average. Other pools use oneDNN.
+ * Pools. In fp32, max pools with windows of at most MAX_POOL_TAPS elements (the window of a global
+ * pool is the image) use kernels_pooling.c, since oneDNN takes five times as long in training. The
+ * global average is also a local kernel. Other pools use oneDNN.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -126,7 +126,7 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 		       : 0;
 }
 
-/* Gives the gradient of x a separate block. */
+/* Plans a separate block for the gradient of x. */
 static int pooling_plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 {
 	return node->node->x->active

@@ -19,7 +19,7 @@ static struct comm *ranks_of(const struct cpu_graph *graph)
 		       : NULL;
 }
 
-/* Copies the text of a failure between ranks to the device's error. */
+/* On failure, copies comm_error() to the device's error string. */
 static int ranks_check(struct cpu_graph *graph, int r)
 {
 	if (r < 0)

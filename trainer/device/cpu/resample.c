@@ -1,4 +1,7 @@
-/* Resizes, thins out or blends a batch on input (trainer/device/resample.h). */
+/*
+ * Resizes and blends a batch, and selects its rows and columns, during upload
+ * (trainer/device/resample.h).
+ */
 #include "trainer/device/resample.h"
 #include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
@@ -66,7 +69,7 @@ static inline __attribute__((always_inline)) void add_row(const struct resample 
 	}
 }
 
-/* Makes an input row from a single image. */
+/* Computes a row of the input from one image, without blending. */
 static void make_row(const struct resample *r, size_t image, uint32_t y, float *to)
 {
 	const struct device_tap *tap = &r->changes.rows[y];
@@ -111,7 +114,7 @@ static void blend_row(const struct resample *r, const struct device_blend *blend
 
 	for (size_t i = left; i < right; i++)
 		own[i] = partner[i];
-	/* with a share of 1 skip the partner, even if it is not finite */
+	/* a share of 1 must ignore the partner, which may not be finite */
 	for (size_t i = 0; i < count && blend->share < 1; i++)
 		if (i < left || i >= right)
 			own[i] = blend->share * own[i] + (1 - blend->share) * partner[i];

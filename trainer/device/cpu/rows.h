@@ -65,7 +65,6 @@ INLINE void affine_row(float *restrict to, const float *restrict x, const float 
 		to[i] = scale[i] * x[i] + bias[i];
 }
 
-/* to *= by */
 INLINE void multiply_row(float *restrict to, const float *restrict by, size_t width)
 {
 	for (size_t i = 0; i < width; i++)
@@ -79,7 +78,7 @@ INLINE void relu_row(float *restrict z, size_t width)
 		z[i] = z[i] < 0 ? 0 : z[i];
 }
 
-/* g *= 1 where mask > 0, else 0 */
+/* Sets g to 0 except where mask > 0. */
 INLINE void mask_row(float *restrict g, const float *restrict mask, size_t width)
 {
 	for (size_t i = 0; i < width; i++)
@@ -102,7 +101,7 @@ INLINE void flush(double *restrict to, float *restrict from, size_t width)
 					 : rows_of(args, ELEMENT_F32, __VA_ARGS__))
 
 /*
- * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent
+ * e^x to about 2 units in the last place: x = k ln 2 + r, e^x = 2^k e^r with a polynomial for e^r
  * (the scheme of Cephes' expf, with the range clamped so that no special case is left in the loop).
  */
 INLINE float exp_fast(float x)
@@ -126,7 +125,7 @@ INLINE float exp_fast(float x)
 	return p * float_of_bits((uint32_t)((int32_t)k + 127) << 23);
 }
 
-/* Draws the factors for consecutive quads of elements, starting with quad `first`. */
+/* Draws the dropout factors for consecutive quads of elements, starting with quad `first`. */
 INLINE void draw_quads(float *restrict to, struct dropout_rate drop, struct dropout_key key,
 		       uint32_t sample, uint32_t first, size_t quads)
 {

@@ -7,8 +7,8 @@
 #include <time.h>
 
 /*
- * Clock for profiles: with one thread its CPU time, so that other load on the machine hardly
- * counts.
+ * Clock for profiles. With a single thread it is that thread's CPU time, which other load on the
+ * machine hardly affects.
  */
 static uint64_t run_clock_ns(const struct cpu_graph *cpu)
 {
@@ -16,7 +16,7 @@ static uint64_t run_clock_ns(const struct cpu_graph *cpu)
 							      : CLOCK_MONOTONIC);
 }
 
-/* detect_anomaly: -EDOM, with the device's text, if a tensor is not finite. */
+/* detect_anomaly: -EDOM, with the device's error string set, if a tensor is not finite. */
 static int run_inspect(struct cpu_graph *cpu, const struct cpu_node *node, const void *data,
 		       enum element element, size_t count, const char *what)
 {
@@ -54,7 +54,7 @@ static int run_fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int
 			 const char *pass)
 {
 	if (r == -ECOMM)
-		return r; /* the error text is already set by the ranks */
+		return r; /* ranks.c has already set the error string */
 	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
 }
 
@@ -197,7 +197,7 @@ static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
 	return 0;
 }
 
-/* Parts of a step other than forward. */
+/* Options of run_step(). */
 struct run_phases {
 	bool backward, holds, warms_up;
 	const struct device_hyper *hyper; /* or NULL */

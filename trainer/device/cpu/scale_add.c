@@ -1,7 +1,8 @@
 /*
  * Scale and add: y = activation(residual + s x), sample by sample, since gate and draws are per
  * sample. One pass forward, one backward: backward sums dz x over a sample's positions, which gives
- * the gradients of its gate and, summed over samples, of gamma. Draws are regenerated.
+ * the gradients of its gate and, summed over samples, of gamma. Backward regenerates the random
+ * draws.
  */
 #include "trainer/device/cpu/cpu.h"
 
@@ -70,8 +71,8 @@ static int scale_add_plan(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 /*
- * The memory of y's gradient is reused for the gradient before the activation, which is the
- * residual's, or without a residual's gradient for that of x.
+ * The memory of y's gradient is reused: for the gradient before the activation, which is also the
+ * residual's; or, if the residual needs no gradient, for the gradient of x.
  */
 static int scale_add_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
@@ -125,7 +126,7 @@ static void find_scale(const struct scale_add_job *job, uint32_t sample, const s
 	}
 }
 
-/* The sample's part of a tensor; NULL for NULL. */
+/* Address of the sample in a tensor; NULL for NULL. */
 static void *part(const struct scale_add_job *job, void *data, uint32_t sample)
 {
 	struct device_shape shape = job->node->node->y->shape;
@@ -181,13 +182,16 @@ static int scale_add_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* Gradients from the sums over the sample's positions: its gate's, and its part of gamma's. */
+/*
+ * Computes, from the sums over a sample's positions, the gradient of its gate and its contribution
+ * to the gradient of gamma.
+ */
 static void gradients_from_sums(const struct scale_add_job *job, uint32_t sample,
 				const struct share *share, float path, double *dgamma)
 {
 	uint32_t channels = job->node->node->y->shape.c;
 	enum element element = job->graph->device->element;
-	float *dgate = share->scale; /* scale is no longer needed */
+	float *dgate = share->scale; /* reuse: scale is no longer needed */
 
 	for (uint32_t c = 0; dgamma && c < channels; c++)
 		dgamma[c] += share->product[c] * (double)share->gate[c];

@@ -39,15 +39,15 @@ int thread_pool_init(struct thread_pool *thread_pool, unsigned threads, unsigned
 	if (thread_pool->threads > 4096)
 		return -EINVAL;
 	/*
-	 * Pin only if all CPUs are used: with fewer threads, another process may choose the same
-	 * CPUs, and sharers certainly do.
+	 * Pin only if all CPUs are used: with fewer threads, another process may pin to the same
+	 * CPUs, as sharers would.
 	 */
 	thread_pool->pin =
 		thread_pool->threads > 1 && thread_pool->threads == allowed && sharers == 1;
 	return 0;
 }
 
-/* The number'th allowed CPU, as a set. */
+/* Set of only the number-th allowed CPU. */
 static cpu_set_t thread_pool_nth_cpu(const struct thread_pool *thread_pool, unsigned number)
 {
 	cpu_set_t set;

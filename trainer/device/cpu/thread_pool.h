@@ -24,12 +24,12 @@ struct thread_pool {
 	bool entered;
 };
 
-/* task: 0 to tasks - 1; thread: 0 to threads - 1, with at most one task at a time */
+/* Runs task 0..tasks - 1 on thread 0..threads - 1; a thread runs one task at a time. */
 typedef void (*thread_pool_function)(void *context, uint32_t task, unsigned thread);
 
 /*
- * threads 0: the number of CPUs allowed by affinity or, if fewer, by the cgroup quota, divided by
- * `sharers`, the number of processes, this one included, that use the same CPUs.
+ * With threads 0 it uses the number of CPUs that affinity and cgroup quota allow, divided by
+ * `sharers`: the number of processes on the same CPUs, this one included.
  */
 int thread_pool_init(struct thread_pool *thread_pool, unsigned threads, unsigned sharers);
 /*

@@ -35,22 +35,25 @@ INLINE void store(float *to, lanes values)
 }
 
 /*
- * A factor of a product a b over k: element (i, k) of a is v[i * row + k * step]; vector (k, j) of
- * b begins at v[j * row + k * step], aligned.
+ * A factor of a matrix product a b with summation index k. As a: element (i, k) is v[i * row + k *
+ * step]. As b: vector (k, j) begins at v[j * row + k * step], aligned.
  */
 struct factor {
 	const float *v;
 	size_t row, step;
 };
 
-/* c [rows][vectors * LANES], with rows c_row apart, = a b over `inner` terms; += with `add`. */
+/*
+ * Computes c = a b, or c += a b with `add`: c is [rows][vectors * LANES], with rows c_row apart;
+ * `inner` is the summed dimension.
+ */
 INLINE void tile(struct factor a, size_t rows, struct factor b, size_t inner, float *c,
 		 size_t c_row, const int vectors, bool add)
 {
 	const float *from[TILE_ROWS];
 	lanes sum[TILE_ROWS][TILE_VECTORS];
 
-	/* missing rows repeat the last one and are not stored */
+	/* rows beyond `rows` repeat the last one and are not stored */
 	for (size_t i = 0; i < TILE_ROWS; i++)
 		from[i] = a.v + (i < rows ? i : rows - 1) * a.row;
 #pragma GCC unroll 6

@@ -1,4 +1,4 @@
-/* Tokens of vision transformers: adds position embeddings; takes a single token. */
+/* Tokens of vision transformers: adds position embeddings; selects a single token. */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/pos_embed.h"
 
@@ -35,7 +35,7 @@ static struct tokens_job tokens_job(const struct cpu_graph *graph, const struct 
 	};
 }
 
-/* Bytes of rows of channels. */
+/* Size in bytes of `rows` rows. */
 static size_t tokens_bytes(const struct tokens_job *job, size_t rows)
 {
 	return rows * job->channels * element_size(job->element);
@@ -124,7 +124,7 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-/* Without a class token, the gradient of x is that of y, in the same memory. */
+/* Without a class token, the gradient of x equals the gradient of y and uses its memory. */
 static int tokens_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
@@ -152,7 +152,7 @@ static void tokens_dx_task(void *context, uint32_t task, unsigned thread)
 		       tokens_bytes(job, job->places));
 }
 
-/* Sums a token's channels over samples, whose stride is the length of all tokens. */
+/* Sums a token's channels over samples. */
 static void tokens_sum(const struct tokens_job *job, size_t token, size_t c)
 {
 	double sums[KERNEL_WIDTH_MAX] = {0};

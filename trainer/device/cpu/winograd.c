@@ -21,24 +21,25 @@ _Static_assert(WINOGRAD_CHANNELS == PRODUCT_PANEL, "a block of channels is a pan
 #define TAPS   (WINDOW * WINDOW)
 
 /*
- * Limits in bytes on the points of a block of tiles, unless that gave too few tiles: for a thread's
- * private block, and for one shared by all threads.
+ * Limits in bytes on the transformed tiles of a block that is private to a thread, and of one that
+ * all threads share. BLOCK_TILES_MIN takes precedence.
  */
 #define BLOCK_BYTES        (5 << 19)
 #define SHARED_BLOCK_BYTES (12 << 20)
-#define BLOCK_TILES_MIN    48 /* fewer read the weights' points too often */
+#define BLOCK_TILES_MIN    48 /* with fewer tiles, the transformed weights are read too often */
 #define BLOCK_TILES_MAX    96
 #define SHARED_TILES_MAX   1024
-#define TRANSFORM_TILES    8 /* of a task that only transforms */
+#define TRANSFORM_TILES    8 /* tiles per task that only transforms */
 
 /*
  * Cost model. TRANSFORM_COST: multiply-adds to transform a tile, per channel of x and of the
- * result. WEIGHTS_COST: cost of transforming the weights, as the number of tiles whose products
- * cost the same. Measured with AVX2 on layers of 16 to 512 channels, as a third of a training step.
+ * result. WEIGHTS_COST: cost of transforming the weights, expressed as a number of tiles whose
+ * products cost as much. Measured with AVX2 on layers of 16 to 512 channels, as a third of a
+ * training step.
  */
 #define TRANSFORM_COST 900
 #define WEIGHTS_COST   40
-#define GAIN_MIN       1.1 /* below this gain the convolution is left to oneDNN */
+#define GAIN_MIN       1.1 /* least speed-up, by the cost model, for which oneDNN is not used */
 
 static size_t padded(uint32_t channels)
 {
@@ -48,7 +49,7 @@ static size_t padded(uint32_t channels)
 /* Tiling of the results. */
 struct tiling {
 	uint32_t rows, columns;
-	size_t count; /* over all samples */
+	size_t count; /* tiles of all samples */
 };
 
 static struct tiling tiling_of(struct device_shape shape)
@@ -62,7 +63,7 @@ static struct tiling tiling_of(struct device_shape shape)
 	return tiling;
 }
 
-/* Position of a tile's first result. */
+/* Sample, row and column of a tile's first result. */
 struct place {
 	size_t sample;
 	int64_t top, left;
@@ -95,7 +96,7 @@ bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *nod
 	return cost * GAIN_MIN < (double)y.n * y.h * y.w * TAPS * in * out;
 }
 
-/* True if side x side pixels and a whole block of channels exist. */
+/* True if a patch of side x side pixels and WINOGRAD_CHANNELS channels is entirely inside x. */
 static bool patch_is_whole(struct device_shape shape, struct place place, uint32_t channel,
 			   int side)
 {
@@ -103,7 +104,7 @@ static bool patch_is_whole(struct device_shape shape, struct place place, uint32
 	       place.left + side <= shape.w && channel + WINOGRAD_CHANNELS <= shape.c;
 }
 
-/* View of a whole patch. */
+/* View of a patch that is entirely inside x. */
 static struct winograd_array patch_view(const float *x, struct device_shape shape,
 					struct place place, uint32_t channel)
 {
@@ -129,7 +130,8 @@ static size_t channels_at(struct device_shape shape, uint32_t channel)
 
 static void copy_channels(float *to, const float *from, size_t channels)
 {
-	if (channels == WINOGRAD_CHANNELS) { /* constant size for the compiler */
+	/* a constant size, so that the compiler expands memcpy() inline */
+	if (channels == WINOGRAD_CHANNELS) {
 		memcpy(to, from, WINOGRAD_CHANNELS * sizeof(float));
 		return;
 	}
@@ -137,7 +139,7 @@ static void copy_channels(float *to, const float *from, size_t channels)
 	memcpy(to, from, channels * sizeof(float));
 }
 
-/* A view, or for a partial patch a zero-padded copy. */
+/* Returns a view of the patch or, if it is partly outside x, of a zero-padded copy. */
 static struct winograd_array patch_of(const float *x, struct device_shape shape, struct place place,
 				      uint32_t channel, int side, float *spare)
 {
@@ -159,15 +161,15 @@ static struct winograd_array patch_of(const float *x, struct device_shape shape,
 }
 
 /*
- * Floats between points of a block: an odd number of panels, so that a tile's points do not map to
- * the same cache sets.
+ * Stride in floats between the points of a block: an odd number of panels, so that a tile's points
+ * do not map to the same cache sets.
  */
 static size_t plane_of(size_t tiles, size_t channels)
 {
 	return (tiles * channels / PRODUCT_PANEL | 1) * PRODUCT_PANEL;
 }
 
-/* Points, `plane` floats apart. */
+/* Array of a tile's points, `plane` floats apart. */
 static struct winograd_array points_at(const float *v, size_t plane)
 {
 	return (struct winograd_array){(float *)v, (ptrdiff_t)(WINOGRAD_PATCH * plane),
@@ -193,7 +195,7 @@ static size_t pass_scratch(const struct pass *pass)
 	       (plane_of(pass->block, pass->depth) + plane_of(pass->block, pass->columns));
 }
 
-/* Tiles per block, near the best size, such that all threads get equally many blocks. */
+/* Tiles per block: at most the size limit, and such that all threads get equally many blocks. */
 static size_t pass_block(const struct pass *pass, size_t threads)
 {
 	size_t tile = WINOGRAD_POINTS * (pass->depth + pass->columns) * sizeof(float);
@@ -449,16 +451,22 @@ struct gradient_job {
 	const struct cpu_graph *graph;
 	const struct cpu_node *node;
 	struct tiling tiling;
-	/* depth: channels of x, columns: of the result; both padded */
+	/*
+	 * depth: padded channels of x; columns: padded channels of the result; block: tiles per
+	 * block
+	 */
 	size_t depth, columns, block;
-	/* of z: an odd number of panels, so that rows do not map to the same cache sets */
+	/*
+	 * row stride of z in floats: an odd number of panels, so that rows do not map to the same
+	 * cache sets
+	 */
 	size_t row;
 	size_t first, count; /* tiles of the current block */
 	float *v;            /* [points][depth / 16][block][16] */
 	float *z;            /* [points][block][row] */
 	float *sums;         /* [points][columns][depth] */
-	float *gradient;     /* [K][3][3][C], of the store */
-	bool fresh;          /* overwrite it */
+	float *gradient;     /* [K][3][3][C], in the parameter store */
+	bool fresh;          /* overwrite the gradient instead of adding to it */
 };
 
 static struct gradient_job gradient_job(const struct cpu_graph *graph, const struct cpu_node *node)
@@ -519,7 +527,7 @@ static void gradient_transform_task(void *context, uint32_t task, unsigned threa
 	}
 }
 
-/* Adds to the sums of a point. */
+/* Adds the products of a block of tiles to the sums of one point. */
 static void gradient_product_task(void *context, uint32_t point, unsigned thread)
 {
 	const struct gradient_job *job = context;

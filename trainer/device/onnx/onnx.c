@@ -1,8 +1,8 @@
 /*
  * Emits operators of opset 17 (https://onnx.ai/onnx/operators), the first with layer norm. GELU is
  * expressed with Erf, and attention with matrix products; runtimes recognize and fuse these. Each
- * value exists in the layout that its readers use, [n][h][w][c] or [n][c][h][w], and in both if
- * readers differ.
+ * value has the layout that its consumers use, [n][h][w][c] or [n][c][h][w]; if they differ, it
+ * exists in both.
  */
 #include "trainer/device/onnx/onnx.h"
 
@@ -224,7 +224,7 @@ static const char *integers(struct writer *writer, size_t count, const int64_t *
 	integers(writer, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),                       \
 		 (int64_t[]){__VA_ARGS__})
 
-/* Reshapes all dimensions but the first, which is the number of samples. */
+/* Reshapes all dimensions except the first, which is the number of samples. */
 #define RESHAPE(writer, x, ...)                                                                    \
 	result(add(writer, "Reshape", x, INTEGERS(writer, -1, __VA_ARGS__), NULL))
 

@@ -13,7 +13,7 @@ UPDATE_INLINE void adam_moments(struct update_element *e, const struct update_ra
 	e->state[1] = r->beta2 * e->state[1] + (1 - r->beta2) * g * g;
 }
 
-/* `kept`: factor of the weight after decay. */
+/* kept: factor of the weight, 1 - lr * decay with decoupled decay. */
 UPDATE_INLINE void adam_step(struct update_element *e, const struct update_rates *r, float g,
 			     float kept)
 {

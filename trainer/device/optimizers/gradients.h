@@ -10,7 +10,7 @@
 
 #include "trainer/device/optimizers/updates.h"
 
-/* True if the pass is needed; for the host. */
+/* True if the pass is needed. Host only. */
 static inline bool gradients_change(const struct device_optimizer_spec *optimizer)
 {
 	return optimizer->clip_value > 0 || optimizer->centralize;

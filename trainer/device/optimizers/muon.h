@@ -9,7 +9,7 @@
 
 #include "trainer/device/optimizers/adam.h"
 
-/* The momentum buffer is a running mean here, not a sum. */
+/* Unlike in SGD, the momentum buffer is a running mean, not a sum. */
 UPDATE_INLINE float optimizer_muon_direction(struct update_element *e, const struct update_rates *r)
 {
 	float g = (1 - r->momentum) * (e->g * r->gradient_scale);
@@ -18,7 +18,10 @@ UPDATE_INLINE float optimizer_muon_direction(struct update_element *e, const str
 	return r->from_gradient * g + r->from_moment * e->state[0];
 }
 
-/* Coefficients with the steepest slope at 0 for which singular values end in about 0.7 to 1.2. */
+/*
+ * Coefficients with the largest derivative at 0 for which singular values converge to about
+ * 0.7..1.2.
+ */
 UPDATE_INLINE struct update_polynomial optimizer_muon_polynomial(void)
 {
 	struct update_polynomial p = {3.4445f, -4.7750f, 2.0315f};

@@ -1,9 +1,8 @@
 /*
  * Sharpness-aware minimization (SAM: Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021,
- * arXiv:2010.01412, algorithm 1): takes the gradient for an update at w + rho g / |g|,
+ * arXiv:2010.01412, algorithm 1): computes the gradient for an update at w + rho g / |g|,
  * approximately the worst point within rho of w. This is the per-element perturbation (equation 2
- * with p = 2) for both backends; run/update.c makes the passes. |g| is the norm over all
- * parameters.
+ * with p = 2) for both backends; run/update.c runs the passes. |g| is the norm over all parameters.
  *
  * For C and CUDA C.
  */

@@ -4,15 +4,17 @@
  * Header-only; the includer's compiler flags apply.
  *
  * optimizer_NAME() updates an element. A by_tensor optimizer has two more functions:
- * optimizer_NAME_measure() returns numbers for each element before the update, and
- * optimizer_NAME_ratio() turns their L2 norms over the tensor into the tensor's ratio. Only tensors
- * of more than one dimension are scaled; others have ratio 1.
+ * optimizer_NAME_measure() returns UPDATE_NORMS numbers for each element before the update, and
+ * optimizer_NAME_ratio() computes the tensor's trust ratio from their L2 norms over the tensor.
+ * Tensors of one dimension have ratio 1.
  *
- * A by_matrix optimizer has three more: optimizer_NAME_direction() updates an element's state and
- * returns its replacement for the gradient. The matrix X of these, scaled to Frobenius norm 1, goes
- * through the spec's number of steps X <- (a + b X X' + c (X X')^2) X, with the coefficients of
- * optimizer_NAME_polynomial(). optimizer_NAME() then gets the result in place of the gradient, in
- * elements with rates.matrix, and optimizer_NAME_length() of the matrix's sides in rates.ratio.
+ * A by_matrix optimizer has three more functions. The backend updates a matrix in these steps:
+ * 1. optimizer_NAME_direction() updates each element's state and returns its element of X.
+ * 2. X is divided by its Frobenius norm.
+ * 3. ns_steps times: X <- (a + b X X' + c (X X')^2) X, with optimizer_NAME_polynomial().
+ * 4. optimizer_NAME() updates each element, with X in place of the gradient, rates.matrix set, and
+ *    rates.ratio = optimizer_NAME_length() of the matrix's sides.
+ *
  * Matrices are weights, [outputs][rest], except those of the first and the last layer
  * (device_param_matrix()).
  *
@@ -37,16 +39,17 @@
 struct update_decision {
 	float gradient_scale;           /* grad_scale / loss scale, clipped */
 	float correction1, correction2; /* 1 / (1 - beta^t), for bias-corrected means */
-	/* the same by start, for parameters that began to train later */
+	/* the same, indexed by device_param_spec.start, for parameters that began to train later */
 	float later1[DEVICE_STARTS_MAX], later2[DEVICE_STARTS_MAX];
-	float ema_decay; /* device_hyper's; 0 for the first update */
-	uint32_t made;   /* 0 if a gradient is not finite and the update is skipped */
+	float ema_decay; /* device_hyper.ema_decay; 0 for the first update */
+	uint32_t made;   /* 1; 0 if the update is skipped because a gradient is not finite */
 };
 
 /* Coefficients for one parameter. */
 struct update_rates {
 	float gradient_scale, lr, decay;
-	float ratio;   /* by_tensor: the tensor's ratio; by_matrix: the matrix's length */
+	/* by_tensor: optimizer_NAME_ratio(); by_matrix: optimizer_NAME_length(); else 1 */
+	float ratio;
 	bool matrix;   /* by_matrix: gradients are elements of the orthogonalised matrix */
 	float decayed; /* 1 - lr * decay, the factor of decoupled decay */
 	/* keep: `decayed` if decay is decoupled, else 1; l2: decay if coupled, else 0 */
@@ -61,7 +64,10 @@ struct update_rates {
 #undef RATE
 };
 
-/* Coefficients of a by_matrix step, X <- (a + b X X' + c (X X')^2) X. */
+/*
+ * Coefficients of a Newton-Schulz iteration of a by_matrix optimizer:
+ * X <- (a + b X X' + c (X X')^2) X.
+ */
 struct update_polynomial {
 	float a, b, c;
 };
@@ -80,7 +86,8 @@ UPDATE_INLINE float update_correction(float beta, uint64_t updates)
 }
 
 /*
- * Decision for finite gradients whose norm is `norm` after scaling by `scale`. Counts the update.
+ * Fills the decision for finite gradients, whose L2 norm is `norm` after scaling by `scale`, and
+ * counts the update in state.
  */
 UPDATE_INLINE void update_decide_finite(const struct device_hyper *hyper, double scale, double norm,
 					struct device_params_state *state,

@@ -186,8 +186,7 @@ void expect(const struct fixture *f, const char *what, const struct operand *ope
 	free(values);
 	conv_problem_name(&f->problem, name, sizeof(name));
 	/*
-	 * sums of many rounded numbers are as accurate as the numbers; a device sums in another
-	 * order
+	 * a sum of rounded numbers has about their relative error; a device sums in another order
 	 */
 	if (!(error <= (emulated ? 4 : 8) * tolerances[f->problem.element]))
 		fail_msg("%s: %s is off by %g", name, what, error);

@@ -1,7 +1,7 @@
 /*
  * Shared code for tests of convolutions and matrix products: engines on a device or on the emulated
- * one, and operands rounded to the engine's element, so that the reference computes from the same
- * values. A fixture has every operand that a pattern may use. A failure ends the test.
+ * one, and operands rounded to the engine's element type, so that the reference computes from the
+ * same values. A fixture has every operand that a pattern may use. A failure ends the test.
  */
 #pragma once
 
@@ -9,18 +9,18 @@
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/cuda/engines.h"
 
-/* Largest error accepted as rounding, relative to the norm; by element. */
+/* Largest relative error of the norm that counts as rounding, indexed by element type. */
 extern const double tolerances[];
 
 extern struct gpu_properties gpu;
 extern struct engines engines;
 extern bool emulated;
-/* Problems passed to compute() with a plan and, only on a device, without one. */
+/* Number of problems for which compute() found a plan, and (only on a device) found none. */
 extern unsigned planned, unplanned;
 
 /*
- * An operand: its values as doubles for the reference, in its element on the host (data), and on
- * the device (place).
+ * An operand's values: as doubles for the reference (v), in its element type on the host (data) and
+ * on the device (place).
  */
 struct operand {
 	size_t count;
@@ -33,13 +33,13 @@ struct operand {
 struct operand operand_new(size_t count, enum cuda_element element, uint64_t seed, double low,
 			   double high);
 void operand_free(struct operand *operand);
-/* Rounds v to the element and writes it to data. */
+/* Rounds v to the element type and writes it to data. */
 void operand_store(struct operand *operand);
 /* Copy between data and place. */
 void copy_in(const struct operand *operand, gpu_stream stream);
 void copy_out(const struct operand *operand, gpu_stream stream);
 
-/* Every pointer of struct conv_arguments, with the same names. */
+/* Operands with the names of the pointers in struct conv_arguments. */
 #define OPERANDS 33
 
 union operands {

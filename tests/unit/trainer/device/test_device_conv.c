@@ -1,7 +1,7 @@
 /*
  * Every convolution pattern against naive loops in double precision that share no code with the
- * engines. Linked with the emulated engines, and a second time with cuDNN's for a device. There
- * some patterns have no plan, but in fp16 all have one at the shapes of a net.
+ * engines. Linked with the emulated engines, and a second time with cuDNN for a device. cuDNN has
+ * no plan for some patterns, but in fp16 it has one for every pattern at the shapes of test net.
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"
@@ -86,7 +86,7 @@ out:
 static void check_norm(const struct fixture *f, const double *dz, const struct operand *raw,
 		       const struct operand *mean)
 {
-	/* the order in union operands */
+	/* mean, deviation, gamma and so on are consecutive in union operands */
 	const struct operand *deviation = mean + 1, *gamma = mean + 2, *outputs = mean + 4;
 	static const char *const names[] = {"dgamma", "dbeta", "a", "b", "d"};
 	size_t channels = f->problem.c, m = raw->count / channels;
@@ -134,7 +134,7 @@ static void check_data(struct fixture *f)
 		if (problem->shortcut == CONV_SHORTCUT_NORM)
 			z += o->gamma2.v[c] * (o->raw2.v[i] - o->mean2.v[c]) * o->deviation2.v[c] +
 			     o->beta2.v[c];
-		/* rounded as stored, so that the sums match */
+		/* rounded to the element type, as the engine stores it, so that the sums match */
 		x[i] = z > 0 ? element_round(problem->element, (float)x[i]) : 0;
 	}
 	expect(f, "dx", &o->x, x);
@@ -198,8 +198,8 @@ static void check(const struct conv_problem *problem)
 static void each_shape(enum conv_direction direction, void (*function)(struct conv_problem problem))
 {
 	/*
-	 * few on a device: cuDNN compiles fused patterns at such shapes, which takes a second or so
-	 * each
+	 * on a device only three shapes, since cuDNN takes about a second to compile a fused
+	 * pattern for such a shape
 	 */
 	size_t count = emulated ? sizeof(shapes) / sizeof(shapes[0]) : 3;
 

@@ -1,7 +1,7 @@
 /*
  * Convolutions against two more references than the loops of test_device_conv.c: central
  * differences, for the norm's part of the backward epilogue, and oneDNN. Linked with the emulated
- * engines, and a second time with cuDNN's for a device.
+ * engines, and a second time with cuDNN for a device.
  */
 #include "tests/unit/trainer/device/engines_test.h"
 
@@ -134,7 +134,10 @@ TEST(norm_gradients)
 	for (size_t c = 0; c < problem.c; c++)
 		f.o.beta.v[c] -= 0.75;
 	operand_store(&f.o.beta);
-	/* cuDNN has this pattern only in fp16, where differences are too coarse to prove much */
+	/*
+	 * cuDNN has this pattern only in fp16, whose rounding makes central differences too
+	 * inaccurate
+	 */
 	if (compute(&f)) {
 		check_gradients(&f, "raw", &f.o.raw, &f.o.mean);
 		check_gradients(&f, "raw2", &f.o.raw2, &f.o.mean2);

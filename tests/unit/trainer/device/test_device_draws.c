@@ -1,13 +1,13 @@
 /*
- * Random draws of operations: bit for bit as defined (test_device_reference.c implements the
- * definition separately), on every device, for every division of the global batch, in every step,
- * replayed ones included.
+ * Random draws of operations: the same bits as in test_device_reference.c, an independent
+ * implementation, on every device, for every division of the global batch, and in every step, even
+ * replayed.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
 #define SAMPLES  8
-#define CHANNELS 7 /* so that samples end inside a block of words */
+#define CHANNELS 7 /* not a multiple of 4, so that a sample ends inside a block of random words */
 #define SIDE     3
 #define COUNT    ((size_t)SAMPLES * SIDE * SIDE * CHANNELS)
 
@@ -19,7 +19,10 @@ struct net {
 	uint32_t samples;
 };
 
-/* The net drops ones by element and then by sample, so the result is the product of the factors. */
+/*
+ * The net applies dropout and then drop-path to ones, so its result is the product of the dropout
+ * factors.
+ */
 static void open_net(struct net *net, uint32_t samples, float drop_path, float dropout)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
@@ -96,7 +99,7 @@ TEST(as_defined)
 	struct net net;
 
 	open_net(&net, SAMPLES, path, out);
-	/* from the third step on, devices that capture replay */
+	/* from the third step on, devices that capture steps replay them */
 	for (uint64_t number = 1; number <= 5; number++) {
 		struct device_draws draws = {0xfedcba9876543210, number << 31, 21};
 
@@ -131,7 +134,7 @@ TEST(depend)
 	close_net(&net);
 }
 
-/* Two ranks or micro-batches with half the batch each draw the same as one with the whole batch. */
+/* Two half batches, as of two ranks or micro-batches, get the same draws as the whole batch. */
 TEST(cut)
 {
 	struct device_draws draws = {7, 3, 100};

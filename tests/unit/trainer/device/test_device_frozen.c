@@ -1,7 +1,7 @@
 /*
  * Frozen layers with frozen norm statistics: the layers after them get the same results and
- * gradients whether the frozen ones run as in evaluation or are differentiated. They do not change
- * and cost no backward pass. Also covers a layer that thaws.
+ * gradients whether the frozen ones run as in evaluation or are differentiated. Frozen layers do
+ * not change and have no backward pass. Also tests unfreezing a layer.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -72,7 +72,10 @@ static void fill_all(struct net *net)
 	}
 }
 
-/* If `differentiated`, gradients go down to the input, so that no layer runs as in evaluation. */
+/*
+ * If `differentiated`, the input's gradient is computed too, so that no layer runs as in
+ * evaluation.
+ */
 static void plan(struct net *net, bool differentiated)
 {
 	struct device_graph_options options = {.mode = DEVICE_TRAIN, .keep_all = differentiated};
@@ -193,7 +196,7 @@ static void check_frozen(enum device_precision precision, double tolerance)
 	net_open(&frozen, precision, &optimizer, false);
 	net_open(&whole, precision, &optimizer, true);
 	net_open(&start, precision, &optimizer, false);
-	/* a pass that does not update statistics, like SAM's second */
+	/* a pass that does not update running statistics, like SAM's second pass */
 	forward(&frozen);
 	for (unsigned t = 0; t < STEPS; t++) {
 		double loss = step(&frozen, &hyper), expected = step(&whole, &hyper);
@@ -237,8 +240,8 @@ TEST(costs_no_backward)
 
 		device_graph_layer(net.graph, i, &info);
 		/*
-		 * the input and the frozen layers: none; the first trained layer: no data gradient;
-		 * others: both
+		 * expected backward cost: none for the input and the frozen layers; the weight
+		 * gradient only for the first trained layer; both gradients for the others
 		 */
 		if (i <= FROZEN)
 			assert_true(info.flops_backward == 0);

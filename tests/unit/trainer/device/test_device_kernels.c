@@ -1,7 +1,7 @@
 /*
  * Kernels of every instruction set against plain C: all widths from 1, odd strides, canaries around
- * the results. The C kernels are checked against double precision here where that is simple, and
- * against the reference by test_device_ops.
+ * the results. Some C kernels are checked against double precision here; test_device_ops checks all
+ * against the reference.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -62,8 +62,8 @@ static float value(const struct data *data, unsigned i, unsigned j, enum element
 }
 
 /*
- * Compares the whole structures: the results, and the memory that kernels must not write. bf16 may
- * round to the neighbouring value.
+ * Compares whole structures: results, and memory that kernels must not write. A bf16 result may be
+ * rounded to a neighbouring value.
  */
 static void compare(const struct data *a, const struct data *b, enum element element,
 		    const char *what, size_t width)
@@ -243,7 +243,7 @@ static void call_attention(const struct kernels *k, struct data *d, enum element
 	free(args.scratch);
 }
 
-/* With random draws; each row's draws begin at another offset in a block of words. */
+/* With dropout; each row's draws begin at a different offset in a block of random words. */
 static void call_scale_add(const struct kernels *k, struct data *d, enum element element,
 			   size_t width, double *sum, double *second)
 {
@@ -517,8 +517,8 @@ static double get(const void *from, enum element element, size_t i)
 }
 
 /*
- * Means of columns, and gradients spread over rows, against sums in double: the variants share
- * their source, so a comparison among them would not show its bugs.
+ * Means of columns, and gradients spread over rows, against sums in double: all instruction sets
+ * share the source, so comparing them with each other would not find its bugs.
  */
 static void columns_of_width(const struct kernels *k, enum element element, size_t width)
 {
@@ -549,7 +549,7 @@ static void columns_of_width(const struct kernels *k, enum element element, size
 }
 
 /*
- * Sums of columns and of their squares about a shift, checked in the same way; kernels add them to
+ * Column sums of x - shift and of (x - shift)^2 against sums in double; kernels add them to
  * existing values.
  */
 static void statistics_of_width(const struct kernels *k, enum element element, size_t width)

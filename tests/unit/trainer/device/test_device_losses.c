@@ -23,7 +23,7 @@ struct bench {
 	struct device_graph *graph;
 };
 
-/* As in make.py. If `some`, every fifth sample has no label. */
+/* As in make.py. With `some`, every fifth sample lacks a label. */
 static void make_batch(struct data *d, unsigned step, bool some)
 {
 	for (unsigned i = 0; i < SAMPLES * FEATURES; i++)
@@ -116,7 +116,10 @@ static void near(double value, double expected, const char *name, const char *wh
 		fail_msg("%s: %s %u: %.9g, expected %.9g", name, what, index, value, expected);
 }
 
-/* [STEPS], [SAMPLES], [CLASSES][FEATURES] and [CLASSES], as in a line of the file. */
+/*
+ * Arrays [STEPS], [SAMPLES], [CLASSES][FEATURES] and [CLASSES], in the order of a line of the
+ * golden file.
+ */
 struct outcome {
 	double numbers[STEPS + SAMPLES + CLASSES * FEATURES + CLASSES];
 };
@@ -282,8 +285,8 @@ static double teach_once(struct bench *b, const struct device_batch *batch, floa
 }
 
 /*
- * A teacher's logits that stay on the device give the same bits as logits passed through the host;
- * for both halves of the memory that holds them.
+ * A teacher's logits that stay on the device give the same bits as logits passed through the host,
+ * at both halves of a device_memory_new() allocation.
  */
 TEST(kept_logits)
 {
@@ -341,8 +344,8 @@ TEST(kept_logits)
 }
 
 /*
- * Top-1 counts a match with the label; of two labels, with the one of larger share; of dense
- * targets, with the largest.
+ * Top-1 compares the largest logit with the label; with two labels, the one with the larger share;
+ * with dense targets, the largest target.
  */
 TEST(counts)
 {
@@ -372,7 +375,7 @@ TEST(counts)
 	assert_int_equal(device_upload(b.graph, &batch, &number), 0);
 	assert_int_equal(device_step(b.graph, NULL, &number), 0);
 	assert_int_equal(device_results(b.graph, number, true, &results), 0);
-	/* matches: samples 2 and 4 by the second label, 7, 9 and 11 by the first */
+	/* samples 2 and 4 match by their second label; 7, 9 and 11 by their first */
 	assert_int_equal(results.top1, 5);
 	assert_int_equal(results.samples, SAMPLES);
 	bench_close(&b);

@@ -1,6 +1,6 @@
 /*
- * Matrix products against naive loops in double precision: those of the emulated engines and,
- * linked a second time, of cuBLASLt on a device.
+ * Matrix products against naive loops in double precision. Linked with the emulated engines, and a
+ * second time with cuBLASLt for a device.
  */
 #include "tests/gpu/emulation/element.h"
 #include "tests/unit/trainer/device/engines_test.h"

@@ -56,8 +56,8 @@ static void declare(struct net *net)
 							      : DEVICE_BUFFER;
 
 			/*
-			 * the last layer is a convolution with bias instead of a norm; the bias
-			 * takes gamma's place
+			 * the last layer is a convolution with a bias instead of a norm; the bias
+			 * has gamma's index
 			 */
 			if (i == 4 && j > 1)
 				break;
@@ -481,7 +481,10 @@ static double forward(struct net *net, bool moves_statistics)
 	return results.loss;
 }
 
-/* A forward pass gives the loss of a step; with statistics it also updates them as a step does. */
+/*
+ * device_forward() gives the loss of a step; with moves_statistics it also updates the running
+ * statistics as a step does.
+ */
 TEST(forward)
 {
 	struct net a, b;
@@ -499,7 +502,7 @@ TEST(forward)
 		assert_memory_equal(&held, &loss, sizeof(loss));
 		assert_memory_equal(&moved, &loss, sizeof(loss));
 		assert_same_slots(&a, &b, DEVICE_VALUE);
-		/* also between a micro-batch and its update */
+		/* device_forward() between a micro-batch and its update */
 		step(&a, NULL);
 		forward(&a, false);
 		step(&b, NULL);
@@ -571,8 +574,8 @@ TEST(perturbed)
 }
 
 /*
- * A gradient that is not finite gives no direction to perturb in; the update is skipped and the
- * values stay unperturbed.
+ * With a gradient that is not finite, the perturbation leaves the values unchanged and the update
+ * is skipped.
  */
 TEST(perturbed_not_finite)
 {
@@ -620,7 +623,7 @@ TEST(micro_batches)
 	device_param_read(a.p[23], DEVICE_GRAD, y);
 	assert_memory_equal(x, y, sizeof(x));
 	net_close(&a);
-	/* the same batch twice at half the scale equals one step */
+	/* two micro-batches of the same samples with grad_scale 1/2 equal one step */
 	net_open(&a, DEVICE_FP32, 2, false);
 	step(&b, &hyper);
 	step(&a, NULL);
@@ -688,7 +691,9 @@ static void check_evaluation(enum device_precision precision, double tolerance)
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	check_logits(&net, DEVICE_EMA, tolerance);
 	check_logits(&net, DEVICE_VALUE, tolerance);
-	/* a micro-batch changes only running statistics; evaluation must see that too */
+	/*
+	 * a micro-batch changes only running statistics; the next evaluation must use the new ones
+	 */
 	step(&net, NULL);
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	net_close(&net);
@@ -705,7 +710,8 @@ TEST(evaluation_half)
 }
 
 /*
- * Bytes, floats and halves give the same normalised input, also mirrored and with a fourth channel.
+ * Images of bytes, floats and 16-bit floats give the same normalised input, even if mirrored or
+ * with a fourth channel.
  */
 TEST(input)
 {

@@ -1,7 +1,7 @@
 /*
  * Every operation of a device: forward against the naive reference, gradients of input and
- * parameters against central differences of the reference. In fp32, and if the device supports them
- * in 16 bits, compared by the relative error of the norm.
+ * parameters against central differences of the reference. Runs in fp32 and in the 16-bit formats
+ * that the device supports; compares by relative error of the norm.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -30,16 +30,16 @@ struct op_case {
 	struct device_shape x;
 	/* output channels or number of heads, and geometry */
 	uint32_t k, window, stride, pad;
-	uint32_t pad_extra, groups; /* of convolutions; groups = 0 counts as one */
+	uint32_t pad_extra, groups; /* convolutions only; groups 0 counts as 1 */
 	bool norm, bias, residual;
 	bool by_position; /* linear layers */
-	bool class_token; /* of OP_TOKENS */
-	uint32_t side;    /* of the tokens' positions; 0 if as x */
-	uint32_t taken;   /* position */
+	bool class_token; /* OP_TOKENS only */
+	uint32_t side;    /* side of the position embeddings; 0 if they have x's size */
+	uint32_t taken;   /* position that OP_TAKE selects */
 	bool fixed;       /* the norm's statistics are frozen */
 	uint32_t ghost;   /* samples per group of norm statistics; 0 for all in one */
 	enum device_activation activation;
-	bool gamma, gate; /* of OP_SCALE_ADD, as are: */
+	bool gamma, gate; /* OP_SCALE_ADD only, like the fields below */
 	float drop_path, dropout;
 };
 
@@ -119,8 +119,7 @@ static void reference_scale_add(const struct fixture *f, struct tensor *y)
 
 /*
  * Normalises by the statistics of chunks of samples, divided as torch.chunk() divides them for
- * Composer's GhostBatchNorm. Each chunk updates the running statistics by its share of the momentum
- * of 0.1.
+ * Composer's GhostBatchNorm. Each chunk updates the running statistics with momentum 0.1 / chunks.
  */
 static void reference_ghosts(const struct fixture *f, struct tensor *y, double *running_mean,
 			     double *running_variance)
@@ -295,7 +294,7 @@ static void make_params(struct fixture *f)
 			device_param_freeze(f->p[i], true);
 	}
 	assert_int_equal(device_params_allocate(f->params, &optimizer), 0);
-	/* with gradients of this size fp16 allows no larger scale */
+	/* a larger loss scale would overflow fp16 with gradients of this size */
 	if (device_info(f->device)->precision == DEVICE_FP16)
 		assert_int_equal(
 			device_params_set_state(f->params,
@@ -511,7 +510,7 @@ static void check_gradients(struct fixture *f, double tolerance)
 }
 
 /*
- * After two steps the running statistics have moved twice towards the batch's, which are those
+ * After two steps the running statistics have been updated twice with those of the batch, computed
  * before residual and activation.
  */
 static void check_running(struct fixture *f, double tolerance)
@@ -556,7 +555,7 @@ static void check_stayed(struct fixture *f)
 	free(got);
 }
 
-/* Checks evaluation, for operations that do the same there. */
+/* Checks evaluation, for operations whose result in evaluation equals that in training. */
 static void check_evaluation(struct fixture *f, double *expected, double tolerance)
 {
 	struct device_graph_options options = {.mode = DEVICE_EVAL};
@@ -588,7 +587,8 @@ static void check_case(const struct op_case *op, enum device_precision precision
 {
 	struct fixture f = {.op = op, .device = open_device(precision, 0)};
 	double tolerance =
-		precision == DEVICE_FP32 ? 2e-5 : 8e-2; /* a ReLU at 0.003 may flip: sqrt(0.3 %) */
+		/* 16 bits: 0.3 % of the ReLU inputs may change sign, an error of sqrt(0.003) */
+		precision == DEVICE_FP32 ? 2e-5 : 8e-2;
 	struct tensor y;
 	float *got;
 
@@ -634,8 +634,8 @@ static const struct op_case cases[] = {
 	{OP_CONV, {2, 4, 4, 64}, 32, 3, 1, 1},
 	{OP_CONV, {2, 1, 1, 40}, 48, 1, 1, 0},
 	/*
-	 * groups, also of one channel, also with more output than input channels; more padding at
-	 * the end
+	 * groups, some of one channel, some with more output than input channels; extra padding at
+	 * the bottom and right
 	 */
 	{OP_CONV, {2, 7, 5, 8}, 12, 3, 1, 1, .groups = 4},
 	{OP_CONV, {2, 9, 7, 64}, 128, 3, 2, 1, .groups = 32},
@@ -721,7 +721,10 @@ static const struct op_case cases[] = {
 	{OP_ATTENTION, {3, 1, 9, 3 * 2 * 20}, 2, .dropout = 0.4f},
 	{OP_ATTENTION, {2, 1, 67, 3 * 2 * 16}, 2, .dropout = 0.25f},
 	{OP_ATTENTION, {1, 1, 130, 3 * 32}, 1, .dropout = 0.1f},
-	/* scales: each kind separately and together; rows of less than a vector and of several */
+	/*
+	 * scale-add: each factor separately and all together; rows shorter than a vector and of
+	 * several vectors
+	 */
 	{OP_SCALE_ADD, {3, 5, 3, 7}, .gamma = true},
 	{OP_SCALE_ADD, {3, 2, 3, 16}, .gamma = true, .residual = true},
 	{OP_SCALE_ADD, {3, 7, 5, 12}, .gate = true},
@@ -745,7 +748,7 @@ static const struct op_case cases[] = {
 	/* odd numbers of classes, at a batch size that triggers a bug of oneDNN 2.6 in bf16 */
 	{OP_LINEAR, {30, 1, 1, 8}, 9, .bias = true},
 	{OP_CONV, {1, 30, 1, 8}, 11, 1, 1},
-	/* by position, as for tokens and channels-last blocks */
+	/* linear layers applied at each position, as for tokens and channels-last blocks */
 	{OP_LINEAR, {3, 1, 17, 24}, 40, .by_position = true, .bias = true},
 	{OP_LINEAR, {2, 3, 5, 7}, 10, .by_position = true},
 	{OP_LINEAR, {3, 1, 17, 16}, 64, .by_position = true, .bias = true,
@@ -757,8 +760,8 @@ static const struct op_case cases[] = {
 	{OP_LINEAR, {2, 3, 5, 16}, 24, .by_position = true, .bias = true, .residual = true,
 	 .activation = DEVICE_GELU},
 	/*
-	 * tokens: full and partial packs of channels, more than a kernel's width; and taking one of
-	 * them
+	 * tokens: full and partial packs of channels, more channels than a kernel's width;
+	 * selection of one token
 	 */
 	{OP_TOKENS, {3, 2, 3, 7}},
 	{OP_TOKENS, {3, 2, 3, 7}, .class_token = true},

@@ -40,7 +40,7 @@ static void fill_first(struct bench *b, unsigned tensor)
 	fill(b, tensor, tensor, strcmp(tensors[tensor].name, "zero") == 0 ? 0 : 0.2, 0.5);
 }
 
-/* Opens the tensors and a tiny net without a gradient, which makes steps possible. */
+/* Opens the tensors and a tiny net whose gradient is zero, without which no step can run. */
 static void bench_open(struct bench *b, const struct device_optimizer_spec *optimizer,
 		       enum device_precision precision, const char *head)
 {
@@ -121,7 +121,7 @@ static void bench_step(struct bench *b, unsigned step, float curvature,
 	assert_false(results.skipped);
 }
 
-static double largest; /* largest deviation, as a share of the mean distance that elements move */
+static double largest; /* largest deviation, relative to the mean distance that elements move */
 static double tolerance;
 
 static void near(double value, double expected, double moved, const char *name, const char *what)
@@ -150,7 +150,7 @@ static void compare_tensor(struct bench *b, unsigned i, enum device_slot slot, c
 	free(values);
 }
 
-/* Compares with the file's results for the case, one line per tensor. */
+/* Compares with the case's results in the golden file, one line per tensor. */
 static void compare(struct bench *b, enum device_slot slot, const char *name)
 {
 	FILE *file = fopen(GOLDEN_OPTIMIZERS, "r");
@@ -174,7 +174,7 @@ static void compare(struct bench *b, enum device_slot slot, const char *name)
 	assert_int_equal(compared, TENSORS);
 }
 
-/* make.py's cases; follow() sets the hyperparameters that all share. */
+/* make.py's cases; follow() sets the hyperparameters that are common to all. */
 static const struct {
 	const char *name;
 	struct device_optimizer_spec spec;

@@ -1,5 +1,5 @@
 /*
- * The arena, buckets of gradients, the thread thread_pool, and the errors of recording and of the
+ * The arena, buckets of gradients, the thread pool, and the errors of recording and of the
  * functions of device.h.
  */
 #include "tests/test.h"
@@ -168,8 +168,8 @@ TEST(pool)
 }
 
 /*
- * Processes that share CPUs take an equal part of the threads, at least one thread, and do not pin
- * them; an explicit number of threads is unchanged.
+ * Processes that share CPUs divide the CPUs equally, with at least one thread each, and do not pin
+ * threads. An explicit number of threads is not divided.
  */
 TEST(pool_sharers)
 {
@@ -203,10 +203,7 @@ TEST(pool_affinity)
 	assert_true(CPU_EQUAL(&before, &after));
 }
 
-/*
- * Sums have the same bits whichever thread adds them, and are correct for every way of folding
- * channels.
- */
+/* Sums have the same bits for any number of threads, and are correct for every fold of channels. */
 TEST(loops)
 {
 	static const uint32_t channels[] = {1, 3, 16, 100, 255, 256, 257, 511, 512, 513, 1030};
@@ -324,7 +321,7 @@ TEST(recording)
 	assert_null(device_conv(
 		graph, x,
 		&(struct device_conv_spec){.name = "far", .weight = s.linear, .stride = 1}));
-	/* only the first mistake is reported, not those that follow from it */
+	/* only the first error is reported, not its consequences */
 	assert_null(device_global_average_pool(graph, "team", NULL));
 	assert_int_equal(device_graph_failure(graph, &text), -EINVAL);
 	assert_non_null(strstr(text, "far: weight"));
@@ -413,7 +410,7 @@ TEST(calls)
 	assert_non_null(strstr(device_error(s.device), "no memory"));
 	assert_in_range(device_register_host(s.device, images, sizeof(images), true), 0,
 			DEVICE_STAGED);
-	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing fed */
+	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing uploaded */
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
 	batch.count = 1;
 	assert_int_equal(device_upload(graph, &batch, &number), -EINVAL);
@@ -610,8 +607,8 @@ TEST(buckets)
 			if (param->spec.frozen)
 				continue;
 			/*
-			 * node 0 is the input, then the layers follow; layer 0 is the last to
-			 * finish with its matrix
+			 * node 0 is the input and node i + 1 is layer i; of the layers that use the
+			 * shared matrix, layer 0 is the last in backward
 			 */
 			assert_non_null(bucket);
 			assert_true(param == chain.spare || bucket->node <= i + 1);

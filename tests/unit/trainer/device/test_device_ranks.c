@@ -1,7 +1,7 @@
 /*
- * Ranks with one device each against one device that gets the whole batch. Every rank makes both,
- * so each one compares separately. Run alone and under mpirun; the batch is divisible by 1, 2, 3
- * and 4. The environment selects the device, see open_device().
+ * Ranks with one device each against one device that gets the whole batch. Every rank runs both and
+ * compares them. Run alone and under mpirun; the batch is divisible by 1, 2, 3 and 4. The
+ * environment selects the device, see open_device().
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -24,11 +24,14 @@ struct net {
 	struct device *device;
 	struct device_params *params;
 	struct device_graph *graph;
-	uint32_t first, count; /* the part of the batch that is fed */
+	uint32_t first, count; /* samples of the batch that this net gets */
 	bool weighted;         /* two labels per sample, with class weights */
 };
 
-/* Returns the precision to ask open_device() for, so that it opens the environment's. */
+/*
+ * Returns the argument for open_device() that opens the device in the precision that the
+ * environment selects.
+ */
 static enum device_precision precision(void)
 {
 	const char *chosen = getenv("DEVICE_TEST_PRECISION");
@@ -37,9 +40,9 @@ static enum device_precision precision(void)
 }
 
 /*
- * Factor on the tolerance of fp32: rounding of sums over ranks may push the 16-bit copy of a
- * weight, or an activation after a norm, to the other neighbour. bf16 has three bits less than
- * fp16.
+ * Factor on the tolerance of fp32: because of rounding in sums over ranks, the 16-bit copy of a
+ * weight or an activation after a norm may round to the other neighbouring value. bf16 has three
+ * bits less than fp16.
  */
 static double looser(const struct net *net)
 {
@@ -161,7 +164,7 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 		assert_int_equal(device_param_write(param, DEVICE_VALUE, values), 0);
 		free(values);
 	}
-	/* start with a scale that fits, so that no step is skipped */
+	/* start with a loss scale that does not overflow, so that no step is skipped */
 	if (device_info(net->device)->precision == DEVICE_FP16)
 		assert_int_equal(device_params_set_state(net->params, &state), 0);
 }
@@ -178,7 +181,7 @@ static void close_net(struct net *net)
 	device_close(net->device);
 }
 
-/* Returns the step's number, with which to ask for its results. */
+/* Returns the step's number, for device_results(). */
 static uint64_t begin_step(struct net *net, unsigned number, const struct device_hyper *hyper)
 {
 	static float images[BATCH * PIXELS];
@@ -420,7 +423,10 @@ TEST(not_finite)
 	close_net(&ranks);
 }
 
-/* A net without a loss has nothing to sum before an update: when run, captured and replayed. */
+/*
+ * A net without a loss has no sums over ranks before an update, whether steps are run, captured or
+ * replayed.
+ */
 TEST(nothing_to_sum)
 {
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = comm};

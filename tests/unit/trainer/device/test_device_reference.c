@@ -98,8 +98,8 @@ struct tensor reference_conv(const struct tensor *x, const struct tensor *weight
 }
 
 /*
- * Bicubic weight of position `at` of `from` for position `of` of `to`, before the weights are
- * normalised to sum to 1.
+ * Bicubic weight of old position `at` for new position `of`, when resizing from `from` to `to`
+ * positions; not yet normalised to sum to 1.
  */
 static double cubic(uint32_t at, uint32_t of, double from, double to)
 {
@@ -266,7 +266,7 @@ void reference_scale(struct tensor *x, const struct tensor *gamma)
 		x->v[i] *= gamma->v[i % x->shape.c];
 }
 
-/* Returns the dropout factor for a word of Philox. */
+/* Returns the dropout factor for a random word of Philox. */
 static double drawn(uint32_t word, double probability)
 {
 	return word < probability * 0x1p32 ? 0 : 1 / (1 - probability);
@@ -301,7 +301,7 @@ struct tensor reference_attention(const struct tensor *qkv, uint32_t heads,
 	struct device_shape s = qkv->shape;
 	uint32_t channels = s.c / 3, d = channels / heads, t = s.h * s.w, padded = (t + 3) / 4 * 4;
 	struct tensor y = tensor_new((struct device_shape){s.n, s.h, s.w, channels});
-	/* each query's draws begin a block */
+	/* each query's draws begin a new block of random words */
 	struct tensor drawn = tensor_new((struct device_shape){s.n, heads, t, padded});
 	double *p = malloc(t * sizeof(*p));
 
@@ -408,7 +408,10 @@ static const char *setting(const char *name, const char *fallback)
 	return value && *value ? value : fallback;
 }
 
-/* Index of the environment's value among the words; fails the test for any other value. */
+/*
+ * Returns the index among the words of the environment variable's value; fails the test for any
+ * other value.
+ */
 static unsigned choice(const char *name, const char *fallback, const char *const words[])
 {
 	const char *value = setting(name, fallback);
@@ -422,8 +425,8 @@ static unsigned choice(const char *name, const char *fallback, const char *const
 }
 
 /*
- * Returns the precision that the environment selects for a test that asks for `asked`; DEVICE_AUTO
- * if the test is to be skipped.
+ * Returns the precision that the environment selects for a test that requests `asked`; DEVICE_AUTO
+ * to skip the test.
  */
 static enum device_precision chosen_precision(enum device_precision asked)
 {

@@ -25,8 +25,8 @@ void tensor_fill(struct tensor *tensor, uint64_t seed, bool coarse);
 void tensor_to_float(const struct tensor *tensor, float *to);
 
 /*
- * `weight` is [K][R][S][C / groups], in the shape's n, h, w, c. `pad_extra` adds rows of zeros at
- * the bottom and columns at the right, in addition to `pad`.
+ * weight is [K][R][S][C / groups], with K, R, S and C / groups in the shape's n, h, w and c.
+ * `pad_extra` adds rows of zeros at the bottom and columns at the right, in addition to `pad`.
  */
 struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride,
 			     uint32_t pad, uint32_t pad_extra);
@@ -48,9 +48,7 @@ void reference_layer_norm(struct tensor *x, const struct tensor *gamma, const st
 struct tensor reference_attention(const struct tensor *qkv, uint32_t heads,
 				  const struct device_draws *draws, const char *layer,
 				  double dropout);
-/*
- * class_token may be NULL. `side` is that of the positions if they are resized, 0 if they are not.
- */
+/* class_token may be NULL. side: of the position embeddings if they are resized, else 0. */
 struct tensor reference_tokens(const struct tensor *x, const struct tensor *positions,
 			       const struct tensor *class_token, uint32_t side);
 struct tensor reference_take(const struct tensor *x, uint32_t position);

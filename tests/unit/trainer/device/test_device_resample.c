@@ -1,6 +1,6 @@
 /*
- * Input that is resized, thinned and blended, against pixels from torchvision and timm
- * (tests/golden/resample/make.py); and which requests are refused.
+ * Input that is resized, reduced to selected rows and columns, and blended, against pixels from
+ * torchvision and timm (tests/golden/resample/make.py); and which requests are refused.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -143,7 +143,7 @@ static void check_golden(const struct golden *g, enum device_precision precision
 	for (size_t i = 0; i < count; i++)
 		numbers[i] = bytes[i];
 	bench_open(&b, precision, g->to_height, g->to_width, true);
-	/* devices that capture replay the second and third evaluation */
+	/* devices that capture steps replay the second and third evaluation */
 	for (unsigned i = 0; i < 3; i++) {
 		values = run(&b, &batch);
 		compare(values, g->pixels, count_of(g->to_height, g->to_width), tolerance, g->what);
@@ -174,7 +174,7 @@ static void check_all(enum device_precision precision, double tolerance)
 	assert_int_equal(cases, 13);
 }
 
-/* The file has six digits. */
+/* The golden file has six digits. */
 TEST(as_torchvision_and_timm)
 {
 	check_all(DEVICE_FP32, 6e-4);

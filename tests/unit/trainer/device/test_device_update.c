@@ -7,13 +7,13 @@
 #include <math.h>
 
 #define STEPS     6
-#define COUNT     40000 /* more than one task's share */
+#define COUNT     40000 /* more elements than one task processes */
 #define LATER     2     /* index in hyper.begun[] of the second weight's start */
 #define LR_FACTOR 0.7f  /* of the second weight */
 
 /*
- * A store with two weights of different groups, a frozen weight and a buffer, and a tiny net that
- * makes steps possible.
+ * A store with two weights of different groups, a frozen weight and a buffer, and a tiny net,
+ * without which no step can run.
  */
 struct bench {
 	struct device *device;
@@ -255,8 +255,8 @@ TEST(adamw)
 }
 
 /*
- * A weight that is frozen for the first steps does not change; after that it is updated as if these
- * steps were its first.
+ * A weight that is frozen in the first steps does not change. Once unfrozen, it is updated as if
+ * its training started then.
  */
 TEST(thaw)
 {
@@ -320,7 +320,7 @@ TEST(skip)
 	assert_int_equal(device_params_get_state(b.params, &counters), 0);
 	assert_int_equal(counters.skipped, 1);
 	assert_int_equal(counters.updates, 0);
-	/* the bad gradient does not affect the next step, with which the average begins */
+	/* the skipped update does not affect the next one, which is the first to set the average */
 	assert_int_equal(step(&b, &hyper, &results), 0);
 	assert_true(results.updated);
 	device_param_read(b.weight[1], DEVICE_VALUE, before);
@@ -329,7 +329,10 @@ TEST(skip)
 	close_bench(&b);
 }
 
-/* Lookahead: when the average moves, weights and buffers are set to it; frozen weights are not. */
+/*
+ * Lookahead: when the average is updated, weights and buffers are set to it; frozen weights are
+ * not.
+ */
 static void check_lookahead(enum device_optimizer_kind kind)
 {
 	struct bench b;

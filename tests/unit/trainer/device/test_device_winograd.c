@@ -1,8 +1,8 @@
 /*
  * Convolutions that the CPU computes by Winograd. Results and both gradients against sums in double
- * precision, with a tighter tolerance than device-ops; with norm, residual and activation, in
- * training and evaluation, against the same windows padded with zeros, which oneDNN computes; the
- * same bits with any number of threads, and with shared or recomputed memory.
+ * precision, with a tighter tolerance than test_device_ops; layers with norm, residual and
+ * activation, in training and evaluation, against oneDNN with the same window zero-padded to a
+ * larger one; the same bits with any number of threads, with shared memory and with recomputation.
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
@@ -23,7 +23,7 @@ static const struct conv_case cases[] = {
 	 48,
 	 0,
 	 false},                       /* no padding; the gradient of x then has a padding of two */
-	{{15, 5, 6, 48}, 32, 2, true}, /* the opposite */
+	{{15, 5, 6, 48}, 32, 2, true}, /* padding of two; the gradient of x has none */
 	{{80, 3, 3, 272}, 64, 1, false}, /* so deep that a panel does not stay in the cache */
 	{{52, 4, 4, 33}, 300, 1, true},  /* many output channels */
 	{{60, 15, 19, 32}, 32, 1, true}, /* more tiles than a block, for one thread and for all */
@@ -543,7 +543,7 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 		struct device_param *param = device_params_at(params, i);
 		bool buffer = device_param_spec(param)->kind == DEVICE_BUFFER;
 
-		if (frozen && i < PARTS - 1) /* the first layer's */
+		if (frozen && i < PARTS - 1) /* parameters of the first layer */
 			continue;
 		assert_int_equal(device_param_read(param, buffer ? DEVICE_VALUE : DEVICE_GRAD,
 						   gradients + *ret_count),
