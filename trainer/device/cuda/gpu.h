@@ -60,7 +60,7 @@ void gpu_event_free(gpu_event event); /* accepts NULL */
 int gpu_event_record(gpu_event event, gpu_stream stream);
 int gpu_event_query(gpu_event event); /* 0 if passed or never recorded; -EAGAIN if not yet */
 int gpu_event_synchronize(gpu_event event);
-/* both events must have passed and been created with timing */
+/* Both events must have passed and have been created with timing. */
 int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds);
 int gpu_stream_wait(gpu_stream stream, gpu_event event);
 
@@ -86,11 +86,11 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	       uint32_t threads, const void *arguments, size_t size, gpu_stream stream);
 
 /*
- * Record the work queued between begin and end instead of running it, including work on other
- * streams that wait for this stream's events.
+ * Between begin and end, work queued on the stream is recorded instead of run, including work on
+ * other streams that wait for its events.
  */
 int gpu_capture_begin(gpu_stream stream);
-/* ends the recording even on failure */
+/* Ends the recording even on failure. */
 int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph);
 int gpu_graph_launch(gpu_graph graph, gpu_stream stream);
 void gpu_graph_free(gpu_graph graph); /* accepts NULL */

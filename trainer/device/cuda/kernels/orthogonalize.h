@@ -14,7 +14,7 @@ struct orthogonalize_matrix {
 	float *gradient;       /* [rows][columns] */
 	void *x;               /* [x_rows][x_columns] of type `element` */
 	const double *squares; /* in device memory: sum of squares of the gradient */
-	const struct update_decision *decision; /* in device memory; no-op unless `made` */
+	const struct update_decision *decision; /* in device memory; kernels return unless `made` */
 	uint32_t rows, columns, x_rows, x_columns;
 	enum cuda_element element;
 };

@@ -15,10 +15,10 @@
 
 /* NULL for absent operands. */
 struct scale_add_arguments {
-	const struct step_arguments *step; /* contains the seed and step of draws */
+	const struct step_arguments *step; /* seed and step number of the random factors */
 	const void *x, *residual, *gate;
 	const void *dy, *dy2; /* dy2 is added to dy */
-	void *y;              /* backward: needed for the slope of a ReLU */
+	void *y;              /* backward: for the derivative of a ReLU */
 	void *dz, *dx, *dgate;
 	const float *gamma;
 	float *dgamma;

@@ -26,7 +26,7 @@ struct update_chunk {
 	uint64_t offset;      /* offset of the chunk in slots: the parameter's offset + first */
 	uint64_t rest_offset; /* offset of the chunk in state slots without matrices */
 	uint32_t count;       /* 1..UPDATE_CHUNK_MAX */
-	uint32_t first;       /* in the parameter: a multiple of UPDATE_CHUNK_MAX */
+	uint32_t first;       /* offset in the parameter, multiple of UPDATE_CHUNK_MAX */
 	/* the parameter's whole copy in `copy_element`, [..][copy_columns]; NULL for none */
 	void *copy;
 	/*
@@ -61,7 +61,7 @@ struct update {
 	float *slots[DEVICE_SLOTS]; /* by enum device_slot; NULL if the store lacks the slot */
 	enum cuda_element copy_element;
 	struct device_optimizer_spec optimizer;
-	const struct step_arguments *step; /* hyperparameters; here and below in device memory */
+	const struct step_arguments *step; /* in device memory, like the next two */
 	struct device_params_state *state; /* counters and loss scale: read and updated */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
