@@ -33,7 +33,7 @@ struct node_state {
 	struct conv_problem problem;
 	struct conv_plan *plan;
 	bool conv_emitted;  /* the convolution has been appended */
-	bool fully_lowered; /* all of the forward pass has been appended */
+	bool fully_lowered; /* the epilogue of that operation computes the result */
 	bool reversed;      /* the backward pass has been appended */
 	/*
 	 * backward pass of a norm: the gradient that NORM_BACKWARD_APPLY reads. Without
@@ -75,7 +75,7 @@ struct lowering {
 	struct cuda_program *program;
 	struct value_state *values;    /* [value_count] */
 	struct node_state *nodes;      /* [node_count] */
-	bool *gradient_written;        /* [parameters] an appended operation has written it */
+	bool *gradient_written;        /* [parameters] an appended operation writes it */
 	struct cuda_tensor *workspace; /* NULL if not needed so far */
 	struct batched_gradient batch[CUDA_GRADIENT_BATCH_MAX]; /* [batch_count] */
 	uint32_t batch_count;

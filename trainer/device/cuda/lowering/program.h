@@ -226,7 +226,7 @@ struct cuda_program {
 	const struct matmul_engines *matmul;
 	struct cuda_op *ops; /* [op_count] */
 	uint32_t op_count, op_capacity;
-	uint32_t backward_start;      /* first operation of backward; op_count without backward */
+	uint32_t backward_start;      /* first backward operation; op_count if none */
 	struct cuda_tensor **tensors; /* [tensor_count] */
 	uint32_t tensor_count, tensor_capacity;
 	struct arena arena;       /* laid out */
