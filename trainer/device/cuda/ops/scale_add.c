@@ -21,8 +21,8 @@ static void lower_scale_add_forward(struct lowering *l, const struct device_node
 }
 
 /*
- * The gradient before the activation, which is the residual's: a separate tensor unless it equals
- * y's gradient. Only created for the residual.
+ * The gradient before the activation, which is the gradient of the residual. Returns a tensor for
+ * it only if there is a residual to contribute it to, and if it differs from the gradient of y.
  */
 static struct cuda_tensor *residual_gradient(struct lowering *l, const struct device_node *node)
 {
