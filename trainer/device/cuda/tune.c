@@ -14,7 +14,7 @@
 	(1ull << 29)     /* size of the matrix used for timing, far larger than the caches */
 #define PASS_ROUNDS 5    /* the result is that of the fastest round */
 #define PASS_RUNS   8    /* launches between two events */
-#define GAIN_MIN    0.03 /* share of time; less may be noise, and unfused parts need more memory */
+#define GAIN_MIN    0.03 /* fraction of time; less may be noise, and unfused needs more memory */
 
 struct tuner {
 	struct cuda_graph *graph;

@@ -233,7 +233,7 @@ int execution_plan_run(struct cudnn_engines *engines, const struct conv_plan *pl
 			library->cudnnBackendExecute(engines->handle, plan->plan, pointers),
 			engine_configs->name, "cudnnBackendExecute", engines->error);
 	backend_deinit(&backend);
-	return r == -ENOENT ? -EIO : r; /* -ENOENT would mean that there is no plan */
+	return r == -ENOENT ? -EIO : r; /* to callers, -ENOENT means that there is no plan */
 }
 
 int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,

@@ -31,7 +31,7 @@ static int upload_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, 
 static int upload_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, void *to,
 			      const void *images, uint64_t bytes)
 {
-	int r = gpu_event_synchronize(staging->fed); /* previous copy from there */
+	int r = gpu_event_synchronize(staging->fed); /* wait for the copy before */
 
 	if (r == 0 && staging->host_bytes < bytes) {
 		gpu_free_host(staging->host);
@@ -110,7 +110,7 @@ static int upload_copy_targets(struct cuda_graph *cuda, struct cuda_staging *sta
 	/* the teacher's logits are last */
 	size_t words = batch->teacher_kept ? device_target_own_words(cuda->graph)
 					   : device_target_words(cuda->graph);
-	int r = gpu_event_synchronize(ticket->event); /* previous copy from these buffers */
+	int r = gpu_event_synchronize(ticket->event); /* wait for the copy before */
 
 	if (r < 0)
 		return cuda_check(cuda->device, r, "waiting for a batch");
