@@ -144,7 +144,8 @@ void lower_set_operands(struct lowering *l, struct cuda_op *op, const struct dev
 void lower_set_param_gradient(struct lowering *l, struct cuda_op *op, enum cuda_role role,
 			      struct device_param *param);
 /*
- * Sets the workspace tensor, shared by all operations, as operand, at a size of at least `bytes`.
+ * Sets the workspace that all operations share as operand, and enlarges it to `bytes` if it is
+ * smaller. Sets none for 0 bytes.
  */
 void lower_set_workspace(struct lowering *l, struct cuda_op *op, uint64_t bytes);
 int lower_fail(struct lowering *l, int result, const char *format, ...)
