@@ -19,7 +19,7 @@ static const struct kernel_shape shapes[] = {
 	{333, 1, 1, 16}, {1000, 1, 1, 24}, {40, 1, 1, 64},  {5, 1, 1, 136},   {65, 1, 1, 264},
 	{2, 1, 1, 2048}, {70, 1, 1, 300},  {38, 1, 1, 129}, {185, 1, 1, 264},
 };
-/* More blocks than the second stage of sums takes at once. */
+/* More blocks than the second stage of sums adds in one iteration. */
 static const struct kernel_shape many_blocks[] = {{2600, 1, 1, 64}};
 static const struct kernel_shape vectors[] = {
 	{64, 1, 1, 300}, {1, 1, 1, 300}, {1 << 20, 1, 1, 300}};
@@ -150,7 +150,7 @@ static void norm_finalized(const struct kernel_case *k, enum cuda_element elemen
 
 		sum->v[c] *= rows;
 		m = sum->v[c] / rows;
-		/* for channel 0 the rounded difference is negative */
+		/* makes the computed variance of channel 0 negative */
 		squares->v[c] = element_round((c ? m * m + 0.75 * (c % 5) : m * m * 0.999) * rows,
 					      CUDA_F32);
 		variance = fmax(squares->v[c] / rows - m * m, 0);

@@ -193,7 +193,7 @@ static const struct kernel_test tests[] = {
 	ONCE(refused),
 };
 
-/* Blocks of squeeze-excite ResNets and of ConvNeXt. */
+/* Timed: blocks of squeeze-excite ResNets and of ConvNeXt. */
 /* clang-format off */
 static const struct scale_case
 	excite = {.gate = true, .residual = true, .relu = true, .dz = true, .dx = true, .dgate = true},

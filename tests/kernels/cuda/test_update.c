@@ -119,7 +119,7 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 			    enum cuda_element copy_element)
 {
 	struct update_decision decision = {.gradient_scale = 1, .made = 1};
-	/* for timed runs; tests write other arguments */
+	/* arguments of timed runs; tests write others */
 	struct step_arguments arguments = {.hyper = {.slow = 0.25f, .swa = 0.25f}};
 	struct update_chunk *chunks;
 	uint64_t rest = 0;

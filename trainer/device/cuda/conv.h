@@ -87,7 +87,7 @@ struct conv_problem {
 	enum conv_direction direction;
 	enum conv_prologue prologue;
 	enum conv_epilogue epilogue;
-	enum device_activation activation; /* of CONV_BIAS; no sigmoid */
+	enum device_activation activation; /* activation of CONV_BIAS; sigmoid is not supported */
 	/*
 	 * CONV_BIAS adds a residual to the result, CONV_RELU_NORM to the gradient before the ReLU.
 	 * CONV_ADD always adds one, without this flag
@@ -95,14 +95,14 @@ struct conv_problem {
 	bool residual;
 	enum conv_shortcut shortcut; /* of CONV_RELU_NORM */
 	bool deterministic;          /* use only bitwise reproducible engines */
-	enum cuda_element element;   /* of x, w, y, dx, dy and the prologue's vectors */
-	enum cuda_element gradient;  /* of dw; cuDNN computes it in `element` only */
-	uint32_t n, h, w, c;         /* of x */
+	enum cuda_element element;   /* element type of x, w, y, dx, dy and prologue vectors */
+	enum cuda_element gradient;  /* element type of dw; cuDNN only has `element` */
+	uint32_t n, h, w, c;         /* shape of x */
 	uint32_t k, r, s;
 	uint32_t groups; /* divides c and k */
 	uint32_t stride, pad;
 	uint32_t pad_extra; /* additional padding at the bottom and right */
-	uint32_t p, q;      /* of y */
+	uint32_t p, q;      /* height and width of y */
 };
 
 /* Zeroes the structure, including its padding bytes, and sets groups to 1. */
@@ -215,8 +215,8 @@ struct matmul_problem {
 	/* add a bias [columns] of the type of d, the only one that cuBLASLt accepts */
 	bool bias;
 	bool residual;             /* add a residual [rows][columns] of the type of d */
-	enum cuda_element element; /* of a and b */
-	enum cuda_element result;  /* of d */
+	enum cuda_element element; /* element type of a and b */
+	enum cuda_element result;  /* element type of d */
 };
 
 /* Zeroes the structure, including its padding bytes. */

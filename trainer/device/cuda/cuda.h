@@ -38,13 +38,13 @@ struct cuda_registered {
 struct cuda_device {
 	struct device base;
 	struct gpu_properties gpu;
-	unsigned index;            /* of the GPU */
-	enum cuda_element element; /* of activations and their gradients */
+	unsigned index;            /* index of the GPU */
+	enum cuda_element element; /* element type of activations and their gradients */
 	enum device_fusion fusion;
 	struct engines engines;
 	bool engines_open;
 	gpu_stream compute, copy;
-	struct collective *collective; /* with several ranks, else NULL */
+	struct collective *collective; /* NULL with a single rank */
 	gpu_stream reduce;             /* stream for sums over ranks */
 	gpu_event ready, reduced;      /* a sum's input is computed; the sum is done */
 	unsigned tuner;                /* rank whose tuning results this one uses; may be itself */
@@ -95,7 +95,7 @@ struct cuda_params {
 	uint32_t chunk_count;
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* in device memory */
-	struct cuda_matrices *matrices;   /* for a by_matrix optimizer, else NULL */
+	struct cuda_matrices *matrices;   /* buffers of a by_matrix optimizer, else NULL */
 };
 
 int cuda_params_allocate(struct device_params *params);
@@ -222,7 +222,7 @@ struct cuda_graph {
 	void *workspace; /* shared by the kernels of kernels/ */
 	struct step_arguments *arguments;
 	struct device_results *results;
-	uint64_t *anomaly;          /* with detect_anomaly: see elementwise_check */
+	uint64_t *anomaly;          /* `first` of elementwise_check; NULL without detect_anomaly */
 	float *scratch;             /* for logits as fp32 without padding; NULL if not needed */
 	struct cuda_tensor *logits; /* or NULL */
 	float *losses;        /* [n] losses of the last step; device memory, like class_weights */
@@ -246,7 +246,7 @@ struct cuda_graph {
 
 	gpu_graph captured[CUDA_VARIANTS];
 	bool warm[CUDA_VARIANTS];  /* ran once, operation by operation, and can be captured */
-	enum cuda_variant variant; /* of the current step */
+	enum cuda_variant variant; /* variant of the current step */
 	/* evaluation: version of the store that constant operations have run for; 0 if none */
 	uint64_t constant;
 	enum device_slot constant_slot; /* the slot that constant operations read */

@@ -30,7 +30,7 @@ struct gpu_properties {
 	uint32_t clock_khz;                  /* maximal clock of a multiprocessor; 0 if unknown */
 	uint64_t memory_total, memory_free;  /* bytes */
 	bool registers_read_only;            /* host memory mapped read-only can be registered */
-	int driver_version, runtime_version; /* in CUDA's numbering: 13000 is 13.0 */
+	int driver_version, runtime_version; /* in CUDA's encoding: 13000 is 13.0 */
 };
 
 /*
@@ -38,7 +38,7 @@ struct gpu_properties {
  * older than the toolkit; the error text says which.
  */
 int gpu_select(unsigned index, struct gpu_properties *ret_properties);
-const char *gpu_error(void); /* of the last failure; valid until the next call */
+const char *gpu_error(void); /* message of the last failure; valid until the next call */
 
 /* Device memory, aligned to 256 bytes, uninitialised. */
 int gpu_allocate(uint64_t bytes, void **ret_memory);

@@ -194,8 +194,8 @@ TEST(random)
 #define SUMS_MAX 400
 
 /*
- * The sums over ranks in a step with synchronized norms, in order, and how many of them come before
- * each parameter's gradient is complete.
+ * All-reduces of a step with synchronized norms, in order; and for each parameter, the number of
+ * them that start before its gradient is complete.
  */
 struct sums {
 	uint32_t nodes[SUMS_MAX], count;

@@ -17,7 +17,7 @@ struct deferred_finish {
 	uint8_t *finished;
 	uint32_t count;
 	uint32_t width, height;
-	uint32_t channels; /* of both; 3 or 4 */
+	uint32_t channels; /* channels of both; 3 or 4 */
 };
 int deferred_finish(const struct kernel_device *device, const struct deferred_finish *arguments);
 

@@ -30,10 +30,10 @@ struct input_normalize {
 	const struct step_arguments *step; /* in device memory */
 	void *y;
 	uint32_t n, h, w;  /* n h w below 2^31 */
-	uint32_t channels; /* of the input; at most 4 for bytes */
-	uint32_t padded;   /* of y, at least channels */
+	uint32_t channels; /* channels of the input; at most 4 for bytes */
+	uint32_t padded;   /* channels of y, at least `channels` */
 	enum cuda_element element;
-	float mean[4], std[4];   /* for bytes */
+	float mean[4], std[4];   /* per channel; used for bytes only */
 	float scale[4], bias[4]; /* filled in by the launcher, as are the dividers */
 	struct divider by_h, by_w;
 };

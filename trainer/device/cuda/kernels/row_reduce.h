@@ -39,7 +39,7 @@ struct kernel_device {
 struct row_grid {
 	uint64_t rows;
 	uint32_t channels;
-	uint32_t groups; /* of channels: channels / lanes */
+	uint32_t groups; /* number of channel groups: channels / lanes */
 	uint32_t width;  /* groups of a block's tile */
 	uint32_t height; /* rows of a block's tile */
 	uint32_t turns;  /* iterations of height * ROW_GRID_UNROLL rows that cover all rows */

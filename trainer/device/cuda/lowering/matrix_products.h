@@ -14,7 +14,7 @@
 enum matrix_product { MATRIX_GRAM, MATRIX_SQUARE, MATRIX_APPLY, MATRIX_PRODUCTS };
 
 struct matrix_shape {
-	uint32_t rows, columns; /* of X, after padding */
+	uint32_t rows, columns; /* size of X with padding */
 	uint32_t side;          /* side of the gram matrix: the smaller of the two */
 };
 
