@@ -1,4 +1,4 @@
-"""What is made ready while tests run: plans for our networks are tuned, PyTorch compiles its own. Both rest while others are measured."""
+"""Work in the background of tests: tuning plans of our networks, and compiling those of PyTorch. Both are stopped while something is measured."""
 
 import json
 import os
@@ -9,12 +9,12 @@ import time
 from loaders import Failure, Program
 
 PEERS = pathlib.Path(__file__).resolve().parent.parent.parent / "bench/peers"
-START_LIMIT = 60  # seconds for a program that has nothing to compile
-# PyTorch: of which networks, by their place, what is compiled, in order of worth; both modes have CUDA graphs. The first is ready long before the second.
+START_LIMIT = 60  # seconds in which a program without compilation must start
+# PyTorch: index of the networks and modes to compile, most important first. Both modes use CUDA graphs; the first is ready long before the second.
 COMPILED = [(0, "reduce-overhead"), (0, "max-autotune"), (2, "max-autotune")]
-MEMORY_SHARE = 0.7  # of the GPU, for what compiles while tests run
-MEMORY_MAX = 1.3  # times what one is expected to take, lest what it keeps of tried workspaces leaves none for ours
-BYTES_PER_PIXEL = {"resnet50": 1700, "resnet18": 700, "vit_small_patch16": 1500, "vit_base_patch16": 3000, "convnext_tiny": 2500}  # that compiled PyTorch takes for an image in training, with room to spare
+MEMORY_SHARE = 0.7  # fraction of the GPU's memory for programs that compile while tests run
+MEMORY_MAX = 1.3  # factor on the expected memory: limits the workspaces that PyTorch keeps after trying them
+BYTES_PER_PIXEL = {"resnet50": 1700, "resnet18": 700, "vit_small_patch16": 1500, "vit_base_patch16": 3000, "convnext_tiny": 2500}  # memory of compiled PyTorch per image in training, with a margin
 
 
 def cpus():
@@ -32,8 +32,8 @@ class Tuning:
 
     def __init__(self, setup, keys, limit):
         self.setup, self.limit = setup, limit
-        self.waiting, self.found = list(keys), {}  # found: what is to be said of each that has been tuned
-        self.key = self.program = None  # under way
+        self.waiting, self.found = list(keys), {}  # found: a note for the report for each tuned network
+        self.key = self.program = None  # in progress
         self.held = False
         self.changed = threading.Condition()
         threading.Thread(target=self.work, daemon=True).start()
@@ -44,7 +44,7 @@ class Tuning:
             return self.key
 
     def tune(self, network, precision):
-        """What is to be said of it."""
+        """Tunes the network. Returns a note for the report."""
         begin = time.monotonic()
         try:
             command = self.setup.bench_command(network, "--json", "--train-only", "--autotune", "-n", 1, "-p", precision)
@@ -68,7 +68,7 @@ class Tuning:
                 self.changed.notify_all()
 
     def wait(self, key, seconds):
-        """What is to be said of a network's plans. One that is not tuned by then is left as it is."""
+        """Waits until the network is tuned, for `seconds` at most. Returns a note about its plans. A network that is not tuned by then is no longer tuned."""
         with self.changed:
             self.changed.wait_for(lambda: key in self.found, max(0, seconds))
             if key in self.waiting:
@@ -122,7 +122,7 @@ def start_compiling(setup):
 
 
 def networks_of(setup):
-    """(network, precision) of all that is measured, in order of worth."""
+    """Returns (network, precision) of everything that is measured, most important first."""
     keys = [(network, setup.precisions()[0]) for network in setup.networks()]
     if "bf16" in setup.precisions():
         keys.insert(1, (setup.networks()[0], "bf16"))
@@ -140,7 +140,7 @@ def start(setup, limit):
 
 
 def hold(setup, held):
-    """Stops what is not ready while others are measured, or lets it go on."""
+    """Stops (held) or continues the work in the background."""
     if setup.tuning:
         setup.tuning.hold(held)
     for program in setup.background.values():

@@ -13,7 +13,7 @@ from setup import KERNELS, Skipped
 
 # ---- kernels ----
 
-# As tests/kernels/cuda/cuda_kernels_bench.c prints it.
+# A line as tests/kernels/cuda/cuda_kernels_bench.c prints it.
 KERNEL_LINE = re.compile(
     r"(?P<kernel>\S+)  +(?P<case>.+?) +(?P<element>\S+) +(?P<us>[\d.]+) us \((?P<least>[\d.]+) to (?P<most>[\d.]+)\) +"
     r"[\d.]+ MB +(?P<rate>[\d.e-]+) GB/s, +(?P<percent>[\d.]+) % of a copy's (?P<copy>[\d.]+)"
@@ -21,7 +21,7 @@ KERNEL_LINE = re.compile(
 
 
 def kernels(setup, part, limit):
-    """Our own kernels against a copy on the device, each beside its own."""
+    """Measures our kernels, each alternating with a copy on the device."""
     if setup.device == "cpu":
         raise Skipped("it needs a GPU")
     text = "".join(setup.output([setup.program(f"tests/kernels/cuda/test_cuda_kernels_{family}"), "--bench"], limit) for family in KERNELS)
@@ -39,7 +39,7 @@ def kernels(setup, part, limit):
 
 
 def variants(setup, part, limit):
-    """What fusion, autotuning and replay bring; then time and bytes layer by layer."""
+    """Measures the effect of fusion, autotuning and replay, then time and bytes by layer."""
     network, steps = setup.size("layers"), setup.size("steps")
     tuned, untuned = setup.environment, setup.untuned()
     choices = [("as measured above", setup.precisions()[0], tuned, [])]
@@ -101,7 +101,7 @@ def layers(setup, part, limit, network, steps):
 
 
 def loader(setup, part, limit):
-    """How the loader scales with its threads on this machine, without a network."""
+    """Measures the loader with different numbers of threads, without a network."""
     data = copies_of(setup, limit)
     threads = [count for count in setup.size("threads") if count <= len(ahead.cpus())]
     batch = setup.size("fed")[2]

@@ -1,4 +1,4 @@
-"""Time that is left, and commands that are killed when it is spent, with all that they started."""
+"""Time budgets, and commands that are killed, with all processes that they started, when their budget is spent."""
 
 import os
 import pathlib
@@ -7,19 +7,19 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-TAIL = 4000  # characters of a command's output that a report keeps
-LOG_LINES = 60  # of each of its outputs that the log of failures keeps
+TAIL = 4000  # characters of a command's output in the report
+LOG_LINES = 60  # lines of each output of a command in the log of failures
 SKIPPED = 77  # exit status of a test that does not apply
-END_LIMIT = 10  # seconds for a killed command to be gone: one that hangs in the driver is left to it
-running = set()  # processes of run(), which several threads may be in
+END_LIMIT = 10  # seconds to wait for a killed command; one that hangs in the driver may never end
+running = set()  # running processes of run(), which several threads may call
 
 
 class Late(Exception):
-    """A command was killed because its time was spent; or there was none left to start it."""
+    """A command was killed because its budget was spent, or was not started because nothing was left."""
 
 
 class Budget:
-    """seconds from now on, and never more than what is left of `within`."""
+    """A budget of `seconds` from now on, limited to the rest of the budget `within`."""
 
     def __init__(self, seconds, within=None):
         self.end = time.monotonic() + seconds
@@ -46,7 +46,7 @@ class Done:
 
 
 def last_line(*files):
-    """What a killed command said last, of the first of its outputs in which there is anything; "" for nothing."""
+    """Returns the last line of the first non-empty file, the outputs of a killed command; "" if all are empty."""
     for file in files:
         file.seek(0)
         said = [line.strip() for line in file.read().splitlines() if line.strip()]
@@ -67,13 +67,13 @@ def kill_group(process):
 
 
 def kill_all():
-    """Whatever run() has under way, so that nothing outlives a run that is ended."""
+    """Kills all commands of run(), so that none outlives this program."""
     for process in list(running):
         kill_group(process)
 
 
 def keep(log, command, end, files):
-    """Adds to the log of failures what a command said last."""
+    """Appends the end of the output of a command to the log of failures."""
     words = [f"==== {' '.join(command)}: {end}"]
     for file in files:
         file.seek(0)
@@ -107,7 +107,7 @@ def run(command, budget, folder, environment=None, log=None):
                 keep(log, command, "killed, its time was spent", (output, errors))
             raise Late(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s{last_line(errors, output)}") from None
         finally:
-            # What it left behind must not disturb what is measured next.
+            # Remaining processes would disturb the next measurement.
             kill_group(process)
             running.discard(process)
         if log and process.returncode not in (0, SKIPPED):

@@ -1,4 +1,4 @@
-"""The parts that judge: what the device computes, against the CPU backend, against itself, and under compute-sanitizer."""
+"""The parts that are tests: what the device computes, against the CPU backend, against itself, and under compute-sanitizer."""
 
 import concurrent.futures
 import json
@@ -18,12 +18,12 @@ from setup import Skipped
 # off by up to 3e-8, 3e-5 and 3e-5 in the first step, and by 0.005, 0.009 and 0.012 in the worst of 20.
 LEARNING_RATE = 0.001
 CPUS = len(os.sched_getaffinity(0))
-AT_ONCE = min(8, max(2, CPUS // 2))  # programs that judge, not measure: most of their time goes into starting and planning
+AT_ONCE = min(8, max(2, CPUS // 2))  # tests that run at a time: they spend most of their time on starting and planning
 LOSS_TOLERANCES = {"fp32": (1e-5, 2e-2), "fp16": (2e-3, 3e-2), "bf16": (5e-3, 3e-2)}
 
 
 def at_once(function, jobs):
-    """(job, what function(*job) returned or raised) in order of the jobs, a few of them at a time."""
+    """Runs function(*job) for a few jobs at a time. Yields (job, result or exception) in the order of the jobs."""
 
     def caught(job):
         try:
@@ -34,7 +34,7 @@ def at_once(function, jobs):
     pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
     try:
         yield from zip(jobs, pool.map(caught, jobs))
-    # A run that is ended does not wait for what is under way.
+    # If the run is ended, do not wait for running jobs.
     except BaseException:
         kill_all()
         raise
@@ -43,7 +43,7 @@ def at_once(function, jobs):
 
 
 def unless_problem(part, name, found):
-    """Whether found is no problem; one is noted as the test of that name."""
+    """Returns True if `found` is a result. If it is an exception, records it as a late or failed test."""
     if isinstance(found, Late):
         part.test(name, "late", detail=str(found))
     elif isinstance(found, Failure):
@@ -52,7 +52,7 @@ def unless_problem(part, name, found):
 
 
 def smoke(setup, part, limit):
-    """Does every precision and level of fusion start at all? And how fast is the network that matters most, should nothing else come to an end?"""
+    """Starts every precision and level of fusion. Also measures the most important network, in case the run ends early."""
     fusions = ("none", "b", "c") if setup.device == "cuda" else ("none",)
 
     def start(precision, fusion):
@@ -70,7 +70,7 @@ def smoke(setup, part, limit):
 
 
 def tap(text):
-    """(name, verdict, detail) of every test in cmocka's TAP output."""
+    """Returns (name, verdict, detail) of every test in cmocka's TAP output."""
     found = []
     for line in text.splitlines():
         match = re.match(r"(not )?ok \d+ (-|# SKIP) (\S+)", line)
@@ -87,7 +87,7 @@ def test_programs(setup, pattern):
 
 
 def by_lines():
-    """What stdbuf(1) would have programs write line by line with, so that of one that hangs or is aborted it is known how far it came."""
+    """Returns the environment variables with which stdbuf(1) makes stdout line-buffered, so that the output of a program that hangs or aborts is not lost."""
     if not shutil.which("stdbuf"):
         return {}
     lines = subprocess.run(["stdbuf", "--output=L", "env"], capture_output=True, text=True).stdout.splitlines()
@@ -95,7 +95,7 @@ def by_lines():
 
 
 def note_tests(part, how, done):
-    """Every test of a cmocka program is one of the part's."""
+    """Records every test of a cmocka program as a test of the part."""
     results = tap(done.output)
     for name, verdict, detail in results:
         part.test(f"{how}: {name}", verdict, detail=detail)
@@ -110,7 +110,7 @@ VARIANTS = [("fp16", "c"), ("bf16", "c"), ("fp32", "none"), ("bf16", "b"), ("fp1
 
 
 def operations(setup, part, limit):
-    """Our kernels, cuDNN's patterns, each operation forward and backward, nets and the update, against references."""
+    """Tests our kernels, cuDNN's patterns, each operation forward and backward, nets and the update against references."""
     patterns = () if setup.fake_gpu else ("test_cuda_kernels*", "test_cuda_conv*", "test_cuda_matmul", "test_cuda_nccl")
     own = [program for pattern in patterns for program in test_programs(setup, pattern)]
     programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
@@ -118,7 +118,7 @@ def operations(setup, part, limit):
         (program, {"DEVICE_TEST_PRECISION": precision, "DEVICE_TEST_FUSION": fusion})
         for precision, fusion in VARIANTS if precision in setup.precisions() for program in programs
     ]  # fmt: skip
-    # What takes longest begins first.
+    # The longest ones start first.
     jobs = variants[: len(programs)] + [(program, {}) for program in own] + variants[len(programs) :]
     environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.fake_gpu or "cuda") | by_lines()
     for (program, variables), done in at_once(lambda program, variables: setup.run([program], limit, environment | variables), jobs):
@@ -131,7 +131,7 @@ def operations(setup, part, limit):
 
 
 def train(setup, limit, name, network, steps, *settings, options=(), environment=None):
-    """Runs the trainer over the drawn images; its log's step lines."""
+    """Trains on the synthetic images. Returns the step lines of the log."""
     net, side, batch = network
     data = setup.shapes(limit)
     output = setup.work / name
@@ -149,7 +149,7 @@ def train(setup, limit, name, network, steps, *settings, options=(), environment
 
 
 def loss_jobs(setup):
-    """(role, network, device, precision): the CPU's first, and what takes longest to begin last, for it alone may come too late."""
+    """Returns (role, network, device, precision) of each run: references on the CPU first, and last the tuned run, which takes longest to start and is the only one that may be skipped."""
     networks = setup.size("losses")
     jobs = [("reference", network, "cpu", "fp32") for network in networks]
     jobs += [("device", network, setup.device, precision) for network in networks for precision in setup.precisions()]
@@ -157,7 +157,7 @@ def loss_jobs(setup):
 
 
 def losses(setup, part, limit):
-    """The first steps of a training, on the device and on the CPU."""
+    """Compares the losses of the first steps of a training on the device with those on the CPU."""
     setup.shapes(limit)
     steps, rows = setup.size("losses_steps"), []
     tuned = dict(setup.environment, XDG_CACHE_HOME=str(setup.work / "tuned-losses"))
@@ -167,7 +167,7 @@ def losses(setup, part, limit):
         # A few at once, and compilers beside them: more threads would only wait for each other.
         settings = [f"train.device={device}", f"train.precision={precision}", f"train.threads={max(1, CPUS // AT_ONCE)}"]
         if role == "tuned":
-            # Plans of its own: the others' are the heuristics'.
+            # A separate cache: the other runs use the plans of the heuristics.
             return train(setup, limit, name, network, steps, *settings, "train.autotune=yes", environment=tuned)
         return train(setup, limit, name, network, steps, *settings)
 
@@ -176,7 +176,7 @@ def losses(setup, part, limit):
         net, side, batch = network
         how = {"reference": ", on the CPU", "device": "", "tuned": ", tuned plans"}[role]
         name = f"{net}, {precision}{how}"
-        # That tuning is slow says nothing about what its plans compute.
+        # Slow tuning does not count as late.
         if role == "tuned" and isinstance(found, Late):
             part.test(name, "skipped", detail=str(found))
             continue
@@ -200,14 +200,14 @@ def losses(setup, part, limit):
 
 
 def kept_plans(cache):
-    """Of a cache's file of tuned plans: how many there are, and how many more problems are better taken apart."""
+    """Returns the number of tuned plans in a cache, and the number of problems that run faster unfused."""
     path = cache / "loaderd/cudnn-plans"
     tags = [line.split("\t")[2] for line in path.read_text().splitlines()[1:]] if path.exists() else []
     return len(tags) - tags.count("apart"), tags.count("apart")
 
 
 def judge_plans(kept):
-    """Verdict, seconds and detail of a test: without a plan that was timed, the losses were those of the heuristics' once more."""
+    """Returns (verdict, seconds, detail) of the test that plans were timed. Otherwise the losses would only repeat those with the plans of the heuristics."""
     plans, apart = kept
     return "passed" if plans else "failed", 0, f"{plans} plans; {apart} problems that are faster apart"
 
@@ -222,14 +222,14 @@ def judge_losses(reference, found, steps, tolerances):
         return "failed", 0, f"{len(found)} steps on the device, {len(reference)} on the CPU, of {steps}"
     errors = relative(reference, found)
     for tolerance, values, what in ((tolerances[0], [errors[1]], "the first step"), (tolerances[1], errors.values(), "a step")):
-        # Not-a-number is beyond every tolerance.
+        # NaN is outside every tolerance.
         if not all(value <= tolerance for value in values):
             return "failed", 0, f"the loss of {what} is off by {max(values):.2g} relative, allowed are {tolerance:g}"
     return "passed", 0, ""
 
 
 def replay(setup, part, limit):
-    """Bits: of captured steps against launched ones, of a run against one that resumes, of a run against itself."""
+    """Compares bit for bit: captured with launched steps, a run with a resumed one, a run with its repetition."""
     network, steps = setup.size("replay"), setup.size("losses_steps")
     precision = setup.precisions()[0]
     found = {}
@@ -251,7 +251,7 @@ def replay(setup, part, limit):
 
 # ---- compute-sanitizer ----
 
-FOUND = 99  # its exit status when it found something
+FOUND = 99  # exit status of compute-sanitizer if it found errors
 
 
 def judge_sanitizer(done):
@@ -261,7 +261,7 @@ def judge_sanitizer(done):
     unsupported = [line for line in said if "not supported" in line.lower()]
     if unsupported:
         return "skipped", done.seconds, unsupported[0]
-    # Without a summary the tool did not get to its end.
+    # Without a summary the tool did not finish.
     if not summary:
         return "failed", done.seconds, f"exit status {done.status}: {done.last_words()}"
     if done.status:
@@ -271,25 +271,25 @@ def judge_sanitizer(done):
 
 
 def sanitizer(setup, part, limit):
-    """Our kernels' tests under memcheck and racecheck; every operation in fp16 under memcheck, for cuDNN's kernels are not racecheck's to judge."""
+    """Runs our kernels' tests under memcheck and racecheck, and every operation in fp16 under memcheck only, because racecheck would also check cuDNN's kernels."""
     if setup.fake_gpu:
         raise Skipped("it needs a GPU")
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if not tool:
         raise Skipped("compute-sanitizer is not installed")
-    # What takes longest begins first.
+    # The longest ones start first.
     jobs = [("memcheck", setup.program("tests/unit/trainer/test_device_ops"))]
     jobs += [(kind, program) for kind in ("memcheck", "racecheck") for program in test_programs(setup, "test_cuda_kernels*")]
     environment = dict(setup.environment, DEVICE_TEST_BACKEND="cuda", DEVICE_TEST_PRECISION="fp16")
 
     def check(kind, program):
-        # What CUDA's calls return our programs check themselves; libraries may ask for what is not there.
+        # Our programs check the results of CUDA calls; failing calls of libraries are no errors.
         more = ["--report-api-errors", "no"] if kind == "memcheck" else []
         return setup.run([tool, "--tool", kind, *more, "--error-exitcode", str(FOUND), "--print-limit", "5", program], limit, environment)
 
     for (kind, program), done in at_once(check, jobs):
         name = f"{kind}: {program.name}"
-        # That the tool is slow says nothing about what it checks.
+        # Slowness of the tool does not count as late.
         if isinstance(done, Late):
             part.test(name, "skipped", detail=str(done))
         elif unless_problem(part, name, done):

@@ -1,4 +1,4 @@
-"""The part that asks what a GPU decodes by itself: nvJPEG by way of torchvision, the loader on this machine's cores, and training meanwhile."""
+"""The part decoding: compares JPEG decoding on the GPU (nvJPEG, through torchvision) with loaderd on the CPU, and measures training while the GPU decodes."""
 
 import json
 
@@ -11,7 +11,7 @@ SIDE = 224
 
 
 def decoder(setup, limit):
-    """PyTorch decoding the carried photographs in batches, ready and stopped."""
+    """Starts PyTorch decoding the photographs in batches. Returns the program, ready and stopped."""
     batch = setup.size("fed")[2]
     program = Program(ahead.torch_command(setup, "torchdecode.py", data=str(files_of(setup, limit)), batch=batch), ahead.cpus(), ahead.START_LIMIT)
     program.started()
@@ -20,7 +20,7 @@ def decoder(setup, limit):
 
 
 def loader(setup, limit):
-    """images/s of loaderd with all threads: decoding, cropping and resizing."""
+    """Returns images/s of loaderd with all threads: decoding, cropping and resizing."""
     command = [
         setup.program("bench/loaderbench"), "--daemon", setup.program("loaderd/loaderd"), "--json", "-", "--batch", setup.size("fed")[2], "--rounds", 1,
         "--threads", len(ahead.cpus()), "--warmup", "0.5", "--seconds", setup.size("seconds"), copies_of(setup, limit), f"random_resized_crop({SIDE}) hflip",
@@ -29,10 +29,10 @@ def loader(setup, limit):
 
 
 def both(setup, decode, train):
-    """images/s of each while the other runs, too."""
+    """Measures decoding and training at the same time. Returns images/s of both."""
     warmup, seconds = setup.size("warmup"), setup.size("seconds")
     decode.resume()
-    # The decoder is at it before the measurement of training begins, and after it has ended.
+    # Decoding starts before the measurement of training and ends after it.
     decode.ask(warmup, warmup + seconds + 1)
     trained = train.measure(warmup, seconds)
     decoded = decode.read(ahead.START_LIMIT)["images_per_s"]
@@ -41,7 +41,7 @@ def both(setup, decode, train):
 
 
 def decoding(setup, part, limit):
-    """How many images/s the GPU decodes, beside loaderd on the cores; and what is left of the GPU for a network meanwhile."""
+    """Measures images/s decoded by the GPU and by loaderd on the CPU, and the speed of a network while the GPU decodes."""
     if not setup.torch:
         raise Skipped("it needs PyTorch with torchvision")
     warmup, seconds = setup.size("warmup"), setup.size("seconds")

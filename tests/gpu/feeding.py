@@ -6,13 +6,13 @@ import ahead
 from loaders import Failure, Program
 
 RECIPES = ahead.PEERS.parent.parent / "trainer/recipes"
-COMPILED_LATER = 15  # seconds that a compiled program may take longer than eager mode
-COMPILING = 40  # seconds without which compiling airbench94 is not begun
-SCALE = (0.25, 1)  # of the image's area that a crop takes, as trainer/recipes/imagenet.ini has it
+COMPILED_LATER = 15  # maximum seconds to wait for a compiled program after eager mode is ready
+COMPILING = 40  # seconds that must be left to start compiling airbench94
+SCALE = (0.25, 1)  # range of the crop's fraction of the image area, as in trainer/recipes/imagenet.ini
 
 
 def trainer(setup, limit, output, recipe, *settings):
-    """Runs the trainer; its summary and the lines of its log."""
+    """Runs the trainer. Returns its summary and the lines of its log."""
     setup.output(
         [setup.program("trainer/trainer"), RECIPES / recipe, f"--output={output}", *settings, f"train.device={setup.device}",
          f"train.precision={setup.precisions()[0]}", f"data.threads={len(ahead.cpus())}", "checkpoint.every=0"], limit,
@@ -26,25 +26,25 @@ def trainer(setup, limit, output, recipe, *settings):
 
 
 def copies_of(setup, limit):
-    """The carried photographs so many times that an epoch is not over at once."""
+    """Returns a packed file that contains the photographs several times, so that an epoch lasts long enough to measure."""
     images = setup.datum("imagenet.pimg")
     merge = [setup.program("tools/packimg/packimg"), "merge", *[images] * setup.size("image_copies"), "--shuffle=1", "--quiet", "-o"]
     return setup.once("photographs.pimg", lambda path: setup.output([*merge, path], limit))
 
 
 def files_of(setup, limit):
-    """The carried photographs as files, for PyTorch."""
+    """Returns a folder with the photographs as files, for PyTorch."""
     extract = [setup.program("tools/packimg/packimg"), "extract", setup.datum("imagenet.pimg"), "-o"]
     return setup.once("photographs", lambda path: setup.output([*extract, path], limit))
 
 
 def start_pytorch(setup, part, limit):
-    """(mode, program) of PyTorch on the same files, ready and stopped: compiled, if that is there soon after eager mode. None where there is no PyTorch."""
+    """Starts PyTorch on the same files. Returns (mode, program), ready and stopped; compiled mode if it is ready soon after eager mode. None without PyTorch."""
     if not setup.torch:
         return None
     network, precision = setup.size("fed"), setup.precisions()[0]
     config = {"data": str(files_of(setup, limit)), "workers": len(ahead.cpus()), "steps": setup.size("fed_steps"), "scale": SCALE}
-    # What networks.py compiled is in Inductor's cache.
+    # The part networks has compiled it already: it is in Inductor's cache.
     modes = ["eager"] if setup.fake_gpu else ["eager", "max-autotune"]
     started = {mode: ahead.resnet_program(setup, network, precision, mode, **config) for mode in modes}
     best = None
@@ -64,7 +64,7 @@ def start_pytorch(setup, part, limit):
 
 
 def feed_pytorch(part, limit, mode, program):
-    """[name, images/s, % of the time waiting for data]"""
+    """Measures PyTorch. Returns [name, images/s, % of the time waiting for data]."""
     program.limit = max(1, limit.left())
     program.resume()
     program.ask(0, limit.left() / 2)
@@ -82,7 +82,7 @@ def feed_ours(setup, part, limit, data):
         f"model.width={setup.size('width')}", f"train.epochs={setup.size('fed_steps') / (samples // batch)!r}",
         "schedule.warmup=0", "optim.lr=0.1", "train.ema=0", "log.interval=1",
     )  # fmt: skip
-    # The first tenth fills pipelines and records graphs.
+    # Skip the first tenth, in which pipelines fill and graphs are captured.
     steps = [line for line in lines if line["event"] == "step"]
     later = steps[len(steps) // 10 :]
     seconds = [1 / line["images_per_second"] for line in later]
@@ -96,7 +96,7 @@ def feed_ours(setup, part, limit, data):
 
 
 def feeding(setup, part, limit):
-    """A network on real JPEG images, decoded meanwhile: does it wait for data? The same network on random batches; and PyTorch on the same files."""
+    """Measures how long a network waits for JPEG images that are decoded while it trains. For comparison: random batches, and PyTorch on the same files."""
     data = copies_of(setup, limit)
     net, side, batch = network = setup.size("fed")
     precision = setup.precisions()[0]
@@ -128,7 +128,7 @@ def feeding(setup, part, limit):
 
 
 class Cifar:
-    """Rows of one table, written as they come."""
+    """The runs of the part cifar; each adds a row to the table."""
 
     columns = ["", "epochs", "accuracy %", "training, s", "evaluations, s", "images/s in training", "s to 94 %"]
     notes = ["The files are JPEG of quality 75 with halved chroma, which costs accuracy against the original arrays. Seconds to 94 %: training up to the first "
@@ -148,14 +148,14 @@ class Cifar:
         return self.setup.once(f"cifar10-{name}.pimg", lambda path: self.setup.output([*convert, path], self.limit))
 
     def ours(self, epochs, width):
-        """Accuracy of trainer/recipes/cifar10.ini."""
+        """Runs trainer/recipes/cifar10.ini. Returns the accuracy."""
         summary, lines = trainer(
             self.setup, self.limit, self.setup.work / f"cifar-{epochs}", "cifar10.ini", f"data.train={self.pack('train', '--shuffle', '1')}",
             f"data.val={self.pack('test')}", f"train.epochs={epochs}", f"train.eval_every={0 if epochs < 1 else 2}", f"model.width={width}",
         )  # fmt: skip
         evaluations = [line for line in lines if line["event"] == "eval"]
         reached = [line["step"] for line in evaluations if line["top1"] >= 0.94]
-        # The epoch's line before the evaluation has the seconds of training up to it.
+        # The log line of the epoch before the evaluation has the seconds of training so far.
         seconds = {line["step"]: line["train_seconds"] for line in lines if line["event"] == "epoch"}
         self.add([f"loaderd, cifar10.ini, width {width:g}, {lines[0]['precision']}", epochs, 100 * summary["top1"], summary["train_seconds"],
                   sum(line["seconds"] for line in evaluations), summary["images_per_second"], seconds.get(reached[0]) if reached else None])  # fmt: skip
@@ -163,7 +163,7 @@ class Cifar:
         return summary["top1"]
 
     def pytorch(self, mode):
-        """airbench94."""
+        """Runs airbench94 in PyTorch."""
         command = ahead.torch_command(self.setup, "torchcifar.py", train=str(self.tars["train"]), test=str(self.tars["test"]), mode=mode)
         program = Program(command, ahead.cpus(), max(1, self.limit.left()))
         try:
@@ -180,7 +180,7 @@ class Cifar:
 
 
 def cifar(setup, part, limit):
-    """Our recipe, then airbench94 in PyTorch, on the same files; each at last for as long as time reaches."""
+    """Runs our recipe, then airbench94 in PyTorch, on the same files."""
     runs = Cifar(setup, part, limit)
     few, many = setup.size("cifar_runs")
     if setup.tuning:

@@ -15,7 +15,7 @@ MULTIPROCESSORS, CLOCK_KHZ, MEMORY_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR, READ_O
 
 
 class NoGpu(Exception):
-    """Why there is none to be used."""
+    """Raised, with the reason, if there is no usable GPU."""
 
 
 def cuda_version(number):
@@ -23,12 +23,12 @@ def cuda_version(number):
 
 
 def version_of(number):
-    """Of a library: 91900 is 9.19.0."""
+    """Formats the version number of a library: 91900 is 9.19.0."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def driver_release():
-    """Of the kernel's module, None where it does not say."""
+    """Returns the version of the kernel module; None if it is not reported."""
     try:
         words = pathlib.Path("/proc/driver/nvidia/version").read_text().split()
     except OSError:
@@ -38,7 +38,7 @@ def driver_release():
 
 
 def describe(index=0):
-    """A dictionary of facts about a device. NoGpu says why there is none."""
+    """Returns a dictionary of properties of a device. Raises NoGpu if there is none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -64,7 +64,7 @@ def describe(index=0):
         "multiprocessors": attribute(MULTIPROCESSORS),
         "clock MHz": attribute(CLOCK_KHZ) // 1000,
         "memory GiB": round(memory.value / 2**30, 1),
-        # Two transfers a clock; what the numbers of the bus promise, not what is reached.
+        # Two transfers per clock: the theoretical bandwidth of the bus.
         "memory GB/s of the bus": round(2e3 * attribute(MEMORY_KHZ) * attribute(BUS_BITS) / 8 / 1e9),
         "L2 MiB": attribute(L2_BYTES) >> 20,
         "registers read-only host memory": bool(attribute(READ_ONLY_REGISTRATION)),
@@ -74,7 +74,7 @@ def describe(index=0):
 
 
 def state():
-    """What the GPU does at this moment: clock, power, temperature; None where nvidia-smi does not say."""
+    """Returns the current clock, power and temperature of the GPU; None if nvidia-smi does not report them."""
     query = "--query-gpu=clocks.sm,power.draw,temperature.gpu"
     try:
         done = subprocess.run(["nvidia-smi", "-i", "0", query, "--format=csv,noheader"], capture_output=True, text=True, timeout=10)
@@ -85,7 +85,7 @@ def state():
 
 
 def library_folders():
-    """Folders with CUDA's libraries that the dynamic linker may not know: the toolkit's, and those of Python packages (PyTorch brings them)."""
+    """Returns folders with CUDA's libraries that the dynamic linker may not search: those of the toolkit and of Python packages (PyTorch depends on these)."""
     folders = [pathlib.Path("/usr/local/cuda/lib64")]
     found = importlib.util.find_spec("nvidia")
     for root in found.submodule_search_locations or [] if found else []:
@@ -94,14 +94,14 @@ def library_folders():
 
 
 def environment():
-    """This one's, with those folders where programs look for libraries, behind those that are there already."""
+    """Returns the environment of this process with library_folders() appended to LD_LIBRARY_PATH."""
     known = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    # Threads that wait for work leave the CPUs to others.
+    # Idle OpenMP threads sleep instead of spinning.
     return dict(os.environ, OMP_WAIT_POLICY="passive", LD_LIBRARY_PATH=":".join(known + [str(folder) for folder in library_folders()]))
 
 
 def library_versions():
-    """Of cuDNN, cuBLASLt and NCCL, those that programs with this environment get; None: not found."""
+    """Returns the versions of cuDNN, cuBLASLt and NCCL that programs with this environment load; None for a library that is not found."""
     found = {"cuDNN": None, "cuBLASLt": None, "NCCL": None}
     for name, library, call in (
         ("cuDNN", "libcudnn.so.9", "cudnnGetVersion"),
@@ -124,7 +124,7 @@ def library_versions():
 
 
 if __name__ == "__main__":
-    # A program of its own, for a driver may not answer.
+    # Runs in a separate process, because a driver may hang.
     try:
         print(json.dumps(describe() | library_versions()))
     except NoGpu as reason:

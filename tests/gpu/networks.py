@@ -7,13 +7,13 @@ import gpu
 from budget import Budget
 from loaders import Failure, Program
 
-MEASURING = 35  # seconds that a network takes once its programs may start
-AGAIN = 20  # without eager mode
+MEASURING = 35  # seconds that measuring a network takes after tuning and compiling
+AGAIN = 20  # the same without eager mode
 OURS = "loaderd"
 
 
 def in_turn(setup, running, limit):
-    """images/s of every round, by name, of programs that are ready and stopped; and who failed, with the words. Who begins changes."""
+    """Measures programs that are ready and stopped, in rounds that each begin with another program. Returns images/s of every round by name, and the error messages of failed programs by name."""
     rounds, lost = {name: [] for name in running}, {}
     names = list(running)
     for turn in range(setup.size("rounds")):
@@ -31,7 +31,7 @@ def in_turn(setup, running, limit):
 
 
 def ratios(rounds, ours):
-    """Of ours to every other, medians of the rounds' ratios."""
+    """Returns the ratio of our speed to that of each other program: the median of the ratios of the rounds."""
     return {
         name: statistics.median(a / b for a, b in zip(rounds[ours], speeds))
         for name, speeds in rounds.items()
@@ -40,7 +40,7 @@ def ratios(rounds, ours):
 
 
 def bandwidth(setup):
-    """Bytes per second of a measured copy on the device, None before there is one."""
+    """Returns the bytes per second of a copy on the device; None before it is measured."""
     copied = setup.machine.get("copy GB/s")
     return copied and 1e9 * copied
 
@@ -69,7 +69,7 @@ def roofline_note(setup):
 
 
 class Comparison:
-    """One network: ours against PyTorch's programs, a heat for those that were compiled and one for eager mode, as the GPU's memory may not hold all."""
+    """Compares a network in our trainer with PyTorch. Compiled and eager PyTorch are measured separately, because the GPU's memory may not hold all programs."""
 
     def __init__(self, setup, part, limit, key):
         self.setup, self.part, self.limit = setup, part, limit
@@ -82,7 +82,7 @@ class Comparison:
         self.part.test(f"{self.label}, {name}", "failed" if name == OURS else "skipped", detail=words)
 
     def start(self, name, program):
-        """The program, ready and stopped; None if that fails."""
+        """Starts the program. Returns it ready and stopped; None if it fails."""
         program.limit = max(1, min(ahead.START_LIMIT, self.limit.left()))
         try:
             program.started()
@@ -94,7 +94,7 @@ class Comparison:
             return None
 
     def compiled(self, patience):
-        """Those of PyTorch's programs that are ready by then; the others stay where they are."""
+        """Returns PyTorch's programs that become ready within `patience` seconds. The others continue to compile."""
         end, found = Budget(patience, self.limit), {}
         for key in [key for key in self.setup.background if key[:2] == self.key]:
             if self.setup.background[key].has_spoken(end.left()):
@@ -120,7 +120,7 @@ class Comparison:
         return OURS not in lost
 
     def run(self, patience, eager=True):
-        """patience: seconds at most that tuning and compiling may still take."""
+        """patience: maximum seconds to wait for tuning and compiling."""
         setup, end = self.setup, Budget(patience, self.limit)
         tuned = setup.tuning.wait(self.key, end.left()) if setup.tuning else None
         compiled = self.compiled(end.left())
@@ -132,7 +132,7 @@ class Comparison:
             ours = Program(setup.bench_command(self.network, "--serve", "-p", self.precision), ahead.cpus(), environment=setup.environment)
             others = [ours]
             if eager and setup.torch:
-                # Where compiled ones take up the memory it starts when they are done.
+                # If compiled programs occupy the memory, eager mode starts after they have ended.
                 others.append(None if compiled else ahead.resnet_program(setup, self.network, self.precision, "eager"))
             self.ours = self.start(OURS, ours)
             if not self.ours:
@@ -152,7 +152,7 @@ class Comparison:
             ahead.hold(setup, False)
 
     def table_rows(self, name):
-        """name: what ours is called."""
+        """name: label of our program in the table."""
         if not self.speeds:
             return []
         speed = statistics.median(self.speeds)
@@ -161,7 +161,7 @@ class Comparison:
 
 
 def networks(setup, part, limit):
-    """Training steps on random batches: ours in turn with PyTorch."""
+    """Measures training steps on random batches, alternating with PyTorch."""
     rows, ratios_found = [], {}
 
     def compare(key, patience, eager, name):
@@ -172,7 +172,7 @@ def networks(setup, part, limit):
         if comparison.speeds and name == OURS:
             part.figure(figure, statistics.median(comparison.speeds))
         if comparison.against:
-            # The fastest peer is what counts.
+            # The goal refers to the fastest peer.
             ratios_found[figure] = min(*comparison.against.values(), ratios_found.get(figure, float("inf")))
             part.figure(f"{figure}_ratio", ratios_found[figure])
         part.table(
@@ -184,7 +184,7 @@ def networks(setup, part, limit):
         )  # fmt: skip
 
     def compare_again(patience):
-        """What was still compiling when its turn came, and is ready now."""
+        """Measures PyTorch programs that were still compiling when their network was measured."""
         for key in dict.fromkeys(key[:2] for key in setup.background if key[:2] not in todo):
             if limit.left() > AGAIN:
                 compare(key, patience(), False, OURS + ", once more")

@@ -12,7 +12,7 @@ VERDICTS = ("failed", "late", "passed", "skipped", "running")
 
 
 class Part:
-    """One part's findings; each is written at once."""
+    """Findings of a part. Each is written to the reports immediately."""
 
     def __init__(self, report, name, title, limit):
         self.report = report
@@ -30,7 +30,7 @@ class Part:
         return verdict == "passed"
 
     def table(self, title, columns, rows, notes=()):
-        """The table of that title, anew if it was there."""
+        """Adds a table, or replaces the one with this title."""
         table = {"title": title, "columns": list(columns), "rows": rows, "notes": list(notes)}
         tables = self.facts["tables"]
         tables[:] = [other for other in tables if other["title"] != title] + [table]
@@ -41,12 +41,12 @@ class Part:
         self.write()
 
     def figure(self, name, value):
-        """A number that a goal is about, or that one wants to find in report.json."""
+        """Adds a number to report.json. Goals refer to these numbers by name."""
         self.report.figures[name] = value
         self.write()
 
     def end(self, verdict=None, reason=""):
-        """verdict: of what stopped the part, if anything did."""
+        """Ends the part. verdict: why it was stopped early; None if it was not."""
         verdicts = [test["verdict"] for test in self.facts["tests"]]
         if "failed" in verdicts or verdict == "failed":
             self.facts["verdict"] = "failed"
@@ -62,7 +62,7 @@ class Part:
 
 
 class Report:
-    """goals: (text, figure, "at least" or "at most", value, unit); out: the folder, None in tests that write nothing."""
+    """goals: list of (text, figure, "at least" or "at most", value, unit). out: output folder; None writes no files."""
 
     def __init__(self, out, machine, goals):
         self.out, self.machine, self.goals = out, machine, goals
@@ -79,7 +79,7 @@ class Report:
 
     def counts(self):
         verdicts = [test["verdict"] for part in self.parts for test in part.facts["tests"]]
-        # A part that was stopped, or had nothing but benchmarks, counts as one.
+        # A part that was stopped, or that has only benchmarks, counts as one test.
         verdicts += [part.facts["verdict"] for part in self.parts if "reason" in part.facts or not part.facts["tests"]]
         return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
@@ -129,11 +129,11 @@ def markdown_table(columns, rows):
     return lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
 
 
-MANY = 30  # rows of tests that did not pass: beyond, the first tell enough
+MANY = 30  # maximum number of failed tests in the report
 
 
 def markdown_tests(tests):
-    """Each that did not pass on a line; those that did, or were left out without a word, by number."""
+    """Lists the tests that did not pass. Counts those that passed, or were skipped without a reason."""
     verdicts = [test["verdict"] for test in tests]
     lines = [", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts) + ".", ""] if tests else []
     others = [test for test in tests if test["verdict"] != "passed" and (test["detail"] or test["verdict"] != "skipped")]
@@ -161,7 +161,7 @@ def markdown_part(part):
 
 
 def markdown_head(facts):
-    """What there is to know first: the machine, goals, parts, and what did not pass."""
+    """Summary: the machine, goals, parts, and tests that did not pass."""
     machine, counts = facts["machine"], facts["counts"]
     lines = ["# GPU report", ""]
     if not facts["complete"]:

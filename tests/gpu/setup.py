@@ -1,4 +1,4 @@
-"""What parts are given: programs, data, sizes, and the device that they are about."""
+"""The environment of parts: programs, data, sizes, and the device."""
 
 import json
 import os
@@ -14,7 +14,7 @@ TREE = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 class Skipped(Exception):
-    """Why a part does not apply here."""
+    """Raised, with the reason, if a part does not apply to this machine."""
 
 
 # What a GPU is given, and what a fake GPU gets through in seconds. Networks: name with keys of the recipe, side, batch; models: those
@@ -44,7 +44,7 @@ SIZES = {
 }  # fmt: skip
 
 
-# Families of our own kernels: each has a program that checks and times them.
+# Families of our kernels. Each has a program that checks and times its kernels.
 KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "loss", "elementwise", "orthogonalize", "tokens", "update")
 # Programs with an emulated GPU in them.
 EMULATED = {
@@ -57,21 +57,21 @@ EMULATED = {
 @dataclass
 class Setup:
     build: pathlib.Path
-    work: pathlib.Path  # for what is made on the way
-    environment: dict  # of our programs: they find CUDA's libraries
+    work: pathlib.Path  # folder for temporary files
+    environment: dict  # environment of our programs, with the paths of CUDA's libraries
     machine: dict
     data: pathlib.Path | None = None  # cifar10-train.tar, cifar10-test.tar, imagenet.pimg
-    fake_gpu: str | None = None  # cpu or cuda-emulated: small sizes, and no figure means anything
-    log: pathlib.Path | None = None  # of what failed programs said
-    models: bool = False  # the other networks, of --models
-    python: str = sys.executable  # that may have PyTorch
-    torch: str | None = None  # its version
-    background: dict = field(default_factory=dict)  # PyTorch's programs that compile: (network, precision, mode)
-    tuning: object = None  # ours, of ahead.py
+    fake_gpu: str | None = None  # cpu or cuda-emulated: small sizes; measurements are meaningless
+    log: pathlib.Path | None = None  # log of the output of failed programs
+    models: bool = False  # --models: measure the other networks
+    python: str = sys.executable  # Python interpreter that may have PyTorch
+    torch: str | None = None  # PyTorch's version; None if PyTorch is not used
+    background: dict = field(default_factory=dict)  # PyTorch programs that compile, by (network, precision, mode)
+    tuning: object = None  # background tuning (ahead.py), or None
 
     @property
     def device(self):
-        """As the trainer calls it."""
+        """The trainer's name of the device."""
         return "cpu" if self.fake_gpu == "cpu" else "cuda"
 
     def size(self, name):
@@ -81,7 +81,7 @@ class Setup:
         return self.size("models" if self.models else "networks")
 
     def precisions(self):
-        """The CPU may not have 16 bits."""
+        """Precisions to test; on the CPU only fp32, because it may lack 16-bit instructions."""
         return ["fp32"] if self.device == "cpu" else ["fp16", "bf16", "fp32"]
 
     def program(self, path):
@@ -99,7 +99,7 @@ class Setup:
         return budget.run(command, limit, self.work, environment or self.environment, self.log)
 
     def output(self, command, limit, environment=None):
-        """Of a command that has to succeed."""
+        """Returns the output of a command. Raises Failure if the command fails."""
         done = self.run(command, limit, environment)
         if done.status:
             name, words = pathlib.Path(command[0]).name, done.last_words()
@@ -107,15 +107,15 @@ class Setup:
         return done.output
 
     def bench(self, limit, network, *options, environment=None):
-        """One measurement of device_bench, as its JSON."""
+        """Runs device_bench. Returns its JSON."""
         return json.loads(self.output(self.bench_command(network, "--json", "--train-only", *options), limit, environment).splitlines()[-1])
 
     def untuned(self):
-        """The environment of a program that takes the plans of cuDNN's heuristics."""
+        """Returns an environment without tuned plans: programs use those of cuDNN's heuristics."""
         return dict(self.environment, XDG_CACHE_HOME=str(self.work / "untuned"))
 
     def ceilings(self):
-        """What trainer/devices says of the GPU, {"bytes_per_second": .., "flops_per_second": {precision: ..}, "source": ..}; None for others."""
+        """Returns the GPU's roofline from trainer/devices, {"bytes_per_second": .., "flops_per_second": {precision: ..}, "source": ..}; None if it is not there."""
         for path in sorted((TREE / "trainer/devices").glob("*.json")):
             device = json.loads(path.read_text())
             if device["deviceName"] == self.machine.get("gpu"):
@@ -131,7 +131,7 @@ class Setup:
         return [self.program("bench/device_bench"), "--device", self.device, "-s", side, "-b", batch, *options, *net.split(), f"model.width={self.size('width')}"]
 
     def once(self, name, make):
-        """A file in the work folder, made when first asked for."""
+        """Returns a file in the work folder, which the first call creates."""
         path = self.work / name
         if not path.exists():
             part = self.work / f"part-{name}"
@@ -140,7 +140,7 @@ class Setup:
         return path
 
     def shapes(self, limit):
-        """A small packed dataset of drawn images: ten classes, 64 x 64."""
+        """Returns a small packed dataset of synthetic images: ten classes, 64 x 64."""
 
         def make(path):
             folder = self.work / "shapes"

@@ -9,29 +9,29 @@
 #include <time.h>
 
 enum {
-	MEMORY_MAX = 16, /* pieces of a test */
-	CANARIES = 64,   /* before each */
-	TURNS = 40,      /* of which the least is printed */
+	MEMORY_MAX = 16, /* maximum allocations per test */
+	CANARIES = 64,   /* canary bytes before each allocation */
+	TURNS = 40,      /* turns per case; the fastest is printed */
 };
-#define TURN_NS  1e6 /* length of a turn of kernels that can be called repeatedly */
-#define TURNS_NS 5e8 /* of all turns, but for the first two */
+#define TURN_NS  1e6 /* duration of a turn, for kernels that can be called repeatedly */
+#define TURNS_NS 5e8 /* maximum duration of all turns but the first two */
 
 static struct random_stream rng;
 static uint64_t seed;
 
-/* A piece of memory, in the order in which tests ask for it. */
+/* An allocation, in the order in which the test requests them. */
 static struct memory {
 	struct guarded guard;
-	uint8_t *data; /* NULL for a result */
+	uint8_t *data; /* NULL for a result that the test passes to cpu_result() */
 	size_t size, compared;
-	uint8_t *before;    /* what an updated one held before the call */
-	uint8_t *reference; /* [compared]: what the C reference made of it */
+	uint8_t *before;    /* contents of cpu_updates() memory before the call */
+	uint8_t *reference; /* [compared]: output of the C reference */
 } memory[MEMORY_MAX];
 static unsigned count, current_isa;
 
-/* The measurement of a case. */
+/* Measurement of a case. */
 static struct {
-	uint64_t calls, call; /* of a turn, and how many there were */
+	uint64_t calls, call; /* calls per turn; index of the current call */
 	unsigned turn;
 	double turn_began, all, best; /* ns */
 	double units;
@@ -102,7 +102,7 @@ void *cpu_updates(size_t size)
 	return m->data;
 }
 
-/* Compares with the reference, or keeps it. */
+/* Compares the output with that of the reference, or stores it as the reference. */
 static void compare(struct memory *m, unsigned index, const uint8_t *got)
 {
 	if (current_isa == 0) {
@@ -137,7 +137,7 @@ static double cpu_ns(void)
 	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* Puts back what the kernel changes. Returns whether there is such memory. */
+/* Restores memory that the kernel updates in place. Returns true if there is any. */
 static bool restore(void)
 {
 	bool any = false;
@@ -190,7 +190,7 @@ void cpu_units(double units)
 	timing.units = units;
 }
 
-/* ---- as a kind of harness ---- */
+/* ---- implementation of struct kernel_kind ---- */
 
 static const char *isa_names[CPU_ISA_COUNT];
 
@@ -198,7 +198,7 @@ static void begin_round(unsigned round)
 {
 }
 
-/* Also drops what a test left behind that failed. */
+/* Starts a test. Also frees the memory of a preceding test that failed. */
 static void begin(const struct kernel_case *k, unsigned isa)
 {
 	for (unsigned i = 0; i < MEMORY_MAX && isa == 0; i++) {

@@ -1,7 +1,7 @@
 /*
- * Tests of the CPU's kernels: every instruction set against the C reference, byte for byte. A test
- * runs for each set in turn, with the same random numbers; the harness compares what the sets
- * wrote.
+ * Tests of CPU kernels: every instruction set against the C reference, byte for byte. A test
+ * function runs once per instruction set, each time with the same random numbers; the harness
+ * compares the outputs.
  *
  *	static void grayscale(const struct kernel_case *k, enum cpu_isa isa)
  *	{
@@ -10,8 +10,8 @@
  *		CPU_RUN(kernels[isa]->grayscale(pixels, k->w));
  *	}
  *
- * Memory ends at an inaccessible page and has canaries before it, so a kernel that reads beyond its
- * input crashes, and one that writes beyond its output fails.
+ * Allocations end at an inaccessible page and have canaries before them. A kernel that reads beyond
+ * its input crashes; one that writes outside its output crashes or fails.
  */
 #pragma once
 
@@ -20,29 +20,30 @@
 
 extern struct kernel_kind cpu_kernels;
 
-/* Random, the same for every instruction set. */
+/* Returns a random number; the sequence is the same for every instruction set. */
 uint32_t cpu_random(void);
 uint32_t cpu_below(uint32_t bound);
 uint32_t cpu_between(uint32_t low, uint32_t high);
 double cpu_uniform(double low, double high);
 
 /*
- * Memory of the running test. cpu_reads: noise, or one time in four extreme values only.
- * cpu_writes: `room` bytes that the kernel may write, of which the first `size` are compared.
- * cpu_updates: as cpu_reads(), and compared.
+ * Allocate memory for the running test.
+ * - cpu_reads(): input, filled with noise or, in one of four cases, with extreme values only
+ * - cpu_writes(): output of up to `room` bytes, of which the first `size` are compared
+ * - cpu_updates(): filled as by cpu_reads(), updated in place and compared
  */
 void *cpu_reads(size_t size);
 void *cpu_writes(size_t size, size_t room);
 void *cpu_updates(size_t size);
-/* What memory of cpu_writes() holds before the kernel. */
+/* Byte that fills memory of cpu_writes() before the kernel runs. */
 #define CPU_CANARY 0xa5
-/* Compares a result that is not in such memory. */
+/* Compares a result that is not in memory of cpu_writes() or cpu_updates(). */
 void cpu_result(const void *result, size_t size);
 
-/* Calls the kernel: once, or, while it is timed, again and again. */
+/* Calls the kernel once, or repeatedly while it is timed. */
 #define CPU_RUN(call)                                                                              \
 	while (cpu_again())                                                                        \
 	(call)
 bool cpu_again(void);
-/* Units of the case that a call processes, if they are not n h w c. */
+/* Sets the number of units that a call processes, if it is not n h w c. */
 void cpu_units(double units);

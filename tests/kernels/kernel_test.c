@@ -6,7 +6,7 @@
 
 static const struct kernel_kind *kind;
 
-/* What is running, for messages. */
+/* The running test, for messages. */
 static struct {
 	const struct kernel_case *k;
 	unsigned variant, how;

@@ -1,16 +1,16 @@
 /*
- * One harness for tests of kernels: of the CPU's, whose variants are instruction sets
- * (tests/kernels/cpu.h), and of CUDA's, whose variants are elements
- * (tests/kernels/cuda/cuda_kernels_test.h).
+ * Harness for tests of kernels, of two kinds:
+ * - CPU kernels; the variants are instruction sets (tests/kernels/cpu.h)
+ * - CUDA kernels; the variants are element types (tests/kernels/cuda/cuda_kernels_test.h)
  *
- * A test is a function that makes operands, runs its kernel once, and says what each output should
- * hold; the kind of harness has the functions for that. A program has a table of tests, which run
- * for every variant, shape and case, and a table of cases to time:
+ * A test is a function that creates operands, runs its kernel once, and states the expected
+ * contents of each output, with functions of its kind of harness. A test program has a table of
+ * tests, which run for every variant, shape and case, and a table of cases to time:
  *
  *	PROGRAM                         runs all tests
  *	PROGRAM --bench [VARIANT [TEXT]]  times those whose kernel or name contains TEXT
  *
- * The function that checks a kernel is the one that times it. Uses cmocka.
+ * The same function checks and times a kernel. Uses cmocka.
  */
 #pragma once
 
@@ -24,7 +24,9 @@
 
 struct kernel_case;
 
-/* `variant` is an enum cpu_isa or an enum cuda_element; declare it so. */
+/*
+ * `variant` is an enum cpu_isa or an enum cuda_element; test functions declare it with that type.
+ */
 typedef void (*kernel_check)(const struct kernel_case *k, unsigned variant);
 
 /* A kernel at a shape. */
@@ -33,10 +35,10 @@ struct kernel_case {
 	kernel_check check;
 	uint32_t h, w, c;
 	const void *how; /* parameters of `check` */
-	uint32_t n;      /* number of samples; of timed cases set by the harness */
+	uint32_t n;      /* number of samples; the harness sets it for timed cases */
 	uint32_t more[3];
-	const char *unit; /* CPU: what a time is divided by, n h w c of them: "pixel" */
-	/* instead of `check`: measures other code for the same work, in ns per unit */
+	const char *unit; /* CPU: unit of n h w c, by which times are divided: "pixel" */
+	/* not a kernel of ours: `measure` times other code for the same work, in ns per unit */
 	const char *whose;
 	double (*measure)(const struct kernel_case *k);
 };
@@ -56,7 +58,7 @@ struct kernel_test {
 	unsigned how_count;
 	void (*once)(void);
 	uint32_t widths; /* instead of shapes: 1 x 1 x w x 1 for every w up to this */
-	uint32_t times;  /* all of it so many times; 0 is once */
+	uint32_t times;  /* number of repetitions of the whole row; 0 means 1 */
 };
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 #define CHECK(check, shapes)                                                                       \
@@ -85,16 +87,19 @@ struct kernel_test {
 		.name = #function, .once = function                                                \
 	}
 
-/* What the kinds of harness differ in. */
+/* The functions of a kind of harness. */
 struct kernel_kind {
 	const char *const *variants; /* [variant_count] names */
 	unsigned variant_count;
-	unsigned rounds; /* of every test, each after begin_round() */
+	unsigned rounds; /* repetitions of every test, each after begin_round() */
 	void (*begin_round)(unsigned round);
-	/* around each call of a test; after one that failed there was no end() */
+	/* called before and after each test; after a test that failed, end() is not called */
 	void (*begin)(const struct kernel_case *k, unsigned variant);
 	void (*end)(void);
-	/* changes a timed case into a small one, which is checked; NULL if these are not checked */
+	/*
+	 * reduces a timed case to a small one, which is then checked; NULL if timed cases are not
+	 * checked
+	 */
 	void (*shrink)(struct kernel_case *k);
 	/* prints times, of one variant or `whose`, unless `only` is NULL; returns the exit status
 	 */

@@ -9,7 +9,7 @@ enum { PIXELS_MAX = 8192 };
 
 static const struct effect_kernels *kernels[CPU_ISA_COUNT];
 
-/* Pixels in a row; if the case has none, any number. */
+/* Returns the number of pixels of the row, random if the case does not set it. */
 static uint32_t count_of(const struct kernel_case *k)
 {
 	return k->w ? k->h * k->w : cpu_between(1, PIXELS_MAX);
@@ -89,7 +89,10 @@ static void hue(const struct kernel_case *k, enum cpu_isa isa)
 	CPU_RUN(kernels[isa]->hue(pixels, count, turns));
 }
 
-/* Of a picture with so many pixels or slightly fewer; while timed, a slight turn of all of it. */
+/*
+ * Returns a map for a picture with `count` pixels or slightly fewer; while timed, a small rotation
+ * of the whole picture.
+ */
 static struct effect_map draw_map(const struct kernel_case *k, uint32_t count)
 {
 	struct effect_map map = {.x = {0.9f / 112, 0.3f / 112, 0.01f},
@@ -111,7 +114,7 @@ static struct effect_map draw_map(const struct kernel_case *k, uint32_t count)
 	return map;
 }
 
-/* Out of place, from pixels followed by the outside pixel. */
+/* Warps out of place. The source has the pixel for positions outside the picture at its end. */
 static void warp(const struct kernel_case *k, bool bilinear, enum cpu_isa isa)
 {
 	uint32_t count = count_of(k);
@@ -207,7 +210,7 @@ static void mix(const struct kernel_case *k, enum cpu_isa isa)
 	CPU_RUN(mix_one(kernels[isa], sum, pixels, count, &values, factor * 0.3f));
 }
 
-/* In place; the kernel does not define the rest of the pixels. */
+/* Packs pixels in place; the kernel leaves the remaining bytes undefined. */
 static void pack(const struct kernel_case *k, enum cpu_isa isa)
 {
 	uint32_t count = count_of(k), *pixels = new_pixels(count);
@@ -216,7 +219,7 @@ static void pack(const struct kernel_case *k, enum cpu_isa isa)
 	memset((uint8_t *)pixels + (size_t)3 * count, 0, count);
 }
 
-/* Every length up to 150, four times, and sixty of any length. */
+/* Tests every length up to 150 four times, and 60 random lengths. */
 static const struct kernel_shape any[1];
 
 #define OPERATIONS(X)                                                                              \

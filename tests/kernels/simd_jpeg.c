@@ -1,9 +1,9 @@
 /*
- * The JPEG decoder's kernels: every instruction set against the C reference; with --bench beside
- * libjpeg-turbo, for the same work, as far as its passes can be separated.
+ * Kernels of the JPEG decoder: every instruction set against the C reference. --bench also times
+ * the equivalent work of libjpeg-turbo, as far as its passes can be separated.
  *
  * Inputs end at an inaccessible page, after the padding that jpeg_kernels.h permits kernels to
- * read. Outputs end at such a page after the padding that they may write.
+ * read. Outputs end at such a page, after the padding that kernels may write.
  */
 #include "tests/kernels/cpu.h"
 
@@ -44,7 +44,10 @@ static void draw_coefficients(int16_t natural[BLOCKS_MAX * 64], int16_t quant[64
 		quant[k] = (int16_t)(kind < 2 ? cpu_random() : 1 + cpu_below(60));
 }
 
-/* w blocks, to 2^how x 2^how samples each. Coefficients and factors are in the set's own order. */
+/*
+ * Tests w blocks of 2^how x 2^how samples each. Coefficients and factors are in the order of the
+ * instruction set.
+ */
 static void idct(const struct kernel_case *k, enum cpu_isa isa)
 {
 	const struct jpeg_kernels *kernels = jpeg_kernels_of(isa);
@@ -82,7 +85,7 @@ static void idct(const struct kernel_case *k, enum cpu_isa isa)
 /* A kernel that works on rows, its inputs and its output. */
 struct row_kernel {
 	size_t sample, outputs;  /* bytes per input sample, output bytes per sample */
-	uint32_t inputs, around; /* number of input rows; neighbouring samples read on each side */
+	uint32_t inputs, around; /* number of input rows; samples read on each side of a sample */
 	uint32_t sums; /* the last inputs, this many, are sums of four samples (at most 1020) */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
@@ -112,7 +115,7 @@ static void call_rgb(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_
 	kernels->rgb(in[0], in[1], in[2], out, count);
 }
 
-/* Two pixels per chroma sample. */
+/* Converts a row with two pixels per chroma sample. */
 static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
 			uint8_t *out, uint32_t count)
 {
@@ -123,7 +126,7 @@ static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[RO
 	kernels->rgb_hv(y, &cb, &cr, count & 1, outputs, 2 * count);
 }
 
-/* The second of two rows. */
+/* As call_rgb_hv(), for the second of two rows. */
 static void call_rgb_hv_2(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
 			  uint8_t *out, uint32_t count)
 {
@@ -149,7 +152,7 @@ static const struct row_kernel row_kernels[] = {
 	{1, 3, 1, 0, 0, call_grey},
 };
 
-/* w samples, readable up to the rounded-up count and the samples around. */
+/* Tests w samples, readable up to the rounded-up count plus the samples around. */
 static void row(const struct kernel_case *k, enum cpu_isa isa)
 {
 	const struct row_kernel *kernel = k->how;
@@ -181,7 +184,7 @@ static void convert_colours(const struct jpeg_kernels *kernels, uint8_t chroma, 
 	}
 }
 
-/* All combinations of luma and chroma values, a blue chroma a case. */
+/* Tests all combinations of luma and chroma values, with one value of blue chroma per case. */
 static void all_colours(const struct kernel_case *k, enum cpu_isa isa)
 {
 	uint8_t *out = cpu_writes((size_t)768 * 256, (size_t)768 * 256);
@@ -192,8 +195,9 @@ static void all_colours(const struct kernel_case *k, enum cpu_isa isa)
 /* ---- unstuffing ---- */
 
 /*
- * Draws bytes with FFs, each followed by a zero, up to an FF that is not, or that is the last byte.
- * Returns what they are unstuffed, *ret_read the bytes up to there.
+ * Draws bytes in which, up to a random offset, each FF is followed by a zero. Returns the number of
+ * bytes that unstuffing gives before the first FF without a zero after it; *ret_read is the number
+ * of bytes before that FF, or `size` if there is none.
  */
 static size_t draw_stuffed(uint8_t *data, uint32_t size, uint8_t *expected, size_t *ret_read)
 {
@@ -226,7 +230,7 @@ static void unstuff(const struct kernel_case *k, enum cpu_isa isa)
 		kernels_fail("%zu bytes of %zu, not %zu of %zu", written, read, done, at);
 }
 
-/* Two stuffed bytes in 100, typical of photographs. */
+/* Times unstuffing with two stuffed bytes in 100, as in photographs. */
 static void timed_unstuff(const struct kernel_case *k, enum cpu_isa isa)
 {
 	uint8_t *scan = cpu_reads(k->w), *out = cpu_writes(0, k->w + 64);
@@ -262,7 +266,10 @@ static double turbo_colour(int components, int h, int v)
 	return (rgb - turbo_pass_ns(&pass)) / (TURBO_PASS_WIDTH * TURBO_PASS_HEIGHT);
 }
 
-/* Of a pixel; in `how`: components, and samples that a chroma sample covers across and down. */
+/*
+ * Returns the time per pixel. `how`: components, and the pixels per chroma sample, horizontally and
+ * vertically.
+ */
 static double turbo_rgb(const struct kernel_case *k)
 {
 	const int *how = k->how;

@@ -17,7 +17,7 @@ static struct resize *resizers[CPU_ISA_COUNT];
 struct region {
 	uint32_t width, height, source_channels, target_channels;
 	struct resize_axis x, y;
-	uint32_t source_gap, target_gap; /* bytes of stride beyond the row */
+	uint32_t source_gap, target_gap; /* bytes between the rows */
 };
 
 struct row_check {
@@ -76,7 +76,7 @@ static bool can_be_streamed(const struct region *s)
 	       s->target_gap % RESIZE_STREAM_UNIT == 0;
 }
 
-/* All ways write the same. */
+/* Checks that all ways of writing give the same output. */
 static void check_region(const struct region *s, enum cpu_isa isa)
 {
 	size_t stride = (size_t)s->width * s->source_channels + s->source_gap, size;
@@ -141,7 +141,7 @@ static struct region random_region(uint32_t side_max, uint32_t count_max)
 	return s;
 }
 
-/* Output over input, of whole widths enlarged and reduced. */
+/* Ratio of output size to input size, for a whole width. */
 struct factor {
 	uint32_t to, from;
 };
@@ -183,8 +183,8 @@ static void streamed_region(const struct kernel_case *k, enum cpu_isa isa)
 }
 
 /*
- * Wide enough to be cut into tiles: to w; from the third on reduced by sums over many taps, with
- * tile boundaries within pixels.
+ * Regions wide enough to be divided into tiles, resized to w. From the third on they are reduced by
+ * sums over many taps, with tile boundaries within pixels.
  */
 static void wide_region(const struct kernel_case *k, enum cpu_isa isa)
 {
@@ -213,7 +213,7 @@ static int rows_are_there(void *context, uint32_t end)
 	return end <= *(const uint32_t *)context ? 0 : -EIO;
 }
 
-/* A plane of w x h samples that stands for width x height of them. */
+/* Draws a plane of w x h samples, which represents width x height of them. */
 static void draw_plane(struct resize_plane *plane, uint32_t w, uint32_t h, double width,
 		       double height, uint32_t count_x, uint32_t count_y, bool reverse_x,
 		       bool reverse_y)
@@ -289,7 +289,7 @@ static void refused(void)
 	assert_int_equal(resize_region(resizers[0], &source, &good, &good, &target), -EINVAL);
 }
 
-/* Largest sides (h) and numbers of pixels (w) that are drawn. */
+/* largest sides (h) and numbers of pixels (w) */
 static const struct kernel_shape limits[] = {
 	{1, 24, 240, 1},  {1, 180, 90, 1}, {1, 180, 90, 1}, {1, 24, 90, 1},  {1, 180, 90, 1},
 	{1, 180, 240, 1}, {1, 24, 90, 1},  {1, 180, 90, 1}, {1, 180, 90, 1}, {1, 24, 90, 1},

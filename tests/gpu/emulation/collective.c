@@ -13,11 +13,11 @@
 
 struct collective {
 	struct comm *comm;
-	int result; /* of the reductions that have run */
+	int result; /* first failure of the reductions that have run */
 	char error[COMM_ERROR_MAX];
 };
 
-/* 1 MiB, as on the CPU, so that small nets have several buckets */
+/* 1 MiB, as in the CPU backend, so that small nets have several buckets */
 const size_t collective_elements = 1 << 18;
 
 int collective_new(struct comm *comm, struct collective **ret_collective, char *error)

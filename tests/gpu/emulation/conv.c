@@ -60,14 +60,14 @@ static void prologue(const struct conv_plan *plan, const struct conv_arguments *
 			value += load(element, arguments->residual, i) *
 					 load(element, arguments->scale2, c) +
 				 load(element, arguments->bias2, c);
-		/* not fmaxf(), which would drop NaN */
+		/* not fmaxf(), which does not propagate NaN */
 		plan->x[i] = element_round(element, value < 0 ? 0 : value);
 	}
 	if (adds)
 		floats_to_elements(element, plan->x, arguments->activated, plan->x_count);
 }
 
-/* [k][r s c] -> [r s c][k] */
+/* Transposes w from [k][r s c] to [r s c][k]. */
 static void transpose_weights(const struct conv_plan *plan, const void *w)
 {
 	size_t width = plan->problem.k, inner = plan->w_count / width;
@@ -77,7 +77,10 @@ static void transpose_weights(const struct conv_plan *plan, const void *w)
 			plan->w[i * width + k] = load(plan->problem.element, w, k * inner + i);
 }
 
-/* A position of y, a position in the window, and the position of x that they multiply. */
+/*
+ * Offsets of a position of y, of a position in the window, and of the position of x that they
+ * multiply.
+ */
 struct tap {
 	size_t y, w, x; /* index of the first channel; w indexes [r][s][c / groups] within one k */
 };
@@ -114,8 +117,8 @@ static void for_each_tap(const struct conv_plan *plan, tap_function function)
 }
 
 /*
- * Adds `count` rows, each multiplied by its factor, in order. Several at a time, so that sums stay
- * in registers.
+ * Adds `count` rows, each multiplied by its factor, in order. Adds several rows per pass, so that
+ * sums stay in registers.
  */
 static void add_rows(float *restrict sums, size_t width, const float *restrict factors,
 		     const float *restrict rows, size_t stride, size_t count)
@@ -275,7 +278,7 @@ static void norm_backward(const struct conv_plan *plan, const struct norm *norm)
 	}
 }
 
-/* Replaces dx [+ residual] in plan->x by dz. */
+/* Replaces plan->x, which is dx, by dz, computed from dx [+ residual]. */
 static void relu_norm(const struct conv_plan *plan, const struct conv_arguments *arguments)
 {
 	const struct conv_problem *problem = &plan->problem;

@@ -1,6 +1,7 @@
 /*
- * gpu.h in host memory. Work runs as late as CUDA permits: only when the host waits or queries an
- * event, and then only what that depends on. A missing wait thus gives a wrong result every time.
+ * Implements gpu.h in host memory. Queued work runs as late as CUDA permits: only when the host
+ * waits for or queries an event, and then only the work on which the event depends. So a missing
+ * wait gives a wrong result every time.
  */
 #include "tests/gpu/emulation/memory.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define GPUS 4 /* allows as many ranks; each process has its own device memory */
+#define GPUS 4 /* supports as many ranks; each process has separate device memory */
 
 enum item_kind { WORK, RECORD, WAIT, LAUNCH };
 
@@ -20,7 +21,7 @@ struct item {
 	enum item_kind kind;
 	emulation_work work;
 	gpu_event event;
-	uint64_t number;     /* which of the event's records is made or awaited */
+	uint64_t number;     /* number of the record of this event that is made or awaited */
 	gpu_stream recorded; /* stream in which the awaited record was queued */
 	gpu_graph graph;
 	_Alignas(16) unsigned char arguments[];
@@ -39,15 +40,15 @@ struct CUstream_st {
 	struct CUstream_st *next;
 	struct list items; /* not run yet */
 	gpu_graph capture; /* graph that the stream records into */
-	bool origin;       /* the capture began here */
-	bool joined;       /* joined another capture, which has not waited for this stream since */
+	bool origin;       /* the capture began on this stream */
+	bool joined;       /* joined another capture that does not yet wait for this stream */
 };
 
 struct CUevent_st {
 	bool timing;
 	uint64_t recorded, passed; /* number of records queued, and of those that have run */
 	gpu_stream stream;         /* of the last record */
-	gpu_graph capture;         /* graph that the last record went into, if captured */
+	gpu_graph capture;         /* graph that contains the last record, if it was captured */
 	struct timespec time;
 };
 
@@ -142,7 +143,10 @@ static struct item *list_take(struct list *list)
 	return item;
 }
 
-/* Runs queued work, which may access device memory and must not run other queued work. */
+/*
+ * Runs an item of queued work. The work may access device memory, but must not run other queued
+ * work.
+ */
 static void run_work(const struct item *item)
 {
 	gpu.works++;

@@ -75,8 +75,8 @@ __asm__(".text\n"
 static void context_init(struct context *context, void *stack, size_t size, void (*entry)(void))
 {
 	/*
-	 * six registers, the return address of the switch (entry), and a null return address for
-	 * entry
+	 * six registers; the address that the switch returns to (entry); and NULL as the return
+	 * address of entry
 	 */
 	void **top = (void **)((char *)stack + size) - 8;
 
@@ -133,7 +133,7 @@ struct thread {
 struct warp {
 	uint32_t waiting;
 	uint32_t mask;
-	uint32_t phase; /* selects the slots of the next shuffle; lanes differ by at most one */
+	uint32_t phase; /* slots of the next shuffle; phases of lanes differ by at most 1 */
 	uint64_t slots[2][WARP];
 	struct emulation_fragment fragments[2][WARP];
 };
@@ -147,7 +147,7 @@ static struct {
 	uint32_t queue[THREADS_MAX]; /* ring buffer of runnable threads */
 	uint32_t queue_first, queue_count;
 	uint32_t at_barrier;
-	const void *shared[SHARED_MAX]; /* already filled in this block */
+	const void *shared[SHARED_MAX]; /* shared arrays already filled in this block */
 	uint32_t shared_count;
 } block;
 
@@ -283,7 +283,7 @@ static struct fiber *fiber_new(void)
 		free_fibers = fiber->next;
 		return fiber;
 	}
-	/* kept until the program exits; there are at most as many as a block has threads */
+	/* never freed; there are at most as many as threads in a block */
 	memory = mmap(NULL, GUARD_BYTES + COLOURS * COLOUR + STACK_BYTES + sizeof(*fiber),
 		      PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED || mprotect(memory, GUARD_BYTES, PROT_NONE) < 0)
@@ -360,9 +360,9 @@ void emulation_barrier(const char *file, int line)
 }
 
 /*
- * Blocks a lane until all lanes of its warp arrive. All must request the same operation: a shuffle
- * by `mask`, or an exchange of fragments if mask is WARP. The slots of this phase stay valid until
- * the lane calls this function for the second time.
+ * Blocks a lane until all lanes of its warp have called this function with the same operation: a
+ * shuffle with `mask`, or an exchange of fragments if mask is WARP. The slots of this phase stay
+ * valid until the lane's second call from now.
  */
 static void meet(struct warp *warp, uint32_t mask, const char *file, int line)
 {
@@ -496,7 +496,7 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	struct launch *launch;
 	int r;
 
-	/* limits that CUDA enforces too */
+	/* limits that CUDA also enforces */
 	if (!blocks_x || !blocks_y || blocks_y > 65535 || threads % WARP || !threads ||
 	    threads > THREADS_MAX || size > 4096)
 		return -EIO;

@@ -18,7 +18,7 @@ enum {
 	ROUNDS = 5,
 	REPEATS_MIN = 8,
 	REPEATS_MAX = 200,
-#else /* small enough for an emulated GPU, whose figures mean nothing */
+#else /* small enough for an emulated GPU, whose rates are meaningless */
 	SAMPLES = 1,
 	ROUNDS = 1,
 	REPEATS_MIN = 1,
@@ -32,7 +32,7 @@ enum {
 #else
 #define ARENA_LARGEST (64ull << 20)
 #endif
-#define ROUND_BYTES (4ull << 30) /* moved per round, roughly */
+#define ROUND_BYTES (4ull << 30) /* bytes moved per round, approximately */
 #define COPY_BYTES  (1ull << 30)
 #define NOISE_BYTES (16ull << 20)
 #define KEPT_BYTES  (1ull << 20)
@@ -40,7 +40,7 @@ enum {
 /* Memory of one repetition, divided into pieces. */
 static struct slice {
 	char *at;       /* next free byte in device memory */
-	uint64_t taken; /* bytes so far */
+	uint64_t taken; /* bytes used by the pieces so far */
 	uint64_t moved; /* bytes that the kernel must read and write */
 } slice;
 
@@ -113,7 +113,10 @@ static struct arena make_arena(const struct gpu_properties *properties, enum cud
 		bench_must(-ENOMEM, "noise");
 	for (uint64_t i = 0; i < NOISE_BYTES / 2; i++) {
 		state = state * 6364136223846793005 + 1442695040888963407;
-		/* exponents below that of 1, in 5 or 8 bits */
+		/*
+		 * clears exponent bits, so that magnitudes are below 1; the exponent has 5 or 8
+		 * bits
+		 */
 		noise[i] = (uint16_t)(state >> 48) & (element == CUDA_F16 ? 0xbbff : 0xbf7f);
 	}
 	arena.bytes = arena.bytes / NOISE_BYTES * NOISE_BYTES;
@@ -132,7 +135,7 @@ struct work {
 	gpu_graph graph;
 	uint32_t repeats;
 	uint64_t moved;    /* bytes of one repetition */
-	double us[ROUNDS]; /* of one repetition */
+	double us[ROUNDS]; /* microseconds of one repetition */
 };
 
 static uint32_t repeats_for(uint64_t moved)

@@ -1,4 +1,4 @@
-/* Timing, and where arrays lie meanwhile. For cuda_kernels_test.c. */
+/* Timing of kernels, and placement of arrays while they are timed. For cuda_kernels_test.c. */
 #pragma once
 
 #include "tests/kernels/cuda/cuda_kernels_test.h"

@@ -135,7 +135,7 @@ double element_tolerance(enum cuda_element element)
 
 /* ---- arrays ---- */
 
-/* What the running test has made. */
+/* Arrays and host memory of the running test. */
 static struct {
 	struct array *arrays;
 	double *doubles[16];
@@ -361,7 +361,7 @@ void expect_bytes(struct array *array, const void *bytes, const char *name)
 	free(got);
 }
 
-/* ---- as a kind of harness ---- */
+/* ---- implementation of struct kernel_kind ---- */
 
 static const char *const element_names[ELEMENTS] = {
 	[CUDA_F32] = "f32", [CUDA_F16] = "f16", [CUDA_BF16] = "bf16"};

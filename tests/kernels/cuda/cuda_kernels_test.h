@@ -27,19 +27,19 @@ extern const struct kernel_kind cuda_kernels;
 
 #define ELEMENTS 3 /* number of values of enum cuda_element */
 
-/* Its stream is NULL before the tests. */
+/* The stream is NULL until the tests start. */
 extern struct kernel_device kernels_device;
 
 /*
- * True while kernels are timed: arrays have no values and no guards. They lie in a slice of
- * noise-filled memory, a different slice in each repetition, and get their memory when they first
- * become an operand.
+ * True while kernels are timed. Arrays then have no values and no guards. They get their memory
+ * when they first become an operand, in a slice of noise-filled memory, of which each repetition
+ * uses another one.
  */
 extern bool kernels_timing;
 
 /*
- * Fails the test unless r is 0. Returns true while kernels are timed: then the test is over. What
- * is to be compared is computed after it.
+ * Fails the test unless r is 0. Returns true while kernels are timed, in which case the test must
+ * return; it computes the expected values after this call.
  */
 bool queued(int r);
 
@@ -53,7 +53,10 @@ void kernels_vary(unsigned variation);
 /* Returns zeros on the host, or NULL while kernels are timed. */
 void *kernels_zeros(uint64_t bytes);
 
-/* Round to the nearest value of the element, ties to even; encode as its bits; decode them. */
+/*
+ * element_round() rounds to the nearest value of the element type, ties to even. The others convert
+ * between a value and its bits.
+ */
 double element_round(double value, enum cuda_element element);
 uint32_t element_encode(double value, enum cuda_element element);
 double element_decode(uint32_t bits, enum cuda_element element);
@@ -64,7 +67,7 @@ struct array {
 	char *memory; /* guard, data, guard */
 	void *data;   /* [count] of element, in GPU memory */
 	double *v;    /* [count] on the host: the values of data */
-	double *want; /* [count], of want() */
+	double *want; /* [count] of want(): the expected values */
 	uint64_t count;
 	uint32_t size; /* bytes of an element */
 	enum cuda_element element;
@@ -72,42 +75,45 @@ struct array {
 };
 
 /*
- * Arrays of the running test, freed when it ends, each with other numbers.
+ * Arrays of the running test, freed when it ends. Each is filled with different numbers.
  *
- * new_coarse: multiples of 1/8 in -2..2, exact in every element, so that fp32 sums and products of
- * a few of them are exact.
+ * new_coarse: multiples of 1/8 in -2..2, which every element type represents exactly, so that fp32
+ * sums and products of a few of them are exact.
  */
 struct array *new_coarse(uint64_t count, enum cuda_element element);
 /* Uniform in low..high, rounded to the element. */
 struct array *new_uniform(uint64_t count, enum cuda_element element, double low, double high);
-/* All NaN, for outputs. */
+/* All NaN; for outputs. */
 struct array *new_blank(uint64_t count, enum cuda_element element);
-/* Raw bytes, or if NULL as new_blank(); v is NULL. */
+/* Raw bytes, or NaNs if `bytes` is NULL. v is NULL. */
 struct array *new_bytes(const void *bytes, uint64_t count);
 /* Zeros on the host, freed with the arrays; NULL while kernels are timed. */
 double *new_doubles(uint64_t count);
-void kernels_release(void); /* frees all of them now */
+void kernels_release(void); /* frees all arrays now */
 
 void array_write(struct array *array); /* copies v to the GPU */
-/* Copy the GPU's data, array_read() to v. Fail the test if a guard was overwritten. */
+/*
+ * Copy the data from the GPU; array_read() converts it to v. Fail the test if a guard was
+ * overwritten.
+ */
 void array_read(struct array *array);
 void array_read_bytes(const struct array *array, void *ret_bytes);
 
 /*
- * Return the array as a kernel operand that the kernel reads once, writes once, or both;
- * array_uses() is for scratch memory and for data served from caches, which are not counted.
- * Bandwidth is computed from these counts.
+ * Return the array as an operand that the kernel reads once (array_reads), writes once
+ * (array_writes), or both. array_uses() is for scratch memory and data served from caches, which do
+ * not count as moved bytes. Bandwidth is computed from the moved bytes.
  */
 void *array_reads(struct array *array);
 void *array_writes(struct array *array);
 void *array_updates(struct array *array);
 void *array_uses(struct array *array);
 
-/* What the array is to hold after the kernel: zeros that the test fills in. */
+/* Returns the expected contents of the array after the kernel: zeros, which the test overwrites. */
 double *want(struct array *array);
 /*
- * Compares the GPU's data with want(): |got - wanted| <= tolerance (1 + |wanted|); a NaN must match
- * a NaN, an infinity the same infinity. Leaves v as it is. The message has `name`.
+ * Compares the GPU's data with want(): |got - wanted| <= tolerance (1 + |wanted|). A NaN must match
+ * a NaN, an infinity the same infinity. Does not change v. The failure message contains `name`.
  */
 void expect(struct array *array, double tolerance, const char *name);
 void expect_bytes(struct array *array, const void *bytes, const char *name);

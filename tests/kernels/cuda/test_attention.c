@@ -21,7 +21,7 @@ static const struct kernel_shape shapes[] = {
 struct attention {
 	struct attention_arguments a;
 	struct array *qkv, *dy;
-	/* computed here */
+	/* expected values */
 	double *y, *dqkv, *log_sum;
 };
 
@@ -124,7 +124,7 @@ static void check_forward(struct attention *o, bool statistics)
 		expect(log_sum, 1e-5, "log_sum");
 }
 
-/* After check_forward() with statistics, of which it reads y and log_sum. */
+/* Runs after check_forward() with statistics; reads its y and log_sum. */
 static void check_backward(struct attention *o)
 {
 	struct array *dqkv = new_blank(o->qkv->count, o->a.element),
@@ -150,8 +150,8 @@ static void attention(const struct kernel_case *k, enum cuda_element element)
 }
 
 /*
- * With scores far from zero, exponentials do not overflow and absent keys do not count. All queries
- * are equal, and all keys, so all scores are about 400.
+ * With scores far from zero, exponentials do not overflow and positions beyond the last key have no
+ * weight. All queries are equal and all keys are equal, so that all scores are about 400.
  */
 static void large_scores(void)
 {

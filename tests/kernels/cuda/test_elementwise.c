@@ -113,7 +113,7 @@ static void narrowing(void)
 
 struct add_case {
 	bool in_place;
-	uint32_t offset; /* elements before all operands, so that they are not aligned */
+	uint32_t offset; /* offset of all operands in elements, so that they are misaligned */
 };
 
 static const struct add_case add_cases[] = {{false, 0}, {true, 0}, {false, 3}, {true, 3}};
@@ -151,7 +151,7 @@ static const struct copy_case copy_cases[] = {{CUDA_F32, false},  {CUDA_F16, fal
 					      {CUDA_BF16, false}, {CUDA_F32, true},
 					      {CUDA_F16, true},   {CUDA_BF16, true}};
 
-/* rows, -, -, columns; columns of the copy, if there are others */
+/* rows, -, -, columns; columns of the copy, 0 if the same */
 static const struct kernel_shape padded[] = {
 	{50, 1, 1, 3, {4}}, {50, 1, 1, 4, {3}}, {9, 1, 1, 16}, {1, 1, 1, 1, {8}}};
 
@@ -196,8 +196,8 @@ static const struct copies_case copies_cases[] = {
 };
 
 /*
- * Copies of all counts in one launch, every third one added to its target. One has so many more
- * elements that some of its blocks have only whole packs.
+ * Copies of all counts in one launch; every third one is added to its destination. One is so much
+ * larger that some of its blocks have only whole packs.
  */
 static void check_copies(const struct copies_case *how, enum cuda_element element,
 			 unsigned long_one)
@@ -248,7 +248,7 @@ static void padded_copies_are_refused(void)
 
 /* ---- folding ---- */
 
-/* k, positions, -, columns; columns of the copy, if there are others */
+/* k, positions, -, columns; columns of the copy, 0 if the same */
 static const struct kernel_shape weights[] = {
 	{1, 1, 1, 1}, {5, 9, 1, 3, {4}}, {64, 1, 1, 16}, {300, 1, 1, 1, {8}}};
 

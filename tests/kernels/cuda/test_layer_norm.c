@@ -19,7 +19,7 @@ static const struct kernel_shape shapes[] = {
 	{2, 1, 1, 4100}, {3, 1, 1, 8201}, {700, 1, 1, 24},
 };
 
-/* A matrix and the statistics of its rows, computed here. */
+/* A matrix and the expected statistics of its rows. */
 struct rows {
 	struct norm_arguments a;
 	uint64_t rows;
@@ -136,7 +136,7 @@ static const struct backward_case backward_cases[] = {
 	{.dbeta = true},
 };
 
-/* Of one row; adds to what dgamma and dbeta are to be. */
+/* Computes dx of one row, and adds to the expected dgamma and dbeta. */
 static void reference_row(const struct rows *r, uint64_t row, const double *dy, struct array *dx,
 			  struct array *dgamma, struct array *dbeta)
 {
@@ -160,7 +160,7 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 {
 	const struct backward_case *how = k->how;
 	struct rows r = new_rows(k, element);
-	/* fp32 sums of this many terms, from statistics in fp32 */
+	/* tolerance of fp32 sums of this many terms, with fp32 statistics */
 	double tolerance = 2e-6 * (8 + sqrt((double)r.rows));
 	struct array *dy = new_uniform(r.x->count, element, -1, 1),
 		     *dx = new_blank(r.x->count, element);
@@ -247,7 +247,7 @@ static const struct kernel_test tests[] = {
 	ONCE(refused),
 };
 
-/* Vision transformers. */
+/* Timed: layer norms of vision transformers. */
 static const struct backward_case all = {.dx = true, .dgamma = true, .dbeta = true};
 
 static const struct kernel_case timed[] = {

@@ -10,8 +10,8 @@
 struct loss_case {
 	uint32_t n, classes, logits_stride, dlogits_stride, count;
 	float smoothing, logit_scale;
-	double loss_scale; /* 0 if without state */
-	bool coarse;       /* many equal logits */
+	double loss_scale; /* 0: no state */
+	bool coarse;       /* use few distinct values, so that many logits are equal */
 	bool gradient;
 };
 
@@ -81,7 +81,10 @@ static struct device_results results_of(const struct loss *l)
 	return results;
 }
 
-/* Adds a labelled sample to what the results should be; gradient [classes] is before division. */
+/*
+ * Adds a labelled sample to the expected results. `gradient` [classes] is not yet divided by the
+ * number of labels.
+ */
 static void reference_sample(const struct loss_case *k, const double *logits, int32_t label,
 			     struct device_results *results, double *gradient)
 {
@@ -156,7 +159,7 @@ static void loss_without_labels(const struct kernel_case *k, enum cuda_element e
 	check_loss(&no_labels, element, element, false);
 }
 
-/* A diverged net does not count as correct by accident, and its loss is NaN. */
+/* With NaN logits the label does not count as ranked first, and the loss is NaN. */
 static void diverged(void)
 {
 	static const struct loss_case k = {2, 6, 6, 6, 2, 0, 0, 0, true, true};
@@ -188,7 +191,8 @@ static struct loss_totals totals_of(const struct array *array)
 }
 
 /*
- * Two ranks: the gradient is divided by the number of labels of both, and the results cover both.
+ * Two ranks: the gradient is divided by the labels of both ranks, and the results are totals of
+ * both.
  */
 static void shared(void)
 {
@@ -209,7 +213,7 @@ static void shared(void)
 	l.a.totals = own->data;
 	queued(loss_count(&kernels_device, &l.a));
 	assert_true(totals_of(own).samples == 2 && totals_of(own).divisor == 2);
-	/* the other rank has three more */
+	/* the other rank has three more labels */
 	l.a.totals = totals->data;
 	l.a.dlogits = divided->data;
 	queued(loss_forward(&kernels_device, &l.a));

@@ -19,7 +19,7 @@ static const struct kernel_shape shapes[] = {
 	{333, 1, 1, 16}, {1000, 1, 1, 24}, {40, 1, 1, 64},  {5, 1, 1, 136},   {65, 1, 1, 264},
 	{2, 1, 1, 2048}, {70, 1, 1, 300},  {38, 1, 1, 129}, {185, 1, 1, 264},
 };
-/* More blocks than the second stage of sums takes at once. */
+/* More blocks than the second stage of sums adds in one iteration. */
 static const struct kernel_shape many_blocks[] = {{2600, 1, 1, 64}};
 static const struct kernel_shape vectors[] = {
 	{64, 1, 1, 300}, {1, 1, 1, 300}, {1 << 20, 1, 1, 300}};
@@ -29,7 +29,7 @@ static uint64_t rows_of(const struct kernel_case *k)
 	return (uint64_t)k->n * k->h * k->w;
 }
 
-/* Fields that all kernels over a matrix have. */
+/* Returns arguments with the fields that all kernels over a matrix need. */
 static struct norm_arguments arguments_of(const struct kernel_case *k, enum cuda_element element)
 {
 	return (struct norm_arguments){.rows = rows_of(k), .channels = k->c, .element = element};
@@ -92,8 +92,8 @@ static void norm_statistics_sums(const struct kernel_case *k, enum cuda_element 
 }
 
 /*
- * A grid that leaves partial sums must be resident as a whole: one more block would run after all
- * others have finished.
+ * A grid of a kernel with partial sums must be resident as a whole: one additional block would
+ * start only after the others have finished.
  */
 static void grids_are_resident(void)
 {
@@ -150,7 +150,7 @@ static void norm_finalized(const struct kernel_case *k, enum cuda_element elemen
 
 		sum->v[c] *= rows;
 		m = sum->v[c] / rows;
-		/* for channel 0 the rounded difference is negative */
+		/* makes the computed variance of channel 0 negative */
 		squares->v[c] = element_round((c ? m * m + 0.75 * (c % 5) : m * m * 0.999) * rows,
 					      CUDA_F32);
 		variance = fmax(squares->v[c] / rows - m * m, 0);
@@ -274,7 +274,7 @@ static void norm_backward_finalized(const struct kernel_case *k, enum cuda_eleme
 
 enum form { PLAIN, BIAS_ONLY, AFFINE, RESIDUAL, AFFINE_RESIDUAL, DUAL };
 
-/* x is set by the test; the others are those of the form, or NULL. */
+/* The test sets x. The other operands are those of the form, or NULL. */
 struct affine {
 	struct array *x, *residual, *scale, *bias, *scale2, *bias2;
 };
@@ -373,7 +373,7 @@ struct backward_case {
 	bool from_y, two, store, sum, products, add;
 };
 
-/* The cases that lowering uses. */
+/* Combinations of operands that lowering uses. */
 static const struct backward_case backward_cases[] = {
 	{PLAIN, DEVICE_IDENTITY, .sum = true},
 	{PLAIN, DEVICE_IDENTITY, .sum = true, .add = true},
@@ -403,7 +403,7 @@ static void norm_differentiated(const struct kernel_case *k, enum cuda_element e
 	struct norm_arguments a = arguments_of(k, element);
 	bool from_x =
 		how->activation >= DEVICE_GELU || (how->activation == DEVICE_RELU && !how->from_y);
-	/* fp32 sums of this many terms of up to 32 */
+	/* tolerance of fp32 sums of this many terms of up to 32 */
 	double tolerance = 1e-6 * (32 + sqrt((double)rows_of(k)));
 	struct affine affine = new_affine(k, element, how->form);
 	struct array *dy = matrix(k, element), *dy2 = matrix(k, element), *y = matrix(k, element);
@@ -491,7 +491,7 @@ static void norm_backward_applied(const struct kernel_case *k, enum cuda_element
 	expect(dx, element_tolerance(element), "dx");
 }
 
-/* An overflowed gradient does not pass a closed ReLU, and passes an open one. */
+/* An infinite gradient becomes 0 where the ReLU is inactive, and passes where it is active. */
 static void overflow(void)
 {
 	const struct kernel_case k = {.n = 4, .h = 1, .w = 1, .c = 8};

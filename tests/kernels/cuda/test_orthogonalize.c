@@ -1,4 +1,4 @@
-/* Work of a by_matrix optimizer between its matrix products, against double precision. */
+/* Kernels of a by_matrix optimizer between its matrix products, against double precision. */
 #include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/orthogonalize.h"
@@ -17,7 +17,7 @@ static const struct kernel_shape sides[] = {
 	{1, 1, 1, 1}, {1, 8, 8, 1}, {1, 24, 24, 1}, {1, 40, 40, 1}, {1, 136, 136, 1}};
 
 struct matrix_case {
-	double scale; /* elements are uniform and below it; the last has a norm below the minimum */
+	double scale; /* bound of the elements; the last gives a norm below the minimum */
 	bool made;
 };
 

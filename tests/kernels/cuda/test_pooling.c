@@ -92,7 +92,7 @@ enum form { PLAIN, SCALED, SCALED_RELU };
 
 struct max_case {
 	enum form form;
-	bool two; /* gradients */
+	bool two; /* dy2 is present */
 };
 
 static const struct max_case max_cases[] = {
@@ -196,7 +196,7 @@ static void max_backward(const struct kernel_case *k, enum cuda_element element)
 	expect(dx, element_tolerance(element), "dx");
 }
 
-/* Of the norm's output. */
+/* Gradient of scale x + bias, the output of the norm. */
 static double dz_of(const struct pool *p, uint64_t i)
 {
 	return p->a.activation == DEVICE_RELU && p->z[i] <= 0 ? 0 : p->g[i];
@@ -248,8 +248,8 @@ static void max_norm_apply(const struct kernel_case *k, enum cuda_element elemen
 }
 
 /*
- * A NaN is the largest value, and the first one wins; a window of only minus infinity has a
- * position too.
+ * A NaN is larger than any value, and the first NaN wins. If all values of a window are minus
+ * infinity, the index is still in the window.
  */
 static void extremes(void)
 {
@@ -326,7 +326,10 @@ static void refused(void)
 	assert_int_equal(pool_max(&kernels_device, &a), -EINVAL);
 }
 
-/* Quotients of the smallest and largest dividends, on both sides of each change. */
+/*
+ * Dividers give exact quotients for the smallest and largest dividends, and on both sides of each
+ * change of the quotient.
+ */
 static void dividers(void)
 {
 	for (uint32_t divisor = 1; divisor < 100000; divisor += 1 + divisor / 50) {

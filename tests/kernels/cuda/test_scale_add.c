@@ -38,7 +38,7 @@ static const struct scale_case scale_cases[] = {
 
 static const struct device_draws draws = {0x123456789abcdef, 77, 12};
 
-/* What s is made of. */
+/* Factors of s. */
 struct scale {
 	const struct kernel_case *k;
 	const struct scale_case *how;
@@ -73,7 +73,7 @@ static struct scale_add_arguments scale_arguments(const struct kernel_case *k,
 	};
 }
 
-/* The element of [n][channels] to which element i of [n][positions][channels] belongs. */
+/* Returns the index in [n][channels] for element i of [n][positions][channels]. */
 static uint64_t vector_of(const struct scale *s, uint64_t i)
 {
 	return i / ((uint64_t)s->k->h * s->k->w * s->k->c) * s->k->c + i % s->k->c;
@@ -89,7 +89,10 @@ static double gamma_of(const struct scale *s, uint64_t i)
 	return s->how->gamma ? s->gamma->v[i % s->k->c] : 1;
 }
 
-/* Draws with dropout_rng.h, which test_device_draws.c compares with the definition. */
+/*
+ * Returns the random factor from dropout_rng.h, which test_device_draws.c compares with its
+ * definition.
+ */
 static double drawn(const struct scale *s, uint64_t i)
 {
 	struct dropout_key key = dropout_key(&draws, 99);
@@ -190,7 +193,7 @@ static const struct kernel_test tests[] = {
 	ONCE(refused),
 };
 
-/* Blocks of squeeze-excite ResNets and of ConvNeXt. */
+/* Timed: blocks of squeeze-excite ResNets and of ConvNeXt. */
 /* clang-format off */
 static const struct scale_case
 	excite = {.gate = true, .residual = true, .relu = true, .dz = true, .dx = true, .dgate = true},

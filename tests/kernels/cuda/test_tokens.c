@@ -32,7 +32,7 @@ static struct tokens_arguments arguments_of(const struct kernel_case *k, bool cl
 	};
 }
 
-/* Returns the index in x or dx of element i of y, -1 if it is the class token's. */
+/* Returns the index in x or dx for element i of y; -1 for the class token. */
 static int64_t place_of(const struct tokens_arguments *a, uint64_t i)
 {
 	uint64_t token = i / a->channels % a->tokens, sample = i / a->channels / a->tokens;
@@ -107,7 +107,7 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 		expect(dclass_token, 1e-6, "dclass_token");
 }
 
-/* The first place, the last, and the one in the middle; y and dy hold one token per sample. */
+/* Takes the first position, the last, and one in the middle; y and dy hold one token per sample. */
 static void take(const struct kernel_case *k, enum cuda_element element)
 {
 	uint64_t image = (uint64_t)k->h * k->w * k->c;
@@ -153,7 +153,7 @@ static const struct kernel_test tests[] = {
 	ONCE(refused),
 };
 
-/* Vision transformers. */
+/* Timed: vision transformers. */
 static const struct tokens_case all = {.classes = true, .dx = true, .sums = true};
 
 static const struct kernel_case timed[] = {

@@ -12,7 +12,7 @@
 
 #define STEPS 5
 
-/* Parameters of one store; the third and the fourth are not trained, the fourth is frozen. */
+/* Parameters of one store. The third and fourth are not trained; the fourth is also frozen. */
 struct param {
 	uint32_t count, columns, copy_columns; /* copy_columns is 0 if there is no copy */
 	uint32_t group;
@@ -119,7 +119,7 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 			    enum cuda_element copy_element)
 {
 	struct update_decision decision = {.gradient_scale = 1, .made = 1};
-	/* for timed runs; tests write other arguments */
+	/* arguments of timed runs; tests write others */
 	struct step_arguments arguments = {.hyper = {.slow = 0.25f, .swa = 0.25f}};
 	struct update_chunk *chunks;
 	uint64_t rest = 0;
@@ -163,7 +163,7 @@ static void store_open_with(struct store *s, const struct param *params, unsigne
 	free(chunks);
 }
 
-/* The trainer defines the table of names and numbers; kernels are linked without it. */
+/* The trainer defines this table, but kernel tests are linked without the trainer. */
 static const unsigned device_optimizer_states[] = {
 #define STATES(constant, name, by, states, ...) states,
 	DEVICE_OPTIMIZERS(STATES)
@@ -246,7 +246,7 @@ static double model_norm(const struct store *s, const struct device_hyper *h)
 	       s->expected_state.loss_scale;
 }
 
-/* Models one element. `t` counts the updates, including this one. */
+/* Computes the expected update of one element. `t` is the number of updates, including this one. */
 static void model_element(struct store *s, const struct param *p, uint64_t i,
 			  const struct device_hyper *h, double scale, double t)
 {
@@ -362,7 +362,7 @@ static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 	check_slots(s);
 }
 
-/* Runs a step with a gradient of `bad` in parameter 4. */
+/* Runs a step in which one gradient of parameter 4 is `bad`. */
 static void run_overflow(struct store *s, unsigned t, double bad)
 {
 	struct step_arguments arguments = {.hyper = hyper_of_step(t)};
@@ -440,7 +440,9 @@ static void check_squares(struct store *s)
 	free(partial);
 }
 
-/* Tests everything but the products, which are not part of these kernels. */
+/*
+ * Tests the kernels of a by_matrix optimizer. The matrix products are not kernels of this folder.
+ */
 static void by_matrix(void)
 {
 	static const struct device_optimizer_spec optimizers[] = {
@@ -462,7 +464,10 @@ static void by_matrix(void)
 	}
 }
 
-/* Without loss scaling a gradient that is not finite is counted and has no other effect. */
+/*
+ * Without loss scaling, a non-finite gradient is counted as a skipped update and has no other
+ * effect.
+ */
 static void skipping(void)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
@@ -503,8 +508,8 @@ static void loss_scale(void)
 }
 
 /*
- * The first update that is made copies the values to the EMA, whatever the decay and the earlier
- * steps.
+ * The first update that is not skipped copies the values to the EMA, whatever the decay and the
+ * number of earlier steps.
  */
 static void average_begins(void)
 {
@@ -522,7 +527,7 @@ static void average_begins(void)
 	kernels_release();
 }
 
-/* With a decay of 0 the EMA copies over values that are not finite. */
+/* With a decay of 0 the EMA becomes a copy of the values, even if it was not finite. */
 static void average_restarts(void)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
@@ -630,8 +635,8 @@ static void set_average(struct store *s, enum slot slot, enum device_slot device
 }
 
 /*
- * Slow weights move towards the values, and the values are set to them; then the mean moves towards
- * the values, for buffers too.
+ * Slow weights move towards the values, which are then set to them. After that the mean moves
+ * towards the values, also for buffers.
  */
 static void run_average(struct store *s, float slow, float swa)
 {

@@ -116,7 +116,7 @@ uint64_t conv_problem_bytes(const struct conv_problem *problem)
 	if (problem->prologue == CONV_DUAL_SCALE_BIAS_ADD_RELU)
 		vectors += 2 * size * problem->c;
 	if (prologue_adds(problem))
-		bytes += 2 * x; /* residual and activated */
+		bytes += 2 * x; /* the residual that is read and `activated`, which is written */
 	switch (problem->epilogue) {
 	case CONV_STORE:
 		break;

@@ -38,13 +38,13 @@ struct cuda_registered {
 struct cuda_device {
 	struct device base;
 	struct gpu_properties gpu;
-	unsigned index;            /* of the GPU */
-	enum cuda_element element; /* of activations and their gradients */
+	unsigned index;            /* index of the GPU */
+	enum cuda_element element; /* element type of activations and their gradients */
 	enum device_fusion fusion;
 	struct engines engines;
 	bool engines_open;
 	gpu_stream compute, copy;
-	struct collective *collective; /* with several ranks, else NULL */
+	struct collective *collective; /* NULL with a single rank */
 	gpu_stream reduce;             /* stream for sums over ranks */
 	gpu_event ready, reduced;      /* a sum's input is computed; the sum is done */
 	unsigned tuner;                /* rank whose tuning results this one uses; may be itself */
@@ -54,18 +54,18 @@ struct cuda_device {
 };
 
 /*
- * Sets the device's error to `what` and the GPU's error text and returns result if it is a failure,
- * else 0.
+ * If result is a failure, sets the device's error to `what` and the GPU's error message, and
+ * returns result. Otherwise returns 0.
  */
 int cuda_check(struct cuda_device *device, int result, const char *what);
 /*
- * Allocation in several steps: once *r is a failure, these do nothing and return NULL; *r keeps the
- * first failure.
+ * Allocate if *r is 0 and store a failure in *r; otherwise do nothing and return NULL. So several
+ * allocations need one check.
  */
 void *cuda_allocate(int *r, uint64_t bytes);
 void *cuda_allocate_host(int *r, uint64_t bytes);
 gpu_event cuda_event(int *r, bool timing);
-/* Copy on `compute` and wait. */
+/* Copy on the `compute` stream and wait. */
 int cuda_copy_in(struct cuda_device *device, void *to, const void *from, uint64_t bytes);
 int cuda_copy_out(struct cuda_device *device, void *to, const void *from, uint64_t bytes);
 /* True if the whole range is in registered memory. */
@@ -75,7 +75,7 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
 
 /*
  * A copy of a parameter's value for operations (CUDA_IN_WEIGHTS): [rows][channels] in the device's
- * element, zero-padded beyond its own channels.
+ * element type, zero-padded beyond the parameter's channels.
  */
 struct cuda_copy {
 	void *data;        /* in device memory */
@@ -87,7 +87,7 @@ struct cuda_params {
 	float *slots[DEVICE_SLOTS];
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */
-	bool fresh;                        /* the next gradients overwrite */
+	bool fresh;                        /* the next micro-batch overwrites gradients */
 	/* incremented whenever values, buffers or averages may have changed */
 	uint64_t version;
 	struct update_chunk *chunks;      /* in device memory, [chunk_count] */
@@ -95,7 +95,7 @@ struct cuda_params {
 	uint32_t chunk_count;
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* in device memory */
-	struct cuda_matrices *matrices;   /* for a by_matrix optimizer, else NULL */
+	struct cuda_matrices *matrices;   /* buffers of a by_matrix optimizer, else NULL */
 };
 
 int cuda_params_allocate(struct device_params *params);
@@ -105,50 +105,51 @@ int cuda_param_read(struct device_param *param, enum device_slot slot, float *re
 void cuda_drop_gradients(struct device_params *params);
 int cuda_get_state(struct device_params *params, struct device_params_state *ret_state);
 int cuda_set_state(struct device_params *params, const struct device_params_state *state);
-/* Elements of the parameter in device memory; NULL if it lacks the slot. */
+/* Address of the parameter in that slot, in device memory; NULL if the store lacks the slot. */
 float *cuda_param_slot(const struct device_param *param, enum device_slot slot);
 /*
- * While planning: adds a copy of the parameter's value in the device's element with that many
- * channels, unless it exists; every update also writes the copy. -ENOTSUP if it has a copy with
- * another number. After the last call, call cuda_params_publish(), which informs the update kernel.
+ * While planning: adds a copy of the parameter's value with `channels` channels in the device's
+ * element type, unless it exists. Every update also writes the copy. -ENOTSUP if a copy with
+ * another number of channels exists. After the last call, call cuda_params_publish(), which adds
+ * the copies to the chunk table of the update kernels.
  */
 int cuda_param_prepare(struct device_param *param, uint32_t channels);
 int cuda_params_publish(struct device_params *params);
-/* The copy, or the value itself if both would be equal. */
+/* The copy, or the value itself if no copy is needed. */
 void *cuda_param_copy(const struct device_param *param);
 /*
- * Queues an update with the hyperparameters in `arguments`, which writes its part of *results; both
- * are in device memory. Sets the device's error.
+ * Queues an update with the hyperparameters in `arguments`; the update writes its fields of
+ * *results. Both are in device memory. Sets the device's error on failure.
  */
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results);
-/* Queue a perturbation, and its reversal; errors are the GPU's (cuda_check()). */
+/* Queue a perturbation, or its reversal. Return errors of the GPU; pass them to cuda_check(). */
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
 		       struct device_results *results);
 int cuda_queue_restore(struct device_params *params);
 /*
- * Creates plans and buffers for a by_matrix optimizer's products; no-op for others. Sets the
- * device's error.
+ * Creates plans and buffers for the matrix products of a by_matrix optimizer; no-op for other
+ * optimizers. Sets the device's error on failure.
  */
 int cuda_matrices_new(struct device_params *params, struct cuda_matrices **ret_matrices);
 void cuda_matrices_free(struct cuda_matrices *matrices); /* accepts NULL */
-/* Queues the orthogonalisation, between update_prepare() and update_apply(). */
+/* Queues the orthogonalization; call it between update_prepare() and update_apply(). */
 int cuda_queue_matrices(struct device_params *params, const struct update *update);
-/* Reads the current loss scale; waits. */
+/* Reads the current loss scale from device memory; waits for the GPU. */
 int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
 /* ---- graphs ---- */
 
 /*
- * Step variants, each captured separately: bit masks, with different bits for training and
- * evaluation.
+ * Step variants, as bit masks. Each variant is captured separately. Training and evaluation use
+ * different bits, with overlapping values.
  */
 enum cuda_variant {
 	/* training: add to the gradients of earlier micro-batches */
 	CUDA_VARIANT_ADDS = 1,
 	CUDA_VARIANT_UPDATES = 2,  /* training: followed by an update or a perturbation */
-	CUDA_VARIANT_PERTURBS = 4, /* it is a perturbation */
-	/* training: values are perturbed; the update restores them first */
+	CUDA_VARIANT_PERTURBS = 4, /* training: that is a perturbation; set together with UPDATES */
+	/* training: values are perturbed; the update first restores them */
 	CUDA_VARIANT_PERTURBED = 8,
 	CUDA_VARIANT_HOLDS = 16,   /* training: running statistics stay unchanged */
 	CUDA_VARIANT_FORWARD = 32, /* training: only the forward pass */
@@ -156,21 +157,27 @@ enum cuda_variant {
 	CUDA_VARIANT_WARMS_UP = 64,
 	CUDA_VARIANT_EMA = 1, /* evaluation: read the EMA instead of values */
 	CUDA_VARIANT_SWA = 4, /* evaluation: read the SWA average instead of values */
-	/* evaluation: skip constant operations (cuda_op_def), which ran for an earlier batch */
+	/*
+	 * evaluation: skip constant operations (cuda_op_def), which already ran for an earlier
+	 * batch
+	 */
 	CUDA_VARIANT_READY = 2,
 	CUDA_VARIANTS = 128,
 };
 
-/* A batch buffer in device memory, and a page-locked one for batches from unregistered memory. */
+/*
+ * A batch buffer in device memory. `host` is a page-locked buffer for batches whose memory is not
+ * registered.
+ */
 struct cuda_staging {
 	void *images, *host;
 	void *targets; /* in device memory, with the layout of device_targets_fill() */
 	void *changes; /* in device memory, with the layout of device_changes_fill(), or NULL */
-	uint64_t bytes, host_bytes; /* of images and host; host is allocated on first use */
-	gpu_event used, fed;        /* the step that read it has run; the copy into it is done */
+	uint64_t bytes, host_bytes; /* sizes of images and host; host is allocated on first use */
+	gpu_event used, fed;        /* its last reader has run; the copy into it is done */
 	/*
-	 * for batches with deferred operations: images as delivered, and the operations; allocated
-	 * with the first such batch
+	 * for batches with deferred operations: the images as delivered and the operations;
+	 * allocated for the first such batch
 	 */
 	void *delivered, *deferred;
 	uint64_t delivered_bytes, deferred_bytes;
@@ -182,17 +189,17 @@ struct cuda_ticket {
 	bool staged; /* the batch was copied through staging.host, so its memory is already free */
 	void *targets;  /* page-locked, with the layout of device_targets_fill() */
 	void *changes;  /* page-locked, with the layout of device_changes_fill(), or NULL */
-	void *deferred; /* page-locked copy of the batch's; allocated with the first such batch */
+	void *deferred; /* page-locked copy of deferred operations; allocated on first use */
 };
 
 /* A gradient set by device_value_write(). */
 struct cuda_grad_output {
 	struct cuda_tensor *tensor;
 	float *values; /* on the host; NULL for zeros */
-	double scale;  /* loss scale included in the tensor */
+	double scale;  /* the loss scale that the tensor is multiplied by */
 };
 
-/* Elements of the gradient slot. */
+/* A range of elements in the gradient slot. */
 struct cuda_range {
 	size_t offset, count;
 };
@@ -202,9 +209,9 @@ struct cuda_ranks {
 	const struct cuda_op *loss; /* or NULL */
 	struct loss_totals *totals; /* in device memory */
 	struct buckets buckets;
-	uint32_t complete[BUCKETS_MAX]; /* operation after which a bucket's sum starts */
+	uint32_t complete[BUCKETS_MAX]; /* operation after which the bucket's all-reduce starts */
 	uint32_t started;               /* buckets started in the current step */
-	uint64_t awaited;               /* last step whose results were waited for */
+	uint64_t awaited;               /* last step whose results the host has waited for */
 };
 
 struct cuda_graph {
@@ -212,14 +219,14 @@ struct cuda_graph {
 	struct cuda_device *device;
 	struct cuda_program *program;
 	char *arena;     /* in device memory, like the next five */
-	void *workspace; /* for the kernels of kernels/ */
+	void *workspace; /* shared by the kernels of kernels/ */
 	struct step_arguments *arguments;
 	struct device_results *results;
-	uint64_t *anomaly;          /* with detect_anomaly: see elementwise_check */
-	float *scratch;             /* logits as dense fp32; NULL if they already are */
+	uint64_t *anomaly;          /* `first` of elementwise_check; NULL without detect_anomaly */
+	float *scratch;             /* for logits as fp32 without padding; NULL if not needed */
 	struct cuda_tensor *logits; /* or NULL */
-	float *losses; /* [n] of the last step, with a loss; device memory, as is class_weights */
-	float *class_weights; /* the loss's, or NULL */
+	float *losses;        /* [n] losses of the last step; device memory, like class_weights */
+	float *class_weights; /* [classes], or NULL */
 
 	/*
 	 * rings of DEVICE_RESULTS_MAX entries, indexed by step number modulo that; result_ring is
@@ -231,24 +238,24 @@ struct cuda_graph {
 
 	struct cuda_staging staging[2];
 	struct cuda_ticket tickets[CUDA_TICKETS];
-	uint64_t ticket;             /* last one issued */
-	bool fed;                    /* its batch, in staging[ticket % 2], waits for a step */
-	struct step_arguments batch; /* arguments for that step, from the batch */
+	uint64_t ticket;             /* number of the last copy, 0 if there is none */
+	bool fed;                    /* the batch in staging[ticket % 2] waits for a step */
+	struct step_arguments batch; /* the arguments that describe this batch */
 
 	struct cuda_ranks ranks;
 
 	gpu_graph captured[CUDA_VARIANTS];
-	bool warm[CUDA_VARIANTS];  /* ran once, operation by operation */
-	enum cuda_variant variant; /* of the current step */
-	/* evaluation: store version for which constant operations ran; 0 for none */
+	bool warm[CUDA_VARIANTS];  /* ran once, operation by operation, and can be captured */
+	enum cuda_variant variant; /* variant of the current step */
+	/* evaluation: version of the store that constant operations have run for; 0 if none */
 	uint64_t constant;
-	enum device_slot constant_slot; /* the slot that they read */
+	enum device_slot constant_slot; /* the slot that constant operations read */
 	struct cuda_range *untouched;   /* [untouched_count] gradients that no operation writes */
 	uint32_t untouched_count;
 	struct cuda_grad_output *grad_outputs; /* [grad_output_count], without a loss */
 	uint32_t grad_output_count;
 
-	gpu_event *times;          /* [operations + 2], with profile or once watched */
+	gpu_event *times;          /* [operations + 2], with profile or device_watch() */
 	struct cuda_layer *layers; /* [nodes] */
 	uint64_t runs;
 	char *error; /* valid while planning */
@@ -287,7 +294,7 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 		    enum device_slot slot, float *ret_values);
 int cuda_value_write(struct device_graph *graph, const struct device_value *value,
 		     enum device_slot slot, const float *values);
-/* Before a step: rescales gradients of outputs, since an update may have changed the loss scale. */
+/* Called before a step: rescales gradients of outputs to the current loss scale. */
 int cuda_rescale_grad_outputs(struct cuda_graph *graph);
 
 /* Address of a tensor for the current variant. */
@@ -307,17 +314,17 @@ int cuda_tune(struct cuda_graph *graph);
 
 /* ---- several ranks; no-ops with one, unless noted ---- */
 
-/* True for a training graph with several ranks, which plan and step through it together. */
+/* True for a training graph with several ranks. These ranks plan and step together. */
 bool cuda_ranks_several(const struct device_graph *graph);
 
 /*
- * Agreement (agree.c). If one rank fails all fail, with the error "rank N: " and the message of the
- * first rank that failed.
+ * Agreement (agree.c). If opening or planning fails on any rank, it fails on all. The error is
+ * "rank N: " and the message of the first rank that failed.
  */
 
 /*
- * Checks that all ranks opened their GPUs, and assigns who tunes for whom. Do not call with one
- * rank. result, error: this rank's.
+ * Checks that all ranks opened their GPUs, and determines which rank tunes for which. `result` and
+ * `error` are this rank's. Must not be called with a single rank.
  */
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
 /*
@@ -327,14 +334,14 @@ int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
 int cuda_ranks_agree(const struct device_graph *graph, int result, char *error);
 /* True if this rank tunes; always true with one rank. */
 bool cuda_ranks_tunes(const struct cuda_graph *graph);
-/* Takes over the tuning results of the rank that tunes for this one. Sets graph->error. */
+/* Imports the tuning results of the rank that tunes for this one. Sets graph->error on failure. */
 int cuda_ranks_share(struct cuda_graph *graph);
 
 /* Sums (ranks.c). */
 
 /*
- * Called once the GPU is open, or with the failure in `result`: all ranks continue, or none does.
- * error as in device_open().
+ * Called when the GPU is open, or with the failure in `result`. Either all ranks continue or none
+ * does. error as in device_open().
  */
 int cuda_ranks_open(struct cuda_device *device, int result, char *error);
 void cuda_ranks_close(struct cuda_device *device);
@@ -342,20 +349,20 @@ int cuda_ranks_plan(struct cuda_graph *graph);
 /* -ENOTSUP on all ranks if they have planned different orders of sums. */
 int cuda_ranks_compare(struct cuda_graph *graph);
 void cuda_ranks_release(struct cuda_graph *graph);
-/* True if the operation needs sums over all ranks, as those of a synchronized norm do. */
+/* True if the operation needs sums over all ranks, like those of a synchronized norm. */
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Queues that sum of SUM and SQUARES, in place. */
+/* Queues the all-reduce of SUM and SQUARES, in place. */
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
 /*
- * Hooks around the operations of a step: count labels, sum gradient buckets as they complete, and
- * at the end make the compute stream wait for all sums.
+ * Hooks around the operations of a step. They count labels, all-reduce gradient buckets as they
+ * become complete, and at the end make the compute stream wait for all sums.
  */
 int cuda_ranks_begin_step(struct cuda_graph *graph);
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
 int cuda_ranks_end_step(struct cuda_graph *graph);
 /*
- * Waits for an event of `compute`, also with one rank; returns early if sums fail. Sets the
- * device's error.
+ * Waits for an event of the compute stream; works with a single rank, too. Returns early if an all-
+ * reduce fails. Sets the device's error on failure.
  */
 int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what);

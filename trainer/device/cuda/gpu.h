@@ -30,7 +30,7 @@ struct gpu_properties {
 	uint32_t clock_khz;                  /* maximal clock of a multiprocessor; 0 if unknown */
 	uint64_t memory_total, memory_free;  /* bytes */
 	bool registers_read_only;            /* host memory mapped read-only can be registered */
-	int driver_version, runtime_version; /* in CUDA's numbering: 13000 is 13.0 */
+	int driver_version, runtime_version; /* in CUDA's encoding: 13000 is 13.0 */
 };
 
 /*
@@ -38,7 +38,7 @@ struct gpu_properties {
  * older than the toolkit; the error text says which.
  */
 int gpu_select(unsigned index, struct gpu_properties *ret_properties);
-const char *gpu_error(void); /* of the last failure; valid until the next call */
+const char *gpu_error(void); /* message of the last failure; valid until the next call */
 
 /* Device memory, aligned to 256 bytes, uninitialised. */
 int gpu_allocate(uint64_t bytes, void **ret_memory);
@@ -60,7 +60,7 @@ void gpu_event_free(gpu_event event); /* accepts NULL */
 int gpu_event_record(gpu_event event, gpu_stream stream);
 int gpu_event_query(gpu_event event); /* 0 if passed or never recorded; -EAGAIN if not yet */
 int gpu_event_synchronize(gpu_event event);
-/* both events must have passed and been created with timing */
+/* Both events must have passed and have been created with timing. */
 int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds);
 int gpu_stream_wait(gpu_stream stream, gpu_event event);
 
@@ -86,11 +86,11 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	       uint32_t threads, const void *arguments, size_t size, gpu_stream stream);
 
 /*
- * Record the work queued between begin and end instead of running it, including work on other
- * streams that wait for this stream's events.
+ * Between begin and end, work queued on the stream is recorded instead of run, including work on
+ * other streams that wait for its events.
  */
 int gpu_capture_begin(gpu_stream stream);
-/* ends the recording even on failure */
+/* Ends the recording even on failure. */
 int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph);
 int gpu_graph_launch(gpu_graph graph, gpu_stream stream);
 void gpu_graph_free(gpu_graph graph); /* accepts NULL */

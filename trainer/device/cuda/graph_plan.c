@@ -50,7 +50,9 @@ static int plan_arena(struct cuda_graph *cuda)
 		if (tensor->storage == CUDA_IN_ARENA)
 			tensor->data = cuda->arena + program->arena.blocks[tensor->block].offset;
 	}
-	/* Fill with NaN: an element that no operation wrote must not pass for a result. */
+	/*
+	 * fill with NaNs, so that an element that no operation wrote is not mistaken for a result
+	 */
 	return gpu_fill(cuda->arena, 0xff, program->arena.size, cuda->device->compute);
 }
 
@@ -66,7 +68,7 @@ static int plan_workspace(struct cuda_graph *cuda)
 	return most ? gpu_allocate(most, &cuda->workspace) : 0;
 }
 
-/* Bytes of a batch of the usual size: bytes, with up to 4 channels. */
+/* Bytes of a batch of the most common kind: uint8 images with up to 4 channels. */
 static uint64_t usual_batch_bytes(struct device_shape shape)
 {
 	uint64_t positions = (uint64_t)shape.n * shape.h * shape.w;
@@ -153,7 +155,7 @@ static void plan_mark_touched(const struct cuda_graph *cuda, bool *touched)
 }
 
 /*
- * Gradients that no operation writes must be zeroed in the first step after an update. Merges
+ * Finds gradients that no operation writes, which the first step after an update must zero. Merges
  * adjacent ranges.
  */
 static int plan_untouched(struct cuda_graph *cuda)
@@ -188,7 +190,7 @@ static int plan_untouched(struct cuda_graph *cuda)
 	return 0;
 }
 
-/* Gradients of outputs are zeros until the caller writes them. */
+/* Lists the gradients of outputs, which are zeros until the caller writes them. */
 static int plan_grad_outputs(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
@@ -265,15 +267,16 @@ static int plan_times(struct cuda_graph *cuda)
 /* ---- planning ---- */
 
 /*
- * Matrix products round differently on different GPU models. Other updates are elementwise on the
- * same gradients, but after these the ranks' weights would drift apart.
+ * Refuses different GPU models for by_matrix optimizers: matrix products round differently on them,
+ * so the weights of ranks would diverge. Other updates are elementwise on identical gradients, so
+ * they give the same bits.
  */
 static int plan_kinds(struct cuda_graph *cuda)
 {
 	const struct device_params *params = cuda->graph->params;
 	const struct cuda_params *store = params->backend;
 
-	/* the lowest rank with this GPU model */
+	/* tuner is the lowest rank with this kind of GPU, 0 if rank 0 has the same kind */
 	if (cuda->graph->options.mode != DEVICE_TRAIN || !store->matrices || !cuda->device->tuner)
 		return 0;
 	snprintf(
@@ -298,7 +301,7 @@ static int plan_lower(struct cuda_graph *cuda)
 	return program_new(cuda->graph, &options, &cuda->program, cuda->error);
 }
 
-#define NAMED 3 /* tensors in an error */
+#define NAMED 3 /* number of tensors that an error lists */
 
 static const struct cuda_tensor *plan_largest_but(const struct cuda_program *program,
 						  const struct cuda_tensor *const *named, int count)
@@ -317,7 +320,7 @@ static const struct cuda_tensor *plan_largest_but(const struct cuda_program *pro
 	return largest;
 }
 
-/* Appends what the plan needs of GPU memory, and its largest tensors by name. */
+/* Appends to the error how much GPU memory the plan needs, and its largest tensors. */
 static void plan_explain_memory(struct cuda_graph *cuda)
 {
 	const struct cuda_program *program = cuda->program;
@@ -325,7 +328,7 @@ static void plan_explain_memory(struct cuda_graph *cuda)
 	struct gpu_properties now = cuda->device->gpu;
 	size_t length = strlen(cuda->error);
 
-	/* count it as memory that the plan could use */
+	/* its memory counts as available to the plan */
 	gpu_free(cuda->arena);
 	cuda->arena = NULL;
 	gpu_select(cuda->device->index, &now);
@@ -345,7 +348,7 @@ static void plan_explain_memory(struct cuda_graph *cuda)
 	}
 }
 
-/* Sets a text for failures without one. */
+/* Sets a message for failures without one. */
 static void plan_explain(struct cuda_graph *cuda, int r)
 {
 	const char *text = cuda->device->base.error;
@@ -364,7 +367,9 @@ static int plan_wait(struct cuda_graph *cuda)
 
 typedef int (*part)(struct cuda_graph *cuda);
 
-/* Runs parts up to NULL. After each, all ranks continue or none does. */
+/*
+ * Runs the parts of planning until NULL. After each part, either all ranks continue or none does.
+ */
 static int plan_parts(struct cuda_graph *cuda, const part *parts)
 {
 	int r = 0;
@@ -378,7 +383,7 @@ static int plan_parts(struct cuda_graph *cuda, const part *parts)
 	return cuda_ranks_agree(cuda->graph, r, cuda->error);
 }
 
-/* Tuning changes the program, and possibly its workspace: build it again. */
+/* Tunes, and builds the program again, because tuning may change it and its workspace. */
 static int plan_tune(struct cuda_graph *cuda)
 {
 	static const part tuning[] = {cuda_tune, NULL}, anew[] = {plan_lower, plan_arena, NULL};

@@ -1,6 +1,6 @@
 /*
- * Loads libraries at run time, since the trainer must start without them. They are never unloaded:
- * NVIDIA's libraries keep threads and handlers that would not survive it.
+ * Loads libraries at run time, because the trainer must start without them. They are never
+ * unloaded: NVIDIA's libraries leave threads and handlers behind.
  */
 #pragma once
 
@@ -10,8 +10,8 @@
 /* NULL if not found; then dlerror() has the loader's text. */
 void *load_library(const char *name);
 /*
- * Write the error (DEVICE_ERROR_MAX bytes) for a missing library, or for a function that a library
- * lacks; return -ENODEV.
+ * Write the error (DEVICE_ERROR_MAX bytes) that a library, or a function in a library, is missing,
+ * and return -ENODEV.
  */
 int load_not_found(const char *name, const char *package, char *error);
 int load_no_function(const char *name, const char *function, char *error);

@@ -1,11 +1,11 @@
 /*
- * Orthogonalisation for by_matrix optimizers (optimizers/updates.h); counterpart of cpu/matrices.c.
- * Computes in the device's element with fp32 sums: X is near 1 in norm, and rounding it affects a
- * step as little as the iteration itself, which ends anywhere near 1. In fp32 products are fp32 or
- * tf32.
+ * Orthogonalization for by_matrix optimizers (optimizers/updates.h); counterpart of cpu/matrices.c.
+ * Computes in the device's element type, with fp32 sums. Rounding X, whose norm is near 1, affects
+ * an update as little as the iteration itself, whose singular values end only near 1. With fp32
+ * elements, products are computed in fp32 or tf32.
  *
- * Processes one matrix after the other, in buffers for the largest. When an update is skipped, the
- * buffers contain arbitrary values, and the products are not used.
+ * Processes the matrices one after the other, in buffers sized for the largest. If an update is
+ * skipped, the buffers contain arbitrary values, and nothing reads the products.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/orthogonalize.h"
@@ -16,7 +16,7 @@
 
 struct cuda_matrix {
 	const struct device_param *param;
-	uint32_t first; /* its first chunk */
+	uint32_t first; /* index of the matrix's first chunk */
 	struct matrix_shape shape;
 	/* plans, owned by the first matrix of the same shape */
 	struct matmul_plan *plans[MATRIX_PRODUCTS];
@@ -51,7 +51,7 @@ void cuda_matrices_free(struct cuda_matrices *matrices)
 	free(matrices);
 }
 
-/* First matrix of the same shape; NULL if none precedes. */
+/* Returns the first matrix of the same shape; NULL if there is none before this one. */
 static const struct cuda_matrix *matrices_like(const struct cuda_matrices *matrices,
 					       const struct matrix_shape *shape)
 {

@@ -98,8 +98,8 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
 }
 
 /*
- * A read-only mapping can be registered without the flag only if the GPU uses the host's page
- * tables; elsewhere it fails.
+ * A read-only mapping can be registered without the read-only flag only if the GPU uses the host's
+ * page tables.
  */
 static int open_register_range(struct cuda_device *device, struct cuda_registered *range,
 			       bool writable)
@@ -226,7 +226,10 @@ static void open_describe(struct cuda_device *device)
 	info->memory_bytes = gpu->memory_free;
 }
 
-/* A machine whose first rank lacks a GPU has no problem with its number of ranks. */
+/*
+ * Reports a missing GPU. Suggests fewer ranks, except on the machine's first rank, which needs a
+ * GPU in any case.
+ */
 static void open_explain_missing(const struct cuda_device *device, int r, char *error)
 {
 	const struct comm *comm = device->base.options.comm;

@@ -230,7 +230,7 @@ int cuda_params_publish(struct device_params *params)
 	struct cuda_device *device = device_of(params);
 	int r;
 
-	/* even if no copy is new: parameters may have been frozen or thawed */
+	/* needed even without new copies: parameters may have been frozen or unfrozen */
 	params_fill_chunks(cuda, params);
 	r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
 			 cuda->chunk_count * sizeof(*cuda->chunks));
@@ -249,7 +249,7 @@ static float *params_scale_values(const float *values, size_t count, double scal
 	return scaled;
 }
 
-/* Before an external gradient is written: if nothing is summed yet, zeroes all other gradients. */
+/* Called before the caller writes a gradient: if no gradients are summed yet, zeroes all others. */
 static int params_begin_gradients(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;

@@ -1,6 +1,6 @@
 /*
- * gpu.h over the CUDA runtime, which is linked statically: without a driver it reports an error
- * instead of failing to load.
+ * Implements gpu.h with the CUDA runtime, which is linked statically: without a driver its calls
+ * fail, but the trainer loads.
  */
 #include "format/base/text/sentence.h"
 #include "trainer/device/cuda/gpu.h"
@@ -20,7 +20,7 @@ const char *gpu_error(void)
 	return error_text;
 }
 
-/* Errors of an earlier kernel, which this and all later calls report. */
+/* True for errors of an earlier kernel, which this and all later calls return. */
 static bool gpu_is_fault(cudaError_t status)
 {
 	switch (status) {

@@ -12,29 +12,29 @@
 struct step_arguments {
 	const void *images; /* [count][h][w][channels] of element, in device memory */
 	/*
-	 * [n] in device memory, -1 for none and beyond count. Other target arrays follow, as in
-	 * struct device_target_arrays
+	 * [n] in device memory; -1 for samples without a label and from `count` on. The other
+	 * target arrays follow it, as in struct device_target_arrays
 	 */
 	const int32_t *labels;
 	const float *teacher; /* [n][classes] in device memory, or NULL */
 	float teacher_scale;  /* factor on teacher */
 	uint64_t step;
-	uint32_t count;    /* samples in the batch; input rows beyond it are zero */
-	uint32_t channels; /* of images: at least the input's */
+	uint32_t count;    /* samples in the batch; rows of the input from count on are zero */
+	uint32_t channels; /* channels of images: at least those of the input */
 	uint32_t element;  /* enum device_element of images */
 	uint32_t flip;     /* mirror left to right */
-	/* with a resampling input: image size, and struct device_changes in device memory */
+	/* only with a resampling input: image size, and struct device_changes in device memory */
 	uint32_t height, width;
 	const struct device_blend *blends;
 	const struct device_tap *rows, *columns;
 	struct device_draws draws;
-	struct device_hyper hyper; /* valid with an update */
+	struct device_hyper hyper; /* valid if the step ends in an update */
 };
 
 /*
- * Per store, struct device_params_state (updates, skipped, loss scale, its age) is in device
- * memory, since the update finds out there whether gradients are finite. Per graph, struct
- * device_results is copied out after each step.
+ * Other state in device memory: struct device_params_state per store (counts of updates and skipped
+ * updates, the loss scale and its age), because only the update kernels know whether gradients are
+ * finite; and struct device_results per graph, which is copied to the host after each step.
  */
 
 /*

@@ -1,6 +1,6 @@
 /*
- * Autotunes the convolutions of a program: finds the fastest plan for each, and whether a fused
- * pattern beats its unfused parts, which have other plans and additional passes.
+ * Autotunes the convolutions of a program: finds the fastest plan of each, and compares each fused
+ * pattern with its unfused parts, i.e. other plans and additional passes over memory.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/norm.h"
@@ -12,9 +12,9 @@
 #define PASS_CHANNELS 64
 #define PASS_BYTES_MAX                                                                             \
 	(1ull << 29)     /* size of the matrix used for timing, far larger than the caches */
-#define PASS_ROUNDS 5    /* the fastest counts */
+#define PASS_ROUNDS 5    /* the result is that of the fastest round */
 #define PASS_RUNS   8    /* launches between two events */
-#define GAIN_MIN    0.03 /* share of time; less may be noise, and unfused parts need more memory */
+#define GAIN_MIN    0.03 /* fraction of time; less may be noise, and unfused needs more memory */
 
 struct tuner {
 	struct cuda_graph *graph;
@@ -22,15 +22,15 @@ struct tuner {
 	void *workspace;
 	uint64_t workspace_bytes;
 	gpu_event from, to;
-	/* model of our own kernels, which do the remaining work of an unfused pattern: */
+	/* model of the kernels that run the other parts of an unfused pattern: */
 	double launch_ms, bytes_per_ms;
 };
 
 /* ---- passes of our kernels ---- */
 
 /*
- * Milliseconds of a pass that reads and writes the first rows of the arena, after filling some
- * bytes.
+ * Measures the milliseconds of a pass that reads and writes the first `rows` rows of the arena.
+ * Fills `lead` bytes before it.
  */
 static int tune_time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
 {
@@ -84,7 +84,7 @@ static int tune_time_passes(struct tuner *t)
 	return cuda_check(t->graph->device, r, "timing a pass over memory");
 }
 
-/* A pass with sums has a second stage. */
+/* Milliseconds of a pass with sums, which is followed by the second stage. */
 static double tune_pass_ms(const struct tuner *t, double bytes)
 {
 	return 2 * t->launch_ms + bytes / t->bytes_per_ms;
@@ -109,15 +109,15 @@ static struct conv_arguments tune_arguments(const struct tuner *t, const struct 
 	struct conv_arguments arguments = cuda_conv_arguments(t->graph, op);
 
 	arguments.workspace = t->workspace;
-	/* gradients may already be summed */
+	/* use ADDEND: another graph may already have summed gradients in DW */
 	if (op->operands[CUDA_ADDEND])
 		arguments.w = cuda_tensor_data(t->graph, op->operands[CUDA_ADDEND]);
 	return arguments;
 }
 
 /*
- * Milliseconds of the fastest plan; 0 if no plan runs with this little workspace, INFINITY if the
- * problem was refused before.
+ * Measures the milliseconds of the fastest plan: 0 if no plan runs within the available workspace,
+ * INFINITY if the problem was refused earlier.
  */
 static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
 			     const struct conv_problem *problem, double *ret_ms)
@@ -148,8 +148,8 @@ static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
 /* ---- fused or unfused ---- */
 
 /*
- * Removes the first fused part from the problem; also returns the bytes that then go through
- * memory. False if nothing is fused.
+ * Splits the first fused part off the problem. Returns the rest, and the bytes that the separate
+ * part moves; false if nothing is fused.
  */
 static bool tune_unfuse(const struct conv_problem *problem, struct conv_problem *ret_rest,
 			double *ret_bytes)
@@ -176,7 +176,7 @@ static bool tune_unfuse(const struct conv_problem *problem, struct conv_problem 
 		*ret_bytes = x * (problem->shortcut == CONV_NO_SHORTCUT ? 3 : 4);
 		return true;
 	case CONV_ADD:
-		/* the reader of the gradient reads the other one as well */
+		/* the operation that reads the sum can read both gradients instead */
 		ret_rest->epilogue = CONV_STORE;
 		*ret_bytes = x;
 		return true;
@@ -186,8 +186,8 @@ static bool tune_unfuse(const struct conv_problem *problem, struct conv_problem 
 }
 
 /*
- * Refuses the problem with and without its epilogue; otherwise the prologue would be tried again
- * without it.
+ * Refuses the problem. If it has a prologue and sums statistics, also refuses the prologue alone,
+ * which lowering would try next.
  */
 static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
 		       const struct conv_problem *problem, double ms)
@@ -205,8 +205,8 @@ static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
 }
 
 /*
- * Milliseconds of the faster of fused and unfused; refuses the fused problem if it loses.
- * elsewhere: total that other operations save if this one is unfused.
+ * Returns the milliseconds of the faster of fused and unfused, and refuses the fused problem if it
+ * is slower. `elsewhere`: milliseconds that other operations save if this problem is unfused.
  */
 static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 		       const struct conv_problem *problem, double elsewhere, double *ret_ms)
@@ -218,7 +218,10 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 	if (r < 0 || *ret_ms == 0 || !tune_unfuse(problem, &rest, &bytes))
 		return r;
 	pass = tune_pass_ms(t, bytes);
-	/* the rest at least has to move its operands: skip the timing if that alone is too slow */
+	/*
+	 * a lower bound first: if moving the operands of the rest already takes too long, it is not
+	 * timed
+	 */
 	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + elsewhere)
 		return 0;
 	r = tune_choose(t, op, &rest, 0, &apart);
@@ -230,7 +233,10 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 	return r;
 }
 
-/* The weight gradient with the same prologue as its node's forward pass: it is plain if that is. */
+/*
+ * Returns the weight gradient that has the same prologue as this forward operation of its node. It
+ * loses the prologue if the forward operation does.
+ */
 static const struct cuda_op *tune_gradient_with(const struct cuda_program *program,
 						const struct cuda_op *op)
 {
@@ -246,8 +252,8 @@ static const struct cuda_op *tune_gradient_with(const struct cuda_program *progr
 }
 
 /*
- * Cost of the prologue in that gradient; 0 if there is none, or if nothing can be gained anyway.
- * False if it could not be timed; then the forward pass stays fused.
+ * Measures what the prologue costs in that weight gradient: 0 if there is none or if unfusing
+ * cannot gain anything. False if it could not be timed; the forward operation then stays fused.
  */
 static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, double *ret_ms,
 			      bool *ret_timed)
@@ -305,7 +311,7 @@ static int tune_operations(struct tuner *t)
 	return r;
 }
 
-/* Allocates the workspace that engines may want, or as much as there is. */
+/* Allocates as much workspace as engines may need, or as the GPU has. */
 static int tune_take_workspace(struct tuner *t)
 {
 	int r;
@@ -328,7 +334,7 @@ int cuda_tune(struct cuda_graph *graph)
 	if (!cuda_ranks_tunes(graph))
 		return 0;
 	r = tune_take_workspace(&t);
-	/* no NaNs: arithmetic on them draws different power than on numbers */
+	/* do not fill with NaNs: arithmetic on them draws a different power than on numbers */
 	if (r == 0)
 		r = gpu_fill(graph->arena, 0x11, graph->program->arena.size, device->compute);
 	if (r == 0)

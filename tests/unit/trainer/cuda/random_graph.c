@@ -25,7 +25,7 @@ static uint64_t draw(struct maker *m)
 	return z ^ z >> 31;
 }
 
-/* One of 0 .. count - 1. */
+/* Returns a random number in 0 .. count - 1. */
 static uint32_t pick(struct maker *m, uint32_t count)
 {
 	return (uint32_t)(draw(m) % count);

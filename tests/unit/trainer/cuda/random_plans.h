@@ -4,8 +4,8 @@
 #include "trainer/device/cuda/conv.h"
 
 /*
- * True if there is no plan for the problem. Depends only on the problem's bytes and the seed, so
- * the answer does not vary; about `share` eighths of the patterns have no plan. Plain convolutions
- * always have one, weight gradients only in their own element.
+ * True if the problem has no plan. Depends only on the bytes of the problem and on the seed. About
+ * `share` eighths of the patterns have no plan; unfused convolutions always have one, but weight
+ * gradients only in the problem's element type.
  */
 bool random_plans_refuse(uint64_t seed, unsigned share, const struct conv_problem *problem);

@@ -56,7 +56,7 @@ TEST(resnet50)
 	plan_fixture_deinit(&f);
 }
 
-/* In the other precisions plain convolutions have plans, and in evaluation folded ones. */
+/* Training has plans in fp32 and bf16 at level B, and evaluation with folded norms in fp16. */
 TEST(others)
 {
 	static const enum cuda_element elements[] = {CUDA_F32, CUDA_BF16};

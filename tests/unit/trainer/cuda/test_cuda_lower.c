@@ -10,7 +10,7 @@
 /* ---- random graphs ---- */
 
 static uint64_t refusal_seed;
-static unsigned refusal_share; /* eighths of the patterns */
+static unsigned refusal_share; /* number of eighths of the patterns that have no plan */
 
 static bool refuse_some(const struct conv_problem *problem)
 {
@@ -194,8 +194,8 @@ TEST(random)
 #define SUMS_MAX 400
 
 /*
- * The sums over ranks in a step with synchronized norms, in order, and how many of them come before
- * each parameter's gradient is complete.
+ * All-reduces of a step with synchronized norms, in order; and for each parameter, the number of
+ * them that start before its gradient is complete.
  */
 struct sums {
 	uint32_t nodes[SUMS_MAX], count;
@@ -228,8 +228,8 @@ static bool refuse_wide(const struct conv_problem *problem)
 }
 
 /*
- * Also refuses fused forward passes and data gradients at random, as tuning does if their parts are
- * faster.
+ * As refuse_wide(); also refuses fused forward passes and data gradients at random, as tuning does
+ * if unfused parts are faster.
  */
 static bool refuse_as_tuning(const struct conv_problem *problem)
 {
@@ -401,7 +401,7 @@ TEST(taken_apart)
 		 "layer4.2.conv1: no plan for data gradient",
 		 CUDA_OP_NORM_REDUCE,
 		 3},
-		/* the max pool before takes both gradients, so no CUDA_OP_ADD is needed */
+		/* the max pool backward reads both gradients, so no CUDA_OP_ADD is needed */
 		{{.direction = DATA, .epilogue = CONV_ADD, .c = 64},
 		 1,
 		 "layer1.0.downsample.0: no plan for data gradient",

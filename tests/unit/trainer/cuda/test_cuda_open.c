@@ -43,7 +43,7 @@ static void expect(const char *driver_version, const char *words, const char *re
 	assert_int_equal(outcome.result, -ENODEV);
 	if (!strstr(outcome.error, words) || !strstr(outcome.error, remedy))
 		fail_msg("\"%s\" and \"%s\" are not both in: %s", words, remedy, outcome.error);
-	/* without an explicit choice the CPU is opened, and the same text gives the reason */
+	/* without an explicit device the CPU is opened, and the error has the same reason */
 	outcome = open_with(driver_version, NULL);
 	assert_int_equal(outcome.result, 0);
 	assert_non_null(strstr(outcome.error, words));

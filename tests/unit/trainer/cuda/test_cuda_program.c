@@ -83,7 +83,7 @@ TEST(gradients)
 
 struct place {
 	bool stem, downsample, first_block, first_stage, after_downsample;
-	unsigned number; /* position of the convolution in its block */
+	unsigned number; /* number of the convolution in its block, from 1 */
 };
 
 static struct place place_of(const char *name)
@@ -119,8 +119,9 @@ static enum conv_prologue expected_prologue(const struct place *p, const char *n
 }
 
 /*
- * The epilogue goes back through ReLU and norm if these produced the input. At a block's sum it
- * takes the shortcut's addend and the gradient that arrived through the shortcut.
+ * The epilogue continues into the ReLU and norm that produced the input, if any. At the end of a
+ * block it also reads the addend of the shortcut and the gradient that arrived through the
+ * shortcut.
  */
 static void check_data(const struct conv_problem *problem, const struct place *p)
 {
@@ -204,11 +205,12 @@ TEST(resnet50)
 }
 
 /*
- * Bytes and FLOPs of ResNet-50 at 224, batch 256, against figures counted by hand layer by layer:
- * 475 MB per image unfused, 367 at level B and 308 at level C. These programs move less: a
- * downsampling's norm is applied in the block's sum; if the slope follows from raw, the gradient
- * before the activation is not stored; and at level C data gradients continue through a block's sum
- * into its norms.
+ * Bytes and FLOPs of ResNet-50 at 224, batch 256, against numbers counted by hand layer by layer:
+ * 475 MB per image unfused, 367 at level B and 308 at level C. These programs move less, for three
+ * reasons:
+ * - a downsampling's norm is applied in the block's sum
+ * - the gradient before the activation is not stored if raw determines the derivative
+ * - at level C data gradients continue through a block's sum into its norms
  */
 TEST(traffic)
 {

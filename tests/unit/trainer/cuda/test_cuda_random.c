@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-/* One graph on one device. */
+/* A graph on a device. */
 struct side {
 	struct device *device;
 	struct random_graph random;
@@ -51,7 +51,7 @@ static void fill_params(struct side *side)
 }
 
 static uint64_t refusal_seed;
-static unsigned refusal_share; /* eighths of the patterns */
+static unsigned refusal_share; /* number of eighths of the patterns that have no plan */
 static int (*all_plans)(void *state, const struct conv_problem *problem,
 			struct conv_plan **ret_plan);
 
@@ -157,7 +157,7 @@ static void step(struct side *side, uint64_t seed, const struct device_hyper *hy
 	assert_int_equal(device_synchronize(side->device), 0);
 }
 
-/* A tensor from both devices; comparison starts when all have been read. */
+/* A tensor of both devices. Comparison starts when all tensors have been read. */
 struct pair {
 	float *gpu, *cpu; /* [count] */
 	size_t count;

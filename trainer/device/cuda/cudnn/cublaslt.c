@@ -1,7 +1,7 @@
 /*
- * Implements struct matmul_engines with cuBLASLt. cuBLASLt is column-major, where a row-major
- * matrix appears as its transpose. The code therefore computes d' = b' a', of size columns x rows,
- * and the bias runs along cuBLASLt's rows.
+ * Implements struct matmul_engines with cuBLASLt. cuBLASLt is column-major: a row-major matrix is,
+ * to cuBLASLt, its transpose. The code therefore computes d' = b' a', which has `columns` rows and
+ * `rows` columns, so that the bias has one element per row of d'.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
@@ -70,8 +70,8 @@ static cublasStatus_t cublaslt_describe_operation(struct cublaslt_engines *engin
 		problem->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 	cudaDataType_t bias = cublaslt_data_type(problem->result);
 	/*
-	 * placeholder until execution: the heuristic derives the bias's alignment from the pointer
-	 * (cublasLt.h) and takes NULL as aligned to anything
+	 * placeholder: the heuristic derives the alignment of the bias from its pointer
+	 * (cublasLt.h), and takes NULL as aligned to anything
 	 */
 	const void *aligned = (const void *)(uintptr_t)CONV_ALIGNMENT;
 	const struct {
@@ -89,7 +89,7 @@ static cublasStatus_t cublaslt_describe_operation(struct cublaslt_engines *engin
 		&plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
 		CUDA_R_32F);
 
-	/* the last two are for the bias only */
+	/* only a bias has the last two attributes */
 	for (size_t i = 0; i < (problem->bias ? 5u : 3u) && status == CUBLAS_STATUS_SUCCESS; i++)
 		status = library->cublasLtMatmulDescSetAttribute(
 			plan->operation, attributes[i].name, attributes[i].value,
@@ -149,7 +149,7 @@ static cublasStatus_t cublaslt_set_preference(const struct cublaslt_engines *eng
 	return status;
 }
 
-/* Takes the heuristic's first choice. */
+/* Chooses the algorithm that the heuristic ranks first. */
 static cublasStatus_t cublaslt_choose(struct cublaslt_engines *engines, struct matmul_plan *plan)
 {
 	const struct cublaslt_library *library = &engines->library;
@@ -201,7 +201,7 @@ static int cublaslt_plan(void *state, const struct matmul_problem *problem,
 		return -ENOMEM;
 	plan->problem = *problem;
 	plan->library = &engines->library;
-	/* on one device and with nothing else changed, cuBLASLt reduces in a fixed order */
+	/* cuBLASLt reduces in a fixed order as long as device and configuration are the same */
 	plan->info.deterministic = true;
 	r = cublaslt_fail(engines, problem, cublaslt_describe(engines, plan), "describing it");
 	if (r == 0 && engines->handle)

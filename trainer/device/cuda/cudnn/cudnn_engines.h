@@ -28,7 +28,7 @@ struct cudnn_engines {
 struct engine_config {
 	descriptor config;
 	int64_t engine;
-	bool compiled; /* at run time, by NVRTC */
+	bool compiled; /* the engine is compiled at run time, by NVRTC */
 	bool deterministic;
 	char tag[PLAN_TAG_MAX]; /* engine:knob=value,..., e.g. "62:2=5,14=1" */
 };
@@ -49,7 +49,7 @@ struct conv_plan {
 	struct conv_plan *next; /* next in engines->plans */
 	unsigned users;
 	descriptor plan;
-	/* owned once the plan is kept; `plan` references their descriptors */
+	/* NULL until the plan is kept, then owned; `plan` references its descriptors */
 	struct engine_configs *engine_configs;
 	struct conv_plan_info info;
 };
@@ -62,9 +62,9 @@ int engine_configs_find(struct cudnn_engines *engines, const struct conv_problem
 			struct engine_configs **ret_configs);
 void engine_configs_free(struct engine_configs *engine_configs); /* accepts NULL */
 /*
- * Builds an execution plan from an engine configuration. Returns -ENOENT or another cuDNN error if
- * the engine configuration does not work. The plan does not own the engine configurations until it
- * is kept.
+ * Builds an execution plan from one of the engine configurations. Returns -ENOENT, or the error of
+ * another cuDNN failure, if this configuration does not work. The plan does not own engine_configs
+ * until plan_keep().
  */
 int execution_plan_build(struct cudnn_engines *engines, const struct engine_configs *engine_configs,
 			 size_t index, const struct conv_problem *problem,

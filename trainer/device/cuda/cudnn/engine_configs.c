@@ -46,9 +46,9 @@ static void engine_config_write_tag(struct backend *backend, descriptor config, 
 }
 
 /*
- * True if the epilogue sums over channels. Run-time compiled engines do that by atomic additions in
- * whatever order blocks run, and their numerical notes do not report it (README.md). Observed for
- * CONV_STATISTICS; cuDNN 9.19 has no compiled engine for CONV_RELU_NORM.
+ * True if the epilogue sums over rows per channel. Engines compiled at run time do so by atomic
+ * additions, in an order that varies, although their numerical notes do not say so (README.md).
+ * This was observed for CONV_STATISTICS; cuDNN 9.19 has no such engine for CONV_RELU_NORM.
  */
 static bool sums_channels(const struct conv_problem *problem)
 {
@@ -96,7 +96,7 @@ static bool engine_config_describe(const struct cudnn_engines *engines,
 				       !(engine_config->compiled && sums_channels(problem));
 	if (problem->deterministic && !engine_config->deterministic)
 		return false;
-	/* for fp32 operands, tensor cores compute in tf32 */
+	/* tensor cores round fp32 operands to tf32 */
 	narrows = has_note((const int *)numerical, numerical_count,
 			   CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
 		  has_note((const int *)numerical, numerical_count,
@@ -120,7 +120,7 @@ static void engine_configs_ask(struct cudnn_engines *engines, const struct conv_
 
 	backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
 	backend_set(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-	/* the graph already refers to a present device */
+	/* with a handle, the graph already has a device */
 	if (!engines->handle)
 		backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
 				       engines->device.descriptors[0]);
@@ -160,7 +160,7 @@ int engine_configs_find(struct cudnn_engines *engines, const struct conv_problem
 			   &engine_configs->operands);
 	r = engine_configs->graph.result;
 	for (size_t i = 0; graph && i < sizeof(modes) / sizeof(modes[0]); i++) {
-		/* one mode may fail on a graph that the other supports */
+		/* clear the error: the other mode may support the graph */
 		engine_configs->configs.result = 0;
 		engine_configs_ask(engines, problem, graph, modes[i].mode, modes[i].offers_max,
 				   engine_configs);

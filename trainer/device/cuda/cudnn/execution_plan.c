@@ -48,8 +48,8 @@ int execution_plan_build(struct cudnn_engines *engines, const struct engine_conf
 }
 
 /*
- * Transfers the engine configurations to the plan. Keeps the graph and the plan's own configuration
- * and destroys the other configurations.
+ * Makes the plan the owner of the engine configurations. Keeps the operation graph and the plan's
+ * configuration, and destroys the others.
  */
 static void plan_keep(struct conv_plan *plan, struct engine_configs *engine_configs, size_t index)
 {
@@ -79,8 +79,8 @@ static struct conv_plan *plan_find(const struct cudnn_engines *engines,
 }
 
 /*
- * Builds the first engine configuration that yields a plan within the workspace limit; only those
- * with this tag unless it is NULL.
+ * Builds a plan from the first engine configuration that works within the workspace limit. If `tag`
+ * is given, tries only configurations with this tag.
  */
 static int plan_try(struct cudnn_engines *engines, struct engine_configs *engine_configs,
 		    const struct conv_problem *problem, const char *tag,
@@ -168,7 +168,7 @@ void cudnn_plan_free(struct conv_plan *plan)
 
 	if (!plan || --plan->users)
 		return;
-	/* a plan that was only tried is not in the list */
+	/* plans that were built only to be timed are not in the list */
 	for (link = &plan->engines->plans; *link && *link != plan; link = &(*link)->next)
 		;
 	if (*link)
@@ -178,7 +178,7 @@ void cudnn_plan_free(struct conv_plan *plan)
 	free(plan);
 }
 
-/* Packs the pointers of one execution for cuDNN. */
+/* Creates the descriptor with the pointers of one execution. */
 static descriptor plan_pack(struct backend *backend, const struct conv_operands *operands,
 			    const struct conv_arguments *arguments)
 {
@@ -233,7 +233,7 @@ int execution_plan_run(struct cudnn_engines *engines, const struct conv_plan *pl
 			library->cudnnBackendExecute(engines->handle, plan->plan, pointers),
 			engine_configs->name, "cudnnBackendExecute", engines->error);
 	backend_deinit(&backend);
-	return r == -ENOENT ? -EIO : r; /* -ENOENT would mean that there is no plan */
+	return r == -ENOENT ? -EIO : r; /* to callers, -ENOENT means that there is no plan */
 }
 
 int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,

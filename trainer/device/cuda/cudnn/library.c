@@ -31,8 +31,8 @@ bool driver_load(const char *path)
 		return load_no_function(NAME, #function, error);
 
 /*
- * cuDNN opens these libraries by bare name, and so does NVRTC its builtins. Loading them first lets
- * them be found if they are only in the folders of LOAD_FOLDERS.
+ * cuDNN opens these libraries by name without a path, and NVRTC does the same with its builtins. If
+ * they are only in the folders of LOAD_FOLDERS, this works only once they are loaded.
  */
 static void load_before_cudnn(void)
 {

@@ -130,7 +130,7 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 		return r;
 	}
 	snprintf(key, sizeof(key), "%s, cuDNN %zu", device, engines->library.cudnnGetVersion());
-	/* problems with the file are reported but not fatal */
+	/* a damaged or unreadable file is reported, but not an error */
 	plan_cache_init(&engines->tuned, options->plans, key, error);
 	*ret_engines = engines;
 	return 0;

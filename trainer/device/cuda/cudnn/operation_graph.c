@@ -11,7 +11,7 @@ struct builder {
 	const struct conv_problem *problem;
 	struct conv_operands *operands;
 	cudnnDataType_t element, gradient;
-	int64_t inner; /* internal tensors so far */
+	int64_t inner; /* number of internal tensors so far */
 	descriptor operations[OPERATIONS];
 	int64_t operation_count;
 };
@@ -346,7 +346,10 @@ struct norm_inputs {
 	descriptor raw, mean, deviation, gamma;
 };
 
-/* Builds gamma (raw - mean) deviation + beta, in the steps that the fused pattern requires. */
+/*
+ * Builds gamma (raw - mean) deviation + beta from the operations, in the order, that the fused
+ * pattern requires.
+ */
 static descriptor norm_output(struct builder *builder, const struct norm *norm,
 			      struct norm_inputs *ret_inputs)
 {
@@ -368,7 +371,10 @@ static descriptor norm_output(struct builder *builder, const struct norm *norm,
 	return output;
 }
 
-/* Adds the sums over dz, and the norm's gradients and factors computed from them. */
+/*
+ * Adds the operation that computes the sums over dz, and from these dgamma, dbeta and the
+ * coefficients a, b, c.
+ */
 static void norm_backward(struct builder *builder, const struct norm *norm,
 			  const struct norm_inputs *inputs, descriptor dz)
 {
@@ -408,8 +414,8 @@ static void norm_backward(struct builder *builder, const struct norm *norm,
 }
 
 /*
- * dz = g [+ residual] where the ReLU's input was positive, else 0; then the norm's backward
- * operation.
+ * Builds dz = g [+ residual] where the input of the ReLU is positive, else 0, and then the norm's
+ * backward operation.
  */
 static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
 {

@@ -92,7 +92,10 @@ static bool plans_parse(char *text, struct plan_line *ret_line)
  */
 static int plans_parse_lines(struct plan_cache *file, FILE *from, size_t *number)
 {
-	/* Includes tabs and newline. A longer line is read in pieces, which do not parse. */
+	/*
+	 * large enough for a valid line with tabs and newline; a longer line is read in pieces,
+	 * which are invalid
+	 */
 	char text[sizeof(struct plan_line) + 64];
 	struct plan_line line;
 	int r = 0;
@@ -123,7 +126,7 @@ static int plans_read_lines(struct plan_cache *file, FILE *from, char *error)
 	return r;
 }
 
-/* Reloads the plans from the file. Leaves none if it cannot be read. */
+/* Replaces the plans by those of the file, or by none if it cannot be read. */
 static int plans_read_file(struct plan_cache *file, char *error)
 {
 	int fd = io_open_regular(file->path);
@@ -257,10 +260,10 @@ static int plans_write_file(const struct plan_cache *file)
 }
 
 /*
- * Takes the lock that serializes writers and holds it until *ret_fd is closed. The lock is a
- * separate file because the plans file is replaced. Its mode is 0600: a process that can open the
- * file can lock it forever. On a file system without locks there is no exclusion; plans that
- * concurrent writers lose are tuned again.
+ * Takes the lock that serializes writers; it is held until *ret_fd is closed. The lock is a
+ * separate file because writers replace the file of plans. Its mode is 0600, because any process
+ * that can open it could hold the lock forever. On a file system without locks, concurrent writers
+ * may lose plans, which are then tuned again.
  */
 static int plans_lock(const char *path, int *ret_fd)
 {
@@ -281,8 +284,8 @@ static int plans_lock(const char *path, int *ret_fd)
 }
 
 /*
- * Writes the file's current lines plus those known only to this process, with `line` replacing its
- * predecessor.
+ * Writes the plans of the file, those that only this process knows, and `line`, which replaces an
+ * earlier line for its problem.
  */
 static int plans_merge(const struct plan_cache *file, const struct plan_line *line)
 {
@@ -290,7 +293,7 @@ static int plans_merge(const struct plan_cache *file, const struct plan_line *li
 	char ignored[DEVICE_ERROR_MAX];
 	int r = plans_read_file(&disk, ignored);
 
-	/* ignore the contents of a damaged file, but do not replace one that cannot be read */
+	/* a damaged file is replaced; one that cannot be read is not */
 	if (r == -EBADMSG)
 		r = 0;
 	for (size_t i = 0; i < file->count && r == 0; i++)
@@ -341,8 +344,8 @@ int plan_cache_write(const struct plan_cache *file, char **ret_text, size_t *ret
 }
 
 /*
- * Drops this device's PLAN_UNFUSED lines that `heard` lacks, as if those problems had never been
- * tuned.
+ * Drops the PLAN_UNFUSED lines of this device that `heard` lacks, as if their problems had never
+ * been tuned.
  */
 static void plans_forget_apart(struct plan_cache *file, const struct plan_cache *heard)
 {

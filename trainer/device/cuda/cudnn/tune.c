@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUNDS     5 /* the fastest counts */
+#define ROUNDS     5 /* the result is that of the fastest round */
 #define ROUND_RUNS 3 /* executions between two events */
 #define COMPILED_MAX                                                                               \
-	4 /* run-time compiled engine configurations to try; each takes about a second */
+	4 /* maximum run-time compiled configurations to try; each takes about a second */
 #define COMPILED_TOO                                                                               \
 	1 /* the same if other engine configurations exist, as for nearly all patterns of a net    \
 	   */
@@ -55,7 +55,7 @@ static int trial_time_round(const struct trial *trial, const struct conv_plan *p
 /* Measures the milliseconds of one execution, the best of all rounds. */
 static int trial_time_plan(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
 {
-	/* triggers lazy loading, and warms up */
+	/* the first run loads the kernel (lazy loading) and warms up */
 	int r = execution_plan_run(trial->engines, plan, trial->engine_configs, trial->arguments,
 				   trial->stream);
 	float ms = 0;
@@ -72,9 +72,10 @@ static int trial_time_plan(const struct trial *trial, const struct conv_plan *pl
 }
 
 /*
- * A failing engine configuration does no harm while others run, unless it broke the device, e.g. by
- * an access out of bounds. CUDA then returns that error from every later call of the process, which
- * would blame the wrong operation.
+ * Checks whether a failed engine configuration broke the device, e.g. by an out-of-bounds access.
+ * Otherwise the failure is ignored as long as other configurations work. On a broken device every
+ * later CUDA call of the process returns the same error, which would then be attributed to an
+ * unrelated operation.
  */
 static void trial_check_device(struct trial *trial, size_t index)
 {
@@ -86,7 +87,7 @@ static void trial_check_device(struct trial *trial, size_t index)
 		 trial->engine_configs->name, trial->engine_configs->list[index].tag, gpu_error());
 }
 
-/* Returns 0 if the engine configuration ran or needs too much workspace. */
+/* Times an engine configuration. Returns 0 if it ran or needs too much workspace. */
 static int trial_config(struct trial *trial, size_t index)
 {
 	struct conv_plan *plan;
@@ -127,7 +128,7 @@ static int trial_all(struct trial *trial)
 
 		if (trial->engine_configs->list[i].compiled && compiled++ >= most)
 			continue;
-		/* on failure engines->error has the reason */
+		/* on failure engines->error has the message */
 		one = trial_config(trial, i);
 		if (trial->broken)
 			return one;

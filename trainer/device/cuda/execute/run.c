@@ -18,7 +18,10 @@ static struct cuda_params *run_store(const struct cuda_graph *cuda)
 
 /* ---- the work of a step ---- */
 
-/* Queues a check of an operation's results; anomalies are numbered by operation and role. */
+/*
+ * Queues checks of the results of an operation for non-finite elements. A result is numbered by
+ * operation and role.
+ */
 static int run_search(struct cuda_graph *cuda, uint32_t index)
 {
 	const struct cuda_op *op = &cuda->program->ops[index];
@@ -101,7 +104,7 @@ static int run_queue_operations(struct cuda_graph *cuda)
 	return cuda_check(cuda->device, r, "timing");
 }
 
-/* Without a loss, sets the results, which nothing else writes: zeros except for the loss scale. */
+/* Without a loss, no operation writes the results: zeroes them, and sets the loss scale. */
 static int run_begin_results(struct cuda_graph *cuda)
 {
 	int r = gpu_fill(cuda->results, 0, sizeof(*cuda->results), cuda->device->compute);
@@ -186,8 +189,8 @@ static int run_capture(struct cuda_graph *cuda)
 }
 
 /*
- * The first time runs operation by operation, since libraries may load and initialise what a
- * capture must not contain; captures the second time.
+ * Runs a variant operation by operation the first time, because libraries may then load modules and
+ * initialize, which a capture forbids. Captures it the second time, and replays it from then on.
  */
 static int run_captured(struct cuda_graph *cuda)
 {
@@ -226,8 +229,8 @@ static int run_name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradie
 }
 
 /*
- * With loss scaling, an overflow in the gradients is expected: the update is skipped and the scale
- * lowered. It is an anomaly only with a scale of at most 1.
+ * Decides whether non-finite gradients are an anomaly. With loss scaling an overflow is expected:
+ * the update is skipped and the scale lowered. So it is an anomaly only at a scale of at most 1.
  */
 static int run_judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 {
@@ -238,7 +241,7 @@ static int run_judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 
 	if (first == ELEMENTWISE_FINITE)
 		return 0;
-	/* the loss's gradient is made in its forward pass */
+	/* the forward operation of the loss writes a gradient */
 	gradient =
 		cuda->program->ops[number / CUDA_ROLES].backward || number % CUDA_ROLES == CUDA_DX;
 	r = cuda_loss_scale(cuda->graph->params, &scale);
@@ -308,7 +311,10 @@ static uint64_t run_elapsed_ns(const struct cuda_graph *cuda, uint32_t from, uin
 	return (uint64_t)((double)milliseconds * 1e6);
 }
 
-/* Reports a step to device_watch; it began when nothing else was in flight. */
+/*
+ * Reports the times of a step to device_watch(). Nothing else was in flight when it began, at
+ * begin_ns.
+ */
 static int run_tell(struct cuda_graph *cuda, uint64_t begin_ns)
 {
 	const struct device *device = &cuda->device->base;
@@ -347,7 +353,7 @@ static int run_watched(struct cuda_graph *cuda)
 		r = gpu_stream_synchronize(cuda->device->compute);
 	if (r < 0)
 		return cuda_check(cuda->device, r, "timing");
-	/* the first event is recorded later, so spans are never placed too early */
+	/* the first event is recorded after this, so no span is reported before it began */
 	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
 
 	r = run_work(cuda);
@@ -367,7 +373,9 @@ static int run_begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 	if (!cuda->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
 	r = cuda_rescale_grad_outputs(cuda);
-	/* wait for the step that last used this ring slot; it bounds how far the host runs ahead */
+	/*
+	 * wait for the step that last used this ring entry: this limits how far the host is ahead
+	 */
 	if (r == 0)
 		r = cuda_ranks_wait(device, cuda->done[slot], "waiting for a step");
 	if (r < 0)
@@ -408,7 +416,7 @@ static int run_step(struct cuda_graph *cuda, enum cuda_variant variant,
 	gpu_range_push(run_is_training(cuda) ? "step" : "evaluate");
 	r = cuda->device->base.watch ? run_watched(cuda) : run_work(cuda);
 	gpu_range_pop();
-	/* even after a failure, so that the next batch can be fed */
+	/* record even after a failure, so that the next batch can be fed */
 	used = gpu_event_record(cuda->staging[cuda->ticket % 2].used, cuda->device->compute);
 	if (r == 0)
 		r = cuda_check(cuda->device, used, "ending a step");
@@ -425,7 +433,7 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 		      (perturbed ? CUDA_VARIANT_PERTURBED | CUDA_VARIANT_HOLDS : 0);
 	int r = run_step(cuda, (enum cuda_variant)variant, hyper, ret_step);
 
-	/* a micro-batch updates running statistics */
+	/* micro-batches update running statistics */
 	store->version++;
 	if (r == 0)
 		store->fresh = hyper;
@@ -441,10 +449,7 @@ int cuda_forward(struct device_graph *graph, bool moves_statistics, uint64_t *re
 	return run_step(cuda, (enum cuda_variant)variant, NULL, ret_step);
 }
 
-/*
- * The second warm-up is captured, as a step would be; the graph is kept until a real step is
- * captured.
- */
+/* The second warm-up is captured like a step. Its graph is kept until a real step is captured. */
 int cuda_warmup(struct device_graph *graph)
 {
 	struct cuda_graph *cuda = graph->backend;
@@ -478,7 +483,10 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 
 	if (!step || step > cuda->steps || cuda->steps - step >= DEVICE_RESULTS_MAX)
 		return -ERANGE;
-	/* all ranks must give the same answer, so only results that were waited for are ready */
+	/*
+	 * all ranks must return the same, so results are ready only after a call that waited for
+	 * them
+	 */
 	if (!wait && cuda->device->collective && step > cuda->ranks.awaited)
 		return -EAGAIN;
 	if (!wait)

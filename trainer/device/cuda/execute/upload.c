@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* Enlarges a buffer for a batch larger than all before; the only allocation after planning. */
+/*
+ * Enlarges a buffer for a batch larger than all previous ones. Nothing else allocates after
+ * planning.
+ */
 static int upload_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, uint64_t bytes)
 {
 	int r;
@@ -24,11 +27,11 @@ static int upload_widen(struct cuda_graph *cuda, void **buffer, uint64_t *size, 
 	return cuda_check(cuda->device, r, "memory for a batch");
 }
 
-/* Copies through our page-locked memory. */
+/* Copies through the page-locked staging buffer. */
 static int upload_copy_staged(struct cuda_graph *cuda, struct cuda_staging *staging, void *to,
 			      const void *images, uint64_t bytes)
 {
-	int r = gpu_event_synchronize(staging->fed); /* previous copy from there */
+	int r = gpu_event_synchronize(staging->fed); /* wait for the copy before */
 
 	if (r == 0 && staging->host_bytes < bytes) {
 		gpu_free_host(staging->host);
@@ -107,7 +110,7 @@ static int upload_copy_targets(struct cuda_graph *cuda, struct cuda_staging *sta
 	/* the teacher's logits are last */
 	size_t words = batch->teacher_kept ? device_target_own_words(cuda->graph)
 					   : device_target_words(cuda->graph);
-	int r = gpu_event_synchronize(ticket->event); /* previous copy from these buffers */
+	int r = gpu_event_synchronize(ticket->event); /* wait for the copy before */
 
 	if (r < 0)
 		return cuda_check(cuda->device, r, "waiting for a batch");
@@ -119,8 +122,8 @@ static int upload_copy_targets(struct cuda_graph *cuda, struct cuda_staging *sta
 }
 
 /*
- * Copies the description of resampling; the ticket's buffers are free since its targets were filled
- * in.
+ * Copies the tables of resampling. The buffers of the ticket are free, because the copy of targets
+ * has waited for them.
  */
 static int upload_copy_changes(struct cuda_graph *cuda, struct cuda_staging *staging,
 			       struct cuda_ticket *ticket, const struct device_batch *batch)
@@ -199,7 +202,7 @@ int cuda_upload_done(struct device_graph *graph, uint64_t ticket, bool wait)
 	struct cuda_ticket *own = &cuda->tickets[ticket % CUDA_TICKETS];
 	int r;
 
-	/* later feeds have waited for it */
+	/* the copy is known to be done: a later upload waited for it, or it was staged */
 	if (ticket + CUDA_TICKETS <= cuda->ticket || own->staged)
 		return 0;
 	r = wait ? gpu_event_synchronize(own->event) : gpu_event_query(own->event);

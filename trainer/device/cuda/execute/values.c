@@ -1,6 +1,6 @@
 /*
- * Values between steps: the host reads logits, results and gradients, and writes gradients of
- * outputs.
+ * Access of the host to values between steps: reads logits, results and gradients, and writes
+ * gradients of outputs.
  */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Converts a tensor to fp32 without padding, in device memory of that shape. */
+/* Converts a tensor to fp32 without padding, into device memory of that size. */
 static int values_convert(const struct cuda_graph *cuda, const struct cuda_tensor *tensor,
 			  struct device_shape shape, void *to)
 {
@@ -106,7 +106,7 @@ static struct cuda_tensor *values_find_kept(const struct cuda_graph *cuda,
 	return NULL;
 }
 
-/* Allocates memory during the call. */
+/* Reads a tensor as fp32. Allocates device memory for the duration of the call. */
 static int values_read_tensor(struct cuda_graph *cuda, const struct cuda_tensor *tensor,
 			      struct device_shape shape, float *ret_values)
 {

@@ -10,12 +10,12 @@ extern "C" {
 /*
  * ---- in fp32, for any element type and head dimension ----
  *
- * Tiles are stored in shared memory by channel with a row stride of TILE + 1, so that the 16
- * threads along a row read adjacent words and threads that write consecutive channels do not
- * conflict in a bank.
+ * A tile in shared memory is stored by channel with a row stride of TILE + 1 floats. The 16 threads
+ * of a row then read adjacent words, and threads that write consecutive channels use different
+ * banks.
  *
- * A block of 16 x 16 threads computes the 32 x 32 scores of its own tile of rows against a tile of
- * columns. Each thread holds 2 x 2 scores and, for its rows, sums of 4 channels.
+ * A block of 16 x 16 threads computes the 32 x 32 scores of its tile of rows and a tile of columns.
+ * Each thread holds 2 x 2 scores and, for its two rows, sums of 4 channels.
  */
 
 #define TILE        32 /* rows or columns of the score matrix per block */
@@ -28,9 +28,9 @@ extern "C" {
 #define LOG2_E      1.44269504f
 #define LN_2        0.69314718f
 
-/* The block's work, and the thread's place in it. */
+/* The work of the block, and the coordinates of the thread in its tile. */
 struct here {
-	uint32_t sample, head, first; /* `first` is the first row of the block's tile */
+	uint32_t sample, head, first; /* `first`: first row of the tile */
 	uint32_t x, y;
 	uint32_t stride; /* stride of qkv: elements from one position to the next */
 	uint32_t width;  /* stride of y */
@@ -80,7 +80,7 @@ DEVICE uint64_t query_at(const struct attention_arguments *a, const struct here 
 	return ((uint64_t)here->sample * a->heads + here->head) * a->t + position;
 }
 
-/* Dropout factor of a query and a key. */
+/* Dropout factor of the attention weight of a query and a key. */
 DEVICE float drawn(const struct attention_arguments *a, const struct here *here, uint32_t query,
 		   uint32_t key)
 {
@@ -92,8 +92,8 @@ DEVICE float drawn(const struct attention_arguments *a, const struct here *here,
 }
 
 /*
- * to [CHANNELS][SIDE] = scale times TILE rows of d channels, `stride` elements apart. Pads with
- * zeros.
+ * Loads TILE rows of d channels, `stride` elements apart, into to [CHANNELS][SIDE], transposed and
+ * multiplied by `scale`. Missing rows and channels are 0.
  */
 DEVICE void load_tile(const struct attention_arguments *a, float *to, const void *from, uint64_t at,
 		      uint32_t stride, uint32_t first, float scale)
@@ -160,7 +160,7 @@ DEVICE void clear(float sums[OWN][OWN_WIDE])
 	}
 }
 
-/* Stores the block's rows of y or of a part of dqkv. */
+/* Stores the rows of the block's tile in y, or in the q, k or v part of dqkv. */
 DEVICE void store_rows(const struct attention_arguments *a, const struct here *here, void *to,
 		       uint64_t at, uint32_t stride, float sums[OWN][OWN_WIDE])
 {
@@ -210,7 +210,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		largest[i] = LEAST_SCORE;
 		total[i] = 0;
 	}
-	/* includes LOG2_E because exponentials are computed as powers of two */
+	/* the factor LOG2_E allows exponentials to be powers of two */
 	load_packed(&a, &here, q, 0, here.first, a.scale * LOG2_E);
 	for (uint32_t first = 0; first < a.t; first += TILE) {
 		float s[OWN][OWN];
@@ -258,15 +258,15 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	store_rows(&a, &here, a.y, result_at(&a, &here, here.first), here.width, sums);
 }
 
-/* Attention probability of a score. */
+/* Returns the attention probability of a score. */
 DEVICE float probability(float score, float log_sum)
 {
 	return kernel_exp2(score - log_sum * LOG2_E);
 }
 
 /*
- * Computes the gradients of a tile of queries, and delta (the sum of y dy per query) for the keys
- * kernel.
+ * Computes the gradients of a tile of queries, and delta, the sum of y dy over the channels of a
+ * query, which the keys kernel reads.
  */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	attention_queries_any_kernel(const __grid_constant__ struct attention_arguments a)
@@ -282,7 +282,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	clear(sums);
 	load_packed(&a, &here, q, 0, here.first, a.scale * LOG2_E);
 	load_result(&a, &here, dy, a.dy, here.first);
-	/* y, in the buffer of k until k is loaded */
+	/* y shares a buffer with k, which is loaded later */
 	load_result(&a, &here, k, a.y, here.first);
 	__syncthreads();
 	EACH(i, OWN) {
@@ -333,7 +333,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	store_rows(&a, &here, a.dqkv, packed_at(&a, &here, 0, here.first), here.stride, sums);
 }
 
-/* Computes the gradients of a tile of keys, which are the rows here, and of their values. */
+/*
+ * Computes the gradients of a tile of keys, which are the rows of the block, and of their values.
+ */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	attention_keys_any_kernel(const __grid_constant__ struct attention_arguments a)
 {
@@ -395,10 +397,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
  * ---- on tensor cores, for 16-bit elements and head dimensions that are multiples of a pack (8
  * channels) ----
  *
- * A block owns MATRIX_TILE rows, 16 per warp, and loops over tiles of the other operand. A tile in
- * shared memory has a row stride of ROW_PACKS packs, one more than the row's length, so the eight
- * rows that a matrix load reads fall into eight different groups of banks. Sums stay in registers
- * in the fragment layout of mma; rounded to E, they are directly the left factor of the next
+ * A block handles MATRIX_TILE rows, 16 per warp, and iterates over tiles of the other operand. A
+ * tile in shared memory has a row stride of ROW_PACKS packs, one more than the packs of a row, so
+ * that the eight rows of a matrix load are in different groups of banks. Sums stay in registers in
+ * the fragment layout of mma. Rounded to E, they have the layout of the left factor of the next
  * product.
  */
 
@@ -406,15 +408,15 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 #define MATRIX_COLUMNS 64  /* rows of a tile of the other operand */
 #define ROW_PACKS      (CHANNELS / 8 + 1)
 
-/* First of the warp's rows in the block's tile. */
+/* First of the 16 rows of the warp, relative to the tile. */
 DEVICE uint32_t matrix_warp(void)
 {
 	return threadIdx.x / KERNEL_WARP * 16;
 }
 
 /*
- * Positions of a thread's sums: element [2 i + c] belongs to row matrix_row(i), i < 2, and to
- * column matrix_column() + c.
+ * Coordinates of a thread's sums: element [2 i + c] is in row matrix_row(i), i < 2, and in column
+ * matrix_column() + c.
  */
 DEVICE uint32_t matrix_row(uint32_t i)
 {
@@ -459,7 +461,10 @@ DEVICE void matrix_left(uint32_t to[4], const struct kernel_pack *tile, uint32_t
 	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 16);
 }
 
-/* Loads the same block transposed, as two right factors: their columns are the tile's rows. */
+/*
+ * Loads the same 16 rows of two packs transposed, as two right factors whose columns are the rows
+ * of the tile.
+ */
 DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
 			 uint32_t pack)
 {
@@ -469,7 +474,10 @@ DEVICE void matrix_right(uint32_t to[4], const struct kernel_pack *tile, uint32_
 	kernel_load_matrices(to, tile + row * ROW_PACKS + pack + lane / 8 % 2);
 }
 
-/* Loads the block without transposing it, as two right factors: their columns are channels. */
+/*
+ * Loads the same 16 rows of two packs without transposing, as two right factors whose columns are
+ * channels.
+ */
 DEVICE void matrix_right_turned(uint32_t to[4], const struct kernel_pack *tile, uint32_t row,
 				uint32_t pack)
 {
@@ -590,7 +598,7 @@ DEVICE void matrix_store_rows(const struct attention_arguments *a, const struct 
 	}
 }
 
-/* DRAWS: with dropout, which may use twice the registers. */
+/* DRAWS: instance with dropout, which may use twice the registers. */
 template <enum cuda_element ELEMENT, bool DRAWS>
 static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	attention_forward_matrix_kernel(const __grid_constant__ struct attention_arguments a)
@@ -680,8 +688,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 }
 
 /*
- * Computes delta, the sum of y dy, for a tile of queries, with two threads per query. Also stores
- * it for the keys kernel.
+ * Computes delta, the sum of y dy over the channels of a query, for a tile of queries, with two
+ * threads per query. Also stores it, for the keys kernel.
  */
 template <enum cuda_element ELEMENT>
 DEVICE void matrix_find_delta(const struct attention_arguments *a, const struct here *here,
@@ -865,7 +873,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	}
 /* clang-format on */
 
-/* The instance for the element and the head dimension. Fails if there are too many blocks. */
+/*
+ * Launches the instance for the element and the head dimension. Fails if there are too many blocks.
+ */
 static int launch_tiles(const struct kernel_device *device,
 			const struct gpu_kernel (&instances)[ATTENTION_INSTANCES],
 			const struct attention_arguments *arguments)

@@ -1,16 +1,17 @@
 /*
  * Attention on packed qkv, forward and backward, without a T x T matrix in memory (Dao, Fu, Ermon,
- * Rudra, Re 2022, "FlashAttention", arXiv:2205.14135): a block handles a tile of queries and
- * iterates over tiles of keys, keeping each query's running maximum score and sum of exponentials.
+ * Rudra, Re 2022, "FlashAttention", arXiv:2205.14135). A block handles a tile of queries and
+ * iterates over tiles of keys, keeping the running maximum score and sum of exponentials of each
+ * query.
  *
- * 16-bit elements whose heads are whole packs of channels use tensor cores, with scores and sums in
- * fp32. All others use plain fp32 arithmetic, as fp32 training requires; that path aims only at
- * correctness, and shared memory limits its speed.
+ * Tensor cores are used for 16-bit elements if the head dimension is a multiple of a pack (8
+ * channels); scores and sums are fp32. All other cases use fp32 arithmetic without tensor cores, as
+ * fp32 training requires; that path is not optimized and is limited by shared memory bandwidth.
  *
- * Backward recomputes the scores twice: one kernel iterates over keys for the queries' gradients,
- * another over queries for those of keys and values. A single kernel would need five matrix
- * products instead of seven, but would add up the queries' gradients with atomics in arbitrary
- * order; this way results are bitwise reproducible.
+ * Backward has two kernels, both of which recompute the scores: one iterates over keys and computes
+ * the gradients of queries, the other iterates over queries and computes those of keys and values.
+ * A single kernel would need five matrix products instead of seven, but would accumulate the
+ * gradients of queries by atomics in arbitrary order. Two kernels are bitwise reproducible.
  */
 #ifndef TRAINER_DEVICE_CUDA_ATTENTION_H
 #define TRAINER_DEVICE_CUDA_ATTENTION_H
@@ -19,22 +20,22 @@
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/dropout_rng.h"
 
-#define ATTENTION_CHANNELS_MAX 64 /* channels per head; size of the tiles */
+#define ATTENTION_CHANNELS_MAX 64 /* maximum channels per head */
 
 struct attention_arguments {
 	const void *qkv; /* [n][t][3][heads][d] E */
 	void *y;         /* [n][t][heads][d] E; backward reads it */
 	float *log_sum;  /* [n][heads][t] log-sum-exp of scores; NULL allowed in forward */
-	const void *dy;  /* [n][t][heads][d] E; this and the following for backward */
+	const void *dy;  /* [n][t][heads][d] E; backward only, like dqkv and delta */
 	void *dqkv;      /* [n][t][3][heads][d] E */
 	float *delta;    /* workspace, shaped as log_sum */
-	const struct step_arguments *step; /* contains the seed and step of draws */
+	const struct step_arguments *step; /* contains the seed and the step number of dropout */
 	uint32_t layer;
-	struct dropout_rate dropout; /* dropout of attention weights; `below` is 0 for none */
+	struct dropout_rate dropout; /* dropout of attention weights; none if `below` is 0 */
 	uint32_t n, t, heads, d;
 	enum cuda_element element;
-	float scale;    /* scale of the scores; set by the launchers, like `tiles` */
-	uint32_t tiles; /* tiles of positions */
+	float scale;    /* factor on the scores; set by the launchers, like `tiles` */
+	uint32_t tiles; /* number of tiles of positions */
 };
 
 /*

@@ -24,9 +24,10 @@ DEVICE uint32_t first_contrast(const struct deferred *deferred, uint32_t from)
 }
 
 /*
- * Applies changes begin .. end - 1 to all pixels; a contrast at `begin` uses `mean`. Reads the
- * delivered image through the window if `begins`, else `to`. Returns this thread's part of the
- * resulting sum of luma.
+ * Applies changes begin .. end - 1 to all pixels and stores the result in `to`. On the first pass
+ * (`begins`) the source is the visible crop of the delivered image, on later passes the pixels
+ * already in `to`. `mean` is the mean luma of the image, used by a contrast change at `begin`.
+ * Returns the sum of the resulting luma over this thread's pixels.
  */
 DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct finishing *image,
 			      bool begins, uint32_t begin, uint32_t end, float mean)
@@ -66,11 +67,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	image.from = a.delivered + blockIdx.x * delivered;
 	image.to = a.finished + blockIdx.x * (uint64_t)pixels * a.channels;
 	while (begins || begin < deferred->count) {
-		/* changes[begin] is a contrast, except in the first pass */
+		/* on every pass but the first, changes[begin] is the contrast that needs `mean` */
 		uint32_t end = first_contrast(deferred, begins ? 0 : begin + 1);
 		uint32_t sum = finish_pixels(&a, &image, begins, begin, end, mean);
 
-		/* the sum, at most 4096 x 4096 x 255, is exact in a double */
+		/* the sum is at most 4096 x 4096 x 255, which a double represents exactly */
 		if (end < deferred->count)
 			mean = (float)reduce_sum<double>(sum) / (float)pixels;
 		begin = end;

@@ -6,18 +6,18 @@
 #include "trainer/device/cuda/kernels/row_reduce.h"
 
 /*
- * finished [count][deferred.height][deferred.width][channels] = delivered [count][height][width]
- * [channels] with the operations deferred [count] applied; one size for all; bytes, equal to those
- * of deferred_apply(). Reads and writes each byte once, and the result once more per contrast
- * change, which needs the mean first.
+ * Applies deferred[i] to image i. The output has the same bytes as that of deferred_apply(). All
+ * delivered images have one size, and all finished images have one size. Reads `delivered` and
+ * writes `finished` once; each contrast change reads and writes `finished` once more, because it
+ * needs the mean luma of the whole image.
  */
 struct deferred_finish {
-	const struct deferred *deferred; /* in device memory, like the others */
+	const struct deferred *deferred; /* [count]; in device memory, like the two arrays below */
 	const uint8_t *delivered;
 	uint8_t *finished;
 	uint32_t count;
 	uint32_t width, height;
-	uint32_t channels; /* 3 or 4 */
+	uint32_t channels; /* channels of both; 3 or 4 */
 };
 int deferred_finish(const struct kernel_device *device, const struct deferred_finish *arguments);
 

@@ -25,7 +25,7 @@ static int launch_packs(const struct kernel_device *device,
 			const struct gpu_kernel (&instances)[KERNEL_INSTANCES],
 			enum cuda_element element, uint32_t lanes, const A *arguments)
 {
-	/* single elements, too, if there is no whole group */
+	/* also launch without a whole group: the kernel handles the remaining elements */
 	return launch_strided(device, instances[(uint32_t)element * 2 + (lanes == 1)],
 			      arguments->packs ? arguments->packs : 1, arguments);
 }
@@ -40,7 +40,7 @@ DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Writes one element of `to`. A plain copy preserves the sign of zero. */
+/* Stores a value in one element of `to`, or adds it. Storing preserves the sign of zero. */
 DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float value)
 {
 	kernel_store(a->to, at, a->to_element,
@@ -127,7 +127,7 @@ int elementwise_check(const struct kernel_device *device, const struct elementwi
 	return launch_packs(device, INSTANCES(elementwise_check_kernel), a.element, lanes, &a);
 }
 
-/* Writes LANES consecutive elements of `to`. */
+/* Stores or adds LANES consecutive elements of `to`. */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void copy_group(const struct elementwise_copy *a, uint64_t at, V raw)
 {
@@ -219,8 +219,8 @@ int elementwise_copy(const struct kernel_device *device, const struct elementwis
 }
 
 /*
- * Blocks are assigned copy by copy. Each block handles ELEMENTWISE_BLOCK packs; the last block of a
- * copy also handles the remaining elements.
+ * Consecutive ranges of blocks handle consecutive copies. A block handles ELEMENTWISE_BLOCK packs;
+ * the last block of a copy also handles the elements after its last whole pack.
  */
 template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
@@ -280,7 +280,7 @@ int elementwise_copies(const struct kernel_device *device,
 	return launch(device, instances[element * 2 + (lanes == 1)], (uint32_t)blocks, &a);
 }
 
-/* One thread per element of `to`, and at least one per k. */
+/* One thread per element of `to`, but at least one per k, for the bias. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	elementwise_fold_kernel(const __grid_constant__ struct elementwise_fold a)
 {

@@ -15,9 +15,10 @@ struct elementwise_add {
 int elementwise_add(const struct kernel_device *device, const struct elementwise_add *arguments);
 
 /*
- * to [rows][to_columns] = from [rows][from_columns], between any two elements, rounded to nearest
- * even. Missing columns become 0, excess columns are dropped. add: to += from. For gradients of
- * weights (converted, without padding), weights (converted, padded), and values read and written.
+ * Copies `from` [rows][from_columns] to `to` [rows][to_columns], converting between any two element
+ * types, rounded to nearest even. Columns that `from` lacks become 0; columns that `to` lacks are
+ * dropped. With `add`, adds to `to` instead of storing. Used for weight gradients (conversion
+ * without padding), weights (conversion with padding), and tensors that the host reads or writes.
  */
 struct elementwise_copy {
 	const void *from;
@@ -31,8 +32,8 @@ struct elementwise_copy {
 int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments);
 
 /*
- * Several copies in one launch, for small ones that hardly take longer than a launch: all between
- * the same elements, without padding, to disjoint destinations.
+ * Several small copies in one launch, since each hardly takes longer than the launch itself. All
+ * copies have the same element types, no padding, and disjoint destinations.
  */
 #define ELEMENTWISE_COPIES_MAX 16
 struct elementwise_copies {
@@ -45,8 +46,11 @@ int elementwise_copies(const struct kernel_device *device,
 		       const struct elementwise_copies *arguments);
 
 /*
- * Evaluation: to [k][positions][to_columns] E = w scale_k, bias = beta - mean scale, scale = gamma
- * / sqrt(variance + epsilon); columns missing in w become 0. Reads w once, writes `to` once.
+ * Folds a batch norm into the preceding convolution, for evaluation:
+ * - scale = gamma / sqrt(running_var + epsilon)
+ * - to [k][positions][to_columns] = w scale, with 0 for columns that w lacks
+ * - bias = beta - running_mean scale
+ * Reads w once, writes `to` once.
  */
 struct elementwise_fold {
 	const float *w; /* [k][positions][from_columns]; positions = R S */
@@ -60,9 +64,9 @@ struct elementwise_fold {
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments);
 
 /*
- * Searches for non-finite elements: *first = min(*first, tensor << 40 | index of the first one).
- * Start with *first = ELEMENTWISE_FINITE; after any number of checks it holds the lowest tensor
- * number and its element. Reads x once.
+ * Searches for non-finite elements: *first = min(*first, tensor << 40 | index of the tensor's first
+ * non-finite element). Initialize *first to ELEMENTWISE_FINITE. After any number of checks it
+ * identifies the lowest tensor number and the first such element of that tensor. Reads x once.
  */
 #define ELEMENTWISE_FINITE UINT64_MAX
 struct elementwise_check {

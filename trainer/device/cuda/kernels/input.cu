@@ -27,8 +27,8 @@ int step_store(const struct kernel_device *device, const struct step_store *argu
 #define QUAD 4 /* pixels per thread, if the row length is a multiple of QUAD */
 
 /*
- * The step's description of its batch, copied to registers: the compiler has to assume that stores
- * to y may change the original.
+ * The fields of struct step_arguments that describe the batch, copied to registers. Read through
+ * the pointer, the compiler would have to reload them after each store to y.
  */
 struct batch {
 	const void *images;
@@ -47,10 +47,10 @@ DEVICE struct batch batch_of(const struct step_arguments *step)
 	return batch;
 }
 
-/* Source of one or several consecutive pixels of y. */
+/* Source pixels for one or more consecutive pixels of y. */
 struct source {
 	uint64_t first; /* first source pixel in the batch */
-	bool given;     /* the batch contains the image */
+	bool given;     /* the batch contains this image; else y is zero */
 };
 
 DEVICE struct source find_source(const struct input_normalize *a, const struct batch *batch,
@@ -114,7 +114,7 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const s
 		word[2] = packed[1] >> 16 | packed[2] << 16;
 		word[3] = packed[2] >> 8;
 	}
-	/* scale and bias are 0 for channels of y beyond the input's */
+	/* scale and bias are 0 for the channels of y that the input lacks */
 	EACH(i, QUAD) {
 		EACH(c, 4)
 			v[i][c] = (float)(word[i] >> 8 * c & 0xff) * a->scale[c] + a->bias[c];
@@ -211,7 +211,7 @@ int input_normalize(const struct kernel_device *device, const struct input_norma
 
 /* ---- resampled input ---- */
 
-/* Resampled input value before normalization and blending. */
+/* Value of the resampled input, before normalization and blending. */
 DEVICE float resampled_value(const struct step_arguments *step, const struct batch *batch,
 			     uint32_t image, const struct device_tap *row,
 			     const struct device_tap *column, uint32_t c)

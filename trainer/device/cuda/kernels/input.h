@@ -10,8 +10,9 @@
 #include "trainer/device/cuda/step.h"
 
 /*
- * *to = arguments, passed by value with the launch. A copy from host memory would queue in the copy
- * engine behind the next batch and delay the step.
+ * Kernel that stores `arguments`, which are passed by value with the launch, in *to. A copy from
+ * host memory would wait in the copy engine's queue for the transfer of the next batch and delay
+ * the step.
  */
 struct step_store {
 	struct step_arguments arguments;
@@ -20,25 +21,26 @@ struct step_store {
 int step_store(const struct kernel_device *device, const struct step_store *arguments);
 
 /*
- * y [n][h][w][padded] E = the batch's images: bytes as (x - mean) / std, other elements unchanged.
- * The batch's channels from `channels` on are ignored, y's are 0; images from step->count on are 0;
- * mirrored if the step says so. Reads the batch once, writes y once.
+ * Converts the batch to y [n][h][w][padded] of E. A byte x becomes (x - mean) / std; elements of
+ * other types are converted only. An image is mirrored if step->flip is set. Channels of y from
+ * `channels` on, and images from step->count on, are 0; further channels of the batch are ignored.
+ * Reads the batch once, writes y once.
  */
 struct input_normalize {
 	const struct step_arguments *step; /* in device memory */
 	void *y;
 	uint32_t n, h, w;  /* n h w below 2^31 */
-	uint32_t channels; /* of the input; at most 4 for bytes */
-	uint32_t padded;   /* of y, at least channels */
+	uint32_t channels; /* channels of the input; at most 4 for bytes */
+	uint32_t padded;   /* channels of y, at least `channels` */
 	enum cuda_element element;
-	float mean[4], std[4];   /* for bytes */
-	float scale[4], bias[4]; /* filled in by the launcher, here and below */
+	float mean[4], std[4];   /* per channel; used for bytes only */
+	float scale[4], bias[4]; /* filled in by the launcher, as are the dividers */
 	struct divider by_h, by_w;
 };
 int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments);
 /*
- * The same for a batch that is resized, thinned and blended by struct device_changes; reads only
- * the needed pixels, through the caches.
+ * As input_normalize(), for a batch that is resampled and blended by the tables of struct
+ * device_changes. Reads only the pixels that contribute, through the caches.
  */
 int input_resample(const struct kernel_device *device, const struct input_normalize *arguments);
 

@@ -16,7 +16,7 @@ extern "C" {
 #define WARPS                    (KERNEL_THREADS / KERNEL_WARP)
 #define PACKS                    4 /* packs of a row in registers per thread */
 
-/* A row, and the thread's index among the threads that handle it. */
+/* A row, and the index of the thread among those that handle this row. */
 struct row_place {
 	uint64_t row;
 	uint32_t thread, threads;
@@ -42,14 +42,14 @@ DEVICE struct row_place row_of_block(void)
 	return here;
 }
 
-/* Sum over the threads of the row. All of them must call; all receive the result. */
+/* Sum over the threads that handle the row. All of them must call it; all receive the sum. */
 DEVICE float row_sum(float value, uint32_t threads)
 {
 	return threads == KERNEL_WARP ? reduce_warp<float>(value)
 				      : (float)reduce_sum<double>(value);
 }
 
-/* The instances with a warp for each row, or those with a block. */
+/* Launches the instances with one warp per row, or those with one block per row. */
 static int launch_rows(const struct kernel_device *device,
 		       const struct gpu_kernel (&warps)[KERNEL_INSTANCES],
 		       const struct gpu_kernel (&blocks)[KERNEL_INSTANCES],
@@ -78,7 +78,7 @@ DEVICE void layer_norm_row(const struct norm_arguments *a, struct row_place here
 {
 	const uint32_t step = here.threads * LANES, turn = step * PACKS;
 	const uint32_t first = here.thread * LANES;
-	/* the row exceeds the registers and must be reread */
+	/* true if the row does not fit in registers and must be read again */
 	const bool again = a->channels > turn;
 	V raw[PACKS];
 	float v[LANES], gamma[LANES], beta[LANES], sum = 0, squares = 0, mean, deviation;

@@ -71,7 +71,7 @@ DEVICE uint32_t count_labels(const struct loss_arguments *a)
 	return reduce_sum<uint32_t>(count);
 }
 
-/* One block per sample: softmax of a single label, without class weights. */
+/* One block per sample. Softmax loss with one label per sample, without class weights. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	loss_softmax_kernel(const __grid_constant__ struct loss_arguments a)
 {
@@ -121,11 +121,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 /* ---- all other losses ---- */
 
-/* A sample's target: dense, or given by one or two labels. */
+/* Target of a sample: dense, or one or two labels. */
 struct loss_target {
-	const float *dense; /* NULL if given by labels */
+	const float *dense; /* NULL if the target is given by labels */
 	int32_t label, label2;
-	float share; /* share of the first label */
+	float share; /* weight of the first label */
 	float on, off;
 };
 
@@ -195,7 +195,7 @@ struct loss_sample {
 	double loss;
 	float largest;
 	double sum;    /* of exp(z - largest) */
-	double target; /* sum of weight * target */
+	double target; /* sum over classes of class weight * target */
 	uint32_t rank; /* number of classes ranked before the label's */
 };
 
@@ -305,7 +305,7 @@ DEVICE double log_sum(const struct loss_arguments *a, uint32_t sample, bool teac
 
 /* Distillation terms of a block's sample. */
 struct loss_lesson {
-	double student, teacher; /* their log_sum() */
+	double student, teacher; /* log_sum() of student and teacher */
 	double loss;             /* KL divergence times the square of the temperature */
 };
 
@@ -342,8 +342,8 @@ DEVICE float lesson_of(const struct loss_arguments *a, uint32_t sample, uint32_t
 }
 
 /*
- * Factor of the distillation loss. Compensates for the division by `divisor`, since it is a mean
- * over samples.
+ * Factor on the distillation loss. Cancels the later division by `divisor`, because the
+ * distillation loss is a mean over samples.
  */
 DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
 {
@@ -354,7 +354,7 @@ DEVICE double teacher_scale(const struct loss_arguments *a, double divisor)
 	return samples > 0 ? (double)a->teacher_weight * divisor / samples : 0;
 }
 
-/* One block per sample: any loss. */
+/* One block per sample. Any loss. */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	loss_any_kernel(const __grid_constant__ struct loss_arguments a)
 {

@@ -12,15 +12,15 @@
  */
 struct loss_arguments {
 	/*
-	 * step number, and targets in the layout of struct device_target_arrays; in device memory
+	 * in device memory; contains the step number and the targets, laid out as in struct
+	 * device_target_arrays
 	 */
 	const struct step_arguments *step;
 	/* source of the loss scale, in device memory; NULL for a loss scale of 1 */
 	const struct device_params_state *state;
 	const void *logits; /* [n][stride] of logits_element, before logit_scale */
 	/*
-	 * [n][dlogits_stride] of dlogits_element, or NULL; channels at and above `classes` are set
-	 * to 0
+	 * [n][dlogits_stride] of dlogits_element, or NULL; channels from `classes` on are set to 0
 	 */
 	void *dlogits;
 	struct device_results *results; /* in device memory */
@@ -32,16 +32,17 @@ struct loss_arguments {
 	enum device_targets targets;
 	float smoothing;
 	float logit_scale, temperature; /* 0 means 1 */
-	/* 0 for no teacher; otherwise step->teacher holds its logits */
+	/* 0 without a teacher; otherwise step->teacher points to its logits */
 	float teacher_weight, teacher_temperature;
 	const float *class_weights; /* [classes] in device memory, or NULL */
 	float *losses;              /* loss per sample [n], in device memory, or NULL */
 	struct loss_totals *totals; /* in device memory; NULL for a single rank */
 };
 /*
- * Totals over ranks, if there are several; one per graph. loss_count() writes the first two members
- * for this rank. They are summed over ranks before loss_forward(), which divides the gradient by
- * `divisor`. The other members are summed after it, and loss_share() then corrects *results.
+ * Totals over ranks; NULL with a single rank, otherwise one per graph. loss_count() writes this
+ * rank's `samples` and `divisor`, which are all-reduced before loss_forward(); loss_forward()
+ * divides the gradient by `divisor`. It also writes `loss`, `top1` and `top5`, which are all-
+ * reduced after it. loss_share() then replaces this rank's numbers in *results by the totals.
  */
 struct loss_totals {
 	double samples;          /* labelled samples */

@@ -17,8 +17,8 @@ extern "C" {
 #define NORM_BACKWARD_RESIDENT   2
 
 /*
- * Neither identity nor ReLU. These have instances of their own, CURVED, since they need registers
- * that the others do not.
+ * True for activations other than identity and ReLU. Kernels have separate instances for these
+ * (CURVED), because they need additional registers.
  */
 static bool is_curved(enum device_activation activation)
 {
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		return;
 	mean = (double)a.sum[c] / rows;
 	variance = (double)a.products[c] / rows - mean * mean;
-	/* this form propagates NaN */
+	/* unlike fmax(), this propagates NaN */
 	variance = variance < 0 ? 0 : variance;
 	deviation = (float)(1 / sqrt(variance + (double)a.epsilon));
 	scale = a.gamma[c] * deviation;
@@ -178,7 +178,7 @@ int norm_apply(const struct kernel_device *device, const struct norm_arguments *
 
 /* ---- backward ---- */
 
-/* Rows that a thread loads at once. `other` is y, or the residual for recomputing z. */
+/* Rows that a thread loads at once. `other` is y, or the residual if z is recomputed. */
 template <typename V> struct backward_rows {
 	V dy[ROW_GRID_UNROLL], dy2[ROW_GRID_UNROLL];
 	V x[ROW_GRID_UNROLL], other[ROW_GRID_UNROLL];
@@ -214,7 +214,7 @@ DEVICE void backward_load(backward_rows<V> *rows, uint32_t u, const struct norm_
 		rows->other[u] = load<V>(a->residual, at);
 }
 
-/* Computes dz of one row, and x if it is read. */
+/* Computes dz of one row, and unpacks x if it is read. */
 template <typename V, bool CURVED, bool LEAN, uint32_t LANES = V::LANES>
 DEVICE void backward_row(float (&dz)[LANES], float (&x)[LANES], const backward_rows<V> *rows,
 			 uint32_t u, const struct norm_arguments *a,
@@ -249,8 +249,8 @@ DEVICE void backward_row(float (&dz)[LANES], float (&x)[LANES], const backward_r
 }
 
 /*
- * LEAN: reads dy and at most x, and writes only sums. Skipping the other operands frees registers,
- * which allows more rows at once.
+ * LEAN: the kernel reads dy and at most x, and writes only sums. The registers of the other
+ * operands are free to load more rows at once.
  */
 template <typename V, bool CURVED, bool LEAN, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)

@@ -9,14 +9,15 @@
 #include "trainer/device/cuda/kernels/row_reduce.h"
 
 /*
- * Operands of all kernels here, named as in the formulas below. Each launcher reads the ones that
- * its comment mentions. NULL if absent: a missing scale is 1, a missing bias or addend 0.
+ * Operands of all kernels in this file, named as in the formulas below. Each launcher reads only
+ * those that its comment mentions. Optional operands are NULL if absent: a missing scale is 1, a
+ * missing bias or addend is 0.
  */
 struct norm_arguments {
-	const void *x, *residual, *dy, *dy2; /* [rows][channels] of E, as y, dz and dx */
+	const void *x, *residual, *dy, *dy2; /* [rows][channels] of E, like y, dz and dx */
 	void *y, *dz, *dx;
 	float *scale, *bias, *scale2, *bias2;
-	void *scale16, *bias16; /* scale and bias in `element`, or both NULL */
+	void *scale16, *bias16; /* optional copies of scale and bias, of type `element` */
 	float *gamma, *beta, *dgamma, *dbeta;
 	float *mean, *deviation, *running_mean, *running_var;
 	float *sum, *products; /* sums over rows */
@@ -36,10 +37,11 @@ struct norm_arguments {
 int norm_statistics(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * Computes from the sums of norm_statistics() over `rows` positions: mean, deviation = 1 /
- * sqrt(biased variance + epsilon), scale = gamma deviation, bias = beta - mean scale. If
- * running_mean and running_var are given, moves each by momentum times (batch value - running
- * value), with the unbiased variance.
+ * Computes from the sums of norm_statistics() over `rows` rows:
+ * - mean; deviation = 1 / sqrt(biased variance + epsilon)
+ * - scale = gamma deviation; bias = beta - mean scale
+ * If running_mean and running_var are given, adds momentum (batch value - running value) to each;
+ * the batch value of running_var is the unbiased variance.
  */
 int norm_finalize(const struct kernel_device *device, const struct norm_arguments *arguments);
 
@@ -56,26 +58,29 @@ int norm_running(const struct kernel_device *device, const struct norm_arguments
 int norm_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * dz = (dy + dy2) activation'(z) and its sums: sum = sum dz and, if products is given (needs mean
- * and deviation), products = sum dz (x - mean) deviation. ReLU takes z > 0 from y > 0 if y is
- * given. Without y, and for GELU and sigmoid, z is computed from x as in norm_apply(). Identity
- * needs neither. Reads each given operand once, writes dz once. dz may alias dy or dy2, or be NULL
- * if only the sums are needed. -EINVAL if there is no output or an operand is missing.
+ * dz = (dy + dy2) activation'(z). Also sums over rows:
+ * - sum = sum of dz
+ * - products = sum of dz (x - mean) deviation, if `products` is given; needs mean and deviation
+ * For ReLU with y given, z > 0 is determined from y > 0. For ReLU without y, GELU and sigmoid, z is
+ * recomputed from x as in norm_apply(). Identity needs neither x nor y. Reads each given operand
+ * once, writes dz once. dz may alias dy or dy2, and may be NULL if only the sums are needed.
+ * -EINVAL if there is no output or an operand is missing.
  *
  * To compute a bias gradient, pass dy, sum, add_sum and partial with the identity activation.
  */
 int norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * Computes from the sums of norm_backward(): dgamma and dbeta, each optional, and the factors for
- * norm_backward_apply() unless all are NULL: a = gamma deviation, b = -a deviation products / rows,
- * c = -a sum / rows - b mean. If `fixed`, b = c = 0.
+ * Computes from the sums of norm_backward():
+ * - dgamma and dbeta, each optional
+ * - unless all three are NULL, the coefficients of norm_backward_apply(): a = gamma deviation; b =
+ *   -a deviation products / rows; c = -a sum / rows - b mean; b = c = 0 if `fixed`
  */
 int norm_backward_finalize(const struct kernel_device *device,
 			   const struct norm_arguments *arguments);
 
 /*
- * dx = a dz' + b x + c. dz' is dz, or dz activation'(scale x + bias) if scale and bias are given.
+ * dx = a g + b x + c, where g is dz, or dz activation'(scale x + bias) if scale and bias are given.
  * Reads dz and x once, writes dx once. dx may alias dz or x.
  */
 int norm_backward_apply(const struct kernel_device *device, const struct norm_arguments *arguments);
@@ -98,10 +103,11 @@ int norm_backward_apply(const struct kernel_device *device, const struct norm_ar
 int layer_norm_forward(const struct kernel_device *device, const struct norm_arguments *arguments);
 
 /*
- * With g = dy gamma and xhat = (x - mean) deviation: dx = deviation (g - mean(g) - xhat mean(g
- * xhat)), where mean() is over a row's channels; dgamma = sum of dy xhat and dbeta = sum of dy,
- * over rows. Each of the three may be NULL; the last two need `partial`. Reads dy and x once for dx
- * and once more for the sums, writes dx once. dx must not alias dy or x.
+ * With g = dy gamma, xhat = (x - mean) deviation, and mean() over the channels of a row:
+ * - dx = deviation (g - mean(g) - xhat mean(g xhat))
+ * - dgamma = sum of dy xhat over rows; dbeta = sum of dy over rows; both need `partial`
+ * Each of the three may be NULL. dx takes one read of dy and x, the sums take another. Writes dx
+ * once. dx must not alias dy or x.
  */
 int layer_norm_backward(const struct kernel_device *device, const struct norm_arguments *arguments);
 

@@ -1,8 +1,8 @@
 /*
- * Steps of by_matrix optimizers (optimizers/updates.h) around the matrix products: scale a matrix,
- * convert it to their element and zero-pad both sides, which iterations preserve; evaluate a
- * polynomial of a matrix and its square; and copy the result back. No workspace; each reads and
- * writes every operand once.
+ * The parts of a by_matrix optimizer (optimizers/updates.h) around its matrix products: scaling a
+ * gradient matrix, converting it to `element` and zero-padding its rows and columns; evaluating a
+ * polynomial of a matrix and its square; copying the result back. The iterations preserve the zero
+ * padding. The kernels need no workspace and read and write each operand once.
  */
 #ifndef TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
 #define TRAINER_DEVICE_CUDA_ORTHOGONALIZE_H
@@ -12,9 +12,9 @@
 
 struct orthogonalize_matrix {
 	float *gradient;       /* [rows][columns] */
-	void *x;               /* [x_rows][x_columns] of element */
-	const double *squares; /* sum of squares of the gradient, one number in device memory */
-	const struct update_decision *decision; /* in device memory; no-op unless `made` */
+	void *x;               /* [x_rows][x_columns] of type `element` */
+	const double *squares; /* in device memory: sum of squares of the gradient */
+	const struct update_decision *decision; /* in device memory; kernels return unless `made` */
 	uint32_t rows, columns, x_rows, x_columns;
 	enum cuda_element element;
 };
@@ -26,9 +26,9 @@ int orthogonalize_end(const struct kernel_device *device,
 		      const struct orthogonalize_matrix *arguments);
 
 struct orthogonalize_combine {
-	const void *gram;    /* [side][side] of element */
-	const float *square; /* [side][side], the square of gram */
-	void *product;       /* [side][side] of element: a I + b gram + c square */
+	const void *gram;    /* [side][side] of type `element` */
+	const float *square; /* [side][side] fp32: gram times gram */
+	void *product;       /* [side][side] of type `element`: a I + b gram + c square */
 	uint32_t side;
 	enum cuda_element element;
 	struct update_polynomial polynomial;

@@ -1,8 +1,8 @@
 /*
  * Pooling over NHWC tensors of element type E, forward and backward. A window pool reads x
- * [n][h][w][channels] and writes y [n][p][q][channels]; it ignores positions outside x. The
- * backward kernels gather: each element of dx is written once, as a sum over the windows that
- * contain it, in a fixed order. Maximum: the first of equal values wins, and NaN is larger than any
+ * [n][h][w][channels] and writes y [n][p][q][channels]; positions outside x do not count. Backward
+ * kernels gather: they write each element of dx once, as a sum in fixed order over the windows that
+ * contain it. Of several equal maxima the first in the window counts; NaN is larger than any
  * number.
  */
 #ifndef TRAINER_DEVICE_CUDA_POOL_H
@@ -16,12 +16,12 @@
 struct pool_shape {
 	uint32_t n, h, w, channels; /* shape of x; n h w and n p q are below 2^31 */
 	uint32_t p, q;              /* height and width of y */
-	/* both axes; pad < window, and window <= POOL_WINDOW_MAX for maxima */
+	/* the same for both axes; pad < window; maxima also require window <= POOL_WINDOW_MAX */
 	uint32_t window, stride, pad;
 	enum cuda_element element;
 };
 
-/* Divisors for splitting a flat position into coordinates. */
+/* Dividers that split a flat index into coordinates. */
 struct pool_dividers {
 	struct divider h, w, p, q, stride;
 };
@@ -34,8 +34,8 @@ struct pool_arguments {
 	const void *x, *dy, *dy2; /* the gradient is dy + dy2 */
 	void *y, *dx;
 	uint8_t *index; /* [n][p][q][channels]: row-major position of the maximum in its window */
-	const float *scale, *bias;         /* [channels], as the vectors below */
-	enum device_activation activation; /* applied after scale; identity or ReLU */
+	const float *scale, *bias;         /* [channels], like the vectors below */
+	enum device_activation activation; /* applied to scale x + bias; identity or ReLU */
 	const float *mean, *deviation, *a, *b, *c;
 	float *sum, *products;
 	float *partial; /* workspace of row_reduce_workspace() bytes for n p q rows */
@@ -45,27 +45,31 @@ struct pool_arguments {
 };
 
 /*
- * y = max of x', and optionally index. x' is x, or activation(scale x + bias) if scale is given.
- * -EINVAL if the window is too large or the activation is neither identity nor ReLU.
+ * y = maximum over each window of x, or of activation(scale x + bias) if scale is given. Also
+ * stores `index` unless it is NULL. -EINVAL if the window is too large or the activation is neither
+ * identity nor ReLU.
  */
 int pool_max(const struct kernel_device *device, const struct pool_arguments *arguments);
 
 /*
- * dx = sum of dy (+ dy2) over the windows whose maximum is at that position. Reads dy and index,
- * each several times but mostly from the caches; writes dx.
+ * dx at a position = sum of dy (+ dy2) over the windows whose maximum is at that position. Reads dy
+ * and index several times, mostly from the caches; writes dx once.
  */
 int pool_max_backward(const struct kernel_device *device, const struct pool_arguments *arguments);
 
 /*
- * Backward pass of pool_max() with scale, into the batch norm that owns scale and bias. dz, the
- * gradient of scale x + bias, is never stored: sum = sum dz, products = sum dz (x - mean)
- * deviation. Iterates over windows: reads dy and index once, x through the caches.
+ * First of two backward kernels of pool_max() with scale, which continue into the batch norm that
+ * scale and bias belong to. With dz the gradient of scale x + bias, which is not stored:
+ * - sum = sum of dz
+ * - products = sum of dz (x - mean) deviation
+ * Iterates over windows; reads dy and index once, and x through the caches.
  */
 int pool_max_norm_reduce(const struct kernel_device *device,
 			 const struct pool_arguments *arguments);
 
 /*
- * dx = a dz + b x + c. Reads x once, dy and index through the caches, writes dx once; dx may be x.
+ * Second of these kernels: dx = a dz + b x + c. Reads x once, dy and index through the caches,
+ * writes dx once. dx may alias x.
  */
 int pool_max_norm_apply(const struct kernel_device *device, const struct pool_arguments *arguments);
 

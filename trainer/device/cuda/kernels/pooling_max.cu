@@ -5,20 +5,20 @@
 #define POOL_REDUCE_RESIDENT 2 /* blocks of the reducing kernel that fit on a multiprocessor */
 
 /*
- * A thread loads `side` x `side` positions of a window before it uses the first; neighbouring
- * threads share most of them. `side` is a compile-time constant: POOL_SIDE, or 2 if no window is
- * larger.
+ * A thread loads `side` x `side` positions of a window before it uses the first one; most of them
+ * are also loaded by neighbouring threads. `side` is a compile-time constant: 2 if no window is
+ * larger, else POOL_SIDE.
  */
 #define POOL_SIDE  3
 #define POOL_AHEAD (POOL_SIDE * POOL_SIDE)
 
 /*
- * Positions of a window that are loaded together: part of one row, or whole rows. Parts cover a
- * window in row-major order.
+ * Positions of a window that are loaded together: some columns of one row, or some whole rows. The
+ * parts of a window follow in row-major order.
  */
 struct pool_part {
 	uint32_t r, s;          /* first position, relative to the window */
-	uint32_t rows, columns; /* at most `side`; rows is 0 at the end */
+	uint32_t rows, columns; /* at most `side`; rows is 0 after the last part */
 };
 
 DEVICE struct pool_part pool_part_at(const struct pool_window *window, uint32_t side, uint32_t r,
@@ -101,7 +101,9 @@ template <typename V> DEVICE uint32_t greater(uint32_t a, uint32_t b)
 		return kernel_greater(a, b);
 }
 
-/* Sets all bits of the channels whose numbers are equal. Numbers must be below 1024. */
+/*
+ * Returns words with all bits set in channels where a equals b. Channel values must be below 1024.
+ */
 template <typename V> DEVICE uint32_t equal(uint32_t a, uint32_t b)
 {
 	if constexpr (V::LANES == 8)
@@ -116,7 +118,7 @@ template <typename V> DEVICE uint32_t of_channel(const uint32_t *words, uint32_t
 	return V::LANES == 8 ? words[i / 2] >> 16 * (i % 2) & 0xffff : words[i];
 }
 
-/* Index in the window of the part's position k, replicated to each channel of a word. */
+/* Row-major index in the window of position k of the part, replicated to each channel of a word. */
 template <typename V>
 DEVICE uint32_t part_place(const struct pool_part *part, uint32_t side, uint32_t k,
 			   const struct pool_shape *s)
@@ -140,12 +142,12 @@ DEVICE void load_part(V *raw, const struct pool_part *part, uint32_t side,
 	}
 }
 
-/* Finds the index of the first NaN of z, for channels that have one. */
+/* Finds the index of the first NaN of z, in channels that have one. */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void find_nans(uint32_t *index, const struct pool_window *window, const struct pool_shape *s,
 		      const void *x, uint32_t channel, const float *scale, const float *bias)
 {
-	/* backwards, so the first one is stored last */
+	/* iterate backward, so that the first NaN is stored last */
 	for (uint32_t place = s->window * s->window; place--;) {
 		uint32_t r = place / s->window, column = place - r * s->window;
 		float v[LANES];
@@ -163,9 +165,9 @@ DEVICE void find_nans(uint32_t *index, const struct pool_window *window, const s
 }
 
 /*
- * Scales the maximum and stores it with its index. `best` is the maximum of x, or of -x where scale
- * is negative; `place` is its index. If all values are equal after scale or ReLU, the window's
- * first position wins.
+ * Applies scale and activation to the maximum, and stores it with its index. `best` is the maximum
+ * of x, or of -x in channels with a negative scale; `place` is its index. If scale or ReLU makes
+ * all values of a window equal, the index becomes that of the window's first position.
  */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void finish_max(const struct pool_arguments *a, const struct pool_window *window,
@@ -207,7 +209,10 @@ DEVICE void take_larger(uint32_t *best, uint32_t *place, const V *raw, const uin
 	}
 }
 
-/* Finds the maximum of the raw x, two channels at a time, and scales it afterwards. */
+/*
+ * Finds the maximum of x before scale and activation, for two channels at a time, and then applies
+ * these to the maximum.
+ */
 template <typename V, uint32_t SIDE, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, SIDE == 2 ? 3 : 2)
 	pool_max_kernel(const __grid_constant__ struct pool_arguments a)
@@ -267,18 +272,19 @@ int pool_max(const struct kernel_device *device, const struct pool_arguments *ar
 					rows);
 }
 
-/* dz = g, or 0 where ReLU of z is inactive. */
+/* Returns dz: g, or 0 if the activation is ReLU and z <= 0. */
 DEVICE float pool_through(float g, float z, enum device_activation activation)
 {
 	return activation != DEVICE_RELU || z > 0 ? g : 0;
 }
 
 /*
- * For stride 2: x is split into tiles of 2 x 2 positions, numbered like the windows. With 3 x 3
- * windows and pad 1, window (p, q) contains all of tile (p, q); windows (p, q + 1), (p + 1, q) and
- * (p + 1, q + 1) contain two, two and one of its positions. With 2 x 2 windows without pad, windows
- * and tiles coincide, but a last row or column that no window reaches has tiles as well. by->p and
- * by->q hold the number of tiles down and across.
+ * For stride 2, x is divided into tiles of 2 x 2 positions, numbered like the windows.
+ * - 3 x 3 windows with pad 1: window (p, q) contains all of tile (p, q). Windows (p, q + 1), (p +
+ *   1, q) and (p + 1, q + 1) contain two, two and one of its positions.
+ * - 2 x 2 windows without pad: windows and tiles coincide. Rows and columns after the last window
+ *   also have tiles.
+ * by->p and by->q are the numbers of tiles along height and width.
  */
 struct pool_tile {
 	uint32_t image, p, q;
@@ -298,26 +304,26 @@ DEVICE struct pool_tile pool_tile_of(const struct pool_shape *s, const struct po
 	return t;
 }
 
-/* False for positions outside x, in tiles cut off by its last row or column. */
+/* Returns false if position k of the tile is outside x. */
 DEVICE bool pool_tile_has(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
 {
 	return 2 * t->p + k / 2 < s->h && 2 * t->q + k % 2 < s->w;
 }
 
-/* Index of position k in x; that of the first position if k is outside x. */
+/* Index in x of position k of the tile; of its first position if k is outside x. */
 DEVICE uint64_t pool_tile_element(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
 {
 	return t->at + (pool_tile_has(t, k, s) ? (k / 2 * s->w + k % 2) * s->channels : 0);
 }
 
-/* g += v in channels whose maximum in that window is at index `own`. */
+/* g += v in channels whose maximum in that window has index `own`. */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void add_where(float (&g)[LANES], const float (&v)[LANES], const byte_vector<LANES> *places,
 		      uint32_t own)
 {
 	byte_vector<LANES> differ = *places;
 
-	/* bytes are zero where equal, which one instruction can test */
+	/* XOR: a byte is zero if the indices are equal, which one instruction can test */
 	EACH(w, (LANES + 3) / 4)
 		differ.word[w] ^= own * 0x01010101;
 	EACH_IF(i, LANES, !byte_at(differ, i))
@@ -345,8 +351,8 @@ template <typename V, uint32_t LANES = V::LANES> struct windows {
 };
 
 /*
- * `at` is the element of dy for window (p, q). `rows` and `columns` count the existing windows from
- * p and q on.
+ * Loads four windows. `at` is the index in dy of window (p, q); `rows` and `columns` are the
+ * numbers of windows from p and q on that exist.
  */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void load_windows(windows<V> *w, const struct pool_shape *s, uint64_t at, uint32_t rows,
@@ -412,8 +418,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 }
 
 /*
- * Loads the four windows of a tile; `first` is the element of dy for the tile's first window. A
- * missing window loads the first one instead and is marked as missing.
+ * Loads the four windows of a tile; `first` is the index in dy of the first one. In place of a
+ * window that does not exist, loads the first one and marks it as missing.
  */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void load_tile(windows<V> *w, const struct pool_shape *s, const struct pool_tile *t,
@@ -501,14 +507,17 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
 	}
 }
 
-/* Windows of ResNet's stem, whose backward kernels work on tiles. */
+/*
+ * True for the windows of ResNet's stem (3 x 3, stride 2, pad 1), whose backward kernels iterate
+ * over tiles.
+ */
 static bool has_tiles(const struct pool_shape *shape)
 {
 	return shape->window == 3 && shape->stride == 2 && shape->pad == 1 &&
 	       shape->p == (shape->h + 1) / 2 && shape->q == (shape->w + 1) / 2;
 }
 
-/* Adjacent 2 x 2 windows, whose backward kernels also work on tiles. */
+/* True for adjacent 2 x 2 windows, whose backward kernels also iterate over tiles. */
 static bool has_pairs(const struct pool_shape *shape)
 {
 	return shape->window == 2 && shape->stride == 2 && shape->pad == 0 &&
@@ -551,9 +560,9 @@ int pool_max_backward(const struct kernel_device *device, const struct pool_argu
 }
 
 /*
- * Loads x at each channel's maximum by scanning all positions of the window; neighbouring threads
- * share the cache lines. A position outside the part is never a maximum, or is covered by a later
- * part.
+ * Loads x at the maximum of each channel by scanning all positions of the window, since
+ * neighbouring threads share the cache lines. Positions outside the part are never maxima, or
+ * belong to a later part.
  */
 template <typename V, uint32_t LANES = V::LANES>
 DEVICE void load_places(float *x, const struct pool_arguments *a, const struct pool_window *window,

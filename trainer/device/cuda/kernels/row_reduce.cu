@@ -8,12 +8,12 @@ extern "C" {
 #define TILE_CHANNELS 256 /* maximum width of a tile: 512 bytes of a row of 16-bit elements */
 #define TILE_GROUPS   128
 /*
- * Blocks per multiprocessor for kernels without sums: several times the resident number, to balance
- * load.
+ * Blocks per multiprocessor for kernels without sums: several times the number that is resident,
+ * for load balance.
  */
 #define BLOCKS_MAP 6
 
-/* Channels of a group: 16 bytes of the element if the channels are a multiple of that, else 1. */
+/* Channels per group: 16 bytes of elements if that divides the number of channels, else 1. */
 static uint32_t row_grid_lanes(enum cuda_element element, uint32_t channels)
 {
 	uint32_t lanes = 16 / cuda_element_size(element);
@@ -61,7 +61,7 @@ uint64_t row_reduce_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t 
 	return 2 * sizeof(float) * (uint64_t)blocks * channels;
 }
 
-#define CHANNELS 8 /* per block of the second stage: a 32-byte sector of fp32 */
+#define CHANNELS 8 /* channels per block of the second stage: a 32-byte sector of fp32 */
 #define LINES    (KERNEL_THREADS / CHANNELS)
 
 /* Reads every partial sum once. */

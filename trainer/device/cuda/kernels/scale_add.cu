@@ -16,7 +16,10 @@ extern "C" {
 /* Blocks per multiprocessor, to balance load. */
 #define BLOCKS 4
 
-/* A gate's gradient must be the sum of a single block. */
+/*
+ * Divides the work among blocks. With dgate, a block handles all positions of a sample, because one
+ * block must compute the whole sum.
+ */
 static void cut(struct scale_add_arguments *a, const struct kernel_device *device)
 {
 	uint32_t wanted, most;
@@ -34,7 +37,7 @@ static void cut(struct scale_add_arguments *a, const struct kernel_device *devic
 
 uint64_t scale_add_workspace(uint32_t multiprocessors, uint32_t n, uint32_t channels)
 {
-	/* as many parts as cut() makes at most, which is without a second tile of channels */
+	/* cut() makes the most parts if there is one tile of channels */
 	uint64_t blocks = (uint64_t)n + (uint64_t)BLOCKS * multiprocessors;
 
 	return sizeof(float) * blocks * channels;

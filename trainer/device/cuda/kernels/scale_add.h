@@ -1,9 +1,10 @@
 /*
  * y = activation(residual + s x) over tensors [n][positions][channels] of E, forward and backward.
- * s is the product of gamma [channels] fp32, gate [n][channels] E, a draw per sample and a draw per
- * element (trainer/device/dropout_rng.h), all optional. Factors per sample and channel are kept in
- * registers: a block has a tile of channels of one sample or, without a gate and with few samples,
- * of part of its positions.
+ * s is the product of gamma [channels] in fp32, gate [n][channels] in E, a random factor per sample
+ * (drop-path) and one per element (dropout; trainer/device/dropout_rng.h). All factors are
+ * optional. A block handles a tile of channels of one sample, so that it keeps the factors per
+ * sample and channel in registers. With few samples and no gate gradient, several blocks divide the
+ * positions of a sample.
  */
 #ifndef TRAINER_DEVICE_CUDA_SCALE_ADD_H
 #define TRAINER_DEVICE_CUDA_SCALE_ADD_H
@@ -14,10 +15,10 @@
 
 /* NULL for absent operands. */
 struct scale_add_arguments {
-	const struct step_arguments *step; /* contains the seed and step of draws */
+	const struct step_arguments *step; /* seed and step number of the random factors */
 	const void *x, *residual, *gate;
 	const void *dy, *dy2; /* dy2 is added to dy */
-	void *y;              /* backward: needed for the slope of a ReLU */
+	void *y;              /* backward: for the derivative of a ReLU */
 	void *dz, *dx, *dgate;
 	const float *gamma;
 	float *dgamma;
@@ -29,8 +30,8 @@ struct scale_add_arguments {
 	enum cuda_element element;
 	enum device_activation activation; /* identity or ReLU */
 	/* set by the launchers */
-	uint32_t parts; /* of a sample's positions, which blocks share */
-	uint32_t share; /* positions of a part */
+	uint32_t parts; /* number of blocks that divide the positions of a sample */
+	uint32_t share; /* positions per block */
 	struct row_grid grid;
 };
 
@@ -42,10 +43,13 @@ int scale_add_forward(const struct kernel_device *device,
 		      const struct scale_add_arguments *arguments);
 
 /*
- * dz = dy + dy2, for a ReLU where y > 0; dx = s dz; dgate and dgamma = sums of dz x times the other
- * factors of s, over a sample's positions and over all samples. Each of the four may be NULL. Reads
- * dy, dy2, y of a ReLU and, for the sums, x once; writes dz and dx once; these may be dy or dy2.
- * -EINVAL if there is no output, or sums lack partial or x.
+ * - dz = dy + dy2; for a ReLU, 0 where y <= 0
+ * - dx = s dz
+ * - dgate: dz x times all factors but gate, summed over the positions of a sample
+ * - dgamma: dz x times all factors but gamma, summed over positions and samples
+ * Each of the four may be NULL. Reads dy, dy2, y (ReLU only) and x (dgate and dgamma only) once;
+ * writes dz and dx once, which may alias dy or dy2. -EINVAL if there is no output, or if dgate or
+ * dgamma lack partial or x.
  */
 int scale_add_backward(const struct kernel_device *device,
 		       const struct scale_add_arguments *arguments);

@@ -8,7 +8,7 @@ extern "C" {
 
 #include <errno.h>
 
-#define SAMPLES 4 /* loads in flight per thread */
+#define SAMPLES 4 /* samples that a thread loads at once */
 
 /* A thread's row and group of channels. */
 struct tokens_place {
@@ -176,7 +176,7 @@ int tokens_take_backward(const struct kernel_device *device,
 
 /* ---- resizing position embeddings ---- */
 
-/* Value of a place of the new size: the weighted mean of places of the old size. */
+/* Value at a position of the new size: the weighted mean of positions of the old size. */
 DEVICE float tokens_resized(const struct tokens_resize *a, uint32_t place, uint32_t channel)
 {
 	const uint32_t row = place / a->size.w;
@@ -205,7 +205,10 @@ DEVICE float tokens_weight(uint32_t at, uint32_t place, uint32_t from, uint32_t 
 	return pos_embed_weight(&window, at) / window.sum;
 }
 
-/* Gradient of a place of the old size: the weighted sum over the new places that used it. */
+/*
+ * Gradient at a position of the old size: the weighted sum over the positions of the new size that
+ * read it.
+ */
 DEVICE float tokens_unsized(const struct tokens_resize *a, uint32_t place, uint32_t channel)
 {
 	const uint32_t row = place / a->size.side, column = place - row * a->size.side;

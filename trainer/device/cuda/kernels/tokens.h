@@ -29,14 +29,15 @@ struct tokens_arguments {
 };
 
 /*
- * y = x + positions. If there is one more token than places, the first token is class_token plus
- * its position. Reads x and writes y once. All functions here return -EINVAL for tensors of 2^31
- * elements or more.
+ * y = x + positions. If tokens is places + 1, the first token of y is class_token plus its position
+ * embedding. Reads x and writes y once. All functions in this file return -EINVAL for tensors of
+ * 2^31 elements or more.
  */
 int tokens_forward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 /*
- * dx = dy of the places. dpositions, and dclass_token for the first token, are sums over n in
- * sample order. Any of the three may be NULL. Reads dy once, writes dx once.
+ * dx is dy without the class token. dpositions is the sum of dy over samples, dclass_token that of
+ * the first token; both are summed in sample order. Any of the three may be NULL. Reads dy once,
+ * writes dx once.
  */
 int tokens_backward(const struct kernel_device *device, const struct tokens_arguments *arguments);
 

@@ -181,13 +181,16 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 /* ---- norms of tensors, for optimizers by_tensor ---- */
 
-/* The chunk's sums of squares of measured quantities; a tensor's are sums over its chunks. */
+/*
+ * Sums of squares of the chunk, one per measured quantity. Those of a tensor are sums over its
+ * chunks.
+ */
 DEVICE double *norms_of(const struct update *a, uint32_t chunk)
 {
 	return a->partial + (uint64_t)chunk * UPDATE_NORMS;
 }
 
-/* Start of a chunk in a slot of optimizer state; NULL if the parameter has none. */
+/* Address of a chunk in a slot of optimizer state; NULL if the parameter lacks that slot. */
 DEVICE float *state_of(const struct update *a, const struct update_chunk *chunk, int index)
 {
 	float *slot = a->slots[DEVICE_STATE + index];
@@ -273,7 +276,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	}
 }
 
-/* Update ratio of the chunk's tensor; 1 if the optimizer has none. */
+/*
+ * Factor that a by_tensor optimizer applies to the update of the chunk's tensor; 1 if there is
+ * none.
+ */
 DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
 		      const struct update_rates *rates)
 {
@@ -322,8 +328,8 @@ DEVICE float direction_of(enum device_optimizer_kind kind, struct update_element
 }
 
 /*
- * Replaces the gradients of matrices by the optimizer's direction. Stores the sum of its squares as
- * the first norm and 0 as the others.
+ * Replaces the gradients of matrices by the direction that the optimizer computes from them. Stores
+ * its sum of squares as the first norm and 0 as the others.
  */
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	update_direct_kernel(const __grid_constant__ struct update a)
@@ -379,7 +385,10 @@ const double *update_matrix_squares(const struct update *update, uint32_t first)
 	return update->partial + (uint64_t)first * UPDATE_NORMS;
 }
 
-/* Length factor of the chunk's matrix. */
+/*
+ * Factor that a by_matrix optimizer applies to the update of the chunk's matrix; 1 if there is
+ * none.
+ */
 DEVICE float length_of(const struct update *a, const struct update_chunk *chunk,
 		       const struct update_rates *rates)
 {
@@ -400,12 +409,12 @@ DEVICE float length_of(const struct update *a, const struct update_chunk *chunk,
 
 /* ---- update ---- */
 
-/* Parameters of a chunk's update. */
+/* Hyperparameters of the update of a chunk. */
 struct chunk_rates {
 	struct update_rates rates;
 	enum device_optimizer_kind optimizer;
 	float ema_decay;
-	bool averages, returns; /* returns: copy the average back to the value (lookahead) */
+	bool averages, returns; /* returns: copy the average back to the values (Lookahead) */
 };
 
 DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_chunk *chunk)
@@ -439,7 +448,7 @@ DEVICE void update_element(struct update_element *e, float *ema, const struct ch
 	case DEVICE_OPTIMIZER_COUNT:
 		break;
 	}
-	/* with decay 0, copy: the product would keep a non-finite average */
+	/* with decay 0 copy: 0 times a non-finite average would be NaN */
 	if (r->averages)
 		*ema = r->ema_decay == 0 ? e->w : r->ema_decay * *ema + (1 - r->ema_decay) * e->w;
 	if (r->returns)
@@ -552,7 +561,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 		store_four(a->slots[DEVICE_EMA] + i, f->ema);
 }
 
-#define APPLY_UNROLL 2 /* groups in flight per thread: up to five slots are read */
+#define APPLY_UNROLL 2 /* groups that a thread loads at once: up to five slots are read */
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 	update_apply_kernel(const __grid_constant__ struct update a)

@@ -1,14 +1,14 @@
 /*
- * Updates all parameters in three launches: norm of the gradients, decision, update. There is one
- * more launch if gradients are modified first (gradients.h), and two for per-tensor norms of
- * by_tensor and by_matrix optimizers; orthogonalize.h processes the matrices in between. The host
- * is not involved: whether gradients are finite, the loss scale, the clipping factor and the number
- * of updates are computed and kept in device memory. Semantics are those of device_hyper and
- * cpu/params.c.
+ * Updates all parameters in three launches: norm of the gradients, decision, update. Modifying
+ * gradients first (gradients.h) takes one more launch; the norms that by_tensor and by_matrix
+ * optimizers need take two more. orthogonalize.h processes matrices between these launches. The
+ * host takes no part: whether gradients are finite, the loss scale, the clipping factor and the
+ * number of updates are computed and kept in device memory. Semantics are those of struct
+ * device_hyper and cpu/params.c.
  *
- * A constant table of chunks in device memory describes the parameters' ranges in the slots. A slot
- * is one fp32 array with every parameter at its offset (device_param.offset, a multiple of 16
- * elements); in state beyond DEVICE_MATRIX_STATES, all parameters except matrices at their
+ * A constant table in device memory divides the parameters into chunks. A slot is one fp32 array
+ * that has each parameter at its offset (device_param.offset, a multiple of 16 elements). Optimizer
+ * state from DEVICE_MATRIX_STATES on contains no matrices; it has every other parameter at its
  * rest_offset.
  */
 #ifndef TRAINER_DEVICE_CUDA_UPDATE_H
@@ -23,10 +23,10 @@
 
 /* A range of one parameter. */
 struct update_chunk {
-	uint64_t offset;      /* in the slots: the parameter's offset + first */
-	uint64_t rest_offset; /* the same in state slots that matrices lack */
+	uint64_t offset;      /* offset of the chunk in slots: the parameter's offset + first */
+	uint64_t rest_offset; /* offset of the chunk in state slots without matrices */
 	uint32_t count;       /* 1..UPDATE_CHUNK_MAX */
-	uint32_t first;       /* in the parameter: a multiple of UPDATE_CHUNK_MAX */
+	uint32_t first;       /* offset in the parameter, multiple of UPDATE_CHUNK_MAX */
 	/* the parameter's whole copy in `copy_element`, [..][copy_columns]; NULL for none */
 	void *copy;
 	/*
@@ -36,9 +36,9 @@ struct update_chunk {
 	uint32_t columns, copy_columns;
 	uint32_t row;     /* device_param_row() */
 	uint32_t matrix;  /* device_param_matrix() */
-	uint32_t chunks;  /* of the parameter */
-	uint32_t group;   /* of hyperparameters */
-	float lr_factor;  /* on the group's learning rate */
+	uint32_t chunks;  /* number of chunks of the parameter */
+	uint32_t group;   /* index of the hyperparameter group */
+	float lr_factor;  /* factor on the learning rate of the group */
 	uint32_t start;   /* index into device_hyper.begun */
 	uint32_t trained; /* 0 for a buffer or a frozen parameter, which only the EMA follows */
 	uint32_t frozen;  /* never written, not even by Lookahead */
@@ -46,7 +46,10 @@ struct update_chunk {
 
 /* Dynamic loss scaling; growth = backoff = 1 without it. */
 struct update_scaling {
-	/* factors on the scale: after `interval` updates without a skip, and at a skip */
+	/*
+	 * factors on the loss scale: growth after `interval` updates without a skip, backoff at a
+	 * skip
+	 */
 	double growth, backoff;
 	double least, largest;
 	uint64_t interval;
@@ -58,7 +61,7 @@ struct update {
 	float *slots[DEVICE_SLOTS]; /* by enum device_slot; NULL if the store lacks the slot */
 	enum cuda_element copy_element;
 	struct device_optimizer_spec optimizer;
-	const struct step_arguments *step; /* hyperparameters; here and below in device memory */
+	const struct step_arguments *step; /* in device memory, like the next two */
 	struct device_params_state *state; /* counters and loss scale: read and updated */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
@@ -67,33 +70,37 @@ struct update {
 	enum device_slot average;         /* set by the launcher */
 };
 /*
- * Stores sums of squares of the gradients, which are read once, in partial; then sets *decision,
- * *state and *results. gradients include the loss scale. If one is not finite, the update is
- * counted as skipped and the loss scale backs off.
+ * Stores the sums of squares of the gradients in `partial`, then sets *decision, *state and
+ * *results. Gradients are still multiplied by the loss scale and are read once. If an element is
+ * not finite, counts the update as skipped and lowers the loss scale.
  */
 int update_decide(const struct kernel_device *device, const struct update *update);
 /*
- * Before update_apply(): clips and centralizes gradients, if enabled; for a by_matrix optimizer,
- * replaces those of matrices by its direction, and stores the squares of their norms
- * (update_matrix_squares()).
+ * Call before update_apply(). Clips and centralizes gradients, if enabled. For a by_matrix
+ * optimizer, also replaces the gradients of matrices by the direction of the update, and stores the
+ * sum of squares of each (update_matrix_squares()).
  */
 int update_prepare(const struct kernel_device *device, const struct update *update);
-/* In device memory. first: index of the tensor's first chunk. */
+/*
+ * Address in device memory of the sum of squares of a matrix. `first` is the index of its first
+ * chunk.
+ */
 const double *update_matrix_squares(const struct update *update, uint32_t first);
 /*
- * Reads gradient, value, moments and EMA once, writes value, moments, EMA and copies once; a
- * by_tensor optimizer first reads gradient, value and moments once more. No-op if *decision says
- * so.
+ * Reads gradient, value, moments and EMA once; writes value, moments, EMA and copies once.
+ * By_tensor optimizers read gradient, value and moments one more time before. Does nothing if
+ * *decision says so.
  */
 int update_apply(const struct kernel_device *device, const struct update *update);
 /*
- * After update_decide(), instead of an update, if step->hyper.perturb is above 0: saved = value,
- * and, if gradients are finite, value += decision->gradient_scale gradient; also updates copies.
- * update_restore(): value = saved, and copies; uses neither step nor results.
+ * update_perturb() takes the place of an update after update_decide() if step->hyper.perturb is
+ * above 0: it copies values to the `saved` slot, and if gradients are finite adds
+ * decision->gradient_scale times the gradient to values. update_restore() copies `saved` back to
+ * values and reads neither step nor results. Both also update the copies.
  */
 int update_perturb(const struct kernel_device *device, const struct update *update);
 int update_restore(const struct kernel_device *device, const struct update *update);
-/* Updates each average that exists with its share in step->hyper, in a separate pass. */
+/* Updates each existing average with its weight from step->hyper, one pass per average. */
 int update_average(const struct kernel_device *device, const struct update *update);
 
 #endif

@@ -1,4 +1,4 @@
-/* The parts that a lowering builds a program from: tensors, operations, operands. */
+/* Functions with which a lowering builds a program: tensors, operations, operands. */
 #include "trainer/device/cuda/lowering/lower.h"
 
 #include <errno.h>

@@ -4,15 +4,13 @@
  */
 #include "trainer/device/cuda/lowering/lower.h"
 
-/*
- * True if only scale, bias and ReLU (or nothing, with `identity`) are between raw and the result.
- */
+/* True if the node has a norm, no residual, and this activation. */
 static bool is_norm_with(const struct device_node *node, enum device_activation activation)
 {
 	return node->has_norm && !node->residual && node->activation == activation;
 }
 
-/* True if the node reads the value once, as its x. */
+/* True if the node reads the value exactly once, as its x. */
 static bool reads_as_x(const struct device_node *node, const struct device_value *value)
 {
 	return node->x == value && device_node_reads(node, value) == 1;
@@ -52,7 +50,7 @@ static bool fuses_prologue(struct lowering *l, const struct device_node *reader)
 	return false;
 }
 
-/* Discards the plans of readers that agreed before one refused. */
+/* Discards the plans of readers that can fuse, after another reader cannot. */
 static void drop_plans(struct lowering *l, const struct device_value *value)
 {
 	for (uint32_t i = value->producer->index + 1; i < l->graph->node_count; i++)
@@ -84,7 +82,7 @@ static bool all_fuse(struct lowering *l, const struct device_node *node)
 	return true;
 }
 
-/* True if both have scale and bias for equal sample groups. */
+/* True if both norms have one scale and bias for the same sample groups. */
 static bool have_like_groups(const struct device_node *a, const struct device_node *b)
 {
 	uint32_t each;

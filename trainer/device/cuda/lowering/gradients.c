@@ -1,4 +1,4 @@
-/* The tensors of values, and of their gradients, which consumers contribute to. */
+/* Tensors of values, and the gradients of values as sums of the contributions of consumers. */
 #include "trainer/device/cuda/lowering/lower.h"
 
 struct cuda_tensor *lower_value(struct lowering *l, const struct device_value *value)
@@ -88,8 +88,8 @@ struct cuda_tensor *lower_summed_gradient(struct lowering *l, const struct devic
 }
 
 /*
- * keep_all: adds the whole gradient as a readable tensor, separate from what operations do with its
- * parts.
+ * With keep_all, adds a readable tensor with the complete gradient. Operations may overwrite the
+ * contributions, but not this tensor.
  */
 static void keep_gradient(struct lowering *l, const struct device_value *value)
 {
@@ -102,7 +102,7 @@ static void keep_gradient(struct lowering *l, const struct device_value *value)
 	if (v->gradient_count == 2) {
 		gradient = add_gradients(l, value, gradient, v->gradients[1]);
 	} else if (gradient->value) {
-		/* it also belongs to another value, or the caller writes it */
+		/* the tensor is also the gradient of another value, or the caller writes it */
 		if (gradient->value == value)
 			return;
 		gradient = lower_tensor(l, value->producer, "gradient copy", gradient->shape,
@@ -116,7 +116,7 @@ static void keep_gradient(struct lowering *l, const struct device_value *value)
 	gradient->kept = true;
 }
 
-/* Adds the tensor for a gradient that the caller writes, of a result without consumers. */
+/* Adds the tensor for the gradient of a result without consumers, which the caller writes. */
 static void add_grad_output(struct lowering *l, const struct device_value *value)
 {
 	struct cuda_tensor *gradient =
@@ -132,7 +132,7 @@ void lower_output_gradients(struct lowering *l, const struct device_node *node)
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++) {
 		const struct device_value *output = node->outputs[i];
 
-		/* the loss's y belongs to another node */
+		/* the y of a loss is the y of another node */
 		if (!output || !output->active || output->producer != node)
 			continue;
 		if (device_value_grad_is_input(output))

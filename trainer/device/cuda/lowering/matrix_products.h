@@ -1,8 +1,8 @@
 /*
- * Matrix products in a step of an optimizer of kind by_matrix (optimizers/updates.h): the gram
- * matrix X X' or X' X, whichever is smaller; its square; and the product of X with a polynomial of
- * both. Both sides of X are padded with zeros to multiples of MATRIX_SIDE, so tensor cores can
- * process rows of any length. The padding stays zero.
+ * Matrix products in an update of a by_matrix optimizer (optimizers/updates.h). With G the smaller
+ * of the gram matrices X X' and X' X, they are G, its square, and the product of X with a
+ * polynomial of both. Both sides of X are zero-padded to multiples of MATRIX_SIDE, so that tensor
+ * cores can process rows of any length. The products keep the padding zero.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 enum matrix_product { MATRIX_GRAM, MATRIX_SQUARE, MATRIX_APPLY, MATRIX_PRODUCTS };
 
 struct matrix_shape {
-	uint32_t rows, columns; /* of X, after padding */
+	uint32_t rows, columns; /* size of X with padding */
 	uint32_t side;          /* side of the gram matrix: the smaller of the two */
 };
 
@@ -23,14 +23,13 @@ struct matrix_shape matrix_shape_of(const struct device_param *param);
 /* X, the gram matrix and the polynomial have type `element`; the square is fp32. */
 void matrix_problem_init(struct matmul_problem *problem, const struct matrix_shape *shape,
 			 enum matrix_product product, enum cuda_element element);
-/*
- * True if X is the right factor of MATRIX_APPLY, which is the case for a wide X (rows <= columns).
- */
+/* True if X is the right factor of MATRIX_APPLY, which is the case if rows <= columns. */
 bool matrix_is_wide(const struct matrix_shape *shape);
 
 /*
- * Bytes of one buffer. An update needs two of X's size, which the products alternate between, and
- * three of the gram matrix's: two of `element` (gram matrix, polynomial) and one of fp32 (square).
+ * Bytes of one buffer. An update needs two buffers of the size of X, between which products
+ * alternate, and three of the size of the gram matrix: gram matrix and polynomial of `element`,
+ * square in fp32. An fp32 buffer takes the bytes for CUDA_F32.
  */
 uint64_t matrix_x_bytes(const struct matrix_shape *shape, enum cuda_element element);
 uint64_t matrix_gram_bytes(const struct matrix_shape *shape, enum cuda_element element);

@@ -1,9 +1,6 @@
 /*
- * A device that only plans: parameters have no memory, and planning a graph on it makes the program
- * that a GPU would run. For `trainer --plan`, and for tests of the lowering.
- *
- * Recording works as in device.h; running fails with -ENOTSUP. `options` and its engines must
- * outlive the device.
+ * A device that only plans: its parameters have no memory, and planning a graph creates the program
+ * that a GPU would run. Used by `trainer --plan` and by tests of the lowering.
  */
 #pragma once
 

@@ -8,14 +8,14 @@ enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element el
 	if (asked != DEVICE_FUSION_AUTO)
 		return asked;
 	/*
-	 * cuDNN only has all of level C in fp16. In bf16 it compiles, for each shape, statistics
-	 * and the forward prologue of norm and ReLU, but no gradients and no sums of blocks, so
-	 * normalised activations are stored anyway (cudnn/README.md).
+	 * In fp16 cuDNN has all patterns of level C. In bf16 it has only statistics and the forward
+	 * prologue of norm and ReLU, both compiled at run time for each shape, but no gradients and
+	 * no sums of blocks, so normalized activations would be stored anyway (cudnn/README.md).
 	 */
 	return element == CUDA_F16 ? DEVICE_FUSION_C : DEVICE_FUSION_B;
 }
 
-/* Every operand once; operands updated in place twice. */
+/* Bytes of all operands; operands updated in place count twice. */
 static uint64_t op_bytes(const struct cuda_op *op)
 {
 	uint64_t bytes = 0;

@@ -1,14 +1,15 @@
 /*
- * A recorded graph as a list of operations for the GPU, with every tensor they use and its
- * lifetime.
+ * A program: a recorded graph as a list of operations for the GPU, with all tensors that they use
+ * and the lifetimes of these.
  *
- * program_new() lowers the nodes of a device_graph to operations at a fusion level, forward and,
- * for training, backward, in execution order. It does not access a GPU: it asks the engines whether
- * a fused pattern has a plan, and lowers those without one to unfused operations. So the same
- * program serves the trainer, `trainer --plan`, and tests on the host. Operands are named by role,
- * so that lifetimes, bytes moved and checks (read before written, overlapping tensors) are generic.
+ * program_new() lowers the nodes of a device_graph to operations in execution order, forward and,
+ * for training, backward. The fusion level decides which patterns it tries. It does not access a
+ * GPU: it asks the engines whether a fused pattern has a plan, and lowers a pattern without a plan
+ * to unfused operations. So the trainer, `trainer --plan` and tests on the host get the same
+ * program. Operands are named by role, so that one implementation derives lifetimes, bytes moved
+ * and checks (read before written, overlapping tensors) for all kinds of operations.
  *
- * Gradients of activations are multiplied by the loss scale; so are those of parameters until the
+ * Gradients of activations are multiplied by the loss scale. So are those of parameters, until the
  * update divides by it.
  */
 #pragma once
@@ -88,9 +89,9 @@ enum cuda_role {
 	CUDA_B2,
 	CUDA_C2,
 	/*
-	 * F, shaped as DW. CONV and MATMUL can store but not accumulate: in a step that must add to
-	 * the gradient they store here instead of in DW, and the kernel of WEIGHT_GRADIENT adds F
-	 * to DW.
+	 * fp32, with the shape of DW. Libraries' plans for CONV and MATMUL store but do not
+	 * accumulate. In a step that accumulates, they store here instead of in DW, and the kernel
+	 * of WEIGHT_GRADIENT then adds this tensor to DW.
 	 */
 	CUDA_ADDEND,
 	CUDA_ROLES,
@@ -102,30 +103,32 @@ struct cuda_graph;
 struct cuda_op;
 
 /*
- * A kind of operation: the object cuda_NAME_op in its file of ops/. Convolutions and matrix
- * products have the operands of their direction besides (cuda_op_def()).
+ * The definition of a kind of operation: the object cuda_NAME_op in the kind's file of ops/. For
+ * convolutions and matrix products, cuda_op_def() returns a definition that also has the operands
+ * of their direction.
  */
 struct cuda_op_def {
 	const char *name;
 	/*
-	 * bit masks of roles. reads, writes: always present, except for parts of fused convolutions
+	 * bit masks of roles. reads, writes: operands that are always present (in fused
+	 * convolutions, unless the fused part is absent); may_read, may_write: optional operands
 	 */
 	uint64_t reads, writes;
 	uint64_t may_read, may_write;
 	uint64_t moves;    /* written roles that are also read: updated in place */
 	bool elementwise;  /* all tensors have the same size */
 	bool product;      /* a convolution or matrix product, with a library's plan */
-	unsigned passes;   /* FLOPs in multiples of device_node_flops() */
-	bool across_ranks; /* for a synchronized norm: uses SUM and SQUARES over all ranks */
+	unsigned passes;   /* FLOPs of the operation divided by device_node_flops() */
+	bool across_ranks; /* reads SUM and SQUARES, which a synchronized norm all-reduces before */
 	bool minor;        /* works on vectors or a parameter's gradient: not shown in --plan */
 	/*
-	 * evaluation: its result depends only on the store, so it is the same for every batch until
-	 * the store changes; the result is kept, not shared by lifetime
+	 * evaluation: the result depends only on the store, so it is computed once and kept until
+	 * the store changes; it shares no memory with other tensors
 	 */
 	bool constant;
 	/* Queues the operation. */
 	int (*execute)(struct cuda_graph *graph, const struct cuda_op *op);
-	/* Bytes that its kernels need in graph->workspace; NULL for none. */
+	/* Bytes of graph->workspace that its kernels need; NULL if they need none. */
 	uint64_t (*workspace)(const struct cuda_graph *graph, const struct cuda_op *op);
 };
 
@@ -134,11 +137,11 @@ CUDA_OPS(OP)
 #undef OP
 
 enum cuda_storage {
-	CUDA_IN_ARENA,     /* shared by lifetime */
+	CUDA_IN_ARENA,     /* tensors with disjoint lifetimes share memory */
 	CUDA_IN_PARAMETER, /* a slot of a parameter, fp32 */
 	/*
-	 * a copy of a parameter's value in E, zero-padded to the channels of the tensor's shape; in
-	 * fp32 without padding the value itself
+	 * a copy of a parameter's value in the program's element type, zero-padded to the channels
+	 * of the tensor's shape; in fp32 without padding, the value itself
 	 */
 	CUDA_IN_WEIGHTS,
 };
@@ -150,27 +153,27 @@ struct cuda_tensor {
 	uint32_t element_bytes;
 	enum cuda_element element; /* not for indices and workspaces */
 	/*
-	 * the value that this is, or whose complete gradient it is, or NULL. Channels may be
-	 * zero-padded
+	 * the value whose data or, with `gradient`, whose complete gradient this tensor holds; NULL
+	 * for other tensors. Channels may be zero-padded
 	 */
 	const struct device_value *value;
-	bool gradient; /* it is the gradient */
+	bool gradient; /* the tensor holds the gradient of `value` */
 	/*
-	 * gradient of a graph's output, set by device_value_write(), not by an operation; zeros
-	 * before
+	 * gradient of an output of the graph, set by device_value_write() instead of by an
+	 * operation; initially zeros
 	 */
 	bool grad_output;
 	struct device_param *param; /* unless CUDA_IN_ARENA */
 	enum device_slot slot;      /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
 	uint32_t first, last; /* first and last operation that use it; only in the arena */
-	/* the second lifetime, if it is recomputed (recompute.c); again 0 if not */
+	/* second lifetime of a recomputed tensor (recompute.c); `again` is 0 if there is none */
 	uint32_t again, last_again;
-	uint32_t block; /* in the arena */
+	uint32_t block; /* index of its block in the arena */
 	bool kept;      /* readable after a step */
 	/*
-	 * set by binding; NULL for parameters, which are looked up at each step, since the weights
-	 * in use may change
+	 * address, set when the graph is planned; NULL for parameters, whose address is looked up
+	 * at each step, because evaluation may read other slots
 	 */
 	void *data;
 };
@@ -183,8 +186,8 @@ struct cuda_op {
 	struct cuda_tensor *operands[CUDA_ROLES];
 	uint64_t written; /* bit mask of roles; see cuda_op_writes() */
 	/*
-	 * subset of `written`: parameter gradients that an earlier operation of the program wrote,
-	 * so that this one always adds
+	 * subset of `written`: gradients of parameters that an earlier operation of the program has
+	 * written, so that this operation always accumulates
 	 */
 	uint64_t adds;
 	union {
@@ -198,8 +201,9 @@ struct cuda_op {
 		} matmul;
 		struct {
 			/*
-			 * WEIGHT_GRADIENT: number of consecutive operations, including this one, in
-			 * one launch; 0 if an earlier operation's launch includes it
+			 * WEIGHT_GRADIENT: number of consecutive operations that are launched
+			 * together, counted from this one; 0 if the launch of an earlier operation
+			 * includes this one
 			 */
 			uint32_t launched;
 		} batch;
@@ -222,7 +226,7 @@ struct cuda_program {
 	const struct matmul_engines *matmul;
 	struct cuda_op *ops; /* [op_count] */
 	uint32_t op_count, op_capacity;
-	uint32_t backward_start;      /* first operation of backward; op_count without backward */
+	uint32_t backward_start;      /* first backward operation; op_count if none */
 	struct cuda_tensor **tensors; /* [tensor_count] */
 	uint32_t tensor_count, tensor_capacity;
 	struct arena arena;       /* laid out */
@@ -250,7 +254,10 @@ int program_new(const struct device_graph *graph, const struct program_options *
 void program_free(struct cuda_program *program); /* also frees plans; accepts NULL */
 /* Fills in memory, FLOPs, bytes and fallbacks for device_graph_info(). */
 void program_info(const struct cuda_program *program, struct device_graph_info *info);
-/* Its definition: that of its kind, and of its direction if it is a convolution or product. */
+/*
+ * Returns the definition of the operation's kind; for convolutions and matrix products, of kind and
+ * direction.
+ */
 const struct cuda_op_def *cuda_op_def(const struct cuda_op *op);
 /* True if the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);

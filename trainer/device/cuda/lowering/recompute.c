@@ -1,12 +1,16 @@
 /*
- * Recomputation in backward of a segment's forward results (Chen, Xu, Zhang, Guestrin 2016,
- * "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 3).
+ * Recomputes forward results of a segment in the backward pass instead of keeping them (Chen, Xu,
+ * Zhang, Guestrin 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section
+ * 3).
  *
- * A program is lowered as if everything were kept. Then forward operations whose results a
- * segment's backward pass reads are repeated before its first such operation, on the same operands:
- * the tensors that they write get two lifetimes, and nothing is bound twice. Small tensors are
- * kept, including norm statistics, which are computed, summed over ranks and moved once. Tensors
- * read by another segment, i.e. a segment's input, are kept as well.
+ * A program is first lowered as if all results were kept. Then, for each segment, the forward
+ * operations whose results its backward pass reads are repeated before the first operation that
+ * reads one. They have the same operands as in forward: the tensors that they write get a second
+ * lifetime, and no new tensors are created. A tensor is kept instead if
+ * - it is small. Norm statistics are, so they are computed and all-reduced only once
+ * - another segment reads it, i.e. it is the input of a segment
+ * - it is readable after a step
+ * - the operation that writes it cannot be repeated, e.g. because it updates running statistics
  */
 #include "trainer/device/cuda/lowering/lower.h"
 
@@ -24,7 +28,7 @@ struct recompute {
 	/* [tensor_count], indexed by the tensor number stored in `block` */
 	struct tensor_use *uses;
 	bool *repeated;      /* [backward_start] */
-	uint32_t *needed_at; /* [segments] operation before which a segment is repeated */
+	uint32_t *needed_at; /* [segments] index of the first operation that reads a result */
 	uint32_t segments, count;
 };
 
@@ -41,7 +45,7 @@ static bool is_small(const struct cuda_tensor *tensor)
 	return (uint64_t)tensor->shape.n * tensor->shape.h * tensor->shape.w <= 1;
 }
 
-/* NULL if the operand is not in the arena. */
+/* Returns NULL if the operand is not in the arena. */
 static struct tensor_use *use_of(const struct recompute *c, const struct cuda_op *op, int role)
 {
 	const struct cuda_tensor *tensor = op->operands[role];
@@ -95,7 +99,10 @@ static void find_needed(struct recompute *c)
 		}
 }
 
-/* Walks backward, since a repeated operation needs its inputs. */
+/*
+ * Iterates backward, because repeating an operation requires its inputs, which may need to be
+ * repeated, too.
+ */
 static void find_repeated(struct recompute *c)
 {
 	for (uint32_t i = c->program->backward_start; i-- > 0;) {
@@ -117,7 +124,7 @@ static void find_repeated(struct recompute *c)
 	}
 }
 
-/* Inserts at `at` of the new list. */
+/* Marks an operation that is inserted at index `at` of the new list. */
 static void repeat(const struct recompute *c, struct cuda_op *op, uint32_t at)
 {
 	op->backward = op->again = true;

@@ -5,14 +5,14 @@
 #include <string.h>
 
 /*
- * Multiply-adds per multiprocessor and clock, from the tables in NVIDIA's white papers "A100 Tensor
- * Core GPU Architecture" and "H100 Tensor Core GPU Architecture". Hopper's assume a lower clock for
- * tensor cores than for the rest.
+ * Multiply-adds per multiprocessor and clock, from NVIDIA's white papers "A100 Tensor Core GPU
+ * Architecture" and "H100 Tensor Core GPU Architecture". The latter's peaks for tensor cores assume
+ * a lower clock than its other peaks.
  */
 static const struct rate {
 	int major, minor;
-	double fp32, tf32, half; /* fused multiply-adds, each two FLOPs; half: fp16 and bf16 */
-	double tensor_khz_max;   /* 0 for the multiprocessor's */
+	double fp32, tf32, half; /* fused multiply-adds, two FLOPs each; half: fp16 and bf16 */
+	double tensor_khz_max;   /* clock of tensor core peaks; 0 for the GPU's maximum */
 } rates[] = {
 	{8, 0, 64, 512, 1024, 0},
 	{9, 0, 128, 1024, 2048, 1830000},
@@ -116,7 +116,7 @@ static void roofline_matrix(const struct roofline_device *device, const struct d
 		[MATRIX_APPLY] = gram + 2 * x,
 	};
 
-	/* reads and writes state and gradient, which becomes X, and X becomes the gradient */
+	/* reads and writes state; reads the gradient, writes X; reads X, writes the gradient */
 	roofline_add(device, element, 0,
 		     param->elements * sizeof(float) * (2 * DEVICE_MATRIX_STATES + 4) + 2 * x,
 		     sums);

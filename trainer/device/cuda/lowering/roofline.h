@@ -13,22 +13,22 @@ struct roofline_device {
 	double flops_per_second[3]; /* dense, by enum cuda_element */
 };
 
-/* One direction of a layer, or of all layers. */
+/* Costs of one direction (forward or backward) of a layer, or of all layers. */
 struct roofline_sums {
 	double flops, bytes, seconds;
-	uint64_t workspace_bytes; /* the largest */
+	uint64_t workspace_bytes; /* largest of any operation */
 };
 
 /*
- * Peak FLOP per second of a GPU's matrix arithmetic at its highest clock, dense, accumulated in
- * fp32: the denominator of MFU. Nothing reaches it. tf32: for fp32, that of tensor cores. 0: not
- * known.
+ * Peak FLOP/s of dense matrix products with fp32 accumulation at the GPU's highest clock: the
+ * denominator of MFU, which no real program reaches. With tf32, fp32 products are those of tf32
+ * tensor cores. Returns 0 if unknown.
  */
 double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32);
 
 double roofline_seconds(const struct roofline_device *device, enum cuda_element element,
 			double flops, double bytes);
-/* Sums over the operations of a node (NULL for all), forward or backward. */
+/* Sums the costs of the operations of a node (NULL for all nodes), forward or backward. */
 void roofline_sum(const struct roofline_device *device, const struct cuda_program *program,
 		  const struct device_node *node, bool backward, struct roofline_sums *ret_sums);
 
@@ -41,8 +41,8 @@ struct roofline_store {
 void roofline_store(const struct device_params *params, enum cuda_element element,
 		    struct roofline_store *ret_store);
 /*
- * Cost of the matrix products of an optimizer by_matrix and of the operations between them: bytes
- * and FLOPs of an update. The workspace is their shared buffers, without the library's own
+ * Bytes and FLOPs of a by_matrix optimizer's update: its matrix products and the kernels between
+ * them. workspace_bytes is the size of the buffers that they share, without the library's
  * workspace. Zeros for other optimizers.
  */
 void roofline_matrices(const struct roofline_device *device, const struct device_params *params,

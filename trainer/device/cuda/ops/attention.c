@@ -61,7 +61,7 @@ const struct cuda_op_def cuda_attention_op = {
 	.execute = execute_attention,
 };
 
-/* One number for each query. */
+/* fp32 workspace with one element per query and head. */
 static uint64_t backward_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	return device_shape_elements(op->operands[CUDA_LOG_SUM]->shape) * sizeof(float);

@@ -1,6 +1,7 @@
 /*
- * Convolutions: forward, what all passes have in common, and execution. Asks the engines for
- * patterns, the most fused first; only a plain convolution without a plan is an error.
+ * Convolutions: forward pass, functions shared by all directions, and execution. Asks the engines
+ * for patterns in order of decreasing fusion. Only the lack of a plan for an unfused convolution is
+ * an error.
  */
 #include "trainer/device/cuda/ops/internal.h"
 
@@ -129,7 +130,7 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 		const struct device_node *node = graph->nodes[i];
 		bool conv = node->kind == DEVICE_NODE_CONV && node->x == input && node->groups == 1;
 
-		/* other consumers would see the additional channels */
+		/* other operations that read the input would see the padding channels */
 		if (device_node_reads(node, input) > conv)
 			return input->shape.c;
 	}
@@ -140,7 +141,7 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 
 /* ---- forward ---- */
 
-/* Most complete epilogue for the convolution. */
+/* Sets the epilogue that fuses as much as possible with the convolution. */
 static void wish_epilogue(const struct lowering *l, const struct device_node *node, bool early,
 			  struct conv_problem *p)
 {
@@ -154,7 +155,10 @@ static void wish_epilogue(const struct lowering *l, const struct device_node *no
 		p->epilogue = node->norm.fixed || !lower_norm_is_whole(node) ? CONV_STORE
 									     : CONV_STATISTICS;
 	} else if (node->has_norm || node->bias) {
-		/* the gradient of GELU needs its input; the sigmoid has no plan */
+		/*
+		 * the gradient of GELU needs the activation's input; no engine has a plan for the
+		 * sigmoid
+		 */
 		if ((!infers && node->activation == DEVICE_GELU) ||
 		    node->activation == DEVICE_LOGISTIC || (early && node->residual))
 			return;
@@ -225,7 +229,7 @@ static void note_epilogue(struct lowering *l, const struct device_node *node, bo
 					   : "what follows the convolution is a pass of its own");
 }
 
-/* Appends the convolution of the node's plan; the caller sets its input. */
+/* Appends the convolution with the plan that the node keeps; the caller sets its input. */
 static struct cuda_op *append_forward(struct lowering *l, const struct device_node *node,
 				      bool early)
 {

@@ -1,10 +1,10 @@
 /*
- * The backward pass of convolutions: weight gradients, and data gradients, which may continue into
- * the preceding norm.
+ * Backward pass of convolutions: weight gradients, and data gradients whose epilogue may continue
+ * into the preceding norm.
  */
 #include "trainer/device/cuda/ops/internal.h"
 
-/* Plans weight gradients in fp32 if possible, else in the program's element. */
+/* Finds a plan for weight gradients in fp32, else in the program's element type. */
 static bool plan_weights(struct lowering *l, const struct device_node *node,
 			 enum conv_prologue prologue, struct conv_problem *problem,
 			 struct conv_plan **ret_plan)
@@ -18,7 +18,10 @@ static bool plan_weights(struct lowering *l, const struct device_node *node,
 	return problem->element != CUDA_F32 && lower_find_plan(l, node, problem, ret_plan);
 }
 
-/* Computes an input that was fused away, for a weight gradient without a prologue. */
+/*
+ * Appends the computation of an input that was fused away, for a weight gradient without a
+ * prologue.
+ */
 static struct cuda_tensor *compute_again(struct lowering *l, const struct device_node *producer)
 {
 	struct cuda_tensor *x =
@@ -74,8 +77,9 @@ static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device
 }
 
 /*
- * Operands of CONV_RELU_NORM for a norm: its roles, in the norm or its shortcut's, and the roles in
- * which the norm has them. Entries with a name are created here.
+ * Operands of CONV_RELU_NORM for a norm. Each entry has the operation's role for the norm itself,
+ * its role for the norm of the shortcut, and the role in which the node has the tensor. Tensors
+ * with a name are created here.
  */
 static const struct {
 	enum cuda_role own, shortcut;
@@ -88,7 +92,10 @@ static const struct {
 	{CUDA_C, CUDA_C2, "dz c"},
 };
 
-/* dz is the gradient before the node's norm; the operation computes its sums. */
+/*
+ * Sets the operands of a norm, of which the operation computes the sums. dz is the gradient before
+ * the activation.
+ */
 static void set_norm(struct lowering *l, struct cuda_op *op, const struct device_node *node,
 		     struct cuda_tensor *dz, bool shortcut)
 {
@@ -105,7 +112,10 @@ static void set_norm(struct lowering *l, struct cuda_op *op, const struct device
 	}
 }
 
-/* Continues through the ReLU into the norm that produced x, and that of its shortcut. */
+/*
+ * Appends a data gradient that continues through the ReLU into the norm that produces x, and into
+ * the norm of its shortcut.
+ */
 static bool data_gradient_into_norm(struct lowering *l, const struct device_node *node,
 				    const struct device_node *producer, struct cuda_tensor *dy)
 {

@@ -1,7 +1,7 @@
 /*
- * The part after a convolution, or a separate norm: norm, residual, activation, as in the CPU
- * backend's norm_act.c. Level none runs each separately; B and C use one pass forward, and backward
- * one pass for sums and one to apply them.
+ * Norm, residual and activation of a convolution or of a separate norm, as in the CPU backend's
+ * norm_act.c. At level none each of them is a separate pass. At levels B and C there is one pass
+ * forward, and backward one pass that computes sums and one that applies them.
  */
 #include "trainer/device/cuda/ops/norm_act.h"
 
@@ -50,7 +50,10 @@ static void batch_statistics(struct lowering *l, const struct device_node *node)
 	op->operands[CUDA_X] = state->raw;
 }
 
-/* Scale and bias from the batch, or from running statistics in evaluation and for fixed norms. */
+/*
+ * Appends scale and bias: from batch statistics, or in evaluation and for fixed norms from running
+ * statistics.
+ */
 static void finalize(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
@@ -122,8 +125,8 @@ void lower_apply(struct lowering *l, const struct device_node *node, struct cuda
 }
 
 /*
- * Level none: separate operations for scale and bias, residual, and activation; the last writes the
- * result.
+ * Level none: appends separate operations for scale and bias, residual, and activation. The last of
+ * them writes the node's result.
  */
 static void apply_in_parts(struct lowering *l, const struct device_node *node)
 {
@@ -172,7 +175,7 @@ void lower_norm_act_forward(struct lowering *l, const struct device_node *node)
 		finalize(l, node);
 	if (lower_is_fused_away(l, node)) {
 		if (l->keep_all) {
-			/* only for reading the value: fusion must not use it */
+			/* for the host only: fusion must not use this tensor */
 			lower_apply(l, node, lower_result(l, node, l->options->element));
 			value_state(l, node->y)->y = NULL;
 		}
@@ -231,7 +234,7 @@ static void *norm_matrix(const struct cuda_graph *graph, const struct cuda_op *o
 		      : NULL;
 }
 
-/* The group's part of a vector, if groups have separate ones. */
+/* Returns the group's part of a vector, or the vector if it is shared by all groups. */
 static float *norm_vector(const struct cuda_graph *graph, const struct cuda_op *op,
 			  enum cuda_role role, const struct norm_part *part)
 {
@@ -244,11 +247,11 @@ static float *norm_vector(const struct cuda_graph *graph, const struct cuda_op *
 struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const struct cuda_op *op,
 					  const struct norm_part *part)
 {
-	/* operand that the kernel iterates over: a matrix, or only vectors */
+	/* the operand that the kernel iterates over: a matrix, or only vectors */
 	const struct cuda_tensor *matrix = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
 	const struct cuda_tensor *vector =
 		op->operands[op->operands[CUDA_SUM] ? CUDA_SUM : CUDA_SCALE];
-	/* a fixed norm reads running statistics and never moves them */
+	/* only NORM_FINALIZE updates running statistics; fixed norms do not have one */
 	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (graph->variant & CUDA_VARIANT_HOLDS);
 
 	return (struct norm_arguments){
@@ -293,7 +296,7 @@ struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const 
 	};
 }
 
-/* A single launch. */
+/* Executes an operation that is a single launch. */
 static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
 			  const struct norm_part *part)
 {

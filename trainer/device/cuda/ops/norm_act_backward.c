@@ -1,6 +1,6 @@
 /*
- * The backward pass of norm_act.c: a pass for the sums of dz, the gradient before the activation,
- * and one that applies them.
+ * Backward pass of norm_act.c: one pass for the sums of dz, the gradient before the activation, and
+ * one that applies them.
  */
 #include "trainer/device/cuda/ops/norm_act.h"
 
@@ -17,7 +17,10 @@ static bool needs_gradient(const struct device_node *node)
 	return device_param_trains(node->weight) || node->x->active;
 }
 
-/* Input for the activation's derivative: the result if it exists and suffices, else z anew. */
+/*
+ * Sets the operand that the derivative of the activation depends on: the result if it exists and
+ * suffices, else the operands from which z is recomputed.
+ */
 static void set_activation_input(struct lowering *l, struct cuda_op *op,
 				 const struct device_node *node)
 {
@@ -39,7 +42,7 @@ static void set_activation_input(struct lowering *l, struct cuda_op *op,
 	lower_set_residual(l, op, node);
 }
 
-/* The gradient before the activation, as a tensor. */
+/* Returns the gradient before the activation as a tensor. */
 static struct cuda_tensor *activation_backward(struct lowering *l, const struct device_node *node)
 {
 	struct cuda_tensor *dz;
@@ -56,7 +59,9 @@ static struct cuda_tensor *activation_backward(struct lowering *l, const struct 
 	return dz;
 }
 
-/* Appends the sums of dz, and stores dz if an operation other than the norm's own needs it. */
+/*
+ * Appends the sums of dz. Also stores dz if an operation other than NORM_BACKWARD_APPLY reads it.
+ */
 static void reduce(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
@@ -195,8 +200,8 @@ const struct cuda_op_def cuda_norm_reduce_op = {
 };
 
 /*
- * Several ranks: gamma and beta get this rank's sums, since their gradients are summed later with
- * all others; the gradient of x uses the sums over all ranks.
+ * With several ranks, the gradients of gamma and beta come from the sums of this rank, because they
+ * are all-reduced later with all other gradients. The gradient of x comes from sums over all ranks.
  */
 static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
 				   const struct norm_arguments *arguments)

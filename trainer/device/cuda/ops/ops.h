@@ -1,12 +1,12 @@
 /*
- * The kinds of operations of a program (program.h), with the name of their definition:
- * cuda_NAME_op, in the file of this folder that the operation has. That file contains what the CUDA
- * backend does for the operation, except for its kernels: the definition, the lowering of the node
- * (struct node_lowering of lowering/lower.h) and the execution.
+ * The kinds of operations of a program (program.h). The second column names the definition,
+ * cuda_NAME_op, and usually the file in this folder. That file contains all that the CUDA backend
+ * does for an operation except its kernels: the lowering of the node (struct node_lowering of
+ * lowering/lower.h), the definition, and the execution.
  *
- * Above each definition stands its meaning as a formula over operands: inputs -> outputs, optional
- * operands in brackets. E is the program's element type, F is fp32, K the channels of the tensor at
- * hand. Vectors [K] are F unless noted. act is the node's activation.
+ * The comment above each definition gives its formula: inputs -> outputs, with optional operands in
+ * brackets. E is the program's element type, F is fp32, K is the number of channels of the tensor
+ * in question. Vectors [K] are F unless noted otherwise. act is the node's activation.
  */
 #pragma once
 

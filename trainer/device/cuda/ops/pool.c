@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#define POOL_WINDOW_MAX 16 /* a position in the window fits a byte */
+#define POOL_WINDOW_MAX 16 /* the index of a position in a window must fit in a byte */
 
 static void lower_max_pool_forward(struct lowering *l, const struct device_node *node)
 {
@@ -137,6 +137,6 @@ const struct cuda_op_def cuda_max_pool_norm_apply_op = {
 const struct cuda_op_def cuda_average_pool_op = {"average pool", ROLE(X), ROLE(Y),
 						 .execute = execute_pool};
 
-/* The mean counts only positions inside x */
+/* DY -> DX, for means over the positions of a window inside x */
 const struct cuda_op_def cuda_average_pool_backward_op = {"average pool backward", ROLE(DY),
 							  ROLE(DX), .execute = execute_pool};

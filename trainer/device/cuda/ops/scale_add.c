@@ -21,8 +21,8 @@ static void lower_scale_add_forward(struct lowering *l, const struct device_node
 }
 
 /*
- * The gradient before the activation, which is the residual's: a separate tensor unless it equals
- * y's gradient. Only created for the residual.
+ * Returns the gradient before the activation, which is the gradient of the residual: the gradient
+ * of y if both are equal, else a new tensor.
  */
 static struct cuda_tensor *residual_gradient(struct lowering *l, const struct device_node *node)
 {

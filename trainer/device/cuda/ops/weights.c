@@ -1,6 +1,6 @@
 /*
- * Weights of matrix products: the form in which forward reads them, and the way of their gradients
- * to the parameters, several of which are converted in one launch.
+ * Weights of convolutions and linear layers: the form in which the forward pass reads them, and the
+ * conversion of their gradients to fp32, several in one launch.
  */
 #include "trainer/device/cuda/kernels/elementwise.h"
 #include "trainer/device/cuda/ops/internal.h"
@@ -8,8 +8,9 @@
 /* ---- lowering: forward ---- */
 
 /*
- * Evaluation: the weights in the program's element, scaled by the norm if it is folded in;
- * tensors[CUDA_BIAS] is the norm's bias, in the element of the operation that adds it.
+ * Evaluation: returns the weights in the program's element type, multiplied by the norm's scale if
+ * the norm is folded into them. In that case tensors[CUDA_BIAS] becomes the norm's bias, in the
+ * element type of the operation that adds it.
  */
 static struct cuda_tensor *evaluation_weights(struct lowering *l, const struct device_node *node,
 					      uint32_t channels)
@@ -46,8 +47,8 @@ struct cuda_tensor *lower_forward_weights(struct lowering *l, const struct devic
 }
 
 /*
- * The bias in the element of the result it is added to. Evaluation may read different slots of a
- * store, so it converts the bias as it does weights.
+ * Returns the bias in the element type of the result that it is added to. Evaluation may read
+ * several slots of a store, so it converts the bias like the weights.
  */
 struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_node *node,
 				       enum cuda_element element)
@@ -81,12 +82,13 @@ void lower_set_weight_gradient(struct lowering *l, struct cuda_op *op,
 }
 
 /*
- * Limit on batched gradients, since they occupy memory and delay other ranks. In 16 bits this is 2
- * Mi elements, fewer than in a sum over ranks; a tensor of that size merits a separate launch.
+ * Limit on the bytes of batched gradients, because they occupy memory, and with several ranks delay
+ * all-reduces. In 16 bits this is 2 Mi elements, fewer than in an all-reduce. A tensor of that size
+ * gets a launch of its own.
  */
 #define BATCH_BYTES_MAX (4u << 20)
 
-/* Converts them in one launch, except gradients with padding. */
+/* Appends one launch for the batched gradients, except those with padding. */
 void lower_flush_gradients(struct lowering *l)
 {
 	uint32_t count = l->batch_count;
@@ -115,7 +117,7 @@ void lower_convert_gradient(struct lowering *l, const struct device_node *node,
 {
 	bool padded = result->shape.c != node->weight->spec.shape[3];
 
-	/* the parameter is shared with another layer: convert separately */
+	/* a parameter that is shared by layers is converted separately */
 	if (padded || is_batched(l, node->weight))
 		lower_flush_gradients(l);
 	l->batch[l->batch_count++] = (struct batched_gradient){node, result};
@@ -211,7 +213,10 @@ static int execute_weight_gradient(struct cuda_graph *graph, const struct cuda_o
 const struct cuda_op_def cuda_weight_gradient_op = {
 	"weight gradient", ROLE(X), ROLE(DW), .minor = true, .execute = execute_weight_gradient};
 
-/* True if this step has to add the product's result to what DW contains. */
+/*
+ * True if this step must add the product to the contents of DW, so that the product is stored in
+ * ADDEND.
+ */
 static bool stores_beside(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct cuda_tensor *dw = op->operands[CUDA_DW];

@@ -1,10 +1,10 @@
 /*
- * Agreement between ranks before they step: that all could open their GPUs and plan, and on tuning
- * results. Uses comm.h.
+ * Agreement between ranks before steps: whether all of them opened their GPUs and planned, and on
+ * tuning results. Uses comm.h.
  *
- * Among ranks with the same GPU model and libraries, the lowest tunes and the others take over its
- * results. Different kinds tune separately: sums over ranks have the same order whatever is
- * unfused.
+ * Of the ranks with the same GPU model and libraries, the lowest tunes and the others import its
+ * results. Different kinds of GPUs tune separately. Their programs may then differ, but not in the
+ * order of all-reduces.
  */
 #include "trainer/device/cuda/cuda.h"
 
@@ -28,14 +28,13 @@ static int agree_fail_comm(const struct comm *comm, int result, char *error)
 }
 
 /*
- * Ranks exchange data one at a time, in broadcasts of a fixed-size value: gathering everything
- * needs memory, and a rank that failed to allocate it would leave the others waiting in a
- * collective.
+ * Ranks exchange data by broadcasts of fixed size, one rank after the other. A gather would need
+ * memory, and a rank that failed to allocate it would leave the others waiting in the collective.
  */
 
 /*
- * 0 if all ranks succeeded; else the result of the first that failed, with its name and text as the
- * error on all ranks.
+ * Returns 0 if all ranks succeeded; else the result of the first rank that failed. `error` is then
+ * the same on all ranks: that rank's number and message.
  */
 static int agree_on_result(struct comm *comm, int result, char *error)
 {
@@ -137,7 +136,10 @@ static int agree_tell_size(struct cuda_graph *graph, const struct tuning_export 
 	return 0;
 }
 
-/* Allocates space for the largest data, to be freed, on all ranks or none. */
+/*
+ * Allocates a buffer for the largest data of any rank; the caller frees it. Fails on all ranks or
+ * on none.
+ */
 static int agree_make_room(struct cuda_graph *graph, const struct tuning_export *mine,
 			   char **ret_room)
 {

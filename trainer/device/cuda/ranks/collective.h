@@ -1,12 +1,12 @@
 /*
  * All-reduce (sum) of device memory over ranks. Two implementations, selected at link time as for
- * gpu.h: nccl.c over NCCL, and tests/gpu/emulation/collective.c over comm.h. Rank and world come
- * from comm.h, which also transports what they need to connect.
+ * gpu.h: nccl.c uses NCCL, tests/gpu/emulation/collective.c uses comm.h. comm.h provides rank and
+ * world size, and transports the data that ranks need to connect.
  *
- * Operations are collective: every rank queues the same sums in the same order on one stream; they
- * may be captured. All ranks get the same bits. Functions return 0 or a negative errno, -ECOMM for
- * failures between ranks; collective_error() then is a sentence. They belong to the thread that
- * uses the device.
+ * Operations are collective: every rank queues the same sums in the same order on one stream. They
+ * may be captured. All ranks receive the same bits. Functions return 0 or a negative errno, -ECOMM
+ * for failures between ranks; collective_error() then returns a sentence. Objects belong to the
+ * thread that uses the device.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 
 struct collective;
 
-/* Elements in device memory. */
+/* A range of elements in device memory. */
 struct collective_range {
 	void *values;
 	size_t count; /* at most COMM_COUNT_MAX */
@@ -30,7 +30,7 @@ extern const size_t collective_elements;
  * and how to install it.
  */
 int collective_new(struct comm *comm, struct collective **ret_collective, char *error);
-/* Connects the ranks; all of them call it. error as above. */
+/* Connects the ranks; all of them must call it. error as in collective_new(). */
 int collective_connect(struct collective *collective, char *error);
 /*
  * Accepts NULL. Free captured graphs first. Waits for the other ranks unless there was a failure.
@@ -39,11 +39,11 @@ void collective_free(struct collective *collective);
 const char *collective_name(const struct collective *collective); /* "NCCL 2.28.3" */
 const char *collective_error(const struct collective *collective);
 
-/* Queues sums of ranges[count] over all ranks, in place. */
+/* Queues the all-reduce of ranges[count], in place. */
 int collective_sum(struct collective *collective, const struct collective_range *ranges,
 		   uint32_t count, enum comm_element element, gpu_stream stream);
 /*
- * Waits for an event recorded after sums, or until they fail, e.g. because a rank on another
- * machine died; the death of a rank on this machine may go unnoticed.
+ * Waits for an event recorded after sums. Returns early if a sum fails, e.g. because a rank on
+ * another machine died. May wait forever if a rank on this machine dies.
  */
 int collective_wait(struct collective *collective, gpu_event event);

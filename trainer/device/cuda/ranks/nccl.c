@@ -1,7 +1,7 @@
 /*
- * collective.h over NCCL. Declares NCCL's interface itself, from the NCCL 2 documentation; these
- * functions and values have been stable since 2.13. So building needs neither headers nor library,
- * and the trainer starts without NCCL.
+ * Implements collective.h with NCCL. Declares NCCL's interface itself, from the documentation of
+ * NCCL 2; these functions and values have been stable since 2.13. Building thus needs neither
+ * NCCL's header nor its library, and the trainer starts without NCCL.
  */
 #include "trainer/device/cuda/ranks/collective.h"
 
@@ -21,7 +21,7 @@
 /* First version whose ncclGetLastError() gives details; capturing needs only 2.9. */
 #define NCCL_VERSION_MIN 21300
 
-#define WAIT_NS 50000 /* between two looks: well below a step, and little for a CPU */
+#define WAIT_NS 50000 /* between two polls: far below a step, and cheap for a CPU */
 
 typedef struct ncclComm *ncclComm_t;
 
@@ -60,7 +60,8 @@ struct collective {
 
 /*
  * Li et al. 2020, "PyTorch Distributed", found buckets of 10 to 25 MB fastest for ResNet-50 over
- * NCCL. Uses the minimum, since the last bucket after backward does not overlap with computation.
+ * NCCL. This is the smallest of them, because the all-reduce of the last bucket does not overlap
+ * with backward.
  */
 const size_t collective_elements = 10 << 18;
 
@@ -85,9 +86,9 @@ static int nccl_load_functions(void *library, struct nccl *ret_nccl, char *error
 }
 
 /*
- * By default NCCL registers the buffers of captured sums, and may then use another algorithm, with
- * another summation order, than for launched ones. A resumed run, whose first steps are launched,
- * would then differ bitwise from an unbroken one.
+ * By default NCCL registers the buffers of captured sums, and may then choose another algorithm,
+ * with another summation order, than for sums that are launched. A resumed run launches its first
+ * steps, so its bits would differ from those of an uninterrupted run.
  */
 static void nccl_sum_alike(void)
 {
@@ -152,7 +153,7 @@ static int nccl_check(struct collective *collective, int status, const char *cal
 	return -ECOMM;
 }
 
-/* Rank 0's broadcast: how to connect, or that it failed. */
+/* Broadcast by rank 0: how to connect, or that it failed. */
 struct invitation {
 	ncclUniqueId id;
 	int status;
@@ -240,8 +241,8 @@ static int nccl_check_queued(struct collective *collective)
 }
 
 /*
- * A sum waits forever for a dead rank. NCCL reports that only when polled, and not for ranks on
- * this machine (NVIDIA/nccl, issue 279), which the launcher ends.
+ * A sum waits forever for a dead rank. NCCL reports the death only when polled, and not of a rank
+ * on the same machine (NVIDIA/nccl, issue 279); in that case the launcher ends all ranks.
  */
 int collective_wait(struct collective *collective, gpu_event event)
 {

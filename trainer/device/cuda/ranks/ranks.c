@@ -1,9 +1,9 @@
 /*
- * Several ranks, one GPU each: sums over ranks, and when they happen in a step.
+ * Several ranks with one GPU each: sums over ranks, and when they run in a step.
  *
- * All sums are queued on a separate stream, in program order, which is the same on every rank: NCCL
- * forbids reordering sums of one communicator. Events make each sum wait for its input, and
- * computation wait for the result. So sums are captured with everything else.
+ * All sums are queued on a separate stream in program order, which is the same on every rank,
+ * because NCCL forbids different orders for one communicator. Events make each sum wait for its
+ * input, and the compute stream wait for the result. Captured graphs contain sums and events.
  */
 #include "trainer/device/cuda/cuda.h"
 
@@ -69,8 +69,8 @@ int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *wha
 }
 
 /*
- * Queues a sum that follows all computation queued so far; none in a warm-up, whose results are
- * discarded.
+ * Queues an all-reduce after all computation queued so far. Does nothing in a warm-up, whose
+ * results are discarded.
  */
 static int ranks_start_sum(struct cuda_graph *graph, const struct collective_range *ranges,
 			   uint32_t count, enum comm_element element)
@@ -112,7 +112,9 @@ static bool ranks_in_bucket(const struct bucket *bucket, const struct cuda_tenso
 	       tensor->param->offset < bucket->offset + bucket->count;
 }
 
-/* Last operation that writes any of the bucket's gradients; 0 if none does. */
+/*
+ * Returns the index of the last operation that writes a gradient of the bucket; 0 if there is none.
+ */
 static uint32_t ranks_completion(const struct cuda_program *program, const struct bucket *bucket)
 {
 	for (uint32_t i = program->op_count; i-- > 0;)
@@ -124,8 +126,8 @@ static uint32_t ranks_completion(const struct cuda_program *program, const struc
 }
 
 /*
- * Buckets keep their graph-derived order. Fusion may complete an earlier one after a later one; the
- * later one then waits.
+ * Buckets are all-reduced in an order that depends only on the graph. Fusion may complete a bucket
+ * later than one that follows it, which then waits.
  */
 static int ranks_plan_buckets(struct cuda_graph *graph)
 {
@@ -142,7 +144,9 @@ static int ranks_plan_buckets(struct cuda_graph *graph)
 	return r;
 }
 
-/* FNV-1a of the order of sums: each is identified by its bucket or by its norm's node. */
+/*
+ * FNV-1a hash of the order of sums. A sum is identified by its bucket or by the node of its norm.
+ */
 static uint64_t ranks_digest(const struct cuda_graph *graph)
 {
 	const struct cuda_ranks *ranks = &graph->ranks;
@@ -178,8 +182,8 @@ int cuda_ranks_plan(struct cuda_graph *graph)
 }
 
 /*
- * Different GPUs or libraries may lead to different plans and so to different orders of sums, which
- * would then sum mismatched data.
+ * Compares the order of sums on all ranks. Different GPUs or libraries may lead to different
+ * programs, and with different orders ranks would sum unrelated data.
  */
 int cuda_ranks_compare(struct cuda_graph *graph)
 {

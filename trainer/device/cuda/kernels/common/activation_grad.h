@@ -11,13 +11,13 @@ DEVICE float relu(float z)
 }
 
 /*
- * GELU with a single exponential; erff() and expf() would take longer than the memory traffic.
- * Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7.
- *
- * phi and Phi are the density and distribution function of the normal distribution. GELU is max(z,
- * 0) - |z| Phi(-|z|); its derivative is 1/2 + sign(z) (1/2 + |z| phi(z) - Phi(-|z|)). The constants
- * are in terms of r = |z| sqrt(log2(e) / 2), so exp(-z^2 / 2) is 2^(-r^2). NaN propagates; an
- * infinity becomes NaN.
+ * GELU and its derivative with a single exponential; erff() and expf() would take longer than the
+ * memory traffic. Source: Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7. With
+ * the density phi and the distribution function Phi of the normal distribution:
+ * - GELU(z) = max(z, 0) - |z| Phi(-|z|)
+ * - GELU'(z) = 1/2 + sign(z) (1/2 + |z| phi(z) - Phi(-|z|))
+ * The constants are those of a polynomial in r = |z| sqrt(log2(e) / 2), so that exp(-z^2 / 2) is
+ * 2^(-r^2). NaN propagates; an infinity becomes NaN.
  */
 struct normal_terms {
 	float r;
@@ -69,8 +69,8 @@ DEVICE float sigmoid_grad(float z)
 }
 
 /*
- * z = activation(z). curved: a compile-time constant, whether the activation is GELU or sigmoid;
- * these need registers that ReLU and identity do not. NaN propagates.
+ * z = activation(z). `curved` is a compile-time constant: true for GELU and sigmoid, which need
+ * registers that ReLU and identity do not. NaN propagates.
  */
 template <uint32_t LANES>
 DEVICE void activate(float (&z)[LANES], enum device_activation activation, bool curved)

@@ -23,7 +23,7 @@ template <typename T> DEVICE T reduce_sum(T value)
 	T sum = 0;
 
 	value = reduce_warp(value);
-	/* the array may still be read for the sum before */
+	/* the previous reduction may still be reading `warps` */
 	__syncthreads();
 	if (threadIdx.x % KERNEL_WARP == 0)
 		warps[threadIdx.x / KERNEL_WARP] = value;

@@ -1,20 +1,18 @@
-/*
- * Division by a number known at launch: a multiplication and a shift instead of some twenty
- * instructions.
- */
+/* Division by a number known at launch, as one multiplication and one shift. */
 #ifndef TRAINER_DEVICE_CUDA_DIVIDE_H
 #define TRAINER_DEVICE_CUDA_DIVIDE_H
 
 #include <stdint.h>
 
 /*
- * n / divisor = n factor >> shift, for n below 2^31: factor = 2^shift / divisor, rounded up, shift
- * = 31 + log2 divisor, rounded up.
+ * n / divisor = n * factor >> shift, for n below 2^31.
+ * - shift = 31 + ceil(log2(divisor))
+ * - factor = ceil(2^shift / divisor)
  */
 struct divider {
 	uint32_t divisor, factor, shift;
 };
-/* divisor from 1 to 2^31. */
+/* Requires divisor in 1..2^31. */
 static inline struct divider divider_of(uint32_t divisor)
 {
 	struct divider d = {divisor, 0, 31};

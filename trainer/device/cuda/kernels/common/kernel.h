@@ -1,20 +1,20 @@
 /*
- * The language of the kernels: CUDA C++, of which they use templates but no library. nvcc compiles
- * a .cu file for the device; a C++ compiler compiles the same file for the host, where
- * tests/gpu/emulation/launch.c runs its grids under the sanitizers. A host build includes
- * tests/gpu/emulation/kernel.h first, which defines CUDA's words and what this header defines for
- * nvcc.
+ * The subset of CUDA C++ that the kernels use: templates, but no library. nvcc compiles a .cu file
+ * for the device. A C++ compiler compiles the same file for the host, where
+ * tests/gpu/emulation/launch.c runs its grids under the sanitizers; that build includes
+ * tests/gpu/emulation/kernel.h first, which defines CUDA's keywords and what this header defines
+ * for nvcc only.
  *
  * A kernel takes one structure by value, as a __grid_constant__. KERNEL(kernel) initializes the
- * struct gpu_kernel through which it is launched. Blocks have KERNEL_THREADS threads, grids have
- * two dimensions. Launch bounds limit registers so that at least two blocks, or the given number,
- * fit on a multiprocessor.
+ * struct gpu_kernel for its launch. Blocks have KERNEL_THREADS threads, grids have two dimensions.
+ * Launch bounds limit the registers so that at least the given number of blocks fit on a
+ * multiprocessor.
  *
  * The emulation fills SHARED arrays with NaNs before every block. It ends the program and prints
- * the location unless all threads of a block reach the same barriers, all lanes of a warp reach the
- * same shuffles, and vector accesses are aligned.
+ * the location if not all threads of a block reach the same barrier, not all lanes of a warp reach
+ * the same shuffle, or a vector access is misaligned.
  *
- * Indices of register arrays must be constants after UNROLL.
+ * Indices of register arrays must be compile-time constants after unrolling.
  */
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
@@ -42,7 +42,7 @@ extern "C" {
 
 #define KERNEL_THREADS 256
 #define KERNEL_WARP    32
-#define KERNEL_LANES   0xffffffff /* of a shuffle: all of a warp */
+#define KERNEL_LANES   0xffffffff /* shuffle mask with all lanes of the warp */
 
 #ifdef __CUDACC__
 
@@ -162,9 +162,10 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 }
 
 /*
- * Operations on one 32-bit value, or on two 16-bit values in a word. larger: maximum, NaN if either
- * is NaN. greater: all bits of a value set if a > b; false for NaN. equal: compares 16-bit integers
- * below 1024 as denormal halves.
+ * Operations on one 32-bit float, or on the two 16-bit floats of a word (f16x2, bf16x2).
+ * - larger: maximum; NaN if either is NaN
+ * - greater: all bits of a float are set if a > b, else 0; false for NaN
+ * - equal: as greater, for two 16-bit integers below 1024, which are compared as denormal halves
  */
 DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
 {
@@ -221,10 +222,10 @@ DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
 }
 
 /*
- * Loads 8 x 8 matrices of 16-bit elements from shared memory; rows are 16 bytes, aligned. Each lane
- * passes the address of one row, eight consecutive lanes per matrix. From each matrix it receives
- * two adjacent elements of row lane / 4 or, turned (transposed), two vertically adjacent elements
- * of column lane / 4.
+ * Load four 8 x 8 matrices of 16-bit elements from shared memory. A row is 16 aligned bytes. Lanes
+ * 8 i .. 8 i + 7 pass the addresses of the rows of matrix i. From each matrix a lane receives two
+ * adjacent elements of row lane / 4; with kernel_load_turned(), which transposes, two vertically
+ * adjacent elements of column lane / 4.
  */
 DEVICE void kernel_load_matrices(uint32_t to[4], const struct kernel_pack *row)
 {
@@ -243,10 +244,11 @@ DEVICE void kernel_load_turned(uint32_t to[4], const struct kernel_pack *row)
 }
 
 /*
- * sum [16][8] += left [16][16] right [16][8], over a warp. Fragments per lane: left has the four
- * matrices that kernel_load_matrices() reads at rows 0 and 8, then at column 8; right has two, read
- * by column, at rows 0 and 8; sum has two adjacent elements of row lane / 4, then two of the row 8
- * below.
+ * sum [16][8] += left [16][16] right [16][8], over a warp. Fragments of a lane, in terms of 8 x 8
+ * matrices:
+ * - left: as kernel_load_matrices() loads those at (row, column) (0, 0), (8, 0), (0, 8), (8, 8)
+ * - right: as kernel_load_turned() loads those at rows 0 and 8
+ * - sum: two adjacent elements of row lane / 4, then two of row lane / 4 + 8
  */
 DEVICE void kernel_multiply(float sum[4], const uint32_t left[4], const uint32_t right[2],
 			    uint32_t element)

@@ -24,7 +24,7 @@ static int launch(const struct kernel_device *device, const struct gpu_kernel &k
 			  device->stream);
 }
 
-/* A thread for each item; count is below 2^39. */
+/* Launches one thread per item. count must be below 2^39. */
 template <typename A>
 static int launch_flat(const struct kernel_device *device, const struct gpu_kernel &kernel,
 		       uint64_t count, const A *arguments)
@@ -33,9 +33,9 @@ static int launch_flat(const struct kernel_device *device, const struct gpu_kern
 }
 
 /*
- * Threads that stride over `count` items, in at most LAUNCH_BLOCKS blocks per multiprocessor: as
- * many as are resident of input_normalize and elementwise_check, twice as many as of
- * elementwise_add.
+ * Launches threads that stride over `count` items, with at most LAUNCH_BLOCKS blocks per
+ * multiprocessor. As many blocks of input_normalize and elementwise_check are resident, and half as
+ * many of elementwise_add.
  */
 #define LAUNCH_BLOCKS 6
 
@@ -49,7 +49,7 @@ static int launch_strided(const struct kernel_device *device, const struct gpu_k
 	return launch(device, kernel, (uint32_t)(blocks < wave ? blocks : wave), arguments);
 }
 
-/* The grid and the instance of arguments->grid. */
+/* Launches the grid and the kernel instance of arguments->grid. */
 template <typename A>
 static int launch_grid(const struct kernel_device *device,
 		       const struct gpu_kernel (&instances)[KERNEL_INSTANCES], const A *arguments)
@@ -61,8 +61,8 @@ static int launch_grid(const struct kernel_device *device,
 }
 
 /*
- * The same for a kernel with sums over rows in combine->partial, followed by the second stage; sets
- * blocks and channels of *combine.
+ * As launch_grid(), for a kernel that stores its sums over rows in combine->partial; also launches
+ * the second stage. Sets blocks and channels of *combine.
  */
 template <typename A>
 static int launch_sums(const struct kernel_device *device,

@@ -1,8 +1,8 @@
 /*
- * Window pools: where windows lie in x, which windows contain a position, and how a launch is cut.
- * Forward and reduction kernels iterate over outputs, the other backward kernels over inputs. A
- * thread handles one group of channels and visits positions in memory order, so that overlapping
- * windows hit the caches.
+ * Geometry of window pools: the part of x that a window covers, the windows that contain a
+ * position, and the grid of a launch. Forward and reduction kernels iterate over outputs, the other
+ * backward kernels over inputs. A thread handles one group of channels and visits positions in
+ * memory order, so that overlapping windows hit the caches.
  */
 #ifndef TRAINER_DEVICE_CUDA_POOL_WINDOW_H
 #define TRAINER_DEVICE_CUDA_POOL_WINDOW_H
@@ -17,8 +17,9 @@ extern "C" {
 #include <errno.h>
 
 /*
- * The part of an output's window inside x: rows h + r_first .. h + r_last - 1, columns likewise. h
- * and w are modulo 2^32, since padding can make them negative.
+ * The part of an output's window that lies inside x: rows h + r_first .. h + r_last - 1, and
+ * columns w + s_first .. w + s_last - 1. h and w are the window's first row and column modulo 2^32;
+ * padding can make them negative.
  */
 struct pool_window {
 	uint32_t image, h, w;
@@ -100,7 +101,7 @@ DEVICE uint64_t pool_output(const struct pool_cover *cover, uint32_t p, uint32_t
 	return ((uint64_t)cover->image * s->p + p) * s->q + q;
 }
 
-/* Index of the position within window (p, q). */
+/* Index of the position within window (p, q), in row-major order. */
 DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t q,
 			   const struct pool_shape *s)
 {
@@ -108,8 +109,8 @@ DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t 
 }
 
 /*
- * Advances to the thread's next row. A turn has ROW_GRID_UNROLL rows, starting at *first; after the
- * last one moves *first to the next turn.
+ * Returns the next row of the thread. A thread's turn is ROW_GRID_UNROLL rows that start at *first,
+ * c->height rows apart; after the last of them, moves *first to the start of the next turn.
  */
 DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const struct row_grid *c)
 {

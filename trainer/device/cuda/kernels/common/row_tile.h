@@ -1,6 +1,6 @@
 /*
- * A thread's place in a matrix that is cut as row_reduce.h describes, and the first stage of sums
- * over rows.
+ * The tile coordinates of a thread in a matrix that is divided as row_reduce.h describes, and the
+ * first stage of sums over rows.
  */
 #ifndef TRAINER_DEVICE_CUDA_ROW_TILE_H
 #define TRAINER_DEVICE_CUDA_ROW_TILE_H
@@ -12,7 +12,7 @@ extern "C" {
 }
 
 /*
- * Start position of a thread. An inactive thread (beyond the last channel or the tile's height)
+ * Coordinates of a thread. An inactive thread (beyond the last channel or the height of the tile)
  * starts past the last row.
  */
 struct place {
@@ -46,9 +46,9 @@ template <typename V> DEVICE struct place place_of(const struct row_grid *c)
 }
 
 /*
- * As place_of(), from the last turn to the first, for kernels that only map elements. The previous
- * operation runs in memory order, so the end of its data may still be in the L2 cache; and the part
- * that this kernel writes last is where the next operation starts.
+ * As place_of(), but iterates from the last turn to the first. For kernels without sums: the
+ * previous operation writes in memory order, so the end of its data may still be in the L2 cache,
+ * and the next operation starts with the part that this kernel writes last.
  */
 template <typename V> DEVICE struct place place_from_end(const struct row_grid *c)
 {
@@ -66,9 +66,9 @@ template <typename V> DEVICE struct place place_from_end(const struct row_grid *
 }
 
 /*
- * Sums the threads' values over the rows of the tile and stores them in partial
- * [2][blocks_x][channels]. All threads of the block must call it; inactive ones pass zeros. two:
- * also sums `product`.
+ * Sums the values of the threads over the rows of the tile and stores them in partial
+ * [2][blocks_x][channels]. With `two`, also sums `product`, into the second half. All threads of
+ * the block must call this function; inactive ones pass zeros.
  */
 template <uint32_t LANES>
 DEVICE void store_partial_sums(const struct row_grid *c, const struct place *here,

@@ -1,7 +1,8 @@
 /*
- * The types that kernels over tensors are instantiated for: 16 bytes of an element type, or a
- * single element where channels or pointers do not allow 16 bytes. A kernel is a template over such
- * a type V, loads V from memory, and computes with V::LANES registers of fp32.
+ * The vector types that kernels over tensors are instantiated for: 16 bytes of an element type, or
+ * a single element if the number of channels or the alignment of a pointer does not allow 16 bytes.
+ * Such a kernel is a template over a type V; it loads V from memory and computes in V::LANES fp32
+ * registers.
  */
 #ifndef TRAINER_DEVICE_CUDA_VECTOR_TYPES_H
 #define TRAINER_DEVICE_CUDA_VECTOR_TYPES_H
@@ -29,8 +30,8 @@ using bf16x8 = vector<CUDA_BF16, 8>;
 using bf16x1 = vector<CUDA_BF16, 1>;
 
 /*
- * All instances of a kernel template, in the order of kernel_instance(). Further arguments of the
- * template follow its name.
+ * All instances of a kernel template, in the order of kernel_instance(). Additional template
+ * arguments follow the name of the kernel.
  */
 /* clang-format off */
 #define INSTANCES(kernel, ...)                                                                     \
@@ -105,7 +106,10 @@ template <uint32_t LANES> DEVICE void add(float (&v)[LANES], const float (&w)[LA
 		v[i] += w[i];
 }
 
-/* Loads an fp32 vector [channels] from `channel` on; fills with `otherwise` if it is NULL. */
+/*
+ * Loads channels `channel` .. `channel` + LANES - 1 of an fp32 vector; fills v with `otherwise` if
+ * the vector is NULL.
+ */
 template <uint32_t LANES>
 DEVICE void load_channels(float (&v)[LANES], const float *from, uint32_t channel, float otherwise)
 {
