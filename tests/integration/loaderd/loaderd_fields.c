@@ -386,8 +386,9 @@ TEST(own_key)
 }
 
 /*
- * Transforms left to the client give the daemon's images when the client applies them; also
- * together with another field, and for replaced samples. Too small a field_bytes is refused.
+ * With deferred transforms, the client's result equals the images of a daemon that applies all
+ * transforms: also with a second field, and for samples that replace bad ones. A field_bytes below
+ * the record's size is refused.
  */
 TEST(deferred)
 {

@@ -90,8 +90,10 @@ static int choose(int fd, bool *ret_mapped)
 	return r;
 }
 
-/* Files in memory are copied, also before storage_init(). */
-/* Returns the number of the failed step, 0 if none. */
+/*
+ * Checks the choice in a container, before and after storage_init(). Returns the number of the
+ * failed step, 0 if none.
+ */
 static int in_a_container(void)
 {
 	bool mapped = true;
