@@ -2,10 +2,10 @@
  * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad.
  *
  * Good files must open and have the contents that test_golden.c expects, in this version and every
- * later one. A bad file is full.pimg with one field changed and the checksums corrected. Bad files
- * for a format without traits come from good/traitless.pimg, which an earlier version made of the
- * samples of full.pimg. The first part of a bad file's name is the expected result: "open" and
- * "check" fail there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
+ * later one. One good file is not made here: traitless.pimg, written by an earlier version, has the
+ * samples of full.pimg but no traits. A bad file is a good one with one field changed and the
+ * checksums corrected. The first part of its name is the expected result: "open" and "check" fail
+ * there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
