@@ -82,7 +82,7 @@ static int mark_indices(const char *text, uint64_t count, bool *marks, struct pa
 		       : r;
 }
 
-/* Finds a class by name, or else by number. */
+/* Finds a class by name; if there is none of that name, by number. */
 static int find_class(const struct packimg *dataset, const char *name, int32_t *ret_label,
 		      struct packimg_error *error)
 {
