@@ -88,8 +88,8 @@ static bool size_last(struct bytes file, bool write)
 static bool free_sound(struct bytes file, bool write)
 {
 	/*
-	 * hdlr box: bytes before the handler type (version, flags, pre_defined), and length of a
-	 * type
+	 * bytes in hdlr before the handler type (version, flags, pre_defined); offset of the type
+	 * in a box
 	 */
 	enum { BEFORE_HANDLER = 8, NAME = 4 };
 	struct bytes moov = bytes_find_box(file, BOX_TYPE('m', 'o', 'o', 'v')), trak;

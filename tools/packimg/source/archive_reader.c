@@ -40,9 +40,8 @@ struct archive_reader {
 	int64_t header_from; /* offset of `archive` at the start of the current header */
 	struct archive_limits limits;
 	bool entered;        /* the first member has been read */
-	bool compressed;     /* bytes unpacked from the archive */
-	uint64_t handed_out; /* limit of that: bytes of members, and in a compressed archive all
-				bytes */
+	bool compressed;     /* the archive as a whole is compressed */
+	uint64_t handed_out; /* bytes of members counted so far */
 	uint64_t next_number;
 	uint64_t member_size;
 	bool member_sparse;
@@ -51,7 +50,7 @@ struct archive_reader {
 	size_t block_size;
 	la_int64_t block_offset;
 	bool block_held;
-	bool ended;    /* after a fatal error: do not call libarchive again */
+	bool ended;    /* libarchive must not be called again */
 	locale_t utf8; /* UTF-8 locale; NULL if the system has none */
 };
 

@@ -84,8 +84,8 @@ static bool may_be_images(const struct archive_member *member, enum filter_verdi
 }
 
 /*
- * Handles a member that is a folder. Stores its name, always with a trailing '/', if it contains
- * wanted files.
+ * Handles a member that is a folder: sets the item's name, always with a trailing '/', and verdict.
+ * Returns SOURCE_IGNORED if the folder may contain wanted files, else 0.
  */
 static int pass_folder(struct archive_source *archive, const struct archive_member *member,
 		       struct source_item *ret_item, struct packimg_error *error)

@@ -422,7 +422,8 @@ enum {
 };
 
 /*
- * Returns true if the name belongs to a companion of this image, or to the image of this companion.
+ * Returns true if one of the names is a companion of the image `name`, or the image of the
+ * companion `name`.
  */
 static bool has_partner(char *const *names, size_t count, const char *name)
 {
