@@ -64,7 +64,7 @@ enum step {
 enum {
 	STEP_HOLD = 0x40,
 	STEP_OTHER = 0x80
-}; /* HOLD: the worker does not run after the step; OTHER: the second client acts */
+}; /* STEP_HOLD: the worker does not run after the step; STEP_OTHER: the second client acts */
 enum {
 	OPEN_SHUFFLE = 1,
 	OPEN_SHORT = 2,

@@ -1,5 +1,5 @@
 /*
- * shapes: draws the small image set used by the tutorial and the tests.
+ * shapes: draws the small image set that tools/quickstart trains on.
  *
  * The set has ten classes of textured, rotated and stretched figures on cluttered backgrounds. The
  * images are JPEG files in class folders: OUT/train/CLASS/NNNNNN.jpg and OUT/val/CLASS/NNNNNN.jpg.

@@ -155,7 +155,7 @@ static void processes(const struct agent *t, pid_t other)
 		 {t->supervisor_pidfd, P(&mine), 1, MADV_COLD, 0}, 0},
 		{"process_mrelease", SYS_process_mrelease, {t->supervisor_pidfd, 0}, 0},
 		{"setns by pidfd", SYS_setns, {t->supervisor_pidfd, CLONE_NEWNET}, 0},
-		{"ptrace the supervisor", SYS_ptrace, {0x4206 /* PTRACE_SEIZE */, supervisor, 0, 0}, 0},
+		{"ptrace the supervisor", SYS_ptrace, {0x4206 /* SEIZE */, supervisor, 0, 0}, 0},
 		{"ptrace another user's worker", SYS_ptrace, {0x4206, other, 0, 0}, 0},
 		{"process_vm_readv", SYS_process_vm_readv,
 		 {other, P(&mine), 1, P(&theirs), 1, 0}, 0},
