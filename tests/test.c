@@ -4,7 +4,7 @@ enum { TESTS_MAX = 64 };
 
 static struct test_case *first;
 
-/* Constructors run in any order. */
+/* Constructors run in unspecified order. */
 void test_register(struct test_case *test)
 {
 	struct test_case **place = &first;
@@ -17,7 +17,7 @@ void test_register(struct test_case *test)
 
 int test_run(CMFixtureFunction setup, CMFixtureFunction teardown)
 {
-	/* cmocka skips the elements that stay zero */
+	/* cmocka skips elements that are all zero */
 	struct CMUnitTest tests[TESTS_MAX] = {0};
 	size_t count = 0;
 

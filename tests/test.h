@@ -34,7 +34,7 @@ struct test_case {
 
 #define TEST(name) TEST_WITH(name, NULL, NULL)
 
-/* A test with a fixture of its own. setup and teardown may be NULL. */
+/* A test with its own fixture. setup and teardown may be NULL. */
 #define TEST_WITH(name, setup, teardown)                                                           \
 	static void test_##name(void **state);                                                     \
 	__attribute__((constructor)) static void register_test_##name(void)                        \
@@ -47,7 +47,7 @@ struct test_case {
 
 /*
  * main() of a program whose tests share a fixture: `setup` runs before the first test and
- * `teardown` after the last. Either may be NULL.
+ * `teardown` after the last one. Either may be NULL.
  */
 #define TEST_MAIN(setup, teardown)                                                                 \
 	int main(void)                                                                             \
@@ -55,8 +55,8 @@ struct test_case {
 		return test_run(setup, teardown);                                                  \
 	}
 
-/* Called by TEST() before main(). The case is kept, not copied. */
+/* TEST() calls this before main(). Keeps the pointer; does not copy the case. */
 void test_register(struct test_case *test);
 
-/* Runs the registered tests within the fixture. Returns how many failed, as cmocka does. */
+/* Runs the registered tests within the fixture. Returns the number of failures, like cmocka. */
 int test_run(CMFixtureFunction setup, CMFixtureFunction teardown);

@@ -1,8 +1,8 @@
 /*
- * A malicious client writes arbitrary values to its ack page, or over the header of a writable
- * ring, between any two operations of the producer. The input is a list of steps: two bytes select
- * the operation, and writes take eight more. Whatever is written, a slot may be begun only if it is
- * free, and the producer's counters must stay within their bounds.
+ * A malicious client writes arbitrary values to its ack page, or to the header of a writable ring,
+ * between any two operations of the producer. The input is a list of steps: two bytes select the
+ * operation, and writes take eight more bytes. The producer may begin only free slots, and its
+ * counters must stay within bounds.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/proto/fake_ring.h"
@@ -16,7 +16,7 @@ enum { SLOTS_MAX = 5 };
 
 struct fuzz_state {
 	struct ring_producer producer;
-	uint64_t last[SLOTS_MAX]; /* by slot: the last batch begun there */
+	uint64_t last[SLOTS_MAX]; /* per slot: number of the last batch begun in it */
 };
 
 static void check_begun(struct fuzz_state *s, const struct ring_slot *slot)
@@ -47,11 +47,11 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 	case 2:
 		ring_publish(&s->producer);
 		break;
-	case 3: /* close to the correct value */
+	case 3: /* near a valid ack */
 		atomic_store(&ack->acks[slot],
 			     s->producer.published + (uint64_t)(data[1] / SLOTS_MAX) - 25);
 		break;
-	case 4: /* a valid ack, or one of a batch that is not published yet */
+	case 4: /* a valid ack, or the number of an unpublished batch */
 		atomic_store(&ack->acks[slot], s->producer.number[slot % s->producer.layout.slots]);
 		break;
 	case 5:

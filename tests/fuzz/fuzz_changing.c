@@ -1,8 +1,8 @@
 /*
- * Bytes that change while they are read, as the owner of a mapped file can change them: a .pimg
- * file, otherwise a JPEG, otherwise two bytes and a zstd frame. A second thread writes at positions
- * and with values drawn from the input, and restores the old bytes, so that most of them are valid
- * most of the time. Errors and wrong pixels are acceptable; sanitizers detect the rest.
+ * Bytes that change while they are read, as the owner of a mapped file can change them. The input
+ * is a .pimg file, a JPEG, or two bytes and a zstd frame. A second thread writes at offsets and
+ * with values drawn from the input, and restores the old bytes, so that most bytes are valid most
+ * of the time. Errors and wrong pixels are acceptable; sanitizers detect memory errors.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
@@ -23,7 +23,7 @@ enum { PIXELS_MAX = 1 << 16, ROUNDS = 8, HEADERS_SIZE = 700, TAIL = 64, MEMORY_M
 static struct packimg_decoder *decoder;
 static volatile uint8_t sink;
 
-/* The bytes that the second thread writes to; there may be no side data. */
+/* The bytes that the second thread changes. side is NULL without side data. */
 struct changing {
 	volatile uint8_t *bytes, *side;
 	const uint8_t *original;
@@ -47,7 +47,7 @@ static void *change(void *context)
 			size = HEADERS_SIZE;
 		size_t at = random / 64 % size;
 		uint8_t was = side ? bytes[at] : changing->original[at];
-		/* alternate, so that either value can be seen between any two reads */
+		/* alternate between both values, so that two reads may see different ones */
 		for (int i = 0; i < 16; i++) {
 			bytes[at] =
 				random & 16 ? values[random >> 32 & 7] : (uint8_t)(random >> 40);
@@ -120,7 +120,7 @@ static void decode_sample(const struct packimg_sample *sample, uint64_t *random)
 	packimg_index_check(decoder, sample, &error);
 }
 
-/* Calls read() repeatedly while the other thread writes. */
+/* Calls read() repeatedly while the second thread writes. */
 static void read_changing(struct changing *changing, void (*read)(void *context, uint64_t *random),
 			  void *context)
 {
@@ -177,7 +177,7 @@ static void change_sample(struct packimg_sample *sample, const uint8_t *data, si
 				    .side_size = side ? index_size : 0,
 				    .random = XXH3_64bits(data, size)};
 	read_changing(&changing, read_sample, sample);
-	if (side) { /* repeat without an index, and decoded ahead */
+	if (side) { /* repeat without an index, then decoded ahead */
 		sample->side = NULL;
 		sample->side_size = 0;
 		changing.side_size = 0;

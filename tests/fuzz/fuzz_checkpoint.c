@@ -1,7 +1,7 @@
 /*
  * Arbitrary bytes as a safetensors file and as a checkpoint: reads every tensor and the run's
- * counters and recipe, restores everything into a store, and loads it as initial weights. Then does
- * the same with a corrected header length, which few mutations would preserve.
+ * counters and recipe, restores the checkpoint into a store, and loads it as initial weights.
+ * Repeats all of this with a corrected header length, which few mutations would preserve.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/checkpoint_case.h"
@@ -22,8 +22,8 @@ static struct recipe defaults;
 static volatile uint8_t sink;
 
 /*
- * Truncates the file after opening it, then reads every tensor: exactly those beyond the new end
- * must fail.
+ * Truncates the file after opening it. Reading a tensor must fail if and only if it extends beyond
+ * the new end.
  */
 static void read_shrinking(int fd, const char *path, size_t size)
 {
@@ -102,7 +102,7 @@ static void open_bytes(int fd, const uint8_t *data, size_t size)
 	read_shrinking(fd, path, size);
 }
 
-/* Makes the header end at the last brace. */
+/* Sets the header length so that the header ends at the last brace. */
 static void repair_length(uint8_t *data, size_t size)
 {
 	const uint8_t *end = memrchr(data + 8, '}', size - 8);

@@ -1,7 +1,7 @@
 /*
- * Arbitrary bytes as a JPEG sample: probes it, then decodes it whole, in part and scaled, in every
- * orientation, with the index made of it if possible, and with a damaged index. Decoding by rows
- * must give the same pixels.
+ * Arbitrary bytes as a JPEG sample: probes it, then decodes the whole image, a region, and at
+ * smaller scales, in every orientation, with its index (if it can have one) and with a damaged
+ * index. Decoding by rows must give the same pixels.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
@@ -30,10 +30,10 @@ static void use_pixels(const struct packimg_pixels *pixels)
 }
 
 /*
- * Decodes again, `step` rows at a time, and compares with the result of packimg_decode(). An error,
- * after wrong rows, is allowed only if an index is wrong. The scale may differ only if
- * libjpeg-turbo had to decode, because packimg_decode() may choose another. Pixels may differ only
- * if coefficients are out of range and libjpeg-turbo took over.
+ * Decodes again, `step` rows at a time, and compares with the result of packimg_decode(). An error
+ * after wrong rows is allowed only if an index is wrong. The scales may differ only if
+ * libjpeg-turbo decoded, because packimg_decode() may choose another one. Pixels may differ only if
+ * coefficients are out of range and libjpeg-turbo took over.
  */
 static void compare_rows(const struct packimg_sample *sample, const struct packimg_region *region,
 			 uint32_t hint, const struct packimg_pixels *whole, uint32_t step)
@@ -70,7 +70,8 @@ static void compare_rows(const struct packimg_sample *sample, const struct packi
 enum { SIDE_MAX = 1 << 16 };
 
 /*
- * Makes the file's index, valid or with a few bytes changed. Returns its size, 0 if there is none.
+ * Makes an index for the file, valid or with a few changed bytes. Returns its size; 0 if the file
+ * cannot have one.
  */
 static uint32_t make_side(const uint8_t *data, size_t size, const struct packimg_jpeg_info *info,
 			  uint32_t draw, uint8_t side[SIDE_MAX])

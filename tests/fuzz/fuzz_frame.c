@@ -1,6 +1,6 @@
 /*
- * Arbitrary bytes on the control socket: reads them as frames, in pieces of a size given by the
- * first byte, and unpacks each frame as a request and as a reply. A message that unpacks must pack
+ * Arbitrary bytes on the control socket: reads them as frames, in pieces whose size the first byte
+ * gives, and unpacks each frame as a request and as a reply. A message that unpacks must pack
  * again.
  */
 #include "proto/feed.pb-c.h"

@@ -1,7 +1,7 @@
 /*
  * Arbitrary bytes as a source image: reads the headers, then the pixels, for every format that
- * packimg reads. An accepted image must have all of its pixels, and the same ones when read again.
- * Seeds are files of tests/integration/image_corpus (image_corpus.py --keep).
+ * packimg reads. An accepted image must yield all of its pixels, and the same ones when it is read
+ * again. The seeds are files of tests/integration/image_corpus (image_corpus.py --keep).
  */
 #include "tests/fuzz/fuzz.h"
 #include "tools/packimg/image/image.h"
@@ -24,8 +24,8 @@ static void die(const char *what)
 }
 
 /*
- * Returns a checksum of all pixels, so that a sanitizer sees each of them read, or 0 if there are
- * none.
+ * Returns a checksum of all pixels, so that a sanitizer sees each of them read; 0 if decoding
+ * failed.
  */
 static uint64_t read_pixels(const uint8_t *data, size_t size, const struct image_info *info)
 {
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    (uint64_t)info.width * info.height <= PIXELS_MAX) {
 		uint64_t sum = read_pixels(padded, size, &info);
 
-		/* detects bytes left over from an earlier image */
+		/* fill the buffer with a pattern to detect pixels that the reader does not write */
 		if (sum) {
 			memset(reader.pixels.data, 0x5a, reader.pixels.capacity);
 			if (read_pixels(padded, size, &info) != sum)

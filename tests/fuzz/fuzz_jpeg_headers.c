@@ -1,7 +1,7 @@
 /*
- * JPEG headers: libjpeg-turbo must accept, without a relevant warning, whatever our parser accepts,
+ * JPEG headers: whatever our parser accepts, libjpeg-turbo must accept without a relevant warning,
  * and both must read the same size, components, sampling, tables, restart interval and start of the
- * scan. The input is a file or, if its first byte is not FF, a description of changes to valid
+ * scan. The input is a JPEG file or, if its first byte is not FF, a description of changes to valid
  * headers.
  */
 #include "format/codec/jpeg/jpeg_frame.h"
@@ -63,7 +63,7 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 
 		check(d->cur_comp_info[i] == theirs, "order in the scan", i);
 		if (frame->component_count >
-		    1) /* with a single component the factors have no meaning */
+		    1) /* the factors of a single component have no meaning */
 			check((uint32_t)theirs->h_samp_factor == ours->h &&
 				      (uint32_t)theirs->v_samp_factor == ours->v,
 			      "sampling", i);
@@ -79,7 +79,7 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 }
 
 /*
- * ---- builds a file from segments: kind selects the segment and an error in its length, detail its
+ * ---- builds a file from segments: `kind` selects the segment and a length error, `detail` the
  * contents ----
  */
 
@@ -106,7 +106,7 @@ static uint8_t *put_frame(uint8_t *out, uint32_t detail, struct input *input)
 
 	*out++ = detail % 8 == 6 ? (uint8_t)take(input) : 8;
 	out = fill(out, 4, input);
-	out[-1] |= detail & 64 ? 0 : 1; /* not empty */
+	out[-1] |= detail & 64 ? 0 : 1; /* at least one code */
 	out[-3] |= detail & 64 ? 0 : 1;
 	*out++ = (uint8_t)count;
 	for (uint32_t i = 0; i < count; i++) {
@@ -210,8 +210,8 @@ static uint8_t *put_segment(uint8_t *out, uint32_t kind, uint32_t detail, struct
 }
 
 /*
- * Makes valid headers, but may leave out each segment or insert others before it. The largest
- * segment is a Huffman code with 321 bytes.
+ * Makes valid headers, but may leave out segments or insert others before them. The largest segment
+ * is a Huffman table of 321 bytes.
  */
 static size_t make_file(const uint8_t *data, size_t size)
 {
@@ -260,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size > 0 && data[0] != 0xff) {
 		size = make_file(data, size);
-		/* at the end of the buffer, so that the sanitizer detects overreads */
+		/* input at the end of the buffer, so that the sanitizer detects overreads */
 		data = memmove(buffer + sizeof(buffer) - size, buffer, size);
 	}
 	if (jpeg_frame_parse(data, size, &frame) < 0)

@@ -1,7 +1,7 @@
 /*
  * Arbitrary indexes for a valid or damaged file. Even without checksums, decoding must end soon,
- * with an error or with pixels, and stay within its own memory (checked by sanitizers). The input
- * starts with the changes to make to a valid index.
+ * with an error or with pixels, and without invalid memory accesses (checked by sanitizers). The
+ * input starts with the changes to make to a valid index.
  */
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "tests/fuzz/fuzz.h"
@@ -15,7 +15,7 @@ static struct jpeg_baseline *decoder;
 static uint8_t buffer[INDEX_MAX], columns[JPEG_CASE_COLUMNS_MAX];
 static volatile uint8_t sink;
 
-/* Applies changes to a valid index, 3 bytes each: position, value, and kind of change. */
+/* Applies changes to a valid index. A change takes 3 bytes: offset, value, and kind of change. */
 static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t count)
 {
 	for (; count > 0; count--, data += 3) {
@@ -23,7 +23,7 @@ static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t 
 		size_t length = size - at < 16 ? size - at : 16;
 
 		switch (data[2] % 8) {
-		case 0: /* anywhere, including the header */
+		case 0: /* offset anywhere, including the header */
 			index[data[0] % size] ^= data[1];
 			break;
 		case 1:
@@ -32,14 +32,14 @@ static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t 
 		case 2:
 			memset(index + at, data[1], length);
 			break;
-		case 3: /* a piece of another row */
+		case 3: /* copy bytes of another row */
 			memmove(index + at, index + HEADER + data[1] % (size - HEADER - length + 1),
 				length);
 			break;
-		case 4: /* far away */
+		case 4: /* change a high byte, so that the value points far away */
 			index[at + 1 < size ? at + 1 : at] = data[1];
 			break;
-		case 5: /* to the end or beyond */
+		case 5: /* largest values: the end of the scan or beyond */
 			memset(index + at, 0xff, length < 4 ? length : 4);
 			break;
 		case 6:
@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(buffer, index, index_size);
 	source.index_size = damage(buffer, index_size, changes, count);
-	/* at the end of the buffer, so that the sanitizer detects overreads */
+	/* index at the end of the buffer, so that the sanitizer detects overreads */
 	source.index = memmove(buffer + INDEX_MAX - source.index_size, buffer, source.index_size);
 	decode(&source, 0, 0, this.scaled_width, this.scaled_height);
 	decode(&source, this.x, this.y, this.region_width, this.region_height);

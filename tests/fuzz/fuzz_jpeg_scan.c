@@ -1,8 +1,8 @@
 /*
- * Our own decoder against libjpeg-turbo, with arbitrary scans under headers that our decoder
- * supports. Whatever it accepts must have libjpeg-turbo's pixels: the whole image and a region, as
- * pixels and as planes, at full scale and smaller, without an index and with the one that it makes.
- * It must accept every valid scan.
+ * Compares our decoder with libjpeg-turbo on arbitrary scans under headers that our decoder
+ * supports. Whatever our decoder accepts must give libjpeg-turbo's pixels: the whole image and a
+ * region, as pixels and as planes, at full scale and smaller, without an index and with the index
+ * that it makes. Our decoder must accept every valid scan.
  */
 #include "format/codec/jpeg/jpeg_baseline.h"
 #include "tests/fuzz/fuzz.h"
@@ -17,8 +17,8 @@
 enum {
 	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
 	INDEX_MAX = 1 << 12,
-	HELD_MAX = 15,       /* rows before the requested end that stay available */
-	PLANE_HELD_MAX = 24, /* the same for planes */
+	HELD_MAX = 15,       /* most rows before the requested end that stay available */
+	PLANE_HELD_MAX = 24, /* the same limit for planes */
 };
 
 static struct jpeg_baseline *decoder;
@@ -32,8 +32,8 @@ static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_CO
 	} while (0)
 
 /*
- * Returns true if the case has coefficients for which libjpeg-turbo's pixels are not well defined.
- * Computed at most once per case, when pixels differ.
+ * Returns true if libjpeg-turbo's pixels are undefined for some coefficients of the case. Computed
+ * at most once per case, and only when pixels differ.
  */
 static bool out_of_range(const struct jpeg_case *this)
 {
@@ -60,7 +60,7 @@ static void compare_row(const struct jpeg_case *this, const char *what, uint32_t
 	     x, x + width - 1, y, x + i / 3, i % 3, pixels[i], right[i]);
 }
 
-/* Decodes the whole image at once. */
+/* Decodes the whole image with one call. */
 static int decode_whole(const struct jpeg_case *this, const struct jpeg_source *source,
 			const char *what, enum jpeg_verdict verdict)
 {
@@ -104,14 +104,13 @@ static int decode_region(const struct jpeg_case *this, const struct jpeg_source 
 }
 
 /*
- * Compares those rows of one component that are complete once the region is decoded up to row
- * `end`.
+ * Compares the rows of one component that are complete once the region is decoded up to row `end`.
  */
 static void compare_plane(const struct jpeg_case *this, const char *what, unsigned component,
 			  const struct jpeg_samples *plane,
 			  const struct jpeg_reference_plane *right, uint32_t end)
 {
-	uint32_t rows = (end - 1) / plane->v_factor + 1; /* rows that are certainly complete */
+	uint32_t rows = (end - 1) / plane->v_factor + 1; /* rows that are complete in any case */
 
 	if (rows > plane->height)
 		rows = plane->height;
@@ -157,7 +156,7 @@ static int decode_planes(const struct jpeg_case *this, const struct jpeg_source 
 	return r;
 }
 
-/* Checks that decoding with the index, of source.index_size bytes, gives the same pixels. */
+/* Checks that decoding with the index (of source.index_size bytes) gives the same pixels. */
 static void check_indexed(const struct jpeg_case *this, struct jpeg_source source,
 			  const uint8_t *index, enum jpeg_verdict verdict)
 {
@@ -174,7 +173,7 @@ static void check_indexed(const struct jpeg_case *this, struct jpeg_source sourc
 		     planes);
 }
 
-/* Checks that decoding ahead, together with other images, gives the same results. */
+/* Checks that decoding ahead, in a batch with other images, gives the same results. */
 static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *source,
 			enum jpeg_verdict verdict, int whole, int part)
 {
@@ -198,8 +197,8 @@ static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *
 }
 
 /*
- * libjpeg-turbo rarely fails; our decoder may then accept the region, because it reads no farther
- * than that.
+ * libjpeg-turbo rarely fails on these files. If it does, our decoder may still accept the region,
+ * because it reads only as far as the region's end.
  */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -227,7 +226,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (whole == 0 && (verdict == JPEG_VERDICT_FAILED || part < 0))
 		FAIL("whole image taken, but verdict %d (%s), region %d\n", verdict,
 		     jpeg_reference_complaint(), part);
-	/* planes need fewer samples than pixels: no neighbours for upsampling */
+	/* planes are not upsampled, so they need no neighbouring samples */
 	if (this.components == 3 ? part == 0 && planes < 0 : planes >= 0)
 		FAIL("region gives %d, its planes %d\n", part, planes);
 	if (this.valid && whole != 0)
@@ -244,7 +243,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
 	if (this.tame && indexed < 0)
 		FAIL("no index with other columns: %d\n", indexed);
-	if (indexed < 0) /* a predictor beyond 16 bits at one of the new columns */
+	if (indexed < 0) /* a predictor at one of the new columns exceeds 16 bits */
 		return 0;
 	check_indexed(&this, source, index, verdict);
 	return 0;

@@ -64,10 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    made_info.restart_interval || made_info.width != info.width ||
 	    made_info.height != info.height || made_info.components != info.components)
 		die("is of another kind or size");
-	/* out of range, the two decoders overflow in different ways */
+	/* coefficients out of range overflow differently in the two decoders */
 	if (!jpeg_reference_in_range(made, made_size))
 		return 0;
-	/* an Adobe marker after the first scan affects decoding of CMYK, and is dropped */
+	/* transcoding drops an Adobe marker after the first scan, which affects decoding of CMYK */
 	if (info.components == 4 || decode(decoders[0], data, size, &info, &before) < 0)
 		return 0;
 	if (decode(decoders[1], made, made_size, &made_info, &after) < 0)

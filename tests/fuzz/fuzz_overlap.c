@@ -1,8 +1,8 @@
 /*
- * Files with overlapping ranges. An input is a list of moves that put ranges of a valid file onto
- * others. The resulting file is opened, checked, read and decoded, from the mapping and by
- * io_uring. If any ranges overlap, the file must be reported as damaged; otherwise no overlap may
- * be reported.
+ * Files with overlapping ranges. The input is a list of moves, each of which makes a range of a
+ * valid file overlap another. The target opens, checks, reads and decodes the resulting file, from
+ * a mapping and by io_uring. The library must report damage if ranges overlap, and must not report
+ * an overlap if none do.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/overlaps.h"
@@ -14,7 +14,7 @@
 
 enum { MOVES_MAX = 8 };
 
-/* A move as encoded in the input. */
+/* Encoding of a move in the input. */
 struct move_bytes {
 	uint8_t moved, other, way, with_bytes;
 	uint8_t argument[2], size_argument[2];

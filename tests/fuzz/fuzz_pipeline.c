@@ -1,7 +1,7 @@
 /*
- * Arbitrary text as a pipeline. It must be refused with a position in the text, or give a pipeline
- * whose geometry stays within the image and produces what pipeline_shape() promises, and whose
- * effects run on pictures of those sizes.
+ * Arbitrary text as a pipeline. The parser must refuse it with a position in the text, or return a
+ * pipeline whose geometry stays within the image and whose output has the shape that
+ * pipeline_shape() returns. Its effects must run on images of these sizes.
  */
 #include "format/augment/apply/defer.h"
 #include "format/augment/apply/geometry.h"
@@ -33,7 +33,7 @@ static void check_axis(const struct geometry_axis *axis, uint32_t source, uint32
 	check(grid >= 0 && grid + content <= axis->grid);
 }
 
-enum { EFFECT_PIXELS_MAX = 5000 }; /* larger pictures would only be slow */
+enum { EFFECT_PIXELS_MAX = 5000 }; /* larger images would only be slow */
 
 /* Runs a stage's effects with every instruction set. */
 static void check_effects(const struct geometry *geometry, const struct geometry_stage *stage)
@@ -96,8 +96,7 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 }
 
 /*
- * Checks that the deferred transforms can be applied to the delivered sample and give the finished
- * one.
+ * Checks that applying the deferred transforms to the delivered sample gives the finished sample.
  */
 static void check_deferred(const struct pipeline *pipeline, uint32_t width, uint32_t height,
 			   uint64_t epoch)

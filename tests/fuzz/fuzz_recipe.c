@@ -1,5 +1,5 @@
 /*
- * Arbitrary text as a recipe. A recipe that parses must be the same after it is written and read
+ * Arbitrary text as a recipe. A recipe that parses must be the same after writing and parsing it
  * again, because checkpoints store it.
  */
 #include "tests/fuzz/fuzz.h"

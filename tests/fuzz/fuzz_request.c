@@ -1,12 +1,14 @@
 /*
  * Attacks of a client on a worker: requests, files, the ring's ack page, and files that change
- * while they are read. The input is a plain file, opened with a few pipelines; or 'R', a byte with
- * the length of a script, the script, and the file; or the same with 'C', in which case the worker
- * copies from the file instead of mapping it, as in a daemon for several users. A step of the
- * script is one byte (operation, which of two clients, whether the worker runs before the next
- * step) followed by operands; after the end of the script, bytes read as zero. The file changes
- * either immediately or after a number of lookups and checks by the worker, so that an input always
- * has the same effect.
+ * while they are read. The input is one of:
+ * - a plain file, opened with a few pipelines;
+ * - 'R', a byte with the length of a script, the script, and the file;
+ * - 'C' instead of 'R': the worker copies from the file instead of mapping it, as in a daemon for
+ * several users.
+ * A step of the script is one byte (operation, which of two clients, whether the worker runs before
+ * the next step), followed by operands; after the end of the script, bytes read as zero. A change
+ * of the file takes effect immediately or after a number of lookups and checks by the worker, so
+ * that an input always has the same effect.
  */
 #include "format/packimg.h"
 #include "loaderd/worker/storage.h"
@@ -33,16 +35,16 @@ enum {
 	CLIENTS = 2,
 	STEPS_MAX = 48,
 	CHANGES_MAX = 8,
-	FILE_MAX = 1 << 17, /* size of a file whose checksums are repaired */
+	FILE_MAX = 1 << 17, /* largest file whose checksums are repaired */
 	SCRIPT_MAX = 255,
 	SEEDS_MAX = 64,
-	SEED_MAX = 1 << 14, /* bytes of a seed file */
+	SEED_MAX = 1 << 14, /* largest seed file in bytes */
 	SEED_EVERY = 4,     /* one in this many mutations starts from a seed */
-	BYTES_MAX = 64,     /* of a frame or text spelt out in the script */
+	BYTES_MAX = 64,     /* most bytes of a frame or text spelt out in the script */
 	CLAIMS_MAX = 31,
 };
 
-/* Operation, in the low bits of a step. */
+/* The operation, in the low bits of a step's first byte. */
 enum step {
 	OPEN,
 	WORK,
@@ -62,7 +64,7 @@ enum step {
 enum {
 	STEP_HOLD = 0x40,
 	STEP_OTHER = 0x80
-}; /* the worker does not run after the step; the step is the other client's */
+}; /* STEP_HOLD: the worker does not run after the step; STEP_OTHER: the second client acts */
 enum {
 	OPEN_SHUFFLE = 1,
 	OPEN_SHORT = 2,
@@ -104,7 +106,7 @@ static const char *const pipelines[] = {
 };
 enum { PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
 
-/* The first four are names used in the golden files and by make_corpus.c. */
+/* The golden files and make_corpus.c use the first four names. */
 static const char *const field_names[] = {"id",      "score", "blob",    "note",        "depth",
 					  "caption", "",      "__key__", "__deferred__"};
 enum { FIELD_NAMES = sizeof(field_names) / sizeof(*field_names) };
@@ -115,26 +117,26 @@ struct script {
 };
 
 struct client {
-	int socket; /* -1 if none */
+	int socket; /* -1 if not connected */
 	struct frame_reader reader;
-	bool by_hand; /* answers come only from the script */
+	bool by_hand; /* the script supplies all answers to NeedFiles */
 	bool asked;
 	uint32_t first;
 	bool direct;
-	int ring_fds[2]; /* -1 until they arrive */
+	int ring_fds[2]; /* -1 until the ring arrives */
 	bool has_ring;
 	struct ring_consumer ring;
 };
 
 struct change {
-	uint32_t after; /* number of checks before the change, 0 if there is none */
+	uint32_t after; /* checks left before the change; 0 if no change is pending */
 	uint32_t at;
 	uint8_t value, how;
 };
 
 static struct client clients[CLIENTS];
 static struct change changes[CHANGES_MAX];
-static bool playing; /* a step runs and the file is not being changed, so checks are counted */
+static bool playing; /* a step runs and the file is not being changed, so checks count */
 static int file = -1;
 static size_t file_size;
 
@@ -163,7 +165,7 @@ static void make_change(const struct change *change)
 	uint8_t bytes[8];
 	size_t room = change->how & CHANGE_HEADER && file_size > HEADER ? HEADER : file_size;
 	off_t at = (off_t)(change->at % (room + 1));
-	playing = false; /* do not count our own checksum computations */
+	playing = false; /* do not count the checks in our own checksum computations */
 	memset(bytes, change->value, sizeof(bytes));
 	if (change->how & CHANGE_CUT) {
 		if (ftruncate(file, at) < 0)
@@ -300,7 +302,7 @@ static void answer(struct client *client)
 	send_files(client, &files, 0, 1);
 }
 
-/* Answers NeedFiles with the next files, or with false values. */
+/* Answers NeedFiles with the requested files, or with invalid values. */
 static void send_files_by_hand(struct client *client, struct script *script)
 {
 	Loaderd__Files files = LOADERD__FILES__INIT;
@@ -409,7 +411,7 @@ static void send_raw(struct client *client, struct script *script)
 		close(fd);
 }
 
-/* Takes and releases up to count batches, and checks that each fits into its slot. */
+/* Takes and releases up to `count` batches, and checks that each fits into its slot. */
 static void take(struct client *client, unsigned count)
 {
 	const struct ring_slot *slot;
@@ -488,7 +490,7 @@ static bool read_reply(struct client *client)
 	return r == 1;
 }
 
-/* Runs until neither the worker nor the clients have anything left to do. */
+/* Runs the worker and the clients until none of them has work left. */
 static void settle(void)
 {
 	bool busy;
@@ -560,7 +562,7 @@ static void play(struct script script)
 	playing = false;
 }
 
-/* Script for a file without one: an ordinary client, with three pipelines. */
+/* Default script for inputs without one: a regular client with three pipelines. */
 static const uint8_t ordinary[] = {
 	DESCRIBE, OPEN, 1,    0x01, 1,       0,    0,  0,      0,       0,       0x0f,
 	0,        WORK, 9,    TAKE, 3,       WORK, 9,  STATUS, HANG_UP, OPEN,    4,
@@ -583,8 +585,8 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
 
 /*
- * Files from the seed folder. Mutations restart from them now and then, so that they do not drift
- * away from valid files.
+ * Files from the seed folder. Some mutations restart from a seed, so that inputs stay close to
+ * valid files.
  */
 struct seed {
 	uint8_t bytes[SEED_MAX];
@@ -612,7 +614,7 @@ static void read_seed(const char *path)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* Called by libFuzzer at the start. The last argument is the folder of seeds. */
+/* libFuzzer calls this at the start. The last argument is the seed folder. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	const char *folder = (*argv)[*argc - 1];
@@ -640,8 +642,8 @@ static size_t put_seed(uint8_t *data, size_t kept, size_t size_max, unsigned num
 }
 
 /*
- * Nearly always adds a script to a file without one; afterwards script and file are mutated equally
- * often.
+ * Usually adds a script to a file without one. If there is a script, mutates script and file
+ * equally often.
  */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
 {

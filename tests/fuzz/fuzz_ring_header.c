@@ -1,6 +1,6 @@
 /*
- * Arbitrary bytes as a ring header, as a broken daemon could send it: either it is refused, or
- * every section of every slot is readable.
+ * Arbitrary bytes as a ring header, as a broken daemon could send it: the client must refuse it, or
+ * every section of every slot must be readable.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/proto/fake_ring.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static struct ring_producer
-	producer; /* provides a valid ack page and the valid header to start from */
+	producer; /* a producer that provides a valid ack page and a valid header to start from */
 static volatile uint8_t sink;
 
 static void touch(const char *slot, uint64_t offset, uint64_t size)

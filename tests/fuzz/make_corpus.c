@@ -87,8 +87,8 @@ static void make_frames(const char *root)
 }
 
 /*
- * Makes inputs of jpeg_case_build() with every sampling, quantisation and kind of scan; for
- * jpeg_index three changes to the index come first.
+ * Makes inputs of jpeg_case_build() with every sampling, quantisation and kind of scan. Inputs of
+ * jpeg_index start with three changes to the index.
  */
 static void make_cases(const char *root)
 {
@@ -114,8 +114,8 @@ static void make_cases(const char *root)
 }
 
 /*
- * Makes headers as encoders write them, without the scan, and inputs from which the target makes
- * headers.
+ * Makes headers as encoders write them, without the scan, and inputs from which fuzz_jpeg_headers
+ * makes headers.
  */
 static void make_headers(const char *root)
 {
@@ -138,7 +138,7 @@ static void make_headers(const char *root)
 	for (uint32_t first = 0; first < 32; first++) {
 		uint8_t seed[400];
 
-		for (size_t i = 0; i < sizeof(seed); i++) /* keep changes rare */
+		for (size_t i = 0; i < sizeof(seed); i++) /* make few changes */
 			seed[i] = (uint8_t)(image_random(&state) % 230);
 		seed[0] = (uint8_t)first;
 		snprintf(name, sizeof(name), "made%02u", first);
@@ -157,8 +157,9 @@ static void must(int r)
 enum kind { JPEGS, INDEXED, PIXELS, KINDS };
 
 /*
- * Makes JPEGs of several kinds and sizes, with an index if sequential; or of a single size and
- * kind; or raw and compressed pixels. The caller frees the data.
+ * Makes item i of a dataset. JPEGS: a JPEG whose kind and size depend on i, with an index if it is
+ * sequential; INDEXED: a JPEG of one kind and size; PIXELS: raw or compressed pixels. The caller
+ * frees the data.
  */
 static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *decoder,
 		      enum kind kind, unsigned i, struct packimg_item *ret_item, uint8_t **ret_data)
@@ -255,8 +256,8 @@ static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 }
 
 /*
- * Makes scripts for fuzz_request.c: each pipeline with every policy, order and position in turn,
- * and with a change of the file in between.
+ * Makes scripts for fuzz_request.c: each pipeline, with every policy, order and start position in
+ * turn, and a change of the file in between.
  */
 static void make_requests(const char *root)
 {

@@ -23,7 +23,7 @@ static void save(const char *root, const char *folder, const char *name, const v
 	}
 }
 
-/* A piece size, followed by frames. */
+/* The seed under construction: the piece size, then frames. */
 static uint8_t stream[8192];
 static size_t used;
 
@@ -162,8 +162,8 @@ static void rings(const char *root)
 {
 	uint8_t header[80] = {0};
 	/*
-	 * begin, publish, valid ack, begin, ack of a batch that is only begun, begin; and a page of
-	 * ones
+	 * steps: begin, publish, valid ack, begin, ack of an unpublished batch, begin. noise: words
+	 * with all bits set.
 	 */
 	static const char steps[] = "\2\0\0\2\0\4\0\0\0\0\0\4\1\0\0\2\0\2\0\4\0\4\1\0\0\0\0\0\0";
 	static const char noise[] = "\1\0\0\5\20\377\377\377\377\377\377\377\377\0\0\2\0\7\377\0\0"

@@ -51,8 +51,8 @@ static void checkpoints(const char *root, struct device_params *params, const st
 }
 
 /*
- * Like a file of another program: narrow elements, other classes, a tensor that the store does not
- * have.
+ * Resembles a file of another program: narrow element types, other classes, a tensor that the store
+ * does not have.
  */
 static void foreign(const char *root)
 {

@@ -1,14 +1,13 @@
 /*
- * Moves every range of a file onto every other in every way, that is, tests all inputs of
- * fuzz_overlap.c with a single move. Each overlapping file must be reported as damaged, and no
- * reader may crash.
+ * Tests all inputs of fuzz_overlap.c with a single move: moves every range of a file onto every
+ * other, in every way. Each overlapping file must be reported as damaged, and no reader may crash.
  */
 #include "tests/fuzz/support/overlaps.h"
 #include "tests/test.h"
 
 enum {
 	ARGUMENTS_MAX = 16
-}; /* for OVERLAPS_INSIDE: the number of 64-byte positions in the header */
+}; /* arguments of OVERLAPS_INSIDE: the header has this many 64-byte offsets */
 
 static struct overlaps_file base, file;
 
@@ -44,10 +43,7 @@ TEST(base_is_good)
 	assert_int_equal(counts[OVERLAPS_SIDE], 4);
 }
 
-/*
- * Returns 1 if ranges overlapped, and 0 if they did not, for example because samples may share
- * bytes.
- */
+/* Returns 1 if ranges overlap illegally, and 0 if not; for example, samples may share bytes. */
 static unsigned try(const struct overlaps_move *move)
 {
 	struct overlaps_verdict verdict;

@@ -1,7 +1,7 @@
 /*
  * Runs a fuzz target without libFuzzer: replay [-m MUTATIONS] FILE|FOLDER... runs each file
  * unchanged, then mutated. The seed of a mutation depends only on its number and the file's size,
- * so every run is the same. Fails if there is no input.
+ * so every run gives the same inputs. Fails if there is no input.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/mutate.h"

@@ -1,13 +1,15 @@
 /*
  * Sends mutated files to a daemon through its socket while the daemon also serves another user.
- * `served COUNT FILE|FOLDER...` mutates the given .pimg files and repairs their checksums (a
- * leading script of fuzz_request.c is dropped), requests a description and a feed of each with one
- * of a few pipelines, and changes every second file on disk while it is read. Counts the workers
- * that die, saves the files in use at that time as found-NUMBER.pimg, and compares the other user's
- * batches with those of the same feed afterwards. Exit status 0 means that no worker died and no
- * batch of the other user was wrong. LOADERD is the daemon, which should be built with sanitizers.
- * As root, the files are sent under an unused uid; otherwise both feeds belong to one user, and the
- * other feed does not survive a worker that dies.
+ *
+ * `served COUNT FILE|FOLDER...` mutates the given .pimg files and repairs their checksums (it drops
+ * a leading script of fuzz_request.c), requests a description and a feed of each with one of a few
+ * pipelines, and changes every second file on disk while it is read. Counts the workers that die,
+ * saves the files in use at that time as found-NUMBER.pimg, and afterwards compares the other
+ * user's batches with a new feed with the same options.
+ *
+ * The exit status is 0 if no worker died and no batch of the other user was wrong. LOADERD names
+ * the daemon, which should be built with sanitizers. If run as root, sends the files under an
+ * unused uid; otherwise one user owns both feeds, and a worker that dies also ends the other feed.
  */
 #include "tests/fuzz/support/mutate.h"
 #include "tests/fuzz/support/whole_file.h"
@@ -31,7 +33,7 @@ enum {
 	SEEDS_MAX = 512,
 	SIZE_MAX_OF_SEED = 1 << 16,
 	HASHES_MAX = 1 << 16,
-	CONTROL_PAUSE_US = 30000, /* slower than possible, to leave the CPU to the files */
+	CONTROL_PAUSE_US = 30000, /* slow pace, which leaves the CPU to the mutated files */
 	WAIT_MS = 5000,
 	BATCHES = 3,
 	SCRIBBLES = 16,
@@ -46,7 +48,7 @@ struct counts {
 	unsigned long files, described, opened, batches, failed, late, ended, reports;
 };
 
-/* Shared with the process that takes the other user's feed. */
+/* Memory shared with the process that takes the other user's batches. */
 struct control_client {
 	_Atomic bool stop;
 	_Atomic uint64_t batches;
@@ -116,7 +118,7 @@ static size_t change_bytes(uint8_t *data, size_t size, size_t size_max)
 	return mutate_bytes(data, size, &random_state);
 }
 
-/* Writes a new file at path, with up to four mutations. */
+/* Writes a seed with up to four mutations to a new file at path. */
 static size_t write_file(uint8_t *bytes)
 {
 	const struct seed *seed = &seeds[draw(seed_count)];
@@ -134,8 +136,8 @@ static size_t write_file(uint8_t *bytes)
 }
 
 /*
- * Changes the served file in place: changes a few bytes and restores them, and sometimes truncates
- * the file.
+ * Changes the served file in place: changes a few bytes and restores them; sometimes truncates the
+ * file.
  */
 static void scribble(const uint8_t *bytes, size_t size)
 {
@@ -229,15 +231,14 @@ static bool look_at_log(struct counts *counts)
 }
 
 /*
- * Saves the file. Either this one or one of the few before it caused the crash; replay them to find
- * out which.
+ * Saves a file that was in use. Either this file or one of the few before it caused the crash:
+ * replay them to find out which.
  */
 static void keep(unsigned long number, const uint8_t *bytes, size_t size)
 {
 	char name[64];
 	uid_t uid = geteuid();
-	bool back =
-		seteuid(0) == 0; /* the unprivileged uid may not be able to write to the folder */
+	bool back = seteuid(0) == 0; /* the unprivileged uid may lack write access to the folder */
 	snprintf(name, sizeof(name), "found-%lu.pimg", number);
 	FILE *file = fopen(name, "wbe");
 	assert_non_null(file);
@@ -273,8 +274,8 @@ static pid_t start_control_client(struct control_client *control,
 }
 
 /*
- * Returns the number of batches that differ from what the same feed delivers now, or more than all
- * batches if the feed failed.
+ * Returns the number of batches that differ from a new feed's; more than the number of batches if
+ * the feed failed.
  */
 static uint64_t stop_control_client(struct control_client *control, pid_t pid,
 				    const struct feed_options *options)
@@ -293,7 +294,7 @@ static uint64_t stop_control_client(struct control_client *control, pid_t pid,
 	return wrong;
 }
 
-/* Starts the daemon with its log in a file and its socket open to any user. */
+/* Starts the daemon with its log in a file and a socket that any user may open. */
 static void start_daemon(struct fixture *fixture)
 {
 	char name[PATH_MAX + 16];

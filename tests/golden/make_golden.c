@@ -1,10 +1,11 @@
 /*
- * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad. Good files must
- * open and give what test_golden.c expects, in this version and every later one. Bad files are good
- * ones with one field changed and the checksums put right (of those without traits:
- * good/traitless.pimg, which an earlier version made of the same samples as full.pimg); what must
- * happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
- * "newer" fails when opened with -ENOTSUP.
+ * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad.
+ *
+ * Good files must open and have the contents that test_golden.c expects, in this version and every
+ * later one. One good file is not made here: traitless.pimg, written by an earlier version, has the
+ * samples of full.pimg but no traits. A bad file is a good one with one field changed and the
+ * checksums corrected. The first part of its name is the expected result: "open" and "check" fail
+ * there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -41,7 +42,7 @@ static void fill(uint8_t *pixels, size_t size, uint32_t seed)
 		pixels[i] = (uint8_t)(seed * 37 + i * 11 + i / 7 * 5);
 }
 
-/* One 2x2 image with a class: the file that SPEC.md dissects. */
+/* One 2x2 image with a class: the file whose bytes SPEC.md lists. */
 static void make_minimal(void)
 {
 	static const char *const classes[] = {"cat", "dog"};
@@ -68,7 +69,7 @@ static void make_minimal(void)
 	packimg_writer_free(writer);
 }
 
-/* Values of fields that test_golden.c expects: sample i has field f unless i % 3 == f % 3. */
+/* Adds the field values that test_golden.c expects: sample i has field f unless i % 3 == f % 3. */
 static void add_values(struct packimg_writer *writer, uint32_t i)
 {
 	static const char *const names[] = {"id", "score", "blob", "note"};
@@ -91,8 +92,8 @@ static void add_values(struct packimg_writer *writer, uint32_t i)
 }
 
 /*
- * Six samples: raw, raw grey, zstd, JPEG upright and turned, raw again; everything else that a file
- * can hold.
+ * Six samples (raw, raw grey, zstd, an upright and a rotated JPEG, raw) and everything else that a
+ * file can hold.
  */
 static void make_full(const char *name, uint64_t shard_size)
 {
@@ -145,7 +146,7 @@ static void make_full(const char *name, uint64_t shard_size)
 	packimg_encoder_free(encoder);
 }
 
-/* A file in memory, to be changed. */
+/* A file in memory that can be changed. */
 struct file {
 	uint8_t *data;
 	size_t size;
@@ -207,7 +208,7 @@ static void repair_checksums(struct file *file)
 		XXH3_64bits(file->header, offsetof(struct pimg_header, header_xxh3));
 }
 
-/* Samples 3 and 5 share data and side data, sample 0 the data alone. */
+/* Samples 3 and 5 share data and side data; sample 0 shares only the data. */
 static void make_shared(void)
 {
 	struct file file = file_read(path_of("good", "full.pimg"));
@@ -220,7 +221,7 @@ static void make_shared(void)
 	free(file.data);
 }
 
-/* What a later version may add without harm: flag, section, bytes behind the end. */
+/* Adds what a later version may add compatibly: a flag, a section, bytes after the end. */
 static void make_extended(void)
 {
 	struct file file = file_read(path_of("good", "full.pimg"));
@@ -525,7 +526,7 @@ static void make_bad(void)
 		file_write(&file, path_of("bad", name));
 		free(file.data);
 	}
-	/* these two are about the checksums themselves */
+	/* the only fault of these two files is an outdated checksum */
 	struct file file = file_read(path_of("good", "full.pimg"));
 	file.header->set_uuid[0] ^= 1;
 	file_write(&file, path_of("bad", "open_header_checksum.pimg"));

@@ -1,7 +1,7 @@
 /*
- * Losslessly rewrites JPEG files in place: `jpeg_rescan progressive FILE...` with progressive
- * scans, `jpeg_rescan restart FILE...` with a restart interval of five MCUs. For datasets whose
- * JPEGs cannot be indexed.
+ * Losslessly rewrites JPEG files in place, to make datasets whose JPEGs cannot have an index:
+ * `jpeg_rescan progressive FILE...` uses progressive scans, `jpeg_rescan restart FILE...` a restart
+ * interval of five MCUs.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /*
- * The shapes image set is not trivial: a linear classifier on the pixels stays under 40 % on
- * held-out images.
+ * The shapes image set is not trivial: a linear classifier on the pixels stays below 40 % accuracy
+ * on held-out images.
  *
  * Draws the set with tools/shapes like tools/quickstart, and trains multinomial logistic regression
- * on all training images at several resolutions and strengths of L2 regularisation, each to the end
- * of its schedule. The test compares the best held-out accuracy of all with the limit, which
- * favours the linear classifier. The accuracy on the training images shows that the training works:
- * it must be high at full resolution, where there are more pixels than images.
+ * on all training images, at several resolutions and strengths of L2 regularisation, each for a
+ * full schedule. The test compares the best held-out accuracy of all these models with the limit,
+ * which favours the linear classifier. The accuracy on the training images shows that the training
+ * works: it must be high at full resolution, where there are more pixels than images.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 enum {
 	SIDE = 64,
 	CLASSES = 10,
-	LANES = 12, /* number of classes, rounded up to whole vectors */
+	LANES = 12, /* number of classes, padded to whole vectors */
 	BATCH = 50,
 	EPOCHS = 15,
 	IMAGES_MAX = 20000,
@@ -84,7 +84,7 @@ static int skip_hidden(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* Reads and deletes every image below the directory; the n-th subdirectory by name is class n. */
+/* Reads and deletes every image below the directory. The n-th subdirectory by name is class n. */
 static void set_read(struct set *set, const char *directory)
 {
 	struct dirent **folders, **files;
@@ -158,10 +158,11 @@ static struct set set_shrink(const struct set *set, unsigned factor)
 
 struct model {
 	size_t features;
-	float *mean, *scale;        /* of each feature over the training images */
+	float *mean,
+		*scale; /* [features], mean and scale of each feature over the training images */
 	float (*weights)[LANES];    /* [features] */
 	float (*gradient)[LANES];   /* [features] */
-	float (*moments)[2][LANES]; /* [features], Adam's moments */
+	float (*moments)[2][LANES]; /* [features], Adam's two moments */
 	float bias[LANES];
 };
 
@@ -215,7 +216,7 @@ static void model_logits(const struct model *model, const uint8_t *pixels, float
 	}
 }
 
-/* Adds one image's gradient of the cross-entropy. */
+/* Adds the gradient of one image's cross-entropy. */
 static void model_learn(struct model *model, const uint8_t *pixels, unsigned label, float rate)
 {
 	float error[LANES] = {0}, logits[LANES], top = -INFINITY, sum = 0;
@@ -237,7 +238,10 @@ static void model_learn(struct model *model, const uint8_t *pixels, unsigned lab
 		model->bias[k] -= rate * error[k];
 }
 
-/* One step of AdamW (Loshchilov, Hutter, 2019) with the accumulated gradient, which it clears. */
+/*
+ * Applies one step of AdamW (Loshchilov, Hutter, 2019) with the accumulated gradient, then clears
+ * the gradient.
+ */
 static void model_step(struct model *model, unsigned step, float rate, float decay)
 {
 	const float keep[2] = {0.9f, 0.999f};
@@ -295,7 +299,7 @@ static void train_linear(const struct set *train, const struct set *held_out, fl
 	unsigned steps = (unsigned)(EPOCHS * batches);
 	uint32_t *order = malloc(train->count * sizeof(*order));
 	uint64_t state = 1;
-	/* The more inputs, the smaller the step that changes the output by as much. */
+	/* With more inputs, a smaller step changes the output by the same amount. */
 	float rate_max = 0.2f / sqrtf((float)model.features);
 
 	if (!order)

@@ -1,11 +1,11 @@
 /*
- * LD_PRELOAD library that simulates a slow disk for a daemon's worker: when the worker maps the
+ * LD_PRELOAD library that simulates a slow disk for a daemon's worker. When the worker maps the
  * file SLOW_PAGES_FILE, the pages arrive block by block, each after a delay, as from a device with
- * a cold page cache. The mapping is replaced with memory without pages (userfaultfd(2)), set up
- * before the worker's sandbox forbids it. A thread that touches a block sleeps in the kernel until
- * a helper process outside the sandbox has waited SLOW_PAGES_US microseconds and copied the block
- * from the file, one block at a time, like a disk's head. Compiled with PROBE it is a program that
- * tests whether this is possible here.
+ * a cold page cache. The library replaces the mapping with memory without pages (userfaultfd(2)),
+ * set up before the worker's sandbox forbids it. A thread that touches a block sleeps in the
+ * kernel. A helper process outside the sandbox waits SLOW_PAGES_US microseconds, then copies the
+ * block from the file; it handles one block at a time, like a disk head. Compiled with PROBE, it is
+ * a program that tests whether this is possible on the system.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -53,8 +53,8 @@ int main(void)
 #else
 
 static struct {
-	uintptr_t begin[MAPS]; /* each place where the file may be mapped; 0 if used */
-	size_t size;           /* of the file, in pages */
+	uintptr_t begin[MAPS]; /* reserved addresses for mappings of the file; 0 once used */
+	size_t size;           /* size of the file, in pages */
 } places;
 
 static void fetch(int fault_fd, int file, const uintptr_t begin[MAPS], uintptr_t address)
@@ -92,7 +92,7 @@ static void serve(int fault_fd, int file, pid_t worker)
 
 	memcpy(begin, places.begin, sizeof(begin));
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != worker) /* the worker ended before PR_SET_PDEATHSIG was set */
+	if (getppid() != worker) /* the worker ended before PR_SET_PDEATHSIG took effect */
 		_exit(0);
 	for (int fd = 3; fd < 1024; fd++)
 		if (fd != fault_fd && fd != file)
@@ -134,7 +134,7 @@ __attribute__((constructor)) static void start(void)
 
 	if (!path || !is_worker())
 		return;
-	/* Above the fd numbers that the supervisor passes to the worker. */
+	/* Use numbers above the fds that the supervisor passes to the worker. */
 	int file = fcntl(open(path, O_RDONLY), F_DUPFD, 64);
 	int fault_fd = fcntl(open_fault_fd(), F_DUPFD, 64);
 
@@ -152,8 +152,8 @@ __attribute__((constructor)) static void start(void)
 }
 
 /*
- * A shared read-only mapping of the file's length is taken for the file. With 64-bit offsets, which
- * all programs here use, the called symbol is mmap64.
+ * Takes any shared read-only mapping of the file's length for a mapping of the file. With 64-bit
+ * offsets, which all programs here use, the called symbol is mmap64.
  */
 __attribute__((visibility("default"))) void *mmap(void *address, size_t length, int protection,
 						  int flags, int fd, off_t offset)

@@ -1,6 +1,6 @@
 /*
  * A client is served exactly the files that the kernel lets it open: modes, ACLs, groups, links,
- * mounts, namespaces, changed users, Landlock. Each attempt is a separate process.
+ * mounts, namespaces, changed users, Landlock. Each attempt runs in a process of its own.
  */
 #include "tests/security/attack.h"
 #include "tests/test.h"
@@ -20,7 +20,7 @@
 enum {
 	GROUP = 64210,
 	WRONG = 250,      /* served, but the wrong file */
-	CANNOT_TRY = 251, /* the kernel does not support this here */
+	CANNOT_TRY = 251, /* this kernel does not support the attempt */
 	OVERFLOW = 65534,
 };
 
@@ -28,8 +28,8 @@ static struct stage stage;
 static char public[PATH_MAX], shared[PATH_MAX], set[PATH_MAX];
 
 /*
- * Opens a feed with the current credentials. Returns a positive errno, 0, or WRONG unless the
- * metadata names this owner.
+ * Opens a feed with the current credentials. Returns a positive errno, 0, or WRONG if the dataset's
+ * metadata does not name this owner.
  */
 static int try_open(const char *path, const char *owner)
 {
@@ -133,7 +133,7 @@ static int set_with_a_link(void)
 }
 
 /*
- * A name that alternates between a link into BOB's home and a valid file: it opens as the valid
+ * The path alternates between a link into BOB's home and a valid file. It must open as the valid
  * file or not at all.
  */
 static int swapped_link(void)
@@ -202,7 +202,7 @@ static int bind_mount(void)
 	return try_open(public, "images");
 }
 
-/* A file that the service could not open by its path. */
+/* The service could not open this file by its path. */
 static int mount_of_its_own(void)
 {
 	if (!leave_mounts() || mount("none", stage.bobs, "tmpfs", 0, "mode=0755") < 0)
@@ -221,12 +221,12 @@ static bool write_file(const char *path, const char *text)
 	return n == (ssize_t)strlen(text);
 }
 
-/* Becomes root in a new user namespace, which is still ALICE outside. */
+/* Becomes root in a new user namespace; outside, the process still is ALICE. */
 static bool become_root_inside(void)
 {
 	char map[64];
 	fixture_become(ALICE);
-	/* Otherwise its files in /proc belong to root after the change of user. */
+	/* Without this, root owns the process's files in /proc after the change of user. */
 	prctl(PR_SET_DUMPABLE, 1);
 	snprintf(map, sizeof(map), "0 %d 1\n", ALICE);
 	return unshare(CLONE_NEWUSER) == 0 && write_file("/proc/self/setgroups", "deny") &&
@@ -238,10 +238,10 @@ static int root_of_a_namespace(void)
 	if (!become_root_inside())
 		return CANNOT_TRY;
 	struct feed *feed = fixture_open(&stage.alice);
-	/* after its first batch the feed is in the status */
+	/* the status lists a feed once it has delivered its first batch */
 	assert_true(fixture_hash(feed, 1) != 0);
 	Loaderd__Reply *reply = fixture_status(&stage.fixture);
-	/* Feeds of earlier attempts may not have ended yet. */
+	/* Feeds of earlier attempts may still be listed. */
 	bool right = reply->status->n_feeds > 0 && reply->status->feeds[0]->uid == ALICE;
 	loaderd__reply__free_unpacked(reply, NULL);
 	feed_close(feed);
@@ -255,7 +255,7 @@ static int root_of_a_namespace_in_a_closed_home(void)
 }
 
 /*
- * In a namespace without a uid map, the process sees the overflow uid, but is still ALICE outside.
+ * In a namespace without a uid map, the process sees the overflow uid; outside, it still is ALICE.
  */
 static int unmapped_namespace(void)
 {
@@ -265,14 +265,17 @@ static int unmapped_namespace(void)
 	return try_open(stage.images, "images");
 }
 
-/* A set-user-ID program of BOB, started by ALICE: it opens files as BOB and counts as BOB. */
+/*
+ * A set-user-ID program of BOB, started by ALICE: it opens files as BOB, and its feeds count as
+ * BOB's.
+ */
 static int set_user_id(void)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(ALICE, BOB, BOB) < 0 ||
 	    setresuid(ALICE, BOB, BOB) < 0)
 		return CANNOT_TRY;
 	struct feed *feed = fixture_open(&stage.bob);
-	/* after its first batch the feed is in the status */
+	/* the status lists a feed once it has delivered its first batch */
 	assert_true(fixture_hash(feed, 1) != 0);
 	Loaderd__Reply *reply = fixture_status(&stage.fixture);
 	bool right = reply->status->n_feeds > 0 && reply->status->feeds[0]->uid == BOB;
@@ -325,7 +328,7 @@ static int confined_outside(void)
 	return confine(stage.alices) ? try_open(public, "public") : CANNOT_TRY;
 }
 
-/* Sends these two fds as the files of the set, with the raw protocol. */
+/* Sends these two fds as the files of the set, using the raw protocol. */
 static int pass_two(int first, int second)
 {
 	const int fds[2] = {first, second};
@@ -346,7 +349,7 @@ static int pass_two(int first, int second)
 	return code;
 }
 
-/* Another process of the same user has the whole set open in the same worker. */
+/* Another process of the same user has opened the whole set in the same worker. */
 static int confined_to_one_shard(void)
 {
 	char first[PATH_MAX], second[PATH_MAX];
@@ -432,7 +435,7 @@ static void names(void)
 	expect("a set with such a link", set_with_a_link, EACCES);
 	expect("a link that comes and goes", swapped_link, 0);
 	expect("one file by the path of another", path_of_another, 0);
-	/* Neither the client nor the service has opened a file there. */
+	/* Neither the client nor the service has opened a file in that directory. */
 	assert_int_equal(read(watch, &event, sizeof(event)), -1);
 	assert_int_equal(errno, EAGAIN);
 	close(watch);

@@ -300,7 +300,7 @@ static int open_once(const struct stage *stage, int file, const char *pipeline, 
 	}
 	Loaderd__Reply *reply = attack_reply(socket, fds);
 	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		/* Some fds cannot be passed. */
+		/* The kernel refuses to pass some kinds of fds. */
 		bool passed = attack_files(socket, reply->need_files->first, 1,
 					   reply->need_files->direct, &file, 1);
 		loaderd__reply__free_unpacked(reply, NULL);
@@ -310,7 +310,7 @@ static int open_once(const struct stage *stage, int file, const char *pipeline, 
 			 strstr(reply->error->text, "connects too often");
 	if (reply)
 		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
-	/* A refusal must have an explanation, not just the name of the errno. */
+	/* A refusal must explain the errno, not just name it. */
 	if (code != 0 && reply && strstr(reply->error->text, strerror(code)))
 		assert_non_null(strstr(reply->error->text, "cannot be read as a file"));
 	loaderd__reply__free_unpacked(reply, NULL);

@@ -1,6 +1,6 @@
 /*
- * Fds passed as dataset files that are not usable files, and fds passed at the wrong time, in the
- * wrong place or number.
+ * Passes fds that are not regular files as dataset files, and fds at the wrong time, at the wrong
+ * position or in the wrong number.
  */
 #include "proto/framing.h"
 #include "tests/security/attack.h"
@@ -39,13 +39,13 @@ static int fifo_alone(const struct stage *stage)
 	unlink(path);
 	if (mkfifo(path, 0600) < 0)
 		return -1;
-	return open(path, O_RDWR | O_CLOEXEC); /* reading it blocks without end */
+	return open(path, O_RDWR | O_CLOEXEC); /* reading from it blocks forever */
 }
 
 static int pipe_end(const struct stage *stage)
 {
 	int fds[2];
-	return pipe2(fds, O_CLOEXEC) < 0 ? -1 : fds[0]; /* the other end stays open */
+	return pipe2(fds, O_CLOEXEC) < 0 ? -1 : fds[0]; /* the write end stays open */
 }
 
 static int socket_end(const struct stage *stage)
@@ -218,8 +218,8 @@ static bool mount_alone(const char *folder, bool overlay)
 	char map[32], path[PATH_MAX], options[PATH_MAX];
 	snprintf(map, sizeof(map), "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
 	/*
-	 * A change of user clears this flag, and with it the access to the process's files in
-	 * /proc.
+	 * A change of user clears the dumpable flag, without which the process cannot access its
+	 * files in /proc.
 	 */
 	prctl(PR_SET_DUMPABLE, 1);
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || !put("/proc/self/setgroups", "deny") ||
@@ -242,7 +242,7 @@ static bool mount_alone(const char *folder, bool overlay)
 
 /*
  * Opens a dataset on a file system that any user may mount. A child that shares only the fd table
- * mounts it; its namespaces end with it, the file stays.
+ * mounts the file system. Its namespaces end when it exits, but the file stays open.
  */
 static int file_on_mount(const struct stage *stage, bool overlay)
 {
@@ -335,8 +335,8 @@ static int open_within_limits(const struct stage *stage, int file, const char *t
 }
 
 /*
- * Requests a feed and the dataset's facts with every kind of fd: each is refused at once, or
- * served.
+ * Requests a feed and the dataset's description with every kind of fd. The daemon must refuse each
+ * at once, or serve it.
  */
 static void pass_every_kind(const struct stage *stage)
 {
@@ -346,7 +346,7 @@ static void pass_every_kind(const struct stage *stage)
 		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 			int fd = kinds[i].make(stage);
 			if (fd < 0) {
-				/* not available on this machine */
+				/* this machine does not support this kind */
 				if (first)
 					print_message("no %s here\n", kinds[i].name);
 				continue;
@@ -368,8 +368,8 @@ static void pass_every_kind(const struct stage *stage)
 }
 
 /*
- * Passes the dataset's file as an fd without read permission while a feed over the dataset is open:
- * the open dataset must not be shared with a client that cannot read it.
+ * While a feed of the dataset is open, passes its file as an fd without read permission: the worker
+ * must not share the open dataset with a client that cannot read it.
  */
 static void share_without_a_right(const struct stage *stage)
 {
@@ -415,10 +415,10 @@ static int lingering_socket(void)
 	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-	return fd; /* the listener stays open and never reads */
+	return fd; /* the listener stays open and is never read */
 }
 
-/* A user who exceeds the connection rate is refused for some milliseconds. */
+/* Retries: a user who exceeds the connection rate limit is refused for some milliseconds. */
 static void open_at_once(const struct stage *stage)
 {
 	struct feed *feed;
@@ -437,8 +437,8 @@ static void open_at_once(const struct stage *stage)
 }
 
 /*
- * Files{total: 1} in two parts: the fd comes with the first byte, so the daemon holds the only copy
- * before the last byte arrives.
+ * Sends Files{total: 1} in two parts. The fd arrives with the first byte, so the daemon holds its
+ * only copy before the last byte arrives.
  */
 static void pass_for_good(int socket, int fd)
 {
@@ -475,8 +475,8 @@ static void pass_lingering_sockets(const struct stage *stage)
 }
 
 /*
- * Passes fds before the daemon asks, with messages that carry none, more than a frame may have, and
- * on a connection that is closed right after.
+ * Passes fds before the daemon requests files, with messages that carry none, in excess of what a
+ * frame may carry, and on a connection that is closed right after.
  */
 static void pass_unasked(const struct stage *stage)
 {
@@ -557,14 +557,17 @@ static void lie_about_parts(const struct stage *stage)
 		for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++)
 			tell(stage, &lies[i], file);
 	while (attack_now_ms() < until_ms);
-	/* Files that were not requested. */
+	/* Sends files that the daemon did not request. */
 	int socket = attack_connect(stage);
 	assert_true(attack_files(socket, 0, 1, false, NULL, 0));
 	assert_null(attack_reply(socket, NULL));
 	close(socket);
 }
 
-/* Requests feeds but sends no files, or not all: they count as feeds, and are released. */
+/*
+ * Requests feeds but sends no files, or only some: the feeds count against the limit until their
+ * connections close.
+ */
 static void never_send_all(const struct stage *stage)
 {
 	enum { FEEDS = 16 };
@@ -582,7 +585,7 @@ static void never_send_all(const struct stage *stage)
 		close(sockets[i]);
 }
 
-/* Passes as many fds as the worker can have, and more. */
+/* Passes more fds than the worker's fd table has room for. */
 static void fill_the_table(const struct stage *stage)
 {
 	enum { SETS = 4, SHARDS = 32768 };
@@ -640,8 +643,8 @@ static void unmount(struct stage *stage)
 }
 
 /*
- * Passes the file and exits, so that the daemon is the one to close it. Runs in a separate process,
- * which may not be able to exit before the mount is aborted.
+ * Passes the file and exits, so that the daemon closes the last copy. Runs in a separate process,
+ * which may be unable to exit until the mount is aborted.
  */
 static void pass_silent_file(const struct stage *stage, const char *wish)
 {
@@ -658,7 +661,7 @@ static void pass_silent_file(const struct stage *stage, const char *wish)
 			_exit(1);
 		loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
 		(void)attack_files(socket, 0, 1, false, &fd, 1);
-		usleep(50000); /* the daemon is reading it */
+		usleep(50000); /* time for the daemon to start reading it */
 		ssize_t n = write(ready[1], "", 1);
 		_exit(n != 1);
 	}
@@ -690,7 +693,7 @@ static void consume(const struct stage *stage, const char *path, int ready)
 			feed_release(feed, &batch);
 }
 
-/* A feed whose file stops answering in the middle does not delay other feeds of the same user. */
+/* A feed whose file stops answering halfway does not delay other feeds of the same user. */
 static void read_the_middle(const struct stage *stage)
 {
 	char path[PATH_MAX], byte;

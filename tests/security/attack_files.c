@@ -70,8 +70,8 @@ static struct mapping map(const char *path)
 enum { PLACES_MAX = 4096 };
 
 /*
- * Chooses bytes that control the interpretation of others: the counts in every JPEG's Huffman
- * tables; arbitrary bytes if there are too few.
+ * Chooses bytes that control how other bytes are read: the counts in every JPEG's Huffman tables.
+ * Adds arbitrary bytes if there are too few.
  */
 static unsigned choose(const struct mapping *mapping, size_t places[PLACES_MAX])
 {
@@ -85,9 +85,9 @@ static unsigned choose(const struct mapping *mapping, size_t places[PLACES_MAX])
 }
 
 /*
- * In a separate process, changes bytes and restores them as fast as possible, so that most reads
- * see correct data and double reads see different data. Changes any of the first bytes, or the
- * critical bytes of the whole file.
+ * Starts a process that changes bytes and restores them as fast as possible, so that most reads see
+ * correct data and two reads of a byte may differ. It changes any of the first `first` bytes or, if
+ * that is 0, the bytes chosen by choose().
  */
 static pid_t flicker(const struct mapping *mapping, size_t first)
 {
@@ -128,7 +128,7 @@ static struct feed *try_feed(const struct stage *stage, const char *path)
 	return feed_open(&options, &feed, NULL) < 0 ? NULL : feed;
 }
 
-/* Takes batches; returns false if the feed ends, for any reason. */
+/* Takes `count` batches; returns false if the feed ends for any reason. */
 static bool take(struct feed *feed, unsigned count)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -140,7 +140,7 @@ static bool take(struct feed *feed, unsigned count)
 	return true;
 }
 
-/* Opens the dataset, requests its facts, and takes a few batches; ignores errors. */
+/* Opens the dataset, requests its description and takes a few batches; ignores errors. */
 static void consume(const struct stage *stage, const char *path)
 {
 	struct feed_dataset *facts;
@@ -153,7 +153,7 @@ static void consume(const struct stage *stage, const char *path)
 	feed_close(feed);
 }
 
-/* Modifies the file during repeated opening, then after it was verified. */
+/* Modifies the file while it is opened repeatedly, then after its checksums were verified. */
 static void change_while_served(const struct stage *stage)
 {
 	struct mapping mapping = map(hostile);
@@ -168,7 +168,7 @@ static void change_while_served(const struct stage *stage)
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
 		struct feed *feed = try_feed(stage, hostile);
 		assert_non_null(feed);
-		/* some epochs, so that the checksums have been verified */
+		/* several epochs, so that all checksums have been verified */
 		assert_true(take(feed, 12));
 		pid = flicker(&mapping, 0);
 		(void)take(feed, 24);
@@ -237,16 +237,17 @@ static void replace_while_opened(const struct stage *stage)
 }
 
 enum {
-	LARGE_SIDE = 12288, /* pixels; an image of 453 MB stored in a few kilobytes */
+	LARGE_SIDE = 12288, /* pixels; the image has 453 MB but is stored in a few kilobytes */
 	TALL_WIDTH = 8,
 	TALL_HEIGHT = 20000,
-	GROWTH_MAX_KIB = 256 << 10, /* memory that ALICE's worker may keep */
-	BACK_WITHIN_MS = 20000,     /* an image that was begun is finished, which takes a while */
+	GROWTH_MAX_KIB = 256 << 10, /* growth of the memory of ALICE's worker that may remain */
+	BACK_WITHIN_MS =
+		20000, /* the worker finishes the image that it has begun, which takes a while */
 };
 
 static uint64_t kib_before;
 
-/* Anonymous memory of ALICE's worker. */
+/* Anonymous memory of ALICE's worker, in KiB. */
 static uint64_t anonymous_kib(const struct stage *stage)
 {
 	char path[64], line[256];
@@ -339,15 +340,15 @@ static void check_memory(struct stage *stage)
 }
 
 enum {
-	WIDE_WIDTH = 16384, /* pixels; a sample of 256 MB stored as a hole */
+	WIDE_WIDTH = 16384, /* pixels; a sample has 256 MB but is stored as a hole */
 	WIDE_HEIGHT = 5461,
 	WIDE_BYTES = WIDE_WIDTH * WIDE_HEIGHT * 3,
-	WIDE_EACH = 4, /* one in this many samples is such a sample */
+	WIDE_EACH = 4, /* every fourth sample is such a sample */
 };
 
 /*
- * A reader that takes the end of the side data for the end of the sample reads some kilobytes, and
- * then accesses 256 MB.
+ * Places the side data inside the sample's data. A reader that takes the end of the side data for
+ * the end of the sample reads some kilobytes, and then accesses 256 MB.
  */
 static void put_side_data_inside(struct mapping *mapping, uint64_t data_offset)
 {
@@ -381,7 +382,10 @@ static void make_side_data_inside(struct stage *stage)
 	close(mapping.fd);
 }
 
-/* Takes a batch with one bad sample in WIDE_EACH, whichever sample replaces it. */
+/*
+ * Takes a batch and asserts that other samples replace the bad ones, whose indices are divisible by
+ * WIDE_EACH.
+ */
 static void take_substituted(struct feed *feed)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -394,8 +398,8 @@ static void take_substituted(struct feed *feed)
 }
 
 /*
- * ALICE's feed over a valid dataset is the control: all its batches must be correct, and none
- * missing.
+ * ALICE's own feed of a valid dataset is the control: it must deliver all batches, and correct
+ * ones.
  */
 static void serve_side_data_inside(const struct stage *stage)
 {

@@ -1,7 +1,7 @@
 /*
- * Accounting of ring memory. Rings kept after their feeds are closed, by any kind of reference,
- * count until the last reference is gone. The daemon allocates no page of a ring, whatever a client
- * fails to allocate or punches out.
+ * Accounting of ring memory. A ring that a client keeps after its feed has closed counts until the
+ * last reference is gone, whatever the kind of reference. The daemon allocates no page of a ring,
+ * whatever a client fails to allocate or punches out.
  */
 #include "tests/security/attack.h"
 #include "tests/test.h"
@@ -19,7 +19,8 @@
 #include <sys/wait.h>
 
 enum {
-	RINGS = 2, /* of 16 * 4 images, 12.6 MB each: a third one exceeds the 32 MB of one user */
+	RINGS = 2, /* 4 slots of 16 images, 12.6 MB per ring: a third ring exceeds the limit of 32
+		      MB per user */
 	FREE_WITHIN_MS = 10000,
 };
 
@@ -28,7 +29,7 @@ static const char pipeline[] = "random_resized_crop(256)";
 struct kept {
 	void *map;
 	size_t size;
-	int fds[2]; /* ring and ack page */
+	int fds[2]; /* fds of ring and ack page */
 };
 
 /* Opens a feed, maps its ring, and hangs up. */
@@ -77,8 +78,8 @@ static void assert_counted(const struct stage *stage, int file)
 }
 
 /*
- * The kernel may free a connection's buffers only when the next packet arrives on the CPU that
- * allocated them (Linux, net.core.skb_defer_max): sends a packet on each CPU.
+ * Sends a packet on each CPU: the kernel may free a connection's buffers only when the next packet
+ * arrives on the CPU that allocated them (net.core.skb_defer_max).
  */
 static void stir_network(void)
 {
@@ -102,7 +103,7 @@ static void stir_network(void)
 	close(fd);
 }
 
-/* Asserts that RINGS rings can be opened again. */
+/* Asserts that all of the user's memory is available again: RINGS rings can be opened. */
 static void assert_released(const struct stage *stage, int file)
 {
 	uint64_t until_ms = attack_now_ms() + FREE_WITHIN_MS;
@@ -173,7 +174,7 @@ static void keep_in_flight(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* The ack page, which is writable, counts like the ring. */
+/* The ack page is writable, and counts like the ring. */
 static void keep_ack_pages(const struct stage *stage)
 {
 	struct kept kept[RINGS];
@@ -189,7 +190,7 @@ static void keep_ack_pages(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* Keeps pages in pipes with splice(). */
+/* Keeps pages in pipes by means of splice(). */
 static void keep_in_pipes(const struct stage *stage)
 {
 	int pipes[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -227,7 +228,7 @@ static void new_connection(int ret_ends[2])
 	close(listener);
 }
 
-/* Keeps pages in socket buffers with sendfile(). */
+/* Keeps pages in socket buffers by means of sendfile(). */
 static void keep_in_connections(const struct stage *stage)
 {
 	int ends[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -267,7 +268,7 @@ static void keep_by_path(const struct stage *stage)
 	assert_released(stage, file);
 }
 
-/* An inotify watch also holds the inode: the kernel must refuse it. */
+/* The kernel must refuse an inotify watch, which would also hold the inode. */
 static void watch_rings(const struct stage *stage)
 {
 	int socket, fds[2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -325,7 +326,7 @@ static void leave_pages_out(const struct stage *stage)
 		off_t before = blocks(fds);
 		attack_send_mapped(socket);
 		assert_refused(socket);
-		/* The kernel may drop clean pages that no process maps any more. */
+		/* The kernel may drop clean pages once no process maps them. */
 		assert_true(blocks(fds) <= before);
 		close(socket);
 		forget_fds(&(struct kept){.fds = {fds[0], fds[1]}});
@@ -333,8 +334,8 @@ static void leave_pages_out(const struct stage *stage)
 }
 
 /*
- * Punches out the page that the daemon reads constantly: each time, the daemon's next read would
- * allocate it again.
+ * Repeatedly punches out the ack page, which the daemon reads all the time: each next read by the
+ * daemon would allocate the page.
  */
 static void punch_ack_page(const struct stage *stage)
 {

@@ -1,5 +1,5 @@
 /*
- * Floods, slow or unfinished requests, and other ways in which a process can affect processes of
+ * Floods, slow or unfinished requests, and other ways in which a process can disturb processes of
  * another user.
  */
 #include "proto/framing.h"
@@ -21,7 +21,7 @@ enum { FLOODERS = 4, CONNECTIONS = 60 };
 
 static const char pipeline[] = "random_resized_crop(32)";
 
-/* Runs in several processes at once. */
+/* Runs the function in several processes at the same time. */
 static void together(const struct stage *stage, void (*run)(const struct stage *stage))
 {
 	pid_t pids[FLOODERS];
@@ -63,7 +63,7 @@ static void linger(const struct stage *stage)
 	for (unsigned i = 0; i < MANY; i++)
 		fds[i] = attack_connect_now(stage);
 	for (uint64_t until_ms = attack_deadline(), i = 0; attack_now_ms() < until_ms; i++) {
-		/* Refused connections are opened again. */
+		/* Reopens refused connections. */
 		if (fds[i % MANY] >= 0)
 			close(fds[i % MANY]);
 		fds[i % MANY] = attack_connect_now(stage);
@@ -78,7 +78,7 @@ static void half_frames(const struct stage *stage)
 {
 	static uint8_t large[1 << 20];
 	int fds[CONNECTIONS];
-	/* announces a megabyte, of which all but the last bytes follow */
+	/* length prefix of a 1 MiB frame; all but its last bytes follow */
 	memcpy(large, "\0\0\x10\0", 4);
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
 		fds[i] = attack_connect(stage);
@@ -96,7 +96,7 @@ static void half_frames(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* Sends a megabyte byte by byte on every connection. */
+/* Sends a 1 MiB frame byte by byte on every connection. */
 static void dribble(const struct stage *stage)
 {
 	int fds[CONNECTIONS];
@@ -132,7 +132,10 @@ static void ask_and_not_listen(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* Sends doorbells for the duration of an attack; drops what the socket does not accept. */
+/*
+ * Sends doorbells for the duration of an attack; drops those that do not fit into the socket
+ * buffer.
+ */
 static void send_doorbells(int socket)
 {
 	static uint8_t many[6 * 1000];
@@ -142,7 +145,7 @@ static void send_doorbells(int socket)
 		(void)send(socket, many, sizeof(many), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* On a connection with a feed, so that the daemon has to handle each doorbell. */
+/* Uses a connection with a feed, so that the daemon has to handle each doorbell. */
 static void ring_doorbells(const struct stage *stage)
 {
 	int fds[2], socket, file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -153,8 +156,8 @@ static void ring_doorbells(const struct stage *stage)
 }
 
 /*
- * Baseline without a daemon: the peer never reads, as a worker soon does with a client that sends
- * this many.
+ * Baseline without a daemon: the peer never reads, just as a worker soon stops reading from a
+ * client that sends this many doorbells.
  */
 static void fill_a_socket(const struct stage *stage)
 {
@@ -173,7 +176,7 @@ static void flood_with_doorbells(const struct stage *stage)
 	together(stage, ring_doorbells);
 }
 
-/* Does not wait for the reply. */
+/* Hangs up without waiting for the reply. */
 static void open_and_leave(const struct stage *stage)
 {
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -186,7 +189,7 @@ static void flood_with_requests(const struct stage *stage)
 	together(stage, open_and_leave);
 }
 
-/* Sends requests for a dataset's facts one after the other on connections that stay open. */
+/* Sends requests for a dataset's description one after the other, on connections that stay open. */
 static void flood_with_questions(const struct stage *stage)
 {
 	int fds[CONNECTIONS], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -205,7 +208,7 @@ static void flood_with_questions(const struct stage *stage)
 			close(fds[i]);
 }
 
-/* Clients that hold batches are stopped with a signal. */
+/* Stops clients that hold batches with a signal. */
 static void stop_clients(const struct stage *stage)
 {
 	pid_t pids[FLOODERS];
@@ -231,7 +234,7 @@ static void stop_clients(const struct stage *stage)
 	}
 }
 
-/* ALICE opens all the feeds that she may have; the status shows only hers. */
+/* ALICE opens as many feeds as she may have; her status lists only her own. */
 static void take_all_feeds(const struct stage *stage)
 {
 	enum { FEEDS = 16 };
@@ -240,7 +243,7 @@ static void take_all_feeds(const struct stage *stage)
 	options.slots = 2;
 	for (unsigned i = 0; i < FEEDS; i++) {
 		feeds[i] = attack_open_feed(&options);
-		/* after its first batch the feed is in the status */
+		/* the status lists a feed once it has delivered its first batch */
 		assert_true(fixture_hash(feeds[i], 1) != 0);
 	}
 	assert_int_equal(feed_open(&options, &more, NULL), -EDQUOT);
@@ -260,8 +263,8 @@ static void take_all_feeds(const struct stage *stage)
 }
 
 /*
- * Tries signals and other operations that require rights over a process. The result depends only on
- * the error.
+ * Sends signals and tries other operations that require permission over a process. Each must fail
+ * with the expected errno.
  */
 static void touch_process(pid_t pid)
 {
@@ -300,13 +303,13 @@ static void touch_processes(const struct stage *stage)
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
 		for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++)
 			touch_process(workers[i]);
-	/* The administrator's socket, and the public one. */
+	/* Attacks the administrator's socket and the public one. */
 	snprintf(admin, sizeof(admin), "%.200s.admin", stage->fixture.socket);
 	assert_true(access(admin, R_OK) < 0 && access(admin, W_OK) < 0);
 	assert_true(unlink(stage->fixture.socket) < 0 && unlink(admin) < 0);
 	int socket = attack_connect(stage);
 	assert_int_equal(frame_send(socket, (const uint8_t *)"\x2a\0", 2, NULL, 0, 1000), 0);
-	Loaderd__Reply *reply = attack_reply(socket, NULL); /* to Shutdown */
+	Loaderd__Reply *reply = attack_reply(socket, NULL); /* reply to Shutdown */
 	assert_non_null(reply);
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
 	assert_int_equal(reply->error->code, EPERM);

@@ -1,8 +1,10 @@
 /*
- * Attacks of an unprivileged user on the service and on other users. During each attack of ALICE,
- * BOB's feed continues at half of its fair share: no batch is wrong, and no more batches are late
- * than in the calm between attacks. BOB opens another feed within a second during each attack.
- * Afterwards ALICE is served too, by the same worker as before.
+ * Attacks of an unprivileged user on the service and on other users.
+ *
+ * During each attack of ALICE, BOB's feed continues at half of its fair share. No batch may be
+ * wrong, and no more batches may be late than in the intervals between attacks ("calms"). During
+ * each attack, BOB opens another feed within a second. Afterwards ALICE is served too, by the same
+ * worker as before.
  *
  * LOADERD_TEST_ATTACK_MS sets the duration of each attack; LOADERD_TEST_ATTACK selects attacks by
  * part of their name. LOADERD_TEST_IO=uring runs only the attacks that make the service read,
@@ -18,22 +20,26 @@
 #include <sys/wait.h>
 
 enum {
-	/* BOB takes one of this many batches: half of what is left if two users want all */
+	/*
+	 * BOB takes one in four batches that he could have alone: half of his share while two users
+	 * want all
+	 */
 	SHARE = 4,
 	ATTEMPTS = 3,
-	CALMS = 8, /* attacks that come after a calm; the others do when they are repeated */
-	PATIENCE_MS = 60000, /* for an attack to end */
+	CALMS = 8, /* number of attacks preceded by a calm; other attacks get a calm only when
+		      repeated */
+	PATIENCE_MS = 60000, /* timeout for the end of an attack */
 	OPEN_WITHIN_MS = 1000,
 	ALICE_WITHIN_MS = 10000,
 };
 
-/* BOB's measurements in an interval. */
+/* BOB's measurements during an attack or a calm. */
 struct notice {
 	unsigned batches, late;
 	double longest_ms;
 };
 
-/* Range over all intervals without an attack. */
+/* Extremes over all calms. */
 struct calm {
 	unsigned count, late_min, late_max;
 	double longest_ms_min, longest_ms_max;
@@ -65,7 +71,7 @@ static void watch_calm(struct control_client *control, struct calm *calm)
 }
 
 /*
- * In a separate process, as a user: opens a feed and takes two batches. Returns how long opening
+ * Opens a feed as a user, in a separate process, and takes two batches. Returns how long opening
  * took; a failure fails the test.
  */
 static double open_beside(const struct feed_options *options, uid_t uid)
@@ -80,7 +86,10 @@ static double open_beside(const struct feed_options *options, uid_t uid)
 		fixture_become(uid);
 		uint64_t start_ms = attack_now_ms();
 		struct feed *feed = NULL;
-		/* A user who has flooded the service is first served after that backlog. */
+		/*
+		 * Retry: the service first works through the requests with which ALICE has flooded
+		 * it.
+		 */
 		while (uid == ALICE && attack_now_ms() < start_ms + ALICE_WITHIN_MS &&
 		       feed_open(options, &feed, NULL) == -EDQUOT)
 			usleep(10000);
@@ -135,8 +144,8 @@ static struct notice watch_attack(struct stage *stage, struct control_client *co
 }
 
 /*
- * The interval may be a little longer than the calm that it is compared with, if opening a feed
- * took time.
+ * Returns true if the attack disturbed BOB. Opening a feed may have made the interval a little
+ * longer than a calm.
  */
 static bool disturbed(const struct notice *notice, const struct calm *calm, double open_ms)
 {
@@ -172,7 +181,7 @@ TEST(attacks_harm_nobody)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};
-	enum { READING = 2 }; /* number of tables */
+	enum { READING = 2 }; /* number of tables of attacks */
 	const char *io = getenv("LOADERD_TEST_IO"), *which = getenv("LOADERD_TEST_ATTACKS");
 	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
 	const char *only = getenv("LOADERD_TEST_ATTACK");

@@ -1,16 +1,16 @@
 /*
- * What ALICE's use of the daemon costs BOB: how long BOB waits for batches at a steady pace while
- * ALICE floods her worker and the supervisor, compared with a control run in which her processes
- * burn the CPU time that the attack's processes used, without talking to the daemon. The difference
- * is the daemon's work for her.
+ * What ALICE's use of the daemon costs BOB. Measures how long BOB waits for batches at a steady
+ * pace while ALICE floods her worker and the supervisor. In a control run, ALICE's processes burn
+ * the CPU time that the attack used, without the daemon. The difference is the daemon's work for
+ * ALICE.
  *
- * The test counts late batches, and the CPU time of the supervisor, which is charged to no user.
- * --bench prints a table with percentiles of both runs and of two more control runs: one in which
- * she also has a feed with a heavy pipeline, which every user may have, and one in which the attack
- * runs against her own server that only reads, which shows what the same system calls cost BOB
- * without any work of the daemon. LOADERD_TEST_ATTACK selects rows by part of their name,
- * LOADERD_TEST_ATTACK_MS sets the duration of each run, LOADERD_TEST_ROUNDS the number of rounds
- * per row.
+ * The test counts late batches and the CPU time of the supervisor, which is charged to no user.
+ * --bench prints percentiles of both runs and of two more control runs:
+ * - ALICE also has a feed with a heavy pipeline, which every user may have;
+ * - ALICE attacks a server of her own that only reads, which shows what the same system calls cost
+ * BOB without the daemon.
+ * LOADERD_TEST_ATTACK selects rows by part of their name, LOADERD_TEST_ATTACK_MS sets the duration
+ * of each run, LOADERD_TEST_ROUNDS the number of rounds per row.
  */
 #include "format/packimg.h"
 #include "tests/dataset.h"
@@ -33,11 +33,11 @@
 #include <time.h>
 
 enum {
-	PROCESSES = 16, /* of ALICE */
+	PROCESSES = 16, /* number of ALICE's processes */
 	PERIOD_US = 5000,
 	LATE_US = 50000,
-	LATE_MORE = 2,       /* more than in the control run; this many do not fail a test */
-	SUPERVISOR_MAX = 50, /* percent of one CPU, all of its threads together */
+	LATE_MORE = 2, /* late batches beyond those of the control run that a test tolerates */
+	SUPERVISOR_MAX = 50, /* percent of one CPU, for all of the supervisor's threads together */
 	SAMPLES_MAX = 1 << 16,
 	SHARDS = 500,
 	SHARD_SIZE_MIN = 64 << 10,
@@ -49,7 +49,7 @@ enum {
 
 enum run { CONTROL, FEED, SINK, ATTACK, RUNS };
 
-/* State of BOB's process, with its measurements. */
+/* State and measurements of BOB's process. */
 struct paced {
 	_Atomic bool counts;
 	_Atomic unsigned count;
@@ -59,14 +59,18 @@ struct paced {
 struct result {
 	unsigned batches, late;
 	double p50_ms, p99_ms, max_ms;
-	double supervisor, worker; /* percent of one CPU; worker is ALICE's */
+	double supervisor, worker; /* CPU time of the supervisor and of ALICE's worker, in percent
+				      of one CPU */
 };
 
 struct row {
 	const char *name;
 	void (*run)(const struct stage *stage);
 	unsigned processes; /* number of processes that run it */
-	/* number of processes that are busy at once if run() starts others; 0 means `processes` */
+	/*
+	 * number of processes that are busy at the same time if run() starts others; 0 means
+	 * `processes`
+	 */
 	unsigned busy;
 	void (*without_daemon)(const struct stage *stage); /* see struct attack */
 };
@@ -92,8 +96,8 @@ static void *shared(size_t size)
 }
 
 /*
- * Keeps one of two slots, so that the daemon begins a batch only after the previous one is
- * released. The time from there is the daemon's; no finished batch hides it.
+ * Holds one of two slots, so that the daemon begins a batch only when the previous one is released
+ * and no finished batch hides the daemon's latency.
  */
 static void pace(const struct stage *stage, struct paced *paced)
 {
@@ -222,8 +226,8 @@ static void ask_for_facts(const struct stage *stage)
 }
 
 /*
- * Causes epoll events for connections with unread replies that the service has already closed, by
- * repeated shutdown().
+ * Repeats shutdown() on connections that the service has closed and whose replies are unread. Each
+ * call causes an epoll event.
  */
 static void shut_down_again(const struct stage *stage)
 {
@@ -258,7 +262,7 @@ static const struct row rows[] = {
 
 /* ALICE's control runs. */
 
-/* CPU time that the attack's processes used, and how often they slept. */
+/* CPU time that the attack's processes used, and the number of times they slept. */
 static struct used {
 	uint64_t cpu_us, sleeps;
 } used;
@@ -349,7 +353,7 @@ static void run_all(const struct stage *stage)
 	together(stage, only_processes, only_run);
 }
 
-/* ret_used receives the resource use of ALICE's processes; may be NULL. */
+/* ret_used receives the resource use of ALICE's processes and may be NULL. */
 static struct result measure(const struct stage *stage, struct paced *paced, unsigned processes,
 			     void (*run)(const struct stage *stage), struct used *ret_used)
 {
@@ -432,7 +436,10 @@ static bool is_chosen(const struct row *row)
 	return !only || strstr(row->name, only);
 }
 
-/* As many processes as the attack had, or more if it started others: each burns at most one CPU. */
+/*
+ * Returns the number of processes of the attack; more if it started others, because each process
+ * burns at most one CPU.
+ */
 static unsigned burners_of(const struct row *row)
 {
 	const uint64_t cpus = used.cpu_us / 1000 / attack_ms() + 1;
@@ -504,7 +511,7 @@ static unsigned rounds(void)
 	return count < 1 ? 1 : count > ROUNDS_MAX ? ROUNDS_MAX : (unsigned)count;
 }
 
-/* Medians over the rounds, and the largest of all maxima. */
+/* Returns the medians over the rounds, and the largest of their maxima. */
 static struct result summary(const struct result *results, unsigned count)
 {
 	struct result all = {0};

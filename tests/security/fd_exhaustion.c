@@ -1,7 +1,7 @@
 /*
- * A service that runs out of fds because many users come at once refuses some, keeps serving
- * existing clients, does not fill its log, and recovers when they have gone. A worker that runs out
- * of fds leaves no client waiting without an answer.
+ * A service that runs out of fds because many users arrive at once refuses some of them, keeps
+ * serving existing clients, does not fill its log, and recovers when the users have gone. A worker
+ * that runs out of fds leaves no client waiting without an answer.
  */
 #include "proto/framing.h"
 #include "tests/security/attack.h"
@@ -15,15 +15,15 @@
 #include <sys/wait.h>
 
 enum {
-	DESCRIPTORS = 86, /* of the supervisor; about six per user */
+	DESCRIPTORS = 86, /* fd limit of the supervisor, which needs about six per user */
 	USERS = 30,
-	EACH = 10,      /* connections */
-	AGAIN_MS = 100, /* until refused clients connect again */
+	EACH = 10,      /* number of connections per user */
+	AGAIN_MS = 100, /* delay before refused clients connect again */
 	BACK_WITHIN_MS = 10000,
 	UNREAD_DESCRIPTORS = 512,
 	UNREAD_USERS = 4,
-	UNREAD = 256,    /* connections of each user */
-	LINES_MAX = 150, /* of log in the few seconds of the test */
+	UNREAD = 256,    /* number of connections per user */
+	LINES_MAX = 150, /* log output allowed in the few seconds of the test */
 };
 
 /* Starts the service with its standard error in a file. */
@@ -76,7 +76,7 @@ static pid_t come(const struct stage *stage, uid_t uid)
 	}
 }
 
-/* A user who comes before the others and keeps running; returns after the first batch. */
+/* Starts a user who connects before the others and continues; returns after the first batch. */
 static pid_t stay(const struct stage *stage)
 {
 	int ready[2];
@@ -133,9 +133,9 @@ TEST(without_descriptors)
 	unsigned open = fixture_descriptors(stage.fixture.daemon);
 	print_message("%u of %d descriptors in use\n", open, DESCRIPTORS);
 	uint64_t start_ms = attack_now_ms();
-	while (serve_once(&stage, ALICE) == 0) /* until she cannot be served */
+	while (serve_once(&stage, ALICE) == 0) /* until the service refuses ALICE */
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
-	/* Retry: a service that lacks CPU time may be late in closing the others' connections. */
+	/* Retry: a service short of CPU time may be late in closing other users' connections. */
 	start_ms = attack_now_ms();
 	while (serve_once(&stage, BOB) != 0)
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
@@ -179,7 +179,7 @@ static pid_t leave_unread(const struct stage *stage, uid_t uid)
 		for (unsigned i = 0; i < UNREAD; i++)
 			shutdown(all[i].fd, SHUT_WR);
 		for (unsigned i = 0; i < UNREAD; i++) {
-			all[i].events = 0; /* hang-up only */
+			all[i].events = 0; /* report hang-ups only */
 			(void)poll(&all[i], 1, BACK_WITHIN_MS);
 		}
 		raise(SIGSTOP);
@@ -190,7 +190,7 @@ static pid_t leave_unread(const struct stage *stage, uid_t uid)
 	return pid;
 }
 
-/* They count against their user, and leave fds for all others. */
+/* Connections with unread replies count against their user, and leave enough fds for others. */
 TEST(unread_replies_of_others)
 {
 	struct stage stage;
@@ -204,7 +204,7 @@ TEST(unread_replies_of_others)
 	}
 	unsigned open = fixture_descriptors(stage.fixture.daemon);
 	print_message("%u of %d descriptors in use\n", open, UNREAD_DESCRIPTORS);
-	/* The service keeps unread connections, else the test proves nothing. */
+	/* The service must keep unread connections, or the test proves nothing. */
 	assert_true(open > UNREAD_DESCRIPTORS / 6);
 	assert_int_equal(serve_once(&stage, BOB), 0);
 	for (unsigned i = 0; i < UNREAD_USERS; i++) {
@@ -216,7 +216,8 @@ TEST(unread_replies_of_others)
 }
 
 /*
- * Every connection is answered or closed: opens more than a worker can have, one after the other.
+ * Opens more connections than a worker can have, one after the other. Each must be answered or
+ * closed.
  */
 TEST(worker_without_descriptors)
 {
@@ -241,8 +242,8 @@ TEST(worker_without_descriptors)
 }
 
 /*
- * Connects as ALICE. Returns true if she gets a feed or an error text, which goes to `text`; false
- * if the daemon hangs up.
+ * Connects as ALICE. Returns true if she gets a feed or an error text, which is stored in `text`;
+ * false if the daemon hangs up.
  */
 static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MAX])
 {
@@ -268,18 +269,21 @@ static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MA
 }
 
 /*
- * If the service's user has reached its thread limit, at any point in the start of a worker,
- * clients get an error. Root's worker, which the fixture has started, exists already.
+ * Clients get an error if the service's user reaches its thread limit at any point in the start of
+ * a worker. Root's worker, started by the fixture, exists already.
  */
 TEST(without_threads)
 {
-	/* threads of the supervisor and one worker, up to all of another worker's */
+	/*
+	 * limits from the threads of the supervisor and one worker, to those of a second worker in
+	 * addition
+	 */
 	enum { LEAST = 15, MOST = LEAST + 6, ALONE = 64150 };
 	struct stage stage;
 	char text[FEED_ERROR_MAX];
 	unsigned told = 0;
 	attack_stage(&stage);
-	/* The kernel counts all threads of a user, so use a uid that no other test uses. */
+	/* The kernel counts all threads of a uid, so use one that no other test uses. */
 	stage.fixture.uid = ALONE;
 	assert_int_equal(chown(stage.fixture.folder, ALONE, ALONE), 0);
 	for (unsigned processes = LEAST; processes <= MOST; processes++) {
@@ -298,7 +302,7 @@ TEST(without_threads)
 	fixture_deinit(&stage.fixture);
 }
 
-/* Refuses a ring larger than RLIMIT_FSIZE; the supervisor must not die of SIGXFSZ. */
+/* The service refuses a ring larger than RLIMIT_FSIZE; the supervisor must not die of SIGXFSZ. */
 TEST(without_large_files)
 {
 	struct stage stage;

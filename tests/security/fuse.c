@@ -29,7 +29,7 @@ static void reply(const struct service *service, const struct fuse_in_header *in
 		.len = (uint32_t)(sizeof(out) + size), .error = error, .unique = in->unique};
 	struct iovec parts[2] = {{&out, sizeof(out)}, {(void *)data, size}};
 	ssize_t n = writev(service->fd, parts, size > 0 ? 2 : 1);
-	(void)n; /* the requesting process may have gone */
+	(void)n; /* fails if the requesting process has exited */
 }
 
 static struct fuse_attr attributes(const struct service *service, uint64_t node)
@@ -77,7 +77,7 @@ static void answer(const struct service *service, const struct fuse_in_header *i
 					     .attr = attributes(service, FILE_NODE)};
 	const struct fuse_attr_out attr = {.attr_valid = 1000,
 					   .attr = attributes(service, in->nodeid)};
-	/* Otherwise opening it again would wait for the pending read. */
+	/* Without FOPEN_KEEP_CACHE, another open would wait for the pending read. */
 	const struct fuse_open_out opened = {.open_flags = FOPEN_KEEP_CACHE};
 	const struct fuse_statfs_out statfs = {.st = {.bsize = 4096, .namelen = 255}};
 	switch (in->opcode) {
@@ -120,7 +120,7 @@ static void serve(struct service *service)
 	for (;;) {
 		ssize_t n = read(service->fd, request, BUFFER_SIZE);
 		if (n < 0 && errno != EINTR && errno != EAGAIN && errno != ENOENT)
-			_exit(0); /* unmounted */
+			_exit(0); /* the file system was unmounted */
 		if (n >= (ssize_t)sizeof(struct fuse_in_header))
 			answer(service, (const void *)request);
 	}
@@ -149,7 +149,7 @@ bool fuse_start(struct fuse *fuse, const char *folder, const char *backing,
 	fuse->server = fork();
 	if (fuse->server == 0) {
 		/*
-		 * The only process with the device open: when it exits, the kernel aborts the
+		 * Only this process has the FUSE device open: when it exits, the kernel aborts the
 		 * connection.
 		 */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);

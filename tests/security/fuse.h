@@ -1,6 +1,6 @@
 /*
- * A hand-written FUSE file system with one file, data.pimg, that mirrors another file and whose
- * server stops answering some requests. Root mounts it with access for all users, the worst
+ * A minimal FUSE file system with one file, data.pimg, that mirrors another file and whose server
+ * stops answering some requests. Root mounts it with access for all users, which is the worst
  * configuration that a user can be allowed. A separate process serves it until fuse_stop().
  */
 #pragma once
@@ -9,9 +9,9 @@
 #include <sys/types.h>
 
 enum fuse_silence {
-	FUSE_NO_READS,  /* no read is answered */
-	FUSE_NO_MIDDLE, /* no read of the middle third is answered */
-	FUSE_NO_CLOSE,  /* no flush on close is answered: close() blocks uninterruptibly */
+	FUSE_NO_READS,  /* answers no read */
+	FUSE_NO_MIDDLE, /* answers no read of the middle third */
+	FUSE_NO_CLOSE,  /* answers no FLUSH: close() blocks uninterruptibly */
 };
 
 struct fuse {

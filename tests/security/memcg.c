@@ -33,7 +33,7 @@ static size_t read_text(const char *folder, const char *name, char *text, size_t
 	return size;
 }
 
-/* The number after a name at the start of a line; 0 if there is no such line. */
+/* Returns the number after a name at the start of a line; 0 if there is no such line. */
 static uint64_t field_of(const char *folder, const char *file, const char *name)
 {
 	char text[16384];
@@ -49,8 +49,8 @@ static uint64_t field_of(const char *folder, const char *file, const char *name)
 }
 
 /*
- * Finds the directory of this process's memory cgroup. Version 1 is mounted at .../memory; version
- * 2 lists the controller.
+ * Finds the directory of this process's memory cgroup. Version 1 uses a hierarchy mounted at
+ * .../memory; a version 2 cgroup must have the memory controller enabled.
  */
 static bool find_own(struct memcg *group)
 {
@@ -86,7 +86,9 @@ bool memcg_new(struct memcg *group, const char *name, uint64_t limit_bytes)
 	*group = (struct memcg){0};
 	if (!find_own(group))
 		return false;
-	/* A cgroup with processes cannot enable controllers for its children, except the root. */
+	/*
+	 * Only the root cgroup can both contain processes and enable controllers for its children.
+	 */
 	const char *parent = group->version == 1 ? group->outside : "/sys/fs/cgroup";
 	/* A container's /sys does not show the cgroups above its own. */
 	if (access(group->outside, W_OK) < 0) {

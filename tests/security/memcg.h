@@ -1,6 +1,6 @@
 /*
  * A memory cgroup with a limit, version 1 or 2, for tests of what the kernel charges to the
- * service. Needs root, and a memory controller with a writable hierarchy.
+ * service. Needs root and a memory controller with a writable hierarchy.
  */
 #pragma once
 
@@ -11,12 +11,12 @@
 struct memcg {
 	unsigned version;
 	char path[PATH_MAX];
-	char outside[PATH_MAX]; /* the cgroup that the test was in */
+	char outside[PATH_MAX]; /* cgroup in which the test was started */
 };
 
 /* Returns false if there is no memory controller or the cgroup cannot be created. */
 bool memcg_new(struct memcg *group, const char *name, uint64_t limit_bytes);
-/* Move the calling process into the cgroup, and back to where it was. */
+/* Move the calling process into the cgroup, and back to `outside`. */
 void memcg_enter(const struct memcg *group);
 void memcg_leave(const struct memcg *group);
 /* Bytes charged to the cgroup: the total, and the part for tmpfs, memfds and shared mappings. */

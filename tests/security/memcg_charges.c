@@ -1,9 +1,9 @@
 /*
  * Which cgroup is charged for the pages of datasets and rings, and for replies. The service runs in
- * a memory cgroup, and may grant more ring memory than the cgroup's limit. ALICE makes the worker
- * read sparse in-memory files, takes rings that she does not touch, and requests replies that she
- * does not read, and keeps them all, more than the limit in total. Pages that the worker touched
- * first would be charged to the service's cgroup until the OOM killer acts there. BOB's feed must
+ * a memory cgroup and may grant more ring memory than the cgroup's limit. ALICE makes the worker
+ * read sparse in-memory files, takes rings without touching them, and requests replies without
+ * reading them. She keeps them all, in total more than the limit. Pages that the worker touches
+ * first would be charged to the service's cgroup until its OOM killer acts. BOB's feed must
  * continue, no worker may end, and afterwards the charge must be about the same as before.
  */
 #include "format/base/system/io.h"
@@ -26,14 +26,14 @@
 
 enum {
 	SIDE = 1024,
-	IMAGES = 20, /* of 3 MiB of zeroes: 60 MiB per file */
+	IMAGES = 20, /* 3 MiB of zeroes each, 60 MiB per file */
 	FILES = 20,  /* 1.2 GiB in total */
 	MIB_MAX = 900,
-	/* Allowed remainder: heaps of the workers, and the kernel's memory for them. */
+	/* Tolerated increase of the charge: heaps of the workers, and kernel memory for them. */
 	LEFT_MIB = 32,
 	WARM_BATCHES = 4,
 	PATIENCE_MS = 60000,
-	METADATA = 200 << 10, /* bytes, so that replies are long */
+	METADATA = 200 << 10, /* bytes of metadata, so that replies are long */
 	SKIPPED = 77,
 };
 
@@ -72,7 +72,7 @@ static int new_file_on_tmpfs(void)
 	return open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 }
 
-/* Copies the dataset, with a hole for each page of zeroes. */
+/* Copies the dataset and makes each page of zeroes a hole. */
 static int new_sparse(const char *black, int (*new_file)(void))
 {
 	enum { PAGE = 4096 };
@@ -124,8 +124,8 @@ static void read_sparse_files(const struct stage *stage, const char *black, unsi
 }
 
 /*
- * All pages are allocated by ALICE before the worker reads. Then she punches them out repeatedly
- * during the read, and the worker reads them again: the images must still be black.
+ * ALICE allocates all pages before the worker reads the file. Then she punches them out repeatedly
+ * while the worker reads: the images must still be black.
  */
 static void read_while_holes_are_made(const struct stage *stage, const char *black, unsigned files)
 {
@@ -133,7 +133,7 @@ static void read_while_holes_are_made(const struct stage *stage, const char *bla
 	for (unsigned i = 0; i < files; i++) {
 		int file = new_sparse(black, new_memfd);
 		struct stat status;
-		const off_t first = SIDE * SIDE; /* the header and the pages after the range stay */
+		const off_t first = SIDE * SIDE; /* keep the header and the pages after the range */
 		const off_t size = (off_t)(IMAGES - 1) * SIDE * SIDE * 3 - first;
 		assert_int_equal(fstat(file, &status), 0);
 		assert_int_equal(fallocate(file, 0, 0, status.st_size), 0);
@@ -157,15 +157,15 @@ static void take_untouched_rings(const struct stage *stage, const char *black, u
 		int fds[2], socket = attack_take_ring(stage, file, "resize(1500x1500)", fds);
 		attack_send_mapped(socket);
 		Loaderd__Reply *reply = attack_reply_bare(socket, NULL);
-		/* The connection stays open, and the descriptors are kept. */
+		/* Leaves the connection and the ring's fds open. */
 		assert_true(!reply || reply->kind_case == LOADERD__REPLY__KIND_ERROR);
 		loaderd__reply__free_unpacked(reply, NULL);
 	}
 }
 
 /*
- * The service closes each connection once the client stops sending; ALICE's end stays open.
- * Connections beyond the limit for unread replies are closed without a reply.
+ * The service closes each connection once the client stops sending; ALICE's end stays open. The
+ * service closes connections beyond the limit for unread replies without a reply.
  */
 static void leave_replies_unread(const struct stage *stage, const char *black, unsigned files)
 {
@@ -202,8 +202,8 @@ static uint32_t move(int socket, int pipe, uint32_t size)
 }
 
 /*
- * Splices the pages of long replies from the connection into pipes up to their capacity, and reads
- * the rest. A page in a pipe stays charged to its sender.
+ * Splices the pages of long replies from the connection into pipes, up to their capacity, and reads
+ * the rest. A page in a pipe stays charged to the sender's cgroup.
  */
 static void splice_replies(const struct stage *stage, const char *black, unsigned files)
 {
@@ -253,7 +253,7 @@ static void wait_for(const _Atomic unsigned *taken, unsigned count)
 	}
 }
 
-/* Starts a process of ALICE. It stops itself when run() is done, and keeps its files. */
+/* Starts a process of ALICE, which stops itself when run() returns and keeps its files open. */
 static pid_t start_alice(const struct stage *stage, const char *black,
 			 void (*run)(const struct stage *, const char *, unsigned), unsigned files)
 {
@@ -294,7 +294,10 @@ static const struct row {
 	{"replies that are moved into pipes", splice_replies},
 };
 
-/* Returns false if the memory is charged to the service, or another process is affected. */
+/*
+ * Runs one row. Returns false if the memory is charged to the service or another process is
+ * affected.
+ */
 static bool run_row(struct stage *stage, const struct row *row, const char *black,
 		    const _Atomic unsigned *taken)
 {
@@ -345,7 +348,7 @@ TEST(what_clients_keep_is_not_charged_to_the_service)
 
 static int tear_down(void **state)
 {
-	/* A failed assertion in a child also gets here. */
+	/* A child whose assertion failed also calls this function. */
 	if (getpid() != owner)
 		return 0;
 	fixture_deinit(&here.fixture);

@@ -44,8 +44,8 @@ static int stop(void **state)
 }
 
 /*
- * Sends a request of this kind as this user on the socket with this suffix; returns the code of the
- * reply.
+ * Sends a request of this kind, as this user, to the socket with this suffix; returns the error
+ * code of the reply.
  */
 static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind)
 {
@@ -184,7 +184,7 @@ static size_t feeds_listed(void)
 	return feeds;
 }
 
-/* A feed is listed once it has started, which happens in another thread. */
+/* Waits: a feed is listed once another thread has started it. */
 static void wait_for_one_feed(void)
 {
 	for (unsigned i = 0; i < 2000 && feeds_listed() != 1; i++)
@@ -192,7 +192,7 @@ static void wait_for_one_feed(void)
 	assert_int_equal(feeds_listed(), 1);
 }
 
-/* A connection can have one feed; the attempt to open a second does not affect the first. */
+/* A connection can have one feed; an attempt to open a second one does not affect the first. */
 TEST_WITH(one_feed_to_a_connection, start, stop)
 {
 	int fds[2];
@@ -227,8 +227,8 @@ TEST_WITH(feeds_are_counted_by_user, start, stop)
 }
 
 /*
- * Requests feeds on this connection with the raw protocol; each must be refused, at a different
- * stage of opening.
+ * Requests feeds on this connection with the raw protocol. The daemon must refuse each, at a
+ * different stage of opening.
  */
 static void be_refused(int socket, const char *path, const char *pipeline, unsigned batch_size,
 		       int code)
@@ -252,8 +252,8 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
 }
 
 /*
- * More refused feeds than a user may have feeds: a refused feed leaves nothing behind, even while
- * its connection stays open.
+ * Requests more feeds than a user may have; all are refused. A refused feed leaves nothing behind,
+ * even while its connection stays open.
  */
 TEST_WITH(refused_feeds_take_no_room, start, stop)
 {
@@ -266,11 +266,11 @@ TEST_WITH(refused_feeds_take_no_room, start, stop)
 	for (unsigned i = 0; i < TIMES; i++) {
 		be_refused(socket, stage.images, "hflop", 16, EINVAL);
 		be_refused(socket, stage.images, "random_resized_crop(32)", 65, EDQUOT);
-		/* Refused after its dataset was opened: the ring is too large. */
+		/* The ring is too large, which the daemon detects after opening the dataset. */
 		be_refused(socket, stage.images, "random_resized_crop(512)", 48, EDQUOT);
 		be_refused(socket, "/dev/null", "random_resized_crop(32)", 16, EINVAL);
 	}
-	/* Another thread closes the fds and mappings. */
+	/* Waits for another thread to close the fds and mappings. */
 	for (unsigned i = 0; i < 2000 && (fixture_descriptors(worker) > descriptors ||
 					  fixture_mappings(worker, "images.pimg") > 0);
 	     i++)
@@ -279,7 +279,7 @@ TEST_WITH(refused_feeds_take_no_room, start, stop)
 	assert_int_equal(fixture_mappings(worker, "images.pimg"), 0);
 	for (unsigned i = 0; i < FEEDS; i++)
 		feeds[i] = fixture_open(&stage.alice);
-	/* Feeds over the same file share its mapping, which ends with the last of them. */
+	/* Feeds of the same file share its mapping, which is removed with the last of them. */
 	assert_int_equal(fixture_mappings(worker, "images.pimg"), 1);
 	for (unsigned i = 0; i < FEEDS; i++) {
 		assert_true(fixture_hash(feeds[i], 2) != 0);

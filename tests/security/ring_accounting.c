@@ -2,9 +2,10 @@
  * Accounting of rings under random sequences of opening feeds, keeping their memory by every kind
  * of reference, and dropping the references. After each step
  * - the shared memory charged to the service's cgroup is at most CONSTANT, and
- * - the memory kept is at most one user's limit, since it counts whatever refers to it.
- * In the end all of it is available again. LOADERD_TEST_SEED selects another sequence,
- * LOADERD_TEST_STEPS more steps. Needs root, and a memory cgroup for the first check.
+ * - the memory kept is at most one user's limit, because memory counts as long as any reference
+ * exists.
+ * At the end all of the memory is available again. LOADERD_TEST_SEED selects another sequence,
+ * LOADERD_TEST_STEPS the number of steps. Needs root, and a memory cgroup for the first check.
  */
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
@@ -20,10 +21,10 @@
 enum {
 	STEPS = 600,
 	KEPT_MAX = 12,
-	MOST = 16 << 20,         /* per user */
+	MOST = 16 << 20,         /* limit of ring memory per user */
 	RING = 3300000,          /* approximate memory of one ring */
 	GROUP_BYTES = 900 << 20, /* limit of the service's cgroup */
-	CONSTANT = 1 << 20,      /* status pages, configuration, and rounding */
+	CONSTANT = 1 << 20,      /* allowance for status pages, configuration, and rounding */
 	FREE_WITHIN_MS = 20000,
 };
 
@@ -34,15 +35,15 @@ struct kept {
 	int socket, ring, ack; /* -1 if closed */
 	int path;              /* the ring, opened with O_PATH */
 	void *map;
-	int pipe[2];   /* holds pages of the ring */
-	int flight[2]; /* holds an unreceived message with its fd */
-	pid_t child;   /* inherits the references that existed at the fork */
+	int pipe[2];   /* pipe that holds pages of the ring */
+	int flight[2]; /* socket pair that holds an unreceived message with the ring's fd */
+	pid_t child;   /* child that inherited the references at its fork */
 	bool child_refers;
 };
 
 struct model {
 	const struct stage *stage;
-	const struct memcg *group; /* NULL if there is none */
+	const struct memcg *group; /* memory cgroup; NULL if there is none */
 	int file;
 	struct kept kept[KEPT_MAX];
 	unsigned granted, refused;
@@ -171,7 +172,7 @@ static void fork_child(struct model *model, struct kept *kept)
 			forget_message(other);
 			unmap_ring(other);
 		}
-		/* Closing the connection shuts it down for all processes that share it. */
+		/* shutdown() affects all processes that share the connection. */
 		close_fd(&kept->socket);
 		for (;;)
 			pause();
@@ -198,7 +199,7 @@ static void close_feed(struct kept *kept)
 	close_fd(&kept->socket);
 }
 
-/* Drops every reference except those of one random kind, or drops all. */
+/* Drops every reference, or every one except one of a random kind. */
 static void drop_references(struct kept *kept)
 {
 	enum { KINDS = 8 };
@@ -246,7 +247,7 @@ static void step(struct model *model)
 	static void (*const keep[])(struct kept * kept) = {map_ring, splice_page, send_away,
 							   open_path};
 	struct kept *kept = find_used(model);
-	/* Keep attempts beyond the limit rare: each takes half a second. */
+	/* Attempts beyond the limit are rare, because each takes half a second. */
 	if (!kept || (bytes_kept(model) < MOST - RING && attack_random() % 2 == 0) ||
 	    attack_random() % 64 == 0) {
 		kept = find_free(model);
@@ -321,7 +322,7 @@ static void run_steps(const struct stage *stage, const struct memcg *group)
 	let_all_go(&model);
 	print_message("%u rings granted, %u refused\n", model.granted, model.refused);
 	assert_true(model.granted > 10 && model.refused > 0);
-	/* As many rings as before. */
+	/* As many rings as fit the limit can be opened again. */
 	uint64_t until_ms = attack_now_ms() + FREE_WITHIN_MS;
 	for (unsigned have = 0; have < MOST / RING;) {
 		open_ring(&model, &model.kept[have]);

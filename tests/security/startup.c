@@ -1,8 +1,8 @@
 /*
- * Start-up under adverse conditions: another user locks the files next to the socket, and the
- * service must stop and start anyway; another daemon opens or removes its sockets there, and the
- * service must wait for it; the system denies a resource or system call, and the service must
- * report it at the start.
+ * Start-up under adverse conditions:
+ * - another user locks the files next to the socket: the service must stop and start anyway;
+ * - another daemon opens or removes its sockets there: the service must wait for it;
+ * - the system denies a resource or system call: the service must report it at the start.
  */
 #include "tests/security/attack.h"
 #include "tests/test.h"
@@ -68,7 +68,7 @@ TEST(beside_locks)
 {
 	struct stage stage;
 	attack_stage(&stage);
-	alarm(PATIENCE_S); /* fail if the service blocks */
+	alarm(PATIENCE_S); /* fails the test if the service blocks */
 	fixture_start(&stage.fixture, NULL, "--threads", "1", NULL);
 	pid_t pid = lock_all(&stage);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
@@ -97,7 +97,7 @@ static bool is_awaited(ino_t file)
 	return found;
 }
 
-/* Acts as a daemon that is opening or removing its sockets, until the next one waits for it. */
+/* Acts as a daemon that is opening or removing its sockets, until another daemon waits for it. */
 static int be_another_daemon(const struct stage *stage, int ready)
 {
 	char path[PATH_MAX + 16];
@@ -110,7 +110,7 @@ static int be_another_daemon(const struct stage *stage, int ready)
 	(void)!write(ready, "", 1);
 	while (!is_awaited(status.st_ino)) {
 		if (access(stage->fixture.socket, F_OK) == 0)
-			return 1; /* it did not wait */
+			return 1; /* the other daemon did not wait */
 		usleep(1000);
 	}
 	return 0;
@@ -143,14 +143,14 @@ TEST(one_after_the_other)
 }
 
 /*
- * Something that the system denies to the daemon: a resource limit, or a system call that fails
- * with `code`.
+ * Something that the system denies to the daemon: a resource, by its limit, or a system call, which
+ * fails with `code`.
  */
 struct lack {
 	const char *name;
 	int resource;
 	rlim_t limit;
-	long call; /* 0 if none */
+	long call; /* resource limit; 0 if none */
 	int second_argument, code;
 	const char *expected;
 	bool private_goes_on;
@@ -185,7 +185,7 @@ static const struct lack lacks[] = {
 	{"/proc", NO_PROC, 0, 0, 0, 0,
 	 "/proc/self/exe: No such file or directory: the daemon starts workers from there", false},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	/* A sanitizer reserves more address space than this. */
+	/* Excluded with sanitizers, which reserve more address space than this. */
 	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
 	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
 	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
@@ -193,14 +193,12 @@ static const struct lack lacks[] = {
 	{"RLIMIT_DATA", RLIMIT_DATA, 20 << 20, 0, 0, 0, "RLIMIT_AS or RLIMIT_DATA (ulimit -v, -d)",
 	 false},
 #endif
-	/*
-	 * The kernel's reply with sysctl fs.leases-enable=0, which cannot be set for the test only.
-	 */
+	/* Simulates sysctl fs.leases-enable=0, which cannot be set for the test alone. */
 	{"leases", NO_LIMIT, 0, SYS_fcntl, F_SETLEASE, EINVAL, "sysctl fs.leases-enable=1", true},
 };
 
 /*
- * Makes the call fail with this code from now on. Returns false if seccomp filters are not
+ * Makes the system call fail with this code from now on. Returns false if seccomp filters are not
  * supported.
  */
 static bool forbid(const struct lack *lack)
@@ -221,8 +219,8 @@ static bool forbid(const struct lack *lack)
 }
 
 /*
- * Collects the daemon's output until it is ready or has exited. Returns its wait status, or 0 if it
- * became ready; then it is stopped.
+ * Collects the daemon's output until it is ready or has exited. Kills a daemon that is ready and
+ * returns 0; otherwise returns its wait status.
  */
 static int start_with(const struct stage *stage, const struct lack *lack, bool private_one,
 		      char *text, size_t size)
@@ -276,7 +274,8 @@ static int start_with(const struct stage *stage, const struct lack *lack, bool p
 }
 
 /*
- * The daemon reports at the start what is insufficient even for one user: name, value and remedy.
+ * At the start the daemon reports any resource that is insufficient even for one user: name, value
+ * and remedy.
  */
 TEST(what_lacks_is_said)
 {
@@ -286,7 +285,7 @@ TEST(what_lacks_is_said)
 	for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++) {
 		const struct lack *lack = &lacks[i];
 		int status = start_with(&stage, lack, false, text, sizeof(text));
-		/* A low limit gets only a warning if just some feeds will not fit. */
+		/* The daemon only warns if a limit is too low for some feeds but not for all. */
 		const bool starts = lack->private_goes_on && lack->call == 0;
 		if (!strstr(text, lack->expected) || (status == 0) != starts ||
 		    (!starts && (!WIFEXITED(status) || WEXITSTATUS(status) != 1)))

@@ -1,5 +1,5 @@
 /*
- * Per-user cgroups with a real kernel: needs root and a version 2 hierarchy with the controllers
+ * Per-user cgroups with a real kernel. Needs root and a version 2 hierarchy with the controllers
  * memory and pids; skipped elsewhere. tests/release/service/kernel boots a kernel with these.
  */
 #include "tests/security/attack.h"
@@ -17,7 +17,7 @@
 
 enum {
 	MIB = 1 << 20,
-	MEMORY_MIB = 96,   /* limit per user */
+	MEMORY_MIB = 96,   /* memory limit per user */
 	DATASET_MIB = 192, /* more than the limit */
 	SIDE = 512,
 	PATIENCE_MS = 120000,
@@ -52,7 +52,7 @@ static long long number_of(const char *name)
 	return atoll(text);
 }
 
-/* Delegates a cgroup as systemd does for a service that runs as SERVICE. */
+/* Delegates a cgroup like systemd does for a service that runs as SERVICE. */
 static bool delegate_group(void)
 {
 	static const char *const files[] = {"", "/cgroup.procs", "/cgroup.subtree_control",
@@ -85,7 +85,7 @@ static void stop(struct stage *stage)
 }
 
 /*
- * Runs a function as a user in a separate process; returns when it has written a byte to `ready`.
+ * Runs a function as a user in a separate process; returns once it has written a byte to `ready`.
  */
 static pid_t run_as(uid_t uid, void (*run)(const struct stage *, int ready),
 		    const struct stage *stage)
@@ -97,7 +97,7 @@ static pid_t run_as(uid_t uid, void (*run)(const struct stage *, int ready),
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
-		/* as much as many processes could lock together */
+		/* many processes together could lock as much */
 		(void)setrlimit(RLIMIT_MEMLOCK, &all);
 		fixture_become(uid);
 		run(stage, ready[1]);
@@ -147,17 +147,18 @@ TEST(users_have_groups)
 	assert_int_equal(number_of("user-64201/pids.max"), 150);
 	if (read_line("user-64201/memory.swap.max", text))
 		assert_string_equal(text, "0\n");
-	/* The worker's memory is charged there. */
+	/* The worker's memory is charged to the user's cgroup. */
 	assert_true(number_of("user-64201/memory.current") > MIB);
 	end(pid);
 	stop(&stage);
-	/* Only the subgroup is left, and the next service can start in the cgroup. */
+	/* Only the subgroup remains, and the next service can start in the cgroup. */
 	assert_int_equal(access(SERVICE_GROUP "/user-64201", F_OK), -1);
 	assert_true(read_line("cgroup.subtree_control", text) == false || text[0] == '\n');
 }
 
 /*
- * Locks the file's pages that the daemon has brought into the page cache, so that they stay there.
+ * Locks those of the file's pages that the daemon has read into the page cache, so that they stay
+ * there.
  */
 static size_t pin(char *map, size_t size)
 {
@@ -173,7 +174,10 @@ static size_t pin(char *map, size_t size)
 	return pinned * page;
 }
 
-/* Locks all that the daemon reads for her, until it cannot read more or has read the whole file. */
+/*
+ * Locks all pages that the daemon reads for ALICE, until it cannot read more or has read the whole
+ * file.
+ */
 static void alice_pins(const struct stage *stage, int ready)
 {
 	struct feed *feed;
@@ -196,7 +200,7 @@ static void alice_pins(const struct stage *stage, int ready)
 		pause();
 }
 
-/* For a file written by root: its pages are charged to root until they are dropped. */
+/* Writes the file as root, whose pages are charged to root until they are dropped. */
 static void drop_cache(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -239,7 +243,7 @@ TEST(pinned_page_cache_is_the_users)
 	pid_t bob = run_as(BOB, bob_is_served, &stage);
 	int status;
 	assert_int_equal(waitpid(stage.fixture.daemon, &status, WNOHANG), 0);
-	/* Her worker ends: the locked pages remain charged to her. */
+	/* ALICE's worker ends: the locked pages remain charged to her cgroup. */
 	pid_t worker = fixture_worker_of(&stage.fixture, ALICE);
 	if (worker != 0)
 		kill(worker, SIGKILL);

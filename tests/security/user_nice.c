@@ -1,7 +1,7 @@
 /*
- * CPU weights of users: all threads of a worker have the nice value configured for its user, and of
- * two workers that compete for one CPU the less nice one gets more of it. The daemon reports at the
- * start what the system denies.
+ * CPU weights of users. All threads of a worker have the nice value configured for its user. If two
+ * workers compete for one CPU, the one with the lower nice value gets more of it. The daemon
+ * reports at the start what the system denies.
  */
 #include "tests/security/attack.h"
 #include "tests/test.h"
@@ -17,12 +17,12 @@
 #include <sys/wait.h>
 
 enum {
-	WARM_BATCHES = 4,      /* of both users, before counting */
-	COUNTED_BATCHES = 120, /* of the user who gets more */
-	RATIO_MIN = 3,         /* ratio of the batches; by the kernel's weights it would be seven */
+	WARM_BATCHES = 4,      /* batches of both users before counting begins */
+	COUNTED_BATCHES = 120, /* batches of the favoured user to count */
+	RATIO_MIN = 3,         /* minimum ratio of the batches; the kernel's weights give seven */
 	PATIENCE_MS = 120000,
 	PATIENCE_S = 20,
-	ASYNC_JOBS_NICER = 3, /* relative to the worker's other threads */
+	ASYNC_JOBS_NICER = 3, /* difference to the nice value of the worker's other threads */
 	NICE_MAX = 19,
 };
 
@@ -95,7 +95,7 @@ static void has_nice(const struct stage *stage, uid_t uid, int expected)
 			continue;
 		errno = 0;
 		int value = getpriority(PRIO_PROCESS, (id_t)atoi(entry->d_name));
-		/* A thread that waited for storage may have ended meanwhile. */
+		/* A thread that waited for storage may meanwhile have ended. */
 		if (value == -1 && errno == ESRCH)
 			continue;
 		int wanted =
@@ -123,7 +123,7 @@ static const char *a_cpu(void)
 	return text;
 }
 
-/* Runs the service with both users competing for one CPU; `more` must get more of it. */
+/* Runs the service with two users who compete for one CPU; the user `more` must get more of it. */
 static void compare(struct stage *stage, const char *nice, int alices, int bobs, uid_t more)
 {
 	struct taken *taken = new_taken();
@@ -154,7 +154,7 @@ static void compare(struct stage *stage, const char *nice, int alices, int bobs,
 		assert_true(bob >= RATIO_MIN * alice);
 }
 
-/* Gives both users the same work, enough that neither worker waits for its client. */
+/* Gives both users the same work, and enough of it that neither worker waits for its client. */
 static void set_stage(struct stage *stage)
 {
 	static const char pipeline[] = "random_resized_crop(224) gaussian_blur(23)";
@@ -167,7 +167,7 @@ static void set_stage(struct stage *stage)
 	stage->alice.slots = stage->bob.slots = 16;
 }
 
-/* Each step between the two values changes the weight by a quarter. */
+/* Each nice step changes the weight by a quarter. */
 TEST(the_less_nice_gets_more)
 {
 	struct stage stage;
@@ -194,8 +194,8 @@ static void put_file(const char *group, const char *name, char path[PATH_MAX])
 }
 
 /*
- * Reads a number from a file, waiting until it is there: the daemon writes it after the worker has
- * its arguments.
+ * Reads a number from a file. Waits until it is there: the daemon writes it after the worker has
+ * received its arguments.
  */
 static long number_in(const char *path)
 {
@@ -280,7 +280,7 @@ static bool is_refused(const struct feed_options *options, uid_t uid, const char
 	return status == 0;
 }
 
-/* Uses a directory with a cgroup's files; their effect is up to the kernel. */
+/* A directory with ordinary files stands in for the cgroup, so the limits have no effect. */
 TEST(a_control_group_has_weight_and_limits)
 {
 	struct stage stage;
@@ -305,7 +305,7 @@ TEST(a_control_group_has_weight_and_limits)
 	assert_int_equal(group_number(group, "pids.max"), 700);
 	/* The worker has entered the cgroup itself, before it allocated memory. */
 	assert_int_equal(group_number(group, "cgroup.procs"), worker);
-	/* The weight applies only once. */
+	/* The weight applies only once: through the cgroup, and not also as a nice value. */
 	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -361,7 +361,7 @@ static int start_in_vain(const struct stage *stage, const char *nice, char *text
 		close(fds[0]);
 		close(fds[1]);
 		setrlimit(RLIMIT_NICE, &none);
-		alarm(PATIENCE_S); /* in case it starts */
+		alarm(PATIENCE_S); /* ends the daemon if it starts nevertheless */
 		fixture_become(SERVICE);
 		execl(getenv("LOADERD"), "loaderd", "--config", "/dev/null", "--socket",
 		      stage->fixture.socket, "--set", nice, NULL);
@@ -390,7 +390,7 @@ TEST(what_is_refused_is_said)
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
 	    !strstr(text, "have no cpu.weight.nice"))
 		fail_msg("status %#x: %s", (unsigned)status, text);
-	/* A limit that cannot be enforced. */
+	/* The daemon refuses to start with a limit that cannot be enforced. */
 	status = start_in_vain(&stage, "users.threads=100", text, sizeof(text));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
 	    !strstr(text, "[users] threads: needs a cgroup v2"))

@@ -9,10 +9,10 @@
 
 enum {
 	ADMIN_SOCKET_MAX = 1024,
-	LISTED_MAX = 1024, /* feeds, and bad samples; of SPEC.md */
+	LISTED_MAX = 1024, /* most feeds, and most bad samples, in one reply (proto/SPEC.md) */
 };
 
-/* The reply's kind is what was asked for, or this fails. */
+/* Fails unless the reply is of the expected kind. */
 static int ask(struct connection *connection, const char *socket, const Loaderd__Request *request,
 	       const char *path, Loaderd__Reply__KindCase expected, Loaderd__Reply **ret_reply,
 	       char *error)
@@ -35,7 +35,7 @@ static int ask(struct connection *connection, const char *socket, const Loaderd_
 	return 0;
 }
 
-/* The administrator's socket lies beside the clients'. */
+/* The path of the administrator's socket is the public socket's path plus ".admin". */
 static const char *admin_socket(const char *socket, char buffer[ADMIN_SOCKET_MAX])
 {
 	char found[SOCKET_PATH_MAX];
@@ -43,7 +43,10 @@ static const char *admin_socket(const char *socket, char buffer[ADMIN_SOCKET_MAX
 	return buffer;
 }
 
-/* The clients' may be open to who may not use the administrator's. Returns r. */
+/*
+ * Explains a permission error: the public socket may admit users that the administrator's refuses.
+ * Returns r.
+ */
 static int explain_admin(int r, const char *admin, const char *remedy, char *error)
 {
 	if (r != -EACCES && r != -EPERM)
@@ -74,7 +77,7 @@ int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
 	int r = ask(&connection, socket, &request, NULL, LOADERD__REPLY__KIND_STATUS, &reply,
 		    error);
 	if (r == 0 && (reply->status->n_feeds > LISTED_MAX || reply->status->n_bad > LISTED_MAX)) {
-		/* Half a million with nothing in them fit a message. */
+		/* A message has room for half a million empty feeds. */
 		r = error_set(error, -EPROTO,
 			      "The daemon on %s lists %zu feeds and %zu bad samples: no daemon has "
 			      "more than %d.",

@@ -1,4 +1,4 @@
-/* loaderctl: what a running loaderd does, and stopping it. */
+/* loaderctl: shows the status of a running loaderd and stops it. */
 #include "format/base/text/nearest.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -22,7 +22,7 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 struct command_line {
 	const char *socket;
 	bool json, all;
-	double watch_s; /* 0: once */
+	double watch_s; /* 0 prints once */
 	const char *command, *path;
 };
 
@@ -96,7 +96,8 @@ static int loaderctl_status(const struct command_line *line, char *error)
 		if (r < 0)
 			break;
 		if (screen)
-			fputs("\033[H\033[J", stdout); /* home, and clear what is below */
+			fputs("\033[H\033[J",
+			      stdout); /* cursor to the top left; clear the screen */
 		if (line->json)
 			r = render_status_json(reply->status);
 		else

@@ -14,7 +14,7 @@
 
 enum { CLASSES_SHOWN = 20 };
 
-/* It may come from another user. */
+/* The text may come from another user. */
 static void put_text(const char *text)
 {
 	printable_put(stdout, text, strlen(text));
@@ -27,7 +27,7 @@ static void put_field(const char *label, const char *text)
 	putchar('\n');
 }
 
-/* The label stands before the first. */
+/* Prints the label before the first line. */
 static void put_lines(const char *label, const char *text)
 {
 	while (*text != '\0') {
@@ -168,7 +168,7 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before,
 	char uptime[32], shared[32];
 	uint64_t elapsed_ns = 0;
 	unsigned cpus = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-	/* A daemon that was restarted in between counts from the beginning. */
+	/* Compare only statuses of the same daemon process: counters restart at zero. */
 	if (before && (before->pid != status->pid || before->uptime_ns > status->uptime_ns))
 		before = NULL;
 	if (before)
@@ -191,7 +191,7 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before,
 		       status->n_bad == 1 ? "" : "s");
 }
 
-/* The daemon's sentence without the sample's number, which is said already. */
+/* Returns the daemon's sentence without the sample number, which has already been printed. */
 static const char *bad_reason(const Loaderd__BadSampleRecord *bad)
 {
 	char prefix[32];

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* JSON's own numbers have no end, but those of the library have a sign. */
+/* Jansson's integers are signed: larger values become reals. */
 static json_t *number(uint64_t value)
 {
 	return value <= INT64_MAX ? json_integer((json_int_t)value) : json_real((double)value);
@@ -20,7 +20,7 @@ static json_t *text(const char *value)
 	return json_text(value, strlen(value));
 }
 
-/* Takes over root. */
+/* Consumes the reference to root. */
 static int print(json_t *root)
 {
 	if (!root)
@@ -122,7 +122,7 @@ static json_t *reals(size_t count, const double *values)
 	return list;
 }
 
-/* Lines of "key=value" as an object. */
+/* Converts lines of "key=value" to an object. */
 static json_t *metadata(const char *lines)
 {
 	json_t *o = json_object();

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Maps the class numbers of one input. */
+/* Maps the class numbers of one input to the output's. */
 static int map_classes(struct copy_set *set, struct copy_input *input, struct packimg_error *error)
 {
 	input->class_count = packimg_class_count(input->dataset);
@@ -137,7 +137,7 @@ void copy_set_deinit(struct copy_set *set)
 	*set = (struct copy_set){0};
 }
 
-/* Returns the input and the index there of sample `number` of the whole. */
+/* Converts a sample's number in the whole sequence to its input and its index there. */
 static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
 			uint64_t *ret_index)
 {
@@ -200,7 +200,7 @@ int32_t copy_label(const struct copy_set *set, uint64_t number)
 	return map_label(set, &set->inputs[input], sample.label);
 }
 
-/* Reads the field values of one sample; if one is damaged, error names the field. */
+/* Reads the field values of one sample. If a value is damaged, error names the field. */
 static int read_values(const struct copy_set *set, const struct copy_input *input, uint64_t index,
 		       struct packimg_value values[static PACKIMG_FIELDS_MAX],
 		       struct packimg_error *error)
@@ -227,8 +227,8 @@ static int read_values(const struct copy_set *set, const struct copy_input *inpu
 
 /*
  * Returns -EBADMSG, with input, index and source in error, if the sample is damaged; other errors
- * are the writer's. Reads the whole sample before writing any of it, because the writer cannot undo
- * a sample.
+ * are the writer's. Reads the whole sample before it writes any part, because the writer cannot
+ * undo a sample.
  */
 static int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 		       struct packimg_error *error)
@@ -328,8 +328,8 @@ void copy_statistics(const struct copy_set *set, struct statistics *statistics)
 		if (packimg_statistics(dataset, mean, std))
 			continue;
 		/*
-		 * Without recorded pixels, count every image alike; without these limits the sums
-		 * could overflow.
+		 * If numbers of pixels are not recorded, count every image alike. The limits keep
+		 * the sums from overflowing.
 		 */
 		uint64_t images = metadata_number(dataset, "statistics.images", count);
 		uint64_t pixels = metadata_number(dataset, "statistics.pixels", count * 50000);

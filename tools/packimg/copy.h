@@ -1,8 +1,8 @@
 /*
- * Copies samples from datasets to new ones, bytes unchanged; shared by merge and split. An output
- * unites the classes of its inputs by name (numbers of the first input are kept, new names follow)
- * and their fields by name (int64 becomes float64 if another input has float64). Damaged samples
- * are never copied with a new checksum. One thread.
+ * Copies samples from datasets to new ones, without changing their bytes; shared by merge and
+ * split. An output unites the classes of its inputs by name (the numbers of the first input are
+ * kept, new names follow), and their fields by name (int64 becomes float64 if another input has
+ * float64). A damaged sample is never copied with a new checksum. One thread.
  */
 #pragma once
 
@@ -14,9 +14,9 @@
 struct copy_input {
 	const char *path;
 	struct packimg *dataset;
-	int32_t *labels; /* maps this input's class numbers to the output's */
+	int32_t *labels; /* maps class numbers of this input to the output's */
 	uint32_t class_count;
-	uint32_t fields[PACKIMG_FIELDS_MAX]; /* maps field numbers likewise */
+	uint32_t fields[PACKIMG_FIELDS_MAX]; /* maps field numbers of this input to the output's */
 };
 
 /* All inputs as one sequence of samples. */
@@ -26,7 +26,7 @@ struct copy_set {
 	struct arena arena;
 	struct name_table classes, fields;
 	enum packimg_field_type types[PACKIMG_FIELDS_MAX];
-	uint64_t samples;  /* of all inputs */
+	uint64_t samples;  /* total of all inputs */
 	bool numbers_only; /* no input names its classes: labels stay unchanged */
 };
 
@@ -37,21 +37,26 @@ void copy_set_deinit(struct copy_set *set);
 int copy_begin(const struct copy_set *set, const char *path,
 	       const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
 	       struct packimg_error *error);
-/* Returns the label in the output; PACKIMG_LABEL_NONE also for a damaged record. */
+/* Returns the label in the output; PACKIMG_LABEL_NONE also for a damaged index record. */
 int32_t copy_label(const struct copy_set *set, uint64_t number);
 /* Policy for damaged samples, and progress of a copy. */
 struct copy_progress {
 	struct progress progress;
-	bool skip; /* skip damaged samples, with a message and a count */
+	bool skip; /* skip damaged samples, with a message, and count them */
 	uint64_t skipped;
 };
 
 enum { COPY_SKIPPED = 1 };
 
-/* Copies a sample; -EINTR after an interrupt. Returns COPY_SKIPPED if it was damaged. */
+/*
+ * Copies a sample. Returns COPY_SKIPPED if it was damaged and skipped, -EINTR after an interrupt.
+ */
 int copy_next(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 	      struct copy_progress *copying, struct packimg_error *error);
-/* Combines means and deviations of the inputs, weighted by the pixels they are based on. */
+/*
+ * Combines the means and deviations of the inputs, weighted by the numbers of pixels on which they
+ * are based.
+ */
 void copy_statistics(const struct copy_set *set, struct statistics *statistics);
 /* Returns the value of a metadata key, which the caller frees; NULL if absent. */
 char *copy_metadata(const struct packimg *dataset, const char *key);

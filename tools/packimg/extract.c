@@ -2,7 +2,7 @@
  * packimg extract: writes images back to files. A sample's file is DIR/CLASS/NAME, where NAME is
  * the part of its source name below the class folder. A stored JPEG is written byte for byte,
  * pixels as PNG. The main thread chooses all names first, so that two samples with the same name
- * get two files, whatever the number of threads.
+ * get two files, independently of the number of threads.
  */
 #include "format/base/system/io.h"
 #include "format/base/text/options.h"
@@ -32,15 +32,17 @@ struct extract {
 	unsigned jobs;
 	bool force, quiet, manifest, raw_names;
 	struct packimg *dataset;
-	int folder; /* DIR */
+	int folder; /* fd of DIR */
 	uint64_t *samples;
-	const char **paths; /* relative to DIR, per sample; NULL if its index record is damaged */
+	const char **paths; /* paths relative to DIR, by sample; NULL if the sample's index record
+			       is damaged */
 	uint64_t count;
 	struct arena arena;
 	struct progress progress;
-	uint64_t done, bytes, bad; /* images and their bytes; images that could not be written */
-	uint64_t damaged;          /* damaged names and values of images that are intact */
-	uint64_t numbered;         /* samples whose names are too long for files */
+	uint64_t done, bytes, bad; /* number and bytes of images written; number of images that
+				      could not be written */
+	uint64_t damaged;          /* number of intact images with damaged names or values */
+	uint64_t numbered;         /* number of samples whose names are too long for file names */
 };
 
 #define AT(member) offsetof(struct extract, member)
@@ -74,8 +76,8 @@ static error_t extract_parse_option(int key, char *text, struct argp_state *stat
 }
 
 /*
- * Appends the safe components of a name: drops ".." and empty ones, and, unless raw names are
- * requested, escapes those that a terminal or a script could misread.
+ * Appends the safe components of a name: drops ".." and empty ones. Unless raw names are requested,
+ * escapes components that a terminal or a script could misread.
  */
 static int append_path(const struct extract *extract, struct buffer *path, const char *name,
 		       size_t size)
@@ -102,7 +104,10 @@ static int append_path(const struct extract *extract, struct buffer *path, const
 	return 0;
 }
 
-/* True if each component of a path, from `first` on, is short enough for a file system. */
+/*
+ * Returns true if each component of a path, from offset `first` on, is short enough for a file
+ * system.
+ */
 static bool path_fits(const struct buffer *path, size_t first)
 {
 	const char *part = (const char *)path->data + first,
@@ -118,7 +123,10 @@ static bool path_fits(const struct buffer *path, size_t first)
 	return true;
 }
 
-/* Returns the part of a source name below its class folder; without one, its last component. */
+/*
+ * Returns the part of a source name below its class folder; its last component if it has no class
+ * folder.
+ */
 static const char *below_class(const char *name, size_t *size, const char *class)
 {
 	size_t class_size = class ? strlen(class) : 0;
@@ -140,7 +148,7 @@ static const char *below_class(const char *name, size_t *size, const char *class
 	return rest;
 }
 
-/* Sets the extension that matches the output format; keeps that of a JPEG. */
+/* Sets the extension of the output format, but keeps the extension of a JPEG. */
 static int fit_extension(struct buffer *path, const struct packimg_sample *sample)
 {
 	const char *wanted = sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png";
@@ -152,13 +160,13 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 	enum image_kind kind = image_kind_of_name(name);
 	if (sample->codec == PACKIMG_CODEC_JPEG && kind == IMAGE_JPEG)
 		return 0;
-	/* Replace only the extension of an image: in "photo.2019" it is part of the name. */
+	/* Replace only the extension of an image format: in "photo.2019" it is part of the name. */
 	if (kind < IMAGE_KINDS)
 		path->size -= strlen(strrchr(name, '.'));
 	return buffer_append(path, wanted, strlen(wanted));
 }
 
-/* Appends the sample's number and extension instead of a name. */
+/* Appends the sample's number and an extension instead of a name. */
 static int append_number(struct buffer *path, const struct packimg_sample *sample)
 {
 	char number[40];
@@ -188,7 +196,7 @@ static int append_source(struct extract *extract, const struct packimg_sample *s
 	return path->size > before ? fit_extension(path, sample) : 0;
 }
 
-/* Builds the path of one sample, not terminated. */
+/* Builds the path of one sample, not null-terminated. */
 static int make_path(struct extract *extract, const struct packimg_sample *sample,
 		     struct buffer *path)
 {
@@ -218,7 +226,7 @@ static int make_path(struct extract *extract, const struct packimg_sample *sampl
 
 /*
  * Makes a repeated file name unique: inserts the sample's number before the extension, or replaces
- * a name that leaves no room for it.
+ * a name that is too long for that.
  */
 static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 {
@@ -288,8 +296,8 @@ static int name_files(struct extract *extract)
 }
 
 /*
- * Opens a folder below DIR, and creates it if missing. Each step must be a real folder inside the
- * previous one: a symbolic link could lead out of DIR. Takes ownership of `folder`.
+ * Opens a folder below DIR and creates it if missing. Each step must be a real folder inside the
+ * previous one, because a symbolic link could lead out of DIR. Closes `folder`.
  */
 static int open_step(int folder, const char *name, struct packimg_error *error)
 {
@@ -309,8 +317,8 @@ static int open_step(int folder, const char *name, struct packimg_error *error)
 }
 
 /*
- * Creates a new file below DIR, replacing an existing one if requested, but never writes through
- * it, because it may be a link or a FIFO.
+ * Creates a new file below DIR. Replaces an existing one if requested, but never writes to it,
+ * because it may be a link or a FIFO.
  */
 static int create_file(const struct extract *extract, const char *path, struct packimg_error *error)
 {

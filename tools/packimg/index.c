@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-	BYTES_UNDER_WAY = 64 << 20, /* bytes of indexes that wait for the writer */
+	BYTES_UNDER_WAY = 64 << 20, /* most bytes of indexes that wait for the writer */
 };
 
 struct index {
@@ -34,7 +34,7 @@ struct index {
 	struct packimg_error *error;
 	/* Results. */
 	uint64_t jpegs, kept, made, damaged;
-	/* bytes of JPEGs that got an index, and of those indexes */
+	/* total bytes of the JPEGs that got an index, and of their indexes */
 	uint64_t jpeg_bytes, made_bytes;
 	uint64_t bytes_before, bytes_after;
 	struct unindexed_counts unindexed;
@@ -55,10 +55,10 @@ static const struct options_row options[] = {
 enum action {
 	ACTION_KEEP, /* leave the side data unchanged */
 	ACTION_REPLACE,
-	ACTION_DROP, /* remove an existing index, because no index is valid */
+	ACTION_DROP, /* remove the existing index, because the JPEG cannot have a valid one */
 };
 
-/* Result of one sample; the bytes of an index are in the block. */
+/* Result of one sample. The bytes of its index are in the block. */
 struct outcome {
 	enum action action;
 	int status; /* 0, -EBADMSG if damaged, or another error, which ends the command */
@@ -68,7 +68,7 @@ struct outcome {
 	uint32_t data_size;
 };
 
-/* Reads the headers; false if they are unreadable or do not match the record. */
+/* Reads the headers. Returns false if they are unreadable or do not match the index record. */
 static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpeg_info *ret_info)
 {
 	bool sideways = sample->orientation >= 5;

@@ -38,13 +38,13 @@ static void range_add(struct range *range, uint64_t value)
 	range->sum += value;
 }
 
-/* Sums over all index records. */
+/* Totals over all index records. */
 struct survey {
 	uint64_t codecs[4], codec_bytes[4];
 	uint64_t bytes, side_bytes;
 	struct range width, height;
 	uint64_t oriented, grey, unlabelled, damaged, with_side;
-	uint64_t *labels; /* samples per class */
+	uint64_t *labels; /* number of samples per class */
 	uint32_t label_count;
 };
 

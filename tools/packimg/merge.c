@@ -66,7 +66,7 @@ static error_t merge_parse_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-/* Returns the order of the samples. */
+/* Returns the order in which samples are written. */
 static uint64_t *merge_make_order(const struct merge *merge, uint64_t count)
 {
 	uint64_t *order = calloc(count + 1, sizeof(*order));
@@ -91,7 +91,7 @@ static int write_dataset_info(const struct merge *merge, struct packimg_error *e
 	int r = convert_write_dataset_info(merge->writer, &statistics, error);
 	if (r)
 		return r;
-	/* For a single dataset copy the statistics exactly: batches are normalised with them. */
+	/* A single input: copy its statistics exactly, because batches are normalised with them. */
 	if (set->count == 1 && !packimg_statistics(set->inputs[0].dataset, mean, std))
 		packimg_writer_statistics(merge->writer, mean, std);
 	FILE *file = open_memstream(&names, &size);
@@ -99,7 +99,7 @@ static int write_dataset_info(const struct merge *merge, struct packimg_error *e
 		fprintf(file, "%s%s", i ? "\n" : "", set->inputs[i].path);
 	if (!file || fclose(file))
 		r = packimg_fail(error, -ENOMEM, "out of memory");
-	else /* Do not fail for a path that is not UTF-8. */
+	else /* A path that is not UTF-8 is no error. */
 		packimg_writer_metadata(merge->writer, "packimg.merged", names, &ignored);
 	free(names);
 	return r;
@@ -146,8 +146,8 @@ static int merge_report(const struct merge *merge, uint64_t bytes)
 static int merge_write(struct merge *merge, struct packimg_error *error)
 {
 	/*
-	 * With other shards it is still the same dataset: checkpoints identify it by its UUID,
-	 * which an earlier version may have derived differently.
+	 * A single input divided into other shards stays the same dataset. Checkpoints identify it
+	 * by its UUID, which an earlier version may have derived differently.
 	 */
 	bool same = merge->set.count == 1 && !merge->shuffle && !merge->copying.skip;
 	const struct packimg_writer_options writer_options = {

@@ -41,8 +41,7 @@ const char *sample_class(const struct packimg *dataset, const struct packimg_sam
 	return sample->label < 0 ? NULL : packimg_class_name(dataset, (uint32_t)sample->label);
 }
 
-/* Marks every index that the text lists. */
-/* Marks what one word of a list names: "3", "3-5" or "3-". */
+/* Marks the indices that one word of a list names: "3", "3-5" or "3-". */
 static int mark_range(char *word, uint64_t count, bool *marks, struct packimg_error *error)
 {
 	char *dash = strchr(word, '-');
@@ -83,7 +82,7 @@ static int mark_indices(const char *text, uint64_t count, bool *marks, struct pa
 		       : r;
 }
 
-/* Finds a class by name, or else by number. */
+/* Finds a class by name; if there is none of that name, by number. */
 static int find_class(const struct packimg *dataset, const char *name, int32_t *ret_label,
 		      struct packimg_error *error)
 {

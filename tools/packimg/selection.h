@@ -1,5 +1,5 @@
 /*
- * Samples of a dataset that a command processes: all, or those with given indices and classes.
+ * The samples of a dataset that a command processes: all, or those with given indices and classes.
  * Parsed from the command line before the dataset is opened, resolved afterwards. One thread.
  */
 #pragma once
@@ -10,14 +10,14 @@
 #include <stdint.h>
 
 struct selection {
-	const char *indices;        /* such as "0-9,15,100-"; NULL for all */
-	struct string_list classes; /* names or numbers; empty for all */
+	const char *indices;        /* list of indices, such as "0-9,15,100-"; NULL for all */
+	struct string_list classes; /* names or numbers of classes; empty for all */
 };
 
 void selection_deinit(struct selection *selection);
 /*
- * Returns the indices of the chosen samples, ascending, without duplicates; the caller frees them.
- * -EINVAL, -ENOENT (class), -ERANGE, -ENOMEM.
+ * Returns the indices of the selected samples, ascending and without duplicates; the caller frees
+ * them. -EINVAL, -ENOENT (class), -ERANGE, -ENOMEM.
  */
 int selection_resolve(const struct selection *selection, const struct packimg *dataset,
 		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error);

@@ -31,17 +31,16 @@ struct split {
 	struct copy_set set;
 	struct part *parts;
 	uint32_t part_count;
-	uint32_t *part_of; /* per sample; UINT32_MAX if in no part */
+	uint32_t *part_of; /* part of each sample; UINT32_MAX if it is in no part */
 	struct arena arena;
-	struct name_table paths; /* of the parts */
-	bool *alone;             /* per part: see packimg_writer_options */
+	struct name_table paths; /* output paths of the parts */
+	bool *alone;             /* by part: see packimg_writer_options */
 	/*
-	 * Parts are written in groups of SPLIT_PARTS_MAX, because more would need too many
-	 * descriptors. The samples of group g are order[first[g]] .. order[first[g + 1] - 1], in
-	 * stored order.
+	 * Parts are written in groups of SPLIT_PARTS_MAX, because more would need too many fds. The
+	 * samples of group g are order[first[g]] .. order[first[g + 1] - 1], in stored order.
 	 */
 	uint64_t *order, *first;
-	uint32_t complete; /* parts completed */
+	uint32_t complete; /* number of completed parts */
 	struct copy_progress copying;
 };
 
@@ -136,7 +135,10 @@ static int order_samples(struct split *split)
 	split->first = calloc(groups + 2, sizeof(*split->first));
 	if (!split->order || !split->first)
 		return -ENOMEM;
-	/* Shifted by two: while a group is filled, first[g + 1] is its next position. */
+	/*
+	 * Counts are shifted by two: while groups are filled, first[g + 1] is the next position in
+	 * group g.
+	 */
 	for (uint64_t i = 0; i < count; i++)
 		if (split->part_of[i] != UINT32_MAX)
 			split->first[split->part_of[i] / SPLIT_PARTS_MAX + 2]++;
@@ -233,7 +235,7 @@ static int split_begin_part(struct split *split, struct part *part, struct packi
 {
 	const struct packimg_writer_options writer_options = {
 		.shard_size = split->shard_size,
-		/* a set that replaces a single file must be able to find it */
+		/* a set that replaces a single file must find that file */
 		.alone = split->alone[part - split->parts] && !(split->force && split->shard_size),
 	};
 
@@ -315,8 +317,8 @@ static void remove_shards(const char *path)
 }
 
 /*
- * Removes completed parts, so that either all exist or none; except if they may have replaced
- * others, which cannot be restored.
+ * Removes completed parts, so that either all parts exist or none. Keeps parts that may have
+ * replaced other datasets, which cannot be restored.
  */
 static void remove_complete(struct split *split)
 {

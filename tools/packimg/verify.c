@@ -21,7 +21,7 @@ struct verify {
 	bool json, quiet, checksums_only;
 	struct packimg *dataset;
 	struct progress progress;
-	uint64_t bytes, bad; /* bytes of samples; number of bad samples */
+	uint64_t bytes, bad; /* bytes of all samples; number of bad samples */
 	json_t *bad_samples;
 };
 
@@ -39,12 +39,12 @@ static const struct options_row options[] = {
 
 struct verdict {
 	int status;
-	uint32_t size; /* stored bytes */
+	uint32_t size; /* number of stored bytes */
 	struct packimg_error error;
 };
 
 /*
- * Checks the index. A wrong one need not show in the pixels, because a decoder may fall back to
+ * Checks the index. The pixels may not show a wrong index, because a decoder may fall back to
  * decoding without it.
  */
 static int verify_index(const struct verify *verify, struct packimg_decoder *decoder,

@@ -4,19 +4,19 @@
 #include <stddef.h>
 
 /*
- * What makes the set hard or easy. As it is, a linear classifier on the pixels stays near chance,
- * because position, angle, size and light-on-dark against dark-on-light vary freely, while a small
- * convolutional net learns it in minutes.
+ * These constants set how hard the set is. Position, angle, size and the sign of the contrast vary
+ * freely, so a linear classifier on the pixels stays near chance, while a small convolutional
+ * network learns the set in minutes.
  */
 #define SCALE_MIN      0.26f /* radius of the figure, in image sides */
 #define SCALE_MAX      0.44f
-#define STRETCH_MAX    1.2f  /* one axis against the other */
-#define CONTRAST_MIN   0.28f /* lightness of the figure against the background's, 0..1 */
+#define STRETCH_MAX    1.2f  /* ratio of the two axes */
+#define CONTRAST_MIN   0.28f /* difference in lightness between figure and background, 0..1 */
 #define CONTRAST_MAX   0.5f
-#define CLUTTER_SPREAD 0.17f /* lightness of clutter around the background's */
-#define CLUTTER_MIN    6     /* strokes, blobs and slabs behind the figure */
+#define CLUTTER_SPREAD 0.17f /* largest difference in lightness between clutter and background */
+#define CLUTTER_MIN    6     /* number of strokes, blobs and slabs behind the figure */
 #define CLUTTER_MAX    14
-#define OCCLUDERS_MAX  2 /* thin strokes in front of it */
+#define OCCLUDERS_MAX  2 /* number of thin strokes in front of the figure */
 #define NOISE_SIGMA    0.025f
 
 struct draw_colour {
@@ -43,7 +43,7 @@ static unsigned random_below(uint64_t *state, unsigned limit)
 	return (unsigned)((random_next(state) >> 32) * limit >> 32);
 }
 
-/* A hue of middling saturation whose mean is `light`, 0..1. */
+/* Random colour of medium saturation whose mean over R, G and B is `light`, 0..1. */
 static struct draw_colour random_colour(uint64_t *state, float light)
 {
 	float hue = random_range(state, 0, 2 * (float)M_PI);
@@ -62,7 +62,7 @@ static struct draw_colour colour_mix(struct draw_colour a, struct draw_colour b,
 				    a.b + (b.b - a.b) * share};
 }
 
-/* Value noise: random values on a lattice of unit cells, smoothly interpolated; -1..1. */
+/* Value noise in -1..1: smooth interpolation between random values on a unit lattice. */
 static float noise_lattice(uint64_t key, int x, int y)
 {
 	uint64_t state = key ^ ((uint64_t)(uint32_t)x << 32 | (uint32_t)y);
@@ -97,7 +97,7 @@ enum texture_kind {
 struct texture {
 	enum texture_kind kind;
 	uint64_t key;
-	float along_x, along_y; /* unit vector over the pitch */
+	float along_x, along_y; /* unit vector divided by the pitch */
 	struct draw_colour colours[2];
 };
 
@@ -116,16 +116,15 @@ static struct texture random_texture(uint64_t *state, float light, float spread)
 	};
 }
 
-/*
- * Smooth step about 0 as wide as about a pixel, so that textures are antialiased as the outlines
- * are.
- */
+/* Ramp from 0 to 1, centred on value 0 and `width` wide. Antialiases the edges of textures. */
 static float soft_edge(float value, float width)
 {
 	return fminf(fmaxf(value / width + 0.5f, 0), 1);
 }
 
-/* Colour at (x, y) in image sides; pixel is one pixel in that unit. */
+/*
+ * Colour of the texture at (x, y). Coordinates and the pixel size are fractions of the image side.
+ */
 static struct draw_colour texture_at(const struct texture *texture, float x, float y, float pixel)
 {
 	float u = texture->along_x * x + texture->along_y * y;
@@ -146,7 +145,7 @@ static struct draw_colour texture_at(const struct texture *texture, float x, flo
 	case TEXTURE_NOISE:
 		share = 0.5f + 0.5f * noise_at(texture->key, u, v);
 		break;
-	default: /* TEXTURE_RAMP: one sweep over the image */
+	default: /* TEXTURE_RAMP: a single gradient over the image */
 		share = 0.5f + 0.1f * u;
 		break;
 	}
@@ -156,14 +155,14 @@ static struct draw_colour texture_at(const struct texture *texture, float x, flo
 enum clutter_kind { CLUTTER_STROKE, CLUTTER_BLOB, CLUTTER_SLAB, CLUTTER_COUNT };
 
 /*
- * A stroke (rounded line), a blob (bent ellipse) or a slab (half-transparent band right across the
+ * A stroke (rounded line), a blob (distorted ellipse) or a slab (translucent band across the whole
  * image).
  */
 struct clutter {
 	enum clutter_kind kind;
 	uint64_t key;
-	float x, y, cos, sin; /* middle, in image sides, and direction */
-	float length, width;  /* half of each */
+	float x, y, cos, sin; /* centre, in image sides, and direction */
+	float length, width;  /* half-lengths of the two axes */
 	float opacity;
 	struct draw_colour colour;
 };
@@ -201,7 +200,7 @@ static struct clutter random_clutter(uint64_t *state, float light, enum clutter_
 	return clutter;
 }
 
-/* Distance in image sides, negative inside. */
+/* Signed distance in image sides, negative inside. */
 static float clutter_distance(const struct clutter *clutter, float x, float y)
 {
 	float dx = x - clutter->x, dy = y - clutter->y;
@@ -226,9 +225,9 @@ struct scene {
 	struct clutter clutter[CLUTTER_MAX + OCCLUDERS_MAX];
 	enum figure figure;
 	struct texture texture;
-	float x, y;            /* middle of the figure, in image sides */
-	float to_figure[2][2]; /* from image sides to figure units */
-	float unit;            /* of the figure, in image sides */
+	float x, y;            /* centre of the figure, in image sides */
+	float to_figure[2][2]; /* matrix from image sides to figure units */
+	float unit;            /* one figure unit, in image sides */
 	float opacity;
 };
 
@@ -239,7 +238,7 @@ static void scene_place_figure(struct scene *scene, uint64_t *state)
 	float turn = random_range(state, 0, 2 * (float)M_PI);
 	float axis = random_range(state, 0, (float)M_PI);
 	/*
-	 * Turned first, then stretched along an axis of its own: a square also becomes a slight
+	 * Rotates, then stretches along another axis, so that a square also becomes a slight
 	 * rhombus.
 	 */
 	float ca = cosf(axis), sa = sinf(axis), ct = cosf(turn), st = sinf(turn);
@@ -252,7 +251,7 @@ static void scene_place_figure(struct scene *scene, uint64_t *state)
 	scene->to_figure[1][0] = -st * m00 + ct * m01;
 	scene->to_figure[1][1] = -st * m01 + ct * m11;
 	scene->unit = scale;
-	/* Wholly inside the image, but for the corner of a stretched one. */
+	/* Keeps the figure inside the image; corners of a stretched figure may extend beyond it. */
 	scene->x = random_range(state, scale, 1 - scale);
 	scene->y = random_range(state, scale, 1 - scale);
 }
@@ -286,7 +285,7 @@ static void scene_init(struct scene *scene, uint64_t key, enum figure figure, un
 	scene_place_figure(scene, &state);
 }
 
-/* Share of a pixel that lies inside, for a distance in pixels. */
+/* Fraction of a pixel inside the outline; distance in pixels. */
 static float coverage(float distance)
 {
 	return fminf(fmaxf(0.5f - distance, 0), 1);
@@ -341,8 +340,8 @@ void draw_image(uint64_t key, enum figure figure, unsigned side, uint8_t *pixels
 				scene_at(&scene, ((float)column + 0.5f) * scene.pixel,
 					 ((float)row + 0.5f) * scene.pixel);
 			/*
-			 * Sum of three uniform values: variance 1 at +-1 each, near enough to a
-			 * normal one.
+			 * The sum of three uniform values in -1..1 has variance 1 and is nearly
+			 * normal.
 			 */
 			float noise = NOISE_SIGMA *
 				      (random_range(&state, -1, 1) + random_range(&state, -1, 1) +

@@ -1,9 +1,9 @@
 /*
- * draw: one image of the shapes set, an RGB picture of a textured figure on a cluttered background.
+ * draw: renders one image of the shapes set, an RGB picture of a textured figure on a cluttered
+ * background.
  *
- * Everything about an image follows from its key; equal keys give equal pixels. The caller owns the
- * pixels; there is no other state, so images may be drawn on any number of threads once
- * figure_init() has run.
+ * An image depends only on its arguments. The caller owns the pixels. There is no other state, so
+ * any number of threads may draw once figure_init() has run.
  */
 #pragma once
 
@@ -16,5 +16,5 @@ enum {
 	DRAW_SIDE_MAX = 1024,
 };
 
-/* Fills pixels[side][side][3], R G B. */
+/* Fills pixels[side][side][3] in RGB order. */
 void draw_image(uint64_t key, enum figure figure, unsigned side, uint8_t *pixels);

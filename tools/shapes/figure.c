@@ -24,9 +24,7 @@ static void polygon_add(struct polygon *polygon, double x, double y)
 	polygon->count++;
 }
 
-/*
- * Corners on the unit circle, every second one drawn in to the radius `inner` when that is not 1.
- */
+/* Corners on the unit circle; corners with odd numbers are at the radius `inner` instead. */
 static void polygon_regular(struct polygon *polygon, size_t corners, double inner)
 {
 	for (size_t i = 0; i < corners; i++) {
@@ -81,8 +79,8 @@ void figure_init(void)
 }
 
 /*
- * Distance to the nearest edge; the sign follows from the parity of edges that a ray to the right
- * crosses.
+ * Signed distance to the nearest edge, negative inside: a ray to the right crosses an odd number of
+ * edges.
  */
 static float polygon_distance(const struct polygon *polygon, float x, float y)
 {
@@ -115,7 +113,7 @@ float figure_distance(enum figure figure, float x, float y)
 	case FIGURE_RING:
 		return fabsf(radius - 0.72f) - 0.22f;
 	case FIGURE_CRESCENT:
-		/* A disc less a smaller one beside its centre. */
+		/* A disc minus a smaller disc beside its centre. */
 		return fmaxf(radius - 0.95f, 0.78f - hypotf(x - 0.5f, y));
 	default:
 		return polygon_distance(&polygons[figure], x, y);

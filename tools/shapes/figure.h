@@ -1,10 +1,9 @@
 /*
- * figure: the ten outlines of the shapes image set as signed distances.
+ * figure: signed distances to the ten outlines of the shapes image set.
  *
- * A figure lives in its own coordinates: x to the right, y down, reaching about 1 from the origin
- * in every direction. A distance is negative inside. Tables are built once by figure_init() and
- * immutable after that; figure_distance() is a pure function then and may be called from any
- * thread.
+ * Figure units: x points right, y points down, and an outline extends about 1 from the origin in
+ * every direction. Distances are negative inside. figure_init() builds the tables once; after that,
+ * any thread may call figure_distance().
  */
 #pragma once
 
@@ -22,12 +21,12 @@ enum figure {
 	FIGURE_COUNT,
 };
 
-/* Names of the classes, in the order of enum figure, which is their order by name. */
+/* Class names, indexed by enum figure, in ascending order. */
 extern const char *const figure_names[FIGURE_COUNT];
 
 void figure_init(void);
 /*
- * Distance in figure units from (x, y) to the outline; exact for the polygons, a lower bound beside
- * cusps of the others.
+ * Returns the distance from (x, y) to the outline, in figure units. Exact for polygons; for other
+ * figures a lower bound near cusps.
  */
 float figure_distance(enum figure figure, float x, float y);

@@ -1,10 +1,10 @@
 /*
- * shapes: draws the small image set that the project learns to walk on.
+ * shapes: draws the small image set that tools/quickstart trains on.
  *
- * Ten classes of textured, turned, stretched figures on cluttered backgrounds, as ordinary JPEG
- * files in class folders: OUT/train/CLASS/NNNNNN.jpg and OUT/val/CLASS/NNNNNN.jpg. The same options
- * give the same files on one machine; between machines single bits may differ, as far as their C
- * and JPEG libraries do.
+ * The set has ten classes of textured, rotated and stretched figures on cluttered backgrounds. The
+ * images are JPEG files in class folders: OUT/train/CLASS/NNNNNN.jpg and OUT/val/CLASS/NNNNNN.jpg.
+ * Equal options give equal files on one machine. On other machines pixels may differ in their
+ * lowest bits, because C and JPEG libraries round differently.
  */
 #include <argp.h>
 #include <errno.h>
@@ -127,7 +127,7 @@ static int make_tree(const char *out)
 }
 
 /*
- * Image number `index` of the set: its class is index % FIGURE_COUNT; the first `held_out` of a
+ * Writes image `index`. Its class is index % FIGURE_COUNT; the first `held_out` images of each
  * class go to val.
  */
 static int make_image(const struct settings *settings, struct packimg_encoder *encoder,
@@ -136,7 +136,9 @@ static int make_image(const struct settings *settings, struct packimg_encoder *e
 	enum figure figure = index % FIGURE_COUNT;
 	unsigned long number = index / FIGURE_COUNT;
 	unsigned side = (unsigned)settings->size;
-	/* Distinct odd multipliers keep the keys of neighbouring images and seeds apart. */
+	/*
+	 * Multiplying by distinct odd constants gives neighbouring images and seeds unrelated keys.
+	 */
 	uint64_t key = (settings->seed + 1) * 0xd1342543de82ef95u + index * 0x2545f4914f6cdd1du;
 	const uint8_t *data;
 	size_t size;

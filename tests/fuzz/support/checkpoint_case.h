@@ -1,6 +1,6 @@
 /*
- * Store used by the checkpoint fuzz target: one small parameter of each kind, with an optimizer and
- * an averaged copy.
+ * The store of the checkpoint fuzz target: one small parameter of each kind, with an optimizer and
+ * an averaged copy of the weights.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * Reads everything in a dataset, within bounded work, so that a sanitizer sees each access, and
- * decodes the first samples. May be called on any thread, each with its own decoder.
+ * Reads all contents of a dataset, within bounded work, so that a sanitizer checks each access;
+ * decodes only the first samples. Any thread may call it with its own decoder.
  */
 #pragma once
 

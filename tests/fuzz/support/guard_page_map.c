@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Larger than what a wrong width or count can skip at once. */
+/* A wrong width or count cannot skip so many bytes at once. */
 #define FENCE_SIZE ((size_t)1 << 30)
 
 enum { MAPS_MAX = 256 };
@@ -20,7 +20,8 @@ struct map {
 };
 
 static struct map maps[MAPS_MAX];
-static volatile unsigned map_count; /* compilers assume that mmap() does not call back */
+static volatile unsigned
+	map_count; /* volatile: compilers assume that mmap() calls no function of this file */
 
 /* mmap() under both names: with 64-bit offsets, calls of mmap() compile to mmap64(). */
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
@@ -43,8 +44,8 @@ static size_t whole_pages(size_t size)
 }
 
 /*
- * Uses raw system calls, because sanitizers that track mappings would keep shadow state for all of
- * it.
+ * Uses raw system calls, because sanitizers that track mappings would keep shadow state for the
+ * whole fence.
  */
 static void *new_fence(size_t size)
 {
@@ -52,7 +53,7 @@ static void *new_fence(size_t size)
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* Unmaps the fence and everything mapped inside. */
+/* Unmaps the fence and everything mapped inside it. */
 static void remove_fence(void *fence, size_t size)
 {
 	int saved = errno;
@@ -115,8 +116,8 @@ void guard_page_map_expect(const void *bytes, size_t size)
 }
 
 /*
- * Checks at start-up that mmap() and munmap() are wrapped; otherwise the tests would silently check
- * nothing.
+ * Checks at start-up that mmap() and munmap() are wrapped: without the wrappers the tests would
+ * detect nothing.
  */
 __attribute__((constructor)) static void check_that_calls_come_here(void)
 {

@@ -8,7 +8,7 @@
 #include <jpeglib.h>
 
 enum {
-	SETS = 10, /* more tables than the decoder caches */
+	SETS = 10, /* number of table sets, more than the decoder caches */
 	FILE_MAX = 1 << 17,
 	SCAN_MAX = FILE_MAX - 4096,
 };
@@ -23,10 +23,10 @@ struct code {
 	uint32_t symbol_count;
 	uint16_t bits[256]; /* code of symbols[i] */
 	uint8_t lengths[256];
-	uint16_t places[256]; /* index of a symbol, symbol_count if absent */
+	uint16_t places[256]; /* index in symbols of each symbol, symbol_count if absent */
 };
 
-static struct code codes[2][SETS]; /* DC, AC */
+static struct code codes[2][SETS]; /* [DC or AC][set] */
 static uint64_t random_state = 1;
 
 static uint32_t draw(uint32_t bound)
@@ -51,7 +51,7 @@ static void code_number(struct code *code)
 		code->places[code->symbols[k]] = (uint16_t)k;
 }
 
-/* The tables of T.81 annex K, taken from libjpeg. */
+/* The tables of T.81, annex K, read from libjpeg. */
 static void code_standard(void)
 {
 	struct jpeg_compress_struct c;
@@ -74,9 +74,9 @@ static void code_standard(void)
 }
 
 /*
- * Makes a random prefix code that leaves some bit patterns unused, with all symbols in random
- * order, or only those that occur in photographs. Symbol 0 (end of block, or a difference of 0) is
- * always included.
+ * Makes a random prefix code that leaves some bit patterns unused. Its symbols are all symbols in
+ * random order, or only those that occur in photographs. It always contains symbol 0 (end of block,
+ * or a difference of 0).
  */
 static void code_random(struct code *code, int is_ac, bool any)
 {
@@ -105,7 +105,7 @@ static void code_random(struct code *code, int is_ac, bool any)
 		room -= count;
 		k += count;
 	}
-	for (uint32_t i = 0; i < symbols; i++) /* symbol 0 must be among the k symbols in use */
+	for (uint32_t i = 0; i < symbols; i++) /* symbol 0 must be among the first k symbols */
 		if (code->symbols[i] == 0) {
 			uint32_t j = draw(k);
 
@@ -139,7 +139,7 @@ static uint32_t take(struct input *input)
 
 struct output {
 	uint8_t *next;
-	uint64_t bits; /* right-aligned */
+	uint64_t bits; /* the last bit is the least significant one */
 	uint32_t bit_count;
 };
 
@@ -212,7 +212,7 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 	this->height = 1 + take(input) % JPEG_CASE_SIDE_MAX;
 	this->mcus_wide = mcus_wide(this);
 	restart = take(input);
-	/* none, arbitrary, whole rows */
+	/* no intervals, intervals of any length, or of whole rows */
 	this->restart = restart < 128   ? 0
 			: restart < 192 ? 1 + restart % 16
 					: (1 + restart % 3) * this->mcus_wide;
@@ -232,8 +232,8 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 }
 
 /*
- * Returns 1, a value as at quality 90, any 8-bit value, or a value with some above 8 bits,
- * depending on kind. In zigzag order, as everything here.
+ * Returns quantisation value k in zigzag order. Depending on kind: 1, the value of quality 90, any
+ * 8-bit value, or a table in which some values exceed 8 bits.
  */
 static uint32_t quant_value(uint32_t kind, uint32_t k)
 {
@@ -316,8 +316,8 @@ static void put_headers(struct output *output, const struct jpeg_case *this,
 /* ---- the scan ---- */
 
 /*
- * Limit of the sum of absolute dequantised values in a block. Below it nothing overflows 16 bits
- * between the passes of the inverse DCT; photographs stay below it too.
+ * Limit on the sum of absolute dequantised values in a block. Below it nothing overflows 16 bits
+ * between the passes of the inverse DCT. Photographs stay below it.
  */
 enum { SUM_MAX = 2900 };
 
@@ -341,7 +341,7 @@ static uint32_t take_value(struct input *input, uint32_t category)
 	return category > 8 ? value ^ take(input) << 8 : value;
 }
 
-/* Codes a difference towards a level taken from the input, in dequantised steps of 8. */
+/* Codes a DC difference. The input gives the new level, in dequantised steps of 8. */
 static uint32_t put_dc(struct output *output, struct component *this, struct input *input)
 {
 	int32_t quant = (int32_t)quant_value(this->quant, 0);
@@ -364,7 +364,8 @@ static uint32_t put_dc(struct output *output, struct component *this, struct inp
 }
 
 /*
- * Takes one byte of input per symbol; 0, which also follows the end of the input, ends the block.
+ * Codes the AC coefficients. Takes one byte of input per symbol; 0, which also follows the end of
+ * the input, ends the block.
  */
 static void put_block(struct output *output, struct component *this, uint32_t flags,
 		      struct input *input)

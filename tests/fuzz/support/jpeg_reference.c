@@ -19,7 +19,7 @@ static void on_message(j_common_ptr cinfo, int level)
 {
 	int message = cinfo->err->msg_code;
 
-	/* SPEC.md, "Complete JPEGs": these warnings do not affect the image */
+	/* These warnings do not affect the image (SPEC.md, "Complete JPEGs"). */
 	if (level >= 0 || message == JWRN_JFIF_MAJOR || message == JWRN_ADOBE_XFORM ||
 	    message == JWRN_NOT_SEQUENTIAL || message == JWRN_EXTRANEOUS_DATA)
 		return;
@@ -32,10 +32,7 @@ const char *jpeg_reference_complaint(void)
 	return complaint;
 }
 
-/*
- * Creates a new object for each image. Otherwise tables would persist and be used for the next
- * image.
- */
+/* Creates a new object for each image: a reused one would keep the tables of the image before. */
 static void begin(const uint8_t *data, size_t size)
 {
 	if (d.err)
@@ -71,7 +68,7 @@ enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32
 enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint32_t denominator,
 					 struct jpeg_reference_plane ret_planes[3])
 {
-	/* MCUs of up to 32 samples extend beyond the sides; each call returns whole rows of MCUs */
+	/* MCUs of up to 32 samples extend beyond the image; each call returns whole rows of MCUs */
 	enum { SIDE = 64 + 32, ROWS = 32 };
 	static uint8_t samples[3][SIDE + ROWS][SIDE];
 
@@ -118,8 +115,8 @@ const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data,
 }
 
 /*
- * First pass of the inverse DCT, scaled as in libjpeg. Returns whether the inputs, outputs and sums
- * of two of them fit into 16 bits.
+ * First pass of the inverse DCT, scaled as in libjpeg. Returns true if the inputs, the outputs and
+ * the sums of any two outputs fit into 16 bits.
  */
 static bool columns_in_range(const double in[64])
 {

@@ -13,14 +13,13 @@
 
 enum jpeg_verdict {
 	JPEG_VERDICT_GOOD,
-	JPEG_VERDICT_WARNED, /* decoded, but some pixels are guesses */
+	JPEG_VERDICT_WARNED, /* decoded, but libjpeg-turbo guessed some pixels */
 	JPEG_VERDICT_FAILED,
 };
 
 /*
  * Decodes to RGB at 1/denominator (JDCT_ISLOW, fancy upsampling) and stops reading at the end of
- * the image. `pixels` has room for `room` bytes; the verdict is JPEG_VERDICT_FAILED if that is too
- * small.
+ * the image. `pixels` holds `room` bytes; returns JPEG_VERDICT_FAILED if that is too small.
  */
 enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32_t denominator,
 					uint8_t *pixels, size_t room);
@@ -37,14 +36,14 @@ struct jpeg_reference_plane {
 enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint32_t denominator,
 					 struct jpeg_reference_plane ret_planes[3]);
 /*
- * Returns libjpeg's object after it has read the headers, valid until the next call, or NULL if it
- * rejects them or warns.
+ * Returns libjpeg's object after it has read the headers, valid until the next call; NULL if
+ * libjpeg rejects the headers or warns about them.
  */
 const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data, size_t size);
 /*
- * Returns true if all coefficients are small enough that the inverse DCT never overflows 16 bits.
- * Beyond that T.81 does not define the pixels, and libjpeg-turbo's SIMD and C code differ.
+ * Returns true if all coefficients are so small that the inverse DCT never overflows 16 bits.
+ * Beyond that, T.81 does not define the pixels, and libjpeg-turbo's SIMD and C code differ.
  */
 bool jpeg_reference_in_range(const uint8_t *data, size_t size);
-/* Returns libjpeg-turbo's last message. */
+/* Returns the text of libjpeg-turbo's last message. */
 const char *jpeg_reference_complaint(void);

@@ -15,7 +15,7 @@ enum {
 	FIELDS = 4,
 	UNKNOWN_TYPE = 1000,
 	UNKNOWN_SIZE = 100,
-	ROOM = 4096, /* unused bytes at the end */
+	ROOM = 4096, /* unused bytes at the end of the file */
 };
 
 static void must(bool done)
@@ -124,7 +124,7 @@ static struct pimg_header *header_of(struct overlaps_file *file)
 	return (struct pimg_header *)file->bytes;
 }
 
-/* Collects all ranges that the base's tables name. */
+/* Lists all ranges named by the tables of the base file. */
 static void collect(struct overlaps_file *file)
 {
 	const struct pimg_header *header = header_of(file);
@@ -178,7 +178,7 @@ static uint64_t aligned_down(uint64_t offset)
 	return offset / PIMG_ALIGN * PIMG_ALIGN;
 }
 
-/* Computes offset and size of a move. Returns false if they are not possible. */
+/* Computes the new offset and size of a moved range. Returns false if the move is not possible. */
 static bool place(const struct overlaps_range *moved, const struct overlaps_range *other,
 		  const struct overlaps_move *move, uint64_t *ret_offset, uint64_t *ret_size)
 {
@@ -195,7 +195,7 @@ static bool place(const struct overlaps_range *moved, const struct overlaps_rang
 	case OVERLAPS_END:
 		if (offset < size + PIMG_ALIGN)
 			return false;
-		/* at most 64 bytes of it are inside the other */
+		/* the last 64 bytes or less are inside the other range */
 		offset = aligned_down(offset - size) + PIMG_ALIGN;
 		if (offset >= other->offset)
 			return false;
@@ -246,7 +246,7 @@ bool overlaps_move(struct overlaps_file *file, const struct overlaps_move *move)
 }
 
 /*
- * Writes the base's table at its place in the model, whatever is there: other bytes could be
+ * Writes the base's table at its offset in the model, over any other contents: these could be
  * records with ranges that the model does not know. Returns NULL if the table does not fit into the
  * file.
  */

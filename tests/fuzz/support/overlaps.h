@@ -2,9 +2,8 @@
  * Files with overlapping ranges. The base is a valid file that contains every kind of range:
  * header, sections of all known types and of an unknown one, columns of all types, and samples of
  * all codecs with and without side data. The fuzzer moves ranges of a copy onto one another. A
- * model of the ranges, independent of the library, compares all pairs to decide whether any overlap
- * that may not (SPEC.md, "Ranges"). Tables and checksums of the file are then updated to match the
- * model.
+ * model of the ranges, independent of the library, compares all pairs and finds illegal overlaps
+ * (SPEC.md, "Ranges"). Afterwards the file's tables and checksums are updated to match the model.
  */
 #pragma once
 
@@ -29,21 +28,21 @@ struct overlaps_range {
 enum { OVERLAPS_RANGES_MAX = 64, OVERLAPS_BYTES_MAX = 1 << 16 };
 
 struct overlaps_file {
-	struct overlaps_range ranges[OVERLAPS_RANGES_MAX]; /* the first is the header */
+	struct overlaps_range ranges[OVERLAPS_RANGES_MAX]; /* range 0 is the header */
 	unsigned count;
 	size_t size;
 	_Alignas(64) uint8_t bytes[OVERLAPS_BYTES_MAX];
 };
 
-/* New position of a range, relative to another range. */
+/* New position of the moved range, relative to another range. */
 enum overlaps_way {
 	OVERLAPS_BEGIN,  /* both begin at the same byte */
-	OVERLAPS_INSIDE, /* begins inside the other, at a multiple of 64 chosen by argument */
+	OVERLAPS_INSIDE, /* begins inside the other, at 64 * argument bytes */
 	OVERLAPS_END,    /* begins before the other and ends inside it */
 	OVERLAPS_REACH,  /* keeps its offset and grows until it reaches into the other */
 	OVERLAPS_SAME,   /* takes the other's offset and size */
 	OVERLAPS_AROUND, /* begins before the other and ends after it */
-	OVERLAPS_FREE,   /* any position: offset argument * 64, size_argument bytes */
+	OVERLAPS_FREE,   /* anywhere: offset is argument * 64, size is size_argument bytes */
 	OVERLAPS_WAYS,
 };
 
@@ -51,27 +50,28 @@ struct overlaps_move {
 	unsigned moved, other; /* indices into ranges */
 	enum overlaps_way way;
 	uint32_t argument, size_argument;
-	bool with_bytes; /* move the bytes too, otherwise keep those at the new place */
+	bool with_bytes; /* moves the bytes too; otherwise the range contains the bytes at the new
+			    offset */
 };
 
-/* Makes the base file, in a temporary file. Aborts on failure. */
+/* Makes the base in a temporary file. Aborts on failure. */
 void overlaps_make(struct overlaps_file *ret_file);
-/* Returns false, and leaves the file unchanged, if the move is not possible. */
+/* Returns false and leaves the file unchanged if the move is not possible. */
 bool overlaps_move(struct overlaps_file *file, const struct overlaps_move *move);
-/* Call once after all moves: writes tables and checksums that match the model. */
+/* Writes tables and checksums that match the model. Call once, after all moves. */
 void overlaps_settle(struct overlaps_file *file, const struct overlaps_file *base);
-/* Returns whether any two ranges overlap that may not. */
+/* Returns true if any two ranges overlap illegally. */
 bool overlaps_any(const struct overlaps_file *file);
 
-/* Result of serving a file. */
+/* Result of reading a file as the library and the daemon do. */
 struct overlaps_verdict {
 	int opened, checked; /* results of packimg_open_fds() and packimg_check() */
 	char text[512];      /* error text of the call that failed */
-	unsigned read;       /* samples read by io_uring */
+	unsigned read;       /* number of samples read by io_uring */
 };
 
 /*
- * Opens and checks the file, reads and decodes everything as the library does, then every sample as
- * the daemon does: from the mapping, and by io_uring where available.
+ * Opens and checks the file, and reads and decodes everything as the library does. Then reads every
+ * sample as the daemon does: from the mapping, and by io_uring where available.
  */
 void overlaps_serve(const struct overlaps_file *file, struct overlaps_verdict *ret_verdict);

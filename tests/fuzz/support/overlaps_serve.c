@@ -13,7 +13,7 @@ enum {
 	MEMORY_MAX = 64 << 20,
 	PIXELS_MAX = 1 << 16,
 	QUEUE_DEPTH = 4,
-	/* a quarter of it fits the largest sample with its side data */
+	/* a quarter of the buffer holds the largest sample with its side data */
 	BUFFER_BYTES = 4 * (2 * OVERLAPS_BYTES_MAX + 2 * 4096),
 };
 
@@ -27,7 +27,7 @@ static void set_up(void)
 	if (packimg_decoder_new(&decoder) < 0)
 		abort();
 	packimg_decoder_limit(decoder, MEMORY_MAX);
-	/* reuse io_uring instances: creating one takes longer than everything else here */
+	/* reused, because creating an io_uring instance takes longer than everything else here */
 	uring = io_reserve(1, QUEUE_DEPTH) == 0 && io_can_uring();
 }
 
@@ -58,7 +58,7 @@ static void check(int fd, struct overlaps_verdict *verdict)
 	verdict->text[sizeof(verdict->text) - 1] = '\0';
 }
 
-/* Like make_guarded() of loaderd/batch/sample.c. */
+/* Same steps as make_guarded() in loaderd/batch/sample.c. */
 static void make_sample(struct dataset *dataset, uint64_t index, const struct packimg_sample *read)
 {
 	struct packimg_sample sample;
@@ -126,14 +126,14 @@ void overlaps_serve(const struct overlaps_file *file, struct overlaps_verdict *r
 	set_up();
 	int fd = put_file(file);
 	check(fd, &verdict);
-	/* copied like files on a tmpfs, then mapped */
+	/* first copied like files on a tmpfs, then mapped */
 	for (unsigned mapped = 0; mapped < 2; mapped++) {
 		int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 		if (dataset_open("overlaps", &copy, 1, mapped, &dataset, &error) < 0) {
 			close(copy);
 			continue;
 		}
-		/* verify checksums at each use, not only at the first */
+		/* verify checksums at every use, not only at the first */
 		atomic_store(&dataset->suspect, true);
 		feed(dataset, IO_MMAP);
 		if (uring)

@@ -8,7 +8,7 @@
 
 enum { REPAIRED_MAX = 64, PIECE_MAX = 64, WORD = 8, TABLE_MAX = 1024 };
 
-/* Returns 0 if the range is not within the file; no checksum can be right then. */
+/* Returns 0 if the range is not within the file, in which case no checksum can be right. */
 static uint64_t checksum(const uint8_t *data, size_t size, uint64_t offset, uint64_t length)
 {
 	return offset <= size && length <= size - offset ? XXH3_64bits(data + offset, length) : 0;
@@ -72,8 +72,8 @@ struct range {
 };
 
 /*
- * Returns the range of a section's table, which contains offsets and counts, or the whole file if
- * it has none.
+ * Returns the range of a section's table, which holds offsets and counts; the whole file if the
+ * section has no table.
  */
 static struct range table_of(const uint8_t *data, size_t size, uint64_t number)
 {
@@ -89,8 +89,8 @@ static struct range table_of(const uint8_t *data, size_t size, uint64_t number)
 }
 
 /*
- * Picks header or tables half of the time, because they contain offsets; and a single word as often
- * as a longer piece, because they consist of words.
+ * Picks the header or a table half of the time, because they hold offsets. Picks a single word as
+ * often as a longer piece, because they consist of words.
  */
 static struct range draw_piece(const uint8_t *data, size_t size, uint64_t *state)
 {

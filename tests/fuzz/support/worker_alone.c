@@ -91,7 +91,7 @@ static bool run_one_job(void)
 	if (!job)
 		return false;
 	STAILQ_REMOVE_HEAD(&async_jobs_waiting, next);
-	/* as a job thread does: without done(), the job may be freed by the time run() returns */
+	/* like a job thread, read done first: without done(), the job may free itself in run() */
 	void (*done)(struct async_job *) = job->done;
 	job->run(job);
 	if (done)
@@ -152,8 +152,8 @@ uint64_t __wrap_pool_idle_ns(const struct pool *pool)
 }
 
 /*
- * Only read-ahead would start a thread here. A thread per feed, and joining it, would cost more
- * than everything else; served.c tests read-ahead.
+ * Starts no thread. Only read-ahead would use one, and starting and joining a thread per feed would
+ * cost more than everything else; served.c tests read-ahead.
  */
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
 			  void *argument)
@@ -173,8 +173,8 @@ int __wrap_pthread_join(pthread_t thread, void **ret_result)
 }
 
 /*
- * Called by the guard for a fault that no reader owns. libFuzzer saves the input when the process
- * aborts, but not when a signal that it does not see kills it.
+ * The SIGBUS guard calls this for a fault outside guarded sections. Aborts, because libFuzzer saves
+ * the input after abort() but not after other signals.
  */
 void (*__wrap_signal(int number, void (*handler)(int)))(int)
 {
@@ -203,7 +203,7 @@ int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
 	return r;
 }
 
-/* Call the hook first: the rows that follow use what the decoder checked when it began. */
+/* Calls the hook first: the following rows use what the decoder checked when it began. */
 int __wrap_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
 			       struct packimg_error *error)
 {
@@ -221,7 +221,7 @@ int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
 
 static int last_ring[2];
 
-/* Replaces rings.c, which asks the supervisor for rings. */
+/* Replaces rings.c, which requests rings from the supervisor. */
 int __wrap_ring_allocator_take(struct ring_allocator *rings, uint64_t feed, uint64_t ring_bytes,
 			       uint64_t other_bytes, bool writable, int *ret_ring_fd,
 			       int *ret_ack_fd, struct refusal *refusal)
@@ -237,11 +237,11 @@ int __wrap_ring_allocator_take(struct ring_allocator *rings, uint64_t feed, uint
 	return 0;
 }
 
-/* Connections are identified by their socket fds. */
+/* The socket fd identifies a connection. */
 int __wrap_ring_allocator_send(struct ring_allocator *rings, uint64_t feed, uint64_t client,
 			       struct refusal *refusal)
 {
-	static const uint8_t ring[] = {0x42, 0}; /* an empty Reply.ring */
+	static const uint8_t ring[] = {0x42, 0}; /* Reply{ring{}} */
 	int r = frame_send((int)client, ring, sizeof(ring), last_ring, 2, 0);
 	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
 }

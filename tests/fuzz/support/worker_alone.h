@@ -1,10 +1,10 @@
 /*
  * Runs a worker's sessions in a single thread, without a process, sandbox or supervisor. Work for
  * job threads and the pool is queued until the caller runs it, so that equal sequences of calls
- * give equal results. Rings are small and allocated by this module. Everything else is the worker's
- * own code: sessions, openings, registry, subscriptions and batchers, but without read-ahead. Link
- * with -Wl,--wrap for the replaced functions (meson.build). There is one worker, used by one
- * thread; it persists between inputs, without clients.
+ * give equal results. This module allocates small rings itself. Everything else is the worker's own
+ * code: sessions, openings, registry, subscriptions and batchers, but without read-ahead. Link with
+ * -Wl,--wrap for the replaced functions (meson.build). There is one worker, used by one thread; it
+ * persists between inputs, but its clients do not.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ bool worker_alone_turn(void);
  * two pool workers.
  */
 void worker_alone_work(unsigned claims);
-/* Call when all clients have disconnected. Aborts if any of their resources remain. */
+/* Call when all clients have disconnected. Aborts if any resource of theirs remains. */
 void worker_alone_expect_empty(void);
-/* Sets a function to call just after anything in a dataset is checked or looked up. */
+/* Sets a function that is called after every check or lookup in a dataset. */
 void worker_alone_hook(void (*hook)(void));

@@ -1,5 +1,5 @@
 /*
- * Decodes a dataset's samples with libpackimg, as loaderd does: decoded FILE FOLDER writes the
+ * Decodes a dataset's samples with libpackimg, as loaderd does: `decoded FILE FOLDER` writes the
  * pixels of sample N to FOLDER/N.ppm, or the error to FOLDER/N.txt. Decoding the whole image and
  * decoding row by row must give the same pixels.
  */
@@ -28,7 +28,10 @@ static FILE *create(const char *folder, uint64_t index, const char *ending)
 	return file;
 }
 
-/* Decodes the whole image into packed rows with one call; NULL with error set on failure. */
+/*
+ * Decodes the whole image with one call into rows without padding. Returns NULL and sets error on
+ * failure.
+ */
 static uint8_t *decode_whole(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			     struct packimg_error *error)
 {
@@ -49,8 +52,8 @@ static uint8_t *decode_whole(struct packimg_decoder *decoder, const struct packi
 }
 
 /*
- * Decodes row by row and compares. Returns 1 if the rows are the same, 0 if they differ, negative
- * on failure.
+ * Decodes row by row and compares with `whole`. Returns 1 if the pixels are equal, 0 if they
+ * differ, a negative value on failure.
  */
 static int decode_by_rows(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			  const uint8_t *rgb, struct packimg_error *error)

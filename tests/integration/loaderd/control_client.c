@@ -37,7 +37,7 @@ static void note(struct control_client *control, uint64_t hash, uint64_t wait_ns
 	atomic_fetch_add(&control->batches, 1);
 }
 
-/* Measures how long a batch takes at full speed. */
+/* Measures how long a batch takes at full speed, and sets the pace accordingly. */
 static void find_pace(struct control_client *control, struct feed *feed)
 {
 	enum { BEFORE = 20, BATCHES = 100 };
@@ -104,11 +104,11 @@ struct control_client *control_client_start_as(const struct fixture *fixture,
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (uid != 0)
 			fixture_become(uid);
-		/* a failed assertion also ends this process, with a nonzero status */
+		/* a failed assertion also ends this process, but with a nonzero status */
 		watch(control);
 		_exit(0);
 	}
-	control->pid = pid; /* set by the parent only: the child shares this memory */
+	control->pid = pid; /* only the parent may set pid: the child shares this memory */
 	control_client_wait(control, share == 0 ? 10 : 150);
 	return control;
 }
@@ -182,7 +182,7 @@ struct holdings holdings_of(const struct fixture *fixture)
 	int64_t deadline_ms = clock_ms() + 60000;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
-	/* connections that a busy daemon has not yet seen close still count */
+	/* retry: closed connections count until the daemon has handled their hang-up */
 	while (connection_open(&connection, fixture->socket, deadline_ms, error) < 0 ||
 	       connection_request(&connection, &request, NULL, deadline_ms, &reply, error) < 0) {
 		connection_close(&connection);
@@ -195,7 +195,7 @@ struct holdings holdings_of(const struct fixture *fixture)
 	struct holdings holdings = {
 		.feeds = (unsigned)reply->status->n_feeds,
 		.shared_bytes = reply->status->shared_bytes,
-		/* always includes this connection's fd */
+		/* always includes the fd of this connection */
 		.descriptors = fixture_descriptors(worker),
 		.ring_mappings = fixture_ring_mappings(worker),
 		.anonymous_kib = anonymous_kib(worker),

@@ -1,6 +1,6 @@
 /*
- * Two hundred clients are killed at arbitrary points while another client is served: nothing of
- * theirs stays behind, and the other client neither gets a wrong batch nor waits long for one.
+ * Two hundred clients are killed at arbitrary points while another client is served. They leave
+ * nothing behind, and the other client gets no wrong batch and no long delay.
  */
 #include "tests/integration/loaderd/control_client.h"
 #include "tests/test.h"
@@ -13,14 +13,12 @@
 
 enum {
 	VICTIMS = 200,
-	WARM_UP = 40, /* clients before memory is first measured: the allocator's caches fill */
+	WARM_UP = 40, /* clients before the first measurement of memory, which fill the allocator's
+			 caches */
 	ATTEMPTS =
-		/*
-		 * another program on the machine may delay us; a stall caused by the daemon would
-		 * recur
-		 */
+		/* another program may delay the test; a delay caused by the daemon would recur */
 	3,
-	GROWTH_MAX_KIB = 2048, /* even 10 KiB per client would show */
+	GROWTH_MAX_KIB = 2048, /* detects even 10 KiB per client */
 };
 
 static uint64_t now_ns(void)
@@ -31,8 +29,8 @@ static uint64_t now_ns(void)
 }
 
 /*
- * Holds some batches, writes a byte to `ready`, and then waits, takes and releases, or does nothing
- * until it is killed.
+ * Holds some batches and writes a byte to `ready`. Then waits, takes and releases batches, or does
+ * nothing until it is killed.
  */
 static void live_dangerously(const struct feed_options *options, int ready, unsigned number)
 {
@@ -54,8 +52,8 @@ static void live_dangerously(const struct feed_options *options, int ready, unsi
 }
 
 /*
- * Every fifth client dies at a random time while it connects and subscribes, the others after a
- * batch or two.
+ * Every fifth client is killed at a random time while it connects and subscribes, the others after
+ * a batch or two.
  */
 static void kill_one(const struct feed_options *options, unsigned number)
 {

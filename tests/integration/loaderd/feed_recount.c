@@ -1,8 +1,8 @@
 /*
- * A libfeed client that checks what it receives: feed_recount SOCKET DATASET PIPELINE BATCH-SIZE
- * BATCHES. Takes BATCHES batches, shuffled with seed 1, prints the same hash of them as loaderbench
- * --hash, and reports each reconnect in a line on standard error. The exit status is 0 only if each
- * epoch had each of its samples once and none was bad.
+ * A libfeed client that checks what it receives: `feed_recount SOCKET DATASET PIPELINE BATCH-SIZE
+ * BATCHES` takes BATCHES batches, shuffled with seed 1. It prints the same hash of them as
+ * loaderbench --hash, and reports each reconnect in a line on standard error. The exit status is 0
+ * only if each epoch had each of its samples once and none was bad.
  */
 #include "proto/client/feed.h"
 
@@ -17,7 +17,7 @@ enum { TIMEOUT_MS = 120000 };
 struct recount {
 	struct feed *feed;
 	XXH3_state_t *hash;
-	uint8_t *seen; /* [samples], in this epoch */
+	uint8_t *seen; /* [samples]: seen in this epoch */
 	uint64_t samples, reconnects;
 };
 
@@ -33,7 +33,7 @@ static void add(struct recount *recount, const struct feed_batch *batch)
 	XXH3_128bits_update(recount->hash, batch->flags, batch->count * sizeof(*batch->flags));
 }
 
-/* Returns 0 if no sample of the batch is flagged or repeated in its epoch, else -1. */
+/* Returns 0 if no sample of the batch is flagged or was seen before in its epoch, else -1. */
 static int check(struct recount *recount, const struct feed_batch *batch)
 {
 	if (batch->batch == 0)

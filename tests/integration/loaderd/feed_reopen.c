@@ -1,7 +1,8 @@
 /*
- * The real daemon is killed and restarted while clients hold a batch from each daemon process:
- * every batch equals that of an undisturbed feed, comes once, in order, and has no bad sample. A
- * dataset that was replaced meanwhile is refused. A socket does not appear before it is usable.
+ * A real daemon is killed and restarted repeatedly, while clients hold a batch of each daemon
+ * process. Every batch equals that of an undisturbed feed; batches arrive once, in order, without
+ * bad samples. A dataset that was replaced meanwhile is refused. A socket does not appear before it
+ * is usable.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
@@ -53,12 +54,12 @@ static void same(const struct feed_batch *a, const struct feed_batch *b)
 	assert_memory_equal(a->samples, b->samples, a->count * sizeof(*a->samples));
 }
 
-/* Batches held from each daemon process, and the same batches of an undisturbed feed. */
+/* A batch held from a daemon process, and the same batch of an undisturbed feed. */
 struct held {
 	struct feed_batch disturbed, undisturbed;
 };
 
-/* Both feeds are at the same position: compares `count` batches and keeps the last ones. */
+/* Both feeds are at the same batch: compares the next `count` batches and holds the last pair. */
 static struct held advance(struct feed *disturbed, struct feed *undisturbed, unsigned count)
 {
 	struct held held = {0};
@@ -81,7 +82,7 @@ static void let_go(struct feed *disturbed, struct feed *undisturbed, const struc
 	assert_int_equal(feed_release(undisturbed, &held->undisturbed), 0);
 }
 
-/* The undisturbed feed uses a private daemon, whose batches are the same. */
+/* Opens the undisturbed feed on a private daemon, whose batches are the same. */
 static struct feed *open_undisturbed(const struct feed_options *options,
 				     struct feed_daemon **ret_daemon)
 {
@@ -95,7 +96,8 @@ static struct feed *open_undisturbed(const struct feed_options *options,
 }
 
 /*
- * Kills the daemon; every fourth time stops it, in which case it exits once its batches are taken.
+ * Kills the daemon. Every fourth time stops it instead, in which case it exits once its batches
+ * have been taken.
  */
 TEST(a_service_dies)
 {
@@ -132,7 +134,8 @@ TEST(a_service_dies)
 		      longest_ms);
 	assert_int_equal(info_of(disturbed).reconnects, LIVES);
 	assert_int_equal(info_of(undisturbed).reconnects, 0);
-	assert_int_equal(fixture_ring_mappings(getpid()), 4); /* rings and ack pages of two feeds */
+	assert_int_equal(fixture_ring_mappings(getpid()),
+			 4); /* ring and ack page of each of two feeds */
 	feed_close(disturbed);
 	feed_close(undisturbed);
 	feed_daemon_stop(daemon);
@@ -193,8 +196,8 @@ TEST(another_dataset_is_refused)
 }
 
 /*
- * Looks for a daemon like a client that has lost its daemon, but continuously. Exits with 0 unless
- * it found a socket that it could not use.
+ * Starts a process that repeatedly connects, like a client that has lost its daemon. It exits with
+ * 0 unless it found a socket that it could not use.
  */
 static pid_t start_looking(const struct fixture *fixture)
 {

@@ -1,6 +1,6 @@
 /*
- * Datasets damaged before or while they are read: flagged samples, policies, and a daemon that
- * keeps running.
+ * Datasets damaged before or while they are read: flagged samples and policies; the daemon keeps
+ * running.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -42,7 +42,7 @@ static uint64_t sample_offset(const char *path, uint64_t index)
 	return offset;
 }
 
-/* Every seventh sample gets a wrong byte in its middle. */
+/* Changes a byte in the middle of every seventh sample. */
 static bool is_damaged(uint64_t index)
 {
 	return index % 7 == 3;
@@ -96,7 +96,7 @@ TEST(substitutes)
 		damaged += is_damaged(i);
 	assert_int_equal(substituted, 2 * damaged);
 
-	/* The substitutes do not depend on the feed's history. */
+	/* A resumed feed gets the same substitutes. */
 	options.epoch = 1;
 	options.batch = 3;
 	feed = fixture_open(&options);
@@ -174,7 +174,7 @@ TEST(fails)
 
 /*
  * If no sample is usable, the feed ends with a reason under every policy instead of searching
- * without end.
+ * forever.
  */
 TEST(all_damaged)
 {
@@ -197,8 +197,8 @@ TEST(all_damaged)
 }
 
 /*
- * Truncates the file of a running feed to various lengths: batches keep coming, unflagged samples
- * are right, and a concurrent feed on an intact file is not affected.
+ * Truncates the file of a running feed to various lengths: batches continue, unflagged samples are
+ * correct, and a concurrent feed of an intact file is not affected.
  */
 TEST(truncated_underneath)
 {
@@ -230,7 +230,7 @@ TEST(truncated_underneath)
 			if (r < 0)
 				break;
 			bad += batch.bad;
-			/* draw(): red is x * 3 + index * 7. */
+			/* as drawn by draw(): red is x * 3 + index * 7 */
 			for (uint32_t s = 0; s < batch.count; s++) {
 				const uint8_t *image =
 					(const uint8_t *)batch.images + s * 40 * 40 * 3;
@@ -241,7 +241,10 @@ TEST(truncated_underneath)
 			}
 			feed_release(feed, &batch);
 		}
-		/* If little is left, no substitute is found, and the feed ends with a reason. */
+		/*
+		 * If too few samples remain, no substitute is found and the feed ends with a
+		 * reason.
+		 */
 		assert_true(r == 0 || (r == -EBADMSG && feed_error(feed)[0] != '\0'));
 		assert_true(bad > 0 || r < 0);
 		feed_close(feed);
@@ -251,8 +254,8 @@ TEST(truncated_underneath)
 }
 
 /*
- * After a file is replaced by a new one of the same name, new feeds read the new one, and existing
- * feeds the old one.
+ * After a new file replaces one of the same name, new feeds read the new file and existing feeds
+ * the old one.
  */
 TEST(replaced)
 {

@@ -1,6 +1,7 @@
 /*
- * Extra fields from file to client: values are delivered whole, or the feed reports the reason with
- * all sizes. Recorded lengths are trusted only as far as the values confirm them.
+ * Extra fields from file to client: the daemon delivers whole values, or the feed ends with an
+ * error that states all sizes. The daemon does not trust recorded lengths unless the values match
+ * them.
  */
 #include "format/augment/deferred.h"
 #include "format/layout.h"
@@ -19,20 +20,20 @@ enum {
 	SAMPLES = 96,
 	SIDE = 8,
 	CAPTION_LONGEST = 2 * 39,
-	LONG = 37,         /* sample with the long caption of some datasets */
-	LONG_SIZE = 70000, /* bytes, more than the daemon delivers */
+	LONG = 37,         /* index of the sample that has a long caption in some datasets */
+	LONG_SIZE = 70000, /* bytes; more than the daemon delivers */
 	VALUE_MAX = LONG_SIZE,
 };
 
 enum { CAPTION, BLOB, NOTE, RARE, FIELDS };
 static const char *const names[FIELDS + 1] = {"caption", "blob", "note", "rare", FEED_KEY};
 
-static const char *rare_name = "rare"; /* name in the file */
+static const char *rare_name = "rare"; /* name of field RARE in the file */
 static char folder[64];
 
 /*
- * Value of sample i in a field, as bytes; returns its size, or -1 if it has none. Field FIELDS
- * means the source name.
+ * Writes the value of sample i in a field to text; returns its size in bytes, or -1 if it is
+ * missing. FIELDS stands for the source name.
  */
 static int value_of(uint32_t field, uint64_t i, bool with_long, char *text)
 {
@@ -113,7 +114,7 @@ static const char *forge(const char *path,
 	return path;
 }
 
-/* As written by an earlier version. */
+/* Hides the traits section, as in a file of an earlier version. */
 static void untold(struct pimg_section *section, struct pimg_trait *traits)
 {
 	section->type = 999;
@@ -172,8 +173,8 @@ static void refused(const struct feed_options *options, int expected, const char
 }
 
 /*
- * Checks every value of a batch: it is whole, or flagged and cut to `room` bytes, at a character
- * boundary if it is text.
+ * Checks every value of a batch: it is whole, or flagged and truncated to `room` bytes, at a
+ * character boundary if it is text.
  */
 static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t count,
 			uint32_t room, bool with_long)
@@ -238,8 +239,9 @@ static void ends(const struct feed_options *options, const char *part)
 TEST(whole_by_default)
 {
 	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
-	static const size_t strides[] = {4 + 80, 4 + 296, 4 + 4, 4 + 4,
-					 4 + 20}; /* minimum size of each, in words */
+	static const size_t strides[] = {
+		4 + 80, 4 + 296, 4 + 4, 4 + 4,
+		4 + 20}; /* stride of each field: length prefix plus value, rounded up to words */
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("plain", false));
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -254,7 +256,7 @@ TEST(whole_by_default)
 		assert_int_equal(field.stride, strides[f]);
 	}
 	feed_close(feed);
-	/* More room than needed changes nothing. */
+	/* A larger field_bytes than needed changes nothing. */
 	options.field_bytes = 5000;
 	check_feed(options, FIELDS + 1, UINT32_MAX, false);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -278,7 +280,7 @@ TEST(too_little_room)
 	refused(&good, -EDQUOT,
 		"field \"blob\": the longest value has 294 bytes, but the daemon's limit is 250 "
 		"([limits] field_bytes");
-	/* With cut_values, values are cut and flagged. */
+	/* With cut_values, values are truncated and flagged. */
 	options.cut_values = 1;
 	for (options.field_bytes = 1; options.field_bytes < 80; options.field_bytes += 13)
 		check_feed(options, FIELDS + 1, options.field_bytes, false);
@@ -302,8 +304,8 @@ TEST(longer_than_the_daemon_delivers)
 }
 
 /*
- * Files of earlier versions: the default is 256 bytes, and the first value that does not fit ends
- * the feed, whatever the policy for bad samples.
+ * Files of earlier versions: field_bytes defaults to 256, and the first value that does not fit
+ * ends the feed, whatever the policy for bad samples.
  */
 TEST(unknown_lengths)
 {
@@ -318,11 +320,11 @@ TEST(unknown_lengths)
 		     "field \"caption\" has 70000 bytes, and field_bytes is 256; ask for more");
 	}
 	options.field_bytes = 10;
-	/* Threads find several such values: the error may name any of them. */
+	/* Several values are too long, and threads may find any of them first. */
 	ends(&options, "bytes, and field_bytes is 10; ask for more");
 	options.cut_values = 1;
 	options.field_count = FIELDS + 1;
-	/* Text was stored as bytes and is cut at any byte. */
+	/* These files store text as bytes, so values are truncated at any byte. */
 	options.field_bytes = 300;
 	check_feed(options, FIELDS + 1, 300, true);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -343,7 +345,7 @@ static void damage(const char *path, uint64_t index)
 	close(fd);
 }
 
-/* Samples that replace bad ones have values, too. */
+/* Samples that replace bad ones also have values. */
 TEST(replacements)
 {
 	struct fixture *fixture = *state;
@@ -386,8 +388,9 @@ TEST(own_key)
 }
 
 /*
- * Transforms left to the client give the daemon's images when the client applies them; also
- * together with another field, and for replaced samples. Too small a field_bytes is refused.
+ * With deferred transforms, the client's result equals the images of a daemon that applies all
+ * transforms: also with a second field, and for samples that replace bad ones. A field_bytes below
+ * the record's size is refused.
  */
 TEST(deferred)
 {
@@ -454,7 +457,7 @@ TEST(lies)
 	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned substituted = 0, longer = 0;
 	fixture_start(fixture, NULL, NULL);
-	/* A value longer than recorded makes its sample bad, even if it fits. */
+	/* A value longer than recorded makes its sample bad, even if it fits the room. */
 	options.field_bytes = 1000;
 	struct feed *feed = fixture_open(&options);
 	while (feed_next(feed, 60000, &batch) == 0) {
@@ -483,7 +486,7 @@ TEST(lies)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A program built before FEED_TEXT and cut_values existed. */
+/* Simulates a program built before FEED_TEXT and cut_values existed. */
 TEST(earlier_programs)
 {
 	struct fixture *fixture = *state;

@@ -30,7 +30,7 @@ void fixture_init(struct fixture *fixture)
 {
 	*fixture = (struct fixture){0};
 	const char *tmp = getenv("TMPDIR");
-	/* Short, because a socket's path has to fit 108 bytes. */
+	/* The path must be short: a socket's path is limited to 108 bytes. */
 	snprintf(fixture->folder, sizeof(fixture->folder), "%s/loaderd-test-XXXXXX",
 		 tmp && strlen(tmp) < 60 ? tmp : "/tmp");
 	assert_non_null(mkdtemp(fixture->folder));
@@ -165,7 +165,7 @@ void fixture_become(uid_t uid)
 {
 	if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
 		_exit(126);
-	/* A change of user clears it. */
+	/* A change of user clears PR_SET_PDEATHSIG. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
@@ -178,7 +178,7 @@ static bool enter_group(const char *procs)
 	return entered;
 }
 
-/* Opens the program before it changes the user, who may have no access to its directory. */
+/* Opens the program before the change of user, who may lack access to its directory. */
 static void execute(const struct fixture *fixture, const char *const *arguments)
 {
 	const struct rlimit descriptors = {fixture->descriptors, fixture->descriptors};
@@ -208,10 +208,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	unsigned count = fixture->logs_as_configured ? 5 : 7;
 	const char *io = getenv("LOADERD_TEST_IO");
 	if (io) {
-		/*
-		 * With so little room for read-ahead the window turns over many times in a short
-		 * test.
-		 */
+		/* With little room for read-ahead, a short test fills it many times. */
 		static const char *const settings[] = {"--set", "io.readahead_bytes=1M", "--set",
 						       "io.queue_depth=8"};
 		arguments[count++] = "--io";
@@ -221,7 +218,7 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	}
 	va_list list;
 	assert_non_null(binary);
-	if (fixture->daemon > 0) /* an earlier test has failed */
+	if (fixture->daemon > 0) /* left by an earlier test that failed */
 		fixture_stop(fixture, SIGKILL);
 	va_start(list, environment);
 	while (count < 31 && (arguments[count] = va_arg(list, const char *)))
@@ -257,7 +254,7 @@ static bool is_worker(pid_t pid, uid_t uid)
 		return false;
 	size_t size = fread(arguments, 1, sizeof(arguments), file);
 	fclose(file);
-	/* There may be further arguments. */
+	/* Compares the first arguments only. */
 	return size > (size_t)length && memcmp(arguments, wanted, (size_t)length + 1) == 0;
 }
 
@@ -396,7 +393,10 @@ unsigned fixture_ring_mappings(pid_t pid)
 	return fixture_mappings(pid, "memfd:loaderd-");
 }
 
-/* Keeps this process within a user's connection limits: 1,024 at once and 1,000 per second. */
+/*
+ * Delays connections so that this process stays within a user's limits: 1,024 at the same time and
+ * 1,000 per second.
+ */
 static void wait_to_connect(void)
 {
 	enum { APART_NS = 1100000, AT_ONCE = 400 };
@@ -448,13 +448,10 @@ void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *n
 	close(fd);
 }
 
-/*
- * Sends RingMapped. Meanwhile reads replies that keep the daemon from reading, since a client must
- * not make it wait.
- */
+/* Sends RingMapped. Also reads replies: if the daemon cannot send them, it reads nothing. */
 static void send_mapped(int socket)
 {
-	/* Request.ring_mapped, empty */
+	/* Request{ring_mapped{}} */
 	static const uint8_t ring_mapped[] = {0x32, 0};
 	struct pollfd p = {.fd = socket, .events = POLLIN | POLLOUT};
 	struct frame_reader reader;
@@ -466,7 +463,7 @@ static void send_mapped(int socket)
 			(void)frame_send(socket, ring_mapped, sizeof(ring_mapped), NULL, 0, 1000);
 			break;
 		}
-		/* Read the whole reply: the next reader could not parse the rest of one. */
+		/* Reads the whole reply: the next reader could not parse the remainder of one. */
 		struct pollfd more = {.fd = socket, .events = POLLIN};
 		int r = 0;
 		while (r == 0 && poll(&more, 1, 60000) == 1)
@@ -506,7 +503,7 @@ void *fixture_last_ack(void)
 	return last.ack;
 }
 
-/* Closes the fds that the caller does not want. */
+/* Maps the ring. Closes the fds unless the caller wants them. */
 static void take_ring(int socket, struct frame_reader *reader, int fds[2])
 {
 	int ring[2] = {frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
@@ -586,13 +583,16 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 	return socket;
 }
 
-/* Returns NULL if this user exceeds the connection rate at the moment. */
+/* Returns NULL if this user currently exceeds the connection rate. */
 static Loaderd__Reply *ask_for_status(const struct fixture *fixture)
 {
-	/* Request.get_status, empty */
+	/* Request{get_status{}} */
 	static const uint8_t get_status[] = {0x12, 0};
 	int socket = fixture_connect(fixture);
-	/* The daemon may have refused the connection already; the reason is still readable. */
+	/*
+	 * The send fails if the daemon has already refused the connection, but the reason is still
+	 * readable.
+	 */
 	(void)frame_send(socket, get_status, sizeof(get_status), NULL, 0, 10000);
 	Loaderd__Reply *reply = fixture_receive(socket, NULL);
 	close(socket);

@@ -1,6 +1,6 @@
 /*
- * The batches are the same for all numbers of threads, instruction sets, positions of resumption,
- * restarts, slots and world sizes; and each sample comes once per epoch.
+ * The batches are the same for all numbers of threads, slots and ranks, with all instruction sets,
+ * and after resuming at any batch or restarting the daemon. Each sample occurs once per epoch.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
@@ -59,7 +59,7 @@ TEST(threads_and_instruction_sets)
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx512", "2"), hash);
 }
 
-/* Covers every kernel that changes pixels. */
+/* Uses every kernel that changes pixels. */
 TEST(augmented)
 {
 	static const char steps[] = "random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, "
@@ -74,13 +74,13 @@ TEST(augmented)
 	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx512bw", "2"), hash);
 }
 
-/* Reads from disk instead of the page cache, so that read-ahead is used. */
+/* Reads from disk instead of the page cache, so that read-ahead takes place. */
 TEST(cold)
 {
 	uint64_t hash = hash_with(*state, NULL, "2");
 	int fd = open(dataset, O_RDONLY);
 	assert_true(fd >= 0);
-	assert_int_equal(fsync(fd), 0); /* dirty pages would stay */
+	assert_int_equal(fsync(fd), 0); /* the kernel cannot drop dirty pages */
 	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	close(fd);
 	assert_int_equal(hash_with(*state, NULL, "2"), hash);
@@ -110,7 +110,7 @@ static uint64_t hash_in_memory(struct fixture *fixture, const char *path, const 
 	return hash;
 }
 
-/* A private daemon maps a memfd; one that may have other users copies from it. */
+/* A private daemon maps a memfd; a daemon that may serve other users copies from it. */
 TEST(copied_or_mapped)
 {
 	struct fixture *fixture = *state;
@@ -131,7 +131,7 @@ TEST(resume_anywhere)
 	struct fixture *fixture = *state;
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
 	uint64_t hashes[40];
-	options.last = FEED_LAST_SHORT; /* 16 batches per epoch, the last of 20 samples */
+	options.last = FEED_LAST_SHORT; /* 16 batches per epoch; the last has 20 samples */
 	fixture_start(fixture, NULL, "--threads", "2", NULL);
 	struct feed *feed = fixture_open(&options);
 	for (unsigned i = 0; i < 40; i++)
@@ -163,7 +163,7 @@ TEST(resume_anywhere)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Marks the samples of one rank in one epoch; returns their number. */
+/* Marks the samples that one rank gets in one epoch; returns their number. */
 static unsigned see(struct fixture *fixture, uint32_t rank, uint32_t world, unsigned seen[SAMPLES])
 {
 	struct feed_options options = fixture_options(fixture, dataset, pipeline);
@@ -255,7 +255,9 @@ TEST(fields)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Several batches are held and released out of order, and image sizes follow a schedule. */
+/*
+ * The client holds several batches and releases them out of order; image sizes follow a schedule.
+ */
 TEST(held_and_progressive)
 {
 	struct fixture *fixture = *state;

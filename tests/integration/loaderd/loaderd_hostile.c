@@ -1,5 +1,6 @@
 /*
- * Clients that die, stall, flood or corrupt memory affect no other client and leave nothing behind.
+ * Clients that die, stall, flood the daemon or corrupt memory affect no other client and leave
+ * nothing behind.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -18,8 +19,8 @@ static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 static char dataset[PATH_MAX];
 
 /*
- * Limit in addition to the time in which other programs had the CPUs; the message shows the
- * measured value.
+ * Returns how long a stall may be, in addition to the time during which other programs had the
+ * CPUs. The message shows the measured value.
  */
 static uint64_t stall_limit_ms(void)
 {
@@ -60,7 +61,7 @@ static uint64_t now_ms(void)
 
 struct baseline {
 	unsigned descriptors, mappings;
-	uint64_t feeds, bytes; /* from its status */
+	uint64_t feeds, bytes; /* from the daemon's status */
 };
 
 static struct baseline measure(struct fixture *fixture)
@@ -76,14 +77,12 @@ static struct baseline measure(struct fixture *fixture)
 	return now;
 }
 
-/*
- * Waits for the resources to be freed, which happens after the hang-up: it must be complete soon.
- */
+/* Waits until the resources have been freed, which happens shortly after the hang-up. */
 static void assert_back_to(struct fixture *fixture, struct baseline before)
 {
 	uint64_t deadline_ms = now_ms() + 60000;
 	struct baseline now = measure(fixture);
-	/* Now may be less than before: not all had been freed when `before` was measured. */
+	/* May be below `before`, which may include resources that were still being freed. */
 	while ((now.descriptors > before.descriptors || now.mappings > before.mappings ||
 		now.feeds > 0 || now.bytes > 0) &&
 	       now_ms() < deadline_ms) {
@@ -128,7 +127,7 @@ static pid_t client(struct fixture *fixture)
 }
 
 /*
- * Time for which daemon and client were runnable but had no CPU, which is not the daemon's fault.
+ * Returns how long daemon and client were runnable but had no CPU, which is not the daemon's fault.
  */
 static uint64_t queued_ms(const struct fixture *fixture)
 {
@@ -174,7 +173,7 @@ static void scribble(struct fixture *fixture, int ready)
 	int fds[2];
 	int socket = fixture_open_bare(fixture, dataset, pipeline, fds);
 	off_t size = lseek(fds[0], 0, SEEK_END);
-	/* The ring can only be read. */
+	/* The ring is mapped read-only. */
 	if (mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) != MAP_FAILED ||
 	    ftruncate(fds[0], 0) == 0 || ftruncate(fds[1], 0) == 0 || pwrite(fds[0], "x", 1, 0) > 0)
 		_exit(3);
@@ -191,7 +190,7 @@ static void scribble(struct fixture *fixture, int ready)
 	for (unsigned round = 0;; round++) {
 		for (unsigned i = 0; i < RING_ACK_SIZE / 4; i++) {
 			noise ^= noise << 13, noise ^= noise >> 7, noise ^= noise << 17;
-			/* Alternate with plausible numbers: small ones, like batch numbers. */
+			/* alternate with plausible values: small ones, like batch numbers */
 			page[i] = round % 2 ? (uint32_t)noise % 64 : (uint32_t)noise;
 		}
 		frame_send(socket, message, length, NULL, 0, 0);
@@ -219,7 +218,7 @@ TEST(scribbling_client)
 	close(ready[1]);
 	feed = fixture_open(&options);
 	assert_int_equal(fixture_hash(feed, 40), expected);
-	assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* still running */
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* the process is still running */
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	feed_close(feed);
@@ -227,7 +226,8 @@ TEST(scribbling_client)
 }
 
 /*
- * Half a frame; noise; a length above the limit; requests without reading replies; unexpected fds.
+ * Sends half a frame; noise; a length above the limit; requests whose replies it does not read;
+ * unexpected fds.
  */
 TEST(broken_frames)
 {
@@ -271,8 +271,8 @@ TEST(flood_without_reading)
 	request.get_status = &get_status;
 	size_t length = loaderd__request__pack(&request, message);
 	/*
-	 * In the end both sockets are full: the daemon reads no more from a client that does not
-	 * read.
+	 * At the end both socket buffers are full: the daemon stops reading from a client that does
+	 * not read.
 	 */
 	unsigned sent = 0;
 	for (unsigned idle = 0; idle < 20;) {
@@ -289,7 +289,7 @@ TEST(flood_without_reading)
 	struct feed *feed = fixture_open(&options);
 	assert_true(fixture_hash(feed, 10) != 0);
 	feed_close(feed);
-	/* Reading again yields the replies. */
+	/* When the client reads again, it gets the replies. */
 	Loaderd__Reply *reply = fixture_receive(socket, NULL);
 	assert_non_null(reply);
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
@@ -318,7 +318,7 @@ static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_siz
 	return request;
 }
 
-/* Hangs up while the daemon is still opening the feed, and right after. */
+/* Hangs up while the daemon opens the feed, and right after. */
 TEST(hang_up_while_opening)
 {
 	struct fixture *fixture = *state;
@@ -335,9 +335,9 @@ TEST(hang_up_while_opening)
 }
 
 /*
- * A client that does not wait for the reply to its OpenFeed before it sends other requests: the
- * ring, which another process sends on the same connection, comes directly before that reply and
- * splits no other.
+ * A client sends other requests before it has read the reply to OpenFeed. The ring, which another
+ * process sends on the same connection, must arrive directly before that reply and must not split
+ * another one.
  */
 TEST(requests_while_opening)
 {
@@ -379,8 +379,8 @@ TEST(requests_while_opening)
 }
 
 /*
- * Sends more requests after the files than their replies fit into the socket: the ring waits until
- * the replies have been read, all of them whole.
+ * After the files, sends so many requests that their replies do not fit into the socket buffer. The
+ * ring must wait until the client has read the replies, and all replies must be whole.
  */
 TEST(listen_late_while_opening)
 {
@@ -391,8 +391,8 @@ TEST(listen_late_while_opening)
 	Loaderd__OpenFeed open_feed;
 	const Loaderd__Request request = wish_of(&open_feed, 16);
 	/*
-	 * The first round only finds out which files are requested last: after the other requests
-	 * no further files could be sent.
+	 * The first round only finds out which request for files is the last, because after the
+	 * other requests the client could not send further files.
 	 */
 	bool last_direct = false;
 	for (unsigned round = 0; round < ROUNDS; round++) {
@@ -436,7 +436,7 @@ TEST(status_tells_the_truth)
 	struct feed *feed = fixture_open(&options);
 	fixture_hash(feed, 20);
 	assert_int_equal(feed_next(feed, 60000, &batch), 0);
-	fixture_wait_for_slots(fixture, 3); /* one is held */
+	fixture_wait_for_slots(fixture, 3); /* the client holds the fourth slot */
 	Loaderd__Reply *reply = fixture_status(fixture);
 	const Loaderd__FeedStatus *status = reply->status->feeds[0];
 	assert_int_equal(reply->status->threads, 2);

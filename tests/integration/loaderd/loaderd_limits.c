@@ -1,4 +1,4 @@
-/* Refusals, configuration errors, sockets that are in use or stale, and stopping. */
+/* Refusals, configuration errors, sockets that are in use or stale, and shutdown. */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
@@ -56,7 +56,8 @@ TEST(requests)
 	bad = good, bad.rank = 2, bad.world = 2;
 	refused(&bad, -EINVAL, "rank");
 	bad = good, bad.world = 4, bad.rank = 3;
-	refused(&bad, -EINVAL, "batch_size"); /* 128 samples per global batch, 100 in the dataset */
+	refused(&bad, -EINVAL,
+		"batch_size"); /* a global batch has 128 samples, the dataset only 100 */
 	bad = good, bad.batch = 4;
 	refused(&bad, -EINVAL, "batch");
 	bad = good, bad.pipeline = "random_resized_crop(224) hflop(0.5)";
@@ -69,7 +70,10 @@ TEST(requests)
 	refused(&bad, -EDQUOT, "shared memory");
 	bad = good, bad.pipeline = "";
 	bad.epoch_end = 1;
-	/* the sizes differ, which is found sample by sample */
+	/*
+	 * the images have different sizes, which the daemon detects at the first sample that
+	 * differs
+	 */
 	struct feed *unequal = fixture_open(&bad);
 	struct feed_batch batch = {.size = sizeof(batch)};
 	assert_int_equal(feed_next(unequal, 60000, &batch), -EBADMSG);
@@ -95,7 +99,7 @@ TEST(counts)
 	for (unsigned i = 0; i < 3; i++)
 		feeds[i] = fixture_open(&options);
 	refused(&options, -EDQUOT, "[limits] feeds_per_user");
-	/* A released place is free soon. */
+	/* Closing a feed soon makes room for another one. */
 	feed_close(feeds[0]);
 	char error[FEED_ERROR_MAX];
 	int r = -EDQUOT;
@@ -116,7 +120,9 @@ TEST(counts)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Returns the result of feed_open() as another user, as an exit status. */
+/*
+ * Calls feed_open() as another user; returns the errno, which the child passes as its exit status.
+ */
 static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
 {
 	int status;
@@ -133,7 +139,7 @@ static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
 	return WEXITSTATUS(status);
 }
 
-/* A client can use the files that the kernel lets it open, whichever user the daemon runs as. */
+/* Whichever user the daemon runs as, a client can use the files that the kernel lets it open. */
 TEST(other_users)
 {
 	enum { SOMEBODY = 54321, GROUP = 54322 };
@@ -149,7 +155,7 @@ TEST(other_users)
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
 	assert_int_equal(chmod(path, 0644), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), 0);
-	/* Group members, and group members denied although others are allowed. */
+	/* Group members get access; group members are denied although others are allowed. */
 	assert_int_equal(chown(path, 0, GROUP), 0);
 	assert_int_equal(chmod(path, 0640), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
@@ -160,7 +166,7 @@ TEST(other_users)
 	assert_int_equal(chown(path, SOMEBODY, GROUP), 0);
 	assert_int_equal(chmod(path, 0044), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
-	/* A link into a closed directory opens nothing. */
+	/* A link into a directory without access opens nothing. */
 	snprintf(link, sizeof(link), "%.4000s/closed", fixture->folder);
 	assert_int_equal(mkdir(link, 0700), 0);
 	snprintf(link, sizeof(link), "%.4000s/closed/theirs.pimg", fixture->folder);
@@ -169,7 +175,7 @@ TEST(other_users)
 	assert_int_equal(symlink(link, path), 0);
 	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
 	assert_int_equal(open_as(&options, 0, 0), 0);
-	/* The overflow uid cannot be told from other unmapped users. */
+	/* The overflow uid cannot be distinguished from other unmapped users. */
 	assert_int_equal(open_as(&options, 65534, 65534), EPERM);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 	/* A private daemon serves only its own user, whatever its socket's mode. */
@@ -179,7 +185,7 @@ TEST(other_users)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Which clients may map a ring writable, and that its batches are the same. */
+/* Which clients may map a ring writable, and that such a ring gets the same batches. */
 TEST(writable_rings)
 {
 	enum { SOMEBODY = 54321 };
@@ -199,7 +205,7 @@ TEST(writable_rings)
 	feed_info(feed, &info);
 	memset((void *)(uintptr_t)info.memory, 0, info.memory_size);
 	feed_close(feed);
-	/* A writable ring affects its feed only, so every user may have one. */
+	/* A writable ring affects only its own feed, so every user may have one. */
 	if (geteuid() == 0)
 		assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), 0);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -211,7 +217,7 @@ TEST(writable_rings)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Runs the daemon until it exits; returns its wait status, with its standard error in text. */
+/* Runs the daemon until it exits. Returns its wait status and stores its standard error in text. */
 static int run(char text[4096], ...)
 {
 	const char *arguments[16] = {getenv("LOADERD")};
@@ -273,7 +279,7 @@ TEST(environment)
 		fail_msg("%s", text);
 }
 
-/* The exit status that loaderd(1) documents. */
+/* The exit statuses documented in loaderd(1). */
 TEST(wrong_command_line)
 {
 	char text[4096];
@@ -329,7 +335,7 @@ TEST(configuration)
 }
 
 /*
- * The daemon needs more fds for itself than the limit. Uses a separate process, since a hard limit
+ * The daemon itself needs more fds than the limit. Uses a separate process, because a hard limit
  * cannot be raised again.
  */
 TEST(few_descriptors)
@@ -365,8 +371,8 @@ TEST(sockets)
 	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
 	assert_non_null(strstr(text, "another loaderd answers there"));
 	/*
-	 * A killed daemon leaves its socket, and the next one replaces it. A regular stop removes
-	 * it.
+	 * A killed daemon leaves its socket behind, and the next one replaces it. A regular
+	 * shutdown removes it.
 	 */
 	fixture_stop(fixture, SIGKILL);
 	assert_int_equal(access(fixture->socket, F_OK), 0);
@@ -391,7 +397,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Waits until the administrator's status shows this many feeds of all users. */
+/* Waits until the administrator's status shows this many feeds, of all users. */
 static void administrator_sees(const struct fixture *fixture, size_t feeds)
 {
 	struct fixture admin = *fixture;
@@ -408,10 +414,10 @@ static void administrator_sees(const struct fixture *fixture, size_t feeds)
 			usleep(10000);
 	}
 	assert_int_equal(seen, feeds);
-	assert_true(feeds == 0 || uptime_ns > 0); /* of the oldest worker */
+	assert_true(feeds == 0 || uptime_ns > 0); /* uptime of the oldest worker */
 }
 
-/* A worker reports its status while it has clients, and once more when it has none left. */
+/* A worker reports its status while it has clients, and once more when the last one has left. */
 TEST(status_of_all)
 {
 	struct fixture *fixture = *state;
@@ -428,8 +434,8 @@ TEST(status_of_all)
 }
 
 /*
- * SIGTERM: finished batches can still be taken, then the feed ends with the reason, and the daemon
- * exits once its clients have gone.
+ * SIGTERM: the client can still take finished batches, then the feed ends with the reason. The
+ * daemon exits once its clients have left.
  */
 TEST(drains)
 {
@@ -448,7 +454,7 @@ TEST(drains)
 	kill(fixture->daemon, SIGTERM);
 	unsigned taken = 0;
 	int r, status;
-	/* Until the daemon has seen the signal, all slots may be held. */
+	/* All slots may be held until the daemon has handled the signal. */
 	while ((r = feed_next(feed, 60000, &batch)) == 0 || r == -ENOBUFS)
 		taken += r == 0;
 	assert_int_equal(taken, 3);
@@ -481,8 +487,8 @@ TEST(grace_ends)
 }
 
 /*
- * The client has gone before the daemon serves: the daemon reports it once, and does not handle the
- * event repeatedly until its worker has ended.
+ * The client disconnects before the daemon serves it. The daemon reports this once, and does not
+ * handle the event repeatedly until its worker has ended.
  */
 TEST(client_gone)
 {
@@ -495,7 +501,7 @@ TEST(client_gone)
 	snprintf(lifeline, sizeof(lifeline), "%d", life[0]);
 	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)),
 			 0);
-	/* listen() was not called. */
+	/* This socket does not listen. */
 	assert_int_equal(WEXITSTATUS(run(text, "--config", "/dev/null", "--listen-fd", number,
 					 "--lifeline-fd", lifeline, NULL)),
 			 1);
@@ -511,7 +517,7 @@ TEST(client_gone)
 	close(life[0]);
 }
 
-/* A private daemon serves, and exits when its lifeline closes. */
+/* A private daemon serves, and exits when its lifeline is closed. */
 TEST(private_daemon)
 {
 	struct fixture *fixture = *state;
@@ -527,7 +533,7 @@ TEST(private_daemon)
 	feed_close(feed);
 	feed_daemon_stop(daemon);
 
-	/* If the client is killed, its daemon exits. */
+	/* If the client is killed, its private daemon exits. */
 	int output[2];
 	long pid = 0;
 	assert_int_equal(pipe(output), 0);
@@ -560,7 +566,7 @@ TEST(private_daemon)
 		}
 		usleep(10000);
 	}
-	/* Gone, or a zombie that another process has to reap. */
+	/* The process is gone, or a zombie that another process has to reap. */
 	assert_true(state_letter == 0 || state_letter == 'Z');
 }
 

@@ -1,6 +1,6 @@
 /*
  * SIGHUP: settings that change while feeds are served, settings that are refused, and settings that
- * need a restart. Also settings that systemd units override.
+ * require a restart. Also settings that systemd units override.
  */
 #include "proto/feed.pb-c.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
@@ -115,7 +115,7 @@ TEST_WITH(limits_change_while_a_feed_is_served, set_up, tear_down)
 	struct feed *feed = fixture_open(&options);
 	const pid_t worker = fixture_worker(&stage->fixture);
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
-	/* A worker reads an order before a connection that comes after it. */
+	/* Takes effect at once: a worker reads orders before connections that arrive after them. */
 	reload(stage, "[limits]\nslots = 8\n", "reload: done");
 	assert_non_null(strstr(read_log(stage), "[limits] slots has changed; it applies at once"));
 	assert_non_null(strstr(read_log(stage), "[limits] users has changed"));
@@ -140,7 +140,7 @@ TEST_WITH(a_wrong_file_changes_nothing, set_up, tear_down)
 	       "loaderd.conf:3: [limits] batch_sise: no such key; did you mean [limits] "
 	       "batch_size?; keeping the old configuration");
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
-	/* Values that are also refused at start. */
+	/* A value that is refused at the start is also refused here. */
 	reload(stage, "[limits]\nslots = 8\n[pool]\ncpus = 3-1\n", "[pool] cpus = 3-1");
 	assert_int_equal(open_with(stage, 6, "slots"), -EDQUOT);
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
@@ -154,7 +154,7 @@ TEST_WITH(what_has_to_wait_is_named, set_up, tear_down)
 	start(stage, "");
 	for (unsigned i = 0; i < 2; i++) {
 		reload(stage, later, "reload: done");
-		/* Repeats the warning until the setting takes effect. */
+		/* Each reload repeats the warning until the setting takes effect. */
 		assert_non_null(strstr(
 			read_log(stage),
 			"warning: reload: [daemon] socket_mode has changed, but needs a restart"));
@@ -168,8 +168,8 @@ TEST_WITH(what_has_to_wait_is_named, set_up, tear_down)
 }
 
 /*
- * Starts the daemon with `count` times the same listening socket, as systemd does. path: the
- * socket's; name: its FileDescriptorName=.
+ * Starts the daemon as systemd does, with `count` copies of one listening socket at path and `name`
+ * as its FileDescriptorName=.
  */
 static void start_activated(struct stage *stage, const char *config, const char *path,
 			    unsigned count, const char *name)
@@ -222,7 +222,7 @@ TEST_WITH(what_socket_units_decide_is_named, set_up, tear_down)
 	unlink(stage->fixture.socket);
 }
 
-/* The daemon serves the one socket that it gets, and makes the other. */
+/* The daemon serves the one socket that it receives, and creates the other. */
 TEST_WITH(admin_socket_alone, set_up, tear_down)
 {
 	struct stage *stage = *state;

@@ -1,6 +1,7 @@
 /*
- * LD_PRELOAD library: crashes a process that computes one of the checksums in POISON_XXH3 (16
- * hexadecimal digits each, separated by a space), as a decoder with a bug might at some samples.
+ * LD_PRELOAD library that crashes a process when it computes one of the checksums in POISON_XXH3
+ * (16 hexadecimal digits each, separated by spaces). Simulates a decoder that crashes on certain
+ * samples.
  */
 #include <dlfcn.h>
 #include <stddef.h>

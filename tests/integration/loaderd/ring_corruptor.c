@@ -1,7 +1,7 @@
 /*
- * A client that writes whatever and wherever it can: its ack page, its socket, its ring, its fds. A
- * concurrent client gets the right batches in time, and the daemon holds no more resources
- * afterwards than before.
+ * A client that writes arbitrary data wherever it can: to its ack page, socket, ring and fds. A
+ * concurrent client must get the right batches in time, and afterwards the daemon must hold no more
+ * resources than before.
  */
 #include "format/base/system/clock.h"
 #include "proto/client/connection.h"
@@ -24,7 +24,7 @@ enum {
 	GROWTH_MAX_KIB = 8192,
 };
 
-/* Encoded frames. */
+/* Requests encoded as frames. */
 static const char ring_mapped[] = "\2\0\0\0\x32\0", doorbell[] = "\2\0\0\0\x22\0";
 
 static uint64_t seed = 0x9e3779b97f4a7c15;
@@ -81,8 +81,8 @@ static bool is_opened(struct hostile *h)
 }
 
 /*
- * Subscribes with the raw protocol; returns false if refused. Does not yet report a writable ring
- * as mapped.
+ * Subscribes with the raw protocol; returns false if refused. The caller reports a writable ring as
+ * mapped.
  */
 static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 {
@@ -131,7 +131,10 @@ static void hang_up(struct hostile *h)
 	connection_close(&h->connection);
 }
 
-/* Writes random words to the ack page, near misses to the acks, and sends a doorbell each time. */
+/*
+ * Writes random words to the ack page and values near the right ones to the acks, and sends a
+ * doorbell each time.
+ */
 static void corrupt_acks(struct hostile *h)
 {
 	if (!subscribe(h, NULL))
@@ -216,7 +219,7 @@ static void send_garbage(struct hostile *h)
 	}
 }
 
-/* Sends requests with extreme numbers. Drops at once what is granted. */
+/* Sends requests with extreme numbers, and closes immediately what the daemon grants. */
 static void ask_too_much(struct hostile *h)
 {
 	static const uint64_t extremes[] = {0,         1,          2,         255,       1 << 16,
@@ -255,8 +258,8 @@ static void ask_too_much(struct hostile *h)
 }
 
 /*
- * Tries every way to modify memory that the client must not modify; each must fail, and the ring
- * must be as the daemon wrote it.
+ * Tries every way to modify memory that the client must not modify. Each must fail, and the ring
+ * must stay as the daemon wrote it.
  */
 static void attack_the_seals(struct hostile *h)
 {
@@ -281,7 +284,7 @@ static void attack_the_seals(struct hostile *h)
 	held &= h->ring->magic == RING_MAGIC;
 	if (!held)
 		_exit(20);
-	/* the client may corrupt the ack page, including its pages */
+	/* the client may corrupt all of the ack page and punch it out */
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		fallocate(h->ack_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, RING_ACK_SIZE);
 		h->ack->acks[random64() % 8] = atomic_load(&h->ring->head);
@@ -293,7 +296,7 @@ static void attack_the_seals(struct hostile *h)
 	hang_up(h);
 }
 
-/* Returns true if there is no other way to write to a mapped ring or to remove its pages. */
+/* Returns true if other ways to write to a mapped ring or to remove its pages fail, too. */
 static bool is_sealed(struct hostile *h)
 {
 	bool held = mmap(NULL, h->ring_size, PROT_WRITE, MAP_SHARED, h->ring_fd, 0) == MAP_FAILED;
@@ -310,7 +313,10 @@ static off_t allocated(int fd)
 	return fstat(fd, &status) < 0 ? -1 : status.st_blocks;
 }
 
-/* Releases every batch at once, so that the daemon makes more. Returns their number. */
+/*
+ * Releases every batch immediately, so that the daemon produces more. Returns the number of
+ * released batches.
+ */
 static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 			  uint64_t last[RING_SLOTS_MAX])
 {
@@ -330,7 +336,8 @@ static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 
 /*
  * Uses a writable ring: punches holes before the daemon may begin, then overwrites the ring while
- * batches are made there. Batch numbers come last, since without them no batch can be released.
+ * the daemon produces batches. Overwrites batch numbers last, because without them the client
+ * cannot release batches.
  */
 static void corrupt_ring(struct hostile *h)
 {
@@ -377,8 +384,8 @@ static void corrupt_ring(struct hostile *h)
 }
 
 /*
- * Rings that are requested and never mapped, mapped twice, sealed by the client; and RingMapped
- * without a ring.
+ * Requests rings and never maps them, maps them twice, or seals them; sends RingMapped without a
+ * ring.
  */
 static void map_wrongly(struct hostile *h)
 {
@@ -387,7 +394,7 @@ static void map_wrongly(struct hostile *h)
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		unsigned way = (unsigned)(random64() % 5);
 		if (!subscribe(h, way == 0 ? NULL : &wish)) {
-			hang_up(h); /* too many at once */
+			hang_up(h); /* more than allowed */
 			continue;
 		}
 		if (way == 1)

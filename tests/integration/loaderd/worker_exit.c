@@ -1,10 +1,11 @@
 /*
- * Workers that end. A sample that crashes its decoder becomes bad, only that one, and the feed goes
- * on; its user does not keep others out. Workers are killed repeatedly under several clients of two
- * users: every client gets every batch once, in order, bit for bit, and no sample is bad.
- * LOADERD_TEST_KILLS sets the number of kills. A worker that ends right after its start is not
- * restarted endlessly, nor is one whose clients leave at once: clients get an error, and the
- * service keeps running.
+ * Workers that end.
+ * - A sample that crashes its decoder becomes bad, but no other sample does, and the feed
+ * continues. Its user does not keep other users out.
+ * - Workers are killed repeatedly under several clients of two users: every client gets every batch
+ * once, in order, bit for bit, and no sample is bad. LOADERD_TEST_KILLS sets the number of kills.
+ * - A worker that exits right after its start is not restarted endlessly, nor is one whose clients
+ * leave immediately: clients get an error, and the service keeps running.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 
@@ -50,8 +51,8 @@ static uint64_t now_ms(void)
 }
 
 /*
- * Requests the status and disconnects. Returns the worker's pid, or 0 if the daemon hung up or
- * refused because of a limit whose text contains `limit`.
+ * Requests the status and disconnects. Returns the worker's pid; 0 if the daemon hung up or refused
+ * the client because of a limit whose text contains `limit`.
  */
 static pid_t come_and_go(const struct fixture *fixture, const char *limit)
 {
@@ -71,7 +72,8 @@ static pid_t come_and_go(const struct fixture *fixture, const char *limit)
 }
 
 /*
- * Waits until another user is served, who exceeds the limit until the test's own worker has ended.
+ * Waits until another user is served. The limit on users excludes this user until the worker of the
+ * test's user has ended.
  */
 static void another_user_is_served(const struct fixture *fixture)
 {
@@ -99,7 +101,7 @@ TEST(a_sample_ends_its_worker)
 	const char *preload = getenv("POISON");
 	char environment[PATH_MAX + 64], poison[64];
 	if (!preload)
-		skip(); /* a sanitizer must be loaded first */
+		skip(); /* no POISON in builds with a sanitizer, which must be preloaded first */
 	fixture_init(&fixture);
 	const char *path = fixture_dataset(&fixture, "poisoned", SAMPLES, FIXTURE_JPEG, 0);
 	snprintf(environment, sizeof(environment), "LD_PRELOAD=%s", preload);
@@ -126,10 +128,7 @@ TEST(a_sample_ends_its_worker)
 	}
 	if (r != FEED_END)
 		fail_msg("%s", feed_error(feed));
-	/*
-	 * 9 batches of 32 per epoch leave 12 samples out, so the sample may not occur in each
-	 * epoch.
-	 */
+	/* 9 batches of 32 per epoch leave out 12 samples, so an epoch may lack the poisoned one. */
 	assert_in_range(substituted, 1, 3);
 	assert_int_equal(bad, substituted);
 	assert_int_equal(met, 0);
@@ -140,7 +139,7 @@ TEST(a_sample_ends_its_worker)
 	assert_int_equal(reply->status->bad[0]->index, POISON);
 	loaderd__reply__free_unpacked(reply, NULL);
 	feed_close(feed);
-	/* The record of the bad sample does not occupy a user's place. */
+	/* The record of the bad sample does not count as a user. */
 	if (geteuid() == 0)
 		another_user_is_served(&fixture);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
@@ -157,8 +156,8 @@ static void take_until_it_fails(struct feed *feed, char text[FEED_ERROR_MAX])
 }
 
 /*
- * A dataset with many samples that crash workers is refused as a whole after a few of them, with an
- * error text, and the user's other datasets are served.
+ * After a few crashes at different samples of a dataset, the daemon refuses the dataset with an
+ * error text, and serves the user's other datasets.
  */
 TEST(a_dataset_ends_its_workers)
 {
@@ -167,7 +166,7 @@ TEST(a_dataset_ends_its_workers)
 	const char *preload = getenv("POISON");
 	char environment[PATH_MAX + 64], poison[POISONED * 17 + 1], bad[PATH_MAX];
 	if (!preload)
-		skip(); /* a sanitizer must be loaded first */
+		skip(); /* no POISON in builds with a sanitizer, which must be preloaded first */
 	fixture_init(&fixture);
 	strcpy(bad, fixture_dataset(&fixture, "hostile", SAMPLES, FIXTURE_JPEG, 0));
 	const char *good = fixture_dataset(&fixture, "good", SAMPLES, FIXTURE_RAW, 48);
@@ -182,7 +181,10 @@ TEST(a_dataset_ends_its_workers)
 	char text[FEED_ERROR_MAX] = "";
 	struct feed *feed;
 	unsigned feeds = 0;
-	/* libfeed gives up on a batch after some crashes; the training is then restarted. */
+	/*
+	 * libfeed gives up on a batch after some crashes, and the test opens a new feed, like a
+	 * restarted training.
+	 */
 	while (!strstr(text, "packimg verify") && feeds++ < FEEDS)
 		if (feed_open(&options, &feed, text) == 0)
 			take_until_it_fails(feed, text);
@@ -198,13 +200,13 @@ TEST(a_dataset_ends_its_workers)
 
 /* Shared between parent and clients. */
 struct shared {
-	_Atomic bool over; /* no more kills: the next epoch is the last */
+	_Atomic bool over; /* kills have ended: clients stop after this epoch */
 	_Atomic uint64_t batches[CLIENTS];
 	_Atomic uint64_t longest_ms[CLIENTS];
 	_Atomic uint64_t reconnects[CLIENTS];
 };
 
-/* Compares with an undisturbed private daemon. */
+/* Takes batches and compares them with an undisturbed private daemon. */
 static void consume(const struct feed_options *options, struct shared *shared, unsigned number)
 {
 	struct feed_daemon *daemon;
@@ -294,7 +296,7 @@ TEST(a_worker_that_ends_at_once_is_not_started_for_ever)
 	fixture_deinit(&fixture);
 }
 
-/* When a worker has ended, nothing is left of its user except the cost of starting it. */
+/* After a worker has ended, the only trace of its user is the cost of starting it. */
 TEST(workers_of_clients_who_leave_are_not_started_for_ever)
 {
 	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };

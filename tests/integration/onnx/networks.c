@@ -1,6 +1,6 @@
 /*
- * networks FOLDER: for each network FOLDER/NAME.onnx, writes its input images to NAME.images (u8 or
- * fp32) and the logits computed on the CPU to NAME.logits (fp32).
+ * `networks FOLDER` writes, for each network FOLDER/NAME.onnx, its input images to NAME.images (u8
+ * or fp32) and the logits computed on the CPU to NAME.logits (fp32).
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
@@ -10,7 +10,7 @@ enum { COUNT = 3, CLASSES = 10, SIDE_MAX = 64 };
 
 static const char *folder;
 
-/* Together the networks use every operation, and every option of it that is relevant to ONNX. */
+/* Together the networks use every operation, with every option that affects the ONNX export. */
 static const struct network {
 	const char *name, *settings;
 	uint32_t side;

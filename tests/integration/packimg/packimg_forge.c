@@ -1,7 +1,7 @@
 /*
- * Changes a byte of a sample or of its side data and corrects all checksums, as an attacker would:
- *   packimg_forge FILE SAMPLE data|side PLACE VALUE
- * FILE is a single file. The change can then be detected only by parsing the scan.
+ * `packimg_forge FILE SAMPLE data|side PLACE VALUE` changes the byte at offset PLACE of a sample or
+ * of its side data, and corrects all checksums, as an attacker would. FILE is a single file. Only
+ * parsing the scan can detect the change.
  */
 #include "format/layout.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <jpeglib.h> /* needs stdio.h before it */
+#include <jpeglib.h> /* requires stdio.h before it */
 
 #if HAVE_PNG
 #include <spng.h>
@@ -47,7 +47,7 @@ static void write_file(const char *name, const void *data, size_t size)
 		die(path);
 }
 
-/* Draws a colour ramp with some structure; the images differ by seed. */
+/* Draws a colour ramp with some structure; different seeds give different images. */
 static uint8_t *draw(uint32_t width, uint32_t height, uint32_t channels, uint32_t seed)
 {
 	uint8_t *pixels = malloc((size_t)width * height * channels), *p = pixels;
@@ -102,7 +102,7 @@ static void write_oriented(const char *name, uint8_t orientation)
 }
 
 /*
- * Writes JPEGs that the library's encoder does not produce: CMYK, progressive scans, restart
+ * Writes JPEGs that the library's encoder does not produce: CMYK, progressive scans, or restart
  * intervals of a given number of MCUs.
  */
 static void write_special(const char *name, J_COLOR_SPACE space, int components, bool progressive,
@@ -192,7 +192,7 @@ static void draw_kinds(void)
 	write_oriented("kinds/one/turned.jpg", 6);
 	write_special("kinds/two/cmyk.jpg", JCS_CMYK, 4, false, 0);
 	write_special("kinds/two/progressive.jpg", JCS_RGB, 3, true, 0);
-	/* a row has 3 MCUs: the first file can be indexed, the second cannot */
+	/* a row has 3 MCUs: the first file can have an index, the second cannot */
 	write_special("kinds/two/restart-row.jpg", JCS_RGB, 3, false, 3);
 	write_special("kinds/two/restart-within.jpg", JCS_RGB, 3, false, 2);
 #if HAVE_PNG
@@ -226,12 +226,12 @@ static void draw_bad(void)
 	write_file("bad/x/text.jpg", "this is no image\n", 17);
 	write_file("bad/x/gif.jpg", "GIF89a\1\0\1\0\0\0\0;", 14);
 	write_file("bad/x/header.png", "\x89PNG\r\n\x1a\n", 8);
-	/* Complete by its markers, damaged inside its scan. */
+	/* All markers are present, but the scan is damaged. */
 	memcpy(broken, data, size);
 	memset(broken + size * 3 / 4, 0, size / 8);
 	write_file("bad/x/scan.jpg", broken, size);
 	memcpy(broken, data, size);
-	/* after the frame's marker and length */
+	/* sample precision: follows the marker and length of the frame header */
 	((uint8_t *)memmem(broken, size, "\xff\xc0", 2))[4] = 12;
 	write_file("bad/x/twelve.jpg", broken, size);
 	free(broken);

@@ -1,5 +1,5 @@
 /*
- * Linked into a trainer with a wrong backward pass, which --check-gradients must detect: all
+ * Linked into a trainer to make its backward pass wrong, which --check-gradients must detect: all
  * gradients of one parameter are 3 % too small, as if a small term were missing.
  */
 #include "trainer/device/device.h"

@@ -1,7 +1,7 @@
 /*
- * The batch size, and the number of micro-batches if memory is short: the run determines the number
- * itself and keeps it in checkpoints; --find-batch-size searches for the largest batch. The
- * recipe's batch of 16 exceeds the memory limits here, on the CPU and on an emulated GPU.
+ * Batch sizes that exceed the memory. With train.accumulate = auto the run determines the number of
+ * micro-batches and stores it in checkpoints; --find-batch-size searches for the largest batch. The
+ * recipe's batch of 16 exceeds the memory limits of these tests, on the CPU and on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -17,8 +17,8 @@ static unsigned micro_batches_in_log(const char *name)
 }
 
 /*
- * A run that determines the number of micro-batches equals a run with the same number in its
- * recipe, also across an interruption.
+ * A run that determines the number of micro-batches equals a run with that number in its recipe,
+ * also if it is interrupted.
  */
 TEST(found)
 {
@@ -45,7 +45,10 @@ TEST(found)
 	same_losses("found", "given");
 	same_file("found", "given", "model.safetensors");
 	assert_true(apart("found", "unbroken") > 1e-3);
-	/* a resumed run keeps its number, even with memory for the whole batch */
+	/*
+	 * a resumed run keeps its number of micro-batches, even if memory now suffices for the
+	 * whole batch
+	 */
 	run_killed("found-killed", 11, found, limit, NULL);
 	expect(run("found-killed", "--resume", found, NULL), 0);
 	same_losses("found", "found-killed");
@@ -55,7 +58,7 @@ TEST(found)
 	same_losses("unlimited", "unbroken");
 }
 
-/* With less memory than before, the run uses more micro-batches and reports it. */
+/* With less memory than before, the resumed run uses more micro-batches and reports it. */
 TEST(found_again)
 {
 	static const char limit[] = "train.memory_limit=0.0002", last[] = "train.epochs=2.5";
@@ -73,7 +76,7 @@ TEST(nothing_fits)
 		    "resnet_cifar with model.width = 0.5 for 1 image of 16 x 16: activations and "
 		    "workspace take ");
 	expect_said("Remedies: smaller images");
-	/* samples are blended in pairs */
+	/* mixup blends pairs, so the smallest micro-batch has two images */
 	expect(run("nothing", found, "train.memory_limit=0.00001", "train.mixup=1", NULL), 1);
 	expect_said("even with the smallest micro-batches, of 2");
 	expect(run("nothing", "train.accumulate=some", NULL), 1);
@@ -82,8 +85,8 @@ TEST(nothing_fits)
 }
 
 /*
- * Images grow later in the run. The number of micro-batches changes then, and in an interrupted run
- * at the same step.
+ * Images grow during the run, and the number of micro-batches changes with them. In an interrupted
+ * run it changes at the same step.
  */
 TEST(found_while_growing)
 {
@@ -111,7 +114,7 @@ TEST(found_on_a_gpu)
 	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
 }
 
-/* Runs on the emulated GPU with this much memory. */
+/* Runs on an emulated GPU with this much memory. */
 static int run_in(unsigned kib, const char *name, const char *setting, const char *other)
 {
 	char bytes[32];
@@ -123,9 +126,9 @@ static int run_in(unsigned kib, const char *name, const char *setting, const cha
 }
 
 /*
- * A batch that fits according to planning fails in the step: float images take more memory than the
- * bytes that planning assumes. With train.accumulate = auto a warm-up before the first step finds
- * this out, and the run uses micro-batches.
+ * A batch fits according to the memory plan but fails in the step: float images take more memory
+ * than the bytes that the plan assumes. With train.accumulate = auto, a warm-up before the first
+ * step detects this, and the run uses micro-batches.
  */
 TEST(found_by_warmup)
 {
@@ -150,8 +153,8 @@ TEST(found_by_warmup)
 }
 
 /*
- * The warm-up has no effect on the run: tested with norms, random draws of dropout and mixed
- * samples, loss scaling and momentum.
+ * The warm-up has no effect on the run, also not with running statistics, random draws of dropout
+ * and mixup, loss scaling and momentum.
  */
 TEST(warmup_is_forgotten)
 {
@@ -172,7 +175,7 @@ TEST(warmup_is_forgotten)
 	}
 }
 
-/* Images grow beyond the available memory: the training so far is saved. */
+/* Images grow beyond the available memory: the run saves its state before it fails. */
 TEST(grows_too_large)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)",
@@ -241,7 +244,7 @@ TEST(batch_size)
 
 /*
  * --find-batch-size if the whole dataset fits, if a batch cannot be divided for the noise scale, if
- * nothing fits, and with an option that excludes it.
+ * nothing fits, and with an incompatible option.
  */
 TEST(batch_size_bounds)
 {
@@ -282,7 +285,7 @@ TEST(noise_on_a_gpu)
 }
 
 /*
- * --overfit-batch disables everything that keeps the batch from being learned. Also tests a
+ * --overfit-batch disables everything that keeps the network from learning the batch. Also tests a
  * learning rate that is too low.
  */
 TEST(overfitted)

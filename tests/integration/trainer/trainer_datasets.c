@@ -1,6 +1,6 @@
 /*
- * Datasets that have been moved, replaced or damaged since a run began: the run trains on the same
- * data, or reports why it cannot.
+ * Datasets that were moved, replaced or damaged since a run began: the run trains on the same data,
+ * or reports why it cannot.
  */
 #include "format/packimg.h"
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -32,7 +32,7 @@ TEST(another_dataset)
 	expect_said("use --allow-changes to resume anyway");
 	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
 	expect_said("data.val = ");
-	/* a checkpoint may be evaluated on another dataset */
+	/* a checkpoint may be evaluated on a dataset other than the run's */
 	expect(run("datasets", "--resume", "--evaluate", val, "data.val_pipeline=resize(16x16)",
 		   NULL),
 	       0);
@@ -54,7 +54,7 @@ TEST(replaced_dataset)
 	assert_int_equal(rename(other, strchr(val, '/')), 0);
 	expect(finish(pid, "replaced"), 1);
 	expect_said("replaced.pimg was replaced by another dataset");
-	/* from the first evaluation after the replacement */
+	/* the checkpoint is saved at the first evaluation after the replacement */
 	assert_true(exists("replaced", "checkpoint-00000020.safetensors") ||
 		    exists("replaced", "checkpoint-00000040.safetensors"));
 	fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16);
@@ -122,7 +122,7 @@ TEST(hostile_names)
 	assert_null(strchr(said, 0x1b));
 }
 
-/* Labels are numbers, so they must mean the same classes in evaluation and training. */
+/* Labels are numbers; evaluation and training must have the same class for each number. */
 TEST(other_classes)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
@@ -142,8 +142,8 @@ TEST(other_classes)
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
 	/*
-	 * Classes from directories named by numbers: a dataset without class 10 numbers the classes
-	 * from 2 on differently.
+	 * Classes come from directories named by numbers. A dataset without the directory "10"
+	 * assigns other labels from class 2 on.
 	 */
 	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
@@ -155,7 +155,7 @@ TEST(other_classes)
 }
 
 /*
- * Copies a dataset with its first `classes` classes only; other samples, and every `every`th
+ * Copies the first `classes` classes of a dataset. Samples of other classes, and every `every`th
  * sample, get no label.
  */
 static const char *relabelled(const char *from, const char *name, uint32_t classes, uint64_t every)
@@ -194,7 +194,8 @@ static const char *relabelled(const char *from, const char *name, uint32_t class
 }
 
 /*
- * Unlabelled samples are neither trained on nor evaluated, which is reported before the first step.
+ * Unlabelled samples are neither trained on nor evaluated. The run reports them before its first
+ * step.
  */
 TEST(unlabelled)
 {
@@ -227,7 +228,7 @@ TEST(one_class)
 	expect(run("single", "--dry-run", train, NULL), 1);
 	expect_said("single.pimg has one class, but a classifier needs at least 2: pack images of "
 		    "other classes too, one folder per class");
-	/* from the weights, without a training set */
+	/* evaluates the weights without a training set */
 	static const float zeros[8];
 	struct safetensors_tensor head = {.name = "fc.weight",
 					  .type = SAFETENSORS_F32,

@@ -1,6 +1,6 @@
 /*
- * Evaluation without training: for weights that record everything needed except data.val, for
- * weights that record less, and the errors for missing settings.
+ * Evaluation without training: with weights that record all needed settings except data.val, with
+ * weights that record fewer, and the errors for missing settings.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -9,8 +9,8 @@
 static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
 
 /*
- * Writes a run's weights without the tensors of one name and without metadata, as another program
- * might.
+ * Writes a run's weights without metadata and without the tensor named left_out, like a file of
+ * another program.
  */
 static void strip(const char *run_name, const char *left_out, const char *path)
 {
@@ -63,7 +63,7 @@ static void expect_same_result(void)
 	expect_result_of("unbroken");
 }
 
-/* The training set need not exist or be named; batch size and order of training are irrelevant. */
+/* The training set may be missing or unnamed; batch size and order of training have no effect. */
 TEST(without_training_set)
 {
 	static const char *const trains[] = {"data.train=", "data.train=/nonexistent.pimg"};
@@ -85,7 +85,7 @@ TEST(without_training_set)
 	expect_said("data.train is not set");
 }
 
-/* A convolution computed from training images is stored like any other. */
+/* A whitening convolution, computed from training images, is stored like any other. */
 TEST(whitened)
 {
 	const char *const train = "train.epochs=0.3";
@@ -95,11 +95,14 @@ TEST(whitened)
 	       0);
 }
 
-/* Weights of another program: the recipe or the training set supplies what they do not record. */
+/*
+ * Weights of another program: the recipe or the training set supplies what the weights do not
+ * record.
+ */
 TEST(bare_weights)
 {
 	char argument[PATH_MAX + 400];
-	/* normalised by data.train's statistics */
+	/* normalised with the statistics of data.train */
 	expect(run("bare", "--evaluate", bare, NULL), 0);
 	expect_same_result();
 	expect(run("bare", "--evaluate", bare, "data.train=", NULL), 1);
@@ -134,7 +137,7 @@ static void forget(const char *path, const char *const *keys)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Checkpoints of older versions, which lack some metadata. */
+/* Checkpoints of earlier versions, which lack some metadata. */
 TEST(older_checkpoint)
 {
 	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
@@ -149,8 +152,8 @@ TEST(older_checkpoint)
 }
 
 /*
- * A smaller network finds all its tensors in a larger one's weights, but they were not trained as
- * that network.
+ * A larger network's weights contain all tensors of a smaller one, but were not trained as that
+ * network.
  */
 TEST(larger_network)
 {
@@ -189,7 +192,7 @@ TEST(other_counts)
 	       0);
 }
 
-/* Labels are numbers: those of data.val must mean what they meant in training. */
+/* Labels are numbers: in data.val they must mean the same classes as in training. */
 TEST(other_names)
 {
 	static const char *const swapped[FIXTURE_CLASSES] = {
@@ -204,7 +207,7 @@ TEST(other_names)
 	expect(run("unbroken", "--evaluate", "--resume", "data.train=", val, NULL), 1);
 	expect_said("but \"zero\" in trainer.class_names of ");
 	expect_said("checkpoint-00000040.safetensors");
-	/* further training keeps the last layer, unless its classes differ */
+	/* further training keeps the last layer unless the classes differ */
 	char train[PATH_MAX + 100];
 	snprintf(train, sizeof(train), "data.train=%s", strchr(val, '=') + 1);
 	expect(run("further", pretrained, "train.epochs=0.3", NULL), 0);
@@ -213,7 +216,10 @@ TEST(other_names)
 	expect_said("model.safetensors; the last layer has other classes and is initialised anew");
 }
 
-/* Bytes are normalised and floats are not: evaluation must use the type used in training. */
+/*
+ * The trainer normalises bytes but not floats: evaluation must use the element type of the
+ * training.
+ */
 TEST(other_elements)
 {
 	static const char floats[] = "data.val_pipeline=to(f32)";
@@ -225,7 +231,7 @@ TEST(other_elements)
 	expect_said("set data.mean and data.std, or deliver floats as in training");
 }
 
-/* The loss that an evaluation printed. */
+/* Returns the loss that an evaluation printed. */
 static double loss_said(void)
 {
 	const char *line = strrchr(said, '{');
@@ -238,8 +244,8 @@ static double loss_said(void)
 }
 
 /*
- * Images of a size other than in training. A vision transformer resizes its position embeddings in
- * each step, with the same result as when the weights are loaded for that size, and on a GPU.
+ * Images of another size than in training. A vision transformer resizes its position embeddings in
+ * each step, with the same result as loading the weights for that size, also on a GPU.
  */
 TEST(other_sizes)
 {
@@ -310,7 +316,7 @@ TEST(in_vain)
 	expect(run("vain", still, often, statistics, "train.ema=0", "train.stop_after=2", NULL), 0);
 	expect_said("stopping at epoch 0.75: top-1 has not improved on ");
 	expect_said("at step 5 for train.stop_after = 2 evaluations");
-	/* if the run stops early, its averaged weights are final */
+	/* if the run stops early, the averaged weights are final */
 	expect(run("vain-mean", still, often, "train.ema=0", "train.swa=0.25",
 		   "train.swa_every=0.25", "train.stop_at=0.001", NULL),
 	       0);

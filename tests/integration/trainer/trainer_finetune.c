@@ -1,6 +1,6 @@
 /*
- * Fine-tuning: layers frozen for the run, for some epochs, or one after the other; learning rates
- * that decay by layer; resumed, and on an emulated GPU.
+ * Fine-tuning: layers frozen for the whole run, for some epochs, or one after the other; learning
+ * rates that decay by layer. Runs are also resumed, and repeated on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -30,7 +30,7 @@ static const char freeze[] = "train.freeze=conv1.* bn1.*, layer1.*:1",
 		  keep[] = "checkpoint.keep=99", adamw[] = "optim.name=adamw",
 		  lr[] = "optim.lr=0.005", begin[] = "train.freeze_start=0.1";
 
-/* Repeats the run `whole`, killed after `step` steps and resumed. */
+/* Repeats the run `whole`: killed after `step` steps, and resumed. */
 static void resume_from(const char *whole, const char *name, unsigned step, const char *setting)
 {
 	expect(run_interrupted(name, step, setting, keep, adamw, lr, begin, NULL), 0);
@@ -59,7 +59,7 @@ TEST(frozen)
 	static const char moments[] = "optimizer.variance.layer1.0.conv1.weight";
 	assert_memory_equal(values(0, then, moments), zeros, safetensors_find(then, moments)->size);
 	safetensors_close(then);
-	/* before and after layers thaw */
+	/* resume before and after the layers thaw */
 	resume_from("frozen", "frozen-early", 12, freeze);
 	resume_from("frozen", "frozen-late", 31, freeze);
 	compare_emulated("frozen", "frozen-gpu", freeze);
@@ -67,7 +67,7 @@ TEST(frozen)
 	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
 }
 
-/* After the first of two epochs, 0.4 / 0.9 of all layers except the last are frozen. */
+/* After the first of two epochs, a fraction 0.4 / 0.9 of all layers but the last is frozen. */
 TEST(layers)
 {
 	static const char level[] = "train.freeze_level=1";

@@ -17,7 +17,7 @@
 enum { STEPS = 40, STOPPED = 3 /* exit status */ };
 
 extern struct fixture fixture;
-extern const char *trainer; /* program to start: TRAINER unless a test sets another */
+extern const char *trainer; /* program that runs use: TRAINER unless a test sets another one */
 extern char validation[PATH_MAX + 64];
 extern char said[65536]; /* output of the last finished run */
 
@@ -35,21 +35,21 @@ int trainer_setup_unbroken(void **state);
 int trainer_teardown(void **state);
 
 /*
- * Returns the path of `name` in the directory of run `run`, in one of four static buffers used in
- * turn.
+ * Returns the path of `name` in the output directory of run `run`, in one of four static buffers
+ * used in turn.
  */
 const char *in(const char *run, const char *name);
 bool exists(const char *run, const char *name);
 /*
- * Starts the trainer with output directory `run` and redirects its standard error to a file there.
- * The arguments end with NULL.
+ * Starts the trainer with the output directory of `run` and redirects its standard error to a file
+ * there. The arguments end with NULL.
  */
 pid_t start(const char *run, ...);
 /* Waits for the process; returns its exit status, or the negated signal number. */
 int finish(pid_t pid, const char *run);
 /* Runs the trainer to its end; returns the result of finish(). */
 int run(const char *name, ...);
-/* run() on the emulated GPU. */
+/* Like run(), on the emulated GPU. */
 int run_emulated(const char *name, ...);
 /*
  * run_killed() kills the run after `step` steps; run_interrupted() also resumes it and runs it to
@@ -62,7 +62,7 @@ void expect(int status, int expected);
 void expect_said(const char *text);
 unsigned times_said(const char *text);
 
-/* Losses in a log: one text per step and one per evaluation. */
+/* Losses in a log, as strings: one per step and one per evaluation. */
 struct losses {
 	char step[256][40], eval[256][120];
 	unsigned steps, evals;
@@ -72,8 +72,8 @@ void read_log(const char *run, struct losses *losses);
 /* Returns the first line of a run's log. The caller owns it. */
 json_t *start_of(const char *run);
 /*
- * Asserts that the log's last line records the end of the run, with this outcome and an error that
- * contains the text, or without an error if `error` is NULL.
+ * Asserts that the log's last line records the end of the run with this outcome, and an error that
+ * contains `error`; no error if that is NULL.
  */
 void expect_end(const char *run, const char *outcome, const char *error);
 void same_losses(const char *a, const char *b);
@@ -82,13 +82,13 @@ double apart(const char *a, const char *b);
 void same_file(const char *a, const char *b, const char *name);
 /* Asserts that a file of a run contains the text. */
 void expect_in_file(const char *run, const char *name, const char *text);
-/* Loads a tensor's values into one of 256 buffers. */
+/* Loads a tensor's values into buffer number `place`, 0 .. 255. */
 const void *values(unsigned place, struct safetensors *file, const char *name);
 
 /* Waits until the log of a running run has a line for this step. */
 void wait_for_step(const char *run, pid_t pid, unsigned step);
 /*
- * Waits until a running run has removed this file of an earlier run; from then on the log belongs
- * to the running one.
+ * Waits until a running run has removed this file of an earlier run. From then on the log is that
+ * of the running run.
  */
 void wait_until_gone(const char *run, pid_t pid, const char *name);

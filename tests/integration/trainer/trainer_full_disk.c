@@ -1,6 +1,6 @@
 /*
- * Runs on a full disk, or with a limit on file sizes: the error names the file, the reason, the
- * remaining checkpoint and how to continue, and continuing works.
+ * Runs on a full disk or with a limit on file sizes. The error names the file, the reason, the
+ * remaining checkpoint and how to continue; continuing works.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -51,7 +51,7 @@ static off_t size_of(const char *run, const char *name)
 	return status.st_size;
 }
 
-/* Asserts that the error names the newest checkpoint, and that no partial file is left. */
+/* Asserts that the error names the newest checkpoint, and that there is no partial file. */
 static void check_last(const char *run, unsigned step)
 {
 	char text[PATH_MAX + 400];
@@ -91,7 +91,7 @@ TEST(full)
 	/* the disk fills up while a third checkpoint is written */
 	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 1);
 	check_last(name, 14);
-	/* also if the run resumes from a checkpoint in another directory */
+	/* also if the checkpoint to resume from is in another directory */
 	assert_true(mount_disk("elsewhere", checkpoint / 2, 0));
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "--resume=%s",
@@ -108,7 +108,9 @@ TEST(full)
 /* The limit is set during the run. */
 TEST(limited)
 {
-	fixture_start(&fixture, NULL, NULL); /* the limit must not apply to the daemon */
+	fixture_start(
+		&fixture, NULL,
+		NULL); /* start the daemon separately, so that the limit does not apply to it */
 	struct rlimit limit = {4096, 4096};
 	pid_t pid = start("limited", "--overwrite", "--socket", fixture.socket, NULL);
 	wait_for_step("limited", pid, 8);

@@ -1,5 +1,5 @@
 /*
- * Runs on an emulated GPU: access to batches, reports on patterns without a plan, minimal number of
+ * Runs on an emulated GPU: access to batches, reports of patterns without a plan, minimum number of
  * slots.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -15,8 +15,8 @@ static void expect_batches(const char *run, const char *how)
 }
 
 /*
- * Each step's MFU follows from its rate and the FLOP that the trainer prints; the emulated GPU has
- * 4 x 128 x 2 FLOP per cycle at 1 GHz in fp32.
+ * Each step's MFU must follow from its rate and the FLOP count that the trainer prints. The
+ * emulated GPU has 4 x 128 x 2 FLOP per cycle at 1 GHz in fp32.
  */
 static void check_mfu(const char *run)
 {
@@ -45,7 +45,7 @@ static void check_mfu(const char *run)
 
 /*
  * Batches are the same whether the GPU maps the ring read-only, maps it writable, or copies. The
- * method is reported once, with or without evaluations.
+ * run reports the method once, with or without evaluations.
  */
 TEST(mapped)
 {
@@ -84,8 +84,8 @@ TEST(mapped)
 }
 
 /*
- * Patterns without a plan run unfused, and the run names them, also those of evaluation. With plans
- * for all patterns it reports nothing.
+ * Patterns without a plan run unfused. The run names them, including those of evaluation; with
+ * plans for all patterns it reports nothing.
  */
 TEST(taken_apart)
 {
@@ -115,8 +115,8 @@ TEST(taken_apart)
 }
 
 /*
- * Slots stay held while the device reads their batches, in training and evaluation, but one slot is
- * always left for the next batch.
+ * Slots stay held while the device reads their batches, in training and evaluation, but one slot
+ * always remains for the next batch.
  */
 TEST(few_slots)
 {
@@ -129,7 +129,7 @@ TEST(few_slots)
 	same_losses("many-slots", "few-slots");
 }
 
-/* Advice that a run prints, or does not print, before its first step. */
+/* Advice that a run prints before its first step, or does not print. */
 TEST(advice)
 {
 	static const struct {

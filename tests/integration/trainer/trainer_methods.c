@@ -1,6 +1,6 @@
 /*
- * Methods that a recipe can select, tested by their effect on a run: on the samples and targets,
- * and on the loss. Runs are also resumed, and repeated on an emulated GPU.
+ * Methods that a recipe can select, tested by their effect on samples, targets and loss. Runs are
+ * also resumed, and repeated on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -8,7 +8,7 @@
 
 /*
  * With equal weights the smoothed loss is linear in the smoothing, and the divergence is the
- * smoothed loss minus the targets' entropy.
+ * smoothed loss minus the entropy of the targets.
  */
 TEST(smoothed)
 {
@@ -57,7 +57,7 @@ TEST(balanced)
 	expect_said("but was \"balanced\" in the checkpoint");
 	expect(run("balanced-killed", "--resume", balanced, NULL), 0);
 	same_losses("balanced", "balanced-killed");
-	/* classes without samples do not count */
+	/* classes without samples do not affect the weights */
 	static const char more[] = "model.classes=12", plain[] = "train.label_smoothing=0";
 	char ones[sizeof(weights) + 8];
 	snprintf(ones, sizeof(ones), "%s, 1, 1", weights);
@@ -70,7 +70,7 @@ TEST(balanced)
 	expect_said(", or balanced");
 }
 
-/* Image sizes follow a schedule of epochs; resumed at the second size. */
+/* Image sizes follow a schedule of epochs; the run is resumed at the second size. */
 TEST(growing)
 {
 	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)";
@@ -79,7 +79,7 @@ TEST(growing)
 	same_losses("growing", "grown");
 }
 
-/* Image sizes grow from step to step; resumed while they grow, and on a GPU. */
+/* Image sizes grow from step to step. The run is resumed while they grow, and repeated on a GPU. */
 TEST(progressive)
 {
 	static const char scale[] = "data.initial_scale=0.5", delay[] = "data.delay_fraction=0.2",
@@ -100,7 +100,7 @@ TEST(progressive)
 
 /*
  * Trains only on samples with high losses: resumed bit for bit, with other methods, and on a GPU.
- * Selecting the whole batch gives the plain run.
+ * Selecting the whole batch is the same as no selection.
  */
 TEST(selective)
 {
@@ -113,7 +113,7 @@ TEST(selective)
 	read_log("selective", &losses);
 	read_log("unbroken", &plain);
 	/*
-	 * the first four of 40 steps are not selective; at the fifth the weights are still equal,
+	 * the first four of 40 steps select nothing; the fifth step starts with the same weights,
 	 * so only the selection changes its loss
 	 */
 	for (unsigned i = 0; i < 4; i++)
@@ -142,8 +142,8 @@ TEST(selective)
 }
 
 /*
- * Each image occurs twice in its batch: an epoch has as many steps as with half the batch; resumed,
- * and on a GPU.
+ * Each image occurs twice in its batch, so an epoch has as many steps as with half the batch size.
+ * The run is resumed, and repeated on a GPU.
  */
 TEST(repeats)
 {
@@ -151,7 +151,7 @@ TEST(repeats)
 	static struct losses losses;
 	expect(run("repeats", repeats, epochs, "log.samples=yes", NULL), 0);
 	read_log("repeats", &losses);
-	assert_int_equal(losses.steps, 20); /* 325 images, by 8 */
+	assert_int_equal(losses.steps, 20); /* 325 images, 8 different ones per step */
 	json_t *line = json_load_file(in("repeats", "samples.jsonl"), JSON_DISABLE_EOF_CHECK, NULL);
 	json_t *samples = json_object_get(line, "samples");
 	assert_int_equal(json_array_size(samples), 16);
@@ -168,9 +168,9 @@ TEST(repeats)
 }
 
 /*
- * With data.augment = device the device runs the last transforms of the pipeline and gives the same
- * images bit for bit: with all methods that split a batch; resumed, the last time with these steps
- * in the daemon; and on a GPU.
+ * With data.augment = device, the device runs the last transforms of the pipeline and gives the
+ * same images bit for bit, with all methods that split a batch. A run is resumed, the last time
+ * with these transforms in the daemon, and repeated on a GPU.
  */
 TEST(deferred)
 {
@@ -212,8 +212,8 @@ TEST(deferred)
 }
 
 /*
- * Blended samples are drawn independently at each step, and equally after an interruption, in
- * micro-batches and on a GPU.
+ * Each step draws its blended samples independently. The draws are the same after an interruption,
+ * in micro-batches and on a GPU.
  */
 TEST(mixed)
 {
@@ -241,8 +241,8 @@ TEST(mixed)
 }
 
 /*
- * Ghost batches have the statistics, and so the losses, of micro-batches of their size; resumed, on
- * a GPU, and with the statistics of averaged weights.
+ * Ghost batches have the statistics, and therefore the losses, of micro-batches of their size. The
+ * run is resumed, repeated on a GPU, and computes the statistics of averaged weights.
  */
 TEST(ghosts)
 {
@@ -256,8 +256,8 @@ TEST(ghosts)
 	assert_true(apart("ghosts", "ghosts-parts") < 1e-3);
 	assert_true(apart("ghosts", "unbroken") > 1e-3);
 	/*
-	 * the averaged weights' statistics cover all groups equally, except for the momentum within
-	 * a pass
+	 * the statistics of the averaged weights cover all ghost batches equally, except for the
+	 * momentum within a pass
 	 */
 	static struct losses losses, parts;
 	read_log("ghosts", &losses);
@@ -272,9 +272,11 @@ TEST(ghosts)
 }
 
 /*
- * Distillation: with equal weights of the network, the loss is linear in the teacher's share, and
- * the teacher's part is zero if the teacher is the network itself; resumed bit for bit, only with
- * the same teacher; in micro-batches, with blended and thinned batches, on a GPU.
+ * Distillation:
+ * - with equal weights of the network, the loss is linear in the teacher's weight;
+ * - the teacher's term is zero if the teacher is the network itself;
+ * - a run resumes bit for bit, but only with the same teacher;
+ * - it works in micro-batches, with mixup and colout, and on a GPU.
  */
 TEST(taught)
 {
@@ -299,7 +301,7 @@ TEST(taught)
 	}
 	assert_true(fabs(loss[0] - loss[2]) > 1e-3);
 	assert_true(fabs(loss[1] - (loss[0] * 2 + loss[2]) / 3) < 1e-5);
-	/* with frozen norms the network normalises as in evaluation and equals its teacher */
+	/* with frozen batch norms the network normalises as in evaluation and equals its teacher */
 	snprintf(start_from, sizeof(start_from), "model.pretrained=%s",
 		 in("unbroken", "model.safetensors"));
 	expect(run("itself", one, cold, teacher, of, all, start_from,
@@ -307,7 +309,7 @@ TEST(taught)
 	       0);
 	read_log("itself", &losses);
 	assert_true(fabs(strtod(losses.step[0], NULL)) < 1e-6);
-	/* a checkpoint contains the description of its network */
+	/* a checkpoint contains a description of its network */
 	snprintf(checkpoint, sizeof(checkpoint), "train.teacher=%s",
 		 in("unbroken", "checkpoint-00000040.safetensors"));
 	expect(run("from-checkpoint", one, cold, checkpoint, NULL), 0);

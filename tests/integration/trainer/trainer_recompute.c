@@ -1,7 +1,7 @@
 /*
  * Recomputed activations (train.recompute) give the same losses and weights bit for bit: for every
- * kind of network, on the CPU and on an emulated GPU, in replayed steps, with micro-batches, SAM,
- * frozen layers; also if a resumed run turns it on.
+ * kind of network, on the CPU and on an emulated GPU, in replayed steps, with micro-batches, SAM
+ * and frozen layers, and if a resumed run turns them on.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -9,7 +9,7 @@ static const char short_run[] = "train.epochs=0.3", paths[] = "model.drop_path=0
 		  dropout[] = "model.dropout=0.2", plain[] = "train.ema=0",
 		  val[] = "data.val=", over[] = "--overwrite";
 
-/* settings is NULL-terminated. */
+/* settings is terminated by NULL. */
 struct network {
 	bool bf16;
 	const char *settings[6];
@@ -62,7 +62,7 @@ static void compare_all(const char *device, const char *bf16)
 			networks[i].settings);
 }
 
-/* A CPU without AVX-512 refuses bf16; the test then uses fp32. */
+/* Uses fp32 on CPUs without AVX-512, which refuse bf16. */
 TEST(cpu)
 {
 	static const char bf16[] = "train.precision=bf16";

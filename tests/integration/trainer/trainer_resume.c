@@ -1,6 +1,6 @@
 /*
  * Runs that are killed, stopped, damaged or changed, and then resumed, give the losses of an
- * unbroken run bit for bit.
+ * uninterrupted run bit for bit.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -46,7 +46,7 @@ TEST(stopped)
 	same_losses("unbroken", "stopped");
 }
 
-/* A run continues with another learning rate only if asked to; also --overwrite. */
+/* A run continues with another learning rate only with --allow-changes. Also tests --overwrite. */
 TEST(changed)
 {
 	pid_t pid = start("changed", NULL);
@@ -68,7 +68,7 @@ TEST(changed)
 	same_losses("unbroken", "changed");
 }
 
-/* Another number of threads is accepted, and its effect is reported. */
+/* A resumed run accepts another number of threads and reports the effect. */
 TEST(other_threads)
 {
 	pid_t pid = start("threads", NULL);
@@ -103,7 +103,7 @@ TEST(damaged)
 	expect_said("truncated");
 }
 
-/* Unreadable checkpoints do not count when older ones are removed. */
+/* Unreadable checkpoints do not count when the run removes older ones. */
 TEST(damaged_ones_are_set_aside)
 {
 	expect(run("aside", "checkpoint.keep=3", NULL), 0);
@@ -122,7 +122,7 @@ TEST(damaged_ones_are_set_aside)
 	same_losses("unbroken", "aside");
 }
 
-/* Resuming from an older checkpoint deletes the later ones, but only if asked to. */
+/* Resuming from an older checkpoint deletes the later ones, but only if requested. */
 TEST(older)
 {
 	char argument[PATH_MAX + 400];

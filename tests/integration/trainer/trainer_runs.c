@@ -1,6 +1,6 @@
 /*
- * Runs of the trainer as a process: output of an unbroken run, refusals, and failures, with a
- * private daemon, and with a daemon and a directory shared with others.
+ * Runs of the trainer as a process: output of an uninterrupted run, refusals and failures; with a
+ * private daemon, with a shared daemon, and in a directory shared with another trainer.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-/* Asserts that weights record their normalisation, if images were bytes, and their class names. */
+/* Asserts that weights record the class names and, if images were bytes, the normalisation. */
 static void expect_described(const char *run, const char *name, bool normalised)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -104,8 +104,8 @@ TEST(refused)
 }
 
 /*
- * Evaluation only, of a trained model: gives the result found in training; mirrored and shifted
- * views have an effect.
+ * --evaluate of a trained model gives the result found in training; mirrored and shifted views have
+ * an effect.
  */
 static void evaluate(const char *pretrained)
 {
@@ -116,7 +116,8 @@ static void evaluate(const char *pretrained)
 	assert_int_equal(after.evals, 1);
 	assert_string_equal(strchr(before.eval[1], ' '), strchr(after.eval[0], ' '));
 	/*
-	 * the same as a line of JSON, without a file; also for the averaged weights of a checkpoint
+	 * the same result as a line of JSON, and no file; also for the averaged weights of a
+	 * checkpoint
 	 */
 	const char *const alone[] = {pretrained, "--resume"};
 	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
@@ -132,7 +133,7 @@ static void evaluate(const char *pretrained)
 		json_decref(result);
 	}
 	json_decref(summary);
-	/* on another device, and with another learning rate, which has no effect */
+	/* also on another device; the learning rate has no effect */
 	expect(run("unbroken", "--evaluate", "--resume", "--device=cpu", "optim.lr=0.2", NULL), 0);
 	expect(run("nothing", "--evaluate", pretrained, NULL), 0);
 	assert_false(exists("nothing", ""));
@@ -146,7 +147,7 @@ static void evaluate(const char *pretrained)
 	expect(run("nothing", "--evaluate", pretrained, "data.val=", NULL), 1);
 	expect_said("--evaluate: data.val is not set");
 
-	/* Mirroring an image and its mirror image changes nothing but rounding. */
+	/* Averaging over mirror images: mirroring the images changes nothing but rounding. */
 	expect(run("flipped", pretrained, "train.epochs=0", "schedule.warmup=0",
 		   "train.eval_flip=yes", NULL),
 	       0);
@@ -197,8 +198,8 @@ static void write_overflowing(const char *path)
 }
 
 /*
- * A loss that is not finite ends the run with the step and remedies; also in fine-tuning and in
- * evaluation only.
+ * A loss that is not finite ends the run with the step and remedies, also in fine-tuning and with
+ * --evaluate.
  */
 TEST(diverged)
 {
@@ -218,7 +219,7 @@ TEST(diverged)
 	json_t *summary = json_load_file(in("not-finite", "summary.json"), 0, NULL);
 	assert_true(json_is_null(json_object_get(summary, "val_loss")));
 	json_decref(summary);
-	/* names the tensor, on every kind of device */
+	/* --detect-anomaly names the tensor, on every kind of device */
 	for (int gpu = 0; gpu < 2; gpu++) {
 		trainer = getenv(gpu ? "TRAINER_EMULATED" : "TRAINER");
 		int status = run("anomaly", argument, "--detect-anomaly",
@@ -240,8 +241,8 @@ TEST(shared_daemon)
 	fixture_stop(&fixture, SIGKILL);
 	expect(finish(pid, "orphan"), 1);
 	/*
-	 * The batches in the ring may last to the end of the epoch, where the trainer opens the
-	 * evaluation's feed.
+	 * If the batches in the ring last to the end of the epoch, the trainer fails when it opens
+	 * the evaluation's feed.
 	 */
 	const char *words = times_said("lost the connection to the daemon")
 				    ? "lost the connection to the daemon"
@@ -279,10 +280,7 @@ static void expect_reconnects(const char *run, unsigned expected)
 	assert_int_equal(times_said("; the feed goes on at epoch "), expected);
 }
 
-/*
- * Kills the daemon at this step. The trainer is stopped meanwhile, so that it does not finish
- * first.
- */
+/* Kills the daemon at this step. Stops the trainer meanwhile, so that it does not finish first. */
 static void kill_at(const char *run, pid_t pid, unsigned step, bool own)
 {
 	wait_for_step(run, pid, step);
@@ -341,8 +339,8 @@ static unsigned sockets_of(pid_t pid)
 }
 
 /*
- * Another trainer runs between a trainer's check of the directory and its lock. The other one's
- * output is kept.
+ * Another trainer runs after a trainer has checked the directory and before it has locked it. The
+ * other trainer's output is kept.
  */
 TEST(overtaken)
 {
@@ -364,7 +362,7 @@ TEST(overtaken)
 		assert_true(exists(name, checkpoint));
 	}
 	fixture_stop(&fixture, SIGTERM);
-	/* The log is hard-linked to that of "unbroken" and was not truncated. */
+	/* The log is a hard link to that of "unbroken" and must not have been truncated. */
 	same_losses("unbroken", "again");
 }
 
@@ -382,8 +380,8 @@ TEST(planned)
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
 	/*
-	 * Every fused pattern has a plan without any environment variable, since the driver's
-	 * stand-in is in the trainer's directory.
+	 * Every fused pattern has a plan without any environment variable, because the stub of the
+	 * CUDA driver is in the trainer's directory.
 	 */
 	int every = run("planned", "--plan=" DEVICES "/h200.json", "model.name=resnet50",
 			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);
@@ -393,7 +391,7 @@ TEST(planned)
 	}
 	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
 	expect_said(built ? "/nonexistent.json" : "built without");
-	/* errors about a device file name the file */
+	/* errors in a device description name its file */
 	char option[PATH_MAX + 300];
 	snprintf(option, sizeof(option), "--plan=%s/incomplete.json", fixture.folder);
 	FILE *file = fopen(strchr(option, '/'), "w");
@@ -406,7 +404,7 @@ TEST(planned)
 	expect_said(built ? "incomplete.json: " : "built without");
 }
 
-/* The recipe saved with a run continues that run, from any working directory. */
+/* The recipe saved with a run can continue that run, from any working directory. */
 TEST(own_recipe)
 {
 	char command[4 * PATH_MAX];
@@ -427,8 +425,8 @@ TEST(own_recipe)
 }
 
 /*
- * The output directory is created with its parents. An existing path that is not a directory is not
- * touched.
+ * The trainer creates the output directory and its parents. It does not touch an existing path that
+ * is not a directory.
  */
 TEST(folders)
 {
@@ -457,7 +455,7 @@ TEST(singular)
 	expect_said("schedule.warmup = 1 epoch leaves nothing");
 }
 
-/* More threads than CPUs are allowed, to compare results, with a warning that they are slow. */
+/* More threads than CPUs are allowed, for comparing results, with a warning that they are slow. */
 TEST(many_threads)
 {
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);

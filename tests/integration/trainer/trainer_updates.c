@@ -1,6 +1,6 @@
 /*
- * Weight updates: optimizers, schedules, averages, Lookahead, SAM, micro-batches, and a bias that
- * stops training early. Runs are also resumed, and repeated on an emulated GPU.
+ * Weight updates: optimizers, schedules, averages, Lookahead, SAM, micro-batches, and training that
+ * ends early for the bias only. Runs are also resumed, and repeated on an emulated GPU.
  */
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -8,7 +8,7 @@
 #include <signal.h>
 
 /*
- * The exported model is the average; if the warm-up is as long as the run, the average equals the
+ * The exported model is the average. If the warm-up is as long as the run, the average equals the
  * weights.
  */
 TEST(averaged)
@@ -93,8 +93,8 @@ TEST(optimizers)
 TEST(plateau)
 {
 	/*
-	 * no evaluation improves on the first by the threshold, so the rate drops at every other
-	 * one
+	 * no evaluation improves on the first by the threshold, so every second one reduces the
+	 * rate
 	 */
 	static const char name[] = "schedule.name=plateau", warmup[] = "schedule.warmup=0",
 			  patience[] = "schedule.patience=1", threshold[] = "schedule.threshold=1",
@@ -108,7 +108,7 @@ TEST(plateau)
 		   NULL),
 	       0);
 	same_losses("plateau", "plateau-killed");
-	/* the first drop comes after three evaluations, three steps apart */
+	/* the first reduction comes after three evaluations, which are three steps apart */
 	static struct losses losses, constant;
 	expect(run("constant", warmup, "schedule.name=constant", NULL), 0);
 	read_log("plateau", &losses);
@@ -165,7 +165,7 @@ TEST(ahead)
 	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
 }
 
-/* Asserts that samples.jsonl has the same steps, except for the time. */
+/* Asserts that samples.jsonl of both runs has the same steps, except for the time. */
 static void same_samples(const char *a, const char *b)
 {
 	FILE *x = fopen(in(a, "samples.jsonl"), "r"), *y = fopen(in(b, "samples.jsonl"), "r");
@@ -182,7 +182,7 @@ static void same_samples(const char *a, const char *b)
 	fclose(y);
 }
 
-/* Counts the steps with a top-1 that is impossible with four samples. */
+/* Counts the steps whose top-1 accuracy is impossible with a batch of four samples. */
 static unsigned of_more_than_four(const char *run)
 {
 	FILE *file = fopen(in(run, "log.jsonl"), "r");
@@ -240,7 +240,7 @@ TEST(find_rate)
 	first[fread(first, 1, sizeof(first) - 1, file)] = '\0';
 	fclose(file);
 	assert_non_null(strstr(first, "step,lr,loss,smoothed\n1,1e-06,"));
-	/* there is no warm-up, so this is the first loss of any training */
+	/* without a warm-up, this is the loss of the first step of any training */
 	static struct losses losses;
 	read_log("unbroken", &losses);
 	assert_int_equal(losses.steps, STEPS);
@@ -259,7 +259,7 @@ TEST(find_rate)
 		    "combined with --resume");
 }
 
-/* SAM at every other step, in micro-batches. */
+/* SAM in every second step, in micro-batches. */
 TEST(sharpness)
 {
 	static const char rho[] = "train.sam=0.1", every[] = "train.sam_every=2",
@@ -270,8 +270,8 @@ TEST(sharpness)
 	same_file("sharp", "sharp-killed", "model.safetensors");
 	expect(run("blunt", parts, NULL), 0);
 	/*
-	 * the first step has no second pass, and the second step reports the loss of its first
-	 * pass, so it equals that without SAM
+	 * the first step makes no second pass; the second step reports the loss of its first pass,
+	 * which equals the loss without SAM
 	 */
 	static struct losses sharp, blunt;
 	read_log("sharp", &sharp);
@@ -323,7 +323,7 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
 }
 
 /*
- * Batch norm statistics for an average over a single set of weights, computed from one batch, equal
+ * Batch norm statistics of an average over a single set of weights, computed from one batch, equal
  * those that the next step computes. A resumed average is the same bit for bit.
  */
 TEST(mean)
@@ -363,8 +363,8 @@ TEST(mean)
 }
 
 /*
- * Asserts that the whitening convolution's bias keeps its value from its last trained epoch while
- * other parameters change.
+ * Asserts that the bias of the whitening convolution keeps the value of its last trained epoch
+ * while other parameters change.
  */
 static void expect_settled(const char *name)
 {
@@ -384,7 +384,7 @@ static void expect_settled(const char *name)
 }
 
 /*
- * Parameters trained for a part of the run only: also with replayed steps, and if a run resumes
+ * Parameters trained only for a part of the run: also with replayed steps, and if a run resumes
  * after that part.
  */
 TEST(settled)

@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-int agent_run(uid_t uid, bool shared); /* called by main() here in place of worker_run() */
+int agent_run(uid_t uid, bool shared); /* main() calls it instead of worker_run() */
 
 enum { LINE_MAX_BYTES = 512, ANSWER_WITHIN_MS = 5000 };
 
@@ -46,7 +46,7 @@ static const struct command {
 	{"leave", abandon_descriptors},
 };
 
-/* Drops root before main() begins, since the service runs as an unprivileged user. */
+/* Drops root before main() begins, because the service runs as an unprivileged user. */
 __attribute__((constructor)) static void give_up_root(void)
 {
 	const char *uid = getenv("AGENT_SERVICE");
@@ -66,7 +66,7 @@ void agent_say(const struct agent *agent, const char *format, ...)
 	va_end(arguments);
 	size_t size = n < 0 ? 0 : (size_t)n < sizeof(line) - 1 ? (size_t)n : sizeof(line) - 2;
 	line[size++] = '\n';
-	/* The socket is non-blocking and has room for few lines. */
+	/* Waits for room: the socket is non-blocking and its buffer holds only a few lines. */
 	struct pollfd room = {.fd = agent->client, .events = POLLOUT};
 	while (send(agent->client, line, size, MSG_NOSIGNAL) < 0 && errno == EAGAIN)
 		if (poll(&room, 1, ANSWER_WITHIN_MS) != 1)
@@ -166,7 +166,7 @@ int agent_run(uid_t uid, bool shared)
 	struct config config;
 	struct config_error error = {{0}};
 	struct server *server;
-	/* The rest follows worker_run(). */
+	/* Same steps as in worker_run(). */
 	config_init(&config);
 	log_init(LOG_LEVEL_WARNING);
 	log_to_supervisor();

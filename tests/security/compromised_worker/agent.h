@@ -1,7 +1,7 @@
 /*
  * A compromised worker: the supervisor starts it like any other, with the same fds, threads and
- * sandbox; after that it obeys its clients. A connection that begins with AGENT_MAGIC sends one
- * command line and receives lines in return, the last of which is AGENT_END.
+ * sandbox, but then it obeys its clients. A connection that begins with AGENT_MAGIC sends one
+ * command line and receives lines in return. The last line is AGENT_END.
  */
 #pragma once
 
@@ -11,27 +11,30 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define AGENT_MAGIC "!cmd " /* read as a frame length it exceeds the limit */
+#define AGENT_MAGIC "!cmd " /* not a valid frame: as a length it exceeds the limit */
 #define AGENT_END   "end"
-/* Value of an expected result that accepts any result of a peer. */
+/* As an expected result: any result of the peer is acceptable. */
 #define AGENT_ANY 9999
 
 struct agent {
 	pid_t self, supervisor;
-	int client;         /* the commander's connection */
-	uint64_t client_id; /* the number of that connection */
+	int client;         /* connection that sent the command */
+	uint64_t client_id; /* the supervisor's id of that connection */
 	struct status_page *page;
 	/*
-	 * fds that an accomplice among the clients could have passed; opened before the sandbox is
-	 * applied
+	 * fds that a colluding client could have passed; opened before the worker enters the
+	 * sandbox
 	 */
 	int supervisor_pidfd, root_folder, datagram, listener, stream, memory;
 };
 
-/* Sends one line to the commander. */
+/* Sends one line to the client that sent the command. */
 void agent_say(const struct agent *agent, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Returns the next order of this kind, dropping others; false if none comes within a second. */
+/*
+ * Returns the next order of this kind and drops orders of other kinds; false if none arrives within
+ * a second.
+ */
 _Bool agent_await(enum ipc_order_kind kind, struct ipc_order *ret_order, int fds[IPC_FDS_MAX]);
 
 /*
@@ -43,7 +46,7 @@ int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret
 int agent_send_ring(uint64_t feed, uint64_t client);
 void agent_give_back(uint64_t feed);
 
-/* Commands; arguments is the rest of the line. */
+/* Commands. `arguments` is the rest of the command line. */
 void escape_attempts_run(const struct agent *agent, const char *arguments);
 void escape_attempts_foreign_call(const struct agent *agent, const char *arguments);
 void bad_feed_run(const struct agent *agent, const char *arguments);

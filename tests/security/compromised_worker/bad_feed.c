@@ -1,7 +1,7 @@
 /*
  * What a worker can send to clients of its own user: through the ring, whose memory it shares with
- * them, and in its replies. The commander chooses one row at a time, then starts peers and says
- * when the row is over. Without a row this is an honest daemon.
+ * them, and in its replies. The client that sends commands chooses one row at a time, starts peers,
+ * and ends the row. Without a row, the worker acts as an honest daemon.
  */
 #include "tests/security/compromised_worker/bad_feed.h"
 
@@ -85,7 +85,7 @@ bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *messa
 {
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = kind;
-	reply.error = message; /* any member: the union holds pointers only */
+	reply.error = message; /* all members of the union are pointers */
 	size_t size = loaderd__reply__get_packed_size(&reply);
 	uint8_t *data = malloc(size + 1);
 	if (!data)
@@ -123,7 +123,7 @@ void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, b
 	bad_feed_say(d, LOADERD__REPLY__KIND_NEED_FILES, &need);
 }
 
-/* ---- an honest feed with the row's change ---- */
+/* ---- an honest feed, changed by the row ---- */
 
 static void fill(struct bad_feed *d, struct ring_slot *slot)
 {
@@ -189,7 +189,7 @@ static void produce(struct bad_feed *d)
 	}
 }
 
-/* Returns false if the supervisor or the peer refuses. */
+/* Grants the feed to the peer. Returns false if the supervisor or the peer refuses. */
 static bool grant(struct bad_feed *d)
 {
 	int fds[IPC_FDS_MAX];
@@ -264,15 +264,15 @@ static void serve(struct bad_feed *d)
 		agent_give_back(d->opened.feed_id);
 	frame_reader_deinit(&d->reader);
 	/*
-	 * Without it the connection would stay open: the supervisor still holds the fd of a client
-	 * without a ring.
+	 * close() alone would leave the connection open: the supervisor also holds the fd of a
+	 * client without a ring.
 	 */
 	shutdown(d->fd, SHUT_RDWR);
 	close(d->fd);
 	d->connections++;
 }
 
-/* Returns NULL if there are fewer rows. */
+/* Returns NULL if there is no such row. */
 static const struct row *row_numbered(size_t number)
 {
 	const struct row *const tables[] = {bad_ring_rows, bad_reply_rows};
@@ -284,8 +284,8 @@ static const struct row *row_numbered(size_t number)
 }
 
 /*
- * arguments is the number of a row. Announces the row, serves peers until the commander sends a
- * byte, and is then honest again.
+ * arguments is the number of a row. Announces the row, serves peers until the commanding client
+ * sends a byte, then acts honestly again.
  */
 void bad_feed_run(const struct agent *agent, const char *arguments)
 {

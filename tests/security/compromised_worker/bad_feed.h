@@ -1,6 +1,6 @@
 /*
- * A compromised worker that sends bad data to clients of its own user: an honest feed, except for
- * the change that one row of a table makes. The rows are in bad_ring.c and bad_replies.c.
+ * A compromised worker that sends bad data to clients of its own user: it acts as an honest daemon,
+ * except for the change made by one row of a table. The rows are in bad_ring.c and bad_replies.c.
  */
 #pragma once
 
@@ -16,10 +16,10 @@
 #include <stdint.h>
 
 enum {
-	BATCHES = 10, /* per epoch */
+	BATCHES = 10, /* number of batches per epoch */
 	CLASSES = 10,
 	SIDE = 8,
-	AT = 3, /* the batch that is wrong */
+	AT = 3, /* number of the wrong batch */
 	MANY = 400000,
 	MEGABYTE = 1 << 20,
 };
@@ -28,18 +28,18 @@ struct bad_feed {
 	const struct agent *agent;
 	const struct row *row;
 	int fd;               /* the peer's connection */
-	uint64_t client_id;   /* the number of that connection */
+	uint64_t client_id;   /* the supervisor's id of that connection */
 	unsigned connections; /* number of earlier connections */
 	struct frame_reader reader;
 	struct ring_geometry geometry;
 	struct ring_producer ring;
 	Loaderd__FeedOpened opened;
-	uint64_t epoch, batch; /* position of the next batch */
+	uint64_t epoch, batch; /* number of the next batch */
 	uint64_t published;
 	atomic_bool stop;
 };
 
-/* Structure or phase in which a row's value is stored. */
+/* The structure in which `value` is stored, or the phase in which that happens. */
 enum where { NOWHERE, GEOMETRY, OPENED, HEADER, SLOT, RUNNING };
 
 struct row {
@@ -48,22 +48,22 @@ struct row {
 	size_t offset, size;
 	uint64_t value;
 	int expected;     /* result expected of the peer: 0, a positive errno, or AGENT_ANY */
-	unsigned batches; /* number of batches that the peer reads; 0 means a default */
-	/* how long the peer waits when no more data comes; 0 means the default of peers.c */
+	unsigned batches; /* number of batches that the peer reads; 0 means the default */
+	/* timeout of the peer for further data; 0 means the default of peers.c */
 	int patience_ms;
 	/*
-	 * Only after the client has reconnected: the first connection is honest and ends at batch
-	 * AT.
+	 * Misbehave only after the client has reconnected: the first connection is honest and ends
+	 * at batch AT.
 	 */
 	bool again;
-	const char *kind; /* kind of peer; NULL means a feed */
-	/* replaces all that an honest daemon would answer */
+	const char *kind; /* kind of peer; NULL means a client with a feed */
+	/* sends all replies in place of the honest daemon */
 	void (*answer)(struct bad_feed *d);
 	void (*wish)(struct bad_feed *d); /* called before the feed is granted */
 	/* called before batch AT is published */
 	void (*before)(struct bad_feed *d, struct ring_slot *slot);
 	void (*after)(struct bad_feed *d); /* called after batch AT is published */
-	void *(*thread)(void *d);          /* started after batch AT, runs until the peer goes */
+	void *(*thread)(void *d); /* thread started after batch AT, runs until the peer leaves */
 };
 
 #define IN(place, type, member, number)                                                            \
@@ -75,19 +75,19 @@ struct row {
 #define IN_GEOMETRY(member, number)    IN(GEOMETRY, struct ring_geometry, member, number)
 #define RUNNING_HEADER(member, number) IN(RUNNING, struct ring_header, member, number)
 
-/* Both tables end with a row whose name is NULL. */
+/* Each table ends with a row whose name is NULL. */
 extern const struct row bad_ring_rows[], bad_reply_rows[];
 
-/* Returns false if the peer has gone or the commander has ended the test. */
+/* Returns false if the peer has disconnected or the commanding client has ended the test. */
 bool bad_feed_await(struct bad_feed *d, int timeout_ms);
 bool bad_feed_hear_and_forget(struct bad_feed *d);
 void bad_feed_hear_to_the_end(struct bad_feed *d);
 /*
- * Returns false if the peer does not accept the frame within a second, or has gone. Workers may not
- * call sendmsg().
+ * Returns false if the peer does not read the frame within a second, or has disconnected. Workers
+ * may not call sendmsg().
  */
 bool bad_feed_send_frame(const struct bad_feed *d, const uint8_t *data, size_t size);
-/* Drops frames that the peer does not read. */
+/* Drops the frame if the peer does not read it. */
 bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *message);
 bool bad_feed_say_doorbell(struct bad_feed *d);
 void bad_feed_say_error(struct bad_feed *d, int code, const char *text);

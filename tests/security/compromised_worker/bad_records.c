@@ -1,4 +1,6 @@
-/* What a worker can send to its supervisor, and how much of each resource it can take. */
+/*
+ * Invalid records from a worker to its supervisor, and excessive use of each resource by a worker.
+ */
 #include "tests/security/compromised_worker/agent.h"
 
 #include "loaderd/worker/ring_allocator.h"
@@ -17,9 +19,9 @@
 #include <unistd.h>
 
 enum {
-	FLOOD = 4000, /* records; the supervisor takes seconds to handle them */
+	FLOOD = 4000, /* number of records; the supervisor takes seconds to handle them */
 	RINGS_MAX = 4096,
-	WISHES_MAX = 20000, /* requests for one ring, a nap apart */
+	WISHES_MAX = 20000, /* number of requests for one ring, NAP_NS apart */
 	THREADS_MAX = 20000,
 	STACK = 64 << 10,
 	NAP_NS = 1000000,
@@ -71,7 +73,7 @@ int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret
 		for (unsigned i = 0; order.feed != feed && i < IPC_FDS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
-	} while (order.feed != feed); /* replies to an earlier flood arrive late */
+	} while (order.feed != feed); /* skip late replies to an earlier flood */
 	for (unsigned i = 0; i < IPC_FDS_MAX; i++) {
 		if (ret_fds)
 			ret_fds[i] = fds[i];
@@ -100,14 +102,14 @@ static void random_records(void)
 		}
 		words[0] = i % 8; /* valid and invalid kinds */
 		if (words[0] == IPC_IDLE)
-			continue; /* a separate bad record */
+			continue; /* tested separately */
 		put(words, sizeof(words));
 		if (i % 64 == 0)
 			drop_orders();
 	}
 }
 
-/* Half a record, after which complete ones are misaligned. */
+/* Writes half a record, which misaligns the complete ones after it. */
 static void half_records(void)
 {
 	for (unsigned i = 0; i < 500; i++)
@@ -131,7 +133,7 @@ static void giant_wishes(const struct agent *agent)
 	}
 }
 
-/* Releases a ring that it keeps using: the ring must still count. */
+/* Releases a ring but keeps using it: the ring must still count. */
 static void early_ends(const struct agent *agent)
 {
 	int fds[IPC_FDS_MAX];
@@ -142,8 +144,9 @@ static void early_ends(const struct agent *agent)
 }
 
 /*
- * Sends a ring to the wrong connections: these are numbered consecutively, and include those of
- * others. Sends it more often than it has fds; never to its own client, which reads lines.
+ * Sends a ring that does not exist, rings to connections of other workers (whose ids are
+ * consecutive and below its own), and a ring twice. The second attempt must fail: the worker's own
+ * client reads lines of text.
  */
 static void wrong_ways(const struct agent *agent)
 {
@@ -161,7 +164,7 @@ static void wrong_ways(const struct agent *agent)
 	}
 	agent_say(agent, "%s sending rings to the connections of others: %u came",
 		  sent == 0 ? "ok" : "BAD", sent);
-	/* The earlier rings are released one after the other. */
+	/* Releases the earlier rings one after the other. */
 	for (unsigned i = 0; i < WISHES_MAX; i++) {
 		code = agent_wish(feed, 1 << 20, 0, NULL);
 		if (code != EDQUOT)
@@ -205,8 +208,8 @@ void bad_records(const struct agent *agent, const char *arguments)
 	if (strcmp(arguments, "storm") == 0)
 		(void)pthread_create(&thread, NULL, want_for_ever, NULL);
 	/*
-	 * The worker does not know the supervisor's count of its clients, so send every possible
-	 * value.
+	 * The worker does not know the supervisor's count of its clients, so it sends every
+	 * possible value.
 	 */
 	for (unsigned i = 0; strcmp(arguments, "idle") == 0 && i < 64; i++)
 		put_record(IPC_IDLE, 0, 0, 0, i);
@@ -250,14 +253,15 @@ void bad_page(const struct agent *agent, const char *arguments)
 		memset(page->feeds[i].dataset, '\n', STATUS_TEXT_MAX);
 	}
 	page->feed_count = UINT32_MAX;
-	atomic_store(&page->sequence, 1); /* marked as being written, without end */
+	atomic_store(&page->sequence,
+		     1); /* an odd number marks the page as being written, here forever */
 	if (strcmp(arguments, "changing") == 0)
 		(void)pthread_create(&thread, NULL, change_page, page);
 }
 
 /*
- * Allows its client to send fds on the connection, and leaves them to the last process that closes
- * it.
+ * Enables passing of fds on its client's connection, and leaves the passed fds to the process that
+ * closes the connection last.
  */
 void abandon_descriptors(const struct agent *agent, const char *arguments)
 {
@@ -273,7 +277,7 @@ void exhaust_memory(const struct agent *agent, const char *arguments)
 {
 	const size_t step = 16 << 20;
 	uint64_t most = strtoull(arguments, NULL, 10), got = 0;
-	/* The memory is not touched: only the refusal counts. */
+	/* Does not touch the memory: only the refusal matters. */
 	while (got < most && mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 				  -1, 0) != MAP_FAILED)
 		got += step;
@@ -301,7 +305,7 @@ void exhaust_threads(const struct agent *agent, const char *arguments)
 	agent_say(agent, "%s threads: refused after %u", count < most ? "ok" : "BAD", count);
 }
 
-/* Takes as many rings of minimal size as it can get, and releases none. */
+/* Requests as many rings of minimal size as it can get, and releases none. */
 void exhaust_rings(const struct agent *agent, const char *arguments)
 {
 	unsigned count = 0;

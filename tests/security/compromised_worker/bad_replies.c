@@ -61,7 +61,7 @@ static void send_nonsense(struct bad_feed *d)
 	bad_feed_hear_to_the_end(d);
 }
 
-/* Sends an endless frame, a byte at a time. */
+/* Sends an endless frame, one byte at a time. */
 static void send_slowly(struct bad_feed *d)
 {
 	send_bytes(d, "\0\0\x10\0", 4);
@@ -178,7 +178,7 @@ static void open_without_ring(struct bad_feed *d)
 	bad_feed_hear_to_the_end(d);
 }
 
-/* Grants no ring at any attempt. */
+/* Hangs up instead of granting a ring, at every attempt. */
 static void hang_up(struct bad_feed *d)
 {
 }
@@ -207,7 +207,7 @@ static void describe(struct bad_feed *d, size_t names, double number)
 	dataset.samples = UINT64_MAX;
 	dataset.n_class_names = dataset.n_field_names = names;
 	dataset.class_names = dataset.field_names = all;
-	/* too few of one, invalid values of the other */
+	/* too few field types, and invalid lengths */
 	uint32_t types[] = {0, 5, 6, UINT32_MAX, 1};
 	uint64_t longest[] = {0, UINT64_MAX, UINT64_MAX - 1};
 	dataset.n_field_types = sizeof(types) / sizeof(*types);
@@ -257,7 +257,7 @@ static void status_of_escapes(struct bad_feed *d)
 }
 
 const struct row bad_reply_rows[] = {
-	/* a feed that differs from the request */
+	/* feeds that differ from the request */
 	{"room for larger batches", IN_GEOMETRY(batch_size_max, 9), .expected = EPROTO},
 	{"more slots", IN_GEOMETRY(slots, 5), .expected = EPROTO},
 	{"epochs without batches", IN_OPENED(batches_per_epoch, 0), .expected = EPROTO},
@@ -286,7 +286,7 @@ const struct row bad_reply_rows[] = {
 	 .expected = ECONNRESET, .patience_ms = 60000},
 	{"a hang-up each time", .again = true, .answer = hang_up, .expected = ECONNRESET,
 	 .patience_ms = 60000},
-	/* replies to OpenFeed */
+	/* invalid replies to OpenFeed */
 	{"no answer", .answer = bad_feed_hear_to_the_end, .expected = ETIMEDOUT,
 	 .patience_ms = 500},
 	{"doorbells for an answer", .answer = flood_with_doorbells, .expected = ETIMEDOUT,
@@ -310,7 +310,7 @@ const struct row bad_reply_rows[] = {
 	{"no file at a time", .answer = ask_for_none, .expected = EPROTO},
 	{"all files, past the page cache and not, in turn", .answer = ask_in_turn,
 	 .expected = EPROTO},
-	/* while batches are delivered */
+	/* invalid data while batches are delivered */
 	{"EAGAIN of a running feed", .after = say_code, .value = EAGAIN, .expected = EPROTO},
 	{"ETIMEDOUT of a running feed", .after = say_code, .value = ETIMEDOUT, .expected = EPROTO},
 	{"ENOBUFS of a running feed", .after = say_code, .value = ENOBUFS, .expected = EPROTO},
@@ -326,7 +326,7 @@ const struct row bad_reply_rows[] = {
 	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},
 	{"FeedOpened of a running feed", .after = open_while_running, .expected = EPROTO},
 	{"a ring of a running feed", .after = say_ring, .expected = EPROTO},
-	/* to other requests */
+	/* invalid replies to other requests */
 	{"statistics that are no numbers", .kind = "dataset", .answer = describe_nothing},
 	{"60000 names of escapes", .kind = "dataset", .answer = describe_much},
 	{"a status about a dataset", .kind = "dataset", .answer = answer_with_many_feeds,

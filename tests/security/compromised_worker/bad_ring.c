@@ -10,7 +10,7 @@ static void into_slot_of_nobody(struct bad_feed *d, struct ring_slot *slot)
 	d->ring.order[(slot->number - 1) % d->ring.layout.slots] = UINT32_MAX;
 }
 
-/* The peer holds slot 0. */
+/* The peer holds slot 0, and the worker publishes a batch in it. */
 static void into_held_slot(struct bad_feed *d, struct ring_slot *slot)
 {
 	d->ring.order[(slot->number - 1) % d->ring.layout.slots] = 0;
@@ -62,7 +62,7 @@ static void *slot_at(const struct bad_feed *d, uint64_t i)
 	return (char *)d->ring.header + RING_HEADER_SIZE + i * d->ring.layout.slot_size;
 }
 
-/* Two stores in a row would be observed as one. */
+/* Waits between two stores, which otherwise would be observed as one. */
 static void dwell(void)
 {
 	for (volatile unsigned i = 0; i < 20; i++)
@@ -70,8 +70,8 @@ static void dwell(void)
 }
 
 /*
- * Alternates between two valid numbers of samples: a client that reads it twice gets contradictory
- * sizes.
+ * Alternates between two valid numbers of samples: a client that reads the number twice gets
+ * contradictory sizes.
  */
 UNRULY static void *change_counts(void *argument)
 {
@@ -162,7 +162,7 @@ UNRULY static void *change_acks(void *argument)
 
 const struct row bad_ring_rows[] = {
 	{"an honest feed"},
-	/* slot headers */
+	/* changes of slot headers */
 	{"a slot without samples", IN_SLOT(count, 0), .expected = EPROTO},
 	{"more samples than there is room for", IN_SLOT(count, 9), .expected = EPROTO},
 	{"4294967295 samples", IN_SLOT(count, UINT32_MAX), .expected = EPROTO},
@@ -190,7 +190,7 @@ const struct row bad_ring_rows[] = {
 	 .expected = AGENT_ANY, .batches = 2000, .patience_ms = 500},
 	{"pixels, labels, numbers and fields that change while they are read",
 	 .thread = change_sections, .batches = 2000},
-	/* the ring's header, before and after its check */
+	/* changes of the ring's header, before and after the client checks it */
 	{"another magic", IN_HEADER(magic, 1), .expected = EPROTO},
 	{"another version", IN_HEADER(version, 2), .expected = EPROTO},
 	{"no slots", IN_HEADER(slots, 0), .expected = EPROTO},
@@ -214,7 +214,7 @@ const struct row bad_ring_rows[] = {
 	{"a field of no type", IN_HEADER(fields[1].type, 9), .expected = EPROTO},
 	{"a field of no stride", IN_HEADER(fields[1].stride, 0), .expected = EPROTO},
 	{"a header that changes after it was checked", .thread = change_header, .batches = 2000},
-	/* words that change in normal operation */
+	/* invalid values of words that change in normal operation */
 	{"a head far beyond", .after = head_to_the_end, .expected = EPROTO},
 	{"a head that goes back", .after = head_to_the_beginning, .expected = ETIMEDOUT,
 	 .patience_ms = 500},

@@ -1,7 +1,7 @@
 /*
- * One user's worker is compromised and tries everything that it can; the attempts are printed. The
- * service, which runs as an unprivileged user, keeps running, and another user's feed delivers the
- * right batches in time. Needs root, to switch users.
+ * One user's worker is compromised and tries everything that it can; the test prints the attempts.
+ * The service, which runs as an unprivileged user, must keep running, and another user's feed must
+ * deliver the right batches in time. Needs root, to switch users.
  */
 #include "proto/framing.h"
 #include "tests/integration/loaderd/control_client.h"
@@ -24,12 +24,12 @@ enum {
 	SERVICE = 54321,
 	ATTACKER,
 	BYSTANDER,
-	NEWCOMER, /* opens a feed after each attack */
+	NEWCOMER, /* user who opens a feed after each attack */
 	LINES_MAX = 4096,
 	OPEN_MAX_MS = 1000,
 	GROWTH_MAX_KIB = 16384,
 	GRACE_MS = 300,
-	SHARE = 4, /* the control client takes one of this many batches that it could have */
+	SHARE = 4, /* the control client takes one in this many batches that it could have */
 	ANSWER_WITHIN_MS = 60000,
 };
 
@@ -67,13 +67,13 @@ static void send_command(int fd, const char *command)
 {
 	char line[512];
 	int n = snprintf(line, sizeof(line), AGENT_MAGIC "%s\n", command);
-	/* a failure shows as a missing reply */
+	/* on failure the reply is missing, which the caller detects */
 	(void)send(fd, line, (size_t)n, MSG_NOSIGNAL);
 }
 
 /*
- * Prints the lines of a reply. Returns the number of bad ones, or -1 if the worker hung up before
- * its end.
+ * Prints the lines of a reply. Returns the number of bad lines, or -1 if the worker hung up before
+ * AGENT_END.
  */
 static int read_answer(int fd)
 {
@@ -110,7 +110,7 @@ static int command_once(const struct scene *scene, const char *text)
 	return bad;
 }
 
-/* Retries: a user whose workers keep ending gets a new one only twice a second in the end. */
+/* Retries: a user whose workers end repeatedly gets a new one at most twice a second. */
 static int command(const struct scene *scene, const char *text)
 {
 	int bad = -1;
@@ -136,7 +136,7 @@ static unsigned long status_of(pid_t pid, const char *key)
 	return value;
 }
 
-/* CPU time of a process. */
+/* Returns the CPU time used by a process. */
 static uint64_t used_ms(pid_t pid)
 {
 	char path[64];
@@ -152,7 +152,7 @@ static uint64_t used_ms(pid_t pid)
 	return (user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK);
 }
 
-/* Number of the service's processes other than the supervisor. */
+/* Returns the number of the service's processes, without the supervisor. */
 static unsigned workers(const struct scene *scene)
 {
 	unsigned count = 0;
@@ -196,7 +196,7 @@ static void others_are_served(struct scene *scene)
 }
 
 /*
- * Kills all workers other than those of the control client and the newcomer, since the attacker's
+ * Kills all workers except those of the control client and the newcomer, because the attacker's
  * worker may no longer accept commands.
  */
 static void kill_workers_of_attacker(const struct scene *scene, pid_t newcomer)
@@ -224,7 +224,7 @@ static void end_worker_of_attacker(struct scene *scene)
 	become(NEWCOMER);
 	pid_t newcomer = fixture_worker(&scene->fixture);
 	become(0);
-	/* A pending connection starts one more. */
+	/* Repeats, because a pending connection starts another worker. */
 	for (unsigned i = 0; i < TRIES && workers(scene) > 2; i++) {
 		kill_workers_of_attacker(scene, newcomer);
 		usleep(APART_US);
@@ -274,7 +274,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* Returns the scene; skips the test if it could not be set up. */
+/* Returns the test's scene; skips the test if it could not be set up. */
 static struct scene *scene_of(void **state)
 {
 	if (!*state) {
@@ -307,7 +307,7 @@ TEST(records)
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		assert_int_equal(command(scene, kinds[i]), 0);
 		others_are_served(scene);
-		/* Its pending requests must not be answered to the next worker. */
+		/* The supervisor must not answer requests of this worker to the next one. */
 		end_worker_of_attacker(scene);
 	}
 	assert_int_equal(command(scene, "records storm"), 0);
@@ -320,20 +320,20 @@ TEST(records)
 	if (!sanitized())
 		assert_in_range(used, 0, 1000);
 	end_worker_of_attacker(scene);
-	/* Its rings are free again. */
+	/* The rings of the ended worker are free again. */
 	assert_int_equal(command(scene, "rings"), 0);
 	end_worker_of_attacker(scene);
 }
 
 /*
- * A worker that reports to be idle and ignores the order to exit must not stay without limit: each
- * new client would start one more.
+ * The number of workers that report to be idle and then ignore the order to exit must be limited:
+ * each new client would start one more.
  */
 TEST(workers_that_stay)
 {
 	struct scene *scene = scene_of(state);
 	enum { OTHERS = 2, STAYING_MAX = 4 };
-	/* Beyond the limit, the user's connections are closed. */
+	/* Beyond the limit, the service closes the user's connections. */
 	for (unsigned i = 0; i < 12; i++)
 		(void)command_once(scene, "records idle");
 	others_are_served(scene);
@@ -459,7 +459,7 @@ TEST(exhaustion)
 	end_worker_of_attacker(scene);
 }
 
-/* Only the user's own clients wait for a worker that stops reading, and they are disconnected. */
+/* A worker stops reading. Only the clients of its user have to wait, and they are disconnected. */
 TEST(silence)
 {
 	struct scene *scene = scene_of(state);
@@ -499,11 +499,12 @@ static int lingering_socket(void)
 	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-	return fd; /* the listener stays open and never reads */
+	return fd; /* the listener stays open and is never read */
 }
 
 /*
- * Leaves the supervisor a connection that contains a socket whose last close blocks for a minute.
+ * Makes the supervisor the last owner of a connection with an unread socket whose last close blocks
+ * for a minute.
  */
 static void leave_one(const struct scene *scene)
 {
@@ -520,14 +521,14 @@ static void leave_one(const struct scene *scene)
 	}
 	assert_int_equal(frame_send(fd, (const uint8_t *)"x", 1, &lingering, 1, 1000), 0);
 	close(lingering);
-	assert_int_equal(read_answer(fd), 0); /* after that the worker closes it */
+	assert_int_equal(read_answer(fd), 0); /* the worker closes the connection next */
 	usleep(20000);
 	close(fd);
 }
 
 /*
- * The supervisor's last close of such a connection may block. That must not delay closing other
- * fds, or fds run out.
+ * The supervisor's close of such a connection may block. That must not delay closing other fds, or
+ * the service runs out of fds.
  */
 TEST(leaving)
 {
@@ -563,7 +564,7 @@ TEST(stubbornness)
 	assert_in_range(now_ms() - start_ms, GRACE_MS, 30000);
 }
 
-/* Leaves the connection open. */
+/* Returns true if a request as this user is answered in time. Leaves the connection open. */
 static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 {
 	static const uint8_t get_status[] = {0x12, 0};
@@ -575,8 +576,8 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 }
 
 /*
- * With few fds: connections that a worker does not accept are in flight or pending. Both kinds are
- * limited by the number of fds that all the service's processes may have.
+ * Few fds: connections that a worker does not accept are in flight or pending. The service limits
+ * both kinds by the number of fds that all its processes may have.
  */
 TEST(silence_where_descriptors_are_few)
 {
@@ -585,7 +586,7 @@ TEST(silence_where_descriptors_are_few)
 	static int fds[CONNECTIONS];
 	scene->fixture.descriptors = 200;
 	start(scene);
-	/* A worker has to start first, which takes longer on a busy machine. */
+	/* The worker is started first, which takes longer on a busy machine. */
 	assert_true(is_answered(scene, BYSTANDER, ANSWER_WITHIN_MS));
 	pid_t worker = fixture_worker_of(&scene->fixture, BYSTANDER);
 	assert_int_equal(command(scene, "silence"), 0);

@@ -43,7 +43,7 @@ enum { RINGS_LOOKED_AT = 64, PAGE = 4096 };
 struct call {
 	const char *name;
 	long number, arguments[6];
-	int expected; /* errno; 0 means EPERM */
+	int expected; /* expected errno; 0 means EPERM */
 };
 
 static void report(const struct agent *agent, const char *name, int code, int expected)
@@ -130,7 +130,7 @@ static void processes(const struct agent *t, pid_t other)
 	static struct sched_param parameter;
 	static uint64_t attributes[7] = {48};
 	const long supervisor = t->supervisor;
-	/* All CPUs, so that without the sandbox these calls would change nothing. */
+	/* Sets all CPUs, so that these calls would change nothing without the sandbox. */
 	static cpu_set_t cpus;
 	memset(&cpus, 0xff, sizeof(cpus));
 	struct {
@@ -203,14 +203,14 @@ static void memory(const struct agent *t)
 {
 	enum { RW = PROT_READ | PROT_WRITE, RWX = PROT_READ | PROT_WRITE | PROT_EXEC };
 	void *page = mmap(NULL, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint8_t room[2 * PAGE]; /* contains a whole page that may be dropped */
+	uint8_t room[2 * PAGE]; /* contains a whole page, which the calls may drop */
 	void *const stack_page = room + (PAGE - (uintptr_t)room % PAGE) % PAGE;
 	/* clang-format off */
 	const struct call calls[] = {
 		{"mmap PROT_EXEC", SYS_mmap, {0, PAGE, RWX, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, 0},
 		{"mmap PROT_EXEC of a file", SYS_mmap,
 		 {0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, IPC_PAGE_FD, 0}, 0},
-		/* memory that RLIMIT_DATA does not count */
+		/* kind of memory that RLIMIT_DATA does not limit */
 		{"mmap shared without a file", SYS_mmap,
 		 {0, PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0}, 0},
 		{"mmap MAP_GROWSDOWN", SYS_mmap,
@@ -246,7 +246,7 @@ static void memory(const struct agent *t)
 				     SYS_mprotect,
 				     {P(page), PAGE, PROT_READ},
 				     0};
-	/* Skipped with a sanitizer, whose runtime makes these calls itself. */
+	/* Skipped in builds with a sanitizer, whose runtime makes these calls itself. */
 	if (sandbox_exceptions()[0] == '\0')
 		try_calls(t, &written, 1);
 	munmap(page, PAGE);
@@ -365,8 +365,8 @@ static void others(const struct agent *t)
 }
 
 /*
- * A worker cannot send fds: in-flight fds count per user, and all workers have the same user. The
- * link is also one-way: the worker can send no byte to the supervisor on it.
+ * A worker cannot send fds, because fds in flight count per user and all workers run as the same
+ * user. The link is also one-way: the worker cannot send a byte to the supervisor on it.
  */
 static void send_away(const struct agent *agent)
 {
@@ -393,12 +393,12 @@ static void send_away(const struct agent *agent)
 	report(agent, "read of the records", n < 0 ? errno : 0, EBADF);
 }
 
-/* The layout of a ring's memory is the same for all rings. */
+/* Offsets in the memory of an io_uring instance; the same for all instances. */
 static const struct io_uring_params *ring_facts;
 
 /*
- * Submits one entry through a ring created before the sandbox. Returns its result, or -errno if the
- * ring refuses it.
+ * Submits one entry through an io_uring instance created before the sandbox. Returns its result, or
+ * -errno if io_uring_enter() fails.
  */
 static int through_ring(int fd, const struct io_uring_sqe *entry)
 {
@@ -416,7 +416,7 @@ static int through_ring(int fd, const struct io_uring_sqe *entry)
 	struct io_uring_cqe *results = (void *)(ring + facts->cq_off.cqes);
 	uint32_t at = *tail & mask;
 	entries[at] = *entry;
-	(void)array; /* entry i has been at index i since the ring was created */
+	(void)array; /* the index array was filled with 0, 1, ... when the instance was created */
 	(*tail)++;
 	long r = syscall(SYS_io_uring_enter, fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 	int result = r < 0 ? -errno : results[*head & cq_mask].res;
@@ -463,7 +463,7 @@ static void inherited_rings(const struct agent *agent)
 	}
 }
 
-/* Records the layout of a ring's memory before the sandbox is applied. */
+/* Records the memory layout of io_uring instances before the worker enters the sandbox. */
 __attribute__((constructor)) static void learn_about_rings(void)
 {
 	static struct io_uring_params facts;
@@ -487,7 +487,7 @@ void escape_attempts_run(const struct agent *agent, const char *arguments)
 }
 
 /*
- * System calls of another ABI have other numbers: the filter does not interpret them but kills the
+ * System calls of another ABI have other numbers. The filter does not interpret them but kills the
  * process.
  */
 void escape_attempts_foreign_call(const struct agent *agent, const char *arguments)

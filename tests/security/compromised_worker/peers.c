@@ -13,12 +13,13 @@
 #include <time.h>
 
 enum {
-	WILD = -10000, /* verdict code of a peer that received impossible data */
+	WILD = -10000, /* result of a peer that received impossible data */
 	BATCH_SIZE = 8,
 	SLOTS = 4,
 	VALUE_SIZE = 16,
-	PATIENCE_MS = 60000,  /* if more data is expected */
-	TIME_MAX_MS = 100000, /* for peers that give up after half a second, on a loaded machine */
+	PATIENCE_MS = 60000, /* timeout of peers that expect more data */
+	TIME_MAX_MS =
+		100000, /* limit for peers that give up after half a second, on a loaded machine */
 	HANGS_MS = 240000,
 	MEMORY_MAX_KIB = 1 << 20,
 	OUTPUT_MAX = 32 << 20,
@@ -44,7 +45,10 @@ static int wild(struct verdict *verdict, const char *what)
 	return WILD;
 }
 
-/* Returns true if the text is safe for a terminal: no control characters of one or two bytes. */
+/*
+ * Returns true if the text is safe for a terminal: it has no control characters of one or two
+ * bytes.
+ */
 static bool is_printable(const char *text, size_t size)
 {
 	for (size_t i = 0; i < size; i++) {
@@ -61,11 +65,11 @@ static bool is_printable(const char *text, size_t size)
 struct client {
 	struct feed *feed;
 	struct feed_info info;
-	uint64_t epoch, batch; /* position of the next batch */
+	uint64_t epoch, batch; /* number of the next batch */
 	volatile uint64_t sum;
 };
 
-/* Returns true if the range is in the ring, and reads it. */
+/* Reads the range and returns true if it is within the ring. */
 static bool lies_within(struct client *client, const void *from, uint64_t size)
 {
 	const char *begin = client->info.memory, *at = from;
@@ -134,7 +138,9 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 		verdict->code = 0;
 	if (verdict->code < 0 && verdict->code != WILD)
 		snprintf(verdict->text, sizeof(verdict->text), "%s", feed_error(client->feed));
-	/* Held all the time: its memory must stay mapped, whatever its contents. */
+	/*
+	 * The first batch is held all the time: its memory must stay mapped, whatever its contents.
+	 */
 	for (size_t i = 0; verdict->batches > 0 && i < first.image_bytes; i++)
 		client->sum += ((const unsigned char *)first.images)[i];
 	if (verdict->batches > 0 && feed_release(client->feed, &first) != 0)
@@ -155,7 +161,7 @@ static void try_feed(const struct peers *peers, const struct row *row, struct ve
 	options.fields = fields;
 	options.field_count = 2;
 	options.field_bytes = VALUE_SIZE;
-	/* otherwise the flag, which the daemon controls, would end the feed */
+	/* without cut_values, a cut flag, which the daemon controls, would end the feed */
 	options.cut_values = 1;
 	options.open_timeout_ms =
 		(uint32_t)(row->patience_ms != 0 ? row->patience_ms : PATIENCE_MS);
@@ -194,7 +200,10 @@ static void try_dataset(const struct peers *peers, struct verdict *verdict)
 
 /* ---- loaderctl ---- */
 
-/* Returns the exit status, or -1 if it was killed. Checks all of its output. */
+/*
+ * Runs loaderctl and checks all of its output. Returns the exit status, or -1 if a signal killed
+ * it.
+ */
 static int run_loaderctl(int program, const char *socket, const char *const *words,
 			 struct verdict *verdict)
 {
@@ -295,7 +304,7 @@ static bool send_peer(const struct peers *peers, const struct row *row, struct v
 	if (pid == 0) {
 		static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 		struct verdict own = {0};
-		/* cmocka would catch the signal and go on with the next test in this process. */
+		/* cmocka would catch the signal and run the next test in this process. */
 		for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
 			signal(faults[i], SIG_DFL);
 		fixture_become(peers->uid);
@@ -357,7 +366,7 @@ int peers_try(const struct peers *peers, int commander)
 		print_message("%s, %.*s\n",
 			      verdict.code == WILD ? "WILD" : strerrorname_np(-verdict.code),
 			      (int)strcspn(verdict.text, "\n"), verdict.text);
-	/* Further lines of the worker marked BAD fail the row. */
+	/* Further lines of the worker that contain BAD fail the row. */
 	(void)!write(commander, "!", 1);
 	while ((n = read(commander, rest, sizeof(rest) - 1)) > 0) {
 		rest[n] = '\0';

@@ -1,7 +1,7 @@
 /*
- * Clients of a compromised worker: real clients, each in a separate process, that use the public
- * interface only. Whatever the worker sends them, they must continue or fail with an error text,
- * and must never return impossible data.
+ * Clients of a compromised worker: real clients, each in a process of its own, that use only the
+ * public interface. Whatever the worker sends, they must continue or fail with an error text; they
+ * must never return impossible data.
  */
 #pragma once
 
@@ -13,8 +13,8 @@ struct peers {
 };
 
 /*
- * Runs the peers for the row requested on this connection and prints the result. Returns 0 if they
- * behaved as expected, 1 if not, -EAGAIN if the connection closed first, -ENOENT if there is no
- * such row.
+ * Runs the peers for the row that was requested on this connection and prints the result. Returns 0
+ * if they behaved as expected, 1 if not, -EAGAIN if the connection closed first, -ENOENT if there
+ * is no such row.
  */
 int peers_try(const struct peers *peers, int commander);

@@ -32,7 +32,7 @@ void packimg_decoder_free(struct packimg_decoder *decoder)
 	free(decoder);
 }
 
-/* Returns a pixel at full scale, or the mean of up to four. */
+/* Returns a full-scale pixel, or the mean of up to four pixels at half scale. */
 static void take_pixel(const struct packimg_sample *sample, uint32_t x, uint32_t y, uint32_t scale,
 		       uint8_t *output)
 {

@@ -1,7 +1,8 @@
 /*
- * Replaces libpackimg's decoder for raw RGB samples. It exercises the freedom that the interface
- * allows: it returns extra pixels around the region (garbage that must not affect any result) and
- * half scale with the fractional offset that results. Global state, so one thread only.
+ * Replaces libpackimg's decoder for raw RGB samples. Makes use of all freedom that the interface
+ * allows: returns additional pixels around the region (garbage that must not affect any result),
+ * and half scale with the resulting fractional offset. The state is global, so use it on one thread
+ * only.
  */
 #pragma once
 
@@ -9,16 +10,16 @@
 
 struct fake_decoder {
 	uint32_t margin; /* pixels of garbage around the region */
-	bool halve;      /* return half scale where the hints allow */
-	/* Arguments of the last call, and the number of calls. */
+	bool halve;      /* return half scale if the hints allow it */
+	/* Arguments of the last decoding call, and the number of calls. */
 	struct packimg_region region;
 	uint32_t hint_width, hint_height;
 	unsigned calls;
 	bool halved;
-	/* Arguments of the last packimg_decode_ahead(): the count and the last entry. */
+	/* Last call of packimg_decode_ahead(): number of entries, and the last entry. */
 	uint32_t ahead_count;
 	struct packimg_ahead ahead;
-	int fail; /* if negative, every call fails with it */
+	int fail; /* if negative, every call fails with this error */
 };
 
 extern struct fake_decoder fake_decoder;

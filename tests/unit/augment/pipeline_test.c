@@ -7,7 +7,7 @@
 
 enum {
 	CANARY = 64,    /* bytes, one cache line */
-	EXTRA_MAX = 24, /* pixels that planes may need around the region */
+	EXTRA_MAX = 24, /* most pixels by which regions for planes may exceed the region */
 };
 
 struct random_stream rng;
@@ -66,8 +66,8 @@ struct packimg_sample make_sample(uint8_t *pixels, uint32_t width, uint32_t heig
 }
 
 /*
- * Checks that pipeline_batched_decode() announced two samples per decode call, with the region that
- * was decoded, or a slightly larger one if planes were considered.
+ * Checks that pipeline_batched_decode() announced two samples per decode call, with the decoded
+ * region, or a slightly larger one if it considered planes.
  */
 static void expect_ahead(unsigned calls)
 {
@@ -84,7 +84,10 @@ static void expect_ahead(unsigned calls)
 	assert_in_range(said->y + said->height - asked->y - asked->height, 0, EXTRA_MAX);
 }
 
-/* Applies the pipeline with one instruction set, checks the canaries and returns the sample. */
+/*
+ * Applies the pipeline with one instruction set, checks the canaries around the output, and returns
+ * the sample.
+ */
 static uint8_t *apply(const struct pipeline *pipeline, int isa, const struct packimg_sample *sample,
 		      uint64_t seed, uint64_t epoch)
 {
@@ -162,9 +165,9 @@ void compare(const char *text, const struct pipeline *pipeline, uint32_t width, 
 		sum += (uint64_t)difference;
 	}
 	/*
-	 * Tolerance on noise: 6 bits between the passes cause a mean error of 0.02, 14-bit weights
-	 * up to 0.08 for filters of 900 taps. In addition three values may be off, each repeated as
-	 * often as enlarging repeats it.
+	 * Tolerance on noise: the 6 fraction bits between the passes cause a mean error of 0.02,
+	 * and 14-bit weights one of up to 0.08 for filters of 900 taps. In addition, three input
+	 * values may be wrong, each as often as upscaling repeats it.
 	 */
 	uint64_t values = (uint64_t)(width < shape.width ? width : shape.width) *
 			  (height < shape.height ? height : shape.height) * 3;

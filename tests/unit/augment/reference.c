@@ -25,7 +25,9 @@ static void replace(struct reference *picture, struct reference next)
 	*picture = next;
 }
 
-/* Walks pixel by pixel from 0 and turns at the ends. Returns the position after |to| steps. */
+/*
+ * Reflects a coordinate: walks |to| pixels from 0 and turns at the ends. Returns the last position.
+ */
 static int64_t walk(int64_t to, uint32_t count)
 {
 	int64_t at = 0, step = to < 0 ? -1 : 1;
@@ -38,7 +40,7 @@ static int64_t walk(int64_t to, uint32_t count)
 	return at;
 }
 
-/* Crops, and pads outside the picture with fill, or with the reflected picture if fill is NULL. */
+/* Crops; outside the picture pads with fill, or with the reflected picture if fill is NULL. */
 static void crop(struct reference *picture, int64_t x, int64_t y, uint32_t width, uint32_t height,
 		 const uint8_t *fill)
 {
@@ -69,7 +71,7 @@ static double weight(uint32_t size, uint32_t grid, uint32_t output, uint32_t inp
 	return distance < 1 ? 1 - distance : 0;
 }
 
-/* Keys' kernel with a = -0.5, stretched when the picture shrinks. */
+/* Keys' cubic kernel with a = -0.5, stretched when the picture shrinks. */
 static double weight_cubic(uint32_t size, uint32_t grid, uint32_t output, uint32_t input)
 {
 	double step = (double)size / grid, wide = step > 1 ? step : 1;
@@ -85,7 +87,7 @@ static double to_byte(double value)
 	return floor(fmin(fmax(value, 0), 255) + 0.5);
 }
 
-/* Bicubic follows Pillow and rounds to bytes between the passes. */
+/* Bicubic resizing rounds to bytes between the passes, like Pillow. */
 static void resize(struct reference *picture, uint32_t width, uint32_t height, bool bicubic)
 {
 	double (*weigh)(uint32_t, uint32_t, uint32_t, uint32_t) = bicubic ? weight_cubic : weight;
@@ -143,7 +145,7 @@ static void flip(struct reference *picture, bool vertical)
 	replace(picture, next);
 }
 
-/* RandomResizedCrop.get_params(), as described in torchvision's documentation. */
+/* Same as RandomResizedCrop.get_params(), as described in torchvision's documentation. */
 static void random_region(const struct transform *transform, const struct reference *picture,
 			  struct random_stream *random, uint32_t region[4])
 {
@@ -222,7 +224,7 @@ static int random_crop(struct reference *picture, const struct transform *transf
 	return 0;
 }
 
-/* Runs one transform. `lasting` draws numbers that are the same in every epoch. */
+/* Runs one transform. The numbers drawn from `lasting` are the same in every epoch. */
 static int run_transform(struct reference *picture, const struct transform *transform,
 			 uint64_t epoch, struct random_stream *random,
 			 struct random_stream *lasting)

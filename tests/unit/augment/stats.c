@@ -42,7 +42,7 @@ void stats_expect(const unsigned *counts, const double *probabilities, unsigned 
 		classes++;
 		statistic += (counts[i] - expected) * (counts[i] - expected) / expected;
 	}
-	/* Chi-square has mean classes - 1 and twice that as variance. */
+	/* A chi-square variable has mean classes - 1 and twice that as its variance. */
 	if (statistic > classes - 1 + 5 * sqrt(2.0 * (classes - 1)))
 		fail_msg("chi-square is %g for %u classes", statistic, classes);
 }

@@ -1,6 +1,6 @@
 /*
- * Transforms that change pixel values, in pipelines: which effects are drawn, where they run among
- * the geometric transforms, and their output in every form.
+ * Pipelines with transforms that change pixel values: which effects they draw, where these run
+ * among the geometric transforms, and the output in every form.
  */
 #include "format/augment/apply/geometry.h"
 #include "format/augment/grammar/draw.h"
@@ -49,7 +49,10 @@ static struct pipeline *parse(const char *text)
 	return pipeline;
 }
 
-/* Returns the finished sample. It must be the same from every instruction set and when repeated. */
+/*
+ * Returns the finished sample, after checking that repeated runs and all instruction sets give the
+ * same one.
+ */
 static uint8_t *apply(const struct pipeline *pipeline, uint64_t index,
 		      struct pipeline_shape *ret_shape)
 {
@@ -141,8 +144,8 @@ TEST(without_chance_nothing_happens)
 }
 
 /*
- * Policies in pipelines: whatever they choose, every instruction set gives the same result
- * (expect_same() compares them).
+ * Policies in pipelines: whatever they choose, every instruction set gives the same result (checked
+ * by expect_same()).
  */
 TEST(policies_run)
 {
@@ -240,7 +243,7 @@ TEST(jitter_is_uniform)
 
 /*
  * Counts the pixels in which the erased sample differs from the plain one, and checks that they
- * form a rectangle of the value.
+ * form a rectangle of the fill value.
  */
 static size_t erased_pixels(const char *text, const char *plain_text, uint64_t index, float value)
 {
@@ -266,10 +269,7 @@ static size_t erased_pixels(const char *text, const char *plain_text, uint64_t i
 			top = y < top ? y : top;
 			bottom = y;
 		}
-	/*
-	 * A pixel that already had the value would make the rectangle ragged; this picture has
-	 * none.
-	 */
+	/* No pixel of this picture has the fill value, which would leave a gap in the rectangle. */
 	if (count)
 		assert_int_equal(count, (size_t)(right - left + 1) * (bottom - top + 1));
 	free(with);
@@ -300,7 +300,7 @@ TEST(erasing_before_and_after)
 				      "to(f32) normalize(imagenet)", index, -4);
 		assert_true(count >= 25 && count <= 81);
 	}
-	/* Areas are uniform from 0.02 to 0.33, but some large shapes do not fit. */
+	/* The areas are uniform in 0.02..0.33, except that some large shapes do not fit. */
 	assert_true(sum / 60 > 0.12 && sum / 60 < 0.21);
 }
 
@@ -344,7 +344,7 @@ TEST(warps_are_uniform)
 		double degrees = atan2(m[3], m[0]) * 180 / M_PI;
 
 		assert_true(degrees > -30.01 && degrees < 10.01);
-		/* Counter-clockwise, like torchvision's rotate. */
+		/* Positive angles turn counter-clockwise, like torchvision's rotate. */
 		angles[(unsigned)fmin((degrees + 30.0) / 40 * BINS, BINS - 1)]++;
 		stats_draw("random_affine(0, translate=0.1:0.16)", sample, &list);
 		m = list.effects[0].warp.matrix;
@@ -357,8 +357,8 @@ TEST(warps_are_uniform)
 	stats_expect_uniform(angles, BINS);
 	stats_expect_uniform(sigmas, BINS);
 	/*
-	 * The ranges are 3.7 and 4.16 pixels to either side, rounded, so the outermost integers are
-	 * less likely than the others.
+	 * The shifts range up to 3.7 and 4.16 pixels in both directions and are rounded, so the
+	 * outermost integers are less likely than the others.
 	 */
 	stats_expect_uniform(shifts[0] + 2, 5);
 	stats_expect_uniform(shifts[1] + 1, 7);

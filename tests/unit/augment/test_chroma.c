@@ -1,7 +1,7 @@
 /*
- * chroma=fast on real JPEGs, against planes from libjpeg, resized one by one and converted in
- * double precision. Every instruction set must give the same bytes, with and without an index. If
- * there are no planes, the result must equal the exact mode's.
+ * chroma=fast on real JPEGs, compared with planes from libjpeg that are resized one by one and
+ * converted in double precision. Every instruction set must give the same bytes, with and without
+ * an index. If there are no planes, the result must equal that of the exact mode.
  */
 #include "format/augment/apply/geometry.h"
 #include "format/augment/pipeline.h"
@@ -20,7 +20,7 @@ enum { SEEDS = 6, SIDE = 4096 };
 /* A component as decoded by libjpeg, padded to whole MCUs. */
 struct component {
 	uint8_t *samples;
-	uint32_t width, height; /* without padding */
+	uint32_t width, height; /* size without padding */
 	size_t stride;
 	double x_factor, y_factor;
 };
@@ -67,8 +67,8 @@ static void read_components(const uint8_t *data, size_t size, struct component c
 }
 
 /*
- * Computes the triangle filter of output pixel i on one axis over a component's samples. Returns
- * the first sample with a weight.
+ * Computes the weights of the triangle filter for output pixel i on one axis of a component.
+ * Returns the first sample with a weight.
  */
 static int weigh(const struct geometry_axis *axis, uint32_t i, double factor, uint32_t size,
 		 double weights[SIDE], int *ret_count)
@@ -185,7 +185,7 @@ static void compare(const struct component components[3], const struct geometry_
 					       luma - 0.344136 * blue - 0.714136 * red,
 					       luma + 1.772 * blue};
 
-			/* Half a step of the final rounding, plus earlier roundings. */
+			/* The final rounding contributes half a step, earlier ones the rest. */
 			for (int c = 0; c < 3; c++)
 				if (fabs(output[c] - clamp(rgb[c])) > 0.6)
 					fail_msg("pixel %u,%u channel %d is %u, not %.2f", x, y, c,
@@ -236,7 +236,7 @@ static uint64_t mix(uint64_t hash, const uint8_t *data, size_t size)
 	return hash;
 }
 
-/* Hashes samples of all kinds and pipelines, with scaled decodes among them. */
+/* Hashes samples of all kinds and with all pipelines, including scaled decodes. */
 static uint64_t hash_all(void)
 {
 	uint64_t hash = 0xcbf29ce484222325;
@@ -261,7 +261,7 @@ static uint64_t hash_all(void)
 	return hash;
 }
 
-/* Computes the hash in a child process, where no instruction set has been selected yet. */
+/* Computes the hash in a child process, which has not yet selected an instruction set. */
 static uint64_t hash_with(const char *isa)
 {
 	uint64_t hash = 0;
@@ -327,7 +327,7 @@ TEST(same_with_index)
 	packimg_decoder_free(decoder);
 }
 
-/* Returns the mean difference between both modes and, through a pointer, the largest. */
+/* Returns the mean difference between both modes; the largest one through a pointer. */
 static double difference(const struct jpeg_kind *kind, const char *exact, const char *fast,
 			 int *ret_max)
 {
@@ -360,8 +360,8 @@ static const char fast_crop[] = "random_resized_crop(112, scale=0.3:1, chroma=fa
 TEST(near_exact)
 {
 	/*
-	 * With subsampled chroma, the modes clamp colours outside the RGB cube before or after
-	 * averaging.
+	 * With subsampled chroma, the modes differ: one clamps colours outside the RGB cube before
+	 * averaging, the other after.
 	 */
 	static const struct {
 		struct jpeg_kind kind;
@@ -380,7 +380,7 @@ TEST(near_exact)
 		if (mean > smooth[i].mean || max > smooth[i].max)
 			fail_msg("smooth image %u: mean %.3f, greatest %d", i, mean, max);
 	}
-	/* The modes must differ, so that the exact one is not tested twice by mistake. */
+	/* Detects a test that compares the exact mode with itself. */
 	double mean = difference(&kinds[1], exact_crop, fast_crop, &max);
 
 	if (max == 0 || mean > 4)
@@ -408,8 +408,8 @@ TEST(exact_without_planes)
 }
 
 /*
- * A fill byte late in the scan, which only libjpeg-turbo can read: decoding to planes has begun by
- * then and is replaced by pixels.
+ * A fill byte late in the scan, which only libjpeg-turbo accepts. By then our decoder has returned
+ * planes, which are replaced by pixels.
  */
 TEST(exact_after_planes_end)
 {

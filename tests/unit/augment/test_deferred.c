@@ -1,6 +1,6 @@
 /*
- * Transforms deferred to the client (pipeline_defer()) must give the same pixels as in the daemon;
- * records of deferred transforms are validated.
+ * Transforms deferred to the client (pipeline_defer()) must give the same pixels as in the daemon.
+ * Records of deferred transforms are validated.
  */
 #include "format/augment/deferrable.h"
 #include "format/augment/deferred.h"
@@ -10,7 +10,7 @@
 
 enum { WIDTH = 61, HEIGHT = 47, SAMPLES = 40 };
 
-/* Returns the finished sample, with the last transforms run as the client does. */
+/* Returns the finished sample, with the deferred transforms run like in the client. */
 static uint8_t *apply_deferred(const struct pipeline *pipeline, const struct packimg_sample *sample,
 			       uint64_t seed, uint64_t epoch, struct deferred *ret_deferred)
 {
@@ -38,8 +38,8 @@ static uint8_t *apply_deferred(const struct pipeline *pipeline, const struct pac
 }
 
 /*
- * `delivered` is the width of the sample that the daemon then delivers, which shows which
- * transforms it deferred.
+ * `delivered` is the width of the sample that the daemon delivers, which shows which transforms it
+ * deferred.
  */
 static void expect_equal(const char *text, uint32_t stored_width, uint32_t delivered,
 			 unsigned changes)
@@ -97,7 +97,7 @@ TEST(pixels)
 	expect_equal("resize(24x24) hflip random_erasing(0.8, value=random) color_jitter(0, 0.5)",
 		     WIDTH, 24, 2);
 	expect_equal("resize(1x1) hflip random_erasing color_jitter(0, 0.5)", WIDTH, 1, 2);
-	/* crops of pictures of known size */
+	/* crops are deferred if the picture's size is known */
 	expect_equal("resize(40x32) random_crop(24)", WIDTH, 40, 0);
 	expect_equal("resize(32x32) random_crop(32, padding=4) hflip cutout(8)", WIDTH, 32, 1);
 	expect_equal("resize(32x32) random_crop(32, padding=4x9, fill=1:2:3) vflip", WIDTH, 32, 0);
@@ -109,7 +109,7 @@ TEST(pixels)
 	expect_equal("", WIDTH, WIDTH, 0);
 }
 
-/* Crops of samples decoded at a smaller scale, which must be the same scale for every crop. */
+/* Crops of samples decoded at a smaller scale: the scale must be the same for every crop. */
 TEST(scaled)
 {
 	fake_decoder.halve = true;
@@ -128,7 +128,7 @@ TEST(what_stays)
 {
 	/*
 	 * transforms that are not deferred: a crop of pictures of unknown size, geometry before
-	 * other transforms, effects that depend on other pixels
+	 * other transforms, effects that depend on neighbouring pixels
 	 */
 	expect_equal("resize(40) random_crop(24) hflip", WIDTH, 24, 0);
 	expect_equal("random_crop(24) hflip color_jitter(0.3)", WIDTH, 24, 1);
@@ -138,7 +138,7 @@ TEST(what_stays)
 		     1);
 	expect_equal("resize(32x32) color_jitter(0.3) random_equalize", WIDTH, 32, 0);
 	expect_equal("resize(32x32) hflip rand_augment", WIDTH, 32, 0);
-	/* defers as many transforms from the end as fit into the record */
+	/* defers as many of the last transforms as fit into the record */
 	expect_equal(
 		"resize(32x32) random_grayscale random_invert color_jitter(0.1, 0.1, 0.1, 0.1) "
 		"cutout(3) cutout(4) random_erasing(1)",
@@ -148,7 +148,10 @@ TEST(what_stays)
 		     WIDTH, 32, 8);
 }
 
-/* Each transform alone, with what it requires: deferred if its row is marked DEFERS. */
+/*
+ * Each transform alone, with its required arguments, is deferred if and only if its row is marked
+ * DEFERS.
+ */
 TEST(rows_say_what_is_deferred)
 {
 	static const char *const values[] = {
@@ -209,7 +212,10 @@ TEST(sizes_by_epoch)
 	pipeline_free(pipeline);
 }
 
-/* With arbitrary bytes in the record, whatever parses can be applied; sanitizers check it. */
+/*
+ * Arbitrary bytes in the record: if they parse, the transforms can be applied; sanitizers check for
+ * memory errors.
+ */
 TEST(damaged)
 {
 	static const uint32_t extremes[] = {0,          1,          2,          7,

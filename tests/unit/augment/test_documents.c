@@ -1,7 +1,7 @@
 /*
- * Documents that repeat the tables of transforms: loaderd(1) has each transform's name, parameters
- * and defaults, proto/SPEC.md the transforms that a client can run. A failure prints the text that
- * belongs there.
+ * Documents that repeat the table of transforms: loaderd(1) lists each transform's name, parameters
+ * and defaults, and proto/SPEC.md the transforms that a client can run. A failure prints the
+ * expected text.
  */
 #include "format/augment/deferrable.h"
 #include "format/augment/grammar/grammar_rules.h"
@@ -13,7 +13,7 @@ enum { TEXT_MAX = 1 << 18, SIGNATURE_MAX = 512 };
 
 static char *manual, *specification;
 
-/* Returns a document with each run of white space as one blank. */
+/* Returns a document with each sequence of white space replaced by one blank. */
 static char *read_document(const char *path)
 {
 	FILE *file = fopen(path, "r");
@@ -46,7 +46,7 @@ __attribute__((format(printf, 2, 3))) static void add(char text[SIGNATURE_MAX], 
 	assert_true(strlen(text) + 1 < SIGNATURE_MAX);
 }
 
-/* Adds the words of a parameter, as *a*|*b*, or only word number `only`, as it is. */
+/* Appends the words of a parameter as *a*|*b*, or only word number `only` without markup. */
 static void add_words(char text[SIGNATURE_MAX], const char *words, int only)
 {
 	for (int i = 0; *words; i++) {
@@ -74,7 +74,7 @@ static void add_default(char text[SIGNATURE_MAX], const struct parameter *parame
 		add(text, "%.5g", otherwise[0]);
 }
 
-/* Writes a transform as loaderd(1) does: *name*(_required_, *key*=default, ...). */
+/* Formats a transform as in loaderd(1): *name*(_required_, *key*=default, ...). */
 static void write_signature(const struct rule *rule, char text[SIGNATURE_MAX])
 {
 	*text = 0;
@@ -102,7 +102,7 @@ TEST(manual_has_every_transform)
 
 	for (const struct rule *rule = grammar_rules; rule->name; rule++) {
 		write_signature(rule, signature);
-		/* normalize has three forms, with parameters that exclude one another. */
+		/* normalize has three forms with mutually exclusive parameters. */
 		if (rule->kind == TRANSFORM_NORMALIZE)
 			signature[strlen("*normalize*(")] = 0;
 		if (strstr(manual, signature))
@@ -113,7 +113,7 @@ TEST(manual_has_every_transform)
 	assert_int_equal(missing, 0);
 }
 
-/* The manual's PIPELINES describes no transform that has gone. */
+/* The manual's PIPELINES section describes no transform that does not exist. */
 TEST(manual_has_no_other_transform)
 {
 	const char *at = strstr(manual, "# PIPELINES "),
@@ -126,7 +126,7 @@ TEST(manual_has_no_other_transform)
 	for (; at < end; at++) {
 		int size = 0;
 
-		/* "*name*(", but not another page, as in "*packimg*(1)" */
+		/* matches "*name*(" but not a reference to another page, as in "*packimg*(1)" */
 		if (sscanf(at, "*%31[a-z_]*(%n", name, &size) != 1 || !size ||
 		    isdigit((unsigned char)at[size]))
 			continue;
@@ -152,7 +152,7 @@ static const char *next_deferrable(const char **at, char name[NAME_MAX_SIZE])
 	return name;
 }
 
-/* Those that change pixels, in their order, as "`a`, `b` and `c`". */
+/* SPEC.md lists the deferrable transforms that change pixels, in order, as "`a`, `b` and `c`". */
 TEST(specification_has_deferrable_transforms)
 {
 	const char *at = DEFERRABLE_TRANSFORMS;

@@ -1,6 +1,6 @@
 /*
- * From a transform's arguments to the parameters that it draws. Ranges of a single value leave
- * nothing to chance, so each argument can be checked separately. Expected values are the parameters
+ * From a transform's arguments to the parameters that it draws. With ranges of a single value
+ * nothing is random, so each argument can be checked separately. Expected values are the parameters
  * that torchvision's transform of the same name passes to its functional operation. test_effects.c
  * tests what these parameters do to pixels.
  */
@@ -24,7 +24,7 @@ static const struct effect *drawn(const char *text, uint64_t sample, enum effect
 	return &list.effects[0];
 }
 
-/* An affine map given by angles in degrees, as in torchvision's functional.affine. */
+/* Returns the affine map given by angles in degrees, as in torchvision's functional.affine. */
 struct affine {
 	double degrees, scale, shear_x, shear_y;
 };
@@ -135,7 +135,7 @@ TEST(point_arguments)
 	assert_true(drawn("gaussian_blur(3, 0.7)", 0, EFFECT_BLUR)->gauss.sigma == 0.7);
 }
 
-/* A range stays a range if one of its ends is neutral. */
+/* A range whose one end is the neutral value is still drawn from. */
 TEST(jitter_with_a_neutral_end)
 {
 	static const struct {
@@ -175,7 +175,10 @@ TEST(erased_sides)
 			&drawn("random_erasing(1, scale=0.1:0.1, ratio=4:4)", sample, EFFECT_ERASE)
 				 ->erase;
 
-		/* torchvision's ratio is height / width: a tenth of 962 pixels is 4.9 x 19.6. */
+		/*
+		 * torchvision's ratio is height / width: a tenth of the 962 pixels with ratio 4 is
+		 * 4.9 x 19.6.
+		 */
 		assert_int_equal(erase->width, 5);
 		assert_int_equal(erase->height, 20);
 		assert_in_range(erase->x, 0, STATS_WIDTH - erase->width);

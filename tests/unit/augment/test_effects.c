@@ -1,7 +1,7 @@
 /*
- * Effects against torchvision. tests/golden/augment/make.py made the data file, which is the
- * argument, and describes its format. Runs every case with every instruction set; results must be
- * bit-exact except for the listed tolerances.
+ * Effects against torchvision. The argument is the data file made by tests/golden/augment/make.py,
+ * which describes the format. Runs every case with every instruction set; results must be bit-exact
+ * except for the listed tolerances.
  */
 #include "format/augment/grammar/policy.h"
 #include "format/augment/grammar/warp.h"
@@ -25,11 +25,11 @@ struct wish {
 	unsigned count;
 };
 
-/* Tolerance for results of one name, compared with torchvision. */
+/* Tolerances for effects of one name. */
 struct tolerance {
 	const char *name;
-	int max;     /* largest difference of a byte */
-	double mean; /* mean difference of a case */
+	int max;     /* largest difference of one byte */
+	double mean; /* mean difference of one case */
 };
 
 static const char *golden_path;
@@ -92,7 +92,7 @@ static void set_fill(struct effect_warp *warp, double fill)
 		warp->fill[i] = (uint8_t)fill;
 }
 
-/* Makes an effect from a name and numbers as written by make.py. */
+/* Makes an effect from the name and numbers written by make.py. */
 static void make_effect(const struct wish *wish, const struct image *image, struct effect *effect)
 {
 	static const struct {
@@ -166,7 +166,7 @@ static void add_operation(enum policy_space space, const double *v, unsigned bin
 		list->count++;
 }
 
-/* Composes AugMix like policy.c. */
+/* Composes AugMix in the same way as policy.c. */
 static void make_mix(const double *v, const struct image *image, struct effect_list *list)
 {
 	double own = v[0], chains = v[1];

@@ -1,6 +1,6 @@
 /*
- * Resizing against Pillow. tests/golden/resize/make.py made the data files, which are the
- * arguments, and describes their format: first bilinear, then bicubic, which must be byte-exact.
+ * Resizing against Pillow. The arguments are the data files made by tests/golden/resize/make.py,
+ * which describes the format: first bilinear, then bicubic, which must be byte-exact.
  */
 #include "format/augment/resize/resize.h"
 #include "format/augment/resize/resize_cubic.h"
@@ -62,7 +62,7 @@ static struct cubic_axis make_cubic(uint32_t crop, uint32_t size, uint32_t grid,
 				   .reverse = reverse};
 }
 
-/* Delivers the rows of a source as a decoder does: a few at a time, overwriting earlier ones. */
+/* Delivers the rows of a source like a decoder: a few at a time, overwriting earlier ones. */
 struct ring {
 	const struct image *image;
 	uint8_t *rows;
@@ -124,7 +124,7 @@ static void run_cubic(struct resize *resize, const struct image *image, const ui
 }
 
 /*
- * Runs a case, compares the result and adds to the sum of differences. Returns the start of the
+ * Runs a case, compares the result, and adds the differences to the sum. Returns the start of the
  * next case.
  */
 static const uint8_t *run_case(struct resize *resize, const struct image *images, const uint8_t *at,
@@ -215,7 +215,7 @@ TEST(cubic_is_pillows)
 		check_isa((enum cpu_isa)isa, true);
 }
 
-/* A tall, narrow picture must not need memory for all of its rows at the output's width. */
+/* A tall, narrow picture must not need memory for all of its rows at the width of the output. */
 TEST(tall_picture_takes_few_rows)
 {
 	enum { TALL = 65535, SIDE = 256 };

@@ -185,7 +185,7 @@ TEST(sides_in_two_arguments)
 	expect_error("center_crop(224, 192)", -EINVAL, 12,
 		     "as WIDTHxHEIGHT: 224x192, or 192x224 for what torchvision calls (224, 192)");
 	expect_error("cutout(8, 8)", -EINVAL, 7, "did you mean 8x8?");
-	/* valid forms of a second argument, and invalid sides */
+	/* second arguments, valid and invalid */
 	pipeline_free(parse("random_crop(32, 4)"));
 	pipeline_free(parse("cutout(8, 1)"));
 	expect_error("resize(32, chroma)", -EINVAL, 11, "expected one of exact|fast for chroma");
@@ -295,7 +295,7 @@ TEST(shapes_follow_epochs)
 	}
 	assert_int_equal(pipeline_sample_size_max(t), 192 * 192 * 8);
 	pipeline_free(t);
-	/* with two schedules, every combination of their ranges of epochs counts */
+	/* with two schedules, the maximum covers every combination of their ranges of epochs */
 	t = parse("resize(300@0;200@10) random_crop(64@0;100@5;32@10) pad(2)");
 	assert_int_equal(pipeline_sample_size_max(t), 104 * 104 * 3);
 	pipeline_shape(t, 10, &shape);
@@ -314,7 +314,7 @@ TEST(sizes_can_be_fixed)
 	static const struct {
 		const char *text;
 		int has;
-		uint32_t width, height; /* for a stored image of 50 x 30 */
+		uint32_t width, height; /* expected size for a stored image of 50 x 30 */
 	} cases[] = {
 		{"", 0, 50, 30},
 		{"hflip", 0, 50, 30},

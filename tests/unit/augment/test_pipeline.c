@@ -10,7 +10,8 @@ TEST(single_transforms)
 	static const char *const texts[] = {
 		"random_resized_crop(24)",
 		"random_resized_crop(31x17, scale=0.5:1, ratio=1:1)",
-		"random_resized_crop(9, scale=0.9:1, ratio=5:6)", /* mostly the fallback */
+		"random_resized_crop(9, scale=0.9:1, ratio=5:6)", /* mostly uses the fallback crop
+								   */
 		"random_resized_crop(9, scale=0.9:1, ratio=0.1:0.11)",
 		"resize(20)",
 		"resize(7x33)",
@@ -103,7 +104,7 @@ TEST(composed_transforms)
 	assert_true(done > 500);
 }
 
-/* Extremely tall and wide images through both kinds of resize. */
+/* Extremely tall and wide images, with both kinds of resize. */
 TEST(extreme_shapes)
 {
 	static const uint32_t sizes[][2] = {{4000, 1}, {1, 4000}, {3000, 2}, {1, 1}, {2, 700}};

@@ -29,8 +29,8 @@ static double from_bf16(uint16_t half)
 }
 
 /*
- * Checks that the value lies between the midpoints to both neighbours; on a midpoint the even one
- * must be chosen.
+ * Checks that `half` is the nearest narrow float: the value lies between the midpoints to both
+ * neighbours; on a midpoint, the even one must be chosen.
  */
 static void check_nearest(double value, uint16_t half, double (*decode)(uint16_t))
 {
@@ -55,7 +55,10 @@ static void check_nearest(double value, uint16_t half, double (*decode)(uint16_t
 
 TEST(narrow_floats_are_nearest)
 {
-	/* For every half: the midpoint to the next, and values slightly below and above it. */
+	/*
+	 * Tests every half, the midpoint to the next one, and values just below and above the
+	 * midpoint.
+	 */
 	for (uint32_t half = 0; half < 0x7bff; half++) {
 		double low = from_f16((uint16_t)half),
 		       middle = (low + from_f16((uint16_t)(half + 1))) / 2;
@@ -74,7 +77,7 @@ TEST(narrow_floats_are_nearest)
 		float value = ldexpf(random_float(&rng) * 2 - 1, (int)random_below(&rng, 60) - 30);
 		uint32_t bits;
 
-		if (i % 2) { /* an exact midpoint */
+		if (i % 2) { /* exactly on a midpoint */
 			memcpy(&bits, &value, sizeof(bits));
 			bits = (bits & 0xffff0000) | 0x8000;
 			memcpy(&value, &bits, sizeof(value));
@@ -110,7 +113,7 @@ static void check_form(const char *geometry, const char *type, const char *layou
 {
 	char text[256];
 	bool bytes = strcmp(type, "u8") == 0;
-	/* For values up to 3: 4 ulp in f32, half an ulp in the narrow types. */
+	/* Tolerances for values up to 3: 4 ulp in f32, half an ulp in the narrow types. */
 	double tolerance = bytes                      ? 0
 			   : strcmp(type, "f32") == 0 ? 1e-6
 			   : strcmp(type, "f16") == 0 ? 1.01e-3
@@ -177,7 +180,7 @@ TEST(forms_hold_the_same_picture)
 		}
 }
 
-/* Samples large enough for stores that bypass the cache, at every alignment. */
+/* Samples so large that stores bypass the cache, at every alignment. */
 TEST(large_samples)
 {
 	static const char *const geometries[] = {"random_resized_crop(160) hflip",

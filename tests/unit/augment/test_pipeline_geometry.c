@@ -26,7 +26,7 @@ TEST(geometry_is_folded)
 		{"pad(2, fill=1) pad(2, fill=2)", 2},
 		{"pad(2, fill=1) random_crop(8) pad(2, fill=1)", 1},
 		/*
-		 * reflection needs the whole picture; a reflecting pad that does not show is
+		 * reflection needs the whole picture, but a reflecting pad that is cropped away is
 		 * dropped
 		 */
 		{"random_crop(32, padding=4, fill=reflect) hflip", 2},
@@ -46,8 +46,8 @@ TEST(geometry_is_folded)
 }
 
 /*
- * Epoch 0 mirrors half of the samples, selected by the seed; each later epoch mirrors the ones that
- * the previous epoch did not.
+ * Epoch 0 mirrors half of the samples, selected by the seed. Each later epoch mirrors those that
+ * the epoch before it did not.
  */
 TEST(flips_alternate)
 {
@@ -73,14 +73,14 @@ TEST(flips_alternate)
 		alike += first.stages[0].x.reverse == first.stages[0].y.reverse;
 		again += first.stages[0].x.reverse == geometry.stages[0].x.reverse;
 	}
-	/* six standard deviations of 1000 coin flips are 95 */
+	/* 95 is six standard deviations of 1000 coin flips */
 	assert_in_range(flipped, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
 	assert_in_range(alike, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
 	assert_in_range(again, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
 	pipeline_free(pipeline);
 }
 
-/* Requests only those pixels from the decoder that the sample depends on. */
+/* The decoder is asked only for the pixels that the sample depends on. */
 TEST(regions_are_tight)
 {
 	uint8_t *pixels = random_pixels(100, 80);
@@ -95,8 +95,8 @@ TEST(regions_are_tight)
 	assert_int_equal(fake_decoder.hint_width, 0);
 	pipeline_free(pipeline);
 	/*
-	 * 100x80 to 50x40, then the middle 20x20: source columns 30..70, plus one step on either
-	 * side.
+	 * The image is resized to 50x40 and its middle 20x20 is cropped. This needs source columns
+	 * 30..70, plus one column on either side for the filter.
 	 */
 	pipeline = parse("resize(40) center_crop(20)");
 	free(apply_all(pipeline, &sample, 1, 0));
@@ -106,7 +106,7 @@ TEST(regions_are_tight)
 	assert_int_equal(fake_decoder.region.height, 42);
 	assert_int_equal(fake_decoder.hint_width, 21);
 	pipeline_free(pipeline);
-	/* A crop's edge is final: nothing beyond it is read, whatever the filter's support. */
+	/* The resize filter reads nothing outside a preceding crop. */
 	pipeline = parse("center_crop(40) resize(10)");
 	free(apply_all(pipeline, &sample, 1, 0));
 	assert_int_equal(fake_decoder.region.x, 30);
@@ -127,7 +127,8 @@ TEST(regions_are_tight)
 }
 
 /*
- * On a ramp, a half-scale decode gives the same result as a full one if all coordinates are right.
+ * On a ramp, half-scale and full-scale decodes give equal results only if all coordinates are
+ * right.
  */
 TEST(scaled_decodes_fit)
 {

@@ -1,6 +1,6 @@
 /*
- * Which operations policies choose and how often: compares with torchvision's probabilities over
- * many samples.
+ * Which operations the policies choose, and how often: compares many samples with torchvision's
+ * probabilities.
  */
 #include "format/augment/grammar/policy.h"
 #include "tests/test.h"
@@ -11,8 +11,8 @@
 enum { OPERATIONS = POLICY_INVERT + 1 };
 
 /*
- * Returns the operation that made an effect. Translations and shears are told apart by how the
- * matrix differs from the identity.
+ * Returns the operation that made an effect. The element in which a warp's matrix differs from the
+ * identity distinguishes translations and shears.
  */
 static enum policy_operation operation_of(const struct effect *effect)
 {
@@ -54,8 +54,8 @@ TEST(rand_augment_is_uniform)
 {
 	enum { SAMPLES = 7000 };
 	/*
-	 * Identity produces no effect, whether it was chosen or an operation's magnitude makes it
-	 * one. Such samples are not counted.
+	 * Skips samples without an effect, whose operation is unknown: Identity has none, and
+	 * neither have operations with a neutral magnitude.
 	 */
 	unsigned counts[POLICY_INVERT] = {0}, signs[2] = {0};
 	struct effect_list list;
@@ -99,7 +99,7 @@ TEST(trivial_augment_is_uniform)
 		}
 		const struct effect *effect = &list.effects[0];
 
-		/* Skip warps: magnitude 0 hides their direction. */
+		/* Skip warps: at magnitude 0 their direction is unknown. */
 		if (effect->kind == EFFECT_WARP)
 			continue;
 		counts[operation_of(effect)]++;
@@ -110,7 +110,7 @@ TEST(trivial_augment_is_uniform)
 	}
 	stats_expect_uniform(counts + POLICY_POSTERIZE, POLICY_INVERT - POLICY_POSTERIZE);
 	stats_expect_uniform(bins, BINS);
-	/* The centre bin collects both signs of zero. */
+	/* The centre bin counts magnitude 0 with both signs. */
 	for (int i = 0; i < 2 * BINS - 1; i++)
 		expected[i] = (i == BINS - 1 ? 1.0 : 0.5) / BINS;
 	stats_expect(factors, expected, 2 * BINS - 1);
@@ -177,7 +177,8 @@ TEST(aug_mix_is_dirichlet)
 			if (effect->kind != EFFECT_MIX_ADD) {
 				depth++;
 				/*
-				 * At severity 3 a third of the magnitudes are zero and hide warps.
+				 * At severity 3 a third of the magnitudes are zero, which leaves no
+				 * trace of a warp.
 				 */
 				if (effect->kind != EFFECT_WARP)
 					operations[operation_of(effect)]++;
@@ -190,7 +191,7 @@ TEST(aug_mix_is_dirichlet)
 					       : 0;
 
 			sum += weight;
-			/* The share of one of three has the distribution 1 - (1 - x)^2. */
+			/* The weight of one chain of three has the distribution 1 - (1 - x)^2. */
 			if (list.effects[0].weight < 0.999f)
 				chains[chain]
 				      [bin_of(fmin(1 - (1 - share) * (1 - share), 1), BINS)]++;
@@ -209,7 +210,9 @@ TEST(aug_mix_is_dirichlet)
 	stats_expect_uniform(operations + POLICY_POSTERIZE, POLICY_IDENTITY - POLICY_POSTERIZE);
 }
 
-/* With two chains each share has a beta distribution: mean one half, variance 1 / (8 alpha + 4). */
+/*
+ * With two chains each weight has a beta distribution with mean 1/2 and variance 1 / (8 alpha + 4).
+ */
 TEST(aug_mix_alpha)
 {
 	enum { SAMPLES = 20000 };

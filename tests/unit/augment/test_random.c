@@ -20,7 +20,7 @@ TEST(philox_known_answers)
 	}
 }
 
-/* A stream is determined by all of its four keys, and by nothing else. */
+/* A stream is determined by its four keys, and by nothing else. */
 TEST(streams_are_named)
 {
 	static const uint64_t names[][4] = {
@@ -51,7 +51,7 @@ TEST(streams_are_named)
 	}
 }
 
-/* The numbers of a seed must never change, so that later versions can reproduce runs. */
+/* The numbers drawn with a seed must never change, so that later versions can reproduce runs. */
 TEST(streams_do_not_change)
 {
 	struct random_stream stream;
@@ -84,7 +84,7 @@ TEST(floats_are_uniform)
 		assert_true(value * 0x1p24f == (float)(uint32_t)(value * 0x1p24f));
 		bins[(unsigned)(value * 16)]++;
 	}
-	/* Six standard deviations of a bin of 10000. */
+	/* Six standard deviations of a bin with mean 10000. */
 	for (int i = 0; i < 16; i++)
 		assert_in_range(bins[i], 10000 - 582, 10000 + 582);
 }
@@ -93,7 +93,8 @@ TEST(below_is_unbiased)
 {
 	struct random_stream stream;
 	/*
-	 * Without rejection, this bound would make every third value twice as likely as the others.
+	 * With this bound, every third value would be twice as likely as the others without
+	 * rejection.
 	 */
 	uint32_t bound = 3u << 30;
 	unsigned bins[3] = {0};

@@ -25,7 +25,7 @@ TEST(quantiles)
 	assert_near(histogram_quantile(histogram, 0.5), 5e6, 0.012);
 	assert_near(histogram_quantile(histogram, 0.99), 9.9e6, 0.012);
 	assert_near(histogram_quantile(histogram, 1), 1e7, 0.012);
-	/* Values beyond the scale, and zero, are counted too. */
+	/* Also counts zero and values beyond the scale. */
 	histogram_add(histogram, UINT64_MAX);
 	histogram_add(histogram, 0);
 	assert_int_equal(histogram->total, 10002);
@@ -75,7 +75,7 @@ static int write_table(const struct report *report, FILE *out)
 	return 0;
 }
 
-/* A failed point is listed in every output format, and left out of the plot. */
+/* A failed point is listed in every output format, but not plotted. */
 TEST(failed_point)
 {
 	struct settings settings = {.window_s = 1};

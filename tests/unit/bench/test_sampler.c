@@ -1,4 +1,4 @@
-/* Loaderbench reads a daemon's status: it must select the feeds of its own clients among others. */
+/* loaderbench reads a daemon's status and must select the feeds of its own clients. */
 #include "bench/measure/sampler.h"
 #include "tests/test.h"
 
@@ -7,8 +7,8 @@
 enum { OWN = 100, OWN_TOO = 102, NEIGHBOUR = 101, NOBODY = 0 };
 
 /*
- * Answers with feeds of clients with these pids. Each feed's counters are ten times the previous
- * one's.
+ * Replies with feeds of clients with these pids. Each feed's counters are ten times those of the
+ * feed before.
  */
 static void answer_with(int daemon, const uint32_t *pids, unsigned count)
 {
@@ -50,7 +50,7 @@ static struct snapshot look(const pid_t *clients, unsigned client_count)
 			 0);
 	connection = (struct connection){.fd = ends[0]};
 	frame_reader_init(&connection.reader);
-	/* The reply is queued before the request is sent. */
+	/* Queues the reply before the request is sent. */
 	answer_with(ends[1], pids, 5);
 	assert_int_equal(sampler_take(&connection, clients, client_count, &snapshot, error), 0);
 	assert_int_equal(snapshot.threads, 5);

@@ -1,6 +1,7 @@
 /*
- * Trials of a dataset made by the test: what the sampled images contain, which configurations and
- * transforms are tried, which cannot be, and what explanations are derived from the costs.
+ * What-if trials of a dataset made by the test: what the sampled images contain, which
+ * configurations and transforms are tried and which cannot be, and which explanations follow from
+ * the costs.
  */
 #include "bench/report/explain.h"
 #include "bench/report/whatif.h"
@@ -17,8 +18,8 @@ static char folder[] = "/tmp/loaderbench-whatif-XXXXXX";
 static char path[64];
 
 /*
- * Terms of the last call, and whether costs are simulated. If so, every other configuration takes a
- * quarter of the stored one's time.
+ * Terms of the last call, and whether costs are simulated. If so, every configuration but the
+ * stored one takes a quarter of its time.
  */
 static struct claim_options asked;
 static int is_made_up;
@@ -105,7 +106,7 @@ TEST(configs)
 	assert_true(whatif_resident(path) > 0 && whatif_resident(path) <= 1);
 }
 
-/* Accepts any way to write a pipeline, and leaves out the transform that fixes the size. */
+/* Pipelines may be written in any way; the transform that fixes the size cannot be left out. */
 TEST(transforms)
 {
 	struct whatif t;
@@ -125,7 +126,7 @@ TEST(transforms)
 	for (unsigned i = 0; i < t.transform_count; i++)
 		assert_true(t.transforms[i].image_us > 0);
 
-	/* Stored pixels have no transform to leave out, and cannot be made smaller. */
+	/* Stored pixels have no transform that could be left out, and cannot be made smaller. */
 	assert_int_equal(whatif_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.transform_count, 0);
 	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
@@ -145,7 +146,9 @@ TEST(errors)
 	assert_non_null(strstr(error, "nonsense"));
 }
 
-/* Trials use the measured daemon's terms, and the results are scaled to its measurements. */
+/*
+ * Trials run on the terms of the measured daemon, and the results are scaled to its measurements.
+ */
 TEST(predictions)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};

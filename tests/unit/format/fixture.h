@@ -1,6 +1,6 @@
 /*
- * What tests of format share: a decoder, and a folder for the datasets that they write. The folder
- * is temporary and removed with its contents.
+ * Fixture of the tests of format/: a decoder, and a temporary folder for datasets, which is removed
+ * with its contents.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ int decoder_teardown(void **state);
 int directory_setup(void **state);
 int directory_teardown(void **state);
 
-/* Path of a file in the folder, in static storage. */
+/* Returns the path of a file in the folder, in static storage. */
 const char *path_of(const char *name);
 /* Opens and closes a dataset. Returns the result of packimg_open(). */
 int try_open(const char *path);

@@ -81,7 +81,7 @@ static void write_exif(j_compress_ptr cinfo, int orientation, bool big)
 	jpeg_write_marker(cinfo, JPEG_APP0 + 1, exif, sizeof(exif));
 }
 
-/* Makes a sequential scan for each component: neither progressive nor interleaved. */
+/* Makes one sequential scan per component: neither progressive nor interleaved. */
 static void set_separate_scans(j_compress_ptr cinfo, jpeg_scan_info scans[4])
 {
 	for (int i = 0; i < cinfo->num_components; i++)
@@ -103,7 +103,7 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 		content_pixels(kind->content, width, height, (uint32_t)kind->components, seed);
 
 	cinfo.err = jpeg_std_error(&errors);
-	errors.trace_level = -1; /* suppress warnings about 16-bit tables */
+	errors.trace_level = -1; /* suppresses warnings about 16-bit tables */
 	jpeg_create_compress(&cinfo);
 	jpeg_mem_dest(&cinfo, &data, &size);
 	cinfo.image_width = width;
@@ -119,7 +119,7 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 		jpeg_set_colorspace(&cinfo, JCS_YCCK);
 	jpeg_set_quality(&cinfo, kind->quality ? kind->quality : 90, TRUE);
 	for (int i = 0; i < cinfo.num_components; i++) {
-		/* in YCCK the last component has full resolution too */
+		/* in YCCK, the last component also has full resolution */
 		bool full = i == 0 || (i == 3 && kind->ycck);
 		cinfo.comp_info[i].h_samp_factor = full             ? kind->h
 						   : kind->chroma_h ? kind->chroma_h

@@ -118,8 +118,8 @@ static struct jpeg_error_mgr plain_errors;
 static uint8_t *plain_pixels;
 
 /*
- * Decodes the whole image, or with crop the columns and rows as the library delivers them, without
- * special care for the edges.
+ * Decodes the whole image; with `crop`, only the columns and rows that the library would return,
+ * without special handling of the edges.
  */
 static void decode_plain(const struct packimg_sample *sample, const struct packimg_region *region,
 			 bool crop)
@@ -158,7 +158,7 @@ static void measure_decode(const char *path, unsigned long count)
 	plain.err = jpeg_std_error(&plain_errors);
 	jpeg_create_decompress(&plain);
 	plain_pixels = malloc(400u << 20);
-	/* rounds are interleaved; the first is a warm-up and the best of the others counts */
+	/* rounds are interleaved; the first one is a warm-up, and the best of the others counts */
 	for (int round = 0; round < 4; round++)
 		for (int method = 0; method < 4; method++) {
 			uint64_t state = 1, done = 0;

@@ -1,8 +1,10 @@
 /*
- * Makes the reference data for the decoder written from SPEC.md only: JPEGs of several kinds, and
- * what libjpeg decodes. Writes to the folder named on the command line: jpeg/NAME.jpg, and, next to
- * the folder jpeg, NAME.coefficients (for each component the number of blocks across and down as
- * uint32, then the blocks in rows, 64 int16 each in natural order) and NAME.rgb (the pixels).
+ * Makes the reference data for the decoder written from SPEC.md alone: JPEGs of several kinds, and
+ * what libjpeg decodes. Writes to the folder named on the command line:
+ * - jpeg/NAME.jpg;
+ * - NAME.coefficients: for each component the number of blocks across and down as uint32, then the
+ * blocks by rows, each as 64 int16 in natural order;
+ * - NAME.rgb: the pixels.
  */
 #include "tests/unit/format/images.h"
 

@@ -1,6 +1,6 @@
 /*
- * No allocations in a decoder that has already seen an image of the same size, in an encoder, or
- * when accessing samples.
+ * There are no allocations in a decoder that has already decoded an image of the same size, in an
+ * encoder, or when accessing samples.
  */
 #include "format/packimg.h"
 #include "tests/test.h"
@@ -21,14 +21,14 @@
 
 int main(void)
 {
-	return 77; /* skip: the sanitizer replaces malloc */
+	return 77; /* skipped: a sanitizer replaces malloc() */
 }
 
 #else
 
 static unsigned long allocations;
 
-/* glibc's allocator, under the names that survive interposition */
+/* glibc's allocator, under the names that remain available when malloc() is replaced */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t size);

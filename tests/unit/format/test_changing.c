@@ -47,9 +47,7 @@ static void replace_shards(void)
 
 static void (*after_header)(void);
 
-/*
- * Wraps the library's reads, to change the file right after its header is read for the first time.
- */
+/* Wraps the library's read function to change the file right after the first read of its header. */
 ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
 {
 	ssize_t n = syscall(SYS_pread64, fd, bytes, size, offset);
@@ -62,10 +60,7 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
 	return n;
 }
 
-/*
- * Counts and sections must come from the same read: the second header has fewer classes than the
- * first.
- */
+/* Counts and sections must come from the same read: a second read would find fewer classes. */
 TEST(changed_while_opened)
 {
 	struct packimg *dataset;
@@ -83,7 +78,7 @@ TEST(changed_while_opened)
 	packimg_close(dataset);
 }
 
-/* Names and metadata stay the same, and terminated, whatever happens to the file. */
+/* Names and metadata stay the same, and null-terminated, whatever happens to the file. */
 TEST(changed_when_open)
 {
 	struct packimg *dataset;
@@ -129,7 +124,7 @@ static struct packimg_sample jpeg_sample(const uint8_t *data, size_t size)
 	};
 }
 
-/* Decodes all rows in turn and calls changed() once the first is ready. */
+/* Decodes all rows one by one and calls changed() once the first is ready. */
 static int decode_rows(const struct packimg_sample *sample, void (*changed)(void),
 		       uint8_t output[3 * WIDTH * HEIGHT])
 {
@@ -152,13 +147,15 @@ static int decode_rows(const struct packimg_sample *sample, void (*changed)(void
 static uint8_t *changing_side;
 static size_t changing_side_size;
 
-/* Sets every place and predictor to all ones. */
+/* Sets every offset and predictor in the index to all ones. */
 static void spoil_side(void)
 {
 	memset(changing_side + 8 + 12, 0xff, changing_side_size - 8 - 12);
 }
 
-/* The index is checked when the image is begun; later rows use the checked values. */
+/*
+ * The library checks the index when it begins an image, and uses the checked values for later rows.
+ */
 TEST(index_between_rows)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
@@ -185,7 +182,7 @@ TEST(index_between_rows)
 	free(data);
 }
 
-/* Finds the sampling factors of luma in the frame header. */
+/* Returns the sampling factors of luma in the frame header. */
 static uint8_t *find_factors(uint8_t *data, size_t size)
 {
 	for (size_t i = 2; i + 12 < size; i += 2 + (size_t)data[i + 2] * 256 + data[i + 3])
@@ -196,8 +193,8 @@ static uint8_t *find_factors(uint8_t *data, size_t size)
 }
 
 /*
- * Data decoded ahead is laid out according to the headers at that time; then the headers change to
- * twice as many blocks.
+ * Data decoded ahead is laid out according to the headers. Then the headers change to twice as many
+ * blocks.
  */
 TEST(ahead)
 {

@@ -23,7 +23,9 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Defines the orientations: returns the stored pixel at (x, y) of the upright picture. */
+/*
+ * Defines the orientations: returns the stored pixel that belongs at (x, y) of the upright picture.
+ */
 static const uint8_t *upright_pixel(const uint8_t *stored, uint32_t w, uint32_t h, int orientation,
 				    uint32_t x, uint32_t y)
 {
@@ -39,16 +41,16 @@ static const uint8_t *upright_pixel(const uint8_t *stored, uint32_t w, uint32_t 
 	case 4: /* mirrored upside down */
 		t = h - 1 - y;
 		break;
-	case 5: /* mirrored, then turned left */
+	case 5: /* mirrored, then turned left by 90 degrees */
 		s = y, t = x;
 		break;
-	case 6: /* to be turned right: its left edge becomes the top */
+	case 6: /* the stored left edge is the top */
 		s = y, t = h - 1 - x;
 		break;
-	case 7: /* mirrored, then turned right */
+	case 7: /* mirrored, then turned right by 90 degrees */
 		s = w - 1 - y, t = h - 1 - x;
 		break;
-	case 8: /* to be turned left */
+	case 8: /* the stored right edge is the top */
 		s = w - 1 - y, t = x;
 		break;
 	}
@@ -186,8 +188,8 @@ TEST(jpeg_orientation)
 }
 
 /*
- * Scaled and rotated: the region's position in the result rotates too. The file is progressive,
- * which only libjpeg-turbo decodes.
+ * Scaling with orientation: the position of the region in the result rotates too. The file is
+ * progressive, which only libjpeg-turbo decodes.
  */
 TEST(scaled_orientation)
 {
@@ -212,17 +214,14 @@ TEST(scaled_orientation)
 					 0);
 			assert_true(pixels.region_width == (double)region.width / denominator);
 			assert_true(pixels.region_height == (double)region.height / denominator);
-			/*
-			 * position of the first returned pixel in upright full-scale pixels,
-			 * counted from the far edge if flipped
-			 */
+			/* position of the first returned pixel in the upright full-scale picture */
 			double left = region.x - pixels.x * denominator,
 			       top = region.y - pixels.y * denominator;
 			for (uint32_t y = 0; y < pixels.height; y++)
 				for (uint32_t x = 0; x < pixels.width; x++) {
 					/*
-					 * centre of the returned pixel: upright at full scale, then
-					 * stored
+					 * centre of the returned pixel in the upright full-scale
+					 * picture, then in the stored one
 					 */
 					double cx = left + (x + 0.5) * denominator,
 					       cy = top + (y + 0.5) * denominator;
@@ -300,7 +299,7 @@ static double mean_error(const uint8_t *a, const uint8_t *b, size_t size)
 	return sum / (double)size;
 }
 
-/* Smooth, so that chroma subsampling loses little. */
+/* A smooth picture, so that chroma subsampling loses little. */
 static uint8_t *smooth_pixels(uint32_t width, uint32_t height, uint32_t channels)
 {
 	uint8_t *pixels = malloc((size_t)width * height * channels);
@@ -355,7 +354,7 @@ TEST(encode_jpeg)
 		}
 }
 
-/* Rows with gaps; and an encoder gives the same bytes whatever it has encoded before. */
+/* Rows with gaps. An encoder must give the same bytes whatever it encoded before. */
 TEST(encode_again)
 {
 	uint8_t *pixels = image_pixels(64, 48, 3, 9), *gaps = calloc(48, 200);
@@ -378,7 +377,7 @@ TEST(encode_again)
 	assert_memory_equal(data, first, size);
 	free(first);
 	free(gaps);
-	/* refused input has no effect */
+	/* refused input does not affect later images */
 	assert_int_equal(
 		packimg_encode_jpeg(encoder, pixels, 192, 64, 48, 2, 80, false, &data, &size),
 		-EINVAL);

@@ -1,6 +1,6 @@
 /*
  * Irregular and incomplete JPEGs (SPEC.md, "Complete JPEGs"). Each kind of damage to each coding is
- * either tolerated, with the pixels of the intact file, or refused; every mode must agree: whole,
+ * either tolerated, with the pixels of the intact file, or refused. All modes must agree: whole,
  * scaled, by rows, in part, indexed, transcoded.
  */
 #include "format/packimg.h"
@@ -37,8 +37,8 @@ struct file {
 	size_t size;
 	const struct jpeg_kind *kind;
 	/*
-	 * offsets of the first DQT, the first SOS and its coded data, and the second SOS with its
-	 * tables (0 if none)
+	 * offsets of the first DQT, of the first SOS and its coded data, and of the second SOS or
+	 * the tables before it (0 if none)
 	 */
 	size_t table, scan, coded, second;
 };
@@ -47,7 +47,7 @@ static struct packimg_decoder *decoders[2];
 static struct packimg_transcoder *transcoder;
 static struct packimg_error error;
 
-/* Returns the offset of the first marker at or after `at` that is not a restart marker. */
+/* Returns the offset of the first marker at or after `at`, not counting restart markers. */
 static size_t next_marker(const struct file *file, size_t at)
 {
 	while (file->data[at] != 0xff || file->data[at + 1] == 0 ||
@@ -103,7 +103,7 @@ static void cut(struct file *file, size_t size, bool end)
 		insert(file, size, "\xff\xd9", 2);
 }
 
-/* ---- damage: each returns false if it does not apply to the coding ---- */
+/* ---- damage: a function returns false if it does not apply to the coding ---- */
 
 static bool none(struct file *file)
 {
@@ -165,7 +165,7 @@ static bool odd_revision(struct file *file)
 	return memcmp(file->data + 6, "JFIF", 4) == 0;
 }
 
-/* Unknown transforms count as YCbCr or YCCK. */
+/* Sets an unknown transform, which counts as YCbCr or YCCK. */
 static bool odd_transform(struct file *file)
 {
 	uint8_t *segment = file->data + 2;
@@ -191,14 +191,14 @@ static bool no_end(struct file *file)
 	return !file->kind->arithmetic;
 }
 
-/* The lost bytes may have been zeros, or not. */
+/* The removed bytes may be zeros, which arithmetic coding may omit, or other data. */
 static bool no_end_of_arithmetic(struct file *file)
 {
 	cut(file, file->size - 2, false);
 	return file->kind->arithmetic;
 }
 
-/* Like an interrupted download whose file has its final size. */
+/* An interrupted download in a file of the final size. */
 static bool filled_up(struct file *file)
 {
 	size_t half = (file->coded + file->size) / 2;
@@ -231,7 +231,7 @@ static bool first_scan_alone(struct file *file)
 	return file->second > 0;
 }
 
-/* Removes the last scan; nothing in the file shows that it existed. */
+/* Removes the last scan. The file does not show that it existed. */
 static bool last_scan_lost(struct file *file)
 {
 	size_t last = 0;
@@ -356,8 +356,8 @@ static struct packimg_sample sample_of(const struct file *file)
 enum { NO_INDEX = 1 };
 
 /*
- * Returns a hash of the pixels through ret_hash. The result is NO_INDEX if the file cannot have an
- * index.
+ * Returns a hash of the pixels through ret_hash. Returns NO_INDEX in a mode with an index if the
+ * file cannot have one.
  */
 static int decode(struct packimg_decoder *decoder, const struct file *file, const struct mode *mode,
 		  uint64_t *ret_hash)
@@ -450,8 +450,8 @@ TEST(damages)
 }
 
 /*
- * Arithmetic coding omits zeros at the end of the data, which for a picture of one colour is nearly
- * all of it.
+ * Arithmetic coding omits zeros at the end of the data, which are nearly all data of a picture of
+ * one colour.
  */
 TEST(arithmetic_of_little)
 {
@@ -513,9 +513,9 @@ TEST(arithmetic_of_little)
 }
 
 /*
- * A refinement scan of DC coefficients may consume all zeros after it. Then the junk after the next
- * marker does not lie between the scan's code and the zeros, and can be longer than everything
- * before it: a search backwards from that marker would leave the file.
+ * A refinement scan of DC coefficients can consume all zeros after it. The junk after the next
+ * marker then does not lie between the scan's code and the zeros, and can be longer than everything
+ * before it: searching backwards from that marker would leave the file.
  */
 TEST(junk_behind_refinement)
 {
@@ -543,7 +543,7 @@ TEST(junk_behind_refinement)
 	assert_int_equal(refinements, 1);
 	memcpy(data + made, comment, sizeof(comment));
 	made += sizeof(comment) + JUNK;
-	/* a scan whose code is not terminated by a marker */
+	/* no marker ends the scan's code */
 	memcpy(data + made, (uint8_t[]){0xff, 0xda, 0, 8, 1, 1, 0, 1, 63, 0x01}, 10);
 	made += 10;
 	struct packimg_sample sample = {

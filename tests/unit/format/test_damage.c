@@ -1,6 +1,6 @@
 /*
- * Damage to any byte gives an error or the same contents. Truncation at any length, and shards that
- * do not belong together, give an error.
+ * Damage to any byte gives an error or has no effect on the contents. A truncated file, and shards
+ * that do not belong together, give an error.
  */
 #include "tests/dataset.h"
 #include "tests/unit/format/fixture.h"
@@ -65,7 +65,7 @@ static void digest_sample(XXH3_state_t *state, const struct packimg *dataset, ui
 	}
 }
 
-/* Hashes everything that a dataset returns. Returns 0 if any check fails. */
+/* Returns a hash of everything that a dataset returns; 0 if any check fails. */
 static uint64_t digest(void)
 {
 	struct packimg *dataset;
@@ -139,7 +139,7 @@ TEST(flip_all)
 		else
 			fail_msg("byte %zu flipped: other content, no error", i);
 	}
-	/* only gaps are never checked */
+	/* no checksum covers gaps, and only gaps */
 	assert_true(errors > golden_size / 2);
 	assert_true(unchanged > 0 && unchanged < golden_size / 3);
 }
@@ -182,7 +182,7 @@ TEST(foreign_shards)
 	assert_int_equal(try_open(b), 0);
 	assert_int_equal(try_open(folder), -EEXIST);
 
-	/* a shard of another set under the right name */
+	/* a shard of another set under the expected name */
 	snprintf(a, sizeof(a), "%s/a-00001-of-00004.pimg", folder);
 	snprintf(b, sizeof(b), "%s/b-00001-of-00004.pimg", folder);
 	snprintf(c, sizeof(c), "%s/kept", folder);

@@ -1,7 +1,7 @@
 /*
- * The golden files: good ones, of every version, return their original contents; bad ones fail as
+ * The golden files: good ones, of every version, have their original contents; bad ones fail as
  * their name says; the writer still makes the same bytes; and the listing in SPEC.md matches the
- * file. Folder, program and SPEC.md come from the environment.
+ * file. The environment names the folder, the program and SPEC.md.
  */
 #include "format/packimg.h"
 #include "tests/test.h"
@@ -73,8 +73,8 @@ static void check_values(const struct packimg *dataset, uint32_t i, uint64_t lon
 }
 
 /*
- * Pixels of sample i are fill(i) of make_golden.c. JPEG changes them slightly, and sample 4 has
- * orientation 6.
+ * The pixels of sample i are those of fill(i) in make_golden.c. JPEG changes them slightly, and
+ * sample 4 has orientation 6.
  */
 static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 {
@@ -89,7 +89,9 @@ static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 		for (uint32_t y = 0; y < pixels.height; y++)
 			for (uint32_t x = 0; x < pixels.width; x++)
 				for (uint32_t c = 0; c < 3; c++) {
-					/* orientation 6: upright (x, y) is stored (y, h - 1 - x) */
+					/*
+					 * orientation 6: upright (x, y) is stored at (y, h - 1 - x)
+					 */
 					uint32_t sx = i == 4 ? y : x, sy = i == 4 ? 7 - x : y;
 					uint32_t k = i == 1 ? sy * 16 + sx : (sy * 16 + sx) * 3 + c;
 					uint8_t expected = (uint8_t)(i * 37 + k * 11 + k / 7 * 5);
@@ -112,7 +114,7 @@ static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 	packimg_decoder_free(decoder);
 }
 
-/* `longest` is the length in bytes of the longest value of a bytes field, or unknown. */
+/* `longest` is the expected maximum length of a bytes field, or "unknown". */
 static void check_full(const char *file, bool raw_only, uint64_t longest)
 {
 	static const uint8_t side[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 1, 2, 3, 4, 5};
@@ -223,7 +225,7 @@ TEST(overlap_texts)
 	}
 }
 
-/* Checks that concern a single record or column are made at each use. */
+/* Checks of a single record or column take place at each use. */
 TEST(overlap_at_use)
 {
 	static const char *const samples[] = {"check_side_inside.pimg", "check_side_section.pimg"};
@@ -284,7 +286,9 @@ TEST(bad)
 	assert_true(count > 80);
 }
 
-/* packimg_sample() refuses a record that packimg_check() refuses, but not its neighbours. */
+/*
+ * packimg_sample() refuses a record that packimg_check() refuses, but not the records next to it.
+ */
 TEST(bad_record)
 {
 	struct packimg *dataset;
@@ -297,8 +301,8 @@ TEST(bad_record)
 }
 
 /*
- * A recorded maximum length that is too small is detected at each value, not only by
- * packimg_check().
+ * Each access to a value, and not only packimg_check(), detects a recorded maximum length that is
+ * too small.
  */
 TEST(longer_than_recorded)
 {
@@ -348,7 +352,10 @@ TEST(same_bytes)
 	image_directory_remove(directory);
 }
 
-/* Parses one line of the listing after its offset. Returns the bytes, or -1 for a line of zeros. */
+/*
+ * Parses one line of the listing after its offset. Returns the number of bytes, or -1 for a line of
+ * zeros.
+ */
 static int parse_line(const char *line, uint8_t bytes[16])
 {
 	int count = 0;

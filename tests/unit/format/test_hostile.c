@@ -48,7 +48,7 @@ static const struct jpeg_kind kinds[] = {
 	{.components = 3, .h = 2, .v = 2, .separate = true},
 };
 
-/* Truncated anywhere: an error, or the same pixels if only bytes after the image are missing. */
+/* Truncations: an error, or the same pixels if only bytes after the image are missing. */
 TEST(truncated)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
@@ -75,7 +75,7 @@ TEST(truncated)
 				last = cut;
 			free(copy);
 		}
-		/* only the end marker may be missing, and zeros that arithmetic coding may omit */
+		/* only the EOI marker, and zeros that arithmetic coding may omit, may be missing */
 		assert_true(last + 8 >= size);
 		free(whole);
 		free(data);
@@ -111,7 +111,7 @@ TEST(huge)
 		uint8_t *data = image_jpeg(60, 44, &kinds[k], k, &size);
 		uint8_t marker = kinds[k].arithmetic ? 0xc9 : kinds[k].progressive ? 0xc2 : 0xc0;
 		size_t frame = find_marker(data, size, marker);
-		/* libjpeg accepts up to 65500 */
+		/* larger than libjpeg's limit of 65500 */
 		memcpy(data + frame + 3, "\xff\xdc\xff\xdc", 4);
 		clock_t start = clock();
 		int r = decode(data, size, 65500, 65500, kinds[k].components, &pixels);
@@ -142,15 +142,15 @@ TEST(many_scans)
 		bomb_size += scan_size;
 	}
 	memcpy(bomb + bomb_size, data + size - 2, 2);
-	/* repeating a refinement is also invalid, so either error is right, but not success */
+	/* repeating a refinement is invalid too, so the error may be either one */
 	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 3, &pixels), -EBADMSG);
 	free(bomb);
 	free(data);
 }
 
 /*
- * An unbounded number of valid scans: a first DC scan is legal once per component and position, and
- * EOB runs cost no bytes.
+ * An unbounded number of valid scans: one first DC scan is allowed per component and position, and
+ * EOB runs take no bytes.
  */
 TEST(scan_limit)
 {
@@ -168,9 +168,12 @@ TEST(scan_limit)
 		bomb_size += scan_size;
 	}
 	memcpy(bomb + bomb_size, data + size - 2, 2);
-	/* a sequential image is complete after its first scan; the rest is not read */
+	/* a sequential image is complete after its first scan, and the rest is not read */
 	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 1, &pixels), 0);
-	/* as SOF2 with spectral selection 0..0, each scan would be another pass */
+	/*
+	 * turned into a progressive image (SOF2, spectral selection 0..0), each scan would be
+	 * another pass
+	 */
 	bomb[find_marker(bomb, bomb_size, 0xc0) - 1] = 0xc2;
 	for (size_t i = position; i + 10 < bomb_size; i++)
 		if (bomb[i] == 0xff && bomb[i + 1] == 0xda)
@@ -239,8 +242,8 @@ TEST(no_inheritance)
 		assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
 		assert_int_equal(decode(stripped, stripped_size, 60, 44, 3, &pixels), -EBADMSG);
 		/*
-		 * without Huffman tables, the standard ones may be assumed, but never the previous
-		 * image's optimised ones
+		 * a decoder may assume the standard Huffman tables if there are none, but never the
+		 * optimised ones of the image before
 		 */
 		memcpy(stripped, data, size);
 		stripped_size = strip(stripped, size, 0xc4);

@@ -21,7 +21,7 @@ static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_
 	};
 }
 
-/* Expected conversion of CMYK as stored: 255 - ink, with and without Adobe's marker. */
+/* Expected conversion of CMYK as stored, with and without Adobe's marker: 255 - ink. */
 static void cmyk_reference(const uint8_t *in, uint8_t out[3])
 {
 	for (int i = 0; i < 3; i++) {
@@ -174,7 +174,7 @@ TEST(codings)
 	}
 }
 
-/* The scaled region must be at least twice the hint in both directions. */
+/* The scaled region must have at least twice the size of the hint in both directions. */
 TEST(choice_of_scale)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /*
- * Memory limit of a decoder: bounds what a sample may take, whatever came before it, and memory for
- * a rare large sample is released.
+ * Memory limit of a decoder: it bounds the memory for a sample, whatever came before. The decoder
+ * releases the memory for a rare large sample.
  */
 #include "format/codec/scratch.h"
 #include "tests/unit/format/fixture.h"
@@ -35,7 +35,7 @@ static int decode(const struct packimg_sample *sample, uint64_t limit)
 	return packimg_decode(decoder, sample, &region, 0, 0, &pixels, &error);
 }
 
-/* zstd frame of side x side x 3 zeros. */
+/* Makes a zstd frame of side x side x 3 zeros. */
 static void *pack_zeros(uint32_t side, size_t *ret_size)
 {
 	size_t size = (size_t)side * side * 3, bound = ZSTD_compressBound(size);
@@ -47,7 +47,7 @@ static void *pack_zeros(uint32_t side, size_t *ret_size)
 	return data;
 }
 
-/* A frame header is enough to request 12 GB. */
+/* The header of the frame is enough to request 12 GB. */
 TEST(declared)
 {
 	static const uint8_t zero[16];
@@ -75,7 +75,7 @@ TEST(zstd)
 	sample.orientation = 6;
 	assert_int_equal(decode(&sample, 80 * MIB), -E2BIG);
 	assert_int_equal(decode(&sample, 160 * MIB), 0);
-	/* memory left from it does not count against the next sample */
+	/* memory kept from the rotated sample does not count against the next one */
 	sample.orientation = 1;
 	assert_int_equal(decode(&sample, 80 * MIB), 0);
 	assert_int_equal(decode(&sample, 0), 0);
@@ -95,8 +95,8 @@ static void check_jpeg(const struct jpeg_kind *kind, uint64_t little, uint64_t e
 }
 
 /*
- * Covers our own decoder, and libjpeg-turbo, which for a progressive file needs more than its
- * pixels.
+ * Tests our own decoder, and libjpeg-turbo, which for a progressive file needs more memory than its
+ * pixels take.
  */
 TEST(jpeg)
 {
@@ -105,7 +105,7 @@ TEST(jpeg)
 		   6 * MIB, 24 * MIB);
 }
 
-/* Side data is copied, so it counts. */
+/* The decoder copies side data, so it counts. */
 TEST(side)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
@@ -136,7 +136,7 @@ TEST(given_back)
 	scratch_init(&b, &budget);
 	next_image(&budget, &a, 300 * MIB);
 	assert_true(budget.held >= 300 * MIB);
-	/* if large images recur, their memory is kept */
+	/* if large images recur, the decoder keeps their memory */
 	for (int i = 0; i < 100; i++)
 		next_image(&budget, i % 10 == 0 ? &a : &b, i % 10 == 0 ? 300 * MIB : MIB);
 	assert_true(budget.held >= 300 * MIB);
@@ -163,7 +163,10 @@ TEST(gives_way)
 	scratch_deinit(&b);
 }
 
-/* If a size plus the spare quarter overflows, the reservation fails instead of being too small. */
+/*
+ * If adding the spare quarter to a size overflows, the reservation fails instead of being too
+ * small.
+ */
 TEST(enormous)
 {
 	struct scratch_budget budget = {0};

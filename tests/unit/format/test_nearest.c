@@ -32,7 +32,7 @@ TEST(slips)
 				 nearest_slips(cases[i].written, cases[i].meant), cases[i].slips);
 }
 
-/* Words are compared up to a limit, so no length is too long. */
+/* Words are compared only up to a limit, so any length is allowed. */
 TEST(long_words)
 {
 	char a[300], b[300];
@@ -56,5 +56,5 @@ TEST(nearest_of_several)
 	nearest_offer(&nearest, "lists");
 	assert_string_equal(nearest.meant, "lists");
 	nearest_offer(&nearest, "list");
-	assert_string_equal(nearest.meant, "lists"); /* the first of two equally near words */
+	assert_string_equal(nearest.meant, "lists"); /* the first of two equally close words */
 }

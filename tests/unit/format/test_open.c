@@ -1,6 +1,6 @@
 /*
- * Opening datasets from fds: refuses a wrong order of shards and anything but regular files, and
- * opens nothing by path.
+ * Opening datasets from fds: the library refuses shards in the wrong order and anything but regular
+ * files, and opens nothing by path.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -106,7 +106,7 @@ TEST(order)
 	packimg_close(dataset);
 }
 
-/* One shard gives the facts of the whole set, but no samples. */
+/* One shard is enough to read the description of the whole set, but no samples. */
 TEST(facts)
 {
 	struct packimg *dataset, *facts;
@@ -184,7 +184,7 @@ TEST(short)
 	refuse(file, -EBADMSG, "truncated, 1024 of");
 }
 
-/* Known foreign formats are named in the error. */
+/* The error names known foreign formats. */
 TEST(foreign)
 {
 	static const struct {
@@ -294,7 +294,7 @@ TEST(sandbox)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Counts the process's mappings whose line contains the name. */
+/* Counts the process's mappings whose line in /proc/self/maps contains the name. */
 static unsigned mappings_of(const char *name)
 {
 	FILE *file = fopen("/proc/self/maps", "re");
@@ -373,7 +373,10 @@ static void same_samples(const struct packimg *a, const struct packimg *b)
 	}
 }
 
-/* Everything works the same without a mapping. Code that reads in place by mistake is detected. */
+/*
+ * All functions work the same without a mapping. Code that wrongly accesses the file in place is
+ * detected.
+ */
 TEST(unmapped)
 {
 	struct packimg *mapped, *unmapped;
@@ -410,7 +413,7 @@ TEST(unmapped)
 	}
 }
 
-/* Truncating an open file causes no signal. */
+/* Truncating an open unmapped file causes no signal. */
 TEST(unmapped_cut)
 {
 	struct packimg *dataset;

@@ -1,6 +1,6 @@
 /*
  * Writing to a disk with short writes, interrupted calls and write errors: the file contains
- * exactly what was written. The link arguments redirect the calls to this test.
+ * exactly what was written. The linker redirects the system calls to this test.
  */
 #include "format/base/system/io.h"
 #include "format/write/output.h"

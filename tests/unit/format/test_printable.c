@@ -20,7 +20,7 @@ TEST(texts)
 	EXPECT("a\r\nb\tc\x7f", "a\\x0d\\x0ab\\x09c\\x7f");
 	EXPECT("a\0b", "a\\x00b");
 	EXPECT("\\x1b", "\\x1b");
-	/* C1 controls, as a character and as a byte */
+	/* C1 control characters, as characters and as bytes */
 	EXPECT("\xc2\x9b"
 	       "31m\xc2\x80\xc2\x9f",
 	       "\\u009b31m\\u0080\\u009f");
@@ -47,7 +47,7 @@ TEST(span)
 	assert_int_equal(printable_span("a\xe7\x8c", 3), 1);
 }
 
-/* Writes as much as fits, and never part of a character. */
+/* Writes as many whole characters as fit. */
 TEST(write)
 {
 	static const char text[] = "a\u00e9\u202e!", shown[] = "a\u00e9\\u202e!";

@@ -45,11 +45,11 @@ TEST(kinds)
 		assert_int_equal(info.progressive, kinds[k].progressive);
 		assert_int_equal(info.arithmetic, kinds[k].arithmetic);
 		assert_int_equal(info.orientation, 1);
-		/* a progressive file begins with a scan of all DC coefficients */
+		/* a progressive file begins with one scan of all DC coefficients */
 		assert_int_equal(info.several_scans, kinds[k].separate);
 		assert_int_equal(info.restart_interval,
 				 kinds[k].restart_rows ? 19 : kinds[k].restart_mcus);
-		/* 300 pixels are 19 MCUs of 16, or 38 blocks of a single component */
+		/* 300 pixels are 19 MCUs of 16 pixels, or 38 blocks of a single component */
 		assert_int_equal(info.restart_within_rows, kinds[k].restart_mcus % 38 != 0);
 	}
 }
@@ -68,8 +68,8 @@ TEST(orientations)
 }
 
 /*
- * Invalid values, BYTE and ASCII types count as no orientation; other integer types and counts are
- * accepted like one SHORT.
+ * Invalid values and the types BYTE and ASCII count as no orientation. Other integer types and
+ * counts are accepted like one SHORT.
  */
 TEST(odd_exif)
 {
@@ -84,8 +84,9 @@ TEST(odd_exif)
 			exif = data + i;
 	assert_non_null(exif);
 	/*
-	 * offset in the segment, new byte. Offsets: 10 offset of the IFD, 14 entry count, 16 tag,
-	 * 18 type, 20 count, 24 value.
+	 * Changes of one byte of the EXIF segment: offset, new value. Offsets are 10 for the IFD's
+	 * offset, 14 for the entry count, 16 for the tag, 18 for the type, 20 for the count, 24 for
+	 * the value.
 	 */
 	static const struct {
 		uint8_t place, value;
@@ -111,7 +112,7 @@ TEST(odd_exif)
 		assert_int_equal(info.orientation, 6);
 		exif[harmless[i].place] = old;
 	}
-	/* the entry count is too large: the existing entries are used */
+	/* with too large an entry count, the existing entries are used */
 	exif[14] = 200;
 	assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), 0);
 	assert_int_equal(info.orientation, 6);
@@ -157,7 +158,7 @@ TEST(refusals)
 	REFUSE("\xff\xd8" SOF("\x00\x10\x00\x10") SOF("\x00\x10\x00\x10") "\xff\xda", -EBADMSG);
 	REFUSE("\xff\xd8" SOF("\x00\x10\x00\x10"), -EBADMSG);
 	REFUSE("\xff\xd8\xff\xc3\x00\x0b\x08\x00\x10\x00\x10\x01\x01\x11\x00\xff\xda", -ENOTSUP);
-	/* a component count that exceeds the segment */
+	/* the component count exceeds the segment */
 	REFUSE("\xff\xd8\xff\xc0\x00\x0b\x08\x00\x10\x00\x10\x03\x01\x11\x00\xff\xda", -EBADMSG);
 }
 

@@ -1,7 +1,7 @@
 /*
  * Crash safety of replacing a dataset. Kills the writer before each change that it makes to the
- * folder: either the old or the new dataset must open, by name and by folder, and the next writer
- * cleans up. This program wraps the system calls that change a folder, and counts them.
+ * folder: afterwards either the old or the new dataset must open, by name and by folder, and the
+ * next writer cleans up. This program wraps and counts the system calls that change a folder.
  */
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
@@ -14,7 +14,7 @@
 
 enum { KILLED = 77 };
 
-static int steps_left = -1; /* changes until the process exits, -1 for never */
+static int steps_left = -1; /* changes to the folder before the process exits; -1 for no limit */
 static bool links_fail, copies_fail;
 static int shade;
 
@@ -75,7 +75,7 @@ static void empty_directory(void)
 	closedir(listing);
 }
 
-/* Counts files whose names begin with a dot (hidden) and others (plain). */
+/* Counts files whose names begin with a dot (hidden) and all others (plain). */
 static void count_files(unsigned *ret_plain, unsigned *ret_hidden)
 {
 	struct dirent *entry;
@@ -88,7 +88,7 @@ static void count_files(unsigned *ret_plain, unsigned *ret_hidden)
 	closedir(listing);
 }
 
-/* A sample is larger than the shard size here, so each sample gets its own shard. */
+/* A sample exceeds the shard size, so each one gets its own shard. */
 static int write_dataset(unsigned shards, unsigned samples)
 {
 	static uint8_t pixels[64 * 64 * 3];
@@ -104,7 +104,7 @@ static int write_dataset(unsigned shards, unsigned samples)
 	};
 	struct packimg_writer *writer;
 
-	/* shards of two datasets must differ */
+	/* shards of different datasets must differ */
 	memset(pixels, shade, sizeof(pixels));
 	assert_int_equal(packimg_writer_new(path_of("d.pimg"), &options, &writer, &error), 0);
 	for (unsigned i = 0; i < (shards ? shards : samples); i++)
@@ -134,8 +134,8 @@ static uint64_t samples_at(const char *path)
 }
 
 /*
- * Takes numbers of shards; 0 means a single file, with 10 samples in the old dataset and 11 in the
- * new.
+ * Takes the numbers of shards. 0 means a single file, with 10 samples in the old dataset and 11 in
+ * the new one.
  */
 static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 {
@@ -164,7 +164,7 @@ static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 			news += count == new_samples;
 		assert_int_equal(samples_at(directory), count);
 
-		/* the next writer cleans up whatever is left */
+		/* the next writer cleans up all leftovers */
 		assert_int_equal(write_dataset(3, 0), 0);
 		assert_int_equal(samples_at(path_of("d.pimg")), 3);
 		count_files(&plain, &hidden);
@@ -192,7 +192,7 @@ TEST(killed_without_links)
 	links_fail = false;
 }
 
-/* Writers are killed repeatedly while they replace the leftovers of killed ones. */
+/* Kills writers repeatedly while they replace the leftovers of killed writers. */
 TEST(killed_in_a_row)
 {
 	unsigned shards = 2;
@@ -217,7 +217,7 @@ TEST(killed_in_a_row)
 }
 
 /*
- * If the files cannot get their final names, the new dataset is still the one that opens, and the
+ * If the files cannot be renamed to their final names, the new dataset opens all the same, and the
  * next finish repairs the names.
  */
 TEST(fails_after_notice)
@@ -230,7 +230,7 @@ TEST(fails_after_notice)
 	assert_int_equal(write_dataset(2, 0), -ENOSPC);
 	links_fail = copies_fail = false;
 	assert_int_equal(samples_at(path_of("d.pimg")), 2);
-	/* an abandoned writer leaves it as it is, too */
+	/* a writer that is freed before its finish changes nothing */
 	struct packimg_writer *writer;
 	assert_int_equal(packimg_writer_new(path_of("d.pimg"), NULL, &writer, &error), 0);
 	packimg_writer_free(writer);
@@ -292,7 +292,7 @@ TEST(notices)
 	unlink(path_of(".d.pimg.replaced"));
 	rmdir(path_of(".d.pimg.folder"));
 
-	/* in a world-writable folder only notices of trusted owners count */
+	/* in a world-writable folder, only notices of trusted owners count */
 	put_notice(".d.pimg.x.pimg\n");
 	if (geteuid() != 0)
 		return;

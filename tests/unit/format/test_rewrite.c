@@ -37,8 +37,8 @@ static const char *path_of(const char *name)
 	} while (0)
 
 /*
- * Writes JPEGs, with every third sample raw; fields have gaps, and odd samples have private side
- * data.
+ * Writes JPEGs, with a raw sample at every third position. Fields have gaps, and odd samples have
+ * private side data.
  */
 static void write_dataset(const char *path, uint64_t shard_size)
 {
@@ -76,7 +76,7 @@ static void write_dataset(const char *path, uint64_t shard_size)
 		};
 		struct packimg_value value = {.present = i % 4 != 0, .int64 = i * 1000};
 		struct packimg_value text = {.present = i > 4, .bytes = name, .size = i};
-		if (i == 6 && !raw) /* with an orientation other than upright */
+		if (i == 6 && !raw) /* a JPEG with another orientation than upright */
 			item.orientation = 6, item.width = 200, item.height = 46;
 		MUST(packimg_writer_add(writer, &item, &error));
 		MUST(packimg_writer_value(writer, number, &value, &error));
@@ -141,8 +141,8 @@ static void same_but_for_side(const struct packimg *a, const struct packimg *b)
 enum what { KEEP, INDEX, DROP };
 
 /*
- * Rewrites all samples. INDEX gives an index to every JPEG that can have one. The old dataset is
- * still open when this returns.
+ * Rewrites all samples. INDEX gives every JPEG an index that can have one. The old dataset is still
+ * open on return.
  */
 static void rewrite(struct packimg *dataset, enum what what)
 {
@@ -205,15 +205,15 @@ static void check_rewritten(const char *path, unsigned files)
 				 i % 3 != 2 ? 0 : -ENODATA);
 		if (i % 2)
 			assert_memory_equal(sample.side, "\1\0\0\x80\5\0\0\0hello\0\0\0", 16);
-		/* data and side data are adjacent, so one read fetches both */
+		/* data and side data are adjacent, so that one read fetches both */
 		if (sample.side)
 			assert_int_equal(sample.side - sample.data,
 					 ((int64_t)sample.data_size + 63) / 64 * 64);
 	}
 	packimg_close(old);
 	/*
-	 * another rewrite gives the same bytes; dropping the new indexes gives the same bytes as
-	 * never adding them
+	 * another rewrite gives the same bytes, and dropping the new indexes gives the bytes of a
+	 * dataset that never had them
 	 */
 	MUST(packimg_shard(new, 0, &a));
 	uint8_t *first = malloc(a.size);
@@ -260,7 +260,7 @@ TEST_WITH(single, setup, teardown)
 	check_rewritten(path, 3);
 	assert_int_equal(stat(path, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0640);
-	/* through a symlink: its target is replaced, the link stays */
+	/* a rewrite through a symlink replaces the target and keeps the link */
 	assert_int_equal(symlink("one.pimg", path_of("link.pimg")), 0);
 	check_rewritten(path_of("link.pimg"), 4);
 	assert_int_equal(lstat(path_of("link.pimg"), &status), 0);
@@ -320,7 +320,7 @@ static void patch_records(const char *path, void (*change)(struct pimg_record *r
 }
 
 /*
- * Changes the order of samples in the file, and lets some samples share bytes, with and without
+ * Changes the order of samples in the file and makes some samples share bytes, with and without
  * side data.
  */
 static void shuffle_and_share(struct pimg_record *records)
@@ -383,8 +383,8 @@ TEST_WITH(damage, setup, teardown)
 }
 
 /*
- * Makes a few bytes expand when rewritten: each sample is the rest of the file from a slightly
- * later offset.
+ * Makes a rewrite expand the file: each sample is the remainder of the file from a slightly later
+ * offset, and all samples share their bytes.
  */
 static void pile_up(struct pimg_record *records)
 {
@@ -413,7 +413,7 @@ TEST_WITH(overlaps, setup, teardown)
 	packimg_close(dataset);
 }
 
-/* Everything else a valid file may contain: unknown sections, gaps, unknown kinds of side data. */
+/* Whatever else a valid file may contain: unknown sections, gaps, unknown kinds of side data. */
 TEST_WITH(golden, setup, teardown)
 {
 	static const char *const names[] = {"minimal.pimg",
@@ -444,7 +444,7 @@ TEST_WITH(golden, setup, teardown)
 		same_but_for_side(old, new);
 		MUST(packimg_shard(old, 0, &a));
 		MUST(packimg_shard(new, 0, &b));
-		/* section_count */
+		/* header.section_count */
 		assert_memory_equal(a.map + 112, b.map + 112, 4);
 		for (uint64_t n = 0; n < packimg_count(old); n++) {
 			MUST(packimg_sample(old, n, &p));

@@ -1,6 +1,6 @@
 /*
- * A reader returns what a writer was given: samples, side data, names, fields, facts; for single
- * files and sets.
+ * A reader returns what a writer was given: samples, side data, names, fields and metadata, for
+ * single files and sets.
  */
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
@@ -27,7 +27,7 @@ static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source
 	memset(side, 0, 300);
 	memcpy(side, head, sizeof(head));
 	memset(side + 8, (int)i, i % 280);
-	/* the longest name is in the middle */
+	/* the longest name is neither the first nor the last */
 	snprintf(source, 32, i == 7 ? "folder/%llu.png" : "dir/%llu.png", (unsigned long long)i);
 	return (struct packimg_item){
 		.data = *ret_pixels,
@@ -59,7 +59,7 @@ static void put_values(struct packimg_writer *writer, uint64_t i)
 
 	for (uint32_t t = 0; t < FIELDS; t++) {
 		uint32_t field;
-		/* fields are first set at different samples, and have gaps */
+		/* fields start at different samples and have gaps */
 		if (i < t * 30 || i % (t + 2) == 0)
 			continue;
 		assert_ok(packimg_writer_field(writer, field_names[t], field_types[t], &field,
@@ -165,7 +165,7 @@ static void check_sample(const struct packimg *dataset, uint64_t i)
 	assert_ptr_equal(shard.map + sample.data_offset, sample.data);
 }
 
-/* Types are preserved, and lengths are the maximum over all shards. */
+/* Types are preserved. Maximum lengths cover all shards. */
 static void check_fields(const struct packimg *dataset)
 {
 	uint64_t longest = 0;
@@ -247,7 +247,7 @@ TEST(set)
 	snprintf(first, sizeof(first), "many-%05u-of-%05u.pimg", shards - 1, shards);
 	check_dataset(path_of(first), 500);
 
-	/* a missing shard */
+	/* one shard is missing */
 	snprintf(first, sizeof(first), "many-%05u-of-%05u.pimg", 2, shards);
 	snprintf(path, sizeof(path), "%s.away", path_of(first));
 	assert_int_equal(rename(path_of(first), path), 0);

@@ -1,4 +1,4 @@
-/* A folder that cannot be synced: what is left of the dataset, and what the caller learns. */
+/* A folder that cannot be synced: which files of the dataset remain, and what the caller learns. */
 #include "format/packimg.h"
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
@@ -53,7 +53,7 @@ static void assert_samples(const char *path, uint64_t count)
 	packimg_close(image);
 }
 
-/* shard_size: 0 for a single file. */
+/* shard_size of 0 writes a single file. */
 static void write_without_sync(const char *path, uint64_t shard_size)
 {
 	struct packimg_error error;

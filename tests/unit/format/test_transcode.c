@@ -1,6 +1,6 @@
 /*
- * Lossless transcoding keeps coefficients, markers and pixels and gives one baseline scan; damaged
- * files are refused. Also checks of indexes against their scans.
+ * Lossless transcoding keeps coefficients, markers and pixels and gives one baseline scan. Damaged
+ * files are refused. Also checks indexes against their scans.
  */
 #include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side_data.h"
@@ -41,8 +41,7 @@ static void open_jpeg(struct jpeg_decompress_struct *cinfo, struct jpeg_error_mg
 }
 
 /*
- * Compares the coefficients of all blocks of the image, without the blocks that only pad the last
- * MCUs.
+ * Compares the coefficients of all blocks of the image, except blocks that only pad the last MCUs.
  */
 static void same_coefficients(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
 {
@@ -96,8 +95,8 @@ static size_t collect_markers(const uint8_t *data, size_t size, uint8_t *ret_byt
 }
 
 /*
- * Inserts a profile in two segments of maximum size, a comment and an unusual APP segment before
- * the frame.
+ * Inserts a profile in two segments of maximum size, a comment, and an unusual APP segment before
+ * the frame header.
  */
 static uint8_t *add_markers(uint8_t *data, size_t *size)
 {
@@ -192,7 +191,7 @@ TEST(repeats)
 	uint8_t *first = malloc(made_size);
 	size_t first_size = made_size;
 	memcpy(first, made, made_size);
-	/* a failure in between must leave no trace */
+	/* a failure in between must not affect later files */
 	assert_int_equal(
 		packimg_transcode_jpeg(transcoder, data, size / 2, &made, &made_size, &error),
 		-EBADMSG);
@@ -269,8 +268,8 @@ TEST(damage)
 }
 
 /*
- * The sampling factors exceed the blocks that an MCU may have: valid in separate scans, impossible
- * in an interleaved one.
+ * The blocks of all components exceed the limit of an MCU: this is valid in separate scans but
+ * impossible in an interleaved one.
  */
 TEST(too_large_for_one_scan)
 {
@@ -294,8 +293,8 @@ static void expect_fault(const struct packimg_sample *sample, const char *words)
 }
 
 /*
- * Adds `more` to the place of an entry, and one to a predictor (counted from 1, 0 for none), and
- * expects an error text that contains `words`.
+ * Adds `more` to the bit position of an index entry and one to its predictor number `predictor`
+ * (from 1; 0 for none). Expects an error text that contains `words`.
  */
 static void check_forged(const struct packimg_sample *sample, uint32_t row, uint32_t entry,
 			 uint32_t more, uint32_t predictor, const char *words)
@@ -354,8 +353,8 @@ TEST(index_check)
 	assert_true(packimg_sample_indexed(&sample));
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), 0);
 	/*
-	 * the item's header takes 8 bytes; version, components, widths, entries per row and rows
-	 * follow
+	 * after the item header of 8 bytes come version, components, widths, entries per row, and
+	 * rows
 	 */
 	for (size_t at = 9; at < 20; at++) {
 		side[at] ^= 0x41;
@@ -371,7 +370,7 @@ TEST(index_check)
 	side[8] = 1;
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), -ENODATA);
 	side[8] = JPEG_INDEX_VERSION;
-	/* an item that is too short, and an empty one */
+	/* a truncated item, and an empty one */
 	side[4] = 8;
 	sample.side_size = 16;
 	expect_fault(&sample, "size of 8 bytes");

@@ -1,6 +1,6 @@
 /*
- * Guarantees of the writer: nothing is visible before finish or after a failure, errors say why,
- * and equal input gives equal bytes.
+ * Guarantees of the writer: no dataset is visible before finish or after a failure, errors state
+ * the reason, and equal input gives equal bytes.
  */
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
@@ -58,7 +58,7 @@ static void add(struct packimg_writer *writer, unsigned count)
 			fail_msg("%s", error.text);
 }
 
-/* With the `alone` option the writer does not look for leftovers of other writers. */
+/* With the option `alone`, the writer does not look for leftovers of other writers. */
 TEST(alone)
 {
 	static const char leftover[] = ".a.pimg.partial.0123456789abcdef.0";
@@ -68,7 +68,7 @@ TEST(alone)
 		int fd = open(path_of(leftover), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 		assert_true(fd >= 0);
 		close(fd);
-		/* the second time it replaces the file */
+		/* in the second round, replaces the dataset of the first */
 		assert_int_equal(packimg_writer_new(path_of("a.pimg"), &options, &writer, &error),
 				 0);
 		add(writer, 3);
@@ -121,7 +121,7 @@ TEST(killed)
 			_exit(0);
 		}
 		assert_int_equal(read(pipes[0], &byte, 1), 1);
-		/* other writers leave the files of a running writer alone */
+		/* other writers keep the files of a writer that is running */
 		unsigned before = count_entries();
 		struct packimg_writer *other = begin("b.pimg", 0);
 		assert_int_equal(count_entries(), before + 1);
@@ -133,8 +133,7 @@ TEST(killed)
 		close(pipes[1]);
 		assert_nothing_opens();
 		/*
-		 * a writer of another target keeps the leftover file, one of the same target
-		 * removes it
+		 * a writer of another target keeps the leftover; one of the same target removes it
 		 */
 		packimg_writer_free(begin("b2.pimg", 0));
 		assert_int_equal(count_entries(), before);
@@ -161,7 +160,7 @@ TEST(no_room)
 	assert_non_null(strstr(error.text, "c.pimg"));
 	assert_int_equal(packimg_writer_add(writer, &item, &error), -EFBIG);
 	setrlimit(RLIMIT_FSIZE, &old);
-	/* there is room again, but the file has a hole */
+	/* the disk has space again, but the file already lacks a part */
 	assert_int_equal(packimg_writer_add(writer, &item, &error), -EFBIG);
 	assert_int_equal(packimg_writer_finish(writer, &error), -EFBIG);
 	packimg_writer_free(writer);
@@ -234,7 +233,7 @@ TEST(refusals)
 	REFUSE("zstd", item.codec = PACKIMG_CODEC_RAW_ZSTD);
 	REFUSE("source", item.source = (const char *)pixels, item.source_size = 65536);
 #undef REFUSE
-	/* a refused call is not a failure of the writer */
+	/* a call that the writer refuses does not make it fail */
 	add(writer, 1);
 	assert_int_equal(packimg_writer_finish(writer, &error), 0);
 	packimg_writer_free(writer);
@@ -287,7 +286,7 @@ TEST(refused_facts)
 	assert_int_equal(packimg_writer_metadata(writer, "key", "\xc0", &error), -EINVAL);
 	assert_int_equal(packimg_writer_statistics(writer, good, bad), -EINVAL);
 	assert_int_equal(packimg_writer_classes(writer, broken, 1, &error), -EINVAL);
-	/* a label without a class is detected at finish, and can still be corrected then */
+	/* finish detects a label without a class, which the caller can then correct */
 	item.label = 1;
 	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
 	assert_int_equal(packimg_writer_classes(writer, classes, 1, &error), 0);
@@ -314,7 +313,7 @@ TEST(bad_targets)
 	memset(name, 'n', sizeof(name));
 	name[sizeof(name) - 1] = '\0';
 	assert_int_equal(packimg_writer_new(path_of(name), NULL, &writer, &error), -ENAMETOOLONG);
-	/* the target is a folder: detected when renaming, and everything is rolled back */
+	/* the target is a folder: the rename fails, and everything is rolled back */
 	assert_int_equal(mkdir(path_of("folder.pimg"), 0777), 0);
 	writer = begin("folder.pimg", 0);
 	add(writer, 1);
@@ -322,7 +321,7 @@ TEST(bad_targets)
 	packimg_writer_free(writer);
 	assert_int_equal(count_entries(), 1);
 	assert_int_equal(rmdir(path_of("folder.pimg")), 0);
-	/* a folder has the third shard's name: the first two are rolled back */
+	/* a folder has the name of the third shard: the first two are rolled back */
 	assert_int_equal(mkdir(path_of("s-00002-of-00004.pimg"), 0777), 0);
 	writer = begin("s.pimg", 13000);
 	add(writer, 4);
@@ -362,7 +361,7 @@ TEST(same_bytes)
 	}
 }
 
-/* Writes 40 samples. Sample 30 or the metadata differ as `way` says. */
+/* Writes 40 samples. `way` selects a difference in sample 30 or in the metadata. */
 static void write_variant(const char *name, uint64_t shard_size, const char *way,
 			  uint8_t ret_uuids[32])
 {
@@ -427,7 +426,7 @@ static void write_variant(const char *name, uint64_t shard_size, const char *way
 	packimg_close(dataset);
 }
 
-/* The UUID depends on a dataset's samples, not on how shards divide them. */
+/* The UUID depends on a dataset's contents, not on the division into shards. */
 TEST(uuid)
 {
 	static const char *const other[] = {"pixels", "label",   "orientation", "source", "dropped",
@@ -453,7 +452,7 @@ TEST(uuid)
 	}
 }
 
-/* The spool: more of everything than fits into one of its blocks, in two shards. */
+/* Exceeds one block of the spool for every kind of data, in two shards. */
 TEST(many)
 {
 	enum { COUNT = 30000 };

@@ -1,6 +1,6 @@
 /*
- * Makes the objects that a batcher gets from other parts of the daemon: a dataset from its fds, and
- * a ring's memory. A failure ends the test through cmocka's assertions.
+ * Makes the objects that a batcher receives from other parts of the daemon: a dataset opened by fd,
+ * and the memory of a ring. A failure ends the test through cmocka's assertions.
  */
 #pragma once
 

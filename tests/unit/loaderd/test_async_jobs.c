@@ -1,6 +1,6 @@
 /*
  * Asynchronous jobs of one worker: concurrency limit, replacement of blocked jobs, and priority.
- * The test acts as the control thread.
+ * The test takes the role of the control thread.
  */
 #include "format/base/system/clock.h"
 #include "loaderd/worker/async_jobs.h"
@@ -15,12 +15,12 @@
 enum { AT_ONCE = 2, MANY = 24, PATIENCE_MS = 60000, BURST_US = 2000, NICE_MAX = 19, NICER = 3 };
 
 struct job {
-	struct async_job async_job; /* must be first */
+	struct async_job async_job; /* first member: pointers are cast */
 	int nice;
 };
 
 static _Atomic unsigned running, most, done;
-static sem_t begun, go; /* of sleeping jobs */
+static sem_t begun, go; /* posted when a sleeping job begins; awaited by it */
 
 static void enter(void)
 {
@@ -96,7 +96,7 @@ static void begin_sleepers(struct async_jobs **ret_jobs, struct job *jobs, unsig
 		add(*ret_jobs, &jobs[i], run);
 }
 
-/* Lets jobs that wait for `go` end. */
+/* Ends the jobs that wait for `go`. */
 static void wake(unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -136,7 +136,7 @@ TEST(few_jobs_use_cpus_at_a_time)
 	async_jobs_free(async_jobs);
 }
 
-/* All blocking jobs start, and one that does not block finishes meanwhile. */
+/* All blocking jobs start, and a job that does not block finishes meanwhile. */
 TEST(jobs_that_sleep_hold_up_no_others)
 {
 	struct async_jobs *async_jobs;
@@ -168,7 +168,7 @@ TEST(jobs_are_nicer)
 	async_jobs_free(async_jobs);
 }
 
-/* Other jobs run at once, and resumed jobs respect the concurrency limit. */
+/* Other jobs start immediately, and resumed jobs respect the concurrency limit. */
 TEST(suspended_jobs_wait_for_their_turn)
 {
 	struct async_jobs *async_jobs;

@@ -1,5 +1,6 @@
 /*
- * Threads that close fds and threads that do other blocking work: neither may delay unrelated work.
+ * Threads that close fds, and threads that do other blocking work: neither kind delays unrelated
+ * work.
  */
 #include "loaderd/supervisor/blocking_pool.h"
 #include "tests/test.h"
@@ -7,7 +8,7 @@
 #include <semaphore.h>
 #include <sys/socket.h>
 
-enum { KEYS = 16, OTHERS = 12 /* one less than the threads for slow work */ };
+enum { KEYS = 16, OTHERS = 12 /* one less than the number of threads for slow work */ };
 
 struct work {
 	sem_t begun, may_end, done;
@@ -70,7 +71,7 @@ TEST(work_that_takes_long_keeps_nobody_waiting)
 	blocking_pool_free(pool);
 }
 
-/* Submits more slow work than there are threads, until every submitter is known to be slow. */
+/* Submits more slow work than there are threads, until the pool considers every submitter slow. */
 TEST(slow_work_leaves_threads_for_quick)
 {
 	enum { SLOW = 40 };

@@ -1,4 +1,4 @@
-/* cgroup limits on machines and in containers; directories stand in for /proc and the mounts. */
+/* cgroup limits on machines and in containers. Directories stand in for /proc and the mounts. */
 #include "format/base/system/cgroup.h"
 #include "tests/test.h"
 
@@ -70,7 +70,7 @@ TEST(version_1)
 	expect(UINT64_MAX, UINT_MAX);
 	put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "3000\n");
 	expect(3000, UINT_MAX);
-	/* the minimum on the path to the root; sibling cgroups do not count */
+	/* the minimum of the limits on the path to the root; sibling cgroups do not count */
 	put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2000\n");
 	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", NO_LIMIT);
 	put("/sys/fs/cgroup/memory/a/c/memory.limit_in_bytes", "1000\n");
@@ -85,7 +85,7 @@ TEST(version_1)
 	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
 	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
 	expect(2000, 1);
-	/* files of version 2 are ignored there */
+	/* version 1 ignores files of version 2 */
 	put("/sys/fs/cgroup/memory/a/b/memory.max", "10\n");
 	expect(2000, 1);
 }
@@ -118,8 +118,8 @@ TEST(hybrid)
 }
 
 /*
- * A container sees its cgroup at the mount point, while /proc/self/cgroup shows the path on the
- * host, or one that is not below the mount's root.
+ * A container sees its cgroup at the mount point, but /proc/self/cgroup shows the path on the host,
+ * or one outside the mount's root.
  */
 TEST(containers)
 {
@@ -133,7 +133,10 @@ TEST(containers)
 	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
 	put("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "800\n");
 	expect(800, UINT_MAX);
-	/* another cgroup with the same name prefix, and one above, as a namespace shows it */
+	/*
+	 * a cgroup with the same name prefix, one above the root as seen in a namespace, and the
+	 * root
+	 */
 	for (int i = 0; i < 3; i++) {
 		begin(mount_1, i == 0   ? "4:memory:/docker/abcdef\n"
 			       : i == 1 ? "4:memory:/../../x\n"
@@ -141,7 +144,7 @@ TEST(containers)
 		put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
 		expect(900, UINT_MAX);
 	}
-	/* mounted elsewhere, with a space in the name, twice */
+	/* mounted at another path with a space in its name, twice */
 	begin("30 23 0:26 /pod /mnt/my\\040groups rw - cgroup2 none rw\n"
 	      "31 23 0:26 / /other rw - cgroup2 none rw\n",
 	      "0::/pod/one\n");

@@ -1,4 +1,4 @@
-/* Counts of connections without a ring, through all events and their orders. */
+/* Counts of connections without a ring, in all orders of events. */
 #include "loaderd/event_source.h"
 #include "loaderd/supervisor/clients.h"
 #include "tests/test.h"
@@ -18,7 +18,7 @@ struct scene {
 	int ring[IPC_FDS_MAX];
 };
 
-/* Adds three clients, numbered FIRST to THIRD. */
+/* Adds the clients FIRST, SECOND and THIRD. */
 static void set_up(struct scene *scene)
 {
 	const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -84,26 +84,28 @@ TEST(a_ring_counts_as_long_as_its_feed)
 	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
 	assert_int_equal(send_ring(&scene, SECOND, OTHER_FEED), 0);
 	assert_counts(&scene, 3, 1);
-	assert_int_equal(send_ring(&scene, FIRST, OTHER_FEED), ENOTCONN); /* already has a ring */
-	assert_int_equal(send_ring(&scene, THIRD + 1, FEED), ENOTCONN);   /* does not exist */
+	assert_int_equal(send_ring(&scene, FIRST, OTHER_FEED),
+			 ENOTCONN); /* the client already has a ring */
+	assert_int_equal(send_ring(&scene, THIRD + 1, FEED),
+			 ENOTCONN); /* the client does not exist */
 	assert_counts(&scene, 3, 1);
 	for (unsigned i = 0; i < 2; i++) {
 		clients_ring_done(&scene.clients, FEED);
 		assert_counts(&scene, 3, 2);
 	}
-	assert_int_equal(send_ring(&scene, FIRST, FEED), 0); /* a new ring */
+	assert_int_equal(send_ring(&scene, FIRST, FEED), 0); /* another ring after the first */
 	assert_counts(&scene, 3, 1);
 	tear_down(&scene);
 }
 
-/* Hang-up and the end of the feed come in either order. */
+/* Hang-up and the end of the feed occur in either order. */
 TEST(who_leaves_counts_no_more)
 {
 	struct scene scene;
 	set_up(&scene);
 	assert_int_equal(send_ring(&scene, FIRST, FEED), 0);
 	assert_int_equal(send_ring(&scene, SECOND, OTHER_FEED), 0);
-	/* Replies that were sent but not read count as unread from then on. */
+	/* After the disconnect, replies that were sent but not read count as unread. */
 	clients_disconnect(&scene.clients, FIRST);
 	assert_counts(&scene, 2, 1);
 	clients_ring_done(&scene.clients, FEED);
@@ -120,7 +122,7 @@ TEST(who_leaves_counts_no_more)
 	tear_down(&scene);
 }
 
-/* If the client does not read, it gets no ring, and the counts stay the same. */
+/* A client that does not read gets no ring, and the counts stay the same. */
 TEST(a_ring_that_is_not_sent_is_none)
 {
 	static const char bytes[1024];

@@ -25,7 +25,7 @@ TEST(everybody_and_some)
 	assert_int_equal(nice_of(&config, 1000), -20);
 	assert_int_equal(nice_of(&config, 1001), 19);
 	assert_int_equal(nice_of(&config, 100), NONE);
-	/* Lines accumulate; the last value wins. */
+	/* Lines accumulate; for the same user the last value wins. */
 	assert_int_equal(set(&config, " 5 4294967294:-0 1000:3 ", &error), 0);
 	assert_int_equal(set(&config, "4", &error), 0);
 	assert_int_equal(nice_of(&config, 1000), 3);
@@ -88,8 +88,8 @@ TEST(list_length_max)
 }
 
 /*
- * Prints the maximum number of entries, in lines of limited length, and reads them back over an
- * existing configuration.
+ * Prints the maximum number of entries in lines of limited length, and reads them into an existing
+ * configuration.
  */
 TEST(what_is_printed_is_read)
 {

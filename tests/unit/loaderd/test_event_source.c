@@ -31,7 +31,7 @@ static void turn(uint64_t wait_ns)
 	close(source.fd);
 }
 
-/* [daemon] idle_ms may be 49 days; the timeout of epoll_wait() holds half of that. */
+/* [daemon] idle_ms may be 49 days, twice as long as the timeout of epoll_wait() can be. */
 TEST(far_times_are_waited_for)
 {
 	turn(UINT32_MAX * MS);

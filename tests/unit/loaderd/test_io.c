@@ -1,7 +1,8 @@
 /*
- * Sources of a feed's stored bytes. With IO_URING, reads go to its buffer and come from the given
- * fd: the test passes a second file with inverted bytes to prove it. If a dataset is not mapped,
- * both modes read or copy all bytes, with the same contents; access in place would fault.
+ * Sources of a feed's stored bytes. With IO_URING, bytes are read into the ring's buffer from the
+ * given fd: to prove it, the test passes a second file with inverted bytes. If a dataset is not
+ * mapped, both modes read or copy all bytes, with the same contents; accessing the file in place
+ * would fault.
  */
 #include "loaderd/io/io.h"
 
@@ -20,7 +21,7 @@ enum { SIDE_MIN = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_MIN + SAMPLES * SIDE_STEP }
 enum { BLOCK = 4096, TAIL = 64 };
 
 static char path[] = "/tmp/loaderd-io-XXXXXX", apart_path[] = "/tmp/loaderd-io-apart-XXXXXX";
-/* dataset: mapped. apart: each sample's side data is stored behind another sample's bytes. */
+/* dataset: mapped. apart: the side data of each sample is stored after another sample's bytes. */
 static struct dataset *dataset, *unmapped, *apart, *apart_unmapped;
 static struct io_buffer buffer;
 
@@ -97,8 +98,8 @@ static struct io_options options_for(enum io_mode mode, uint64_t bytes, const in
 }
 
 /*
- * Passes the result of io_get() for each sample of the feed to `look`; read is NULL if nothing was
- * read.
+ * Calls `look` with the result of io_get() for each sample of the feed. Its argument `read` is NULL
+ * if nothing was read.
  */
 static void for_each(const struct io_options *options,
 		     void (*look)(int result, const struct packimg_sample *read, uint64_t index))
@@ -124,7 +125,10 @@ static void for_each(const struct io_options *options,
 		io_done(io, unit);
 		seen++;
 	}
-	/* no read comes after the last unit, so its memory in the ring's buffer has no new owner */
+	/*
+	 * no read follows the last unit, so its memory in the buffer is not reused and stays
+	 * poisoned
+	 */
 	if (POISON_IS_SEEN && last.data && options->dataset->mapped)
 		assert_ptr_equal(poison_find(last.data, last.data_size), last.data);
 	io_free(io);
@@ -132,8 +136,8 @@ static void for_each(const struct io_options *options,
 }
 
 /*
- * Asserts that the bytes were read: they are outside the mapping, and equal to its bytes or
- * inverted.
+ * Asserts that the bytes were read: they are outside the mapping, and equal to its bytes or to
+ * their inverse.
  */
 static void assert_bytes(const uint8_t *read, const uint8_t *mapped, uint32_t size,
 			 uint8_t difference)
@@ -173,7 +177,7 @@ static void look_mapped(int result, const struct packimg_sample *read, uint64_t 
 	assert_int_equal(result, IO_MAPPED);
 }
 
-/* Buffer space for one read of the last sample, which is the largest, with its index. */
+/* Sizes the buffer for one read of the last sample, which is the largest, with its index. */
 static uint64_t largest(void)
 {
 	const struct packimg_sample sample = mapped_sample(SAMPLES - 1);
@@ -216,7 +220,7 @@ static void look_large_mapped(int result, const struct packimg_sample *read, uin
 		assert_int_equal(result, IO_READ);
 }
 
-/* One sample must not take the whole buffer. */
+/* A sample must not occupy the whole buffer. */
 TEST(leaves_what_is_too_large_for_the_buffer)
 {
 	need_uring();
@@ -224,7 +228,10 @@ TEST(leaves_what_is_too_large_for_the_buffer)
 	for_each(&options, look_large_mapped);
 }
 
-/* Asserts that the byte is poisoned unless it belongs to another entry. */
+/*
+ * Asserts that the byte is poisoned, except at the start of a block, which may belong to another
+ * entry.
+ */
 static void assert_hidden(const uint8_t *byte)
 {
 	if ((uintptr_t)byte % BLOCK != 0)
@@ -236,7 +243,7 @@ static void look_hidden(int result, const struct packimg_sample *read, uint64_t 
 	assert_int_equal(result, IO_READ);
 	assert_null(poison_find(read->data, read->data_size + (size_t)TAIL));
 	assert_null(poison_find(read->side, read->side_size + (size_t)TAIL));
-	/* ASan tracks the end of a range exactly, its start in steps of eight bytes */
+	/* ASan marks the end of a range exactly, its start at multiples of eight bytes */
 	if ((uintptr_t)read->data % BLOCK != 0)
 		assert_ptr_equal(poison_find(read->data - 1, 1), read->data - 1);
 	assert_hidden(read->side + read->side_size + TAIL);
@@ -251,7 +258,7 @@ TEST(hides_what_is_no_sample_from_workers)
 	for_each(&options, look_hidden);
 }
 
-/* Copies the dataset, with the first sample and its side data moved and resized to these sizes. */
+/* Copies the dataset, and moves the first sample and its side data to other offsets and sizes. */
 static void write_moved(char *copy, uint32_t data_size, uint32_t side_size)
 {
 	const struct packimg_shard shard = shard_of_dataset();
@@ -309,7 +316,8 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 {
 	if (index >= FIRST_CUT)
 		assert_int_equal(result, -EIO);
-	else if (index < FIRST_CUT - 1) /* the sample in between may end in the truncated block */
+	else if (index < FIRST_CUT - 1) /* the sample in between may end in the block where the file
+					   is truncated */
 		look_opposite(result, read, index);
 }
 
@@ -343,7 +351,7 @@ TEST(copies_what_is_not_mapped)
 	for_each(&options, look_same);
 }
 
-/* Covers samples that do not fit the buffer, too. */
+/* Also covers samples that do not fit into the buffer. */
 TEST(reads_or_copies_what_is_not_mapped)
 {
 	need_uring();
@@ -413,7 +421,7 @@ TEST(copies_other_samples)
 	io_free(io);
 }
 
-/* Memory for a large sample is freed when a sample of usual size follows. */
+/* The memory for a large sample is freed when a sample of normal size follows. */
 TEST(gives_large_buffers_back)
 {
 	struct io_buffer one = {0};

@@ -13,8 +13,8 @@ TEST(nothing_opens)
 	none = (struct rlimit){0, some.rlim_max};
 	memory_init();
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	/* never all of it: the kernel uses some */
+	/* less than all memory, because the kernel uses some */
 	assert_in_range(memory_available(), 1, all - 1);
-	/* a sanitizer opens files at exit */
+	/* restored, because a sanitizer opens files at exit */
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
 }

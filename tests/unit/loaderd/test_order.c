@@ -1,4 +1,7 @@
-/* The order of samples: bijective, uniform, fair to ranks, and a function of the position alone. */
+/*
+ * The order of samples: a bijection, uniform, divided evenly among ranks, and a function of the
+ * position alone.
+ */
 #include "loaderd/io/order.h"
 #include "tests/test.h"
 
@@ -48,7 +51,7 @@ TEST(bijection_large)
 
 /*
  * Too large to enumerate: checks that a window of positions maps to distinct samples within the
- * range, at 2^40 and beyond 2^63.
+ * range, around 2^40 and beyond 2^63.
  */
 TEST(huge)
 {
@@ -90,15 +93,15 @@ TEST(epochs_and_seeds_differ)
 		same_ab += order_sample(&a, i) == order_sample(&b, i);
 		same_ac += order_sample(&a, i) == order_sample(&c, i);
 	}
-	/* The expected number is one between independent permutations. */
+	/* Two independent permutations agree at one position on average. */
 	assert_true(same_ab < 12);
 	assert_true(same_ac < 12);
 }
 
 /*
- * Chi-square test of where a sample lands, and of which sample follows another, at sizes that cover
- * small, odd and power-of-two domains. With d degrees of freedom the statistic has mean d and
- * variance 2d; 6 sigma does not happen by chance.
+ * Chi-square tests of the position of each sample and of its successor, at sizes that cover small,
+ * odd and power-of-two domains. With d degrees of freedom the statistic has mean d and variance 2d;
+ * a deviation of 6 sigma does not occur by chance.
  */
 static void check_uniform(uint64_t samples, unsigned epochs)
 {
@@ -131,7 +134,10 @@ static void check_uniform(uint64_t samples, unsigned epochs)
 	double freedom = (double)(samples - 1) * (double)(samples - 1);
 	double limit = freedom + 6 * __builtin_sqrt(2 * freedom);
 	assert_true(chi < limit);
-	/* Not exactly chi-square distributed (rows have other constraints), but close. */
+	/*
+	 * Successors are only approximately chi-square distributed, because their table has other
+	 * constraints.
+	 */
 	assert_true(chi_follows < limit * 1.1 + 20);
 	free(lands);
 	free(follows);
@@ -157,8 +163,8 @@ static void mark_rank(const struct order *order, const struct order_epoch *epoch
 }
 
 /*
- * Together the ranks see each sample once; with drop-last the samples of the incomplete global
- * batch are missing.
+ * Together the ranks get each sample once. With drop-last, the samples of the incomplete global
+ * batch are left out.
  */
 TEST(ranks_cover)
 {
@@ -225,8 +231,8 @@ TEST(remainder_is_divided)
 }
 
 /*
- * All samples appear once before any of them repeats, each batch has distinct ones, and the first
- * copies have the order of a feed without repeats.
+ * All samples occur once before any of them repeats, each batch has distinct samples, and the first
+ * occurrences have the order of a feed without repeats.
  */
 TEST(repeats)
 {
@@ -249,7 +255,7 @@ TEST(repeats)
 					 order_sample(&keys, batch.first + i % batch.count));
 		}
 	}
-	/* ranks have contiguous parts of it */
+	/* each rank has a contiguous part of the global batch */
 	for (uint32_t rank = 0; rank < 4; rank++) {
 		struct order one = make_order(26, 3, rank, 4, true);
 		struct order_batch part;

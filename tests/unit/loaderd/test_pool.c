@@ -1,5 +1,5 @@
 /*
- * The pool: feeds get equal CPU time whatever their samples cost, newcomers do not displace others,
+ * The pool: feeds get equal CPU time whatever their samples cost, new feeds do not displace others,
  * and a feed can be removed at any time.
  */
 #include "loaderd/pool/pool.h"
@@ -22,9 +22,9 @@
 #endif
 
 /*
- * Samples that are expensive and deliver little: a feed's slots then hold seconds of CPU time, so
- * clients need not keep up with the pool on a loaded machine. Under a sanitizer, where shares are
- * not measured, small samples cost as much.
+ * Samples that are expensive but deliver few bytes: a feed's slots then hold seconds of CPU time,
+ * so that clients need not keep up with the pool on a loaded machine. With a sanitizer, where
+ * shares are not measured, small samples cost as much.
  */
 enum {
 	SAMPLES = 32,
@@ -34,8 +34,7 @@ enum {
 	SLOTS_TO_FILL = 64,
 };
 /*
- * CPU time over which shares are measured: enough for many samples, and for time accounted late to
- * be negligible.
+ * CPU time over which shares are measured: many samples, so that time accounted late is negligible.
  */
 enum { WINDOW_MS = 150, PATIENCE_MS = 600000 };
 
@@ -108,8 +107,8 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 }
 
 /*
- * A client that takes every batch at once. One thread serves all clients of a test, so that it
- * delays them alike.
+ * A client that takes every batch immediately. One thread serves all clients of a test, so that it
+ * delays them equally.
  */
 struct client {
 	struct batcher *batcher;
@@ -181,7 +180,7 @@ static uint64_t cpu_ns_of(struct client *clients, unsigned count)
 	return sum;
 }
 
-/* Waits until the feeds together have used this much CPU time. */
+/* Waits until the feeds have used this much CPU time in total. */
 static void run_for(struct client *clients, unsigned count, uint64_t ns)
 {
 	uint64_t end = cpu_ns_of(clients, count) + ns, deadline_ms = now_ms() + PATIENCE_MS;
@@ -202,8 +201,8 @@ static void assert_share(uint64_t part, uint64_t whole, double expected)
 #define MS UINT64_C(1000000)
 
 /*
- * Shares are measured in claims of 100 us; under a sanitizer one sample takes longer than a whole
- * test should.
+ * Skips the test: shares are measured in claims of 100 us, but with a sanitizer a single sample
+ * would take longer than a whole test should.
  */
 static void skip_when_slow(void)
 {
@@ -239,7 +238,7 @@ TEST(equal_shares)
 	pool_free(pool);
 }
 
-/* After one feed has run alone, a new one does not get the time that it "missed". */
+/* A feed that starts later gets no compensation for the time before its start. */
 TEST(newcomers)
 {
 	struct pool *pool;
@@ -260,7 +259,7 @@ TEST(newcomers)
 	pool_free(pool);
 }
 
-/* A feed whose client pauses gets no credit for the pause either. */
+/* Neither does a feed whose client has paused. */
 TEST(pauses)
 {
 	struct pool *pool;
@@ -278,7 +277,8 @@ TEST(pauses)
 		batcher_status(clients[1].batcher, &status);
 		assert_true(now_ms() < deadline_ms);
 		usleep(200);
-	} while (status.slots_ready < SLOTS_TO_FILL); /* the second one pauses */
+	} while (status.slots_ready <
+		 SLOTS_TO_FILL); /* the second feed pauses, because its slots are full */
 	serve(pool, &clients[0]);
 	run_for(clients, 1, WINDOW_MS * MS);
 	serve(pool, &clients[0]);
@@ -316,7 +316,7 @@ TEST(removal)
 
 /*
  * Waits until all slots are full and all workers sleep, in several consecutive checks: idle time is
- * accounted late, and at the first check a worker that just went to sleep may hide one that has
+ * accounted late, and in the first check a worker that has just gone to sleep may hide one that has
  * not.
  */
 static void wait_until_idle(struct pool *pool, struct client *client, uint32_t slots,
@@ -374,7 +374,7 @@ static void assert_within(uint64_t value, uint64_t expected, unsigned percent)
 }
 
 /*
- * Idle time between two moments, each bracketed by clock reads, since the reader may lose the CPU
+ * Idle time at one moment, with the clock before and after it, because the thread may lose the CPU
  * in between.
  */
 struct look {
@@ -390,9 +390,9 @@ static struct look look_at(const struct pool *pool)
 }
 
 /*
- * Many more threads than CPUs, and pauses without work: the stages sum to the CPU time used and,
- * with waiting and idle time, to the total time of the threads. Begins and ends with all threads
- * idle, so that all time is accounted.
+ * Many more threads than CPUs, and pauses without work. The stages must sum to the CPU time used
+ * and, together with waiting and idle time, to the total time of the threads. Begins and ends with
+ * all threads idle, so that all time is accounted.
  */
 TEST(accounts)
 {
@@ -428,7 +428,7 @@ TEST(accounts)
 static int gate[2];
 static _Atomic unsigned at_the_gate;
 
-/* Blocks a worker like unresponsive storage. */
+/* Blocks a worker, like storage that does not respond. */
 static void hang(void *user)
 {
 	char byte;
@@ -454,7 +454,10 @@ static void open_hanging(struct pool *pool, struct client *client, unsigned work
 	assert_int_equal(pool_add(pool, client->batcher), 0);
 }
 
-/* Waits until this many workers block, the last of them in this feed, before any is replaced. */
+/*
+ * Waits until this many workers are blocked, the last of them in this feed, before any has been
+ * replaced.
+ */
 static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned workers)
 {
 	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
@@ -467,7 +470,7 @@ static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned 
 }
 
 /*
- * All workers block in one feed: another feed makes progress, and so does the first one after it is
+ * All workers block in one feed: another feed makes progress, and so does the first one once it is
  * unblocked.
  */
 TEST(hung_feed)
@@ -534,7 +537,7 @@ TEST(cpu_lists)
 	assert_int_equal(some.count, 1);
 	assert_int_equal(some.number[0], cpus.number[0]);
 	assert_int_equal(cpus_init(&some, "1023"),
-			 -19); /* ENODEV: assumes that no test machine has this node */
+			 -19); /* expects ENODEV: no test machine has this node */
 	static const char *const wrong[] = {"x", "1-", "-1", "3-1", "1,,2", "1,", "9999", "1 2"};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_int_equal(cpus_init(&some, wrong[i]), -22);

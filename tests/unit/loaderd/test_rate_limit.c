@@ -21,7 +21,7 @@ TEST(a_burst_is_served_and_then_so_many_a_second)
 	assert_int_equal(take_all(&limit, ALICE, now_ns), CONNECTS_AT_ONCE);
 	assert_int_equal(take_all(&limit, ALICE, now_ns + SECOND_NS / 2), CONNECTS_PER_SECOND / 2);
 	assert_int_equal(take_all(&limit, ALICE, now_ns + SECOND_NS), CONNECTS_PER_SECOND / 2);
-	/* Failed attempts cost nothing, and the bucket limits what accumulates. */
+	/* Refused attempts use no tokens, and the bucket's capacity limits how many accumulate. */
 	assert_int_equal(take_all(&limit, ALICE, now_ns + 100 * SECOND_NS), CONNECTS_AT_ONCE);
 }
 
@@ -35,7 +35,7 @@ TEST(users_are_counted_apart)
 	assert_false(rate_limit_take(&limit, ALICE, now_ns));
 }
 
-/* The heaviest user is remembered longest. */
+/* The user with the largest debt stays in the table longest. */
 TEST(newcomers_do_not_have_a_flooder_forgotten)
 {
 	static struct rate_limit limit;
@@ -47,8 +47,8 @@ TEST(newcomers_do_not_have_a_flooder_forgotten)
 }
 
 /*
- * More users than entries at once: an entry that changes hands keeps its debt, or its former user
- * would come back with a full bucket.
+ * More users than table entries: an entry that is reused for another user keeps its debt. Otherwise
+ * the earlier user would come back with a full bucket.
  */
 TEST(replaced_user_keeps_its_debt)
 {
@@ -68,7 +68,7 @@ TEST(replaced_user_keeps_its_debt)
 		total += counts[i];
 	}
 	assert_true(total <= RATE_LIMIT_USERS * CONNECTS_AT_ONCE);
-	/* The debts run off as usual. */
+	/* The debts decrease at the usual rate. */
 	now_ns += 2 * SECOND_NS;
 	assert_int_equal(take_all(&limit, FIRST + USERS, now_ns), CONNECTS_AT_ONCE);
 }

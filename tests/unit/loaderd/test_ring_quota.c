@@ -1,6 +1,6 @@
 /*
- * A ring counts until no process has it and nothing in the kernel refers to its pages. Rings that
- * their worker has released are checked again soon.
+ * A ring counts until no process has it open or mapped and nothing in the kernel refers to its
+ * pages. Rings that their worker has released are checked again soon.
  */
 #include "loaderd/supervisor/ring_quota.h"
 
@@ -13,7 +13,7 @@
 
 enum { RING_BYTES = RING_ACK_SIZE + 8192, OTHER_BYTES = 1000, WORKER = 7, USER = 1000 };
 
-/* Bounds of most tests. */
+/* Limits used by most tests. */
 static const struct ring_quota small = {.bytes_max = 1 << 20,
 					.bytes_per_user_max = 1 << 20,
 					.rings_per_user_max = 3,
@@ -40,7 +40,7 @@ static void close_fds(int fds[IPC_FDS_MAX])
 		close(fds[i]);
 }
 
-/* Allocates a ring and sends it to a client, which keeps it: the test. */
+/* Allocates a ring and sends it to the test, which acts as the client and keeps it. */
 static void give(struct ring_quota *quota, struct ring_usage *usage, uint64_t feed,
 		 int client_fds[IPC_FDS_MAX])
 {
@@ -54,7 +54,7 @@ static void give(struct ring_quota *quota, struct ring_usage *usage, uint64_t fe
 	assert_false(ring_quota_take_fds(quota, WORKER, feed, client_fds));
 }
 
-/* Sweeps until this many rings are left; answers come from a thread. */
+/* Sweeps until this many rings remain; a thread delivers the results of probes. */
 static void sweep_until(struct ring_quota *quota, const struct ring_usage *usage, unsigned rings)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
@@ -76,7 +76,7 @@ static void sweep_until_pinned(struct ring_quota *quota, const struct ring_usage
 	}
 }
 
-/* Sweeps for long enough that answers would have come. */
+/* Sweeps for so long that results would have arrived. */
 static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usage)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
@@ -98,9 +98,9 @@ TEST(counts_until_nobody_has_it)
 	for (unsigned i = 0; i < 3; i++)
 		give(&quota, &usage, 1 + i, fds[i]);
 	assert_int_equal(usage.bytes, 3 * (RING_BYTES + OTHER_BYTES));
-	assert_false(ring_quota_sweep(&quota, true)); /* none is released */
+	assert_false(ring_quota_sweep(&quota, true)); /* the worker has released none of them */
 	ring_quota_release(&quota, WORKER,
-			   2); /* whether it is first or last among the rings in use */
+			   2); /* the position among the rings in use does not matter */
 	assert_int_equal(usage.bytes, 3 * RING_BYTES + 2 * OTHER_BYTES);
 	assert_true(ring_quota_sweep(&quota, true));
 	assert_int_equal(usage.rings, 3);
@@ -139,7 +139,7 @@ TEST(counts_while_pages_are_in_use)
 	close_fds(fds);
 	close_fds(others);
 	ring_quota_release(&quota, WORKER, 0);
-	sweep_until(&quota, &other, 0); /* not delayed by the other user's ring */
+	sweep_until(&quota, &other, 0); /* the other user's ring does not delay it */
 	sweep_until_pinned(&quota, &usage);
 	assert_int_equal(usage.bytes, RING_BYTES);
 	assert_int_equal(other.slow_until_ns, 0);
@@ -188,7 +188,7 @@ TEST(counts_while_the_worker_has_it_without_leases)
 	tear_down(&quota);
 }
 
-/* The total over all users is bounded, whatever each may have. */
+/* The total over all users is limited, whatever each of them may have. */
 TEST(rings_are_bounded_by_descriptors)
 {
 	struct ring_quota bounds = small, quota;
@@ -202,7 +202,7 @@ TEST(rings_are_bounded_by_descriptors)
 	give(&quota, &usage, 2, fds[1]);
 	assert_int_equal(ring_quota_allocate(&quota, &other, USER, WORKER, &record, &order, fds[2]),
 			 EDQUOT);
-	/* The shortage may be over soon: the worker asks again, and the supervisor sweeps. */
+	/* The shortage may end soon: the worker repeats the request, and the supervisor sweeps. */
 	assert_int_equal(order.code, EDQUOT);
 	assert_int_equal(order.limit, IPC_LIMIT_DESCRIPTORS);
 	ring_quota_release(&quota, WORKER, 1);
@@ -214,7 +214,7 @@ TEST(rings_are_bounded_by_descriptors)
 	tear_down(&quota);
 }
 
-/* Users who take all that they can get leave some for a later one. */
+/* Users who take as many rings as they can get leave some for users who arrive later. */
 TEST(few_users_cannot_take_all_rings)
 {
 	enum { USERS = 8, RINGS = 128, SHARE = 4 };
@@ -241,7 +241,7 @@ TEST(few_users_cannot_take_all_rings)
 		}
 		assert_int_equal(order.limit, user < USERS ? IPC_LIMIT_DESCRIPTORS : 0);
 	}
-	assert_in_range(accounts[0].rings, 20, 26); /* a fifth, as for a single user */
+	assert_in_range(accounts[0].rings, 20, 26); /* a fifth of all rings, as for a single user */
 	assert_in_range(quota.rings_count, 4 * USERS, RINGS - 4);
 	give(&quota, &accounts[USERS], 10, kept[count++]);
 	for (unsigned i = 0; i < count; i++)

@@ -1,6 +1,6 @@
 /*
- * In the sandbox a sanitizer still reports errors with location and function names: the extra
- * system calls allowed in its build suffice for that. Other builds allow nothing extra.
+ * In the sandbox a sanitizer still reports errors with location and function names: the additional
+ * system calls allowed in its build are sufficient. Other builds allow nothing in addition.
  */
 #include "loaderd/worker/sandbox.h"
 #include "tests/test.h"
@@ -21,9 +21,9 @@ enum { ADDRESS = 0, THREAD = 0 };
 
 static volatile int ten = 10;
 static int shared;
-static struct sigaction before_cmocka; /* a sanitizer's handlers */
+static struct sigaction before_cmocka; /* the sanitizer's handlers, before cmocka replaces them */
 
-/* volatile, so that the compiler neither warns of the bad access nor removes it. */
+/* volatile, so that the compiler neither warns about the invalid access nor removes it. */
 static volatile char *volatile bytes;
 
 static void *overflow_here(void *argument)
@@ -78,7 +78,7 @@ static void in_this_thread(void *(*act)(void *))
 	act(NULL);
 }
 
-/* Returns the output of a process that enters the sandbox and then does something wrong. */
+/* Returns the output of a process that enters the sandbox and then commits an error. */
 static int do_inside(void (*where)(void *(*)(void *)), void *(*act)(void *), char *text,
 		     size_t size)
 {
@@ -148,7 +148,7 @@ TEST(reports_are_whole)
 			contains(text, cases[i].place);
 			contains(text, "test_sandbox.c:");
 			contains(text, "SUMMARY: ");
-			/* The report itself caused no further error. */
+			/* Reporting caused no further error. */
 			assert_null(strstr(text, "CHECK failed"));
 			assert_null(strstr(text, "nested bug"));
 			if (ADDRESS)
@@ -164,7 +164,7 @@ static void *forget_here(void *argument)
 	return argument;
 }
 
-/* A leak check would fail in the sandbox and look like the worker's failure. */
+/* A leak check would fail in the sandbox, and look like a failure of the worker. */
 TEST(an_end_is_silent)
 {
 	char text[4096];

@@ -9,7 +9,7 @@
 
 static long page;
 
-/* cmocka installs its handlers before every test. */
+/* cmocka installs its signal handlers before every test. */
 static void install(void)
 {
 	assert_int_equal(sigbus_guard_install(), 0);
@@ -45,7 +45,9 @@ TEST(notes)
 	assert_int_equal(map[3 * page], 0);
 	assert_true(sigbus_guard_leave());
 	assert_int_equal(guard.faults, 2);
-	/* The pages are now mapped: later readers learn of the fault from the counter only. */
+	/*
+	 * The guard has mapped the pages: later readers can detect the fault only by the counter.
+	 */
 	sigbus_guard_enter(&guard);
 	assert_int_equal(map[2 * page], 0);
 	assert_false(sigbus_guard_leave());

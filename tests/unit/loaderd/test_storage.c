@@ -1,7 +1,7 @@
 /*
- * Which files a worker maps, copies or refuses, by their file system. File systems that any user
- * can mount are mounted in user namespaces; tests that need them are skipped if these cannot be
- * created.
+ * Which files a worker maps, copies or refuses, depending on their file system. The test mounts
+ * file systems that any user can mount in user namespaces; tests that need them are skipped if
+ * these cannot be created.
  */
 #include "loaderd/worker/storage.h"
 #include "tests/test.h"
@@ -90,8 +90,10 @@ static int choose(int fd, bool *ret_mapped)
 	return r;
 }
 
-/* Files in memory are copied, also before storage_init(). */
-/* Returns the number of the failed step, 0 if none. */
+/*
+ * Checks the choice in a container, before and after storage_init(). Returns the number of the
+ * failed step, 0 if none.
+ */
 static int in_a_container(void)
 {
 	bool mapped = true;
@@ -105,8 +107,8 @@ static int in_a_container(void)
 }
 
 /*
- * The root of the daemon's own container is often an overlay. Must run before storage_init() has
- * opened this process's mounts.
+ * The root of the daemon's container is often an overlay. This test must run before storage_init()
+ * has opened this process's mounts.
  */
 TEST(own_overlay_is_copied)
 {

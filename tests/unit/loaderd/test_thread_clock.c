@@ -98,13 +98,13 @@ TEST(queueing)
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	disperse(spinners, 2, &before);
 	thread_clock_deinit(&clock);
-	/* A third of the CPU each; other load may take more. */
+	/* Each of the three threads gets a third of the CPU; other load may take more. */
 	assert_true(wall > 2 * cpu);
 	assert_about(clock.queued_ns, wall - cpu, (wall - cpu) / 10);
 	assert_int_equal(clock.blocked_ns, 0);
 }
 
-/* The kernel accounts involuntary sleep like any other. */
+/* The kernel accounts involuntary sleep as sleep. */
 TEST(blocking)
 {
 	struct thread_clock clock;
@@ -120,7 +120,7 @@ TEST(blocking)
 		wall += ticks_to_ns(thread_clock_lap(&clock, 0));
 	}
 	thread_clock_deinit(&clock);
-	/* A late wake-up counts as sleep here, and as queueing in the thread clock. */
+	/* A late wake-up counts as sleep in `asleep`, but as queueing in the thread clock. */
 	assert_true(clock.blocked_ns > 20 * 3 * MS * 9 / 10);
 	assert_about(clock.blocked_ns + clock.queued_ns, ticks_to_ns(asleep),
 		     ticks_to_ns(asleep) / 10 + (wall - ticks_to_ns(asleep)));

@@ -27,7 +27,7 @@ static int tear_down(void **state)
 }
 
 /*
- * All pending events have been handled on return: the kernel reports them before read() and close()
+ * All pending events have been handled on return: the kernel queues them before read() and close()
  * return.
  */
 static void turn(void)
@@ -96,14 +96,14 @@ TEST_WITH(users_are_counted_apart, set_up, tear_down)
 	for (unsigned i = 0; i < EACH; i++) {
 		assert_int_equal(unread_count(&unread, ANNA), EACH - i);
 		assert_int_equal(unread_count(&unread, BERT), EACH);
-		/* not in order of arrival */
+		/* not in the order of connection */
 		close(annas[(i * 7) % EACH]);
 		turn();
 	}
 	assert_int_equal(unread.count, EACH);
 	for (unsigned i = 0; i < EACH; i++)
 		close(berts[i]);
-	/* One iteration reports only some of them. */
+	/* One iteration reports only some of the events. */
 	for (unsigned i = 0; i < EACH; i++)
 		turn();
 	assert_int_equal(unread.count, 0);
@@ -129,7 +129,7 @@ TEST_WITH(what_is_dropped_counts_on, set_up, tear_down)
 	assert_int_equal(unread.count, 2);
 	assert_int_equal(unread_count(&unread, ANNA), 2);
 	assert_int_equal(unread_open(&unread, ANNA), 1);
-	/* The other one, which was read, is newer. */
+	/* ANNA's newer connection is still open; read its reply. */
 	assert_int_equal(read(clients[1], text, sizeof(text)), 5);
 	turn();
 	assert_int_equal(unread.count, 1);
@@ -168,7 +168,7 @@ TEST_WITH(a_client_that_wakes_for_nothing_is_not_watched, set_up, tear_down)
 		assert_false(is_woken());
 	}
 	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);
-	/* Changes during the pause are found at its end, later ones at once. */
+	/* A change during the pause is detected at its end, a later one immediately. */
 	assert_int_equal(read(clients[0], text, sizeof(text)), 5);
 	unread_on_time(&unread, unread_due_ns(&unread) - 1);
 	assert_int_equal(unread_count(&unread, ANNA), CLIENTS);

@@ -1,5 +1,5 @@
 /*
- * Which of the service's cgroups becomes the parent of per-user cgroups; directories stand in for
+ * Which of the service's cgroups becomes the parent of per-user cgroups. Directories stand in for
  * /proc and /sys.
  */
 #include "loaderd/supervisor/delegated_cgroup.h"
@@ -64,7 +64,7 @@ static const char *own_pid(void)
 	return text;
 }
 
-/* Sets up version 2 with this process in `group`. */
+/* Sets up a version 2 hierarchy with this process in `group`. */
 static void begin(const char *group)
 {
 	char line[PATH_MAX];
@@ -105,8 +105,8 @@ static void assert_moved(const char *file)
 }
 
 /*
- * Sets systemd's delegation mark on a cgroup; skips the test if the file system does not support
- * it.
+ * Marks a cgroup as delegated, like systemd; skips the test if the file system does not support
+ * extended attributes.
  */
 static void delegate(const char *group)
 {
@@ -136,7 +136,7 @@ TEST(a_service_has_what_is_delegated)
 	assert_moved("/system.slice/loaderd.service/supervisor/cgroup.procs");
 }
 
-/* DelegateSubgroup=supervisor: the service manager has put the service there. */
+/* The service manager has moved the service there (DelegateSubgroup=supervisor). */
 TEST(a_subgroup_is_no_group_for_users)
 {
 	begin("/system.slice/loaderd.service/supervisor");
@@ -164,7 +164,7 @@ TEST(what_is_not_its_own_is_left_alone)
 	expect_none(-ENOENT, "none of the controllers");
 	begin("/../outside");
 	expect_none(-ENOENT, "no cgroup v2 hierarchy");
-	/* Nothing was created there. */
+	/* A refused cgroup stays unchanged: no subgroup is created. */
 	begin("/a");
 	put_group("/a", own_pid());
 	expect_none(-EPERM, "not delegated");

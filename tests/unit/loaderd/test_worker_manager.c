@@ -1,7 +1,7 @@
 /*
- * Events that the supervisor's epoll set reports for a worker: no endless events, and none after
- * its end. The test runs the supervisor's iterations. The manager starts the test program itself as
- * the worker, with a behaviour ("habit") that the test chooses.
+ * Events that the supervisor's epoll set reports for a worker: they do not repeat endlessly, and
+ * stop when the worker ends. The test runs the supervisor's iterations. The manager starts the test
+ * program itself as the worker; the test selects the worker's behaviour, its "habit".
  */
 #include "format/base/system/clock.h"
 #include "loaderd/supervisor/worker_manager.h"
@@ -22,20 +22,23 @@
 #define HABIT "MANAGER_TEST_HABIT"
 
 enum {
-	/* More than is read from a worker per second; the rest fits into any pipe. */
+	/*
+	 * More log output than the supervisor reads from a worker per second; the rest fits into
+	 * the pipe.
+	 */
 	LOG_BYTES = (64 << 10) + 1000,
-	LOG_LINES = 2048, /* the shortest possible lines: they cost more than their bytes */
+	LOG_LINES = 2048, /* lines of minimal length, which cost more than their bytes */
 	RECORDS_READ = 2000,
 	RECORDS = RECORDS_READ + 10,
-	TURNS_MAX = 2000, /* upper limit; fewer iterations suffice to read all */
-	DONE = 2,         /* the page's sequence number once the worker has finished its habit */
+	TURNS_MAX = 2000, /* limit on iterations; fewer are enough to read everything */
+	DONE = 2, /* sequence number of the status page once the worker has finished its habit */
 	PATIENCE_MS = 60000,
 	DESCRIPTORS = 256,
 	CONNECTIONS_MAX = 80,
 	EVENTS_MAX = 64,
 };
 
-/* Simulates slow closing of fds: they stay open until late_close(). */
+/* Simulates a slow close(): fds stay open until late_close(). */
 static struct {
 	int fds[DESCRIPTORS];
 	unsigned count;
@@ -66,7 +69,7 @@ static void put(int fd, const void *bytes, size_t size)
 
 static void fill_log(void)
 {
-	char line[100]; /* at a level that is not logged */
+	char line[100]; /* "<7>" is a level that is not logged */
 	memset(line, 'x', sizeof(line));
 	memcpy(line, "<7>", 3);
 	line[sizeof(line) - 1] = '\n';
@@ -88,7 +91,7 @@ static void fill_pipe(void)
 		put(IPC_PIPE_FD, &record, sizeof(record));
 }
 
-/* Writes single bytes and waits until each is read, up to RECORDS_READ. */
+/* Writes single bytes, and waits after each until it has been read, up to RECORDS_READ. */
 static void fill_pipe_slowly(void)
 {
 	for (unsigned i = 0; i < RECORDS; i++) {
@@ -100,7 +103,7 @@ static void fill_pipe_slowly(void)
 	}
 }
 
-/* Records that a worker never sends in this order, and each more often than once. */
+/* Writes records in an order that a worker never uses, each more than once. */
 static void put_records_in_any_order(void)
 {
 	static const enum ipc_record_kind kinds[] = {IPC_IDLE, IPC_READY, IPC_IDLE, IPC_READY};
@@ -163,7 +166,7 @@ static void start(struct scene *stage, const char *habit)
 	start_with(stage, habit, true);
 }
 
-/* Runs one iteration of the supervisor without its timers. Returns the number of events. */
+/* Runs one iteration of the supervisor, without its timers. Returns the number of events. */
 static int turn(struct scene *stage, int patience_ms)
 {
 	struct epoll_event events[EVENTS_MAX];
@@ -198,7 +201,7 @@ static pid_t await_habit(struct scene *stage)
 	return seen.pid;
 }
 
-/* Asserts that the events of an inactive worker are handled after few iterations. */
+/* Asserts that the events of an inactive worker are handled within a few iterations. */
 static void assert_soon_quiet(struct scene *stage)
 {
 	unsigned turns = 0;
@@ -206,7 +209,7 @@ static void assert_soon_quiet(struct scene *stage)
 		assert_true(turns++ < TURNS_MAX);
 }
 
-/* Waits for the process to end; its fds are then closed and all events pending. */
+/* Waits for the process to end, after which its fds are closed and all events are pending. */
 static void await_end(pid_t pid)
 {
 	siginfo_t info;
@@ -296,7 +299,9 @@ static int connect_and_be_answered(struct scene *stage, uid_t uid)
 	return ends[0];
 }
 
-/* Adds connections until some are pending because the worker accepts none. Returns their number. */
+/*
+ * Adds connections until some are pending, because the worker accepts none. Returns their number.
+ */
 static unsigned connect_many(struct scene *stage, int clients[CONNECTIONS_MAX])
 {
 	unsigned count = 0;
@@ -314,7 +319,7 @@ static bool is_hung_up_on(int client)
 }
 
 /*
- * A worker that accepts no connections is killed, which may take long; meanwhile the next
+ * A worker that accepts no connections is killed, which may take long. Meanwhile the next
  * connection gets another worker.
  */
 TEST(who_is_deaf_is_replaced)
@@ -333,8 +338,8 @@ TEST(who_is_deaf_is_replaced)
 }
 
 /*
- * A worker that has been idle gets no more connections, and is killed if it does not exit. Records
- * that it sends afterwards change nothing.
+ * A worker that has reported to be idle gets no more connections, and is killed if it does not
+ * exit. Records that it sends later have no effect.
  */
 TEST(idle_worker_is_replaced_and_must_exit)
 {
@@ -358,12 +363,12 @@ TEST(idle_worker_is_replaced_and_must_exit)
 }
 
 /*
- * When a worker ends, several events come at once. Whichever is handled first, the following ones
- * still find the worker, and no event refers to it afterwards.
+ * The end of a worker causes several events. Whichever is handled first, the next ones still find
+ * the worker, and afterwards no event refers to it.
  */
 TEST(an_end_is_the_end)
 {
-	enum { WATCHED = 4 }; /* process, pipe, log and socket */
+	enum { WATCHED = 4 }; /* event sources: process, pipe, log and socket */
 	for (unsigned first = 0; first < WATCHED; first++) {
 		struct scene stage;
 		struct epoll_event events[EVENTS_MAX];
@@ -417,7 +422,7 @@ int main(int argc, char **argv)
 	/* With this limit few connections suffice to exhaust the fds. */
 	if (setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
 		return EXIT_FAILURE;
-	/* Overwrite freed memory, with and without a sanitizer. */
+	/* Freed memory is overwritten, to detect its use without a sanitizer too. */
 	mallopt(M_PERTURB, 0xa5);
 	return test_run(NULL, NULL);
 }

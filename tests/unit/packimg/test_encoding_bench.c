@@ -1,4 +1,4 @@
-/* Encoding variants of a dataset's images, and the measurement of runs on them. */
+/* Encoding variants of a dataset's images, and measurements of runs over them. */
 #include "tools/packimg/estimate/encoding_bench.h"
 
 #include "format/augment/pipeline.h"
@@ -8,7 +8,7 @@ enum { WIDTH = 64, HEIGHT = 32 };
 
 static _Alignas(64) uint8_t grey[WIDTH * HEIGHT + 64];
 static struct packimg_encoder *encoder;
-static struct packimg_sample stored[2]; /* a JPEG with orientation, and grey pixels */
+static struct packimg_sample stored[2]; /* a rotated JPEG, and a grey raw image */
 
 static int set_up(void **state)
 {

@@ -1,7 +1,7 @@
 /*
- * The benchmark must decode ahead in groups of the same size as a daemon's worker. Otherwise
- * predictions for images without an index are systematically wrong. Each sample takes the time that
- * the test sets, on a simulated clock.
+ * The benchmark must decode ahead in groups of the same size as a daemon's worker, or predictions
+ * for images without an index would be systematically wrong. Each sample takes the time that the
+ * test sets, on a simulated clock.
  */
 #include "loaderd/batch/batch.h"
 #include "tests/dataset.h"
@@ -25,7 +25,7 @@ static struct dataset *datasets[KINDS];
 
 /* ---- what is decoded ahead, and simulated time ---- */
 
-/* Number of samples decoded ahead at each sample of a run, 0 if none. */
+/* Per sample of a run: the number of samples decoded ahead when it was decoded; 0 if none. */
 static struct record {
 	uint64_t made; /* samples decoded so far */
 	uint32_t ahead[16 * SAMPLES];
@@ -192,7 +192,7 @@ static uint32_t most(const uint32_t *ahead)
 	return found;
 }
 
-/* expected is the size of the largest group. */
+/* Compares the groups of daemon and benchmark. `expected` is the size of the largest group. */
 static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool alone,
 		    uint64_t cost_us, uint32_t expected)
 {
@@ -217,7 +217,10 @@ TEST(as_in_a_daemon)
 	compare(ALL, 12, 1, true, 300, 8);
 	compare(ALL, 12, 3, true, 300, 4);
 	compare(ALL, 16, 1, true, 10, 8);
-	/* A claim must be short, especially if there are other feeds in the pool. */
+	/*
+	 * Expensive samples give small groups: a claim must be short, especially with other feeds
+	 * in the pool.
+	 */
 	compare(ALL, 16, 1, true, 700, 5);
 	compare(ALL, 16, 1, true, 5000, 0);
 	compare(ALL, 16, 1, false, 300, 0);

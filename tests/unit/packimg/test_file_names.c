@@ -15,17 +15,17 @@ TEST(classes)
 	static const struct {
 		enum class_from from;
 		struct {
-			const char *name, *class; /* class is NULL for none */
+			const char *name, *class; /* expected class; NULL for none */
 		} images[NAMES_MAX];
 		const char *shared;
 		size_t part_count;
 	} sets[] = {
 		{CLASS_AUTO, {{"a/1.jpg", "a"}, {"b/c/1.jpg", "b"}, {"1.jpg", NULL}}, "", 0},
-		/* folders that contain everything */
+		/* leading folders that contain everything are ignored */
 		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/b/1.jpg", "b"}}, "d/", 0},
 		{CLASS_AUTO, {{"./d/e/a/1.jpg", "a"}, {"d/e/b/1.jpg", "b"}}, "d/e/", 0},
 		{CLASS_AUTO, {{"/d/ab/1.jpg", "ab"}, {"d/a/1.jpg", "a"}}, "d/", 0},
-		/* such a folder is a class if it contains images itself */
+		/* the innermost such folder is the class if it contains images itself */
 		{CLASS_AUTO, {{"a/1.jpg", "a"}, {"a/2.jpg", "a"}}, "", 0},
 		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/a/2.jpg", "a"}}, "d/", 0},
 		{CLASS_AUTO, {{"d/a/1.jpg", "d"}, {"d/2.jpg", "d"}}, "", 0},
@@ -35,7 +35,7 @@ TEST(classes)
 		 "d/",
 		 0},
 		{CLASS_AUTO, {{"1.jpg", NULL}, {"2.jpg", NULL}}, "", 0},
-		/* splits */
+		/* parts of a split */
 		{CLASS_AUTO,
 		 {{"train/a/1.jpg", "a"}, {"val/a/1.jpg", "a"}, {"val/b/1.jpg", "b"}},
 		 "",

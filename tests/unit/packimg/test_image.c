@@ -22,7 +22,7 @@ enum {
 	HEIGHT = 9,
 };
 
-/* Fills a smooth colour ramp, which JPEG preserves well, with four different corners. */
+/* Fills a smooth colour ramp, which JPEG preserves well, with a different colour in each corner. */
 static void fill(uint8_t *rgb, uint32_t width, uint32_t height)
 {
 	for (uint32_t y = 0; y < height; y++) {
@@ -34,7 +34,7 @@ static void fill(uint8_t *rgb, uint32_t width, uint32_t height)
 	}
 }
 
-/* Copies the data and appends the padding that the readers require. */
+/* Copies the data and appends the padding that readers require. */
 static uint8_t *pad(const void *data, size_t size)
 {
 	uint8_t *copy = calloc(1, size + IMAGE_PADDING);
@@ -46,8 +46,8 @@ static uint8_t *pad(const void *data, size_t size)
 TEST(orientations)
 {
 	/*
-	 * Upright position of the stored pixel at row 0, column 0 and of its right neighbour, per
-	 * EXIF. The stored image is 3 x 2.
+	 * Upright positions of the stored pixels (0, 0) and (1, 0) per EXIF orientation. The stored
+	 * image is 3 x 2.
 	 */
 	static const struct {
 		uint32_t x0, y0, x1, y1;
@@ -176,7 +176,7 @@ TEST(foreign)
 }
 
 #if HAVE_PNG
-/* Makes a PNG of raw samples in the given kind, with a palette of 3 colours if it is indexed. */
+/* Makes a PNG of raw samples of this colour type, with a palette of 3 colours if it is indexed. */
 static uint8_t *make_png(uint8_t color_type, uint8_t depth, const void *samples, size_t bytes,
 			 size_t *ret_size)
 {
@@ -221,8 +221,7 @@ TEST(png)
 		index[i] = (uint8_t)(i % 3);
 	}
 	for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
-		deep[i] = (uint16_t)(rgb[i] << 8 |
-				     0xc0); /* spng takes and stores native byte order */
+		deep[i] = (uint16_t)(rgb[i] << 8 | 0xc0); /* spng expects native byte order */
 	data = make_png(SPNG_COLOR_TYPE_TRUECOLOR, 8, rgb, sizeof(rgb), &size);
 	read_all(data, size, &info, &reader, &pixels);
 	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
@@ -245,7 +244,10 @@ TEST(png)
 	read_all(data, size, &info, &reader, &pixels);
 	assert_int_equal(pixels.channels, 1);
 	assert_memory_equal(pixels.data, index, sizeof(index));
-	/* Truncated before the end of the last IDAT chunk it must fail, never give an image. */
+	/*
+	 * A file truncated before the end of the last IDAT chunk must fail, and never give an
+	 * image.
+	 */
 	for (size_t cut = 8; cut < size - 16; cut++) {
 		struct packimg_error error;
 
@@ -311,8 +313,8 @@ TEST(webp)
 #endif
 
 /*
- * The file declares 64 x 64 but contains an image of 4 megapixels, which the library would scale
- * down. It must not be decoded if the memory limit does not allow it.
+ * The file declares 64 x 64 pixels but contains an image of 4 megapixels, which the library would
+ * scale down. It must not be decoded if that exceeds the memory limit.
  */
 TEST(avif_larger_inside)
 {

@@ -1,9 +1,13 @@
-/* Manifests as read by the catalogue: meaning of columns, numbering of classes, types of fields. */
+/*
+ * Manifests as read by the catalogue: the meaning of columns, the numbering of classes, and the
+ * types of fields.
+ */
 #include "tests/test.h"
 #include "tools/packimg/source/catalog.h"
 
 /*
- * Lists a manifest with this text and returns the result of catalog_finish(). Counts skipped rows.
+ * Lists a manifest with this text and returns the result of catalog_finish(). Counts the skipped
+ * rows.
  */
 static int load_labels(const char *text, enum label_use labels, const char *const *classes,
 		       uint32_t class_count, struct catalog *catalog, uint64_t *ret_skipped,
@@ -215,7 +219,7 @@ TEST(what_labels_are)
 		const char *text;
 		enum label_use labels;
 		uint32_t classes;
-		int32_t label;     /* of the last image */
+		int32_t label;     /* label of the last image */
 		const char *field; /* name of the first field */
 		enum packimg_field_type type;
 		bool told;
@@ -230,13 +234,13 @@ TEST(what_labels_are)
 		 PACKIMG_FIELD_INT64, true},
 		{"path,label\na.jpg,1\nb.jpg,cat\n", LABELS_FIELD, 0, -1, "label",
 		 PACKIMG_FIELD_TEXT, true},
-		/* integers as programs write a column with missing values */
+		/* integers in the notation of programs that store a column with missing values */
 		{"path,label\na.jpg,0.0\nb.jpg,nan\nc.jpg,2.0\n", LABELS_AUTO, 3, 2, NULL, 0,
 		 false},
 		{"path,label\na.jpg,0.5\nb.jpg,n/a\n", LABELS_AUTO, 0, -1, "label",
 		 PACKIMG_FIELD_FLOAT64, true},
 		{"path,label\na.jpg,0.5\nb.jpg,what\n", LABELS_AUTO, 2, 1, NULL, 0, false},
-		/* the same words mean "no label" for names and for numbers */
+		/* the same words mean "no label" among names and among numbers */
 		{"path,label\na.jpg,cat\nb.jpg,NaN\nc.jpg,None\nd.jpg,null\ne.jpg,\nf.jpg\n",
 		 LABELS_AUTO, 1, -1, NULL, 0, false},
 		{"path,label\na.jpg,3\nb.jpg,None\nc.jpg,null\nd.jpg,<NA>\n", LABELS_AUTO, 4, -1,
@@ -288,7 +292,7 @@ TEST(what_labels_are)
 	}
 }
 
-/* A text field keeps the cell's text; in a number the decimal comma becomes a point. */
+/* A text field keeps the text of the cell; in a number, a decimal comma becomes a point. */
 TEST(commas_in_numbers)
 {
 	struct packimg_error error;

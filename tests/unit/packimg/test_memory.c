@@ -1,4 +1,4 @@
-/* Memory use of an arena, which is bounded however much is allocated from it. */
+/* An arena's memory use is bounded, however much is allocated from it. */
 #include "tests/test.h"
 #include "tools/packimg/common/memory.h"
 
@@ -65,7 +65,7 @@ TEST(arena_is_bounded)
 	assert_int_equal(arena.held, 0);
 }
 
-/* Without a spill file, allocating more than the memory limit fails and takes no more memory. */
+/* Without a spill file, allocating more than the memory limit fails and uses no more memory. */
 TEST(arena_without_files)
 {
 	struct arena arena = {0};

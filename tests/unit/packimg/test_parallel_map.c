@@ -1,4 +1,4 @@
-/* Memory use of blocks of work, which must not grow with the number of threads. */
+/* The memory of blocks must not grow with the number of threads. */
 #include "tests/test.h"
 #include "tools/packimg/common/parallel_map.h"
 
@@ -15,7 +15,7 @@ enum {
 
 struct usage {
 	pthread_mutex_t lock;
-	uint64_t held, held_max; /* bytes of blocks that are claimed and not yet taken */
+	uint64_t held, held_max; /* bytes of blocks that have been claimed but not yet taken */
 	size_t mapped, mapped_max;
 };
 
@@ -42,7 +42,7 @@ static void claim(void *context, void *worker, struct work_block *block)
 
 static void run(void *context, void *worker, struct work_block *block, uint32_t number)
 {
-	/* Gives other threads time to claim. */
+	/* Gives other threads time to claim blocks. */
 	usleep(1000);
 	if (!buffer_reserve(&block->bytes, BLOCK_BYTES))
 		block->bytes.size = BLOCK_BYTES;
@@ -51,7 +51,7 @@ static void run(void *context, void *worker, struct work_block *block, uint32_t 
 static int take(void *context, const struct work_block *block, uint32_t number)
 {
 	struct usage *usage = context;
-	/* Large blocks are separate mappings. Sanitizer allocators report 0. */
+	/* Large blocks are separate mappings. Allocators of sanitizers report 0. */
 	size_t mapped = mallinfo2().hblkhd;
 
 	if (block->bytes.size != BLOCK_BYTES)

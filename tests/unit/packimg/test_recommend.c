@@ -4,7 +4,7 @@
 
 enum { ORIGINALS, BARE, Q95_384, Q90_384, Q85_384, Q95, Q90, Q85, ZSTD, RAW, COUNT };
 
-/* Typical bytes and images/s per core for photographs. */
+/* Typical sizes in bytes, and rates in images/s per core, for photographs. */
 static struct encoding_variant variants[COUNT] = {
 	[ORIGINALS] = {.kind = ENCODING_VERBATIM, .bytes = 106000, .images_per_s = 2600},
 	[BARE] = {.kind = ENCODING_UNINDEXED, .bytes = 105600, .images_per_s = 1700},
@@ -61,12 +61,16 @@ TEST_WITH(choice, setup, NULL)
 		double wanted;
 		uint32_t variant;
 	} cases[] = {
-		{0, ORIGINALS},      {1, ORIGINALS},
-		{5200, ORIGINALS},                    /* never the originals without an index */
-		{5201, Q90_384},     {7600, Q90_384}, /* quality 95 has no visible advantage */
-		{7601, Q90},         {8601, Q90},
-		{13400, Q90}, /* prefer a smaller side to a lower quality */
-		{13401, Q85},        {14401, RAW},
+		{0, ORIGINALS},
+		{1, ORIGINALS},
+		{5200, ORIGINALS}, /* originals without an index are never recommended */
+		{5201, Q90_384},
+		{7600, Q90_384}, /* quality 95 has no visible advantage over 90 */
+		{7601, Q90},
+		{8601, Q90},
+		{13400, Q90}, /* a smaller side is preferred to a lower quality */
+		{13401, Q85},
+		{14401, RAW},
 		{76000, RAW}, /* raw pixels are the last resort */
 		{76001, UINT32_MAX},
 	};
@@ -76,7 +80,7 @@ TEST_WITH(choice, setup, NULL)
 			fail_msg("%.0f: %u", cases[i].wanted,
 				 recommend_choose(&request, cases[i].wanted));
 	assert_int_equal(recommend_fastest(&request), RAW);
-	/* quality 95 is chosen if it is the only variant of its size that is fast enough */
+	/* quality 95 is chosen if no other variant of its size is fast enough */
 	variants[Q90_384].images = 0;
 	assert_int_equal(recommend_choose(&request, 6000), Q95_384);
 }

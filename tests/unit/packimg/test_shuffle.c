@@ -28,7 +28,7 @@ TEST(permutation)
 	}
 	for (int i = 0; i < COUNT; i++)
 		assert_int_equal(seen[i], 1);
-	/* The mean is one. Ten would happen for one seed in 10 million. */
+	/* The mean number of fixed points is one. Ten occur for one seed in 10 million. */
 	assert_true(fixed < 10);
 	permute(a, 1, 7);
 	assert_int_equal(a[0], 0);
@@ -57,7 +57,7 @@ TEST(every_order_comes)
 		permute(a, 3, seed);
 		orders[a[0] * 2 + (a[1] > a[2])]++;
 	}
-	/* mean 1000, standard deviation 29 */
+	/* expected count: mean 1000, standard deviation 29 */
 	for (int i = 0; i < 6; i++)
 		assert_in_range(orders[i], 850, 1150);
 }
@@ -112,6 +112,6 @@ TEST(fraction_is_uniform)
 		assert_true(f >= 0 && f < 1);
 		below += f < 0.3;
 	}
-	/* mean 3000, standard deviation 46 */
+	/* expected count: mean 3000, standard deviation 46 */
 	assert_in_range(below, 2770, 3230);
 }

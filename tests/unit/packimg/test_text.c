@@ -7,7 +7,7 @@
 #include "tools/packimg/selection.h"
 #include "tools/packimg/source/csv.h"
 
-/* Joins all words of the expansion with spaces and compares. */
+/* Joins all words of the expansion with spaces and compares the result. */
 static void assert_expands(const char *word, const char *expected)
 {
 	struct string_list list = {0};

@@ -1,4 +1,4 @@
-/* Both ends of a small ring in one process, for tests of the ring. A failure ends the test. */
+/* Both ends of a small ring in one process. A failure ends the test. */
 #pragma once
 
 #include "tests/unit/proto/testing.h"
@@ -13,7 +13,9 @@ struct pair {
 /* Batches of at most 5 images of 7 x 3 pixels, with two fields. */
 struct ring_geometry small_geometry(uint32_t slots);
 void pair_init(struct pair *pair, uint32_t slots);
-/* Maps the consumer from a new fd, as a client does, and starts the initialized producer's ring. */
+/*
+ * Maps the consumer from a new fd, like a client, and starts the ring of the initialized producer.
+ */
 void pair_connect(struct pair *pair, enum ring_mapping mapping);
 void pair_deinit(struct pair *pair);
 /* Publishes a batch of one sample. */

@@ -1,6 +1,6 @@
 /*
- * How long frame_send() waits for a peer to take the rest of a partly sent frame. Clock and poll()
- * are simulated: the peer reads at the times that the test sets, and a test takes no time.
+ * How long frame_send() waits for a peer to read the rest of a partly sent frame. Clock and poll()
+ * are simulated: the peer reads at the times that the test sets, and a test takes no real time.
  */
 #include "proto/framing.h"
 #include "tests/test.h"
@@ -12,7 +12,7 @@ enum { GRACE_MS = 100, TIMEOUT_MS = 50, READ_BYTES = 64 << 10 };
 
 static struct {
 	int64_t now_ms;
-	int64_t reads_from_ms, reads_every_ms; /* when the peer reads READ_BYTES */
+	int64_t reads_from_ms, reads_every_ms; /* times at which the peer reads READ_BYTES */
 	int peer;
 } simulation;
 
@@ -35,7 +35,7 @@ static void read_some(void)
 	}
 }
 
-/* Lets a millisecond pass at a time. */
+/* Advances the clock until the peer reads or the timeout has passed. */
 int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	for (int i = 0; i < timeout_ms; i++) {
@@ -49,7 +49,10 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 	return 0;
 }
 
-/* Sends a frame of `size` bytes to a peer that has read nothing yet. Returns frame_send(). */
+/*
+ * Sends a frame of `size` bytes to a peer that has not read anything yet. Returns the result of
+ * frame_send().
+ */
 static int send_to_full(size_t size, int64_t reads_from_ms, int64_t reads_every_ms)
 {
 	int sockets[2];
@@ -69,7 +72,7 @@ static int send_to_full(size_t size, int64_t reads_from_ms, int64_t reads_every_
 	return r;
 }
 
-/* A frame that is begun at the end of the timeout still has the whole time to be completed. */
+/* A frame begun at the end of the timeout still has the whole grace period. */
 TEST(grace_counts_from_the_first_byte)
 {
 	assert_int_equal(send_to_full(16 * READ_BYTES, TIMEOUT_MS - 1, 6), 0);
@@ -77,7 +80,7 @@ TEST(grace_counts_from_the_first_byte)
 	assert_true(simulation.now_ms < TIMEOUT_MS + GRACE_MS);
 }
 
-/* However often the peer reads a little, the caller waits no longer. */
+/* A peer that keeps reading a little does not extend the wait. */
 TEST(progress_does_not_extend_the_grace)
 {
 	assert_int_equal(send_to_full(FRAME_SIZE_MAX, TIMEOUT_MS - 1, 60), -EPIPE);

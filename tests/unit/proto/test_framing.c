@@ -105,7 +105,7 @@ TEST(the_largest_frame_passes)
 	assert_int_equal(size, FRAME_SIZE_MAX);
 	assert_memory_equal(data, bytes + 4, FRAME_SIZE_MAX);
 	assert_true(link.reader.capacity <= FRAME_SIZE_MAX + 4);
-	/* an invalid frame is refused before any byte is sent */
+	/* frame_send() refuses an invalid frame before it sends any byte */
 	assert_int_equal(frame_send(link.sockets[0], bytes, FRAME_SIZE_MAX + 1, NULL, 0, 0),
 			 -EMSGSIZE);
 	assert_int_equal(frame_send(link.sockets[0], bytes, 0, NULL, 0, 0), -EINVAL);
@@ -211,8 +211,8 @@ static void send_raw(int socket, const void *bytes, size_t size, const int *fds,
 }
 
 /*
- * One message cannot carry more fds than a frame may have, but several messages with the bytes of
- * one frame could.
+ * One message cannot carry more fds than a frame may have, but several messages with parts of one
+ * frame can.
  */
 TEST(too_many_descriptors_are_refused)
 {
@@ -243,7 +243,7 @@ static void count_discarded(void *user, int fd)
 	close(fd);
 }
 
-/* reader.discard replaces close() for callers that must not block in it. */
+/* reader.discard replaces close() for callers that must not block in close(). */
 TEST(descriptors_are_discarded_as_wished)
 {
 	struct link link;
@@ -294,7 +294,7 @@ TEST(a_full_socket_does_not_block)
 	assert_in_range(now_ms() - start, 29, SOON_MS);
 	link_deinit(&link);
 
-	/* incomplete: the sender gets 100 ms, then the connection fails */
+	/* the sender waits 100 ms for an incomplete frame, then the connection fails */
 	link_init(&link);
 	start = now_ms();
 	assert_int_equal(frame_send(link.sockets[0], big, FRAME_SIZE_MAX, NULL, 0, 0), -EPIPE);
@@ -303,7 +303,7 @@ TEST(a_full_socket_does_not_block)
 	link_deinit(&link);
 }
 
-/* libfeed compares and sends these bytes instead of packing a message for every wake-up. */
+/* libfeed compares and sends these two bytes instead of packing a message for every wake-up. */
 TEST(doorbells_are_two_bytes)
 {
 	uint8_t bytes[8];
@@ -320,7 +320,7 @@ TEST(doorbells_are_two_bytes)
 	assert_memory_equal(bytes, "\x2a\x00", 2);
 }
 
-/* The hexdumps of SPEC.md, "Frames". */
+/* Checks the hex dumps in SPEC.md, "Frames". */
 TEST(examples_of_the_specification)
 {
 	uint8_t bytes[64];

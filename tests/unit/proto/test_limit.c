@@ -1,4 +1,4 @@
-/* The limit reported for a feed, for unambiguous counters. */
+/* What limits a feed ("limit"), for unambiguous counters. */
 #include "proto/limit.h"
 #include "tests/test.h"
 
@@ -9,7 +9,8 @@ TEST(judgements)
 	/* All cases cover ten seconds on two CPUs. */
 	static const struct {
 		struct limit_times times;
-		enum limit known, unknown; /* expected with and without known time and CPU count */
+		enum limit known, unknown; /* expected limit if elapsed time and CPU count are
+					      known, and if not */
 	} cases[] = {
 		{{0}, LIMIT_NONE, LIMIT_NONE},
 		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .stage[STAGE_DECODE] = 19 * S},
@@ -44,16 +45,16 @@ TEST(judgements)
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
 		/*
-		 * A client that has waited from the start, and one that made the loader wait at the
-		 * start.
+		 * First a client that waits from the start, then one that makes the loader wait at
+		 * the start.
 		 */
 		{{.stage[STAGE_DECODE] = 18 * S}, LIMIT_DECODE, LIMIT_DECODE},
 		{{.stall_daemon = S / 2, .stage[STAGE_DECODE] = 18 * S},
 		 LIMIT_DECODE,
 		 LIMIT_CONSUMER},
 		/*
-		 * Eight threads: in the first case the work of some hides the waiting of others, in
-		 * the second it does not.
+		 * Eight threads: in the first case the work of some threads hides that others wait,
+		 * in the second it does not.
 		 */
 		{{.stall_client = 9 * S,
 		  .stage[STAGE_DECODE] = 18 * S,
@@ -108,7 +109,9 @@ TEST(differences)
 	assert_int_equal(stages_work(second.stage), 25);
 }
 
-/* Gives every counter a different value, to check that each is subtracted separately. */
+/*
+ * Gives every counter a different value, to check that each is subtracted from its own predecessor.
+ */
 TEST(every_field)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
@@ -135,9 +138,9 @@ TEST(every_field)
 	times = limit_times_between(&first, &second);
 	for (uint64_t i = 0; i < 10; i++)
 		assert_int_equal(*results[i], UINT64_C(1) << i);
-	/* Counts as work only what takes CPU time, not waiting. */
+	/* Only stages that use CPU time count as work, waiting does not. */
 	assert_int_equal(stages_work(times.stage), 0x3f0);
-	/* Times of a daemon's feeds are added up. */
+	/* The times of a daemon's feeds add up. */
 	limit_times_add(&first, &now);
 	times = limit_times_between(&second, &first);
 	for (uint64_t i = 0; i < 10; i++)

@@ -41,8 +41,8 @@ static void assert_all(const char *bytes, int value, size_t size)
 }
 
 /*
- * Shows several states of each half, and overwrites some of them privately. Each state is shown
- * whole, and the writes are not visible in the shared memory.
+ * Shows several states of each half and overwrites some of them privately. Each state must be shown
+ * completely, and the private writes must not reach the shared memory.
  */
 static void show_states(size_t granularity)
 {
@@ -59,7 +59,7 @@ static void show_states(size_t granularity)
 			shown[HALF - 1] = -1;
 		assert_all(memory.shared + offset, state, HALF);
 	}
-	/* showing one half does not affect private data in the other */
+	/* showing one half does not affect private data in the other one */
 	char *held = own_pages_show(&memory.own, memory.shared, 0, HALF);
 	held[5] = 99;
 	memset(memory.shared + HALF, 50, HALF);
@@ -120,12 +120,12 @@ TEST(locked_pages_follow)
 		skip();
 	}
 	memset(memory.shared, 2, SIZE);
-	assert_int_equal(memory.own.memory[0], 1); /* the private copy is stale */
+	assert_int_equal(memory.own.memory[0], 1); /* the private copy has the old contents */
 	assert_all(own_pages_show(&memory.own, memory.shared, 0, SIZE), 2, SIZE);
 	memory_deinit(&memory);
 }
 
-/* Through a ring: after the client overwrites a slot, the slot shows its next batch correctly. */
+/* A ring: after the client has overwritten a slot, the slot shows its next batch correctly. */
 TEST(slots_come_back)
 {
 	struct ring_geometry geometry = small_geometry(2);

@@ -190,11 +190,11 @@ TEST(writable_ring_is_sealed_once_mapped)
 	assert_int_equal(errno, EPERM);
 	assert_int_equal(pwrite(ring, "x", 1, 0), -1);
 	assert_int_equal(fallocate(ring, punch, 0, 4096), -1);
-	if (!getenv("MESON_EXE_WRAPPER")) /* qemu does not forward this either, and returns 0 */
+	if (!getenv("MESON_EXE_WRAPPER")) /* qemu does not forward MADV_REMOVE and returns 0 */
 		assert_int_equal(madvise((void *)pair.consumer.header, size, MADV_REMOVE), -1);
 	assert_int_equal(ftruncate(ring, 0), -1);
 
-	/* both ends write, and the producer keeps its own state */
+	/* both ends write to the ring, and the producer uses its own state */
 	memset((void *)pair.consumer.header, 0xff, size);
 	assert_int_equal(ring_begin(&pair.producer)->number, 1);
 	ring_publish(&pair.producer);
@@ -202,7 +202,7 @@ TEST(writable_ring_is_sealed_once_mapped)
 	assert_int_equal(ring_take(&pair.consumer)->number, 1);
 	pair_deinit(&pair);
 
-	/* a client that seals the ring itself */
+	/* the client seals the ring, so that the daemon cannot */
 	assert_int_equal(fake_ring_init(&pair.producer, &geometry), 0);
 	assert_int_equal(fcntl(pair.producer.ring_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
 	assert_int_equal(ring_producer_start(&pair.producer), -EPERM);
@@ -216,7 +216,7 @@ static uint64_t allocated(int fd)
 	return (uint64_t)status.st_blocks * 512;
 }
 
-/* The daemon never allocates a page that the client left out or removed. */
+/* The daemon never allocates a page that the client has not allocated or has removed. */
 TEST(client_provides_all_pages)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -243,7 +243,10 @@ TEST(client_provides_all_pages)
 	}
 }
 
-/* A client must not be able to make the reader of the ack page allocate it repeatedly. */
+/*
+ * A client must not be able to remove the ack page, which its reader would allocate again and
+ * again.
+ */
 TEST(ack_page_stays)
 {
 	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -255,7 +258,7 @@ TEST(ack_page_stays)
 	pair_deinit(&pair);
 }
 
-/* The fd that a client gets for a read-only ring gives no way to write to it. */
+/* A client's fd of a read-only ring gives no way to write to the ring. */
 TEST(client_can_only_read)
 {
 	struct ring_memory memory;
@@ -310,8 +313,8 @@ static size_t offset_of(const struct ring_producer *producer, const struct ring_
 }
 
 /*
- * The producer never reads back from the ring: with its ring overwritten all the time it behaves
- * like one whose ring is untouched.
+ * The producer never reads its state from the ring: while the client overwrites all of its ring,
+ * the producer acts like one whose ring is untouched.
  */
 TEST(ring_is_never_read_back)
 {
@@ -383,7 +386,10 @@ TEST(batches_come_in_order)
 	pair_deinit(&pair);
 }
 
-/* Several slots are begun at once and published in order; none is visible before that. */
+/*
+ * Several slots are begun before any is published. Batches are published in order, and none is
+ * visible earlier.
+ */
 TEST(slots_are_published_in_order_begun)
 {
 	struct pair pair;
@@ -401,12 +407,12 @@ TEST(slots_are_published_in_order_begun)
 		assert_null(ring_take(&pair.consumer));
 	}
 	assert_int_equal(ring_publish(&pair.producer),
-			 0); /* nothing begun, so nothing is published */
+			 0); /* no batch has begun, so none is published */
 	assert_int_equal(pair.producer.published, 3);
 	pair_deinit(&pair);
 }
 
-/* A batch that is held for ever occupies one slot and does not stall the feed. */
+/* A batch that is held forever occupies one slot and does not stall the feed. */
 TEST(held_batch_does_not_stall)
 {
 	struct pair pair;
@@ -442,7 +448,7 @@ TEST(end_is_after_the_last_batch)
 	struct pair pair;
 	pair_init(&pair, 2);
 	publish(&pair.producer);
-	assert_non_null(ring_begin(&pair.producer)); /* begun, never published */
+	assert_non_null(ring_begin(&pair.producer)); /* begun but never published */
 	ring_consumer_arm(&pair.consumer, 1);
 	assert_int_equal(ring_end(&pair.producer, "disk on fire"), 1);
 	assert_int_equal(ring_end(&pair.producer, NULL), 0); /* only the first reason counts */
@@ -486,8 +492,8 @@ TEST(doorbells_are_asked_for)
 }
 
 /*
- * Whatever the ack page contains, a slot is reused only after it was published, and never twice at
- * the same time; the producer's own state stays consistent.
+ * Whatever the ack page contains, a slot is reused only after its batch was published, and never
+ * twice at the same time. The producer's own state stays consistent.
  */
 TEST(hostile_acks_harm_nobody)
 {
@@ -501,8 +507,8 @@ TEST(hostile_acks_harm_nobody)
 		for (int i = 0; i < SLOTS; i++) {
 			uint64_t r = next_random(&seed);
 			/*
-			 * mostly near misses: the number itself, its neighbours, off by a lap, in
-			 * the future
+			 * mostly values near the right one: the number itself, its neighbours, one
+			 * lap off, in the future
 			 */
 			uint64_t near = pair.producer.begun + (r >> 8) % 9 - 4;
 			ack->acks[i] = r % 4 == 0   ? next_random(&seed)
@@ -531,7 +537,7 @@ TEST(hostile_acks_harm_nobody)
 	pair_deinit(&pair);
 }
 
-/* Opens a copy of the ring file with one word changed. */
+/* Opens a copy of the ring's memory in which one word of the header is changed. */
 static int consumer_with(const struct ring_producer *producer, size_t offset, size_t size,
 			 uint64_t value, int64_t file_size, int seals)
 {
@@ -630,7 +636,7 @@ TEST(consumer_checks_the_header)
 		-EPROTO);
 	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, 100, F_SEAL_SHRINK), -EPROTO);
 
-	/* fds swapped, and an fd that is no memfd */
+	/* fds in the wrong order, and an fd that is not a memfd */
 	struct ring_consumer consumer;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	assert_int_equal(ring_consumer_map(&consumer, producer->ack_fd, producer->ring_fd, 0),

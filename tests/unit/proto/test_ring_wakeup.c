@@ -1,4 +1,4 @@
-/* The ring's wake-up protocol, between threads and between processes. proto/SPEC.md, "Ring". */
+/* The ring's wake-up protocol, between threads and between processes (proto/SPEC.md, "Ring"). */
 #include "tests/unit/proto/ring_pair.h"
 
 #include <poll.h>
@@ -8,8 +8,8 @@
 
 /*
  * qemu 7.2 runs Arm's stlr and ldar without the ordering between them that memory_order_seq_cst
- * needs and the processor guarantees. Two threads with just an atomic store and a load each show
- * it.
+ * requires and processors guarantee. Two threads with one atomic store and one load each
+ * demonstrate it.
  */
 static void skip_where_order_is_lost(void)
 {
@@ -18,8 +18,8 @@ static void skip_where_order_is_lost(void)
 }
 
 /*
- * Stress test: both sides wait whenever they can, on an fd, with doorbells of one byte. A lost
- * wake-up would block both for ever; the poll timeout turns that into a failure.
+ * Stress test: both sides wait as often as they can, on an fd, with doorbells of one byte. A lost
+ * wake-up would block both forever; the poll timeout turns it into a failure.
  */
 enum { STRESS_BATCHES = 40000, LOST_AFTER_MS = 60000 };
 
@@ -36,7 +36,7 @@ static bool wait_doorbell(int fd)
 
 static void ring_doorbell(int fd)
 {
-	/* A full socket is fine: its contents will be read, and the ring checked after that. */
+	/* A full socket is fine: the peer will read its contents and check the ring afterwards. */
 	ssize_t n = send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	(void)n;
 }
@@ -82,7 +82,7 @@ static bool slot_is_whole(const struct ring_consumer *consumer, const struct rin
 	return whole;
 }
 
-/* Takes all batches, holding up to two and releasing them out of order. */
+/* Takes all batches, holding up to two of them and releasing them out of order. */
 static bool consume(struct ring_consumer *consumer, int fd, unsigned *ret_waits)
 {
 	uint64_t seed = 99, n = 0, held = 0;
@@ -137,8 +137,8 @@ TEST(no_wakeup_is_lost_between_threads)
 {
 	skip_where_order_is_lost();
 	/*
-	 * with one slot both sides wait for each other at every batch, and no later doorbell makes
-	 * up for a lost one
+	 * with one slot, both sides wait for each other at every batch, so no later doorbell can
+	 * replace a lost one
 	 */
 	for (uint32_t slots = 1; slots <= 4; slots++) {
 		struct pair pair;
@@ -190,9 +190,9 @@ TEST(no_wakeup_is_lost_between_processes)
 }
 
 /*
- * The two races in isolation: whenever publish meets arm-and-take (and ack meets arm-and-begin), at
- * least one side must notice the other. The threads meet at a counter, then drift apart by a random
- * few nanoseconds.
+ * The two races in isolation: when publish coincides with arm-and-take (or ack with arm-and-begin),
+ * at least one side must detect the other. The threads synchronize at a counter, then diverge by a
+ * random few nanoseconds.
  */
 enum { RACES_MIN = 128, RACES = 300000, RACE_TIME_MS = 3000 };
 
@@ -237,8 +237,8 @@ static void *race_consumer(void *argument)
 		if (!meet(race, turn + 1))
 			return NULL;
 		/*
-		 * By now the batch is published in any case. Its release races with a producer that
-		 * waits for the slot.
+		 * In either case the batch is published now. Releasing it races with a producer
+		 * that waits for the slot.
 		 */
 		uint64_t number = slot ? slot->number : ring_take(race->consumer)->number;
 		ring_consumer_arm(race->consumer, 0);
@@ -319,7 +319,7 @@ static void *release_thread(void *argument)
 	return NULL;
 }
 
-/* One thread takes, another releases. */
+/* One thread takes batches, another releases them. */
 TEST(any_thread_gives_back)
 {
 	struct pair pair;

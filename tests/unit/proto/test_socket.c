@@ -27,7 +27,7 @@ TEST(order)
 	found(NULL, system_socket);
 	setenv("XDG_RUNTIME_DIR", folder, 1);
 	found(NULL, system_socket);
-	/* A regular file of that name. */
+	/* The path is a regular file. */
 	int fd = open(own.sun_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	close(fd);
@@ -37,7 +37,7 @@ TEST(order)
 	assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof(own)), 0);
 	found(NULL, own.sun_path);
 	found("", own.sun_path);
-	/* A socket owned by another user. */
+	/* Another user owns the socket. */
 	if (geteuid() == 0) {
 		assert_int_equal(chown(own.sun_path, 54321, 54321), 0);
 		found(NULL, system_socket);
@@ -58,8 +58,8 @@ static void failed(const char *error, const char *part)
 }
 
 /*
- * A service that cannot start leaves a socket that does not listen, or one whose connections are
- * never accepted.
+ * A service that cannot start leaves a socket that does not listen, or one whose connections nobody
+ * accepts.
  */
 TEST(errors_name_the_journal)
 {

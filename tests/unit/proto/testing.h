@@ -7,8 +7,8 @@
 #include <time.h>
 
 /*
- * Upper bound for an operation that should finish at once, even on an overloaded machine.
- * feed_open() uses a longer timeout.
+ * Upper bound for an operation that should finish immediately, even on an overloaded machine.
+ * feed_open() has a longer timeout.
  */
 enum { SOON_MS = 20000 };
 

@@ -1,7 +1,7 @@
 /*
  * Checks that the images of the shapes dataset never change, because published accuracies depend on
- * them. Compares one image of each figure as block means. The last bits of libm results differ
- * between processors and move a mean by less than one.
+ * them. Compares one image of each figure by block means. The last bits of libm's results differ
+ * between processors, and change a mean by less than one.
  */
 #include "tests/test.h"
 #include "tools/shapes/draw.h"
@@ -13,7 +13,9 @@ enum {
 	TOLERANCE = 1,
 };
 
-/* [figure][row of blocks]: mean red, green and blue of each block, two hexadecimal digits each. */
+/*
+ * [figure][row of blocks]: the mean red, green and blue of each block, two hexadecimal digits each.
+ */
 static const char *const expected[FIGURE_COUNT][BLOCKS] = {
 	[FIGURE_ARROW] = {"5f4f54545b534d54", "64515250685c4d51", "54414d666f564442",
 			  "53474b6c9b564048", "4f5568c5c5b0a646", "525c4fa5b1908d47",

@@ -1,8 +1,8 @@
 /*
  * Brace expansion of shard names, as in shells and WebDataset: {a,b,c} and numeric ranges
- * {000..012}, several in one word, also nested. A leading zero in either bound pads all numbers to
- * the wider bound. A word without a complete brace expression expands to itself. Pure functions;
- * the caller owns the list.
+ * {000..012}, also several in one word, or nested. If either bound has a leading zero, all numbers
+ * are padded to the width of the wider bound. A word without a complete brace expression expands to
+ * itself. Pure functions; the caller owns the list.
  */
 #pragma once
 
@@ -24,5 +24,5 @@ enum {
 	BRACE_EXPAND_MAX = 100000,
 };
 
-/* Appends the words in order. -E2BIG past BRACE_EXPAND_MAX, -ENOMEM. */
+/* Appends the words in order. -E2BIG if there are more than BRACE_EXPAND_MAX; -ENOMEM. */
 int brace_expand(const char *word, struct string_list *list, struct packimg_error *error);

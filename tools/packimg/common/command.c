@@ -42,8 +42,8 @@ static void note_interrupt(int signal)
 void command_catch_interrupts(void)
 {
 	/*
-	 * A second signal ends the process immediately, so that a stuck clean-up cannot block the
-	 * user.
+	 * A second signal ends the process immediately, so that a blocked clean-up cannot keep the
+	 * user waiting.
 	 */
 	struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
 
@@ -80,12 +80,12 @@ unsigned command_cpu_count(void)
 	return (unsigned)CPU_COUNT(&set);
 }
 
-/* Relation of a file to a dataset. */
+/* How a file in the output folder relates to a dataset. */
 enum relation {
 	RELATION_NONE,
-	RELATION_FILE,     /* the complete dataset */
+	RELATION_FILE,     /* the whole dataset in a single file */
 	RELATION_PART,     /* a shard or a commit record */
-	RELATION_LEFTOVER, /* a leftover of a killed writer */
+	RELATION_LEFTOVER, /* temporary file left behind by a killed writer */
 };
 
 static bool find_output(const struct name_table *paths, const char *folder, const char *file,
@@ -136,7 +136,7 @@ static enum relation related_output(const struct name_table *paths, const char *
 	return RELATION_NONE;
 }
 
-/* Returns the folder of a path, with its slash; "" for the current folder. */
+/* Returns the folder part of a path, with its slash; "" for the current folder. */
 static int folder_of(const char *path, char ret_folder[SHARD_SET_PATH_MAX],
 		     struct packimg_error *error)
 {

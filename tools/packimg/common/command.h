@@ -1,6 +1,6 @@
 /*
- * The subcommands, and the code they share: exit statuses, interrupts, worker counts, checks of
- * output paths. Main thread only, unless stated otherwise.
+ * The subcommands of packimg, and their shared code: exit statuses, interrupts, worker counts,
+ * checks of output paths. Main thread only, unless stated otherwise.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ enum command_status {
 	COMMAND_FAILED = 2,
 };
 
-/* Each takes its arguments starting with the subcommand's name. */
+/* The subcommands. argv[0] is the subcommand's name. */
 int command_advise(int argc, char **argv);
 int command_convert(int argc, char **argv);
 int command_index(int argc, char **argv);
@@ -41,7 +41,7 @@ bool command_interrupted(void);
 void command_die_of_interrupt(const char *outcome);
 #define COMMAND_NOTHING_WRITTEN "nothing was written"
 
-/* Limits and error texts of options that several commands share. */
+/* Limits of options that several commands share, and their error texts. */
 enum {
 	COMMAND_JOBS_MAX = 1024,
 	COMMAND_SHARD_MIN = 1 << 16, /* bytes */
@@ -49,25 +49,28 @@ enum {
 #define COMMAND_NO_JOBS     "is not a number from 1 to 1024"
 #define COMMAND_NO_SHARD    "is not a size of at least 64K, such as 512M"
 #define COMMAND_NO_ON_ERROR "is neither skip nor fail"
-extern const char *const command_on_error[]; /* fail, skip */
+extern const char *const command_on_error[]; /* values of the option: fail, skip */
 
-/* Number of CPUs available to this process. */
+/* Returns the number of CPUs available to this process. */
 unsigned command_cpu_count(void);
 
 /*
- * Refuses, without force, to overwrite a dataset: path itself, or the shards of a set of that name.
- * path must end in ".pimg".
+ * Unless `force` is set, refuses to overwrite a dataset: the file at path, or the shards of a set
+ * of that name. path must end in ".pimg".
  */
 int command_check_output(const char *path, bool force, struct packimg_error *error);
 /*
- * Same for several paths in one folder, which is read once. ret_alone (may be NULL) receives for
- * each path whether the folder holds nothing that a rename would not replace: see
- * packimg_writer_options.
+ * Same for several paths in one folder, which is read only once. ret_alone (may be NULL) receives
+ * for each path whether the folder contains no shards, commit records or leftovers of that dataset,
+ * for the option `alone` of packimg_writer_options.
  */
 int command_check_outputs(const struct name_table *paths, bool force, bool *ret_alone,
 			  struct packimg_error *error);
 
-/* Prints JSON on standard output and returns whether that succeeded. Drops the reference. */
+/*
+ * Prints JSON on standard output; consumes the reference. Returns 0, or COMMAND_FAILED after an
+ * error message.
+ */
 int command_print_json(json_t *json);
 /* Add members to an object: a number, a name converted by json_text(), and a message for people. */
 void json_put_count(json_t *json, const char *key, uint64_t count);

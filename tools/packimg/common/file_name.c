@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* At a '%': true if unescaping would treat it as an escape. */
+/* At a '%': returns true if unescaping would treat it as the start of an escape. */
 static bool is_escape(const char *text, size_t size)
 {
 	return size >= 3 && isxdigit((unsigned char)text[1]) && isxdigit((unsigned char)text[2]);
@@ -24,7 +24,7 @@ static int append_escaped(struct buffer *path, uint8_t byte)
 
 int file_name_append(struct buffer *path, const char *name, size_t size)
 {
-	size_t plain = 0; /* bytes from here on that need no escape */
+	size_t plain = 0; /* number of bytes from here on that need no escape */
 
 	for (size_t i = 0; i < size; i++) {
 		if (plain == 0)

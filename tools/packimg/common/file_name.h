@@ -1,7 +1,7 @@
 /*
  * Builds names of new files from untrusted names. Bytes that printable.h would escape (control
- * characters, invalid UTF-8, direction and format marks), '/' and NUL become %XX with capital
- * hexadecimal digits, as in a URL; so does a '%' that two hexadecimal digits follow. All other
+ * characters, invalid UTF-8, direction and format marks), '/' and NUL become %XX with upper-case
+ * hexadecimal digits, as in a URL. So does a '%' followed by two hexadecimal digits. All other
  * names stay as they are, and the encoding is reversible. Pure functions, any thread.
  */
 #pragma once
@@ -14,5 +14,5 @@ enum {
 	FILE_NAME_MAX = 255, /* bytes, NAME_MAX on Linux */
 };
 
-/* Appends the name of a file or folder, escaped. 0 or -ENOMEM. */
+/* Appends the escaped name of a file or folder. 0 or -ENOMEM. */
 int file_name_append(struct buffer *path, const char *name, size_t size);

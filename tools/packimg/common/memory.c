@@ -11,8 +11,8 @@
 
 enum {
 	ARENA_CHUNK = 4 << 20,
-	ARENA_LARGE = ARENA_CHUNK / 4, /* bytes from which on an allocation gets its own chunk */
-	ARRAY_FIRST = 64,              /* items */
+	ARENA_LARGE = ARENA_CHUNK / 4, /* larger allocations get a chunk of their own */
+	ARRAY_FIRST = 64,              /* initial capacity of an array, in items */
 };
 
 struct arena_chunk {
@@ -114,7 +114,7 @@ void arena_deinit(struct arena *arena)
 	*arena = (struct arena){0};
 }
 
-/* Maps zeroed anonymous memory. */
+/* Maps zero-filled anonymous memory. */
 static int map_memory(size_t capacity, void **ret_data)
 {
 	void *data =
@@ -126,10 +126,10 @@ static int map_memory(size_t capacity, void **ret_data)
 	return 0;
 }
 
-/* Maps a temporary file, whose pages the kernel can write out. */
+/* Maps a temporary file, whose pages the kernel can write to disk. */
 static int map_shared(int fd, size_t capacity, void **ret_data)
 {
-	/* Allocate blocks now: otherwise a full disk would raise SIGBUS later. */
+	/* Allocate the file's blocks now: otherwise a full disk would raise SIGBUS later. */
 	int r = -posix_fallocate(fd, 0, (off_t)capacity);
 	if (r)
 		return r;
@@ -164,8 +164,9 @@ void arena_forget(const struct arena *arena)
 }
 
 /*
- * Creates a chunk. If first, it becomes the head of the list, the chunk being filled, and the pages
- * of the previous head are left to the kernel. Otherwise it holds a single allocation.
+ * Creates a chunk. With `first` it becomes the head of the list, that is, the chunk from which
+ * allocations are made, and the pages of the previous head may be dropped from memory. Otherwise it
+ * holds a single allocation.
  */
 static struct arena_chunk *chunk_new(struct arena *arena, size_t size, bool first)
 {

@@ -11,7 +11,7 @@
 
 struct name_table {
 	struct arena *arena;
-	const char **names; /* by number, terminated */
+	const char **names; /* by number; null-terminated */
 	uint32_t count;
 	size_t capacity;
 	uint32_t *slots; /* open addressing: number + 1, 0 if free */
@@ -23,7 +23,7 @@ void name_table_deinit(struct name_table *names);
 /* Finds or adds a name; 0 or -ENOMEM. ret_added may be NULL. */
 int name_table_add(struct name_table *names, const char *name, uint32_t *ret_number,
 		   bool *ret_added);
-/* -ENOENT if the table does not hold the name. */
+/* Finds a name; -ENOENT if the table does not contain it. */
 int name_table_find(const struct name_table *names, const char *name, uint32_t *ret_number);
-/* Writes the numbers, in bytewise order of their names, to order[0..count). */
+/* Writes the numbers to order[0..count), sorted bytewise by their names. */
 void name_table_sort(const struct name_table *names, uint32_t *order);

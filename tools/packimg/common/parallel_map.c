@@ -11,7 +11,9 @@
 enum {
 	WAIT_MS = 100,
 	WALK_END = 1,
-	KEPT_MAX = 16 << 20, /* bytes of memory that a free block keeps for the next results */
+	KEPT_MAX =
+		16
+		<< 20, /* a free block keeps at most so many bytes of memory for its next results */
 };
 
 enum slot_state {
@@ -35,16 +37,19 @@ struct workers {
 	struct slot *slots; /* block n uses slot n % slot_count */
 	uint32_t slot_count;
 	uint64_t next;           /* first item not assigned to a block */
-	uint64_t claimed, taken; /* numbers of blocks */
-	uint64_t bytes;          /* of blocks claimed and not yet released */
-	/* bytes that a free slot keeps: a quarter of the limit, divided by all slots */
+	uint64_t claimed, taken; /* number of blocks claimed, and of blocks taken */
+	uint64_t bytes;          /* bytes of blocks that are claimed and not yet released */
+	/*
+	 * a free slot keeps at most so many bytes: a quarter of the limit, divided by the number of
+	 * slots
+	 */
 	uint64_t kept_max;
 	bool stop;
 	int fault;
 };
 
 /*
- * Returns the next block, or NULL at the end. Locks claim_lock, which the caller unlocks after
+ * Returns the next block, or NULL after the last. Locks claim_lock, which the caller unlocks after
  * setup.claim.
  */
 static struct slot *worker_claim(struct workers *workers)
@@ -83,8 +88,8 @@ static struct slot *worker_claim(struct workers *workers)
 }
 
 /*
- * Calls setup.claim. Items that it leaves out of the block go to the next one; the caller still
- * holds claim_lock, so no other claim intervenes.
+ * Calls setup.claim. The next block starts with the items that it leaves out of this one. The
+ * caller still holds claim_lock, so that no other claim intervenes.
  */
 static void worker_call_claim(struct workers *workers, void *worker, struct work_block *block)
 {
@@ -148,7 +153,7 @@ static int make_slots(struct workers *workers)
 	return 0;
 }
 
-/* Blocks signals in the workers: the main thread handles them. */
+/* Blocks signals in the workers, so that the main thread handles them. */
 static int start_threads(struct workers *workers)
 {
 	sigset_t all, before;
@@ -188,7 +193,7 @@ static int parallel_map_init(struct workers *workers, const struct parallel_map_
 	return r ? r : start_threads(workers);
 }
 
-/* Stops and joins the workers; drops blocks that were not taken. */
+/* Stops and joins the workers, and drops blocks that were not taken. */
 static void parallel_map_deinit(struct workers *workers)
 {
 	pthread_mutex_lock(&workers->lock);
@@ -210,9 +215,9 @@ static void parallel_map_deinit(struct workers *workers)
 }
 
 /*
- * Waits for the next block in order. *ret_slot stays NULL if that takes longer than WAIT_MS, so
- * that the caller can update the progress line. Returns WALK_END after the last block, or the error
- * of worker_init if no worker could start.
+ * Waits for the next block in order. If that takes longer than WAIT_MS, returns with *ret_slot
+ * NULL, so that the caller can update the progress line. Returns WALK_END after the last block, or
+ * the error of worker_init if no worker could start.
  */
 static int wait_block(struct workers *workers, struct slot **ret_slot)
 {
@@ -239,18 +244,21 @@ static void worker_return_slot(struct workers *workers, struct slot *slot)
 {
 	uint64_t size = slot->block.bytes.size;
 
-	/* Otherwise every slot would eventually keep as much as the largest block. */
+	/*
+	 * Otherwise every slot would at some time hold, and keep, a buffer as large as the largest
+	 * block.
+	 */
 	if (slot->block.bytes.capacity > workers->kept_max)
 		buffer_deinit(&slot->block.bytes);
 	pthread_mutex_lock(&workers->lock);
 	slot->state = SLOT_FREE;
 	workers->bytes -= size;
-	/* Only the holder of claim_lock waits on it. */
+	/* Only the holder of claim_lock waits for slot_freed. */
 	pthread_cond_signal(&workers->slot_freed);
 	pthread_mutex_unlock(&workers->lock);
 }
 
-/* Returns 0 if more may come, or WALK_END. */
+/* Takes the next block if it is ready. Returns 0 to continue, or WALK_END. */
 static int take_block(struct workers *workers, uint64_t *done, int *ret_fault)
 {
 	const struct parallel_map_options *setup = &workers->setup;

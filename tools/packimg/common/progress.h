@@ -8,18 +8,18 @@
 #include <stdint.h>
 
 struct progress {
-	const char *verb; /* "converting" */
-	uint64_t total;   /* images, 0 if unknown */
+	const char *verb; /* verb, such as "converting" */
+	uint64_t total;   /* number of images, 0 if unknown */
 	bool quiet, terminal, shown;
 	double start_s, last_s;
 };
 
 void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet);
-/* Cheap to call often. */
+/* Redraws the line if it is due; frequent calls are cheap. */
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes);
 /*
- * Clears the line on a terminal, so that other output can be printed; progress_update() shows it
- * again.
+ * Clears the line on a terminal, so that other output can be printed. The next progress_update()
+ * prints it again.
  */
 void progress_clear(struct progress *progress);
 double progress_elapsed_s(const struct progress *progress);

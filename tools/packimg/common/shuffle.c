@@ -36,7 +36,7 @@ static uint64_t splitmix(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-/* Rejects the part of the range that would favour small numbers. */
+/* Rejects the values that would make small numbers more likely. */
 static uint64_t shuffle_below(uint64_t *state, uint64_t bound)
 {
 	uint64_t limit = -bound % bound, value;
@@ -61,7 +61,7 @@ void shuffle_permute(uint64_t *items, uint64_t count, uint64_t seed)
 
 struct dealt {
 	uint64_t index;
-	uint64_t position; /* in the random order */
+	uint64_t position; /* position in the random order */
 	int32_t label;
 };
 
@@ -75,8 +75,8 @@ static int deal_compare(const void *a, const void *b)
 }
 
 /*
- * Assigns each sample to the part that is furthest behind its share, so that any run of the order
- * is proportional.
+ * Assigns each sample to the part that lags furthest behind its fraction, so that every section of
+ * the order is divided proportionally.
  */
 static void shuffle_deal(const struct dealt *order, uint64_t count, const double *fractions,
 			 uint32_t part_count, double *owed, uint32_t *ret_part)

@@ -1,4 +1,6 @@
-/* Parses "train=0.9,val=0.1", the parts of a split, for convert and split. Pure functions. */
+/*
+ * Parses the parts of a split, such as "train=0.9,val=0.1", for convert and split. Pure functions.
+ */
 #pragma once
 
 #include "format/packimg.h"
@@ -15,8 +17,8 @@ struct split_part {
 };
 
 /*
- * Splits text in place. -EINVAL for a name that is empty, repeated or contains '/', a fraction
- * outside (0, 1], or a sum above 1.
+ * Splits text in place. -EINVAL if a name is empty, repeated or contains '/', if a fraction is
+ * outside (0, 1], or if the sum exceeds 1.
  */
 int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uint32_t *ret_count,
 		struct packimg_error *error);

@@ -1,6 +1,6 @@
 /*
  * Text for people: sizes, counts and durations, and messages of struct packimg_error. Pure
- * functions, any thread; nothing here allocates or keeps state.
+ * functions, any thread; they allocate nothing and keep no state.
  */
 #pragma once
 
@@ -8,17 +8,20 @@
 
 #include <stdint.h>
 
-/* Like packimg_fail(), but puts the text in front of the message already in error. */
+/* Like packimg_fail(), but prepends the text to the message already in error. */
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /*
- * Returns the part of libpackimg's message after "sample NUMBER: ", for a caller that names the
- * sample itself or has none.
+ * Strips "sample NUMBER: " from a message of libpackimg, for a caller that prints the number itself
+ * or has none.
  */
 const char *text_behind_sample(const char *sentence);
 
-/* Write "12.3 MiB" and "1,234,567" to the caller's buffer and return it. */
+/*
+ * Write a size such as "12.3 MiB", or a count such as "1,234,567", to the caller's buffer and
+ * return it.
+ */
 struct text_buffer {
 	char text[48];
 };
@@ -26,9 +29,9 @@ struct text_buffer {
 #define TEXT (&(struct text_buffer){{0}})
 const char *text_bytes(struct text_buffer *buffer, uint64_t bytes);
 const char *text_count(struct text_buffer *buffer, uint64_t count);
-/* The plural ending of a noun for that count: "s", or "" for one. */
+/* Returns the plural ending of a noun after that count: "s", or "" for one. */
 const char *text_plural(uint64_t count);
-/* "1:02:03" or "4.2 s" */
+/* Writes a duration such as "1:02:03" or "4.2 s". */
 const char *text_duration(struct text_buffer *buffer, double seconds);
-/* The name for people and in JSON. */
+/* Returns the codec's name for text and JSON. */
 const char *codec_name(enum packimg_codec codec);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Returns the length of a name's folders, including the last '/'; 0 if it has none. */
+/* Returns the length of the folders in a name, including the last '/'; 0 if it has none. */
 static size_t folders_size(const char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -25,7 +25,7 @@ static bool is_part(const char *name, size_t size)
 }
 
 /*
- * Finds the folders that all names begin with, without the innermost one if it holds images
+ * Finds the leading folders that all names share, except the innermost one if it contains images
  * directly.
  */
 static void find_shared_folders(struct class_rule *rule, const struct catalog *catalog)

@@ -8,7 +8,8 @@
 #include <string.h>
 
 /*
- * Determines the path of each part: FILE itself, or FILE with the part's name before its extension.
+ * Determines the output path of each part: FILE itself, or FILE with the part's name before its
+ * extension.
  */
 static int convert_name_parts(struct convert *convert, struct packimg_error *error)
 {
@@ -60,7 +61,7 @@ static int convert_list_and_write(struct convert *convert, struct packimg_error 
 	int r;
 
 	/*
-	 * With --split folders, listing finds the parts; otherwise fail for a bad path before
+	 * With --split folders, listing finds the parts; without it, report an unusable path before
 	 * listing.
 	 */
 	if (!convert->options.split_folders) {

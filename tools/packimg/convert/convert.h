@@ -1,6 +1,6 @@
 /*
- * A conversion: lists sources into a catalogue; workers encode its samples in blocks, and the main
- * thread writes the blocks in order, so the result does not depend on the number of workers.
+ * A conversion: lists sources into a catalogue. Workers encode its samples in blocks, and the main
+ * thread writes the blocks in order, so that the result does not depend on the number of workers.
  * Sequence: parse options, convert_list(), convert_assign(), convert_write(), report. The worker
  * threads exist only inside convert_write().
  */
@@ -15,15 +15,15 @@
 #include "tools/packimg/source/catalog.h"
 #include "tools/packimg/source/ignored_files.h"
 
-/* One dataset to write: everything, or a part of a split. */
+/* One dataset to write: all samples, or a part of a split. */
 struct convert_part {
-	const char *name; /* of the part; NULL for everything */
-	double fraction;  /* 0 for a part that is a folder */
+	const char *name; /* name of the part; NULL for all samples */
+	double fraction;  /* fraction of the samples; 0 if the part is a folder */
 	char *path;
 	struct packimg_writer *writer;
 	struct statistics statistics;
 	uint64_t samples;
-	uint64_t bytes; /* size of the finished files */
+	uint64_t bytes; /* size of the finished files in bytes */
 };
 
 struct convert_options {
@@ -36,14 +36,14 @@ struct convert_options {
 	struct archive_limits limits;
 	uint64_t shard_size;
 	uint64_t seed, split_seed;
-	uint64_t limit; /* 0 for none */
+	uint64_t limit; /* most samples to convert; 0 for no limit */
 	/*
-	 * number of images to compute statistics from when bytes stay verbatim; UINT64_MAX for as
-	 * many as are cheap
+	 * images from which to compute statistics when bytes stay verbatim; UINT64_MAX for the
+	 * default number
 	 */
 	uint64_t statistics;
 	unsigned jobs;
-	bool split_folders; /* parts are the folders train, val and so on */
+	bool split_folders; /* the parts are the folders train, val and so on */
 	bool shuffle, force, fail_on_error, json, quiet;
 };
 
@@ -58,8 +58,8 @@ struct convert_longest {
 };
 
 /*
- * State of a conversion and the data of its report. Notes are messages about automatic decisions
- * that may differ from the user's intent, each naming the option that overrides it.
+ * State of a conversion, and data for its report. Notes are messages about automatic decisions that
+ * the user may not have intended; each names the option that overrides it.
  */
 struct convert {
 	struct convert_options options;
@@ -68,55 +68,58 @@ struct convert {
 	struct catalog catalog;
 	struct ignored_files ignored;
 	struct class_rule class_rule;
-	/* Results; arrays and texts are in the catalogue's arena. */
+	/* Results; arrays and strings are in the catalogue's arena. */
 	struct convert_skip *skips;
 	size_t skip_count, skip_capacity;
 	struct string_list notes;
-	/* class_names from this number on are those of empty folders */
+	/* class_names from this number on belong to empty folders */
 	uint32_t first_empty_class;
-	uint64_t *class_samples;     /* samples written, by label */
-	uint64_t unlabelled;         /* samples written without a label */
-	const char *unlabelled_name; /* name of the first of them */
-	uint64_t lossy[IMAGE_KINDS]; /* by kind: non-JPEG images that became JPEGs */
-	uint64_t bytes_in;           /* size of the source images */
-	/* samples, by enum image_kind and enum packimg_codec */
+	uint64_t *class_samples;     /* number of samples written, by label */
+	uint64_t unlabelled;         /* number of samples written without a label */
+	const char *unlabelled_name; /* name of the first sample written without a label */
+	uint64_t lossy[IMAGE_KINDS]; /* number of non-JPEG images that became JPEGs, by kind */
+	uint64_t bytes_in;           /* total size of the source images in bytes */
+	/* numbers of samples; by enum image_kind and by enum packimg_codec */
 	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4];
 	struct unindexed_counts unindexed;
-	/* by field number of the catalogue */
+	/* by the catalogue's field number */
 	struct convert_longest longest[PACKIMG_FIELDS_MAX];
 	double list_s, write_s;
 };
 
 /*
- * Fills convert->options and sources, which the options reference. Ends the process with a message
- * if the command line is invalid.
+ * Fills convert->options, and the sources that they reference. Ends the process with a message if
+ * the command line is invalid.
  */
 void convert_parse(struct convert *convert, int argc, char **argv, struct string_list *sources);
 int convert_list(struct convert *convert, struct packimg_error *error);
-/* For --split folders: names the parts. */
+/* With --split folders, determines the parts. */
 int convert_find_parts(struct convert *convert, struct packimg_error *error);
-/* Determines order, limit, split and labels. */
+/* Determines the order, applies the limit, and assigns parts and labels. */
 int convert_assign(struct convert *convert, struct packimg_error *error);
-/* Returns 0, -EINTR after a signal, or an error. On failure no files are left behind. */
+/* Returns 0, -EINTR after a signal, or an error. Leaves no files behind on failure. */
 int convert_write(struct convert *convert, struct packimg_error *error);
 /*
- * Turns empty folders into classes, between listing and numbering, and adds notes on folders
+ * Turns empty folders into classes, after listing and before numbering, and adds notes on folders
  * without images. 0 or -ENOMEM.
  */
 int convert_add_empty_classes(struct convert *convert);
-/* Add notes on the listing, and on the written samples. 0 or -ENOMEM. */
+/* Add notes on the listing and on the written samples. 0 or -ENOMEM. */
 int convert_note_listing(struct convert *convert);
 int convert_note_writing(struct convert *convert);
-/* Formats the error that no image was left to convert, with the reason of the first one skipped. */
+/*
+ * Formats the error that no image remains to be converted, with the reason of the first skipped
+ * one.
+ */
 int convert_nothing(const struct convert *convert, struct packimg_error *error);
 int convert_skip(struct convert *convert, const char *name, const char *reason);
 /*
- * Writes the producer, and mean, deviation and the number of images and pixels they are based on,
- * unless there were no pixels.
+ * Writes the producer. Unless there were no pixels, also writes mean and deviation, and the numbers
+ * of images and pixels on which they are based.
  */
 int convert_write_dataset_info(struct packimg_writer *writer, const struct statistics *statistics,
 			       struct packimg_error *error);
-/* Samples that were written. */
+/* Returns the number of samples written. */
 uint64_t convert_sample_count(const struct convert *convert);
 int convert_report(struct convert *convert);
 int convert_report_json(struct convert *convert);

@@ -33,7 +33,7 @@ int convert_nothing(const struct convert *convert, struct packimg_error *error)
 			    convert->skips[0].name, convert->skips[0].reason);
 }
 
-/* Skips an unusable item, for the reason in error, or ends the conversion. */
+/* Skips an unusable item, reporting the reason in error, or ends the conversion. */
 static int convert_skip_item(struct convert *convert, const char *name, struct packimg_error *error)
 {
 	if (convert->options.fail_on_error)
@@ -92,7 +92,7 @@ static int convert_list_source(struct convert *convert, const char *path, struct
 		progress_update(progress, convert->catalog.count, 0);
 	}
 	source_free(source);
-	/* Samples listed before the archive exceeded its limit are good. */
+	/* The samples listed before the archive exceeded its limit are kept. */
 	if (r == -EFBIG && !convert->options.fail_on_error)
 		r = convert_skip(convert, path, error->text) ? -ENOMEM : SOURCE_END;
 	else if (r == -EFBIG)
@@ -105,7 +105,7 @@ static int convert_list_source(struct convert *convert, const char *path, struct
 }
 
 struct class_list {
-	const char **names; /* in the catalogue's arena */
+	const char **names; /* allocated from the catalogue's arena */
 	size_t count, capacity;
 };
 
@@ -156,8 +156,7 @@ static int read_classes(const char *path, struct class_list *list, struct arena 
 	return r ? packimg_fail(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
-/* Assigns classes to the samples that derive them from their names. */
-/* Gives a sample whose class is in its name that class. */
+/* Derives the class of a sample from its name, if it is CATALOG_CLASS_OF_NAME. */
 static int classify_by_name(struct convert *convert, struct catalog_sample *sample,
 			    struct buffer *class_name, struct packimg_error *error)
 {
@@ -198,7 +197,7 @@ static int assign_classes(struct convert *convert, struct packimg_error *error)
 	struct buffer class_name = {0};
 
 	class_rule_learn(rule, convert->options.source.class_from, &convert->catalog);
-	/* A file directly in a part gets no class named after the part. */
+	/* A file directly in a part's folder does not get the part's name as its class. */
 	rule->below_parts |= convert->options.split_folders && rule->part_count;
 	int r = classify_samples(convert, &class_name, error);
 	buffer_deinit(&class_name);
@@ -356,7 +355,8 @@ int convert_assign(struct convert *convert, struct packimg_error *error)
 	if (r)
 		return r;
 	/*
-	 * A few samples suffice for a mean; decoding everything would take longer than copying it.
+	 * A few samples suffice for a mean, and decoding all of them would take longer than
+	 * copying.
 	 */
 	if (convert->options.statistics == UINT64_MAX)
 		convert->options.statistics = 64 + catalog->count / 128;

@@ -1,6 +1,6 @@
 /*
- * Notes on automatic decisions of a conversion that may differ from the user's intent, each naming
- * the option that overrides it.
+ * Notes on automatic decisions of a conversion that the user may not have intended. Each names the
+ * option that overrides it.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-	FEW_IMAGES = 10, /* so few that each may well be the only one of its class */
+	FEW_IMAGES = 10, /* with so few images, each may well be the only one of its class */
 };
 
 static int note_labels(struct convert *convert)
@@ -81,7 +81,7 @@ static int note_parts(struct convert *convert)
 }
 
 enum {
-	NAMED_MAX = 5, /* classes listed in a note */
+	NAMED_MAX = 5, /* most classes listed in a note */
 };
 
 static int note_classes(struct convert *convert)
@@ -111,8 +111,8 @@ static const char *last_number(const char *name)
 }
 
 /*
- * For classes "0" to "11", or "class0" to "class11": sorted by name, "10" is third, which rarely
- * matches a model's outputs.
+ * Adds a note on numbered classes such as "0" to "11" or "class0" to "class11": sorted by name,
+ * "10" comes third, which rarely matches a model's outputs.
  */
 static int note_numbers(struct convert *convert)
 {
@@ -141,7 +141,7 @@ static int note_numbers(struct convert *convert)
 	return 0;
 }
 
-/* Adds a note on label files next to images that no source combined into samples. */
+/* Adds a note on label files next to images that no source has combined into samples. */
 static int note_cls(struct convert *convert)
 {
 	const struct ignored_files *ignored = &convert->ignored;
@@ -158,8 +158,8 @@ static int note_cls(struct convert *convert)
 }
 
 /*
- * Adds a note on a table stored with unlabelled images, such as metadata.csv in Hugging Face's
- * folders.
+ * Adds a note on a table that was stored along with unlabelled images, such as metadata.csv in
+ * Hugging Face's folders.
  */
 static int note_table(struct convert *convert)
 {
@@ -206,7 +206,7 @@ int convert_note_listing(struct convert *convert)
 	return 0;
 }
 
-/* Adds a note on images of lossless kinds that were stored with loss. */
+/* Adds a note on images of lossless formats that were stored with loss. */
 static int note_loss(struct convert *convert)
 {
 	char list[IMAGE_LIST_SIZE] = "";
@@ -225,7 +225,7 @@ static int note_loss(struct convert *convert)
 				      list, convert->options.encoding.quality);
 }
 
-/* True for a class already noted during listing. */
+/* Returns true if a note during listing has already named the class. */
 static bool is_of_empty_folder(const struct convert *convert, const char *name)
 {
 	uint32_t number;
@@ -235,8 +235,8 @@ static bool is_of_empty_folder(const struct convert *convert, const char *name)
 }
 
 /*
- * Adds a note on classes without samples: their images were all skipped, only --classes has them,
- * or their number merely lies between those of others.
+ * Adds a note on classes without samples: all of their images were skipped, only --classes lists
+ * them, or their number lies between those of other classes.
  */
 static int note_empty_classes(struct convert *convert)
 {
@@ -268,7 +268,7 @@ static int note_empty_classes(struct convert *convert)
 
 int convert_note_writing(struct convert *convert)
 {
-	/* --limit and --split leave out samples on request. */
+	/* --limit and --split leave out samples at the user's request. */
 	bool whole = !convert->options.limit && !convert->parts[0].name;
 	int r = whole ? note_empty_classes(convert) : 0;
 

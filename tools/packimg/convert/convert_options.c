@@ -21,10 +21,10 @@ enum option_key {
 	KEY_SEPARATOR,
 	KEY_INCLUDE,
 	KEY_EXCLUDE,
-	KEY_ELSEWHERE, /* the first of ELSEWHERE */
+	KEY_ELSEWHERE, /* the first key of ELSEWHERE */
 };
 
-/* Names that other programs use for options of this one. */
+/* Names of options in other programs, with the corresponding option of packimg. */
 #define ELSEWHERE(X)                                                                               \
 	X(0, "resize",                                                                             \
 	  "--short-side=N for a shorter, or --max-side=N for a longer side of at most N")          \
@@ -33,7 +33,7 @@ enum option_key {
 	X(3, "threads", "--jobs=N")
 
 enum {
-	QUALITY_DEFAULT = 95, /* of JPEGs encoded while the rest stays verbatim */
+	QUALITY_DEFAULT = 95, /* quality of JPEGs encoded while other samples stay verbatim */
 	PIXELS_DEFAULT = 1 << 27,
 };
 
@@ -112,7 +112,7 @@ static const struct options_row options[] = {
 	 "keep (default), or transcode progressive and other JPEGs that cannot have an index to "
 	 "baseline, without loss",
 	 OPTIONS_SECOND, AT(encoding.transcode), .words = words_progressive},
-	{"check", KEY_CHECK, .flags = OPTION_HIDDEN}, /* obsolete: all images are checked now */
+	{"check", KEY_CHECK, .flags = OPTION_HIDDEN}, /* obsolete: all images are always checked */
 	{"statistics", 0, "N",
 	 "images to decode for mean and deviation with --jpeg verbatim (default: 64 plus one in "
 	 "128; 0: none)",
@@ -290,8 +290,8 @@ void convert_parse(struct convert *convert, int argc, char **argv, struct string
 	};
 	options_read(options, &argp, argc, argv, convert);
 	/*
-	 * Without --mix, --raw-zstd applies to everything; with --mix it sets how that fraction is
-	 * stored.
+	 * Without --mix, --raw-zstd applies to all samples; with --mix it sets how the raw fraction
+	 * is stored.
 	 */
 	if (convert->options.encoding.raw_zstd && convert->options.encoding.raw_fraction == 0)
 		convert->options.encoding.raw_fraction = 1;

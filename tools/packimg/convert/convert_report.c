@@ -12,7 +12,7 @@
 
 enum {
 	SKIPS_SHOWN = 20,
-	IGNORED_SHOWN = 8, /* kinds */
+	IGNORED_SHOWN = 8, /* number of kinds listed */
 };
 
 uint64_t convert_sample_count(const struct convert *convert)
@@ -91,7 +91,7 @@ static void report_ignored(struct ignored_files *ignored)
 		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
 }
 
-/* Prints skipped files; of consecutive ones with the same reason, only the first. */
+/* Prints skipped files: the first of each sequence with the same reason. */
 static void report_skips(const struct convert *convert)
 {
 	const struct convert_skip *skips = convert->skips;
@@ -116,8 +116,8 @@ static void report_skips(const struct convert *convert)
 }
 
 /*
- * Prints fields with values that the format holds but the daemon refuses to deliver: better
- * reported now than when training starts.
+ * Prints fields with values that the format can hold but the daemon refuses to deliver, because
+ * reporting them now is better than failing when training starts.
  */
 static void report_long_values(const struct convert *convert)
 {
@@ -224,8 +224,8 @@ static json_t *ignored_json(struct ignored_files *ignored)
 }
 
 /*
- * Prints the summary, an object, and inserts the skipped files one by one, because they may not all
- * fit in memory. Drops the reference.
+ * Prints the summary, a JSON object, with the skipped files inserted one by one, because they may
+ * not all fit in memory. Consumes the reference.
  */
 static int print_with_skips(const struct convert *convert, json_t *json)
 {
@@ -238,7 +238,8 @@ static int print_with_skips(const struct convert *convert, json_t *json)
 		r = -1;
 	json_decref(json);
 	if (!r)
-		printf("%.*s,\n  \"skipped\": [", (int)size - 2, text); /* without its "\n}" */
+		printf("%.*s,\n  \"skipped\": [", (int)size - 2,
+		       text); /* leaves out the final "\n}" */
 	free(text);
 	for (uint64_t i = 0; !r && i < convert->skip_count; i++) {
 		json_t *entry = json_object();

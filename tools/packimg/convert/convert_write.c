@@ -1,4 +1,4 @@
-/* Second half of a conversion: workers encode, the main thread writes. */
+/* Second half of a conversion: workers encode samples, the main thread writes them. */
 #include "format/base/system/clock.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
@@ -11,18 +11,18 @@
 #include <string.h>
 
 enum {
-	/* limit in bytes on files in archives, results, and the catalogue's memory */
+	/* common limit in bytes of archive members, results, and the catalogue's memory */
 	BYTES_HELD = 256 << 20,
-	/* bytes of the catalogue after which its file pages are dropped */
+	/* after reading so many bytes of the catalogue, its file pages are dropped */
 	VALUES_TOUCHED = 16 << 20,
 	METADATA_LINES_MAX = 100,
-	/* extra limit per thread; also, bytes of archive members after which a block is full */
+	/* limit added per thread; also, bytes of archive members that fill a block */
 	BLOCK_BYTES = 32 << 20,
 };
 
 /* Result of one sample; its bytes are in its block. */
 struct outcome {
-	int status; /* 0, or the code of the error in `error` */
+	int status; /* 0, or a negative errno whose message is in `error` */
 	struct packimg_error error;
 	struct encoded_sample encoded;
 	size_t offset, source_size;
@@ -39,12 +39,12 @@ struct worker {
 	} members[PARALLEL_MAP_BLOCK_MAX];
 };
 
-/* State of the main thread while workers encode. */
+/* State of the main thread while the workers encode. */
 struct writing {
 	struct convert *convert;
 	struct progress progress;
-	struct buffer scratch; /* for values */
-	uint64_t touched;      /* bytes of the catalogue read since its file pages were dropped */
+	struct buffer scratch; /* memory for converted values */
+	uint64_t touched; /* bytes of the catalogue read since its file pages were last dropped */
 	struct packimg_error *error;
 };
 
@@ -65,8 +65,8 @@ static void worker_deinit(void *argument)
 }
 
 /*
- * Reads members of compressed archives, which must be read in order. Few bytes of an archive may be
- * many or large images.
+ * Reads members of compressed archives, which must be read in order. A few bytes of an archive can
+ * be many images, or large ones.
  */
 static void read_streams(void *context, void *argument, struct work_block *block)
 {
@@ -97,13 +97,13 @@ static void read_streams(void *context, void *argument, struct work_block *block
 		if (bytes > BLOCK_BYTES)
 			block->count = i + 1;
 	}
-	/* decoders copy a JPEG */
+	/* twice, because decoders copy a JPEG */
 	block->held = 2 * bytes;
 }
 
 /*
- * True if the image contributes to the statistics: under verbatim every n-th one does, otherwise
- * all do, because their pixels are decoded anyway.
+ * Returns true if the image contributes to the statistics. Under verbatim every n-th image does;
+ * otherwise all do, because their pixels are decoded anyway.
  */
 static bool in_statistics(const struct convert *convert, uint64_t index)
 {
@@ -116,8 +116,8 @@ static bool in_statistics(const struct convert *convert, uint64_t index)
 }
 
 /*
- * Takes the bytes of a streamed member. The only one of its block may be large, and is swapped
- * instead of copied.
+ * Takes the bytes of a member of a compressed archive. If it is the only one of its block, it may
+ * be large, so its buffer is swapped instead of copied.
  */
 static int take_streamed(struct worker *worker, struct work_block *block, uint32_t number)
 {
@@ -264,7 +264,7 @@ static int open_part(struct convert *convert, struct convert_part *part,
 	r = packimg_writer_classes(part->writer, catalog->classes, catalog->class_count, error);
 	if (r)
 		return r;
-	/* Every part gets every field, with the catalogue's numbers. */
+	/* Every part gets every field, with the field numbers of the catalogue. */
 	for (uint32_t f = 0; f < catalog->field_names.count; f++) {
 		const char *name = catalog->field_names.names[f];
 		uint32_t number;
@@ -290,7 +290,7 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 }
 
 /*
- * Writes the options that determined the bytes, in a fixed notation; neither jobs nor output paths.
+ * Writes the options that determined the bytes in a fixed notation, without jobs and output paths.
  */
 static void describe_encoding(FILE *file, const struct convert *convert)
 {
@@ -338,7 +338,7 @@ static void list_patterns(FILE *file, const struct convert *convert)
 			filter->patterns[i].text);
 }
 
-/* Stores the output of `say` as metadata under that key. */
+/* Stores the output of `say` as metadata under this key. */
 static int write_text(const struct convert *convert, struct convert_part *part, const char *key,
 		      void (*say)(FILE *, const struct convert *), struct packimg_error *error)
 {
@@ -362,7 +362,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	int r = write_text(convert, part, "packimg.options", describe_encoding, error);
 	if (r)
 		return r;
-	/* Do not fail for a path or pattern that is not UTF-8. */
+	/* A path or pattern that is not UTF-8 is no error. */
 	if (write_text(convert, part, "packimg.sources", list_sources, error) == -ENOMEM)
 		return -ENOMEM;
 	if (convert->options.filter.count &&
@@ -422,8 +422,8 @@ static int write_samples(struct convert *convert, struct packimg_error *error)
 		.jobs = convert->options.jobs,
 		.total = convert->catalog.count,
 		/*
-		 * Reading takes microseconds, encoding milliseconds: choose blocks so that
-		 * hand-over is negligible for both.
+		 * Reading a sample takes microseconds, encoding it milliseconds: the blocks are so
+		 * large that the hand-over is negligible for both.
 		 */
 		.block = encoding->verbatim && encoding->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),

@@ -1,7 +1,7 @@
 /*
- * Folders that would be classes if they had images. A folder without any file becomes a class, so
- * that later classes keep the numbers that they have where it is not empty. A folder with only
- * other files does not. The summary names both.
+ * Folders that would be classes if they contained images. A folder without any file becomes a
+ * class, so that the classes after it have the same numbers as where the folder is not empty. A
+ * folder with only other files does not become a class. The summary names both.
  */
 #include "format/base/text/text.h"
 #include "tools/packimg/common/text.h"
@@ -13,14 +13,16 @@
 #include <string.h>
 
 enum {
-	NAMED_MAX = 5, /* classes listed in a note */
+	NAMED_MAX = 5, /* most classes listed in a note */
 };
 
-/* Classes without images, and the files in their folders. Arrays are in the catalogue's arena. */
+/*
+ * Classes without images, and the files in their folders. The arrays are in the catalogue's arena.
+ */
 struct empty_classes {
 	struct name_table names;
-	uint64_t *files;      /* by number */
-	const char **folders; /* the first folder with the most files */
+	uint64_t *files;      /* arrays by class number */
+	const char **folders; /* the folder with the most files, the first of several */
 };
 
 /* Marks the folders that contain an image at any depth. */
@@ -90,7 +92,7 @@ static int find_empty(struct convert *convert, const bool *taken, struct empty_c
 	return r;
 }
 
-/* Lists classes with files as "b" (3 files in b/), or those without as "c". */
+/* Lists the classes with files as "b" (3 files in b/), or those without files as "c". */
 static char *list_empty(const struct empty_classes *empty, bool with_files, uint32_t *ret_count)
 {
 	char *text = NULL;
@@ -139,7 +141,7 @@ static int note_empty(struct convert *convert, const struct empty_classes *empty
 	return r;
 }
 
-/* taken holds one zero per folder. */
+/* `taken` has one element per folder, initially zero. */
 static int add_empty_classes(struct convert *convert, bool *taken, struct empty_classes *empty)
 {
 	struct catalog *catalog = &convert->catalog;

@@ -1,5 +1,5 @@
 /*
- * packimg advise: measures on a sample of images the size and feed rate of each encoding, and
+ * packimg advise: measures size and feed rate of each encoding on a sample of images, and
  * recommends one.
  */
 #include "format/base/text/options.h"
@@ -21,12 +21,12 @@
 enum {
 	VARIANTS_MAX = 16,
 	SAMPLE_DEFAULT = 200,
-	SAMPLE_MAX = 20000, /* all variants are in memory at the same time */
+	SAMPLE_MAX = 20000, /* limit, because all variants are in memory at the same time */
 };
 
 struct advise {
 	const char *path, *pipeline, *csv;
-	uint64_t wanted, cores; /* wanted: images to sample */
+	uint64_t wanted, cores; /* wanted: number of images to sample */
 	double rate, seconds;
 	unsigned jobs;
 	bool json, quiet;
@@ -66,8 +66,8 @@ static void add_variant(struct advise *advise, enum encoding_kind kind, uint32_t
 }
 
 /*
- * True if at least a tenth of the images exceed the limit; with fewer it would only compare
- * encoders.
+ * Returns true if at least a tenth of the images exceed the limit; with fewer, the variant would
+ * only compare encoders.
  */
 static bool limits_some(const struct image_sample *sample, uint32_t side)
 {
@@ -104,7 +104,7 @@ static void list_variants(struct advise *advise)
 
 static int make_transform(struct advise *advise, struct packimg_error *error)
 {
-	/* any values do: the work is the same */
+	/* any values will do, because the work is the same */
 	static const double mean[3] = {124, 116, 104}, std[3] = {58, 57, 57};
 	struct pipeline_error fault;
 
@@ -122,7 +122,7 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 
 static int advise_measure(struct advise *advise, struct packimg_error *error)
 {
-	/* The batch size is unknown: large enough for claims of any size. */
+	/* The batch size is unknown, so use one that does not limit claims. */
 	const struct claim_options claim = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
 	struct encoding_run runs[VARIANTS_MAX];
 	struct progress progress;

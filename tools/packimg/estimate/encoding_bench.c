@@ -16,17 +16,17 @@
 #include <xxhash.h>
 
 enum {
-	ALIGN = 64, /* of samples, as in a file */
-	ROUNDS = 5, /* turns per run */
+	ALIGN = 64, /* alignment of samples, as in a file */
+	ROUNDS = 5, /* number of turns per run */
 	TARGETS =
 		/*
-		 * finished samples before their memory is reused: a batch, larger than the caches
-		 * near the core
+		 * number of finished samples before their memory is reused: a batch, which exceeds
+		 * the inner caches
 		 */
 	64,
 	BYTES_IN_FLIGHT = 256 << 20,
-	ZSTD_LEVEL = 3, /* the default of convert */
-	/* also the default of convert, for sources that are not JPEGs under verbatim */
+	ZSTD_LEVEL = 3, /* the default of packimg convert */
+	/* also the default of packimg convert, for sources other than JPEG under verbatim */
 	PLAIN_QUALITY = 95,
 };
 
@@ -90,7 +90,7 @@ static struct sample_encoder_options encoder_options(const struct encoding_varia
 		.other = PACKIMG_CODEC_JPEG,
 		.no_index = variant->kind == ENCODING_UNINDEXED,
 		.transcode = variant->transcode,
-		/* a sample that does not decode must not end a measurement */
+		/* a sample that cannot be decoded must not abort a measurement */
 	};
 }
 
@@ -146,7 +146,10 @@ static void encode_one(void *context, void *worker, struct work_block *block, ui
 		block->bytes.size = outcome->offset;
 }
 
-/* Appends at an aligned offset, which stands for the pointer until all data is collected. */
+/*
+ * Appends at an aligned offset. Samples store the offset instead of a pointer until all data is
+ * collected.
+ */
 static int append_aligned(struct buffer *held, const uint8_t *data, size_t size, size_t *ret_offset)
 {
 	static const uint8_t zeros[ALIGN];
@@ -157,8 +160,9 @@ static int append_aligned(struct buffer *held, const uint8_t *data, size_t size,
 	return buffer_append(held, data, size);
 }
 
-/* Collects the result of one image; the pointers in samples are offsets until
- * variant_move_samples(). */
+/*
+ * Collects the result of one image. The sample's pointers are offsets until variant_move_samples().
+ */
 static int variant_take_image(void *context, const struct work_block *block, uint32_t number)
 {
 	const struct encode_job *encode_job = context;
@@ -182,7 +186,8 @@ static int variant_take_image(void *context, const struct work_block *block, uin
 	variant->samples[variant->images] = (struct packimg_sample){
 		.index = stored ? stored->index : block->first + number,
 		.data = (const uint8_t *)data_offset,
-		.side = (const uint8_t *)side_offset, /* 0 means none, because data comes first */
+		.side = (const uint8_t *)
+			side_offset, /* offset 0 means none, because data comes first */
 		.data_size = (uint32_t)encoded->data_size,
 		.side_size = (uint32_t)encoded->side_size,
 		.side_xxh3 = XXH3_64bits(data + encoded->data_size, encoded->side_size),
@@ -201,7 +206,7 @@ static int variant_take_image(void *context, const struct work_block *block, uin
 }
 
 /*
- * Moves the samples to their own memory, aligned and followed by readable bytes, and converts
+ * Moves the samples to memory of their own, aligned and followed by readable bytes, and converts
  * offsets to pointers.
  */
 static int variant_move_samples(struct encoding_variant *variant, const struct buffer *held)
@@ -304,19 +309,20 @@ struct measurement {
 	uint8_t *targets;
 	size_t target_size;
 	const struct claim_options *claim;
-	double seconds; /* per turn */
+	double seconds; /* duration of a turn */
 	bool (*stop)(void);
 };
 
-/* A run being measured. */
+/* State of a run being measured. */
 struct run_state {
 	const struct encoding_run *run;
-	uint64_t cost_ns; /* cost per image in its last turn, for the size of claims */
+	uint64_t cost_ns; /* cost per image in the run's last turn, which determines the size of
+			     claims */
 	bool together;
-	double turns[ROUNDS]; /* CPU time per image in seconds */
+	double turns[ROUNDS]; /* CPU time per image in seconds, by turn */
 };
 
-/* Decodes samples [first, end), one claim. */
+/* Decodes the samples [first, end) as one claim. */
 static int bench_run_claim(const struct measurement *m, struct run_state *run_state, uint64_t first,
 			   uint64_t end, uint64_t epoch, struct packimg_error *error)
 {
@@ -339,7 +345,7 @@ static int bench_run_claim(const struct measurement *m, struct run_state *run_st
 	return r;
 }
 
-/* Decodes every image once, with the crops of that epoch. */
+/* Decodes every image once, with the crops of this epoch. */
 static int bench_run_epoch(const struct measurement *m, struct run_state *run_state, uint64_t epoch,
 			   struct packimg_error *error)
 {
@@ -357,7 +363,7 @@ static int bench_run_epoch(const struct measurement *m, struct run_state *run_st
 	return r;
 }
 
-/* Runs one turn: whole epochs, for at least the given time. */
+/* Runs one turn: as many whole epochs as at least the given time takes. */
 static int bench_run_turn(const struct measurement *m, struct run_state *run_state, uint64_t epoch,
 			  double *ret_image_s, struct packimg_error *error)
 {
@@ -385,7 +391,7 @@ static int bench_measure_rounds(const struct measurement *m, struct encoding_run
 	struct measurement warm_up = *m;
 	int r = states ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
-	warm_up.seconds = 0; /* memory grows, caches and tables fill */
+	warm_up.seconds = 0; /* warm-up round: fills buffers, caches and tables */
 	for (uint64_t round = 0; !r && round <= ROUNDS; round++)
 		for (uint32_t i = 0; !r && i < count; i++) {
 			struct run_state *run_state = &states[i];

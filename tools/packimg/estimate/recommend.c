@@ -16,9 +16,12 @@ static double variant_bytes_each(const struct encoding_variant *variant)
 }
 
 /*
- * Loss of a variant, lowest first: originals; then JPEGs of at least quality 90, larger before
- * smaller, and the smaller file before a few points of quality that no crop shows; then the same at
- * lower quality; pixels last, because their size costs more than JPEG's losses.
+ * Ranks variants by loss, lowest first:
+ * - originals;
+ * - JPEGs of at least quality 90: larger before smaller images, then smaller before larger files,
+ * because no crop shows a few points of quality;
+ * - JPEGs of lower quality in the same order;
+ * - raw pixels, because their size costs more than JPEG's losses.
  */
 static uint32_t variant_loss(const struct encoding_variant *variant)
 {
@@ -27,7 +30,7 @@ static uint32_t variant_loss(const struct encoding_variant *variant)
 	case ENCODING_VERBATIM:
 		return 0;
 	case ENCODING_UNINDEXED:
-		/* slower than with an index and no better: for comparison only */
+		/* never recommended: slower than with an index, and no better */
 		return UINT32_MAX;
 	case ENCODING_JPEG:
 		return (variant->quality < 90 ? 0x2000000 : 0x1000000) +
@@ -71,7 +74,7 @@ uint32_t recommend_fastest(const struct recommend_request *request)
 	return best;
 }
 
-/* Prints the options of convert for a variant. */
+/* Prints the options of packimg convert for a variant. */
 static void write_command(FILE *file, const struct encoding_variant *variant)
 {
 	if (variant->kind == ENCODING_STORED) {
@@ -81,7 +84,7 @@ static void write_command(FILE *file, const struct encoding_variant *variant)
 	fprintf(file, "  packimg convert SRC -o FILE%s\n", encoding_variant_options(TEXT, variant));
 }
 
-/* Size relative to the first variant, the unchanged images. */
+/* Returns the size relative to that of the first variant, the unchanged images. */
 static double variant_share(const struct recommend_request *request, uint32_t variant)
 {
 	double whole = variant_bytes_each(&request->variants[0]);
@@ -89,7 +92,7 @@ static double variant_share(const struct recommend_request *request, uint32_t va
 	return whole > 0 ? variant_bytes_each(&request->variants[variant]) / whole : 0;
 }
 
-/* Formats a rate with no more digits than the measurement supports. */
+/* Formats a rate with as many digits as the measurement supports. */
 static const char *rate_text(struct text_buffer *buffer, double rate)
 {
 	double step = 1;
@@ -100,14 +103,14 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
 }
 
 /*
- * Prints the variants to choose for higher rates: each has the least loss of those that are faster.
+ * Prints the variants for higher rates: each has the least loss among those that are fast enough.
  */
 static void write_faster(FILE *file, const struct recommend_request *request, uint32_t variant)
 {
 	for (;;) {
 		double before = variant_total(request, variant);
 
-		/* less than a tenth more is not worth any loss */
+		/* a speed-up of less than a tenth is not worth any loss */
 		variant = recommend_choose(request, before * 1.1);
 		if (variant == UINT32_MAX)
 			return;
@@ -120,7 +123,7 @@ static void write_faster(FILE *file, const struct recommend_request *request, ui
 	}
 }
 
-/* Prints the smallest variant that is fast enough, if it is another one. */
+/* Prints the smallest variant that is fast enough, unless it is the recommended one. */
 static void write_smallest(FILE *file, const struct recommend_request *request, uint32_t chosen)
 {
 	uint32_t best = chosen;

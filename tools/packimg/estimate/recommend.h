@@ -1,5 +1,5 @@
 /*
- * Recommends how to store a dataset, from each variant's measured bytes and images/s. Pure
+ * Recommends how to store a dataset, given each variant's measured bytes and images/s. Pure
  * functions on plain values.
  */
 #pragma once
@@ -9,10 +9,10 @@
 #include <stdio.h>
 
 struct recommend_request {
-	const struct encoding_variant *variants; /* measured */
+	const struct encoding_variant *variants; /* the measured variants */
 	uint32_t count;
 	double cores;
-	double wanted; /* images/s, 0 if there is no target */
+	double wanted; /* required images/s; 0 if there is no target */
 };
 
 /*

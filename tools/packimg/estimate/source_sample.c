@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds a file; its data pointer is an offset until all files are read. */
+/* Adds a file. Its data pointer is an offset until all files have been read. */
 static int take_file(struct image_sample *sample, uint64_t number, void *context)
 {
 	struct source_sample *source = context;
@@ -22,7 +22,9 @@ static int take_file(struct image_sample *sample, uint64_t number, void *context
 			? blob_store_read_stream(&source->catalog.blobs, location, bytes, &ignored)
 			: blob_store_read(&source->catalog.blobs, location, bytes, &ignored);
 	image.size = bytes->size - offset;
-	/* unknown formats are not images; deeper damage shows when the image is encoded */
+	/*
+	 * leaves out files of unknown formats; other damage is detected when the image is encoded
+	 */
 	if (!r)
 		r = image_probe(bytes->data + offset, image.size, &info, &ignored);
 	if (r == -ENOMEM)
@@ -75,7 +77,7 @@ static int sample_source(struct source_sample *sample, const char *path, uint64_
 				command_interrupted, take_file, sample, error);
 	if (r)
 		return r;
-	/* a decoder may read past the last image */
+	/* a decoder may read beyond the last image */
 	if (buffer_reserve(&sample->bytes, sample->bytes.size + IMAGE_PADDING))
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (uint64_t i = 0; i < sample->sample.count; i++)

@@ -1,6 +1,6 @@
 /*
- * The sample of images that `packimg advise` measures: of a folder, manifest or archive, listed as
- * convert lists it, or of a dataset. Reads the images into memory once; one thread.
+ * The sample of images that `packimg advise` measures: from a folder, manifest or archive, listed
+ * in the same way as by convert, or from a dataset. Reads the images into memory once. One thread.
  */
 #pragma once
 
@@ -8,7 +8,7 @@
 #include "tools/packimg/source/catalog.h"
 
 struct source_sample {
-	struct image_sample sample; /* short_sides ascend */
+	struct image_sample sample; /* short_sides are sorted in ascending order */
 
 	struct catalog catalog;
 	struct packimg *dataset;
@@ -17,7 +17,7 @@ struct source_sample {
 
 /*
  * Returns 0, -EINTR, -ENODATA if there are no images, or the error of the path. Call deinit also
- * after failure.
+ * after a failure.
  */
 int source_sample_init(struct source_sample *source, const char *path, uint64_t wanted,
 		       struct packimg_error *error);

@@ -62,7 +62,10 @@ static void put(uint8_t *to, uint32_t value)
 		to[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-/* Returns true if the last box has no size; with write, gives it one. */
+/*
+ * Returns true if the last box has size 0, which means "to the end"; with `write`, stores the
+ * actual size.
+ */
 static bool size_last(struct bytes file, bool write)
 {
 	struct bytes content, head;
@@ -81,10 +84,13 @@ static bool size_last(struct bytes file, bool write)
 	return false;
 }
 
-/* Returns true if there are audio tracks (8.4.3); with write, turns them into free space. */
+/* Returns true if there are audio tracks (8.4.3); with `write`, turns them into free space. */
 static bool free_sound(struct bytes file, bool write)
 {
-	/* bytes in hdlr before the handler: version, flags, pre_defined; length of a box name */
+	/*
+	 * bytes in hdlr before the handler type (version, flags, pre_defined); offset of the type
+	 * in a box
+	 */
 	enum { BEFORE_HANDLER = 8, NAME = 4 };
 	struct bytes moov = bytes_find_box(file, BOX_TYPE('m', 'o', 'o', 'v')), trak;
 	bool found = false;

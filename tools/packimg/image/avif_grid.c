@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum {
-	IDS = 1 << 16, /* larger ids are ignored: no grid has more tiles than this */
+	IDS = 1 << 16, /* larger ids are ignored, because no grid has so many tiles */
 	FLAGS = 3,
 };
 
-/* Entries of a list, each with the id of its item. */
+/* Entries of a list box, each with the id of the item that it describes. */
 struct entries {
 	struct entry {
 		uint32_t id;
@@ -67,7 +67,7 @@ static int list_locations(struct bytes iloc, struct entries *list)
 	return r;
 }
 
-/* Tile number of each item, from 1 on; 0 if it is not a tile. */
+/* Number of each item's tile, from 1 on; 0 if the item is not a tile. */
 struct tiles {
 	uint32_t count;
 	uint32_t numbers[IDS];
@@ -124,7 +124,9 @@ static uint32_t number_of(const struct tiles *tiles, uint32_t id)
 	return id < IDS ? tiles->numbers[id] : 0;
 }
 
-/* Sorts the entries of all tiles by tile number. False if a tile has none or several. */
+/*
+ * Sorts the entries of all tiles by tile number. Returns false if a tile has no entry or several.
+ */
 static bool number_entries(const struct entries *list, const struct tiles *tiles,
 			   const struct entry **ret_sorted)
 {
@@ -143,7 +145,7 @@ static bool number_entries(const struct entries *list, const struct tiles *tiles
 	return found == tiles->count;
 }
 
-/* Reorders the entries of tiles among the positions of tile entries. */
+/* Redistributes the tiles' entries, in sorted order, among the positions of these entries. */
 static int sort_entries(const struct entries *list, const struct tiles *tiles)
 {
 	const struct entry **sorted = calloc((size_t)tiles->count + 1, sizeof(struct entry *));
@@ -170,7 +172,7 @@ static int sort_entries(const struct entries *list, const struct tiles *tiles)
 	return r;
 }
 
-/* Sorts both lists of items: the library uses the order of the list it sees first. */
+/* Sorts both lists of items, because the library uses the order of the list that comes first. */
 static int sort_meta(struct bytes meta, const struct tiles *tiles)
 {
 	struct entries infos = {0}, locations = {0};
@@ -205,7 +207,7 @@ static int sort_tiles(struct bytes meta, struct avif_grid *grid)
 int avif_grid_sort(const uint8_t *data, size_t size, struct buffer *file,
 		   struct avif_grid *ret_grid)
 {
-	/* the box is read and sorted in a copy, which does not change meanwhile */
+	/* reads and sorts the box in a copy, which cannot change meanwhile */
 	struct bytes meta = bytes_find_box(bytes_of(data, size), BOX_TYPE('m', 'e', 't', 'a'));
 	size_t offset = (size_t)(meta.at - data), length = (size_t)(meta.end - meta.at);
 	struct avif_grid grid = {0};

@@ -4,13 +4,13 @@
 
 enum { CELLS = CIELAB_GRID - 1 };
 
-/* CIE 15, 8.2.1: the inverse of f. */
+/* The inverse of f (CIE 15, 8.2.1). */
 static double cielab_inverse_f(double value)
 {
 	return value > 24. / 116 ? value * value * value : (value - 16. / 116) * 108 / 841;
 }
 
-/* sRGB encoding (IEC 61966-2-1), 16 bits. */
+/* Encodes a linear value as sRGB (IEC 61966-2-1), 16 bits. */
 static uint16_t encoded(double linear)
 {
 	if (linear <= 0)
@@ -23,7 +23,7 @@ static uint16_t encoded(double linear)
 
 static void exact_rgb(double l, double a, double b, uint16_t rgb[3])
 {
-	/* XYZ to linear sRGB, white point adapted from D65 to D50 by Bradford's method */
+	/* matrix from XYZ to linear sRGB; adapts the white point D65 to D50 by Bradford's method */
 	static const double matrix[3][3] = {
 		{3.1338561, -1.6168667, -0.4906146},
 		{-0.9787684, 1.9161415, 0.0334540},
@@ -47,7 +47,7 @@ void cielab_init(struct cielab *cielab)
 					  255. * b / CELLS - 128, cielab->rgb[l][a][b]);
 }
 
-/* Sorts the axes by distance of the colour from its cell's origin, largest first. */
+/* Sorts the axes by the colour's distance from the origin of its cell, largest first. */
 static void sort_axes(const uint32_t rest[3], int axes[3])
 {
 	for (int i = 0; i < 3; i++) {
@@ -60,7 +60,8 @@ static void sort_axes(const uint32_t rest[3], int axes[3])
 }
 
 /*
- * Interpolates along the edges of the tetrahedron that contains the colour, one axis after another.
+ * Interpolates within the tetrahedron that contains the colour: walks along its edges, one axis
+ * after another.
  */
 void cielab_rgb(const struct cielab *cielab, const uint8_t lab[3], uint8_t rgb[3])
 {

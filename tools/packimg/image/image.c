@@ -181,7 +181,7 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 	int r = image_read_sample(reader, &sample, target_width, target_height, pixels, error);
 	const char *reason = r && error ? text_behind_sample(error->text) : NULL;
 
-	/* The image is not in a dataset and has no sample number: drop it from the message. */
+	/* Removes the sample number from the message: the image is not in a dataset. */
 	if (reason)
 		memmove(error->text, reason, strlen(reason) + 1);
 	return r;
@@ -192,7 +192,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 		      struct packimg_error *error)
 {
 	size_t pixel_count = (size_t)info->width * info->height, bytes = pixel_count * 3;
-	/* RGB pixels, an upright copy, a grey copy */
+	/* RGB pixels, a copy in upright orientation, a copy in grey */
 	uint64_t taken =
 		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
 	uint64_t working = pixel_count * image_formats[info->kind].reading->pixel_memory;
@@ -254,7 +254,10 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 	*ret_reason = r == 0          ? UNINDEXED_NOT
 		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
 				      : UNINDEXED_DAMAGED;
-	/* The index decoder reads the whole image; one that it cannot decode may still be valid. */
+	/*
+	 * The decoder that makes the index reads the whole image. If it refuses the image, the
+	 * image may still be valid.
+	 */
 	return r == -EBADMSG || r == -ENOTSUP ? image_check(reader, data, size, info, error) : r;
 }
 
@@ -262,8 +265,8 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 		  uint8_t orientation, uint8_t *target)
 {
 	/*
-	 * Target of the stored pixel (x, y): orientations 2 and 4 mirror, 3 rotates by 180 degrees,
-	 * 5..8 swap the axes.
+	 * Computes the target of the stored pixel (x, y): orientations 2 and 4 mirror, 3 rotates by
+	 * 180 degrees, 5..8 swap the axes.
 	 */
 	bool swap = orientation >= 5;
 	bool flip_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;

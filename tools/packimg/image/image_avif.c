@@ -1,4 +1,4 @@
-/* AVIF, with libavif: a still image, or the first of a sequence. */
+/* AVIF, with libavif: a still image, or the first image of a sequence. */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/avif_boxes.h"
 #include "tools/packimg/image/avif_grid.h"
@@ -11,20 +11,17 @@
 #include <avif/avif.h>
 
 enum {
-	AVIF_PIXELS_MAX = 1 << 28,  /* limit of the library */
-	AVIF_CROPPED_MAX = 1 << 20, /* pixels that an image's tiles may have beyond its edges */
+	AVIF_PIXELS_MAX = 1 << 28,  /* default limit of libavif */
+	AVIF_CROPPED_MAX = 1 << 20, /* most pixels of an image's tiles beyond the image's edges */
 };
 
 /*
- * Returns the orientation from the file's rotation and mirroring (ISO/IEC 23008-12, 6.5.10 and
+ * Returns the orientation given by the file's rotation and mirroring (ISO/IEC 23008-12, 6.5.10 and
  * 6.5.12), which override EXIF.
  */
 static uint8_t avif_orientation(const avifImage *image)
 {
-	/*
-	 * by quarter turns counterclockwise, then by mirroring: none, top and bottom exchanged,
-	 * left and right exchanged
-	 */
+	/* [quarter turns counterclockwise][mirroring: none, top to bottom, left to right] */
 	static const uint8_t orientations[4][3] = {{1, 4, 2}, {8, 5, 7}, {3, 2, 4}, {6, 7, 5}};
 	bool turned = image->transformFlags & AVIF_TRANSFORM_IROT;
 	bool mirrored = image->transformFlags & AVIF_TRANSFORM_IMIR;
@@ -33,7 +30,7 @@ static uint8_t avif_orientation(const avifImage *image)
 			   [mirrored ? 1 + (image->imir.mode & 1) : 0];
 }
 
-/* A file being read: its own bytes, or an equivalent copy that libavif accepts. */
+/* A file being read: its original bytes, or an equivalent copy that libavif accepts. */
 struct avif {
 	avifDecoder *decoder;
 	struct avif_grid grid;
@@ -47,7 +44,7 @@ static void avif_close(struct avif *avif)
 	buffer_deinit(&avif->plain);
 }
 
-/* True if the result or message of the library means that it does not support the file. */
+/* Returns true if libavif's result or message means that it does not support the file. */
 static bool avif_is_unread(avifResult result, const char *said)
 {
 	return result == AVIF_RESULT_UNSUPPORTED_DEPTH ||
@@ -90,7 +87,7 @@ static int avif_make_readable(struct avif *avif, const uint8_t *data, size_t siz
 	return r;
 }
 
-/* Opens a file. pixels_max limits every image in the file, and the size that the codec reports. */
+/* Opens a file. pixels_max limits every image in the file, and the size reported by the codec. */
 static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64_t pixels_max,
 		     struct packimg_error *error)
 {
@@ -139,8 +136,8 @@ static int avif_probe(const uint8_t *data, size_t size, struct image_info *info,
 }
 
 /*
- * Converts to RGB without alpha. Requests alpha and drops it, because otherwise the library blends
- * with black.
+ * Converts to RGB without alpha. Requests alpha and drops it, because libavif would otherwise blend
+ * the colours with black.
  */
 static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 {
@@ -170,7 +167,9 @@ static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 static int avif_read(const uint8_t *data, size_t size, const struct image_info *info,
 		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
 {
-	/* The coded image may be larger than the file declares; limit it to the memory budget. */
+	/*
+	 * The coded image may be larger than the file declares: limit it to the available memory.
+	 */
 	uint64_t pixels_max = (uint64_t)info->width * info->height + AVIF_CROPPED_MAX;
 	struct avif avif;
 	int r = avif_open(&avif, data, size, pixels_max, error);
@@ -179,7 +178,7 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 		return r;
 	const avifImage *image = avif.decoder->image;
 	avifResult result = avifDecoderNextImage(avif.decoder);
-	/* the decoded image has its own size, and that is what is written */
+	/* the decoded image may have another size, and pixels would be written in that size */
 	if (result == AVIF_RESULT_OK &&
 	    (image->width != info->width || image->height != info->height))
 		result = AVIF_RESULT_ISPE_SIZE_MISMATCH;
@@ -192,8 +191,8 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 }
 
 /*
- * Planes of up to two bytes per value, including alpha, both the codec's and the library's; and
- * RGBA pixels.
+ * Memory: planes of up to two bytes per value, including alpha, of both codec and library; and RGBA
+ * pixels.
  */
 const struct image_reading avif_reading = {
 	.probe = avif_probe, .read = avif_read, .pixel_memory = 20};

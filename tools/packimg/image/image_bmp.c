@@ -1,7 +1,7 @@
 /*
- * BMP of Windows and OS/2: palettes of 1, 4 and 8 bits, also run-length encoded, and 16, 24 and 32
- * bits with any masks. Debian's libraries for BMP accept truncated files, read few variants, or
- * require a window system.
+ * BMP of Windows and OS/2: palettes of 1, 4 and 8 bits, also run-length encoded; 16, 24 and 32 bits
+ * with any masks. Debian's libraries for BMP accept truncated files, read few variants, or require
+ * a window system.
  */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
@@ -12,8 +12,8 @@
 enum {
 	FILE_HEADER = 14,
 	HEADER_OS2 = 12,
-	HEADER_WINDOWS = 40, /* the smallest of the others */
-	HEADER_MASKS = 52,   /* from this size on, masks are part of the header */
+	HEADER_WINDOWS = 40, /* smallest header other than OS/2's */
+	HEADER_MASKS = 52,   /* headers of at least this size include the masks */
 	HEADER_MAX = 124,
 	RGB = 0,
 	RLE8,
@@ -29,10 +29,13 @@ struct bmp {
 	uint32_t masks[3]; /* red, green, blue */
 	uint32_t colours;
 	uint8_t palette[COLOURS_MAX][3];
-	bool grey; /* all its colours are grey */
+	bool grey; /* all colours of the palette are grey */
 	bool top_down;
-	size_t start; /* start of the bitmap header */
-	/* start of the pixels; 0 until the tables are read, unless the file header has it */
+	size_t start; /* offset of the bitmap header */
+	/*
+	 * offset of the pixels; 0 if the file header does not give it and the tables have not been
+	 * read
+	 */
 	size_t offset;
 };
 
@@ -56,7 +59,8 @@ static int bmp_not_read(struct packimg_error *error, const char *what, uint32_t 
 }
 
 /*
- * Reads the tables between headers and pixels: masks, unless they are in the header, and colours.
+ * Reads the tables between headers and pixels: the masks, unless they are in the header, and the
+ * palette.
  */
 static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colours,
 		      struct packimg_error *error)
@@ -104,7 +108,7 @@ static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
 }
 
 /*
- * Reads the headers. Without a file header, which has the offset of the pixels, they directly
+ * Reads the headers. The file header gives the offset of the pixels; without it, they directly
  * follow the tables.
  */
 static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct packimg_error *error)
@@ -151,7 +155,7 @@ static int bmp_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return r;
 }
 
-/* Returns the output row for line y in stored order. */
+/* Returns the output row of stored row y. */
 static uint8_t *bmp_row(const struct bmp *bmp, uint8_t *rgb, uint32_t y)
 {
 	return rgb + 3 * (size_t)bmp->width * (bmp->top_down ? y : bmp->height - 1 - y);
@@ -203,7 +207,7 @@ static int bmp_rows(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *e
 	uint64_t row = ((uint64_t)bmp->width * bmp->bits + 7) / 8,
 		 stride = (row + 3) & ~UINT64_C(3);
 
-	/* the last row needs no padding */
+	/* the last row may lack its padding */
 	if (bmp->offset > bmp->size || stride * (bmp->height - 1) + row > bmp->size - bmp->offset)
 		return bmp_damaged(error, "it ends within its pixels");
 	for (uint32_t y = 0; y < bmp->height; y++) {
@@ -239,20 +243,20 @@ static bool run_put(struct run *run, uint32_t index)
 	       run_fail(run, "a pixel's colour is not in its table");
 }
 
-/* True if count pixels fit at the current position. */
+/* Returns true if `count` pixels fit in the row at the current position. */
 static bool run_fits(struct run *run, uint32_t count)
 {
 	return (run->y < run->bmp->height && count <= run->bmp->width - run->x) ||
 	       run_fail(run, "pixels go over the end of their row or of the picture");
 }
 
-/* True if that many bytes remain; otherwise the data ends early. */
+/* Returns true if `count` bytes remain; otherwise reports that the data ends early. */
 static bool run_has(struct run *run, size_t bytes)
 {
 	return bytes <= (size_t)(run->end - run->at) || run_fail(run, "it ends within its pixels");
 }
 
-/* Copies literal pixels, padded to an even number of bytes. */
+/* Copies literal pixels, which are padded to an even number of bytes. */
 static bool run_absolute(struct run *run, uint32_t count)
 {
 	bool half = run->bmp->bits == 4;
@@ -281,7 +285,7 @@ static bool run_repeat(struct run *run, uint32_t count, uint8_t value)
 	return true;
 }
 
-/* Moves the position, at most to the end of a row. */
+/* Moves the current position, at most to the end of a row. */
 static bool run_jump(struct run *run)
 {
 	if (!run_has(run, 2))
@@ -295,9 +299,8 @@ static bool run_jump(struct run *run)
 
 /*
  * Decodes up to the end of the bitmap. The specification ([MS-WMF], 3.1.6.2) does not require the
- * end code, and it adds no pixel: an image whose last row is full or ended may lack it. The
- * specification does not define pixels past the end of a row or a jump out of the image: they count
- * as damage.
+ * end code, which adds no pixel: it may be missing if the last row is full or ended. Pixels beyond
+ * the end of a row and jumps out of the image are not specified, and count as damage.
  */
 static bool run_all(struct run *run)
 {

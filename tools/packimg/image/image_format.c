@@ -37,8 +37,8 @@ static bool is_tiff(const uint8_t *data, size_t size)
 }
 
 /*
- * True for a bitmap header without file header, as in the Windows clipboard: checks its size, and
- * one plane.
+ * Returns true for a bitmap header without a file header, as in the Windows clipboard: checks its
+ * size and that there is one plane.
  */
 static bool is_bitmap(const uint8_t *data, size_t size)
 {
@@ -49,7 +49,7 @@ static bool is_bitmap(const uint8_t *data, size_t size)
 	       BEGINS(12, "\1\0") && data[BITS] <= BITS_MAX && data[BITS + 1] == 0;
 }
 
-/* A bitmap array (OS/2) has its own header before that of the first bitmap. */
+/* A bitmap array (OS/2) has its own header before the header of the first bitmap. */
 static bool is_bmp(const uint8_t *data, size_t size)
 {
 	return BEGINS(0, "BM") || (BEGINS(0, "BA") && BEGINS(14, "BM")) || is_bitmap(data, size);
@@ -62,8 +62,8 @@ static bool is_pnm(const uint8_t *data, size_t size)
 }
 
 /*
- * Searches the brands of an ISO base media file (ISO/IEC 14496-12, 4.3): the major brand, a
- * version, and the compatible brands.
+ * Searches the brands of an ISO base media file (ISO/IEC 14496-12, 4.3): major brand, version,
+ * compatible brands.
  */
 static bool has_brand(const uint8_t *data, size_t size, const char *brand, size_t count)
 {

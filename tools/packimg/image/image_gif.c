@@ -10,10 +10,12 @@
 #include <gif_lib.h>
 
 struct gif {
-	const uint8_t *data; /* unread bytes */
+	const uint8_t *data; /* bytes not yet read */
 	size_t size;
 	GifFileType *file;
-	/* colour of the canvas around the frame; the first colour if NO_TRANSPARENT_COLOR */
+	/*
+	 * index of the canvas colour around the frame; NO_TRANSPARENT_COLOR means the first colour
+	 */
 	int transparent;
 };
 
@@ -44,13 +46,14 @@ static int gif_fail(struct gif *gif, int code, struct packimg_error *error)
 }
 
 enum {
-	READ_BITS_MAX = 8,  /* largest initial code size that giflib reads, in bits per pixel */
+	READ_BITS_MAX = 8,  /* largest initial code size that giflib reads, in bits */
 	CODE_BITS_MAX = 12, /* maximum code size (GIF89a, appendix F) */
 };
 
 /*
- * Handles giflib's error for a frame with more than 8 bits per pixel; that number is the last byte
- * it read. The format allows 12-bit codes, and the first codes have one bit more than a pixel.
+ * Explains giflib's error for a frame with more than 8 bits per pixel. The number of bits is the
+ * last byte that giflib has read. The format allows 12-bit codes, and the first codes have one bit
+ * more than a pixel.
  */
 static int gif_fail_at_frame(struct gif *gif, struct packimg_error *error)
 {
@@ -67,7 +70,7 @@ static int gif_fail_at_frame(struct gif *gif, struct packimg_error *error)
 				      CODE_BITS_MAX);
 }
 
-/* Reads extensions; only the graphic control extension affects the following image. */
+/* Reads extensions. Only the graphic control extension affects the next image. */
 static int gif_extension(struct gif *gif)
 {
 	GraphicsControlBlock block;
@@ -126,7 +129,7 @@ static int gif_probe(const uint8_t *data, size_t size, struct image_info *info,
 
 	if (r)
 		return r;
-	/* A frame that exceeds the canvas enlarges it, as in Pillow. */
+	/* Like in Pillow, a frame that exceeds the canvas enlarges it. */
 	const GifImageDesc *frame = &gif.file->Image;
 	info->width = at_least(gif.file->SWidth, frame->Left + frame->Width);
 	info->height = at_least(gif.file->SHeight, frame->Top + frame->Height);
@@ -134,7 +137,7 @@ static int gif_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return 0;
 }
 
-/* Returns the colours by index; greys if there is no table. */
+/* Returns the palette; greys if there is no colour table. */
 static uint32_t gif_colours(const GifFileType *file, uint8_t colours[256][3])
 {
 	const ColorMapObject *map = file->Image.ColorMap ? file->Image.ColorMap : file->SColorMap;
@@ -153,14 +156,14 @@ static uint32_t gif_colours(const GifFileType *file, uint8_t colours[256][3])
 }
 
 /*
- * Interlaced passes: every eighth row, those between, and so on (GIF89a, appendix E); the last
- * entry is for rows in order.
+ * First row and step of the interlaced passes: every eighth row, the rows halfway between them, and
+ * so on (GIF89a, appendix E). The last entry is for images that are not interlaced.
  */
 static const struct {
 	int first, step;
 } passes[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}, {0, 1}};
 
-/* Returns 0, the error of a row, or -ERANGE for an index outside the colour table. */
+/* Returns 0, giflib's error, or -ERANGE for an index outside the colour table. */
 static int gif_row(struct gif *gif, uint8_t *row, const uint8_t colours[256][3], uint32_t count,
 		   uint8_t *out)
 {
@@ -196,11 +199,11 @@ static int gif_rows(struct gif *gif, const struct image_info *info, uint8_t *row
 	return 0;
 }
 
-/* LZW codes so far, and the number of pixels of each. */
+/* The LZW codes defined so far, and the number of pixels of each. */
 struct gif_codes {
 	uint32_t clear, count;
-	uint64_t pixels;   /* total */
-	uint32_t previous; /* pixels of the previous code; 0 after a table reset */
+	uint64_t pixels;   /* total of all codes read */
+	uint32_t previous; /* pixels of the previous code; 0 after the table was cleared */
 	uint32_t lengths[4096];
 };
 
@@ -223,8 +226,8 @@ static bool gif_take_code(struct gif_codes *codes, uint32_t code)
 }
 
 /*
- * Returns true if all codes of the frame are defined. giflib decodes undefined codes, which occur
- * only in damaged files, to something.
+ * Returns true if all codes of the frame are defined when they occur. Undefined codes exist only in
+ * damaged files, but giflib decodes them to arbitrary pixels.
  */
 static bool gif_codes_stand(const uint8_t *data, size_t size)
 {

@@ -10,8 +10,8 @@
 #include <spng.h>
 
 /*
- * Features unknown to this library version, and excessive metadata, are reported as unsupported,
- * not as damage.
+ * Features that this version of the library does not know, and excessive metadata, are reported as
+ * unsupported rather than as damage.
  */
 static int png_fail(int code, struct packimg_error *error)
 {
@@ -43,7 +43,7 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 	if (!png)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	spng_set_image_limits(png, PACKIMG_SIDE_MAX, PACKIMG_SIDE_MAX);
-	/* also for ancillary chunks: one of them may hold the orientation */
+	/* also check ancillary chunks, because one of them may hold the orientation */
 	spng_set_crc_action(png, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
 	spng_set_chunk_limits(png, 64 << 20, 128 << 20);
 	int r = spng_set_png_buffer(png, data, size);
@@ -57,13 +57,13 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
 	return 0;
 }
 
-/* Name of a chunk and the first bytes of its content. */
+/* Name of a chunk, and the first bytes of its content. */
 struct interest {
 	char name[5];
 	const char *content;
 };
 
-/* Chunks that can hold the orientation. */
+/* Kinds of chunks that can hold the orientation. */
 static const struct interest interests[] = {
 	{"eXIf", ""},
 	{"iTXt", "XML:com.adobe.xmp"},
@@ -84,10 +84,10 @@ static bool is_interesting(const uint8_t *name, const uint8_t *content, size_t s
 }
 
 /*
- * Copies the file's start with such chunks moved from after the pixels to before them, where the
- * library finds them before decoding. Leaves png empty if there are none. The copy ends after the
- * header of the first IDAT. -EBADMSG if IEND is missing, because the orientation may be missing as
- * well.
+ * Copies the start of the file and moves chunks of these kinds from after the pixels to before
+ * them, where the library finds them before decoding. Leaves png empty if there are no such chunks.
+ * The copy ends after the header of the first IDAT. -EBADMSG if IEND is missing, because the
+ * orientation may be missing too.
  */
 static int collect_late(const uint8_t *data, size_t size, struct buffer *png)
 {
@@ -125,8 +125,8 @@ static int hex_digit(char digit)
 }
 
 /*
- * Decodes ImageMagick's format in place: an empty line, "exif", the number of bytes, and the bytes
- * in hexadecimal.
+ * Decodes ImageMagick's raw profile in place: an empty line, "exif", the number of bytes, and the
+ * bytes in hexadecimal.
  */
 static uint8_t raw_profile_orientation(char *text)
 {
@@ -155,7 +155,7 @@ static uint8_t raw_profile_orientation(char *text)
 	return exif_orientation(begin, digits / 2);
 }
 
-/* Precedence: eXIf chunk, raw profile, XMP. */
+/* The first one present wins: eXIf chunk, raw profile, XMP. */
 static uint8_t png_orientation(spng_ctx *png)
 {
 	struct spng_text *texts = NULL;
@@ -182,7 +182,7 @@ static uint8_t png_orientation(spng_ctx *png)
 	return orientation_of(exif, xmp);
 }
 
-/* Reads the chunks before the pixels; closes the file if one is damaged. */
+/* Reads the chunks before the pixels. Closes the file if one is damaged. */
 static int png_check_chunks(spng_ctx *png, struct packimg_error *error)
 {
 	uint32_t count;

@@ -32,7 +32,9 @@ static void pnm_skip(struct pnm *pnm)
 	}
 }
 
-/* Reads a number of at most that many digits, and at most maximum; false if there is none. */
+/*
+ * Reads a number of at most `digits` digits, and at most `maximum`; returns false if there is none.
+ */
 static bool pnm_number(struct pnm *pnm, int digits, uint32_t maximum, uint32_t *ret_number)
 {
 	uint64_t number = 0;
@@ -47,7 +49,7 @@ static bool pnm_number(struct pnm *pnm, int digits, uint32_t maximum, uint32_t *
 
 static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct packimg_error *error)
 {
-	uint8_t digit = data[1]; /* the caller has checked the magic */
+	uint8_t digit = data[1]; /* the caller has checked the magic number */
 	uint32_t kind = (digit - '1') % 3u;
 
 	*pnm = (struct pnm){
@@ -67,7 +69,7 @@ static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct pa
 	if (pnm->maximum > UINT16_MAX)
 		return image_not_supported(error, "PNM of values up to %u; 65535 is the most",
 					   pnm->maximum);
-	/* one white space byte, then the pixels, whatever their values */
+	/* the pixels start after exactly one white space byte, whatever their values */
 	if (!pnm->plain && (pnm->at == pnm->end || !is_space(*pnm->at++)))
 		return packimg_fail(error, -EBADMSG, "damaged PNM: it ends within its header");
 	return 0;
@@ -91,7 +93,7 @@ static uint8_t pnm_scale(uint32_t value, uint32_t maximum)
 	return value >= maximum ? 255 : (uint8_t)((value * 255 + maximum / 2) / maximum);
 }
 
-/* Reads a row of values; false at the end of the data or at a non-number. */
+/* Reads a row of numbers; returns false at the end of the data or if something else occurs. */
 static bool pnm_plain_row(struct pnm *pnm, uint8_t *row)
 {
 	for (size_t i = 0; i < (size_t)pnm->width * pnm->channels; i++) {
@@ -124,7 +126,7 @@ static bool pnm_raw_row(struct pnm *pnm, uint8_t *row)
 	return true;
 }
 
-/* Expands each value to three equal ones in place, starting at the end. */
+/* Expands each value to three equal ones in place, starting from the end. */
 static void spread(uint8_t *row, uint32_t width)
 {
 	while (width-- > 0)

@@ -16,11 +16,13 @@ struct tiff {
 	const uint8_t *data;
 	uint64_t size, at;
 	TIFF *file;
-	/* first message of the library, empty if none; libtiff's functions require this size */
+	/*
+	 * first message of libtiff, empty if there is none; libtiff's functions require this size
+	 */
 	char reason[1024];
 };
 
-/* I/O functions for libtiff on a file in memory. */
+/* I/O functions for libtiff, for a file in memory. */
 
 static tmsize_t tiff_take(thandle_t handle, void *bytes, tmsize_t count)
 {
@@ -57,7 +59,9 @@ static int tiff_map(thandle_t handle, void **ret_base, toff_t *ret_size)
 {
 	struct tiff *tiff = (struct tiff *)handle;
 
-	*ret_base = (void *)(uintptr_t)tiff->data; /* opened read-only */
+	*ret_base =
+		(void *)(uintptr_t)
+			tiff->data; /* libtiff never writes, because the file is opened read-only */
 	*ret_size = tiff->size;
 	return 1;
 }
@@ -79,8 +83,8 @@ static bool tiff_says(const char *text, const char *const *words)
 }
 
 /*
- * True if a warning of the library means missing or misread pixels. If it ignores the colour table,
- * it converts indices to greys.
+ * Returns true if a warning of libtiff means missing or wrong pixels. For example, if libtiff
+ * ignores the colour table, it converts indices to greys.
  */
 static bool tiff_is_loss(const char *text)
 {
@@ -92,7 +96,7 @@ static bool tiff_is_loss(const char *text)
 }
 
 /*
- * True if a warning concerns an unknown tag, which the library skips and which does not affect
+ * Returns true if a warning is about an unknown tag, which libtiff skips and which does not affect
  * pixels.
  */
 static bool tiff_is_beside(const char *text)
@@ -102,7 +106,7 @@ static bool tiff_is_beside(const char *text)
 	return tiff_says(text, words);
 }
 
-/* True if an error of the library means that the kind of file is unsupported. */
+/* Returns true if an error of libtiff means that it does not support this kind of file. */
 static bool tiff_is_unread(const char *text)
 {
 	static const char *const words[] = {"Sorry", "upport", "not implemented",
@@ -125,7 +129,7 @@ tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list
 	return 1;
 }
 
-/* Handles warnings, most of which are about unknown tags or old compression schemes. */
+/* Handles warnings, most of which are about unknown tags or obsolete compression schemes. */
 __attribute__((format(printf, 4, 0))) static int
 tiff_warned(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
 {
@@ -161,13 +165,14 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 }
 
 enum {
-	TIFF_MEMORY_MIN = 16 << 20, /* of a single allocation */
-	TIFF_PIXEL_MEMORY = 64, /* more per pixel: a strip of all pixels at that many bytes each */
+	TIFF_MEMORY_MIN = 16 << 20, /* lower bound of the limit on a single allocation */
+	TIFF_PIXEL_MEMORY =
+		64, /* limit per pixel: a strip with all pixels may take so many bytes for each */
 };
 
 /*
- * Limits a single allocation, because tags can request any amount, to what the file and its pixels
- * make plausible.
+ * Limits a single allocation to what the file and its pixels make plausible, because tags can
+ * request any amount.
  */
 static tmsize_t tiff_memory(size_t size, uint64_t pixels, uint64_t memory_max)
 {
@@ -193,7 +198,7 @@ static int tiff_open(struct tiff *tiff, const uint8_t *data, size_t size, uint64
 	return tiff->file ? 0 : tiff_fail(tiff, -EBADMSG, error);
 }
 
-/* Returns the orientation from the tag, or from XMP. */
+/* Returns the orientation given by the tag, else by XMP. */
 static uint8_t tiff_orientation(TIFF *file)
 {
 	uint16_t orientation = 0;
@@ -207,9 +212,7 @@ static uint8_t tiff_orientation(TIFF *file)
 	return orientation_of(0, xmp_orientation(text, size));
 }
 
-/*
- * Returns false for other sample formats: the library would read their bits as unsigned integers.
- */
+/* Returns false for other sample formats, whose bits libtiff would read as unsigned integers. */
 static bool tiff_is_read(struct tiff *tiff)
 {
 	uint16_t format = SAMPLEFORMAT_UINT;
@@ -246,8 +249,8 @@ static int tiff_probe(const uint8_t *data, size_t size, struct image_info *info,
 }
 
 /*
- * The library's tables lighten colours with associated alpha, and round 16 bits. Replaces them:
- * alpha is dropped and 16 bits lose their low byte, as for other kinds.
+ * Replaces tables of libtiff that lighten colours with associated alpha and round 16 bits: alpha is
+ * dropped, and 16 bits lose their low byte, as with other kinds.
  */
 static void tiff_plain_tables(TIFFRGBAImage *image)
 {
@@ -265,7 +268,7 @@ static int tiff_raster(struct tiff *tiff, const struct image_info *info, uint32_
 	if (!TIFFRGBAImageBegin(&image, tiff->file, 1, tiff->reason))
 		return -EBADMSG;
 	tiff_plain_tables(&image);
-	/* request the stored orientation, so that the library does not rotate */
+	/* request the stored orientation, so that libtiff does not rotate */
 	image.req_orientation = image.orientation;
 	if (!TIFFRGBAImageGet(&image, raster, info->width, info->height))
 		r = -EBADMSG;
@@ -274,9 +277,9 @@ static int tiff_raster(struct tiff *tiff, const struct image_info *info, uint32_
 }
 
 /*
- * True if colours are premultiplied by alpha. They are then divided by it, because alpha is dropped
- * and there is nothing to blend with. Fully transparent pixels become black, whatever the file has
- * there.
+ * Returns true if colours are premultiplied by alpha. They are then divided by it, because alpha is
+ * dropped and there is nothing to blend with. Fully transparent pixels become black, whatever
+ * colour the file has there.
  */
 static bool tiff_is_multiplied(TIFF *file)
 {
@@ -305,7 +308,7 @@ static void tiff_put_row(const uint32_t *raster, uint32_t width, bool multiplied
 	}
 }
 
-/* Reads an image that the library converts. */
+/* Reads an image that libtiff converts to RGB. */
 static int tiff_converted(struct tiff *tiff, const struct image_info *info, uint8_t *rgb)
 {
 	uint32_t *raster = malloc((size_t)info->width * info->height * sizeof(*raster));
@@ -343,6 +346,6 @@ static int tiff_read(const uint8_t *data, size_t size, const struct image_info *
 	return 0;
 }
 
-/* Plus a strip or tile, which the limit of a single allocation bounds. */
+/* RGBA pixels; strips and tiles are covered by the limit on a single allocation. */
 const struct image_reading tiff_reading = {
 	.probe = tiff_probe, .read = tiff_read, .pixel_memory = sizeof(uint32_t)};

@@ -31,8 +31,8 @@ static uint8_t webp_orientation(WebPDemuxer *demuxer)
 }
 
 /*
- * Reports a file without readable chunks; one whose first chunk has another name is a newer kind of
- * WebP.
+ * Reports a file without readable chunks. If its first chunk has another name, the file is a newer
+ * kind of WebP.
  */
 static int webp_fail(const uint8_t *data, size_t size, struct packimg_error *error)
 {
@@ -57,7 +57,10 @@ static int webp_probe(const uint8_t *data, size_t size, struct image_info *info,
 	return 0;
 }
 
-/* Black around a frame, as in Pillow: transparent pixels with zero colours. */
+/*
+ * The canvas around a frame is black, as in Pillow, where it consists of transparent pixels with
+ * zero colours.
+ */
 static bool read_frame(const WebPIterator *frame, const struct image_info *info, uint8_t *rgb)
 {
 	size_t stride = 3 * (size_t)info->width;

@@ -11,12 +11,12 @@
 #include <string.h>
 
 enum {
-	RAW_SEED = 0x726177,  /* seed of the hash that --mix uses */
-	STATISTICS_ROWS = 64, /* approximate number of rows of an image used for statistics */
-	/* pixels of an image from which on threads decode one at a time */
+	RAW_SEED = 0x726177,  /* seed of the hash used by --mix */
+	STATISTICS_ROWS = 64, /* approximate number of rows per image that statistics use */
+	/* threads decode images with more pixels one at a time */
 	PIXELS_LARGE = 1 << 26,
-	FILE_LARGE = 32 << 20,    /* bytes of a file whose copies are not kept */
-	STATISTICS_STEP_MAX = 16, /* but at least one row in this many */
+	FILE_LARGE = 32 << 20,    /* bytes; copies of larger files are not kept in memory */
+	STATISTICS_STEP_MAX = 16, /* statistics use at least one row in 16 */
 };
 
 int sample_encoder_init(struct sample_encoder *sample_encoder,
@@ -63,7 +63,7 @@ void sample_encoder_target_size(const struct sample_encoder_options *options, ui
 	*ret_height = to_height < 1 ? 1 : (uint32_t)to_height;
 }
 
-/* Appends data with the padding that decoders may read. */
+/* Appends data, followed by the padding that decoders may read. */
 static int append_padded(struct buffer *bytes, const void *data, size_t size,
 			 struct packimg_error *error)
 {
@@ -97,8 +97,8 @@ static void add_statistics(struct statistics *statistics, const struct resize_pi
 }
 
 /*
- * Appends the index of the JPEG in bytes, which extends from offset to the end. Checks the JPEG
- * also if it gets no index.
+ * Appends the index of the JPEG in bytes, which extends from offset to the end. Also checks a JPEG
+ * that gets no index.
  */
 static int add_index(struct sample_encoder *sample_encoder, struct buffer *bytes, size_t offset,
 		     const struct image_info *info, struct encoded_sample *encoded,
@@ -119,8 +119,8 @@ static int add_index(struct sample_encoder *sample_encoder, struct buffer *bytes
 }
 
 /*
- * Replaces a JPEG that cannot have an index with a baseline JPEG of the same coefficients. Others
- * stay, including those too large to transcode.
+ * Replaces a JPEG that cannot have an index with a baseline JPEG of the same coefficients. Leaves
+ * other JPEGs unchanged, including those that are too large to transcode.
  */
 static int transcode_verbatim(struct sample_encoder *sample_encoder, struct buffer *bytes,
 			      size_t offset, struct image_info *info, bool *ret_transcoded,
@@ -167,8 +167,8 @@ static int keep_verbatim(struct sample_encoder *sample_encoder, struct buffer *b
 		const struct image_side side = {data + encoded.data_size, encoded.side_size};
 
 		/*
-		 * Ignore errors: which images are skipped must not depend on which ones the
-		 * statistics sample.
+		 * Ignore errors: whether an image is skipped must not depend on whether it is used
+		 * for statistics.
 		 */
 		if (!image_read(&sample_encoder->reader, data, encoded.data_size, info,
 				side.size ? &side : NULL, 0, 0, &pixels, error))
@@ -178,7 +178,7 @@ static int keep_verbatim(struct sample_encoder *sample_encoder, struct buffer *b
 	return 0;
 }
 
-/* Resizes pixels to exactly width x height; leaves them in place if they already are. */
+/* Resizes pixels to exactly width x height. Leaves them unchanged if they have that size. */
 static int resize_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
 			 uint32_t width, uint32_t height, struct packimg_error *error)
 {
@@ -204,7 +204,7 @@ static int resize_pixels(struct sample_encoder *sample_encoder, struct resize_pi
 	return 0;
 }
 
-/* Removes row padding, in the encoder's memory if necessary. */
+/* Removes row padding, if necessary by copying to the encoder's memory. */
 static int pack_rows(struct sample_encoder *sample_encoder, struct resize_picture *pixels)
 {
 	size_t row = (size_t)pixels->width * pixels->channels;
@@ -222,8 +222,8 @@ static int pack_rows(struct sample_encoder *sample_encoder, struct resize_pictur
 }
 
 /*
- * Encodes pixels; the bytes belong to the encoder or the pixels. May change codec from raw+zstd to
- * raw.
+ * Encodes pixels. The resulting bytes belong to the encoder or to the pixels. May change the codec
+ * from raw+zstd to raw.
  */
 static int encode_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
 			 enum packimg_codec *codec, const uint8_t **ret_data, size_t *ret_size,
@@ -256,7 +256,10 @@ static int encode_pixels(struct sample_encoder *sample_encoder, struct resize_pi
 	return 0;
 }
 
-/* Resizes and encodes pixels to the size and codec in `encoded`, and stores them at offset. */
+/*
+ * Resizes pixels to the size in `encoded`, encodes them with its codec, and stores the bytes at
+ * offset.
+ */
 static int store_pixels(struct sample_encoder *sample_encoder, struct resize_picture *pixels,
 			struct buffer *bytes, size_t offset, struct statistics *statistics,
 			struct encoded_sample *encoded, struct packimg_error *error)
@@ -313,7 +316,10 @@ static int encode_probed(struct sample_encoder *sample_encoder, const char *name
 	return r;
 }
 
-/* Frees the memory of a very large image or file, once the new state is allocated. */
+/*
+ * After a very large image or file, replaces the encoder's state with a new one and frees the old
+ * memory.
+ */
 static void sample_encoder_shrink(struct sample_encoder *sample_encoder)
 {
 	struct sample_encoder fresh;
@@ -343,14 +349,14 @@ int sample_encoder_encode(struct sample_encoder *sample_encoder, const char *nam
 	if (pixels <= PIXELS_LARGE) {
 		r = encode_probed(sample_encoder, name, bytes, offset, &info, statistics,
 				  ret_encoded, error);
-		/* the decoder copies a JPEG, and would keep that memory for the next one */
+		/* the decoder has copied the JPEG, and would keep that memory */
 		if (large_file)
 			sample_encoder_shrink(sample_encoder);
 		return r;
 	}
 	/*
-	 * A small file can be a very large image: do not let every thread hold one at the same
-	 * time.
+	 * A small file can be a very large image: only one thread at a time may decode such an
+	 * image.
 	 */
 	pthread_mutex_lock(&large_turn);
 	r = encode_probed(sample_encoder, name, bytes, offset, &info, statistics, ret_encoded,
@@ -371,7 +377,7 @@ static int encode_stored_jpeg(struct sample_encoder *sample_encoder,
 	if (r)
 		return r;
 	r = image_probe(bytes->data + offset, sample->data_size, &info, error);
-	/* SPEC.md, "Orientation": in a dataset, the orientation inside a JPEG does not count */
+	/* in a dataset, the orientation inside a JPEG has no effect (SPEC.md, "Orientation") */
 	info.orientation = sample->orientation;
 	return r ? r
 		 : encode_probed(sample_encoder, "", bytes, offset, &info, NULL, ret_encoded,
@@ -382,7 +388,8 @@ int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
 				 const struct packimg_sample *sample, struct buffer *bytes,
 				 struct encoded_sample *ret_encoded, struct packimg_error *error)
 {
-	const struct image_info info = {.kind = IMAGE_PNG}; /* treat the pixels as those of a PNG */
+	const struct image_info info = {
+		.kind = IMAGE_PNG}; /* treat the raw pixels like those of a PNG */
 	struct encoded_sample encoded = {.codec = choose_codec(&sample_encoder->options, "", &info),
 					 .kind = info.kind};
 	struct resize_picture pixels;

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <math.h>
 
-/* The sums of a row fit 32 bits: 65535 pixels of at most 255 squared. */
+/* The sums of one row fit in 32 bits: 65535 pixels of at most 255 squared. */
 static void statistics_add_row(struct statistics *statistics, const uint8_t *row, uint32_t width,
 			       uint32_t channels)
 {

@@ -10,21 +10,24 @@
 enum {
 	BITS_MAX = 16,
 	COLOURS_MAX = 4,
-	READ_AHEAD = 2, /* bytes after a row that reading its last sample may touch */
+	READ_AHEAD = 2, /* reading a row's last sample may access so many bytes after the row */
 };
 
-/* Layout of the samples: in blocks, which are strips or tiles, one for each plane. */
+/*
+ * Layout of the samples. They are stored in blocks (strips or tiles); with separate planes, each
+ * plane has its own blocks.
+ */
 struct samples {
 	TIFF *file;
-	uint32_t width, height; /* of the image */
+	uint32_t width, height; /* size of the image */
 	uint32_t block_width, block_height;
-	size_t row, size; /* bytes per row of a block, and per block, of one plane */
+	size_t row, size; /* bytes of one row of a block, and of a whole block, in one plane */
 	uint16_t bits, photometric;
-	uint16_t count;   /* samples per pixel in a plane */
-	uint16_t colours; /* samples wanted: the first ones */
-	uint16_t planes;  /* either one per colour, or one that holds all */
+	uint16_t count;   /* number of samples per pixel in a plane */
+	uint16_t colours; /* number of samples per pixel to read, the first ones */
+	uint16_t planes;  /* number of planes: one per colour, or a single one for all colours */
 	uint8_t *blocks;
-	struct cielab *cielab; /* for CIELAB colours */
+	struct cielab *cielab; /* only for CIELAB colours */
 };
 
 static uint16_t colours_of(uint16_t photometric)
@@ -42,7 +45,9 @@ static uint16_t tiff_field(TIFF *file, uint32_t tag)
 	return value;
 }
 
-/* True for premultiplied colours, left to the library, which divides 8 and 16 bits. */
+/*
+ * Returns true for premultiplied colours that libtiff handles: it divides 8 and 16 bits by alpha.
+ */
 static bool is_multiplied(TIFF *file)
 {
 	uint16_t count = 0, *kinds = NULL;
@@ -106,7 +111,7 @@ static uint8_t *block_of(const struct samples *samples, uint16_t plane)
 	return samples->blocks + plane * (samples->size + READ_AHEAD);
 }
 
-/* Reads the blocks with this pixel, of every plane; -EBADMSG if one is incomplete. */
+/* Reads the blocks that contain this pixel, one per plane; -EBADMSG if a block is incomplete. */
 static int tiff_read_blocks(const struct samples *samples, uint32_t x, uint32_t y)
 {
 	uint32_t left = samples->height - y,
@@ -130,8 +135,8 @@ static int tiff_read_blocks(const struct samples *samples, uint32_t x, uint32_t 
 }
 
 /*
- * Returns a sample. Samples are packed from the highest bit of a byte on, whatever the byte order;
- * the library returns 16-bit samples in host order.
+ * Returns a sample. Samples are packed from the highest bit of a byte on, whatever the file's byte
+ * order; libtiff returns 16-bit samples in host order.
  */
 static uint32_t sample_at(const uint8_t *row, uint32_t bits, size_t index)
 {
@@ -147,13 +152,13 @@ static uint32_t sample_at(const uint8_t *row, uint32_t bits, size_t index)
 	return value >> (24 - begin - bits) & ((1u << bits) - 1);
 }
 
-/* Returns the highest 8 bits, or scales smaller values to 0 .. 255. */
+/* Converts a sample to 8 bits: takes the highest 8 bits, or scales narrower samples to 0 .. 255. */
 static uint8_t byte_of(uint32_t value, uint32_t bits)
 {
 	return (uint8_t)(bits >= 8 ? value >> (bits - 8) : value * 255 / ((1u << bits) - 1));
 }
 
-/* Converts inks to RGB: white reduced by black, then by each ink; rounds like Pillow. */
+/* Converts inks to RGB: reduces white by black, then by each ink. Rounds like Pillow. */
 static void tiff_put_inks(const uint8_t *inks, uint8_t *rgb)
 {
 	int light = 255 - inks[3];

@@ -8,8 +8,8 @@
 #define REENCODE  "convert with --jpeg quality=95 encodes them again"
 
 static const struct {
-	const char *key;    /* in JSON */
-	const char *reason; /* follows a number in a sentence */
+	const char *key;    /* key in JSON */
+	const char *reason; /* text that follows a number of JPEGs in a sentence */
 	const char *remedy;
 } words[UNINDEXED_COUNT] = {
 	[UNINDEXED_PROGRESSIVE] = {"progressive", "progressive", TRANSCODE},

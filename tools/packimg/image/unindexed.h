@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 enum unindexed {
-	UNINDEXED_NOT, /* it has an index */
+	UNINDEXED_NOT, /* the JPEG has an index */
 	UNINDEXED_PROGRESSIVE,
 	UNINDEXED_ARITHMETIC,
 	UNINDEXED_SCANS,
@@ -25,11 +25,11 @@ struct unindexed_counts {
 	uint64_t counts[UNINDEXED_COUNT];
 };
 
-/* Returns the reason according to a JPEG's headers; UNINDEXED_OTHER if they show none. */
+/* Returns the reason that a JPEG's headers show; UNINDEXED_OTHER if they show none. */
 enum unindexed unindexed_reason(const struct packimg_jpeg_info *info);
-/* True if packimg_transcode_jpeg() makes a JPEG with this reason indexable. */
+/* Returns true if packimg_transcode_jpeg() makes JPEGs with this reason indexable. */
 bool unindexed_can_transcode(enum unindexed reason);
 /* Prints "  no index  5 JPEGs" and a line for each reason; nothing if there are none. */
 void unindexed_print(const struct unindexed_counts *counts);
-/* Returns {"progressive": 5, ...} with the reasons that occur. */
+/* Returns {"progressive": 5, ...}, with the reasons that occur. */
 json_t *unindexed_json(const struct unindexed_counts *counts);

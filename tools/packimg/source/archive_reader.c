@@ -14,43 +14,44 @@
 #include <unistd.h>
 
 enum {
-	STREAM_BLOCK = 256 << 10, /* bytes per read of an unmapped archive */
-	RESERVE_MAX = 4 << 20,    /* bytes allocated in advance on the word of a header */
-	/* bytes of a member's header: libarchive accepts names of up to 1 MiB */
+	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that is not mapped */
+	RESERVE_MAX = 4 << 20, /* most bytes to allocate in advance because of a size in a header */
+	/* limit on the bytes of a member's header: libarchive accepts names of up to 1 MiB */
 	HEADER_MAX = 4 << 20,
 	WINDOW = 256 << 10,    /* bytes of a mapped archive passed to libarchive at a time */
-	MAPPED_MAX = 16 << 20, /* bytes after which the pages of a mapping are released */
+	MAPPED_MAX = 16 << 20, /* pages of a mapping are released after so many bytes */
 };
 
 /*
- * Two libarchive readers if the archive is compressed or a pipe: one decompresses, and the other
- * reads its blocks as a file. The bytes between them can be counted, which bounds the size of a
- * header.
+ * If the archive is compressed or a pipe, there are two libarchive readers: one decompresses, and
+ * the other reads the resulting blocks as a file. The reader counts the bytes between them, which
+ * bounds the size of a header.
  */
 struct archive_reader {
-	struct archive *archive; /* reads members */
-	struct archive *packed;  /* decompresses; NULL if `archive` reads the mapping directly */
+	struct archive *archive; /* reads the members */
+	struct archive
+		*packed; /* decompresses; NULL if `archive` reads from the mapping directly */
 	char *path;
 	int fd;
 	const uint8_t *map; /* NULL for a pipe */
 	uint64_t map_size, position, position_forgotten;
 	bool mapped_zip;
 	bool in_header;
-	int64_t header_from; /* byte position of `archive` at the start of the current header */
+	int64_t header_from; /* offset of `archive` at the start of the current header */
 	struct archive_limits limits;
-	bool entered;        /* a first member was read */
-	bool compressed;     /* the archive as a whole */
-	uint64_t handed_out; /* bytes of members */
+	bool entered;        /* the first member has been read */
+	bool compressed;     /* the archive as a whole is compressed */
+	uint64_t handed_out; /* bytes of members counted so far */
 	uint64_t next_number;
 	uint64_t member_size;
 	bool member_sparse;
-	/* First block of the current member, if archive_reader_range() had to read it. */
+	/* First block of the current member, if archive_reader_range() has read it. */
 	const void *block;
 	size_t block_size;
 	la_int64_t block_offset;
 	bool block_held;
-	bool ended;    /* do not call libarchive again */
-	locale_t utf8; /* NULL if the system has none */
+	bool ended;    /* libarchive must not be called again */
+	locale_t utf8; /* UTF-8 locale; NULL if the system has none */
 };
 
 static int archive_fault(const struct archive_reader *in, struct archive *archive,
@@ -67,7 +68,7 @@ static int archive_fault(const struct archive_reader *in, struct archive *archiv
 			    reason ? reason : "no reason given");
 }
 
-/* Returns the next window of the mapping, and releases pages already read from time to time. */
+/* Returns the next window of the mapping. From time to time releases pages that have been read. */
 static la_ssize_t mapped_block(struct archive_reader *in, const void **ret_block)
 {
 	const uint64_t rest = in->map_size - in->position;
@@ -109,7 +110,7 @@ static la_int64_t mapped_seek(struct archive *archive, void *context, la_int64_t
 	return (la_int64_t)in->position;
 }
 
-/* Input of the member reader; fails if a header is too large. */
+/* Read callback of `archive`; fails if a header is too large. */
 static la_ssize_t member_read(struct archive *archive, void *context, const void **ret_block)
 {
 	struct archive_reader *in = context;
@@ -205,8 +206,8 @@ static int open_packed(struct archive_reader *in, struct packimg_error *error)
 }
 
 /*
- * Starts reading members. Tries tar before zip on a mapped file: the directory of a zip, which may
- * be large, is read with its first header.
+ * Starts reading members. For a mapped file, tries tar before zip, because libarchive reads the
+ * directory of a zip, which may be large, with the first header.
  */
 static int open_members(struct archive_reader *in, struct packimg_error *error)
 {
@@ -286,14 +287,15 @@ void archive_reader_close(struct archive_reader *in)
 	free(in);
 }
 
-/* Adds size bytes of a member and fails if the archive exceeds its limit. */
+/* Counts `size` bytes of a member and fails if the archive exceeds its limit. */
 static int check_expansion(struct archive_reader *in, size_t size, struct packimg_error *error)
 {
 	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->packed, -1);
 
 	in->handed_out += size;
 	/*
-	 * In a compressed archive, headers and unwanted members count as well: they cost as much.
+	 * In a compressed archive, headers and unwanted members count as well, because they take as
+	 * long to unpack.
 	 */
 	uint64_t unpacked =
 		in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
@@ -306,7 +308,8 @@ static int check_expansion(struct archive_reader *in, size_t size, struct packim
 }
 
 /*
- * Skips the rest of the current member, because libarchive would unpack all of it without a limit.
+ * Skips the rest of the current member here, because libarchive would unpack all of it without a
+ * limit.
  */
 static int skip_member(struct archive_reader *in, struct packimg_error *error)
 {
@@ -316,7 +319,7 @@ static int skip_member(struct archive_reader *in, struct packimg_error *error)
 	int r = 0;
 
 	if (!in->packed) {
-		/* Does the work of the next header call, which then has nothing left to skip. */
+		/* Skips now what libarchive would otherwise skip when it reads the next header. */
 		r = archive_read_data_skip(in->archive);
 		return r == ARCHIVE_FATAL || r == ARCHIVE_EOF
 			       ? archive_fault(in, in->archive, error)
@@ -328,7 +331,7 @@ static int skip_member(struct archive_reader *in, struct packimg_error *error)
 			return r;
 		r = archive_read_data_block(in->archive, &block, &size, &offset);
 	} while (r == ARCHIVE_OK || r == ARCHIVE_WARN);
-	/* The next header reports damage. */
+	/* Reading the next header reports damage. */
 	return 0;
 }
 
@@ -400,8 +403,8 @@ static int next_member(struct archive_reader *in, struct archive_member *ret_mem
 }
 
 /*
- * Sets a UTF-8 locale: libarchive converts UTF-8 names of an archive to the locale's character set,
- * and drops those that it cannot convert.
+ * Sets a UTF-8 locale, because libarchive converts UTF-8 names to the locale's character set and
+ * drops those that it cannot convert.
  */
 int archive_reader_next(struct archive_reader *in, struct archive_member *ret_member,
 			struct packimg_error *error)
@@ -420,8 +423,8 @@ int archive_reader_range(struct archive_reader *in, uint64_t *ret_offset, uint64
 	if (in->packed || in->member_sparse)
 		return -ENODATA;
 	/*
-	 * If there is nothing to decompress, libarchive returns pointers into the mapping, a window
-	 * at a time: the pointer gives the offset.
+	 * Without decompression, libarchive returns pointers into the mapping, one window at a
+	 * time; a pointer gives the offset in the file.
 	 */
 	for (; size < in->member_size; size += in->block_size) {
 		if (archive_read_data_block(in->archive, &in->block, &in->block_size,
@@ -475,7 +478,8 @@ int archive_reader_read(struct archive_reader *in, uint64_t limit, struct buffer
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return archive_fault(in, in->archive, error);
 		/*
-		 * A gap in a sparse member reads as zeros; an image with a gap is damaged anyway.
+		 * A gap in a sparse member reads as zeros. An image with a gap is damaged in any
+		 * case.
 		 */
 		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
 			return packimg_fail(error, -EBADMSG,

@@ -33,7 +33,7 @@ int blob_store_add(struct blob_store *blobs, const char *path, bool folder, uint
 	struct container container = {.spill_fd = -1};
 	struct stat status;
 	/*
-	 * The archive reader reads a pipe: opening it a second time could wait for another writer.
+	 * The archive reader has opened the pipe: opening it again could wait for another writer.
 	 */
 	int flags = folder                                                 ? O_RDONLY | O_DIRECTORY
 		    : stat(path, &status) == 0 && S_ISFIFO(status.st_mode) ? O_PATH
@@ -87,7 +87,7 @@ static int check_size(const struct blob_store *blobs, uint64_t size, struct pack
 			    text_bytes(TEXT, blobs->limits.file_max));
 }
 
-/* Appends up to size bytes of a file, fewer at its end. */
+/* Appends up to `size` bytes of a file; fewer at its end. */
 static int read_range(const struct blob_store *blobs, int fd, uint64_t offset, uint64_t size,
 		      struct buffer *buffer, struct packimg_error *error)
 {

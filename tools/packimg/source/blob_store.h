@@ -1,10 +1,10 @@
 /*
  * Storage of source images: open folders and archives ("containers"), and locations in them.
- * Sources add containers while listing; afterwards any number of threads may call
- * blob_store_read(). An image in an uncompressed archive is a range of its file. One in a
- * compressed archive is a range of a temporary file (the spill file, if images are not read in
- * archive order) or a member of the stream, which is read in ascending order by one thread at a
- * time.
+ * Sources add containers while listing. Afterwards any number of threads may call
+ * blob_store_read(). The location of an image in an uncompressed archive is a range of its file. In
+ * a compressed archive it is either a range of a temporary file (the spill file, if images are not
+ * read in archive order) or a member of the stream, which one thread at a time reads in ascending
+ * order.
  */
 #pragma once
 
@@ -15,33 +15,35 @@
 #include <stdbool.h>
 
 enum location_kind {
-	LOCATION_FILE,   /* path relative to a folder */
-	LOCATION_RANGE,  /* bytes of an archive */
-	LOCATION_SPILL,  /* bytes of an archive's spill file */
+	LOCATION_FILE,   /* a file, by its path relative to a folder */
+	LOCATION_RANGE,  /* a range of an archive */
+	LOCATION_SPILL,  /* a range of an archive's spill file */
 	LOCATION_STREAM, /* a member of a compressed archive */
 };
 
 struct blob_location {
 	enum location_kind kind;
 	uint32_t container;
-	const char *path; /* for FILE */
-	/* for RANGE and SPILL in bytes; for STREAM the number of the member in the archive */
+	const char *path; /* path, for FILE */
+	/*
+	 * offset in bytes for RANGE and SPILL; for STREAM the number of the member in the archive
+	 */
 	uint64_t offset;
-	uint64_t size; /* bytes; 0 (unknown) for FILE */
+	uint64_t size; /* size in bytes; 0 (unknown) for FILE */
 };
 
 struct container {
 	char *path;
-	int fd;       /* folder or archive; owned by the store */
-	int spill_fd; /* -1 if nothing was spilled */
+	int fd;       /* path of a folder or archive; the store owns it */
+	int spill_fd; /* fd of the spill file; -1 if nothing was spilled */
 	uint64_t spill_size;
-	struct archive_reader *stream; /* second pass over a compressed archive */
-	uint64_t stream_member;        /* current member of that stream */
+	struct archive_reader *stream; /* reader for the second pass over a compressed archive */
+	uint64_t stream_member;        /* member at which that reader is */
 };
 
 struct blob_store {
 	struct archive_limits limits;
-	/* of the owner; charged with the data that sources hold while listing */
+	/* arena of the owner, which is charged with the data that sources hold while listing */
 	struct arena *arena;
 	struct container *containers;
 	uint32_t count;
@@ -58,6 +60,8 @@ int blob_store_spill(struct blob_store *blobs, uint32_t container, const void *b
 /* Appends the bytes at a FILE, RANGE or SPILL location to the buffer. Any thread. */
 int blob_store_read(const struct blob_store *blobs, const struct blob_location *location,
 		    struct buffer *buffer, struct packimg_error *error);
-/* Same for STREAM. Locations must ascend within a container; the caller serialises calls. */
+/*
+ * Same for STREAM. Locations must ascend within a container, and the caller must serialise calls.
+ */
 int blob_store_read_stream(struct blob_store *blobs, const struct blob_location *location,
 			   struct buffer *buffer, struct packimg_error *error);

@@ -33,7 +33,8 @@ void catalog_deinit(struct catalog *catalog)
 }
 
 /*
- * True if the format accepts the name; names in archives, tables and file systems may be invalid.
+ * Returns true if the format accepts the name. Names in archives, tables and file systems may be
+ * invalid.
  */
 static bool name_fits(const char *name, size_t size_max)
 {
@@ -42,7 +43,7 @@ static bool name_fits(const char *name, size_t size_max)
 	return size && size <= size_max && text_is_utf8(name, size);
 }
 
-/* Checks that all fields of an item can be stored, before storing any of it. */
+/* Checks that all fields of an item can be stored, before it stores any of them. */
 static int check_fields(const struct catalog *catalog, const struct source_item *item,
 			struct packimg_error *error)
 {
@@ -196,7 +197,7 @@ static void choose_field_types(struct catalog *catalog)
 	}
 }
 
-/* Allocates labels 0..count-1, without names. */
+/* Adds the labels 0..count-1 without names. */
 static int set_class_count(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
 	catalog->classes = arena_array(&catalog->arena, count * sizeof(*catalog->classes));
@@ -247,8 +248,8 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 }
 
 /*
- * Where samples come with both number and name, the name is assigned to the number; others are
- * looked up by name.
+ * If samples have both a number and a name, assigns the name to the number. Other names are looked
+ * up.
  */
 static int number_by_labels(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
@@ -385,7 +386,7 @@ int catalog_shuffle(struct catalog *catalog, uint64_t seed)
 	return 0;
 }
 
-/* True for valid JSON. A number in a table may be invalid JSON: "+1", ".5", "nan". */
+/* Returns true for valid JSON. A number in a table may be invalid JSON: "+1", ".5", "nan". */
 static bool is_json(const struct catalog_value *value)
 {
 	json_t *json = json_loadb(value->text, value->size, JSON_DECODE_ANY, NULL);
@@ -394,7 +395,7 @@ static bool is_json(const struct catalog_value *value)
 	return json;
 }
 
-/* Converts text to JSON, for a field that is JSON because of other samples. */
+/* Converts text to JSON, for a field that is JSON because of values of other samples. */
 static int text_to_json(const struct catalog_value *value, struct buffer *scratch)
 {
 	json_t *string = json_stringn(value->text, value->size);

@@ -1,22 +1,22 @@
 /*
- * The samples to convert, from all sources, with class and fields, in the order and number in which
- * they will be written. One thread fills it from sources, finishes it once (numbers the classes,
- * decides field types) and orders it; after that it is read-only. Takes about a hundred bytes per
- * sample plus name and field values, all charged to its arena.
+ * The samples to convert, from all sources, with class and fields, in the order and with the
+ * numbers with which they will be written. One thread fills the catalogue from sources, finishes it
+ * once (numbers the classes, decides field types) and orders it; after that it is read-only. Takes
+ * about a hundred bytes per sample plus names and field values, all charged to its arena.
  */
 #pragma once
 
 #include "tools/packimg/common/name_table.h"
 #include "tools/packimg/source/source.h"
 
-/* Class of a sample that will be derived from its name. */
+/* Class of a sample whose class will be derived from its name. */
 #define CATALOG_CLASS_OF_NAME (UINT32_MAX - 1)
 
 struct catalog_value {
 	uint32_t field;
 	uint32_t size;
-	const char *text; /* terminated, in the notation of catalog.fields[field].type */
-	uint8_t kind;     /* enum value_kind as listed */
+	const char *text; /* null-terminated, in the notation of catalog.fields[field].type */
+	uint8_t kind;     /* enum value_kind found by listing */
 };
 
 struct catalog_sample {
@@ -24,15 +24,17 @@ struct catalog_sample {
 	struct blob_location location;
 	const struct catalog_value *values;
 	uint32_t value_count;
-	int32_t label; /* set by catalog_finish(); PACKIMG_LABEL_NONE if none */
-	/* while listing: number in class_names, CATALOG_CLASS_OF_NAME, or UINT32_MAX if none */
+	int32_t label; /* label; set by catalog_finish(), PACKIMG_LABEL_NONE if there is none */
+	/*
+	 * while listing: number in class_names, CATALOG_CLASS_OF_NAME, or UINT32_MAX for no class
+	 */
 	uint32_t class;
-	uint32_t part; /* of a split; UINT32_MAX if left out */
+	uint32_t part; /* part of a split; UINT32_MAX if left out */
 };
 
 struct catalog_field {
-	bool kinds[VALUE_KINDS];      /* kinds seen */
-	bool binary;                  /* some text value is not valid text */
+	bool kinds[VALUE_KINDS];      /* kinds of values that occurred */
+	bool binary;                  /* some text value is not valid UTF-8 */
 	enum packimg_field_type type; /* set by catalog_finish() */
 };
 
@@ -44,19 +46,20 @@ struct catalog {
 	struct catalog_sample *samples;
 	size_t count, capacity;
 	/*
-	 * first sample whose label became a class, and first whose label became a field; NULL if
-	 * none
+	 * name of the first sample whose label became a class, and of the first whose label became
+	 * a field; NULL if there is none
 	 */
 	const char *label_class_sample, *label_field_sample;
-	const char *label_field; /* name of that field */
+	const char *label_field; /* name of the field that such a label became */
 	/* Set by catalog_finish(): */
-	const char **classes; /* by label */
+	const char **classes; /* class names by label */
 	uint32_t class_count;
-	bool numbered_by_name; /* the classes were numbered by name, for lack of other numbers */
+	bool numbered_by_name; /* classes are numbered by name, because there are no other numbers
+				*/
 };
 
 enum {
-	/* the format cannot hold the item; the reason, without its name, is in error */
+	/* the format cannot hold the item; error contains the reason, without the item's name */
 	CATALOG_SKIP = 1,
 };
 
@@ -69,13 +72,13 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, const char *class_name,
 		     struct packimg_error *error);
 /*
- * Numbers the classes: by given[0..given_count) if not NULL (a name missing there is an error),
- * else by the numbers from the sources, else in bytewise order of names. Decides field types.
+ * Numbers the classes: by given[0..given_count) if not NULL (a name that is missing there is an
+ * error), else by the numbers of the sources, else by names in bytewise order. Decides field types.
  */
 int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t given_count,
 		   struct packimg_error *error);
 /* Reorders the samples by a random permutation. */
 int catalog_shuffle(struct catalog *catalog, uint64_t seed);
-/* Converts a value for the writer; JSON text for a mixed field goes to scratch. */
+/* Converts a value for the writer. JSON text for a field of mixed types is stored in scratch. */
 int catalog_value(const struct catalog *catalog, const struct catalog_value *value,
 		  struct buffer *scratch, struct packimg_value *ret_value);

@@ -30,7 +30,7 @@ void csv_deinit(struct csv *csv)
 	*csv = (struct csv){0};
 }
 
-/* Appends to the current cell; -E2BIG if the record becomes too large. */
+/* Appends a character to the current cell; -E2BIG if the record becomes too large. */
 static int csv_append(struct csv *csv, const char *text, size_t size, struct packimg_error *error)
 {
 	if (size > CSV_RECORD_MAX - csv->cells.size)

@@ -63,7 +63,7 @@ static bool pattern_matches(const struct filter_pattern *pattern, const char *na
 	return false;
 }
 
-/* Tests every pattern, so that each one that matches is marked as used. */
+/* Tests every pattern, so that each matching one is marked as used. */
 static bool any_matches(struct filter *filter, bool exclude, const char *name)
 {
 	bool any = false;

@@ -1,9 +1,10 @@
 /*
- * Selects the files of a source to convert, by their names relative to it: the patterns of
- * --include and --exclude, and image extensions. Patterns are shell patterns. One without a slash
- * is compared with each component of a name; one with a slash is compared with the whole name, and
- * its wildcards match slashes as well. A pattern that matches a folder matches everything in it.
- * --exclude overrides --include. One thread: a filter records which patterns matched.
+ * Selects the files of a source to convert by their names relative to the source: by the patterns
+ * of --include and --exclude, and by image extensions. Patterns are shell patterns. A pattern
+ * without a slash is matched against each component of a name. One with a slash is matched against
+ * the whole name, and its wildcards match slashes as well. A pattern that matches a folder matches
+ * everything in it. --exclude overrides --include. One thread, because a filter records which
+ * patterns matched.
  */
 #pragma once
 
@@ -12,14 +13,14 @@
 
 enum filter_verdict {
 	FILTER_TAKE,
-	FILTER_EXCLUDED, /* by a pattern */
-	FILTER_HIDDEN,   /* the name, or a folder in it, begins with a dot */
-	FILTER_OTHER,    /* not an image name */
-	FILTER_FOLDER,   /* a folder that contains wanted files */
+	FILTER_EXCLUDED, /* excluded by a pattern */
+	FILTER_HIDDEN,   /* the name or a folder in it begins with a dot */
+	FILTER_OTHER,    /* not the name of an image */
+	FILTER_FOLDER,   /* a folder that may contain wanted files */
 };
 
 struct filter_pattern {
-	char *text; /* without leading or trailing slashes */
+	char *text; /* pattern without leading or trailing slashes */
 	bool exclude, whole, used;
 };
 
@@ -32,15 +33,16 @@ struct filter {
 void filter_deinit(struct filter *filter);
 /* 0 or -ENOMEM. */
 int filter_add(struct filter *filter, const char *pattern, bool exclude);
-/* Returns the verdict for a file. filter may be NULL (no patterns). */
+/* Returns the verdict for a file. filter may be NULL for no patterns. */
 enum filter_verdict filter_file(struct filter *filter, const char *name);
-/* Same for an image listed explicitly, whatever its name: TAKE or EXCLUDED. */
+/* Same for an image that is listed explicitly, whatever its name: TAKE or EXCLUDED. */
 enum filter_verdict filter_listed(struct filter *filter, const char *name);
 /*
- * Returns the verdict for a folder: FOLDER, EXCLUDED (by its own name, not its contents) or HIDDEN.
+ * Returns the verdict for a folder: FOLDER, EXCLUDED (by its own name, not by its contents) or
+ * HIDDEN.
  */
 enum filter_verdict filter_folder(struct filter *filter, const char *name);
-/* True if nothing in this folder is wanted. */
+/* Returns true if nothing in this folder is wanted. */
 bool filter_excludes_folder(struct filter *filter, const char *name);
 /* Strips leading "./" and "/" from a name. */
 const char *filter_plain_name(const char *name);

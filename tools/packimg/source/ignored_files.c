@@ -10,7 +10,7 @@
 #include <strings.h>
 
 enum {
-	ENDING_MAX = 12, /* letters; a longer suffix is not an extension */
+	ENDING_MAX = 12, /* most letters of an extension; a longer suffix is not one */
 };
 
 void ignored_files_init(struct ignored_files *ignored, struct arena *arena)
@@ -27,7 +27,7 @@ void ignored_files_deinit(struct ignored_files *ignored)
 	arena_release(ignored->arena, ignored->folder_files);
 }
 
-/* Returns a name's extension in lower case, or a description. */
+/* Returns a name's extension in lower case, or a description if it has none. */
 static const char *kind_of(const char *name, enum filter_verdict verdict,
 			   char ending[static ENDING_MAX + 2])
 {
@@ -67,7 +67,7 @@ static int add_folder(struct ignored_files *ignored, const char *name, unsigned 
 	return 0;
 }
 
-/* True for files that operating systems create in any folder. */
+/* Returns true for files that operating systems create in any folder. */
 static bool is_of_system(const char *name)
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;

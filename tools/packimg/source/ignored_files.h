@@ -1,6 +1,7 @@
 /*
- * Counts, by kind and by folder, the files that a conversion ignored because of their names, so
- * that it can report a class without other files. Lives in the caller's arena. One thread.
+ * Counts the files that a conversion ignored because of their names, by kind and by folder, so that
+ * the conversion can report which files a class without images has. Lives in the caller's arena.
+ * One thread.
  */
 #pragma once
 
@@ -10,23 +11,24 @@
 #include <stdint.h>
 
 enum {
-	IGNORED_KINDS_MAX = 200, /* later kinds are counted as "of other kinds" */
+	IGNORED_KINDS_MAX = 200, /* further kinds are counted as "of other kinds" */
 };
 
 struct ignored_kind {
-	const char *name;  /* an extension such as ".txt", or words */
-	const char *first; /* name of the first such file, at most PACKIMG_SOURCE_MAX bytes */
+	const char *name; /* an extension such as ".txt", or a description */
+	const char
+		*first; /* name of the first file of this kind, at most PACKIMG_SOURCE_MAX bytes */
 	uint64_t files;
 };
 
 struct ignored_files {
 	struct arena *arena;
 	struct name_table kind_names;
-	/* by number; after ignored_files_sort() by descending frequency */
+	/* kinds by number; sorted by descending frequency after ignored_files_sort() */
 	struct ignored_kind kinds[IGNORED_KINDS_MAX + 1];
 	/*
-	 * Folders that were entered or hold files that are not hidden; each name ends in '/'.
-	 * folder_files counts files that are not images, without those that operating systems
+	 * Folders that were entered or contain files that are not hidden; each name ends in '/'.
+	 * folder_files counts the files other than images, except those that operating systems
 	 * create in any folder.
 	 */
 	struct name_table folders;
@@ -39,5 +41,5 @@ void ignored_files_init(struct ignored_files *ignored, struct arena *arena);
 void ignored_files_deinit(struct ignored_files *ignored);
 /* 0 or -ENOMEM. */
 int ignored_files_add(struct ignored_files *ignored, const char *name, enum filter_verdict verdict);
-/* Sorts kinds for reports; add nothing afterwards. */
+/* Sorts the kinds for reports. Add nothing afterwards. */
 void ignored_files_sort(struct ignored_files *ignored);

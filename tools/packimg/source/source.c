@@ -63,8 +63,8 @@ static bool name_is_manifest(const char *name)
 enum {
 	PEEK_MEMBERS =
 		/*
-		 * members of an archive examined to distinguish a WebDataset shard from an archive
-		 * of folders
+		 * most members of an archive examined to distinguish a WebDataset shard from an
+		 * archive of folders
 		 */
 	64,
 };
@@ -83,8 +83,8 @@ struct peeked {
 };
 
 /*
- * Adds a member. Sets *ret_pair if the members so far include an image and a companion with the
- * same key.
+ * Adds a member. Sets *ret_pair if the members so far include an image and a companion file with
+ * the same key.
  */
 static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_t size,
 		    bool is_image, bool *ret_pair)
@@ -99,8 +99,8 @@ static int peek_key(struct peeked *peeked, size_t *count, const char *key, size_
 
 /*
  * Detects a WebDataset shard, which stores a label or description with each image: KEY.cls,
- * KEY.json or KEY.txt with KEY.jpg, the same name up to the first dot of its last component. They
- * need not be adjacent here; reading the shard rejects samples whose members are not.
+ * KEY.json or KEY.txt with KEY.jpg. KEY is the name up to the first dot of its last component. Here
+ * they need not be adjacent; reading the shard rejects samples whose members are not.
  */
 static int peek_archive(const struct blob_store *blobs, const char *path,
 			enum source_kind *ret_kind, struct packimg_error *error)
@@ -134,7 +134,7 @@ static int peek_archive(const struct blob_store *blobs, const char *path,
 	while (count)
 		free(peeked[--count].key);
 	archive_reader_close(archive);
-	/* Damage is reported with its location when the archive is read. */
+	/* Ignores damage, which is reported with its location when the archive is read. */
 	return r < 0 && r != -EBADMSG && r != -EFBIG ? r : 0;
 }
 
@@ -181,7 +181,9 @@ static int find_kind(const struct blob_store *blobs, const char *path,
 	}
 	if (stat(path, &status))
 		return no_file(path, errno, error);
-	/* A pipe, such as <(command) in a shell, can be read only once: do not peek. */
+	/*
+	 * Does not examine a pipe, such as <(command) in a shell, because it can be read only once.
+	 */
 	if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) {
 		*ret_kind = name_is_manifest(path) ? SOURCE_MANIFEST : SOURCE_ARCHIVE;
 		return 0;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Spills a member that can be read only once, or will be read out of order. */
+/* Spills a member that can be read only once, or that will be read out of order. */
 static int spill_member(struct archive_source *archive, struct blob_location *location,
 			struct packimg_error *error)
 {
@@ -72,8 +72,8 @@ void archive_source_close(struct source *source)
 }
 
 /*
- * True if an unreadable member may have been an image or, as a link without extension, a folder of
- * images.
+ * Returns true if an unreadable member may have been an image or, as a link without extension, a
+ * folder of images.
  */
 static bool may_be_images(const struct archive_member *member, enum filter_verdict verdict)
 {
@@ -84,8 +84,8 @@ static bool may_be_images(const struct archive_member *member, enum filter_verdi
 }
 
 /*
- * Handles a folder member. Returns its name, always with a trailing '/', if it contains wanted
- * files; 0 for other folders.
+ * Handles a member that is a folder: sets the item's name, always with a trailing '/', and verdict.
+ * Returns SOURCE_IGNORED if the folder may contain wanted files, else 0.
  */
 static int pass_folder(struct archive_source *archive, const struct archive_member *member,
 		       struct source_item *ret_item, struct packimg_error *error)

@@ -16,8 +16,8 @@ struct archive_source {
 int archive_source_open(struct source *source, const char *path, struct packimg_error *error);
 void archive_source_close(struct source *source);
 /*
- * Returns the location of the archive's current member, and spills the member if it must be read
- * out of order later. -EFBIG if it is too large for an image.
+ * Returns the location of the archive's current member. Spills the member if it must be read out of
+ * order later. -EFBIG if it is too large for an image.
  */
 int archive_source_locate(struct archive_source *archive, const struct archive_member *member,
 			  struct blob_location *ret_location, struct packimg_error *error);

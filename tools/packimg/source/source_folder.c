@@ -1,7 +1,7 @@
 /*
  * Source: a folder with all its subfolders, in bytewise order of names; or a single image file.
- * Skips, by name, entries that cannot be entered (a dangling or circular link, an unreadable
- * folder).
+ * Skips entries that cannot be entered (a dangling or circular link, an unreadable folder) and
+ * reports their names.
  */
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/source/source.h"
@@ -16,19 +16,19 @@
 #include <unistd.h>
 
 enum {
-	DEPTH_MAX = 64,     /* nesting depth; also in the message of cannot_enter() */
-	TEXT_FIRST = 4096,  /* initial bytes for names */
-	KEPT_MAX = 1 << 20, /* bytes for names that the next folder may reuse */
+	DEPTH_MAX = 64,     /* limit of nesting; also in the message of cannot_enter() */
+	TEXT_FIRST = 4096,  /* initial capacity for names in bytes */
+	KEPT_MAX = 1 << 20, /* larger buffers for names are not kept for the next folder */
 };
 
-/* One folder on the path. Its arrays are in the store's arena. */
+/* One folder on the current path. Its arrays are in the store's arena. */
 struct level {
-	char *text; /* all names, terminated; those of folders and dangling links end in '/' */
+	char *text; /* all names, null-terminated; those of folders and dangling links end in '/' */
 	size_t text_size, text_capacity;
-	size_t *names; /* offsets of the names, sorted by name */
+	size_t *names; /* offsets of the names in text, sorted by name */
 	size_t count, capacity;
 	size_t next;
-	size_t path_size; /* bytes of the path up to this folder, including the '/' */
+	size_t path_size; /* length of the path up to this folder, including the '/' */
 	dev_t device;
 	ino_t inode;
 };
@@ -37,13 +37,13 @@ struct source_folder {
 	struct source source;
 	uint32_t container;
 	struct level levels[DEPTH_MAX];
-	int depth; /* levels in use */
+	int depth; /* number of levels in use */
 	struct buffer path;
 };
 
 /*
- * Empties a level. Keeps its arrays for the next folder at this depth, unless the text is larger
- * than kept_max.
+ * Empties a level. Keeps its arrays for the next folder at this depth unless text is larger than
+ * kept_max.
  */
 static void level_reset(struct level *level, struct arena *arena, size_t kept_max)
 {
@@ -97,8 +97,8 @@ static int level_add(struct level *level, struct arena *arena, const char *name)
 }
 
 /*
- * True for a folder. A dangling link counts as a folder, which cannot be entered, if its name has
- * no dot.
+ * Returns true for a folder. A dangling link without a dot in its name counts as a folder, which
+ * cannot be entered.
  */
 static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 {
@@ -144,8 +144,8 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
 }
 
 /*
- * Enters the folder at folder->path (terminated, relative to the source; "" is the source itself).
- * Returns 0, SOURCE_SKIP or an error.
+ * Enters the folder at folder->path (null-terminated, relative to the source; "" is the source
+ * itself). Returns 0, SOURCE_SKIP or an error.
  */
 static int folder_enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
@@ -188,7 +188,10 @@ static int folder_enter(struct source_folder *folder, size_t path_size, struct p
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
-/* Returns the verdict for the folder at path, which ends in '/'; its parent folder was accepted. */
+/*
+ * Returns the verdict for the folder at path, which ends in '/'. Its parent folder has been
+ * accepted.
+ */
 static enum filter_verdict folder_verdict(struct source_folder *folder, const char *path,
 					  size_t parent_size)
 {
@@ -243,7 +246,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 	return SOURCE_END;
 }
 
-/* Opens a single image file: its folder is the container, and only this name is listed. */
+/* Opens a single image file: its folder is the container, and only its name is listed. */
 static int open_single(struct source_folder *folder, const char *path, struct packimg_error *error)
 {
 	const char *slash = strrchr(path, '/');

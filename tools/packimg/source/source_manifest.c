@@ -1,10 +1,12 @@
 /*
- * A table of images: CSV, TSV or a plain list. With a header, the column path (or file, filename,
- * image, name) names the image, label and class (or class_name, category, target) its class, and
- * every other column is a field. Without a header, columns are path, label, column3, ..., or label,
- * path, or number, label, path as in MXNet's lists. A label column of whole numbers holds class
- * numbers, one of other numbers is a field, any other holds class names. Cells that mean a missing
- * value are neither labels nor numbers.
+ * A table of images: CSV, TSV or a plain list.
+ *
+ * With a header, the column path (or file, filename, image, name) names the image, the column label
+ * or class (or class_name, category, target) its class, and every other column is a field. Without
+ * a header, the columns are path, label, column3, ..., or label, path, or number, label, path as in
+ * MXNet's lists. A label column of whole numbers contains class numbers, one of other numbers is a
+ * field, and any other contains class names. Cells that mean a missing value are neither labels nor
+ * numbers.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -32,32 +34,33 @@ struct source_manifest {
 	char *text; /* in the store's arena */
 	size_t size;
 	struct csv csv;
-	const char *touched; /* cursor position when the arena's file pages were last dropped */
+	const char
+		*touched; /* position of the cursor when the arena's file pages were last dropped */
 	char **columns;
 	enum {
 		COMMAS_UNSEEN,
 		COMMAS_ARE_POINTS,
-		COMMAS_NONE, /* the column holds values that are not numbers */
+		COMMAS_NONE, /* some values of the column are not numbers */
 	} *
-		commas; /* one per column */
+		commas; /* columns */
 	struct source_field *fields;
 	size_t column_count;
-	int path_column, label_column, class_column; /* -1 if none */
+	int path_column, label_column, class_column; /* number of the column; -1 if there is none */
 	enum {
-		COLUMN_NUMBERS, /* class numbers */
-		COLUMN_NAMES,   /* class names */
+		COLUMN_NUMBERS, /* labels are class numbers */
+		COLUMN_NAMES,   /* labels are class names */
 		COLUMN_FIELD,
 	} label_column_is;
 	struct buffer name;
-	/* Labels such as "NaN" that mean no label: the first one, and their number. */
+	/* Labels such as "NaN" that mean no label: the first one, and their count. */
 	char *missing;
 	uint64_t missing_count;
 };
 
 enum {
 	LIST_SIZE = 400, /* size of a list of cells in an error message */
-	CELL_SHOWN = 48, /* of one cell in that list */
-	/* bytes of the text after which the arena's file pages are dropped */
+	CELL_SHOWN = 48, /* most bytes of one cell in such a list */
+	/* after so many bytes of text, the arena's file pages are dropped */
 	TOUCHED_MAX = 16 << 20,
 };
 
@@ -77,7 +80,7 @@ static void source_manifest_close(struct source *source)
 	free(manifest->path);
 }
 
-/* Calls csv_next() and limits how much of a long text stays in memory. */
+/* Calls csv_next(), and limits how much of a long text stays in memory. */
 static int manifest_next_row(struct source_manifest *manifest, const char *const **ret_cells,
 			     size_t *ret_count, struct packimg_error *error)
 {
@@ -107,7 +110,7 @@ static int find_column(const char *const *cells, size_t count, const char *const
 	return -1;
 }
 
-/* Checks that the column names, which become field names, are distinct and valid. */
+/* Checks that column names, which become field names, are distinct and valid. */
 static int manifest_check_header(const struct source_manifest *manifest, const char *const *cells,
 				 size_t count, struct packimg_error *error)
 {
@@ -161,8 +164,8 @@ static int find_path(const char *const *cells, size_t count)
 }
 
 /*
- * Returns the cell with an image extension: the first cell, or one after numbers, because a name
- * may contain any separator. -1 if none.
+ * Returns the number of the cell with an image's name: the first cell, or one after cells with
+ * numbers, because a name may contain any separator. -1 if there is none.
  */
 static int find_image(const char *const *cells, size_t count)
 {
@@ -177,7 +180,7 @@ static int find_image(const char *const *cells, size_t count)
 	return -1;
 }
 
-/* Returns the column given by name, or by number from 1; -1 if none. */
+/* Returns the number of the column given by name, or by number from 1; -1 if there is none. */
 static int find_named(const char *const *cells, size_t count, const char *named)
 {
 	uint64_t number;
@@ -189,9 +192,11 @@ static int find_named(const char *const *cells, size_t count, const char *named)
 }
 
 /*
- * Detects the separator: the first of comma, tab and semicolon that splits the first row into a
- * header, or into an image name and more; otherwise one with which the whole row is a header or an
- * image name; otherwise a space that splits it.
+ * Detects the separator:
+ * - the first of comma, tab and semicolon that splits the first row into a header, or into an image
+ * name and more;
+ * - otherwise one with which the whole row is a header or an image name;
+ * - otherwise a space that splits it.
  */
 static char find_separator(const char *text, size_t size, const struct source_options *options)
 {
@@ -261,8 +266,8 @@ static int set_named(const char *option, const char *named, const char *const *c
 }
 
 /*
- * Adds a note that without a label all other columns become fields: a label under another name
- * would be lost.
+ * Adds a note that, without a label, all other columns become fields: a label under another name
+ * would be overlooked.
  */
 static int note_no_label(struct source_manifest *manifest, const char *const *cells, size_t count)
 {
@@ -304,7 +309,7 @@ static int add_suffix(struct source_manifest *manifest, const char **name,
 
 	if (!suffix || (size >= suffix_size && strcmp(*name + size - suffix_size, suffix) == 0))
 		return 0;
-	/* local_path() may have stored the name there already. */
+	/* local_path() may have stored the name in this buffer already. */
 	bool is_own = manifest->name.size && *name == (const char *)manifest->name.data;
 	manifest->name.size = is_own ? size : 0;
 	if ((!is_own && buffer_append(&manifest->name, *name, size)) ||
@@ -315,8 +320,8 @@ static int add_suffix(struct source_manifest *manifest, const char **name,
 }
 
 /*
- * True if the first row has the name of an existing file in the column given by the option, so it
- * is not a header.
+ * Returns true if the cell of the first row in the column given by the option names an existing
+ * file, so that the row is not a header.
  */
 static bool is_file(struct source_manifest *manifest, const char *name)
 {
@@ -326,7 +331,10 @@ static bool is_file(struct source_manifest *manifest, const char *name)
 			  0);
 }
 
-/* Reads the header, or detects that there is none; leaves the cursor on the first image row. */
+/*
+ * Reads the header, or detects that there is none. Leaves the cursor at the first row with an
+ * image.
+ */
 static int manifest_read_header(struct source_manifest *manifest, struct packimg_error *error)
 {
 	const struct source_options *options = manifest->source.options;
@@ -430,7 +438,7 @@ static int count_missing(struct source_manifest *manifest, const char *label)
 	return manifest->missing ? 0 : -ENOMEM;
 }
 
-/* Adds a note on labels that were taken as missing but might be class names. */
+/* Adds a note on labels that were treated as missing but might be class names. */
 static int note_missing(const struct source_manifest *manifest)
 {
 	struct string_list *notes = manifest->source.options->notes;
@@ -484,9 +492,9 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 }
 
 /*
- * Converts the path of a table written on Windows: a backslash, which is an ordinary character
- * here, becomes a slash unless a file with that exact name exists. The result is valid until the
- * next call.
+ * Converts the path of a table written on Windows: a backslash, otherwise an ordinary character,
+ * becomes a slash unless a file with that exact name exists. The result is valid until the next
+ * call.
  */
 static int local_path(struct source_manifest *manifest, const char *path, const char **ret_path,
 		      struct packimg_error *error)

@@ -1,9 +1,11 @@
 /*
- * A WebDataset shard: a tar in which adjacent members KEY.EXT with the same key (the name up to the
- * first dot of its last component) make one sample. The image is the first member with an image
- * extension. KEY.cls holds its class (a number or a name). KEY.json becomes fields (numbers and
- * texts; nested values as JSON; NaN and Infinity are missing values) and, as a whole, the field
- * "json". Every other member becomes a field named like its extension.
+ * A WebDataset shard: a tar in which adjacent members KEY.EXT with the same key make one sample.
+ * KEY is the name up to the first dot of its last component.
+ * - The image is the first member with an image extension.
+ * - KEY.cls contains its class (a number or a name).
+ * - The members of KEY.json become fields (numbers and strings; nested values as JSON; NaN and
+ * Infinity are missing values). The whole JSON becomes the field "json".
+ * - Every other member becomes a field named like its extension.
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
@@ -18,38 +20,41 @@
 #include <strings.h>
 
 enum {
-	COMPANION_MAX = 1 << 20, /* bytes of a member that becomes a field */
+	COMPANION_MAX = 1 << 20, /* most bytes of a member that becomes a field */
 	SAMPLE_FIELDS_MAX = 250,
-	SAMPLE_BYTES_MAX = 64 << 20, /* of all fields of a sample, with their names */
+	SAMPLE_BYTES_MAX = 64 << 20, /* most bytes of all fields of a sample, with their names */
 };
 
-/* A field under construction. Stores offsets into `texts`, because that moves when it grows. */
+/* A field under construction. Stores offsets into `texts`, which moves when it grows. */
 struct pending_field {
 	enum value_kind kind;
-	bool of_json; /* from KEY.json, whose whole text is stored as well */
+	bool of_json; /* a member of KEY.json, whose whole text is stored as well */
 	size_t name, text, size;
 };
 
 struct source_webdataset {
-	struct archive_source base; /* base.bytes holds a member's bytes */
-	/* Keys end at the last dot instead of the first; images may be KEY.NAME.jpg. */
+	struct archive_source base; /* base.bytes holds the bytes of a member */
+	/*
+	 * last_dot: keys end at the last dot instead of the first. named_images: images may be
+	 * KEY.NAME.jpg.
+	 */
 	bool last_dot, named_images;
-	/* The member read last, if it belongs to the next sample. */
+	/* The member read last, which belongs to the next sample. */
 	struct archive_member member;
 	bool member_held;
 	/* The sample under construction. */
-	bool begun;          /* it has a member */
-	struct buffer texts; /* names and values, terminated */
+	bool begun;          /* it has at least one member */
+	struct buffer texts; /* names and values of its fields, null-terminated */
 	struct pending_field pending[SAMPLE_FIELDS_MAX];
 	struct source_field fields[SAMPLE_FIELDS_MAX];
 	size_t field_count;
 	struct buffer key, name, class_text;
-	struct buffer json;    /* text of a KEY.json */
-	const char *class_key; /* "cls", or a key of the JSON; NULL if there is no class */
+	struct buffer json;    /* text of the member KEY.json */
+	const char *class_key; /* "cls", or a key of KEY.json; NULL if there is no class */
 	enum value_kind class_kind;
 	bool has_image;
 	struct blob_location location;
-	int fault; /* SOURCE_SKIP if the sample has a fault */
+	int fault; /* SOURCE_SKIP if the sample is faulty */
 	struct packimg_error fault_error;
 };
 
@@ -130,7 +135,8 @@ static int webdataset_add_field(struct source_webdataset *shard, const char *nam
 }
 
 /*
- * True if a member of the sample has the same name as this JSON field; the member takes precedence.
+ * Returns true if a member of the sample has the same name as this field of KEY.json. The member
+ * takes precedence.
  */
 static bool is_hidden(const struct source_webdataset *shard, const struct pending_field *field)
 {
@@ -144,8 +150,8 @@ static bool is_hidden(const struct source_webdataset *shard, const struct pendin
 }
 
 /*
- * Returns the text of a number, which is written to `number`, or of a string. False for other
- * values.
+ * Returns the text of a number, which is written to `number`, or of a string. Returns false for
+ * other values.
  */
 static bool json_scalar(const json_t *value, char number[40], enum value_kind *ret_kind,
 			const char **ret_text, size_t *ret_size)
@@ -191,8 +197,8 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 }
 
 /*
- * Takes a label from the JSON if there is no other: the first that can be a class, else the first
- * that is a number.
+ * Takes a label from KEY.json if there is no other: the first value that can be a class, else the
+ * first number.
  */
 static int class_from_json(struct source_webdataset *shard, const json_t *object)
 {
@@ -218,8 +224,8 @@ static int class_from_json(struct source_webdataset *shard, const json_t *object
 }
 
 /*
- * Returns the length of a NaN, Infinity or -Infinity at `text`: Python's json module writes them,
- * but they are invalid JSON. 0 if none.
+ * Returns the length of a NaN, Infinity or -Infinity at `text`, which Python's json module writes
+ * although it is invalid JSON; 0 if there is none.
  */
 static size_t not_finite(const char *text, size_t size)
 {
@@ -231,7 +237,7 @@ static size_t not_finite(const char *text, size_t size)
 	return 0;
 }
 
-/* Copies the member read last with null in place of non-finite numbers outside strings. */
+/* Copies the member read last, with null in place of non-finite numbers outside strings. */
 static int replace_not_finite(struct source_webdataset *shard)
 {
 	const struct buffer *bytes = &shard->base.bytes;
@@ -244,7 +250,7 @@ static int replace_not_finite(struct source_webdataset *shard)
 	for (size_t i = 0, size; i < bytes->size; i += size) {
 		size_t word = quoted ? 0 : not_finite(text + i, bytes->size - i);
 
-		/* an escaped character is copied with its backslash */
+		/* copy the character after a backslash too */
 		size = word ? word : text[i] == '\\' && i + 1 < bytes->size ? 2 : 1;
 		quoted ^= text[i] == '"';
 		if (buffer_append(&shard->json, word ? "null" : text + i, word ? 4 : size))
@@ -293,7 +299,8 @@ static size_t trimmed(const struct buffer *bytes)
 }
 
 /*
- * True for extensions that the webdataset library decodes to str, and other common text extensions.
+ * Returns true for extensions that the webdataset library decodes to str, and for other common
+ * extensions of text.
  */
 static bool is_text(const char *extension)
 {
@@ -307,8 +314,8 @@ static bool is_text(const char *extension)
 }
 
 /*
- * True if the label must be a field: a fractional number, or by option. From JSON it is a field
- * already.
+ * Returns true if the label must become a field: a fractional number, or by option. A label from
+ * KEY.json is a field already.
  */
 static bool label_is_field(const struct source_webdataset *shard)
 {
@@ -319,7 +326,7 @@ static bool label_is_field(const struct source_webdataset *shard)
 		!source_label_is_missing((const char *)shard->class_text.data));
 }
 
-/* Adds one member to the current sample; extension is the part after the key. */
+/* Adds one member to the current sample. `extension` is the part after the key. */
 static int webdataset_add_member(struct source_webdataset *shard,
 				 const struct archive_member *member, const char *extension,
 				 struct packimg_error *error)
@@ -394,7 +401,7 @@ static void webdataset_begin_sample(struct source_webdataset *shard)
 
 /*
  * Returns the start of a member's extension, with its dot: the first dot of the last component, or
- * the last dot. NULL if it has no key.
+ * the last dot. NULL if the name has no key.
  */
 static const char *find_dot(const char *name, bool last)
 {
@@ -411,10 +418,13 @@ static const char *find_dot(const char *name, bool last)
 }
 
 enum {
-	LEARN_MEMBERS = 64, /* members of a shard examined to determine where its keys end */
+	LEARN_MEMBERS = 64, /* most members of a shard examined to determine where its keys end */
 };
 
-/* True if one of the names is a companion of this image, or an image of this companion. */
+/*
+ * Returns true if one of the names is a companion of the image `name`, or the image of the
+ * companion `name`.
+ */
 static bool has_partner(char *const *names, size_t count, const char *name)
 {
 	const size_t size = (size_t)(find_dot(name, true) - name);
@@ -429,7 +439,7 @@ static bool has_partner(char *const *names, size_t count, const char *name)
 }
 
 /*
- * Determines the key rule. If no image name is KEY.jpg with a key up to the first dot, then either
+ * Determines how keys end. If no image name is KEY.jpg with a key up to the first dot, then either
  * keys contain dots (22.05.jpg and 22.05.cls), or images have names of their own (a.left.jpg and
  * a.cls).
  */
@@ -511,7 +521,7 @@ static int webdataset_read_sample(struct source_webdataset *shard, struct packim
 		const char *dot = find_dot(shard->member.name, shard->last_dot);
 		if (!dot) {
 			/*
-			 * macOS puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
+			 * macOS puts "._a.cls" between "a.jpg" and "a.cls", which does not end a
 			 * sample.
 			 */
 			shard->member_held = false;
@@ -531,7 +541,9 @@ static int webdataset_read_sample(struct source_webdataset *shard, struct packim
 	}
 }
 
-/* True if the label is a class number; a text only if it is written as an integer. */
+/*
+ * Returns true if the label is a class number; a string counts only if it is written as an integer.
+ */
 static bool label_number(const struct source_webdataset *shard, double *ret_number)
 {
 	const char *text = (const char *)shard->class_text.data;

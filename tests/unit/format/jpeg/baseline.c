@@ -115,7 +115,7 @@ static void compare(const char *what, const struct picture *picture,
 		}
 }
 
-/* Decodes the region ahead, between a longer and a shorter one. */
+/* Decodes the region ahead, between a longer and a shorter region. */
 static void decode_ahead(struct jpeg_baseline *own, const struct picture *picture,
 			 const struct packimg_region *region)
 {

@@ -1,6 +1,6 @@
 /*
- * What our baseline decoder refuses, and damaged files, which must give errors and cause no harm.
- * test_jpeg_matrix.c compares its pixels.
+ * What our baseline decoder refuses, and damaged files, which must give errors and no memory
+ * errors. test_jpeg_matrix.c compares its pixels.
  */
 #include "format/codec/jpeg/jpeg_frame.h"
 #include "tests/test.h"
@@ -35,7 +35,7 @@ TEST(leaves_the_rest)
 }
 
 struct headers {
-	uint8_t application; /* APPn marker, 0 for no such segment */
+	uint8_t application; /* APPn marker; 0 leaves the segment out */
 	const char *content;
 	uint8_t content_size;
 	const char *ids;
@@ -81,7 +81,7 @@ static int parse(const struct headers *headers)
 	return jpeg_frame_parse(file, (size_t)(out - file), &parsed);
 }
 
-/* Files that libjpeg treats as RGB or refuses are left to it. */
+/* Our decoder leaves files to libjpeg that libjpeg treats as RGB or refuses. */
 TEST(leaves_headers)
 {
 	static const char jfif[] = "JFIF\0\1\1\0\0\1\0\1\0\0", adobe[] = "Adobe\0d\0\0\0\0";
@@ -95,11 +95,12 @@ TEST(leaves_headers)
 		{{0, NULL, 0, "\1\2\3", 0}, -ENOTSUP},
 		{{0, NULL, 0, "RGB", 100}, -ENOTSUP},
 		{{0xe0, jfif, 14, "RGB", 100}, 0},
-		{{0xe0, jfif, 13, "RGB", 100}, -ENOTSUP},     /* too short for JFIF */
-		{{0xee, adobe, 12, "\1\2\3", 100}, -ENOTSUP}, /* transform 0 */
+		{{0xe0, jfif, 13, "RGB", 100}, -ENOTSUP},     /* one byte too short for JFIF */
+		{{0xee, adobe, 12, "\1\2\3", 100}, -ENOTSUP}, /* transform 0 means RGB */
 		{{0xee, adobe, 11, "\1\2\3", 100}, 0},
 		{{0xee, "Adobe\0d\0\0\0\0\1", 12, "RGB", 100}, 0},
-		{{0xee, "Adobe\0d\0\0\0\0\2", 12, "\1\2\3", 100}, 0}, /* unknown transforms */
+		{{0xee, "Adobe\0d\0\0\0\0\2", 12, "\1\2\3", 100},
+		 0}, /* transforms unknown to libjpeg */
 		{{0xee, "Adobe\0d\0\0\0\0\x75", 12, "\1\2\3", 100}, 0},
 	};
 
@@ -109,8 +110,8 @@ TEST(leaves_headers)
 }
 
 /*
- * Every truncation fails when the last rows are requested; flipped bytes cause no harm (checked by
- * sanitizers).
+ * Decoding the last rows of a truncated file always fails; flipped bytes cause no memory error
+ * (checked by sanitizers).
  */
 TEST(damaged_scan)
 {
@@ -147,10 +148,10 @@ TEST(damaged_scan)
 	jpeg_baseline_free(decoder);
 }
 
-/* A marker that is not allowed in a scan ends it; bytes after it do not belong to the image. */
+/* A marker that is not allowed in a scan ends the scan; later bytes do not belong to the image. */
 TEST(marker_in_scan)
 {
-	static const uint8_t markers[] = {0xd9, 0xd0, 0xfe}; /* end, restart, comment */
+	static const uint8_t markers[] = {0xd9, 0xd0, 0xfe}; /* EOI, RST and COM */
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 1, .quality = 85, .optimise = true};
 	struct picture picture = picture_make(90, 50, &kind, 2), broken = picture;
@@ -178,8 +179,8 @@ TEST(marker_in_scan)
 }
 
 /*
- * An index of an image that cannot have one, because restart intervals end within its rows, is
- * refused, even if it would lead to pixels.
+ * An image cannot have an index if restart intervals end within its rows. Any index of it is
+ * refused, even one that would give pixels.
  */
 TEST(impossible_index)
 {
@@ -188,7 +189,7 @@ TEST(impossible_index)
 	struct picture plain = picture_make(90, 50, &kind, 2), restarting;
 	const uint8_t *pixels;
 
-	kind.restart_mcus = 4; /* of 6 per row */
+	kind.restart_mcus = 4; /* rows have 6 MCUs */
 	restarting = picture_make(90, 50, &kind, 2);
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	assert_int_equal(picture_index(decoder, &restarting), -ENOTSUP);
@@ -205,7 +206,10 @@ TEST(impossible_index)
 	jpeg_baseline_free(decoder);
 }
 
-/* A wrong index, or a damaged scan with a valid index: an error or pixels, no harm. */
+/*
+ * A wrong index, or a damaged scan with a valid index, gives an error or pixels, but no memory
+ * error.
+ */
 TEST(damaged_index)
 {
 	struct jpeg_baseline *decoder;
@@ -242,7 +246,8 @@ TEST(damaged_index)
 }
 
 /*
- * Decodes the whole picture by rows. Returns false if the result differs from decoding it at once.
+ * Decodes the whole picture by rows. Returns false if the result differs from decoding it with one
+ * call.
  */
 static bool rows_equal(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		       const uint8_t *whole)
@@ -264,9 +269,8 @@ static bool rows_equal(struct packimg_decoder *decoder, const struct packimg_sam
 }
 
 /*
- * Damage that libjpeg-turbo ignores but our decoder detects halfway: runs beyond the end of a
- * block. The remaining rows then come from libjpeg-turbo, and all rows must equal those of a whole
- * decode.
+ * Damage that libjpeg-turbo ignores but our decoder detects halfway: a run beyond the end of a
+ * block. libjpeg-turbo decodes the remaining rows, and all rows must equal those of a whole decode.
  */
 TEST(library_takes_over)
 {

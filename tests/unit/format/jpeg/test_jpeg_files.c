@@ -1,6 +1,6 @@
 /*
  * Real JPEGs: compares all files in the folder $LOADERD_TEST_IMAGENET with libjpeg-turbo, whole and
- * in regions, with and without an index, at full scale and a smaller one, and reports how many of
+ * in regions, with and without an index, at full scale and at a smaller one. Reports how many of
  * them our own decoder supports. Skipped if the variable is not set.
  */
 #include "tests/test.h"
@@ -13,7 +13,7 @@ enum { REGIONS = 6 };
 static struct jpeg_baseline *own;
 static struct packimg_decoder *decoder;
 static unsigned files, taken, indexed, regions;
-static size_t bytes, index_bytes; /* of the files that have an index */
+static size_t bytes, index_bytes; /* bytes of the files that have an index */
 
 static int check_file(const char *path, const struct stat *status, int type, struct FTW *place)
 {

@@ -1,6 +1,7 @@
 /*
- * A wrong JPEG index gives an error that says so and what to do, or has no effect: every byte
- * changed, truncations, another image's index, swapped rows; through packimg_decode() and by rows.
+ * A wrong JPEG index has no effect, or gives an error that names the index and the remedy. Tests
+ * changed bytes, truncations, the index of another image and swapped rows, with packimg_decode()
+ * and by rows.
  */
 #include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side_data.h"
@@ -14,8 +15,8 @@
 enum {
 	WIDTH = 150,
 	HEIGHT = 190,
-	ROWS = 12, /* of MCUs */
-	HEAD = 8,  /* bytes of the item header */
+	ROWS = 12, /* in MCUs */
+	HEAD = 8,  /* size of the item header in bytes */
 	SIDE_MAX = 512,
 };
 
@@ -75,7 +76,7 @@ static uint64_t good_checksum(void)
 	return XXH3_64bits(good, good_size);
 }
 
-/* The two permitted outcomes of a decode. */
+/* The only two outcomes that a decode may have. */
 enum outcome { RIGHT, REFUSED };
 
 static enum outcome refused(int r, const struct packimg_error *error)
@@ -123,7 +124,7 @@ static enum outcome decode_rows(const struct packimg_sample *sample,
 	return r < 0 ? refused(r, &error) : RIGHT;
 }
 
-/* Checks that all ways of decoding have the same outcome. */
+/* Decodes in several ways, asserts that all have the same outcome, and returns it. */
 static enum outcome check(const uint8_t *side, size_t side_size, uint64_t checksum)
 {
 	static const struct packimg_region whole = {0, 0, WIDTH, HEIGHT}, part = {40, 90, 60, 80};
@@ -152,7 +153,7 @@ TEST(every_byte)
 			memcpy(side, good, good_size);
 			side[at] ^= changes[i];
 			enum outcome outcome = check(side, good_size, good_checksum());
-			/* without an intact item of its kind the image simply has no index */
+			/* a changed item header can hide the index, so both outcomes are allowed */
 			if (at >= HEAD && at < HEAD + content_size)
 				assert_int_equal(outcome, REFUSED);
 		}
@@ -220,7 +221,7 @@ TEST(swapped_rows)
 			size_t size = swap_rows(i, j, side);
 
 			assert_int_equal(check(side, size, good_checksum()), REFUSED);
-			/* even with a matching checksum, descending offsets must not cause harm */
+			/* descending offsets are harmless even with a matching checksum */
 			struct packimg_sample sample =
 				sample_of(side, size, XXH3_64bits(side, size));
 			decode(&sample, &whole);
@@ -233,7 +234,7 @@ TEST(other_version)
 	uint8_t side[SIDE_MAX];
 
 	memcpy(side, good, good_size);
-	memset(side + HEAD, 0xee, good_size - HEAD - 7); /* except possible padding */
+	memset(side + HEAD, 0xee, good_size - HEAD - 7); /* all bytes except possible padding */
 	assert_int_equal(check(side, good_size, XXH3_64bits(side, good_size)), RIGHT);
 }
 

@@ -1,8 +1,8 @@
 /*
  * Generated JPEGs of every kind against libjpeg-turbo: sampling, size, restart interval, tables,
- * quality, content and scale. Checks that our own decoder decodes exactly the kinds it supports, so
- * that a fallback to libjpeg-turbo cannot hide a failure. In either case all pixels must be equal,
- * for whole images and regions, with and without an index.
+ * quality, content and scale. Checks that our own decoder decodes exactly the kinds that it
+ * supports, so that a fallback to libjpeg-turbo cannot hide a failure. In either case all pixels
+ * must be equal, for whole images and regions, with and without an index.
  */
 #include "format/packimg.h"
 #include "tests/test.h"
@@ -52,7 +52,7 @@ struct tally {
 	unsigned pictures, own, indexed, regions;
 };
 
-/* Returns the MCUs per row; with a single component an MCU is a block. */
+/* Returns the MCUs per row. With a single component an MCU is a block. */
 static int mcus_wide(const struct sampling *sampling, uint32_t width)
 {
 	int size = sampling->components == 1 ? 8 : 8 * sampling->h;
@@ -109,7 +109,7 @@ static uint32_t draw(uint64_t *state, uint32_t bound)
 	return (uint32_t)(image_random(state) % bound);
 }
 
-/* Draws a random combination, so that over many pictures all pairs of values occur. */
+/* Draws a random combination: over many pictures, all pairs of values occur. */
 static struct jpeg_kind draw_kind(const struct sampling *sampling, uint32_t width, uint64_t *state)
 {
 	static const int qualities[] = {5, 20, 35, 50, 65, 75, 85, 90, 95, 97, 100};
@@ -178,8 +178,8 @@ TEST(larger_sizes)
 }
 
 /*
- * Every restart interval with every row length, so that markers fall on each MCU of a row; every
- * quality with both kinds of tables.
+ * Every restart interval with every row length, so that markers fall on each MCU of a row, and
+ * every quality with both kinds of tables.
  */
 TEST(restarts_and_qualities)
 {

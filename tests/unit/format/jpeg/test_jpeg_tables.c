@@ -1,13 +1,13 @@
 /*
- * The Huffman table cache: tables that are requested repeatedly stay cached, those of a frame stay
- * while it is decoded, and tables are filled completely.
+ * The cache of Huffman tables: tables that are requested repeatedly stay cached, those of a frame
+ * stay while it is decoded, and tables are filled completely.
  */
 #include "format/codec/jpeg/jpeg_huffman.h"
 #include "tests/test.h"
 
 enum { SPEC_SIZE = 16 + 256, MANY = 1000 };
 
-/* Makes an AC table of eight 4-bit codes, with symbols that depend on number. */
+/* Makes an AC table of eight 4-bit codes, with symbols that depend on `number`. */
 static void spec_make(uint32_t number, uint8_t spec[SPEC_SIZE])
 {
 	memset(spec, 0, SPEC_SIZE);
@@ -44,7 +44,10 @@ TEST(kept)
 	jpeg_tables_deinit(&tables);
 }
 
-/* Also when the cache is full of tables that were requested again. */
+/*
+ * The tables of the frames being decoded stay, even if the cache is full of tables that were
+ * requested repeatedly.
+ */
 TEST(frames)
 {
 	for (uint32_t frames = 1; frames <= JPEG_TABLES_MAX / JPEG_FRAME_TABLES_MAX; frames++) {
@@ -95,7 +98,7 @@ TEST(pairs)
 	jpeg_tables_deinit(&tables);
 }
 
-/* A cache slot is filled by one table, then by another. */
+/* A cache slot is filled with one table, then with another. */
 TEST(refilled)
 {
 	static const uint8_t full[SPEC_SIZE] = {[1] = 4, [16] = 1, 2, 3, 4};

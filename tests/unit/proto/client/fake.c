@@ -23,8 +23,8 @@ struct session {
 	int fd;
 	struct frame_reader reader;
 	struct ring_producer ring;
-	const char *script; /* base name of the dataset */
-	long number;        /* after the script's dash, -1 if none */
+	const char *script; /* name of the script: base name of the dataset */
+	long number;        /* number after a dash in the script's name; -1 if none */
 	Loaderd__Request *open;
 	uint32_t element, layout;
 	atomic_bool done; /* the feed has ended */
@@ -79,7 +79,7 @@ static int send_error(struct session *s, int code, const char *text, const char 
 	return send_reply(s, &reply, NULL, 0);
 }
 
-/* Waits for a request. Returns NULL if the client is gone or timeout_ms has passed. */
+/* Waits for a request. Returns NULL if the client has disconnected or timeout_ms has passed. */
 static Loaderd__Request *receive(struct session *s, int timeout_ms, bool *ret_gone)
 {
 	for (;;) {
@@ -98,7 +98,7 @@ static Loaderd__Request *receive(struct session *s, int timeout_ms, bool *ret_go
 	}
 }
 
-/* Reads doorbells. Returns false if the client is gone. */
+/* Reads doorbells. Returns false if the client has disconnected. */
 static bool attend(struct session *s, int timeout_ms)
 {
 	bool gone = false;
@@ -142,7 +142,7 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 		uint32_t size = (uint32_t)strlen(text);
 		if (size > s->ring.header->field_bytes) {
 			size = s->ring.header->field_bytes;
-			/* always cut, like daemons that do not know cut_values */
+			/* always truncates, like daemons that do not know cut_values */
 			flags = RING_SAMPLE_FIELD_CUT;
 		}
 		memcpy(record, &size, sizeof(size));
@@ -151,7 +151,7 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 	return flags;
 }
 
-/* Sets an invalid value in the slot header, selected by the script. */
+/* Sets the invalid value that the script selects in the slot header. */
 static void lie(struct session *s, struct ring_slot *slot)
 {
 	if (scripted(s, "badslot"))
@@ -178,9 +178,9 @@ static void lie(struct session *s, struct ring_slot *slot)
 }
 
 /*
- * Changes the headers of all slots as fast as possible between two valid states. This is a data
- * race by design. Hide it from ThreadSanitizer, which would otherwise end the daemon; the test is
- * about the client.
+ * Alternates the headers of all slots between two valid states, as fast as possible. This data race
+ * is intended; hide it from ThreadSanitizer, which would end the daemon. The test is about the
+ * client.
  */
 __attribute__((no_sanitize("thread"))) static void *flip(void *argument)
 {
@@ -276,11 +276,12 @@ static void say_goodbye(struct session *s)
 }
 
 /*
- * Number of feeds that have ended because the daemon stops and whose clients are still connected.
+ * Number of feeds that have ended because the daemon is stopping and whose clients are still
+ * connected.
  */
 static atomic_uint lingering;
 
-/* Publishes batches until the script, the client or the feed's end stops it. */
+/* Publishes batches until the script, the client or the end of the feed stops it. */
 static void produce(struct session *s)
 {
 	const Loaderd__OpenFeed *open = s->open->open_feed;
@@ -390,15 +391,15 @@ static int make_ring(struct session *s)
 }
 
 /*
- * Returns whether the feed is being reopened, that is, does not start at batch 0. Some scripts
- * behave differently then.
+ * Returns true if the feed is being reopened, that is, it starts after batch 0. Some scripts behave
+ * differently in this case.
  */
 static bool comes_back(const struct session *s)
 {
 	return s->open->open_feed->epoch > 0 || s->open->open_feed->batch > 0;
 }
 
-/* Sends the ring before the reply, as the supervisor does. */
+/* Sends the ring before the reply, like the supervisor. */
 static void send_ring(struct session *s)
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
@@ -430,8 +431,8 @@ static bool answer_open(struct session *s)
 	opened.slots = s->ring.layout.slots;
 	opened.writable = grants_writable(s);
 	/*
-	 * the name serves as UUID of the contents; "old" leaves it out like daemons that do not
-	 * know the field
+	 * the script's name serves as the UUID of the contents; "old" omits it, like daemons that
+	 * do not know the field
 	 */
 	uint8_t uuid[16] = {0};
 	memcpy(uuid, s->script, strnlen(s->script, sizeof(uuid)));
@@ -452,8 +453,8 @@ static bool answer_open(struct session *s)
 }
 
 /*
- * "quota" and "leaving" refuse a reopened feed three times, "denied" always, and "linger" until the
- * client has disconnected from the previous daemon.
+ * Scripts that refuse a reopened feed: "quota" and "leaving" three times, "denied" always, and
+ * "linger" until the client has disconnected from the previous daemon.
  */
 static bool refuses_again(struct session *s)
 {
@@ -464,7 +465,7 @@ static bool refuses_again(struct session *s)
 		send_error(s, ECONNRESET, "the one before is still stopping", "", -1);
 		return true;
 	}
-	/* The daemon starts to stop while it opens the feed, and never answers the request. */
+	/* The daemon begins to stop while it opens the feed, and never replies. */
 	if (scripted(s, "leaving") && atomic_fetch_add(&goodbyes, 1) % 4 < 3) {
 		say_goodbye(s);
 		return true;
@@ -473,7 +474,8 @@ static bool refuses_again(struct session *s)
 		send_error(s, EDQUOT, "limit: the rings of this user have 600 MB", "", -1);
 		return true;
 	}
-	if (scripted(s, "verbose")) { /* two-byte characters, so that truncation splits one */
+	if (scripted(s, "verbose")) { /* text of two-byte characters, so that truncation would split
+					 one */
 		char text[2000];
 		for (size_t i = 0; i < sizeof(text) - 1; i++)
 			text[i] = i % 2 == (size_t)s->number % 2 ? '\xc3' : '\xa9';
@@ -541,7 +543,7 @@ static void open_feed(struct session *s)
 	ring_producer_deinit(&s->ring);
 }
 
-/* Advances the time by ten seconds per request and every counter by a different amount. */
+/* Advances the time by ten seconds per request, and every counter by a different amount. */
 static void advance(Loaderd__Status *status)
 {
 	static atomic_uint times;
@@ -563,8 +565,8 @@ static void advance(Loaderd__Status *status)
 }
 
 /*
- * $FAKE_STATUS: "many" reports many empty feeds, "wild" extreme numbers, "advancing" advancing
- * ones.
+ * $FAKE_STATUS selects the status: "many" reports many empty feeds, "wild" extreme numbers,
+ * "advancing" growing numbers.
  */
 static void exaggerate(Loaderd__Status *status)
 {
@@ -662,7 +664,7 @@ static void answer_dataset(struct session *s, const char *path)
 	dataset.uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
 	dataset.n_class_names = FAKE_CLASSES;
 	dataset.class_names = names;
-	/* "old" is a daemon that reports only names */
+	/* "old" simulates a daemon that reports only names */
 	static char *field_names[] = {(char *)"id", (char *)"text"};
 	static uint32_t field_types[] = {1, 5};
 	static uint64_t field_longest[] = {0, 77};

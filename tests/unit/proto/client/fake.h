@@ -1,7 +1,7 @@
 /*
- * A fake daemon for tests of libfeed. It speaks the protocol, computes pixels by a formula and
+ * A fake daemon for tests of libfeed. It speaks the protocol, computes pixels by a formula, and
  * misbehaves on request. The base name of the dataset path selects a script, with an optional
- * number after a dash (fake.c lists the scripts); the pipeline selects element type and layout.
+ * number after a dash (fake.c lists the scripts). The pipeline selects element type and layout.
  * fake_serve() runs on the calling thread and starts one thread per connection.
  */
 #pragma once
@@ -12,18 +12,18 @@ enum {
 	FAKE_HEIGHT = 4,
 	FAKE_WIDTH = 6,
 	FAKE_CHANNELS = 3,
-	FAKE_BATCHES = 10, /* per epoch */
+	FAKE_BATCHES = 10, /* batches per epoch */
 	FAKE_CLASSES = 10,
 	FAKE_SLOTS = 4,
 };
 
-/* Dataset index of sample i of a batch. */
+/* Returns the dataset index of sample i of a batch. */
 static inline uint64_t fake_sample(uint64_t batch, uint32_t batch_size, uint32_t i)
 {
 	return batch * batch_size + i;
 }
 
-/* Value of every byte of a sample's pixels when the element type is u8. */
+/* Returns the value of every byte of a sample's pixels if the element type is u8. */
 static inline uint8_t fake_pixel(uint64_t epoch, uint64_t sample)
 {
 	return (uint8_t)(epoch * 31 + sample * 7);

@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 	if (strcmp(start, "chatty") == 0)
 		for (int i = 0; i < 20000; i++)
 			dprintf(2, "loaderd: line %d of much that nobody reads\n", i);
-	/* no other fd may leak from the client */
+	/* no other fd of the client may be inherited */
 	for (int fd = 5; fd < 256; fd++)
 		if (close(fd) == 0)
 			dprintf(2, "loaderd: descriptor %d leaked\n", fd);

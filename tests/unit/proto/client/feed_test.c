@@ -11,7 +11,7 @@ int find_fake(void)
 		fputs("FAKE_LOADERD names no program\n", stderr);
 		return 99;
 	}
-	/* the library starts the daemon itself, without an emulator */
+	/* the library starts the daemon directly, without an emulator */
 	if (getenv("MESON_EXE_WRAPPER")) {
 		fputs("Under an emulator no daemon can be started\n", stderr);
 		return 77;

@@ -1,7 +1,7 @@
 /*
- * Shared by the tests of libfeed: starts a fake daemon (fake_loaderd, path in $FAKE_LOADERD), opens
- * feeds that run its scripts (a feed's dataset selects the script, see fake.h), and checks the
- * contents of batches. A failure ends the test through cmocka's assertions.
+ * Fixture of the tests of libfeed: starts a fake daemon (fake_loaderd, whose path is
+ * $FAKE_LOADERD), opens feeds that run its scripts (the feed's dataset selects the script, see
+ * fake.h), and checks the contents of batches. A failure ends the test through cmocka's assertions.
  */
 #pragma once
 
@@ -14,15 +14,15 @@ extern const char *binary; /* path of fake_loaderd */
 extern struct feed_daemon *fake;
 extern char error[FEED_ERROR_MAX];
 
-/* Call before running tests. Returns 0, or main()'s exit status if the tests cannot run. */
+/* Call before running tests. Returns 0, or the exit status for main() if the tests cannot run. */
 int find_fake(void);
 /* cmocka group functions. */
 int start_fake(void **state);
 int stop_fake(void **state);
 
 /*
- * options_for() prepares a feed of batches of 8 for a script, open_script() opens one, and next()
- * takes its next batch, which must arrive.
+ * options_for() prepares a feed with batches of 8 samples that runs a script, open_script() opens
+ * such a feed, and next() takes the next batch, which must arrive.
  */
 struct feed_options options_for(const char *script);
 struct feed *open_script(const char *script);

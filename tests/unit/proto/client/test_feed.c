@@ -1,4 +1,4 @@
-/* libfeed against a fake daemon: contents of batches, and start positions. */
+/* libfeed with a fake daemon: contents of batches, and start positions. */
 #include "tests/unit/proto/client/feed_test.h"
 
 TEST(batches_arrive)
@@ -38,7 +38,7 @@ TEST(batches_arrive)
 
 static const uint8_t no_uuid[16];
 
-/* The client overwrites a writable ring; the daemon does not read its state from there. */
+/* The client overwrites a writable ring; the daemon must not read its own state from the ring. */
 TEST(a_ring_is_mapped_writable)
 {
 	struct feed_options options = options_for("plain");
@@ -66,8 +66,8 @@ TEST(a_ring_is_mapped_writable)
 }
 
 /*
- * An old daemon that ignores the repeat option would deliver different batches, so libfeed must
- * detect it.
+ * An old daemon ignores the option `repeats` and delivers different batches, which libfeed must
+ * detect.
  */
 TEST(repeats_are_known)
 {
@@ -132,7 +132,8 @@ TEST(fields_arrive)
 	assert_true(((const double *)field.values)[7] == 15.0 / 4);
 	assert_int_equal(feed_field(feed, &batch, 2, &field), 0);
 	assert_int_equal(field.type, FEED_BYTES);
-	assert_int_equal(field.stride, 16); /* 4 + 9, rounded up to a multiple of 4 */
+	assert_int_equal(field.stride,
+			 16); /* length of 4 bytes plus value of 9, rounded up to a multiple of 4 */
 	uint32_t size;
 	memcpy(&size, (const char *)field.values + field.stride * 2, 4);
 	assert_int_equal(size, 9);
@@ -143,7 +144,7 @@ TEST(fields_arrive)
 	feed_close(feed);
 }
 
-/* A caller compiled with a shorter struct gets no more than fits into it. */
+/* Fills only as much of a struct as the caller was compiled with. */
 TEST(structures_may_grow)
 {
 	struct feed *feed = open_script("plain");
@@ -157,7 +158,8 @@ TEST(structures_may_grow)
 	assert_int_equal(out.batch.count, 8);
 	assert_int_equal((uintptr_t)out.batch.images, 0x5555555555555555);
 	assert_int_equal(out.batch.size, offsetof(struct feed_batch, images));
-	out.batch.size = sizeof(out); /* and a caller with a longer struct keeps its extra fields */
+	out.batch.size =
+		sizeof(out); /* a longer struct of a later version keeps its additional fields */
 	assert_int_equal(feed_next(feed, 5000, &out.batch), 0);
 	assert_non_null(out.batch.images);
 	assert_int_equal(out.canary[0], 0x55);
@@ -194,8 +196,8 @@ TEST(datasets_are_described)
 }
 
 /*
- * A daemon that predates cut_values truncates long values. libfeed fails the feed rather than pass
- * them off as whole.
+ * A daemon that predates cut_values truncates long values. libfeed fails the feed instead of
+ * returning them as whole values.
  */
 TEST(cut_values_end_a_feed)
 {
@@ -221,7 +223,7 @@ TEST(cut_values_end_a_feed)
 }
 
 /*
- * Callers that know FEED_TEXT get text fields; for older callers libfeed refuses a daemon that
+ * Callers that know FEED_TEXT get text fields. For older callers, libfeed refuses a daemon that
  * sends them.
  */
 TEST(text_is_for_who_knows_it)

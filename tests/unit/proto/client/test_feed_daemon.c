@@ -1,5 +1,5 @@
 /*
- * The private daemon that libfeed starts: starting, failing to start, stopping, and never outliving
+ * The private daemon that libfeed starts: it starts or fails to start, stops, and never outlives
  * its client.
  */
 #include "tests/unit/proto/client/feed_test.h"
@@ -38,7 +38,8 @@ TEST(a_daemon_starts_and_stops)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon;
-	int leak = dup(0); /* inheritable, but must not leak: fake_loaderd checks */
+	int leak =
+		dup(0); /* inheritable, but the daemon must not inherit it: fake_loaderd checks */
 	setenv("LOADERD", binary, 1);
 	assert_int_equal(feed_daemon_start(NULL, 3, &daemon, error), 0);
 	unsetenv("LOADERD");
@@ -54,7 +55,8 @@ TEST(a_daemon_starts_and_stops)
 	pid_t pid = (pid_t)feed_daemon_pid(daemon);
 	int64_t start = now_ms();
 	feed_daemon_stop(daemon);
-	assert_true(now_ms() - start < 6900); /* it exited without SIGKILL */
+	assert_true(now_ms() - start <
+		    6900); /* too early for SIGKILL: the daemon exited by itself */
 	assert_int_equal(kill(pid, 0), -1);
 	feed_daemon_stop(NULL);
 
@@ -81,8 +83,8 @@ TEST(a_stubborn_daemon_is_killed)
 }
 
 /*
- * The client gets SIGKILL while a process that it forked keeps all inherited fds open; the daemon
- * must exit nevertheless. This process is the subreaper, so it can observe that.
+ * The client gets SIGKILL while a process that it forked keeps all inherited fds open. The daemon
+ * must exit nevertheless. This process is the subreaper, so that it can observe this.
  */
 TEST(no_private_daemon_outlives_its_client)
 {
@@ -140,7 +142,7 @@ static void expect_program(const struct feed_daemon *daemon, const char *folder)
 }
 
 /*
- * If the location of loaderd is not configured, libfeed looks in the program's own folder, then on
+ * If the location of loaderd is not configured, libfeed looks in the program's own folder, then in
  * PATH. The test runs a copy of its own program in folders with and without loaderd.
  */
 TEST(as_installed)
@@ -160,13 +162,13 @@ TEST(as_installed)
 			 "PATH='%.1000s':\"$PATH\" '%.1000s/client' started '%.1000s'", on_path,
 			 beside, i == 0 ? on_path : beside);
 		assert_int_equal(system(command), 0);
-		install_fake(beside); /* from now on it is preferred */
+		install_fake(beside); /* from now on the folder's loaderd is preferred */
 	}
 	snprintf(command, sizeof(command), "rm -r '%s'", folder);
 	assert_int_equal(system(command), 0);
 }
 
-/* Runs in the copy. */
+/* Runs in the copy of the program. */
 static void test_finds_loaderd_there(void **state)
 {
 	struct feed_daemon *daemon;

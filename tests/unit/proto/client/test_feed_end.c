@@ -1,5 +1,5 @@
 /*
- * libfeed against a fake daemon that dies in every state, and closing of feeds, in one process and
+ * libfeed with a fake daemon that dies in every state, and closing of feeds in one process and
  * after fork().
  */
 #include "tests/unit/proto/client/feed_test.h"
@@ -10,7 +10,8 @@
 #include <sys/wait.h>
 
 /*
- * Opens a feed that fails as soon as its daemon dies. test_feed_reopen.c tests reconnecting feeds.
+ * Opens a feed that fails as soon as its daemon dies. test_feed_reopen.c tests feeds that
+ * reconnect.
  */
 static struct feed *open_once(const char *script)
 {
@@ -22,7 +23,8 @@ static struct feed *open_once(const char *script)
 }
 
 /*
- * Batches published before the loss are still delivered; then feed_next() reports it, repeatedly.
+ * libfeed still delivers batches published before the daemon died; then feed_next() reports the
+ * loss, repeatedly.
  */
 static void expect_loss(const char *script, int batches, int code, const char *text)
 {
@@ -72,7 +74,7 @@ TEST(every_end_is_told)
 }
 
 /*
- * A daemon that publishes into a held slot is detected, and the held batches can still be released.
+ * libfeed detects a daemon that publishes into a held slot, and can still release the held batches.
  */
 TEST(a_slot_that_is_held_is_not_taken_again)
 {
@@ -105,7 +107,7 @@ TEST(published_batches_survive_the_daemon)
 {
 	struct feed *feed = open_once("die-3");
 	struct feed_batch held[3], batch = {.size = sizeof(batch)};
-	usleep(200000); /* the daemon dies before the first batch is taken */
+	usleep(200000); /* time for the daemon to die before the first batch is taken */
 	for (int i = 0; i < 3; i++)
 		held[i] = next(feed);
 	for (int i = 0; i < 3; i++)
@@ -120,7 +122,7 @@ static atomic_bool killed;
 
 static void *kill_later(void *argument)
 {
-	usleep(400000); /* allow for a slow open */
+	usleep(400000); /* time for a slow open */
 	atomic_store(&killed, true);
 	kill((pid_t)(intptr_t)argument, SIGKILL);
 	return NULL;
@@ -152,8 +154,8 @@ TEST(a_killed_daemon_is_told_at_once)
 		assert_true(atomic_load(&killed));
 		assert_true(now_ms() - start < SOON_MS);
 		pthread_join(killer, NULL);
-		while (feed_daemon_alive(
-			daemon)) /* a process's files are closed shortly before it can be reaped */
+		while (feed_daemon_alive(daemon)) /* the kernel closes a process's files shortly
+						     before the process can be reaped */
 			assert_true(now_ms() - start < SOON_MS);
 		feed_close(feed);
 		assert_int_equal(feed_open(&options, &feed, error), -ECONNREFUSED);
@@ -192,8 +194,8 @@ TEST(opening_and_closing_leaks_nothing)
 }
 
 /*
- * Nothing that a forked child does, including exiting, affects the parent's feed; and the daemon
- * notices the parent's death although the child lives.
+ * Whatever a forked child does, including exit, does not affect the parent's feed; and the daemon
+ * detects the parent's death although the child lives.
  */
 TEST(a_fork_cannot_touch_the_feed)
 {

@@ -1,6 +1,6 @@
 /*
- * libfeed against a malicious daemon: in each row libfeed reports a clear error, or the attack has
- * no effect.
+ * libfeed with a malicious daemon: in each row libfeed reports a clear error, or the attack has no
+ * effect.
  */
 #include "tests/unit/proto/client/puppet.h"
 
@@ -34,7 +34,10 @@ static void ask_again_for_ever(struct puppet *p)
 	} while (puppet_hear_and_forget(p));
 }
 
-/* Requests the same file alternately without and with O_DIRECT. A daemon may switch only once. */
+/*
+ * Requests the same file alternately without and with O_DIRECT, although a daemon may switch only
+ * once.
+ */
 static void ask_directly_in_turn(struct puppet *p)
 {
 	puppet_hear_and_forget(p);
@@ -63,7 +66,7 @@ TEST(files_are_asked_for_in_order)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-/* ---- error codes that libfeed uses for its own state ---- */
+/* ---- error codes that libfeed uses internally ---- */
 
 static void say_no_slot(struct puppet *p)
 {
@@ -93,7 +96,7 @@ static void say_nothing(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* Fails with EAGAIN when the client reconnects. */
+/* Replies EAGAIN when the client reconnects. */
 static void answer_eagain(struct puppet *p)
 {
 	if (p->connections == 0) {
@@ -105,7 +108,7 @@ static void answer_eagain(struct puppet *p)
 	}
 }
 
-/* Texts with terminal escape sequences or invalid UTF-8. */
+/* Error texts with terminal escape sequences or invalid UTF-8. */
 static const char *said;
 
 static void say_text(struct puppet *p)
@@ -231,7 +234,7 @@ static int open_fifo(void)
 	return fd;
 }
 
-/* Looks most like a ring: the header is valid. */
+/* Resembles a ring the most: the header is valid. */
 static int unsealed(void)
 {
 	struct ring_producer ring;
@@ -330,7 +333,7 @@ static void open_with_many(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* Sends fds with doorbells; the client must close them. */
+/* Sends fds with doorbells, which the client must close. */
 static void ring_with_descriptors(struct puppet *p)
 {
 	int fds[FDS_MAX];

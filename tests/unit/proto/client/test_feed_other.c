@@ -1,5 +1,5 @@
 /*
- * libfeed against a daemon whose feed differs from the requested one, or changes before the client
+ * libfeed with a daemon whose feed differs from the requested one, or changes before the client
  * reconnects.
  */
 #include "tests/unit/proto/client/puppet.h"

@@ -1,6 +1,6 @@
 /*
- * libfeed against a fake daemon that refuses or lies, and invalid options: each gives a clear error
- * text.
+ * libfeed with a fake daemon that refuses requests or sends false data, and invalid options: each
+ * gives a clear error text.
  */
 #include "tests/unit/proto/client/feed_test.h"
 
@@ -98,7 +98,7 @@ TEST(a_position_is_shown)
 	assert_string_equal(error, "pipeline: \"blur\" is no transform; there are resize, hflip\n"
 				   "  resize(256) blur(3) hflip\n"
 				   "              ^");
-	/* a long pipeline is cut on both sides to fit */
+	/* a long pipeline is truncated on both sides of the error */
 	char pipeline[1000];
 	memset(pipeline, 'a', sizeof(pipeline));
 	memcpy(pipeline + 500, "blur", 4);

@@ -1,6 +1,6 @@
 /*
- * libfeed against fake daemons that die, restart, or come back changed: the feed continues with the
- * next batch, or an error text says why it cannot.
+ * libfeed with fake daemons that die, restart, or come back with different data: the feed continues
+ * with the next batch, or an error text says why it cannot.
  */
 #include "tests/unit/proto/client/feed_test.h"
 
@@ -13,7 +13,10 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-/* Takes batch i of a feed that started at batch 0, whatever its daemons did, and checks it. */
+/*
+ * Takes batch i of a feed that started at batch 0, and checks it, however many daemons have died
+ * since.
+ */
 static struct feed_batch expect(struct feed *feed, uint64_t i)
 {
 	struct feed_batch batch = next(feed);
@@ -37,7 +40,8 @@ static unsigned count_rings(void)
 	char line[512];
 	FILE *maps = fopen("/proc/self/maps", "re");
 	while (fgets(line, sizeof(line), maps)) {
-		unsigned long start, end; /* only rings are larger than a page; ack pages are not */
+		unsigned long start,
+			end; /* counts only rings: ack pages are not larger than a page */
 		if (sscanf(line, "%lx-%lx", &start, &end) == 2 && end - start > 4096)
 			count += strstr(line, "memfd:loaderd-ring") != NULL;
 	}
@@ -51,7 +55,10 @@ static int next_code(struct feed *feed, int timeout_ms)
 	return feed_next(feed, timeout_ms, &batch);
 }
 
-/* Daemons that die right after a batch (within an epoch, at its end, beyond it), or say goodbye. */
+/*
+ * The daemon dies right after a batch (within an epoch, at its end, beyond it), or reports that it
+ * is stopping.
+ */
 TEST(a_feed_goes_on)
 {
 	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
@@ -110,7 +117,7 @@ TEST(held_batches_stay)
 		assert_int_equal(feed_release(feed, &held[b]), -EINVAL);
 	}
 	assert_int_equal(count_rings(), 1);
-	again = expect(feed, 12); /* first batch of the fifth ring */
+	again = expect(feed, 12); /* first batch in the fifth ring */
 	assert_int_equal(count_rings(), 2);
 	check_pixels(&held[11]);
 	assert_int_equal(feed_release(feed, &held[11]), 0);
@@ -119,7 +126,7 @@ TEST(held_batches_stay)
 	assert_int_equal(count_rings(), 0);
 }
 
-/* Fields of a held batch are read from the ring of that batch. */
+/* Fields of a held batch are read from the ring that contains the batch. */
 TEST(fields_of_held_batches_stay)
 {
 	static const char *const fields[] = {"int", "bytes"};
@@ -144,7 +151,7 @@ TEST(fields_of_held_batches_stay)
 	feed_close(feed);
 }
 
-/* Holds one batch of each connection: the number of old rings is bounded, and no batch is lost. */
+/* Holds one batch of each connection: the number of old rings is limited, and no batch is lost. */
 TEST(connections_held_are_bounded)
 {
 	struct feed *feed = open_script("die-1");
@@ -187,7 +194,7 @@ TEST(memory_that_a_device_knows_stays)
 	feed_close(feed);
 }
 
-/* A feed that differs after a reconnect is refused. */
+/* libfeed refuses a feed that differs after a reconnect. */
 TEST(what_is_another_is_refused)
 {
 	static const struct {
@@ -233,7 +240,7 @@ TEST(a_limit_may_pass)
 	feed_close(feed);
 }
 
-/* A stopping daemon says goodbye to all clients, including those that wait for a feed to open. */
+/* A stopping daemon reports this to all clients, including those that wait for a feed to open. */
 TEST(a_daemon_that_stops_opens_nothing)
 {
 	struct feed *feed = open_script("leaving-4");
@@ -246,7 +253,8 @@ TEST(a_daemon_that_stops_opens_nothing)
 }
 
 /*
- * The next daemon starts only when this one has exited, which waits for its clients to disconnect.
+ * The next daemon starts only after this one has exited, and this one waits for its clients to
+ * disconnect.
  */
 TEST(a_daemon_that_stops_is_left)
 {
@@ -321,7 +329,7 @@ static struct feed *open_at(struct service *service, const char *script, uint32_
 	return feed;
 }
 
-/* The service is missing before the first batch, and for some time later. */
+/* The service is missing before the first batch, and later for some time. */
 TEST(a_service_is_waited_for)
 {
 	struct service service;
@@ -365,7 +373,10 @@ TEST(waiting_for_a_service_ends)
 	unlink(service.path);
 }
 
-/* feed_fd() stays the same for the feed's life, and does not spin while the daemon is away. */
+/*
+ * feed_fd() returns the same fd for the life of the feed, and the fd does not stay readable while
+ * the daemon is away.
+ */
 TEST(an_event_loop_is_woken)
 {
 	struct service service;
@@ -443,8 +454,8 @@ TEST(another_thread_may_release)
 }
 
 /*
- * Only libfeed can restart a private daemon. Both of its feeds continue, on the same socket; once
- * stopped, it is not waited for.
+ * Only libfeed can restart a private daemon. Both of the daemon's feeds continue, on the same
+ * socket. Once the daemon is stopped, feeds do not wait for it.
  */
 TEST(a_private_daemon_is_started_again)
 {
@@ -470,7 +481,7 @@ TEST(a_private_daemon_is_started_again)
 	char log[512];
 	feed_daemon_log(daemon, log, sizeof(log));
 	assert_non_null(
-		strstr(log, "threads 3\nloaderd: ready\nthreads 3\n")); /* of more than one start */
+		strstr(log, "threads 3\nloaderd: ready\nthreads 3\n")); /* the log of both starts */
 
 	kill((pid_t)feed_daemon_pid(daemon), SIGKILL);
 	while (feed_daemon_alive(daemon))

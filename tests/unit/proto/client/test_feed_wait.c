@@ -1,5 +1,5 @@
 /*
- * libfeed against a slow fake daemon: waiting for batches, taking available ones without a system
+ * libfeed with a slow fake daemon: waiting for batches, taking available ones without a system
  * call, in an event loop, with all slots held, and together with another thread.
  */
 #include "tests/unit/proto/client/feed_test.h"
@@ -20,7 +20,7 @@ TEST(waiting_ends_in_time)
 	feed_release(feed, &batch);
 	int64_t start = now_ms(), least = SOON_MS;
 	for (int i = 0; i < 20;
-	     i++) { /* take the minimum, because other processes may get the CPU meanwhile */
+	     i++) { /* take the minimum, because other processes may use the CPU */
 		start = now_ms();
 		assert_int_equal(feed_next(feed, 0, &batch), -ETIMEDOUT);
 		least = now_ms() - start < least ? now_ms() - start : least;
@@ -45,8 +45,8 @@ TEST(slow_batches_are_waited_for)
 }
 
 /*
- * In seccomp strict mode any system call but read, write and exit kills the process. The result is
- * sent by write(), because a sanitizer's own threads outlive an exit.
+ * In seccomp strict mode any system call except read, write and exit kills the process. The child
+ * sends its result with write(), because the threads of a sanitizer outlive exit.
  */
 TEST(taking_makes_no_system_call)
 {
@@ -64,7 +64,7 @@ TEST(taking_makes_no_system_call)
 		if (feed_open(&options, &feed, NULL) < 0)
 			_exit(1);
 		struct pollfd gone = {.fd = feed_fd(feed), .events = POLLIN};
-		poll(&gone, 1, SOON_MS); /* wait until all are published */
+		poll(&gone, 1, SOON_MS); /* wait until all batches are published */
 		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
 			good = -1;
 		for (int i = 0; i < FAKE_SLOTS && good >= 0; i++)
@@ -86,7 +86,7 @@ TEST(taking_makes_no_system_call)
 	assert_int_equal(good, FAKE_SLOTS);
 }
 
-/* The fd is polled in an event loop and becomes readable after each -ETIMEDOUT. */
+/* An event loop polls the fd, which becomes readable again after each -ETIMEDOUT. */
 TEST(an_event_loop_is_woken)
 {
 	struct feed *feed = open_script("slow-3");
@@ -126,7 +126,7 @@ TEST(holding_all_is_told)
 	assert_non_null(strstr(feed_error(feed), "All 4 batches"));
 	for (int i = 0; i < FAKE_SLOTS; i++)
 		check_pixels(&held[i]);
-	/* held[0] is never released */
+	/* held[0] is not released before the end */
 	for (int i = 1; i < FAKE_SLOTS; i++)
 		assert_int_equal(feed_release(feed, &held[i]), 0);
 	for (int i = 0; i < 50; i++) {

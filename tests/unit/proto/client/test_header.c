@@ -1,4 +1,4 @@
-/* Compiles feed.h without other headers as C99 and as C++, using only what it declares. */
+/* Compiles feed.h as C99 and as C++ without other headers, and uses only what it declares. */
 #include "proto/client/feed.h"
 
 int main(void)
