@@ -194,7 +194,7 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
  * Splits DATASET... [PIPELINE]: the last of several arguments is the pipeline, unless --pipeline
  * sets it.
  */
-static void sort_positional(struct argp_state *state, struct arguments *arguments)
+static void split_positional(struct argp_state *state, struct arguments *arguments)
 {
 	size_t count = arguments->positional_count;
 
@@ -319,7 +319,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		arguments->positional[arguments->positional_count++] = text;
 		return 0;
 	case ARGP_KEY_END:
-		sort_positional(state, arguments);
+		split_positional(state, arguments);
 		return 0;
 	default:
 		return parse_measuring(key, text, state);

@@ -440,7 +440,7 @@ void config_compare(const struct config *before, const struct config *after,
 	}
 }
 
-void config_keep(struct config *config, const struct config *running)
+void config_keep_restart_keys(struct config *config, const struct config *running)
 {
 	for (unsigned i = 0; i < KEY_COUNT; i++)
 		if (keys[i].takes == CONFIG_TAKES_RESTART)

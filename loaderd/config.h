@@ -100,7 +100,7 @@ void config_compare(const struct config *before, const struct config *after,
 		    void (*visit)(void *context, const struct config_change *change),
 		    void *context);
 /* Copies the keys that a reload cannot change (CONFIG_TAKES_RESTART) from `running`. */
-void config_keep(struct config *config, const struct config *running);
+void config_keep_restart_keys(struct config *config, const struct config *running);
 /* Sets a numeric key to the value that config_compare() reported. */
 void config_put(struct config *config, unsigned key, uint64_t value);
 /* Prints all keys in a form that config_read() accepts. */

@@ -153,7 +153,7 @@ static boolean source_fill(j_decompress_ptr cinfo)
 		input->last = JPEG_INPUT_ZEROS;
 		input_supply(input, zeros, sizeof(zeros));
 	} else {
-		/* Only arithmetic-coded data can be incomplete without the library noticing. */
+		/* Only arithmetic-coded data can be incomplete without a warning of the library. */
 		if (input->ended || input->arithmetic)
 			raise_early_end(cinfo);
 		input->ended = true;

@@ -544,7 +544,7 @@ static int reload(struct supervisor *supervisor, struct config_error *error)
 	if (r < 0)
 		return r;
 	struct config wanted = next;
-	config_keep(&next, &supervisor->config);
+	config_keep_restart_keys(&next, &supervisor->config);
 	r = check_reload(supervisor, &next, &cpus, error);
 	if (r < 0)
 		return r;

@@ -17,7 +17,7 @@ struct unread_user {
 	struct unread_connection *first; /* newest first */
 	uid_t uid;
 	unsigned count;
-	unsigned wakes;            /* wake-ups since the last pause that left replies unread */
+	unsigned wakes; /* wake-ups after which replies were still unread, since the last pause */
 	uint64_t dropped_until_ns; /* when the last eviction is forgiven */
 };
 #define FORGIVE_NS (UNREAD_FORGIVE_S * UINT64_C(1000000000))
@@ -81,7 +81,7 @@ static void unread_forget_users(struct unread_replies *unread)
  * queued at the peer. The kernel wakes us before it has uncharged a buffer's last byte; no buffer
  * is smaller than BUFFER_MIN.
  */
-static bool unread_any(int fd)
+static bool has_unread(int fd)
 {
 	enum { BUFFER_MIN = 128 };
 	int unread = 0;
@@ -138,7 +138,7 @@ static void on_read(struct event_source *source, uint32_t events)
 	struct unread_connection *connection = CONTAINER_OF(unread_connection, source, source);
 	if (connection->state == UNREAD_CLOSED || connection->state == UNREAD_RESTING)
 		return;
-	if (!unread_any(source->fd))
+	if (!has_unread(source->fd))
 		unread_end(connection);
 	else if (connection->state == UNREAD_ADDED)
 		connection->state = UNREAD_WATCHED;
@@ -184,7 +184,7 @@ static bool unread_keep(struct unread_replies *unread, uid_t uid, int fd, bool m
 void unread_add(struct unread_replies *unread, uid_t uid, int fd, bool may_wait)
 {
 	shutdown(fd, SHUT_RDWR);
-	if (!unread_any(fd) || !unread_keep(unread, uid, fd, may_wait))
+	if (!has_unread(fd) || !unread_keep(unread, uid, fd, may_wait))
 		unread_close_fd(unread, uid, fd, may_wait);
 }
 
@@ -241,7 +241,7 @@ static void unread_wake(struct unread_user *user)
 			continue;
 		connection->state = UNREAD_WATCHED;
 		connection->unread->resting--;
-		if (unread_any(connection->source.fd))
+		if (has_unread(connection->source.fd))
 			unread_watch(connection);
 		else
 			unread_end(connection);

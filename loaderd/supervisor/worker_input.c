@@ -54,7 +54,7 @@ void manager_on_log(struct event_source *source, uint32_t events)
 	}
 }
 
-void manager_read_last_log(struct worker *worker)
+void manager_drain_log(struct worker *worker)
 {
 	worker->log_left = LOG_BYTES_PER_SECOND;
 	for (int i = 0; worker->log.fd >= 0 && i < LAST_LOG_TURNS; i++)

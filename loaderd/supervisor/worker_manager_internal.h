@@ -169,7 +169,7 @@ bool manager_kill_retired(const struct worker_manager *manager, uint64_t now_ns)
 void manager_on_records(struct event_source *source, uint32_t events);
 void manager_on_log(struct event_source *source, uint32_t events);
 /* Relays what is left in the log of a worker that has exited. */
-void manager_read_last_log(struct worker *worker);
+void manager_drain_log(struct worker *worker);
 /* Writes "user N: ", or "" in a private daemon. */
 void manager_log_prefix(const struct worker *worker, char who[32]);
 void manager_renew_allowances(struct worker_manager *manager);

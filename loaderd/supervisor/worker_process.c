@@ -212,7 +212,7 @@ static void on_end(struct event_source *source, uint32_t events)
 		return;
 	manager_log_prefix(worker, who);
 	/* Its last log lines may give the reason. */
-	manager_read_last_log(worker);
+	manager_drain_log(worker);
 	if (WIFSIGNALED(status))
 		log_warning("%sthe worker (pid %d) was killed by signal %d; its clients reopen "
 			    "their feeds",

@@ -63,7 +63,7 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 
 		check(d->cur_comp_info[i] == theirs, "order in the scan", i);
 		if (frame->component_count >
-		    1) /* the factors of a single component have no meaning */
+		    1) /* sampling factors of a single component have no meaning */
 			check((uint32_t)theirs->h_samp_factor == ours->h &&
 				      (uint32_t)theirs->v_samp_factor == ours->v,
 			      "sampling", i);

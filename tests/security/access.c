@@ -85,7 +85,7 @@ static int file_in_a_closed_home(void)
 }
 
 /* The error must not reveal whether the file exists. */
-static int nothing_in_a_closed_home(void)
+static int missing_file_in_private_home(void)
 {
 	fixture_become(ALICE);
 	return try_open(at(stage.bobs, "nothing.pimg"), "images");
@@ -404,7 +404,7 @@ static void files_and_folders(void)
 {
 	expect("one's own file", own_file, 0);
 	expect("a file in a closed home", file_in_a_closed_home, EACCES);
-	expect("no file in a closed home", nothing_in_a_closed_home, EACCES);
+	expect("no file in a closed home", missing_file_in_private_home, EACCES);
 	expect("a file of another's", shared_file, EACCES);
 	if (set_acl("u:64201:r")) {
 		expect("the same, allowed by a list", shared_file, 0);

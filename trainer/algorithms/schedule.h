@@ -1,8 +1,8 @@
 /*
  * The learning rate over a run, as a factor on optim.lr. Positions and lengths are in epochs, so a
  * schedule does not depend on the batch size. The loop evaluates it at every step, at step /
- * steps_per_epoch. A plain value. The factor depends only on the recipe, except that of plateau,
- * whose state belongs to the run.
+ * steps_per_epoch. struct schedule owns nothing and may be copied. The factor depends only on the
+ * recipe, except that of plateau, whose state belongs to the run.
  */
 #pragma once
 

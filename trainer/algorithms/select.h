@@ -13,7 +13,8 @@
 
 bool select_is_on(const struct recipe_train *recipe);
 /*
- * True if the step after `step` of `steps` selects samples. batch: its number in the epoch, from 0.
+ * True if the next step selects samples, when `step` of `steps` steps are done. batch: index of
+ * that step's batch in the epoch, from 0.
  */
 bool select_is_due(const struct recipe_train *recipe, uint64_t step, uint64_t steps,
 		   uint64_t batch);

@@ -16,8 +16,8 @@ void arena_deinit(struct arena *arena)
 	memset(arena, 0, sizeof(*arena));
 }
 
-int arena_add(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
-	      uint32_t *ret_block)
+int arena_add_block(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
+		    uint32_t *ret_block)
 {
 	if (arena->count == arena->capacity) {
 		uint32_t capacity = arena->capacity ? arena->capacity * 2 : 64;

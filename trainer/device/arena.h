@@ -34,8 +34,8 @@ struct arena {
 void arena_init(struct arena *arena);
 void arena_deinit(struct arena *arena);
 /* Adds a block; ret_block is its index. size 0 is allowed. */
-int arena_add(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
-	      uint32_t *ret_block);
+int arena_add_block(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
+		    uint32_t *ret_block);
 /* Extends a block's lifetime to `step`; its second lifetime if that has begun by then. */
 void arena_extend(struct arena *arena, uint32_t block, uint32_t step);
 /* Starts a second lifetime at `step`. The block is dead between the two. */

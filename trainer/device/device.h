@@ -564,7 +564,8 @@ struct device_scale_add_spec {
 	const char *name;
 	struct device_value *residual; /* same shape as x, or NULL for 0 */
 	/* Factors of x; an absent factor counts as 1. */
-	struct device_param *gamma; /* [c] of x (LayerScale: Touvron et al. 2021, section 2.3) */
+	struct device_param *gamma; /* [c], one for each channel of x (LayerScale: Touvron et al.
+				       2021, section 2.3) */
 	/* [n][1][1][c] (squeeze and excite: Hu et al. 2018, section 3) */
 	struct device_value *gate;
 	/*

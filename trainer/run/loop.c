@@ -167,8 +167,8 @@ int run_step(struct run *run)
 	if (r)
 		return r;
 	if (run->ctx.recipe->log.samples) {
-		r = output_write_samples(&run->output, run->state.step + 1,
-					 run->input.batch.samples, run->input.batch.count);
+		r = output_write_sample_ids(&run->output, run->state.step + 1,
+					    run->input.batch.samples, run->input.batch.count);
 		if (r < 0)
 			return r;
 	}

@@ -49,8 +49,8 @@ static bool printable_is_hidden(uint32_t code)
  * Returns the length of the UTF-8 character at text, at most size; 0 for a byte that is not part of
  * one.
  */
-static size_t printable_character(const uint8_t *text, size_t size, uint32_t *ret_code,
-				  bool *ret_plain)
+static size_t decode_character(const uint8_t *text, size_t size, uint32_t *ret_code,
+			       bool *ret_plain)
 {
 	size_t length = text_utf8_sequence(text, size);
 	uint32_t code = length ? code_point(text, length) : 0;
@@ -68,7 +68,7 @@ size_t printable_span(const char *text, size_t size)
 	size_t span = 0;
 
 	while (span < size) {
-		size_t length = printable_character(bytes + span, size - span, &code, &plain);
+		size_t length = decode_character(bytes + span, size - span, &code, &plain);
 		if (!plain)
 			break;
 		span += length;
@@ -88,7 +88,7 @@ static size_t printable_show(const uint8_t *text, size_t size, char shown[SHOWN_
 	uint32_t code;
 	bool plain;
 
-	size_t length = printable_character(text, size, &code, &plain);
+	size_t length = decode_character(text, size, &code, &plain);
 	*ret_taken = length ? length : 1;
 	if (plain) {
 		memcpy(shown, text, length);

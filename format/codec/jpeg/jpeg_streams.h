@@ -124,6 +124,6 @@ void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task
  * task that runs past its end; blocks are then undefined.
  */
 int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag);
-/* Replaces DC differences by values, for whole MCUs. Updates predictors. */
+/* Replaces DC differences with values, for whole MCUs. Updates predictors. */
 void jpeg_sum_dc(const struct jpeg_frame *frame, int16_t predictors[JPEG_COMPONENTS_MAX],
 		 int16_t *blocks, uint32_t mcus);

@@ -153,8 +153,8 @@ TEST(found_by_warmup)
 }
 
 /*
- * The warm-up has no effect on the run, also not with running statistics, random draws of dropout
- * and mixup, loss scaling and momentum.
+ * The warm-up has no effect on the run, even with running statistics, random draws of dropout and
+ * mixup, loss scaling and momentum.
  */
 TEST(warmup_is_forgotten)
 {

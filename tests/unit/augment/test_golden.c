@@ -71,7 +71,7 @@ struct ring {
 
 enum { RING = 2 * RESIZE_ROWS_HELD };
 
-static int ring_rows(void *context, uint32_t end)
+static int ring_fill_rows(void *context, uint32_t end)
 {
 	struct ring *ring = context;
 	size_t stride = (size_t)ring->image->width * 3;
@@ -104,7 +104,7 @@ static void run_cubic(struct resize *resize, const struct image *image, const ui
 		if (channels == 4) {
 			source.data = ring.rows;
 			source.ring = RING;
-			source.rows = ring_rows;
+			source.rows = ring_fill_rows;
 			source.context = &ring;
 		}
 		assert_int_equal(resize_cubic(resize, &source, &x, &y, &target), 0);

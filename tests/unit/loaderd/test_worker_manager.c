@@ -183,7 +183,7 @@ struct seen {
 	bool done;
 };
 
-static void see(void *context, uid_t uid, pid_t pid, const struct status_page *page)
+static void record_status(void *context, uid_t uid, pid_t pid, const struct status_page *page)
 {
 	*(struct seen *)context = (struct seen){pid, page->sequence == DONE};
 }
@@ -196,7 +196,7 @@ static pid_t await_habit(struct scene *stage)
 	while (!seen.done) {
 		assert_true(clock_ns(CLOCK_MONOTONIC) < until_ns);
 		turn(stage, 1);
-		manager_visit_status(&stage->manager, see, &seen);
+		manager_visit_status(&stage->manager, record_status, &seen);
 	}
 	return seen.pid;
 }

@@ -98,9 +98,9 @@ TEST(parts)
 	assert_int_equal(rule.part_count, 3);
 	assert_int_equal(rule.parts[1].images, 1);
 	for (size_t i = 0; i < 3; i++)
-		assert_int_equal(class_rule_part(&rule, names[i]), i);
-	assert_int_equal(class_rule_part(&rule, "d/value/1.jpg"), 3);
-	assert_int_equal(class_rule_part(&rule, "train/1.jpg"), 3);
+		assert_int_equal(class_rule_find_part(&rule, names[i]), i);
+	assert_int_equal(class_rule_find_part(&rule, "d/value/1.jpg"), 3);
+	assert_int_equal(class_rule_find_part(&rule, "train/1.jpg"), 3);
 	samples[1].name = "d/cat/1.jpg";
 	class_rule_learn(&rule, CLASS_NONE, &catalog);
 	assert_int_equal(rule.part_count, 0);

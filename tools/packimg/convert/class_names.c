@@ -95,7 +95,7 @@ void class_rule_learn(struct class_rule *rule, enum class_from from, const struc
 	find_parts(rule, catalog);
 }
 
-size_t class_rule_part(const struct class_rule *rule, const char *name)
+size_t class_rule_find_part(const struct class_rule *rule, const char *name)
 {
 	size_t number = 0;
 

@@ -38,7 +38,7 @@ struct class_rule {
 /* Learns the rule from the samples whose class is CATALOG_CLASS_OF_NAME. */
 void class_rule_learn(struct class_rule *rule, enum class_from from, const struct catalog *catalog);
 /* Returns the number of the part that contains a name; part_count if there is none. */
-size_t class_rule_part(const struct class_rule *rule, const char *name);
+size_t class_rule_find_part(const struct class_rule *rule, const char *name);
 /*
  * Returns the class given by the folders in a name, written to class_name (at least strlen(name) +
  * 1 bytes); NULL if there is none.

@@ -272,7 +272,7 @@ static int assign_by_folder(struct convert *convert, struct packimg_error *error
 	struct catalog *catalog = &convert->catalog;
 
 	for (uint64_t i = 0; i < catalog->count; i++) {
-		size_t part = class_rule_part(&convert->class_rule, catalog->samples[i].name);
+		size_t part = class_rule_find_part(&convert->class_rule, catalog->samples[i].name);
 
 		if (part == convert->class_rule.part_count)
 			return packimg_fail(

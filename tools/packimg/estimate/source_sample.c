@@ -96,7 +96,7 @@ static int sample_dataset(struct source_sample *sample, const char *path, uint64
 					command_interrupted, error);
 }
 
-static int compare_sides(const void *a, const void *b)
+static int compare_lengths(const void *a, const void *b)
 {
 	uint32_t p = *(const uint32_t *)a, q = *(const uint32_t *)b;
 
@@ -118,7 +118,7 @@ int source_sample_init(struct source_sample *source, const char *path, uint64_t 
 		return r;
 	if (!sample->count)
 		return packimg_fail(error, -ENODATA, "%s: found no images that can be read", path);
-	qsort(sample->short_sides, sample->count, sizeof(*sample->short_sides), compare_sides);
+	qsort(sample->short_sides, sample->count, sizeof(*sample->short_sides), compare_lengths);
 	return 0;
 }
 

@@ -86,7 +86,7 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 		      uint32_t target_width, uint32_t target_height,
 		      struct resize_picture *ret_pixels, struct packimg_error *error);
 
-/* The state of a worker of parallel_map.h: a reader. */
+/* Callbacks for parallel_map.h: the state of each worker is a struct image_reader. */
 int image_worker_init(void *context, void *reader);
 void image_worker_deinit(void *reader);
 

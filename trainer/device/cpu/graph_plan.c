@@ -35,7 +35,7 @@ size_t cpu_value_bytes(const struct device_value *value, enum element element)
 
 int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block)
 {
-	int r = arena_add(&graph->arena, bytes, step, step, ret_block);
+	int r = arena_add_block(&graph->arena, bytes, step, step, ret_block);
 
 	if (r < 0)
 		return r;
@@ -357,8 +357,8 @@ static int graph_map_arena(struct cpu_graph *cpu)
 	int r = 0;
 
 	if (cpu->scratchpad_size) {
-		r = arena_add(&cpu->arena, cpu->scratchpad_size, 0, cpu->end,
-			      &cpu->scratchpad_block);
+		r = arena_add_block(&cpu->arena, cpu->scratchpad_size, 0, cpu->end,
+				    &cpu->scratchpad_block);
 		if (r < 0)
 			return r;
 	}

@@ -24,7 +24,7 @@ enum {
 static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
 		    imagenet_std[3] = {58.395, 57.12, 57.375};
 
-static void data_set_statistics(struct data *data, const struct feed_dataset *dataset)
+static void data_choose_mean_std(struct data *data, const struct feed_dataset *dataset)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	for (int c = 0; c < 3; c++) {
@@ -62,7 +62,7 @@ static int data_look_up_train(struct data *data, struct feed_dataset **ret_datas
 	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
 	data->normalises = true;
 	data->class_names = class_names_write(dataset->class_names, dataset->classes);
-	data_set_statistics(data, dataset);
+	data_choose_mean_std(data, dataset);
 	if (!data->classes)
 		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
 				 recipe->data.train);

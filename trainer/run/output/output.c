@@ -85,7 +85,7 @@ int output_end_line(struct output *output)
 	return 0;
 }
 
-int output_write_samples(struct output *output, uint64_t step, const uint64_t *ids, size_t count)
+int output_write_sample_ids(struct output *output, uint64_t step, const uint64_t *ids, size_t count)
 {
 	struct run_context *ctx = output->ctx;
 	int r = comm_gather(ctx->comm, ids, count * sizeof(*ids), output->sample_ids);

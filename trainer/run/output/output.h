@@ -36,7 +36,7 @@ int output_check_folder(struct output *output);
  * continuation, which --resume would otherwise use.
  */
 int output_check_later(struct output *output, uint64_t step);
-/* All ranks: allocates what output_write_samples() needs. */
+/* All ranks: allocates what output_write_sample_ids() needs. */
 int output_init_samples(struct output *output);
 /* Creates and locks the folder, opens the logs and truncates them to the current step. */
 int output_open(struct output *output, bool resumed);
@@ -63,7 +63,8 @@ int output_end_line(struct output *output);
  * All ranks: writes a step's line in samples.jsonl. It contains the sample ids of all ranks in
  * batch order, so it does not depend on the number of ranks. ids[count]: of this rank.
  */
-int output_write_samples(struct output *output, uint64_t step, const uint64_t *ids, size_t count);
+int output_write_sample_ids(struct output *output, uint64_t step, const uint64_t *ids,
+			    size_t count);
 /*
  * Writes the last line of log.jsonl for a run that failed with `code` and the context's error.
  * Keeps that error even if the write fails.

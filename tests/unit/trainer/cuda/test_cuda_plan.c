@@ -435,8 +435,8 @@ static struct gpu_properties properties_of(const json_t *json)
 }
 
 /*
- * Peaks equal those of NVIDIA's data sheets, which the A100 and H100 files contain too; an H200
- * computes like an H100.
+ * The computed peak FLOP/s equal those of NVIDIA's data sheets, which a100.json and h100.json also
+ * contain. An H200 computes like an H100.
  */
 TEST(peaks)
 {

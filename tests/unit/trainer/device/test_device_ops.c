@@ -82,8 +82,8 @@ static uint32_t result_channels(const struct op_case *op)
 							: op->x.c;
 }
 
-/* Residuals come from a convolution of the input with the same geometry. */
-static struct device_shape residual_shape(const struct op_case *op)
+/* Shape of the weights of the convolution that computes the residual from the input. */
+static struct device_shape residual_weight_shape(const struct op_case *op)
 {
 	bool conv = op->op == OP_CONV;
 
@@ -251,7 +251,7 @@ static void make_tensors(struct fixture *f, bool coarse)
 	if (op->gate)
 		f->t[GATE_WEIGHT] = tensor_new((struct device_shape){op->x.c, 1, 1, op->x.c});
 	if (op->residual)
-		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
+		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_weight_shape(op));
 	tensor_fill(&f->x, 1, coarse);
 	/*
 	 * avoid ties, which have no derivative: 37 i mod 251 has no duplicates within any window,

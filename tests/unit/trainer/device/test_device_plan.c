@@ -74,10 +74,11 @@ TEST(arena)
 			uint32_t last =
 				first + (uint32_t)(uniform(seed, 4 * i + 2) * (steps - first));
 
-			assert_int_equal(arena_add(&arena,
-						   (uint64_t)(uniform(seed, 4 * i + 3) * 100000),
-						   last, last, &block),
-					 0);
+			assert_int_equal(
+				arena_add_block(&arena,
+						(uint64_t)(uniform(seed, 4 * i + 3) * 100000), last,
+						last, &block),
+				0);
 			arena_extend(&arena, block, first);
 			if (seed % 2 && last + 2 < steps && i % 3 == 0) {
 				arena_again(&arena, block, last + 2);
@@ -101,7 +102,7 @@ TEST(arena_chain)
 	/* a chain of equal buffers, each read by the next, needs only two */
 	arena_init(&arena);
 	for (uint32_t i = 0; i < 50; i++)
-		assert_int_equal(arena_add(&arena, 4096, i, i + 1, &block), 0);
+		assert_int_equal(arena_add_block(&arena, 4096, i, i + 1, &block), 0);
 	assert_int_equal(arena_layout(&arena), 0);
 	assert_int_equal(arena.size, 8192);
 	assert_int_equal(arena.unshared, 50 * 4096);
@@ -109,7 +110,7 @@ TEST(arena_chain)
 	/* a block that is rewritten later frees its bytes in between, unless it is kept */
 	for (int keeps = 0; keeps < 2; keeps++) {
 		arena_init(&arena);
-		assert_int_equal(arena_add(&arena, 4096, 0, 1, &block), 0);
+		assert_int_equal(arena_add_block(&arena, 4096, 0, 1, &block), 0);
 		arena_again(&arena, block, 5);
 		arena_extend(&arena, block, 6);
 		arena_extend(&arena, block, 2);
@@ -117,7 +118,7 @@ TEST(arena_chain)
 		assert_int_equal(arena.blocks[block].last_again, 6);
 		if (keeps)
 			arena_keep(&arena, block);
-		assert_int_equal(arena_add(&arena, 4096, 3, 4, &block), 0);
+		assert_int_equal(arena_add_block(&arena, 4096, 3, 4, &block), 0);
 		assert_int_equal(arena_layout(&arena), 0);
 		assert_int_equal(arena.size, keeps ? 8192 : 4096);
 		arena_deinit(&arena);

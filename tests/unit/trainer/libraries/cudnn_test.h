@@ -17,7 +17,7 @@ struct layer {
 	uint32_t groups;                     /* 0 counts as 1 */
 };
 
-/* The convolutions of a net, with counts of the plans found. */
+/* Settings shared by the convolutions of a network, and counts of the plans found for them. */
 struct sweep {
 	struct engines *engines;
 	enum cuda_element element;

@@ -97,8 +97,8 @@ int program_finish(struct cuda_program *program, bool keep_all)
 			program->workspace_bytes = tensor->bytes;
 		if (tensor->first > tensor->last)
 			tensor->first = tensor->last; /* unused */
-		r = arena_add(&program->arena, tensor->bytes, tensor->first, tensor->last,
-			      &tensor->block);
+		r = arena_add_block(&program->arena, tensor->bytes, tensor->first, tensor->last,
+				    &tensor->block);
 		if (r < 0)
 			return r;
 		if (tensor->again) {

@@ -49,8 +49,8 @@ static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
 }
 
 /*
- * X (qkv) -> Y. Training: [LOG_SUM F [n][heads][h][w]], the logarithm of each query's sum of
- * exponentials.
+ * X (qkv) -> Y. Training also writes LOG_SUM (fp32, [n][heads][h][w]), the logarithm of each
+ * query's sum of exponentials.
  */
 const struct cuda_op_def cuda_attention_op = {
 	.name = "attention",

@@ -17,7 +17,7 @@ extern "C" {
  */
 struct place {
 	bool active;
-	uint32_t column;  /* column in the tile, in groups */
+	uint32_t column;  /* column in the tile, in groups of V::LANES channels */
 	uint32_t line;    /* row in the tile */
 	uint32_t channel; /* first channel of the group */
 	uint64_t first;   /* first row */
