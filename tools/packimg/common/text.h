@@ -23,7 +23,7 @@ const char *text_behind_sample(const char *sentence);
  * return it.
  */
 struct text_buffer {
-	char text[48];
+	char text[64];
 };
 /* A temporary buffer, valid until the end of the enclosing block. */
 #define TEXT (&(struct text_buffer){{0}})
