@@ -159,10 +159,10 @@ TEST(truncate)
 static void write_set(const char *path, uint64_t count, uint8_t value)
 {
 	uint8_t pixels[48];
-	struct packimg_item item = test_item(pixels, 4, 4);
 	struct test_dataset data;
 
 	memset(pixels, value, sizeof(pixels));
+	struct packimg_item item = test_item(pixels, 4, 4);
 	item.label = -1;
 	test_dataset_begin(&data, path, 1150);
 	for (uint64_t i = 0; i < count; i++)
