@@ -54,7 +54,8 @@ static int start_io(struct batcher *batcher)
 	const struct batcher_options *options = &batcher->options;
 	struct io_options io = options->io;
 	io.dataset = options->dataset;
-	io.walk = (struct order_walk){.order = options->order,
+	io.walk = (struct order_walk){.wants = batcher->wants,
+				      .order = options->order,
 				      .epoch = options->epoch,
 				      .batch = options->batch,
 				      .epoch_end = options->epoch_end};
@@ -96,7 +97,11 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
 	batcher->counters = new_aligned(options->thread_indices, sizeof(*batcher->counters));
 	int r = batch_map_ring(batcher);
-	if (r == 0 && (!batcher->work || !batcher->counters))
+	if (options->wanted)
+		batcher->wants = wants_new(options->slots, options->order.batch_size,
+					   options->order.samples);
+	if (r == 0 &&
+	    (!batcher->work || !batcher->counters || (options->wanted && !batcher->wants)))
 		r = -ENOMEM;
 	if (r == 0)
 		r = start_io(batcher);
@@ -114,6 +119,7 @@ void batcher_free(struct batcher *batcher)
 	if (!batcher)
 		return;
 	io_free(batcher->io);
+	wants_free(batcher->wants);
 	ring_producer_deinit(&batcher->ring);
 	pipeline_free(batcher->options.pipeline);
 	pthread_mutex_destroy(&batcher->mutex);
@@ -122,6 +128,7 @@ void batcher_free(struct batcher *batcher)
 	free(batcher);
 }
 
+/* The position of a plain feed's batch. Returns false if the feed ends before it. */
 static bool position_of(const struct batcher *batcher, uint64_t batch_ordinal, uint64_t *ret_epoch,
 			uint64_t *ret_batch)
 {
@@ -140,21 +147,27 @@ static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit
 	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];
 }
 
-/*
- * Called under the mutex. Starts the batch at (epoch, batch), which exists, in the slot that
- * ring_begin() returned last.
+/* Called under the mutex. Sets position and samples of the batch with this ordinal, which exists.
  */
-static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch,
-		     uint64_t batch)
+static void set_samples(struct batcher *batcher, uint64_t ordinal, struct batcher_work *work)
 {
-	struct batcher_work *work =
-		&batcher->work[(batcher->ring.begun - 1) % batcher->options.slots];
+	if (batcher->wants) {
+		work->epoch = wants_take(batcher->wants, &work->slice);
+		work->batch = ordinal;
+		return;
+	}
+	position_of(batcher, ordinal, &work->epoch, &work->batch);
+	order_slice_init(&work->slice, &batcher->options.order, work->epoch, work->batch);
+}
+
+/* Called under the mutex. Starts the next batch in the slot that ring_begin() returned last. */
+static void begin_in(struct batcher *batcher, struct ring_slot *slot)
+{
+	uint64_t ordinal = batcher->ring.begun - 1;
+	struct batcher_work *work = &batcher->work[ordinal % batcher->options.slots];
 	const struct ring_header *layout = &batcher->ring.layout;
-	work->epoch = epoch;
-	work->batch = batch;
-	order_batch(&batcher->options.order, batch, &work->part);
-	order_epoch_init(&work->order, &batcher->options.order, epoch);
-	pipeline_shape(batcher->options.pipeline, epoch, &work->shape);
+	set_samples(batcher, ordinal, work);
+	pipeline_shape(batcher->options.pipeline, work->epoch, &work->shape);
 	work->slot = slot;
 	work->images = (uint8_t *)slot + layout->image_offset;
 	work->labels = (int32_t *)((uint8_t *)slot + layout->label_offset);
@@ -178,16 +191,27 @@ static int end_if_done(struct batcher *batcher, const char *reason)
 	return ring_end(&batcher->ring, reason);
 }
 
+/* Called under the mutex. No batch can begin until batcher_kick(). */
+static int begin_blocked(struct batcher *batcher)
+{
+	if (batcher->blocked_since_ns == 0)
+		batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
+	atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
+	return 0;
+}
+
 /*
- * Called under the mutex. Returns 1 if a batch was begun, 0 if there is no free slot or no further
- * batch.
+ * Called under the mutex. Returns 1 if a batch was begun, 0 if there is no free slot, nothing is
+ * wanted, or there is no further batch.
  */
 static int begin_one(struct batcher *batcher, bool *doorbell)
 {
 	uint64_t epoch, batch;
 	if (atomic_load_explicit(&batcher->ended, memory_order_relaxed))
 		return 0;
-	if (!position_of(batcher, batcher->ring.begun, &epoch, &batch)) {
+	if (batcher->wants && !wants_waiting(batcher->wants))
+		return begin_blocked(batcher);
+	if (!batcher->wants && !position_of(batcher, batcher->ring.begun, &epoch, &batch)) {
 		atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
 		*doorbell |= end_if_done(batcher, NULL);
 		return 0;
@@ -197,13 +221,9 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 		ring_producer_arm(&batcher->ring);
 		slot = ring_begin(&batcher->ring);
 	}
-	if (!slot) {
-		if (batcher->blocked_since_ns == 0)
-			batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
-		atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
-		return 0;
-	}
-	begin_in(batcher, slot, epoch, batch);
+	if (!slot)
+		return begin_blocked(batcher);
+	begin_in(batcher, slot);
 	/*
 	 * Pairs with the acquire in batch_claim(): a thread that sees the new limit also sees the
 	 * batch's description.
@@ -268,7 +288,7 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
 	 * done.
 	 */
 	uint64_t batch_end = first - first % span + span;
-	if (next < batch_end && next % span >= work_of(batcher, first)->part.count &&
+	if (next < batch_end && next % span >= work_of(batcher, first)->slice.count &&
 	    atomic_compare_exchange_strong(&batcher->claim, &next, batch_end))
 		units = (uint32_t)(batch_end - first);
 	return units;
@@ -284,7 +304,7 @@ static uint32_t batch_compact(struct batcher *batcher, struct batcher_work *work
 	const struct ring_header *layout = &batcher->ring.layout;
 	size_t size = work->shape.sample_size;
 	uint32_t kept = 0;
-	for (uint32_t i = 0; i < work->part.count; i++) {
+	for (uint32_t i = 0; i < work->slice.count; i++) {
 		if (work->flags[i] == SAMPLE_SKIPPED)
 			continue;
 		if (kept != i) {
@@ -315,7 +335,7 @@ static void fill_slot(struct batcher_work *work)
 	slot->element = work->shape.element;
 	slot->layout = work->shape.layout;
 	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
-	slot->last = work->part.last;
+	slot->last = work->slice.last;
 	slot->publish_ns = clock_ns(CLOCK_MONOTONIC);
 }
 
@@ -353,7 +373,7 @@ static bool publish_complete(struct batcher *batcher)
 
 static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 {
-	work->count = work->part.count;
+	work->count = work->slice.count;
 	if (batcher->options.bad == BATCHER_SKIP &&
 	    atomic_load_explicit(&work->bad, memory_order_relaxed) > 0) {
 		work->count = batch_compact(batcher, work);
@@ -376,7 +396,7 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	struct batcher_counters *counters = &batcher->counters[thread->index];
 	struct packimg_error error;
-	uint64_t index = order_sample(&work->order, work->part.first + i);
+	uint64_t index = order_slice_at(&work->slice, i).sample;
 	int r = sample_make_unit(batcher, thread, work, unit, index, times, &error);
 	if (r == -ECANCELED)
 		return; /* the client has gone */
@@ -458,13 +478,13 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, ui
 	struct batcher_work *work = work_of(batcher, first);
 	struct sample_times times = {0};
 	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
-	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
+	for (uint32_t i = from; i < from + units && i < work->slice.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* the batch is never published: `done` stays short */
 		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
 			batch_look_ahead(batcher, thread, work, first - from + i,
-					 from + units < work->part.count ? from + units - i
-									 : work->part.count - i,
+					 from + units < work->slice.count ? from + units - i
+									  : work->slice.count - i,
 					 &times);
 		batch_make(batcher, thread, work, first - from + i, &times);
 	}
@@ -490,6 +510,21 @@ bool batcher_kick(struct batcher *batcher)
 	}
 	pthread_mutex_unlock(&batcher->mutex);
 	return was;
+}
+
+int batcher_want(struct batcher *batcher, uint64_t epoch, const uint64_t *samples, size_t count,
+		 size_t *ret_position)
+{
+	int r = wants_add(batcher->wants, epoch, samples, count, ret_position);
+	if (r == 0)
+		io_known(batcher->io, wants_added(batcher->wants) * batcher->unit_span);
+	return r;
+}
+
+void batcher_forget(struct batcher *batcher)
+{
+	if (io_mode_of(batcher->io) != IO_URING)
+		wants_forget(batcher->wants);
 }
 
 bool batcher_drain(struct batcher *batcher, const char *reason)
@@ -521,8 +556,12 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 				atomic_load_explicit(&c->stage_ns[s], memory_order_relaxed);
 	}
 	pthread_mutex_lock(&batcher->mutex);
-	if (!position_of(batcher, batcher->ring.published, &status.epoch, &status.batch))
+	if (batcher->wants) {
+		status.epoch = wants_epoch(batcher->wants, batcher->ring.published);
+		status.batch = batcher->ring.published;
+	} else if (!position_of(batcher, batcher->ring.published, &status.epoch, &status.batch)) {
 		status.epoch = batcher->options.epoch_end;
+	}
 	status.slots_ready = ring_ready(&batcher->ring);
 	status.slots_held = ring_outstanding(&batcher->ring) - status.slots_ready;
 	status.stall_client_ns =

@@ -21,6 +21,7 @@
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
 #include "loaderd/io/order.h"
+#include "loaderd/io/wants.h"
 #include "proto/ring.h"
 #include "proto/stage.h"
 
@@ -39,9 +40,13 @@ enum {
 struct batcher_options {
 	struct dataset *dataset;
 	struct pipeline *pipeline; /* its output size is known; owned by the batcher on success */
-	struct order order;        /* initialised; batches > 0 */
-	uint64_t epoch, batch;     /* position of the first batch; batch < order.batches */
-	uint64_t epoch_end;        /* exclusive; 0 if the feed never ends */
+	/*
+	 * Initialised; batches > 0. Of a wanted feed, samples, seed and batch_size are used.
+	 */
+	struct order order;
+	bool wanted;           /* the client asks for each batch, see batcher_want() */
+	uint64_t epoch, batch; /* position of the first batch; batch < order.batches */
+	uint64_t epoch_end;    /* exclusive; 0 if the feed never ends */
 	enum batcher_bad bad;
 	uint32_t slots;
 
@@ -97,8 +102,7 @@ struct batcher_thread {
  */
 struct batcher_work {
 	uint64_t epoch, batch;
-	struct order_batch part;
-	struct order_epoch order;
+	struct order_slice slice;
 	struct pipeline_shape shape;
 	struct ring_slot *slot;
 	uint8_t *images;
@@ -117,13 +121,15 @@ struct batcher {
 	struct batcher_options options;
 	struct ring_geometry geometry;
 	struct io *io;
-	uint64_t unit_span; /* units per batch, equal to order.batch_size */
+	struct wants *wants; /* of a wanted feed, else NULL */
+	uint64_t unit_span;  /* units per batch, equal to order.batch_size */
 
 	/* the next unclaimed unit */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;
 	/* one past the last unit of the batches begun */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t limit;
-	_Atomic bool blocked;     /* no free slot; the client's doorbell will unblock it */
+	/* no free slot, or nothing is wanted; the client's doorbell or Want will unblock it */
+	_Atomic bool blocked;
 	_Atomic bool ended;       /* no further batch will begin */
 	_Atomic bool stopped;     /* the client is gone: drop all work */
 	_Atomic uint64_t cost_ns; /* moving average of CPU time per sample */
@@ -173,8 +179,22 @@ bool batcher_runnable(const struct batcher *batcher);
  * *ret_begun to the number of units that this call made available to other threads.
  */
 uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, uint64_t *ret_begun);
-/* Handles the client's doorbell: slots may be free. Returns true if threads should be woken. */
+/*
+ * Handles the client's doorbell or Want: slots may be free, or batches wanted. Returns true if
+ * threads should be woken.
+ */
 bool batcher_kick(struct batcher *batcher);
+/*
+ * Adds a batch to those that a wanted feed makes; call batcher_kick() afterwards. Errors as for
+ * wants_add(). Control thread only.
+ */
+int batcher_want(struct batcher *batcher, uint64_t epoch, const uint64_t *samples, size_t count,
+		 size_t *ret_position);
+/*
+ * Makes no samples for the wanted batches that have not begun: they are published empty. With
+ * IO_URING it does nothing, because their bytes are being read: the client discards them instead.
+ */
+void batcher_forget(struct batcher *batcher);
 /*
  * Ends the feed once all begun batches are published. `reason` must be a string literal. Returns
  * true if the client wants a doorbell.

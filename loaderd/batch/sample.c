@@ -15,7 +15,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
-	uint32_t copy = order_copy(&work->order, work->part.first + i);
+	uint32_t copy = order_slice_at(&work->slice, i).copy;
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
 	int r = read ? dataset_known(dataset, index, error)
@@ -136,13 +136,14 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);
 	sigbus_guard_enter(&dataset->guard);
 	for (uint32_t i = 0; i < count && found < PACKIMG_AHEAD_MAX; i++) {
-		uint64_t position = work->part.first + unit % batcher->unit_span + i;
-		uint64_t index = order_sample(&work->order, position);
+		uint32_t position = (uint32_t)(unit % batcher->unit_span) + i;
+		struct order_item item = order_slice_at(&work->slice, position);
+		uint64_t index = item.sample;
 
 		/* Stop at the next copy: pipeline_batched_decode() takes one seed. */
 		if (i == 0)
-			copy = order_copy(&work->order, position);
-		else if (order_copy(&work->order, position) != copy)
+			copy = item.copy;
+		else if (item.copy != copy)
 			break;
 		if (dataset->mapped)
 			found +=

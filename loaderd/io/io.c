@@ -51,6 +51,18 @@ void io_sleep(struct io *io, bool (*look)(struct io *io))
 	atomic_store(&io->asleep, false);
 }
 
+uint64_t io_target(struct io *io)
+{
+	uint64_t target = atomic_load(&io->limit) + io->ahead_units;
+	io->known_seen = atomic_load(&io->known);
+	return target < io->known_seen ? target : io->known_seen;
+}
+
+bool io_more_known(const struct io *io)
+{
+	return atomic_load(&io->known) > io->known_seen;
+}
+
 int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
 {
 	struct dataset *dataset = io->options.dataset;
@@ -140,7 +152,7 @@ static void io_look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 
 static bool limit_has_come(struct io *io)
 {
-	return atomic_load(&io->limit) >= atomic_load(&io->wake_limit);
+	return atomic_load(&io->limit) >= atomic_load(&io->wake_limit) || io_more_known(io);
 }
 
 static void *mmap_main(void *argument)
@@ -149,7 +161,7 @@ static void *mmap_main(void *argument)
 	struct prober prober = {.page = (uintptr_t)sysconf(_SC_PAGESIZE)};
 	while (!atomic_load_explicit(&io->stopping, memory_order_relaxed) && !prober.ended) {
 		uint64_t limit = atomic_load(&io->limit);
-		uint64_t target = limit + io->ahead_units;
+		uint64_t target = io_target(io);
 		/*
 		 * If workers have overtaken the thread, for example after a pause, skip the units
 		 * that they have passed.
@@ -203,6 +215,7 @@ int io_new(const struct io_options *options, struct io **ret_io)
 	memset(io, 0, sizeof(*io));
 	io->options = *options;
 	io->ahead_units = ahead_units(options);
+	io->known = options->walk.wants ? 0 : UINT64_MAX;
 	int r = options->mode == IO_URING ? io_ring_new(io) : 0;
 	/*
 	 * No read-ahead for unmapped datasets: there is no range to advise, and record lookups
@@ -239,6 +252,12 @@ void io_begun(struct io *io, uint64_t limit)
 	atomic_store(&io->limit, limit);
 	if (atomic_load(&io->asleep) && limit >= atomic_load(&io->wake_limit))
 		io_wake(io);
+}
+
+void io_known(struct io *io, uint64_t limit)
+{
+	atomic_store(&io->known, limit);
+	io_wake(io);
 }
 
 int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,

@@ -84,6 +84,11 @@ enum io_mode io_mode_of(const struct io *io);
  */
 void io_begun(struct io *io, uint64_t limit);
 /*
+ * For wanted feeds: announces that the samples of units below `limit` are known, so that they can
+ * be read ahead.
+ */
+void io_known(struct io *io, uint64_t limit);
+/*
  * Provides the stored bytes of a unit that this worker has claimed; `index` is its sample. May wait
  * for the file. Returns:
  *

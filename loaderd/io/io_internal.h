@@ -22,11 +22,17 @@ struct io {
 	_Atomic uint64_t wake_limit; /* wake the thread once `limit` reaches this */
 	_Atomic uint64_t wake_unit;  /* wake the thread once this unit or a later one is done */
 	_Alignas(64) _Atomic uint64_t limit; /* end of the units begun */
-	uint64_t ahead_units;                /* read-ahead distance beyond `limit` */
-	struct io_ring *ring;                /* NULL unless IO_URING */
+	_Atomic uint64_t known;              /* end of the units whose samples are known */
+	uint64_t known_seen;  /* `known` when the thread last looked; the thread's own */
+	uint64_t ahead_units; /* read-ahead distance beyond `limit` */
+	struct io_ring *ring; /* NULL unless IO_URING */
 };
 
 void io_wake(struct io *io);
+/* Returns the end of the units that the thread may read ahead now. Thread only. */
+uint64_t io_target(struct io *io);
+/* Returns true if more units are known than io_target() saw. Thread only. */
+bool io_more_known(const struct io *io);
 /*
  * Sleeps until io_wake(), unless look(io) shows that the condition just stored in wake_limit or
  * wake_unit already holds.

@@ -385,7 +385,7 @@ static enum fill io_ring_fill(struct io *io)
 	struct io_ring *ring = io->ring;
 	while (ring->in_flight < io->options.queue_depth) {
 		uint64_t index;
-		if (ring->ended || ring->next >= atomic_load(&io->limit) + io->ahead_units)
+		if (ring->ended || ring->next >= io_target(io))
 			return FILL_LIMIT;
 		if (ring->next - ring->oldest >= ring->window)
 			return FILL_FULL;
@@ -417,7 +417,8 @@ static void wake_threads(struct io_ring *ring)
 static bool something_to_do(struct io *io)
 {
 	struct io_ring *ring = io->ring;
-	if (!ring->ended && atomic_load(&io->limit) >= atomic_load(&io->wake_limit))
+	if (!ring->ended &&
+	    (atomic_load(&io->limit) >= atomic_load(&io->wake_limit) || io_more_known(io)))
 		return true;
 	uint64_t oldest = ring->oldest;
 	free_done(ring);

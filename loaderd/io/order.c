@@ -1,6 +1,7 @@
 #include "loaderd/io/order.h"
 
 #include "format/base/random.h"
+#include "loaderd/io/wants.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -176,8 +177,30 @@ void order_batch(const struct order *order, uint64_t batch, struct order_batch *
 	*ret_batch = result;
 }
 
+void order_slice_init(struct order_slice *ret_slice, const struct order *order, uint64_t epoch,
+		      uint64_t batch)
+{
+	struct order_batch part;
+	order_batch(order, batch, &part);
+	*ret_slice =
+		(struct order_slice){.count = part.count, .last = part.last, .first = part.first};
+	order_epoch_init(&ret_slice->epoch, order, epoch);
+}
+
+struct order_item order_slice_at(const struct order_slice *slice, uint32_t i)
+{
+	assert(i < slice->count);
+	if (slice->samples)
+		return (struct order_item){slice->samples[i], slice->copies[i]};
+	return (struct order_item){order_sample(&slice->epoch, slice->first + i),
+				   order_copy(&slice->epoch, slice->first + i)};
+}
+
 int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
 {
+	if (walk->wants)
+		return wants_sample(walk->wants, unit / walk->order.batch_size,
+				    (uint32_t)(unit % walk->order.batch_size), ret_sample);
 	uint64_t batches = walk->batch + unit / walk->order.batch_size;
 	uint64_t epoch = walk->epoch + batches / walk->order.batches;
 	uint32_t position = (uint32_t)(unit % walk->order.batch_size);

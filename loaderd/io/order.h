@@ -71,8 +71,36 @@ uint64_t order_copy_seed(uint64_t seed, uint32_t copy);
 /* Computes the range of a batch; batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
 
+/*
+ * The samples of one batch, of either kind of feed: positions of an epoch's permutation, or a list
+ * that the client has sent (wants.h).
+ */
+struct order_slice {
+	uint32_t count;
+	bool last;      /* the last batch of the epoch for this rank */
+	uint64_t first; /* position of the first sample */
+	struct order_epoch epoch;
+	const uint64_t *samples; /* [count] of a wanted batch, else NULL */
+	const uint32_t *copies;  /* [count], if samples is set */
+};
+
+/* A sample number, and which of its copies in the batch it is. */
+struct order_item {
+	uint64_t sample;
+	uint32_t copy;
+};
+
+/* Sets *ret_slice to a batch of an epoch; batch < order->batches. */
+void order_slice_init(struct order_slice *ret_slice, const struct order *order, uint64_t epoch,
+		      uint64_t batch);
+/* Returns item i of a batch; i < slice->count. */
+struct order_item order_slice_at(const struct order_slice *slice, uint32_t i);
+
+struct wants;
+
 /* Maps units (batch.h) of a feed to samples, for read-ahead. One thread only. */
 struct order_walk {
+	struct wants *wants; /* of a wanted feed, else NULL; not owned */
 	struct order order;
 	uint64_t epoch, batch,
 		epoch_end;     /* position of unit 0; exclusive end epoch, 0 if unlimited */
@@ -81,5 +109,8 @@ struct order_walk {
 	struct order_epoch keys;
 };
 
-/* Returns 1 and sets *ret_sample, 0 if the unit has no sample, or -ENODATA past the feed's end. */
+/*
+ * Returns 1 and sets *ret_sample, 0 if the unit has no sample, or -ENODATA past the feed's end. The
+ * unit of a wanted feed must belong to a batch that has been added.
+ */
 int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample);

@@ -4,6 +4,7 @@
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -442,18 +443,24 @@ static void announce_feed(struct session *session, const struct subscription *fe
 	const Loaderd__Reply reply = REPLY(FEED_OPENED, feed_opened, &opened);
 	opened.feed_id = feed->id;
 	opened.samples = feed->dataset->count;
-	opened.batches_per_epoch = feed->batcher->options.order.batches;
+	opened.batches_per_epoch = request->wanted ? 0 : feed->batcher->options.order.batches;
 	opened.classes = packimg_class_count(feed->dataset->image);
 	opened.slots = feed->batcher->options.slots;
 	opened.repeats = request->repeats;
+	opened.wanted = request->wanted;
 	opened.writable = feed->writable;
 	opened.dataset_uuid =
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
-	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
-		 "%llu batch %llu, read by %s%s, \"%s\"",
+	char order[96];
+	if (request->wanted)
+		snprintf(order, sizeof(order), "batches by Want");
+	else
+		snprintf(order, sizeof(order), "rank %u of %u, from epoch %llu batch %llu",
+			 request->rank, request->world == 0 ? 1 : request->world,
+			 (unsigned long long)request->epoch, (unsigned long long)request->batch);
+	log_info("feed %llu opened: client pid %d, %s, batch size %u, %s, read by %s%s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
-		 feed->batch_size, request->rank, request->world == 0 ? 1 : request->world,
-		 (unsigned long long)request->epoch, (unsigned long long)request->batch,
+		 feed->batch_size, order,
 		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring"
 		 : feed->dataset->mapped                   ? "mmap"
 							   : "pread",

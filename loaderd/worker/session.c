@@ -6,6 +6,8 @@
 #include "loaderd/reply.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -186,6 +188,67 @@ static void refuse_shutdown(struct session *session)
 	session_refuse(session, &refusal);
 }
 
+/* Refuses a request that shows that the client does not follow the protocol, and closes. */
+__attribute__((format(printf, 3, 4))) static void
+refuse_and_close(struct session *session, const char *field, const char *format, ...)
+{
+	char text[SUBSCRIPTION_TEXT_MAX];
+	struct refusal refusal;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	refuse_request(&refusal, EINVAL, field, "%s", text);
+	session_refuse(session, &refusal);
+	session_close(session, text);
+}
+
+static bool serves_wanted(const struct session *session)
+{
+	return session->feed_state == SESSION_FEED_SERVED && session->feed->batcher->wants;
+}
+
+static void session_want(struct session *session, const Loaderd__Want *want)
+{
+	if (!serves_wanted(session)) {
+		refuse_and_close(session, NULL,
+				 "Want needs a wanted feed: open it with wanted set, and wait for "
+				 "FeedOpened");
+		return;
+	}
+	struct batcher *batcher = session->feed->batcher;
+	size_t position;
+	switch (batcher_want(batcher, want->epoch, want->samples, want->n_samples, &position)) {
+	case 0:
+		pool_kick(session->server->pool, batcher);
+		return;
+	case -EINVAL:
+		refuse_and_close(session, "samples",
+				 "a Want lists %zu samples, but batches of this feed have 1 to %u",
+				 want->n_samples, batcher->options.order.batch_size);
+		return;
+	case -ERANGE:
+		refuse_and_close(session, "samples",
+				 "a Want asks for sample %llu, but the dataset has %llu samples",
+				 (unsigned long long)want->samples[position],
+				 (unsigned long long)batcher->options.order.samples);
+		return;
+	default:
+		refuse_and_close(session, NULL,
+				 "more batches are wanted than the %u slots and %d more; take "
+				 "batches before asking for others",
+				 batcher->options.slots, WANTS_AHEAD);
+	}
+}
+
+static void session_forget(struct session *session)
+{
+	if (serves_wanted(session))
+		batcher_forget(session->feed->batcher);
+	else
+		refuse_and_close(session, NULL, "Forget needs a wanted feed");
+}
+
 static void session_handle(struct session *session, const uint8_t *data, size_t size)
 {
 	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
@@ -213,6 +276,12 @@ static void session_handle(struct session *session, const uint8_t *data, size_t 
 		break;
 	case LOADERD__REQUEST__KIND_RING_MAPPED:
 		opening_mapped(session);
+		break;
+	case LOADERD__REQUEST__KIND_WANT:
+		session_want(session, request->want);
+		break;
+	case LOADERD__REQUEST__KIND_FORGET:
+		session_forget(session);
 		break;
 	default: {
 		struct refusal refusal;

@@ -51,6 +51,38 @@ static int check_limit(const char *field, uint32_t value, uint64_t limit, struct
 			      value, (unsigned long long)limit, field);
 }
 
+/* A wanted feed has no order of its own. */
+static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusal)
+{
+	const struct {
+		const char *field;
+		bool set;
+	} fields[] = {
+		{"shuffle", request->shuffle},
+		{"epoch", request->epoch != 0},
+		{"batch", request->batch != 0},
+		{"epoch_end", request->epoch_end != 0},
+		{"rank", request->rank != 0},
+		{"world", request->world > 1},
+		{"last", request->last != LOADERD__LAST_BATCH__LAST_DROP},
+		{"repeats", request->repeats > 1},
+	};
+	if (!request->wanted)
+		return 0;
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+		if (fields[i].set)
+			return refuse_request(refusal, EINVAL, fields[i].field,
+					      "%s does not apply to a wanted feed, whose client "
+					      "lists the samples of each batch; leave it unset",
+					      fields[i].field);
+	if (request->batch_size > WANTS_BATCH_MAX)
+		return refuse_request(refusal, EINVAL, "batch_size",
+				      "batch_size %u: a batch of a wanted feed has at most %d "
+				      "samples",
+				      request->batch_size, WANTS_BATCH_MAX);
+	return 0;
+}
+
 static int check_request(const Loaderd__OpenFeed *request, const struct config *config,
 			 struct refusal *refusal)
 {
@@ -102,7 +134,7 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	if ((unsigned)request->bad > BATCHER_FAIL)
 		return refuse_request(refusal, EINVAL, "bad", "bad = %d is not known",
 				      (int)request->bad);
-	return 0;
+	return check_wanted(request, refusal);
 }
 
 static int check_writable(const Loaderd__OpenFeed *request, const struct config *config,
@@ -142,8 +174,9 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 		.world = request->world == 0 ? 1 : request->world,
 		.repeats = request->repeats == 0 ? 1 : request->repeats,
 		.shuffle = request->shuffle,
-		.last_short = request->last == LOADERD__LAST_BATCH__LAST_SHORT,
+		.last_short = request->last == LOADERD__LAST_BATCH__LAST_SHORT || request->wanted,
 	};
+	options->wanted = request->wanted;
 	if (order_init(order) < 0)
 		return refuse_request(refusal, EINVAL, NULL,
 				      "the order's parameters are not valid");
@@ -523,6 +556,8 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 	batcher_geometry(options, &geometry);
 	uint64_t bytes = ring_size(&geometry);
 	uint64_t other_bytes = options->io.mode == IO_URING ? options->io.bytes : 0;
+	if (options->wanted)
+		other_bytes += wants_bytes(options->slots, options->order.batch_size);
 	if (bytes == 0)
 		return refuse_request(
 			refusal, EDQUOT, "batch_size",

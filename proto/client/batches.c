@@ -23,9 +23,6 @@ _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_N
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
 _Static_assert((int)FEED_TEXT == (int)RING_FIELD_TEXT, "types pass through");
 
-/* Encoded Request{doorbell{}}: field 4, length-delimited, empty. */
-static const uint8_t doorbell[] = {4 << 3 | 2, 0};
-
 static uint64_t element_size(uint32_t element)
 {
 	static const uint8_t sizes[] = {
@@ -60,6 +57,11 @@ static int refuse_batch(struct feed *feed)
 static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 {
 	uint64_t end = feed->options.epoch_end;
+	const struct wanted_batch *due = wants_due(feed);
+	if (due)
+		return slot->number == feed->ring.taken && slot->epoch == due->epoch &&
+		       slot->batch + 1 == slot->number && slot->count <= due->count &&
+		       slot->last == 0;
 	return slot->number == feed->ring.taken && slot->epoch == feed->epoch &&
 	       slot->batch == feed->batch && (end == 0 || slot->epoch < end) &&
 	       (slot->last != 0) == (slot->batch + 1 == feed->info.batches_per_epoch);
@@ -105,7 +107,7 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 		.size = batch->size,
 		.number = feed->base + slot.number,
 		.epoch = slot.epoch,
-		.batch = slot.batch,
+		.batch = feed->options.wanted ? feed->base + slot.batch : slot.batch,
 		.count = slot.count,
 		.height = slot.height,
 		.width = slot.width,
@@ -125,6 +127,7 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 	};
 	memcpy(batch, &full, feed_known_size(batch->size, BATCH_SIZE_0, sizeof(full)));
 	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
+	wants_pop(feed);
 	feed->again.fruitless = 0;
 	return 0;
 }
@@ -316,18 +319,19 @@ static int wait_for_batch(struct feed *feed, int timeout_ms, const struct ring_s
 		r = feed_reopen(feed, deadline_ms);
 		if (r != 0)
 			return r;
+		wants_resend(feed);
 	}
 }
 
-int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
+static int feed_take(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
 {
 	if (feed->connection.fd < 0)
 		return refuse_in_fork(feed);
 	if (feed->broken != 0)
 		return feed->broken;
-	const struct ring_slot *slot = feed->ring.header ? ring_take(&feed->ring) : NULL;
-	if (!slot) {
-		int r = wait_for_batch(feed, timeout_ms, &slot);
+	*ret_slot = feed->ring.header ? ring_take(&feed->ring) : NULL;
+	if (!*ret_slot) {
+		int r = wait_for_batch(feed, timeout_ms, ret_slot);
 		if (r != 0)
 			return r;
 	}
@@ -335,7 +339,35 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 		ring_consumer_arm(&feed->ring, 0);
 		feed->armed = false;
 	}
-	return hand_out(feed, slot, batch);
+	return 0;
+}
+
+static void feed_discard(struct feed *feed)
+{
+	pthread_mutex_lock(&feed->lock);
+	int r = ring_ack(&feed->ring, feed->ring.taken);
+	pthread_mutex_unlock(&feed->lock);
+	if (r > 0)
+		feed_doorbell(feed);
+}
+
+int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
+	for (;;) {
+		const struct ring_slot *slot;
+		if (feed->options.wanted && !wants_due(feed))
+			return error_set(feed->error, -EINVAL,
+					 "No batch is wanted: ask for one with feed_want().");
+		int r = feed_take(feed, timeout_ms <= 0 ? timeout_ms : clock_left_ms(deadline_ms),
+				  &slot);
+		if (r != 0)
+			return r;
+		if (feed->wanted.forgotten == 0)
+			return hand_out(feed, slot, batch);
+		feed_discard(feed);
+		wants_pop(feed);
+	}
 }
 
 int feed_release(struct feed *feed, const struct feed_batch *batch)
@@ -349,13 +381,8 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 	else
 		r = old_ring_release(feed, batch->number);
 	pthread_mutex_unlock(&feed->lock);
-	/*
-	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon
-	 * has yet to read, and it checks the acks after reading. feed_next() reports a lost daemon;
-	 * a spurious doorbell to the next one is harmless.
-	 */
 	if (r > 0)
-		(void)frame_send(feed->connection.fd, doorbell, sizeof(doorbell), NULL, 0, 0);
+		feed_doorbell(feed);
 	return r < 0 ? r : 0;
 }
 

@@ -56,6 +56,7 @@ static int check_options(const struct feed_options *options, char *error)
 		{"writable", options->writable, FEED_OWN,
 		 "none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN"},
 		{"cut_values", options->cut_values, 1, "neither 0 nor 1"},
+		{"wanted", options->wanted, 1, "neither 0 nor 1"},
 		{"reconnect", options->reconnect, FEED_RECONNECT_NEVER,
 		 "neither FEED_RECONNECT nor FEED_RECONNECT_NEVER"},
 	};
@@ -75,6 +76,7 @@ struct feed *feed_new(void)
 	feed->wake = -1;
 	feed->timer = -1;
 	pthread_mutex_init(&feed->lock, NULL);
+	pthread_mutex_init(&feed->sending, NULL);
 	return feed;
 }
 
@@ -105,6 +107,8 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	r = r ?: keep_options(feed, options, error);
 	if (r < 0)
 		return r;
+	if (options->wanted && wants_init(feed) < 0)
+		return error_set(error, -ENOMEM, "Out of memory.");
 	feed->wake = epoll_create1(EPOLL_CLOEXEC);
 	r = feed->wake < 0 ? -errno : reopen_watch_socket(feed);
 	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
@@ -152,6 +156,7 @@ void feed_close(struct feed *feed)
 	io_close(feed->timer);
 	ring_consumer_deinit(&feed->ring);
 	old_rings_free(feed);
+	wants_deinit(feed);
 	for (uint32_t i = 0; i < feed->field_count; i++)
 		free(feed->field_names[i]);
 	free((char *)feed->options.dataset);

@@ -28,6 +28,8 @@ extern "C" {
 
 #define FEED_ERROR_MAX 1024 /* bytes of an error text, terminator included */
 #define FEED_END       1    /* outcome of feed_next: all batches have been delivered */
+/* batches that feed_want() accepts beyond the feed's slots before one must be taken */
+#define FEED_WANTS_AHEAD 16
 
 enum feed_last { FEED_LAST_DROP = 0, FEED_LAST_SHORT = 1 };
 enum feed_bad { FEED_BAD_SUBSTITUTE = 0, FEED_BAD_SKIP = 1, FEED_BAD_FAIL = 2 };
@@ -129,13 +131,19 @@ struct feed_options {
 	 * augmentation). Must divide batch_size times world. 0 means 1.
 	 */
 	uint32_t repeats;
+	/*
+	 * 1 opens a wanted feed: feed_want() lists the samples of each batch. batch_size is then
+	 * the most samples of a batch, at most 65,536; shuffle, epoch, batch, epoch_end, rank,
+	 * world, last and repeats must be 0.
+	 */
+	uint32_t wanted;
 };
 
 struct feed_info {
 	size_t size; /* set by the caller: sizeof(struct feed_info) */
 	uint64_t feed_id;
 	uint64_t samples;           /* in the dataset */
-	uint64_t batches_per_epoch; /* for this rank */
+	uint64_t batches_per_epoch; /* for this rank; 0 for a wanted feed */
 	uint32_t classes;
 	uint32_t slots;
 	uint32_t batch_size;
@@ -164,7 +172,7 @@ struct feed_batch {
 	/* number of the batch in this feed: 1, 2, 3 ...; identifies it in feed_release() */
 	uint64_t number;
 	uint64_t epoch;
-	uint64_t batch; /* index within the epoch, for this rank */
+	uint64_t batch; /* index within the epoch, for this rank; number - 1 in a wanted feed */
 	uint32_t count; /* samples */
 	uint32_t height, width, channels;
 	uint32_t element; /* enum feed_element */
@@ -206,8 +214,8 @@ void feed_options_init(struct feed_options *options);
  * the offending field and, for a pipeline, the position. -ECONNREFUSED or -ENOENT if no daemon
  * listens; -ENOENT, -EACCES or -EMFILE with a text that begins with "dataset:" if this process
  * cannot open one of the dataset's files; -EINVAL for an invalid option; -EDQUOT if a limit of the
- * daemon is exceeded; -ENOTSUP if the daemon is too old for `writable` or `repeats`; -ETIMEDOUT;
- * other errors of the daemon.
+ * daemon is exceeded; -ENOTSUP if the daemon is too old for `writable`, `repeats` or `wanted`;
+ * -ETIMEDOUT; other errors of the daemon.
  */
 int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
 /* Accepts NULL. Invalidates batches still held. */
@@ -238,8 +246,9 @@ const char *feed_reconnect_text(const struct feed *feed);
  * Returns 0, FEED_END, -ETIMEDOUT, -ECONNRESET (the daemon went away, and the feed could not or
  * should not be reopened), -ENOBUFS (the caller holds every slot: release one), -EBADMSG (the feed
  * failed; see feed_error()), -EPROTO (the daemon broke the protocol), -ESTALE (the dataset was
- * replaced before the feed was reopened), or an error of feed_open() if reopening was refused. A
- * reopening in progress is bounded by open_timeout_ms, not by timeout_ms.
+ * replaced before the feed was reopened), -EINVAL (nothing is wanted, in a wanted feed), or an
+ * error of feed_open() if reopening was refused. A reopening in progress is bounded by
+ * open_timeout_ms, not by timeout_ms.
  */
 int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch);
 /*
@@ -250,7 +259,27 @@ int feed_release(struct feed *feed, const struct feed_batch *batch);
 /* Returns extra field number `field`, in the order of feed_options.fields, of a held batch. */
 int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field,
 	       struct feed_field *ret_field);
-/* Returns the position at which to open a feed that continues after the last batch returned. */
+/*
+ * Asks a wanted feed for its next batch: `count` samples, in this order. feed_next() returns the
+ * batches in the order in which they were asked for; ask for some ahead, so that the daemon can
+ * make them while earlier ones are used. Copies the list, which may contain duplicates. A sample's
+ * content depends on the seed, the epoch, the sample number and, for a duplicate, on how many equal
+ * numbers precede it in the list. After a reconnect, the feed asks again for what it has not
+ * returned. -EAGAIN if slots + FEED_WANTS_AHEAD batches are wanted and not returned; -EINVAL if the
+ * feed is not a wanted one, count is 0 or above batch_size, or a number is not below
+ * feed_info.samples; -ENOMEM. May wait for batches that feed_forget() has dropped, then returns
+ * errors of feed_next(), too. The text is in feed_error().
+ */
+int feed_want(struct feed *feed, uint64_t epoch, const uint64_t *samples, uint32_t count);
+/*
+ * Drops all batches that are wanted and not returned; feed_next() returns only those of later
+ * feed_want() calls. -EINVAL if the feed is not a wanted one.
+ */
+int feed_forget(struct feed *feed);
+/*
+ * Returns the position at which to open a feed that continues after the last batch returned. Of a
+ * wanted feed: that batch's epoch, and the number of batches.
+ */
 int feed_position(const struct feed *feed, uint64_t *ret_epoch, uint64_t *ret_batch);
 /* Text of the feed's last error, "" if there was none; valid until the feed's next call. */
 const char *feed_error(const struct feed *feed);

@@ -13,6 +13,7 @@
 #include "proto/ring.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,25 @@ struct reopening {
 	char said[FEED_ERROR_MAX]; /* text of feed_reconnect_text() */
 };
 
+struct wanted_batch {
+	uint64_t epoch;
+	uint32_t count;
+	uint64_t *samples; /* [count], owned */
+};
+
+/*
+ * The batches that a wanted feed has asked for and not returned, oldest first. The daemon accepts a
+ * limited number, which the forgotten ones count against until they have come: batches beyond that
+ * are sent later. Only wants.c changes them.
+ */
+struct wanted_batches {
+	struct wanted_batch *list; /* [2 * limit], circular; NULL unless the feed is wanted */
+	uint32_t limit;            /* slots + FEED_WANTS_AHEAD */
+	uint32_t first, count;
+	uint32_t sent;      /* the oldest ones, which the daemon has been asked for */
+	uint32_t forgotten; /* the oldest of those, which feed_next() discards */
+};
+
 struct feed {
 	struct connection connection; /* .fd keeps its number for the life of the feed */
 	/* guards the connection's socket, whose fd becomes -1 in a forked child */
@@ -51,6 +71,12 @@ struct feed {
 	int timer; /* timerfd, created when a connection is first lost */
 	/* protects base, kept, old, and ring as far as feed_release() uses it */
 	pthread_mutex_t lock;
+	/*
+	 * Held while a frame is sent. A release that finds it held sets doorbell_due; whoever holds
+	 * it then sends the doorbell.
+	 */
+	pthread_mutex_t sending;
+	_Atomic bool doorbell_due;
 	struct ring_consumer ring; /* zero while waiting */
 	uint64_t base; /* batches taken on earlier connections; added to the ring's batch numbers */
 	bool kept;     /* set by feed_keep_memory() */
@@ -65,6 +91,7 @@ struct feed {
 	int broken;
 	uint64_t epoch, batch; /* position of the next batch to hand out */
 	struct feed_info info;
+	struct wanted_batches wanted;
 	uint32_t field_count;
 	char *field_names[RING_FIELDS_MAX];
 	char error[FEED_ERROR_MAX];
@@ -91,6 +118,18 @@ struct feed *feed_new(void);
  * names.
  */
 int feed_subscribe(struct feed *feed, const struct feed_options *options, char *error);
+
+/* Sends the daemon a doorbell. Never blocks. Any thread. */
+void feed_doorbell(struct feed *feed);
+/* Prepares a subscribed feed for feed_want(). Returns 0 or -ENOMEM. */
+int wants_init(struct feed *feed);
+void wants_deinit(struct feed *feed);
+/* The batch that is due; NULL if none is wanted. */
+const struct wanted_batch *wants_due(const struct feed *feed);
+/* Call when the oldest batch, forgotten or due, has been taken from the ring. */
+void wants_pop(struct feed *feed);
+/* After a reconnect: asks again for all batches but the forgotten ones. */
+void wants_resend(struct feed *feed);
 
 /* Returns true if the feed should be reopened after its loss. */
 bool reopen_wanted(const struct feed *feed);

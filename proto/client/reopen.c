@@ -371,8 +371,10 @@ static int attempt(struct feed *feed)
 	int64_t left_ms = patience_ms(feed);
 	uint32_t timeout_ms =
 		options.open_timeout_ms != 0 ? options.open_timeout_ms : CONNECTION_TIMEOUT_MS;
-	options.epoch = feed->epoch;
-	options.batch = feed->batch;
+	if (!options.wanted) {
+		options.epoch = feed->epoch;
+		options.batch = feed->batch;
+	}
 	options.slots = feed->info.slots;
 	options.open_timeout_ms = left_ms < 1                     ? 1
 				  : left_ms < (int64_t)timeout_ms ? (uint32_t)left_ms

@@ -104,6 +104,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.whole_values = options->cut_values == 0;
 	open.text_fields = options->size > FEED_OPTIONS_SIZE_1;
 	open.repeats = options->repeats > 1 ? options->repeats : 0;
+	open.wanted = options->wanted != 0;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
@@ -126,6 +127,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of repeats: update it, or open the feed without.");
+	if (options->wanted && !opened->wanted)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of wanted feeds: update it, or open the feed without.");
 	if (!feed->ring.header)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed without a ring.");
@@ -149,8 +154,12 @@ static int check_opened(const struct feed *feed, const struct feed_options *opti
 				    "opened a feed of %u slots for %u samples each, where %u for "
 				    "%u were asked for.",
 				    layout->slots, layout->batch_size_max, slots, batch_size);
-	if (info->batches_per_epoch < 1 ||
-	    (info->batches_per_epoch - 1) / repeats_of(options) >= info->samples)
+	bool divided = options->wanted
+			       ? info->batches_per_epoch == 0 && info->samples > 0
+			       : info->batches_per_epoch > 0 &&
+					 (info->batches_per_epoch - 1) / repeats_of(options) <
+						 info->samples;
+	if (!divided)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed of %llu samples in %llu batches.",
 				    (unsigned long long)info->samples,

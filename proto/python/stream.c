@@ -16,20 +16,21 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 				"last",       "bad",         "slots",
 				"fields",     "field_bytes", "timeout_ms",
 				"writable",   "reconnect",   "reconnect_timeout_ms",
-				"cut_values", "repeats",     NULL};
+				"cut_values", "repeats",     "wanted",
+				NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX];
 	PyObject *fields;
-	int shuffle, writable, reconnect, cut_values;
+	int shuffle, writable, reconnect, cut_values, wanted;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
 	if (!PyArg_ParseTupleAndKeywords(
-		    arguments, keywords, "zyssIpKKKKIIIIIOIIppIpI", names, &options.socket,
+		    arguments, keywords, "zyssIpKKKKIIIIIOIIppIpIp", names, &options.socket,
 		    &options.dataset, &options.pipeline, &options.name, &options.batch_size,
 		    &shuffle, &seed, &epoch, &batch, &epoch_end, &options.rank, &options.world,
 		    &options.last, &options.bad, &options.slots, &fields, &options.field_bytes,
 		    &options.open_timeout_ms, &writable, &reconnect, &options.reconnect_timeout_ms,
-		    &cut_values, &options.repeats))
+		    &cut_values, &options.repeats, &wanted))
 		return NULL;
 	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);
 	if (field_count < 0)
@@ -38,6 +39,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	options.field_count = (uint32_t)field_count;
 	options.shuffle = (uint32_t)shuffle;
 	options.cut_values = (uint32_t)cut_values;
+	options.wanted = (uint32_t)wanted;
 	options.writable = writable ? FEED_WRITABLE : FEED_OWN;
 	options.reconnect = reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.seed = seed;
@@ -118,6 +120,73 @@ static PyObject *stream_next(PyObject *self, PyObject *argument)
 	return (PyObject *)slot;
 }
 
+/* Converts a sequence of numbers. The caller frees the list with PyMem_Free(). */
+static uint64_t *parse_samples(PyObject *sequence, uint32_t *ret_count)
+{
+	Py_ssize_t count = PySequence_Size(sequence);
+	if (count < 0)
+		return NULL;
+	if (count > UINT32_MAX) {
+		PyErr_SetString(PyExc_OverflowError, "too many samples for a batch");
+		return NULL;
+	}
+	uint64_t *samples = PyMem_Malloc(count > 0 ? (size_t)count * sizeof(*samples) : 1);
+	if (!samples) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *item = PySequence_GetItem(sequence, i);
+		PyObject *number = item ? PyNumber_Index(item) : NULL;
+		Py_XDECREF(item);
+		samples[i] = number ? PyLong_AsUnsignedLongLong(number) : 0;
+		Py_XDECREF(number);
+		if (PyErr_Occurred()) {
+			PyMem_Free(samples);
+			return NULL;
+		}
+	}
+	*ret_count = (uint32_t)count;
+	return samples;
+}
+
+static PyObject *stream_want(PyObject *self, PyObject *arguments)
+{
+	struct stream *stream = (struct stream *)self;
+	unsigned long long epoch;
+	PyObject *sequence;
+	uint32_t count = 0;
+	if (!PyArg_ParseTuple(arguments, "KO", &epoch, &sequence))
+		return NULL;
+	uint64_t *samples = parse_samples(sequence, &count);
+	if (!samples)
+		return NULL;
+	if (enter(stream) < 0) {
+		PyMem_Free(samples);
+		return NULL;
+	}
+	int r;
+	Py_BEGIN_ALLOW_THREADS r = feed_want(stream->feed, epoch, samples, count);
+	Py_END_ALLOW_THREADS PyMem_Free(samples);
+	stream->busy = 0;
+	if (r < 0)
+		return raise_error(r, feed_error(stream->feed));
+	Py_RETURN_NONE;
+}
+
+static PyObject *stream_forget(PyObject *self, PyObject *unused)
+{
+	struct stream *stream = (struct stream *)self;
+	if (enter(stream) < 0)
+		return NULL;
+	int r;
+	Py_BEGIN_ALLOW_THREADS r = feed_forget(stream->feed);
+	Py_END_ALLOW_THREADS stream->busy = 0;
+	if (r < 0)
+		return raise_error(r, feed_error(stream->feed));
+	Py_RETURN_NONE;
+}
+
 static PyObject *stream_close(PyObject *self, PyObject *unused)
 {
 	struct stream *stream = (struct stream *)self;
@@ -182,6 +251,10 @@ static PyObject *stream_fileno(PyObject *self, PyObject *unused)
 
 static PyMethodDef stream_methods[] = {
 	{"next", stream_next, METH_O, "next(timeout_ms): a Slot, or None at the end."},
+	{"want", stream_want, METH_VARARGS,
+	 "want(epoch, samples): asks a wanted stream for its next batch."},
+	{"forget", stream_forget, METH_NOARGS,
+	 "Drops the batches that are wanted and were not returned."},
 	{"close", stream_close, METH_NOARGS, "Hangs up; batches held stay readable."},
 	{"position", stream_position, METH_NOARGS,
 	 "(epoch, batch) after the last batch handed out."},

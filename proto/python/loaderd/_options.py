@@ -30,6 +30,7 @@ class Options(TypedDict):
     reconnect_timeout_ms: int
     cut_values: bool
     repeats: int
+    wanted: bool
 
 
 def reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:

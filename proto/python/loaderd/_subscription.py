@@ -149,6 +149,7 @@ class Feed:
             "world": number("world", world, 32),
             "last": choice("last", last, LAST),
             "repeats": number("repeats", repeats, 32),
+            "wanted": False,
             "bad": choice("bad", bad, BAD),
             "slots": number("slots", slots, 32),
             "fields": self._fields,
