@@ -63,6 +63,7 @@ enum key {
 	KEY_SLOTS,
 	KEY_SEED,
 	KEY_STORED_ORDER,
+	KEY_WANTED,
 	KEY_DEFER,
 	KEY_SOCKET,
 	KEY_DAEMON,
@@ -100,6 +101,7 @@ static const struct argp_option options[] = {
 	 "Batches of shared memory per feed (default: the daemon's choice)", 2},
 	{"seed", KEY_SEED, "N", 0, "Seed of order and augmentation (default 1)", 2},
 	{"stored-order", KEY_STORED_ORDER, 0, 0, "Do not shuffle", 2},
+	{"wanted", KEY_WANTED, 0, 0, "Clients choose the samples of each batch (wanted feeds)", 2},
 	{"defer", KEY_DEFER, 0, 0, "Leave the transforms that a device can do to the clients", 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
@@ -254,6 +256,9 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_STORED_ORDER:
 		settings->stored_order = 1;
+		return 0;
+	case KEY_WANTED:
+		settings->wanted = 1;
 		return 0;
 	case KEY_DEFER:
 		settings->defers = 1;

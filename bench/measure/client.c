@@ -1,5 +1,7 @@
 #include "bench/measure/client.h"
 
+#include "bench/measure/wants.h"
+
 #include "format/base/system/clock.h"
 #include "format/base/text/printable.h"
 
@@ -43,6 +45,7 @@ struct client {
 	struct shared_state *shared;
 	struct client_slot *slot;
 	struct feed *feed;
+	struct wants wants;
 	enum consume consume;
 	uint64_t step_ns;
 	uint64_t reconnects; /* reconnects of the feed so far */
@@ -99,6 +102,12 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 	int r;
 
 	batch->size = sizeof(*batch);
+	r = wants_ask(&client->wants);
+	if (r) {
+		snprintf(client->slot->error, sizeof(client->slot->error), "%s",
+			 feed_error(client->feed));
+		return r;
+	}
 	r = feed_next(client->feed, BATCH_TIMEOUT_MS, batch);
 	*ret_wait_ns = clock_ns(CLOCK_MONOTONIC) - asked;
 	if (r) {
@@ -106,6 +115,7 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
 		return r < 0 ? r : -ENODATA;
 	}
+	wants_took(&client->wants);
 	if (batch->reconnects != client->reconnects) {
 		printable_line(stderr, "loaderbench: client %u: %s", client->number,
 			       feed_reconnect_text(client->feed));
@@ -169,10 +179,13 @@ static int client_measure(struct client *client)
 	return 0;
 }
 
-static void client_run(struct client *client, const struct feed_options *options)
+static void client_run(struct client *client, const struct settings *settings,
+		       const struct feed_options *options)
 {
 	int r = feed_open(options, &client->feed, client->slot->error);
 
+	if (!r)
+		r = wants_begin(&client->wants, settings, client->feed);
 	if (!r)
 		r = client_measure(client);
 	if (r) {
@@ -182,6 +195,7 @@ static void client_run(struct client *client, const struct feed_options *options
 		atomic_store(&client->slot->state, CLIENT_FAILED);
 	}
 	feed_close(client->feed);
+	wants_free(&client->wants);
 	free(client->copy);
 }
 
@@ -208,6 +222,6 @@ pid_t client_start(struct shared_state *shared, const struct settings *settings,
 	if (getppid() != parent)
 		_exit(1);
 	point_feed_options(settings, point, socket, number, &options);
-	client_run(&client, &options);
+	client_run(&client, settings, &options);
 	_exit(0);
 }

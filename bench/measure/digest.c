@@ -1,5 +1,7 @@
 #include "bench/measure/digest.h"
 
+#include "bench/measure/wants.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +24,7 @@ struct digest {
 	const struct digest_schedule *schedule;
 	struct feed_daemon *daemon;
 	struct feed *feed;
+	struct wants wants;
 	XXH3_state_t *state;
 	uint64_t reconnects; /* reconnects of the feed so far */
 	char *error;
@@ -41,15 +44,20 @@ static int digest_open(struct digest *digest, uint64_t epoch, uint64_t batch)
 	}
 	point_feed_options(digest->settings, digest->point,
 			   socket ? socket : feed_daemon_socket(digest->daemon), 0, &options);
-	options.epoch = epoch;
-	options.batch = batch;
+	if (!digest->settings->wanted) {
+		options.epoch = epoch;
+		options.batch = batch;
+	}
 	digest->reconnects = 0;
-	return feed_open(&options, &digest->feed, digest->error);
+	r = feed_open(&options, &digest->feed, digest->error);
+	return r ? r : wants_begin(&digest->wants, digest->settings, digest->feed);
 }
 
 static void digest_add(struct digest *digest, const struct feed_batch *batch)
 {
-	const uint64_t head[] = {batch->epoch,   batch->batch,  batch->count,
+	/* A wanted feed counts its batches from 0 when it is opened. */
+	uint64_t number = digest->settings->wanted ? digest->wants.taken : batch->batch;
+	const uint64_t head[] = {batch->epoch,   number,        batch->count,
 				 batch->height,  batch->width,  batch->channels,
 				 batch->element, batch->layout, batch->last};
 
@@ -63,8 +71,11 @@ static void digest_add(struct digest *digest, const struct feed_batch *batch)
 static int digest_step(struct digest *digest)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
-	int r = feed_next(digest->feed, BATCH_TIMEOUT_MS, &batch);
+	int r = wants_ask(&digest->wants);
 
+	if (r)
+		return error_set(digest->error, r, "%s", feed_error(digest->feed));
+	r = feed_next(digest->feed, BATCH_TIMEOUT_MS, &batch);
 	if (r)
 		return error_set(digest->error, r < 0 ? r : -ENODATA, "no batch: %s",
 				 r == FEED_END ? "the feed has ended" : feed_error(digest->feed));
@@ -72,6 +83,7 @@ static int digest_step(struct digest *digest)
 		printable_line(stderr, "loaderbench: %s", feed_reconnect_text(digest->feed));
 	digest->reconnects = batch.reconnects;
 	digest_add(digest, &batch);
+	wants_took(&digest->wants);
 	return feed_release(digest->feed, &batch);
 }
 
@@ -141,6 +153,7 @@ int digest_measure(const struct settings *settings, const struct point *point,
 	XXH3_128bits_reset(digest.state);
 	r = digest_run(&digest);
 	feed_close(digest.feed);
+	wants_free(&digest.wants);
 	feed_daemon_stop(digest.daemon);
 	if (!r) {
 		XXH128_hash_t hash = XXH3_128bits_digest(digest.state);

@@ -42,7 +42,8 @@ void point_feed_options(const struct settings *settings, const struct point *poi
 	ret_options->pipeline = point->pipeline;
 	ret_options->name = "loaderbench";
 	ret_options->batch_size = point->batch_size;
-	ret_options->shuffle = !settings->stored_order;
+	ret_options->shuffle = !settings->stored_order && !settings->wanted;
+	ret_options->wanted = settings->wanted ? 1 : 0;
 	ret_options->seed = settings->seed + client;
 	ret_options->slots = settings->slots;
 	ret_options->fields = deferred;

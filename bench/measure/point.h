@@ -34,6 +34,7 @@ struct settings {
 	uint64_t seed;
 	uint32_t slots; /* 0 lets the daemon choose */
 	int stored_order;
+	int wanted;       /* nonzero: clients ask for each batch, see wants.h */
 	int defers;       /* nonzero defers the transforms that a device can do to the clients */
 	int no_reconnect; /* fail if the daemon goes away */
 	enum consume consume;

@@ -59,6 +59,8 @@ enum step {
 	DOORBELL,
 	HANG_UP,
 	SHUT_DOWN,
+	WANT,
+	FORGET,
 	STEPS
 };
 enum {
@@ -337,8 +339,11 @@ static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
 	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
 	Loaderd__Shutdown shutdown = LOADERD__SHUTDOWN__INIT;
 	Loaderd__GetDataset dataset = LOADERD__GET_DATASET__INIT;
+	Loaderd__Forget forget = LOADERD__FORGET__INIT;
 	request.kind_case = kind;
-	if (kind == LOADERD__REQUEST__KIND_GET_STATUS)
+	if (kind == LOADERD__REQUEST__KIND_FORGET)
+		request.forget = &forget;
+	else if (kind == LOADERD__REQUEST__KIND_GET_STATUS)
 		request.get_status = &status;
 	else if (kind == LOADERD__REQUEST__KIND_SHUTDOWN)
 		request.shutdown = &shutdown;
@@ -383,6 +388,7 @@ static void open_feed(struct client *client, struct script *script)
 	open.field_bytes = (uint32_t)number(room);
 	open.whole_values = (room & 0x10) != 0;
 	open.text_fields = (room & 0x20) != 0;
+	open.wanted = (room & 0x40) != 0;
 	for (unsigned i = 0; i < FIELD_NAMES; i++)
 		if (which >> i & 1)
 			fields[open.n_fields++] = (char *)field_names[i];
@@ -396,6 +402,24 @@ static void open_feed(struct client *client, struct script *script)
 	}
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
+	send_request(client, &request, NULL, 0);
+}
+
+/* Names samples that are often in the dataset, and epochs and counts that are often extreme. */
+static void send_want(struct client *client, struct script *script)
+{
+	enum { SAMPLES_MAX = 64 };
+	Loaderd__Want want = LOADERD__WANT__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	uint64_t samples[SAMPLES_MAX];
+	uint8_t how = next(script);
+	want.epoch = number(next(script));
+	want.samples = samples;
+	want.n_samples = how % SAMPLES_MAX;
+	for (size_t i = 0; i < want.n_samples; i++)
+		samples[i] = how & 0x80 ? number(next(script)) : i % (1u + (how >> 4 & 7u));
+	request.kind_case = LOADERD__REQUEST__KIND_WANT;
+	request.want = &want;
 	send_request(client, &request, NULL, 0);
 }
 
@@ -536,6 +560,12 @@ static void do_step(struct client *client, enum step step, struct script *script
 		break;
 	case DOORBELL:
 		send_doorbell(client);
+		break;
+	case WANT:
+		send_want(client, script);
+		break;
+	case FORGET:
+		send_plain(client, LOADERD__REQUEST__KIND_FORGET);
 		break;
 	case SHUT_DOWN:
 		send_plain(client, LOADERD__REQUEST__KIND_SHUTDOWN);

@@ -255,13 +255,36 @@ static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 	return bytes;
 }
 
+static void write_request(const char *folder, const char *name, const uint8_t *script,
+			  size_t script_size, const uint8_t *file, size_t size)
+{
+	uint8_t *seed = malloc(2 + script_size + size);
+	seed[0] = 'R';
+	seed[1] = (uint8_t)script_size;
+	memcpy(seed + 2, script, script_size);
+	memcpy(seed + 2 + script_size, file, size);
+	write_file(folder, name, seed, 2 + script_size + size);
+	free(seed);
+}
+
 /*
  * Makes scripts for fuzz_request.c: each pipeline, with every policy, order and start position in
  * turn, and a change of the file in between.
  */
 static void make_requests(const char *root)
 {
-	enum { OPEN, WORK, TAKE, CHANGE, DESCRIBE, STATUS = 9, HANG_UP = 11, PIPELINES = 24 };
+	enum {
+		OPEN,
+		WORK,
+		TAKE,
+		CHANGE,
+		DESCRIBE,
+		STATUS = 9,
+		HANG_UP = 11,
+		WANT = 13,
+		FORGET,
+		PIPELINES = 24
+	};
 	char folder[2048], name[64];
 
 	snprintf(folder, sizeof(folder), "%s/request", root);
@@ -304,16 +327,22 @@ static void make_requests(const char *root)
 		enum kind kind = i == 0 ? PIXELS : i % KINDS;
 		size_t size;
 		uint8_t *file = make_dataset(root, kind, &size);
-		uint8_t *seed = malloc(2 + sizeof(script) + size);
-		seed[0] = 'R';
-		seed[1] = sizeof(script);
-		memcpy(seed + 2, script, sizeof(script));
-		memcpy(seed + 2 + sizeof(script), file, size);
 		snprintf(name, sizeof(name), "pipeline%02u", i);
-		write_file(folder, name, seed, 2 + sizeof(script) + size);
-		free(seed);
+		write_request(folder, name, script, sizeof(script), file, size);
 		free(file);
 	}
+	/* A wanted feed, with duplicates, an extreme epoch, Forget, and a sample that is not there.
+	 */
+	static const uint8_t wanted[] = {
+		OPEN, 1,      0,    4,    3,      0,    0,    0,    0,    1,    0x40, WANT, 0x33,
+		0,    WANT,   0x12, 0xfd, WORK,   9,    TAKE, 2,    WANT, 0x44, 1,    WANT, 3,
+		2,    FORGET, WORK, 9,    STATUS, TAKE, 4,    WANT, 4,    2,    WORK, 9,    TAKE,
+		8,    WANT,   0x82, 0,    0,      0xfc, WORK, 1,    TAKE, 1,
+	};
+	size_t size;
+	uint8_t *file = make_dataset(root, 1, &size);
+	write_request(folder, "wanted", wanted, sizeof(wanted), file, size);
+	free(file);
 }
 
 int main(int argc, char **argv)

@@ -44,6 +44,42 @@ static void save_stream(const char *root, const char *name, uint8_t piece)
 	used = 1;
 }
 
+/* A step of fuzz_wants.c: a Want of these samples, preceded by its length. */
+static void add_want(uint64_t epoch, uint64_t *samples, size_t count)
+{
+	Loaderd__Want want = LOADERD__WANT__INIT;
+	want.epoch = epoch;
+	want.samples = samples;
+	want.n_samples = count;
+	stream[used++] = 0;
+	stream[used++] = (uint8_t)loaderd__want__get_packed_size(&want);
+	used += loaderd__want__pack(&want, stream + used);
+}
+
+static void wants(const char *root)
+{
+	uint64_t samples[6] = {7, 39, 7, 0, 7, 1};
+	used = 0;
+	for (unsigned i = 0; i < 25; i++) {
+		add_want(i, samples, 1 + i % 6);
+		if (i % 3 == 2) { /* take one, look one up */
+			memcpy(stream + used, (uint8_t[]){1, 0, 0, 2, (uint8_t)(i % 5), 1}, 6);
+			used += 6;
+		}
+	}
+	memcpy(stream + used, (uint8_t[]){3, 0, 0, 1, 0, 0}, 6);
+	save(root, "wants", "many", stream, used + 6);
+	used = 0;
+	add_want(UINT64_MAX, samples, 6);
+	samples[3] = 40;
+	add_want(0, samples, 6);
+	samples[3] = UINT64_MAX;
+	add_want(0, samples, 4);
+	add_want(0, samples, 0);
+	save(root, "wants", "wrong", stream, used);
+	used = 1;
+}
+
 static void requests(const char *root)
 {
 	char *fields[] = {(char *)"depth", (char *)"caption"};
@@ -191,5 +227,6 @@ int main(int argc, char **argv)
 	replies(argv[1]);
 	broken_frames(argv[1]);
 	rings(argv[1]);
+	wants(argv[1]);
 	return 0;
 }
