@@ -208,6 +208,87 @@ static void flood_with_questions(const struct stage *stage)
 			close(fds[i]);
 }
 
+enum { WANT_SAMPLES = 4096 };
+
+/* Opens a wanted feed with batches of up to WANT_SAMPLES. Returns the socket; -1 if refused. */
+static int open_wanted(const struct stage *stage, int file)
+{
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	int fds[2] = {-1, -1}, socket = attack_connect(stage);
+	if (socket < 0)
+		return -1;
+	open.version = PROTO_VERSION;
+	open.dataset = (char *)stage->images;
+	open.pipeline = (char *)"resize(8x8)";
+	open.batch_size = WANT_SAMPLES;
+	open.slots = 2;
+	open.wanted = true;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	fixture_send(socket, &request);
+	loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
+	(void)attack_files(socket, 0, 1, false, &file, 1);
+	Loaderd__Reply *reply = attack_reply(socket, fds);
+	bool opened = reply && reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED;
+	loaderd__reply__free_unpacked(reply, NULL);
+	for (unsigned i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (opened)
+		return socket;
+	close(socket);
+	return -1;
+}
+
+/* Encodes a frame with a Want of the same sample, WANT_SAMPLES times. Returns its size. */
+static size_t encode_want(uint8_t *frame, uint64_t *samples)
+{
+	Loaderd__Want want = LOADERD__WANT__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	want.epoch = UINT64_MAX;
+	want.samples = samples;
+	want.n_samples = WANT_SAMPLES;
+	request.kind_case = LOADERD__REQUEST__KIND_WANT;
+	request.want = &want;
+	uint32_t size = (uint32_t)loaderd__request__pack(&request, frame + sizeof(size));
+	memcpy(frame, &size, sizeof(size));
+	return sizeof(size) + size;
+}
+
+/*
+ * Sends Wants without ever taking a batch: with Forgets in between, and, on every other feed,
+ * beyond the number that may wait, which ends the feed.
+ */
+static void want_and_forget(const struct stage *stage)
+{
+	static uint64_t samples[WANT_SAMPLES];
+	static uint8_t frame[3 * WANT_SAMPLES];
+	static const uint8_t forget[] = "\2\0\0\0\x4a\0";
+	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
+	size_t size = encode_want(frame, samples);
+	unsigned opened = 0;
+	for (uint64_t until_ms = attack_deadline(), n = 0; attack_now_ms() < until_ms; n++) {
+		int socket = open_wanted(stage, file);
+		if (socket < 0)
+			continue;
+		opened++;
+		for (unsigned i = 0; i < 1000 && attack_now_ms() < until_ms; i++) {
+			if (send(socket, frame, size, MSG_NOSIGNAL) < 0)
+				break; /* the daemon has hung up */
+			for (unsigned j = 0; n % 2 == 0 && i >= 15 && j < 1000; j++)
+				(void)send(socket, forget, 6, MSG_NOSIGNAL | MSG_DONTWAIT);
+		}
+		close(socket);
+	}
+	assert_true(opened > 0);
+}
+
+static void flood_with_wants(const struct stage *stage)
+{
+	together(stage, want_and_forget);
+}
+
 /* Stops clients that hold batches with a signal. */
 static void stop_clients(const struct stage *stage)
 {
@@ -330,6 +411,8 @@ const struct attack attacks_by_numbers[] = {
 	{"OpenFeed and GetDataset as fast as they go", flood_with_requests, NULL, NULL,
 	 .processes = FLOODERS},
 	{"GetDataset on many connections", flood_with_questions, NULL, NULL},
+	{"Wants and Forgets as fast as they go", flood_with_wants, NULL, NULL,
+	 .processes = FLOODERS},
 	{"clients that have stopped", stop_clients, NULL, NULL},
 	{"all feeds that one user may have", take_all_feeds, NULL, NULL},
 	{"signals, tracing, and the administrator's socket", touch_processes, NULL, NULL},
