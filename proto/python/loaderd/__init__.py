@@ -5,7 +5,7 @@
     feed = Feed("train.pimg", pipeline="random_resized_crop(224) hflip(0.5)", batch_size=256, shuffle=True)
     for epoch in range(90):
         for batch in feed:                       # one epoch
-            images, labels = batch.torch()       # uint8, channels_last, no copy
+            images, labels = batch.torch()       # uint8, channels_last, no copy; `images, labels = batch` for NumPy
             ...
         torch.save({"feed": feed.state_dict(), ...}, "last.pt")
 
@@ -30,16 +30,18 @@ from ._errors import (
     NoFreeBatch,
     NotPermitted,
     ProtocolError,
+    RankChanged,
     WrongProcess,
 )
 from ._ranks import RankWarning
 from ._subscription import Feed
 
+# In the order of the reference: what one begins with first, errors last.
 __all__ = [
-    "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "DEFERRED", "FIELD_CUT",
-    "FIELD_MISSING", "Feed", "Field", "FeedError", "FeedFailed", "FeedTimeout", "KEY", "LabelWarning", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
-    "NotPermitted", "ProtocolError", "RankWarning", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
-]
+    "Feed", "Batch", "Tensors", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "dataset", "Dataset", "Field", "Daemon",
+    "LabelWarning", "RankWarning", "FeedError", "BadOption", "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone",
+    "DatasetReplaced", "FeedFailed", "FeedTimeout", "NoFreeBatch", "RankChanged", "ProtocolError", "WrongProcess",
+]  # fmt: skip
 
 __version__ = _feed.version
 

@@ -1,12 +1,12 @@
 """A batch in shared memory, as arrays and tensors without a copy."""
 
 import json
-import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _feed
+from ._checks import level_of_caller
 
 if TYPE_CHECKING:  # for annotations only; the package needs none of these libraries
     import numpy
@@ -14,11 +14,12 @@ if TYPE_CHECKING:  # for annotations only; the package needs none of these libra
     from torch import Tensor
     from torch import device as Device
 
-    from ._subscription import Feed
+    from ._stream import Source
 
 _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
 _JSON = 4
+_SECTIONS = ("images", "labels", "samples", "flags")
 
 SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample replaces it
 FIELD_MISSING = 2  #: flag of a sample without a value for a delivered field; the value is zero
@@ -48,32 +49,32 @@ def _array(section: "_feed.Array") -> "NDArray[Any]":
     return numpy.asarray(section)
 
 
-def _level_of_caller() -> int:
-    """Returns the stacklevel for warnings.warn() of the first caller outside this package."""
-    folder = os.path.dirname(__file__)
-    level = 1
-    while os.path.dirname(sys._getframe(level).f_code.co_filename) == folder and sys._getframe(level).f_back:
-        level += 1
-    return level
-
-
 class Batch:
-    """One batch. Arrays and tensors made from it refer to shared memory without a copy and keep that memory valid.
+    """One batch: `images, labels = batch`, or by name: batch["images"], batch["labels"], batch["samples"], batch["flags"], batch[FIELD].
 
-    The memory returns to the daemon when the batch and all arrays and tensors made from it have died; release(), or the
-    end of a `with` block, stands for the death of the batch. Arrays and tensors are writable: unless the feed has
-    writable=True, the first write to a page makes a private copy, and writes are discarded with the batch.
+    Images are views of shared memory: arrays and tensors made from `images`, torch() or buffer() keep that memory valid. It returns to
+    the daemon when the batch and all of these have died; release(), or the end of a `with` block, stands for the death of the batch.
+    Labels, samples, flags and fields are copies, a few kilobytes made when first asked for: keep them as long as you like.
+
+    All may be written to. Unless the feed has writable=True, the first write to a page of the images makes a private copy, and writes
+    are discarded with the batch.
+
+    In JAX a batch is a pytree with the leaves images and labels, if JAX was imported before the batch came; functions given to jit or
+    tree.map get a named tuple of the two.
     """
 
     __slots__ = (
-        "_slot", "_names", "_feed", "_shown", "number", "epoch", "index", "count", "height", "width", "channels",
+        "_slot", "_names", "_source", "_shown", "_copies", "number", "epoch", "index", "count", "height", "width", "channels",
         "element", "layout", "bad", "last", "publish_ns", "reconnects", "__weakref__",
     )
 
-    def __init__(self, slot: "_feed.Slot", names: Sequence[str], feed: "Feed") -> None:
+    def __init__(self, slot: "_feed.Slot", names: Sequence[str], source: "Source") -> None:
+        if not _registered and "jax" in sys.modules:
+            _register_with_jax()
         self._slot: Optional[_feed.Slot] = slot
         self._names = names
-        self._feed = feed
+        self._source = source
+        self._copies: Dict[str, Any] = {}  # of labels, samples, flags and fields, by name
         self._shown = False  # set once the caller has the images and may write to them
         (
             self.number, self.epoch, self.index, self.count, self.height, self.width, self.channels,
@@ -84,7 +85,7 @@ class Batch:
 
     def _held(self) -> "_feed.Slot":
         if self._slot is None:
-            raise ValueError("this batch was released")
+            raise ValueError("this batch was released; read what you need before, or keep batch.labels and the like, which are copies")
         return self._slot
 
     def warn_of_missing_labels(self, dataset: str) -> bool:
@@ -96,7 +97,7 @@ class Batch:
             f"{dataset}: sample {sample} has no label, and perhaps others have none: their batch.labels are -1, which "
             "torch.nn.functional.cross_entropy() rejects without ignore_index=-1. `packimg info` counts them",
             LabelWarning,
-            stacklevel=_level_of_caller(),
+            stacklevel=level_of_caller(),
         )
         return True
 
@@ -113,6 +114,25 @@ class Batch:
     def __len__(self) -> int:
         return self.count
 
+    def __iter__(self) -> "Iterator[NDArray[Any]]":
+        """Yields images and labels, so that `images, labels = batch` works."""
+        return iter((self.images, self.labels))
+
+    def keys(self) -> Tuple[str, ...]:
+        """Names for batch[NAME]: images, labels, samples, flags, and the feed's fields."""
+        return _SECTIONS + tuple(name for name in self._names if name not in _SECTIONS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns what the attribute of that name is, or the extra field of that name, see field()."""
+        if name in _SECTIONS:
+            return getattr(self, name)
+        if name in self._names:
+            return self.field(name)
+        raise KeyError(f"{name!r} is none of {', '.join(self.keys())}; `images, labels = batch` takes both at once")
+
     def __repr__(self) -> str:
         released = ", released" if self._slot is None else ""
         return (
@@ -121,8 +141,8 @@ class Batch:
         )
 
     def buffer(self, section: str) -> "_feed.Array":
-        """Returns "images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
-        if section not in ("images", "labels", "samples", "flags"):
+        """Returns a view of "images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
+        if section not in _SECTIONS:
             raise ValueError(f"section: {section!r} is not one of images, labels, samples, flags")
         slot = self._held()
         makers = {"images": self._images, "labels": slot.labels, "samples": slot.samples, "flags": slot.flags}
@@ -147,20 +167,30 @@ class Batch:
             array = array.view(ml_dtypes.bfloat16)
         return array
 
+    def _copy(self, name: str, read: Callable[[], Any]) -> Any:
+        """Returns the copy of that name, which is made when it is first asked for."""
+        if name not in self._copies:
+            value = read()
+            self._copies[name] = _array(value).copy() if isinstance(value, _feed.Array) else value
+        return self._copies[name]
+
     @property
     def labels(self) -> "NDArray[numpy.int32]":
         """NumPy int32 [count], -1 for none."""
-        return _array(self._held().labels())
+        labels: "NDArray[numpy.int32]" = self._copy("labels", self._held().labels)
+        return labels
 
     @property
     def samples(self) -> "NDArray[numpy.uint64]":
         """NumPy uint64 [count]: index of each sample in the dataset."""
-        return _array(self._held().samples())
+        samples: "NDArray[numpy.uint64]" = self._copy("samples", self._held().samples)
+        return samples
 
     @property
     def flags(self) -> "NDArray[numpy.uint8]":
         """NumPy uint8 [count]: SUBSTITUTED, FIELD_MISSING, FIELD_CUT."""
-        return _array(self._held().flags())
+        flags: "NDArray[numpy.uint8]" = self._copy("flags", self._held().flags)
+        return flags
 
     def field(self, name: str) -> Any:
         """Returns an extra field: NumPy int64 or float64 [count], or a list of str, of bytes, or of parsed JSON.
@@ -171,14 +201,11 @@ class Batch:
             position = self._names.index(name)
         except ValueError:
             raise KeyError(f"the feed delivers {list(self._names)}, not {name!r}") from None
-        value = self._held().field(position)
-        if not isinstance(value, tuple):
-            return _array(value)
-        records, kind = value
-        return [_parsed(record) for record in records] if kind == _JSON else records
+        slot = self._held()
+        return self._copy(f"field {name}", lambda: _values(slot.field(position)))
 
     def torch(self, layout: str = "nchw") -> Tensors:
-        """Returns (images, labels) for PyTorch: images without a copy, labels as int64.
+        """Returns (images, labels) for PyTorch: images without a copy, labels as a copy in int64.
 
         layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
         format, which models expect and which runs fastest; "stored" keeps the stored order.
@@ -193,7 +220,9 @@ class Batch:
         images = torch.from_dlpack(stored)
         if layout == "nchw" and self.layout == "nhwc":
             images = images.permute(0, 3, 1, 2)
-        return Tensors(images, torch.from_dlpack(self._held().labels()).long())
+        copied = self._copies.get("labels")  # what the caller has written there counts
+        labels = torch.from_dlpack(self._held().labels()) if copied is None else torch.from_numpy(copied)
+        return Tensors(images, labels.long())
 
     def to(self, device: "Union[str, int, Device]", layout: str = "nchw") -> Tensors:
         """Returns (images, labels) on a PyTorch device.
@@ -213,8 +242,20 @@ class Batch:
         if device.type == "cuda":
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(device))
-            self._feed._keep_until(done, slot)
+            self._source.keep_until(done, slot)
         return there
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> "NDArray[Any]":
+        """The images; so numpy.asarray(batch) and jax.numpy.asarray(batch) work."""
+        images = self.images
+        if dtype is not None and images.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"images of {images.dtype} cannot be had as {dtype} without a copy")
+            return images.astype(dtype)
+        return images.copy() if copy else images
+
+    def __jax_array__(self) -> Any:
+        return sys.modules["jax.numpy"].asarray(self.images)
 
     def __dlpack__(self, **options: Any) -> Any:
         """The images; so torch.from_dlpack(batch), jax.dlpack.from_dlpack(batch) and numpy.from_dlpack(batch) work."""
@@ -222,6 +263,40 @@ class Batch:
 
     def __dlpack_device__(self) -> "tuple[int, int]":
         return (1, 0)
+
+
+class Arrays(NamedTuple):
+    """What JAX makes of a batch's leaves, such as tracers or the results of a function."""
+
+    images: Any
+    labels: Any
+
+
+_registered = False
+
+
+def _register_with_jax() -> None:
+    """Makes Batch a pytree, once the program has imported JAX; a batch made before that is a leaf."""
+    global _registered
+    tree = sys.modules.get("jax.tree_util")
+    if tree is None:
+        return  # its import is under way
+    _registered = True
+    keys = tree.GetAttrKey("images"), tree.GetAttrKey("labels")
+    tree.register_pytree_with_keys(
+        Batch,
+        lambda batch: (tuple(zip(keys, batch)), None),
+        lambda _, leaves: Arrays(*leaves),
+        lambda batch: (tuple(batch), None),
+    )
+
+
+def _values(value: Any) -> Any:
+    """Converts what the extension returns of a field; parses JSON."""
+    if not isinstance(value, tuple):
+        return value
+    records, kind = value
+    return [_parsed(record) for record in records] if kind == _JSON else records
 
 
 def _parsed(record: Union[bytes, str]) -> Any:

@@ -1,5 +1,7 @@
 """Checks of user arguments: TypeError for a wrong type, BadOption (a ValueError) for an invalid value."""
 
+import os
+import sys
 from math import isnan
 from operator import index
 from typing import Any, Iterable, Mapping, NoReturn, Union
@@ -11,7 +13,6 @@ MILLISECONDS_MAX = (1 << 31) - 1
 # Names that other loaders use for options, with their equivalents here.
 _ELSEWHERE = {
     "num_workers": "threads=N sets the threads of a private daemon, all CPUs by default",
-    "drop_last": 'last="drop" drops an incomplete last batch, last="short" delivers it',
     "transform": 'pipeline="random_resized_crop(224) hflip" sets the transforms, see loaderd(1)',
     "transforms": 'pipeline="random_resized_crop(224) hflip" sets the transforms, see loaderd(1)',
     "target_transform": "labels come as packed; change them in the batch",
@@ -19,14 +20,23 @@ _ELSEWHERE = {
     "pin_memory": "feed.pin() registers the feed's memory with CUDA",
     "prefetch_factor": "slots=N sets the number of batches in shared memory",
     "persistent_workers": "the daemon's threads always persist",
-    "sampler": "shuffle=True with seed, and rank with world, determine the samples and their order",
-    "batch_sampler": "shuffle=True with seed, and rank with world, determine the samples and their order",
+    "sampler": "shuffle=True with seed, and rank with world, determine the samples and their order; wanted=True takes them from feed.want()",
+    "batch_sampler": "shuffle=True with seed, and rank with world, determine the samples and their order; wanted=True takes them from feed.want()",
     "generator": "seed=N determines order and augmentation",
     "worker_init_fn": "seed=N determines order and augmentation",
     "root": "dataset, the first argument, is a .pimg file; packimg convert makes it from a folder",
     "num_replicas": "world=N is the number of processes that share an epoch",
     "device": 'batch.to("cuda") copies a batch',
 }
+
+
+def level_of_caller() -> int:
+    """Returns the stacklevel for warnings.warn(), called where this is called, of the first caller outside this package."""
+    folder = os.path.dirname(__file__)
+    level = 1
+    while os.path.dirname(sys._getframe(level).f_code.co_filename) == folder and sys._getframe(level).f_back:
+        level += 1
+    return level
 
 
 def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Dict, Mapping, Optional, Tuple, Union
 from . import _feed
 from ._checks import number, text
 from ._errors import BadOption, FeedError, NoDaemon, translated
-from ._ranks import local_ranks
+from ._launchers import local_ranks
 
 Settings = Mapping[str, Union[str, int]]
 

@@ -71,6 +71,10 @@ class ProtocolError(FeedError):
     """The daemon and the library speak incompatible protocols, or one of them broke the protocol."""
 
 
+class RankChanged(FeedError, RuntimeError):
+    """A process group was initialized in which this process has another rank than its feed, which has already delivered batches."""
+
+
 class WrongProcess(FeedError, RuntimeError):
     """A Feed was used in a process forked from the one that opened it."""
 

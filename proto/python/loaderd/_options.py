@@ -1,10 +1,13 @@
 """The options of a feed in the form that _feed.Stream takes."""
 
-from typing import Tuple, TypedDict, Union
+import warnings
+from typing import Optional, Tuple, TypedDict, Union
 
+from ._checks import choice, flag
 from ._errors import BadOption
 
 LAST = {"drop": 0, "short": 1}
+FOREVER = (1 << 32) - 1  # for reconnect_timeout_ms
 BAD = {"substitute": 0, "skip": 1, "fail": 2}
 
 
@@ -33,11 +36,25 @@ class Options(TypedDict):
     wanted: bool
 
 
+def last_of(drop_last: Optional[bool], last: Optional[str], stacklevel: int) -> int:
+    """Returns what becomes of an incomplete last batch; `last` is the older name of `drop_last`."""
+    if last is None:
+        return LAST["drop" if drop_last is not None and flag("drop_last", drop_last) else "short"]
+    found = choice("last", last, LAST)
+    if drop_last is not None:
+        raise BadOption(f"drop_last: {drop_last!r} and last: {last!r} cannot be combined; drop_last alone is enough", 22)
+    warnings.warn(
+        f'last={last!r} is deprecated and will be removed in the next version; use drop_last={last == "drop"}',
+        DeprecationWarning, stacklevel=stacklevel + 1,
+    )  # fmt: skip
+    return found
+
+
 def reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:
     if isinstance(reconnect, bool):
         return 0
     if reconnect is None:
-        return (1 << 32) - 1
+        return FOREVER
     if isinstance(reconnect, str):
         raise TypeError(f"reconnect: {reconnect!r} is neither True, False, None nor a number of seconds")
     if not 0 < reconnect <= 1 << 22:

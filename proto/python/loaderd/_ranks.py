@@ -1,25 +1,18 @@
 """Determines this process's part of each epoch from frameworks and launchers (ranks) and from a DataLoader (workers)."""
 
-import os
 import sys
 from dataclasses import dataclass
-from typing import Literal, Optional, Tuple, Union
+from typing import Literal, NamedTuple, Optional, Tuple, Union
 
 from ._checks import number
 from ._errors import BadOption
+from ._launchers import environment, group, ray_train
 
 Number = Union[int, Literal["auto"], None]
 
-_LAUNCHERS = (  # variables of rank, world, and number of ranks on this machine
-    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),  # srun; a batch script without srun is not a step
-)
-
 
 class RankWarning(UserWarning):
-    """A feed was opened in one process of several without rank and world."""
+    """A feed was opened in one process of several without rank and world, or gives some ranks a batch less than others."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +22,7 @@ class RankInfo:
     rank: int = 0
     world: int = 1
     source: str = ""
+    known: bool = True  # False: the launcher's variables do not determine the rank; a framework will, when it has started
     worker: int = 0
     workers: int = 0  # 0 outside a DataLoader
 
@@ -39,50 +33,30 @@ class RankInfo:
         return self.rank * workers + self.worker, self.world * workers
 
 
-def _whole(name: str) -> Optional[int]:
-    text = os.environ.get(name, "")
-    return int(text) if text.isdecimal() else None
-
-
-def local_ranks() -> int:
-    """Number of ranks on this machine according to the launcher; 1 if unknown."""
-    found = (_whole(variables[2]) for variables in _LAUNCHERS)
-    return next((count for count in found if count is not None and count > 0), 1)
-
-
-def _frameworks() -> Optional[Tuple[int, int, str]]:
-    """Asks frameworks that are already imported and have joined their group."""
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        return torch.get_rank(), torch.get_world_size(), "torch.distributed"
-    jax = sys.modules.get("jax")
-    joined = getattr(getattr(jax, "distributed", None), "is_initialized", None)
-    if jax is not None and joined is not None and joined():
-        return jax.process_index(), jax.process_count(), "jax.distributed"
-    return None
-
-
-def _environment() -> Optional[Tuple[int, int, str]]:
-    for name, of, _ in _LAUNCHERS:
-        rank, world = _whole(name), _whole(of)
-        if rank is not None and world is not None and rank < world:
-            return rank, world, f"${name} and ${of}"
-    return None
-
-
 def rank_info() -> RankInfo:
-    rank, world, source = _frameworks() or _environment() or (0, 1, "")
+    place = group() or ray_train() or environment()
+    rank, world, source = place or (0, 1, "")
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
-    if info is None:
-        return RankInfo(rank, world, source)
-    return RankInfo(rank, world, source, info.id, info.num_workers)
+    worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
+    return RankInfo(rank or 0, world, source, rank is not None, worker, workers)
 
 
 NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, which gets its batches without a copy."
 
 
-Part = Tuple[int, int, str]  # rank, world, and a warning for the user
+class Part(NamedTuple):
+    """The part of each epoch that a feed delivers."""
+
+    rank: int
+    world: int
+    warning: str = ""  # for the user
+    unknown: str = ""  # not empty if `rank` is a guess: says why
+
+
+def is_given(rank: Number, world: Number) -> bool:
+    """Returns True if both are numbers, so that nothing that this process knows of its rank matters."""
+    return all(value not in (None, "auto") for value in (rank, world))
 
 
 def _about_workers(here: RankInfo, how: str) -> str:
@@ -91,17 +65,28 @@ def _about_workers(here: RankInfo, how: str) -> str:
     return f"this feed is opened in each of the {here.workers} workers of a PyTorch DataLoader, {how}. {NO_DATALOADER}"
 
 
+def _about_rank(here: RankInfo) -> str:
+    if here.known:
+        return ""
+    return (
+        f"rank: {here.source} say that this process is one of {here.world}, but not which. Take the first batch after "
+        "torch.distributed is initialized, or set rank= and world="
+    )
+
+
 def _found(here: RankInfo) -> Part:
     rank, world = here.divided
+    unknown = _about_rank(here)
     if here.workers > 0:
         how = 'gives each its part of the epoch, and starts again whenever the workers do; rank="auto" confirms that this is intended'
-        return rank, world, _about_workers(here, how)
+        return Part(rank, world, _about_workers(here, how), unknown)
     if world == 1:
-        return rank, world, ""
-    return rank, world, (
-        f"this feed gives this process, rank {rank} of {world} by {here.source}, its part of each epoch. If that is intended, set "
+        return Part(rank, world)
+    which = f"rank {rank} of {world}" if here.known else f"one of {world} ranks"
+    return Part(rank, world, (
+        f"this feed gives this process, {which} by {here.source}, its part of each epoch. If that is intended, set "
         'rank="auto"; rank=0, world=1 gives every process that opens such a feed the whole epoch'
-    )
+    ), unknown)  # fmt: skip
 
 
 def _number(name: str, value: Number) -> int:
@@ -113,26 +98,38 @@ def _given(rank: Number, world: Number, here: RankInfo) -> Part:
     if "auto" in (rank, world):
         raise BadOption(f'rank: {rank!r} and world: {world!r} cannot be combined; "auto" determines both', 22)
     if world is None:
-        _, world, warning = _found(here)
-        return _number("rank", rank), world, warning
+        found = _found(here)
+        return Part(_number("rank", rank), found.world, found.warning)
     world = _number("world", world)
     if rank is None and world == here.divided[1]:
-        return *here.divided, ""
+        return Part(*here.divided, "", _about_rank(here))
     if rank is None:
         raise BadOption(f'rank: set which of world={world} ranks this process is, or rank="auto" for both', 22)
     warning = ""
     if here.workers > 1 and world == here.world:
         how = f'and rank={rank}, world={world} gives all of them the same batches; rank="auto" divides them'
         warning = _about_workers(here, how)
-    return _number("rank", rank), world, warning
+    return Part(_number("rank", rank), world, warning)
 
 
 def resolve(rank: Number, world: Number) -> Part:
-    """Combines a feed's arguments with what this process knows of its rank."""
+    """Combines a feed's arguments with what this process knows of its rank by now."""
     for name, value in (("rank", rank), ("world", world)):
         if isinstance(value, str) and value != "auto":
             raise BadOption(f'{name}: {value!r} is neither a whole number nor "auto"', 22)
     here = rank_info()
     if any(value not in (None, "auto") for value in (rank, world)):
         return _given(rank, world, here)
-    return (*here.divided, "") if "auto" in (rank, world) else _found(here)
+    found = _found(here)
+    return found._replace(warning="") if "auto" in (rank, world) else found
+
+
+def uneven_ranks(samples: int, batch_size: int, world: int, repeats: int) -> Optional[str]:
+    """Returns a warning if only some ranks get a part of the last batch of an epoch, when all deliver what they get."""
+    left = samples * repeats % (batch_size * world)
+    if left == 0 or left >= world:
+        return None
+    return (
+        f"drop_last: an epoch ends with {left} samples for {world} ranks, so {world - left} of them get one batch less than the others, "
+        "which then wait for them in collective operations. drop_last=True, or another batch_size, gives all ranks the same number"
+    )

@@ -1,32 +1,27 @@
 """Feed: the subscription to a dataset, and its iterators."""
 
-import gc
-import logging
 import os
-import threading
-import time
 import warnings
-from collections import deque
-from typing import Any, Deque, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Set, Tuple, Type, Union
 
-from . import _feed
 from ._batch import Batch
-from ._checks import choice, flag, milliseconds, number, refuse_unknown, text
+from ._checks import choice, flag, level_of_caller, milliseconds, number, refuse_unknown, text
 from ._daemon import Daemon, Settings, choose
 from ._dataset import uuid_text
-from ._errors import BadOption, DaemonGone, FeedError, NoDaemon, NoFreeBatch, WrongProcess, translated
-from ._options import BAD, LAST, Options, reconnect_timeout_ms
-from ._ranks import NO_DATALOADER, Number, RankWarning, rank_info, resolve
+from ._errors import BadOption, FeedError, RankChanged
+from ._launchers import Place, group
+from ._options import BAD, LAST, Options, last_of, reconnect_timeout_ms
+from ._ranks import NO_DATALOADER, Number, RankWarning, is_given, resolve, uneven_ranks
+from ._stream import Source
+from ._wanted import numbers, refuse, refuse_order
 
-_logger = logging.getLogger("loaderd")
-
-_OPEN_TIMEOUT_MS = 0  # libfeed's default
-_RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released
-_DYING_S = 1.0  # a process closes its sockets some time before it has exited
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
 
 
 class _Epoch:
-    """Iterator over a feed's batches up to the end of an epoch."""
+    """Iterator over a feed's batches up to the end of an epoch, or, in a wanted feed, up to the last batch that is wanted."""
 
     def __init__(self, feed: "Feed") -> None:
         self._feed = feed
@@ -41,21 +36,23 @@ class _Epoch:
             raise StopIteration
         if self._feed._iterators != self._number:
             raise FeedError(
-                "a newer iterator of this feed, or its load_state_dict(), has replaced this iterator, because a feed has one "
+                "a newer iterator of this feed, or its load_state_dict() or reset(), has replaced this iterator, because a feed has one "
                 "position: use the newer one, make one with iter(feed), or open a feed for each", 22,
             )  # fmt: skip
-        batch = self._feed.next()
-        self._over = batch is None or batch.last
+        batch = self._feed._next_of_epoch()
+        self._over = batch is None or (batch.last and not self._feed._wanted)
         if batch is None:
             raise StopIteration
         return batch
 
+
 class Feed:
     """One subscription to a dataset: batches to iterate over.
 
-    A `for` loop over a Feed yields the batches up to the end of the epoch; the next loop yields the next epoch. The position
-    belongs to the feed: after a loop that was left early, the next loop continues the epoch, or begins the next one if the
-    epoch's last batch was taken. `epoch_end` ends the feed for good.
+    Each `for` loop over a Feed, and each iter(feed), is an epoch: the first one begins at the position given here or to
+    load_state_dict(), which may be in the middle of an epoch, and every later one at the first batch of the next epoch, even if the
+    loop before was left early. set_epoch() and reset() choose another epoch. next(feed) takes batches outside of loops, across the
+    ends of epochs; a first loop continues behind them. `epoch_end` ends the feed for good.
 
     dataset      path of a .pimg file or set of shards
     pipeline     transforms applied to each image, see loaderd(1); "" delivers stored pixels, which must have equal size
@@ -65,12 +62,18 @@ class Feed:
     epoch, batch position to start at
     epoch_end    exclusive end epoch; None means unlimited
     rank, world  this process's part of each epoch. "auto" takes them from torch.distributed or jax.distributed once initialized,
-                 else from torchrun, mpirun or srun, else 0 of 1; each worker of a DataLoader gets a share of that part. None acts
-                 like "auto", with a RankWarning if this is one process of several
-    last         "drop" or "short": whether to drop or deliver an incomplete last batch
+                 else from the launcher's variables (torchrun, Lightning, DeepSpeed, mpirun, srun and others), else 0 of 1; each worker
+                 of a DataLoader gets a share of that part. It decides at the first batch, so a feed may be made before the process
+                 group; if the group says otherwise later, the next batch raises RankChanged. None acts like "auto", with a RankWarning
+                 if this is one process of several
+    drop_last    drop an incomplete last batch of an epoch; False, the default, delivers it. A RankWarning tells if it has too few
+                 samples for all ranks
+    last         deprecated: "drop" and "short" are drop_last=True and False
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
     slots        ring slots, each for one batch; 0 lets the daemon choose
+    wanted       deliver the batches that want() asks for, instead of an order; shuffle, epoch, batch, epoch_end, rank, world, drop_last
+                 and repeats have no meaning then
     fields       names of extra fields to deliver, see Batch.field and dataset(). KEY delivers the names of the samples' source files;
                  DEFERRED delivers the last transforms of the pipeline, left to the client, without applying them to the images
     field_bytes  capacity of a text, bytes or JSON value; 0 means the longest value's size, or 256 if the file does not record it
@@ -108,8 +111,10 @@ class Feed:
         epoch_end: Optional[int] = None,
         rank: Number = None,
         world: Number = None,
-        last: str = "drop",
+        drop_last: Optional[bool] = None,
+        last: Optional[str] = None,
         repeats: int = 1,
+        wanted: bool = False,
         bad: str = "substitute",
         slots: int = 0,
         fields: Sequence[str] = (),
@@ -131,12 +136,20 @@ class Feed:
             raise BadOption("fields: must be a list of names, not one string", 22)
         if batch_size == 0:
             raise BadOption("batch_size: 0 is below the minimum of 1", 22)
+        self._wanted = flag("wanted", wanted)
+        if self._wanted:
+            refuse_order(locals())
+            rank, world, drop_last = 0, 1, True
         self._fields = tuple(fields)
         self._empty = epoch_end is not None and epoch_end == 0  # 0 means unlimited to the daemon
         self._timeout_ms = milliseconds("timeout", timeout)
-        rank, world, warning = resolve(rank, world)
-        if warning:
-            warnings.warn(warning, RankWarning, stacklevel=2)
+        self._given = rank, world
+        self._decided = is_given(rank, world)  # set once the rank can change no more
+        self._follows = not self._decided
+        self._agreed: Optional[Place] = None  # the group's place that was last compared with this feed's
+        self._warnings: Set[str] = set()  # given so far
+        part = resolve(rank, world)
+        self._warn(part.warning, RankWarning)
         self._options: Options = {
             "dataset": os.fsencode(dataset),
             "pipeline": text("pipeline", pipeline),
@@ -145,11 +158,10 @@ class Feed:
             "shuffle": flag("shuffle", shuffle),
             "seed": number("seed", seed, 64),
             "epoch_end": 0 if epoch_end is None else number("epoch_end", epoch_end, 64),
-            "rank": number("rank", rank, 32),
-            "world": number("world", world, 32),
-            "last": choice("last", last, LAST),
+            "rank": number("rank", part.rank, 32),
+            "world": number("world", part.world, 32),
+            "last": last_of(drop_last, last, level_of_caller()),
             "repeats": number("repeats", repeats, 32),
-            "wanted": False,
             "bad": choice("bad", bad, BAD),
             "slots": number("slots", slots, 32),
             "fields": self._fields,
@@ -158,49 +170,103 @@ class Feed:
             "writable": flag("writable", writable),
             "reconnect": reconnect is not False,
             "reconnect_timeout_ms": reconnect_timeout_ms(reconnect),
+            "wanted": self._wanted,
         }
-        epoch, batch = number("epoch", epoch, 64), number("batch", batch, 64)
-        self._address, self._daemon = choose(socket, daemon, threads, settings)
-        self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
-        self._pinned: Optional[int] = None
+        position = number("epoch", epoch, 64), number("batch", batch, 64)
+        address, private = choose(socket, daemon, threads, settings)
         self._iterators = 0  # number created so far
+        self._begun = False  # an iterator has taken a batch since the position was set
+        self._taken: Optional[int] = None  # epoch of the last batch taken since then
+        self._pending: Optional[Tuple[int, int]] = None  # position at which the next loop begins, if not at the stream's
+        self._loaded: Optional[Tuple[int, int]] = None  # by load_state_dict(): epoch, and number of samples of it that all ranks have had
+        self._left = 0  # batches wanted and not handed out
         self._warned = False  # has warned of a sample without a label
-        self._open(epoch, batch)
+        self._source = Source(address, private, self._options, position)
+        self._start = self._source.position  # the position that was set last
+        self._warn_of_uneven_ranks()
 
-    def _open(self, epoch: int, batch: int) -> None:
-        self._closed = False
-        self._iterators += 1  # invalidates all existing iterators
-        try:
-            self._stream = _feed.Stream(
-                socket=self._address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self._options
-            )
-        except _feed.Error as error:
-            failure = translated(error)
-            if isinstance(failure, (DaemonGone, NoDaemon)):
-                failure = translated(error, self._last_words())
-            raise failure from None
-        self._info = self._stream.info()
+    def _warn(self, message: Optional[str], category: Type[Warning]) -> None:
+        if message and message not in self._warnings:
+            self._warnings.add(message)
+            warnings.warn(message, category, stacklevel=level_of_caller())
 
-    def _last_words(self) -> str:
-        """Returns the last log line of a private daemon that has died."""
-        if self._daemon is None:
-            return ""
-        until = time.monotonic() + _DYING_S
-        while self._daemon.alive:
-            if time.monotonic() >= until:
-                return ""
-            time.sleep(_RELEASE_POLL_S)
-        lines = self._daemon.log.strip().splitlines()
-        return f" Its last log line: {lines[-1]}" if lines else ""
+    def _warn_of_uneven_ranks(self) -> None:
+        options = self._options
+        if options["last"] == LAST["short"] and options["world"] > 1:
+            self._warn(uneven_ranks(self.samples, options["batch_size"], options["world"], options["repeats"]), RankWarning)
+
+    def _step(self) -> int:
+        """Samples that a batch of all ranks takes."""
+        return self._options["batch_size"] * max(1, self._options["world"])
+
+    def _follow(self) -> None:
+        """Takes over rank and world as they are known by now."""
+        part = resolve(*self._given)
+        self._warn(part.warning, RankWarning)
+        self._options["rank"], self._options["world"] = part.rank, part.world
+
+    def _stand_at(self, position: Optional[Tuple[int, int]]) -> None:
+        """Moves the stream to a position, or, given None, leaves it where it is; in both cases with the rank that is known by now."""
+        source = self._source
+        if not self._decided and source.is_ours:
+            self._follow()
+        if source.closed and not source.closed_by:
+            return  # by close(): taking a batch raises
+        if position is None:
+            position = source.position
+            if self._loaded is not None and source.is_outdated:
+                position = self._loaded[0], self._batch_after(self._loaded[1])
+        elif position != source.position:
+            self._loaded, self._start = None, position
+        if source.closed or source.is_outdated or source.position != position:
+            source.move(position)
+            self._warn_of_uneven_ranks()
+
+    def _decide(self) -> None:
+        """Decides on the rank at the first batch, and afterwards compares it with that of the process group."""
+        if not self._source.is_ours:
+            return  # taking a batch raises
+        if not self._decided:
+            unknown = resolve(*self._given).unknown
+            if unknown:
+                raise BadOption(unknown, 22)
+            self._stand_at(None)
+            self._decided, self._agreed = True, None
+        here = group()
+        if here is None or here == self._agreed:
+            return
+        part, own = resolve(*self._given), self._options
+        if (part.rank, part.world) != (own["rank"], own["world"]):
+            raise RankChanged(
+                f"this feed is rank {own['rank']} of {own['world']}, but {here.source} has since made this process rank {part.rank} of "
+                f"{part.world}, so that ranks would get the same samples. Call feed.reset(), which begins the epoch again with the new "
+                "rank, take the first batch after the group is initialized, or set rank= and world=", 22,
+            )  # fmt: skip
+        self._agreed = here
 
     def __iter__(self) -> Iterator[Batch]:
-        """Iterates over the rest of the current epoch, or over the whole next one if the last batch of an epoch was taken.
+        """Begins an epoch: at the position that was set, or, if a loop has taken batches since, at the first batch of the next epoch.
 
         A feed has one position: only its latest iterator is valid. Older ones, and ones made before load_state_dict(), raise
-        FeedError.
+        FeedError, as do ones made before reset(). After a loop that was left early the feed is opened again at its new position; its
+        batches remain valid. A wanted feed's iterator yields the batches that are wanted, until there are none left.
         """
+        if not self._wanted:
+            position = self._pending
+            if position is None and self._begun:
+                epoch, batch = self._source.position
+                position = (epoch + 1, 0) if batch else None
+            self._stand_at(position)
+            self._pending, self._begun = None, False
         self._iterators += 1
         return _Epoch(self)
+
+    def _next_of_epoch(self) -> Optional[Batch]:
+        if self._wanted and self._left == 0:
+            return None
+        batch = self._take(self._timeout_ms)
+        self._begun = self._begun or batch is not None
+        return batch
 
     def __next__(self) -> Batch:
         """Like next(), but raises StopIteration at the feed's end."""
@@ -211,122 +277,135 @@ class Feed:
 
     def next(self, timeout: Optional[float] = None) -> Optional[Batch]:
         """Returns the next batch, continuing across epochs, or None at the feed's end. timeout is in seconds; None means the feed's."""
-        if self._closed:
-            raise DaemonGone("this feed was closed", 107)
-        if self._empty:
-            return None
         timeout_ms = self._timeout_ms if timeout is None else milliseconds("timeout", timeout)
-        self._drop_finished()
-        try:
-            slot = self._stream.next(timeout_ms)
-        except _feed.Error as error:
-            failure = translated(error)
-            if isinstance(failure, DaemonGone):
-                raise translated(error, self._last_words()) from None
-            if isinstance(failure, WrongProcess) and rank_info().workers > 0:
-                raise translated(error, f" {NO_DATALOADER}") from None
-            if not isinstance(failure, NoFreeBatch):
-                raise failure from None
-            slot = self._next_after_release(timeout_ms, failure)
+        if self._pending is not None:
+            self._stand_at(self._pending)
+            self._pending, self._begun = None, False
+        return self._take(timeout_ms)
+
+    def _take(self, timeout_ms: int) -> Optional[Batch]:
+        if self._empty and not self._source.closed:
+            return None
+        if self._follows and not self._source.closed:
+            self._decide()
+        slot = self._source.next(timeout_ms)
         if slot is None:
             return None
-        batch = Batch(slot, self._fields, self)
+        batch = Batch(slot, self._fields, self._source)
+        self._taken, self._loaded = batch.epoch, None
+        self._left -= self._wanted
         if not self._warned and self.classes:
             self._warned = batch.warn_of_missing_labels(self._path)
-        if batch.reconnects != self._info["reconnects"]:
-            self._note_reconnect()
+        if batch.reconnects != self._source.info["reconnects"]:
+            self._source.note_reconnect()
         return batch
 
-    def _note_reconnect(self) -> None:
-        """Replaces the registration with CUDA, since a reconnect has replaced the ring memory."""
-        _logger.warning("%s", self._stream.reconnect_text())
-        self._info = self._stream.info()
-        if self._pinned is not None:
-            self._unpin()
-            self.pin()
+    def set_epoch(self, epoch: int) -> None:
+        """Begins the next loop with the first batch of an epoch.
 
-    def _next_after_release(self, timeout_ms: int, failure: NoFreeBatch) -> "Optional[_feed.Slot]":
-        """Gets a batch although all are held: by copies in progress, by garbage, or by other threads, which will release one."""
-        if self._in_flight:
-            self._in_flight[0][0].synchronize()
-            self._drop_finished()
-        else:
-            gc.collect()
-        until = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
-        while True:
-            try:
-                return self._stream.next(timeout_ms)
-            except _feed.Error as error:
-                again = translated(error)
-                if not isinstance(again, NoFreeBatch):
-                    raise again from None
-            if threading.active_count() == 1:
-                raise failure
-            if until is not None and time.monotonic() >= until:
-                raise failure
-            time.sleep(_RELEASE_POLL_S)
+        If no batch has been taken since the feed was opened, or since load_state_dict(), and this is the epoch of that position, the
+        position stays: a loop that calls set_epoch(epoch) each time resumes in the middle of its first epoch.
+        """
+        if self._wanted:
+            refuse("set_epoch", self._wanted)
+        number("epoch", epoch, 64)
+        self._pending = None if self._taken is None and epoch == self._start[0] else (epoch, 0)
 
-    def _keep_until(self, done: Any, slot: "_feed.Slot") -> None:
-        self._in_flight.append((done, slot))
+    def reset(self) -> None:
+        """Begins the next loop with the first batch of the same epoch: that of the last batch taken, else that of the position.
 
-    def _drop_finished(self) -> None:
-        while self._in_flight and self._in_flight[0][0].query():
-            self._in_flight.popleft()
+        The feed decides anew on its rank, unless that was given as numbers.
+        """
+        if self._wanted:
+            refuse("reset", self._wanted)
+        self._pending = (self.position[0] if self._taken is None else self._taken), 0
+        self._decided = not self._follows
+        self._iterators += 1  # an older iterator would go on as another rank
+
+    def want(self, epoch: int, samples: "Union[Sequence[int], NDArray[Any], Tensor]") -> None:
+        """Asks for a batch of these samples, 1 to batch_size of them, in this order; next(feed) returns batches in the order of want().
+
+        Bytes follow from (seed, epoch, sample), and, for a sample that is in the batch several times, from which of its occurrences it is.
+        Ask ahead of use, so that the daemon can work ahead: `slots` batches may be held, and 16 more may be wanted; one more is a
+        FeedError with code EAGAIN. A sample number that the dataset lacks is a BadOption.
+        """
+        if not self._wanted:
+            refuse("want", self._wanted)
+        self._source.want(number("epoch", epoch, 64), numbers(samples))
+        self._left += 1
+
+    def forget(self) -> None:
+        """Forgets all batches that are wanted and have not been handed out."""
+        if not self._wanted:
+            refuse("forget", self._wanted)
+        self._source.forget()
+        self._left = 0
 
     def __len__(self) -> int:
-        """Batches per epoch for this rank."""
-        return self._info["batches_per_epoch"]
+        """Batches per epoch for this rank; in a wanted feed, batches that are wanted and have not been handed out."""
+        if self._wanted:
+            return self._left
+        if not self._decided and self._source.is_ours:
+            self._stand_at(None)
+        return self._source.info["batches_per_epoch"]
 
     @property
     def samples(self) -> int:
         """Samples in the dataset."""
-        return self._info["samples"]
+        return self._source.info["samples"]
 
     @property
     def uuid(self) -> Optional[str]:
         """UUID of the dataset's content, as `packimg info` shows it; None if the daemon is too old to report it."""
-        return uuid_text(self._info["uuid"])
+        return uuid_text(self._source.info["uuid"])
 
     @property
     def classes(self) -> int:
         """Classes of the dataset; their names are in dataset()."""
-        return self._info["classes"]
+        return self._source.info["classes"]
 
     @property
     def slots(self) -> int:
         """Number of batches that may be held at a time, including those in asynchronous copies."""
-        return self._info["slots"]
+        return self._source.info["slots"]
 
     @property
     def socket(self) -> Optional[str]:
         """Socket of the daemon in use."""
-        return self._address
+        return self._source.address
 
     @property
     def daemon(self) -> Optional[Daemon]:
         """The private daemon in use; None if the daemon is not private to this process."""
-        return self._daemon
+        return self._source.daemon
 
     @property
     def reconnects(self) -> int:
         """Number of times that the feed was reopened because its daemon went away."""
-        return self._info["reconnects"]
+        return self._source.reconnects
 
     @property
     def position(self) -> Tuple[int, int]:
-        """(epoch, batch) of the next batch."""
-        return self._stream.position()
+        """(epoch, batch) at which a loop that continues here would begin."""
+        return self._source.position if self._pending is None else self._pending
 
     def fileno(self) -> int:
         """File descriptor for event loops: readable when next(timeout=0) should be tried again after FeedTimeout."""
-        return self._stream.fileno()
+        return self._source.fileno()
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the position after the last batch returned, and the options that it depends on."""
+        if self._wanted:
+            refuse("state_dict", self._wanted)
+        if not self._decided and self._source.is_ours:
+            self._stand_at(None)
         epoch, batch = self.position
-        kept = ("pipeline", "batch_size", "shuffle", "seed", "world", "last", "repeats")
+        kept = ("pipeline", "batch_size", "shuffle", "seed", "world", "repeats")
         options: Mapping[str, Any] = self._options
-        return {"epoch": epoch, "batch": batch, "uuid": self.uuid, "dataset": self._path, **{key: options[key] for key in kept}}
+        return {
+            "epoch": epoch, "batch": batch, "uuid": self.uuid, "dataset": self._path, **{key: options[key] for key in kept},
+            "drop_last": options["last"] == LAST["drop"],
+        }  # fmt: skip
 
     @property
     def _path(self) -> str:
@@ -338,6 +417,8 @@ class Feed:
         Order and augmentation depend on shuffle, seed and repeats, so these must be the same. So must the dataset's content; its path may
         differ. strict=False allows another dataset, which then gives different batches.
         """
+        if self._wanted:
+            refuse("load_state_dict", self._wanted)
         if strict:
             self._check_dataset(state)
         given = {"repeats": 1, **state}  # states of older versions lack it
@@ -347,17 +428,28 @@ class Feed:
                     f"{key}: the state was saved with {given[key]!r}, but this feed has {own!r}, which gives "
                     "different batches", 22,
                 )
-        done = state["batch"] * state["batch_size"] * max(1, state["world"])
-        step = self._options["batch_size"] * max(1, self._options["world"])
+        if self._follows and self._source.is_ours:
+            self._decided = False
+            self._follow()
+        epoch, done = state["epoch"], state["batch"] * state["batch_size"] * max(1, state["world"])
+        position = epoch, self._batch_after(done)
+        self._iterators += 1  # invalidates all existing iterators
+        self._source.move(position)
+        self._loaded, self._start = (epoch, done), self._source.position
+        self._pending, self._taken, self._begun = None, None, False
+        self._warn_of_uneven_ranks()
+        if strict:
+            self._check_dataset(state)  # the file may have been replaced since this feed was opened
+
+    def _batch_after(self, done: int) -> int:
+        """Returns the number of the batch that follows `done` samples of all ranks."""
+        step = self._step()
         if done % step != 0:
             raise BadOption(
                 f"batch_size: the state was saved after {done} samples of the epoch, which is not a whole number of steps "
                 f"of {step} samples (batch_size times world)", 22,
             )
-        self.close()
-        self._open(state["epoch"], done // step)
-        if strict:
-            self._check_dataset(state)  # the file may have been replaced since this feed was opened
+        return done // step
 
     def _check_dataset(self, state: Mapping[str, Any]) -> None:
         """Compares the datasets' UUIDs; passes if either is unknown."""
@@ -373,40 +465,11 @@ class Feed:
 
         With writable=True, .to(..., non_blocking=True) of tensors from Batch.torch() does so too.
         """
-        import torch
-
-        if self._pinned is not None:
-            return
-        flags = 0 if self._options["writable"] else 8  # cudaHostRegisterReadOnly
-        address = self._info["address"]
-        self._stream.keep(address)
-        status = torch.cuda.cudart().cudaHostRegister(address, self._info["bytes"], flags)
-        if int(status) != 0:
-            self._stream.drop(address)
-            remedy = "" if self._options["writable"] else "; writable=True may help"
-            raise FeedError(f"CUDA cannot register the feed's memory: {status}{remedy}")
-        self._pinned = address
-
-    def _unpin(self) -> None:
-        import torch
-
-        assert self._pinned is not None
-        while self._in_flight:
-            self._in_flight.popleft()[0].synchronize()
-        torch.cuda.cudart().cudaHostUnregister(self._pinned)
-        self._stream.drop(self._pinned)
-        self._pinned = None
+        self._source.pin()
 
     def close(self) -> None:
         """Hangs up: the daemon frees its resources at once. Existing batches, arrays and tensors stay valid."""
-        if self._closed:
-            return
-        self._closed = True
-        while self._in_flight:
-            self._in_flight.popleft()[0].synchronize()
-        if self._pinned is not None:
-            self._unpin()
-        self._stream.close()
+        self._source.close()
 
     def __enter__(self) -> "Feed":
         return self
@@ -418,5 +481,6 @@ class Feed:
         raise TypeError(f"a Feed cannot be pickled; open it in the process that reads from it. {NO_DATALOADER}")
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._closed else ""
-        return f"<loaderd.Feed {self._path} at {self._address}, position {self.position}{closed}>"
+        closed = ", closed" if self._source.closed else ""
+        place = f"{self._left} batches wanted" if self._wanted else f"position {self.position}"
+        return f"<loaderd.Feed {self._path} at {self._source.address}, {place}{closed}>"

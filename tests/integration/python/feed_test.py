@@ -13,6 +13,10 @@ try:
     import torch
 except ImportError:
     torch = None
+try:
+    import jax
+except ImportError:
+    jax = None
 
 PATIENCE = 30  # s, for what takes no time but on a busy machine
 PIXELS = 4 * 6 * 3
@@ -24,7 +28,10 @@ def pixel(epoch, sample):
 
 
 def open_feed(script="plain", **options):
+    """A feed of batches of 8; the fake daemon's last batch is shorter by one unless it is dropped."""
     options.setdefault("batch_size", 8)
+    if "last" not in options:
+        options.setdefault("drop_last", True)
     return loaderd.Feed(script, daemon="private", **options)
 
 

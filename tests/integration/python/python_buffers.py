@@ -2,8 +2,11 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -11,7 +14,7 @@ import weakref
 
 import loaderd
 
-from feed_test import PATIENCE, PIXELS, expected_bytes, numpy, open_feed, pixel, torch
+from feed_test import PATIENCE, PIXELS, expected_bytes, jax, numpy, open_feed, pixel, torch
 
 
 class Buffers(unittest.TestCase):
@@ -48,6 +51,7 @@ class Buffers(unittest.TestCase):
             writers += [
                 lambda batch: batch.images.__iadd__(1),
                 lambda batch: batch.labels.fill(-5),
+                lambda batch: numpy.asarray(batch.buffer("labels")).fill(-5),
                 lambda batch: batch.field("id").fill(7),
             ]
         if torch:
@@ -118,7 +122,7 @@ class Holding(unittest.TestCase):
             kept = []
             for _ in range(feed.slots):
                 kept.append(keep(feed.next()))
-            with self.assertRaisesRegex(loaderd.NoFreeBatch, "All 4 batches"):
+            with self.assertRaisesRegex(loaderd.NoFreeBatch, r"All 4 batches.*batch\.images, .* hold a batch.*labels, samples, .* hold none"):
                 feed.next()
             kept.pop(1)
             for _ in range(20):  # through the one slot that is free
@@ -156,6 +160,30 @@ class Holding(unittest.TestCase):
     def test_derived_arrays(self):
         kept = self.hold_all(lambda batch: batch.images[1:3].reshape(2, -1).T[5])
         self.assertEqual(kept[0].tolist(), [pixel(0, 1), pixel(0, 2)])
+
+    @unittest.skipUnless(numpy, "no NumPy")
+    def test_copies_hold_nothing(self):
+        """Labels, samples, flags and fields of more batches than there are slots."""
+        with open_feed(timeout=PATIENCE, fields=["id", "text"]) as feed:
+            kept = []
+            for _ in range(3 * feed.slots):
+                batch = feed.next()
+                kept.append((batch.labels, batch.samples, batch.flags, batch["id"], batch["text"]))
+                if torch:
+                    self.assertEqual(batch.torch().labels.tolist(), batch.labels.tolist())
+        for i, (labels, samples, flags, ids, texts) in enumerate(kept):
+            first = i % 10 * 8
+            self.assertEqual(samples.tolist(), list(range(first, first + 8)))
+            self.assertEqual(labels.tolist(), [s % 10 for s in samples])
+            self.assertEqual(flags.tolist(), [int(s == 3) for s in samples])
+            self.assertEqual(ids.tolist(), [-2 * int(s) for s in samples])
+            self.assertEqual(texts, [f"sample {s}" for s in samples])
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_label_tensors_hold_nothing(self):
+        with open_feed(timeout=PATIENCE) as feed:
+            kept = [feed.next().torch().labels for _ in range(3 * feed.slots)]
+        self.assertEqual([labels[0].item() for labels in kept], [i % 10 * 8 % 10 for i in range(len(kept))])
 
     @unittest.skipUnless(torch, "no PyTorch")
     def test_tensors(self):
@@ -227,6 +255,108 @@ class Holding(unittest.TestCase):
                     time.sleep(0.001)
             os.kill(daemon.pid, signal.SIGKILL)
             thread.join()
+
+
+@unittest.skipUnless(numpy, "no NumPy")
+class Unpacking(unittest.TestCase):
+    def test_images_and_labels(self):
+        with open_feed() as feed:
+            for images, labels in itertools.islice(feed, 6):
+                self.assertEqual((images.shape, images.dtype), ((8, 4, 6, 3), numpy.uint8))
+                self.assertEqual((labels.shape, labels.dtype), ((8,), numpy.int32))
+            batch = next(feed)
+            images, labels = batch
+            self.assertEqual(images.ctypes.data, batch.buffer("images").address)
+            self.assertIs(labels, batch.labels)
+            self.assertEqual(len(batch), 8)
+
+    def test_names(self):
+        with open_feed(fields=["id", "text"]) as feed:
+            batch = next(feed)
+            self.assertEqual(batch.keys(), ("images", "labels", "samples", "flags", "id", "text"))
+            self.assertTrue("id" in batch and "labels" in batch and "size" not in batch)
+            self.assertEqual({name: len(value) for name, value in dict(batch).items()}, dict.fromkeys(batch.keys(), 8))
+            for name in ("labels", "samples", "flags"):
+                self.assertIs(batch[name], getattr(batch, name))
+            self.assertEqual(batch["images"].ctypes.data, batch.images.ctypes.data)
+            self.assertIs(batch["text"], batch.field("text"))
+            for name in ("size", 0):
+                with self.assertRaisesRegex(KeyError, f"{name!r} is none of images, labels, samples, flags, id, text"):
+                    batch[name]
+
+    def test_what_is_written_to_copies_stays(self):
+        with open_feed(fields=["id"]) as feed:
+            batch = next(feed)
+            batch.labels[:] = 5
+            batch.field("id")[2] = 9
+            self.assertEqual((batch["labels"].tolist(), batch["id"][2]), ([5] * 8, 9))
+            if torch:
+                self.assertEqual(batch.torch().labels.tolist(), [5] * 8)
+            self.assertEqual(memoryview(batch.buffer("labels")).tolist(), list(range(8)))
+            labels = batch.labels
+            batch.release()
+            self.assertEqual(labels.tolist(), [5] * 8)
+            with self.assertRaisesRegex(ValueError, "released"):
+                batch.labels
+
+    def test_as_an_array(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            self.assertEqual(numpy.asarray(batch).ctypes.data, batch.images.ctypes.data)
+            self.assertNotEqual(numpy.array(batch).ctypes.data, batch.images.ctypes.data)
+            self.assertEqual(numpy.asarray(batch, dtype=numpy.float32)[5].max(), pixel(0, 5))
+
+
+@unittest.skipUnless(jax and numpy, "no JAX")
+class Jax(unittest.TestCase):
+    def test_a_pytree(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            leaves, structure = jax.tree_util.tree_flatten(batch)
+            self.assertEqual([leaf.shape for leaf in leaves], [(8, 4, 6, 3), (8,)])
+            names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(batch)[0]]
+            self.assertEqual(names, [".images", ".labels"])
+            shapes = jax.tree_util.tree_map(lambda leaf: leaf.shape, batch)
+            self.assertEqual((shapes.images, shapes.labels), ((8, 4, 6, 3), (8,)))
+
+            @jax.jit
+            def total(batch):
+                images, labels = batch
+                return images.astype("int32").sum() + batch.labels.sum()
+
+            for batch in itertools.islice(feed, 6):
+                self.assertEqual(int(total(batch)), int(batch.images.astype("int32").sum() + batch.labels.sum()))
+
+    def test_arrays(self):
+        with open_feed(timeout=PATIENCE) as feed:
+            for batch in feed:
+                for array in (jax.numpy.asarray(batch), jax.numpy.array(batch), jax.dlpack.from_dlpack(batch), jax.device_put(batch).images):
+                    self.assertEqual((array.shape, str(array.dtype)), ((8, 4, 6, 3), "uint8"))
+                    self.assertEqual(numpy.asarray(array).tobytes(), expected_bytes(batch))
+
+    def test_arrays_outlive_their_batch(self):
+        """JAX copies, or holds the batch: later batches do not get into an array that was made of an earlier one."""
+        with open_feed(timeout=PATIENCE) as feed:
+            for make in (jax.numpy.asarray, jax.device_put, lambda batch: jax.numpy.asarray(batch.images), jax.dlpack.from_dlpack):
+                batch = next(feed)
+                array, expected = jax.tree_util.tree_leaves(make(batch))[0], expected_bytes(batch)
+                del batch
+                for _ in range(3 * feed.slots):
+                    next(feed)
+                self.assertEqual(numpy.asarray(array).tobytes(), expected)
+
+    def test_a_batch_made_before_jax(self):
+        """The import registers nothing, the next batch does."""
+        program = (
+            "import sys, loaderd\n"
+            "feed = loaderd.Feed('plain', daemon='private', batch_size=8)\n"
+            "next(feed)\n"
+            "assert 'jax' not in sys.modules\n"
+            "import jax\n"
+            "print(len(jax.tree_util.tree_leaves(next(feed))))\n"
+        )
+        result = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=10 * PATIENCE)
+        self.assertEqual(result.stdout, "2\n")
 
 
 @unittest.skipUnless(numpy, "no NumPy")

@@ -1,8 +1,11 @@
 """Package loaderd with the real daemon ($LOADERD), on images drawn by $SHAPES and packed by $PACKIMG."""
 
+import array
 import contextlib
+import errno
 import glob
 import hashlib
+import itertools
 import os
 import shutil
 import signal
@@ -154,7 +157,7 @@ class RealDaemon(unittest.TestCase):
         return path
 
     def open(self, dataset=None, **options):
-        for name, value in dict(pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60).items():
+        for name, value in dict(pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, drop_last=True).items():
             options.setdefault(name, value)
         return loaderd.Feed(dataset or self.dataset, daemon="private", **options)
 
@@ -191,8 +194,8 @@ class RealDaemon(unittest.TestCase):
         ranks = [self.collect(5, batch_size=6, repeats=3, rank=rank, world=2) for rank in range(2)]
         for kind, whole in enumerate((thrice, copies)):
             self.assertEqual([ranks[0][kind][i] + ranks[1][kind][i] for i in range(5)], whole[:5])
-        short, _ = self.collect(len(samples) - 1, batch_size=12, repeats=3, last="short")
-        with self.open(batch_size=4, last="short") as plain:
+        short, _ = self.collect(len(samples) - 1, batch_size=12, repeats=3, drop_last=False)
+        with self.open(batch_size=4, drop_last=False) as plain:
             epoch = len(plain)
         self.assertEqual([len(batch) for batch in short[:epoch]].count(12), self.facts.samples // 4)
         self.assertEqual(sorted(sample for batch in short[:epoch] for sample in batch),
@@ -213,7 +216,8 @@ class RealDaemon(unittest.TestCase):
         with loaderd.Daemon() as daemon, self.assertLogs("loaderd") as logs:
             # Few slots: what is finished before the kill makes no other daemon necessary.
             feed = loaderd.Feed(
-                self.dataset, pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, socket=daemon.socket, slots=8
+                self.dataset, pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, socket=daemon.socket, slots=8,
+                drop_last=True,
             )
             held = []
             for index, digest in enumerate(undisturbed):
@@ -233,7 +237,7 @@ class RealDaemon(unittest.TestCase):
         self.assertTrue(all(0 < value < 255 for value in self.facts.mean + self.facts.std))
 
     def test_epochs_and_labels(self):
-        with self.open(epoch_end=2, last="short") as feed:
+        with self.open(epoch_end=2, drop_last=False) as feed:
             orders = []
             for _ in range(2):
                 samples = []
@@ -273,7 +277,7 @@ class RealDaemon(unittest.TestCase):
     def test_ranks_divide_the_epoch(self):
         seen = []
         for rank in range(3):
-            with self.open(rank=rank, world=3, last="short", epoch_end=1, batch_size=5) as feed:
+            with self.open(rank=rank, world=3, drop_last=False, epoch_end=1, batch_size=5) as feed:
                 for batch in feed:
                     seen += memoryview(batch.buffer("samples")).tolist()
         self.assertEqual(sorted(seen), list(range(self.facts.samples)))
@@ -289,7 +293,7 @@ class RealDaemon(unittest.TestCase):
             def __iter__(self):
                 with warnings.catch_warnings(record=True) as said:
                     warnings.simplefilter("always")
-                    with test.open(epoch_end=1, last="short", **self.options) as feed:
+                    with test.open(epoch_end=1, drop_last=False, **self.options) as feed:
                         for batch in feed:
                             yield len(said), memoryview(batch.buffer("samples")).tolist()
 
@@ -298,6 +302,84 @@ class RealDaemon(unittest.TestCase):
             seen = sorted(sample for _, samples in taken for sample in samples)
             self.assertEqual(seen, sorted(times * list(range(self.facts.samples))))
             self.assertEqual(max(said for said, _ in taken), warned)
+
+    def test_an_evaluation_sees_every_sample(self):
+        """Without an option, in batches that do not divide the dataset, and after a check that takes two of them."""
+        with loaderd.Feed(self.dataset, pipeline="resize(32x32)", batch_size=60, daemon="private") as feed:
+            for epoch in range(2):
+                self.assertEqual([len(batch) for batch in itertools.islice(feed, 2)], [60, 60])
+                self.assertEqual([int(s) for batch in feed for s in memoryview(batch.buffer("samples"))], list(range(self.facts.samples)))
+
+    def test_a_loop_left_early_changes_no_byte(self):
+        """The stream that is opened again delivers what the first would have."""
+        with self.open(drop_last=False) as whole, self.open(drop_last=False) as feed:
+            expected = [[self.digest(batch) for batch in whole] for _ in range(3)]
+            for epoch, count in enumerate((5, 1, len(feed))):
+                self.assertEqual([self.digest(batch) for batch in itertools.islice(feed, count)], expected[epoch][:count])
+            feed.set_epoch(1)
+            self.assertEqual([self.digest(batch) for batch in feed], expected[1])
+
+    def open_wanted(self, **options):
+        return loaderd.Feed(self.dataset, pipeline=PIPELINE, batch_size=16, seed=3, timeout=60, daemon="private", wanted=True, **options)
+
+    def test_wanted(self):
+        """What is asked for, in that order; the bytes of a sample are those that an order has."""
+        with self.open(epoch=2) as ordered:
+            batch = next(ordered)
+            samples, digest = memoryview(batch.buffer("samples")).tolist(), self.digest(batch)
+        with self.open_wanted() as feed:
+            self.assertEqual(len(feed), 0)
+            lists = [samples, [7], [5, 3, 5], samples[::-1]]
+            for asked in lists:
+                feed.want(2, asked)
+            self.assertEqual(len(feed), 4)
+            taken = [next(feed) for _ in range(2)]
+            self.assertEqual(self.digest(taken[0]), digest)
+            self.assertEqual([memoryview(b.buffer("samples")).tolist() for b in (*taken, *feed)], lists)
+            self.assertEqual((len(feed), list(feed)), (0, []))
+            del taken
+            feed.want(0, [1, 2])
+            feed.want(0, [3])
+            feed.forget()
+            self.assertEqual(len(feed), 0)
+            feed.want(1, array.array("Q", [9, 8]))
+            self.assertEqual([memoryview(b.buffer("samples")).tolist() for b in feed], [[9, 8]])
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_wanted_tensors(self):
+        with self.open_wanted() as feed:
+            feed.want(0, torch.tensor([4, 2]))
+            self.assertEqual(memoryview(next(feed).buffer("samples")).tolist(), [4, 2])
+
+    def test_wanted_mistakes(self):
+        for options, name in (
+            (dict(shuffle=True), "shuffle"), (dict(epoch=1), "epoch"), (dict(batch=1), "batch"), (dict(epoch_end=3), "epoch_end"),
+            (dict(rank=0), "rank"), (dict(rank="auto"), "rank"), (dict(world=1), "world"), (dict(drop_last=True), "drop_last"),
+            (dict(last="drop"), "last"), (dict(repeats=2), "repeats"),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(loaderd.BadOption, f"^{name}: .* has no meaning in a wanted feed.*feed.want"):
+                self.open_wanted(**options)
+        with self.open_wanted() as feed:
+            for use in (feed.reset, feed.state_dict, lambda: feed.set_epoch(1), lambda: feed.load_state_dict({})):
+                with self.assertRaisesRegex(loaderd.BadOption, "a wanted feed has no position"):
+                    use()
+            for samples in ([], list(range(17)), [self.facts.samples], [-1], [1 << 64]):
+                with self.assertRaises(loaderd.BadOption):
+                    feed.want(0, samples)
+            for samples in ([1.5], "12", 3):
+                with self.assertRaises(TypeError):
+                    feed.want(0, samples)
+            with self.assertRaises(loaderd.BadOption):
+                next(feed)
+            with self.assertRaises(loaderd.FeedError) as caught:
+                while True:
+                    feed.want(0, [1])
+            self.assertEqual((caught.exception.code, len(feed)), (errno.EAGAIN, feed.slots + 16))
+            self.assertEqual(len([batch.count for batch in feed]), feed.slots + 16)
+        with self.open() as feed:
+            for use in (feed.forget, lambda: feed.want(0, [1])):
+                with self.assertRaisesRegex(loaderd.BadOption, "open it with wanted=True"):
+                    use()
 
     def test_the_daemon_ends_with_its_client(self):
         program = (

@@ -32,6 +32,7 @@ class Failures(unittest.TestCase):
             (dict(seed=1 << 64), loaderd.BadOption, "seed: .* is not in"),
             (dict(rank=2, world=2), loaderd.BadOption, "rank: 2 is not below world, 2"),
             (dict(last="maybe"), loaderd.BadOption, "last: 'maybe' is not one of drop, short"),
+            (dict(last="drop", drop_last=False), loaderd.BadOption, "drop_last: False and last: 'drop' cannot be combined"),
             (dict(fields="size"), loaderd.BadOption, "a list of names"),
             (dict(slots=300), loaderd.BadOption, "no ring of that size"),
             (dict(pipeline="a\0b"), ValueError, "pipeline: .* contains a zero byte"),
@@ -54,7 +55,6 @@ class Failures(unittest.TestCase):
     def test_options_of_other_loaders(self):
         for options, text in (
             (dict(num_workers=4), "Feed has no option num_workers: threads=N"),
-            (dict(drop_last=True), 'Feed has no option drop_last: last="drop"'),
             (dict(transform=None), 'Feed has no option transform: pipeline="'),
             (dict(bach_size=4), "Feed has no option bach_size: did you mean batch_size?"),
         ):
@@ -62,8 +62,8 @@ class Failures(unittest.TestCase):
                 loaderd.Feed("train.pimg", **options)
 
     def test_other_kinds(self):
-        for options in (dict(pipeline=5), dict(name=b"x"), dict(shuffle="no"), dict(writable=None), dict(timeout="1"), dict(dataset=5),
-                        dict(reconnect="yes"), dict(threads=1.5), dict(settings={"io.mode": None}), dict(settings={5: 5}),
+        for options in (dict(pipeline=5), dict(name=b"x"), dict(shuffle="no"), dict(drop_last="no"), dict(writable=None), dict(timeout="1"),
+                        dict(dataset=5), dict(wanted="no"), dict(reconnect="yes"), dict(threads=1.5), dict(settings={"io.mode": None}), dict(settings={5: 5}),
                         dict(fields=[5])):  # fmt: skip
             with self.subTest(options), self.assertRaises(TypeError):
                 open_feed(options.pop("dataset", "plain"), **options)

@@ -5,7 +5,9 @@ import itertools
 import os
 import pickle
 import random
+import signal
 import sys
+import time
 import unittest
 import warnings
 from unittest import mock
@@ -33,15 +35,174 @@ class Iteration(unittest.TestCase):
         with open_feed(epoch_end=1) as feed:
             self.assertEqual([number(batch) for _ in range(2) for batch in feed], list(range(BATCHES)))
 
-    def test_a_broken_loop_goes_on(self):
+    def test_each_loop_begins_an_epoch(self):
+        """The first one where the feed was opened, every later one at a first batch, wherever the one before was left."""
+        with open_feed(epoch=2, batch=6) as feed:
+            self.assertEqual([number(b) for b in feed], [26, 27, 28, 29])
+            for epoch in range(3, 8):
+                taken = [number(b) for b in itertools.islice(feed, 4)]
+                self.assertEqual(taken, [epoch * BATCHES + i for i in range(4)])
+                self.assertEqual(feed.position, (epoch, 4))
+            self.assertEqual([b.epoch for b in feed], [8] * BATCHES)
+            self.assertEqual(feed.position, (9, 0))
+
+    def test_short_validations(self):
+        """What Lightning does with a feed for validation: a few batches as a check, then whole epochs."""
         with open_feed() as feed:
-            for batch in feed:
-                if batch.index == 3:
-                    break
-            self.assertEqual(feed.position, (0, 4))
-            self.assertEqual([b.index for b in feed], [4, 5, 6, 7, 8, 9])
+            self.assertEqual(len([next(batches) for batches in [iter(feed)] for _ in range(2)]), 2)
+            for _ in range(3):
+                self.assertEqual([b.index for b in feed], list(range(BATCHES)))
+
+    def test_an_iterator_that_takes_nothing(self):
+        """Begins nothing, and moves nothing."""
+        with open_feed(batch=3) as feed:
+            iter(feed)
+            self.assertEqual(list(itertools.islice(feed, 0)), [])
+            self.assertEqual([b.index for b in feed], [3, 4, 5, 6, 7, 8, 9])
+
+    def test_a_loop_behind_single_batches(self):
+        with open_feed() as feed:
+            self.assertEqual([number(next(feed)) for _ in range(2)], [0, 1])
+            self.assertEqual([number(b) for b in itertools.islice(feed, 2)], [2, 3])
+            self.assertEqual([number(next(feed)) for _ in range(2)], [4, 5])
+            self.assertEqual(number(next(iter(feed))), 10)
+
+    def test_streams_are_opened_only_to_move(self):
+        opened = []
+
+        def opening(**options):
+            opened.append((options["epoch"], options["batch"]))
+            return stream(**options)
+
+        stream = loaderd._feed.Stream
+        with mock.patch.object(loaderd._feed, "Stream", opening), open_feed() as feed:
+            for _ in range(2):
+                self.assertEqual(sum(1 for _ in feed), BATCHES)
+                self.assertEqual(sum(1 for _ in zip(range(BATCHES), feed)), BATCHES)
+            feed.set_epoch(4)
+            self.assertEqual(len(feed), BATCHES)
+            self.assertEqual(sum(1 for _ in feed), BATCHES)
+            self.assertEqual(opened, [(0, 0)])
+            self.assertEqual(sum(1 for _ in zip(feed, range(3))), 3)
+            self.assertEqual(sum(1 for _ in feed), BATCHES)
+            self.assertEqual(opened, [(0, 0), (6, 0)])
+
+    def test_set_epoch(self):
+        with open_feed() as feed:
+            for epoch in (3, 3, 0, 1, 7):
+                feed.set_epoch(epoch)
+                self.assertEqual(feed.position, (epoch, 0))
+                self.assertEqual([number(b) for b in itertools.islice(feed, 5)], [epoch * BATCHES + i for i in range(5)])
+            feed.set_epoch(2)
+            self.assertEqual(feed.state_dict()["epoch"], 2)
+            self.assertEqual(number(next(feed)), 20)  # single batches go there, too
+            batches = iter(feed)
+            self.assertEqual(number(next(batches)), 21)
+            feed.set_epoch(5)  # holds for the next loop
+            self.assertEqual(number(next(batches)), 22)
+            self.assertEqual(number(next(iter(feed))), 50)
+            with self.assertRaisesRegex(TypeError, "epoch: 1.5"):
+                feed.set_epoch(1.5)
+
+    def test_set_epoch_after_resuming(self):
+        """A loop that sets its epoch each time keeps the batch at which it resumes."""
+        with open_feed() as feed:
+            feed.set_epoch(4)
+            self.assertEqual(sum(1 for _ in itertools.islice(feed, 6)), 6)
+            state = feed.state_dict()
+        for options, load in ((dict(), True), (dict(epoch=4, batch=6), False)):
+            with open_feed(**options) as feed:
+                if load:
+                    feed.load_state_dict(state)
+                taken = []
+                for epoch in range(4, 7):
+                    feed.set_epoch(epoch)
+                    taken += map(number, feed)
+                self.assertEqual(taken, list(range(46, 70)))
+                feed.set_epoch(4)
+                self.assertEqual(number(next(iter(feed))), 40)  # it has been there
+        with open_feed() as feed:
+            feed.load_state_dict(state)
+            feed.set_epoch(5)
+            self.assertEqual(number(next(iter(feed))), 50)
+            feed.load_state_dict(state)
+            feed.set_epoch(5)
+            iter(feed)
+            feed.set_epoch(4)  # it stands elsewhere by now
+            self.assertEqual(number(next(iter(feed))), 40)
+
+    def test_reset(self):
+        with open_feed(epoch=1, batch=4) as feed:
+            feed.reset()
             self.assertEqual(feed.position, (1, 0))
+            for _ in range(3):  # the same epoch each time, whole or not
+                self.assertEqual([number(b) for b in feed], list(range(10, 20)))
+                feed.reset()
+                self.assertEqual(sum(1 for _ in itertools.islice(feed, 3)), 3)
+                feed.reset()
+            self.assertEqual([number(feed.next()) for _ in range(3)], [10, 11, 12])
+
+    def test_the_last_epoch(self):
+        """Ends the feed, also for a loop that was left early."""
+        with open_feed(epoch_end=2) as feed:
+            feed.set_epoch(1)
+            self.assertEqual(sum(1 for _ in itertools.islice(feed, 3)), 3)
+            self.assertEqual(list(feed), [])
+            self.assertIsNone(feed.next())
+            feed.reset()
+            self.assertEqual(sum(1 for _ in feed), BATCHES)
+
+    def test_a_move_waits_for_the_next_daemon(self):
+        with loaderd.Daemon() as daemon:
+            feed = loaderd.Feed("plain", batch_size=8, socket=daemon.socket)
+            held = next(iter(feed))
+            os.kill(daemon.pid, signal.SIGKILL)
+            self.assertEqual([b.index for b in feed], list(range(BATCHES)))
+            self.assertEqual(bytes(held.buffer("images")), expected_bytes(held))
+            self.assertEqual(feed.reconnects, 0)
+            self.assertEqual(next(iter(feed)).epoch, 2)
+            daemon.stop()
+            with self.assertRaises(loaderd.NoDaemon):
+                iter(feed)
+            with self.assertRaisesRegex(loaderd.DaemonGone, "could not be opened again at epoch 3, batch 0"):
+                next(feed)
+
+    def test_reconnects_are_counted_across_moves(self):
+        with self.assertLogs("loaderd"), open_feed("die-3") as feed:
+            self.assertEqual(sum(1 for _ in itertools.islice(feed, 5)), 5)
+            self.assertEqual(feed.reconnects, 1)
+            self.assertEqual(sum(1 for _ in itertools.islice(feed, 2)), 2)
+            self.assertEqual(feed.reconnects, 1)
+
+    def test_a_move_registers_the_new_memory(self):
+        """pin() holds for the feed, whichever memory it has."""
+        calls = []
+
+        class Runtime:
+            @staticmethod
+            def cudaHostRegister(address, size, flags):
+                calls.append(("register", address))
+                return 0
+
+            @staticmethod
+            def cudaHostUnregister(address):
+                calls.append(("unregister", address))
+
+        fake = mock.Mock(cuda=mock.Mock(cudart=lambda: Runtime))
+        with mock.patch.dict(sys.modules, torch=fake), open_feed() as feed:
+            feed.pin()
+            next(iter(feed))
             self.assertEqual(next(iter(feed)).epoch, 1)
+            feed.close()
+        first, second = calls[0][1], calls[2][1]
+        self.assertEqual(calls, [("register", first), ("unregister", first), ("register", second), ("unregister", second)])
+
+    def test_a_closed_feed_stays_closed(self):
+        feed = open_feed()
+        next(iter(feed))
+        feed.close()
+        with self.assertRaisesRegex(loaderd.DaemonGone, "this feed was closed"):
+            next(iter(feed))
 
     def test_a_loop_that_stops_at_the_last_batch(self):
         """Whatever stops it, the next one has the next epoch."""
@@ -60,10 +221,10 @@ class Iteration(unittest.TestCase):
             older = iter(feed)
             next(older)
             newer = iter(feed)
-            self.assertEqual(next(newer).index, 1)
+            self.assertEqual(number(next(newer)), 10)
             with self.assertRaisesRegex(loaderd.FeedError, "a newer iterator of this feed"):
                 next(older)
-            self.assertEqual([batch.index for batch in newer], [2, 3, 4, 5, 6, 7, 8, 9])
+            self.assertEqual([batch.index for batch in newer], [1, 2, 3, 4, 5, 6, 7, 8, 9])
             self.assertEqual(list(newer), [])
             newer = iter(feed)
             feed.load_state_dict(feed.state_dict())
@@ -74,40 +235,13 @@ class Iteration(unittest.TestCase):
         """Random ways of taking batches, of several feeds, some of which take over where another is: each has what a plain count says."""
         for seed in range(12):
             draw = random.Random(seed)
-            feeds = [[open_feed(), 0] for _ in range(3)]  # with the number of batches that lie behind it
+            uses = [Use(open_feed()) for _ in range(3)]
             for _ in range(40):
-                use = feeds[draw.randrange(len(feeds))]
-                self.use_somehow(draw, use, feeds[draw.randrange(len(feeds))][0])
-                self.assertEqual(use[0].position, divmod(use[1], BATCHES))
-            for feed, _ in feeds:
-                feed.close()
-
-    def use_somehow(self, draw, use, other):
-        feed, begin = use
-        left = BATCHES - begin % BATCHES
-        count = draw.choice([0, 1, draw.randrange(BATCHES), left, left, BATCHES + 3])
-        way = draw.randrange(6)
-        if way == 0:
-            taken = [number(feed.next()) for _ in range(count)]
-        elif way == 1:
-            taken = [number(next(feed)) for _ in range(count)]
-        elif way == 2:
-            taken = [number(batch) for batch in itertools.islice(feed, count)]
-        elif way == 3:
-            taken = [number(batch) for _, batch in zip(range(count), feed)]
-        elif way == 4:
-            taken, iterator = [], iter(feed)
-            while len(taken) < count and (batch := next(iterator, None)) is not None:
-                taken.append(number(batch))
-        else:
-            feed.load_state_dict(other.state_dict())
-            epoch, index = other.position
-            use[1] = epoch * BATCHES + index
-            return
-        # A loop ends with its epoch, and reads no batch that it does not give.
-        wanted = count if way < 2 else min(count, left)
-        self.assertEqual(taken, list(range(begin, begin + wanted)))
-        use[1] += wanted
+                use = draw.choice(uses)
+                use.somehow(self, draw, draw.choice(uses))
+                self.assertEqual(use.feed.position, divmod(use.position, BATCHES))
+            for use in uses:
+                use.feed.close()
 
     def test_next_crosses_epochs(self):
         with open_feed(batch=9, epoch_end=2) as feed:
@@ -115,10 +249,67 @@ class Iteration(unittest.TestCase):
             self.assertIsNone(feed.next())
 
     def test_a_short_last_batch(self):
-        with open_feed(last="short", batch=9) as feed:
-            batch = next(feed)
-            self.assertEqual(len(batch), 7)
-            self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+        for options in (dict(drop_last=False), dict(drop_last=None)):
+            with open_feed(batch=9, **options) as feed:
+                batch = next(feed)
+                self.assertEqual(len(batch), 7)
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+                self.assertIs(feed.state_dict()["drop_last"], False)
+
+    def test_the_older_name_of_drop_last(self):
+        for last, size in (("short", 7), ("drop", 8)):
+            with self.assertWarnsRegex(DeprecationWarning, f"use drop_last={last == 'drop'}") as caught:
+                feed = open_feed(last=last, batch=9)
+            self.assertEqual(caught.filename, open_feed.__code__.co_filename)
+            with feed:
+                self.assertEqual(len(next(feed)), size)
+                state = {**feed.state_dict(), "last": 1}
+                del state["drop_last"]
+                feed.load_state_dict(state)
+                self.assertEqual(feed.position, (1, 0))
+
+
+class Use:
+    """A feed, and what is expected of it: the number of the next batch, and whether a loop has taken one since the position was set."""
+
+    def __init__(self, feed):
+        self.feed, self.position, self.begun, self.last = feed, 0, False, None
+
+    def somehow(self, test, draw, other):
+        left = BATCHES - self.position % BATCHES
+        count = draw.choice([0, 1, draw.randrange(BATCHES), left, left, BATCHES + 3])
+        way = draw.randrange(8)
+        if way < 2:
+            taken = [number(self.feed.next() if way else next(self.feed)) for _ in range(count)]
+            begin = self.position
+        elif way < 5:
+            if self.begun and self.position % BATCHES:
+                self.position += left
+            begin, self.begun = self.position, False
+            count = min(count, BATCHES - begin % BATCHES)  # a loop ends with its epoch, and reads no batch that it does not give
+            if way == 2:
+                taken = [number(batch) for batch in itertools.islice(self.feed, count)]
+            elif way == 3:
+                taken = [number(batch) for _, batch in zip(range(count), self.feed)]
+            else:
+                taken, iterator = [], iter(self.feed)
+                while len(taken) < count and (batch := next(iterator, None)) is not None:
+                    taken.append(number(batch))
+            self.begun = count > 0
+        elif way == 5:
+            self.feed.load_state_dict(other.feed.state_dict())
+            self.position, self.begun, self.last = other.position, False, None
+            return
+        else:
+            epoch = draw.randrange(4) if way == 6 else (self.position if self.last is None else self.last) // BATCHES
+            self.feed.set_epoch(epoch) if way == 6 else self.feed.reset()
+            kept = way == 6 and self.last is None and epoch == self.position // BATCHES
+            self.position = self.position if kept else epoch * BATCHES
+            self.begun = False
+            return
+        test.assertEqual(taken, list(range(begin, begin + count)))
+        self.position = begin + count
+        self.last = taken[-1] if taken else self.last
 
 
 class Resuming(unittest.TestCase):
@@ -172,13 +363,45 @@ class Places(unittest.TestCase):
 
     LAUNCHERS = [
         dict(RANK="1", WORLD_SIZE="3"),
+        dict(RANK="1", WORLD_SIZE="3", LOCAL_RANK="1", LOCAL_WORLD_SIZE="3", GROUP_RANK="0", ROLE_RANK="1"),  # torchrun, Accelerate
+        dict(RANK="1", WORLD_SIZE="3", LOCAL_RANK="1", LOCAL_SIZE="3", CROSS_RANK="0", CROSS_SIZE="1"),  # DeepSpeed
+        dict(RANK="1", WORLD_SIZE="3", LOCAL_RANK="1", LOCAL_WORLD_SIZE="3", NODE_RANK="0"),  # Ray Train
+        dict(LOCAL_RANK="1", NODE_RANK="0", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500"),  # Lightning
+        dict(LOCAL_RANK="0", NODE_RANK="1", WORLD_SIZE="3", LOCAL_WORLD_SIZE="1"),
+        dict(JAX_PROCESS_ID="1", JAX_NUM_PROCESSES="3"),
+        dict(HOROVOD_RANK="1", HOROVOD_SIZE="3"),
         dict(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="3"),
+        dict(MV2_COMM_WORLD_RANK="1", MV2_COMM_WORLD_SIZE="3"),
         dict(PMI_RANK="1", PMI_SIZE="3"),
+        dict(JSM_NAMESPACE_RANK="1", JSM_NAMESPACE_SIZE="3"),
         dict(SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="3"),
-        # torchrun under srun, one for each machine
+        # torchrun and Lightning under srun, one for each machine
         dict(RANK="1", WORLD_SIZE="3", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2"),
+        dict(LOCAL_RANK="1", NODE_RANK="0", WORLD_SIZE="3", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1"),
     ]
-    ALONE = [dict(), dict(RANK="0", WORLD_SIZE="1"), dict(SLURM_PROCID="0", SLURM_NTASKS="4"), dict(RANK="x", WORLD_SIZE="3")]
+    ALONE = [
+        dict(), dict(RANK="0", WORLD_SIZE="1"), dict(SLURM_PROCID="0", SLURM_NTASKS="4"), dict(RANK="x", WORLD_SIZE="3"),
+        dict(LOCAL_RANK="1", WORLD_SIZE="3"), dict(LOCAL_RANK="0", NODE_RANK="0", WORLD_SIZE="1"),
+    ]  # fmt: skip
+    # Lightning on the second of several machines: how many ranks each has is known when the group is there.
+    UNKNOWN = dict(LOCAL_RANK="1", NODE_RANK="1", WORLD_SIZE="4")
+
+    def setUp(self):
+        ranks = {name for variables in (*self.LAUNCHERS, *self.ALONE, self.UNKNOWN) for name in variables}
+        clean = mock.patch.dict(os.environ, {name: value for name, value in os.environ.items() if name not in ranks}, clear=True)
+        clean.start()
+        self.addCleanup(clean.stop)
+
+    @staticmethod
+    def group(rank, world):
+        """torch.distributed as it is once its group is there; None before."""
+
+        class Torch:
+            is_available = staticmethod(lambda: True)
+            is_initialized = staticmethod(lambda: rank is not None)
+            get_rank, get_world_size = staticmethod(lambda: rank), staticmethod(lambda: world)
+
+        return mock.patch.dict(sys.modules, {"torch.distributed": Torch})
 
     def part(self, **options):
         """(rank, world) of a feed, and how often it warns."""
@@ -233,6 +456,107 @@ class Places(unittest.TestCase):
         for name, module, expected in (("torch.distributed", Torch, (2, 4, 1)), ("jax", Jax, (3, 5, 1))):
             with mock.patch.dict(sys.modules, {name: module}), mock.patch.dict(os.environ, self.LAUNCHERS[0]):
                 self.assertEqual(self.part(), expected)
+
+    def test_ray(self):
+        class Train:
+            """Raises outside of a worker."""
+
+            worker = True
+
+            @classmethod
+            def get_context(cls):
+                if not cls.worker:
+                    raise RuntimeError("no worker")
+                return cls
+
+            get_world_rank, get_world_size = staticmethod(lambda: 1), staticmethod(lambda: 2)
+
+        with mock.patch.dict(sys.modules, {"ray.train": Train}):
+            self.assertEqual(self.part(), (1, 2, 1))
+            Train.worker = False
+            self.assertEqual(self.part(), (0, 1, 0))
+
+    def test_a_group_after_the_feed(self):
+        """The first batch decides: len(), the state and the batches are those of the rank."""
+        for given in ("auto", None):
+            with self.group(None, None), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                feed = open_feed(rank=given)
+                self.assertEqual((feed._options["rank"], feed._options["world"]), (0, 1))
+                feed.load_state_dict({**feed.state_dict(), "epoch": 3, "batch": 4})
+            with feed, self.group(1, 2), warnings.catch_warnings(record=True) as later:
+                warnings.simplefilter("always")
+                feed.set_epoch(3)
+                batch = next(iter(feed))
+                self.assertEqual((batch.epoch, batch.index), (3, 2))  # 4 batches of one rank are 2 of two
+                self.assertEqual((feed._options["rank"], feed._options["world"]), (1, 2))
+                self.assertEqual(feed.state_dict()["world"], 2)
+                self.assertEqual([b.index for b in feed], list(range(BATCHES)))
+            self.assertEqual((len(said), len(later)), (0, int(given is None)))
+
+    def test_len_asks_the_group(self):
+        with open_feed(rank="auto") as feed, self.group(1, 2):
+            self.assertEqual(len(feed), BATCHES)
+            self.assertEqual(feed._options["world"], 2)
+
+    def test_a_group_after_the_first_batch(self):
+        """Is no reason to go on with batches that another rank may have had."""
+        with self.group(None, None):
+            feed = open_feed(rank="auto")
+            batches = iter(feed)
+            next(batches)
+        with feed:
+            with self.group(1, 2):
+                for take in (lambda: next(batches), lambda: next(feed), lambda: next(iter(feed)), feed.next):
+                    with self.assertRaisesRegex(
+                        loaderd.RankChanged, r"rank 0 of 1, but torch.distributed .* rank 1 of 2.*feed\.reset\(\).*rank= and world="
+                    ):
+                        take()
+                fresh = iter(feed)
+                feed.reset()
+                with self.assertRaisesRegex(loaderd.FeedError, "reset\\(\\), has replaced this iterator"):
+                    next(fresh)
+                self.assertEqual(number(next(iter(feed))), 0)
+                self.assertEqual((feed._options["rank"], feed._options["world"]), (1, 2))
+                next(feed)
+            with self.group(0, 4), self.assertRaises(loaderd.RankChanged):
+                next(feed)
+            with self.group(1, 2):
+                next(feed)
+            state = feed.state_dict()
+            with self.group(3, 4):
+                feed.load_state_dict({**state, "batch": 4})
+                self.assertEqual((next(feed).index, feed._options["rank"]), (2, 3))
+        with open_feed(rank=0, world=1) as feed:
+            next(feed)
+            with self.group(1, 2):
+                next(feed)  # numbers mean what they say
+
+    def test_a_rank_that_cannot_be_known_yet(self):
+        with mock.patch.dict(os.environ, self.UNKNOWN):
+            with open_feed(rank="auto") as feed:
+                for take in (lambda: next(feed), lambda: next(iter(feed))):
+                    with self.assertRaisesRegex(loaderd.BadOption, r"rank: \$NODE_RANK, .* one of 4, .*torch.distributed .*rank= and world="):
+                        take()
+                with self.group(3, 4):
+                    self.assertEqual(next(iter(feed)).index, 0)
+                    self.assertEqual((feed._options["rank"], feed._options["world"]), (3, 4))
+
+    def test_ranks_of_different_length(self):
+        """20 samples in batches of 2 on 3 ranks: two are left for the three."""
+        with self.assertWarnsRegex(loaderd.RankWarning, "ends with 2 samples for 3 ranks, so 1 of them get one batch less.*drop_last=True"):
+            open_feed(batch_size=2, rank=2, world=3, drop_last=False).close()
+        for options in (dict(batch_size=2, drop_last=True), dict(batch_size=8, drop_last=False), dict(batch_size=2, rank=0, world=1)):
+            self.assertEqual(self.part(**{"rank": 2, "world": 3, "drop_last": False, **options})[2], 0)
+
+    def test_the_check_of_each_batch_is_cheap(self):
+        """Against a batch's work of 100 us and more. The bound is ten times what a slow machine takes."""
+        with open_feed(rank="auto") as feed, self.group(0, 1):
+            next(feed)
+            begin = time.process_time()
+            for _ in range(1000):
+                feed._decide()
+            self.assertLess(time.process_time() - begin, 0.1)
 
     @staticmethod
     def worker(number, count):

@@ -17,8 +17,9 @@ assert_type(loaderd.SUBSTITUTED | loaderd.FIELD_MISSING | loaderd.FIELD_CUT, int
 
 def options(path: Path) -> Feed:
     return Feed(
-        path, pipeline="", batch_size=8, shuffle=True, seed=1, epoch=0, batch=0, epoch_end=None, rank="auto", world=None, last="drop",
-        bad="fail", slots=4, fields=["a", loaderd.KEY, loaderd.DEFERRED], field_bytes=8, cut_values=True, repeats=2, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
+        path, pipeline="", batch_size=8, shuffle=True, seed=1, epoch=0, batch=0, epoch_end=None, rank="auto", world=None, drop_last=True, last=None,
+        bad="fail", slots=4, fields=["a", loaderd.KEY, loaderd.DEFERRED], field_bytes=8, cut_values=True, repeats=2,
+        wanted=False, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
         daemon="private", threads=2, settings={"io.mode": "mmap", "limits.slots": 9, "access.writable_rings": False},
     )  # fmt: skip
 
@@ -32,6 +33,10 @@ def batches(feed: Feed) -> None:
         assert_type(batch.flags, npt.NDArray[np.uint8])
         assert_type((batch.number, batch.epoch, batch.index, batch.count, batch.bad), Tuple[int, int, int, int, int])
         assert_type((batch.element, batch.layout, batch.last), Tuple[str, str, bool])
+        images, labels = batch
+        assert_type(images, npt.NDArray[Any])
+        assert_type(batch["caption"], Any)
+        assert_type((batch.keys(), "caption" in batch), Tuple[Tuple[str, ...], bool])
         assert_type(batch.torch(), Tensors)
         assert_type(batch.to("cuda"), Tensors)
         assert_type(batch.buffer("images").shape, Tuple[int, ...])
@@ -44,8 +49,16 @@ def batches(feed: Feed) -> None:
     assert_type(feed.position, Tuple[int, int])
     assert_type(feed.state_dict(), Dict[str, Any])
     feed.load_state_dict(feed.state_dict(), strict=False)
+    feed.set_epoch(3)
+    feed.reset()
     with feed:
         feed.pin()
+
+
+def wanted(feed: Feed) -> None:
+    feed.want(3, [1, 2, 3])
+    feed.want(3, np.arange(3))
+    feed.forget()
 
 
 def daemons() -> None:

@@ -1,0 +1,232 @@
+"""The open stream of a feed: opened at a position, moved to another one, and registered with a device."""
+
+import gc
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Deque, Optional, Sequence, Tuple
+
+from . import _feed
+from ._daemon import Daemon
+from ._errors import BadOption, DaemonGone, FeedError, LimitExceeded, NoDaemon, NoFreeBatch, WrongProcess, translated
+from ._options import FOREVER, Options
+from ._ranks import NO_DATALOADER, rank_info
+
+_logger = logging.getLogger("loaderd")
+
+_OPEN_TIMEOUT_MS = 0  # libfeed's default
+_RECONNECT_S = 60.0  # libfeed's default
+_RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released
+_REOPEN_POLL_S = 0.05  # between two attempts to reach the next daemon
+_QUOTA_S = 5.0  # the memory of the stream before may not have been freed yet
+_PRIVATE = "@loaderd-"  # how sockets of private daemons begin
+_DYING_S = 1.0  # a process closes its sockets some time before it has exited
+_HOLDERS = (
+    " batch.images, batch.torch() and batch.buffer() are views that hold a batch, and so do arrays and tensors made from these without a "
+    "copy; batch.labels, samples, flags and fields are copies that hold none."
+)
+
+
+class Source:
+    """The one open stream of a feed. A position is (epoch, batch); moving opens another stream in place of this one."""
+
+    def __init__(self, address: Optional[str], daemon: Optional[Daemon], options: Options, position: Tuple[int, int]) -> None:
+        self.address = address
+        self.daemon = daemon
+        self.options = options
+        self.closed = False
+        self.closed_by = ""  # why a stream that could not be moved is closed
+        self._owner = os.getpid()
+        self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
+        self._pinned: Optional[int] = None
+        self._reconnects_before = 0  # of the streams before this one
+        self._open(position)
+
+    def _open(self, position: Tuple[int, int]) -> None:
+        epoch, batch = position
+        try:
+            self._stream = _feed.Stream(socket=self.address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self.options)
+        except _feed.Error as error:
+            failure = translated(error)
+            if isinstance(failure, (DaemonGone, NoDaemon)):
+                failure = translated(error, self._last_words())
+            raise failure from None
+        self.info = self._stream.info()
+        self._part = self.options["rank"], self.options["world"]
+        self.closed = False
+        self.closed_by = ""
+
+    def _last_words(self) -> str:
+        """Returns the last log line of a private daemon that has died."""
+        if self.daemon is None:
+            return ""
+        until = time.monotonic() + _DYING_S
+        while self.daemon.alive:
+            if time.monotonic() >= until:
+                return ""
+            time.sleep(_RELEASE_POLL_S)
+        lines = self.daemon.log.strip().splitlines()
+        return f" Its last log line: {lines[-1]}" if lines else ""
+
+    @property
+    def is_ours(self) -> bool:
+        """False in a process that was forked from the one that opened the feed."""
+        return os.getpid() == self._owner
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if the options have another rank or world than the open stream."""
+        return self._part != (self.options["rank"], self.options["world"])
+
+    @property
+    def position(self) -> Tuple[int, int]:
+        return self._stream.position()
+
+    @property
+    def reconnects(self) -> int:
+        return self._reconnects_before + self.info["reconnects"]
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def move(self, position: Tuple[int, int]) -> None:
+        """Opens the stream again, at a position and with what `options` are by now. Waits for the daemon as a reconnect does."""
+        if not self.is_ours:
+            raise WrongProcess(f"this feed was opened in another process; open it in the one that reads from it. {NO_DATALOADER}", 10)
+        pinned = self._pinned is not None
+        before = self.reconnects
+        self.close()
+        try:
+            self._open_patiently(position)
+        except FeedError as error:
+            self.closed_by = f", because it could not be opened again at epoch {position[0]}, batch {position[1]}: {error}"
+            raise
+        self._reconnects_before = before
+        if pinned:
+            self.pin()
+
+    def _open_patiently(self, position: Tuple[int, int]) -> None:
+        begin = time.monotonic()
+        limit_ms = self.options["reconnect_timeout_ms"]
+        is_private = self.address is not None and self.address.startswith(_PRIVATE)  # libfeed has started it again, or says why not
+        limit = float("inf") if limit_ms == FOREVER else limit_ms / 1000 or _RECONNECT_S
+        while True:
+            passed = time.monotonic() - begin
+            try:
+                return self._open(position)
+            except LimitExceeded:
+                if passed >= _QUOTA_S:
+                    raise
+            except NoDaemon:
+                if is_private or not self.options["reconnect"] or passed >= limit:
+                    raise
+            except DaemonGone:
+                if not self.options["reconnect"] or passed >= limit:
+                    raise
+            time.sleep(_REOPEN_POLL_S)
+
+    def next(self, timeout_ms: int) -> "Optional[_feed.Slot]":
+        """Returns the next batch, or None at the feed's end. A negative timeout waits without limit."""
+        if self.closed:
+            raise DaemonGone(f"this feed was closed{self.closed_by}", 107)
+        self._drop_finished()
+        try:
+            return self._stream.next(timeout_ms)
+        except _feed.Error as error:
+            failure = translated(error)
+            if isinstance(failure, DaemonGone):
+                raise translated(error, self._last_words()) from None
+            if isinstance(failure, WrongProcess) and rank_info().workers > 0:
+                raise translated(error, f" {NO_DATALOADER}") from None
+            if not isinstance(failure, NoFreeBatch):
+                raise failure from None
+            failure = translated(error, _HOLDERS)
+        return self._next_after_release(timeout_ms, failure)
+
+    def _next_after_release(self, timeout_ms: int, failure: FeedError) -> "Optional[_feed.Slot]":
+        """Gets a batch although all are held: by copies in progress, by garbage, or by other threads, which will release one."""
+        if self._in_flight:
+            self._in_flight[0][0].synchronize()
+            self._drop_finished()
+        else:
+            gc.collect()
+        until = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
+        while True:
+            try:
+                return self._stream.next(timeout_ms)
+            except _feed.Error as error:
+                again = translated(error)
+                if not isinstance(again, NoFreeBatch):
+                    raise again from None
+            if threading.active_count() == 1:
+                raise failure
+            if until is not None and time.monotonic() >= until:
+                raise failure
+            time.sleep(_RELEASE_POLL_S)
+
+    def note_reconnect(self) -> None:
+        """Replaces the registration with CUDA, since a reconnect has replaced the ring memory."""
+        _logger.warning("%s", self._stream.reconnect_text())
+        self.info = self._stream.info()
+        if self._pinned is not None:
+            self._unpin()
+            self.pin()
+
+    def keep_until(self, done: Any, slot: "_feed.Slot") -> None:
+        """Holds a batch until a copy on a device has finished: `done` is a CUDA event."""
+        self._in_flight.append((done, slot))
+
+    def _drop_finished(self) -> None:
+        while self._in_flight and self._in_flight[0][0].query():
+            self._in_flight.popleft()
+
+    def pin(self) -> None:
+        import torch
+
+        if self._pinned is not None:
+            return
+        flags = 0 if self.options["writable"] else 8  # cudaHostRegisterReadOnly
+        address = self.info["address"]
+        self._stream.keep(address)
+        status = torch.cuda.cudart().cudaHostRegister(address, self.info["bytes"], flags)
+        if int(status) != 0:
+            self._stream.drop(address)
+            remedy = "" if self.options["writable"] else "; writable=True may help"
+            raise FeedError(f"CUDA cannot register the feed's memory: {status}{remedy}")
+        self._pinned = address
+
+    def _unpin(self) -> None:
+        import torch
+
+        assert self._pinned is not None
+        while self._in_flight:
+            self._in_flight.popleft()[0].synchronize()
+        torch.cuda.cudart().cudaHostUnregister(self._pinned)
+        self._stream.drop(self._pinned)
+        self._pinned = None
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        while self._in_flight:
+            self._in_flight.popleft()[0].synchronize()
+        if self._pinned is not None:
+            self._unpin()
+        self._stream.close()
+
+    def want(self, epoch: int, samples: Sequence[int]) -> None:
+        try:
+            self._stream.want(epoch, samples)
+        except _feed.Error as error:
+            raise translated(error) from None
+        except OverflowError:
+            raise BadOption(f"samples: {min(samples)} .. {max(samples)} are not all sample numbers of the dataset", 22) from None
+
+    def forget(self) -> None:
+        try:
+            self._stream.forget()
+        except _feed.Error as error:
+            raise translated(error) from None
