@@ -1,0 +1,215 @@
+"""Several processes that share an epoch with the real daemon ($LOADERD): each sample once, whether a feed is made before or after the group.
+
+Images are drawn by $SHAPES and packed by $PACKIMG. Each rank is a process that runs this file with what it has to do.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+import loaderd
+
+HAVE_TORCH = importlib.util.find_spec("torch") is not None
+HAVE_JAX = importlib.util.find_spec("jax") is not None
+PATIENCE = 240  # s, for processes that import PyTorch or JAX on a busy machine
+WORLD = 2
+# Of each launcher, the variables of rank {rank} of 2 on one machine.
+LAUNCHERS = {
+    "torchrun, Accelerate": {"RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_RANK": "{rank}", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"},
+    "DeepSpeed": {"RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_RANK": "{rank}", "LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "1"},
+    "Ray Train": {"RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_RANK": "{rank}", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"},
+    "Lightning": {"LOCAL_RANK": "{rank}", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+    "JAX": {"JAX_PROCESS_ID": "{rank}", "JAX_NUM_PROCESSES": "2"},
+    "Horovod": {"HOROVOD_RANK": "{rank}", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"},
+    "Open MPI": {"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+    "MVAPICH": {"MV2_COMM_WORLD_RANK": "{rank}", "MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_LOCAL_SIZE": "2"},
+    "MPICH, Intel MPI": {"PMI_RANK": "{rank}", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"},
+    "jsrun": {"JSM_NAMESPACE_RANK": "{rank}", "JSM_NAMESPACE_SIZE": "2"},
+    "srun": {"SLURM_PROCID": "{rank}", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2"},
+}
+
+
+def open_feed(path, **options):
+    return loaderd.Feed(path, pipeline="resize(32x32)", batch_size=16, shuffle=True, daemon="private", **{"rank": "auto", **options})
+
+
+def samples_of(batches):
+    return [int(sample) for batch in batches for sample in memoryview(batch.buffer("samples"))]
+
+
+def join(group, rank):
+    """Makes this process a rank of the group at that address: "torch:FILE" or "jax:HOST:PORT"."""
+    kind, _, where = group.partition(":")
+    if kind == "torch":
+        import torch.distributed
+
+        if where:
+            torch.distributed.init_process_group("gloo", init_method=f"file://{where}", rank=rank, world_size=WORLD)
+        else:
+            torch.distributed.init_process_group("gloo")  # by torchrun
+    else:
+        import jax
+
+        jax.distributed.initialize(where, WORLD, rank)
+
+
+def before(path, group, rank):
+    """A feed that is made first, as with Lightning, whose group is there in fit() only."""
+    feed = open_feed(path)
+    join(group, rank)
+    return [samples_of(feed) for _ in range(2)]
+
+
+def after(path, group, rank):
+    join(group, rank)
+    feed = open_feed(path)
+    return [samples_of(feed) for _ in range(2)]
+
+
+def no_rank(path, group, rank):
+    """Without rank="auto": the same, and a warning."""
+    feed = open_feed(path, rank=None)
+    join(group, rank)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        samples = [samples_of(feed) for _ in range(2)]
+    assert [w.category for w in said] == [loaderd.RankWarning] and f"rank {rank} of 2 by torch.distributed" in str(said[0].message), said
+    return samples
+
+
+def too_late(path, group, rank):
+    """A batch that was taken first: the next is an error, in both ranks."""
+    feed = open_feed(path)
+    next(iter(feed))
+    join(group, rank)
+    try:
+        next(iter(feed))
+    except loaderd.RankChanged as error:
+        assert f"rank 0 of 1, but torch.distributed has since made this process rank {rank} of 2" in str(error), error
+    else:
+        raise AssertionError("the batches of another rank")
+    feed.reset()
+    return [samples_of(feed) for _ in range(2)]
+
+
+def resumed(path, group, rank):
+    """From a state that one process has saved, loaded before the group is there."""
+    with open_feed(path, rank=0, world=1) as one:
+        for _ in range(4):
+            next(one)
+        state = one.state_dict()
+    feed = open_feed(path)
+    feed.load_state_dict(state)
+    join(group, rank)
+    feed.set_epoch(0)
+    return [samples_of(feed) for _ in range(2)]
+
+
+def launched(path, group, rank):
+    return [samples_of(feed) for feed in [open_feed(path)] for _ in range(2)]
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        images, cls.path = (os.path.join(cls.folder.name, name) for name in ("images", "train.pimg"))
+        subprocess.run([os.environ["SHAPES"], images, "--count", "260"], check=True, capture_output=True)
+        subprocess.run([os.environ["PACKIMG"], "convert", images + "/train", "-o", cls.path], check=True, capture_output=True)
+        cls.samples = loaderd.dataset(cls.path, daemon="private").samples
+
+    def start(self, task, group="", rank=0, variables=None):
+        names = {name for launcher in LAUNCHERS.values() for name in launcher}
+        clean = {name: value for name, value in os.environ.items() if name not in names}
+        set_here = {name: value.format(rank=rank) for name, value in (variables or {}).items()}
+        return subprocess.Popen(
+            [sys.executable, __file__, task, self.path, group, str(rank)],
+            stdout=subprocess.PIPE, text=True, env={**clean, **set_here, "JAX_PLATFORMS": "cpu", "GLOO_SOCKET_IFNAME": "lo"},
+        )  # fmt: skip
+
+    def collect(self, processes):
+        """Epochs of ranks: lists of sample numbers."""
+        said = []
+        for process in processes:
+            with process:
+                said.append(process.communicate(timeout=PATIENCE)[0])
+        self.assertEqual([process.returncode for process in processes], [0] * len(processes))
+        return [json.loads(line) for text in said for line in text.splitlines() if line.startswith("[[")]
+
+    def check(self, ranks, left=None):
+        """Each sample once an epoch; no rank has all; `left` is what is left of the first epoch."""
+        self.assertEqual(len(ranks), WORLD)
+        for epoch in range(2):
+            parts = [rank[epoch] for rank in ranks]
+            self.assertTrue(all(len(part) < self.samples for part in parts))
+            whole = sorted(sample for part in parts for sample in part)
+            if epoch == 0 and left is not None:
+                self.assertEqual((len(whole), len(set(whole))), (left, left))
+            else:
+                self.assertEqual(whole, list(range(self.samples)))
+
+    def group(self, task, left=None):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(self.collect([self.start(task, f"torch:{folder}/group", rank) for rank in range(WORLD)]), left)
+
+    def test_launchers(self):
+        for name, variables in LAUNCHERS.items():
+            with self.subTest(name):
+                self.check(self.collect([self.start("launched", "", rank, variables) for rank in range(WORLD)]))
+
+    @unittest.skipUnless(HAVE_TORCH, "no PyTorch")
+    def test_feeds_before_the_group(self):
+        self.group("before")
+
+    @unittest.skipUnless(HAVE_TORCH, "no PyTorch")
+    def test_feeds_after_the_group(self):
+        self.group("after")
+
+    @unittest.skipUnless(HAVE_TORCH, "no PyTorch")
+    def test_feeds_without_rank(self):
+        self.group("no_rank")
+
+    @unittest.skipUnless(HAVE_TORCH, "no PyTorch")
+    def test_a_batch_before_the_group(self):
+        self.group("too_late")
+
+    @unittest.skipUnless(HAVE_TORCH, "no PyTorch")
+    def test_resuming_before_the_group(self):
+        self.group("resumed", left=self.samples - 4 * 16)
+
+    @unittest.skipUnless(HAVE_TORCH and importlib.metadata.version("torch") >= "2", "no PyTorch whose torchrun runs with this Python")
+    def test_torchrun(self):
+        """The launcher itself, with a feed made before the group and one made after it."""
+        for task in ("before", "after"):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(WORLD), __file__, task, self.path,
+                 "torch:", "0"],
+                stdout=subprocess.PIPE, text=True, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+            with self.subTest(task):
+                self.check(self.collect([process]))
+
+    @unittest.skipUnless(HAVE_JAX, "no JAX")
+    def test_jax(self):
+        for task in ("before", "after"):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                group = f"jax:127.0.0.1:{free.getsockname()[1]}"
+            with self.subTest(task):
+                self.check(self.collect([self.start(task, group, rank) for rank in range(WORLD)]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 5:
+        # One write, so that the lines of ranks with one standard output stay whole.
+        os.write(1, (json.dumps(globals()[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))) + "\n").encode())
+    else:
+        unittest.main()
