@@ -6,11 +6,14 @@
 import html.parser
 import json
 import pathlib
+import re
 import sys
 import urllib.parse
 
 # What is searched for, as the index has words, without their endings, and where it is to be found: one of each kind of page.
 SEARCHED = {"label_smooth": "man-trainer.1", "lifelin": "man-loaderd.1", "state_dict": "reference", "feed_open": "example-c", "checksum": "format"}
+# What the Python reference may begin with.
+FIRST = {"loaderd.Feed", "loaderd.DataLoader"}
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
 
 
@@ -44,6 +47,9 @@ def faults(site, pages):
                 to = pages[str(path.resolve().relative_to(site))]
                 if urllib.parse.unquote(parts.fragment) not in to.places and parts.fragment != "":
                     yield f"{name}: there is no place {target}"
+    described = re.findall(r'<dt class="sig sig-object py" id="([^"]+)"', (site / "reference.html").read_text())
+    if described[:1] == [] or described[0] not in FIRST:
+        yield f"reference.html begins with {described[:1]}, not with one of {', '.join(sorted(FIRST))}"
     text = (site / "searchindex.js").read_text()
     index = json.loads(text[text.index("{") : text.rindex("}") + 1])
     for word, page in SEARCHED.items():
