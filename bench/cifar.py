@@ -1,4 +1,4 @@
-"""Shared by the benchmarks that train on CIFAR-10: packing its folders, and training runs that are kept."""
+"""Shared by the benchmarks that train on CIFAR-10: packs its folders, and runs trainings whose results are kept."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def classes(data):
 
 
 def pack(programs, data, part, names, per_class, path):
-    """Packs at most per_class images of each of these classes, or all if it is None, unless the dataset exists."""
+    """Packs at most per_class images of each class (None: all), unless the dataset exists."""
     if path.exists():
         return path
     chosen = path.with_suffix("")
@@ -54,7 +54,7 @@ def cpu_seconds():
 
 
 def train(programs, output, settings, recipe=None):
-    """Trains, without a recipe by default, unless the folder has a run with the same settings. Also writes cost.json: wall-clock and CPU seconds."""
+    """Trains, by default without a recipe, unless the folder has a run with the same settings. Also writes wall-clock and CPU seconds to cost.json."""
     asked = "\n".join(settings) + "\n"
     done = output / "settings.txt"
     if done.exists() and done.read_text() == asked:
@@ -65,7 +65,7 @@ def train(programs, output, settings, recipe=None):
     began, before = time.monotonic(), cpu_seconds()
     run(
         [programs / "trainer/trainer", "--overwrite", "--output", output, recipe, *COMMON, *settings],
-        env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting costs nothing
+        env=os.environ | {"PATH": f"{programs / 'loaderd'}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"},  # waiting threads must not spin
     )
     (output / "cost.json").write_text(json.dumps({"seconds": time.monotonic() - began, "cpu_seconds": cpu_seconds() - before}))
     done.write_text(asked)
@@ -73,17 +73,17 @@ def train(programs, output, settings, recipe=None):
 
 
 def log(output, event):
-    """The events of one kind in a run's log."""
+    """Returns the events of one kind in a run's log."""
     lines = (json.loads(line) for line in open(output / "log.jsonl"))
     return [line for line in lines if line["event"] == event]
 
 
-# Student's t for 97.5 %, by degrees of freedom
+# 97.5 % quantiles of Student's t, by degrees of freedom
 T = [math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
 
 def student(degrees):
-    """Half the width of a 95 % interval in standard errors; degrees of freedom between entries use the lower one."""
+    """Returns half the width of a 95 % interval in standard errors. Rounds the degrees of freedom down to an entry of the table."""
     return T[min(int(degrees), len(T) - 1)]
 
 
@@ -94,7 +94,7 @@ def seeds_of(text):
 
 
 def one_of(words):
-    """For argparse: some of these words, separated by commas."""
+    """For argparse: a list of these words, separated by commas."""
     import argparse
 
     def parse_words(text):

@@ -83,7 +83,7 @@ def torchvision():
         return F.resize(image[:, top:bottom, left:right], to[::-1], antialias=True)
 
     def tensor(image):
-        # as decode_jpeg's are
+        # the memory layout of decode_jpeg's results
         return torch.from_numpy(image).permute(2, 0, 1).contiguous()
 
     return tensor, {
@@ -99,7 +99,7 @@ def torchvision():
 
 
 def crops(width, height):
-    """Of torchvision's RandomResizedCrop."""
+    """Draws crops as torchvision's RandomResizedCrop does."""
     boxes = []
     while len(boxes) < CROPS:
         area = width * height * random.uniform(0.08, 1)

@@ -46,7 +46,7 @@ class Page:
 
 
 def ticks(top, count=5):
-    """Round numbers from 0 to the first that is not below top, about count of them."""
+    """Returns about `count` round numbers, from 0 to the first one that is at least `top`."""
     step = top / count
     unit = 10 ** math.floor(math.log10(step)) if step > 0 else 1
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= step * 0.999)

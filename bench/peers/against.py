@@ -10,17 +10,17 @@ import statistics
 
 from loaders import STEADINESS, Loader, Failure
 
-WITHIN = 0.98  # of the other build's speed, with the error of measurement
+WITHIN = 0.98  # minimum speed relative to the other build, within the error of measurement
 BUILDS = ("", " other", " again")
 
 
 def settings_of(name):
-    """The settings measured for each build, by row."""
+    """Returns the settings of a row that every build is measured with."""
     return STEADINESS if name == "steadiness" else {"usual": Loader("usual", ())}
 
 
 def measure(options, name, title, config, cpus, say):
-    """config: of the row's data, as Loader.start() takes it; its "build" is replaced."""
+    """Measures a row. config: argument of Loader.start(), whose "build" is replaced."""
     found, running = {}, {}
     builds = dict(zip(BUILDS, (options.build, options.against, options.against)))
     for setting, loader in settings_of(name).items():
@@ -30,7 +30,7 @@ def measure(options, name, title, config, cpus, say):
             running[key] = loader.start(dict(config, build=build), cpus)
     for turn in range(options.rounds):
         order = list(running)
-        # The three of one setting run next to each other; the first one changes.
+        # The three builds of a setting run one after the other; each round starts with another one.
         for at in range(0, len(order), len(BUILDS)):
             three = order[at : at + len(BUILDS)]
             first = turn % len(BUILDS)
@@ -47,7 +47,7 @@ def measure(options, name, title, config, cpus, say):
 
 
 def compared(ours, other, by):
-    """Median of the ratios of adjacent measurements with its standard error, and their range."""
+    """Returns the median of the ratios of adjacent measurements, its standard error, and the range of the ratios."""
     ratios = [a / b for a, b in zip(ours[by], other[by])]
     error = 1.2533 * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0
     return {"unit": "x", "median": statistics.median(ratios), "min": min(ratios), "max": max(ratios), "error": error}

@@ -23,7 +23,7 @@ loader = Loader(
     os_cache=True,
     drop_last=True,
     batches_ahead=2,
-    # Long epochs, so that the pause between two does not count.
+    # Long epochs, so that the pause between epochs does not matter.
     indices=numpy.tile(numpy.arange(Reader(config["data"]).num_samples, dtype="uint64"), peer.EPOCH_REPEAT),
     pipelines={
         "image": [

@@ -15,8 +15,8 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-END_LIMIT = 10  # seconds for a killed program to end
-START_LIMIT = 240  # seconds for a program's start and its first batches (FFCV compiles then), all programs at once
+END_LIMIT = 10  # seconds in which a killed program must end
+START_LIMIT = 240  # seconds in which all programs, started together, must deliver their first batches (FFCV compiles first)
 FEEDS = ("short256", "original", "raw")
 JPEG = ("short256", "original")
 
@@ -42,7 +42,7 @@ def last_words(file):
 
 
 class Program:
-    """A running program that speaks the protocol of peer.py. limit: seconds for its start, and for an answer beyond the time requested."""
+    """A running program with the protocol of peer.py. limit: timeout in seconds of its start, and of an answer after the requested time."""
 
     def __init__(self, command, cpus, limit=START_LIMIT, environment=None):
         self.limit = limit
@@ -73,13 +73,13 @@ class Program:
         return time.monotonic() - self.begin
 
     def started(self):
-        """Waits until it has made its first batches, so that building and compiling count as start-up."""
+        """Waits for the first batches, so that building and compiling count as start-up."""
         self.ask(0, 0)
         self.begun()
         self.read(self.limit)
 
     def begun(self):
-        """Waits until it is ready; returns its report."""
+        """Waits for the program's report that it is ready, and returns it."""
         self.facts = self.read(self.limit)
         return self.facts
 
@@ -91,7 +91,7 @@ class Program:
             raise Failure(self.end_words()) from None
 
     def end_words(self):
-        """The last output of a program that has ended."""
+        """Returns the last output of a program that has ended."""
         try:
             status = self.process.wait(END_LIMIT)
         except subprocess.TimeoutExpired:
@@ -108,7 +108,7 @@ class Program:
         return True
 
     def read(self, limit):
-        """The next line of JSON; a program that takes longer than limit seconds is killed."""
+        """Returns the next line of JSON. Kills the program if it takes longer than limit seconds."""
         if not self.has_spoken(limit):
             self.kill()
             raise Failure(f"no answer within {limit:.0f} s; its last words: {last_words(self.errors)}")
@@ -148,7 +148,7 @@ class Program:
 
 
 class Loaderbench:
-    """Ours: a fresh private daemon for each measurement."""
+    """loaderd, with a new private daemon for each measurement."""
 
     def __init__(self, loader, config, cpus):
         self.cpus, self.neighbour = cpus, loader.neighbour
@@ -271,7 +271,7 @@ LOADERS = {
     "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
 }
 
-# loaderd against itself, with settings that must not matter. The first is the baseline.
+# loaderd with settings that must not change its rate. The first is the baseline.
 STEADINESS = {
     "usual": Loader("2 threads, batch 256", FEEDS),
     **{f"batch-{n}": Loader(f"batch {n}", FEEDS, batch=n) for n in (32, 64, 128, 512, 1024)},

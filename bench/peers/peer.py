@@ -16,7 +16,7 @@ def config():
 
 
 def files(folder):
-    """Paths and class numbers of folder/CLASS/NAME, classes in order of name."""
+    """Returns paths and class numbers of folder/CLASS/NAME. Classes are numbered in the order of their names."""
     import os
 
     paths, labels = [], []
@@ -44,7 +44,7 @@ def answer(**facts):
 
 
 def measure(batches, warmup, seconds):
-    """images/s over whole batches, from the first after the warm-up to the first after the window."""
+    """Returns images/s over whole batches: from the first batch after the warm-up to the first one after the window."""
     begin = time.monotonic()
     while True:
         next(batches)
@@ -60,7 +60,7 @@ def measure(batches, warmup, seconds):
 
 
 def serve(batches, settings, **versions):
-    """batches: an iterator of image batches. settings: a sentence about the peer's configuration."""
+    """Serves measurements. batches: iterator of image batches. settings: a sentence that describes the peer's configuration."""
     answer(ready=True, settings=settings, versions=versions)
     for line in sys.stdin:
         _, warmup, seconds = line.split()

@@ -17,7 +17,7 @@ OURS, PEER, LEVEL = svg.COLOURS[0], svg.COLOURS[7], svg.COLOURS[1]
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """Pixels left of, for, right of and above the bars; whether to draw targets; approximate number of marks of an axis."""
+    """Pixels left of, for, right of and above the bars; whether to draw targets; approximate number of axis marks."""
 
     left: int
     bars: int
@@ -36,7 +36,7 @@ NARROW = Form(left=152, bars=230, right=68, head=32, targets=False, marks=4)  # 
 
 
 def level(row):
-    """images/s of the target against the best peer, or None."""
+    """Returns the images/s that the target against the best peer requires, or None."""
     for target in row["targets"]:
         if target["what"] == "best peer" and "against" in target:
             best = max(r["median"] for r in row["loaders"].values() if r.get("peer") and "median" in r)
@@ -83,7 +83,7 @@ def draw(machine, rows, form=FULL):
 
 
 def recorded(path, names):
-    """Draws these rows of a recorded run, in this order, without batch size and number of workers in their titles, which all share."""
+    """Draws these rows of a recorded run in this order. Titles omit batch size and number of workers, which all rows share."""
     run = json.loads(pathlib.Path(path).read_text())
     rows = {row["name"]: row for row in run["rows"]}
     return draw(run["machine"], [{**rows[name], "title": rows[name]["title"].split(", batch ")[0]} for name in names], NARROW)

@@ -26,7 +26,7 @@ def crops():
 
 
 def methods():
-    """name -> (input, function), and the version."""
+    """Returns {name: (input, function)} and the library's version."""
     if config["library"] == "opencv":
         import cv2
 
@@ -49,7 +49,7 @@ def methods():
     torch.set_num_threads(1)
     return {
         "torchvision, antialiased": (
-            # Interleaved in memory, as decode_jpeg's are not: the faster of the two.
+            # Interleaved pixels, unlike those of decode_jpeg, because they are resized faster.
             lambda image: torch.from_numpy(image).permute(2, 0, 1),
             lambda image: functional.resize(image, [side, side], antialias=True),
         )

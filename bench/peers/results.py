@@ -30,7 +30,7 @@ def summarise(results):
 
 
 def ratio(found, ours, other, share=1):
-    """Median of the rounds' ratios, and their range; a round's measurements are adjacent in time. share: factor of other's rate to compare with."""
+    """Returns the median and range of the ratios of all rounds; measurements of a round are adjacent in time. share: factor of the other's rate."""
     if not all(key in found and "median" in found[key] for key in (ours, other)):
         return None
     rounds = [a / b / share for a, b in zip(found[ours]["images_per_s"], found[other]["images_per_s"])]
@@ -40,8 +40,8 @@ def ratio(found, ours, other, share=1):
 
 def levelled(found):
     """
-    The loaders with every round divided by the mean of the loaders without a busy neighbour, which removes changes of the machine's speed where a few
-    per cent matter.
+    Divides each round by the mean of the loaders without a busy neighbour, which removes changes of the machine's speed. For comparisons in which a
+    few per cent matter.
     """
     own = {key: result for key, result in found.items() if "median" in result}
     alone = [result["images_per_s"] for key, result in own.items() if key != "neighbour"]
@@ -52,12 +52,12 @@ def levelled(found):
 
 
 def error_of(values):
-    """Standard error of the median of normally distributed values."""
+    """Returns the standard error of the median of normally distributed values."""
     return 1.2533 * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0
 
 
 def steady_ratio(found, ours, other, shares=None):
-    """Ratio of the medians of levelled loaders, and its standard error. shares: factor of other's rate, by round."""
+    """Returns the ratio of the medians of levelled loaders, and its standard error. shares: factor of the other's rate, by round."""
     if not all(key in found for key in (ours, other)):
         return None
     base = found[other]["median"]
@@ -90,7 +90,7 @@ def compare_steadiness(found, what, workers):
 
 
 def compare(row, what):
-    """The ratio of a target, or None."""
+    """Returns the ratio to which a target applies, or None."""
     found = row["loaders"]
     if what == "best peer":
         return ratio(found, "loaderd", fastest(found, peers(found)))
@@ -106,7 +106,7 @@ def compare(row, what):
 
 
 def explain(row, what, r):
-    """The two sides of the ratio r, named what."""
+    """Describes both sides of the ratio r, whose name is `what`."""
     if what == "AVX2":
         return "with the kernels capped at AVX2, of what it does uncapped"
     if what == "batch sizes":
@@ -120,7 +120,7 @@ def explain(row, what, r):
 
 
 def judge(row):
-    """Sets row["targets"]: what, minimum, and the ratio, if it was measured."""
+    """Sets row["targets"]: what is compared, the minimum, and the ratio if it was measured."""
     if row["kind"] == "stages":
         row["targets"] = stages.targets(row)
     elif row["kind"] != "against":
@@ -140,7 +140,7 @@ def spread_of(target):
 
 
 def asked(target):
-    """The target in words; empty if there is none."""
+    """Returns the target in words; "" if there is none."""
     if "at_most" in target:
         return f"at most {target['at_most']:g} {target['unit']}"
     return f"at least {target['at_least']:g} {target['unit']}" if target["at_least"] else ""
@@ -151,7 +151,7 @@ def missed(target, slack=0):
 
 
 def verdict(target):
-    """With a standard error, a result that misses the target by less is undecided: an equally good build would miss half of the time."""
+    """Judges a target. A result that misses it by less than its standard error is undecided: an equally good build would miss half of the time."""
     if not asked(target):
         return "no target"
     near = missed(target) and not missed(target, target.get("error", 0))
@@ -207,7 +207,7 @@ def table(row):
 
 
 def overview(rows):
-    """All targets in one table."""
+    """Returns one table of all targets."""
     lines = ["| row | | measured | range | target |", "| --- | --- | ---: | ---: | ---: |"]
     for row in rows:
         for target in row["targets"]:

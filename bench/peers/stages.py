@@ -7,7 +7,7 @@ import subprocess
 
 from loaders import Loader, Failure
 
-# form: (entropy stage against libjpeg-turbo's region decode, at least; back end in microseconds, at most)
+# form: (minimum speed of the entropy stage relative to libjpeg-turbo's region decode; maximum of the back end in microseconds)
 FORMS = {"short256": (3.5, 35), "original": (3.5, 75)}
 RESIZERS = {
     "pillow": Loader("Pillow", (), "torch", "resizedata.py", library="pillow"),
@@ -16,7 +16,7 @@ RESIZERS = {
 }
 CROPS = 300
 LANES = ("c", "avx2", "avx512bw", "avx512", "libjpeg-turbo")
-# (what, stage, less that stage): as stages_bench has it
+# (what, stage, stage to subtract), as in stages_bench
 LINES = [
     ("entropy stage", "entropy", None),
     ("coefficients to pixels", "decode", "entropy"),

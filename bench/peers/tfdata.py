@@ -38,7 +38,7 @@ def load(path, label):
         image = image[y : y + height, x : x + width]
         image.set_shape([None, None, 3])
     else:
-        # The fast inverse transform is this op's default; it is named here because it is the fastest.
+        # The fast inverse transform is the op's default, and the fastest; named to make that explicit.
         image = tf.io.decode_and_crop_jpeg(
             data, window(tf.io.extract_jpeg_shape(data)), channels=3, dct_method="INTEGER_FAST"
         )

@@ -15,7 +15,7 @@ gradient = torch.randn(batch, TOKENS, HEADS * WIDTH, dtype=element)
 
 
 def attend():
-    """As timm's attention takes its linear layer's result apart, and puts the heads together again."""
+    """Splits the result of the linear layer into heads, and joins the heads again, as timm's attention does."""
     q, k, v = qkv.view(batch, TOKENS, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4).unbind(0)
     y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     return y.transpose(1, 2).reshape(batch, TOKENS, HEADS * WIDTH)

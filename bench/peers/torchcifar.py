@@ -1,12 +1,12 @@
 """CIFAR-10 in PyTorch by the airbench94 recipe.
 
 Keller Jordan, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", 2024 (arXiv:2404.00498): network, initialisation, schedule and all
-hyperparameters are the published ones. A "measure" line trains once from scratch and is answered with the accuracy on the test images, with
-test-time augmentation, and the seconds that it took: whitening, training and that evaluation, all data already on the device, as the paper counts.
-Before it is ready it trains once for a few steps, so that compiling and autotuning do not count; the seed decides about what comes after.
+hyperparameters are the published ones. A "measure" line trains once from scratch. The answer is the accuracy on the test images, with test-time
+augmentation, and the seconds for whitening, training and that evaluation, with all data already on the device, as in the paper. Start-up trains for a
+few steps, so that compiling and autotuning do not count, and seeds the random generator again afterwards.
 
-train, test: tar files of CLASS/NAME.jpg, or folders of that. On a CPU precision may be "bf16", for which forward passes are autocast, and threads says
-how many there are.
+train, test: tar files of CLASS/NAME.jpg, or folders of that. On a CPU, precision may be "bf16" (autocast in forward passes), and
+threads is the number of threads.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from torch import nn
 import numpy
 
 EPOCHS, BATCH, EVAL_BATCH = 9.9, 1024, 2000
-LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 11.5, 0.85, 0.0153  # per 1024 examples; the decay does not depend on the rate
-BIAS_RATE = 64  # factor on the rate, not on the decay, of the norms' biases
+LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 11.5, 0.85, 0.0153  # per 1024 examples; decay is not multiplied by the learning rate
+BIAS_RATE = 64  # factor of the learning rate, not of the decay, of the norms' biases
 LABEL_SMOOTHING = 0.2
-WHITEN_BIAS_EPOCHS = 3  # for so long the first layer's bias learns
-RATE_START, RATE_END, RATE_PEAK = 0.2, 0.07, 0.23  # shares of the rate, and of the steps
+WHITEN_BIAS_EPOCHS = 3  # epochs after which the first layer's bias is frozen
+RATE_START, RATE_END, RATE_PEAK = 0.2, 0.07, 0.23  # START, END: factors of the learning rate; PEAK: fraction of the steps
 LOOKAHEAD_STEPS, LOOKAHEAD_DECAY = 5, 0.95**5
-TRANSLATE = 2  # pixels, at random, over reflected borders
+TRANSLATE = 2  # maximum random shift in pixels, over reflected borders
 WHITEN_IMAGES, WHITEN_EPSILON = 5000, 5e-4
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
@@ -48,7 +48,7 @@ channels_last = {"memory_format": torch.channels_last}
 
 
 def files(path):
-    """(class name, name, bytes) of every JPEG file."""
+    """Yields (class name, file name, bytes) of every JPEG file."""
     if path.is_dir():
         for file in path.rglob("*.jpg"):
             yield file.parent.name, file.name, file.read_bytes()
@@ -61,7 +61,7 @@ def files(path):
 
 
 def load(path):
-    """Normalised images [n][3][32][32] and labels [n] on the device. Classes in order of name."""
+    """Returns normalised images [n][3][32][32] and labels [n] on the device. Classes are numbered in the order of their names."""
     found = sorted(files(pathlib.Path(path)), key=lambda entry: entry[:2])
     classes = {name: number for number, name in enumerate(sorted({name for name, _, _ in found}))}
     pixels = numpy.stack([numpy.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for _, _, data in found])
@@ -77,7 +77,7 @@ def flip_some(images):
 
 
 def crop(padded, side):
-    """A window of side x side from each image, at a random position."""
+    """Crops a window of side x side from each image at a random position."""
     margin = padded.shape[-1] - side + 1
     positions = torch.randint(margin, (2, len(padded)), device=padded.device)
     result = torch.empty(len(padded), 3, side, side, device=padded.device, dtype=padded.dtype).contiguous(**channels_last)
@@ -89,7 +89,7 @@ def crop(padded, side):
 
 
 class Augmented:
-    """Epochs of batches. Flips alternate: each epoch flips the images that the previous one did not, the first a random half."""
+    """Each iteration yields an epoch of augmented batches. The first epoch flips a random half of the images, each later one those that the previous one did not."""
 
     def __init__(self, images, labels):
         self.side, self.labels, self.epoch = images.shape[-1], labels, 0
@@ -113,7 +113,7 @@ class Augmented:
 
 
 def whiten(layer, images):
-    """Filters: eigenvectors of the patches' covariance over the root of their eigenvalues, and their negatives."""
+    """Sets the filters to the eigenvectors of the patches' covariance, divided by the square roots of the eigenvalues, and to their negatives."""
     patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12).float()
     values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
     filters = (vectors / torch.sqrt(values + WHITEN_EPSILON)).T.flip(0).reshape(12, 3, 2, 2)
@@ -129,7 +129,7 @@ def forward(compiled, inputs):
 
 
 class Lookahead:
-    """Zhang et al. 2019: slow weights, to which the network is set every few steps."""
+    """Lookahead (Zhang et al. 2019): slow weights, to which the network is reset every few steps."""
 
     def __init__(self, network):
         self.network = network
@@ -144,13 +144,13 @@ class Lookahead:
 
 
 def rate(step, steps):
-    """A triangle: RATE_START, 1 after RATE_PEAK of the steps, RATE_END."""
+    """Returns the learning rate's factor: linear from RATE_START to 1 at RATE_PEAK of the steps, then to RATE_END."""
     peak = RATE_PEAK * steps
     return RATE_START + (1 - RATE_START) * step / peak if step < peak else 1 + (RATE_END - 1) * (step - peak) / (steps - peak)
 
 
 def make_optimizer(network):
-    # The published rate is for a mean over 1024 examples with momentum's sum taken out; SGD here gets the loss's sum.
+    # The published rate is for the mean loss of 1024 examples and for momentum weights that sum to 1. SGD here gets the sum of the losses.
     kilostep = 1024 * (1 + 1 / (1 - MOMENTUM))
     lr, decay = LEARNING_RATE / kilostep, WEIGHT_DECAY * BATCH / kilostep
     biases = [layer.bias for layer in network if isinstance(layer, nn.BatchNorm2d)]
@@ -191,7 +191,7 @@ def train(network, compiled, images, labels, epochs):
 
 @torch.no_grad()
 def accuracy(compiled, network, images, labels):
-    """Each image, its mirror image, and both moved by a pixel two ways."""
+    """Returns the accuracy with test-time augmentation: averages each image, its mirror image, and both shifted by a pixel in two directions."""
     network.eval()
 
     def mirrored(x):
@@ -214,7 +214,7 @@ def wait():
 
 
 def run(network, compiled, data, epochs):
-    """Accuracy, seconds, steps."""
+    """Trains and evaluates once. Returns accuracy, seconds and steps."""
     with torch.no_grad():
         fresh = torchspeednet.make_network(device, element).state_dict()
         for name, value in network.state_dict().items():
@@ -238,7 +238,7 @@ def main():
     network = torchspeednet.make_network(device, element)
     compiled = network if config["mode"] == "eager" else torch.compile(network, mode=config["mode"])
     begin, epochs = time.monotonic(), config.get("epochs", EPOCHS)
-    # all images for training, whose number decides about the steps; for evaluation a batch of them
+    # all training images, because their number determines the steps; one batch for evaluation
     warmup = data[0], [part[:EVAL_BATCH] for part in data[1]]
     run(network, compiled, warmup, min(epochs, 0.1 if config["mode"] == "eager" else WHITEN_BIAS_EPOCHS + 0.1))
     torch.manual_seed(config.get("seed", 1))

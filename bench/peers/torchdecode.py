@@ -9,7 +9,7 @@ import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
 BATCHED = tuple(int(part) for part in torchvision.__version__.split(".")[:2]) >= (0, 19)
-HELD = 2048  # files that are kept in memory
+HELD = 2048  # maximum number of files in memory
 
 config = peer.config()
 device, size = config.get("device", "cuda"), config["batch"]

@@ -9,7 +9,7 @@ from torchvision.transforms import v2
 
 
 class Files(torch.utils.data.Dataset):
-    """(image, class number). config: data, side, and variant, form, scale unless they have their defaults."""
+    """Samples (image, class number). config: data and side; variant, form and scale are optional."""
 
     def __init__(self, config):
         self.paths, self.labels = peer.files(config["data"])
@@ -20,7 +20,7 @@ class Files(torch.utils.data.Dataset):
         )
 
     def __len__(self):
-        # Long epochs, so that the pause between two does not count.
+        # Long epochs, so that the pause between epochs does not matter.
         return len(self.paths) * peer.EPOCH_REPEAT
 
     def image(self, path):
@@ -39,7 +39,7 @@ class Files(torch.utils.data.Dataset):
 
 
 def batches(config, **more):
-    """Endless (images [n][3][side][side] of bytes, labels [n])."""
+    """Yields (images [n][3][side][side] of bytes, labels [n]) without end."""
     loader = torch.utils.data.DataLoader(
         Files(config),
         batch_size=config["batch"],

@@ -2,13 +2,13 @@
 
 Uses automatic mixed precision, channels last unless channels_last is false, cuDNN's autotuner and fused SGD; fp16 with a gradient scaler, which with fused
 SGD never waits for the device. net: a name of torchvision, or a key of TIMM, or speednet. mode: eager, or the mode of torch.compile. threads: CPU
-threads. Waits for the end of a step two steps later, as device_bench does.
+threads. Waits for a step after queueing the two that follow it, as device_bench does.
 
 memory: limit of GPU memory in bytes.
 
 data: a folder of CLASS/NAME.jpg; torchloader.py then reads batches in `workers` processes into page-locked memory. They are copied as bytes while the previous step runs, and
-normalised on the device. A "measure WARMUP SECONDS" line asks for `steps` steps, or as many as fit in SECONDS; data_wait in the answer is the share of the time in which
-the program waited for the DataLoader.
+normalised on the device. A "measure WARMUP SECONDS" line asks for `steps` steps, or as many as fit in SECONDS; data_wait in the answer is the share of time
+that the program waited for the DataLoader.
 """
 
 import math
@@ -19,9 +19,9 @@ import peer
 import torch
 import torchvision
 
-LAG = 2  # steps that are queued before the end of one is waited for
-WARM = 8  # steps before it is ready: compiling, autotuning, and recording CUDA graphs are done by then
-MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet's, of 255
+LAG = 2  # further steps that are queued before waiting for a step
+WARM = 8  # steps before the program is ready: they include compiling, autotuning and the capture of CUDA graphs
+MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of ImageNet, for pixels of 0..255
 
 config = peer.config()
 device = torch.device(config.get("device", "cuda"))
@@ -31,7 +31,7 @@ memory_format = torch.channels_last if config.get("channels_last", True) else to
 element = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
-# The trainer's names, with keys of its recipes, and timm's with what is given to it; blur stands for its layer.
+# The trainer's name, with keys of its recipe -> timm's name, and arguments of create_model(); "blur" stands for aa_layer.
 TIMM = {
     "vit_tiny_patch16": ("vit_tiny_patch16_224", {}),
     "vit_small_patch16": ("vit_small_patch16_224", {}),
@@ -62,7 +62,7 @@ def make_model():
 
 
 def make_step():
-    """A function that queues a step on images and labels, and the loss tensor of the last one in a list."""
+    """Returns a function that queues a step on images and labels, and a list with the loss of the last step."""
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
@@ -71,7 +71,7 @@ def make_step():
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-5, fused=True
     )
-    # Fused SGD would make them without a value, and keep that if the first step is left out because a gradient overflows.
+    # Fused SGD would create uninitialised buffers, and keep them if a gradient overflow skips the first step.
     for parameter in model.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
@@ -92,7 +92,7 @@ def make_step():
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        # CUDA graphs give the next loss the same memory.
+        # Clone, because CUDA graphs write the next loss to the same memory.
         last[0] = loss.detach().clone()
 
     return step, last
@@ -118,14 +118,14 @@ class Still:
 
 
 class Fed:
-    """Batches of a DataLoader, the next one on its way to the device while a step runs. waited: seconds for the DataLoader so far."""
+    """Batches of a DataLoader. The next one is copied to the device while a step runs. waited: total seconds of waiting for the DataLoader."""
 
     def __init__(self):
         import torchloader
 
         self.source = torchloader.batches(config, pin_memory=device.type == "cuda")
         self.stream = torch.cuda.Stream() if device.type == "cuda" else None
-        # Always the same memory, as CUDA graphs want it.
+        # CUDA graphs need the same memory in every step.
         self.images = torch.empty(batch, 3, side, side, device=device, dtype=element).contiguous(memory_format=torch.channels_last)
         self.labels = torch.empty(batch, device=device, dtype=torch.int64)
         self.mean, self.deviation = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, DEVIATION))
@@ -151,7 +151,7 @@ class Fed:
 
 
 def batches(source, step):
-    """One item for every step whose end has been seen."""
+    """Runs steps; yields after each one."""
     queue = []
     while True:
         images, labels = source.take()
@@ -166,11 +166,11 @@ def batches(source, step):
         yield images
 
 
-# ---- measuring what is fed ----
+# ---- measurement with a DataLoader ----
 
 
 def measure_fed(done, source, seconds):
-    """The first tenth of the steps fills pipelines, and does not count."""
+    """Measures steps after a warm-up of a tenth of them, which fills the pipelines."""
     for _ in range(config["steps"] // 10):
         next(done)
     steps, begin, waited = 0, time.monotonic(), source.waited
@@ -195,7 +195,7 @@ def main():
     done = batches(source, step)
     for _ in range(WARM):
         next(done)
-    # Reading the loss waits for the device, and shows that it computes something.
+    # Reading the loss waits for the device, and shows that it computes.
     loss = last[0].float().item()
     if not math.isfinite(loss):
         sys.exit(f"the loss is {loss} after {WARM} steps: what follows would be no training")

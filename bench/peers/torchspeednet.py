@@ -7,7 +7,7 @@ WIDTHS, NORM_MOMENTUM, LOGIT_SCALE = (64, 256, 256), 0.6, 1 / 9
 
 
 def convolution(inputs, outputs):
-    """3 x 3; the first filters hand the inputs through."""
+    """A 3 x 3 convolution whose first filters are initialised to the identity."""
     layer = nn.Conv2d(inputs, outputs, 3, padding="same", bias=False)
     nn.init.dirac_(layer.weight.data[:inputs])
     return layer

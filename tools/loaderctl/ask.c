@@ -9,7 +9,8 @@
 
 enum {
 	ADMIN_SOCKET_MAX = 1024,
-	LISTED_MAX = 1024, /* most feeds, and most bad samples, in one reply (proto/SPEC.md) */
+	LISTED_MAX =
+		1024, /* maximum number of feeds, and of bad samples, in a reply (proto/SPEC.md) */
 };
 
 /* Fails unless the reply is of the expected kind. */

@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-	BYTES_UNDER_WAY = 64 << 20, /* most bytes of indexes that wait for the writer */
+	BYTES_UNDER_WAY = 64 << 20, /* maximum bytes of indexes that wait for the writer */
 };
 
 struct index {

@@ -7,7 +7,7 @@
 
 enum {
 	CANARY = 64,    /* bytes, one cache line */
-	EXTRA_MAX = 24, /* most pixels by which regions for planes may exceed the region */
+	EXTRA_MAX = 24, /* maximum number of pixels by which regions for planes exceed the region */
 };
 
 struct random_stream rng;

@@ -1,4 +1,4 @@
-"""bench/kernels reads what tests/kernels's programs print, and makes tables of it."""
+"""bench/kernels parses the output of the programs in tests/kernels and formats tables."""
 
 import importlib.machinery
 import importlib.util
@@ -19,7 +19,7 @@ def printed(program, *arguments):
 
 class Kernels(unittest.TestCase):
     def test_programs(self):
-        """Every line that they print has a kernel, whose it is, and a figure."""
+        """Every printed line has a kernel, the implementation, and a time."""
         found = kernels.parse(printed("SIMD_JPEG", "libjpeg-turbo"))
         self.assertEqual(
             list(found),

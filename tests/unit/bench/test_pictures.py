@@ -1,4 +1,4 @@
-"""Scripts of bench/ without their measurements: rateplot on tables good and bad, tables and pictures of bench/peers on made-up rows."""
+"""Scripts of bench/ without measurements: rateplot on valid and invalid tables, tables and pictures of bench/peers on made-up rows."""
 
 import os
 import pathlib
@@ -38,9 +38,9 @@ class Rateplot(unittest.TestCase):
         self.assertEqual(len(titles), 4)
         self.assertIn("as they are, <b>: 110,000 bytes, 2,500 images/s", titles)
         self.assertEqual(len(root.findall(SVG + "polyline")), 3)
-        # Two are beaten by none: the smallest and the fastest. Each has two circles more than its dot.
+        # No point beats the smallest and the fastest one. Each has a dot and two more circles.
         self.assertEqual(len(root.findall(SVG + "circle")), 4 + 2 * 2)
-        # Fewer bytes lie to the left, and a higher rate above.
+        # Fewer bytes are further left, a higher rate is further up.
         dots = {circle[0].text.split(":")[0]: circle for circle in root.findall(SVG + "circle") if len(circle)}
         self.assertLess(float(dots["side 256, 80"].get("cx")), float(dots["raw"].get("cx")))
         self.assertGreater(float(dots["side 256, 80"].get("cy")), float(dots["raw"].get("cy")))
@@ -71,7 +71,7 @@ def feed_row(name, speeds):
 
 class Rows(unittest.TestCase):
     def test_ratios_are_of_rounds(self):
-        # The machine slows down, for all alike: the rounds' ratios stay.
+        # The machine slows down for all loaders alike, so the ratios of the rounds stay the same.
         row = feed_row("original", {"loaderd": [800, 400, 80], "tf.data": [200, 100, 20], "torch": [100, 50, 10], "ffcv": [1, 1, 1]})
         targets = {target["what"]: target for target in row["targets"]}
         self.assertEqual(targets["best peer"]["against"], "tf.data")
@@ -113,7 +113,7 @@ class Rows(unittest.TestCase):
         return row, {target["what"]: target for target in row["targets"]}
 
     def test_rounds_are_levelled(self):
-        # The machine is ten times as slow in the second round: what is left is that one size is a tenth slower.
+        # The machine is ten times slower in the second round. The remaining difference: one batch size is a tenth slower.
         row, found = self.steadiness(usual=[1000, 100, 1000], batch_32=[900, 90, 900], batch_64=[1000, 100, 1000])
         self.assertAlmostEqual(found["batch sizes"]["median"], 0.9)
         self.assertAlmostEqual(found["batch sizes"]["error"], 0)

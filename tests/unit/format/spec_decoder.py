@@ -1,6 +1,6 @@
-"""A decoder of indexed JPEGs in .pimg files, written from format/SPEC.md and ITU-T T.81 alone: small, slow, and independent of the library.
+"""A decoder of indexed JPEGs in .pimg files, written only from format/SPEC.md and ITU-T T.81: small, slow, and independent of the library.
 
-It reads what it needs and checks little: it shows that the text suffices, not how to read files from strangers.
+It reads what it needs and checks little: it shows that the text suffices, not how to read untrusted files.
 """
 
 import math
@@ -10,7 +10,7 @@ ZIGZAG = sorted(range(64), key=lambda i: (i // 8 + i % 8, i % 8 if (i // 8 + i %
 
 
 def overlaps(ranges):
-    """Pairs of ranges (name, number, offset, size) with a byte in common: each against every other."""
+    """Returns all pairs of ranges (name, number, offset, size) that overlap."""
     return [(a, b) for i, a in enumerate(ranges) for b in ranges[:i]
             if a[3] and b[3] and a[2] < b[2] + b[3] and b[2] < a[2] + a[3]]
 
@@ -51,13 +51,13 @@ class Pimg:
             yield ("column", i, *struct.unpack_from("<QQ", self.data, offset + 32 * i))
 
     def places(self, i):
-        """Where data and side data of a sample lie; no side data has size 0."""
+        """Returns the ranges of a sample's data and side data. Size 0 means that there is no side data."""
         data_offset, side_offset, _, _, data_size, side_size = struct.unpack_from("<QQQQII", self.data,
                                                                                   self.sections[1][0] + 64 * i)
         return (data_offset, data_size), (side_offset, side_size)
 
     def all_overlaps(self):
-        """What verifying finds: pairs of ranges of the whole file that overlap and are not shared."""
+        """Returns the pairs of ranges in the file that overlap and may not be shared, as verifying does."""
         places = [self.places(i) for i in range(self.count)]
         ranges = [*self.ranges, *self.columns()]
         ranges += [("data", i, *data) for i, (data, _) in enumerate(places)]
@@ -70,7 +70,7 @@ class Pimg:
         return [(a, b) for a, b in overlaps(ranges) if not shared(a, b)]
 
     def record(self, i):
-        """data, side data, upright width and height, codec, channels, orientation"""
+        """Returns data, side data, upright width and height, codec, channels, orientation."""
         offset, size = self.sections[1]
         assert size == 64 * self.count
         (data_offset, side_offset, _, _, data_size, side_size, width, height, label, codec, channels,
@@ -88,7 +88,7 @@ class Pimg:
 
 
 def side_item(side, wanted):
-    """Content of the first item of a kind; None without one."""
+    """Returns the content of the first item of a kind, or None."""
     at = 0
     while at < len(side):
         kind, size = struct.unpack_from("<II", side, at)
@@ -99,7 +99,7 @@ def side_item(side, wanted):
 
 
 def parse_index(content):
-    """Columns where each row has an entry, and rows of entries (place in bits, predictor of each component)."""
+    """Returns the columns at which each row has an entry, and the rows of entries (position in bits, predictor of each component)."""
     version, components, place_bits, offset_bits, *predictor_bits, count, rows = struct.unpack_from("<8BI", content)
     assert version == 2
     columns = (0, *struct.unpack_from(f"<{count - 1}H", content, 12))
@@ -152,7 +152,7 @@ class Jpeg:
                 break
         self.scan = data[at:]  # the entropy-coded data begin here
         if len(self.components) == 1:
-            self.components[0].h = self.components[0].v = 1  # one component is not interleaved: a block is an MCU
+            self.components[0].h = self.components[0].v = 1  # a scan of one component is not interleaved: an MCU is one block
         self.mcu_width = 8 * max(c.h for c in self.components)
         self.mcu_height = 8 * max(c.v for c in self.components)
         self.mcus_wide = -(-self.width // self.mcu_width)
@@ -193,7 +193,7 @@ class Jpeg:
 
 
 class Bits:
-    """Bits of entropy-coded data, the most significant of a byte first, from a place that counts stuffed zeros."""
+    """Bits of entropy-coded data, most significant first, from a position that counts stuffed zeros."""
 
     def __init__(self, scan, place):
         self.scan, self.byte, self.bit = scan, place // 8, place % 8
@@ -230,7 +230,7 @@ class Bits:
 
 
 def decode_block(bits, component, predictor):
-    """64 coefficients in natural order, the first of them the new predictor."""
+    """Returns 64 coefficients in natural order. The first one is the new predictor."""
     block = [0] * 64
     block[0] = predictor + bits.signed(bits.symbol(component.dc))
     k = 1
@@ -247,8 +247,8 @@ def decode_block(bits, component, predictor):
 
 def decode_mcus(jpeg, row, start, columns):
     """
-    Blocks {(component, block row, block column): coefficients} of the MCUs in a range of columns of a row, from an entry in the
-    index before the first; and the place and predictors behind them.
+    Decodes the MCUs of a range of columns in a row, starting at an index entry. Returns their blocks {(component, block row,
+    block column): coefficients}, and the position and predictors after them.
     """
     place, predictors = start
     bits, predictors, blocks = Bits(jpeg.scan, place), list(predictors), {}
@@ -263,7 +263,7 @@ def decode_mcus(jpeg, row, start, columns):
 
 
 def decode_region(jpeg, index, x, y, width, height):
-    """Blocks of every MCU that the region touches and of those between it and the entry before; no other row of the scan is looked at."""
+    """Returns the blocks of all MCUs from the index entry before the region to its right edge. Reads only the region's rows of the scan."""
     columns, rows = index
     entry = max(e for e, column in enumerate(columns) if column <= x // jpeg.mcu_width)
     blocks = {}
@@ -274,7 +274,7 @@ def decode_region(jpeg, index, x, y, width, height):
 
 
 def block_pixels(block, quant):
-    """8 rows of 8 samples, 0 to 255, by the definition of the inverse transform: T.81, A.3.3."""
+    """Returns 8 rows of 8 samples, 0 to 255, by the definition of the inverse transform: T.81, A.3.3."""
     values = [0] * 64
     for k in range(64):
         values[ZIGZAG[k]] = block[ZIGZAG[k]] * quant[k]

@@ -1,4 +1,4 @@
-"""The JPEG index as SPEC.md tells it is enough to decode regions: spec_decoder.py, written from it, against libjpeg's coefficients and pixels."""
+"""SPEC.md describes the JPEG index well enough to decode regions: compares spec_decoder.py, written from it, with libjpeg's coefficients and pixels."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import spec_decoder as spec  # noqa: E402
 
 
 def known_coefficients(path):
-    """(component, block row, block column): coefficients, as libjpeg read them"""
+    """Returns {(component, block row, block column): coefficients}, read by libjpeg."""
     data, at, component, blocks = path.read_bytes(), 0, 0, {}
     while at < len(data):
         wide, high = struct.unpack_from("<II", data, at)
@@ -27,7 +27,7 @@ def known_coefficients(path):
 
 
 class RangesTest(unittest.TestCase):
-    """Which files SPEC.md, "Ranges", calls damaged, against the library's golden files."""
+    """Compares the files that are damaged according to SPEC.md, "Ranges", with the library's golden files."""
 
     golden = pathlib.Path(os.environ["PIMG_GOLDEN"])
 
@@ -101,7 +101,7 @@ class SpecDecoderTest(unittest.TestCase):
         self.assertTrue(any(len(index[0]) > 1 for _, index, _, _ in self.images.values()))
 
     def test_index_is_what_the_scan_says(self):
-        """From the top, entry by entry: what is behind one is the next."""
+        """Decodes entry by entry from the top: each part ends at the next entry."""
         for name, (jpeg, index, _, _) in self.images.items():
             follows = (0, [0] * len(jpeg.components))
             columns = index[0]
@@ -114,7 +114,7 @@ class SpecDecoderTest(unittest.TestCase):
                 for entry, begin, end in zip(entries, columns, (*columns[1:], jpeg.mcus_wide)):
                     self.assertEqual(entry, follows, f"{name}, row {row}, column {begin}")
                     follows = spec.decode_mcus(jpeg, row, follows, range(begin, end))[1]
-            # the rest of the last byte, then the end of image
+            # padding bits of the last byte, then the end-of-image marker
             self.assertEqual(jpeg.scan[-(-follows[0] // 8):][:2], b"\xff\xd9", name)
 
     def test_regions(self):
@@ -124,7 +124,7 @@ class SpecDecoderTest(unittest.TestCase):
                 blocks = spec.decode_region(jpeg, index, x, y, width, height)
                 found = 0
                 for (c, row, column), block in blocks.items():
-                    # blocks beyond the image only fill the last MCUs up
+                    # blocks beyond the image only pad the last MCUs
                     if (c, row, column) in known:
                         self.assertEqual(block, known[c, row, column], f"{name}, block {row} {column} of {c}")
                         found += 1
@@ -134,7 +134,7 @@ class SpecDecoderTest(unittest.TestCase):
                     self.assertIn((c, *reach), known)
 
     def test_only_its_rows(self):
-        """A region is decoded from its own rows: what stands before them may be anything."""
+        """A region is decoded only from its own rows: the data before them may be arbitrary."""
         jpeg, index, known, _ = self.images["420"]
         whole = jpeg.scan
         begin, end = index[1][3][0][0] // 8, index[1][5][0][0] // 8 + 1
@@ -156,7 +156,7 @@ class SpecDecoderTest(unittest.TestCase):
             self.assertNotEqual(blocks, {key: known[key] for key in blocks})
 
     def test_pixels(self):
-        """Grey: no chroma in between, so that samples are pixels, within the rounding of the integer transform."""
+        """Grey images: without chroma, samples equal pixels up to the rounding of the integer transform."""
         jpeg, index, _, rgb = self.images["grey"]
         x0, y0, width, height = 20, 35, 30, 25
         blocks = spec.decode_region(jpeg, index, x0, y0, width, height)

@@ -28,7 +28,7 @@ int buffer_append(struct buffer *buffer, const void *bytes, size_t size);
 int array_reserve(void *array, size_t count, size_t *capacity, size_t size);
 
 enum {
-	ARENA_MEMORY = 96 << 20, /* most bytes of an arena in memory rather than in files */
+	ARENA_MEMORY = 96 << 20, /* bytes of an arena that stay in memory; the rest is in files */
 };
 
 struct arena {

@@ -12,8 +12,7 @@ enum {
 	WAIT_MS = 100,
 	WALK_END = 1,
 	KEPT_MAX =
-		16
-		<< 20, /* a free block keeps at most so many bytes of memory for its next results */
+		16 << 20, /* maximum bytes that a free block keeps allocated for its next results */
 };
 
 enum slot_state {

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 enum {
-	PARALLEL_MAP_BLOCK_MAX = 64, /* most items in a block */
+	PARALLEL_MAP_BLOCK_MAX = 64, /* maximum number of items in a block */
 };
 
 struct work_block {

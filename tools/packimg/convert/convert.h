@@ -36,7 +36,7 @@ struct convert_options {
 	struct archive_limits limits;
 	uint64_t shard_size;
 	uint64_t seed, split_seed;
-	uint64_t limit; /* most samples to convert; 0 for no limit */
+	uint64_t limit; /* maximum number of samples to convert; 0 for no limit */
 	/*
 	 * images from which to compute statistics when bytes stay verbatim; UINT64_MAX for the
 	 * default number

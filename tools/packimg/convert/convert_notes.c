@@ -81,7 +81,7 @@ static int note_parts(struct convert *convert)
 }
 
 enum {
-	NAMED_MAX = 5, /* most classes listed in a note */
+	NAMED_MAX = 5, /* maximum number of classes in a note */
 };
 
 static int note_classes(struct convert *convert)

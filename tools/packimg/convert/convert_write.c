@@ -13,7 +13,7 @@
 enum {
 	/* common limit in bytes of archive members, results, and the catalogue's memory */
 	BYTES_HELD = 256 << 20,
-	/* after reading so many bytes of the catalogue, its file pages are dropped */
+	/* bytes of the catalogue after which its file pages are dropped */
 	VALUES_TOUCHED = 16 << 20,
 	METADATA_LINES_MAX = 100,
 	/* limit added per thread; also, bytes of archive members that fill a block */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-	NAMED_MAX = 5, /* most classes listed in a note */
+	NAMED_MAX = 5, /* maximum number of classes in a note */
 };
 
 /*

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-	IDS = 1 << 16, /* larger ids are ignored, because no grid has so many tiles */
+	IDS = 1 << 16, /* larger ids are ignored; no grid has as many tiles */
 	FLAGS = 3,
 };
 

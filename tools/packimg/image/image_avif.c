@@ -11,8 +11,9 @@
 #include <avif/avif.h>
 
 enum {
-	AVIF_PIXELS_MAX = 1 << 28,  /* default limit of libavif */
-	AVIF_CROPPED_MAX = 1 << 20, /* most pixels of an image's tiles beyond the image's edges */
+	AVIF_PIXELS_MAX = 1 << 28, /* default limit of libavif */
+	AVIF_CROPPED_MAX =
+		1 << 20, /* maximum number of pixels in the tiles that lie outside the image */
 };
 
 /*

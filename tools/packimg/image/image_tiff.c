@@ -166,8 +166,7 @@ static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
 
 enum {
 	TIFF_MEMORY_MIN = 16 << 20, /* lower bound of the limit on a single allocation */
-	TIFF_PIXEL_MEMORY =
-		64, /* limit per pixel: a strip with all pixels may take so many bytes for each */
+	TIFF_PIXEL_MEMORY = 64,     /* maximum bytes per pixel of a strip that holds all pixels */
 };
 
 /*

@@ -10,7 +10,7 @@
 enum {
 	BITS_MAX = 16,
 	COLOURS_MAX = 4,
-	READ_AHEAD = 2, /* reading a row's last sample may access so many bytes after the row */
+	READ_AHEAD = 2, /* bytes after a row that reading its last sample may access */
 };
 
 /*

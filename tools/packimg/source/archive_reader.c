@@ -15,11 +15,11 @@
 
 enum {
 	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that is not mapped */
-	RESERVE_MAX = 4 << 20, /* most bytes to allocate in advance because of a size in a header */
+	RESERVE_MAX = 4 << 20,    /* maximum bytes to allocate in advance for a size in a header */
 	/* limit on the bytes of a member's header: libarchive accepts names of up to 1 MiB */
 	HEADER_MAX = 4 << 20,
 	WINDOW = 256 << 10,    /* bytes of a mapped archive passed to libarchive at a time */
-	MAPPED_MAX = 16 << 20, /* pages of a mapping are released after so many bytes */
+	MAPPED_MAX = 16 << 20, /* bytes of a mapping after which its pages are released */
 };
 
 /*

@@ -10,7 +10,7 @@
 #include <strings.h>
 
 enum {
-	ENDING_MAX = 12, /* most letters of an extension; a longer suffix is not one */
+	ENDING_MAX = 12, /* maximum length of an extension; a longer suffix is not one */
 };
 
 void ignored_files_init(struct ignored_files *ignored, struct arena *arena)

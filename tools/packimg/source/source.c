@@ -63,7 +63,7 @@ static bool name_is_manifest(const char *name)
 enum {
 	PEEK_MEMBERS =
 		/*
-		 * most members of an archive examined to distinguish a WebDataset shard from an
+		 * maximum number of members examined to distinguish a WebDataset shard from an
 		 * archive of folders
 		 */
 	64,

@@ -59,8 +59,8 @@ struct source_manifest {
 
 enum {
 	LIST_SIZE = 400, /* size of a list of cells in an error message */
-	CELL_SHOWN = 48, /* most bytes of one cell in such a list */
-	/* after so many bytes of text, the arena's file pages are dropped */
+	CELL_SHOWN = 48, /* maximum bytes of a cell in such a list */
+	/* bytes of text after which the arena's file pages are dropped */
 	TOUCHED_MAX = 16 << 20,
 };
 

@@ -20,9 +20,9 @@
 #include <strings.h>
 
 enum {
-	COMPANION_MAX = 1 << 20, /* most bytes of a member that becomes a field */
+	COMPANION_MAX = 1 << 20, /* maximum bytes of a member that becomes a field */
 	SAMPLE_FIELDS_MAX = 250,
-	SAMPLE_BYTES_MAX = 64 << 20, /* most bytes of all fields of a sample, with their names */
+	SAMPLE_BYTES_MAX = 64 << 20, /* maximum bytes of all fields of a sample, with their names */
 };
 
 /* A field under construction. Stores offsets into `texts`, which moves when it grows. */
@@ -418,7 +418,8 @@ static const char *find_dot(const char *name, bool last)
 }
 
 enum {
-	LEARN_MEMBERS = 64, /* most members of a shard examined to determine where its keys end */
+	LEARN_MEMBERS =
+		64, /* maximum number of members examined to determine where a shard's keys end */
 };
 
 /*
