@@ -67,6 +67,7 @@ static struct loss new_loss(const struct loss_case *k, enum cuda_element logits_
 		.dlogits_stride = k->dlogits_stride,
 		.logits_element = logits_element,
 		.dlogits_element = element,
+		.plain = true,
 		.smoothing = k->smoothing,
 		.logit_scale = k->logit_scale,
 	};

@@ -22,14 +22,14 @@ static void count_ranks(const float *z, uint32_t classes, int32_t label, struct 
 
 /*
  * One sample of a plain loss: replaces z (scaled logits) with the gradient. Targets are smoothed as
- * in device.h: on = 1 - smoothing + smoothing / classes for the label, off = smoothing / classes
- * for the other classes.
+ * in device.h: on_value = 1 - smoothing + smoothing / classes for the label, off_value =
+ * smoothing / classes for the other classes.
  */
 static double loss_row(const struct loss_args *args, float *restrict z, int32_t label)
 {
 	uint32_t classes = args->classes;
-	float smoothing = args->spec->smoothing, largest = z[0], off = smoothing / (float)classes,
-	      on = 1 - smoothing + off;
+	float smoothing = args->spec->smoothing, largest = z[0],
+	      off_value = smoothing / (float)classes, on_value = 1 - smoothing + off_value;
 	float grow = args->gradient_scale * args->spec->logit_scale;
 	double sum = 0, total = 0, target = (double)z[label];
 
@@ -42,31 +42,33 @@ static double loss_row(const struct loss_args *args, float *restrict z, int32_t 
 	for (uint32_t i = 0; i < classes; i++)
 		sum += (double)z[i];
 	for (uint32_t i = 0; i < classes; i++)
-		z[i] = (z[i] * (float)(1 / sum) - off) * grow;
-	z[label] -= (on - off) * grow;
+		z[i] = (z[i] * (float)(1 / sum) - off_value) * grow;
+	z[label] -= (on_value - off_value) * grow;
 	/* -sum_i target_i (z_i - log_sum_exp(z)), where the targets add up to 1 */
-	return (double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
+	return (double)largest + log(sum) - (double)(on_value - off_value) * target -
+	       (double)off_value * total;
 }
 
 /*
- * Targets of a sample per class, smoothed as in device.h: t = on * target + off, with
- * on = 1 - smoothing and off = smoothing / classes.
+ * Targets of a sample per class, smoothed as in device.h: t = scale * target + offset,
+ * with scale = 1 - smoothing and offset = smoothing / classes.
  */
 static void loss_target(const struct loss_args *args, size_t row, float *restrict t)
 {
-	float off = args->spec->smoothing / (float)args->classes, on = 1 - args->spec->smoothing;
+	float offset = args->spec->smoothing / (float)args->classes,
+	      scale = 1 - args->spec->smoothing;
 	bool dense = args->spec->targets == DEVICE_DENSE;
 	const float *targets = dense ? args->targets + row * args->classes : NULL;
 
 	for (uint32_t i = 0; i < args->classes; i++)
-		t[i] = (dense ? on * targets[i] : 0) + off;
+		t[i] = (dense ? scale * targets[i] : 0) + offset;
 	if (dense)
 		return;
 	if (args->spec->targets == DEVICE_TWO_LABELS) {
-		t[args->labels[row]] += on * args->shares[row];
-		t[args->labels2[row]] += on * (1 - args->shares[row]);
+		t[args->labels[row]] += scale * args->shares[row];
+		t[args->labels2[row]] += scale * (1 - args->shares[row]);
 	} else {
-		t[args->labels[row]] += on;
+		t[args->labels[row]] += scale;
 	}
 }
 
@@ -121,7 +123,7 @@ static double sigmoid_row(const struct loss_args *args, float *restrict z, const
 	double loss = 0;
 
 	for (uint32_t at = 0; at < args->classes; at += SIGMOIDS) {
-		size_t last = at + least(args->classes - at, SIGMOIDS);
+		size_t last = at + size_min(args->classes - at, SIGMOIDS);
 		double product = 1;
 
 		for (size_t i = at; i < last; i++) {

@@ -34,7 +34,7 @@ struct loss_row {
 	uint32_t rank; /* number of classes ranked before the label's */
 };
 
-DEVICE struct loss_row survey_row(const struct loss_arguments *a, uint32_t sample, int32_t label)
+DEVICE struct loss_row reduce_row(const struct loss_arguments *a, uint32_t sample, int32_t label)
 {
 	struct loss_row row;
 	float largest = -INFINITY;
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	uint32_t sample = blockIdx.x,
 		 samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
-	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
+	float off_value = a.smoothing / (float)a.classes, on_value = 1 - a.smoothing + off_value;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
 	struct loss_row row;
 	int32_t label;
@@ -91,13 +91,14 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	row.total = 0;
 	row.rank = 0;
 	if (labelled)
-		row = survey_row(&a, sample, label);
+		row = reduce_row(&a, sample, label);
 	if (threadIdx.x == 0) {
 		/* -sum_i target_i (z_i - lse): the targets add up to 1 */
-		record->loss = labelled ? (double)row.largest + log(row.sum) -
-						  (double)(on - off) * (double)row.target -
-						  (double)off * row.total
-					: 0;
+		record->loss =
+			labelled ? (double)row.largest + log(row.sum) -
+					   (double)(on_value - off_value) * (double)row.target -
+					   (double)off_value * row.total
+				 : 0;
 		record->samples = labelled;
 		record->top1 = labelled && row.rank < 1;
 		record->top5 = labelled && row.rank < 5;
@@ -110,9 +111,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		if (labelled && i < a.classes) {
 			gradient =
 				(expf(logit(&a, sample, i) - row.largest) * (float)(1 / row.sum) -
-				 off) *
+				 off_value) *
 				grow;
-			gradient -= (int32_t)i == label ? (on - off) * grow : 0;
+			gradient -= (int32_t)i == label ? (on_value - off_value) * grow : 0;
 		}
 		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
 			     gradient);
@@ -125,8 +126,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 struct loss_target {
 	const float *dense; /* NULL if the target is given by labels */
 	int32_t label, label2;
-	float share; /* weight of the first label */
-	float on, off;
+	float share;         /* weight of the first label */
+	float scale, offset; /* value for a class: scale * its share + offset */
 };
 
 /* Returns true if the sample has a target. */
@@ -138,8 +139,8 @@ DEVICE bool find_target(const struct loss_arguments *a, uint32_t sample, struct 
 	target->dense = NULL;
 	target->label2 = target->label;
 	target->share = 1;
-	target->off = a->smoothing / (float)a->classes;
-	target->on = 1 - a->smoothing;
+	target->offset = a->smoothing / (float)a->classes;
+	target->scale = 1 - a->smoothing;
 	if (labelled && a->targets == DEVICE_TWO_LABELS) {
 		target->label2 = labels[a->n + sample];
 		target->share = ((const float *)labels)[2 * (uint64_t)a->n + sample];
@@ -154,10 +155,10 @@ DEVICE float target_of(const struct loss_target *target, uint32_t class_index)
 	float value = 0;
 
 	if (target->dense)
-		return target->on * target->dense[class_index] + target->off;
+		return target->scale * target->dense[class_index] + target->offset;
 	value += (int32_t)class_index == target->label ? target->share : 0;
 	value += (int32_t)class_index == target->label2 ? 1 - target->share : 0;
-	return target->on * value + target->off;
+	return target->scale * value + target->offset;
 }
 
 DEVICE float class_weight(const struct loss_arguments *a, uint32_t class_index)
@@ -210,7 +211,7 @@ DEVICE uint32_t comes_before(float z, uint32_t class_index, float of_label, int3
 	return z > of_label || (z == of_label && (int32_t)class_index < label);
 }
 
-DEVICE void survey_softmax(const struct loss_arguments *a, uint32_t sample,
+DEVICE void reduce_softmax(const struct loss_arguments *a, uint32_t sample,
 			   const struct loss_target *target, struct loss_sample *row)
 {
 	float of_label = scaled(a, sample, (uint32_t)target->label), largest = -INFINITY;
@@ -243,7 +244,7 @@ DEVICE void survey_softmax(const struct loss_arguments *a, uint32_t sample,
 }
 
 /* - t log s - (1 - t) log(1 - s) = max(z, 0) - z t + log(1 + e) with e = exp(-|z|) */
-DEVICE void survey_sigmoid(const struct loss_arguments *a, uint32_t sample,
+DEVICE void reduce_sigmoid(const struct loss_arguments *a, uint32_t sample,
 			   const struct loss_target *target, struct loss_sample *row)
 {
 	float of_label = scaled(a, sample, (uint32_t)target->label);
@@ -277,8 +278,8 @@ DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32
 }
 
 /* Logit of the student or the teacher, divided by the teacher's temperature. */
-DEVICE float softened(const struct loss_arguments *a, uint32_t sample, uint32_t class_index,
-		      bool teacher)
+DEVICE float teacher_scaled(const struct loss_arguments *a, uint32_t sample, uint32_t class_index,
+			    bool teacher)
 {
 	return (teacher ? a->step->teacher[(uint64_t)sample * a->classes + class_index] *
 				  a->step->teacher_scale
@@ -286,58 +287,59 @@ DEVICE float softened(const struct loss_arguments *a, uint32_t sample, uint32_t 
 	       a->teacher_temperature;
 }
 
-/* Logarithm of the sum of exp(softened()) over classes. */
+/* Logarithm of the sum of exp(teacher_scaled()) over classes. */
 DEVICE double log_sum(const struct loss_arguments *a, uint32_t sample, bool teacher)
 {
 	float largest = -INFINITY;
 	double sum = 0;
 
 	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
-		float z = softened(a, sample, i, teacher);
+		float z = teacher_scaled(a, sample, i, teacher);
 
 		largest = z > largest ? z : largest;
 	}
 	largest = reduce_max(largest);
 	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS)
-		sum += (double)expf(softened(a, sample, i, teacher) - largest);
+		sum += (double)expf(teacher_scaled(a, sample, i, teacher) - largest);
 	return (double)largest + log(reduce_sum<double>(sum));
 }
 
 /* Distillation terms of a block's sample. */
-struct loss_lesson {
+struct loss_teacher_terms {
 	double student, teacher; /* log_sum() of student and teacher */
 	double loss;             /* KL divergence times the square of the temperature */
 };
 
 DEVICE float log_probability(const struct loss_arguments *a, uint32_t sample, uint32_t i,
-			     const struct loss_lesson *lesson, bool teacher)
+			     const struct loss_teacher_terms *distill, bool teacher)
 {
-	return (float)((double)softened(a, sample, i, teacher) -
-		       (teacher ? lesson->teacher : lesson->student));
+	return (float)((double)teacher_scaled(a, sample, i, teacher) -
+		       (teacher ? distill->teacher : distill->student));
 }
 
-DEVICE void survey_teacher(const struct loss_arguments *a, uint32_t sample,
-			   struct loss_lesson *lesson)
+DEVICE void reduce_teacher(const struct loss_arguments *a, uint32_t sample,
+			   struct loss_teacher_terms *distill)
 {
 	double sum = 0;
 
-	lesson->student = log_sum(a, sample, false);
-	lesson->teacher = log_sum(a, sample, true);
+	distill->student = log_sum(a, sample, false);
+	distill->teacher = log_sum(a, sample, true);
 	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
-		float p = log_probability(a, sample, i, lesson, true);
+		float p = log_probability(a, sample, i, distill, true);
 
-		sum += (double)expf(p) * (double)(p - log_probability(a, sample, i, lesson, false));
+		sum += (double)expf(p) *
+		       (double)(p - log_probability(a, sample, i, distill, false));
 	}
-	lesson->loss = reduce_sum<double>(sum) * (double)a->teacher_temperature *
-		       (double)a->teacher_temperature;
+	distill->loss = reduce_sum<double>(sum) * (double)a->teacher_temperature *
+			(double)a->teacher_temperature;
 }
 
 /* Derivative of the distillation loss with respect to a logit, before the common factors. */
-DEVICE float lesson_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
-		       const struct loss_lesson *lesson)
+DEVICE float teacher_gradient(const struct loss_arguments *a, uint32_t sample, uint32_t i,
+			      const struct loss_teacher_terms *distill)
 {
-	return (expf(log_probability(a, sample, i, lesson, false)) -
-		expf(log_probability(a, sample, i, lesson, true))) *
+	return (expf(log_probability(a, sample, i, distill, false)) -
+		expf(log_probability(a, sample, i, distill, true))) *
 	       a->teacher_temperature;
 }
 
@@ -360,9 +362,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	uint32_t sample = blockIdx.x;
 	double divisor = a.totals ? a.totals->divisor : sum_weights(&a);
-	bool taught = a.teacher_weight > 0;
-	double share = taught ? teacher_scale(&a, divisor) : 0;
-	struct loss_lesson lesson;
+	bool has_teacher = a.teacher_weight > 0;
+	double share = has_teacher ? teacher_scale(&a, divisor) : 0;
+	struct loss_teacher_terms distill;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
 	struct loss_target target;
 	struct loss_sample row;
@@ -375,13 +377,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	row.loss = 0;
 	row.rank = 0;
 	if (labelled && a.kind == DEVICE_SIGMOID)
-		survey_sigmoid(&a, sample, &target, &row);
+		reduce_sigmoid(&a, sample, &target, &row);
 	else if (labelled)
-		survey_softmax(&a, sample, &target, &row);
-	lesson.student = lesson.teacher = lesson.loss = 0;
-	if (labelled && taught) {
-		survey_teacher(&a, sample, &lesson);
-		row.loss = (1 - (double)a.teacher_weight) * row.loss + share * lesson.loss;
+		reduce_softmax(&a, sample, &target, &row);
+	distill.student = distill.teacher = distill.loss = 0;
+	if (labelled && has_teacher) {
+		reduce_teacher(&a, sample, &distill);
+		row.loss = (1 - (double)a.teacher_weight) * row.loss + share * distill.loss;
 		hard *= 1 - a.teacher_weight;
 	}
 	if (threadIdx.x == 0) {
@@ -398,8 +400,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 		if (labelled && i < a.classes)
 			gradient = gradient_of(&a, sample, i, &target, &row) * hard;
-		if (labelled && taught && i < a.classes)
-			gradient += lesson_of(&a, sample, i, &lesson) * (float)share * grow;
+		if (labelled && has_teacher && i < a.classes)
+			gradient += teacher_gradient(&a, sample, i, &distill) * (float)share * grow;
 		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
 			     gradient);
 	}
@@ -451,7 +453,6 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 int loss_forward(const struct kernel_device *device, const struct loss_arguments *arguments)
 {
 	struct loss_arguments a = *arguments;
-	bool plain;
 	int r;
 
 	if (a.logits_stride < a.classes || (a.dlogits && a.dlogits_stride < a.classes))
@@ -459,10 +460,8 @@ int loss_forward(const struct kernel_device *device, const struct loss_arguments
 	a.logit_scale = a.logit_scale == 0 ? 1 : a.logit_scale;
 	a.temperature = a.temperature == 0 ? 1 : a.temperature;
 	a.teacher_temperature = a.teacher_temperature == 0 ? 1 : a.teacher_temperature;
-	plain = a.kind == DEVICE_SOFTMAX && a.targets == DEVICE_LABELS && !a.class_weights &&
-		!(a.teacher_weight > 0);
-	r = plain ? launch(device, KERNEL(loss_softmax_kernel), a.n, &a)
-		  : launch(device, KERNEL(loss_any_kernel), a.n, &a);
+	r = a.plain ? launch(device, KERNEL(loss_softmax_kernel), a.n, &a)
+		    : launch(device, KERNEL(loss_any_kernel), a.n, &a);
 	return r < 0 ? r : launch(device, KERNEL(loss_total_kernel), 1, &a);
 }
 

@@ -30,6 +30,7 @@ struct loss_arguments {
 	enum cuda_element logits_element, dlogits_element;
 	enum device_loss_kind kind;
 	enum device_targets targets;
+	bool plain; /* device_loss_is_plain(): selects the kernel for it */
 	float smoothing;
 	float logit_scale, temperature; /* 0 means 1 */
 	/* 0 without a teacher; otherwise step->teacher points to its logits */

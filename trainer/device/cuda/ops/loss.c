@@ -39,6 +39,7 @@ struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const 
 		.dlogits_element = dlogits ? dlogits->element : CUDA_F32,
 		.kind = loss->kind,
 		.targets = loss->targets,
+		.plain = device_loss_is_plain(loss),
 		.smoothing = loss->smoothing,
 		.logit_scale = loss->logit_scale,
 		.temperature = loss->temperature,
