@@ -135,7 +135,7 @@ static const struct section_rule {
 	[PIMG_SECTION_FIELDS] = {OF_FIELDS, sizeof(struct pimg_field), 0, false},
 	[PIMG_SECTION_COLUMNS] = {OF_FIELDS, sizeof(struct pimg_column), 0, true},
 	[PIMG_SECTION_METADATA] = {OF_NOTHING, 1, 1, false},
-	[PIMG_SECTION_TRAITS] = {OF_FIELDS, sizeof(struct pimg_trait), 1, true},
+	[PIMG_SECTION_FIELD_STATS] = {OF_FIELDS, sizeof(struct pimg_field_stats), 1, true},
 };
 
 static int section_check(const struct pimg_header *header, const char *path, uint32_t number,

@@ -49,8 +49,8 @@ enum pimg_section_type {
 	PIMG_SECTION_CLASSES = 3, /* strings: class names, same in every shard */
 	PIMG_SECTION_FIELDS = 4,  /* pimg_field[field_count], then the names, same in every shard */
 	PIMG_SECTION_COLUMNS = 5, /* pimg_column[field_count] */
-	PIMG_SECTION_METADATA = 6, /* text, terminated, same in every shard */
-	PIMG_SECTION_TRAITS = 7,   /* pimg_trait[field_count + 1], same in every shard */
+	PIMG_SECTION_METADATA = 6,    /* text, terminated, same in every shard */
+	PIMG_SECTION_FIELD_STATS = 7, /* pimg_field_stats[field_count + 1], same in every shard */
 	PIMG_SECTION_KNOWN_MAX = 7,
 };
 
@@ -126,10 +126,10 @@ enum pimg_value_kind {
 };
 
 /*
- * Traits of the values of one field in the whole dataset. The last trait describes the source
+ * Statistics of the values of one field in the whole dataset. The last entry describes the source
  * names.
  */
-struct pimg_trait {
+struct pimg_field_stats {
 	uint64_t longest; /* bytes of the longest value; 0 for INT64 and FLOAT64 */
 	uint32_t kind;    /* enum pimg_value_kind */
 	uint32_t reserved_0;
@@ -211,8 +211,8 @@ static_assert(sizeof(struct pimg_field) == 32, "SPEC.md, Fields");
 static_assert(offsetof(struct pimg_field, name_size) == 4, "SPEC.md, Fields");
 static_assert(offsetof(struct pimg_field, name_offset) == 8, "SPEC.md, Fields");
 
-static_assert(sizeof(struct pimg_trait) == 16, "SPEC.md, Traits");
-static_assert(offsetof(struct pimg_trait, kind) == 8, "SPEC.md, Traits");
+static_assert(sizeof(struct pimg_field_stats) == 16, "SPEC.md, Field statistics");
+static_assert(offsetof(struct pimg_field_stats, kind) == 8, "SPEC.md, Field statistics");
 
 static_assert(sizeof(struct pimg_column) == 32, "SPEC.md, Columns");
 static_assert(offsetof(struct pimg_column, size) == 8, "SPEC.md, Columns");

@@ -175,8 +175,9 @@ int packimg_open_unmapped(const char *name, const int *fds, uint32_t count,
  * packimg_source(), packimg_value(), packimg_shard() and packimg_check() return -ERANGE. Takes
  * ownership of fd only on success.
  */
-int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
-		       struct packimg_error *error);
+int packimg_open_info(int fd, const char *name, struct packimg **ret_dataset,
+		      struct packimg_error *error);
+#define packimg_open_facts packimg_open_info /* earlier name, accepted in 0.2 */
 void packimg_close(struct packimg *dataset);
 
 bool packimg_is_mapped(const struct packimg *dataset);

@@ -192,46 +192,45 @@ static int fields_read(struct packimg *dataset, int fd, const char *name,
 	return r;
 }
 
-static int trait_read(struct packimg_field *field, const struct pimg_trait *trait)
+static int field_stats_read(struct packimg_field *field, const struct pimg_field_stats *stats)
 {
-	bool text = trait->kind == PIMG_VALUE_TEXT;
+	bool text = stats->kind == PIMG_VALUE_TEXT;
 
-	if (trait->reserved_0 || (text && field->type != PACKIMG_FIELD_BYTES) ||
-	    (trait->longest > 0 && field->type < PACKIMG_FIELD_BYTES))
+	if (stats->reserved_0 || (text && field->type != PACKIMG_FIELD_BYTES) ||
+	    (stats->longest > 0 && field->type < PACKIMG_FIELD_BYTES))
 		return -EBADMSG;
-	field->longest = trait->longest;
+	field->longest = stats->longest;
 	if (text)
 		field->type = PACKIMG_FIELD_TEXT;
 	return 0;
 }
 
 /*
- * Reads the traits of the fields (SPEC.md, "Traits"), after the fields. A file of an earlier
- * version has no traits: all lengths are then unknown. Traits are untrusted: readers check every
+ * Reads the statistics of the fields (SPEC.md, "Field statistics"), after the fields. A file of an
+ * earlier version has none: all lengths are then unknown. They are untrusted: readers check every
  * value against them.
  */
-static int traits_read(struct packimg *dataset, int fd, const char *name,
-		       const struct pimg_header *header, struct packimg_error *error)
+static int field_stats_read_all(struct packimg *dataset, int fd, const char *name,
+				const struct pimg_header *header, struct packimg_error *error)
 {
-	const struct pimg_section *section = header_section(header, PIMG_SECTION_TRAITS);
-	struct pimg_trait traits[PACKIMG_FIELDS_MAX + 1];
+	const struct pimg_section *section = header_section(header, PIMG_SECTION_FIELD_STATS);
+	struct pimg_field_stats stats[PACKIMG_FIELDS_MAX + 1];
 	uint32_t count = header->field_count;
 
 	dataset->source_longest = PACKIMG_LONGEST_UNKNOWN;
 	if (!section)
 		return 0;
-	int r = header_pread(fd, name, traits, (count + 1) * sizeof(*traits), section->offset,
-			     error);
+	int r = header_pread(fd, name, stats, (count + 1) * sizeof(*stats), section->offset, error);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < count; i++)
-		if (trait_read(&dataset->fields[i], &traits[i]) < 0)
+		if (field_stats_read(&dataset->fields[i], &stats[i]) < 0)
 			return packimg_damaged(error,
-					       "%s: traits of field %.100s do not fit its type",
+					       "%s: statistics of field %.100s do not fit its type",
 					       name, dataset->fields[i].name);
-	if (traits[count].reserved_0 || traits[count].longest > PACKIMG_SOURCE_MAX)
-		return packimg_damaged(error, "%s: traits of the sources are damaged", name);
-	dataset->source_longest = traits[count].longest;
+	if (stats[count].reserved_0 || stats[count].longest > PACKIMG_SOURCE_MAX)
+		return packimg_damaged(error, "%s: statistics of the sources are damaged", name);
+	dataset->source_longest = stats[count].longest;
 	return 0;
 }
 
@@ -257,7 +256,7 @@ static int dataset_info_read(struct packimg *dataset, int fd, const char *name,
 		return packimg_damaged(error, "%s: the metadata is not terminated", name);
 	r = classes_check(dataset, name, error);
 	r = r ?: fields_read(dataset, fd, name, header, error);
-	return r < 0 ? r : traits_read(dataset, fd, name, header, error);
+	return r < 0 ? r : field_stats_read_all(dataset, fd, name, header, error);
 }
 
 static bool section_same(const struct shard *a, const struct shard *b, uint32_t type)
@@ -295,7 +294,7 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_CLASSES) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELDS) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_METADATA) ||
-	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_TRAITS))
+	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELD_STATS))
 		return packimg_damaged(error,
 				       "%s: classes, fields or metadata differ from those of %s",
 				       shard->path, dataset->shards[0].path);
@@ -451,8 +450,8 @@ int packimg_open_unmapped(const char *name, const int *fds, uint32_t count,
 	return open_fds(name, fds, count, true, ret_dataset, error);
 }
 
-int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
-		       struct packimg_error *error)
+int packimg_open_info(int fd, const char *name, struct packimg **ret_dataset,
+		      struct packimg_error *error)
 {
 	struct pimg_header header;
 

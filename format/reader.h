@@ -52,11 +52,11 @@ struct packimg {
 	 * touches nothing else.
 	 */
 	uint64_t *firsts;
-	uint32_t open_count; /* number of open shards: all, or 0 after packimg_open_facts() */
+	uint32_t open_count; /* number of open shards: all, or 0 after packimg_open_info() */
 	uint32_t shard_count;
 	uint32_t class_count;
 	uint64_t sample_count;
-	uint64_t sample_end; /* accessible samples: sample_count, or 0 after packimg_open_facts() */
+	uint64_t sample_end; /* accessible samples: sample_count, or 0 after packimg_open_info() */
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;

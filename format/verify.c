@@ -15,10 +15,13 @@ struct traits_found {
 };
 
 static const char *const section_names[] = {
-	[PIMG_SECTION_INDEX] = "index",     [PIMG_SECTION_SOURCES] = "sources",
-	[PIMG_SECTION_CLASSES] = "classes", [PIMG_SECTION_FIELDS] = "fields",
-	[PIMG_SECTION_COLUMNS] = "columns", [PIMG_SECTION_METADATA] = "metadata",
-	[PIMG_SECTION_TRAITS] = "traits",
+	[PIMG_SECTION_INDEX] = "index",
+	[PIMG_SECTION_SOURCES] = "sources",
+	[PIMG_SECTION_CLASSES] = "classes",
+	[PIMG_SECTION_FIELDS] = "fields",
+	[PIMG_SECTION_COLUMNS] = "columns",
+	[PIMG_SECTION_METADATA] = "metadata",
+	[PIMG_SECTION_FIELD_STATS] = "field statistics",
 };
 
 static int check_section(const struct shard *shard, const struct section_view *section,

@@ -21,8 +21,8 @@ struct blob {
 
 /* Section types, in the order of writing. */
 static const uint32_t blob_types[] = {PIMG_SECTION_CLASSES, PIMG_SECTION_FIELDS,
-				      PIMG_SECTION_METADATA, PIMG_SECTION_TRAITS};
-enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_TRAITS, BLOB_COUNT };
+				      PIMG_SECTION_METADATA, PIMG_SECTION_FIELD_STATS};
+enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_FIELD_STATS, BLOB_COUNT };
 
 int shard_begin(struct packimg_writer *writer)
 {
@@ -115,7 +115,7 @@ int shard_end(struct packimg_writer *writer)
 	return 0;
 }
 
-/* Returns the type to store: text is stored as bytes with a trait. */
+/* Returns the type to store: text is stored as bytes whose statistics have its kind. */
 static uint32_t stored_type(const struct column *column)
 {
 	return column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
@@ -147,23 +147,23 @@ static int writer_build_fields(const struct packimg_writer *writer, struct blob 
 	return 0;
 }
 
-static int writer_build_traits(const struct packimg_writer *writer, struct blob *blob)
+static int writer_build_field_stats(const struct packimg_writer *writer, struct blob *blob)
 {
 	size_t count = writer->column_count + 1u;
 
 	if (writer->column_count == 0 && writer->source_longest == 0)
 		return 0;
-	struct pimg_trait *traits = calloc(count, sizeof(*traits));
-	if (!traits)
+	struct pimg_field_stats *stats = calloc(count, sizeof(*stats));
+	if (!stats)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < writer->column_count; i++) {
 		const struct column *column = &writer->columns[i];
-		traits[i].longest = column->longest;
-		traits[i].kind =
+		stats[i].longest = column->longest;
+		stats[i].kind =
 			column->type == PACKIMG_FIELD_TEXT ? PIMG_VALUE_TEXT : PIMG_VALUE_PLAIN;
 	}
-	traits[writer->column_count].longest = writer->source_longest;
-	*blob = (struct blob){traits, count * sizeof(*traits)};
+	stats[writer->column_count].longest = writer->source_longest;
+	*blob = (struct blob){stats, count * sizeof(*stats)};
 	return 0;
 }
 
@@ -182,7 +182,7 @@ static int writer_build_blobs(const struct packimg_writer *writer, struct blob b
 		return r;
 	r = dataset_info_build_metadata(info, &blobs[BLOB_METADATA].data,
 					&blobs[BLOB_METADATA].size);
-	return r < 0 ? r : writer_build_traits(writer, &blobs[BLOB_TRAITS]);
+	return r < 0 ? r : writer_build_field_stats(writer, &blobs[BLOB_FIELD_STATS]);
 }
 
 static int writer_put_section(struct output *output, struct shard_done *shard, uint32_t type,
@@ -221,7 +221,7 @@ static void hash_column(XXH3_state_t *state, const struct column *column)
 /*
  * Derives the set's UUID from the samples and their order. It does not depend on their location:
  * the same samples give the same UUID in any number of shards, with or without an index, and with
- * any metadata and traits.
+ * any metadata and field statistics.
  */
 static void uuid_derive(struct packimg_writer *writer)
 {

@@ -90,7 +90,7 @@ static int replace_write_commit_record(const struct temp_files *temp_files, cons
 	r = shard_set_commit_record_path(base, path);
 	if (r < 0)
 		return r;
-	int n = snprintf(draft, sizeof(draft), "%s/%s%s.notice", temp_files->directory,
+	int n = snprintf(draft, sizeof(draft), "%s/%s%s.commit", temp_files->directory,
 			 temp_files->prefix, temp_files->id);
 	if (n < 0 || n >= SHARD_SET_PATH_MAX)
 		return -ENAMETOOLONG;

@@ -68,28 +68,28 @@ static void temp_files_remove_id(const struct temp_files *temp_files, int folder
 }
 
 /* True if the file is the first of its ID and no commit record points to it. */
-static bool is_holder(const struct temp_files *temp_files, const char *name, const char *noticed)
+static bool is_holder(const struct temp_files *temp_files, const char *name, const char *committed)
 {
 	const char *tail = name_tail(temp_files, name);
 
 	return tail && (strcmp(tail, ".0") == 0 || strncmp(tail, "-00000-of-", 10) == 0) &&
-	       strcmp(name, noticed) != 0;
+	       strcmp(name, committed) != 0;
 }
 
 void temp_files_remove_stale(const struct temp_files *temp_files)
 {
 	char base[SHARD_SET_PATH_MAX], path[SHARD_SET_PATH_MAX];
-	const char *noticed = "";
+	const char *committed = "";
 	struct dirent *entry;
 
 	if (shard_set_base(temp_files->target, base) == 0 &&
 	    shard_set_commit_record_read(base, path) == 0)
-		noticed = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+		committed = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 	DIR *listing = opendir(temp_files->directory);
 	if (!listing)
 		return;
 	while ((entry = readdir(listing))) {
-		if (!is_holder(temp_files, entry->d_name, noticed))
+		if (!is_holder(temp_files, entry->d_name, committed))
 			continue;
 		int fd = openat(dirfd(listing), entry->d_name,
 				O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

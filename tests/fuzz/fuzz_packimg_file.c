@@ -68,7 +68,7 @@ static void open_by_descriptor(const uint8_t *data, size_t size)
 	fd = put_file(data, size);
 	if (fd < 0)
 		return;
-	if (packimg_open_facts(fd, "fuzz", &dataset, &error) == 0)
+	if (packimg_open_info(fd, "fuzz", &dataset, &error) == 0)
 		read_and_close(dataset);
 	else
 		close(fd);

@@ -2,10 +2,10 @@
  * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad.
  *
  * Good files must open and have the contents that test_golden.c expects, in this version and every
- * later one. One good file is not made here: traitless.pimg, written by an earlier version, has the
- * samples of full.pimg but no traits. A bad file is a good one with one field changed and the
- * checksums corrected. The first part of its name is the expected result: "open" and "check" fail
- * there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
+ * later one. One good file is not made here: no_field_stats.pimg, written by an earlier version,
+ * has the samples of full.pimg but no field statistics. A bad file is a good one with one field
+ * changed and the checksums corrected. The first part of its name is the expected result: "open"
+ * and "check" fail there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -243,7 +243,7 @@ static void make_extended(void)
 #define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
 #define FIELD(n)      ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[n]
 #define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
-#define TRAIT(n)      ((struct pimg_trait *)content_of(f, PIMG_SECTION_TRAITS))[n]
+#define STATS(n)      ((struct pimg_field_stats *)content_of(f, PIMG_SECTION_FIELD_STATS))[n]
 #define HEADER        (*f->header)
 #define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
 #define BAD(name, change)                                                                          \
@@ -352,18 +352,18 @@ BAD(check_column_values, {
 	((uint64_t *)bytes)[2] = UINT64_MAX;
 	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
 })
-BAD(open_traits_size, SECTION(TRAITS).size -= 16)
-BAD(open_traits_number, TRAIT(0).longest = 8)
-BAD(open_traits_text_json, TRAIT(3).kind = PIMG_VALUE_TEXT)
-BAD(open_traits_reserved, TRAIT(4).reserved_0 = 1)
-BAD(open_traits_source, TRAIT(4).longest = 65536)
-BAD(check_traits_short, TRAIT(2).longest -= 1)
-BAD(check_traits_long, TRAIT(2).longest += 1)
-BAD(check_traits_source_short, TRAIT(4).longest -= 1)
-BAD(check_traits_source_long, TRAIT(4).longest += 1)
-BAD(check_traits_text, {
+BAD(open_field_stats_size, SECTION(FIELD_STATS).size -= 16)
+BAD(open_field_stats_number, STATS(0).longest = 8)
+BAD(open_field_stats_text_json, STATS(3).kind = PIMG_VALUE_TEXT)
+BAD(open_field_stats_reserved, STATS(4).reserved_0 = 1)
+BAD(open_field_stats_source, STATS(4).longest = 65536)
+BAD(check_field_stats_short, STATS(2).longest -= 1)
+BAD(check_field_stats_long, STATS(2).longest += 1)
+BAD(check_field_stats_source_short, STATS(4).longest -= 1)
+BAD(check_field_stats_source_long, STATS(4).longest += 1)
+BAD(check_field_stats_text, {
 	uint8_t *bytes = f->data + COLUMN(2).offset;
-	TRAIT(2).kind = PIMG_VALUE_TEXT;
+	STATS(2).kind = PIMG_VALUE_TEXT;
 	bytes[COLUMN(2).size - 1] = 0xff;
 	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
 })
@@ -484,16 +484,16 @@ static const struct bad bads[] = {
 	ENTRY(check_column_bits),
 	ENTRY(check_column_missing),
 	ENTRY(check_column_values),
-	ENTRY(open_traits_size),
-	ENTRY(open_traits_number),
-	ENTRY(open_traits_text_json),
-	ENTRY(open_traits_reserved),
-	ENTRY(open_traits_source),
-	ENTRY(check_traits_short),
-	ENTRY(check_traits_long),
-	ENTRY(check_traits_source_short),
-	ENTRY(check_traits_source_long),
-	ENTRY(check_traits_text),
+	ENTRY(open_field_stats_size),
+	ENTRY(open_field_stats_number),
+	ENTRY(open_field_stats_text_json),
+	ENTRY(open_field_stats_reserved),
+	ENTRY(open_field_stats_source),
+	ENTRY(check_field_stats_short),
+	ENTRY(check_field_stats_long),
+	ENTRY(check_field_stats_source_short),
+	ENTRY(check_field_stats_source_long),
+	ENTRY(check_field_stats_text),
 	ENTRY(open_section_overlap),
 	ENTRY(open_field_name_overlap),
 	ENTRY(open_field_name_entry),

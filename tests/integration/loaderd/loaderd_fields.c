@@ -93,8 +93,8 @@ static const char *dataset(const char *name, bool with_long)
 }
 
 /* Changes a file's field descriptions and corrects the checksums. */
-static const char *forge(const char *path,
-			 void (*change)(struct pimg_section *section, struct pimg_trait *traits))
+static const char *forge(const char *path, void (*change)(struct pimg_section *section,
+							  struct pimg_field_stats *stats))
 {
 	struct stat status;
 	int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -104,9 +104,9 @@ static const char *forge(const char *path,
 	assert_ptr_not_equal(map, MAP_FAILED);
 	struct pimg_header *header = (struct pimg_header *)map;
 	struct pimg_section *section = header->sections;
-	while (section->type != PIMG_SECTION_TRAITS)
+	while (section->type != PIMG_SECTION_FIELD_STATS)
 		section++;
-	change(section, (struct pimg_trait *)(map + section->offset));
+	change(section, (struct pimg_field_stats *)(map + section->offset));
 	section->xxh3 = XXH3_64bits(map + section->offset, section->size);
 	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
 	munmap(map, (size_t)status.st_size);
@@ -114,30 +114,30 @@ static const char *forge(const char *path,
 	return path;
 }
 
-/* Hides the traits section, as in a file of an earlier version. */
-static void untold(struct pimg_section *section, struct pimg_trait *traits)
+/* Hides the section of field statistics, as in a file of an earlier version. */
+static void untold(struct pimg_section *section, struct pimg_field_stats *stats)
 {
 	section->type = 999;
 }
 
-static void too_short(struct pimg_section *section, struct pimg_trait *traits)
+static void too_short(struct pimg_section *section, struct pimg_field_stats *stats)
 {
-	traits[CAPTION].longest = 60;
+	stats[CAPTION].longest = 60;
 }
 
-static void too_long(struct pimg_section *section, struct pimg_trait *traits)
+static void too_long(struct pimg_section *section, struct pimg_field_stats *stats)
 {
-	traits[CAPTION].longest = 4000;
+	stats[CAPTION].longest = 4000;
 }
 
-static void absurd(struct pimg_section *section, struct pimg_trait *traits)
+static void absurd(struct pimg_section *section, struct pimg_field_stats *stats)
 {
-	traits[CAPTION].longest = UINT64_MAX - 1;
+	stats[CAPTION].longest = UINT64_MAX - 1;
 }
 
-static void short_sources(struct pimg_section *section, struct pimg_trait *traits)
+static void short_sources(struct pimg_section *section, struct pimg_field_stats *stats)
 {
-	traits[FIELDS].longest = 3;
+	stats[FIELDS].longest = 3;
 }
 
 static int set_up(void **state)

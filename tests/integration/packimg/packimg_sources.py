@@ -76,12 +76,12 @@ class PackimgSources(PackimgTest):
 
     def test_fields_of_earlier_versions(self):
         """Lengths are unknown until the file is merged, which leaves all else as it is."""
-        old = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good" / "traitless.pimg"
+        old = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good" / "no_field_stats.pimg"
         self.assertIn("field       blob (bytes, lengths not recorded)", self.packimg("info", old))
         self.packimg("merge", "-q", old, "-o", "new.pimg")
         self.assertIn("field       blob (bytes, up to 7 bytes)", self.packimg("info", "new.pimg"))
         self.assertEqual(self.list("new.pimg"), self.list(old))
-        for name in ("check_traits_short", "check_traits_long", "check_traits_text"):
+        for name in ("check_field_stats_short", "check_field_stats_long", "check_field_stats_text"):
             said = self.packimg("verify", old.parents[1] / "bad" / f"{name}.pimg", rc=1)
             self.assertIn("field blob", said + self.stderr)
 

@@ -168,7 +168,7 @@ TEST(good)
 	packimg_close(dataset);
 	check_full("full.pimg", false, 7);
 	check_full("extended.pimg", false, 7);
-	check_full("traitless.pimg", false, PACKIMG_LONGEST_UNKNOWN);
+	check_full("no_field_stats.pimg", false, PACKIMG_LONGEST_UNKNOWN);
 	check_full("set-00000-of-00003.pimg", true, 7);
 	check_full("set-00002-of-00003.pimg", true, 7);
 	check_full("set.pimg", true, 7);
@@ -312,7 +312,8 @@ TEST(longer_than_recorded)
 	size_t size;
 
 	assert_int_equal(
-		packimg_open(golden_path("bad", "check_traits_short.pimg"), &dataset, &error), 0);
+		packimg_open(golden_path("bad", "check_field_stats_short.pimg"), &dataset, &error),
+		0);
 	assert_int_equal(packimg_value(dataset, 0, 2, &value), -EBADMSG);
 	assert_int_equal(packimg_value(dataset, 1, 3, &value), 0);
 	assert_int_equal(packimg_check(dataset, &error), -EBADMSG);
@@ -320,7 +321,7 @@ TEST(longer_than_recorded)
 			       "sample 0: value of field blob has 7 bytes, and the longest is "
 			       "recorded as 6"));
 	packimg_close(dataset);
-	assert_int_equal(packimg_open(golden_path("bad", "check_traits_source_short.pimg"),
+	assert_int_equal(packimg_open(golden_path("bad", "check_field_stats_source_short.pimg"),
 				      &dataset, &error),
 			 0);
 	assert_int_equal(packimg_source(dataset, 0, &name, &size), -EBADMSG);

@@ -107,9 +107,9 @@ TEST(order)
 }
 
 /* One shard is enough to read the description of the whole set, but no samples. */
-TEST(facts)
+TEST(info)
 {
-	struct packimg *dataset, *facts;
+	struct packimg *dataset, *info;
 	struct packimg_sample sample;
 	struct packimg_shard shard;
 	struct packimg_value value;
@@ -118,21 +118,21 @@ TEST(facts)
 
 	assert_int_equal(open_copies(fds, SHARDS, &dataset), 0);
 	int fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
-	assert_int_equal(packimg_open_facts(fd, "NAME", &facts, &error), 0);
-	assert_int_equal(packimg_count(facts), packimg_count(dataset));
-	assert_int_equal(packimg_shard_count(facts), SHARDS);
-	assert_string_equal(packimg_metadata(facts), packimg_metadata(dataset));
-	assert_int_equal(packimg_class_count(facts), packimg_class_count(dataset));
-	for (uint32_t i = 0; i < packimg_class_count(facts); i++)
-		assert_string_equal(packimg_class_name(facts, i), packimg_class_name(dataset, i));
-	assert_int_equal(packimg_field_count(facts), packimg_field_count(dataset));
-	assert_memory_equal(packimg_uuid(facts), packimg_uuid(dataset), 16);
-	assert_int_equal(packimg_sample(facts, 0, &sample), -ERANGE);
-	assert_int_equal(packimg_source(facts, 0, &name, &size), -ERANGE);
-	assert_int_equal(packimg_value(facts, 0, 0, &value), -ERANGE);
-	assert_int_equal(packimg_shard(facts, 0, &shard), -ERANGE);
-	assert_int_equal(packimg_check(facts, &error), -ERANGE);
-	packimg_close(facts);
+	assert_int_equal(packimg_open_info(fd, "NAME", &info, &error), 0);
+	assert_int_equal(packimg_count(info), packimg_count(dataset));
+	assert_int_equal(packimg_shard_count(info), SHARDS);
+	assert_string_equal(packimg_metadata(info), packimg_metadata(dataset));
+	assert_int_equal(packimg_class_count(info), packimg_class_count(dataset));
+	for (uint32_t i = 0; i < packimg_class_count(info); i++)
+		assert_string_equal(packimg_class_name(info, i), packimg_class_name(dataset, i));
+	assert_int_equal(packimg_field_count(info), packimg_field_count(dataset));
+	assert_memory_equal(packimg_uuid(info), packimg_uuid(dataset), 16);
+	assert_int_equal(packimg_sample(info, 0, &sample), -ERANGE);
+	assert_int_equal(packimg_source(info, 0, &name, &size), -ERANGE);
+	assert_int_equal(packimg_value(info, 0, 0, &value), -ERANGE);
+	assert_int_equal(packimg_shard(info, 0, &shard), -ERANGE);
+	assert_int_equal(packimg_check(info, &error), -ERANGE);
+	packimg_close(info);
 	packimg_close(dataset);
 }
 
@@ -145,7 +145,7 @@ static void refuse(int fd, int expected, const char *text)
 	if (!strstr(error.text, text))
 		fail_msg("%s", error.text);
 	assert_int_equal(packimg_open_fds("NAME", &fd, 1, &dataset, &error), expected);
-	assert_int_equal(packimg_open_facts(fd, "NAME", &dataset, &error), expected);
+	assert_int_equal(packimg_open_info(fd, "NAME", &dataset, &error), expected);
 	assert_int_equal(close(fd), 0);
 }
 
@@ -264,10 +264,10 @@ static int use_all(void)
 {
 	struct packimg_identity identity;
 	struct packimg_sample sample;
-	struct packimg *dataset, *facts;
+	struct packimg *dataset, *info;
 
 	if (packimg_identify(fds[0], "NAME", &identity, &error) < 0 ||
-	    packimg_open_facts(full, "NAME", &facts, &error) < 0 ||
+	    packimg_open_info(full, "NAME", &info, &error) < 0 ||
 	    packimg_open_fds("NAME", fds, SHARDS, &dataset, &error) < 0)
 		return 1;
 	for (uint64_t i = 0; i < packimg_count(dataset); i++)
@@ -275,7 +275,7 @@ static int use_all(void)
 			return 2;
 	if (packimg_check(dataset, &error) < 0)
 		return 3;
-	packimg_close(facts);
+	packimg_close(info);
 	packimg_close(dataset);
 	return 0;
 }

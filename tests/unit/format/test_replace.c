@@ -220,7 +220,7 @@ TEST(killed_in_a_row)
  * If the files cannot be renamed to their final names, the new dataset opens all the same, and the
  * next finish repairs the names.
  */
-TEST(fails_after_notice)
+TEST(fails_after_commit_record)
 {
 	unsigned plain, hidden;
 
@@ -251,10 +251,10 @@ static void put_notice(const char *text)
 }
 
 /*
- * A notice must name a file in the same folder whose name starts with a dot and the dataset's name.
- * Any other notice is ignored.
+ * A commit record must name a file in the same folder whose name starts with a dot and the
+ * dataset's name. Any other record is ignored.
  */
-TEST(notices)
+TEST(commit_records)
 {
 	static const char *const bad[] = {
 		"",
@@ -292,7 +292,7 @@ TEST(notices)
 	unlink(path_of(".d.pimg.replaced"));
 	rmdir(path_of(".d.pimg.folder"));
 
-	/* in a world-writable folder, only notices of trusted owners count */
+	/* in a world-writable folder, only commit records of trusted owners count */
 	put_notice(".d.pimg.x.pimg\n");
 	if (geteuid() != 0)
 		return;
