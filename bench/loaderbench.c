@@ -350,7 +350,7 @@ static char *expand(const char *pipeline, unsigned size)
 	return text;
 }
 
-static unsigned at_or(const struct list *list, size_t i, unsigned otherwise)
+static unsigned value_or_default(const struct list *list, size_t i, unsigned otherwise)
 {
 	return list->count ? list->values[i] : otherwise;
 }
@@ -384,15 +384,15 @@ static int list_points(const struct arguments *arguments, struct row **ret_rows,
 		size_t rest = i;
 		struct point *point = &rows[i].point;
 
-		point->batch_size = at_or(&arguments->batches, rest % batches, 256);
+		point->batch_size = value_or_default(&arguments->batches, rest % batches, 256);
 		rest /= batches;
-		point->clients = at_or(&arguments->clients, rest % clients, 1);
+		point->clients = value_or_default(&arguments->clients, rest % clients, 1);
 		rest /= clients;
-		point->threads = at_or(&arguments->threads, rest % threads, 0);
+		point->threads = value_or_default(&arguments->threads, rest % threads, 0);
 		rest /= threads;
 		point->isa = arguments->isa_count ? arguments->isas[rest % isas] : NULL;
 		rest /= isas;
-		point->size = at_or(&arguments->sizes, rest % sizes, 0);
+		point->size = value_or_default(&arguments->sizes, rest % sizes, 0);
 		rest /= sizes;
 		point->dataset = arguments->datasets[rest];
 		point->pipeline = expand(arguments->pipeline, point->size);
@@ -483,7 +483,7 @@ static int explain(const struct arguments *arguments, struct row *rows, size_t c
 	return r;
 }
 
-static void explain_to(const struct report *report, FILE *out)
+static void write_explanation(const struct report *report, FILE *out)
 {
 	for (size_t i = 0; i < report->count; i++) {
 		const struct row *row = &report->rows[i];
@@ -513,7 +513,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 	if (arguments->json && strcmp(arguments->json, "-") == 0)
 		;
 	else if (arguments->explain)
-		explain_to(&report, stdout);
+		write_explanation(&report, stdout);
 	else
 		report_table(&report, stdout);
 	if (arguments->json && write_to(arguments->json, &report, report_json))
@@ -524,7 +524,7 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 }
 
 /* Returns nonzero for points that must have equal hashes. */
-static int must_agree(const struct point *a, const struct point *b)
+static int same_input(const struct point *a, const struct point *b)
 {
 	return strcmp(a->dataset, b->dataset) == 0 && strcmp(a->pipeline, b->pipeline) == 0 &&
 	       a->batch_size == b->batch_size;
@@ -561,7 +561,7 @@ static int hash(const struct arguments *arguments, struct row *rows, size_t coun
 			continue;
 		}
 		for (size_t j = 0; j < i; j++)
-			if (!rows[j].error && must_agree(&row->point, &rows[j].point) &&
+			if (!rows[j].error && same_input(&row->point, &rows[j].point) &&
 			    strcmp(row->text, rows[j].text) != 0)
 				differ = 1;
 	}

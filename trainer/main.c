@@ -390,7 +390,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 }
 
 /* True if the recipe is the recipe.ini in a run's folder. */
-static bool is_of_run(const char *recipe, size_t folder, const char *name)
+static bool is_recipe_of_run(const char *recipe, size_t folder, const char *name)
 {
 	char log[4096];
 	return strcmp(name, "recipe.ini") == 0 &&
@@ -407,7 +407,7 @@ static int default_output(const char *recipe, char *ret_path, size_t size)
 	const char *name = strrchr(recipe, '/');
 	name = name ? name + 1 : recipe;
 	size_t length = strlen(name), folder = (size_t)(name - recipe);
-	if (is_of_run(recipe, folder, name))
+	if (is_recipe_of_run(recipe, folder, name))
 		return snprintf(ret_path, size, "%.*s", folder > 1 ? (int)folder - 1 : 1,
 				folder ? recipe : ".") < (int)size
 			       ? 0
@@ -438,7 +438,7 @@ static void print_profile(const struct run *run)
  * After a failed run: reports the reason, unless rank 0 reports it, and aborts the other ranks if
  * they do not know of the failure.
  */
-static void give_up(const struct run *run, int r)
+static void report_failure(const struct run *run, int r)
 {
 	struct comm *comm = run->ctx.comm;
 	const char *text = *run->ctx.error ? run->ctx.error : strerror(-r);
@@ -459,7 +459,7 @@ static void give_up(const struct run *run, int r)
 }
 
 /* Performs the action that the options select on an open run. */
-static int run_it(struct run *run)
+static int perform_action(struct run *run)
 {
 	const struct run_options *run_options = &run->ctx.options;
 	FILE *file = run_options->dry ? stdout : stderr;
@@ -488,12 +488,12 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 		return -ENOMEM;
 	int r = run_open(run, recipe, run_options);
 	if (r == 0)
-		r = run_it(run);
+		r = perform_action(run);
 	progress_end(&run->ctx.progress);
 	if (r >= 0 && run_options->profile && !run_options->dry && leads)
 		print_profile(run);
 	if (r < 0)
-		give_up(run, r);
+		report_failure(run, r);
 	else if (r == RUN_STOPPED && leads)
 		fprintf(stderr, "trainer: stopped at step %llu; use --resume to continue\n",
 			(unsigned long long)run->state.step);
@@ -528,7 +528,7 @@ static int print_recipe(const struct recipe *recipe, bool leads, char *error)
 	return r < 0 ? r : recipe_check(recipe, false, error);
 }
 
-static bool changes_no_run(const struct run_options *run_options)
+static bool is_search_or_dry(const struct run_options *run_options)
 {
 	return run_options->dry || run_options->find_lr || run_options->find_batch_size ||
 	       run_options->overfit_batch || run_options->check_gradients;
@@ -562,7 +562,7 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	if (r < 0 || !trains)
 		return r;
-	run_options->dry = changes_no_run(run_options);
+	run_options->dry = is_search_or_dry(run_options);
 	if (!run_options->trace_first) {
 		run_options->trace_first = TRACE_FIRST;
 		run_options->trace_last = TRACE_LAST;

@@ -343,7 +343,7 @@ static json_t *fallbacks_json(const struct device_graph_info *graph)
 	return list;
 }
 
-static json_t *facts_json(const struct bench *bench)
+static json_t *properties_json(const struct bench *bench)
 {
 	const struct device_info *device = device_info(bench->device);
 	struct device_graph_info graph;
@@ -379,7 +379,7 @@ static void print_json(json_t *object)
 static void report_json(const struct bench *bench, const struct timing *timing,
 			const struct layer_times *times)
 {
-	json_t *object = facts_json(bench), *list = json_array();
+	json_t *object = properties_json(bench), *list = json_array();
 
 	for (unsigned i = 0; i < timing->count; i++)
 		json_array_append_new(list, json_real(timing->seconds[i] * 1e3));
@@ -510,10 +510,10 @@ static void serve(struct bench *bench)
 {
 	char line[128];
 	double warmup, duration;
-	json_t *facts = facts_json(bench);
+	json_t *properties = properties_json(bench);
 
-	json_object_set_new(facts, "ready", json_true());
-	print_json(facts);
+	json_object_set_new(properties, "ready", json_true());
+	print_json(properties);
 	while (fgets(line, sizeof(line), stdin)) {
 		if (sscanf(line, "measure %lf %lf", &warmup, &duration) != 2) {
 			fprintf(stderr,

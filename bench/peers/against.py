@@ -37,7 +37,7 @@ def measure(options, name, title, config, cpus, say):
             for key in three[first:] + three[:first]:
                 try:
                     found[key]["images_per_s"].append(running[key].measure(options.warmup, options.seconds))
-                    found[key].update(running[key].facts)
+                    found[key].update(running[key].properties)
                     found[key]["images_per_cpu_s"].append(1e6 / found[key]["detail"]["cpu_us"])
                 except Failure as failure:
                     found[key]["error"] = str(failure)

@@ -1,6 +1,6 @@
 """The loaders that are compared: loaderd through loaderbench, and the peer programs, with their start-up, measurement and end.
 
-A running loader has facts (settings, versions, and other properties that it reports), by_round (its report on the latest
+A running loader has properties (settings, versions, and others that it reports), by_round (its report on the latest
 measurement), and the methods measure(), pause() and close(). Failure is raised with the last output of a program that fails.
 """
 
@@ -35,7 +35,7 @@ def environment_python(name):
     return python
 
 
-def last_words(file):
+def last_output(file):
     file.seek(0)
     lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
@@ -58,7 +58,7 @@ class Program:
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )
-        self.lines, self.heard = queue.SimpleQueue(), []
+        self.lines, self.received = queue.SimpleQueue(), []
         self.by_round = {}
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -75,46 +75,46 @@ class Program:
     def started(self):
         """Waits for the first batches, so that building and compiling count as start-up."""
         self.ask(0, 0)
-        self.begun()
+        self.wait_ready()
         self.read(self.limit)
 
-    def begun(self):
+    def wait_ready(self):
         """Waits for the program's report that it is ready, and returns it."""
-        self.facts = self.read(self.limit)
-        return self.facts
+        self.properties = self.read(self.limit)
+        return self.properties
 
     def ask(self, warmup, seconds):
         try:
             self.process.stdin.write(f"measure {warmup} {seconds}\n")
             self.process.stdin.flush()
         except OSError:
-            raise Failure(self.end_words()) from None
+            raise Failure(self.end_output()) from None
 
-    def end_words(self):
+    def end_output(self):
         """Returns the last output of a program that has ended."""
         try:
             status = self.process.wait(END_LIMIT)
         except subprocess.TimeoutExpired:
             status = 0
-        return last_words(self.errors) + (f" (ended by {signal.Signals(-status).name})" if status < 0 else "")
+        return last_output(self.errors) + (f" (ended by {signal.Signals(-status).name})" if status < 0 else "")
 
-    def has_spoken(self, seconds):
+    def has_output(self, seconds):
         """Waits up to that number of seconds for a line of JSON or the end of output; returns whether either came."""
-        if not self.heard:
+        if not self.received:
             try:
-                self.heard.append(self.lines.get(timeout=max(0, seconds)))
+                self.received.append(self.lines.get(timeout=max(0, seconds)))
             except queue.Empty:
                 return False
         return True
 
     def read(self, limit):
         """Returns the next line of JSON. Kills the program if it takes longer than limit seconds."""
-        if not self.has_spoken(limit):
+        if not self.has_output(limit):
             self.kill()
-            raise Failure(f"no answer within {limit:.0f} s; its last words: {last_words(self.errors)}")
-        if self.heard[0] is None:
-            raise Failure(self.end_words())
-        return json.loads(self.heard.pop())
+            raise Failure(f"no answer within {limit:.0f} s; its last words: {last_output(self.errors)}")
+        if self.received[0] is None:
+            raise Failure(self.end_output())
+        return json.loads(self.received.pop())
 
     def signal(self, number):
         try:
@@ -152,7 +152,7 @@ class Loaderbench:
 
     def __init__(self, loader, config, cpus):
         self.cpus, self.neighbour = cpus, loader.neighbour
-        self.facts, self.by_round = {}, {}
+        self.properties, self.by_round = {}, {}
         self.command = [
             config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
             "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
@@ -178,7 +178,7 @@ class Loaderbench:
         row = json.loads(found.stdout)["rows"][0]
         if "error" in row:
             raise Failure(row["error"])
-        self.facts = {
+        self.properties = {
             "settings": f"private daemon, {row['threads']} threads, {row['isa']} kernels; what each does with time is in detail",
             "detail": row,
         }
@@ -211,7 +211,7 @@ class Neighbour:
         self.process = subprocess.Popen(
             ["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu})
         )
-        # Inside the window at both ends, however long the measured program takes to start.
+        # Read the CPU time twice within the window, so that the start of the measured program does not count.
         self.first = threading.Timer(self.warmup + 0.2 * self.seconds, self.begin)
         self.second = threading.Timer(self.warmup + 0.8 * self.seconds, self.end)
         self.first.start()

@@ -27,9 +27,9 @@ def machine(cpus):
     }  # fmt: skip
 
 
-def host_kind(facts):
-    name = re.sub(r"[^a-z0-9]+", "-", facts["cpu"].lower()).strip("-") or platform.machine()
-    return f"{facts['cores']}-core-{name}-{facts['isa']}"
+def host_kind(host):
+    name = re.sub(r"[^a-z0-9]+", "-", host["cpu"].lower()).strip("-") or platform.machine()
+    return f"{host['cores']}-core-{name}-{host['isa']}"
 
 
 def git(*words):

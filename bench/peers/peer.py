@@ -38,8 +38,8 @@ def keep_memory():
     libc.mallopt(trim_threshold, -1)
 
 
-def answer(**facts):
-    sys.stdout.write(json.dumps(facts) + "\n")
+def answer(**values):
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 

@@ -49,16 +49,16 @@ def measure_form(options, data, dump, cpus, say):
     running = {}
     try:
         for turn in range(options.rounds):
-            facts = bench(options, data, cpus, None if turn else dump)
-            for lane, stages in facts.pop("us").items():
+            measured = bench(options, data, cpus, None if turn else dump)
+            for lane, stages in measured.pop("us").items():
                 for stage, values in stages.items():
                     found["us"].setdefault(lane, {}).setdefault(stage, []).extend(values)
-            found.update(facts)
+            found.update(measured)
             if turn == 0:
                 for key, resizer in RESIZERS.items():
                     try:
-                        running[key] = resizer.start({"data": str(dump), "side": facts["side"]}, cpus)
-                        found["versions"].update(running[key].begun()["versions"])
+                        running[key] = resizer.start({"data": str(dump), "side": measured["side"]}, cpus)
+                        found["versions"].update(running[key].wait_ready()["versions"])
                     except Failure as failure:
                         found["missing"][resizer.name] = str(failure)
             for key in list(running):

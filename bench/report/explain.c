@@ -46,7 +46,7 @@ static unsigned cpus_used(const struct measurement *m)
 
 /* ---- changes ---- */
 
-static void offer(struct explanation *e, struct change change)
+static void add_change(struct explanation *e, struct change change)
 {
 	e->tried++;
 	change.gain = change.images_per_s / e->measured.images_per_s;
@@ -93,7 +93,7 @@ static double predict(const struct explanation *e, enum config config)
 	return m->images_per_s * faster;
 }
 
-static void offer_config(struct explanation *e, enum config config)
+static void add_config_change(struct explanation *e, enum config config)
 {
 	const struct encoding_variant variant = whatif_variant(&e->whatif, config);
 	struct change change = {.images_per_s = predict(e, config),
@@ -108,10 +108,10 @@ static void offer_config(struct explanation *e, enum config config)
 	else
 		snprintf(change.how, sizeof(change.how), "packimg convert%s",
 			 encoding_variant_options(TEXT, &variant));
-	offer(e, change);
+	add_change(e, change);
 }
 
-static void offer_transforms(struct explanation *e)
+static void add_transform_changes(struct explanation *e)
 {
 	const struct whatif *t = &e->whatif;
 
@@ -124,12 +124,12 @@ static void offer_transforms(struct explanation *e)
 		snprintf(change.what, sizeof(change.what), "no %s", t->transforms[i].text);
 		snprintf(change.how, sizeof(change.how), "%s",
 			 casts ? "the pipeline; the GPU can do it" : "the pipeline");
-		offer(e, change);
+		add_change(e, change);
 	}
 }
 
 /* Measures the daemon again with one thread per CPU. */
-static int offer_threads(struct explanation *e, const struct settings *settings, char *error)
+static int add_thread_change(struct explanation *e, const struct settings *settings, char *error)
 {
 	unsigned cores = point_cores();
 	struct point point = e->point;
@@ -149,7 +149,7 @@ static int offer_threads(struct explanation *e, const struct settings *settings,
 		change.is_measured = 1;
 	}
 	snprintf(change.what, sizeof(change.what), "%u thread%s", cores, cores == 1 ? "" : "s");
-	offer(e, change);
+	add_change(e, change);
 	return 0;
 }
 
@@ -177,7 +177,7 @@ static int find_rate_alone(struct explanation *e, const struct settings *setting
 	return 0;
 }
 
-static void offer_memory(struct explanation *e)
+static void add_memory_change(struct explanation *e)
 {
 	struct change change = {.what = "all of it in memory",
 				.images_per_s = e->alone_images_per_s};
@@ -187,7 +187,7 @@ static void offer_memory(struct explanation *e)
 			 ? "it fits: epochs after the first"
 			 : "more memory, or smaller files");
 	if (e->measured.limit == LIMIT_STORAGE)
-		offer(e, change);
+		add_change(e, change);
 }
 
 int explanation_make(const struct settings *settings, const struct point *point, double resident,
@@ -216,17 +216,17 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	whatif_measure(point->dataset, point->pipeline, &claim, &e.whatif, e.whatif_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
-		r = offer_threads(&e, settings, error);
+		r = add_thread_change(&e, settings, error);
 	if (r)
 		return r;
 	if (e.whatif.sampled)
-		offer_memory(&e);
+		add_memory_change(&e);
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++)
 		if (e.whatif.configs[config].changed &&
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
-			offer_config(&e, config);
+			add_config_change(&e, config);
 	if (is_cpu(measured->limit))
-		offer_transforms(&e);
+		add_transform_changes(&e);
 	*ret_explanation = e;
 	return 0;
 }

@@ -118,9 +118,9 @@ static bool memory_is_known(const struct measurement *m)
 
 static int stage_width(enum stage stage)
 {
-	int least = stage < STAGE_WORK_COUNT ? 6 : 7, width = (int)strlen(stages[stage].column);
+	int min = stage < STAGE_WORK_COUNT ? 6 : 7, width = (int)strlen(stages[stage].column);
 
-	return width > least ? width : least;
+	return width > min ? width : min;
 }
 
 static void table_row(const struct report *report, const struct row *row, const int *widths,
@@ -162,7 +162,7 @@ static void table_row(const struct report *report, const struct row *row, const 
 /*
  * The daemon's worker cannot be inspected by other unprivileged processes: loaderd(1), ISOLATION.
  */
-static void say_memory(const struct report *report, FILE *out)
+static void print_memory(const struct report *report, FILE *out)
 {
 	for (size_t i = 0; i < report->count; i++)
 		if (!report->rows[i].error && !memory_is_known(&report->rows[i].median)) {
@@ -217,7 +217,7 @@ void report_table(const struct report *report, FILE *out)
 	fputc('\n', out);
 	for (size_t i = 0; i < report->count; i++)
 		table_row(report, &report->rows[i], widths, out);
-	say_memory(report, out);
+	print_memory(report, out);
 }
 
 static bool is_known(const struct measurement *m, size_t figure)

@@ -251,7 +251,7 @@ static unsigned finished_side(const struct pipeline *parsed)
 }
 
 /* Decides from the dataset's properties whether measuring the config can show a gain. */
-static int is_worth_it(const struct bench *bench, const struct whatif *whatif, enum config config)
+static int may_gain(const struct bench *bench, const struct whatif *whatif, enum config config)
 {
 	double side = whatif->side * 100 / MARGIN_PERCENT;
 
@@ -280,7 +280,7 @@ static int make_all(struct bench *bench, struct whatif *whatif, struct packimg_e
 	/* A pipeline without a size delivers the stored size. */
 	whatif->short_side = pipeline_has_size(bench->parsed) ? side : PACKIMG_SIDE_MAX;
 	for (enum config config = CONFIG_INDEX; config < CONFIG_COUNT; config++) {
-		int r = is_worth_it(bench, whatif, config) ? make(bench, whatif, config, error) : 0;
+		int r = may_gain(bench, whatif, config) ? make(bench, whatif, config, error) : 0;
 
 		if (r)
 			return r;
@@ -358,8 +358,8 @@ static int is_named(const char *transform, const char *name)
  * something other than bytes. Writes the remaining pipeline to `rest` and the omitted part to
  * `text`. Returns false if there is no such transform.
  */
-static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
-		     char text[WHATIF_TRANSFORM_TEXT])
+static int remove_transform(const char *pipeline, unsigned number, int bytes, char *rest,
+			    char text[WHATIF_TRANSFORM_TEXT])
 {
 	unsigned i = 0;
 	int found = 0;
@@ -407,7 +407,8 @@ static int make_shorter(struct bench *bench, struct whatif *whatif, const char *
 		struct pipeline **shorter = &bench->shorter[*count];
 		int bytes = i == 0; /* first this one, then one transform at a time */
 
-		if (!leave_out(pipeline, i - 1, bytes, rest, whatif->transforms[*count].text)) {
+		if (!remove_transform(pipeline, i - 1, bytes, rest,
+				      whatif->transforms[*count].text)) {
 			if (!bytes)
 				break;
 			continue;

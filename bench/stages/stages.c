@@ -249,17 +249,17 @@ static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
 	double sum[2] = {0};
 
 	for (uint32_t i = 0; i < worker->crops->count && !worker->times->error[0]; i++) {
-		double least[2] = {INFINITY, INFINITY};
+		double min[2] = {INFINITY, INFINITY};
 
 		for (unsigned turn = 0; turn < 2 * WARM_TIMES && !worker->times->error[0]; turn++) {
 			double begin = 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID);
 
 			try_work(worker, stages[turn % 2], works[turn % 2], i, 0);
-			least[turn % 2] = fmin(least[turn % 2],
-					       1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID) - begin);
+			min[turn % 2] =
+				fmin(min[turn % 2], 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID) - begin);
 		}
 		for (int k = 0; k < 2; k++)
-			sum[k] += least[k];
+			sum[k] += min[k];
 	}
 	for (int k = 0; k < 2; k++)
 		worker->times->us[stages[k]] = sum[k] / worker->crops->count;

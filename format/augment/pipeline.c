@@ -141,8 +141,8 @@ static int stage_keep(struct pipeline_scratch *scratch, const struct packimg_sam
 }
 
 /* Copies the picture of a stage with effects to the input of the next stage. */
-static void effects_to_between(struct pipeline_scratch *scratch, const struct geometry_stage *stage,
-			       uint8_t *pixels)
+static void effects_to_next_stage(struct pipeline_scratch *scratch,
+				  const struct geometry_stage *stage, uint8_t *pixels)
 {
 	for (uint32_t y = 0; y < stage->y.count; y++, pixels += (size_t)stage->x.count * 3)
 		effects_take_row(scratch->effects, y, pixels);
@@ -186,8 +186,8 @@ static int apply_geometry(const struct pipeline *pipeline, struct pipeline_scrat
 		if (r < 0)
 			return r;
 		if (i < last && geometry->stages[i].effect_count)
-			effects_to_between(scratch, &geometry->stages[i],
-					   scratch->between[i % 2].data);
+			effects_to_next_stage(scratch, &geometry->stages[i],
+					      scratch->between[i % 2].data);
 	}
 	bool normalize = pipeline->statistics != STATISTICS_NONE;
 

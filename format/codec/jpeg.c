@@ -173,10 +173,10 @@ static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 {
 	for (int i = 0; i < cinfo->num_components; i++) {
 		const jpeg_component_info *component = &cinfo->comp_info[i];
-		int size = component->DCT_scaled_size, least = cinfo->min_DCT_scaled_size;
-		if (size != least &&
-		    (component->h_samp_factor * size != cinfo->max_h_samp_factor * least ||
-		     component->v_samp_factor * size != cinfo->max_v_samp_factor * least))
+		int size = component->DCT_scaled_size, min = cinfo->min_DCT_scaled_size;
+		if (size != min &&
+		    (component->h_samp_factor * size != cinfo->max_h_samp_factor * min ||
+		     component->v_samp_factor * size != cinfo->max_v_samp_factor * min))
 			return false;
 	}
 	return true;

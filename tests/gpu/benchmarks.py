@@ -93,7 +93,7 @@ def layers(setup, part, limit, network, steps):
         ["layer", "kind", "result", "forward ms", "backward ms", "% of all", "TFLOP/s", "% of copy's GB/s", "engine"], rows,
         ["Every operation timed by itself, which takes longer than the step as replayed. All kinds, then the 20 slowest layers; all are in report.json."],
     )  # fmt: skip
-    part.facts["layers"] = found["layers"]
+    part.findings["layers"] = found["layers"]
     part.write()
 
 
@@ -111,7 +111,7 @@ def loader(setup, part, limit):
          "random_resized_crop(224) hflip"], limit,
     )  # fmt: skip
     if not done.output:
-        raise Failure(f"loaderbench: {done.last_words()}")
+        raise Failure(f"loaderbench: {done.last_output()}")
     found = json.loads(done.output)["rows"]
     for row in found:
         if "error" in row:

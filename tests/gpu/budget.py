@@ -38,7 +38,7 @@ class Done:
     errors: str  # the end of standard error
     seconds: float
 
-    def last_words(self):
+    def last_output(self):
         lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
         if not lines:
             return f"it said nothing; exit status {self.status}"

@@ -100,7 +100,7 @@ def note_tests(part, how, done):
     for name, verdict, detail in results:
         part.test(f"{how}: {name}", verdict, detail=detail)
     if done.status and not any(verdict == "failed" for _, verdict, _ in results):
-        part.test(how, "skipped" if done.status == 77 else "failed", done.seconds, done.last_words())
+        part.test(how, "skipped" if done.status == 77 else "failed", done.seconds, done.last_output())
     elif not results:
         part.test(how, "failed", done.seconds, "it ran no test")
 
@@ -263,7 +263,7 @@ def judge_sanitizer(done):
         return "skipped", done.seconds, unsupported[0]
     # Without a summary the tool did not finish.
     if not summary:
-        return "failed", done.seconds, f"exit status {done.status}: {done.last_words()}"
+        return "failed", done.seconds, f"exit status {done.status}: {done.last_output()}"
     if done.status:
         first = next((line for line in said if line and "COMPUTE-SANITIZER" not in line), "")
         return "failed", done.seconds, f"{summary[-1]}; exit status {done.status}; first: {first}"

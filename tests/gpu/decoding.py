@@ -52,7 +52,7 @@ def decoding(setup, part, limit):
         programs.append(decode)
         train = Program(setup.bench_command(network, "--serve", "-p", setup.precisions()[0]), ahead.cpus(), environment=setup.environment)
         programs.append(train)
-        train.begun()
+        train.wait_ready()
         train.pause()
         alone = train.measure(warmup, seconds)
         train.pause()
@@ -73,5 +73,5 @@ def decoding(setup, part, limit):
             [f"loaderd, {len(ahead.cpus())} threads, decoded, cropped and resized to {SIDE}", ours, None, None],
             [f"training {network[0]}", alone, trained_beside, 100 * trained_beside / alone],
         ],
-        [decode.facts["settings"]],
+        [decode.properties["settings"]],
     )

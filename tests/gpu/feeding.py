@@ -69,7 +69,7 @@ def feed_pytorch(part, limit, mode, program):
     program.resume()
     program.ask(0, limit.left() / 2)
     found = program.read(program.limit)
-    part.note(f"{program.facts['settings']}; {found['steps']} steps")
+    part.note(f"{program.properties['settings']}; {found['steps']} steps")
     return [f"PyTorch, {mode}", found["images_per_s"], 100 * found["data_wait"]]
 
 
@@ -167,12 +167,12 @@ class Cifar:
         command = ahead.torch_command(self.setup, "torchcifar.py", train=str(self.tars["train"]), test=str(self.tars["test"]), mode=mode)
         program = Program(command, ahead.cpus(), max(1, self.limit.left()))
         try:
-            program.begun()
+            program.wait_ready()
             program.ask(0, 0)
             found = program.read(max(1, self.limit.left()))
             self.add([f"PyTorch, airbench94, {mode}", 9.9, 100 * found["accuracy"], found["seconds"], None, found["images_per_s"],
                       found["seconds"] if found["accuracy"] >= 0.94 else None])  # fmt: skip
-            self.part.note(program.facts["settings"])
+            self.part.note(program.properties["settings"])
         except Failure as failure:
             self.part.test(f"airbench94, {mode}", "skipped", detail=str(failure))
         finally:

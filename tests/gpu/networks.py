@@ -48,11 +48,11 @@ def bandwidth(setup):
 DERIVED = ["ms/step", "MFU %", "GB/step", "% of copy's GB/s", "% of roofline"]
 
 
-def derived(setup, facts, speed):
-    seconds = facts["batch"] / speed
-    mfu = 100 * facts["flops"] / seconds / facts["peak_flops"] if facts["peak_flops"] else None
-    moved = facts["bytes_forward"] + facts["bytes_backward"]
-    roofline = 100 * facts["roofline_seconds"] / seconds if facts["roofline_seconds"] else None
+def derived(setup, properties, speed):
+    seconds = properties["batch"] / speed
+    mfu = 100 * properties["flops"] / seconds / properties["peak_flops"] if properties["peak_flops"] else None
+    moved = properties["bytes_forward"] + properties["bytes_backward"]
+    roofline = 100 * properties["roofline_seconds"] / seconds if properties["roofline_seconds"] else None
     rate = bandwidth(setup)
     return [1e3 * seconds, mfu, moved / 1e9 if moved else None, 100 * moved / seconds / rate if moved and rate else None, roofline]
 
@@ -97,7 +97,7 @@ class Comparison:
         """Returns PyTorch's programs that become ready within `patience` seconds. The others continue to compile."""
         end, found = Budget(patience, self.limit), {}
         for key in [key for key in self.setup.background if key[:2] == self.key]:
-            if self.setup.background[key].has_spoken(end.left()):
+            if self.setup.background[key].has_output(end.left()):
                 name = f"PyTorch, {key[2]}"
                 program = self.start(name, self.setup.background.pop(key))
                 if program:
@@ -113,7 +113,7 @@ class Comparison:
             if rounds[name]:
                 speed = statistics.median(rounds[name])
                 self.rows.append([name, speed, min(rounds[name]), max(rounds[name]), against.get(name), 1e3 * self.network[2] / speed, None, None, None, None])
-                self.part.note(f"{self.network[0]}, {self.network[1]}: {program.facts.get('settings', name)}")
+                self.part.note(f"{self.network[0]}, {self.network[1]}: {program.properties.get('settings', name)}")
             program.close()
         for name, words in lost.items():
             self.lose(name, words)
@@ -156,7 +156,7 @@ class Comparison:
         if not self.speeds:
             return []
         speed = statistics.median(self.speeds)
-        rows = [[name, speed, min(self.speeds), max(self.speeds), None, *derived(self.setup, self.ours.facts, speed)], *self.rows]
+        rows = [[name, speed, min(self.speeds), max(self.speeds), None, *derived(self.setup, self.ours.properties, speed)], *self.rows]
         return [[self.network[0], self.network[1], self.precision, *row] for row in rows]
 
 

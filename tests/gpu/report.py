@@ -17,27 +17,27 @@ class Part:
     def __init__(self, report, name, title, limit):
         self.report = report
         self.begin = time.monotonic()
-        self.facts = {"name": name, "title": title, "limit_s": limit, "seconds": 0, "verdict": "running",
+        self.findings = {"name": name, "title": title, "limit_s": limit, "seconds": 0, "verdict": "running",
                       "tests": [], "tables": [], "notes": []}  # fmt: skip
 
     def write(self):
-        self.facts["seconds"] = round(time.monotonic() - self.begin, 2)
+        self.findings["seconds"] = round(time.monotonic() - self.begin, 2)
         self.report.write()
 
     def test(self, name, verdict, seconds=0.0, detail=""):
-        self.facts["tests"].append({"name": name, "verdict": verdict, "seconds": round(seconds, 2), "detail": detail})
+        self.findings["tests"].append({"name": name, "verdict": verdict, "seconds": round(seconds, 2), "detail": detail})
         self.write()
         return verdict == "passed"
 
     def table(self, title, columns, rows, notes=()):
         """Adds a table, or replaces the one with this title."""
         table = {"title": title, "columns": list(columns), "rows": rows, "notes": list(notes)}
-        tables = self.facts["tables"]
+        tables = self.findings["tables"]
         tables[:] = [other for other in tables if other["title"] != title] + [table]
         self.write()
 
     def note(self, text):
-        self.facts["notes"].append(text)
+        self.findings["notes"].append(text)
         self.write()
 
     def figure(self, name, value):
@@ -47,17 +47,17 @@ class Part:
 
     def end(self, verdict=None, reason=""):
         """Ends the part. verdict: why it was stopped early; None if it was not."""
-        verdicts = [test["verdict"] for test in self.facts["tests"]]
+        verdicts = [test["verdict"] for test in self.findings["tests"]]
         if "failed" in verdicts or verdict == "failed":
-            self.facts["verdict"] = "failed"
+            self.findings["verdict"] = "failed"
         elif verdict == "late" or "late" in verdicts:
-            self.facts["verdict"] = "late"
-        elif verdict == "skipped" or (verdicts and not self.facts["tables"] and all(each == "skipped" for each in verdicts)):
-            self.facts["verdict"] = "skipped"
+            self.findings["verdict"] = "late"
+        elif verdict == "skipped" or (verdicts and not self.findings["tables"] and all(each == "skipped" for each in verdicts)):
+            self.findings["verdict"] = "skipped"
         else:
-            self.facts["verdict"] = "passed"
+            self.findings["verdict"] = "passed"
         if reason:
-            self.facts["reason"] = reason
+            self.findings["reason"] = reason
         self.write()
 
 
@@ -78,9 +78,9 @@ class Report:
         return part
 
     def counts(self):
-        verdicts = [test["verdict"] for part in self.parts for test in part.facts["tests"]]
+        verdicts = [test["verdict"] for part in self.parts for test in part.findings["tests"]]
         # A part that was stopped, or that has only benchmarks, counts as one test.
-        verdicts += [part.facts["verdict"] for part in self.parts if "reason" in part.facts or not part.facts["tests"]]
+        verdicts += [part.findings["verdict"] for part in self.parts if "reason" in part.findings or not part.findings["tests"]]
         return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
     def judged(self):
@@ -100,17 +100,17 @@ class Report:
                        "verdict": "not measured" if not self.complete and green else "met" if green else "missed"})  # fmt: skip
         return judged
 
-    def facts(self):
+    def findings(self):
         return {
             "date": self.date, "seconds": round(time.monotonic() - self.begin, 1), "complete": self.complete, "machine": self.machine,
-            "counts": self.counts(), "goals": self.judged(), "figures": self.figures, "parts": [part.facts for part in self.parts],
+            "counts": self.counts(), "goals": self.judged(), "figures": self.figures, "parts": [part.findings for part in self.parts],
         }  # fmt: skip
 
     def write(self):
         if not self.out:
             return
-        facts = self.facts()
-        for name, text in (("report.json", json.dumps(facts, indent=1) + "\n"), ("report.md", markdown(facts))):
+        findings = self.findings()
+        for name, text in (("report.json", json.dumps(findings, indent=1) + "\n"), ("report.md", markdown(findings))):
             part = self.out / (name + ".part")
             part.write_text(text)
             part.rename(self.out / name)
@@ -160,30 +160,30 @@ def markdown_part(part):
     return lines
 
 
-def markdown_head(facts):
+def markdown_head(findings):
     """Summary: the machine, goals, parts, and tests that did not pass."""
-    machine, counts = facts["machine"], facts["counts"]
+    machine, counts = findings["machine"], findings["counts"]
     lines = ["# GPU report", ""]
-    if not facts["complete"]:
+    if not findings["complete"]:
         lines += ["**Not complete**: the run was still going on, or was ended.", ""]
-    lines += [f"{facts['date']}, {facts['seconds']:.0f} s. "
+    lines += [f"{findings['date']}, {findings['seconds']:.0f} s. "
               + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict] or verdict == "failed") + ".", ""]  # fmt: skip
     if counts["failed"] or counts["late"]:
         lines += ["The ends of what failed programs said are in failures.log.", ""]
     lines += markdown_table(["", ""], [[key, value] for key, value in machine.items()]) + [""]
     goals = [[goal["goal"], goal["asked"], goal["found"], "**missed**" if goal["verdict"] == "missed" else goal["verdict"]]
-             for goal in facts["goals"]]  # fmt: skip
+             for goal in findings["goals"]]  # fmt: skip
     lines += ["## Goals", "", *markdown_table(["goal", "asked", "found", ""], goals), ""]
-    parts = [[part["title"], part["verdict"], part["seconds"], part.get("reason", "")] for part in facts["parts"]]
+    parts = [[part["title"], part["verdict"], part["seconds"], part.get("reason", "")] for part in findings["parts"]]
     lines += ["## Parts", "", *markdown_table(["part", "verdict", "s", "why"], parts), ""]
-    wrong = [[part["name"], test["name"], test["detail"]] for part in facts["parts"] for test in part["tests"] if test["verdict"] in ("failed", "late")]
+    wrong = [[part["name"], test["name"], test["detail"]] for part in findings["parts"] for test in part["tests"] if test["verdict"] in ("failed", "late")]
     if wrong:
         lines += ["## What did not pass", "", *markdown_table(["part", "test", "what it said"], wrong[:MANY]), ""]
     return lines
 
 
-def markdown(facts):
-    lines = markdown_head(facts)
-    for part in facts["parts"]:
+def markdown(findings):
+    lines = markdown_head(findings)
+    for part in findings["parts"]:
         lines += markdown_part(part)
     return "\n".join(lines).rstrip() + "\n"

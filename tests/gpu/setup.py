@@ -102,7 +102,7 @@ class Setup:
         """Returns the output of a command. Raises Failure if the command fails."""
         done = self.run(command, limit, environment)
         if done.status:
-            name, words = pathlib.Path(command[0]).name, done.last_words()
+            name, words = pathlib.Path(command[0]).name, done.last_output()
             raise Failure(words if words.startswith(f"{name}: ") else f"{name}: {words}")
         return done.output
 

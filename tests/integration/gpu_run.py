@@ -51,9 +51,9 @@ class Folder(unittest.TestCase):
 class Budgets(Folder):
     def test_done(self):
         done = budget.run(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], budget.Budget(30), self.folder)
-        self.assertEqual((done.status, done.output, done.last_words()), (3, "out\n", "last"))
-        self.assertIn("exit status 1", budget.run(["false"], budget.Budget(30), self.folder).last_words())
-        self.assertEqual(budget.run(["sh", "-c", "echo so far; kill -ABRT $$"], budget.Budget(30), self.folder).last_words(), "so far (ended by SIGABRT)")
+        self.assertEqual((done.status, done.output, done.last_output()), (3, "out\n", "last"))
+        self.assertIn("exit status 1", budget.run(["false"], budget.Budget(30), self.folder).last_output())
+        self.assertEqual(budget.run(["sh", "-c", "echo so far; kill -ABRT $$"], budget.Budget(30), self.folder).last_output(), "so far (ended by SIGABRT)")
 
     def test_late_says_how_far_it_came(self):
         """Also where it writes to a file, which programs do by the block."""
@@ -100,8 +100,8 @@ class Reports(Folder):
         self.assertEqual(self.read()[0]["parts"][0]["verdict"], "running")
         part.test("good", "passed")
         part.test("bad", "failed", 1.5, "a | b\nc")
-        facts, text = self.read()
-        self.assertEqual([test["name"] for test in facts["parts"][0]["tests"]], ["good", "bad"])
+        findings, text = self.read()
+        self.assertEqual([test["name"] for test in findings["parts"][0]["tests"]], ["good", "bad"])
         self.assertIn("**Not complete**", text)
         self.assertIn("1 failed, 1 passed.", text)
         self.assertIn("| FAILED | bad | 1.5 | a \\| b c |", text)
@@ -124,13 +124,13 @@ class Reports(Folder):
             for verdict in verdicts:
                 part.test("test", verdict)
             part.end(stopped, "why" if stopped else "")
-            self.assertEqual(part.facts["verdict"], expected, (verdicts, stopped))
+            self.assertEqual(part.findings["verdict"], expected, (verdicts, stopped))
         self.assertIn("| Title | late | ", self.read()[1])
         part = found.part("name", "Title", 1)
         part.test("peer", "skipped")
         part.table("Rates", ["images/s"], [[1.0]])
         part.end()
-        self.assertEqual(part.facts["verdict"], "passed")
+        self.assertEqual(part.findings["verdict"], "passed")
 
     def test_goals(self):
         found = report.Report(self.folder, {}, GOALS)
@@ -142,8 +142,8 @@ class Reports(Folder):
         self.assertEqual(verdicts, {"speed": "met", "wait": "missed", "other": "not measured", "every test green": "not measured"})
         found.complete = True
         found.write()
-        facts, text = self.read()
-        self.assertEqual(facts["goals"][-1]["verdict"], "met")
+        findings, text = self.read()
+        self.assertEqual(findings["goals"][-1]["verdict"], "met")
         self.assertIn("| wait | at most 1 % | 1.5 | **missed** |", text)
         self.assertNotIn("Not complete", text)
         part.test("bad", "late")
@@ -221,8 +221,8 @@ class Programs(Folder):
         """Of a network whose programs are made up: ours as fast as 100, PyTorch's as `background` says."""
         made = self.setup_like(background=background, torch="made up")
         made.build, self.speeds = self.folder, []
-        facts = dict.fromkeys(("flops", "peak_flops", "bytes_forward", "bytes_backward", "roofline_seconds"), 0) | {"batch": 4}
-        ours = f"import sys, time\nsys.argv = ['', 0, 100]\n{PEER}".replace('"made up"', f'"made up", **{facts}')
+        properties = dict.fromkeys(("flops", "peak_flops", "bytes_forward", "bytes_backward", "roofline_seconds"), 0) | {"batch": 4}
+        ours = f"import sys, time\nsys.argv = ['', 0, 100]\n{PEER}".replace('"made up"', f'"made up", **{properties}')
         made.bench_command = lambda *_: [sys.executable, "-c", ours]
         part = found.part("networks", "Networks", 60)
         return made, part, networks.Comparison(made, part, budget.Budget(60), (("resnet18", 32, 4), "fp32"))
@@ -235,7 +235,7 @@ class Programs(Folder):
         made, part, comparison = self.comparison(found, background)
         eager = ahead.resnet_program
         ahead.resnet_program = lambda *_, **__: self.peer(0, 25)
-        self.assertTrue(background[(*key, "quick")].has_spoken(60))
+        self.assertTrue(background[(*key, "quick")].has_output(60))
         try:
             comparison.run(0)
         finally:
@@ -244,14 +244,14 @@ class Programs(Folder):
         self.assertEqual(comparison.against, {"PyTorch, quick": 2.0, "PyTorch, eager": 4.0})
         self.assertEqual([row[3] for row in comparison.table_rows("loaderd")], ["loaderd", "PyTorch, quick", "PyTorch, eager"])
         self.assertEqual(comparison.speeds, [100.0] * 4)
-        self.assertEqual(part.facts["tests"], [])
+        self.assertEqual(part.findings["tests"], [])
 
     def test_ours_fails(self):
         made, part, comparison = self.comparison(report.Report(self.folder, {}, []), {})
         made.bench_command = lambda *_: ["sh", "-c", "echo no plan >&2; exit 2"]
         made.torch = None
         comparison.run(0)
-        self.assertEqual([(test["verdict"], test["detail"]) for test in part.facts["tests"]], [("failed", "no plan")])
+        self.assertEqual([(test["verdict"], test["detail"]) for test in part.findings["tests"]], [("failed", "no plan")])
         self.assertEqual(comparison.table_rows("loaderd"), [])
 
 
@@ -285,7 +285,7 @@ class Command(Folder):
         command = [sys.executable, RUN, self.folder / "out", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
 
-    def facts(self):
+    def findings(self):
         return json.loads((self.folder / "out/report.json").read_text())
 
     def test_without_a_gpu(self):
@@ -308,13 +308,13 @@ class Command(Folder):
         done = self.run_it("--fake-gpu", "cpu", "--build", os.environ["BUILD"], *PATIENT,
                            "--parts", "smoke,losses,replay,networks,cifar,variants,sanitizer")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        facts = self.facts()
-        self.assertTrue(facts["complete"])
-        verdicts = {part["name"]: part["verdict"] for part in facts["parts"]}
+        findings = self.findings()
+        self.assertTrue(findings["complete"])
+        verdicts = {part["name"]: part["verdict"] for part in findings["parts"]}
         for name in ("smoke", "losses", "replay", "networks", "variants"):
-            self.assertEqual(verdicts[name], "passed", facts)
+            self.assertEqual(verdicts[name], "passed", findings)
         self.assertEqual((verdicts["cifar"], verdicts["sanitizer"]), ("skipped", "skipped"))
-        rows = {table["title"]: table["rows"] for part in facts["parts"] for table in part["tables"]}
+        rows = {table["title"]: table["rows"] for part in findings["parts"] for table in part["tables"]}
         training = next(table for title, table in rows.items() if title.startswith("Training"))
         self.assertGreater(training[0][4], 0)
         self.assertTrue(any("layers" in title for title in rows), list(rows))
@@ -332,24 +332,24 @@ class Command(Folder):
         self.check_emulated()
         done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        parts = {part["name"]: part for part in self.facts()["parts"]}
+        parts = {part["name"]: part for part in self.findings()["parts"]}
         self.assertEqual(parts["networks"]["tables"][0]["rows"][0][0], "resnet18 model.blur=all")
         self.assertIn(parts["decoding"]["verdict"], ("passed", "skipped"))
 
     def check_emulated(self):
-        facts = self.facts()
-        parts = {part["name"]: part for part in facts["parts"]}
+        findings = self.findings()
+        parts = {part["name"]: part for part in findings["parts"]}
         self.assertEqual(len(parts["smoke"]["tests"]), 9)
         self.assertEqual([test["name"] for test in parts["losses"]["tests"]][6:], ["resnet50, fp16, tuned plans"])
         self.assertEqual(len(parts["replay"]["tests"]), 3)
-        self.assertGreater(facts["figures"]["data_wait_percent"], 0)
+        self.assertGreater(findings["figures"]["data_wait_percent"], 0)
         rows = parts["kernels"]["tables"][0]["rows"]
         # "pool_max" is of pooling, "layer_norm_backward" of layer_norm
         families = {family.removesuffix("ing").split("_")[0] for family in setup.KERNELS}
         self.assertEqual({row[0].split("_")[0] for row in rows}, families)
         self.assertTrue(all(row[5] > 0 for row in rows), rows)
         self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
-        self.assertGreater(facts["figures"]["loader_images_per_s"], 0)
+        self.assertGreater(findings["figures"]["loader_images_per_s"], 0)
         self.assertEqual([row[-1] for row in parts["variants"]["tables"][0]["rows"]], [0] * 8)
 
     def test_taken_apart(self):
@@ -357,7 +357,7 @@ class Command(Folder):
         done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
                            LOADERD_EMULATED_PLANS="plain")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        part = self.facts()["parts"][1]
+        part = self.findings()["parts"][1]
         apart = {row[0]: row[-1] for row in part["tables"][0]["rows"][:4]}
         self.assertEqual(apart["heuristics' plans, fusion none"], 0)
         self.assertGreater(apart["heuristics' plans, fusion c"], 0)
@@ -378,7 +378,7 @@ class Command(Folder):
         done = self.run_it("--fake-gpu", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "10")
         self.assertLess(time.monotonic() - begin, 10 + PATIENCE)
         self.assertEqual(done.returncode, 1, done.stderr)
-        parts = {part["name"]: part for part in self.facts()["parts"]}
+        parts = {part["name"]: part for part in self.findings()["parts"]}
         self.assertEqual(parts["smoke"]["verdict"], "late")
         self.assertIn("device_bench was killed after", parts["smoke"]["tests"][0]["detail"])
         self.assertEqual(parts["operations"]["verdict"], "passed")
@@ -398,9 +398,9 @@ class Command(Folder):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(PATIENCE), 1)
         self.assertTrue(is_gone(int(pid.read_text())))
-        facts = self.facts()
-        self.assertFalse(facts["complete"])
-        self.assertEqual([part["verdict"] for part in facts["parts"]], ["passed", "running"])
+        findings = self.findings()
+        self.assertFalse(findings["complete"])
+        self.assertEqual([part["verdict"] for part in findings["parts"]], ["passed", "running"])
 
 
 if __name__ == "__main__":

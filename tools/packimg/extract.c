@@ -504,7 +504,7 @@ static int extract_take_sample(void *context, const struct work_block *block, ui
 	progress_clear(&extract->progress);
 	extract->bad++;
 	command_fail("sample %" PRIu64 ": %s", extract->samples[block->first + number],
-		     text_behind_sample(verdict->error.text));
+		     text_after_sample(verdict->error.text));
 	return 0;
 }
 

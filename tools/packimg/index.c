@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-	BYTES_UNDER_WAY = 64 << 20, /* maximum bytes of indexes that wait for the writer */
+	BYTES_IN_FLIGHT_MAX = 64 << 20, /* maximum bytes of indexes that wait for the writer */
 };
 
 struct index {
@@ -172,7 +172,7 @@ static int index_take_all(struct index *index)
 		.total = packimg_count(index->dataset),
 		.block = 16,
 		.result_size = sizeof(struct outcome),
-		.bytes_max = BYTES_UNDER_WAY,
+		.bytes_max = BYTES_IN_FLIGHT_MAX,
 		.context = index,
 		.worker_size = sizeof(struct image_reader),
 		.worker_init = image_worker_init,

@@ -121,7 +121,7 @@ static int verify_take_sample(void *context, const struct work_block *block, uin
 		return 0;
 	progress_clear(&verify->progress);
 	report_bad(verify, block->first + number,
-		   verdict->error.text[0] ? text_behind_sample(verdict->error.text)
+		   verdict->error.text[0] ? text_after_sample(verdict->error.text)
 					  : strerror(-verdict->status));
 	verify->bad++;
 	return 0;

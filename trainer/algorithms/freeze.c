@@ -66,7 +66,7 @@ static const char *name_of(const struct device_params *params, size_t index)
 /*
  * Copies the leading components of `name`, as many as `bare` has: "layer1." if bare is "layrs1.".
  */
-static void take_parts(const char *name, const char *bare, char *ret_part)
+static void copy_leading_parts(const char *name, const char *bare, char *ret_part)
 {
 	size_t length = 0, size = strlen(bare), dots = 0;
 	bool ends = size && bare[size - 1] == '.';
@@ -86,7 +86,7 @@ static int fail_unmatched(const struct device_params *params, const char *patter
 	unsigned best = NEAREST_NONE;
 	snprintf(bare, sizeof(bare), "%.*s", (int)stars, pattern);
 	for (size_t i = 0; i <= last; i++) {
-		take_parts(name_of(params, i), bare, part);
+		copy_leading_parts(name_of(params, i), bare, part);
 		unsigned slips = nearest_slips(bare, part);
 		if (slips < best)
 			strcpy(meant, part);
@@ -121,7 +121,7 @@ static double epochs_of(const struct freeze *freeze, const char *name)
 }
 
 /* Collects the distinct ends of patterns in ascending order. */
-static int number_thaws(struct freeze *freeze, char *error)
+static int collect_thaws(struct freeze *freeze, char *error)
 {
 	for (unsigned i = 0; i < freeze->count; i++) {
 		double epochs = freeze->patterns[i].epochs;
@@ -186,7 +186,7 @@ int freeze_init(struct freeze *freeze, const struct recipe *recipe, struct devic
 	r = check_patterns(freeze, params, error);
 	if (r < 0)
 		return r;
-	r = number_thaws(freeze, error);
+	r = collect_thaws(freeze, error);
 	if (r < 0)
 		return r;
 	freeze->start = calloc(device_params_count(params) + 1, sizeof(*freeze->start));
@@ -213,8 +213,8 @@ void freeze_deinit(struct freeze *freeze)
 
 /* ---- thawing ---- */
 
-static bool is_over(const struct freeze *freeze, unsigned thaw, uint64_t step,
-		    uint64_t batches_per_epoch)
+static bool is_thaw_due(const struct freeze *freeze, unsigned thaw, uint64_t step,
+			uint64_t batches_per_epoch)
 {
 	return (double)step >= freeze->thaws[thaw] * (double)batches_per_epoch;
 }
@@ -222,7 +222,7 @@ static bool is_over(const struct freeze *freeze, unsigned thaw, uint64_t step,
 bool freeze_is_due(const struct freeze *freeze, uint64_t step, uint64_t batches_per_epoch)
 {
 	return freeze->thawed < freeze->thaw_count &&
-	       is_over(freeze, freeze->thawed, step, batches_per_epoch);
+	       is_thaw_due(freeze, freeze->thawed, step, batches_per_epoch);
 }
 
 void freeze_thaw(struct freeze *freeze, struct device_params *params, uint64_t step,

@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-static bool better(const struct plateau *plateau, const struct recipe_schedule *keys, double value)
+static bool is_better(const struct plateau *plateau, const struct recipe_schedule *keys,
+		      double value)
 {
 	if (!isfinite(value) || !plateau->improved)
 		return isfinite(value);
@@ -15,7 +16,7 @@ void plateau_evaluated(struct plateau *plateau, const struct recipe_schedule *ke
 {
 	double value = keys->metric == RECIPE_METRIC_LOSS ? loss : top1;
 	plateau->bad++;
-	if (better(plateau, keys, value)) {
+	if (is_better(plateau, keys, value)) {
 		plateau->best = value;
 		plateau->improved++;
 		plateau->bad = 0;

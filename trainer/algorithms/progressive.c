@@ -10,7 +10,7 @@ bool progressive_is_on(const struct recipe_data *recipe)
 }
 
 /* Progress from the initial scale to the full size, 0..1. */
-static double grown(const struct recipe_data *recipe, double elapsed)
+static double growth_progress(const struct recipe_data *recipe, double elapsed)
 {
 	double since = elapsed - recipe->delay_fraction;
 	double over = 1 - recipe->finetune_fraction - recipe->delay_fraction;
@@ -28,7 +28,7 @@ static uint32_t clamp_side(double side, uint32_t whole)
 void progressive_size(const struct recipe_data *recipe, uint64_t step, uint64_t steps,
 		      uint32_t *height, uint32_t *width)
 {
-	double share = steps ? grown(recipe, (double)step / (double)steps) : 1;
+	double share = steps ? growth_progress(recipe, (double)step / (double)steps) : 1;
 	double scale = recipe->initial_scale + (1 - recipe->initial_scale) * share;
 	double each = (double)recipe->size_increment, whole = *width;
 	/* round half to even, as Python does */

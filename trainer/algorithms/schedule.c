@@ -11,7 +11,7 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe)
  * Returns a number of periods, rounded to a whole number if it differs only by a rounding error.
  * Positions are quotients of steps and may miss a boundary: 0.3 / 0.1 is slightly less than 3.
  */
-static double settled(double count)
+static double snap_to_integer(double count)
 {
 	double whole = round(count);
 	return fabs(count - whole) < 1e-12 * fmax(1, whole) ? whole : count;
@@ -26,10 +26,11 @@ struct cycle {
 static struct cycle cycle_at(double position, double period, double growth)
 {
 	if (growth == 1) {
-		double count = settled(position / period);
+		double count = snap_to_integer(position / period);
 		return (struct cycle){floor(count), count - floor(count)};
 	}
-	double index = floor(settled(log1p(position / period * (growth - 1)) / log(growth)));
+	double index =
+		floor(snap_to_integer(log1p(position / period * (growth - 1)) / log(growth)));
 	/* total length of the previous periods, in units of the first one */
 	double before = (pow(growth, index) - 1) / (growth - 1);
 	double phase = (position / period - before) / pow(growth, index);
@@ -97,7 +98,7 @@ static double one_cycle(struct position *at)
 
 static double step(struct position *at)
 {
-	return pow(at->keys->gamma, floor(settled(at->epoch / at->keys->step)));
+	return pow(at->keys->gamma, floor(snap_to_integer(at->epoch / at->keys->step)));
 }
 
 static double multi_step(struct position *at)

@@ -54,7 +54,7 @@ int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, c
 }
 
 /* True for temporary files that a killed run left. */
-static bool left_over(const char *name)
+static bool is_leftover(const char *name)
 {
 	static const char *const names[] = {"recipe.ini", "summary.json"};
 	static const char ending[] = ".safetensors";
@@ -101,7 +101,8 @@ int checkpoint_prune(const char *folder, uint64_t keep)
 		return -errno;
 	for (struct dirent *entry; (entry = readdir(dir));) {
 		uint64_t step;
-		if (left_over(entry->d_name) || (name_step(entry->d_name, &step) && step < before))
+		if (is_leftover(entry->d_name) ||
+		    (name_step(entry->d_name, &step) && step < before))
 			remove_in(folder, entry->d_name);
 	}
 	closedir(dir);

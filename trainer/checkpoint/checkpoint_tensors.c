@@ -79,7 +79,7 @@ static struct tensor_name name_of(const struct device_params *params,
 }
 
 /* True for slots that checkpoints contain; gradients are not saved. */
-static bool keeps(const struct device_param *param, enum device_slot slot)
+static bool is_saved(const struct device_param *param, enum device_slot slot)
 {
 	return device_slot_lasts(slot) && device_param_has(param, slot);
 }
@@ -173,7 +173,7 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 		for (size_t i = 0; i < device_params_count(params); i++) {
 			struct device_param *param = device_params_at(params, i);
-			if (only ? slot == *only : keeps(param, slot))
+			if (only ? slot == *only : is_saved(param, slot))
 				saving_add(&saving, param, slot,
 					   name_of(params, param, only ? DEVICE_VALUE : slot));
 		}
@@ -359,7 +359,7 @@ static int restore_slots(const struct safetensors *source, const char *path,
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 		for (size_t i = 0; i < device_params_count(params); i++) {
 			struct device_param *param = device_params_at(params, i);
-			if (!keeps(param, slot))
+			if (!is_saved(param, slot))
 				continue;
 			int r = restore_slot(source, path, params, param, slot, staging, error);
 			if (r < 0)
@@ -386,8 +386,9 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
  * True if the file has all the model's tensors, except the last layer's, under names with this
  * prefix.
  */
-static bool has_behind(const struct safetensors *source, const struct device_params *params,
-		       const char *prefix, size_t length)
+static bool has_all_after_prefix(const struct safetensors *source,
+				 const struct device_params *params, const char *prefix,
+				 size_t length)
 {
 	char name[2 * DEVICE_NAME_MAX];
 	for (size_t i = 0; i < device_params_count(params); i++) {
@@ -412,7 +413,7 @@ static int fail_missing(const struct safetensors *source, const char *path,
 		size_t length = strlen(own), prefix = length - strlen(name);
 		if (length <= strlen(name) || own[prefix - 1] != '.' ||
 		    strcmp(own + prefix, name) != 0 || prefix >= DEVICE_NAME_MAX ||
-		    !has_behind(source, params, own, prefix))
+		    !has_all_after_prefix(source, params, own, prefix))
 			continue;
 		return checkpoint_fail(
 			error, -EBADMSG,
@@ -424,22 +425,22 @@ static int fail_missing(const struct safetensors *source, const char *path,
 			       name, another_network);
 }
 
-static bool begins(const char *name, const char *with)
+static bool starts_with(const char *name, const char *with)
 {
 	return strncmp(name, with, strlen(with)) == 0;
 }
 
 /* True for a checkpoint's tensors that are not weights: optimizer state and averages. */
-static bool of_training(const char *name)
+static bool is_training_state(const char *name)
 {
-	bool known = begins(name, AVERAGE);
-	if (!begins(name, STATE))
+	bool known = starts_with(name, AVERAGE);
+	if (!starts_with(name, STATE))
 		return known;
 	name += strlen(STATE);
 	for (size_t o = 0; o < DEVICE_OPTIMIZER_COUNT; o++) {
 		for (unsigned i = 0; i < device_optimizers[o].states; i++) {
 			const char *state = device_optimizers[o].state[i];
-			known = known || (begins(name, state) && name[strlen(state)] == '.');
+			known = known || (starts_with(name, state) && name[strlen(state)] == '.');
 		}
 	}
 	return known;
@@ -453,7 +454,7 @@ static void find_unknown(const struct safetensors *source, const struct device_p
 		const char *name = safetensors_at(source, i)->name;
 		size_t length = strlen(name), end = strlen(counter);
 		bool known = (length > end && strcmp(name + length - end, counter) == 0) ||
-			     name_map_knows(params, source, name) || of_training(name);
+			     name_map_knows(params, source, name) || is_training_state(name);
 		if (!known && !result->unknown_count++)
 			snprintf(result->unknown, sizeof(result->unknown), "%s", name);
 	}

@@ -36,8 +36,8 @@ struct device_value *device_input(struct device_graph *graph, const struct devic
 
 	if (graph->input)
 		return record_failure(graph, -EINVAL, "a graph has one input");
-	y = record(graph, spec->name,
-		   &(struct device_node){.kind = DEVICE_NODE_INPUT, .input = *spec});
+	y = record_node(graph, spec->name,
+			&(struct device_node){.kind = DEVICE_NODE_INPUT, .input = *spec});
 	if (!y)
 		return NULL;
 	y->needs_gradient = spec->gradient;
@@ -81,7 +81,7 @@ struct device_value *device_norm(struct device_graph *graph, const char *name,
 		.kind = DEVICE_NODE_NORM, .inputs = {x, residual}, .activation = activation};
 
 	set_norm(graph, &node, norm);
-	return record(graph, name, &node);
+	return record_node(graph, name, &node);
 }
 
 uint32_t device_norm_groups(uint32_t samples, uint32_t ghost, uint32_t *ret_each)
@@ -116,12 +116,12 @@ static struct device_shape infer_layer_norm(struct device_graph *graph, struct d
 struct device_value *device_layer_norm(struct device_graph *graph, struct device_value *x,
 				       const struct device_layer_norm_spec *spec)
 {
-	return record(graph, spec->name,
-		      &(struct device_node){.kind = DEVICE_NODE_LAYER_NORM,
-					    .inputs = {x},
-					    .gamma = spec->gamma,
-					    .beta = spec->beta,
-					    .norm.epsilon = spec->epsilon});
+	return record_node(graph, spec->name,
+			   &(struct device_node){.kind = DEVICE_NODE_LAYER_NORM,
+						 .inputs = {x},
+						 .gamma = spec->gamma,
+						 .beta = spec->beta,
+						 .norm.epsilon = spec->epsilon});
 }
 
 /* ---- convolutions and pools ---- */
@@ -180,7 +180,7 @@ struct device_value *device_conv(struct device_graph *graph, struct device_value
 				   .activation = spec->activation};
 
 	set_norm(graph, &node, spec->norm);
-	return record(graph, spec->name, &node);
+	return record_node(graph, spec->name, &node);
 }
 
 static struct device_shape infer_pool(struct device_graph *graph, struct device_node *node,
@@ -201,14 +201,14 @@ static struct device_shape infer_pool(struct device_graph *graph, struct device_
 static struct device_value *record_pool(struct device_graph *graph, enum device_node_kind kind,
 					struct device_value *x, const struct device_pool_spec *spec)
 {
-	return record(graph, spec->name,
-		      &(struct device_node){.kind = kind,
-					    .inputs = {x},
-					    .window_h = spec->window,
-					    .window_w = spec->window,
-					    .stride = spec->stride,
-					    .pad = spec->pad,
-					    .pad_extra = spec->pad_extra});
+	return record_node(graph, spec->name,
+			   &(struct device_node){.kind = kind,
+						 .inputs = {x},
+						 .window_h = spec->window,
+						 .window_w = spec->window,
+						 .stride = spec->stride,
+						 .pad = spec->pad,
+						 .pad_extra = spec->pad_extra});
 }
 
 struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x,
@@ -237,7 +237,7 @@ static struct device_shape infer_global(struct device_graph *graph, struct devic
 struct device_value *device_global_average_pool(struct device_graph *graph, const char *name,
 						struct device_value *x)
 {
-	return record(
+	return record_node(
 		graph, name,
 		&(struct device_node){.kind = DEVICE_NODE_GLOBAL_AVERAGE_POOL, .inputs = {x}});
 }
@@ -245,8 +245,9 @@ struct device_value *device_global_average_pool(struct device_graph *graph, cons
 struct device_value *device_global_max_pool(struct device_graph *graph, const char *name,
 					    struct device_value *x)
 {
-	return record(graph, name,
-		      &(struct device_node){.kind = DEVICE_NODE_GLOBAL_MAX_POOL, .inputs = {x}});
+	return record_node(
+		graph, name,
+		&(struct device_node){.kind = DEVICE_NODE_GLOBAL_MAX_POOL, .inputs = {x}});
 }
 
 /* ---- linear layers ---- */
@@ -269,12 +270,12 @@ static struct device_shape infer_linear(struct device_graph *graph, struct devic
 struct device_value *device_linear(struct device_graph *graph, struct device_value *x,
 				   const struct device_linear_spec *spec)
 {
-	return record(graph, spec->name,
-		      &(struct device_node){.kind = DEVICE_NODE_LINEAR,
-					    .inputs = {x, spec->residual},
-					    .params = {spec->weight, spec->bias},
-					    .by_position = spec->by_position,
-					    .activation = spec->activation});
+	return record_node(graph, spec->name,
+			   &(struct device_node){.kind = DEVICE_NODE_LINEAR,
+						 .inputs = {x, spec->residual},
+						 .params = {spec->weight, spec->bias},
+						 .by_position = spec->by_position,
+						 .activation = spec->activation});
 }
 
 /* ---- tokens and attention ---- */
@@ -299,12 +300,12 @@ static struct device_shape infer_pos_embed(struct device_graph *graph, struct de
 struct device_value *device_pos_embed(struct device_graph *graph, struct device_value *x,
 				      const struct device_pos_embed_spec *spec)
 {
-	return record(graph, spec->name,
-		      &(struct device_node){.kind = DEVICE_NODE_POS_EMBED,
-					    .inputs = {x},
-					    .positions = spec->positions,
-					    .side = spec->side,
-					    .class_token = spec->class_token});
+	return record_node(graph, spec->name,
+			   &(struct device_node){.kind = DEVICE_NODE_POS_EMBED,
+						 .inputs = {x},
+						 .positions = spec->positions,
+						 .side = spec->side,
+						 .class_token = spec->class_token});
 }
 
 bool device_node_resizes(const struct device_node *node, struct pos_embed_size *ret_size)
@@ -331,10 +332,10 @@ static struct device_shape infer_select_token(struct device_graph *graph, struct
 struct device_value *device_select_token(struct device_graph *graph, const char *name,
 					 struct device_value *x, uint32_t position)
 {
-	return record(graph, name,
-		      &(struct device_node){.kind = DEVICE_NODE_SELECT_TOKEN,
-					    .inputs = {x},
-					    .position = position});
+	return record_node(graph, name,
+			   &(struct device_node){.kind = DEVICE_NODE_SELECT_TOKEN,
+						 .inputs = {x},
+						 .position = position});
 }
 
 /*
@@ -380,10 +381,10 @@ static struct device_shape infer_attention(struct device_graph *graph, struct de
 struct device_value *device_attention(struct device_graph *graph, struct device_value *qkv,
 				      const struct device_attention_spec *spec)
 {
-	return record(graph, spec->name,
-		      &(struct device_node){.kind = DEVICE_NODE_ATTENTION,
-					    .inputs = {qkv},
-					    .attention = {spec->heads, spec->dropout}});
+	return record_node(graph, spec->name,
+			   &(struct device_node){.kind = DEVICE_NODE_ATTENTION,
+						 .inputs = {qkv},
+						 .attention = {spec->heads, spec->dropout}});
 }
 
 /* ---- sums ---- */
@@ -423,7 +424,7 @@ struct device_value *device_scale_add(struct device_graph *graph, struct device_
 				   .scale = {spec->drop_path, spec->dropout},
 				   .activation = spec->activation};
 
-	return record(graph, spec->name, &node);
+	return record_node(graph, spec->name, &node);
 }
 
 /* ---- loss ---- */
@@ -500,7 +501,7 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 struct device_value *device_loss(struct device_graph *graph, struct device_value *logits,
 				 const struct device_loss_spec *spec)
 {
-	struct device_value *y = record(
+	struct device_value *y = record_node(
 		graph, spec->name,
 		&(struct device_node){.kind = DEVICE_NODE_LOSS, .inputs = {logits}, .loss = *spec});
 

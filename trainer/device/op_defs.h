@@ -1,6 +1,6 @@
 /*
- * Table of node kinds, and what their recording functions (op_defs.c) need. record() uses a kind's
- * row to check required operands and attributes and to infer output shapes.
+ * Table of node kinds, and what their recording functions (op_defs.c) need. record_node() uses a
+ * kind's row to check required operands and attributes and to infer output shapes.
  */
 #pragma once
 
@@ -44,8 +44,8 @@ extern const struct op_def op_defs[DEVICE_NODE_KINDS];
  * Every recording function ends with this call: checks the described node against its kind's row,
  * appends it with its outputs, and connects it to its inputs. Returns y; NULL after an error.
  */
-struct device_value *record(struct device_graph *graph, const char *name,
-			    const struct device_node *described);
+struct device_value *record_node(struct device_graph *graph, const char *name,
+				 const struct device_node *described);
 /* Keeps the graph's first recording error. Always returns NULL. */
 void *record_failure(struct device_graph *graph, int failure, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -260,8 +260,8 @@ static bool check_post(struct device_graph *graph, const struct device_node *nod
 	return !graph->failure;
 }
 
-struct device_value *record(struct device_graph *graph, const char *name,
-			    const struct device_node *described)
+struct device_value *record_node(struct device_graph *graph, const char *name,
+				 const struct device_node *described)
 {
 	const struct op_def *kind = &op_defs[described->kind];
 	struct device_shape shapes[DEVICE_NODE_OUTPUTS] = {0};

@@ -83,12 +83,12 @@ double picture_open(FILE *file, unsigned panels, unsigned rows)
 	return top;
 }
 
-double picture_below(double top)
+double picture_next_top(double top)
 {
 	return top + PICTURE_HEIGHT;
 }
 
-void picture_shut(FILE *file)
+void picture_close(FILE *file)
 {
 	svg_end(file);
 }

@@ -23,13 +23,13 @@ struct picture {
 
 /* Starts the file with space for `rows` of legend. Returns the offset of the first panel. */
 double picture_open(FILE *file, unsigned panels, unsigned rows);
-void picture_shut(FILE *file);
+void picture_close(FILE *file);
 /* Draws a row of the legend. */
 void picture_legend(FILE *file, unsigned row, const char *color, const char *text);
 /* Draws a row of the legend that explains lines and dots. */
 void picture_note(FILE *file, unsigned row, const char *text);
 /* Offset of the panel below the one at `top`. */
-double picture_below(double top);
+double picture_next_top(double top);
 
 /* Starts a panel, with a grid. */
 void picture_begin(const struct picture *picture, const char *x_text, const char *y_text);

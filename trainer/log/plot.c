@@ -230,9 +230,9 @@ static void draw(FILE *file, const struct curves *curves, const char *const *fol
 	picture_note(file, count,
 		     "thin: training, mean since the previous line of the log; thick, with dots: "
 		     "evaluation");
-	for (unsigned i = 0; i < PANELS; i++, top = picture_below(top))
+	for (unsigned i = 0; i < PANELS; i++, top = picture_next_top(top))
 		draw_panel(file, curves, count, i, top);
-	picture_shut(file);
+	picture_close(file);
 }
 
 static int plot_write(const char *path, const struct curves *curves, const char *const *folders,

@@ -100,7 +100,7 @@ static void tensorboard_close(struct sink *sink)
 	free(board);
 }
 
-static bool is_ours(const char *name)
+static bool is_run_file(const char *name)
 {
 	size_t length = strlen(name), end = strlen(EVENTS_END);
 	return strncmp(name, EVENTS_BEGIN, strlen(EVENTS_BEGIN)) == 0 && length > end &&
@@ -114,14 +114,14 @@ static int remove_others(const char *folder)
 	int r = directory ? 0 : -errno;
 	struct dirent *entry;
 	while (r == 0 && (entry = readdir(directory)))
-		if (is_ours(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0))
+		if (is_run_file(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0))
 			r = -errno;
 	if (directory)
 		closedir(directory);
 	return r;
 }
 
-static int put_beginning(int fd, double now, uint64_t step, bool fresh)
+static int put_start_event(int fd, double now, uint64_t step, bool fresh)
 {
 	char version[] = "brain.Event:2";
 	Loaderd__Events__SessionLog start = LOADERD__EVENTS__SESSION_LOG__INIT;
@@ -160,7 +160,7 @@ int log_open_tensorboard(const char *folder, uint64_t step, bool fresh, struct s
 	board->fd = r < 0 ? r : append_file_open(path);
 	if (r == 0)
 		r = board->fd < 0 ? board->fd
-				  : put_beginning(board->fd, (double)now.tv_sec, step, fresh);
+				  : put_start_event(board->fd, (double)now.tv_sec, step, fresh);
 	if (r < 0) {
 		tensorboard_close(&board->sink);
 		return sentence_fail(error, METRICS_LOG_ERROR_MAX, r, "%.300s: %s", path,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool model_wants_images(const struct model *model)
+bool model_needs_images(const struct model *model)
 {
 	for (size_t i = 0; i < model->param_count; i++)
 		if (model->params[i].init == LAYER_INIT_WHITEN)

@@ -72,7 +72,7 @@ __attribute__((format(printf, 2, 3))) void layer_scope(struct builder *b, const 
 void layer_unscope(struct builder *b);
 /* The next layer begins a block, which has a single input (device_begin_block()). */
 void layer_block(struct builder *b);
-/* The next layer begins the head, for model_blocks_behind(). */
+/* The next layer begins the head, for model_blocks_after(). */
 void layer_head(struct builder *b);
 
 /* Number of channels of a value. */

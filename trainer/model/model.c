@@ -60,7 +60,7 @@ static void mark_outer(struct device_params *params)
 }
 
 /* Records input and network, and returns the logits. */
-static struct device_value *record(struct builder *b, const struct model_input *input)
+static struct device_value *record_network(struct builder *b, const struct model_input *input)
 {
 	struct device_input_spec spec = {
 		.name = "input",
@@ -81,7 +81,7 @@ void model_record(struct model *model, struct device_graph *graph, const struct 
 	struct device_loss_spec loss = input->loss;
 	loss.name = "loss";
 	loss.logit_scale = model->logit_scale;
-	device_loss(graph, record(&b, input), &loss);
+	device_loss(graph, record_network(&b, input), &loss);
 }
 
 /* Records the network once, for the smallest image, to declare its parameters. */
@@ -97,7 +97,7 @@ static int declare(struct model *model, char *error)
 		return r;
 	}
 	input.height = input.width = model_side_min(model);
-	record(&b, &input);
+	record_network(&b, &input);
 	model->blocks = b.blocks;
 	r = device_graph_failure(b.graph, &text);
 	if (r)
@@ -158,7 +158,7 @@ uint32_t model_side_min(const struct model *model)
 	return patch ? patch : side ? side : 1;
 }
 
-uint32_t model_blocks_behind(const struct model *model, const struct device_param *param)
+uint32_t model_blocks_after(const struct model *model, const struct device_param *param)
 {
 	for (size_t i = 0; i < model->param_count; i++)
 		if (model->params[i].param == param && model->params[i].block != LAYER_HEAD)

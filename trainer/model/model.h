@@ -51,7 +51,7 @@ struct model_images {
 };
 
 /* True if model_initialize() needs images. */
-bool model_wants_images(const struct model *model);
+bool model_needs_images(const struct model *model);
 /*
  * Writes the initial DEVICE_VALUE of every parameter. -EINVAL if images are needed but missing or
  * too small; other errors as device_param_write().
@@ -64,7 +64,7 @@ int model_initialize_constants(struct model *model);
  * Number of blocks from the parameter's block to the head, counted as in timm's group_matcher: 0
  * for the head, 1 for the last block, number of blocks + 1 for the stem.
  */
-uint32_t model_blocks_behind(const struct model *model, const struct device_param *param);
+uint32_t model_blocks_after(const struct model *model, const struct device_param *param);
 
 struct model_input {
 	uint32_t count, height, width;

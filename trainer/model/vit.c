@@ -10,8 +10,8 @@
 #include <errno.h>
 
 /* Adds the last layer of a branch (1 or 2) and the sum with the block's input. */
-static struct device_value *ending(struct builder *b, struct device_value *x,
-				   struct device_value *input, int branch, float drop_path)
+static struct device_value *branch_end(struct builder *b, struct device_value *x,
+				       struct device_value *input, int branch, float drop_path)
 {
 	float factor = (float)b->model->recipe.layer_scale;
 	bool sums = factor > 0 || drop_path > 0;
@@ -38,13 +38,13 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 	x = layer_dense(b, x, &(struct layer_dense){.name = "attn.qkv", .outputs = 3 * channels});
 	x = layer_attention(b, x, "attn", b->model->network->heads,
 			    (float)b->model->recipe.attention_dropout);
-	input = ending(b, x, input, 1, drop_path);
+	input = branch_end(b, x, input, 1, drop_path);
 	x = layer_layer_norm(b, input, "norm2");
 	x = layer_dense(b, x,
 			&(struct layer_dense){.name = "mlp.fc1",
 					      .outputs = 4 * channels,
 					      .activation = DEVICE_GELU});
-	return ending(b, x, input, 2, drop_path);
+	return branch_end(b, x, input, 2, drop_path);
 }
 
 /* Turns patches into tokens. */

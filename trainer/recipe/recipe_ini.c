@@ -110,7 +110,7 @@ static int finish(struct reading *reading)
 }
 
 /* Appends a continuation line to the value: after a blank, or directly if the value ends in \. */
-static void go_on(struct reading *reading, const char *text)
+static void append_continuation(struct reading *reading, const char *text)
 {
 	size_t length = strlen(reading->value), room;
 	bool within = length && reading->value[length - 1] == '\\';
@@ -148,7 +148,7 @@ static int handle(void *user, const char *section, const char *name, const char 
 	if (reading->result)
 		return 0;
 	if (reading->continues && reading->key)
-		go_on(reading, text);
+		append_continuation(reading, text);
 	else if (!finish(reading))
 		reading->result = begin(reading, section, name, text);
 	return !reading->result;
@@ -248,7 +248,7 @@ enum { WIDTH = 150 /* bytes of a value per line; inih accepts lines of up to 198
  * break that the reader undoes. Prefers to break at a single blank; otherwise breaks within a word
  * and sets *ret_within. Returns 0 if no break is possible.
  */
-static size_t piece(const char *text, bool *ret_within)
+static size_t line_length(const char *text, bool *ret_within)
 {
 	size_t length = strlen(text);
 	*ret_within = false;
@@ -285,7 +285,7 @@ const char *recipe_text_problem(const char *text)
 			       "file";
 	}
 	for (size_t length; *text; text += length) {
-		length = piece(text, &within);
+		length = line_length(text, &within);
 		if (!length)
 			return "has more than 150 blanks, # or ; in a row";
 		if (text[length] && !within)
@@ -300,7 +300,7 @@ static void write_value(FILE *file, const char *name, const char *text)
 	bool within;
 	fprintf(file, "%s =", name);
 	do {
-		size_t length = piece(text, &within);
+		size_t length = line_length(text, &within);
 		fprintf(file, " %.*s%s\n", (int)length, text, within ? "\\" : "");
 		text += length;
 		if (*text)

@@ -15,7 +15,7 @@ int run_sum(struct run_context *ctx, double *values, size_t count)
 	return r < 0 ? run_fail(ctx, r, "%s", comm_error(ctx->comm)) : 0;
 }
 
-int run_lose(struct run_context *ctx, int code)
+int run_set_lost(struct run_context *ctx, int code)
 {
 	ctx->lost = code;
 	return code ? RUN_LOST : 0;

@@ -55,7 +55,7 @@ int run_vote(struct run_context *ctx, int outcome, double *count);
  * Records this rank's failure `code` in ctx->lost, before the ranks agree. Returns RUN_LOST, or 0
  * if code is 0.
  */
-int run_lose(struct run_context *ctx, int code);
+int run_set_lost(struct run_context *ctx, int code);
 /* Records that all ranks know of the failure `code`, and returns it. */
 int run_fail_agreed(struct run_context *ctx, int code);
 /* Clears the error after a failure that was reported and does not end the run. */

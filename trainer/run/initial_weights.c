@@ -17,7 +17,7 @@ static int open_initialize_from(struct run *run, const struct feed_batch *batch)
 	memcpy(images.mean, run->data.mean, sizeof(images.mean));
 	memcpy(images.std, run->data.std, sizeof(images.std));
 	bool pixels = batch->element == FEED_U8 && batch->layout == FEED_NHWC;
-	if (model_wants_images(run->network.model) && !pixels)
+	if (model_needs_images(run->network.model) && !pixels)
 		return run_fail(&run->ctx, -EINVAL,
 				"model.whiten needs u8 images from data.pipeline: remove to() and "
 				"layout()");
@@ -87,7 +87,7 @@ static int open_take_weights(struct run *run)
 static int open_initialize(struct run *run)
 {
 	bool own = run->ctx.comm->world == 1 && !run->input.feed.deferred;
-	bool whole = !own && model_wants_images(run->network.model);
+	bool whole = !own && model_needs_images(run->network.model);
 	int r = run->ctx.options.evaluate ? model_initialize_constants(run->network.model)
 		: whole                   ? open_initialize_from_whole(run)
 					  : open_initialize_from(run, &run->input.batch);

@@ -252,7 +252,7 @@ enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
 
 static const struct stage {
 	int (*function)(struct run *run);
-	bool first_alone;     /* only rank 0 runs the stage */
+	bool rank0_only;      /* only rank 0 runs the stage */
 	enum purpose purpose; /* runs of another purpose skip the stage */
 } stages[] = {
 	{open_check_share, false, TO_TRAIN},
@@ -295,7 +295,7 @@ static int open_pass_stages(struct run *run)
 		int r = 0;
 		if (stages[i].purpose == other)
 			continue;
-		if (!stages[i].first_alone || run->ctx.comm->rank == 0)
+		if (!stages[i].rank0_only || run->ctx.comm->rank == 0)
 			r = stages[i].function(run);
 		r = ranks_agree(run->ctx.comm, r, run->ctx.error);
 		if (r < 0)

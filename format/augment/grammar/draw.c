@@ -136,11 +136,11 @@ unsigned draw_effects_max(const struct transform *transform)
 		return policy_effects_max(transform);
 	if (transform->kind != TRANSFORM_COLOR_JITTER)
 		return 1;
-	unsigned most = 0;
+	unsigned max = 0;
 
 	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
-		most += jitter_acts(transform, i);
-	return most;
+		max += jitter_acts(transform, i);
+	return max;
 }
 
 static void draw_effect(const struct transform *transform, const struct drawing *to)

@@ -6,10 +6,10 @@
 #include <string.h>
 
 /*
- * Returns number i of `count` evenly spaced numbers from start to end. Steps from the nearer end
- * and rounds as PyTorch's linspace does.
+ * Returns number i of `count` evenly spaced numbers from start to end. Steps from the nearer
+ * end and rounds as PyTorch's linspace does.
  */
-static double evenly(float start, float end, unsigned i, unsigned count)
+static double evenly_spaced(float start, float end, unsigned i, unsigned count)
 {
 	float step = (end - start) / (float)(count - 1);
 
@@ -92,7 +92,7 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 		[POLICY_INVERT] = EFFECT_INVERT,
 	};
 	double end = magnitude_end(space, operation, width, height);
-	double magnitude = evenly(0, (float)end, bin, bins);
+	double magnitude = evenly_spaced(0, (float)end, bin, bins);
 
 	memset(ret_effect, 0, sizeof(*ret_effect));
 	switch (operation) {
@@ -112,7 +112,7 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 		return true;
 	case POLICY_SOLARIZE:
 		ret_effect->kind = EFFECT_SOLARIZE;
-		ret_effect->factor = 255 * evenly(1, 0, bin, bins);
+		ret_effect->factor = 255 * evenly_spaced(1, 0, bin, bins);
 		return true;
 	default:
 		ret_effect->kind = kinds[operation];

@@ -97,7 +97,7 @@ void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixe
 }
 
 /* Makes the other picture current: it is the output, the previous one the input. */
-static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_out)
+static int swap_pictures(struct effects *effects, uint32_t **ret_in, uint32_t **ret_out)
 {
 	int r = reserve_picture(effects, !effects->current);
 
@@ -115,7 +115,7 @@ static int effects_warp(struct effects *effects, const struct effect *effect)
 	struct effect_map map = {
 		.width = effects->width, .height = effects->height, .masked = warp->filled};
 	uint32_t *in, *out;
-	int r = turn_over(effects, &in, &out);
+	int r = swap_pictures(effects, &in, &out);
 
 	if (r < 0)
 		return r;
@@ -141,7 +141,7 @@ static int effects_sharpness(struct effects *effects, const struct effect *effec
 
 	if (effects->width <= 2 || effects->height <= 2)
 		return 0;
-	r = turn_over(effects, &in, &out);
+	r = swap_pictures(effects, &in, &out);
 	if (r < 0)
 		return r;
 	effect_blend(effect->factor, &own, &rest);

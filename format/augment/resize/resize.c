@@ -546,7 +546,7 @@ static int planes_begin(struct resize *resize, const struct resize_plane planes[
 static int planes_advance(struct job jobs[3], const struct resize_plane planes[3], uint32_t output)
 {
 	for (;;) {
-		double least = INFINITY;
+		double min = INFINITY;
 		int next = -1;
 
 		for (int i = 0; i < 3; i++) {
@@ -557,8 +557,8 @@ static int planes_advance(struct job jobs[3], const struct resize_plane planes[3
 			double row = jobs[i].row_first + 2.0 * jobs[i].pairs_done;
 			double place = (row - y->origin) / y->step; /* position in output rows */
 
-			if (place < least) {
-				least = place;
+			if (place < min) {
+				min = place;
 				next = i;
 			}
 		}

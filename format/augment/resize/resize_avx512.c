@@ -308,8 +308,7 @@ INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32
 			  int32_t *const out[], const uint32_t pairs, const enum mode mode)
 {
 	const uint32_t first = block * (RESIZE_BLOCK / GROUP), left = group_count(pass) - first;
-	const uint32_t most = block_count * (RESIZE_BLOCK / GROUP),
-		       count = most < left ? most : left;
+	const uint32_t max = block_count * (RESIZE_BLOCK / GROUP), count = max < left ? max : left;
 	const int32_t *bases = (const int32_t *)pass->packed + first;
 	const __m512i *vectors = (const __m512i *)((const char *)pass->packed + base_size(pass)) +
 				 (size_t)first * pairs * VECTORS;

@@ -32,7 +32,7 @@ static uint64_t ticks_counter(void)
  * True if the kernel uses the counter as clock source, or if sysfs is not visible: CPUID then
  * decides alone.
  */
-static bool kernel_keeps_time_by_it(void)
+static bool is_kernel_clocksource(void)
 {
 	char name[32] = "";
 	FILE *file =
@@ -52,7 +52,7 @@ static bool ticks_counter_is_good(void)
 {
 	unsigned a, b, c, d = 0;
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0 &&
-	       kernel_keeps_time_by_it();
+	       is_kernel_clocksource();
 }
 
 #else

@@ -58,12 +58,12 @@ static size_t row_capacity(uint32_t width)
  * component uses a larger transform instead of upsampling, if that fits both directions.
  */
 static uint32_t block_size(const struct jpeg_component *luma,
-			   const struct jpeg_component *component, uint32_t least)
+			   const struct jpeg_component *component, uint32_t min)
 {
-	uint32_t size = least;
+	uint32_t size = min;
 
-	while (size < 8 && luma->h * least % (component->h * size * 2) == 0 &&
-	       luma->v * least % (component->v * size * 2) == 0)
+	while (size < 8 && luma->h * min % (component->h * size * 2) == 0 &&
+	       luma->v * min % (component->v * size * 2) == 0)
 		size *= 2;
 	return size;
 }
@@ -72,9 +72,9 @@ static uint32_t block_size(const struct jpeg_component *luma,
  * True if upsampling uses the triangle filter. By libjpeg's rule it does for a factor of two,
  * unless the plane is only one or two samples wide or a luma block is a single sample.
  */
-static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
+static bool is_smooth(const struct jpeg_plane *plane, uint32_t min)
 {
-	if (least == 1)
+	if (min == 1)
 		return false;
 	if (plane->h_factor == 1)
 		return plane->v_factor == 2;
@@ -86,14 +86,14 @@ static void pixels_measure_plane(struct jpeg_pixels *pixels, uint32_t i)
 	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_component *component = &frame->components[i];
 	struct jpeg_plane *plane = &pixels->planes[i];
-	uint32_t least = 8 / pixels->denominator;
+	uint32_t min = 8 / pixels->denominator;
 
-	plane->size = block_size(&frame->components[0], component, least);
+	plane->size = block_size(&frame->components[0], component, min);
 	plane->width = divide_up(component->width, 8 / plane->size);
 	plane->height = divide_up(component->height, 8 / plane->size);
-	plane->h_factor = frame->components[0].h * least / (component->h * plane->size);
-	plane->v_factor = frame->components[0].v * least / (component->v * plane->size);
-	plane->smooth = pixels->form != JPEG_PIXELS_PLANES && is_smooth(plane, least);
+	plane->h_factor = frame->components[0].h * min / (component->h * plane->size);
+	plane->v_factor = frame->components[0].v * min / (component->v * plane->size);
+	plane->smooth = pixels->form != JPEG_PIXELS_PLANES && is_smooth(plane, min);
 }
 
 /*

@@ -69,7 +69,7 @@ static int significant_bits(enum cuda_element element)
 
 double element_round(double value, enum cuda_element element)
 {
-	int least = element == CUDA_F16 ? -14 : -126, exponent;
+	int min = element == CUDA_F16 ? -14 : -126, exponent;
 	double largest = element == CUDA_F16   ? 65504
 			 : element == CUDA_F32 ? 0x1.fffffep127
 					       : 0x1.fep127,
@@ -78,7 +78,7 @@ double element_round(double value, enum cuda_element element)
 	if (!isfinite(value) || value == 0)
 		return value;
 	frexp(value, &exponent);
-	exponent = exponent - 1 < least ? least : exponent - 1;
+	exponent = exponent - 1 < min ? min : exponent - 1;
 	unit = ldexp(1, exponent - significant_bits(element) + 1);
 	value = nearbyint(value / unit) * unit;
 	return fabs(value) > largest ? copysign(INFINITY, value) : value;

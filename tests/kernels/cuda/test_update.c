@@ -60,7 +60,7 @@ struct store {
 	struct update update;
 };
 
-static struct update_scaling plain_scaling = {.growth = 1, .backoff = 1, .least = 1, .largest = 1};
+static struct update_scaling plain_scaling = {.growth = 1, .backoff = 1, .min = 1, .max = 1};
 
 /* Returns a new table of *ret_count chunks. */
 static struct update_chunk *make_chunks(struct store *s, uint32_t *ret_count)
@@ -351,7 +351,7 @@ static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 				      (double)s->expected_state.updates);
 	if (s->update.scaling.growth > 1 &&
 	    s->expected_state.scale_age >= s->update.scaling.interval &&
-	    s->expected_state.loss_scale * 2 <= s->update.scaling.largest) {
+	    s->expected_state.loss_scale * 2 <= s->update.scaling.max) {
 		s->expected_state.loss_scale *= 2;
 		s->expected_state.scale_age = 0;
 	}
@@ -376,7 +376,7 @@ static void run_overflow(struct store *s, unsigned t, double bad)
 	s->expected_state.skipped++;
 	if (s->update.scaling.backoff < 1) {
 		s->expected_state.loss_scale =
-			fmax(s->expected_state.loss_scale / 2, s->update.scaling.least);
+			fmax(s->expected_state.loss_scale / 2, s->update.scaling.min);
 		s->expected_state.scale_age = 0;
 	}
 	assert_int_equal(update_decide(&kernels_device, &s->update), 0);
@@ -490,7 +490,7 @@ static void loss_scale(void)
 	kernels_vary(1);
 	store_open(&s, &adamw, CUDA_F16);
 	s.update.scaling = (struct update_scaling){
-		.growth = 2, .backoff = 0.5, .least = 2, .largest = 16, .interval = 2};
+		.growth = 2, .backoff = 0.5, .min = 2, .max = 16, .interval = 2};
 	s.expected_state.loss_scale = 8;
 	write_bytes(s.state, &s.expected_state);
 	/* 8, 8, then 16, the maximum */

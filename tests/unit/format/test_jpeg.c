@@ -113,16 +113,14 @@ static void compare_file(uint32_t width, uint32_t height, const struct jpeg_kind
 		if (width >= 2 * denominator && height >= 2 * denominator)
 			compare_region(&sample, &whole, denominator, &scaled);
 		for (int i = 0; i < regions; i++) {
-			uint32_t least = denominator == 1 ? 1 : 2 * denominator;
-			if (width < least || height < least)
+			uint32_t min = denominator == 1 ? 1 : 2 * denominator;
+			if (width < min || height < min)
 				break;
 			struct packimg_region region;
-			region.width =
-				least + (uint32_t)(image_random(&state) % (width - least + 1));
-			region.height =
-				least + (uint32_t)(image_random(&state) % (height - least + 1));
+			region.width = min + (uint32_t)(image_random(&state) % (width - min + 1));
+			region.height = min + (uint32_t)(image_random(&state) % (height - min + 1));
 			if (i % 4 == 0)
-				region.width = least;
+				region.width = min;
 			region.x = (uint32_t)(image_random(&state) % (width - region.width + 1));
 			region.y = (uint32_t)(image_random(&state) % (height - region.height + 1));
 			compare_region(&sample, &region, denominator, &scaled);

@@ -183,7 +183,7 @@ static void run_bench(enum kind kind, const struct claim_options *claim, uint32_
 	pipeline_free(pipeline);
 }
 
-static uint32_t most(const uint32_t *ahead)
+static uint32_t max(const uint32_t *ahead)
 {
 	uint32_t found = 0;
 
@@ -202,7 +202,7 @@ static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool 
 	cost_ns = cost_us * 1000;
 	run_daemon(kind, &claim, daemon);
 	run_bench(kind, &claim, bench);
-	assert_int_equal(most(daemon), expected);
+	assert_int_equal(max(daemon), expected);
 	for (unsigned i = 0; i < SAMPLES; i++)
 		if (daemon[i] != bench[i])
 			fail_msg("kind %d, batches of %u, %u workers, %s, %llu us: at sample %u "

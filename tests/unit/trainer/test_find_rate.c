@@ -4,12 +4,12 @@
 
 enum { FIRST = 2 };
 
-static void expect(const double *losses, unsigned count, unsigned steepest, unsigned least)
+static void expect(const double *losses, unsigned count, unsigned steepest, unsigned min)
 {
 	unsigned found_steepest, found_min;
 	find_rate_read(losses, FIRST, count, &found_steepest, &found_min);
 	assert_int_equal(found_steepest, steepest);
-	assert_int_equal(found_min, least);
+	assert_int_equal(found_min, min);
 }
 
 TEST(falling)

@@ -288,7 +288,7 @@ TEST(speednet)
 	static uint8_t pixels[COUNT * SIDE * SIDE * 3];
 	struct model_images images = {pixels, COUNT, SIDE, SIDE, 3, {120, 115, 100}, {60, 58, 57}};
 	fixture_init(&fixture, "model.name=speednet", 10, &sgd);
-	assert_true(model_wants_images(fixture.model));
+	assert_true(model_needs_images(fixture.model));
 	assert_int_equal(model_initialize(fixture.model, 1, NULL), -EINVAL);
 	golden_images(5, "images", COUNT, SIDE, pixels);
 	assert_int_equal(model_initialize(fixture.model, 1, &images), 0);
@@ -416,7 +416,7 @@ TEST(blocks_behind)
 	for (size_t i = 0; i < sizeof(params) / sizeof(params[0]); i++) {
 		struct fixture fixture;
 		fixture_init(&fixture, params[i].settings, 10, NULL);
-		uint32_t behind = model_blocks_behind(
+		uint32_t behind = model_blocks_after(
 			fixture.model, device_params_find(fixture.params, params[i].param));
 		if (behind != params[i].behind)
 			fail_msg("%s: %s has %u blocks behind it", params[i].settings,

@@ -39,8 +39,8 @@ struct workers {
 	uint64_t claimed, taken; /* number of blocks claimed, and of blocks taken */
 	uint64_t bytes;          /* bytes of blocks that are claimed and not yet released */
 	/*
-	 * a free slot keeps at most so many bytes: a quarter of the limit, divided by the number of
-	 * slots
+	 * maximum bytes that a free slot keeps allocated: a quarter of the limit, divided by the
+	 * number of slots
 	 */
 	uint64_t kept_max;
 	bool stop;

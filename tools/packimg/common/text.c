@@ -23,7 +23,7 @@ int text_error_prefix(struct packimg_error *error, int code, const char *format,
 	return code;
 }
 
-const char *text_behind_sample(const char *sentence)
+const char *text_after_sample(const char *sentence)
 {
 	static const char word[] = "sample ";
 	const char *number = sentence + strlen(word);

@@ -16,7 +16,7 @@ int text_error_prefix(struct packimg_error *error, int code, const char *format,
  * Strips "sample NUMBER: " from a message of libpackimg, for a caller that prints the number itself
  * or has none.
  */
-const char *text_behind_sample(const char *sentence);
+const char *text_after_sample(const char *sentence);
 
 /*
  * Write a size such as "12.3 MiB", or a count such as "1,234,567", to the caller's buffer and

@@ -21,11 +21,11 @@ enum option_key {
 	KEY_SEPARATOR,
 	KEY_INCLUDE,
 	KEY_EXCLUDE,
-	KEY_ELSEWHERE, /* the first key of ELSEWHERE */
+	KEY_FOREIGN, /* the first key of FOREIGN_OPTIONS */
 };
 
 /* Names of options in other programs, with the corresponding option of packimg. */
-#define ELSEWHERE(X)                                                                               \
+#define FOREIGN_OPTIONS(X)                                                                         \
 	X(0, "resize",                                                                             \
 	  "--short-side=N for a shorter, or --max-side=N for a longer side of at most N")          \
 	X(1, "quality", "--jpeg=quality=Q")                                                        \
@@ -135,8 +135,8 @@ static const struct options_row options[] = {
 	 AT(json)},
 	{"quiet", 'q', NULL, "no progress", OPTIONS_FLAG, AT(quiet)},
 #define ROW(number, name, here)                                                                    \
-	{name, KEY_ELSEWHERE + (number), "N", .flags = OPTION_HIDDEN | OPTION_ARG_OPTIONAL},
-	ELSEWHERE(ROW)
+	{name, KEY_FOREIGN + (number), "N", .flags = OPTION_HIDDEN | OPTION_ARG_OPTIONAL},
+	FOREIGN_OPTIONS(ROW)
 #undef ROW
 		{0},
 };
@@ -252,10 +252,10 @@ static error_t convert_parse_option(int key, char *text, struct argp_state *stat
 		convert_check_options(convert, state);
 		return 0;
 #define CASE(number, name, here)                                                                   \
-	case KEY_ELSEWHERE + (number):                                                             \
+	case KEY_FOREIGN + (number):                                                               \
 		argp_error(state, "unknown option --" name "; use " here);                         \
 		return EINVAL;
-		ELSEWHERE(CASE)
+		FOREIGN_OPTIONS(CASE)
 #undef CASE
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -85,7 +85,7 @@ static bool size_last(struct bytes file, bool write)
 }
 
 /* Returns true if there are audio tracks (8.4.3); with `write`, turns them into free space. */
-static bool free_sound(struct bytes file, bool write)
+static bool remove_audio(struct bytes file, bool write)
 {
 	/*
 	 * bytes in hdlr before the handler type (version, flags, pre_defined); offset of the type
@@ -116,7 +116,7 @@ int avif_make_plain(const uint8_t *data, size_t size, struct buffer *file)
 	struct bytes bytes = bytes_of(data, size);
 	int r = 0;
 
-	if (!size_last(bytes, false) && !free_sound(bytes, false))
+	if (!size_last(bytes, false) && !remove_audio(bytes, false))
 		return 0;
 	if (!file->size)
 		r = buffer_append(file, data, size);
@@ -124,6 +124,6 @@ int avif_make_plain(const uint8_t *data, size_t size, struct buffer *file)
 		return r;
 	bytes = bytes_of(file->data, file->size);
 	size_last(bytes, true);
-	free_sound(bytes, true);
+	remove_audio(bytes, true);
 	return 0;
 }

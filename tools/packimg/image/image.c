@@ -179,7 +179,7 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 
 	image_upright_size(info, &sample.width, &sample.height);
 	int r = image_read_sample(reader, &sample, target_width, target_height, pixels, error);
-	const char *reason = r && error ? text_behind_sample(error->text) : NULL;
+	const char *reason = r && error ? text_after_sample(error->text) : NULL;
 
 	/* Removes the sample number from the message: the image is not in a dataset. */
 	if (reason)

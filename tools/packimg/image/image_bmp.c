@@ -53,7 +53,7 @@ static int bmp_damaged(struct packimg_error *error, const char *what)
 	return packimg_fail(error, -EBADMSG, "damaged BMP: %s", what);
 }
 
-static int bmp_not_read(struct packimg_error *error, const char *what, uint32_t value)
+static int bmp_not_supported(struct packimg_error *error, const char *what, uint32_t value)
 {
 	return image_not_supported(error, "BMP with a %s of %u", what, value);
 }
@@ -100,10 +100,10 @@ static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
 	uint32_t bits = bmp->bits;
 
 	if (bits != 1 && bits != 4 && bits != 8 && bits != 16 && bits != 24 && bits != 32)
-		return bmp_not_read(error, "number of bits", bits);
+		return bmp_not_supported(error, "number of bits", bits);
 	if (bmp->compression > BITFIELDS || (bmp->compression == RLE8 && bits != 8) ||
 	    (bmp->compression == RLE4 && bits != 4) || (bmp->compression == BITFIELDS && bits < 16))
-		return bmp_not_read(error, "compression", bmp->compression);
+		return bmp_not_supported(error, "compression", bmp->compression);
 	return 0;
 }
 
@@ -124,7 +124,7 @@ static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct pa
 		return bmp_damaged(error, "it ends within its headers");
 	if (header != HEADER_OS2 && header != 40 && header != 52 && header != 56 && header != 64 &&
 	    header != 108 && header != 124)
-		return bmp_not_read(error, "header", header);
+		return bmp_not_supported(error, "header", header);
 	bmp->offset = start ? bmp_get(data + 10, 4) : 0;
 	if (header == HEADER_OS2) {
 		bmp->width = bmp_get(fields, 2);

@@ -116,7 +116,7 @@ static int gif_open(struct gif *gif, const uint8_t *data, size_t size, struct pa
 	return 0;
 }
 
-static uint32_t at_least(GifWord size, GifWord end)
+static uint32_t max_u32(GifWord size, GifWord end)
 {
 	return (uint32_t)(end > size ? end : size);
 }
@@ -131,8 +131,8 @@ static int gif_probe(const uint8_t *data, size_t size, struct image_info *info,
 		return r;
 	/* Like in Pillow, a frame that exceeds the canvas enlarges it. */
 	const GifImageDesc *frame = &gif.file->Image;
-	info->width = at_least(gif.file->SWidth, frame->Left + frame->Width);
-	info->height = at_least(gif.file->SHeight, frame->Top + frame->Height);
+	info->width = max_u32(gif.file->SWidth, frame->Left + frame->Width);
+	info->height = max_u32(gif.file->SHeight, frame->Top + frame->Height);
 	gif_close(&gif);
 	return 0;
 }
@@ -229,7 +229,7 @@ static bool gif_take_code(struct gif_codes *codes, uint32_t code)
  * Returns true if all codes of the frame are defined when they occur. Undefined codes exist only in
  * damaged files, but giflib decodes them to arbitrary pixels.
  */
-static bool gif_codes_stand(const uint8_t *data, size_t size)
+static bool gif_codes_are_defined(const uint8_t *data, size_t size)
 {
 	struct gif_codes codes = {0};
 	struct gif gif;
@@ -266,7 +266,7 @@ static int gif_read(const uint8_t *data, size_t size, const struct image_info *i
 	if (r == -ERANGE)
 		return packimg_fail(error, -EBADMSG,
 				    "damaged GIF: a pixel's colour is not in its table");
-	if (!r && !gif_codes_stand(data, size))
+	if (!r && !gif_codes_are_defined(data, size))
 		return packimg_fail(error, -EBADMSG, "damaged GIF: a code stands for nothing");
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }

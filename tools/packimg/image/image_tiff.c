@@ -70,12 +70,12 @@ static void tiff_unmap(thandle_t handle, void *base, toff_t size)
 {
 }
 
-static int tiff_nothing(thandle_t handle)
+static int tiff_close_nothing(thandle_t handle)
 {
 	return 0;
 }
 
-static bool tiff_says(const char *text, const char *const *words)
+static bool contains_any(const char *text, const char *const *words)
 {
 	while (*words && !strstr(text, *words))
 		words++;
@@ -92,18 +92,18 @@ static bool tiff_is_loss(const char *text)
 		"orrupt",       "remature",     "mismatch", "lack of data",
 		"Inconsistent", "\"ColorMap\"", NULL};
 
-	return tiff_says(text, words);
+	return contains_any(text, words);
 }
 
 /*
  * Returns true if a warning is about an unknown tag, which libtiff skips and which does not affect
  * pixels.
  */
-static bool tiff_is_beside(const char *text)
+static bool tiff_is_harmless(const char *text)
 {
 	static const char *const words[] = {"Null count for \"Tag ", "of custom tag ", NULL};
 
-	return tiff_says(text, words);
+	return contains_any(text, words);
 }
 
 /* Returns true if an error of libtiff means that it does not support this kind of file. */
@@ -112,7 +112,7 @@ static bool tiff_is_unread(const char *text)
 	static const char *const words[] = {"Sorry", "upport", "not implemented",
 					    "different values per sample", NULL};
 
-	return tiff_says(text, words);
+	return contains_any(text, words);
 }
 
 __attribute__((format(printf, 4, 0))) static int
@@ -124,7 +124,7 @@ tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list
 	if (*tiff->reason)
 		return 1;
 	vsnprintf(text, sizeof(text), format, arguments);
-	if (!tiff_is_beside(text))
+	if (!tiff_is_harmless(text))
 		memcpy(tiff->reason, text, sizeof(text));
 	return 1;
 }
@@ -191,8 +191,9 @@ static int tiff_open(struct tiff *tiff, const uint8_t *data, size_t size, uint64
 	TIFFOpenOptionsSetMaxSingleMemAlloc(options, tiff_memory(size, pixels, memory_max));
 	TIFFOpenOptionsSetErrorHandlerExtR(options, tiff_said, tiff);
 	TIFFOpenOptionsSetWarningHandlerExtR(options, tiff_warned, tiff);
-	tiff->file = TIFFClientOpenExt("image", "r", tiff, tiff_take, tiff_put, tiff_seek,
-				       tiff_nothing, tiff_size, tiff_map, tiff_unmap, options);
+	tiff->file =
+		TIFFClientOpenExt("image", "r", tiff, tiff_take, tiff_put, tiff_seek,
+				  tiff_close_nothing, tiff_size, tiff_map, tiff_unmap, options);
 	TIFFOpenOptionsFree(options);
 	return tiff->file ? 0 : tiff_fail(tiff, -EBADMSG, error);
 }

@@ -68,7 +68,7 @@ static int add_folder(struct ignored_files *ignored, const char *name, unsigned 
 }
 
 /* Returns true for files that operating systems create in any folder. */
-static bool is_of_system(const char *name)
+static bool is_system_file(const char *name)
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
 
@@ -103,7 +103,7 @@ int ignored_files_add(struct ignored_files *ignored, const char *name, enum filt
 		if (!kind->first)
 			return -ENOMEM;
 	}
-	return verdict == FILTER_OTHER && !is_of_system(name) ? add_folder(ignored, name, 1) : 0;
+	return verdict == FILTER_OTHER && !is_system_file(name) ? add_folder(ignored, name, 1) : 0;
 }
 
 static int kind_compare(const void *a, const void *b)

@@ -387,7 +387,7 @@ static int manifest_read_header(struct source_manifest *manifest, struct packimg
  * Scans all rows to classify columns: how to use labels, and whether a comma in numbers is a
  * decimal comma, as in semicolon-separated tables of some locales. Rewinds afterwards.
  */
-static int look_at_columns(struct source_manifest *manifest, struct packimg_error *error)
+static int scan_columns(struct source_manifest *manifest, struct packimg_error *error)
 {
 	bool names = false, fractions = false, semicolons = manifest->csv.separator == ';';
 	const char *cursor = manifest->csv.cursor;
@@ -672,7 +672,7 @@ static int source_manifest_open(struct source *source, const char *path,
 	csv_init(&manifest->csv, manifest->text, manifest->size, separator);
 	r = manifest_read_header(manifest, error);
 	if (!r)
-		r = look_at_columns(manifest, error);
+		r = scan_columns(manifest, error);
 	return r ? text_error_prefix(error, r, "%s", file) : 0;
 }
 

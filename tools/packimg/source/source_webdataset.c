@@ -83,8 +83,8 @@ static void set_fault(struct source_webdataset *shard, const char *what, const c
 }
 
 /* Marks a sample whose fields exceed the limit as faulty, and frees them. */
-static void set_too_much(struct source_webdataset *shard, const char *name, size_t size,
-			 uint64_t total)
+static void set_fields_too_large(struct source_webdataset *shard, const char *name, size_t size,
+				 uint64_t total)
 {
 	const struct archive_source *base = &shard->base;
 
@@ -121,7 +121,7 @@ static int webdataset_add_field(struct source_webdataset *shard, const char *nam
 		return 0;
 	}
 	if (total > SAMPLE_BYTES_MAX) {
-		set_too_much(shard, name, size, total);
+		set_fields_too_large(shard, name, size, total);
 		return 0;
 	}
 	struct pending_field *field = &shard->pending[shard->field_count++];

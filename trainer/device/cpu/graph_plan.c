@@ -167,7 +167,8 @@ static void graph_schedule(struct cpu_graph *cpu)
  * Plans the gradients that the caller writes for results without consumers, and the copies that
  * keep_all keeps of every gradient.
  */
-static int graph_plan_given(struct cpu_graph *cpu, const struct device_value *value, uint32_t step)
+static int graph_plan_grad_outputs(struct cpu_graph *cpu, const struct device_value *value,
+				   uint32_t step)
 {
 	struct cpu_value *own = graph_value_of(cpu, value);
 	size_t bytes = cpu_value_bytes(value, cpu->device->element);
@@ -199,7 +200,7 @@ static int graph_plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node
 		if (!output)
 			continue;
 		if (output->active)
-			r = graph_plan_given(cpu, output, step);
+			r = graph_plan_grad_outputs(cpu, output, step);
 		for (uint32_t j = 0; j < own->gradient_count; j++)
 			arena_extend(&cpu->arena, own->gradient_blocks[j], step);
 	}
@@ -274,7 +275,7 @@ static bool graph_is_wanted(const struct cpu_graph *cpu, const struct cpu_node *
 	return false;
 }
 
-static void graph_plan_node_again(struct cpu_graph *cpu, struct cpu_node *node)
+static void graph_plan_node_recompute(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	uint32_t step = node->again_step;
 	bool wanted = graph_is_wanted(cpu, node);
@@ -301,11 +302,11 @@ static void graph_plan_node_again(struct cpu_graph *cpu, struct cpu_node *node)
 }
 
 /* Walks backward, since a recomputed node needs its inputs. */
-static void graph_plan_again(struct cpu_graph *cpu)
+static void graph_plan_recompute(struct cpu_graph *cpu)
 {
 	for (uint32_t i = cpu->graph->node_count; i-- > 0;)
 		if (cpu->nodes[i].again_step)
-			graph_plan_node_again(cpu, &cpu->nodes[i]);
+			graph_plan_node_recompute(cpu, &cpu->nodes[i]);
 }
 
 static uint64_t graph_memory_max(const struct cpu_graph *cpu)
@@ -478,7 +479,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 		r = graph_plan_nodes(cpu);
 	}
 	if (r == 0)
-		graph_plan_again(cpu);
+		graph_plan_recompute(cpu);
 	if (r == 0)
 		r = graph_map_arena(cpu);
 	if (r == 0)

@@ -43,7 +43,7 @@ static float element_at(const struct device_batch *batch, size_t index)
 }
 
 /* Converts a row of pixels that is not plain bytes or is mirrored. */
-static void feed_row(const struct feed_job *job, size_t first, char *to)
+static void upload_row(const struct feed_job *job, size_t first, char *to)
 {
 	const struct device_batch *batch = job->batch;
 	uint32_t channels = job->spec->shape.c, width = job->spec->shape.w;
@@ -65,7 +65,7 @@ static void feed_row(const struct feed_job *job, size_t first, char *to)
 	}
 }
 
-static void feed_image(const struct feed_job *job, size_t image, unsigned thread)
+static void upload_image(const struct feed_job *job, size_t image, unsigned thread)
 {
 	struct device_shape shape = job->spec->shape;
 	const struct device_batch *batch = job->batch;
@@ -87,17 +87,17 @@ static void feed_image(const struct feed_job *job, size_t image, unsigned thread
 			batch->channels, pixels, job->scale, job->bias);
 	} else {
 		for (uint32_t y = 0; y < shape.h; y++)
-			feed_row(job, image * pixels + (size_t)y * shape.w, to + y * row);
+			upload_row(job, image * pixels + (size_t)y * shape.w, to + y * row);
 	}
 }
 
-static void feed_task(void *context, uint32_t task, unsigned thread)
+static void upload_task(void *context, uint32_t task, unsigned thread)
 {
 	const struct feed_job *job = context;
 	size_t images = job->spec->shape.n;
 
 	for (size_t i = images * task / TASKS; i < images * (task + 1) / TASKS; i++)
-		feed_image(job, i, thread);
+		upload_image(job, i, thread);
 }
 
 /* ---- deferred operations ---- */
@@ -173,7 +173,7 @@ int cpu_upload(struct device_graph *base, const struct device_batch *delivered,
 	if (graph->changes)
 		device_changes_fill(base, batch, graph->changes);
 	thread_pool_enter(&graph->device->thread_pool);
-	thread_pool_run(&graph->device->thread_pool, TASKS, feed_task, &job);
+	thread_pool_run(&graph->device->thread_pool, TASKS, upload_task, &job);
 	thread_pool_leave(&graph->device->thread_pool);
 	device_targets_fill(base, batch, graph->targets);
 	graph->fed_count = batch->count;

@@ -246,7 +246,7 @@ static void kernel_add(void *to, const void *from, enum element element, size_t 
 	float v[KERNEL_WIDTH_MAX];
 
 	for (size_t at = 0; at < count; at += KERNEL_WIDTH_MAX) {
-		size_t width = least(count - at, KERNEL_WIDTH_MAX);
+		size_t width = size_min(count - at, KERNEL_WIDTH_MAX);
 
 		load_row(v, to, element, at, width);
 		add_row(v, from, element, at, width);
@@ -260,7 +260,7 @@ static void kernel_convert(void *to, enum element to_element, const void *from,
 	float v[KERNEL_WIDTH_MAX];
 
 	for (size_t at = 0; at < count; at += KERNEL_WIDTH_MAX) {
-		size_t width = least(count - at, KERNEL_WIDTH_MAX);
+		size_t width = size_min(count - at, KERNEL_WIDTH_MAX);
 
 		load_row(v, from, from_element, at, width);
 		store_row(to, v, to_element, at, width);
@@ -279,7 +279,7 @@ static void kernel_normalize(void *y, enum element element, uint32_t channels, c
 		b[i] = bias[i % channels];
 	}
 	for (size_t at = 0; at < positions; at += per_row) {
-		size_t width = least(positions - at, per_row) * channels;
+		size_t width = size_min(positions - at, per_row) * channels;
 
 		if (channels == x_channels) {
 			for (size_t i = 0; i < width; i++)
@@ -301,7 +301,7 @@ static void kernel_column_mean(void *y, const void *x, enum element element, siz
 	float sum[KERNEL_WIDTH_MAX];
 
 	for (size_t at = 0; at < width; at += KERNEL_WIDTH_MAX) {
-		size_t part = least(width - at, KERNEL_WIDTH_MAX);
+		size_t part = size_min(width - at, KERNEL_WIDTH_MAX);
 
 		memset(sum, 0, part * sizeof(float));
 		for (size_t row = 0; row < rows; row++)
@@ -318,7 +318,7 @@ static void kernel_column_spread(void *to, const void *gradient, enum element el
 	float v[KERNEL_WIDTH_MAX];
 
 	for (size_t at = 0; at < width; at += KERNEL_WIDTH_MAX) {
-		size_t part = least(width - at, KERNEL_WIDTH_MAX);
+		size_t part = size_min(width - at, KERNEL_WIDTH_MAX);
 
 		load_row(v, gradient, element, at, part);
 		for (size_t i = 0; i < part; i++)
@@ -510,7 +510,7 @@ static bool kernel_all_finite(const void *x, enum element element, size_t count)
 	float v[KERNEL_WIDTH_MAX];
 
 	for (size_t at = 0; at < count; at += KERNEL_WIDTH_MAX) {
-		size_t width = least(count - at, KERNEL_WIDTH_MAX);
+		size_t width = size_min(count - at, KERNEL_WIDTH_MAX);
 		uint32_t bad = 0;
 
 		load_row(v, x, element, at, width);

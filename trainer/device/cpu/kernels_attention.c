@@ -14,7 +14,7 @@
 #include <math.h>
 
 #define INNER_BLOCK 128 /* rows of the right factor that stay in the first-level cache */
-#define LEAST_SCORE (-1e30f)
+#define SCORE_MIN   (-1e30f)
 
 typedef float quad __attribute__((vector_size(4 * sizeof(float)), aligned(4)));
 
@@ -105,7 +105,7 @@ static void scatter(void *to, enum element element, float *restrict from, size_t
 }
 
 /* Transposes a 4 x 4 block. */
-INLINE void turn(float *to, size_t to_row, const float *from, size_t from_row)
+INLINE void transpose_4x4(float *to, size_t to_row, const float *from, size_t from_row)
 {
 	quad a = *(const quad *)from, b = *(const quad *)(from + from_row);
 	quad c = *(const quad *)(from + 2 * from_row), d = *(const quad *)(from + 3 * from_row);
@@ -128,7 +128,7 @@ static void transpose(float *restrict to, const float *restrict from, size_t row
 
 	for (size_t i = 0; i < whole; i += 4)
 		for (size_t c = 0; c < columns; c += 4)
-			turn(to + c * padded + i, padded, from + i * columns + c, columns);
+			transpose_4x4(to + c * padded + i, padded, from + i * columns + c, columns);
 	for (size_t c = 0; c < columns; c++)
 		for (size_t i = whole; i < padded; i++)
 			to[c * padded + i] = i < rows ? from[i * columns + c] : 0;
@@ -136,16 +136,16 @@ static void transpose(float *restrict to, const float *restrict from, size_t row
 
 INLINE float largest_of(const float *row, size_t count)
 {
-	float most[LANES];
+	float max[LANES];
 	float largest;
 
-	memcpy(most, row, sizeof(most));
+	memcpy(max, row, sizeof(max));
 	for (size_t j = LANES; j < count; j += LANES)
 		for (size_t i = 0; i < LANES; i++)
-			most[i] = row[j + i] > most[i] ? row[j + i] : most[i];
-	largest = most[0];
+			max[i] = row[j + i] > max[i] ? row[j + i] : max[i];
+	largest = max[0];
 	for (size_t i = 1; i < LANES; i++)
-		largest = most[i] > largest ? most[i] : largest;
+		largest = max[i] > largest ? max[i] : largest;
 	return largest;
 }
 
@@ -215,7 +215,7 @@ void KERNELS_NAMED(attention)(const struct attention_args *a)
 			float *row = scores + i * columns, largest, sum;
 
 			for (size_t j = t; j < columns; j++)
-				row[j] = LEAST_SCORE;
+				row[j] = SCORE_MIN;
 			largest = largest_of(row, columns);
 			exponentials(row, largest, columns);
 			sum = sum_of(row, columns);

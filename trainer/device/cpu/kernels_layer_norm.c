@@ -40,7 +40,7 @@ INLINE float row_mean(const void *x, enum element element, size_t first, size_t 
 	float lanes[LANES] = {0}, v[KERNEL_WIDTH_MAX];
 
 	for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
-		size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+		size_t width = size_min(channels - at, KERNEL_WIDTH_MAX);
 
 		load_row(v, x, element, first + at, width);
 		for (size_t i = 0; about && i < width; i++)
@@ -67,7 +67,7 @@ INLINE void layer_norm_rows(const struct layer_norm_args *args, enum element ele
 			args->deviation[row] = deviation;
 		}
 		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
-			size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+			size_t width = size_min(channels - at, KERNEL_WIDTH_MAX);
 
 			load_row(v, args->x, element, first + at, width);
 			center_row(v, mean, deviation, width);
@@ -104,7 +104,7 @@ INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args
 		float sums[LANES] = {0}, products[LANES] = {0}, sum, product;
 
 		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
-			size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+			size_t width = size_min(channels - at, KERNEL_WIDTH_MAX);
 
 			load_row(g, args->gradient, element, first + at, width);
 			load_row(xhat, args->x, element, first + at, width);
@@ -121,7 +121,7 @@ INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args
 		sum = mean_of(sums, channels);
 		product = mean_of(products, channels);
 		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
-			size_t width = least(channels - at, KERNEL_WIDTH_MAX);
+			size_t width = size_min(channels - at, KERNEL_WIDTH_MAX);
 
 			load_row(g, args->gradient, element, first + at, width);
 			load_row(xhat, args->x, element, first + at, width);

@@ -15,7 +15,7 @@ INLINE struct taps taps_of(size_t at, size_t stride, size_t pad, size_t window, 
 
 	return (struct taps){
 		.first = begin < pad ? pad - begin : 0,
-		.end = least(window, size + pad - begin),
+		.end = size_min(window, size + pad - begin),
 	};
 }
 
@@ -63,7 +63,7 @@ void KERNELS_NAMED(max_pool)(const struct max_pool_args *args)
 	for (size_t p = 0; p < args->p; p++)
 		for (size_t q = 0; q < args->q; q++)
 			for (size_t c = 0; c < args->c; c += KERNEL_WIDTH_MAX)
-				max_window(args, p, q, c, least(args->c - c, KERNEL_WIDTH_MAX));
+				max_window(args, p, q, c, size_min(args->c - c, KERNEL_WIDTH_MAX));
 }
 
 INLINE void give_row(float *restrict dx, const float *restrict gradient,
@@ -94,5 +94,5 @@ void KERNELS_NAMED(max_pool_backward)(const struct max_pool_args *args)
 	for (size_t p = 0; p < args->p; p++)
 		for (size_t q = 0; q < args->q; q++)
 			for (size_t c = 0; c < args->c; c += KERNEL_WIDTH_MAX)
-				give_window(args, p, q, c, least(args->c - c, KERNEL_WIDTH_MAX));
+				give_window(args, p, q, c, size_min(args->c - c, KERNEL_WIDTH_MAX));
 }

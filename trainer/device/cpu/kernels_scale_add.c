@@ -26,7 +26,7 @@ INLINE void scale_add_spans(const struct scale_add_args *args, enum element elem
 	float x[KERNEL_WIDTH_MAX], drawn[KERNEL_WIDTH_MAX + 8];
 
 	for (size_t at = first; at < span->end; at += span->step) {
-		size_t width = least(span->width, span->end - at);
+		size_t width = size_min(span->width, span->end - at);
 
 		load_row(x, args->x, element, at, width);
 		multiply_row(x, scale, width);
@@ -59,7 +59,7 @@ INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum ele
 
 	memset(sum, 0, span->width * sizeof(float));
 	for (size_t at = first; at < span->end; at += span->step) {
-		size_t width = least(span->width, span->end - at);
+		size_t width = size_min(span->width, span->end - at);
 
 		load_row(g, args->gradient[0], element, at, width);
 		if (args->gradient[1])
@@ -90,7 +90,7 @@ INLINE void scale_add_backward_spans(const struct scale_add_args *args, enum ele
 /* For short rows: a span covers as many rows as fit, with repeated scales. */
 INLINE void fold_span(const struct scale_add_args *args, struct span *span, float *ret_scale)
 {
-	size_t fold = least(KERNEL_WIDTH_MAX / args->channels, args->rows);
+	size_t fold = size_min(KERNEL_WIDTH_MAX / args->channels, args->rows);
 
 	span->width = span->step = fold * args->channels;
 	span->end = args->rows * args->channels;
@@ -101,7 +101,7 @@ INLINE void fold_span(const struct scale_add_args *args, struct span *span, floa
 /* For long rows: one span per row, which covers the channels from `first` on. */
 INLINE void cut_span(const struct scale_add_args *args, struct span *span, size_t first)
 {
-	span->width = least(KERNEL_WIDTH_MAX, args->channels - first);
+	span->width = size_min(KERNEL_WIDTH_MAX, args->channels - first);
 	span->step = args->channels;
 	span->end = (args->rows - 1) * args->channels + first + span->width;
 }

@@ -160,13 +160,13 @@ INLINE void product_columns(const struct product_args *p, size_t column, const i
 	for (size_t k = 0; k < p->depth; k += DEPTH) {
 		struct factor b = {p->b + panel * p->b_panel + k * PRODUCT_PANEL + within, apart,
 				   PRODUCT_PANEL};
-		size_t depth = least(p->depth - k, DEPTH);
+		size_t depth = size_min(p->depth - k, DEPTH);
 
 		for (size_t i = 0; i < p->rows; i += TILE_ROWS) {
 			struct factor a = {p->a + i * p->a_row + k * p->a_step, p->a_row,
 					   p->a_step};
 
-			tile(a, least(p->rows - i, TILE_ROWS), b, depth,
+			tile(a, size_min(p->rows - i, TILE_ROWS), b, depth,
 			     p->c + i * p->c_row + column, p->c_row, vectors, p->adds || k);
 		}
 	}

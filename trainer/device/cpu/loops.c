@@ -49,10 +49,10 @@ void loops_deinit(struct loops *loops)
 static uint32_t loops_cut(size_t count, size_t size, size_t multiple, size_t *ret_each)
 {
 	size_t each = (count + LOOPS_TASKS_MAX - 1) / LOOPS_TASKS_MAX;
-	size_t least = (TASK_ELEMENTS_MIN + size - 1) / size;
+	size_t min = (TASK_ELEMENTS_MIN + size - 1) / size;
 
-	if (each < least)
-		each = least;
+	if (each < min)
+		each = min;
 	each = (each + multiple - 1) / multiple * multiple;
 	*ret_each = each;
 	return (uint32_t)((count + each - 1) / each);

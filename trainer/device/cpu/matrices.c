@@ -21,30 +21,30 @@ struct orthogonalize_job {
 	_Atomic int failed; /* dnnl_status_t */
 };
 
-/* x [rows][columns]; `least` is the shorter side. */
+/* x [rows][columns]; `min` is the shorter side. */
 struct matrix {
 	float *x;
 	float *copy;           /* [rows][columns] */
 	float *gram, *product; /* [least][least] */
-	dnnl_dim_t rows, columns, least;
+	dnnl_dim_t rows, columns, min;
 };
 
 /* Proportional to the FLOPs of an iteration. */
 static double matrix_work(const struct device_param *param)
 {
 	double row = device_param_row(param), rows = device_param_matrix(param);
-	double least = row < rows ? row : rows;
+	double min = row < rows ? row : rows;
 
-	return least * least * (2 * (double)param->elements / least + least);
+	return min * min * (2 * (double)param->elements / min + min);
 }
 
 /* Elements of the scratch arrays of struct matrix. */
 static size_t matrix_scratch(const struct device_param *param)
 {
 	size_t row = device_param_row(param), rows = device_param_matrix(param);
-	size_t least = row < rows ? row : rows;
+	size_t min = row < rows ? row : rows;
 
-	return (param->elements + 15) / 16 * 16 + 2 * ((least * least + 15) / 16 * 16);
+	return (param->elements + 15) / 16 * 16 + 2 * ((min * min + 15) / 16 * 16);
 }
 
 /* Inserts parameter `index` into the sorted list of `count`. */
@@ -93,9 +93,9 @@ static struct matrix matrix_of(const struct cpu_params *cpu, const struct device
 		.columns = device_param_row(param),
 	};
 
-	m.least = m.rows < m.columns ? m.rows : m.columns;
+	m.min = m.rows < m.columns ? m.rows : m.columns;
 	m.gram = m.copy + (param->elements + 15) / 16 * 16;
-	m.product = m.gram + (m.least * m.least + 15) / 16 * 16;
+	m.product = m.gram + (m.min * m.min + 15) / 16 * 16;
 	return m;
 }
 
@@ -117,7 +117,7 @@ static void matrix_scale(const struct kernels *kernels, const struct matrix *m)
 static dnnl_status_t matrix_step(const struct matrix *m, struct update_polynomial p)
 {
 	bool wide = m->rows <= m->columns;
-	dnnl_dim_t k = m->least;
+	dnnl_dim_t k = m->min;
 	dnnl_status_t status =
 		dnnl_sgemm(wide ? 'N' : 'T', wide ? 'T' : 'N', k, k, wide ? m->columns : m->rows, 1,
 			   m->x, m->columns, m->x, m->columns, 0, m->gram, k);

@@ -53,7 +53,7 @@ INLINE void store_row(void *to, const float *restrict from, enum element element
 	}
 }
 
-INLINE size_t least(size_t a, size_t b)
+INLINE size_t size_min(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }

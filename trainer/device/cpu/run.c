@@ -58,8 +58,8 @@ static int run_fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int
 	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
 }
 
-static void run_tell(const struct cpu_graph *cpu, const struct cpu_node *node, const char *pass,
-		     uint64_t begin_ns)
+static void run_report_span(const struct cpu_graph *cpu, const struct cpu_node *node,
+			    const char *pass, uint64_t begin_ns)
 {
 	device_span_end(&cpu->device->base, node->node->name, node->node->kind_name, pass,
 			begin_ns);
@@ -84,7 +84,7 @@ static int run_forward(struct cpu_graph *cpu)
 			node->forward_ns += run_clock_ns(cpu) - start;
 			node->runs++;
 		}
-		run_tell(cpu, node, pass, begin);
+		run_report_span(cpu, node, pass, begin);
 		for (int j = 0; options->detect_anomaly && j < DEVICE_NODE_OUTPUTS && r == 0; j++)
 			if (node->outputs[j])
 				r = run_inspect(
@@ -114,7 +114,7 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 		return run_fail_pass(cpu, node, r, "backward");
 	if (options->profile)
 		node->backward_ns += run_clock_ns(cpu) - start;
-	run_tell(cpu, node, "backward", begin);
+	run_report_span(cpu, node, "backward", begin);
 	if (options->detect_anomaly && device_param_trains(weight))
 		r = run_inspect(cpu, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
 				weight->elements, "weight's gradient");
@@ -122,7 +122,7 @@ static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 }
 
 /* Recomputes what backward needs of the segment that ends with node `last`. */
-static int run_again(struct cpu_graph *cpu, uint32_t last)
+static int run_recompute(struct cpu_graph *cpu, uint32_t last)
 {
 	bool profile = cpu->device->base.options.profile;
 	int r = 0;
@@ -140,7 +140,7 @@ static int run_again(struct cpu_graph *cpu, uint32_t last)
 			r = run_fail_pass(cpu, node, r, "second forward");
 		if (profile)
 			node->backward_ns += run_clock_ns(cpu) - start;
-		run_tell(cpu, node, "backward", begin);
+		run_report_span(cpu, node, "backward", begin);
 	}
 	cpu->again = false;
 	return r;
@@ -152,7 +152,7 @@ static int run_backward(struct cpu_graph *cpu, bool reduce)
 	int r = 0;
 
 	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
-		r = run_again(cpu, i);
+		r = run_recompute(cpu, i);
 		if (r == 0 && cpu->graph->nodes[i]->backward)
 			r = run_backward_node(cpu, &cpu->nodes[i]);
 		if (r == 0 && reduce)

@@ -351,7 +351,7 @@ int cuda_ranks_compare(struct cuda_graph *graph);
 void cuda_ranks_release(struct cuda_graph *graph);
 /* True if the operation needs sums over all ranks, like those of a synchronized norm. */
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Queues the all-reduce of SUM and SQUARES, in place. */
+/* Queues the all-reduce of SUM and PRODUCTS, in place. */
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
 /*
  * Hooks around the operations of a step. They count labels, all-reduce gradient buckets as they

@@ -35,12 +35,12 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 static int plan_arena(struct cuda_graph *cuda)
 {
 	struct cuda_program *program = cuda->program;
-	uint64_t most = cuda->device->base.options.arena_bytes_max;
+	uint64_t max = cuda->device->base.options.arena_bytes_max;
 	int r = 0;
 
-	if (most && program->arena.size > most)
+	if (max && program->arena.size > max)
 		return device_fail(&cuda->device->base, -ENOMEM,
-				   "no more than %.3f GiB are allowed", (double)most / (1 << 30));
+				   "no more than %.3f GiB are allowed", (double)max / (1 << 30));
 	cuda->arena = cuda_allocate(&r, program->arena.size);
 	if (r < 0)
 		return r;
@@ -58,14 +58,14 @@ static int plan_arena(struct cuda_graph *cuda)
 
 static int plan_workspace(struct cuda_graph *cuda)
 {
-	uint64_t most = 0;
+	uint64_t max = 0;
 
 	for (uint32_t i = 0; i < cuda->program->op_count; i++) {
 		uint64_t bytes = cuda_kernel_workspace(cuda, &cuda->program->ops[i]);
 
-		most = bytes > most ? bytes : most;
+		max = bytes > max ? bytes : max;
 	}
-	return most ? gpu_allocate(most, &cuda->workspace) : 0;
+	return max ? gpu_allocate(max, &cuda->workspace) : 0;
 }
 
 /* Bytes of a batch of the most common kind: uint8 images with up to 4 channels. */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCALE_LEAST   0x1p-16
-#define SCALE_LARGEST 0x1p24
+#define SCALE_MIN 0x1p-16
+#define SCALE_MAX 0x1p24
 
 static struct cuda_device *device_of(const struct device_params *params)
 {
@@ -360,8 +360,8 @@ static struct update params_describe_update(struct device_params *params,
 		.results = results,
 		.scaling = {.growth = scales ? STEP_SCALE_GROWTH : 1,
 			    .backoff = scales ? STEP_SCALE_BACKOFF : 1,
-			    .least = scales ? SCALE_LEAST : 1,
-			    .largest = scales ? SCALE_LARGEST : 1,
+			    .min = scales ? SCALE_MIN : 1,
+			    .max = scales ? SCALE_MAX : 1,
 			    .interval = STEP_SCALE_INTERVAL},
 		.partial = cuda->partial,
 		.decision = cuda->decision,

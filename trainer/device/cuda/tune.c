@@ -93,7 +93,7 @@ static double tune_pass_ms(const struct tuner *t, double bytes)
 /* ---- convolutions ---- */
 
 /* True if an earlier operation has the same problem. */
-static bool tune_seen(const struct cuda_program *program, uint32_t index)
+static bool tune_is_repeated(const struct cuda_program *program, uint32_t index)
 {
 	const struct conv_problem *problem = &program->ops[index].conv.problem;
 
@@ -261,7 +261,7 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 	const struct conv_problem *problem = &op->conv.problem;
 	const struct cuda_op *gradient = NULL;
 	struct conv_problem rest, plain;
-	double own, with, without = 0, bytes, least;
+	double own, with, without = 0, bytes, min;
 	int r = tune_time_problem(t, op, problem, &own);
 
 	*ret_ms = 0;
@@ -272,9 +272,9 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 		return r;
 	plain = gradient->conv.problem;
 	plain.prologue = CONV_PLAIN;
-	least = (double)(conv_problem_bytes(&rest) + conv_problem_bytes(&plain)) / t->bytes_per_ms;
+	min = (double)(conv_problem_bytes(&rest) + conv_problem_bytes(&plain)) / t->bytes_per_ms;
 	r = tune_time_problem(t, gradient, &gradient->conv.problem, &with);
-	if (r < 0 || (with > 0 && least + tune_pass_ms(t, bytes) > own + with))
+	if (r < 0 || (with > 0 && min + tune_pass_ms(t, bytes) > own + with))
 		return r;
 	r = tune_time_problem(t, gradient, &plain, &without);
 	*ret_timed = with > 0 && without > 0;
@@ -300,13 +300,13 @@ static int tune_operations(struct tuner *t)
 	int r = 0;
 
 	for (uint32_t i = 0; i < program->op_count && r == 0; i++)
-		if (program->ops[i].kind == CUDA_OP_CONV && !tune_seen(program, i))
+		if (program->ops[i].kind == CUDA_OP_CONV && !tune_is_repeated(program, i))
 			r = tune_time_problem(t, &program->ops[i], &program->ops[i].conv.problem,
 					      &ms);
 	if (r == 0 && t->engines->refuse)
 		r = tune_time_passes(t);
 	for (uint32_t i = 0; i < program->op_count && r == 0 && t->engines->refuse; i++)
-		if (program->ops[i].kind == CUDA_OP_CONV && !tune_seen(program, i))
+		if (program->ops[i].kind == CUDA_OP_CONV && !tune_is_repeated(program, i))
 			r = tune_choose_for(t, &program->ops[i]);
 	return r;
 }

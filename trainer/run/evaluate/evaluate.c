@@ -37,7 +37,7 @@ struct pass {
 };
 
 /* Copies a batch to the device and queues its forward pass. */
-static int evaluate_launch(struct run *run, const struct device_batch *batch, struct flight *flight)
+static int evaluate_queue(struct run *run, const struct device_batch *batch, struct flight *flight)
 {
 	struct device_graph *graph = run->network.eval.graph;
 	int r = device_upload(graph, batch, &flight->ticket);
@@ -52,7 +52,7 @@ static int evaluate_launch(struct run *run, const struct device_batch *batch, st
 	return r;
 }
 
-static int evaluate_land(struct run *run, const struct flight *flight,
+static int evaluate_wait(struct run *run, const struct flight *flight,
 			 struct device_results *results)
 {
 	int r = device_results(run->network.eval.graph, flight->step, true, results);
@@ -84,10 +84,10 @@ static int evaluate_add_view(struct run *run, const struct view *view,
 	if (view->shift)
 		images.images = buffers->moved;
 	images.flip = view->flip;
-	int r = evaluate_launch(run, &images, &flight);
+	int r = evaluate_queue(run, &images, &flight);
 	if (r < 0)
 		return r;
-	r = evaluate_land(run, &flight, &results);
+	r = evaluate_wait(run, &flight, &results);
 	if (r < 0)
 		return r;
 	r = device_logits(run->network.eval.graph, buffers->logits);
@@ -184,7 +184,7 @@ static int evaluate_collect(struct pass *pass, unsigned down_to)
 {
 	while (pass->count > down_to) {
 		struct device_results results;
-		int r = evaluate_land(pass->run, &pass->flights[0], &results);
+		int r = evaluate_wait(pass->run, &pass->flights[0], &results);
 		if (r < 0)
 			return r;
 		feed_release(pass->feed.feed, &pass->flights[0].batch);
@@ -225,7 +225,7 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 	}
 	struct flight *flight = &pass->flights[pass->count];
 	flight->batch = *batch;
-	r = evaluate_launch(run, &images, flight);
+	r = evaluate_queue(run, &images, flight);
 	if (r < 0)
 		return r;
 	pass->count++;
@@ -323,7 +323,8 @@ static int evaluate_feed(struct pass *pass)
 		if (r == -EINTR)
 			return r;
 		if (r < 0)
-			return run_lose(&run->ctx, run_fail(&run->ctx, r, "evaluation: %s", error));
+			return run_set_lost(&run->ctx,
+					    run_fail(&run->ctx, r, "evaluation: %s", error));
 		r = evaluate_batch(pass, &batch);
 		if (r < 0)
 			return r;
@@ -336,7 +337,7 @@ static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 	struct pass pass = {.run = run, .totals = totals};
 	int r = evaluate_open_feed(run, &pass.feed);
 	if (r < 0 || !pass.feed.feed)
-		return run_lose(&run->ctx, r);
+		return run_set_lost(&run->ctx, r);
 	pass.view_count = views_of(&run->ctx.recipe->train, pass.views);
 	r = evaluate_feed(&pass);
 	evaluate_abandon(&pass);

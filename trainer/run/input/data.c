@@ -372,8 +372,8 @@ static bool data_is_gone(const struct data *data, int r, const char *error)
 }
 
 /* Opens a feed. Waits if the daemon restarts, because evaluations open feeds during a run. */
-static int data_open_patiently(const struct data *data, const struct feed_options *options,
-			       struct feed **ret_feed, char *error)
+static int data_open_with_retries(const struct data *data, const struct feed_options *options,
+				  struct feed **ret_feed, char *error)
 {
 	double until = clock_s(CLOCK_MONOTONIC) + (double)data->recipe->data.reconnect;
 	for (;;) {
@@ -430,7 +430,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
 	options.fields = deferred;
 	options.field_count = data_defers(data, part);
-	int r = data_open_patiently(data, &options, ret_feed, error);
+	int r = data_open_with_retries(data, &options, ret_feed, error);
 	if (r == 0)
 		r = data_check_unchanged(data, part, *ret_feed, error);
 	if (r < 0) {

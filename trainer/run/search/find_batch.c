@@ -375,7 +375,7 @@ static void find_draw(const void *data, FILE *file)
 	if (find_has_noise(find) && scale >= FIND_UNIT && scale <= picture.to)
 		picture_mark(&picture, scale, 360, "#c30", text);
 	picture_end(&picture);
-	picture_shut(file);
+	picture_close(file);
 }
 
 static void find_print_table(const struct find_batch *find, FILE *file)

@@ -115,7 +115,7 @@ static void find_draw(const void *data, FILE *file)
 	picture_curve(&picture, &picture_black, find->rate, find->smooth, find->count);
 	find_draw_marks(find, &picture);
 	picture_end(&picture);
-	picture_shut(file);
+	picture_close(file);
 }
 
 /* ---- all of it ---- */

@@ -35,7 +35,7 @@ static uint64_t needed_fused(const struct conv_problem *problem)
 	case CONV_STORE:
 		break;
 	case CONV_STATISTICS:
-		roles |= CUDA_BIT(CUDA_SUM) | CUDA_BIT(CUDA_SQUARES);
+		roles |= CUDA_BIT(CUDA_SUM) | CUDA_BIT(CUDA_PRODUCTS);
 		break;
 	case CONV_BIAS:
 		roles |= CUDA_BIT(CUDA_CHANNEL_BIAS) |
@@ -47,7 +47,7 @@ static uint64_t needed_fused(const struct conv_problem *problem)
 	case CONV_RELU_NORM:
 		roles |= CUDA_BIT(CUDA_RAW) | CUDA_BIT(CUDA_MEAN) | CUDA_BIT(CUDA_DEVIATION) |
 			 CUDA_BIT(CUDA_GAMMA) | CUDA_BIT(CUDA_BETA) | CUDA_BIT(CUDA_SUM) |
-			 CUDA_BIT(CUDA_SQUARES) | CUDA_BIT(CUDA_A) | CUDA_BIT(CUDA_B) |
+			 CUDA_BIT(CUDA_PRODUCTS) | CUDA_BIT(CUDA_A) | CUDA_BIT(CUDA_B) |
 			 CUDA_BIT(CUDA_C) | (problem->residual ? CUDA_BIT(CUDA_RESIDUAL) : 0);
 		break;
 	}
@@ -60,7 +60,7 @@ static uint64_t needed_fused(const struct conv_problem *problem)
 	case CONV_SHORTCUT_NORM:
 		roles |= CUDA_BIT(CUDA_RAW2) | CUDA_BIT(CUDA_MEAN2) | CUDA_BIT(CUDA_DEVIATION2) |
 			 CUDA_BIT(CUDA_GAMMA2) | CUDA_BIT(CUDA_BETA2) | CUDA_BIT(CUDA_SUM2) |
-			 CUDA_BIT(CUDA_SQUARES2) | CUDA_BIT(CUDA_A2) | CUDA_BIT(CUDA_B2) |
+			 CUDA_BIT(CUDA_PRODUCTS2) | CUDA_BIT(CUDA_A2) | CUDA_BIT(CUDA_B2) |
 			 CUDA_BIT(CUDA_C2);
 		break;
 	}

@@ -486,16 +486,16 @@ TEST(input_channels)
 {
 	static const uint32_t expected[] = {4, 4, 4, 4, 4, 8, 8, 8, 8};
 
-	for (uint32_t least = 0; least <= 8; least++) {
+	for (uint32_t min = 0; min <= 8; min++) {
 		const struct cuda_program *program;
 		struct plan_fixture f;
 
-		channels_min = least;
+		channels_min = min;
 		stub_refuse = refuse_few_channels;
 		plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
 		program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
-		assert_int_equal(program->ops[0].operands[CUDA_Y]->shape.c, expected[least]);
-		assert_int_equal(program->ops[1].operands[CUDA_W]->shape.c, expected[least]);
+		assert_int_equal(program->ops[0].operands[CUDA_Y]->shape.c, expected[min]);
+		assert_int_equal(program->ops[1].operands[CUDA_W]->shape.c, expected[min]);
 		plan_fixture_deinit(&f);
 	}
 	stub_refuse = NULL;

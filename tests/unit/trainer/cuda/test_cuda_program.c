@@ -215,7 +215,7 @@ TEST(resnet50)
 TEST(traffic)
 {
 	static const struct {
-		double least, most;
+		double min, max;
 	} megabytes[] = {{472, 478}, {348, 356}, {260, 267}};
 	uint64_t arena[3];
 
@@ -231,8 +231,8 @@ TEST(traffic)
 			bytes += (double)program->ops[i].bytes;
 			flops += program->ops[i].flops;
 		}
-		assert_in_range((uint64_t)(bytes / 256), (uint64_t)(megabytes[level].least * 1e6),
-				(uint64_t)(megabytes[level].most * 1e6));
+		assert_in_range((uint64_t)(bytes / 256), (uint64_t)(megabytes[level].min * 1e6),
+				(uint64_t)(megabytes[level].max * 1e6));
 		assert_in_range((uint64_t)(flops / 256e6), 24250, 24350);
 		arena[level] = program->arena.size;
 		assert_true(arena[level] < program->arena.unshared / 2);

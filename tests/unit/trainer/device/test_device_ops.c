@@ -332,7 +332,7 @@ static struct device_value *record_scale_add(struct fixture *f, struct device_va
 	return device_scale_add(f->graph, f->input, &spec);
 }
 
-static struct device_value *record(struct fixture *f)
+static struct device_value *record_op(struct fixture *f)
 {
 	const struct op_case *op = f->op;
 	struct device_norm norm = {f->p[GAMMA],    f->p[BETA], f->p[MEAN],        f->p[VARIANCE],
@@ -418,7 +418,7 @@ static void run(struct fixture *f)
 
 	assert_int_equal(device_graph_new(f->params, &options, &f->graph), 0);
 	f->input = device_input(f->graph, &input);
-	f->y = record(f);
+	f->y = record_op(f);
 	if (device_graph_plan(f->graph, error) < 0)
 		fail_msg("%s", error);
 	tensor_to_float(&f->x, x);
@@ -572,7 +572,7 @@ static void check_evaluation(struct fixture *f, double *expected, double toleran
 	device_graph_free(f->graph);
 	assert_int_equal(device_graph_new(f->params, &options, &f->graph), 0);
 	f->input = device_input(f->graph, &input);
-	f->y = record(f);
+	f->y = record_op(f);
 	if (device_graph_plan(f->graph, error) < 0)
 		fail_msg("%s", error);
 	tensor_to_float(&f->x, x);

@@ -69,9 +69,9 @@ int ncclGroupEnd(void)
 
 int ncclCommGetAsyncError(void *comm, int *status)
 {
-	const char *most = getenv("FAKE_NCCL_SUMS");
+	const char *max = getenv("FAKE_NCCL_SUMS");
 
-	*status = most && sums > atoi(most) ? ASYNC_ERROR : 0;
+	*status = max && sums > atoi(max) ? ASYNC_ERROR : 0;
 	return 0;
 }
 

@@ -51,7 +51,8 @@ int execution_plan_build(struct cudnn_engines *engines, const struct engine_conf
  * Makes the plan the owner of the engine configurations. Keeps the operation graph and the plan's
  * configuration, and destroys the others.
  */
-static void plan_keep(struct conv_plan *plan, struct engine_configs *engine_configs, size_t index)
+static void plan_own_configs(struct conv_plan *plan, struct engine_configs *engine_configs,
+			     size_t index)
 {
 	struct backend *configs = &engine_configs->configs;
 	descriptor config = engine_configs->list[index].config;
@@ -100,7 +101,7 @@ static int plan_try(struct cudnn_engines *engines, struct engine_configs *engine
 		if (r < 0)
 			continue;
 		if (plan->info.workspace_bytes <= engines->workspace_max) {
-			plan_keep(plan, engine_configs, i);
+			plan_own_configs(plan, engine_configs, i);
 			*ret_plan = plan;
 			return 0;
 		}

@@ -51,8 +51,8 @@ static descriptor tensor(struct builder *builder, struct dims dims, cudnnDataTyp
 	return made;
 }
 
-static descriptor in_memory(struct builder *builder, struct dims dims, cudnnDataType_t type,
-			    size_t offset)
+static descriptor memory_tensor(struct builder *builder, struct dims dims, cudnnDataType_t type,
+				size_t offset)
 {
 	int64_t id = (int64_t)offset + 1;
 
@@ -61,9 +61,9 @@ static descriptor in_memory(struct builder *builder, struct dims dims, cudnnData
 }
 
 #define MEMORY(builder, dims, type, member)                                                        \
-	in_memory(builder, dims, type, offsetof(struct conv_arguments, member))
+	memory_tensor(builder, dims, type, offsetof(struct conv_arguments, member))
 
-static descriptor within(struct builder *builder, struct dims dims, cudnnDataType_t type)
+static descriptor virtual_tensor(struct builder *builder, struct dims dims, cudnnDataType_t type)
 {
 	int64_t id = (int64_t)sizeof(struct conv_arguments) + 1 + builder->inner++;
 
@@ -218,8 +218,8 @@ static descriptor affine(struct builder *builder, descriptor from, descriptor sc
 			 descriptor bias)
 {
 	struct dims dims = dims_x(builder->problem);
-	descriptor scaled = within(builder, dims, CUDNN_DATA_FLOAT);
-	descriptor shifted = within(builder, dims, CUDNN_DATA_FLOAT);
+	descriptor scaled = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
+	descriptor shifted = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
 
 	pointwise(builder, CUDNN_POINTWISE_MUL, from, scale, 1, scaled);
 	pointwise(builder, CUDNN_POINTWISE_ADD, scaled, bias, 1, shifted);
@@ -241,10 +241,10 @@ static descriptor prologue(struct builder *builder)
 	bias = MEMORY(builder, channels(problem->c), element, bias);
 	sum = affine(builder, x, scale, bias);
 	if (problem->prologue == CONV_SCALE_BIAS_RELU) {
-		result = within(builder, dims, element);
+		result = virtual_tensor(builder, dims, element);
 	} else {
 		descriptor other = MEMORY(builder, dims, element, residual);
-		descriptor added = within(builder, dims, CUDNN_DATA_FLOAT);
+		descriptor added = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
 
 		if (problem->prologue == CONV_DUAL_SCALE_BIAS_ADD_RELU) {
 			scale = MEMORY(builder, channels(problem->c), element, scale2);
@@ -286,11 +286,11 @@ static void bias_epilogue(struct builder *builder, descriptor raw, descriptor y)
 	struct dims dims = dims_y(problem);
 	bool activates = problem->activation != DEVICE_IDENTITY;
 	descriptor bias = MEMORY(builder, channels(problem->k), builder->element, channel_bias);
-	descriptor sum = activates ? within(builder, dims, CUDNN_DATA_FLOAT) : y;
+	descriptor sum = activates ? virtual_tensor(builder, dims, CUDNN_DATA_FLOAT) : y;
 
 	if (problem->residual) {
 		descriptor residual = MEMORY(builder, dims, builder->element, residual);
-		descriptor added = within(builder, dims, CUDNN_DATA_FLOAT);
+		descriptor added = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
 
 		pointwise(builder, CUDNN_POINTWISE_ADD, raw, residual, 1, added);
 		raw = added;
@@ -310,7 +310,7 @@ static void forward(struct builder *builder)
 	descriptor w = MEMORY(builder, dims_w(problem), builder->element, w);
 	descriptor y = MEMORY(builder, dims_y(problem), builder->element, y);
 	descriptor raw = problem->epilogue == CONV_BIAS
-				 ? within(builder, dims_y(problem), CUDNN_DATA_FLOAT)
+				 ? virtual_tensor(builder, dims_y(problem), CUDNN_DATA_FLOAT)
 				 : y;
 
 	convolve(builder, x, w, raw);
@@ -355,13 +355,15 @@ static descriptor norm_output(struct builder *builder, const struct norm *norm,
 {
 	struct dims dims = dims_x(builder->problem), vector = channels(builder->problem->c);
 	cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	descriptor raw = in_memory(builder, dims, builder->element, norm->raw);
-	descriptor mean = in_memory(builder, vector, type, norm->mean);
-	descriptor deviation = in_memory(builder, vector, type, norm->deviation);
-	descriptor gamma = in_memory(builder, vector, type, norm->gamma);
-	descriptor beta = in_memory(builder, vector, type, norm->beta);
-	descriptor centred = within(builder, dims, type), normal = within(builder, dims, type);
-	descriptor scaled = within(builder, dims, type), output = within(builder, dims, type);
+	descriptor raw = memory_tensor(builder, dims, builder->element, norm->raw);
+	descriptor mean = memory_tensor(builder, vector, type, norm->mean);
+	descriptor deviation = memory_tensor(builder, vector, type, norm->deviation);
+	descriptor gamma = memory_tensor(builder, vector, type, norm->gamma);
+	descriptor beta = memory_tensor(builder, vector, type, norm->beta);
+	descriptor centred = virtual_tensor(builder, dims, type),
+		   normal = virtual_tensor(builder, dims, type);
+	descriptor scaled = virtual_tensor(builder, dims, type),
+		   output = virtual_tensor(builder, dims, type);
 
 	pointwise(builder, CUDNN_POINTWISE_ADD, raw, mean, -1, centred);
 	pointwise(builder, CUDNN_POINTWISE_MUL, centred, deviation, 1, normal);
@@ -408,8 +410,8 @@ static void norm_backward(struct builder *builder, const struct norm *norm,
 		backend_set_descriptor(backend, made, given[i].name, given[i].value);
 	for (size_t i = 0; i < sizeof(made_of_it) / sizeof(made_of_it[0]); i++)
 		backend_set_descriptor(backend, made, made_of_it[i].name,
-				       in_memory(builder, channels(builder->problem->c), type,
-						 made_of_it[i].offset));
+				       memory_tensor(builder, channels(builder->problem->c), type,
+						     made_of_it[i].offset));
 	add(builder, made, "backward of the norm's weights");
 }
 
@@ -425,7 +427,7 @@ static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
 	descriptor output, other = NULL;
 
 	if (problem->residual) {
-		descriptor sum = within(builder, dims, CUDNN_DATA_FLOAT);
+		descriptor sum = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
 
 		pointwise(builder, CUDNN_POINTWISE_ADD, g,
 			  MEMORY(builder, dims, builder->element, residual), 1, sum);
@@ -437,7 +439,7 @@ static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
 	if (problem->shortcut == CONV_SHORTCUT_NORM)
 		other = norm_output(builder, &norms[1], &inputs2);
 	if (other) {
-		descriptor sum = within(builder, dims, CUDNN_DATA_FLOAT);
+		descriptor sum = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
 
 		pointwise(builder, CUDNN_POINTWISE_ADD, output, other, 1, sum);
 		output = sum;
@@ -455,8 +457,9 @@ static void data_gradient(struct builder *builder)
 	descriptor dy = MEMORY(builder, dims_y(problem), builder->element, y);
 	descriptor w = MEMORY(builder, dims_w(problem), builder->element, w);
 	descriptor dx = MEMORY(builder, dims, builder->element, x);
-	descriptor g =
-		problem->epilogue == CONV_STORE ? dx : within(builder, dims, CUDNN_DATA_FLOAT);
+	descriptor g = problem->epilogue == CONV_STORE
+			       ? dx
+			       : virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
 
 	convolve(builder, g, w, dy);
 	if (problem->epilogue == CONV_ADD)

@@ -347,7 +347,7 @@ int plan_cache_write(const struct plan_cache *file, char **ret_text, size_t *ret
  * Drops the PLAN_UNFUSED lines of this device that `heard` lacks, as if their problems had never
  * been tuned.
  */
-static void plans_forget_apart(struct plan_cache *file, const struct plan_cache *heard)
+static void plans_forget_unfused(struct plan_cache *file, const struct plan_cache *heard)
 {
 	size_t kept = 0;
 
@@ -374,7 +374,7 @@ int plan_cache_merge(struct plan_cache *file, const char *text, size_t size)
 		fclose(from);
 	}
 	if (r == 0)
-		plans_forget_apart(file, &heard);
+		plans_forget_unfused(file, &heard);
 	for (size_t i = 0; i < heard.count && r == 0; i++)
 		r = plans_put(file, &heard.lines[i]);
 	free(heard.lines);

@@ -110,7 +110,7 @@ static int trial_config(struct trial *trial, size_t index)
 	return r;
 }
 
-static unsigned most_compiled(const struct engine_configs *engine_configs)
+static unsigned compiled_max(const struct engine_configs *engine_configs)
 {
 	for (size_t i = 0; i < engine_configs->count; i++)
 		if (!engine_configs->list[i].compiled)
@@ -120,13 +120,13 @@ static unsigned most_compiled(const struct engine_configs *engine_configs)
 
 static int trial_all(struct trial *trial)
 {
-	unsigned compiled = 0, most = most_compiled(trial->engine_configs);
+	unsigned compiled = 0, max = compiled_max(trial->engine_configs);
 	int r = 0;
 
 	for (size_t i = 0; i < trial->engine_configs->count; i++) {
 		int one;
 
-		if (trial->engine_configs->list[i].compiled && compiled++ >= most)
+		if (trial->engine_configs->list[i].compiled && compiled++ >= max)
 			continue;
 		/* on failure engines->error has the message */
 		one = trial_config(trial, i);

@@ -315,7 +315,7 @@ static uint64_t run_elapsed_ns(const struct cuda_graph *cuda, uint32_t from, uin
  * Reports the times of a step to device_watch(). Nothing else was in flight when it began, at
  * begin_ns.
  */
-static int run_tell(struct cuda_graph *cuda, uint64_t begin_ns)
+static int run_report_span(struct cuda_graph *cuda, uint64_t begin_ns)
 {
 	const struct device *device = &cuda->device->base;
 	uint32_t count = cuda->program->op_count;
@@ -357,7 +357,7 @@ static int run_watched(struct cuda_graph *cuda)
 	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
 
 	r = run_work(cuda);
-	return r < 0 ? r : run_tell(cuda, begin);
+	return r < 0 ? r : run_report_span(cuda, begin);
 }
 
 /* ---- steps ---- */

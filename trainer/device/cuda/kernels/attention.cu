@@ -18,15 +18,15 @@ extern "C" {
  * Each thread holds 2 x 2 scores and, for its two rows, sums of 4 channels.
  */
 
-#define TILE        32 /* rows or columns of the score matrix per block */
-#define SIDE        (TILE + 1)
-#define CHANNELS    ATTENTION_CHANNELS_MAX
-#define ACROSS      16 /* threads along a row */
-#define OWN         (TILE / ACROSS)
-#define OWN_WIDE    (CHANNELS / ACROSS)
-#define LEAST_SCORE (-1e30f)
-#define LOG2_E      1.44269504f
-#define LN_2        0.69314718f
+#define TILE      32 /* rows or columns of the score matrix per block */
+#define SIDE      (TILE + 1)
+#define CHANNELS  ATTENTION_CHANNELS_MAX
+#define ACROSS    16 /* threads along a row */
+#define OWN       (TILE / ACROSS)
+#define OWN_WIDE  (CHANNELS / ACROSS)
+#define SCORE_MIN (-1e30f)
+#define LOG2_E    1.44269504f
+#define LN_2      0.69314718f
 
 /* The work of the block, and the coordinates of the thread in its tile. */
 struct here {
@@ -37,7 +37,7 @@ struct here {
 	struct dropout_key key;
 };
 
-DEVICE struct here where(const struct attention_arguments *a, uint32_t tile)
+DEVICE struct here locate(const struct attention_arguments *a, uint32_t tile)
 {
 	uint32_t head = blockIdx.x / a->tiles;
 	struct here here;
@@ -81,8 +81,8 @@ DEVICE uint64_t query_at(const struct attention_arguments *a, const struct here 
 }
 
 /* Dropout factor of the attention weight of a query and a key. */
-DEVICE float drawn(const struct attention_arguments *a, const struct here *here, uint32_t query,
-		   uint32_t key)
+DEVICE float weight_dropout_factor(const struct attention_arguments *a, const struct here *here,
+				   uint32_t query, uint32_t key)
 {
 	struct philox_block block = dropout_quad(here->key, a->step->draws.first + here->sample,
 						 dropout_query(here->head, query, a->t) + key / 4);
@@ -202,12 +202,12 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	SHARED(float, k, CHANNELS *SIDE);
 	SHARED(float, v, CHANNELS *SIDE);
 	SHARED(float, p, TILE *SIDE);
-	struct here here = where(&a, TILE);
+	struct here here = locate(&a, TILE);
 	float sums[OWN][OWN_WIDE], largest[OWN], total[OWN];
 
 	clear(sums);
 	EACH(i, OWN) {
-		largest[i] = LEAST_SCORE;
+		largest[i] = SCORE_MIN;
 		total[i] = 0;
 	}
 	/* the factor LOG2_E allows exponentials to be powers of two */
@@ -220,23 +220,24 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		__syncthreads();
 		multiply(s, &here, q, k, a.d);
 		EACH(i, OWN) {
-			float most = LEAST_SCORE, sum = 0, shrink;
+			float max = SCORE_MIN, sum = 0, shrink;
 
 			EACH(j, OWN) {
 				if (first + here.x + j * ACROSS >= a.t)
-					s[i][j] = LEAST_SCORE;
-				most = s[i][j] > most ? s[i][j] : most;
+					s[i][j] = SCORE_MIN;
+				max = s[i][j] > max ? s[i][j] : max;
 			}
-			most = row_largest(most);
-			most = most > largest[i] ? most : largest[i];
-			shrink = kernel_exp2(largest[i] - most);
-			largest[i] = most;
+			max = row_largest(max);
+			max = max > largest[i] ? max : largest[i];
+			shrink = kernel_exp2(largest[i] - max);
+			largest[i] = max;
 			EACH(j, OWN) {
-				s[i][j] = kernel_exp2(s[i][j] - most);
+				s[i][j] = kernel_exp2(s[i][j] - max);
 				sum += s[i][j];
 				if (a.dropout.below)
-					s[i][j] *= drawn(&a, &here, here.first + here.y * OWN + i,
-							 first + here.x + j * ACROSS);
+					s[i][j] *= weight_dropout_factor(
+						&a, &here, here.first + here.y * OWN + i,
+						first + here.x + j * ACROSS);
 				p[(here.y * OWN + i) * SIDE + here.x + j * ACROSS] = s[i][j];
 			}
 			total[i] = total[i] * shrink + row_sum(sum);
@@ -276,7 +277,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	SHARED(float, v, CHANNELS *SIDE);
 	SHARED(float, dy, CHANNELS *SIDE);
 	SHARED(float, ds, TILE *SIDE);
-	struct here here = where(&a, TILE);
+	struct here here = locate(&a, TILE);
 	float sums[OWN][OWN_WIDE], log_sum[OWN], delta[OWN];
 
 	clear(sums);
@@ -317,8 +318,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 				float p = probability(s[i][j], log_sum[i]);
 
 				if (a.dropout.below)
-					dp[i][j] *= drawn(&a, &here, here.first + here.y * OWN + i,
-							  first + x);
+					dp[i][j] *= weight_dropout_factor(
+						&a, &here, here.first + here.y * OWN + i,
+						first + x);
 				ds[(here.y * OWN + i) * SIDE + x] =
 					first + x < a.t ? p * (dp[i][j] - delta[i]) : 0;
 			}
@@ -345,7 +347,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	SHARED(float, dy, CHANNELS *SIDE);
 	SHARED(float, p, TILE *SIDE);
 	SHARED(float, ds, TILE *SIDE);
-	struct here here = where(&a, TILE);
+	struct here here = locate(&a, TILE);
 	float dk[OWN][OWN_WIDE], dv[OWN][OWN_WIDE];
 
 	clear(dk);
@@ -375,8 +377,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 				float value = probability(s[i][j], log_sum), factor = 1;
 
 				if (a.dropout.below)
-					factor = drawn(&a, &here, query,
-						       here.first + here.y * OWN + i);
+					factor = weight_dropout_factor(
+						&a, &here, query, here.first + here.y * OWN + i);
 				p[at] = value * factor;
 				ds[at] = value * (dp[i][j] * factor - delta);
 			}
@@ -606,13 +608,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	SHARED(struct kernel_pack, q, MATRIX_TILE * ROW_PACKS);
 	SHARED(struct kernel_pack, k, MATRIX_COLUMNS * ROW_PACKS);
 	SHARED(struct kernel_pack, v, MATRIX_COLUMNS * ROW_PACKS);
-	struct here here = where(&a, MATRIX_TILE);
+	struct here here = locate(&a, MATRIX_TILE);
 	float sums[8][4], largest[2], total[2], scale = a.scale * LOG2_E;
 	uint32_t left[4][4];
 
 	matrix_clear(sums);
 	EACH(i, 2) {
-		largest[i] = LEAST_SCORE;
+		largest[i] = SCORE_MIN;
 		total[i] = 0;
 	}
 	matrix_load_packed(&a, &here, q, 0, here.first, MATRIX_TILE);
@@ -633,7 +635,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 		EACH_IF(j, 4, first + j * 16 < a.t)
 			matrix_scores<ELEMENT>(s + 2 * j, left, k, j * 16, a.d);
 		EACH(i, 2) {
-			float most = LEAST_SCORE, sum = 0, shrink;
+			float max = SCORE_MIN, sum = 0, shrink;
 
 			EACH(n, 8) {
 				EACH(c, 2) {
@@ -641,22 +643,22 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 
 					*score *= scale;
 					if (first + n * 8 + matrix_column() + c >= a.t)
-						*score = LEAST_SCORE;
-					most = *score > most ? *score : most;
+						*score = SCORE_MIN;
+					max = *score > max ? *score : max;
 				}
 			}
-			most = matrix_row_largest(most);
-			most = most > largest[i] ? most : largest[i];
-			shrink = kernel_exp2(largest[i] - most);
-			largest[i] = most;
+			max = matrix_row_largest(max);
+			max = max > largest[i] ? max : largest[i];
+			shrink = kernel_exp2(largest[i] - max);
+			largest[i] = max;
 			EACH(n, 8) {
 				EACH(c, 2) {
-					s[n][2 * i + c] = kernel_exp2(s[n][2 * i + c] - most);
+					s[n][2 * i + c] = kernel_exp2(s[n][2 * i + c] - max);
 					sum += s[n][2 * i + c];
 					if (DRAWS)
-						s[n][2 * i + c] *=
-							drawn(&a, &here, here.first + matrix_row(i),
-							      first + n * 8 + matrix_column() + c);
+						s[n][2 * i + c] *= weight_dropout_factor(
+							&a, &here, here.first + matrix_row(i),
+							first + n * 8 + matrix_column() + c);
 				}
 			}
 			total[i] = total[i] * shrink + matrix_row_sum(sum);
@@ -726,7 +728,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	SHARED(struct kernel_pack, k, MATRIX_COLUMNS * ROW_PACKS);
 	SHARED(struct kernel_pack, v, MATRIX_COLUMNS * ROW_PACKS);
 	SHARED(float, deltas, MATRIX_TILE);
-	struct here here = where(&a, MATRIX_TILE);
+	struct here here = locate(&a, MATRIX_TILE);
 	float sums[8][4], log_sum[2], delta[2], scale = a.scale * LOG2_E;
 	uint32_t q[4][4], dy[4][4];
 
@@ -770,9 +772,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 					float p = kernel_exp2(s[n][c] * scale - log_sum[c / 2]);
 
 					if (DRAWS)
-						dp[n][c] *=
-							drawn(&a, &here,
-							      here.first + matrix_row(c / 2), key);
+						dp[n][c] *= weight_dropout_factor(
+							&a, &here, here.first + matrix_row(c / 2),
+							key);
 					s[n][c] = key < a.t ? p * (dp[n][c] - delta[c / 2]) : 0;
 				}
 			}
@@ -798,7 +800,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	SHARED(struct kernel_pack, dy, MATRIX_COLUMNS / 2 * ROW_PACKS);
 	SHARED(float, log_sums, MATRIX_COLUMNS / 2);
 	SHARED(float, deltas, MATRIX_COLUMNS / 2);
-	struct here here = where(&a, MATRIX_TILE);
+	struct here here = locate(&a, MATRIX_TILE);
 	float dk[8][4], dv[8][4], scale = a.scale * LOG2_E;
 
 	matrix_clear(dk);
@@ -838,8 +840,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 					float factor = 1;
 
 					if (DRAWS)
-						factor = drawn(&a, &here, first + at,
-							       here.first + matrix_row(c / 2));
+						factor = weight_dropout_factor(
+							&a, &here, first + at,
+							here.first + matrix_row(c / 2));
 					s[n][c] = kernel_exp2(s[n][c] * scale - log_sums[at]);
 					dp[n][c] = s[n][c] * (dp[n][c] * factor - deltas[at]);
 					s[n][c] *= factor;

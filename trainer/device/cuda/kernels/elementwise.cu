@@ -35,7 +35,7 @@ static int launch_packs(const struct kernel_device *device,
  * one by one.
  */
 
-DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
+DEVICE uint64_t elementwise_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -105,13 +105,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
 				uint64_t at = (first + u * threads) * LANES + i;
 
 				if (!kernel_finite(v[i]))
-					first_bad = elementwise_least(first_bad, at);
+					first_bad = elementwise_min(first_bad, at);
 			}
 		}
 	}
 	for (uint64_t at = a.packs * LANES + thread; at < a.count; at += threads)
 		if (!kernel_finite(kernel_load(a.x, at, V::ELEMENT)))
-			first_bad = elementwise_least(first_bad, at);
+			first_bad = elementwise_min(first_bad, at);
 	if (first_bad != ELEMENTWISE_FINITE)
 		kernel_atomic_min(a.first, (uint64_t)a.tensor << 40 | first_bad);
 }

@@ -5,7 +5,7 @@ extern "C" {
 
 #include "trainer/device/cuda/kernels/common/launch.h"
 
-DEVICE uint64_t own_element(void)
+DEVICE uint64_t thread_element(void)
 {
 	return (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
 }
@@ -13,7 +13,7 @@ DEVICE uint64_t own_element(void)
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	orthogonalize_begin_kernel(const __grid_constant__ struct orthogonalize_matrix a)
 {
-	uint64_t at = own_element(), row = at / a.x_columns;
+	uint64_t at = thread_element(), row = at / a.x_columns;
 	uint32_t column = (uint32_t)(at - row * a.x_columns);
 	float norm, value = 0;
 
@@ -36,7 +36,7 @@ int orthogonalize_begin(const struct kernel_device *device,
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	orthogonalize_end_kernel(const __grid_constant__ struct orthogonalize_matrix a)
 {
-	uint64_t at = own_element(), row = at / a.columns;
+	uint64_t at = thread_element(), row = at / a.columns;
 	uint32_t column = (uint32_t)(at - row * a.columns);
 
 	if (!a.decision->made || row >= a.rows)
@@ -54,7 +54,7 @@ int orthogonalize_end(const struct kernel_device *device,
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	orthogonalize_combine_kernel(const __grid_constant__ struct orthogonalize_combine a)
 {
-	uint64_t at = own_element(), row = at / a.side;
+	uint64_t at = thread_element(), row = at / a.side;
 
 	if (row >= a.side)
 		return;

@@ -25,12 +25,12 @@ DEVICE struct pool_part pool_part_at(const struct pool_window *window, uint32_t 
 				     uint32_t s)
 {
 	bool narrow = window->s_last - window->s_first <= side;
-	uint32_t rows = window->r_last - r, columns = window->s_last - s, most = narrow ? side : 1;
+	uint32_t rows = window->r_last - r, columns = window->s_last - s, max = narrow ? side : 1;
 	struct pool_part part;
 
 	part.r = r;
 	part.s = s;
-	part.rows = rows < most ? rows : most;
+	part.rows = rows < max ? rows : max;
 	part.columns = columns < side ? columns : side;
 	return part;
 }

@@ -22,14 +22,14 @@ extern "C" {
  */
 static void cut(struct scale_add_arguments *a, const struct kernel_device *device)
 {
-	uint32_t wanted, most;
+	uint32_t wanted, max;
 
 	row_grid_init(&a->grid, device, (uint64_t)a->n * a->positions, a->channels, a->element,
 		      ROW_GRID_MAP);
 	wanted = divide_up((uint64_t)BLOCKS * device->multiprocessors,
 			   (uint64_t)a->n * a->grid.blocks_y);
-	most = divide_up(a->positions, a->grid.height * ROW_GRID_UNROLL);
-	a->parts = a->dgate ? 1 : wanted < most ? wanted : most;
+	max = divide_up(a->positions, a->grid.height * ROW_GRID_UNROLL);
+	a->parts = a->dgate ? 1 : wanted < max ? wanted : max;
 	a->share = divide_up(a->positions, a->parts);
 	a->parts = divide_up(a->positions, a->share);
 	a->grid.blocks_x = a->n * a->parts;

@@ -74,22 +74,21 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 /* ---- decision ---- */
 
-DEVICE void back_off(struct device_params_state *state, const struct update_scaling *scaling)
+DEVICE void back_off_scale(struct device_params_state *state, const struct update_scaling *scaling)
 {
 	double scale = state->loss_scale * scaling->backoff;
 
 	if (scaling->backoff == 1)
 		return;
-	state->loss_scale = scale > scaling->least ? scale : scaling->least;
+	state->loss_scale = scale > scaling->min ? scale : scaling->min;
 	state->scale_age = 0;
 }
 
-DEVICE void grow(struct device_params_state *state, const struct update_scaling *scaling)
+DEVICE void grow_scale(struct device_params_state *state, const struct update_scaling *scaling)
 {
 	double scale = state->loss_scale * scaling->growth;
 
-	if (scaling->growth == 1 || state->scale_age < scaling->interval ||
-	    scale > scaling->largest)
+	if (scaling->growth == 1 || state->scale_age < scaling->interval || scale > scaling->max)
 		return;
 	state->loss_scale = scale;
 	state->scale_age = 0;
@@ -115,11 +114,11 @@ DEVICE void decide_update(const struct update *a, double sum)
 	}
 	if (!finite) {
 		state->skipped++;
-		back_off(state, &a->scaling);
+		back_off_scale(state, &a->scaling);
 		return;
 	}
 	update_decide_finite(hyper, scale, norm, state, a->decision);
-	grow(state, &a->scaling);
+	grow_scale(state, &a->scaling);
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
@@ -309,8 +308,8 @@ DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
 
 /* ---- matrices, for optimizers by_matrix ---- */
 
-DEVICE float direction_of(enum device_optimizer_kind kind, struct update_element *e,
-			  const struct update_rates *rates)
+DEVICE float update_direction(enum device_optimizer_kind kind, struct update_element *e,
+			      const struct update_rates *rates)
 {
 	switch (kind) {
 #define DIRECTION_plain(name)     break;
@@ -351,7 +350,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		UNROLL
 		for (int s = 0; s < DEVICE_STATES_MAX; s++)
 			e.state[s] = s < DEVICE_MATRIX_STATES ? state_of(&a, &chunk, s)[at] : 0;
-		float direction = direction_of(a.optimizer.kind, &e, &rates);
+		float direction = update_direction(a.optimizer.kind, &e, &rates);
 		a.slots[DEVICE_GRAD][i] = direction;
 		UNROLL
 		for (int s = 0; s < DEVICE_MATRIX_STATES; s++)
@@ -389,8 +388,8 @@ const double *update_matrix_squares(const struct update *update, uint32_t first)
  * Factor that a by_matrix optimizer applies to the update of the chunk's matrix; 1 if there is
  * none.
  */
-DEVICE float length_of(const struct update *a, const struct update_chunk *chunk,
-		       const struct update_rates *rates)
+DEVICE float update_length(const struct update *a, const struct update_chunk *chunk,
+			   const struct update_rates *rates)
 {
 	switch (a->optimizer.kind) {
 #define LENGTH_plain(name)     break;
@@ -427,7 +426,7 @@ DEVICE struct chunk_rates rates_of(const struct update *a, const struct update_c
 	r.rates.ratio = ratio_of(a, chunk, &r.rates);
 	r.rates.matrix = chunk->matrix;
 	if (chunk->matrix)
-		r.rates.ratio = length_of(a, chunk, &r.rates);
+		r.rates.ratio = update_length(a, chunk, &r.rates);
 	r.optimizer = a->optimizer.kind;
 	r.ema_decay = a->decision->ema_decay;
 	r.averages = a->slots[DEVICE_EMA] && r.ema_decay != 1;

@@ -51,7 +51,7 @@ struct update_scaling {
 	 * skip
 	 */
 	double growth, backoff;
-	double least, largest;
+	double min, max;
 	uint64_t interval;
 };
 

@@ -45,17 +45,17 @@ void lower_contribute(struct lowering *l, const struct device_value *value,
 		      struct cuda_tensor *gradient)
 {
 	struct value_state *v = value_state(l, value);
-	uint32_t most = l->options->fusion == DEVICE_FUSION_NONE ? 1 : 2;
+	uint32_t max = l->options->fusion == DEVICE_FUSION_NONE ? 1 : 2;
 
 	if (v->uses_left)
 		v->uses_left--;
-	if (v->gradient_count == most) {
-		struct cuda_tensor *last = v->gradients[most - 1];
+	if (v->gradient_count == max) {
+		struct cuda_tensor *last = v->gradients[max - 1];
 
 		v->gradients[0] =
-			add_gradients(l, value, v->gradients[0], most == 2 ? last : gradient);
+			add_gradients(l, value, v->gradients[0], max == 2 ? last : gradient);
 		v->gradient_count = 1;
-		if (most == 1)
+		if (max == 1)
 			return;
 	}
 	v->gradients[v->gradient_count++] = gradient;

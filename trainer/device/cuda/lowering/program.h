@@ -61,8 +61,12 @@ enum cuda_role {
 	CUDA_BIAS2,
 	CUDA_MEAN,
 	CUDA_DEVIATION,
+	/*
+	 * per channel. Forward: sum of x, sum of x x; backward: sum of dz, which is dbeta, sum of
+	 * dz xhat, which is dgamma
+	 */
 	CUDA_SUM,
-	CUDA_SQUARES,
+	CUDA_PRODUCTS,
 	CUDA_RUNNING_MEAN,
 	CUDA_RUNNING_VAR,
 	CUDA_INDEX,
@@ -84,7 +88,7 @@ enum cuda_role {
 	CUDA_W16,
 	CUDA_WORKSPACE,
 	CUDA_SUM2,
-	CUDA_SQUARES2,
+	CUDA_PRODUCTS2,
 	CUDA_A2,
 	CUDA_B2,
 	CUDA_C2,
@@ -119,7 +123,8 @@ struct cuda_op_def {
 	bool elementwise;  /* all tensors have the same size */
 	bool product;      /* a convolution or matrix product, with a library's plan */
 	unsigned passes;   /* FLOPs of the operation divided by device_node_flops() */
-	bool across_ranks; /* reads SUM and SQUARES, which a synchronized norm all-reduces before */
+	bool across_ranks; /* reads SUM and PRODUCTS, which a synchronized norm all-reduces before
+			    */
 	bool minor;        /* works on vectors or a parameter's gradient: not shown in --plan */
 	/*
 	 * evaluation: the result depends only on the store, so it is computed once and kept until

@@ -142,8 +142,8 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 /* ---- forward ---- */
 
 /* Sets the epilogue that fuses as much as possible with the convolution. */
-static void wish_epilogue(const struct lowering *l, const struct device_node *node, bool early,
-			  struct conv_problem *p)
+static void choose_epilogue(const struct lowering *l, const struct device_node *node, bool early,
+			    struct conv_problem *p)
 {
 	bool infers = lower_infers(l, node);
 	bool fused = l->options->fusion == DEVICE_FUSION_C ||
@@ -177,7 +177,7 @@ bool lower_conv_fuses_prologue(struct lowering *l, const struct device_node *nod
 	lower_drop_plan(l, node);
 	lower_conv_problem(l, node, CONV_FORWARD, p);
 	p->prologue = prologue;
-	wish_epilogue(l, node, early, p);
+	choose_epilogue(l, node, early, p);
 	if (lower_find_plan(l, node, p, &state->plan))
 		return true;
 	if (p->epilogue == CONV_STORE)
@@ -216,15 +216,15 @@ static void set_epilogue(struct lowering *l, struct cuda_op *op, const struct de
 	}
 }
 
-static void note_epilogue(struct lowering *l, const struct device_node *node, bool early)
+static void log_unfused_epilogue(struct lowering *l, const struct device_node *node, bool early)
 {
 	struct node_state *state = node_state(l, node);
-	struct conv_problem wished = state->problem;
+	struct conv_problem chosen = state->problem;
 
-	wish_epilogue(l, node, early, &wished);
-	if (wished.epilogue != state->problem.epilogue)
-		lower_log_fallback(l, node, &wished,
-				   wished.epilogue == CONV_STATISTICS
+	choose_epilogue(l, node, early, &chosen);
+	if (chosen.epilogue != state->problem.epilogue)
+		lower_log_fallback(l, node, &chosen,
+				   chosen.epilogue == CONV_STATISTICS
 					   ? "the norm's sums are taken in a pass of their own"
 					   : "what follows the convolution is a pass of its own");
 }
@@ -239,7 +239,7 @@ static struct cuda_op *append_forward(struct lowering *l, const struct device_no
 	struct cuda_tensor *bias = state->tensors[CUDA_BIAS], *y;
 	struct cuda_op *op;
 
-	note_epilogue(l, node, early);
+	log_unfused_epilogue(l, node, early);
 	state->conv_emitted = true;
 	state->fully_lowered = problem.epilogue == CONV_BIAS ||
 			       (!node->has_norm && !node->bias && !node->residual &&
@@ -250,7 +250,7 @@ static struct cuda_op *append_forward(struct lowering *l, const struct device_no
 		y = state->raw = lower_tensor(l, node, "raw", node->y->shape, l->options->element);
 	if (problem.epilogue == CONV_STATISTICS) {
 		lower_vector(l, node, CUDA_SUM, "sum");
-		lower_vector(l, node, CUDA_SQUARES, "squares");
+		lower_vector(l, node, CUDA_PRODUCTS, "squares");
 	}
 	if (problem.epilogue == CONV_BIAS && !node->has_norm)
 		bias = lower_forward_bias(l, node, l->options->element);
@@ -328,38 +328,38 @@ const struct node_lowering lower_conv = {lower_conv_forward, lower_conv_node_bac
 struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	bool norm = op->conv.problem.epilogue == CONV_RELU_NORM;
-	struct conv_arguments arguments = {.scale = cuda_at(graph, op, CUDA_PRESCALE),
-					   .bias = cuda_at(graph, op, CUDA_PREBIAS),
-					   .scale2 = cuda_at(graph, op, CUDA_PRESCALE2),
-					   .bias2 = cuda_at(graph, op, CUDA_PREBIAS2),
-					   .residual = cuda_at(graph, op, CUDA_RESIDUAL),
-					   .activated = cuda_at(graph, op, CUDA_ACTIVATED),
-					   .channel_bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS),
-					   .sum = norm ? NULL : cuda_at(graph, op, CUDA_SUM),
-					   .squares =
-						   norm ? NULL : cuda_at(graph, op, CUDA_SQUARES),
-					   .raw = cuda_at(graph, op, CUDA_RAW),
-					   .mean = cuda_at(graph, op, CUDA_MEAN),
-					   .deviation = cuda_at(graph, op, CUDA_DEVIATION),
-					   .gamma = cuda_at(graph, op, CUDA_GAMMA),
-					   .beta = cuda_at(graph, op, CUDA_BETA),
-					   .dbeta = norm ? cuda_at(graph, op, CUDA_SUM) : NULL,
-					   .dgamma = norm ? cuda_at(graph, op, CUDA_SQUARES) : NULL,
-					   .a = cuda_at(graph, op, CUDA_A),
-					   .b = cuda_at(graph, op, CUDA_B),
-					   .d = cuda_at(graph, op, CUDA_C),
-					   .shortcut = cuda_at(graph, op, CUDA_SHORTCUT),
-					   .raw2 = cuda_at(graph, op, CUDA_RAW2),
-					   .mean2 = cuda_at(graph, op, CUDA_MEAN2),
-					   .deviation2 = cuda_at(graph, op, CUDA_DEVIATION2),
-					   .gamma2 = cuda_at(graph, op, CUDA_GAMMA2),
-					   .beta2 = cuda_at(graph, op, CUDA_BETA2),
-					   .dbeta2 = cuda_at(graph, op, CUDA_SUM2),
-					   .dgamma2 = cuda_at(graph, op, CUDA_SQUARES2),
-					   .a2 = cuda_at(graph, op, CUDA_A2),
-					   .b2 = cuda_at(graph, op, CUDA_B2),
-					   .d2 = cuda_at(graph, op, CUDA_C2),
-					   .workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
+	struct conv_arguments arguments = {
+		.scale = cuda_at(graph, op, CUDA_PRESCALE),
+		.bias = cuda_at(graph, op, CUDA_PREBIAS),
+		.scale2 = cuda_at(graph, op, CUDA_PRESCALE2),
+		.bias2 = cuda_at(graph, op, CUDA_PREBIAS2),
+		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
+		.activated = cuda_at(graph, op, CUDA_ACTIVATED),
+		.channel_bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS),
+		.sum = norm ? NULL : cuda_at(graph, op, CUDA_SUM),
+		.squares = norm ? NULL : cuda_at(graph, op, CUDA_PRODUCTS),
+		.raw = cuda_at(graph, op, CUDA_RAW),
+		.mean = cuda_at(graph, op, CUDA_MEAN),
+		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
+		.gamma = cuda_at(graph, op, CUDA_GAMMA),
+		.beta = cuda_at(graph, op, CUDA_BETA),
+		.dbeta = norm ? cuda_at(graph, op, CUDA_SUM) : NULL,
+		.dgamma = norm ? cuda_at(graph, op, CUDA_PRODUCTS) : NULL,
+		.a = cuda_at(graph, op, CUDA_A),
+		.b = cuda_at(graph, op, CUDA_B),
+		.d = cuda_at(graph, op, CUDA_C),
+		.shortcut = cuda_at(graph, op, CUDA_SHORTCUT),
+		.raw2 = cuda_at(graph, op, CUDA_RAW2),
+		.mean2 = cuda_at(graph, op, CUDA_MEAN2),
+		.deviation2 = cuda_at(graph, op, CUDA_DEVIATION2),
+		.gamma2 = cuda_at(graph, op, CUDA_GAMMA2),
+		.beta2 = cuda_at(graph, op, CUDA_BETA2),
+		.dbeta2 = cuda_at(graph, op, CUDA_SUM2),
+		.dgamma2 = cuda_at(graph, op, CUDA_PRODUCTS2),
+		.a2 = cuda_at(graph, op, CUDA_A2),
+		.b2 = cuda_at(graph, op, CUDA_B2),
+		.d2 = cuda_at(graph, op, CUDA_C2),
+		.workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
 
 	switch (op->conv.problem.direction) {
 	case CONV_FORWARD:
@@ -398,9 +398,9 @@ static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 /*
  * All three directions of conv.h. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY -> DW.
  * Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2, RESIDUAL -> ACTIVATED. Epilogues:
- * CONV_STATISTICS -> SUM, SQUARES; CONV_BIAS: CHANNEL_BIAS, RESIDUAL; CONV_ADD: RESIDUAL;
+ * CONV_STATISTICS -> SUM, PRODUCTS; CONV_BIAS: CHANNEL_BIAS, RESIDUAL; CONV_ADD: RESIDUAL;
  * CONV_RELU_NORM: RAW, MEAN, DEVIATION, GAMMA, BETA [, RESIDUAL] [, SHORTCUT or RAW2, MEAN2 ..] ->
- * DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C [, SUM2 ..]. DW may be a parameter's gradient
+ * DX (dz), SUM (dbeta), PRODUCTS (dgamma), A, B, C [, SUM2 ..]. DW may be a parameter's gradient
  * itself: see ADDEND. What each direction reads and writes is in ops.c.
  */
 const struct cuda_op_def cuda_conv_op = {.name = "conv", .product = true, .execute = execute_conv};

@@ -22,7 +22,7 @@ static bool plan_weights(struct lowering *l, const struct device_node *node,
  * Appends the computation of an input that was fused away, for a weight gradient without a
  * prologue.
  */
-static struct cuda_tensor *compute_again(struct lowering *l, const struct device_node *producer)
+static struct cuda_tensor *recompute_input(struct lowering *l, const struct device_node *producer)
 {
 	struct cuda_tensor *x =
 		lower_tensor(l, producer, "again", producer->y->shape, l->options->element);
@@ -45,7 +45,7 @@ static void weight_gradient(struct lowering *l, const struct device_node *node,
 	if (recomputes && !plan_weights(l, node, CONV_SCALE_BIAS_RELU, &problem, &plan)) {
 		lower_log_fallback(l, node, &problem,
 				   "its input is computed again for a plain one");
-		x = compute_again(l, producer);
+		x = recompute_input(l, producer);
 		recomputes = false;
 	}
 	if (!plan && !plan_weights(l, node, CONV_PLAIN, &problem, &plan))
@@ -87,7 +87,7 @@ static const struct {
 } norm_roles[] = {
 	{CUDA_MEAN, CUDA_MEAN2, NULL},   {CUDA_DEVIATION, CUDA_DEVIATION2, NULL},
 	{CUDA_GAMMA, CUDA_GAMMA2, NULL}, {CUDA_BETA, CUDA_BETA2, NULL},
-	{CUDA_SUM, CUDA_SUM2, "dz sum"}, {CUDA_SQUARES, CUDA_SQUARES2, "dz xhat sum"},
+	{CUDA_SUM, CUDA_SUM2, "dz sum"}, {CUDA_PRODUCTS, CUDA_PRODUCTS2, "dz xhat sum"},
 	{CUDA_A, CUDA_A2, "dz a"},       {CUDA_B, CUDA_B2, "dz b"},
 	{CUDA_C, CUDA_C2, "dz c"},
 };

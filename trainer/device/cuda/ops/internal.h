@@ -5,7 +5,7 @@
 #include "trainer/device/cuda/lowering/lower.h"
 
 #define ROLE(name) CUDA_BIT(CUDA_##name)
-#define SUMS       (ROLE(SUM) | ROLE(SQUARES))
+#define SUMS       (ROLE(SUM) | ROLE(PRODUCTS))
 #define AFFINE     (ROLE(SCALE) | ROLE(BIAS))
 #define BATCH      (ROLE(MEAN) | ROLE(DEVIATION))
 #define RUNNING    (ROLE(RUNNING_MEAN) | ROLE(RUNNING_VAR))

@@ -45,7 +45,7 @@ static void batch_statistics(struct lowering *l, const struct device_node *node)
 	if (state->tensors[CUDA_SUM])
 		return;
 	lower_vector(l, node, CUDA_SUM, "sum");
-	lower_vector(l, node, CUDA_SQUARES, "squares");
+	lower_vector(l, node, CUDA_PRODUCTS, "squares");
 	op = lower_norm_op(l, CUDA_OP_STATISTICS, node, DEVICE_IDENTITY);
 	op->operands[CUDA_X] = state->raw;
 }
@@ -277,7 +277,7 @@ struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const 
 		.running_mean = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_MEAN),
 		.running_var = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_VAR),
 		.sum = norm_vector(graph, op, CUDA_SUM, part),
-		.products = norm_vector(graph, op, CUDA_SQUARES, part),
+		.products = norm_vector(graph, op, CUDA_PRODUCTS, part),
 		.a = norm_vector(graph, op, CUDA_A, part),
 		.b = norm_vector(graph, op, CUDA_B, part),
 		.c = norm_vector(graph, op, CUDA_C, part),
@@ -333,7 +333,7 @@ int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
 	return cuda_execute_parts(graph, op, execute_launch);
 }
 
-/* X E -> SUM, SQUARES over n h w */
+/* X E -> SUM, PRODUCTS over n h w */
 const struct cuda_op_def cuda_statistics_op = {"statistics", ROLE(X), SUMS,
 					       .execute = cuda_execute_norm,
 					       .workspace = cuda_sums_workspace};
@@ -353,9 +353,9 @@ static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op 
 }
 
 /*
- * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE = GAMMA
- * DEVIATION, BIAS = BETA - MEAN SCALE [, SCALE16, BIAS16: the same in E]. Updates RUNNING_MEAN and
- * RUNNING_VAR with the node's momentum (unbiased variance).
+ * SUM, PRODUCTS, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE =
+ * GAMMA DEVIATION, BIAS = BETA - MEAN SCALE [, SCALE16, BIAS16: the same in E]. Updates
+ * RUNNING_MEAN and RUNNING_VAR with the node's momentum (unbiased variance).
  */
 const struct cuda_op_def cuda_norm_finalize_op = {
 	.name = "norm finalize",

@@ -73,7 +73,7 @@ static void reduce(struct lowering *l, const struct device_node *node)
 
 	stores = y->gradient_count == 2 || (!identity && node->residual);
 	lower_vector(l, node, CUDA_SUM, "dz sum");
-	lower_vector(l, node, CUDA_SQUARES, "dz xhat sum");
+	lower_vector(l, node, CUDA_PRODUCTS, "dz xhat sum");
 	state->recomputes_dz = !identity && !stores;
 	state->dz = stores ? lower_tensor(l, node, "gradient before activation", node->y->shape,
 					  l->options->element)
@@ -95,7 +95,7 @@ static void reduce_through_pool(struct lowering *l, const struct device_node *no
 	struct cuda_op *op;
 
 	lower_vector(l, node, CUDA_SUM, "dz sum");
-	lower_vector(l, node, CUDA_SQUARES, "dz xhat sum");
+	lower_vector(l, node, CUDA_PRODUCTS, "dz xhat sum");
 	op = lower_norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, node, node->activation);
 	op->operands[CUDA_X] = state->raw;
 }
@@ -186,8 +186,8 @@ const struct cuda_op_def cuda_activation_backward_op = {"activation backward", R
 							.execute = cuda_execute_norm};
 
 /*
- * As ACTIVATION_BACKWARD, plus SUM = sum DZ and SQUARES = sum DZ (X - MEAN) DEVIATION. DZ is absent
- * if NORM_BACKWARD_APPLY recomputes it.
+ * As ACTIVATION_BACKWARD, plus SUM = sum DZ and PRODUCTS = sum DZ (X - MEAN) DEVIATION. DZ is
+ * absent if NORM_BACKWARD_APPLY recomputes it.
  */
 const struct cuda_op_def cuda_norm_reduce_op = {
 	.name = "norm reduce",
@@ -235,7 +235,7 @@ static int execute_norm_backward_finalize(struct cuda_graph *graph, const struct
 }
 
 /*
- * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA
+ * SUM (sum dz), PRODUCTS (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA
  * (DGAMMA, DBETA, each absent if frozen) [, A, B, C as in conv.h's CONV_RELU_NORM; B and C are 0
  * for a fixed norm]. Also follows CONV_RELU_NORM, which cannot add its sums to a gradient itself.
  */

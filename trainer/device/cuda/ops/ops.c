@@ -9,7 +9,7 @@ static const struct cuda_op_def *const ops[CUDA_OP_KINDS] = {
 
 /* Convolutions and matrix products have the same operand roles, by direction. */
 #define BESIDE (ROLE(WORKSPACE) | ROLE(ADDEND) | ROLE(ACTIVATED))
-#define SUMS2  (ROLE(SUM2) | ROLE(SQUARES2))
+#define SUMS2  (ROLE(SUM2) | ROLE(PRODUCTS2))
 #define ABC2   (ROLE(A2) | ROLE(B2) | ROLE(C2))
 
 static const struct cuda_op_def product_forward = {

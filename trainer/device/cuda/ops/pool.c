@@ -94,7 +94,7 @@ static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
 		.b = cuda_at(graph, op, CUDA_B),
 		.c = cuda_at(graph, op, CUDA_C),
 		.sum = cuda_at(graph, op, CUDA_SUM),
-		.products = cuda_at(graph, op, CUDA_SQUARES),
+		.products = cuda_at(graph, op, CUDA_PRODUCTS),
 		.partial = cuda_workspace(graph, op),
 		.shape = {.n = x->shape.n,
 			  .h = x->shape.h,
@@ -124,7 +124,7 @@ const struct cuda_op_def cuda_max_pool_backward_op = {"max pool backward", ROLE(
 
 /*
  * Backward pass of MAX_POOL with SCALE. First DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM,
- * SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX. dz is never stored.
+ * PRODUCTS; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX. dz is never stored.
  */
 const struct cuda_op_def cuda_max_pool_norm_reduce_op = {
 	"max pool norm reduce", ROLE(DY) | ROLE(INDEX) | ROLE(X) | BATCH | AFFINE, SUMS,

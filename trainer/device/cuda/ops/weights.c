@@ -217,7 +217,7 @@ const struct cuda_op_def cuda_weight_gradient_op = {
  * True if this step must add the product to the contents of DW, so that the product is stored in
  * ADDEND.
  */
-static bool stores_beside(const struct cuda_graph *graph, const struct cuda_op *op)
+static bool uses_addend(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct cuda_tensor *dw = op->operands[CUDA_DW];
 
@@ -226,14 +226,14 @@ static bool stores_beside(const struct cuda_graph *graph, const struct cuda_op *
 
 void *cuda_weight_gradient(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_at(graph, op, stores_beside(graph, op) ? CUDA_ADDEND : CUDA_DW);
+	return cuda_at(graph, op, uses_addend(graph, op) ? CUDA_ADDEND : CUDA_DW);
 }
 
 int cuda_add_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct elementwise_copy copy;
 
-	if (!stores_beside(graph, op))
+	if (!uses_addend(graph, op))
 		return 0;
 	copy = execute_conversion(graph, op, CUDA_ADDEND, CUDA_DW, true);
 	return elementwise_copy(&graph->device->kernels, &copy);

@@ -225,7 +225,7 @@ bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
 
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	static const enum cuda_role roles[] = {CUDA_SUM, CUDA_SQUARES};
+	static const enum cuda_role roles[] = {CUDA_SUM, CUDA_PRODUCTS};
 	struct collective_range ranges[2];
 	int r;
 
