@@ -18,27 +18,26 @@ static size_t attention_bytes(const struct device_node *node)
 				 node->y->shape.c / node->attention.heads);
 }
 
-static int attention_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int attention_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
-	cpu_need_scratchpad(graph,
-			    attention_bytes(node->node) * graph->device->thread_pool.threads);
+	cpu_need_scratchpad(exec, attention_bytes(node->node) * exec->device->thread_pool.threads);
 	node->flops_forward = device_node_flops(node->node);
-	snprintf(node->engine, sizeof(node->engine), "own, %s", graph->device->loops.kernels->isa);
+	snprintf(node->engine, sizeof(node->engine), "own, %s", exec->device->loops.kernels->isa);
 	return 0;
 }
 
-static int attention_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int attention_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	uint32_t step = cpu_backward_step(graph, node);
+	uint32_t step = cpu_backward_step(exec, node);
 
-	arena_extend(&graph->arena, node->x->block, step);
-	arena_extend(&graph->arena, node->y->block, step);
+	arena_extend(&exec->arena, node->x->block, step);
+	arena_extend(&exec->arena, node->y->block, step);
 	node->flops_backward = 2 * node->flops_forward;
-	return cpu_plan_gradient(graph, node, step);
+	return cpu_plan_gradient(exec, node, step);
 }
 
 struct attention_job {
-	struct cpu_graph *graph;
+	struct cpu_exec *exec;
 	const struct cpu_node *node;
 	void *dx; /* NULL in forward */
 };
@@ -52,13 +51,13 @@ static void attention_task(void *context, uint32_t task, unsigned thread)
 {
 	const struct attention_job *job = context;
 	const struct device_node *node = job->node->node;
-	const struct kernels *kernels = job->graph->device->loops.kernels;
-	enum element element = job->graph->device->element;
+	const struct kernels *kernels = job->exec->device->loops.kernels;
+	enum element element = job->exec->device->element;
 	size_t heads = node->attention.heads, channels = node->y->shape.c,
 	       t = attention_positions(node);
 	size_t sample = task / heads, d = channels / heads, first = task % heads * d;
 	size_t at = sample * t * 3 * channels + first, y_at = sample * t * channels + first;
-	char *scratch = cpu_block(job->graph, job->graph->scratchpad_block);
+	char *scratch = cpu_block(job->exec, job->exec->scratchpad_block);
 	struct attention_args args = {
 		.q = attention_at(job->node->x->data, at, element),
 		.k = attention_at(job->node->x->data, at + channels, element),
@@ -72,8 +71,8 @@ static void attention_task(void *context, uint32_t task, unsigned thread)
 		.y_stride = channels,
 		.scratch = (float *)(scratch + thread * attention_bytes(node)),
 		.dropout = dropout_rate(node->attention.dropout),
-		.key = dropout_key(&job->graph->draws, node->attention.layer),
-		.sample = job->graph->draws.first + (uint32_t)sample,
+		.key = dropout_key(&job->exec->draws, node->attention.layer),
+		.sample = job->exec->draws.first + (uint32_t)sample,
 		.head = (uint32_t)(task % heads),
 	};
 
@@ -90,24 +89,24 @@ static void attention_task(void *context, uint32_t task, unsigned thread)
 	kernels->attention_backward(&args);
 }
 
-static void attention_run(struct cpu_graph *graph, const struct cpu_node *node, void *dx)
+static void attention_run(struct cpu_exec *exec, const struct cpu_node *node, void *dx)
 {
-	struct attention_job job = {graph, node, dx};
+	struct attention_job job = {exec, node, dx};
 
-	thread_pool_run(&graph->device->thread_pool,
+	thread_pool_run(&exec->device->thread_pool,
 			node->node->x->shape.n * node->node->attention.heads, attention_task, &job);
 }
 
-static int attention_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int attention_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	attention_run(graph, node, NULL);
+	attention_run(exec, node, NULL);
 	return 0;
 }
 
-static int attention_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int attention_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	cpu_sum_gradients(graph, node, 1);
-	attention_run(graph, node, cpu_block(graph, node->dx_block));
+	cpu_sum_gradients(exec, node, 1);
+	attention_run(exec, node, cpu_block(exec, node->dx_block));
 	return 0;
 }
 

@@ -7,24 +7,24 @@
 #include <string.h>
 
 /* [K], or NULL */
-static float *conv_bias(const struct cpu_graph *graph, const struct cpu_node *node)
+static float *conv_bias(const struct cpu_exec *exec, const struct cpu_node *node)
 {
-	if (!cpu_conv_has_bias(graph, node->node))
+	if (!cpu_conv_has_bias(exec, node->node))
 		return NULL;
-	return cpu_infers(graph, node->node) ? node->folded_bias
-					     : cpu_param_slot(node->node->bias, DEVICE_VALUE);
+	return cpu_infers(exec, node->node) ? node->folded_bias
+					    : cpu_param_slot(node->node->bias, DEVICE_VALUE);
 }
 
-static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_bind(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	struct cpu_norm_act *norm_act = &node->norm_act;
-	bool infers = cpu_infers(graph, n), fuses = infers && node->direct && node->residual;
+	bool infers = cpu_infers(exec, n), fuses = infers && node->direct && node->residual;
 	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
 	      *weight_gradient = cpu_param_slot(n->weight, DEVICE_GRAD);
-	float *bias = conv_bias(graph, node);
-	void *gradient = cpu_block(graph, node->weights_gradient_block);
-	int r = cpu_norm_act_bind(graph, node);
+	float *bias = conv_bias(exec, node);
+	void *gradient = cpu_block(exec, node->weights_gradient_block);
+	int r = cpu_norm_act_bind(exec, node);
 	const struct cpu_binding bindings[] = {
 		{&node->forward,
 		 {{DNNL_ARG_SRC, node->x->data},
@@ -38,7 +38,7 @@ static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 		{&node->backward_data,
 		 {{DNNL_ARG_DIFF_DST, norm_act->dx},
 		  {DNNL_ARG_WEIGHTS, node->weights_backward},
-		  {DNNL_ARG_DIFF_SRC, cpu_block(graph, node->dx_block)}}},
+		  {DNNL_ARG_DIFF_SRC, cpu_block(exec, node->dx_block)}}},
 		{&node->reorder_backward,
 		 {{DNNL_ARG_FROM, weight}, {DNNL_ARG_TO, node->weights_backward}}},
 		{&node->backward_weights,
@@ -51,7 +51,7 @@ static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 		 {{DNNL_ARG_FROM, gradient}, {DNNL_ARG_TO, weight_gradient}}},
 	};
 
-	return r < 0 ? r : cpu_bind(graph, bindings, sizeof(bindings) / sizeof(*bindings));
+	return r < 0 ? r : cpu_bind(exec, bindings, sizeof(bindings) / sizeof(*bindings));
 }
 
 struct fold_job {
@@ -75,96 +75,96 @@ static void conv_fold_task(void *context, uint32_t task, unsigned thread)
  * Evaluation: scales the weights by the folded norm, converts them to the primitive's format, and
  * sets the bias.
  */
-static int conv_prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_prepare_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	float *weights = cpu_param_slot(n->weight, graph->weights);
+	float *weights = cpu_param_slot(n->weight, exec->weights);
 	uint32_t channels = n->y->shape.c;
 	float *scale = node->folded_bias + channels;
 	int r;
 
 	if (n->has_norm) {
-		struct fold_job job = {weights, scale, graph->fold, n->weight->elements / channels};
+		struct fold_job job = {weights, scale, exec->fold, n->weight->elements / channels};
 
-		cpu_running_affine(node, graph->weights, scale, node->folded_bias);
-		thread_pool_run(&graph->device->thread_pool, channels, conv_fold_task, &job);
-		weights = graph->fold;
+		cpu_running_affine(node, exec->weights, scale, node->folded_bias);
+		thread_pool_run(&exec->device->thread_pool, channels, conv_fold_task, &job);
+		weights = exec->fold;
 	} else if (n->bias) {
-		memcpy(node->folded_bias, cpu_param_slot(n->bias, graph->weights),
+		memcpy(node->folded_bias, cpu_param_slot(n->bias, exec->weights),
 		       channels * sizeof(float));
 	}
 	if (node->winograd) {
-		cpu_winograd_prepare(graph, node, weights);
+		cpu_winograd_prepare(exec, node, weights);
 		return 0;
 	}
 	r = cpu_status(dnnl_memory_set_data_handle(node->reorder_forward.args[0].memory, weights));
-	return r < 0 ? r : cpu_op_run(graph, &node->reorder_forward);
+	return r < 0 ? r : cpu_op_run(exec, &node->reorder_forward);
 }
 
-static int conv_prepare(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_prepare(struct cpu_exec *exec, struct cpu_node *node)
 {
-	const struct cpu_params *params = graph->params;
-	bool evaluates = cpu_infers(graph, node->node);
+	const struct cpu_params *params = exec->params;
+	bool evaluates = cpu_infers(exec, node->node);
 	int r = 0;
 
 	if (node->weights_version == params->weights_version &&
-	    (!evaluates || (node->buffers_version == params->buffers_version &&
-			    node->prepared == graph->weights)))
+	    (!evaluates ||
+	     (node->buffers_version == params->buffers_version && node->prepared == exec->weights)))
 		return 0;
 	if (evaluates)
-		r = conv_prepare_evaluation(graph, node);
+		r = conv_prepare_evaluation(exec, node);
 	else if (node->winograd)
-		cpu_winograd_prepare(graph, node, cpu_param_slot(node->node->weight, DEVICE_VALUE));
+		cpu_winograd_prepare(exec, node, cpu_param_slot(node->node->weight, DEVICE_VALUE));
 	else
-		r = cpu_op_run(graph, &node->reorder_forward);
+		r = cpu_op_run(exec, &node->reorder_forward);
 	if (r == 0)
-		r = cpu_op_run(graph, &node->reorder_backward);
+		r = cpu_op_run(exec, &node->reorder_backward);
 	if (r < 0)
 		return r;
 	node->weights_version = params->weights_version;
 	node->buffers_version = params->buffers_version;
-	node->prepared = graph->weights;
+	node->prepared = exec->weights;
 	return 0;
 }
 
-static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	int r = conv_prepare(graph, node);
+	int r = conv_prepare(exec, node);
 
 	if (r == 0 && node->winograd)
-		cpu_winograd_forward(graph, node, conv_bias(graph, node));
+		cpu_winograd_forward(exec, node, conv_bias(exec, node));
 	else if (r == 0)
-		r = cpu_op_run(graph, &node->forward);
-	return r == 0 && !node->direct ? cpu_norm_act_forward(graph, node) : r;
+		r = cpu_op_run(exec, &node->forward);
+	return r == 0 && !node->direct ? cpu_norm_act_forward(exec, node) : r;
 }
 
-static int conv_backward_winograd(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_backward_winograd(struct cpu_exec *exec, struct cpu_node *node)
 {
 	if (node->winograd_learns)
-		cpu_winograd_weight_gradient(graph, node);
+		cpu_winograd_weight_gradient(exec, node);
 	if (node->weights_backward)
-		cpu_winograd_data_gradient(graph, node);
+		cpu_winograd_data_gradient(exec, node);
 	return 0;
 }
 
-static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	int r = cpu_norm_act_backward(graph, node);
+	int r = cpu_norm_act_backward(exec, node);
 
 	if (r < 0)
 		return r;
 	if (node->winograd)
-		return conv_backward_winograd(graph, node);
+		return conv_backward_winograd(exec, node);
 	if (node->depthwise)
-		cpu_depthwise_run(graph, node);
+		cpu_depthwise_run(exec, node);
 	if (node->backward_weights.primitive) {
-		r = cpu_op_run(graph, &node->backward_weights);
+		r = cpu_op_run(exec, &node->backward_weights);
 		if (r == 0)
-			r = cpu_op_run(graph, cpu_param_take_fresh(node->node->weight)
-						      ? &node->reorder_gradient
-						      : &node->reorder_gradient_add);
+			r = cpu_op_run(exec, cpu_param_take_fresh(node->node->weight)
+						     ? &node->reorder_gradient
+						     : &node->reorder_gradient_add);
 	}
-	return r < 0 ? r : cpu_op_run(graph, &node->backward_data);
+	return r < 0 ? r : cpu_op_run(exec, &node->backward_data);
 }
 
 #define CONVOLUTION                                                                                \

@@ -63,12 +63,12 @@ struct conv_descs {
 	dnnl_dims_t strides, padding, padding_end;
 };
 
-static int conv_describe(const struct cpu_graph *graph, const struct cpu_node *node,
+static int conv_describe(const struct cpu_exec *exec, const struct cpu_node *node,
 			 enum element y_element, dnnl_data_type_t weight_type,
 			 struct conv_descs *ret_descs)
 {
 	struct conv_shapes shapes = conv_shapes(node);
-	dnnl_data_type_t type = cpu_type(graph->device->element);
+	dnnl_data_type_t type = cpu_type(exec->device->element);
 	dnnl_dims_t channels = {shapes.y.c};
 	int r = cpu_describe(&ret_descs->x, shapes.x, type, dnnl_nhwc);
 
@@ -87,9 +87,9 @@ static int conv_describe(const struct cpu_graph *graph, const struct cpu_node *n
 	return r;
 }
 
-bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node)
+bool cpu_conv_has_bias(const struct cpu_exec *exec, const struct device_node *node)
 {
-	return node->bias || (node->has_norm && cpu_infers(graph, node));
+	return node->bias || (node->has_norm && cpu_infers(exec, node));
 }
 
 /* Adds the operations that the primitive fuses after the convolution. */
@@ -125,22 +125,22 @@ static const char *conv_engine_name(dnnl_primitive_desc_t desc)
 }
 
 /* Also -ENOTSUP if `fast` is set and only a slow reference kernel exists. */
-static int conv_create_forward(struct cpu_graph *graph, struct cpu_node *node, bool residual,
+static int conv_create_forward(struct cpu_exec *exec, struct cpu_node *node, bool residual,
 			       enum device_activation activation, bool fast)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
 	dnnl_primitive_attr_t attributes;
-	int r = conv_describe(graph, node, node->y->element, cpu_type(graph->device->element),
+	int r = conv_describe(exec, node, node->y->element, cpu_type(exec->device->element),
 			      &descs);
 
 	if (r < 0)
 		return r;
 	r = cpu_status(dnnl_convolution_forward_desc_init(
 		&conv,
-		cpu_infers(graph, node->node) ? dnnl_forward_inference : dnnl_forward_training,
+		cpu_infers(exec, node->node) ? dnnl_forward_inference : dnnl_forward_training,
 		dnnl_convolution_direct, &descs.x, &descs.weight,
-		cpu_conv_has_bias(graph, node->node) ? &descs.bias : NULL, &descs.y, descs.strides,
+		cpu_conv_has_bias(exec, node->node) ? &descs.bias : NULL, &descs.y, descs.strides,
 		descs.padding, descs.padding_end));
 	if (r < 0)
 		return r;
@@ -150,7 +150,7 @@ static int conv_create_forward(struct cpu_graph *graph, struct cpu_node *node, b
 	r = conv_append_post_ops(attributes, &descs, residual, activation);
 	if (r == 0)
 		r = cpu_status(dnnl_primitive_desc_create(&node->forward.desc, &conv, attributes,
-							  graph->device->engine, NULL));
+							  exec->device->engine, NULL));
 	dnnl_primitive_attr_destroy(attributes);
 	if (r == 0 && fast &&
 	    (strstr(conv_engine_name(node->forward.desc), "ref") ||
@@ -159,10 +159,10 @@ static int conv_create_forward(struct cpu_graph *graph, struct cpu_node *node, b
 		node->forward.desc = NULL;
 		return -ENOTSUP;
 	}
-	return r < 0 ? r : cpu_op_create(graph, &node->forward);
+	return r < 0 ? r : cpu_op_create(exec, &node->forward);
 }
 
-static int conv_create_reorder(struct cpu_graph *graph, struct cpu_op *op,
+static int conv_create_reorder(struct cpu_exec *exec, struct cpu_op *op,
 			       const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
 			       bool adds)
 {
@@ -181,17 +181,17 @@ static int conv_create_reorder(struct cpu_graph *graph, struct cpu_op *op,
 	}
 	if (r == 0)
 		r = cpu_status(
-			dnnl_reorder_primitive_desc_create(&op->desc, from, graph->device->engine,
-							   to, graph->device->engine, attributes));
+			dnnl_reorder_primitive_desc_create(&op->desc, from, exec->device->engine,
+							   to, exec->device->engine, attributes));
 	if (ops)
 		dnnl_post_ops_destroy(ops);
 	dnnl_primitive_attr_destroy(attributes);
-	return r < 0 ? r : cpu_op_create(graph, op);
+	return r < 0 ? r : cpu_op_create(exec, op);
 }
 
 /* Plans memory for weights in the format of `op`, and the reorder into it. */
-static int conv_plan_weights(struct cpu_graph *graph, struct cpu_node *node,
-			     const struct cpu_op *op, struct cpu_op *reorder, void **ret_weights)
+static int conv_plan_weights(struct cpu_exec *exec, struct cpu_node *node, const struct cpu_op *op,
+			     struct cpu_op *reorder, void **ret_weights)
 {
 	size_t bytes = (cpu_op_bytes(op, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
 	dnnl_memory_desc_t master;
@@ -202,14 +202,14 @@ static int conv_plan_weights(struct cpu_graph *graph, struct cpu_node *node,
 		return -ENOMEM;
 	memset(*ret_weights, 0, bytes);
 	return r < 0 ? r
-		     : conv_create_reorder(graph, reorder, &master,
+		     : conv_create_reorder(exec, reorder, &master,
 					   cpu_op_part(op, DNNL_ARG_WEIGHTS), false);
 }
 
 /* True for logits that go straight to the loss, which reads them in fp32. */
-static bool conv_is_wide(const struct cpu_graph *graph, const struct device_node *node)
+static bool conv_is_wide(const struct cpu_exec *exec, const struct device_node *node)
 {
-	const struct device_node *loss = graph->graph->loss;
+	const struct device_node *loss = exec->graph->loss;
 
 	return loss && loss->x == node->y && node->activation == DEVICE_IDENTITY &&
 	       !node->residual && !node->has_norm;
@@ -219,7 +219,7 @@ static bool conv_is_wide(const struct cpu_graph *graph, const struct device_node
  * Evaluation: fuses everything if there is a fast kernel for it, else only convolution and bias,
  * with the rest done in place.
  */
-static int conv_plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	bool plain = !n->residual && n->activation == DEVICE_IDENTITY;
@@ -229,20 +229,20 @@ static int conv_plan_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 	if (node->winograd) {
 		node->direct = plain;
 	} else {
-		r = conv_create_forward(graph, node, n->residual, n->activation, !plain);
+		r = conv_create_forward(exec, node, n->residual, n->activation, !plain);
 		node->direct = r == 0;
 	}
 	if (r == -ENOTSUP && !plain)
-		r = conv_create_forward(graph, node, false, DEVICE_IDENTITY, false);
+		r = conv_create_forward(exec, node, false, DEVICE_IDENTITY, false);
 	if (r < 0)
 		return r;
-	if (n->has_norm && elements > graph->fold_elements)
-		graph->fold_elements = elements;
+	if (n->has_norm && elements > exec->fold_elements)
+		exec->fold_elements = elements;
 	node->folded_bias = calloc(n->y->shape.c, sizeof(float) * 2);
 	return node->folded_bias ? 0 : -ENOMEM;
 }
 
-static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_training(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	int r = 0;
@@ -255,31 +255,30 @@ static int conv_plan_training(struct cpu_graph *graph, struct cpu_node *node)
 		       (n->activation == DEVICE_IDENTITY ||
 			(n->activation == DEVICE_RELU && !node->winograd));
 	if (!node->winograd)
-		r = conv_create_forward(graph, node, false,
+		r = conv_create_forward(exec, node, false,
 					node->direct ? n->activation : DEVICE_IDENTITY, false);
 	if (r < 0 || node->direct)
 		return r;
-	return cpu_add_block(graph, cpu_value_bytes(n->y, graph->device->element),
-			     node->node->index, &node->raw_block);
+	return cpu_add_block(exec, cpu_value_bytes(n->y, exec->device->element), node->node->index,
+			     &node->raw_block);
 }
 
-int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_conv_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	int r;
 
-	if (conv_is_wide(graph, n))
+	if (conv_is_wide(exec, n))
 		node->y->element = ELEMENT_F32;
-	node->winograd = cpu_winograd_fits(graph, node);
-	r = cpu_infers(graph, n) ? conv_plan_evaluation(graph, node)
-				 : conv_plan_training(graph, node);
+	node->winograd = cpu_winograd_fits(exec, node);
+	r = cpu_infers(exec, n) ? conv_plan_evaluation(exec, node) : conv_plan_training(exec, node);
 	if (r == 0 && node->winograd)
-		r = cpu_winograd_plan(graph, node);
+		r = cpu_winograd_plan(exec, node);
 	else if (r == 0)
-		r = conv_plan_weights(graph, node, &node->forward, &node->reorder_forward,
+		r = conv_plan_weights(exec, node, &node->forward, &node->reorder_forward,
 				      &node->weights_forward);
 	if (r == 0)
-		r = cpu_norm_act_plan(graph, node);
+		r = cpu_norm_act_plan(exec, node);
 	if (r < 0)
 		return r;
 	node->flops_forward = device_node_flops(n);
@@ -289,11 +288,11 @@ int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-static int conv_create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_create_backward_data(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	int r = conv_describe(graph, node, graph->device->element, cpu_type(graph->device->element),
+	int r = conv_describe(exec, node, exec->device->element, cpu_type(exec->device->element),
 			      &descs);
 
 	if (r == 0)
@@ -306,73 +305,72 @@ static int conv_create_backward_data(struct cpu_graph *graph, struct cpu_node *n
 	 */
 	bool odd = node->node->y->shape.c / node->node->groups % 2 != 0;
 	return r < 0 ? r
-		     : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc,
+		     : cpu_op_new(exec, &node->backward_data, &conv, node->forward.desc,
 				  odd ? "jit_bf16_1x1" : NULL);
 }
 
-static int conv_create_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_create_backward_weights(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	int r = conv_describe(graph, node, graph->device->element, dnnl_f32, &descs);
+	int r = conv_describe(exec, node, exec->device->element, dnnl_f32, &descs);
 
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, NULL, &descs.y,
 			descs.strides, descs.padding, descs.padding_end));
 	return r < 0 ? r
-		     : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc, NULL);
+		     : cpu_op_new(exec, &node->backward_weights, &conv, node->forward.desc, NULL);
 }
 
-static int conv_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	int r = node->winograd ? cpu_winograd_plan_data_gradient(graph, node)
-			       : conv_create_backward_data(graph, node);
+	int r = node->winograd ? cpu_winograd_plan_data_gradient(exec, node)
+			       : conv_create_backward_data(exec, node);
 
 	if (r == 0 && !node->winograd)
-		r = conv_plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
+		r = conv_plan_weights(exec, node, &node->backward_data, &node->reorder_backward,
 				      &node->weights_backward);
 	node->flops_backward += node->flops_forward;
-	return r < 0 ? r : cpu_plan_gradient(graph, node, cpu_backward_step(graph, node));
+	return r < 0 ? r : cpu_plan_gradient(exec, node, cpu_backward_step(exec, node));
 }
 
-static int conv_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+static int conv_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const dnnl_memory_desc_t *gradient;
 	dnnl_memory_desc_t master;
-	int r = conv_create_backward_weights(graph, node);
+	int r = conv_create_backward_weights(exec, node);
 
 	if (r == 0)
 		r = conv_describe_weights(node, dnnl_f32, true, &master);
 	if (r < 0)
 		return r;
 	gradient = cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);
-	r = conv_create_reorder(graph, &node->reorder_gradient, gradient, &master, false);
+	r = conv_create_reorder(exec, &node->reorder_gradient, gradient, &master, false);
 	if (r == 0)
-		r = conv_create_reorder(graph, &node->reorder_gradient_add, gradient, &master,
-					true);
+		r = conv_create_reorder(exec, &node->reorder_gradient_add, gradient, &master, true);
 	if (r == 0)
-		r = cpu_add_block(graph, dnnl_memory_desc_get_size(gradient),
-				  cpu_backward_step(graph, node), &node->weights_gradient_block);
-	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
+		r = cpu_add_block(exec, dnnl_memory_desc_get_size(gradient),
+				  cpu_backward_step(exec, node), &node->weights_gradient_block);
+	arena_extend(&exec->arena, node->x->block, cpu_backward_step(exec, node));
 	node->flops_backward += node->flops_forward;
 	return r;
 }
 
-int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_conv_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	size_t length = strlen(node->engine);
-	int r = cpu_norm_act_plan_backward(graph, node);
+	int r = cpu_norm_act_plan_backward(exec, node);
 
 	if (r == 0 && node->node->x->active)
-		r = conv_plan_data_gradient(graph, node);
+		r = conv_plan_data_gradient(exec, node);
 	if (r == 0 && device_param_trains(node->node->weight)) {
-		if (cpu_depthwise_fits(graph, node))
-			cpu_depthwise_plan(graph, node);
+		if (cpu_depthwise_fits(exec, node))
+			cpu_depthwise_plan(exec, node);
 		else if (node->winograd)
-			cpu_winograd_plan_weight_gradient(graph, node);
+			cpu_winograd_plan_weight_gradient(exec, node);
 		else
-			r = conv_plan_weight_gradient(graph, node);
+			r = conv_plan_weight_gradient(exec, node);
 	}
 	if (!node->winograd)
 		snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",

@@ -94,7 +94,7 @@ int cpu_update(struct cpu_device *device, struct device_params *params,
 
 /* ---- graphs ---- */
 
-struct cpu_graph;
+struct cpu_exec;
 struct cpu_node;
 
 /* A oneDNN primitive with its arguments. */
@@ -148,11 +148,11 @@ struct cpu_norm_act {
  * order, for active nodes.
  */
 struct cpu_node_ops {
-	int (*plan)(struct cpu_graph *graph, struct cpu_node *node);
-	int (*plan_backward)(struct cpu_graph *graph, struct cpu_node *node);
-	int (*bind)(struct cpu_graph *graph, struct cpu_node *node);
-	int (*forward)(struct cpu_graph *graph, struct cpu_node *node);
-	int (*backward)(struct cpu_graph *graph, struct cpu_node *node);
+	int (*plan)(struct cpu_exec *exec, struct cpu_node *node);
+	int (*plan_backward)(struct cpu_exec *exec, struct cpu_node *node);
+	int (*bind)(struct cpu_exec *exec, struct cpu_node *node);
+	int (*forward)(struct cpu_exec *exec, struct cpu_node *node);
+	int (*backward)(struct cpu_exec *exec, struct cpu_node *node);
 	bool flat;               /* products: treat x as [1][1][rows][inputs] */
 	dnnl_alg_kind_t pooling; /* kind of pooling */
 };
@@ -214,7 +214,8 @@ struct cpu_ranks {
 	unsigned samples_request, results_request;
 };
 
-struct cpu_graph {
+/* What the backend executes for a planned device_graph. */
+struct cpu_exec {
 	struct device_graph *graph;
 	struct cpu_device *device;
 	struct cpu_params *params;
@@ -275,60 +276,60 @@ int cpu_value_write(struct device_graph *graph, const struct device_value *value
 		    enum device_slot slot, const float *values);
 
 /* Schedule step of a node's backward; its forward step is its index. */
-uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node);
+uint32_t cpu_backward_step(const struct cpu_exec *exec, const struct cpu_node *node);
 /* First node of the recomputed segment that ends with node `last`; last + 1 if there is none. */
-uint32_t cpu_segment_first(const struct cpu_graph *graph, uint32_t last);
-bool cpu_training(const struct cpu_graph *graph);
+uint32_t cpu_segment_first(const struct cpu_exec *exec, uint32_t last);
+bool cpu_training(const struct cpu_exec *exec);
 /*
  * True if the node runs as in evaluation, its norm by running statistics: also in training, if
  * neither it nor anything before it is trained.
  */
-bool cpu_infers(const struct cpu_graph *graph, const struct device_node *node);
+bool cpu_infers(const struct cpu_exec *exec, const struct device_node *node);
 size_t cpu_value_bytes(const struct device_value *value, enum element element);
 
 /* Resizing and blending of batches, and selection of rows and columns (resample.c). */
 struct cpu_resample_job {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	const struct device_batch *batch;
 	const float *scale, *bias; /* per channel, to normalise u8 */
 };
-int cpu_resample_plan(struct cpu_graph *graph);
+int cpu_resample_plan(struct cpu_exec *exec);
 /* Writes one image of the input to `to`. */
 void cpu_resample_image(const struct cpu_resample_job *job, size_t image, unsigned thread,
 			char *to);
 
 /* With a weighted loss: the sum of the class weights of this rank's labels. */
-double cpu_loss_weight(const struct cpu_graph *graph);
+double cpu_loss_weight(const struct cpu_exec *exec);
 
 /*
  * Planning. A block's lifetime starts with one schedule step, its node's forward or backward step;
  * later uses extend it (arena_extend()).
  */
-int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);
+int cpu_add_block(struct cpu_exec *exec, uint64_t bytes, uint32_t step, uint32_t *ret_block);
 /* Declares `block` as one consumer's contribution to the gradient of a value. */
-void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block);
+void cpu_contribute(struct cpu_exec *exec, struct cpu_value *value, uint32_t block);
 /* Adds a block for the gradient of x, live at `step`, and declares it as a contribution. */
-int cpu_plan_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step);
+int cpu_plan_gradient(struct cpu_exec *exec, struct cpu_node *node, uint32_t step);
 /* Adds contributions from `first` on to contribution 0 of the gradient of y. */
-void cpu_sum_gradients(struct cpu_graph *graph, struct cpu_node *node, uint32_t first);
+void cpu_sum_gradients(struct cpu_exec *exec, struct cpu_node *node, uint32_t first);
 /* NULL if the node has no such output or another node owns it, as for the loss. */
 const struct device_value *cpu_output(const struct cpu_node *node, int index);
 /* Binding: address of a block; NULL for CPU_NO_BLOCK. */
-void *cpu_block(const struct cpu_graph *graph, uint32_t block);
+void *cpu_block(const struct cpu_exec *exec, uint32_t block);
 
 /* oneDNN. Memory descriptors are four-dimensional, dense NHWC. */
 int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
 		 dnnl_format_tag_t tag);
 dnnl_data_type_t cpu_type(enum element element);
 /* Reserves scratchpad, which operations use one at a time. */
-void cpu_need_scratchpad(struct cpu_graph *graph, size_t bytes);
+void cpu_need_scratchpad(struct cpu_exec *exec, size_t bytes);
 /* Creates the primitive of op->desc and reserves its scratchpad. */
-int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
+int cpu_op_create(struct cpu_exec *exec, struct cpu_op *op);
 /*
  * Like cpu_op_create(), from an operation descriptor. hint: the forward primitive of a gradient,
  * else NULL. avoided: name prefix of implementations to skip, or NULL.
  */
-int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
+int cpu_op_new(struct cpu_exec *exec, struct cpu_op *op, const_dnnl_op_desc_t desc,
 	       const_dnnl_primitive_desc_t hint, const char *avoided);
 /* The primitive's memory descriptor of an argument (DNNL_ARG_SRC etc.), and its size in bytes. */
 const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument);
@@ -342,49 +343,49 @@ struct cpu_binding {
 	} arguments[CPU_ARGUMENTS_MAX];
 };
 /* Sets arguments and scratchpad of the primitives that exist. */
-int cpu_bind(struct cpu_graph *graph, const struct cpu_binding *bindings, size_t count);
+int cpu_bind(struct cpu_exec *exec, const struct cpu_binding *bindings, size_t count);
 /* Runs the primitive; no-op if absent. */
-int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op);
+int cpu_op_run(struct cpu_exec *exec, struct cpu_op *op);
 void cpu_op_release(struct cpu_op *op);
 dnnl_primitive_attr_t cpu_attributes(void);
 /* Translates a oneDNN status to a negative errno. */
 int cpu_status(dnnl_status_t status);
 
 /* Convolutions (conv_plan.c), forward and backward. */
-int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_conv_plan(struct cpu_exec *exec, struct cpu_node *node);
+int cpu_conv_plan_backward(struct cpu_exec *exec, struct cpu_node *node);
 /* True if the primitive adds a bias: the layer's, or in evaluation that of the folded norm. */
-bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node);
+bool cpu_conv_has_bias(const struct cpu_exec *exec, const struct device_node *node);
 
 /* Weight gradient of a depthwise convolution (depthwise.c), from norm_act.dx. */
-bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node);
-void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node);
-void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node);
+bool cpu_depthwise_fits(const struct cpu_exec *exec, const struct cpu_node *node);
+void cpu_depthwise_plan(struct cpu_exec *exec, struct cpu_node *node);
+void cpu_depthwise_run(struct cpu_exec *exec, struct cpu_node *node);
 
 /*
  * Winograd convolutions (winograd.c), without primitives. Gradients are computed from norm_act.dx.
  * Call cpu_winograd_prepare() with weights [K][3][3][C] before forward or backward. bias: [K], or
  * NULL. -ENOMEM.
  */
-bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *node);
-int cpu_winograd_plan(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_winograd_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node);
-void cpu_winograd_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node);
-void cpu_winograd_prepare(struct cpu_graph *graph, struct cpu_node *node, const float *weights);
-void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const float *bias);
-void cpu_winograd_data_gradient(struct cpu_graph *graph, struct cpu_node *node);
-void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node);
+bool cpu_winograd_fits(const struct cpu_exec *exec, const struct cpu_node *node);
+int cpu_winograd_plan(struct cpu_exec *exec, struct cpu_node *node);
+int cpu_winograd_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node);
+void cpu_winograd_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *node);
+void cpu_winograd_prepare(struct cpu_exec *exec, struct cpu_node *node, const float *weights);
+void cpu_winograd_forward(struct cpu_exec *exec, struct cpu_node *node, const float *bias);
+void cpu_winograd_data_gradient(struct cpu_exec *exec, struct cpu_node *node);
+void cpu_winograd_weight_gradient(struct cpu_exec *exec, struct cpu_node *node);
 
 /* The norm and activation part (norm_act.c). `raw` has the device's element. */
-int cpu_norm_act_plan(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_norm_act_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_norm_act_bind(struct cpu_graph *graph, struct cpu_node *node);
-int cpu_norm_act_forward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_norm_act_plan(struct cpu_exec *exec, struct cpu_node *node);
+int cpu_norm_act_plan_backward(struct cpu_exec *exec, struct cpu_node *node);
+int cpu_norm_act_bind(struct cpu_exec *exec, struct cpu_node *node);
+int cpu_norm_act_forward(struct cpu_exec *exec, struct cpu_node *node);
 /*
  * Stores the gradient of raw in norm_act.dx, the residual's gradient in its block, and the
  * gradients of gamma and beta, or of the bias, in the parameter store.
  */
-int cpu_norm_act_backward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_norm_act_backward(struct cpu_exec *exec, struct cpu_node *node);
 /*
  * scale = gamma / sqrt(variance + epsilon) and bias = beta - mean * scale, from the running
  * statistics; [channels] each.
@@ -397,16 +398,16 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
  * device's error string set. cpu_ranks_begin() sums the number of labelled samples and the loss
  * divisor; cpu_ranks_divisor() returns them.
  */
-int cpu_ranks_plan(struct cpu_graph *graph);
-int cpu_ranks_begin(struct cpu_graph *graph);
-int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor, double *ret_samples);
+int cpu_ranks_plan(struct cpu_exec *exec);
+int cpu_ranks_begin(struct cpu_exec *exec);
+int cpu_ranks_divisor(struct cpu_exec *exec, double *ret_divisor, double *ret_samples);
 /* Sums statistics of synchronized norms. */
-int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count);
+int cpu_ranks_sum(struct cpu_exec *exec, double *values, size_t count);
 /* Starts to sum the loss and its counts. */
-int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t top5);
+int cpu_ranks_loss(struct cpu_exec *exec, double loss, uint32_t top1, uint32_t top5);
 /* After a node's backward: starts the sums of the buckets that it completes. */
-int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node);
+int cpu_ranks_passed(struct cpu_exec *exec, uint32_t node);
 /* Waits for all gradient sums. */
-int cpu_ranks_gradients(struct cpu_graph *graph);
+int cpu_ranks_gradients(struct cpu_exec *exec);
 /* Fills in the sums that cpu_ranks_loss() started. */
-int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results);
+int cpu_ranks_results(struct cpu_exec *exec, struct device_results *results);

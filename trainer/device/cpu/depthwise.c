@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-bool cpu_depthwise_fits(const struct cpu_graph *graph, const struct cpu_node *node)
+bool cpu_depthwise_fits(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	uint32_t channels = n->x->shape.c;
 
-	return graph->device->element == ELEMENT_F32 && n->kind == DEVICE_NODE_CONV &&
+	return exec->device->element == ELEMENT_F32 && n->kind == DEVICE_NODE_CONV &&
 	       n->groups == channels && n->y->shape.c == channels &&
 	       channels % DEPTHWISE_BLOCK == 0 && n->stride == 1 && !n->pad_extra &&
 	       n->window_h == n->window_w && (n->window_h == 5 || n->window_h == 7);
@@ -26,19 +26,19 @@ static size_t padded_size(const struct device_node *n)
 	       DEPTHWISE_BLOCK;
 }
 
-void cpu_depthwise_plan(struct cpu_graph *graph, struct cpu_node *node)
+void cpu_depthwise_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	size_t floats = node->node->weight->elements +
-			graph->device->thread_pool.threads * padded_size(node->node);
+			exec->device->thread_pool.threads * padded_size(node->node);
 
-	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
-	cpu_need_scratchpad(graph, floats * sizeof(float));
+	arena_extend(&exec->arena, node->x->block, cpu_backward_step(exec, node));
+	cpu_need_scratchpad(exec, floats * sizeof(float));
 	node->flops_backward += node->flops_forward;
 	node->depthwise = true;
 }
 
 struct depthwise_job {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	const struct cpu_node *node;
 	float *gradient; /* [K][R][S] */
 	float *padded;   /* one per thread */
@@ -78,7 +78,7 @@ static void depthwise_task(void *context, uint32_t task, unsigned thread)
 		pad(job, padded, i, channel);
 		args.gradient = (const float *)job->node->norm_act.dx +
 				(size_t)i * args.p * args.q * args.stride + channel;
-		job->graph->device->loops.kernels->depthwise(&args, sum);
+		job->exec->device->loops.kernels->depthwise(&args, sum);
 	}
 	for (uint32_t c = 0; c < DEPTHWISE_BLOCK; c++)
 		for (uint32_t t = 0; t < taps; t++)
@@ -86,12 +86,12 @@ static void depthwise_task(void *context, uint32_t task, unsigned thread)
 				sum[(size_t)t * DEPTHWISE_BLOCK + c];
 }
 
-void cpu_depthwise_run(struct cpu_graph *graph, struct cpu_node *node)
+void cpu_depthwise_run(struct cpu_exec *exec, struct cpu_node *node)
 {
-	float *scratch = cpu_block(graph, graph->scratchpad_block);
-	struct depthwise_job job = {graph, node, scratch, scratch + node->node->weight->elements};
+	float *scratch = cpu_block(exec, exec->scratchpad_block);
+	struct depthwise_job job = {exec, node, scratch, scratch + node->node->weight->elements};
 
-	thread_pool_run(&graph->device->thread_pool, node->node->x->shape.c / DEPTHWISE_BLOCK,
+	thread_pool_run(&exec->device->thread_pool, node->node->x->shape.c / DEPTHWISE_BLOCK,
 			depthwise_task, &job);
 	cpu_param_add_gradient(node->node->weight, job.gradient);
 }

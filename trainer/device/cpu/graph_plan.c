@@ -11,21 +11,21 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node)
+uint32_t cpu_backward_step(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	return node->backward_step;
 }
 
-bool cpu_training(const struct cpu_graph *graph)
+bool cpu_training(const struct cpu_exec *exec)
 {
-	return graph->graph->options.mode == DEVICE_TRAIN;
+	return exec->graph->options.mode == DEVICE_TRAIN;
 }
 
-bool cpu_infers(const struct cpu_graph *graph, const struct device_node *node)
+bool cpu_infers(const struct cpu_exec *exec, const struct device_node *node)
 {
 	bool moves = node->has_norm && !node->norm.fixed;
 
-	return !cpu_training(graph) || (!node->backward && !moves);
+	return !cpu_training(exec) || (!node->backward && !moves);
 }
 
 size_t cpu_value_bytes(const struct device_value *value, enum element element)
@@ -33,18 +33,18 @@ size_t cpu_value_bytes(const struct device_value *value, enum element element)
 	return device_shape_elements(value->shape) * element_size(element);
 }
 
-int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block)
+int cpu_add_block(struct cpu_exec *exec, uint64_t bytes, uint32_t step, uint32_t *ret_block)
 {
-	int r = arena_add_block(&graph->arena, bytes, step, step, ret_block);
+	int r = arena_add_block(&exec->arena, bytes, step, step, ret_block);
 
 	if (r < 0)
 		return r;
-	if (graph->graph->options.keep_all) {
-		arena_extend(&graph->arena, *ret_block, 0);
-		arena_extend(&graph->arena, *ret_block, graph->end);
+	if (exec->graph->options.keep_all) {
+		arena_extend(&exec->arena, *ret_block, 0);
+		arena_extend(&exec->arena, *ret_block, exec->end);
 	}
-	if (step < graph->graph->node_count && graph->nodes[step].again_step)
-		arena_again(&graph->arena, *ret_block, graph->nodes[step].again_step);
+	if (step < exec->graph->node_count && exec->nodes[step].again_step)
+		arena_again(&exec->arena, *ret_block, exec->nodes[step].again_step);
 	return 0;
 }
 
@@ -55,34 +55,34 @@ const struct device_value *cpu_output(const struct cpu_node *node, int index)
 	return output && output->producer == node->node ? output : NULL;
 }
 
-void *cpu_block(const struct cpu_graph *graph, uint32_t block)
+void *cpu_block(const struct cpu_exec *exec, uint32_t block)
 {
 	return block == CPU_NO_BLOCK ? NULL
-				     : (char *)graph->memory + graph->arena.blocks[block].offset;
+				     : (char *)exec->memory + exec->arena.blocks[block].offset;
 }
 
-void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block)
+void cpu_contribute(struct cpu_exec *exec, struct cpu_value *value, uint32_t block)
 {
 	value->gradient_blocks[value->gradient_count++] = block;
 }
 
-int cpu_plan_gradient(struct cpu_graph *graph, struct cpu_node *node, uint32_t step)
+int cpu_plan_gradient(struct cpu_exec *exec, struct cpu_node *node, uint32_t step)
 {
-	int r = cpu_add_block(graph, cpu_value_bytes(node->node->x, graph->device->element), step,
+	int r = cpu_add_block(exec, cpu_value_bytes(node->node->x, exec->device->element), step,
 			      &node->dx_block);
 
 	if (r == 0)
-		cpu_contribute(graph, node->x, node->dx_block);
+		cpu_contribute(exec, node->x, node->dx_block);
 	return r;
 }
 
-void cpu_sum_gradients(struct cpu_graph *graph, struct cpu_node *node, uint32_t first)
+void cpu_sum_gradients(struct cpu_exec *exec, struct cpu_node *node, uint32_t first)
 {
 	struct cpu_value *y = node->y;
 
 	for (uint32_t i = first; i < y->gradient_count; i++)
-		loops_add(&graph->device->loops, y->gradients[0], y->gradients[i],
-			  graph->device->element, device_shape_elements(node->node->y->shape));
+		loops_add(&exec->device->loops, y->gradients[0], y->gradients[i],
+			  exec->device->element, device_shape_elements(node->node->y->shape));
 }
 
 static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
@@ -91,16 +91,16 @@ static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
 #undef NODE
 };
 
-static int graph_make_values(struct cpu_graph *cpu)
+static int graph_make_values(struct cpu_exec *exec)
 {
-	const struct device_graph *graph = cpu->graph;
+	const struct device_graph *graph = exec->graph;
 
 	for (uint32_t i = 0; i < graph->value_count; i++) {
-		struct cpu_value *value = &cpu->values[i];
+		struct cpu_value *value = &exec->values[i];
 		uint32_t contributions = graph->values[i]->consumers + 1;
 
 		value->block = value->sum_block = CPU_NO_BLOCK;
-		value->element = graph->values[i]->saved ? ELEMENT_F32 : cpu->device->element;
+		value->element = graph->values[i]->saved ? ELEMENT_F32 : exec->device->element;
 		value->gradient_blocks = calloc(contributions, sizeof(*value->gradient_blocks));
 		value->gradients = calloc(contributions, sizeof(*value->gradients));
 		if (!value->gradient_blocks || !value->gradients)
@@ -111,34 +111,34 @@ static int graph_make_values(struct cpu_graph *cpu)
 	return 0;
 }
 
-static struct cpu_value *graph_value_of(struct cpu_graph *cpu, const struct device_value *value)
+static struct cpu_value *graph_value_of(struct cpu_exec *exec, const struct device_value *value)
 {
-	return value ? &cpu->values[value->index] : NULL;
+	return value ? &exec->values[value->index] : NULL;
 }
 
-static void graph_make_nodes(struct cpu_graph *cpu)
+static void graph_make_nodes(struct cpu_exec *exec)
 {
-	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
-		struct cpu_node *node = &cpu->nodes[i];
+	for (uint32_t i = 0; i < exec->graph->node_count; i++) {
+		struct cpu_node *node = &exec->nodes[i];
 
-		node->node = cpu->graph->nodes[i];
+		node->node = exec->graph->nodes[i];
 		node->ops = ops[node->node->kind];
 		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
-			node->inputs[j] = graph_value_of(cpu, node->node->inputs[j]);
+			node->inputs[j] = graph_value_of(exec, node->node->inputs[j]);
 		for (int j = 0; j < DEVICE_NODE_OUTPUTS; j++)
-			node->outputs[j] = graph_value_of(cpu, node->node->outputs[j]);
+			node->outputs[j] = graph_value_of(exec, node->node->outputs[j]);
 		node->raw_block = node->weights_gradient_block = node->dx_block =
 			node->workspace_block = CPU_NO_BLOCK;
 		node->norm_act.dx_block = CPU_NO_BLOCK;
 	}
 }
 
-uint32_t cpu_segment_first(const struct cpu_graph *cpu, uint32_t last)
+uint32_t cpu_segment_first(const struct cpu_exec *exec, uint32_t last)
 {
-	struct device_node *const *nodes = cpu->graph->nodes;
+	struct device_node *const *nodes = exec->graph->nodes;
 	uint32_t first = last;
 
-	if (!device_node_recomputes(cpu->graph, nodes[last]) ||
+	if (!device_node_recomputes(exec->graph, nodes[last]) ||
 	    nodes[last + 1]->segment == nodes[last]->segment)
 		return last + 1;
 	while (first > 0 && nodes[first - 1]->segment == nodes[last]->segment)
@@ -150,28 +150,28 @@ uint32_t cpu_segment_first(const struct cpu_graph *cpu, uint32_t last)
  * Numbers the schedule's steps: forward in order, then backward, where each segment's recomputation
  * precedes its backward.
  */
-static void graph_schedule(struct cpu_graph *cpu)
+static void graph_schedule(struct cpu_exec *exec)
 {
-	uint32_t step = cpu->graph->node_count;
+	uint32_t step = exec->graph->node_count;
 
-	for (uint32_t i = cpu->graph->node_count; i-- > 0;) {
-		for (uint32_t j = cpu_segment_first(cpu, i); j <= i; j++)
-			if (device_node_recomputes(cpu->graph, cpu->graph->nodes[j]))
-				cpu->nodes[j].again_step = step++;
-		cpu->nodes[i].backward_step = step++;
+	for (uint32_t i = exec->graph->node_count; i-- > 0;) {
+		for (uint32_t j = cpu_segment_first(exec, i); j <= i; j++)
+			if (device_node_recomputes(exec->graph, exec->graph->nodes[j]))
+				exec->nodes[j].again_step = step++;
+		exec->nodes[i].backward_step = step++;
 	}
-	cpu->end = step;
+	exec->end = step;
 }
 
 /*
  * Plans the gradients that the caller writes for results without consumers, and the copies that
  * keep_all keeps of every gradient.
  */
-static int graph_plan_grad_outputs(struct cpu_graph *cpu, const struct device_value *value,
+static int graph_plan_grad_outputs(struct cpu_exec *exec, const struct device_value *value,
 				   uint32_t step)
 {
-	struct cpu_value *own = graph_value_of(cpu, value);
-	size_t bytes = cpu_value_bytes(value, cpu->device->element);
+	struct cpu_value *own = graph_value_of(exec, value);
+	size_t bytes = cpu_value_bytes(value, exec->device->element);
 	uint32_t block;
 	int r;
 
@@ -179,18 +179,19 @@ static int graph_plan_grad_outputs(struct cpu_graph *cpu, const struct device_va
 		own->given = calloc(1, bytes);
 		if (!own->given)
 			return -ENOMEM;
-		r = cpu_add_block(cpu, bytes, step, &block);
+		r = cpu_add_block(exec, bytes, step, &block);
 		if (r < 0)
 			return r;
-		cpu_contribute(cpu, own, block);
+		cpu_contribute(exec, own, block);
 	}
-	return cpu->graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &own->sum_block) : 0;
+	return exec->graph->options.keep_all ? cpu_add_block(exec, bytes, step, &own->sum_block)
+					     : 0;
 }
 
 /* Contributions to the gradients of the node's outputs are live until its backward step. */
-static int graph_plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node)
+static int graph_plan_node_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	uint32_t step = cpu_backward_step(cpu, node);
+	uint32_t step = cpu_backward_step(exec, node);
 	int r = 0;
 
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++) {
@@ -200,14 +201,14 @@ static int graph_plan_node_backward(struct cpu_graph *cpu, struct cpu_node *node
 		if (!output)
 			continue;
 		if (output->active)
-			r = graph_plan_grad_outputs(cpu, output, step);
+			r = graph_plan_grad_outputs(exec, output, step);
 		for (uint32_t j = 0; j < own->gradient_count; j++)
-			arena_extend(&cpu->arena, own->gradient_blocks[j], step);
+			arena_extend(&exec->arena, own->gradient_blocks[j], step);
 	}
-	return r < 0 || !node->ops->plan_backward ? r : node->ops->plan_backward(cpu, node);
+	return r < 0 || !node->ops->plan_backward ? r : node->ops->plan_backward(exec, node);
 }
 
-static int graph_add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
+static int graph_add_result(struct cpu_exec *exec, struct cpu_node *node, int i)
 {
 	const struct device_value *output = cpu_output(node, i);
 	struct cpu_value *own = node->outputs[i];
@@ -215,78 +216,78 @@ static int graph_add_result(struct cpu_graph *cpu, struct cpu_node *node, int i)
 
 	if (!output)
 		return 0;
-	r = cpu_add_block(cpu, cpu_value_bytes(output, own->element), node->node->index,
+	r = cpu_add_block(exec, cpu_value_bytes(output, own->element), node->node->index,
 			  &own->block);
 	if (r == 0 && own->kept) {
-		arena_keep(&cpu->arena, own->block);
-		arena_extend(&cpu->arena, own->block, cpu->end);
+		arena_keep(&exec->arena, own->block);
+		arena_extend(&exec->arena, own->block, exec->end);
 	}
 	if (r == 0 && output->saved && node->node->backward)
-		arena_extend(&cpu->arena, own->block, cpu_backward_step(cpu, node));
+		arena_extend(&exec->arena, own->block, cpu_backward_step(exec, node));
 	return r;
 }
 
-static int graph_plan_node(struct cpu_graph *cpu, struct cpu_node *node)
+static int graph_plan_node(struct cpu_exec *exec, struct cpu_node *node)
 {
 	int r;
 
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
 		if (node->inputs[i])
-			arena_extend(&cpu->arena, node->inputs[i]->block, node->node->index);
+			arena_extend(&exec->arena, node->inputs[i]->block, node->node->index);
 	strcpy(node->engine, "own");
-	r = node->ops->plan ? node->ops->plan(cpu, node) : 0;
+	r = node->ops->plan ? node->ops->plan(exec, node) : 0;
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
-		r = graph_add_result(cpu, node, i);
+		r = graph_add_result(exec, node, i);
 	return r;
 }
 
 /* Sets the error of a planning or binding step; 0 stays 0. */
-static int graph_fail_node(struct cpu_graph *cpu, const struct cpu_node *node, int r,
+static int graph_fail_node(struct cpu_exec *exec, const struct cpu_node *node, int r,
 			   const char *what)
 {
-	return r < 0 ? sentence_fail(cpu->error, DEVICE_ERROR_MAX, r, "%s: %s failed: %s",
+	return r < 0 ? sentence_fail(exec->error, DEVICE_ERROR_MAX, r, "%s: %s failed: %s",
 				     node->node->name, what, strerror(-r))
 		     : 0;
 }
 
-static int graph_plan_nodes(struct cpu_graph *cpu)
+static int graph_plan_nodes(struct cpu_exec *exec)
 {
-	uint32_t count = cpu->graph->node_count;
+	uint32_t count = exec->graph->node_count;
 	int r = 0;
 
 	for (uint32_t i = 0; i < count && r == 0; i++)
-		r = graph_fail_node(cpu, &cpu->nodes[i], graph_plan_node(cpu, &cpu->nodes[i]),
+		r = graph_fail_node(exec, &exec->nodes[i], graph_plan_node(exec, &exec->nodes[i]),
 				    "planning its forward pass");
 	for (uint32_t i = count; i-- > 0 && r == 0;)
-		if (cpu->nodes[i].node->backward)
-			r = graph_fail_node(cpu, &cpu->nodes[i],
-					    graph_plan_node_backward(cpu, &cpu->nodes[i]),
+		if (exec->nodes[i].node->backward)
+			r = graph_fail_node(exec, &exec->nodes[i],
+					    graph_plan_node_backward(exec, &exec->nodes[i]),
 					    "planning its backward pass");
 	return r;
 }
 
 /* True if a block that the node would recompute is needed. */
-static bool graph_is_wanted(const struct cpu_graph *cpu, const struct cpu_node *node)
+static bool graph_is_wanted(const struct cpu_exec *exec, const struct cpu_node *node)
 {
-	for (uint32_t i = 0; i < cpu->arena.count; i++)
-		if (cpu->arena.blocks[i].again == node->again_step &&
-		    cpu->arena.blocks[i].last_again)
+	for (uint32_t i = 0; i < exec->arena.count; i++)
+		if (exec->arena.blocks[i].again == node->again_step &&
+		    exec->arena.blocks[i].last_again)
 			return true;
 	return false;
 }
 
-static void graph_plan_node_recompute(struct cpu_graph *cpu, struct cpu_node *node)
+static void graph_plan_node_recompute(struct cpu_exec *exec, struct cpu_node *node)
 {
 	uint32_t step = node->again_step;
-	bool wanted = graph_is_wanted(cpu, node);
+	bool wanted = graph_is_wanted(exec, node);
 
-	for (uint32_t i = 0; i < cpu->arena.count; i++) {
-		if (cpu->arena.blocks[i].again != step)
+	for (uint32_t i = 0; i < exec->arena.count; i++) {
+		if (exec->arena.blocks[i].again != step)
 			continue;
 		if (wanted)
-			arena_extend(&cpu->arena, i, step);
+			arena_extend(&exec->arena, i, step);
 		else
-			arena_keep(&cpu->arena, i);
+			arena_keep(&exec->arena, i);
 	}
 	if (!wanted) {
 		node->again_step = 0;
@@ -295,45 +296,45 @@ static void graph_plan_node_recompute(struct cpu_graph *cpu, struct cpu_node *no
 	node->flops_backward += node->flops_forward;
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
 		if (node->inputs[i])
-			arena_extend(&cpu->arena, node->inputs[i]->block, step);
+			arena_extend(&exec->arena, node->inputs[i]->block, step);
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS; i++)
 		if (cpu_output(node, i))
-			arena_extend(&cpu->arena, node->outputs[i]->block, step);
+			arena_extend(&exec->arena, node->outputs[i]->block, step);
 }
 
 /* Walks backward, since a recomputed node needs its inputs. */
-static void graph_plan_recompute(struct cpu_graph *cpu)
+static void graph_plan_recompute(struct cpu_exec *exec)
 {
-	for (uint32_t i = cpu->graph->node_count; i-- > 0;)
-		if (cpu->nodes[i].again_step)
-			graph_plan_node_recompute(cpu, &cpu->nodes[i]);
+	for (uint32_t i = exec->graph->node_count; i-- > 0;)
+		if (exec->nodes[i].again_step)
+			graph_plan_node_recompute(exec, &exec->nodes[i]);
 }
 
-static uint64_t graph_memory_max(const struct cpu_graph *cpu)
+static uint64_t graph_memory_max(const struct cpu_exec *exec)
 {
-	return cpu->graph->device->options.arena_bytes_max;
+	return exec->graph->device->options.arena_bytes_max;
 }
 
 /* Sets the error string for an arena that does not fit, which names the three largest tensors. */
-static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
+static void graph_explain_memory(struct cpu_exec *exec, uint64_t available)
 {
 	uint64_t limit = UINT64_MAX;
 	int length =
-		snprintf(cpu->error, DEVICE_ERROR_MAX,
+		snprintf(exec->error, DEVICE_ERROR_MAX,
 			 "activations and workspace take %.3f GiB, and %.3f are %s; use a smaller "
 			 "batch. Largest:",
-			 (double)cpu->arena.size / (1 << 30), (double)available / (1 << 30),
-			 graph_memory_max(cpu) ? "allowed" : "free");
+			 (double)exec->arena.size / (1 << 30), (double)available / (1 << 30),
+			 graph_memory_max(exec) ? "allowed" : "free");
 
 	for (int rank = 0; rank < 3; rank++) {
 		const struct cpu_node *largest = NULL;
 		uint64_t size = 0;
 
-		for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
-			const struct cpu_node *node = &cpu->nodes[i];
+		for (uint32_t i = 0; i < exec->graph->node_count; i++) {
+			const struct cpu_node *node = &exec->nodes[i];
 			uint64_t bytes = node->y->block == CPU_NO_BLOCK
 						 ? 0
-						 : cpu->arena.blocks[node->y->block].size;
+						 : exec->arena.blocks[node->y->block].size;
 
 			if (bytes > size && bytes < limit) {
 				size = bytes;
@@ -343,37 +344,37 @@ static void graph_explain_memory(struct cpu_graph *cpu, uint64_t available)
 		if (!largest || length >= DEVICE_ERROR_MAX)
 			return;
 		limit = size;
-		length += snprintf(cpu->error + length, (size_t)(DEVICE_ERROR_MAX - length),
+		length += snprintf(exec->error + length, (size_t)(DEVICE_ERROR_MAX - length),
 				   "%s %s (%.1f MiB)", rank ? "," : "", largest->node->name,
 				   (double)size / (1 << 20));
 	}
 }
 
 /* Linux overcommits memory and kills processes that use it, so check first what fits. */
-static int graph_map_arena(struct cpu_graph *cpu)
+static int graph_map_arena(struct cpu_exec *exec)
 {
-	uint64_t available = graph_memory_max(cpu);
+	uint64_t available = graph_memory_max(exec);
 	size_t size;
 	void *memory = MAP_FAILED;
 	int r = 0;
 
-	if (cpu->scratchpad_size) {
-		r = arena_add_block(&cpu->arena, cpu->scratchpad_size, 0, cpu->end,
-				    &cpu->scratchpad_block);
+	if (exec->scratchpad_size) {
+		r = arena_add_block(&exec->arena, exec->scratchpad_size, 0, exec->end,
+				    &exec->scratchpad_block);
 		if (r < 0)
 			return r;
 	}
-	r = arena_layout(&cpu->arena);
+	r = arena_layout(&exec->arena);
 	if (r < 0)
 		return r;
-	size = (cpu->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
+	size = (exec->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
 	if (!available)
 		available = memory_available();
-	if (cpu->arena.size <= available)
+	if (exec->arena.size <= available)
 		memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			      0);
 	if (memory == MAP_FAILED) {
-		graph_explain_memory(cpu, available);
+		graph_explain_memory(exec, available);
 		return -ENOMEM;
 	}
 	/*
@@ -381,31 +382,32 @@ static int graph_map_arena(struct cpu_graph *cpu)
 	 * time.
 	 */
 	madvise(memory, size, MADV_HUGEPAGE);
-	cpu->memory = memory;
-	cpu->memory_size = size;
+	exec->memory = memory;
+	exec->memory_size = size;
 	return 0;
 }
 
-static int graph_bind_all(struct cpu_graph *cpu)
+static int graph_bind_all(struct cpu_exec *exec)
 {
-	for (uint32_t i = 0; i < cpu->graph->value_count; i++) {
-		struct cpu_value *value = &cpu->values[i];
+	for (uint32_t i = 0; i < exec->graph->value_count; i++) {
+		struct cpu_value *value = &exec->values[i];
 
-		value->data = cpu_block(cpu, value->block);
-		value->sum = cpu_block(cpu, value->sum_block);
+		value->data = cpu_block(exec, value->block);
+		value->sum = cpu_block(exec, value->sum_block);
 		for (uint32_t j = 0; j < value->gradient_count; j++)
-			value->gradients[j] = cpu_block(cpu, value->gradient_blocks[j]);
+			value->gradients[j] = cpu_block(exec, value->gradient_blocks[j]);
 	}
-	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
-		struct cpu_node *node = &cpu->nodes[i];
-		int r = node->ops->bind ? node->ops->bind(cpu, node) : 0;
+	for (uint32_t i = 0; i < exec->graph->node_count; i++) {
+		struct cpu_node *node = &exec->nodes[i];
+		int r = node->ops->bind ? node->ops->bind(exec, node) : 0;
 
 		if (r < 0)
-			return graph_fail_node(cpu, node, r, "binding memory");
+			return graph_fail_node(exec, node, r, "binding memory");
 	}
-	if (cpu->fold_elements) {
-		cpu->fold = aligned_alloc(64, (cpu->fold_elements * sizeof(float) + 63) / 64 * 64);
-		if (!cpu->fold)
+	if (exec->fold_elements) {
+		exec->fold =
+			aligned_alloc(64, (exec->fold_elements * sizeof(float) + 63) / 64 * 64);
+		if (!exec->fold)
 			return -ENOMEM;
 	}
 	return 0;
@@ -426,93 +428,93 @@ static void graph_release_node(struct cpu_node *node)
 
 void cpu_graph_release(struct device_graph *graph)
 {
-	struct cpu_graph *cpu = graph->backend;
+	struct cpu_exec *exec = graph->backend;
 
-	if (!cpu)
+	if (!exec)
 		return;
-	for (uint32_t i = 0; cpu->nodes && i < graph->node_count; i++)
-		graph_release_node(&cpu->nodes[i]);
-	for (uint32_t i = 0; cpu->values && i < graph->value_count; i++) {
-		free(cpu->values[i].gradient_blocks);
-		free(cpu->values[i].gradients);
-		free(cpu->values[i].given);
+	for (uint32_t i = 0; exec->nodes && i < graph->node_count; i++)
+		graph_release_node(&exec->nodes[i]);
+	for (uint32_t i = 0; exec->values && i < graph->value_count; i++) {
+		free(exec->values[i].gradient_blocks);
+		free(exec->values[i].gradients);
+		free(exec->values[i].given);
 	}
-	if (cpu->memory)
-		munmap(cpu->memory, cpu->memory_size);
-	arena_deinit(&cpu->arena);
-	free(cpu->nodes);
-	free(cpu->values);
-	free(cpu->fold);
-	free(cpu->targets);
-	free(cpu->loss_scratch);
-	free(cpu->losses);
-	free(cpu->changes);
-	free(cpu->rows);
-	free(cpu->finished);
-	free(cpu);
+	if (exec->memory)
+		munmap(exec->memory, exec->memory_size);
+	arena_deinit(&exec->arena);
+	free(exec->nodes);
+	free(exec->values);
+	free(exec->fold);
+	free(exec->targets);
+	free(exec->loss_scratch);
+	free(exec->losses);
+	free(exec->changes);
+	free(exec->rows);
+	free(exec->finished);
+	free(exec);
 	graph->backend = NULL;
 }
 
 int cpu_graph_plan(struct device_graph *graph, char *error)
 {
-	struct cpu_graph *cpu = calloc(1, sizeof(*cpu));
+	struct cpu_exec *exec = calloc(1, sizeof(*exec));
 	int r;
 
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
-	if (!cpu)
+	if (!exec)
 		return -ENOMEM;
-	graph->backend = cpu;
-	cpu->graph = graph;
-	cpu->device = (struct cpu_device *)graph->device;
-	cpu->params = graph->params->backend;
-	cpu->error = error;
-	cpu->scratchpad_block = CPU_NO_BLOCK;
-	arena_init(&cpu->arena);
-	cpu->nodes = calloc(graph->node_count, sizeof(*cpu->nodes));
-	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
-	r = cpu->nodes && cpu->values ? graph_make_values(cpu) : -ENOMEM;
+	graph->backend = exec;
+	exec->graph = graph;
+	exec->device = (struct cpu_device *)graph->device;
+	exec->params = graph->params->backend;
+	exec->error = error;
+	exec->scratchpad_block = CPU_NO_BLOCK;
+	arena_init(&exec->arena);
+	exec->nodes = calloc(graph->node_count, sizeof(*exec->nodes));
+	exec->values = calloc(graph->value_count, sizeof(*exec->values));
+	r = exec->nodes && exec->values ? graph_make_values(exec) : -ENOMEM;
 	/* oneDNN creates primitives for the number of threads set at that time */
-	thread_pool_enter(&cpu->device->thread_pool);
+	thread_pool_enter(&exec->device->thread_pool);
 	if (r == 0) {
-		graph_make_nodes(cpu);
-		graph_schedule(cpu);
-		r = graph_plan_nodes(cpu);
+		graph_make_nodes(exec);
+		graph_schedule(exec);
+		r = graph_plan_nodes(exec);
 	}
 	if (r == 0)
-		graph_plan_recompute(cpu);
+		graph_plan_recompute(exec);
 	if (r == 0)
-		r = graph_map_arena(cpu);
+		r = graph_map_arena(exec);
 	if (r == 0)
-		r = graph_bind_all(cpu);
+		r = graph_bind_all(exec);
 	if (r == 0)
-		r = cpu_ranks_plan(cpu);
-	thread_pool_leave(&cpu->device->thread_pool);
+		r = cpu_ranks_plan(exec);
+	thread_pool_leave(&exec->device->thread_pool);
 	if (r < 0) {
 		cpu_graph_release(graph);
 		return r;
 	}
-	cpu->error = NULL;
+	exec->error = NULL;
 	*error = 0;
 	return 0;
 }
 
 void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *info)
 {
-	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_exec *exec = graph->backend;
 
-	info->arena_bytes = cpu->arena.size;
-	info->unshared_bytes = cpu->arena.unshared;
+	info->arena_bytes = exec->arena.size;
+	info->unshared_bytes = exec->arena.unshared;
 	for (uint32_t i = 0; i < graph->node_count; i++) {
-		info->flops_forward += cpu->nodes[i].flops_forward;
-		info->flops_backward += cpu->nodes[i].flops_backward;
+		info->flops_forward += exec->nodes[i].flops_forward;
+		info->flops_backward += exec->nodes[i].flops_backward;
 	}
 }
 
 void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
 		     struct device_layer_info *info)
 {
-	const struct cpu_graph *cpu = graph->backend;
-	const struct cpu_node *node = &cpu->nodes[index];
+	const struct cpu_exec *exec = graph->backend;
+	const struct cpu_node *node = &exec->nodes[index];
 
 	info->engine = node->engine;
 	info->flops_forward = node->flops_forward;

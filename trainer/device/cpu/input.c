@@ -10,17 +10,17 @@
 
 #define TASKS 32
 
-static int input_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int input_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
-	graph->targets = malloc(node->node->y->shape.n * sizeof(int32_t) *
-				device_target_words(graph->graph));
-	return graph->targets ? cpu_resample_plan(graph) : -ENOMEM;
+	exec->targets =
+		malloc(node->node->y->shape.n * sizeof(int32_t) * device_target_words(exec->graph));
+	return exec->targets ? cpu_resample_plan(exec) : -ENOMEM;
 }
 
 const struct cpu_node_ops cpu_input_ops = {.plan = input_plan};
 
 struct feed_job {
-	struct cpu_graph *graph;
+	struct cpu_exec *exec;
 	const struct device_batch *batch;
 	const struct device_input_spec *spec;
 	float scale[4], bias[4];
@@ -47,7 +47,7 @@ static void upload_row(const struct feed_job *job, size_t first, char *to)
 {
 	const struct device_batch *batch = job->batch;
 	uint32_t channels = job->spec->shape.c, width = job->spec->shape.w;
-	enum element element = job->graph->device->element;
+	enum element element = job->exec->device->element;
 	bool bytes = batch->element == DEVICE_ELEMENT_U8;
 
 	for (uint32_t x = 0; x < width; x++) {
@@ -58,7 +58,7 @@ static void upload_row(const struct feed_job *job, size_t first, char *to)
 
 			if (bytes)
 				value = value * job->scale[c] + job->bias[c];
-			job->graph->device->loops.kernels->convert(
+			job->exec->device->loops.kernels->convert(
 				to + ((size_t)x * channels + c) * element_size(element), element,
 				&value, ELEMENT_F32, 1);
 		}
@@ -69,7 +69,7 @@ static void upload_image(const struct feed_job *job, size_t image, unsigned thre
 {
 	struct device_shape shape = job->spec->shape;
 	const struct device_batch *batch = job->batch;
-	enum element element = job->graph->device->element;
+	enum element element = job->exec->device->element;
 	size_t pixels = (size_t)shape.h * shape.w,
 	       row = (size_t)shape.w * shape.c * element_size(element);
 	char *to = job->to + image * shape.h * row;
@@ -77,11 +77,11 @@ static void upload_image(const struct feed_job *job, size_t image, unsigned thre
 	if (image >= batch->count) {
 		memset(to, 0, shape.h * row);
 	} else if (job->spec->resamples) {
-		struct cpu_resample_job resample = {job->graph, batch, job->scale, job->bias};
+		struct cpu_resample_job resample = {job->exec, batch, job->scale, job->bias};
 
 		cpu_resample_image(&resample, image, thread, to);
 	} else if (batch->element == DEVICE_ELEMENT_U8 && !batch->flip) {
-		job->graph->device->loops.kernels->normalize(
+		job->exec->device->loops.kernels->normalize(
 			to, element, shape.c,
 			(const uint8_t *)batch->images + image * pixels * batch->channels,
 			batch->channels, pixels, job->scale, job->bias);
@@ -122,25 +122,25 @@ static void finish_task(void *context, uint32_t task, unsigned thread)
 }
 
 /* Replaces *batch with a batch of finished images in the graph's memory. */
-static int finish(struct cpu_graph *graph, struct device_batch *batch)
+static int finish(struct cpu_exec *exec, struct device_batch *batch)
 {
 	size_t size = (size_t)batch->count * batch->height * batch->width * batch->channels;
-	struct thread_pool *thread_pool = &graph->device->thread_pool;
+	struct thread_pool *thread_pool = &exec->device->thread_pool;
 
-	if (size > graph->finished_size) {
-		free(graph->finished);
-		graph->finished = malloc(size);
-		graph->finished_size = graph->finished ? size : 0;
-		if (!graph->finished)
-			return device_fail(&graph->device->base, -ENOMEM,
+	if (size > exec->finished_size) {
+		free(exec->finished);
+		exec->finished = malloc(size);
+		exec->finished_size = exec->finished ? size : 0;
+		if (!exec->finished)
+			return device_fail(&exec->device->base, -ENOMEM,
 					   "no memory for a batch's images");
 	}
-	struct finish_job job = {batch, graph->finished};
+	struct finish_job job = {batch, exec->finished};
 
 	thread_pool_enter(thread_pool);
 	thread_pool_run(thread_pool, TASKS, finish_task, &job);
 	thread_pool_leave(thread_pool);
-	batch->images = graph->finished;
+	batch->images = exec->finished;
 	batch->deferred = NULL;
 	return 0;
 }
@@ -148,21 +148,21 @@ static int finish(struct cpu_graph *graph, struct device_batch *batch)
 int cpu_upload(struct device_graph *base, const struct device_batch *delivered,
 	       uint64_t *ret_ticket)
 {
-	struct cpu_graph *graph = base->backend;
+	struct cpu_exec *exec = base->backend;
 	struct device_node *node = base->input;
 	struct device_batch finished = *delivered;
 	const struct device_batch *batch = &finished;
 	struct feed_job job = {
-		.graph = graph,
+		.exec = exec,
 		.batch = batch,
 		.spec = &node->input,
-		.to = graph->values[node->y->index].data,
+		.to = exec->values[node->y->index].data,
 	};
 
-	if (graph->fed_count)
+	if (exec->fed_count)
 		return device_fail(base->device, -EBUSY,
 				   "a second batch was fed before the first was used");
-	int r = delivered->deferred ? finish(graph, &finished) : 0;
+	int r = delivered->deferred ? finish(exec, &finished) : 0;
 
 	if (r < 0)
 		return r;
@@ -170,15 +170,15 @@ int cpu_upload(struct device_graph *base, const struct device_batch *delivered,
 		job.scale[c] = 1 / node->input.std[c];
 		job.bias[c] = -node->input.mean[c] / node->input.std[c];
 	}
-	if (graph->changes)
-		device_changes_fill(base, batch, graph->changes);
-	thread_pool_enter(&graph->device->thread_pool);
-	thread_pool_run(&graph->device->thread_pool, TASKS, upload_task, &job);
-	thread_pool_leave(&graph->device->thread_pool);
-	device_targets_fill(base, batch, graph->targets);
-	graph->fed_count = batch->count;
-	graph->draws = batch->draws;
-	*ret_ticket = ++graph->tickets;
+	if (exec->changes)
+		device_changes_fill(base, batch, exec->changes);
+	thread_pool_enter(&exec->device->thread_pool);
+	thread_pool_run(&exec->device->thread_pool, TASKS, upload_task, &job);
+	thread_pool_leave(&exec->device->thread_pool);
+	device_targets_fill(base, batch, exec->targets);
+	exec->fed_count = batch->count;
+	exec->draws = batch->draws;
+	*ret_ticket = ++exec->tickets;
 	return 0;
 }
 

@@ -6,25 +6,25 @@
 
 #define TASKS 32
 
-static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int loss_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	uint32_t classes = node->node->x->shape.c;
 
 	/* device_logits() reads the logits after the step */
-	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
-	graph->loss_scratch = malloc(LOSS_SCRATCH * graph->device->thread_pool.threads *
-				     (size_t)classes * sizeof(float));
-	graph->losses = calloc(node->node->x->shape.n, sizeof(float));
-	if (!graph->loss_scratch || !graph->losses)
+	arena_extend(&exec->arena, node->x->block, cpu_backward_step(exec, &exec->nodes[0]));
+	exec->loss_scratch = malloc(LOSS_SCRATCH * exec->device->thread_pool.threads *
+				    (size_t)classes * sizeof(float));
+	exec->losses = calloc(node->node->x->shape.n, sizeof(float));
+	if (!exec->loss_scratch || !exec->losses)
 		return -ENOMEM;
-	if (!cpu_training(graph) || !node->node->x->active)
+	if (!cpu_training(exec) || !node->node->x->active)
 		return 0;
 	/* The gradient is live from the forward step, which computes it along with the loss. */
-	return cpu_plan_gradient(graph, node, node->node->index);
+	return cpu_plan_gradient(exec, node, node->node->index);
 }
 
 struct loss_job {
-	struct cpu_graph *graph;
+	struct cpu_exec *exec;
 	struct cpu_node *node;
 	char *gradient;
 	float gradient_scale, teacher_scale;
@@ -37,16 +37,16 @@ static void loss_task(void *context, uint32_t task, unsigned thread)
 	const struct device_node *node = job->node->node;
 	size_t rows = node->x->shape.n, classes = node->x->shape.c;
 	size_t first = rows * task / TASKS, last = rows * (task + 1) / TASKS;
-	enum element element = job->graph->device->element, logits = job->node->x->element;
+	enum element element = job->exec->device->element, logits = job->node->x->element;
 	struct device_target_arrays targets =
-		device_target_arrays(job->graph->graph, job->graph->targets);
+		device_target_arrays(job->exec->graph, job->exec->targets);
 	struct loss_args args = {
 		.logits = (const char *)job->node->x->data + first * classes * element_size(logits),
 		.logits_element = logits,
 		.gradient = job->gradient ? job->gradient + first * classes * element_size(element)
 					  : NULL,
 		.gradient_element = element,
-		.losses = job->graph->losses + first,
+		.losses = job->exec->losses + first,
 		.labels = targets.labels + first,
 		.labels2 = targets.labels2 ? targets.labels2 + first : NULL,
 		.shares = targets.shares ? targets.shares + first : NULL,
@@ -58,19 +58,19 @@ static void loss_task(void *context, uint32_t task, unsigned thread)
 		.plain = device_loss_is_plain(&node->loss),
 		.gradient_scale = job->gradient_scale,
 		.teacher_scale = job->teacher_scale,
-		.scratch = job->graph->loss_scratch + LOSS_SCRATCH * thread * classes,
+		.scratch = job->exec->loss_scratch + LOSS_SCRATCH * thread * classes,
 	};
 
-	job->graph->device->loops.kernels->loss(&args, &job->sums[task]);
+	job->exec->device->loops.kernels->loss(&args, &job->sums[task]);
 }
 
-double cpu_loss_weight(const struct cpu_graph *graph)
+double cpu_loss_weight(const struct cpu_exec *exec)
 {
-	const struct device_node *loss = graph->graph->loss;
+	const struct device_node *loss = exec->graph->loss;
 	const float *weights = loss->loss.class_weights;
 	uint32_t n = loss->x->shape.n;
 	int32_t classes = (int32_t)loss->x->shape.c;
-	struct device_target_arrays targets = device_target_arrays(graph->graph, graph->targets);
+	struct device_target_arrays targets = device_target_arrays(exec->graph, exec->targets);
 	double sum = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -86,25 +86,25 @@ double cpu_loss_weight(const struct cpu_graph *graph)
 	return sum;
 }
 
-static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int loss_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct loss_job job = {
-		.graph = graph, .node = node, .gradient = cpu_block(graph, node->dx_block)};
+		.exec = exec, .node = node, .gradient = cpu_block(exec, node->dx_block)};
 	struct loss_sums all = {0};
 	double divisor, samples;
-	int r = cpu_ranks_divisor(graph, &divisor, &samples);
+	int r = cpu_ranks_divisor(exec, &divisor, &samples);
 
 	if (r < 0)
 		return r;
 	job.gradient_scale = divisor > 0 ? 1.0f / (float)divisor : 0;
 	job.teacher_scale = samples > 0 ? (float)(divisor / samples) : 0;
-	thread_pool_run(&graph->device->thread_pool, TASKS, loss_task, &job);
+	thread_pool_run(&exec->device->thread_pool, TASKS, loss_task, &job);
 	for (uint32_t i = 0; i < TASKS; i++) {
 		all.loss += job.sums[i].loss;
 		all.top1 += job.sums[i].top1;
 		all.top5 += job.sums[i].top5;
 	}
-	return cpu_ranks_loss(graph, all.loss, all.top1, all.top5);
+	return cpu_ranks_loss(exec, all.loss, all.top1, all.top5);
 }
 
 const struct cpu_node_ops cpu_loss_ops = {.plan = loss_plan, .forward = loss_forward};

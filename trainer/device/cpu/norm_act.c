@@ -70,7 +70,7 @@ static int norm_act_allocate(struct cpu_norm_act *norm_act)
 	return 0;
 }
 
-int cpu_norm_act_plan(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_norm_act_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	struct device_shape shape = node->node->y->shape;
@@ -82,49 +82,49 @@ int cpu_norm_act_plan(struct cpu_graph *graph, struct cpu_node *node)
 	norm_act->groups = device_node_groups(node->node, &each);
 	norm_act->group_rows = (size_t)each * shape.h * shape.w;
 	norm_act->slope = norm_act_choose_slope(node->node);
-	r = loops_reserve(&graph->device->loops, shape.c);
+	r = loops_reserve(&exec->device->loops, shape.c);
 	return r < 0 ? r : norm_act_allocate(norm_act);
 }
 
-int cpu_norm_act_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_norm_act_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	struct cpu_value *y = node->y;
 	bool passes_on = node->residual && node->node->residual->active;
-	uint32_t step = cpu_backward_step(graph, node), first = y->gradient_blocks[0];
+	uint32_t step = cpu_backward_step(exec, node), first = y->gradient_blocks[0];
 
 	if (norm_act->slope == SLOPE_RELU_Y)
-		arena_extend(&graph->arena, y->block, step);
+		arena_extend(&exec->arena, y->block, step);
 	if (node->node->has_norm || norm_act_is_curved(norm_act))
-		arena_extend(&graph->arena, node->raw_block, step);
+		arena_extend(&exec->arena, node->raw_block, step);
 	if (node->residual && norm_act_is_curved(norm_act))
-		arena_extend(&graph->arena, node->residual->block, step);
+		arena_extend(&exec->arena, node->residual->block, step);
 	norm_act->stores_dz = y->gradient_count > 1 || node->residual ||
 			      norm_act->slope == SLOPE_RELU_Y ||
 			      (!node->node->has_norm && norm_act->slope != SLOPE_ONE);
 	norm_act->reduces = norm_act->stores_dz || norm_act_sums(node->node);
 	norm_act->dx_block = first;
 	if (passes_on) {
-		cpu_contribute(graph, node->residual, first);
+		cpu_contribute(exec, node->residual, first);
 		/*
 		 * dz is also the residual's gradient, so the gradient of raw needs separate memory
 		 */
 		if (node->node->has_norm)
-			return cpu_add_block(graph,
-					     cpu_value_bytes(node->node->y, graph->device->element),
+			return cpu_add_block(exec,
+					     cpu_value_bytes(node->node->y, exec->device->element),
 					     step, &norm_act->dx_block);
 	}
 	return 0;
 }
 
-int cpu_norm_act_bind(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_norm_act_bind(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct cpu_norm_act *norm_act = &node->norm_act;
 
 	norm_act->raw =
-		node->raw_block == CPU_NO_BLOCK ? node->y->data : cpu_block(graph, node->raw_block);
+		node->raw_block == CPU_NO_BLOCK ? node->y->data : cpu_block(exec, node->raw_block);
 	norm_act->dz = node->y->gradients[0];
-	norm_act->dx = cpu_block(graph, norm_act->dx_block);
+	norm_act->dx = cpu_block(exec, norm_act->dx_block);
 	return 0;
 }
 
@@ -143,10 +143,10 @@ static void *norm_act_from(const struct cpu_norm_act *norm_act, uint32_t group, 
 }
 
 /* Part of a norm and activation for one group of samples: its rows and normalisation. */
-static struct cpu_norm_act norm_act_part(const struct cpu_graph *graph,
+static struct cpu_norm_act norm_act_part(const struct cpu_exec *exec,
 					 const struct cpu_norm_act *norm_act, uint32_t group)
 {
-	enum element element = graph->device->element;
+	enum element element = exec->device->element;
 	size_t width = (norm_act->columns.width + 15) / 16 * 16, at = group * width;
 	struct cpu_norm_act part = *norm_act;
 
@@ -191,21 +191,21 @@ static void norm_act_move_running(const struct device_node *node, uint32_t c, do
 }
 
 /* Number of positions in a channel's statistics. */
-static size_t norm_act_statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node,
+static size_t norm_act_statistics_rows(const struct cpu_exec *exec, const struct cpu_node *node,
 				       const struct cpu_norm_act *norm_act)
 {
-	unsigned ranks = node->node->norm.synchronized ? device_world(&graph->device->base) : 1;
+	unsigned ranks = node->node->norm.synchronized ? device_world(&exec->device->base) : 1;
 
 	return norm_act->rows * ranks;
 }
 
 /* Sums norm_act's `sum` and `second` over ranks, for a synchronized norm. */
-static int norm_act_sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
+static int norm_act_sum_ranks(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	size_t count = (size_t)(norm_act->second - norm_act->sum) + norm_act->columns.channels;
 
-	return node->node->norm.synchronized ? cpu_ranks_sum(graph, norm_act->sum, count) : 0;
+	return node->node->norm.synchronized ? cpu_ranks_sum(exec, norm_act->sum, count) : 0;
 }
 
 /*
@@ -227,7 +227,7 @@ static void norm_act_shift_sums(struct cpu_norm_act *norm_act, const float *runn
 }
 
 /* Statistics of a batch or group: sets mean, deviation, scale and bias. */
-static int norm_act_normalize_batch(struct cpu_graph *graph, struct cpu_node *node,
+static int norm_act_normalize_batch(struct cpu_exec *exec, struct cpu_node *node,
 				    struct cpu_norm_act *norm_act)
 {
 	const struct device_node *n = node->node;
@@ -235,22 +235,22 @@ static int norm_act_normalize_batch(struct cpu_graph *graph, struct cpu_node *no
 	const float *gamma = cpu_param_slot(n->gamma, DEVICE_VALUE),
 		    *beta = cpu_param_slot(n->beta, DEVICE_VALUE);
 	uint32_t channels = norm_act->columns.channels;
-	enum element element = graph->device->element;
-	size_t rows = norm_act_statistics_rows(graph, node, norm_act);
+	enum element element = exec->device->element;
+	size_t rows = norm_act_statistics_rows(exec, node, norm_act);
 	int r;
 
 	/*
 	 * Sums about the first position's values, to avoid cancellation if the mean is large
 	 * compared to the deviation.
 	 */
-	graph->device->loops.kernels->convert(norm_act->channel, ELEMENT_F32, norm_act->raw,
-					      element, channels);
+	exec->device->loops.kernels->convert(norm_act->channel, ELEMENT_F32, norm_act->raw, element,
+					     channels);
 	columns_repeat(&norm_act->columns, norm_act->channel, norm_act->shift);
-	loops_statistics(&graph->device->loops, &norm_act->columns, norm_act->rows, norm_act->raw,
+	loops_statistics(&exec->device->loops, &norm_act->columns, norm_act->rows, norm_act->raw,
 			 element, norm_act->shift, norm_act->sum, norm_act->second);
 	if (rows != norm_act->rows)
 		norm_act_shift_sums(norm_act, cpu_param_slot(n->running_mean, DEVICE_VALUE));
-	r = norm_act_sum_ranks(graph, node);
+	r = norm_act_sum_ranks(exec, node);
 	if (r < 0)
 		return r;
 	for (uint32_t c = 0; c < channels; c++) {
@@ -264,7 +264,7 @@ static int norm_act_normalize_batch(struct cpu_graph *graph, struct cpu_node *no
 		norm_act->deviation[c] = (float)(1 / sqrt(variance + (double)n->norm.epsilon));
 		norm_act->scale[c] = gamma[c] * norm_act->deviation[c];
 		norm_act->bias[c] = beta[c] - norm_act->mean[c] * norm_act->scale[c];
-		if (!graph->holds)
+		if (!exec->holds)
 			norm_act_move_running(n, c, mean, variance, rows, momentum);
 	}
 	columns_repeat(&norm_act->columns, norm_act->mean, norm_act->mean);
@@ -274,14 +274,14 @@ static int norm_act_normalize_batch(struct cpu_graph *graph, struct cpu_node *no
 }
 
 /* Uses running statistics instead of the batch's; also sets what backward needs. */
-static void norm_act_normalize_fixed(struct cpu_graph *graph, struct cpu_node *node)
+static void norm_act_normalize_fixed(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	const struct device_node *n = node->node;
-	const float *mean = cpu_param_slot(n->running_mean, graph->weights),
-		    *var = cpu_param_slot(n->running_var, graph->weights);
+	const float *mean = cpu_param_slot(n->running_mean, exec->weights),
+		    *var = cpu_param_slot(n->running_var, exec->weights);
 
-	cpu_running_affine(node, graph->weights, norm_act->scale, norm_act->bias);
+	cpu_running_affine(node, exec->weights, norm_act->scale, norm_act->bias);
 	for (uint32_t c = 0; c < norm_act->columns.channels; c++) {
 		norm_act->mean[c] = mean[c];
 		norm_act->deviation[c] = 1 / sqrtf(var[c] + n->norm.epsilon);
@@ -291,27 +291,27 @@ static void norm_act_normalize_fixed(struct cpu_graph *graph, struct cpu_node *n
 	columns_repeat(&norm_act->columns, norm_act->bias, norm_act->bias);
 }
 
-static int norm_act_forward_part(struct cpu_graph *graph, struct cpu_node *node, uint32_t group)
+static int norm_act_forward_part(struct cpu_exec *exec, struct cpu_node *node, uint32_t group)
 {
-	struct cpu_norm_act part = norm_act_part(graph, &node->norm_act, group), *norm_act = &part;
+	struct cpu_norm_act part = norm_act_part(exec, &node->norm_act, group), *norm_act = &part;
 	const struct cpu_value *residual = node->residual, *y = node->y;
 
-	if (graph->again) {
+	if (exec->again) {
 		/*
 		 * recomputation: keep scale and bias, since running statistics have already moved
 		 */
-	} else if (node->node->has_norm && cpu_training(graph) && !node->node->norm.fixed) {
-		int r = norm_act_normalize_batch(graph, node, norm_act);
+	} else if (node->node->has_norm && cpu_training(exec) && !node->node->norm.fixed) {
+		int r = norm_act_normalize_batch(exec, node, norm_act);
 
 		if (r < 0)
 			return r;
-	} else if (node->node->has_norm && !(node->node->weight && cpu_infers(graph, node->node))) {
-		norm_act_normalize_fixed(graph, node);
+	} else if (node->node->has_norm && !(node->node->weight && cpu_infers(exec, node->node))) {
+		norm_act_normalize_fixed(exec, node);
 	}
-	loops_apply(&graph->device->loops, &norm_act->columns, norm_act->rows,
+	loops_apply(&exec->device->loops, &norm_act->columns, norm_act->rows,
 		    &(struct apply_args){
 			    .x = norm_act->raw,
-			    .x_element = graph->device->element,
+			    .x_element = exec->device->element,
 			    .residual = norm_act_from(&node->norm_act, group,
 						      residual ? residual->data : NULL, y->element),
 			    .y = norm_act_from(&node->norm_act, group, y->data, y->element),
@@ -323,12 +323,12 @@ static int norm_act_forward_part(struct cpu_graph *graph, struct cpu_node *node,
 	return 0;
 }
 
-int cpu_norm_act_forward(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_norm_act_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	int r = 0;
 
 	for (uint32_t group = 0; group < node->norm_act.groups && r == 0; group++)
-		r = norm_act_forward_part(graph, node, group);
+		r = norm_act_forward_part(exec, node, group);
 	return r;
 }
 
@@ -347,15 +347,15 @@ static void norm_act_take_gradient(struct cpu_norm_act *norm_act, struct device_
  * rank's sums, since all gradients are summed over ranks later; and the constants of dx, from sums
  * over all ranks if the norm is synchronized.
  */
-static int norm_act_norm_constants(struct cpu_graph *graph, struct cpu_node *node,
+static int norm_act_norm_constants(struct cpu_exec *exec, struct cpu_node *node,
 				   struct cpu_norm_act *norm_act)
 {
-	double rows = (double)norm_act_statistics_rows(graph, node, norm_act);
+	double rows = (double)norm_act_statistics_rows(exec, node, norm_act);
 	int r;
 
 	norm_act_take_gradient(norm_act, node->node->beta, norm_act->sum, NULL);
 	norm_act_take_gradient(norm_act, node->node->gamma, norm_act->second, norm_act->deviation);
-	r = norm_act_sum_ranks(graph, node);
+	r = norm_act_sum_ranks(exec, node);
 	if (r < 0)
 		return r;
 	for (uint32_t c = 0; c < norm_act->columns.channels; c++) {
@@ -375,12 +375,12 @@ static int norm_act_norm_constants(struct cpu_graph *graph, struct cpu_node *nod
 	return 0;
 }
 
-static int norm_act_backward_part(struct cpu_graph *graph, struct cpu_node *node, uint32_t group)
+static int norm_act_backward_part(struct cpu_exec *exec, struct cpu_node *node, uint32_t group)
 {
-	struct cpu_norm_act part = norm_act_part(graph, &node->norm_act, group), *norm_act = &part;
+	struct cpu_norm_act part = norm_act_part(exec, &node->norm_act, group), *norm_act = &part;
 	const struct cpu_value *y = node->y, *residual = node->residual;
-	struct loops *loops = &graph->device->loops;
-	enum element element = graph->device->element;
+	struct loops *loops = &exec->device->loops;
+	enum element element = exec->device->element;
 	bool sums = norm_act_sums(node->node);
 	bool norm = node->node->has_norm,
 	     from_raw = norm_act->slope == SLOPE_RELU_X || norm_act_is_curved(norm_act);
@@ -407,7 +407,7 @@ static int norm_act_backward_part(struct cpu_graph *graph, struct cpu_node *node
 	norm_act_take_gradient(norm_act, node->node->bias, norm_act->sum, NULL);
 	if (!norm)
 		return 0;
-	r = norm_act_norm_constants(graph, node, norm_act);
+	r = norm_act_norm_constants(exec, node, norm_act);
 	if (r < 0)
 		return r;
 	loops_dx(loops, &norm_act->columns, norm_act->rows,
@@ -426,30 +426,30 @@ static int norm_act_backward_part(struct cpu_graph *graph, struct cpu_node *node
 	return 0;
 }
 
-int cpu_norm_act_backward(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_norm_act_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	int r = 0;
 
-	cpu_sum_gradients(graph, node, 2);
+	cpu_sum_gradients(exec, node, 2);
 	for (uint32_t group = 0; group < node->norm_act.groups && r == 0; group++)
-		r = norm_act_backward_part(graph, node, group);
+		r = norm_act_backward_part(exec, node, group);
 	return r;
 }
 
 /* ---- separate norm ---- */
 
-static int norm_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int norm_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	node->raw_block = node->x->block;
-	return cpu_norm_act_plan(graph, node);
+	return cpu_norm_act_plan(exec, node);
 }
 
-static int norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int norm_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	int r = cpu_norm_act_plan_backward(graph, node);
+	int r = cpu_norm_act_plan_backward(exec, node);
 
 	if (r == 0 && node->node->x->active)
-		cpu_contribute(graph, node->x, node->norm_act.dx_block);
+		cpu_contribute(exec, node->x, node->norm_act.dx_block);
 	return r;
 }
 
@@ -464,25 +464,25 @@ const struct cpu_node_ops cpu_norm_ops = {
 /* ---- layer norm; of struct cpu_norm_act it uses only the arrays of sums ---- */
 
 /* The gradient of x overwrites the gradient of y. */
-static int layer_norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int layer_norm_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
+	arena_extend(&exec->arena, node->x->block, cpu_backward_step(exec, node));
 	if (node->node->x->active)
-		cpu_contribute(graph, node->x, node->y->gradient_blocks[0]);
+		cpu_contribute(exec, node->x, node->y->gradient_blocks[0]);
 	return 0;
 }
 
-static int layer_norm_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int layer_norm_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 
-	loops_layer_norm(&graph->device->loops, node->norm_act.rows, n->x->shape.c,
+	loops_layer_norm(&exec->device->loops, node->norm_act.rows, n->x->shape.c,
 			 &(struct layer_norm_args){
 				 .x = node->x->data,
 				 .y = node->y->data,
 				 .element = node->y->element,
-				 .gamma = cpu_param_slot(n->gamma, graph->weights),
-				 .beta = cpu_param_slot(n->beta, graph->weights),
+				 .gamma = cpu_param_slot(n->gamma, exec->weights),
+				 .beta = cpu_param_slot(n->beta, exec->weights),
 				 .mean = node->mean ? node->mean->data : NULL,
 				 .deviation = node->deviation ? node->deviation->data : NULL,
 				 .epsilon = n->norm.epsilon,
@@ -490,20 +490,20 @@ static int layer_norm_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-static int layer_norm_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int layer_norm_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	struct cpu_value *y = node->y;
 	bool sums = device_param_trains(n->gamma) || device_param_trains(n->beta);
 
-	cpu_sum_gradients(graph, node, 1);
-	loops_layer_norm_backward(&graph->device->loops, norm_act->rows, n->x->shape.c,
+	cpu_sum_gradients(exec, node, 1);
+	loops_layer_norm_backward(&exec->device->loops, norm_act->rows, n->x->shape.c,
 				  &(struct layer_norm_backward_args){
 					  .gradient = y->gradients[0],
 					  .x = node->x->data,
 					  .dx = n->x->active ? y->gradients[0] : NULL,
-					  .element = graph->device->element,
+					  .element = exec->device->element,
 					  .gamma = cpu_param_slot(n->gamma, DEVICE_VALUE),
 					  .mean = node->mean->data,
 					  .deviation = node->deviation->data,

@@ -60,15 +60,15 @@ size_t cpu_op_bytes(const struct cpu_op *op, int argument)
 	return desc ? dnnl_memory_desc_get_size(desc) : 0;
 }
 
-void cpu_need_scratchpad(struct cpu_graph *graph, size_t bytes)
+void cpu_need_scratchpad(struct cpu_exec *exec, size_t bytes)
 {
-	if (bytes > graph->scratchpad_size)
-		graph->scratchpad_size = bytes;
+	if (bytes > exec->scratchpad_size)
+		exec->scratchpad_size = bytes;
 }
 
-int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
+int cpu_op_create(struct cpu_exec *exec, struct cpu_op *op)
 {
-	cpu_need_scratchpad(graph, cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD));
+	cpu_need_scratchpad(exec, cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD));
 	return cpu_status(dnnl_primitive_create(&op->primitive, op->desc));
 }
 
@@ -93,7 +93,7 @@ static dnnl_status_t op_pass_over(dnnl_primitive_desc_iterator_t iterator, const
 	}
 }
 
-int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
+int cpu_op_new(struct cpu_exec *exec, struct cpu_op *op, const_dnnl_op_desc_t desc,
 	       const_dnnl_primitive_desc_t hint, const char *avoided)
 {
 	dnnl_primitive_attr_t attributes = cpu_attributes();
@@ -103,20 +103,20 @@ int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t 
 	if (!attributes)
 		return -ENOMEM;
 	r = cpu_status(dnnl_primitive_desc_iterator_create(&iterator, desc, attributes,
-							   graph->device->engine, hint));
+							   exec->device->engine, hint));
 	dnnl_primitive_attr_destroy(attributes);
 	if (r < 0)
 		return r;
 	r = cpu_status(op_pass_over(iterator, avoided, &op->desc));
 	dnnl_primitive_desc_iterator_destroy(iterator);
-	return r < 0 ? r : cpu_op_create(graph, op);
+	return r < 0 ? r : cpu_op_create(exec, op);
 }
 
-static int op_bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, void *data)
+static int op_bind_one(struct cpu_exec *exec, struct cpu_op *op, int argument, void *data)
 {
 	dnnl_memory_t memory;
-	int r = cpu_status(dnnl_memory_create(&memory, cpu_op_part(op, argument),
-					      graph->device->engine, data));
+	int r = cpu_status(
+		dnnl_memory_create(&memory, cpu_op_part(op, argument), exec->device->engine, data));
 
 	if (r < 0)
 		return r;
@@ -124,37 +124,37 @@ static int op_bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument,
 	return 0;
 }
 
-static int op_bind(struct cpu_graph *graph, const struct cpu_binding *binding)
+static int op_bind(struct cpu_exec *exec, const struct cpu_binding *binding)
 {
 	struct cpu_op *op = binding->op;
 	int r = 0;
 
 	for (int i = 0; i < CPU_ARGUMENTS_MAX && r == 0; i++)
 		if (binding->arguments[i].data)
-			r = op_bind_one(graph, op, binding->arguments[i].argument,
+			r = op_bind_one(exec, op, binding->arguments[i].argument,
 					binding->arguments[i].data);
 	if (r == 0 && cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD))
-		r = op_bind_one(graph, op, DNNL_ARG_SCRATCHPAD,
-				cpu_block(graph, graph->scratchpad_block));
+		r = op_bind_one(exec, op, DNNL_ARG_SCRATCHPAD,
+				cpu_block(exec, exec->scratchpad_block));
 	return r;
 }
 
-int cpu_bind(struct cpu_graph *graph, const struct cpu_binding *bindings, size_t count)
+int cpu_bind(struct cpu_exec *exec, const struct cpu_binding *bindings, size_t count)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < count && r == 0; i++)
 		if (bindings[i].op->primitive)
-			r = op_bind(graph, &bindings[i]);
+			r = op_bind(exec, &bindings[i]);
 	return r;
 }
 
-int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op)
+int cpu_op_run(struct cpu_exec *exec, struct cpu_op *op)
 {
 	if (!op->primitive)
 		return 0;
 	return cpu_status(
-		dnnl_primitive_execute(op->primitive, graph->device->stream, op->count, op->args));
+		dnnl_primitive_execute(op->primitive, exec->device->stream, op->count, op->args));
 }
 
 void cpu_op_release(struct cpu_op *op)

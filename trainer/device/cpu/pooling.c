@@ -14,11 +14,11 @@ struct window {
 	dnnl_dims_t strides, kernel, padding, padding_end;
 };
 
-static int pooling_describe(struct cpu_graph *graph, const struct cpu_node *node,
+static int pooling_describe(struct cpu_exec *exec, const struct cpu_node *node,
 			    struct window *ret_window)
 {
 	const struct device_node *n = node->node;
-	dnnl_data_type_t type = cpu_type(graph->device->element);
+	dnnl_data_type_t type = cpu_type(exec->device->element);
 	int r = cpu_describe(&ret_window->x, n->x->shape, type, dnnl_nhwc);
 
 	for (int i = 0; i < 2; i++) {
@@ -32,24 +32,23 @@ static int pooling_describe(struct cpu_graph *graph, const struct cpu_node *node
 
 /* ---- max pools in fp32 ---- */
 
-static bool is_own_max(const struct cpu_graph *graph, const struct cpu_node *node)
+static bool is_own_max(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 
-	return graph->device->element == ELEMENT_F32 && node->ops->pooling == dnnl_pooling_max &&
+	return exec->device->element == ELEMENT_F32 && node->ops->pooling == dnnl_pooling_max &&
 	       (uint64_t)n->window_h * n->window_w <= MAX_POOL_TAPS;
 }
 
-static int max_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int max_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return cpu_training(graph)
-		       ? cpu_add_block(graph, device_shape_elements(node->node->y->shape),
-				       node->node->index, &node->workspace_block)
-		       : 0;
+	return cpu_training(exec) ? cpu_add_block(exec, device_shape_elements(node->node->y->shape),
+						  node->node->index, &node->workspace_block)
+				  : 0;
 }
 
 struct max_job {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	const struct cpu_node *node;
 	bool backward;
 };
@@ -58,11 +57,11 @@ static void max_task(void *context, uint32_t image, unsigned thread)
 {
 	const struct max_job *job = context;
 	const struct cpu_node *node = job->node;
-	const struct kernels *kernels = job->graph->device->loops.kernels;
+	const struct kernels *kernels = job->exec->device->loops.kernels;
 	const struct device_node *n = node->node;
 	struct device_shape x = n->x->shape, y = n->y->shape;
 	size_t in = (size_t)x.h * x.w * x.c * image, out = (size_t)y.h * y.w * y.c * image;
-	uint8_t *taps = cpu_block(job->graph, node->workspace_block);
+	uint8_t *taps = cpu_block(job->exec, node->workspace_block);
 	struct max_pool_args args = {
 		.x = (const float *)node->x->data + in,
 		.y = (float *)node->y->data + out,
@@ -83,21 +82,21 @@ static void max_task(void *context, uint32_t image, unsigned thread)
 		return;
 	}
 	args.gradient = (const float *)node->y->gradients[0] + out;
-	args.dx = (float *)cpu_block(job->graph, node->dx_block) + in;
+	args.dx = (float *)cpu_block(job->exec, node->dx_block) + in;
 	kernels->max_pool_backward(&args);
 }
 
-static int max_run(struct cpu_graph *graph, struct cpu_node *node, bool backward)
+static int max_run(struct cpu_exec *exec, struct cpu_node *node, bool backward)
 {
-	struct max_job job = {graph, node, backward};
+	struct max_job job = {exec, node, backward};
 
-	thread_pool_run(&graph->device->thread_pool, node->node->x->shape.n, max_task, &job);
+	thread_pool_run(&exec->device->thread_pool, node->node->x->shape.n, max_task, &job);
 	return 0;
 }
 
 /* ---- windows ---- */
 
-static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct window w;
 	dnnl_pooling_desc_t pooling;
@@ -105,59 +104,58 @@ static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 	size_t workspace;
 	int r;
 
-	if (is_own_max(graph, node))
-		return max_plan(graph, node);
-	r = pooling_describe(graph, node, &w);
+	if (is_own_max(exec, node))
+		return max_plan(exec, node);
+	r = pooling_describe(exec, node, &w);
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_forward_desc_init(
 			&pooling,
-			cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
+			cpu_training(exec) ? dnnl_forward_training : dnnl_forward_inference,
 			node->ops->pooling, &w.x, &w.y, w.strides, w.kernel, w.padding,
 			w.padding_end));
 	if (r == 0)
-		r = cpu_op_new(graph, &node->forward, &pooling, NULL, NULL);
+		r = cpu_op_new(exec, &node->forward, &pooling, NULL, NULL);
 	if (r < 0)
 		return r;
 	dnnl_primitive_desc_query(node->forward.desc, dnnl_query_impl_info_str, 0, &engine);
 	snprintf(node->engine, sizeof(node->engine), "%s", engine);
 	workspace = cpu_op_bytes(&node->forward, DNNL_ARG_WORKSPACE);
-	return cpu_training(graph) && workspace
-		       ? cpu_add_block(graph, workspace, node->node->index, &node->workspace_block)
+	return cpu_training(exec) && workspace
+		       ? cpu_add_block(exec, workspace, node->node->index, &node->workspace_block)
 		       : 0;
 }
 
 /* Plans a separate block for the gradient of x. */
-static int pooling_plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_plan_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return node->node->x->active
-		       ? cpu_plan_gradient(graph, node, cpu_backward_step(graph, node))
-		       : 0;
+	return node->node->x->active ? cpu_plan_gradient(exec, node, cpu_backward_step(exec, node))
+				     : 0;
 }
 
-static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct window w;
 	dnnl_pooling_desc_t pooling;
-	int r = pooling_plan_gradient(graph, node);
+	int r = pooling_plan_gradient(exec, node);
 
 	if (r < 0 || !node->node->x->active)
 		return r;
 	if (node->workspace_block != CPU_NO_BLOCK)
-		arena_extend(&graph->arena, node->workspace_block, cpu_backward_step(graph, node));
-	if (is_own_max(graph, node))
+		arena_extend(&exec->arena, node->workspace_block, cpu_backward_step(exec, node));
+	if (is_own_max(exec, node))
 		return 0;
-	r = pooling_describe(graph, node, &w);
+	r = pooling_describe(exec, node, &w);
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_backward_desc_init(&pooling, node->ops->pooling, &w.x,
 							       &w.y, w.strides, w.kernel, w.padding,
 							       w.padding_end));
 	return r < 0 ? r
-		     : cpu_op_new(graph, &node->backward_data, &pooling, node->forward.desc, NULL);
+		     : cpu_op_new(exec, &node->backward_data, &pooling, node->forward.desc, NULL);
 }
 
-static int pooling_bind(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_bind(struct cpu_exec *exec, struct cpu_node *node)
 {
-	void *workspace = cpu_block(graph, node->workspace_block);
+	void *workspace = cpu_block(exec, node->workspace_block);
 	const struct cpu_binding bindings[] = {
 		{&node->forward,
 		 {{DNNL_ARG_SRC, node->x->data},
@@ -165,25 +163,25 @@ static int pooling_bind(struct cpu_graph *graph, struct cpu_node *node)
 		  {DNNL_ARG_WORKSPACE, workspace}}},
 		{&node->backward_data,
 		 {{DNNL_ARG_DIFF_DST, node->y->gradients[0]},
-		  {DNNL_ARG_DIFF_SRC, cpu_block(graph, node->dx_block)},
+		  {DNNL_ARG_DIFF_SRC, cpu_block(exec, node->dx_block)},
 		  {DNNL_ARG_WORKSPACE, workspace}}},
 	};
 
-	return cpu_bind(graph, bindings, 2);
+	return cpu_bind(exec, bindings, 2);
 }
 
-static int pooling_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return is_own_max(graph, node) ? max_run(graph, node, false)
-				       : cpu_op_run(graph, &node->forward);
+	return is_own_max(exec, node) ? max_run(exec, node, false)
+				      : cpu_op_run(exec, &node->forward);
 }
 
-static int pooling_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	cpu_sum_gradients(graph, node, 1);
-	if (!is_own_max(graph, node))
-		return cpu_op_run(graph, &node->backward_data);
-	return max_run(graph, node, true);
+	cpu_sum_gradients(exec, node, 1);
+	if (!is_own_max(exec, node))
+		return cpu_op_run(exec, &node->backward_data);
+	return max_run(exec, node, true);
 }
 
 #define POOLING                                                                                    \
@@ -223,36 +221,36 @@ static void average_task(void *context, uint32_t task, unsigned thread)
 	}
 }
 
-static void run_average(struct cpu_graph *graph, struct cpu_node *node, const void *from, void *to,
+static void run_average(struct cpu_exec *exec, struct cpu_node *node, const void *from, void *to,
 			bool backward)
 {
 	struct device_shape shape = node->node->x->shape;
 	struct average_job job = {
-		.kernels = graph->device->loops.kernels,
+		.kernels = exec->device->loops.kernels,
 		.from = from,
 		.to = to,
-		.element = graph->device->element,
+		.element = exec->device->element,
 		.images = shape.n,
 		.positions = (size_t)shape.h * shape.w,
 		.channels = shape.c,
 		.backward = backward,
 	};
 
-	thread_pool_run(&graph->device->thread_pool, IMAGES_TASKS, average_task, &job);
+	thread_pool_run(&exec->device->thread_pool, IMAGES_TASKS, average_task, &job);
 }
 
-static int average_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int average_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	run_average(graph, node, node->x->data, node->y->data, false);
+	run_average(exec, node, node->x->data, node->y->data, false);
 	return 0;
 }
 
-static int average_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int average_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	if (!node->node->x->active)
 		return 0;
-	cpu_sum_gradients(graph, node, 1);
-	run_average(graph, node, node->y->gradients[0], cpu_block(graph, node->dx_block), true);
+	cpu_sum_gradients(exec, node, 1);
+	run_average(exec, node, node->y->gradients[0], cpu_block(exec, node->dx_block), true);
 	return 0;
 }
 

@@ -10,37 +10,37 @@
 #define BUCKET_ELEMENTS ((size_t)1 << 18)
 
 /* The ranks that a step sums over; NULL if none, as in evaluation. */
-static struct comm *ranks_of(const struct cpu_graph *graph)
+static struct comm *ranks_of(const struct cpu_exec *exec)
 {
-	const struct device *device = &graph->device->base;
+	const struct device *device = &exec->device->base;
 
-	return device_world(device) > 1 && cpu_training(graph) && !graph->warms_up
+	return device_world(device) > 1 && cpu_training(exec) && !exec->warms_up
 		       ? device->options.comm
 		       : NULL;
 }
 
 /* On failure, copies comm_error() to the device's error string. */
-static int ranks_check(struct cpu_graph *graph, int r)
+static int ranks_check(struct cpu_exec *exec, int r)
 {
 	if (r < 0)
-		return device_fail(&graph->device->base, -ECOMM, "%s",
-				   comm_error(graph->device->base.options.comm));
+		return device_fail(&exec->device->base, -ECOMM, "%s",
+				   comm_error(exec->device->base.options.comm));
 	return 0;
 }
 
-int cpu_ranks_plan(struct cpu_graph *graph)
+int cpu_ranks_plan(struct cpu_exec *exec)
 {
-	return ranks_of(graph) ? buckets_plan(&graph->ranks.buckets, graph->graph, BUCKET_ELEMENTS)
-			       : 0;
+	return ranks_of(exec) ? buckets_plan(&exec->ranks.buckets, exec->graph, BUCKET_ELEMENTS)
+			      : 0;
 }
 
-int cpu_ranks_begin(struct cpu_graph *graph)
+int cpu_ranks_begin(struct cpu_exec *exec)
 {
-	const struct device_node *loss = graph->graph->loss;
-	struct cpu_ranks *ranks = &graph->ranks;
-	struct comm *comm = ranks_of(graph);
+	const struct device_node *loss = exec->graph->loss;
+	struct cpu_ranks *ranks = &exec->ranks;
+	struct comm *comm = ranks_of(exec);
 
-	const int32_t *labels = graph->targets;
+	const int32_t *labels = exec->targets;
 
 	ranks->samples[0] = ranks->samples[1] = 0;
 	ranks->started = 0;
@@ -49,47 +49,47 @@ int cpu_ranks_begin(struct cpu_graph *graph)
 	for (uint32_t i = 0; i < loss->x->shape.n; i++)
 		ranks->samples[0] += labels[i] >= 0 && labels[i] < (int32_t)loss->x->shape.c;
 	ranks->samples[1] =
-		device_loss_is_weighted(&loss->loss) ? cpu_loss_weight(graph) : ranks->samples[0];
-	return comm ? ranks_check(graph, comm_sum_start(comm, ranks->samples, 2, COMM_DOUBLE,
-							&ranks->samples_request))
+		device_loss_is_weighted(&loss->loss) ? cpu_loss_weight(exec) : ranks->samples[0];
+	return comm ? ranks_check(exec, comm_sum_start(comm, ranks->samples, 2, COMM_DOUBLE,
+						       &ranks->samples_request))
 		    : 0;
 }
 
-int cpu_ranks_divisor(struct cpu_graph *graph, double *ret_divisor, double *ret_samples)
+int cpu_ranks_divisor(struct cpu_exec *exec, double *ret_divisor, double *ret_samples)
 {
-	struct comm *comm = ranks_of(graph);
-	int r = comm ? ranks_check(graph, comm_wait(comm, graph->ranks.samples_request)) : 0;
+	struct comm *comm = ranks_of(exec);
+	int r = comm ? ranks_check(exec, comm_wait(comm, exec->ranks.samples_request)) : 0;
 
-	*ret_divisor = graph->ranks.samples[1];
-	*ret_samples = graph->ranks.samples[0];
+	*ret_divisor = exec->ranks.samples[1];
+	*ret_samples = exec->ranks.samples[0];
 	return r;
 }
 
-int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count)
+int cpu_ranks_sum(struct cpu_exec *exec, double *values, size_t count)
 {
-	struct comm *comm = ranks_of(graph);
+	struct comm *comm = ranks_of(exec);
 
-	return comm ? ranks_check(graph, comm_sum(comm, values, count, COMM_DOUBLE)) : 0;
+	return comm ? ranks_check(exec, comm_sum(comm, values, count, COMM_DOUBLE)) : 0;
 }
 
-int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t top5)
+int cpu_ranks_loss(struct cpu_exec *exec, double loss, uint32_t top1, uint32_t top5)
 {
-	struct cpu_ranks *ranks = &graph->ranks;
-	struct comm *comm = ranks_of(graph);
+	struct cpu_ranks *ranks = &exec->ranks;
+	struct comm *comm = ranks_of(exec);
 
 	ranks->results[0] = loss;
 	ranks->results[1] = top1;
 	ranks->results[2] = top5;
-	return comm ? ranks_check(graph, comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE,
-							&ranks->results_request))
+	return comm ? ranks_check(exec, comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE,
+						       &ranks->results_request))
 		    : 0;
 }
 
-int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
+int cpu_ranks_passed(struct cpu_exec *exec, uint32_t node)
 {
-	struct cpu_ranks *ranks = &graph->ranks;
+	struct cpu_ranks *ranks = &exec->ranks;
 	const struct buckets *buckets = &ranks->buckets;
-	struct comm *comm = ranks_of(graph);
+	struct comm *comm = ranks_of(exec);
 	int r = 0;
 
 	if (!comm)
@@ -98,35 +98,35 @@ int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
 	       buckets->items[ranks->started].node >= node) {
 		const struct bucket *bucket = &buckets->items[ranks->started];
 
-		r = comm_sum_start(comm, graph->params->slots[DEVICE_GRAD] + bucket->offset,
+		r = comm_sum_start(comm, exec->params->slots[DEVICE_GRAD] + bucket->offset,
 				   bucket->count, COMM_FLOAT, &ranks->requests[ranks->started]);
 		ranks->started += r == 0;
 	}
 	if (r == 0)
 		r = comm_progress(comm);
-	return ranks_check(graph, r);
+	return ranks_check(exec, r);
 }
 
-int cpu_ranks_gradients(struct cpu_graph *graph)
+int cpu_ranks_gradients(struct cpu_exec *exec)
 {
-	struct cpu_ranks *ranks = &graph->ranks;
+	struct cpu_ranks *ranks = &exec->ranks;
 	int r = 0;
 
 	for (uint32_t i = 0; i < ranks->started && r == 0; i++)
-		r = ranks_check(graph, comm_wait(ranks_of(graph), ranks->requests[i]));
+		r = ranks_check(exec, comm_wait(ranks_of(exec), ranks->requests[i]));
 	return r;
 }
 
-int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results)
+int cpu_ranks_results(struct cpu_exec *exec, struct device_results *results)
 {
-	const struct cpu_ranks *ranks = &graph->ranks;
-	struct comm *comm = ranks_of(graph);
+	const struct cpu_ranks *ranks = &exec->ranks;
+	struct comm *comm = ranks_of(exec);
 	int r = 0;
 
-	if (!graph->graph->loss)
+	if (!exec->graph->loss)
 		return 0;
 	if (comm)
-		r = ranks_check(graph, comm_wait(comm, ranks->results_request));
+		r = ranks_check(exec, comm_wait(comm, ranks->results_request));
 	results->samples = (uint32_t)ranks->samples[0];
 	results->loss = ranks->samples[1] > 0 ? ranks->results[0] / ranks->samples[1] : 0;
 	results->top1 = (uint32_t)ranks->results[1];

@@ -10,23 +10,23 @@
 #include <stdlib.h>
 
 struct resample {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	const struct device_batch *batch;
 	struct device_shape to, from;
 	struct device_changes changes;
 	const float *scale, *bias; /* per channel, to normalise u8 */
 };
 
-int cpu_resample_plan(struct cpu_graph *graph)
+int cpu_resample_plan(struct cpu_exec *exec)
 {
-	struct device_shape shape = graph->graph->input->y->shape;
+	struct device_shape shape = exec->graph->input->y->shape;
 	size_t row = (size_t)shape.w * shape.c * sizeof(float);
 
-	if (!graph->graph->input->input.resamples)
+	if (!exec->graph->input->input.resamples)
 		return 0;
-	graph->changes = malloc(device_changes_bytes(graph->graph));
-	graph->rows = malloc(2 * graph->device->thread_pool.threads * row);
-	return graph->changes && graph->rows ? 0 : -ENOMEM;
+	exec->changes = malloc(device_changes_bytes(exec->graph));
+	exec->rows = malloc(2 * exec->device->thread_pool.threads * row);
+	return exec->changes && exec->rows ? 0 : -ENOMEM;
 }
 
 /* Instantiated per element type. */
@@ -122,20 +122,20 @@ static void blend_row(const struct resample *r, const struct device_blend *blend
 
 void cpu_resample_image(const struct cpu_resample_job *job, size_t image, unsigned thread, char *to)
 {
-	const struct cpu_graph *graph = job->graph;
+	const struct cpu_exec *exec = job->exec;
 	struct resample r = {
-		.graph = graph,
+		.exec = exec,
 		.batch = job->batch,
-		.to = graph->graph->input->y->shape,
-		.from = device_batch_shape(graph->graph, job->batch),
-		.changes = device_changes_at(graph->graph, graph->changes),
+		.to = exec->graph->input->y->shape,
+		.from = device_batch_shape(exec->graph, job->batch),
+		.changes = device_changes_at(exec->graph, exec->changes),
 		.scale = job->scale,
 		.bias = job->bias,
 	};
 	const struct device_blend *blend = &r.changes.blends[image];
 	size_t count = (size_t)r.to.w * r.to.c;
-	float *own = graph->rows + 2 * thread * count, *partner = own + count;
-	enum element element = graph->device->element;
+	float *own = exec->rows + 2 * thread * count, *partner = own + count;
+	enum element element = exec->device->element;
 
 	for (uint32_t y = 0; y < r.to.h; y++) {
 		bool within = y >= blend->top && y < blend->bottom && blend->left < blend->right;
@@ -145,7 +145,7 @@ void cpu_resample_image(const struct cpu_resample_job *job, size_t image, unsign
 			make_row(&r, blend->partner, y, partner);
 			blend_row(&r, blend, y, own, partner);
 		}
-		graph->device->loops.kernels->convert(to + y * count * element_size(element),
-						      element, own, ELEMENT_F32, count);
+		exec->device->loops.kernels->convert(to + y * count * element_size(element),
+						     element, own, ELEMENT_F32, count);
 	}
 }

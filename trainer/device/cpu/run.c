@@ -10,28 +10,28 @@
  * Clock for profiles. With a single thread it is that thread's CPU time, which other load on the
  * machine hardly affects.
  */
-static uint64_t run_clock_ns(const struct cpu_graph *cpu)
+static uint64_t run_clock_ns(const struct cpu_exec *exec)
 {
-	return clock_ns(cpu->device->thread_pool.threads == 1 ? CLOCK_THREAD_CPUTIME_ID
-							      : CLOCK_MONOTONIC);
+	return clock_ns(exec->device->thread_pool.threads == 1 ? CLOCK_THREAD_CPUTIME_ID
+							       : CLOCK_MONOTONIC);
 }
 
 /* detect_anomaly: -EDOM, with the device's error string set, if a tensor is not finite. */
-static int run_inspect(struct cpu_graph *cpu, const struct cpu_node *node, const void *data,
+static int run_inspect(struct cpu_exec *exec, const struct cpu_node *node, const void *data,
 		       enum element element, size_t count, const char *what)
 {
-	if (!data || loops_finite(&cpu->device->loops, data, element, count))
+	if (!data || loops_finite(&exec->device->loops, data, element, count))
 		return 0;
-	return device_fail(&cpu->device->base, -EDOM, "%s: its %s is not finite", node->node->name,
+	return device_fail(&exec->device->base, -EDOM, "%s: its %s is not finite", node->node->name,
 			   what);
 }
 
 /* For keep_all and detect_anomaly: sums an output's gradient before it is modified in place. */
-static int run_gather(struct cpu_graph *cpu, struct cpu_node *node, int index)
+static int run_gather(struct cpu_exec *exec, struct cpu_node *node, int index)
 {
 	const struct device_value *output = cpu_output(node, index);
 	const struct cpu_value *y = node->outputs[index];
-	enum element element = cpu->device->element;
+	enum element element = exec->device->element;
 	size_t count = output ? device_shape_elements(output->shape) : 0;
 	int r = 0;
 
@@ -42,53 +42,54 @@ static int run_gather(struct cpu_graph *cpu, struct cpu_node *node, int index)
 	if (y->sum && y->gradient_count)
 		memcpy(y->sum, y->gradients[0], count * element_size(element));
 	for (uint32_t i = 1; y->sum && i < y->gradient_count; i++)
-		loops_add(&cpu->device->loops, y->sum, y->gradients[i], element, count);
-	if (cpu->device->base.options.detect_anomaly)
+		loops_add(&exec->device->loops, y->sum, y->gradients[i], element, count);
+	if (exec->device->base.options.detect_anomaly)
 		for (uint32_t i = 0; i < y->gradient_count && r == 0; i++)
-			r = run_inspect(cpu, node, y->gradients[i], element, count,
+			r = run_inspect(exec, node, y->gradients[i], element, count,
 					"result's gradient");
 	return r;
 }
 
-static int run_fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int r,
+static int run_fail_pass(struct cpu_exec *exec, const struct cpu_node *node, int r,
 			 const char *pass)
 {
 	if (r == -ECOMM)
 		return r; /* ranks.c has already set the error string */
-	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
+	return device_fail(&exec->device->base, r, "%s: its %s pass failed", node->node->name,
+			   pass);
 }
 
-static void run_report_span(const struct cpu_graph *cpu, const struct cpu_node *node,
+static void run_report_span(const struct cpu_exec *exec, const struct cpu_node *node,
 			    const char *pass, uint64_t begin_ns)
 {
-	device_span_end(&cpu->device->base, node->node->name, node->node->kind_name, pass,
+	device_span_end(&exec->device->base, node->node->name, node->node->kind_name, pass,
 			begin_ns);
 }
 
-static int run_forward(struct cpu_graph *cpu)
+static int run_forward(struct cpu_exec *exec)
 {
-	const struct device_options *options = &cpu->device->base.options;
-	const char *pass = cpu_training(cpu) ? "forward" : "evaluation";
+	const struct device_options *options = &exec->device->base.options;
+	const char *pass = cpu_training(exec) ? "forward" : "evaluation";
 	int r = 0;
 
-	for (uint32_t i = 0; i < cpu->graph->node_count && r == 0; i++) {
-		struct cpu_node *node = &cpu->nodes[i];
-		uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
-		uint64_t begin = device_span_begin(&cpu->device->base);
+	for (uint32_t i = 0; i < exec->graph->node_count && r == 0; i++) {
+		struct cpu_node *node = &exec->nodes[i];
+		uint64_t start = options->profile ? run_clock_ns(exec) : 0;
+		uint64_t begin = device_span_begin(&exec->device->base);
 
 		if (node->ops->forward)
-			r = node->ops->forward(cpu, node);
+			r = node->ops->forward(exec, node);
 		if (r < 0)
-			return run_fail_pass(cpu, node, r, "forward");
+			return run_fail_pass(exec, node, r, "forward");
 		if (options->profile) {
-			node->forward_ns += run_clock_ns(cpu) - start;
+			node->forward_ns += run_clock_ns(exec) - start;
 			node->runs++;
 		}
-		run_report_span(cpu, node, pass, begin);
+		run_report_span(exec, node, pass, begin);
 		for (int j = 0; options->detect_anomaly && j < DEVICE_NODE_OUTPUTS && r == 0; j++)
 			if (node->outputs[j])
 				r = run_inspect(
-					cpu, node, node->outputs[j]->data,
+					exec, node, node->outputs[j]->data,
 					node->outputs[j]->element,
 					device_shape_elements(node->node->outputs[j]->shape),
 					"result");
@@ -96,103 +97,103 @@ static int run_forward(struct cpu_graph *cpu)
 	return r;
 }
 
-static int run_backward_node(struct cpu_graph *cpu, struct cpu_node *node)
+static int run_backward_node(struct cpu_exec *exec, struct cpu_node *node)
 {
-	const struct device_options *options = &cpu->device->base.options;
+	const struct device_options *options = &exec->device->base.options;
 	struct device_param *weight = node->node->weight;
-	uint64_t start = options->profile ? run_clock_ns(cpu) : 0;
-	uint64_t begin = device_span_begin(&cpu->device->base);
+	uint64_t start = options->profile ? run_clock_ns(exec) : 0;
+	uint64_t begin = device_span_begin(&exec->device->base);
 	int r = 0;
 
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
-		r = run_gather(cpu, node, i);
+		r = run_gather(exec, node, i);
 	if (r < 0)
 		return r;
 	if (node->ops->backward)
-		r = node->ops->backward(cpu, node);
+		r = node->ops->backward(exec, node);
 	if (r < 0)
-		return run_fail_pass(cpu, node, r, "backward");
+		return run_fail_pass(exec, node, r, "backward");
 	if (options->profile)
-		node->backward_ns += run_clock_ns(cpu) - start;
-	run_report_span(cpu, node, "backward", begin);
+		node->backward_ns += run_clock_ns(exec) - start;
+	run_report_span(exec, node, "backward", begin);
 	if (options->detect_anomaly && device_param_trains(weight))
-		r = run_inspect(cpu, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
+		r = run_inspect(exec, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
 				weight->elements, "weight's gradient");
 	return r;
 }
 
 /* Recomputes what backward needs of the segment that ends with node `last`. */
-static int run_recompute(struct cpu_graph *cpu, uint32_t last)
+static int run_recompute(struct cpu_exec *exec, uint32_t last)
 {
-	bool profile = cpu->device->base.options.profile;
+	bool profile = exec->device->base.options.profile;
 	int r = 0;
 
-	cpu->again = true;
-	for (uint32_t i = cpu_segment_first(cpu, last); i <= last && r == 0; i++) {
-		struct cpu_node *node = &cpu->nodes[i];
-		uint64_t start = profile ? run_clock_ns(cpu) : 0;
-		uint64_t begin = device_span_begin(&cpu->device->base);
+	exec->again = true;
+	for (uint32_t i = cpu_segment_first(exec, last); i <= last && r == 0; i++) {
+		struct cpu_node *node = &exec->nodes[i];
+		uint64_t start = profile ? run_clock_ns(exec) : 0;
+		uint64_t begin = device_span_begin(&exec->device->base);
 
 		if (!node->again_step)
 			continue;
-		r = node->ops->forward(cpu, node);
+		r = node->ops->forward(exec, node);
 		if (r < 0)
-			r = run_fail_pass(cpu, node, r, "second forward");
+			r = run_fail_pass(exec, node, r, "second forward");
 		if (profile)
-			node->backward_ns += run_clock_ns(cpu) - start;
-		run_report_span(cpu, node, "backward", begin);
+			node->backward_ns += run_clock_ns(exec) - start;
+		run_report_span(exec, node, "backward", begin);
 	}
-	cpu->again = false;
+	exec->again = false;
 	return r;
 }
 
 /* reduce: sum gradients over ranks as they become complete. */
-static int run_backward(struct cpu_graph *cpu, bool reduce)
+static int run_backward(struct cpu_exec *exec, bool reduce)
 {
 	int r = 0;
 
-	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
-		r = run_recompute(cpu, i);
-		if (r == 0 && cpu->graph->nodes[i]->backward)
-			r = run_backward_node(cpu, &cpu->nodes[i]);
+	for (uint32_t i = exec->graph->node_count; i-- > 0 && r == 0;) {
+		r = run_recompute(exec, i);
+		if (r == 0 && exec->graph->nodes[i]->backward)
+			r = run_backward_node(exec, &exec->nodes[i]);
 		if (r == 0 && reduce)
-			r = cpu_ranks_passed(cpu, i);
+			r = cpu_ranks_passed(exec, i);
 	}
 	if (r < 0 || !reduce)
 		return r;
 	uint64_t begin =
-		device_world(&cpu->device->base) > 1 ? device_span_begin(&cpu->device->base) : 0;
-	r = cpu_ranks_gradients(cpu);
-	device_span_end(&cpu->device->base, "sums of gradients", "", "backward", begin);
+		device_world(&exec->device->base) > 1 ? device_span_begin(&exec->device->base) : 0;
+	r = cpu_ranks_gradients(exec);
+	device_span_end(&exec->device->base, "sums of gradients", "", "backward", begin);
 	return r;
 }
 
-static int run_update(struct cpu_graph *cpu, const struct device_hyper *hyper,
+static int run_update(struct cpu_exec *exec, const struct device_hyper *hyper,
 		      struct device_results *results)
 {
-	uint64_t begin = device_span_begin(&cpu->device->base);
-	int r = cpu_update(cpu->device, cpu->graph->params, hyper, results);
+	uint64_t begin = device_span_begin(&exec->device->base);
+	int r = cpu_update(exec->device, exec->graph->params, hyper, results);
 
-	device_span_end(&cpu->device->base, "update", "", "update", begin);
+	device_span_end(&exec->device->base, "update", "", "update", begin);
 	return r;
 }
 
-static int run_begin(struct cpu_graph *cpu, struct device_results **ret_results)
+static int run_begin(struct cpu_exec *exec, struct device_results **ret_results)
 {
 	struct device_results *results = NULL;
 	int r;
 
-	if (!cpu->fed_count)
-		return device_fail(&cpu->device->base, -EINVAL, "no batch was fed for this step");
-	r = cpu_ranks_begin(cpu);
+	if (!exec->fed_count)
+		return device_fail(&exec->device->base, -EINVAL, "no batch was fed for this step");
+	r = cpu_ranks_begin(exec);
 	if (r < 0)
 		return r;
-	cpu->fed_count = 0;
-	cpu->steps++;
-	results = &cpu->results[cpu->steps % DEVICE_RESULTS_MAX];
+	exec->fed_count = 0;
+	exec->steps++;
+	results = &exec->results[exec->steps % DEVICE_RESULTS_MAX];
 	memset(results, 0, sizeof(*results));
-	results->step = cpu->steps;
-	results->loss_scale = cpu->params->state.loss_scale;
+	results->step = exec->steps;
+	results->loss_scale = exec->params->state.loss_scale;
 	*ret_results = results;
 	return 0;
 }
@@ -204,30 +205,30 @@ struct run_phases {
 	enum device_slot weights;
 };
 
-static int run_step(struct cpu_graph *cpu, const struct run_phases *phases, uint64_t *ret_step)
+static int run_step(struct cpu_exec *exec, const struct run_phases *phases, uint64_t *ret_step)
 {
 	const struct device_hyper *hyper = phases->hyper;
 	struct device_results *results = NULL;
 	int r;
 
-	cpu->weights = phases->weights;
-	cpu->holds = phases->holds;
-	cpu->warms_up = phases->warms_up;
-	r = run_begin(cpu, &results);
+	exec->weights = phases->weights;
+	exec->holds = phases->holds;
+	exec->warms_up = phases->warms_up;
+	r = run_begin(exec, &results);
 	if (r < 0)
 		return r;
-	thread_pool_enter(&cpu->device->thread_pool);
-	r = run_forward(cpu);
-	cpu->params->buffers_version += cpu_training(cpu); /* running statistics changed */
+	thread_pool_enter(&exec->device->thread_pool);
+	r = run_forward(exec);
+	exec->params->buffers_version += cpu_training(exec); /* running statistics changed */
 	if (r == 0 && phases->backward)
-		r = run_backward(cpu, hyper);
+		r = run_backward(exec, hyper);
 	if (r == 0 && hyper)
-		r = run_update(cpu, hyper, results);
+		r = run_update(exec, hyper, results);
 	if (r == 0)
-		r = cpu_ranks_results(cpu, results);
-	thread_pool_leave(&cpu->device->thread_pool);
+		r = cpu_ranks_results(exec, results);
+	thread_pool_leave(&exec->device->thread_pool);
 	if (r == 0)
-		*ret_step = cpu->steps;
+		*ret_step = exec->steps;
 	return r;
 }
 
@@ -263,40 +264,40 @@ int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t 
 int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
 		struct device_results *ret_results)
 {
-	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_exec *exec = graph->backend;
 
-	if (!step || step > cpu->steps || cpu->steps - step >= DEVICE_RESULTS_MAX)
+	if (!step || step > exec->steps || exec->steps - step >= DEVICE_RESULTS_MAX)
 		return -ERANGE;
-	*ret_results = cpu->results[step % DEVICE_RESULTS_MAX];
+	*ret_results = exec->results[step % DEVICE_RESULTS_MAX];
 	return 0;
 }
 
 int cpu_logits(struct device_graph *graph, float *ret_logits)
 {
-	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_exec *exec = graph->backend;
 	const struct device_value *logits = graph->loss->x;
-	const struct cpu_value *value = &cpu->values[logits->index];
+	const struct cpu_value *value = &exec->values[logits->index];
 
-	cpu->device->loops.kernels->convert(ret_logits, ELEMENT_F32, value->data, value->element,
-					    device_shape_elements(logits->shape));
+	exec->device->loops.kernels->convert(ret_logits, ELEMENT_F32, value->data, value->element,
+					     device_shape_elements(logits->shape));
 	return 0;
 }
 
 int cpu_losses(struct device_graph *graph, float *ret_losses)
 {
-	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_exec *exec = graph->backend;
 
-	memcpy(ret_losses, cpu->losses, graph->loss->x->shape.n * sizeof(float));
+	memcpy(ret_losses, exec->losses, graph->loss->x->shape.n * sizeof(float));
 	return 0;
 }
 
 int cpu_value_read(struct device_graph *graph, const struct device_value *value,
 		   enum device_slot slot, float *ret_values)
 {
-	const struct cpu_graph *cpu = graph->backend;
-	const struct cpu_value *own = &cpu->values[value->index];
+	const struct cpu_exec *exec = graph->backend;
+	const struct cpu_value *own = &exec->values[value->index];
 	const void *data = NULL;
-	enum element element = cpu->device->element;
+	enum element element = exec->device->element;
 
 	if (slot == DEVICE_VALUE && own->kept) {
 		data = own->data;
@@ -306,21 +307,21 @@ int cpu_value_read(struct device_graph *graph, const struct device_value *value,
 	}
 	if (!data)
 		return -ENOENT;
-	cpu->device->loops.kernels->convert(ret_values, ELEMENT_F32, data, element,
-					    device_shape_elements(value->shape));
+	exec->device->loops.kernels->convert(ret_values, ELEMENT_F32, data, element,
+					     device_shape_elements(value->shape));
 	return 0;
 }
 
 int cpu_value_write(struct device_graph *graph, const struct device_value *value,
 		    enum device_slot slot, const float *values)
 {
-	const struct cpu_graph *cpu = graph->backend;
-	const struct cpu_value *own = &cpu->values[value->index];
+	const struct cpu_exec *exec = graph->backend;
+	const struct cpu_value *own = &exec->values[value->index];
 	uint64_t count = device_shape_elements(value->shape);
 
 	if (slot != DEVICE_GRAD || !own->given)
 		return -ENOENT;
-	cpu->device->loops.kernels->convert(own->given, cpu->device->element, values, ELEMENT_F32,
-					    count);
+	exec->device->loops.kernels->convert(own->given, exec->device->element, values, ELEMENT_F32,
+					     count);
 	return 0;
 }

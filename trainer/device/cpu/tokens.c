@@ -20,13 +20,13 @@ struct tokens_job {
 	size_t taken;
 };
 
-static struct tokens_job tokens_job(const struct cpu_graph *graph, const struct cpu_node *node)
+static struct tokens_job tokens_job(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	const struct device_shape *x = &node->node->x->shape, *y = &node->node->y->shape;
 
 	return (struct tokens_job){
-		.kernels = graph->device->loops.kernels,
-		.element = graph->device->element,
+		.kernels = exec->device->loops.kernels,
+		.element = exec->device->element,
 		.samples = x->n,
 		.places = (size_t)x->h * x->w,
 		.tokens = (size_t)y->h * y->w,
@@ -91,7 +91,7 @@ static float *tokens_floats(const struct cpu_node *node)
 	return malloc((size_t)y->w * y->c * sizeof(float));
 }
 
-static int tokens_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int tokens_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	struct pos_embed_size size;
 
@@ -101,10 +101,10 @@ static int tokens_plan(struct cpu_graph *graph, struct cpu_node *node)
 	return node->resized ? 0 : -ENOMEM;
 }
 
-static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int tokens_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	struct tokens_job job = tokens_job(graph, node);
+	struct tokens_job job = tokens_job(exec, node);
 	struct pos_embed_size size;
 	float ones[KERNEL_WIDTH_MAX];
 
@@ -112,28 +112,28 @@ static int tokens_forward(struct cpu_graph *graph, struct cpu_node *node)
 		ones[i] = 1;
 	job.from = node->x->data;
 	job.to = node->y->data;
-	job.positions = cpu_param_slot(n->positions, graph->weights);
+	job.positions = cpu_param_slot(n->positions, exec->weights);
 	if (device_node_resizes(n, &size)) {
 		pos_embed_resize(&size, job.positions, node->resized);
 		job.positions = node->resized;
 	}
 	if (n->class_token)
-		job.class_token = cpu_param_slot(n->class_token, graph->weights);
+		job.class_token = cpu_param_slot(n->class_token, exec->weights);
 	job.ones = ones;
-	thread_pool_run(&graph->device->thread_pool, TASKS, tokens_forward_task, &job);
+	thread_pool_run(&exec->device->thread_pool, TASKS, tokens_forward_task, &job);
 	return 0;
 }
 
 /* Without a class token, the gradient of x equals the gradient of y and uses its memory. */
-static int tokens_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int tokens_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	int r = 0;
 
 	if (n->x->active && n->class_token)
-		r = cpu_plan_gradient(graph, node, cpu_backward_step(graph, node));
+		r = cpu_plan_gradient(exec, node, cpu_backward_step(exec, node));
 	else if (n->x->active)
-		cpu_contribute(graph, node->x, node->y->gradient_blocks[0]);
+		cpu_contribute(exec, node->x, node->y->gradient_blocks[0]);
 	if (r < 0 || !(device_param_trains(n->positions) || device_param_trains(n->class_token)))
 		return r;
 	node->sums = tokens_floats(node);
@@ -180,21 +180,21 @@ static void tokens_sums_task(void *context, uint32_t task, unsigned thread)
 			tokens_sum(job, token, c);
 }
 
-static int tokens_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int tokens_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	struct tokens_job job = tokens_job(graph, node);
+	struct tokens_job job = tokens_job(exec, node);
 	struct pos_embed_size size;
 	bool resizes = device_node_resizes(n, &size);
 
-	cpu_sum_gradients(graph, node, 1);
+	cpu_sum_gradients(exec, node, 1);
 	job.from = node->y->gradients[0];
-	job.to = cpu_block(graph, node->dx_block);
+	job.to = cpu_block(exec, node->dx_block);
 	job.sums = node->sums;
 	if (job.to)
-		thread_pool_run(&graph->device->thread_pool, TASKS, tokens_dx_task, &job);
+		thread_pool_run(&exec->device->thread_pool, TASKS, tokens_dx_task, &job);
 	if (job.sums)
-		thread_pool_run(&graph->device->thread_pool, TASKS, tokens_sums_task, &job);
+		thread_pool_run(&exec->device->thread_pool, TASKS, tokens_sums_task, &job);
 	if (resizes && device_param_trains(n->positions))
 		pos_embed_resize_backward(&size, job.sums, node->own_sums);
 	if (device_param_trains(n->positions))
@@ -213,9 +213,9 @@ const struct cpu_node_ops cpu_pos_embed_ops = {
 
 /* ---- taking a token ---- */
 
-static int take_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int take_forward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct tokens_job job = tokens_job(graph, node);
+	struct tokens_job job = tokens_job(exec, node);
 
 	for (size_t n = 0; n < job.samples; n++)
 		memcpy((char *)node->y->data + tokens_bytes(&job, n),
@@ -224,11 +224,10 @@ static int take_forward(struct cpu_graph *graph, struct cpu_node *node)
 	return 0;
 }
 
-static int take_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int take_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return node->node->x->active
-		       ? cpu_plan_gradient(graph, node, cpu_backward_step(graph, node))
-		       : 0;
+	return node->node->x->active ? cpu_plan_gradient(exec, node, cpu_backward_step(exec, node))
+				     : 0;
 }
 
 static void take_task(void *context, uint32_t task, unsigned thread)
@@ -244,16 +243,16 @@ static void take_task(void *context, uint32_t task, unsigned thread)
 	}
 }
 
-static int take_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int take_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct tokens_job job = tokens_job(graph, node);
+	struct tokens_job job = tokens_job(exec, node);
 
 	if (!node->node->x->active)
 		return 0;
-	cpu_sum_gradients(graph, node, 1);
+	cpu_sum_gradients(exec, node, 1);
 	job.from = node->y->gradients[0];
-	job.to = cpu_block(graph, node->dx_block);
-	thread_pool_run(&graph->device->thread_pool, TASKS, take_task, &job);
+	job.to = cpu_block(exec, node->dx_block);
+	thread_pool_run(&exec->device->thread_pool, TASKS, take_task, &job);
 	return 0;
 }
 

@@ -80,7 +80,7 @@ static struct place tiling_place(const struct tiling *tiling, size_t tile)
 	};
 }
 
-bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *node)
+bool cpu_winograd_fits(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	struct device_shape y = n->y->shape;
@@ -89,9 +89,8 @@ bool cpu_winograd_fits(const struct cpu_graph *graph, const struct cpu_node *nod
 	double cost = (tiles + WEIGHTS_COST) * WINOGRAD_POINTS * padded_in * padded_out +
 		      tiles * TRANSFORM_COST * (padded_in + padded_out);
 
-	if (graph->device->element != ELEMENT_F32 || n->kind != DEVICE_NODE_CONV ||
-	    n->groups != 1 || n->stride != 1 || n->window_h != WINDOW || n->window_w != WINDOW ||
-	    n->pad >= WINDOW)
+	if (exec->device->element != ELEMENT_F32 || n->kind != DEVICE_NODE_CONV || n->groups != 1 ||
+	    n->stride != 1 || n->window_h != WINDOW || n->window_w != WINDOW || n->pad >= WINDOW)
 		return false;
 	return cost * GAIN_MIN < (double)y.n * y.h * y.w * TAPS * in * out;
 }
@@ -179,7 +178,7 @@ static struct winograd_array points_at(const float *v, size_t plane)
 /* ---- results and the gradient of x ---- */
 
 struct pass {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	struct device_shape from, to;
 	const float *x, *weights, *bias; /* weights: [points][columns / 16][depth][16] */
 	float *y;
@@ -208,12 +207,11 @@ static size_t pass_block(const struct pass *pass, size_t threads)
 	return (pass->tiling.count + threads * rounds - 1) / (threads * rounds);
 }
 
-static struct pass pass_of(const struct cpu_graph *graph, const struct cpu_node *node,
-			   bool backward)
+static struct pass pass_of(const struct cpu_exec *exec, const struct cpu_node *node, bool backward)
 {
 	const struct device_node *n = node->node;
 	struct pass pass = {
-		.graph = graph,
+		.exec = exec,
 		.from = backward ? n->y->shape : n->x->shape,
 		.to = backward ? n->x->shape : n->y->shape,
 		.weights = backward ? node->weights_backward : node->weights_forward,
@@ -223,13 +221,13 @@ static struct pass pass_of(const struct cpu_graph *graph, const struct cpu_node 
 	pass.tiling = tiling_of(pass.to);
 	pass.depth = padded(pass.from.c);
 	pass.columns = padded(pass.to.c);
-	pass.block = pass_block(&pass, graph->device->thread_pool.threads);
+	pass.block = pass_block(&pass, exec->device->thread_pool.threads);
 	return pass;
 }
 
 static void pass_transform(const struct pass *pass, size_t first, size_t count, float *v)
 {
-	const struct kernels *kernels = pass->graph->device->loops.kernels;
+	const struct kernels *kernels = pass->exec->device->loops.kernels;
 	size_t plane = plane_of(pass->block, pass->depth);
 	float spare[WINOGRAD_POINTS * WINOGRAD_CHANNELS];
 
@@ -267,7 +265,7 @@ static void pass_put(const struct pass *pass, const float *tile, struct place pl
 
 static void pass_transform_back(const struct pass *pass, size_t first, size_t count, const float *m)
 {
-	const struct kernels *kernels = pass->graph->device->loops.kernels;
+	const struct kernels *kernels = pass->exec->device->loops.kernels;
 	size_t plane = plane_of(pass->block, pass->columns);
 	float spare[WINOGRAD_TILE * WINOGRAD_TILE * WINOGRAD_CHANNELS];
 
@@ -312,28 +310,28 @@ static void pass_task(void *context, uint32_t task, unsigned thread)
 			.panels = pass->columns / PRODUCT_PANEL,
 		};
 
-		pass->graph->device->loops.kernels->product(&product);
+		pass->exec->device->loops.kernels->product(&product);
 	}
 	pass_transform_back(pass, first, count, m);
 }
 
 static void pass_run(struct pass *pass)
 {
-	const struct cpu_graph *graph = pass->graph;
+	const struct cpu_exec *exec = pass->exec;
 	size_t tasks = (pass->tiling.count + pass->block - 1) / pass->block;
 
-	pass->scratch = cpu_block(graph, graph->scratchpad_block);
-	thread_pool_run(&graph->device->thread_pool, (uint32_t)tasks, pass_task, pass);
+	pass->scratch = cpu_block(exec, exec->scratchpad_block);
+	thread_pool_run(&exec->device->thread_pool, (uint32_t)tasks, pass_task, pass);
 }
 
-static int pass_plan(struct cpu_graph *graph, const struct cpu_node *node, bool backward,
+static int pass_plan(struct cpu_exec *exec, const struct cpu_node *node, bool backward,
 		     void **ret_weights)
 {
-	struct pass pass = pass_of(graph, node, backward);
+	struct pass pass = pass_of(exec, node, backward);
 	size_t bytes = WINOGRAD_POINTS * pass.depth * pass.columns * sizeof(float);
 
-	cpu_need_scratchpad(graph, graph->device->thread_pool.threads * pass_scratch(&pass) *
-					   sizeof(float));
+	cpu_need_scratchpad(exec, exec->device->thread_pool.threads * pass_scratch(&pass) *
+					  sizeof(float));
 	*ret_weights = aligned_alloc(64, bytes);
 	if (!*ret_weights)
 		return -ENOMEM;
@@ -341,19 +339,19 @@ static int pass_plan(struct cpu_graph *graph, const struct cpu_node *node, bool 
 	return 0;
 }
 
-int cpu_winograd_plan(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_winograd_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return pass_plan(graph, node, false, &node->weights_forward);
+	return pass_plan(exec, node, false, &node->weights_forward);
 }
 
-int cpu_winograd_plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_winograd_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return pass_plan(graph, node, true, &node->weights_backward);
+	return pass_plan(exec, node, true, &node->weights_backward);
 }
 
-void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const float *bias)
+void cpu_winograd_forward(struct cpu_exec *exec, struct cpu_node *node, const float *bias)
 {
-	struct pass pass = pass_of(graph, node, false);
+	struct pass pass = pass_of(exec, node, false);
 
 	pass.x = node->x->data;
 	pass.y = node->norm_act.raw;
@@ -361,19 +359,19 @@ void cpu_winograd_forward(struct cpu_graph *graph, struct cpu_node *node, const 
 	pass_run(&pass);
 }
 
-void cpu_winograd_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+void cpu_winograd_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct pass pass = pass_of(graph, node, true);
+	struct pass pass = pass_of(exec, node, true);
 
 	pass.x = node->norm_act.dx;
-	pass.y = cpu_block(graph, node->dx_block);
+	pass.y = cpu_block(exec, node->dx_block);
 	pass_run(&pass);
 }
 
 /* ---- weights ---- */
 
 struct weights_job {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	const struct cpu_node *node;
 	const float *weights; /* [K][3][3][C] */
 	uint32_t channels, results;
@@ -394,7 +392,7 @@ static struct winograd_array window_of(const float *weights, uint32_t channels, 
 static void weights_forward_task(void *context, uint32_t panel, unsigned thread)
 {
 	const struct weights_job *job = context;
-	const struct kernels *kernels = job->graph->device->loops.kernels;
+	const struct kernels *kernels = job->exec->device->loops.kernels;
 	float *to = (float *)job->node->weights_forward + panel * job->depth * PRODUCT_PANEL;
 	float window[TAPS][PRODUCT_PANEL] = {0};
 	uint32_t first = panel * PRODUCT_PANEL, left = job->results - first;
@@ -415,7 +413,7 @@ static void weights_forward_task(void *context, uint32_t panel, unsigned thread)
 static void weights_backward_task(void *context, uint32_t panel, unsigned thread)
 {
 	const struct weights_job *job = context;
-	const struct kernels *kernels = job->graph->device->loops.kernels;
+	const struct kernels *kernels = job->exec->device->loops.kernels;
 	float *to = (float *)job->node->weights_backward + panel * job->columns * PRODUCT_PANEL;
 	float spare[TAPS * WINOGRAD_CHANNELS];
 
@@ -431,12 +429,12 @@ static void weights_backward_task(void *context, uint32_t panel, unsigned thread
 	}
 }
 
-void cpu_winograd_prepare(struct cpu_graph *graph, struct cpu_node *node, const float *weights)
+void cpu_winograd_prepare(struct cpu_exec *exec, struct cpu_node *node, const float *weights)
 {
 	uint32_t channels = node->node->x->shape.c, results = node->node->y->shape.c;
 	struct weights_job job = {
-		graph, node, weights, channels, results, padded(channels), padded(results)};
-	struct thread_pool *thread_pool = &graph->device->thread_pool;
+		exec, node, weights, channels, results, padded(channels), padded(results)};
+	struct thread_pool *thread_pool = &exec->device->thread_pool;
 
 	thread_pool_run(thread_pool, (uint32_t)(job.columns / PRODUCT_PANEL), weights_forward_task,
 			&job);
@@ -448,7 +446,7 @@ void cpu_winograd_prepare(struct cpu_graph *graph, struct cpu_node *node, const 
 /* ---- the gradient of the weights ---- */
 
 struct gradient_job {
-	const struct cpu_graph *graph;
+	const struct cpu_exec *exec;
 	const struct cpu_node *node;
 	struct tiling tiling;
 	/*
@@ -469,10 +467,10 @@ struct gradient_job {
 	bool fresh;          /* overwrite the gradient instead of adding to it */
 };
 
-static struct gradient_job gradient_job(const struct cpu_graph *graph, const struct cpu_node *node)
+static struct gradient_job gradient_job(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	struct gradient_job job = {
-		.graph = graph,
+		.exec = exec,
 		.node = node,
 		.tiling = tiling_of(node->node->y->shape),
 		.depth = padded(node->node->x->shape.c),
@@ -501,7 +499,7 @@ static void gradient_transform_task(void *context, uint32_t task, unsigned threa
 {
 	const struct gradient_job *job = context;
 	const struct device_node *n = job->node->node;
-	const struct kernels *kernels = job->graph->device->loops.kernels;
+	const struct kernels *kernels = job->exec->device->loops.kernels;
 	struct device_shape x = n->x->shape, y = n->y->shape;
 	float spare[WINOGRAD_POINTS * WINOGRAD_CHANNELS];
 	size_t end = (task + 1) * (size_t)TRANSFORM_TILES;
@@ -545,7 +543,7 @@ static void gradient_product_task(void *context, uint32_t point, unsigned thread
 		.adds = job->first != 0,
 	};
 
-	job->graph->device->loops.kernels->product(&product);
+	job->exec->device->loops.kernels->product(&product);
 }
 
 static void gradient_transform_back_task(void *context, uint32_t k, unsigned thread)
@@ -558,7 +556,7 @@ static void gradient_transform_back_task(void *context, uint32_t k, unsigned thr
 		float *to = job->gradient + (size_t)k * TAPS * weight.c + c;
 		size_t channels = channels_at(weight, c);
 
-		job->graph->device->loops.kernels->winograd(
+		job->exec->device->loops.kernels->winograd(
 			WINOGRAD_WEIGHTS_GRADIENT,
 			points_at(job->sums + k * job->depth + c, job->columns * job->depth),
 			patch_spare(window, WINDOW));
@@ -572,24 +570,24 @@ static void gradient_transform_back_task(void *context, uint32_t k, unsigned thr
 	}
 }
 
-void cpu_winograd_plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+void cpu_winograd_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct gradient_job job = gradient_job(graph, node);
+	struct gradient_job job = gradient_job(exec, node);
 
-	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
-	cpu_need_scratchpad(graph, gradient_scratch(&job) * sizeof(float));
+	arena_extend(&exec->arena, node->x->block, cpu_backward_step(exec, node));
+	cpu_need_scratchpad(exec, gradient_scratch(&job) * sizeof(float));
 	node->flops_backward += node->flops_forward;
 	node->winograd_learns = true;
 }
 
-void cpu_winograd_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+void cpu_winograd_weight_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct gradient_job job = gradient_job(graph, node);
-	struct thread_pool *thread_pool = &graph->device->thread_pool;
+	struct gradient_job job = gradient_job(exec, node);
+	struct thread_pool *thread_pool = &exec->device->thread_pool;
 
 	job.gradient = cpu_param_slot(node->node->weight, DEVICE_GRAD);
 	job.fresh = cpu_param_take_fresh(node->node->weight);
-	job.sums = cpu_block(graph, graph->scratchpad_block);
+	job.sums = cpu_block(exec, exec->scratchpad_block);
 	job.v = job.sums + WINOGRAD_POINTS * job.columns * job.depth;
 	job.z = job.v + WINOGRAD_POINTS * plane_of(job.block, job.depth);
 	for (; job.first < job.tiling.count; job.first += job.block) {

@@ -214,7 +214,8 @@ struct cuda_ranks {
 	uint64_t awaited;               /* last step whose results the host has waited for */
 };
 
-struct cuda_graph {
+/* What the backend executes for a planned device_graph. */
+struct cuda_exec {
 	struct device_graph *graph;
 	struct cuda_device *device;
 	struct cuda_program *program;
@@ -270,9 +271,9 @@ struct cuda_layer {
 int cuda_graph_plan(struct device_graph *graph, char *error);
 void cuda_graph_release(struct device_graph *graph);
 /* Creates the events between operations, unless they exist. */
-int cuda_plan_times(struct cuda_graph *graph);
-/* Fills in graph->layers from the program; the next two read it. */
-int cuda_make_layers(struct cuda_graph *graph);
+int cuda_plan_times(struct cuda_exec *exec);
+/* Fills in exec->layers from the program; the next two read it. */
+int cuda_make_layers(struct cuda_exec *exec);
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 		      struct device_layer_info *info);
@@ -295,22 +296,22 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 int cuda_value_write(struct device_graph *graph, const struct device_value *value,
 		     enum device_slot slot, const float *values);
 /* Called before a step: rescales gradients of outputs to the current loss scale. */
-int cuda_rescale_grad_outputs(struct cuda_graph *graph);
+int cuda_rescale_grad_outputs(struct cuda_exec *exec);
 
 /* Address of a tensor for the current variant. */
-void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
+void *cuda_tensor_data(const struct cuda_exec *exec, const struct cuda_tensor *tensor);
 /* Queues an operation (execute/). */
-int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
-struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Bytes of graph->workspace that the operation needs. */
-uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
+int cuda_execute(struct cuda_exec *exec, const struct cuda_op *op);
+struct loss_arguments cuda_loss_arguments(const struct cuda_exec *exec, const struct cuda_op *op);
+/* Bytes of exec->workspace that the operation needs. */
+uint64_t cuda_kernel_workspace(const struct cuda_exec *exec, const struct cuda_op *op);
 /* Arguments of a convolution that stores its result. */
-struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
+struct conv_arguments cuda_conv_arguments(const struct cuda_exec *exec, const struct cuda_op *op);
 /*
  * Times the engines' plans for each convolution of the program, on the arena's current contents;
  * the next program gets the fastest. No-op on a rank that uses another rank's results.
  */
-int cuda_tune(struct cuda_graph *graph);
+int cuda_tune(struct cuda_exec *exec);
 
 /* ---- several ranks; no-ops with one, unless noted ---- */
 
@@ -333,9 +334,9 @@ int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
  */
 int cuda_ranks_agree(const struct device_graph *graph, int result, char *error);
 /* True if this rank tunes; always true with one rank. */
-bool cuda_ranks_tunes(const struct cuda_graph *graph);
-/* Imports the tuning results of the rank that tunes for this one. Sets graph->error on failure. */
-int cuda_ranks_share(struct cuda_graph *graph);
+bool cuda_ranks_tunes(const struct cuda_exec *exec);
+/* Imports the tuning results of the rank that tunes for this one. Sets exec->error on failure. */
+int cuda_ranks_share(struct cuda_exec *exec);
 
 /* Sums (ranks.c). */
 
@@ -345,22 +346,22 @@ int cuda_ranks_share(struct cuda_graph *graph);
  */
 int cuda_ranks_open(struct cuda_device *device, int result, char *error);
 void cuda_ranks_close(struct cuda_device *device);
-int cuda_ranks_plan(struct cuda_graph *graph);
+int cuda_ranks_plan(struct cuda_exec *exec);
 /* -ENOTSUP on all ranks if they have planned different orders of sums. */
-int cuda_ranks_compare(struct cuda_graph *graph);
-void cuda_ranks_release(struct cuda_graph *graph);
+int cuda_ranks_compare(struct cuda_exec *exec);
+void cuda_ranks_release(struct cuda_exec *exec);
 /* True if the operation needs sums over all ranks, like those of a synchronized norm. */
-bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
+bool cuda_ranks_sums(const struct cuda_exec *exec, const struct cuda_op *op);
 /* Queues the all-reduce of SUM and PRODUCTS, in place. */
-int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
+int cuda_ranks_sum_norm(struct cuda_exec *exec, const struct cuda_op *op);
 /*
  * Hooks around the operations of a step. They count labels, all-reduce gradient buckets as they
  * become complete, and at the end make the compute stream wait for all sums.
  */
-int cuda_ranks_begin_step(struct cuda_graph *graph);
-int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
-int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
-int cuda_ranks_end_step(struct cuda_graph *graph);
+int cuda_ranks_begin_step(struct cuda_exec *exec);
+int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op);
+int cuda_ranks_after(struct cuda_exec *exec, uint32_t index);
+int cuda_ranks_end_step(struct cuda_exec *exec);
 /*
  * Waits for an event of the compute stream; works with a single rank, too. Returns early if an all-
  * reduce fails. Sets the device's error on failure.

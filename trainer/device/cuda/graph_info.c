@@ -6,16 +6,16 @@
 #include <stdlib.h>
 
 /* A node is labelled with the engine of its first convolution or product. */
-int cuda_make_layers(struct cuda_graph *cuda)
+int cuda_make_layers(struct cuda_exec *exec)
 {
-	const struct cuda_program *program = cuda->program;
+	const struct cuda_program *program = exec->program;
 
-	cuda->layers = calloc(cuda->graph->node_count + 1, sizeof(*cuda->layers));
-	if (!cuda->layers)
+	exec->layers = calloc(exec->graph->node_count + 1, sizeof(*exec->layers));
+	if (!exec->layers)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
-		struct cuda_layer *layer = &cuda->layers[op->node->index];
+		struct cuda_layer *layer = &exec->layers[op->node->index];
 		bool main = cuda_op_def(op)->product;
 
 		layer->flops[op->backward] += op->flops;
@@ -28,10 +28,10 @@ int cuda_make_layers(struct cuda_graph *cuda)
 
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info)
 {
-	const struct cuda_graph *cuda = graph->backend;
-	const struct conv_engines *engines = &cuda->device->engines.conv;
+	const struct cuda_exec *exec = graph->backend;
+	const struct conv_engines *engines = &exec->device->engines.conv;
 
-	program_info(cuda->program, info);
+	program_info(exec->program, info);
 	if (engines->cache_error)
 		info->warning = engines->cache_error(engines->state);
 }
@@ -39,8 +39,8 @@ void cuda_graph_info(const struct device_graph *graph, struct device_graph_info 
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 		      struct device_layer_info *info)
 {
-	const struct cuda_graph *cuda = graph->backend;
-	const struct cuda_layer *layer = &cuda->layers[index];
+	const struct cuda_exec *exec = graph->backend;
+	const struct cuda_layer *layer = &exec->layers[index];
 
 	info->engine = layer->engine;
 	info->flops_forward = layer->flops[0];
@@ -49,5 +49,5 @@ void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 	info->bytes_backward = layer->bytes[1];
 	info->forward_ns = (uint64_t)(layer->seconds[0] * 1e9);
 	info->backward_ns = (uint64_t)(layer->seconds[1] * 1e9);
-	info->runs = cuda->runs;
+	info->runs = exec->runs;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor)
+void *cuda_tensor_data(const struct cuda_exec *exec, const struct cuda_tensor *tensor)
 {
 	enum device_slot slot = tensor->slot;
 
@@ -17,11 +17,11 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 	case CUDA_IN_ARENA:
 		return tensor->data;
 	case CUDA_IN_PARAMETER:
-		if (graph->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
-		    (graph->variant & CUDA_VARIANT_EMA))
+		if (exec->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
+		    (exec->variant & CUDA_VARIANT_EMA))
 			slot = DEVICE_EMA;
-		if (graph->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
-		    (graph->variant & CUDA_VARIANT_SWA))
+		if (exec->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
+		    (exec->variant & CUDA_VARIANT_SWA))
 			slot = DEVICE_SWA;
 		return cuda_param_slot(tensor->param, slot);
 	case CUDA_IN_WEIGHTS:
@@ -32,40 +32,40 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 
 /* ---- memory ---- */
 
-static int plan_arena(struct cuda_graph *cuda)
+static int plan_arena(struct cuda_exec *exec)
 {
-	struct cuda_program *program = cuda->program;
-	uint64_t max = cuda->device->base.options.arena_bytes_max;
+	struct cuda_program *program = exec->program;
+	uint64_t max = exec->device->base.options.arena_bytes_max;
 	int r = 0;
 
 	if (max && program->arena.size > max)
-		return device_fail(&cuda->device->base, -ENOMEM,
+		return device_fail(&exec->device->base, -ENOMEM,
 				   "no more than %.3f GiB are allowed", (double)max / (1 << 30));
-	cuda->arena = cuda_allocate(&r, program->arena.size);
+	exec->arena = cuda_allocate(&r, program->arena.size);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < program->tensor_count; i++) {
 		struct cuda_tensor *tensor = program->tensors[i];
 
 		if (tensor->storage == CUDA_IN_ARENA)
-			tensor->data = cuda->arena + program->arena.blocks[tensor->block].offset;
+			tensor->data = exec->arena + program->arena.blocks[tensor->block].offset;
 	}
 	/*
 	 * fill with NaNs, so that an element that no operation wrote is not mistaken for a result
 	 */
-	return gpu_fill(cuda->arena, 0xff, program->arena.size, cuda->device->compute);
+	return gpu_fill(exec->arena, 0xff, program->arena.size, exec->device->compute);
 }
 
-static int plan_workspace(struct cuda_graph *cuda)
+static int plan_workspace(struct cuda_exec *exec)
 {
 	uint64_t max = 0;
 
-	for (uint32_t i = 0; i < cuda->program->op_count; i++) {
-		uint64_t bytes = cuda_kernel_workspace(cuda, &cuda->program->ops[i]);
+	for (uint32_t i = 0; i < exec->program->op_count; i++) {
+		uint64_t bytes = cuda_kernel_workspace(exec, &exec->program->ops[i]);
 
 		max = bytes > max ? bytes : max;
 	}
-	return max ? gpu_allocate(max, &cuda->workspace) : 0;
+	return max ? gpu_allocate(max, &exec->workspace) : 0;
 }
 
 /* Bytes of a batch of the most common kind: uint8 images with up to 4 channels. */
@@ -76,17 +76,17 @@ static uint64_t usual_batch_bytes(struct device_shape shape)
 	return shape.c <= 4 ? positions * 4 : positions * shape.c * sizeof(float);
 }
 
-static int plan_staging(struct cuda_graph *cuda)
+static int plan_staging(struct cuda_exec *exec)
 {
-	const struct device_node *input = cuda->graph->input;
+	const struct device_node *input = exec->graph->input;
 	uint64_t bytes = input ? usual_batch_bytes(input->y->shape) : 0;
 	uint64_t targets =
-		input ? input->y->shape.n * sizeof(int32_t) * device_target_words(cuda->graph) : 0;
-	uint64_t changes = device_changes_bytes(cuda->graph);
+		input ? input->y->shape.n * sizeof(int32_t) * device_target_words(exec->graph) : 0;
+	uint64_t changes = device_changes_bytes(exec->graph);
 	int r = 0;
 
 	for (int i = 0; i < 2; i++) {
-		struct cuda_staging *staging = &cuda->staging[i];
+		struct cuda_staging *staging = &exec->staging[i];
 
 		staging->images = cuda_allocate(&r, bytes);
 		staging->bytes = bytes;
@@ -97,33 +97,33 @@ static int plan_staging(struct cuda_graph *cuda)
 		staging->fed = cuda_event(&r, false);
 	}
 	for (int i = 0; i < CUDA_TICKETS; i++) {
-		cuda->tickets[i].targets = cuda_allocate_host(&r, targets);
+		exec->tickets[i].targets = cuda_allocate_host(&r, targets);
 		if (changes)
-			cuda->tickets[i].changes = cuda_allocate_host(&r, changes);
-		cuda->tickets[i].event = cuda_event(&r, false);
+			exec->tickets[i].changes = cuda_allocate_host(&r, changes);
+		exec->tickets[i].event = cuda_event(&r, false);
 	}
 	return r;
 }
 
-static int plan_rings(struct cuda_graph *cuda)
+static int plan_rings(struct cuda_exec *exec)
 {
 	int r = 0;
 
-	cuda->result_ring = cuda_allocate_host(&r, DEVICE_RESULTS_MAX * sizeof(*cuda->result_ring));
+	exec->result_ring = cuda_allocate_host(&r, DEVICE_RESULTS_MAX * sizeof(*exec->result_ring));
 	for (int i = 0; i < DEVICE_RESULTS_MAX; i++)
-		cuda->done[i] = cuda_event(&r, false);
-	cuda->arguments = cuda_allocate(&r, sizeof(*cuda->arguments));
-	cuda->results = cuda_allocate(&r, sizeof(*cuda->results));
-	if (cuda->device->base.options.detect_anomaly)
-		cuda->anomaly = cuda_allocate(&r, sizeof(*cuda->anomaly));
+		exec->done[i] = cuda_event(&r, false);
+	exec->arguments = cuda_allocate(&r, sizeof(*exec->arguments));
+	exec->results = cuda_allocate(&r, sizeof(*exec->results));
+	if (exec->device->base.options.detect_anomaly)
+		exec->anomaly = cuda_allocate(&r, sizeof(*exec->anomaly));
 	return r;
 }
 
 /* ---- further buffers of steps ---- */
 
-static int plan_weights(struct cuda_graph *cuda)
+static int plan_weights(struct cuda_exec *exec)
 {
-	const struct cuda_program *program = cuda->program;
+	const struct cuda_program *program = exec->program;
 	int r = 0;
 
 	for (uint32_t i = 0; i < program->tensor_count && r == 0; i++) {
@@ -133,13 +133,13 @@ static int plan_weights(struct cuda_graph *cuda)
 			r = cuda_param_prepare(tensor->param, tensor->shape.c);
 	}
 	if (r == 0)
-		r = cuda_params_publish(cuda->graph->params);
+		r = cuda_params_publish(exec->graph->params);
 	return r;
 }
 
-static void plan_mark_touched(const struct cuda_graph *cuda, bool *touched)
+static void plan_mark_touched(const struct cuda_exec *exec, bool *touched)
 {
-	const struct cuda_program *program = cuda->program;
+	const struct cuda_program *program = exec->program;
 
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
@@ -158,21 +158,21 @@ static void plan_mark_touched(const struct cuda_graph *cuda, bool *touched)
  * Finds gradients that no operation writes, which the first step after an update must zero. Merges
  * adjacent ranges.
  */
-static int plan_untouched(struct cuda_graph *cuda)
+static int plan_untouched(struct cuda_exec *exec)
 {
-	const struct device_params *params = cuda->graph->params;
+	const struct device_params *params = exec->graph->params;
 	struct cuda_range *range = NULL;
 	bool *touched;
 
-	if (cuda->graph->options.mode != DEVICE_TRAIN || !params->has_optimizer)
+	if (exec->graph->options.mode != DEVICE_TRAIN || !params->has_optimizer)
 		return 0;
 	touched = calloc(params->count + 1, sizeof(*touched));
-	cuda->untouched = calloc(params->count + 1, sizeof(*cuda->untouched));
-	if (!touched || !cuda->untouched) {
+	exec->untouched = calloc(params->count + 1, sizeof(*exec->untouched));
+	if (!touched || !exec->untouched) {
 		free(touched);
 		return -ENOMEM;
 	}
-	plan_mark_touched(cuda, touched);
+	plan_mark_touched(exec, touched);
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
 
@@ -181,7 +181,7 @@ static int plan_untouched(struct cuda_graph *cuda)
 			continue;
 		}
 		if (!range) {
-			range = &cuda->untouched[cuda->untouched_count++];
+			range = &exec->untouched[exec->untouched_count++];
 			range->offset = param->offset;
 		}
 		range->count = param->offset + param->elements - range->offset;
@@ -191,77 +191,77 @@ static int plan_untouched(struct cuda_graph *cuda)
 }
 
 /* Lists the gradients of outputs, which are zeros until the caller writes them. */
-static int plan_grad_outputs(struct cuda_graph *cuda)
+static int plan_grad_outputs(struct cuda_exec *exec)
 {
-	const struct cuda_program *program = cuda->program;
+	const struct cuda_program *program = exec->program;
 	int r = 0;
 
-	cuda->grad_outputs = calloc(program->tensor_count + 1, sizeof(*cuda->grad_outputs));
-	if (!cuda->grad_outputs)
+	exec->grad_outputs = calloc(program->tensor_count + 1, sizeof(*exec->grad_outputs));
+	if (!exec->grad_outputs)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < program->tensor_count && r == 0; i++) {
 		struct cuda_tensor *tensor = program->tensors[i];
 
 		if (!tensor->grad_output)
 			continue;
-		cuda->grad_outputs[cuda->grad_output_count++].tensor = tensor;
-		r = gpu_fill(tensor->data, 0, tensor->bytes, cuda->device->compute);
+		exec->grad_outputs[exec->grad_output_count++].tensor = tensor;
+		r = gpu_fill(tensor->data, 0, tensor->bytes, exec->device->compute);
 	}
 	return r;
 }
 
-static int plan_logits(struct cuda_graph *cuda)
+static int plan_logits(struct cuda_exec *exec)
 {
-	const struct cuda_program *program = cuda->program;
-	const struct device_value *logits = cuda->graph->loss ? cuda->graph->loss->x : NULL;
+	const struct cuda_program *program = exec->program;
+	const struct device_value *logits = exec->graph->loss ? exec->graph->loss->x : NULL;
 	int r = 0;
 
 	for (uint32_t i = 0; logits && i < program->tensor_count; i++)
 		if (program->tensors[i]->value == logits && !program->tensors[i]->gradient)
-			cuda->logits = program->tensors[i];
-	if (!cuda->logits ||
-	    (cuda->logits->element == CUDA_F32 && cuda->logits->shape.c == logits->shape.c))
+			exec->logits = program->tensors[i];
+	if (!exec->logits ||
+	    (exec->logits->element == CUDA_F32 && exec->logits->shape.c == logits->shape.c))
 		return 0;
-	cuda->scratch = cuda_allocate(&r, device_shape_elements(logits->shape) * sizeof(float));
+	exec->scratch = cuda_allocate(&r, device_shape_elements(logits->shape) * sizeof(float));
 	return r;
 }
 
 /* Buffers of the loss, other than batch and results. */
-static int plan_loss(struct cuda_graph *cuda)
+static int plan_loss(struct cuda_exec *exec)
 {
-	const struct device_graph *graph = cuda->graph;
+	const struct device_graph *graph = exec->graph;
 	struct device_shape shape = graph->loss ? graph->loss->x->shape : (struct device_shape){0};
 	int r = 0;
 
 	if (!graph->loss)
 		return 0;
-	cuda->losses = cuda_allocate(&r, shape.n * sizeof(float));
+	exec->losses = cuda_allocate(&r, shape.n * sizeof(float));
 	if (graph->class_weights)
-		cuda->class_weights = cuda_allocate(&r, shape.c * sizeof(float));
+		exec->class_weights = cuda_allocate(&r, shape.c * sizeof(float));
 	if (r < 0 || !graph->class_weights)
 		return r;
-	return cuda_copy_in(cuda->device, cuda->class_weights, graph->class_weights,
+	return cuda_copy_in(exec->device, exec->class_weights, graph->class_weights,
 			    shape.c * sizeof(float));
 }
 
-int cuda_plan_times(struct cuda_graph *cuda)
+int cuda_plan_times(struct cuda_exec *exec)
 {
-	uint32_t count = cuda->program->op_count + 2;
+	uint32_t count = exec->program->op_count + 2;
 	int r = 0;
 
-	if (cuda->times)
+	if (exec->times)
 		return 0;
-	cuda->times = calloc(count, sizeof(*cuda->times));
-	if (!cuda->times)
+	exec->times = calloc(count, sizeof(*exec->times));
+	if (!exec->times)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < count; i++)
-		cuda->times[i] = cuda_event(&r, true);
+		exec->times[i] = cuda_event(&r, true);
 	return r;
 }
 
-static int plan_times(struct cuda_graph *cuda)
+static int plan_times(struct cuda_exec *exec)
 {
-	return cuda->device->base.options.profile ? cuda_plan_times(cuda) : 0;
+	return exec->device->base.options.profile ? cuda_plan_times(exec) : 0;
 }
 
 /* ---- planning ---- */
@@ -271,25 +271,25 @@ static int plan_times(struct cuda_graph *cuda)
  * so the weights of ranks would diverge. Other updates are elementwise on identical gradients, so
  * they give the same bits.
  */
-static int plan_kinds(struct cuda_graph *cuda)
+static int plan_kinds(struct cuda_exec *exec)
 {
-	const struct device_params *params = cuda->graph->params;
+	const struct device_params *params = exec->graph->params;
 	const struct cuda_params *store = params->backend;
 
 	/* tuner is the lowest rank with this kind of GPU, 0 if rank 0 has the same kind */
-	if (cuda->graph->options.mode != DEVICE_TRAIN || !store->matrices || !cuda->device->tuner)
+	if (exec->graph->options.mode != DEVICE_TRAIN || !store->matrices || !exec->device->tuner)
 		return 0;
 	snprintf(
-		cuda->error, DEVICE_ERROR_MAX,
+		exec->error, DEVICE_ERROR_MAX,
 		"optimizer %s: its products differ between GPUs, and this one, %s, or its cuDNN is "
 		"of another kind than rank 0's; take GPUs of one kind, or another optimizer",
-		device_params_optimizer(params)->name, cuda->device->gpu.name);
+		device_params_optimizer(params)->name, exec->device->gpu.name);
 	return -ENOTSUP;
 }
 
-static int plan_lower(struct cuda_graph *cuda)
+static int plan_lower(struct cuda_exec *exec)
 {
-	struct cuda_device *device = cuda->device;
+	struct cuda_device *device = exec->device;
 	struct program_options options = {
 		.fusion = device->fusion,
 		.element = device->element,
@@ -298,7 +298,7 @@ static int plan_lower(struct cuda_graph *cuda)
 		.matmul = &device->engines.matmul,
 	};
 
-	return program_new(cuda->graph, &options, &cuda->program, cuda->error);
+	return program_new(exec->graph, &options, &exec->program, exec->error);
 }
 
 #define NAMED 3 /* number of tensors that an error lists */
@@ -321,19 +321,19 @@ static const struct cuda_tensor *plan_largest_but(const struct cuda_program *pro
 }
 
 /* Appends to the error how much GPU memory the plan needs, and its largest tensors. */
-static void plan_explain_memory(struct cuda_graph *cuda)
+static void plan_explain_memory(struct cuda_exec *exec)
 {
-	const struct cuda_program *program = cuda->program;
+	const struct cuda_program *program = exec->program;
 	const struct cuda_tensor *named[NAMED];
-	struct gpu_properties now = cuda->device->gpu;
-	size_t length = strlen(cuda->error);
+	struct gpu_properties now = exec->device->gpu;
+	size_t length = strlen(exec->error);
 
 	/* its memory counts as available to the plan */
-	gpu_free(cuda->arena);
-	cuda->arena = NULL;
-	gpu_select(cuda->device->index, &now);
+	gpu_free(exec->arena);
+	exec->arena = NULL;
+	gpu_select(exec->device->index, &now);
 	length += (size_t)snprintf(
-		cuda->error + length, DEVICE_ERROR_MAX - length,
+		exec->error + length, DEVICE_ERROR_MAX - length,
 		": activations and workspace take %.3f GiB, and of the GPU's %.2f GiB %.3f are "
 		"free for them and the rest; use a smaller batch. Largest:",
 		(double)program->arena.size / (1 << 30), (double)now.memory_total / (1 << 30),
@@ -342,68 +342,68 @@ static void plan_explain_memory(struct cuda_graph *cuda)
 		named[i] = plan_largest_but(program, named, i);
 		if (!named[i])
 			return;
-		length += (size_t)snprintf(cuda->error + length, DEVICE_ERROR_MAX - length,
+		length += (size_t)snprintf(exec->error + length, DEVICE_ERROR_MAX - length,
 					   "%s %s (%.1f MiB)", i ? "," : "", named[i]->name,
 					   (double)named[i]->bytes / (1 << 20));
 	}
 }
 
 /* Sets a message for failures without one. */
-static void plan_explain(struct cuda_graph *cuda, int r)
+static void plan_explain(struct cuda_exec *exec, int r)
 {
-	const char *text = cuda->device->base.error;
+	const char *text = exec->device->base.error;
 
 	if (!*text)
 		text = *gpu_error() ? gpu_error() : strerror(-r);
-	snprintf(cuda->error, DEVICE_ERROR_MAX, "%.500s", text);
+	snprintf(exec->error, DEVICE_ERROR_MAX, "%.500s", text);
 	if (r == -ENOMEM)
-		plan_explain_memory(cuda);
+		plan_explain_memory(exec);
 }
 
-static int plan_wait(struct cuda_graph *cuda)
+static int plan_wait(struct cuda_exec *exec)
 {
-	return gpu_stream_synchronize(cuda->device->compute);
+	return gpu_stream_synchronize(exec->device->compute);
 }
 
-typedef int (*part)(struct cuda_graph *cuda);
+typedef int (*part)(struct cuda_exec *exec);
 
 /*
  * Runs the parts of planning until NULL. After each part, either all ranks continue or none does.
  */
-static int plan_parts(struct cuda_graph *cuda, const part *parts)
+static int plan_parts(struct cuda_exec *exec, const part *parts)
 {
 	int r = 0;
 
 	for (; *parts && r == 0; parts++) {
-		*cuda->error = *cuda->device->base.error = 0;
-		r = (*parts)(cuda);
+		*exec->error = *exec->device->base.error = 0;
+		r = (*parts)(exec);
 	}
-	if (r < 0 && !*cuda->error)
-		plan_explain(cuda, r);
-	return cuda_ranks_agree(cuda->graph, r, cuda->error);
+	if (r < 0 && !*exec->error)
+		plan_explain(exec, r);
+	return cuda_ranks_agree(exec->graph, r, exec->error);
 }
 
 /* Tunes, and builds the program again, because tuning may change it and its workspace. */
-static int plan_tune(struct cuda_graph *cuda)
+static int plan_tune(struct cuda_exec *exec)
 {
 	static const part tuning[] = {cuda_tune, NULL}, anew[] = {plan_lower, plan_arena, NULL};
 	int r;
 
-	if (!cuda->device->base.options.autotune || !cuda->device->engines.conv.tune)
+	if (!exec->device->base.options.autotune || !exec->device->engines.conv.tune)
 		return 0;
-	r = plan_parts(cuda, tuning);
+	r = plan_parts(exec, tuning);
 	if (r == 0)
-		r = cuda_ranks_share(cuda);
+		r = cuda_ranks_share(exec);
 	if (r < 0)
 		return r;
-	gpu_free(cuda->arena);
-	cuda->arena = NULL;
-	program_free(cuda->program);
-	cuda->program = NULL;
-	return plan_parts(cuda, anew);
+	gpu_free(exec->arena);
+	exec->arena = NULL;
+	program_free(exec->program);
+	exec->program = NULL;
+	return plan_parts(exec, anew);
 }
 
-static int plan_graph(struct cuda_graph *cuda)
+static int plan_graph(struct cuda_exec *exec)
 {
 	static const part first[] = {plan_kinds, plan_lower, plan_arena, plan_weights, NULL};
 	static const part rest[] = {
@@ -411,51 +411,51 @@ static int plan_graph(struct cuda_graph *cuda)
 		plan_grad_outputs, plan_logits,     plan_loss,    cuda_make_layers,
 		plan_times,        cuda_ranks_plan, plan_wait,    NULL,
 	};
-	int r = cuda_ranks_share(cuda);
+	int r = cuda_ranks_share(exec);
 
 	if (r == 0)
-		r = plan_parts(cuda, first);
+		r = plan_parts(exec, first);
 	if (r == 0)
-		r = plan_tune(cuda);
+		r = plan_tune(exec);
 	if (r == 0)
-		r = plan_parts(cuda, rest);
+		r = plan_parts(exec, rest);
 	if (r < 0)
 		return r;
-	r = cuda_ranks_compare(cuda);
+	r = cuda_ranks_compare(exec);
 	if (r < 0)
-		plan_explain(cuda, r);
+		plan_explain(exec, r);
 	return r;
 }
 
 int cuda_graph_plan(struct device_graph *graph, char *error)
 {
-	struct cuda_graph *cuda = calloc(1, sizeof(*cuda));
+	struct cuda_exec *exec = calloc(1, sizeof(*exec));
 	int r;
 
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
-	r = cuda_ranks_agree(graph, cuda ? 0 : -ENOMEM, error);
+	r = cuda_ranks_agree(graph, exec ? 0 : -ENOMEM, error);
 	if (r < 0) {
-		free(cuda);
+		free(exec);
 		return r;
 	}
-	graph->backend = cuda;
-	cuda->graph = graph;
-	cuda->device = (struct cuda_device *)graph->device;
-	cuda->error = error;
-	r = plan_graph(cuda);
+	graph->backend = exec;
+	exec->graph = graph;
+	exec->device = (struct cuda_device *)graph->device;
+	exec->error = error;
+	r = plan_graph(exec);
 	if (r < 0) {
 		cuda_graph_release(graph);
 		return r;
 	}
-	cuda->error = NULL;
+	exec->error = NULL;
 	*error = 0;
 	return 0;
 }
 
-static void plan_release_staging(struct cuda_graph *cuda)
+static void plan_release_staging(struct cuda_exec *exec)
 {
 	for (int i = 0; i < 2; i++) {
-		struct cuda_staging *staging = &cuda->staging[i];
+		struct cuda_staging *staging = &exec->staging[i];
 
 		gpu_event_free(staging->used);
 		gpu_event_free(staging->fed);
@@ -467,45 +467,45 @@ static void plan_release_staging(struct cuda_graph *cuda)
 		gpu_free_host(staging->host);
 	}
 	for (int i = 0; i < CUDA_TICKETS; i++) {
-		gpu_event_free(cuda->tickets[i].event);
-		gpu_free_host(cuda->tickets[i].targets);
-		gpu_free_host(cuda->tickets[i].changes);
-		gpu_free_host(cuda->tickets[i].deferred);
+		gpu_event_free(exec->tickets[i].event);
+		gpu_free_host(exec->tickets[i].targets);
+		gpu_free_host(exec->tickets[i].changes);
+		gpu_free_host(exec->tickets[i].deferred);
 	}
 }
 
 void cuda_graph_release(struct device_graph *graph)
 {
-	struct cuda_graph *cuda = graph->backend;
+	struct cuda_exec *exec = graph->backend;
 
-	if (!cuda)
+	if (!exec)
 		return;
-	gpu_stream_synchronize(cuda->device->copy);
-	gpu_stream_synchronize(cuda->device->compute);
+	gpu_stream_synchronize(exec->device->copy);
+	gpu_stream_synchronize(exec->device->compute);
 	for (int i = 0; i < CUDA_VARIANTS; i++)
-		gpu_graph_free(cuda->captured[i]);
-	for (uint32_t i = 0; cuda->times && i < cuda->program->op_count + 2; i++)
-		gpu_event_free(cuda->times[i]);
+		gpu_graph_free(exec->captured[i]);
+	for (uint32_t i = 0; exec->times && i < exec->program->op_count + 2; i++)
+		gpu_event_free(exec->times[i]);
 	for (int i = 0; i < DEVICE_RESULTS_MAX; i++)
-		gpu_event_free(cuda->done[i]);
-	for (uint32_t i = 0; i < cuda->grad_output_count; i++)
-		free(cuda->grad_outputs[i].values);
-	plan_release_staging(cuda);
-	gpu_free_host(cuda->result_ring);
-	gpu_free(cuda->workspace);
-	gpu_free(cuda->arguments);
-	gpu_free(cuda->results);
-	gpu_free(cuda->anomaly);
-	gpu_free(cuda->scratch);
-	gpu_free(cuda->losses);
-	gpu_free(cuda->class_weights);
-	cuda_ranks_release(cuda);
-	gpu_free(cuda->arena);
-	program_free(cuda->program);
-	free(cuda->untouched);
-	free(cuda->grad_outputs);
-	free(cuda->layers);
-	free(cuda->times);
-	free(cuda);
+		gpu_event_free(exec->done[i]);
+	for (uint32_t i = 0; i < exec->grad_output_count; i++)
+		free(exec->grad_outputs[i].values);
+	plan_release_staging(exec);
+	gpu_free_host(exec->result_ring);
+	gpu_free(exec->workspace);
+	gpu_free(exec->arguments);
+	gpu_free(exec->results);
+	gpu_free(exec->anomaly);
+	gpu_free(exec->scratch);
+	gpu_free(exec->losses);
+	gpu_free(exec->class_weights);
+	cuda_ranks_release(exec);
+	gpu_free(exec->arena);
+	program_free(exec->program);
+	free(exec->untouched);
+	free(exec->grad_outputs);
+	free(exec->layers);
+	free(exec->times);
+	free(exec);
 	graph->backend = NULL;
 }

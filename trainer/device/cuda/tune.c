@@ -17,7 +17,7 @@
 #define GAIN_MIN    0.03 /* fraction of time; less may be noise, and unfused needs more memory */
 
 struct tuner {
-	struct cuda_graph *graph;
+	struct cuda_exec *exec;
 	const struct conv_engines *engines;
 	void *workspace;
 	uint64_t workspace_bytes;
@@ -34,10 +34,10 @@ struct tuner {
  */
 static int tune_time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
 {
-	struct cuda_device *device = t->graph->device;
+	struct cuda_device *device = t->exec->device;
 	const struct norm_arguments pass = {
-		.x = t->graph->arena,
-		.y = t->graph->arena,
+		.x = t->exec->arena,
+		.y = t->exec->arena,
 		.rows = rows,
 		.channels = PASS_CHANNELS,
 		.element = device->element,
@@ -67,8 +67,8 @@ static int tune_time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, d
 
 static int tune_time_passes(struct tuner *t)
 {
-	uint64_t row = PASS_CHANNELS * cuda_element_size(t->graph->device->element);
-	uint64_t bytes = t->graph->program->arena.size;
+	uint64_t row = PASS_CHANNELS * cuda_element_size(t->exec->device->element);
+	uint64_t bytes = t->exec->program->arena.size;
 	uint64_t lead = t->workspace_bytes < ENGINES_LEAD ? t->workspace_bytes : ENGINES_LEAD;
 	double ms = 0;
 	int r = 0;
@@ -81,7 +81,7 @@ static int tune_time_passes(struct tuner *t)
 	if (r == 0)
 		r = tune_time_pass(t, bytes / row, 0, &ms);
 	t->bytes_per_ms = 2 * (double)bytes / ms;
-	return cuda_check(t->graph->device, r, "timing a pass over memory");
+	return cuda_check(t->exec->device, r, "timing a pass over memory");
 }
 
 /* Milliseconds of a pass with sums, which is followed by the second stage. */
@@ -106,12 +106,12 @@ static bool tune_is_repeated(const struct cuda_program *program, uint32_t index)
 
 static struct conv_arguments tune_arguments(const struct tuner *t, const struct cuda_op *op)
 {
-	struct conv_arguments arguments = cuda_conv_arguments(t->graph, op);
+	struct conv_arguments arguments = cuda_conv_arguments(t->exec, op);
 
 	arguments.workspace = t->workspace;
 	/* use ADDEND: another graph may already have summed gradients in DW */
 	if (op->operands[CUDA_ADDEND])
-		arguments.w = cuda_tensor_data(t->graph, op->operands[CUDA_ADDEND]);
+		arguments.w = cuda_tensor_data(t->exec, op->operands[CUDA_ADDEND]);
 	return arguments;
 }
 
@@ -127,7 +127,7 @@ static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
 	struct conv_plan_info info = {.tuned_ms = 0};
 	struct conv_plan *plan;
 	int r = engines->tune(engines->state, problem, &arguments, t->workspace_bytes,
-			      t->graph->device->compute);
+			      t->exec->device->compute);
 
 	*ret_ms = 0;
 	if (r == -ENOENT)
@@ -140,7 +140,7 @@ static int tune_time_problem(const struct tuner *t, const struct cuda_op *op,
 	}
 	*ret_ms = r == -ENOENT ? INFINITY : (double)info.tuned_ms;
 	if (r < 0 && r != -ENOENT)
-		return device_fail(&t->graph->device->base, r, "%s: autotuning failed: %s",
+		return device_fail(&t->exec->device->base, r, "%s: autotuning failed: %s",
 				   op->node->name, engines->error(engines->state));
 	return 0;
 }
@@ -199,7 +199,7 @@ static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
 	bare.epilogue = CONV_STORE;
 	if (r == 0 && problem->prologue != CONV_PLAIN && problem->epilogue == CONV_STATISTICS)
 		r = engines->refuse(engines->state, &bare, (float)ms);
-	return r < 0 ? device_fail(&t->graph->device->base, r, "%s: autotuning failed: %s",
+	return r < 0 ? device_fail(&t->exec->device->base, r, "%s: autotuning failed: %s",
 				   op->node->name, engines->error(engines->state))
 		     : 0;
 }
@@ -267,7 +267,7 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 	*ret_ms = 0;
 	*ret_timed = true;
 	if (problem->direction == CONV_FORWARD && problem->prologue != CONV_PLAIN)
-		gradient = tune_gradient_with(t->graph->program, op);
+		gradient = tune_gradient_with(t->exec->program, op);
 	if (r < 0 || !gradient || !tune_unfuse(problem, &rest, &bytes))
 		return r;
 	plain = gradient->conv.problem;
@@ -295,7 +295,7 @@ static int tune_choose_for(const struct tuner *t, const struct cuda_op *op)
 
 static int tune_operations(struct tuner *t)
 {
-	const struct cuda_program *program = t->graph->program;
+	const struct cuda_program *program = t->exec->program;
 	double ms;
 	int r = 0;
 
@@ -325,18 +325,18 @@ static int tune_take_workspace(struct tuner *t)
 	return r;
 }
 
-int cuda_tune(struct cuda_graph *graph)
+int cuda_tune(struct cuda_exec *exec)
 {
-	struct cuda_device *device = graph->device;
-	struct tuner t = {.graph = graph, .engines = &device->engines.conv};
+	struct cuda_device *device = exec->device;
+	struct tuner t = {.exec = exec, .engines = &device->engines.conv};
 	int r;
 
-	if (!cuda_ranks_tunes(graph))
+	if (!cuda_ranks_tunes(exec))
 		return 0;
 	r = tune_take_workspace(&t);
 	/* do not fill with NaNs: arithmetic on them draws a different power than on numbers */
 	if (r == 0)
-		r = gpu_fill(graph->arena, 0x11, graph->program->arena.size, device->compute);
+		r = gpu_fill(exec->arena, 0x11, exec->program->arena.size, device->compute);
 	if (r == 0)
 		r = tune_operations(&t);
 	gpu_event_free(t.to);

@@ -413,14 +413,14 @@ TEST(memory_lacks)
 	}
 }
 
-static int meet(struct cuda_graph *graph)
+static int meet(struct cuda_exec *exec)
 {
-	return cuda_ranks_meet(graph->device, 0, graph->error);
+	return cuda_ranks_meet(exec->device, 0, exec->error);
 }
 
-static int agree(struct cuda_graph *graph)
+static int agree(struct cuda_exec *exec)
 {
-	return cuda_ranks_agree(graph->graph, 0, graph->error);
+	return cuda_ranks_agree(exec->graph, 0, exec->error);
 }
 
 /*
@@ -429,23 +429,23 @@ static int agree(struct cuda_graph *graph)
  */
 TEST(agreeing_without_memory)
 {
-	static int (*const parts[])(struct cuda_graph *) = {meet, agree, cuda_ranks_share,
-							    cuda_ranks_compare};
+	static int (*const parts[])(struct cuda_exec *) = {meet, agree, cuda_ranks_share,
+							   cuda_ranks_compare};
 	unsigned last = comm->world - 1, failures = 0;
-	struct cuda_graph *graph;
+	struct cuda_exec *exec;
 	struct net net;
 
 	open_net(&net, comm, false);
 	expect_planned(&net);
-	graph = net.graph->backend;
-	graph->error = net.error;
+	exec = net.graph->backend;
+	exec->error = net.error;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		for (long at = 0; at < 4; at++) {
 			int r;
 
 			*net.error = '\0';
 			left = comm->rank == last ? at : -1;
-			r = parts[i](graph);
+			r = parts[i](exec);
 			left = -1;
 			failures += r < 0;
 			if (r < 0)

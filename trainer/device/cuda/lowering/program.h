@@ -103,7 +103,7 @@ enum cuda_role {
 
 #define CUDA_BIT(role) ((uint64_t)1 << (role))
 
-struct cuda_graph;
+struct cuda_exec;
 struct cuda_op;
 
 /*
@@ -132,9 +132,9 @@ struct cuda_op_def {
 	 */
 	bool constant;
 	/* Queues the operation. */
-	int (*execute)(struct cuda_graph *graph, const struct cuda_op *op);
-	/* Bytes of graph->workspace that its kernels need; NULL if they need none. */
-	uint64_t (*workspace)(const struct cuda_graph *graph, const struct cuda_op *op);
+	int (*execute)(struct cuda_exec *exec, const struct cuda_op *op);
+	/* Bytes of exec->workspace that its kernels need; NULL if they need none. */
+	uint64_t (*workspace)(const struct cuda_exec *exec, const struct cuda_op *op);
 };
 
 #define OP(kind, name) extern const struct cuda_op_def cuda_##name##_op;

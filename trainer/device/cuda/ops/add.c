@@ -2,17 +2,17 @@
 #include "trainer/device/cuda/kernels/elementwise.h"
 #include "trainer/device/cuda/ops/internal.h"
 
-static int execute_add(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_add(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	struct elementwise_add arguments = {
-		.a = cuda_at(graph, op, CUDA_X),
-		.b = cuda_at(graph, op, CUDA_RESIDUAL),
-		.y = cuda_at(graph, op, CUDA_Y),
+		.a = cuda_at(exec, op, CUDA_X),
+		.b = cuda_at(exec, op, CUDA_RESIDUAL),
+		.y = cuda_at(exec, op, CUDA_Y),
 		.count = device_shape_elements(op->operands[CUDA_Y]->shape),
 		.element = op->operands[CUDA_Y]->element,
 	};
 
-	return elementwise_add(&graph->device->kernels, &arguments);
+	return elementwise_add(&exec->device->kernels, &arguments);
 }
 
 /* Y = X + RESIDUAL, both E */

@@ -23,17 +23,17 @@ static void lower_attention_forward(struct lowering *l, const struct device_node
 const struct node_lowering lower_attention = {.forward = lower_attention_forward,
 					      .backward_op = CUDA_OP_ATTENTION_BACKWARD};
 
-static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_attention(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct device_node *node = op->node;
 	struct attention_arguments arguments = {
-		.qkv = cuda_at(graph, op, CUDA_X),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.log_sum = cuda_at(graph, op, CUDA_LOG_SUM),
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dqkv = cuda_at(graph, op, CUDA_DX),
-		.delta = cuda_workspace(graph, op),
-		.step = graph->arguments,
+		.qkv = cuda_at(exec, op, CUDA_X),
+		.y = cuda_at(exec, op, CUDA_Y),
+		.log_sum = cuda_at(exec, op, CUDA_LOG_SUM),
+		.dy = cuda_at(exec, op, CUDA_DY),
+		.dqkv = cuda_at(exec, op, CUDA_DX),
+		.delta = cuda_workspace(exec, op),
+		.step = exec->arguments,
 		.layer = node->attention.layer,
 		.dropout = dropout_rate(node->attention.dropout),
 		.n = node->x->shape.n,
@@ -44,8 +44,8 @@ static int execute_attention(struct cuda_graph *graph, const struct cuda_op *op)
 	};
 
 	return op->kind == CUDA_OP_ATTENTION
-		       ? attention_forward(&graph->device->kernels, &arguments)
-		       : attention_backward(&graph->device->kernels, &arguments);
+		       ? attention_forward(&exec->device->kernels, &arguments)
+		       : attention_backward(&exec->device->kernels, &arguments);
 }
 
 /*
@@ -62,7 +62,7 @@ const struct cuda_op_def cuda_attention_op = {
 };
 
 /* fp32 workspace with one element per query and head. */
-static uint64_t backward_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+static uint64_t backward_workspace(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	return device_shape_elements(op->operands[CUDA_LOG_SUM]->shape) * sizeof(float);
 }

@@ -325,74 +325,74 @@ const struct node_lowering lower_conv = {lower_conv_forward, lower_conv_node_bac
 
 /* ---- execution ---- */
 
-struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
+struct conv_arguments cuda_conv_arguments(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	bool norm = op->conv.problem.epilogue == CONV_RELU_NORM;
-	struct conv_arguments arguments = {
-		.scale = cuda_at(graph, op, CUDA_PRESCALE),
-		.bias = cuda_at(graph, op, CUDA_PREBIAS),
-		.scale2 = cuda_at(graph, op, CUDA_PRESCALE2),
-		.bias2 = cuda_at(graph, op, CUDA_PREBIAS2),
-		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
-		.activated = cuda_at(graph, op, CUDA_ACTIVATED),
-		.channel_bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS),
-		.sum = norm ? NULL : cuda_at(graph, op, CUDA_SUM),
-		.squares = norm ? NULL : cuda_at(graph, op, CUDA_PRODUCTS),
-		.raw = cuda_at(graph, op, CUDA_RAW),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.dbeta = norm ? cuda_at(graph, op, CUDA_SUM) : NULL,
-		.dgamma = norm ? cuda_at(graph, op, CUDA_PRODUCTS) : NULL,
-		.a = cuda_at(graph, op, CUDA_A),
-		.b = cuda_at(graph, op, CUDA_B),
-		.d = cuda_at(graph, op, CUDA_C),
-		.shortcut = cuda_at(graph, op, CUDA_SHORTCUT),
-		.raw2 = cuda_at(graph, op, CUDA_RAW2),
-		.mean2 = cuda_at(graph, op, CUDA_MEAN2),
-		.deviation2 = cuda_at(graph, op, CUDA_DEVIATION2),
-		.gamma2 = cuda_at(graph, op, CUDA_GAMMA2),
-		.beta2 = cuda_at(graph, op, CUDA_BETA2),
-		.dbeta2 = cuda_at(graph, op, CUDA_SUM2),
-		.dgamma2 = cuda_at(graph, op, CUDA_PRODUCTS2),
-		.a2 = cuda_at(graph, op, CUDA_A2),
-		.b2 = cuda_at(graph, op, CUDA_B2),
-		.d2 = cuda_at(graph, op, CUDA_C2),
-		.workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
+	struct conv_arguments arguments = {.scale = cuda_at(exec, op, CUDA_PRESCALE),
+					   .bias = cuda_at(exec, op, CUDA_PREBIAS),
+					   .scale2 = cuda_at(exec, op, CUDA_PRESCALE2),
+					   .bias2 = cuda_at(exec, op, CUDA_PREBIAS2),
+					   .residual = cuda_at(exec, op, CUDA_RESIDUAL),
+					   .activated = cuda_at(exec, op, CUDA_ACTIVATED),
+					   .channel_bias = cuda_at(exec, op, CUDA_CHANNEL_BIAS),
+					   .sum = norm ? NULL : cuda_at(exec, op, CUDA_SUM),
+					   .squares =
+						   norm ? NULL : cuda_at(exec, op, CUDA_PRODUCTS),
+					   .raw = cuda_at(exec, op, CUDA_RAW),
+					   .mean = cuda_at(exec, op, CUDA_MEAN),
+					   .deviation = cuda_at(exec, op, CUDA_DEVIATION),
+					   .gamma = cuda_at(exec, op, CUDA_GAMMA),
+					   .beta = cuda_at(exec, op, CUDA_BETA),
+					   .dbeta = norm ? cuda_at(exec, op, CUDA_SUM) : NULL,
+					   .dgamma = norm ? cuda_at(exec, op, CUDA_PRODUCTS) : NULL,
+					   .a = cuda_at(exec, op, CUDA_A),
+					   .b = cuda_at(exec, op, CUDA_B),
+					   .d = cuda_at(exec, op, CUDA_C),
+					   .shortcut = cuda_at(exec, op, CUDA_SHORTCUT),
+					   .raw2 = cuda_at(exec, op, CUDA_RAW2),
+					   .mean2 = cuda_at(exec, op, CUDA_MEAN2),
+					   .deviation2 = cuda_at(exec, op, CUDA_DEVIATION2),
+					   .gamma2 = cuda_at(exec, op, CUDA_GAMMA2),
+					   .beta2 = cuda_at(exec, op, CUDA_BETA2),
+					   .dbeta2 = cuda_at(exec, op, CUDA_SUM2),
+					   .dgamma2 = cuda_at(exec, op, CUDA_PRODUCTS2),
+					   .a2 = cuda_at(exec, op, CUDA_A2),
+					   .b2 = cuda_at(exec, op, CUDA_B2),
+					   .d2 = cuda_at(exec, op, CUDA_C2),
+					   .workspace = cuda_at(exec, op, CUDA_WORKSPACE)};
 
 	switch (op->conv.problem.direction) {
 	case CONV_FORWARD:
-		arguments.x = cuda_at(graph, op, CUDA_X);
-		arguments.w = cuda_at(graph, op, CUDA_W);
-		arguments.y = cuda_at(graph, op, CUDA_Y);
+		arguments.x = cuda_at(exec, op, CUDA_X);
+		arguments.w = cuda_at(exec, op, CUDA_W);
+		arguments.y = cuda_at(exec, op, CUDA_Y);
 		break;
 	case CONV_DATA:
-		arguments.x = cuda_at(graph, op, CUDA_DX);
-		arguments.w = cuda_at(graph, op, CUDA_W);
-		arguments.y = cuda_at(graph, op, CUDA_DY);
+		arguments.x = cuda_at(exec, op, CUDA_DX);
+		arguments.w = cuda_at(exec, op, CUDA_W);
+		arguments.y = cuda_at(exec, op, CUDA_DY);
 		break;
 	case CONV_WEIGHTS:
-		arguments.x = cuda_at(graph, op, CUDA_X);
-		arguments.w = cuda_at(graph, op, CUDA_DW);
-		arguments.y = cuda_at(graph, op, CUDA_DY);
+		arguments.x = cuda_at(exec, op, CUDA_X);
+		arguments.w = cuda_at(exec, op, CUDA_DW);
+		arguments.y = cuda_at(exec, op, CUDA_DY);
 		break;
 	}
 	return arguments;
 }
 
-static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_conv(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	const struct conv_engines *engines = &graph->device->engines.conv;
-	struct conv_arguments arguments = cuda_conv_arguments(graph, op);
+	const struct conv_engines *engines = &exec->device->engines.conv;
+	struct conv_arguments arguments = cuda_conv_arguments(exec, op);
 	int r;
 
 	if (op->conv.problem.direction == CONV_WEIGHTS)
-		arguments.w = cuda_weight_gradient(graph, op);
-	r = engines->execute(engines->state, op->conv.plan, &arguments, graph->device->compute);
+		arguments.w = cuda_weight_gradient(exec, op);
+	r = engines->execute(engines->state, op->conv.plan, &arguments, exec->device->compute);
 	if (r < 0)
-		return cuda_fail_engine(graph, op, r, engines->error(engines->state));
-	return cuda_add_weight_gradient(graph, op);
+		return cuda_fail_engine(exec, op, r, engines->error(engines->state));
+	return cuda_add_weight_gradient(exec, op);
 }
 
 /*

@@ -8,7 +8,7 @@ const struct node_lowering lower_global_average_pool = {
 const struct node_lowering lower_global_max_pool = {.forward_op = CUDA_OP_GLOBAL_MAX,
 						    .backward_op = CUDA_OP_GLOBAL_MAX_BACKWARD};
 
-static int execute_global_pool(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_global_pool(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
 						     const struct pool_global *arguments) = {
@@ -21,16 +21,16 @@ static int execute_global_pool(struct cuda_graph *graph, const struct cuda_op *o
 	/* the tensor with all positions; the other one has one value per image */
 	const struct cuda_tensor *x = op->operands[backward ? CUDA_DX : CUDA_X];
 	struct pool_global arguments = {
-		.from = cuda_at(graph, op, backward ? CUDA_DY : CUDA_X),
-		.to = cuda_at(graph, op, backward ? CUDA_DX : CUDA_Y),
-		.index = cuda_at(graph, op, CUDA_INDEX),
+		.from = cuda_at(exec, op, backward ? CUDA_DY : CUDA_X),
+		.to = cuda_at(exec, op, backward ? CUDA_DX : CUDA_Y),
+		.index = cuda_at(exec, op, CUDA_INDEX),
 		.n = x->shape.n,
 		.positions = x->shape.h * x->shape.w,
 		.channels = x->shape.c,
 		.element = x->element,
 	};
 
-	return launchers[op->kind](&graph->device->kernels, &arguments);
+	return launchers[op->kind](&exec->device->kernels, &arguments);
 }
 
 const struct cuda_op_def cuda_global_average_op = {"global average", ROLE(X), ROLE(Y),

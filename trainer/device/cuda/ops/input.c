@@ -13,13 +13,13 @@ static void lower_input_forward(struct lowering *l, const struct device_node *no
 
 const struct node_lowering lower_input = {.forward = lower_input_forward};
 
-static int execute_input(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_input(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct device_input_spec *input = &op->node->input;
 	const struct cuda_tensor *y = op->operands[CUDA_Y];
 	struct input_normalize arguments = {
-		.step = graph->arguments,
-		.y = cuda_at(graph, op, CUDA_Y),
+		.step = exec->arguments,
+		.y = cuda_at(exec, op, CUDA_Y),
 		.n = y->shape.n,
 		.h = y->shape.h,
 		.w = y->shape.w,
@@ -32,8 +32,8 @@ static int execute_input(struct cuda_graph *graph, const struct cuda_op *op)
 		arguments.mean[c] = input->mean[c];
 		arguments.std[c] = input->std[c];
 	}
-	return input->resamples ? input_resample(&graph->device->kernels, &arguments)
-				: input_normalize(&graph->device->kernels, &arguments);
+	return input->resamples ? input_resample(&exec->device->kernels, &arguments)
+				: input_normalize(&exec->device->kernels, &arguments);
 }
 
 /*

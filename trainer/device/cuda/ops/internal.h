@@ -12,19 +12,19 @@
 #define ABC        (ROLE(A) | ROLE(B) | ROLE(C))
 
 /* Returns the address of an operand; NULL if the operation lacks that role. */
-void *cuda_at(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);
+void *cuda_at(const struct cuda_exec *exec, const struct cuda_op *op, enum cuda_role role);
 /* True if this step accumulates into a parameter's gradient instead of storing it. */
-bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);
+bool cuda_adds(const struct cuda_exec *exec, const struct cuda_op *op, enum cuda_role role);
 /*
  * Returns the operation's workspace, or NULL if its definition requests none, so that an operation
  * whose definition forgets its workspace always fails.
  */
-void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
+void *cuda_workspace(const struct cuda_exec *exec, const struct cuda_op *op);
 /*
  * Implements `workspace` of cuda_op_def for operations that sum over the rows of DY, or of X if
  * they have no DY.
  */
-uint64_t cuda_sums_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
+uint64_t cuda_sums_workspace(const struct cuda_exec *exec, const struct cuda_op *op);
 uint64_t cuda_rows(const struct cuda_tensor *tensor);
 
 /* ---- matrix products: convolutions (conv*.c) and linear layers (linear.c) ---- */
@@ -52,7 +52,7 @@ void lower_set_prologue(struct lowering *l, struct cuda_op *op, const struct dev
 void lower_conv_backward(struct lowering *l, const struct device_node *node,
 			 struct cuda_tensor *dy);
 /* Sets the device's error to the engine's `text`; returns r. */
-int cuda_fail_engine(struct cuda_graph *graph, const struct cuda_op *op, int r, const char *text);
+int cuda_fail_engine(struct cuda_exec *exec, const struct cuda_op *op, int r, const char *text);
 
 /* ---- weights and their gradients (weights.c) ---- */
 
@@ -79,6 +79,6 @@ void lower_set_weight_gradient(struct lowering *l, struct cuda_op *op,
 void lower_convert_gradient(struct lowering *l, const struct device_node *node,
 			    struct cuda_tensor *result);
 /* Address to which this step's product stores a weight gradient: DW or ADDEND. */
-void *cuda_weight_gradient(const struct cuda_graph *graph, const struct cuda_op *op);
+void *cuda_weight_gradient(const struct cuda_exec *exec, const struct cuda_op *op);
 /* Called after the product: adds ADDEND to DW if the product stored to ADDEND. */
-int cuda_add_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op);
+int cuda_add_weight_gradient(struct cuda_exec *exec, const struct cuda_op *op);

@@ -5,23 +5,23 @@
 const struct node_lowering lower_layer_norm = {.forward_op = CUDA_OP_LAYER_NORM,
 					       .backward_op = CUDA_OP_LAYER_NORM_BACKWARD};
 
-static int execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_layer_norm(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct cuda_tensor *x = op->operands[CUDA_X];
 	struct norm_arguments arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
-		.dbeta = cuda_at(graph, op, CUDA_DBETA),
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.partial = cuda_workspace(graph, op),
-		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
-		.add_dbeta = cuda_adds(graph, op, CUDA_DBETA),
+		.x = cuda_at(exec, op, CUDA_X),
+		.dy = cuda_at(exec, op, CUDA_DY),
+		.y = cuda_at(exec, op, CUDA_Y),
+		.dx = cuda_at(exec, op, CUDA_DX),
+		.gamma = cuda_at(exec, op, CUDA_GAMMA),
+		.beta = cuda_at(exec, op, CUDA_BETA),
+		.dgamma = cuda_at(exec, op, CUDA_DGAMMA),
+		.dbeta = cuda_at(exec, op, CUDA_DBETA),
+		.mean = cuda_at(exec, op, CUDA_MEAN),
+		.deviation = cuda_at(exec, op, CUDA_DEVIATION),
+		.partial = cuda_workspace(exec, op),
+		.add_dgamma = cuda_adds(exec, op, CUDA_DGAMMA),
+		.add_dbeta = cuda_adds(exec, op, CUDA_DBETA),
 		.epsilon = op->node->norm.epsilon,
 		.rows = cuda_rows(x),
 		.channels = x->shape.c,
@@ -29,8 +29,8 @@ static int execute_layer_norm(struct cuda_graph *graph, const struct cuda_op *op
 	};
 
 	return op->kind == CUDA_OP_LAYER_NORM
-		       ? layer_norm_forward(&graph->device->kernels, &arguments)
-		       : layer_norm_backward(&graph->device->kernels, &arguments);
+		       ? layer_norm_forward(&exec->device->kernels, &arguments)
+		       : layer_norm_backward(&exec->device->kernels, &arguments);
 }
 
 /* X, GAMMA, BETA -> Y. Training: [MEAN, DEVIATION F [n][h][w]], one per row of channels. */

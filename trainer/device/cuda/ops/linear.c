@@ -128,31 +128,31 @@ static void lower_linear_backward(struct lowering *l, const struct device_node *
 
 const struct node_lowering lower_linear = {lower_linear_forward, lower_linear_backward};
 
-static int execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_matmul(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	const struct matmul_engines *engines = &graph->device->engines.matmul;
-	struct matmul_arguments arguments = {.workspace = cuda_at(graph, op, CUDA_WORKSPACE)};
+	const struct matmul_engines *engines = &exec->device->engines.matmul;
+	struct matmul_arguments arguments = {.workspace = cuda_at(exec, op, CUDA_WORKSPACE)};
 	int r;
 
 	if (op->operands[CUDA_Y]) {
-		arguments.a = cuda_at(graph, op, CUDA_X);
-		arguments.b = cuda_at(graph, op, CUDA_W);
-		arguments.bias = cuda_at(graph, op, CUDA_CHANNEL_BIAS);
-		arguments.residual = cuda_at(graph, op, CUDA_RESIDUAL);
-		arguments.d = cuda_at(graph, op, CUDA_Y);
+		arguments.a = cuda_at(exec, op, CUDA_X);
+		arguments.b = cuda_at(exec, op, CUDA_W);
+		arguments.bias = cuda_at(exec, op, CUDA_CHANNEL_BIAS);
+		arguments.residual = cuda_at(exec, op, CUDA_RESIDUAL);
+		arguments.d = cuda_at(exec, op, CUDA_Y);
 	} else if (op->operands[CUDA_DX]) {
-		arguments.a = cuda_at(graph, op, CUDA_DY);
-		arguments.b = cuda_at(graph, op, CUDA_W);
-		arguments.d = cuda_at(graph, op, CUDA_DX);
+		arguments.a = cuda_at(exec, op, CUDA_DY);
+		arguments.b = cuda_at(exec, op, CUDA_W);
+		arguments.d = cuda_at(exec, op, CUDA_DX);
 	} else {
-		arguments.a = cuda_at(graph, op, CUDA_DY);
-		arguments.b = cuda_at(graph, op, CUDA_X);
-		arguments.d = cuda_weight_gradient(graph, op);
+		arguments.a = cuda_at(exec, op, CUDA_DY);
+		arguments.b = cuda_at(exec, op, CUDA_X);
+		arguments.d = cuda_weight_gradient(exec, op);
 	}
-	r = engines->execute(engines->state, op->matmul.plan, &arguments, graph->device->compute);
+	r = engines->execute(engines->state, op->matmul.plan, &arguments, exec->device->compute);
 	if (r < 0)
-		return cuda_fail_engine(graph, op, r, engines->error(engines->state));
-	return cuda_add_weight_gradient(graph, op);
+		return cuda_fail_engine(exec, op, r, engines->error(engines->state));
+	return cuda_add_weight_gradient(exec, op);
 }
 
 /*

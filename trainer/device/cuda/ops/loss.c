@@ -18,19 +18,19 @@ static void lower_loss_forward(struct lowering *l, const struct device_node *nod
 
 const struct node_lowering lower_loss = {.forward = lower_loss_forward};
 
-struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
+struct loss_arguments cuda_loss_arguments(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct cuda_tensor *logits = op->operands[CUDA_X];
 	const struct cuda_tensor *dlogits = op->operands[CUDA_DX];
 	const struct device_loss_spec *loss = &op->node->loss;
 
 	return (struct loss_arguments){
-		.step = graph->arguments,
-		.state = ((struct cuda_params *)graph->graph->params->backend)->state,
-		.logits = cuda_at(graph, op, CUDA_X),
-		.dlogits = cuda_at(graph, op, CUDA_DX),
-		.results = graph->results,
-		.workspace = cuda_workspace(graph, op),
+		.step = exec->arguments,
+		.state = ((struct cuda_params *)exec->graph->params->backend)->state,
+		.logits = cuda_at(exec, op, CUDA_X),
+		.dlogits = cuda_at(exec, op, CUDA_DX),
+		.results = exec->results,
+		.workspace = cuda_workspace(exec, op),
 		.n = logits->shape.n,
 		.classes = op->node->x->shape.c,
 		.logits_stride = logits->shape.c,
@@ -45,22 +45,22 @@ struct loss_arguments cuda_loss_arguments(const struct cuda_graph *graph, const 
 		.temperature = loss->temperature,
 		.teacher_weight = loss->teacher_weight,
 		.teacher_temperature = loss->teacher_temperature,
-		.class_weights = graph->class_weights,
-		.losses = graph->losses,
-		.totals = graph->ranks.totals,
+		.class_weights = exec->class_weights,
+		.losses = exec->losses,
+		.totals = exec->ranks.totals,
 	};
 }
 
-static uint64_t workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+static uint64_t workspace(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	return loss_workspace(op->operands[CUDA_X]->shape.n);
 }
 
-static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_loss(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	struct loss_arguments arguments = cuda_loss_arguments(graph, op);
+	struct loss_arguments arguments = cuda_loss_arguments(exec, op);
 
-	return loss_forward(&graph->device->kernels, &arguments);
+	return loss_forward(&exec->device->kernels, &arguments);
 }
 
 /*

@@ -207,10 +207,10 @@ const struct node_lowering lower_norm = {lower_norm_forward, lower_norm_backward
 /* ---- execution ---- */
 
 /* Number of rows in a norm's sums. */
-static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *op)
+static uint64_t norm_rows(const struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_ranks_sums(graph, op) ? op->norm.rows * device_world(&graph->device->base)
-					  : op->norm.rows;
+	return cuda_ranks_sums(exec, op) ? op->norm.rows * device_world(&exec->device->base)
+					 : op->norm.rows;
 }
 
 struct norm_part cuda_norm_part(const struct cuda_op *op, uint32_t group)
@@ -224,27 +224,27 @@ struct norm_part cuda_norm_part(const struct cuda_op *op, uint32_t group)
 }
 
 /* Address of the group's first row in a matrix. */
-static void *norm_matrix(const struct cuda_graph *graph, const struct cuda_op *op,
+static void *norm_matrix(const struct cuda_exec *exec, const struct cuda_op *op,
 			 enum cuda_role role, const struct norm_part *part)
 {
 	const struct cuda_tensor *tensor = op->operands[role];
 
-	return tensor ? (char *)cuda_at(graph, op, role) +
+	return tensor ? (char *)cuda_at(exec, op, role) +
 				part->row * tensor->shape.c * cuda_element_size(tensor->element)
 		      : NULL;
 }
 
 /* Returns the group's part of a vector, or the vector if it is shared by all groups. */
-static float *norm_vector(const struct cuda_graph *graph, const struct cuda_op *op,
+static float *norm_vector(const struct cuda_exec *exec, const struct cuda_op *op,
 			  enum cuda_role role, const struct norm_part *part)
 {
 	const struct cuda_tensor *tensor = op->operands[role];
 	size_t group = tensor && tensor->shape.w > 1 ? part->group : 0;
 
-	return tensor ? (float *)cuda_at(graph, op, role) + group * tensor->shape.c : NULL;
+	return tensor ? (float *)cuda_at(exec, op, role) + group * tensor->shape.c : NULL;
 }
 
-struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const struct cuda_op *op,
+struct norm_arguments cuda_norm_arguments(const struct cuda_exec *exec, const struct cuda_op *op,
 					  const struct norm_part *part)
 {
 	/* the operand that the kernel iterates over: a matrix, or only vectors */
@@ -252,52 +252,52 @@ struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const 
 	const struct cuda_tensor *vector =
 		op->operands[op->operands[CUDA_SUM] ? CUDA_SUM : CUDA_SCALE];
 	/* only NORM_FINALIZE updates running statistics; fixed norms do not have one */
-	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (graph->variant & CUDA_VARIANT_HOLDS);
+	bool holds = op->kind == CUDA_OP_NORM_FINALIZE && (exec->variant & CUDA_VARIANT_HOLDS);
 
 	return (struct norm_arguments){
-		.x = norm_matrix(graph, op, CUDA_X, part),
-		.residual = norm_matrix(graph, op, CUDA_RESIDUAL, part),
-		.dy = norm_matrix(graph, op, CUDA_DY, part),
-		.dy2 = norm_matrix(graph, op, CUDA_DY2, part),
-		.y = norm_matrix(graph, op, CUDA_Y, part),
-		.dz = norm_matrix(graph, op, CUDA_DZ, part),
-		.dx = norm_matrix(graph, op, CUDA_DX, part),
-		.scale = norm_vector(graph, op, CUDA_SCALE, part),
-		.bias = norm_vector(graph, op, CUDA_BIAS, part),
-		.scale2 = norm_vector(graph, op, CUDA_SCALE2, part),
-		.bias2 = norm_vector(graph, op, CUDA_BIAS2, part),
-		.scale16 = cuda_at(graph, op, CUDA_SCALE16),
-		.bias16 = cuda_at(graph, op, CUDA_BIAS16),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
-		.dbeta = cuda_at(graph, op, CUDA_DBETA),
-		.mean = norm_vector(graph, op, CUDA_MEAN, part),
-		.deviation = norm_vector(graph, op, CUDA_DEVIATION, part),
-		.running_mean = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_MEAN),
-		.running_var = holds ? NULL : cuda_at(graph, op, CUDA_RUNNING_VAR),
-		.sum = norm_vector(graph, op, CUDA_SUM, part),
-		.products = norm_vector(graph, op, CUDA_PRODUCTS, part),
-		.a = norm_vector(graph, op, CUDA_A, part),
-		.b = norm_vector(graph, op, CUDA_B, part),
-		.c = norm_vector(graph, op, CUDA_C, part),
-		.partial = cuda_workspace(graph, op),
-		.add_dgamma = part->group || cuda_adds(graph, op, CUDA_DGAMMA),
-		.add_dbeta = part->group || cuda_adds(graph, op, CUDA_DBETA),
+		.x = norm_matrix(exec, op, CUDA_X, part),
+		.residual = norm_matrix(exec, op, CUDA_RESIDUAL, part),
+		.dy = norm_matrix(exec, op, CUDA_DY, part),
+		.dy2 = norm_matrix(exec, op, CUDA_DY2, part),
+		.y = norm_matrix(exec, op, CUDA_Y, part),
+		.dz = norm_matrix(exec, op, CUDA_DZ, part),
+		.dx = norm_matrix(exec, op, CUDA_DX, part),
+		.scale = norm_vector(exec, op, CUDA_SCALE, part),
+		.bias = norm_vector(exec, op, CUDA_BIAS, part),
+		.scale2 = norm_vector(exec, op, CUDA_SCALE2, part),
+		.bias2 = norm_vector(exec, op, CUDA_BIAS2, part),
+		.scale16 = cuda_at(exec, op, CUDA_SCALE16),
+		.bias16 = cuda_at(exec, op, CUDA_BIAS16),
+		.gamma = cuda_at(exec, op, CUDA_GAMMA),
+		.beta = cuda_at(exec, op, CUDA_BETA),
+		.dgamma = cuda_at(exec, op, CUDA_DGAMMA),
+		.dbeta = cuda_at(exec, op, CUDA_DBETA),
+		.mean = norm_vector(exec, op, CUDA_MEAN, part),
+		.deviation = norm_vector(exec, op, CUDA_DEVIATION, part),
+		.running_mean = holds ? NULL : cuda_at(exec, op, CUDA_RUNNING_MEAN),
+		.running_var = holds ? NULL : cuda_at(exec, op, CUDA_RUNNING_VAR),
+		.sum = norm_vector(exec, op, CUDA_SUM, part),
+		.products = norm_vector(exec, op, CUDA_PRODUCTS, part),
+		.a = norm_vector(exec, op, CUDA_A, part),
+		.b = norm_vector(exec, op, CUDA_B, part),
+		.c = norm_vector(exec, op, CUDA_C, part),
+		.partial = cuda_workspace(exec, op),
+		.add_dgamma = part->group || cuda_adds(exec, op, CUDA_DGAMMA),
+		.add_dbeta = part->group || cuda_adds(exec, op, CUDA_DBETA),
 		.fixed = op->node->norm.fixed,
 		.epsilon = op->node->norm.epsilon,
 		.momentum = op->node->norm.momentum / (float)part->groups,
 		.rows = part->groups > 1 ? part->rows
 			: matrix         ? cuda_rows(matrix)
-					 : norm_rows(graph, op),
+					 : norm_rows(exec, op),
 		.channels = matrix ? matrix->shape.c : vector->shape.c,
-		.element = matrix ? matrix->element : graph->program->element,
+		.element = matrix ? matrix->element : exec->program->element,
 		.activation = op->norm.activation,
 	};
 }
 
 /* Executes an operation that is a single launch. */
-static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
+static int execute_launch(struct cuda_exec *exec, const struct cuda_op *op,
 			  const struct norm_part *part)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
@@ -309,28 +309,28 @@ static int execute_launch(struct cuda_graph *graph, const struct cuda_op *op,
 		[CUDA_OP_NORM_RUNNING] = norm_running,
 		[CUDA_OP_NORM_BACKWARD_APPLY] = norm_backward_apply,
 	};
-	struct norm_arguments arguments = cuda_norm_arguments(graph, op, part);
+	struct norm_arguments arguments = cuda_norm_arguments(exec, op, part);
 
-	return launchers[op->kind](&graph->device->kernels, &arguments);
+	return launchers[op->kind](&exec->device->kernels, &arguments);
 }
 
-int cuda_execute_parts(struct cuda_graph *graph, const struct cuda_op *op,
-		       int (*execute)(struct cuda_graph *graph, const struct cuda_op *op,
+int cuda_execute_parts(struct cuda_exec *exec, const struct cuda_op *op,
+		       int (*execute)(struct cuda_exec *exec, const struct cuda_op *op,
 				      const struct norm_part *part))
 {
 	struct norm_part part = cuda_norm_part(op, 0);
-	int r = execute(graph, op, &part);
+	int r = execute(exec, op, &part);
 
 	for (uint32_t group = 1; group < part.groups && r == 0; group++) {
 		part = cuda_norm_part(op, group);
-		r = execute(graph, op, &part);
+		r = execute(exec, op, &part);
 	}
 	return r;
 }
 
-int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute_norm(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_execute_parts(graph, op, execute_launch);
+	return cuda_execute_parts(exec, op, execute_launch);
 }
 
 /* X E -> SUM, PRODUCTS over n h w */
@@ -338,18 +338,18 @@ const struct cuda_op_def cuda_statistics_op = {"statistics", ROLE(X), SUMS,
 					       .execute = cuda_execute_norm,
 					       .workspace = cuda_sums_workspace};
 
-static int execute_finalize(struct cuda_graph *graph, const struct cuda_op *op,
+static int execute_finalize(struct cuda_exec *exec, const struct cuda_op *op,
 			    const struct norm_part *part)
 {
-	struct norm_arguments arguments = cuda_norm_arguments(graph, op, part);
-	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
+	struct norm_arguments arguments = cuda_norm_arguments(exec, op, part);
+	int r = cuda_ranks_sums(exec, op) ? cuda_ranks_sum_norm(exec, op) : 0;
 
-	return r < 0 ? r : norm_finalize(&graph->device->kernels, &arguments);
+	return r < 0 ? r : norm_finalize(&exec->device->kernels, &arguments);
 }
 
-static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_norm_finalize(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_execute_parts(graph, op, execute_finalize);
+	return cuda_execute_parts(exec, op, execute_finalize);
 }
 
 /*

@@ -32,14 +32,14 @@ struct norm_part {
 };
 
 struct norm_part cuda_norm_part(const struct cuda_op *op, uint32_t group);
-struct norm_arguments cuda_norm_arguments(const struct cuda_graph *graph, const struct cuda_op *op,
+struct norm_arguments cuda_norm_arguments(const struct cuda_exec *exec, const struct cuda_op *op,
 					  const struct norm_part *part);
 /*
  * Calls `execute` once per sample group, in order, because each call adds to the running statistics
  * and gradients of the previous one.
  */
-int cuda_execute_parts(struct cuda_graph *graph, const struct cuda_op *op,
-		       int (*execute)(struct cuda_graph *graph, const struct cuda_op *op,
+int cuda_execute_parts(struct cuda_exec *exec, const struct cuda_op *op,
+		       int (*execute)(struct cuda_exec *exec, const struct cuda_op *op,
 				      const struct norm_part *part));
 /* Implements `execute` of cuda_op_def for operations with one launch per group. */
-int cuda_execute_norm(struct cuda_graph *graph, const struct cuda_op *op);
+int cuda_execute_norm(struct cuda_exec *exec, const struct cuda_op *op);

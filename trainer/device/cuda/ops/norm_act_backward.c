@@ -203,7 +203,7 @@ const struct cuda_op_def cuda_norm_reduce_op = {
  * With several ranks, the gradients of gamma and beta come from the sums of this rank, because they
  * are all-reduced later with all other gradients. The gradient of x comes from sums over all ranks.
  */
-static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
+static int execute_finalize_shared(struct cuda_exec *exec, const struct cuda_op *op,
 				   const struct norm_arguments *arguments)
 {
 	struct norm_arguments own = *arguments, all = *arguments;
@@ -212,26 +212,26 @@ static int execute_finalize_shared(struct cuda_graph *graph, const struct cuda_o
 	own.a = own.b = own.c = NULL;
 	all.dgamma = all.dbeta = NULL;
 	if (own.dgamma || own.dbeta)
-		r = norm_backward_finalize(&graph->device->kernels, &own);
+		r = norm_backward_finalize(&exec->device->kernels, &own);
 	if (r < 0 || !all.a)
 		return r;
-	r = cuda_ranks_sum_norm(graph, op);
-	return r < 0 ? r : norm_backward_finalize(&graph->device->kernels, &all);
+	r = cuda_ranks_sum_norm(exec, op);
+	return r < 0 ? r : norm_backward_finalize(&exec->device->kernels, &all);
 }
 
-static int execute_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op,
+static int execute_backward_finalize(struct cuda_exec *exec, const struct cuda_op *op,
 				     const struct norm_part *part)
 {
-	struct norm_arguments arguments = cuda_norm_arguments(graph, op, part);
+	struct norm_arguments arguments = cuda_norm_arguments(exec, op, part);
 
-	if (cuda_ranks_sums(graph, op))
-		return execute_finalize_shared(graph, op, &arguments);
-	return norm_backward_finalize(&graph->device->kernels, &arguments);
+	if (cuda_ranks_sums(exec, op))
+		return execute_finalize_shared(exec, op, &arguments);
+	return norm_backward_finalize(&exec->device->kernels, &arguments);
 }
 
-static int execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_norm_backward_finalize(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_execute_parts(graph, op, execute_backward_finalize);
+	return cuda_execute_parts(exec, op, execute_backward_finalize);
 }
 
 /*
@@ -253,15 +253,15 @@ const struct cuda_op_def cuda_norm_backward_apply_op = {
 	"norm backward apply", ROLE(DZ) | ROLE(X) | ABC, ROLE(DX), .elementwise = true,
 	.execute = cuda_execute_norm};
 
-static int execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_bias_gradient(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	struct norm_part all = cuda_norm_part(op, 0);
-	struct norm_arguments arguments = cuda_norm_arguments(graph, op, &all);
+	struct norm_arguments arguments = cuda_norm_arguments(exec, op, &all);
 
-	arguments.sum = cuda_at(graph, op, CUDA_DBIAS);
-	arguments.add_sum = cuda_adds(graph, op, CUDA_DBIAS);
+	arguments.sum = cuda_at(exec, op, CUDA_DBIAS);
+	arguments.add_sum = cuda_adds(exec, op, CUDA_DBIAS);
 	arguments.activation = DEVICE_IDENTITY;
-	return norm_backward(&graph->device->kernels, &arguments);
+	return norm_backward(&exec->device->kernels, &arguments);
 }
 
 /* DY [rows][K] -> DBIAS, accumulated or stored */

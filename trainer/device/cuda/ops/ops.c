@@ -59,17 +59,17 @@ bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role)
 
 /* ---- execution ---- */
 
-void *cuda_at(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role)
+void *cuda_at(const struct cuda_exec *exec, const struct cuda_op *op, enum cuda_role role)
 {
 	const struct cuda_tensor *tensor = op->operands[role];
 
-	return tensor ? cuda_tensor_data(graph, tensor) : NULL;
+	return tensor ? cuda_tensor_data(exec, tensor) : NULL;
 }
 
-bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role)
+bool cuda_adds(const struct cuda_exec *exec, const struct cuda_op *op, enum cuda_role role)
 {
 	bool micro_batch =
-		graph->graph->options.mode == DEVICE_TRAIN && (graph->variant & CUDA_VARIANT_ADDS);
+		exec->graph->options.mode == DEVICE_TRAIN && (exec->variant & CUDA_VARIANT_ADDS);
 
 	return micro_batch || (op->adds >> role & 1);
 }
@@ -79,30 +79,30 @@ uint64_t cuda_rows(const struct cuda_tensor *tensor)
 	return device_shape_elements(tensor->shape) / tensor->shape.c;
 }
 
-uint64_t cuda_sums_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+uint64_t cuda_sums_workspace(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct cuda_tensor *summed = op->operands[op->operands[CUDA_DY] ? CUDA_DY : CUDA_X];
 
-	return row_reduce_workspace(graph->device->gpu.multiprocessors, cuda_rows(summed),
+	return row_reduce_workspace(exec->device->gpu.multiprocessors, cuda_rows(summed),
 				    summed->shape.c);
 }
 
-uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+uint64_t cuda_kernel_workspace(const struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return ops[op->kind]->workspace ? ops[op->kind]->workspace(graph, op) : 0;
+	return ops[op->kind]->workspace ? ops[op->kind]->workspace(exec, op) : 0;
 }
 
-void *cuda_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+void *cuda_workspace(const struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_kernel_workspace(graph, op) ? graph->workspace : NULL;
+	return cuda_kernel_workspace(exec, op) ? exec->workspace : NULL;
 }
 
-int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_execute(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return ops[op->kind]->execute(graph, op);
+	return ops[op->kind]->execute(exec, op);
 }
 
-int cuda_fail_engine(struct cuda_graph *graph, const struct cuda_op *op, int r, const char *text)
+int cuda_fail_engine(struct cuda_exec *exec, const struct cuda_op *op, int r, const char *text)
 {
-	return device_fail(&graph->device->base, r, "%s: %s: %s", op->node->name, op->engine, text);
+	return device_fail(&exec->device->base, r, "%s: %s: %s", op->node->name, op->engine, text);
 }

@@ -65,7 +65,7 @@ const struct node_lowering lower_max_pool = {lower_max_pool_forward, lower_max_p
 const struct node_lowering lower_average_pool = {.forward_op = CUDA_OP_AVERAGE_POOL,
 						 .backward_op = CUDA_OP_AVERAGE_POOL_BACKWARD};
 
-static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_pool(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
 						     const struct pool_arguments *arguments) = {
@@ -79,23 +79,23 @@ static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
 	const struct cuda_tensor *x = op->operands[op->operands[CUDA_X] ? CUDA_X : CUDA_DX];
 	const struct cuda_tensor *y = op->operands[op->operands[CUDA_Y] ? CUDA_Y : CUDA_DY];
 	struct pool_arguments arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.index = cuda_at(graph, op, CUDA_INDEX),
-		.scale = cuda_at(graph, op, CUDA_SCALE),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
+		.x = cuda_at(exec, op, CUDA_X),
+		.dy = cuda_at(exec, op, CUDA_DY),
+		.dy2 = cuda_at(exec, op, CUDA_DY2),
+		.y = cuda_at(exec, op, CUDA_Y),
+		.dx = cuda_at(exec, op, CUDA_DX),
+		.index = cuda_at(exec, op, CUDA_INDEX),
+		.scale = cuda_at(exec, op, CUDA_SCALE),
+		.bias = cuda_at(exec, op, CUDA_BIAS),
 		.activation = op->norm.activation,
-		.mean = cuda_at(graph, op, CUDA_MEAN),
-		.deviation = cuda_at(graph, op, CUDA_DEVIATION),
-		.a = cuda_at(graph, op, CUDA_A),
-		.b = cuda_at(graph, op, CUDA_B),
-		.c = cuda_at(graph, op, CUDA_C),
-		.sum = cuda_at(graph, op, CUDA_SUM),
-		.products = cuda_at(graph, op, CUDA_PRODUCTS),
-		.partial = cuda_workspace(graph, op),
+		.mean = cuda_at(exec, op, CUDA_MEAN),
+		.deviation = cuda_at(exec, op, CUDA_DEVIATION),
+		.a = cuda_at(exec, op, CUDA_A),
+		.b = cuda_at(exec, op, CUDA_B),
+		.c = cuda_at(exec, op, CUDA_C),
+		.sum = cuda_at(exec, op, CUDA_SUM),
+		.products = cuda_at(exec, op, CUDA_PRODUCTS),
+		.partial = cuda_workspace(exec, op),
 		.shape = {.n = x->shape.n,
 			  .h = x->shape.h,
 			  .w = x->shape.w,
@@ -108,7 +108,7 @@ static int execute_pool(struct cuda_graph *graph, const struct cuda_op *op)
 			  .element = x->element},
 	};
 
-	return launchers[op->kind](&graph->device->kernels, &arguments);
+	return launchers[op->kind](&exec->device->kernels, &arguments);
 }
 
 /*

@@ -72,37 +72,37 @@ static void lower_scale_add_backward(struct lowering *l, const struct device_nod
 
 const struct node_lowering lower_scale_add = {lower_scale_add_forward, lower_scale_add_backward};
 
-static int execute_scale_add(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_scale_add(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	struct device_shape shape = op->node->y->shape;
 	struct scale_add_arguments arguments = {
-		.step = graph->arguments,
-		.x = cuda_at(graph, op, CUDA_X),
-		.residual = cuda_at(graph, op, CUDA_RESIDUAL),
-		.gate = cuda_at(graph, op, CUDA_GATE),
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.dy2 = cuda_at(graph, op, CUDA_DY2),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.dz = cuda_at(graph, op, CUDA_DZ),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.dgate = cuda_at(graph, op, CUDA_DGATE),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.dgamma = cuda_at(graph, op, CUDA_DGAMMA),
-		.partial = cuda_workspace(graph, op),
-		.add_dgamma = cuda_adds(graph, op, CUDA_DGAMMA),
+		.step = exec->arguments,
+		.x = cuda_at(exec, op, CUDA_X),
+		.residual = cuda_at(exec, op, CUDA_RESIDUAL),
+		.gate = cuda_at(exec, op, CUDA_GATE),
+		.dy = cuda_at(exec, op, CUDA_DY),
+		.dy2 = cuda_at(exec, op, CUDA_DY2),
+		.y = cuda_at(exec, op, CUDA_Y),
+		.dz = cuda_at(exec, op, CUDA_DZ),
+		.dx = cuda_at(exec, op, CUDA_DX),
+		.dgate = cuda_at(exec, op, CUDA_DGATE),
+		.gamma = cuda_at(exec, op, CUDA_GAMMA),
+		.dgamma = cuda_at(exec, op, CUDA_DGAMMA),
+		.partial = cuda_workspace(exec, op),
+		.add_dgamma = cuda_adds(exec, op, CUDA_DGAMMA),
 		.layer = op->node->scale.layer,
 		.path = dropout_rate(op->node->scale.drop_path),
 		.dropout = dropout_rate(op->node->scale.dropout),
 		.n = shape.n,
 		.positions = shape.h * shape.w,
 		.channels = shape.c,
-		.element = graph->program->element,
+		.element = exec->program->element,
 		.activation = op->norm.activation,
 	};
 
 	return op->kind == CUDA_OP_SCALE_ADD
-		       ? scale_add_forward(&graph->device->kernels, &arguments)
-		       : scale_add_backward(&graph->device->kernels, &arguments);
+		       ? scale_add_forward(&exec->device->kernels, &arguments)
+		       : scale_add_backward(&exec->device->kernels, &arguments);
 }
 
 /*
@@ -112,11 +112,11 @@ static int execute_scale_add(struct cuda_graph *graph, const struct cuda_op *op)
 const struct cuda_op_def cuda_scale_add_op = {"scale add", ROLE(X), ROLE(Y),
 					      .execute = execute_scale_add};
 
-static uint64_t backward_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+static uint64_t backward_workspace(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	if (!op->operands[CUDA_DGATE] && !op->operands[CUDA_DGAMMA])
 		return 0;
-	return scale_add_workspace(graph->device->gpu.multiprocessors, op->node->y->shape.n,
+	return scale_add_workspace(exec->device->gpu.multiprocessors, op->node->y->shape.n,
 				   op->node->y->shape.c);
 }
 

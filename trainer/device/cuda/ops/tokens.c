@@ -59,7 +59,7 @@ const struct node_lowering lower_pos_embed = {lower_pos_embed_forward, lower_pos
 const struct node_lowering lower_select_token = {.forward_op = CUDA_OP_SELECT_TOKEN,
 						 .backward_op = CUDA_OP_SELECT_TOKEN_BACKWARD};
 
-static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_tokens(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	static int (*const launchers[CUDA_OP_KINDS])(const struct kernel_device *device,
 						     const struct tokens_arguments *arguments) = {
@@ -72,19 +72,19 @@ static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 	const struct device_shape *x = &node->x->shape;
 	const struct cuda_tensor *y = op->operands[op->operands[CUDA_Y] ? CUDA_Y : CUDA_DY];
 	struct tokens_arguments arguments = {
-		.x = cuda_at(graph, op, CUDA_X),
-		.dy = cuda_at(graph, op, CUDA_DY),
-		.y = cuda_at(graph, op, CUDA_Y),
-		.dx = cuda_at(graph, op, CUDA_DX),
-		.positions = cuda_at(graph, op, CUDA_POSITIONS),
-		.class_token = cuda_at(graph, op, CUDA_CLASS_TOKEN),
-		.dpositions = cuda_at(graph, op, CUDA_DPOSITIONS),
-		.dclass_token = cuda_at(graph, op, CUDA_DCLASS_TOKEN),
+		.x = cuda_at(exec, op, CUDA_X),
+		.dy = cuda_at(exec, op, CUDA_DY),
+		.y = cuda_at(exec, op, CUDA_Y),
+		.dx = cuda_at(exec, op, CUDA_DX),
+		.positions = cuda_at(exec, op, CUDA_POSITIONS),
+		.class_token = cuda_at(exec, op, CUDA_CLASS_TOKEN),
+		.dpositions = cuda_at(exec, op, CUDA_DPOSITIONS),
+		.dclass_token = cuda_at(exec, op, CUDA_DCLASS_TOKEN),
 		/* the intermediate tensor of resized positions is not an accumulated gradient */
 		.add_positions = op->operands[CUDA_DPOSITIONS] &&
 				 op->operands[CUDA_DPOSITIONS]->param &&
-				 cuda_adds(graph, op, CUDA_DPOSITIONS),
-		.add_class_token = cuda_adds(graph, op, CUDA_DCLASS_TOKEN),
+				 cuda_adds(exec, op, CUDA_DPOSITIONS),
+		.add_class_token = cuda_adds(exec, op, CUDA_DCLASS_TOKEN),
 		.n = x->n,
 		.places = x->h * x->w,
 		.tokens = node->y->shape.h * node->y->shape.w,
@@ -93,7 +93,7 @@ static int execute_tokens(struct cuda_graph *graph, const struct cuda_op *op)
 		.element = y->element,
 	};
 
-	return launchers[op->kind](&graph->device->kernels, &arguments);
+	return launchers[op->kind](&exec->device->kernels, &arguments);
 }
 
 /* X, POSITIONS F [, CLASS_TOKEN F] -> Y, see device_pos_embed() */
@@ -106,17 +106,17 @@ const struct cuda_op_def cuda_pos_embed_backward_op = {
 	"tokens backward", ROLE(DY), 0,
 	.may_write = ROLE(DX) | ROLE(DPOSITIONS) | ROLE(DCLASS_TOKEN), .execute = execute_tokens};
 
-static int execute_resize(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_resize(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	bool backward = op->kind == CUDA_OP_RESIZE_POSITIONS_BACKWARD;
 	struct tokens_resize arguments = {
-		.from = cuda_at(graph, op, backward ? CUDA_DY : CUDA_POSITIONS),
-		.to = cuda_at(graph, op, backward ? CUDA_DPOSITIONS : CUDA_Y),
-		.add = backward && cuda_adds(graph, op, CUDA_DPOSITIONS),
+		.from = cuda_at(exec, op, backward ? CUDA_DY : CUDA_POSITIONS),
+		.to = cuda_at(exec, op, backward ? CUDA_DPOSITIONS : CUDA_Y),
+		.add = backward && cuda_adds(exec, op, CUDA_DPOSITIONS),
 	};
 
 	device_node_resizes(op->node, &arguments.size);
-	return (backward ? tokens_resize_backward : tokens_resize)(&graph->device->kernels,
+	return (backward ? tokens_resize_backward : tokens_resize)(&exec->device->kernels,
 								   &arguments);
 }
 

@@ -130,15 +130,15 @@ void lower_convert_gradient(struct lowering *l, const struct device_node *node,
 /* ---- execution ---- */
 
 /* The same shape except for padded channels on either side. */
-static struct elementwise_copy execute_conversion(const struct cuda_graph *graph,
+static struct elementwise_copy execute_conversion(const struct cuda_exec *exec,
 						  const struct cuda_op *op, enum cuda_role from,
 						  enum cuda_role to, bool add)
 {
 	const struct cuda_tensor *a = op->operands[from], *b = op->operands[to];
 
 	return (struct elementwise_copy){
-		.from = cuda_at(graph, op, from),
-		.to = cuda_at(graph, op, to),
+		.from = cuda_at(exec, op, from),
+		.to = cuda_at(exec, op, to),
 		.rows = cuda_rows(a),
 		.from_columns = a->shape.c,
 		.to_columns = b->shape.c,
@@ -148,18 +148,18 @@ static struct elementwise_copy execute_conversion(const struct cuda_graph *graph
 	};
 }
 
-static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_fold(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct cuda_tensor *w = op->operands[CUDA_W], *to = op->operands[CUDA_W16];
 	struct elementwise_fold arguments = {
-		.w = cuda_at(graph, op, CUDA_W),
-		.gamma = cuda_at(graph, op, CUDA_GAMMA),
-		.beta = cuda_at(graph, op, CUDA_BETA),
-		.running_mean = cuda_at(graph, op, CUDA_RUNNING_MEAN),
-		.running_var = cuda_at(graph, op, CUDA_RUNNING_VAR),
+		.w = cuda_at(exec, op, CUDA_W),
+		.gamma = cuda_at(exec, op, CUDA_GAMMA),
+		.beta = cuda_at(exec, op, CUDA_BETA),
+		.running_mean = cuda_at(exec, op, CUDA_RUNNING_MEAN),
+		.running_var = cuda_at(exec, op, CUDA_RUNNING_VAR),
 		.epsilon = op->node->norm.epsilon,
-		.to = cuda_at(graph, op, CUDA_W16),
-		.bias = cuda_at(graph, op, CUDA_BIAS),
+		.to = cuda_at(exec, op, CUDA_W16),
+		.bias = cuda_at(exec, op, CUDA_BIAS),
 		.k = w->shape.n,
 		.positions = w->shape.h * w->shape.w,
 		.from_columns = w->shape.c,
@@ -171,11 +171,11 @@ static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
 
 	if (!arguments.gamma) {
 		struct elementwise_copy copy =
-			execute_conversion(graph, op, CUDA_W, CUDA_W16, false);
+			execute_conversion(exec, op, CUDA_W, CUDA_W16, false);
 
-		return elementwise_copy(&graph->device->kernels, &copy);
+		return elementwise_copy(&exec->device->kernels, &copy);
 	}
-	return elementwise_fold(&graph->device->kernels, &arguments);
+	return elementwise_fold(&exec->device->kernels, &arguments);
 }
 
 /*
@@ -194,16 +194,16 @@ const struct cuda_op_def cuda_fold_op = {
 
 _Static_assert(CUDA_GRADIENT_BATCH_MAX == ELEMENTWISE_COPIES_MAX, "a batch is one launch");
 
-static int execute_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op)
+static int execute_weight_gradient(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	struct elementwise_copies copies = {.count = op->batch.launched};
 
 	for (uint32_t i = 0; i < copies.count; i++)
-		copies.list[i] = execute_conversion(graph, &op[i], CUDA_X, CUDA_DW,
-						    cuda_adds(graph, &op[i], CUDA_DW));
+		copies.list[i] = execute_conversion(exec, &op[i], CUDA_X, CUDA_DW,
+						    cuda_adds(exec, &op[i], CUDA_DW));
 	if (copies.count == 1)
-		return elementwise_copy(&graph->device->kernels, &copies.list[0]);
-	return copies.count ? elementwise_copies(&graph->device->kernels, &copies) : 0;
+		return elementwise_copy(&exec->device->kernels, &copies.list[0]);
+	return copies.count ? elementwise_copies(&exec->device->kernels, &copies) : 0;
 }
 
 /*
@@ -217,24 +217,24 @@ const struct cuda_op_def cuda_weight_gradient_op = {
  * True if this step must add the product to the contents of DW, so that the product is stored in
  * ADDEND.
  */
-static bool uses_addend(const struct cuda_graph *graph, const struct cuda_op *op)
+static bool uses_addend(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct cuda_tensor *dw = op->operands[CUDA_DW];
 
-	return dw && dw->storage == CUDA_IN_PARAMETER && cuda_adds(graph, op, CUDA_DW);
+	return dw && dw->storage == CUDA_IN_PARAMETER && cuda_adds(exec, op, CUDA_DW);
 }
 
-void *cuda_weight_gradient(const struct cuda_graph *graph, const struct cuda_op *op)
+void *cuda_weight_gradient(const struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_at(graph, op, uses_addend(graph, op) ? CUDA_ADDEND : CUDA_DW);
+	return cuda_at(exec, op, uses_addend(exec, op) ? CUDA_ADDEND : CUDA_DW);
 }
 
-int cuda_add_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_add_weight_gradient(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	struct elementwise_copy copy;
 
-	if (!uses_addend(graph, op))
+	if (!uses_addend(exec, op))
 		return 0;
-	copy = execute_conversion(graph, op, CUDA_ADDEND, CUDA_DW, true);
-	return elementwise_copy(&graph->device->kernels, &copy);
+	copy = execute_conversion(exec, op, CUDA_ADDEND, CUDA_DW, true);
+	return elementwise_copy(&exec->device->kernels, &copy);
 }

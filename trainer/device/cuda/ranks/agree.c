@@ -102,10 +102,10 @@ int cuda_ranks_agree(const struct device_graph *graph, int result, char *error)
 	return agree_on_result(graph->device->options.comm, result, error);
 }
 
-bool cuda_ranks_tunes(const struct cuda_graph *graph)
+bool cuda_ranks_tunes(const struct cuda_exec *exec)
 {
-	return !cuda_ranks_several(graph->graph) ||
-	       graph->device->tuner == graph->device->base.options.comm->rank;
+	return !cuda_ranks_several(exec->graph) ||
+	       exec->device->tuner == exec->device->base.options.comm->rank;
 }
 
 /* Tuning results of one rank. */
@@ -114,24 +114,24 @@ struct tuning_export {
 	size_t size;
 };
 
-static int agree_fail_findings(struct cuda_graph *graph, int result, const char *what)
+static int agree_fail_findings(struct cuda_exec *exec, int result, const char *what)
 {
 	if (result < 0)
-		snprintf(graph->error, DEVICE_ERROR_MAX, "what tuning found cannot be %s: %s", what,
+		snprintf(exec->error, DEVICE_ERROR_MAX, "what tuning found cannot be %s: %s", what,
 			 strerror(-result));
 	return result;
 }
 
 /* Broadcasts the size of a rank's data. */
-static int agree_tell_size(struct cuda_graph *graph, const struct tuning_export *mine,
-			   unsigned rank, size_t *ret_size)
+static int agree_tell_size(struct cuda_exec *exec, const struct tuning_export *mine, unsigned rank,
+			   size_t *ret_size)
 {
-	struct comm *comm = graph->device->base.options.comm;
+	struct comm *comm = exec->device->base.options.comm;
 	size_t size = mine->size;
 	int r = comm_broadcast(comm, &size, sizeof(size), rank);
 
 	if (r < 0)
-		return agree_fail_comm(comm, r, graph->error);
+		return agree_fail_comm(comm, r, exec->error);
 	*ret_size = size;
 	return 0;
 }
@@ -140,66 +140,65 @@ static int agree_tell_size(struct cuda_graph *graph, const struct tuning_export 
  * Allocates a buffer for the largest data of any rank; the caller frees it. Fails on all ranks or
  * on none.
  */
-static int agree_make_room(struct cuda_graph *graph, const struct tuning_export *mine,
+static int agree_make_room(struct cuda_exec *exec, const struct tuning_export *mine,
 			   char **ret_room)
 {
-	struct comm *comm = graph->device->base.options.comm;
+	struct comm *comm = exec->device->base.options.comm;
 	size_t largest = 1;
 	int r;
 
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		size_t size;
 
-		r = agree_tell_size(graph, mine, rank, &size);
+		r = agree_tell_size(exec, mine, rank, &size);
 		if (r < 0)
 			return r;
 		largest = size > largest ? size : largest;
 	}
 	*ret_room = malloc(largest);
-	return agree_on_result(comm, *ret_room ? 0 : agree_out_of_memory(graph->error),
-			       graph->error);
+	return agree_on_result(comm, *ret_room ? 0 : agree_out_of_memory(exec->error), exec->error);
 }
 
 /* Broadcasts this rank's data and takes its tuner's. */
-static int agree_exchange(struct cuda_graph *graph, const struct tuning_export *mine, char *room)
+static int agree_exchange(struct cuda_exec *exec, const struct tuning_export *mine, char *room)
 {
-	const struct conv_engines *engines = &graph->device->engines.conv;
-	struct comm *comm = graph->device->base.options.comm;
+	const struct conv_engines *engines = &exec->device->engines.conv;
+	struct comm *comm = exec->device->base.options.comm;
 	int r = 0;
 
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		char *bytes = rank == comm->rank ? mine->bytes : room;
 		size_t size;
-		int sent = agree_tell_size(graph, mine, rank, &size);
+		int sent = agree_tell_size(exec, mine, rank, &size);
 
 		if (sent < 0)
 			return sent;
 		sent = comm_broadcast(comm, bytes, size, rank);
 		if (sent < 0)
-			return agree_fail_comm(comm, sent, graph->error);
-		if (rank == graph->device->tuner && rank != comm->rank)
+			return agree_fail_comm(comm, sent, exec->error);
+		if (rank == exec->device->tuner && rank != comm->rank)
 			r = engines->import_tuning(engines->state, room, size);
 	}
-	return agree_on_result(comm, agree_fail_findings(graph, r, "taken over"), graph->error);
+	return agree_on_result(comm, agree_fail_findings(exec, r, "taken over"), exec->error);
 }
 
-int cuda_ranks_share(struct cuda_graph *graph)
+int cuda_ranks_share(struct cuda_exec *exec)
 {
-	const struct conv_engines *engines = &graph->device->engines.conv;
-	struct comm *comm = graph->device->base.options.comm;
+	const struct conv_engines *engines = &exec->device->engines.conv;
+	struct comm *comm = exec->device->base.options.comm;
 	struct tuning_export mine = {0};
 	char *room = NULL;
 	int r = 0;
 
-	if (!cuda_ranks_several(graph->graph))
+	if (!cuda_ranks_several(exec->graph))
 		return 0;
-	if (cuda_ranks_tunes(graph))
+	if (cuda_ranks_tunes(exec))
 		r = engines->export_tuning(engines->state, &mine.bytes, &mine.size);
-	r = agree_on_result(comm, agree_fail_findings(graph, r, "passed on"), graph->error);
+	r = agree_on_result(comm, agree_fail_findings(exec, r, "passed on"), exec->error);
 	if (r == 0)
-		r = agree_make_room(graph, &mine, &room);
+		r = agree_make_room(exec, &mine, &room);
 	if (r == 0)
-		r = agree_exchange(graph, &mine, room);
+		r = agree_exchange(exec, &mine, room);
 	free(room);
 	free(mine.bytes);
 	return r;

@@ -72,13 +72,13 @@ int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *wha
  * Queues an all-reduce after all computation queued so far. Does nothing in a warm-up, whose
  * results are discarded.
  */
-static int ranks_start_sum(struct cuda_graph *graph, const struct collective_range *ranges,
+static int ranks_start_sum(struct cuda_exec *exec, const struct collective_range *ranges,
 			   uint32_t count, enum comm_element element)
 {
-	struct cuda_device *device = graph->device;
+	struct cuda_device *device = exec->device;
 	int r;
 
-	if (graph->variant & CUDA_VARIANT_WARMS_UP)
+	if (exec->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
 	r = gpu_event_record(device->ready, device->compute);
 	if (r == 0)
@@ -90,12 +90,12 @@ static int ranks_start_sum(struct cuda_graph *graph, const struct collective_ran
 }
 
 /* Makes later computation wait for all sums so far. */
-static int ranks_join(struct cuda_graph *graph)
+static int ranks_join(struct cuda_exec *exec)
 {
-	struct cuda_device *device = graph->device;
+	struct cuda_device *device = exec->device;
 	int r;
 
-	if (graph->variant & CUDA_VARIANT_WARMS_UP)
+	if (exec->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
 	r = gpu_event_record(device->reduced, device->reduce);
 	if (r == 0)
@@ -129,14 +129,14 @@ static uint32_t ranks_completion(const struct cuda_program *program, const struc
  * Buckets are all-reduced in an order that depends only on the graph. Fusion may complete a bucket
  * later than one that follows it, which then waits.
  */
-static int ranks_plan_buckets(struct cuda_graph *graph)
+static int ranks_plan_buckets(struct cuda_exec *exec)
 {
-	struct cuda_ranks *ranks = &graph->ranks;
+	struct cuda_ranks *ranks = &exec->ranks;
 	uint32_t last = 0;
-	int r = buckets_plan(&ranks->buckets, graph->graph, collective_elements);
+	int r = buckets_plan(&ranks->buckets, exec->graph, collective_elements);
 
 	for (uint32_t i = 0; i < ranks->buckets.count && r == 0; i++) {
-		uint32_t own = ranks_completion(graph->program, &ranks->buckets.items[i]);
+		uint32_t own = ranks_completion(exec->program, &ranks->buckets.items[i]);
 
 		last = own > last ? own : last;
 		ranks->complete[i] = last;
@@ -147,16 +147,16 @@ static int ranks_plan_buckets(struct cuda_graph *graph)
 /*
  * FNV-1a hash of the order of sums. A sum is identified by its bucket or by the node of its norm.
  */
-static uint64_t ranks_digest(const struct cuda_graph *graph)
+static uint64_t ranks_digest(const struct cuda_exec *exec)
 {
-	const struct cuda_ranks *ranks = &graph->ranks;
+	const struct cuda_ranks *ranks = &exec->ranks;
 	uint64_t digest = 0xcbf29ce484222325;
 	uint32_t bucket = 0;
 
-	for (uint32_t i = 0; i < graph->program->op_count; i++) {
-		const struct cuda_op *op = &graph->program->ops[i];
+	for (uint32_t i = 0; i < exec->program->op_count; i++) {
+		const struct cuda_op *op = &exec->program->ops[i];
 
-		if (cuda_ranks_sums(graph, op))
+		if (cuda_ranks_sums(exec, op))
 			digest = (digest ^ (BUCKETS_MAX + op->node->index)) * 0x100000001b3;
 		else if (op->kind == CUDA_OP_LOSS)
 			digest = (digest ^ (BUCKETS_MAX - 1)) * 0x100000001b3;
@@ -166,18 +166,18 @@ static uint64_t ranks_digest(const struct cuda_graph *graph)
 	return digest;
 }
 
-int cuda_ranks_plan(struct cuda_graph *graph)
+int cuda_ranks_plan(struct cuda_exec *exec)
 {
 	int r = 0;
 
-	if (!cuda_ranks_several(graph->graph))
+	if (!cuda_ranks_several(exec->graph))
 		return 0;
-	for (uint32_t i = 0; i < graph->program->op_count; i++)
-		if (graph->program->ops[i].kind == CUDA_OP_LOSS)
-			graph->ranks.loss = &graph->program->ops[i];
-	graph->ranks.totals = cuda_allocate(&r, sizeof(*graph->ranks.totals));
-	if (r == 0 && graph->graph->params->has_optimizer)
-		r = ranks_plan_buckets(graph);
+	for (uint32_t i = 0; i < exec->program->op_count; i++)
+		if (exec->program->ops[i].kind == CUDA_OP_LOSS)
+			exec->ranks.loss = &exec->program->ops[i];
+	exec->ranks.totals = cuda_allocate(&r, sizeof(*exec->ranks.totals));
+	if (r == 0 && exec->graph->params->has_optimizer)
+		r = ranks_plan_buckets(exec);
 	return r;
 }
 
@@ -185,23 +185,23 @@ int cuda_ranks_plan(struct cuda_graph *graph)
  * Compares the order of sums on all ranks. Different GPUs or libraries may lead to different
  * programs, and with different orders ranks would sum unrelated data.
  */
-int cuda_ranks_compare(struct cuda_graph *graph)
+int cuda_ranks_compare(struct cuda_exec *exec)
 {
-	struct comm *comm = graph->device->base.options.comm;
+	struct comm *comm = exec->device->base.options.comm;
 	uint64_t mine;
 	int r = 0;
 
-	if (!cuda_ranks_several(graph->graph))
+	if (!cuda_ranks_several(exec->graph))
 		return 0;
-	mine = ranks_digest(graph);
+	mine = ranks_digest(exec);
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		uint64_t told = mine;
 		int sent = comm_broadcast(comm, &told, sizeof(told), rank);
 
 		if (sent < 0)
-			return device_fail(&graph->device->base, sent, "%s", comm_error(comm));
+			return device_fail(&exec->device->base, sent, "%s", comm_error(comm));
 		if (r == 0 && told != mine)
-			r = device_fail(&graph->device->base, -ENOTSUP,
+			r = device_fail(&exec->device->base, -ENOTSUP,
 					"rank %u has planned its step in another order than rank "
 					"%u; have all ranks use GPUs of one kind with the same "
 					"libraries, or --fusion none",
@@ -210,20 +210,20 @@ int cuda_ranks_compare(struct cuda_graph *graph)
 	return r;
 }
 
-void cuda_ranks_release(struct cuda_graph *graph)
+void cuda_ranks_release(struct cuda_exec *exec)
 {
-	gpu_free(graph->ranks.totals);
+	gpu_free(exec->ranks.totals);
 }
 
 /* ---- steps ---- */
 
-bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
+bool cuda_ranks_sums(const struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph->graph) && op->node->has_norm &&
+	return cuda_ranks_several(exec->graph) && op->node->has_norm &&
 	       op->node->norm.synchronized && cuda_op_def(op)->across_ranks;
 }
 
-int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_ranks_sum_norm(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	static const enum cuda_role roles[] = {CUDA_SUM, CUDA_PRODUCTS};
 	struct collective_range ranges[2];
@@ -232,74 +232,72 @@ int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
 	for (int i = 0; i < 2; i++) {
 		const struct cuda_tensor *tensor = op->operands[roles[i]];
 
-		ranges[i].values = cuda_tensor_data(graph, tensor);
+		ranges[i].values = cuda_tensor_data(exec, tensor);
 		ranges[i].count = tensor->shape.c;
 	}
-	r = ranks_start_sum(graph, ranges, 2, COMM_FLOAT);
-	return r < 0 ? r : ranks_join(graph);
+	r = ranks_start_sum(exec, ranges, 2, COMM_FLOAT);
+	return r < 0 ? r : ranks_join(exec);
 }
 
-int cuda_ranks_begin_step(struct cuda_graph *graph)
+int cuda_ranks_begin_step(struct cuda_exec *exec)
 {
-	struct loss_totals *totals = graph->ranks.totals;
+	struct loss_totals *totals = exec->ranks.totals;
 	struct loss_arguments arguments;
 	int r;
 
-	graph->ranks.started = 0;
-	if (!cuda_ranks_several(graph->graph) || !graph->ranks.loss)
+	exec->ranks.started = 0;
+	if (!cuda_ranks_several(exec->graph) || !exec->ranks.loss)
 		return 0;
-	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
-	r = loss_count(&graph->device->kernels, &arguments);
+	arguments = cuda_loss_arguments(exec, exec->ranks.loss);
+	r = loss_count(&exec->device->kernels, &arguments);
 	if (r < 0)
-		return cuda_check(graph->device, r, "counting labels");
-	return ranks_start_sum(graph, &(struct collective_range){&totals->samples, 2}, 1,
+		return cuda_check(exec->device, r, "counting labels");
+	return ranks_start_sum(exec, &(struct collective_range){&totals->samples, 2}, 1,
 			       COMM_DOUBLE);
 }
 
-int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
+int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS ? ranks_join(graph) : 0;
+	return cuda_ranks_several(exec->graph) && op->kind == CUDA_OP_LOSS ? ranks_join(exec) : 0;
 }
 
-int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
+int cuda_ranks_after(struct cuda_exec *exec, uint32_t index)
 {
-	struct cuda_ranks *ranks = &graph->ranks;
+	struct cuda_ranks *ranks = &exec->ranks;
 	const struct buckets *buckets = &ranks->buckets;
-	float *gradients =
-		((struct cuda_params *)graph->graph->params->backend)->slots[DEVICE_GRAD];
+	float *gradients = ((struct cuda_params *)exec->graph->params->backend)->slots[DEVICE_GRAD];
 	int r = 0;
 
-	if (!cuda_ranks_several(graph->graph))
+	if (!cuda_ranks_several(exec->graph))
 		return 0;
-	if (graph->program->ops[index].kind == CUDA_OP_LOSS)
-		r = ranks_start_sum(graph, &(struct collective_range){&ranks->totals->loss, 3}, 1,
+	if (exec->program->ops[index].kind == CUDA_OP_LOSS)
+		r = ranks_start_sum(exec, &(struct collective_range){&ranks->totals->loss, 3}, 1,
 				    COMM_DOUBLE);
-	if (!(graph->variant & CUDA_VARIANT_UPDATES))
+	if (!(exec->variant & CUDA_VARIANT_UPDATES))
 		return r;
 	while (r == 0 && ranks->started < buckets->count &&
 	       ranks->complete[ranks->started] <= index) {
 		const struct bucket *bucket = &buckets->items[ranks->started++];
 
 		r = ranks_start_sum(
-			graph,
-			&(struct collective_range){gradients + bucket->offset, bucket->count}, 1,
-			COMM_FLOAT);
+			exec, &(struct collective_range){gradients + bucket->offset, bucket->count},
+			1, COMM_FLOAT);
 	}
 	return r;
 }
 
-int cuda_ranks_end_step(struct cuda_graph *graph)
+int cuda_ranks_end_step(struct cuda_exec *exec)
 {
 	struct loss_arguments arguments;
 	int r;
 
 	/* a captured stream must not wait for one outside the capture */
-	if (!cuda_ranks_several(graph->graph) || (!graph->ranks.loss && !graph->ranks.started))
+	if (!cuda_ranks_several(exec->graph) || (!exec->ranks.loss && !exec->ranks.started))
 		return 0;
-	r = ranks_join(graph);
-	if (r < 0 || !graph->ranks.loss)
+	r = ranks_join(exec);
+	if (r < 0 || !exec->ranks.loss)
 		return r;
-	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
-	return cuda_check(graph->device, loss_share(&graph->device->kernels, &arguments),
+	arguments = cuda_loss_arguments(exec, exec->ranks.loss);
+	return cuda_check(exec->device, loss_share(&exec->device->kernels, &arguments),
 			  "results of all ranks");
 }
