@@ -361,14 +361,15 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 }
 
 int decoder_index(struct packimg_decoder *decoder, const struct jpeg_source *source,
-		  const uint8_t **ret_side, size_t *ret_size)
+		  const uint8_t **ret_jpeg_index, size_t *ret_size)
 {
 	scratch_budget_next(&decoder->budget);
-	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], source, ret_side, ret_size);
+	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], source, ret_jpeg_index,
+				ret_size);
 }
 
 int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
-		       const struct packimg_jpeg_info *info, const uint8_t **ret_side,
+		       const struct packimg_jpeg_info *info, const uint8_t **ret_jpeg_index,
 		       size_t *ret_size)
 {
 	const struct jpeg_source source = {.data = data,
@@ -377,5 +378,5 @@ int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, siz
 					   .height = info->height,
 					   .components = info->components};
 
-	return decoder_index(decoder, &source, ret_side, ret_size);
+	return decoder_index(decoder, &source, ret_jpeg_index, ret_size);
 }

@@ -408,7 +408,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
  * scans); -EBADMSG if damaged.
  */
 int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
-		       const struct packimg_jpeg_info *info, const uint8_t **ret_side,
+		       const struct packimg_jpeg_info *info, const uint8_t **ret_jpeg_index,
 		       size_t *ret_size);
 /* True if the sample has a JPEG index. Does not check that the index is right. */
 bool packimg_sample_indexed(const struct packimg_sample *sample);
@@ -558,12 +558,12 @@ int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter 
  */
 const uint64_t *packimg_rewriter_order(const struct packimg_rewriter *rewriter);
 /*
- * Writes the next sample of that order. index is side data from packimg_index_jpeg() and replaces
- * an existing index. If index_size is 0, drops an existing index; if index is NULL, leaves the side
- * data unchanged.
+ * Writes the next sample of that order. jpeg_index is side data from packimg_index_jpeg() and
+ * replaces an existing one. If jpeg_index_size is 0, drops an existing index; if jpeg_index is
+ * NULL, leaves the side data unchanged.
  */
-int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index, size_t index_size,
-			 struct packimg_error *error);
+int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_index,
+			 size_t jpeg_index_size, struct packimg_error *error);
 /* Bytes written so far, in all shards. */
 uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter);
 /*

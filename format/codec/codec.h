@@ -53,6 +53,6 @@ extern const struct codec codec_raw_zstd;
  * -EBADMSG if it does not match the file. codec_jpeg_index() takes the state of codec_jpeg.
  */
 int decoder_index(struct packimg_decoder *decoder, const struct jpeg_source *source,
-		  const uint8_t **ret_side, size_t *ret_size);
-int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_side,
+		  const uint8_t **ret_jpeg_index, size_t *ret_size);
+int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_jpeg_index,
 		     size_t *ret_size);

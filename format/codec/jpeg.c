@@ -570,7 +570,7 @@ const struct codec codec_jpeg = {
 	.ahead = jpeg_batched_decode,
 };
 
-int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_side,
+int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_t **ret_jpeg_index,
 		     size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
@@ -589,7 +589,7 @@ int codec_jpeg_index(void *state, const struct jpeg_source *source, const uint8_
 		return r;
 	side_data_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content,
 			     (uint32_t)content_size);
-	*ret_side = jpeg->side.data;
+	*ret_jpeg_index = jpeg->side.data;
 	*ret_size = side_data_item_size(content_size);
 	return 0;
 }

@@ -355,15 +355,16 @@ static int follow_shards(struct packimg_rewriter *rewriter)
 
 /* Builds the sample's new side data in rewriter->side. */
 static int rewriter_compose_side(struct packimg_rewriter *rewriter,
-				 const struct packimg_sample *sample, const uint8_t *index,
-				 size_t index_size, size_t *ret_size)
+				 const struct packimg_sample *sample, const uint8_t *jpeg_index,
+				 size_t jpeg_index_size, size_t *ret_size)
 {
-	int r = scratch_reserve(&rewriter->side, sample->side_size + index_size + 1);
+	int r = scratch_reserve(&rewriter->side, sample->side_size + jpeg_index_size + 1);
 	if (r < 0)
 		return r;
-	if (index)
+	if (jpeg_index)
 		return side_data_replace(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX,
-					 index, index_size, rewriter->side.data, ret_size);
+					 jpeg_index, jpeg_index_size, rewriter->side.data,
+					 ret_size);
 	if (sample->side_size > 0)
 		memcpy(rewriter->side.data, sample->side, sample->side_size);
 	*ret_size = sample->side_size;
@@ -371,13 +372,13 @@ static int rewriter_compose_side(struct packimg_rewriter *rewriter,
 }
 
 static int rewriter_put_sample(struct packimg_rewriter *rewriter,
-			       const struct packimg_sample *sample, const uint8_t *index,
-			       size_t index_size, struct pimg_record *record)
+			       const struct packimg_sample *sample, const uint8_t *jpeg_index,
+			       size_t jpeg_index_size, struct pimg_record *record)
 {
 	bool shared = sample->data == rewriter->last.data &&
 		      sample->data_size == rewriter->last.data_size;
 	size_t side_size;
-	int r = rewriter_compose_side(rewriter, sample, index, index_size, &side_size);
+	int r = rewriter_compose_side(rewriter, sample, jpeg_index, jpeg_index_size, &side_size);
 
 	if (r == 0 && shared)
 		record->data_offset = rewriter->last_record.data_offset;
@@ -390,7 +391,7 @@ static int rewriter_put_sample(struct packimg_rewriter *rewriter,
 	record->side_size = (uint32_t)side_size;
 	record->side_offset = 0;
 	/* Unchanged side data keeps its checksum, even a wrong one. */
-	if (index)
+	if (jpeg_index)
 		record->side_xxh3 = side_size > 0 ? XXH3_64bits(rewriter->side.data, side_size) : 0;
 	if (side_size > 0 && shared && side_size == rewriter->last_side_size &&
 	    memcmp(rewriter->side.data, rewriter->last_side.data, side_size) == 0)
@@ -407,8 +408,8 @@ static int rewriter_put_sample(struct packimg_rewriter *rewriter,
 	return r;
 }
 
-static int rewriter_put_next(struct packimg_rewriter *rewriter, const uint8_t *index,
-			     size_t index_size)
+static int rewriter_put_next(struct packimg_rewriter *rewriter, const uint8_t *jpeg_index,
+			     size_t jpeg_index_size)
 {
 	struct packimg_sample sample;
 
@@ -424,16 +425,16 @@ static int rewriter_put_next(struct packimg_rewriter *rewriter, const uint8_t *i
 
 	copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
 		  sizeof(*record));
-	return rewriter_put_sample(rewriter, &sample, index, index_size, record);
+	return rewriter_put_sample(rewriter, &sample, jpeg_index, jpeg_index_size, record);
 }
 
-int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index, size_t index_size,
-			 struct packimg_error *error)
+int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_index,
+			 size_t jpeg_index_size, struct packimg_error *error)
 {
 	if (rewriter->put == rewriter->dataset->sample_count)
 		return packimg_fail(error, -EINVAL, "%s: has no further sample",
 				    rewriter->dataset->shards[0].path);
-	int r = rewriter_put_next(rewriter, index, index_size);
+	int r = rewriter_put_next(rewriter, jpeg_index, jpeg_index_size);
 	if (r < 0)
 		return fail_path(rewriter, r, error);
 	rewriter->put++;

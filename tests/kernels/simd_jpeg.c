@@ -16,9 +16,9 @@
 
 enum { COUNT_MAX = 700 /* pixels or samples */, BLOCKS_MAX = 70, ROWS_MAX = 6 };
 
-static uint32_t round_up(uint32_t count, uint32_t unit)
+static uint32_t round_up(uint32_t count, uint32_t multiple)
 {
-	return (count + unit - 1) / unit * unit;
+	return (count + multiple - 1) / multiple * multiple;
 }
 
 /* ---- inverse DCT ---- */

@@ -26,8 +26,8 @@ static uint32_t inner_of(const struct network *network, uint32_t channels)
 }
 
 /* A convolution with its norm in a residual block. 3 x 3 windows are padded. */
-struct unit {
-	const char *conv, *norm; /* names */
+struct conv_norm {
+	const char *name, *norm; /* names */
 	uint32_t channels, window, stride;
 	enum device_activation activation;
 	uint32_t groups; /* 0 counts as 1 */
@@ -41,31 +41,32 @@ static bool is_blurred(const struct device_value *x)
 	return layer_channels(x) >= 16;
 }
 
-static struct device_value *unit(struct builder *b, struct device_value *x, const struct unit *unit)
+static struct device_value *conv_norm(struct builder *b, struct device_value *x,
+				      const struct conv_norm *conv)
 {
 	const struct recipe_model *recipe = &b->model->recipe;
-	uint32_t stride = unit->stride;
+	uint32_t stride = conv->stride;
 	if (recipe->blur != RECIPE_BLUR_NONE && stride > 1 && is_blurred(x)) {
 		/*
 		 * A 1 x 1 convolution with a stride ignores the positions in between, so the blur
 		 * subsamples in its place.
 		 */
-		bool at_once = unit->window == 1;
-		x = layer_blur(b, x, unit->conv, at_once ? stride : 1);
+		bool at_once = conv->window == 1;
+		x = layer_blur(b, x, conv->name, at_once ? stride : 1);
 		stride = at_once ? 1 : stride;
 	}
 	return layer_conv(b, x,
 			  &(struct layer_conv){
-				  .name = unit->conv,
-				  .norm = unit->norm,
-				  .channels = unit->channels,
-				  .window = unit->window,
+				  .name = conv->name,
+				  .norm = conv->norm,
+				  .channels = conv->channels,
+				  .window = conv->window,
 				  .stride = stride,
-				  .pad = unit->window / 2,
-				  .groups = unit->groups,
-				  .residual = unit->residual,
-				  .activation = unit->activation,
-				  .zero_gamma = unit->last && recipe->zero_init,
+				  .pad = conv->window / 2,
+				  .groups = conv->groups,
+				  .residual = conv->residual,
+				  .activation = conv->activation,
+				  .zero_gamma = conv->last && recipe->zero_init,
 			  });
 }
 
@@ -75,11 +76,12 @@ static struct device_value *shortcut(struct builder *b, struct device_value *x, 
 {
 	struct device_pool_spec average = {.window = 2, .stride = 2, .pad_extra = 1};
 	if (b->model->recipe.downsample != RECIPE_DOWNSAMPLE_AVERAGE)
-		return unit(b, x,
-			    &(struct unit){"downsample.0", "downsample.1", outputs, 1, stride});
+		return conv_norm(
+			b, x,
+			&(struct conv_norm){"downsample.0", "downsample.1", outputs, 1, stride});
 	if (stride == 2)
 		x = layer_average_pool(b, x, "downsample.0", &average);
-	return unit(b, x, &(struct unit){"downsample.1", "downsample.2", outputs, 1, 1});
+	return conv_norm(b, x, &(struct conv_norm){"downsample.1", "downsample.2", outputs, 1, 1});
 }
 
 /* A convolution with bias, without norm. */
@@ -122,18 +124,18 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 	struct device_value *residual = project ? shortcut(b, input, outputs, stride) : input;
 	struct device_value *added = sums ? NULL : residual;
 	enum device_activation last = sums ? DEVICE_IDENTITY : DEVICE_RELU;
-	const struct unit basic[] = {
+	const struct conv_norm basic[] = {
 		{"conv1", "bn1", outputs, 3, stride, DEVICE_RELU},
 		{"conv2", "bn2", outputs, 3, 1, last, 1, added, true},
 	};
-	const struct unit bottleneck[] = {
+	const struct conv_norm bottleneck[] = {
 		{"conv1", "bn1", inner, 1, first, DEVICE_RELU},
 		{"conv2", "bn2", inner, 3, stride / first, DEVICE_RELU, network->groups},
 		{"conv3", "bn3", outputs, 1, 1, last, 1, added, true},
 	};
 
 	for (unsigned i = 0; i < (network->bottlenecks ? 3 : 2); i++)
-		x = unit(b, x, network->bottlenecks ? &bottleneck[i] : &basic[i]);
+		x = conv_norm(b, x, network->bottlenecks ? &bottleneck[i] : &basic[i]);
 	if (!sums)
 		return x;
 	return layer_scale(b, x,

@@ -114,9 +114,9 @@ static bool axis_valid(const struct resize_axis *axis, uint32_t size)
 	return first >= axis->low - 0.5 && last <= axis->high + 0.5;
 }
 
-static uint32_t round_up(uint32_t value, uint32_t unit)
+static uint32_t round_up(uint32_t value, uint32_t multiple)
 {
-	return (value + unit - 1) / unit * unit;
+	return (value + multiple - 1) / multiple * multiple;
 }
 
 static int filter_make(const struct resize_kernels *kernels, const struct resize_axis *axis,

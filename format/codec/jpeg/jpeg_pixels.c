@@ -34,14 +34,14 @@ static uint32_t max32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-static uint32_t divide_up(uint32_t value, uint32_t unit)
+static uint32_t divide_up(uint32_t value, uint32_t divisor)
 {
-	return (value + unit - 1) / unit;
+	return (value + divisor - 1) / divisor;
 }
 
-static uint32_t round_up(uint32_t value, uint32_t unit)
+static uint32_t round_up(uint32_t value, uint32_t multiple)
 {
-	return divide_up(value, unit) * unit;
+	return divide_up(value, multiple) * multiple;
 }
 
 /*

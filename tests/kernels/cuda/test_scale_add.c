@@ -93,7 +93,7 @@ static double gamma_of(const struct scale *s, uint64_t i)
  * Returns the random factor from dropout_rng.h, which test_device_draws.c compares with its
  * definition.
  */
-static double drawn(const struct scale *s, uint64_t i)
+static double dropout_factors_of(const struct scale *s, uint64_t i)
 {
 	struct dropout_key key = dropout_key(&draws, 99);
 	uint64_t size = (uint64_t)s->k->h * s->k->w * s->k->c;
@@ -120,7 +120,7 @@ static void forward(const struct kernel_case *k, enum cuda_element element)
 	if (queued(scale_add_forward(&kernels_device, &a)))
 		return;
 	for (uint64_t i = 0; i < y->count; i++) {
-		double z = gamma_of(&s, i) * gate_of(&s, i) * drawn(&s, i) * x->v[i] +
+		double z = gamma_of(&s, i) * gate_of(&s, i) * dropout_factors_of(&s, i) * x->v[i] +
 			   (s.how->residual ? residual->v[i] : 0);
 
 		want(y)[i] = s.how->relu && z < 0 ? 0 : z;
@@ -162,7 +162,7 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 		double g = how->relu && y->v[i] <= 0 ? 0 : dy->v[i] + (how->two ? dy2->v[i] : 0);
 
 		want(dz)[i] = g;
-		g *= drawn(&s, i);
+		g *= dropout_factors_of(&s, i);
 		want(dx)[i] = g * gamma_of(&s, i) * gate_of(&s, i);
 		want(dgate)[vector_of(&s, i)] += g * x->v[i] * gamma_of(&s, i);
 		want(dgamma)[i % k->c] += g * x->v[i] * gate_of(&s, i);

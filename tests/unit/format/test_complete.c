@@ -140,7 +140,7 @@ static bool restart_before_end(struct file *file)
 	return true;
 }
 
-static bool junk_behind_end(struct file *file)
+static bool junk_after_end(struct file *file)
 {
 	insert(file, file->size, "\xff\xd8\xff\xc0 more", 9);
 	return true;
@@ -301,7 +301,7 @@ static const struct {
 	{"junk before the end, arithmetic", junk_before_end_of_arithmetic, false},
 	{"zeros before the end", zeros_before_end, true},
 	{"a restart marker before the end", restart_before_end, true},
-	{"junk behind the end", junk_behind_end, true},
+	{"junk behind the end", junk_after_end, true},
 	{"junk in the header", junk_in_header, true},
 	{"scan parameters", odd_scan_header, true},
 	{"JFIF revision", odd_revision, true},

@@ -242,7 +242,7 @@ TEST(fails_after_commit_record)
 	assert_int_equal(hidden, 0);
 }
 
-static void put_notice(const char *text)
+static void put_commit_record(const char *text)
 {
 	FILE *file = fopen(path_of(".d.pimg.replaced"), "w");
 
@@ -281,10 +281,10 @@ TEST(commit_records)
 	assert_int_equal(symlink("e.pimg", path_of(".d.pimg.link")), 0);
 	assert_int_equal(write_dataset(0, 7), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		put_notice(bad[i]);
+		put_commit_record(bad[i]);
 		assert_int_equal(samples_at(path_of("d.pimg")), 7);
 	}
-	put_notice(".d.pimg.x.pimg\n");
+	put_commit_record(".d.pimg.x.pimg\n");
 	assert_int_equal(samples_at(path_of("d.pimg")), 10);
 	unlink(path_of(".d.pimg.replaced"));
 	assert_int_equal(mkfifo(path_of(".d.pimg.replaced"), 0666), 0);
@@ -293,7 +293,7 @@ TEST(commit_records)
 	rmdir(path_of(".d.pimg.folder"));
 
 	/* in a world-writable folder, only commit records of trusted owners count */
-	put_notice(".d.pimg.x.pimg\n");
+	put_commit_record(".d.pimg.x.pimg\n");
 	if (geteuid() != 0)
 		return;
 	assert_int_equal(chown(path_of(".d.pimg.replaced"), 12345, 12345), 0);

@@ -77,7 +77,7 @@ static void sweep_until_pinned(struct ring_quota *quota, const struct ring_usage
 }
 
 /* Sweeps for so long that results would have arrived. */
-static void sweep_in_vain(struct ring_quota *quota, const struct ring_usage *usage)
+static void sweep_finds_nothing(struct ring_quota *quota, const struct ring_usage *usage)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
 	unsigned rings = usage->rings;
@@ -164,7 +164,7 @@ TEST(counts_while_a_path_is_open)
 	assert_true(path_fd >= 0);
 	close_fds(fds);
 	ring_quota_release(&quota, WORKER, 0);
-	sweep_in_vain(&quota, &usage);
+	sweep_finds_nothing(&quota, &usage);
 	assert_int_equal(usage.bytes, RING_BYTES);
 	close(path_fd);
 	sweep_until(&quota, &usage, 0);
@@ -181,7 +181,7 @@ TEST(counts_while_the_worker_has_it_without_leases)
 	set_up(&quota, &small);
 	quota.has_leases = false;
 	give(&quota, &usage, 1, fds);
-	sweep_in_vain(&quota, &usage);
+	sweep_finds_nothing(&quota, &usage);
 	ring_quota_release(&quota, WORKER, 1);
 	close_fds(fds);
 	sweep_until(&quota, &usage, 0);

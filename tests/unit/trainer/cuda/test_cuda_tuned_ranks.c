@@ -162,7 +162,7 @@ static void close_net(struct net *net)
 	device_close(net->device);
 }
 
-static const char *taken_apart(const struct net *net)
+static const char *is_unfused(const struct net *net)
 {
 	struct device_graph_info info;
 
@@ -181,7 +181,7 @@ static double must_not_tune(const struct conv_problem *problem)
 /* ---- comparing ranks ---- */
 
 /* Returns true if all ranks of [first, last] have this text, which must be shorter than LOG_MAX. */
-static bool all_say(const char *text, unsigned first, unsigned last)
+static bool all_logged(const char *text, unsigned first, unsigned last)
 {
 	char mine[LOG_MAX] = "", *all = malloc(comm->world * sizeof(mine));
 	bool same = true;
@@ -243,11 +243,11 @@ static void step_together(struct net *net)
 static const char *const patterns[] = {" statistics;", " scale-bias-relu;", " relu-norm;",
 				       " relu-norm-add-shortcut;", " add;"};
 
-static void expect_apart(const struct net *net)
+static void expect_unfused(const struct net *net)
 {
 	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
-		if (!strstr(taken_apart(net), patterns[i]))
-			fail_msg("not taken apart:%s\n%s", patterns[i], taken_apart(net));
+		if (!strstr(is_unfused(net), patterns[i]))
+			fail_msg("not taken apart:%s\n%s", patterns[i], is_unfused(net));
 }
 
 static void expect_planned(const struct net *net)
@@ -271,7 +271,7 @@ TEST(fused_on_first)
 	emulation_time_plans(comm->rank ? fused_is_slow : fused_is_fast);
 	open_net(&net, comm, true);
 	expect_planned(&net);
-	assert_string_equal(taken_apart(&net), "");
+	assert_string_equal(is_unfused(&net), "");
 	step_together(&net);
 	close_net(&net);
 	forget_tuning();
@@ -284,8 +284,8 @@ TEST(apart_on_first)
 	emulation_time_plans(comm->rank ? fused_is_fast : fused_is_slow);
 	open_net(&net, comm, true);
 	expect_planned(&net);
-	expect_apart(&net);
-	assert_true(all_say(taken_apart(&net), 0, comm->world - 1));
+	expect_unfused(&net);
+	assert_true(all_logged(is_unfused(&net), 0, comm->world - 1));
 	step_together(&net);
 	close_net(&net);
 	forget_tuning();
@@ -298,7 +298,7 @@ TEST(others_wait)
 	emulation_time_plans(comm->rank ? must_not_tune : fused_is_slow);
 	open_net(&net, comm, true);
 	expect_planned(&net);
-	expect_apart(&net);
+	expect_unfused(&net);
 	close_net(&net);
 	forget_tuning();
 }
@@ -318,9 +318,9 @@ TEST(earlier_findings)
 		open_net(&net, comm, false);
 		expect_planned(&net);
 		if (knows == 0)
-			expect_apart(&net);
+			expect_unfused(&net);
 		else
-			assert_string_equal(taken_apart(&net), "");
+			assert_string_equal(is_unfused(&net), "");
 		close_net(&net);
 		forget_tuning();
 	}
@@ -343,10 +343,10 @@ TEST(two_kinds)
 	open_net(&net, comm, true);
 	expect_planned(&net);
 	if (comm->rank)
-		expect_apart(&net);
+		expect_unfused(&net);
 	else
-		assert_string_equal(taken_apart(&net), "");
-	assert_true(all_say(taken_apart(&net), 1, comm->world - 1));
+		assert_string_equal(is_unfused(&net), "");
+	assert_true(all_logged(is_unfused(&net), 1, comm->world - 1));
 	step_together(&net);
 	close_net(&net);
 	forget_tuning();
@@ -362,7 +362,7 @@ static void expect_failure(const char *error, unsigned rank, const char *words)
 	snprintf(prefix, sizeof(prefix), "rank %u: ", rank);
 	if (strncmp(error, prefix, strlen(prefix)) != 0 || !strstr(error, words))
 		fail_msg("not of rank %u, or without \"%s\": %s", rank, words, error);
-	assert_true(all_say(error, 0, comm->world - 1));
+	assert_true(all_logged(error, 0, comm->world - 1));
 }
 
 /*
@@ -451,7 +451,7 @@ TEST(agreeing_without_memory)
 			if (r < 0)
 				expect_failure(net.error, last, "memory");
 			else
-				assert_true(all_say("", 0, last));
+				assert_true(all_logged("", 0, last));
 		}
 	}
 	assert_true(failures > 0); /* for tuning results, whose number is not bounded */
