@@ -126,11 +126,10 @@ static const struct argp_option options[] = {
 static unsigned long parse_number(struct argp_state *state, const char *option, const char *text,
 				  unsigned long low, unsigned long high, char **ret_end)
 {
-	unsigned long value;
 	char *end;
 
 	errno = 0;
-	value = strtoul(text, &end, 10);
+	unsigned long value = strtoul(text, &end, 10);
 	if (errno || end == text || *text == '-' || (*end && !(ret_end && *end == ',')) ||
 	    value < low || value > high)
 		argp_error(state, "--%s: \"%s\" must be a whole number from %lu to %lu%s", option,
@@ -372,14 +371,13 @@ static int list_points(const struct arguments *arguments, struct row **ret_rows,
 	       clients = at_least_one(arguments->clients.count);
 	size_t batches = at_least_one(arguments->batches.count);
 	size_t count = arguments->dataset_count * sizes * isas * threads * clients * batches;
-	struct row *rows;
 
 	if (count > POINTS_MAX) {
 		fprintf(stderr, "loaderbench: %zu combinations are too many, the limit is %d\n",
 			count, POINTS_MAX);
 		return -E2BIG;
 	}
-	rows = calloc(count, sizeof(*rows));
+	struct row *rows = calloc(count, sizeof(*rows));
 	for (size_t i = 0; rows && i < count; i++) {
 		size_t rest = i;
 		struct point *point = &rows[i].point;
@@ -503,11 +501,10 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 				.pipeline = arguments->pipeline,
 				.rows = rows,
 				.count = count};
-	int r;
 
 	for (size_t i = 0; arguments->explain && i < count; i++)
 		rows[i].resident = whatif_resident(rows[i].point.dataset);
-	r = measure(arguments, rows, count);
+	int r = measure(arguments, rows, count);
 	if (arguments->explain && explain(arguments, rows, count))
 		r = -EIO;
 	if (arguments->json && strcmp(arguments->json, "-") == 0)

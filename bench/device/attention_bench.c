@@ -55,12 +55,12 @@ static void open_graph(struct bench *bench, uint32_t batch)
 	struct device_attention_spec attention = {.name = "attention", .heads = HEADS};
 	size_t count = (size_t)batch * TOKENS * input.shape.c;
 	char error[DEVICE_ERROR_MAX];
-	struct device_value *y;
 
 	check(bench, device_params_new(bench->device, &bench->params));
 	check(bench, device_params_allocate(bench->params, &optimizer));
 	check(bench, device_graph_new(bench->params, &options, &bench->graph));
-	y = device_attention(bench->graph, device_input(bench->graph, &input), &attention);
+	struct device_value *y =
+		device_attention(bench->graph, device_input(bench->graph, &input), &attention);
 	if (device_graph_plan(bench->graph, error) < 0) {
 		fprintf(stderr, "attention_bench: %s\n", error);
 		exit(2);
@@ -104,12 +104,10 @@ static void serve(struct bench *bench)
 	       info.flops_forward + info.flops_backward, bench->batch.count, info.engine);
 	fflush(stdout);
 	while (scanf(" measure %lf %lf", &warmup, &seconds) == 2) {
-		struct device_layer_info first, last;
-
 		run(bench, warmup);
-		first = attention_times(bench);
+		struct device_layer_info first = attention_times(bench);
 		run(bench, seconds);
-		last = attention_times(bench);
+		struct device_layer_info last = attention_times(bench);
 		printf("{\"images_per_s\": %.2f}\n",
 		       1e9 * bench->batch.count * (double)(last.runs - first.runs) /
 			       (double)(last.forward_ns + last.backward_ns - first.forward_ns -

@@ -268,10 +268,9 @@ static double layer_ms(uint64_t now_ns, uint64_t then_ns, uint64_t steps)
 static struct device_layer_info *snapshot(const struct device_graph *graph)
 {
 	struct device_graph_info info;
-	struct device_layer_info *layers;
 
 	device_graph_info(graph, &info);
-	layers = calloc(info.layers + 1, sizeof(*layers));
+	struct device_layer_info *layers = calloc(info.layers + 1, sizeof(*layers));
 	if (!layers)
 		check(-ENOMEM, "layers");
 	for (uint32_t i = 0; i < info.layers; i++)
@@ -485,13 +484,13 @@ static void run(struct bench *bench)
 
 static void measure_rate(struct bench *bench, double warmup, double duration)
 {
-	double begin = clock_s(CLOCK_MONOTONIC), start, elapsed;
+	double begin = clock_s(CLOCK_MONOTONIC), elapsed;
 	uint64_t count = 0;
 
 	do {
 		step(bench);
 	} while (clock_s(CLOCK_MONOTONIC) - begin < warmup);
-	start = clock_s(CLOCK_MONOTONIC);
+	double start = clock_s(CLOCK_MONOTONIC);
 	do {
 		step(bench);
 		count++;

@@ -99,10 +99,9 @@ static void client_hold(const struct client *client, uint64_t begun_ns)
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
 	uint64_t asked = clock_ns(CLOCK_MONOTONIC);
-	int r;
 
 	batch->size = sizeof(*batch);
-	r = wants_ask(&client->wants);
+	int r = wants_ask(&client->wants);
 	if (r) {
 		snprintf(client->slot->error, sizeof(client->slot->error), "%s",
 			 feed_error(client->feed));
@@ -139,7 +138,7 @@ static int client_measure(struct client *client)
 	struct shared_state *shared = client->shared;
 	struct client_slot *slot = client->slot;
 	struct feed_batch batch;
-	uint64_t opened = 0, cpu_opened = 0, wait, start, reconnects;
+	uint64_t opened = 0, cpu_opened = 0, wait, start;
 	int r;
 
 	do {
@@ -151,7 +150,7 @@ static int client_measure(struct client *client)
 		opened = clock_ns(CLOCK_MONOTONIC);
 	} while (!start || opened < start);
 	cpu_opened = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-	reconnects = client->reconnects;
+	uint64_t reconnects = client->reconnects;
 
 	uint64_t stop = opened + (atomic_load(&shared->stop_ns) - start);
 	do {

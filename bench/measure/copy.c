@@ -31,13 +31,13 @@ static void *copier_run(void *argument)
 	struct copier *copier = argument;
 	uint32_t order;
 	size_t offset = 0;
-	uint64_t bytes = 0, start, now;
+	uint64_t bytes = 0, now;
 
 	while ((order = atomic_load(copier->order)) == COPY_WAIT)
 		sched_yield();
 	if (order == COPY_LEAVE)
 		return NULL;
-	start = clock_ns(CLOCK_MONOTONIC);
+	uint64_t start = clock_ns(CLOCK_MONOTONIC);
 	do {
 		memcpy(copier->target + offset, copier->source + offset, CHUNK_SIZE);
 		offset = (offset + CHUNK_SIZE) % BUFFER_SIZE;

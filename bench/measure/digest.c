@@ -145,13 +145,12 @@ int digest_measure(const struct settings *settings, const struct point *point,
 				.schedule = schedule,
 				.state = XXH3_createState(),
 				.error = error};
-	int r;
 
 	error[0] = '\0';
 	if (!digest.state)
 		return error_set(error, -ENOMEM, "out of memory");
 	XXH3_128bits_reset(digest.state);
-	r = digest_run(&digest);
+	int r = digest_run(&digest);
 	feed_close(digest.feed);
 	wants_free(&digest.wants);
 	feed_daemon_stop(digest.daemon);

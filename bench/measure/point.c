@@ -55,7 +55,6 @@ int point_daemon_start(const struct settings *settings, const struct point *poin
 		       struct feed_daemon **ret_daemon, char *error)
 {
 	char *kept = NULL;
-	int r;
 
 	if (point->isa) {
 		const char *before = getenv("LOADERD_ISA");
@@ -63,7 +62,7 @@ int point_daemon_start(const struct settings *settings, const struct point *poin
 		kept = before ? strdup(before) : NULL;
 		setenv("LOADERD_ISA", point->isa, 1);
 	}
-	r = feed_daemon_start(settings->daemon, point->threads, ret_daemon, error);
+	int r = feed_daemon_start(settings->daemon, point->threads, ret_daemon, error);
 	if (point->isa) {
 		if (kept)
 			setenv("LOADERD_ISA", kept, 1);
@@ -164,13 +163,12 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 static int run_window(struct run *run)
 {
 	const struct settings *settings = run->settings;
-	uint64_t start, stop;
 	int r = run_await(run, CLIENT_RUNS, START_TIMEOUT_S);
 
 	if (r)
 		return r;
-	start = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(settings->warmup_s * 1e9);
-	stop = start + (uint64_t)(settings->window_s * 1e9);
+	uint64_t start = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(settings->warmup_s * 1e9);
+	uint64_t stop = start + (uint64_t)(settings->window_s * 1e9);
 	atomic_store(&run->shared->stop_ns, stop);
 	atomic_store(&run->shared->start_ns, start);
 	sleep_until(run, start);

@@ -22,10 +22,9 @@ static uint64_t process_cpu_ns(long pid)
 static void process_memory(long pid, struct snapshot *snapshot)
 {
 	char path[64], line[256];
-	FILE *file;
 
 	snprintf(path, sizeof(path), "/proc/%ld/smaps_rollup", pid);
-	file = fopen(path, "re");
+	FILE *file = fopen(path, "re");
 	if (!file)
 		return;
 	while (fgets(line, sizeof(line), file)) {
@@ -68,12 +67,11 @@ int sampler_take(struct connection *connection, const pid_t *clients, unsigned c
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply = NULL;
 	struct snapshot snapshot = {0};
-	int r;
 
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
-	r = connection_request(connection, &request, NULL, clock_ms() + CONNECTION_TIMEOUT_MS,
-			       &reply, error);
+	int r = connection_request(connection, &request, NULL, clock_ms() + CONNECTION_TIMEOUT_MS,
+				   &reply, error);
 	if (r)
 		return r;
 	if (reply->kind_case != LOADERD__REPLY__KIND_STATUS) {

@@ -201,7 +201,6 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	const struct claim_options claim = {.batch_size = point->batch_size,
 					    .workers = measured->threads ? measured->threads : 1,
 					    .alone = point->clients == 1};
-	int r;
 
 	error[0] = '\0';
 	if (!(work_us(measured) > 0))
@@ -214,7 +213,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	 * available.
 	 */
 	whatif_measure(point->dataset, point->pipeline, &claim, &e.whatif, e.whatif_error);
-	r = find_rate_alone(&e, settings, error);
+	int r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = add_thread_change(&e, settings, error);
 	if (r)
@@ -376,7 +375,7 @@ static int change_row(const struct explanation *e, const struct change *c, int w
 static void change_table(const struct explanation *e, FILE *out)
 {
 	const struct change as_is = {.what = "as it is", .images_per_s = e->measured.images_per_s};
-	int width = (int)strlen(as_is.what), too_much;
+	int width = (int)strlen(as_is.what);
 
 	for (unsigned i = 0; i < e->change_count; i++)
 		if ((int)strlen(e->changes[i].what) > width)
@@ -385,7 +384,7 @@ static void change_table(const struct explanation *e, FILE *out)
 		e->whatif.sampled);
 	fprintf(out, "  %*s %10s %8s %10s %10s\n", width, "", "images/s", "gain", "per image",
 		"total");
-	too_much = change_row(e, &as_is, width, out);
+	int too_much = change_row(e, &as_is, width, out);
 	for (unsigned i = 0; i < e->change_count; i++)
 		too_much |= change_row(e, &e->changes[i], width, out);
 	if (too_much)

@@ -23,11 +23,10 @@ static int check_batch(const struct point *point, char *error)
 {
 	struct packimg *dataset;
 	struct packimg_error ignored;
-	uint64_t samples;
 
 	if (packimg_open(point->dataset, &dataset, &ignored))
 		return 0;
-	samples = packimg_count(dataset);
+	uint64_t samples = packimg_count(dataset);
 	packimg_close(dataset);
 	if (point->batch_size <= samples)
 		return 0;

@@ -105,11 +105,10 @@ static int bench_new(const char *path, const char *pipeline, struct bench **ret_
 {
 	struct bench *bench = calloc(1, sizeof(*bench));
 	struct packimg_error reason;
-	int r;
 
 	if (!bench)
 		return -ENOMEM;
-	r = packimg_open(path, &bench->dataset, &reason);
+	int r = packimg_open(path, &bench->dataset, &reason);
 	if (r) {
 		bench_free(bench);
 		return error_set(error, r, "%s", reason.text);
@@ -194,13 +193,12 @@ static int make(struct bench *bench, struct whatif *whatif, enum config config,
 	struct encoding_variant *made = &bench->made[config];
 	struct encoding_input images[WHATIF_IMAGES];
 	unsigned wanted = 0, next = 0;
-	int r;
 
 	*made = whatif_variant(whatif, config);
 	for (unsigned i = 0; i < bench->count; i++)
 		if (changes(made, config, &stored[i]))
 			images[wanted++] = (struct encoding_input){.stored = &stored[i]};
-	r = encoding_variant_encode(made, images, wanted, 1, NULL, error);
+	int r = encoding_variant_encode(made, images, wanted, 1, NULL, error);
 	if (r)
 		return r;
 	for (unsigned i = 0; i < bench->count; i++) {
@@ -296,7 +294,6 @@ static int measure(struct bench *bench, struct whatif *whatif, const struct clai
 	struct encoding_run runs[CONFIG_COUNT + WHATIF_TRANSFORMS_MAX];
 	double *results[CONFIG_COUNT + WHATIF_TRANSFORMS_MAX];
 	uint32_t count = 0;
-	int r;
 
 	for (enum config config = 0; config < CONFIG_COUNT; config++) {
 		if (!whatif->configs[config].changed)
@@ -310,7 +307,7 @@ static int measure(struct bench *bench, struct whatif *whatif, const struct clai
 		runs[count++] = (struct encoding_run){bench->samples[CONFIG_STORED], bench->count,
 						      bench->shorter[i]};
 	}
-	r = encoding_bench_measure(runs, count, claim, 0, NULL, error);
+	int r = encoding_bench_measure(runs, count, claim, 0, NULL, error);
 	for (uint32_t i = 0; i < count && !r; i++)
 		*results[i] = 1e6 * runs[i].image_s;
 	return r;

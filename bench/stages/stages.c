@@ -94,15 +94,14 @@ int crops_choose(const struct packimg *dataset, const char *pipeline, uint32_t c
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
 	struct pipeline *parsed;
-	int r;
 
 	if (pipeline_parse(pipeline, &parsed, &reason) < 0)
 		return fail(error, reason.text);
 	pipeline_shape(parsed, 0, &shape);
 	crops.side = shape.width;
 	crops.crops = calloc(count, sizeof(*crops.crops));
-	r = crops.crops ? choose(dataset, parsed, count, &crops, error)
-			: fail(error, "out of memory");
+	int r = crops.crops ? choose(dataset, parsed, count, &crops, error)
+			    : fail(error, "out of memory");
 	pipeline_free(parsed);
 	if (r < 0)
 		crops_deinit(&crops);

@@ -102,12 +102,11 @@ static void decode_region(struct turbo *turbo, const struct turbo_crop *crop)
 static void skip_rows(struct turbo *turbo, const struct turbo_crop *crop, double *ret_share)
 {
 	struct jpeg_decompress_struct *cinfo = &turbo->cinfo;
-	uint32_t high, rows, skipped;
 
 	jpeg_start_decompress(cinfo);
-	high = (uint32_t)cinfo->max_v_samp_factor * DCTSIZE;
-	rows = (crop->y + crop->height + high - 1) / high;
-	skipped = rows * high < cinfo->output_height ? rows : rows - 1;
+	uint32_t high = (uint32_t)cinfo->max_v_samp_factor * DCTSIZE;
+	uint32_t rows = (crop->y + crop->height + high - 1) / high;
+	uint32_t skipped = rows * high < cinfo->output_height ? rows : rows - 1;
 	if (skipped > 0)
 		jpeg_skip_scanlines(cinfo, skipped * high);
 	*ret_share = (double)skipped / rows;

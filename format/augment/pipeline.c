@@ -221,10 +221,9 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
 	struct geometry geometry;
-	int r;
 
 	pipeline_shape(pipeline, epoch, &shape);
-	r = check_sample(pipeline, sample, &shape, error);
+	int r = check_sample(pipeline, sample, &shape, error);
 	if (r < 0)
 		return r;
 	r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,

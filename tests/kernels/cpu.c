@@ -163,16 +163,14 @@ static bool begin_turns(void)
 
 bool cpu_again(void)
 {
-	double ns, each;
-
 	if (!ran)
 		return begin_turns();
 	if (!measuring)
 		return false;
 	if (++timing.call < timing.calls)
 		return true;
-	ns = cpu_ns() - timing.turn_began;
-	each = ns / (double)timing.calls;
+	double ns = cpu_ns() - timing.turn_began;
+	double each = ns / (double)timing.calls;
 	timing.best = timing.turn == 0 || each < timing.best ? each : timing.best;
 	timing.all += ns;
 	timing.turn++;

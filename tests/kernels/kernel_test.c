@@ -137,13 +137,11 @@ int kernels_main(int argc, char **argv, const struct kernel_kind *own_kind,
 		 const struct kernel_case *timed, unsigned timed_count)
 {
 	struct timed_cases cases = {timed, timed_count};
-	struct CMUnitTest *rows;
-	int r;
 
 	kind = own_kind;
 	if (argc > 1)
 		return bench(argc, argv, timed, timed_count);
-	rows = calloc(test_count + 1, sizeof(*rows));
+	struct CMUnitTest *rows = calloc(test_count + 1, sizeof(*rows));
 	if (!rows)
 		return 1;
 	for (unsigned i = 0; i < test_count; i++)
@@ -152,8 +150,8 @@ int kernels_main(int argc, char **argv, const struct kernel_kind *own_kind,
 					      .initial_state = (void *)(uintptr_t)&tests[i]};
 	rows[test_count] = (struct CMUnitTest){
 		.name = "timed cases", .test_func = run_timed_cases, .initial_state = &cases};
-	r = _cmocka_run_group_tests(argv[0], rows, test_count + (kind->shrink != NULL), kind->setup,
-				    kind->teardown);
+	int r = _cmocka_run_group_tests(argv[0], rows, test_count + (kind->shrink != NULL),
+					kind->setup, kind->teardown);
 	free(rows);
 	return r;
 }

@@ -180,13 +180,12 @@ static void blur(const struct kernel_case *k, enum cpu_isa isa)
 	struct effect_blur blur = {.taps = k->h > 1 ? 11 : cpu_below(12)};
 	size_t size = (size_t)4 * count, margin = 4 * (size_t)blur.taps;
 	uint8_t *pixels = (uint8_t *)new_pixels(count);
-	int16_t *line, *out;
 
 	effect_gauss_weights(k->h > 1 ? 2 : cpu_uniform(0.1, 5), blur.taps, blur.weights);
 	if (size <= 2 * margin)
 		return;
-	line = cpu_writes(2 * size, 2 * size);
-	out = cpu_writes(2 * (size - 2 * margin), 2 * (size - 2 * margin));
+	int16_t *line = cpu_writes(2 * size, 2 * size);
+	int16_t *out = cpu_writes(2 * (size - 2 * margin), 2 * (size - 2 * margin));
 	CPU_RUN(blur_line(kernels[isa], &blur, pixels, size, line, out));
 }
 

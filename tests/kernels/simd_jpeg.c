@@ -157,7 +157,7 @@ static void row(const struct kernel_case *k, enum cpu_isa isa)
 {
 	const struct row_kernel *kernel = k->how;
 	uint32_t count = k->w, samples = round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around;
-	uint8_t *in[ROWS_MAX] = {NULL}, *out;
+	uint8_t *in[ROWS_MAX] = {NULL};
 
 	for (uint32_t i = 0; i < kernel->inputs; i++) {
 		uint16_t *sums = cpu_reads(kernel->sample * samples);
@@ -166,8 +166,8 @@ static void row(const struct kernel_case *k, enum cpu_isa isa)
 			sums[j] %= 1021;
 		in[i] = (uint8_t *)sums + kernel->sample * kernel->around;
 	}
-	out = cpu_writes(kernel->outputs * count,
-			 kernel->outputs * round_up(count, JPEG_KERNEL_SAMPLES));
+	uint8_t *out = cpu_writes(kernel->outputs * count,
+				  kernel->outputs * round_up(count, JPEG_KERNEL_SAMPLES));
 	CPU_RUN(kernel->call(jpeg_kernels_of(isa), in, out, count));
 }
 

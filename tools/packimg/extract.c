@@ -302,11 +302,11 @@ static int name_files(struct extract *extract)
 static int open_step(int folder, const char *name, struct packimg_error *error)
 {
 	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	int fd = openat(folder, name, flags), r;
+	int fd = openat(folder, name, flags);
 
 	if (fd < 0 && errno == ENOENT && (!mkdirat(folder, name, 0777) || errno == EEXIST))
 		fd = openat(folder, name, flags);
-	r = fd < 0 ? -errno : 0;
+	int r = fd < 0 ? -errno : 0;
 	close(folder);
 	if (r == -ELOOP || r == -ENOTDIR)
 		return packimg_fail(
@@ -322,7 +322,7 @@ static int open_step(int folder, const char *name, struct packimg_error *error)
  */
 static int create_file(const struct extract *extract, const char *path, struct packimg_error *error)
 {
-	int folder = fcntl(extract->folder, F_DUPFD_CLOEXEC, 3), fd, r;
+	int folder = fcntl(extract->folder, F_DUPFD_CLOEXEC, 3);
 	const char *slash;
 
 	for (; folder >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
@@ -341,8 +341,8 @@ static int create_file(const struct extract *extract, const char *path, struct p
 		return packimg_fail(error, -errno, "%s", strerror(errno));
 	if (extract->force)
 		unlinkat(folder, path, 0);
-	fd = openat(folder, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-	r = fd < 0 ? -errno : 0;
+	int fd = openat(folder, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+	int r = fd < 0 ? -errno : 0;
 	close(folder);
 	return r ? packimg_fail(error, r, "%s%s", strerror(-r),
 				r == -EEXIST ? "; --force replaces it" : "")

@@ -17,14 +17,14 @@
 static int read_pattern(struct freeze_pattern *pattern, const char *text, size_t length,
 			char *error)
 {
-	char *colon, *end;
+	char *end;
 	if (length >= sizeof(pattern->text))
 		return freeze_fail(error, "train.freeze: \"%.*s\" is longer than %zu bytes",
 				   (int)length, text, sizeof(pattern->text) - 1);
 	memcpy(pattern->text, text, length);
 	pattern->text[length] = '\0';
 	pattern->epochs = 0;
-	colon = strrchr(pattern->text, ':');
+	char *colon = strrchr(pattern->text, ':');
 	/* a colon before a bracket is part of a character class such as [[:digit:]] */
 	if (!colon || strchr(colon, ']'))
 		return 0;

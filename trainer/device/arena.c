@@ -109,13 +109,12 @@ static void place(struct arena_block *block, struct arena_block **placed, uint32
 
 int arena_layout(struct arena *arena)
 {
-	struct arena_block **order, **placed;
 	uint32_t n = arena->count;
 
-	order = calloc((size_t)n * 2 + 1, sizeof(struct arena_block *));
+	struct arena_block **order = calloc((size_t)n * 2 + 1, sizeof(struct arena_block *));
 	if (!order)
 		return -ENOMEM;
-	placed = order + n;
+	struct arena_block **placed = order + n;
 	for (uint32_t i = 0; i < n; i++)
 		order[i] = &arena->blocks[i];
 	if (n)

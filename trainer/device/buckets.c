@@ -29,7 +29,7 @@ int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size
 	const struct device_params *params = graph->params;
 	uint32_t *first = malloc((params->count + 1) * sizeof(*first));
 	struct bucket bucket = {0};
-	size_t total = 0, min;
+	size_t total = 0;
 
 	if (!first)
 		return -ENOMEM;
@@ -40,7 +40,7 @@ int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size
 	 * Any two consecutive buckets together exceed the limit, so there are at most 2 * total /
 	 * limit + 1.
 	 */
-	min = total / ((BUCKETS_MAX - 1) / 2) + 1;
+	size_t min = total / ((BUCKETS_MAX - 1) / 2) + 1;
 	elements = elements < min ? min : elements;
 	buckets->count = 0;
 	for (size_t i = params->count; i-- > 0;) {

@@ -58,14 +58,13 @@ static int open_one(const char *name, const struct device_options *options,
 		    struct device **ret_device, char *error)
 {
 	size_t i = 0;
-	int r;
 
 	while (i < BACKENDS && strcmp(name, backends[i].name) != 0)
 		i++;
 	if (i == BACKENDS)
 		return fail_unknown(name, error);
 	*error = 0;
-	r = backends[i].open(options, ret_device, error);
+	int r = backends[i].open(options, ret_device, error);
 	/* an open device uses its own error buffer */
 	if (r == 0)
 		*error = 0;
@@ -299,13 +298,11 @@ static int check_deferred(struct device *device, const struct device_batch *batc
 static int check_batch(const struct device_graph *graph, const struct device_batch *batch)
 {
 	struct device *device = graph->device;
-	struct device_shape shape;
-	int r;
 
 	if (!graph->planned || !graph->input)
 		return device_fail(device, -EINVAL, "a batch was fed to a graph that %s",
 				   graph->planned ? "has no input" : "is not planned");
-	shape = graph->input->y->shape;
+	struct device_shape shape = graph->input->y->shape;
 	if (!batch->images)
 		return device_fail(device, -EINVAL, "the batch has no images");
 	if (batch->element < DEVICE_ELEMENT_U8 || batch->element > DEVICE_ELEMENT_F32)
@@ -325,7 +322,7 @@ static int check_batch(const struct device_graph *graph, const struct device_bat
 			device, -EINVAL,
 			"u8 batches are normalised for up to 4 channels, the graph has %u",
 			shape.c);
-	r = check_deferred(device, batch);
+	int r = check_deferred(device, batch);
 	if (r == 0)
 		r = device_changes_check(graph, batch);
 	return r < 0 ? r : check_targets(graph, batch);
@@ -354,8 +351,6 @@ int device_upload_done(struct device_graph *graph, uint64_t ticket, bool wait)
 
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
 {
-	int r;
-
 	if (!graph->planned || graph->options.mode != DEVICE_TRAIN)
 		return device_fail(graph->device, -EINVAL, "a step needs a planned training graph");
 	if (!graph->params->has_optimizer)
@@ -369,7 +364,7 @@ int device_step(struct device_graph *graph, const struct device_hyper *hyper, ui
 						   ? "are perturbed already"
 						   : "have no slot to be saved to");
 	}
-	r = graph->device->ops->step(graph, hyper, ret_step);
+	int r = graph->device->ops->step(graph, hyper, ret_step);
 	if (r == 0 && hyper)
 		graph->params->perturbed = hyper->perturb > 0;
 	return r;

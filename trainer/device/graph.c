@@ -10,12 +10,10 @@
 int device_graph_new(struct device_params *params, const struct device_graph_options *options,
 		     struct device_graph **ret_graph)
 {
-	struct device_graph *graph;
-
 	if (options->mode != DEVICE_TRAIN && options->mode != DEVICE_EVAL)
 		return device_fail(params->device, -EINVAL, "graph mode %d is not known",
 				   (int)options->mode);
-	graph = calloc(1, sizeof(*graph));
+	struct device_graph *graph = calloc(1, sizeof(*graph));
 	if (!graph)
 		return -ENOMEM;
 	graph->params = params;
@@ -114,7 +112,6 @@ static void mark_active(struct device_graph *graph)
 int device_graph_plan(struct device_graph *graph, char *error)
 {
 	char scratch[DEVICE_ERROR_MAX];
-	int r;
 
 	if (!error)
 		error = scratch;
@@ -129,7 +126,7 @@ int device_graph_plan(struct device_graph *graph, char *error)
 		return sentence_fail(error, DEVICE_ERROR_MAX, graph->failure, "%s", graph->error);
 	if (graph->options.mode == DEVICE_TRAIN)
 		mark_active(graph);
-	r = graph->device->ops->graph_plan(graph, error);
+	int r = graph->device->ops->graph_plan(graph, error);
 	graph->planned = r == 0;
 	return r;
 }

@@ -32,12 +32,11 @@ static struct device_shape infer_input(struct device_graph *graph, struct device
 
 struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec)
 {
-	struct device_value *y;
-
 	if (graph->input)
 		return record_failure(graph, -EINVAL, "a graph has one input");
-	y = record_node(graph, spec->name,
-			&(struct device_node){.kind = DEVICE_NODE_INPUT, .input = *spec});
+	struct device_value *y =
+		record_node(graph, spec->name,
+			    &(struct device_node){.kind = DEVICE_NODE_INPUT, .input = *spec});
 	if (!y)
 		return NULL;
 	y->needs_gradient = spec->gradient;

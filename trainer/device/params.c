@@ -80,14 +80,12 @@ static int check_spec(struct device_params *params, const struct device_param_sp
 int device_param_add(struct device_params *params, const struct device_param_spec *spec,
 		     struct device_param **ret_param)
 {
-	struct device_param *param;
 	size_t elements = 0;
-	int r;
 
 	if (params->allocated)
 		return device_fail(params->device, -EBUSY,
 				   "the store is closed to further parameters");
-	r = check_spec(params, spec, &elements);
+	int r = check_spec(params, spec, &elements);
 	if (r < 0)
 		return r;
 	if (params->count == params->capacity) {
@@ -99,7 +97,7 @@ int device_param_add(struct device_params *params, const struct device_param_spe
 		params->items = items;
 		params->capacity = capacity;
 	}
-	param = calloc(1, sizeof(*param));
+	struct device_param *param = calloc(1, sizeof(*param));
 	if (!param)
 		return -ENOMEM;
 	param->store = params;
@@ -156,7 +154,6 @@ int device_params_allocate(struct device_params *params,
 			   const struct device_optimizer_spec *optimizer)
 {
 	size_t offset = 0, rest = 0;
-	int r;
 
 	if (params->allocated)
 		return device_fail(params->device, -EBUSY, "the store is allocated already");
@@ -178,7 +175,7 @@ int device_params_allocate(struct device_params *params,
 		offset += param_room(param);
 		rest += device_param_matrix(param) ? 0 : param_room(param);
 	}
-	r = params->device->ops->params_allocate(params);
+	int r = params->device->ops->params_allocate(params);
 	params->allocated = r == 0;
 	return r;
 }

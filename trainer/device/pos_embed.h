@@ -37,12 +37,12 @@ POS_EMBED_INLINE float pos_embed_weight(const struct pos_embed_window *window, u
 POS_EMBED_INLINE struct pos_embed_window pos_embed_window(uint32_t at, uint32_t from, uint32_t to)
 {
 	struct pos_embed_window window;
-	float scale = (float)from / (float)to, support = scale > 1 ? 2 * scale : 2, begin, end;
+	float scale = (float)from / (float)to, support = scale > 1 ? 2 * scale : 2;
 
 	window.centre = scale * ((float)at + 0.5f);
 	window.narrow = scale > 1 ? 1 / scale : 1;
-	begin = window.centre - support + 0.5f;
-	end = window.centre + support + 0.5f;
+	float begin = window.centre - support + 0.5f;
+	float end = window.centre + support + 0.5f;
 	window.first = begin > 0 ? (uint32_t)begin : 0;
 	window.count = (end < (float)from ? (uint32_t)end : from) - window.first;
 	window.sum = 0;

@@ -71,8 +71,6 @@ static void name_kind(struct device_node *node)
 static struct device_node *node_new(struct device_graph *graph, const char *name,
 				    const struct device_node *described)
 {
-	struct device_node *node;
-
 	if (graph->failure)
 		return NULL;
 	if (graph->planned)
@@ -83,7 +81,7 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 	if (graph->loss)
 		return record_failure(graph, -EINVAL, "%s: the loss must be the last operation",
 				      name);
-	node = calloc(1, sizeof(*node));
+	struct device_node *node = calloc(1, sizeof(*node));
 	if (!node || grow((void ***)&graph->nodes, graph->node_count, &graph->node_capacity) < 0) {
 		free(node);
 		return record_failure(graph, -ENOMEM, "%s: out of memory", name);
@@ -100,13 +98,11 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 static struct device_value *value_new(struct device_graph *graph, struct device_node *node,
 				      struct device_shape shape)
 {
-	struct device_value *value;
-
 	if (device_shape_elements(shape) > ELEMENTS_MAX)
 		return record_failure(graph, -EINVAL,
 				      "%s: a result of %u x %u x %u x %u is too large", node->name,
 				      shape.n, shape.h, shape.w, shape.c);
-	value = calloc(1, sizeof(*value));
+	struct device_value *value = calloc(1, sizeof(*value));
 	if (!value ||
 	    grow((void ***)&graph->values, graph->value_count, &graph->value_capacity) < 0) {
 		free(value);
@@ -265,11 +261,10 @@ struct device_value *record_node(struct device_graph *graph, const char *name,
 {
 	const struct op_def *kind = &op_defs[described->kind];
 	struct device_shape shapes[DEVICE_NODE_OUTPUTS] = {0};
-	struct device_node *node;
 
 	if (!check_inputs(graph, described))
 		return NULL;
-	node = node_new(graph, name, described);
+	struct device_node *node = node_new(graph, name, described);
 	if (!node || !check_weight(graph, node))
 		return NULL;
 	shapes[OUTPUT(y)] = kind->infer(graph, node, shapes);

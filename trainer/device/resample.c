@@ -16,11 +16,9 @@ static struct device_shape input_shape(const struct device_graph *graph)
 
 size_t device_changes_bytes(const struct device_graph *graph)
 {
-	struct device_shape shape;
-
 	if (!graph->input || !graph->input->input.resamples)
 		return 0;
-	shape = input_shape(graph);
+	struct device_shape shape = input_shape(graph);
 	return shape.n * sizeof(struct device_blend) +
 	       ((size_t)shape.h + shape.w) * sizeof(struct device_tap);
 }
@@ -132,14 +130,13 @@ int device_changes_check(const struct device_graph *graph, const struct device_b
 	struct device_shape to = input_shape(graph), from = device_batch_shape(graph, batch);
 	bool changes =
 		batch->rows || batch->columns || batch->blends || from.h != to.h || from.w != to.w;
-	int r;
 
 	if (changes && !graph->input->input.resamples)
 		return device_fail(graph->device, -EINVAL,
 				   "the batch is of %u x %u and to be resized, thinned or blended; "
 				   "the graph's input of %u x %u takes batches as they are",
 				   from.h, from.w, to.h, to.w);
-	r = changes ? check_size(graph, batch) : 0;
+	int r = changes ? check_size(graph, batch) : 0;
 	for (uint32_t i = 0; r == 0 && batch->blends && i < batch->count; i++) {
 		const struct device_blend *blend = &batch->blends[i];
 

@@ -110,12 +110,11 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 	      struct model **ret_model, char *error)
 {
 	const struct row *row = find(recipe);
-	struct model *model;
 	if (!row) {
 		snprintf(error, MODEL_ERROR_MAX, "model.name = \"%s\" is no network", recipe->name);
 		return -EINVAL;
 	}
-	model = calloc(1, sizeof(*model));
+	struct model *model = calloc(1, sizeof(*model));
 	if (!model) {
 		snprintf(error, MODEL_ERROR_MAX, "out of memory");
 		return -ENOMEM;

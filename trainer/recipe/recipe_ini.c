@@ -112,10 +112,10 @@ static int finish(struct reading *reading)
 /* Appends a continuation line to the value: after a blank, or directly if the value ends in \. */
 static void append_continuation(struct reading *reading, const char *text)
 {
-	size_t length = strlen(reading->value), room;
+	size_t length = strlen(reading->value);
 	bool within = length && reading->value[length - 1] == '\\';
 	length -= within;
-	room = sizeof(reading->value) - length;
+	size_t room = sizeof(reading->value) - length;
 	if ((size_t)snprintf(reading->value + length, room, "%s%s", length && !within ? " " : "",
 			     text) >= room)
 		refuse(reading, "value too long");

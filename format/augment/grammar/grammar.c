@@ -73,11 +73,11 @@ static bool is_word(char c)
 static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
 {
 	const char *start = parser->text + parser->at;
-	int size = 0, kept;
+	int size = 0;
 
 	while (is_word(start[size]))
 		size++;
-	kept = size < NAME_MAX_SIZE ? size : NAME_MAX_SIZE - 1;
+	int kept = size < NAME_MAX_SIZE ? size : NAME_MAX_SIZE - 1;
 	memcpy(word, start, (size_t)kept);
 	word[kept] = 0;
 	parser->at += size;
@@ -216,14 +216,13 @@ static int parse_sizes(struct parser *parser, const char *where, struct transfor
 	for (;;) {
 		struct transform_size *size = &transform->sizes[transform->size_count];
 		int position = parser->at;
-		int r;
 
 		if (transform->size_count == TRANSFORM_SIZES_MAX)
 			return pipeline_fail(parser->error, -E2BIG, position,
 					     "a schedule has at most %d sizes",
 					     TRANSFORM_SIZES_MAX);
-		r = parse_extent(parser, where, "a size such as 224, 224x192 or 128@0;224@10", 1,
-				 PIPELINE_SIDE_MAX, &size->width, &size->height);
+		int r = parse_extent(parser, where, "a size such as 224, 224x192 or 128@0;224@10",
+				     1, PIPELINE_SIDE_MAX, &size->width, &size->height);
 		if (r < 0)
 			return r;
 		/*
@@ -424,11 +423,10 @@ static int parse_argument(struct parser *parser, const struct rule *rule, unsign
 	int position = parser->at;
 	char key[NAME_MAX_SIZE];
 	unsigned index;
-	bool keyed;
 
 	take_word(parser, key);
 	skip_space(parser);
-	keyed = key[0] && take_mark(parser, '=');
+	bool keyed = key[0] && take_mark(parser, '=');
 	if (keyed) {
 		for (index = 0; index < PARAMETERS_MAX && rule->parameters[index].key; index++)
 			if (strcmp(rule->parameters[index].key, key) == 0)
@@ -543,20 +541,18 @@ static int parse_transform(struct parser *parser)
 	struct pipeline *pipeline = parser->pipeline;
 	char name[NAME_MAX_SIZE];
 	int position = parser->at;
-	const struct rule *rule;
 	struct value values[PARAMETERS_MAX] = {0};
 	struct transform transform = {.position = position};
-	int r;
 
 	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
 		return fail_expected(parser, "the name of a transform");
-	rule = grammar_find(name);
+	const struct rule *rule = grammar_find(name);
 	if (!rule)
 		return grammar_fail_name(parser->error, position, name);
 	transform.kind = rule->kind;
 	for (int i = 0; i < PARAMETERS_MAX; i++)
 		values[i].position = -1;
-	r = parse_arguments(parser, rule, &transform, values);
+	int r = parse_arguments(parser, rule, &transform, values);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++)

@@ -168,14 +168,14 @@ static int check_epochs(const struct pipeline *pipeline, unsigned count, uint32_
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error)
 {
 	struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
-	int known, r;
+	int known;
 
 	if (!pipeline)
 		return pipeline_fail(error, -ENOMEM, -1, "out of memory");
 	pipeline->element = PIPELINE_U8;
 	pipeline->layout = PIPELINE_NHWC;
 	pipeline->channels = 3;
-	r = grammar_parse(text, pipeline, error);
+	int r = grammar_parse(text, pipeline, error);
 	if (r == 0)
 		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
 	if (r < 0) {
@@ -212,12 +212,12 @@ bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count)
 int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
 		      struct pipeline_error *error)
 {
-	int known, r;
+	int known;
 
 	if (width == 0 || height == 0 || width > PACKIMG_SIDE_MAX || height > PACKIMG_SIDE_MAX)
 		return pipeline_fail(error, -EINVAL, -1, "no image is %u x %u pixels", width,
 				     height);
-	r = check_epochs(pipeline, pipeline->transform_count, width, height, &known, error);
+	int r = check_epochs(pipeline, pipeline->transform_count, width, height, &known, error);
 	if (r < 0)
 		return r;
 	pipeline->fixed_width = width;
@@ -274,10 +274,9 @@ void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
 size_t pipeline_sample_size_max(const struct pipeline *pipeline)
 {
 	struct pipeline_shape shape;
-	size_t max;
 
 	pipeline_shape(pipeline, 0, &shape);
-	max = shape.sample_size;
+	size_t max = shape.sample_size;
 	for (unsigned i = 0; i < pipeline->transform_count; i++)
 		for (unsigned j = 0; j < pipeline->transforms[i].size_count; j++) {
 			pipeline_shape(pipeline, pipeline->transforms[i].sizes[j].epoch, &shape);

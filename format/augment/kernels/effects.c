@@ -137,11 +137,10 @@ static int effects_sharpness(struct effects *effects, const struct effect *effec
 	size_t stride = (size_t)effects->width * 4;
 	float own, rest;
 	uint32_t *in, *out;
-	int r;
 
 	if (effects->width <= 2 || effects->height <= 2)
 		return 0;
-	r = swap_pictures(effects, &in, &out);
+	int r = swap_pictures(effects, &in, &out);
 	if (r < 0)
 		return r;
 	effect_blend(effect->factor, &own, &rest);

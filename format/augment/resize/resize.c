@@ -125,12 +125,11 @@ static int filter_make(const struct resize_kernels *kernels, const struct resize
 	struct resize_table *table = &filter->table;
 	double support = axis->step > 1 ? axis->step : 1;
 	uint32_t taps = (uint32_t)ceil(2 * support);
-	int r;
 
 	table->count = axis->count;
 	table->padded = round_up(axis->count, RESIZE_LANES);
 	table->taps = taps < axis->high - axis->low ? taps : axis->high - axis->low;
-	r = block_reserve(&filter->start, table->padded * sizeof(*table->start));
+	int r = block_reserve(&filter->start, table->padded * sizeof(*table->start));
 	if (r < 0)
 		return r;
 	r = block_reserve(&filter->weight,
@@ -165,7 +164,6 @@ static int job_reserve(struct job *job)
 	struct resize *resize = job->resize;
 	uint32_t filter = filter_pairs_max(job->filters->y.table.taps), pairs = 8;
 	uint32_t blocks = round_up(job->pass.elements, RESIZE_BLOCK) / RESIZE_BLOCK;
-	int r;
 
 	while (pairs < filter + RESIZE_BAND / 2)
 		pairs *= 2;
@@ -178,7 +176,7 @@ static int job_reserve(struct job *job)
 		fit = blocks;
 	job->ring_mask = pairs - 1;
 	job->block_count = blocks < fit ? blocks : fit;
-	r = block_reserve(job->ring, job->block_count * block_bytes);
+	int r = block_reserve(job->ring, job->block_count * block_bytes);
 	if (r < 0)
 		return r;
 	r = block_reserve(job->terms, filter * (sizeof(int32_t *) + sizeof(int32_t)));
@@ -435,14 +433,13 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 		.whole = source->ring > 0,
 		.reverse = y->reverse,
 	};
-	int r;
 
 	if (!axis_valid(x, source->width) || !axis_valid(y, source->height))
 		return -EINVAL;
 	if (source->channels < 1 || source->channels > 4 || target->channels < source->channels ||
 	    target->channels > 4 || (target->stream && !can_stream(target, x->count)))
 		return -EINVAL;
-	r = filters_make(resize->kernels, x, y, job.filters);
+	int r = filters_make(resize->kernels, x, y, job.filters);
 	if (r < 0)
 		return r;
 	job_init(&job, source, target, target->channels);

@@ -135,7 +135,7 @@ static void options_refuse(const char *program, const char *written, const char 
 
 static void options_check(const struct argp *argp, int argc, char **argv)
 {
-	const char *slash = strrchr(argv[0], '/'), *name;
+	const char *slash = strrchr(argv[0], '/');
 	/* Copy argv, because getopt permutes it. */
 	char **copy = calloc((size_t)argc + 1, sizeof(*copy)), *written;
 	struct table table;
@@ -145,7 +145,7 @@ static void options_check(const struct argp *argp, int argc, char **argv)
 		return;
 	memcpy(copy, argv, (size_t)argc * sizeof(*copy));
 	options_fill(&table, argp->options);
-	name = find_unknown(&table, argc, copy, &size);
+	const char *name = find_unknown(&table, argc, copy, &size);
 	free(copy);
 	written = name ? strndup(name, size) : NULL;
 	if (written)

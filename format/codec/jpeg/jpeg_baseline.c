@@ -201,7 +201,6 @@ static int baseline_decode_row(struct jpeg_baseline *decoder)
 	uint32_t wanted = decoder->mcu_row;
 
 	for (;;) {
-		struct jpeg_index_entry entry;
 		uint32_t row;
 		int r = baseline_start_rows(decoder);
 
@@ -211,7 +210,8 @@ static int baseline_decode_row(struct jpeg_baseline *decoder)
 		if (r < 0)
 			return r;
 		decoder->rows_done |= 1u << row % RING_ROWS;
-		entry = jpeg_index_get(&decoder->index, row, decoder->entry);
+		struct jpeg_index_entry entry =
+			jpeg_index_get(&decoder->index, row, decoder->entry);
 		jpeg_sum_dc(&decoder->frame, entry.dc, row_blocks(decoder, row),
 			    pixels->mcus.column_end - decoder->column);
 	}
@@ -317,12 +317,12 @@ static bool batched_holds(const struct jpeg_batched_image *image, const struct j
 /* True if the region is inside the image and the scale is supported. */
 static bool baseline_is_inside(const struct jpeg_region *region)
 {
-	uint32_t denominator = region->source.denominator ?: 1, image_width, image_height;
+	uint32_t denominator = region->source.denominator ?: 1;
 
 	if (denominator > 8 || (denominator & (denominator - 1)))
 		return false;
-	image_width = (region->source.width + denominator - 1) / denominator;
-	image_height = (region->source.height + denominator - 1) / denominator;
+	uint32_t image_width = (region->source.width + denominator - 1) / denominator;
+	uint32_t image_height = (region->source.height + denominator - 1) / denominator;
 	return region->width > 0 && region->height > 0 && region->width <= image_width &&
 	       region->height <= image_height && region->x <= image_width - region->width &&
 	       region->y <= image_height - region->height;
@@ -519,7 +519,6 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	struct jpeg_sequential *sequential = &decoder->sequential;
 	struct jpeg_index_entry *entries;
 	struct jpeg_index_plan plan;
-	struct place place;
 	int r = baseline_read_headers(&decoder->tables, source, true, &decoder->frame, decoder->dc,
 				      decoder->ac);
 
@@ -544,7 +543,7 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	if (r < 0)
 		return r;
 	entries = (struct jpeg_index_entry *)(void *)decoder->entries.data;
-	place = (struct place){.scan = frame->scan};
+	struct place place = {.scan = frame->scan};
 	for (uint32_t row = 0; row < plan.row_count; row++) {
 		r = baseline_index_row(sequential, &plan, &place,
 				       entries + (size_t)row * plan.entry_count);

@@ -33,11 +33,11 @@ void jpeg_batched_deinit(struct jpeg_batched *batch)
 /* Estimates the scan bytes up to row_end. If the rows take more, the image is not decoded ahead. */
 static size_t batched_estimate(const struct jpeg_frame *frame, uint32_t row_end)
 {
-	size_t size = frame->scan_size, share;
+	size_t size = frame->scan_size;
 
 	if (row_end >= frame->mcus_high)
 		return size;
-	share = size / frame->mcus_high * (row_end + 1);
+	size_t share = size / frame->mcus_high * (row_end + 1);
 	share += share / 4 + 1024;
 	return share < size ? share : size;
 }
@@ -201,12 +201,11 @@ void jpeg_batched_run(struct jpeg_batched *batch)
 	const struct jpeg_kernels *kernels = jpeg_kernels_get();
 	struct jpeg_lane lanes[JPEG_STREAMS];
 	uint32_t live = 0, waiting = (1u << batch->count) - 1;
-	int16_t *coefficients;
 
 	if (batch->count < 2 ||
 	    scratch_reserve(&batch->coefficients, 128 * (size_t)batch->blocks) < 0)
 		return;
-	coefficients = (int16_t *)(void *)batch->coefficients.data;
+	int16_t *coefficients = (int16_t *)(void *)batch->coefficients.data;
 	for (uint32_t i = 0; i < batch->count; i++) {
 		struct jpeg_batched_image *image = &batch->images[i];
 

@@ -152,11 +152,11 @@ static void huffman_fill_top(struct jpeg_table *table, uint32_t first, uint32_t 
 static int huffman_build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
 {
 	for (uint32_t end = code + table->counts[length - 1]; code < end; code++, k++) {
-		uint32_t entry, first = code << (16 - length), size = 1u << (16 - length);
+		uint32_t first = code << (16 - length), size = 1u << (16 - length);
 
 		if (!table->is_ac && table->symbols[k] > 15)
 			return -EBADMSG;
-		entry = symbol_entry(table->symbols[k], length, table->is_ac);
+		uint32_t entry = symbol_entry(table->symbols[k], length, table->is_ac);
 		huffman_fill_top(table, first, size, entry);
 		if (length > JPEG_LOOKUP_BITS)
 			continue;
@@ -300,13 +300,13 @@ static void huffman_fuse(uint32_t *lookup, const struct jpeg_table *ac, const st
 	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
 
 	for (uint32_t i = ac->ends_first; i < ac->ends_end; i++) {
-		uint32_t total = lookup[i] & 63, follower, code_max;
+		uint32_t total = lookup[i] & 63;
 
 		if (!(lookup[i] & JPEG_LEAVES))
 			continue;
-		follower = dc->lookup[i << total & (size - 1)];
+		uint32_t follower = dc->lookup[i << total & (size - 1)];
 		/* The DC code must fit the 10 index bits; its value bits need not. */
-		code_max = JPEG_LOOKUP_BITS - total + width_of(follower >> 17);
+		uint32_t code_max = JPEG_LOOKUP_BITS - total + width_of(follower >> 17);
 		if (follower && (follower & 63) <= code_max &&
 		    total + (follower & 63) <= JPEG_ENTRY_BITS_MAX)
 			lookup[i] = follower + total;

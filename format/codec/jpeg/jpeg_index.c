@@ -267,10 +267,10 @@ static uint32_t index_get_bits(const struct jpeg_index *index, uint64_t *at, uin
 static uint64_t index_get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry,
 				   uint64_t *at)
 {
-	uint64_t row_at = (uint64_t)row * index->row_bits, position;
+	uint64_t row_at = (uint64_t)row * index->row_bits;
 
 	*at = row_at;
-	position = index_get_bits(index, at, index->place_bits);
+	uint64_t position = index_get_bits(index, at, index->place_bits);
 	if (entry == 0)
 		return position;
 	*at = row_at + index->row_bits -

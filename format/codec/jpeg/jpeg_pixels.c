@@ -196,7 +196,6 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	uint32_t width = region->width, height = region->height;
 	bool whole = form == JPEG_PIXELS_WHOLE;
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
-	uint32_t mcus;
 
 	pixels->kernels = jpeg_kernels_get();
 	pixels->frame = frame;
@@ -214,7 +213,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	 */
 	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
 	pixels_lay_out_region(pixels);
-	mcus = pixels->mcus.column_end - pixels->mcus.column_first;
+	uint32_t mcus = pixels->mcus.column_end - pixels->mcus.column_first;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		offsets[i] = sample_bytes;
 		sample_bytes += pixels_lay_out_plane(pixels, i);

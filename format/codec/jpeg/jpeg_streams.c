@@ -26,13 +26,13 @@ int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
 		    const struct jpeg_table *const *ac, bool checked)
 {
-	uint32_t blocks = 0, count, component[JPEG_MCU_BLOCKS_MAX], pair_own = 0, pair_follower = 0;
+	uint32_t blocks = 0, component[JPEG_MCU_BLOCKS_MAX], pair_own = 0, pair_follower = 0;
 	const struct jpeg_pair *pair = NULL;
 
 	for (uint32_t i = 0; i < frame->component_count; i++)
 		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--)
 			component[blocks++] = i;
-	count = checked ? blocks * cycle_repeats(blocks) : blocks;
+	uint32_t count = checked ? blocks * cycle_repeats(blocks) : blocks;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t next = (i + 1) % count;
 		uint32_t own = component[i % blocks], follower = component[next % blocks];

@@ -262,14 +262,14 @@ static void norm_backward(const struct conv_plan *plan, const struct norm *norm)
 	double count = (double)(plan->x_count / channels);
 
 	for (size_t c = 0; c < channels; c++) {
-		double dbeta = 0, dgamma = 0, a, b;
+		double dbeta = 0, dgamma = 0;
 
 		for (size_t i = c; i < plan->x_count; i += channels) {
 			dbeta += plan->x[i];
 			dgamma += (double)plan->x[i] * normal(norm, plan->problem.element, i, c);
 		}
-		a = (double)norm->gamma[c] * norm->deviation[c];
-		b = -a * norm->deviation[c] * dgamma / count;
+		double a = (double)norm->gamma[c] * norm->deviation[c];
+		double b = -a * norm->deviation[c] * dgamma / count;
 		norm->dbeta[c] = (float)dbeta;
 		norm->dgamma[c] = (float)dgamma;
 		norm->a[c] = (float)a;
@@ -362,7 +362,6 @@ static bool refuses(const struct conv_problem *problem)
 
 static int make_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
 {
-	struct conv_plan *plan;
 	char name[160];
 
 	if (conv_problem_check(problem) < 0) {
@@ -372,7 +371,7 @@ static int make_plan(void *state, const struct conv_problem *problem, struct con
 	}
 	if (refuses(problem))
 		return -ENOENT;
-	plan = calloc(1, sizeof(*plan));
+	struct conv_plan *plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;
 	plan->problem = *problem;
@@ -443,7 +442,6 @@ static int tune(void *state, const struct conv_problem *problem,
 		const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream)
 {
 	struct conv_plan *plan;
-	int r;
 
 	if (refuses(problem))
 		return 0;
@@ -453,7 +451,7 @@ static int tune(void *state, const struct conv_problem *problem,
 		snprintf(failure, sizeof(failure), "no time was taken");
 		return -EIO;
 	}
-	r = make_plan(state, problem, &plan);
+	int r = make_plan(state, problem, &plan);
 	if (r < 0)
 		return r;
 	r = execute(state, plan, arguments, stream);

@@ -319,13 +319,11 @@ void gpu_event_free(gpu_event event)
 
 int gpu_event_record(gpu_event event, gpu_stream stream)
 {
-	struct item *item;
-
 	event->stream = stream;
 	event->capture = stream->capture;
 	if (stream->capture)
 		return 0;
-	item = queue(stream, RECORD, 0);
+	struct item *item = queue(stream, RECORD, 0);
 	if (!item)
 		return -ENOMEM;
 	item->event = event;
@@ -366,8 +364,6 @@ int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds)
 
 int gpu_stream_wait(gpu_stream stream, gpu_event event)
 {
-	struct item *item;
-
 	if (event->capture) {
 		if (stream->capture && stream->capture != event->capture)
 			return emulation_fail(-EIO, "a captured stream waits for another capture");
@@ -381,7 +377,7 @@ int gpu_stream_wait(gpu_stream stream, gpu_event event)
 			-EIO, "a captured stream waits for an event from outside its capture");
 	if (event->passed == event->recorded)
 		return 0;
-	item = queue(stream, WAIT, 0);
+	struct item *item = queue(stream, WAIT, 0);
 	if (!item)
 		return -ENOMEM;
 	item->event = event;
@@ -394,11 +390,9 @@ int gpu_stream_wait(gpu_stream stream, gpu_event event)
 
 int gpu_capture_begin(gpu_stream stream)
 {
-	gpu_graph graph;
-
 	if (stream->capture)
 		return emulation_fail(-EIO, "the stream is being captured already");
-	graph = malloc(sizeof(*graph));
+	gpu_graph graph = malloc(sizeof(*graph));
 	if (!graph)
 		return emulation_fail(-ENOMEM, "no memory for a captured graph");
 	list_init(&graph->items);
@@ -436,11 +430,9 @@ int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph)
 
 int gpu_graph_launch(gpu_graph graph, gpu_stream stream)
 {
-	struct item *item;
-
 	if (stream->capture)
 		return emulation_fail(-EIO, "a graph is launched within a capture");
-	item = queue(stream, LAUNCH, 0);
+	struct item *item = queue(stream, LAUNCH, 0);
 	if (!item)
 		return -ENOMEM;
 	item->graph = graph;

@@ -247,11 +247,10 @@ DEVICE void emulation_load_matrices(uint32_t to[4], const void *row, bool turned
 				    int line)
 {
 	struct emulation_fragment own = {.row = row};
-	const struct emulation_fragment *all;
 	uint32_t lane = threadIdx.x % 32, y = lane / 4, x = lane % 4 * 2;
 
 	emulation_aligned(row, 16);
-	all = emulation_exchange(&own, file, line);
+	const struct emulation_fragment *all = emulation_exchange(&own, file, line);
 	for (uint32_t i = 0; i < 4; i++) {
 		const struct emulation_fragment *rows = all + (size_t)8 * i;
 		uint16_t pair[2];

@@ -277,15 +277,15 @@ static struct fiber *fiber_new(void)
 {
 	struct fiber *fiber = free_fibers;
 	size_t colour = fibers % COLOURS * COLOUR;
-	char *memory;
 
 	if (fiber) {
 		free_fibers = fiber->next;
 		return fiber;
 	}
 	/* never freed; there are at most as many as threads in a block */
-	memory = mmap(NULL, GUARD_BYTES + COLOURS * COLOUR + STACK_BYTES + sizeof(*fiber),
-		      PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *memory =
+		mmap(NULL, GUARD_BYTES + COLOURS * COLOUR + STACK_BYTES + sizeof(*fiber),
+		     PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED || mprotect(memory, GUARD_BYTES, PROT_NONE) < 0)
 		give_up("no memory for the stack of a thread: %s", strerror(errno));
 	fibers++;
@@ -298,13 +298,11 @@ static struct fiber *fiber_new(void)
 /* Switches to the next runnable thread, or to the launching stack if there is none. */
 static void enter_next(void)
 {
-	struct thread *next;
-
 	if (!block.queue_count) {
 		enter(&scheduler);
 		return;
 	}
-	next = &block.thread[take_next()];
+	struct thread *next = &block.thread[take_next()];
 	if (!next->fiber) {
 		next->fiber = fiber_new();
 		next->fiber->thread = threadIdx.x;
@@ -493,14 +491,12 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	       uint32_t threads, const void *arguments, size_t size, gpu_stream stream)
 {
 	size_t bytes = sizeof(struct launch) + size;
-	struct launch *launch;
-	int r;
 
 	/* limits that CUDA also enforces */
 	if (!blocks_x || !blocks_y || blocks_y > 65535 || threads % WARP || !threads ||
 	    threads > THREADS_MAX || size > 4096)
 		return -EIO;
-	launch = malloc(bytes);
+	struct launch *launch = malloc(bytes);
 	if (!launch)
 		return -ENOMEM;
 	launch->kernel = (void (*)(const void *))kernel->function;
@@ -508,7 +504,7 @@ int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t bloc
 	launch->blocks_y = blocks_y;
 	launch->threads = threads;
 	memcpy(launch->arguments, arguments, size);
-	r = emulation_queue(stream, run_grid, launch, bytes);
+	int r = emulation_queue(stream, run_grid, launch, bytes);
 	free(launch);
 	return r;
 }

@@ -82,11 +82,9 @@ static int fail(const struct matmul_problem *problem, int result, const char *wh
 static int make_plan(void *state, const struct matmul_problem *problem,
 		     struct matmul_plan **ret_plan)
 {
-	struct matmul_plan *plan;
-
 	if (!problem->rows || !problem->columns || !problem->inner)
 		return fail(problem, -EINVAL, "a matrix has no elements");
-	plan = calloc(1, sizeof(*plan));
+	struct matmul_plan *plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;
 	plan->problem = *problem;

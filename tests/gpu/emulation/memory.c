@@ -109,11 +109,11 @@ static int add_range(void *memory, uint64_t bytes, bool device, bool owned)
 
 static void remove_range(void *memory, bool device, bool owned)
 {
-	struct range **at = &held.ranges, *range;
+	struct range **at = &held.ranges;
 
 	while (*at && ((*at)->memory != memory || (*at)->device != device || (*at)->owned != owned))
 		at = &(*at)->next;
-	range = *at;
+	struct range *range = *at;
 	if (!range)
 		abort(); /* freed twice, or never allocated */
 	*at = range->next;

@@ -160,7 +160,6 @@ static bool capture_case(const struct kernel_case *k, enum cuda_element element,
 			 const struct arena *arena, struct work *work)
 {
 	gpu_stream stream = kernels_device.stream;
-	uint64_t taken;
 
 	/* capture once to find the size, then discard the graph, which may not fit */
 	bench_must(gpu_capture_begin(stream), k->kernel);
@@ -168,7 +167,7 @@ static bool capture_case(const struct kernel_case *k, enum cuda_element element,
 	bench_must(gpu_capture_end(stream, &work->graph), k->kernel);
 	gpu_graph_free(work->graph);
 	work->graph = NULL;
-	taken = slice.taken;
+	uint64_t taken = slice.taken;
 	if (taken > arena->bytes)
 		return false;
 	work->moved = slice.moved;
@@ -228,7 +227,6 @@ static void time_case(const struct kernel_case *k, enum cuda_element element,
 {
 	gpu_event from, to;
 	struct work work = {0};
-	double rate, copied;
 
 	if (!capture_case(k, element, arena, &work)) {
 		fprintf(stderr, "left out for want of memory: %s, %s\n", k->kernel, k->name);
@@ -241,8 +239,8 @@ static void time_case(const struct kernel_case *k, enum cuda_element element,
 		copy->us[i] = run_work(copy, from, to);
 		work.us[i] = run_work(&work, from, to);
 	}
-	rate = rate_of(&work);
-	copied = rate_of(copy);
+	double rate = rate_of(&work);
+	double copied = rate_of(copy);
 	printf("%-28s  %-28s %-4s %9.1f us (%.1f to %.1f) %11.3f MB %9.6g GB/s, "
 	       "%5.1f %% of a copy's %.1f\n",
 	       k->kernel, k->name, cuda_kernels.variants[element], work.us[ROUNDS / 2], work.us[0],

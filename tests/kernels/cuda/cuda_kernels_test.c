@@ -72,14 +72,13 @@ double element_round(double value, enum cuda_element element)
 	int min = element == CUDA_F16 ? -14 : -126, exponent;
 	double largest = element == CUDA_F16   ? 65504
 			 : element == CUDA_F32 ? 0x1.fffffep127
-					       : 0x1.fep127,
-	       unit;
+					       : 0x1.fep127;
 
 	if (!isfinite(value) || value == 0)
 		return value;
 	frexp(value, &exponent);
 	exponent = exponent - 1 < min ? min : exponent - 1;
-	unit = ldexp(1, exponent - significant_bits(element) + 1);
+	double unit = ldexp(1, exponent - significant_bits(element) + 1);
 	value = nearbyint(value / unit) * unit;
 	return fabs(value) > largest ? copysign(INFINITY, value) : value;
 }
@@ -88,7 +87,7 @@ uint32_t element_encode(double value, enum cuda_element element)
 {
 	double rounded = element_round(value, element);
 	float f = (float)rounded;
-	uint32_t bits, sign;
+	uint32_t bits;
 	int exponent;
 
 	memcpy(&bits, &f, sizeof(bits));
@@ -96,7 +95,7 @@ uint32_t element_encode(double value, enum cuda_element element)
 		return bits;
 	if (element == CUDA_BF16)
 		return bits >> 16;
-	sign = bits >> 16 & 0x8000;
+	uint32_t sign = bits >> 16 & 0x8000;
 	if (isnan(rounded))
 		return sign | 0x7e00;
 	if (isinf(rounded))
@@ -237,11 +236,9 @@ void kernels_release(void)
 
 void array_write(struct array *array)
 {
-	char *bytes;
-
 	if (kernels_timing)
 		return;
-	bytes = kernels_zeros(array->count * array->size);
+	char *bytes = kernels_zeros(array->count * array->size);
 	for (uint64_t i = 0; i < array->count; i++) {
 		uint32_t bits = element_encode(array->v[i], array->element);
 

@@ -62,11 +62,10 @@ static struct array *new_batch(const struct input_case *k, double *values)
 static void *new_taps(uint32_t count)
 {
 	struct device_tap *taps = calloc(count, sizeof(*taps));
-	struct array *array;
 
 	for (uint32_t i = 0; i < count; i++)
 		taps[i] = (struct device_tap){i, 1, {1}};
-	array = new_bytes(taps, count * sizeof(*taps));
+	struct array *array = new_bytes(taps, count * sizeof(*taps));
 	free(taps);
 	return array_uses(array);
 }

@@ -118,7 +118,7 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 		       enum cuda_element element, bool labelled)
 {
 	struct loss l = new_loss(k, logits_element, element, labelled);
-	struct device_results results = {0}, got;
+	struct device_results results = {0};
 	double loss_scale = k->loss_scale != 0 ? k->loss_scale : 1;
 
 	if (queued(loss_forward(&kernels_device, &l.a)))
@@ -131,7 +131,7 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 	for (uint64_t i = 0; i < l.dlogits->count && results.samples; i++)
 		want(l.dlogits)[i] *= loss_scale / results.samples;
 	results.loss /= results.samples ? results.samples : 1;
-	got = results_of(&l);
+	struct device_results got = results_of(&l);
 	assert_int_equal(got.step, 42);
 	assert_int_equal(got.samples, results.samples);
 	assert_int_equal(got.top1, results.top1);

@@ -146,16 +146,14 @@ static void norm_finalized(const struct kernel_case *k, enum cuda_element elemen
 	a.running_mean = how->running ? array_updates(running_mean) : NULL;
 	a.running_var = how->running ? array_updates(running_var) : NULL;
 	for (unsigned c = 0; c < k->c && !kernels_timing; c++) {
-		double m, variance, unbiased, s;
-
 		sum->v[c] *= rows;
-		m = sum->v[c] / rows;
+		double m = sum->v[c] / rows;
 		/* makes the computed variance of channel 0 negative */
 		squares->v[c] = element_round((c ? m * m + 0.75 * (c % 5) : m * m * 0.999) * rows,
 					      CUDA_F32);
-		variance = fmax(squares->v[c] / rows - m * m, 0);
-		unbiased = variance * (rows > 1 ? rows / (rows - 1) : 1);
-		s = gamma->v[c] / sqrt(variance + (double)1e-3f);
+		double variance = fmax(squares->v[c] / rows - m * m, 0);
+		double unbiased = variance * (rows > 1 ? rows / (rows - 1) : 1);
+		double s = gamma->v[c] / sqrt(variance + (double)1e-3f);
 		want(mean)[c] = m;
 		want(deviation)[c] = 1 / sqrt(variance + (double)1e-3f);
 		want(scale)[c] = want(scale16)[c] = s;

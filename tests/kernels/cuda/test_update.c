@@ -65,13 +65,12 @@ static struct update_scaling plain_scaling = {.growth = 1, .backoff = 1, .min = 
 /* Returns a new table of *ret_count chunks. */
 static struct update_chunk *make_chunks(struct store *s, uint32_t *ret_count)
 {
-	struct update_chunk *chunks;
 	uint32_t count = 0;
 
 	for (unsigned i = 0; i < s->param_count; i++)
 		count += (s->params[i].count + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX;
 	*ret_count = count;
-	chunks = calloc(count, sizeof(*chunks));
+	struct update_chunk *chunks = calloc(count, sizeof(*chunks));
 	assert_non_null(chunks);
 	count = 0;
 	for (unsigned i = 0; i < s->param_count; i++) {
@@ -334,13 +333,13 @@ static void check_state(const struct store *s, double norm, bool updated, double
 static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 {
 	struct step_arguments arguments = {.hyper = hyper};
-	double norm, scale = (hyper.grad_scale != 0 ? (double)hyper.grad_scale : 1) /
-			     s->expected_state.loss_scale;
+	double scale = (hyper.grad_scale != 0 ? (double)hyper.grad_scale : 1) /
+		       s->expected_state.loss_scale;
 	double in_force = s->expected_state.loss_scale;
 
 	write_bytes(s->arguments, &arguments);
 	write_gradients(s, t);
-	norm = model_norm(s, &hyper);
+	double norm = model_norm(s, &hyper);
 	if (hyper.clip_norm > 0 && norm > (double)hyper.clip_norm)
 		scale *= (double)hyper.clip_norm / norm;
 	s->expected_state.updates++;
@@ -572,12 +571,11 @@ static void run_perturb(struct store *s, unsigned t, bool bad)
 {
 	struct step_arguments arguments = {.hyper = hyper_of_step(t)};
 	double scale = arguments.hyper.grad_scale != 0 ? (double)arguments.hyper.grad_scale : 1;
-	double norm;
 
 	arguments.hyper.perturb = 0.5f;
 	write_bytes(s->arguments, &arguments);
 	write_gradients(s, t);
-	norm = model_norm(s, &arguments.hyper);
+	double norm = model_norm(s, &arguments.hyper);
 	if (bad)
 		s->model[GRADIENT][s->params[4].offset + 5] =
 			s->slots[GRADIENT]->v[s->params[4].offset + 5] = NAN;

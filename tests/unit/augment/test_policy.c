@@ -164,12 +164,11 @@ TEST(aug_mix_is_dirichlet)
 
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
 		unsigned chain = 0, depth = 0;
-		double sum;
 
 		stats_draw("aug_mix", sample, &list);
 		assert_int_equal(list.effects[0].kind, EFFECT_MIX_BEGIN);
 		assert_int_equal(list.effects[list.count - 1].kind, EFFECT_MIX_END);
-		sum = (double)list.effects[0].weight;
+		double sum = (double)list.effects[0].weight;
 		own[bin_of(sum, BINS)]++;
 		for (unsigned i = 1; i + 1 < list.count; i++) {
 			const struct effect *effect = &list.effects[i];

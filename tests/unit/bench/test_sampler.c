@@ -17,7 +17,6 @@ static void answer_with(int daemon, const uint32_t *pids, unsigned count)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	uint8_t message[1024];
 	uint64_t scale = 1;
-	size_t size;
 
 	for (unsigned i = 0; i < count; i++, scale *= 10) {
 		loaderd__feed_status__init(&feeds[i]);
@@ -34,7 +33,7 @@ static void answer_with(int daemon, const uint32_t *pids, unsigned count)
 	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
 	reply.status = &status;
 	assert_true(loaderd__reply__get_packed_size(&reply) <= sizeof(message));
-	size = loaderd__reply__pack(&reply, message);
+	size_t size = loaderd__reply__pack(&reply, message);
 	assert_int_equal(frame_send(daemon, message, size, NULL, 0, 0), 0);
 }
 

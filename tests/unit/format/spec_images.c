@@ -32,10 +32,9 @@ static const struct {
 static FILE *create(const char *folder, const char *name, const char *extension)
 {
 	char path[4096];
-	FILE *file;
 
 	snprintf(path, sizeof(path), "%s/%s.%s", folder, name, extension);
-	file = fopen(path, "wb");
+	FILE *file = fopen(path, "wb");
 	if (!file) {
 		perror(path);
 		exit(1);

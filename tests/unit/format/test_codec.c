@@ -320,7 +320,7 @@ TEST(encode_jpeg)
 			uint32_t w = sizes[i][0], h = sizes[i][1], dw, dh;
 			uint8_t *pixels = smooth_pixels(w, h, channels);
 			const uint8_t *data;
-			size_t size, sizes_by_quality[2], optimised;
+			size_t sizes_by_quality[2], optimised;
 			struct packimg_jpeg_info info;
 			int components;
 			for (int k = 0; k < 2; k++)
@@ -329,7 +329,7 @@ TEST(encode_jpeg)
 								     false, &data,
 								     &sizes_by_quality[k]),
 						 0);
-			size = sizes_by_quality[1];
+			size_t size = sizes_by_quality[1];
 			assert_true(w < 100 || sizes_by_quality[0] < sizes_by_quality[1]);
 			assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), 0);
 			assert_true(info.width == w && info.height == h &&

@@ -234,10 +234,10 @@ TEST(no_inheritance)
 
 	for (int k = 0; k < 2; k++) {
 		struct packimg_pixels pixels;
-		size_t size, stripped_size;
+		size_t size;
 		uint8_t *data = image_jpeg(60, 44, &both[k], 1, &size), *stripped = malloc(size);
 		memcpy(stripped, data, size);
-		stripped_size = strip(stripped, size, 0xdb);
+		size_t stripped_size = strip(stripped, size, 0xdb);
 		assert_true(stripped_size < size);
 		assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
 		assert_int_equal(decode(stripped, stripped_size, 60, 44, 3, &pixels), -EBADMSG);

@@ -145,14 +145,14 @@ TEST(killed)
 /* Simulates a full disk with RLIMIT_FSIZE. */
 TEST(no_room)
 {
-	struct rlimit limit, old;
+	struct rlimit old;
 	struct packimg_item item = plain_item();
 	struct packimg_writer *writer = begin("c.pimg", 0);
 	int r = 0;
 
 	signal(SIGXFSZ, SIG_IGN);
 	getrlimit(RLIMIT_FSIZE, &old);
-	limit = (struct rlimit){3 << 20, old.rlim_max};
+	struct rlimit limit = {3 << 20, old.rlim_max};
 	setrlimit(RLIMIT_FSIZE, &limit);
 	for (int i = 0; i < 1000 && r == 0; i++)
 		r = packimg_writer_add(writer, &item, &error);

@@ -88,9 +88,8 @@ static void read_all(const uint8_t *data, size_t size, struct image_info *info,
 		     struct image_reader *reader, struct resize_picture *pixels)
 {
 	struct packimg_error error = {{0}};
-	int r;
 
-	r = image_probe(data, size, info, &error);
+	int r = image_probe(data, size, info, &error);
 	if (!r)
 		r = image_read(reader, data, size, info, NULL, 0, 0, pixels, &error);
 	if (r)
@@ -130,7 +129,7 @@ TEST(jpeg)
 	struct image_reader reader;
 	struct image_info info;
 	struct resize_picture pixels;
-	uint8_t expected[WIDTH * HEIGHT * 3], *padded;
+	uint8_t expected[WIDTH * HEIGHT * 3];
 	const uint8_t *data;
 	size_t size;
 
@@ -138,7 +137,7 @@ TEST(jpeg)
 	assert_int_equal(image_reader_init(&reader), 0);
 	fill(expected, WIDTH, HEIGHT);
 	make_jpeg(encoder, 3, &data, &size);
-	padded = with_orientation(data, size, 6, &size);
+	uint8_t *padded = with_orientation(data, size, 6, &size);
 	read_all(padded, size, &info, &reader, &pixels);
 	assert_int_equal(info.orientation, 6);
 	assert_int_equal(pixels.width, HEIGHT);
@@ -210,7 +209,6 @@ TEST(png)
 	struct resize_picture pixels;
 	uint8_t rgb[WIDTH * HEIGHT * 3], rgba[WIDTH * HEIGHT * 4], index[WIDTH * HEIGHT];
 	uint16_t deep[WIDTH * HEIGHT * 3];
-	uint8_t *data;
 	size_t size;
 
 	assert_int_equal(image_reader_init(&reader), 0);
@@ -222,7 +220,7 @@ TEST(png)
 	}
 	for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
 		deep[i] = (uint16_t)(rgb[i] << 8 | 0xc0); /* spng expects native byte order */
-	data = make_png(SPNG_COLOR_TYPE_TRUECOLOR, 8, rgb, sizeof(rgb), &size);
+	uint8_t *data = make_png(SPNG_COLOR_TYPE_TRUECOLOR, 8, rgb, sizeof(rgb), &size);
 	read_all(data, size, &info, &reader, &pixels);
 	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
 	free(data);
@@ -294,13 +292,12 @@ TEST(webp)
 	struct image_info info;
 	struct resize_picture pixels;
 	struct packimg_error error;
-	uint8_t rgb[WIDTH * HEIGHT * 3], *made = NULL, *data;
-	size_t size;
+	uint8_t rgb[WIDTH * HEIGHT * 3], *made = NULL;
 
 	fill(rgb, WIDTH, HEIGHT);
-	size = WebPEncodeLosslessRGB(rgb, WIDTH, HEIGHT, WIDTH * 3, &made);
+	size_t size = WebPEncodeLosslessRGB(rgb, WIDTH, HEIGHT, WIDTH * 3, &made);
 	assert_int_not_equal(size, 0);
-	data = pad(made, size);
+	uint8_t *data = pad(made, size);
 	WebPFree(made);
 	assert_int_equal(image_reader_init(&reader), 0);
 	read_all(data, size, &info, &reader, &pixels);

@@ -17,14 +17,14 @@ static int load_labels(const char *text, enum label_use labels, const char *cons
 	struct source_item item;
 	struct source *source;
 	char path[] = "/tmp/packimg-manifest-XXXXXX";
-	int fd = mkstemp(path), r;
+	int fd = mkstemp(path);
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	close(fd);
 	catalog_init(catalog);
 	*ret_skipped = 0;
-	r = source_new(&catalog->blobs, path, &options, &source, error);
+	int r = source_new(&catalog->blobs, path, &options, &source, error);
 	unlink(path);
 	if (r)
 		return r;

@@ -138,7 +138,7 @@ TEST(split_parse)
 	struct split_part parts[SPLIT_PARTS_MAX];
 	struct packimg_error error;
 	uint32_t count;
-	char text[64], *path;
+	char text[64];
 
 	assert_int_equal(split_parse(strcpy(text, "train=0.9,val=0.1"), parts, &count, &error), 0);
 	assert_int_equal(count, 2);
@@ -150,7 +150,7 @@ TEST(split_parse)
 	assert_int_equal(split_parse(strcpy(text, "a/b=0.5"), parts, &count, &error), -EINVAL);
 	assert_int_equal(split_parse(strcpy(text, "train"), parts, &count, &error), -EINVAL);
 	assert_int_equal(split_parse(strcpy(text, ""), parts, &count, &error), -EINVAL);
-	path = split_path("x/y.pimg", "val");
+	char *path = split_path("x/y.pimg", "val");
 	assert_string_equal(path, "x/y-val.pimg");
 	free(path);
 	path = split_path("y.pimg", "a/b");

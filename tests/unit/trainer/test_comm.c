@@ -174,7 +174,6 @@ int main(void)
 {
 	const struct CMUnitTest bound[] = {cmocka_unit_test(test_bound)};
 	char error[COMM_ERROR_MAX];
-	int failed;
 
 	/* before the ranks query their CPUs */
 	if (getenv("COMM_BIND"))
@@ -183,8 +182,8 @@ int main(void)
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
-	failed = getenv("COMM_BIND") ? cmocka_run_group_tests(bound, NULL, NULL)
-				     : test_run(NULL, NULL);
+	int failed = getenv("COMM_BIND") ? cmocka_run_group_tests(bound, NULL, NULL)
+					 : test_run(NULL, NULL);
 	/* other ranks may be waiting in a collective that this rank has skipped */
 	if (failed)
 		comm_abort(comm);

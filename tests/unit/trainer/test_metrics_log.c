@@ -142,13 +142,13 @@ TEST(line_that_does_not_fit)
 {
 	char text[4096];
 	struct metrics_log *metrics;
-	struct rlimit whole, limit;
+	struct rlimit whole;
 	assert_int_equal(metrics_log_open(path, &metrics, error), 0);
 	assert_int_equal(metrics_log_truncate(metrics, 0, true), 0);
 	line(metrics, "start", 0);
 	size_t size = read_all(text, sizeof(text));
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
-	limit = whole;
+	struct rlimit limit = whole;
 	limit.rlim_cur = size + 10;
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);

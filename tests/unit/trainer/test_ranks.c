@@ -140,9 +140,9 @@ static unsigned fill(struct device_params *params, enum device_slot slot, float 
 
 static float first_value(struct device_param *param, enum device_slot slot)
 {
-	float *values = malloc(device_param_elements(param) * sizeof(float)), value;
+	float *values = malloc(device_param_elements(param) * sizeof(float));
 	assert_int_equal(device_param_read(param, slot, values), 0);
-	value = values[0];
+	float value = values[0];
 	free(values);
 	return value;
 }

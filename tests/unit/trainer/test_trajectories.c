@@ -87,9 +87,9 @@ static void check_trajectory(const json_t *reference)
 
 TEST(trajectories)
 {
-	json_t *json = golden_load("../trajectories/trajectories.json"), *trajectories, *trajectory;
+	json_t *json = golden_load("../trajectories/trajectories.json"), *trajectory;
 	const char *name;
-	trajectories = json_object_get(json, "trajectories");
+	json_t *trajectories = json_object_get(json, "trajectories");
 	assert_int_equal(json_object_size(trajectories), 2);
 	json_object_foreach(trajectories, name, trajectory)
 	{

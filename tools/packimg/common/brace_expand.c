@@ -70,11 +70,11 @@ static bool brace_expand_find(const char *word, struct brace *ret_brace)
 			continue;
 		if (!brace.list) {
 			const char *p = open + 1;
-			size_t low = strspn(p, "0123456789"), high;
+			size_t low = strspn(p, "0123456789");
 
 			if (!low || low > 18 || p[low] != '.' || p[low + 1] != '.')
 				continue;
-			high = strspn(p + low + 2, "0123456789");
+			size_t high = strspn(p + low + 2, "0123456789");
 			if (!high || high > 18 || p + low + 2 + high != brace.close)
 				continue;
 		}

@@ -371,11 +371,10 @@ static int next_member(struct archive_reader *in, struct archive_member *ret_mem
 		       struct packimg_error *error)
 {
 	struct archive_entry *entry;
-	int r;
 
 	if (in->ended)
 		return ARCHIVE_READER_END;
-	r = in->entered ? skip_member(in, error) : 0;
+	int r = in->entered ? skip_member(in, error) : 0;
 	if (r)
 		return r;
 	r = next_header(in, &entry);

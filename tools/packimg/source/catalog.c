@@ -76,14 +76,13 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 static int add_values(struct catalog *catalog, const struct source_item *item,
 		      struct catalog_sample *sample, struct packimg_error *error)
 {
-	struct catalog_value *values;
-
 	if (!item->field_count)
 		return 0;
 	int r = check_fields(catalog, item, error);
 	if (r)
 		return r;
-	values = arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
+	struct catalog_value *values =
+		arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
 	if (!values)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < item->field_count; i++) {

@@ -31,10 +31,10 @@ void ignored_files_deinit(struct ignored_files *ignored)
 static const char *kind_of(const char *name, enum filter_verdict verdict,
 			   char ending[static ENDING_MAX + 2])
 {
-	const char *base = strrchr(name, '/'), *dot;
+	const char *base = strrchr(name, '/');
 
 	base = base ? base + 1 : name;
-	dot = strrchr(base, '.');
+	const char *dot = strrchr(base, '.');
 	size_t size = dot ? strlen(dot) : 0;
 	if (verdict == FILTER_HIDDEN)
 		return "hidden";

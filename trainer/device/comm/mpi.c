@@ -43,16 +43,15 @@ static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum com
 {
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
 	unsigned request = 0;
-	int status;
 
 	while (request < COMM_REQUESTS_MAX && mpi->used[request])
 		request++;
 	if (request == COMM_REQUESTS_MAX)
 		return sentence_fail(comm->error, COMM_ERROR_MAX, -EBUSY,
 				     "%d sums are under way already", COMM_REQUESTS_MAX);
-	status = MPI_Iallreduce(MPI_IN_PLACE, values, (int)count,
-				element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM, mpi->ranks,
-				&mpi->requests[request]);
+	int status = MPI_Iallreduce(MPI_IN_PLACE, values, (int)count,
+				    element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM,
+				    mpi->ranks, &mpi->requests[request]);
 	if (status != MPI_SUCCESS)
 		return mpi_fail(comm, status, "start a sum");
 	mpi->used[request] = true;
@@ -66,11 +65,11 @@ static int mpi_progress(struct comm *comm)
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
 
 	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++) {
-		int done, status;
+		int done;
 
 		if (!mpi->used[i] || mpi->requests[i] == MPI_REQUEST_NULL)
 			continue;
-		status = MPI_Test(&mpi->requests[i], &done, MPI_STATUS_IGNORE);
+		int status = MPI_Test(&mpi->requests[i], &done, MPI_STATUS_IGNORE);
 		return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "carry out a sum");
 	}
 	return 0;
@@ -131,14 +130,13 @@ static const struct comm_ops mpi_ops = {
 static int compare_affinities(struct comm *comm, MPI_Comm local)
 {
 	cpu_set_t *sets = calloc(comm->local_world, sizeof(*sets)), common;
-	int status;
 
 	if (!sets)
 		return MPI_ERR_NO_MEM;
 	if (sched_getaffinity(0, sizeof(*sets), &sets[comm->local_rank]) < 0)
 		CPU_ZERO(&sets[comm->local_rank]);
-	status = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, sets, sizeof(*sets), MPI_BYTE,
-			       local);
+	int status = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, sets, sizeof(*sets),
+				   MPI_BYTE, local);
 	comm->sharers = 0;
 	for (unsigned i = 0; i < comm->local_world; i++) {
 		CPU_OR(&comm->cpus, &comm->cpus, &sets[i]);
@@ -153,11 +151,11 @@ static int compare_affinities(struct comm *comm, MPI_Comm local)
 static int find_place(struct comm *comm, MPI_Comm ranks)
 {
 	MPI_Comm local;
-	int rank = 0, world = 1, status;
+	int rank = 0, world = 1;
 
 	comm->leader = comm->rank;
-	status = MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, (int)comm->rank, MPI_INFO_NULL,
-				     &local);
+	int status = MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, (int)comm->rank,
+					 MPI_INFO_NULL, &local);
 	if (status != MPI_SUCCESS)
 		return status;
 	MPI_Comm_rank(local, &rank);
@@ -174,7 +172,7 @@ static int find_place(struct comm *comm, MPI_Comm ranks)
 int comm_mpi_open(struct comm **ret_comm, char *error)
 {
 	struct comm_mpi *mpi = calloc(1, sizeof(*mpi));
-	int provided, rank = 0, world = 1, status;
+	int provided, rank = 0, world = 1;
 
 	if (!mpi)
 		return sentence_fail(error, COMM_ERROR_MAX, -ENOMEM, "out of memory");
@@ -198,7 +196,7 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	mpi->base.rank = (unsigned)rank;
 	mpi->base.world = (unsigned)world;
 	mpi->base.ops = &mpi_ops;
-	status = find_place(&mpi->base, mpi->ranks);
+	int status = find_place(&mpi->base, mpi->ranks);
 	if (status != MPI_SUCCESS) {
 		int r = mpi_fail(&mpi->base, status, "find the ranks of this machine");
 

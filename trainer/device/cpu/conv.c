@@ -81,7 +81,6 @@ static int conv_prepare_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 	float *weights = cpu_param_slot(n->weight, exec->weights);
 	uint32_t channels = n->y->shape.c;
 	float *scale = node->folded_bias + channels;
-	int r;
 
 	if (n->has_norm) {
 		struct fold_job job = {weights, scale, exec->fold, n->weight->elements / channels};
@@ -97,7 +96,8 @@ static int conv_prepare_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 		cpu_winograd_prepare(exec, node, weights);
 		return 0;
 	}
-	r = cpu_status(dnnl_memory_set_data_handle(node->reorder_forward.args[0].memory, weights));
+	int r = cpu_status(
+		dnnl_memory_set_data_handle(node->reorder_forward.args[0].memory, weights));
 	return r < 0 ? r : cpu_op_run(exec, &node->reorder_forward);
 }
 

@@ -130,7 +130,6 @@ static int conv_create_forward(struct cpu_exec *exec, struct cpu_node *node, boo
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	dnnl_primitive_attr_t attributes;
 	int r = conv_describe(exec, node, node->y->element, cpu_type(exec->device->element),
 			      &descs);
 
@@ -144,7 +143,7 @@ static int conv_create_forward(struct cpu_exec *exec, struct cpu_node *node, boo
 		descs.padding, descs.padding_end));
 	if (r < 0)
 		return r;
-	attributes = cpu_attributes();
+	dnnl_primitive_attr_t attributes = cpu_attributes();
 	if (!attributes)
 		return -ENOMEM;
 	r = conv_append_post_ops(attributes, &descs, residual, activation);
@@ -266,12 +265,12 @@ static int conv_plan_training(struct cpu_exec *exec, struct cpu_node *node)
 int cpu_conv_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	int r;
 
 	if (conv_is_wide(exec, n))
 		node->y->element = ELEMENT_F32;
 	node->winograd = cpu_winograd_fits(exec, node);
-	r = cpu_infers(exec, n) ? conv_plan_evaluation(exec, node) : conv_plan_training(exec, node);
+	int r = cpu_infers(exec, n) ? conv_plan_evaluation(exec, node)
+				    : conv_plan_training(exec, node);
 	if (r == 0 && node->winograd)
 		r = cpu_winograd_plan(exec, node);
 	else if (r == 0)
@@ -337,7 +336,6 @@ static int conv_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 
 static int conv_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	const dnnl_memory_desc_t *gradient;
 	dnnl_memory_desc_t master;
 	int r = conv_create_backward_weights(exec, node);
 
@@ -345,7 +343,8 @@ static int conv_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *nod
 		r = conv_describe_weights(node, dnnl_f32, true, &master);
 	if (r < 0)
 		return r;
-	gradient = cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);
+	const dnnl_memory_desc_t *gradient =
+		cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);
 	r = conv_create_reorder(exec, &node->reorder_gradient, gradient, &master, false);
 	if (r == 0)
 		r = conv_create_reorder(exec, &node->reorder_gradient_add, gradient, &master, true);

@@ -212,12 +212,11 @@ static int graph_add_result(struct cpu_exec *exec, struct cpu_node *node, int i)
 {
 	const struct device_value *output = cpu_output(node, i);
 	struct cpu_value *own = node->outputs[i];
-	int r;
 
 	if (!output)
 		return 0;
-	r = cpu_add_block(exec, cpu_value_bytes(output, own->element), node->node->index,
-			  &own->block);
+	int r = cpu_add_block(exec, cpu_value_bytes(output, own->element), node->node->index,
+			      &own->block);
 	if (r == 0 && own->kept) {
 		arena_keep(&exec->arena, own->block);
 		arena_extend(&exec->arena, own->block, exec->end);
@@ -229,13 +228,11 @@ static int graph_add_result(struct cpu_exec *exec, struct cpu_node *node, int i)
 
 static int graph_plan_node(struct cpu_exec *exec, struct cpu_node *node)
 {
-	int r;
-
 	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
 		if (node->inputs[i])
 			arena_extend(&exec->arena, node->inputs[i]->block, node->node->index);
 	strcpy(node->engine, "own");
-	r = node->ops->plan ? node->ops->plan(exec, node) : 0;
+	int r = node->ops->plan ? node->ops->plan(exec, node) : 0;
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
 		r = graph_add_result(exec, node, i);
 	return r;
@@ -354,7 +351,6 @@ static void graph_explain_memory(struct cpu_exec *exec, uint64_t available)
 static int graph_map_arena(struct cpu_exec *exec)
 {
 	uint64_t available = graph_memory_max(exec);
-	size_t size;
 	void *memory = MAP_FAILED;
 	int r = 0;
 
@@ -367,7 +363,7 @@ static int graph_map_arena(struct cpu_exec *exec)
 	r = arena_layout(&exec->arena);
 	if (r < 0)
 		return r;
-	size = (exec->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
+	size_t size = (exec->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
 	if (!available)
 		available = memory_available();
 	if (exec->arena.size <= available)
@@ -458,7 +454,6 @@ void cpu_graph_release(struct device_graph *graph)
 int cpu_graph_plan(struct device_graph *graph, char *error)
 {
 	struct cpu_exec *exec = calloc(1, sizeof(*exec));
-	int r;
 
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
 	if (!exec)
@@ -472,7 +467,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	arena_init(&exec->arena);
 	exec->nodes = calloc(graph->node_count, sizeof(*exec->nodes));
 	exec->values = calloc(graph->value_count, sizeof(*exec->values));
-	r = exec->nodes && exec->values ? graph_make_values(exec) : -ENOMEM;
+	int r = exec->nodes && exec->values ? graph_make_values(exec) : -ENOMEM;
 	/* oneDNN creates primitives for the number of threads set at that time */
 	thread_pool_enter(&exec->device->thread_pool);
 	if (r == 0) {

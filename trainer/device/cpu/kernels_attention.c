@@ -137,13 +137,12 @@ static void transpose(float *restrict to, const float *restrict from, size_t row
 INLINE float largest_of(const float *row, size_t count)
 {
 	float max[LANES];
-	float largest;
 
 	memcpy(max, row, sizeof(max));
 	for (size_t j = LANES; j < count; j += LANES)
 		for (size_t i = 0; i < LANES; i++)
 			max[i] = row[j + i] > max[i] ? row[j + i] : max[i];
-	largest = max[0];
+	float largest = max[0];
 	for (size_t i = 1; i < LANES; i++)
 		largest = max[i] > largest ? max[i] : largest;
 	return largest;
@@ -212,13 +211,13 @@ void KERNELS_NAMED(attention)(const struct attention_args *a)
 		product((struct factor){q, width, 1}, rows, turned, columns, d, scores, columns,
 			columns, false);
 		for (size_t i = 0; i < rows; i++) {
-			float *row = scores + i * columns, largest, sum;
+			float *row = scores + i * columns;
 
 			for (size_t j = t; j < columns; j++)
 				row[j] = SCORE_MIN;
-			largest = largest_of(row, columns);
+			float largest = largest_of(row, columns);
 			exponentials(row, largest, columns);
-			sum = sum_of(row, columns);
+			float sum = sum_of(row, columns);
 			if (a->log_sum)
 				a->log_sum[first + i] = largest + logf(sum);
 			for (size_t j = 0; j < columns; j++)

@@ -101,7 +101,7 @@ INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args
 	for (size_t row = 0; row < rows; row++) {
 		size_t first = row * channels;
 		float mean = args->mean[row], deviation = args->deviation[row];
-		float sums[LANES] = {0}, products[LANES] = {0}, sum, product;
+		float sums[LANES] = {0}, products[LANES] = {0};
 
 		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
 			size_t width = size_min(channels - at, KERNEL_WIDTH_MAX);
@@ -118,8 +118,8 @@ INLINE void layer_norm_backward_rows(const struct layer_norm_backward_args *args
 		}
 		if (!args->dx)
 			continue;
-		sum = mean_of(sums, channels);
-		product = mean_of(products, channels);
+		float sum = mean_of(sums, channels);
+		float product = mean_of(products, channels);
 		for (size_t at = 0; at < channels; at += KERNEL_WIDTH_MAX) {
 			size_t width = size_min(channels - at, KERNEL_WIDTH_MAX);
 

@@ -148,14 +148,13 @@ static double loss_any_row(const struct loss_args *args, size_t row, float *rest
 			   float *restrict t)
 {
 	const struct device_loss_spec *spec = args->spec;
-	double entropy;
 
 	loss_target(args, row, t);
 	if (spec->kind == DEVICE_SIGMOID)
 		return sigmoid_row(args, z, t);
 	if (spec->kind == DEVICE_SOFTMAX)
 		return softmax_row(args, z, t);
-	entropy = negative_entropy(t, args->classes);
+	double entropy = negative_entropy(t, args->classes);
 	return (softmax_row(args, z, t) + entropy) * (double)spec->temperature *
 	       (double)spec->temperature;
 }

@@ -75,14 +75,13 @@ int cpu_norm_act_plan(struct cpu_exec *exec, struct cpu_node *node)
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	struct device_shape shape = node->node->y->shape;
 	uint32_t each;
-	int r;
 
 	loops_columns_init(&norm_act->columns, shape.c);
 	norm_act->rows = (size_t)shape.n * shape.h * shape.w;
 	norm_act->groups = device_node_groups(node->node, &each);
 	norm_act->group_rows = (size_t)each * shape.h * shape.w;
 	norm_act->slope = norm_act_choose_slope(node->node);
-	r = loops_reserve(&exec->device->loops, shape.c);
+	int r = loops_reserve(&exec->device->loops, shape.c);
 	return r < 0 ? r : norm_act_allocate(norm_act);
 }
 
@@ -237,7 +236,6 @@ static int norm_act_normalize_batch(struct cpu_exec *exec, struct cpu_node *node
 	uint32_t channels = norm_act->columns.channels;
 	enum element element = exec->device->element;
 	size_t rows = norm_act_statistics_rows(exec, node, norm_act);
-	int r;
 
 	/*
 	 * Sums about the first position's values, to avoid cancellation if the mean is large
@@ -250,7 +248,7 @@ static int norm_act_normalize_batch(struct cpu_exec *exec, struct cpu_node *node
 			 element, norm_act->shift, norm_act->sum, norm_act->second);
 	if (rows != norm_act->rows)
 		norm_act_shift_sums(norm_act, cpu_param_slot(n->running_mean, DEVICE_VALUE));
-	r = norm_act_sum_ranks(exec, node);
+	int r = norm_act_sum_ranks(exec, node);
 	if (r < 0)
 		return r;
 	for (uint32_t c = 0; c < channels; c++) {
@@ -351,11 +349,10 @@ static int norm_act_norm_constants(struct cpu_exec *exec, struct cpu_node *node,
 				   struct cpu_norm_act *norm_act)
 {
 	double rows = (double)norm_act_statistics_rows(exec, node, norm_act);
-	int r;
 
 	norm_act_take_gradient(norm_act, node->node->beta, norm_act->sum, NULL);
 	norm_act_take_gradient(norm_act, node->node->gamma, norm_act->second, norm_act->deviation);
-	r = norm_act_sum_ranks(exec, node);
+	int r = norm_act_sum_ranks(exec, node);
 	if (r < 0)
 		return r;
 	for (uint32_t c = 0; c < norm_act->columns.channels; c++) {

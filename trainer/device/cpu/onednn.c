@@ -98,12 +98,11 @@ int cpu_op_new(struct cpu_exec *exec, struct cpu_op *op, const_dnnl_op_desc_t de
 {
 	dnnl_primitive_attr_t attributes = cpu_attributes();
 	dnnl_primitive_desc_iterator_t iterator;
-	int r;
 
 	if (!attributes)
 		return -ENOMEM;
-	r = cpu_status(dnnl_primitive_desc_iterator_create(&iterator, desc, attributes,
-							   exec->device->engine, hint));
+	int r = cpu_status(dnnl_primitive_desc_iterator_create(&iterator, desc, attributes,
+							       exec->device->engine, hint));
 	dnnl_primitive_attr_destroy(attributes);
 	if (r < 0)
 		return r;

@@ -137,21 +137,19 @@ static void describe(struct cpu_device *device)
 
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error)
 {
-	struct cpu_device *device;
 	enum device_precision precision = options->precision;
-	int r;
 
 	if (options->index)
 		return sentence_fail(error, DEVICE_ERROR_MAX, -ENODEV,
 				     "there is one CPU device, not one of index %u",
 				     options->index);
-	r = cap_instruction_set(error);
+	int r = cap_instruction_set(error);
 	if (r < 0)
 		return r;
 	r = choose_precision(options->precision, &precision, error);
 	if (r < 0)
 		return r;
-	device = calloc(1, sizeof(*device));
+	struct cpu_device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return -ENOMEM;
 	device->base.ops = &cpu_ops;

@@ -94,14 +94,13 @@ static int make_chunks(struct device_params *params)
 int cpu_params_allocate(struct device_params *params)
 {
 	struct cpu_params *cpu = calloc(1, sizeof(*cpu));
-	int r;
 
 	if (!cpu)
 		return -ENOMEM;
 	params->backend = cpu;
 	cpu->weights_version = cpu->buffers_version = 1;
 	cpu->state.loss_scale = 1;
-	r = allocate_slots(params);
+	int r = allocate_slots(params);
 	if (r == 0)
 		r = make_chunks(params);
 	if (r == 0)
@@ -353,8 +352,7 @@ static int update_values(struct cpu_device *device, struct device_params *params
 {
 	struct cpu_params *cpu = params->backend;
 	struct update_job job = {.device = device, .params = params, .cpu = cpu, .hyper = hyper};
-	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0, norm;
-	int r;
+	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0;
 
 	if (params->perturbed)
 		cpu_restore(device, params);
@@ -363,7 +361,7 @@ static int update_values(struct cpu_device *device, struct device_params *params
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
 		squares += cpu->partial[i];
 	cpu_drop_gradients(params);
-	norm = sqrt(squares) * fabs(scale);
+	double norm = sqrt(squares) * fabs(scale);
 	results->grad_norm = norm;
 	if (hyper->perturb > 0) {
 		cpu_perturb(device, params, perturb_scale(hyper, scale, norm));
@@ -378,7 +376,7 @@ static int update_values(struct cpu_device *device, struct device_params *params
 	if (gradients_change(&params->optimizer))
 		thread_pool_run(&device->thread_pool, cpu->chunk_count, condition_task, &job);
 	measure_tensors(&job);
-	r = direct_matrices(&job);
+	int r = direct_matrices(&job);
 	if (r < 0)
 		return device_fail(&device->base, r, "oneDNN: a product of matrices");
 	thread_pool_run(&device->thread_pool, cpu->chunk_count, update_task, &job);

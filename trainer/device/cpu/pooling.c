@@ -101,12 +101,10 @@ static int pooling_plan(struct cpu_exec *exec, struct cpu_node *node)
 	struct window w;
 	dnnl_pooling_desc_t pooling;
 	const char *engine = "";
-	size_t workspace;
-	int r;
 
 	if (is_own_max(exec, node))
 		return max_plan(exec, node);
-	r = pooling_describe(exec, node, &w);
+	int r = pooling_describe(exec, node, &w);
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_forward_desc_init(
 			&pooling,
@@ -119,7 +117,7 @@ static int pooling_plan(struct cpu_exec *exec, struct cpu_node *node)
 		return r;
 	dnnl_primitive_desc_query(node->forward.desc, dnnl_query_impl_info_str, 0, &engine);
 	snprintf(node->engine, sizeof(node->engine), "%s", engine);
-	workspace = cpu_op_bytes(&node->forward, DNNL_ARG_WORKSPACE);
+	size_t workspace = cpu_op_bytes(&node->forward, DNNL_ARG_WORKSPACE);
 	return cpu_training(exec) && workspace
 		       ? cpu_add_block(exec, workspace, node->node->index, &node->workspace_block)
 		       : 0;

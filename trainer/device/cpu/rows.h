@@ -106,16 +106,14 @@ INLINE void flush(double *restrict to, float *restrict from, size_t width)
  */
 INLINE float exp_fast(float x)
 {
-	float k, r, p;
-
 	x = x < -87.0f ? -87.0f : x;
 	x = x > 88.0f ? 88.0f : x;
 	/* adding and subtracting 1.5 * 2^23 rounds to an integer */
-	k = x * 1.44269504f + 12582912.0f;
+	float k = x * 1.44269504f + 12582912.0f;
 	k -= 12582912.0f;
-	r = x - k * 0.693359375f;
+	float r = x - k * 0.693359375f;
 	r -= k * -2.12194440e-4f;
-	p = 1.9875691500e-4f;
+	float p = 1.9875691500e-4f;
 	p = p * r + 1.3981999507e-3f;
 	p = p * r + 8.3334519073e-3f;
 	p = p * r + 4.1665795894e-2f;

@@ -181,11 +181,10 @@ static int run_update(struct cpu_exec *exec, const struct device_hyper *hyper,
 static int run_begin(struct cpu_exec *exec, struct device_results **ret_results)
 {
 	struct device_results *results = NULL;
-	int r;
 
 	if (!exec->fed_count)
 		return device_fail(&exec->device->base, -EINVAL, "no batch was fed for this step");
-	r = cpu_ranks_begin(exec);
+	int r = cpu_ranks_begin(exec);
 	if (r < 0)
 		return r;
 	exec->fed_count = 0;
@@ -209,12 +208,11 @@ static int run_step(struct cpu_exec *exec, const struct run_phases *phases, uint
 {
 	const struct device_hyper *hyper = phases->hyper;
 	struct device_results *results = NULL;
-	int r;
 
 	exec->weights = phases->weights;
 	exec->holds = phases->holds;
 	exec->warms_up = phases->warms_up;
-	r = run_begin(exec, &results);
+	int r = run_begin(exec, &results);
 	if (r < 0)
 		return r;
 	thread_pool_enter(&exec->device->thread_pool);

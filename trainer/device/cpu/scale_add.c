@@ -165,10 +165,8 @@ static void forward_task(void *context, uint32_t task, unsigned thread)
 
 	for (uint32_t i = (uint32_t)((uint64_t)samples * task / job->tasks);
 	     i < (uint64_t)samples * (task + 1) / job->tasks; i++) {
-		struct scale_add_args args;
-
 		find_scale(job, i, &share);
-		args = sample_args(job, i, &share);
+		struct scale_add_args args = sample_args(job, i, &share);
 		args.residual = node->residual ? part(job, node->residual->data, i) : NULL;
 		job->exec->device->loops.kernels->scale_add(&args);
 	}
@@ -210,10 +208,9 @@ static void backward_sample(const struct scale_add_job *job, uint32_t sample,
 	const struct cpu_node *node = job->node;
 	const struct cpu_value *y = node->y;
 	uint32_t word = dropout_sample(job->key, job->exec->draws.first + sample);
-	struct scale_add_args args;
 
 	find_scale(job, sample, share);
-	args = sample_args(job, sample, share);
+	struct scale_add_args args = sample_args(job, sample, share);
 	args.gradient[0] = part(job, y->gradients[0], sample);
 	args.gradient[1] = y->gradient_count > 1 ? part(job, y->gradients[1], sample) : NULL;
 	args.dz = job->stores_dz ? part(job, y->gradients[0], sample) : NULL;

@@ -24,16 +24,15 @@ static _Thread_local bool placed; /* this worker is pinned */
 int thread_pool_init(struct thread_pool *thread_pool, unsigned threads, unsigned sharers)
 {
 	struct cgroup_limits limits;
-	unsigned allowed, granted;
 
 	memset(thread_pool, 0, sizeof(*thread_pool));
 	if (sched_getaffinity(0, sizeof(thread_pool->allowed), &thread_pool->allowed) < 0) {
 		thread_pool->threads = threads ? threads : 1;
 		return 0;
 	}
-	allowed = (unsigned)CPU_COUNT(&thread_pool->allowed);
+	unsigned allowed = (unsigned)CPU_COUNT(&thread_pool->allowed);
 	cgroup_read("", &limits);
-	granted = limits.cpus < allowed ? limits.cpus : allowed;
+	unsigned granted = limits.cpus < allowed ? limits.cpus : allowed;
 	thread_pool->cpus = granted > sharers ? granted / sharers : 1;
 	thread_pool->threads = threads ? threads : thread_pool->cpus;
 	if (thread_pool->threads > 4096)

@@ -198,12 +198,12 @@ static size_t pass_scratch(const struct pass *pass)
 static size_t pass_block(const struct pass *pass, size_t threads)
 {
 	size_t tile = WINOGRAD_POINTS * (pass->depth + pass->columns) * sizeof(float);
-	size_t max = BLOCK_BYTES / tile, rounds;
+	size_t max = BLOCK_BYTES / tile;
 
 	max = max < BLOCK_TILES_MIN   ? BLOCK_TILES_MIN
 	      : max > BLOCK_TILES_MAX ? BLOCK_TILES_MAX
 				      : max;
-	rounds = (pass->tiling.count + threads * max - 1) / (threads * max);
+	size_t rounds = (pass->tiling.count + threads * max - 1) / (threads * max);
 	return (pass->tiling.count + threads * rounds - 1) / (threads * rounds);
 }
 
@@ -476,10 +476,9 @@ static struct gradient_job gradient_job(const struct cpu_exec *exec, const struc
 		.depth = padded(node->node->x->shape.c),
 		.columns = padded(node->node->y->shape.c),
 	};
-	size_t max;
 
 	job.row = job.columns + (job.columns / PRODUCT_PANEL % 2 ? 0 : PRODUCT_PANEL);
-	max = SHARED_BLOCK_BYTES / (WINOGRAD_POINTS * (job.depth + job.row) * sizeof(float));
+	size_t max = SHARED_BLOCK_BYTES / (WINOGRAD_POINTS * (job.depth + job.row) * sizeof(float));
 	job.block = max < BLOCK_TILES_MIN    ? BLOCK_TILES_MIN
 		    : max > SHARED_TILES_MAX ? SHARED_TILES_MAX
 					     : max;

@@ -162,11 +162,10 @@ static int plan_untouched(struct cuda_exec *exec)
 {
 	const struct device_params *params = exec->graph->params;
 	struct cuda_range *range = NULL;
-	bool *touched;
 
 	if (exec->graph->options.mode != DEVICE_TRAIN || !params->has_optimizer)
 		return 0;
-	touched = calloc(params->count + 1, sizeof(*touched));
+	bool *touched = calloc(params->count + 1, sizeof(*touched));
 	exec->untouched = calloc(params->count + 1, sizeof(*exec->untouched));
 	if (!touched || !exec->untouched) {
 		free(touched);
@@ -430,10 +429,9 @@ static int plan_graph(struct cuda_exec *exec)
 int cuda_graph_plan(struct device_graph *graph, char *error)
 {
 	struct cuda_exec *exec = calloc(1, sizeof(*exec));
-	int r;
 
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
-	r = cuda_ranks_agree(graph, exec ? 0 : -ENOMEM, error);
+	int r = cuda_ranks_agree(graph, exec ? 0 : -ENOMEM, error);
 	if (r < 0) {
 		free(exec);
 		return r;

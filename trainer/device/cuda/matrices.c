@@ -75,11 +75,10 @@ static int matrices_plan(struct cuda_matrices *matrices, struct cuda_matrix *mat
 		struct matmul_problem problem;
 		struct conv_plan_info info;
 		char name[256];
-		int r;
 
 		matrix_problem_init(&problem, &matrix->shape, (enum matrix_product)product,
 				    device->element);
-		r = engines->plan(engines->state, &problem, &matrix->plans[product]);
+		int r = engines->plan(engines->state, &problem, &matrix->plans[product]);
 		if (r < 0) {
 			matrix->plans[product] = NULL;
 			matmul_problem_name(&problem, name, sizeof(name));
@@ -99,12 +98,11 @@ static int matrices_add(struct cuda_matrices *matrices, const struct device_para
 			uint32_t first, uint64_t *workspace_bytes)
 {
 	struct cuda_matrix *matrix = &matrices->list[matrices->count];
-	const struct cuda_matrix *like;
 
 	matrix->param = param;
 	matrix->first = first;
 	matrix->shape = matrix_shape_of(param);
-	like = matrices_like(matrices, &matrix->shape);
+	const struct cuda_matrix *like = matrices_like(matrices, &matrix->shape);
 	matrices->count++;
 	if (!like)
 		return matrices_plan(matrices, matrix, workspace_bytes);
@@ -156,18 +154,16 @@ static int matrices_allocate(struct cuda_matrices *matrices, uint64_t workspace_
 
 int cuda_matrices_new(struct device_params *params, struct cuda_matrices **ret_matrices)
 {
-	struct cuda_matrices *matrices;
 	uint64_t workspace_bytes = 0;
-	int r;
 
 	if (!params->has_optimizer || !(DEVICE_OPTIMIZERS_BY_MATRIX >> params->optimizer.kind & 1))
 		return 0;
-	matrices = calloc(1, sizeof(*matrices));
+	struct cuda_matrices *matrices = calloc(1, sizeof(*matrices));
 	if (!matrices)
 		return -ENOMEM;
 	matrices->device = (struct cuda_device *)params->device;
 	matrices->list = calloc(params->count + 1, sizeof(*matrices->list));
-	r = matrices->list ? matrices_add_all(matrices, params, &workspace_bytes) : -ENOMEM;
+	int r = matrices->list ? matrices_add_all(matrices, params, &workspace_bytes) : -ENOMEM;
 	if (r == 0 && matrices->count)
 		r = matrices_allocate(matrices, workspace_bytes);
 	if (r < 0) {

@@ -248,10 +248,9 @@ static int open_parts(struct cuda_device *device, char *error)
 	const struct device_options *options = &device->base.options;
 	struct engines_options engines = {
 		.gpu = &device->gpu, .tf32 = options->tf32, .autotune = options->autotune};
-	int r;
 
 	device->index = options->index + (options->comm ? options->comm->local_rank : 0);
-	r = gpu_select(device->index, &device->gpu);
+	int r = gpu_select(device->index, &device->gpu);
 
 	if (r < 0) {
 		open_explain_missing(device, r, error);
@@ -286,13 +285,12 @@ static int open_parts(struct cuda_device *device, char *error)
 int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error)
 {
 	struct cuda_device *device = calloc(1, sizeof(*device));
-	int r;
 
 	if (!device)
 		return -ENOMEM;
 	device->base.ops = &cuda_ops;
 	device->base.options = *options;
-	r = cuda_ranks_open(device, open_parts(device, error), error);
+	int r = cuda_ranks_open(device, open_parts(device, error), error);
 	if (r < 0) {
 		cuda_close(&device->base);
 		return r;

@@ -157,14 +157,13 @@ int cuda_params_allocate(struct device_params *params)
 {
 	struct device_params_state first = {.loss_scale = STEP_SCALE_FIRST};
 	struct cuda_params *cuda = calloc(1, sizeof(*cuda));
-	int r;
 
 	if (!cuda)
 		return -ENOMEM;
 	params->backend = cuda;
 	cuda->fresh = true;
 	cuda->version = 1;
-	r = params_allocate_slots(params);
+	int r = params_allocate_slots(params);
 	if (r == 0)
 		r = params_allocate_update(params);
 	if (r == 0)
@@ -206,7 +205,6 @@ int cuda_param_prepare(struct device_param *param, uint32_t channels)
 	struct cuda_device *device = device_of(param->store);
 	struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
 	uint32_t columns = columns_of(param), has = copy->channels ? copy->channels : columns;
-	int r;
 
 	if (copy->channels == channels ||
 	    (!copy->channels && device->element == CUDA_F32 && channels == columns))
@@ -216,8 +214,9 @@ int cuda_param_prepare(struct device_param *param, uint32_t channels)
 				   "parameter %s is wanted with %u channels by one graph and with "
 				   "%u by another",
 				   param->name, channels, has);
-	r = gpu_allocate(param->elements / columns * channels * cuda_element_size(device->element),
-			 &copy->data);
+	int r = gpu_allocate(param->elements / columns * channels *
+				     cuda_element_size(device->element),
+			     &copy->data);
 	if (r < 0)
 		return cuda_check(device, r, param->name);
 	copy->channels = channels;
@@ -228,12 +227,11 @@ int cuda_params_publish(struct device_params *params)
 {
 	struct cuda_params *cuda = params->backend;
 	struct cuda_device *device = device_of(params);
-	int r;
 
 	/* needed even without new copies: parameters may have been frozen or unfrozen */
 	params_fill_chunks(cuda, params);
-	r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
-			 cuda->chunk_count * sizeof(*cuda->chunks));
+	int r = cuda_copy_in(device, cuda->chunks, cuda->host_chunks,
+			     cuda->chunk_count * sizeof(*cuda->chunks));
 	return cuda_check(device, r, "the table of parameters");
 }
 

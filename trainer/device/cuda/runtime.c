@@ -91,9 +91,9 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 {
 	struct cudaDeviceProp device;
 	size_t available = 0, total = 0;
-	int devices = 0, registers = 0, khz = 0, driver, runtime, r;
+	int devices = 0, registers = 0, khz = 0, driver, runtime;
 
-	r = gpu_check_driver(&driver, &runtime);
+	int r = gpu_check_driver(&driver, &runtime);
 	if (r < 0)
 		return r;
 	cudaGetDeviceCount(&devices);

@@ -212,12 +212,12 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 		       const struct conv_problem *problem, double elsewhere, double *ret_ms)
 {
 	struct conv_problem rest;
-	double bytes, pass, apart;
+	double bytes, apart;
 	int r = tune_time_problem(t, op, problem, ret_ms);
 
 	if (r < 0 || *ret_ms == 0 || !tune_unfuse(problem, &rest, &bytes))
 		return r;
-	pass = tune_pass_ms(t, bytes);
+	double pass = tune_pass_ms(t, bytes);
 	/*
 	 * a lower bound first: if moving the operands of the rest already takes too long, it is not
 	 * timed
@@ -260,8 +260,8 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 {
 	const struct conv_problem *problem = &op->conv.problem;
 	const struct cuda_op *gradient = NULL;
-	struct conv_problem rest, plain;
-	double own, with, without = 0, bytes, min;
+	struct conv_problem rest;
+	double own, with, without = 0, bytes;
 	int r = tune_time_problem(t, op, problem, &own);
 
 	*ret_ms = 0;
@@ -270,9 +270,10 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 		gradient = tune_gradient_with(t->exec->program, op);
 	if (r < 0 || !gradient || !tune_unfuse(problem, &rest, &bytes))
 		return r;
-	plain = gradient->conv.problem;
+	struct conv_problem plain = gradient->conv.problem;
 	plain.prologue = CONV_PLAIN;
-	min = (double)(conv_problem_bytes(&rest) + conv_problem_bytes(&plain)) / t->bytes_per_ms;
+	double min =
+		(double)(conv_problem_bytes(&rest) + conv_problem_bytes(&plain)) / t->bytes_per_ms;
 	r = tune_time_problem(t, gradient, &gradient->conv.problem, &with);
 	if (r < 0 || (with > 0 && min + tune_pass_ms(t, bytes) > own + with))
 		return r;
@@ -314,10 +315,8 @@ static int tune_operations(struct tuner *t)
 /* Allocates as much workspace as engines may need, or as the GPU has. */
 static int tune_take_workspace(struct tuner *t)
 {
-	int r;
-
 	t->workspace_bytes = ENGINES_WORKSPACE_MAX;
-	r = gpu_allocate(t->workspace_bytes, &t->workspace);
+	int r = gpu_allocate(t->workspace_bytes, &t->workspace);
 	while (r == -ENOMEM && t->workspace_bytes > 1 << 20) {
 		t->workspace_bytes /= 2;
 		r = gpu_allocate(t->workspace_bytes, &t->workspace);
@@ -329,11 +328,10 @@ int cuda_tune(struct cuda_exec *exec)
 {
 	struct cuda_device *device = exec->device;
 	struct tuner t = {.exec = exec, .engines = &device->engines.conv};
-	int r;
 
 	if (!cuda_ranks_tunes(exec))
 		return 0;
-	r = tune_take_workspace(&t);
+	int r = tune_take_workspace(&t);
 	/* do not fill with NaNs: arithmetic on them draws a different power than on numbers */
 	if (r == 0)
 		r = gpu_fill(exec->arena, 0x11, exec->program->arena.size, device->compute);

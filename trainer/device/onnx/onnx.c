@@ -438,7 +438,7 @@ static void write_attention(struct writer *writer, const struct device_node *nod
 	struct device_shape y = node->y->shape;
 	int64_t heads = node->attention.heads, width = y.c / heads, tokens = (int64_t)y.h * y.w;
 	const char *qkv = RESHAPE(writer, nhwc(writer, node->x), tokens, 3, heads, width);
-	const char *part[3], *scores, *x;
+	const char *part[3];
 	Node *softmax;
 
 	for (int i = 0; i < 3; i++) {
@@ -453,10 +453,10 @@ static void write_attention(struct writer *writer, const struct device_node *nod
 	part[2] = TRANSPOSE(writer, part[2], 0, 2, 1, 3);
 	part[0] =
 		result(add(writer, "Mul", part[0], number(writer, 1 / sqrtf((float)width)), NULL));
-	scores = result(add(writer, "MatMul", part[0], part[1], NULL));
+	const char *scores = result(add(writer, "MatMul", part[0], part[1], NULL));
 	softmax = add(writer, "Softmax", scores, NULL);
 	set_int(writer, softmax, "axis", -1);
-	x = result(add(writer, "MatMul", result(softmax), part[2], NULL));
+	const char *x = result(add(writer, "MatMul", result(softmax), part[2], NULL));
 	x = TRANSPOSE(writer, x, 0, 2, 1, 3);
 	finish(writer, node, RESHAPE(writer, x, y.h, y.w, y.c), true);
 }
@@ -483,14 +483,14 @@ static void write_pos_embed(struct writer *writer, const struct device_node *nod
 	const char *tokens = RESHAPE(writer, nhwc(writer, node->x), 1, (int64_t)x.h * x.w, x.c);
 
 	if (node->class_token) {
-		const char *samples = result(add(writer, "Shape", tokens, NULL)), *shape, *token;
+		const char *samples = result(add(writer, "Shape", tokens, NULL));
 		Node *concat;
 
 		samples = result(add(writer, "Gather", samples, INTEGERS(writer, 0), NULL));
 		concat = add(writer, "Concat", samples, INTEGERS(writer, 1, 1, x.c), NULL);
 		set_int(writer, concat, "axis", 0);
-		shape = result(concat);
-		token = result(
+		const char *shape = result(concat);
+		const char *token = result(
 			add(writer, "Expand", vector(writer, node->class_token), shape, NULL));
 		concat = add(writer, "Concat", token, tokens, NULL);
 		set_int(writer, concat, "axis", 2);
@@ -678,13 +678,10 @@ static Loaderd__Onnx__Model *write_model(struct writer *writer)
 
 static int encode(struct writer *writer, void **ret_data, size_t *ret_size)
 {
-	Loaderd__Onnx__Model *model;
-	size_t size;
-
 	if (setjmp(writer->failed))
 		return writer->failure;
-	model = write_model(writer);
-	size = loaderd__onnx__model__get_packed_size(model);
+	Loaderd__Onnx__Model *model = write_model(writer);
+	size_t size = loaderd__onnx__model__get_packed_size(model);
 	if (size > INT32_MAX)
 		return -EFBIG;
 	*ret_data = malloc(size);
@@ -698,13 +695,12 @@ int onnx_encode(struct device_graph *graph, const struct onnx_options *options, 
 		size_t *ret_size, char *error)
 {
 	struct writer writer = {.graph = graph, .options = options};
-	int r;
 
 	if (graph->options.mode != DEVICE_EVAL || !graph->planned || !graph->loss || !graph->input)
 		return sentence_fail(error, DEVICE_ERROR_MAX, -EINVAL,
 				     "a model in ONNX is made of a planned graph for evaluation, "
 				     "with its input and its loss");
-	r = encode(&writer, ret_data, ret_size);
+	int r = encode(&writer, ret_data, ret_size);
 	while (writer.pieces) {
 		struct piece *piece = writer.pieces;
 

@@ -44,11 +44,9 @@ static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
 /* Stores 4 x 4 blocks. Each lane holds a block, four lines of four samples. */
 static inline void store_fours(__m256i lines, uint8_t *output, size_t stride)
 {
-	__m128i low, high;
-
 	lines = _mm256_permutevar8x32_epi32(lines, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-	low = _mm256_castsi256_si128(lines);
-	high = _mm256_extracti128_si256(lines, 1);
+	__m128i low = _mm256_castsi256_si128(lines);
+	__m128i high = _mm256_extracti128_si256(lines, 1);
 	_mm_storel_epi64((__m128i *)output, low);
 	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(low, low));
 	_mm_storel_epi64((__m128i *)(output + 2 * stride), high);

@@ -136,12 +136,11 @@ void picture_check_own(struct jpeg_baseline *own, const char *what, const struct
 
 	for (int how = PLAIN; how <= (picture->index ? INDEXED : AHEAD); how++) {
 		const uint8_t *pixels;
-		int r;
 
 		if (how == AHEAD)
 			decode_ahead(own, picture, region);
-		r = picture_decode(own, picture, how == INDEXED, region->x, region->y,
-				   region->width, region->height, &pixels);
+		int r = picture_decode(own, picture, how == INDEXED, region->x, region->y,
+				       region->width, region->height, &pixels);
 		if (r != 0)
 			fail_msg("%s, %ux%u, indexed %d, ahead %d: error %d", what, picture->width,
 				 picture->height, how == INDEXED, how == AHEAD, r);

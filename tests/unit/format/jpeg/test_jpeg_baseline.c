@@ -186,11 +186,11 @@ TEST(impossible_index)
 {
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 1, .quality = 85};
-	struct picture plain = picture_make(90, 50, &kind, 2), restarting;
+	struct picture plain = picture_make(90, 50, &kind, 2);
 	const uint8_t *pixels;
 
 	kind.restart_mcus = 4; /* rows have 6 MCUs */
-	restarting = picture_make(90, 50, &kind, 2);
+	struct picture restarting = picture_make(90, 50, &kind, 2);
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	assert_int_equal(picture_index(decoder, &restarting), -ENOTSUP);
 	assert_int_equal(picture_index(decoder, &plain), 0);
@@ -214,12 +214,12 @@ TEST(damaged_index)
 {
 	struct jpeg_baseline *decoder;
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .quality = 92, .optimise = true};
-	struct picture picture = picture_make(150, 190, &kind, 3), broken;
+	struct picture picture = picture_make(150, 190, &kind, 3);
 	const uint8_t *pixels;
 
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	assert_int_equal(picture_index(decoder, &picture), 0);
-	broken = picture;
+	struct picture broken = picture;
 	broken.index_size--;
 	assert_int_equal(picture_decode(decoder, &broken, true, 0, 0, 150, 190, &pixels), -EBADMSG);
 	broken.index_size = 0;

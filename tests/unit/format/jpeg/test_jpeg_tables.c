@@ -30,13 +30,11 @@ static const struct jpeg_table *get(struct jpeg_tables *tables, uint32_t number)
 TEST(kept)
 {
 	struct jpeg_tables tables;
-	const struct jpeg_table *common;
-	uint64_t serial;
 
 	jpeg_tables_init(&tables, 1);
-	common = get(&tables, 0);
+	const struct jpeg_table *common = get(&tables, 0);
 	assert_ptr_equal(get(&tables, 0), common);
-	serial = common->serial;
+	uint64_t serial = common->serial;
 	for (uint32_t i = 1; i <= MANY; i++)
 		get(&tables, i);
 	assert_ptr_equal(get(&tables, 0), common);

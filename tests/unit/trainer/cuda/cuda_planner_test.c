@@ -14,12 +14,10 @@ struct matmul_plan {
 
 static int stub_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
 {
-	struct conv_plan *plan;
-
 	assert_int_equal(conv_problem_check(problem), 0);
 	if (stub_refuse && stub_refuse(problem))
 		return -ENOENT;
-	plan = calloc(1, sizeof(*plan));
+	struct conv_plan *plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;
 	plan->workspace_bytes = (uint64_t)problem->direction << 20;

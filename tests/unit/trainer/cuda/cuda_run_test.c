@@ -61,15 +61,15 @@ void record_net(struct net *net)
 					  .shape = {SAMPLES, SIDE, SIDE, 3},
 					  .mean = {120, 115, 100},
 					  .std = {60, 58, 57}};
-	struct device_value *x, *y, *shortcut;
 
 	net->used = 0;
-	x = conv(net, device_input(net->graph, &input), "stem", 1, 1, NULL, DEVICE_RELU);
+	struct device_value *x =
+		conv(net, device_input(net->graph, &input), "stem", 1, 1, NULL, DEVICE_RELU);
 	net->stem = x;
 	x = device_max_pool(net->graph, x, &(struct device_pool_spec){"pool", 3, 2, 1});
-	y = conv(net, x, "a.conv1", 1, 1, NULL, DEVICE_RELU);
+	struct device_value *y = conv(net, x, "a.conv1", 1, 1, NULL, DEVICE_RELU);
 	x = conv(net, y, "a.conv2", 1, 1, x, DEVICE_RELU);
-	shortcut = conv(net, x, "b.down", 2, 0, NULL, DEVICE_IDENTITY);
+	struct device_value *shortcut = conv(net, x, "b.down", 2, 0, NULL, DEVICE_IDENTITY);
 	y = conv(net, x, "b.conv1", 2, 1, NULL, DEVICE_RELU);
 	x = conv(net, y, "b.conv2", 1, 1, shortcut, DEVICE_RELU);
 	x = device_global_average_pool(net->graph, "mean", x);

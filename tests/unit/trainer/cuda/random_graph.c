@@ -107,10 +107,9 @@ static struct device_value *add_conv(struct maker *m, const char *name)
 		.activation = (enum device_activation)pick(m, DEVICE_ACTIVATIONS),
 	};
 	struct device_norm norm;
-	uint32_t pads;
 
 	spec.pad_extra = window > 1 && pick(m, 8) == 0;
-	pads = 2 * spec.pad + spec.pad_extra;
+	uint32_t pads = 2 * spec.pad + spec.pad_extra;
 	if (m->conv_weight && pick(m, 4) == 0 &&
 	    memcmp(device_param_spec(m->conv_weight)->shape, weight, sizeof(weight)) == 0)
 		spec.weight = m->conv_weight;

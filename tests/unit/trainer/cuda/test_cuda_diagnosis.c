@@ -15,7 +15,6 @@ TEST(anomaly)
 	float beta[8] = {0};
 	char error[DEVICE_ERROR_MAX];
 	struct batch batch;
-	struct device_batch images;
 	struct device_params_state counters;
 	struct net net;
 	uint64_t number;
@@ -30,7 +29,7 @@ TEST(anomaly)
 	beta[3] = INFINITY;
 	assert_int_equal(device_param_write(net.p[7], DEVICE_VALUE, beta), 0); /* a.conv1.beta */
 	make_batch(&batch, 2);
-	images = view(&batch);
+	struct device_batch images = view(&batch);
 	assert_int_equal(device_upload(net.graph, &images, &number), 0);
 	assert_int_equal(device_step(net.graph, &hyper, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a.conv1"));

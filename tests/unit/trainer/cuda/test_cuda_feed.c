@@ -56,12 +56,10 @@ TEST(feeding)
 	close_net(&net);
 	/* memory that can be registered read-only, only writable, or not at all */
 	for (unsigned way = 0; way < 3; way++) {
-		int r;
-
 		seen = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
 		emulation_allow_registering(way < 1, way < 2);
 		open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
-		r = device_register_host(net.device, seen, BYTES, false);
+		int r = device_register_host(net.device, seen, BYTES, false);
 		assert_int_equal(r, way < 1 ? 0 : DEVICE_WANTS_WRITABLE);
 		if (way) {
 			assert_non_null(strstr(device_error(net.device), "mapped read-only"));

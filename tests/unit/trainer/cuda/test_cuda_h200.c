@@ -25,10 +25,10 @@ static const struct cuda_program *lower(struct plan_fixture *f, const char *sett
 TEST(resnet50)
 {
 	unsigned prologues[4] = {0}, shortcuts[3] = {0}, relu_norm = 0, weights = 0;
-	const struct cuda_program *program;
 	struct plan_fixture f;
 
-	program = lower(&f, "model.name=resnet50", DEVICE_FUSION_C, CUDA_F16, DEVICE_TRAIN);
+	const struct cuda_program *program =
+		lower(&f, "model.name=resnet50", DEVICE_FUSION_C, CUDA_F16, DEVICE_TRAIN);
 	assert_string_equal(program->log, "");
 	assert_int_equal(program->fallbacks, 0);
 	for (uint32_t i = 0; i < program->op_count; i++) {

@@ -67,10 +67,10 @@ static unsigned readable(const struct cuda_program *program, const struct device
 static void check_random(const struct cuda_program *program)
 {
 	const struct device_graph *graph = program->graph;
-	bool *wanted = calloc(graph->value_count + 1, sizeof(bool)), training;
+	bool *wanted = calloc(graph->value_count + 1, sizeof(bool));
 	bool *wanted_params = calloc(graph->params->count + 1, sizeof(bool));
 
-	training = graph->options.mode == DEVICE_TRAIN;
+	bool training = graph->options.mode == DEVICE_TRAIN;
 	if (training)
 		mark_wanted(graph, wanted);
 	for (uint32_t i = 0; i < graph->node_count; i++) {
@@ -162,7 +162,6 @@ TEST(random)
 			.recompute = seed % 4,
 		};
 		char error[DEVICE_ERROR_MAX] = "";
-		const struct cuda_program *program;
 		struct random_graph random;
 		struct device *device;
 
@@ -174,7 +173,7 @@ TEST(random)
 		if (device_graph_plan(random.graph, error) ||
 		    program_check(planner_program(random.graph), error))
 			fail_msg("seed %llu: %s", (unsigned long long)seed, error);
-		program = planner_program(random.graph);
+		const struct cuda_program *program = planner_program(random.graph);
 		plan_run_memory(program);
 		check_random(program);
 		see(program, &seen);
@@ -326,14 +325,13 @@ static void count(const struct cuda_program *program, struct counts *ret_counts)
 static void lower_resnet50(const struct conv_problem *without, struct counts *ret_counts,
 			   char *ret_log, size_t size)
 {
-	const struct cuda_program *program;
 	struct plan_fixture f;
 
 	if (without)
 		refused = *without;
 	stub_refuse = without ? refuse_one : NULL;
 	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
-	program = plan_fixture_program(&f, DEVICE_TRAIN, 8, 224, false);
+	const struct cuda_program *program = plan_fixture_program(&f, DEVICE_TRAIN, 8, 224, false);
 	plan_run_memory(program);
 	count(program, ret_counts);
 	snprintf(ret_log, size, "%s", program->log);
@@ -487,13 +485,13 @@ TEST(input_channels)
 	static const uint32_t expected[] = {4, 4, 4, 4, 4, 8, 8, 8, 8};
 
 	for (uint32_t min = 0; min <= 8; min++) {
-		const struct cuda_program *program;
 		struct plan_fixture f;
 
 		channels_min = min;
 		stub_refuse = refuse_few_channels;
 		plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
-		program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
+		const struct cuda_program *program =
+			plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
 		assert_int_equal(program->ops[0].operands[CUDA_Y]->shape.c, expected[min]);
 		assert_int_equal(program->ops[1].operands[CUDA_W]->shape.c, expected[min]);
 		plan_fixture_deinit(&f);
@@ -503,14 +501,13 @@ TEST(input_channels)
 
 TEST(narrow_gradients)
 {
-	const struct cuda_program *program;
 	unsigned launches = 0, launched = 0;
 	struct plan_fixture f;
 	struct counts counts;
 
 	stub_refuse = refuse_wide_gradients;
 	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
-	program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
+	const struct cuda_program *program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
 	count(program, &counts);
 	stub_refuse = NULL;
 	assert_int_equal(counts.kinds[CUDA_OP_WEIGHT_GRADIENT], 20);

@@ -26,10 +26,8 @@ struct sum {
 /* No byte is 0xff, so no value equals the poison pattern. */
 static void sum_init(struct sum *sum, size_t count, enum comm_element element)
 {
-	size_t bytes;
-
 	*sum = (struct sum){.count = count, .size = element == COMM_FLOAT ? 4 : 8};
-	bytes = count * sum->size;
+	size_t bytes = count * sum->size;
 	sum->expected = malloc(bytes);
 	assert_non_null(sum->expected);
 	for (size_t i = 0; i < bytes; i++)

@@ -18,10 +18,9 @@ static struct outcome open_with(const char *driver_version, const char *backend)
 	struct outcome outcome = {0};
 	struct device *device;
 	int ends[2], status;
-	pid_t pid;
 
 	assert_int_equal(pipe(ends), 0);
-	pid = fork();
+	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		setenv("DRIVER_VERSION", driver_version, 1);

@@ -39,16 +39,14 @@ static int plan(const char *settings, const struct estimate_options *options, ch
 	char text[1024], *printed = NULL;
 	struct recipe recipe;
 	size_t length;
-	FILE *file;
-	int r;
 
 	assert_int_equal(recipe_init(&recipe), 0);
 	snprintf(text, sizeof(text), "%s", settings);
 	for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
 		if (recipe_override(&recipe, word, error))
 			fail_msg("%s", error);
-	file = open_memstream(&printed, &length);
-	r = estimate_with(&recipe, options, &engines, file, error);
+	FILE *file = open_memstream(&printed, &length);
+	int r = estimate_with(&recipe, options, &engines, file, error);
 	fclose(file);
 	snprintf(ret_text, size, "%s", printed);
 	free(printed);
@@ -82,7 +80,6 @@ TEST(resnet50)
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
 	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
-	double milliseconds;
 
 	assert_int_equal(plan("model.name=resnet50 train.precision=fp16 data.batch_size=256 "
 			      "data.val=x",
@@ -104,7 +101,7 @@ TEST(resnet50)
 	/*
 	 * at this ratio everything is memory-bound: 263.4 MB per image, plus 562 MB for the update
 	 */
-	milliseconds = number_before(text, " ms at the roofline");
+	double milliseconds = number_before(text, " ms at the roofline");
 	assert_true(milliseconds > 256 * 0.265 && milliseconds < 256 * 0.270);
 	assert_in_range((uint64_t)number_before(text, " images/s"),
 			(uint64_t)(256e3 / milliseconds) - 1, (uint64_t)(256e3 / milliseconds) + 1);
@@ -119,7 +116,7 @@ TEST(breaks)
 			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
 	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
-	double elements, megabytes;
+	double megabytes;
 
 	assert_int_equal(plan("model.name=resnet18", &options, text, sizeof(text), error), 0);
 	assert_null(strstr(text, "\nbreaks "));
@@ -137,7 +134,7 @@ TEST(breaks)
 	 * stochastic depth; forward: two reads and one write; backward, for two gradients and the
 	 * result: three reads and two writes; all for two micro-batches
 	 */
-	elements = 56 * 56 * 64 + 2 * (28 * 28 * 128 + 14 * 14 * 256 + 7 * 7 * 512);
+	double elements = 56 * 56 * 64 + 2 * (28 * 28 * 128 + 14 * 14 * 256 + 7 * 7 * 512);
 	megabytes =
 		strtod(strstr(text, "\nbreaks ") + strlen("\nbreaks           0.000 ms,"), NULL);
 	assert_true(fabs(megabytes / (2 * 4 * 2 * 8e-6 * elements) - 1) < 0.02);

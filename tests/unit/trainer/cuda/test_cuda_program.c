@@ -27,11 +27,11 @@ TEST(models)
 			enum cuda_element element = way / 3 % 3;
 			enum device_mode mode = way / 9 % 2 ? DEVICE_EVAL : DEVICE_TRAIN;
 			bool keep_all = way / 18;
-			const struct cuda_program *program;
 			struct plan_fixture f;
 
 			plan_fixture_init(&f, models[i].settings, 10, fusion, element);
-			program = plan_fixture_program(&f, mode, 4, models[i].side, keep_all);
+			const struct cuda_program *program =
+				plan_fixture_program(&f, mode, 4, models[i].side, keep_all);
 			plan_run_memory(program);
 			assert_int_equal(program->fallbacks, 0);
 			assert_string_equal(program->log, "");
@@ -52,11 +52,10 @@ TEST(models)
 TEST(gradients)
 {
 	struct plan_fixture f;
-	const struct cuda_program *program;
 	unsigned slots = 0, wanted = 0;
 
 	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_C, CUDA_F16);
-	program = plan_fixture_program(&f, DEVICE_TRAIN, 4, 64, false);
+	const struct cuda_program *program = plan_fixture_program(&f, DEVICE_TRAIN, 4, 64, false);
 	for (uint32_t i = 0; i < program->tensor_count; i++)
 		slots += program->tensors[i]->storage == CUDA_IN_PARAMETER &&
 			 program->tensors[i]->slot == DEVICE_GRAD;
@@ -171,11 +170,11 @@ static unsigned count_kind(const struct cuda_program *program, enum cuda_op_kind
 TEST(resnet50)
 {
 	unsigned directions[3] = {0};
-	const struct cuda_program *program;
 	struct plan_fixture f;
 
 	plan_fixture_init(&f, "model.name=resnet50", 1000, DEVICE_FUSION_C, CUDA_F16);
-	program = plan_fixture_program(&f, DEVICE_TRAIN, 256, 224, false);
+	const struct cuda_program *program =
+		plan_fixture_program(&f, DEVICE_TRAIN, 256, 224, false);
 	plan_run_memory(program);
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		if (program->ops[i].kind != CUDA_OP_CONV)
@@ -220,13 +219,13 @@ TEST(traffic)
 	uint64_t arena[3];
 
 	for (int level = 0; level < 3; level++) {
-		const struct cuda_program *program;
 		double bytes = 0, flops = 0;
 		struct plan_fixture f;
 
 		plan_fixture_init(&f, "model.name=resnet50", 1000,
 				  (enum device_fusion)(DEVICE_FUSION_NONE + level), CUDA_F16);
-		program = plan_fixture_program(&f, DEVICE_TRAIN, 256, 224, false);
+		const struct cuda_program *program =
+			plan_fixture_program(&f, DEVICE_TRAIN, 256, 224, false);
 		for (uint32_t i = 0; i < program->op_count; i++) {
 			bytes += (double)program->ops[i].bytes;
 			flops += program->ops[i].flops;
@@ -246,11 +245,10 @@ TEST(traffic)
 static uint64_t step_bytes(const char *settings, enum device_fusion fusion, double *ret_flops)
 {
 	struct device_graph_info info = {0};
-	const struct cuda_program *program;
 	struct plan_fixture f;
 
 	plan_fixture_init(&f, settings, 1000, fusion, CUDA_BF16);
-	program = plan_fixture_program(&f, DEVICE_TRAIN, 32, 224, false);
+	const struct cuda_program *program = plan_fixture_program(&f, DEVICE_TRAIN, 32, 224, false);
 	plan_run_memory(program);
 	program_info(program, &info);
 	plan_fixture_deinit(&f);
@@ -311,13 +309,13 @@ TEST(recompute)
 TEST(evaluation)
 {
 	for (int level = 0; level < 3; level++) {
-		const struct cuda_program *program;
 		unsigned bias = 0, residual = 0;
 		struct plan_fixture f;
 
 		plan_fixture_init(&f, "model.name=resnet18", 10,
 				  (enum device_fusion)(DEVICE_FUSION_NONE + level), CUDA_BF16);
-		program = plan_fixture_program(&f, DEVICE_EVAL, 4, 64, false);
+		const struct cuda_program *program =
+			plan_fixture_program(&f, DEVICE_EVAL, 4, 64, false);
 		for (uint32_t i = 0; i < program->op_count; i++) {
 			const struct cuda_op *op = &program->ops[i];
 
@@ -358,17 +356,14 @@ static struct cuda_op *first_of(struct cuda_program *program, enum cuda_op_kind 
 
 TEST(check)
 {
-	struct cuda_program *program;
-	struct cuda_tensor *tensor;
 	struct plan_fixture f;
-	struct cuda_op *op, copy;
-	uint64_t offset;
 
 	plan_fixture_init(&f, "model.name=resnet18", 10, DEVICE_FUSION_B, CUDA_F16);
-	program = (struct cuda_program *)plan_fixture_program(&f, DEVICE_TRAIN, 4, 64, false);
+	struct cuda_program *program =
+		(struct cuda_program *)plan_fixture_program(&f, DEVICE_TRAIN, 4, 64, false);
 
-	op = first_of(program, CUDA_OP_STATISTICS);
-	copy = op[0];
+	struct cuda_op *op = first_of(program, CUDA_OP_STATISTICS);
+	struct cuda_op copy = op[0];
 	op[0] = op[1];
 	op[1] = copy;
 	expect_wrong(program, "before it is written");
@@ -376,12 +371,12 @@ TEST(check)
 	op[0] = op[1];
 	op[1] = copy;
 
-	tensor = op->operands[CUDA_X];
+	struct cuda_tensor *tensor = op->operands[CUDA_X];
 	op->operands[CUDA_X] = NULL;
 	expect_wrong(program, "is missing");
 	op->operands[CUDA_X] = tensor;
 
-	offset = program->arena.blocks[tensor->block].offset;
+	uint64_t offset = program->arena.blocks[tensor->block].offset;
 	program->arena.blocks[tensor->block].offset =
 		program->arena.blocks[op[-1].operands[CUDA_X]->block].offset;
 	expect_wrong(program, "lies on another");

@@ -100,11 +100,10 @@ static void give_gradients(struct side *side, uint64_t seed)
 	for (uint32_t i = 0; i < graph->value_count; i++) {
 		const struct device_value *value = graph->values[i];
 		size_t count = device_shape_elements(value->shape);
-		float *values;
 
 		if (graph->loss || value->consumers || !value->needs_gradient)
 			continue;
-		values = malloc(count * sizeof(float));
+		float *values = malloc(count * sizeof(float));
 		for (size_t j = 0; j < count; j++)
 			values[j] = uniform_at(seed + 77, j);
 		assert_int_equal(device_value_write(side->random.graph, value, DEVICE_GRAD, values),
@@ -200,11 +199,11 @@ static void compare(struct pairs *pairs, const char *what, uint64_t seed)
 		largest = fmax(largest, rms(pairs->list[i].cpu, pairs->list[i].count));
 	for (size_t i = 0; i < pairs->count; i++) {
 		struct pair *pair = &pairs->list[i];
-		double size = rms(pair->cpu, pair->count), error;
+		double size = rms(pair->cpu, pair->count);
 
 		for (size_t j = 0; j < pair->count; j++)
 			pair->gpu[j] -= pair->cpu[j];
-		error = rms(pair->gpu, pair->count);
+		double error = rms(pair->gpu, pair->count);
 		if (!(error <= 1e-3 * size + 2e-4 * largest))
 			fail_msg("seed %llu: %s of %s: error %g of %g, the largest is %g",
 				 (unsigned long long)seed, what, pair->name, error, size, largest);
@@ -221,11 +220,11 @@ static void compare_params(struct side *gpu, struct side *cpu, enum device_slot 
 	for (size_t i = 0; i < device_params_count(cpu->random.params); i++) {
 		struct device_param *a = device_params_at(gpu->random.params, i);
 		struct device_param *b = device_params_at(cpu->random.params, i);
-		struct pair *pair;
 
 		if (slot == DEVICE_GRAD && device_param_spec(b)->kind == DEVICE_BUFFER)
 			continue;
-		pair = add_pair(&pairs, device_param_elements(b), device_param_spec(b)->name);
+		struct pair *pair =
+			add_pair(&pairs, device_param_elements(b), device_param_spec(b)->name);
 		assert_int_equal(device_param_read(a, slot, pair->gpu), 0);
 		assert_int_equal(device_param_read(b, slot, pair->cpu), 0);
 	}

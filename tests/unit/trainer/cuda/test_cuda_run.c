@@ -31,18 +31,17 @@ TEST(replay)
 
 	for (size_t form = 0; form < FORMS; form++) {
 		struct net eager, replayed;
-		uint64_t launches, allocations = 0;
+		uint64_t allocations = 0;
 
 		open_emulated(&eager, forms[form].precision, forms[form].fusion, true);
 		open_emulated(&replayed, forms[form].precision, forms[form].fusion, false);
-		launches = emulation_launches();
+		uint64_t launches = emulation_launches();
 		for (unsigned t = 0; t < steps; t++) {
-			struct device_results a, b;
-
 			if (t == 2)
 				allocations = emulation_allocations();
-			a = results_of(&eager, step(&eager, t, updates[t]));
-			b = results_of(&replayed, step(&replayed, t, updates[t]));
+			struct device_results a = results_of(&eager, step(&eager, t, updates[t]));
+			struct device_results b =
+				results_of(&replayed, step(&replayed, t, updates[t]));
 			assert_same_results(&a, &b);
 			assert_int_equal(a.updated, updates[t]);
 		}
@@ -127,11 +126,10 @@ static double evaluate(struct net *net, struct device_graph *graph, enum device_
 {
 	struct device_results results;
 	struct batch batch;
-	struct device_batch images;
 	uint64_t number;
 
 	make_batch(&batch, 50);
-	images = view(&batch);
+	struct device_batch images = view(&batch);
 	assert_int_equal(device_synchronize(net->device), 0);
 	*ret_works = emulation_works();
 	assert_int_equal(device_upload(graph, &images, &number), 0);

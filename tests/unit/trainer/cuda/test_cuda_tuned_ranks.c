@@ -89,11 +89,11 @@ static void record_net(struct net *net)
 {
 	struct device_input_spec input = {
 		.name = "input", .shape = {SAMPLES, SIDE, SIDE, 3}, .std = {1, 1, 1}};
-	struct device_value *x, *y, *shortcut;
 
-	x = conv(net, "stem", device_input(net->graph, &input), 3, 1, NULL, DEVICE_RELU);
-	y = conv(net, "a1", x, 3, 1, NULL, DEVICE_RELU);
-	shortcut = conv(net, "a0", x, 1, 1, NULL, DEVICE_RELU);
+	struct device_value *x =
+		conv(net, "stem", device_input(net->graph, &input), 3, 1, NULL, DEVICE_RELU);
+	struct device_value *y = conv(net, "a1", x, 3, 1, NULL, DEVICE_RELU);
+	struct device_value *shortcut = conv(net, "a0", x, 1, 1, NULL, DEVICE_RELU);
 	x = conv(net, "a2", y, 3, 1, shortcut, DEVICE_RELU);
 	y = conv(net, "b1", x, 3, 2, NULL, DEVICE_RELU);
 	shortcut = conv(net, "b0", x, 1, 2, NULL, DEVICE_IDENTITY);
@@ -441,11 +441,9 @@ TEST(agreeing_without_memory)
 	exec->error = net.error;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		for (long at = 0; at < 4; at++) {
-			int r;
-
 			*net.error = '\0';
 			left = comm->rank == last ? at : -1;
-			r = parts[i](exec);
+			int r = parts[i](exec);
 			left = -1;
 			failures += r < 0;
 			if (r < 0)

@@ -204,11 +204,9 @@ TEST(forbidden)
 
 	open_fixture(&f);
 	for (unsigned way = 0;; way++) {
-		bool spoilt;
-
 		assert_int_equal(gpu_capture_begin(f.stream), 0);
 		gpu_fill(f.device, 1, 4, f.stream);
-		spoilt = spoil(&f, way);
+		bool spoilt = spoil(&f, way);
 		assert_int_equal(gpu_capture_end(f.stream, &graph), spoilt ? -EIO : 0);
 		if (!spoilt)
 			break;

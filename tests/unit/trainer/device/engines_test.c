@@ -145,7 +145,6 @@ struct conv_arguments arguments_of(const struct fixture *f, void *workspace)
 bool compute(struct fixture *f)
 {
 	const struct conv_engines *conv = &engines.conv;
-	struct conv_arguments arguments;
 	struct conv_plan *plan;
 	struct conv_plan_info info;
 	void *workspace;
@@ -160,7 +159,7 @@ bool compute(struct fixture *f)
 	planned++;
 	conv->plan_info(plan, &info);
 	assert_int_equal(gpu_allocate(info.workspace_bytes, &workspace), 0);
-	arguments = arguments_of(f, workspace);
+	struct conv_arguments arguments = arguments_of(f, workspace);
 	for (size_t i = 0; i < OPERANDS; i++)
 		copy_in(&f->o.list[i], f->stream);
 	if (conv->execute(conv->state, plan, &arguments, f->stream) < 0)
@@ -177,12 +176,11 @@ void expect(const struct fixture *f, const char *what, const struct operand *ope
 	    const double *reference)
 {
 	float *values = calloc(operand->count, sizeof(float));
-	double error;
 	char name[160];
 
 	assert_non_null(values);
 	elements_to_floats(operand->element, operand->data, values, operand->count);
-	error = relative_error(values, reference, operand->count);
+	double error = relative_error(values, reference, operand->count);
 	free(values);
 	conv_problem_name(&f->problem, name, sizeof(name));
 	/*
@@ -204,7 +202,6 @@ struct conv_problem problem_of(const uint32_t shape[CONV_SHAPE], enum conv_direc
 			       enum cuda_element element)
 {
 	struct conv_problem problem;
-	uint32_t pads;
 
 	conv_problem_init(&problem);
 	problem.direction = direction;
@@ -220,7 +217,7 @@ struct conv_problem problem_of(const uint32_t shape[CONV_SHAPE], enum conv_direc
 	problem.pad = shape[8];
 	problem.pad_extra = shape[9];
 	problem.groups = shape[10] ? shape[10] : 1;
-	pads = 2 * problem.pad + problem.pad_extra;
+	uint32_t pads = 2 * problem.pad + problem.pad_extra;
 	problem.p = (problem.h + pads - problem.r) / problem.stride + 1;
 	problem.q = (problem.w + pads - problem.s) / problem.stride + 1;
 	return problem;
@@ -236,7 +233,7 @@ void for_each_product(const struct conv_problem *p, product_function function, v
 				for (uint32_t i = 0; i < p->r * p->s * p->k; i++) {
 					uint32_t r = i / p->k / p->s, s = i / p->k % p->s;
 					uint32_t k = i % p->k, up = h + p->pad - r;
-					uint32_t left = w + p->pad - s, first;
+					uint32_t left = w + p->pad - s;
 
 					/*
 					 * positions before the first one wrap around to large
@@ -246,7 +243,7 @@ void for_each_product(const struct conv_problem *p, product_function function, v
 					    left % p->stride || left / p->stride >= p->q ||
 					    h + p->pad < r || w + p->pad < s)
 						continue;
-					first = k / (p->k / p->groups) * channels;
+					uint32_t first = k / (p->k / p->groups) * channels;
 					for (uint32_t c = 0; c < channels; c++)
 						function(
 							context,

@@ -122,13 +122,13 @@ static void check_data(struct fixture *f)
 	for_each_product(problem, add_to_x, &(struct sums){.y = o->y.v, .w = o->w.v, .to = x});
 	for (size_t i = 0; i < o->x.count; i++) {
 		size_t c = i % problem->c;
-		double z;
 
 		if (problem->epilogue == CONV_ADD || problem->residual)
 			x[i] += o->residual.v[i];
 		if (problem->epilogue != CONV_RELU_NORM)
 			continue;
-		z = o->gamma.v[c] * (o->raw.v[i] - o->mean.v[c]) * o->deviation.v[c] + o->beta.v[c];
+		double z = o->gamma.v[c] * (o->raw.v[i] - o->mean.v[c]) * o->deviation.v[c] +
+			   o->beta.v[c];
 		if (problem->shortcut == CONV_SHORTCUT)
 			z += o->shortcut.v[i];
 		if (problem->shortcut == CONV_SHORTCUT_NORM)

@@ -64,12 +64,12 @@ static double loss(const struct fixture *f)
 static double difference(const struct fixture *f, double *of)
 {
 	const double step = 1e-5;
-	double at = *of, up, down;
+	double at = *of;
 
 	*of = at + step;
-	up = loss(f);
+	double up = loss(f);
 	*of = at - step;
-	down = loss(f);
+	double down = loss(f);
 	*of = at;
 	return (up - down) / (2 * step);
 }
@@ -246,11 +246,10 @@ TEST(onednn)
 		struct conv_problem problem =
 			problem_of(larger[i / 3], (enum conv_direction)(i % 3), CUDA_F32);
 		struct fixture f;
-		struct operand *result, *copies;
 		float *floats[3];
 
 		open_fixture(&f, &problem);
-		copies = f.o.list; /* x, w, y */
+		struct operand *copies = f.o.list; /* x, w, y */
 		for (size_t j = 0; j < 3; j++) {
 			floats[j] = calloc(copies[j].count, sizeof(float));
 			assert_non_null(floats[j]);
@@ -258,9 +257,9 @@ TEST(onednn)
 		}
 		dnnl_compute(&f, floats[0], floats[1], floats[2]);
 		assert_true(compute(&f));
-		result = &copies[problem.direction == CONV_FORWARD ? 2
-				 : problem.direction == CONV_DATA  ? 0
-								   : 1];
+		struct operand *result = &copies[problem.direction == CONV_FORWARD ? 2
+						 : problem.direction == CONV_DATA  ? 0
+										   : 1];
 		for (size_t j = 0; j < result->count; j++)
 			result->v[j] = floats[result - copies][j];
 		expect(&f, "oneDNN's", result, result->v);

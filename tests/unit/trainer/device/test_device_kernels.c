@@ -506,12 +506,11 @@ static float put(void *to, enum element element, size_t i, double from)
 
 static double get(const void *from, enum element element, size_t i)
 {
-	uint32_t bits;
 	float v;
 
 	if (element == ELEMENT_F32)
 		return (double)((const float *)from)[i];
-	bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+	uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
 	memcpy(&v, &bits, sizeof(v));
 	return (double)v;
 }

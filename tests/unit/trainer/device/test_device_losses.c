@@ -292,7 +292,6 @@ TEST(kept_logits)
 {
 	struct device_loss_spec spec = {
 		.name = "loss", .teacher_weight = 0.5f, .teacher_temperature = 3};
-	struct device_graph *teacher;
 	struct bench b;
 	float logits[SAMPLES * CLASSES], kept[2 * SAMPLES * CLASSES], *memory;
 	float weight[2][CLASSES * FEATURES];
@@ -316,7 +315,8 @@ TEST(kept_logits)
 		skip();
 	}
 	assert_int_equal(r, 0);
-	teacher = bench_graph_in(&b, &(struct device_loss_spec){.name = "loss"}, DEVICE_EVAL);
+	struct device_graph *teacher =
+		bench_graph_in(&b, &(struct device_loss_spec){.name = "loss"}, DEVICE_EVAL);
 	assert_int_equal(device_graph_plan(teacher, error), 0);
 	assert_int_equal(device_upload(teacher, &batch, &number), 0);
 	assert_int_equal(device_evaluate(teacher, DEVICE_VALUE, &number), 0);
@@ -351,7 +351,7 @@ TEST(counts)
 {
 	struct device_loss_spec two = {.name = "loss", .targets = DEVICE_TWO_LABELS},
 				dense = {.name = "loss", .targets = DEVICE_DENSE};
-	float x[SAMPLES * FEATURES] = {0}, shares[SAMPLES], bias[CLASSES] = {0}, *targets;
+	float x[SAMPLES * FEATURES] = {0}, shares[SAMPLES], bias[CLASSES] = {0};
 	int32_t labels[SAMPLES], labels2[SAMPLES];
 	struct device_batch batch = {.images = x,
 				     .labels = labels,
@@ -381,7 +381,7 @@ TEST(counts)
 	bench_close(&b);
 	bench_open(&b, &dense);
 	assert_int_equal(device_param_write(b.bias, DEVICE_VALUE, bias), 0);
-	targets = calloc(SAMPLES * CLASSES, sizeof(float));
+	float *targets = calloc(SAMPLES * CLASSES, sizeof(float));
 	for (unsigned i = 0; i < SAMPLES; i++)
 		targets[i * CLASSES + 4] = i < 7 ? 1 : 0;
 	labels[0] = -1; /* without a label, the largest target counts */
@@ -409,13 +409,12 @@ TEST(refused_batches)
 				     .labels = d.labels,
 				     .count = SAMPLES,
 				     .channels = FEATURES,
-				     .element = DEVICE_ELEMENT_F32},
-			    batch;
+				     .element = DEVICE_ELEMENT_F32};
 	struct bench b;
 
 	make_batch(&d, 1, false);
 	bench_open(&b, &(struct device_loss_spec){.name = "loss"});
-	batch = plain;
+	struct device_batch batch = plain;
 	batch.labels2 = d.labels2;
 	batch.shares = d.shares;
 	refused_batch(&b, &batch, "second labels, the graph's loss takes none");

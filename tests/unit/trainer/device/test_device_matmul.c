@@ -25,12 +25,11 @@ static void reference(const struct matmul_problem *p, const struct operand *a,
 static void expect_reference(const struct matmul_problem *p, const struct operand *d)
 {
 	float *values = calloc(d->count, sizeof(float));
-	double error;
 	char name[160];
 
 	assert_non_null(values);
 	elements_to_floats(p->result, d->data, values, d->count);
-	error = relative_error(values, d->v, d->count);
+	double error = relative_error(values, d->v, d->count);
 	free(values);
 	matmul_problem_name(p, name, sizeof(name));
 	if (!(error <= tolerances[p->result]))
@@ -81,7 +80,6 @@ TEST(matmul)
 	for (unsigned i = 0; i < 4 * 3 * 2 * 16; i++) {
 		struct matmul_problem p;
 		struct matmul_plan *plan;
-		int r;
 
 		matmul_problem_init(&p);
 		p.rows = sizes[i % 4][0];
@@ -93,7 +91,7 @@ TEST(matmul)
 		p.transposed_b = i / 24 & 2;
 		p.bias = i / 24 & 4;
 		p.residual = i / 24 & 8;
-		r = matmul->plan(matmul->state, &p, &plan);
+		int r = matmul->plan(matmul->state, &p, &plan);
 		if (!emulated && r == -ENOENT)
 			continue;
 		if (r < 0)

@@ -118,16 +118,15 @@ static struct device_graph *build(struct net *net, enum device_mode mode, bool k
 					  .shape = {SAMPLES, SIDE, SIDE, 3},
 					  .std = {1, 1, 1, 1},
 					  .gradient = keep_all};
-	struct device_value *x, *y, *shortcut;
 	char error[DEVICE_ERROR_MAX];
 
 	assert_int_equal(device_graph_new(net->params,
 					  &(struct device_graph_options){mode, keep_all}, &graph),
 			 0);
 	net->input = device_input(graph, &input);
-	x = conv(net, graph, net->input, 0, NULL, DEVICE_RELU);
-	shortcut = conv(net, graph, x, 1, NULL, DEVICE_IDENTITY);
-	y = conv(net, graph, x, 2, NULL, DEVICE_RELU);
+	struct device_value *x = conv(net, graph, net->input, 0, NULL, DEVICE_RELU);
+	struct device_value *shortcut = conv(net, graph, x, 1, NULL, DEVICE_IDENTITY);
+	struct device_value *y = conv(net, graph, x, 2, NULL, DEVICE_RELU);
 	x = conv(net, graph, y, 3, shortcut, DEVICE_RELU);
 	/* x has three readers, so three gradients are summed */
 	y = conv(net, graph, x, 4, x, DEVICE_GELU);
@@ -285,10 +284,10 @@ static void check_gradient(struct net *net, struct tensor *x, struct tensor *t, 
 	double expected[64], h = 1e-6;
 
 	for (size_t i = 0; i < count && used < 64; i += stride) {
-		double v = t->v[i], up;
+		double v = t->v[i];
 
 		t->v[i] = v + h;
-		up = reference_of(net, x);
+		double up = reference_of(net, x);
 		t->v[i] = v - h;
 		expected[used] = (up - reference_of(net, x)) / (2 * h);
 		t->v[i] = v;
@@ -302,16 +301,13 @@ static void check_gradient(struct net *net, struct tensor *x, struct tensor *t, 
 static void check_gradients(enum device_precision precision, double tolerance)
 {
 	struct net net;
-	struct tensor x;
-	float *got;
-	double loss, expected;
 
 	net_open(&net, precision, 0, true); /* may skip the test */
 	tolerance = half_tolerance(net.device, tolerance);
-	got = malloc(20000 * sizeof(float));
-	x = images_of(&net);
-	loss = step(&net, NULL);
-	expected = reference_of(&net, &x);
+	float *got = malloc(20000 * sizeof(float));
+	struct tensor x = images_of(&net);
+	double loss = step(&net, NULL);
+	double expected = reference_of(&net, &x);
 	assert_true(fabs(loss - expected) < tolerance * expected);
 	assert_int_equal(device_value_read(net.train, net.input, DEVICE_GRAD, got), 0);
 	check_gradient(&net, &x, &x, got, tolerance, "the input");
@@ -423,13 +419,13 @@ TEST(resume)
 	net_open(&b, DEVICE_FP32, 2, false);
 	for (unsigned t = 0; t < 6; t++) {
 		struct device_hyper hyper = hyper_at(t);
-		double loss = step(&a, &hyper), other;
+		double loss = step(&a, &hyper);
 
 		if (t == 2)
 			copy_slots(&b, &a);
 		if (t <= 2)
 			continue;
-		other = step(&b, &hyper);
+		double other = step(&b, &hyper);
 		assert_memory_equal(&loss, &other, sizeof(loss));
 	}
 	assert_same_slots(&a, &b, DEVICE_VALUE);
@@ -444,10 +440,10 @@ TEST(resume)
 static void check_learns(enum device_precision precision)
 {
 	struct net net;
-	double first, last = 0;
+	double last = 0;
 
 	net_open(&net, precision, 0, false);
-	first = step(&net, NULL);
+	double first = step(&net, NULL);
 	for (unsigned t = 0; t < 40; t++) {
 		struct device_hyper hyper = hyper_at(t);
 
@@ -493,11 +489,11 @@ TEST(forward)
 	net_open(&b, DEVICE_FP32, 2, false);
 	for (unsigned t = 0; t < 4; t++) {
 		struct device_hyper hyper = hyper_at(t);
-		double held = forward(&a, false), moved, loss;
+		double held = forward(&a, false);
 
 		assert_same_slots(&a, &b, DEVICE_VALUE);
-		moved = forward(&a, true);
-		loss = step(&b, NULL);
+		double moved = forward(&a, true);
+		double loss = step(&b, NULL);
 		device_params_drop_gradients(b.params);
 		assert_memory_equal(&held, &loss, sizeof(loss));
 		assert_memory_equal(&moved, &loss, sizeof(loss));
@@ -528,13 +524,13 @@ static void check_perturbed(struct net *a, struct net *b, const struct device_hy
 {
 	struct device_hyper perturbs = *hyper, rests = *hyper;
 	float *x = malloc(20000 * sizeof(float)), *y = malloc(20000 * sizeof(float));
-	double first, again, squares = 0;
+	double squares = 0;
 
 	perturbs.perturb = 0.25f;
 	memset(rests.lr, 0, sizeof(rests.lr));
 	step(b, NULL);
 	device_params_drop_gradients(b->params);
-	first = step(a, &perturbs);
+	double first = step(a, &perturbs);
 	for (unsigned i = 0; i < a->count; i++) {
 		assert_int_equal(device_param_read(a->p[i], DEVICE_VALUE, x), 0);
 		assert_int_equal(device_param_read(b->p[i], DEVICE_VALUE, y), 0);
@@ -544,7 +540,7 @@ static void check_perturbed(struct net *a, struct net *b, const struct device_hy
 	assert_true(fabs(sqrt(squares) - 0.25) < 1e-5);
 	step(a, NULL);
 	device_params_drop_gradients(a->params);
-	again = step(a, &rests);
+	double again = step(a, &rests);
 	assert_true(again > first);
 	assert_same_slots(a, b, DEVICE_VALUE);
 	for (unsigned i = 0; i < a->count; i++)
@@ -581,13 +577,12 @@ TEST(perturbed_not_finite)
 {
 	struct net a, b;
 	struct device_hyper hyper = hyper_at(1);
-	float *x;
 
 	net_open(&a, DEVICE_FP32, 2, false);
 	net_open(&b, DEVICE_FP32, 2, false);
 	step(&b, NULL);
 	device_params_drop_gradients(b.params);
-	x = malloc(20000 * sizeof(float));
+	float *x = malloc(20000 * sizeof(float));
 	for (unsigned i = 0; i < 20000; i++)
 		x[i] = NAN;
 	write_slot(&a, 0, DEVICE_GRAD, x);
@@ -651,20 +646,19 @@ static void evaluate(struct net *net, enum device_slot slot, uint32_t count, flo
 
 static void check_logits(struct net *net, enum device_slot slot, double tolerance)
 {
-	struct tensor x = images_of(net), logits;
+	struct tensor x = images_of(net);
 	struct device_results results;
 	float got[SAMPLES * CLASSES], values[20000];
-	double loss;
 
 	for (unsigned i = 0; i < net->count; i++) {
 		assert_int_equal(device_param_read(net->p[i], slot, values), 0);
 		for (size_t j = 0; j < tensor_count(&net->t[i]); j++)
 			net->t[i].v[j] = (double)values[j];
 	}
-	logits = reference_logits(net, &x, true);
+	struct tensor logits = reference_logits(net, &x, true);
 	evaluate(net, slot, SAMPLES, got, &results);
 	assert_true(relative_error(got, logits.v, SAMPLES * CLASSES) < tolerance);
-	loss = reference_loss(&logits, net->labels, 0.1f, 1);
+	double loss = reference_loss(&logits, net->labels, 0.1f, 1);
 	if (!(fabs(results.loss - loss) < tolerance * loss))
 		fail_msg("loss is %.9g, not %.9g", results.loss, loss);
 	assert_int_equal(results.samples, SAMPLES);
@@ -718,7 +712,6 @@ TEST(input)
 	struct device *device = open_device(DEVICE_FP32, 0);
 	struct device_params *params;
 	struct device_graph *graph;
-	struct device_value *input;
 	struct device_input_spec spec = {.name = "input",
 					 .shape = {2, 3, 5, 3},
 					 .mean = {120, 110, 100},
@@ -737,7 +730,7 @@ TEST(input)
 	assert_int_equal(
 		device_graph_new(params, &(struct device_graph_options){DEVICE_EVAL, true}, &graph),
 		0);
-	input = device_input(graph, &spec);
+	struct device_value *input = device_input(graph, &spec);
 	device_global_average_pool(graph, "pool", input);
 	assert_int_equal(device_graph_plan(graph, NULL), 0);
 	for (unsigned i = 0; i < sizeof(bytes); i++)
@@ -788,7 +781,6 @@ TEST(input)
 TEST(anomaly)
 {
 	struct net net;
-	struct device_batch batch;
 	uint64_t number;
 	float bias[12] = {0};
 
@@ -805,8 +797,7 @@ TEST(anomaly)
 	step(&net, NULL);
 	bias[5] = INFINITY;
 	assert_int_equal(device_param_write(net.p[12], DEVICE_VALUE, bias), 0); /* a1.beta */
-	batch = (struct device_batch){net.images, net.labels,         SAMPLES,
-				      3,          DEVICE_ELEMENT_F32, false};
+	struct device_batch batch = {net.images, net.labels, SAMPLES, 3, DEVICE_ELEMENT_F32, false};
 	assert_int_equal(device_upload(net.train, &batch, &number), 0);
 	assert_int_equal(device_step(net.train, NULL, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a1"));

@@ -131,10 +131,9 @@ static void reference_ghosts(const struct fixture *f, struct tensor *y, double *
 
 	for (uint32_t first = 0; first < n; first += each) {
 		struct tensor chunk = {y->shape, y->v + tensor_count(y) / n * first};
-		double rows;
 
 		chunk.shape.n = n - first < each ? n - first : each;
-		rows = (double)(tensor_count(&chunk) / channels);
+		double rows = (double)(tensor_count(&chunk) / channels);
 		reference_norm(&chunk, &f->t[GAMMA], &f->t[BETA], EPSILON, mean, variance);
 		for (uint32_t c = 0; c < channels && running_mean; c++) {
 			double unbiased = variance[c] * rows / (rows - 1);
@@ -225,7 +224,6 @@ static void make_tensors(struct fixture *f, bool coarse)
 	struct device_shape vector = {1, 1, 1, result_channels(op)};
 	struct device_shape weight = {op->k, op->window, op->window,
 				      op->groups ? op->x.c / op->groups : op->x.c};
-	struct tensor y;
 
 	if (op->op == OP_LINEAR && op->by_position)
 		weight = (struct device_shape){op->k, 1, 1, op->x.c};
@@ -268,7 +266,7 @@ static void make_tensors(struct fixture *f, bool coarse)
 			tensor_fill(&f->t[i], 10 + (uint64_t)i, coarse);
 	for (size_t i = 0; op->fixed && i < tensor_count(&f->t[VARIANCE]); i++)
 		f->t[VARIANCE].v[i] = 1.5 + f->t[VARIANCE].v[i] / 2;
-	y = reference(f);
+	struct tensor y = reference(f);
 	f->g = tensor_new(y.shape);
 	tensor_free(&y);
 	tensor_fill(&f->g, 2, coarse);
@@ -443,13 +441,13 @@ static void differentiate(const struct fixture *f, struct tensor *t, double *ret
 	double h = 1e-6;
 
 	for (size_t i = 0; i < count; i++) {
-		double v = t->v[i], up;
+		double v = t->v[i];
 
 		ret[i] = NAN;
 		if (i % step)
 			continue;
 		t->v[i] = v + h;
-		up = objective(f);
+		double up = objective(f);
 		t->v[i] = v - h;
 		ret[i] = (up - objective(f)) / (2 * h);
 		t->v[i] = v;
@@ -465,7 +463,6 @@ static void compare(const struct op_case *op, const char *what, const float *got
 {
 	float *some = malloc(count * sizeof(float));
 	size_t used = 0;
-	double error;
 
 	for (size_t i = 0; i < count; i++) {
 		if (isnan(expected[i]))
@@ -473,7 +470,7 @@ static void compare(const struct op_case *op, const char *what, const float *got
 		some[used] = got[i];
 		expected[used++] = expected[i] * factor;
 	}
-	error = relative_error(some, expected, used);
+	double error = relative_error(some, expected, used);
 	if (!(error <= tolerance))
 		fail_msg("%s of op %d, x %u x %u x %u x %u, k %u, window %u, stride %u, pad %u, "
 			 "pad_extra %u, groups %u, norm %d, residual %d, activation %d: relative "
@@ -489,13 +486,11 @@ static void check_gradients(struct fixture *f, double tolerance)
 {
 	for (int i = -1; i < ROLES; i++) {
 		struct tensor *t = i < 0 ? &f->x : &f->t[i];
-		double *expected;
-		float *got;
 
 		if (!t->v || i == MEAN || i == VARIANCE)
 			continue;
-		expected = malloc(tensor_count(t) * sizeof(double));
-		got = malloc(tensor_count(t) * sizeof(float));
+		double *expected = malloc(tensor_count(t) * sizeof(double));
+		float *got = malloc(tensor_count(t) * sizeof(float));
 		differentiate(f, t, expected);
 		if (i < 0)
 			assert_int_equal(device_value_read(f->graph, f->input, DEVICE_GRAD, got),
@@ -589,15 +584,13 @@ static void check_case(const struct op_case *op, enum device_precision precision
 	double tolerance =
 		/* 16 bits: 0.3 % of the ReLU inputs may change sign, an error of sqrt(0.003) */
 		precision == DEVICE_FP32 ? 2e-5 : 8e-2;
-	struct tensor y;
-	float *got;
 
 	tolerance = half_tolerance(f.device, tolerance);
 	make_tensors(&f, precision == DEVICE_BF16);
 	make_params(&f);
 	run(&f);
-	y = reference(&f);
-	got = malloc(tensor_count(&y) * sizeof(float));
+	struct tensor y = reference(&f);
+	float *got = malloc(tensor_count(&y) * sizeof(float));
 	assert_int_equal(device_value_read(f.graph, f.y, DEVICE_VALUE, got), 0);
 	compare(op, "result", got, y.v, tensor_count(&y), 1, tolerance);
 	check_gradients(&f, tolerance);

@@ -214,11 +214,11 @@ TEST(loops)
 		for (size_t j = 0; j < 4; j++) {
 			size_t count = rows[j] * channels[i];
 			double *sum[3], *square[3], *expected = calloc(channels[i], sizeof(double));
-			float *x = malloc(count * sizeof(float)), *shift;
+			float *x = malloc(count * sizeof(float));
 			struct columns columns;
 
 			loops_columns_init(&columns, channels[i]);
-			shift = calloc(columns.width, sizeof(float));
+			float *shift = calloc(columns.width, sizeof(float));
 			for (size_t k = 0; k < count; k++) {
 				x[k] = (float)uniform(j, k);
 				expected[k % channels[i]] += (double)x[k];
@@ -310,14 +310,12 @@ static void expect_refusal(struct device_graph *graph, const char *word)
 TEST(recording)
 {
 	struct seam s;
-	struct device_value *x, *y;
-	struct device_graph *graph;
-	struct device_norm norm, wrong;
+	struct device_value *x;
 	const char *text;
 
 	open_seam(&s);
-	norm = (struct device_norm){s.gamma, s.beta, s.mean, s.var, 1e-5f, 0.1f};
-	graph = begin(&s, &x);
+	struct device_norm norm = {s.gamma, s.beta, s.mean, s.var, 1e-5f, 0.1f};
+	struct device_graph *graph = begin(&s, &x);
 	assert_int_equal(device_graph_failure(graph, NULL), 0);
 	assert_null(device_conv(
 		graph, x,
@@ -328,7 +326,7 @@ TEST(recording)
 	assert_non_null(strstr(text, "far: weight"));
 	expect_refusal(graph, "far");
 	graph = begin(&s, &x);
-	y = device_conv(
+	struct device_value *y = device_conv(
 		graph, x,
 		&(struct device_conv_spec){
 			.name = "c1", .weight = s.weight, .stride = 1, .pad = 1, .norm = &norm});
@@ -344,7 +342,7 @@ TEST(recording)
 		&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 0}));
 	expect_refusal(graph, "stride 0");
 	graph = begin(&s, &x);
-	wrong = norm;
+	struct device_norm wrong = norm;
 	wrong.running_var = s.gamma;
 	assert_null(device_conv(
 		graph, x,
@@ -385,7 +383,6 @@ TEST(calls)
 {
 	struct seam s;
 	struct device_value *x;
-	struct device_graph *graph;
 	struct device_param *p;
 	uint8_t images[2 * 8 * 8 * 4] = {0};
 	struct device_batch batch = {images, NULL, 2, 3, DEVICE_ELEMENT_U8, false};
@@ -400,7 +397,7 @@ TEST(calls)
 								      .shape = {1}},
 					  &p),
 			 -EBUSY);
-	graph = begin(&s, &x);
+	struct device_graph *graph = begin(&s, &x);
 	x = device_conv(graph, x,
 			&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 1});
 	assert_int_equal(device_upload(graph, &batch, &number), -EINVAL); /* not planned */

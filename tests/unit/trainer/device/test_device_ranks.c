@@ -112,7 +112,6 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = ranks};
 	struct device_params_state state = {.loss_scale = 1024};
-	struct device_value *x, *y;
 	float weights[CLASSES];
 	char error[DEVICE_ERROR_MAX];
 
@@ -122,13 +121,14 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 	net->device = open_device_with(&options);
 	assert_int_equal(device_params_new(net->device, &net->params), 0);
 	assert_int_equal(device_graph_new(net->params, &graph_options, &net->graph), 0);
-	x = device_input(net->graph, &(struct device_input_spec){
-					     .name = "input",
-					     .shape = {net->count, SIDE, SIDE, 3},
-					     .std = {1, 1, 1},
-				     });
+	struct device_value *x =
+		device_input(net->graph, &(struct device_input_spec){
+						 .name = "input",
+						 .shape = {net->count, SIDE, SIDE, 3},
+						 .std = {1, 1, 1},
+					 });
 	x = record_conv(net, "a", x, NULL, norms);
-	y = record_conv(net, "b", x, x, norms);
+	struct device_value *y = record_conv(net, "b", x, x, norms);
 	y = device_global_average_pool(net->graph, "pool", y);
 	y = device_scale_add(net->graph, y,
 			     &(struct device_scale_add_spec){
@@ -259,12 +259,11 @@ static double difference(const struct net *a, const struct net *b, enum device_s
 	for (size_t i = 0; i < device_params_count(a->params); i++) {
 		struct device_param *param = device_params_at(a->params, i);
 		double largest = 1e-3, apart = 0;
-		float *x, *y;
 
 		if (device_param_spec(param)->kind == DEVICE_BUFFER && !buffers)
 			continue;
-		x = read_slot(a, i, slot);
-		y = read_slot(b, i, slot);
+		float *x = read_slot(a, i, slot);
+		float *y = read_slot(b, i, slot);
 		for (size_t k = 0; k < device_param_elements(param); k++) {
 			largest = fmax(largest, fabs((double)y[k]));
 			apart = fmax(apart, fabs((double)x[k] - (double)y[k]));
@@ -433,7 +432,6 @@ TEST(nothing_to_sum)
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
 	struct net net = {.count = BATCH / comm->world, .first = BATCH / comm->world * comm->rank};
 	struct device_results results;
-	struct device_value *x;
 	char error[DEVICE_ERROR_MAX];
 
 	net.device = open_device_with(&options);
@@ -441,11 +439,12 @@ TEST(nothing_to_sum)
 	assert_int_equal(device_graph_new(net.params, &(struct device_graph_options){DEVICE_TRAIN},
 					  &net.graph),
 			 0);
-	x = device_input(net.graph, &(struct device_input_spec){
-					    .name = "input",
-					    .shape = {net.count, SIDE, SIDE, 3},
-					    .std = {1, 1, 1},
-				    });
+	struct device_value *x =
+		device_input(net.graph, &(struct device_input_spec){
+						.name = "input",
+						.shape = {net.count, SIDE, SIDE, 3},
+						.std = {1, 1, 1},
+					});
 	record_linear(&net, "fc", device_global_average_pool(net.graph, "pool", x), CLASSES);
 	assert_int_equal(device_params_allocate(net.params, &optimizer), 0);
 	if (device_graph_plan(net.graph, error) < 0)
@@ -472,11 +471,11 @@ TEST(late_results)
 	open_net(&whole, NULL, NORMS_SYNCHRONIZED);
 	for (unsigned i = 0; i < LATE; i++) {
 		struct device_hyper hyper = hyper_of(i);
-		int r, *all = malloc(comm->world * sizeof(*all));
+		int *all = malloc(comm->world * sizeof(*all));
 
 		step(&whole, i, &hyper, &expected[i]);
 		ids[i] = begin_step(&ranks, i, &hyper);
-		r = device_results(ranks.graph, ids[i], false, &results);
+		int r = device_results(ranks.graph, ids[i], false, &results);
 		assert_true(r == 0 || r == -EAGAIN);
 		if (i == LATE - 1)
 			assert_int_equal(device_results(ranks.graph, ids[i], true, &results), 0);

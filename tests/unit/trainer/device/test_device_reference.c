@@ -361,7 +361,7 @@ double reference_loss(const struct tensor *logits, const int32_t *labels, double
 
 	for (uint32_t n = 0; n < logits->shape.n; n++) {
 		const double *z = &logits->v[(size_t)n * classes];
-		double sum = 0, log_sum, largest = z[0];
+		double sum = 0, largest = z[0];
 
 		if (labels[n] < 0)
 			continue;
@@ -369,7 +369,7 @@ double reference_loss(const struct tensor *logits, const int32_t *labels, double
 			largest = fmax(largest, z[i]);
 		for (uint32_t i = 0; i < classes; i++)
 			sum += exp(scale * (z[i] - largest));
-		log_sum = log(sum) + scale * largest;
+		double log_sum = log(sum) + scale * largest;
 		for (uint32_t i = 0; i < classes; i++) {
 			double target =
 				smoothing / classes + ((int32_t)i == labels[n] ? 1 - smoothing : 0);

@@ -100,8 +100,6 @@ struct golden {
 
 static bool read_golden(FILE *file, struct golden *g)
 {
-	size_t count;
-
 	if (fscanf(file, "%15s %u %u", g->what, &g->height, &g->width) != 3)
 		return false;
 	g->to_height = g->height;
@@ -115,7 +113,7 @@ static bool read_golden(FILE *file, struct golden *g)
 					&b->top, &b->bottom, &b->left, &b->right),
 				 6);
 	}
-	count = count_of(g->to_height, g->to_width);
+	size_t count = count_of(g->to_height, g->to_width);
 	g->pixels = malloc(count * sizeof(double));
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(fscanf(file, "%lf", &g->pixels[i]), 1);
@@ -245,13 +243,12 @@ TEST(fewer_samples)
 				     .channels = CHANNELS,
 				     .element = DEVICE_ELEMENT_U8};
 	struct bench a, b;
-	float *one, *other;
 	size_t count = count_of(6, 5);
 
 	bench_open(&a, DEVICE_FP32, 6, 5, false);
 	bench_open(&b, DEVICE_FP32, 6, 5, true);
-	one = run(&a, &batch);
-	other = run(&b, &batch);
+	float *one = run(&a, &batch);
+	float *other = run(&b, &batch);
 	for (size_t i = 0; i < count; i++)
 		assert_float_equal(one[i], other[i], 1e-4);
 	free(one);

@@ -439,10 +439,10 @@ static void check_loss_gradient(const struct loss_case *c, struct tensor *z, con
 	       scale = c->scale != 0 ? (double)c->scale : 1;
 
 	for (size_t i = 0; i < count; i++) {
-		double v = z->v[i], up;
+		double v = z->v[i];
 
 		z->v[i] = v + 1e-5;
-		up = reference_loss(z, labels, (double)c->smoothing, scale);
+		double up = reference_loss(z, labels, (double)c->smoothing, scale);
 		z->v[i] = v - 1e-5;
 		expected[i] = (up - reference_loss(z, labels, (double)c->smoothing, scale)) / 2e-5;
 		z->v[i] = v;
@@ -455,7 +455,6 @@ static void check_loss(const struct loss_case *c)
 {
 	struct device *device = open_device(DEVICE_FP32, 0);
 	struct device_params *params;
-	struct device_graph *graph;
 	struct device_value *input;
 	struct tensor z = tensor_new((struct device_shape){c->samples, 1, 1, c->classes});
 	size_t count = tensor_count(&z);
@@ -466,7 +465,7 @@ static void check_loss(const struct loss_case *c)
 	struct device_results results;
 	uint64_t number;
 	uint32_t top1 = 0, top5 = 0, samples = 0;
-	double loss, scale = c->scale != 0 ? (double)c->scale : 1;
+	double scale = c->scale != 0 ? (double)c->scale : 1;
 
 	tensor_fill(&z, 7, true); /* coarse, so that many classes tie */
 	for (size_t i = 0; i < count; i++)
@@ -484,11 +483,11 @@ static void check_loss(const struct loss_case *c)
 	assert_int_equal(
 		device_params_allocate(params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
 		0);
-	graph = loss_graph(params, c, DEVICE_TRAIN, &input);
+	struct device_graph *graph = loss_graph(params, c, DEVICE_TRAIN, &input);
 	assert_int_equal(device_upload(graph, &batch, &number), 0);
 	assert_int_equal(device_step(graph, NULL, &number), 0);
 	assert_int_equal(device_results(graph, number, true, &results), 0);
-	loss = reference_loss(&z, labels, (double)c->smoothing, scale);
+	double loss = reference_loss(&z, labels, (double)c->smoothing, scale);
 	assert_true(fabs(results.loss - loss) < 1e-6 * (1 + fabs(loss)));
 	assert_int_equal(results.samples, samples);
 	assert_int_equal(results.top1, top1);

@@ -100,7 +100,6 @@ static struct run run(const struct fixture *f, unsigned threads)
 				     .element = DEVICE_ELEMENT_F32};
 	struct device_params *params;
 	struct device_graph *graph;
-	struct device_value *input, *y;
 	char error[DEVICE_ERROR_MAX];
 	uint64_t ticket;
 	struct run found = {floats(&f->g), floats(&f->x), floats(&f->w), floats(&f->b)};
@@ -114,8 +113,8 @@ static struct run run(const struct fixture *f, unsigned threads)
 	if (conv.bias)
 		assert_int_equal(device_param_write(conv.bias, DEVICE_VALUE, b), 0);
 	assert_int_equal(device_graph_new(params, &options, &graph), 0);
-	input = device_input(graph, &spec);
-	y = device_conv(graph, input, &conv);
+	struct device_value *input = device_input(graph, &spec);
+	struct device_value *y = device_conv(graph, input, &conv);
 	if (device_graph_plan(graph, error) < 0)
 		fail_msg("%s", error);
 	assert_int_equal(count_winograd(graph), 1);
@@ -285,11 +284,10 @@ static void write_layer(const struct layer *layer, uint64_t seed)
 {
 	for (enum part part = 0; part < PARTS; part++) {
 		struct device_param *param = layer->parts[part];
-		float *values;
 
 		if (!param)
 			continue;
-		values = calloc(device_param_elements(param), sizeof(float));
+		float *values = calloc(device_param_elements(param), sizeof(float));
 		for (size_t i = 0; part != WEIGHT && i < WIDTH; i++)
 			values[i] = (float)(uniform(seed + part, i) + (part == VARIANCE ? 0.5 : 0));
 		for (size_t i = 0; part == WEIGHT && i < (size_t)WIDTH * 9 * WIDTH; i++)
@@ -368,11 +366,10 @@ static void read_outcome(const struct layer *layer, struct outcome *outcome)
 {
 	for (enum part part = 0; part < PARTS; part++) {
 		struct device_param *param = layer->parts[part];
-		float *values;
 
 		if (!param)
 			continue;
-		values = malloc(device_param_elements(param) * sizeof(float));
+		float *values = malloc(device_param_elements(param) * sizeof(float));
 		assert_int_equal(
 			device_param_read(param, part < MEAN ? DEVICE_GRAD : DEVICE_VALUE, values),
 			0);
@@ -406,11 +403,10 @@ static void try_layer(const struct layer *model, uint32_t window, bool residual,
 		struct device_graph_options options = {
 			.mode = evaluates ? DEVICE_EVAL : DEVICE_TRAIN, .keep_all = true};
 		struct device_graph *graph;
-		struct device_value *x, *y;
 
 		assert_int_equal(device_graph_new(params, &options, &graph), 0);
-		x = record_input(graph, true);
-		y = record_layer(graph, x, &layer, residual ? x : NULL);
+		struct device_value *x = record_input(graph, true);
+		struct device_value *y = record_layer(graph, x, &layer, residual ? x : NULL);
 		plan(graph, window == 3);
 		if (!evaluates)
 			assert_int_equal(device_value_write(graph, y, DEVICE_GRAD, g), 0);
@@ -438,11 +434,11 @@ static void try_layer(const struct layer *model, uint32_t window, bool residual,
 static void compare_floats(const char *what, size_t number, const float *got, const float *expected,
 			   size_t count)
 {
-	double *wide = malloc(count * sizeof(double)), error;
+	double *wide = malloc(count * sizeof(double));
 
 	for (size_t i = 0; i < count; i++)
 		wide[i] = (double)expected[i];
-	error = relative_error(got, wide, count);
+	double error = relative_error(got, wide, count);
 	free(wide);
 	/* a ReLU may flip where the sum is nearly 0 */
 	if (!(error <= 3e-5))
@@ -499,17 +495,15 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
 	struct device_params *params;
 	struct device_graph *graph;
-	struct device_param *head;
-	struct device_value *x, *inner;
-	float weights[CLASSES * WIDTH], *gradients;
+	float weights[CLASSES * WIDTH];
 	uint64_t ticket;
 
 	options.mode = DEVICE_TRAIN;
 	assert_int_equal(device_params_new(device, &params), 0);
 	for (size_t i = 0; i < 4; i++)
 		add_layer(params, &layers[i]);
-	head = add_param(params, "head", DEVICE_LINEAR_WEIGHT,
-			 (struct device_shape){CLASSES, 1, 1, WIDTH});
+	struct device_param *head = add_param(params, "head", DEVICE_LINEAR_WEIGHT,
+					      (struct device_shape){CLASSES, 1, 1, WIDTH});
 	for (enum part part = 0; frozen && part < MEAN; part++)
 		if (layers[0].parts[part])
 			device_param_freeze(layers[0].parts[part], true);
@@ -521,10 +515,10 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 	assert_int_equal(device_param_write(head, DEVICE_VALUE, weights), 0);
 
 	assert_int_equal(device_graph_new(params, &options, &graph), 0);
-	x = record_input(graph, false);
+	struct device_value *x = record_input(graph, false);
 	x = record_layer(graph, x, &layers[0], NULL);
 	device_begin_block(graph);
-	inner = record_layer(graph, x, &layers[1], NULL);
+	struct device_value *inner = record_layer(graph, x, &layers[1], NULL);
 	x = record_layer(graph, inner, &layers[2], x);
 	device_begin_block(graph);
 	x = record_layer(graph, x, &layers[3], NULL);
@@ -538,7 +532,7 @@ static float *try_net(struct device_graph_options options, bool frozen, size_t *
 		assert_int_equal(device_step(graph, NULL, &ticket), 0);
 	}
 	*ret_count = 0;
-	gradients = calloc(5 * WIDTH * WIDTH * 9, sizeof(float));
+	float *gradients = calloc(5 * WIDTH * WIDTH * 9, sizeof(float));
 	for (size_t i = 0; i < device_params_count(params); i++) {
 		struct device_param *param = device_params_at(params, i);
 		bool buffer = device_param_spec(param)->kind == DEVICE_BUFFER;

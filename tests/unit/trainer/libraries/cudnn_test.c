@@ -5,10 +5,9 @@ char cudnn_properties[4096];
 static void read_properties(void)
 {
 	FILE *from = fopen(H200, "r");
-	size_t length;
 
 	assert_non_null(from);
-	length = fread(cudnn_properties, 1, sizeof(cudnn_properties) - 1, from);
+	size_t length = fread(cudnn_properties, 1, sizeof(cudnn_properties) - 1, from);
 	cudnn_properties[length] = '\0';
 	fclose(from);
 }

@@ -313,10 +313,9 @@ TEST(compiled)
 	struct engines engines;
 	struct sweep fp16 = {&engines, CUDA_F16, 256, false};
 	struct sweep bf16 = {&engines, CUDA_BF16, 256, false};
-	struct conv_problem problem;
 
 	open_engines(&engines, &options);
-	problem = problem_of(&fp16, &conv2, CONV_DATA);
+	struct conv_problem problem = problem_of(&fp16, &conv2, CONV_DATA);
 	problem.epilogue = CONV_ADD;
 	expect_plan(&fp16, &problem);
 	forward(&bf16, &conv2, CONV_SCALE_BIAS_RELU);
@@ -337,10 +336,9 @@ TEST(none)
 	struct engines engines;
 	struct sweep fp16 = {&engines, CUDA_F16, 256, false};
 	struct sweep bf16 = {&engines, CUDA_BF16, 256, false};
-	struct conv_problem problem;
 
 	open_engines(&engines, &options);
-	problem = problem_of(&fp16, &strided, CONV_FORWARD);
+	struct conv_problem problem = problem_of(&fp16, &strided, CONV_FORWARD);
 	problem.prologue = CONV_SCALE_BIAS_ADD_RELU;
 	problem.epilogue = CONV_STATISTICS;
 	expect_no_plan(&fp16, &problem);

@@ -43,14 +43,13 @@ TEST(tuned)
 	struct sweep sweep = {&engines, CUDA_F16, 256, false};
 	struct conv_problem problem = problem_of(&sweep, &layer, CONV_WEIGHTS);
 	struct engine_configs *engine_configs;
-	struct cudnn_engines *cudnn;
 	struct conv_plan *plan, *again;
 	size_t other = 0;
 
 	close(mkstemp(path));
 	unlink(path);
 	open_engines(&engines, &options);
-	cudnn = engines.conv.state;
+	struct cudnn_engines *cudnn = engines.conv.state;
 	assert_int_equal(engines.conv.plan(engines.conv.state, &problem, &plan), 0);
 	assert_true(plan->info.tuned_ms == 0);
 	assert_int_equal(engine_configs_find(cudnn, &problem, &engine_configs), 0);

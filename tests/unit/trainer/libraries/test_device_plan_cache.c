@@ -59,11 +59,10 @@ static void expect(struct fixture *f, const char *device, const struct conv_prob
 		   const char *tag, float ms)
 {
 	struct plan_cache file;
-	const struct plan_line *line;
 
 	assert_int_equal(plan_cache_init(&file, f->path, device, f->error), 0);
 	assert_string_equal(f->error, "");
-	line = plan_cache_find(&file, problem, false);
+	const struct plan_line *line = plan_cache_find(&file, problem, false);
 	if (!tag) {
 		assert_null(line);
 	} else {

@@ -427,13 +427,12 @@ TEST(unkept)
  */
 TEST(adopted)
 {
-	struct conv_problem other;
 	struct fixture f;
 	char *bytes;
 	size_t size;
 
 	open_fixture(&f, false);
-	other = f.problem;
+	struct conv_problem other = f.problem;
 	other.k = 16;
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
 	assert_int_equal(cudnn_export_tuning(&f.engines, &bytes, &size), 0);

@@ -195,7 +195,6 @@ static int cublaslt_plan(void *state, const struct matmul_problem *problem,
 {
 	struct cublaslt_engines *engines = state;
 	struct matmul_plan *plan = calloc(1, sizeof(*plan));
-	int r;
 
 	if (!plan)
 		return -ENOMEM;
@@ -203,7 +202,7 @@ static int cublaslt_plan(void *state, const struct matmul_problem *problem,
 	plan->library = &engines->library;
 	/* cuBLASLt reduces in a fixed order as long as device and configuration are the same */
 	plan->info.deterministic = true;
-	r = cublaslt_fail(engines, problem, cublaslt_describe(engines, plan), "describing it");
+	int r = cublaslt_fail(engines, problem, cublaslt_describe(engines, plan), "describing it");
 	if (r == 0 && engines->handle)
 		r = cublaslt_fail(engines, problem, cublaslt_choose(engines, plan),
 				  "cublasLtMatmulAlgoGetHeuristic");
@@ -259,7 +258,6 @@ int cublaslt_open(const struct engines_options *options, struct matmul_engines *
 {
 	struct cublaslt_engines *engines = calloc(1, sizeof(*engines));
 	cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-	int r;
 
 	if (!engines) {
 		snprintf(error, DEVICE_ERROR_MAX, "no memory for engines");
@@ -269,7 +267,7 @@ int cublaslt_open(const struct engines_options *options, struct matmul_engines *
 	engines->workspace_max = WORKSPACE_MAX;
 	if (options->workspace_max && options->workspace_max < WORKSPACE_MAX)
 		engines->workspace_max = options->workspace_max;
-	r = cublaslt_library_load(&engines->library, error);
+	int r = cublaslt_library_load(&engines->library, error);
 	if (r == 0 && options->gpu)
 		status = engines->library.cublasLtCreate(&engines->handle);
 	if (status != CUBLAS_STATUS_SUCCESS) {

@@ -24,13 +24,12 @@ static void engine_config_write_tag(struct backend *backend, descriptor config, 
 				    char *ret_tag)
 {
 	descriptor knobs[KNOBS_MAX];
-	int64_t count;
 	int length = snprintf(ret_tag, PLAN_TAG_MAX, "%lld", (long long)engine);
 
 	for (size_t i = 0; i < KNOBS_MAX; i++)
 		knobs[i] = backend_new(backend, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-	count = backend_get(backend, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-			    CUDNN_TYPE_BACKEND_DESCRIPTOR, KNOBS_MAX, knobs);
+	int64_t count = backend_get(backend, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+				    CUDNN_TYPE_BACKEND_DESCRIPTOR, KNOBS_MAX, knobs);
 	for (int64_t i = 0; i < count; i++) {
 		cudnnBackendKnobType_t type = 0;
 		int64_t value = 0;
@@ -68,12 +67,10 @@ static bool engine_config_describe(const struct cudnn_engines *engines,
 	cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
 	char error[DEVICE_ERROR_MAX];
 	struct backend backend;
-	descriptor engine;
 	int64_t numerical_count, behaviour_count;
-	bool narrows;
 
 	backend_init(&backend, &engines->library, engine_configs->name, error);
-	engine = backend_new(&backend, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+	descriptor engine = backend_new(&backend, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
 	backend_get(&backend, engine_config->config, CUDNN_ATTR_ENGINECFG_ENGINE,
 		    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
 	backend_get(&backend, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
@@ -97,10 +94,10 @@ static bool engine_config_describe(const struct cudnn_engines *engines,
 	if (problem->deterministic && !engine_config->deterministic)
 		return false;
 	/* tensor cores round fp32 operands to tf32 */
-	narrows = has_note((const int *)numerical, numerical_count,
-			   CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
-		  has_note((const int *)numerical, numerical_count,
-			   CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+	bool narrows = has_note((const int *)numerical, numerical_count,
+				CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
+		       has_note((const int *)numerical, numerical_count,
+				CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
 	return problem->element != CUDA_F32 || engines->tf32 || !narrows;
 }
 
@@ -116,7 +113,6 @@ static void engine_configs_ask(struct cudnn_engines *engines, const struct conv_
 	struct backend *backend = &engine_configs->configs;
 	descriptor heuristic = backend_new(backend, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
 	descriptor offers[ENGINE_CONFIGS_MAX];
-	int64_t count;
 
 	backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
 	backend_set(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -127,8 +123,8 @@ static void engine_configs_ask(struct cudnn_engines *engines, const struct conv_
 	backend_finish(backend, heuristic, "heuristics");
 	for (size_t i = 0; i < offers_max; i++)
 		offers[i] = backend_new(backend, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-	count = backend_get(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-			    CUDNN_TYPE_BACKEND_DESCRIPTOR, (int64_t)offers_max, offers);
+	int64_t count = backend_get(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+				    CUDNN_TYPE_BACKEND_DESCRIPTOR, (int64_t)offers_max, offers);
 	for (int64_t i = 0; i < count && engine_configs->count < ENGINE_CONFIGS_MAX; i++) {
 		struct engine_config *engine_config = &engine_configs->list[engine_configs->count];
 

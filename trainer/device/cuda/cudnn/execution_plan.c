@@ -91,11 +91,10 @@ static int plan_try(struct cudnn_engines *engines, struct engine_configs *engine
 
 	for (size_t i = 0; i < engine_configs->count; i++) {
 		struct conv_plan *plan;
-		int r;
 
 		if (tag && strcmp(engine_configs->list[i].tag, tag) != 0)
 			continue;
-		r = execution_plan_build(engines, engine_configs, i, problem, &plan);
+		int r = execution_plan_build(engines, engine_configs, i, problem, &plan);
 		if (r == -ENOMEM)
 			result = r;
 		if (r < 0)
@@ -205,8 +204,6 @@ int execution_plan_run(struct cudnn_engines *engines, const struct conv_plan *pl
 	const struct cudnn_library *library = &engines->library;
 	const char *missing = conv_arguments_missing(&plan->problem, arguments);
 	struct backend backend;
-	descriptor pointers;
-	int r;
 
 	if (!missing && plan->info.workspace_bytes && !arguments->workspace)
 		missing = "workspace";
@@ -221,12 +218,12 @@ int execution_plan_run(struct cudnn_engines *engines, const struct conv_plan *pl
 			 engine_configs->name);
 		return -ENODEV;
 	}
-	r = backend_status(library, library->cudnnSetStream(engines->handle, stream),
-			   engine_configs->name, "cudnnSetStream", engines->error);
+	int r = backend_status(library, library->cudnnSetStream(engines->handle, stream),
+			       engine_configs->name, "cudnnSetStream", engines->error);
 	if (r < 0)
 		return r;
 	backend_init(&backend, library, engine_configs->name, engines->error);
-	pointers = plan_pack(&backend, &engine_configs->operands, arguments);
+	descriptor pointers = plan_pack(&backend, &engine_configs->operands, arguments);
 	r = backend.result;
 	if (r == 0)
 		r = backend_status(

@@ -43,10 +43,9 @@ static int name_absent(const char *properties, char *ret_name, size_t size, char
 static int describe_absent(struct cudnn_engines *engines, const char *properties, char *error)
 {
 	struct backend *backend = &engines->device;
-	descriptor made;
 
 	backend_init(backend, &engines->library, "the GPU's properties", error);
-	made = backend_new(backend, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+	descriptor made = backend_new(backend, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
 	backend_set(backend, made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
 		    (int64_t)strlen(properties) + 1, properties);
 	backend_finish(backend, made, "device properties");
@@ -82,8 +81,6 @@ static bool load_driver(void)
 static int open_device(struct cudnn_engines *engines, const struct engines_options *options,
 		       char *ret_name, size_t size, char *error)
 {
-	int r;
-
 	if (options->gpu) {
 		engines->compiles = true;
 		snprintf(ret_name, size, "%s, compute %d.%d", options->gpu->name,
@@ -93,7 +90,7 @@ static int open_device(struct cudnn_engines *engines, const struct engines_optio
 				      options->gpu->name, "cudnnCreate", error);
 	}
 	engines->compiles = load_driver();
-	r = name_absent(options->properties, ret_name, size, error);
+	int r = name_absent(options->properties, ret_name, size, error);
 	return r < 0 ? r : describe_absent(engines, options->properties, error);
 }
 
@@ -113,7 +110,6 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 {
 	struct cudnn_engines *engines = calloc(1, sizeof(*engines));
 	char device[160], key[192];
-	int r;
 
 	if (!engines) {
 		snprintf(error, DEVICE_ERROR_MAX, "no memory for engines");
@@ -122,7 +118,7 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 	engines->tf32 = options->tf32;
 	engines->workspace_max =
 		options->workspace_max ? options->workspace_max : ENGINES_WORKSPACE_MAX;
-	r = cudnn_library_load(&engines->library, error);
+	int r = cudnn_library_load(&engines->library, error);
 	if (r == 0)
 		r = open_device(engines, options, device, sizeof(device), error);
 	if (r < 0) {
@@ -139,12 +135,11 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 int engines_open(const struct engines_options *options, struct engines *ret_engines, char *error)
 {
 	struct cudnn_engines *conv = NULL;
-	size_t cudnn, cublaslt;
-	int r;
+	size_t cublaslt;
 
 	error[0] = '\0';
 	memset(ret_engines, 0, sizeof(*ret_engines));
-	r = cublaslt_open(options, &ret_engines->matmul, &cublaslt, error);
+	int r = cublaslt_open(options, &ret_engines->matmul, &cublaslt, error);
 	if (r == 0)
 		r = open_conv(options, &conv, error);
 	if (r < 0) {
@@ -165,7 +160,7 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 		.import_tuning = cudnn_import_tuning,
 		.error = conv_error,
 	};
-	cudnn = conv->library.cudnnGetVersion();
+	size_t cudnn = conv->library.cudnnGetVersion();
 	snprintf(ret_engines->name, sizeof(ret_engines->name),
 		 "cuDNN %zu.%zu.%zu, cuBLASLt %zu.%zu.%zu%s", cudnn / 10000, cudnn / 100 % 100,
 		 cudnn % 100, cublaslt / 10000, cublaslt / 100 % 100, cublaslt % 100,

@@ -233,13 +233,13 @@ static descriptor prologue(struct builder *builder)
 	struct dims dims = dims_x(problem);
 	cudnnDataType_t element = builder->element;
 	descriptor x = MEMORY(builder, dims, element, x);
-	descriptor scale, bias, result, sum;
+	descriptor result;
 
 	if (problem->prologue == CONV_PLAIN)
 		return x;
-	scale = MEMORY(builder, channels(problem->c), element, scale);
-	bias = MEMORY(builder, channels(problem->c), element, bias);
-	sum = affine(builder, x, scale, bias);
+	descriptor scale = MEMORY(builder, channels(problem->c), element, scale);
+	descriptor bias = MEMORY(builder, channels(problem->c), element, bias);
+	descriptor sum = affine(builder, x, scale, bias);
 	if (problem->prologue == CONV_SCALE_BIAS_RELU) {
 		result = virtual_tensor(builder, dims, element);
 	} else {
@@ -424,7 +424,7 @@ static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
 	const struct conv_problem *problem = builder->problem;
 	struct dims dims = dims_x(problem);
 	struct norm_inputs inputs, inputs2;
-	descriptor output, other = NULL;
+	descriptor other = NULL;
 
 	if (problem->residual) {
 		descriptor sum = virtual_tensor(builder, dims, CUDNN_DATA_FLOAT);
@@ -433,7 +433,7 @@ static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
 			  MEMORY(builder, dims, builder->element, residual), 1, sum);
 		g = sum;
 	}
-	output = norm_output(builder, &norms[0], &inputs);
+	descriptor output = norm_output(builder, &norms[0], &inputs);
 	if (problem->shortcut == CONV_SHORTCUT)
 		other = MEMORY(builder, dims, builder->element, shortcut);
 	if (problem->shortcut == CONV_SHORTCUT_NORM)
@@ -489,7 +489,6 @@ descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
 		.element = data_type(problem->element),
 		.gradient = data_type(problem->gradient),
 	};
-	descriptor graph;
 
 	ret_operands->count = 0;
 	if (problem->direction == CONV_FORWARD)
@@ -498,7 +497,7 @@ descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
 		data_gradient(&builder);
 	else
 		weight_gradient(&builder);
-	graph = backend_new(backend, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+	descriptor graph = backend_new(backend, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
 	backend_set(backend, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
 		    builder.operation_count, builder.operations);
 	if (handle)

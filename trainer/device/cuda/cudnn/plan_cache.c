@@ -131,12 +131,11 @@ static int plans_read_file(struct plan_cache *file, char *error)
 {
 	int fd = io_open_regular(file->path);
 	FILE *from = fd < 0 ? NULL : fdopen(fd, "r");
-	int r;
 
 	file->count = 0;
 	if (fd == -ENOENT)
 		return 0;
-	r = fd < 0 ? fd : from ? 0 : -errno;
+	int r = fd < 0 ? fd : from ? 0 : -errno;
 	if (r == 0)
 		r = plans_read_lines(file, from, error);
 	if (from)
@@ -222,7 +221,6 @@ static int plans_write_lines(const struct plan_cache *file, const char *header, 
 	char *text = NULL;
 	size_t size = 0;
 	FILE *to = open_memstream(&text, &size);
-	int r;
 
 	if (!to)
 		return -ENOMEM;
@@ -234,7 +232,7 @@ static int plans_write_lines(const struct plan_cache *file, const char *header, 
 			fprintf(to, "%s\t%s\t%s\t%.6g\n", line->device, line->problem, line->tag,
 				(double)line->ms);
 	}
-	r = ferror(to) ? -ENOMEM : 0;
+	int r = ferror(to) ? -ENOMEM : 0;
 	if (fclose(to) == EOF && r == 0)
 		r = -errno;
 	if (r < 0) {
@@ -268,12 +266,11 @@ static int plans_write_file(const struct plan_cache *file)
 static int plans_lock(const char *path, int *ret_fd)
 {
 	char *name;
-	int fd, r;
 
 	if (asprintf(&name, "%s.lock", path) < 0)
 		return -ENOMEM;
-	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	r = fd < 0 ? -errno : 0;
+	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int r = fd < 0 ? -errno : 0;
 	free(name);
 	if (r == 0)
 		(void)fchmod(fd, 0600); /* earlier versions created it world-readable */
@@ -312,12 +309,12 @@ int plan_cache_store(struct plan_cache *file, const struct conv_problem *problem
 		     const char *tag, float ms)
 {
 	struct plan_line line = {.ms = ms};
-	int r, held = -1;
+	int held = -1;
 
 	snprintf(line.device, sizeof(line.device), "%s", file->device);
 	snprintf(line.tag, sizeof(line.tag), "%s", tag);
 	plans_problem_key(problem, tf32, line.problem, sizeof(line.problem));
-	r = plans_put(file, &line);
+	int r = plans_put(file, &line);
 	if (r < 0 || !file->path)
 		return r;
 	r = plans_make_folders(file->path);

@@ -124,12 +124,10 @@ static int trial_all(struct trial *trial)
 	int r = 0;
 
 	for (size_t i = 0; i < trial->engine_configs->count; i++) {
-		int one;
-
 		if (trial->engine_configs->list[i].compiled && compiled++ >= max)
 			continue;
 		/* on failure engines->error has the message */
-		one = trial_config(trial, i);
+		int one = trial_config(trial, i);
 		if (trial->broken)
 			return one;
 		if (one < 0)

@@ -169,15 +169,14 @@ static const enum cuda_variant run_warmup_variant = CUDA_VARIANT_WARMS_UP | CUDA
 static int run_capture(struct cuda_exec *exec)
 {
 	gpu_graph captured = NULL;
-	int r, ended;
 
 	gpu_graph_free(exec->captured[run_warmup_variant]);
 	exec->captured[run_warmup_variant] = NULL;
-	r = gpu_capture_begin(exec->device->compute);
+	int r = gpu_capture_begin(exec->device->compute);
 	if (r < 0)
 		return cuda_check(exec->device, r, "capturing a step");
 	r = run_queue_step(exec);
-	ended = gpu_capture_end(exec->device->compute, &captured);
+	int ended = gpu_capture_end(exec->device->compute, &captured);
 	if (r == 0)
 		r = cuda_check(exec->device, ended, "capturing a step");
 	if (r < 0) {
@@ -237,14 +236,13 @@ static int run_judge_anomaly(struct cuda_exec *exec, uint64_t first)
 	uint32_t number = (uint32_t)(first >> 40);
 	bool gradient;
 	double scale;
-	int r;
 
 	if (first == ELEMENTWISE_FINITE)
 		return 0;
 	/* the forward operation of the loss writes a gradient */
 	gradient =
 		exec->program->ops[number / CUDA_ROLES].backward || number % CUDA_ROLES == CUDA_DX;
-	r = cuda_loss_scale(exec->graph->params, &scale);
+	int r = cuda_loss_scale(exec->graph->params, &scale);
 	if (r < 0 || (gradient && scale > 1))
 		return r;
 	return run_name_anomaly(exec, first, gradient);
@@ -368,11 +366,10 @@ static int run_begin(struct cuda_exec *exec, const struct device_hyper *hyper)
 	struct cuda_device *device = exec->device;
 	uint64_t slot = (exec->steps + 1) % DEVICE_RESULTS_MAX;
 	struct step_store store = {.arguments = exec->batch, .to = exec->arguments};
-	int r;
 
 	if (!exec->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
-	r = cuda_rescale_grad_outputs(exec);
+	int r = cuda_rescale_grad_outputs(exec);
 	/*
 	 * wait for the step that last used this ring entry: this limits how far the host is ahead
 	 */
@@ -407,7 +404,7 @@ static int run_end(struct cuda_exec *exec, uint64_t *ret_step)
 static int run_step(struct cuda_exec *exec, enum cuda_variant variant,
 		    const struct device_hyper *hyper, uint64_t *ret_step)
 {
-	int r = run_begin(exec, hyper), used;
+	int r = run_begin(exec, hyper);
 
 	if (r < 0)
 		return r;
@@ -417,7 +414,7 @@ static int run_step(struct cuda_exec *exec, enum cuda_variant variant,
 	r = exec->device->base.watch ? run_watched(exec) : run_work(exec);
 	gpu_range_pop();
 	/* record even after a failure, so that the next batch can be fed */
-	used = gpu_event_record(exec->staging[exec->ticket % 2].used, exec->device->compute);
+	int used = gpu_event_record(exec->staging[exec->ticket % 2].used, exec->device->compute);
 	if (r == 0)
 		r = cuda_check(exec->device, used, "ending a step");
 	return r < 0 ? r : run_end(exec, ret_step);

@@ -11,11 +11,9 @@
  */
 static int upload_widen(struct cuda_exec *exec, void **buffer, uint64_t *size, uint64_t bytes)
 {
-	int r;
-
 	if (bytes <= *size)
 		return 0;
-	r = exec->device->base.ops->synchronize(&exec->device->base);
+	int r = exec->device->base.ops->synchronize(&exec->device->base);
 	if (r < 0)
 		return r;
 	gpu_free(*buffer);
@@ -78,11 +76,10 @@ static int upload_finish(struct cuda_exec *exec, struct cuda_staging *staging,
 	uint64_t samples = exec->graph->input->y->shape.n;
 	uint64_t bytes = samples * sizeof(struct deferred);
 	struct kernel_device copies = exec->device->kernels;
-	int r;
 
 	if (!batch->deferred)
 		return 0;
-	r = upload_widen(exec, &staging->deferred, &staging->deferred_bytes, bytes);
+	int r = upload_widen(exec, &staging->deferred, &staging->deferred_bytes, bytes);
 	if (r == 0 && !ticket->deferred)
 		r = gpu_allocate_host(bytes, &ticket->deferred);
 	if (r < 0)
@@ -128,13 +125,11 @@ static int upload_copy_targets(struct cuda_exec *exec, struct cuda_staging *stag
 static int upload_copy_changes(struct cuda_exec *exec, struct cuda_staging *staging,
 			       struct cuda_ticket *ticket, const struct device_batch *batch)
 {
-	int r;
-
 	if (!ticket->changes)
 		return 0;
 	device_changes_fill(exec->graph, batch, ticket->changes);
-	r = gpu_copy_in(staging->changes, ticket->changes, device_changes_bytes(exec->graph),
-			exec->device->copy);
+	int r = gpu_copy_in(staging->changes, ticket->changes, device_changes_bytes(exec->graph),
+			    exec->device->copy);
 	return cuda_check(exec->device, r, "copying how a batch is resampled");
 }
 
@@ -145,13 +140,12 @@ int cuda_upload(struct device_graph *graph, const struct device_batch *batch, ui
 	struct cuda_staging *staging = &exec->staging[number % 2];
 	struct cuda_ticket *ticket = &exec->tickets[number % CUDA_TICKETS];
 	struct device_shape shape = device_batch_shape(graph, batch);
-	int r;
 
 	if (exec->fed)
 		return device_fail(graph->device, -EBUSY,
 				   "a second batch was fed before the first was used");
 	gpu_range_push("feed");
-	r = upload_copy_images(exec, staging, batch, &ticket->staged);
+	int r = upload_copy_images(exec, staging, batch, &ticket->staged);
 	if (r == 0)
 		r = upload_copy_targets(exec, staging, ticket, batch);
 	if (r == 0)
@@ -200,11 +194,10 @@ int cuda_upload_done(struct device_graph *graph, uint64_t ticket, bool wait)
 {
 	struct cuda_exec *exec = graph->backend;
 	struct cuda_ticket *own = &exec->tickets[ticket % CUDA_TICKETS];
-	int r;
 
 	/* the copy is known to be done: a later upload waited for it, or it was staged */
 	if (ticket + CUDA_TICKETS <= exec->ticket || own->staged)
 		return 0;
-	r = wait ? gpu_event_synchronize(own->event) : gpu_event_query(own->event);
+	int r = wait ? gpu_event_synchronize(own->event) : gpu_event_query(own->event);
 	return r == -EAGAIN ? r : cuda_check(exec->device, r, "copying a batch");
 }

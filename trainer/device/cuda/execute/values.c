@@ -126,16 +126,14 @@ int cuda_value_read(struct device_graph *graph, const struct device_value *value
 		    enum device_slot slot, float *ret_values)
 {
 	struct cuda_exec *exec = graph->backend;
-	const struct cuda_tensor *tensor;
 	struct device_results last = {.loss_scale = 1};
-	int r;
 
 	if (slot != DEVICE_VALUE && slot != DEVICE_GRAD)
 		return -ENOENT;
-	tensor = values_find_kept(exec, value, slot);
+	const struct cuda_tensor *tensor = values_find_kept(exec, value, slot);
 	if (!tensor)
 		return -ENOENT;
-	r = values_read_tensor(exec, tensor, value->shape, ret_values);
+	int r = values_read_tensor(exec, tensor, value->shape, ret_values);
 	if (r < 0 || slot == DEVICE_VALUE || !exec->steps)
 		return r;
 	r = cuda_results(graph, exec->steps, true, &last);

@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		__syncthreads();
 		multiply(s, &here, q, k, a.d);
 		EACH(i, OWN) {
-			float max = SCORE_MIN, sum = 0, shrink;
+			float max = SCORE_MIN, sum = 0;
 
 			EACH(j, OWN) {
 				if (first + here.x + j * ACROSS >= a.t)
@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 			}
 			max = row_largest(max);
 			max = max > largest[i] ? max : largest[i];
-			shrink = kernel_exp2(largest[i] - max);
+			float shrink = kernel_exp2(largest[i] - max);
 			largest[i] = max;
 			EACH(j, OWN) {
 				s[i][j] = kernel_exp2(s[i][j] - max);
@@ -635,7 +635,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 		EACH_IF(j, 4, first + j * 16 < a.t)
 			matrix_scores<ELEMENT>(s + 2 * j, left, k, j * 16, a.d);
 		EACH(i, 2) {
-			float max = SCORE_MIN, sum = 0, shrink;
+			float max = SCORE_MIN, sum = 0;
 
 			EACH(n, 8) {
 				EACH(c, 2) {
@@ -649,7 +649,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 			}
 			max = matrix_row_largest(max);
 			max = max > largest[i] ? max : largest[i];
-			shrink = kernel_exp2(largest[i] - max);
+			float shrink = kernel_exp2(largest[i] - max);
 			largest[i] = max;
 			EACH(n, 8) {
 				EACH(c, 2) {
@@ -886,12 +886,11 @@ static int launch_tiles(const struct kernel_device *device,
 	struct attention_arguments a = *arguments;
 	bool matrices = a.element != CUDA_F32 && a.d % 8 == 0;
 	uint32_t tile = matrices ? MATRIX_TILE : TILE;
-	uint64_t blocks;
 
 	static_assert(CUDA_F16 == 1 && CUDA_BF16 == 2, "the order of instances");
 	a.tiles = (a.t + tile - 1) / tile;
 	a.scale = 1 / sqrtf((float)a.d);
-	blocks = (uint64_t)a.n * a.heads * a.tiles;
+	uint64_t blocks = (uint64_t)a.n * a.heads * a.tiles;
 	if (a.d > ATTENTION_CHANNELS_MAX || blocks > INT32_MAX)
 		return -EINVAL;
 	return launch(device, instances[matrices ? a.element + (a.dropout.below ? 2 : 0) : 0],

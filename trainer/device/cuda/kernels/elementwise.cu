@@ -228,14 +228,13 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	const struct elementwise_copy *copy = a.list;
 	V raw[FLAT_UNROLL];
-	uint64_t block, first;
 	uint32_t i = 0;
 
 	while (i + 1 < a.count && a.blocks[i + 1] <= blockIdx.x)
 		i++;
 	copy += i;
-	block = blockIdx.x - a.blocks[i];
-	first = block * ELEMENTWISE_BLOCK + threadIdx.x;
+	uint64_t block = blockIdx.x - a.blocks[i];
+	uint64_t first = block * ELEMENTWISE_BLOCK + threadIdx.x;
 	EACH_IF(u, FLAT_UNROLL, first + u * KERNEL_THREADS < copy->packs)
 		raw[u] = load<V>(copy->from, (first + u * KERNEL_THREADS) * LANES);
 	EACH_IF(u, FLAT_UNROLL, first + u * KERNEL_THREADS < copy->packs)
@@ -286,11 +285,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	uint64_t at = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x, row = at / a.to_columns;
 	uint32_t column = (uint32_t)(at - row * a.to_columns), k = (uint32_t)(row / a.positions);
-	float scale;
 
 	if (k >= a.k)
 		return;
-	scale = a.gamma[k] / sqrtf(a.running_var[k] + a.epsilon);
+	float scale = a.gamma[k] / sqrtf(a.running_var[k] + a.epsilon);
 	if (row == (uint64_t)k * a.positions && column == 0)
 		kernel_store(a.bias, k, a.bias_element, a.beta[k] - a.running_mean[k] * scale);
 	kernel_store(a.to, at, a.to_element,

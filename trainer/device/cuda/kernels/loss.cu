@@ -269,11 +269,11 @@ DEVICE void reduce_sigmoid(const struct loss_arguments *a, uint32_t sample,
 DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
 			 const struct loss_target *target, const struct loss_sample *row)
 {
-	float z = scaled(a, sample, i), t = target_of(target, i), w = class_weight(a, i), e;
+	float z = scaled(a, sample, i), t = target_of(target, i), w = class_weight(a, i);
 
 	if (a->kind != DEVICE_SIGMOID)
 		return expf(z - row->largest) * (float)(row->target / row->sum) - w * t;
-	e = expf(z < 0 ? z : -z);
+	float e = expf(z < 0 ? z : -z);
 	return ((z < 0 ? e : 1) / (1 + e) - t) * w / (float)a->classes;
 }
 
@@ -453,15 +453,14 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 int loss_forward(const struct kernel_device *device, const struct loss_arguments *arguments)
 {
 	struct loss_arguments a = *arguments;
-	int r;
 
 	if (a.logits_stride < a.classes || (a.dlogits && a.dlogits_stride < a.classes))
 		return -EINVAL;
 	a.logit_scale = a.logit_scale == 0 ? 1 : a.logit_scale;
 	a.temperature = a.temperature == 0 ? 1 : a.temperature;
 	a.teacher_temperature = a.teacher_temperature == 0 ? 1 : a.teacher_temperature;
-	r = a.plain ? launch(device, KERNEL(loss_softmax_kernel), a.n, &a)
-		    : launch(device, KERNEL(loss_any_kernel), a.n, &a);
+	int r = a.plain ? launch(device, KERNEL(loss_softmax_kernel), a.n, &a)
+			: launch(device, KERNEL(loss_any_kernel), a.n, &a);
 	return r < 0 ? r : launch(device, KERNEL(loss_total_kernel), 1, &a);
 }
 

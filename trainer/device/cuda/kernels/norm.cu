@@ -81,23 +81,22 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	norm_finalize_kernel(const __grid_constant__ struct norm_arguments a)
 {
 	uint32_t c = CHANNEL;
-	double rows = (double)a.rows, mean, variance, unbiased;
-	float deviation, scale;
+	double rows = (double)a.rows;
 
 	if (c >= a.channels)
 		return;
-	mean = (double)a.sum[c] / rows;
-	variance = (double)a.products[c] / rows - mean * mean;
+	double mean = (double)a.sum[c] / rows;
+	double variance = (double)a.products[c] / rows - mean * mean;
 	/* unlike fmax(), this propagates NaN */
 	variance = variance < 0 ? 0 : variance;
-	deviation = (float)(1 / sqrt(variance + (double)a.epsilon));
-	scale = a.gamma[c] * deviation;
+	float deviation = (float)(1 / sqrt(variance + (double)a.epsilon));
+	float scale = a.gamma[c] * deviation;
 	a.mean[c] = (float)mean;
 	a.deviation[c] = deviation;
 	store_affine(&a, c, scale, a.beta[c] - (float)mean * scale);
 	if (!a.running_mean)
 		return;
-	unbiased = a.rows > 1 ? variance * rows / (rows - 1) : variance;
+	double unbiased = a.rows > 1 ? variance * rows / (rows - 1) : variance;
 	a.running_mean[c] += a.momentum * ((float)mean - a.running_mean[c]);
 	a.running_var[c] += a.momentum * ((float)unbiased - a.running_var[c]);
 }
@@ -111,11 +110,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	norm_running_kernel(const __grid_constant__ struct norm_arguments a)
 {
 	uint32_t c = CHANNEL;
-	float scale;
 
 	if (c >= a.channels)
 		return;
-	scale = a.gamma[c] / sqrtf(a.running_var[c] + a.epsilon);
+	float scale = a.gamma[c] / sqrtf(a.running_var[c] + a.epsilon);
 	store_affine(&a, c, scale, a.beta[c] - a.running_mean[c] * scale);
 	if (!a.mean)
 		return;
@@ -342,7 +340,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	norm_backward_finalize_kernel(const __grid_constant__ struct norm_arguments k)
 {
 	uint32_t c = CHANNEL;
-	double rows = (double)k.rows, a, b;
+	double rows = (double)k.rows;
 
 	if (c >= k.channels)
 		return;
@@ -352,8 +350,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		k.dbeta[c] = k.sum[c] + (k.add_dbeta ? k.dbeta[c] : 0);
 	if (!k.a)
 		return;
-	a = (double)k.gamma[c] * (double)k.deviation[c];
-	b = -a * (double)k.deviation[c] * (double)k.products[c] / rows;
+	double a = (double)k.gamma[c] * (double)k.deviation[c];
+	double b = -a * (double)k.deviation[c] * (double)k.products[c] / rows;
 	k.a[c] = (float)a;
 	k.b[c] = k.fixed ? 0 : (float)b;
 	k.c[c] = k.fixed ? 0 : (float)(-a * (double)k.sum[c] / rows - b * (double)k.mean[c]);

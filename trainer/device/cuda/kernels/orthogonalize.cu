@@ -15,11 +15,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	uint64_t at = thread_element(), row = at / a.x_columns;
 	uint32_t column = (uint32_t)(at - row * a.x_columns);
-	float norm, value = 0;
+	float value = 0;
 
 	if (!a.decision->made || row >= a.x_rows)
 		return;
-	norm = (float)sqrt(*a.squares);
+	float norm = (float)sqrt(*a.squares);
 	if (row < a.rows && column < a.columns)
 		value = a.gradient[row * a.columns + column] *
 			(1 / (norm > UPDATE_MATRIX_NORM_MIN ? norm : UPDATE_MATRIX_NORM_MIN));

@@ -30,7 +30,7 @@ void row_grid_init(struct row_grid *grid, const struct kernel_device *device, ui
 		   uint32_t channels, enum cuda_element element, uint32_t resident)
 {
 	uint32_t lanes = row_grid_lanes(element, channels);
-	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, wave;
+	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes;
 
 	grid->rows = rows;
 	grid->channels = channels;
@@ -40,7 +40,8 @@ void row_grid_init(struct row_grid *grid, const struct kernel_device *device, ui
 	grid->height = KERNEL_THREADS / grid->width;
 	grid->blocks_y = divide_up(grid->groups, grid->width);
 	grid->turns = divide_up(rows, grid->height * ROW_GRID_UNROLL);
-	wave = (resident ? resident : BLOCKS_MAP) * device->multiprocessors / grid->blocks_y;
+	uint32_t wave =
+		(resident ? resident : BLOCKS_MAP) * device->multiprocessors / grid->blocks_y;
 	wave = wave ? wave : 1;
 	grid->blocks_x = grid->turns < wave ? grid->turns : wave;
 	grid->instance = kernel_instance(element, channels);

@@ -22,13 +22,11 @@ extern "C" {
  */
 static void cut(struct scale_add_arguments *a, const struct kernel_device *device)
 {
-	uint32_t wanted, max;
-
 	row_grid_init(&a->grid, device, (uint64_t)a->n * a->positions, a->channels, a->element,
 		      ROW_GRID_MAP);
-	wanted = divide_up((uint64_t)BLOCKS * device->multiprocessors,
-			   (uint64_t)a->n * a->grid.blocks_y);
-	max = divide_up(a->positions, a->grid.height * ROW_GRID_UNROLL);
+	uint32_t wanted = divide_up((uint64_t)BLOCKS * device->multiprocessors,
+				    (uint64_t)a->n * a->grid.blocks_y);
+	uint32_t max = divide_up(a->positions, a->grid.height * ROW_GRID_UNROLL);
 	a->parts = a->dgate ? 1 : wanted < max ? wanted : max;
 	a->share = divide_up(a->positions, a->parts);
 	a->parts = divide_up(a->positions, a->share);
@@ -228,11 +226,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	scale_add_gates_kernel(const __grid_constant__ struct scale_add_arguments a)
 {
 	uint64_t at = (uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x;
-	float product;
 
 	if (at >= (uint64_t)a.n * a.channels)
 		return;
-	product = a.partial[at];
+	float product = a.partial[at];
 	kernel_store(a.dgate, at, a.element, product * (a.gamma ? a.gamma[at % a.channels] : 1));
 	a.partial[at] = product * kernel_load(a.gate, at, a.element);
 }
@@ -244,7 +241,6 @@ int scale_add_backward(const struct kernel_device *device,
 	struct row_reduce_combine combine = {
 		.partial = a.partial, .sum = a.dgamma, .add = a.add_dgamma};
 	bool sums = a.dgate || a.dgamma;
-	int r;
 
 	if (!sums)
 		a.partial = NULL;
@@ -253,7 +249,7 @@ int scale_add_backward(const struct kernel_device *device,
 	cut(&a, device);
 	combine.blocks = a.grid.blocks_x;
 	combine.channels = a.channels;
-	r = launch_grid(device, INSTANCES(scale_add_backward_kernel), &a);
+	int r = launch_grid(device, INSTANCES(scale_add_backward_kernel), &a);
 	if (r == 0 && a.dgate)
 		r = launch_flat(device, KERNEL(scale_add_gates_kernel), (uint64_t)a.n * a.channels,
 				&a);

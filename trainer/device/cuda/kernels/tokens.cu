@@ -50,13 +50,12 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES, first = a.tokens - a.places;
-	uint32_t sample, token;
 	float v[LANES], position[LANES];
 
 	if (here.row >= a.n * a.tokens)
 		return;
-	sample = kernel_divide(here.row, a.by_tokens);
-	token = here.row - sample * a.tokens;
+	uint32_t sample = kernel_divide(here.row, a.by_tokens);
+	uint32_t token = here.row - sample * a.tokens;
 	if (token < first) {
 		load_channels(v, a.class_token, channel, 0);
 	} else {
@@ -133,12 +132,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES;
-	uint64_t from;
 	float v[LANES];
 
 	if (here.row >= a.n)
 		return;
-	from = ((uint64_t)here.row * a.places + a.taken) * a.channels + channel;
+	uint64_t from = ((uint64_t)here.row * a.places + a.taken) * a.channels + channel;
 	unpack(v, load<V>(a.x, from));
 	store<V>(a.y, (uint64_t)here.row * a.channels + channel, v);
 }
@@ -155,12 +153,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	const struct tokens_place here = tokens_here(&a);
 	const uint32_t channel = here.group * LANES;
-	uint32_t sample;
 	float v[LANES];
 
 	if (here.row >= a.n * a.places)
 		return;
-	sample = kernel_divide(here.row, a.by_places);
+	uint32_t sample = kernel_divide(here.row, a.by_places);
 	fill(v, 0);
 	if (here.row - sample * a.places == a.taken)
 		unpack(v, load<V>(a.dy, (uint64_t)sample * a.channels + channel));
@@ -266,11 +263,11 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	uint32_t at = blockIdx.x * KERNEL_THREADS + threadIdx.x;
 	uint32_t token = kernel_divide(at, a.by_channels);
 	uint32_t channel = at - token * a.size.channels;
-	float sum;
 
 	if (token >= a.size.first + a.size.side * a.size.side)
 		return;
-	sum = token < a.size.first ? a.from[at] : tokens_unsized(&a, token - a.size.first, channel);
+	float sum = token < a.size.first ? a.from[at]
+					 : tokens_unsized(&a, token - a.size.first, channel);
 	a.to[at] = a.add ? a.to[at] + sum : sum;
 }
 

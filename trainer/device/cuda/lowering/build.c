@@ -248,11 +248,10 @@ void lower_log_fallback(struct lowering *l, const struct device_node *node,
 	struct cuda_program *program = l->program;
 	char problem_name[256], line[512];
 	size_t length = strlen(program->log);
-	char *log;
 
 	conv_problem_name(problem, problem_name, sizeof(problem_name));
 	snprintf(line, sizeof(line), "%s: no plan for %s; %s\n", node->name, problem_name, instead);
-	log = realloc(program->log, length + strlen(line) + 1);
+	char *log = realloc(program->log, length + strlen(line) + 1);
 	if (!log) {
 		lower_fail(l, -ENOMEM, "out of memory");
 		return;

@@ -109,13 +109,13 @@ bool lower_is_fused_away(struct lowering *l, const struct device_node *node)
 bool lower_sums_in_next(struct lowering *l, const struct device_node *node)
 {
 	const struct device_node *asked = NULL;
-	enum conv_prologue prologue;
 
 	if (lower_infers(l, node) || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
 	    !lower_norm_is_whole(node) || !node->residual || node->activation != DEVICE_RELU)
 		return false;
-	prologue = lower_value(l, node->residual) ? CONV_SCALE_BIAS_ADD_RELU
-						  : CONV_DUAL_SCALE_BIAS_ADD_RELU;
+	enum conv_prologue prologue = lower_value(l, node->residual)
+					      ? CONV_SCALE_BIAS_ADD_RELU
+					      : CONV_DUAL_SCALE_BIAS_ADD_RELU;
 	for (uint32_t i = node->index + 1; i < l->graph->node_count; i++) {
 		const struct device_node *reader = l->graph->nodes[i];
 

@@ -85,7 +85,6 @@ int program_finish(struct cuda_program *program, bool keep_all)
 	for (uint32_t i = 0; i < program->tensor_count; i++) {
 		struct cuda_tensor *tensor = program->tensors[i];
 		bool workspace = tensor->storage == CUDA_IN_ARENA && !tensor->shape.n;
-		int r;
 
 		if (tensor->storage != CUDA_IN_ARENA)
 			continue;
@@ -97,8 +96,8 @@ int program_finish(struct cuda_program *program, bool keep_all)
 			program->workspace_bytes = tensor->bytes;
 		if (tensor->first > tensor->last)
 			tensor->first = tensor->last; /* unused */
-		r = arena_add_block(&program->arena, tensor->bytes, tensor->first, tensor->last,
-				    &tensor->block);
+		int r = arena_add_block(&program->arena, tensor->bytes, tensor->first, tensor->last,
+					&tensor->block);
 		if (r < 0)
 			return r;
 		if (tensor->again) {

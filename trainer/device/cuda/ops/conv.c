@@ -40,12 +40,11 @@ bool lower_find_plan(struct lowering *l, const struct device_node *node,
 {
 	const struct conv_engines *conv = l->options->conv;
 	char name[256];
-	int r;
 
 	*ret_plan = NULL;
 	if (l->failure)
 		return false;
-	r = conv->plan(conv->state, problem, ret_plan);
+	int r = conv->plan(conv->state, problem, ret_plan);
 	if (r < 0 && r != -ENOENT) {
 		conv_problem_name(problem, name, sizeof(name));
 		lower_fail(l, r, "%s: planning %s failed: %s", node->name, name,
@@ -237,7 +236,6 @@ static struct cuda_op *append_forward(struct lowering *l, const struct device_no
 	struct conv_problem problem = state->problem;
 	struct cuda_tensor *w = lower_forward_weights(l, node, conv_weight_channels(&problem));
 	struct cuda_tensor *bias = state->tensors[CUDA_BIAS], *y;
-	struct cuda_op *op;
 
 	log_unfused_epilogue(l, node, early);
 	state->conv_emitted = true;
@@ -254,7 +252,7 @@ static struct cuda_op *append_forward(struct lowering *l, const struct device_no
 	}
 	if (problem.epilogue == CONV_BIAS && !node->has_norm)
 		bias = lower_forward_bias(l, node, l->options->element);
-	op = lower_conv_op(l, node, &problem, state->plan);
+	struct cuda_op *op = lower_conv_op(l, node, &problem, state->plan);
 	state->plan = NULL;
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
@@ -266,7 +264,6 @@ static void append_convolution(struct lowering *l, const struct device_node *nod
 {
 	struct node_state *state = node_state(l, node);
 	struct cuda_tensor *x = lower_value(l, node->x);
-	struct cuda_op *op;
 
 	if (!state->plan && !lower_conv_fuses_prologue(l, node, CONV_PLAIN, false))
 		lower_need_plan(l, node, &state->problem);
@@ -274,7 +271,7 @@ static void append_convolution(struct lowering *l, const struct device_node *nod
 		return;
 	if (!x)
 		lower_prologue_vectors(l, node->x->producer);
-	op = append_forward(l, node, false);
+	struct cuda_op *op = append_forward(l, node, false);
 	if (x)
 		op->operands[CUDA_X] = x;
 	else
@@ -288,12 +285,11 @@ void lower_conv_with_sum(struct lowering *l, const struct device_node *node,
 	const struct node_state *other = node_state(l, second);
 	struct cuda_tensor *residual = lower_value(l, producer->residual);
 	struct cuda_tensor *activated = lower_result(l, producer, l->options->element);
-	struct cuda_op *op;
 
 	lower_prologue_vectors(l, producer);
 	if (!residual)
 		lower_prologue_vectors(l, second);
-	op = append_forward(l, node, true);
+	struct cuda_op *op = append_forward(l, node, true);
 	lower_set_prologue(l, op, producer);
 	op->operands[CUDA_ACTIVATED] = activated;
 	op->operands[CUDA_RESIDUAL] = residual ? residual : other->raw;
@@ -385,11 +381,10 @@ static int execute_conv(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct conv_engines *engines = &exec->device->engines.conv;
 	struct conv_arguments arguments = cuda_conv_arguments(exec, op);
-	int r;
 
 	if (op->conv.problem.direction == CONV_WEIGHTS)
 		arguments.w = cuda_weight_gradient(exec, op);
-	r = engines->execute(engines->state, op->conv.plan, &arguments, exec->device->compute);
+	int r = engines->execute(engines->state, op->conv.plan, &arguments, exec->device->compute);
 	if (r < 0)
 		return cuda_fail_engine(exec, op, r, engines->error(engines->state));
 	return cuda_add_weight_gradient(exec, op);

@@ -38,9 +38,7 @@ static void weight_gradient(struct lowering *l, const struct device_node *node,
 	struct cuda_tensor *x = lower_value(l, node->x), *result = NULL;
 	struct conv_problem problem;
 	struct conv_plan *plan = NULL;
-	struct device_shape shape;
 	bool recomputes = !x;
-	struct cuda_op *op;
 
 	if (recomputes && !plan_weights(l, node, CONV_SCALE_BIAS_RELU, &problem, &plan)) {
 		lower_log_fallback(l, node, &problem,
@@ -52,11 +50,11 @@ static void weight_gradient(struct lowering *l, const struct device_node *node,
 		lower_need_plan(l, node, &problem);
 	if (l->failure)
 		return;
-	shape = (struct device_shape){problem.k, problem.r, problem.s,
-				      conv_weight_channels(&problem)};
+	struct device_shape shape = {problem.k, problem.r, problem.s,
+				     conv_weight_channels(&problem)};
 	if (problem.gradient != CUDA_F32 || shape.c != node->weight->spec.shape[3])
 		result = lower_tensor(l, node, "weight gradient", shape, problem.gradient);
-	op = lower_conv_op(l, node, &problem, plan);
+	struct cuda_op *op = lower_conv_op(l, node, &problem, plan);
 	if (recomputes)
 		lower_set_prologue(l, op, producer);
 	else
@@ -124,7 +122,6 @@ static bool data_gradient_into_norm(struct lowering *l, const struct device_node
 	struct cuda_tensor *other = lower_value(l, shortcut);
 	struct conv_problem problem;
 	struct conv_plan *plan;
-	struct cuda_op *op;
 
 	lower_conv_problem(l, node, CONV_DATA, &problem);
 	problem.epilogue = CONV_RELU_NORM;
@@ -137,7 +134,7 @@ static bool data_gradient_into_norm(struct lowering *l, const struct device_node
 			"ReLU and the norm's sums are differentiated in a pass of their own");
 		return false;
 	}
-	op = lower_conv_op(l, node, &problem, plan);
+	struct cuda_op *op = lower_conv_op(l, node, &problem, plan);
 	op->operands[CUDA_DY] = dy;
 	op->operands[CUDA_W] = lower_weights(l, node->weight, conv_weight_channels(&problem));
 	op->operands[CUDA_DX] = gradient_of_x(l, node, "gradient before relu");
@@ -155,14 +152,12 @@ static void data_gradient(struct lowering *l, const struct device_node *node,
 			  struct cuda_tensor *dy)
 {
 	struct value_state *x = value_state(l, node->x);
-	struct cuda_tensor *dx, *other = NULL;
-	const struct device_node *norm;
+	struct cuda_tensor *other = NULL;
 	struct conv_problem problem;
 	struct conv_plan *plan = NULL;
-	struct cuda_op *op;
 
 	lower_strided_readers_first(l, node);
-	norm = lower_norm_before(l, node->x);
+	const struct device_node *norm = lower_norm_before(l, node->x);
 	if (norm && data_gradient_into_norm(l, node, norm, dy) && !l->keep_all)
 		return;
 	lower_conv_problem(l, node, CONV_DATA, &problem);
@@ -180,8 +175,8 @@ static void data_gradient(struct lowering *l, const struct device_node *node,
 		plan = lower_need_plan(l, node, &problem);
 	if (l->failure)
 		return;
-	dx = gradient_of_x(l, node, "data gradient");
-	op = lower_conv_op(l, node, &problem, plan);
+	struct cuda_tensor *dx = gradient_of_x(l, node, "data gradient");
+	struct cuda_op *op = lower_conv_op(l, node, &problem, plan);
 	op->operands[CUDA_DY] = dy;
 	op->operands[CUDA_W] = lower_weights(l, node->weight, conv_weight_channels(&problem));
 	op->operands[CUDA_RESIDUAL] = other;

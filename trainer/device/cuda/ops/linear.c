@@ -15,12 +15,11 @@ static struct cuda_op *matmul_op(struct lowering *l, const struct device_node *n
 	struct cuda_op *op = lower_op(l, CUDA_OP_MATMUL, node);
 	struct conv_plan_info info;
 	char name[256];
-	int r;
 
 	if (l->failure)
 		return op;
 	op->matmul.problem = *problem;
-	r = matmul->plan(matmul->state, problem, &op->matmul.plan);
+	int r = matmul->plan(matmul->state, problem, &op->matmul.plan);
 	if (r < 0) {
 		op->matmul.plan = NULL;
 		matmul_problem_name(problem, name, sizeof(name));
@@ -56,7 +55,6 @@ static void lower_linear_forward(struct lowering *l, const struct device_node *n
 	bool logits = l->graph->loss && l->graph->loss->x == node->y;
 	struct cuda_tensor *w = lower_forward_weights(l, node, inputs), *bias = NULL, *y;
 	struct matmul_problem problem;
-	struct cuda_op *op;
 
 	matmul_of(l, node, rows_of(node), node->y->shape.c, inputs, &problem);
 	problem.transposed_b = true;
@@ -72,7 +70,7 @@ static void lower_linear_forward(struct lowering *l, const struct device_node *n
 		y = state->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
 	if (node->bias)
 		bias = lower_forward_bias(l, node, problem.result);
-	op = matmul_op(l, node, &problem);
+	struct cuda_op *op = matmul_op(l, node, &problem);
 	op->operands[CUDA_X] = lower_value(l, node->x);
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
@@ -87,12 +85,11 @@ static void linear_weight_gradient(struct lowering *l, const struct device_node 
 				   struct cuda_tensor *dy)
 {
 	struct matmul_problem problem;
-	struct cuda_op *op;
 
 	matmul_of(l, node, node->y->shape.c, node->weight->spec.shape[1], rows_of(node), &problem);
 	problem.transposed_a = true;
 	problem.result = CUDA_F32;
-	op = matmul_op(l, node, &problem);
+	struct cuda_op *op = matmul_op(l, node, &problem);
 	op->operands[CUDA_DY] = dy;
 	op->operands[CUDA_X] = lower_value(l, node->x);
 	lower_set_weight_gradient(l, op, node, NULL);
@@ -102,16 +99,15 @@ static void linear_products_backward(struct lowering *l, const struct device_nod
 				     struct cuda_tensor *dy)
 {
 	struct matmul_problem problem;
-	struct cuda_tensor *dx;
-	struct cuda_op *op;
 
 	if (device_param_trains(node->weight))
 		linear_weight_gradient(l, node, dy);
 	if (!node->x->active)
 		return;
 	matmul_of(l, node, rows_of(node), node->weight->spec.shape[1], node->y->shape.c, &problem);
-	dx = lower_tensor(l, node, "data gradient", node->x->shape, l->options->element);
-	op = matmul_op(l, node, &problem);
+	struct cuda_tensor *dx =
+		lower_tensor(l, node, "data gradient", node->x->shape, l->options->element);
+	struct cuda_op *op = matmul_op(l, node, &problem);
 	op->operands[CUDA_DY] = dy;
 	op->operands[CUDA_W] = lower_weights(l, node->weight, node->weight->spec.shape[1]);
 	op->operands[CUDA_DX] = dx;
@@ -132,7 +128,6 @@ static int execute_matmul(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	const struct matmul_engines *engines = &exec->device->engines.matmul;
 	struct matmul_arguments arguments = {.workspace = cuda_at(exec, op, CUDA_WORKSPACE)};
-	int r;
 
 	if (op->operands[CUDA_Y]) {
 		arguments.a = cuda_at(exec, op, CUDA_X);
@@ -149,7 +144,8 @@ static int execute_matmul(struct cuda_exec *exec, const struct cuda_op *op)
 		arguments.b = cuda_at(exec, op, CUDA_X);
 		arguments.d = cuda_weight_gradient(exec, op);
 	}
-	r = engines->execute(engines->state, op->matmul.plan, &arguments, exec->device->compute);
+	int r = engines->execute(engines->state, op->matmul.plan, &arguments,
+				 exec->device->compute);
 	if (r < 0)
 		return cuda_fail_engine(exec, op, r, engines->error(engines->state));
 	return cuda_add_weight_gradient(exec, op);

@@ -5,13 +5,12 @@
 static void lower_loss_forward(struct lowering *l, const struct device_node *node)
 {
 	struct cuda_op *op = lower_op(l, CUDA_OP_LOSS, node);
-	struct cuda_tensor *dx;
 
 	op->operands[CUDA_X] = lower_value(l, node->x);
 	if (!node->x->active)
 		return;
 	/* all inputs of the gradient are available here */
-	dx = lower_dx(l, node);
+	struct cuda_tensor *dx = lower_dx(l, node);
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);
 }

@@ -40,13 +40,12 @@ struct cuda_op *lower_norm_op(struct lowering *l, enum cuda_op_kind kind,
 static void batch_statistics(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
-	struct cuda_op *op;
 
 	if (state->tensors[CUDA_SUM])
 		return;
 	lower_vector(l, node, CUDA_SUM, "sum");
 	lower_vector(l, node, CUDA_PRODUCTS, "squares");
-	op = lower_norm_op(l, CUDA_OP_STATISTICS, node, DEVICE_IDENTITY);
+	struct cuda_op *op = lower_norm_op(l, CUDA_OP_STATISTICS, node, DEVICE_IDENTITY);
 	op->operands[CUDA_X] = state->raw;
 }
 
@@ -76,7 +75,6 @@ void lower_prologue_vectors(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
 	struct device_shape shape = {1, 1, 1, node->y->shape.c};
-	struct cuda_op *op;
 
 	if (state->tensors[CUDA_PRESCALE] || l->failure)
 		return;
@@ -88,19 +86,17 @@ void lower_prologue_vectors(struct lowering *l, const struct device_node *node)
 	state->tensors[CUDA_PRESCALE] =
 		lower_tensor(l, node, "scale 16", shape, l->options->element);
 	state->tensors[CUDA_PREBIAS] = lower_tensor(l, node, "bias 16", shape, l->options->element);
-	op = &l->program->ops[state->finalize];
+	struct cuda_op *op = &l->program->ops[state->finalize];
 	op->operands[CUDA_SCALE16] = state->tensors[CUDA_PRESCALE];
 	op->operands[CUDA_BIAS16] = state->tensors[CUDA_PREBIAS];
 }
 
 void lower_set_residual(struct lowering *l, struct cuda_op *op, const struct device_node *node)
 {
-	const struct node_state *other;
-
 	op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual);
 	if (!node->residual || op->operands[CUDA_RESIDUAL])
 		return;
-	other = node_state(l, node->residual->producer);
+	const struct node_state *other = node_state(l, node->residual->producer);
 	op->operands[CUDA_RESIDUAL] = other->raw;
 	op->operands[CUDA_SCALE2] = other->tensors[CUDA_SCALE];
 	op->operands[CUDA_BIAS2] = other->tensors[CUDA_BIAS];

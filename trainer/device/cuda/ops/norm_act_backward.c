@@ -45,14 +45,11 @@ static void set_activation_input(struct lowering *l, struct cuda_op *op,
 /* Returns the gradient before the activation as a tensor. */
 static struct cuda_tensor *activation_backward(struct lowering *l, const struct device_node *node)
 {
-	struct cuda_tensor *dz;
-	struct cuda_op *op;
-
 	if (node->activation == DEVICE_IDENTITY)
 		return lower_summed_gradient(l, node->y);
-	dz = lower_tensor(l, node, "gradient before activation", node->y->shape,
-			  l->options->element);
-	op = lower_norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, node, node->activation);
+	struct cuda_tensor *dz = lower_tensor(l, node, "gradient before activation", node->y->shape,
+					      l->options->element);
+	struct cuda_op *op = lower_norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, node, node->activation);
 	lower_set_dy(l, op, node->y);
 	set_activation_input(l, op, node);
 	op->operands[CUDA_DZ] = dz;
@@ -67,19 +64,18 @@ static void reduce(struct lowering *l, const struct device_node *node)
 	struct node_state *state = node_state(l, node);
 	const struct value_state *y = value_state(l, node->y);
 	bool none = l->options->fusion == DEVICE_FUSION_NONE;
-	bool identity = node->activation == DEVICE_IDENTITY || none, stores;
+	bool identity = node->activation == DEVICE_IDENTITY || none;
 	struct cuda_tensor *dy = none ? activation_backward(l, node) : y->gradients[0];
-	struct cuda_op *op;
 
-	stores = y->gradient_count == 2 || (!identity && node->residual);
+	bool stores = y->gradient_count == 2 || (!identity && node->residual);
 	lower_vector(l, node, CUDA_SUM, "dz sum");
 	lower_vector(l, node, CUDA_PRODUCTS, "dz xhat sum");
 	state->recomputes_dz = !identity && !stores;
 	state->dz = stores ? lower_tensor(l, node, "gradient before activation", node->y->shape,
 					  l->options->element)
 			   : dy;
-	op = lower_norm_op(l, CUDA_OP_NORM_REDUCE, node,
-			   identity ? DEVICE_IDENTITY : node->activation);
+	struct cuda_op *op = lower_norm_op(l, CUDA_OP_NORM_REDUCE, node,
+					   identity ? DEVICE_IDENTITY : node->activation);
 	op->operands[CUDA_DY] = dy;
 	if (y->gradient_count == 2)
 		op->operands[CUDA_DY2] = y->gradients[1];
@@ -92,18 +88,16 @@ static void reduce(struct lowering *l, const struct device_node *node)
 static void reduce_through_pool(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
-	struct cuda_op *op;
 
 	lower_vector(l, node, CUDA_SUM, "dz sum");
 	lower_vector(l, node, CUDA_PRODUCTS, "dz xhat sum");
-	op = lower_norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, node, node->activation);
+	struct cuda_op *op = lower_norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, node, node->activation);
 	op->operands[CUDA_X] = state->raw;
 }
 
 static void finalize_backward(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
-	struct cuda_op *op;
 
 	state->tensors[CUDA_A] = state->tensors[CUDA_B] = state->tensors[CUDA_C] = NULL;
 	if (needs_gradient(node)) {
@@ -111,7 +105,8 @@ static void finalize_backward(struct lowering *l, const struct device_node *node
 		lower_vector(l, node, CUDA_B, "b");
 		lower_vector(l, node, CUDA_C, "c");
 	}
-	op = lower_norm_op(l, CUDA_OP_NORM_BACKWARD_FINALIZE, node, DEVICE_IDENTITY);
+	struct cuda_op *op =
+		lower_norm_op(l, CUDA_OP_NORM_BACKWARD_FINALIZE, node, DEVICE_IDENTITY);
 	if (device_param_trains(node->gamma))
 		lower_set_param_gradient(l, op, CUDA_DGAMMA, node->gamma);
 	if (device_param_trains(node->beta))
@@ -153,22 +148,18 @@ static struct cuda_tensor *differentiate_norm(struct lowering *l, const struct d
 static void bias_gradient(struct lowering *l, const struct device_node *node,
 			  struct cuda_tensor *dz)
 {
-	struct cuda_op *op;
-
 	if (!device_param_trains(node->bias))
 		return;
-	op = lower_norm_op(l, CUDA_OP_BIAS_GRADIENT, node, DEVICE_IDENTITY);
+	struct cuda_op *op = lower_norm_op(l, CUDA_OP_BIAS_GRADIENT, node, DEVICE_IDENTITY);
 	op->operands[CUDA_DY] = dz;
 	lower_set_param_gradient(l, op, CUDA_DBIAS, node->bias);
 }
 
 struct cuda_tensor *lower_norm_act_backward(struct lowering *l, const struct device_node *node)
 {
-	struct cuda_tensor *dz;
-
 	if (lower_norm_differentiates(node))
 		return differentiate_norm(l, node);
-	dz = activation_backward(l, node);
+	struct cuda_tensor *dz = activation_backward(l, node);
 	if (node->residual && node->residual->active)
 		lower_contribute(l, node->residual, dz);
 	bias_gradient(l, node, dz);

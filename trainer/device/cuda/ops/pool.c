@@ -11,7 +11,6 @@ static void lower_max_pool_forward(struct lowering *l, const struct device_node 
 	struct node_state *state = node_state(l, node);
 	struct cuda_tensor *x = lower_value(l, node->x);
 	struct cuda_tensor *y = lower_result(l, node, l->options->element);
-	struct cuda_op *op;
 
 	if (node->window_h > POOL_WINDOW_MAX) {
 		lower_fail(
@@ -23,7 +22,7 @@ static void lower_max_pool_forward(struct lowering *l, const struct device_node 
 	}
 	if (node->backward)
 		state->tensors[CUDA_INDEX] = lower_index(l, node, node->y->shape, 1);
-	op = lower_op(l, CUDA_OP_MAX_POOL, node);
+	struct cuda_op *op = lower_op(l, CUDA_OP_MAX_POOL, node);
 	op->operands[CUDA_X] = x;
 	op->operands[CUDA_Y] = y;
 	op->operands[CUDA_INDEX] = state->tensors[CUDA_INDEX];

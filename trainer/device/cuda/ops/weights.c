@@ -16,20 +16,19 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, const struct d
 					      uint32_t channels)
 {
 	struct node_state *state = node_state(l, node);
-	struct cuda_tensor *master = lower_param(l, node->weight, DEVICE_VALUE), *folded;
+	struct cuda_tensor *master = lower_param(l, node->weight, DEVICE_VALUE);
 	bool folds = node->has_norm && l->options->fusion != DEVICE_FUSION_NONE;
 	struct device_shape shape = master->shape;
-	struct cuda_op *op;
 
 	if (!folds && l->options->element == CUDA_F32 && shape.c == channels)
 		return master;
 	shape.c = channels;
-	folded = lower_tensor(l, node, "weights", shape, l->options->element);
+	struct cuda_tensor *folded = lower_tensor(l, node, "weights", shape, l->options->element);
 	if (folds)
 		state->tensors[CUDA_BIAS] = lower_tensor(
 			l, node, "bias", (struct device_shape){1, 1, 1, node->y->shape.c},
 			state->problem.epilogue == CONV_BIAS ? l->options->element : CUDA_F32);
-	op = lower_op(l, CUDA_OP_FOLD, node);
+	struct cuda_op *op = lower_op(l, CUDA_OP_FOLD, node);
 	op->operands[CUDA_W] = master;
 	op->operands[CUDA_W16] = folded;
 	if (folds)
@@ -53,15 +52,14 @@ struct cuda_tensor *lower_forward_weights(struct lowering *l, const struct devic
 struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_node *node,
 				       enum cuda_element element)
 {
-	struct cuda_tensor *master = lower_param(l, node->bias, DEVICE_VALUE), *bias;
-	struct cuda_op *op;
+	struct cuda_tensor *master = lower_param(l, node->bias, DEVICE_VALUE);
 
 	if (element == CUDA_F32)
 		return master;
 	if (l->training)
 		return lower_weights(l, node->bias, node->y->shape.c);
-	bias = lower_tensor(l, node, "bias", master->shape, element);
-	op = lower_op(l, CUDA_OP_FOLD, node);
+	struct cuda_tensor *bias = lower_tensor(l, node, "bias", master->shape, element);
+	struct cuda_op *op = lower_op(l, CUDA_OP_FOLD, node);
 	op->operands[CUDA_W] = master;
 	op->operands[CUDA_W16] = bias;
 	return bias;
@@ -231,10 +229,8 @@ void *cuda_weight_gradient(const struct cuda_exec *exec, const struct cuda_op *o
 
 int cuda_add_weight_gradient(struct cuda_exec *exec, const struct cuda_op *op)
 {
-	struct elementwise_copy copy;
-
 	if (!uses_addend(exec, op))
 		return 0;
-	copy = execute_conversion(exec, op, CUDA_ADDEND, CUDA_DW, true);
+	struct elementwise_copy copy = execute_conversion(exec, op, CUDA_ADDEND, CUDA_DW, true);
 	return elementwise_copy(&exec->device->kernels, &copy);
 }

@@ -74,10 +74,8 @@ static int agree_find_tuner(struct cuda_device *device, char *error)
 	snprintf(key, sizeof(key), "%s", device->engines.conv.key);
 	device->tuner = comm->rank;
 	for (unsigned rank = 0; rank < comm->world; rank++) {
-		int r;
-
 		memcpy(told, key, sizeof(told));
-		r = comm_broadcast(comm, told, sizeof(told), rank);
+		int r = comm_broadcast(comm, told, sizeof(told), rank);
 		if (r < 0)
 			return agree_fail_comm(comm, r, error);
 		if (rank < device->tuner && strcmp(told, key) == 0)

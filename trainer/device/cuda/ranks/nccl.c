@@ -118,13 +118,13 @@ static int nccl_load(struct nccl *ret_nccl, int *ret_version, char *error)
 int collective_new(struct comm *comm, struct collective **ret_collective, char *error)
 {
 	struct collective *collective = calloc(1, sizeof(*collective));
-	int version, r;
+	int version;
 
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
 	if (!collective)
 		return -ENOMEM;
 	collective->comm = comm;
-	r = nccl_load(&collective->nccl, &version, error);
+	int r = nccl_load(&collective->nccl, &version, error);
 	if (r < 0) {
 		free(collective);
 		return r;
@@ -140,11 +140,10 @@ int collective_new(struct comm *comm, struct collective **ret_collective, char *
 static int nccl_check(struct collective *collective, int status, const char *call)
 {
 	const struct nccl *nccl = &collective->nccl;
-	const char *more;
 
 	if (status == NCCL_SUCCESS || status == NCCL_IN_PROGRESS)
 		return 0;
-	more = nccl->ncclGetLastError(collective->ranks);
+	const char *more = nccl->ncclGetLastError(collective->ranks);
 	collective->failed = true;
 	snprintf(collective->error, sizeof(collective->error),
 		 "rank %u of %u: %s: %s%s%s; NCCL_DEBUG=WARN tells more", collective->comm->rank,
@@ -163,11 +162,10 @@ static int nccl_connect(struct collective *collective)
 {
 	struct comm *comm = collective->comm;
 	struct invitation invitation = {.status = NCCL_SUCCESS};
-	int r;
 
 	if (comm->rank == 0)
 		invitation.status = collective->nccl.ncclGetUniqueId(&invitation.id);
-	r = comm_broadcast(comm, &invitation, sizeof(invitation), 0);
+	int r = comm_broadcast(comm, &invitation, sizeof(invitation), 0);
 	if (r < 0) {
 		snprintf(collective->error, sizeof(collective->error), "%s", comm_error(comm));
 		return r;
@@ -216,7 +214,7 @@ int collective_sum(struct collective *collective, const struct collective_range 
 {
 	const struct nccl *nccl = &collective->nccl;
 	int type = element == COMM_FLOAT ? NCCL_FLOAT32 : NCCL_FLOAT64;
-	int r = nccl_check(collective, nccl->ncclGroupStart(), "ncclGroupStart"), ended;
+	int r = nccl_check(collective, nccl->ncclGroupStart(), "ncclGroupStart");
 
 	if (r < 0)
 		return r;
@@ -226,7 +224,7 @@ int collective_sum(struct collective *collective, const struct collective_range 
 						   ranges[i].count, type, NCCL_SUM,
 						   collective->ranks, stream),
 			       "ncclAllReduce");
-	ended = nccl->ncclGroupEnd();
+	int ended = nccl->ncclGroupEnd();
 	return r < 0 ? r : nccl_check(collective, ended, "ncclGroupEnd");
 }
 

@@ -76,11 +76,10 @@ static int ranks_start_sum(struct cuda_exec *exec, const struct collective_range
 			   uint32_t count, enum comm_element element)
 {
 	struct cuda_device *device = exec->device;
-	int r;
 
 	if (exec->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
-	r = gpu_event_record(device->ready, device->compute);
+	int r = gpu_event_record(device->ready, device->compute);
 	if (r == 0)
 		r = gpu_stream_wait(device->reduce, device->ready);
 	if (r < 0)
@@ -93,11 +92,10 @@ static int ranks_start_sum(struct cuda_exec *exec, const struct collective_range
 static int ranks_join(struct cuda_exec *exec)
 {
 	struct cuda_device *device = exec->device;
-	int r;
 
 	if (exec->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
-	r = gpu_event_record(device->reduced, device->reduce);
+	int r = gpu_event_record(device->reduced, device->reduce);
 	if (r == 0)
 		r = gpu_stream_wait(device->compute, device->reduced);
 	return cuda_check(device, r, "waiting for a sum over ranks");
@@ -188,12 +186,11 @@ int cuda_ranks_plan(struct cuda_exec *exec)
 int cuda_ranks_compare(struct cuda_exec *exec)
 {
 	struct comm *comm = exec->device->base.options.comm;
-	uint64_t mine;
 	int r = 0;
 
 	if (!cuda_ranks_several(exec->graph))
 		return 0;
-	mine = ranks_digest(exec);
+	uint64_t mine = ranks_digest(exec);
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		uint64_t told = mine;
 		int sent = comm_broadcast(comm, &told, sizeof(told), rank);
@@ -242,14 +239,12 @@ int cuda_ranks_sum_norm(struct cuda_exec *exec, const struct cuda_op *op)
 int cuda_ranks_begin_step(struct cuda_exec *exec)
 {
 	struct loss_totals *totals = exec->ranks.totals;
-	struct loss_arguments arguments;
-	int r;
 
 	exec->ranks.started = 0;
 	if (!cuda_ranks_several(exec->graph) || !exec->ranks.loss)
 		return 0;
-	arguments = cuda_loss_arguments(exec, exec->ranks.loss);
-	r = loss_count(&exec->device->kernels, &arguments);
+	struct loss_arguments arguments = cuda_loss_arguments(exec, exec->ranks.loss);
+	int r = loss_count(&exec->device->kernels, &arguments);
 	if (r < 0)
 		return cuda_check(exec->device, r, "counting labels");
 	return ranks_start_sum(exec, &(struct collective_range){&totals->samples, 2}, 1,
@@ -288,16 +283,13 @@ int cuda_ranks_after(struct cuda_exec *exec, uint32_t index)
 
 int cuda_ranks_end_step(struct cuda_exec *exec)
 {
-	struct loss_arguments arguments;
-	int r;
-
 	/* a captured stream must not wait for one outside the capture */
 	if (!cuda_ranks_several(exec->graph) || (!exec->ranks.loss && !exec->ranks.started))
 		return 0;
-	r = ranks_join(exec);
+	int r = ranks_join(exec);
 	if (r < 0 || !exec->ranks.loss)
 		return r;
-	arguments = cuda_loss_arguments(exec, exec->ranks.loss);
+	struct loss_arguments arguments = cuda_loss_arguments(exec, exec->ranks.loss);
 	return cuda_check(exec->device, loss_share(&exec->device->kernels, &arguments),
 			  "results of all ranks");
 }

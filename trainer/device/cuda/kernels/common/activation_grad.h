@@ -28,12 +28,11 @@ struct normal_terms {
 DEVICE struct normal_terms normal_terms(float z)
 {
 	struct normal_terms normal;
-	float t;
 
 	normal.r = 0.84932180f * fabsf(z);
 	normal.e = kernel_exp2(-normal.r * normal.r);
 	/* p / sqrt(2) |z|, and a1 .. a5 divided by 2 */
-	t = kernel_reciprocal(1 + 0.27273748f * normal.r);
+	float t = kernel_reciprocal(1 + 0.27273748f * normal.r);
 	normal.tail =
 		t *
 		(0.127414796f +

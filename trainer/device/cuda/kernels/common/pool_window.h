@@ -31,11 +31,11 @@ DEVICE struct pool_window pool_window_of_output(const struct pool_shape *s,
 						const struct pool_dividers *by, uint32_t output)
 {
 	struct pool_window window;
-	uint32_t line = kernel_divide(output, by->q), q = output - line * s->q, h, w;
+	uint32_t line = kernel_divide(output, by->q), q = output - line * s->q;
 
 	window.image = kernel_divide(line, by->p);
-	h = (line - window.image * s->p) * s->stride;
-	w = q * s->stride;
+	uint32_t h = (line - window.image * s->p) * s->stride;
+	uint32_t w = q * s->stride;
 	window.h = h - s->pad;
 	window.w = w - s->pad;
 	window.r_first = h < s->pad ? s->pad - h : 0;

@@ -28,11 +28,10 @@ struct place {
 template <typename V> DEVICE struct place place_of(const struct row_grid *c)
 {
 	struct place here;
-	uint32_t group;
 
 	here.line = threadIdx.x / c->width;
 	here.column = threadIdx.x - here.line * c->width;
-	group = blockIdx.y * c->width + here.column;
+	uint32_t group = blockIdx.y * c->width + here.column;
 	here.channel = group * V::LANES;
 	here.first = (uint64_t)blockIdx.x * c->height * ROW_GRID_UNROLL + here.line;
 	here.turn = (uint64_t)c->blocks_x * c->height * ROW_GRID_UNROLL;
