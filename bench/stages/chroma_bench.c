@@ -6,7 +6,6 @@
 #include "format/augment/pipeline.h"
 #include "format/base/median.h"
 #include "format/base/system/clock.h"
-#include "format/base/system/ticks.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -57,7 +57,7 @@ TABLE = {
     "trainer/log": "trainer/recipe",
     # run: the parts of a run know the context alone and those below them; run connects them; what stands on top of it is in folders of its own
     "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",
-    "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint trainer/log "
+    "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint "
                          "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
     "trainer/run/network": "trainer/run/context.h trainer/run/hash.h trainer/run/input trainer/recipe trainer/model trainer/algorithms "
                            "trainer/checkpoint trainer/device/device.h",

@@ -4,7 +4,6 @@
 
 #include <argp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *argp_program_version = "packimg " PACKIMG_TOOL_VERSION;

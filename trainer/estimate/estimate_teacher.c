@@ -3,7 +3,6 @@
 #include "format/base/text/sentence.h"
 #include "trainer/estimate/estimate.h"
 
-#include <errno.h>
 #include <string.h>
 
 #define teacher_fail(error, code, ...)                                                             \

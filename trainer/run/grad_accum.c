@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 void grad_accum_set(struct run_context *ctx, uint64_t batch_size, uint64_t parts)
 {

@@ -2,7 +2,6 @@
 #include "trainer/run/open.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/stat.h>
 
 /* Opens the folder's newest checkpoint; if that is damaged, the one before. */

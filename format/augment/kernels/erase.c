@@ -4,7 +4,6 @@
 #include "format/base/random.h"
 
 #include <math.h>
-#include <string.h>
 
 void erase_pixels(const struct erase *erase, uint32_t *pixels, uint32_t row_width)
 {

@@ -3,7 +3,6 @@
 #include "format/augment/resize/resize_cubic.h"
 #include "format/augment/resize/resize_kernels.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

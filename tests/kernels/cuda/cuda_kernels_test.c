@@ -5,7 +5,6 @@
 #endif
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,6 @@
 #include "trainer/device/cuda/kernels/loss.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct loss_case {
 	uint32_t n, classes, logits_stride, dlogits_stride, count;

@@ -6,7 +6,6 @@
 #include "format/augment/grammar/draw.h"
 #include "format/base/system/cpu.h"
 #include "tests/test.h"
-#include "tests/unit/augment/fake_decoder.h"
 #include "tests/unit/augment/stats.h"
 
 #include <math.h>

@@ -2,7 +2,6 @@
 #include "trainer/run/early_stopping.h"
 
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 

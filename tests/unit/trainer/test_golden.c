@@ -8,7 +8,6 @@
 #include "trainer/algorithms/optim.h"
 
 #include <jansson.h>
-#include <math.h>
 
 static void run_logits(struct device_graph *graph, const json_t *expected, uint32_t count,
 		       double tolerance)

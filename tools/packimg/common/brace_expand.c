@@ -3,7 +3,6 @@
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/common/text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>

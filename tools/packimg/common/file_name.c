@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 /* At a '%': returns true if unescaping would treat it as the start of an escape. */
 static bool is_escape(const char *text, size_t size)

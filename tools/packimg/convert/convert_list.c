@@ -5,9 +5,7 @@
 #include "tools/packimg/convert/convert.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

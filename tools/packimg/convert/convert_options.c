@@ -6,7 +6,6 @@
 #include "tools/packimg/convert/convert.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 
 #include "tools/packimg/common/memory.h"
 
-#include <string.h>
-
 struct bytes bytes_of(const uint8_t *data, size_t size)
 {
 	uint8_t *begin = (uint8_t *)(uintptr_t)data;

@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BROADCAST_BYTES ((size_t)1 << 30) /* limit per MPI call, since MPI counts in int */
 

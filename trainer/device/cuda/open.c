@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define COMPUTE_MIN                                                                                \
 	8 /* the least compute capability that kernels/ are compiled for, major part               \

@@ -1,7 +1,6 @@
 #include "trainer/run/input/data.h"
 #include "format/base/system/clock.h"
 #include "format/base/text/sentence.h"
-#include "trainer/log/progress.h"
 
 #include <errno.h>
 #include <math.h>

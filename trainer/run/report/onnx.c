@@ -5,7 +5,6 @@
 #include "trainer/checkpoint/class_names.h"
 #include "trainer/run/run_internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

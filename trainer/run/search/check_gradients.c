@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define CHECK_TOLERANCE 0.01 /* fraction of the gradient's norm */
 #define CHECK_ROUNDING  2e-8 /* relative error of a loss, measured for the mean over a batch */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 bool lower_infers(const struct lowering *l, const struct device_node *node)
 {
