@@ -5,6 +5,7 @@
  */
 #include "bench/stages/stages.h"
 
+#include "format/base/median.h"
 #include "format/base/system/cpu.h"
 #include "format/base/text/options.h"
 
@@ -82,13 +83,6 @@ struct results {
 	bool has[LANE_COUNT];
 };
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Median of a stage, minus another stage unless `less` is -1. */
 static double median(const struct results *results, enum lane lane, int stage, int less)
 {
@@ -97,10 +91,7 @@ static double median(const struct results *results, enum lane lane, int stage, i
 	for (unsigned i = 0; i < results->rounds; i++)
 		values[i] =
 			results->us[lane][stage][i] - (less < 0 ? 0 : results->us[lane][less][i]);
-	qsort(values, results->rounds, sizeof(*values), by_size);
-	return results->rounds % 2
-		       ? values[results->rounds / 2]
-		       : (values[results->rounds / 2 - 1] + values[results->rounds / 2]) / 2;
+	return median_sort(values, results->rounds);
 }
 
 /* Median over the rounds of the cost of libjpeg-turbo's stage relative to our entropy stage. */
@@ -110,8 +101,7 @@ static double times_as_long(const struct results *results, enum lane lane, enum 
 
 	for (unsigned i = 0; i < results->rounds; i++)
 		values[i] = results->us[LANE_TURBO][theirs][i] / results->us[lane][CROP_ENTROPY][i];
-	qsort(values, results->rounds, sizeof(*values), by_size);
-	return values[results->rounds / 2];
+	return median_sort(values, results->rounds);
 }
 
 static void print_line(const struct results *results, const char *name, int stage, int less,

@@ -7,6 +7,8 @@
  */
 #include "tests/kernels/cuda/cuda_kernels_bench.h"
 
+#include "format/base/median.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,18 +210,10 @@ static double run_work(const struct work *work, gpu_event from, gpu_event to)
 	return (double)milliseconds * 1e3 / work->repeats;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Returns GB/s from the median time; sorts the times. */
 static double rate_of(struct work *work)
 {
-	qsort(work->us, ROUNDS, sizeof(*work->us), compare_doubles);
-	return (double)work->moved / work->us[ROUNDS / 2] * 1e-3;
+	return (double)work->moved / median_sort(work->us, ROUNDS) * 1e-3;
 }
 
 static void time_case(const struct kernel_case *k, enum cuda_element element,
