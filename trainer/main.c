@@ -384,9 +384,7 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 			return r;
 	}
 	r = choose_device(&arguments->device, &arguments->run, error);
-	if (r < 0)
-		return r;
-	return apply_options(recipe, arguments, error);
+	return r < 0 ? r : apply_options(recipe, arguments, error);
 }
 
 /* True if the recipe is the recipe.ini in a run's folder. */

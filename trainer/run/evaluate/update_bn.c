@@ -57,9 +57,7 @@ static int bn_update_swap_in_mean(struct bn_update *update, struct device_param 
 	if (r < 0)
 		return r;
 	r = device_param_read(param, DEVICE_SWA, update->one);
-	if (r < 0)
-		return r;
-	return device_param_write(param, DEVICE_VALUE, update->one);
+	return r < 0 ? r : device_param_write(param, DEVICE_VALUE, update->one);
 }
 
 static int bn_update_restore(struct bn_update *update, struct device_param *param, float *values)

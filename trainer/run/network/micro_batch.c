@@ -25,9 +25,7 @@ int micro_batch_gradients(struct device_graph *graph, const struct device_batch 
 	if (r < 0)
 		return r;
 	r = device_step(graph, NULL, &step);
-	if (r < 0)
-		return r;
-	return device_upload_done(graph, ticket, true);
+	return r < 0 ? r : device_upload_done(graph, ticket, true);
 }
 
 int micro_batch_forward(struct device_graph *graph, const struct device_batch *batch,
@@ -38,7 +36,5 @@ int micro_batch_forward(struct device_graph *graph, const struct device_batch *b
 	if (r < 0)
 		return r;
 	r = device_forward(graph, moves_statistics, ret_step);
-	if (r < 0)
-		return r;
-	return device_upload_done(graph, ticket, true);
+	return r < 0 ? r : device_upload_done(graph, ticket, true);
 }

@@ -81,9 +81,7 @@ static int output_open_log(struct output *output, const char *name,
 {
 	char path[CHECKPOINT_PATH_MAX];
 	int r = output_path(output, name, path);
-	if (r < 0)
-		return r;
-	return metrics_log_open(path, ret_metrics, output->ctx->error);
+	return r < 0 ? r : metrics_log_open(path, ret_metrics, output->ctx->error);
 }
 
 /*
