@@ -1,17 +1,17 @@
-# What tools/check and the parts of tools/check-release share; sourced by bash in the top folder.
+# Shared by tools/check and the parts of tools/check-release; source it with bash in the top folder.
 #
-# A test's result is a line of JSON in one of the files of ${logs[@]}: Meson's, or what `item` writes. `finish` counts them.
+# The result of a test is a line of JSON in one of the files ${logs[@]}, written by Meson or by `item`. `finish` counts them.
 export CI=${CI:-true} LC_ALL=C.UTF-8 NINJA_STATUS='[%f/%t] '
-broken=0 # builds and runs that left no result of a test
+broken=0 # builds and runs that failed without the result of a test
 logs=()
 items_begun=
 without_randomisation=
 exec </dev/null
 
-# Packages for Python are those of Debian's interpreter, whichever comes first elsewhere.
+# Use Debian's interpreter, which has the Python packages, even if PATH has another one first.
 PATH=/usr/bin:$PATH
 
-# The sanitizers end what they find, with a message.
+# The sanitizers end a program at the first error, with a message.
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
@@ -21,7 +21,7 @@ step()
 	printf '\n== %s\n' "$*"
 }
 
-# attempt DIRECTORY COMMAND...: a step of a build, whose log is shown when it fails
+# attempt DIRECTORY COMMAND...: runs a step of a build; prints its log if it fails
 attempt()
 {
 	local directory=$1 log=$1.log
@@ -45,7 +45,7 @@ configure()
 	attempt "$1" setup "$@"
 }
 
-# compile DIRECTORY [TEST...]: what these tests need, or everything
+# compile DIRECTORY [TEST...]: builds what these tests need, or everything
 compile()
 {
 	local directory=$1 files=() begun=$SECONDS
@@ -56,13 +56,13 @@ compile()
 		echo "$directory: built in $((SECONDS - begun)) s"
 }
 
-# Machine code for one GPU, since its compiler takes longest; for all, in the sanitizers' builds of tools/check-release.
+# Machine code for one GPU, because compiling it takes longest; the sanitizer builds of tools/check-release have all.
 build_release()
 {
 	configure build-check -Dwerror=true -Dgpu_arch=90 && compile build-check
 }
 
-# -g1: lines for traces, without types, which take a fifth of the compiler's time and a third of the objects
+# -g1: line numbers for traces, but no types, which take a fifth of the compile time and a third of the objects
 sanitizer_options=(-Dwerror=true -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1)
 
 # configure_asan DIRECTORY OPTION...
@@ -71,7 +71,7 @@ configure_asan()
 	configure "$@" "${sanitizer_options[@]}" -Db_sanitize=address,undefined
 }
 
-# Address randomisation as wide as newer kernels make it leaves this sanitizer no room. No test of it needs CUDA.
+# The thread sanitizer does not work with the address randomisation of newer kernels. None of its tests needs CUDA.
 configure_tsan()
 {
 	configure build-check-tsan "${sanitizer_options[@]}" -Db_sanitize=thread -Dcuda=disabled || return
@@ -80,8 +80,8 @@ configure_tsan()
 	fi
 }
 
-# tests DIRECTORY SUITE FOLDER-OR-PROGRAM...: names of the tests whose program is one of these or was built below one, or whose script is there; of those
-# in the suite alone, or outside of it if it stands behind a !. An empty one is any. A folder behind a ! is left out.
+# tests DIRECTORY SUITE FOLDER-OR-PROGRAM...: prints the names of the tests whose program is one of these, or whose program or script is below one of these
+# folders. SUITE: only tests of this suite; with a ! in front, only others; empty, all. A ! in front of a folder excludes it.
 tests()
 {
 	python3 - "$@" <<-'END'
@@ -102,7 +102,7 @@ tests()
 	END
 }
 
-# needs DIRECTORY TEST...: the files that these tests need, as ninja calls them
+# needs DIRECTORY TEST...: prints the ninja targets that these tests need
 needs()
 {
 	python3 - "$@" <<-'END'
@@ -118,7 +118,7 @@ needs()
 	END
 }
 
-# run DIRECTORY LOG-NAME [OPTION or TEST...]: half as many tests again as there are CPUs, since some wait for something else
+# run DIRECTORY LOG-NAME [OPTION or TEST...]: runs 1.5 tests per CPU in parallel, because some mostly wait
 run()
 {
 	local directory=$1 name=$2
@@ -129,8 +129,8 @@ run()
 	logs+=("$directory/meson-logs/$name.json")
 }
 
-# item NAME COMMAND...: a test of a part that Meson does not run; 77 skips, as there. An item that passed is not repeated when a part goes on after
-# an interruption: $CHECK_ITEMS, from tools/check-release, has those that did.
+# item NAME COMMAND...: runs a test outside Meson; exit status 77 skips it, as with Meson. When a part continues after an interruption, items that
+# have passed are not repeated; tools/check-release lists them in $CHECK_ITEMS.
 item()
 {
 	local name=$1 log=${CHECK_ITEMS:-build-check/items.json} result status=0 begun=$SECONDS
@@ -153,7 +153,7 @@ item()
 	echo "$name: $result"
 }
 
-# finish: says which tests took longest, which were skipped and which failed; the last line is "N passed, N failed, N skipped". Exits, with 0 only when nothing failed.
+# finish: prints the slowest, the skipped and the failed tests; the last line is "N passed, N failed, N skipped". Exits with 0 only if nothing failed.
 finish()
 {
 	python3 - "$broken" "$SECONDS" "${logs[@]}" <<-'END'
