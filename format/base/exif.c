@@ -130,14 +130,14 @@ uint8_t xmp_orientation(const uint8_t *text, size_t size)
 	const uint8_t *end = text + size, *found = text;
 
 	while ((found = memmem(found, (size_t)(end - found), name, sizeof(name) - 1))) {
-		uint8_t behind[3] = {0};
+		uint8_t following[3] = {0};
 
 		found += sizeof(name) - 1;
 		size_t room = (size_t)(end - found);
-		copy_once(behind, found, room < sizeof(behind) ? room : sizeof(behind));
-		int digit = behind[0] == '>'                       ? behind[1]
-			    : behind[0] == '=' && behind[1] == '"' ? behind[2]
-								   : 0;
+		copy_once(following, found, room < sizeof(following) ? room : sizeof(following));
+		int digit = following[0] == '>'                          ? following[1]
+			    : following[0] == '=' && following[1] == '"' ? following[2]
+									 : 0;
 		if (digit >= '0' && digit <= '9')
 			return digit >= '1' && digit <= '8' ? (uint8_t)(digit - '0') : UPRIGHT;
 	}

@@ -39,7 +39,7 @@ static void range_add(struct range *range, uint64_t value)
 }
 
 /* Totals over all index records. */
-struct survey {
+struct summary {
 	uint64_t codecs[4], codec_bytes[4];
 	uint64_t bytes, side_bytes;
 	struct range width, height;
@@ -48,69 +48,70 @@ struct survey {
 	uint32_t label_count;
 };
 
-static int survey_dataset(const struct packimg *dataset, struct survey *survey)
+static int summarise_dataset(const struct packimg *dataset, struct summary *summary)
 {
-	*survey = (struct survey){.width.low = UINT64_MAX, .height.low = UINT64_MAX};
-	survey->label_count = packimg_class_count(dataset);
-	survey->labels = calloc(survey->label_count + 1, sizeof(*survey->labels));
-	if (!survey->labels)
+	*summary = (struct summary){.width.low = UINT64_MAX, .height.low = UINT64_MAX};
+	summary->label_count = packimg_class_count(dataset);
+	summary->labels = calloc(summary->label_count + 1, sizeof(*summary->labels));
+	if (!summary->labels)
 		return -1;
 	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
 		struct packimg_sample sample;
 
 		if (packimg_sample(dataset, i, &sample)) {
-			survey->damaged++;
+			summary->damaged++;
 			continue;
 		}
-		survey->codecs[sample.codec & 3]++;
-		survey->codec_bytes[sample.codec & 3] += sample.data_size;
-		survey->bytes += sample.data_size;
-		survey->side_bytes += sample.side_size;
-		survey->with_side += sample.side != NULL;
-		range_add(&survey->width, sample.width);
-		range_add(&survey->height, sample.height);
-		survey->oriented += sample.orientation != 1;
-		survey->grey += sample.channels == 1;
+		summary->codecs[sample.codec & 3]++;
+		summary->codec_bytes[sample.codec & 3] += sample.data_size;
+		summary->bytes += sample.data_size;
+		summary->side_bytes += sample.side_size;
+		summary->with_side += sample.side != NULL;
+		range_add(&summary->width, sample.width);
+		range_add(&summary->height, sample.height);
+		summary->oriented += sample.orientation != 1;
+		summary->grey += sample.channels == 1;
 		if (sample.label < 0)
-			survey->unlabelled++;
-		else if ((uint32_t)sample.label < survey->label_count)
-			survey->labels[sample.label]++;
+			summary->unlabelled++;
+		else if ((uint32_t)sample.label < summary->label_count)
+			summary->labels[sample.label]++;
 	}
 	return 0;
 }
 
-static void print_codecs(const struct survey *survey)
+static void print_codecs(const struct summary *summary)
 {
 	for (int i = 1; i < 4; i++)
-		if (survey->codecs[i])
+		if (summary->codecs[i])
 			printf("  %-10s %s sample%s, %s\n", codec_name((enum packimg_codec)i),
-			       text_count(TEXT, survey->codecs[i]), text_plural(survey->codecs[i]),
-			       text_bytes(TEXT, survey->codec_bytes[i]));
-	if (survey->with_side)
+			       text_count(TEXT, summary->codecs[i]),
+			       text_plural(summary->codecs[i]),
+			       text_bytes(TEXT, summary->codec_bytes[i]));
+	if (summary->with_side)
 		printf("  %-10s %s sample%s, %s\n", "side data",
-		       text_count(TEXT, survey->with_side), text_plural(survey->with_side),
-		       text_bytes(TEXT, survey->side_bytes));
+		       text_count(TEXT, summary->with_side), text_plural(summary->with_side),
+		       text_bytes(TEXT, summary->side_bytes));
 }
 
-static void print_classes(const struct packimg *dataset, const struct survey *survey, bool all)
+static void print_classes(const struct packimg *dataset, const struct summary *summary, bool all)
 {
 	struct range each = {.low = UINT64_MAX};
 
-	for (uint32_t i = 0; i < survey->label_count; i++)
-		range_add(&each, survey->labels[i]);
-	printf("classes     %s", text_count(TEXT, survey->label_count));
-	if (survey->label_count)
+	for (uint32_t i = 0; i < summary->label_count; i++)
+		range_add(&each, summary->labels[i]);
+	printf("classes     %s", text_count(TEXT, summary->label_count));
+	if (summary->label_count)
 		printf(", %" PRIu64 " to %" PRIu64 " sample%s each", each.low, each.high,
 		       text_plural(each.high));
-	if (survey->unlabelled)
-		printf(", %s sample%s without", text_count(TEXT, survey->unlabelled),
-		       text_plural(survey->unlabelled));
+	if (summary->unlabelled)
+		printf(", %s sample%s without", text_count(TEXT, summary->unlabelled),
+		       text_plural(summary->unlabelled));
 	putchar('\n');
-	for (uint32_t i = 0; i < survey->label_count && (all || i < 10); i++)
+	for (uint32_t i = 0; i < summary->label_count && (all || i < 10); i++)
 		printable_line(stdout, "  %-5u %-30s %s", i, packimg_class_name(dataset, i),
-			       text_count(TEXT, survey->labels[i]));
-	if (!all && survey->label_count > 10)
-		printf("  and %u more (--classes)\n", survey->label_count - 10);
+			       text_count(TEXT, summary->labels[i]));
+	if (!all && summary->label_count > 10)
+		printf("  and %u more (--classes)\n", summary->label_count - 10);
 }
 
 static void print_field(const struct packimg_field *field)
@@ -165,9 +166,9 @@ static void print_dataset_info(const struct packimg *dataset)
 }
 
 static int print_text(const struct packimg *dataset, const struct info_options *info,
-		      const struct survey *survey)
+		      const struct summary *summary)
 {
-	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
+	uint64_t count = packimg_count(dataset), good = count - summary->damaged;
 	char uuid[UUID_TEXT];
 
 	uuid_write(packimg_uuid(dataset), uuid);
@@ -175,23 +176,23 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 		       text_count(TEXT, count), text_plural(count),
 		       text_bytes(TEXT, dataset_bytes(dataset)), packimg_shard_count(dataset),
 		       text_plural(packimg_shard_count(dataset)), uuid);
-	print_codecs(survey);
+	print_codecs(summary);
 	if (good)
 		printf("size        %" PRIu64 "..%" PRIu64 " x %" PRIu64 "..%" PRIu64
 		       ", mean %.0f x %.0f, %.1f KB\n",
-		       survey->width.low, survey->width.high, survey->height.low,
-		       survey->height.high, (double)survey->width.sum / (double)good,
-		       (double)survey->height.sum / (double)good,
-		       (double)survey->bytes / (double)good / 1e3);
-	if (survey->grey)
-		printf("grey        %s\n", text_count(TEXT, survey->grey));
-	if (survey->oriented)
+		       summary->width.low, summary->width.high, summary->height.low,
+		       summary->height.high, (double)summary->width.sum / (double)good,
+		       (double)summary->height.sum / (double)good,
+		       (double)summary->bytes / (double)good / 1e3);
+	if (summary->grey)
+		printf("grey        %s\n", text_count(TEXT, summary->grey));
+	if (summary->oriented)
 		printf("oriented    %s (EXIF, applied when decoded)\n",
-		       text_count(TEXT, survey->oriented));
-	if (survey->damaged)
+		       text_count(TEXT, summary->oriented));
+	if (summary->damaged)
 		printf("DAMAGED     %s index records; packimg verify names them\n",
-		       text_count(TEXT, survey->damaged));
-	print_classes(dataset, survey, info->classes);
+		       text_count(TEXT, summary->damaged));
+	print_classes(dataset, summary, info->classes);
 	print_dataset_info(dataset);
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
 }
@@ -235,16 +236,16 @@ static json_t *metadata_json(const struct packimg *dataset)
 	return json;
 }
 
-static void add_lists(const struct packimg *dataset, const struct survey *survey, json_t *json)
+static void add_lists(const struct packimg *dataset, const struct summary *summary, json_t *json)
 {
 	json_t *list = json_array();
 
-	for (uint32_t i = 0; i < survey->label_count; i++) {
+	for (uint32_t i = 0; i < summary->label_count; i++) {
 		const char *name = packimg_class_name(dataset, i);
 		json_t *entry = json_object();
 
 		json_put_text(entry, "name", name);
-		json_put_count(entry, "samples", survey->labels[i]);
+		json_put_count(entry, "samples", summary->labels[i]);
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "classes", list);
@@ -271,9 +272,9 @@ static void add_lists(const struct packimg *dataset, const struct survey *survey
 	json_object_set_new(json, "files", list);
 }
 
-static int print_json(const struct packimg *dataset, const struct survey *survey)
+static int print_json(const struct packimg *dataset, const struct summary *summary)
 {
-	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
+	uint64_t count = packimg_count(dataset), good = count - summary->damaged;
 	json_t *json = json_object(), *codecs = json_object();
 	double mean[3], std[3];
 	char uuid[UUID_TEXT];
@@ -282,30 +283,30 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 	json_object_set_new(json, "uuid", json_string(uuid));
 	json_put_count(json, "samples", count);
 	json_put_count(json, "bytes", dataset_bytes(dataset));
-	json_put_count(json, "image_bytes", survey->bytes);
-	json_put_count(json, "side_bytes", survey->side_bytes);
-	json_put_count(json, "damaged_records", survey->damaged);
-	json_put_count(json, "unlabelled", survey->unlabelled);
-	json_put_count(json, "grey", survey->grey);
-	json_put_count(json, "oriented", survey->oriented);
+	json_put_count(json, "image_bytes", summary->bytes);
+	json_put_count(json, "side_bytes", summary->side_bytes);
+	json_put_count(json, "damaged_records", summary->damaged);
+	json_put_count(json, "unlabelled", summary->unlabelled);
+	json_put_count(json, "grey", summary->grey);
+	json_put_count(json, "oriented", summary->oriented);
 	for (int i = 1; i < 4; i++)
 		json_object_set_new(codecs, codec_name((enum packimg_codec)i),
-				    json_pack("{sIsI}", "samples", (json_int_t)survey->codecs[i],
-					      "bytes", (json_int_t)survey->codec_bytes[i]));
+				    json_pack("{sIsI}", "samples", (json_int_t)summary->codecs[i],
+					      "bytes", (json_int_t)summary->codec_bytes[i]));
 	json_object_set_new(json, "codecs", codecs);
 	if (good)
 		json_object_set_new(
 			json, "size",
-			json_pack("{s[II]s[II]sfsf}", "width", (json_int_t)survey->width.low,
-				  (json_int_t)survey->width.high, "height",
-				  (json_int_t)survey->height.low, (json_int_t)survey->height.high,
-				  "mean_width", (double)survey->width.sum / (double)good,
-				  "mean_height", (double)survey->height.sum / (double)good));
+			json_pack("{s[II]s[II]sfsf}", "width", (json_int_t)summary->width.low,
+				  (json_int_t)summary->width.high, "height",
+				  (json_int_t)summary->height.low, (json_int_t)summary->height.high,
+				  "mean_width", (double)summary->width.sum / (double)good,
+				  "mean_height", (double)summary->height.sum / (double)good));
 	if (!packimg_statistics(dataset, mean, std)) {
 		json_object_set_new(json, "mean", json_pack("[fff]", mean[0], mean[1], mean[2]));
 		json_object_set_new(json, "std", json_pack("[fff]", std[0], std[1], std[2]));
 	}
-	add_lists(dataset, survey, json);
+	add_lists(dataset, summary, json);
 	json_object_set_new(json, "metadata", metadata_json(dataset));
 	return command_print_json(json);
 }
@@ -317,19 +318,19 @@ int command_info(int argc, char **argv)
 	struct info_options info = {0};
 	struct packimg_error error;
 	struct packimg *dataset;
-	struct survey survey;
+	struct summary summary;
 	int status;
 
 	options_read(options, &argp, argc, argv, &info);
 	if (packimg_open(info.path, &dataset, &error))
 		return command_fail("%s", error.text);
-	if (survey_dataset(dataset, &survey))
+	if (summarise_dataset(dataset, &summary))
 		status = command_fail("out of memory");
 	else if (info.json)
-		status = print_json(dataset, &survey);
+		status = print_json(dataset, &summary);
 	else
-		status = print_text(dataset, &info, &survey);
-	free(survey.labels);
+		status = print_text(dataset, &info, &summary);
+	free(summary.labels);
 	packimg_close(dataset);
 	return status;
 }

@@ -16,8 +16,8 @@ bool swa_begun(const struct recipe_train *recipe, uint64_t step, uint64_t batche
 
 float swa_share(const struct recipe_train *recipe, uint64_t step, uint64_t batches_per_epoch)
 {
-	double apart = round(recipe->swa_every * (double)batches_per_epoch);
-	uint64_t every = apart > 1 ? (uint64_t)apart : 1;
+	double interval = round(recipe->swa_every * (double)batches_per_epoch);
+	uint64_t every = interval > 1 ? (uint64_t)interval : 1;
 	if (!swa_begun(recipe, step, batches_per_epoch))
 		return 0;
 	uint64_t since = step - first_step(recipe, batches_per_epoch);

@@ -27,7 +27,7 @@ void *record_failure(struct device_graph *graph, int failure, const char *format
 }
 
 /* Grows an array of pointers to hold one more. */
-static int grow(void ***items, uint32_t count, uint32_t *capacity)
+static int grow_array(void ***items, uint32_t count, uint32_t *capacity)
 {
 	uint32_t wanted = *capacity ? *capacity * 2 : 64;
 	void **grown;
@@ -82,7 +82,8 @@ static struct device_node *node_new(struct device_graph *graph, const char *name
 		return record_failure(graph, -EINVAL, "%s: the loss must be the last operation",
 				      name);
 	struct device_node *node = calloc(1, sizeof(*node));
-	if (!node || grow((void ***)&graph->nodes, graph->node_count, &graph->node_capacity) < 0) {
+	if (!node ||
+	    grow_array((void ***)&graph->nodes, graph->node_count, &graph->node_capacity) < 0) {
 		free(node);
 		return record_failure(graph, -ENOMEM, "%s: out of memory", name);
 	}
@@ -104,7 +105,7 @@ static struct device_value *value_new(struct device_graph *graph, struct device_
 				      shape.n, shape.h, shape.w, shape.c);
 	struct device_value *value = calloc(1, sizeof(*value));
 	if (!value ||
-	    grow((void ***)&graph->values, graph->value_count, &graph->value_capacity) < 0) {
+	    grow_array((void ***)&graph->values, graph->value_count, &graph->value_capacity) < 0) {
 		free(value);
 		return record_failure(graph, -ENOMEM, "%s: out of memory", node->name);
 	}

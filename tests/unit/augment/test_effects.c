@@ -19,7 +19,7 @@ struct image {
 };
 
 /* Parsed text of a case. */
-struct wish {
+struct requested {
 	char name[TEXT_MAX];
 	double numbers[NUMBERS_MAX];
 	unsigned count;
@@ -68,7 +68,7 @@ static uint32_t take_u32(const uint8_t **at)
 	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void take_text(const uint8_t **at, struct wish *wish)
+static void take_text(const uint8_t **at, struct requested *requested)
 {
 	uint32_t size = take_u32(at);
 	char text[TEXT_MAX];
@@ -77,11 +77,11 @@ static void take_text(const uint8_t **at, struct wish *wish)
 	memcpy(text, *at, size);
 	text[size] = 0;
 	*at += size;
-	wish->count = 0;
-	snprintf(wish->name, sizeof(wish->name), "%s", strtok(text, " "));
-	for (char *word; (word = strtok(NULL, " ")); wish->count++) {
-		assert_true(wish->count < NUMBERS_MAX);
-		wish->numbers[wish->count] = strtod(word, NULL);
+	requested->count = 0;
+	snprintf(requested->name, sizeof(requested->name), "%s", strtok(text, " "));
+	for (char *word; (word = strtok(NULL, " ")); requested->count++) {
+		assert_true(requested->count < NUMBERS_MAX);
+		requested->numbers[requested->count] = strtod(word, NULL);
 	}
 }
 
@@ -93,7 +93,8 @@ static void set_fill(struct effect_warp *warp, double fill)
 }
 
 /* Makes an effect from the name and numbers written by make.py. */
-static void make_effect(const struct wish *wish, const struct image *image, struct effect *effect)
+static void make_effect(const struct requested *requested, const struct image *image,
+			struct effect *effect)
 {
 	static const struct {
 		const char *name;
@@ -115,22 +116,22 @@ static void make_effect(const struct wish *wish, const struct image *image, stru
 		{"affine", EFFECT_WARP},
 		{"erase", EFFECT_ERASE},
 	};
-	const double *v = wish->numbers;
+	const double *v = requested->numbers;
 
 	*effect = (struct effect){0};
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (strcmp(wish->name, names[i].name) == 0)
+		if (strcmp(requested->name, names[i].name) == 0)
 			effect->kind = names[i].kind;
 	if (effect->kind == EFFECT_POSTERIZE) {
 		effect->factor = v[0];
 	} else if (effect->kind == EFFECT_BLUR) {
 		effect->gauss = (struct effect_gauss){(uint32_t)v[0], (uint32_t)v[1], v[2]};
-	} else if (strcmp(wish->name, "rotate") == 0) {
+	} else if (strcmp(requested->name, "rotate") == 0) {
 		/* torchvision's rotate and affine turn in opposite directions */
 		warp_matrix(&(struct warp){.degrees = -v[0], .scale = 1}, effect->warp.matrix);
 		effect->warp.bilinear = v[1] == 1;
 		set_fill(&effect->warp, v[2]);
-	} else if (strcmp(wish->name, "affine") == 0) {
+	} else if (strcmp(requested->name, "affine") == 0) {
 		struct warp warp = {.degrees = v[0],
 				    .translate_x = v[1],
 				    .translate_y = v[2],
@@ -187,24 +188,25 @@ static void make_mix(const double *v, const struct image *image, struct effect_l
 }
 
 /* Makes the effects of a case. */
-static void make_list(const struct wish *wish, const struct image *image, struct effect_list *list)
+static void make_list(const struct requested *requested, const struct image *image,
+		      struct effect_list *list)
 {
-	const double *v = wish->numbers;
+	const double *v = requested->numbers;
 
 	list->count = 0;
-	if (strcmp(wish->name, "policy") == 0) {
+	if (strcmp(requested->name, "policy") == 0) {
 		add_operation((enum policy_space)v[0], v + 1, (unsigned)v[3], v[4] == 1, v[5], v[6],
 			      image, list);
 		return;
 	}
-	if (strcmp(wish->name, "mix") == 0) {
+	if (strcmp(requested->name, "mix") == 0) {
 		make_mix(v, image, list);
 		return;
 	}
 	list->count = 1;
-	make_effect(wish, image, &list->effects[0]);
+	make_effect(requested, image, &list->effects[0]);
 	if (!list->effects[0].kind)
-		fail_msg("no effect for '%s'", wish->name);
+		fail_msg("no effect for '%s'", requested->name);
 }
 
 static uint8_t *run(struct effects *effects, const struct image *image,
@@ -230,7 +232,7 @@ static uint8_t *run(struct effects *effects, const struct image *image,
 	return output;
 }
 
-static void compare(const struct wish *wish, unsigned number, const uint8_t *got,
+static void compare(const struct requested *requested, unsigned number, const uint8_t *got,
 		    const uint8_t *expected, const struct image *image)
 {
 	const struct tolerance *tolerance = &tolerances[0];
@@ -239,7 +241,7 @@ static void compare(const struct wish *wish, unsigned number, const uint8_t *got
 	int max = 0;
 
 	for (unsigned i = 1; i < sizeof(tolerances) / sizeof(tolerances[0]); i++)
-		if (strcmp(tolerances[i].name, wish->name) == 0)
+		if (strcmp(tolerances[i].name, requested->name) == 0)
 			tolerance = &tolerances[i];
 	for (size_t i = 0; i < size; i++) {
 		int difference = abs(got[i] - expected[i]);
@@ -253,13 +255,14 @@ static void compare(const struct wish *wish, unsigned number, const uint8_t *got
 	double mean = (double)sum / (double)size;
 
 	if (getenv("AUGMENT_GOLDEN_VERBOSE") && sum)
-		printf("case %u, %s(%g) on %ux%u: max %d, mean %g\n", number, wish->name,
-		       wish->numbers[0], image->width, image->height, max, mean);
+		printf("case %u, %s(%g) on %ux%u: max %d, mean %g\n", number, requested->name,
+		       requested->numbers[0], image->width, image->height, max, mean);
 	if (max > tolerance->max || mean > tolerance->mean)
 		fail_msg("case %u, %s(%g, %g, ...) on %ux%u: mean %g, max %d: byte %zu is %u, "
 			 "torchvision's %u",
-			 number, wish->name, wish->numbers[0], wish->numbers[1], image->width,
-			 image->height, mean, max, worst, got[worst], expected[worst]);
+			 number, requested->name, requested->numbers[0], requested->numbers[1],
+			 image->width, image->height, mean, max, worst, got[worst],
+			 expected[worst]);
 }
 
 TEST(as_torchvision)
@@ -286,14 +289,14 @@ TEST(as_torchvision)
 	for (uint32_t i = 0; i < case_count; i++) {
 		const struct image *image = &images[take_u32(&at)];
 		static struct effect_list list;
-		struct wish wish = {0};
+		struct requested requested = {0};
 		size_t bytes = (size_t)image->width * image->height * 3;
 
-		take_text(&at, &wish);
-		make_list(&wish, image, &list);
+		take_text(&at, &requested);
+		make_list(&requested, image, &list);
 		uint8_t *reference = run(effects[0], image, &list);
 
-		compare(&wish, i, reference, at, image);
+		compare(&requested, i, reference, at, image);
 		for (int isa = 1; isa <= isa_max; isa++) {
 			uint8_t *other = run(effects[isa], image, &list);
 

@@ -14,16 +14,16 @@ TEST(boxes)
 	FILE *file = fopen(GOLDEN_BOXES, "r");
 	char first[128];
 	struct mix_batch batch = {0};
-	double share, left_over;
+	double share, rest;
 	uint32_t row, column, box[4];
 	unsigned cases = 0;
 	assert_non_null(file);
 	assert_non_null(fgets(first, sizeof(first), file));
 	while (fscanf(file, "%u %u %lf %u %u %u %u %u %u %lf", &batch.height, &batch.width, &share,
-		      &row, &column, &box[0], &box[1], &box[2], &box[3], &left_over) == 10) {
+		      &row, &column, &box[0], &box[1], &box[2], &box[3], &rest) == 10) {
 		struct device_blend blend;
 		double got = mix_box(&batch, share, row, column, &blend);
-		assert_true(fabs(got - left_over) < 1e-12);
+		assert_true(fabs(got - rest) < 1e-12);
 		assert_int_equal(blend.top, box[0]);
 		assert_int_equal(blend.bottom, box[1]);
 		assert_int_equal(blend.left, box[2]);

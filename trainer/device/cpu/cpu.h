@@ -118,7 +118,7 @@ struct cpu_value {
 	uint32_t sum_block;
 	void *sum;
 	/* gradient written by the caller, for a result without consumers */
-	void *given;
+	void *grad_output;
 };
 
 /*

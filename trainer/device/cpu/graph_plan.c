@@ -176,8 +176,8 @@ static int graph_plan_grad_outputs(struct cpu_exec *exec, const struct device_va
 	int r;
 
 	if (device_value_grad_is_input(value)) {
-		own->given = calloc(1, bytes);
-		if (!own->given)
+		own->grad_output = calloc(1, bytes);
+		if (!own->grad_output)
 			return -ENOMEM;
 		r = cpu_add_block(exec, bytes, step, &block);
 		if (r < 0)
@@ -433,7 +433,7 @@ void cpu_graph_release(struct device_graph *graph)
 	for (uint32_t i = 0; exec->values && i < graph->value_count; i++) {
 		free(exec->values[i].gradient_blocks);
 		free(exec->values[i].gradients);
-		free(exec->values[i].given);
+		free(exec->values[i].grad_output);
 	}
 	if (exec->memory)
 		munmap(exec->memory, exec->memory_size);

@@ -177,39 +177,39 @@ static void draw_keys(float *to, const struct attention_args *a, size_t query)
 }
 
 /* Allocator for arrays in a head's scratch. */
-struct room {
+struct head_arena {
 	float *next;
 };
 
-static float *take(struct room *room, size_t count)
+static float *take(struct head_arena *arena, size_t count)
 {
-	float *taken = room->next;
+	float *taken = arena->next;
 
-	room->next += ATTENTION_PADDED(count);
+	arena->next += ATTENTION_PADDED(count);
 	return taken;
 }
 
 void KERNELS_NAMED(attention)(const struct attention_args *a)
 {
 	size_t t = a->t, d = a->d, columns = ATTENTION_PADDED(t), width = ATTENTION_PADDED(d);
-	struct room room = {a->scratch};
-	float *v = take(&room, t * width), *turned = take(&room, columns * width);
-	float *k = take(&room, t * width), *q = take(&room, ATTENTION_ROWS * width);
-	float *scores = take(&room, ATTENTION_ROWS * columns),
-	      *y = take(&room, ATTENTION_ROWS * width);
-	float *drawn = take(&room, columns);
+	struct head_arena arena = {a->scratch};
+	float *v = take(&arena, t * width), *transposed_k = take(&arena, columns * width);
+	float *k = take(&arena, t * width), *q = take(&arena, ATTENTION_ROWS * width);
+	float *scores = take(&arena, ATTENTION_ROWS * columns),
+	      *y = take(&arena, ATTENTION_ROWS * width);
+	float *drawn = take(&arena, columns);
 	size_t size = element_size(a->element);
 
 	gather(v, a->v, a->element, t, a->stride, d, 1);
 	gather(k, a->k, a->element, t, a->stride, d, 1);
-	transpose(turned, k, t, d);
+	transpose(transposed_k, k, t, d);
 	for (size_t first = 0; first < t; first += ATTENTION_ROWS) {
 		size_t rows = t - first < ATTENTION_ROWS ? t - first : ATTENTION_ROWS;
 
 		gather(q, (const char *)a->q + first * a->stride * size, a->element, rows,
 		       a->stride, d, a->scale);
-		product((struct factor){q, width, 1}, rows, turned, columns, d, scores, columns,
-			columns, false);
+		product((struct factor){q, width, 1}, rows, transposed_k, columns, d, scores,
+			columns, columns, false);
 		for (size_t i = 0; i < rows; i++) {
 			float *row = scores + i * columns;
 
@@ -244,21 +244,21 @@ static float row_product(float *restrict y, const float *restrict dy, size_t pad
 void KERNELS_NAMED(attention_backward)(const struct attention_args *a)
 {
 	size_t t = a->t, d = a->d, columns = ATTENTION_PADDED(t), width = ATTENTION_PADDED(d);
-	struct room room = {a->scratch};
-	float *k = take(&room, t * width), *turned_k = take(&room, columns * width);
-	float *v = take(&room, t * width), *turned_v = take(&room, columns * width);
-	float *dk = take(&room, t * width), *dv = v; /* v is already transposed by then */
-	float *q = take(&room, ATTENTION_ROWS * width), *dy = take(&room, ATTENTION_ROWS * width);
-	float *p = take(&room, ATTENTION_ROWS * columns),
-	      *dp = take(&room, ATTENTION_ROWS * columns);
-	float *y = take(&room, ATTENTION_ROWS * width), *dq = y; /* dq is written last */
-	float *drawn = take(&room, columns);
+	struct head_arena arena = {a->scratch};
+	float *k = take(&arena, t * width), *transposed_k = take(&arena, columns * width);
+	float *v = take(&arena, t * width), *transposed_v = take(&arena, columns * width);
+	float *dk = take(&arena, t * width), *dv = v; /* v is already transposed by then */
+	float *q = take(&arena, ATTENTION_ROWS * width), *dy = take(&arena, ATTENTION_ROWS * width);
+	float *p = take(&arena, ATTENTION_ROWS * columns),
+	      *dp = take(&arena, ATTENTION_ROWS * columns);
+	float *y = take(&arena, ATTENTION_ROWS * width), *dq = y; /* dq is written last */
+	float *drawn = take(&arena, columns);
 	size_t size = element_size(a->element);
 
 	gather(k, a->k, a->element, t, a->stride, d, 1);
 	gather(v, a->v, a->element, t, a->stride, d, 1);
-	transpose(turned_k, k, t, d);
-	transpose(turned_v, v, t, d);
+	transpose(transposed_k, k, t, d);
+	transpose(transposed_v, v, t, d);
 	for (size_t first = 0; first < t; first += ATTENTION_ROWS) {
 		size_t rows = t - first < ATTENTION_ROWS ? t - first : ATTENTION_ROWS;
 
@@ -268,9 +268,9 @@ void KERNELS_NAMED(attention_backward)(const struct attention_args *a)
 		       a->y_stride, d, 1);
 		gather(y, (const char *)a->y + first * a->y_stride * size, a->element, rows,
 		       a->y_stride, d, 1);
-		product((struct factor){q, width, 1}, rows, turned_k, columns, d, p, columns,
+		product((struct factor){q, width, 1}, rows, transposed_k, columns, d, p, columns,
 			columns, false);
-		product((struct factor){dy, width, 1}, rows, turned_v, columns, d, dp, columns,
+		product((struct factor){dy, width, 1}, rows, transposed_v, columns, d, dp, columns,
 			columns, false);
 		for (size_t i = 0; i < rows; i++) {
 			float *restrict row = p + i * columns, *restrict drow = dp + i * columns;

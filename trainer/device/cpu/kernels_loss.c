@@ -30,7 +30,7 @@ static double loss_row(const struct loss_args *args, float *restrict z, int32_t 
 	uint32_t classes = args->classes;
 	float smoothing = args->spec->smoothing, largest = z[0],
 	      off_value = smoothing / (float)classes, on_value = 1 - smoothing + off_value;
-	float grow = args->gradient_scale * args->spec->logit_scale;
+	float factor = args->gradient_scale * args->spec->logit_scale;
 	double sum = 0, total = 0, target = (double)z[label];
 
 	for (uint32_t i = 0; i < classes; i++) {
@@ -42,8 +42,8 @@ static double loss_row(const struct loss_args *args, float *restrict z, int32_t 
 	for (uint32_t i = 0; i < classes; i++)
 		sum += (double)z[i];
 	for (uint32_t i = 0; i < classes; i++)
-		z[i] = (z[i] * (float)(1 / sum) - off_value) * grow;
-	z[label] -= (on_value - off_value) * grow;
+		z[i] = (z[i] * (float)(1 / sum) - off_value) * factor;
+	z[label] -= (on_value - off_value) * factor;
 	/* -sum_i target_i (z_i - log_sum_exp(z)), where the targets add up to 1 */
 	return (double)largest + log(sum) - (double)(on_value - off_value) * target -
 	       (double)off_value * total;
@@ -77,7 +77,7 @@ static double softmax_row(const struct loss_args *args, float *restrict z, float
 {
 	const float *weights = args->spec->class_weights;
 	uint32_t classes = args->classes;
-	float grow = args->gradient_scale * args->spec->logit_scale * args->spec->temperature,
+	float factor = args->gradient_scale * args->spec->logit_scale * args->spec->temperature,
 	      largest = z[0];
 	double sum = 0, target = 0, all = 0;
 
@@ -93,7 +93,7 @@ static double softmax_row(const struct loss_args *args, float *restrict z, float
 	for (uint32_t i = 0; i < classes; i++)
 		sum += (double)z[i];
 	for (uint32_t i = 0; i < classes; i++)
-		z[i] = (z[i] * (float)(all / sum) - t[i]) * grow;
+		z[i] = (z[i] * (float)(all / sum) - t[i]) * factor;
 	return all * ((double)largest + log(sum)) - target;
 }
 
@@ -119,7 +119,7 @@ static double negative_entropy(const float *t, uint32_t classes)
 static double sigmoid_row(const struct loss_args *args, float *restrict z, const float *restrict t)
 {
 	const float *weights = args->spec->class_weights;
-	float grow = args->gradient_scale * args->spec->logit_scale / (float)args->classes;
+	float factor = args->gradient_scale * args->spec->logit_scale / (float)args->classes;
 	double loss = 0;
 
 	for (uint32_t at = 0; at < args->classes; at += SIGMOIDS) {
@@ -136,7 +136,7 @@ static double sigmoid_row(const struct loss_args *args, float *restrict z, const
 			else
 				product *= 1 + (double)e;
 			loss += above;
-			z[i] = ((z[i] < 0 ? e : 1) / (1 + e) - t[i]) * (weight * grow);
+			z[i] = ((z[i] < 0 ? e : 1) / (1 + e) - t[i]) * (weight * factor);
 		}
 		loss += log(product);
 	}
@@ -168,18 +168,18 @@ static double teacher_row(const struct loss_args *args, size_t row, float *restr
 	const struct device_loss_spec *spec = args->spec;
 	uint32_t classes = args->classes;
 	float temperature = spec->teacher_temperature, *restrict z = ret_gradient;
-	float *restrict t = z + classes, *restrict apart = t + classes;
+	float *restrict t = z + classes, *restrict logit_gap = t + classes;
 	float student = spec->logit_scale / temperature, z_largest = -INFINITY,
 	      t_largest = -INFINITY;
-	float grow = args->gradient_scale * args->teacher_scale * spec->teacher_weight *
-		     temperature * spec->logit_scale;
+	float factor = args->gradient_scale * args->teacher_scale * spec->teacher_weight *
+		       temperature * spec->logit_scale;
 	double z_sum = 0, t_sum = 0, product = 0;
 
 	load_row(z, args->logits, args->logits_element, row * classes, classes);
 	for (uint32_t i = 0; i < classes; i++) {
 		z[i] *= student;
 		t[i] = args->teacher[row * classes + i] / temperature;
-		apart[i] = t[i] - z[i];
+		logit_gap[i] = t[i] - z[i];
 		z_largest = z[i] > z_largest ? z[i] : z_largest;
 		t_largest = t[i] > t_largest ? t[i] : t_largest;
 	}
@@ -190,10 +190,10 @@ static double teacher_row(const struct loss_args *args, size_t row, float *restr
 	for (uint32_t i = 0; i < classes; i++) {
 		z_sum += (double)z[i];
 		t_sum += (double)t[i];
-		product += (double)t[i] * (double)apart[i];
+		product += (double)t[i] * (double)logit_gap[i];
 	}
 	for (uint32_t i = 0; i < classes; i++)
-		z[i] = (z[i] * (float)(1 / z_sum) - t[i] * (float)(1 / t_sum)) * grow;
+		z[i] = (z[i] * (float)(1 / z_sum) - t[i] * (float)(1 / t_sum)) * factor;
 	return ((double)z_largest + log(z_sum) - (double)t_largest - log(t_sum) + product / t_sum) *
 	       (double)temperature * (double)temperature;
 }

@@ -154,11 +154,11 @@ INLINE void product_columns(const struct product_args *p, size_t column, const i
 	 * distance in floats between consecutive vectors of b: in a panel, or in consecutive panels
 	 * if a panel is one vector
 	 */
-	size_t apart = LANES < PRODUCT_PANEL ? LANES : p->b_panel;
+	size_t b_stride = LANES < PRODUCT_PANEL ? LANES : p->b_panel;
 	size_t panel = column / PRODUCT_PANEL, within = column % PRODUCT_PANEL;
 
 	for (size_t k = 0; k < p->depth; k += DEPTH) {
-		struct factor b = {p->b + panel * p->b_panel + k * PRODUCT_PANEL + within, apart,
+		struct factor b = {p->b + panel * p->b_panel + k * PRODUCT_PANEL + within, b_stride,
 				   PRODUCT_PANEL};
 		size_t depth = size_min(p->depth - k, DEPTH);
 

@@ -78,19 +78,19 @@ static bool has_isa(dnnl_cpu_isa_t wanted)
 	return (dnnl_get_effective_cpu_isa() & wanted) == wanted;
 }
 
-static int choose_precision(enum device_precision asked, enum device_precision *ret_precision,
+static int choose_precision(enum device_precision requested, enum device_precision *ret_precision,
 			    char *error)
 {
-	if (asked == DEVICE_FP16)
+	if (requested == DEVICE_FP16)
 		return sentence_fail(
 			error, DEVICE_ERROR_MAX, -ENOTSUP,
 			"the CPU does not train in fp16; use fp32, or bf16 where it has AVX-512");
-	if (asked == DEVICE_BF16 && !has_isa(dnnl_cpu_isa_avx512_core))
+	if (requested == DEVICE_BF16 && !has_isa(dnnl_cpu_isa_avx512_core))
 		return sentence_fail(
 			error, DEVICE_ERROR_MAX, -ENOTSUP,
 			"bf16 on the CPU needs AVX-512, which this one has not got; use fp32");
 	/* Without AVX-512 BF16 instructions, oneDNN emulates bf16 at a third of fp32's speed. */
-	*ret_precision = asked != DEVICE_AUTO                     ? asked
+	*ret_precision = requested != DEVICE_AUTO                 ? requested
 			 : has_isa(dnnl_cpu_isa_avx512_core_bf16) ? DEVICE_BF16
 								  : DEVICE_FP32;
 	return 0;

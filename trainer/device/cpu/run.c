@@ -37,8 +37,8 @@ static int run_gather(struct cpu_exec *exec, struct cpu_node *node, int index)
 
 	if (!output)
 		return 0;
-	if (y->given)
-		memcpy(y->gradients[0], y->given, count * element_size(element));
+	if (y->grad_output)
+		memcpy(y->gradients[0], y->grad_output, count * element_size(element));
 	if (y->sum && y->gradient_count)
 		memcpy(y->sum, y->gradients[0], count * element_size(element));
 	for (uint32_t i = 1; y->sum && i < y->gradient_count; i++)
@@ -301,7 +301,7 @@ int cpu_value_read(struct device_graph *graph, const struct device_value *value,
 		data = own->data;
 		element = own->element;
 	} else if (slot == DEVICE_GRAD) {
-		data = own->sum ? own->sum : own->given;
+		data = own->sum ? own->sum : own->grad_output;
 	}
 	if (!data)
 		return -ENOENT;
@@ -317,9 +317,9 @@ int cpu_value_write(struct device_graph *graph, const struct device_value *value
 	const struct cpu_value *own = &exec->values[value->index];
 	uint64_t count = device_shape_elements(value->shape);
 
-	if (slot != DEVICE_GRAD || !own->given)
+	if (slot != DEVICE_GRAD || !own->grad_output)
 		return -ENOENT;
-	exec->device->loops.kernels->convert(own->given, exec->device->element, values, ELEMENT_F32,
-					     count);
+	exec->device->loops.kernels->convert(own->grad_output, exec->device->element, values,
+					     ELEMENT_F32, count);
 	return 0;
 }

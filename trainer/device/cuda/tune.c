@@ -206,13 +206,13 @@ static int tune_refuse(const struct tuner *t, const struct cuda_op *op,
 
 /*
  * Returns the milliseconds of the faster of fused and unfused, and refuses the fused problem if it
- * is slower. `elsewhere`: milliseconds that other operations save if this problem is unfused.
+ * is slower. `saved_ms`: milliseconds that other operations save if this problem is unfused.
  */
 static int tune_choose(const struct tuner *t, const struct cuda_op *op,
-		       const struct conv_problem *problem, double elsewhere, double *ret_ms)
+		       const struct conv_problem *problem, double saved_ms, double *ret_ms)
 {
 	struct conv_problem rest;
-	double bytes, apart;
+	double bytes, unfused_ms;
 	int r = tune_time_problem(t, op, problem, ret_ms);
 
 	if (r < 0 || *ret_ms == 0 || !tune_unfuse(problem, &rest, &bytes))
@@ -222,14 +222,14 @@ static int tune_choose(const struct tuner *t, const struct cuda_op *op,
 	 * a lower bound first: if moving the operands of the rest already takes too long, it is not
 	 * timed
 	 */
-	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + elsewhere)
+	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + saved_ms)
 		return 0;
-	r = tune_choose(t, op, &rest, 0, &apart);
-	if (r < 0 || apart == 0 || apart + pass > (1 - GAIN_MIN) * (*ret_ms + elsewhere))
+	r = tune_choose(t, op, &rest, 0, &unfused_ms);
+	if (r < 0 || unfused_ms == 0 || unfused_ms + pass > (1 - GAIN_MIN) * (*ret_ms + saved_ms))
 		return r;
 	if (isfinite(*ret_ms))
-		r = tune_refuse(t, op, problem, apart + pass);
-	*ret_ms = apart + pass;
+		r = tune_refuse(t, op, problem, unfused_ms + pass);
+	*ret_ms = unfused_ms + pass;
 	return r;
 }
 
@@ -285,11 +285,11 @@ static int tune_time_gradient(const struct tuner *t, const struct cuda_op *op, d
 
 static int tune_choose_for(const struct tuner *t, const struct cuda_op *op)
 {
-	double elsewhere, ms;
+	double saved_ms, ms;
 	bool timed;
-	int r = tune_time_gradient(t, op, &elsewhere, &timed);
+	int r = tune_time_gradient(t, op, &saved_ms, &timed);
 
-	return r < 0 || !timed ? r : tune_choose(t, op, &op->conv.problem, elsewhere, &ms);
+	return r < 0 || !timed ? r : tune_choose(t, op, &op->conv.problem, saved_ms, &ms);
 }
 
 /* ---- the whole program ---- */

@@ -386,7 +386,7 @@ static void norm_backward(struct builder *builder, const struct norm *norm,
 	const struct {
 		cudnnBackendAttributeName_t name;
 		descriptor value;
-	} given[] = {
+	} attributes[] = {
 		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, inputs->raw},
 		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, dz},
 		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, inputs->mean},
@@ -406,8 +406,8 @@ static void norm_backward(struct builder *builder, const struct norm *norm,
 
 	backend_set(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC,
 		    CUDNN_TYPE_DATA_TYPE, 1, &type);
-	for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
-		backend_set_descriptor(backend, made, given[i].name, given[i].value);
+	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
+		backend_set_descriptor(backend, made, attributes[i].name, attributes[i].value);
 	for (size_t i = 0; i < sizeof(made_of_it) / sizeof(made_of_it[0]); i++)
 		backend_set_descriptor(backend, made, made_of_it[i].name,
 				       memory_tensor(builder, channels(builder->problem->c), type,

@@ -341,10 +341,10 @@ int plan_cache_write(const struct plan_cache *file, char **ret_text, size_t *ret
 }
 
 /*
- * Drops the PLAN_UNFUSED lines of this device that `heard` lacks, as if their problems had never
+ * Drops the PLAN_UNFUSED lines of this device that `received` lacks, as if their problems had never
  * been tuned.
  */
-static void plans_forget_unfused(struct plan_cache *file, const struct plan_cache *heard)
+static void plans_forget_unfused(struct plan_cache *file, const struct plan_cache *received)
 {
 	size_t kept = 0;
 
@@ -353,7 +353,7 @@ static void plans_forget_unfused(struct plan_cache *file, const struct plan_cach
 
 		if (strcmp(line->tag, PLAN_UNFUSED) != 0 ||
 		    strcmp(line->device, file->device) != 0 ||
-		    plans_find(heard, line->device, line->problem))
+		    plans_find(received, line->device, line->problem))
 			file->lines[kept++] = *line;
 	}
 	file->count = kept;
@@ -361,19 +361,19 @@ static void plans_forget_unfused(struct plan_cache *file, const struct plan_cach
 
 int plan_cache_merge(struct plan_cache *file, const char *text, size_t size)
 {
-	struct plan_cache heard = {0};
+	struct plan_cache received = {0};
 	size_t number = 0;
 	FILE *from = size ? fmemopen((char *)(uintptr_t)text, size, "r") : NULL;
 	int r = size && !from ? -ENOMEM : 0;
 
 	if (from) {
-		r = plans_parse_lines(&heard, from, &number);
+		r = plans_parse_lines(&received, from, &number);
 		fclose(from);
 	}
 	if (r == 0)
-		plans_forget_unfused(file, &heard);
-	for (size_t i = 0; i < heard.count && r == 0; i++)
-		r = plans_put(file, &heard.lines[i]);
-	free(heard.lines);
+		plans_forget_unfused(file, &received);
+	for (size_t i = 0; i < received.count && r == 0; i++)
+		r = plans_put(file, &received.lines[i]);
+	free(received.lines);
 	return r;
 }

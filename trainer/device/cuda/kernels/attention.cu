@@ -698,11 +698,11 @@ DEVICE void matrix_find_delta(const struct attention_arguments *a, const struct 
 			      float *delta)
 {
 	uint32_t row = threadIdx.x / 2, half = threadIdx.x % 2;
-	bool given = here->first + row < a->t;
+	bool exists = here->first + row < a->t;
 	uint64_t at = result_at(a, here, here->first + row);
 	float sum = 0;
 
-	for (uint32_t c = half * 8; given && c < a->d; c += 16) {
+	for (uint32_t c = half * 8; exists && c < a->d; c += 16) {
 		struct kernel_pack y = kernel_load16((const uint16_t *)a->y + at + c);
 		struct kernel_pack dy = kernel_load16((const uint16_t *)a->dy + at + c);
 
@@ -716,7 +716,7 @@ DEVICE void matrix_find_delta(const struct attention_arguments *a, const struct 
 	if (half)
 		return;
 	delta[row] = sum;
-	if (given)
+	if (exists)
 		a->delta[query_at(a, here, here->first + row)] = sum;
 }
 
@@ -814,12 +814,12 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 		matrix_load_packed(&a, &here, q, 0, first, MATRIX_COLUMNS / 2);
 		matrix_load_result(&a, &here, dy, a.dy, first, MATRIX_COLUMNS / 2);
 		if (threadIdx.x < MATRIX_COLUMNS / 2) {
-			bool given = query < a.t;
+			bool exists = query < a.t;
 
 			/* queries beyond the last have zero gradient */
 			log_sums[threadIdx.x] =
-				given ? a.log_sum[query_at(&a, &here, query)] * LOG2_E : 0;
-			deltas[threadIdx.x] = given ? a.delta[query_at(&a, &here, query)] : 0;
+				exists ? a.log_sum[query_at(&a, &here, query)] * LOG2_E : 0;
+			deltas[threadIdx.x] = exists ? a.delta[query_at(&a, &here, query)] : 0;
 		}
 		__syncthreads();
 		if (here.first + matrix_warp() >= a.t)

@@ -50,7 +50,7 @@ DEVICE struct batch batch_of(const struct step_arguments *step)
 /* Source pixels for one or more consecutive pixels of y. */
 struct source {
 	uint64_t first; /* first source pixel in the batch */
-	bool given;     /* the batch contains this image; else y is zero */
+	bool valid;     /* the batch contains this image; else y is zero */
 };
 
 DEVICE struct source find_source(const struct input_normalize *a, const struct batch *batch,
@@ -59,7 +59,7 @@ DEVICE struct source find_source(const struct input_normalize *a, const struct b
 	uint32_t line = kernel_divide(pixel, a->by_w), x = pixel - line * a->w;
 	struct source source;
 
-	source.given = kernel_divide(line, a->by_h) < batch->count;
+	source.valid = kernel_divide(line, a->by_h) < batch->count;
 	source.first = line * a->w + (batch->flip ? a->w - pixels - x : x);
 	return source;
 }
@@ -83,7 +83,7 @@ DEVICE void normalize_pixel(const struct input_normalize *a, const struct batch 
 	for (uint32_t c = 0; c < a->padded; c++) {
 		float value = 0;
 
-		if (source.given && c < a->channels) {
+		if (source.valid && c < a->channels) {
 			value = batch_value(batch, source.first * batch->channels + c);
 			if (batch->element == DEVICE_ELEMENT_U8)
 				value = value * a->scale[c] + a->bias[c];
@@ -155,7 +155,7 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct batch *
 		EACH(c, 4)
 			v[i][c] = 0;
 	}
-	if (source.given)
+	if (source.valid)
 		load_quad(v, a, batch, source.first);
 	if (batch->flip) {
 		EACH(c, 4) {

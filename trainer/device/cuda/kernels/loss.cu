@@ -82,9 +82,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	struct loss_row row;
 	int32_t label;
 	bool labelled = has_label(&a, sample, &label);
-	float grow = samples ? (float)(a.state ? a.state->loss_scale : 1) / (float)samples *
-				       a.logit_scale
-			     : 0;
+	float factor = samples ? (float)(a.state ? a.state->loss_scale : 1) / (float)samples *
+					 a.logit_scale
+			       : 0;
 
 	row.largest = row.target = 0;
 	row.sum = 1;
@@ -112,8 +112,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 			gradient =
 				(expf(logit(&a, sample, i) - row.largest) * (float)(1 / row.sum) -
 				 off_value) *
-				grow;
-			gradient -= (int32_t)i == label ? (on_value - off_value) * grow : 0;
+				factor;
+			gradient -= (int32_t)i == label ? (on_value - off_value) * factor : 0;
 		}
 		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
 			     gradient);
@@ -369,10 +369,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	struct loss_target target;
 	struct loss_sample row;
 	bool labelled = find_target(&a, sample, &target);
-	float grow = divisor > 0 ? (float)(a.state ? a.state->loss_scale : 1) / (float)divisor *
-					   a.logit_scale
-				 : 0;
-	float hard = grow * a.temperature;
+	float factor = divisor > 0 ? (float)(a.state ? a.state->loss_scale : 1) / (float)divisor *
+					     a.logit_scale
+				   : 0;
+	float hard = factor * a.temperature;
 
 	row.loss = 0;
 	row.rank = 0;
@@ -401,7 +401,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		if (labelled && i < a.classes)
 			gradient = gradient_of(&a, sample, i, &target, &row) * hard;
 		if (labelled && has_teacher && i < a.classes)
-			gradient += teacher_gradient(&a, sample, i, &distill) * (float)share * grow;
+			gradient +=
+				teacher_gradient(&a, sample, i, &distill) * (float)share * factor;
 		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
 			     gradient);
 	}

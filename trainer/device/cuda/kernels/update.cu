@@ -98,8 +98,8 @@ DEVICE void decide_update(const struct update *a, double sum)
 {
 	const struct device_hyper *hyper = &a->step->hyper;
 	struct device_params_state *state = a->state;
-	double given = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1;
-	double scale = given / state->loss_scale, norm = sqrt(sum) * fabs(scale);
+	double own_scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1;
+	double scale = own_scale / state->loss_scale, norm = sqrt(sum) * fabs(scale);
 	bool finite = norm - norm == 0;
 
 	a->results->grad_norm = norm;

@@ -30,7 +30,7 @@ int lower_fail(struct lowering *l, int result, const char *format, ...)
 	return result;
 }
 
-static int grow(void **items, uint32_t count, uint32_t *capacity, size_t size)
+static int grow_array(void **items, uint32_t count, uint32_t *capacity, size_t size)
 {
 	uint32_t wanted = *capacity ? *capacity * 2 : 256;
 	void *grown;
@@ -54,7 +54,8 @@ static struct cuda_tensor *tensor_new(struct lowering *l)
 	memset(&l->scratch_tensor, 0, sizeof(l->scratch_tensor));
 	if (l->failure)
 		return &l->scratch_tensor;
-	if (grow(&items, program->tensor_count, &program->tensor_capacity, sizeof(void *)) == 0) {
+	if (grow_array(&items, program->tensor_count, &program->tensor_capacity, sizeof(void *)) ==
+	    0) {
 		program->tensors = items;
 		tensor = calloc(1, sizeof(*tensor));
 	}
@@ -184,7 +185,7 @@ struct cuda_op *lower_op(struct lowering *l, enum cuda_op_kind kind, const struc
 	void *items = program->ops;
 
 	if (!l->failure &&
-	    grow(&items, program->op_count, &program->op_capacity, sizeof(*program->ops)) < 0)
+	    grow_array(&items, program->op_count, &program->op_capacity, sizeof(*program->ops)) < 0)
 		lower_fail(l, -ENOMEM, "out of memory");
 	program->ops = items;
 	if (!l->failure)

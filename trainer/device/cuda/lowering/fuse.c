@@ -108,7 +108,7 @@ bool lower_is_fused_away(struct lowering *l, const struct device_node *node)
 
 bool lower_sums_in_next(struct lowering *l, const struct device_node *node)
 {
-	const struct device_node *asked = NULL;
+	const struct device_node *refused = NULL;
 
 	if (lower_infers(l, node) || l->options->fusion != DEVICE_FUSION_C || !node->has_norm ||
 	    !lower_norm_is_whole(node) || !node->residual || node->activation != DEVICE_RELU)
@@ -127,10 +127,10 @@ bool lower_sums_in_next(struct lowering *l, const struct device_node *node)
 			lower_conv_with_sum(l, reader, node);
 			return true;
 		}
-		asked = reader;
+		refused = reader;
 	}
-	if (asked)
-		lower_log_fallback(l, asked, &node_state(l, asked)->problem,
+	if (refused)
+		lower_log_fallback(l, refused, &node_state(l, refused)->problem,
 				   "norm, sum and ReLU before it are a pass of their own");
 	return false;
 }

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element element)
+enum device_fusion program_fusion(enum device_fusion requested, enum cuda_element element)
 {
-	if (asked != DEVICE_FUSION_AUTO)
-		return asked;
+	if (requested != DEVICE_FUSION_AUTO)
+		return requested;
 	/*
 	 * In fp16 cuDNN has all patterns of level C. In bf16 it has only statistics and the forward
 	 * prologue of norm and ReLU, both compiled at run time for each shape, but no gradients and

@@ -250,7 +250,7 @@ struct program_options {
 };
 
 /* Resolves AUTO to the level that pays off for the element. */
-enum device_fusion program_fusion(enum device_fusion asked, enum cuda_element element);
+enum device_fusion program_fusion(enum device_fusion requested, enum cuda_element element);
 /*
  * error as in device_open(). -EINVAL, -ENOMEM; -ENOTSUP for a node that the backend cannot lower.
  */

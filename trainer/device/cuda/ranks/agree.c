@@ -43,14 +43,14 @@ static int agree_on_result(struct comm *comm, int result, char *error)
 	int r, found = 0;
 
 	for (unsigned rank = 0; rank < comm->world; rank++) {
-		int told = result;
+		int shared = result;
 
-		r = comm_broadcast(comm, &told, sizeof(told), rank);
+		r = comm_broadcast(comm, &shared, sizeof(shared), rank);
 		if (r < 0)
 			return agree_fail_comm(comm, r, error);
-		if (told < 0 && failed == comm->world) {
+		if (shared < 0 && failed == comm->world) {
 			failed = rank;
-			found = told;
+			found = shared;
 		}
 	}
 	if (failed == comm->world)
@@ -69,16 +69,16 @@ static int agree_on_result(struct comm *comm, int result, char *error)
 static int agree_find_tuner(struct cuda_device *device, char *error)
 {
 	struct comm *comm = device->base.options.comm;
-	char key[KEY_MAX] = "", told[KEY_MAX];
+	char key[KEY_MAX] = "", shared[KEY_MAX];
 
 	snprintf(key, sizeof(key), "%s", device->engines.conv.key);
 	device->tuner = comm->rank;
 	for (unsigned rank = 0; rank < comm->world; rank++) {
-		memcpy(told, key, sizeof(told));
-		int r = comm_broadcast(comm, told, sizeof(told), rank);
+		memcpy(shared, key, sizeof(shared));
+		int r = comm_broadcast(comm, shared, sizeof(shared), rank);
 		if (r < 0)
 			return agree_fail_comm(comm, r, error);
-		if (rank < device->tuner && strcmp(told, key) == 0)
+		if (rank < device->tuner && strcmp(shared, key) == 0)
 			device->tuner = rank;
 	}
 	return 0;

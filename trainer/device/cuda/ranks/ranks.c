@@ -192,12 +192,12 @@ int cuda_ranks_compare(struct cuda_exec *exec)
 		return 0;
 	uint64_t mine = ranks_digest(exec);
 	for (unsigned rank = 0; rank < comm->world; rank++) {
-		uint64_t told = mine;
-		int sent = comm_broadcast(comm, &told, sizeof(told), rank);
+		uint64_t shared = mine;
+		int sent = comm_broadcast(comm, &shared, sizeof(shared), rank);
 
 		if (sent < 0)
 			return device_fail(&exec->device->base, sent, "%s", comm_error(comm));
-		if (r == 0 && told != mine)
+		if (r == 0 && shared != mine)
 			r = device_fail(&exec->device->base, -ENOTSUP,
 					"rank %u has planned its step in another order than rank "
 					"%u; have all ranks use GPUs of one kind with the same "
