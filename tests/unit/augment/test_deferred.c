@@ -124,7 +124,7 @@ TEST(scaled)
 	fake_decoder.halve = false;
 }
 
-TEST(what_stays)
+TEST(not_deferred)
 {
 	/*
 	 * transforms that are not deferred: a crop of pictures of unknown size, geometry before

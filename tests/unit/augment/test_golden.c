@@ -209,7 +209,7 @@ TEST(golden_equals_pillow)
 		check_isa((enum cpu_isa)isa, false);
 }
 
-TEST(cubic_is_pillows)
+TEST(cubic_equals_pillow)
 {
 	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
 		check_isa((enum cpu_isa)isa, true);

@@ -58,7 +58,7 @@ static struct snapshot look(const pid_t *clients, unsigned client_count)
 	return snapshot;
 }
 
-TEST(counts_own_feeds_alone)
+TEST(counts_only_own_feeds)
 {
 	static const pid_t clients[] = {OWN, OWN_TOO};
 	struct snapshot snapshot = look(clients, 2);

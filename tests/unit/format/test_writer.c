@@ -244,7 +244,7 @@ TEST(refusals)
 	remove(path_of("e.pimg"));
 }
 
-TEST(refused_facts)
+TEST(refused_info)
 {
 	static const char *const classes[] = {"only", "two"}, *const broken[] = {"\xff"};
 	static const double good[3] = {1, 2, 3}, bad[3] = {1, 0.0 / 0.0, 3};

@@ -64,7 +64,7 @@ static int take(void *context, const struct work_block *block, uint32_t number)
 	return 0;
 }
 
-TEST(bytes_under_way)
+TEST(bytes_in_flight)
 {
 	struct usage usage = {.lock = PTHREAD_MUTEX_INITIALIZER, .mapped = mallinfo2().hblkhd};
 	const struct parallel_map_options setup = {

@@ -195,7 +195,7 @@ TEST(try)
 }
 
 /* A sticky folder such as /tmp: everyone may create files there, but not replace another user's. */
-TEST(try_in_a_folder_of_everyones)
+TEST(try_in_a_shared_folder)
 {
 	enum { STRANGER = 4711 };
 	int status;

@@ -324,7 +324,7 @@ static void refuse_metadata(const struct safetensors_entry *metadata, size_t cou
 }
 
 /* Metadata of weights reads back as written, or fails with an error. */
-TEST(facts_of_weights)
+TEST(metadata_of_weights)
 {
 	const double mean[] = {123.675, 0, 103.5}, std[] = {58.395, 57.12, 0.001};
 	struct checkpoint_about about = {NULL, mean, std, "[\"cat\",\"dog\"]"};
@@ -332,7 +332,7 @@ TEST(facts_of_weights)
 	struct weights_metadata metadata;
 	struct fixture a;
 	fixture_init(&a, settings, 10, &spec);
-	snprintf(path, sizeof(path), "%s/facts.safetensors", folder);
+	snprintf(path, sizeof(path), "%s/metadata.safetensors", folder);
 	for (int checkpoint = 0; checkpoint < 2; checkpoint++) {
 		int r = checkpoint
 				? checkpoint_save(path, a.params, &a.recipe, &saved, &about, error)

@@ -395,7 +395,7 @@ TEST(layer_decay)
  * Blocks are counted from the head. Parameters between the last block and the head count as part of
  * that block.
  */
-TEST(blocks_behind)
+TEST(blocks_after)
 {
 	static const struct {
 		const char *settings, *param;

@@ -436,7 +436,7 @@ static bool refuse_fusions(const struct conv_problem *problem)
  * If no fused pattern has a plan, level C runs the same operations as level B, except for the max
  * pool.
  */
-TEST(all_taken_apart)
+TEST(all_unfused)
 {
 	struct plan_fixture f;
 	struct counts b, c;

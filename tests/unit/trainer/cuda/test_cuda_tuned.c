@@ -59,7 +59,7 @@ TEST(tuned_fused)
  * Patterns slower than their parts are unfused, and the net computes the same as without plans for
  * them.
  */
-TEST(tuned_apart)
+TEST(tuned_unfused)
 {
 	static const char *const patterns[] = {" statistics;", " scale-bias-relu;", " relu-norm;",
 					       " relu-norm-add-shortcut;", " add;"};

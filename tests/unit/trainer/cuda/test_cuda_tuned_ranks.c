@@ -277,7 +277,7 @@ TEST(fused_on_first)
 	forget_tuning();
 }
 
-TEST(apart_on_first)
+TEST(unfused_on_first)
 {
 	struct net net;
 
