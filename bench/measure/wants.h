@@ -1,6 +1,7 @@
 /*
  * Chooses the samples of a wanted feed: each epoch, all samples in a new random order, or in stored
- * order, in batches of the feed's batch size; the last one may be shorter. The caller owns the feed.
+ * order, in batches of the feed's batch size; the last one may be shorter. The caller owns the
+ * feed.
  */
 #pragma once
 
