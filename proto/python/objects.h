@@ -21,6 +21,7 @@ struct stream {
 	PyObject_HEAD struct feed *feed;
 	int busy; /* nonzero while a thread is in feed_next() without the GIL */
 	uint32_t field_count;
+	uint32_t held; /* slots that exist; protected by the GIL */
 };
 
 struct slot {

@@ -4,6 +4,7 @@ static void slot_dealloc(PyObject *self)
 {
 	struct slot *slot = (struct slot *)self;
 	if (slot->stream) {
+		slot->stream->held--;
 		feed_release(slot->stream->feed, &slot->batch); /* fails in a forked child */
 		Py_DECREF((PyObject *)slot->stream);
 	}

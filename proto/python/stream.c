@@ -117,7 +117,13 @@ static PyObject *stream_next(PyObject *self, PyObject *argument)
 	Py_INCREF(self);
 	slot->stream = stream;
 	slot->batch = batch;
+	stream->held++;
 	return (PyObject *)slot;
+}
+
+static PyObject *stream_held(PyObject *self, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(((struct stream *)self)->held);
 }
 
 /* Converts a sequence of numbers. The caller frees the list with PyMem_Free(). */
@@ -251,6 +257,7 @@ static PyObject *stream_fileno(PyObject *self, PyObject *unused)
 
 static PyMethodDef stream_methods[] = {
 	{"next", stream_next, METH_O, "next(timeout_ms): a Slot, or None at the end."},
+	{"held", stream_held, METH_NOARGS, "Number of Slots that exist."},
 	{"want", stream_want, METH_VARARGS,
 	 "want(epoch, samples): asks a wanted stream for its next batch."},
 	{"forget", stream_forget, METH_NOARGS,

@@ -217,6 +217,10 @@ class Source:
             self._unpin()
         self._stream.close()
 
+    @property
+    def held(self) -> int:
+        return self._stream.held()
+
     def want(self, epoch: int, samples: Sequence[int]) -> None:
         try:
             self._stream.want(epoch, samples)

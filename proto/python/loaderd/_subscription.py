@@ -149,7 +149,8 @@ class Feed:
         self._agreed: Optional[Place] = None  # the group's place that was last compared with this feed's
         self._warnings: Set[str] = set()  # given so far
         part = resolve(rank, world)
-        self._warn(part.warning, RankWarning)
+        if not self._wanted:
+            self._warn(part.warning, RankWarning)
         self._options: Options = {
             "dataset": os.fsencode(dataset),
             "pipeline": text("pipeline", pipeline),
@@ -368,6 +369,11 @@ class Feed:
     def slots(self) -> int:
         """Number of batches that may be held at a time, including those in asynchronous copies."""
         return self._source.info["slots"]
+
+    @property
+    def held(self) -> int:
+        """Number of batches in use: those that exist themselves, or through an array or tensor made from them."""
+        return self._source.held
 
     @property
     def socket(self) -> Optional[str]:
