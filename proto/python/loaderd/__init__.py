@@ -12,6 +12,8 @@
 See Feed for the options, Batch for the data, FeedError for the errors.
 """
 
+from typing import TYPE_CHECKING, Any, List
+
 from . import _feed
 from ._batch import DEFERRED, FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, LabelWarning, Tensors
 from ._daemon import Daemon
@@ -31,20 +33,53 @@ from ._errors import (
     NotPermitted,
     ProtocolError,
     RankChanged,
+    TransformError,
     WrongProcess,
 )
 from ._ranks import RankWarning
 from ._subscription import Feed
+from ._timings import Timings
+
+if TYPE_CHECKING:
+    from ._image_dataset import DatasetWarning, ImageDataset
+    from ._loader import DataLoader
+    from ._sampler import BatchSampler
+
+# Names that need PyTorch, and the modules that define them; imported when first used.
+_WITH_TORCH = {
+    "BatchSampler": "_sampler", "DataLoader": "_loader", "DatasetWarning": "_image_dataset", "ImageDataset": "_image_dataset",
+}  # fmt: skip
 
 # In the order of the reference: what one begins with first, errors last.
 __all__ = [
-    "Feed", "Batch", "Tensors", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "dataset", "Dataset", "Field", "Daemon",
-    "LabelWarning", "RankWarning", "FeedError", "BadOption", "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone",
-    "DatasetReplaced", "FeedFailed", "FeedTimeout", "NoFreeBatch", "RankChanged", "ProtocolError", "WrongProcess",
+    "Feed", "Batch", "Tensors", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
+    "Timings", "dataset", "Dataset", "Field", "Daemon", "LabelWarning", "RankWarning", "DatasetWarning", "FeedError", "BadOption",
+    "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone", "DatasetReplaced", "FeedFailed", "FeedTimeout",
+    "NoFreeBatch", "RankChanged", "TransformError", "ProtocolError", "WrongProcess",
 ]  # fmt: skip
 
 __version__ = _feed.version
 
-for _name in __all__:  # users and pickles see loaderd.NAME, whichever module defines it
+for _name in set(__all__) - set(_WITH_TORCH):  # users and pickles see loaderd.NAME, whichever module defines it
     if hasattr(globals()[_name], "__module__"):
         globals()[_name].__module__ = __name__
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        value = getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(f"loaderd.{name} needs PyTorch (pip install torch); Feed does without", name="torch") from None
+    value.__module__ = __name__
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})

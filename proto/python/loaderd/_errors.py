@@ -1,7 +1,7 @@
 """Exceptions. Each is a FeedError with a sentence for the user and the errno in .code."""
 
 import errno
-from typing import Dict, Tuple, Type
+from typing import Dict, Optional, Tuple, Type
 
 from . import _feed
 
@@ -73,6 +73,16 @@ class ProtocolError(FeedError):
 
 class RankChanged(FeedError, RuntimeError):
     """A process group was initialized in which this process has another rank than its feed, which has already delivered batches."""
+
+
+class TransformError(FeedError):
+    """A transform= or batch_transform= raised an exception, which is the __cause__.
+
+    sample is the sample's number and source the name of its source file, each None if it is not known.
+    """
+
+    sample: Optional[int] = None
+    source: Optional[str] = None
 
 
 class WrongProcess(FeedError, RuntimeError):

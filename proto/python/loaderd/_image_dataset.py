@@ -1,0 +1,426 @@
+"""ImageDataset: a packed dataset as a map-style dataset of PyTorch, on wanted feeds."""
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence as SequenceABC
+from operator import index
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+
+import torch
+from torch.utils import data
+from torch.utils.data import default_collate
+
+from ._batch import KEY, Batch
+from ._checks import flag, level_of_caller, number
+from ._daemon import Settings
+from ._dataset import Dataset as Facts
+from ._dataset import dataset as facts_of
+from ._errors import BadOption, FeedError, FeedTimeout, TransformError
+from ._lane import Lane, Lanes, Request, scarce
+from ._launchers import local_ranks
+from ._sampler import BatchList, Lists
+from ._subscription import Feed
+from ._timings import Timings
+from ._transform import Job, Plan, Pool, occurrences, plain_columns, sample_at, seed_of
+
+_COLUMNS = ("image", "label", "sample", "flags")
+_DIRECT = 1 << 62  # epochs from here on belong to samples asked for outside of an epoch
+
+_ELSEWHERE = {
+    "target_transform": "with as_dict=True, transform gets the label too",
+    "loader": "the daemon decodes; packimg convert packs the images",
+    "is_valid_file": "packimg convert chooses the files",
+    "root": "the first argument is a .pimg file, which packimg convert makes from a folder",
+    "shuffle": "give it to loaderd.DataLoader",
+    "batch_size": "give it to loaderd.DataLoader",
+}
+
+
+class DatasetWarning(UserWarning):
+    """An ImageDataset is used in a way that works, and that costs speed."""
+
+
+class Samples(List[Any]):
+    """Samples of one request: a list for any collate_fn. finish() makes the batch that DataLoader would have yielded."""
+
+    def __init__(self, samples: Sequence[Any], plan: Plan, batch: Any = None) -> None:
+        super().__init__(samples)
+        self._plan = plan
+        self._batch = batch  # what the samples are views of; None if each is by itself
+
+    def finish(self) -> Any:
+        if self._batch is not None:
+            return self._batch
+        batch = default_collate(list(self))
+        if self._plan.names is None:
+            batch = tuple(batch)
+        return batch if self._plan.batch_transform is None else self._plan.batch_transform(batch)
+
+
+class Finished(SequenceABC):  # type: ignore[type-arg]
+    """A finished batch on its way to `finished`, DataLoader's collate_fn; a sequence of samples for any other one."""
+
+    def __init__(self, batch: Any, count: int, plan: Plan) -> None:
+        self.batch = batch
+        self._count = count
+        self._plan = plan
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: Any) -> Any:
+        if self._plan.batch_transform is not None:
+            raise BadOption("batch_transform: makes whole batches, so a collate_fn of one's own cannot follow; call it in collate_fn", 22)
+        if not -self._count <= i < self._count:
+            raise IndexError(i)
+
+        def at(column: Any) -> Any:
+            value = column[i]
+            return value.item() if isinstance(value, torch.Tensor) and value.dim() == 0 else value
+
+        if self._plan.names is None:
+            return tuple(at(column) for column in self.batch)
+        return {name: at(column) for name, column in self.batch.items()}
+
+
+def finished(samples: Any) -> Any:
+    """The collate_fn of loaderd.DataLoader: an ImageDataset's batches are finished already."""
+    if isinstance(samples, Finished):
+        return samples.batch
+    return samples.finish() if isinstance(samples, Samples) else default_collate(samples)
+
+
+class ImageDataset(data.Dataset):  # type: ignore[misc]
+    """A packed dataset as PyTorch's map-style dataset: ds[i] is (image, label), as in torchvision's ImageFolder.
+
+    Best used with loaderd.DataLoader, which asks for batches ahead. Also works in torch.utils.data.DataLoader, Subset and
+    everything else that takes map-style datasets. The image is a tensor [channels, height, width] of the element that the pipeline
+    makes, uint8 by default; the label an int, -1 if there is none.
+
+    path                     of a .pimg file or set of shards
+    pipeline                 transforms that the daemon applies, see loaderd(1)
+    seed                     with epoch, sample and occurrence in the batch, determines augmentation
+    transform                Python to run on each image after the pipeline, transform(image) -> image; with as_dict,
+                             transform(sample) on the dictionary. A parameter named rng gets a numpy.random.Generator that depends
+                             on seed, epoch, sample and occurrence alone
+    batch_transform          Python to run on each batch of DataLoader, batch_transform(batch) -> batch; may have a parameter rng,
+                             too
+    numpy                    transform gets the image as NumPy array [height, width, channels], for OpenCV or Albumentations
+    transform_workers        threads that run the transforms, 0 for all CPUs divided by the ranks on this machine
+    transform_processes      run them in processes instead, for Python that holds the interpreter's lock. Each sample then also
+                             begins with random, numpy.random and torch seeded. In threads, only rng is independent of the number of
+                             threads
+    multiprocessing_context  start method of these processes, None for Python's default
+    as_dict                  True: samples and batches are dictionaries with image, label, sample (its number) and the fields. A
+                             mapping, as {"image": "pixel_values", "label": "labels"}, selects and names them; flags is there, too
+    fields                   names of extra fields, see Feed; they need as_dict
+    bad                      "substitute" or "fail": handling of samples that cannot be decoded
+    slots                    ring slots for each iteration in progress; 0 lets the daemon choose
+
+    field_bytes, cut_values, name, timeout, reconnect, socket, daemon, threads and settings are those of Feed.
+
+    An iteration that asks for batches ahead has a feed of its own, so loops may be nested and iterators zipped; its feed is reused
+    when it is over. A pickled or forked dataset opens feeds of its own, with a DatasetWarning in a DataLoader's workers, since
+    num_workers=0 is faster.
+    """
+
+    def __init__(
+        self,
+        path: "Union[str, os.PathLike[str]]",
+        pipeline: str = "",
+        *,
+        seed: int = 0,
+        transform: Optional[Callable[..., Any]] = None,
+        batch_transform: Optional[Callable[..., Any]] = None,
+        numpy: bool = False,
+        transform_workers: int = 0,
+        transform_processes: bool = False,
+        multiprocessing_context: Any = None,
+        as_dict: Union[bool, Mapping[str, str]] = False,
+        fields: Sequence[str] = (),
+        bad: str = "substitute",
+        slots: int = 0,
+        field_bytes: int = 0,
+        cut_values: bool = False,
+        name: str = "",
+        timeout: Optional[float] = None,
+        reconnect: Union[bool, float, None] = True,
+        socket: Optional[str] = None,
+        daemon: str = "auto",
+        threads: int = 0,
+        settings: Optional[Settings] = None,
+        **unknown: NoReturn,
+    ) -> None:
+        if unknown:
+            _refuse(unknown)
+        if isinstance(fields, str):
+            raise BadOption("fields: must be a list of names, not one string", 22)
+        if bad == "skip":
+            raise BadOption('bad: "skip" would return fewer samples than were asked for; "substitute" flags them', 22)
+        self.path = os.fspath(path)
+        self.pipeline = pipeline
+        self.seed = number("seed", seed, 64)
+        self.timings = Timings()
+        self._slots = number("slots", slots)
+        self._fields = tuple(fields)
+        self._plan = Plan(transform, batch_transform, flag("numpy", numpy), _names(as_dict, self._fields))
+        self._workers = number("transform_workers", transform_workers)
+        self._processes = flag("transform_processes", transform_processes)
+        self._context = multiprocessing_context
+        self._epoch: Optional[int] = None
+        self._private: Optional[str] = None  # socket of the private daemon, for other processes of this user
+        self._options: Dict[str, Any] = dict(
+            bad=bad, field_bytes=field_bytes, cut_values=cut_values, name=name, timeout=timeout, reconnect=reconnect, socket=socket,
+            daemon=daemon, threads=threads, settings=settings,
+        )  # fmt: skip
+        self._facts: Optional[Facts] = None
+        self._keyed = self._transforms and KEY not in self._fields  # errors name source files, which the feeds then deliver
+        if self._keyed and not fields:
+            self._options["cut_values"] = True  # no name is too long
+        lane = self._lane(1, 0)  # refuses what is wrong with the arguments
+        self._samples, self._uuid = lane.feed.samples, lane.feed.uuid
+        self._begin()
+        self._lanes.add(lane)
+
+    def _begin(self) -> None:
+        """Prepares what belongs to one process."""
+        self._lanes = Lanes(self._lane, self._samples)
+        self._pool: Optional[Pool] = None
+        self._lock = threading.Lock()
+        self._recent: "Optional[weakref.ref[Lists]]" = None
+        self._direct: Optional[int] = None
+
+    def _feed(self, **position: Any) -> Feed:
+        """Opens a feed with this dataset's options."""
+        fields = self._fields + ((KEY,) if self._keyed else ())
+        options = {**self._options, **position}
+        options["slots"] = self._slots or options["slots"]
+        feed = Feed(self.path, pipeline=self.pipeline, seed=self.seed, fields=fields, **options)
+        if feed.daemon is not None:
+            self._private = feed.socket
+        return feed
+
+    def _lane(self, capacity: int, slots: int) -> Lane:
+        """Opens a wanted feed for batches of up to `capacity` samples."""
+        feed = self._feed(wanted=True, batch_size=capacity, slots=slots)
+        return Lane(feed, capacity, self.timings, self._start if self._transforms else None)
+
+    @property
+    def _transforms(self) -> bool:
+        return self._plan.transform is not None or self._plan.batch_transform is not None
+
+    # what a map-style dataset has
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, (list, tuple)):
+            return finished(self.__getitems__(list(i)))
+        return self._fetch(BatchList([_whole(i)], None, 0, self._direct_epoch()), False)[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        """Returns the samples of a batch, in the order of the list. DataLoaders of PyTorch call this."""
+        lists = indices.lists if isinstance(indices, BatchList) else None
+        if lists is not None and not lists.adopted:
+            lists.adopted = True
+            lists.epoch = lists.epoch if self._epoch is None else self._epoch
+        if lists is not None and lists.finished:
+            return Finished(self._fetch(indices, True), len(indices), self._plan)
+        samples = self._fetch(indices, False)
+        return samples if isinstance(samples, Samples) else Samples(samples, self._plan)
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the dataset, as loaderd.dataset() returns it."""
+        if self._facts is None:
+            self._facts = facts_of(self.path, **{name: self._options[name] for name in ("socket", "daemon", "threads", "settings")})
+        return self._facts
+
+    @property
+    def classes(self) -> List[str]:
+        """Names of the classes, by label."""
+        return list(self.facts.classes)
+
+    @property
+    def class_to_idx(self) -> Dict[str, int]:
+        return {name: label for label, name in enumerate(self.facts.classes)}
+
+    @property
+    def uuid(self) -> Optional[str]:
+        """UUID of the content, as `packimg info` shows it; None if the daemon is too old to report it."""
+        return self._uuid
+
+    def set_epoch(self, epoch: int) -> None:
+        """Fixes the epoch that augmentation depends on, for all but loaderd.DataLoader's own iterators.
+
+        Without it, a loaderd.BatchSampler numbers its epochs, and each other request is augmented anew, as in torchvision.
+        """
+        self._epoch = number("epoch", epoch, 64)
+
+    # requests
+
+    def _direct_epoch(self) -> int:
+        """Returns the epoch for a request that comes from no BatchSampler."""
+        if self._epoch is not None:
+            return self._epoch
+        recent = None if self._recent is None else self._recent()
+        if recent is not None:
+            return recent.epoch  # such as the lists that Accelerate completes
+        with self._lock:
+            if self._direct is None:
+                info = data.get_worker_info()
+                # A worker begins with a number of its own in each epoch, from torch's generator.
+                self._direct = 0 if info is None else seed_of(info.seed & (1 << 64) - 1, 0, 0, 0) >> 2
+            self._direct += 1
+            return _DIRECT | self._direct & (_DIRECT - 1)
+
+    def _fetch(self, indices: Sequence[int], collate: bool) -> Any:
+        """Returns a finished batch, or a list of samples."""
+        self._here()
+        lists, position, part = None, 0, None
+        if isinstance(indices, BatchList):
+            lists, position, part = indices.lists, indices.number, indices.part
+            epoch = indices.epoch if lists is None else lists.epoch
+        else:
+            epoch = self._direct_epoch()
+        request = Request(epoch, self._checked(indices))
+        if lists is not None and (self._recent is None or self._recent() is not lists):
+            self._recent = weakref.ref(lists)
+        lane = self._lanes.take(lists, len(indices))
+        try:
+            got = lane.fetch(request, lists, position, part)
+            if isinstance(got, Job):
+                return got.result
+            return self._batch(got, scarce(lane.feed)) if collate else self._list(got)
+        except FeedError as error:
+            if not isinstance(error, (FeedTimeout, TransformError)):
+                self._lanes.discard(lane)
+            raise
+        finally:
+            self._lanes.give(lane)
+
+    def _checked(self, indices: Sequence[int]) -> List[int]:
+        numbers = [_whole(i) for i in indices]
+        if not numbers:
+            raise IndexError("an empty list of samples")
+        if min(numbers) < 0 or max(numbers) >= self._samples:
+            for i, sample in enumerate(numbers):
+                if not -self._samples <= sample < self._samples:
+                    raise IndexError(f"sample {sample} of a dataset of {self._samples} samples")
+                numbers[i] = sample % self._samples
+        return numbers
+
+    def _here(self) -> None:
+        """Begins anew in another process than the one that opened the feeds."""
+        if self._lanes.pid == os.getpid():
+            return
+        self._begin()
+        if self._private is not None:
+            self._options.update(socket=self._private, daemon="auto", threads=0, settings=None)
+        info = data.get_worker_info()
+        if info is not None and info.id == 0:
+            warnings.warn(
+                f"an ImageDataset opens a feed in each of the {info.num_workers} workers of a DataLoader, and its batches are copied "
+                "from there. loaderd.DataLoader, or num_workers=0, needs no workers and is faster",
+                DatasetWarning,
+                stacklevel=level_of_caller(),
+            )
+
+    # batches
+
+    def _columns(self, batch: Batch, copy: bool, own: Any = torch.preserve_format) -> Dict[str, Any]:
+        images, labels = batch.torch()
+        columns = {"image": images.clone(memory_format=own) if copy else images, "label": labels}
+        if self._plan.names is not None or self._pool is not None:
+            columns["sample"] = torch.from_dlpack(batch.buffer("samples")).clone()
+            columns["flags"] = torch.from_dlpack(batch.buffer("flags")).clone()
+        for name in self._fields:
+            values = batch.field(name)
+            columns[name] = values if isinstance(values, list) else torch.from_numpy(values.copy())
+        return columns
+
+    def _batch(self, batch: Batch, copy: bool) -> Any:
+        return self._named(self._columns(batch, copy))
+
+    def _named(self, columns: Dict[str, Any]) -> Any:
+        if self._plan.names is None:
+            return columns["image"], columns["label"]
+        return {name: columns[column] for column, name in self._plan.names.items()}
+
+    def _list(self, batch: Batch) -> List[Any]:
+        own = torch.contiguous_format if batch.count == 1 else torch.preserve_format
+        columns = self._columns(batch, True, own)
+        plain = {**plain_columns(columns), "image": columns["image"].unbind(0)}
+        return Samples([sample_at(plain, i, self._plan) for i in range(batch.count)], self._plan, self._named(columns))
+
+    def _start(self, batch: Batch, request: Request, collate: bool) -> Job:
+        """Hands a batch to the transforms."""
+        if self._pool is None:
+            here = data.get_worker_info() is not None  # a worker, which may have no children, and is a process already
+            cpus = max(1, len(os.sched_getaffinity(0)) // local_ranks())
+            workers = 1 if here else self._workers or cpus
+            self._pool = Pool(self._plan, workers, self._processes and not here, self._processes and here, self._context)
+            weakref.finalize(self, self._pool.close)
+        keys = batch.field(KEY) if self._keyed or KEY in self._fields else None
+        counts = occurrences(request.samples)
+        seeds = [seed_of(self.seed, request.epoch, sample, count) for sample, count in zip(request.samples, counts)]
+        batch_seed = seed_of(self.seed, request.epoch, request.samples[0], len(seeds))
+        return self._pool.start(self._columns(batch, not collate), seeds, batch_seed, keys, collate)
+
+    # copies for other processes
+
+    def __getstate__(self) -> Dict[str, Any]:
+        own = ("_lanes", "_pool", "_lock", "_recent", "_direct", "timings")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.timings = Timings()
+        self._begin()
+        self._lanes.pid = 0  # of no process: the first request warns where that is due
+
+    def close(self) -> None:
+        """Closes the feeds and ends the transforms' threads or processes. Batches stay valid; the next request opens new feeds."""
+        self._lanes.close()
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def __repr__(self) -> str:
+        return f"<loaderd.ImageDataset {self.path}: {self._samples} samples, pipeline {self.pipeline!r}>"
+
+
+def _refuse(unknown: Mapping[str, Any]) -> NoReturn:
+    from difflib import get_close_matches
+
+    name = next(iter(unknown))
+    near = get_close_matches(name, ImageDataset.__init__.__kwdefaults__ or (), 1)
+    hint = _ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else "help(loaderd.ImageDataset) lists the options")
+    raise TypeError(f"ImageDataset has no option {name}: {hint}")
+
+
+def _whole(i: Any) -> int:
+    if type(i) is int:
+        return i
+    try:
+        return index(i)
+    except TypeError:
+        raise TypeError(f"{i!r} is not a sample number") from None
+
+
+def _names(as_dict: Union[bool, Mapping[str, str]], fields: Tuple[str, ...]) -> Optional[Dict[str, str]]:
+    """Returns the names of the columns in dictionaries, None for tuples."""
+    known = (*_COLUMNS, *fields)
+    if isinstance(as_dict, Mapping):
+        for column in as_dict:
+            if column not in known:
+                raise BadOption(f"as_dict: {column!r} is not one of {', '.join(known)}", 22)
+        return dict(as_dict)
+    if not flag("as_dict", as_dict):
+        if fields:
+            raise BadOption(f"fields: samples are (image, label); as_dict=True makes them dictionaries that have {', '.join(fields)}", 22)
+        return None
+    return {column: column for column in known if column != "flags"}

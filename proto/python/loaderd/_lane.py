@@ -1,0 +1,273 @@
+"""Wanted feeds behind an ImageDataset: one lane for each iteration in progress, and the pool of lanes."""
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Tuple
+
+from ._batch import Batch
+from ._errors import FeedError, FeedTimeout
+from ._subscription import Feed
+from ._timings import Timings
+
+if TYPE_CHECKING:
+    from ._sampler import Lists
+    from ._transform import Job
+
+_WANTS_BEYOND_SLOTS = 2  # wanted ahead of free slots, so that the daemon knows what comes next when a slot becomes free
+JOBS_AHEAD = 2  # batches in the user's transform at a time
+_IDLE_MAX = 3
+
+
+class Request:
+    """A batch that is asked for: epoch and sample numbers. Equal requests give equal bytes."""
+
+    __slots__ = ("epoch", "samples")
+
+    def __init__(self, epoch: int, samples: Sequence[int]) -> None:
+        self.epoch = epoch
+        self.samples = tuple(samples)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self.epoch == other.epoch and self.samples == other.samples
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Lane:
+    """One wanted feed and the batches that it was asked for ahead. One thread at a time."""
+
+    def __init__(
+        self, feed: Feed, capacity: int, timings: Timings, start: "Optional[Callable[[Batch, Request, bool], Job]]"
+    ) -> None:
+        self.feed = feed
+        self.capacity = capacity  # samples of its largest batch
+        self.owner: "Optional[weakref.ref[Lists]]" = None
+        self.busy = False
+        self._timings = timings
+        self._start = None if start is None else weakref.WeakMethod(start)  # the dataset owns this lane
+        self._wanted: Deque[Request] = deque()  # asked of the feed
+        self._jobs: "Deque[Tuple[Request, Job]]" = deque()  # in the user's transform; older than those wanted
+        self._last = -1  # number of the newest list wanted
+        self._asked: Optional[int] = None  # number of the list asked for before
+        self._stride: Optional[int] = None  # from list to list: 1, or the number of processes that share them
+        self._part: Optional[slice] = None
+        self._returned = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """True if no iteration needs what this lane has asked for."""
+        owner = None if self.owner is None else self.owner()
+        return not self.busy and (owner is None or owner.ended)
+
+    def bind(self, lists: "Lists", stride: Optional[int]) -> None:
+        self.forget()
+        lane = weakref.ref(self)
+
+        def left(_: object) -> None:  # a loop that was left needs no transforms
+            this = lane()
+            if this is not None:
+                this._cancel()
+
+        self.owner = weakref.ref(lists, left)
+        self._asked, self._stride, self._part, self._returned = None, stride, None, 0.0
+
+    @property
+    def stride(self) -> Optional[int]:
+        return self._stride
+
+    def forget(self) -> None:
+        """Drops all that was asked for ahead."""
+        self._cancel()
+        self._jobs.clear()
+        if self._wanted:
+            self._wanted.clear()
+            self.feed.forget()
+
+    def _cancel(self) -> None:
+        for _, job in list(self._jobs):
+            job.cancel()
+
+    def _want(self, request: Request) -> None:
+        self.feed.want(request.epoch, request.samples)
+        self._wanted.append(request)
+
+    def _expected(self) -> Optional[Request]:
+        if self._jobs:
+            return self._jobs[0][0]
+        return self._wanted[0] if self._wanted else None
+
+    def fetch(self, request: Request, lists: "Optional[Lists]", number: int, part: Optional[slice]) -> "Any":
+        """Returns the batch of a request: a Batch, or the finished Job if there is a transform.
+
+        lists, number and part tell where the request is in an iteration, so that the requests that follow can be made ahead.
+        """
+        begun = time.perf_counter()
+        self._timings.consumed(begun - self._returned if self._returned else 0.0)
+        try:
+            return self._fetch(request, lists, number, part)
+        finally:
+            self._returned = time.perf_counter()
+
+    def _fetch(self, request: Request, lists: "Optional[Lists]", number: int, part: Optional[slice]) -> "Any":
+        if lists is not None:
+            self._learn(lists, number, part)
+        if self._expected() != request:
+            self.forget()
+            self._want(request)
+            self._last = number
+        if lists is not None:
+            self._want_ahead(lists)
+        if self._start is None:
+            return self._take(True, lists)
+        while len(self._jobs) < JOBS_AHEAD and self._wanted:
+            due = self._wanted[0]
+            batch = self._take(not self._jobs, lists)
+            if batch is None:
+                break
+            start = self._start()
+            assert start is not None  # the dataset is the caller
+            self._jobs.append((due, start(batch, due, lists is not None and lists.finished)))
+            if lists is not None:
+                self._want_ahead(lists)
+        return self._finished(self._jobs.popleft()[1])
+
+    def _finished(self, job: "Job") -> "Job":
+        begun = time.perf_counter()
+        job.wait()
+        self._timings.transformed(time.perf_counter() - begun, job.seconds)
+        return job
+
+    def _take(self, wait: bool, lists: "Optional[Lists]") -> Optional[Batch]:
+        """Returns the oldest batch wanted, or None if it is not there yet and `wait` is False."""
+        begun = time.perf_counter()
+        try:
+            batch = self.feed.next(None if lists is None else lists.timeout) if wait else self.feed.next(0)
+        except FeedTimeout:
+            if wait:
+                raise
+            return None
+        self._timings.waited(time.perf_counter() - begun)
+        self._wanted.popleft()
+        if batch is None:
+            raise FeedError("the daemon ended a wanted feed before its last batch")
+        return batch
+
+    def _learn(self, lists: "Lists", number: int, part: Optional[slice]) -> None:
+        """Notes which of an iteration's lists this consumer asks for, and which part of each."""
+        if self._asked is not None and number > self._asked:
+            self._stride = number - self._asked
+        elif self._stride is None and lists.taken == number + 1 and number == 0:
+            self._stride = 1  # the only list handed out so far; the second one shows whether that is right
+        self._asked = number
+        self._part = part
+
+    def _want_ahead(self, lists: "Lists") -> None:
+        if self._stride is None or not self._wanted and not self._jobs:
+            return
+        while len(self._wanted) < self.feed.slots + _WANTS_BEYOND_SLOTS:
+            samples = lists.peek(self._last + self._stride)
+            if samples is not None and self._part is not None:
+                samples = samples[self._part]
+            if not samples or len(samples) > self.capacity:
+                return
+            try:
+                self._want(Request(lists.epoch, samples))
+            except (FeedError, TypeError, OverflowError):
+                return  # whoever asks for this list gets the error
+            self._last += self._stride
+
+    def close(self) -> None:
+        self.forget()
+        self.feed.close()
+
+
+def scarce(feed: Feed) -> bool:
+    """True if the batches that exist leave the feed too few slots to work ahead."""
+    slots = feed.slots
+    return feed.held > slots - (1 if slots <= 4 else 2)
+
+
+class Lanes:
+    """The lanes of one ImageDataset in one process: opens them as needed, and reuses idle ones."""
+
+    def __init__(self, open_lane: "Callable[[int, int], Lane]", samples: int) -> None:
+        self._samples = samples  # in the dataset
+        self._open = weakref.WeakMethod(open_lane)  # (capacity, slots) -> Lane; of the dataset, which owns this
+        self._lock = threading.Lock()
+        self._lanes: List[Lane] = []
+        self._stride: Optional[int] = None  # of the newest iteration
+        self.pid = os.getpid()
+
+    def take(self, lists: "Optional[Lists]", count: int) -> Lane:
+        """Returns a lane for a batch of `count` samples, which is the caller's until give()."""
+        with self._lock:
+            lane = self._bound(lists, count) or self._idle(lists, count)
+            if lane is not None:
+                lane.busy = True
+        if lane is None:
+            capacity = self._capacity(lists, count)
+            open_lane = self._open()
+            assert open_lane is not None  # the dataset is the caller
+            lane = open_lane(capacity, 0 if lists is None else lists.slots)
+            lane.busy = True
+            with self._lock:
+                self._lanes.append(lane)
+                surplus = self._surplus()
+            for other in surplus:
+                other.close()
+        if lists is not None and (lane.owner is None or lane.owner() is not lists):
+            lane.bind(lists, self._stride)
+        return lane
+
+    def add(self, lane: Lane) -> None:
+        with self._lock:
+            self._lanes.append(lane)
+
+    def discard(self, lane: Lane) -> None:
+        """Closes a lane whose feed has failed; the next request opens another one."""
+        with self._lock:
+            if lane in self._lanes:
+                self._lanes.remove(lane)
+        lane.feed.close()
+
+    def give(self, lane: Lane) -> None:
+        with self._lock:
+            lane.busy = False
+            if lane.stride is not None:
+                self._stride = lane.stride
+
+    def _capacity(self, lists: "Optional[Lists]", count: int) -> int:
+        """Samples of the largest batch expected. A batch size beyond the dataset is only a limit."""
+        return count if lists is None else max(count, min(lists.batch_size, self._samples))
+
+    def _bound(self, lists: "Optional[Lists]", count: int) -> Optional[Lane]:
+        if lists is None:
+            return None
+        for lane in self._lanes:
+            if not lane.busy and lane.owner is not None and lane.owner() is lists and lane.capacity >= count:
+                return lane
+        return None
+
+    def _idle(self, lists: "Optional[Lists]", count: int) -> Optional[Lane]:
+        need = self._capacity(lists, count)
+        fitting = [lane for lane in self._lanes if lane.idle and lane.capacity >= need]
+        lane = min(fitting, key=lambda lane: lane.capacity, default=None)
+        if lane is not None and lists is None:
+            lane.owner = None
+        return lane
+
+    def _surplus(self) -> List[Lane]:
+        """Takes the smallest idle lanes out of the list if there are many."""
+        idle = sorted((lane for lane in self._lanes if lane.idle), key=lambda lane: lane.capacity)
+        surplus = idle[: max(0, len(idle) - _IDLE_MAX)]
+        self._lanes = [lane for lane in self._lanes if lane not in surplus]
+        return surplus
+
+    def close(self) -> None:
+        with self._lock:
+            lanes, self._lanes = self._lanes, []
+        for lane in lanes:
+            lane.close()
