@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import assert_type
 
 import loaderd
-from loaderd import Batch, Daemon, Dataset, Feed, FeedError, Field, Tensors
+from loaderd import Batch, BatchSampler, Daemon, DataLoader, Dataset, Feed, FeedError, Field, ImageDataset, Tensors, Timings
 
 assert_type(loaderd.__version__, str)
 assert_type(loaderd.SUBSTITUTED | loaderd.FIELD_MISSING | loaderd.FIELD_CUT, int)
@@ -74,6 +74,32 @@ def facts(dataset: Dataset) -> None:
     assert_type(dataset.mean, Optional[Tuple[float, float, float]])
     assert_type(dataset.fields, Mapping[str, Field])
     assert_type((dataset.fields["a"].type, dataset.fields["a"].longest), Tuple[str, Optional[int]])
+
+
+def loaders() -> None:
+    dataset = ImageDataset(
+        Path("x.pimg"), "resize(64)", seed=1, transform=abs, batch_transform=None, numpy=True, transform_workers=2, transform_processes=True,
+        multiprocessing_context="spawn", as_dict={"image": "x"}, fields=["a"], bad="fail", slots=4, field_bytes=8, cut_values=True, name="",
+        timeout=1.5, reconnect=False, socket=None, daemon="private", threads=2, settings={"io.mode": "mmap"},
+    )  # fmt: skip
+    assert_type((len(dataset), dataset.classes, dataset.class_to_idx), Tuple[int, List[str], Dict[str, int]])
+    assert_type((dataset.facts, dataset.uuid, dataset.timings), Tuple[Dataset, Optional[str], Timings])
+    dataset.set_epoch(3)
+    dataset.close()
+    loader = DataLoader(
+        dataset, batch_size=8, shuffle="daemon", num_workers=4, pin_memory=True, drop_last=True, timeout=3, prefetch_factor=2,
+        persistent_workers=True, collate_fn=list, worker_init_fn=None, generator=None,
+    )  # fmt: skip
+    assert_type((len(loader), loader.timings, loader.state_dict()), Tuple[int, Timings, Dict[str, Any]])
+    loader.load_state_dict(loader.state_dict())
+    loader.set_epoch(2)
+    sampler = BatchSampler(range(4), 2, drop_last=False)
+    sampler.set_epoch(1)
+    assert_type(sampler.epoch, int)
+    for samples in sampler:
+        assert_type(samples[0], int)
+    DataLoader("x.pimg", pipeline="resize(64)", batch_sampler=sampler)
+    loaderd.DatasetWarning
 
 
 def errors() -> None:
