@@ -297,7 +297,7 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 /*
  * The ring is shared with the parent: taking or releasing here would affect the parent's batches.
  */
-static int refuse_in_fork(struct feed *feed)
+int feed_refuse_in_fork(struct feed *feed)
 {
 	return error_set(feed->error, -ECHILD,
 			 "This feed belongs to the process that this one was forked from; open "
@@ -325,8 +325,6 @@ static int wait_for_batch(struct feed *feed, int timeout_ms, const struct ring_s
 
 static int feed_take(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
 {
-	if (feed->connection.fd < 0)
-		return refuse_in_fork(feed);
 	if (feed->broken != 0)
 		return feed->broken;
 	*ret_slot = feed->ring.header ? ring_take(&feed->ring) : NULL;
@@ -356,6 +354,8 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
 	for (;;) {
 		const struct ring_slot *slot;
+		if (feed->connection.fd < 0)
+			return feed_refuse_in_fork(feed);
 		if (feed->options.wanted && !wants_due(feed))
 			return error_set(feed->error, -EINVAL,
 					 "No batch is wanted: ask for one with feed_want().");

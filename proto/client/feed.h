@@ -267,13 +267,15 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
  * numbers precede it in the list. After a reconnect, the feed asks again for what it has not
  * returned. -EAGAIN if slots + FEED_WANTS_AHEAD batches are wanted and not returned; -EINVAL if the
  * feed is not a wanted one, count is 0 or above batch_size, or a number is not below
- * feed_info.samples; -ENOMEM. May wait for batches that feed_forget() has dropped, then returns
- * errors of feed_next(), too. The text is in feed_error().
+ * feed_info.samples; -ENOMEM; -ECHILD after a fork. On an error the batch is not wanted. Waits
+ * while the daemon does not read; feed_next() reports a lost connection. The text is in
+ * feed_error().
  */
 int feed_want(struct feed *feed, uint64_t epoch, const uint64_t *samples, uint32_t count);
 /*
  * Drops all batches that are wanted and not returned; feed_next() returns only those of later
- * feed_want() calls. -EINVAL if the feed is not a wanted one.
+ * feed_want() calls. -EINVAL if the feed is not a wanted one, -ECHILD after a fork. The text is in
+ * feed_error().
  */
 int feed_forget(struct feed *feed);
 /*

@@ -47,7 +47,8 @@ struct reopening {
 struct wanted_batch {
 	uint64_t epoch;
 	uint32_t count;
-	uint64_t *samples; /* [count], owned */
+	uint8_t *request; /* the encoded Want, owned */
+	size_t request_size;
 };
 
 /*
@@ -118,6 +119,9 @@ struct feed *feed_new(void);
  * names.
  */
 int feed_subscribe(struct feed *feed, const struct feed_options *options, char *error);
+
+/* Returns -ECHILD with its text, for calls in a child process. */
+int feed_refuse_in_fork(struct feed *feed);
 
 /* Sends the daemon a doorbell. Never blocks. Any thread. */
 void feed_doorbell(struct feed *feed);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 /* Encoded Request{doorbell{}} and Request{forget{}}: a field, length-delimited, empty. */
@@ -47,13 +46,18 @@ static struct wanted_batch *entry_of(const struct feed *feed, uint32_t i)
 	return &wanted->list[(wanted->first + i) % (2 * wanted->limit)];
 }
 
-static int send_want(struct feed *feed, const struct wanted_batch *batch)
+/*
+ * Encodes the Want when it is asked for, so that sending it, also after a reconnect, cannot fail
+ * for lack of memory. Returns 0 or -ENOMEM.
+ */
+static int wanted_batch_init(struct wanted_batch *batch, uint64_t epoch, const uint64_t *samples,
+			     uint32_t count)
 {
 	Loaderd__Want want = LOADERD__WANT__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	want.epoch = batch->epoch;
-	want.n_samples = batch->count;
-	want.samples = batch->samples;
+	want.epoch = epoch;
+	want.n_samples = count;
+	want.samples = (uint64_t *)samples;
 	request.kind_case = LOADERD__REQUEST__KIND_WANT;
 	request.want = &want;
 	size_t size = loaderd__request__get_packed_size(&request);
@@ -61,22 +65,18 @@ static int send_want(struct feed *feed, const struct wanted_batch *batch)
 	if (!packed)
 		return -ENOMEM;
 	loaderd__request__pack(&request, packed);
-	send_request(feed, packed, size);
-	free(packed);
+	*batch = (struct wanted_batch){epoch, count, packed, size};
 	return 0;
 }
 
 /* Sends as many of the batches that have not been sent as the daemon accepts. */
-static int send_more(struct feed *feed)
+static void send_more(struct feed *feed)
 {
 	struct wanted_batches *wanted = &feed->wanted;
 	while (connected(feed) && wanted->sent < wanted->count && wanted->sent < wanted->limit) {
-		int r = send_want(feed, entry_of(feed, wanted->sent));
-		if (r < 0)
-			return r;
-		wanted->sent++;
+		const struct wanted_batch *batch = entry_of(feed, wanted->sent++);
+		send_request(feed, batch->request, batch->request_size);
 	}
-	return 0;
 }
 
 int wants_init(struct feed *feed)
@@ -92,7 +92,7 @@ void wants_deinit(struct feed *feed)
 	if (!feed->wanted.list)
 		return;
 	for (uint32_t i = 0; i < feed->wanted.count; i++)
-		free(entry_of(feed, i)->samples);
+		free(entry_of(feed, i)->request);
 	free(feed->wanted.list);
 }
 
@@ -104,7 +104,7 @@ const struct wanted_batch *wants_due(const struct feed *feed)
 
 static void drop_oldest(struct wanted_batches *wanted, struct wanted_batch *oldest)
 {
-	free(oldest->samples);
+	free(oldest->request);
 	*oldest = (struct wanted_batch){0};
 	wanted->first = (wanted->first + 1) % (2 * wanted->limit);
 	wanted->count--;
@@ -117,7 +117,7 @@ void wants_pop(struct feed *feed)
 	if (feed->wanted.count == 0)
 		return;
 	drop_oldest(&feed->wanted, entry_of(feed, 0));
-	(void)send_more(feed); /* out of memory: the next call of feed_want() tries again */
+	send_more(feed);
 }
 
 void wants_resend(struct feed *feed)
@@ -126,7 +126,7 @@ void wants_resend(struct feed *feed)
 	while (wanted->forgotten > 0)
 		drop_oldest(wanted, entry_of(feed, 0));
 	wanted->sent = 0;
-	(void)send_more(feed);
+	send_more(feed);
 }
 
 static int check_want(struct feed *feed, const uint64_t *samples, uint32_t count)
@@ -159,30 +159,29 @@ int feed_want(struct feed *feed, uint64_t epoch, const uint64_t *samples, uint32
 {
 	struct wanted_batches *wanted = &feed->wanted;
 	if (feed->connection.fd < 0)
-		return -ECHILD;
+		return feed_refuse_in_fork(feed);
 	if (!wanted->list)
 		return refuse_unwanted(feed);
 	int r = check_want(feed, samples, count);
 	if (r < 0)
 		return r;
-	uint64_t *copy = malloc(count * sizeof(*copy));
-	if (!copy)
-		return error_set(feed->error, -ENOMEM, "Out of memory.");
-	memcpy(copy, samples, count * sizeof(*copy));
-	*entry_of(feed, wanted->count++) = (struct wanted_batch){epoch, count, copy};
-	r = send_more(feed);
-	return r < 0 ? error_set(feed->error, r, "Out of memory.") : 0;
+	r = wanted_batch_init(entry_of(feed, wanted->count), epoch, samples, count);
+	if (r < 0)
+		return error_set(feed->error, r, "Out of memory.");
+	wanted->count++;
+	send_more(feed);
+	return 0;
 }
 
 int feed_forget(struct feed *feed)
 {
 	struct wanted_batches *wanted = &feed->wanted;
 	if (feed->connection.fd < 0)
-		return -ECHILD;
+		return feed_refuse_in_fork(feed);
 	if (!wanted->list)
 		return refuse_unwanted(feed);
 	while (wanted->count > wanted->sent)
-		free(entry_of(feed, --wanted->count)->samples);
+		free(entry_of(feed, --wanted->count)->request);
 	bool more = wanted->forgotten < wanted->count;
 	wanted->forgotten = wanted->count;
 	if (more && connected(feed))
