@@ -121,7 +121,8 @@ bool puppet_hear_wish(struct puppet *p)
 	};
 	p->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
 	p->opened.samples = (uint64_t)wish->batch_size * BATCHES;
-	p->opened.batches_per_epoch = BATCHES;
+	p->opened.batches_per_epoch = wish->wanted ? 0 : BATCHES;
+	p->opened.wanted = wish->wanted;
 	p->opened.classes = 10;
 	p->opened.slots = SLOTS;
 	p->opened.dataset_uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};

@@ -378,4 +378,174 @@ TEST(descriptors_of_all_kinds_are_refused)
 	puppet_run_rows(&row, 1);
 }
 
+/* ---- wanted feeds ---- */
+
+enum { WANTS = 2, WANT_COUNT = 3, WANT_EPOCH = 7 };
+
+/*
+ * Wants batches of WANTS epochs from WANT_EPOCH on; on request forgets them and wants them again.
+ * Takes all that come. Returns the result of feed_next().
+ */
+static int want_batches(const struct puppet *p, bool forget, char *error)
+{
+	static const uint64_t samples[WANT_COUNT] = {5, 1, 5};
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed_options options;
+	struct feed *feed;
+	feed_options_init(&options);
+	options.socket = p->socket;
+	options.dataset = puppet_dataset;
+	options.batch_size = BATCH_SIZE;
+	options.slots = SLOTS;
+	options.wanted = 1;
+	int r = feed_open(&options, &feed, error);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < (forget ? 2 : 1) * WANTS; i++) {
+		if (i == WANTS)
+			assert_int_equal(feed_forget(feed), 0);
+		assert_int_equal(feed_want(feed, WANT_EPOCH + i % WANTS, samples, WANT_COUNT), 0);
+	}
+	while ((r = feed_next(feed, -1, &batch)) == 0) {
+		assert_in_range(batch.count, 1, WANT_COUNT);
+		assert_in_range(batch.epoch, WANT_EPOCH, WANT_EPOCH + WANTS - 1);
+		assert_int_equal(feed_release(feed, &batch), 0);
+	}
+	snprintf(error, FEED_ERROR_MAX, "%s", feed_error(feed));
+	feed_close(feed);
+	return r;
+}
+
+static int take_wanted(const struct puppet *p, char *error)
+{
+	return want_batches(p, false, error);
+}
+
+static int take_after_forget(const struct puppet *p, char *error)
+{
+	return want_batches(p, true, error);
+}
+
+/* Publishes a batch with these values. */
+static void publish_wanted(struct puppet *p, uint64_t epoch, uint32_t count, bool last)
+{
+	struct ring_slot *slot = ring_begin(&p->ring);
+	assert_non_null(slot);
+	slot->epoch = epoch;
+	slot->batch = p->ring.begun - 1;
+	slot->count = count;
+	slot->height = slot->width = SIDE;
+	slot->channels = 3;
+	slot->element = RING_U8;
+	slot->layout = RING_NHWC;
+	slot->last = last;
+	if (ring_publish(&p->ring))
+		frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 1000);
+}
+
+static bool open_wanted(struct puppet *p)
+{
+	return puppet_hear_wish(p) && puppet_grant(p);
+}
+
+static void play_batch(struct puppet *p, uint64_t epoch, uint32_t count, bool last)
+{
+	if (open_wanted(p))
+		publish_wanted(p, epoch, count, last);
+	puppet_hear_to_the_end(p);
+}
+
+static void too_many_samples(struct puppet *p)
+{
+	play_batch(p, WANT_EPOCH, WANT_COUNT + 1, false);
+}
+
+static void most_samples(struct puppet *p)
+{
+	play_batch(p, WANT_EPOCH, UINT32_MAX, false);
+}
+
+static void no_sample(struct puppet *p)
+{
+	play_batch(p, WANT_EPOCH, 0, false);
+}
+
+static void another_epoch(struct puppet *p)
+{
+	play_batch(p, WANT_EPOCH + 1, WANT_COUNT, false);
+}
+
+static void an_end_of_an_epoch(struct puppet *p)
+{
+	play_batch(p, WANT_EPOCH, WANT_COUNT, true);
+}
+
+/* Nobody wants the third batch. */
+static void one_more(struct puppet *p)
+{
+	if (open_wanted(p))
+		for (unsigned i = 0; i < WANTS + 1; i++)
+			publish_wanted(p, WANT_EPOCH + i, WANT_COUNT, false);
+	puppet_hear_to_the_end(p);
+}
+
+/* The forgotten batches are impossible; the others are as wanted. */
+static void lie_in_forgotten(struct puppet *p)
+{
+	if (open_wanted(p)) {
+		publish_wanted(p, UINT64_MAX, UINT32_MAX, true);
+		publish_wanted(p, WANT_EPOCH, 0, false);
+		publish_wanted(p, WANT_EPOCH, WANT_COUNT, false);
+		publish_wanted(p, WANT_EPOCH + 1, WANT_COUNT, false);
+	}
+	puppet_hear_to_the_end(p);
+}
+
+static void grant_changed(struct puppet *p, bool wanted, uint64_t batches, uint64_t samples)
+{
+	if (puppet_hear_wish(p)) {
+		p->opened.wanted = wanted;
+		p->opened.batches_per_epoch = batches;
+		p->opened.samples = samples;
+		puppet_grant(p);
+	}
+	puppet_hear_to_the_end(p);
+}
+
+static void knows_no_wants(struct puppet *p)
+{
+	grant_changed(p, false, BATCHES, BATCHES * BATCH_SIZE);
+}
+
+static void has_an_order(struct puppet *p)
+{
+	grant_changed(p, true, BATCHES, BATCHES * BATCH_SIZE);
+}
+
+static void has_no_samples(struct puppet *p)
+{
+	grant_changed(p, true, 0, 0);
+}
+
+TEST(wanted_batches_are_those_that_were_wanted)
+{
+	static const char impossible[] = "with a header that cannot be";
+	static const struct row rows[] = {
+		{"a daemon without wanted feeds", knows_no_wants, take_wanted, -ENOTSUP,
+		 "does not know of wanted feeds"},
+		{"a wanted feed with epochs", has_an_order, take_wanted, -EPROTO, "in 10 batches"},
+		{"a wanted feed without samples", has_no_samples, take_wanted, -EPROTO,
+		 "of 0 samples"},
+		{"a sample more than wanted", too_many_samples, take_wanted, -EPROTO, impossible},
+		{"2^32 - 1 samples", most_samples, take_wanted, -EPROTO, impossible},
+		{"no sample", no_sample, take_wanted, -EPROTO, impossible},
+		{"another epoch", another_epoch, take_wanted, -EPROTO, impossible},
+		{"the end of an epoch", an_end_of_an_epoch, take_wanted, -EPROTO, impossible},
+		{"a batch more than wanted", one_more, take_wanted, -EINVAL, "No batch is wanted"},
+		{"lies about forgotten batches", lie_in_forgotten, take_after_forget, -EINVAL,
+		 "No batch is wanted"},
+	};
+	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
+}
+
 TEST_MAIN(puppet_make_dataset, puppet_remove_dataset)
