@@ -16,7 +16,7 @@ struct wants {
 	uint64_t samples; /* in the dataset */
 	uint32_t batch_size;
 	uint32_t waiting_max; /* batches that may wait to be taken */
-	uint32_t capacity;    /* entries: those that may wait, and one for each slot */
+	uint32_t capacity;    /* entries: those that may wait, one for each slot, one to write */
 	uint64_t added, taken;
 	struct want *list;        /* [capacity]; batch n is at n % capacity */
 	uint64_t *sample_lists;   /* [capacity][batch_size] */
@@ -26,7 +26,7 @@ struct wants {
 
 static uint32_t capacity_of(uint32_t slots)
 {
-	return 2 * slots + WANTS_AHEAD;
+	return 2 * slots + WANTS_AHEAD + 1;
 }
 
 uint64_t wants_bytes(uint32_t slots, uint32_t batch_size)
@@ -107,16 +107,19 @@ int wants_add(struct wants *wants, uint64_t epoch, const uint64_t *samples, size
 	}
 	pthread_mutex_lock(&wants->mutex);
 	bool full = wants->added - wants->taken >= wants->waiting_max;
-	if (!full) {
-		size_t entry = wants->added % wants->capacity;
-		size_t first = entry * wants->batch_size;
-		wants->list[entry] = (struct want){epoch, (uint32_t)count};
-		memcpy(wants->sample_lists + first, samples, count * sizeof(*samples));
-		number_copies(wants, samples, (uint32_t)count, wants->copy_lists + first);
-		wants->added++;
-	}
 	pthread_mutex_unlock(&wants->mutex);
-	return full ? -ENOBUFS : 0;
+	if (full)
+		return -ENOBUFS;
+	/* Pool threads need the lock, and sorting takes milliseconds: nobody reads this entry. */
+	size_t entry = wants->added % wants->capacity;
+	size_t first = entry * wants->batch_size;
+	wants->list[entry] = (struct want){epoch, (uint32_t)count};
+	memcpy(wants->sample_lists + first, samples, count * sizeof(*samples));
+	number_copies(wants, samples, (uint32_t)count, wants->copy_lists + first);
+	pthread_mutex_lock(&wants->mutex);
+	wants->added++;
+	pthread_mutex_unlock(&wants->mutex);
+	return 0;
 }
 
 void wants_forget(struct wants *wants)
@@ -174,8 +177,8 @@ int wants_sample(struct wants *wants, uint64_t number, uint32_t position, uint64
 	size_t entry = number % wants->capacity;
 	pthread_mutex_lock(&wants->mutex);
 	assert(number < wants->added);
-	bool there =
-		number + wants->capacity >= wants->added && position < wants->list[entry].count;
+	/* wants_add() may be writing the entry of batch added - capacity. */
+	bool there = number + wants->capacity > wants->added && position < wants->list[entry].count;
 	if (there)
 		*ret_sample = wants->sample_lists[entry * wants->batch_size + position];
 	pthread_mutex_unlock(&wants->mutex);

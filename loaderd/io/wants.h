@@ -1,7 +1,8 @@
 /*
  * The batches that the client of a wanted feed has asked for with Want messages (proto/SPEC.md),
- * numbered from 0. The control thread adds them; pool threads take them in order and read their
- * lists while they make the batches; the read-ahead thread looks samples up.
+ * numbered from 0. The control thread, and no other, adds and forgets them; pool threads take them
+ * in order and read their lists while they make the batches; the read-ahead thread looks samples
+ * up.
  *
  * An entry is reused once `slots` later batches have been taken: by then the ring has published
  * the batch. At most slots + WANTS_AHEAD batches may wait to be taken.

@@ -2,6 +2,10 @@
 #include "loaderd/io/wants.h"
 #include "tests/test.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
 enum { SLOTS = 3, BATCH = 8, SAMPLES = 100 };
 
 static struct wants *make_wants(void)
@@ -70,11 +74,16 @@ TEST(lists_in_work_are_not_overwritten)
 {
 	struct wants *wants = make_wants();
 	struct order_slice work[SLOTS];
-	uint64_t added = 0;
+	uint64_t added = 0, sample;
 	for (uint64_t taken = 0; taken < 500; taken++) {
 		while (added < taken + SLOTS + WANTS_AHEAD) {
 			add(wants, added, added * 3, 1 + added % BATCH);
 			added++;
+		}
+		/* Read-ahead may be behind: the oldest batch in work is still to be read. */
+		for (uint64_t n = taken < SLOTS ? 0 : taken - SLOTS; n < added; n++) {
+			assert_int_equal(wants_sample(wants, n, 0, &sample), 1);
+			assert_int_equal(sample, n * 3 % SAMPLES);
 		}
 		assert_int_equal(wants_take(wants, &work[taken % SLOTS]), taken);
 		for (uint64_t n = taken < SLOTS ? 0 : taken - SLOTS + 1; n <= taken; n++) {
@@ -132,4 +141,78 @@ TEST(forgotten_batches_are_taken_empty)
 	assert_int_equal(wants_epoch(wants, 1), 2);
 	assert_int_equal(wants_epoch(wants, 9), 4);
 	wants_free(wants);
+}
+
+/*
+ * Threads as in a worker: one adds and forgets, one takes and reads the lists in work, one looks
+ * samples up. Batch n has the sample n % SAMPLES in all places.
+ */
+enum { THREADED_BATCHES = 20000 };
+
+struct threaded {
+	struct wants *wants;
+	_Atomic uint64_t added, taken;
+	_Atomic unsigned wrong;
+};
+
+static bool is_batch(const struct order_slice *slice, uint64_t n)
+{
+	for (uint32_t i = 0; i < slice->count; i++)
+		if (order_slice_at(slice, i).sample != n % SAMPLES ||
+		    order_slice_at(slice, i).copy != i)
+			return false;
+	return true;
+}
+
+static void *take_all(void *argument)
+{
+	struct threaded *t = argument;
+	struct order_slice work[SLOTS] = {0};
+	for (uint64_t n = 0; n < THREADED_BATCHES; n++) {
+		while (!wants_waiting(t->wants))
+			sched_yield();
+		t->wrong += wants_take(t->wants, &work[n % SLOTS]) != n;
+		for (uint64_t m = n < SLOTS ? 0 : n - SLOTS + 1; m <= n; m++)
+			t->wrong += !is_batch(&work[m % SLOTS], m);
+		t->taken = n + 1;
+	}
+	return NULL;
+}
+
+static void *look_up(void *argument)
+{
+	struct threaded *t = argument;
+	uint64_t sample;
+	for (uint64_t n = 0; t->taken < THREADED_BATCHES; n++) {
+		uint64_t added = t->added, back = n % (2 * SLOTS + WANTS_AHEAD + 3);
+		if (back >= added)
+			continue;
+		uint64_t number = added - 1 - back;
+		if (wants_sample(t->wants, number, (uint32_t)n % BATCH, &sample) == 1)
+			t->wrong += sample != number % SAMPLES;
+	}
+	return NULL;
+}
+
+TEST(threads_read_what_was_added)
+{
+	struct threaded t = {.wants = make_wants()};
+	pthread_t taker, reader;
+	assert_int_equal(pthread_create(&taker, NULL, take_all, &t), 0);
+	assert_int_equal(pthread_create(&reader, NULL, look_up, &t), 0);
+	for (uint64_t n = 0; n < THREADED_BATCHES; n++) {
+		uint64_t samples[BATCH];
+		size_t position;
+		for (unsigned i = 0; i < BATCH; i++)
+			samples[i] = n % SAMPLES;
+		while (wants_add(t.wants, n, samples, 1 + n % BATCH, &position) == -ENOBUFS)
+			sched_yield();
+		t.added = n + 1;
+		if (n % 64 == 0)
+			wants_forget(t.wants);
+	}
+	pthread_join(taker, NULL);
+	pthread_join(reader, NULL);
+	assert_int_equal(t.wrong, 0);
+	wants_free(t.wants);
 }
