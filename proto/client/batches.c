@@ -53,6 +53,12 @@ static int refuse_batch(struct feed *feed)
 			    (unsigned long long)feed->ring.taken);
 }
 
+/* Returns true if the batch has the samples that are wanted, less those that may be skipped. */
+static bool is_wanted_count(const struct feed *feed, uint32_t count, uint32_t wanted)
+{
+	return feed->options.bad == FEED_BAD_SKIP ? count <= wanted : count == wanted;
+}
+
 /* Returns true if the slot holds the next batch, with `last` set exactly at the end of an epoch. */
 static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 {
@@ -60,8 +66,8 @@ static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 	const struct wanted_batch *due = wants_due(feed);
 	if (due)
 		return slot->number == feed->ring.taken && slot->epoch == due->epoch &&
-		       slot->batch + 1 == slot->number && slot->count <= due->count &&
-		       slot->last == 0;
+		       slot->batch + 1 == slot->number &&
+		       is_wanted_count(feed, slot->count, due->count) && slot->last == 0;
 	return slot->number == feed->ring.taken && slot->epoch == feed->epoch &&
 	       slot->batch == feed->batch && (end == 0 || slot->epoch < end) &&
 	       (slot->last != 0) == (slot->batch + 1 == feed->info.batches_per_epoch);
@@ -165,6 +171,9 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 		*ret_slot = slot;
 		return 0;
 	}
+	if (state == RING_END && feed->options.wanted)
+		return daemon_error(&feed->connection, feed->error, -EPROTO,
+				    "ended a feed whose batches are wanted.");
 	if (state == RING_END)
 		return FEED_END;
 	if (state == RING_FAILED) {

@@ -460,6 +460,11 @@ static void too_many_samples(struct puppet *p)
 	play_batch(p, WANT_EPOCH, WANT_COUNT + 1, false);
 }
 
+static void too_few_samples(struct puppet *p)
+{
+	play_batch(p, WANT_EPOCH, WANT_COUNT - 1, false);
+}
+
 static void most_samples(struct puppet *p)
 {
 	play_batch(p, WANT_EPOCH, UINT32_MAX, false);
@@ -478,6 +483,13 @@ static void another_epoch(struct puppet *p)
 static void an_end_of_an_epoch(struct puppet *p)
 {
 	play_batch(p, WANT_EPOCH, WANT_COUNT, true);
+}
+
+static void the_end(struct puppet *p)
+{
+	if (open_wanted(p) && ring_end(&p->ring, NULL))
+		frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 1000);
+	puppet_hear_to_the_end(p);
 }
 
 /* Nobody wants the third batch. */
@@ -537,10 +549,12 @@ TEST(wanted_batches_are_those_that_were_wanted)
 		{"a wanted feed without samples", has_no_samples, take_wanted, -EPROTO,
 		 "of 0 samples"},
 		{"a sample more than wanted", too_many_samples, take_wanted, -EPROTO, impossible},
+		{"a sample less", too_few_samples, take_wanted, -EPROTO, impossible},
 		{"2^32 - 1 samples", most_samples, take_wanted, -EPROTO, impossible},
 		{"no sample", no_sample, take_wanted, -EPROTO, impossible},
 		{"another epoch", another_epoch, take_wanted, -EPROTO, impossible},
 		{"the end of an epoch", an_end_of_an_epoch, take_wanted, -EPROTO, impossible},
+		{"the end of the feed", the_end, take_wanted, -EPROTO, "ended a feed"},
 		{"a batch more than wanted", one_more, take_wanted, -EINVAL, "No batch is wanted"},
 		{"lies about forgotten batches", lie_in_forgotten, take_after_forget, -EINVAL,
 		 "No batch is wanted"},
