@@ -163,8 +163,7 @@ int attack_connect(const struct stage *stage)
 	return attack_connect_now(stage);
 }
 
-static bool send_request(int socket, const Loaderd__Request *request, const int *fds,
-			 unsigned count)
+bool attack_send(int socket, const Loaderd__Request *request, const int *fds, unsigned count)
 {
 	uint8_t message[8192];
 	assert_true(loaderd__request__get_packed_size(request) <= sizeof(message));
@@ -182,7 +181,7 @@ bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned 
 		get.path = (char *)dataset;
 		request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 		request.get_dataset = &get;
-		return send_request(socket, &request, NULL, 0);
+		return attack_send(socket, &request, NULL, 0);
 	}
 	open.version = PROTO_VERSION;
 	open.dataset = (char *)dataset;
@@ -191,7 +190,7 @@ bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned 
 	open.slots = 4;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	return send_request(socket, &request, NULL, 0);
+	return attack_send(socket, &request, NULL, 0);
 }
 
 bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const int *fds,
@@ -204,7 +203,7 @@ bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const
 	files.direct = direct;
 	request.kind_case = LOADERD__REQUEST__KIND_FILES;
 	request.files = &files;
-	return send_request(socket, &request, fds, count);
+	return attack_send(socket, &request, fds, count);
 }
 
 Loaderd__Reply *attack_reply_bare(int socket, int fds[2])
@@ -265,7 +264,7 @@ void attack_send_mapped(int socket)
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
 	request.ring_mapped = &mapped;
-	(void)send_request(socket, &request, NULL, 0);
+	(void)attack_send(socket, &request, NULL, 0);
 }
 
 int attack_take_ring(const struct stage *stage, int file, const char *pipeline, int fds[2])

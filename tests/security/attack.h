@@ -82,6 +82,8 @@ uint64_t attack_random(void);
 int attack_connect(const struct stage *stage);
 /* Like attack_connect(), but does not wait for the rate limit. */
 int attack_connect_now(const struct stage *stage);
+/* Sends a request of up to 8,192 bytes. Returns false if the daemon has hung up. */
+bool attack_send(int socket, const Loaderd__Request *request, const int *fds, unsigned count);
 /*
  * Sends OpenFeed with 4 slots, or GetDataset if pipeline is NULL. Returns false if the send fails.
  */

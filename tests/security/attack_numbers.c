@@ -215,7 +215,7 @@ static int open_wanted(const struct stage *stage, int file)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	int fds[2] = {-1, -1}, socket = attack_connect(stage);
+	int socket = attack_connect(stage);
 	if (socket < 0)
 		return -1;
 	open.version = PROTO_VERSION;
@@ -226,15 +226,16 @@ static int open_wanted(const struct stage *stage, int file)
 	open.wanted = true;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	fixture_send(socket, &request);
-	loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
-	(void)attack_files(socket, 0, 1, false, &file, 1);
-	Loaderd__Reply *reply = attack_reply(socket, fds);
+	Loaderd__Reply *reply =
+		attack_send(socket, &request, NULL, 0) ? attack_reply(socket, NULL) : NULL;
+	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		bool passed = attack_files(socket, reply->need_files->first, 1,
+					   reply->need_files->direct, &file, 1);
+		loaderd__reply__free_unpacked(reply, NULL);
+		reply = passed ? attack_reply(socket, NULL) : NULL;
+	}
 	bool opened = reply && reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED;
 	loaderd__reply__free_unpacked(reply, NULL);
-	for (unsigned i = 0; i < 2; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
 	if (opened)
 		return socket;
 	close(socket);
