@@ -114,15 +114,27 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
 }
 
-/* Before a fork: keeps the held batches intact in the child when their slots are reused. */
-static void keep_held(struct fork_guard *guard)
+static struct feed *feed_of(struct fork_guard *guard)
 {
-	struct feed *feed = (struct feed *)((char *)guard - offsetof(struct feed, guard));
+	return (struct feed *)((char *)guard - offsetof(struct feed, guard));
+}
+
+/*
+ * Keeps the held batches intact in the child when their slots are reused. Holds the lock until the
+ * fork is done, so that feed_close() works in the child.
+ */
+static void before_fork(struct fork_guard *guard)
+{
+	struct feed *feed = feed_of(guard);
 	pthread_mutex_lock(&feed->lock);
 	ring_keep_held(&feed->ring);
 	for (const struct old_ring *old = feed->old; old; old = old->next)
 		ring_keep_held(&old->ring);
-	pthread_mutex_unlock(&feed->lock);
+}
+
+static void after_fork(struct fork_guard *guard)
+{
+	pthread_mutex_unlock(&feed_of(guard)->lock);
 }
 
 int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *error)
@@ -136,7 +148,8 @@ int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *
 	struct feed *feed = feed_new();
 	if (!feed)
 		return error_set(error, -ENOMEM, "Out of memory.");
-	feed->guard.before = keep_held;
+	feed->guard.before = before_fork;
+	feed->guard.after = after_fork;
 	int r = open_feed(feed, &options, error);
 	if (r < 0) {
 		feed_close(feed);

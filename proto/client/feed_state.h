@@ -54,7 +54,8 @@ struct wanted_batch {
 /*
  * The batches that a wanted feed has asked for and not returned, oldest first. The daemon accepts a
  * limited number, which the forgotten ones count against until they have come: batches beyond that
- * are sent later. Only wants.c changes them.
+ * are sent later. Only wants.c changes them: the list, `first` and `count` with the lock held,
+ * since feed_close() frees the list in a forked child, too.
  */
 struct wanted_batches {
 	struct wanted_batch *list; /* [2 * limit], circular; NULL unless the feed is wanted */
@@ -70,7 +71,10 @@ struct feed {
 	struct fork_guard guard;
 	int wake;  /* epoll fd of feed_fd(): watches the socket, or the timer while waiting */
 	int timer; /* timerfd, created when a connection is first lost */
-	/* protects base, kept, old, and ring as far as feed_release() uses it */
+	/*
+	 * protects base, kept, old, and ring as far as feed_release() uses it; held during a fork,
+	 * with what feed_close() frees in the child
+	 */
 	pthread_mutex_t lock;
 	/*
 	 * Held while a frame is sent. A release that finds it held sets doorbell_due; whoever holds

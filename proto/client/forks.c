@@ -15,8 +15,11 @@ static void before(void)
 			guard->before(guard);
 }
 
-static void after_in_parent(void)
+static void finish(void)
 {
+	for (struct fork_guard *guard = guards; guard; guard = guard->next)
+		if (guard->after)
+			guard->after(guard);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -27,12 +30,12 @@ static void after_in_child(void)
 			close(*guard->fd);
 		*guard->fd = -1;
 	}
-	pthread_mutex_unlock(&lock);
+	finish();
 }
 
 static void watch(void)
 {
-	pthread_atfork(before, after_in_parent, after_in_child);
+	pthread_atfork(before, finish, after_in_child);
 }
 
 void fork_guard_add(struct fork_guard *guard, int *fd)

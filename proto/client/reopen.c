@@ -297,10 +297,10 @@ static int adopt(struct feed *feed, struct feed *fresh)
 	if (r < 0)
 		return r;
 	set_timer(feed, 0);
+	pthread_mutex_lock(&feed->lock);
 	frame_reader_deinit(&feed->connection.reader);
 	feed->connection.reader = fresh->connection.reader;
 	frame_reader_init(&fresh->connection.reader);
-	pthread_mutex_lock(&feed->lock);
 	feed->ring = fresh->ring;
 	pthread_mutex_unlock(&feed->lock);
 	fresh->ring = (struct ring_consumer){0};

@@ -102,21 +102,23 @@ const struct wanted_batch *wants_due(const struct feed *feed)
 	return wanted->count > wanted->forgotten ? entry_of(feed, wanted->forgotten) : NULL;
 }
 
-static void drop_oldest(struct wanted_batches *wanted, struct wanted_batch *oldest)
+static void drop_oldest(struct feed *feed)
 {
-	free(oldest->request);
-	*oldest = (struct wanted_batch){0};
+	struct wanted_batches *wanted = &feed->wanted;
+	pthread_mutex_lock(&feed->lock);
+	free(entry_of(feed, 0)->request);
 	wanted->first = (wanted->first + 1) % (2 * wanted->limit);
 	wanted->count--;
 	wanted->sent -= wanted->sent > 0;
 	wanted->forgotten -= wanted->forgotten > 0;
+	pthread_mutex_unlock(&feed->lock);
 }
 
 void wants_pop(struct feed *feed)
 {
 	if (feed->wanted.count == 0)
 		return;
-	drop_oldest(&feed->wanted, entry_of(feed, 0));
+	drop_oldest(feed);
 	send_more(feed);
 }
 
@@ -124,7 +126,7 @@ void wants_resend(struct feed *feed)
 {
 	struct wanted_batches *wanted = &feed->wanted;
 	while (wanted->forgotten > 0)
-		drop_oldest(wanted, entry_of(feed, 0));
+		drop_oldest(feed);
 	wanted->sent = 0;
 	send_more(feed);
 }
@@ -165,10 +167,13 @@ int feed_want(struct feed *feed, uint64_t epoch, const uint64_t *samples, uint32
 	int r = check_want(feed, samples, count);
 	if (r < 0)
 		return r;
-	r = wanted_batch_init(entry_of(feed, wanted->count), epoch, samples, count);
+	struct wanted_batch batch;
+	r = wanted_batch_init(&batch, epoch, samples, count);
 	if (r < 0)
 		return error_set(feed->error, r, "Out of memory.");
-	wanted->count++;
+	pthread_mutex_lock(&feed->lock);
+	*entry_of(feed, wanted->count++) = batch;
+	pthread_mutex_unlock(&feed->lock);
 	send_more(feed);
 	return 0;
 }
@@ -180,8 +185,10 @@ int feed_forget(struct feed *feed)
 		return feed_refuse_in_fork(feed);
 	if (!wanted->list)
 		return refuse_unwanted(feed);
+	pthread_mutex_lock(&feed->lock);
 	while (wanted->count > wanted->sent)
 		free(entry_of(feed, --wanted->count)->request);
+	pthread_mutex_unlock(&feed->lock);
 	bool more = wanted->forgotten < wanted->count;
 	wanted->forgotten = wanted->count;
 	if (more && connected(feed))
