@@ -159,10 +159,12 @@ static uint64_t *parse_samples(PyObject *sequence, uint32_t *ret_count)
 static PyObject *stream_want(PyObject *self, PyObject *arguments)
 {
 	struct stream *stream = (struct stream *)self;
-	unsigned long long epoch;
-	PyObject *sequence;
+	PyObject *number, *sequence;
 	uint32_t count = 0;
-	if (!PyArg_ParseTuple(arguments, "KO", &epoch, &sequence))
+	if (!PyArg_ParseTuple(arguments, "O!O", &PyLong_Type, &number, &sequence))
+		return NULL;
+	unsigned long long epoch = PyLong_AsUnsignedLongLong(number); /* raises OverflowError */
+	if (PyErr_Occurred())
 		return NULL;
 	uint64_t *samples = parse_samples(sequence, &count);
 	if (!samples)
