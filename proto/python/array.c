@@ -1,5 +1,6 @@
 #include "proto/python/objects.h"
 
+#include "proto/python/buffer.h"
 #include "proto/python/dlpack.h"
 
 #include <stdlib.h>
@@ -54,19 +55,19 @@ static void array_dealloc(PyObject *self)
 	object_free(self);
 }
 
-static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
+static int array_getbuffer(PyObject *self, struct buffer_view *view, int flags)
 {
 	struct array *array = (struct array *)self;
 	Py_INCREF(self);
-	*view = (Py_buffer){
+	*view = (struct buffer_view){
 		.buf = (void *)array->data,
 		.obj = self,
 		.len = array->strides[0] * array->shape[0],
 		.itemsize = elements[array->element].size,
 		.ndim = array->dimensions,
-		.format = flags & PyBUF_FORMAT ? (char *)elements[array->element].format : NULL,
-		.shape = flags & PyBUF_ND ? array->shape : NULL,
-		.strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? array->strides : NULL,
+		.format = flags & BUFFER_FORMAT ? (char *)elements[array->element].format : NULL,
+		.shape = flags & BUFFER_ND ? array->shape : NULL,
+		.strides = (flags & BUFFER_STRIDES) == BUFFER_STRIDES ? array->strides : NULL,
 	};
 	return 0;
 }
@@ -214,8 +215,9 @@ static PyGetSetDef array_attributes[] = {
 
 static PyType_Slot array_slots[] = {
 	{Py_tp_doc, "A section of a batch in shared memory: buffer protocol and DLPack."},
+	{Py_tp_new, object_refuse_new},
 	{Py_tp_dealloc, array_dealloc},
-	{Py_bf_getbuffer, array_getbuffer},
+	{BUFFER_SLOT_GET, array_getbuffer},
 	{Py_tp_methods, array_methods},
 	{Py_tp_getset, array_attributes},
 	{0},
@@ -224,6 +226,6 @@ static PyType_Slot array_slots[] = {
 PyType_Spec array_spec = {
 	.name = "loaderd._feed.Array",
 	.basicsize = sizeof(struct array),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
 	.slots = array_slots,
 };

@@ -1,4 +1,4 @@
-"""A PEP 517 back end that needs nothing from PyPI: Meson builds, and this packs a wheel with package and programs, or the tree."""
+"""A PEP 517 back end that needs nothing from PyPI from Python 3.11 on: Meson builds, and this packs a wheel with package and programs, or the tree."""
 
 import base64
 import gzip
@@ -12,8 +12,12 @@ import sysconfig
 import tarfile
 import tempfile
 import time
-import tomllib
 import zipfile
+
+try:
+    import tomllib
+except ImportError:  # Python 3.9 and 3.10; pyproject.toml requires it there
+    import tomli as tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -109,7 +113,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     settings = config_settings or {}
     folder, setup = settings.get("builddir"), settings.get("setup-args", [])
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    tag, version = f"cp311-abi3-{platform}", _version()
+    tag, version = f"cp39-abi3-{platform}", _version()
     with tempfile.TemporaryDirectory(prefix="loaderd-build-") as fresh:
         parts = _build(folder or fresh, None if folder else [setup] if isinstance(setup, str) else setup)
         name = f"loaderd-{version}-{tag}.whl"

@@ -43,6 +43,12 @@ void object_free(PyObject *self)
 	Py_DECREF(type);
 }
 
+PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	PyErr_SetString(PyExc_TypeError, "only loaderd makes objects of this type: open a Feed");
+	return NULL;
+}
+
 Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, int most)
 {
 	Py_ssize_t count = PyTuple_Size(tuple);
@@ -52,8 +58,7 @@ Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, in
 		return -1;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
-		texts[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), NULL);
-		if (!texts[i])
+		if (!PyArg_Parse(PyTuple_GetItem(tuple, i), "s", &texts[i]))
 			return -1;
 	}
 	return count;
@@ -124,13 +129,23 @@ static PyMethodDef module_methods[] = {
 	{NULL},
 };
 
+/* PyModule_AddObjectRef() of 3.10 */
+static int add_object(PyObject *module, const char *name, PyObject *object)
+{
+	Py_INCREF(object);
+	int r = PyModule_AddObject(module, name, object);
+	if (r < 0)
+		Py_DECREF(object);
+	return r;
+}
+
 static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **ret_type)
 {
 	PyObject *type = PyType_FromSpec(spec);
 	if (!type)
 		return -1;
 	*ret_type = (PyTypeObject *)type;
-	return PyModule_AddObjectRef(module, name, type);
+	return add_object(module, name, type);
 }
 
 static struct PyModuleDef module_definition = {
@@ -149,7 +164,7 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__feed(void)
 	if (!module)
 		return NULL;
 	error_type = PyErr_NewException("loaderd._feed.Error", NULL, NULL);
-	if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
+	if (!error_type || add_object(module, "Error", error_type) < 0 ||
 	    add_type(module, "Array", &array_spec, &array_type) < 0 ||
 	    add_type(module, "Slot", &slot_spec, &slot_type) < 0 ||
 	    add_type(module, "Stream", &stream_spec, &stream_type) < 0 ||

@@ -1,10 +1,10 @@
 /*
- * Shared declarations of loaderd._feed, the Python binding of libfeed in the limited API. There are
- * four types, one per file, and module.c with the common code. Stream is a feed, Slot a held batch,
- * Array a section of a batch, exported through the buffer protocol and DLPack. An Array keeps its
- * Slot alive, a Slot its Stream; the slot is released to the daemon when the last of them dies, in
- * whichever thread that happens. loaderd/_subscription.py handles names and defaults,
- * loaderd/_batch.py NumPy.
+ * Shared declarations of loaderd._feed, the Python binding of libfeed, in the limited API of 3.9;
+ * buffer.h declares what that lacks. There are four types, one per file, and module.c with the
+ * common code. Stream is a feed, Slot a held batch, Array a section of a batch, exported through
+ * the buffer protocol and DLPack. An Array keeps its Slot alive, a Slot its Stream; the slot is
+ * released to the daemon when the last of them dies, in whichever thread that happens.
+ * loaderd/_subscription.py handles names and defaults, loaderd/_batch.py NumPy.
  */
 #pragma once
 
@@ -14,6 +14,11 @@
 #include "proto/client/feed.h"
 
 #include <stdint.h>
+
+/* Python 3.9 has no such types; there the attributes of ours can be assigned to. */
+#ifndef Py_TPFLAGS_IMMUTABLETYPE
+#define Py_TPFLAGS_IMMUTABLETYPE 0
+#endif
 
 enum element { U8, F16, BF16, F32, I32, U64, I64, F64, ELEMENTS };
 
@@ -48,6 +53,8 @@ PyObject *list_put(PyObject *list, Py_ssize_t i, PyObject *item);
 /* Allocates an object of one of our heap types; NULL with an exception set if out of memory. */
 void *object_new(PyTypeObject *type);
 void object_free(PyObject *self);
+/* tp_new of a type of which only this module makes objects: raises TypeError. */
+PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords);
 /*
  * Fills in pointers to the tuple's strings, which live as long as the tuple. Returns their number,
  * or -1 with an exception set.

@@ -150,6 +150,7 @@ static PyMethodDef slot_methods[] = {
 
 static PyType_Slot slot_slots[] = {
 	{Py_tp_doc, "A batch held; it goes back when nothing refers to it any more."},
+	{Py_tp_new, object_refuse_new},
 	{Py_tp_dealloc, slot_dealloc},
 	{Py_tp_methods, slot_methods},
 	{0},
@@ -158,6 +159,6 @@ static PyType_Slot slot_slots[] = {
 PyType_Spec slot_spec = {
 	.name = "loaderd._feed.Slot",
 	.basicsize = sizeof(struct slot),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
 	.slots = slot_slots,
 };

@@ -392,7 +392,7 @@ class RealDaemon(unittest.TestCase):
             "print(os.getpid(), flush=True)\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )
-        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, process_group=0) as client:
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True) as client:
             pid = int(client.stdout.readline())
             client.wait(60)
             start = time.monotonic()

@@ -11,7 +11,7 @@ import tempfile
 
 CONFIGURATION = """[mypy]
 strict = True
-python_version = 3.11
+python_version = 3.9
 [mypy-torch.*,ml_dtypes.*]
 follow_imports = skip
 ignore_missing_imports = True
