@@ -2,13 +2,12 @@
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/avif_boxes.h"
 #include "tools/packimg/image/avif_grid.h"
+#include "tools/packimg/image/avif_library.h"
 #include "tools/packimg/image/image.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <avif/avif.h>
 
 enum {
 	AVIF_PIXELS_MAX = 1 << 28, /* default limit of libavif */
@@ -33,6 +32,7 @@ static uint8_t avif_orientation(const avifImage *image)
 
 /* A file being read: its original bytes, or an equivalent copy that libavif accepts. */
 struct avif {
+	const struct avif_library *library;
 	avifDecoder *decoder;
 	struct avif_grid grid;
 	struct buffer plain;
@@ -41,7 +41,7 @@ struct avif {
 static void avif_close(struct avif *avif)
 {
 	if (avif->decoder)
-		avifDecoderDestroy(avif->decoder);
+		avif->library->avifDecoderDestroy(avif->decoder);
 	buffer_deinit(&avif->plain);
 }
 
@@ -64,10 +64,12 @@ static int avif_fail(struct avif *avif, avifResult result, struct packimg_error 
 		r = image_not_supported(error, "AVIF of a grid that shares a tile with another");
 	else if (avif_is_unread(result, avif->decoder->diag.error))
 		r = image_not_supported(error, "AVIF of this sort (%s)",
-					*avif->decoder->diag.error ? avif->decoder->diag.error
-								   : avifResultToString(result));
+					*avif->decoder->diag.error
+						? avif->decoder->diag.error
+						: avif->library->avifResultToString(result));
 	else
-		r = packimg_fail(error, -EBADMSG, "damaged AVIF: %s", avifResultToString(result));
+		r = packimg_fail(error, -EBADMSG, "damaged AVIF: %s",
+				 avif->library->avifResultToString(result));
 	avif_close(avif);
 	return r;
 }
@@ -92,9 +94,15 @@ static int avif_make_readable(struct avif *avif, const uint8_t *data, size_t siz
 static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64_t pixels_max,
 		     struct packimg_error *error)
 {
-	avifDecoder *decoder = avifDecoderCreate();
+	const struct avif_library *library = avif_library();
 
-	*avif = (struct avif){.decoder = decoder};
+	if (!library)
+		return packimg_fail(error, -ENOTSUP,
+				    "AVIF image; install %s, with which this packimg reads it",
+				    AVIF_SONAME);
+	avifDecoder *decoder = library->avifDecoderCreate();
+
+	*avif = (struct avif){.library = library, .decoder = decoder};
 	if (!decoder)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	decoder->maxThreads = 1;
@@ -113,9 +121,9 @@ static int avif_open(struct avif *avif, const uint8_t *data, size_t size, uint64
 		return r;
 	if (avif->plain.size)
 		data = avif->plain.data;
-	avifResult result = avifDecoderSetIOMemory(decoder, data, size);
+	avifResult result = library->avifDecoderSetIOMemory(decoder, data, size);
 	if (result == AVIF_RESULT_OK)
-		result = avifDecoderParse(decoder);
+		result = library->avifDecoderParse(decoder);
 	return result == AVIF_RESULT_OK ? 0 : avif_fail(avif, result, error);
 }
 
@@ -140,13 +148,14 @@ static int avif_probe(const uint8_t *data, size_t size, struct image_info *info,
  * Converts to RGB without alpha. Requests alpha and drops it, because libavif would otherwise blend
  * the colours with black.
  */
-static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
+static avifResult avif_convert(const struct avif_library *library, const avifImage *image,
+			       uint8_t *rgb)
 {
 	size_t count = (size_t)image->width * image->height;
 	uint8_t *rgba = NULL;
 	avifRGBImage target;
 
-	avifRGBImageSetDefaults(&target, image);
+	library->avifRGBImageSetDefaults(&target, image);
 	target.depth = 8;
 	target.format = AVIF_RGB_FORMAT_RGB;
 	target.pixels = rgb;
@@ -158,7 +167,7 @@ static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 		target.pixels = rgba;
 	}
 	target.rowBytes = (image->alphaPlane ? 4 : 3) * image->width;
-	avifResult result = avifImageYUVToRGB(image, &target);
+	avifResult result = library->avifImageYUVToRGB(image, &target);
 	for (size_t i = 0; rgba && i < count; i++)
 		memcpy(rgb + 3 * i, rgba + 4 * i, 3);
 	free(rgba);
@@ -178,13 +187,13 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 	if (r)
 		return r;
 	const avifImage *image = avif.decoder->image;
-	avifResult result = avifDecoderNextImage(avif.decoder);
+	avifResult result = avif.library->avifDecoderNextImage(avif.decoder);
 	/* the decoded image may have another size, and pixels would be written in that size */
 	if (result == AVIF_RESULT_OK &&
 	    (image->width != info->width || image->height != info->height))
 		result = AVIF_RESULT_ISPE_SIZE_MISMATCH;
 	if (result == AVIF_RESULT_OK)
-		result = avif_convert(image, rgb);
+		result = avif_convert(avif.library, image, rgb);
 	if (result != AVIF_RESULT_OK)
 		return avif_fail(&avif, result, error);
 	avif_close(&avif);

@@ -1,0 +1,28 @@
+/*
+ * libavif, loaded when the first AVIF is read, so that packimg runs without it: releases of a
+ * distribution have different versions of it, whose structures differ. The soname, AVIF_SONAME, is
+ * that of the headers of the build; another version is not loaded. Any thread.
+ */
+#pragma once
+
+#include <avif/avif.h>
+
+#define AVIF_FUNCTIONS(X)                                                                          \
+	X(avifDecoderCreate)                                                                       \
+	X(avifDecoderDestroy)                                                                      \
+	X(avifDecoderNextImage)                                                                    \
+	X(avifDecoderParse)                                                                        \
+	X(avifDecoderSetIOMemory)                                                                  \
+	X(avifImageYUVToRGB)                                                                       \
+	X(avifRGBImageSetDefaults)                                                                 \
+	X(avifResultToString)
+
+/* The functions under their own names: library->avifDecoderCreate(). */
+struct avif_library {
+#define MEMBER(function) __typeof__(&(function)) function;
+	AVIF_FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+/* NULL if the library is not installed. It is not unloaded. */
+const struct avif_library *avif_library(void);
