@@ -125,6 +125,8 @@ static PyObject *module_default_socket(PyObject *module, PyObject *unused)
 static PyMethodDef module_methods[] = {
 	{"dataset", module_dataset, METH_VARARGS,
 	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid, fields)"},
+	{"transforms", module_transforms, METH_NOARGS,
+	 "transforms(): [(name, text, [(name, form, words, min, max, required, default)])]"},
 	{"default_socket", module_default_socket, METH_NOARGS, "What no socket stands for."},
 	{NULL},
 };

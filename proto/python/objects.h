@@ -61,5 +61,8 @@ PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *k
  */
 Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, int most);
 
+/* _feed.transforms(): what transforms there are. */
+PyObject *module_transforms(PyObject *module, PyObject *unused);
+
 PyObject *array_new(PyObject *slot, const void *data, enum element element, int dimensions,
 		    const Py_ssize_t *shape);

@@ -34,7 +34,7 @@ TABLE = {
 
     "proto": "",
     "proto/client": "proto",
-    "proto/python": "proto/client/feed.h",
+    "proto/python": "proto/client/feed.h format/augment/transform_list.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/crash_marker.h",

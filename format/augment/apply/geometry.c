@@ -341,7 +341,8 @@ static int (*const geometry_functions[TRANSFORM_GEOMETRY_COUNT])(struct geometry
 								 const struct transform *transform,
 								 struct geometry_draws *draws,
 								 struct pipeline_error *error) = {
-#define TRANSFORM(constant, where, name, size, geometry, ...) [TRANSFORM_##constant] = geometry,
+#define TRANSFORM(constant, where, name, text, size, geometry, ...)                                \
+	[TRANSFORM_##constant] = geometry,
 	TRANSFORMS_OF_GEOMETRY(TRANSFORM)
 #undef TRANSFORM
 };

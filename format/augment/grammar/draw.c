@@ -156,8 +156,8 @@ static void draw_blur(const struct transform *transform, const struct drawing *t
 
 static void (*const draws[TRANSFORM_PIXELS_COUNT])(const struct transform *transform,
 						   const struct drawing *to) = {
-#define TRANSFORM(constant, where, name, set, draw, ...) [TRANSFORM_##constant] = draw,
-	TRANSFORMS_OF_PIXELS(TRANSFORM, TRANSFORM(EFFECT, , , , draw_effect))
+#define TRANSFORM(constant, where, name, text, set, draw, ...) [TRANSFORM_##constant] = draw,
+	TRANSFORMS_OF_PIXELS(TRANSFORM, TRANSFORM(EFFECT, , , , , draw_effect))
 #undef TRANSFORM
 };
 

@@ -142,12 +142,13 @@ static int set_effect(const struct call *call, struct transform *transform)
 }
 
 const struct rule grammar_rules[] = {
-#define GEOMETRY(constant, where, name, size, geometry, ...)                                       \
+#define GEOMETRY(constant, where, name, text, size, geometry, ...)                                 \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
-#define PIXELS(constant, where, name, set, draw, ...)                                              \
+#define PIXELS(constant, where, name, text, set, draw, ...)                                        \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, set, EFFECT_NONE},
-#define FORM(constant, name, ...) {name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
-#define EFFECT(constant, how, where, name, p, ...)                                                 \
+#define FORM(constant, name, text, ...)                                                            \
+	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
+#define EFFECT(constant, how, where, name, text, p, ...)                                           \
 	{name,                                                                                     \
 	 TRANSFORM_EFFECT,                                                                         \
 	 {__VA_ARGS__ __VA_OPT__(, ) PARAM_P(p)},                                                  \

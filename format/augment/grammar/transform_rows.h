@@ -9,7 +9,7 @@
  *
  * A row ends with the transform's parameters: their bounds, their defaults and their members in
  * struct transform. The bounds are generous: a value outside them is a typing error. loaderd(1)
- * repeats names, parameters and defaults; the test augment-documents compares them.
+ * repeats names, sentences, parameters and defaults; the test augment-documents compares them.
  */
 #pragma once
 
@@ -42,57 +42,93 @@
 #define PARAM_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
 
 /*
- * Geometry: constant, DEFERS or STAYS, name, size function (transforms.c), geometry function
- * (apply/geometry.c), parameters.
+ * Geometry: constant, DEFERS or STAYS, name, what it does in one sentence, size function
+ * (transforms.c), geometry function (apply/geometry.c), parameters.
  */
 #define TRANSFORMS_OF_GEOMETRY(X)                                                                  \
-	X(RANDOM_RESIZED_CROP, STAYS, "random_resized_crop", size_given, geometry_resized_crop,    \
+	X(RANDOM_RESIZED_CROP, STAYS, "random_resized_crop",                                       \
+	  "Crops a random part of the image's area, of a random shape, and resizes it to "         \
+	  "size.",                                                                                 \
+	  size_given, geometry_resized_crop,                                                       \
 	  PARAM_SIZE,                                                                              \
 	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
 	  PARAM_RATIO(3.0 / 4.0, 4.0 / 3.0), PARAM_CHROMA, PARAM_FILTER)                           \
-	X(RESIZE, STAYS, "resize", size_resized, geometry_resize_transform,                        \
+	X(RESIZE, STAYS, "resize",                                                                 \
+	  "Resizes the short side to N, keeping the shape, or exactly to WxH.",                    \
+	  size_resized, geometry_resize_transform,                                                 \
 	  PARAM_SIZE, PARAM_CHROMA, PARAM_FILTER)                                                  \
-	X(CENTER_CROP, STAYS, "center_crop", size_given, geometry_center_crop, PARAM_SIZE)         \
-	X(PAD, STAYS, "pad", size_padded, geometry_border,                                         \
+	X(CENTER_CROP, STAYS, "center_crop",                                                       \
+	  "Crops the middle; black around it if the image is smaller.",                            \
+	  size_given, geometry_center_crop, PARAM_SIZE)                                            \
+	X(PAD, STAYS, "pad",                                                                       \
+	  "Adds a border of N pixels, or of W at the sides and H above and below.",                \
+	  size_padded, geometry_border,                                                            \
 	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, PARAM_BORDER)                       \
-	X(RANDOM_CROP, DEFERS, "random_crop", size_random_crop, geometry_random_crop, PARAM_SIZE,  \
+	X(RANDOM_CROP, DEFERS, "random_crop",                                                      \
+	  "Pads, then crops at a random place; the padded image must be at least as large.",       \
+	  size_random_crop, geometry_random_crop, PARAM_SIZE,                                      \
 	  {"padding", VALUE_EXTENT, INTO(pad)}, PARAM_BORDER)                                      \
-	X(HFLIP, DEFERS, "hflip", size_kept, geometry_hflip, PARAM_P_FLIP)                         \
-	X(VFLIP, DEFERS, "vflip", size_kept, geometry_vflip, PARAM_P_FLIP)
+	X(HFLIP, DEFERS, "hflip",                                                                  \
+	  "Mirrors left to right with probability p.",                                             \
+	  size_kept, geometry_hflip, PARAM_P_FLIP)                                                 \
+	X(VFLIP, DEFERS, "vflip",                                                                  \
+	  "Mirrors upside down with probability p.",                                               \
+	  size_kept, geometry_vflip, PARAM_P_FLIP)
 
 /*
- * Transforms that change pixels in place: constant, DEFERS or STAYS, name, set function
- * (grammar_set.c) or NULL, draw function (draw.c, policy.c) or NULL, parameters. EFFECT stands for
- * the transforms that are a single effect with at most one number: the rows of
- * kernels/effect_rows.h.
+ * Transforms that change pixels in place: constant, DEFERS or STAYS, name, what it does in one
+ * sentence, set function (grammar_set.c) or NULL, draw function (draw.c, policy.c) or NULL,
+ * parameters. EFFECT stands for the transforms that are a single effect with at most one number:
+ * the rows of kernels/effect_rows.h.
  */
 #define TRANSFORMS_OF_PIXELS(X, EFFECT)                                                            \
-	X(COLOR_JITTER, DEFERS, "color_jitter", set_jitter, draw_jitter,                           \
+	X(COLOR_JITTER, DEFERS, "color_jitter",                                                    \
+	  "Changes brightness, contrast, saturation and hue in a random order with "               \
+	  "probability p.",                                                                        \
+	  set_jitter, draw_jitter,                                                                 \
 	  {"brightness", VALUE_SPREAD, 0, 1000}, {"contrast", VALUE_SPREAD, 0, 1000},              \
 	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, PARAM_P(1))     \
 	EFFECT                                                                                     \
-	X(BLUR, STAYS, "gaussian_blur", set_blur, draw_blur,                                       \
+	X(BLUR, STAYS, "gaussian_blur",                                                            \
+	  "Blurs with probability p; sigma, in pixels, is fixed or drawn from a range.",           \
+	  set_blur, draw_blur,                                                                     \
 	  {"kernel_size", VALUE_EXTENT, 1, EFFECT_BLUR_SIDE_MAX, .required = true, INTO(kernel)},  \
 	  {"sigma", VALUE_SPREAD, 0.01, 100, .otherwise = {0.1, 2}}, PARAM_P(1))                   \
-	X(ROTATION, STAYS, "random_rotation", set_rotation, draw_warp,                             \
+	X(ROTATION, STAYS, "random_rotation",                                                      \
+	  "Rotates about the middle, counterclockwise, by -degrees to degrees or LOW:HIGH.",       \
+	  set_rotation, draw_warp,                                                                 \
 	  PARAM_DEGREES, PARAM_HOW(0), PARAM_FILL)                                                 \
-	X(AFFINE, STAYS, "random_affine", set_affine, draw_warp,                                   \
+	X(AFFINE, STAYS, "random_affine",                                                          \
+	  "Rotates, shifts, scales and shears, each by a random amount.",                          \
+	  set_affine, draw_warp,                                                                   \
 	  PARAM_DEGREES, {"translate", VALUE_PAIR, 0, 1},                                          \
 	  {"scale", VALUE_RANGE, 0.001, 1000, .otherwise = {1, 1}, INTO(warp.scale)},              \
 	  {"shear", VALUE_SHEAR, -89, 89}, PARAM_HOW(0), PARAM_FILL)                               \
-	X(ERASING, DEFERS, "random_erasing", set_erased, NULL, PARAM_P(0.5),                       \
+	X(ERASING, DEFERS, "random_erasing",                                                       \
+	  "Erases a rectangle of a random area and shape with probability p.",                     \
+	  set_erased, NULL, PARAM_P(0.5),                                                          \
 	  {"scale", VALUE_RANGE, 0, 1, .otherwise = {0.02, 0.33}, INTO(scale)},                    \
 	  PARAM_RATIO(0.3, 3.3), PARAM_VALUE)                                                      \
-	X(CUTOUT, DEFERS, "cutout", set_erased, NULL,                                              \
+	X(CUTOUT, DEFERS, "cutout",                                                                \
+	  "Erases NxN or WxH pixels round a random one, cut off at the border, with "              \
+	  "probability p.",                                                                        \
+	  set_erased, NULL,                                                                        \
 	  {"size", VALUE_EXTENT, 1, PIPELINE_SIDE_MAX, .required = true, INTO(pad)}, PARAM_P(1),   \
 	  PARAM_VALUE)                                                                             \
-	X(RAND_AUGMENT, STAYS, "rand_augment", set_rand_augment, policy_draw,                      \
+	X(RAND_AUGMENT, STAYS, "rand_augment",                                                     \
+	  "Applies num_ops of RandAugment's fourteen operations, each at the same magnitude.",     \
+	  set_rand_augment, policy_draw,                                                           \
 	  {"num_ops", VALUE_WHOLE, 1, 16, .otherwise = {2}, INTO(policy.operations)},              \
 	  {"magnitude", VALUE_WHOLE, 0, 999, .otherwise = {9}, INTO(policy.magnitude)},            \
 	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
-	X(TRIVIAL_AUGMENT, STAYS, "trivial_augment_wide", NULL, policy_draw,                       \
+	X(TRIVIAL_AUGMENT, STAYS, "trivial_augment_wide",                                          \
+	  "Applies one operation at a random magnitude from TrivialAugment's wide ranges.",        \
+	  NULL, policy_draw,                                                                       \
 	  PARAM_BINS, PARAM_HOW(0), PARAM_FADE)                                                    \
-	X(AUG_MIX, STAYS, "aug_mix", set_aug_mix, policy_draw,                                     \
+	X(AUG_MIX, STAYS, "aug_mix",                                                               \
+	  "Mixes the picture with mixture_width chains of operations, of 1 to 3 each where "       \
+	  "chain_depth is -1.",                                                                    \
+	  set_aug_mix, policy_draw,                                                                \
 	  {"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS, .otherwise = {3},                         \
 	   INTO(policy.magnitude)},                                                                \
 	  {"mixture_width", VALUE_WHOLE, 1, TRANSFORM_MIX_WIDTH_MAX, .otherwise = {3},             \
@@ -100,18 +136,29 @@
 	  {"chain_depth", VALUE_WHOLE, -1, 8, .otherwise = {-1}},                                  \
 	  {"alpha", VALUE_NUMBER, 0.01, 1000, .otherwise = {1}, INTO(policy.alpha)},               \
 	  {"all_ops", VALUE_WORD, .words = "true|false"}, PARAM_HOW(1), PARAM_FADE)                \
-	X(AUTO_AUGMENT, STAYS, "auto_augment", NULL, policy_draw,                                  \
+	X(AUTO_AUGMENT, STAYS, "auto_augment",                                                     \
+	  "Applies one of the pairs of operations learned for imagenet, cifar10 or svhn.",         \
+	  NULL, policy_draw,                                                                       \
 	  {"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn", INTO(policy.learned)},          \
 	  PARAM_HOW(0), PARAM_FADE)
 
 /*
- * Transforms that set the format of the finished sample, at most once each: constant, name,
- * parameters. grammar.c handles them.
+ * Transforms that set the format of the finished sample, at most once each: constant, name, what it
+ * does in one sentence, parameters. grammar.c handles them.
  */
 #define TRANSFORMS_OF_FORM(X)                                                                      \
-	X(NORMALIZE, "normalize", {"statistics", VALUE_WORD, .words = "imagenet|dataset"},         \
+	X(NORMALIZE, "normalize",                                                                  \
+	  "Computes (pixel / 255 - mean) / std, by statistics or mean and std; needs a float "     \
+	  "type.",                                                                                 \
+	  {"statistics", VALUE_WORD, .words = "imagenet|dataset"},                                 \
 	  {"mean", VALUE_COLOUR, -1e6, 1e6}, {"std", VALUE_COLOUR, 0, 1e6})                        \
-	X(TO, "to", {"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true})            \
-	X(LAYOUT, "layout", {"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true})        \
-	X(CHANNELS, "channels", {"channels", VALUE_WORD, .words = "3|4", .required = true})
+	X(TO, "to",                                                                                \
+	  "Sets the element type; floats without normalize are pixel / 255.",                      \
+	  {"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true})                      \
+	X(LAYOUT, "layout",                                                                        \
+	  "Sets the layout: interleaved, the default, or planar.",                                 \
+	  {"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true})                          \
+	X(CHANNELS, "channels",                                                                    \
+	  "Sets the channels: RGB, the default, or RGB and a channel of zeros.",                   \
+	  {"channels", VALUE_WORD, .words = "3|4", .required = true})
 /* clang-format on */

@@ -92,7 +92,7 @@ static int size_random_crop(const struct transform *transform, const struct tran
 }
 
 static const size_after sizes_after[TRANSFORM_GEOMETRY_COUNT] = {
-#define TRANSFORM(constant, where, name, size, ...) [TRANSFORM_##constant] = size,
+#define TRANSFORM(constant, where, name, text, size, ...) [TRANSFORM_##constant] = size,
 	TRANSFORMS_OF_GEOMETRY(TRANSFORM)
 #undef TRANSFORM
 };

@@ -12,19 +12,27 @@
 
 /* clang-format off */
 /*
- * Effects that are also transforms: constant, TABLE or PIXELS, DEFERS or STAYS, name, default p,
- * parameter if any.
+ * Effects that are also transforms: constant, TABLE or PIXELS, DEFERS or STAYS, name, what it does
+ * in one sentence, default p, parameter if any.
  */
 #define EFFECT_TRANSFORMS(X)                                                                       \
-	X(GRAYSCALE, PIXELS(grayscale), DEFERS, "random_grayscale", 0.1)                           \
-	X(INVERT, TABLE(invert), DEFERS, "random_invert", 0.5)                                     \
-	X(SOLARIZE, TABLE(solarize), DEFERS, "random_solarize", 0.5,                               \
+	X(GRAYSCALE, PIXELS(grayscale), DEFERS, "random_grayscale",                                \
+	  "Removes the colours with probability p.", 0.1)                                          \
+	X(INVERT, TABLE(invert), DEFERS, "random_invert",                                          \
+	  "Inverts each value with probability p.", 0.5)                                           \
+	X(SOLARIZE, TABLE(solarize), DEFERS, "random_solarize",                                    \
+	  "Inverts values of at least threshold with probability p.", 0.5,                         \
 	  {"threshold", VALUE_NUMBER, 0, 255, .required = true})                                   \
-	X(POSTERIZE, TABLE(posterize), DEFERS, "random_posterize", 0.5,                            \
+	X(POSTERIZE, TABLE(posterize), DEFERS, "random_posterize",                                 \
+	  "Keeps the upper bits of each value with probability p.", 0.5,                           \
 	  {"bits", VALUE_WHOLE, 0, 8, .required = true})                                           \
-	X(AUTOCONTRAST, TABLE(autocontrast), STAYS, "random_autocontrast", 0.5)                    \
-	X(EQUALIZE, TABLE(equalize), STAYS, "random_equalize", 0.5)                                \
-	X(SHARPNESS, PIXELS(sharpness), STAYS, "random_adjust_sharpness", 0.5,                     \
+	X(AUTOCONTRAST, TABLE(autocontrast), STAYS, "random_autocontrast",                         \
+	  "Stretches each channel to the full range with probability p.", 0.5)                     \
+	X(EQUALIZE, TABLE(equalize), STAYS, "random_equalize",                                     \
+	  "Equalizes the histogram of each channel with probability p.", 0.5)                      \
+	X(SHARPNESS, PIXELS(sharpness), STAYS, "random_adjust_sharpness",                          \
+	  "Changes the sharpness with probability p: 0 is smooth, 1 no change, 2 twice as "        \
+	  "sharp.", 0.5,                                                                           \
 	  {"sharpness_factor", VALUE_NUMBER, 0, 1000, .required = true})
 
 /* Effects that only other transforms append. */

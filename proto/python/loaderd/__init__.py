@@ -36,6 +36,7 @@ from ._errors import (
     TransformError,
     WrongProcess,
 )
+from ._pipelines import Argument, Transform, pipelines
 from ._ranks import RankWarning
 from ._subscription import Feed
 from ._timings import Timings
@@ -53,9 +54,9 @@ _WITH_TORCH = {
 # In the order of the reference: what one begins with first, errors last.
 __all__ = [
     "Feed", "Batch", "Tensors", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
-    "Timings", "dataset", "Dataset", "Field", "Daemon", "LabelWarning", "RankWarning", "DatasetWarning", "FeedError", "BadOption",
-    "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone", "DatasetReplaced", "FeedFailed", "FeedTimeout",
-    "NoFreeBatch", "RankChanged", "TransformError", "ProtocolError", "WrongProcess",
+    "Timings", "dataset", "Dataset", "Field", "pipelines", "Transform", "Argument", "Daemon", "LabelWarning", "RankWarning", "DatasetWarning",
+    "FeedError", "BadOption", "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone", "DatasetReplaced",
+    "FeedFailed", "FeedTimeout", "NoFreeBatch", "RankChanged", "TransformError", "ProtocolError", "WrongProcess",
 ]  # fmt: skip
 
 __version__ = _feed.version

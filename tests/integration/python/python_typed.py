@@ -9,7 +9,21 @@ import numpy.typing as npt
 from typing_extensions import assert_type
 
 import loaderd
-from loaderd import Batch, BatchSampler, Daemon, DataLoader, Dataset, Feed, FeedError, Field, ImageDataset, Tensors, Timings
+from loaderd import (
+    Argument,
+    Batch,
+    BatchSampler,
+    Daemon,
+    DataLoader,
+    Dataset,
+    Feed,
+    FeedError,
+    Field,
+    ImageDataset,
+    Tensors,
+    Timings,
+    Transform,
+)
 
 assert_type(loaderd.__version__, str)
 assert_type(loaderd.SUBSTITUTED | loaderd.FIELD_MISSING | loaderd.FIELD_CUT, int)
@@ -117,3 +131,14 @@ def mistakes(feed: Feed) -> None:
     Feed("x.pimg", rank="all")  # type: ignore[arg-type]
     Daemon(settings={"io.mode": 1.5})  # type: ignore[dict-item]
     feed.batch  # type: ignore[attr-defined]
+
+
+def steps() -> None:
+    for step in loaderd.pipelines():
+        assert_type(step, Transform)
+        assert_type((step.name, step.text, step.signature), Tuple[str, str, str])
+        for argument in step.arguments:
+            assert_type(argument, Argument)
+            assert_type((argument.name, argument.form, argument.values, argument.required), Tuple[str, str, str, bool])
+            assert_type((argument.minimum, argument.maximum), Tuple[Optional[float], Optional[float]])
+            assert_type((argument.words, argument.default), Tuple[Tuple[str, ...], Optional[str]])

@@ -1,10 +1,11 @@
 /*
- * Documents that repeat the table of transforms: loaderd(1) lists each transform's name, parameters
- * and defaults, and proto/SPEC.md the transforms that a client can run. A failure prints the
- * expected text.
+ * Documents that repeat the table of transforms: loaderd(1) lists each transform's name, sentence,
+ * parameters and defaults, and proto/SPEC.md the transforms that a client can run. A failure prints
+ * the expected text.
  */
 #include "format/augment/deferrable.h"
 #include "format/augment/grammar/grammar_rules.h"
+#include "format/augment/transform_list.h"
 #include "tests/test.h"
 
 #include <ctype.h>
@@ -46,71 +47,95 @@ __attribute__((format(printf, 2, 3))) static void add(char text[SIGNATURE_MAX], 
 	assert_true(strlen(text) + 1 < SIGNATURE_MAX);
 }
 
-/* Appends the words of a parameter as *a*|*b*, or only word number `only` without markup. */
-static void add_words(char text[SIGNATURE_MAX], const char *words, int only)
+/* Appends the words of an argument as *a*|*b*. */
+static void add_words(char text[SIGNATURE_MAX], const char *words)
 {
 	for (int i = 0; *words; i++) {
 		int size = (int)strcspn(words, "|");
 
-		if (only < 0)
-			add(text, "%s*%.*s*", i ? "|" : "", size, words);
-		else if (i == only)
-			add(text, "%.*s", size, words);
+		add(text, "%s*%.*s*", i ? "|" : "", size, words);
 		words += size + (words[size] == '|');
 	}
 }
 
-static void add_default(char text[SIGNATURE_MAX], const struct parameter *parameter)
-{
-	const double *otherwise = parameter->otherwise;
-
-	if (parameter->given)
-		add(text, "none");
-	else if (parameter->type == VALUE_WORD)
-		add_words(text, parameter->words, (int)otherwise[0]);
-	else if (parameter->type == VALUE_RANGE || parameter->type == VALUE_PAIR || otherwise[1])
-		add(text, "%.5g:%.5g", otherwise[0], otherwise[1]);
-	else
-		add(text, "%.5g", otherwise[0]);
-}
-
-/* Formats a transform as in loaderd(1): *name*(_required_, *key*=default, ...). */
-static void write_signature(const struct rule *rule, char text[SIGNATURE_MAX])
+/*
+ * Formats a transform as in loaderd(1): *name*(_required_, *key*=default, ...). normalize has three
+ * forms with mutually exclusive arguments: its name alone.
+ */
+static void write_signature(const struct transform_entry *entry, char text[SIGNATURE_MAX])
 {
 	*text = 0;
-	add(text, "*%s*(", rule->name);
-	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
-		const struct parameter *parameter = &rule->parameters[i];
+	add(text, "*%s*(", entry->name);
+	for (size_t i = 0; i < entry->argument_count; i++) {
+		const struct transform_argument *argument = &entry->arguments[i];
 
+		if (!argument->required && !*argument->otherwise)
+			return;
 		add(text, i ? ", " : "");
-		if (!parameter->required) {
-			add(text, "*%s*=", parameter->key);
-			add_default(text, parameter);
-		} else if (parameter->type == VALUE_WORD) {
-			add_words(text, parameter->words, -1);
-		} else {
-			add(text, "_%s_", parameter->key);
-		}
+		if (!argument->required)
+			add(text, "*%s*=%s", argument->name, argument->otherwise);
+		else if (!*argument->form)
+			add_words(text, argument->words);
+		else
+			add(text, "_%s_", argument->name);
 	}
 	add(text, ")");
 }
 
+/* Removes the marks of bold and underlined text, which are also in names. */
+static void remove_marks(char *text)
+{
+	char *to = text;
+
+	for (; *text; text++)
+		if (*text != '*' && *text != '_')
+			*to++ = *text;
+	*to = 0;
+}
+
 TEST(manual_has_every_transform)
 {
-	char signature[SIGNATURE_MAX];
+	char signature[SIGNATURE_MAX], sentence[SIGNATURE_MAX], *plain = strdup(manual);
+	struct transform_entry entry;
 	unsigned missing = 0;
 
-	for (const struct rule *rule = grammar_rules; rule->name; rule++) {
-		write_signature(rule, signature);
-		/* normalize has three forms with mutually exclusive parameters. */
-		if (rule->kind == TRANSFORM_NORMALIZE)
-			signature[strlen("*normalize*(")] = 0;
-		if (strstr(manual, signature))
-			continue;
-		missing++;
-		fprintf(stderr, "loaderd.1.scd, PIPELINES, lacks: %s\n", signature);
+	assert_non_null(plain);
+	remove_marks(plain);
+	for (size_t i = 0; transform_list_get(i, &entry); i++) {
+		assert_non_null(grammar_find(entry.name));
+		write_signature(&entry, signature);
+		if (!strstr(manual, signature)) {
+			missing++;
+			fprintf(stderr, "loaderd.1.scd, PIPELINES, lacks: %s\n", signature);
+		}
+		assert_true(snprintf(sentence, sizeof(sentence), "%s", entry.text) < SIGNATURE_MAX);
+		remove_marks(sentence);
+		if (!strstr(plain, sentence)) {
+			missing++;
+			fprintf(stderr, "loaderd.1.scd, PIPELINES, %s, lacks: %s\n", entry.name,
+				entry.text);
+		}
 	}
+	free(plain);
 	assert_int_equal(missing, 0);
+}
+
+/* The list has every transform, and each entry the arguments of the grammar. */
+TEST(list_is_complete)
+{
+	struct transform_entry entry;
+	size_t i = 0;
+
+	for (; grammar_rules[i].name; i++) {
+		size_t count = 0;
+
+		assert_true(transform_list_get(i, &entry));
+		assert_string_equal(entry.name, grammar_rules[i].name);
+		while (count < PARAMETERS_MAX && grammar_rules[i].parameters[count].key)
+			count++;
+		assert_int_equal(entry.argument_count, count);
+	}
+	assert_false(transform_list_get(i, &entry));
 }
 
 /* The manual's PIPELINES section describes no transform that does not exist. */

@@ -1,0 +1,82 @@
+"""loaderd.pipelines() against the daemon ($LOADERD): it takes what the list allows, and refuses numbers beyond the bounds."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import loaderd
+
+SAMPLES = {"N": "3", "N or WxH": "3", "N, WxH or a schedule": "8", "N or LOW:HIGH": "0.2:0.3"}
+
+
+def call(step, **given):
+    """The step with these arguments, and whatever else it requires."""
+    for argument in step.arguments:
+        if argument.required and argument.name not in given:
+            given[argument.name] = SAMPLES[argument.form] if argument.form else argument.words[0]
+    if step.name == "normalize" and not {"statistics", "mean"} & set(given):
+        given["statistics"] = "imagenet"
+    text = f"{step.name}({', '.join(f'{name}={value}' for name, value in given.items())})"
+    return text + " to(f32)" if step.name == "normalize" else text
+
+
+class Pipelines(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        images, cls.path = os.path.join(cls.folder.name, "images"), os.path.join(cls.folder.name, "data.pimg")
+        subprocess.run([os.environ["SHAPES"], images, "--count", "40"], check=True, capture_output=True)
+        subprocess.run([os.environ["PACKIMG"], "convert", os.path.join(images, "train"), "-o", cls.path], check=True, capture_output=True)
+
+    def open(self, text):
+        with loaderd.Feed(self.path, pipeline=f"resize(16x16) {text}", batch_size=2, daemon="private"):
+            pass
+
+    def test_defaults_are_taken(self):
+        for step in loaderd.pipelines():
+            with self.subTest(step.name):
+                defaults = {one.name: one.default for one in step.arguments if one.default not in (None, "none")}
+                self.open(call(step, **defaults))
+
+    def test_words_are_taken(self):
+        for step in loaderd.pipelines():
+            for argument in step.arguments:
+                for word in argument.words:
+                    with self.subTest(step.name, argument=argument.name, word=word):
+                        self.open(call(step, **{argument.name: word}))
+
+    def test_bounds_are_refused(self):
+        count = 0
+        for step in loaderd.pipelines():
+            for argument in step.arguments:
+                if not argument.form:
+                    continue
+                with self.subTest(step.name, argument=argument.name):
+                    beyond = f"{2 * argument.maximum + 2:.0f}"
+                    value = f"{beyond}:{beyond}" if argument.form == "LOW:HIGH" else beyond
+                    with self.assertRaisesRegex(loaderd.FeedError, "^pipeline: at byte") as refused:
+                        self.open(call(step, **{argument.name: value}))
+                    self.assertIn(f"{argument.maximum:.7g}", str(refused.exception))
+                    count += 1
+        self.assertGreater(count, 55)
+
+    def test_printed(self):
+        def run(*words):
+            return subprocess.run([sys.executable, "-m", "loaderd", *words], capture_output=True, text=True, check=False)
+
+        printed = run("steps").stdout
+        for step in loaderd.pipelines():
+            self.assertIn(f"{step.signature}\n    {step.text}\n", printed)
+        one = run("steps", "hflip").stdout
+        self.assertEqual(one, "hflip(p=0.5)\n    Mirrors left to right with probability p.\n        p                   N, from 0 to 1, or alternate\n\n")
+        unknown = run("steps", "hfilp")
+        self.assertEqual((unknown.returncode, unknown.stdout), (1, ""))
+        self.assertIn("there is no step 'hfilp'", unknown.stderr)
+        self.assertIn(loaderd.__version__, run("--version").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
