@@ -28,6 +28,12 @@ PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packi
 BESIDE = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
 OPTIONAL = PROGRAMS[1:] + BESIDE  # parts that Meson leaves out when a library is missing
 DATA = ("trainer/devices", "trainer/recipes")
+# What shells complete the programs with: (template, where it goes)
+COMPLETIONS = (
+    ("loaderd", "bash-completion/completions/@PROGRAM@"),
+    ("zsh.in", "zsh/site-functions/_@PROGRAM@"),
+    ("fish.in", "fish/vendor_completions.d/@PROGRAM@.fish"),
+)
 
 # pip sets PYTHONPATH so that no package of the system's is seen; Meson may be one.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -47,14 +53,17 @@ def _version():
 
 
 def _build(folder, setup):
-    """Builds what the wheel holds, in a fresh folder if there are arguments to set it up; returns the parts that there are."""
+    """Builds what the wheel holds, in a fresh folder if there are arguments to set it up; returns the parts that there are, with the manual pages."""
     if setup is not None:
-        _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", "-Dman=disabled", *setup)
+        _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", *setup)
     described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--targets"], env=_ENVIRONMENT))
     outputs = {os.path.relpath(name, os.path.abspath(folder)) for target in described for name in target["filename"]}
     parts = [name for name in PROGRAMS + BESIDE if name in outputs or name not in OPTIONAL]
-    _run("ninja", "-C", folder, EXTENSION, *parts)
-    return parts
+    # of programs, file formats and protocol; libfeed, which section 3 describes, is not in a wheel
+    custom = [name for target in described if target["type"] == "custom" for name in target["filename"]]
+    pages = sorted(os.path.relpath(name, os.path.abspath(folder)) for name in custom if re.search(r"\.[157]$", name))
+    _run("ninja", "-C", folder, EXTENSION, *parts, *pages)
+    return parts, pages
 
 
 def _metadata():
@@ -62,6 +71,10 @@ def _metadata():
         project = tomllib.load(file)["project"]
     lines = ["Metadata-Version: 2.4", f"Name: {project['name']}", f"Version: {_version()}", f"Summary: {project['description']}"]
     lines += [f"Requires-Python: {project['requires-python']}", f"License-Expression: {project['license']}", "License-File: LICENSE"]
+    for label, address in project.get("urls", {}).items():
+        lines.append(f"Project-URL: {label}, {address}")
+    lines += [f"Author: {', '.join(author['name'] for author in project['authors'])}", f"Keywords: {','.join(project['keywords'])}"]
+    lines += [f"Classifier: {classifier}" for classifier in project["classifiers"]]
     for extra, wanted in project["optional-dependencies"].items():
         lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {package}; extra == '{extra}'" for package in wanted)]
     lines += ["Description-Content-Type: text/markdown", "", _read(os.path.join(HERE, "README.md")).decode()]
@@ -86,18 +99,28 @@ def pack(path, files, info):
             archive.writestr(entry, data)
 
 
-def _files(folder, version, parts, tag):
+def _share(folder, commands, pages):
+    """{path below share: bytes} of manual pages, completions, and what the trainer reads."""
+    files = {f"man/man{name[-1]}/{os.path.basename(name)}": _read(os.path.join(folder, name)) for name in pages}
+    for command in commands:
+        for template, to in COMPLETIONS:
+            text = _read(os.path.join(TOP, "tools/completions", template))
+            files[to.replace("@PROGRAM@", command)] = text.replace(b"@PROGRAM@", command.encode())
+    for source in DATA if "trainer" in commands else ():
+        for name in os.listdir(os.path.join(TOP, source)):
+            files[f"loaderd/{os.path.basename(source)}/{name}"] = _read(os.path.join(TOP, source, name))
+    return files
+
+
+def _files(folder, version, parts, pages, tag):
     info = f"loaderd-{version}.dist-info"
     files = {f"loaderd/{name}": (_read(os.path.join(HERE, "loaderd", name)), 0o644) for name in MODULES}
     files["loaderd/_feed.abi3.so"] = (_read(os.path.join(folder, EXTENSION)), 0o755)
     for name in parts:
         files[f"loaderd/bin/{os.path.basename(name)}"] = (_read(os.path.join(folder, name)), 0o755)
-    if "trainer/trainer" in parts:
-        for source in DATA:
-            for name in os.listdir(os.path.join(TOP, source)):
-                to = f"loaderd-{version}.data/data/share/loaderd/{os.path.basename(source)}/{name}"
-                files[to] = (_read(os.path.join(TOP, source, name)), 0o644)
     commands = [os.path.basename(name) for name in parts if name in PROGRAMS]
+    for name, data in _share(folder, commands, pages).items():
+        files[f"loaderd-{version}.data/data/share/{name}"] = (data, 0o644)
     points = "[console_scripts]\n" + "".join(f"{name} = loaderd._programs:{name}\n" for name in sorted(commands))
     wheel = f"Wheel-Version: 1.0\nGenerator: loaderd\nRoot-Is-Purelib: false\nTag: {tag}\n"
     files[f"{info}/METADATA"] = (_metadata(), 0o644)
@@ -115,9 +138,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     tag, version = f"cp39-abi3-{platform}", _version()
     with tempfile.TemporaryDirectory(prefix="loaderd-build-") as fresh:
-        parts = _build(folder or fresh, None if folder else [setup] if isinstance(setup, str) else setup)
+        parts, pages = _build(folder or fresh, None if folder else [setup] if isinstance(setup, str) else setup)
         name = f"loaderd-{version}-{tag}.whl"
-        pack(os.path.join(wheel_directory, name), *_files(folder or fresh, version, parts, tag))
+        pack(os.path.join(wheel_directory, name), *_files(folder or fresh, version, parts, pages, tag))
     return name
 
 

@@ -110,10 +110,15 @@ def installed_lines():
 
 
 def shell_file(shell, path, folder):
-    """The shell's file for the program at path, as it is installed."""
-    name = os.path.join(folder, f"{os.path.basename(path)}.{shell}")
+    """The shell's file for the program at path, as it is installed, beside bash's."""
+    program = os.path.basename(path)
+    name = os.path.join(folder, {"zsh": f"share/zsh/site-functions/_{program}", "fish": f"share/fish/vendor_completions.d/{program}.fish"}[shell])
+    functions = os.path.join(folder, "share/bash-completion/completions", program)
+    for file in (name, functions):
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+    shutil.copyfile(BASH, functions)
     with open(os.path.join(COMPLETIONS, shell + ".in")) as template, open(name, "w") as file:
-        file.write(template.read().replace("@PROGRAM@", os.path.basename(path)).replace("@BASH@", BASH))
+        file.write(template.read().replace("@PROGRAM@", program))
     return name
 
 
