@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* renamed in libavif 1.0 */
+#if AVIF_VERSION >= 1000000
+#define MIRRORING axis
+#else
+#define MIRRORING mode
+#endif
+
 enum {
 	AVIF_PIXELS_MAX = 1 << 28, /* default limit of libavif */
 	AVIF_CROPPED_MAX =
@@ -27,7 +34,7 @@ static uint8_t avif_orientation(const avifImage *image)
 	bool mirrored = image->transformFlags & AVIF_TRANSFORM_IMIR;
 
 	return orientations[turned ? image->irot.angle & 3 : 0]
-			   [mirrored ? 1 + (image->imir.mode & 1) : 0];
+			   [mirrored ? 1 + (image->imir.MIRRORING & 1) : 0];
 }
 
 /* A file being read: its original bytes, or an equivalent copy that libavif accepts. */
