@@ -318,8 +318,9 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 			return fail_expected(parser, "a number after ':'");
 		}
 		if (!(number >= parameter->min && number <= parameter->max))
-			return fail(parser, position, "%s is from %.7g to %.7g", parameter->key,
-				    parameter->min, parameter->max);
+			return fail(parser, position, "%s is from %.7g to %.7g%s%s", parameter->key,
+				    parameter->min, parameter->max, parameter->hint ? ": " : "",
+				    parameter->hint ? parameter->hint : "");
 		value->numbers[value->count++] = number;
 		if (parser->text[parser->at] != ':' || value->count == max)
 			break;
@@ -496,16 +497,6 @@ static int set_normalize(struct parser *parser, const struct transform *transfor
 	const double *std_values = word->position >= 0 ? imagenet_std : std->numbers;
 
 	for (int i = 0; i < 3; i++) {
-		if (fabs(mean_values[i]) > 1)
-			return fail(parser, mean->position,
-				    "a mean of %.7g is not within 0 to 1: divide means of 0 to 255 "
-				    "by 255",
-				    mean_values[i]);
-		if (std_values[i] < 1e-6 || std_values[i] > 1)
-			return fail(parser, std->position,
-				    "a std of %.7g is not within 0.000001 to 1: divide those of 0 "
-				    "to 255 by 255",
-				    std_values[i]);
 		pipeline->mean[i] = mean_values[i];
 		pipeline->std[i] = std_values[i];
 	}

@@ -32,6 +32,7 @@ struct parameter {
 	const char *key;
 	enum value_type type;
 	double min, max;
+	const char *hint; /* what to do about a number that is not within; may be NULL */
 	/*
 	 * Allowed words, separated by '|'. For types other than VALUE_WORD: words allowed instead
 	 * of numbers.

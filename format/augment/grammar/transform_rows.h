@@ -151,7 +151,8 @@
 	  "Computes (pixel / 255 - mean) / std, by statistics or mean and std; needs a float "     \
 	  "type.",                                                                                 \
 	  {"statistics", VALUE_WORD, .words = "imagenet|dataset"},                                 \
-	  {"mean", VALUE_COLOUR, -1e6, 1e6}, {"std", VALUE_COLOUR, 0, 1e6})                        \
+	  {"mean", VALUE_COLOUR, -1, 1, .hint = "divide means of 0 to 255 by 255"},                \
+	  {"std", VALUE_COLOUR, 1e-6, 1, .hint = "divide those of 0 to 255 by 255"})               \
 	X(TO, "to",                                                                                \
 	  "Sets the element type; floats without normalize are pixel / 255.",                      \
 	  {"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true})                      \
