@@ -1,0 +1,134 @@
+"""Imported by every Python process of a row: records the labels that each step sees, since they are the numbers of the samples.
+
+Appends one line of JSON for each call of the loss to $LOADERD_RECORD/PID: t, in seconds, train, labels. Also registers a model "tiny"
+with torchvision and timm, so that a published script spends its time on the loader.
+"""
+
+import importlib.abc
+import importlib.util
+import json
+import os
+import sys
+import time
+
+record = None
+
+
+def note(labels, train):
+    global record
+    if record is None or record[0] != os.getpid():
+        record = os.getpid(), open(os.path.join(os.environ["LOADERD_RECORD"], str(os.getpid())), "a", buffering=1)
+    line = {"t": time.monotonic(), "train": bool(train), "labels": [int(label) for label in labels]}
+    record[1].write(json.dumps(line) + "\n")
+
+
+def torch_losses(functional):
+    import torch
+
+    if "KERAS_BACKEND" in os.environ:
+        return  # keras_losses() records, and Keras's loss is PyTorch's
+    cross_entropy = functional.cross_entropy
+
+    inside = False
+
+    def recording(input, target, *rest, **options):
+        nonlocal inside
+        if inside:  # PyTorch calls it again for tensors of subclasses, such as fastai's
+            return cross_entropy(input, target, *rest, **options)
+        note(target.tolist(), torch.is_grad_enabled())
+        inside = True
+        try:
+            return cross_entropy(input, target, *rest, **options)
+        finally:
+            inside = False
+
+    functional.cross_entropy = recording
+
+
+def keras_losses(keras):
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    compute_loss = keras.Model.compute_loss
+
+    def recording(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if not in_stateless_scope():  # in which Keras tries the model on a batch of its own
+            note(y.flatten().tolist(), training)
+        return compute_loss(self, x, y, y_pred, sample_weight, training)
+
+    keras.Model.compute_loss = recording
+
+
+def jax_steps(jax):
+    """The labels are the last argument of what the script itself compiles."""
+    jit = jax.jit
+
+    def recording(function, *rest, **options):
+        compiled = jit(function, *rest, **options)
+        if function.__module__ != "__main__":
+            return compiled
+
+        def call(*arguments):
+            note(arguments[-1].tolist(), True)
+            return compiled(*arguments)
+
+        return call
+
+    jax.jit = recording
+
+
+def tiny_model(num_classes=1000, **ignored):
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(3, 16, 16, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, num_classes))
+
+
+def torchvision_models(models):
+    def tiny(**options):
+        return tiny_model(**options)
+
+    from torchvision.models._api import register_model
+
+    models.tiny = register_model(name="tiny")(tiny)
+
+
+def timm_models(models):
+    def tiny(pretrained=False, **options):
+        model = tiny_model(**options)
+        model.pretrained_cfg = model.default_cfg = {
+            "input_size": (3, 96, 96), "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "interpolation": "bilinear"}
+        model.num_classes = options.get("num_classes", 1000)
+        return model
+
+    models._registry._model_entrypoints["tiny"] = tiny
+
+
+HOOKS = {
+    "torch.nn.functional": torch_losses,
+    "keras": keras_losses,
+    "jax": jax_steps,
+    "torchvision.models": torchvision_models,
+    "timm.models": timm_models,
+}
+
+
+class Hooks(importlib.abc.MetaPathFinder):
+    """Runs the hook of a module once it has been imported."""
+
+    def find_spec(self, name, path, target=None):
+        hook = HOOKS.pop(name, None)
+        if hook is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                hook(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+if "LOADERD_RECORD" in os.environ:
+    sys.meta_path.insert(0, Hooks())

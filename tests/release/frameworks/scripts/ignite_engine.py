@@ -1,0 +1,31 @@
+"""Ignite: a supervised trainer and evaluator."""
+
+import torch
+import torchvision
+from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+from ignite.metrics import Accuracy, Loss
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision import transforms
+
+normalize = transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+train_set = torchvision.datasets.ImageFolder("images/train", transforms.Compose([
+    transforms.RandomResizedCrop(96), transforms.RandomHorizontalFlip(), transforms.ToTensor(), normalize]))
+val_set = torchvision.datasets.ImageFolder("images/val", transforms.Compose([
+    transforms.Resize(110), transforms.CenterCrop(96), transforms.ToTensor(), normalize]))
+train_loader = DataLoader(train_set, batch_size=32, shuffle=True, num_workers=2)
+val_loader = DataLoader(val_set, batch_size=32, num_workers=2)
+
+model = nn.Sequential(nn.Conv2d(3, 16, 8, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 1000))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+criterion = nn.CrossEntropyLoss()
+trainer = create_supervised_trainer(model, optimizer, criterion)
+evaluator = create_supervised_evaluator(model, metrics={"accuracy": Accuracy(), "loss": Loss(criterion)})
+
+
+@trainer.on(Events.EPOCH_COMPLETED)
+def evaluate(engine):
+    print(engine.state.epoch, evaluator.run(val_loader).metrics)
+
+
+trainer.run(train_loader, max_epochs=3)
