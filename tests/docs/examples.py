@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs the Python of a document as it stands.
 
-    examples.py DOCUMENT FOLDER
+    examples.py [--whole] DOCUMENT FOLDER
 
 DOCUMENT is a Markdown file of this tree, of which the blocks ```python are taken. They run in FOLDER, in order, as one program would have them; those with
-prompts (>>>) are doctests. A file in this folder that is named like the document (proto-python-README.examples.sh) runs first and makes the files that the
-examples name. Skips and names an example that needs PyTorch, torchvision or JAX where that is missing. Exits with 77 where all are, and without NumPy.
+prompts (>>>) are doctests. A file in this folder that is named like the document (proto-python-README.examples.sh) or like its folder
+(proto-python-howto.examples.sh) runs first and makes the files that the examples name. Skips and names an example that needs PyTorch, torchvision or JAX
+where that is missing. Exits with 77 where all are, without NumPy, and with --whole where the document imports any package that is missing.
 """
 
 import doctest
@@ -39,20 +40,33 @@ def run(name, block, names):
     return True
 
 
+def missing(blocks):
+    """The packages that the examples import and that are not installed."""
+    imported = {name for block in blocks for name in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE)}
+    return sorted(name for name in imported if importlib.util.find_spec(name) is None)
+
+
 def main():
-    document, folder = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    whole = sys.argv[1] == "--whole"
+    document, folder = (pathlib.Path(argument) for argument in sys.argv[1 + whole :])
+    document = document.resolve()
     blocks = re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
     if not blocks:
         sys.exit(f"{document}: no examples found")
     if importlib.util.find_spec("numpy") is None:
         print(f"NumPy is not installed for {sys.executable}")
         sys.exit(77)
+    if whole and missing(blocks):
+        print(f"{document}: skipped, as these are not installed: {', '.join(missing(blocks))}")
+        sys.exit(77)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     os.chdir(folder)
     here = pathlib.Path(__file__).resolve()
     name = "-".join(document.relative_to(here.parents[2]).with_suffix("").parts)
-    subprocess.run(["bash", "-eu", here.with_name(f"{name}.examples.sh")], check=True)
+    own = here.with_name(f"{name}.examples.sh")
+    makes = own if own.exists() else here.with_name(f"{name.rpartition('-')[0]}.examples.sh")
+    subprocess.run(["bash", "-eu", makes], check=True)
     names, ran = {"__name__": "__main__"}, 0
     for number, block in enumerate(blocks, 1):
         try:

@@ -1,0 +1,4 @@
+# few images, since networks train on them
+shapes images --count 90
+packimg convert images/train -o train.pimg
+packimg convert images/val -o val.pimg
