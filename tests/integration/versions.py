@@ -36,7 +36,7 @@ class Versions(unittest.TestCase):
     def test_debian(self):
         """What makes packages reads meson.build by itself, since nothing is configured there."""
         self.assertEqual(said("bash", "-c", ". tools/packaging/tree.sh && version", cwd=TREE), VERSION + "\n")
-        changelog = said(TREE / "tools/packaging/debian_changelog", VERSION, "0", input=(TREE / ".github/CHANGELOG.md").read_text())
+        changelog = said(TREE / "tools/packaging/debian_changelog", VERSION, "bookworm", "0", input=(TREE / ".github/CHANGELOG.md").read_text())
         self.assertTrue(changelog.startswith(f"loaderd ({VERSION}) bookworm;"), changelog[:80])
 
     def test_manual_pages(self):

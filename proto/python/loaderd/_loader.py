@@ -278,7 +278,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """Batches of an epoch."""
-        return super().__len__() if self._order is None else len(self._order)
+        return int(super().__len__()) if self._order is None else len(self._order)
 
     @property
     def _collates(self) -> bool:

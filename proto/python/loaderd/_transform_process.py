@@ -45,8 +45,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout != torch.strided or value.requires_grad:
             return NotImplemented
-        strides = value.stride()
-        by_stride = sorted(range(value.dim()), key=lambda i: -strides[i])
+        strides: Tuple[int, ...] = value.stride()
+        by_stride = sorted(range(value.dim()), key=strides.__getitem__, reverse=True)
         stored = value.permute(*by_stride) if value.dim() > 1 else value
         if not stored.is_contiguous():
             stored, by_stride = value.contiguous(), list(range(value.dim()))
