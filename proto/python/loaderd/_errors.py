@@ -113,7 +113,7 @@ def translated(error: "_feed.Error", more: str = "") -> FeedError:
     """Returns the exception for an error of libfeed."""
     code, text = error.args
     kind = _BY_CODE.get(code, FeedError)
-    if kind is BadOption and text.startswith("pipeline"):
+    if kind in (BadOption, FeedError) and text.startswith("pipeline"):  # a value beyond its bounds has a code of its own
         kind = BadPipeline
     if code == errno.ENOENT and text.startswith("dataset"):
         kind = NoDataset

@@ -57,7 +57,7 @@ class Pipelines(unittest.TestCase):
                 with self.subTest(step.name, argument=argument.name):
                     beyond = f"{2 * argument.maximum + 2:.0f}"
                     value = f"{beyond}:{beyond}" if argument.form == "LOW:HIGH" else beyond
-                    with self.assertRaisesRegex(loaderd.FeedError, "^pipeline: at byte") as refused:
+                    with self.assertRaisesRegex(loaderd.BadPipeline, "^pipeline: at byte") as refused:
                         self.open(call(step, **{argument.name: value}))
                     self.assertIn(f"{argument.maximum:.7g}", str(refused.exception))
                     count += 1
