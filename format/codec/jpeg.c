@@ -173,7 +173,7 @@ static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 {
 	for (int i = 0; i < cinfo->num_components; i++) {
 		const jpeg_component_info *component = &cinfo->comp_info[i];
-		int size = component->DCT_scaled_size, min = cinfo->min_DCT_scaled_size;
+		int size = jpeg_block_size(component), min = jpeg_block_size_min(cinfo);
 		if (size != min &&
 		    (component->h_samp_factor * size != cinfo->max_h_samp_factor * min ||
 		     component->v_samp_factor * size != cinfo->max_v_samp_factor * min))

@@ -31,6 +31,29 @@ void jpeg_trap_init(struct jpeg_trap *trap);
 _Noreturn void jpeg_trap_raise(j_common_ptr cinfo, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/*
+ * Width and height of a component's blocks after the inverse transform, in samples. libjpeg-turbo
+ * with the API of libjpeg 7 or 8, as in Ubuntu, has a field for each, with equal values.
+ */
+static inline int jpeg_block_size(const jpeg_component_info *component)
+{
+#if JPEG_LIB_VERSION >= 70
+	return component->DCT_h_scaled_size;
+#else
+	return component->DCT_scaled_size;
+#endif
+}
+
+/* The smallest jpeg_block_size() of all components. */
+static inline int jpeg_block_size_min(const struct jpeg_decompress_struct *cinfo)
+{
+#if JPEG_LIB_VERSION >= 70
+	return cinfo->min_DCT_h_scaled_size;
+#else
+	return cinfo->min_DCT_scaled_size;
+#endif
+}
+
 struct jpeg_arena_chunk;
 
 /*

@@ -11,7 +11,9 @@ static int code_of_message(int message)
 	switch (message) {
 	case JERR_OUT_OF_MEMORY:
 		return -ENOMEM;
+#if JPEG_LIB_VERSION < 70 /* later versions have no such message */
 	case JERR_ARITH_NOTIMPL:
+#endif
 	case JERR_BAD_PRECISION:
 	case JERR_CCIR601_NOTIMPL:
 	case JERR_CONVERSION_NOTIMPL:

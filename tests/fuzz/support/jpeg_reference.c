@@ -1,5 +1,7 @@
 #include "tests/fuzz/support/jpeg_reference.h"
 
+#include "format/codec/jpeg_common.h"
+
 #include <jerror.h>
 #include <math.h>
 #include <setjmp.h>
@@ -90,14 +92,14 @@ enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint3
 		for (int i = 0; i < 3; i++) {
 			const jpeg_component_info *component = &d.comp_info[i];
 			JDIMENSION first = d.output_scanline * component->v_samp_factor *
-					   component->DCT_scaled_size /
-					   (d.max_v_samp_factor * d.min_DCT_scaled_size);
+					   jpeg_block_size(component) /
+					   (d.max_v_samp_factor * jpeg_block_size_min(&d));
 
 			for (int row = 0; row < ROWS; row++)
 				rows[i][row] = samples[i][first + row];
 			planes[i] = rows[i];
 		}
-		jpeg_read_raw_data(&d, planes, d.max_v_samp_factor * d.min_DCT_scaled_size);
+		jpeg_read_raw_data(&d, planes, d.max_v_samp_factor * jpeg_block_size_min(&d));
 	}
 	for (int i = 0; i < 3; i++)
 		ret_planes[i] = (struct jpeg_reference_plane){d.comp_info[i].downsampled_width,
