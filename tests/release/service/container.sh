@@ -128,14 +128,12 @@ can_boot()
 	command -v mmdebstrap systemd-nspawn >/dev/null || fail 'apt-get install mmdebstrap systemd-container'
 }
 
-# base PACKAGES [RELEASE]: a Debian of these, separated by commas, in base, unless it is there.
+# base PACKAGES [RELEASE]: a system of these, separated by commas, in base, unless it is there.
 base()
 {
 	[ "$(cat base.packages 2>/dev/null)" != "$1" ] || return 0
-	rm -rf base base.part
-	mmdebstrap --variant=minbase --mode=root --include="$1" "${2:-bookworm}" base.part "${MIRROR:-http://deb.debian.org/debian}" >base.log 2>&1 ||
-		fail "mmdebstrap failed; $PWD/base.log says why"
-	mv base.part base
+	. "${self%/*}/../../../tools/packaging/release_root.sh"
+	release_root "${2:-bookworm}" base "$1" >base.log 2>&1 || fail "mmdebstrap failed; $PWD/base.log says why"
 	echo "$1" >base.packages
 }
 
