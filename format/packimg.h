@@ -547,8 +547,8 @@ void packimg_writer_free(struct packimg_writer *writer);
 struct packimg_rewriter;
 
 /*
- * -EBADMSG if packimg_check() finds damage; -EINVAL if shards are links into several directories.
- * Error messages name the file.
+ * -EBADMSG if packimg_check() finds damage; -EINVAL if shards are links into several directories;
+ * -ENOTSUP if bytes may belong to a section of an unknown type. Error messages name the file.
  */
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
 			 struct packimg_error *error);

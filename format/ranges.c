@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum range_kind { RANGE_HEADER, RANGE_SECTION, RANGE_COLUMN, RANGE_DATA, RANGE_SIDE };
 enum {
@@ -229,6 +230,70 @@ static int check_sorted(const struct ranges *ranges, struct range *sorted, size_
 		    !is_shared(ranges, &sorted[i - 1], &sorted[i]))
 			return fail_overlap(ranges, &sorted[i - 1], &sorted[i], error);
 	return 0;
+}
+
+/* Returns the first byte other than zero in a part of the file; `end` if there is none. */
+static uint64_t find_nonzero(const struct shard *shard, uint64_t begin, uint64_t end)
+{
+	while (begin < end && shard->map[begin] == 0)
+		begin++;
+	return begin;
+}
+
+/* Returns the first byte outside all sorted ranges that is not zero; the file's size if none. */
+static uint64_t find_in_gaps(const struct shard *shard, const struct range *sorted, size_t count)
+{
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (sorted[i].begin > end) {
+			uint64_t found = find_nonzero(shard, end, sorted[i].begin);
+			if (found < sorted[i].begin)
+				return found;
+		}
+		end = sorted[i].end > end ? sorted[i].end : end;
+	}
+	return find_nonzero(shard, end, shard->size);
+}
+
+/* Returns the type of the first section whose type is unknown, or 0. */
+static uint32_t unknown_section(const struct shard *shard)
+{
+	for (uint32_t i = 0; i < shard->extent_count; i++)
+		if (shard->extents[i].type > PIMG_SECTION_KNOWN_MAX)
+			return shard->extents[i].type;
+	return PIMG_SECTION_NONE;
+}
+
+int ranges_check_gaps(const struct packimg *dataset, const struct shard *shard,
+		      struct packimg_error *error)
+{
+	struct ranges ranges = {.dataset = dataset, .shard = shard};
+	uint32_t type = unknown_section(shard);
+
+	if (type == PIMG_SECTION_NONE)
+		return 0;
+	int r = collect_fixed(&ranges, error);
+	if (r < 0)
+		return r;
+	struct range *sorted = calloc(shard->sample_count + FIXED_MAX, 2 * sizeof(*sorted));
+	if (!sorted)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", shard->path);
+	size_t count = ranges.fixed_count;
+	memcpy(sorted, ranges.fixed, count * sizeof(*sorted));
+	for (uint64_t i = 0; i < shard->sample_count; i++)
+		count += ranges_of(&ranges, i, sorted + count);
+	qsort(sorted, count, sizeof(*sorted), range_compare);
+	uint64_t found = find_in_gaps(shard, sorted, count);
+	free(sorted);
+	if (found == shard->size)
+		return 0;
+	return packimg_fail(
+		error, -ENOTSUP,
+		"%s: has a section of the unknown type %u, to which the bytes at %" PRIu64
+		" may belong; writing the file anew would lose them; use a newer "
+		"loaderd, or convert the images again",
+		shard->path, type, found);
 }
 
 int ranges_check(const struct packimg *dataset, const struct shard *shard,

@@ -56,6 +56,7 @@ static int shard_init(struct shard *shard, int fd, char *path, const struct pimg
 		shard->extents[shard->extent_count++] = (struct section_extent){
 			.begin = section->offset,
 			.end = section->offset + section->size,
+			.xxh3 = section->xxh3,
 			.type = section->type,
 		};
 		if (section->offset < shard->sections_begin)

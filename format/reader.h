@@ -26,6 +26,7 @@ struct section_view {
 /* Location of a nonempty section, of a known or unknown type. */
 struct section_extent {
 	uint64_t begin, end;
+	uint64_t xxh3;
 	uint32_t type;
 };
 
@@ -105,3 +106,10 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
  */
 int ranges_check(const struct packimg *dataset, const struct shard *shard,
 		 struct packimg_error *error);
+/*
+ * Checks that a rewrite of the file keeps what sections of unknown types may lead to: if there are
+ * any, every byte outside all ranges must be zero. -ENOTSUP if one is not; the message has its
+ * offset. -ENOMEM. Needs a file that ranges_check() has accepted.
+ */
+int ranges_check_gaps(const struct packimg *dataset, const struct shard *shard,
+		      struct packimg_error *error);

@@ -38,13 +38,33 @@ static int check_section(const struct shard *shard, const struct section_view *s
 	return 0;
 }
 
+/* Checks the sections of unknown types, of which only the checksums have a meaning. */
+static int check_unknown_sections(const struct shard *shard, struct packimg_error *error)
+{
+	for (uint32_t i = 0; i < shard->extent_count; i++) {
+		const struct section_extent *extent = &shard->extents[i];
+
+		if (extent->type <= PIMG_SECTION_KNOWN_MAX)
+			continue;
+		poison_expect_none(shard->map + extent->begin, extent->end - extent->begin);
+		if (XXH3_64bits(shard->map + extent->begin, extent->end - extent->begin) !=
+		    extent->xxh3)
+			return packimg_damaged(
+				error,
+				"%s: checksum of the section of the unknown type %u does not fit; "
+				"the file is damaged, copy or convert it again",
+				shard->path, extent->type);
+	}
+	return 0;
+}
+
 static int check_sections(const struct shard *shard, struct packimg_error *error)
 {
 	int r = 0;
 
 	for (uint32_t type = 1; r == 0 && type <= PIMG_SECTION_KNOWN_MAX; type++)
 		r = check_section(shard, &shard->sections[type], type, error);
-	return r;
+	return r == 0 ? check_unknown_sections(shard, error) : r;
 }
 
 static int check_records(const struct packimg *dataset, const struct shard *shard,

@@ -149,7 +149,8 @@ static int rewriter_order_shard(struct packimg_rewriter *rewriter, const struct 
 	for (uint64_t i = 0; r >= 0 && i < shard->sample_count; i++)
 		rewriter->order[shard->sample_first + i] = extents[i].index;
 	free(extents);
-	return r < 0 ? r : rewriter_check_overlaps(rewriter, shard, error);
+	r = r < 0 ? r : rewriter_check_overlaps(rewriter, shard, error);
+	return r < 0 ? r : ranges_check_gaps(rewriter->dataset, shard, error);
 }
 
 static int rewriter_init(struct packimg_rewriter *rewriter, const struct packimg *dataset,

@@ -413,6 +413,78 @@ TEST_WITH(overlaps, setup, teardown)
 	packimg_close(dataset);
 }
 
+/*
+ * Adds a section of an unknown type, and a blob outside all ranges to which it may lead. size:
+ * bytes of the blob.
+ */
+static void add_unknown_section(const char *path, size_t size)
+{
+	size_t file_size;
+	uint8_t *data = image_file_read(path, &file_size);
+	size_t section = (file_size + 63) & ~(size_t)63, blob = section + 64;
+	uint8_t *longer = calloc(1, blob + 64);
+	struct pimg_header *header = (struct pimg_header *)longer;
+
+	memcpy(longer, data, file_size);
+	memcpy(longer + section, &blob, sizeof(blob));
+	memset(longer + blob, 'b', size);
+	header->sections[header->section_count++] = (struct pimg_section){
+		.type = 200,
+		.offset = section,
+		.size = sizeof(blob),
+		.xxh3 = XXH3_64bits(longer + section, sizeof(blob)),
+	};
+	header->file_size = blob + 64;
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	image_file_write(path, longer, blob + 64);
+	free(data);
+	free(longer);
+}
+
+/* A rewrite refuses to lose bytes that a section of an unknown type may lead to. */
+TEST_WITH(bytes_of_unknown_sections, setup, teardown)
+{
+	const char *path = path_of("one.pimg");
+	struct packimg *dataset;
+	struct packimg_rewriter *rewriter;
+	struct stat before, after;
+
+	write_dataset(path, 0);
+	add_unknown_section(path, 0);
+	MUST(packimg_open(path, &dataset, &error));
+	rewrite(dataset, INDEX);
+	packimg_close(dataset);
+	write_dataset(path, 0);
+	add_unknown_section(path, 3);
+	MUST(packimg_open(path, &dataset, &error));
+	MUST(packimg_check(dataset, &error));
+	assert_int_equal(stat(path, &before), 0);
+	assert_int_equal(packimg_rewriter_new(dataset, &rewriter, &error), -ENOTSUP);
+	assert_non_null(strstr(error.text, "one.pimg: has a section of the unknown type 200"));
+	packimg_close(dataset);
+	assert_int_equal(stat(path, &after), 0);
+	assert_true(before.st_ino == after.st_ino && before.st_size == after.st_size);
+}
+
+/* Verifying finds damage in a section of an unknown type. */
+TEST_WITH(damaged_unknown_section, setup, teardown)
+{
+	const char *path = path_of("one.pimg");
+	struct packimg *dataset;
+	size_t size;
+
+	write_dataset(path, 0);
+	add_unknown_section(path, 0);
+	uint8_t *data = image_file_read(path, &size);
+	data[size - 128] ^= 1;
+	image_file_write(path, data, size);
+	free(data);
+	MUST(packimg_open(path, &dataset, &error));
+	assert_int_equal(packimg_check(dataset, &error), -EBADMSG);
+	assert_non_null(strstr(error.text, "section of the unknown type 200"));
+	packimg_close(dataset);
+}
+
 /* Whatever else a valid file may contain: unknown sections, gaps, unknown kinds of side data. */
 TEST_WITH(golden, setup, teardown)
 {
