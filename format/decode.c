@@ -99,14 +99,37 @@ static void orient_pixels(uint8_t orientation, const struct packimg_pixels *stor
 	};
 }
 
+/* Turns a stored raster upright by exchanging and reversing its steps. */
+static void orient_raster(uint8_t orientation, struct packimg_raster *raster)
+{
+	struct packimg_raster stored = *raster;
+
+	if (flips_s(orientation)) {
+		stored.data += (ptrdiff_t)(stored.width - 1) * stored.step_x;
+		stored.step_x = -stored.step_x;
+	}
+	if (flips_t(orientation)) {
+		stored.data += (ptrdiff_t)(stored.height - 1) * stored.step_y;
+		stored.step_y = -stored.step_y;
+	}
+	*raster = stored;
+	if (orient_swaps(orientation)) {
+		raster->width = stored.height;
+		raster->height = stored.width;
+		raster->step_x = stored.step_y;
+		raster->step_y = stored.step_x;
+	}
+}
+
 /* ---- decoding ---- */
 
-enum { CODEC_MAX = PACKIMG_CODEC_RAW_ZSTD };
+enum { CODEC_MAX = PACKIMG_CODEC_RASTER };
 
 static const struct codec *const codecs[CODEC_MAX + 1] = {
 	[PACKIMG_CODEC_JPEG] = &codec_jpeg,
 	[PACKIMG_CODEC_RAW] = &codec_raw,
 	[PACKIMG_CODEC_RAW_ZSTD] = &codec_raw_zstd,
+	[PACKIMG_CODEC_RASTER] = &codec_raster,
 };
 
 struct packimg_decoder {
@@ -280,6 +303,34 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 {
 	return decoder_decode(decoder, sample, region, size_hint_width, size_hint_height, false,
 			      ret_pixels, error);
+}
+
+int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			  const struct packimg_region *region, struct packimg_raster *ret_raster,
+			  struct packimg_error *error)
+{
+	struct packimg_error cause = {.text = ""};
+	struct codec_request request;
+	struct packimg_raster raster;
+	int r = request_init(&request, sample, region, 0, 0, error);
+
+	if (r < 0)
+		return r;
+	if (!codecs[sample->codec]->raster)
+		return packimg_fail(error, -ENOTSUP,
+				    "sample %" PRIu64
+				    ": codec %u stores no raster: store masks and "
+				    "rasters as raster, raw or raw+zstd",
+				    sample->index, sample->codec);
+	decoder->height = 0;
+	scratch_budget_next(&decoder->budget);
+	r = codecs[sample->codec]->raster(decoder->states[sample->codec], &request, &raster,
+					  &cause);
+	if (r < 0)
+		return decoder_fail(decoder, error, r, sample, &cause);
+	orient_raster(sample->orientation, &raster);
+	*ret_raster = raster;
+	return 0;
 }
 
 int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,

@@ -46,7 +46,19 @@ enum packimg_codec {
 	/* height x width x channels bytes, RGB or grey, no row padding */
 	PACKIMG_CODEC_RAW = 2,
 	PACKIMG_CODEC_RAW_ZSTD = 3, /* like RAW, compressed as one zstd frame */
+	PACKIMG_CODEC_RASTER = 4,   /* any element, 1 to 32 channels (SPEC.md, "Codec 4, raster") */
 };
+
+/* Elements of a raster. The numbers are those of the format. */
+enum packimg_element {
+	PACKIMG_ELEMENT_U8 = 1,
+	PACKIMG_ELEMENT_F32 = 4,
+	PACKIMG_ELEMENT_U16 = 5,
+	PACKIMG_ELEMENT_I16 = 6,
+	PACKIMG_ELEMENT_I32 = 7,
+};
+
+enum { PACKIMG_RASTER_CHANNELS_MAX = 32 };
 
 enum packimg_field_type {
 	PACKIMG_FIELD_INT64 = 1,
@@ -89,7 +101,7 @@ struct packimg_sample {
 	uint32_t height;      /* pixels, after orientation */
 	int32_t label;        /* class number, or PACKIMG_LABEL_NONE */
 	uint8_t codec;        /* enum packimg_codec */
-	uint8_t channels;     /* stored channels: 1, 3 or 4; decoded pixels are always RGB */
+	uint8_t channels;     /* stored channels: 1, 3 or 4; packimg_decode() returns RGB */
 	uint8_t orientation;  /* EXIF orientation 1..8 that turns the stored pixels upright */
 	uint32_t shard;       /* file that holds the sample, for packimg_shard() */
 	uint64_t data_offset; /* offset of the stored bytes in that file */
@@ -305,6 +317,30 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
 		   struct packimg_error *error);
 
+/*
+ * Pixels with their own element and channels, which are interleaved. The pixel in column x and row
+ * y begins at data + x * step_x + y * step_y; steps may be negative. Elements are aligned.
+ */
+struct packimg_raster {
+	const uint8_t *data;
+	ptrdiff_t step_x, step_y; /* bytes to the next pixel on the right, and below */
+	uint32_t width, height, channels;
+	enum packimg_element element;
+};
+
+/* Returns the bytes of an element; 0 for a number that is no element of a raster. */
+size_t packimg_element_size(enum packimg_element element);
+/*
+ * Decodes a region of a raster, raw or raw+zstd sample at full scale, without converting it to RGB.
+ * Raw samples have bytes as elements. Applies the orientation by the steps of the result, which is
+ * exactly the region, valid until the decoder's next call. The pixels of raw samples are in the
+ * mapping: copy a value before checking it. Of a raster, reads only the bands of rows that the
+ * region touches. Errors as packimg_decode(); -ENOTSUP for a JPEG.
+ */
+int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			  const struct packimg_region *region, struct packimg_raster *ret_raster,
+			  struct packimg_error *error);
+
 enum {
 	PACKIMG_ROWS_HELD = 8,
 	PACKIMG_PLANE_ROWS_HELD = 24,
@@ -438,6 +474,36 @@ int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, 
 			bool optimise, const uint8_t **ret_data, size_t *ret_size);
 int packimg_encode_zstd(struct packimg_encoder *encoder, const uint8_t *pixels, size_t size,
 			int level, const uint8_t **ret_data, size_t *ret_size);
+
+/* How a band of a raster is stored (SPEC.md, "Codec 4, raster"). */
+enum packimg_raster_method {
+	PACKIMG_RASTER_RAW = 0,
+	PACKIMG_RASTER_ZSTD = 1,
+	PACKIMG_RASTER_RUNS = 2, /* one channel of u8 or u16 */
+	/*
+	 * Chooses for each band: runs if they take at most an eighth of the raw size, because they
+	 * decode several times faster than zstd; else zstd.
+	 */
+	PACKIMG_RASTER_BEST = 3,
+};
+
+enum { PACKIMG_RASTER_ROWS_LOG2_MAX = 8 };
+
+struct packimg_raster_coding {
+	enum packimg_raster_method method;
+	int level; /* of zstd */
+	/* bands of 1 << rows_log2 rows; fewer if such a band would exceed 4 MiB */
+	uint32_t rows_log2;
+};
+
+/*
+ * Encodes a raster for PACKIMG_CODEC_RASTER, losslessly. A band that a method does not make smaller
+ * is stored raw. step_x must be the size of a pixel. -EINVAL for an impossible argument; -E2BIG if
+ * the result could exceed 2^32 - 1 bytes; -ENOMEM. error may be NULL.
+ */
+int packimg_encode_raster(struct packimg_encoder *encoder, const struct packimg_raster *raster,
+			  const struct packimg_raster_coding *coding, const uint8_t **ret_data,
+			  size_t *ret_size, struct packimg_error *error);
 
 /* A transcoder holds the scratch memory of one thread. Output is valid until its next call. */
 

@@ -29,6 +29,12 @@ struct codec {
 	 */
 	int (*decode)(void *state, const struct codec_request *request,
 		      struct packimg_pixels *ret_pixels, struct packimg_error *error);
+	/*
+	 * As packimg_decode_raster(), in stored coordinates; NULL if the codec cannot keep elements
+	 * and channels.
+	 */
+	int (*raster)(void *state, const struct codec_request *request,
+		      struct packimg_raster *ret_raster, struct packimg_error *error);
 	/* As packimg_decode_begin_planes(); NULL if the codec has no planes. */
 	int (*planes)(void *state, const struct codec_request *request,
 		      struct packimg_planes *ret_planes, struct packimg_error *error);
@@ -47,6 +53,14 @@ struct codec {
 extern const struct codec codec_jpeg;
 extern const struct codec codec_raw;
 extern const struct codec codec_raw_zstd;
+extern const struct codec codec_raster;
+
+/*
+ * Returns a raster of bytes with 1 or 3 channels as RGB, in place or, if grey, in `grey`. -ENOMEM
+ * or -E2BIG if that cannot grow.
+ */
+int codec_raster_rgb(const struct packimg_raster *raster, struct scratch *grey,
+		     struct packimg_pixels *ret_pixels);
 
 /*
  * As packimg_index_jpeg(). If source has an index (the content of its item), uses its columns;

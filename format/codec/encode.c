@@ -1,5 +1,6 @@
 #include "format/codec/codec.h"
 #include "format/codec/jpeg_output.h"
+#include "format/codec/raster.h"
 #include "format/codec/scratch.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@ struct packimg_encoder {
 	struct jpeg_output output;
 	struct jpeg_arena arena;
 	struct scratch zstd_output;
+	struct raster_encoder raster;
 	ZSTD_CCtx *zstd;
 };
 
@@ -53,6 +55,7 @@ void packimg_encoder_free(struct packimg_encoder *encoder)
 	jpeg_destroy_compress(&encoder->cinfo);
 	ZSTD_freeCCtx(encoder->zstd);
 	scratch_deinit(&encoder->zstd_output);
+	raster_encoder_deinit(&encoder->raster);
 	jpeg_output_deinit(&encoder->output);
 	free(encoder);
 }
@@ -127,4 +130,12 @@ int packimg_encode_zstd(struct packimg_encoder *encoder, const uint8_t *pixels, 
 	*ret_data = encoder->zstd_output.data;
 	*ret_size = n;
 	return 0;
+}
+
+int packimg_encode_raster(struct packimg_encoder *encoder, const struct packimg_raster *raster,
+			  const struct packimg_raster_coding *coding, const uint8_t **ret_data,
+			  size_t *ret_size, struct packimg_error *error)
+{
+	encoder->raster.zstd = encoder->zstd;
+	return raster_encode(&encoder->raster, raster, coding, ret_data, ret_size, error);
 }

@@ -58,46 +58,60 @@ static int raw_zstd_state_new(struct scratch_budget *budget, void **ret_state)
 	return 0;
 }
 
-/*
- * Returns pixels in the image, or converts a grey region to RGB. This function and the following
- * resize read raw pixels in place, while the file's owner may change them. That is safe: addresses
- * and sizes come only from the copied record, and a pixel value at most indexes a table of 256
- * entries.
- */
-static int raw_region(struct raw_state *raw, const struct codec_request *request,
-		      const uint8_t *image, struct packimg_pixels *ret_pixels)
+int codec_raster_rgb(const struct packimg_raster *raster, struct scratch *grey,
+		     struct packimg_pixels *ret_pixels)
 {
-	const struct packimg_region *region = &request->region;
-	size_t channels = request->sample->channels, stride = request->width * channels;
-	const uint8_t *first = image + region->y * stride + region->x * channels;
+	const uint8_t *first = raster->data;
+	size_t stride = (size_t)raster->step_y;
 
-	if (channels == 1) {
-		size_t out_stride = (size_t)region->width * 3;
-		int r = scratch_reserve(&raw->grey, out_stride * region->height);
+	if (raster->channels == 1) {
+		size_t out_stride = (size_t)raster->width * 3;
+		int r = scratch_reserve(grey, out_stride * raster->height);
 		if (r < 0)
 			return r;
-		for (uint32_t y = 0; y < region->height; y++) {
+		for (uint32_t y = 0; y < raster->height; y++) {
 			const uint8_t *in = first + y * stride;
-			uint8_t *out = raw->grey.data + y * out_stride;
-			for (uint32_t x = 0; x < region->width; x++)
+			uint8_t *out = grey->data + y * out_stride;
+			for (uint32_t x = 0; x < raster->width; x++)
 				out[3 * x] = out[3 * x + 1] = out[3 * x + 2] = in[x];
 		}
-		first = raw->grey.data;
+		first = grey->data;
 		stride = out_stride;
 	}
 	*ret_pixels = (struct packimg_pixels){
 		.data = first,
 		.stride = stride,
-		.width = region->width,
-		.height = region->height,
-		.region_width = region->width,
-		.region_height = region->height,
+		.width = raster->width,
+		.height = raster->height,
+		.region_width = raster->width,
+		.region_height = raster->height,
 	};
 	return 0;
 }
 
-static int raw_decode(void *state, const struct codec_request *request,
-		      struct packimg_pixels *ret_pixels, struct packimg_error *error)
+/*
+ * Returns the region of an image. Its readers read raw pixels in place, while the file's owner may
+ * change them. That is safe: addresses and sizes come only from the copied record, and a pixel
+ * value at most indexes a table of 256 entries.
+ */
+static struct packimg_raster raw_region(const struct codec_request *request, const uint8_t *image)
+{
+	const struct packimg_region *region = &request->region;
+	size_t channels = request->sample->channels, stride = request->width * channels;
+
+	return (struct packimg_raster){
+		.data = image + region->y * stride + region->x * channels,
+		.step_x = (ptrdiff_t)channels,
+		.step_y = (ptrdiff_t)stride,
+		.width = region->width,
+		.height = region->height,
+		.channels = (uint32_t)channels,
+		.element = PACKIMG_ELEMENT_U8,
+	};
+}
+
+static int raw_raster(void *state, const struct codec_request *request,
+		      struct packimg_raster *ret_raster, struct packimg_error *error)
 {
 	const struct packimg_sample *sample = request->sample;
 	uint64_t size = (uint64_t)request->width * request->height * sample->channels;
@@ -105,11 +119,22 @@ static int raw_decode(void *state, const struct codec_request *request,
 	if (sample->data_size != size)
 		return packimg_damaged(error, "raw pixels have %u bytes, expected %" PRIu64,
 				       sample->data_size, size);
-	return raw_region(state, request, sample->data, ret_pixels);
+	*ret_raster = raw_region(request, sample->data);
+	return 0;
 }
 
-static int raw_zstd_decode(void *state, const struct codec_request *request,
-			   struct packimg_pixels *ret_pixels, struct packimg_error *error)
+static int raw_decode(void *state, const struct codec_request *request,
+		      struct packimg_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct raw_state *raw = state;
+	struct packimg_raster raster;
+	int r = raw_raster(raw, request, &raster, error);
+
+	return r < 0 ? r : codec_raster_rgb(&raster, &raw->grey, ret_pixels);
+}
+
+static int raw_zstd_raster(void *state, const struct codec_request *request,
+			   struct packimg_raster *ret_raster, struct packimg_error *error)
 {
 	const struct packimg_sample *sample = request->sample;
 	struct raw_state *raw = state;
@@ -134,17 +159,30 @@ static int raw_zstd_decode(void *state, const struct codec_request *request,
 	if (n != size)
 		return packimg_damaged(error, "the zstd frame holds %zu bytes, expected %zu", n,
 				       size);
-	return raw_region(raw, request, raw->image.data, ret_pixels);
+	*ret_raster = raw_region(request, raw->image.data);
+	return 0;
+}
+
+static int raw_zstd_decode(void *state, const struct codec_request *request,
+			   struct packimg_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct raw_state *raw = state;
+	struct packimg_raster raster;
+	int r = raw_zstd_raster(raw, request, &raster, error);
+
+	return r < 0 ? r : codec_raster_rgb(&raster, &raw->grey, ret_pixels);
 }
 
 const struct codec codec_raw = {
 	.state_new = raw_state_new,
 	.state_free = raw_state_free,
 	.decode = raw_decode,
+	.raster = raw_raster,
 };
 
 const struct codec codec_raw_zstd = {
 	.state_new = raw_zstd_state_new,
 	.state_free = raw_state_free,
 	.decode = raw_zstd_decode,
+	.raster = raw_zstd_raster,
 };

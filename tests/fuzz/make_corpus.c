@@ -1,6 +1,6 @@
 /*
  * Makes the seeds of the codec targets and of fuzz_request: make_corpus FOLDER writes
- * FOLDER/codec_jpeg, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request.
+ * FOLDER/codec_jpeg, FOLDER/codec_raster, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request.
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
@@ -18,6 +18,14 @@ static void write_file(const char *folder, const char *name, const uint8_t *data
 	FILE *file = fopen(path, "wb");
 	if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0) {
 		perror(path);
+		exit(1);
+	}
+}
+
+static void must(int r)
+{
+	if (r < 0) {
+		fprintf(stderr, "make_corpus: %s\n", strerror(-r));
 		exit(1);
 	}
 }
@@ -86,6 +94,52 @@ static void make_frames(const char *root)
 	packimg_encoder_free(encoder);
 }
 
+/* Makes rasters of each element by each method, with the size before them as the target reads it.
+ */
+static void make_rasters(const char *root)
+{
+	static const enum packimg_element elements[] = {PACKIMG_ELEMENT_U8, PACKIMG_ELEMENT_U16,
+							PACKIMG_ELEMENT_I16, PACKIMG_ELEMENT_I32,
+							PACKIMG_ELEMENT_F32};
+	enum { WIDTH = 24, HEIGHT = 20 };
+	struct packimg_encoder *encoder;
+	char folder[2048], name[64];
+
+	must(packimg_encoder_new(&encoder));
+	snprintf(folder, sizeof(folder), "%s/codec_raster", root);
+	mkdir(folder, 0777);
+	for (unsigned i = 0; i < 5; i++)
+		for (int method = PACKIMG_RASTER_RAW; method <= PACKIMG_RASTER_RUNS; method++) {
+			uint32_t channels = i < 2 ? 1 : i;
+			size_t size, pixel = packimg_element_size(elements[i]) * channels;
+
+			if (method == PACKIMG_RASTER_RUNS && i > 1)
+				continue;
+			uint8_t *pixels = calloc(WIDTH * HEIGHT, pixel);
+			struct packimg_raster raster = {
+				pixels,     (ptrdiff_t)pixel, (ptrdiff_t)(WIDTH * pixel),
+				WIDTH,      HEIGHT,           channels,
+				elements[i]};
+			struct packimg_raster_coding coding = {method, 3, i};
+			const uint8_t *data;
+
+			for (size_t at = 0; at < WIDTH * HEIGHT; at++)
+				pixels[at * pixel] = (uint8_t)(at % WIDTH / 7 + at / WIDTH / 6);
+			must(packimg_encode_raster(encoder, &raster, &coding, &data, &size, NULL));
+			uint8_t *seed = malloc(2 + size);
+
+			seed[0] = WIDTH - 1;
+			seed[1] = HEIGHT - 1;
+			memcpy(seed + 2, data, size);
+			snprintf(name, sizeof(name), "element%d_method%d", (int)elements[i],
+				 method);
+			write_file(folder, name, seed, 2 + size);
+			free(seed);
+			free(pixels);
+		}
+	packimg_encoder_free(encoder);
+}
+
 /*
  * Makes inputs of jpeg_case_build() with every sampling, quantisation and kind of scan. Inputs of
  * jpeg_index start with three changes to the index.
@@ -143,14 +197,6 @@ static void make_headers(const char *root)
 		seed[0] = (uint8_t)first;
 		snprintf(name, sizeof(name), "made%02u", first);
 		write_file(folder, name, seed, sizeof(seed));
-	}
-}
-
-static void must(int r)
-{
-	if (r < 0) {
-		fprintf(stderr, "make_corpus: %s\n", strerror(-r));
-		exit(1);
 	}
 }
 
@@ -353,6 +399,7 @@ int main(int argc, char **argv)
 	}
 	make_jpegs(argv[1]);
 	make_frames(argv[1]);
+	make_rasters(argv[1]);
 	make_cases(argv[1]);
 	make_headers(argv[1]);
 	make_requests(argv[1]);

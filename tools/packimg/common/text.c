@@ -82,8 +82,9 @@ const char *codec_name(enum packimg_codec codec)
 		[PACKIMG_CODEC_JPEG] = "jpeg",
 		[PACKIMG_CODEC_RAW] = "raw",
 		[PACKIMG_CODEC_RAW_ZSTD] = "raw+zstd",
+		[PACKIMG_CODEC_RASTER] = "raster",
 	};
 
-	return codec >= PACKIMG_CODEC_JPEG && codec <= PACKIMG_CODEC_RAW_ZSTD ? names[codec]
-									      : "unknown";
+	return codec >= PACKIMG_CODEC_JPEG && codec <= PACKIMG_CODEC_RASTER ? names[codec]
+									    : "unknown";
 }
