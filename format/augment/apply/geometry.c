@@ -50,7 +50,7 @@ static bool axis_can_resize(const struct geometry_axis *axis)
 	return geometry_axis_copies(axis) && !axis_padded(axis);
 }
 
-/* Leaves `reverse` unchanged: resizing commutes with a flip. */
+/* Leaves `reverse` unchanged: antialiased resizing commutes with a flip. */
 static void axis_resize(struct geometry_axis *axis, uint32_t size)
 {
 	axis->low += (uint32_t)axis->offset;
@@ -119,6 +119,48 @@ static struct geometry_stage *geometry_cut(struct geometry *geometry)
 	return geometry_push(geometry, stage->x.count, stage->y.count);
 }
 
+/* Records a step from the current size, which the caller completes. */
+static struct geometry_step *geometry_record(struct geometry *geometry,
+					     enum geometry_step_kind kind)
+{
+	const struct geometry_stage *stage = geometry_last(geometry);
+	struct geometry_step *step = &geometry->steps[geometry->step_count++];
+
+	*step = (struct geometry_step){
+		.kind = kind,
+		.from_width = stage->x.count,
+		.from_height = stage->y.count,
+		.width = stage->x.count,
+		.height = stage->y.count,
+	};
+	return step;
+}
+
+static void geometry_record_pad(struct geometry *geometry, const uint32_t border[4], bool reflect)
+{
+	struct geometry_step *step = geometry_record(geometry, GEOMETRY_STEP_PAD);
+
+	step->x = border[0];
+	step->y = border[1];
+	step->width += border[0] + border[2];
+	step->height += border[1] + border[3];
+	step->reflect = reflect;
+}
+
+static void geometry_crop(struct geometry *geometry, uint32_t x, uint32_t y, uint32_t width,
+			  uint32_t height)
+{
+	struct geometry_step *step = geometry_record(geometry, GEOMETRY_STEP_CROP);
+	struct geometry_stage *stage = geometry_last(geometry);
+
+	step->x = x;
+	step->y = y;
+	step->width = width;
+	step->height = height;
+	axis_crop(&stage->x, x, width);
+	axis_crop(&stage->y, y, height);
+}
+
 static void geometry_resize(struct geometry *geometry, uint32_t width, uint32_t height,
 			    const struct transform *transform)
 {
@@ -126,6 +168,10 @@ static void geometry_resize(struct geometry *geometry, uint32_t width, uint32_t 
 
 	if (stage->x.count == width && stage->y.count == height)
 		return;
+	struct geometry_step *step = geometry_record(geometry, GEOMETRY_STEP_RESIZE);
+
+	step->width = width;
+	step->height = height;
 	if (!axis_can_resize(&stage->x) || !axis_can_resize(&stage->y))
 		stage = geometry_cut(geometry);
 	axis_resize(&stage->x, width);
@@ -141,6 +187,7 @@ static void geometry_pad(struct geometry *geometry, const uint32_t border[4], co
 
 	if ((border[0] | border[1] | border[2] | border[3]) == 0)
 		return;
+	geometry_record_pad(geometry, border, false);
 	if ((axis_padded(&stage->x) || axis_padded(&stage->y)) &&
 	    (stage->reflect || memcmp(stage->fill, fill, sizeof(stage->fill)) != 0))
 		stage = geometry_cut(geometry);
@@ -177,6 +224,7 @@ static int geometry_border(struct geometry *geometry, const struct transform *tr
 		 */
 		if (geometry->stage_count == 1 || !stage_shows_all(stage))
 			stage = geometry_cut(geometry);
+		geometry_record_pad(geometry, border, true);
 		stage->reflect = true;
 		axis_pad(&stage->x, transform->pad[0], transform->pad[0]);
 		axis_pad(&stage->y, transform->pad[1], transform->pad[1]);
@@ -232,8 +280,7 @@ static int geometry_resized_crop(struct geometry *geometry, const struct transfo
 	uint32_t region[4];
 
 	random_region(transform, stage->x.count, stage->y.count, &draws->own, region);
-	axis_crop(&stage->x, region[0], region[2]);
-	axis_crop(&stage->y, region[1], region[3]);
+	geometry_crop(geometry, region[0], region[1], region[2], region[3]);
 	geometry_resize(geometry, size->width, size->height, transform);
 	return 0;
 }
@@ -267,8 +314,9 @@ static int geometry_center_crop(struct geometry *geometry, const struct transfor
 	geometry_pad(geometry, border, black);
 	stage = geometry_last(geometry);
 	/* rint() rounds halves to even, like Python's round(). */
-	axis_crop(&stage->x, (uint32_t)rint((stage->x.count - size->width) / 2.0), size->width);
-	axis_crop(&stage->y, (uint32_t)rint((stage->y.count - size->height) / 2.0), size->height);
+	geometry_crop(geometry, (uint32_t)rint((stage->x.count - size->width) / 2.0),
+		      (uint32_t)rint((stage->y.count - size->height) / 2.0), size->width,
+		      size->height);
 	return 0;
 }
 
@@ -294,8 +342,7 @@ static int geometry_random_crop(struct geometry *geometry, const struct transfor
 	uint32_t y = random_below(&draws->own, height - size->height + 1);
 	uint32_t x = random_below(&draws->own, width - size->width + 1);
 
-	axis_crop(&stage->x, x, size->width);
-	axis_crop(&stage->y, y, size->height);
+	geometry_crop(geometry, x, y, size->width, size->height);
 	return 0;
 }
 
@@ -311,6 +358,8 @@ static void geometry_effects(struct geometry *geometry, const struct transform *
 			geometry->erasure_count++;
 		return;
 	}
+	if (transform->kind == TRANSFORM_ROTATION || transform->kind == TRANSFORM_AFFINE)
+		geometry_record(geometry, GEOMETRY_STEP_WARP)->effect = geometry->effects.count;
 	draw_effects(transform,
 		     &(struct drawing){stage->x.count, stage->y.count, random, &geometry->effects});
 	stage->effect_count = geometry->effects.count - stage->effect_begin;
@@ -326,14 +375,20 @@ static bool draw_flip(const struct transform *transform, struct geometry_draws *
 static int geometry_hflip(struct geometry *geometry, const struct transform *transform,
 			  struct geometry_draws *draws, struct pipeline_error *error)
 {
-	geometry_last(geometry)->x.reverse ^= draw_flip(transform, draws);
+	if (draw_flip(transform, draws)) {
+		geometry_record(geometry, GEOMETRY_STEP_HFLIP);
+		geometry_last(geometry)->x.reverse ^= true;
+	}
 	return 0;
 }
 
 static int geometry_vflip(struct geometry *geometry, const struct transform *transform,
 			  struct geometry_draws *draws, struct pipeline_error *error)
 {
-	geometry_last(geometry)->y.reverse ^= draw_flip(transform, draws);
+	if (draw_flip(transform, draws)) {
+		geometry_record(geometry, GEOMETRY_STEP_VFLIP);
+		geometry_last(geometry)->y.reverse ^= true;
+	}
 	return 0;
 }
 
@@ -397,6 +452,7 @@ int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t heig
 	geometry->stage_count = 0;
 	geometry->effects.count = 0;
 	geometry->erasure_count = 0;
+	geometry->step_count = 0;
 	geometry_push(geometry, width, height);
 	for (unsigned i = 0; i < pipeline->transform_count; i++) {
 		if (pipeline->defers && i == pipeline->delivered_transforms)

@@ -3,8 +3,11 @@
  * stages as possible. A stage resizes a rectangle of its input to a grid, shows a window of the
  * grid and flips it. Where the window extends beyond the grid, it shows fill. Usually there is one
  * stage, and its rectangle is the part to decode. Another stage begins where folding would change
- * pixels: at a resize after a resize or pad, and at geometry after effects. Plain values; any
- * thread.
+ * pixels: at a resize after a resize or pad, and at geometry after effects.
+ *
+ * The same decisions also stand unfolded, as steps: what belongs to the image (masks, boxes,
+ * points) follows it step by step, because rounding down to the nearest pixel does not commute with
+ * a flip, and each crop clips boxes. Plain values; any thread.
  */
 #pragma once
 
@@ -36,6 +39,27 @@ struct geometry_stage {
 	unsigned effect_begin, effect_count;
 };
 
+enum geometry_step_kind {
+	GEOMETRY_STEP_CROP,
+	GEOMETRY_STEP_PAD,
+	GEOMETRY_STEP_RESIZE,
+	GEOMETRY_STEP_HFLIP,
+	GEOMETRY_STEP_VFLIP,
+	GEOMETRY_STEP_WARP, /* rotation and affine */
+};
+
+/* One change of the frame, in the order of the pipeline. Sizes are in pixels. */
+struct geometry_step {
+	enum geometry_step_kind kind;
+	uint32_t from_width, from_height; /* before the step */
+	uint32_t width, height;           /* after it */
+	uint32_t x, y;   /* crop: its corner; pad: pixels on the left and above; else 0 */
+	bool reflect;    /* pad: shows the picture mirrored at its border */
+	unsigned effect; /* warp: its number in geometry.effects; else 0 */
+};
+
+enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX };
+
 struct geometry {
 	/* At least one stage. If the pipeline defers, the client runs the last one (defer.h). */
 	struct geometry_stage stages[PIPELINE_TRANSFORMS_MAX + 2];
@@ -44,6 +68,10 @@ struct geometry {
 	/* Rectangles to erase in the finished sample, in order. */
 	struct erase erasures[PIPELINE_TRANSFORMS_MAX];
 	unsigned erasure_count;
+	/* At most two for each transform. Policies, which may warp in the course of mixing, have
+	 * none. */
+	struct geometry_step steps[GEOMETRY_STEPS_MAX];
+	unsigned step_count;
 };
 
 /*

@@ -23,6 +23,10 @@ struct effect_map {
 	uint32_t fill; /* one pixel */
 };
 
+/* Computes the map of a warp for a picture of width x height. */
+void effect_map_init(const struct effect_warp *warp, uint32_t width, uint32_t height,
+		     struct effect_map *ret_map);
+
 enum { EFFECT_BLUR_TAPS_MAX = EFFECT_BLUR_SIDE_MAX / 2 }; /* on each side of the middle */
 
 /*

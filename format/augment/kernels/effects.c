@@ -109,22 +109,30 @@ static int swap_pictures(struct effects *effects, uint32_t **ret_in, uint32_t **
 	return 0;
 }
 
+void effect_map_init(const struct effect_warp *warp, uint32_t width, uint32_t height,
+		     struct effect_map *ret_map)
+{
+	struct effect_map map = {.width = width, .height = height, .masked = warp->filled};
+
+	for (int i = 0; i < 3; i++) {
+		map.x[i] = warp->matrix[i] / (0.5f * (float)width);
+		map.y[i] = warp->matrix[3 + i] / (0.5f * (float)height);
+		if (warp->filled)
+			map.fill |= (uint32_t)warp->fill[i] << 8 * i;
+	}
+	*ret_map = map;
+}
+
 static int effects_warp(struct effects *effects, const struct effect *effect)
 {
 	const struct effect_warp *warp = &effect->warp;
-	struct effect_map map = {
-		.width = effects->width, .height = effects->height, .masked = warp->filled};
+	struct effect_map map;
 	uint32_t *in, *out;
 	int r = swap_pictures(effects, &in, &out);
 
 	if (r < 0)
 		return r;
-	for (int i = 0; i < 3; i++) {
-		map.x[i] = warp->matrix[i] / (0.5f * (float)effects->width);
-		map.y[i] = warp->matrix[3 + i] / (0.5f * (float)effects->height);
-		if (warp->filled)
-			map.fill |= (uint32_t)warp->fill[i] << 8 * i;
-	}
+	effect_map_init(warp, effects->width, effects->height, &map);
 	in[pixel_count(effects)] = warp->bilinear ? 0 : map.fill;
 	(warp->bilinear ? effects->kernels->warp_bilinear
 			: effects->kernels->warp_nearest)(&map, in, out);

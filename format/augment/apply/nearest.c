@@ -1,0 +1,374 @@
+#include "format/augment/apply/nearest.h"
+#include "format/augment/kernels/effect_kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Table entry of a pixel from outside. */
+enum { OUTSIDE = -1 };
+
+/*
+ * The steps up to a warp, or to the end. They only move columns and rows, so a table for each axis
+ * describes them.
+ */
+struct segment {
+	uint32_t width, height;         /* after the steps */
+	int32_t *columns, *rows;        /* source pixels, or OUTSIDE */
+	const struct effect_warp *warp; /* that follows, or NULL */
+	unsigned next;                  /* step behind it */
+};
+
+/* The size of a picture, and the region of it that is in memory. */
+struct picture {
+	uint32_t width, height;
+	struct packimg_region region;
+};
+
+void nearest_init(struct nearest *nearest, enum cpu_isa isa)
+{
+	*nearest = (struct nearest){.isa = isa};
+}
+
+void nearest_deinit(struct nearest *nearest)
+{
+	free(nearest->tables.data);
+	free(nearest->planes[0].data);
+	free(nearest->planes[1].data);
+	*nearest = (struct nearest){0};
+}
+
+/* ---- tables ---- */
+
+static void table_add(int32_t *table, uint32_t count, int32_t offset)
+{
+	for (uint32_t i = 0; i < count; i++)
+		table[i] = table[i] == OUTSIDE ? OUTSIDE : table[i] + offset;
+}
+
+/* Mirrors at the outermost pixels without repeating them, or shows nothing beyond them. */
+static void table_pad(int32_t *table, uint32_t count, uint32_t before, uint32_t size, bool reflect)
+{
+	int32_t last = (int32_t)size - 1;
+
+	for (uint32_t i = 0; i < count; i++) {
+		int32_t at = table[i] - (int32_t)before;
+
+		if (table[i] == OUTSIDE)
+			continue;
+		if (reflect)
+			at = at < 0 ? -at : at > last ? 2 * last - at : at;
+		table[i] = at < 0 || at > last ? OUTSIDE : at;
+	}
+}
+
+static void table_resize(int32_t *table, uint32_t count, uint32_t size, uint32_t from)
+{
+	float scale = (float)from / (float)size;
+
+	if (size == from)
+		return;
+	for (uint32_t i = 0; i < count; i++) {
+		int64_t at = (int64_t)floorf((float)table[i] * scale);
+
+		if (table[i] != OUTSIDE)
+			table[i] = at < (int64_t)from ? (int32_t)at : (int32_t)from - 1;
+	}
+}
+
+static void table_flip(int32_t *table, uint32_t count, uint32_t size)
+{
+	for (uint32_t i = 0; i < count; i++)
+		table[i] = table[i] == OUTSIDE ? OUTSIDE : (int32_t)size - 1 - table[i];
+}
+
+/* Maps pixels after a step, of rows or columns, to pixels before it. */
+static void table_step(int32_t *table, uint32_t count, const struct geometry_step *step, bool rows)
+{
+	uint32_t from = rows ? step->from_height : step->from_width;
+	uint32_t at = rows ? step->y : step->x;
+
+	switch (step->kind) {
+	case GEOMETRY_STEP_CROP:
+		table_add(table, count, (int32_t)at);
+		return;
+	case GEOMETRY_STEP_PAD:
+		table_pad(table, count, at, from, step->reflect);
+		return;
+	case GEOMETRY_STEP_RESIZE:
+		table_resize(table, count, rows ? step->height : step->width, from);
+		return;
+	case GEOMETRY_STEP_HFLIP:
+	case GEOMETRY_STEP_VFLIP:
+		if (rows == (step->kind == GEOMETRY_STEP_VFLIP))
+			table_flip(table, count, from);
+		return;
+	case GEOMETRY_STEP_WARP:
+		return; /* ends a segment */
+	}
+}
+
+/* Makes a table of `count` pixels after the steps begin .. end - 1, which counts from `origin`. */
+static void table_make(const struct geometry *geometry, unsigned begin, unsigned end, bool rows,
+		       uint32_t origin, int32_t *table, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		table[i] = (int32_t)i;
+	for (unsigned i = end; i > begin; i--)
+		table_step(table, count, &geometry->steps[i - 1], rows);
+	table_add(table, count, -(int32_t)origin);
+}
+
+/* Returns the pixels from the lowest to the highest in the table; sets *ret_low. 0 if all outside.
+ */
+static uint32_t table_range(const int32_t *table, uint32_t count, uint32_t *ret_low)
+{
+	int32_t low = INT32_MAX, high = OUTSIDE;
+
+	for (uint32_t i = 0; i < count; i++) {
+		low = table[i] != OUTSIDE && table[i] < low ? table[i] : low;
+		high = table[i] > high ? table[i] : high;
+	}
+	*ret_low = high == OUTSIDE ? 0 : (uint32_t)low;
+	return high == OUTSIDE ? 0 : (uint32_t)(high - low + 1);
+}
+
+/*
+ * Finds the segment that begins at a step, where the picture has width x height pixels, of which
+ * the source holds the region. Makes its tables, which count from the region's corner.
+ */
+static int segment_make(struct nearest *nearest, const struct geometry *geometry, unsigned begin,
+			const struct picture *picture, struct segment *ret_segment)
+{
+	struct segment segment = {.width = picture->width, .height = picture->height};
+	unsigned end = begin;
+
+	for (; end < geometry->step_count; end++) {
+		const struct geometry_step *step = &geometry->steps[end];
+
+		if (step->kind == GEOMETRY_STEP_WARP) {
+			segment.warp = &geometry->effects.effects[step->effect].warp;
+			break;
+		}
+		segment.width = step->width;
+		segment.height = step->height;
+	}
+	int r = block_reserve(&nearest->tables,
+			      ((size_t)segment.width + segment.height) * sizeof(int32_t));
+	if (r < 0)
+		return r;
+	segment.columns = nearest->tables.data;
+	segment.rows = segment.columns + segment.width;
+	table_make(geometry, begin, end, false, picture->region.x, segment.columns, segment.width);
+	table_make(geometry, begin, end, true, picture->region.y, segment.rows, segment.height);
+	segment.next = segment.warp ? end + 1 : end;
+	*ret_segment = segment;
+	return 0;
+}
+
+int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
+		  uint32_t height, struct packimg_region *ret_region)
+{
+	const struct picture all = {width, height, {0, 0, width, height}};
+	struct packimg_region region;
+	struct segment segment;
+	int r = segment_make(nearest, geometry, 0, &all, &segment);
+
+	if (r < 0)
+		return r;
+	region.width = table_range(segment.columns, segment.width, &region.x);
+	region.height = table_range(segment.rows, segment.height, &region.y);
+	if (region.width == 0 || region.height == 0)
+		region = (struct packimg_region){0};
+	*ret_region = region;
+	return 0;
+}
+
+/* ---- pixels ---- */
+
+/* Copies the pixels of one row, of `size` bytes each. */
+static inline void gather_pixels(const int32_t *columns, uint32_t count, const uint8_t *row,
+				 ptrdiff_t step, const uint8_t *fill, size_t size, uint8_t *output)
+{
+	for (uint32_t x = 0; x < count; x++, output += size) {
+		const uint8_t *from = columns[x] == OUTSIDE ? fill : row + columns[x] * step;
+
+		memcpy(output, from, size);
+	}
+}
+
+/* The sizes of most masks are constants here, so that a copy is one instruction. */
+static void gather_row(const int32_t *columns, uint32_t count, const uint8_t *row, ptrdiff_t step,
+		       const uint8_t *fill, size_t size, uint8_t *output)
+{
+	if (size == 1)
+		gather_pixels(columns, count, row, step, fill, 1, output);
+	else if (size == 2)
+		gather_pixels(columns, count, row, step, fill, 2, output);
+	else if (size == 4)
+		gather_pixels(columns, count, row, step, fill, 4, output);
+	else
+		gather_pixels(columns, count, row, step, fill, size, output);
+}
+
+static void fill_row(uint32_t count, const uint8_t *fill, size_t size, uint8_t *output)
+{
+	for (uint32_t x = 0; x < count; x++)
+		memcpy(output + x * size, fill, size);
+}
+
+/* Where the pixels of a segment come from. */
+struct gather_source {
+	const uint8_t *data; /* pixel (0, 0) of the tables */
+	ptrdiff_t step_x, step_y;
+	const uint8_t *fill; /* one pixel */
+	size_t size;         /* bytes of a pixel */
+};
+
+/* Writes all pixels of a segment, rows without padding. */
+static void gather(const struct segment *segment, const struct gather_source *source,
+		   uint8_t *output)
+{
+	size_t stride = segment->width * source->size;
+
+	for (uint32_t y = 0; y < segment->height; y++, output += stride) {
+		int32_t row = segment->rows[y];
+
+		if (row == OUTSIDE)
+			fill_row(segment->width, source->fill, source->size, output);
+		else if (y > 0 && row == segment->rows[y - 1])
+			memcpy(output, output - stride, stride);
+		else
+			gather_row(segment->columns, segment->width,
+				   source->data + row * source->step_y, source->step_x,
+				   source->fill, source->size, output);
+	}
+}
+
+/* ---- warps: one channel at a time, in planes of u32 ---- */
+
+/* Copies one channel of a raster into a plane of its size. */
+static void plane_load(const struct packimg_raster *raster, uint32_t channel, size_t size,
+		       uint32_t *plane)
+{
+	const uint8_t *row = raster->data + channel * size;
+
+	for (uint32_t y = 0; y < raster->height; y++, row += raster->step_y)
+		for (uint32_t x = 0; x < raster->width; x++) {
+			uint32_t value = 0;
+
+			memcpy(&value, row + (ptrdiff_t)x * raster->step_x, size);
+			*plane++ = value;
+		}
+}
+
+/* Writes the low bytes of `count` values to a channel of the output. */
+static void plane_store(const uint32_t *plane, size_t count, size_t size, size_t pixel_size,
+			uint8_t *output)
+{
+	for (size_t i = 0; i < count; i++)
+		memcpy(output + i * pixel_size, &plane[i], size);
+}
+
+/* Reserves a plane and one more pixel, which stands for those from outside. */
+static int plane_reserve(struct nearest *nearest, unsigned which, size_t pixels,
+			 uint32_t **ret_plane)
+{
+	int r = block_reserve(&nearest->planes[which], (pixels + 1) * sizeof(uint32_t));
+
+	*ret_plane = nearest->planes[which].data;
+	return r;
+}
+
+/*
+ * Runs one segment and its warp on planes[*at], which holds the picture's region. Sets *at to the
+ * plane with the result, and the picture to its size.
+ */
+static int plane_segment(struct nearest *nearest, const struct segment *segment, uint32_t fill,
+			 struct picture *picture, unsigned *at)
+{
+	size_t pixels = (size_t)segment->width * segment->height;
+	struct gather_source source = {
+		.data = nearest->planes[*at].data,
+		.step_x = sizeof(fill),
+		.step_y = (ptrdiff_t)(picture->region.width * sizeof(fill)),
+		.fill = (const uint8_t *)&fill,
+		.size = sizeof(fill),
+	};
+	uint32_t *moved, *warped;
+	struct effect_map map;
+	int r = plane_reserve(nearest, !*at, pixels, &moved);
+
+	if (r < 0)
+		return r;
+	gather(segment, &source, (uint8_t *)moved);
+	*at = !*at;
+	*picture = (struct picture){
+		segment->width, segment->height, {0, 0, segment->width, segment->height}};
+	if (!segment->warp)
+		return 0;
+	r = plane_reserve(nearest, !*at, pixels, &warped);
+	if (r < 0)
+		return r;
+	moved[pixels] = fill;
+	effect_map_init(segment->warp, segment->width, segment->height, &map);
+	effect_kernels_get(nearest->isa)->warp_nearest(&map, moved, warped);
+	*at = !*at;
+	return 0;
+}
+
+/* Runs all steps on one channel. `picture` is what the raster is of. */
+static int run_channel(struct nearest *nearest, const struct geometry *geometry,
+		       struct picture picture, const struct packimg_raster *raster,
+		       uint32_t channel, uint32_t fill, uint8_t *output)
+{
+	size_t size = packimg_element_size(raster->element);
+	unsigned at = 0, next = 0;
+	struct segment segment;
+	uint32_t *plane;
+	int r = plane_reserve(nearest, at, (size_t)picture.region.width * picture.region.height,
+			      &plane);
+
+	if (r < 0)
+		return r;
+	if (picture.region.width > 0)
+		plane_load(raster, channel, size, plane);
+	do {
+		r = segment_make(nearest, geometry, next, &picture, &segment);
+		if (r == 0)
+			r = plane_segment(nearest, &segment, fill, &picture, &at);
+		if (r < 0)
+			return r;
+		next = segment.next;
+	} while (next < geometry->step_count);
+	plane_store(nearest->planes[at].data, (size_t)picture.width * picture.height, size,
+		    size * raster->channels, output + channel * size);
+	return 0;
+}
+
+int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
+		uint32_t height, const struct packimg_region *region,
+		const struct packimg_raster *raster, const void *fill, void *output)
+{
+	const struct picture picture = {width, height, *region};
+	size_t size = packimg_element_size(raster->element);
+	uint8_t pixel[PACKIMG_RASTER_CHANNELS_MAX * sizeof(uint32_t)];
+	struct segment segment;
+	uint32_t value = 0;
+	int r = segment_make(nearest, geometry, 0, &picture, &segment);
+
+	if (r < 0)
+		return r;
+	if (!segment.warp) {
+		struct gather_source source = {raster->data, raster->step_x, raster->step_y, pixel,
+					       size * raster->channels};
+
+		fill_row(raster->channels, fill, size, pixel);
+		gather(&segment, &source, output);
+		return 0;
+	}
+	memcpy(&value, fill, size);
+	for (uint32_t i = 0; i < raster->channels && r == 0; i++)
+		r = run_channel(nearest, geometry, picture, raster, i, value, output);
+	return r;
+}

@@ -1,0 +1,40 @@
+/*
+ * Masks and rasters: shows the pixels of a raster where the pipeline shows those of the image to
+ * which it belongs, by the nearest pixel. Values are copied, never computed. Resizing is that of
+ * torchvision 0.29's resize_mask(): source = min(floor(i * (float)in / out), in - 1) in f32, step
+ * by step; rotation and affine are rotate_mask() and affine_mask(), with the positions of the
+ * image's own nearest warp. Unlike torchvision's center_crop(), everything from outside is `fill`.
+ *
+ * A struct nearest is the scratch memory of one thread; it allocates only when a job is larger than
+ * all before, at most 8 bytes for each pixel of a picture that is warped. Call nearest_begin(),
+ * decode the region, and call nearest_run().
+ */
+#pragma once
+
+#include "format/augment/apply/geometry.h"
+#include "format/augment/kernels/block.h"
+
+struct nearest {
+	enum cpu_isa isa;
+	struct block tables;    /* source columns, then source rows */
+	struct block planes[2]; /* one channel as u32, before and after a warp */
+};
+
+void nearest_init(struct nearest *nearest, enum cpu_isa isa);
+void nearest_deinit(struct nearest *nearest);
+
+/*
+ * Computes which region of an upright raster of width x height pixels the steps show. It is empty,
+ * of width 0, if they show none of it. Returns 0 or -ENOMEM.
+ */
+int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
+		  uint32_t height, struct packimg_region *ret_region);
+/*
+ * Writes the finished raster: rows of interleaved pixels without padding, in the raster's element
+ * and channels and the geometry's final size. `raster` is the region, decoded by
+ * packimg_decode_raster(); if the region is empty, only element and channels are read. fill is one
+ * element, for all channels. `output` needs no alignment. Returns 0 or -ENOMEM.
+ */
+int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
+		uint32_t height, const struct packimg_region *region,
+		const struct packimg_raster *raster, const void *fill, void *output);

@@ -1,0 +1,317 @@
+/*
+ * Masks follow the image: a mask with the image's own pixels gets the same bytes wherever pixels
+ * are only copied, and a mask of coordinates shows where the pixels of a resized image come from.
+ */
+#include "format/augment/apply/nearest.h"
+#include "tests/unit/augment/pipeline_test.h"
+
+/* Geometry that only copies pixels of the image. */
+static const char *const copying[] = {
+	"hflip(p=1)",
+	"vflip(p=1)",
+	"center_crop(20x30)",
+	"center_crop(90x70)",
+	"hflip random_crop(32) vflip",
+	"pad(3x5) hflip random_crop(32)",
+	"random_crop(32, padding=4, fill=reflect) hflip",
+	"pad(4, fill=reflect) pad(1) pad(2, fill=reflect) vflip",
+	"random_rotation(30)",
+	"random_affine(20, translate=0.1:0.2, scale=0.7:1.4, shear=10)",
+	"hflip random_rotation(45) random_crop(24) random_rotation(90) vflip",
+	"pad(2) random_affine(10, shear=-5:5:-8:8) center_crop(30) hflip",
+};
+
+/* Geometry with resizes, whose images are rounded. */
+static const char *const resizing[] = {
+	"resize(40x40)",
+	"hflip(p=1) resize(23x31)",
+	"resize(200) vflip",
+	"random_resized_crop(32) hflip",
+	"vflip random_resized_crop(48x20, scale=0.2:0.6) hflip",
+	"resize(40) center_crop(32) hflip",
+	"resize(40) random_crop(32) resize(64) vflip",
+	"hflip random_crop(40) resize(17) random_crop(15)",
+	"random_resized_crop(32) random_rotation(30) hflip",
+};
+
+/* Makes the raster of a region of a whole raster, as a decoder returns it. */
+static struct packimg_raster region_of(const struct packimg_raster *whole,
+				       const struct packimg_region *region)
+{
+	struct packimg_raster raster = *whole;
+
+	raster.data = whole->data + (ptrdiff_t)region->x * whole->step_x +
+		      (ptrdiff_t)region->y * whole->step_y;
+	raster.width = region->width;
+	raster.height = region->height;
+	return raster;
+}
+
+static struct packimg_raster raster_of(const void *pixels, uint32_t width, uint32_t height,
+				       uint32_t channels, enum packimg_element element)
+{
+	size_t size = packimg_element_size(element) * channels;
+
+	return (struct packimg_raster){pixels, (ptrdiff_t)size, (ptrdiff_t)(width * size),
+				       width,  height,          channels,
+				       element};
+}
+
+/*
+ * Runs the geometry of a sample on a mask with every instruction set. Sets the size of the result,
+ * which the caller frees.
+ */
+static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster *whole,
+		    uint64_t seed, uint64_t sample, const void *fill, struct geometry *geometry,
+		    uint32_t *ret_width, uint32_t *ret_height)
+{
+	size_t pixel = packimg_element_size(whole->element) * whole->channels, size = 0;
+	uint8_t *first = NULL;
+
+	assert_int_equal(geometry_make(pipeline, whole->width, whole->height, seed, 0, sample,
+				       geometry, NULL),
+			 0);
+	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
+
+	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++) {
+		struct packimg_region region;
+		struct nearest nearest;
+
+		nearest_init(&nearest, (enum cpu_isa)isa);
+		assert_int_equal(
+			nearest_begin(&nearest, geometry, whole->width, whole->height, &region), 0);
+		assert_true(region.x + region.width <= whole->width &&
+			    region.y + region.height <= whole->height);
+		struct packimg_raster raster = region_of(whole, &region);
+
+		size = pixel * last->x.count * last->y.count;
+		uint8_t *output = malloc(size + 16);
+
+		memset(output, 0xee, size + 16);
+		assert_int_equal(nearest_run(&nearest, geometry, whole->width, whole->height,
+					     &region, &raster, fill, output),
+				 0);
+		for (size_t i = size; i < size + 16; i++)
+			assert_int_equal(output[i], 0xee);
+		nearest_deinit(&nearest);
+		if (first) {
+			assert_memory_equal(output, first, size);
+			free(output);
+		} else {
+			first = output;
+		}
+	}
+	*ret_width = last->x.count;
+	*ret_height = last->y.count;
+	return first;
+}
+
+TEST(copied_masks_equal_the_image)
+{
+	static const uint32_t sizes[][2] = {{64, 48}, {33, 61}, {40, 40}};
+	const uint8_t fill = 0;
+
+	for (unsigned i = 0; i < sizeof(copying) / sizeof(*copying); i++)
+		for (uint64_t seed = 0; seed < 12; seed++) {
+			uint32_t w = sizes[seed % 3][0], h = sizes[seed % 3][1], width, height;
+			struct pipeline *pipeline = parse(copying[i]);
+			struct geometry geometry;
+
+			assert_int_equal(pipeline_fix_size(pipeline, w, h, NULL), 0);
+			uint8_t *pixels = random_pixels(w, h);
+			struct packimg_sample sample = make_sample(pixels, w, h, seed);
+			struct packimg_raster mask = raster_of(pixels, w, h, 3, PACKIMG_ELEMENT_U8);
+			uint8_t *image = apply_all(pipeline, &sample, seed, 0);
+			uint8_t *got =
+				run(pipeline, &mask, seed, seed, &fill, &geometry, &width, &height);
+
+			for (size_t k = 0; k < (size_t)width * height * 3; k++)
+				if (got[k] != image[k])
+					fail_msg("'%s', seed %u, %ux%u: byte %zu is %u, of the "
+						 "image %u",
+						 copying[i], (unsigned)seed, w, h, k, got[k],
+						 image[k]);
+			free(got);
+			free(image);
+			free(pixels);
+			pipeline_free(pipeline);
+		}
+}
+
+/* Returns the pixels of the image between two pixels of the sample, over all stages. */
+static double scale_of(const struct geometry *geometry, bool rows)
+{
+	double scale = 1;
+
+	for (unsigned i = 0; i < geometry->stage_count; i++) {
+		const struct geometry_axis *axis =
+			rows ? &geometry->stages[i].y : &geometry->stages[i].x;
+		double step = (double)(axis->high - axis->low) / axis->grid;
+
+		scale *= step > 1 ? step : 1;
+	}
+	return scale;
+}
+
+/* I8: an image whose red is x and green is y tells where its pixels come from. */
+TEST(coordinates_follow_the_image)
+{
+	enum { WIDTH = 120, HEIGHT = 90 };
+	uint8_t *pixels = random_pixels(WIDTH, HEIGHT);
+	uint16_t *coordinates = malloc(WIDTH * HEIGHT * 2 * sizeof(uint16_t));
+	const uint16_t fill = 0;
+
+	for (uint32_t i = 0; i < WIDTH * HEIGHT; i++) {
+		pixels[3 * i] = (uint8_t)(coordinates[2 * i] = (uint16_t)(100 + i % WIDTH));
+		pixels[3 * i + 1] = (uint8_t)(coordinates[2 * i + 1] = (uint16_t)(100 + i / WIDTH));
+	}
+	struct packimg_raster mask = raster_of(coordinates, WIDTH, HEIGHT, 2, PACKIMG_ELEMENT_U16);
+
+	for (unsigned i = 0; i < sizeof(resizing) / sizeof(*resizing); i++)
+		for (uint64_t seed = 0; seed < 20; seed++) {
+			struct packimg_sample sample = make_sample(pixels, WIDTH, HEIGHT, seed);
+			struct pipeline *pipeline = parse(resizing[i]);
+			struct geometry geometry;
+			uint32_t width, height;
+
+			assert_int_equal(pipeline_fix_size(pipeline, WIDTH, HEIGHT, NULL), 0);
+			uint8_t *image = apply_all(pipeline, &sample, seed, 0);
+			uint16_t *got = (uint16_t *)run(pipeline, &mask, seed, seed, &fill,
+							&geometry, &width, &height);
+			double x_off = 1 + scale_of(&geometry, false),
+			       y_off = 1 + scale_of(&geometry, true);
+
+			for (size_t k = 0; k < (size_t)width * height; k++)
+				if (abs(image[3 * k] - got[2 * k]) > x_off ||
+				    abs(image[3 * k + 1] - got[2 * k + 1]) > y_off)
+					fail_msg(
+						"'%s', seed %u: pixel %zu comes from %u,%u, of the "
+						"image %u,%u",
+						resizing[i], (unsigned)seed, k, got[2 * k],
+						got[2 * k + 1], image[3 * k], image[3 * k + 1]);
+			free(got);
+			free(image);
+			pipeline_free(pipeline);
+		}
+	free(coordinates);
+	free(pixels);
+}
+
+/* Rounding down does not commute with a flip. */
+TEST(flips_before_and_after_a_resize_differ)
+{
+	static const uint8_t pixels[] = {10, 11, 12, 13, 14}, before[] = {14, 13, 11},
+			     after[] = {13, 11, 10}, fill = 0;
+	struct packimg_raster mask = raster_of(pixels, 5, 1, 1, PACKIMG_ELEMENT_U8);
+	struct pipeline *pipelines[] = {parse("hflip(p=1) resize(3x1)"),
+					parse("resize(3x1) hflip(p=1)")};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct geometry geometry;
+		uint32_t width, height;
+		uint8_t *got = run(pipelines[i], &mask, 1, 1, &fill, &geometry, &width, &height);
+
+		assert_int_equal(width, 3);
+		assert_memory_equal(got, i == 0 ? before : after, 3);
+		free(got);
+		pipeline_free(pipelines[i]);
+	}
+}
+
+/* Every element and number of channels is copied to the same places, from any orientation. */
+TEST(elements_are_copied_alike)
+{
+	static const enum packimg_element elements[] = {PACKIMG_ELEMENT_U8, PACKIMG_ELEMENT_U16,
+							PACKIMG_ELEMENT_I16, PACKIMG_ELEMENT_I32,
+							PACKIMG_ELEMENT_F32};
+	static const char *const texts[] = {"random_resized_crop(17x23) hflip pad(2)",
+					    "pad(1) random_rotation(40) random_resized_crop(20)"};
+	enum { WIDTH = 30, HEIGHT = 26 };
+	uint8_t numbers[WIDTH * HEIGHT], fill[4] = {250, 251, 252, 253};
+
+	for (unsigned i = 0; i < sizeof(numbers); i++)
+		numbers[i] = (uint8_t)(i * 7 % 250);
+	for (unsigned i = 0; i < 50; i++) {
+		enum packimg_element element = elements[i % 5];
+		uint32_t channels = 1 + i / 10 % 3, width, height;
+		size_t size = packimg_element_size(element), pixel = size * channels;
+		uint8_t *pixels = malloc(WIDTH * HEIGHT * pixel);
+		struct pipeline *pipeline = parse(texts[i / 5 % 2]);
+		struct geometry geometry;
+
+		/* stored upside down and from right to left */
+		for (size_t k = 0; k < WIDTH * HEIGHT; k++)
+			for (size_t b = 0; b < pixel; b++)
+				pixels[(WIDTH * HEIGHT - 1 - k) * pixel + b] =
+					(uint8_t)(numbers[k] + b);
+		struct packimg_raster one =
+			raster_of(numbers, WIDTH, HEIGHT, 1, PACKIMG_ELEMENT_U8);
+		struct packimg_raster other = raster_of(pixels, WIDTH, HEIGHT, channels, element);
+
+		other.data += (WIDTH * HEIGHT - 1) * pixel;
+		other.step_x = -other.step_x;
+		other.step_y = -other.step_y;
+		uint8_t *expected = run(pipeline, &one, i, 5, fill, &geometry, &width, &height);
+		uint8_t *got = run(pipeline, &other, i, 5, fill, &geometry, &width, &height);
+
+		for (size_t k = 0; k < (size_t)width * height; k++)
+			for (size_t b = 0; b < pixel; b++)
+				assert_int_equal(got[k * pixel + b],
+						 expected[k] == fill[0]
+							 ? fill[b % size]
+							 : (uint8_t)(expected[k] + b));
+		free(got);
+		free(expected);
+		free(pixels);
+		pipeline_free(pipeline);
+	}
+}
+
+/* Only the pixels that the sample shows are decoded; of none, none. */
+TEST(regions_are_exact)
+{
+	static const struct {
+		const char *text;
+		struct packimg_region region;
+	} cases[] = {
+		{"center_crop(30x20) hflip", {35, 30, 30, 20}},
+		{"resize(50x40) center_crop(10)", {40, 30, 19, 19}},
+		{"pad(200) center_crop(100x60)", {0, 10, 100, 60}},
+		{"random_rotation(10) center_crop(10)", {0, 0, 100, 80}},
+	};
+	struct packimg_region region;
+	struct geometry geometry;
+	struct nearest nearest;
+
+	nearest_init(&nearest, CPU_ISA_C);
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct pipeline *pipeline = parse(cases[i].text);
+
+		assert_int_equal(geometry_make(pipeline, 100, 80, 1, 0, 0, &geometry, NULL), 0);
+		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, &region), 0);
+		assert_memory_equal(&region, &cases[i].region, sizeof(region));
+		pipeline_free(pipeline);
+	}
+	struct pipeline *pipeline = parse("pad(200) random_crop(50) center_crop(2)");
+	struct packimg_raster none = {.channels = 1, .element = PACKIMG_ELEMENT_I32};
+	int32_t fill = -5, output[4];
+	unsigned empty = 0;
+
+	for (uint64_t seed = 0; seed < 32; seed++) {
+		assert_int_equal(geometry_make(pipeline, 100, 80, seed, 0, 0, &geometry, NULL), 0);
+		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, &region), 0);
+		if (region.width > 0)
+			continue;
+		empty++;
+		assert_int_equal(
+			nearest_run(&nearest, &geometry, 100, 80, &region, &none, &fill, output),
+			0);
+		for (unsigned i = 0; i < 4; i++)
+			assert_int_equal(output[i], fill);
+	}
+	assert_in_range(empty, 10, 32);
+	pipeline_free(pipeline);
+	nearest_deinit(&nearest);
+}
+
+TEST_MAIN(pipeline_setup, pipeline_teardown)
