@@ -91,6 +91,7 @@ static int convert_run(struct convert *convert)
 	command_catch_interrupts();
 	catalog_init(&convert->catalog);
 	ignored_files_init(&convert->ignored, &convert->catalog.arena);
+	convert->annotations.arena = &convert->catalog.arena;
 	convert->catalog.blobs.limits = convert->options.limits;
 	convert->options.source.filter = &convert->options.filter;
 	int r = convert_list_and_write(convert, &error);

@@ -10,6 +10,7 @@
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/split_spec.h"
+#include "tools/packimg/convert/annotations.h"
 #include "tools/packimg/convert/class_names.h"
 #include "tools/packimg/image/sample_encoder.h"
 #include "tools/packimg/source/catalog.h"
@@ -67,6 +68,7 @@ struct convert {
 	uint32_t part_count;
 	struct catalog catalog;
 	struct ignored_files ignored;
+	struct annotations annotations;
 	struct class_rule class_rule;
 	/* Results; arrays and strings are in the catalogue's arena. */
 	struct convert_skip *skips;

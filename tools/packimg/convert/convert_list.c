@@ -66,6 +66,15 @@ static int convert_nothing_found(struct convert *convert, const char *path,
 		foreign ? foreign->remedy : "");
 }
 
+static int ignore_item(struct convert *convert, const char *path, const struct source_item *item)
+{
+	int r = ignored_files_add(&convert->ignored, item->name, item->verdict);
+
+	return r || item->verdict != FILTER_OTHER
+		       ? r
+		       : annotations_add_other(&convert->annotations, path, item->name);
+}
+
 static int convert_list_source(struct convert *convert, const char *path, struct progress *progress,
 			       struct packimg_error *error)
 {
@@ -76,15 +85,21 @@ static int convert_list_source(struct convert *convert, const char *path, struct
 	int r = source_new(&convert->catalog.blobs, path, &convert->options.source, &source, error);
 	if (r)
 		return r;
+	if (annotations_begin(&convert->annotations, path)) {
+		source_free(source);
+		return -ENOMEM;
+	}
 	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
 		if (command_interrupted())
 			r = -EINTR;
+		if (!r && item.class_of_name)
+			r = annotations_add_image(&convert->annotations, item.name);
 		if (!r)
 			r = catalog_add(&convert->catalog, &item, error);
 		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
 			r = convert_skip_item(convert, item.name, error);
 		if (r == SOURCE_IGNORED)
-			r = ignored_files_add(&convert->ignored, item.name, item.verdict);
+			r = ignore_item(convert, path, &item);
 		if (r)
 			break;
 		progress_update(progress, convert->catalog.count, 0);
@@ -216,6 +231,19 @@ static int list_sources(struct convert *convert, struct packimg_error *error)
 	return r;
 }
 
+/* Refuses to derive classes from the folders of a dataset with annotations, unless asked to. */
+static int check_annotations(const struct convert *convert, struct packimg_error *error)
+{
+	const struct catalog *catalog = &convert->catalog;
+	bool any = false;
+
+	for (uint64_t i = 0; i < catalog->count && !any; i++)
+		any = catalog->samples[i].class == CATALOG_CLASS_OF_NAME;
+	return any && convert->options.source.class_from == CLASS_AUTO
+		       ? annotations_check(&convert->annotations, error)
+		       : 0;
+}
+
 int convert_list(struct convert *convert, struct packimg_error *error)
 {
 	struct class_list classes = {0};
@@ -229,6 +257,9 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 		if (r)
 			return r;
 	}
+	r = check_annotations(convert, error);
+	if (r)
+		return r;
 	r = assign_classes(convert, error);
 	if (r)
 		return r;

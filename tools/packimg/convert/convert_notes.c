@@ -157,26 +157,40 @@ static int note_cls(struct convert *convert)
 		ignored->kinds[number].files == 1 ? " was" : "s were");
 }
 
-/*
- * Adds a note on a table that was stored along with unlabelled images, such as metadata.csv in
- * Hugging Face's folders.
- */
-static int note_table(struct convert *convert)
+/* Returns the first table that was ignored, such as metadata.csv; NULL if there is none. */
+static const char *ignored_table(const struct ignored_files *ignored)
 {
 	static const char *const endings[] = {".csv", ".tsv", ".jsonl"};
-	const struct ignored_files *ignored = &convert->ignored;
 	uint32_t number;
 
-	if (convert->catalog.class_count || convert->catalog.label_field)
-		return 0;
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
 		if (!name_table_find(&ignored->kind_names, endings[i], &number))
-			return string_list_add_format(
-				&convert->notes,
-				"no image has a label, and %s was not read: --manifest FILE takes "
-				"labels from a table with the columns path and label",
-				ignored->kinds[number].first);
-	return 0;
+			return ignored->kinds[number].first;
+	return NULL;
+}
+
+/* Adds a note that no sample has a class, unless that was asked for. */
+static int note_no_class(struct convert *convert)
+{
+	const struct catalog *catalog = &convert->catalog;
+	const char *table = ignored_table(&convert->ignored);
+
+	if (catalog->class_count || catalog->label_field || !catalog->count ||
+	    convert->options.source.class_from == CLASS_NONE)
+		return 0;
+	if (table)
+		return string_list_add_format(
+			&convert->notes,
+			"no image has a label, and %s was not read: --manifest FILE takes labels "
+			"from a table with the columns path and label",
+			table);
+	if (convert->class_rule.from == CLASS_NONE)
+		return 0;
+	return string_list_add_format(
+		&convert->notes,
+		"no image has a class: classes come from folders, of which each class has one, "
+		"from a table (--manifest FILE, columns path and label), or from KEY.cls in a "
+		"WebDataset shard; --class-from none says that none is wanted");
 }
 
 static int note_patterns(struct convert *convert)
@@ -195,8 +209,8 @@ static int note_patterns(struct convert *convert)
 
 int convert_note_listing(struct convert *convert)
 {
-	static int (*const notes[])(struct convert *) = {note_labels, note_classes, note_numbers,
-							 note_cls,    note_table,   note_patterns};
+	static int (*const notes[])(struct convert *) = {note_labels, note_classes,  note_numbers,
+							 note_cls,    note_no_class, note_patterns};
 
 	for (size_t i = 0; i < sizeof(notes) / sizeof(*notes); i++) {
 		int r = notes[i](convert);

@@ -159,7 +159,10 @@ int convert_report(struct convert *convert)
 		report_part(&convert->parts[p]);
 		total += convert->parts[p].bytes;
 	}
-	printf("  classes   %s", text_count(TEXT, convert->catalog.class_count));
+	printf("  classes   %s%s", text_count(TEXT, convert->catalog.class_count),
+	       convert->catalog.class_count || convert->catalog.label_field
+		       ? ""
+		       : ": NO SAMPLE HAS A LABEL");
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
