@@ -22,11 +22,11 @@ except ImportError:  # Python 3.9 and 3.10; pyproject.toml requires it there
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 MODULES = sorted(name for name in os.listdir(os.path.join(HERE, "loaderd")) if name.endswith((".py", ".pyi", ".typed")))
-EXTENSION = "proto/python/loaderd/_feed.abi3.so"
+EXTENSION, WRITER = "proto/python/loaderd/_feed.abi3.so", "proto/python/loaderd/_packimg.abi3.so"
 # These lie in the package, where they find each other; what is on the PATH is loaderd/_programs.py.
 PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg", "bench/loaderbench", "trainer/trainer")
 BESIDE = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
-OPTIONAL = PROGRAMS[1:] + BESIDE  # parts that Meson leaves out when a library is missing
+OPTIONAL = (*PROGRAMS[1:], *BESIDE, WRITER)  # parts that Meson leaves out when a library is missing
 DATA = ("trainer/devices", "trainer/recipes")
 # What shells complete the programs with: (template, where it goes)
 COMPLETIONS = (
@@ -58,7 +58,7 @@ def _build(folder, setup):
         _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", *setup)
     described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--targets"], env=_ENVIRONMENT))
     outputs = {os.path.relpath(name, os.path.abspath(folder)) for target in described for name in target["filename"]}
-    parts = [name for name in PROGRAMS + BESIDE if name in outputs or name not in OPTIONAL]
+    parts = [name for name in (*PROGRAMS, *BESIDE, WRITER) if name in outputs or name not in OPTIONAL]
     # of programs, file formats and protocol; libfeed, which section 3 describes, is not in a wheel
     custom = [name for target in described if target["type"] == "custom" for name in target["filename"]]
     pages = sorted(os.path.relpath(name, os.path.abspath(folder)) for name in custom if re.search(r"\.[157]$", name))
@@ -117,7 +117,7 @@ def _files(folder, version, parts, pages, tag):
     files = {f"loaderd/{name}": (_read(os.path.join(HERE, "loaderd", name)), 0o644) for name in MODULES}
     files["loaderd/_feed.abi3.so"] = (_read(os.path.join(folder, EXTENSION)), 0o755)
     for name in parts:
-        files[f"loaderd/bin/{os.path.basename(name)}"] = (_read(os.path.join(folder, name)), 0o755)
+        files[f"loaderd/{'' if name == WRITER else 'bin/'}{os.path.basename(name)}"] = (_read(os.path.join(folder, name)), 0o755)
     commands = [os.path.basename(name) for name in parts if name in PROGRAMS]
     for name, data in _share(folder, commands, pages).items():
         files[f"loaderd-{version}.data/data/share/{name}"] = (data, 0o644)

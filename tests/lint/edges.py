@@ -34,7 +34,9 @@ TABLE = {
 
     "proto": "",
     "proto/client": "proto",
-    "proto/python": "proto/client/feed.h format/augment/transform_list.h",
+    "proto/python": "proto/client/feed.h format/augment/transform_list.h "
+                    # the writer encodes as packimg does
+                    "format/error.h format/packimg.h tools/packimg/image/sample_encoder.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h loaderd/crash_marker.h",

@@ -21,6 +21,7 @@ from ._dataset import Dataset, Field, dataset
 from ._errors import (
     BadOption,
     BadPipeline,
+    BadSample,
     DaemonGone,
     DatasetReplaced,
     FeedError,
@@ -34,12 +35,14 @@ from ._errors import (
     ProtocolError,
     RankChanged,
     TransformError,
+    WriteFailed,
     WrongProcess,
 )
 from ._pipelines import Argument, Transform, pipelines
 from ._ranks import RankWarning
 from ._subscription import Feed
 from ._timings import Timings
+from ._writer import Writer
 
 if TYPE_CHECKING:
     from ._image_dataset import DatasetWarning, ImageDataset
@@ -54,9 +57,10 @@ _WITH_TORCH = {
 # In the order of the reference: what one begins with first, errors last.
 __all__ = [
     "Feed", "Batch", "Tensors", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
-    "Timings", "dataset", "Dataset", "Field", "pipelines", "Transform", "Argument", "Daemon", "LabelWarning", "RankWarning", "DatasetWarning",
+    "Timings", "dataset", "Dataset", "Field", "pipelines", "Transform", "Argument", "Daemon", "Writer", "LabelWarning", "RankWarning", "DatasetWarning",
     "FeedError", "BadOption", "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone", "DatasetReplaced",
     "FeedFailed", "FeedTimeout", "NoFreeBatch", "RankChanged", "TransformError", "ProtocolError", "WrongProcess",
+    "BadSample", "WriteFailed",
 ]  # fmt: skip
 
 __version__ = _feed.version

@@ -85,6 +85,20 @@ class TransformError(FeedError):
     source: Optional[str] = None
 
 
+class BadSample(FeedError, ValueError):
+    """A sample given to a Writer has a value that cannot be stored, or reading it raised an exception, which is the __cause__.
+
+    sample is its number and field the name of the value, each None if it is not known.
+    """
+
+    sample: Optional[int] = None
+    field: Optional[str] = None
+
+
+class WriteFailed(FeedError, OSError):
+    """A dataset could not be written."""
+
+
 class WrongProcess(FeedError, RuntimeError):
     """A Feed was used in a process forked from the one that opened it."""
 

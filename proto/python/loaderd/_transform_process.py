@@ -5,25 +5,18 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import traceback
 from multiprocessing import reduction
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
 from ._errors import FeedError
+from ._processes import pack_error, unpack_error
 from ._transform import Failure, Plan, run_batch, run_chunk
 
 _ALIGNMENT = 64
 _PARENT_POLL_S = 5.0  # between two looks at whether the parent lives
 _ELEMENTS = {torch.bfloat16: torch.int16}  # that NumPy lacks, and what carries their bits
-
-
-class WorkerTraceback(Exception):
-    """Holds the traceback of a worker process as text, as the cause of the exception that it sent."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
 
 
 def _tensor(buffer: Any, dtype: Any, shape: Sequence[int], order: Sequence[int]) -> "torch.Tensor":
@@ -131,14 +124,7 @@ def _portable(failure: Optional[Failure]) -> Optional[Tuple[int, bytes, str]]:
     """Position, pickled exception and traceback, for the other process."""
     if failure is None:
         return None
-    error = failure.error
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)
-    except Exception:
-        pickled = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return failure.position, pickled, text
+    return (failure.position, *pack_error(failure.error))
 
 
 def _main(connection: Any, plan: Plan, with_rng: bool, batch_with_rng: bool, parent: int) -> None:
@@ -187,9 +173,7 @@ class Worker:
         if failed is None:
             return result, None
         position, pickled, text = failed
-        error = pickle.loads(pickled)
-        error.__cause__ = WorkerTraceback(text)
-        return result, Failure(position, error)
+        return result, Failure(position, unpack_error(pickled, text))
 
     def close(self) -> None:
         self._connection.close()

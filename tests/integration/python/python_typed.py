@@ -142,3 +142,12 @@ def steps() -> None:
             assert_type((argument.name, argument.form, argument.values, argument.required), Tuple[str, str, str, bool])
             assert_type((argument.minimum, argument.maximum), Tuple[Optional[float], Optional[float]])
             assert_type((argument.words, argument.default), Tuple[Tuple[str, ...], Optional[str]])
+
+
+def writing() -> None:
+    with loaderd.Writer("x.pimg", {"image": "image u8[h,w,3]", "age": "value i32"}, classes=["cat", "dog"], on_error="skip") as writer:
+        writer.add({"image": b"", "age": 3})
+        assert_type(writer.copy(range(3), map=lambda item: {"image": item}), int)
+    assert_type(len(writer), int)
+    assert_type(writer.skipped, List[Tuple[int, str, str]])
+    loaderd.Writer("x.pimg", quality="high")  # type: ignore[arg-type]

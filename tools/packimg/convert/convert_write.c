@@ -380,19 +380,9 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 int convert_write_dataset_info(struct packimg_writer *writer, const struct statistics *statistics,
 			       struct packimg_error *error)
 {
-	double mean[3], std[3];
-	char number[32];
-
 	int r = packimg_writer_metadata(writer, "producer", "packimg " PACKIMG_TOOL_VERSION, error);
-	if (r || statistics_result(statistics, mean, std))
-		return r;
-	r = packimg_writer_statistics(writer, mean, std);
-	if (r)
-		return packimg_fail(error, r, "statistics: %s", strerror(-r));
-	snprintf(number, sizeof(number), "%" PRIu64, statistics->images);
-	r = packimg_writer_metadata(writer, "statistics.images", number, error);
-	snprintf(number, sizeof(number), "%" PRIu64, statistics->pixels);
-	return r ? r : packimg_writer_metadata(writer, "statistics.pixels", number, error);
+
+	return r ? r : statistics_write(statistics, writer, error);
 }
 
 static int finish_parts(struct convert *convert, struct packimg_error *error)

@@ -125,7 +125,7 @@ static int encode_image(struct sample_encoder *sample_encoder, const struct enco
 	size_t offset = bytes->size;
 
 	if (image->stored)
-		return sample_encoder_encode_stored(sample_encoder, image->stored, bytes,
+		return sample_encoder_encode_stored(sample_encoder, image->stored, bytes, NULL,
 						    &outcome->encoded, &outcome->error);
 	if (buffer_append(bytes, image->data, image->size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))

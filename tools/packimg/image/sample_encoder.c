@@ -386,7 +386,8 @@ static int encode_stored_jpeg(struct sample_encoder *sample_encoder,
 
 int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
 				 const struct packimg_sample *sample, struct buffer *bytes,
-				 struct encoded_sample *ret_encoded, struct packimg_error *error)
+				 struct statistics *statistics, struct encoded_sample *ret_encoded,
+				 struct packimg_error *error)
 {
 	const struct image_info info = {
 		.kind = IMAGE_PNG}; /* treat the raw pixels like those of a PNG */
@@ -400,7 +401,7 @@ int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
 	sample_encoder_target_size(&sample_encoder->options, sample->width, sample->height,
 				   &encoded.width, &encoded.height);
 	if (!r)
-		r = store_pixels(sample_encoder, &pixels, bytes, bytes->size, NULL, &encoded,
+		r = store_pixels(sample_encoder, &pixels, bytes, bytes->size, statistics, &encoded,
 				 error);
 	if (!r)
 		*ret_encoded = encoded;

@@ -61,11 +61,12 @@ int sample_encoder_encode(struct sample_encoder *sample_encoder, const char *nam
 			  struct encoded_sample *ret_encoded, struct packimg_error *error);
 /*
  * Encodes a sample of a dataset (raw pixels are treated like those of a PNG) and appends the result
- * to bytes.
+ * to bytes. Adds the pixels to statistics unless NULL or the sample is a JPEG.
  */
 int sample_encoder_encode_stored(struct sample_encoder *sample_encoder,
 				 const struct packimg_sample *sample, struct buffer *bytes,
-				 struct encoded_sample *ret_encoded, struct packimg_error *error);
+				 struct statistics *statistics, struct encoded_sample *ret_encoded,
+				 struct packimg_error *error);
 /* Reduces a size to the limits, without enlarging it; at least 1 x 1. */
 void sample_encoder_target_size(const struct sample_encoder_options *options, uint32_t width,
 				uint32_t height, uint32_t *ret_width, uint32_t *ret_height);

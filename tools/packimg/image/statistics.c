@@ -1,7 +1,12 @@
 #include "tools/packimg/image/statistics.h"
 
+#include "tools/packimg/common/text.h"
+
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* The sums of one row fit in 32 bits: 65535 pixels of at most 255 squared. */
 static void statistics_add_row(struct statistics *statistics, const uint8_t *row, uint32_t width,
@@ -100,4 +105,21 @@ int statistics_result(const struct statistics *statistics, double ret_mean[3], d
 		ret_std[c] = variance > 0 ? sqrt(variance) : 0;
 	}
 	return 0;
+}
+
+int statistics_write(const struct statistics *statistics, struct packimg_writer *writer,
+		     struct packimg_error *error)
+{
+	double mean[3], std[3];
+	char number[32];
+
+	if (statistics_result(statistics, mean, std))
+		return 0;
+	int r = packimg_writer_statistics(writer, mean, std);
+	if (r)
+		return packimg_fail(error, r, "statistics: %s", strerror(-r));
+	snprintf(number, sizeof(number), "%" PRIu64, statistics->images);
+	r = packimg_writer_metadata(writer, "statistics.images", number, error);
+	snprintf(number, sizeof(number), "%" PRIu64, statistics->pixels);
+	return r ? r : packimg_writer_metadata(writer, "statistics.pixels", number, error);
 }

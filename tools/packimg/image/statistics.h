@@ -23,5 +23,11 @@ void statistics_add_summary(struct statistics *statistics, const double mean[3],
 			    const double std[3], uint64_t images, uint64_t pixels);
 /* Extrapolates from a fraction (0 .. 1) of the images to all of them. */
 void statistics_scale(struct statistics *statistics, double share);
+/*
+ * Records mean and deviation in a dataset, and the numbers of images and pixels on which they are
+ * based, unless there were no pixels.
+ */
+int statistics_write(const struct statistics *statistics, struct packimg_writer *writer,
+		     struct packimg_error *error);
 /* Returns -ENODATA if there are no pixels. */
 int statistics_result(const struct statistics *statistics, double ret_mean[3], double ret_std[3]);

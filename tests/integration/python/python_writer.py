@@ -1,0 +1,265 @@
+"""loaderd.Writer: what it writes is what packimg convert writes, in order, checked, and whole or not at all."""
+
+import filecmp
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import loaderd
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+PACKIMG, IMAGES = os.environ["PACKIMG"], os.environ["PACKIMG_IMAGES"]
+SCHEMA = "image: image u8[h,w,3]\nlabel: class i32\nage: value i32 sparse\nweight: value f64 sparse\ncaption: text sparse\nraw: bytes sparse\nboxes: json sparse\n"
+
+
+def packimg(*arguments):
+    return subprocess.run([PACKIMG, *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout.decode()
+
+
+def listed(path):
+    return [json.loads(line) for line in packimg("list", "--json", path).splitlines()]
+
+
+def info(path):
+    return json.loads(packimg("info", "--json", path))
+
+
+class Dataset:
+    """A map-style dataset of image files."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, i):
+        if not 0 <= i < len(self.files):
+            raise IndexError(i)
+        return self.files[i].read_bytes(), i
+
+
+def to_sample(item):
+    return {"image": item[0], "age": item[1]}
+
+
+def refuse_seven(item):
+    if item[1] == 7:
+        raise KeyError("no seven")
+    return to_sample(item)
+
+
+def end_at_seven(item):
+    if item[1] == 7:
+        os._exit(9)
+    return to_sample(item)
+
+
+class PythonWriter(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory(prefix="writer-test-")
+        subprocess.run([IMAGES, cls.shared.name], check=True)
+        cls.tree = pathlib.Path(cls.shared.name) / "tree"
+        cls.files = sorted(cls.tree.rglob("*.jpg"))
+        cls.classes = sorted({file.parent.name for file in cls.files})
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="writer-test-")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def write(self, name, samples, schema=SCHEMA, **options):
+        with loaderd.Writer(self.dir / name, schema, **options) as writer:
+            for sample in samples:
+                writer.add(sample)
+        return self.dir / name
+
+    def samples(self):
+        return [{"image": file.read_bytes(), "label": file.parent.name, "key": str(file.relative_to(self.tree))} for file in self.files]
+
+    def test_as_packimg(self):
+        """The same samples, indexes and statistics as packimg convert; on any number of threads the same file."""
+        packimg("convert", "-q", self.tree, "-o", self.dir / "p.pimg")
+        first = self.write("a.pimg", self.samples(), "image: image", classes=self.classes, jobs=1)
+        again = self.write("b.pimg", self.samples(), {"image": "image u8[h,w,3]"}, classes=self.classes, jobs=4)
+        self.assertTrue(filecmp.cmp(first, again, shallow=False))
+        self.assertEqual(listed(first), listed(self.dir / "p.pimg"))
+        for key in ("uuid", "mean", "std", "classes"):
+            self.assertEqual(info(first)[key], info(self.dir / "p.pimg")[key])
+        packimg("verify", "-q", first)
+
+    def test_values(self):
+        """Numbers, text, bytes and JSON come back as they were given, and missing ones are missing."""
+        image = self.files[0].read_bytes()
+        path = self.write("v.pimg", [
+            {"image": image, "label": 3, "age": -4, "weight": 1.5, "caption": "é", "raw": b"\0\xff", "boxes": [{"box": [1, 2.5]}], "key": "a/b"},
+            {"image": bytearray(image), "label": None, "age": None},
+            {"image": memoryview(image), "label": -1, "weight": float("inf")},
+            {"image": self.files[1], "label": 0, "age": 2.0, "boxes": None},
+        ])
+        samples = listed(path)
+        self.assertEqual([s["label"] for s in samples], [3, -1, -1, 0])
+        self.assertEqual(samples[0]["fields"].pop("raw"), {"hex": "00ff"})
+        self.assertEqual(samples[0]["fields"], {"age": -4, "weight": 1.5, "caption": "é", "boxes": [{"box": [1, 2.5]}]})
+        self.assertNotIn("fields", samples[1])
+        self.assertEqual(samples[3]["fields"], {"age": 2})
+        self.assertEqual(samples[3]["class"], "0")
+        self.assertEqual(samples[0]["source"], "a/b")
+        self.assertEqual({f["name"]: f["type"] for f in info(path)["fields"]},
+                         {"age": "int64", "weight": "float64", "caption": "text", "raw": "bytes", "boxes": "json"})
+
+    def test_refusals(self):
+        """Each value is checked when its sample is added; the error names sample, value and remedy, and the others are written."""
+        good = {"image": self.files[0].read_bytes(), "label": "ant"}
+        rows = [
+            ({"label": 0}, "image: None: the sample lacks it"),
+            (good | {"captoin": "x"}, "captoin: 'x': the schema has no such value; did you mean caption?"),
+            (good | {"label": "aunt"}, "label: 'aunt': it is not one of classes; did you mean 'ant'?"),
+            (good | {"label": 3}, "label: 3: it is not in -1 .. 2"),
+            (good | {"label": 0.5}, "label: 0.5: it is not a whole number"),
+            (good | {"age": 1 << 31}, "age: 2147483648: it is not in -2147483648 .. 2147483647"),
+            (good | {"age": "12"}, "age: '12': it is not a whole number"),
+            (good | {"weight": "heavy"}, "weight: 'heavy': it is not a number"),
+            (good | {"caption": b"x"}, "caption: b'x': it is not a text"),
+            (good | {"caption": "\ud800"}, "surrogates"),
+            (good | {"raw": "x"}, "raw: 'x': it is a text; the role text takes it"),
+            (good | {"boxes": [float("nan")]}, "JSON cannot hold it"),
+            (good | {"boxes": object()}, "JSON cannot hold it: a object is not a number"),
+            (good | {"image": "a.jpg"}, "image: 'a.jpg': it is a text; give a path as pathlib.Path"),
+            (good | {"image": self.dir / "none.jpg"}, "No such file"),
+            (good | {"image": 5}, "it is a int; give the bytes of an image file"),
+            ([1], "sample: [1]: it is not a dictionary of age, boxes, "),
+        ]
+        with loaderd.Writer(self.dir / "r.pimg", SCHEMA, classes=self.classes) as writer:
+            for sample, told in rows:
+                writer.add(good)
+                with self.assertRaises(loaderd.BadSample) as caught:
+                    writer.add(sample)
+                self.assertIn(told, str(caught.exception))
+                self.assertIn(f"r.pimg: sample {len(writer)}: ", str(caught.exception))
+                self.assertEqual(caught.exception.sample, len(writer))
+        self.assertEqual(len(listed(self.dir / "r.pimg")), len(rows))
+        for schema, told in (
+                ("image: picture", "there is no role 'picture'"), ("label: class", "0 values are of role image"), ("image: image\nimage: text", "the same name"),
+                ("image", "not NAME: ROLE ELEMENT"), ("image: image f32[h,w,3]", "image has elements of u8"), ("image: image\na: text i32", "text has no element"),
+                ("a: image\nb: image", "2 values are of role image")):
+            with self.assertRaisesRegex(loaderd.BadOption, "schema: "):
+                loaderd.Writer(self.dir / "s.pimg", schema)
+        for options, told in (({"path": "x.bin"}, "ends in .pimg"), ({"quality": 0}, "quality"), ({"shard_size": 5}, "shard_size"), ({"classes": ["a", "a"]}, "'a' is listed twice"),
+                              ({"non_jpeg": "png"}, "'png' is not one of jpeg, raw, zstd"), ({"path": self.dir / "r.pimg"}, "overwrite=True")):
+            with self.assertRaises(loaderd.BadOption) as caught:
+                loaderd.Writer(**({"path": self.dir / "o.pimg"} | options))
+            self.assertIn(told, str(caught.exception))
+        self.assertEqual(os.listdir(self.dir), ["r.pimg"])
+
+    def test_whole_or_nothing(self):
+        """An exception leaves nothing, and not a changed dataset either."""
+        good = {"image": self.files[0].read_bytes()}
+        path = self.write("w.pimg", [good], "image: image")
+        before = path.read_bytes()
+        with self.assertRaises(ZeroDivisionError):
+            with loaderd.Writer(path, overwrite=True) as writer:
+                writer.add(good)
+                writer.add(good)
+                1 / 0
+        self.assertEqual((path.read_bytes(), os.listdir(self.dir)), (before, ["w.pimg"]))
+        with self.assertRaisesRegex(loaderd.WriteFailed, "closed"):
+            writer.add(good)
+        unfinished = loaderd.Writer(self.dir / "u.pimg")
+        unfinished.add(good)
+        del unfinished
+        self.assertEqual(os.listdir(self.dir), ["w.pimg"])
+        self.write("w.pimg", [good, good], "image: image", overwrite=True)
+        self.assertEqual(len(listed(path)), 2)
+        with self.assertRaisesRegex(loaderd.WriteFailed, "none/x.pimg"):
+            loaderd.Writer(self.dir / "none" / "x.pimg")
+
+    def test_damaged_images(self):
+        """An image that cannot be read ends the writer, with the sample's number, or is left out and counted."""
+        good = self.files[0].read_bytes()
+        samples = [{"image": good, "key": "a"}, {"image": good[: len(good) // 2], "key": "b"}, {"image": b"text", "key": "c"}, {"image": good, "key": "d"}]
+        with self.assertRaises(loaderd.BadSample) as caught:
+            self.write("d.pimg", samples, "image: image")
+        self.assertEqual((caught.exception.sample, caught.exception.field), (1, "image"))
+        self.assertEqual(os.listdir(self.dir), [])
+        with loaderd.Writer(self.dir / "d.pimg", on_error="skip") as writer:
+            for sample in samples:
+                writer.add(sample)
+        self.assertEqual([(number, key) for number, key, _ in writer.skipped], [(1, "b"), (2, "c")])
+        self.assertEqual((len(writer), [s["source"] for s in listed(self.dir / "d.pimg")]), (2, ["a", "d"]))
+
+    def test_shards(self):
+        self.write("s.pimg", self.samples() * 4, classes=self.classes, shard_size=1 << 16)
+        names = sorted(os.listdir(self.dir))
+        self.assertGreater(len(names), 2)
+        self.assertTrue(names[0].startswith("s-00000-of-"))
+        self.assertEqual(len(listed(self.dir / "s.pimg")), 4 * len(self.files))
+        with self.assertRaisesRegex(loaderd.BadOption, "exists"):
+            loaderd.Writer(self.dir / "s.pimg")
+
+    def test_copy(self):
+        """Map-style datasets and iterables, in worker processes and without, in order."""
+        data = Dataset(self.files)
+        items = [data[i] for i in range(len(data))]
+        files = []
+        for workers in (0, 2):
+            for source in (data, items, iter(items)):
+                files.append(self.dir / f"{len(files)}.pimg")
+                with loaderd.Writer(files[-1], SCHEMA.replace("label: class i32\n", "")) as writer:
+                    self.assertEqual(writer.copy(source, map=to_sample, workers=workers), len(data))
+        self.assertEqual([s["fields"]["age"] for s in listed(files[0])], [*range(len(data))])
+        for file in files[1:]:
+            self.assertTrue(filecmp.cmp(files[0], file, shallow=False))
+        for workers in (0, 2):
+            with self.assertRaisesRegex(loaderd.BadSample, "sample 7: reading or mapping it raised KeyError: 'no seven'") as caught:
+                with loaderd.Writer(self.dir / "x.pimg", SCHEMA.replace("label: class i32\n", "")) as writer:
+                    writer.copy(data, map=refuse_seven, workers=workers)
+            self.assertIsInstance(caught.exception.__cause__, KeyError)
+        with self.assertRaisesRegex(loaderd.WriteFailed, "a worker process ended"):
+            with loaderd.Writer(self.dir / "x.pimg", SCHEMA.replace("label: class i32\n", "")) as writer:
+                writer.copy(Dataset(self.files * 9), map=end_at_seven, workers=2)
+        self.assertFalse((self.dir / "x.pimg").exists())
+
+    @unittest.skipUnless(numpy, "needs NumPy")
+    def test_arrays(self):
+        """Pixels of arrays come back exactly; shapes and types that mean something else are refused."""
+        generator = numpy.random.default_rng(1)
+        pixels = generator.integers(0, 256, (5, 7, 3), numpy.uint8)
+        grey = generator.integers(0, 256, (7, 5), numpy.uint8)
+        changed = pixels.copy()
+        with loaderd.Writer(self.dir / "a.pimg", "image: image\nn: value i64\nf: value f32\nlist: json") as writer:
+            for image in (changed, pixels[::-1], pixels.transpose(1, 0, 2), grey, grey[:, :, None]):
+                writer.add({"image": image, "n": numpy.int32(5), "f": numpy.float32(0.5), "list": numpy.arange(3), "label": numpy.int64(0)})
+                changed[:] = 0  # a writer keeps no reference to what it was given
+            for wrong, told in ((pixels.astype("float32"), "astype"), (pixels.transpose(2, 0, 1), "transpose(1, 2, 0)"), (pixels[None], "its shape is (1, 5, 7, 3)"),
+                                (pixels[:0], "its shape is (0, 7, 3)")):
+                with self.assertRaises(loaderd.BadSample) as caught:
+                    writer.add({"image": wrong, "n": 1, "f": 0, "list": []})
+                self.assertIn(told, str(caught.exception))
+        self.assertEqual([(s["width"], s["height"]) for s in listed(self.dir / "a.pimg")], [(7, 5), (7, 5), (5, 7), (5, 7), (5, 7)])
+        self.assertEqual(listed(self.dir / "a.pimg")[0]["fields"], {"n": 5, "f": 0.5, "list": [0, 1, 2]})
+        expected = [pixels, pixels[::-1], pixels.transpose(1, 0, 2), numpy.stack([grey] * 3, 2), numpy.stack([grey] * 3, 2)]
+        for name, images in (("wide", expected[:2]), ("tall", expected[2:])):
+            self.write(f"{name}.pimg", [{"image": image} for image in images], "image: image", non_jpeg="raw")
+            with loaderd.Feed(self.dir / f"{name}.pimg", pipeline="", batch_size=len(images), daemon="private") as feed:
+                batch = next(iter(feed))
+                self.assertTrue((batch.images.numpy() if hasattr(batch.images, "numpy") else numpy.asarray(batch.images) == numpy.stack(images)).all())
+                batch.release()
+        stored = {s["codec"] for s in listed(self.write("j.pimg", [{"image": pixels}], "image: image", non_jpeg="jpeg"))}
+        self.assertEqual(stored, {"jpeg"})
+
+
+if __name__ == "__main__":
+    unittest.main()
