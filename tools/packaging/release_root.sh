@@ -1,7 +1,7 @@
-# Minimal systems of the releases that packages are built and tried on; sourced by bash.
+# Root directories of Debian and Ubuntu releases, in which packages are built and tested. Source it with bash.
 
-# One row each. The variable, where it is set, replaces the mirror: arm64 of Ubuntu is at http://ports.ubuntu.com/ubuntu-ports. A keyring that is not installed
-# is taken from the package of that name in Debian 13.
+# One row per release. If set, the environment variable in the third column replaces the mirror; Ubuntu for arm64, for example, is at
+# http://ports.ubuntu.com/ubuntu-ports. If a keyring is not installed, it is taken from the package of that name in Debian 13.
 #
 # release  mirror                            variable       components     keyring
 releases='
@@ -11,7 +11,7 @@ sid        http://deb.debian.org/debian      MIRROR         main           debia
 noble      http://archive.ubuntu.com/ubuntu  UBUNTU_MIRROR  main,universe  ubuntu-archive-keyring
 '
 
-# release_names: all of them, in one line
+# release_names: prints all names on one line
 release_names()
 {
 	awk 'NF { print $1 }' <<<"$releases" | paste -sd ' '
@@ -25,7 +25,7 @@ release_mirror()
 	echo "${!variable:-$mirror}"
 }
 
-# release_keyring NAME FOLDER: prints the path of the keyring, which is put below FOLDER if it is not installed
+# release_keyring NAME FOLDER: prints the path of the keyring; if it is not installed, extracts it to FOLDER
 release_keyring()
 {
 	local file=usr/share/keyrings/$1.gpg
@@ -37,8 +37,8 @@ release_keyring()
 	mmdebstrap --variant=extract --mode=root --include="$1" trixie "$2" "$(release_mirror trixie)" && echo "$2/$file"
 }
 
-# release_root RELEASE FOLDER PACKAGES: makes FOLDER, which is there only if all went well, with the release's essential packages, apt, and PACKAGES, separated by commas.
-# Takes root and mmdebstrap, which writes to standard error.
+# release_root RELEASE FOLDER PACKAGES: creates FOLDER with the release's essential packages, apt and PACKAGES (separated by commas).
+# Leaves no FOLDER behind on failure. Requires root and mmdebstrap, which writes to standard error.
 release_root()
 {
 	local components keyring status=0

@@ -1,4 +1,4 @@
-# What those who make packages of a tree share; sourced by bash in the top folder.
+# Functions that the scripts in tools/packaging share. Source it with bash in the top folder.
 
 fail()
 {
@@ -6,19 +6,19 @@ fail()
 	exit 1
 }
 
-# version: meson.build's, the one place that has it
+# version: prints the version in meson.build
 version()
 {
 	sed -n "s/^\tversion: '\(.*\)',$/\1/p" meson.build
 }
 
-# day: the time that files get, in seconds since 1970: $SOURCE_DATE_EPOCH, or that of the last commit
+# day: prints the timestamp for files, in seconds since 1970: $SOURCE_DATE_EPOCH, or the time of the last commit
 day()
 {
 	echo "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date -r meson.build +%s)}"
 }
 
-# copy_tree FOLDER: what git follows, or, of a tree without git, all but the builds, into a new folder
+# copy_tree FOLDER: copies the files that Git tracks (without Git, all files except build folders) to a new folder
 copy_tree()
 {
 	rm -rf "$1"
@@ -30,7 +30,7 @@ copy_tree()
 	fi | tar --create --null --files-from=- | tar --extract --directory="$1"
 }
 
-# with_ccache COMMAND...: runs it with a compiler's cache, if there is one, which stays where it is when HOME changes
+# with_ccache COMMAND...: runs the command with ccache if it is installed; its cache stays in place even if the command changes HOME
 with_ccache()
 {
 	if command -v ccache >/dev/null; then
