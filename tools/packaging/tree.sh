@@ -12,8 +12,8 @@ version()
 	sed -n "s/^\tversion: '\(.*\)',$/\1/p" meson.build
 }
 
-# day: prints the timestamp for files, in seconds since 1970: $SOURCE_DATE_EPOCH, or the time of the last commit
-day()
+# source_date: prints the timestamp for files, in seconds since 1970: $SOURCE_DATE_EPOCH, or the time of the last commit
+source_date()
 {
 	echo "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date -r meson.build +%s)}"
 }
