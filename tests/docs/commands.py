@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the commands of a document as they stand.
+"""Runs the commands in a document unchanged.
 
     commands.py DOCUMENT FOLDER
 
-DOCUMENT is a Markdown file, of which the blocks ```sh are taken, or the source of a manual page (.scd), of which all blocks of EXAMPLE or
-EXAMPLES are. They run in FOLDER, in order, in one shell that stops at the first that fails; the Python among a manual page's runs in
-python3, and a configuration is checked by loaderd. A file named like the document in this folder, with .sh behind, runs first, in the same shell:
-it makes the files that the examples name, and says what else they need. For a manual page FOLDER is made anew. Exits with 77 where that file does.
+DOCUMENT is a Markdown file, from which it takes the ```sh blocks, or the source of a manual page (.scd), from which it takes all blocks of the section EXAMPLE
+or EXAMPLES. One shell runs them in order in FOLDER and stops at the first failure. In manual pages, Python blocks run in python3, and loaderd checks
+configurations. A file in this folder named after the document, with the suffix .sh, runs first in the same shell: it creates the files that the examples need and
+exits with 77 to skip the test. For a manual page, FOLDER is emptied first.
 """
 
 import os
@@ -33,7 +33,7 @@ def blocks_of_manual(text):
 
 
 def command(block):
-    """What the shell is told to run for this block."""
+    """Returns the shell commands that run this block."""
     if re.match(r"(import|from) ", block):
         return "python3 - <<'END_OF_BLOCK'\n" + block + "END_OF_BLOCK\n"
     if block.startswith("["):
@@ -55,7 +55,7 @@ def main():
     for block in blocks:
         script += f"printf '\\n%s\\n' {shlex.quote('== ' + block.rstrip())}\n{command(block)}echo >&3\n"
     if document.suffix == ".scd":
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier run
+        shutil.rmtree(folder, ignore_errors=True)  # remove files of an earlier run
     os.makedirs(folder, exist_ok=True)
     counter, told = os.pipe()
     shell = subprocess.Popen(["bash", "-c", f"exec 3>&{told}\n{script}"], cwd=folder, pass_fds=[told], stdin=subprocess.DEVNULL,
@@ -63,7 +63,7 @@ def main():
     os.close(told)
     status = shell.wait()
     try:
-        os.killpg(shell.pid, 15)  # what an example left in the background
+        os.killpg(shell.pid, 15)  # end background processes of the examples
     except ProcessLookupError:
         pass
     with os.fdopen(counter) as lines:

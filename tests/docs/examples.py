@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the Python of a document as it stands.
+"""Runs the Python examples in a document unchanged.
 
     examples.py [--whole] DOCUMENT FOLDER
 
-DOCUMENT is a Markdown file of this tree, of which the blocks ```python are taken. They run in FOLDER, in order, as one program would have them; those with
-prompts (>>>) are doctests. A file in this folder that is named like the document (proto-python-README.examples.sh) or like its folder
-(proto-python-howto.examples.sh) runs first and makes the files that the examples name. Skips and names an example that needs PyTorch, torchvision or JAX
-where that is missing. Exits with 77 where all are, without NumPy, and with --whole where the document imports any package that is missing.
+DOCUMENT is a Markdown file of this tree, from which it takes the ```python blocks. They run in order in FOLDER, as one program; blocks with prompts (>>>) are
+doctests. A file in this folder named after the document (proto-python-README.examples.sh) or its folder (proto-python-howto.examples.sh) runs first and creates
+the files that the examples need. Skips and reports examples that need PyTorch, torchvision or JAX if these are not installed. Exits with 77 if all are skipped,
+if NumPy is missing, and with --whole if any imported package is missing.
 """
 
 import doctest
@@ -23,11 +23,11 @@ OPTIONAL = ("torch", "torchvision", "jax")
 
 
 def run(name, block, names):
-    """True when it ran, False when something optional is missing."""
+    """Returns whether the example ran; False if an optional package is missing."""
     if not block.startswith(">>>"):
         exec(compile(block, name, "exec"), names)
         return True
-    # What is missing is not told from other failures by doctest.
+    # doctest does not distinguish a missing package from other failures.
     for optional in OPTIONAL:
         if re.search(rf"import {optional}\b|\.{optional}\(", block):
             __import__(optional)
@@ -41,7 +41,7 @@ def run(name, block, names):
 
 
 def missing(blocks):
-    """The packages that the examples import and that are not installed."""
+    """Returns the packages that the examples import and that are not installed."""
     imported = {name for block in blocks for name in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE)}
     return sorted(name for name in imported if importlib.util.find_spec(name) is None)
 

@@ -1,4 +1,4 @@
-# a daemon that a training uses, and an end for what goes on for ever
+# a daemon with a running client; limits commands that would run forever
 shapes images --count 600
 packimg convert images/train -o train.pimg
 export LOADERD_SOCKET=$PWD/loaderd.sock

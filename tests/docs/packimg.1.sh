@@ -1,4 +1,4 @@
-# ImageNet's shape in small; a data set without indexes; WebDataset shards.
+# a small tree with ImageNet's layout, a dataset without scan indexes, and WebDataset shards
 shapes images --count 240
 mkdir -p imagenet
 mv images/train imagenet/train

@@ -1,4 +1,4 @@
-# a data set of some batches, and a training to be started for each rank
+# a dataset of several batches, and a training script that is started once per rank
 shapes images --count 600
 packimg convert images/train -o train.pimg
 packimg convert images/val -o val.pimg

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Of a site that tools/packaging/site has made, every link within leads to a page and to a place on it, nothing is fetched from elsewhere, and search knows what it should.
+"""Checks a site made by tools/packaging/site: internal links lead to existing pages and anchors, nothing is fetched from other sites, and the search index has the expected words.
 
     tests/docs/site.py SITE
 """
@@ -10,9 +10,9 @@ import re
 import sys
 import urllib.parse
 
-# What is searched for, as the index has words, without their endings, and where it is to be found: one of each kind of page.
+# Searched words, stemmed as in the index, and the page that must contain each; one of each kind of page.
 SEARCHED = {"label_smooth": "man-trainer.1", "lifelin": "man-loaderd.1", "state_dict": "reference", "feed_open": "example-c", "checksum": "format"}
-# What the Python reference may begin with.
+# Allowed prefixes of names in the Python reference.
 FIRST = {"loaderd.Feed", "loaderd.DataLoader"}
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
 

@@ -1,4 +1,4 @@
-# small recipes of the names used, weights to begin with, and what a cluster has
+# small recipes under the names that the examples use, initial weights, and stand-ins for a cluster's commands
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 shapes images --count 600 --size 32
 packimg convert images/train -o train.pimg
@@ -12,14 +12,14 @@ cp made/best.safetensors best.safetensors
 # the teacher
 trainer --output runs/large cifar10.ini model.depth=14
 
-# a job that is told to end, and is queued again
+# a job that is terminated and requeued
 export SLURM_JOB_ID=1
 mkdir -p bin
 printf '#!/bin/sh\necho "scontrol $*"\n' >bin/scontrol
 chmod +x bin/scontrol
 PATH=$PWD/bin:$PATH
 
-# PyTorch's part: its own weights of a ResNet-18, and the images that a user would bring
+# for the examples with PyTorch: its weights of a ResNet-18, and a user's images
 /usr/bin/python3 -m venv --system-site-packages venv
 venv/bin/pip install --quiet safetensors
 PATH=$PWD/venv/bin:$PATH

@@ -1,4 +1,4 @@
-"""Work in the background of tests: tuning plans of our networks, and compiling those of PyTorch. Both are stopped while something is measured."""
+"""Background work during tests: tunes plans of our networks and compiles PyTorch's. Both are stopped during measurements."""
 
 import json
 import os
@@ -25,15 +25,14 @@ def cpus():
 
 
 class Tuning:
-    """
-    Networks tuned one after the other; programs that start later find the plans in the cache that they share. One at a time, since the file of plans
-    wants one writer. keys: (network, precision) in order of worth.
+    """Tunes networks one after the other. Programs that start later find the plans in the shared cache, whose file allows only one writer.
+    keys: (network, precision), most important first.
     """
 
     def __init__(self, setup, keys, limit):
         self.setup, self.limit = setup, limit
-        self.waiting, self.found = list(keys), {}  # found: a note for the report for each tuned network
-        self.key = self.program = None  # in progress
+        self.waiting, self.found = list(keys), {}  # found: a note for the report per tuned network
+        self.key = self.program = None  # currently tuned
         self.held = False
         self.changed = threading.Condition()
         threading.Thread(target=self.work, daemon=True).start()
@@ -68,7 +67,7 @@ class Tuning:
                 self.changed.notify_all()
 
     def wait(self, key, seconds):
-        """Waits until the network is tuned, for `seconds` at most. Returns a note about its plans. A network that is not tuned by then is no longer tuned."""
+        """Waits at most `seconds` until the network is tuned, then gives it up. Returns a note about its plans."""
         with self.changed:
             self.changed.wait_for(lambda: key in self.found, max(0, seconds))
             if key in self.waiting:
@@ -122,7 +121,7 @@ def start_compiling(setup):
 
 
 def networks_of(setup):
-    """Returns (network, precision) of everything that is measured, most important first."""
+    """Returns (network, precision) of all measured networks, most important first."""
     keys = [(network, setup.precisions()[0]) for network in setup.networks()]
     if "bf16" in setup.precisions():
         keys.insert(1, (setup.networks()[0], "bf16"))
@@ -132,7 +131,7 @@ def networks_of(setup):
 def start(setup, limit):
     if setup.device == "cuda":
         keys = networks_of(setup)
-        # Small, and soon done.
+        # Small networks, which finish soon.
         keys.insert(2, (setup.size("cifar"), setup.precisions()[0]))
         setup.tuning = Tuning(setup, keys, limit)
     if setup.torch and not setup.fake_gpu:
@@ -140,7 +139,7 @@ def start(setup, limit):
 
 
 def hold(setup, held):
-    """Stops (held) or continues the work in the background."""
+    """Stops (held) or continues the background work."""
     if setup.tuning:
         setup.tuning.hold(held)
     for program in setup.background.values():

@@ -13,7 +13,7 @@ from setup import KERNELS, Skipped
 
 # ---- kernels ----
 
-# A line as tests/kernels/cuda/cuda_kernels_bench.c prints it.
+# A line of output of tests/kernels/cuda/cuda_kernels_bench.c.
 KERNEL_LINE = re.compile(
     r"(?P<kernel>\S+)  +(?P<case>.+?) +(?P<element>\S+) +(?P<us>[\d.]+) us \((?P<least>[\d.]+) to (?P<most>[\d.]+)\) +"
     r"[\d.]+ MB +(?P<rate>[\d.e-]+) GB/s, +(?P<percent>[\d.]+) % of a copy's (?P<copy>[\d.]+)"

@@ -83,9 +83,8 @@ def keep(log, command, end, files):
 
 
 def run(command, budget, folder, environment=None, log=None):
-    """
-    Runs a command to its end; what it says goes to files in `folder`, named after it, and the end of it to `log`, if it fails. Late when that takes longer than
-    the budget.
+    """Runs a command and waits for its end. Its output goes to files in `folder`, named after it. If it fails, the end of the output is appended to `log`. The
+    result is late if the command takes longer than the budget.
     """
     command = [str(word) for word in command]
     if budget.left() <= 0:

@@ -13,12 +13,12 @@ from budget import Late, kill_all
 from loaders import Failure
 from setup import Skipped
 
-# Largest difference of a loss from the CPU's in fp32, relative, of the first step and of all. Differences grow from step to step, for each changes
-# the weights that the next one sees; how fast depends on the learning rate. On an emulated GPU the networks here at an eighth of their width are
-# off by up to 3e-8, 3e-5 and 3e-5 in the first step, and by 0.005, 0.009 and 0.012 in the worst of 20.
+# Maximum relative difference of a loss from the CPU's in fp32: of the first step, and of all steps. The difference grows, because each step changes the
+# weights of the next; the growth depends on the learning rate. On an emulated GPU, these networks with an eighth of their width differ
+# by up to 3e-8, 3e-5 and 3e-5 in the first step, and by 0.005, 0.009 and 0.012 in the worst of 20.
 LEARNING_RATE = 0.001
 CPUS = len(os.sched_getaffinity(0))
-AT_ONCE = min(8, max(2, CPUS // 2))  # tests that run at a time: they spend most of their time on starting and planning
+AT_ONCE = min(8, max(2, CPUS // 2))  # number of concurrent tests: most of their time is starting and planning
 LOSS_TOLERANCES = {"fp32": (1e-5, 2e-2), "fp16": (2e-3, 3e-2), "bf16": (5e-3, 3e-2)}
 
 
@@ -43,7 +43,7 @@ def at_once(function, jobs):
 
 
 def unless_problem(part, name, found):
-    """Returns True if `found` is a result. If it is an exception, records it as a late or failed test."""
+    """Returns whether `found` is a result. Records an exception as a late or failed test."""
     if isinstance(found, Late):
         part.test(name, "late", detail=str(found))
     elif isinstance(found, Failure):
@@ -105,7 +105,8 @@ def note_tests(part, how, done):
         part.test(how, "failed", done.seconds, "it ran no test")
 
 
-# What the device tests are asked for: precision and level of fusion. For level c cuDNN compiles engines, up to 32 of them, which took 38 s of a busy CPU.
+# Precision and fusion level for each run of the device tests. At level c, cuDNN compiles up to 32 engines, which took
+# 38 s of a busy CPU.
 VARIANTS = [("fp16", "c"), ("bf16", "c"), ("fp32", "none"), ("bf16", "b"), ("fp16", "none"), ("fp16", "b"), ("bf16", "none"), ("fp32", "b")]
 
 
@@ -164,7 +165,7 @@ def losses(setup, part, limit):
 
     def run(role, network, device, precision):
         name = f"losses-{role}-{network[0]}-{precision}"
-        # A few at once, and compilers beside them: more threads would only wait for each other.
+        # Only a few at a time, since compilers run in parallel.
         settings = [f"train.device={device}", f"train.precision={precision}", f"train.threads={max(1, CPUS // AT_ONCE)}"]
         if role == "tuned":
             # A separate cache: the other runs use the plans of the heuristics.

@@ -1,4 +1,4 @@
-"""The parts that feed a network from files: ImageNet's photographs and CIFAR-10, each beside PyTorch on the same files."""
+"""The parts that feed a network from files: ImageNet's photographs and CIFAR-10, compared with PyTorch on the same files."""
 
 import json
 

@@ -1,8 +1,8 @@
-"""What a run found, written to report.json and report.md after every finding, so that a run that is killed leaves what it had.
+"""Findings of a run, written to report.json and report.md after every finding, so that they survive if the run is killed.
 
-A report is a dictionary: machine, parts, goals, complete. A part has a name, a title, limit_s, seconds, a verdict, and what it found: tests
-(name, verdict, seconds, detail), tables (title, columns, rows, notes) and notes. Verdicts are passed, failed, late (killed, its time was
-spent), skipped (with the reason), and running.
+A report is a dictionary: machine, parts, goals, complete. A part has a name, a title, limit_s, seconds, a verdict, and its findings: tests
+(name, verdict, seconds, detail), tables (title, columns, rows, notes) and notes. The verdict is passed, failed, late (killed when its time was
+used up), skipped (with the reason), or running.
 """
 
 import json

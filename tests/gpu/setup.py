@@ -17,9 +17,8 @@ class Skipped(Exception):
     """Raised, with the reason, if a part does not apply to this machine."""
 
 
-# What a GPU is given, and what a fake GPU gets through in seconds. Networks: name with keys of the recipe, side, batch; models: those
-# of a command with --models; width:
-# factor on their channels; cifar_runs: epochs, width.
+# Sizes for a GPU, and smaller ones that a fake GPU completes in seconds. Networks: name with recipe keys, side, batch; models: those measured with --models;
+# width: factor on their channels; cifar_runs: epochs, width.
 SIZES = {
     "full": {
         "width": 1,
@@ -46,7 +45,7 @@ SIZES = {
 
 # Families of our kernels. Each has a program that checks and times its kernels.
 KERNELS = ("norm", "layer_norm", "scale_add", "attention", "pooling", "input", "loss", "elementwise", "orthogonalize", "tokens", "update")
-# Programs with an emulated GPU in them.
+# Programs that link the emulated GPU.
 EMULATED = {
     "bench/device_bench": "tests/gpu/emulation/device_bench_emulated", "trainer/trainer": "tests/gpu/emulation/trainer_emulated",
     **{f"tests/kernels/cuda/test_cuda_kernels_{family}": f"tests/kernels/cuda/test_emulated_kernels_{family}" for family in KERNELS},

@@ -1,7 +1,7 @@
-"""Clients of every kind, two of each of two users, at one service whose workers are killed, and which is killed itself.
+"""Clients of all kinds, two per user, at one service while its workers, and later the service itself, are killed.
 
-libfeed in C, the Python package, the trainer and loaderbench get what they get undisturbed, bit for bit, each sample once in an epoch and
-none bad, and say each reconnect in one line; afterwards nothing is left. LOADERD_TEST_KILLS and LOADERD_TEST_RESTARTS say how often.
+libfeed in C, the Python package, the trainer and loaderbench must get the same bytes as without interruption, each sample once per epoch and
+none bad, and report each reconnect in one line. Afterwards no resource may be left. LOADERD_TEST_KILLS and LOADERD_TEST_RESTARTS set the counts.
 """
 
 import ctypes
@@ -23,14 +23,14 @@ import unittest
 
 KILLS = int(os.environ.get("LOADERD_TEST_KILLS", "10"))
 RESTARTS = int(os.environ.get("LOADERD_TEST_RESTARTS", "3"))
-SERVICE, ALICE, BERTA = 64320, 64321, 64322  # nobody has an account
+SERVICE, ALICE, BERTA = 64320, 64321, 64322  # uids without accounts
 PIPELINE = "random_resized_crop(48) hflip(0.5)"
 SAMPLES, BATCH = 320, 32
 LAPS = {"c": 2400, "loaderbench": 2400, "python": 1200}  # batches
 EPOCHS = 15  # of the trainer
-PATIENCE = 300  # seconds that nothing takes but what hangs
-BETWEEN = 0.6  # seconds at most from a user's next batch to the next kill: a worker is started twice a second in the long run
-AGAIN = 7  # of so many kills one is followed by that of the worker that comes next
+PATIENCE = 300  # seconds, more than anything takes that does not hang
+BETWEEN = 0.6  # maximum seconds from a reconnect to the next kill; the supervisor starts at most two workers per second in the long run
+AGAIN = 7  # one of this many kills is followed by a kill of the replacement worker
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 RECONNECT = re.compile(
@@ -68,7 +68,7 @@ def prctl(option, value):
 
 
 def spawn(uid, run, stdout, stderr):
-    """Forks a process of this user's, without groups, that runs and ends. It does not outlive this one."""
+    """Forks a process as this user, without supplementary groups, that calls run() and exits. It is killed when its parent ends."""
     pid = os.fork()
     if pid > 0:
         return pid
@@ -82,7 +82,7 @@ def spawn(uid, run, stdout, stderr):
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         run()
         status = 0
-    except BaseException as error:  # anything else would run the rest of this file
+    except BaseException as error:  # an escaping exception would continue with the rest of this file
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(status)
@@ -94,7 +94,7 @@ def opened(path):
 
 
 def program(path, *arguments):
-    """A program that was opened before the user changes, who need not be let into its folder."""
+    """Returns a function that executes the program. Opens it before the uid changes, because its folder may be closed to the user."""
     return functools.partial(os.execve, opened(path), [path, *arguments], os.environ)
 
 
@@ -112,7 +112,7 @@ def until(condition, what):
 
 
 class Service:
-    """A supervisor, as a user of its own."""
+    """A supervisor that runs as a user of its own."""
 
     def __init__(self, folder):
         self.socket = os.path.join(folder, "socket")
@@ -126,7 +126,7 @@ class Service:
         until(lambda: self.ask("--all"), "an answer of the service")
 
     def end(self, number):
-        """Sends a signal. Its workers, which are this process's children from then on, end, too."""
+        """Sends a signal, and waits for the end of the supervisor and its workers, which this process inherits as children."""
         before = set(children_of(os.getpid())) - {self.pid}
         os.kill(self.pid, number)
 
@@ -139,7 +139,7 @@ class Service:
         self.pid = 0
 
     def ask(self, *how, uid=0):
-        """Its status, as the administrator or a user gets it; None: it does not answer."""
+        """Returns the status as loaderctl prints it for the administrator or a user; None if the daemon does not answer."""
         reading, writing = os.pipe()
         with open(os.devnull, "w") as nowhere:
             pid = spawn(
@@ -163,7 +163,7 @@ class Service:
         return None
 
     def kill_worker(self, uid, but=None):
-        """The one that serves this user and is not the one just killed, once it is there. Returns its number."""
+        """Waits for a worker of this user other than the one just killed, and kills it. Returns its pid."""
         found = []
 
         def there():
@@ -179,16 +179,16 @@ class Service:
 
 
 class Client:
-    """One of a kind, which begins anew when it has got what it is to get: a lap."""
+    """A client program, which is started again after each complete run (a lap)."""
 
     def __init__(self, test, uid):
         self.test, self.uid = test, uid
         self.name = type(self).__name__.lower()
         self.laps = 0
         self.process = None
-        self.waits = []  # seconds from the end of a daemon to the first batch from the next one, after those that lay ready
-        self.away = []  # those of them that passed, by its own word, until there was a feed again
-        self.positions = set()  # at which a feed went on
+        self.waits = []  # seconds from the end of a daemon to the first batch of the next one
+        self.away = []  # the part of these seconds without a feed, as reported by the client
+        self.positions = set()  # at which feeds were resumed
 
     def begin(self):
         reading, writing = os.pipe()
@@ -230,8 +230,8 @@ class Client:
         self.test.judge(self, result)
 
     def expect_no_more_held(self):
-        """It holds no more descriptors of what is no file after a reconnect than after its lap's first, and no more rings than its own and
-        one that it may have a batch of. Each has an ack page."""
+        """Checks that a reconnect leaves no descriptors (other than files) or rings behind: no more descriptors than after the lap's first reconnect, and two rings, the
+        current one and one whose batch may be in use, each with its acknowledgement page."""
         if self.process is None:
             return
         try:
@@ -239,14 +239,14 @@ class Client:
                 rings = maps.read().count("memfd:loaderd-")
             links = [os.readlink(f"/proc/{self.process}/fd/{fd}") for fd in os.listdir(f"/proc/{self.process}/fd")]
         except OSError:
-            return  # one of them was closed meanwhile, or the client has ended
+            return  # a descriptor was closed meanwhile, or the client has ended
         held = sorted(link.split(":")[0] for link in links if not link.startswith("/") or link.startswith("/memfd:"))
         self.held = self.held or held
         self.test.assertLessEqual(rings, 4, self.name)
         self.test.assertLessEqual(len(held), len(self.held), f"{self.name}: {held}, and {self.held} after the first reconnect")
 
     def result(self, output):
-        """What all laps must agree in. Nothing but reconnects is to be said."""
+        """Returns the output that must be equal in all laps. The client may print nothing else except reconnects."""
         self.test.assertEqual(len(self.said), len(self.reconnects), f"{self.name}: {self.said}")
         return output.split()[0]
 
@@ -265,7 +265,7 @@ class Loaderbench(Client):
 
 class Python(Client):
     def run(self):
-        import loaderd  # before the fork: its user need not be let into the interpreter's folder
+        import loaderd  # before the fork, because the interpreter's folder may be closed to the user
 
         def take():
             digest = hashlib.sha256()
@@ -346,7 +346,7 @@ class ClientsOutlive(unittest.TestCase):
         return path
 
     def make_homes(self):
-        """To each user a dataset that only they may read."""
+        """Gives each user a dataset that only they can read."""
         images = os.path.join(self.folder, "images")
         subprocess.run([os.environ["SHAPES"], images, "--count", "400", "--val", "0.2"], check=True, stdout=subprocess.DEVNULL)
         self.homes, self.datasets = {}, {}
@@ -363,7 +363,7 @@ class ClientsOutlive(unittest.TestCase):
 
     @staticmethod
     def kill_all():
-        """What a test that failed has left: as the reaper of orphans it has all of them for children."""
+        """Kills all processes that a failed test has left. They are children of this process, which is a subreaper."""
         for pid in children_of(os.getpid()):
             os.kill(pid, signal.SIGKILL)
         while children_of(os.getpid()):
@@ -372,7 +372,7 @@ class ClientsOutlive(unittest.TestCase):
     # ---- laps ----
 
     def judge(self, client, result):
-        """All laps are like the first, which nobody has disturbed."""
+        """The result must equal that of the first lap, which ran undisturbed."""
         first = self.results.setdefault(client.name, result)
         self.assertTrue(result == first, f"{client.name}: lap {client.laps} is another one")
 
@@ -392,8 +392,8 @@ class ClientsOutlive(unittest.TestCase):
             self.pump(left)
 
     def settle(self, clients):
-        """These have had batches of the daemon that there is, unless their laps are over. No more are made than there are slots before one
-        was given back, which is after its client has told of a reconnect."""
+        """Waits until each client has received batches from the current daemon or finished its lap: the daemon has made more batches than there are slots, so the client has
+        released one, and it reports a reconnect before that."""
 
         def settled():
             for uid in {client.uid for client in waiting}:
@@ -418,8 +418,8 @@ class ClientsOutlive(unittest.TestCase):
     # ---- disturbance ----
 
     def disturb(self, clients, end, most=1):
-        """Ends daemons, at most so many, the last of them when end() says. These clients tell of it, each time in one line, unless their lap
-        was over before; the others say nothing."""
+        """Calls end(), which ends up to `most` daemons and returns the time. Each of these clients must report that in one line per daemon, unless it finishes its lap;
+        other clients must report nothing."""
         before = {client: (client.laps, len(client.reconnects)) for client in self.clients if client.process}
         ended = end()
 
@@ -430,7 +430,7 @@ class ClientsOutlive(unittest.TestCase):
         clients = [client for client in clients if client in before]
         self.pump_until(lambda: all(said(client) != 0 for client in clients), "a line of each client")
         if most > 1:
-            self.settle(clients)  # or it was not the last line
+            self.settle(clients)  # otherwise a further line may follow
         for client in clients:
             if said(client):
                 client.waits.append(client.reconnects[-1] - ended)
@@ -475,7 +475,7 @@ class ClientsOutlive(unittest.TestCase):
             client.waits, client.away, client.positions = [], [], set()
 
     def expect_nothing_left(self, folder, descriptors):
-        """Once the clients are gone: no memory, no worker, no descriptor, no process, no file."""
+        """After the clients' end: no shared memory, workers, descriptors, processes or files may be left."""
 
         def idle():
             return not children_of(self.service.pid) and len(self.service.descriptors()) <= len(descriptors)
@@ -496,7 +496,7 @@ class ClientsOutlive(unittest.TestCase):
         self.put_to_work()
         self.laps_to_their_end()
         self.assertEqual([client.reconnects for client in self.clients], [[]] * len(self.clients))
-        self.assertEqual(self.results["c"], self.results["loaderbench"])  # so its samples came once, too
+        self.assertEqual(self.results["c"], self.results["loaderbench"])  # so loaderbench, too, got each sample once, which the C client checks
         killed, turns = 0, itertools.cycle((ALICE, BERTA))
         while killed < KILLS:
             self.put_to_work()
@@ -513,7 +513,7 @@ class ClientsOutlive(unittest.TestCase):
         self.report(f"{RESTARTS} services ended")
         self.expect_nothing_left(folder, descriptors)
         self.service.end(signal.SIGTERM)
-        self.assertEqual(children_of(os.getpid()), [])  # to which orphans would have come
+        self.assertEqual(children_of(os.getpid()), [])  # orphans would have become children
 
 
 if __name__ == "__main__":

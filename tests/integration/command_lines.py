@@ -1,4 +1,7 @@
-"""What all programs have in common: options and commands that are misspelt get a suggestion, and those that are begun are completed. $PROGRAMS has their paths, $COMPLETIONS is the folder of tools/completions; bash is always asked, zsh and fish where they are installed."""
+"""Options and commands of all programs: misspelt ones get a suggestion, and partial ones are completed. $PROGRAMS has
+the programs' paths, $COMPLETIONS the path of tools/completions. Tests bash always, zsh and fish if they are
+installed.
+"""
 
 import os
 import re
@@ -11,7 +14,8 @@ PROGRAMS = os.environ["PROGRAMS"].split(os.pathsep)
 COMPLETIONS = os.environ["COMPLETIONS"]
 BASH = os.path.join(COMPLETIONS, "loaderd")
 NOWHERE = "/nonexistent"
-# A completion is a function that hands what it offers to these; only an editor of lines has the real ones. Options of _describe stand behind the array's name.
+# Stubs for zsh's completion builtins, which exist only in its line editor. They print what the completion function
+# offers. _describe's options follow the array's name.
 ZSH = """
 _describe() { print -rl -- "${(@P)4%%:*}" }
 _files() { print -r -- "files $2" }
@@ -33,12 +37,12 @@ def program(name):
 
 
 def command_names():
-    """packimg's, as its help lists them."""
+    """Returns the commands in packimg's help."""
     return re.findall(r"^  ([a-z]+) ", run(program("packimg"), "--help").stdout, re.M)
 
 
 def command_lines():
-    """Every program, and of one that has commands each of them."""
+    """Yields each program, or each of its commands if it has any."""
     for path in PROGRAMS:
         if os.path.basename(path) == "packimg":
             for name in command_names():
@@ -48,12 +52,12 @@ def command_lines():
 
 
 def long_options(line):
-    """Of a program, as its --help lists them."""
+    """Returns the long options in --help."""
     return re.findall(r"^  (?:-., |    )--([a-z][a-z-]*)", run(*line, "--help").stdout, re.M)
 
 
 def misspelt(word):
-    """With two neighbours exchanged."""
+    """Returns the word with two adjacent letters exchanged."""
     for i in range(1, len(word) - 1):
         if word[i] != word[i + 1]:
             return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
@@ -80,7 +84,7 @@ class Misspelt(unittest.TestCase):
             self.assertIn("No daemon listens on --jsno", run(*line).stderr, line)
         self.assertIn("--jsno", run(ctl, "--", "--jsno").stderr)
         self.assertNotIn("unrecognized", run(ctl, "--", "--jsno").stderr)
-        # what argp says more of
+        # other errors of argp
         self.assertIn("ambiguous", run(bench, "--s=1").stderr)
         self.assertIn("requires an argument", run(ctl, "--socket").stderr)
         self.assertIn("doesn't allow an argument", run(ctl, "--json=3").stderr)
@@ -99,7 +103,7 @@ class Misspelt(unittest.TestCase):
 
 
 def completed(*words):
-    """What bash offers for the last word, which it has split at =, as readline does."""
+    """Returns bash's suggestions for the last word. Words are split at =, as readline does."""
     script = f'source "{BASH}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _loaderd; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, timeout=60)
     return done.stdout.split("\n")[:-1] if done.stdout != "\n" else []
@@ -110,7 +114,7 @@ def installed_lines():
 
 
 def shell_file(shell, path, folder):
-    """The shell's file for the program at path, as it is installed, beside bash's."""
+    """Installs the shell's completion file for the program at path, and bash's, in folder. Returns its path."""
     program = os.path.basename(path)
     name = os.path.join(folder, {"zsh": f"share/zsh/site-functions/_{program}", "fish": f"share/fish/vendor_completions.d/{program}.fish"}[shell])
     functions = os.path.join(folder, "share/bash-completion/completions", program)
@@ -142,7 +146,7 @@ def fish_completed(*words, options=""):
 
 
 class OtherShells:
-    """What zsh and fish offer: bash's functions decide; here it is that nothing is lost on the way."""
+    """The suggestions of zsh and fish come from bash's functions; these tests check that none is lost."""
 
     def setUp(self):
         if not shutil.which(self.shell):
@@ -184,7 +188,7 @@ class Fish(OtherShells, unittest.TestCase):
 
 class Completion(unittest.TestCase):
     def test_names_that_look_like_options(self):
-        """And hold commands, which nothing runs."""
+        """Names may look like commands, too; they must not run."""
         packimg, evil = program("packimg"), "-$(touch made).pimg"
         with tempfile.TemporaryDirectory() as folder:
             open(os.path.join(folder, evil), "w").close()
@@ -192,7 +196,7 @@ class Completion(unittest.TestCase):
             os.chdir(folder)
             for words in (("info", ""), ("convert", "-o", "-"), ("convert", "--output", "=", ""), ("convert", "--output", "=", "-")):
                 self.assertEqual(completed(packimg, *words), ["./" + evil], words)
-            if shutil.which("fish"):  # it offers what begins with a dot behind a dot only
+            if shutil.which("fish"):  # fish suggests names that begin with a dot only after a dot
                 offered = fish_completed(packimg, "convert", "--output=-", options="--escape")
                 self.assertEqual(offered, ["--output=./-\\$\\(touch\\ made\\).pimg"])
             self.assertEqual(os.listdir(folder), [evil])

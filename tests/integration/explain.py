@@ -1,4 +1,4 @@
-"""loaderbench --explain on datasets whose limit is known by how they are made. Verdicts come from counters, so that a busy machine does not change them."""
+"""loaderbench --explain on datasets with a known bottleneck. Verdicts derive from counters, so a busy machine does not change them."""
 
 import glob
 import json
@@ -9,9 +9,9 @@ import subprocess
 import tempfile
 import unittest
 
-IMAGES = 30  # of the 48 asked for: whole ones for each class, and some held out
-SANITIZED = "SANITIZED" in os.environ  # then costs are not what they are otherwise: verdicts hold, gains do not
-TURNS, TURNS_MAX = 4, 20  # of what is measured by the clock
+IMAGES = 30  # of the 48 drawn: as many of each class, less the validation set
+SANITIZED = "SANITIZED" in os.environ  # sanitizers change costs: verdicts still hold, gains do not
+TURNS, TURNS_MAX = 4, 20  # repetitions of measurements by wall-clock time
 STAGES = {"decode": ("decode_us",), "augment": ("resize_us", "augment_us", "store_us"), "other": ("read_us", "other_us")}
 
 
@@ -20,7 +20,7 @@ def run(*command):
 
 
 def cost(row):
-    """CPU time of an image, us."""
+    """Returns the CPU time per image in us."""
     return sum(row[part] for parts in STAGES.values() for part in parts)
 
 
@@ -42,7 +42,7 @@ class Explain(unittest.TestCase):
         return path
 
     def measure(self, *arguments, seconds=0.4):
-        """A machine that others use may finish no image in a short window; then the row asks for a longer one."""
+        """On a shared machine, no image may finish in a short window; then repeats with a longer one."""
         while True:
             options = ("--seconds", str(seconds), "--warmup", "0.1", "--batch", "16", "--json", "-")
             command = (os.environ["LOADERBENCH"], *options, *arguments)
@@ -56,15 +56,17 @@ class Explain(unittest.TestCase):
         return row
 
     def explain(self, *arguments, seconds=0.4):
-        """The row and its explanation's changes by name."""
+        """Returns the row, and the changes in its explanation by name."""
         row = self.measure("--explain", *arguments, seconds=seconds)
         self.assertEqual(row["limit"], row["explanation"]["limit"])
-        # What they sum up to is a matter of the daemon's own tests: here a window may be a few late looks on a busy machine.
+        # The daemon's own tests check sums; here a busy machine may leave few samples in a window.
         self.assertTrue(all(row[name] >= 0 for name in ("busy", "waiting", "queued", "idle")))
         return row, {change["what"]: change for change in row["explanation"]["changes"]}
 
     def assert_cpu_limit(self, row, stage):
-        """Where others had the CPUs for longer than the daemon, that is the verdict; the stage that takes most is the same."""
+        """If other processes had the CPUs for longer than the daemon, the verdict says so; the largest stage must
+        still be as expected.
+        """
         self.assertIn(row["limit"], (stage, "cpus"))
         costs = {name: sum(row[part] for part in parts) for name, parts in STAGES.items()}
         self.assertEqual(max(costs, key=costs.get), stage)
@@ -80,7 +82,7 @@ class Explain(unittest.TestCase):
         path = self.pack(self.large, "indexed")
         row, changes = self.explain("--threads", "1", path, "random_resized_crop(32) hflip")
         self.assert_cpu_limit(row, "decode")
-        self.assertGreater(row["explanation"]["resident"], 0.5)  # just written
+        self.assertGreater(row["explanation"]["resident"], 0.5)  # in the page cache, because it was just written
         self.assertEqual((row["explanation"]["jpegs"], row["explanation"]["unindexed"]), (IMAGES, 0))
         self.assertNotIn("an index", changes)
         smaller = self.assert_gain(changes, "short side 36, quality 90", 1.5)
@@ -89,8 +91,8 @@ class Explain(unittest.TestCase):
             self.assertAlmostEqual(smaller["images_per_s"] / row["images_per_s"], smaller["gain"], places=3)
 
     def test_what_is_predicted_comes_true(self):
-        """The gain of an index, predicted from the file without, and measured by the CPU time with it. Whoever shares the CPUs can only make an image cost more, so the least costs of several
-        turns are compared; and turns are added as long as they disagree, since what is wrong by design does so however many there are."""
+        """Compares the predicted gain of a scan index with the measured CPU time. Other load can only increase the time per image, so the minimum over several turns is compared; turns are added until
+        they agree, since a wrong prediction fails in all of them."""
         if SANITIZED:
             self.skipTest("costs are not what they are otherwise")
         pipeline = "random_resized_crop(32) hflip"
@@ -98,7 +100,7 @@ class Explain(unittest.TestCase):
         costs, predicted, seconds = {bare: [], indexed: []}, [], 0.4
         while len(predicted) < TURNS_MAX:
             row = self.measure("--threads", "1", indexed, pipeline, seconds=seconds)
-            if row["images"] < 400 and seconds < 25:  # what a thread books at once must be little of it
+            if row["images"] < 400 and seconds < 25:  # long enough that the time a thread adds at once is a small fraction
                 seconds *= 4
                 continue
             costs[indexed].append(cost(row))
@@ -143,7 +145,7 @@ class Explain(unittest.TestCase):
         self.assertGreater(row["explanation"]["alone_images_per_s"], 2 * row["images_per_s"])
 
     def slow_daemon(self, dataset):
-        """loaderd with this dataset on a disk that takes 1 ms for 16 KB."""
+        """Starts loaderd with this dataset on a disk that takes 1 ms per 16 KB."""
         if "SLOW_PAGES" not in os.environ:
             self.skipTest("a sanitizer must be loaded first, or the system has no userfaultfd")
         path = os.path.join(self.folder.name, "slow-loaderd")
@@ -161,7 +163,7 @@ class Explain(unittest.TestCase):
         for threads in ("1", "6"):
             with self.subTest(threads=threads):
                 row, changes = self.explain("--daemon", daemon, "--threads", threads, path, "random_resized_crop(32)")
-                # Where others have the CPUs, threads may wait for them for longer still.
+                # On a busy machine, threads may wait even longer for a CPU.
                 self.assertIn(row["limit"], ("storage", "cpus"))
                 self.assertGreater(row["waiting"], row["busy"])
                 if row["limit"] == "storage":

@@ -1,4 +1,4 @@
-"""loaderctl, named in $LOADERCTL: every command against the fake daemon ($FAKE_LOADERD), stop against the real one ($LOADERD)."""
+"""loaderctl ($LOADERCTL): every command against the fake daemon ($FAKE_LOADERD), and stop against the real one ($LOADERD)."""
 
 import json
 import os
@@ -89,7 +89,7 @@ class Fake(unittest.TestCase):
         self.assertEqual([line["pid"] for line in lines], [self.daemon.pid] * 4)
 
     def test_watched_differences(self):
-        """From the second status on: what happened in between, not since the beginning."""
+        """From the second status on, shows the interval since the previous one, not since the start."""
         os.environ["FAKE_STATUS"] = "advancing"
         try:
             daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
@@ -146,7 +146,7 @@ class Fake(unittest.TestCase):
 
 
 class OwnSocket(unittest.TestCase):
-    """A daemon and its clients that are told of no socket, without root's rights."""
+    """A daemon and clients without --socket, without root privileges."""
 
     UID = os.geteuid() or 54331
 
@@ -201,7 +201,7 @@ class OwnSocket(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.lasting, True)
         self.serve(None, self.lasting + "/loaderd.sock", None, self.session)
         self.assertEqual(os.stat(self.lasting).st_mode & 0o777, 0o700)
-        # One that is left over from who became another user, one that others can write, and one whose sockets would have too long names.
+        # a folder left by a process that changed its user, one that others can write, and one with a path too long for a socket
         for folder, mode, owner in (("other", 0o700, self.UID + 1), ("open", 0o777, self.UID), ("x" * 200, 0o700, self.UID)):
             path = os.path.join(self.folder, folder)
             os.mkdir(path)
@@ -212,7 +212,7 @@ class OwnSocket(unittest.TestCase):
                 self.serve(path, self.lasting + "/loaderd.sock", path)
 
     def test_link_to_ones_own_folder(self):
-        """Whose link it is can lead the next look at it elsewhere."""
+        """The owner of a symbolic link can redirect it between two lookups."""
         self.addCleanup(shutil.rmtree, self.lasting, True)
         link = os.path.join(self.folder, "link")
         os.symlink(self.session, link)
@@ -221,7 +221,7 @@ class OwnSocket(unittest.TestCase):
     def test_somebody_elses_folder(self):
         self.addCleanup(shutil.rmtree, self.lasting, True)
         os.mkdir(self.lasting)
-        os.chmod(self.lasting, 0o777)  # as somebody would who wants to be taken for the daemon
+        os.chmod(self.lasting, 0o777)  # as an attacker would, who wants to pose as the daemon
         code, text = self.said("loaderd", "--config", "/dev/null")
         self.assertEqual(code, 1)
         self.assertIn(f"{self.lasting}/loaderd.sock: its folder does not belong to this user alone; choose another socket with --socket", text)
@@ -229,14 +229,14 @@ class OwnSocket(unittest.TestCase):
             listener.bind(self.lasting + "/loaderd.sock")
             listener.listen()
             if os.geteuid() == 0:
-                os.chown(self.lasting + "/loaderd.sock", self.UID, -1)  # were it the user's own
+                os.chown(self.lasting + "/loaderd.sock", self.UID, -1)  # even if the user owned the socket
             _, text = self.said("loaderctl")
             self.assertNotIn(self.lasting, text)
             self.assertIn("/run/loaderd/loaderd.sock", text)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be two users")
     def test_nobody(self):
-        """To who has no number in a user namespace, the folders of all others look like their own."""
+        """In a user namespace without a mapping of the uid, all other users' folders appear to belong to the user."""
         with open("/proc/sys/kernel/overflowuid") as file:
             nobody = int(file.read())
         lasting = f"/tmp/loaderd-{nobody}"
@@ -261,7 +261,7 @@ class OwnSocket(unittest.TestCase):
 
 
 class Exaggerating(unittest.TestCase):
-    """A daemon that was taken over."""
+    """A compromised daemon."""
 
     def ask(self, how, *arguments):
         os.environ["FAKE_STATUS"] = how

@@ -1,4 +1,4 @@
-"""tests/gpu/run without a GPU: its budget, its report, its judgements, and the command with the CPU in the GPU's place."""
+"""tests/gpu/run without a GPU: its budgets, report and verdicts, and the whole command with the CPU as the device."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import unittest
 
 TREE = pathlib.Path(os.environ["TREE"])
 RUN = TREE / "tests/gpu/run"
-PATIENCE = 80  # s: less than what must not be waited for takes, more than anything on a busy machine
+PATIENCE = 80  # seconds: shorter than the sleeps that must be interrupted, longer than any other step on a busy machine
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(TREE / "tests/gpu"), str(TREE / "bench/peers")]
 
@@ -34,7 +34,7 @@ def is_alive(pid):
 
 
 def is_gone(pid):
-    """Killed a moment ago, a process may still have to be told."""
+    """A process that was just killed may not be reaped yet."""
     end = time.monotonic() + PATIENCE
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
@@ -56,7 +56,7 @@ class Budgets(Folder):
         self.assertEqual(budget.run(["sh", "-c", "echo so far; kill -ABRT $$"], budget.Budget(30), self.folder).last_output(), "so far (ended by SIGABRT)")
 
     def test_late_says_how_far_it_came(self):
-        """Also where it writes to a file, which programs do by the block."""
+        """Also if it writes to a file, where stdio buffers by block."""
         command = ["sh", "-c", "(echo on the way; sleep 600) | grep way"]
         with self.assertRaisesRegex(budget.Late, "^sh was killed after [0-9]+ s; it had said: on the way$"):
             budget.run(command, budget.Budget(5), self.folder, os.environ | checks.by_lines())
@@ -64,7 +64,7 @@ class Budgets(Folder):
     def test_late_is_killed_with_its_children(self):
         pids = self.folder / "pids"
         pids.touch()
-        for seconds in (0.5, 5, 50):  # the last for a machine that is too busy to begin before
+        for seconds in (0.5, 5, 50):  # the last one for a machine that is too busy to start the command in time
             begin = time.monotonic()
             with self.assertRaisesRegex(budget.Late, "sh was killed after"):
                 budget.run(["sh", "-c", f"sleep 600 & echo $! $$ > {pids}; trap '' TERM INT; wait"], budget.Budget(seconds), self.folder)
@@ -180,7 +180,7 @@ class Judgements(unittest.TestCase):
             self.assertIn(words, detail)
 
 
-# A machine that is busy with other tests must not make a part late.
+# Other tests on the machine must not make a part late.
 PATIENT = ("--part-seconds", "250", "--seconds", "560")
 
 PEER = """import json, sys, time
@@ -195,7 +195,7 @@ for line in sys.stdin:
 
 
 class Programs(Folder):
-    """What networks.py and ahead.py do with programs that are under way."""
+    """networks.py and ahead.py with programs that are still compiling."""
 
     def peer(self, *words):
         program = loaders.Program([sys.executable, "-c", PEER, *map(str, words)], ahead.cpus(), 30)
@@ -218,7 +218,7 @@ class Programs(Folder):
         self.assertEqual(networks.ratios(rounds, "loaderd"), {})
 
     def comparison(self, found, background):
-        """Of a network whose programs are made up: ours as fast as 100, PyTorch's as `background` says."""
+        """Runs measure() with fake programs: ours with a speed of 100, PyTorch's with those of `background`."""
         made = self.setup_like(background=background, torch="made up")
         made.build, self.speeds = self.folder, []
         properties = dict.fromkeys(("flops", "peak_flops", "bytes_forward", "bytes_backward", "roofline_seconds"), 0) | {"batch": 4}
@@ -228,7 +228,7 @@ class Programs(Folder):
         return made, part, networks.Comparison(made, part, budget.Budget(60), (("resnet18", 32, 4), "fp32"))
 
     def test_comparison(self):
-        """What is compiled is measured, what is not stays under way; eager mode comes in a heat of its own."""
+        """Measures compiled programs and leaves the others compiling; measures eager mode separately."""
         key = ("resnet18", 32, 4), "fp32"
         background = {(*key, "quick"): self.peer(0, 50), (*key, "slow"): self.peer(100, 50)}
         found = report.Report(self.folder, {}, [])
@@ -256,7 +256,7 @@ class Programs(Folder):
 
 
 class Tuning(Folder):
-    """ahead.Tuning with commands that sleep."""
+    """ahead.Tuning with sleeping commands."""
 
     def tuning(self, *seconds):
         made = setup.Setup(self.folder, self.folder, dict(os.environ), {})
@@ -320,7 +320,7 @@ class Command(Folder):
         self.assertTrue(any("layers" in title for title in rows), list(rows))
 
     def test_emulated_gpu(self):
-        """The whole of the trainer, its feed too, on what runs late and moves memory as a GPU does."""
+        """The whole trainer, with its feed, on a device with asynchronous execution and separate memory like a GPU's."""
         images = self.folder / "data/imagenet.pimg"
         images.parent.mkdir()
         for command in (["tools/shapes/shapes", self.folder / "drawn", "--count", "60"],
@@ -344,7 +344,7 @@ class Command(Folder):
         self.assertEqual(len(parts["replay"]["tests"]), 3)
         self.assertGreater(findings["figures"]["data_wait_percent"], 0)
         rows = parts["kernels"]["tables"][0]["rows"]
-        # "pool_max" is of pooling, "layer_norm_backward" of layer_norm
+        # "pool_max" belongs to pooling, "layer_norm_backward" to layer_norm
         families = {family.removesuffix("ing").split("_")[0] for family in setup.KERNELS}
         self.assertEqual({row[0].split("_")[0] for row in rows}, families)
         self.assertTrue(all(row[5] > 0 for row in rows), rows)
@@ -353,7 +353,7 @@ class Command(Folder):
         self.assertEqual([row[-1] for row in parts["variants"]["tables"][0]["rows"]], [0] * 8)
 
     def test_taken_apart(self):
-        """What had no plan is counted for every variant, and named for the first."""
+        """Counts patterns without a plan for every variant, and lists them for the first one."""
         done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
                            LOADERD_EMULATED_PLANS="plain")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)

@@ -1,4 +1,4 @@
-"""loaderbench as a process: sweeps, figures, JSON, plot, hashes through restarts, and clear refusals."""
+"""loaderbench as a process: sweeps, figures, JSON, plot, hashes across restarts, and clear errors."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Loaderbench(unittest.TestCase):
             for character in "\x1b\u202e":
                 self.assertNotIn(character, done.stdout + done.stderr)
             self.assertIn("none", done.stdout + done.stderr)
-        # in a table's column, too; programs get a name as it is
+        # in a column of a table too; programs get the name unescaped
         done = loaderbench("--seconds", "0.1", "--warmup", "0", evil, self.jpeg, "hflip")
         self.assertIn("none\\x1b[31m\\u202e\\x0a.pimg ", done.stdout)
         odd = os.path.join(self.folder.name, "none\udcff.pimg")
@@ -77,7 +77,7 @@ class Loaderbench(unittest.TestCase):
                 self.assertGreater(row["resize_us"], 0)
                 self.assertLessEqual(row["wait_p50_ms"], row["wait_p99_ms"])
                 self.assertGreater(row["wait_p99_ms"], 0)
-                self.assertTrue(0 <= row["queued"] < 10)  # booked late in a short window
+                self.assertTrue(0 <= row["queued"] < 10)  # a short window may miss time that is counted late
                 self.assertTrue(0 < row["stall_client"] <= 1.001)
                 self.assertTrue(0 <= row["stall_daemon"] <= 1.001)
                 self.assertGreater(row["shared_mib"] * 2**20, row["batch"] * row["size"] ** 2 * 3)
@@ -94,8 +94,8 @@ class Loaderbench(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads(done.stdout)["rows"][0]
 
-        # Copying 786 KB takes a client longer than it takes the daemon to hand them over by reference, but not nothing.
-        # Others may have the CPUs while one of them is measured, but not each time.
+        # A client takes longer to copy 786 KB than the daemon to pass a batch by reference. Other processes may delay
+        # one measurement, but not all of them.
         self.assertTrue(any(stalls("--consume", "none")["stall_client"] > stalls("--consume", "copy")["stall_client"] for _ in range(8)))
 
     def test_hash(self):
@@ -113,7 +113,7 @@ class Loaderbench(unittest.TestCase):
         self.assertNotEqual(other.stdout.split()[0], value)
 
     def started(self, *more):
-        """For long enough to be killed three times on a busy machine; with one thread of the daemon, to leave others the CPUs."""
+        """Runs long enough to be killed three times on a busy machine; one thread of the daemon leaves the CPUs to others."""
         bench = subprocess.Popen(
             [PROGRAM, "--seconds", "8", "--warmup", "0", "--batch", "16", "--clients", "2", "--json", "-", *more, self.jpeg,
              "random_resized_crop(32)"],
@@ -144,8 +144,10 @@ class Loaderbench(unittest.TestCase):
         self.fail("no private daemon")
 
     def survive(self, start, kill):
-        """Three times, each once both clients have said that they go on. The first may come before the window."""
-        for _ in range(20):  # a feed whose ring is there may not be open yet, and then does not go on
+        """Kills the daemon three times, each time after both clients have reported a reconnect. The first kill may
+        come before the measurement.
+        """
+        for _ in range(20):  # a feed whose ring exists may not be open yet, and then does not reconnect
             bench = start()
             kill(bench)
             lines = [bench.stderr.readline(), bench.stderr.readline()]
@@ -165,7 +167,7 @@ class Loaderbench(unittest.TestCase):
         self.assertEqual(row["bad"], 0)
         self.assertGreater(row["images_per_s"], 0)
 
-    GONE = "went away|closed the connection|ended before it answered|No daemon listens"  # whoever notices first
+    GONE = "went away|closed the connection|ended before it answered|No daemon listens"  # the message depends on which part notices first
 
     def test_private_daemons_die(self):
         self.survive(lambda: self.started("--threads", "1"), lambda bench: os.kill(self.private_daemon(bench), signal.SIGKILL))
@@ -222,7 +224,7 @@ class Loaderbench(unittest.TestCase):
             (2, "private daemons", ["--threads", "2", "--socket", "/nowhere", self.jpeg]),
             (2, "--hash", ["--kill", "2", self.jpeg]),
             (1, "nowhere", ["--seconds", "0.1", self.folder.name + "/nowhere.pimg"]),
-            # before anything is measured, the pipeline first
+            # reported before any measurement; the pipeline is checked first
             (2, "nonsense", [self.jpeg, "nonsense(3)"]),
             (2, "nonsense", ["--batch", "401", self.jpeg, "nonsense(3)"]),
             (2, "at byte 7", ["--size", "32,0007,4097", "--hash", "3", self.jpeg, "resize({size})"]),
@@ -234,7 +236,7 @@ class Loaderbench(unittest.TestCase):
                 done = loaderbench(*arguments)
                 self.assertEqual(done.returncode, status, done.stdout + done.stderr)
                 self.assertIn(words, done.stderr)
-                self.assertEqual(done.stdout, "")  # and no heading of a table without rows
+                self.assertEqual(done.stdout, "")  # not even the heading of an empty table
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
     def test_memory_that_is_not_told(self):
@@ -256,7 +258,7 @@ class Loaderbench(unittest.TestCase):
                 self.assertRegex(done.stdout, r"% +- +\d+\n")
 
     def test_one_batch_too_large(self):
-        """It is said before the others are measured, and they are."""
+        """The error is reported before the others are measured; the others are still measured."""
         for options in (["--json", "-"], ["--hash", "2"]):
             done = loaderbench("--seconds", "0.1", "--warmup", "0", "--batch", "331,64", *options, self.jpeg, "resize(32x32)")
             self.assertEqual(done.returncode, 1)

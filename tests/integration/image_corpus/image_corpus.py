@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Odd images of every kind, as packimg and as Pillow read them.
+"""Compares how packimg and Pillow read unusual images of every format.
 
-image_corpus.py [--keep FOLDER] makes each file that the modules rows_*.py name, converts them all in every mode of MODES, decodes what the datasets
-hold as loaderd does, and compares each with the truth: what Pillow makes of the file, turned upright, unless the row says otherwise. It prints a
-table of all files of which packimg and Pillow make something else, each with its row's reason, and fails where an outcome is not the row's:
-above all where something is "accepted here, wrong". The same files cut off must be refused, unless nothing of their pixels is cut.
+image_corpus.py [--keep FOLDER] creates each file that the modules rows_*.py define, converts all of them in every mode of MODES, decodes the datasets like
+loaderd, and compares each image with the expected pixels: Pillow's, with the orientation applied, unless the row gives others. Prints a table of all files on
+which packimg and Pillow differ, each with its row's reason, and fails if an outcome is not the row's, in particular "accepted here, wrong". Truncated files must
+be refused unless they contain all pixels.
 """
 
 import argparse
@@ -27,9 +27,9 @@ except ImportError as missing:
 
 PACKIMG = os.environ["PACKIMG"]
 DECODED = os.environ["DECODED"]  # decoded.c
-PARTS = os.environ["PACKIMG_PARTS"].split()  # kinds of images that this build reads besides JPEG
+PARTS = os.environ["PACKIMG_PARTS"].split()  # formats that this build reads besides JPEG
 
-# How a dataset can be made of the files. What is no JPEG stays as its pixels: encoding them would be a comparison of encoders.
+# Conversion modes. Other formats are stored as raw pixels, because re-encoding would compare encoders.
 MODES = {
     "verbatim": ["--non-jpeg", "raw"],
     "no index": ["--non-jpeg", "raw", "--no-index"],
@@ -39,15 +39,15 @@ MODES = {
 
 
 class Row:
-    """One file, and what is to become of it.
+    """One file and its expected outcome.
 
-    name      of the file, which also says the kind
-    data      its bytes
-    reason    why packimg and Pillow differ; where they do, there must be one, and where they do not, none
-    refused   a regular expression that packimg's reason fits, where it is to refuse the file
-    truth     pixels (an array), or the bytes of a file that Pillow reads, where Pillow's own reading of the file is not the truth
-    within    the largest difference of a value that is not wrong
-    part      of the build, without which packimg refuses the file
+    name      file name; its suffix gives the format
+    data      contents
+    reason    why packimg and Pillow differ; required if they do, forbidden if they do not
+    refused   regular expression for packimg's error if it must refuse the file
+    truth     expected pixels (an array, or the bytes of a file that Pillow reads) if Pillow's result for the file is not correct
+    within    maximum difference of a value
+    part      format that the build needs to read the file
     """
 
     def __init__(self, name, data, reason="", *, refused=None, truth=None, within=0, part=None):
@@ -56,21 +56,21 @@ class Row:
 
 
 def upright(data):
-    """What Pillow makes of a file: height x width x 3; or its error, as text."""
+    """Returns Pillow's pixels, height x width x 3, or its error as text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(io.BytesIO(data))
-            # a TIFF it turns itself, and 9.4 would turn it once more
+            # Pillow applies a TIFF's orientation itself, and 9.4 would apply it twice
             return numpy.asarray((image if image.format == "TIFF" else ImageOps.exif_transpose(image)).convert("RGB"))
     except UnidentifiedImageError:
         return "it knows no such image"
-    except Exception as error:  # it raises everything from SyntaxError to struct.error
+    except Exception as error:  # Pillow raises many types, from SyntaxError to struct.error
         return f"{type(error).__name__}: {error}"
 
 
 def difference(pixels, truth):
-    """0: the same; else the largest difference, or both sizes."""
+    """Returns the largest difference, 0 for equal images; both sizes as text if they differ."""
     if pixels.shape != truth.shape:
         return f"{pixels.shape[1]}x{pixels.shape[0]}, not {truth.shape[1]}x{truth.shape[0]}"
     return int(numpy.abs(pixels.astype(int) - truth).max())
@@ -84,7 +84,7 @@ def run(*command, status=(0,)):
 
 
 def read_all(files, folder, options):
-    """Of each name what packimg makes of the file in one mode: pixels, or its reason to refuse it, as text."""
+    """Returns, by name, packimg's pixels in one mode, or its error as text."""
     folder.mkdir()
     dataset, decoded = folder / "all.pimg", folder / "decoded"
     decoded.mkdir()
@@ -99,12 +99,12 @@ def read_all(files, folder, options):
 
 
 def truth_of(row, there):
-    """The pixels of a file, or why there are none."""
+    """Returns the pixels of a file, or the error."""
     return there if row.truth is None else row.truth if isinstance(row.truth, numpy.ndarray) else upright(row.truth)
 
 
 def judge(row, here, there):
-    """(outcome in words, is it as the row says)."""
+    """Returns (outcome in words, whether it is the row's)."""
     expected = row.refused
     if row.part and row.part not in PARTS:
         return ("the same" if isinstance(here, str) and "built without" in here else f"ACCEPTED HERE, WITHOUT {row.part}"), isinstance(here, str)
@@ -130,7 +130,7 @@ def judge(row, here, there):
 
 
 def cut(table, count):
-    """Beginnings of each file that is good, of that many lengths: refused, or with all pixels all the same. (row, how much of it, cut row)."""
+    """Truncates each valid file to that many lengths. Each must be refused or have all pixels. Yields (row, length, truncated row)."""
     for row in table:
         if not row.refused and not (row.part and row.part not in PARTS):
             for i in range(count):
@@ -139,12 +139,12 @@ def cut(table, count):
 
 
 def judge_cuts(table, count, files, folder):
-    """The number of cut files that are accepted with other pixels than the whole has."""
+    """Returns the number of truncated files that are accepted with wrong pixels."""
     files.mkdir()
     cuts = list(cut(table, count))
     for _, _, part in cuts:
         (files / part.name).write_bytes(part.data)
-    # a folder of nothing that can be converted is no dataset
+    # packimg refuses a folder without any convertible image
     (files / "whole.jpg").write_bytes(next(row.data for row in table if row.name.endswith(".jpg") and not row.refused))
     wrong = 0
     for mode, options in MODES.items():

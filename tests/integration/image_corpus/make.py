@@ -1,4 +1,4 @@
-"""What rows are made with: pixels, the tools of Debian, and pieces of files."""
+"""Helpers of the rows: pixels, command-line tools, and segments of files."""
 
 import io
 import shutil
@@ -13,7 +13,7 @@ from PIL import Image
 
 
 def needs(package, *tools):
-    """Skips the test where these tools of a Debian package are missing."""
+    """Skips the test unless these tools of a Debian package are installed."""
     for tool in tools:
         if not shutil.which(tool):
             print(f"skipped: {tool} is not there (Debian: {package})")
@@ -24,7 +24,9 @@ needs("libjpeg-turbo-progs", "cjpeg", "jpegtran")
 
 
 def pixels(width=45, height=31, channels=3, seed=1):
-    """Ramps, edges and a little noise; all corners differ. height x width x channels, or height x width of one."""
+    """Returns ramps, edges and some noise, with four different corners: height x width x channels, or height x width
+    for one channel.
+    """
     y, x = numpy.mgrid[0:height, 0:width]
     noise = numpy.random.RandomState(seed)
     planes = [40 + 130 * x / width + 50 * y / height + ((x // 5 + y // 7 + c + seed) % 4) * 8 + noise.randint(0, 6, x.shape)
@@ -34,19 +36,19 @@ def pixels(width=45, height=31, channels=3, seed=1):
 
 
 def saved(image, kind, **options):
-    """A file that Pillow writes of an image or an array."""
+    """Returns the file that Pillow writes for an image or an array."""
     out = io.BytesIO()
     (Image.fromarray(image) if isinstance(image, numpy.ndarray) else image).save(out, kind, **options)
     return out.getvalue()
 
 
 def run(*command, data=b""):
-    """What a tool makes of its standard input."""
+    """Returns a tool's output for this standard input."""
     return subprocess.run([str(word) for word in command], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout
 
 
 def run_on_files(command, *inputs):
-    """What a tool leaves in OUT; IN0, IN1 and so on are files of the given bytes. Each may have an ending."""
+    """Returns the file OUT that a tool writes. IN0, IN1 and so on are files with the given bytes. Each may have a suffix."""
     words = [str(word) for word in command]
     with tempfile.TemporaryDirectory(prefix="image_corpus-") as folder:
         for i, word in enumerate(words):
@@ -76,17 +78,17 @@ def jpegtran(data, *options):
 
 
 def segment(marker, content):
-    """A JPEG's marker segment."""
+    """Returns a marker segment of a JPEG."""
     return bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
 
 
 def insert(jpeg, *segments):
-    """The JPEG with segments right behind its SOI."""
+    """Returns the JPEG with segments inserted after its SOI."""
     return jpeg[:2] + b"".join(segments) + jpeg[2:]
 
 
 def chunks(jpeg):
-    """(marker, offset, end) of the segments before the first scan's data."""
+    """Yields (marker, offset, end) of the segments before the first scan's data."""
     at = 2
     while True:
         marker, end = jpeg[at + 1], at + 2 + struct.unpack(">H", jpeg[at + 2:at + 4])[0]
@@ -97,7 +99,7 @@ def chunks(jpeg):
 
 
 def without(jpeg, marker):
-    """The JPEG without its segments of that marker."""
+    """Returns the JPEG without its segments with that marker."""
     for found, start, end in reversed(list(chunks(jpeg))):
         if found == marker:
             jpeg = jpeg[:start] + jpeg[end:]
@@ -109,7 +111,7 @@ TYPES = {"BYTE": (1, "B"), "ASCII": (2, "s"), "SHORT": (3, "H"), "LONG": (4, "I"
 
 
 def exif(orientation, kind="SHORT", count=None, order="<", tags=()):
-    """A TIFF file of one tag, the orientation, of that type; tags are (number, value) of SHORTs before it."""
+    """Returns a TIFF whose only IFD has an orientation tag of that type; tags are (number, value) of SHORT tags before it."""
     number, code = TYPES[kind]
     values = orientation if isinstance(orientation, (tuple, bytes)) else (orientation,)
     if isinstance(values, bytes):
@@ -133,7 +135,7 @@ def xmp(orientation, attribute=True):
 
 
 def raw_profile(content, name=b"exif"):
-    """A profile as ImageMagick writes it into the text of a PNG."""
+    """Returns a PNG with the profile in a text chunk, as ImageMagick writes it."""
     digits = content.hex().encode()
     return b"\n" + name + b"\n%8d\n" % len(content) + b"\n".join(digits[i:i + 72] for i in range(0, len(digits), 72)) + b"\n"
 

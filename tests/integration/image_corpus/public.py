@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Images that others have collected, as packimg and as Pillow read them.
+"""Compares how packimg and Pillow read public image collections.
 
-public.py FOLDER... converts every image of each folder in all modes of image_corpus.MODES, decodes what the datasets hold as loaderd does, and
-compares it with what Pillow makes of the file, turned upright. It prints totals for each folder and a table of all files that are not equal, each
-with its reason of public_reasons.py, and fails where one has none. PACKIMG, DECODED and PACKIMG_PARTS are set as for image_corpus.py.
+public.py FOLDER... converts every image of each folder in all modes of image_corpus.MODES, decodes the datasets like loaderd, and compares each image with
+Pillow's, with the orientation applied. Prints totals for each folder and a table of all differing files, each with its reason from public_reasons.py, and fails
+if one has no reason. PACKIMG, DECODED and PACKIMG_PARTS are set as for image_corpus.py.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import warnings
 
-os.environ["ASAN_OPTIONS"] = "exitcode=99:" + os.environ.get("ASAN_OPTIONS", "")  # 1 is what packimg says of skipped files
+os.environ["ASAN_OPTIONS"] = "exitcode=99:" + os.environ.get("ASAN_OPTIONS", "")  # packimg exits with 1 if it skips files
 os.environ["UBSAN_OPTIONS"] = "halt_on_error=1:exitcode=99:" + os.environ.get("UBSAN_OPTIONS", "")
 
 import numpy
@@ -31,24 +31,26 @@ from public_reasons import DEEP, DIFFERS, EQUAL, HERE, NEITHER, REASONS, THERE, 
 
 FORMATS = pathlib.Path(__file__).resolve().parents[3] / "tools/packimg/image/formats.txt"
 ENDINGS = {ending for row in FORMATS.read_text().splitlines() if not row.startswith("#") for ending in row.split("|")[2].split()}
-OTHER_NAMES = {".mpo": ".jpg", ".apng": ".png", ".avifs": ".avif"}  # files of a kind that is read, which packimg passes over by name
+OTHER_NAMES = {".mpo": ".jpg", ".apng": ".png", ".avifs": ".avif"}  # suffixes of readable formats that packimg ignores
 warnings.simplefilter("ignore")
-Image.MAX_IMAGE_PIXELS = 1 << 26  # it refuses twice as many: as packimg does
+Image.MAX_IMAGE_PIXELS = 1 << 26  # Pillow refuses twice as many, as packimg does
 
 
 def bound(data):
-    """The largest difference that packimg(1) states for such a file."""
+    """Returns the largest difference that packimg(1) states for such a file."""
     if data[4:8] == b"ftyp":
         return 8
     try:
         photometric = Image.open(io.BytesIO(data)).tag_v2.get(262)
-    except Exception:  # no TIFF, or none that Pillow reads
+    except Exception:  # not a TIFF, or not readable by Pillow
         return 0
     return {6: 2, 8: 1}.get(photometric, 0)
 
 
 def deep_grey(data):
-    """What packimg(1) says of grey of more than 8 bits, which Pillow's convert("RGB") clips: its high bits, in PNM scaled. None: it is no such image."""
+    """Returns the pixels that packimg(1) specifies for greyscale of more than 8 bits, which Pillow's convert("RGB")
+    clips: the high byte, in PNM scaled. None for other images.
+    """
     image = Image.open(io.BytesIO(data))
     if image.mode not in ("I", "I;16", "I;16B", "I;16L"):
         return None
@@ -59,7 +61,7 @@ def deep_grey(data):
 
 
 def distance(pixels, truth):
-    """(largest, mean) difference of values; both sizes, as text, where they are not the same."""
+    """Returns (largest, mean) difference of values; both sizes as text if they differ."""
     if pixels.shape != truth.shape:
         return image_corpus.difference(pixels, truth)
     apart = numpy.abs(pixels.astype(numpy.int16) - truth)
@@ -67,7 +69,7 @@ def distance(pixels, truth):
 
 
 def judge(data, here):
-    """(verdict, more about it) of one file."""
+    """Returns (verdict, details) of one file."""
     there = image_corpus.upright(data)
     if isinstance(here, str):
         return (NEITHER, f"packimg: {here}; Pillow: {there}") if isinstance(there, str) else (HERE, here)
@@ -84,7 +86,7 @@ def judge(data, here):
 
 
 def images(folder):
-    """(name, name for packimg, path) of all that may be an image."""
+    """Yields (name, name for packimg, path) of all files that may be images."""
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         ending = path.suffix.lower()
@@ -100,7 +102,7 @@ def digest(here):
 
 
 def compare(folder):
-    """Of each name a dictionary: (verdict, more about it) and the modes in which that is so, most often all."""
+    """Returns a dictionary per name: (verdict, details) and the modes with that result, usually all."""
     found = list(images(folder))
     results, known = {name: {} for name, _, _ in found}, {}
     with tempfile.TemporaryDirectory(prefix="public-", dir="/var/tmp") as temporary:
@@ -109,7 +111,7 @@ def compare(folder):
         for _, known_as, path in found:
             (files / known_as).parent.mkdir(parents=True, exist_ok=True)
             (files / known_as).symlink_to(path.resolve())
-        (files / "whole.jpg").write_bytes(cjpeg())  # a folder of nothing that can be converted is no dataset
+        (files / "whole.jpg").write_bytes(cjpeg())  # packimg refuses a folder without any convertible image
         for mode, options in image_corpus.MODES.items():
             into = root / mode.replace(" ", "-")
             outcome = image_corpus.read_all(files, into, options)
@@ -124,7 +126,7 @@ def compare(folder):
 
 
 def reason(name, verdict, more):
-    """Why a file is not equal; empty: nobody has said so."""
+    """Returns the known reason for a difference; empty if there is none."""
     for pattern, expected, message, text in REASONS:
         if fnmatch.fnmatchcase(name, pattern) and verdict == expected and re.search(message, more):
             return text

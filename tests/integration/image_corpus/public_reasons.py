@@ -1,4 +1,4 @@
-"""What may become of images in public collections, and why where it is not what Pillow makes of them."""
+"""Expected outcomes for images in public collections, and the reason if they differ from Pillow's."""
 
 EQUAL, WITHIN, DEEP = "equal", "within the bound", "16-bit grey, high byte"
 NEITHER, HERE, THERE, DIFFERS = "refused by both", "refused by packimg alone", "refused by Pillow alone", "differs"
@@ -12,9 +12,9 @@ SAMPLES = "packimg reads 1 to 16 bits a sample, Pillow few of them; the same as 
 RUNS = "pixels beyond the end of a row, or a jump out of the picture: the format's text does not say what they would be; Pillow makes something of them"
 SHOWN = "Pillow shows what it can of damaged data"
 
-# (pattern of corpus/name, verdict, regular expression for what is said, reason); the first one that fits counts
+# (pattern of corpus/name, verdict, regular expression for the details, reason); the first match counts
 REASONS = [
-    # every collection
+    # in every collection
     ("*", NEITHER, "^packimg: .*image; what is read is", KINDS),
     ("*", HERE, "image; what is read is", KINDS),
     ("*", NEITHER, "^packimg: not supported", "neither reads this sort, and packimg says so"),
@@ -87,6 +87,6 @@ REASONS = [
     ("*/mmap_error.bmp", HERE, "not in its table", "packimg(1): colours that a table lacks are damage; Pillow makes up some"),
     ("*/l2rgb_read.bmp", NEITHER, "ends within its colours", CUT),
     ("*/negative_size.ppm", NEITHER, "not an image", "no white space behind P6"),
-    # samples of an unusual number of bits
+    # unusual numbers of bits per sample
     ("*.tif*", THERE, "no such image", SAMPLES),
 ]

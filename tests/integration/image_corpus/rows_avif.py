@@ -1,4 +1,4 @@
-"""AVIF, which Pillow 9.4 does not read: the truth is what avifdec makes of a file."""
+"""AVIF, which Pillow 9.4 does not read: avifdec's result is the truth."""
 
 import struct
 
@@ -19,14 +19,14 @@ def decoded(avif):
     return run_on_files(["avifdec", "IN0", "OUT.png"], avif)
 
 
-# what irot (by quarters against the clock) and then imir (0: top and bottom exchanged, 1: left and right) make of an image
+# Returns the image after irot (quarter turns anticlockwise) and then imir (0 exchanges top and bottom, 1 left and right).
 def turned(image, angle, mirror):
     image = numpy.rot90(image, angle)
     return image[::-1] if mirror == 0 else image[:, ::-1] if mirror == 1 else image
 
 
 def grid(options, places):
-    """(an image of 2x2 tiles, its file) where the grid refers to the tiles in this order of those that the file lists."""
+    """Returns an image of 2x2 tiles, and its file, whose grid refers to the tiles in this order."""
     image = pixels(128, 192)
     tiles = [numpy.ascontiguousarray(image[y:y + 96, x:x + 64]) for y in (0, 96) for x in (0, 64)]
     file = run_on_files(["avifenc", "--speed", "9", "--lossless", "--grid", "2x2", *options, *[f"IN{i}.png" for i in range(4)], "OUT"],
@@ -38,7 +38,7 @@ def grid(options, places):
 
 
 def without_size(avif):
-    """The file with its pixels before what describes them, a box that reaches to the file's end and does not say so."""
+    """Moves the pixels before the metadata, in a box of size 0, which extends to the end of the file."""
     meta, mdat = avif.index(b"meta") - 4, avif.index(b"mdat") - 4
     place = struct.pack(">I", mdat + 8)
     assert avif.count(place) == 1
@@ -47,7 +47,7 @@ def without_size(avif):
 
 
 def with_sound(rgb, grey):
-    """A sequence whose second track, which was of alpha, is called one of sound, which has no size."""
+    """Returns a sequence whose second track, of alpha, is declared as sound, which has no dimensions."""
     frames = [saved(numpy.dstack([image, grey]), "PNG") for image in (rgb, rgb[::-1])]
     avif = run_on_files(["avifenc", "--speed", "9", "--lossless", "IN0.png", "IN1.png", "OUT"], *frames)
     track = avif.rindex(b"tkhd")
@@ -56,7 +56,7 @@ def with_sound(rgb, grey):
 
 
 def shared_tile(image):
-    """A grid of colours that has a tile of alpha's grid in place of its last."""
+    """Returns a colour grid in which a tile of the alpha grid replaces the last tile."""
     tiles = [image[y:y + 96, x:x + 64] for y in (0, 96) for x in (0, 64)]
     file = run_on_files(["avifenc", "--speed", "9", "--lossless", "--grid", "2x2", *[f"IN{i}.png" for i in range(4)], "OUT"],
                         *[saved(numpy.dstack([tile, tile[:, :, 0]]), "PNG") for tile in tiles])

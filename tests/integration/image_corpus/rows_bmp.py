@@ -1,4 +1,4 @@
-"""BMP: every depth, table, mask and run-length code."""
+"""BMP: every depth, palette, mask and run-length encoding."""
 
 import struct
 
@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 45, 31
 
 
 def bmp(bits, rows, *, compression=0, palette=(), masks=b"", header=40, height=HEIGHT, width=WIDTH, colours=None):
-    """A file of packed rows, the lowest first."""
+    """Returns a file with packed rows, bottom-up."""
     if header == 12:
         head = struct.pack("<IHHHH", 12, width, height, 1, bits)
         table = b"".join(bytes((b, g, r)) for r, g, b in palette)
@@ -27,12 +27,12 @@ def bmp(bits, rows, *, compression=0, palette=(), masks=b"", header=40, height=H
 
 
 def packed(rows):
-    """Rows of bytes, padded to four, from the lowest up."""
+    """Returns rows of bytes, padded to four, bottom-up."""
     return b"".join(row.tobytes() + bytes(-row.nbytes % 4) for row in rows[::-1])
 
 
 def indexed(bits, image):
-    """Rows of indices."""
+    """Returns rows of palette indices."""
     each = 8 // bits
     wide = numpy.pad(image, ((0, 0), (0, -image.shape[1] % each)))
     return sum((wide[:, i::each].astype(int) << (8 - bits * (i + 1)) for i in range(each)), 0).astype(numpy.uint8)
@@ -46,7 +46,7 @@ def looked_up(image, count):
 
 
 def masked(bits, masks):
-    """(file, its pixels) of random values under these masks."""
+    """Returns a file with random values under these masks, and its pixels."""
     kind = {16: numpy.uint16, 24: numpy.uint32, 32: numpy.uint32}[bits]
     values = numpy.random.RandomState(bits).randint(0, 1 << bits, (HEIGHT, WIDTH), dtype=numpy.uint64)
     truth = numpy.stack([(values & mask) * 255 // mask for mask in masks], -1).astype(numpy.uint8)
@@ -57,7 +57,7 @@ def masked(bits, masks):
 
 
 def run_length(bits, image):
-    """Runs, absolute pixels, a jump, line ends. Absolute pixels come in even numbers: Pillow loses the last of an odd one in RLE4."""
+    """Runs, absolute mode, a delta, line ends. Absolute runs have even lengths: Pillow loses the last pixel of an odd one in RLE4."""
     out = b""
     for row in image[::-1]:
         x = 0

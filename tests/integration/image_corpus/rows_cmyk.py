@@ -15,6 +15,6 @@ def rows():
     yield Row("cmyk-progressive.jpg", jpegtran(cmyk, "-progressive"))
     yield Row("cmyk-progressive-no-marker.jpg", without(jpegtran(cmyk, "-progressive"), ADOBE))
     yield Row("cmyk-arithmetic.jpg", jpegtran(cmyk, "-arithmetic"))
-    # the same bytes, said to be YCCK: what is taken for Y, Cb, Cr and K
+    # the same bytes declared as YCCK: interpreted as Y, Cb, Cr and K
     at = cmyk.index(b"Adobe") + 11
     yield Row("ycck.jpg", cmyk[:at] + b"\2" + cmyk[at + 1:])

@@ -1,4 +1,4 @@
-"""GIF: the first frame, where it lies, and what is around it."""
+"""GIF: the first frame, its position, and the blocks around it."""
 
 import io
 import struct
@@ -15,7 +15,7 @@ def quantized(count=64, seed=1):
 
 
 def moved(gif, left, top, width, height, transparent=None):
-    """The GIF with its frame elsewhere on a canvas of another size."""
+    """Returns the GIF with its frame at another position of a larger canvas."""
     at = gif.index(b"\x2c", 13 + 3 * (2 << (gif[10] & 7)))
     gif = gif[:6] + struct.pack("<HH", width, height) + gif[10:at + 1] + struct.pack("<HH", left, top) + gif[at + 5:]
     if transparent is not None:
@@ -24,7 +24,7 @@ def moved(gif, left, top, width, height, transparent=None):
 
 
 def long_codes(gif, bits):
-    """The GIF with every pixel as a code by itself, of one bit more than these, which a new table holds."""
+    """Encodes each pixel as a code of its own, of bits + 1 bits; clears the table before codes grow."""
     at = gif.index(b"\x2c", 13 + 3 * (2 << (gif[10] & 7)))
     values = numpy.asarray(Image.open(io.BytesIO(gif))).ravel()
     codes = []
@@ -63,7 +63,7 @@ def rows():
     yield Row("bits-12.gif", long_codes(still, 12), "Pillow takes codes that the format forbids", refused="^damaged GIF: its codes are longer than 12 bits", part="gif")
     yield Row("no-end.gif", still[:-1], part="gif")
     yield Row("cut.gif", still[:len(still) // 2], refused="damaged", part="gif")
-    for offset in 100, 104, 110:  # bytes of codes
+    for offset in 100, 104, 110:  # offsets in the LZW data
         wrong = still[:at + 12 + offset] + b"\xff" + still[at + 13 + offset:]
         yield Row(f"no-such-code-{offset}.gif", wrong, refused="stands for nothing", part="gif")
     yield Row("cut-header.gif", still[:10], refused="damaged", part="gif")

@@ -1,4 +1,6 @@
-"""JPEGs of which something is missing, or too much, in each coding (format/SPEC.md, "Complete JPEGs"). Pillow takes all that libjpeg-turbo only warns of."""
+"""JPEGs with missing or extra data in each coding (format/SPEC.md, "Complete JPEGs"). Pillow accepts all files for
+which libjpeg-turbo only warns.
+"""
 
 from image_corpus import Row, upright
 from make import cjpeg, pixels, segment
@@ -14,7 +16,7 @@ EOI = b"\xff\xd9"
 
 
 def scans(data):
-    """Offset of each SOS, and of EOI at the end."""
+    """Returns the offset of each SOS, and of EOI at the end."""
     found, at = [], 2
     while data[at + 1] != 0xD9:
         if data[at + 1] == 0xDA:

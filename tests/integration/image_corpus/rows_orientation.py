@@ -1,4 +1,4 @@
-"""How the picture was held: EXIF of every type, XMP, raw profiles, in every kind of file."""
+"""Orientation: EXIF of every type, XMP, and raw profiles, in every format."""
 
 import struct
 import zlib
@@ -13,12 +13,12 @@ PILLOW_XMP = "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds"
 
 
 def held(*blocks):
-    """A JPEG with these EXIF blocks."""
+    """Returns a JPEG with these EXIF blocks."""
     return insert(cjpeg(), *[segment(0xE1, b"Exif\0\0" + block) for block in blocks])
 
 
 def turned(orientation):
-    """A JPEG that both turn like this."""
+    """Returns a JPEG that both programs rotate this way."""
     return held(exif(orientation))
 
 

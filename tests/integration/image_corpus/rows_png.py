@@ -1,4 +1,4 @@
-"""PNG: colour types, depths and what is written beside the pixels."""
+"""PNG: colour types, depths and ancillary chunks."""
 
 import numpy
 from PIL import Image

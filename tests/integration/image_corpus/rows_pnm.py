@@ -1,4 +1,4 @@
-"""PBM, PGM, PPM: plain and raw, all largest values, comments."""
+"""PBM, PGM, PPM: plain and raw, all maximum values, comments."""
 
 import numpy
 

@@ -15,7 +15,7 @@ COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lz
 
 
 def tiff(width, height, bits, planes, tags, order="<"):
-    """An uncompressed file by hand: its strip and its tags, (number, type, values)."""
+    """Returns an uncompressed file with a strip and tags, (number, type, values)."""
     codes = {3: "H", 4: "I"}
     strip = b"".join(planes)
     table = {256: (4, [width]), 257: (4, [height]), 258: (3, bits), 259: (3, [1]), 277: (3, [len(bits)]), 278: (4, [height]),
@@ -46,14 +46,14 @@ def tiffcp(data, *options):
 
 
 def packed(bits, samples):
-    """Rows of samples of so many bits, the highest first, each row in whole bytes."""
+    """Packs rows of samples with that many bits, most significant first; pads each row to whole bytes."""
     rows = samples.reshape(len(samples), -1)
     each = rows[:, :, None] >> numpy.arange(bits - 1, -1, -1) & 1
     return numpy.packbits(each.reshape(len(rows), -1).astype(numpy.uint8), axis=1).tobytes()
 
 
 def odd_bits(rgb, grey):
-    """Samples that are no bytes: they lose what is below their highest 8 bits, or fill 0 to 255."""
+    """Samples of other sizes than a byte: more bits lose those below the high 8, fewer are scaled to 0..255."""
     size, width = (45, 31), "Pillow reads few numbers of bits"
     clips = "Pillow clips 12-bit grey at 255, and reads it in one order of bytes; here it loses its low bits"
     fine = grey.astype(int) * 16 + 7
@@ -80,7 +80,9 @@ def odd_bits(rgb, grey):
 
 
 def old_lzw(data):
-    """LZW as before TIFF 5.0: codes from a byte's lowest bit on. Here each is a byte, and the table is cleared before codes grow."""
+    """LZW as before TIFF 5.0: codes begin at a byte's least significant bit. Each code is one byte value, and the
+    table is cleared before codes grow.
+    """
     codes = []
     for at in range(0, len(data), 200):
         codes += [256, *data[at:at + 200]]
@@ -88,12 +90,12 @@ def old_lzw(data):
 
 
 def old_jpeg(jpeg, subsampling):
-    """Compression 6: the strip is a whole JPEG, which tags point at, too."""
+    """Compression 6: the strip is a whole JPEG, to which tags also refer."""
     return tiff(45, 31, [8] * 3, [jpeg], {259: (3, [6]), 262: (3, [6]), 512: (3, [1]), 513: (4, [8]), 514: (4, [len(jpeg)]), 530: (3, subsampling)})
 
 
 def old_ways(rgb):
-    """What libtiff warns of and reads all the same."""
+    """Files for which libtiff only warns."""
     size = 45, 31
     yield Row("old-lzw.tif", tiff(*size, [8] * 3, [old_lzw(rgb.tobytes())], {259: (3, [5]), 262: (3, [2])}), part="tiff")
     for sample in "1x1", "2x2":
@@ -111,7 +113,7 @@ def old_ways(rgb):
 
 
 def unread(rgb, grey):
-    """Whole files, of which nothing says that they are damaged."""
+    """Complete files without any sign of damage."""
     size = 45, 31
     jpeg = cjpeg("-quality", "90", image=grey)
     frame = jpeg.index(b"\xff\xc0")
@@ -137,7 +139,7 @@ def unread(rgb, grey):
 
 
 def lab():
-    """CIELAB: a* and b* have a sign."""
+    """CIELAB: a* and b* are signed."""
     size = 45, 31
     random = numpy.random.RandomState(5).randint(0, 256, (31, 45, 3)).astype(numpy.uint8)
     soft = pixels(seed=2) ^ numpy.array([0, 128, 128], numpy.uint8)

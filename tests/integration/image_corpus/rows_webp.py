@@ -20,7 +20,7 @@ def rows():
     frames = [Image.fromarray(pixels(seed=seed)) for seed in (2, 3)]
     yield Row("animated.webp", saved(rgb, "WEBP", save_all=True, append_images=frames, duration=50, lossless=True), part="webp")
     small = [saved(image, "WEBP", lossless=True) for image in (rgb, pixels(90, 70))]
-    # the first frame is smaller than the canvas, and lies inside it
+    # the first frame is smaller than the canvas
     yield Row("animated-inside.webp", run_on_files(["webpmux", "-frame", "IN0", "+50+10+20+0+b", "-frame", "IN1", "+50+0+0+0+b", "-bgcolor", "255,9,8,7", "-o", "OUT"],
                                                    *small), part="webp")
     for name, quality in ("lossless", "-lossless"), ("lossy", "-lossy"):
