@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/pth2safetensors on files as training programs write them, and on what hostile people do. Skips without PyTorch."""
+"""tools/pth2safetensors on files like those of training programs, and on hostile ones. Skips without PyTorch."""
 import argparse
 import collections
 import contextlib
@@ -52,7 +52,7 @@ class Conversion(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
     def run_tool(self, *arguments, expect=0):
-        """What it says, on standard error if it fails; in this process, as PyTorch takes long to start."""
+        """Runs the tool in this process, since PyTorch starts slowly, and returns its output; its error if it fails."""
         said, failed = io.StringIO(), ""
         sys.argv[1:] = arguments
         try:

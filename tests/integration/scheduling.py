@@ -1,4 +1,4 @@
-"""bench/scheduling as a process, and what it says of system calls: fewer than samples by far."""
+"""bench/scheduling as a process, and its count of system calls, which must be far below the number of samples."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class Scheduling(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^ +{count} +\d+ images/s +[\d.]+ % ")
         for size in (32, 64, 128, 256, 512):
             self.assertRegex(text, rf"(?m)^ +{size} +\d+ images/s +[\d.]+ % ")
-        self.assertIn("left out: ", text)  # 1024 is more than there are
+        self.assertIn("left out: ", text)  # a batch of 1024 exceeds the dataset
         self.assertRegex(text, r"took [\d.]+ % of all CPU time; the rate fell from \d+ to \d+ images/s")
         calls = re.search(r"images in batches of 256: ([\d.]+) a sample, ([\d.]+) a batch", text)
         if not calls:

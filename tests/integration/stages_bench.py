@@ -1,4 +1,4 @@
-"""stages_bench as a process: every lane and stage that the machine has, the crops' pixels, and refusals."""
+"""stages_bench as a process: every instruction set and stage on this machine, the crops' pixels, and errors."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a run writes of its numbers beside log.jsonl: metrics.csv and event files of TensorBoard, also where it goes on from a checkpoint."""
+"""Output of a run besides log.jsonl: metrics.csv, TensorBoard event files, and others, also in runs that resume from a checkpoint."""
 
 import collections
 import csv
@@ -79,7 +79,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """Of a protobuf message: (number, value) in their order."""
+    """Yields (number, value) of a protobuf message's fields in order."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -146,7 +146,7 @@ class Log(unittest.TestCase):
         return sorted(glob.glob(f"{self.folder}/{name}/events.out.tfevents.*.trainer"), key=os.path.getmtime)
 
     def events(self, name):
-        """Scalars by (tag, step), with what a file of a run that goes on declares void left out."""
+        """Returns scalars by (tag, step), without those that a resumed run has purged."""
         found = {}
         for path in self.event_files(name):
             for index, record in enumerate(records(path)):
@@ -205,7 +205,7 @@ class Log(unittest.TestCase):
         self.check_csv("again")
         self.assertEqual(len(self.event_files("again")), 2)
         self.check_events("again")
-        # and one that starts afresh leaves nothing of them, but what is not its own
+        # a run that starts from scratch removes them, but no other files
         other = f"{self.folder}/again/events.out.tfevents.1.other"
         open(other, "w").close()
         self.run_trainer("again", "--overwrite")
@@ -257,7 +257,7 @@ class Log(unittest.TestCase):
             curves = [curve.get("points").split() for curve in panel.iter(f"{named}polyline")]
             self.assertEqual([len(points) for points in curves], [17, 17, len(top1), len(top1)])
             heights = [float(point.split(",")[1]) for points in curves for point in points]
-            self.assertTrue(32 <= min(heights) < 60 and 340 < max(heights) <= 372, heights)  # they fill the panel
+            self.assertTrue(32 <= min(heights) < 60 and 340 < max(heights) <= 372, heights)  # the curves fill the panel
 
     def test_names_of_any_bytes_are_plotted(self):
         for name in (b"\xff\xfe", "\uffff\x1b\u202e".encode(), "\u00fc".encode() * 120):
@@ -336,7 +336,7 @@ class Log(unittest.TestCase):
             self.assertTrue(text in model, text)
 
     def refused(self, *arguments):
-        """What is said of files that cannot be written, in place of looking for what they are to hold."""
+        """Checks the error for files that cannot be written, which must come before the search whose result they would hold."""
         command = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", f"model.pretrained={self.folder}/run/model.safetensors", *arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         self.assertEqual(done.returncode, 1, done.stdout)
@@ -378,7 +378,7 @@ class Log(unittest.TestCase):
         self.assertNotIn("waiting for data", self.run_trainer("fast", "train.epochs=1"))
 
     def trace(self, name, device, *arguments):
-        """A traced run that goes beyond an evaluation and a checkpoint: its events by row, in nanoseconds, and what was said."""
+        """A traced run with an evaluation and a checkpoint: returns its events by row, in nanoseconds, and its output."""
         path = f"{self.folder}/{name}.json"
         program = os.environ["TRAINER_EMULATED" if device == "cuda" else "TRAINER"]
         command = [program, f"{self.folder}/tiny.ini", "--output", f"{self.folder}/{name}", f"--device={device}", f"--trace={path}", "--trace-steps=16-19"]
@@ -399,7 +399,7 @@ class Log(unittest.TestCase):
         return *found, done.stdout
 
     def parents(self, row):
-        """Of each event of a row, in the order of the file, the one that it lies in, which it must do wholly."""
+        """Returns for each event of a row, in file order, the event that encloses it; each must lie fully inside one."""
         open_events, parents, last = [], [], 0
         for event in row:
             self.assertGreaterEqual(event[1], last, event)

@@ -1,4 +1,6 @@
-"""The trainer on several ranks: the losses of one rank, each sample once, resuming at another number, and failures that end all."""
+"""The trainer on several ranks: losses equal to those of one rank, each sample once, resume with another number of
+ranks, and failures that end all ranks.
+"""
 
 import json
 import os
@@ -42,14 +44,14 @@ samples = yes
 """
 
 
-TIMEOUT = 3000  # seconds that only what hangs takes, even on a busy machine under a sanitizer; Meson has its own limit
+TIMEOUT = 3000  # seconds; exceeded only by a program that hangs, even on a busy machine with a sanitizer. Meson has its own limit.
 
-# Seconds that mpirun lets ranks be before it sends SIGTERM, and then before SIGKILL; it always waits as long.
+# Seconds that mpirun waits before it sends SIGTERM to ranks, and then before SIGKILL. It always waits that long.
 PATIENCE = "OMPI_MCA_odls_base_sigkill_timeout"
 
 
 def send(process, number, ranks):
-    """Sends a signal to the last so many ranks of an mpirun, and waits until all have ended. Returns what they said."""
+    """Sends a signal to the last `count` ranks of an mpirun and waits until all have ended. Returns their output."""
     with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
         for child in file.read().split()[-ranks:]:
             os.kill(int(child), number)
@@ -80,7 +82,7 @@ class Ranks(unittest.TestCase):
         cls.temporary.cleanup()
 
     def start(self, ranks, name, *arguments, last=(), last_has=(), patience=5, trainer=TRAINER):
-        """last: arguments that the last rank alone is given; last_has: variables of its environment."""
+        """last: additional arguments of the last rank; last_has: its additional environment variables."""
         command = [trainer, self.recipe, "--output", f"{self.folder}/{name}", *arguments]
         line = [MPIRUN, "-n", str(ranks), *command]
         if last or last_has:
@@ -107,13 +109,13 @@ class Ranks(unittest.TestCase):
         return Ranks.lines(self, name, event="step")
 
     def apart(self, name):
-        """How far each step's loss is from that of one rank, as a share of it."""
+        """Returns the relative difference of each step's loss from that of one rank."""
         steps = self.steps(name)
         self.assertEqual([step["step"] for step in steps], list(range(1, STEPS + 1)))
         return [abs(a["loss"] / b["loss"] - 1) for a, b in zip(steps, self.one)]
 
     def check_like_one(self, name, early=1e-6, late=1e-4):
-        # Measured: 6e-8, and the statistics of shares instead of the batch's, the mildest mistake, are more than 1e-3 off.
+        # Measured: 6e-8. The smallest error, statistics of a rank's share instead of the batch, gives more than 1e-3.
         apart = self.apart(name)
         self.assertLess(max(apart[:5]), early)
         self.assertLess(max(apart), late)
@@ -139,7 +141,7 @@ class Ranks(unittest.TestCase):
             return [json.loads(line) for line in file if line.endswith("\n")]
 
     def test_like_one_rank(self):
-        """40 samples of evaluation do not divide by 3."""
+        """An evaluation of 40 samples, which 3 ranks cannot divide equally."""
         for ranks in (2, 3, 4):
             with self.subTest(ranks=ranks):
                 self.expect(self.run_ranks(ranks, f"like{ranks}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
@@ -150,13 +152,13 @@ class Ranks(unittest.TestCase):
                 self.assertEqual((summary["images"], summary["val_samples"]), (STEPS * 12, 40))
 
     def test_on_gpus(self):
-        """Emulated ones, one for each rank."""
+        """Emulated GPUs, one per rank."""
         done = self.run_ranks(2, "gpus", "--device=cuda", "--fusion=c", trainer=os.environ["TRAINER_EMULATED"])
         self.expect(done, 0, "ranks    2, each with 6 images", "emulated GPU")
         self.check_like_one("gpus", 1e-5, 1e-3)
 
     def test_taught(self):
-        """By a teacher of which each rank has all, while labels have weights: what divides the two losses is not the same."""
+        """With a teacher, which each rank loads, and class weights: the divisors of the two losses differ."""
         teacher = [f"train.teacher={self.folder}/one/model.safetensors", f"train.teacher_recipe={self.folder}/one/recipe.ini"]
         weights = "train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"
         losses = []
@@ -170,7 +172,7 @@ class Ranks(unittest.TestCase):
             self.assertLess(max(apart), late)
 
     def test_balanced(self):
-        """By the labels of the whole training set, which one rank counts."""
+        """Class weights from the labels of the whole training set, which one rank counts."""
         losses = []
         for name, ranks in (("level", 1), ("levels", 2)):
             self.expect(self.run_ranks(ranks, name, "train.class_weights=balanced", "train.epochs=0.5", "model.classes=12"), 0)
@@ -178,7 +180,7 @@ class Ranks(unittest.TestCase):
         self.assertLess(max(abs(a / b - 1) for a, b in zip(*losses, strict=True)), 1e-6)
 
     def test_evaluates_alone(self):
-        """One line on standard output, whatever else is said, with the result of one rank."""
+        """Checks that standard output has only one line, the result of one rank."""
         with open(f"{self.folder}/one/summary.json") as file:
             summary = json.load(file)
         for weights in ("--resume", f"model.pretrained={self.folder}/one/model.safetensors"):
@@ -193,7 +195,7 @@ class Ranks(unittest.TestCase):
                 self.assertLess(abs(result["val_loss"] / summary["val_loss"] - 1), 1e-4)
 
     def test_datasets_differ(self):
-        """As on machines with other files under one path: here relative ones, from other folders."""
+        """Relative paths in different folders, like different files under one path on several machines."""
         for key, other in (("train", "val"), ("val", "train")):
             with self.subTest(key=key):
                 folder = f"{self.folder}/other-{key}"
@@ -206,7 +208,7 @@ class Ranks(unittest.TestCase):
                 self.expect((done.stdout, done.returncode), 1, f"rank 2 has another dataset as data.{key} than rank 0")
 
     def test_each_sample_once(self):
-        """What an epoch leaves over is less than a batch."""
+        """The rest of an epoch is smaller than a batch."""
         batches = self.samples("one")
         self.assertEqual(len(batches), STEPS)
         for epoch in (batches[:17], batches[17:]):
@@ -230,7 +232,9 @@ class Ranks(unittest.TestCase):
         self.check_like_one("moved")
 
     def test_norms_of_their_own(self):
-        """Without bn_sync it is another training, evaluated with rank 0's statistics: the same bits each time, also when a rank is stopped."""
+        """Without bn_sync, losses differ from those of one rank and evaluation uses rank 0's statistics. Results
+        repeat bit for bit, also after a resume.
+        """
         self.expect(self.run_ranks(2, "local", "model.bn_sync=no"), 0)
         self.assertGreater(max(self.apart("local")), 1e-3)
         self.assertEqual([line["samples"] for line in self.lines("local", event="eval")], [40, 40])
@@ -246,7 +250,7 @@ class Ranks(unittest.TestCase):
             self.assertEqual(a.read(), b.read())
 
     def test_norms_of_groups(self):
-        """Groups that no share cuts are those of one rank, and so are the losses; running statistics are of rank 0's alone."""
+        """If ranks do not split groups, losses equal those of one rank; running statistics are rank 0's."""
         settings = ("model.bn_sync=no", "model.ghost_batch=3")
         self.expect(self.run_ranks(1, "groups", *settings), 0)
         self.expect(self.run_ranks(2, "groups2", *settings), 0)
@@ -265,7 +269,7 @@ class Ranks(unittest.TestCase):
             self.assertEqual(one.read(), other.read())
 
     def test_micro_batches(self):
-        """All take the same number, found in planning."""
+        """All ranks use the same number of micro-batches, determined in planning."""
         settings = ("data.val=", "data.val_pipeline=", "train.memory_limit=0.006")
         self.expect(self.run_ranks(2, "too_large", *settings), 1, "are allowed")
         self.expect(self.run_ranks(2, "found", *settings, "train.accumulate=auto"), 0)
@@ -275,7 +279,7 @@ class Ranks(unittest.TestCase):
         self.check_same("found", "given")
 
     def test_micro_batches_of_one_rank(self):
-        """Planning has room, and one rank alone has none for what its steps take besides."""
+        """Planning fits into memory, but on one rank the steps do not."""
         trainer = os.environ["TRAINER_EMULATED"]
         settings = ("--device=cuda", "data.val=", "data.val_pipeline=", "train.epochs=0.5")
         floats = "data.pipeline=random_crop(48, padding=2) hflip(0.5) to(f32)"
@@ -292,7 +296,7 @@ class Ranks(unittest.TestCase):
         self.check_same("little", "much")
 
     def test_whitened(self):
-        """The first layer comes from the whole first batch, not from a rank's share of it."""
+        """The first layer is initialised from the whole first batch, not from a rank's share."""
         settings = ("model.name=speednet", "model.width=0.25", "train.epochs=0.2")
         for ranks in (1, 4):
             self.expect(self.run_ranks(ranks, f"white{ranks}", *settings), 0)
@@ -311,7 +315,7 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(len(re.findall("^trainer: ", done[0], re.M)), 1, done[0])
 
     def test_failing_rank(self):
-        """Whoever fails, all end, with one reason."""
+        """If any rank fails, all end, with one error."""
         self.expect(
             self.run_ranks(3, "unreachable", last=("--socket", "/nonexistent/socket")),
             1,
@@ -339,7 +343,7 @@ class Ranks(unittest.TestCase):
         self.assertNotEqual(process.returncode, 0)
 
     def test_interrupted(self):
-        """Ctrl-C, of which mpirun makes SIGTERM, and a signal that it passes on as it is."""
+        """Ctrl-C, which mpirun turns into SIGTERM, and a signal that it forwards unchanged."""
         for number, status, name in ((signal.SIGINT, 1, "interrupted"), (signal.SIGUSR1, 3, "asked")):
             process = self.start(2, name, "train.epochs=1000")
             self.wait_for_step(name, process, 5)

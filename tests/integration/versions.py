@@ -1,4 +1,6 @@
-"""The version stands once, in meson.build, and all that is installed says it. versions.py TREE VERSION BUILD PROGRAM... ; $PYTHONPATH has the Python package if it is built."""
+"""Checks that everything installed reports the version in meson.build and that no other file states it. versions.py
+TREE VERSION BUILD PROGRAM... ; $PYTHONPATH has the Python package if it is built.
+"""
 
 import importlib.util
 import os
@@ -34,20 +36,20 @@ class Versions(unittest.TestCase):
         self.assertEqual(loaderd.__version__, VERSION)
 
     def test_debian(self):
-        """What makes packages reads meson.build by itself, since nothing is configured there."""
+        """Packaging scripts parse meson.build, because nothing is configured when they run."""
         self.assertEqual(said("bash", "-c", ". tools/packaging/tree.sh && version", cwd=TREE), VERSION + "\n")
         changelog = said(TREE / "tools/packaging/debian_changelog", VERSION, "bookworm", "0", input=(TREE / ".github/CHANGELOG.md").read_text())
         self.assertTrue(changelog.startswith(f"loaderd ({VERSION}) bookworm;"), changelog[:80])
 
     def test_manual_pages(self):
-        """Those that have been built."""
+        """Yields the programs that are built."""
         for page in (page for folder in (".", "proto/client", "trainer") for page in (BUILD / folder).glob("*.[1-8]")):
             if ".so." in page.name:
                 continue  # a library
             self.assertRegex(page.read_text(), rf'(?m)^\.TH .*"loaderd {re.escape(VERSION)}"', page)
 
     def test_nowhere_else(self):
-        """No build file or source has a version of its own; the protocol's and the format's are numbers without points."""
+        """No build file or source states a version; those of the protocol and the format are integers."""
         for folder in ("format", "proto", "loaderd", "trainer", "tools", "bench"):
             for file in (TREE / folder).rglob("*"):
                 if file.suffix in (".c", ".h", ".py", ".toml", ".build", ".in") and "results" not in file.parts:

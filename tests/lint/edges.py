@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Who may include whom. Fails on every include that the table does not allow, on includes that are not written from the root of the
-tree, on rows that nothing uses any more, and on rows that let another program include the daemon.
+"""Checks includes between folders. Fails on includes that the table does not allow, includes that are not relative to the root of the
+tree, unused rows, and rows that let another program include the daemon.
 
     tests/lint/edges.py [TREE]
 
-A row is a folder, without those below it, and what it may include: a folder, which is all headers right in it, or one header. Every
-folder may include itself and what is in format/base, tests anything; nothing includes tests.
+A row has a folder, without its subfolders, and what it may include: a folder, which stands for all headers directly in it, or a header. Every
+folder may include itself and format/base, tests may include anything; nothing may include tests.
 """
 import os
 import pathlib
@@ -16,15 +16,15 @@ TABLE = {
     "format/base": "",
     "format/base/system": "",
     "format/base/text": "",
-    # libpackimg: packimg.h is its face, the rest is within
+    # libpackimg: packimg.h is its public header
     "format": "format/codec format/codec/jpeg",
     "format/codec": "format/packimg.h format/error.h format/layout.h format/codec/jpeg",
     "format/codec/jpeg": "format/codec/scratch.h format/codec/jpeg/kernels",
     "format/codec/jpeg/kernels": "",
     "format/write": "format format/codec",
 
-    # augment, above libpackimg: transform.h is its face; resize.h: resizing by itself; claim.h: how many samples a worker takes at once;
-    # deferred.h: what the client does for a pipeline; deferrable.h: which transforms
+    # augment, on top of libpackimg. transform.h is its public header; resize.h: the resizer alone; claim.h: number of samples per claim;
+    # deferred.h: the part of a pipeline that the client executes; deferrable.h: which transforms that may be
     "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
     "format/augment/apply": "format/augment/deferred.h format/augment/grammar format/augment/kernels format/augment/resize",
     "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
@@ -38,7 +38,7 @@ TABLE = {
                     # the writer encodes as packimg does
                     "format/error.h format/packimg.h tools/packimg/image/sample_encoder.h",
 
-    # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
+    # the daemon: from readers over batches to threads; the supervisor, which includes none of these, and the worker
     "loaderd/io": "format/packimg.h loaderd/crash_marker.h",
     "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io",
@@ -47,7 +47,7 @@ TABLE = {
     "loaderd/supervisor": "proto loaderd",
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
 
-    # the trainer: only plan looks behind the device's seam, at CUDA
+    # the trainer: only estimate includes more of the device than device.h, from CUDA
     "trainer": "trainer/log trainer/estimate trainer/run",
     "trainer/recipe": "format/augment/deferrable.h trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
@@ -57,7 +57,7 @@ TABLE = {
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
-    # run: the parts of a run know the context alone and those below them; run connects them; what stands on top of it is in folders of its own
+    # run: its folders include only the context and lower layers; run connects them; what uses a whole run is in further folders
     "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",
     "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint "
                          "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",
@@ -97,7 +97,7 @@ TABLE = {
     "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
                     "tools/packimg/common/text.h tools/packimg/estimate bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
-    # stages of a crop, one by one: it calls what libpackimg and augment hide
+    # stages of a crop, measured separately with internal functions of libpackimg and augment
     "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/geometry.h",
 }
 

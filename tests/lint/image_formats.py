@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Places that repeat the rows of tools/packimg/image/formats.txt: packimg(1), README.md and meson_options.txt. Prints what they lack.
+"""Checks that packimg(1), README.md and meson_options.txt mention every row of tools/packimg/image/formats.txt. Prints what they lack.
 
     tests/lint/image_formats.py TREE
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the documents point at must be there: links and their headings, files that are named, and manual pages.
+"""Checks that everything that documents refer to exists: links and their headings, files, and manual pages.
 
     tests/lint/links.py [TREE]
 
-Documents are Markdown and manual pages. A file that Markdown names, in code or in a listing, is looked for from the top of the tree,
-beside the document, and in the folder that the line is about: a listing's first word, a table row's link. Capitals stand for any
-name, as in `test_FAMILY.c`. Records of measurements name the files of their day: of bench/results only links are looked at.
+Documents are Markdown files and manual pages. A file named in Markdown, in code or in a listing, is searched for at the top of the tree,
+next to the document, and in the folder that the line is about: a listing's first word, or a table row's link. Capitals stand for any
+name, as in `test_FAMILY.c`. In bench/results, only links are checked, because records name the files of their time.
 """
 import os
 import pathlib
@@ -15,9 +15,9 @@ import sys
 SOURCES = "c|h|cc|cu|py|sh|md|scd|map|proto|build|ini|txt|in"
 NAMED = re.compile(rf"(?<![\w./$~*{{}}-])((?:[\w.*-]+/)*[\w.*-]+\.(?:{SOURCES}))(?![\w/*-]|\.\w)")
 PAGE = re.compile(r"([a-z][\w.-]*)\*?\((\d)\)")
-# Of other projects. A page that is neither here nor ours is a mistake, and so is one here that none of ours names.
+# Manual pages of other projects. Fails on references to pages that are neither ours nor listed here, and on unused entries.
 OTHERS = {"fork(2)", "nice(1)", "posix_spawn(3)", "ss(8)", "vfork(2)"}
-# What a run makes.
+# files that a run creates
 MADE = {"bench/peers/README.md": {"peers.md"}, "tests/gpu/README.md": {"OUT/report.md"}}
 
 
@@ -31,7 +31,7 @@ def documents(tree):
 
 
 def anchors(document):
-    """The fragments that GitHub gives a document's headings."""
+    """Returns the fragments that GitHub assigns to a document's headings."""
     headings = re.findall(r"^#+ +(.*)$", document.read_text(), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -82,9 +82,9 @@ def markdown_faults(tree, document):
         about = [listed] if listed else [link for link in re.findall(r"\]\(([^)#]+)\)", line) if line.startswith("|")]
         folders = [tree, document.parent, *(document.parent / folder for folder in about)]
         words = NAMED.findall(line)
-        # a span that is nothing but a path, also of a folder, when it says that it is one from the top
+        # a code span that is a path; of a folder only if it starts at the top
         words += [span for span in re.findall(r"`([\w./*-]+)`", line) if "/" in span and not span.startswith("build") and (tree / span.split("/")[0]).is_dir()]
-        # a row's folders
+        # folders in the first column of a row
         words += re.findall(r"`([\w./-]+/)`", line) if line.startswith("|") else []
         for word in dict.fromkeys(words):
             if word not in MADE.get(str(place), ()) and not any(exists(folder, word) for folder in folders):
@@ -107,7 +107,7 @@ def main():
     faults, named = [], set()
     for document in found:
         text = document.read_text().replace("\\", "")
-        if document.suffix == ".md":  # calls of functions in code look the same
+        if document.suffix == ".md":  # in code, function calls look like references to pages
             text = re.sub(r"```.*?```", lambda code: "\n" * code[0].count("\n"), text, flags=re.S)
             text = re.sub(r"`[^`\n]*`", "", text)
         for number, line in enumerate(text.split("\n"), 1):

@@ -1,18 +1,18 @@
-"""Covering arrays: few rows in which every pair of levels occurs that may."""
+"""Covering arrays: a small set of rows that contains every allowed pair of levels."""
 
 import itertools
 import random
 
 
 def pairs(factors):
-    """Every two levels of different factors, each as (factor, level), in order."""
+    """Yields all pairs of levels of different factors, each level as (factor, level), in order."""
     levels = [[(factor, level) for level in factors[factor]] for factor in factors]
     for one, other in itertools.combinations(levels, 2):
         yield from itertools.product(one, other)
 
 
 def _row(factors, uncovered, allowed, start, order):
-    """One row that has the pair `start`; None: its levels go with nothing of some factor."""
+    """Returns a row that contains the pair `start`; None if no level of some factor is compatible with it."""
     row = dict(start)
     for factor in order:
         if factor in row:
@@ -29,9 +29,8 @@ def _covered(row):
 
 
 def array(factors, refused, tries=12):
-    """
-    Rows {factor: level}, those that cover most first, and the pairs that occur in none of them since what refuses them stands in the way.
-    refused: a set of frozenset({(factor, level), (factor, level)}). Greedy, each row the best of some tries (Cohen et al. 1997, AETG).
+    """Returns rows {factor: level}, in descending order of the pairs that they add, and the pairs that no row can contain because of refused ones.
+    refused: a set of frozenset({(factor, level), (factor, level)}). Greedy: each row is the best of several attempts (Cohen et al. 1997, AETG).
     """
     draw = random.Random(1)
 

@@ -1,9 +1,7 @@
-"""
-Every pair of methods that the trainer accepts: recipes in which all of them occur, some steps on the CPU and on an emulated GPU, with equal losses.
+"""Trains recipes that together contain every pair of methods that the trainer accepts, for a few steps on the CPU and on an emulated GPU, and compares the losses.
 
-What is refused is a row of trainer/recipe/recipe_pairs.inc, and at most 5 % of all pairs. METHOD_PAIRS_RECIPES limits how many recipes run (those
-that cover most come first), and METHOD_PAIRS_STEPS their steps. Only where all run, every method by itself is compared with the plain recipe, and
-resumed in the middle of an epoch.
+Refused pairs are rows of trainer/recipe/recipe_pairs.inc, and at most 5 % of all pairs. METHOD_PAIRS_RECIPES limits the number of recipes (those that cover most
+pairs come first), METHOD_PAIRS_STEPS their steps. Without a limit, also compares each method alone with the plain recipe, and resumes it in the middle of an epoch.
 """
 
 import json
@@ -24,17 +22,17 @@ EMULATED = os.environ.get("TRAINER_EMULATED")
 LIMIT = int(os.environ.get("METHOD_PAIRS_RECIPES", "0"))
 REFUSED_MAX = 0.05
 
-# Of the losses of two devices, as a share: they add up in other orders. That is all that the first step shows; the others carry it on. Deep
-# networks that do not begin as identities carry it much further, whatever computes them: there the losses of each step may be so many times as
-# far apart as they are on the CPU alone if each weight begins one unit in its last place off.
+# Bounds of the relative difference between the losses of two devices, which sum in different orders. FIRST bounds that of the first step. Later steps amplify it,
+# by far in deep networks that do not start as identities, on any device. For these, the limit of each step is CARRIED times the difference that results on the
+# CPU if each initial weight changes by one unit in the last place.
 FIRST = 1e-5
 TOLERANCE = 2e-3
 CARRIED = 10
-NUDGED = 3  # so many times, each weight up or down at random
+NUDGED = 3  # number of runs with such weights, each weight rounded up or down at random
 
 
 def settings(row, folder="{folder}"):
-    """Where a method takes files, they lie in the folder."""
+    """Returns the recipe's settings; folder: where files for methods are."""
     return [setting.replace("{folder}", folder) for factor, level in row.items() for setting in methods.FACTORS[factor][level]]
 
 
@@ -43,7 +41,7 @@ def plain():
 
 
 def said(row):
-    """What of a row is not plain, to say which it was."""
+    """Describes the levels of a row that are not plain."""
     return ", ".join(f"{factor}: {level}" for factor, level in row.items() if level != plain()[factor]) or "plain"
 
 
@@ -54,7 +52,7 @@ class MethodPairs(unittest.TestCase):
         cls.folder = cls.temporary.name
         images = f"{cls.folder}/images"
         subprocess.run([os.environ["SHAPES"], images, "--count", str(methods.IMAGES)], check=True, stdout=subprocess.DEVNULL)
-        sorted(pathlib.Path(images, "train").rglob("*.*"))[0].unlink()  # one class has fewer than the others
+        sorted(pathlib.Path(images, "train").rglob("*.*"))[0].unlink()  # makes one class smaller than the others
         command = [os.environ["PACKIMG"], "convert", f"{images}/train", "-o", f"{cls.folder}/images.pimg", "--quiet"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         cls.recipe = f"{cls.folder}/base.ini"
@@ -75,13 +73,15 @@ class MethodPairs(unittest.TestCase):
 
     @classmethod
     def ask(cls, row):
-        """What the trainer says against a recipe; empty: nothing."""
+        """Returns the trainer's error for a recipe; empty if it accepts it."""
         done = subprocess.run(cls.command(TRAINER, row, "--print-recipe"), capture_output=True, text=True)
         return done.stderr if done.returncode else ""
 
     @classmethod
     def ask_pairs(cls):
-        """The pairs that are refused, of those that set both keys of a row of the table: that nothing else is, is seen when recipes run."""
+        """Returns the refused pairs, among those that set both keys of a row of recipe_pairs.inc. test_pairs() shows
+        that no other pair is refused.
+        """
         table = pathlib.Path(os.environ["TREE"], "trainer/recipe/recipe_pairs.inc").read_text()
         rows = re.findall(r"^REFUSED\((\w+),\s*(\w+),\s[^\n]*?,\s+(\w+),\s*(\w+),", table, re.M)
         assert len(rows) == table.count("\nREFUSED("), "a row cannot be read"
@@ -94,7 +94,7 @@ class MethodPairs(unittest.TestCase):
         return {pair: sentence for pair, sentence in refused.items() if sentence}
 
     def run_row(self, name, row, *options, trainer=TRAINER, device="cpu", first=1):
-        """Losses of steps from the first on, and of evaluations."""
+        """Returns the losses of the steps from `first` on, and those of evaluations."""
         output = f"{self.folder}/{name}"
         command = self.command(trainer, row, "--overwrite", f"--device={device}", "--output", output, *options)
         done = subprocess.run(command, capture_output=True, text=True)
@@ -106,9 +106,9 @@ class MethodPairs(unittest.TestCase):
         return losses, [entry["loss"] for entry in entries if entry["event"] == "eval"]
 
     def carried(self, row):
-        """How far apart the losses of each step are on the CPU, from weights that differ in their last places."""
+        """Returns by how much each step's loss changes on the CPU if weights change in their last place."""
         first, nudged = f"{self.folder}/first/model.safetensors", f"{self.folder}/nudged.safetensors"
-        self.run_row("first", row, "optim.lr=1e-30")  # which moves nothing
+        self.run_row("first", row, "optim.lr=1e-30")  # keeps the initial weights
         losses = self.run_row("cpu", row, f"model.pretrained={first}")[0]
         found = [0] * len(losses)
         for seed in range(NUDGED):
@@ -118,7 +118,7 @@ class MethodPairs(unittest.TestCase):
         return found
 
     def check_alike(self, row, cpu, gpu):
-        """Whether the devices compute the same; returns how far apart they are at most."""
+        """Checks that both devices compute the same; returns the largest difference."""
         apart = self.shares(cpu[0], gpu[0])
         most = max(apart + self.shares(cpu[1], gpu[1]))
         self.assertLess(apart[0], FIRST)
@@ -166,7 +166,7 @@ class MethodPairs(unittest.TestCase):
         for factor, levels in methods.FACTORS.items():
             for level in list(levels)[1:]:
                 row = plain()
-                # what a network of its own is needed for, is compared in that
+                # compare methods that need another network in that network
                 row.update(methods.WITHIN.get((factor, level), {}))
                 before = self.run_row("before", row)
                 row[factor] = level
@@ -181,7 +181,7 @@ class MethodPairs(unittest.TestCase):
 
     @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
     def test_every_method_resumes(self):
-        """In the middle of the second epoch, bit for bit."""
+        """Resumes in the middle of the second epoch and compares bit for bit."""
         checkpoint = f"{self.folder}/unbroken/checkpoint-{methods.RESUMED:08}.safetensors"
         for factor, levels in methods.FACTORS.items():
             for level in levels:

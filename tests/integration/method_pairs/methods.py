@@ -1,14 +1,14 @@
-"""What a recipe can be made of: factors, each with its levels, and what sets a level in the recipe. The first level of a factor is off, or plain.
+"""The factors of recipes and their levels, with the settings of each level. A factor's first level is off or plain.
 
-A new method is a level of a factor here, or a factor of its own if it goes with all that there is. What two levels cannot do together is said by
-rows of trainer/recipe/recipe_pairs.inc and by nothing else. METHOD_PAIRS_STEPS is how many steps a recipe trains.
+A new method is a level of a factor, or a new factor if it can be combined with all others. Only rows of trainer/recipe/recipe_pairs.inc define which levels exclude
+each other. METHOD_PAIRS_STEPS is the number of steps of a recipe.
 """
 
 import os
 
 STEPS = int(os.environ.get("METHOD_PAIRS_STEPS", "5"))
 
-# Small enough to run on an emulated GPU, in the settings that all runs share; the first level of every factor besides.
+# Settings that all runs share, small enough for an emulated GPU.
 BASE = [
     "data.pipeline=random_crop(48)",
     "data.val_pipeline=center_crop(48)",
@@ -25,8 +25,8 @@ BASE = [
     "checkpoint.every=0",
     "checkpoint.best=no",
 ]
-IMAGES = 22  # two steps an epoch
-RESUMED = 3  # after so many, in the middle of an epoch
+IMAGES = 22  # two steps per epoch
+RESUMED = 3  # step of the checkpoint, in the middle of an epoch
 
 FACTORS = {
     "network": {
@@ -55,7 +55,7 @@ FACTORS = {
         "sgd": [],
         "heavy ball": ["optim.nesterov=no"],
         "no momentum": ["optim.nesterov=no", "optim.momentum=0"],
-        # Low rates: those that divide by a gradient's own size carry what is rounding in small ones on to the weights.
+        # Low rates: optimizers that divide by the gradient's magnitude amplify rounding errors in small gradients.
         "adam": ["optim.name=adam", "optim.lr=0.0003"],
         "adamw": ["optim.name=adamw", "optim.lr=0.0003"],
         "lars": ["optim.name=lars", "optim.lr=0.1"],
@@ -103,7 +103,7 @@ FACTORS = {
         "none": [],
         "biases": ["train.freeze=*.bias"],
         "biases at first": ["train.freeze=*.bias:1"],
-        # of any network some blocks or stages, with their norms' statistics
+        # some blocks or stages of any network, with the running statistics of their norms
         "parts": ["train.freeze=*1.*"],
         "parts at first": ["train.freeze=*1.*:1"],
         "layer by layer": ["train.freeze_level=1", "train.freeze_start=0.1"],
@@ -128,7 +128,7 @@ FACTORS = {
     "loss": {
         "softmax": [],
         "sigmoid": ["train.loss=sigmoid"],
-        # of hard labels it is the cross-entropy
+        # equal to cross-entropy for hard labels
         "divergence": ["train.loss=kl", "train.label_smoothing=0.2"],
         "weighted": ["train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"],
         "balanced": ["train.class_weights=balanced"],
@@ -154,7 +154,8 @@ FACTORS = {
     "fusion": {"none": ["train.fusion=none"], "b": ["train.fusion=b"]},
 }
 
-# Levels that the losses of the first steps do not show, and why; their evaluation, or nothing at all, differs from the plain one's.
+# Levels that do not change the losses of the first steps, with the reason. Only their evaluation differs from that of
+# the plain recipe, or nothing.
 UNSEEN = {
     ("average", "swa"): "the mean of the weights is evaluated; training does not see it",
     ("average", "ema"): "an average of the weights is evaluated; training does not see it",
@@ -168,5 +169,5 @@ UNSEEN = {
     ("fusion", "b"): "the same arithmetic in fewer passes over memory",
 }
 
-# Where the plain recipe has nothing for a level to act on: what it is compared within.
-WITHIN = {("stride", "1x1"): {"network": "resnet50"}}  # bottlenecks
+# Levels without an effect on the plain recipe, and the levels to combine them with for the comparison.
+WITHIN = {("stride", "1x1"): {"network": "resnet50"}}  # has bottlenecks

@@ -1,4 +1,4 @@
-"""Weights that differ from others in their last places: what a network makes of rounding."""
+"""Changes weights in their last place, to show how much a network amplifies rounding errors."""
 
 import array
 import json
@@ -6,7 +6,7 @@ import random
 
 
 def nudge(path, output, seed):
-    """Moves each weight of a .safetensors by one unit in its last place, up or down; zeros stay."""
+    """Moves each weight of a .safetensors file by one unit in the last place, up or down at random; keeps zeros."""
     draw = random.Random(seed)
     with open(path, "rb") as file:
         size = file.read(8)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Networks in ONNX make of the same images the logits that the trainer makes.
+"""Compares the logits of networks exported to ONNX with the trainer's, on the same images.
 
     tests/integration/onnx/logits.py NETWORKS [--onnxruntime]
 
-NETWORKS is the program of this folder. Each model is checked by the package onnx and computed here, operator by operator, as ONNX defines them, in NumPy; with --onnxruntime by
-that as well. Exits with 77 where a package is missing.
+NETWORKS is the program in this folder. The package onnx checks each model. Computes it in NumPy, operator by operator as ONNX defines them, and with --onnxruntime
+in onnxruntime too. Exits with 77 if a package is missing.
 """
 import math
 import pathlib
@@ -22,7 +22,7 @@ except ImportError as error:
     print(error)
     sys.exit(77)
 
-TOLERANCE = 2e-5  # of the largest logit
+TOLERANCE = 2e-5  # relative to the largest logit
 
 
 def padded(x, pads, value):
@@ -30,7 +30,7 @@ def padded(x, pads, value):
 
 
 def windows(x, kernel_shape, strides):
-    """Each place of the kernel with what of x is below it: (row, column), [n][c][p][q]."""
+    """Yields each kernel position with the input that it is multiplied by: (row, column), [n][c][p][q]."""
     p, q = ((x.shape[2 + i] - kernel_shape[i]) // strides[i] + 1 for i in range(2))
     for r in range(kernel_shape[0]):
         for s in range(kernel_shape[1]):
@@ -115,7 +115,7 @@ def main():
             if "--onnxruntime" in sys.argv:
                 session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
                 results["onnxruntime"] = session.run(["logits"], {"images": images})[0]
-                # any number of images, not that of the graph
+                # with another batch size than the graph's
                 results["onnxruntime, one image"] = np.concatenate([session.run(["logits"], {"images": images[i:i + 1]})[0] for i in range(len(images))])
             for name, logits in results.items():
                 error = np.abs(logits - wanted).max() / np.abs(wanted).max()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A project of CMake's and one of Meson's find what is installed of libfeed and libpackimg by pkg-config, compile, link, statically too, and run.
+"""Installs libfeed and libpackimg and builds and runs projects with CMake and Meson that find them by pkg-config, linked dynamically and statically.
 
-    tests/integration/pkgconfig/pkgconfig.py BUILD LIBFEED VERSION    (LIBFEED: the shared library in the build folder BUILD; VERSION: what .pc files have to say)
+    tests/integration/pkgconfig/pkgconfig.py BUILD LIBFEED VERSION    (LIBFEED: the shared library in the build folder BUILD; VERSION: expected version in the .pc files)
 """
 import os
 import pathlib
@@ -17,7 +17,7 @@ BUILD, LIBFEED, VERSION = sys.argv[1:]
 
 
 def run(*command, **environment):
-    # The language of the machine is not the messages'; flags of whoever runs the tests are not a user's.
+    # messages in English; no compiler flags from the caller's environment
     kept = {name: value for name, value in os.environ.items() if name not in ("CFLAGS", "LDFLAGS", "DESTDIR", "MAKEFLAGS")}
     done = subprocess.run(command, env={**kept, "LC_ALL": "C.UTF-8", **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     if done.returncode:
@@ -29,12 +29,12 @@ class Pkgconfig(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        # what has to do with development; the shared library is counted among the programs, which need not be built for this
+        # install only development files; the shared library has the tag of programs, which may not be built
         run("meson", "install", "-C", BUILD, "--no-rebuild", "--tags", "devel", "--destdir", cls.folder / "root")
         (cls.described,) = (cls.folder / "root").rglob("pkgconfig")
         cls.libraries = cls.described.parent
         shutil.copy(LIBFEED, cls.libraries)
-        # moves the files to where they are now
+        # adjust the paths to the staging directory
         for file in cls.described.glob("*.pc"):
             file.write_text(re.sub(r"^prefix=", f"prefix={cls.folder}/root", file.read_text(), flags=re.M))
 
@@ -53,7 +53,7 @@ class Pkgconfig(unittest.TestCase):
         for name in ("feed", "packimg"):
             self.assertEqual(self.found("pkg-config", "--modversion", name), VERSION + "\n")
             self.assertEqual(self.found("pkg-config", "--validate", name), "")
-        # who links the shared library needs nothing else; libpackimg is static
+        # linking the shared library requires nothing else; libpackimg is static
         self.assertEqual(self.found("pkg-config", "--libs-only-l", "feed").split(), ["-lfeed"])
         self.assertEqual(self.found("pkg-config", "--print-requires-private", "feed").split(), ["libprotobuf-c"])
         self.assertEqual(sorted(self.found("pkg-config", "--print-requires", "packimg").split()), ["libjpeg", "libxxhash", "libzstd"])

@@ -1,4 +1,4 @@
-"""Edits of a script by statements, so that they hold for other releases of a published script, too."""
+"""Edits of scripts by statement, so that they apply to several releases of a published script."""
 
 import ast
 import difflib
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    """`new` takes the place of the only statement whose first line begins with `old`, or stands behind it if `keep`."""
+    """Replaces the only statement whose first line begins with `old` by `new`; with `keep`, inserts `new` after it."""
 
     old: str
     new: str
@@ -33,10 +33,10 @@ def apply(text: str, edits: "tuple[Edit, ...]") -> str:
 
 
 def difference(before: str, after: str, name: str) -> "tuple[list[str], int]":
-    """Returns the differing lines as diff shows them, and how many lines the script has that it did not have before."""
+    """Returns the differing lines in diff's format, and the number of added lines."""
     old, new = before.splitlines(), after.splitlines()
     lines, changed = [f"--- {name}", f"+++ {name} with loaderd"], 0
-    # without autojunk, which takes blank lines for differences in long scripts
+    # without autojunk, which treats blank lines of long scripts as differences
     for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
             lines += [f"@@ -{i + 1},{i_end - i} +{j + 1},{j_end - j} @@", *("-" + line for line in old[i:i_end]), *("+" + line for line in new[j:j_end])]

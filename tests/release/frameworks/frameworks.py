@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Training scripts of frameworks, with their own loader and with loaderd's, in turn in one run.
+"""Runs training scripts of frameworks with their own loader and with loaderd's, alternating.
 
     frameworks.py --work FOLDER list | images | run ROW | table
 
-For each row: the difference, of at most three new lines; each sample once in each epoch over all processes, from what the loss
-sees (records.py); images/s of both loaders; and resuming where the framework has it. Needs $PACKIMG, $SHAPES, $LOADERD and an
-interpreter with the packages of requirements.txt and loaderd. Exits with 77 if a published script is not there.
+Checks for each row that the scripts differ in at most three new lines, that each epoch has each sample once over all processes, as seen by
+the loss (records.py), and that resuming works if the framework supports it. Reports images/s with both loaders. Needs $PACKIMG, $SHAPES, $LOADERD and an
+interpreter with the packages of requirements.txt and loaderd. Exits with 77 if a published script is missing.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from rows import EPOCHS, ROWS, TRAIN_SAMPLES, VAL_SAMPLES, Row
 HERE = pathlib.Path(__file__).resolve().parent
 LINES_MAX = 3
 SKIPPED = 77
-TIMEOUT = 1800  # seconds; a script takes less than a minute on a machine that has nothing else to do
+TIMEOUT = 1800  # seconds; a script takes less than a minute on an idle machine
 
 
 def draw_images(work: pathlib.Path) -> None:
-    """Draws and packs images. Each has a class of its own, so that its label is its number, whatever reads it."""
+    """Draws and packs images. Each image has its own class, so its label identifies it in any loader."""
     if (work / "images.complete").exists():
         return
     shutil.rmtree(work, ignore_errors=True)
@@ -49,7 +49,7 @@ def draw_images(work: pathlib.Path) -> None:
 
 
 class Runner:
-    """Runs one script of a row in a folder of its own."""
+    """Runs one script of a row in its own folder."""
 
     def __init__(self, row: Row, text: str, work: pathlib.Path, name: str, helpers: "tuple[pathlib.Path, ...]") -> None:
         self.row = row
@@ -64,7 +64,7 @@ class Runner:
         self._runs = 0
 
     def __call__(self, *arguments: str) -> "list[list[records.Step]]":
-        """Runs the script to its end and returns what its processes recorded."""
+        """Runs the script and returns what its processes recorded."""
         self._runs += 1
         record = self.folder / f"record-{self._runs}"
         record.mkdir()
@@ -77,7 +77,7 @@ class Runner:
             try:
                 status = process.wait(TIMEOUT)
             except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)  # and its workers and ranks
+                os.killpg(process.pid, signal.SIGKILL)  # including its workers and ranks
                 raise
         if status != 0:
             tail = log.read_text(errors="replace").splitlines()[-40:]
@@ -86,7 +86,7 @@ class Runner:
 
 
 def published(row: Row, sources: "list[str]") -> "pathlib.Path | None":
-    """The script, from this folder or from where published ones have been put."""
+    """Returns the path of the script in this folder or among the published ones; None if it is missing."""
     places = [HERE / "scripts", *map(pathlib.Path, sources)]
     return next((place / row.script for place in places if (place / row.script).exists()), None)
 

@@ -1,4 +1,4 @@
-"""What the processes of a run have recorded (recorder/sitecustomize.py): the labels of each step, which are sample numbers."""
+"""The recorded labels of each step (recorder/sitecustomize.py), which are sample numbers."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ class Step(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> "list[list[Step]]":
-    """The steps of each process that made any, in their order."""
+    """Returns, in order, the steps of each process that made any."""
     ranks = []
     for file in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         ranks.append([Step(**json.loads(line)) for line in file.read_text().splitlines()])
@@ -28,7 +28,7 @@ def train(ranks: "list[list[Step]]") -> "list[list[Step]]":
 
 
 def passes(steps: "list[Step]", is_train: bool) -> "list[list[Step]]":
-    """Runs of steps of one kind, between which there were others."""
+    """Returns runs of consecutive steps of one kind, training or evaluation."""
     found: "list[list[Step]]" = []
     before = False
     for step in steps:
@@ -41,7 +41,7 @@ def passes(steps: "list[Step]", is_train: bool) -> "list[list[Step]]":
 
 
 def epochs(steps: "list[Step]", samples: int) -> "list[list[Step]]":
-    """Cuts one rank's training steps into epochs of `samples` samples. An epoch has to end with a batch."""
+    """Splits one rank's training steps into epochs of `samples` samples. Each epoch must end with a batch."""
     found: "list[list[Step]]" = [[]]
     count = 0
     for step in steps:
@@ -60,7 +60,7 @@ def labels(steps: "list[Step]") -> "list[int]":
 
 
 def each_once(seen: "list[int]", samples: int, what: str) -> None:
-    """Asserts that `seen` has each number below `samples` once."""
+    """Asserts that `seen` contains each number below `samples` once."""
     if sorted(seen) == list(range(samples)):
         return
     count = Counter(seen)
@@ -71,8 +71,7 @@ def each_once(seen: "list[int]", samples: int, what: str) -> None:
 
 
 def check_epochs(ranks: "list[list[Step]]", world: int, samples: int, count: int, shuffled: bool = True) -> "list[list[list[Step]]]":
-    """Asserts that each of `count` epochs has every sample once over all ranks, if shuffled in another order than the one before.
-
+    """Asserts that each of `count` epochs has every sample once over all ranks, and with shuffling in a different order than the previous epoch.
     Returns [epoch][rank].
     """
     ranks = train(ranks)
@@ -93,7 +92,7 @@ def check_epochs(ranks: "list[list[Step]]", world: int, samples: int, count: int
 
 
 def check_validation(ranks: "list[list[Step]]", world: int, samples: int, count: int) -> None:
-    """Asserts that each of `count` validations sees every sample once over all ranks."""
+    """Asserts that each of `count` evaluations has every sample once over all ranks."""
     by_rank = [passes(steps, False) for steps in ranks if steps]
     if [len(found) for found in by_rank] != [count] * world:
         raise AssertionError(f"{[len(found) for found in by_rank]} validations by rank, not {count}")
@@ -102,7 +101,7 @@ def check_validation(ranks: "list[list[Step]]", world: int, samples: int, count:
 
 
 def rate(by_epoch: "list[list[list[Step]]]") -> float:
-    """Images/s of all ranks, from the end of the first step to the end of the last: the median of the epochs."""
+    """Returns images/s of all ranks: the median over epochs, each from the end of its first step to the end of its last."""
     rates = []
     for parts in by_epoch:
         images = sum(len(labels(steps[1:])) for steps in parts)

@@ -1,4 +1,4 @@
-"""The rows: which script, how it is started, the lines that change, what has to be seen."""
+"""The rows: a script, how to start it, the changed lines, and the checks."""
 
 import json
 from typing import Callable, NamedTuple, Optional
@@ -14,7 +14,7 @@ Ranks = "list[list[records.Step]]"
 PYTHON = ("{python}",)
 TORCHRUN = ("{python}", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
-# The pipelines are those of the scripts.
+# The pipelines of the scripts.
 TRAIN = 'ImageDataset("train.pimg", "random_resized_crop({}) hflip to(f32) normalize(imagenet)")'
 VAL = 'ImageDataset("val.pimg", "resize({}) center_crop({}) to(f32) normalize(imagenet)")'
 IMPORT = Edit("from torch.utils.data import DataLoader", "from loaderd import DataLoader, ImageDataset")
@@ -25,15 +25,15 @@ VAL_SET = Edit("val_set = ", "val_set = " + VAL.format(110, 96))
 class Row(NamedTuple):
     """One row of the table.
 
-    script       a file of scripts/, or a published one
-    edits        what a user changes
-    launch       the command in front of the script
+    script       a file in scripts/, or a published script
+    edits        the user's changes
+    launch       the command that starts the script
     arguments    of the script
-    world        processes
-    validations  how many passes over the validation set it makes
-    more         further runs of the script with loaderd, and checks of them: more(run), where run(*arguments) gives what was recorded;
-                 returns what it has shown, for the table
-    origin       where a published script is
+    world        number of processes
+    validations  number of evaluations
+    more         further runs of the script with loaderd, and their checks: more(run), where run(*arguments) returns the records; returns
+                 a result for the table
+    origin       where a published script comes from
     """
 
     name: str
@@ -59,7 +59,7 @@ LIGHTNING_DDP = {"devices": 2, "strategy": "ddp"}
 
 
 def _lightning_limits(run: "Callable[..., Ranks]", **options: object) -> None:
-    """Epochs of five batches: no sample twice in an epoch, validations always of the same samples."""
+    """Checks epochs of five batches: no sample occurs twice in an epoch, and all evaluations have the same samples."""
     world = options.get("devices", 1)
     ranks = run(_lightning(limit_train_batches=5, limit_val_batches=1, num_sanity_val_steps=1, **options))
     for number, parts in enumerate(zip(*(records.passes(steps, True) for steps in ranks))):
@@ -72,7 +72,7 @@ def _lightning_limits(run: "Callable[..., Ranks]", **options: object) -> None:
 
 
 def _lightning_resume(run: "Callable[..., Ranks]", **options: object) -> None:
-    """Stops after an epoch and a half, and resumes: the second epoch has each sample once over both runs."""
+    """Stops after an epoch and a half, and resumes: over both runs, the second epoch has each sample once."""
     world = options.get("devices", 1)
     steps_per_epoch = -(-TRAIN_SAMPLES // (32 * world))
     stop = (steps_per_epoch + 8) // 5 * 5  # a step at which the callback saves
@@ -105,7 +105,7 @@ HF_OPTIONS = {"num_train_epochs": EPOCHS, "save_strategy": "no", "eval_strategy"
 
 
 def hf_more(run: "Callable[..., Ranks]") -> str:
-    """Saves after an epoch and a half, and resumes from there."""
+    """Saves after an epoch and a half, and resumes from the checkpoint."""
     saving = {**HF_OPTIONS, "save_strategy": "steps", "save_steps": 25, "eval_strategy": "no"}
     before = records.train(run(json.dumps({**saving, "max_steps": 25})))
     after = records.train(run(json.dumps(saving), "resume"))
@@ -114,7 +114,7 @@ def hf_more(run: "Callable[..., Ranks]") -> str:
 
 
 def epoch_resume(*arguments: str, shuffled: bool = True) -> "Callable[[Callable[..., Ranks]], str]":
-    """For scripts that save after each epoch: one epoch, then two more from the checkpoint."""
+    """For scripts that save after each epoch: trains one epoch, then two more from the checkpoint."""
 
     def more(run: "Callable[..., Ranks]") -> str:
         split = arguments.index("--resume")
@@ -133,7 +133,7 @@ TIMM = ("--data-dir", "images", "--train-split", "train", "--val-split", "val", 
         "--device", "cpu", "--batch-size", "30", "--workers", "2", "--smoothing", "0", "--output", "out", "--experiment", "run",
         "--warmup-epochs", "0", "--cooldown-epochs", "0", "--sched", "step", "--color-jitter", "0", "--train-interpolation", "bilinear")
 
-# timm's PrefetchLoader normalizes, on the GPU where there is one.
+# timm's PrefetchLoader normalizes, on a GPU if there is one.
 TIMM_TRAIN = 'ImageDataset("train.pimg", "random_resized_crop(96) hflip")'
 TIMM_VAL = 'ImageDataset("val.pimg", "resize(110) center_crop(96)")'
 
@@ -161,13 +161,13 @@ ROWS = (
         Edit("import torchvision.utils", "from loaderd import DataLoader, ImageDataset", keep=True),
         Edit("loader_train = create_loader(", f"loader_train.loader = DataLoader({TIMM_TRAIN}, args.batch_size, sampler=loader_train.sampler, drop_last=True)", keep=True),
         Edit("loader_eval = create_loader(", f"loader_eval.loader = DataLoader({TIMM_VAL}, args.batch_size, sampler=loader_eval.sampler)", keep=True)),
-        # it seeds PyTorch alike at each start, so that the first epoch of a process always has the same order
+        # it seeds PyTorch identically at each start, so a process's first epoch always has the same order
         arguments=(*TIMM, "--epochs", str(EPOCHS)), more=epoch_resume(*TIMM, "--resume", "out/run/last.pth.tar", shuffled=False), origin="github.com/huggingface/pytorch-image-models"),
     Row("torchvision's reference script", "references/classification/train.py", (
         Edit("import utils", "from loaderd import DataLoader, ImageDataset", keep=True),
         Edit("data_loader = ", f"data_loader = DataLoader({TRAIN.format(96)}, args.batch_size, sampler=train_sampler, collate_fn=collate_fn)"),
         Edit("data_loader_test = ", f"data_loader_test = DataLoader({VAL.format(110, 96)}, args.batch_size, sampler=test_sampler)")),
-        # its own --resume fails: it asks torch.load() for weights only, and its checkpoints hold more
+        # its own --resume fails: it calls torch.load() with weights_only, but its checkpoints contain other objects
         arguments=(*VISION, "--epochs", str(EPOCHS)), origin="the source of Debian's pytorch-vision"),
     Row("Lightning", "lightning_fit.py", (IMPORT, TRAIN_SET, VAL_SET), arguments=(_lightning(num_sanity_val_steps=0),), more=lightning_more),
     Row("Lightning, ddp, 2 processes", "lightning_fit.py", (IMPORT, TRAIN_SET, VAL_SET), world=2,

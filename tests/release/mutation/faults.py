@@ -1,6 +1,6 @@
-"""Faults that can be planted in a C file: found in clang's syntax tree, so that comments, strings and macros are left alone.
+"""Possible faults of a C file, found in clang's syntax tree, so that comments, strings and macros stay unchanged.
 
-A fault is a span of bytes and what takes its place, always on as many lines, so that no other line of the file moves.
+A fault replaces a range of bytes by text with the same number of lines, so that other lines keep their numbers.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ BODIES = {Kind.COMPOUND_STMT, Kind.IF_STMT, Kind.FOR_STMT, Kind.WHILE_STMT, Kind
 
 
 class File:
-    """The faults of one file, each {file, kind, line, start, end, old, new, id}; a table's are of the kind "table"."""
+    """Returns the faults of one file, each {file, kind, line, start, end, old, new, id}; those of a table have the kind "table"."""
 
     def __init__(self, name, path, arguments):
         self.name, self.source = name, path.read_bytes()
@@ -111,7 +111,7 @@ class File:
             self.add("deleted statement", start, end, "")
 
     def operator(self, start, end):
-        """The operator between two operands, which end and begin there."""
+        """Returns the operator between two operands."""
         between = COMMENT.sub(lambda comment: b" " * len(comment[0]), self.source[start:end])
         sign = between.strip().decode(errors="replace")
         for new in OPERATORS.get(sign, []):
@@ -171,13 +171,13 @@ def span(cursor):
 
 
 def planted(source, fault):
-    """The file's bytes with the fault in them."""
+    """Returns the file's bytes with the fault."""
     assert source[fault["start"]:fault["end"]].decode(errors="replace") == fault["old"]
     return source[:fault["start"]] + fault["new"].encode() + source[fault["end"]:]
 
 
 def in_order(faults, seed):
-    """All faults of a folder in an order drawn from the seed: kinds have equal shares as long as they last."""
+    """Returns all faults of a folder in random order, from the seed; kinds have equal shares until they are used up."""
     draw = random.Random(seed)
     kinds = {}
     for fault in faults:

@@ -1,10 +1,10 @@
-"""The campaign's own copy of the tree, its builds, and tests run in them.
+"""The campaign's copies of the tree, their builds, and tests in these builds.
 
-    source/           the committed tree, as it was when the campaign began
-    covered/          built by clang to record which lines each test executes, in files that are mapped: a worker that may open
-                      nothing any more, or is killed, has recorded what it did
-    clean/            built as it is, for tests that failed on a fault and may have failed without it
-    planted/source/   another copy, into which faults are planted one at a time, built in planted/build/
+source/           the committed tree at the start of the campaign
+covered/          built by clang with coverage, recorded in mapped files, so that it survives workers that are killed or that may
+                  not open files
+clean/            built without faults, to repeat tests whose failure may be random
+planted/source/   another copy, for one fault at a time, built in planted/build/
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def find_children():
 
 
 def end_children():
-    """What a test left behind has become a child of this process; it is ended, and what it leaves, too."""
+    """Kills and reaps processes that a test left behind; they are children of this process, which is a subreaper."""
     while pids := find_children():
         for pid in pids:
             try:
@@ -78,7 +78,7 @@ class Build:
         call(["ninja", "-C", self.folder, *(os.path.relpath(name, self.folder) for name in self.tests[test]["files"])])
 
     def run(self, test, timeout):
-        """Run one test: (0 passed, 77 skipped, another number failed, None: not within the time; its output's end)."""
+        """Runs one test. Returns (status, end of the output): 0 passed, 77 skipped, another number failed, None timed out."""
         test = self.tests[test]
         with tempfile.TemporaryDirectory(prefix="mutation.", ignore_cleanup_errors=True) as scratch:
             os.chmod(scratch, 0o1777)
@@ -96,7 +96,7 @@ class Build:
                 return status, output.read().decode(errors="replace")
 
     def object_code(self, name):
-        """The code of a source file's objects without what debuggers read; None where it does not compile."""
+        """Returns the machine code of a source file's objects, without debug sections; None if it does not compile."""
         code = []
         with tempfile.TemporaryDirectory() as scratch:
             target = os.path.join(scratch, "object.o")
@@ -114,13 +114,13 @@ class Build:
         return [entry for entry in self.commands if self.name_of(entry) == name]
 
     def name_of(self, entry):
-        """The compiled file's name in the tree; None for a generated one."""
+        """Returns the compiled file's path in the tree; None for a generated file."""
         path = pathlib.Path(os.path.normpath(os.path.join(entry["directory"], entry["file"])))
         return str(path.relative_to(self.source)) if path.is_relative_to(self.source) else None
 
 
 class Trees:
-    """Everything under the campaign's folder that is made once: copies, builds, faults, and who executes which line."""
+    """Everything in the campaign's folder that is created once: copies, builds, faults, and the lines that each test executes."""
 
     def __init__(self, tree, work, say):
         self.work, self.say = work, say
@@ -128,7 +128,7 @@ class Trees:
         self.source = work / "source"
         self.planted_source = work / "planted" / "source"
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        os.umask(0)  # tests' programs run as several users, and all of them record
+        os.umask(0)  # tests run programs as several users, all of which write coverage
         work.mkdir(parents=True, exist_ok=True)
         self.copy(tree)
         self.covered = Build(self.source, work / "covered")
@@ -167,14 +167,14 @@ class Trees:
         return json.loads(path.read_text())
 
     def restore(self):
-        """A campaign that was killed has left its last fault planted."""
+        """Removes the last fault of a campaign that was killed."""
         for name in {fault["file"] for found in self.faults.values() for fault in found}:
             original = (self.source / name).read_bytes()
             if (self.planted_source / name).read_bytes() != original:
                 (self.planted_source / name).write_bytes(original)
 
     def find_faults(self):
-        """The faults that can be planted, by folder."""
+        """Returns the possible faults by folder."""
         self.say("looking for faults to plant")
         found, seen = {}, set()
         for entry in self.covered.commands:
@@ -189,7 +189,7 @@ class Trees:
         return found
 
     def run_baseline(self):
-        """Each test by itself, once: its result, its time, and the lines of the product that it executed."""
+        """Runs each test alone once; returns its result, its duration, and the lines of the product that it executes."""
         baseline = self.work / "baseline"
         baseline.mkdir(exist_ok=True)
         for number, (name, test) in enumerate(self.covered.tests.items()):
@@ -230,7 +230,9 @@ class Trees:
         return lines
 
     def tests_of(self, fault):
-        """The tests that execute a fault's line; for a table, which is not executed, any line of its file, or of its folder."""
+        """Returns the tests that execute a fault's line. Tables are not executed: for them, those that execute any
+        line of the file, or of the folder.
+        """
         of_file = self.executed.get(fault["file"], {})
         if fault["kind"] != "table":
             return of_file.get(fault["line"], [])

@@ -1,6 +1,6 @@
-# What the trials share that boot a container, boot and packages; sourced by bash in both halves of each, outside and inside.
+# Functions of the scripts that boot a container, boot and packages. Both parts of each script, outside and inside the container, source it with bash.
 #
-# A trial is a script that the container runs as "/srv/NAME inside", whose lines make up the report, and which sets $batches and $pipeline, what a feed reads.
+# The container runs the script as "/srv/NAME inside"; its output is the report. The script sets $batches and $pipeline, for feeds.
 export LC_ALL=C.UTF-8
 services='dbus libpam-systemd procps systemd systemd-sysv'
 failed=0
@@ -12,7 +12,7 @@ fail()
 	exit 1
 }
 
-# check WHAT COMMAND...: says whether the command succeeds, and what it printed if not.
+# check WHAT COMMAND...: reports whether the command succeeds; prints its output if not
 check()
 {
 	local what=$1 output
@@ -36,7 +36,7 @@ until_true()
 	done
 }
 
-# What follows is for inside.
+# ---- inside the container ----
 
 is()
 {
@@ -48,7 +48,7 @@ property()
 	systemctl show --value -p "$1" loaderd.service
 }
 
-# The processes of the service.
+# prints the pids of the service's processes
 processes()
 {
 	pgrep -x loaderd
@@ -66,14 +66,14 @@ as()
 	runuser -u "$user" -- env XDG_RUNTIME_DIR="/run/user/$(id -u "$user")" "$@"
 }
 
-# begin USER SOCKET: a feed of theirs in the background, which takes long enough for what is to happen meanwhile.
+# begin USER SOCKET: starts a feed in the background that runs until the following checks have ended
 begin()
 {
 	(cd "/home/$1" && as "$1" loaderbench --socket "$2" --hash "$batches" --batch 64 data.pimg "$pipeline" >"/tmp/$1.hash" 2>&1
 		touch "/tmp/$1.over") &
 }
 
-# same_batches USER: whether each came once, and as from a private daemon.
+# same_batches USER: checks that the feed's batches are those of a private daemon, each once
 same_batches()
 {
 	is "$(grep -oE '^[0-9a-f]{32}' "/tmp/$1.hash")" "$(grep -oE '^[0-9a-f]{32}' /srv/expected)" || { cat "/tmp/$1.hash"; return 1; }
@@ -105,13 +105,13 @@ main_pid()
 	property MainPID
 }
 
-# another_than PID: the service is up, with another supervisor, and serves both again.
+# another_than PID: whether the service is active with another supervisor and serves both users again
 another_than()
 {
 	[ "$(property ActiveState)" = active ] && [ "$(main_pid)" != "$1" ] && count_is 2 loaderctl --json status --all
 }
 
-# newcomer USER: a user with a copy of the data that nobody else may read.
+# newcomer USER: adds a user with a copy of the data that nobody else can read
 newcomer()
 {
 	useradd --create-home "$1"
@@ -119,16 +119,16 @@ newcomer()
 	install -o "$1" -m 0600 /srv/data.pimg "/home/$1"
 }
 
-# And this for outside. All of it works in the current folder.
+# ---- outside the container, in the current folder ----
 
-# can_boot: fails unless this user and this machine can boot a container.
+# can_boot: fails unless this user on this machine can boot a container
 can_boot()
 {
 	[ "$(id -u)" = 0 ] || fail 'a container is booted by root'
 	command -v mmdebstrap systemd-nspawn >/dev/null || fail 'apt-get install mmdebstrap systemd-container'
 }
 
-# base PACKAGES [RELEASE]: a system of these, separated by commas, in base, unless it is there.
+# base PACKAGES [RELEASE]: creates a root directory with these packages, separated by commas, in base unless it exists
 base()
 {
 	[ "$(cat base.packages 2>/dev/null)" != "$1" ] || return 0
@@ -137,7 +137,7 @@ base()
 	echo "$1" >base.packages
 }
 
-# data BUILD: data.pimg, and what the batches of a feed have to be, in expected.
+# data BUILD: creates data.pimg, and writes the expected hash of a feed's batches to expected
 data()
 {
 	if [ ! -e data.pimg ]; then
@@ -146,7 +146,8 @@ data()
 	LOADERD=$1/loaderd/loaderd "$1/bench/loaderbench" --hash "$batches" --batch 64 data.pimg "$pipeline" >expected || exit 1
 }
 
-# reader BUILD: read.py, which takes an epoch of data.pimg from a socket or whatever there is, and what it has to print, in expected.python.
+# reader BUILD: creates read.py, which reads an epoch of data.pimg from a socket or the default daemon, and writes its
+# expected output to expected.python
 reader()
 {
 	cat >read.py <<-'END'
@@ -160,7 +161,7 @@ reader()
 	PYTHONPATH=$1/proto/python LOADERD=$1/loaderd/loaderd /usr/bin/python3 read.py >expected.python || exit 1
 }
 
-# new_root: a fresh copy of base in root, which runs this script when it is up; the watchdog's time is short there, and what the journal says is kept.
+# new_root: copies base to root; at boot, it runs this script. Shortens the watchdog's timeout and keeps the journal.
 new_root()
 {
 	rm -rf root && cp -a base root || exit 1
@@ -182,11 +183,12 @@ new_root()
 	ln -s ../check.service root/etc/systemd/system/default.target.wants/
 }
 
-# boot_root: boots it, prints the report, and exits as the trial did.
+# boot_root: boots root, prints the report, and exits with the script's status
 boot_root()
 {
 	local container status
-	# nspawn looks for a systemd of this machine's in /run/systemd, which need not be there. Services there are no nicer than elsewhere, however nice this is.
+	# nspawn searches /run/systemd for the host's systemd, which may be missing. Resets the nice value, so that the
+	# container's services start with 0.
 	unshare --mount sh -c 'renice -n 0 -p $$ >/dev/null; mount -t tmpfs tmpfs /run/systemd && exec timeout --kill-after=10 900 \
 		systemd-nspawn --quiet --register=no --keep-unit --private-network --console=pipe --boot --directory=root -- --show-status=no --log-level=notice' \
 		</dev/null >console.log 2>&1 &

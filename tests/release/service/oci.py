@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""OCI archives are as the specification has them, and each is whole: schemas, digests, sizes; of the layer order, owners, rights, times, and that every library is there.
+"""Checks that OCI archives conform to the specification and are complete: schemas, digests, sizes; order, owners, modes and times in the layer, and that all libraries are present.
 
     tests/release/service/oci.py ARCHIVE...
 """
@@ -28,7 +28,7 @@ def read(files, name):
 
 
 class Beside(jsonschema.RefResolver):
-    """References are to files beside each other, whatever addresses their ids make of them."""
+    """Schemas refer to neighbouring files, whatever URLs their ids would give."""
 
     def resolve_remote(self, uri):
         return json.loads((SCHEMAS / posixpath.basename(uri)).read_text())
@@ -47,7 +47,7 @@ def blob(files, descriptor):
 
 
 def objects(folder):
-    """Programs and libraries: of each its path, its name and what it needs."""
+    """Yields programs and libraries: path, name, and needed libraries."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF":
             text = subprocess.run(["readelf", "--dynamic", "--wide", path], check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -1,6 +1,7 @@
-# What the trials share that boot a kernel of their own: Debian's, by qemu without hardware support; sourced by bash, with $work, where it is made, as the current folder.
+# Functions of the scripts that boot a virtual machine with Debian's kernel in qemu, without KVM. Source it with bash,
+# with the work folder $work as the current one.
 
-# get_kernel: vmlinuz. The newest kernel of the distribution, without its modules: a disk, ext4 and control groups are built in.
+# get_kernel: gets vmlinuz, the distribution's newest kernel. Needs no modules: drivers of the disk, ext4 and cgroups are built in.
 get_kernel()
 {
 	local package
@@ -10,7 +11,7 @@ get_kernel()
 		mv vmlinuz-* vmlinuz && rm -f ./linux-image-*.deb
 }
 
-# with_libraries PROGRAM ROOT FOLDER: into the folder of the root, and what it is linked with
+# with_libraries PROGRAM ROOT FOLDER: copies the program to the folder of the root, and the libraries that it needs
 with_libraries()
 {
 	install -D -t "$2/$3" "$1" && ldd "$1" | grep -o '/[^ ]*' | sort -u | while read -r library; do
@@ -18,7 +19,7 @@ with_libraries()
 	done
 }
 
-# boot SECONDS APPEND ARGUMENT...: what the machine says goes to standard output and the file log. Its disk is the file disk.
+# boot SECONDS APPEND ARGUMENT...: boots the file disk; the console goes to standard output and the file log
 boot()
 {
 	local limit_s=$1 append=$2

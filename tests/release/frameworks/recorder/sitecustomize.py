@@ -1,7 +1,7 @@
-"""Imported by every Python process of a row: records the labels that each step sees, since they are the numbers of the samples.
+"""Imported by every Python process of a row. Records the labels of each step, which identify the samples.
 
-Appends one line of JSON for each call of the loss to $LOADERD_RECORD/PID: t, in seconds, train, labels. Also registers a model "tiny"
-with torchvision and timm, so that a published script spends its time on the loader.
+Appends a line of JSON per call of the loss to $LOADERD_RECORD/PID: t in seconds, train, labels. Also registers a model "tiny"
+with torchvision and timm, so that published scripts spend most time on loading.
 """
 
 import importlib.abc
@@ -26,14 +26,14 @@ def torch_losses(functional):
     import torch
 
     if "KERAS_BACKEND" in os.environ:
-        return  # keras_losses() records, and Keras's loss is PyTorch's
+        return  # keras_losses() records Keras, which calls PyTorch's loss inside
     cross_entropy = functional.cross_entropy
 
     inside = False
 
     def recording(input, target, *rest, **options):
         nonlocal inside
-        if inside:  # PyTorch calls it again for tensors of subclasses, such as fastai's
+        if inside:  # PyTorch calls the function again for subclasses of Tensor, such as fastai's
             return cross_entropy(input, target, *rest, **options)
         note(target.tolist(), torch.is_grad_enabled())
         inside = True
@@ -51,7 +51,7 @@ def keras_losses(keras):
     compute_loss = keras.Model.compute_loss
 
     def recording(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        if not in_stateless_scope():  # in which Keras tries the model on a batch of its own
+        if not in_stateless_scope():  # skip Keras's trial run on a generated batch
             note(y.flatten().tolist(), training)
         return compute_loss(self, x, y, y_pred, sample_weight, training)
 
@@ -59,7 +59,7 @@ def keras_losses(keras):
 
 
 def jax_steps(jax):
-    """The labels are the last argument of what the script itself compiles."""
+    """The labels are the last argument of the function that the script compiles."""
     jit = jax.jit
 
     def recording(function, *rest, **options):
@@ -112,7 +112,7 @@ HOOKS = {
 
 
 class Hooks(importlib.abc.MetaPathFinder):
-    """Runs the hook of a module once it has been imported."""
+    """Calls a module's hook after its import."""
 
     def find_spec(self, name, path, target=None):
         hook = HOOKS.pop(name, None)

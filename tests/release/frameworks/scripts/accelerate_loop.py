@@ -1,4 +1,6 @@
-"""Accelerate: a loop whose loader prepare() divides among processes. Argument: save | resume, in the middle of the second epoch."""
+"""Accelerate: a training loop with a loader that prepare() divides among processes. Argument: save | resume, in the
+middle of the second epoch.
+"""
 
 import sys
 
@@ -12,7 +14,7 @@ from torchvision import transforms
 
 SAVED_AT = 4
 action = sys.argv[1] if len(sys.argv) > 1 else ""
-# the order of an epoch then depends on the seed and set_epoch(), and can be drawn again
+# makes the order of an epoch depend on the seed and set_epoch(), so that a resumed run repeats it
 accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
 torch.manual_seed(0)
 train_set = torchvision.datasets.ImageFolder("images/train", transforms.Compose([

@@ -1,4 +1,6 @@
-"""Hugging Face's Trainer with a model of its kind, which takes pixel_values and labels. Arguments: options of TrainingArguments as JSON, and resume."""
+"""Hugging Face's Trainer with a model in its format, which takes pixel_values and labels. Arguments: options of
+TrainingArguments as JSON, and resume.
+"""
 
 import json
 import sys

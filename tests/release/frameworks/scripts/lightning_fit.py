@@ -1,4 +1,4 @@
-"""Lightning: a module, two loaders, fit(). Arguments: Trainer's options as JSON, and a checkpoint to resume from."""
+"""Lightning: a module, two loaders, fit(). Arguments: options of Trainer as JSON, and a checkpoint to resume from."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A training loop of several processes that makes its loader before it joins the process group."""
+"""A training loop on several processes that creates its loader before it joins the process group."""
 
 import os
 
