@@ -13,7 +13,7 @@ SIDE, TURNS, CROPS = 224, 30, 64
 random = numpy.random.default_rng(3)
 
 
-def least_ns(work):
+def min_ns(work):
     best = math.inf
     for _ in range(TURNS):
         begin = time.process_time_ns()
@@ -22,7 +22,7 @@ def least_ns(work):
     return best
 
 
-def say(name, library, ns, unit):
+def print_time(name, library, ns, unit):
     print(f"{name:<34} {library:<13} {ns:9.3f} ns a {unit}")
 
 
@@ -116,12 +116,12 @@ def print_resizes(library, prepare, resize):
         image = prepare(noise(width, height))
         boxes = crops(width, height)
         pixels = sum((right - left) * (bottom - top) for left, top, right, bottom in boxes)
-        ns = least_ns(lambda: [resize(image, box, (side, side)) for box in boxes])
-        say(f"crops of {width}x{height} to {side}", library, ns / pixels, "source pixel")
+        ns = min_ns(lambda: [resize(image, box, (side, side)) for box in boxes])
+        print_time(f"crops of {width}x{height} to {side}", library, ns / pixels, "source pixel")
     for width, height, to in ((500, 375, (341, 256)), (4000, 3000, (341, 256)), (32, 32, (32, 24))):
         image = prepare(noise(width, height))
-        ns = least_ns(lambda: resize(image, (0, 0, width, height), to))
-        say(f"{width}x{height} to {to[0]}x{to[1]}", library, ns / (width * height), "source pixel")
+        ns = min_ns(lambda: resize(image, (0, 0, width, height), to))
+        print_time(f"{width}x{height} to {to[0]}x{to[1]}", library, ns / (width * height), "source pixel")
 
 
 def noise(width, height):
@@ -136,7 +136,7 @@ def main():
     else:
         image = prepare(noise(SIDE, SIDE))
         for name, effect in effects.items():
-            say(name, library, least_ns(lambda: effect(image)) / SIDE**2, "pixel")
+            print_time(name, library, min_ns(lambda: effect(image)) / SIDE**2, "pixel")
 
 
 main()

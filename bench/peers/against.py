@@ -19,7 +19,7 @@ def settings_of(name):
     return STEADINESS if name == "steadiness" else {"usual": Loader("usual", ())}
 
 
-def measure(options, name, title, config, cpus, say):
+def measure(options, name, title, config, cpus, log):
     """Measures a row. config: argument of Loader.start(), whose "build" is replaced."""
     found, running = {}, {}
     builds = dict(zip(BUILDS, (options.build, options.against, options.against)))
@@ -42,7 +42,7 @@ def measure(options, name, title, config, cpus, say):
                 except Failure as failure:
                     found[key]["error"] = str(failure)
                     raise
-        say(f"  {name}, round {turn + 1} of {options.rounds}")
+        log(f"  {name}, round {turn + 1} of {options.rounds}")
     return {"kind": "against", "title": f"{title}, this build against another", "loaders": found, "targets": targets(found)}
 
 

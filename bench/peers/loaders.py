@@ -72,7 +72,7 @@ class Program:
     def age(self):
         return time.monotonic() - self.begin
 
-    def started(self):
+    def wait_started(self):
         """Waits for the first batches, so that building and compiling count as start-up."""
         self.ask(0, 0)
         self.wait_ready()
@@ -88,9 +88,9 @@ class Program:
             self.process.stdin.write(f"measure {warmup} {seconds}\n")
             self.process.stdin.flush()
         except OSError:
-            raise Failure(self.end_output()) from None
+            raise Failure(self.final_output()) from None
 
-    def end_output(self):
+    def final_output(self):
         """Returns the last output of a program that has ended."""
         try:
             status = self.process.wait(END_LIMIT)
@@ -113,7 +113,7 @@ class Program:
             self.kill()
             raise Failure(f"no answer within {limit:.0f} s; its last words: {last_output(self.errors)}")
         if self.received[0] is None:
-            raise Failure(self.end_output())
+            raise Failure(self.final_output())
         return json.loads(self.received.pop())
 
     def signal(self, number):
@@ -161,11 +161,11 @@ class Loaderbench:
         if loader.isa:
             self.command += ["--isa", loader.isa]
 
-    def started(self):
+    def wait_started(self):
         pass
 
     def measure(self, warmup, seconds):
-        with Neighbour(self.cpus[0], warmup, seconds) if self.neighbour else Nobody() as neighbour:
+        with Neighbour(self.cpus[0], warmup, seconds) if self.neighbour else NoNeighbour() as neighbour:
             found = subprocess.run(
                 [*self.command, "--warmup", str(warmup), "--seconds", str(seconds)],
                 capture_output=True,
@@ -193,7 +193,7 @@ class Loaderbench:
         pass
 
 
-class Nobody:
+class NoNeighbour:
     def __enter__(self):
         return self
 

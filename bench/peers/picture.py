@@ -16,7 +16,7 @@ OURS, PEER, LEVEL = svg.COLOURS[0], svg.COLOURS[7], svg.COLOURS[1]
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class Layout:
     """Pixels left of, for, right of and above the bars; whether to draw targets; approximate number of axis marks."""
 
     left: int
@@ -31,11 +31,11 @@ class Form:
         return self.left + self.bars + self.right
 
 
-FULL = Form(left=260, bars=440, right=110, head=46, targets=True, marks=5)
-NARROW = Form(left=152, bars=230, right=68, head=32, targets=False, marks=4)  # legible on a phone
+FULL = Layout(left=260, bars=440, right=110, head=46, targets=True, marks=5)
+NARROW = Layout(left=152, bars=230, right=68, head=32, targets=False, marks=4)  # legible on a phone
 
 
-def level(row):
+def target_rate(row):
     """Returns the images/s that the target against the best peer requires, or None."""
     for target in row["targets"]:
         if target["what"] == "best peer" and "against" in target:
@@ -46,7 +46,7 @@ def level(row):
 
 def panel(page, row, y, form):
     results = list(row["loaders"].values())
-    asked = level(row) if form.targets else None
+    asked = target_rate(row) if form.targets else None
     marks = svg.ticks(max([r.get("max", 0) for r in results] + [asked[1] if asked else 0, 1]), form.marks)
     scale = form.bars / marks[-1]
     bottom = y + form.head + len(results) * (BAR + GAP)
@@ -82,7 +82,7 @@ def draw(machine, rows, form=FULL):
     return str(page)
 
 
-def recorded(path, names):
+def draw_recorded(path, names):
     """Draws these rows of a recorded run in this order. Titles omit batch size and number of workers, which all rows share."""
     run = json.loads(pathlib.Path(path).read_text())
     rows = {row["name"]: row for row in run["rows"]}
@@ -92,4 +92,4 @@ def recorded(path, names):
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    print(recorded(sys.argv[1], sys.argv[2:]), end="")
+    print(draw_recorded(sys.argv[1], sys.argv[2:]), end="")

@@ -38,7 +38,7 @@ def ratio(found, ours, other, share=1):
             "median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}  # fmt: skip
 
 
-def levelled(found):
+def normalize_by_round(found):
     """
     Divides each round by the mean of the loaders without a busy neighbour, which removes changes of the machine's speed. For comparisons in which a
     few per cent matter.
@@ -56,7 +56,7 @@ def error_of(values):
     return 1.2533 * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0
 
 
-def steady_ratio(found, ours, other, shares=None):
+def normalized_ratio(found, ours, other, shares=None):
     """Returns the ratio of the medians of levelled loaders, and its standard error. shares: factor of the other's rate, by round."""
     if not all(key in found for key in (ours, other)):
         return None
@@ -80,13 +80,13 @@ def compare_steadiness(found, what, workers):
     if what == "batch sizes":
         sizes = [key for key in found if key == "usual" or key.startswith("batch-")]
         best = fastest(found, sizes)
-        ratios = [steady_ratio(found, key, best) for key in sizes if key != best]
+        ratios = [normalized_ratio(found, key, best) for key in sizes if key != best]
         return min(ratios, key=lambda r: r["median"], default=None)
     if what == "8 threads":
         others = [key for key in found if key == "usual" or key.startswith("threads-") and key != "threads-8"]
-        return steady_ratio(found, "threads-8", fastest(found, others))
+        return normalized_ratio(found, "threads-8", fastest(found, others))
     taken = found.get("neighbour", {}).get("neighbour_cpus")
-    return taken and steady_ratio(found, "neighbour", "usual", [1 - cpus / workers for cpus in taken])
+    return taken and normalized_ratio(found, "neighbour", "usual", [1 - cpus / workers for cpus in taken])
 
 
 def compare(row, what):
@@ -99,7 +99,7 @@ def compare(row, what):
     if what == "AVX2":
         return ratio(found, "loaderd-avx2", "loaderd")
     if what in ("batch sizes", "8 threads", "neighbour"):
-        return compare_steadiness(levelled(found), what, row["workers"])
+        return compare_steadiness(normalize_by_round(found), what, row["workers"])
     pairs = {"re-encoding": ("loaderd", "ffcv"), "verbatim": ("loaderd-verbatim", "cp"),
              "verbatim, no index": ("loaderd-no-index", "cp")}  # fmt: skip
     return ratio(found, *pairs[what])
@@ -130,32 +130,32 @@ def judge(row):
     return row
 
 
-def figure(target, value):
+def format_value(target, value):
     return f"{value:.2f} x" if target["unit"] == "x" else f"{value:.1f} {target['unit']}"
 
 
 def spread_of(target):
-    text = f"{figure(target, target['min'])} to {figure(target, target['max'])} over the rounds"
+    text = f"{format_value(target, target['min'])} to {format_value(target, target['max'])} over the rounds"
     return f"± {target['error']:.3f}, {text}" if "error" in target else text
 
 
-def asked(target):
+def target_text(target):
     """Returns the target in words; "" if there is none."""
     if "at_most" in target:
         return f"at most {target['at_most']:g} {target['unit']}"
     return f"at least {target['at_least']:g} {target['unit']}" if target["at_least"] else ""
 
 
-def missed(target, slack=0):
+def is_missed(target, slack=0):
     return target["median"] > target["at_most"] + slack if "at_most" in target else target["median"] < target["at_least"] - slack
 
 
 def verdict(target):
     """Judges a target. A result that misses it by less than its standard error is undecided: an equally good build would miss half of the time."""
-    if not asked(target):
+    if not target_text(target):
         return "no target"
-    near = missed(target) and not missed(target, target.get("error", 0))
-    return f"{asked(target)}: " + ("within the error of measurement" if near else "**missed**" if missed(target) else "met")
+    near = is_missed(target) and not is_missed(target, target.get("error", 0))
+    return f"{target_text(target)}: " + ("within the error of measurement" if near else "**missed**" if is_missed(target) else "met")
 
 
 def target_line(row, target):
@@ -165,7 +165,7 @@ def target_line(row, target):
     if "against" in target:
         what += ", " + explain(row, what, target)
     return (
-        f"- **{figure(target, target['median'])}** {what} "
+        f"- **{format_value(target, target['median'])}** {what} "
         f"({spread_of(target)}); {verdict(target)}"
     )
 
@@ -175,7 +175,7 @@ BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
 
 def loaders_table(row):
     base = BASES[row["kind"]]
-    level = levelled(row["loaders"]) if row["kind"] == "steadiness" else None
+    level = normalize_by_round(row["loaders"]) if row["kind"] == "steadiness" else None
     # Ratios are ours over a peer's, and our variants' over ours.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
     lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
@@ -184,7 +184,7 @@ def loaders_table(row):
             lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | |")
             continue
         pair = (base, key) if row["kind"] == "feed" else (key, base)
-        compared = steady_ratio(level, *pair) if level else ratio(row["loaders"], *pair)
+        compared = normalized_ratio(level, *pair) if level else ratio(row["loaders"], *pair)
         against = compared if base and key != base else None
         lines.append(
             f"| {result['name']} | {result['median']:,.0f} | {result['min']:,.0f} - {result['max']:,.0f} | "
@@ -212,14 +212,14 @@ def overview(rows):
     for row in rows:
         for target in row["targets"]:
             if "median" not in target:
-                lines.append(f"| {row['name']} | {target['what']} | not measured | | {asked(target)} |")
+                lines.append(f"| {row['name']} | {target['what']} | not measured | | {target_text(target)} |")
                 continue
             against = f" ({target['against']})" if target["what"] in ("best peer", "PyTorch") else ""
-            mark = "**" if missed(target) else ""
+            mark = "**" if is_missed(target) else ""
             error = f" ± {target['error']:.3f}" if "error" in target else ""
             lines.append(
-                f"| {row['name']} | {target['what']}{against} | {mark}{figure(target, target['median'])}{mark}{error} | "
-                f"{figure(target, target['min'])} - {figure(target, target['max'])} | {asked(target)} |"
+                f"| {row['name']} | {target['what']}{against} | {mark}{format_value(target, target['median'])}{mark}{error} | "
+                f"{format_value(target, target['min'])} - {format_value(target, target['max'])} | {target_text(target)} |"
             )
     return "\n".join(lines)
 

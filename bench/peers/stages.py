@@ -43,7 +43,7 @@ def bench(options, data, cpus, dump=None):
     return json.loads(done.stdout)
 
 
-def measure_form(options, data, dump, cpus, say):
+def measure_form(options, data, dump, cpus, log):
     """Measures all lanes and all resizers in turn, round after round."""
     found = {"us": {}, "resize": {}, "missing": {}, "versions": {}}
     running = {}
@@ -69,7 +69,7 @@ def measure_form(options, data, dump, cpus, say):
                 except Failure as failure:
                     found["missing"][RESIZERS[key].name] = str(failure)
                     running.pop(key).close()
-            say(f"  round {turn + 1} of {options.rounds}: {data.name}, {found['crops']} crops")
+            log(f"  round {turn + 1} of {options.rounds}: {data.name}, {found['crops']} crops")
     finally:
         for program in running.values():
             program.close()
@@ -77,9 +77,9 @@ def measure_form(options, data, dump, cpus, say):
     return found
 
 
-def measure(stage, options, cpus, say):
+def measure(stage, options, cpus, log):
     forms = {
-        form: measure_form(options, stage.packed(form), stage.files / "crops.rgb", cpus[:1], say) for form in FORMS
+        form: measure_form(options, stage.pimg_file(form), stage.files / "crops.rgb", cpus[:1], log) for form in FORMS
     }
     return {"kind": "stages", "title": "What each stage of a crop costs one core", "loaders": {}, "forms": forms}
 

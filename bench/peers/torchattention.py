@@ -14,7 +14,7 @@ qkv = torch.randn(batch, TOKENS, 3 * HEADS * WIDTH, dtype=element, requires_grad
 gradient = torch.randn(batch, TOKENS, HEADS * WIDTH, dtype=element)
 
 
-def attend():
+def attention():
     """Splits the result of the linear layer into heads, and joins the heads again, as timm's attention does."""
     q, k, v = qkv.view(batch, TOKENS, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4).unbind(0)
     y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
@@ -24,7 +24,7 @@ def attend():
 def steps():
     while True:
         qkv.grad = None
-        attend().backward(gradient)
+        attention().backward(gradient)
         yield range(batch)
 
 

@@ -194,7 +194,7 @@ def accuracy(compiled, network, images, labels):
     """Returns the accuracy with test-time augmentation: averages each image, its mirror image, and both shifted by a pixel in two directions."""
     network.eval()
 
-    def mirrored(x):
+    def flip_average(x):
         return 0.5 * forward(compiled, x).clone() + 0.5 * forward(compiled, x.flip(-1)).clone()
 
     right = 0
@@ -203,7 +203,7 @@ def accuracy(compiled, network, images, labels):
         side = x.shape[-1]
         padded = F.pad(x, (1,) * 4, "reflect")
         moved = [padded[:, :, shift : shift + side, shift : shift + side].contiguous(**channels_last) for shift in (0, 2)]
-        logits = 0.5 * mirrored(x) + 0.25 * (mirrored(moved[0]) + mirrored(moved[1]))
+        logits = 0.5 * flip_average(x) + 0.25 * (flip_average(moved[0]) + flip_average(moved[1]))
         right += (logits.argmax(1) == labels[first : first + EVAL_BATCH]).sum().item()
     return right / len(images)
 

@@ -101,7 +101,7 @@ def make_step():
 # ---- batches ----
 
 
-class Still:
+class RandomBatch:
     """One random batch that stays on the device."""
 
     waited = 0.0
@@ -117,7 +117,7 @@ class Still:
         pass
 
 
-class Fed:
+class LoadedBatches:
     """Batches of a DataLoader. The next one is copied to the device while a step runs. waited: total seconds of waiting for the DataLoader."""
 
     def __init__(self):
@@ -191,7 +191,7 @@ def main():
     if device.type == "cpu":
         peer.keep_memory()
     step, last = make_step()
-    source = Fed() if "data" in config else Still()
+    source = LoadedBatches() if "data" in config else RandomBatch()
     done = batches(source, step)
     for _ in range(WARM):
         next(done)

@@ -7,7 +7,7 @@ import statistics
 import ahead
 from loaders import Failure
 from feeding import copies_of
-from networks import DERIVED, bandwidth, derived
+from networks import DERIVED, bandwidth, derived_figures
 from setup import KERNELS, Skipped
 
 
@@ -56,7 +56,7 @@ def variants(setup, part, limit):
         except Failure as failure:
             part.test(f"{name}, {precision}", "failed", detail=str(failure))
             continue
-        rows.append([name, precision, found["images_per_s"], found["images_per_s_best"], *derived(setup, found, found["images_per_s"]),
+        rows.append([name, precision, found["images_per_s"], found["images_per_s_best"], *derived_figures(setup, found, found["images_per_s"]),
                      found["arena_bytes"] / 2**30, len(found["fallbacks"])])  # fmt: skip
         if len(rows) == 1:
             for line in found["fallbacks"]:

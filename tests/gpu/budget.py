@@ -14,7 +14,7 @@ END_LIMIT = 10  # seconds to wait for a killed command; one that hangs in the dr
 running = set()  # running processes of run(), which several threads may call
 
 
-class Late(Exception):
+class BudgetSpent(Exception):
     """A command was killed because its budget was spent, or was not started because nothing was left."""
 
 
@@ -31,7 +31,7 @@ class Budget:
 
 
 @dataclass
-class Done:
+class Finished:
     command: list
     status: int  # exit status; negative: the signal that ended it
     output: str  # standard output
@@ -88,7 +88,7 @@ def run(command, budget, folder, environment=None, log=None):
     """
     command = [str(word) for word in command]
     if budget.left() <= 0:
-        raise Late(f"no time was left for {pathlib.Path(command[0]).name}")
+        raise BudgetSpent(f"no time was left for {pathlib.Path(command[0]).name}")
     name = f"{time.monotonic_ns()}-{pathlib.Path(command[0]).name}"
     begin = time.monotonic()
     with (
@@ -104,7 +104,7 @@ def run(command, budget, folder, environment=None, log=None):
         except subprocess.TimeoutExpired:
             if log:
                 keep(log, command, "killed, its time was spent", (output, errors))
-            raise Late(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s{last_line(errors, output)}") from None
+            raise BudgetSpent(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s{last_line(errors, output)}") from None
         finally:
             # Remaining processes would disturb the next measurement.
             kill_group(process)
@@ -113,4 +113,4 @@ def run(command, budget, folder, environment=None, log=None):
             keep(log, command, f"exit status {process.returncode}", (output, errors))
         output.seek(0)
         errors.seek(0)
-        return Done(command, process.returncode, output.read(), errors.read()[-TAIL:], time.monotonic() - begin)
+        return Finished(command, process.returncode, output.read(), errors.read()[-TAIL:], time.monotonic() - begin)

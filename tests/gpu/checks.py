@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from budget import Late, kill_all
+from budget import BudgetSpent, kill_all
 from loaders import Failure
 from setup import Skipped
 
@@ -25,15 +25,15 @@ LOSS_TOLERANCES = {"fp32": (1e-5, 2e-2), "fp16": (2e-3, 3e-2), "bf16": (5e-3, 3e
 def at_once(function, jobs):
     """Runs function(*job) for a few jobs at a time. Yields (job, result or exception) in the order of the jobs."""
 
-    def caught(job):
+    def result_or_error(job):
         try:
             return function(*job)
-        except (Failure, Late) as problem:
+        except (Failure, BudgetSpent) as problem:
             return problem
 
     pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
     try:
-        yield from zip(jobs, pool.map(caught, jobs))
+        yield from zip(jobs, pool.map(result_or_error, jobs))
     # If the run is ended, do not wait for running jobs.
     except BaseException:
         kill_all()
@@ -42,9 +42,9 @@ def at_once(function, jobs):
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def unless_problem(part, name, found):
+def is_result(part, name, found):
     """Returns whether `found` is a result. Records an exception as a late or failed test."""
-    if isinstance(found, Late):
+    if isinstance(found, BudgetSpent):
         part.test(name, "late", detail=str(found))
     elif isinstance(found, Failure):
         part.test(name, "failed", detail=str(found))
@@ -60,7 +60,7 @@ def smoke(setup, part, limit):
 
     for (precision, fusion), loss in at_once(start, [(precision, fusion) for precision in setup.precisions() for fusion in fusions]):
         name = f"{precision}, fusion {fusion}"
-        if unless_problem(part, name, loss):
+        if is_result(part, name, loss):
             words = "" if loss is not None and math.isfinite(loss) else f"the loss is {loss} after eight steps"
             part.test(name, "failed" if words else "passed", detail=words)
     network, precision = setup.size("layers"), setup.precisions()[0]
@@ -124,7 +124,7 @@ def operations(setup, part, limit):
     environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.fake_gpu or "cuda") | by_lines()
     for (program, variables), done in at_once(lambda program, variables: setup.run([program], limit, environment | variables), jobs):
         how = ", ".join([program.name, *variables.values()])
-        if unless_problem(part, how, done):
+        if is_result(part, how, done):
             note_tests(part, how, done)
 
 
@@ -178,10 +178,10 @@ def losses(setup, part, limit):
         how = {"reference": ", on the CPU", "device": "", "tuned": ", tuned plans"}[role]
         name = f"{net}, {precision}{how}"
         # Slow tuning does not count as late.
-        if role == "tuned" and isinstance(found, Late):
+        if role == "tuned" and isinstance(found, BudgetSpent):
             part.test(name, "skipped", detail=str(found))
             continue
-        if not unless_problem(part, name, found):
+        if not is_result(part, name, found):
             continue
         if role == "reference":
             references[network] = found
@@ -197,10 +197,10 @@ def losses(setup, part, limit):
                 rows,
             )
         if role == "tuned" and not setup.fake_gpu:
-            part.test(f"{name}, kept", *judge_plans(kept_plans(pathlib.Path(tuned["XDG_CACHE_HOME"]))))
+            part.test(f"{name}, kept", *judge_plans(count_plans(pathlib.Path(tuned["XDG_CACHE_HOME"]))))
 
 
-def kept_plans(cache):
+def count_plans(cache):
     """Returns the number of tuned plans in a cache, and the number of problems that run faster unfused."""
     path = cache / "loaderd/cudnn-plans"
     tags = [line.split("\t")[2] for line in path.read_text().splitlines()[1:]] if path.exists() else []
@@ -291,7 +291,7 @@ def sanitizer(setup, part, limit):
     for (kind, program), done in at_once(check, jobs):
         name = f"{kind}: {program.name}"
         # Slowness of the tool does not count as late.
-        if isinstance(done, Late):
+        if isinstance(done, BudgetSpent):
             part.test(name, "skipped", detail=str(done))
-        elif unless_problem(part, name, done):
+        elif is_result(part, name, done):
             part.test(name, *judge_sanitizer(done))

@@ -14,7 +14,7 @@ def decoder(setup, limit):
     """Starts PyTorch decoding the photographs in batches. Returns the program, ready and stopped."""
     batch = setup.size("fed")[2]
     program = Program(ahead.torch_command(setup, "torchdecode.py", data=str(files_of(setup, limit)), batch=batch), ahead.cpus(), ahead.START_LIMIT)
-    program.started()
+    program.wait_started()
     program.pause()
     return program
 
@@ -28,7 +28,7 @@ def loader(setup, limit):
     return json.loads(setup.output(command, limit))["rows"][0]["images_per_s"]
 
 
-def both(setup, decode, train):
+def measure_both(setup, decode, train):
     """Measures decoding and training at the same time. Returns images/s of both."""
     warmup, seconds = setup.size("warmup"), setup.size("seconds")
     decode.resume()
@@ -59,7 +59,7 @@ def decoding(setup, part, limit):
         decoded = decode.measure(warmup, seconds)
         decode.pause()
         ours = loader(setup, limit)
-        decoded_beside, trained_beside = both(setup, decode, train)
+        decoded_beside, trained_beside = measure_both(setup, decode, train)
     finally:
         for program in programs:
             program.close()

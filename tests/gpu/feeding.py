@@ -51,7 +51,7 @@ def start_pytorch(setup, part, limit):
     for mode, program in started.items():
         program.limit = max(1, min(limit.left() / 2, ahead.START_LIMIT if mode == "eager" else COMPILED_LATER))
         try:
-            program.started()
+            program.wait_started()
             program.pause()
         except Failure as failure:
             part.test(f"PyTorch, {mode}, fed", "skipped", detail=str(failure))

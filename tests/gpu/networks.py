@@ -12,7 +12,7 @@ AGAIN = 20  # the same without eager mode
 OURS = "loaderd"
 
 
-def in_turn(setup, running, limit):
+def measure_in_turn(setup, running, limit):
     """Measures programs that are ready and stopped, in rounds that each begin with another program. Returns images/s of every round by name, and the error messages of failed programs by name."""
     rounds, lost = {name: [] for name in running}, {}
     names = list(running)
@@ -48,7 +48,7 @@ def bandwidth(setup):
 DERIVED = ["ms/step", "MFU %", "GB/step", "% of copy's GB/s", "% of roofline"]
 
 
-def derived(setup, properties, speed):
+def derived_figures(setup, properties, speed):
     seconds = properties["batch"] / speed
     mfu = 100 * properties["flops"] / seconds / properties["peak_flops"] if properties["peak_flops"] else None
     moved = properties["bytes_forward"] + properties["bytes_backward"]
@@ -78,18 +78,18 @@ class Comparison:
         self.speeds, self.against, self.rows = [], {}, []
         self.ours = None
 
-    def lose(self, name, words):
+    def drop_peer(self, name, words):
         self.part.test(f"{self.label}, {name}", "failed" if name == OURS else "skipped", detail=words)
 
     def start(self, name, program):
         """Starts the program. Returns it ready and stopped; None if it fails."""
         program.limit = max(1, min(ahead.START_LIMIT, self.limit.left()))
         try:
-            program.started()
+            program.wait_started()
             program.pause()
             return program
         except Failure as failure:
-            self.lose(name, str(failure))
+            self.drop_peer(name, str(failure))
             program.close()
             return None
 
@@ -104,8 +104,8 @@ class Comparison:
                     found[name] = program
         return found
 
-    def heat(self, peers):
-        rounds, lost = in_turn(self.setup, {OURS: self.ours, **peers}, self.limit)
+    def measure_round(self, peers):
+        rounds, lost = measure_in_turn(self.setup, {OURS: self.ours, **peers}, self.limit)
         self.speeds += rounds[OURS]
         against = ratios(rounds, OURS) if rounds[OURS] else {}
         self.against |= against
@@ -116,7 +116,7 @@ class Comparison:
                 self.part.note(f"{self.network[0]}, {self.network[1]}: {program.properties.get('settings', name)}")
             program.close()
         for name, words in lost.items():
-            self.lose(name, words)
+            self.drop_peer(name, words)
         return OURS not in lost
 
     def run(self, patience, eager=True):
@@ -137,13 +137,13 @@ class Comparison:
             self.ours = self.start(OURS, ours)
             if not self.ours:
                 return
-            alive = not compiled or self.heat(compiled)
+            alive = not compiled or self.measure_round(compiled)
             if alive and len(others) > 1:
                 others[1] = others[1] or ahead.resnet_program(setup, self.network, self.precision, "eager")
                 program = self.start("PyTorch, eager", others[1])
-                self.heat({"PyTorch, eager": program} if program else {})
+                self.measure_round({"PyTorch, eager": program} if program else {})
             elif alive and not compiled:
-                self.heat({})
+                self.measure_round({})
             self.part.note(f"{self.label}: plans {tuned or 'need no tuning'}; behind it: {gpu.state() or 'nvidia-smi says nothing'}")
         finally:
             for program in [*compiled.values(), *others]:
@@ -156,7 +156,7 @@ class Comparison:
         if not self.speeds:
             return []
         speed = statistics.median(self.speeds)
-        rows = [[name, speed, min(self.speeds), max(self.speeds), None, *derived(self.setup, self.ours.properties, speed)], *self.rows]
+        rows = [[name, speed, min(self.speeds), max(self.speeds), None, *derived_figures(self.setup, self.ours.properties, speed)], *self.rows]
         return [[self.network[0], self.network[1], self.precision, *row] for row in rows]
 
 

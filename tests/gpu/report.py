@@ -83,7 +83,7 @@ class Report:
         verdicts += [part.findings["verdict"] for part in self.parts if "reason" in part.findings or not part.findings["tests"]]
         return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
-    def judged(self):
+    def judge_goals(self):
         judged = []
         for text, figure, how, value, unit in self.goals:
             found = self.figures.get(figure)
@@ -103,7 +103,7 @@ class Report:
     def findings(self):
         return {
             "date": self.date, "seconds": round(time.monotonic() - self.begin, 1), "complete": self.complete, "machine": self.machine,
-            "counts": self.counts(), "goals": self.judged(), "figures": self.figures, "parts": [part.findings for part in self.parts],
+            "counts": self.counts(), "goals": self.judge_goals(), "figures": self.figures, "parts": [part.findings for part in self.parts],
         }  # fmt: skip
 
     def write(self):

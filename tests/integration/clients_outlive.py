@@ -89,13 +89,13 @@ def spawn(uid, run, stdout, stderr):
 
 
 @functools.cache
-def opened(path):
+def open_once(path):
     return os.open(path, os.O_RDONLY)
 
 
 def program(path, *arguments):
     """Returns a function that executes the program. Opens it before the uid changes, because its folder may be closed to the user."""
-    return functools.partial(os.execve, opened(path), [path, *arguments], os.environ)
+    return functools.partial(os.execve, open_once(path), [path, *arguments], os.environ)
 
 
 def children_of(pid):
@@ -130,12 +130,12 @@ class Service:
         before = set(children_of(os.getpid())) - {self.pid}
         os.kill(self.pid, number)
 
-        def gone():
+        def have_ended():
             for pid in set(children_of(os.getpid())) - before:
                 os.waitpid(pid, os.WNOHANG)
             return set(children_of(os.getpid())) <= before
 
-        until(gone, "the end of a service and its workers")
+        until(have_ended, "the end of a service and its workers")
         self.pid = 0
 
     def ask(self, *how, uid=0):
@@ -335,11 +335,11 @@ class ClientsOutlive(unittest.TestCase):
         self.random = random.Random(11)
         self.addCleanup(self.kill_all)
         self.make_homes()
-        self.service = Service(self.home(SERVICE))
+        self.service = Service(self.make_home(SERVICE))
         self.service.start()
         self.clients = [C(self, ALICE), Trainer(self, ALICE), Python(self, BERTA), Loaderbench(self, BERTA)]
 
-    def home(self, uid):
+    def make_home(self, uid):
         path = os.path.join(self.folder, str(uid))
         os.mkdir(path)
         os.chown(path, uid, uid)
@@ -353,7 +353,7 @@ class ClientsOutlive(unittest.TestCase):
         packed = os.path.join(self.folder, "images.pimg")
         subprocess.run([os.environ["PACKIMG"], "convert", images + "/train", "-o", packed, "--quiet"], check=True, stdout=subprocess.DEVNULL)
         for uid in (ALICE, BERTA):
-            self.homes[uid] = self.home(uid)
+            self.homes[uid] = self.make_home(uid)
             self.datasets[uid] = os.path.join(self.homes[uid], "images.pimg")
             with open(packed, "rb") as file, open(self.datasets[uid], "wb") as copy:
                 copy.write(file.read())
@@ -376,26 +376,26 @@ class ClientsOutlive(unittest.TestCase):
         first = self.results.setdefault(client.name, result)
         self.assertTrue(result == first, f"{client.name}: lap {client.laps} is another one")
 
-    def pump(self, seconds=0.0):
+    def read_output(self, seconds=0.0):
         for key, _ in self.selector.select(seconds):
             key.data.read()
 
-    def pump_until(self, condition, what):
+    def read_output_until(self, condition, what):
         end = time.monotonic() + PATIENCE
         while not condition():
             self.assertLess(time.monotonic(), end, f"{what}; said: {[client.said[-3:] for client in self.clients]}")
-            self.pump(0.05)
+            self.read_output(0.05)
 
-    def pump_for(self, seconds):
+    def read_output_for(self, seconds):
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            self.pump(left)
+            self.read_output(left)
 
-    def settle(self, clients):
+    def wait_for_batches(self, clients):
         """Waits until each client has received batches from the current daemon or finished its lap: the daemon has made more batches than there are slots, so the client has
         released one, and it reports a reconnect before that."""
 
-        def settled():
+        def have_batches():
             for uid in {client.uid for client in waiting}:
                 feeds = self.service.ask(uid=uid)["feeds"]
                 pids = {feed["pid"] for feed in feeds if feed["images"] > feed["slots"] * feed["batch_size"]}
@@ -403,17 +403,17 @@ class ClientsOutlive(unittest.TestCase):
             return not waiting
 
         waiting = list(clients)
-        self.pump_until(settled, "batches to all clients")
-        self.pump()
+        self.read_output_until(have_batches, "batches to all clients")
+        self.read_output()
 
-    def put_to_work(self):
+    def start_clients(self):
         new = [client for client in self.clients if client.process is None]
         for client in new:
             client.begin()
-        self.settle(new)
+        self.wait_for_batches(new)
 
-    def laps_to_their_end(self):
-        self.pump_until(lambda: all(client.process is None for client in self.clients), "the end of all laps")
+    def finish_laps(self):
+        self.read_output_until(lambda: all(client.process is None for client in self.clients), "the end of all laps")
 
     # ---- disturbance ----
 
@@ -423,20 +423,20 @@ class ClientsOutlive(unittest.TestCase):
         before = {client: (client.laps, len(client.reconnects)) for client in self.clients if client.process}
         ended = end()
 
-        def said(client):
+        def new_reconnects(client):
             laps, lines = before[client]
             return len(client.reconnects) - lines if client.laps == laps else None
 
         clients = [client for client in clients if client in before]
-        self.pump_until(lambda: all(said(client) != 0 for client in clients), "a line of each client")
+        self.read_output_until(lambda: all(new_reconnects(client) != 0 for client in clients), "a line of each client")
         if most > 1:
-            self.settle(clients)  # otherwise a further line may follow
+            self.wait_for_batches(clients)  # otherwise a further line may follow
         for client in clients:
-            if said(client):
+            if new_reconnects(client):
                 client.waits.append(client.reconnects[-1] - ended)
-        self.pump_for(self.random.uniform(0, BETWEEN))
+        self.read_output_for(self.random.uniform(0, BETWEEN))
         for client in before:
-            lines = said(client)
+            lines = new_reconnects(client)
             if lines is not None:
                 self.assertIn(lines, range(1, most + 1) if client in clients else (0,), client.name)
         for client in clients:
@@ -480,10 +480,10 @@ class ClientsOutlive(unittest.TestCase):
         def idle():
             return not children_of(self.service.pid) and len(self.service.descriptors()) <= len(descriptors)
 
-        def found():
+        def describe():
             return f"the supervisor without workers and their descriptors; it has {self.service.descriptors()}, had {descriptors}"
 
-        until(idle, found)
+        until(idle, describe)
         status = self.service.ask("--all")
         self.assertEqual((status["shared_bytes"], status["feeds"]), (0, []))
         with open(f"/proc/{self.service.pid}/maps") as maps:
@@ -493,23 +493,23 @@ class ClientsOutlive(unittest.TestCase):
     def test_workers_and_services_die(self):
         folder = sorted(os.listdir(os.path.dirname(self.service.socket)))
         descriptors = self.service.descriptors()
-        self.put_to_work()
-        self.laps_to_their_end()
+        self.start_clients()
+        self.finish_laps()
         self.assertEqual([client.reconnects for client in self.clients], [[]] * len(self.clients))
         self.assertEqual(self.results["c"], self.results["loaderbench"])  # so loaderbench, too, got each sample once, which the C client checks
         killed, turns = 0, itertools.cycle((ALICE, BERTA))
         while killed < KILLS:
-            self.put_to_work()
+            self.start_clients()
             again = self.random.randrange(AGAIN) == 0
             self.kill_worker(next(turns), again)
             killed += 1 + again
-        self.laps_to_their_end()
+        self.finish_laps()
         self.report(f"{killed} workers killed")
         self.expect_nothing_left(folder, descriptors)
         for i in range(RESTARTS):
-            self.put_to_work()
+            self.start_clients()
             self.restart(signal.SIGTERM if i % 4 == 1 else signal.SIGKILL)
-        self.laps_to_their_end()
+        self.finish_laps()
         self.report(f"{RESTARTS} services ended")
         self.expect_nothing_left(folder, descriptors)
         self.service.end(signal.SIGTERM)

@@ -102,7 +102,7 @@ class Misspelt(unittest.TestCase):
         self.assertIn("Usage: packimg COMMAND", run(packimg, "frobnicate").stderr)
 
 
-def completed(*words):
+def bash_completed(*words):
     """Returns bash's suggestions for the last word. Words are split at =, as readline does."""
     script = f'source "{BASH}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _loaderd; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, timeout=60)
@@ -195,7 +195,7 @@ class Completion(unittest.TestCase):
             self.addCleanup(os.chdir, os.getcwd())
             os.chdir(folder)
             for words in (("info", ""), ("convert", "-o", "-"), ("convert", "--output", "=", ""), ("convert", "--output", "=", "-")):
-                self.assertEqual(completed(packimg, *words), ["./" + evil], words)
+                self.assertEqual(bash_completed(packimg, *words), ["./" + evil], words)
             if shutil.which("fish"):  # fish suggests names that begin with a dot only after a dot
                 offered = fish_completed(packimg, "convert", "--output=-", options="--escape")
                 self.assertEqual(offered, ["--output=./-\\$\\(touch\\ made\\).pimg"])
@@ -203,15 +203,15 @@ class Completion(unittest.TestCase):
 
     def test_every_option(self):
         for line in installed_lines():
-            offered = [word.rstrip("=") for word in completed(*line, "--")]
+            offered = [word.rstrip("=") for word in bash_completed(*line, "--")]
             self.assertEqual(sorted(offered), sorted("--" + option for option in long_options(line)), line)
 
     def test_commands(self):
         packimg, ctl = program("packimg"), program("loaderctl")
-        self.assertEqual(sorted(completed(packimg, "")), sorted(["--help", "--version", *command_names()]))
-        self.assertEqual(completed(packimg, "con"), ["convert"])
-        self.assertEqual(completed(ctl, ""), ["status", "bad", "dataset", "stop"])
-        self.assertEqual(completed(ctl, "--json", "st"), ["status", "stop"])
+        self.assertEqual(sorted(bash_completed(packimg, "")), sorted(["--help", "--version", *command_names()]))
+        self.assertEqual(bash_completed(packimg, "con"), ["convert"])
+        self.assertEqual(bash_completed(ctl, ""), ["status", "bad", "dataset", "stop"])
+        self.assertEqual(bash_completed(ctl, "--json", "st"), ["status", "stop"])
 
     def test_values(self):
         packimg, loaderd = program("packimg"), program("loaderd")
@@ -226,19 +226,19 @@ class Completion(unittest.TestCase):
             ((loaderd, "--limit", "slo"), ["slots="]),
             ((loaderd, "--private", "--chec"), ["--check-config"]),
         ):
-            self.assertEqual(completed(*words), offered, words)
+            self.assertEqual(bash_completed(*words), offered, words)
         trainer = program("trainer")
-        self.assertEqual(completed(trainer, "--device", "c"), ["cpu", "cuda"])
-        self.assertEqual(completed(trainer, "r.ini", "train.thr"), ["train.threads="])
-        self.assertEqual(completed(trainer, "r.ini", "data.bad", "="), ["substitute", "fail"])
-        self.assertEqual(completed(trainer, "r.ini", "data.shuffle", "=", "t"), ["true"])
-        self.assertEqual(completed(trainer, "--resume", "--dry"), ["--dry-run"])
+        self.assertEqual(bash_completed(trainer, "--device", "c"), ["cpu", "cuda"])
+        self.assertEqual(bash_completed(trainer, "r.ini", "train.thr"), ["train.threads="])
+        self.assertEqual(bash_completed(trainer, "r.ini", "data.bad", "="), ["substitute", "fail"])
+        self.assertEqual(bash_completed(trainer, "r.ini", "data.shuffle", "=", "t"), ["true"])
+        self.assertEqual(bash_completed(trainer, "--resume", "--dry"), ["--dry-run"])
 
     def test_every_key(self):
         trainer = program("trainer")
         sections = re.split(r"^\[(\w+)\]", run(trainer, "--help-recipe").stdout, flags=re.M)[1:]
         keys = [f"{section}.{key}=" for section, text in zip(sections[::2], sections[1::2]) for key in re.findall(r"^  (\w+) =", text, re.M)]
-        offered = [word for section in sections[::2] for word in completed(trainer, "r.ini", section + ".")]
+        offered = [word for section in sections[::2] for word in bash_completed(trainer, "r.ini", section + ".")]
         self.assertGreater(len(keys), 50)
         self.assertEqual(sorted(offered), sorted(keys))
 
@@ -249,9 +249,9 @@ class Completion(unittest.TestCase):
             for name in (evil, os.path.join(folder, "notes.txt")):
                 open(name, "w").close()
             for line in ((packimg, "info"), (program("loaderctl"), "dataset"), (program("loaderbench"),)):
-                self.assertEqual(completed(*line, folder + "/"), [evil])
+                self.assertEqual(bash_completed(*line, folder + "/"), [evil])
             for line in ((loaderd, "--config"), (loaderd, "-c"), (loaderd, "--config", "=")):
-                self.assertEqual(sorted(completed(*line, folder + "/")), sorted([evil, folder + "/notes.txt"]))
+                self.assertEqual(sorted(bash_completed(*line, folder + "/")), sorted([evil, folder + "/notes.txt"]))
         self.assertFalse(os.path.exists("made"))
 
 

@@ -30,14 +30,14 @@ class Fake(unittest.TestCase):
     def tearDownClass(cls):
         cls.daemon.stop()
 
-    def good(self, *arguments, **options):
+    def expect_success(self, *arguments, **options):
         result = ctl(self.daemon, *arguments, **options)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return result.stdout
 
     def test_status(self):
-        text = self.good()
-        self.assertEqual(text, self.good("status"))
+        text = self.expect_success()
+        self.assertEqual(text, self.expect_success("status"))
         for line in (
             f"loaderd 0.1.0-fake, pid {self.daemon.pid}, up 1 h 2 min, 2 threads 25 % idle, c, 11.8 MiB shared\n",
             "  dataset   /data/train.pimg\n",
@@ -52,30 +52,30 @@ class Fake(unittest.TestCase):
             self.assertIn(line, text)
 
     def test_a_terminal_is_not_obeying_strangers(self):
-        text = self.good()
+        text = self.expect_success()
         for evil in "\x1b\x9b\x7f\u202e":
             self.assertNotIn(evil, text)
-            self.assertNotIn(evil, self.good("--json"))
+            self.assertNotIn(evil, self.expect_success("--json"))
         self.assertIn("feed 17  train \\x1b[31mred\\u009b\\x7f\\u202e\\x0afeed  pid ", text)
 
     def test_json(self):
-        status = json.loads(self.good("--json"))
+        status = json.loads(self.expect_success("--json"))
         self.assertEqual((status["pid"], status["uptime_ns"]), (self.daemon.pid, 3723 * 10**9))
         feed = status["feeds"][0]
         self.assertEqual((feed["feed_id"], feed["name"], feed["decode_ns"]), (17, "train \x1b[31mred\x9b\x7f\u202e\nfeed", 6 * 10**9))
         self.assertEqual((feed["store_ns"], feed["wait_ns"], feed["queued_ns"]), (5 * 10**8, 25 * 10**7, 90 * 10**9))
         self.assertEqual(status["idle_ns"], 1861500 * 10**6)
-        self.assertEqual(json.loads(self.good("bad", "--json")), status["bad"])
-        facts = json.loads(self.good("dataset", "some.pimg", "--json"))
+        self.assertEqual(json.loads(self.expect_success("bad", "--json")), status["bad"])
+        facts = json.loads(self.expect_success("dataset", "some.pimg", "--json"))
         self.assertEqual((facts["samples"], facts["class_names"][9]), (320, "class 9"))
         self.assertEqual((facts["mean"], facts["metadata"]), ([123.5, 116.25, 103.75], {"made": "by hand", "note": "a=b"}))
         self.assertEqual(facts["path"], os.path.join(os.getcwd(), "some.pimg"))
 
     def test_bad_and_dataset(self):
         self.assertEqual(
-            self.good("bad"), "/data/train.pimg: sample 99 (n01440764/x.JPEG): truncated after row 12 (3 times)\n"
+            self.expect_success("bad"), "/data/train.pimg: sample 99 (n01440764/x.JPEG): truncated after row 12 (3 times)\n"
         )
-        text = self.good("dataset", "/some.pimg")
+        text = self.expect_success("dataset", "/some.pimg")
         self.assertIn("/some.pimg\n  samples   320\n", text)
         self.assertIn("mean 123.50 116.25 103.75, standard deviation 58.00 57.00 57.50", text)
         self.assertIn("classes   10: class 0, class 1,", text)
@@ -134,10 +134,10 @@ class Fake(unittest.TestCase):
         result = subprocess.run(
             [LOADERCTL], env={**os.environ, "LOADERD_SOCKET": self.daemon.socket}, capture_output=True, text=True
         )
-        self.assertEqual(result.stdout, self.good())
+        self.assertEqual(result.stdout, self.expect_success())
 
     def test_version(self):
-        self.assertRegex(self.good("--version"), r"^loaderctl \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.expect_success("--version"), r"^loaderctl \d+\.\d+\.\d+\n$")
 
     def test_a_full_disk_is_noticed(self):
         with open("/dev/full", "w") as full:
@@ -172,7 +172,7 @@ class OwnSocket(unittest.TestCase):
             env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how, **options,
         )  # fmt: skip
 
-    def said(self, *arguments, **options):
+    def run_command(self, *arguments, **options):
         process = self.command(*arguments, **options)
         output, errors = process.communicate(timeout=120)
         return process.returncode, output + errors
@@ -184,10 +184,10 @@ class OwnSocket(unittest.TestCase):
                 time.sleep(0.01)
             self.assertTrue(os.path.exists(expected), expected)
             for client in clients:
-                code, text = self.said("loaderctl", session=client)
+                code, text = self.run_command("loaderctl", session=client)
                 self.assertEqual(code, 0, text)
                 self.assertIn("loaderd", text)
-            self.assertEqual(self.said("loaderctl", "stop", session=clients[0]), (0, ""))
+            self.assertEqual(self.run_command("loaderctl", "stop", session=clients[0]), (0, ""))
             self.assertEqual(daemon.wait(60), 0)
         finally:
             daemon.kill()
@@ -222,7 +222,7 @@ class OwnSocket(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.lasting, True)
         os.mkdir(self.lasting)
         os.chmod(self.lasting, 0o777)  # as an attacker would, who wants to pose as the daemon
-        code, text = self.said("loaderd", "--config", "/dev/null")
+        code, text = self.run_command("loaderd", "--config", "/dev/null")
         self.assertEqual(code, 1)
         self.assertIn(f"{self.lasting}/loaderd.sock: its folder does not belong to this user alone; choose another socket with --socket", text)
         with sockets.socket(sockets.AF_UNIX) as listener:
@@ -230,7 +230,7 @@ class OwnSocket(unittest.TestCase):
             listener.listen()
             if os.geteuid() == 0:
                 os.chown(self.lasting + "/loaderd.sock", self.UID, -1)  # even if the user owned the socket
-            _, text = self.said("loaderctl")
+            _, text = self.run_command("loaderctl")
             self.assertNotIn(self.lasting, text)
             self.assertIn("/run/loaderd/loaderd.sock", text)
 
@@ -260,7 +260,7 @@ class OwnSocket(unittest.TestCase):
         self.assertIn("/run/loaderd/loaderd.sock", client.stdout)
 
 
-class Exaggerating(unittest.TestCase):
+class CompromisedDaemon(unittest.TestCase):
     """A compromised daemon."""
 
     def ask(self, how, *arguments):

@@ -33,7 +33,7 @@ def is_alive(pid):
         return False
 
 
-def is_gone(pid):
+def wait_gone(pid):
     """A process that was just killed may not be reaped yet."""
     end = time.monotonic() + PATIENCE
     while is_alive(pid) and time.monotonic() < end:
@@ -58,7 +58,7 @@ class Budgets(Folder):
     def test_late_says_how_far_it_came(self):
         """Also if it writes to a file, where stdio buffers by block."""
         command = ["sh", "-c", "(echo on the way; sleep 600) | grep way"]
-        with self.assertRaisesRegex(budget.Late, "^sh was killed after [0-9]+ s; it had said: on the way$"):
+        with self.assertRaisesRegex(budget.BudgetSpent, "^sh was killed after [0-9]+ s; it had said: on the way$"):
             budget.run(command, budget.Budget(5), self.folder, os.environ | checks.by_lines())
 
     def test_late_is_killed_with_its_children(self):
@@ -66,20 +66,20 @@ class Budgets(Folder):
         pids.touch()
         for seconds in (0.5, 5, 50):  # the last one for a machine that is too busy to start the command in time
             begin = time.monotonic()
-            with self.assertRaisesRegex(budget.Late, "sh was killed after"):
+            with self.assertRaisesRegex(budget.BudgetSpent, "sh was killed after"):
                 budget.run(["sh", "-c", f"sleep 600 & echo $! $$ > {pids}; trap '' TERM INT; wait"], budget.Budget(seconds), self.folder)
             self.assertLess(time.monotonic() - begin, seconds + PATIENCE)
             if pids.read_text():
                 break
         for pid in pids.read_text().split():
-            self.assertTrue(is_gone(pid), pid)
+            self.assertTrue(wait_gone(pid), pid)
 
     def test_failures_are_logged(self):
         log = self.folder / "failures.log"
         budget.run(["sh", "-c", "exit 77"], budget.Budget(30), self.folder, log=log)
         self.assertFalse(log.exists())
         budget.run(["sh", "-c", "seq 100; echo what >&2; exit 3"], budget.Budget(30), self.folder, log=log)
-        with self.assertRaises(budget.Late):
+        with self.assertRaises(budget.BudgetSpent):
             budget.run(["sleep", "100"], budget.Budget(0.5), self.folder, log=log)
         lines = log.read_text().splitlines()
         self.assertRegex(lines[0], "^==== sh -c seq .*: exit status 3$")
@@ -156,14 +156,14 @@ class Judgements(unittest.TestCase):
         self.assertEqual(checks.tap(text), [["test_a", "passed", ""], ["test_b", "failed", "a.c:3: error second"], ["test_c", "skipped", ""]])
 
     def test_sanitizer(self):
-        def judged(status, output):
-            return checks.judge_sanitizer(budget.Done(["tool"], status, output, "", 1.0))
+        def verdict_of(status, output):
+            return checks.judge_sanitizer(budget.Finished(["tool"], status, output, "", 1.0))
 
-        self.assertEqual(judged(0, "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"), ("passed", 1.0, "ERROR SUMMARY: 0 errors"))
-        verdict, _, words = judged(99, "========= COMPUTE-SANITIZER\n========= Invalid __global__ read\n=========   at k\n========= ERROR SUMMARY: 1 error\n")
+        self.assertEqual(verdict_of(0, "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"), ("passed", 1.0, "ERROR SUMMARY: 0 errors"))
+        verdict, _, words = verdict_of(99, "========= COMPUTE-SANITIZER\n========= Invalid __global__ read\n=========   at k\n========= ERROR SUMMARY: 1 error\n")
         self.assertEqual((verdict, words), ("failed", "ERROR SUMMARY: 1 error; exit status 99; first: Invalid __global__ read"))
-        self.assertEqual(judged(0, "========= Error: Device not supported\n")[0], "skipped")
-        self.assertEqual(judged(-11, "========= COMPUTE-SANITIZER\n")[0], "failed")
+        self.assertEqual(verdict_of(0, "========= Error: Device not supported\n")[0], "skipped")
+        self.assertEqual(verdict_of(-11, "========= COMPUTE-SANITIZER\n")[0], "failed")
 
     def losses(self, *values):
         return {step: {"loss": value} for step, value in enumerate(values, 1)}
@@ -207,17 +207,17 @@ class Programs(Folder):
 
     def ready(self, *words):
         program = self.peer(*words)
-        program.started()
+        program.wait_started()
         program.pause()
         return program
 
     def test_one_fails(self):
         running = {"loaderd": self.ready(0, 100), "other": self.ready(0, 1, "out of luck")}
-        rounds, lost = networks.in_turn(self.setup_like(), running, budget.Budget(60))
+        rounds, lost = networks.measure_in_turn(self.setup_like(), running, budget.Budget(60))
         self.assertEqual((len(rounds["loaderd"]), len(rounds["other"]), lost), (2, 1, {"other": "out of luck"}))
         self.assertEqual(networks.ratios(rounds, "loaderd"), {})
 
-    def comparison(self, found, background):
+    def run_measure(self, found, background):
         """Runs measure() with fake programs: ours with a speed of 100, PyTorch's with those of `background`."""
         made = self.setup_like(background=background, torch="made up")
         made.build, self.speeds = self.folder, []
@@ -232,7 +232,7 @@ class Programs(Folder):
         key = ("resnet18", 32, 4), "fp32"
         background = {(*key, "quick"): self.peer(0, 50), (*key, "slow"): self.peer(100, 50)}
         found = report.Report(self.folder, {}, [])
-        made, part, comparison = self.comparison(found, background)
+        made, part, comparison = self.run_measure(found, background)
         eager = ahead.resnet_program
         ahead.resnet_program = lambda *_, **__: self.peer(0, 25)
         self.assertTrue(background[(*key, "quick")].has_output(60))
@@ -247,7 +247,7 @@ class Programs(Folder):
         self.assertEqual(part.findings["tests"], [])
 
     def test_ours_fails(self):
-        made, part, comparison = self.comparison(report.Report(self.folder, {}, []), {})
+        made, part, comparison = self.run_measure(report.Report(self.folder, {}, []), {})
         made.bench_command = lambda *_: ["sh", "-c", "echo no plan >&2; exit 2"]
         made.torch = None
         comparison.run(0)
@@ -280,7 +280,7 @@ class Tuning(Folder):
 
 
 class Command(Folder):
-    def run_it(self, *words, timeout=570, **variables):
+    def run_command(self, *words, timeout=570, **variables):
         environment = {name: value for name, value in os.environ.items() if name != "DEVICE_TEST_BACKEND"} | variables
         command = [sys.executable, RUN, self.folder / "out", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
@@ -294,18 +294,18 @@ class Command(Folder):
             self.skipTest("there is a GPU")
         except gpu.NoGpu:
             pass
-        done = self.run_it("--build", os.environ["BUILD"])
+        done = self.run_command("--build", os.environ["BUILD"])
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertIn("skipped: ", done.stderr)
 
     def test_mistakes(self):
         for words, said in ((["--parts", "smoke,what"], "no part is called what"), (["--build", "/nowhere"], "/nowhere is not there")):
-            done = self.run_it(*words)
+            done = self.run_command(*words)
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
 
     def test_fake_gpu(self):
-        done = self.run_it("--fake-gpu", "cpu", "--build", os.environ["BUILD"], *PATIENT,
+        done = self.run_command("--fake-gpu", "cpu", "--build", os.environ["BUILD"], *PATIENT,
                            "--parts", "smoke,losses,replay,networks,cifar,variants,sanitizer")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         findings = self.findings()
@@ -326,11 +326,11 @@ class Command(Folder):
         for command in (["tools/shapes/shapes", self.folder / "drawn", "--count", "60"],
                         ["tools/packimg/packimg", "convert", self.folder / "drawn/train", "-o", images, "--quiet"]):  # fmt: skip
             subprocess.run([pathlib.Path(os.environ["BUILD"]) / command[0], *command[1:]], check=True, stdout=subprocess.DEVNULL)
-        done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
+        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
                            "--parts", "smoke,kernels,losses,replay,networks,feeding,variants,loader")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.check_emulated()
-        done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
+        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         parts = {part["name"]: part for part in self.findings()["parts"]}
         self.assertEqual(parts["networks"]["tables"][0]["rows"][0][0], "resnet18 model.blur=all")
@@ -354,7 +354,7 @@ class Command(Folder):
 
     def test_taken_apart(self):
         """Counts patterns without a plan for every variant, and lists them for the first one."""
-        done = self.run_it("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
+        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
                            LOADERD_EMULATED_PLANS="plain")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         part = self.findings()["parts"][1]
@@ -375,7 +375,7 @@ class Command(Folder):
         for program in (slow, *(build / "tests/unit/trainer").iterdir()):
             program.chmod(0o755)
         begin = time.monotonic()
-        done = self.run_it("--fake-gpu", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "10")
+        done = self.run_command("--fake-gpu", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "10")
         self.assertLess(time.monotonic() - begin, 10 + PATIENCE)
         self.assertEqual(done.returncode, 1, done.stderr)
         parts = {part["name"]: part for part in self.findings()["parts"]}
@@ -397,7 +397,7 @@ class Command(Folder):
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(PATIENCE), 1)
-        self.assertTrue(is_gone(int(pid.read_text())))
+        self.assertTrue(wait_gone(int(pid.read_text())))
         findings = self.findings()
         self.assertFalse(findings["complete"])
         self.assertEqual([part["verdict"] for part in findings["parts"]], ["passed", "running"])

@@ -89,14 +89,14 @@ class Loaderbench(unittest.TestCase):
             self.assertEqual(len(line.get("points").split()), 2)
 
     def test_slow_client_is_seen(self):
-        def stalls(*how):
+        def client_stalls(*how):
             done = loaderbench("--seconds", "0.3", "--batch", "64", "--json", "-", *how, self.raw, "")
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads(done.stdout)["rows"][0]
 
         # A client takes longer to copy 786 KB than the daemon to pass a batch by reference. Other processes may delay
         # one measurement, but not all of them.
-        self.assertTrue(any(stalls("--consume", "none")["stall_client"] > stalls("--consume", "copy")["stall_client"] for _ in range(8)))
+        self.assertTrue(any(client_stalls("--consume", "none")["stall_client"] > client_stalls("--consume", "copy")["stall_client"] for _ in range(8)))
 
     def test_hash(self):
         plain = loaderbench("--hash", "9", "--batch", "32", "--threads", "2", self.jpeg, "random_resized_crop(32) hflip")
@@ -112,7 +112,7 @@ class Loaderbench(unittest.TestCase):
         other = loaderbench("--hash", "9", "--batch", "32", "--seed", "2", self.jpeg, "random_resized_crop(32) hflip")
         self.assertNotEqual(other.stdout.split()[0], value)
 
-    def started(self, *more):
+    def start_long_run(self, *more):
         """Runs long enough to be killed three times on a busy machine; one thread of the daemon leaves the CPUs to others."""
         bench = subprocess.Popen(
             [PROGRAM, "--seconds", "8", "--warmup", "0", "--batch", "16", "--clients", "2", "--json", "-", *more, self.jpeg,
@@ -143,7 +143,7 @@ class Loaderbench(unittest.TestCase):
                     return pid
         self.fail("no private daemon")
 
-    def survive(self, start, kill):
+    def kill_three_times(self, start, kill):
         """Kills the daemon three times, each time after both clients have reported a reconnect. The first kill may
         come before the measurement.
         """
@@ -170,8 +170,8 @@ class Loaderbench(unittest.TestCase):
     GONE = "went away|closed the connection|ended before it answered|No daemon listens"  # the message depends on which part notices first
 
     def test_private_daemons_die(self):
-        self.survive(lambda: self.started("--threads", "1"), lambda bench: os.kill(self.private_daemon(bench), signal.SIGKILL))
-        bench = self.started("--threads", "1", "--no-reconnect")
+        self.kill_three_times(lambda: self.start_long_run("--threads", "1"), lambda bench: os.kill(self.private_daemon(bench), signal.SIGKILL))
+        bench = self.start_long_run("--threads", "1", "--no-reconnect")
         os.kill(self.private_daemon(bench), signal.SIGKILL)
         output, _ = bench.communicate(timeout=120)
         self.assertEqual(bench.returncode, 1)
@@ -197,7 +197,7 @@ class Loaderbench(unittest.TestCase):
             serve()
 
         serve()
-        self.survive(lambda: self.started("--socket", path), kill)
+        self.kill_three_times(lambda: self.start_long_run("--socket", path), kill)
 
     def test_hash_without_index(self):
         path = os.path.join(self.folder.name, "no-index.pimg")

@@ -28,7 +28,7 @@ sys.dont_write_bytecode = True
 tool = importlib.machinery.SourceFileLoader("tool", TOOL).load_module()
 
 
-class Evil:
+class MaliciousPickle:
     def __init__(self, path):
         self.path = path
 
@@ -112,7 +112,7 @@ class Conversion(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path("a.safetensors")))
 
     def test_commands_do_not_run(self):
-        error = self.convert({"state_dict": self.weights, "hook": Evil(self.path("ran"))}, expect=1)
+        error = self.convert({"state_dict": self.weights, "hook": MaliciousPickle(self.path("ran"))}, expect=1)
         self.assertIn("is not a file of tensors and plain values", error)
         self.assertFalse(os.path.exists(self.path("ran")))
 

@@ -53,7 +53,7 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def masked(data):
+def masked_crc(data):
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -64,7 +64,7 @@ def records(path):
     while data:
         size, head = struct.unpack("<QI", data[:12])
         body, tail = data[12 : 12 + size], data[12 + size : 16 + size]
-        assert masked(data[:8]) == head and (masked(body),) == struct.unpack("<I", tail), path
+        assert masked_crc(data[:8]) == head and (masked_crc(body),) == struct.unpack("<I", tail), path
         yield body
         data = data[16 + size :]
 
@@ -335,7 +335,7 @@ class Log(unittest.TestCase):
         for text in (b"loaderd trainer", b"pipeline", b"resize(48)", b"classes", json.dumps(sorted(os.listdir(f"{self.folder}/images/val")), separators=(",", ":")).encode()):
             self.assertTrue(text in model, text)
 
-    def refused(self, *arguments):
+    def expect_unwritable(self, *arguments):
         """Checks the error for files that cannot be written, which must come before the search whose result they would hold."""
         command = [os.environ["TRAINER"], f"{self.folder}/tiny.ini", f"model.pretrained={self.folder}/run/model.safetensors", *arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
@@ -347,10 +347,10 @@ class Log(unittest.TestCase):
         os.mkdir(f"{self.folder}/taken.svg")
         for option in ("--predictions", "--find-lr", "--find-batch-size"):
             what = ["--evaluate"] if option == "--predictions" else []
-            self.assertIn(f"{option}: {self.folder}/none/x.csv cannot be written: No such file", self.refused(f"{option}={self.folder}/none/x", *what))
-            self.assertIn(f"{option}: {self.folder}/taken.svg cannot be written: Is a directory", self.refused(f"{option}={self.folder}/taken", *what))
-            self.assertIn(f"{option} is empty", self.refused(f"{option}=", *what))
-        self.assertIn(f"--onnx: {self.folder}/none/x cannot be written: No such file", self.refused(f"--onnx={self.folder}/none/x", "--evaluate"))
+            self.assertIn(f"{option}: {self.folder}/none/x.csv cannot be written: No such file", self.expect_unwritable(f"{option}={self.folder}/none/x", *what))
+            self.assertIn(f"{option}: {self.folder}/taken.svg cannot be written: Is a directory", self.expect_unwritable(f"{option}={self.folder}/taken", *what))
+            self.assertIn(f"{option} is empty", self.expect_unwritable(f"{option}=", *what))
+        self.assertIn(f"--onnx: {self.folder}/none/x cannot be written: No such file", self.expect_unwritable(f"--onnx={self.folder}/none/x", "--evaluate"))
         self.assertEqual(glob.glob(f"{self.folder}/taken.*"), [f"{self.folder}/taken.svg"])
 
     def test_predictions_are_written_through_nothing(self):

@@ -108,7 +108,7 @@ class Ranks(unittest.TestCase):
     def steps(self, name):
         return Ranks.lines(self, name, event="step")
 
-    def apart(self, name):
+    def loss_differences(self, name):
         """Returns the relative difference of each step's loss from that of one rank."""
         steps = self.steps(name)
         self.assertEqual([step["step"] for step in steps], list(range(1, STEPS + 1)))
@@ -116,7 +116,7 @@ class Ranks(unittest.TestCase):
 
     def check_like_one(self, name, early=1e-6, late=1e-4):
         # Measured: 6e-8. The smallest error, statistics of a rank's share instead of the batch, gives more than 1e-3.
-        apart = self.apart(name)
+        apart = self.loss_differences(name)
         self.assertLess(max(apart[:5]), early)
         self.assertLess(max(apart), late)
         for a, b in zip(self.lines(name, event="eval"), self.lines("one", event="eval"), strict=True):
@@ -236,7 +236,7 @@ class Ranks(unittest.TestCase):
         repeat bit for bit, also after a resume.
         """
         self.expect(self.run_ranks(2, "local", "model.bn_sync=no"), 0)
-        self.assertGreater(max(self.apart("local")), 1e-3)
+        self.assertGreater(max(self.loss_differences("local")), 1e-3)
         self.assertEqual([line["samples"] for line in self.lines("local", event="eval")], [40, 40])
         process = self.start(2, "stopped", "model.bn_sync=no")
         self.wait_for_step("stopped", process, 3)
@@ -256,7 +256,7 @@ class Ranks(unittest.TestCase):
         self.expect(self.run_ranks(2, "groups2", *settings), 0)
         one, two = ([line["loss"] for line in self.steps(name)] for name in ("groups", "groups2"))
         self.assertLess(max(abs(a / b - 1) for a, b in zip(one, two, strict=True)), 1e-4)
-        self.assertGreater(max(self.apart("groups")), 1e-3)
+        self.assertGreater(max(self.loss_differences("groups")), 1e-3)
         self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 exceeds the 3 samples")
 
     def test_refuses_selective_backprop(self):

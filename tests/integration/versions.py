@@ -14,7 +14,7 @@ TREE, VERSION, BUILD = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.
 PROGRAMS = sys.argv[4:]
 
 
-def said(*command, **options):
+def output_of(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, **options).stdout
 
 
@@ -22,8 +22,8 @@ class Versions(unittest.TestCase):
     def test_programs(self):
         for program in PROGRAMS:
             name = os.path.basename(program)
-            self.assertEqual(said(program, "--version"), f"{name} {VERSION}\n")
-            self.assertEqual(said(program, "-V"), f"{name} {VERSION}\n")
+            self.assertEqual(output_of(program, "--version"), f"{name} {VERSION}\n")
+            self.assertEqual(output_of(program, "-V"), f"{name} {VERSION}\n")
 
     def test_libraries(self):
         for name in ("feed", "packimg"):
@@ -37,8 +37,8 @@ class Versions(unittest.TestCase):
 
     def test_debian(self):
         """Packaging scripts parse meson.build, because nothing is configured when they run."""
-        self.assertEqual(said("bash", "-c", ". tools/packaging/tree.sh && version", cwd=TREE), VERSION + "\n")
-        changelog = said(TREE / "tools/packaging/debian_changelog", VERSION, "bookworm", "0", input=(TREE / ".github/CHANGELOG.md").read_text())
+        self.assertEqual(output_of("bash", "-c", ". tools/packaging/tree.sh && version", cwd=TREE), VERSION + "\n")
+        changelog = output_of(TREE / "tools/packaging/debian_changelog", VERSION, "bookworm", "0", input=(TREE / ".github/CHANGELOG.md").read_text())
         self.assertTrue(changelog.startswith(f"loaderd ({VERSION}) bookworm;"), changelog[:80])
 
     def test_manual_pages(self):

@@ -28,7 +28,7 @@ struct freeze {
 	unsigned thaw_count;
 	unsigned thawed; /* number of thaws already done */
 	/*
-	 * ^[parameters] number of the thaw that ends the parameter's freeze, from 1; 0 if it has
+	 * [parameters]: number of the thaw that ends the parameter's freeze, from 1; 0 if there is
 	 * none
 	 */
 	uint8_t *start;

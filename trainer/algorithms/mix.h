@@ -21,7 +21,7 @@ struct mix_batch {
 	uint64_t seed, step;
 	uint32_t first; /* index of the first sample in the global batch; even */
 	uint32_t count; /* even */
-	/* ^samples per micro-batch, even; a partner's index is relative to the micro-batch */
+	/* samples per micro-batch, even; a partner's index is relative to the micro-batch */
 	uint32_t micro;
 	uint32_t height, width; /* size of the input */
 };

@@ -55,7 +55,7 @@ class Row:
         self.refused, self.truth, self.within, self.part = refused, truth, within, part
 
 
-def upright(data):
+def read_with_pillow(data):
     """Returns Pillow's pixels, height x width x 3, or its error as text."""
     try:
         with warnings.catch_warnings():
@@ -100,7 +100,7 @@ def read_all(files, folder, options):
 
 def truth_of(row, there):
     """Returns the pixels of a file, or the error."""
-    return there if row.truth is None else row.truth if isinstance(row.truth, numpy.ndarray) else upright(row.truth)
+    return there if row.truth is None else row.truth if isinstance(row.truth, numpy.ndarray) else read_with_pillow(row.truth)
 
 
 def judge(row, here, there):
@@ -129,7 +129,7 @@ def judge(row, here, there):
     return (f"differs from Pillow's by {apart}", bool(row.reason)) if apart else ("the same", not row.reason)
 
 
-def cut(table, count):
+def truncate_rows(table, count):
     """Truncates each valid file to that many lengths. Each must be refused or have all pixels. Yields (row, length, truncated row)."""
     for row in table:
         if not row.refused and not (row.part and row.part not in PARTS):
@@ -141,7 +141,7 @@ def cut(table, count):
 def judge_cuts(table, count, files, folder):
     """Returns the number of truncated files that are accepted with wrong pixels."""
     files.mkdir()
-    cuts = list(cut(table, count))
+    cuts = list(truncate_rows(table, count))
     for _, _, part in cuts:
         (files / part.name).write_bytes(part.data)
     # packimg refuses a folder without any convertible image
@@ -152,7 +152,7 @@ def judge_cuts(table, count, files, folder):
         for row, length, part in cuts:
             here = outcome.get(part.name, "not found in the folder")
             stored = isinstance(here, str) and here.startswith("stored")
-            truth = truth_of(row, upright(row.data)) if not isinstance(here, str) else None
+            truth = truth_of(row, read_with_pillow(row.data)) if not isinstance(here, str) else None
             if stored or truth is not None and (isinstance(truth, str) or difference(here, truth) not in range(row.within + 1)):
                 wrong += 1
                 print(f"FAILED  {row.name} [{mode}], its first {length} of {len(row.data)} bytes: ACCEPTED HERE, WRONG{': ' + here if stored else ''}")
@@ -180,7 +180,7 @@ def main():
 
     failed, same = 0, 0
     for row in table:
-        there = upright(row.data)
+        there = read_with_pillow(row.data)
         outcomes = {}
         for mode, outcome in modes.items():
             outcomes.setdefault(judge(row, outcome.get(row.name, "not found in the folder"), there), []).append(mode)

@@ -35,7 +35,7 @@ def pixels(width=45, height=31, channels=3, seed=1):
     return made[:, :, 0] if channels == 1 else made
 
 
-def saved(image, kind, **options):
+def pillow_file(image, kind, **options):
     """Returns the file that Pillow writes for an image or an array."""
     out = io.BytesIO()
     (Image.fromarray(image) if isinstance(image, numpy.ndarray) else image).save(out, kind, **options)
@@ -98,7 +98,7 @@ def chunks(jpeg):
         at = end
 
 
-def without(jpeg, marker):
+def without_segments(jpeg, marker):
     """Returns the JPEG without its segments with that marker."""
     for found, start, end in reversed(list(chunks(jpeg))):
         if found == marker:

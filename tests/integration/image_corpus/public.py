@@ -36,7 +36,7 @@ warnings.simplefilter("ignore")
 Image.MAX_IMAGE_PIXELS = 1 << 26  # Pillow refuses twice as many, as packimg does
 
 
-def bound(data):
+def documented_error(data):
     """Returns the largest difference that packimg(1) states for such a file."""
     if data[4:8] == b"ftyp":
         return 8
@@ -47,7 +47,7 @@ def bound(data):
     return {6: 2, 8: 1}.get(photometric, 0)
 
 
-def deep_grey(data):
+def expected_deep_grey(data):
     """Returns the pixels that packimg(1) specifies for greyscale of more than 8 bits, which Pillow's convert("RGB")
     clips: the high byte, in PNM scaled. None for other images.
     """
@@ -60,7 +60,7 @@ def deep_grey(data):
     return numpy.dstack([grey.astype(numpy.uint8)] * 3)
 
 
-def distance(pixels, truth):
+def pixel_difference(pixels, truth):
     """Returns (largest, mean) difference of values; both sizes as text if they differ."""
     if pixels.shape != truth.shape:
         return image_corpus.difference(pixels, truth)
@@ -70,18 +70,18 @@ def distance(pixels, truth):
 
 def judge(data, here):
     """Returns (verdict, details) of one file."""
-    there = image_corpus.upright(data)
+    there = image_corpus.read_with_pillow(data)
     if isinstance(here, str):
         return (NEITHER, f"packimg: {here}; Pillow: {there}") if isinstance(there, str) else (HERE, here)
     if isinstance(there, str):
         return THERE, there
-    apart = distance(here, there)
+    apart = pixel_difference(here, there)
     if isinstance(apart, str):
         return DIFFERS, apart
     by = f"by {apart[0]} at most, {apart[1]:.3f} on average"
-    if apart[0] <= bound(data):
+    if apart[0] <= documented_error(data):
         return WITHIN if apart[0] else EQUAL, by
-    deep = deep_grey(data)
+    deep = expected_deep_grey(data)
     return DEEP if deep is not None and image_corpus.difference(here, deep) == 0 else DIFFERS, by
 
 

@@ -7,14 +7,14 @@ import numpy
 from PIL import Image
 
 from image_corpus import Row
-from make import pixels, saved
+from make import pixels, pillow_file
 
 
 def quantized(count=64, seed=1):
     return Image.fromarray(pixels(seed=seed)).quantize(count)
 
 
-def moved(gif, left, top, width, height, transparent=None):
+def offset_frame(gif, left, top, width, height, transparent=None):
     """Returns the GIF with its frame at another position of a larger canvas."""
     at = gif.index(b"\x2c", 13 + 3 * (2 << (gif[10] & 7)))
     gif = gif[:6] + struct.pack("<HH", width, height) + gif[10:at + 1] + struct.pack("<HH", left, top) + gif[at + 5:]
@@ -36,19 +36,19 @@ def long_codes(gif, bits):
 
 
 def rows():
-    still = saved(quantized(), "GIF", interlace=0)
+    still = pillow_file(quantized(), "GIF", interlace=0)
     for count in 2, 4, 5, 16, 200, 256:
-        yield Row(f"colours-{count}.gif", saved(quantized(count), "GIF", interlace=0), part="gif")
-    yield Row("interlaced.gif", saved(quantized(), "GIF", interlace=1), part="gif")
-    yield Row("grey.gif", saved(pixels(channels=1), "GIF"), part="gif")
-    yield Row("animated.gif", saved(quantized(), "GIF", save_all=True, append_images=[quantized(seed=2), quantized(seed=3)], duration=50), part="gif")
-    yield Row("transparent.gif", saved(quantized(), "GIF", transparency=3), part="gif")
-    yield Row("comment.gif", saved(quantized(), "GIF", comment=b"x" * 700), part="gif")
+        yield Row(f"colours-{count}.gif", pillow_file(quantized(count), "GIF", interlace=0), part="gif")
+    yield Row("interlaced.gif", pillow_file(quantized(), "GIF", interlace=1), part="gif")
+    yield Row("grey.gif", pillow_file(pixels(channels=1), "GIF"), part="gif")
+    yield Row("animated.gif", pillow_file(quantized(), "GIF", save_all=True, append_images=[quantized(seed=2), quantized(seed=3)], duration=50), part="gif")
+    yield Row("transparent.gif", pillow_file(quantized(), "GIF", transparency=3), part="gif")
+    yield Row("comment.gif", pillow_file(quantized(), "GIF", comment=b"x" * 700), part="gif")
     yield Row("87.gif", still.replace(b"GIF89a", b"GIF87a"), part="gif")
-    yield Row("small-frame.gif", moved(still, 7, 9, 80, 60), part="gif")
-    yield Row("small-frame-transparent.gif", moved(still, 7, 9, 80, 60, 5), part="gif")
-    yield Row("large-frame.gif", moved(still, 7, 9, 20, 10), part="gif")
-    yield Row("no-canvas.gif", moved(still, 0, 0, 0, 0), part="gif")
+    yield Row("small-frame.gif", offset_frame(still, 7, 9, 80, 60), part="gif")
+    yield Row("small-frame-transparent.gif", offset_frame(still, 7, 9, 80, 60, 5), part="gif")
+    yield Row("large-frame.gif", offset_frame(still, 7, 9, 20, 10), part="gif")
+    yield Row("no-canvas.gif", offset_frame(still, 0, 0, 0, 0), part="gif")
     at = still.index(b"\x2c", 13 + 3 * (2 << (still[10] & 7)))
     table = still[13:at]
     local = still[:10] + bytes([still[10] & 0x7F]) + still[11:13] + still[at:at + 9] + bytes([0x80 | (still[10] & 7)]) + table + still[at + 10:]

@@ -2,7 +2,7 @@
 which libjpeg-turbo only warns.
 """
 
-from image_corpus import Row, upright
+from image_corpus import Row, read_with_pillow
 from make import cjpeg, pixels, segment
 
 CODINGS = {
@@ -33,28 +33,28 @@ def rows_of(coding, options):
     end = len(good) - 2
     coded = places[0] + 2 + int.from_bytes(good[places[0] + 2:places[0] + 4], "big")
 
-    def odd(name, data):
-        reason = "nothing else is missing; Pillow waits for the end" if isinstance(upright(data), str) else ""
+    def incomplete_row(name, data):
+        reason = "nothing else is missing; Pillow waits for the end" if isinstance(read_with_pillow(data), str) else ""
         return Row(f"{name}-{coding}.jpg", data, reason, truth=good)
 
     def bad(name, data, refused="truncated"):
-        reason = "" if isinstance(upright(data), str) else "Pillow shows something where data are missing, or misread"
+        reason = "" if isinstance(read_with_pillow(data), str) else "Pillow shows something where data are missing, or misread"
         return Row(f"{name}-{coding}.jpg", data, reason, refused=refused)
 
     junk = good[:end] + b"belongs to nothing" + EOI
-    yield bad("junk-before-end", junk, "extraneous") if "arithmetic" in coding else odd("junk-before-end", junk)
-    yield odd("zeros-before-end", good[:end] + bytes(40) + EOI)
-    yield odd("junk-in-header", good[:places[0]] + b"junk" + good[places[0]:])
-    yield odd("zeros-in-header", good[:places[0]] + bytes(9) + good[places[0]:])
-    yield odd("restart-before-end", good[:end] + b"\xff\xd1" + EOI)
+    yield bad("junk-before-end", junk, "extraneous") if "arithmetic" in coding else incomplete_row("junk-before-end", junk)
+    yield incomplete_row("zeros-before-end", good[:end] + bytes(40) + EOI)
+    yield incomplete_row("junk-in-header", good[:places[0]] + b"junk" + good[places[0]:])
+    yield incomplete_row("zeros-in-header", good[:places[0]] + bytes(9) + good[places[0]:])
+    yield incomplete_row("restart-before-end", good[:end] + b"\xff\xd1" + EOI)
     jfif = good.index(b"\xff\xe0")
-    yield odd("adobe-7", good[:jfif] + segment(0xEE, b"Adobe\0d\0\0\0\0\7") + good[jfif + 18:])
-    yield (bad if "arithmetic" in coding else odd)("no-end", good[:end])
+    yield incomplete_row("adobe-7", good[:jfif] + segment(0xEE, b"Adobe\0d\0\0\0\0\7") + good[jfif + 18:])
+    yield (bad if "arithmetic" in coding else incomplete_row)("no-end", good[:end])
     if "progressive" in coding:
         yield bad("first-scan-alone", good[:places[1]] + EOI, "lacks scans")
         yield bad("last-scan-lost", good[:places[-2]] + EOI, "lacks scans")
     else:
-        yield odd("scan-parameters", good[:coded - 3] + bytes(3) + good[coded:])
+        yield incomplete_row("scan-parameters", good[:coded - 3] + bytes(3) + good[coded:])
     half = (coded + len(good)) // 2
     yield bad("cut", good[:half], "truncated|cut short")
     yield bad("cut-and-ended", good[:half] + EOI, "truncated|cut short|lacks scans")

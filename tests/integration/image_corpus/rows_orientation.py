@@ -6,49 +6,49 @@ import zlib
 import numpy
 
 from image_corpus import Row
-from make import TYPES, cjpeg, exif, insert, needs, pixels, png_chunk, png_insert, raw_profile, run_on_files, saved, segment, xmp
+from make import TYPES, cjpeg, exif, insert, needs, pixels, png_chunk, png_insert, raw_profile, run_on_files, pillow_file, segment, xmp
 
 needs("webp", "webpmux")
 PILLOW_XMP = "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds"
 
 
-def held(*blocks):
+def jpeg_with_exif(*blocks):
     """Returns a JPEG with these EXIF blocks."""
     return insert(cjpeg(), *[segment(0xE1, b"Exif\0\0" + block) for block in blocks])
 
 
-def turned(orientation):
+def rotated(orientation):
     """Returns a JPEG that both programs rotate this way."""
-    return held(exif(orientation))
+    return jpeg_with_exif(exif(orientation))
 
 
 def jpegs():
     for order in "<>":
         for kind in TYPES:
             value = {"ASCII": b"6\0", "UNDEFINED": b"\6", "RATIONAL": ((12, 2),), "SRATIONAL": ((6, 1),)}.get(kind, 6)
-            yield f"{kind}-{'II' if order == '<' else 'MM'}", held(exif(value, kind, order=order))
-    yield "RATIONAL-half", held(exif(((13, 2),), "RATIONAL"))
-    yield "RATIONAL-zero", held(exif(((6, 0),), "RATIONAL"))
-    yield "SRATIONAL-minus", held(exif(((-6, 1),), "SRATIONAL"))
-    yield "FLOAT-half", held(exif(6.5, "FLOAT"))
-    yield "DOUBLE-nan", held(exif(float("nan"), "DOUBLE"))
-    yield "SLONG-minus", held(exif(-6, "SLONG"))
-    yield "LONG-large", held(exif(65536 + 6, "LONG"))
-    yield "two-values", held(exif((6, 3)))
-    yield "three-values", held(exif((6, 3, 1)))
-    yield "no-value", held(exif(6, count=0))
-    yield "values-beyond", held(exif(6, count=1000))
-    yield "type-99", held(exif(6).replace(struct.pack("<HH", 0x0112, 3), struct.pack("<HH", 0x0112, 99)))
-    yield "two-tags", held(exif(6, tags=[(0x0112, 3)]))
-    yield "other-tags", held(exif(6, tags=[(0x0100, 3), (0x0101, 2)]))
-    yield "two-blocks", held(exif(6), exif(3))
-    yield "second-block", held(exif(9), exif(3))
-    yield "empty-block", held(b"II*\0\x08\0\0\0" + bytes(6), exif(3))
-    yield "xmp-before", insert(held(exif(6)), segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + xmp(3)))
+            yield f"{kind}-{'II' if order == '<' else 'MM'}", jpeg_with_exif(exif(value, kind, order=order))
+    yield "RATIONAL-half", jpeg_with_exif(exif(((13, 2),), "RATIONAL"))
+    yield "RATIONAL-zero", jpeg_with_exif(exif(((6, 0),), "RATIONAL"))
+    yield "SRATIONAL-minus", jpeg_with_exif(exif(((-6, 1),), "SRATIONAL"))
+    yield "FLOAT-half", jpeg_with_exif(exif(6.5, "FLOAT"))
+    yield "DOUBLE-nan", jpeg_with_exif(exif(float("nan"), "DOUBLE"))
+    yield "SLONG-minus", jpeg_with_exif(exif(-6, "SLONG"))
+    yield "LONG-large", jpeg_with_exif(exif(65536 + 6, "LONG"))
+    yield "two-values", jpeg_with_exif(exif((6, 3)))
+    yield "three-values", jpeg_with_exif(exif((6, 3, 1)))
+    yield "no-value", jpeg_with_exif(exif(6, count=0))
+    yield "values-beyond", jpeg_with_exif(exif(6, count=1000))
+    yield "type-99", jpeg_with_exif(exif(6).replace(struct.pack("<HH", 0x0112, 3), struct.pack("<HH", 0x0112, 99)))
+    yield "two-tags", jpeg_with_exif(exif(6, tags=[(0x0112, 3)]))
+    yield "other-tags", jpeg_with_exif(exif(6, tags=[(0x0100, 3), (0x0101, 2)]))
+    yield "two-blocks", jpeg_with_exif(exif(6), exif(3))
+    yield "second-block", jpeg_with_exif(exif(9), exif(3))
+    yield "empty-block", jpeg_with_exif(b"II*\0\x08\0\0\0" + bytes(6), exif(3))
+    yield "xmp-before", insert(jpeg_with_exif(exif(6)), segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + xmp(3)))
 
 
 def pngs():
-    plain = saved(pixels(), "PNG")
+    plain = pillow_file(pixels(), "PNG")
     packet = b"XML:com.adobe.xmp" + bytes(5)
     for turn in range(1, 9):
         yield f"eXIf-{turn}", png_insert(plain, png_chunk(b"eXIf", exif(turn)))
@@ -76,15 +76,15 @@ def rows():
     for name, data in pngs():
         yield Row(f"orientation-{name}.png", data, part="png")
     adobe = b"http://ns.adobe.com/xap/1.0/\0"
-    yield Row("orientation-xmp.jpg", insert(cjpeg(), segment(0xE1, adobe + xmp(6))), PILLOW_XMP, truth=turned(6))
-    yield Row("orientation-xmp-element.jpg", insert(cjpeg(), segment(0xE1, adobe + xmp(3, attribute=False))), PILLOW_XMP, truth=turned(3))
+    yield Row("orientation-xmp.jpg", insert(cjpeg(), segment(0xE1, adobe + xmp(6))), PILLOW_XMP, truth=rotated(6))
+    yield Row("orientation-xmp-element.jpg", insert(cjpeg(), segment(0xE1, adobe + xmp(3, attribute=False))), PILLOW_XMP, truth=rotated(3))
     yield Row("orientation-xmp-0.jpg", insert(cjpeg(), segment(0xE1, adobe + xmp(0))))
-    plain = saved(pixels(), "PNG")
+    plain = pillow_file(pixels(), "PNG")
     yield Row("orientation-eXIf-prefix.png", png_insert(plain, png_chunk(b"eXIf", b"Exif\0\0" + exif(6))),
               "a block that begins as in a JPEG is none in a PNG; Pillow fails to turn the image", truth=pixels(), part="png")
     yield Row("orientation-raw-broken.png", png_insert(plain, png_chunk(b"tEXt", b"Raw profile type exif\0" + raw_profile(exif(6)).replace(b"49", b"zz"))),
               "a profile that is none: Pillow fails to turn the image", truth=pixels(), part="png")
-    plain = saved(pixels(), "WEBP", lossless=True)
+    plain = pillow_file(pixels(), "WEBP", lossless=True)
     for name, block in ("exif", exif(6)), ("exif-prefix", b"Exif\0\0" + exif(6)):
         yield Row(f"orientation-{name}.webp", run_on_files(["webpmux", "-set", "exif", "IN0", "IN1", "-o", "OUT"], block, plain), part="webp")
     yield Row("orientation-xmp.webp", run_on_files(["webpmux", "-set", "xmp", "IN0", "IN1", "-o", "OUT"], xmp(6), plain), PILLOW_XMP,

@@ -7,8 +7,8 @@ import zlib
 import numpy
 from PIL import Image
 
-from image_corpus import Row, upright
-from make import cjpeg, needs, pixels, run_on_files, saved, xmp
+from image_corpus import Row, read_with_pillow
+from make import cjpeg, needs, pixels, run_on_files, pillow_file, xmp
 
 needs("libtiff-tools", "tiffcp")
 COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma", "webp"]
@@ -45,7 +45,7 @@ def tiffcp(data, *options):
     return run_on_files(["tiffcp", *options, "IN0", "OUT"], data)
 
 
-def packed(bits, samples):
+def pack_rows(bits, samples):
     """Packs rows of samples with that many bits, most significant first; pads each row to whole bytes."""
     rows = samples.reshape(len(samples), -1)
     each = rows[:, :, None] >> numpy.arange(bits - 1, -1, -1) & 1
@@ -59,23 +59,23 @@ def odd_bits(rgb, grey):
     fine = grey.astype(int) * 16 + 7
     three = numpy.dstack([grey] * 3)
     for order in "<>":
-        yield Row(f"grey-12-{'II' if order == '<' else 'MM'}.tif", tiff(*size, [12], [packed(12, fine)], {262: (3, [1])}, order), clips, truth=three, part="tiff")
-    strips = tiff(*size, [12], [packed(12, fine[:20]), packed(12, fine[20:])], {262: (3, [1]), 278: (4, [20])})
+        yield Row(f"grey-12-{'II' if order == '<' else 'MM'}.tif", tiff(*size, [12], [pack_rows(12, fine)], {262: (3, [1])}, order), clips, truth=three, part="tiff")
+    strips = tiff(*size, [12], [pack_rows(12, fine[:20]), pack_rows(12, fine[20:])], {262: (3, [1]), 278: (4, [20])})
     yield Row("grey-12-strips.tif", strips, clips, truth=three, part="tiff")
     yield Row("grey-12-tiles.tif", tiffcp(strips, "-t", "-w", "16", "-l", "16", "-c", "zip"), clips, truth=three, part="tiff")
-    yield Row("grey-12-white-is-zero.tif", tiff(*size, [12], [packed(12, fine)], {262: (3, [0])}), width, truth=255 - three, part="tiff")
-    yield Row("grey-12-alpha.tif", tiff(*size, [12] * 2, [packed(12, numpy.dstack([fine, fine[::-1]]))], {262: (3, [1]), 338: (3, [2])}), width,
+    yield Row("grey-12-white-is-zero.tif", tiff(*size, [12], [pack_rows(12, fine)], {262: (3, [0])}), width, truth=255 - three, part="tiff")
+    yield Row("grey-12-alpha.tif", tiff(*size, [12] * 2, [pack_rows(12, numpy.dstack([fine, fine[::-1]]))], {262: (3, [1]), 338: (3, [2])}), width,
               truth=three, part="tiff")
     for bits in 3, 5, 6, 7, 9, 10, 11, 13, 14, 15:
         samples = grey.astype(int) << bits >> 8
         truth = samples * 255 // ((1 << bits) - 1) if bits < 8 else grey
-        yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed(bits, samples)], {262: (3, [1])}), width, truth=numpy.dstack([truth] * 3).astype(numpy.uint8),
+        yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [pack_rows(bits, samples)], {262: (3, [1])}), width, truth=numpy.dstack([truth] * 3).astype(numpy.uint8),
                   part="tiff")
     for bits in 1, 4, 10, 12:
         samples = rgb.astype(int) << bits >> 8
         truth = (samples * 255 // ((1 << bits) - 1) if bits < 8 else rgb).astype(numpy.uint8)
-        yield Row(f"rgb-{bits}.tif", tiff(*size, [bits] * 3, [packed(bits, samples)], {262: (3, [2])}), width, truth=truth, part="tiff")
-        planes = [packed(bits, samples[:, :, c]) for c in range(3)]
+        yield Row(f"rgb-{bits}.tif", tiff(*size, [bits] * 3, [pack_rows(bits, samples)], {262: (3, [2])}), width, truth=truth, part="tiff")
+        planes = [pack_rows(bits, samples[:, :, c]) for c in range(3)]
         yield Row(f"rgb-{bits}-separate.tif", tiff(*size, [bits] * 3, planes, {262: (3, [2]), 284: (3, [2])}), width, truth=truth, part="tiff")
 
 
@@ -94,7 +94,7 @@ def old_jpeg(jpeg, subsampling):
     return tiff(45, 31, [8] * 3, [jpeg], {259: (3, [6]), 262: (3, [6]), 512: (3, [1]), 513: (4, [8]), 514: (4, [len(jpeg)]), 530: (3, subsampling)})
 
 
-def old_ways(rgb):
+def legacy_files(rgb):
     """Files for which libtiff only warns."""
     size = 45, 31
     yield Row("old-lzw.tif", tiff(*size, [8] * 3, [old_lzw(rgb.tobytes())], {259: (3, [5]), 262: (3, [2])}), part="tiff")
@@ -112,7 +112,7 @@ def old_ways(rgb):
     yield Row("packbits-over.tif", tiff(*size, [8] * 3, [packed_over], {259: (3, [32773]), 262: (3, [2])}), part="tiff")
 
 
-def unread(rgb, grey):
+def undamaged_files(rgb, grey):
     """Complete files without any sign of damage."""
     size = 45, 31
     jpeg = cjpeg("-quality", "90", image=grey)
@@ -132,7 +132,7 @@ def unread(rgb, grey):
             ("grey-24", [24], grey.tobytes() * 3, {262: (3, [1])}),
             ("predictor-9", [8], zlib.compress(grey.tobytes()), {259: (3, [8]), 262: (3, [1]), 317: (3, [9])})):
         data = tiff(*size, bits, [strip], tags)
-        yield Row(f"{name}.tif", data, "" if isinstance(upright(data), str) else "Pillow does not look at that tag", refused="^not supported: TIFF", part="tiff")
+        yield Row(f"{name}.tif", data, "" if isinstance(read_with_pillow(data), str) else "Pillow does not look at that tag", refused="^not supported: TIFF", part="tiff")
     tile = zlib.compress(bytes(8192 * 8192))
     yield Row("tile-large.tif", tiff(*size, [8], [tile], {259: (3, [8]), 262: (3, [1]), 322: (4, [8192]), 323: (4, [8192]), 324: (4, [8]), 325: (4, [len(tile)])}),
               "a tile of 64 MB for 45x31 pixels", refused="smaller ones", part="tiff")
@@ -146,7 +146,7 @@ def lab():
     white = numpy.zeros_like(random) + numpy.array([255, 0, 0], numpy.uint8)
     for name, colours in ("white", white), ("soft", soft), ("random", random):
         data = tiff(*size, [8] * 3, [colours.tobytes()], {262: (3, [8])})
-        there = upright(data)
+        there = read_with_pillow(data)
         reason = "" if name == "white" else "some colours are rounded in another way"
         yield Row(f"lab-{name}.tif", data, reason, within=1, part="tiff")
         planes = [colours[:, :, c].tobytes() for c in range(3)]
@@ -159,12 +159,12 @@ def lab():
 def cmyk():
     size = 45, 31
     inks = pixels(channels=4)
-    plain = saved(Image.fromarray(inks, "CMYK"), "TIFF")
+    plain = pillow_file(Image.fromarray(inks, "CMYK"), "TIFF")
     random = numpy.random.RandomState(6).randint(0, 256, (31, 45, 4)).astype(numpy.uint8)
     flat = numpy.zeros_like(random) + numpy.array([40, 90, 200, 30], numpy.uint8)
     yield Row("cmyk.tif", plain, part="tiff")
-    yield Row("cmyk-random.tif", saved(Image.fromarray(random, "CMYK"), "TIFF", compression="tiff_lzw"), part="tiff")
-    yield Row("cmyk-flat.tif", saved(Image.fromarray(flat, "CMYK"), "TIFF"), truth=numpy.zeros_like(flat[:, :, :3]) + numpy.array([190, 146, 49], numpy.uint8), part="tiff")
+    yield Row("cmyk-random.tif", pillow_file(Image.fromarray(random, "CMYK"), "TIFF", compression="tiff_lzw"), part="tiff")
+    yield Row("cmyk-flat.tif", pillow_file(Image.fromarray(flat, "CMYK"), "TIFF"), truth=numpy.zeros_like(flat[:, :, :3]) + numpy.array([190, 146, 49], numpy.uint8), part="tiff")
     yield Row("cmyk-tiles-separate.tif", tiffcp(plain, "-t", "-w", "16", "-l", "16", "-p", "separate"), part="tiff")
     yield Row("cmyk-alpha.tif", tiff(*size, [8] * 5, [numpy.dstack([inks, inks[::-1, :, :1]]).tobytes()], {262: (3, [5]), 338: (3, [0])}), part="tiff")
     deep = (inks.astype(int) * 256 + 200).astype("<u2")
@@ -177,27 +177,27 @@ def rows():
     rgb, grey = pixels(), pixels(channels=1)
     size = 45, 31
     for compression in COMPRESSIONS:
-        yield Row(f"rgb-{compression}.tif", saved(rgb, "TIFF", compression=compression), part="tiff")
-    yield Row("jpeg.tif", saved(rgb, "TIFF", compression="jpeg", quality=90), part="tiff")
-    yield Row("jpeg-grey.tif", saved(grey, "TIFF", compression="jpeg", quality=90), part="tiff")
+        yield Row(f"rgb-{compression}.tif", pillow_file(rgb, "TIFF", compression=compression), part="tiff")
+    yield Row("jpeg.tif", pillow_file(rgb, "TIFF", compression="jpeg", quality=90), part="tiff")
+    yield Row("jpeg-grey.tif", pillow_file(grey, "TIFF", compression="jpeg", quality=90), part="tiff")
     for compression in "group3", "group4", "raw":
-        yield Row(f"bits-{compression}.tif", saved(Image.fromarray(grey > 100), "TIFF", compression=compression), part="tiff")
-    yield Row("grey.tif", saved(grey, "TIFF"), part="tiff")
-    yield Row("palette.tif", saved(Image.fromarray(rgb).quantize(100), "TIFF"), part="tiff")
-    yield Row("alpha.tif", saved(numpy.dstack([rgb, grey[::-1]]), "TIFF"), part="tiff")
-    yield Row("grey-alpha.tif", saved(Image.merge("LA", [Image.fromarray(grey), Image.fromarray(grey[::-1])]), "TIFF"), part="tiff")
+        yield Row(f"bits-{compression}.tif", pillow_file(Image.fromarray(grey > 100), "TIFF", compression=compression), part="tiff")
+    yield Row("grey.tif", pillow_file(grey, "TIFF"), part="tiff")
+    yield Row("palette.tif", pillow_file(Image.fromarray(rgb).quantize(100), "TIFF"), part="tiff")
+    yield Row("alpha.tif", pillow_file(numpy.dstack([rgb, grey[::-1]]), "TIFF"), part="tiff")
+    yield Row("grey-alpha.tif", pillow_file(Image.merge("LA", [Image.fromarray(grey), Image.fromarray(grey[::-1])]), "TIFF"), part="tiff")
     yield from cmyk()
     ycbcr = Image.fromarray(rgb).convert("YCbCr")
     yield Row("ycbcr.tif", tiff(*size, [8] * 3, [numpy.asarray(ycbcr).tobytes()], {262: (3, [6]), 530: (3, [1, 1])}),
               "Pillow takes uncompressed YCbCr for cut; libtiff rounds the conversion in another way", truth=numpy.asarray(ycbcr.convert("RGB")), within=2, part="tiff")
-    plain = saved(rgb, "TIFF")
+    plain = pillow_file(rgb, "TIFF")
     yield Row("tiles.tif", tiffcp(plain, "-t", "-w", "16", "-l", "16", "-c", "lzw"), part="tiff")
     yield Row("tiles-separate.tif", tiffcp(plain, "-t", "-w", "16", "-l", "16", "-p", "separate"), part="tiff")
     yield Row("strips-separate.tif", tiffcp(plain, "-r", "5", "-p", "separate"), part="tiff")
     yield Row("strips.tif", tiffcp(plain, "-r", "3", "-c", "zip:2"), part="tiff")
     yield Row("big-endian.tif", tiffcp(plain, "-B"), part="tiff")
     yield Row("big.tif", tiffcp(plain, "-8"), part="tiff")
-    yield Row("two-pages.tif", saved(rgb, "TIFF", save_all=True, append_images=[Image.fromarray(grey)]), part="tiff")
+    yield Row("two-pages.tif", pillow_file(rgb, "TIFF", save_all=True, append_images=[Image.fromarray(grey)]), part="tiff")
     for order in "<>":
         name = "II" if order == "<" else "MM"
         deep = (rgb.astype(int) * 256 + 200).astype(order + "u2")
@@ -219,15 +219,15 @@ def rows():
         packed = sum(wide[:, i::each].astype(int) << (8 - bits * (i + 1)) for i in range(each)).astype(numpy.uint8)
         yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed.tobytes()], {262: (3, [1])}), part="tiff")
     yield from odd_bits(rgb, grey)
-    yield from old_ways(rgb)
+    yield from legacy_files(rgb)
     yield from lab()
-    yield from unread(rgb, grey)
+    yield from undamaged_files(rgb, grey)
     for turn in range(1, 9):
-        yield Row(f"orientation-{turn}.tif", saved(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")
-    yield Row("orientation-strips-6.tif", tiffcp(saved(rgb, "TIFF", tiffinfo={274: 6}), "-t", "-w", "16", "-l", "16"), part="tiff")
-    yield Row("orientation-xmp.tif", saved(rgb, "TIFF", tiffinfo={700: xmp(6)}), "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds",
+        yield Row(f"orientation-{turn}.tif", pillow_file(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")
+    yield Row("orientation-strips-6.tif", tiffcp(pillow_file(rgb, "TIFF", tiffinfo={274: 6}), "-t", "-w", "16", "-l", "16"), part="tiff")
+    yield Row("orientation-xmp.tif", pillow_file(rgb, "TIFF", tiffinfo={700: xmp(6)}), "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds",
               truth=numpy.rot90(rgb, -1), part="tiff")
-    yield Row("orientation-and-xmp.tif", saved(rgb, "TIFF", tiffinfo={274: 3, 700: xmp(6)}), part="tiff")
+    yield Row("orientation-and-xmp.tif", pillow_file(rgb, "TIFF", tiffinfo={274: 3, 700: xmp(6)}), part="tiff")
     numbers = grey.astype("<f4") / 255
     yield Row("float.tif", tiff(*size, [32], [numbers.tobytes()], {262: (3, [1]), 339: (3, [3])}),
               "numbers of no known range are no image here; Pillow clips them at 0 and 255", refused="sample format 3", part="tiff")
@@ -235,7 +235,7 @@ def rows():
     yield Row("signed.tif", tiff(*size, [8], [grey.tobytes()], {262: (3, [1]), 339: (3, [2])}), refused="sample format 2", part="tiff")
     yield Row("cut.tif", plain[:len(plain) // 2], refused="damaged", part="tiff")
     for compression in "tiff_lzw", "jpeg":
-        whole = saved(rgb, "TIFF", compression=compression)
+        whole = pillow_file(rgb, "TIFF", compression=compression)
         strip = Image.open(io.BytesIO(whole)).tag_v2[273][0]
         length = Image.open(io.BytesIO(whole)).tag_v2[279][0]
         middle = strip + length // 2

@@ -40,7 +40,7 @@ def plain():
     return {factor: next(iter(levels)) for factor, levels in methods.FACTORS.items()}
 
 
-def said(row):
+def describe_row(row):
     """Describes the levels of a row that are not plain."""
     return ", ".join(f"{factor}: {level}" for factor, level in row.items() if level != plain()[factor]) or "plain"
 
@@ -61,7 +61,7 @@ class MethodPairs(unittest.TestCase):
         cls.base = methods.BASE + [f"data.{part}={cls.folder}/images.pimg" for part in ("train", "val")]
         teacher = cls.command(TRAINER, plain(), "--overwrite", "--output", f"{cls.folder}/teacher", "train.epochs=0.5")
         subprocess.run(teacher, check=True, capture_output=True)
-        cls.refused = cls.ask_pairs()
+        cls.refused = cls.refused_pairs()
 
     @classmethod
     def tearDownClass(cls):
@@ -72,13 +72,13 @@ class MethodPairs(unittest.TestCase):
         return [trainer, cls.recipe, *options, *cls.base, *settings(row, cls.folder)]
 
     @classmethod
-    def ask(cls, row):
+    def recipe_error(cls, row):
         """Returns the trainer's error for a recipe; empty if it accepts it."""
         done = subprocess.run(cls.command(TRAINER, row, "--print-recipe"), capture_output=True, text=True)
         return done.stderr if done.returncode else ""
 
     @classmethod
-    def ask_pairs(cls):
+    def refused_pairs(cls):
         """Returns the refused pairs, among those that set both keys of a row of recipe_pairs.inc. test_pairs() shows
         that no other pair is refused.
         """
@@ -90,7 +90,7 @@ class MethodPairs(unittest.TestCase):
         for one, other in covering.pairs(methods.FACTORS):
             keys = [{setting.split("=")[0] for setting in settings(dict([level]))} for level in (one, other)]
             if any(row & keys[0] and row & keys[1] for row in rows):
-                refused[frozenset({one, other})] = cls.ask(dict([one, other]))
+                refused[frozenset({one, other})] = cls.recipe_error(dict([one, other]))
         return {pair: sentence for pair, sentence in refused.items() if sentence}
 
     def run_row(self, name, row, *options, trainer=TRAINER, device="cpu", first=1):
@@ -98,14 +98,14 @@ class MethodPairs(unittest.TestCase):
         output = f"{self.folder}/{name}"
         command = self.command(trainer, row, "--overwrite", f"--device={device}", "--output", output, *options)
         done = subprocess.run(command, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, f"{said(row)}\n{' '.join(settings(row))}\n{done.stderr}")
+        self.assertEqual(done.returncode, 0, f"{describe_row(row)}\n{' '.join(settings(row))}\n{done.stderr}")
         with open(f"{output}/log.jsonl") as file:
             entries = [json.loads(line) for line in file]
         losses = [entry["loss"] for entry in entries if entry["event"] == "step"]
-        self.assertEqual(len(losses), methods.STEPS + 1 - first, said(row))
+        self.assertEqual(len(losses), methods.STEPS + 1 - first, describe_row(row))
         return losses, [entry["loss"] for entry in entries if entry["event"] == "eval"]
 
-    def carried(self, row):
+    def rounding_differences(self, row):
         """Returns by how much each step's loss changes on the CPU if weights change in their last place."""
         first, nudged = f"{self.folder}/first/model.safetensors", f"{self.folder}/nudged.safetensors"
         self.run_row("first", row, "optim.lr=1e-30")  # keeps the initial weights
@@ -114,18 +114,18 @@ class MethodPairs(unittest.TestCase):
         for seed in range(NUDGED):
             nudge.nudge(first, nudged, seed)
             others = self.run_row("cpu", row, f"model.pretrained={nudged}")[0]
-            found = list(map(max, found, self.shares(losses, others)))
+            found = list(map(max, found, self.relative_differences(losses, others)))
         return found
 
-    def check_alike(self, row, cpu, gpu):
+    def check_equal_losses(self, row, cpu, gpu):
         """Checks that both devices compute the same; returns the largest difference."""
-        apart = self.shares(cpu[0], gpu[0])
-        most = max(apart + self.shares(cpu[1], gpu[1]))
+        apart = self.relative_differences(cpu[0], gpu[0])
+        most = max(apart + self.relative_differences(cpu[1], gpu[1]))
         self.assertLess(apart[0], FIRST)
         if most < TOLERANCE:
             return most
-        carried = self.carried(row)
-        print(f"{said(row)}:")
+        carried = self.rounding_differences(row)
+        print(f"{describe_row(row)}:")
         for title, shares in (("of the devices, by step", apart), ("of weights in their last places", carried)):
             print(f"  {title:32}" + "".join(f" {share:.1e}" for share in shares))
         limits = [max(TOLERANCE, CARRIED * share) for share in carried]
@@ -133,11 +133,11 @@ class MethodPairs(unittest.TestCase):
             self.assertLess(share, limit)
         return most
 
-    def shares(self, losses, others):
+    def relative_differences(self, losses, others):
         return [abs(a / b - 1) for a, b in zip(losses, others, strict=True)]
 
-    def apart(self, losses, others):
-        return max(self.shares(losses, others))
+    def max_difference(self, losses, others):
+        return max(self.relative_differences(losses, others))
 
     def test_what_is_refused(self):
         for pair, sentence in self.refused.items():
@@ -152,13 +152,13 @@ class MethodPairs(unittest.TestCase):
         self.assertEqual(left, [], "pairs that no whole recipe can have")
         worst = first = 0
         for row in rows[: LIMIT or None]:
-            with self.subTest(said(row)):
+            with self.subTest(describe_row(row)):
                 cpu = self.run_row("cpu", row)
                 if not EMULATED:
                     continue
                 gpu = self.run_row("gpu", row, trainer=EMULATED, device="cuda")
-                worst = max(worst, self.check_alike(row, cpu, gpu))
-                first = max(first, self.apart(cpu[0][:1], gpu[0][:1]))
+                worst = max(worst, self.check_equal_losses(row, cpu, gpu))
+                first = max(first, self.max_difference(cpu[0][:1], gpu[0][:1]))
         print(f"losses of CPU and GPU are at most {worst:.1e} apart, in the first step {first:.1e}")
 
     @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
@@ -170,14 +170,14 @@ class MethodPairs(unittest.TestCase):
                 row.update(methods.WITHIN.get((factor, level), {}))
                 before = self.run_row("before", row)
                 row[factor] = level
-                with self.subTest(said(row)):
+                with self.subTest(describe_row(row)):
                     after = self.run_row("after", row)
                     seen = before[0] != after[0]
                     self.assertEqual(seen, (factor, level) not in methods.UNSEEN, methods.UNSEEN.get((factor, level)))
                     if seen:
-                        print(f"{factor}: {level}: {self.apart(before[0], after[0]):.1e}")
+                        print(f"{factor}: {level}: {self.max_difference(before[0], after[0]):.1e}")
                     elif before[1] != after[1]:
-                        print(f"{factor}: {level}: in evaluation {self.apart(before[1], after[1]):.1e}")
+                        print(f"{factor}: {level}: in evaluation {self.max_difference(before[1], after[1]):.1e}")
 
     @unittest.skipIf(LIMIT, "part of tools/check-release method_pairs")
     def test_every_method_resumes(self):
@@ -186,7 +186,7 @@ class MethodPairs(unittest.TestCase):
         for factor, levels in methods.FACTORS.items():
             for level in levels:
                 row = plain() | methods.WITHIN.get((factor, level), {}) | {factor: level}
-                with self.subTest(said(row)):
+                with self.subTest(describe_row(row)):
                     unbroken = self.run_row("unbroken", row, f"checkpoint.every_steps={methods.RESUMED}", "checkpoint.keep=9")
                     resumed = self.run_row("resumed", row, f"--resume={checkpoint}", first=methods.RESUMED + 1)
                     self.assertEqual(resumed[0], unbroken[0][methods.RESUMED :])

@@ -38,7 +38,7 @@ class Pkgconfig(unittest.TestCase):
         for file in cls.described.glob("*.pc"):
             file.write_text(re.sub(r"^prefix=", f"prefix={cls.folder}/root", file.read_text(), flags=re.M))
 
-    def found(self, *command):
+    def run_with_pkgconfig(self, *command):
         return run(*command, PKG_CONFIG_PATH=str(self.described))
 
     def runs(self, folder):
@@ -51,23 +51,23 @@ class Pkgconfig(unittest.TestCase):
     def test_described(self):
         self.assertEqual(sorted(file.name for file in self.described.iterdir()), ["feed.pc", "packimg.pc"])
         for name in ("feed", "packimg"):
-            self.assertEqual(self.found("pkg-config", "--modversion", name), VERSION + "\n")
-            self.assertEqual(self.found("pkg-config", "--validate", name), "")
+            self.assertEqual(self.run_with_pkgconfig("pkg-config", "--modversion", name), VERSION + "\n")
+            self.assertEqual(self.run_with_pkgconfig("pkg-config", "--validate", name), "")
         # linking the shared library requires nothing else; libpackimg is static
-        self.assertEqual(self.found("pkg-config", "--libs-only-l", "feed").split(), ["-lfeed"])
-        self.assertEqual(self.found("pkg-config", "--print-requires-private", "feed").split(), ["libprotobuf-c"])
-        self.assertEqual(sorted(self.found("pkg-config", "--print-requires", "packimg").split()), ["libjpeg", "libxxhash", "libzstd"])
+        self.assertEqual(self.run_with_pkgconfig("pkg-config", "--libs-only-l", "feed").split(), ["-lfeed"])
+        self.assertEqual(self.run_with_pkgconfig("pkg-config", "--print-requires-private", "feed").split(), ["libprotobuf-c"])
+        self.assertEqual(sorted(self.run_with_pkgconfig("pkg-config", "--print-requires", "packimg").split()), ["libjpeg", "libxxhash", "libzstd"])
 
     def test_meson(self):
-        self.found("meson", "setup", self.folder / "meson", PROJECT)
-        self.found("ninja", "-C", self.folder / "meson")
+        self.run_with_pkgconfig("meson", "setup", self.folder / "meson", PROJECT)
+        self.run_with_pkgconfig("ninja", "-C", self.folder / "meson")
         self.runs(self.folder / "meson")
 
     def test_cmake(self):
         if not shutil.which("cmake"):
             self.skipTest("cmake is not installed")
-        self.found("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "cmake")
-        self.found("cmake", "--build", self.folder / "cmake")
+        self.run_with_pkgconfig("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "cmake")
+        self.run_with_pkgconfig("cmake", "--build", self.folder / "cmake")
         self.runs(self.folder / "cmake")
 
 

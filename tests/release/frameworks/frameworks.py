@@ -85,14 +85,14 @@ class Runner:
         return records.read(record)
 
 
-def published(row: Row, sources: "list[str]") -> "pathlib.Path | None":
+def find_script(row: Row, sources: "list[str]") -> "pathlib.Path | None":
     """Returns the path of the script in this folder or among the published ones; None if it is missing."""
     places = [HERE / "scripts", *map(pathlib.Path, sources)]
     return next((place / row.script for place in places if (place / row.script).exists()), None)
 
 
 def run(row: Row, work: pathlib.Path, sources: "list[str]") -> None:
-    script = published(row, sources)
+    script = find_script(row, sources)
     if script is None:
         print(f"{row.name}: {row.script} is neither in a package nor in $LOADERD_FRAMEWORK_SCRIPTS; {row.origin} has it")
         sys.exit(SKIPPED)

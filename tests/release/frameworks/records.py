@@ -59,7 +59,7 @@ def labels(steps: "list[Step]") -> "list[int]":
     return [label for step in steps for label in step.labels]
 
 
-def each_once(seen: "list[int]", samples: int, what: str) -> None:
+def expect_each_once(seen: "list[int]", samples: int, what: str) -> None:
     """Asserts that `seen` contains each number below `samples` once."""
     if sorted(seen) == list(range(samples)):
         return
@@ -83,7 +83,7 @@ def check_epochs(ranks: "list[list[Step]]", world: int, samples: int, count: int
         raise AssertionError(f"{[len(parts) for parts in by_rank]} epochs by rank, not {count}")
     orders = []
     for number, parts in enumerate(by_epoch):
-        each_once([label for steps in parts for label in labels(steps)], samples, f"epoch {number}")
+        expect_each_once([label for steps in parts for label in labels(steps)], samples, f"epoch {number}")
         orders.append([labels(steps) for steps in parts])
     for before, after in zip(orders, orders[1:]):
         if shuffled and before == after:
@@ -97,7 +97,7 @@ def check_validation(ranks: "list[list[Step]]", world: int, samples: int, count:
     if [len(found) for found in by_rank] != [count] * world:
         raise AssertionError(f"{[len(found) for found in by_rank]} validations by rank, not {count}")
     for number, parts in enumerate(zip(*by_rank)):
-        each_once([label for steps in parts for label in labels(steps)], samples, f"validation {number}")
+        expect_each_once([label for steps in parts for label in labels(steps)], samples, f"validation {number}")
 
 
 def rate(by_epoch: "list[list[list[Step]]]") -> float:

@@ -45,7 +45,7 @@ class File:
             if cursor.kind == Kind.FUNCTION_DECL and cursor.is_definition():
                 self.function(cursor)
             elif cursor.kind == Kind.VAR_DECL:
-                self.walk(cursor, cursor, table=True)
+                self.visit(cursor, cursor, table=True)
 
     def text(self, start, end):
         return self.source[start:end].decode(errors="replace")
@@ -69,9 +69,9 @@ class File:
                     self.add("early return", start, start + 1, "{ return;")
                 elif self.result in SCALARS:
                     self.add("early return", start, start + 1, "{ return 0;")
-                self.walk(child, cursor)
+                self.visit(child, cursor)
 
-    def walk(self, cursor, parent, table=False):
+    def visit(self, cursor, parent, table=False):
         children = list(cursor.get_children())
         if cursor.kind == Kind.STATIC_ASSERT:
             return
@@ -80,7 +80,7 @@ class File:
         elif not table:
             self.node(cursor, parent, children)
         for child in children:
-            self.walk(child, cursor, table)
+            self.visit(child, cursor, table)
 
     def constant(self, cursor, kind):
         start, end = span(cursor)
@@ -98,15 +98,15 @@ class File:
         if kind in (Kind.BINARY_OPERATOR, Kind.COMPOUND_ASSIGNMENT_OPERATOR) and len(children) == 2:
             self.operator(span(children[0])[1], span(children[1])[0])
         elif kind == Kind.UNARY_OPERATOR:
-            self.unary(start, end)
+            self.change_unary(start, end)
         elif kind in (Kind.IF_STMT, Kind.WHILE_STMT, Kind.CONDITIONAL_OPERATOR) and children:
-            self.condition(kind, *span(children[0]))
+            self.change_condition(kind, *span(children[0]))
         elif kind == Kind.RETURN_STMT and children:
-            self.returned(*span(children[0]))
+            self.change_return_value(*span(children[0]))
         elif kind in (Kind.BREAK_STMT, Kind.CONTINUE_STMT):
             self.add("deleted jump", start, end, "")
         if kind == Kind.CALL_EXPR:
-            self.swapped(list(cursor.get_arguments()))
+            self.swap_arguments(list(cursor.get_arguments()))
         if parent.kind in BODIES and self.is_action(cursor, start, end):
             self.add("deleted statement", start, end, "")
 
@@ -119,7 +119,7 @@ class File:
             kind = "relation" if sign in RELATIONS else "logic" if sign in ("&&", "||") else "arithmetic"
             self.add(kind, at, at + len(sign), new)
 
-    def unary(self, start, end):
+    def change_unary(self, start, end):
         text = self.text(start, end)
         for old, new in (("++", "--"), ("--", "++")):
             if text.startswith(old):
@@ -129,14 +129,14 @@ class File:
         if text.startswith(("!", "-", "~")):
             self.add("dropped sign", start, start + 1, " ")
 
-    def condition(self, kind, start, end):
+    def change_condition(self, kind, start, end):
         text = self.text(start, end)
         self.add("negated condition", start, end, f"!({text})")
         if kind == Kind.IF_STMT:
             self.add("condition never met", start, end, f"0 && ({text})")
             self.add("condition always met", start, end, f"1 || ({text})")
 
-    def returned(self, start, end):
+    def change_return_value(self, start, end):
         text = self.text(start, end)
         if self.result == TypeKind.BOOL:
             self.add("returned value", start, end, f"!({text})")
@@ -146,7 +146,7 @@ class File:
             elif self.result != TypeKind.POINTER:
                 self.add("returned value", start, end, "-1")
 
-    def swapped(self, arguments):
+    def swap_arguments(self, arguments):
         for left, right in zip(arguments, arguments[1:]):
             if left.type.get_canonical().spelling != right.type.get_canonical().spelling:
                 continue
@@ -170,13 +170,13 @@ def span(cursor):
     return cursor.extent.start.offset, cursor.extent.end.offset
 
 
-def planted(source, fault):
+def apply_fault(source, fault):
     """Returns the file's bytes with the fault."""
     assert source[fault["start"]:fault["end"]].decode(errors="replace") == fault["old"]
     return source[:fault["start"]] + fault["new"].encode() + source[fault["end"]:]
 
 
-def in_order(faults, seed):
+def shuffle_by_kind(faults, seed):
     """Returns all faults of a folder in random order, from the seed; kinds have equal shares until they are used up."""
     draw = random.Random(seed)
     kinds = {}

@@ -122,8 +122,8 @@ class Build:
 class Trees:
     """Everything in the campaign's folder that is created once: copies, builds, faults, and the lines that each test executes."""
 
-    def __init__(self, tree, work, say):
-        self.work, self.say = work, say
+    def __init__(self, tree, work, log):
+        self.work, self.log = work, log
         self.profiles = work / "profiles"
         self.source = work / "source"
         self.planted_source = work / "planted" / "source"
@@ -144,13 +144,13 @@ class Trees:
 
     def prepare(self):
         flags = f"-fprofile-instr-generate={self.profiles}/%m%c.profraw -fcoverage-mapping -mllvm -runtime-counter-relocation"
-        self.say("building")
+        self.log("building")
         self.covered.set_up("clang-14", f"-Dc_args={flags}", "-Dc_link_args=-fprofile-instr-generate")
         self.clean.set_up("gcc")
         self.planted.set_up("gcc")
-        self.faults = self.kept("faults.json", self.find_faults)
+        self.faults = self.make_once("faults.json", self.find_faults)
         self.restore()
-        self.baseline = self.kept("baseline.json", self.run_baseline)
+        self.baseline = self.make_once("baseline.json", self.run_baseline)
         self.seconds = {test: entry["seconds"] for test, entry in self.baseline.items()}
         self.executed = {}
         for test, entry in self.baseline.items():
@@ -158,7 +158,7 @@ class Trees:
                 for line in lines:
                     self.executed.setdefault(name, {}).setdefault(line, []).append(test)
 
-    def kept(self, name, make):
+    def make_once(self, name, make):
         path = self.work / name
         if not path.exists():
             made = make()
@@ -175,7 +175,7 @@ class Trees:
 
     def find_faults(self):
         """Returns the possible faults by folder."""
-        self.say("looking for faults to plant")
+        self.log("looking for faults to plant")
         found, seen = {}, set()
         for entry in self.covered.commands:
             name = self.covered.name_of(entry)
@@ -202,7 +202,7 @@ class Trees:
             began = time.monotonic()
             status, _ = self.covered.run(name, 1200)
             seconds = time.monotonic() - began
-            self.say(f"{number + 1} of {len(self.covered.tests)}: {name}, {seconds:.1f} s, status {status}")
+            self.log(f"{number + 1} of {len(self.covered.tests)}: {name}, {seconds:.1f} s, status {status}")
             entry = {"name": name, "status": status, "seconds": seconds, "lines": self.executed_lines(test)}
             kept.write_text(json.dumps(entry))
         entries = [json.loads((baseline / f"{number}.json").read_text()) for number in range(len(self.covered.tests))]

@@ -27,7 +27,7 @@ def read(files, name):
     return files.extractfile(name).read()
 
 
-class Beside(jsonschema.RefResolver):
+class LocalResolver(jsonschema.RefResolver):
     """Schemas refer to neighbouring files, whatever URLs their ids would give."""
 
     def resolve_remote(self, uri):
@@ -36,7 +36,7 @@ class Beside(jsonschema.RefResolver):
 
 def conforms(value, schema):
     schema = json.loads((SCHEMAS / schema).read_text())
-    jsonschema.Draft4Validator(schema, resolver=Beside.from_schema(schema)).validate(value)
+    jsonschema.Draft4Validator(schema, resolver=LocalResolver.from_schema(schema)).validate(value)
 
 
 def blob(files, descriptor):

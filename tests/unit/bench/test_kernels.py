@@ -13,22 +13,22 @@ kernels = importlib.util.module_from_spec(importlib.util.spec_from_loader("kerne
 loader.exec_module(kernels)
 
 
-def printed(program, *arguments):
+def bench_output(program, *arguments):
     return subprocess.run([os.environ[program], "--bench", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 class Kernels(unittest.TestCase):
     def test_programs(self):
         """Every printed line has a kernel, the implementation, and a time."""
-        found = kernels.parse(printed("SIMD_JPEG", "libjpeg-turbo"))
+        found = kernels.parse(bench_output("SIMD_JPEG", "libjpeg-turbo"))
         self.assertEqual(
             list(found),
             [("idct to 1x1", "block"), ("idct to 2x2", "block"), ("idct to 4x4", "block"), ("idct", "block"),
              ("rgb", "sample of input"), ("rgb_hv of two", "sample of input"), ("grey", "sample of input")],
         )  # fmt: skip
         self.assertTrue(all(list(whose) == ["libjpeg-turbo"] for whose in found.values()))
-        self.assertEqual(kernels.parse(printed("SIMD_RESIZE", "c", "32x32")).keys(), {("32x32 to 32x24", "source pixel")})
-        found = kernels.parse(printed("SIMD_EFFECTS"))
+        self.assertEqual(kernels.parse(bench_output("SIMD_RESIZE", "c", "32x32")).keys(), {("32x32 to 32x24", "source pixel")})
+        found = kernels.parse(bench_output("SIMD_EFFECTS"))
         self.assertIn(("bilinear", "pixel"), found)
         self.assertTrue(all("c" in whose and min(whose.values()) > 0 for whose in found.values()))
 

@@ -77,7 +77,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(targets["best peer"]["against"], "tf.data")
         self.assertEqual([targets["best peer"][key] for key in ("median", "min", "max")], [4, 4, 4])
         self.assertEqual(targets["PyTorch"]["median"], 8)
-        self.assertFalse(results.missed(targets["best peer"]) or results.missed(targets["PyTorch"]))
+        self.assertFalse(results.is_missed(targets["best peer"]) or results.is_missed(targets["PyTorch"]))
         self.assertNotIn("median", targets["AVX2"])
 
     def test_missed(self):
@@ -99,7 +99,7 @@ class Rows(unittest.TestCase):
     def test_readme_shows_a_recorded_run(self):
         results = pathlib.Path(BENCH, "results")
         (shown,) = re.findall(r"!\[[^]]*\]\(bench/results/([^)]*)\)", pathlib.Path(BENCH, "../README.md").read_text())
-        drawn = picture.recorded((results / shown).with_name("peers.json"), ["short256", "original"])
+        drawn = picture.draw_recorded((results / shown).with_name("peers.json"), ["short256", "original"])
         self.assertEqual((results / shown).read_text(), drawn, f"bench/peers/picture.py makes another {shown} now")
 
     def steadiness(self, more=None, **speeds):

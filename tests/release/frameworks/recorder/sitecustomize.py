@@ -14,7 +14,7 @@ import time
 record = None
 
 
-def note(labels, train):
+def record_step(labels, train):
     global record
     if record is None or record[0] != os.getpid():
         record = os.getpid(), open(os.path.join(os.environ["LOADERD_RECORD"], str(os.getpid())), "a", buffering=1)
@@ -35,7 +35,7 @@ def torch_losses(functional):
         nonlocal inside
         if inside:  # PyTorch calls the function again for subclasses of Tensor, such as fastai's
             return cross_entropy(input, target, *rest, **options)
-        note(target.tolist(), torch.is_grad_enabled())
+        record_step(target.tolist(), torch.is_grad_enabled())
         inside = True
         try:
             return cross_entropy(input, target, *rest, **options)
@@ -52,7 +52,7 @@ def keras_losses(keras):
 
     def recording(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not in_stateless_scope():  # skip Keras's trial run on a generated batch
-            note(y.flatten().tolist(), training)
+            record_step(y.flatten().tolist(), training)
         return compute_loss(self, x, y, y_pred, sample_weight, training)
 
     keras.Model.compute_loss = recording
@@ -68,7 +68,7 @@ def jax_steps(jax):
             return compiled
 
         def call(*arguments):
-            note(arguments[-1].tolist(), True)
+            record_step(arguments[-1].tolist(), True)
             return compiled(*arguments)
 
         return call
@@ -111,7 +111,7 @@ HOOKS = {
 }
 
 
-class Hooks(importlib.abc.MetaPathFinder):
+class ImportHooks(importlib.abc.MetaPathFinder):
     """Calls a module's hook after its import."""
 
     def find_spec(self, name, path, target=None):
@@ -131,4 +131,4 @@ class Hooks(importlib.abc.MetaPathFinder):
 
 
 if "LOADERD_RECORD" in os.environ:
-    sys.meta_path.insert(0, Hooks())
+    sys.meta_path.insert(0, ImportHooks())
