@@ -222,7 +222,7 @@ bool config_nice(const struct config *config, uint32_t uid, int *ret_nice)
 			return true;
 		}
 	if (nice->given)
-		*ret_nice = nice->everybody;
+		*ret_nice = nice->default_nice;
 	return nice->given;
 }
 
@@ -268,7 +268,7 @@ static int set_nice_word(struct config_nice *nice, const char *word)
 	const int signed_value = minus ? -(int)value : (int)value;
 	if (colon)
 		return set_nice_of(nice, (uint32_t)uid, signed_value);
-	nice->everybody = signed_value;
+	nice->default_nice = signed_value;
 	nice->given = true;
 	return 0;
 }
@@ -302,7 +302,7 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 }
 
 /* Refuses a removed key with the reason: clients open the files themselves. */
-static int refuse_gone(const struct key *key, struct config_error *error)
+static int refuse_removed(const struct key *key, struct config_error *error)
 {
 	return config_fail(
 		error, -EINVAL,
@@ -333,7 +333,7 @@ int config_set(struct config *config, const char *section, const char *key_name,
 	case KEY_NICE:
 		return set_nice(at, key, value, error);
 	case KEY_GONE:
-		return refuse_gone(key, error);
+		return refuse_removed(key, error);
 	}
 	return -EINVAL;
 }
@@ -393,20 +393,20 @@ int config_read(struct config *config, const char *path, struct config_error *er
 	return 0;
 }
 
-static bool is_same_nice(const struct config_nice *before, const struct config_nice *after)
+static bool is_equal_nice(const struct config_nice *before, const struct config_nice *after)
 {
-	return before->given == after->given && before->everybody == after->everybody &&
+	return before->given == after->given && before->default_nice == after->default_nice &&
 	       before->named == after->named &&
 	       memcmp(before->users, after->users, after->named * sizeof(after->users[0])) == 0;
 }
 
 /* Compares two values. Ignores the unused bytes of strings and lists. */
-static bool is_same(const struct key *key, const void *before, const void *after)
+static bool is_equal(const struct key *key, const void *before, const void *after)
 {
 	if (key->type == KEY_TEXT)
 		return strcmp(before, after) == 0;
 	if (key->type == KEY_NICE)
-		return is_same_nice(before, after);
+		return is_equal_nice(before, after);
 	return memcmp(before, after, key->size) == 0;
 }
 
@@ -426,7 +426,7 @@ void config_compare(const struct config *before, const struct config *after,
 	for (unsigned i = 0; i < KEY_COUNT; i++) {
 		const struct key *key = &keys[i];
 		const void *at = (const char *)after + key->offset;
-		if (is_same(key, (const char *)before + key->offset, at))
+		if (is_equal(key, (const char *)before + key->offset, at))
 			continue;
 		const struct config_change change = {
 			.key = i,
@@ -467,7 +467,7 @@ static void print_nice(const struct config_nice *nice, const struct key *key, FI
 {
 	fprintf(file, "%s =\n", key->name);
 	if (nice->given)
-		fprintf(file, "%s = %d\n", key->name, nice->everybody);
+		fprintf(file, "%s = %d\n", key->name, nice->default_nice);
 	for (unsigned i = 0; i < nice->named; i++)
 		fprintf(file, "%s = %u:%d\n", key->name, (unsigned)nice->users[i].uid,
 			nice->users[i].nice);

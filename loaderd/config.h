@@ -23,8 +23,8 @@ enum config_io { CONFIG_IO_AUTO, CONFIG_IO_MMAP, CONFIG_IO_URING };
 
 /* Nice values of workers, per user, as for nice(2). */
 struct config_nice {
-	bool given;    /* `everybody` is set; if not, workers inherit the daemon's value */
-	int everybody; /* for users that are not listed */
+	bool given;       /* `default_nice` is set; if not, workers inherit the daemon's value */
+	int default_nice; /* for users that are not listed */
 	unsigned named;
 	struct {
 		uint32_t uid;

@@ -446,9 +446,9 @@ static void report_failure(const struct run *run, int r)
 	 * Rank 0 detects the same error at about the same time and reports it; its exit ends this
 	 * rank.
 	 */
-	if (run->ctx.everywhere && comm->rank && sleep(LEADER_SECONDS))
+	if (run->ctx.on_every_rank && comm->rank && sleep(LEADER_SECONDS))
 		return;
-	if (run->ctx.agreed || run->ctx.everywhere || comm->world == 1)
+	if (run->ctx.agreed || run->ctx.on_every_rank || comm->world == 1)
 		printable_line(stderr, "trainer: %s", text);
 	else
 		printable_line(stderr, "trainer: rank %u of %u: %s", comm->rank, comm->world, text);

@@ -18,7 +18,7 @@ enum {
 
 enum copy_order { COPY_WAIT, COPY_GO, COPY_LEAVE };
 
-struct copier {
+struct copy_thread {
 	pthread_t thread;
 	uint8_t *source, *target;
 	_Atomic uint32_t *order; /* enum copy_order, shared by all threads */
@@ -28,7 +28,7 @@ struct copier {
 
 static void *copier_run(void *argument)
 {
-	struct copier *copier = argument;
+	struct copy_thread *copier = argument;
 	uint32_t order;
 	size_t offset = 0;
 	uint64_t bytes = 0, now;
@@ -49,7 +49,7 @@ static void *copier_run(void *argument)
 }
 
 /* Allocates the buffers and touches every page. */
-static int copier_init(struct copier *copier)
+static int copier_init(struct copy_thread *copier)
 {
 	copier->source = malloc(BUFFER_SIZE);
 	copier->target = malloc(BUFFER_SIZE);
@@ -62,7 +62,7 @@ static int copier_init(struct copier *copier)
 
 double copy_measure(unsigned threads, double seconds)
 {
-	struct copier *copiers = calloc(threads, sizeof(*copiers));
+	struct copy_thread *copiers = calloc(threads, sizeof(*copiers));
 	_Atomic uint32_t order = COPY_WAIT;
 	unsigned started = 0;
 	double sum = 0;

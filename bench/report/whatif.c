@@ -30,7 +30,7 @@ struct bench {
 	struct packimg *dataset;
 	struct image_sample sample;
 	struct pipeline *parsed;
-	struct pipeline *shorter[WHATIF_TRANSFORMS_MAX]; /* pipelines without one transform */
+	struct pipeline *reduced[WHATIF_TRANSFORMS_MAX]; /* pipelines without one transform */
 	/*
 	 * Indexed by config and image. Each sample keeps its index in the dataset, so that all
 	 * configs draw the same crops.
@@ -47,7 +47,7 @@ static void bench_free(struct bench *bench)
 	image_sample_deinit(&bench->sample);
 	pipeline_free(bench->parsed);
 	for (unsigned i = 0; i < WHATIF_TRANSFORMS_MAX; i++)
-		pipeline_free(bench->shorter[i]);
+		pipeline_free(bench->reduced[i]);
 	if (bench->dataset)
 		packimg_close(bench->dataset);
 	free(bench);
@@ -305,7 +305,7 @@ static int measure(struct bench *bench, struct whatif *whatif, const struct clai
 	for (unsigned i = 0; i < whatif->transform_count; i++) {
 		results[count] = &whatif->transforms[i].image_us;
 		runs[count++] = (struct encoding_run){bench->samples[CONFIG_STORED], bench->count,
-						      bench->shorter[i]};
+						      bench->reduced[i]};
 	}
 	int r = encoding_bench_measure(runs, count, claim, 0, NULL, error);
 	for (uint32_t i = 0; i < count && !r; i++)
@@ -392,7 +392,7 @@ static int has_same_shape(const struct pipeline *a, const struct pipeline *b)
  * Prepares the pipelines without one transform that are valid, and the one without normalising and
  * casting.
  */
-static int make_shorter(struct bench *bench, struct whatif *whatif, const char *pipeline)
+static int make_reduced(struct bench *bench, struct whatif *whatif, const char *pipeline)
 {
 	char *rest = malloc(2 * strlen(pipeline) + 2);
 	unsigned *count = &whatif->transform_count;
@@ -401,7 +401,7 @@ static int make_shorter(struct bench *bench, struct whatif *whatif, const char *
 	if (!rest)
 		return -ENOMEM;
 	for (unsigned i = 0; *count < WHATIF_TRANSFORMS_MAX; i++) {
-		struct pipeline **shorter = &bench->shorter[*count];
+		struct pipeline **reduced = &bench->reduced[*count];
 		int bytes = i == 0; /* first this one, then one transform at a time */
 
 		if (!remove_transform(pipeline, i - 1, bytes, rest,
@@ -411,14 +411,14 @@ static int make_shorter(struct bench *bench, struct whatif *whatif, const char *
 			continue;
 		}
 		if (!pipeline_has_size(bench->parsed) ||
-		    prepare(bench->dataset, rest, shorter, &reason))
+		    prepare(bench->dataset, rest, reduced, &reason))
 			continue;
-		if (pipeline_has_size(*shorter) && has_same_shape(*shorter, bench->parsed)) {
+		if (pipeline_has_size(*reduced) && has_same_shape(*reduced, bench->parsed)) {
 			++*count;
 			continue;
 		}
-		pipeline_free(*shorter);
-		*shorter = NULL;
+		pipeline_free(*reduced);
+		*reduced = NULL;
 	}
 	free(rest);
 	return 0;
@@ -474,7 +474,7 @@ static int measure_all(struct bench *bench, const char *pipeline, const struct c
 	r = make_all(bench, whatif, error);
 	if (r)
 		return r;
-	r = make_shorter(bench, whatif, pipeline);
+	r = make_reduced(bench, whatif, pipeline);
 	if (r)
 		return r;
 	r = measure(bench, whatif, claim, error);

@@ -303,7 +303,7 @@ static int worker_init(struct worker *worker)
 }
 
 /* The exit of the process frees the memory. */
-static void run_own(struct worker *worker)
+static void measure_our_stages(struct worker *worker)
 {
 	int r = worker_init(worker);
 
@@ -347,7 +347,7 @@ void stages_measure(const struct crops *crops, enum lane lane, struct times *ret
 		if (lane == LANE_TURBO)
 			run_turbo(&worker);
 		else
-			run_own(&worker);
+			measure_our_stages(&worker);
 		_exit(0);
 	}
 	*ret_times = (struct times){0};

@@ -247,7 +247,7 @@ void blocking_pool_close(struct blocking_pool *blocking_pool, uint32_t key, int 
 		close(fd);
 }
 
-static bool any_works(const struct blocking_pool *blocking_pool)
+static bool has_running_jobs(const struct blocking_pool *blocking_pool)
 {
 	bool any = false;
 	for (unsigned i = 0; i < blocking_pool->threads; i++)
@@ -272,7 +272,7 @@ bool blocking_pool_run(struct blocking_pool *blocking_pool, uint32_t key, bool s
 	const struct blocking_job job = {.run = run, .context = context, .fd = -1};
 	struct job_queue *own = blocking_pool->pipes[key % blocking_pool->threads];
 	/* Let at most one closing thread run such a job; this mostly avoids starting runners. */
-	if (!any_works(blocking_pool) && atomic_load(&own->idle) > 0)
+	if (!has_running_jobs(blocking_pool) && atomic_load(&own->idle) > 0)
 		return job_queue_give(own, &job);
 	if (have_runners(&blocking_pool->runners[slow],
 			 slow ? SLOW_RUNNERS_MAX : QUICK_RUNNERS_MAX))

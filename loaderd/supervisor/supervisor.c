@@ -348,7 +348,7 @@ static int check_nice(const struct config *config, struct config_error *error)
 {
 	const struct config_nice *nice = &config->nice;
 	const int own = getpriority(PRIO_PROCESS, 0);
-	int least = nice->given ? nice->everybody : own;
+	int least = nice->given ? nice->default_nice : own;
 	char whose[16] = "";
 	for (unsigned i = 0; i < nice->named; i++) {
 		if (nice->users[i].nice >= least)

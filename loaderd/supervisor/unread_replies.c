@@ -17,17 +17,17 @@ struct unread_user {
 	struct unread_connection *first; /* newest first */
 	uid_t uid;
 	unsigned count;
-	unsigned wakes; /* wake-ups after which replies were still unread, since the last pause */
+	unsigned wakeups; /* wake-ups after which replies were still unread, since the last pause */
 	uint64_t dropped_until_ns; /* when the last eviction is forgiven */
 };
 #define FORGIVE_NS (UNREAD_FORGIVE_S * UINT64_C(1000000000))
 
 /*
  * A client wakes the supervisor whenever it shuts down its end, which it can repeat endlessly.
- * After WAKES_MAX wake-ups of a user that left replies unread, each further one removes its
+ * After WAKEUPS_MAX wake-ups of a user that left replies unread, each further one removes its
  * connection from epoll for up to REST_NS.
  */
-enum { WAKES_MAX = 64 };
+enum { WAKEUPS_MAX = 64 };
 #define REST_NS UINT64_C(250000000)
 
 enum unread_state {
@@ -142,7 +142,7 @@ static void on_read(struct event_source *source, uint32_t events)
 		unread_end(connection);
 	else if (connection->state == UNREAD_ADDED)
 		connection->state = UNREAD_WATCHED;
-	else if (++connection->user->wakes > WAKES_MAX)
+	else if (++connection->user->wakeups > WAKEUPS_MAX)
 		unread_throttle(connection);
 }
 
@@ -233,7 +233,7 @@ uint64_t unread_due_ns(const struct unread_replies *unread)
 
 static void unread_wake(struct unread_user *user)
 {
-	user->wakes = 0;
+	user->wakeups = 0;
 	for (struct unread_connection *connection = user->first, *next; connection;
 	     connection = next) {
 		next = connection->next;

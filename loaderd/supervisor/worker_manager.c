@@ -126,7 +126,7 @@ int manager_init(struct worker_manager *manager, const struct config *config,
  * Returns whether the user has no worker, no ring and no start debt: forgetting a debt would lift
  * the limit on starts.
  */
-static bool is_away(const struct user *user, uint64_t now_ns)
+static bool is_forgettable(const struct user *user, uint64_t now_ns)
 {
 	return !user->workers && user->ring_usage.rings == 0 && now_ns >= user->start_debt_ns;
 }
@@ -146,7 +146,7 @@ static void forget_user(struct worker_manager *manager, struct user *user)
 void manager_forget_user_if_idle(struct worker_manager *manager, struct user *user)
 {
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-	if (is_away(user, now_ns) && now_ns >= user->remember_until_ns)
+	if (is_forgettable(user, now_ns) && now_ns >= user->remember_until_ns)
 		forget_user(manager, user);
 }
 
@@ -193,7 +193,7 @@ static bool forget_somebody(struct worker_manager *manager)
 	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	struct user *chosen = NULL;
 	for (struct user *user = manager->users; user; user = user->next)
-		if (is_away(user, now_ns) &&
+		if (is_forgettable(user, now_ns) &&
 		    (!chosen || user->remember_until_ns < chosen->remember_until_ns))
 			chosen = user;
 	if (!chosen)

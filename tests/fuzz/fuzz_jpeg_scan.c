@@ -38,8 +38,8 @@ static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_CO
 static bool out_of_range(const struct jpeg_case *this)
 {
 	if (range == UNKNOWN)
-		range = this->tame || jpeg_reference_in_range(this->file, this->size) ? INSIDE
-										      : OUTSIDE;
+		range = this->typical || jpeg_reference_in_range(this->file, this->size) ? INSIDE
+											 : OUTSIDE;
 	return range == OUTSIDE;
 }
 
@@ -231,7 +231,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		FAIL("region gives %d, its planes %d\n", part, planes);
 	if (this.valid && whole != 0)
 		FAIL("a valid case gives %d\n", whole);
-	if (this.tame && (indexed == 0) != (this.restart % this.mcus_wide == 0))
+	if (this.typical && (indexed == 0) != (this.restart % this.mcus_wide == 0))
 		FAIL("making an index of a valid case gives %d\n", indexed);
 	if (indexed < 0)
 		return 0;
@@ -241,7 +241,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	source.index = columns;
 	source.index_size = jpeg_case_columns(&this, columns);
 	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
-	if (this.tame && indexed < 0)
+	if (this.typical && indexed < 0)
 		FAIL("no index with other columns: %d\n", indexed);
 	if (indexed < 0) /* a predictor at one of the new columns exceeds 16 bits */
 		return 0;

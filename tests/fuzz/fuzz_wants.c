@@ -84,7 +84,7 @@ static void take(struct model *model)
 	assert(epoch == model->batches[number].epoch);
 }
 
-static void forget(struct model *model)
+static void forget_wants(struct model *model)
 {
 	wants_forget(model->wants);
 	for (uint64_t n = model->taken; n < model->added; n++)
@@ -126,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		} else if (data[0] % 4 == 2) {
 			read_ahead(&model, data[1], data[2]);
 		} else {
-			forget(&model);
+			forget_wants(&model);
 		}
 		check_work(&model);
 		data += used;

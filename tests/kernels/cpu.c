@@ -231,10 +231,10 @@ static void end(void)
 	count = 0;
 }
 
-static void print(const struct kernel_case *k, const char *whose, double ns, double units)
+static void print(const struct kernel_case *k, const char *implementation, double ns, double units)
 {
-	printf("%-34s %-13s %10.3f us %9.3f ns a %s\n", k->name ? k->name : k->kernel, whose,
-	       ns * 1e-3, ns / units, k->unit);
+	printf("%-34s %-13s %10.3f us %9.3f ns a %s\n", k->name ? k->name : k->kernel,
+	       implementation, ns * 1e-3, ns / units, k->unit);
 }
 
 static void time_case(const struct kernel_case *k, unsigned isa)
@@ -254,13 +254,13 @@ static int bench(const struct kernel_case *cases, unsigned case_count, const cha
 	for (unsigned i = 0; i < case_count; i++) {
 		const struct kernel_case *k = &cases[i];
 
-		if (!kernels_asked_for(k, text))
+		if (!kernels_selected(k, text))
 			continue;
 		for (unsigned isa = 0; isa < cpu_kernels.variant_count && !k->measure; isa++)
 			if (!only || strcmp(only, isa_names[isa]) == 0)
 				time_case(k, isa);
-		if (k->measure && (!only || strcmp(only, k->whose) == 0))
-			print(k, k->whose, k->measure(k), 1);
+		if (k->measure && (!only || strcmp(only, k->implementation) == 0))
+			print(k, k->implementation, k->measure(k), 1);
 	}
 	return 0;
 }

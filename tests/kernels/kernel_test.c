@@ -9,7 +9,7 @@ static const struct kernel_kind *kind;
 /* The running test, for messages. */
 static struct {
 	const struct kernel_case *k;
-	unsigned variant, how;
+	unsigned variant, row;
 } running;
 
 double kernels_uniform(uint64_t seed, uint64_t counter)
@@ -32,18 +32,18 @@ void kernels_fail(const char *format, ...)
 	va_end(list);
 	if (k)
 		fail_msg("%s %s, %s, case %u, %u x %u x %u x %u: %s", k->kernel,
-			 k->name ? k->name : "", kind->variants[running.variant], running.how, k->n,
+			 k->name ? k->name : "", kind->variants[running.variant], running.row, k->n,
 			 k->h, k->w, k->c, text);
 	else
 		fail_msg("%s", text);
 	abort();
 }
 
-static void check_variant(const struct kernel_case *k, unsigned variant, unsigned how)
+static void check_variant(const struct kernel_case *k, unsigned variant, unsigned row)
 {
 	running.k = k;
 	running.variant = variant;
-	running.how = how;
+	running.row = row;
 	kind->begin(k, variant);
 	k->check(k, variant);
 	kind->end();
@@ -62,8 +62,8 @@ static void check_shape(const struct kernel_test *test, const struct kernel_shap
 		.more = {shape->more[0], shape->more[1], shape->more[2]},
 	};
 
-	for (unsigned i = 0; i < test->how_count; i++) {
-		k.how = (const char *)test->how + i * test->how_size;
+	for (unsigned i = 0; i < test->settings_count; i++) {
+		k.settings = (const char *)test->settings + i * test->settings_size;
 		for (unsigned variant = 0; variant < kind->variant_count; variant++)
 			check_variant(&k, variant, i);
 	}
@@ -108,7 +108,7 @@ static void run_timed_cases(void **state)
 		}
 }
 
-bool kernels_asked_for(const struct kernel_case *k, const char *text)
+bool kernels_selected(const struct kernel_case *k, const char *text)
 {
 	return strstr(k->kernel, text) || (k->name && strstr(k->name, text));
 }
@@ -120,7 +120,7 @@ static int bench(int argc, char **argv, const struct kernel_case *timed, unsigne
 	for (unsigned i = 0; i < kind->variant_count && !known; i++)
 		known = strcmp(argv[2], kind->variants[i]) == 0;
 	for (unsigned i = 0; i < count && !known; i++)
-		known = timed[i].whose && strcmp(argv[2], timed[i].whose) == 0;
+		known = timed[i].implementation && strcmp(argv[2], timed[i].implementation) == 0;
 	if (strcmp(argv[1], "--bench") != 0 || argc > 4 || !known) {
 		fprintf(stderr, "usage: %s [--bench [VARIANT [TEXT]]], VARIANT being one of",
 			argv[0]);

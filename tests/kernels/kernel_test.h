@@ -34,12 +34,12 @@ struct kernel_case {
 	const char *kernel, *name;
 	kernel_check check;
 	uint32_t h, w, c;
-	const void *how; /* parameters of `check` */
-	uint32_t n;      /* number of samples; the harness sets it for timed cases */
+	const void *settings; /* parameters of `check` */
+	uint32_t n;           /* number of samples; the harness sets it for timed cases */
 	uint32_t more[3];
 	const char *unit; /* CPU: unit of n h w c, by which times are divided: "pixel" */
 	/* not a kernel of ours: `measure` times other code for the same work, in ns per unit */
-	const char *whose;
+	const char *implementation;
 	double (*measure)(const struct kernel_case *k);
 };
 
@@ -47,15 +47,15 @@ struct kernel_shape {
 	uint32_t n, h, w, c, more[3];
 };
 
-/* A row of a test program: `check` at every shape with every `how`, or `once`. */
+/* A row of a test program: `check` at every shape with all `settings`, or `once`. */
 struct kernel_test {
 	const char *name;
 	kernel_check check;
 	const struct kernel_shape *shapes;
 	unsigned shape_count;
-	const void *how; /* [how_count], each of how_size bytes, or NULL */
-	size_t how_size;
-	unsigned how_count;
+	const void *settings; /* [settings_count], each of settings_size bytes, or NULL */
+	size_t settings_size;
+	unsigned settings_count;
 	void (*once)(void);
 	uint32_t widths; /* instead of shapes: 1 x 1 x w x 1 for every w up to this */
 	uint32_t times;  /* number of repetitions of the whole row; 0 means 1 */
@@ -63,11 +63,11 @@ struct kernel_test {
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 #define CHECK(check, shapes)                                                                       \
 	{                                                                                          \
-#check, check, shapes, COUNT_OF(shapes), .how_count = 1                            \
+#check, check, shapes, COUNT_OF(shapes), .settings_count = 1                       \
 	}
 #define CHECK_TIMES(check, shapes, repeated)                                                       \
 	{                                                                                          \
-#check, check, shapes, COUNT_OF(shapes), .how_count = 1, .times = (repeated)       \
+#check, check, shapes, COUNT_OF(shapes), .settings_count = 1, .times = (repeated)  \
 	}
 #define CHECK_EACH(check, shapes, hows)                                                            \
 	{                                                                                          \
@@ -75,7 +75,7 @@ struct kernel_test {
 	}
 #define CHECK_WIDTHS(check, last, repeated)                                                        \
 	{                                                                                          \
-#check, check, .how_count = 1, .widths = (last), .times = (repeated)               \
+#check, check, .settings_count = 1, .widths = (last), .times = (repeated)          \
 	}
 #define CHECK_WIDTHS_EACH(check, last, repeated, hows)                                             \
 	{                                                                                          \
@@ -101,7 +101,8 @@ struct kernel_kind {
 	 * checked
 	 */
 	void (*shrink)(struct kernel_case *k);
-	/* prints times, of one variant or `whose`, unless `only` is NULL; returns the exit status
+	/* prints times, of one variant or implementation, unless `only` is NULL; returns the exit
+	 * status
 	 */
 	int (*bench)(const struct kernel_case *cases, unsigned count, const char *only,
 		     const char *text);
@@ -120,7 +121,7 @@ int kernels_main(int argc, char **argv, const struct kernel_kind *kind,
 		 const struct kernel_case *timed, unsigned timed_count);
 
 /* True if TEXT of --bench asks for the case. */
-bool kernels_asked_for(const struct kernel_case *k, const char *text);
+bool kernels_selected(const struct kernel_case *k, const char *text);
 /* Fails the test with a message that names the running case. */
 void kernels_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* Pseudo-random number from a counter (splitmix64), uniform in 0..1. */

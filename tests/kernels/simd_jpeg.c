@@ -56,7 +56,7 @@ static void idct(const struct kernel_case *k, enum cpu_isa isa)
 	static int16_t factors[64] __attribute__((aligned(64)));
 	uint32_t places[BLOCKS_MAX + JPEG_KERNEL_BLOCKS],
 		padded = round_up(k->w, JPEG_KERNEL_BLOCKS);
-	unsigned scale = *(const unsigned *)k->how;
+	unsigned scale = *(const unsigned *)k->settings;
 	size_t lines = (size_t)1 << scale, stride = lines * padded + cpu_below(70),
 	       size = (lines - 1) * stride + lines * padded;
 	uint8_t *out;
@@ -155,7 +155,7 @@ static const struct row_kernel row_kernels[] = {
 /* Tests w samples, readable up to the rounded-up count plus the samples around. */
 static void row(const struct kernel_case *k, enum cpu_isa isa)
 {
-	const struct row_kernel *kernel = k->how;
+	const struct row_kernel *kernel = k->settings;
 	uint32_t count = k->w, samples = round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around;
 	uint8_t *in[ROWS_MAX] = {NULL};
 
@@ -272,14 +272,14 @@ static double turbo_colour(int components, int h, int v)
  */
 static double turbo_rgb(const struct kernel_case *k)
 {
-	const int *how = k->how;
+	const int *how = k->settings;
 
 	return how[1] * how[2] * turbo_colour(how[0], how[1], how[2]);
 }
 
 static double turbo_idct(const struct kernel_case *k)
 {
-	struct turbo_pass pass = {1, 1, 1, true, 8u >> *(const unsigned *)k->how};
+	struct turbo_pass pass = {1, 1, 1, true, 8u >> *(const unsigned *)k->settings};
 
 	return turbo_pass_ns(&pass) / (TURBO_PASS_WIDTH / 8 * TURBO_PASS_HEIGHT / 8);
 }
@@ -287,14 +287,14 @@ static double turbo_idct(const struct kernel_case *k)
 static const int full[] = {3, 1, 1}, halved[] = {3, 2, 2}, grey[] = {1, 1, 1};
 
 /* clang-format off */
-#define TURBO(measured) .whose = "libjpeg-turbo", .measure = (measured)
+#define TURBO(measured) .implementation = "libjpeg-turbo", .measure = (measured)
 #define IDCT(name, scale) \
-	{"idct", name, idct, .n = 1, .h = 1, .w = 44, .c = 1, .how = &scales[scale], .unit = "block"}, \
-	{"idct", name, .how = &scales[scale], .unit = "block", TURBO(turbo_idct)}
+	{"idct", name, idct, .n = 1, .h = 1, .w = 44, .c = 1, .settings = &scales[scale], .unit = "block"}, \
+	{"idct", name, .settings = &scales[scale], .unit = "block", TURBO(turbo_idct)}
 #define ROW(name, index) \
-	{"row", name, row, .n = 1, .h = 1, .w = 341, .c = 1, .how = &row_kernels[index], .unit = "sample of input"}
+	{"row", name, row, .n = 1, .h = 1, .w = 341, .c = 1, .settings = &row_kernels[index], .unit = "sample of input"}
 #define TURBO_ROW(name, shape) \
-	{"row", name, .how = shape, .unit = "sample of input", TURBO(turbo_rgb)}
+	{"row", name, .settings = shape, .unit = "sample of input", TURBO(turbo_rgb)}
 
 static const struct kernel_case timed[] = {
 	{"unstuff", NULL, timed_unstuff, .n = 1, .h = 1, .w = 2048, .c = 1, .unit = "byte"},

@@ -151,7 +151,7 @@ static const struct factor factors[] = {{1, 1}, {2, 1}, {1, 2}, {3, 4},
 
 static void whole_width(const struct kernel_case *k, enum cpu_isa isa)
 {
-	const struct factor *factor = k->how;
+	const struct factor *factor = k->settings;
 	uint32_t count = k->w * factor->to / factor->from;
 	struct region s = {.width = k->w,
 			   .height = cpu_between(1, 20),
@@ -166,7 +166,7 @@ static void whole_width(const struct kernel_case *k, enum cpu_isa isa)
 }
 
 /* Regions whose sides are at most h, resized to at most w. */
-static void any_region(const struct kernel_case *k, enum cpu_isa isa)
+static void check_random_region(const struct kernel_case *k, enum cpu_isa isa)
 {
 	struct region s = random_region(k->h, k->w);
 
@@ -305,8 +305,8 @@ static const struct kernel_shape wide[] = {
 
 static const struct kernel_test tests[] = {
 	CHECK_WIDTHS_EACH(whole_width, 200, 1, factors),
-	CHECK_TIMES(any_region, limits, 100),
-	CHECK_TIMES(any_region, large_limits, 12),
+	CHECK_TIMES(check_random_region, limits, 100),
+	CHECK_TIMES(check_random_region, large_limits, 12),
 	CHECK_TIMES(streamed_region, any, 300),
 	CHECK(wide_region, wide),
 	CHECK(tall_region, any),

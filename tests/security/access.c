@@ -51,7 +51,7 @@ static int try_open(const char *path, const char *owner)
 	return right ? 0 : WRONG;
 }
 
-static int visit(int (*run)(void))
+static int run_in_child(int (*run)(void))
 {
 	int status;
 	pid_t pid = fork();
@@ -65,7 +65,7 @@ static int visit(int (*run)(void))
 	return WEXITSTATUS(status);
 }
 
-static const char *at(const char *folder, const char *name)
+static const char *path_in(const char *folder, const char *name)
 {
 	static char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%.200s/%.60s", folder, name);
@@ -81,14 +81,14 @@ static int own_file(void)
 static int file_in_a_closed_home(void)
 {
 	fixture_become(ALICE);
-	return try_open(at(stage.bobs, "images.pimg"), "images");
+	return try_open(path_in(stage.bob_folder, "images.pimg"), "images");
 }
 
 /* The error must not reveal whether the file exists. */
 static int missing_file_in_private_home(void)
 {
 	fixture_become(ALICE);
-	return try_open(at(stage.bobs, "nothing.pimg"), "images");
+	return try_open(path_in(stage.bob_folder, "nothing.pimg"), "images");
 }
 
 static int shared_file(void)
@@ -114,9 +114,9 @@ static int shared_file_in_the_group(void)
 static int link_into_a_closed_home(void)
 {
 	fixture_become(ALICE);
-	const char *link = strdup(at(stage.alices, "link.pimg"));
+	const char *link = strdup(path_in(stage.alice_folder, "link.pimg"));
 	unlink(link);
-	if (symlink(at(stage.bobs, "images.pimg"), link) < 0)
+	if (symlink(path_in(stage.bob_folder, "images.pimg"), link) < 0)
 		return CANNOT_TRY;
 	return try_open(link, "images");
 }
@@ -124,12 +124,12 @@ static int link_into_a_closed_home(void)
 static int set_with_a_link(void)
 {
 	fixture_become(ALICE);
-	const char *from = strdup(at(stage.alices, "mixed-00000-of-00002.pimg"));
-	const char *link_name = strdup(at(stage.alices, "mixed-00001-of-00002.pimg"));
-	if (link(at(stage.alices, "set-00000-of-00002.pimg"), from) < 0 ||
-	    symlink(at(stage.bobs, "set-00001-of-00002.pimg"), link_name) < 0)
+	const char *from = strdup(path_in(stage.alice_folder, "mixed-00000-of-00002.pimg"));
+	const char *link_name = strdup(path_in(stage.alice_folder, "mixed-00001-of-00002.pimg"));
+	if (link(path_in(stage.alice_folder, "set-00000-of-00002.pimg"), from) < 0 ||
+	    symlink(path_in(stage.bob_folder, "set-00001-of-00002.pimg"), link_name) < 0)
 		return CANNOT_TRY;
-	return try_open(at(stage.alices, "mixed.pimg"), "set");
+	return try_open(path_in(stage.alice_folder, "mixed.pimg"), "set");
 }
 
 /*
@@ -139,10 +139,10 @@ static int set_with_a_link(void)
 static int swapped_link(void)
 {
 	fixture_become(ALICE);
-	const char *name = strdup(at(stage.alices, "swapped.pimg"));
-	const char *good = strdup(at(stage.alices, "good.new"));
-	const char *bad = strdup(at(stage.alices, "bad.new"));
-	const char *target = strdup(at(stage.bobs, "secret.pimg"));
+	const char *name = strdup(path_in(stage.alice_folder, "swapped.pimg"));
+	const char *good = strdup(path_in(stage.alice_folder, "good.new"));
+	const char *bad = strdup(path_in(stage.alice_folder, "bad.new"));
+	const char *target = strdup(path_in(stage.bob_folder, "secret.pimg"));
 	pid_t pid = fork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -175,7 +175,7 @@ static int path_of_another(void)
 	fixture_become(ALICE);
 	int file = open(stage.images, O_RDONLY | O_CLOEXEC);
 	int socket = attack_connect(&stage), r = WRONG;
-	if (!attack_ask(socket, at(stage.bobs, "secret.pimg"), NULL, 0))
+	if (!attack_ask(socket, path_in(stage.bob_folder, "secret.pimg"), NULL, 0))
 		return CANNOT_TRY;
 	loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
 	(void)attack_files(socket, 0, 1, false, &file, 1);
@@ -203,11 +203,11 @@ static int bind_mount(void)
 }
 
 /* The service could not open this file by its path. */
-static int mount_of_its_own(void)
+static int private_mount(void)
 {
-	if (!leave_mounts() || mount("none", stage.bobs, "tmpfs", 0, "mode=0755") < 0)
+	if (!leave_mounts() || mount("none", stage.bob_folder, "tmpfs", 0, "mode=0755") < 0)
 		return CANNOT_TRY;
-	const char *path = attack_dataset(stage.bobs, "inside", DATASET_RAW, ALICE);
+	const char *path = attack_dataset(stage.bob_folder, "inside", DATASET_RAW, ALICE);
 	fixture_become(ALICE);
 	return try_open(path, "inside");
 }
@@ -233,7 +233,7 @@ static bool become_root_inside(void)
 	       write_file("/proc/self/uid_map", map) && geteuid() == 0;
 }
 
-static int root_of_a_namespace(void)
+static int namespace_root(void)
 {
 	if (!become_root_inside())
 		return CANNOT_TRY;
@@ -248,9 +248,9 @@ static int root_of_a_namespace(void)
 	return right ? try_open(stage.images, "images") : WRONG;
 }
 
-static int root_of_a_namespace_in_a_closed_home(void)
+static int namespace_root_in_closed_home(void)
 {
-	return become_root_inside() ? try_open(at(stage.bobs, "images.pimg"), "images")
+	return become_root_inside() ? try_open(path_in(stage.bob_folder, "images.pimg"), "images")
 				    : CANNOT_TRY;
 }
 
@@ -290,7 +290,7 @@ static int set_user_id_given_back(void)
 	if (setgroups(0, NULL) < 0 || setresgid(ALICE, ALICE, BOB) < 0 ||
 	    setresuid(ALICE, ALICE, BOB) < 0)
 		return CANNOT_TRY;
-	return try_open(at(stage.bobs, "images.pimg"), "images");
+	return try_open(path_in(stage.bob_folder, "images.pimg"), "images");
 }
 
 static int overflow_user(void)
@@ -319,13 +319,13 @@ static bool confine(const char *path)
 static int confined_inside(void)
 {
 	fixture_become(ALICE);
-	return confine(stage.alices) ? try_open(stage.images, "images") : CANNOT_TRY;
+	return confine(stage.alice_folder) ? try_open(stage.images, "images") : CANNOT_TRY;
 }
 
 static int confined_outside(void)
 {
 	fixture_become(ALICE);
-	return confine(stage.alices) ? try_open(public, "public") : CANNOT_TRY;
+	return confine(stage.alice_folder) ? try_open(public, "public") : CANNOT_TRY;
 }
 
 /* Sends these two fds as the files of the set, using the raw protocol. */
@@ -354,8 +354,8 @@ static int confined_to_one_shard(void)
 {
 	char first[PATH_MAX], second[PATH_MAX];
 	fixture_become(ALICE);
-	snprintf(first, sizeof(first), "%.200s/set-00000-of-00002.pimg", stage.alices);
-	snprintf(second, sizeof(second), "%.200s/set-00001-of-00002.pimg", stage.alices);
+	snprintf(first, sizeof(first), "%.200s/set-00000-of-00002.pimg", stage.alice_folder);
+	snprintf(second, sizeof(second), "%.200s/set-00001-of-00002.pimg", stage.alice_folder);
 	if (!confine(first))
 		return CANNOT_TRY;
 	int fd = open(first, O_RDONLY | O_CLOEXEC), path_only = open(second, O_PATH | O_CLOEXEC);
@@ -378,7 +378,7 @@ static bool set_acl(const char *entry)
 
 static void expect(const char *name, int (*run)(void), int code)
 {
-	int r = visit(run);
+	int r = run_in_child(run);
 	if (r == CANNOT_TRY) {
 		print_message("%-52s cannot be tried here\n", name);
 		return;
@@ -394,9 +394,9 @@ static void set_up(void)
 	strcpy(public, attack_dataset(stage.fixture.folder, "public", DATASET_RAW, SERVICE));
 	assert_int_equal(chmod(public, 0644), 0);
 	strcpy(shared, attack_dataset(stage.fixture.folder, "shared", DATASET_RAW, BOB));
-	strcpy(set, attack_dataset(stage.alices, "set", DATASET_SET, ALICE));
-	attack_dataset(stage.bobs, "set", DATASET_SET, BOB);
-	attack_dataset(stage.bobs, "secret", DATASET_RAW, BOB);
+	strcpy(set, attack_dataset(stage.alice_folder, "set", DATASET_SET, ALICE));
+	attack_dataset(stage.bob_folder, "set", DATASET_SET, BOB);
+	attack_dataset(stage.bob_folder, "secret", DATASET_RAW, BOB);
 	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", NULL);
 }
 
@@ -428,9 +428,9 @@ static void names(void)
 {
 	struct inotify_event event;
 	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	assert_true(inotify_add_watch(watch, at(stage.bobs, "secret.pimg"), IN_OPEN | IN_ACCESS) >=
-		    0);
-	assert_true(inotify_add_watch(watch, stage.bobs, IN_OPEN | IN_ACCESS) >= 0);
+	assert_true(inotify_add_watch(watch, path_in(stage.bob_folder, "secret.pimg"),
+				      IN_OPEN | IN_ACCESS) >= 0);
+	assert_true(inotify_add_watch(watch, stage.bob_folder, IN_OPEN | IN_ACCESS) >= 0);
 	expect("a link into a closed home", link_into_a_closed_home, EACCES);
 	expect("a set with such a link", set_with_a_link, EACCES);
 	expect("a link that comes and goes", swapped_link, 0);
@@ -444,16 +444,16 @@ static void names(void)
 static void namespaces_and_users(void)
 {
 	expect("a file mounted over another", bind_mount, 0);
-	expect("a mount that only the client sees", mount_of_its_own, 0);
-	expect("root of a user namespace", root_of_a_namespace, 0);
-	expect("the same in a closed home", root_of_a_namespace_in_a_closed_home, EACCES);
+	expect("a mount that only the client sees", private_mount, 0);
+	expect("root of a user namespace", namespace_root, 0);
+	expect("the same in a closed home", namespace_root_in_closed_home, EACCES);
 	expect("a user namespace without a map", unmapped_namespace, 0);
 	expect("a set-user-ID program", set_user_id, 0);
 	expect("one that has given its rights back", set_user_id_given_back, EACCES);
 	expect("the overflow user", overflow_user, EPERM);
 }
 
-static void landlocks(void)
+static void check_landlock(void)
 {
 	struct feed_options options = stage.alice;
 	int ready[2], status;
@@ -485,7 +485,7 @@ TEST(the_kernel_decides)
 	files_and_folders();
 	names();
 	namespaces_and_users();
-	landlocks();
+	check_landlock();
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
 	fixture_deinit(&stage.fixture);
 }

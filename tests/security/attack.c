@@ -122,16 +122,18 @@ void attack_stage(struct stage *stage)
 	stage->fixture.uid = SERVICE;
 	assert_int_equal(chmod(stage->fixture.folder, 0755), 0);
 	assert_int_equal(chown(stage->fixture.folder, SERVICE, SERVICE), 0);
-	snprintf(stage->alices, sizeof(stage->alices), "%.200s/alice", stage->fixture.folder);
-	snprintf(stage->bobs, sizeof(stage->bobs), "%.200s/bob", stage->fixture.folder);
-	assert_int_equal(mkdir(stage->alices, 0700), 0);
-	assert_int_equal(mkdir(stage->bobs, 0700), 0);
-	assert_int_equal(chown(stage->alices, ALICE, ALICE), 0);
-	assert_int_equal(chown(stage->bobs, BOB, BOB), 0);
-	strcpy(stage->images, attack_dataset(stage->alices, "images", DATASET_INDEXED, ALICE));
+	snprintf(stage->alice_folder, sizeof(stage->alice_folder), "%.200s/alice",
+		 stage->fixture.folder);
+	snprintf(stage->bob_folder, sizeof(stage->bob_folder), "%.200s/bob", stage->fixture.folder);
+	assert_int_equal(mkdir(stage->alice_folder, 0700), 0);
+	assert_int_equal(mkdir(stage->bob_folder, 0700), 0);
+	assert_int_equal(chown(stage->alice_folder, ALICE, ALICE), 0);
+	assert_int_equal(chown(stage->bob_folder, BOB, BOB), 0);
+	strcpy(stage->images,
+	       attack_dataset(stage->alice_folder, "images", DATASET_INDEXED, ALICE));
 	stage->alice = fixture_options(&stage->fixture, stage->images, "random_resized_crop(32)");
 	stage->alice.batch_size = 16;
-	strcpy(stage->bobs_images, attack_dataset(stage->bobs, "images", DATASET_JPEG, BOB));
+	strcpy(stage->bobs_images, attack_dataset(stage->bob_folder, "images", DATASET_JPEG, BOB));
 	stage->bob = fixture_options(&stage->fixture, stage->bobs_images,
 				     "random_resized_crop(64) hflip(0.5)");
 	stage->bob.slots = 3;

@@ -31,7 +31,8 @@ enum dataset_kind {
 
 struct stage {
 	struct fixture fixture;
-	char alices[PATH_MAX], bobs[PATH_MAX];        /* per-user directories, closed to others */
+	char alice_folder[PATH_MAX],
+		bob_folder[PATH_MAX];                 /* per-user directories, closed to others */
 	char images[PATH_MAX], bobs_images[PATH_MAX]; /* per user: path of one dataset */
 	struct feed_options alice, bob; /* per user: options for feeds of a valid dataset */
 };

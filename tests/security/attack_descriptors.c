@@ -35,7 +35,7 @@ static const char pipeline[] = "random_resized_crop(32)";
 static int fifo_alone(const struct stage *stage)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%.200s/fifo", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/fifo", stage->alice_folder);
 	unlink(path);
 	if (mkfifo(path, 0600) < 0)
 		return -1;
@@ -71,7 +71,7 @@ static int zero_device(const struct stage *stage)
 
 static int directory(const struct stage *stage)
 {
-	return open(stage->alices, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return open(stage->alice_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 static int path_only(const struct stage *stage)
@@ -172,7 +172,7 @@ static int message_queue(const struct stage *stage)
 	return queue;
 }
 
-static int faults(const struct stage *stage)
+static int open_userfaultfd(const struct stage *stage)
 {
 	enum { USER_MODE_ONLY = 1 };
 	return (int)syscall(SYS_userfaultfd, O_CLOEXEC | USER_MODE_ONLY);
@@ -248,11 +248,11 @@ static int file_on_mount(const struct stage *stage, bool overlay)
 {
 	char path[PATH_MAX];
 	int status, from = open(stage->images, O_RDONLY | O_CLOEXEC);
-	snprintf(path, sizeof(path), "%.200s/file", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/file", stage->alice_folder);
 	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
 	if (pid == 0) {
 		int fd = -1;
-		if (mount_alone(stage->alices, overlay))
+		if (mount_alone(stage->alice_folder, overlay))
 			fd = copy_to(from, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 		_exit(fd < 0 ? 0 : fd);
 	}
@@ -274,7 +274,7 @@ static int file_on_overlay(const struct stage *stage)
 static int nameless_file(const struct stage *stage)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%.200s/nameless", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/nameless", stage->alice_folder);
 	if (link(stage->images, path) < 0)
 		return -1;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -308,7 +308,7 @@ static const struct kind {
 	{"namespace", name_space, false},
 	{"signalfd", signals, false},
 	{"message queue", message_queue, false},
-	{"userfaultfd", faults, false},
+	{"userfaultfd", open_userfaultfd, false},
 	{"huge pages", huge_pages, false},
 	{"secret memory", secret_memory, false},
 	{"ramfs", file_on_ramfs, false},
@@ -503,14 +503,14 @@ static void pass_unasked(const struct stage *stage)
 }
 
 /* An invalid answer to NeedFiles. */
-struct lie {
+struct files_reply {
 	uint32_t first, total;
 	bool direct;
 	unsigned count; /* number of fds */
 	int code;       /* expected errno */
 };
 
-static void tell(const struct stage *stage, const struct lie *lie, int file)
+static void tell(const struct stage *stage, const struct files_reply *lie, int file)
 {
 	int fds[FRAME_FDS_MAX], code = ECONNRESET;
 	int socket = attack_connect(stage);
@@ -539,7 +539,7 @@ static void tell(const struct stage *stage, const struct lie *lie, int file)
 
 static void lie_about_parts(const struct stage *stage)
 {
-	static const struct lie lies[] = {
+	static const struct files_reply lies[] = {
 		{1, 1, false, 1, ECONNRESET},
 		{UINT32_MAX, 1, false, 1, ECONNRESET},
 		{0, 0, false, 1, ECONNRESET},
@@ -615,7 +615,7 @@ static bool fuse_there;
 static void mount_silent(struct stage *stage, enum fuse_silence silence)
 {
 	char folder[PATH_MAX];
-	snprintf(folder, sizeof(folder), "%.200s/fuse", stage->alices);
+	snprintf(folder, sizeof(folder), "%.200s/fuse", stage->alice_folder);
 	fuse_there = fuse_start(&fuse, folder, stage->images, silence);
 	if (!fuse_there)
 		print_message("no FUSE here: the next row attacks nothing\n");
@@ -655,7 +655,7 @@ static void pass_silent_file(const struct stage *stage, const char *wish)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		char path[PATH_MAX];
-		snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alices);
+		snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alice_folder);
 		int fd = open(path, O_RDONLY | O_CLOEXEC), socket = attack_connect(stage);
 		if (fd < 0 || socket < 0 || !attack_ask(socket, path, wish, 16))
 			_exit(1);
@@ -700,7 +700,7 @@ static void read_the_middle(const struct stage *stage)
 	int ready[2];
 	if (!fuse_there)
 		return;
-	snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alice_folder);
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	pid_t pid = fork();
 	assert_true(pid >= 0);

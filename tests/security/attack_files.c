@@ -21,7 +21,7 @@ static char hostile[PATH_MAX];
 
 static void make(struct stage *stage, enum dataset_kind kind)
 {
-	strcpy(hostile, attack_dataset(stage->alices, "hostile", kind, ALICE));
+	strcpy(hostile, attack_dataset(stage->alice_folder, "hostile", kind, ALICE));
 }
 
 static void make_jpeg(struct stage *stage)
@@ -46,8 +46,8 @@ static void make_zstd(struct stage *stage)
 
 static void make_sets(struct stage *stage)
 {
-	attack_dataset(stage->alices, "large", DATASET_SET, ALICE);
-	attack_dataset(stage->alices, "small", DATASET_SMALL_SET, ALICE);
+	attack_dataset(stage->alice_folder, "large", DATASET_SET, ALICE);
+	attack_dataset(stage->alice_folder, "small", DATASET_SMALL_SET, ALICE);
 }
 
 struct mapping {
@@ -89,7 +89,7 @@ static unsigned choose(const struct mapping *mapping, size_t places[PLACES_MAX])
  * correct data and two reads of a byte may differ. It changes any of the first `first` bytes or, if
  * that is 0, the bytes chosen by choose().
  */
-static pid_t flicker(const struct mapping *mapping, size_t first)
+static pid_t start_flipping(const struct mapping *mapping, size_t first)
 {
 	static size_t places[PLACES_MAX];
 	static uint8_t was[PLACES_MAX];
@@ -159,7 +159,7 @@ static void change_while_served(const struct stage *stage)
 	struct mapping mapping = map(hostile);
 	uint8_t *good = malloc(mapping.size);
 	memcpy(good, mapping.bytes, mapping.size);
-	pid_t pid = flicker(&mapping, 4096);
+	pid_t pid = start_flipping(&mapping, 4096);
 	for (unsigned i = 0; i < 20; i++)
 		consume(stage, hostile);
 	kill(pid, SIGKILL);
@@ -170,7 +170,7 @@ static void change_while_served(const struct stage *stage)
 		assert_non_null(feed);
 		/* several epochs, so that all checksums have been verified */
 		assert_true(take(feed, 12));
-		pid = flicker(&mapping, 0);
+		pid = start_flipping(&mapping, 0);
 		(void)take(feed, 24);
 		feed_close(feed);
 		kill(pid, SIGKILL);
@@ -221,14 +221,14 @@ static void replace(const char *folder, const char *from, const char *name)
 static void replace_while_opened(const struct stage *stage)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%.200s/changing.pimg", stage->alices);
-	replace(stage->alices, "large", "changing");
+	snprintf(path, sizeof(path), "%.200s/changing.pimg", stage->alice_folder);
+	replace(stage->alice_folder, "large", "changing");
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (unsigned n = 0;; n++)
-			replace(stage->alices, n % 2 ? "large" : "small", "changing");
+			replace(stage->alice_folder, n % 2 ? "large" : "small", "changing");
 	}
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;)
 		consume(stage, path);
@@ -268,7 +268,7 @@ static void make_black(struct stage *stage, const char *name, uint32_t width, ui
 {
 	struct test_dataset data;
 	kib_before = anonymous_kib(stage);
-	snprintf(hostile, sizeof(hostile), "%.200s/%s.pimg", stage->alices, name);
+	snprintf(hostile, sizeof(hostile), "%.200s/%s.pimg", stage->alice_folder, name);
 	if (access(hostile, F_OK) == 0)
 		return;
 	uint8_t *pixels = calloc(1, (size_t)width * height * 3);

@@ -26,16 +26,16 @@ enum {
 
 static const char pipeline[] = "random_resized_crop(256)";
 
-struct kept {
+struct held_ring {
 	void *map;
 	size_t size;
 	int fds[2]; /* fds of ring and ack page */
 };
 
 /* Opens a feed, maps its ring, and hangs up. */
-static struct kept keep(const struct stage *stage, int file)
+static struct held_ring keep(const struct stage *stage, int file)
 {
-	struct kept kept;
+	struct held_ring kept;
 	int socket;
 	int r = attack_open(stage, file, pipeline, &socket, kept.fds);
 	if (r != 0)
@@ -47,7 +47,7 @@ static struct kept keep(const struct stage *stage, int file)
 	return kept;
 }
 
-static void forget_fds(struct kept *kept)
+static void forget_fds(struct held_ring *kept)
 {
 	close(kept->fds[0]);
 	close(kept->fds[1]);
@@ -123,7 +123,7 @@ static void assert_released(const struct stage *stage, int file)
 
 static void keep_by_mapping(const struct stage *stage)
 {
-	struct kept kept[RINGS];
+	struct held_ring kept[RINGS];
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++) {
 		kept[i] = keep(stage, file);
@@ -137,7 +137,7 @@ static void keep_by_mapping(const struct stage *stage)
 
 static void keep_by_a_child(const struct stage *stage)
 {
-	struct kept kept[RINGS];
+	struct held_ring kept[RINGS];
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++)
 		kept[i] = keep(stage, file);
@@ -161,7 +161,7 @@ static void keep_in_flight(const struct stage *stage)
 {
 	int pairs[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++) {
-		struct kept kept = keep(stage, file);
+		struct held_ring kept = keep(stage, file);
 		attack_put_in_flight(kept.fds[0], pairs[i]);
 		forget_fds(&kept);
 		munmap(kept.map, kept.size);
@@ -177,7 +177,7 @@ static void keep_in_flight(const struct stage *stage)
 /* The ack page is writable, and counts like the ring. */
 static void keep_ack_pages(const struct stage *stage)
 {
-	struct kept kept[RINGS];
+	struct held_ring kept[RINGS];
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++) {
 		kept[i] = keep(stage, file);
@@ -195,7 +195,7 @@ static void keep_in_pipes(const struct stage *stage)
 {
 	int pipes[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++) {
-		struct kept kept = keep(stage, file);
+		struct held_ring kept = keep(stage, file);
 		off_t at = (off_t)kept.size / 2;
 		assert_int_equal(pipe2(pipes[i], O_CLOEXEC), 0);
 		assert_true(splice(kept.fds[0], &at, pipes[i][1], NULL, 1, 0) == 1);
@@ -233,7 +233,7 @@ static void keep_in_connections(const struct stage *stage)
 {
 	int ends[RINGS][2], file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	for (unsigned i = 0; i < RINGS; i++) {
-		struct kept kept = keep(stage, file);
+		struct held_ring kept = keep(stage, file);
 		off_t at = 0;
 		new_connection(ends[i]);
 		assert_true(sendfile(ends[i][0], kept.fds[0], &at, kept.size) > 0);
@@ -255,7 +255,7 @@ static void keep_by_path(const struct stage *stage)
 	int paths[RINGS], file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	char path[64];
 	for (unsigned i = 0; i < RINGS; i++) {
-		struct kept kept = keep(stage, file);
+		struct held_ring kept = keep(stage, file);
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", kept.fds[0]);
 		paths[i] = open(path, O_PATH | O_CLOEXEC);
 		assert_true(paths[i] >= 0);
@@ -329,7 +329,7 @@ static void leave_pages_out(const struct stage *stage)
 		/* The kernel may drop clean pages once no process maps them. */
 		assert_true(blocks(fds) <= before);
 		close(socket);
-		forget_fds(&(struct kept){.fds = {fds[0], fds[1]}});
+		forget_fds(&(struct held_ring){.fds = {fds[0], fds[1]}});
 	}
 }
 

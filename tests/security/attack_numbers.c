@@ -56,7 +56,7 @@ static void flood_with_connections(const struct stage *stage)
 }
 
 /* Opens many more connections than one user may have, and sends nothing on any of them. */
-static void linger(const struct stage *stage)
+static void hold_idle_connections(const struct stage *stage)
 {
 	enum { MANY = 600 };
 	static int fds[MANY];
@@ -97,7 +97,7 @@ static void half_frames(const struct stage *stage)
 }
 
 /* Sends a 1 MiB frame byte by byte on every connection. */
-static void dribble(const struct stage *stage)
+static void send_bytewise(const struct stage *stage)
 {
 	int fds[CONNECTIONS];
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
@@ -166,7 +166,7 @@ static void fill_a_socket(const struct stage *stage)
 	send_doorbells(pair[0]);
 }
 
-static void fill_a_socket_each(const struct stage *stage)
+static void fill_sockets(const struct stage *stage)
 {
 	together(stage, fill_a_socket);
 }
@@ -402,13 +402,13 @@ static void touch_processes(const struct stage *stage)
 const struct attack attacks_by_numbers[] = {
 	{"connections as fast as they go", flood_with_connections, NULL, NULL,
 	 .processes = FLOODERS, .without_daemon = flood_with_connections},
-	{"connections that stay", linger, NULL, NULL},
+	{"connections that stay", hold_idle_connections, NULL, NULL},
 	{"frames that stop half way", half_frames, NULL, NULL},
-	{"frames byte by byte", dribble, NULL, NULL, .without_daemon = dribble},
+	{"frames byte by byte", send_bytewise, NULL, NULL, .without_daemon = send_bytewise},
 	{"questions without listening", ask_and_not_listen, NULL, NULL,
 	 .without_daemon = ask_and_not_listen},
 	{"doorbells", flood_with_doorbells, NULL, NULL, .processes = FLOODERS,
-	 .without_daemon = fill_a_socket_each},
+	 .without_daemon = fill_sockets},
 	{"OpenFeed and GetDataset as fast as they go", flood_with_requests, NULL, NULL,
 	 .processes = FLOODERS},
 	{"GetDataset on many connections", flood_with_questions, NULL, NULL},

@@ -34,32 +34,32 @@ enum {
 };
 
 /* BOB's measurements during an attack or a calm. */
-struct notice {
+struct delays {
 	unsigned batches, late;
 	double longest_ms;
 };
 
 /* Extremes over all calms. */
-struct calm {
+struct idle_delays {
 	unsigned count, late_min, late_max;
 	double longest_ms_min, longest_ms_max;
 };
 
-static struct notice notice_of(struct control_client *control, unsigned phase)
+static struct delays measure_delays(struct control_client *control, unsigned phase)
 {
 	double longest_ms = control_client_longest_ms(control);
-	return (struct notice){
+	return (struct delays){
 		.batches = (unsigned)atomic_load(&control->phase_batches[phase]),
 		.late = atomic_load(&control->late[phase]),
 		.longest_ms = longest_ms,
 	};
 }
 
-static void watch_calm(struct control_client *control, struct calm *calm)
+static void watch_calm(struct control_client *control, struct idle_delays *calm)
 {
 	unsigned phase = control_client_phase(control);
 	usleep(attack_ms() * 1000);
-	struct notice notice = notice_of(control, phase);
+	struct delays notice = measure_delays(control, phase);
 	if (calm->count++ == 0 || notice.late < calm->late_min)
 		calm->late_min = notice.late;
 	if (notice.late > calm->late_max)
@@ -121,7 +121,7 @@ static void wait_for(pid_t pid, const char *name)
 		fail_msg("%s: it did not go as it should, status %#x", name, (unsigned)status);
 }
 
-static struct notice watch_attack(struct stage *stage, struct control_client *control,
+static struct delays watch_attack(struct stage *stage, struct control_client *control,
 				  const struct attack *attack, double *ret_open_ms)
 {
 	if (attack->prepare)
@@ -137,7 +137,7 @@ static struct notice watch_attack(struct stage *stage, struct control_client *co
 	usleep(attack_ms() * 500);
 	*ret_open_ms = open_beside(&stage->bob, BOB);
 	wait_for(pid, attack->name);
-	struct notice notice = notice_of(control, phase);
+	struct delays notice = measure_delays(control, phase);
 	if (attack->check)
 		attack->check(stage);
 	return notice;
@@ -147,31 +147,31 @@ static struct notice watch_attack(struct stage *stage, struct control_client *co
  * Returns true if the attack disturbed BOB. Opening a feed may have made the interval a little
  * longer than a calm.
  */
-static bool disturbed(const struct notice *notice, const struct calm *calm, double open_ms)
+static bool disturbed(const struct delays *notice, const struct idle_delays *calm, double open_ms)
 {
 	return notice->late > calm->late_max || open_ms > OPEN_WITHIN_MS || notice->batches == 0;
 }
 
 static bool run_attack(struct stage *stage, struct control_client *control,
-		       const struct attack *attack, struct calm *calm)
+		       const struct attack *attack, struct idle_delays *calm)
 {
 	bool bad = true;
 	for (int attempt = 0; bad && attempt < ATTEMPTS; attempt++) {
 		double open_ms;
-		pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
-		pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
+		pid_t alice_folder = fixture_worker_of(&stage->fixture, ALICE);
+		pid_t bob_folder = fixture_worker_of(&stage->fixture, BOB);
 		if (attempt > 0 || calm->count < CALMS)
 			watch_calm(control, calm);
-		struct notice during = watch_attack(stage, control, attack, &open_ms);
+		struct delays during = watch_attack(stage, control, attack, &open_ms);
 		print_message("%-52s %4u batches, %u late (%u), longest %5.1f ms (%5.1f), opened "
 			      "in %3.0f ms\n",
 			      attack->name, during.batches, during.late, calm->late_max,
 			      during.longest_ms, calm->longest_ms_max, open_ms);
 		bad = !sanitized() && disturbed(&during, calm, open_ms);
 		open_beside(&stage->alice, ALICE);
-		if (fixture_worker_of(&stage->fixture, ALICE) != alices)
+		if (fixture_worker_of(&stage->fixture, ALICE) != alice_folder)
 			fail_msg("%s: ALICE's worker has ended", attack->name);
-		if (fixture_worker_of(&stage->fixture, BOB) != bobs)
+		if (fixture_worker_of(&stage->fixture, BOB) != bob_folder)
 			fail_msg("%s: BOB's worker has ended", attack->name);
 	}
 	return bad;
@@ -186,7 +186,7 @@ TEST(attacks_harm_nobody)
 	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
 	const char *only = getenv("LOADERD_TEST_ATTACK");
 	struct stage stage;
-	struct calm calm = {0};
+	struct idle_delays calm = {0};
 	unsigned harmful = 0;
 	attack_stage(&stage);
 	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",

@@ -50,7 +50,7 @@ enum {
 enum run { CONTROL, FEED, SINK, ATTACK, RUNS };
 
 /* State and measurements of BOB's process. */
-struct paced {
+struct client_state {
 	_Atomic bool counts;
 	_Atomic unsigned count;
 	uint32_t wait_us[SAMPLES_MAX];
@@ -99,7 +99,7 @@ static void *shared(size_t size)
  * Holds one of two slots, so that the daemon begins a batch only when the previous one is released
  * and no finished batch hides the daemon's latency.
  */
-static void pace(const struct stage *stage, struct paced *paced)
+static void pace(const struct stage *stage, struct client_state *paced)
 {
 	struct feed_batch kept = {.size = sizeof(kept)}, batch = {.size = sizeof(batch)};
 	struct feed_options options = stage->bob;
@@ -125,7 +125,7 @@ static void pace(const struct stage *stage, struct paced *paced)
 	}
 }
 
-static pid_t start(const struct stage *stage, uid_t uid, struct paced *paced,
+static pid_t start(const struct stage *stage, uid_t uid, struct client_state *paced,
 		   void (*run)(const struct stage *stage))
 {
 	pid_t pid = fork();
@@ -192,7 +192,7 @@ static void open_shards(const struct stage *stage)
 {
 	struct feed_options options = stage->alice;
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%.200s/many.pimg", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/many.pimg", stage->alice_folder);
 	options.dataset = path;
 	options.slots = 2;
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;) {
@@ -263,7 +263,7 @@ static const struct row rows[] = {
 /* ALICE's control runs. */
 
 /* CPU time that the attack's processes used, and the number of times they slept. */
-static struct used {
+static struct attack_cost {
 	uint64_t cpu_us, sleeps;
 } used;
 static unsigned burners;
@@ -331,7 +331,7 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static struct result result_of(struct paced *paced)
+static struct result result_of(struct client_state *paced)
 {
 	struct result result = {.batches = atomic_load(&paced->count)};
 	if (result.batches == 0)
@@ -354,8 +354,9 @@ static void run_all(const struct stage *stage)
 }
 
 /* ret_used receives the resource use of ALICE's processes and may be NULL. */
-static struct result measure(const struct stage *stage, struct paced *paced, unsigned processes,
-			     void (*run)(const struct stage *stage), struct used *ret_used)
+static struct result measure(const struct stage *stage, struct client_state *paced,
+			     unsigned processes, void (*run)(const struct stage *stage),
+			     struct attack_cost *ret_used)
 {
 	struct rusage usage;
 	int status;
@@ -376,7 +377,7 @@ static struct result measure(const struct stage *stage, struct paced *paced, uns
 	assert_int_equal(wait4(pid, &status, 0, &usage), pid);
 	assert_int_equal(status, 0);
 	if (ret_used)
-		*ret_used = (struct used){
+		*ret_used = (struct attack_cost){
 			.cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) *
 					  1000000 +
 				  (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec),
@@ -395,14 +396,14 @@ static void make_shards(const struct stage *stage)
 	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
 	struct test_dataset data;
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%.200s/many.pimg", stage->alices);
+	snprintf(path, sizeof(path), "%.200s/many.pimg", stage->alice_folder);
 	test_dataset_begin(&data, path, SHARD_SIZE_MIN);
 	for (unsigned i = 0; i < SHARDS; i++)
 		test_dataset_add(&data, &item);
 	test_dataset_finish(&data);
 	for (unsigned i = 0; i < SHARDS; i++) {
-		snprintf(path, sizeof(path), "%.200s/many-%05u-of-%05u.pimg", stage->alices, i,
-			 (unsigned)SHARDS);
+		snprintf(path, sizeof(path), "%.200s/many-%05u-of-%05u.pimg", stage->alice_folder,
+			 i, (unsigned)SHARDS);
 		assert_int_equal(chown(path, ALICE, ALICE), 0);
 	}
 }
@@ -419,7 +420,7 @@ static void start_worker(const struct stage *stage)
 	assert_true(fixture_worker_of(&stage->fixture, ALICE) > 0);
 }
 
-static pid_t set_stage(struct stage *stage, struct paced **ret_paced)
+static pid_t set_stage(struct stage *stage, struct client_state **ret_paced)
 {
 	attack_stage(stage);
 	make_shards(stage);
@@ -447,11 +448,12 @@ static unsigned burners_of(const struct row *row)
 }
 
 /* Runs the attack against a server of ALICE that only reads. */
-static struct result measure_sink(const struct stage *stage, struct paced *paced,
+static struct result measure_sink(const struct stage *stage, struct client_state *paced,
 				  const struct row *row)
 {
 	struct stage hers = *stage;
-	snprintf(hers.fixture.socket, sizeof(hers.fixture.socket), "%.80s/sink", stage->alices);
+	snprintf(hers.fixture.socket, sizeof(hers.fixture.socket), "%.80s/sink",
+		 stage->alice_folder);
 	pid_t pid = start(&hers, ALICE, NULL, sink);
 	while (access(hers.fixture.socket, F_OK) < 0)
 		usleep(1000);
@@ -461,7 +463,8 @@ static struct result measure_sink(const struct stage *stage, struct paced *paced
 	return result;
 }
 
-static bool is_disturbed(const struct stage *stage, struct paced *paced, const struct row *row)
+static bool is_disturbed(const struct stage *stage, struct client_state *paced,
+			 const struct row *row)
 {
 	struct result attack = measure(stage, paced, row->processes, row->run, &used);
 	struct result control = measure(stage, paced, burners_of(row), burn, NULL);
@@ -477,7 +480,7 @@ static bool is_disturbed(const struct stage *stage, struct paced *paced, const s
 TEST(what_the_daemon_does_for_one_user_is_inside_of_the_users_share)
 {
 	struct stage stage;
-	struct paced *paced;
+	struct client_state *paced;
 	unsigned harmful = 0;
 	pid_t bob = set_stage(&stage, &paced);
 	for (const struct row *row = rows; row->name; row++) {
@@ -530,7 +533,7 @@ static struct result summary(const struct result *results, unsigned count)
 	return all;
 }
 
-static void bench_row(const struct stage *stage, struct paced *paced, const struct row *row)
+static void bench_row(const struct stage *stage, struct client_state *paced, const struct row *row)
 {
 	static struct result results[RUNS][ROUNDS_MAX];
 	double cpus = 0;
@@ -566,7 +569,7 @@ static void bench_row(const struct stage *stage, struct paced *paced, const stru
 static void bench(void)
 {
 	struct stage stage;
-	struct paced *paced;
+	struct client_state *paced;
 	pid_t bob = set_stage(&stage, &paced);
 	printf("%u rounds of %u ms; p50 / p99 / max of BOB's waits in ms\n\n", rounds(),
 	       attack_ms());

@@ -245,7 +245,7 @@ TEST(worker_without_descriptors)
  * Connects as ALICE. Returns true if she gets a feed or an error text, which is stored in `text`;
  * false if the daemon hangs up.
  */
-static bool is_served_or_told(const struct stage *stage, char text[FEED_ERROR_MAX])
+static bool is_served_or_refused(const struct stage *stage, char text[FEED_ERROR_MAX])
 {
 	int fds[2], status;
 	assert_int_equal(pipe(fds), 0);
@@ -289,7 +289,7 @@ TEST(without_threads)
 	for (unsigned processes = LEAST; processes <= MOST; processes++) {
 		stage.fixture.processes = processes;
 		fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
-		if (!is_served_or_told(&stage, text))
+		if (!is_served_or_refused(&stage, text))
 			fail_msg("RLIMIT_NPROC %u: hung up on without an Error", processes);
 		char expected[64];
 		snprintf(expected, sizeof(expected), "RLIMIT_NPROC of the service's user, %u",

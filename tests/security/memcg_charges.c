@@ -301,16 +301,16 @@ static const struct row {
 static bool run_row(struct stage *stage, const struct row *row, const char *black,
 		    const _Atomic unsigned *taken)
 {
-	pid_t bobs = fixture_worker_of(&stage->fixture, BOB);
+	pid_t bob_folder = fixture_worker_of(&stage->fixture, BOB);
 	/* Warm up, so that heaps have their final size. */
 	end(start_alice(stage, black, row->run, 1));
-	pid_t alices = fixture_worker_of(&stage->fixture, ALICE);
+	pid_t alice_folder = fixture_worker_of(&stage->fixture, ALICE);
 	int before = used_mib();
 	unsigned batches = atomic_load(taken);
 	pid_t alice = start_alice(stage, black, row->run, FILES);
 	int after = used_mib();
-	bool ended = fixture_worker_of(&stage->fixture, BOB) != bobs ||
-		     fixture_worker_of(&stage->fixture, ALICE) != alices;
+	bool ended = fixture_worker_of(&stage->fixture, BOB) != bob_folder ||
+		     fixture_worker_of(&stage->fixture, ALICE) != alice_folder;
 	if (waitpid(stage->fixture.daemon, NULL, WNOHANG) != 0) {
 		stage->fixture.daemon = 0;
 		fail_msg("%s: the supervisor has ended", row->name);

@@ -162,11 +162,11 @@ static int open_as_alice(const char *path)
 TEST_WITH(every_shard_counts, start, stop)
 {
 	char set[PATH_MAX], shard[PATH_MAX];
-	strcpy(set, attack_dataset(stage.alices, "sharded", DATASET_SET, ALICE));
+	strcpy(set, attack_dataset(stage.alice_folder, "sharded", DATASET_SET, ALICE));
 	assert_int_equal(open_as_alice(set), 0);
 	for (unsigned i = 0; i < 2; i++) {
-		snprintf(shard, sizeof(shard), "%.200s/sharded-%05u-of-00002.pimg", stage.alices,
-			 i);
+		snprintf(shard, sizeof(shard), "%.200s/sharded-%05u-of-00002.pimg",
+			 stage.alice_folder, i);
 		assert_int_equal(chown(shard, BOB, BOB), 0);
 		assert_int_equal(open_as_alice(set), EACCES);
 		assert_int_equal(chmod(shard, 0604), 0);

@@ -29,7 +29,7 @@ enum {
 };
 
 /* A ring and the references to it. */
-struct kept {
+struct held_ring {
 	bool used;
 	uint64_t bytes;
 	int socket, ring, ack; /* -1 if closed */
@@ -45,13 +45,13 @@ struct model {
 	const struct stage *stage;
 	const struct memcg *group; /* memory cgroup; NULL if there is none */
 	int file;
-	struct kept kept[KEPT_MAX];
+	struct held_ring kept[KEPT_MAX];
 	unsigned granted, refused;
 };
 
 static const char pipeline[] = "random_resized_crop(128)";
 
-static bool refers(const struct kept *kept)
+static bool is_referenced(const struct held_ring *kept)
 {
 	return kept->used &&
 	       (kept->socket >= 0 || kept->ring >= 0 || kept->ack >= 0 || kept->path >= 0 ||
@@ -62,7 +62,7 @@ static uint64_t bytes_kept(const struct model *model)
 {
 	uint64_t bytes = 0;
 	for (unsigned i = 0; i < KEPT_MAX; i++)
-		if (refers(&model->kept[i]))
+		if (is_referenced(&model->kept[i]))
 			bytes += model->kept[i].bytes;
 	return bytes;
 }
@@ -74,10 +74,10 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-static void open_ring(struct model *model, struct kept *kept)
+static void open_ring(struct model *model, struct held_ring *kept)
 {
 	int fds[2], socket;
-	if (refers(kept))
+	if (is_referenced(kept))
 		return;
 	int r = attack_open(model->stage, model->file, pipeline, &socket, fds);
 	if (r != 0) {
@@ -86,7 +86,7 @@ static void open_ring(struct model *model, struct kept *kept)
 		return;
 	}
 	model->granted++;
-	*kept = (struct kept){
+	*kept = (struct held_ring){
 		.used = true,
 		.bytes = (uint64_t)lseek(fds[0], 0, SEEK_END),
 		.socket = socket,
@@ -98,7 +98,7 @@ static void open_ring(struct model *model, struct kept *kept)
 	};
 }
 
-static void map_ring(struct kept *kept)
+static void map_ring(struct held_ring *kept)
 {
 	if (kept->map || kept->ring < 0)
 		return;
@@ -106,14 +106,14 @@ static void map_ring(struct kept *kept)
 	assert_ptr_not_equal(kept->map, MAP_FAILED);
 }
 
-static void unmap_ring(struct kept *kept)
+static void unmap_ring(struct held_ring *kept)
 {
 	if (kept->map)
 		munmap(kept->map, kept->bytes);
 	kept->map = NULL;
 }
 
-static void splice_page(struct kept *kept)
+static void splice_page(struct held_ring *kept)
 {
 	if (kept->ring < 0 || kept->pipe[0] >= 0)
 		return;
@@ -122,13 +122,13 @@ static void splice_page(struct kept *kept)
 	assert_int_equal(splice(kept->ring, &at, kept->pipe[1], NULL, 1, 0), 1);
 }
 
-static void unsplice(struct kept *kept)
+static void close_pipe(struct held_ring *kept)
 {
 	close_fd(&kept->pipe[0]);
 	close_fd(&kept->pipe[1]);
 }
 
-static void open_path(struct kept *kept)
+static void open_path(struct held_ring *kept)
 {
 	char path[64];
 	if (kept->ring < 0 || kept->path >= 0)
@@ -138,21 +138,21 @@ static void open_path(struct kept *kept)
 	assert_true(kept->path >= 0);
 }
 
-static void send_away(struct kept *kept)
+static void send_away(struct held_ring *kept)
 {
 	int fd = attack_random() % 2 ? kept->ring : kept->ack;
 	if (fd >= 0 && kept->flight[0] < 0)
 		attack_put_in_flight(fd, kept->flight);
 }
 
-static void forget_message(struct kept *kept)
+static void forget_message(struct held_ring *kept)
 {
 	close_fd(&kept->flight[0]);
 	close_fd(&kept->flight[1]);
 }
 
 /* Forks a child, which inherits the references to all rings. */
-static void fork_child(struct model *model, struct kept *kept)
+static void fork_child(struct model *model, struct held_ring *kept)
 {
 	if (!kept->used || kept->child != 0)
 		return;
@@ -161,14 +161,14 @@ static void fork_child(struct model *model, struct kept *kept)
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (unsigned i = 0; i < KEPT_MAX; i++) {
-			struct kept *other = &model->kept[i];
+			struct held_ring *other = &model->kept[i];
 			if (other == kept || !other->used)
 				continue;
 			close_fd(&other->socket);
 			close_fd(&other->ring);
 			close_fd(&other->ack);
 			close_fd(&other->path);
-			unsplice(other);
+			close_pipe(other);
 			forget_message(other);
 			unmap_ring(other);
 		}
@@ -182,7 +182,7 @@ static void fork_child(struct model *model, struct kept *kept)
 			     kept->pipe[0] >= 0 || kept->flight[0] >= 0;
 }
 
-static void kill_child(struct kept *kept)
+static void kill_child(struct held_ring *kept)
 {
 	if (kept->child == 0)
 		return;
@@ -192,7 +192,7 @@ static void kill_child(struct kept *kept)
 	kept->child_refers = false;
 }
 
-static void close_feed(struct kept *kept)
+static void close_feed(struct held_ring *kept)
 {
 	if (kept->socket >= 0)
 		shutdown(kept->socket, SHUT_RDWR);
@@ -200,7 +200,7 @@ static void close_feed(struct kept *kept)
 }
 
 /* Drops every reference, or every one except one of a random kind. */
-static void drop_references(struct kept *kept)
+static void drop_references(struct held_ring *kept)
 {
 	enum { KINDS = 8 };
 	unsigned but = (unsigned)(attack_random() % (KINDS + 1));
@@ -209,7 +209,7 @@ static void drop_references(struct kept *kept)
 	if (but != 1)
 		unmap_ring(kept);
 	if (but != 2)
-		unsplice(kept);
+		close_pipe(kept);
 	if (but != 3)
 		forget_message(kept);
 	if (but != 4)
@@ -223,7 +223,7 @@ static void drop_references(struct kept *kept)
 }
 
 /* Returns an unused entry, or NULL. */
-static struct kept *find_free(struct model *model)
+static struct held_ring *find_free(struct model *model)
 {
 	for (unsigned i = 0; i < KEPT_MAX; i++)
 		if (!model->kept[i].used)
@@ -232,10 +232,10 @@ static struct kept *find_free(struct model *model)
 }
 
 /* Returns a random used entry, or NULL. */
-static struct kept *find_used(struct model *model)
+static struct held_ring *find_used(struct model *model)
 {
 	for (unsigned i = 0; i < 20 * KEPT_MAX; i++) {
-		struct kept *kept = &model->kept[attack_random() % KEPT_MAX];
+		struct held_ring *kept = &model->kept[attack_random() % KEPT_MAX];
 		if (kept->used)
 			return kept;
 	}
@@ -244,9 +244,9 @@ static struct kept *find_used(struct model *model)
 
 static void step(struct model *model)
 {
-	static void (*const keep[])(struct kept * kept) = {map_ring, splice_page, send_away,
-							   open_path};
-	struct kept *kept = find_used(model);
+	static void (*const keep[])(struct held_ring * kept) = {map_ring, splice_page, send_away,
+								open_path};
+	struct held_ring *kept = find_used(model);
 	/* Attempts beyond the limit are rare, because each takes half a second. */
 	if (!kept || (bytes_kept(model) < MOST - RING && attack_random() % 2 == 0) ||
 	    attack_random() % 64 == 0) {
@@ -269,21 +269,21 @@ static void step(struct model *model)
 		keep[attack_random() % (sizeof(keep) / sizeof(*keep))](kept);
 		break;
 	}
-	if (!refers(kept)) {
+	if (!is_referenced(kept)) {
 		kill_child(kept);
 		kept->used = false;
 	}
 }
 
-static void let_all_go(struct model *model)
+static void release_all(struct model *model)
 {
 	for (unsigned i = 0; i < KEPT_MAX; i++) {
-		struct kept *kept = &model->kept[i];
+		struct held_ring *kept = &model->kept[i];
 		if (!kept->used)
 			continue;
 		close_feed(kept);
 		unmap_ring(kept);
-		unsplice(kept);
+		close_pipe(kept);
 		forget_message(kept);
 		close_fd(&kept->ring);
 		close_fd(&kept->ack);
@@ -319,7 +319,7 @@ static void run_steps(const struct stage *stage, const struct memcg *group)
 		step(&model);
 		check(&model, i);
 	}
-	let_all_go(&model);
+	release_all(&model);
 	print_message("%u rings granted, %u refused\n", model.granted, model.refused);
 	assert_true(model.granted > 10 && model.refused > 0);
 	/* As many rings as fit the limit can be opened again. */
@@ -331,7 +331,7 @@ static void run_steps(const struct stage *stage, const struct memcg *group)
 			fail_msg("what nothing refers to still counts: %u rings are to be had",
 				 have);
 	}
-	let_all_go(&model);
+	release_all(&model);
 }
 
 TEST(account_covers_what_is_kept)

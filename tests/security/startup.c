@@ -146,7 +146,7 @@ TEST(one_after_the_other)
  * Something that the system denies to the daemon: a resource, by its limit, or a system call, which
  * fails with `code`.
  */
-struct lack {
+struct denial {
 	const char *name;
 	int resource;
 	rlim_t limit;
@@ -157,7 +157,7 @@ struct lack {
 };
 enum { ANY = -1, NO_LIMIT = -1, NO_PROC = -2 };
 
-static const struct lack lacks[] = {
+static const struct denial lacks[] = {
 	{"RLIMIT_NPROC", RLIMIT_NPROC, 10, 0, 0, 0,
 	 "RLIMIT_NPROC is 10 (ulimit -u, LimitNPROC=): to serve one user the daemon needs at "
 	 "least ",
@@ -201,7 +201,7 @@ static const struct lack lacks[] = {
  * Makes the system call fail with this code from now on. Returns false if seccomp filters are not
  * supported.
  */
-static bool forbid(const struct lack *lack)
+static bool forbid(const struct denial *lack)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -222,7 +222,7 @@ static bool forbid(const struct lack *lack)
  * Collects the daemon's output until it is ready or has exited. Kills a daemon that is ready and
  * returns 0; otherwise returns its wait status.
  */
-static int start_with(const struct stage *stage, const struct lack *lack, bool private_one,
+static int start_with(const struct stage *stage, const struct denial *lack, bool private_one,
 		      char *text, size_t size)
 {
 	int fds[2], status;
@@ -283,7 +283,7 @@ TEST(what_lacks_is_said)
 	struct stage stage;
 	attack_stage(&stage);
 	for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++) {
-		const struct lack *lack = &lacks[i];
+		const struct denial *lack = &lacks[i];
 		int status = start_with(&stage, lack, false, text, sizeof(text));
 		/* The daemon only warns if a limit is too low for some feeds but not for all. */
 		const bool starts = lack->private_goes_on && lack->call == 0;

@@ -27,19 +27,19 @@ enum {
 };
 
 /* Number of batches that each user has taken. */
-struct taken {
+struct batch_counts {
 	_Atomic unsigned alice, bob;
 };
 
-static struct taken *new_taken(void)
+static struct batch_counts *new_batch_counts(void)
 {
-	void *taken = mmap(NULL, sizeof(struct taken), PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	assert_true(taken != MAP_FAILED);
-	return taken;
+	void *batch_counts = mmap(NULL, sizeof(struct batch_counts), PROT_READ | PROT_WRITE,
+				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(batch_counts != MAP_FAILED);
+	return batch_counts;
 }
 
-static pid_t consume(const struct feed_options *options, uid_t uid, _Atomic unsigned *taken)
+static pid_t consume(const struct feed_options *options, uid_t uid, _Atomic unsigned *batch_counts)
 {
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -53,17 +53,17 @@ static pid_t consume(const struct feed_options *options, uid_t uid, _Atomic unsi
 		struct feed_batch batch = {.size = sizeof(batch)};
 		if (feed_next(feed, PATIENCE_MS, &batch) != 0 || feed_release(feed, &batch) != 0)
 			_exit(1);
-		atomic_fetch_add(taken, 1);
+		atomic_fetch_add(batch_counts, 1);
 	}
 }
 
-static void wait_for(const struct taken *taken, unsigned alice, unsigned bob)
+static void wait_for(const struct batch_counts *batch_counts, unsigned alice, unsigned bob)
 {
 	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
-	while (atomic_load(&taken->alice) < alice || atomic_load(&taken->bob) < bob) {
+	while (atomic_load(&batch_counts->alice) < alice || atomic_load(&batch_counts->bob) < bob) {
 		if (attack_now_ms() > until_ms)
-			fail_msg("no batches come: %u and %u", atomic_load(&taken->alice),
-				 atomic_load(&taken->bob));
+			fail_msg("no batches come: %u and %u", atomic_load(&batch_counts->alice),
+				 atomic_load(&batch_counts->bob));
 		usleep(1000);
 	}
 }
@@ -124,29 +124,30 @@ static const char *a_cpu(void)
 }
 
 /* Runs the service with two users who compete for one CPU; the user `more` must get more of it. */
-static void compare(struct stage *stage, const char *nice, int alices, int bobs, uid_t more)
+static void compare(struct stage *stage, const char *nice, int alice_folder, int bob_folder,
+		    uid_t more)
 {
-	struct taken *taken = new_taken();
+	struct batch_counts *batch_counts = new_batch_counts();
 	fixture_start(&stage->fixture, NULL, "--threads", "1", "--cpus", a_cpu(), "--set", nice,
 		      NULL);
-	pid_t pids[2] = {consume(&stage->alice, ALICE, &taken->alice),
-			 consume(&stage->bob, BOB, &taken->bob)};
-	wait_for(taken, WARM_BATCHES, WARM_BATCHES);
-	has_nice(stage, ALICE, alices);
-	has_nice(stage, BOB, bobs);
+	pid_t pids[2] = {consume(&stage->alice, ALICE, &batch_counts->alice),
+			 consume(&stage->bob, BOB, &batch_counts->bob)};
+	wait_for(batch_counts, WARM_BATCHES, WARM_BATCHES);
+	has_nice(stage, ALICE, alice_folder);
+	has_nice(stage, BOB, bob_folder);
 	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)stage->fixture.daemon),
 			 getpriority(PRIO_PROCESS, 0));
-	unsigned alice = atomic_load(&taken->alice), bob = atomic_load(&taken->bob);
-	wait_for(taken, more == ALICE ? alice + COUNTED_BATCHES : 0,
+	unsigned alice = atomic_load(&batch_counts->alice), bob = atomic_load(&batch_counts->bob);
+	wait_for(batch_counts, more == ALICE ? alice + COUNTED_BATCHES : 0,
 		 more == BOB ? bob + COUNTED_BATCHES : 0);
-	alice = atomic_load(&taken->alice) - alice;
-	bob = atomic_load(&taken->bob) - bob;
+	alice = atomic_load(&batch_counts->alice) - alice;
+	bob = atomic_load(&batch_counts->bob) - bob;
 	print_message("%-32s ALICE %4u batches, BOB %4u\n", nice, alice, bob);
 	for (int i = 0; i < 2; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	munmap(taken, sizeof(*taken));
+	munmap(batch_counts, sizeof(*batch_counts));
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 	if (more == ALICE)
 		assert_true(alice >= RATIO_MIN * bob);
@@ -159,8 +160,8 @@ static void set_stage(struct stage *stage)
 {
 	static const char pipeline[] = "random_resized_crop(224) gaussian_blur(23)";
 	attack_stage(stage);
-	strcpy(stage->images, attack_dataset(stage->alices, "same", DATASET_JPEG, ALICE));
-	strcpy(stage->bobs_images, attack_dataset(stage->bobs, "same", DATASET_JPEG, BOB));
+	strcpy(stage->images, attack_dataset(stage->alice_folder, "same", DATASET_JPEG, ALICE));
+	strcpy(stage->bobs_images, attack_dataset(stage->bob_folder, "same", DATASET_JPEG, BOB));
 	stage->alice = fixture_options(&stage->fixture, stage->images, pipeline);
 	stage->bob = fixture_options(&stage->fixture, stage->bobs_images, pipeline);
 	stage->alice.batch_size = stage->bob.batch_size = 4;

@@ -111,7 +111,7 @@ static json_t *texts(size_t count, char *const *values)
 	return list;
 }
 
-static json_t *reals(size_t count, const double *values)
+static json_t *json_reals(size_t count, const double *values)
 {
 	if (count == 0)
 		return json_null();
@@ -145,8 +145,8 @@ int render_dataset_json(const Loaderd__Dataset *dataset)
 	json_object_set_new(o, "samples", number(dataset->samples));
 	json_object_set_new(o, "uuid", text(uuid));
 	json_object_set_new(o, "class_names", texts(dataset->n_class_names, dataset->class_names));
-	json_object_set_new(o, "mean", reals(dataset->n_mean, dataset->mean));
-	json_object_set_new(o, "std", reals(dataset->n_std, dataset->std));
+	json_object_set_new(o, "mean", json_reals(dataset->n_mean, dataset->mean));
+	json_object_set_new(o, "std", json_reals(dataset->n_std, dataset->std));
 	json_object_set_new(o, "field_names", texts(dataset->n_field_names, dataset->field_names));
 	json_object_set_new(o, "metadata", metadata(dataset->metadata));
 	return print(o);

@@ -123,7 +123,7 @@ static double polynomial(struct position *at)
 /*
  * In each period, rises from `start` and falls back. The amplitude is scaled by powers of `shrink`.
  */
-static double wave(struct position *at, double shrink, bool by_period)
+static double triangle_wave(struct position *at, double shrink, bool by_period)
 {
 	double low = at->keys->start;
 	if (at->length <= 0)
@@ -137,17 +137,17 @@ static double wave(struct position *at, double shrink, bool by_period)
 
 static double triangular(struct position *at)
 {
-	return wave(at, 1, true);
+	return triangle_wave(at, 1, true);
 }
 
 static double triangular2(struct position *at)
 {
-	return wave(at, 0.5, true);
+	return triangle_wave(at, 0.5, true);
 }
 
 static double exp_range(struct position *at)
 {
-	return wave(at, at->keys->gamma, false);
+	return triangle_wave(at, at->keys->gamma, false);
 }
 
 /* Stays at 1, then falls to `final` in the last epochs. */

@@ -110,7 +110,7 @@ struct source {
 	enum device_slot slot;
 	struct tensor_name name;
 };
-struct saving {
+struct tensor_list {
 	struct source *sources;
 	struct safetensors_tensor *tensors;
 	size_t count;
@@ -119,7 +119,7 @@ struct saving {
 
 static const void *fill(void *user, size_t index)
 {
-	struct saving *saving = user;
+	struct tensor_list *saving = user;
 	const struct source *source = &saving->sources[index];
 	const struct device_param_spec *spec = device_param_spec(source->param);
 	if (device_param_read(source->param, source->slot, saving->staging.host))
@@ -130,17 +130,17 @@ static const void *fill(void *user, size_t index)
 	return saving->staging.file;
 }
 
-static void saving_deinit(struct saving *saving)
+static void saving_deinit(struct tensor_list *saving)
 {
 	free(saving->sources);
 	free(saving->tensors);
 	staging_deinit(&saving->staging);
 }
 
-static int saving_init(struct saving *saving, const struct device_params *params)
+static int saving_init(struct tensor_list *saving, const struct device_params *params)
 {
 	size_t tensors = device_params_count(params) * DEVICE_SLOTS;
-	*saving = (struct saving){
+	*saving = (struct tensor_list){
 		.sources = calloc(tensors, sizeof(*saving->sources)),
 		.tensors = calloc(tensors, sizeof(*saving->tensors)),
 	};
@@ -148,8 +148,8 @@ static int saving_init(struct saving *saving, const struct device_params *params
 	return saving->sources && saving->tensors ? r : -ENOMEM;
 }
 
-static void saving_add(struct saving *saving, struct device_param *param, enum device_slot slot,
-		       struct tensor_name name)
+static void saving_add(struct tensor_list *saving, struct device_param *param,
+		       enum device_slot slot, struct tensor_name name)
 {
 	struct source *source = &saving->sources[saving->count];
 	struct safetensors_tensor *tensor = &saving->tensors[saving->count++];
@@ -164,7 +164,7 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 			     const enum device_slot *only, const struct safetensors_entry *metadata,
 			     size_t metadata_count, char *error)
 {
-	struct saving saving;
+	struct tensor_list saving;
 	int r = saving_init(&saving, params);
 	if (r < 0) {
 		saving_deinit(&saving);

@@ -66,7 +66,7 @@ struct name {
 };
 
 /* Returns SCOPE.OWNER.LEAF, without empty components. */
-static struct name joined(const struct builder *b, const char *owner, const char *leaf)
+static struct name join_name(const struct builder *b, const char *owner, const char *leaf)
 {
 	struct name name;
 	snprintf(name.text, sizeof(name.text), "%s%s%s%s%s", b->scope, *b->scope ? "." : "", owner,
@@ -76,7 +76,7 @@ static struct name joined(const struct builder *b, const char *owner, const char
 
 static struct name name_of(const struct builder *b, const char *leaf)
 {
-	return joined(b, "", leaf);
+	return join_name(b, "", leaf);
 }
 
 static struct device_param *declare(struct builder *b, const char *name,
@@ -112,7 +112,7 @@ static struct device_param *param_of(struct builder *b, const char *owner, const
 		return NULL;
 	if (!b->declares)
 		return b->model->params[b->param_count++].param;
-	return declare(b, joined(b, owner, leaf).text, spec, init, value);
+	return declare(b, join_name(b, owner, leaf).text, spec, init, value);
 }
 
 /* Returns a parameter with one value per channel. */
@@ -197,7 +197,7 @@ struct device_value *layer_conv(struct builder *b, struct device_value *x,
 struct device_value *layer_blur(struct builder *b, struct device_value *x, const char *owner,
 				uint32_t stride)
 {
-	struct name name = joined(b, owner, "blur");
+	struct name name = join_name(b, owner, "blur");
 	struct device_param_spec filter = {
 		.kind = DEVICE_CONV_WEIGHT,
 		.shape = {layer_channels(x), 3, 3, 1},

@@ -29,8 +29,8 @@ struct run_context {
 	struct device *device;
 	struct progress progress;
 	char error[RUN_ERROR_MAX];
-	bool agreed;     /* every rank knows of the failure and returns the same code */
-	bool everywhere; /* every rank is about to detect the same failure by itself */
+	bool agreed;        /* every rank knows of the failure and returns the same code */
+	bool on_every_rank; /* every rank is about to detect the same failure by itself */
 	/* after RUN_LOST: this rank's error code, described in `error`; 0 if another rank failed */
 	int lost;
 };
@@ -39,7 +39,7 @@ struct run_context {
 #define run_fail(ctx, code, ...) sentence_fail((ctx)->error, RUN_ERROR_MAX, (code), __VA_ARGS__)
 /* As run_fail(), for a failure that all ranks detect at the same step, from shared results. */
 #define run_fail_everywhere(ctx, code, ...)                                                        \
-	((ctx)->everywhere = true, run_fail((ctx), (code), __VA_ARGS__))
+	((ctx)->on_every_rank = true, run_fail((ctx), (code), __VA_ARGS__))
 
 /* Error string for a failure of the device with this code. */
 const char *run_device_text(const struct run_context *ctx, int code);

@@ -265,17 +265,17 @@ static int loop_update_bn(struct run *run)
 }
 
 /* Actions due at a step. */
-struct due {
+struct due_actions {
 	bool epoch_line, bn_update, evaluation, checkpoint;
 };
 
-static struct due loop_due(const struct run *run)
+static struct due_actions loop_due(const struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;
 	const struct run_length *length = &run->length;
 	uint64_t step = state->step, every_steps = run->ctx.recipe->checkpoint.every_steps;
 	bool has_val = *run->ctx.recipe->data.val;
-	struct due due = {
+	struct due_actions due = {
 		.epoch_line = state->batch == 0 && step,
 		.evaluation = has_val && run_length_is_due(length, step, length->eval_every) &&
 			      !(state->eval_samples && state->eval_step == step),
@@ -288,7 +288,7 @@ static struct due loop_due(const struct run *run)
 	return due;
 }
 
-static int loop_do(struct run *run, const struct due *due)
+static int loop_do(struct run *run, const struct due_actions *due)
 {
 	int r = run_collect(run, 0);
 	if (r < 0)
@@ -317,7 +317,7 @@ static int loop_do(struct run *run, const struct due *due)
  */
 static int loop_between(struct run *run)
 {
-	struct due due = loop_due(run);
+	struct due_actions due = loop_due(run);
 	if (!due.epoch_line && !due.evaluation && !due.checkpoint)
 		return 0;
 	int r = loop_do(run, &due);

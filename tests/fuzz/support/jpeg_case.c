@@ -464,7 +464,7 @@ void jpeg_case_build(struct jpeg_case *ret_case, const uint8_t *data, size_t siz
 	for (uint32_t i = 0; i < choice.damages; i++)
 		buffer[(damages[i][0] << 8 | damages[i][1]) % this.size] ^= damages[i][2];
 	this.valid = !(choice.flags & ~WILD) && choice.damages == 0;
-	this.tame = choice.flags == 0 && choice.damages == 0;
+	this.typical = choice.flags == 0 && choice.damages == 0;
 	this.file = buffer + sizeof(buffer) - this.size;
 	memmove(this.file, buffer, this.size);
 	*ret_case = this;

@@ -20,8 +20,8 @@ struct jpeg_case {
 	uint32_t h, v; /* sampling factors of the first component; all other factors are 1 */
 	uint32_t mcus_wide;
 	uint32_t restart; /* in MCUs, 0 if none */
-	bool valid; /* coded from symbols and undamaged, so that every decoder must accept it */
-	bool tame;  /* valid, and no coefficient is larger than in photographs */
+	bool valid;   /* coded from symbols and undamaged, so that every decoder must accept it */
+	bool typical; /* valid, and no coefficient is larger than in photographs */
 	uint32_t denominator, scaled_width,
 		scaled_height;                      /* scale, and the image size at that scale */
 	uint32_t x, y, region_width, region_height; /* region to decode, at that scale */

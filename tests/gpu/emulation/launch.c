@@ -362,7 +362,7 @@ void emulation_barrier(const char *file, int line)
  * shuffle with `mask`, or an exchange of fragments if mask is WARP. The slots of this phase stay
  * valid until the lane's second call from now.
  */
-static void meet(struct warp *warp, uint32_t mask, const char *file, int line)
+static void warp_barrier(struct warp *warp, uint32_t mask, const char *file, int line)
 {
 	uint32_t thread = threadIdx.x, first = thread - thread % WARP, order[WARP];
 
@@ -387,7 +387,7 @@ static uint64_t shuffle(uint64_t value, uint32_t mask, const char *file, int lin
 	const uint64_t *slots = warp->slots[warp->phase];
 
 	warp->slots[warp->phase][lane] = value;
-	meet(warp, mask < WARP ? mask : WARP + 1, file, line);
+	warp_barrier(warp, mask < WARP ? mask : WARP + 1, file, line);
 	return slots[lane ^ mask];
 }
 
@@ -399,7 +399,7 @@ const struct emulation_fragment *emulation_exchange(const struct emulation_fragm
 	struct emulation_fragment *all = warp->fragments[warp->phase];
 
 	all[thread % WARP] = *own;
-	meet(warp, WARP, file, line);
+	warp_barrier(warp, WARP, file, line);
 	return all;
 }
 

@@ -172,7 +172,7 @@ static uint64_t anonymous_kib(pid_t pid)
 	return kib;
 }
 
-struct holdings holdings_of(const struct fixture *fixture)
+struct resource_counts count_resources(const struct fixture *fixture)
 {
 	struct connection connection = {.fd = -1};
 	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
@@ -192,7 +192,7 @@ struct holdings holdings_of(const struct fixture *fixture)
 	}
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
 	pid_t worker = (pid_t)reply->status->pid;
-	struct holdings holdings = {
+	struct resource_counts resource_counts = {
 		.feeds = (unsigned)reply->status->n_feeds,
 		.shared_bytes = reply->status->shared_bytes,
 		/* always includes the fd of this connection */
@@ -202,14 +202,14 @@ struct holdings holdings_of(const struct fixture *fixture)
 	};
 	loaderd__reply__free_unpacked(reply, NULL);
 	connection_close(&connection);
-	return holdings;
+	return resource_counts;
 }
 
-void holdings_return_to(const struct fixture *fixture, const struct holdings *before)
+void wait_resources_released(const struct fixture *fixture, const struct resource_counts *before)
 {
-	struct holdings now;
+	struct resource_counts now;
 	for (int i = 0; i < 6000; i++) {
-		now = holdings_of(fixture);
+		now = count_resources(fixture);
 		if (now.descriptors <= before->descriptors &&
 		    now.ring_mappings == before->ring_mappings && now.feeds == before->feeds &&
 		    now.shared_bytes == before->shared_bytes)

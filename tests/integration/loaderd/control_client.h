@@ -65,17 +65,17 @@ double control_client_longest_ms(struct control_client *control);
 void control_client_finish(struct control_client *control);
 
 /* Resources that the daemon holds. */
-struct holdings {
+struct resource_counts {
 	unsigned descriptors, ring_mappings;
 	unsigned feeds;        /* from the daemon's status */
 	uint64_t shared_bytes; /* from the daemon's status */
 	uint64_t anonymous_kib;
 };
-struct holdings holdings_of(const struct fixture *fixture);
+struct resource_counts count_resources(const struct fixture *fixture);
 /*
  * Waits up to a minute until fds, mappings, feeds and bytes have returned to the earlier values;
  * otherwise fails with the difference.
  */
-void holdings_return_to(const struct fixture *fixture, const struct holdings *before);
+void wait_resources_released(const struct fixture *fixture, const struct resource_counts *before);
 /* Returns true in a build with a sanitizer, which distorts timing and memory use. */
 bool sanitized(void);

@@ -87,7 +87,7 @@ TEST(killed_clients_leave_nothing)
 	struct feed_options options =
 		fixture_options(&fixture, dataset, "random_resized_crop(32) hflip(0.5)");
 	struct control_client *control = control_client_start(&fixture, &options);
-	struct holdings before = holdings_of(&fixture), warm = before;
+	struct resource_counts before = count_resources(&fixture), warm = before;
 	assert_int_equal(before.feeds, 1);
 
 	double longest_ms = 0;
@@ -100,7 +100,7 @@ TEST(killed_clients_leave_nothing)
 			theirs.seed = number;
 			kill_one(&theirs, number);
 			if (attempt == 1 && number == WARM_UP)
-				warm = holdings_of(&fixture);
+				warm = count_resources(&fixture);
 		}
 		longest_ms = control_client_longest_ms(control);
 		print_message("%d clients killed in %.1f s: %llu batches for the other one, "
@@ -111,8 +111,8 @@ TEST(killed_clients_leave_nothing)
 			break;
 	}
 	control_client_wait(control, 10);
-	holdings_return_to(&fixture, &before);
-	struct holdings after = holdings_of(&fixture);
+	wait_resources_released(&fixture, &before);
+	struct resource_counts after = count_resources(&fixture);
 	print_message(
 		"daemon before and after: descriptors %u %u, ring mappings %u %u, shared bytes "
 		"%llu %llu, "

@@ -93,8 +93,8 @@ static const char *dataset(const char *name, bool with_long)
 }
 
 /* Changes a file's field descriptions and corrects the checksums. */
-static const char *forge(const char *path, void (*change)(struct pimg_section *section,
-							  struct pimg_field_stats *stats))
+static const char *patch_fields(const char *path, void (*change)(struct pimg_section *section,
+								 struct pimg_field_stats *stats))
 {
 	struct stat status;
 	int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -130,7 +130,7 @@ static void too_long(struct pimg_section *section, struct pimg_field_stats *stat
 	stats[CAPTION].longest = 4000;
 }
 
-static void absurd(struct pimg_section *section, struct pimg_field_stats *stats)
+static void set_huge_length(struct pimg_section *section, struct pimg_field_stats *stats)
 {
 	stats[CAPTION].longest = UINT64_MAX - 1;
 }
@@ -310,7 +310,8 @@ TEST(longer_than_the_daemon_delivers)
 TEST(unknown_lengths)
 {
 	struct fixture *fixture = *state;
-	struct feed_options options = options_of(fixture, forge(dataset("untold", true), untold));
+	struct feed_options options =
+		options_of(fixture, patch_fields(dataset("untold", true), untold));
 	fixture_start(fixture, NULL, NULL);
 	for (uint32_t bad = FEED_BAD_SUBSTITUTE; bad <= FEED_BAD_FAIL; bad++) {
 		options.bad = bad;
@@ -349,7 +350,7 @@ static void damage(const char *path, uint64_t index)
 TEST(replacements)
 {
 	struct fixture *fixture = *state;
-	const char *path = forge(dataset("replaced", false), untold);
+	const char *path = patch_fields(dataset("replaced", false), untold);
 	struct feed_options options = options_of(fixture, path);
 	damage(path, 0);
 	fixture_start(fixture, NULL, NULL);
@@ -453,7 +454,7 @@ TEST(lies)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
-		options_of(fixture, forge(dataset("short", false), too_short));
+		options_of(fixture, patch_fields(dataset("short", false), too_short));
 	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned substituted = 0, longer = 0;
 	fixture_start(fixture, NULL, NULL);
@@ -475,12 +476,12 @@ TEST(lies)
 	ends(&options,
 	     "its value of field \"caption\" is damaged, or longer than the file records");
 
-	options = options_of(fixture, forge(dataset("large", false), too_long));
+	options = options_of(fixture, patch_fields(dataset("large", false), too_long));
 	check_feed(options, FIELDS + 1, UINT32_MAX, false);
-	options = options_of(fixture, forge(dataset("absurd", false), absurd));
+	options = options_of(fixture, patch_fields(dataset("absurd", false), set_huge_length));
 	refused(&options, -EDQUOT,
 		"field \"caption\": the longest value has 18446744073709551614 bytes");
-	options = options_of(fixture, forge(dataset("sources", false), short_sources));
+	options = options_of(fixture, patch_fields(dataset("sources", false), short_sources));
 	options.bad = FEED_BAD_FAIL;
 	ends(&options, "field \"" FEED_KEY "\" is damaged");
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);

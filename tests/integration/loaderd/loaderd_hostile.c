@@ -28,7 +28,7 @@ static uint64_t stall_limit_ms(void)
 	return !wish ? 1000 : strtoull(wish, NULL, 10);
 }
 
-static unsigned kills(void)
+static unsigned kill_count(void)
 {
 	const char *wish = getenv("LOADERD_TEST_KILLS");
 	return !wish ? 200 : (unsigned)strtoul(wish, NULL, 10);
@@ -142,7 +142,7 @@ TEST(killed_clients)
 	struct feed *feed = fixture_open(&options);
 	struct feed_batch batch = {.size = sizeof(batch)};
 	uint64_t worst_ms = 0, images = 0;
-	unsigned count = kills();
+	unsigned count = kill_count();
 	srand(7);
 	for (unsigned i = 0; i < count; i++) {
 		pid_t pid = client(fixture);
@@ -305,7 +305,7 @@ static void assert_no_error(const Loaderd__Reply *reply)
 }
 
 /* Builds a request for a feed; open_feed must outlive it. */
-static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_size)
+static Loaderd__Request make_open_request(Loaderd__OpenFeed *open_feed, uint32_t batch_size)
 {
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	loaderd__open_feed__init(open_feed);
@@ -324,7 +324,7 @@ TEST(hang_up_while_opening)
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
 	Loaderd__OpenFeed open_feed;
-	const Loaderd__Request request = wish_of(&open_feed, 256);
+	const Loaderd__Request request = make_open_request(&open_feed, 256);
 	for (unsigned i = 0; i < 50; i++) {
 		int socket = fixture_connect(fixture);
 		fixture_send(socket, &request);
@@ -347,7 +347,7 @@ TEST(requests_while_opening)
 	Loaderd__OpenFeed open_feed;
 	Loaderd__GetStatus get_status = LOADERD__GET_STATUS__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	const Loaderd__Request open_request = wish_of(&open_feed, 16);
+	const Loaderd__Request open_request = make_open_request(&open_feed, 16);
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get_status;
 	for (unsigned round = 0; round < 20; round++) {
@@ -389,7 +389,7 @@ TEST(listen_late_while_opening)
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
 	Loaderd__OpenFeed open_feed;
-	const Loaderd__Request request = wish_of(&open_feed, 16);
+	const Loaderd__Request request = make_open_request(&open_feed, 16);
 	/*
 	 * The first round only finds out which request for files is the last, because after the
 	 * other requests the client could not send further files.

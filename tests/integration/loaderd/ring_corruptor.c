@@ -410,7 +410,7 @@ static void map_wrongly(struct hostile *h)
 }
 
 /* Opens many connections that send nothing. */
-static void crowd(struct hostile *h)
+static void open_idle_connections(struct hostile *h)
 {
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		struct connection many[200];
@@ -435,7 +435,7 @@ static const struct attack {
 	{"attacks on the seals", attack_the_seals},
 	{"a writable ring", corrupt_ring},
 	{"rings mapped wrongly", map_wrongly},
-	{"silent connections", crowd},
+	{"silent connections", open_idle_connections},
 };
 
 static int attack(const struct feed_options *options, const struct attack *attack)
@@ -462,7 +462,7 @@ TEST(ring_corruptor_harms_nobody_else)
 	struct feed_options options =
 		fixture_options(&fixture, dataset, "random_resized_crop(32) hflip(0.5)");
 	struct control_client *control = control_client_start(&fixture, &options);
-	struct holdings before = holdings_of(&fixture), warm = before;
+	struct resource_counts before = count_resources(&fixture), warm = before;
 	unsigned stalls = 0;
 	for (size_t i = 0; i < sizeof(attacks) / sizeof(*attacks); i++) {
 		double longest_ms = 0;
@@ -479,11 +479,11 @@ TEST(ring_corruptor_harms_nobody_else)
 		}
 		stalls += longest_ms > CONTROL_STALL_MAX_MS;
 		control_client_wait(control, 10);
-		holdings_return_to(&fixture, &before);
+		wait_resources_released(&fixture, &before);
 		if (i == 0)
-			warm = holdings_of(&fixture);
+			warm = count_resources(&fixture);
 	}
-	struct holdings after = holdings_of(&fixture);
+	struct resource_counts after = count_resources(&fixture);
 	print_message("daemon before and after: descriptors %u %u, ring mappings %u %u, anonymous "
 		      "KiB %llu %llu\n",
 		      before.descriptors, after.descriptors, before.ring_mappings,

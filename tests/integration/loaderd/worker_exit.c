@@ -321,13 +321,13 @@ TEST(workers_of_clients_who_leave_are_not_started_for_ever)
 	fixture_deinit(&fixture);
 }
 
-static unsigned kills(void)
+static unsigned kill_count(void)
 {
 	const char *wish = getenv("LOADERD_TEST_KILLS");
 	return !wish ? 40 : (unsigned)strtoul(wish, NULL, 10);
 }
 
-static void let_everybody_get_on(const struct shared *shared, const uint64_t before[CLIENTS])
+static void wait_for_all_clients(const struct shared *shared, const uint64_t before[CLIENTS])
 {
 	uint64_t deadline_ms = now_ms() + 60000;
 	for (unsigned i = 0; i < CLIENTS; i++)
@@ -353,10 +353,10 @@ TEST(workers_are_killed)
 	struct feed_options options = fixture_options(&fixture, path, pipeline);
 	for (unsigned i = 0; i < CLIENTS; i++)
 		clients[i] = start_client(&options, shared, i);
-	while (killed < kills()) {
+	while (killed < kill_count()) {
 		for (unsigned i = 0; i < CLIENTS; i++)
 			before[i] = shared->batches[i];
-		let_everybody_get_on(shared, before);
+		wait_for_all_clients(shared, before);
 		killed += kill_workers(fixture.daemon);
 		usleep(BETWEEN_KILLS_US);
 	}

@@ -24,11 +24,12 @@ TEST(found)
 {
 	static const char limit[] = "train.memory_limit=0.0004";
 	expect(run("refused", limit, NULL), 1);
-	expect_said("planning model.name = resnet_cifar with model.width = 0.5 for 16 images of 16 "
-		    "x 16: activations and workspace "
-		    "take ");
-	expect_said(" are allowed; use a smaller batch. Largest: ");
-	expect_said("train.accumulate=auto computes each batch in as few micro-batches as fit");
+	expect_output(
+		"planning model.name = resnet_cifar with model.width = 0.5 for 16 images of 16 "
+		"x 16: activations and workspace "
+		"take ");
+	expect_output(" are allowed; use a smaller batch. Largest: ");
+	expect_output("train.accumulate=auto computes each batch in as few micro-batches as fit");
 	expect(run("found", found, limit, NULL), 0);
 	unsigned parts = micro_batches_in_log("found");
 	assert_true(parts > 1 && 16 % parts == 0);
@@ -38,8 +39,8 @@ TEST(found)
 		 "do not fit: planning model.name = resnet_cifar with model.width = 0.5 for %u "
 		 "image",
 		 parts, 16 / parts, 32 / parts);
-	expect_said(text);
-	expect_said("; batch norms use the statistics of micro-batches");
+	expect_output(text);
+	expect_output("; batch norms use the statistics of micro-batches");
 	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
 	expect(run("given", given, limit, NULL), 0);
 	same_losses("found", "given");
@@ -63,24 +64,25 @@ TEST(found_again)
 {
 	static const char limit[] = "train.memory_limit=0.0002", last[] = "train.epochs=2.5";
 	expect(run("found", "--resume", found, limit, last, "--allow-changes", NULL), 0);
-	expect_said("the losses are equivalent to those of an uninterrupted run, but not bitwise "
-		    "equal");
+	expect_output("the losses are equivalent to those of an uninterrupted run, but not bitwise "
+		      "equal");
 }
 
 /* Not even micro-batches of one image fit. */
 TEST(nothing_fits)
 {
 	expect(run("nothing", found, "train.memory_limit=0.00001", NULL), 1);
-	expect_said("data.batch_size = 16 does not fit into device memory even with the smallest "
-		    "micro-batches, of 1 samples (train.accumulate = auto): planning model.name = "
-		    "resnet_cifar with model.width = 0.5 for 1 image of 16 x 16: activations and "
-		    "workspace take ");
-	expect_said("Remedies: smaller images");
+	expect_output(
+		"data.batch_size = 16 does not fit into device memory even with the smallest "
+		"micro-batches, of 1 samples (train.accumulate = auto): planning model.name = "
+		"resnet_cifar with model.width = 0.5 for 1 image of 16 x 16: activations and "
+		"workspace take ");
+	expect_output("Remedies: smaller images");
 	/* mixup blends pairs, so the smallest micro-batch has two images */
 	expect(run("nothing", found, "train.memory_limit=0.00001", "train.mixup=1", NULL), 1);
-	expect_said("even with the smallest micro-batches, of 2");
+	expect_output("even with the smallest micro-batches, of 2");
 	expect(run("nothing", "train.accumulate=some", NULL), 1);
-	expect_said(
+	expect_output(
 		"train.accumulate = \"some\": expected a whole number from 1 to 65536, or auto");
 }
 
@@ -94,9 +96,9 @@ TEST(found_while_growing)
 			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
 	expect(run("grows", pipeline, found, limit, val, NULL), 0);
 	assert_int_equal(micro_batches_in_log("grows"), 1);
-	expect_said("since larger ones do not fit: planning model.name = resnet_cifar with "
-		    "model.width = "
-		    "0.5 for 16 images of 24 x 24");
+	expect_output("since larger ones do not fit: planning model.name = resnet_cifar with "
+		      "model.width = "
+		      "0.5 for 16 images of 24 x 24");
 	expect(run_interrupted("grows-killed", 11, pipeline, found, limit, val, NULL), 0);
 	same_losses("grows", "grows-killed");
 }
@@ -108,7 +110,7 @@ TEST(found_on_a_gpu)
 	char given[64];
 	unsigned parts = micro_batches_in_log("found-gpu");
 	assert_true(parts > 1);
-	expect_said("GiB are allowed: activations and workspace take ");
+	expect_output("GiB are allowed: activations and workspace take ");
 	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
 	expect(run("given-cpu", given, NULL), 0);
 	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
@@ -139,14 +141,15 @@ TEST(found_by_warmup)
 		*(run_in(middle, "room", "--dry-run", NULL) ? &fails : &fits) = middle;
 	}
 	expect(run_in(fits, "room", floats, NULL), 1);
-	expect_said("step 1: feeding a batch: memory for a batch: ");
-	expect_said("; no checkpoint has been written yet. Remedies: end other programs that have "
-		    "taken device memory");
+	expect_output("step 1: feeding a batch: memory for a batch: ");
+	expect_output(
+		"; no checkpoint has been written yet. Remedies: end other programs that have "
+		"taken device memory");
 	expect(run_in(fits, "warmed", floats, found), 0);
 	assert_int_equal(micro_batches_in_log("warmed"), 2);
-	expect_said("since larger ones do not fit: computing model.name = resnet_cifar for 16 "
-		    "images of 16 "
-		    "x 16: memory for a batch: ");
+	expect_output("since larger ones do not fit: computing model.name = resnet_cifar for 16 "
+		      "images of 16 "
+		      "x 16: memory for a batch: ");
 	expect(run_in(16 << 10, "warmed-given", floats, "train.accumulate=2"), 0);
 	same_losses("warmed", "warmed-given");
 	same_file("warmed", "warmed-given", "model.safetensors");
@@ -182,10 +185,10 @@ TEST(grows_too_large)
 			  limit[] = "train.memory_limit=0.0018", val[] = "data.val=";
 	char goes_on[64];
 	expect(run("outgrows", pipeline, limit, val, NULL), 1);
-	expect_said("for 16 images of 24 x 24: activations and workspace take ");
-	expect_said(". train.accumulate=auto computes each batch in as few micro-batches as fit");
+	expect_output("for 16 images of 24 x 24: activations and workspace take ");
+	expect_output(". train.accumulate=auto computes each batch in as few micro-batches as fit");
 	snprintf(goes_on, sizeof(goes_on), "--resume continues from step %d", STEPS / 2);
-	expect_said(goes_on);
+	expect_output(goes_on);
 	expect(run("outgrows", "--resume", pipeline, limit, val, found, NULL), 0);
 	same_losses("grows", "outgrows");
 }
@@ -215,20 +218,20 @@ TEST(batch_size)
 	static const char limit[] = "train.memory_limit=0.0025", val[] = "data.val=";
 	char option[PATH_MAX + 64], size[64];
 	double rows[16][5];
-	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "batch"));
+	snprintf(option, sizeof(option), "--find-batch-size=%s", run_path("unbroken", "batch"));
 	expect(run("unbroken", option, limit, val, "train.threads=1", NULL), 0);
-	unsigned count = read_table(in("unbroken", "batch.csv"), rows);
+	unsigned count = read_table(run_path("unbroken", "batch.csv"), rows);
 	assert_true(count >= 3 && rows[0][0] == 8 && rows[1][0] == 16);
 	expect_in_file("unbroken", "batch.svg", ">dots: single measurements; line: their median<");
 	unsigned largest = (unsigned)rows[count - 1][0];
 	assert_true(largest % 8 == 0 && largest < 320);
-	expect_said("measuring the gradient noise scale over 50 steps\n");
-	expect_said("batches of 8 images fit\n");
-	expect_said(" images do not fit\n");
-	expect_said("batches of 8 images: ");
-	expect_said(" images/s, pass 3 of 3\n");
-	expect_said("images, from gradients of 2 and of 16 images over 50 steps");
-	expect_said("suggested           data.batch_size=");
+	expect_output("measuring the gradient noise scale over 50 steps\n");
+	expect_output("batches of 8 images fit\n");
+	expect_output(" images do not fit\n");
+	expect_output("batches of 8 images: ");
+	expect_output(" images/s, pass 3 of 3\n");
+	expect_output("images, from gradients of 2 and of 16 images over 50 steps");
+	expect_output("suggested           data.batch_size=");
 	double best = 1e9;
 	for (unsigned i = 0; i < count; i++) {
 		assert_true(rows[i][1] > 0 && rows[i][3] > 0 && rows[i][3] < 0.0025 * 1024);
@@ -239,7 +242,7 @@ TEST(batch_size)
 	expect(run("fits", size, limit, val, "--dry-run", NULL), 0);
 	snprintf(size, sizeof(size), "data.batch_size=%u", largest + 8);
 	expect(run("fits", size, limit, val, "--dry-run", NULL), 1);
-	expect_said("are allowed; use a smaller batch");
+	expect_output("are allowed; use a smaller batch");
 }
 
 /*
@@ -249,18 +252,19 @@ TEST(batch_size)
 TEST(batch_size_bounds)
 {
 	char option[PATH_MAX + 64];
-	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "bound"));
+	snprintf(option, sizeof(option), "--find-batch-size=%s", run_path("unbroken", "bound"));
 	expect(run("unbroken", option, "data.batch_size=1", "data.val=", "train.threads=1", NULL),
 	       0);
-	expect_said("largest that fits   320: larger sizes were not tried, since data.train has "
-		    "only 325 samples");
-	expect_said("noise scale         unknown: data.batch_size = 1 is not divisible");
+	expect_output("largest that fits   320: larger sizes were not tried, since data.train has "
+		      "only 325 samples");
+	expect_output("noise scale         unknown: data.batch_size = 1 is not divisible");
 	expect(run("unbroken", option, "train.memory_limit=0.0003", "data.batch_size=1",
 		   "data.val=", NULL),
 	       1);
-	expect_said("--find-batch-size: even batches of 8 images do not fit: planning model.name");
+	expect_output(
+		"--find-batch-size: even batches of 8 images do not fit: planning model.name");
 	expect(run("unbroken", option, "--resume", NULL), 1);
-	expect_said("--find-batch-size starts from the initial weights and does nothing else");
+	expect_output("--find-batch-size starts from the initial weights and does nothing else");
 }
 
 /* The noise scale on a GPU agrees with the CPU's. */
@@ -270,14 +274,14 @@ TEST(noise_on_a_gpu)
 	static const char label[] = "noise scale         ";
 	char option[PATH_MAX + 64];
 	double scale[2];
-	snprintf(option, sizeof(option), "--find-batch-size=%s", in("unbroken", "gpu"));
+	snprintf(option, sizeof(option), "--find-batch-size=%s", run_path("unbroken", "gpu"));
 	for (int i = 0; i < 2; i++) {
 		trainer = getenv(i ? "TRAINER_EMULATED" : "TRAINER");
 		int status = run("noise", option, i ? "--device=cuda" : "--device=cpu", limit,
 				 batch, "data.val=", "optim.lr=0.001", "train.threads=1", NULL);
 		trainer = getenv("TRAINER");
 		expect(status, 0);
-		expect_said(label);
+		expect_output(label);
 		scale[i] = strtod(strstr(said, label) + strlen(label), NULL);
 		assert_true(scale[i] > 0);
 	}
@@ -294,12 +298,12 @@ TEST(overfitted)
 	expect(run("overfitted", overfit, "optim.lr=0.05", "train.label_smoothing=0.3",
 		   "train.mixup=1", "model.dropout=0.5", "train.accumulate=2", NULL),
 	       0);
-	expect_said("the network memorised the first batch in ");
+	expect_output("the network memorised the first batch in ");
 	assert_false(exists("overfitted", "log.jsonl"));
 	expect(run("overfitted", overfit, "optim.lr=1e-7", NULL), 1);
-	expect_said("--overfit-batch: after 300 steps on the same images the loss is ");
+	expect_output("--overfit-batch: after 300 steps on the same images the loss is ");
 	expect(run("overfitted", overfit, "--resume", NULL), 1);
-	expect_said("cannot be combined with --resume");
+	expect_output("cannot be combined with --resume");
 }
 
 static int check_gradients(const char *program, const char *device, const char *setting,
@@ -327,23 +331,23 @@ TEST(gradients_are_followed)
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		expect(check_gradients("TRAINER", "--device=cpu", settings[i][0], settings[i][1]),
 		       0);
-		expect_said("matches the gradients of ");
-		assert_int_equal(times_said("DIFFERS"), 0);
+		expect_output("matches the gradients of ");
+		assert_int_equal(count_output("DIFFERS"), 0);
 	}
 	expect(check_gradients("TRAINER_EMULATED", "--device=cuda", "train.precision=fp16", NULL),
 	       0);
-	expect_said("matches the gradients of ");
+	expect_output("matches the gradients of ");
 	assert_false(exists("checked", "log.jsonl"));
 }
 
 TEST(wrong_gradients_are_found)
 {
 	expect(check_gradients("TRAINER_FAULTY", "--device=cpu", NULL, NULL), 1);
-	assert_int_equal(times_said("DIFFERS"), 1);
-	expect_said(" 1 have gradients that differ from the slope of the loss");
+	assert_int_equal(count_output("DIFFERS"), 1);
+	expect_output(" 1 have gradients that differ from the slope of the loss");
 	expect(check_gradients("TRAINER", "--device=cpu", "--resume", NULL), 1);
-	expect_said("--check-gradients starts from the initial weights and does nothing else: it "
-		    "cannot be combined with --resume");
+	expect_output("--check-gradients starts from the initial weights and does nothing else: it "
+		      "cannot be combined with --resume");
 }
 
 TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

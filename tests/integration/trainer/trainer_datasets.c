@@ -27,11 +27,11 @@ TEST(another_dataset)
 	kill(pid, SIGTERM);
 	expect(finish(pid, "datasets"), STOPPED);
 	expect(run("datasets", "--resume", train, NULL), 1);
-	expect_said("other.pimg contains another dataset (");
-	expect_said("train.pimg did (");
-	expect_said("use --allow-changes to resume anyway");
+	expect_output("other.pimg contains another dataset (");
+	expect_output("train.pimg did (");
+	expect_output("use --allow-changes to resume anyway");
 	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
-	expect_said("data.val = ");
+	expect_output("data.val = ");
 	/* a checkpoint may be evaluated on a dataset other than the run's */
 	expect(run("datasets", "--resume", "--evaluate", val, "data.val_pipeline=resize(16x16)",
 		   NULL),
@@ -53,7 +53,7 @@ TEST(replaced_dataset)
 	wait_for_step("replaced", pid, 8);
 	assert_int_equal(rename(other, strchr(val, '/')), 0);
 	expect(finish(pid, "replaced"), 1);
-	expect_said("replaced.pimg was replaced by another dataset");
+	expect_output("replaced.pimg was replaced by another dataset");
 	/* the checkpoint is saved at the first evaluation after the replacement */
 	assert_true(exists("replaced", "checkpoint-00000020.safetensors") ||
 		    exists("replaced", "checkpoint-00000040.safetensors"));
@@ -62,7 +62,7 @@ TEST(replaced_dataset)
 	same_losses("unbroken", "replaced");
 }
 
-static void spoil(const char *path, off_t at)
+static void flip_byte(const char *path, off_t at)
 {
 	uint8_t byte;
 	int fd = open(path, O_RDWR);
@@ -84,9 +84,9 @@ TEST(failed_feed)
 		 fixture_dataset(&fixture, "spoilt", 325, FIXTURE_RAW, 16));
 	const char *path = strchr(train, '/');
 	assert_int_equal(stat(path, &status), 0);
-	spoil(path, status.st_size / 3);
+	flip_byte(path, status.st_size / 3);
 	expect(run("spoilt", train, "data.bad=fail", NULL), 1);
-	expect_said("feed: ");
+	expect_output("feed: ");
 	const char *at = strstr(said, "trainer: step ");
 	assert_non_null(at);
 	unsigned steps = (unsigned)strtoul(at + 14, NULL, 10) - 1;
@@ -94,8 +94,8 @@ TEST(failed_feed)
 	snprintf(name, sizeof(name), "checkpoint-%08u.safetensors", steps);
 	assert_true(exists("spoilt", name));
 	snprintf(name, sizeof(name), "--resume continues from step %u", steps);
-	expect_said(name);
-	spoil(path, status.st_size / 3);
+	expect_output(name);
+	flip_byte(path, status.st_size / 3);
 	expect(run("spoilt", "--resume", train, "data.bad=fail", NULL), 0);
 	same_losses("unbroken", "spoilt");
 }
@@ -118,7 +118,7 @@ TEST(hostile_names)
 	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "hostile", 50, FIXTURE_RAW, 16, names));
 	expect(run("hostile", "--dry-run", val, NULL), 1);
-	expect_said("class 0 is \"\\x1b[2Jzero\\u009b\\u202e\\x0atrainer: all is well\", but");
+	expect_output("class 0 is \"\\x1b[2Jzero\\u009b\\u202e\\x0atrainer: all is well\", but");
 	assert_null(strchr(said, 0x1b));
 }
 
@@ -135,9 +135,9 @@ TEST(other_classes)
 	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
 	expect(run("classes", "--dry-run", val, NULL), 1);
-	expect_said("data.val = ");
-	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in data.train = ");
-	expect_said("packimg convert --classes FILE");
+	expect_output("data.val = ");
+	expect_output("swapped.pimg: class 0 is \"one\", but \"zero\" in data.train = ");
+	expect_output("packimg convert --classes FILE");
 	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
@@ -148,7 +148,7 @@ TEST(other_classes)
 	snprintf(train, sizeof(train), "data.train=%s",
 		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
 	expect(run("classes", "--dry-run", train, val, NULL), 1);
-	expect_said("class 2 is \"2\", but \"10\" in data.train = ");
+	expect_output("class 2 is \"2\", but \"10\" in data.train = ");
 	snprintf(val, sizeof(val), "data.val=%s",
 		 fixture_dataset_of(&fixture, "same", 50, FIXTURE_RAW, 16, sorted));
 	expect(run("classes", "--dry-run", train, val, NULL), 0);
@@ -208,16 +208,17 @@ TEST(unlabelled)
 		 relabelled(fixture_dataset(&fixture, "all", 325, FIXTURE_RAW, 16), "some",
 			    FIXTURE_CLASSES, 5));
 	expect(run("unlabelled", "--dry-run", NULL), 0);
-	assert_int_equal(times_said("no label"), 0);
+	assert_int_equal(count_output("no label"), 0);
 	expect(run("unlabelled", "--dry-run", train, val, NULL), 0);
-	expect_said("some.pimg: 65 of 325 samples have no label: they are part of batches, but do "
-		    "not contribute to the loss");
-	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
+	expect_output(
+		"some.pimg: 65 of 325 samples have no label: they are part of batches, but do "
+		"not contribute to the loss");
+	expect_output("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
 	expect(run("unbroken", "--resume", "--evaluate", "--allow-changes", val, NULL), 0);
-	expect_said("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
-	assert_int_equal(times_said("data.train"), 0);
+	expect_output("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
+	assert_int_equal(count_output("data.train"), 0);
 	expect(run("unlabelled", "--dry-run", none, NULL), 1);
-	expect_said("none.pimg: no sample has a label: pack it again, with labels");
+	expect_output("none.pimg: no sample has a label: pack it again, with labels");
 }
 
 /* A classifier needs at least two classes. */
@@ -226,8 +227,9 @@ TEST(one_class)
 	char train[PATH_MAX + 100];
 	snprintf(train, sizeof(train), "data.train=%s", relabelled(validation, "single", 1, 50));
 	expect(run("single", "--dry-run", train, NULL), 1);
-	expect_said("single.pimg has one class, but a classifier needs at least 2: pack images of "
-		    "other classes too, one folder per class");
+	expect_output(
+		"single.pimg has one class, but a classifier needs at least 2: pack images of "
+		"other classes too, one folder per class");
 	/* evaluates the weights without a training set */
 	static const float zeros[8];
 	struct safetensors_tensor head = {.name = "fc.weight",
@@ -242,10 +244,10 @@ TEST(one_class)
 		 fixture.folder);
 	assert_int_equal(safetensors_write(strchr(pretrained, '/'), &writer, error), 0);
 	expect(run("single", "--evaluate", "data.train=", pretrained, NULL), 1);
-	expect_said("one.safetensors has one output, but a classifier needs at least 2 classes: "
-		    "use the weights of a classifier");
+	expect_output("one.safetensors has one output, but a classifier needs at least 2 classes: "
+		      "use the weights of a classifier");
 	expect(run("single", "--dry-run", "model.classes=1", NULL), 1);
-	expect_said("model.classes = 1, but a classifier needs at least 2");
+	expect_output("model.classes = 1, but a classifier needs at least 2");
 }
 
 TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

@@ -9,13 +9,13 @@ static struct safetensors *checkpoint(const char *name, unsigned step)
 	char file[64], error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *opened = NULL;
 	snprintf(file, sizeof(file), "checkpoint-%08u.safetensors", step);
-	if (safetensors_open(in(name, file), &opened, error))
+	if (safetensors_open(run_path(name, file), &opened, error))
 		fail_msg("%s", error);
 	return opened;
 }
 
 /* Returns true if a tensor is the same in a run's checkpoints after an epoch and at the end. */
-static bool stays(const char *name, const char *tensor)
+static bool is_unchanged(const char *name, const char *tensor)
 {
 	struct safetensors *then = checkpoint(name, STEPS / 2), *now = checkpoint(name, STEPS);
 	size_t size = safetensors_find(then, tensor)->size;
@@ -48,13 +48,13 @@ TEST(frozen)
 {
 	static const char zeros[4096];
 	expect(run("frozen", freeze, keep, adamw, lr, begin, NULL), 0);
-	expect_said("step 20: training the parameters that train.freeze froze for 1 epochs");
-	assert_true(stays("frozen", "conv1.weight"));
-	assert_true(stays("frozen", "bn1.weight"));
-	assert_true(stays("frozen", "bn1.running_mean"));
-	assert_false(stays("frozen", "layer1.0.conv1.weight"));
-	assert_false(stays("frozen", "layer1.0.bn1.running_var"));
-	assert_false(stays("frozen", "layer2.0.conv1.weight"));
+	expect_output("step 20: training the parameters that train.freeze froze for 1 epochs");
+	assert_true(is_unchanged("frozen", "conv1.weight"));
+	assert_true(is_unchanged("frozen", "bn1.weight"));
+	assert_true(is_unchanged("frozen", "bn1.running_mean"));
+	assert_false(is_unchanged("frozen", "layer1.0.conv1.weight"));
+	assert_false(is_unchanged("frozen", "layer1.0.bn1.running_var"));
+	assert_false(is_unchanged("frozen", "layer2.0.conv1.weight"));
 	struct safetensors *then = checkpoint("frozen", STEPS / 2);
 	static const char moments[] = "optimizer.variance.layer1.0.conv1.weight";
 	assert_memory_equal(values(0, then, moments), zeros, safetensors_find(then, moments)->size);
@@ -63,8 +63,8 @@ TEST(frozen)
 	resume_from("frozen", "frozen-early", 12, freeze);
 	resume_from("frozen", "frozen-late", 31, freeze);
 	compare_emulated("frozen", "frozen-gpu", freeze);
-	assert_true(stays("frozen-gpu", "bn1.running_mean"));
-	assert_false(stays("frozen-gpu", "layer1.0.conv1.weight"));
+	assert_true(is_unchanged("frozen-gpu", "bn1.running_mean"));
+	assert_false(is_unchanged("frozen-gpu", "layer1.0.conv1.weight"));
 }
 
 /* After the first of two epochs, a fraction 0.4 / 0.9 of all layers but the last is frozen. */
@@ -72,38 +72,38 @@ TEST(layers)
 {
 	static const char level[] = "train.freeze_level=1";
 	expect(run("layers", level, keep, adamw, lr, begin, NULL), 0);
-	expect_said("step 20: the first 8 of 19 layers are now frozen");
-	assert_true(stays("layers", "conv1.weight"));
-	assert_true(stays("layers", "layer2.0.downsample.1.bias"));
-	assert_false(stays("layers", "bn1.running_mean"));
-	assert_false(stays("layers", "layer2.0.conv1.weight"));
-	assert_false(stays("layers", "fc.bias"));
+	expect_output("step 20: the first 8 of 19 layers are now frozen");
+	assert_true(is_unchanged("layers", "conv1.weight"));
+	assert_true(is_unchanged("layers", "layer2.0.downsample.1.bias"));
+	assert_false(is_unchanged("layers", "bn1.running_mean"));
+	assert_false(is_unchanged("layers", "layer2.0.conv1.weight"));
+	assert_false(is_unchanged("layers", "fc.bias"));
 	resume_from("layers", "layers-early", 12, level);
 	resume_from("layers", "layers-late", 31, level);
 	compare_emulated("layers", "layers-gpu", level);
-	assert_true(stays("layers-gpu", "layer2.0.downsample.1.bias"));
-	assert_false(stays("layers-gpu", "layer2.0.conv1.weight"));
+	assert_true(is_unchanged("layers-gpu", "layer2.0.downsample.1.bias"));
+	assert_false(is_unchanged("layers-gpu", "layer2.0.conv1.weight"));
 	expect(run("refused", level, freeze, NULL), 1);
-	expect_said("cannot be combined: one freezes parameters by name");
+	expect_output("cannot be combined: one freezes parameters by name");
 }
 
 TEST(refused)
 {
 	expect(run("refused", "train.freeze=bn1.* layr1.*", NULL), 1);
-	expect_said("train.freeze: no parameter is named \"layr1.*\"; did you mean layer1.*?");
+	expect_output("train.freeze: no parameter is named \"layr1.*\"; did you mean layer1.*?");
 	expect(run("refused", "train.freeze=layer1.0.conv1.wieght", NULL), 1);
-	expect_said("did you mean layer1.0.conv1.weight?");
+	expect_output("did you mean layer1.0.conv1.weight?");
 	expect(run("refused", "train.freeze=layer1.*:soon", NULL), 1);
-	expect_said("\"layer1.*:soon\": expected a number of epochs above 0 after the colon");
+	expect_output("\"layer1.*:soon\": expected a number of epochs above 0 after the colon");
 	expect(run("refused", "train.freeze=layr[[:digit:]].*", NULL), 1);
-	expect_said("no parameter is named \"layr[[:digit:]].*\"; did you mean layer");
+	expect_output("no parameter is named \"layr[[:digit:]].*\"; did you mean layer");
 	expect(run("refused", "train.freeze=layer[[:digit:]].*:soon", NULL), 1);
-	expect_said(
+	expect_output(
 		"\"layer[[:digit:]].*:soon\": expected a number of epochs above 0 after the colon");
 	expect(run("refused", "train.freeze=[[:alnum:]]*", NULL), 1);
-	expect_said("train.freeze = [[:alnum:]]* freezes all parameters");
+	expect_output("train.freeze = [[:alnum:]]* freezes all parameters");
 	expect(run("refused", "train.freeze=*", NULL), 1);
-	expect_said("train.freeze = * freezes all parameters");
+	expect_output("train.freeze = * freezes all parameters");
 }
 
 TEST(layer_decay)

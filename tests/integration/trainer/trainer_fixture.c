@@ -53,7 +53,7 @@ int trainer_teardown(void **state)
 	return 0;
 }
 
-const char *in(const char *run, const char *name)
+const char *run_path(const char *run, const char *name)
 {
 	static char paths[4][PATH_MAX + 300];
 	static unsigned next;
@@ -64,7 +64,7 @@ const char *in(const char *run, const char *name)
 
 bool exists(const char *run, const char *name)
 {
-	return access(in(run, name), F_OK) == 0;
+	return access(run_path(run, name), F_OK) == 0;
 }
 
 /* `option` may be NULL. */
@@ -77,7 +77,7 @@ static pid_t start_list(const char *run, const char *option, va_list list)
 	assert_non_null(trainer);
 	while (count < ARGUMENTS_MAX - 1 && (arguments[count] = va_arg(list, const char *)))
 		count++;
-	snprintf(output, sizeof(output), "%s", in(run, ""));
+	snprintf(output, sizeof(output), "%s", run_path(run, ""));
 	snprintf(log, sizeof(log), "%s/%s.err", fixture.folder, run);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -101,7 +101,7 @@ pid_t start(const char *run, ...)
 	return pid;
 }
 
-static void read_said(const char *run)
+static void read_output(const char *run)
 {
 	char log[PATH_MAX + 300];
 	snprintf(log, sizeof(log), "%s/%s.err", fixture.folder, run);
@@ -115,7 +115,7 @@ int finish(pid_t pid, const char *run)
 {
 	int status;
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	read_said(run);
+	read_output(run);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -176,7 +176,7 @@ void expect(int status, int expected)
 void expect_in_file(const char *run, const char *name, const char *text)
 {
 	static char content[1 << 16];
-	FILE *file = fopen(in(run, name), "r");
+	FILE *file = fopen(run_path(run, name), "r");
 	assert_non_null(file);
 	content[fread(content, 1, sizeof(content) - 1, file)] = '\0';
 	fclose(file);
@@ -184,13 +184,13 @@ void expect_in_file(const char *run, const char *name, const char *text)
 		fail_msg("%s of %s has no \"%s\"", name, run, text);
 }
 
-void expect_said(const char *text)
+void expect_output(const char *text)
 {
 	if (!strstr(said, text))
 		fail_msg("\"%s\" was not said, but:\n%s", text, said);
 }
 
-unsigned times_said(const char *text)
+unsigned count_output(const char *text)
 {
 	unsigned count = 0;
 	for (const char *at = said; (at = strstr(at, text)); at++)
@@ -201,7 +201,7 @@ unsigned times_said(const char *text)
 void read_log(const char *run, struct losses *losses)
 {
 	char line[8192];
-	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 	uint64_t last = 0;
 	assert_non_null(file);
 	*losses = (struct losses){0};
@@ -233,7 +233,7 @@ void read_log(const char *run, struct losses *losses)
 
 json_t *start_of(const char *run)
 {
-	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 	assert_non_null(file);
 	json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
 	assert_non_null(line);
@@ -244,7 +244,7 @@ json_t *start_of(const char *run)
 void expect_end(const char *run, const char *outcome, const char *error)
 {
 	char text[65536], last[65536] = "";
-	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 	assert_non_null(file);
 	while (fgets(text, sizeof(text), file))
 		strcpy(last, text);
@@ -287,7 +287,7 @@ double apart(const char *a, const char *b)
 
 void same_file(const char *a, const char *b, const char *name)
 {
-	FILE *x = fopen(in(a, name), "r"), *y = fopen(in(b, name), "r");
+	FILE *x = fopen(run_path(a, name), "r"), *y = fopen(run_path(b, name), "r");
 	assert_non_null(x);
 	assert_non_null(y);
 	int c;
@@ -317,7 +317,7 @@ void wait_for_step(const char *run, pid_t pid, unsigned step)
 	char text[64];
 	snprintf(text, sizeof(text), "\"event\":\"step\",\"step\":%u,", step);
 	for (int i = 0; i < 300000; i++) {
-		FILE *file = fopen(in(run, "log.jsonl"), "r");
+		FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 		char line[8192];
 		while (file && fgets(line, sizeof(line), file)) {
 			if (strstr(line, text)) {

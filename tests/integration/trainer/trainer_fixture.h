@@ -38,7 +38,7 @@ int trainer_teardown(void **state);
  * Returns the path of `name` in the output directory of run `run`, in one of four static buffers
  * used in turn.
  */
-const char *in(const char *run, const char *name);
+const char *run_path(const char *run, const char *name);
 bool exists(const char *run, const char *name);
 /*
  * Starts the trainer with the output directory of `run` and redirects its standard error to a file
@@ -59,8 +59,8 @@ void run_killed(const char *name, unsigned step, ...);
 int run_interrupted(const char *name, unsigned step, ...);
 
 void expect(int status, int expected);
-void expect_said(const char *text);
-unsigned times_said(const char *text);
+void expect_output(const char *text);
+unsigned count_output(const char *text);
 
 /* Losses in a log, as strings: one per step and one per evaluation. */
 struct losses {

@@ -39,15 +39,15 @@ static bool leave_mounts(void)
 static bool mount_disk(const char *run, off_t bytes, unsigned long flags)
 {
 	char options[64];
-	mkdir(in(run, ""), 0777);
+	mkdir(run_path(run, ""), 0777);
 	snprintf(options, sizeof(options), "size=%lld", (long long)bytes);
-	return mount("tmpfs", in(run, ""), "tmpfs", flags, options) == 0;
+	return mount("tmpfs", run_path(run, ""), "tmpfs", flags, options) == 0;
 }
 
 static off_t size_of(const char *run, const char *name)
 {
 	struct stat status;
-	assert_int_equal(stat(in(run, name), &status), 0);
+	assert_int_equal(stat(run_path(run, name), &status), 0);
 	return status.st_size;
 }
 
@@ -59,8 +59,8 @@ static void check_last(const char *run, unsigned step)
 		 ". The last complete checkpoint is %s/%s//checkpoint-%08u.safetensors, of step %u "
 		 "(epoch %.3f): ",
 		 fixture.folder, run, step, step, step / 20.0);
-	expect_said(text);
-	DIR *dir = opendir(in(run, ""));
+	expect_output(text);
+	DIR *dir = opendir(run_path(run, ""));
 	for (struct dirent *entry; (entry = readdir(dir));) {
 		unsigned other;
 		assert_null(strstr(entry->d_name, ".tmp"));
@@ -77,17 +77,17 @@ TEST(full)
 	if (!leave_mounts() || !mount_disk(name, checkpoint / 2, 0))
 		skip();
 	expect(run(name, NULL), 1);
-	expect_said("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
-		    "device. This run has no complete checkpoint yet: free space on that disk, "
-		    "then repeat the same command to start again");
+	expect_output("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
+		      "device. This run has no complete checkpoint yet: free space on that disk, "
+		      "then repeat the same command to start again");
 	/* room for two checkpoints and the best weights */
 	assert_true(mount_disk(name, checkpoint * 2 + checkpoint * 3 / 4, MS_REMOUNT));
 	expect(run(name, "checkpoint.keep=9", NULL), 1);
-	expect_said("full//checkpoint-00000020.safetensors: cannot be written: No space left on "
-		    "device");
+	expect_output("full//checkpoint-00000020.safetensors: cannot be written: No space left on "
+		      "device");
 	check_last(name, 14);
-	expect_said("free space on that disk, then repeat the same command with --resume to "
-		    "continue from it");
+	expect_output("free space on that disk, then repeat the same command with --resume to "
+		      "continue from it");
 	/* the disk fills up while a third checkpoint is written */
 	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 1);
 	check_last(name, 14);
@@ -95,9 +95,9 @@ TEST(full)
 	assert_true(mount_disk("elsewhere", checkpoint / 2, 0));
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "--resume=%s",
-		 in(name, "checkpoint-00000014.safetensors"));
+		 run_path(name, "checkpoint-00000014.safetensors"));
 	expect(run("elsewhere", argument, NULL), 1);
-	expect_said(
+	expect_output(
 		"full/checkpoint-00000014.safetensors, of step 14 (epoch 0.700): free space on "
 		"that disk, then repeat the same command with that --resume to continue from it");
 	assert_true(mount_disk(name, checkpoint * 20, MS_REMOUNT));
@@ -116,10 +116,10 @@ TEST(limited)
 	wait_for_step("limited", pid, 8);
 	assert_int_equal(prlimit(pid, RLIMIT_FSIZE, &limit, NULL), 0);
 	expect(finish(pid, "limited"), 1);
-	expect_said("limited//log.jsonl: cannot be written: File too large. The last complete "
-		    "checkpoint is ");
-	expect_said("raise the limit on the size of files (ulimit -f), then repeat the same "
-		    "command with --resume instead of --overwrite to continue from it");
+	expect_output("limited//log.jsonl: cannot be written: File too large. The last complete "
+		      "checkpoint is ");
+	expect_output("raise the limit on the size of files (ulimit -f), then repeat the same "
+		      "command with --resume instead of --overwrite to continue from it");
 	const char *step = strstr(said, ", of step ");
 	check_last("limited", (unsigned)strtoul(step + 10, NULL, 10));
 	expect(run("limited", "--resume", "--socket", fixture.socket, NULL), 0);
@@ -129,8 +129,8 @@ TEST(limited)
 
 static int teardown(void **state)
 {
-	umount2(in("full", ""), MNT_DETACH);
-	umount2(in("elsewhere", ""), MNT_DETACH);
+	umount2(run_path("full", ""), MNT_DETACH);
+	umount2(run_path("elsewhere", ""), MNT_DETACH);
 	return trainer_teardown(state);
 }
 

@@ -24,10 +24,10 @@ static void check_mfu(const char *run)
 	double gflop = step ? strtod(step + 9, NULL) : 0;
 	char line[8192];
 	unsigned steps = 0;
-	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 	assert_non_null(file);
 	assert_true(gflop > 0);
-	expect_said("MFU ");
+	expect_output("MFU ");
 	while (fgets(line, sizeof(line), file)) {
 		json_t *json = json_loads(line, 0, NULL);
 		const char *event = json_string_value(json_object_get(json, "event"));
@@ -73,10 +73,10 @@ TEST(mapped)
 		trainer = getenv("TRAINER");
 		fixture_stop(&fixture, SIGTERM);
 		expect(status, 0);
-		assert_int_equal(times_said(asks), ways[i].registering != NULL);
-		assert_int_equal(times_said(copies), ways[i].why != NULL);
+		assert_int_equal(count_output(asks), ways[i].registering != NULL);
+		assert_int_equal(count_output(copies), ways[i].why != NULL);
 		if (ways[i].why)
-			expect_said(ways[i].why);
+			expect_output(ways[i].why);
 		expect_batches(ways[i].run, ways[i].batches);
 		same_losses(ways[0].run, ways[i].run);
 	}
@@ -100,18 +100,18 @@ TEST(taken_apart)
 		unsetenv("LOADERD_EMULATED_PLANS");
 		trainer = getenv("TRAINER");
 		expect(status, 0);
-		expected = times_said("training, 16 x 16: ");
-		assert_int_equal(times_said(": no plan for "),
-				 expected + times_said("evaluation, 16 x 16: "));
+		expected = count_output("training, 16 x 16: ");
+		assert_int_equal(count_output(": no plan for "),
+				 expected + count_output("evaluation, 16 x 16: "));
 		json_t *start = start_of(runs[i]);
 		assert_int_equal(json_integer_value(json_object_get(start, "fallbacks")), expected);
 		json_decref(start);
 		if (!i)
-			assert_int_equal(times_said("no plan"), 0);
+			assert_int_equal(count_output("no plan"), 0);
 	}
 	assert_true(expected > 0);
-	expect_said("training, 16 x 16: conv1: no plan for forward 3x3");
-	expect_said("evaluation, 16 x 16: conv1: no plan for forward 3x3");
+	expect_output("training, 16 x 16: conv1: no plan for forward 3x3");
+	expect_output("evaluation, 16 x 16: conv1: no plan for forward 3x3");
 }
 
 /*
@@ -154,9 +154,9 @@ TEST(advice)
 			    cases[i].precision, "train.epochs=0.03", "schedule.warmup=0", NULL);
 		trainer = getenv("TRAINER");
 		expect(status, 0);
-		assert_int_equal(times_said("hint     "), cases[i].advices);
+		assert_int_equal(count_output("hint     "), cases[i].advices);
 		if (cases[i].words)
-			expect_said(cases[i].words);
+			expect_output(cases[i].words);
 	}
 }
 

@@ -54,7 +54,7 @@ TEST(balanced)
 	assert_true(apart("balanced", "unbroken") > 1e-6);
 	run_killed("balanced-killed", 17, balanced, NULL);
 	expect(run("balanced-killed", "--resume", weights, NULL), 1);
-	expect_said("but was \"balanced\" in the checkpoint");
+	expect_output("but was \"balanced\" in the checkpoint");
 	expect(run("balanced-killed", "--resume", balanced, NULL), 0);
 	same_losses("balanced", "balanced-killed");
 	/* classes without samples do not affect the weights */
@@ -67,7 +67,7 @@ TEST(balanced)
 	expect(run_emulated("balanced-gpu", balanced, NULL), 0);
 	assert_true(apart("balanced", "balanced-gpu") < 1e-3);
 	expect(run("slip", "train.class_weights=balance", NULL), 1);
-	expect_said(", or balanced");
+	expect_output(", or balanced");
 }
 
 /* Image sizes follow a schedule of epochs; the run is resumed at the second size. */
@@ -85,16 +85,16 @@ TEST(progressive)
 	static const char scale[] = "data.initial_scale=0.5", delay[] = "data.delay_fraction=0.2",
 			  finetune[] = "data.finetune_fraction=0.3";
 	expect(run("progressive", scale, delay, finetune, NULL), 0);
-	expect_said("input 8 x 8");
+	expect_output("input 8 x 8");
 	expect(run_interrupted("progressive-killed", 18, scale, delay, finetune, NULL), 0);
-	expect_said("input 12 x 12");
+	expect_output("input 12 x 12");
 	same_losses("progressive", "progressive-killed");
 	same_file("progressive", "progressive-killed", "model.safetensors");
 	assert_true(apart("progressive", "unbroken") > 1e-3);
 	expect(run_emulated("progressive-gpu", scale, delay, finetune, NULL), 0);
 	assert_true(apart("progressive", "progressive-gpu") < 1e-3);
 	expect(run("progressive-small", scale, "model.name=speednet", NULL), 1);
-	expect_said(
+	expect_output(
 		"images of 8 x 8 are too small for model.name = speednet, which needs at least 9");
 }
 
@@ -136,9 +136,9 @@ TEST(selective)
 	assert_true(apart("selective", "selective-gpu") < 1e-3);
 	assert_true(apart("selective-more", "selective-more-gpu") < 1e-3);
 	expect(run("selective-odd", "train.selective_backprop=0.45", parts, NULL), 1);
-	expect_said("train.selective_backprop = 0.45 keeps 7 of data.batch_size = 16, which is");
+	expect_output("train.selective_backprop = 0.45 keeps 7 of data.batch_size = 16, which is");
 	expect(run("selective-pairs", "train.selective_backprop=0.45", mixup, NULL), 1);
-	expect_said("is not divisible into 1 micro-batch of pairs to blend");
+	expect_output("is not divisible into 1 micro-batch of pairs to blend");
 }
 
 /*
@@ -152,7 +152,8 @@ TEST(repeats)
 	expect(run("repeats", repeats, epochs, "log.samples=yes", NULL), 0);
 	read_log("repeats", &losses);
 	assert_int_equal(losses.steps, 20); /* 325 images, 8 different ones per step */
-	json_t *line = json_load_file(in("repeats", "samples.jsonl"), JSON_DISABLE_EOF_CHECK, NULL);
+	json_t *line =
+		json_load_file(run_path("repeats", "samples.jsonl"), JSON_DISABLE_EOF_CHECK, NULL);
 	json_t *samples = json_object_get(line, "samples");
 	assert_int_equal(json_array_size(samples), 16);
 	for (size_t i = 0; i < 8; i++)
@@ -160,7 +161,7 @@ TEST(repeats)
 	json_decref(line);
 	run_killed("repeats-killed", 9, repeats, epochs, NULL);
 	expect(run("repeats-killed", "--resume", epochs, NULL), 1);
-	expect_said("data.repeats is \"1\" but was \"2\" in the checkpoint");
+	expect_output("data.repeats is \"1\" but was \"2\" in the checkpoint");
 	expect(run("repeats-killed", "--resume", repeats, epochs, NULL), 0);
 	same_losses("repeats", "repeats-killed");
 	expect(run_emulated("repeats-gpu", repeats, epochs, NULL), 0);
@@ -207,8 +208,8 @@ TEST(deferred)
 	expect(run_emulated("deferred-gpu", device, pipeline, NULL), 0);
 	assert_true(apart("deferred", "deferred-gpu") < 1e-3);
 	expect(run("deferred-floats", device, "data.pipeline=resize(32x32) to(f32)", NULL), 1);
-	expect_said("data.pipeline: transforms can be deferred only where bytes are delivered");
-	expect_said("; or set data.augment=daemon");
+	expect_output("data.pipeline: transforms can be deferred only where bytes are delivered");
+	expect_output("; or set data.augment=daemon");
 }
 
 /*
@@ -237,7 +238,7 @@ TEST(mixed)
 	expect(run_emulated("thinned-gpu", mixup, colout, parts, NULL), 0);
 	assert_true(apart("thinned", "thinned-gpu") < 1e-3);
 	expect(run("odd", mixup, "data.batch_size=15", NULL), 1);
-	expect_said("train.mixup blends pairs of samples, but data.batch_size = 15");
+	expect_output("train.mixup blends pairs of samples, but data.batch_size = 15");
 }
 
 /*
@@ -268,7 +269,7 @@ TEST(ghosts)
 	expect(run_emulated("ghosts-gpu", ghost, swa, every, ema, NULL), 0);
 	assert_true(apart("ghosts", "ghosts-gpu") < 1e-3);
 	expect(run("ghosts-large", "model.ghost_batch=17", NULL), 1);
-	expect_said("model.ghost_batch = 17 exceeds the 16 samples that a batch norm sees");
+	expect_output("model.ghost_batch = 17 exceeds the 16 samples that a batch norm sees");
 }
 
 /*
@@ -289,8 +290,9 @@ TEST(taught)
 			  sam[] = "train.sam=0.05";
 	static struct losses losses;
 	double loss[3];
-	snprintf(teacher, sizeof(teacher), "train.teacher=%s", in("unbroken", "model.safetensors"));
-	snprintf(of, sizeof(of), "train.teacher_recipe=%s", in("unbroken", "recipe.ini"));
+	snprintf(teacher, sizeof(teacher), "train.teacher=%s",
+		 run_path("unbroken", "model.safetensors"));
+	snprintf(of, sizeof(of), "train.teacher_recipe=%s", run_path("unbroken", "recipe.ini"));
 	for (int i = 0; i < 3; i++) {
 		const char *weight = i == 0   ? "train.teacher_weight=0.25"
 				     : i == 1 ? "train.teacher_weight=0.5"
@@ -303,7 +305,7 @@ TEST(taught)
 	assert_true(fabs(loss[1] - (loss[0] * 2 + loss[2]) / 3) < 1e-5);
 	/* with frozen batch norms the network normalises as in evaluation and equals its teacher */
 	snprintf(start_from, sizeof(start_from), "model.pretrained=%s",
-		 in("unbroken", "model.safetensors"));
+		 run_path("unbroken", "model.safetensors"));
 	expect(run("itself", one, cold, teacher, of, all, start_from,
 		   "train.freeze=*bn* *downsample*", NULL),
 	       0);
@@ -311,17 +313,18 @@ TEST(taught)
 	assert_true(fabs(strtod(losses.step[0], NULL)) < 1e-6);
 	/* a checkpoint contains a description of its network */
 	snprintf(checkpoint, sizeof(checkpoint), "train.teacher=%s",
-		 in("unbroken", "checkpoint-00000040.safetensors"));
+		 run_path("unbroken", "checkpoint-00000040.safetensors"));
 	expect(run("from-checkpoint", one, cold, checkpoint, NULL), 0);
 	expect(run("taught", teacher, of, mixup, colout, parts, sam, NULL), 0);
 	run_killed("taught-killed", 17, teacher, of, mixup, colout, parts, sam, NULL);
 	expect(run("taught-killed", "--resume", mixup, colout, parts, sam, NULL), 1);
-	expect_said("train.teacher is not set, but there was a teacher when the checkpoint was "
-		    "written");
-	snprintf(other, sizeof(other), "train.teacher=%s", in("unbroken", "best.safetensors"));
+	expect_output("train.teacher is not set, but there was a teacher when the checkpoint was "
+		      "written");
+	snprintf(other, sizeof(other), "train.teacher=%s",
+		 run_path("unbroken", "best.safetensors"));
 	expect(run("taught-killed", "--resume", checkpoint, mixup, colout, parts, sam, NULL), 1);
-	expect_said("is another teacher or network than when the checkpoint was "
-		    "written");
+	expect_output("is another teacher or network than when the checkpoint was "
+		      "written");
 	expect(run("taught-killed", "--resume", teacher, of, mixup, colout, parts, sam, NULL), 0);
 	same_losses("taught", "taught-killed");
 	same_file("taught", "taught-killed", "model.safetensors");
@@ -331,10 +334,10 @@ TEST(taught)
 	expect(run_emulated("taught-gpu", teacher, of, mixup, plain, NULL), 0);
 	assert_true(apart("taught-alone", "taught-gpu") < 1e-3);
 	expect(run("who", teacher, NULL), 1);
-	expect_said("does not record its network: set train.teacher_recipe");
-	snprintf(other, sizeof(other), "train.teacher_recipe=%s", in("who", "none.ini"));
+	expect_output("does not record its network: set train.teacher_recipe");
+	snprintf(other, sizeof(other), "train.teacher_recipe=%s", run_path("who", "none.ini"));
 	expect(run("who", teacher, other, NULL), 1);
-	expect_said("train.teacher_recipe: ");
+	expect_output("train.teacher_recipe: ");
 }
 
 TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

@@ -24,7 +24,7 @@ TEST(killed)
 	}
 	assert_true(kills > 0);
 	expect(run("killed", "--resume", NULL), 0);
-	expect_said("resumed at step");
+	expect_output("resumed at step");
 	same_losses("unbroken", "killed");
 	same_file("unbroken", "killed", "model.safetensors");
 	same_file("unbroken", "killed", "best.safetensors");
@@ -37,7 +37,7 @@ TEST(stopped)
 		wait_for_step("stopped", pid, 11 + 12 * (unsigned)i);
 		kill(pid, i ? SIGINT : SIGTERM);
 		expect(finish(pid, "stopped"), STOPPED);
-		expect_said("--resume to continue");
+		expect_output("--resume to continue");
 	}
 	expect(run("stopped", "--resume", NULL), 0);
 	same_losses("unbroken", "stopped");
@@ -76,46 +76,47 @@ TEST(other_threads)
 	kill(pid, SIGTERM);
 	expect(finish(pid, "threads"), STOPPED);
 	expect(run("threads", "--resume", "--dry-run", NULL), 0);
-	assert_int_equal(times_said("bitwise"), 0);
+	assert_int_equal(count_output("bitwise"), 0);
 	expect(run("threads", "--resume", "--evaluate", "train.threads=1", NULL), 0);
-	assert_int_equal(times_said("bitwise"), 0);
+	assert_int_equal(count_output("bitwise"), 0);
 	expect(run("threads", "--resume", "train.threads=1", NULL), 0);
-	expect_said("the checkpoint was written with 2 threads, and this run has 1: its losses "
-		    "are equivalent to those of an uninterrupted run, but not bitwise equal; use "
-		    "train.threads=2 for bitwise equality");
+	expect_output("the checkpoint was written with 2 threads, and this run has 1: its losses "
+		      "are equivalent to those of an uninterrupted run, but not bitwise equal; use "
+		      "train.threads=2 for bitwise equality");
 	expect(run("threads", "--resume", "--dry-run", NULL), 0);
-	expect_said("the checkpoint was written with 1 thread, and this run has 2");
+	expect_output("the checkpoint was written with 1 thread, and this run has 2");
 }
 
 /* If a checkpoint is truncated, the one before it is used. */
 TEST(damaged)
 {
 	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
-	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
+	assert_int_equal(truncate(run_path("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
 	expect(run("damaged", "--resume", NULL), 0);
-	expect_said("trying the previous checkpoint");
+	expect_output("trying the previous checkpoint");
 	same_losses("unbroken", "damaged");
 	char argument[PATH_MAX + 400];
-	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 50000), 0);
+	assert_int_equal(truncate(run_path("damaged", "checkpoint-00000040.safetensors"), 50000),
+			 0);
 	snprintf(argument, sizeof(argument), "--resume=%s",
-		 in("damaged", "checkpoint-00000040.safetensors"));
+		 run_path("damaged", "checkpoint-00000040.safetensors"));
 	expect(run("damaged", argument, NULL), 1);
-	expect_said("truncated");
+	expect_output("truncated");
 }
 
 /* Unreadable checkpoints do not count when the run removes older ones. */
 TEST(damaged_ones_are_set_aside)
 {
 	expect(run("aside", "checkpoint.keep=3", NULL), 0);
-	assert_int_equal(truncate(in("aside", "checkpoint-00000035.safetensors"), 5000), 0);
-	assert_int_equal(truncate(in("aside", "checkpoint-00000040.safetensors"), 5000), 0);
+	assert_int_equal(truncate(run_path("aside", "checkpoint-00000035.safetensors"), 5000), 0);
+	assert_int_equal(truncate(run_path("aside", "checkpoint-00000040.safetensors"), 5000), 0);
 	pid_t pid = start("aside", "--resume", "checkpoint.keep=1", NULL);
 	wait_until_gone("aside", pid, "checkpoint-00000028.safetensors");
 	wait_for_step("aside", pid, 37);
 	kill(pid, SIGKILL);
 	if (finish(pid, "aside") == -SIGKILL) {
 		expect(run("aside", "--resume", NULL), 0);
-		expect_said("resumed at step");
+		expect_output("resumed at step");
 	}
 	assert_true(exists("aside", "checkpoint-00000035.safetensors.unreadable"));
 	assert_true(exists("aside", "checkpoint-00000040.safetensors.unreadable"));
@@ -128,9 +129,9 @@ TEST(older)
 	char argument[PATH_MAX + 400];
 	expect(run("older", "checkpoint.keep=9", NULL), 0);
 	snprintf(argument, sizeof(argument), "--resume=%s",
-		 in("older", "checkpoint-00000014.safetensors"));
+		 run_path("older", "checkpoint-00000014.safetensors"));
 	expect(run("older", argument, NULL), 1);
-	expect_said("or --overwrite to remove the later checkpoints");
+	expect_output("or --overwrite to remove the later checkpoints");
 	assert_true(exists("older", "checkpoint-00000040.safetensors"));
 	pid_t pid = start("older", argument, "--overwrite", "checkpoint.keep=1", NULL);
 	wait_until_gone("older", pid, "checkpoint-00000040.safetensors");
@@ -138,7 +139,7 @@ TEST(older)
 	kill(pid, SIGKILL);
 	if (finish(pid, "older") == -SIGKILL) {
 		expect(run("older", "--resume", NULL), 0);
-		expect_said("resumed at step");
+		expect_output("resumed at step");
 	}
 	same_losses("unbroken", "older");
 }

@@ -14,7 +14,7 @@ static void expect_described(const char *run, const char *name, bool normalised)
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *file;
-	assert_int_equal(safetensors_open(in(run, name), &file, error), 0);
+	assert_int_equal(safetensors_open(run_path(run, name), &file, error), 0);
 	assert_int_equal(!!safetensors_metadata(file, "trainer.mean"), normalised);
 	assert_int_equal(!!safetensors_metadata(file, "trainer.std"), normalised);
 	assert_non_null(safetensors_metadata(file, "trainer.class_names"));
@@ -38,7 +38,7 @@ TEST(unbroken)
 	assert_false(exists("unbroken", "checkpoint-00000028.safetensors"));
 	assert_true(exists("unbroken", "best.safetensors"));
 	assert_true(exists("unbroken", "model.safetensors"));
-	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
+	json_t *summary = json_load_file(run_path("unbroken", "summary.json"), 0, NULL);
 	assert_string_equal(json_string_value(json_object_get(summary, "outcome")), "finished");
 	assert_int_equal(json_integer_value(json_object_get(summary, "steps")), STEPS);
 	assert_int_equal(json_integer_value(json_object_get(summary, "images")), STEPS * 16);
@@ -60,47 +60,47 @@ TEST(unbroken)
 TEST(refused)
 {
 	expect(run("unbroken", NULL), 1);
-	expect_said("use --resume to continue it");
+	expect_output("use --resume to continue it");
 	expect(run("unbroken", "--resume", "--dry-run", NULL), 0);
-	expect_said("resumed at step 40 (epoch 2, batch 0), the last one: ");
+	expect_output("resumed at step 40 (epoch 2, batch 0), the last one: ");
 	expect(run("unbroken", "--resume", "optim.lr=0.2", NULL), 1);
-	expect_said("optim.lr is \"0.2\" but was \"0.1\" in the checkpoint");
+	expect_output("optim.lr is \"0.2\" but was \"0.1\" in the checkpoint");
 	expect(run("unbroken", "--resume", "--allow-changes", "model.width=1", NULL), 1);
-	expect_said("model.width");
+	expect_output("model.width");
 	expect(run("unbroken", "--resume", "--seed", "5", NULL), 1);
-	expect_said("train.seed");
+	expect_output("train.seed");
 	char other[PATH_MAX + 100];
 	snprintf(other, sizeof(other), "data.train=%s", validation);
 	expect(run("unbroken", "--resume", other, NULL), 1);
-	expect_said("data.train has 50 samples, but had 325");
+	expect_output("data.train has 50 samples, but had 325");
 	expect(run("refused", "data.batch_size=326", NULL), 1);
-	expect_said("data.batch_size = 326 exceeds the 325 samples");
+	expect_output("data.batch_size = 326 exceeds the 325 samples");
 	expect(run("refused", "--dry-run", "data.pipeline=to(f32) layout(nchw)", NULL), 1);
-	expect_said("data.pipeline delivers planes (nchw)");
+	expect_output("data.pipeline delivers planes (nchw)");
 	/* options of evaluation are checked before the first step */
 	expect(run("refused", "data.val_pipeline=layout(nchw)", NULL), 1);
-	expect_said("data.val_pipeline delivers planes (nchw)");
+	expect_output("data.val_pipeline delivers planes (nchw)");
 	expect(run("refused", "data.val_pipeline=to(f32)", NULL), 1);
-	expect_said("data.pipeline delivers u8, data.val_pipeline floats");
+	expect_output("data.pipeline delivers u8, data.val_pipeline floats");
 	expect(run("refused", "data.val_pipeline=resise(16)", NULL), 1);
-	expect_said("data.val_pipeline: at byte 0: there is no transform 'resise'");
+	expect_output("data.val_pipeline: at byte 0: there is no transform 'resise'");
 	expect(run("refused", "data.val_pipeline=random_crop(17)", NULL), 1);
-	expect_said("data.val, data.val_pipeline: ");
+	expect_output("data.val, data.val_pipeline: ");
 	assert_false(exists("refused", "log.jsonl"));
 	expect(run("refused", "train.precision=fp16", "--device=cpu", NULL), 1);
-	expect_said("train.device = cpu: the CPU does not train in fp16");
+	expect_output("train.device = cpu: the CPU does not train in fp16");
 	expect(run("refused", "data.pipeline=hflop(1)", NULL), 1);
-	expect_said("data.pipeline: at byte 0: ");
+	expect_output("data.pipeline: at byte 0: ");
 	expect(run("refused", "data.train=/nonexistent.pimg", NULL), 1);
-	expect_said("data.train: ");
-	expect_said("/nonexistent.pimg");
+	expect_output("data.train: ");
+	expect_output("/nonexistent.pimg");
 	expect(run("refused", "data.val=/nonexistent.pimg", NULL), 1);
-	expect_said("data.val: ");
+	expect_output("data.val: ");
 	expect(run("refused", "model.classes=4", NULL), 1);
-	expect_said("model.classes = 4");
+	expect_output("model.classes = 4");
 	expect(run("refused", "--socket", "/nonexistent/socket", NULL), 1);
 	expect(run("refused", "data.bathc_size=3", NULL), 1);
-	expect_said("did you mean data.batch_size?");
+	expect_output("did you mean data.batch_size?");
 }
 
 /*
@@ -120,7 +120,7 @@ static void evaluate(const char *pretrained)
 	 * checkpoint
 	 */
 	const char *const alone[] = {pretrained, "--resume"};
-	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
+	json_t *summary = json_load_file(run_path("unbroken", "summary.json"), 0, NULL);
 	for (int i = 0; i < 2; i++) {
 		expect(run("unbroken", "--evaluate", alone[i], NULL), 0);
 		assert_non_null(strrchr(said, '{'));
@@ -138,14 +138,14 @@ static void evaluate(const char *pretrained)
 	expect(run("nothing", "--evaluate", pretrained, NULL), 0);
 	assert_false(exists("nothing", ""));
 	expect(run("nothing", "--evaluate", NULL), 1);
-	expect_said("--evaluate: no weights are given: set model.pretrained=FILE");
+	expect_output("--evaluate: no weights are given: set model.pretrained=FILE");
 	expect(run("nothing", "--evaluate", pretrained, "model.classes=12", NULL), 1);
-	expect_said("model.safetensors has no last layer with 12 classes");
+	expect_output("model.safetensors has no last layer with 12 classes");
 	expect(run("nothing", "--evaluate", pretrained, "--resume", NULL), 1);
-	expect_said("--evaluate --resume: ");
-	expect_said("nothing/ contains no checkpoint");
+	expect_output("--evaluate --resume: ");
+	expect_output("nothing/ contains no checkpoint");
 	expect(run("nothing", "--evaluate", pretrained, "data.val=", NULL), 1);
-	expect_said("--evaluate: data.val is not set");
+	expect_output("--evaluate: data.val is not set");
 
 	/* Averaging over mirror images: mirroring the images changes nothing but rounding. */
 	expect(run("flipped", pretrained, "train.epochs=0", "schedule.warmup=0",
@@ -172,8 +172,8 @@ static void evaluate(const char *pretrained)
 	assert_true(fabs(loss - strtod(strchr(after.eval[0], ' '), NULL)) > 1e-5);
 	assert_true(fabs(loss - strtod(strchr(turned.eval[0], ' '), NULL)) > 1e-5);
 	expect(run("shifted", "--overwrite", "train.eval_shift=16", NULL), 1);
-	expect_said("train.eval_shift = 16 is too large for the images of data.val, 16 x 16: use "
-		    "at most 15");
+	expect_output("train.eval_shift = 16 is too large for the images of data.val, 16 x 16: use "
+		      "at most 15");
 }
 
 /* Writes the model of "unbroken" with last-layer weights that give infinite logits. */
@@ -182,7 +182,8 @@ static void write_overflowing(const char *path)
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *file;
 	struct safetensors_tensor tensors[256];
-	assert_int_equal(safetensors_open(in("unbroken", "model.safetensors"), &file, error), 0);
+	assert_int_equal(safetensors_open(run_path("unbroken", "model.safetensors"), &file, error),
+			 0);
 	size_t count = safetensors_count(file);
 	assert_true(count <= 256);
 	for (size_t i = 0; i < count; i++) {
@@ -205,18 +206,18 @@ TEST(diverged)
 {
 	char argument[PATH_MAX + 400];
 	snprintf(argument, sizeof(argument), "model.pretrained=%s",
-		 in("unbroken", "model.safetensors"));
+		 run_path("unbroken", "model.safetensors"));
 	evaluate(argument);
 
 	snprintf(argument, sizeof(argument), "model.pretrained=%s/bad.safetensors", fixture.folder);
 	write_overflowing(strchr(argument, '=') + 1);
 	expect(run("diverged", argument, NULL), 1);
-	expect_said("step 1 (epoch 0.000): the loss is");
-	expect_said("a lower optim.lr");
+	expect_output("step 1 (epoch 0.000): the loss is");
+	expect_output("a lower optim.lr");
 	expect_end("diverged", "failed", "step 1 (epoch 0.000): the loss is");
 	assert_false(exists("diverged", "model.safetensors"));
 	expect(run("not-finite", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
-	json_t *summary = json_load_file(in("not-finite", "summary.json"), 0, NULL);
+	json_t *summary = json_load_file(run_path("not-finite", "summary.json"), 0, NULL);
 	assert_true(json_is_null(json_object_get(summary, "val_loss")));
 	json_decref(summary);
 	/* --detect-anomaly names the tensor, on every kind of device */
@@ -226,7 +227,7 @@ TEST(diverged)
 				 gpu ? "--device=cuda" : "--device=cpu", NULL);
 		trainer = getenv("TRAINER");
 		expect(status, 1);
-		expect_said("step 1: computing: fc: its result is not finite");
+		expect_output("step 1: computing: fc: its result is not finite");
 	}
 }
 
@@ -244,10 +245,10 @@ TEST(shared_daemon)
 	 * If the batches in the ring last to the end of the epoch, the trainer fails when it opens
 	 * the evaluation's feed.
 	 */
-	const char *words = times_said("lost the connection to the daemon")
+	const char *words = count_output("lost the connection to the daemon")
 				    ? "lost the connection to the daemon"
 				    : "No daemon listens on";
-	expect_said(words);
+	expect_output(words);
 	expect_end("orphan", "failed", words);
 	expect(run("orphan", "--resume", NULL), 0);
 	same_losses("unbroken", "orphan");
@@ -272,12 +273,12 @@ static void expect_reconnects(const char *run, unsigned expected)
 {
 	unsigned events = 0;
 	char line[1 << 16];
-	FILE *file = fopen(in(run, "log.jsonl"), "re");
+	FILE *file = fopen(run_path(run, "log.jsonl"), "re");
 	while (fgets(line, sizeof(line), file))
 		events += strstr(line, "\"event\":\"reconnect\"") != NULL;
 	fclose(file);
 	assert_int_equal(events, expected);
-	assert_int_equal(times_said("; the feed goes on at epoch "), expected);
+	assert_int_equal(count_output("; the feed goes on at epoch "), expected);
 }
 
 /* Kills the daemon at this step. Stops the trainer meanwhile, so that it does not finish first. */
@@ -348,17 +349,18 @@ TEST(overtaken)
 	fixture_start(&fixture, NULL, NULL);
 	for (int resumes = 0; resumes < 2; resumes++) {
 		const char *name = resumes ? "overtaken-resumed" : "overtaken";
-		mkdir(in(name, ""), 0777);
+		mkdir(run_path(name, ""), 0777);
 		kill(fixture.daemon, SIGSTOP);
 		pid_t pid =
 			start(name, "--socket", fixture.socket, resumes ? "--resume" : NULL, NULL);
 		for (int i = 0; i < 60000 && sockets_of(pid) == 0; i++)
 			usleep(1000);
-		assert_int_equal(link(in("unbroken", checkpoint), in(name, checkpoint)), 0);
-		assert_int_equal(link(in("unbroken", log), in(name, log)), 0);
+		assert_int_equal(link(run_path("unbroken", checkpoint), run_path(name, checkpoint)),
+				 0);
+		assert_int_equal(link(run_path("unbroken", log), run_path(name, log)), 0);
 		kill(fixture.daemon, SIGCONT);
 		expect(finish(pid, name), 1);
-		expect_said("another trainer has written checkpoints to this folder");
+		expect_output("another trainer has written checkpoints to this folder");
 		assert_true(exists(name, checkpoint));
 	}
 	fixture_stop(&fixture, SIGTERM);
@@ -371,11 +373,11 @@ TEST(planned)
 {
 	int status = run("planned", "--plan=" DEVICES "/h200.json", "--size=32", NULL);
 	if (status == 0) {
-		expect_said("images/s");
-		expect_said("MB total,");
+		expect_output("images/s");
+		expect_output("MB total,");
 	} else {
 		expect(status, 1);
-		expect_said(strstr(said, "built without") ? "install" : "Install");
+		expect_output(strstr(said, "built without") ? "install" : "Install");
 	}
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
@@ -387,10 +389,10 @@ TEST(planned)
 			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);
 	if (status == 0) {
 		expect(every, 0);
-		expect_said("patterns of this level without a plan: 0\n");
+		expect_output("patterns of this level without a plan: 0\n");
 	}
 	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
-	expect_said(built ? "/nonexistent.json" : "built without");
+	expect_output(built ? "/nonexistent.json" : "built without");
 	/* errors in a device description name its file */
 	char option[PATH_MAX + 300];
 	snprintf(option, sizeof(option), "--plan=%s/incomplete.json", fixture.folder);
@@ -401,14 +403,14 @@ TEST(planned)
 	      file);
 	fclose(file);
 	expect(run("planned", option, NULL), 1);
-	expect_said(built ? "incomplete.json: " : "built without");
+	expect_output(built ? "incomplete.json: " : "built without");
 }
 
 /* The recipe saved with a run can continue that run, from any working directory. */
 TEST(own_recipe)
 {
 	char command[4 * PATH_MAX];
-	const char *folder = in("own", "");
+	const char *folder = run_path("own", "");
 	expect(run("own", "train.epochs=0.3", NULL), 0);
 	snprintf(command, sizeof(command),
 		 "cd / && %s %srecipe.ini --resume --dry-run 2>&1 && "
@@ -418,10 +420,10 @@ TEST(own_recipe)
 	assert_non_null(output);
 	said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
 	expect(pclose(output), 0);
-	assert_int_equal(times_said("resumed at step 6 "), 2);
-	expect_said("/own\n");
-	expect_said(" into .\n");
-	assert_int_equal(times_said("run      6 steps (0.3 epochs) into "), 2);
+	assert_int_equal(count_output("resumed at step 6 "), 2);
+	expect_output("/own\n");
+	expect_output(" into .\n");
+	assert_int_equal(count_output("run      6 steps (0.3 epochs) into "), 2);
 }
 
 /*
@@ -431,15 +433,16 @@ TEST(own_recipe)
 TEST(folders)
 {
 	char output[PATH_MAX + 300];
-	snprintf(output, sizeof(output), "--output=%s", in("above/below", ""));
+	snprintf(output, sizeof(output), "--output=%s", run_path("above/below", ""));
 	expect(run("folders", output, "train.epochs=0", "schedule.warmup=0", NULL), 0);
 	assert_true(exists("above/below", "log.jsonl"));
-	snprintf(output, sizeof(output), "--output=%s", in("above/below", "recipe.ini"));
+	snprintf(output, sizeof(output), "--output=%s", run_path("above/below", "recipe.ini"));
 	expect(run("folders", output, NULL), 1);
-	expect_said("recipe.ini is a file, not a folder");
-	snprintf(output, sizeof(output), "--output=%s", in("above/below", "recipe.ini/deeper"));
+	expect_output("recipe.ini is a file, not a folder");
+	snprintf(output, sizeof(output), "--output=%s",
+		 run_path("above/below", "recipe.ini/deeper"));
 	expect(run("folders", output, NULL), 1);
-	expect_said("deeper: cannot create the folder: Not a directory");
+	expect_output("deeper: cannot create the folder: Not a directory");
 }
 
 /* Messages use the singular for one. */
@@ -448,21 +451,21 @@ TEST(singular)
 	expect(run("singular", "--dry-run", "train.device=cpu", "train.threads=1", "train.epochs=1",
 		   "data.batch_size=325", NULL),
 	       0);
-	expect_said(" 1 batch of 325 per epoch\n");
-	expect_said(", 1 thread\n");
-	expect_said("run      1 step (1 epoch) into");
+	expect_output(" 1 batch of 325 per epoch\n");
+	expect_output(", 1 thread\n");
+	expect_output("run      1 step (1 epoch) into");
 	expect(run("singular", "train.epochs=1", "schedule.warmup=1", NULL), 1);
-	expect_said("schedule.warmup = 1 epoch leaves nothing");
+	expect_output("schedule.warmup = 1 epoch leaves nothing");
 }
 
 /* More threads than CPUs are allowed, for comparing results, with a warning that they are slow. */
 TEST(many_threads)
 {
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);
-	expect_said("train.threads = 1024, but there ");
-	expect_said("train.threads=0 uses one thread per CPU");
+	expect_output("train.threads = 1024, but there ");
+	expect_output("train.threads=0 uses one thread per CPU");
 	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1", NULL), 0);
-	assert_int_equal(times_said("train.threads"), 0);
+	assert_int_equal(count_output("train.threads"), 0);
 }
 
 TEST(environment)
@@ -471,8 +474,8 @@ TEST(environment)
 	int status = run("environment", "train.device=cpu", NULL);
 	unsetenv("LOADERD_ISA");
 	expect(status, 1);
-	expect_said("LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, avx512bw or "
-		    "avx512");
+	expect_output("LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, avx512bw or "
+		      "avx512");
 	assert_false(exists("environment", "log.jsonl"));
 }
 
@@ -480,14 +483,14 @@ TEST(environment)
 TEST(misplaced)
 {
 	expect(run("misplaced", "--size=64", NULL), 1);
-	expect_said("--size=64 requires --plan");
+	expect_output("--size=64 requires --plan");
 	expect(run("misplaced", "--resume", "old.safetensors", NULL), 1);
-	expect_said("use --resume=old.safetensors for a checkpoint, "
-		    "model.pretrained=old.safetensors for weights");
+	expect_output("use --resume=old.safetensors for a checkpoint, "
+		      "model.pretrained=old.safetensors for weights");
 	expect(run("misplaced", "--resume=/", NULL), 1);
-	expect_said("--resume=/ is a folder: use --resume --output=/ for its newest checkpoint");
+	expect_output("--resume=/ is a folder: use --resume --output=/ for its newest checkpoint");
 	expect(run("misplaced", "--output=", NULL), 1);
-	expect_said("--output is empty");
+	expect_output("--output is empty");
 	assert_false(exists("misplaced", ""));
 }
 

@@ -15,8 +15,9 @@ TEST(averaged)
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *model, *checkpoint;
-	assert_int_equal(safetensors_open(in("unbroken", "model.safetensors"), &model, error), 0);
-	assert_int_equal(safetensors_open(in("unbroken", "checkpoint-00000040.safetensors"),
+	assert_int_equal(safetensors_open(run_path("unbroken", "model.safetensors"), &model, error),
+			 0);
+	assert_int_equal(safetensors_open(run_path("unbroken", "checkpoint-00000040.safetensors"),
 					  &checkpoint, error),
 			 0);
 	for (size_t i = 0; i < safetensors_count(model); i++) {
@@ -103,7 +104,7 @@ TEST(plateau)
 	run_killed("plateau-killed", 23, name, warmup, patience, threshold, every, gamma, NULL);
 	expect(run("plateau-killed", "--resume", name, warmup, patience, threshold, gamma, NULL),
 	       1);
-	expect_said("train.eval_every is \"1\" but was \"0.15\" in the checkpoint");
+	expect_output("train.eval_every is \"1\" but was \"0.15\" in the checkpoint");
 	expect(run("plateau-killed", "--resume", name, warmup, patience, threshold, every, gamma,
 		   NULL),
 	       0);
@@ -143,7 +144,7 @@ TEST(ahead)
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *checkpoint;
 	expect(run("ahead", settings[0], settings[1], settings[2], NULL), 0);
-	assert_int_equal(safetensors_open(in("ahead", "checkpoint-00000040.safetensors"),
+	assert_int_equal(safetensors_open(run_path("ahead", "checkpoint-00000040.safetensors"),
 					  &checkpoint, error),
 			 0);
 	unsigned averages = 0;
@@ -168,7 +169,8 @@ TEST(ahead)
 /* Asserts that samples.jsonl of both runs has the same steps, except for the time. */
 static void same_samples(const char *a, const char *b)
 {
-	FILE *x = fopen(in(a, "samples.jsonl"), "r"), *y = fopen(in(b, "samples.jsonl"), "r");
+	FILE *x = fopen(run_path(a, "samples.jsonl"), "r"),
+	     *y = fopen(run_path(b, "samples.jsonl"), "r");
 	static char mine[4096], other[4096];
 	unsigned lines = 0;
 	while (fgets(mine, sizeof(mine), x)) {
@@ -185,7 +187,7 @@ static void same_samples(const char *a, const char *b)
 /* Counts the steps whose top-1 accuracy is impossible with a batch of four samples. */
 static unsigned of_more_than_four(const char *run)
 {
-	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 	static char line[4096];
 	unsigned found = 0;
 	while (fgets(line, sizeof(line), file)) {
@@ -223,20 +225,21 @@ TEST(accumulated)
 	expect(run_emulated("accumulated-gpu", parts, NULL), 0);
 	assert_true(apart("accumulated", "accumulated-gpu") < 1e-3);
 	expect(run("uneven", "train.accumulate=3", NULL), 1);
-	expect_said("data.batch_size = 16 is not a multiple of train.accumulate = 3 times 1 rank: "
-		    "it is the total over all micro-batches; the next multiple is 18");
+	expect_output(
+		"data.batch_size = 16 is not a multiple of train.accumulate = 3 times 1 rank: "
+		"it is the total over all micro-batches; the next multiple is 18");
 }
 
 /* Finds the same rate each time and leaves an existing run unchanged. */
 TEST(find_rate)
 {
 	static char first[16384], again[16384], option[PATH_MAX + 64];
-	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "found"));
+	snprintf(option, sizeof(option), "--find-lr=%s", run_path("unbroken", "found"));
 	expect(run("unbroken", option, NULL), 0);
-	expect_said("steepest descent of the loss at     optim.lr=");
+	expect_output("steepest descent of the loss at     optim.lr=");
 	double steepest = strtod(strstr(said, "optim.lr=") + strlen("optim.lr="), NULL);
 	assert_true(steepest > 1e-4 && steepest < 10);
-	FILE *file = fopen(in("unbroken", "found.csv"), "r");
+	FILE *file = fopen(run_path("unbroken", "found.csv"), "r");
 	first[fread(first, 1, sizeof(first) - 1, file)] = '\0';
 	fclose(file);
 	assert_non_null(strstr(first, "step,lr,loss,smoothed\n1,1e-06,"));
@@ -248,15 +251,16 @@ TEST(find_rate)
 	assert_true(fabs(loss / strtod(losses.step[0], NULL) - 1) < 1e-6);
 	expect_in_file("unbroken", "found.svg",
 		       ">dots: losses of steps; line: their running mean<");
-	snprintf(option, sizeof(option), "--find-lr=%s", in("unbroken", "again"));
+	snprintf(option, sizeof(option), "--find-lr=%s", run_path("unbroken", "again"));
 	expect(run("unbroken", option, "schedule.name=cosine", "optim.lr=3", NULL), 0);
-	file = fopen(in("unbroken", "again.csv"), "r");
+	file = fopen(run_path("unbroken", "again.csv"), "r");
 	again[fread(again, 1, sizeof(again) - 1, file)] = '\0';
 	fclose(file);
 	assert_string_equal(first, again);
 	expect(run("unbroken", option, "--resume", NULL), 1);
-	expect_said("--find-lr starts from the initial weights and does nothing else: it cannot be "
-		    "combined with --resume");
+	expect_output(
+		"--find-lr starts from the initial weights and does nothing else: it cannot be "
+		"combined with --resume");
 }
 
 /* SAM in every second step, in micro-batches. */
@@ -308,8 +312,8 @@ static double tensors_apart(const char *a, const char *b, const char *in_a, cons
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *x, *y;
-	assert_int_equal(safetensors_open(in(a, in_a), &x, error), 0);
-	assert_int_equal(safetensors_open(in(b, in_b), &y, error), 0);
+	assert_int_equal(safetensors_open(run_path(a, in_a), &x, error), 0);
+	assert_int_equal(safetensors_open(run_path(b, in_b), &y, error), 0);
 	size_t count = safetensors_find(x, first)->size / sizeof(float);
 	const float *v = values(0, x, first), *w = values(1, y, second);
 	double most = 0, size = 0;
@@ -359,7 +363,7 @@ TEST(mean)
 	assert_true(tensors_apart("mean", "mean-gpu", "model.safetensors", "model.safetensors",
 				  "fc.weight", "fc.weight") < 1e-2);
 	expect(run("late", "train.swa=2", NULL), 1);
-	expect_said("train.swa = 2 leaves nothing of train.epochs = 2 to average");
+	expect_output("train.swa = 2 leaves nothing of train.epochs = 2 to average");
 }
 
 /*
@@ -371,9 +375,11 @@ static void expect_settled(const char *name)
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *then, *now;
 	assert_int_equal(
-		safetensors_open(in(name, "checkpoint-00000020.safetensors"), &then, error), 0);
-	assert_int_equal(safetensors_open(in(name, "checkpoint-00000040.safetensors"), &now, error),
-			 0);
+		safetensors_open(run_path(name, "checkpoint-00000020.safetensors"), &then, error),
+		0);
+	assert_int_equal(
+		safetensors_open(run_path(name, "checkpoint-00000040.safetensors"), &now, error),
+		0);
 	const float *bias = values(0, then, "whiten.bias");
 	assert_true(bias[0] != 0);
 	assert_memory_equal(bias, values(1, now, "whiten.bias"), 24 * sizeof(float));

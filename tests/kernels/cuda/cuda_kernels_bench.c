@@ -47,7 +47,7 @@ static struct slice {
 } slice;
 
 /* Contents of operands that are not noise; all repetitions share them. */
-static struct kept {
+static struct constants {
 	char *memory; /* on the device */
 	uint64_t taken;
 	char bytes[KEPT_BYTES];
@@ -258,7 +258,7 @@ static void time_cases(const struct kernel_case *cases, unsigned count,
 		struct kernel_case k = cases[i];
 
 		k.n = SAMPLES;
-		if (kernels_asked_for(&k, text))
+		if (kernels_selected(&k, text))
 			time_case(&k, element, &arena, &copy);
 	}
 	gpu_graph_free(copy.graph);

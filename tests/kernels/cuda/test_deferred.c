@@ -117,7 +117,7 @@ static void check_deferred(const struct deferred_case *k, uint32_t images, uint6
 static void finish(const struct kernel_case *k, enum cuda_element element)
 {
 	for (uint64_t seed = 1; seed <= 4 && element == CUDA_F32; seed++)
-		check_deferred(k->how, IMAGES, seed);
+		check_deferred(k->settings, IMAGES, seed);
 }
 
 static const struct kernel_shape any[] = {{1, 1, 1, 1}};

@@ -120,11 +120,11 @@ static const struct add_case add_cases[] = {{false, 0}, {true, 0}, {false, 3}, {
 
 static void add(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct add_case *how = k->how;
-	uint64_t count = count_of(k) + how->offset,
-		 skip = (uint64_t)how->offset * cuda_element_size(element);
+	const struct add_case *settings = k->settings;
+	uint64_t count = count_of(k) + settings->offset,
+		 skip = (uint64_t)settings->offset * cuda_element_size(element);
 	struct array *a = new_coarse(count, element), *b = new_coarse(count, element),
-		     *y = how->in_place ? a : new_blank(count, element);
+		     *y = settings->in_place ? a : new_blank(count, element);
 	const struct elementwise_add sum = {
 		.a = (char *)array_reads(a) + skip,
 		.b = (char *)array_reads(b) + skip,
@@ -136,7 +136,7 @@ static void add(const struct kernel_case *k, enum cuda_element element)
 	if (queued(elementwise_add(&kernels_device, &sum)))
 		return;
 	for (uint64_t i = 0; i < count; i++)
-		want(y)[i] = i < how->offset ? y->v[i] : a->v[i] + b->v[i];
+		want(y)[i] = i < settings->offset ? y->v[i] : a->v[i] + b->v[i];
 	expect(y, 0, "y");
 }
 
@@ -157,21 +157,21 @@ static const struct kernel_shape padded[] = {
 
 static void copy(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct copy_case *how = k->how;
+	const struct copy_case *settings = k->settings;
 	uint64_t rows = (uint64_t)k->n * k->h * k->w;
 	uint32_t columns = k->more[0] ? k->more[0] : k->c;
 	struct array *from = new_coarse(rows * k->c, element),
-		     *to = how->add ? new_coarse(rows * columns, how->to)
-				    : new_blank(rows * columns, how->to);
+		     *to = settings->add ? new_coarse(rows * columns, settings->to)
+					 : new_blank(rows * columns, settings->to);
 	const struct elementwise_copy copied = {
 		.from = array_reads(from),
-		.to = how->add ? array_updates(to) : array_writes(to),
+		.to = settings->add ? array_updates(to) : array_writes(to),
 		.rows = rows,
 		.from_columns = k->c,
 		.to_columns = columns,
 		.from_element = element,
-		.to_element = how->to,
-		.add = how->add,
+		.to_element = settings->to,
+		.add = settings->add,
 	};
 
 	if (queued(elementwise_copy(&kernels_device, &copied)))
@@ -180,7 +180,7 @@ static void copy(const struct kernel_case *k, enum cuda_element element)
 		uint64_t row = i / columns, column = i % columns;
 
 		want(to)[i] = (column < k->c ? from->v[row * k->c + column] : 0) +
-			      (how->add ? to->v[i] : 0);
+			      (settings->add ? to->v[i] : 0);
 	}
 	expect(to, 0, "to");
 }
@@ -199,7 +199,7 @@ static const struct copies_case copies_cases[] = {
  * Copies of all counts in one launch; every third one is added to its destination. One is so much
  * larger that some of its blocks have only whole packs.
  */
-static void check_copies(const struct copies_case *how, enum cuda_element element,
+static void check_copies(const struct copies_case *settings, enum cuda_element element,
 			 unsigned long_one)
 {
 	struct elementwise_copies all = {.count = COUNT_OF(counts)};
@@ -207,10 +207,10 @@ static void check_copies(const struct copies_case *how, enum cuda_element elemen
 
 	for (unsigned i = 0; i < all.count; i++) {
 		uint64_t count = counts[i] + (i == long_one ? 3 * 8192 : 0),
-			 odd = !how->aligned && i == 4;
+			 odd = !settings->aligned && i == 4;
 
 		from[i] = new_coarse(count + odd, element);
-		to[i] = i % 3 ? new_blank(count, how->to) : new_coarse(count, how->to);
+		to[i] = i % 3 ? new_blank(count, settings->to) : new_coarse(count, settings->to);
 		all.list[i] = (struct elementwise_copy){
 			.from = (char *)from[i]->data + odd * cuda_element_size(element),
 			.to = to[i]->data,
@@ -218,7 +218,7 @@ static void check_copies(const struct copies_case *how, enum cuda_element elemen
 			.from_columns = (uint32_t)count,
 			.to_columns = (uint32_t)count,
 			.from_element = element,
-			.to_element = how->to,
+			.to_element = settings->to,
 			.add = i % 3 == 0,
 		};
 	}
@@ -235,7 +235,7 @@ static void check_copies(const struct copies_case *how, enum cuda_element elemen
 static void copies(const struct kernel_case *k, enum cuda_element element)
 {
 	for (unsigned long_one = 0; long_one < 3; long_one++)
-		check_copies(k->how, element, long_one);
+		check_copies(k->settings, element, long_one);
 }
 
 static void padded_copies_are_refused(void)
@@ -357,7 +357,8 @@ static const struct kernel_test tests[] = {
 /* A weight's gradient: h x 9 c elements. */
 static void gradient(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct kernel_case rows = {.how = k->how, .n = k->h, .h = 9, .w = 1, .c = k->c};
+	const struct kernel_case rows = {
+		.settings = k->settings, .n = k->h, .h = 9, .w = 1, .c = k->c};
 
 	copy(&rows, element);
 }

@@ -131,12 +131,12 @@ static void check_input(const struct input_case *k, enum cuda_element element, i
 
 static void normalized(const struct kernel_case *k, enum cuda_element element)
 {
-	check_input(k->how, element, input_normalize);
+	check_input(k->settings, element, input_normalize);
 }
 
 static void resampled(const struct kernel_case *k, enum cuda_element element)
 {
-	check_input(k->how, element, input_resample);
+	check_input(k->settings, element, input_resample);
 }
 
 static void refused(void)
@@ -160,16 +160,16 @@ static struct input_case timed_case(const struct kernel_case *k)
 
 static void timed_normalized(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct input_case how = timed_case(k);
+	const struct input_case settings = timed_case(k);
 
-	check_input(&how, element, input_normalize);
+	check_input(&settings, element, input_normalize);
 }
 
 static void timed_resampled(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct input_case how = timed_case(k);
+	const struct input_case settings = timed_case(k);
 
-	check_input(&how, element, input_resample);
+	check_input(&settings, element, input_resample);
 }
 
 static const struct kernel_case timed[] = {

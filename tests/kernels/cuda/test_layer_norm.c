@@ -77,16 +77,16 @@ static const struct forward_case forward_cases[] = {{false, false}, {false, true
 
 static void forward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct forward_case *how = k->how;
+	const struct forward_case *settings = k->settings;
 	struct rows r = new_rows(k, element);
 	struct array *beta = new_uniform(k->c, CUDA_F32, -1, 1),
-		     *y = how->in_place ? r.x : new_blank(r.x->count, element);
+		     *y = settings->in_place ? r.x : new_blank(r.x->count, element);
 	struct array *mean = new_blank(r.rows, CUDA_F32), *deviation = new_blank(r.rows, CUDA_F32);
 
 	r.a.beta = array_reads(beta);
 	r.a.y = array_writes(y);
-	r.a.mean = how->statistics ? array_writes(mean) : NULL;
-	r.a.deviation = how->statistics ? array_writes(deviation) : NULL;
+	r.a.mean = settings->statistics ? array_writes(mean) : NULL;
+	r.a.deviation = settings->statistics ? array_writes(deviation) : NULL;
 	if (queued(layer_norm_forward(&kernels_device, &r.a)))
 		return;
 	find_statistics(&r);
@@ -97,7 +97,7 @@ static void forward(const struct kernel_case *k, enum cuda_element element)
 		want(mean)[row] = r.mean[row];
 		want(deviation)[row] = r.deviation[row];
 	}
-	if (how->statistics) {
+	if (settings->statistics) {
 		expect(mean, 1e-6, "means");
 		expect(deviation, 2e-6, "deviations");
 	}
@@ -158,7 +158,7 @@ static void reference_row(const struct rows *r, uint64_t row, const double *dy, 
 
 static void backward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct backward_case *how = k->how;
+	const struct backward_case *settings = k->settings;
 	struct rows r = new_rows(k, element);
 	/* tolerance of fp32 sums of this many terms, with fp32 statistics */
 	double tolerance = 2e-6 * (8 + sqrt((double)r.rows));
@@ -181,25 +181,26 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 	r.a.dy = array_reads(dy);
 	r.a.mean = array_reads(mean);
 	r.a.deviation = array_reads(deviation);
-	r.a.dx = how->dx ? array_writes(dx) : NULL;
-	r.a.dgamma = how->dgamma ? array_writes(dgamma) : NULL;
-	r.a.dbeta = how->dbeta ? array_writes(dbeta) : NULL;
-	r.a.add_dgamma = how->add_dgamma;
-	r.a.add_dbeta = how->add_dbeta;
-	r.a.partial = how->dgamma || how->dbeta ? array_uses(new_bytes(NULL, partial)) : NULL;
+	r.a.dx = settings->dx ? array_writes(dx) : NULL;
+	r.a.dgamma = settings->dgamma ? array_writes(dgamma) : NULL;
+	r.a.dbeta = settings->dbeta ? array_writes(dbeta) : NULL;
+	r.a.add_dgamma = settings->add_dgamma;
+	r.a.add_dbeta = settings->add_dbeta;
+	r.a.partial =
+		settings->dgamma || settings->dbeta ? array_uses(new_bytes(NULL, partial)) : NULL;
 	if (queued(layer_norm_backward(&kernels_device, &r.a)))
 		return;
 	for (uint32_t c = 0; c < k->c; c++) {
-		want(dgamma)[c] = how->add_dgamma ? dgamma->v[c] : 0;
-		want(dbeta)[c] = how->add_dbeta ? dbeta->v[c] : 0;
+		want(dgamma)[c] = settings->add_dgamma ? dgamma->v[c] : 0;
+		want(dbeta)[c] = settings->add_dbeta ? dbeta->v[c] : 0;
 	}
 	for (uint64_t row = 0; row < r.rows; row++)
 		reference_row(&r, row, dy->v + row * k->c, dx, dgamma, dbeta);
-	if (how->dx)
+	if (settings->dx)
 		expect(dx, 8 * element_tolerance(element), "dx");
-	if (how->dgamma)
+	if (settings->dgamma)
 		expect(dgamma, tolerance, "dgamma");
-	if (how->dbeta)
+	if (settings->dbeta)
 		expect(dbeta, tolerance, "dbeta");
 }
 

@@ -144,12 +144,12 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 
 static void loss_of_f32(const struct kernel_case *k, enum cuda_element element)
 {
-	check_loss(k->how, CUDA_F32, element, true);
+	check_loss(k->settings, CUDA_F32, element, true);
 }
 
 static void loss_of_element(const struct kernel_case *k, enum cuda_element element)
 {
-	check_loss(k->how, element, element, true);
+	check_loss(k->settings, element, element, true);
 }
 
 static void loss_without_labels(const struct kernel_case *k, enum cuda_element element)
@@ -240,9 +240,10 @@ static const struct kernel_test tests[] = {
 
 static void softmax(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct loss_case how = {k->n, k->c, k->c, k->c, k->n, 0.1f, 0, 65536, false, true};
+	const struct loss_case settings = {k->n, k->c, k->c,  k->c,  k->n,
+					   0.1f, 0,    65536, false, true};
 
-	check_loss(&how, CUDA_F32, element, true);
+	check_loss(&settings, CUDA_F32, element, true);
 }
 
 static const struct kernel_case timed[] = {

@@ -120,7 +120,7 @@ static const struct finalize_case finalize_cases[] = {{true, true}, {false, true
 
 static void norm_finalized(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct finalize_case *how = k->how;
+	const struct finalize_case *settings = k->settings;
 	struct norm_arguments a = arguments_of(k, element);
 	double rows = (double)rows_of(k);
 	struct array *sum = new_coarse(k->c, CUDA_F32), *squares = new_blank(k->c, CUDA_F32);
@@ -141,10 +141,10 @@ static void norm_finalized(const struct kernel_case *k, enum cuda_element elemen
 	a.deviation = array_writes(deviation);
 	a.scale = array_writes(scale);
 	a.bias = array_writes(bias);
-	a.scale16 = how->halves ? array_writes(scale16) : NULL;
-	a.bias16 = how->halves ? array_writes(bias16) : NULL;
-	a.running_mean = how->running ? array_updates(running_mean) : NULL;
-	a.running_var = how->running ? array_updates(running_var) : NULL;
+	a.scale16 = settings->halves ? array_writes(scale16) : NULL;
+	a.bias16 = settings->halves ? array_writes(bias16) : NULL;
+	a.running_mean = settings->running ? array_updates(running_mean) : NULL;
+	a.running_var = settings->running ? array_updates(running_var) : NULL;
 	for (unsigned c = 0; c < k->c && !kernels_timing; c++) {
 		sum->v[c] *= rows;
 		double m = sum->v[c] / rows;
@@ -169,11 +169,11 @@ static void norm_finalized(const struct kernel_case *k, enum cuda_element elemen
 	expect(deviation, 2e-6, "deviation");
 	expect(scale, 2e-6, "scale");
 	expect(bias, 2e-6, "bias");
-	if (how->halves) {
+	if (settings->halves) {
 		expect(scale16, element_tolerance(element), "scale16");
 		expect(bias16, element_tolerance(element), "bias16");
 	}
-	if (how->running) {
+	if (settings->running) {
 		expect(running_mean, 2e-6, "running mean");
 		expect(running_var, 2e-6, "running variance");
 	}
@@ -223,7 +223,7 @@ static const struct backward_finalize_case backward_finalize_cases[] = {
 
 static void norm_backward_finalized(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct backward_finalize_case *how = k->how;
+	const struct backward_finalize_case *settings = k->settings;
 	struct norm_arguments a = arguments_of(k, element);
 	double rows = (double)rows_of(k);
 	struct array *sum = new_coarse(k->c, CUDA_F32), *products = new_coarse(k->c, CUDA_F32);
@@ -238,28 +238,28 @@ static void norm_backward_finalized(const struct kernel_case *k, enum cuda_eleme
 	a.gamma = array_reads(gamma);
 	a.mean = array_reads(mean);
 	a.deviation = array_reads(deviation);
-	a.dgamma = how->dgamma ? array_writes(out[0]) : NULL;
-	a.dbeta = how->dbeta ? array_writes(out[1]) : NULL;
-	a.a = how->factors ? array_writes(out[2]) : NULL;
-	a.b = how->factors ? array_writes(out[3]) : NULL;
-	a.c = how->factors ? array_writes(out[4]) : NULL;
-	a.add_dgamma = how->add_dgamma;
-	a.add_dbeta = how->add_dbeta;
-	a.fixed = how->fixed;
+	a.dgamma = settings->dgamma ? array_writes(out[0]) : NULL;
+	a.dbeta = settings->dbeta ? array_writes(out[1]) : NULL;
+	a.a = settings->factors ? array_writes(out[2]) : NULL;
+	a.b = settings->factors ? array_writes(out[3]) : NULL;
+	a.c = settings->factors ? array_writes(out[4]) : NULL;
+	a.add_dgamma = settings->add_dgamma;
+	a.add_dbeta = settings->add_dbeta;
+	a.fixed = settings->fixed;
 	if (queued(norm_backward_finalize(&kernels_device, &a)))
 		return;
 	for (unsigned c = 0; c < k->c; c++) {
 		double scale = gamma->v[c] * deviation->v[c],
 		       b = -scale * deviation->v[c] * products->v[c] / rows;
 		double results[5] = {
-			products->v[c] + (how->add_dgamma ? out[0]->v[c] : 0),
-			sum->v[c] + (how->add_dbeta ? out[1]->v[c] : 0),
+			products->v[c] + (settings->add_dgamma ? out[0]->v[c] : 0),
+			sum->v[c] + (settings->add_dbeta ? out[1]->v[c] : 0),
 			scale,
-			how->fixed ? 0 : b,
-			how->fixed ? 0 : -scale * sum->v[c] / rows - b * mean->v[c],
+			settings->fixed ? 0 : b,
+			settings->fixed ? 0 : -scale * sum->v[c] / rows - b * mean->v[c],
 		};
-		bool written[5] = {how->dgamma, how->dbeta, how->factors, how->factors,
-				   how->factors};
+		bool written[5] = {settings->dgamma, settings->dbeta, settings->factors,
+				   settings->factors, settings->factors};
 
 		for (int i = 0; i < 5; i++)
 			want(out[i])[c] = written[i] ? results[i] : out[i]->v[c];
@@ -345,21 +345,21 @@ static const struct apply_case apply_cases[] = {
 
 static void norm_applied(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct apply_case *how = k->how;
+	const struct apply_case *settings = k->settings;
 	struct norm_arguments a = arguments_of(k, element);
-	struct affine affine = new_affine(k, element, how->form);
-	struct array *y = how->place == TO_Y   ? new_blank(rows_of(k) * k->c, element)
-			  : how->place == TO_X ? affine.x
-					       : affine.residual;
+	struct affine affine = new_affine(k, element, settings->form);
+	struct array *y = settings->place == TO_Y   ? new_blank(rows_of(k) * k->c, element)
+			  : settings->place == TO_X ? affine.x
+						    : affine.residual;
 
-	a.activation = how->activation;
+	a.activation = settings->activation;
 	a.x = array_reads(affine.x);
 	a.y = array_writes(y);
 	set_affine(&a, &affine);
 	if (queued(norm_apply(&kernels_device, &a)))
 		return;
 	for (uint64_t i = 0; i < y->count; i++)
-		want(y)[i] = activate(z_of(&affine, i, k->c), how->activation);
+		want(y)[i] = activate(z_of(&affine, i, k->c), settings->activation);
 	expect(y, element_tolerance(element), "y");
 }
 
@@ -397,52 +397,53 @@ static const struct backward_case backward_cases[] = {
 
 static void norm_differentiated(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct backward_case *how = k->how;
+	const struct backward_case *settings = k->settings;
 	struct norm_arguments a = arguments_of(k, element);
-	bool from_x =
-		how->activation >= DEVICE_GELU || (how->activation == DEVICE_RELU && !how->from_y);
+	bool from_x = settings->activation >= DEVICE_GELU ||
+		      (settings->activation == DEVICE_RELU && !settings->from_y);
 	/* tolerance of fp32 sums of this many terms of up to 32 */
 	double tolerance = 1e-6 * (32 + sqrt((double)rows_of(k)));
-	struct affine affine = new_affine(k, element, how->form);
+	struct affine affine = new_affine(k, element, settings->form);
 	struct array *dy = matrix(k, element), *dy2 = matrix(k, element), *y = matrix(k, element);
 	struct array *dz = new_blank(rows_of(k) * k->c, element);
 	struct array *mean = new_coarse(k->c, CUDA_F32),
 		     *deviation = new_uniform(k->c, CUDA_F32, 0.5, 2);
 	struct array *sum = new_coarse(k->c, CUDA_F32), *products = new_blank(k->c, CUDA_F32);
 
-	a.activation = how->activation;
+	a.activation = settings->activation;
 	a.dy = array_reads(dy);
-	a.dy2 = how->two ? array_reads(dy2) : NULL;
-	a.y = how->from_y ? array_reads(y) : NULL;
-	a.x = from_x || how->products ? array_reads(affine.x) : NULL;
+	a.dy2 = settings->two ? array_reads(dy2) : NULL;
+	a.y = settings->from_y ? array_reads(y) : NULL;
+	a.x = from_x || settings->products ? array_reads(affine.x) : NULL;
 	if (from_x)
 		set_affine(&a, &affine);
-	a.mean = how->products ? array_reads(mean) : NULL;
-	a.deviation = how->products ? array_reads(deviation) : NULL;
-	a.dz = how->store ? array_writes(dz) : NULL;
-	a.sum = how->sum ? array_writes(sum) : NULL;
-	a.products = how->products ? array_writes(products) : NULL;
-	a.add_sum = how->add;
-	a.partial = how->sum ? array_uses(new_partial(k)) : NULL;
+	a.mean = settings->products ? array_reads(mean) : NULL;
+	a.deviation = settings->products ? array_reads(deviation) : NULL;
+	a.dz = settings->store ? array_writes(dz) : NULL;
+	a.sum = settings->sum ? array_writes(sum) : NULL;
+	a.products = settings->products ? array_writes(products) : NULL;
+	a.add_sum = settings->add;
+	a.partial = settings->sum ? array_uses(new_partial(k)) : NULL;
 	if (queued(norm_backward(&kernels_device, &a)))
 		return;
-	for (uint32_t c = 0; c < k->c && how->add; c++)
+	for (uint32_t c = 0; c < k->c && settings->add; c++)
 		want(sum)[c] = sum->v[c];
 	for (uint64_t i = 0; i < dz->count; i++) {
 		uint64_t c = i % k->c;
-		double g = dy->v[i] + (how->two ? dy2->v[i] : 0);
+		double g = dy->v[i] + (settings->two ? dy2->v[i] : 0);
 
-		g *= how->from_y ? y->v[i] > 0
-				 : activation_grad(z_of(&affine, i, k->c), how->activation);
+		g *= settings->from_y
+			     ? y->v[i] > 0
+			     : activation_grad(z_of(&affine, i, k->c), settings->activation);
 		want(dz)[i] = g;
 		want(sum)[c] += g;
 		want(products)[c] += g * (affine.x->v[i] - mean->v[c]) * deviation->v[c];
 	}
-	if (how->store)
+	if (settings->store)
 		expect(dz, element_tolerance(element), "dz");
-	if (how->sum)
+	if (settings->sum)
 		expect(sum, tolerance, "sum dz");
-	if (how->products)
+	if (settings->products)
 		expect(products, tolerance, "sum dz xhat");
 }
 
@@ -461,15 +462,15 @@ static const struct backward_apply_case backward_apply_cases[] = {
 
 static void norm_backward_applied(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct backward_apply_case *how = k->how;
+	const struct backward_apply_case *settings = k->settings;
 	struct norm_arguments arguments = arguments_of(k, element);
-	struct affine affine = new_affine(k, element, how->scaled ? AFFINE : PLAIN);
+	struct affine affine = new_affine(k, element, settings->scaled ? AFFINE : PLAIN);
 	struct array *dz = matrix(k, element),
-		     *dx = how->in_place ? dz : new_blank(dz->count, element);
+		     *dx = settings->in_place ? dz : new_blank(dz->count, element);
 	struct array *a = new_coarse(k->c, CUDA_F32), *b = new_coarse(k->c, CUDA_F32),
 		     *c = new_coarse(k->c, CUDA_F32);
 
-	arguments.activation = how->activation;
+	arguments.activation = settings->activation;
 	arguments.dz = array_reads(dz);
 	arguments.x = array_reads(affine.x);
 	arguments.a = array_reads(a);
@@ -482,8 +483,8 @@ static void norm_backward_applied(const struct kernel_case *k, enum cuda_element
 	for (uint64_t i = 0; i < dx->count; i++) {
 		double g = dz->v[i];
 
-		if (how->scaled)
-			g *= activation_grad(z_of(&affine, i, k->c), how->activation);
+		if (settings->scaled)
+			g *= activation_grad(z_of(&affine, i, k->c), settings->activation);
 		want(dx)[i] = a->v[i % k->c] * g + b->v[i % k->c] * affine.x->v[i] + c->v[i % k->c];
 	}
 	expect(dx, element_tolerance(element), "dx");

@@ -30,8 +30,8 @@ struct matrix {
 
 static struct matrix new_matrix(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct matrix_case *how = k->how;
-	struct update_decision decision = {.made = how->made};
+	const struct matrix_case *settings = k->settings;
+	struct update_decision decision = {.made = settings->made};
 	struct matrix m = {.a = {.rows = k->h,
 				 .columns = k->w,
 				 .x_rows = k->more[0] ? k->more[0] : k->h,
@@ -39,7 +39,8 @@ static struct matrix new_matrix(const struct kernel_case *k, enum cuda_element e
 				 .element = element}};
 	double squares = 0;
 
-	m.gradient = new_uniform((uint64_t)k->h * k->w, CUDA_F32, -how->scale, how->scale);
+	m.gradient =
+		new_uniform((uint64_t)k->h * k->w, CUDA_F32, -settings->scale, settings->scale);
 	m.x = new_uniform((uint64_t)m.a.x_rows * m.a.x_columns, element, 0, 1);
 	for (uint64_t i = 0; m.gradient->v && i < m.gradient->count; i++)
 		squares += m.gradient->v[i] * m.gradient->v[i];
@@ -50,7 +51,7 @@ static struct matrix new_matrix(const struct kernel_case *k, enum cuda_element e
 
 static void begin(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct matrix_case *how = k->how;
+	const struct matrix_case *settings = k->settings;
 	struct matrix m = new_matrix(k, element);
 	const double *g = m.gradient->v;
 	double squares = 0;
@@ -64,7 +65,7 @@ static void begin(const struct kernel_case *k, enum cuda_element element)
 	for (uint64_t i = 0; i < m.x->count; i++) {
 		uint64_t row = i / m.a.x_columns, column = i % m.a.x_columns;
 
-		if (!how->made)
+		if (!settings->made)
 			want(m.x)[i] = m.x->v[i];
 		else if (row < m.a.rows && column < m.a.columns)
 			want(m.x)[i] = g[row * m.a.columns + column] /
@@ -76,7 +77,7 @@ static void begin(const struct kernel_case *k, enum cuda_element element)
 
 static void end(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct matrix_case *how = k->how;
+	const struct matrix_case *settings = k->settings;
 	struct matrix m = new_matrix(k, element);
 
 	m.a.x = array_reads(m.x);
@@ -84,8 +85,8 @@ static void end(const struct kernel_case *k, enum cuda_element element)
 	if (queued(orthogonalize_end(&kernels_device, &m.a)))
 		return;
 	for (uint64_t i = 0; i < m.gradient->count; i++)
-		want(m.gradient)[i] =
-			how->made ? m.x->v[i / k->w * m.a.x_columns + i % k->w] : m.gradient->v[i];
+		want(m.gradient)[i] = settings->made ? m.x->v[i / k->w * m.a.x_columns + i % k->w]
+						     : m.gradient->v[i];
 	expect(m.gradient, 0, "gradient");
 }
 

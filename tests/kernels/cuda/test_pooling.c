@@ -145,8 +145,8 @@ static struct pool *new_pool(const struct kernel_case *k, enum form form, bool t
 /* The operands of a backward kernel: dy, and the index of the maxima. */
 static struct pool *new_pool_backward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct max_case *how = k->how;
-	struct pool *p = new_pool(k, how->form, how->two, element);
+	const struct max_case *settings = k->settings;
+	struct pool *p = new_pool(k, settings->form, settings->two, element);
 
 	if (!kernels_timing) {
 		find_maxima(p);
@@ -176,12 +176,12 @@ static void check_max(struct pool *p, bool indexed)
 
 static void max_forward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct max_case *how = k->how;
-	struct pool *p = new_pool(k, how->form, false, element);
+	const struct max_case *settings = k->settings;
+	struct pool *p = new_pool(k, settings->form, false, element);
 
 	check_max(p, true);
 	if (k->more[0] == POOL_WINDOW_MAX)
-		check_max(new_pool(k, how->form, false, element), false);
+		check_max(new_pool(k, settings->form, false, element), false);
 }
 
 static void max_backward(const struct kernel_case *k, enum cuda_element element)
@@ -362,7 +362,7 @@ static struct global new_global_pool(const struct kernel_case *k, enum cuda_elem
 {
 	struct global g = {
 		.a = {.n = k->n, .positions = k->h * k->w, .channels = k->c, .element = element},
-		.maximum = *(const bool *)k->how,
+		.maximum = *(const bool *)k->settings,
 		.outputs = (uint64_t)k->n * k->c,
 	};
 

@@ -41,7 +41,7 @@ static const struct device_draws draws = {0x123456789abcdef, 77, 12};
 /* Factors of s. */
 struct scale {
 	const struct kernel_case *k;
-	const struct scale_case *how;
+	const struct scale_case *settings;
 	struct array *gate, *gamma;
 };
 
@@ -54,22 +54,22 @@ static struct scale_add_arguments scale_arguments(const struct kernel_case *k,
 						  enum cuda_element element, struct scale *s)
 {
 	const struct step_arguments step = {.draws = draws};
-	const struct scale_case *how = k->how;
+	const struct scale_case *settings = k->settings;
 
-	*s = (struct scale){k, how, new_uniform((uint64_t)k->n * k->c, element, 0, 1),
+	*s = (struct scale){k, settings, new_uniform((uint64_t)k->n * k->c, element, 0, 1),
 			    new_uniform(k->c, CUDA_F32, -1, 2)};
 	return (struct scale_add_arguments){
 		.step = array_uses(new_bytes(&step, sizeof(step))),
-		.gate = how->gate ? array_reads(s->gate) : NULL,
-		.gamma = how->gamma ? array_reads(s->gamma) : NULL,
+		.gate = settings->gate ? array_reads(s->gate) : NULL,
+		.gamma = settings->gamma ? array_reads(s->gamma) : NULL,
 		.layer = 99,
-		.path = dropout_rate(how->drop_path),
-		.dropout = dropout_rate(how->dropout),
+		.path = dropout_rate(settings->drop_path),
+		.dropout = dropout_rate(settings->dropout),
 		.n = k->n,
 		.positions = k->h * k->w,
 		.channels = k->c,
 		.element = element,
-		.activation = how->relu ? DEVICE_RELU : DEVICE_IDENTITY,
+		.activation = settings->relu ? DEVICE_RELU : DEVICE_IDENTITY,
 	};
 }
 
@@ -81,12 +81,12 @@ static uint64_t vector_of(const struct scale *s, uint64_t i)
 
 static double gate_of(const struct scale *s, uint64_t i)
 {
-	return s->how->gate ? s->gate->v[vector_of(s, i)] : 1;
+	return s->settings->gate ? s->gate->v[vector_of(s, i)] : 1;
 }
 
 static double gamma_of(const struct scale *s, uint64_t i)
 {
-	return s->how->gamma ? s->gamma->v[i % s->k->c] : 1;
+	return s->settings->gamma ? s->gamma->v[i % s->k->c] : 1;
 }
 
 /*
@@ -101,9 +101,9 @@ static double dropout_factors_of(const struct scale *s, uint64_t i)
 	struct philox_block block = dropout_quad(key, sample, at / 4);
 	uint32_t words[4] = {block.a, block.b, block.c, block.d};
 
-	return (double)dropout_factor(dropout_rate(s->how->drop_path),
+	return (double)dropout_factor(dropout_rate(s->settings->drop_path),
 				      dropout_sample(key, sample)) *
-	       (double)dropout_factor(dropout_rate(s->how->dropout), words[at % 4]);
+	       (double)dropout_factor(dropout_rate(s->settings->dropout), words[at % 4]);
 }
 
 static void forward(const struct kernel_case *k, enum cuda_element element)
@@ -115,24 +115,24 @@ static void forward(const struct kernel_case *k, enum cuda_element element)
 		     *y = new_blank(count_of(k), element);
 
 	a.x = array_reads(x);
-	a.residual = s.how->residual ? array_reads(residual) : NULL;
+	a.residual = s.settings->residual ? array_reads(residual) : NULL;
 	a.y = array_writes(y);
 	if (queued(scale_add_forward(&kernels_device, &a)))
 		return;
 	for (uint64_t i = 0; i < y->count; i++) {
 		double z = gamma_of(&s, i) * gate_of(&s, i) * dropout_factors_of(&s, i) * x->v[i] +
-			   (s.how->residual ? residual->v[i] : 0);
+			   (s.settings->residual ? residual->v[i] : 0);
 
-		want(y)[i] = s.how->relu && z < 0 ? 0 : z;
+		want(y)[i] = s.settings->relu && z < 0 ? 0 : z;
 	}
 	expect(y, 2 * element_tolerance(element), "y");
 }
 
 static void backward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct scale_case *how = k->how;
+	const struct scale_case *settings = k->settings;
 	double tolerance = 4 * element_tolerance(element);
-	bool sums = how->dgate || how->dgamma;
+	bool sums = settings->dgate || settings->dgamma;
 	struct scale s;
 	struct scale_add_arguments a = scale_arguments(k, element, &s);
 	struct array *x = new_uniform(count_of(k), element, -1, 2),
@@ -145,21 +145,23 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 	uint64_t partial = scale_add_workspace(kernels_device.multiprocessors, k->n, k->c);
 
 	a.dy = array_reads(dy);
-	a.dy2 = how->two ? array_reads(dy2) : NULL;
-	a.y = how->relu ? array_reads(y) : NULL;
+	a.dy2 = settings->two ? array_reads(dy2) : NULL;
+	a.y = settings->relu ? array_reads(y) : NULL;
 	a.x = sums ? array_reads(x) : NULL;
-	a.dz = how->dz ? array_writes(dz) : NULL;
-	a.dx = how->dx ? array_writes(dx) : NULL;
-	a.dgate = how->dgate ? array_writes(dgate) : NULL;
-	a.dgamma = how->dgamma ? array_writes(dgamma) : NULL;
-	a.add_dgamma = how->add;
+	a.dz = settings->dz ? array_writes(dz) : NULL;
+	a.dx = settings->dx ? array_writes(dx) : NULL;
+	a.dgate = settings->dgate ? array_writes(dgate) : NULL;
+	a.dgamma = settings->dgamma ? array_writes(dgamma) : NULL;
+	a.add_dgamma = settings->add;
 	a.partial = sums ? array_uses(new_bytes(NULL, partial)) : NULL;
 	if (queued(scale_add_backward(&kernels_device, &a)))
 		return;
 	for (uint32_t c = 0; c < k->c; c++)
-		want(dgamma)[c] = how->add ? dgamma->v[c] : 0;
+		want(dgamma)[c] = settings->add ? dgamma->v[c] : 0;
 	for (uint64_t i = 0; i < x->count; i++) {
-		double g = how->relu && y->v[i] <= 0 ? 0 : dy->v[i] + (how->two ? dy2->v[i] : 0);
+		double g = settings->relu && y->v[i] <= 0
+				   ? 0
+				   : dy->v[i] + (settings->two ? dy2->v[i] : 0);
 
 		want(dz)[i] = g;
 		g *= dropout_factors_of(&s, i);
@@ -167,13 +169,13 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 		want(dgate)[vector_of(&s, i)] += g * x->v[i] * gamma_of(&s, i);
 		want(dgamma)[i % k->c] += g * x->v[i] * gate_of(&s, i);
 	}
-	if (how->dz)
+	if (settings->dz)
 		expect(dz, tolerance, "dz");
-	if (how->dx)
+	if (settings->dx)
 		expect(dx, tolerance, "dx");
-	if (how->dgate)
+	if (settings->dgate)
 		expect(dgate, tolerance, "dgate");
-	if (how->dgamma)
+	if (settings->dgamma)
 		expect(dgamma, 2e-5, "dgamma");
 }
 

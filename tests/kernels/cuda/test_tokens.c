@@ -45,8 +45,8 @@ static int64_t place_of(const struct tokens_arguments *a, uint64_t i)
 
 static void forward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct tokens_case *how = k->how;
-	struct tokens_arguments a = arguments_of(k, how->classes, element);
+	const struct tokens_case *settings = k->settings;
+	struct tokens_arguments a = arguments_of(k, settings->classes, element);
 	uint64_t row = (uint64_t)a.tokens * k->c;
 	struct array *x = new_coarse((uint64_t)k->n * a.places * k->c, element),
 		     *y = new_blank(k->n * row, element);
@@ -56,7 +56,7 @@ static void forward(const struct kernel_case *k, enum cuda_element element)
 	a.x = array_reads(x);
 	a.y = array_writes(y);
 	a.positions = array_reads(positions);
-	a.class_token = how->classes ? array_reads(class_token) : NULL;
+	a.class_token = settings->classes ? array_reads(class_token) : NULL;
 	if (queued(tokens_forward(&kernels_device, &a)))
 		return;
 	for (uint64_t i = 0; i < y->count; i++) {
@@ -71,8 +71,8 @@ static void forward(const struct kernel_case *k, enum cuda_element element)
 /* The class token's sums equal those of the first position. */
 static void backward(const struct kernel_case *k, enum cuda_element element)
 {
-	const struct tokens_case *how = k->how;
-	struct tokens_arguments a = arguments_of(k, how->classes, element);
+	const struct tokens_case *settings = k->settings;
+	struct tokens_arguments a = arguments_of(k, settings->classes, element);
 	uint64_t row = (uint64_t)a.tokens * k->c;
 	struct array *dy = new_coarse(k->n * row, element),
 		     *dx = new_blank((uint64_t)k->n * a.places * k->c, element);
@@ -80,16 +80,16 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 		     *dclass_token = new_coarse(k->c, CUDA_F32);
 
 	a.dy = array_reads(dy);
-	a.dx = how->dx ? array_writes(dx) : NULL;
-	a.dpositions = how->sums ? array_writes(dpositions) : NULL;
-	a.dclass_token = how->sums && how->classes ? array_writes(dclass_token) : NULL;
-	a.add_positions = a.add_class_token = how->add;
+	a.dx = settings->dx ? array_writes(dx) : NULL;
+	a.dpositions = settings->sums ? array_writes(dpositions) : NULL;
+	a.dclass_token = settings->sums && settings->classes ? array_writes(dclass_token) : NULL;
+	a.add_positions = a.add_class_token = settings->add;
 	if (queued(tokens_backward(&kernels_device, &a)))
 		return;
 	for (uint64_t i = 0; i < row; i++)
-		want(dpositions)[i] = how->add ? dpositions->v[i] : 0;
+		want(dpositions)[i] = settings->add ? dpositions->v[i] : 0;
 	for (uint64_t i = 0; i < k->c; i++)
-		want(dclass_token)[i] = how->add ? dclass_token->v[i] : 0;
+		want(dclass_token)[i] = settings->add ? dclass_token->v[i] : 0;
 	for (uint64_t i = 0; i < dy->count; i++) {
 		int64_t place = place_of(&a, i);
 
@@ -99,11 +99,11 @@ static void backward(const struct kernel_case *k, enum cuda_element element)
 		else
 			want(dx)[place] = dy->v[i];
 	}
-	if (how->dx)
+	if (settings->dx)
 		expect(dx, 0, "dx");
-	if (how->sums)
+	if (settings->sums)
 		expect(dpositions, 1e-6, "dpositions");
-	if (how->sums && how->classes)
+	if (settings->sums && settings->classes)
 		expect(dclass_token, 1e-6, "dclass_token");
 }
 

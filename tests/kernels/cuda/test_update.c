@@ -693,7 +693,7 @@ static const struct device_optimizer_spec timed_muon = {.kind = DEVICE_MUON, .ne
 static void timed_store_open(struct store *s, const struct kernel_case *k,
 			     enum cuda_element element)
 {
-	const struct device_optimizer_spec *optimizer = k->how;
+	const struct device_optimizer_spec *optimizer = k->settings;
 	const struct param all = {
 		.count = kernels_timing ? TIMED_PARAMETERS : 10001,
 		.columns = 1,
@@ -757,7 +757,7 @@ static void restore(const struct kernel_case *k, enum cuda_element element)
 
 static void average(const struct kernel_case *k, enum cuda_element element)
 {
-	bool slow = k->how;
+	bool slow = k->settings;
 	struct store s;
 
 	timed_store_open(&s, &(struct kernel_case){0}, element);
@@ -787,12 +787,12 @@ static void direct(const struct kernel_case *k, enum cuda_element element)
 
 static const struct kernel_case timed[] = {
 	{"update_decide", "25.6 M", decide},
-	{"update_apply", "SGD, EMA, 25.6 M", apply, .how = &timed_sgd},
-	{"update_apply", "AdamW, EMA, 25.6 M", apply, .how = &timed_adamw},
-	{"update_prepare", "Muon, 25.6 M", direct, .how = &timed_muon},
+	{"update_apply", "SGD, EMA, 25.6 M", apply, .settings = &timed_sgd},
+	{"update_apply", "AdamW, EMA, 25.6 M", apply, .settings = &timed_adamw},
+	{"update_prepare", "Muon, 25.6 M", direct, .settings = &timed_muon},
 	{"update_perturb", "25.6 M", perturb},
 	{"update_restore", "25.6 M", restore},
-	{"update_average", "slow weights, 25.6 M", average, .how = &timed_sgd},
+	{"update_average", "slow weights, 25.6 M", average, .settings = &timed_sgd},
 	{"update_average", "SWA, 25.6 M", average},
 };
 

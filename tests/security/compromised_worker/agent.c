@@ -120,7 +120,7 @@ static void obey(const struct agent *agent)
 }
 
 /* Ignores IPC_DRAIN and IPC_RETIRE. */
-static void obey_for_ever(struct agent *agent)
+static void execute_orders(struct agent *agent)
 {
 	for (;;) {
 		struct ipc_order order;
@@ -186,6 +186,6 @@ int agent_run(uid_t uid, bool shared)
 	const struct sandbox_limits limits = worker_limits(server);
 	if (sandbox_enter(&limits, &error) < 0)
 		return EXIT_FAILURE;
-	obey_for_ever(&agent);
+	execute_orders(&agent);
 	return EXIT_SUCCESS;
 }

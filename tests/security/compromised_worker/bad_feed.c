@@ -18,7 +18,7 @@ static bool applies(const struct bad_feed *d)
 	return !d->row->again || d->connections > 0;
 }
 
-static void poke(const struct bad_feed *d, enum where where, void *base)
+static void overwrite(const struct bad_feed *d, enum where where, void *base)
 {
 	if (d->row->where == where && applies(d))
 		memcpy((char *)base + d->row->offset, &d->row->value, d->row->size);
@@ -57,7 +57,7 @@ bool bad_feed_hear_and_forget(struct bad_feed *d)
 	return request;
 }
 
-void bad_feed_hear_to_the_end(struct bad_feed *d)
+void bad_feed_read_until_closed(struct bad_feed *d)
 {
 	while (bad_feed_hear_and_forget(d))
 		;
@@ -152,7 +152,7 @@ static void publish_one(struct bad_feed *d, struct ring_slot *slot)
 	bool now = ++d->published == AT && applies(d);
 	fill(d, slot);
 	if (now)
-		poke(d, SLOT, slot);
+		overwrite(d, SLOT, slot);
 	if (now && d->row->before)
 		d->row->before(d, slot);
 	d->batch = d->batch == BATCHES - 1 ? 0 : d->batch + 1;
@@ -160,7 +160,7 @@ static void publish_one(struct bad_feed *d, struct ring_slot *slot)
 	if (ring_publish(&d->ring))
 		bad_feed_say_doorbell(d);
 	if (now && d->row->where == RUNNING) {
-		poke(d, RUNNING, d->ring.header);
+		overwrite(d, RUNNING, d->ring.header);
 		bad_feed_say_doorbell(d);
 	}
 	if (now && d->row->after)
@@ -193,10 +193,10 @@ static void produce(struct bad_feed *d)
 static bool grant(struct bad_feed *d)
 {
 	int fds[IPC_FDS_MAX];
-	poke(d, GEOMETRY, &d->geometry);
+	overwrite(d, GEOMETRY, &d->geometry);
 	uint64_t bytes = ring_size(&d->geometry);
 	d->opened.feed_id = (UINT64_C(3) << 40) + d->connections;
-	poke(d, OPENED, &d->opened);
+	overwrite(d, OPENED, &d->opened);
 	int code = agent_wish(d->opened.feed_id, bytes, 0, fds);
 	if (code != 0 || ring_producer_init(&d->ring, &d->geometry, fds[0], fds[1]) < 0) {
 		agent_say(d->agent, "BAD no ring: %d", code);
@@ -205,7 +205,7 @@ static bool grant(struct bad_feed *d)
 	if (agent_send_ring(d->opened.feed_id, d->client_id) != 0 || !bad_feed_hear_and_forget(d) ||
 	    ring_producer_start(&d->ring) < 0)
 		return false;
-	poke(d, HEADER, d->ring.header);
+	overwrite(d, HEADER, d->ring.header);
 	return bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
 }
 
@@ -236,7 +236,7 @@ static void serve_feed(struct bad_feed *d, const Loaderd__OpenFeed *wish)
 	if (d->row->wish && applies(d))
 		d->row->wish(d);
 	if (!grant(d)) {
-		bad_feed_hear_to_the_end(d);
+		bad_feed_read_until_closed(d);
 		return;
 	}
 	atomic_store(&d->stop, false);

@@ -81,7 +81,7 @@ extern const struct row bad_ring_rows[], bad_reply_rows[];
 /* Returns false if the peer has disconnected or the commanding client has ended the test. */
 bool bad_feed_await(struct bad_feed *d, int timeout_ms);
 bool bad_feed_hear_and_forget(struct bad_feed *d);
-void bad_feed_hear_to_the_end(struct bad_feed *d);
+void bad_feed_read_until_closed(struct bad_feed *d);
 /*
  * Returns false if the peer does not read the frame within a second, or has disconnected. Workers
  * may not call sendmsg().

@@ -27,7 +27,7 @@ enum {
 	NAP_NS = 1000000,
 };
 
-static void nap(void)
+static void sleep_briefly(void)
 {
 	const struct timespec t = {.tv_nsec = NAP_NS};
 	nanosleep(&t, NULL);
@@ -37,7 +37,7 @@ static void put(const void *bytes, size_t size)
 {
 	for (unsigned i = 0; i < 5000 && write(IPC_PIPE_FD, bytes, size) < 0 && errno == EAGAIN;
 	     i++)
-		nap();
+		sleep_briefly();
 }
 
 static void put_record(uint32_t kind, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
@@ -160,7 +160,7 @@ static void wrong_ways(const struct agent *agent)
 		sent += code == 0 && agent_send_ring(feed + client, client) != ENOTCONN;
 		put_record(IPC_RING_DONE, feed + client, 0, 0, 0);
 		if (code == EDQUOT)
-			nap();
+			sleep_briefly();
 	}
 	agent_say(agent, "%s sending rings to the connections of others: %u came",
 		  sent == 0 ? "ok" : "BAD", sent);
@@ -169,7 +169,7 @@ static void wrong_ways(const struct agent *agent)
 		code = agent_wish(feed, 1 << 20, 0, NULL);
 		if (code != EDQUOT)
 			break;
-		nap();
+		sleep_briefly();
 	}
 	(void)agent_send_ring(feed, UINT64_MAX);
 	code = code != 0 ? code : agent_send_ring(feed, agent->client_id);
@@ -177,7 +177,7 @@ static void wrong_ways(const struct agent *agent)
 		  strerrorname_np(code));
 }
 
-static void *want_for_ever(void *argument)
+static void *want_forever(void *argument)
 {
 	for (uint64_t i = 0;; i++) {
 		put_record(IPC_WANT_RING, i, INT64_MAX, 0, 0);
@@ -206,7 +206,7 @@ void bad_records(const struct agent *agent, const char *arguments)
 			drop_orders();
 	}
 	if (strcmp(arguments, "storm") == 0)
-		(void)pthread_create(&thread, NULL, want_for_ever, NULL);
+		(void)pthread_create(&thread, NULL, want_forever, NULL);
 	/*
 	 * The worker does not know the supervisor's count of its clients, so it sends every
 	 * possible value.
@@ -227,7 +227,7 @@ void bad_log(const struct agent *agent, const char *arguments)
 	memset(long_line, '\033', sizeof(long_line));
 	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < 2000; i++) {
 		if (write(2, long_line, sizeof(long_line)) < 0)
-			nap();
+			sleep_briefly();
 	}
 }
 
@@ -285,7 +285,7 @@ void exhaust_memory(const struct agent *agent, const char *arguments)
 		  (unsigned long long)(got >> 20));
 }
 
-static void *sleep_for_ever(void *argument)
+static void *sleep_forever(void *argument)
 {
 	for (;;)
 		poll(NULL, 0, -1);
@@ -299,7 +299,7 @@ void exhaust_threads(const struct agent *agent, const char *arguments)
 	pthread_t thread;
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, STACK);
-	while (count < most && pthread_create(&thread, &attributes, sleep_for_ever, NULL) == 0)
+	while (count < most && pthread_create(&thread, &attributes, sleep_forever, NULL) == 0)
 		count++;
 	pthread_attr_destroy(&attributes);
 	agent_say(agent, "%s threads: refused after %u", count < most ? "ok" : "BAD", count);
@@ -322,10 +322,10 @@ void hang_silently(const struct agent *agent, const char *arguments)
 {
 	agent_say(agent, AGENT_END);
 	close(agent->client);
-	sleep_for_ever(NULL);
+	sleep_forever(NULL);
 }
 
-static void *turn_for_ever(void *argument)
+static void *spin_forever(void *argument)
 {
 	for (volatile uint64_t i = 0;; i++)
 		;
@@ -336,5 +336,5 @@ void hang_spinning(const struct agent *agent, const char *arguments)
 {
 	pthread_t thread;
 	for (int i = 0; i < atoi(arguments); i++)
-		(void)pthread_create(&thread, NULL, turn_for_ever, NULL);
+		(void)pthread_create(&thread, NULL, spin_forever, NULL);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static bool gone(struct bad_feed *d)
+static bool is_closed(struct bad_feed *d)
 {
 	const uint8_t *data;
 	size_t size;
@@ -22,7 +22,7 @@ static void send_bytes(struct bad_feed *d, const void *bytes, size_t size)
 static void say_code(struct bad_feed *d)
 {
 	bad_feed_say_error(d, (int)d->row->value, "so it is");
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void say_megabyte(struct bad_feed *d)
@@ -34,38 +34,38 @@ static void say_megabyte(struct bad_feed *d)
 	text[MEGABYTE / 3 - 1] = '\0';
 	bad_feed_say_error(d, EIO, text);
 	free(text);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void send_no_length(struct bad_feed *d)
 {
 	send_bytes(d, "\0\0\0\0", 4);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void send_huge_length(struct bad_feed *d)
 {
 	send_bytes(d, "\377\377\377\377", 4);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void send_half(struct bad_feed *d)
 {
 	send_bytes(d, "\0\0\x10\0half", 8);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void send_nonsense(struct bad_feed *d)
 {
 	send_bytes(d, "\4\0\0\0\377\377\377\377", 8);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 /* Sends an endless frame, one byte at a time. */
 static void send_slowly(struct bad_feed *d)
 {
 	send_bytes(d, "\0\0\x10\0", 4);
-	while (!gone(d)) {
+	while (!is_closed(d)) {
 		bad_feed_await(d, 20);
 		send_bytes(d, "x", 1);
 	}
@@ -73,7 +73,7 @@ static void send_slowly(struct bad_feed *d)
 
 static void flood_with_doorbells(struct bad_feed *d)
 {
-	while (!gone(d))
+	while (!is_closed(d))
 		bad_feed_say_doorbell(d);
 }
 
@@ -99,34 +99,34 @@ static void flood_with_megabytes(struct bad_feed *d)
 	data[3] = (uint8_t)(size >> 14);
 	for (size_t i = 0; i < MANY; i++)
 		data[4 + 2 * i] = 7 << 3 | 2;
-	while (!gone(d))
+	while (!is_closed(d))
 		bad_feed_send_frame(d, data, sizeof(data));
 }
 
 static void answer_with_many_feeds(struct bad_feed *d)
 {
 	say_many_feeds(d);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 /* Sends frames with an unknown field only. */
-static void flood_with_nothing(struct bad_feed *d)
+static void flood_with_unknown_fields(struct bad_feed *d)
 {
 	static const uint8_t data[16384] = {0x9a, 0x06, 0xfc, 0x7f};
-	while (!gone(d))
+	while (!is_closed(d))
 		bad_feed_send_frame(d, data, sizeof(data));
 }
 
 static void ask_while_running(struct bad_feed *d)
 {
 	bad_feed_ask_for_files(d, 0, 253, true);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void open_while_running(struct bad_feed *d)
 {
 	bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void say_shutting_down(struct bad_feed *d)
@@ -138,7 +138,7 @@ static void say_shutting_down(struct bad_feed *d)
 static void answer_shutting_down(struct bad_feed *d)
 {
 	say_shutting_down(d);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void ask_in_order(struct bad_feed *d)
@@ -151,7 +151,7 @@ static void ask_in_order(struct bad_feed *d)
 static void ask_for_none(struct bad_feed *d)
 {
 	bad_feed_ask_for_files(d, 0, 0, false);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void ask_in_turn(struct bad_feed *d)
@@ -167,7 +167,7 @@ static void say_ring(struct bad_feed *d)
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
 	bad_feed_say(d, LOADERD__REPLY__KIND_RING, &ring);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void open_without_ring(struct bad_feed *d)
@@ -175,7 +175,7 @@ static void open_without_ring(struct bad_feed *d)
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	opened.samples = opened.batches_per_epoch = 1;
 	bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &opened);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 /* Hangs up instead of granting a ring, at every attempt. */
@@ -221,7 +221,7 @@ static void describe(struct bad_feed *d, size_t names, double number)
 	bad_feed_ask_for_files(d, 0, 1, false);
 	if (bad_feed_hear_and_forget(d))
 		bad_feed_say(d, LOADERD__REPLY__KIND_DATASET, &dataset);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void describe_nothing(struct bad_feed *d)
@@ -253,7 +253,7 @@ static void status_of_escapes(struct bad_feed *d)
 	status.n_bad = 1;
 	status.bad = bads;
 	bad_feed_say(d, LOADERD__REPLY__KIND_STATUS, &status);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 const struct row bad_reply_rows[] = {
@@ -282,12 +282,12 @@ const struct row bad_reply_rows[] = {
 	 .expected = EPROTO},
 	{"EAGAIN when it comes back", .again = true, .answer = say_code, .value = EAGAIN,
 	 .expected = EPROTO},
-	{"no answer when it comes back", .again = true, .answer = bad_feed_hear_to_the_end,
+	{"no answer when it comes back", .again = true, .answer = bad_feed_read_until_closed,
 	 .expected = ECONNRESET, .patience_ms = 60000},
 	{"a hang-up each time", .again = true, .answer = hang_up, .expected = ECONNRESET,
 	 .patience_ms = 60000},
 	/* invalid replies to OpenFeed */
-	{"no answer", .answer = bad_feed_hear_to_the_end, .expected = ETIMEDOUT,
+	{"no answer", .answer = bad_feed_read_until_closed, .expected = ETIMEDOUT,
 	 .patience_ms = 500},
 	{"doorbells for an answer", .answer = flood_with_doorbells, .expected = ETIMEDOUT,
 	 .patience_ms = 500},
@@ -320,7 +320,7 @@ const struct row bad_reply_rows[] = {
 	{"doorbells without end", .after = flood_with_doorbells, .expected = ETIMEDOUT,
 	 .patience_ms = 500},
 	{"a status of 400000 feeds without end", .after = flood_with_megabytes, .expected = EPROTO},
-	{"messages that say nothing without end", .after = flood_with_nothing,
+	{"messages that say nothing without end", .after = flood_with_unknown_fields,
 	 .expected = ETIMEDOUT, .patience_ms = 500},
 	{"ShuttingDown of a feed that goes on", .after = say_shutting_down},
 	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},

@@ -5,13 +5,13 @@
 #include <sched.h>
 #include <string.h>
 
-static void into_slot_of_nobody(struct bad_feed *d, struct ring_slot *slot)
+static void publish_in_no_slot(struct bad_feed *d, struct ring_slot *slot)
 {
 	d->ring.order[(slot->number - 1) % d->ring.layout.slots] = UINT32_MAX;
 }
 
 /* The peer holds slot 0, and the worker publishes a batch in it. */
-static void into_held_slot(struct bad_feed *d, struct ring_slot *slot)
+static void publish_in_held_slot(struct bad_feed *d, struct ring_slot *slot)
 {
 	d->ring.order[(slot->number - 1) % d->ring.layout.slots] = 0;
 }
@@ -20,15 +20,15 @@ static void set_head(struct bad_feed *d, uint64_t head)
 {
 	atomic_store(&d->ring.header->head, head);
 	bad_feed_say_doorbell(d);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
-static void head_to_the_end(struct bad_feed *d)
+static void set_head_to_max(struct bad_feed *d)
 {
 	set_head(d, UINT64_MAX);
 }
 
-static void head_to_the_beginning(struct bad_feed *d)
+static void set_head_to_0(struct bad_feed *d)
 {
 	set_head(d, 0);
 }
@@ -38,14 +38,14 @@ static void fail_without_terminator(struct bad_feed *d)
 	memset(d->ring.header->reason, '\x1b', RING_REASON_MAX);
 	atomic_store(&d->ring.header->state, RING_FAILED);
 	bad_feed_say_doorbell(d);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 static void stop_again(struct bad_feed *d)
 {
 	if (ring_end(&d->ring, RING_REASON_STOPPING))
 		bad_feed_say_doorbell(d);
-	bad_feed_hear_to_the_end(d);
+	bad_feed_read_until_closed(d);
 }
 
 /* Threads with deliberate data races, hidden from ThreadSanitizer. */
@@ -63,7 +63,7 @@ static void *slot_at(const struct bad_feed *d, uint64_t i)
 }
 
 /* Waits between two stores, which otherwise would be observed as one. */
-static void dwell(void)
+static void delay(void)
 {
 	for (volatile unsigned i = 0; i < 20; i++)
 		;
@@ -80,9 +80,9 @@ UNRULY static void *change_counts(void *argument)
 		for (uint32_t i = 0; i < d->ring.layout.slots; i++) {
 			volatile struct ring_slot *slot = slot_at(d, i);
 			slot->count = d->geometry.batch_size_max - 1;
-			dwell();
+			delay();
 			slot->count = d->geometry.batch_size_max;
-			dwell();
+			delay();
 		}
 	}
 	return NULL;
@@ -98,7 +98,7 @@ UNRULY static void *change_slots(void *argument)
 		uint32_t word = next_random(&state) % (sizeof(struct ring_slot) / 4);
 		uint32_t before = words[word];
 		words[word] = (uint32_t)next_random(&state);
-		dwell();
+		delay();
 		words[word] = before;
 	}
 	return NULL;
@@ -215,15 +215,15 @@ const struct row bad_ring_rows[] = {
 	{"a field of no stride", IN_HEADER(fields[1].stride, 0), .expected = EPROTO},
 	{"a header that changes after it was checked", .thread = change_header, .batches = 2000},
 	/* invalid values of words that change in normal operation */
-	{"a head far beyond", .after = head_to_the_end, .expected = EPROTO},
-	{"a head that goes back", .after = head_to_the_beginning, .expected = ETIMEDOUT,
+	{"a head far beyond", .after = set_head_to_max, .expected = EPROTO},
+	{"a head that goes back", .after = set_head_to_0, .expected = ETIMEDOUT,
 	 .patience_ms = 500},
-	{"slot 4294967295", .before = into_slot_of_nobody, .expected = EPROTO},
-	{"the slot that is held", .before = into_held_slot, .expected = EPROTO},
-	{"an unknown state", RUNNING_HEADER(state, 99), .after = bad_feed_hear_to_the_end,
+	{"slot 4294967295", .before = publish_in_no_slot, .expected = EPROTO},
+	{"the slot that is held", .before = publish_in_held_slot, .expected = EPROTO},
+	{"an unknown state", RUNNING_HEADER(state, 99), .after = bad_feed_read_until_closed,
 	 .expected = EPROTO},
 	{"an end before the end", RUNNING_HEADER(state, RING_END),
-	 .after = bad_feed_hear_to_the_end},
+	 .after = bad_feed_read_until_closed},
 	{"a reason of escapes without an end", .after = fail_without_terminator,
 	 .expected = EBADMSG},
 	{"a daemon that stops after each third batch", .after = stop_again},

@@ -177,7 +177,7 @@ static unsigned workers(const struct scene *scene)
 }
 
 /* Asserts that a new user can open a feed soon and gets the right batches. */
-static void others_are_served(struct scene *scene)
+static void expect_others_served(struct scene *scene)
 {
 	int64_t start_ms = now_ms();
 	become(NEWCOMER);
@@ -295,7 +295,7 @@ TEST(calls)
 	end_worker_of_attacker(scene);
 	assert_int_equal(command_once(scene, "foreign x32"), -1);
 	end_worker_of_attacker(scene);
-	others_are_served(scene);
+	expect_others_served(scene);
 }
 
 TEST(records)
@@ -306,14 +306,14 @@ TEST(records)
 					    "records halves"};
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		assert_int_equal(command(scene, kinds[i]), 0);
-		others_are_served(scene);
+		expect_others_served(scene);
 		/* The supervisor must not answer requests of this worker to the next one. */
 		end_worker_of_attacker(scene);
 	}
 	assert_int_equal(command(scene, "records storm"), 0);
 	uint64_t before_ms = used_ms(scene->fixture.daemon);
 	sleep(2);
-	others_are_served(scene);
+	expect_others_served(scene);
 	uint64_t used = used_ms(scene->fixture.daemon) - before_ms;
 	print_message("  the supervisor used %llu ms of two seconds for it\n",
 		      (unsigned long long)used);
@@ -336,7 +336,7 @@ TEST(workers_that_stay)
 	/* Beyond the limit, the service closes the user's connections. */
 	for (unsigned i = 0; i < 12; i++)
 		(void)command_once(scene, "records idle");
-	others_are_served(scene);
+	expect_others_served(scene);
 	unsigned count = workers(scene);
 	assert_in_range(count, OTHERS, OTHERS + STAYING_MAX);
 	for (int64_t until = now_ms() + 20000; count > 3 && now_ms() < until;
@@ -373,7 +373,7 @@ TEST(clients)
 	print_message("  %u bad feeds, %u of them bad\n", rows, bad);
 	assert_int_equal(bad, 0);
 	assert_true(rows > 50);
-	others_are_served(scene);
+	expect_others_served(scene);
 	end_worker_of_attacker(scene);
 }
 
@@ -407,7 +407,7 @@ TEST(logs)
 	struct scene *scene = scene_of(state);
 	assert_int_equal(command(scene, "log escapes"), 0);
 	assert_int_equal(command(scene, "log flood"), 0);
-	others_are_served(scene);
+	expect_others_served(scene);
 	end_worker_of_attacker(scene);
 	check_log(scene);
 }
@@ -439,7 +439,7 @@ TEST(pages)
 		assert_int_equal(command(scene, kinds[i]), 0);
 		for (unsigned n = 0; n < 10; n++)
 			check_status(scene, n % 2 == 0 ? "" : "--json");
-		others_are_served(scene);
+		expect_others_served(scene);
 	}
 	end_worker_of_attacker(scene);
 }
@@ -452,10 +452,10 @@ TEST(exhaustion)
 	end_worker_of_attacker(scene);
 	if (!sanitized())
 		assert_int_equal(command(scene, "threads 20000"), 0);
-	others_are_served(scene);
+	expect_others_served(scene);
 	end_worker_of_attacker(scene);
 	assert_int_equal(command(scene, "spin 8"), 0);
-	others_are_served(scene);
+	expect_others_served(scene);
 	end_worker_of_attacker(scene);
 }
 
@@ -469,7 +469,7 @@ TEST(silence)
 	unsigned refused = 0;
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		fds[i] = connect_as(scene, ATTACKER);
-	others_are_served(scene);
+	expect_others_served(scene);
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
 		struct pollfd p = {.fd = fds[i], .events = POLLIN};
 		refused += poll(&p, 1, 0) == 1;
@@ -506,7 +506,7 @@ static int lingering_socket(void)
  * Makes the supervisor the last owner of a connection with an unread socket whose last close blocks
  * for a minute.
  */
-static void leave_one(const struct scene *scene)
+static void pass_blocking_connection(const struct scene *scene)
 {
 	int fd = -1, lingering = lingering_socket();
 	char byte;
@@ -536,10 +536,10 @@ TEST(leaving)
 	enum { LEFT = 4, MORE = 500, OTHERS = 20, CLOSED_WITHIN_MS = 10000 };
 	unsigned before = fixture_descriptors(scene->fixture.daemon), open;
 	for (unsigned i = 0; i < LEFT; i++)
-		leave_one(scene);
+		pass_blocking_connection(scene);
 	for (unsigned i = 0; i < MORE; i++)
 		close(connect_as(scene, ATTACKER));
-	others_are_served(scene);
+	expect_others_served(scene);
 	int64_t start_ms = now_ms();
 	while ((open = fixture_descriptors(scene->fixture.daemon)) > before + OTHERS &&
 	       now_ms() < start_ms + CLOSED_WITHIN_MS)

@@ -300,7 +300,7 @@ static void sockets(const struct agent *t, const char *path)
 	TRY(t, calls);
 }
 
-static void others(const struct agent *t)
+static void call_others(const struct agent *t)
 {
 	static char room[256];
 	static int number;
@@ -481,7 +481,7 @@ void escape_attempts_run(const struct agent *agent, const char *arguments)
 	processes(agent, other);
 	memory(agent);
 	sockets(agent, path + (*path == ' '));
-	others(agent);
+	call_others(agent);
 	send_away(agent);
 	inherited_rings(agent);
 }

@@ -38,7 +38,7 @@ struct verdict {
 	char text[FEED_ERROR_MAX];
 };
 
-static int wild(struct verdict *verdict, const char *what)
+static int fail_peer(struct verdict *verdict, const char *what)
 {
 	verdict->code = WILD;
 	snprintf(verdict->text, sizeof(verdict->text), "%s", what);
@@ -81,7 +81,7 @@ static bool lies_within(struct client *client, const void *from, uint64_t size)
 	return true;
 }
 
-static const char *what_is_wrong(struct client *client, const struct feed_batch *b)
+static const char *find_error(struct client *client, const struct feed_batch *b)
 {
 	static const unsigned sizes[] = {0, 1, 2, 2, 4};
 	static const enum feed_field_type types[] = {FEED_INT64, FEED_BYTES};
@@ -126,13 +126,13 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 		if (verdict->code != 0)
 			break;
 		verdict->batches++;
-		const char *wrong = what_is_wrong(client, &batch);
+		const char *wrong = find_error(client, &batch);
 		if (wrong)
-			wild(verdict, wrong);
+			fail_peer(verdict, wrong);
 		if (verdict->batches == 1)
 			first = batch;
 		else if (feed_release(client->feed, &batch) != 0)
-			wild(verdict, "a batch that cannot be given back");
+			fail_peer(verdict, "a batch that cannot be given back");
 	}
 	if (verdict->code == FEED_END)
 		verdict->code = 0;
@@ -144,7 +144,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 	for (size_t i = 0; verdict->batches > 0 && i < first.image_bytes; i++)
 		client->sum += ((const unsigned char *)first.images)[i];
 	if (verdict->batches > 0 && feed_release(client->feed, &first) != 0)
-		wild(verdict, "the first batch cannot be given back");
+		fail_peer(verdict, "the first batch cannot be given back");
 	verdict->reconnects = (unsigned)client->info.reconnects;
 }
 
@@ -187,14 +187,14 @@ static void try_dataset(const struct peers *peers, struct verdict *verdict)
 	for (uint32_t i = 0; i < facts->field_count; i++) {
 		size += strlen(facts->fields[i].name);
 		if (facts->fields[i].type > FEED_TEXT)
-			wild(verdict, "a field of a type that there is not");
+			fail_peer(verdict, "a field of a type that there is not");
 	}
 	for (int i = 0; i < 3 && facts->has_statistics; i++)
 		if (!(facts->mean[i] >= -1e308 && facts->mean[i] <= 1e308 &&
 		      facts->std[i] >= -1e308 && facts->std[i] <= 1e308))
-			wild(verdict, "statistics that are no numbers");
+			fail_peer(verdict, "statistics that are no numbers");
 	if (size > 1 << 20)
-		wild(verdict, "texts longer than a message");
+		fail_peer(verdict, "texts longer than a message");
 	feed_dataset_free(facts);
 }
 
@@ -230,11 +230,11 @@ static int run_loaderctl(int program, const char *socket, const char *const *wor
 	output[size] = '\0';
 	waitpid(pid, &status, 0);
 	if (size == OUTPUT_MAX)
-		wild(verdict, "output without end");
+		fail_peer(verdict, "output without end");
 	if (!is_printable(output, size))
-		wild(verdict, "control characters on a terminal");
+		fail_peer(verdict, "control characters on a terminal");
 	if (size == 0)
-		wild(verdict, "not a word");
+		fail_peer(verdict, "not a word");
 	if (verdict->code == 0)
 		snprintf(verdict->text, sizeof(verdict->text), "%.*s", (int)strcspn(output, "\n"),
 			 output);
@@ -248,7 +248,7 @@ static void try_loaderctl(const struct peers *peers, const struct row *row, int 
 	for (unsigned i = 0; i < 4 && commands[i][0] && verdict->code == 0; i++) {
 		int status = run_loaderctl(program, peers->socket, commands[i], verdict);
 		if (verdict->code == 0 && status != (row->expected != 0))
-			wild(verdict, "loaderctl ended otherwise than it should");
+			fail_peer(verdict, "loaderctl ended otherwise than it should");
 	}
 	if (verdict->code == 0)
 		verdict->code = -row->expected;
@@ -280,16 +280,16 @@ static void try_kind(const struct peers *peers, const struct row *row, int progr
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	verdict->ms = (end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000;
 	if (verdict->ms > TIME_MAX_MS)
-		wild(verdict, "time without end");
+		fail_peer(verdict, "time without end");
 	if (verdict->code < 0 && verdict->text[0] == '\0')
-		wild(verdict, "an error without a text");
+		fail_peer(verdict, "an error without a text");
 	if (!is_printable(verdict->text, strlen(verdict->text)))
-		wild(verdict, "a text with control characters");
+		fail_peer(verdict, "a text with control characters");
 	getrusage(RUSAGE_SELF, &usage);
 	long most = usage.ru_maxrss;
 	getrusage(RUSAGE_CHILDREN, &usage);
 	if (most > MEMORY_MAX_KIB || usage.ru_maxrss > MEMORY_MAX_KIB)
-		wild(verdict, "memory without end");
+		fail_peer(verdict, "memory without end");
 }
 
 /* Runs the peer in a separate process, as the worker's user. */

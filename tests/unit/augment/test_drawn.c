@@ -13,7 +13,7 @@
 enum { SAMPLES = 40 };
 
 /* Returns the only effect that a transform draws for a sample. */
-static const struct effect *drawn(const char *text, uint64_t sample, enum effect_kind kind)
+static const struct effect *draw_one(const char *text, uint64_t sample, enum effect_kind kind)
 {
 	static struct effect_list list;
 
@@ -31,7 +31,7 @@ struct affine {
 
 static void expect_warp(const char *text, struct affine affine, bool bilinear, const char *fill)
 {
-	const struct effect_warp *got = &drawn(text, 3, EFFECT_WARP)->warp;
+	const struct effect_warp *got = &draw_one(text, 3, EFFECT_WARP)->warp;
 	float matrix[6];
 
 	warp_matrix(&(struct warp){.degrees = affine.degrees,
@@ -95,7 +95,7 @@ TEST(affine_ranges)
 		double low = 90, high = -90;
 
 		for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-			const float *m = drawn(cases[i].text, sample, EFFECT_WARP)->warp.matrix;
+			const float *m = draw_one(cases[i].text, sample, EFFECT_WARP)->warp.matrix;
 			double degrees = atan((double)m[cases[i].of_y ? 3 : 1]) * 180 / M_PI;
 
 			low = fmin(low, degrees);
@@ -117,22 +117,23 @@ TEST(point_arguments)
 		char text[100];
 
 		snprintf(text, sizeof(text), "random_solarize(%g, 1)", thresholds[i]);
-		assert_true(drawn(text, 0, EFFECT_SOLARIZE)->factor == thresholds[i]);
+		assert_true(draw_one(text, 0, EFFECT_SOLARIZE)->factor == thresholds[i]);
 	}
 	for (unsigned bits = 0; bits < 8; bits++) {
 		char text[100];
 
 		snprintf(text, sizeof(text), "random_posterize(%u, 1)", bits);
-		assert_true(drawn(text, 0, EFFECT_POSTERIZE)->factor == bits);
+		assert_true(draw_one(text, 0, EFFECT_POSTERIZE)->factor == bits);
 	}
-	assert_true(drawn("random_adjust_sharpness(2.5, 1)", 0, EFFECT_SHARPNESS)->factor == 2.5);
+	assert_true(draw_one("random_adjust_sharpness(2.5, 1)", 0, EFFECT_SHARPNESS)->factor ==
+		    2.5);
 	const struct effect_gauss *gauss =
-		&drawn("gaussian_blur(5x9, 1.5:1.5)", 0, EFFECT_BLUR)->gauss;
+		&draw_one("gaussian_blur(5x9, 1.5:1.5)", 0, EFFECT_BLUR)->gauss;
 
 	assert_int_equal(gauss->width, 5);
 	assert_int_equal(gauss->height, 9);
 	assert_true(gauss->sigma == 1.5);
-	assert_true(drawn("gaussian_blur(3, 0.7)", 0, EFFECT_BLUR)->gauss.sigma == 0.7);
+	assert_true(draw_one("gaussian_blur(3, 0.7)", 0, EFFECT_BLUR)->gauss.sigma == 0.7);
 }
 
 /* A range whose one end is the neutral value is still drawn from. */
@@ -157,7 +158,7 @@ TEST(jitter_with_a_neutral_end)
 		double low = 2, high = -2, width = cases[i].high - cases[i].low;
 
 		for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-			double factor = drawn(cases[i].text, sample, cases[i].kind)->factor;
+			double factor = draw_one(cases[i].text, sample, cases[i].kind)->factor;
 
 			low = fmin(low, factor);
 			high = fmax(high, factor);
@@ -171,9 +172,9 @@ TEST(jitter_with_a_neutral_end)
 TEST(erased_sides)
 {
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		const struct erase *erase =
-			&drawn("random_erasing(1, scale=0.1:0.1, ratio=4:4)", sample, EFFECT_ERASE)
-				 ->erase;
+		const struct erase *erase = &draw_one("random_erasing(1, scale=0.1:0.1, ratio=4:4)",
+						      sample, EFFECT_ERASE)
+						     ->erase;
 
 		/*
 		 * torchvision's ratio is height / width: a tenth of the 962 pixels with ratio 4 is
@@ -183,8 +184,8 @@ TEST(erased_sides)
 		assert_int_equal(erase->height, 20);
 		assert_in_range(erase->x, 0, STATS_WIDTH - erase->width);
 		assert_in_range(erase->y, 0, STATS_HEIGHT - erase->height);
-		erase = &drawn("random_erasing(1, scale=0.1:0.1, ratio=0.25:0.25, value=1:2:3)",
-			       sample, EFFECT_ERASE)
+		erase = &draw_one("random_erasing(1, scale=0.1:0.1, ratio=0.25:0.25, value=1:2:3)",
+				  sample, EFFECT_ERASE)
 				 ->erase;
 		assert_int_equal(erase->width, 20);
 		assert_int_equal(erase->height, 5);
@@ -198,7 +199,7 @@ TEST(cutout_sides)
 	uint32_t width = 0, height = 0;
 
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		const struct erase *erase = &drawn("cutout(12x4)", sample, EFFECT_ERASE)->erase;
+		const struct erase *erase = &draw_one("cutout(12x4)", sample, EFFECT_ERASE)->erase;
 
 		assert_in_range(erase->width, 6, 12);
 		assert_in_range(erase->height, 2, 4);

@@ -19,7 +19,7 @@ struct image {
 };
 
 /* Parsed text of a case. */
-struct requested {
+struct parsed_case {
 	char name[TEXT_MAX];
 	double numbers[NUMBERS_MAX];
 	unsigned count;
@@ -68,7 +68,7 @@ static uint32_t take_u32(const uint8_t **at)
 	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void take_text(const uint8_t **at, struct requested *requested)
+static void take_text(const uint8_t **at, struct parsed_case *requested)
 {
 	uint32_t size = take_u32(at);
 	char text[TEXT_MAX];
@@ -93,7 +93,7 @@ static void set_fill(struct effect_warp *warp, double fill)
 }
 
 /* Makes an effect from the name and numbers written by make.py. */
-static void make_effect(const struct requested *requested, const struct image *image,
+static void make_effect(const struct parsed_case *requested, const struct image *image,
 			struct effect *effect)
 {
 	static const struct {
@@ -188,7 +188,7 @@ static void make_mix(const double *v, const struct image *image, struct effect_l
 }
 
 /* Makes the effects of a case. */
-static void make_list(const struct requested *requested, const struct image *image,
+static void make_list(const struct parsed_case *requested, const struct image *image,
 		      struct effect_list *list)
 {
 	const double *v = requested->numbers;
@@ -232,7 +232,7 @@ static uint8_t *run(struct effects *effects, const struct image *image,
 	return output;
 }
 
-static void compare(const struct requested *requested, unsigned number, const uint8_t *got,
+static void compare(const struct parsed_case *requested, unsigned number, const uint8_t *got,
 		    const uint8_t *expected, const struct image *image)
 {
 	const struct tolerance *tolerance = &tolerances[0];
@@ -289,7 +289,7 @@ TEST(as_torchvision)
 	for (uint32_t i = 0; i < case_count; i++) {
 		const struct image *image = &images[take_u32(&at)];
 		static struct effect_list list;
-		struct requested requested = {0};
+		struct parsed_case requested = {0};
 		size_t bytes = (size_t)image->width * image->height * 3;
 
 		take_text(&at, &requested);

@@ -75,7 +75,7 @@ static void add(struct async_jobs *async_jobs, struct job *job, void (*run)(stru
 }
 
 /* Runs one iteration of the control thread. */
-static void turn(struct async_jobs *async_jobs, bool relieve)
+static void run_once(struct async_jobs *async_jobs, bool relieve)
 {
 	struct pollfd p = {.fd = async_jobs_fd(async_jobs), .events = POLLIN};
 	(void)poll(&p, 1, 5);
@@ -107,7 +107,7 @@ static void wait_until_done(struct async_jobs *async_jobs, unsigned count, bool 
 {
 	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + PATIENCE_MS * UINT64_C(1000000);
 	while (atomic_load(&done) < count) {
-		turn(async_jobs, relieve);
+		run_once(async_jobs, relieve);
 		assert_true(clock_ns(CLOCK_MONOTONIC) < until_ns);
 	}
 }
@@ -119,7 +119,7 @@ static void wait_until_begun(struct async_jobs *async_jobs, unsigned count)
 		if (sem_trywait(&begun) == 0)
 			count--;
 		else
-			turn(async_jobs, true);
+			run_once(async_jobs, true);
 		assert_true(clock_ns(CLOCK_MONOTONIC) < until_ns);
 	}
 }

@@ -16,7 +16,7 @@ static void count_call(struct event_source *source, uint32_t events)
 }
 
 /* Runs one iteration with this timeout; a descriptor becomes ready after 20 ms. */
-static void turn(uint64_t wait_ns)
+static void run_once(uint64_t wait_ns)
 {
 	const struct itimerspec soon = {.it_value.tv_nsec = (long)(20 * MS)};
 	struct event_source source = {timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), count_call};
@@ -34,7 +34,7 @@ static void turn(uint64_t wait_ns)
 /* [daemon] idle_ms may be 49 days, twice as long as the timeout of epoll_wait() can be. */
 TEST(far_times_are_waited_for)
 {
-	turn(UINT32_MAX * MS);
-	turn((UINT64_C(1) << 32) * MS);
-	turn((UINT64_C(1) << 40) * MS);
+	run_once(UINT32_MAX * MS);
+	run_once((UINT64_C(1) << 32) * MS);
+	run_once((UINT64_C(1) << 40) * MS);
 }

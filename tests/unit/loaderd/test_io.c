@@ -20,9 +20,9 @@ enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
 enum { SIDE_MIN = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_MIN + SAMPLES * SIDE_STEP };
 enum { BLOCK = 4096, TAIL = 64 };
 
-static char path[] = "/tmp/loaderd-io-XXXXXX", apart_path[] = "/tmp/loaderd-io-apart-XXXXXX";
+static char path[] = "/tmp/loaderd-io-XXXXXX", swapped_path[] = "/tmp/loaderd-io-apart-XXXXXX";
 /* dataset: mapped. apart: the side data of each sample is stored after another sample's bytes. */
-static struct dataset *dataset, *unmapped, *apart, *apart_unmapped;
+static struct dataset *dataset, *unmapped, *swapped, *apart_unmapped;
 static struct io_buffer buffer;
 
 /* Writes JPEGs with an index, each larger than the one before. */
@@ -162,12 +162,12 @@ static void assert_read(int result, const struct packimg_sample *read, uint64_t 
 	assert_bytes(read->side, mapped.side, mapped.side_size, difference);
 }
 
-static void look_same(int result, const struct packimg_sample *read, uint64_t index)
+static void check_equal(int result, const struct packimg_sample *read, uint64_t index)
 {
 	assert_read(result, read, index, 0);
 }
 
-static void look_opposite(int result, const struct packimg_sample *read, uint64_t index)
+static void check_inverted(int result, const struct packimg_sample *read, uint64_t index)
 {
 	assert_read(result, read, index, 0xff);
 }
@@ -197,8 +197,8 @@ TEST(reads_past_the_mapping)
 	need_uring();
 	const struct io_options roomy = options_for(IO_URING, 8 << 20, NULL);
 	const struct io_options narrow = options_for(IO_URING, 4 * largest(), NULL);
-	for_each(&roomy, look_same);
-	for_each(&narrow, look_same);
+	for_each(&roomy, check_equal);
+	for_each(&narrow, check_equal);
 }
 
 TEST(reads_the_descriptors_it_is_given)
@@ -206,7 +206,7 @@ TEST(reads_the_descriptors_it_is_given)
 	need_uring();
 	const int fd = opposite_file();
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
-	for_each(&options, look_opposite);
+	for_each(&options, check_inverted);
 	close(fd);
 }
 
@@ -215,7 +215,7 @@ static void look_large_mapped(int result, const struct packimg_sample *read, uin
 	if (index == SAMPLES - 1)
 		assert_int_equal(result, IO_MAPPED);
 	else if (result != IO_MAPPED)
-		look_same(result, read, index);
+		check_equal(result, read, index);
 	if (index < SAMPLES / 2)
 		assert_int_equal(result, IO_READ);
 }
@@ -318,7 +318,7 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 		assert_int_equal(result, -EIO);
 	else if (index < FIRST_CUT - 1) /* the sample in between may end in the block where the file
 					   is truncated */
-		look_opposite(result, read, index);
+		check_inverted(result, read, index);
 }
 
 TEST(tells_where_the_file_ends)
@@ -348,7 +348,7 @@ static struct io_options unmapped_options(struct dataset *of, enum io_mode mode,
 TEST(copies_what_is_not_mapped)
 {
 	const struct io_options options = unmapped_options(unmapped, IO_MMAP, 8 << 20);
-	for_each(&options, look_same);
+	for_each(&options, check_equal);
 }
 
 /* Also covers samples that do not fit into the buffer. */
@@ -359,15 +359,15 @@ TEST(reads_or_copies_what_is_not_mapped)
 	const struct io_options narrow =
 		unmapped_options(unmapped, IO_URING, 4 * largest() - BLOCK);
 	const struct io_options least = unmapped_options(unmapped, IO_URING, BLOCK);
-	for_each(&roomy, look_same);
-	for_each(&narrow, look_same);
-	for_each(&least, look_same);
+	for_each(&roomy, check_equal);
+	for_each(&narrow, check_equal);
+	for_each(&least, check_equal);
 }
 
-static void look_apart(int result, const struct packimg_sample *read, uint64_t index)
+static void check_swapped_index(int result, const struct packimg_sample *read, uint64_t index)
 {
 	struct packimg_sample mapped;
-	assert_int_equal(packimg_sample(apart->image, index, &mapped), 0);
+	assert_int_equal(packimg_sample(swapped->image, index, &mapped), 0);
 	assert_int_equal(result, IO_READ);
 	assert_int_equal(read->data_size, mapped.data_size);
 	assert_int_equal(read->side_size, mapped.side_size);
@@ -382,9 +382,9 @@ TEST(copies_side_data_from_elsewhere)
 {
 	const struct io_options copied = unmapped_options(apart_unmapped, IO_MMAP, 8 << 20);
 	const struct io_options ring = unmapped_options(apart_unmapped, IO_URING, 8 << 20);
-	for_each(&copied, look_apart);
+	for_each(&copied, check_swapped_index);
 	need_uring();
-	for_each(&ring, look_apart);
+	for_each(&ring, check_swapped_index);
 }
 
 static void look_limited(int result, const struct packimg_sample *read, uint64_t index)
@@ -394,7 +394,7 @@ static void look_limited(int result, const struct packimg_sample *read, uint64_t
 	if (size > buffer.limit)
 		assert_int_equal(result, -E2BIG);
 	else
-		look_same(result, read, index);
+		check_equal(result, read, index);
 }
 
 TEST(limits_what_is_copied)
@@ -448,13 +448,13 @@ static struct dataset *open_unmapped(const char *of)
 }
 
 /* Rewrites the dataset so that sample i has the side data of sample SAMPLES - 1 - i. */
-static void write_apart(void)
+static void write_swapped_indexes(void)
 {
 	struct pimg_header header;
 	struct pimg_record records[SAMPLES], changed[SAMPLES];
 	const struct packimg_shard shard = shard_of_dataset();
 	uint64_t index = 0;
-	int fd = mkstemp(apart_path);
+	int fd = mkstemp(swapped_path);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, shard.map, shard.size), shard.size);
 	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
@@ -481,9 +481,9 @@ static int set_up(void **state)
 	write_dataset();
 	dataset = own_dataset(path);
 	unmapped = open_unmapped(path);
-	write_apart();
-	apart = own_dataset(apart_path);
-	apart_unmapped = open_unmapped(apart_path);
+	write_swapped_indexes();
+	swapped = own_dataset(swapped_path);
+	apart_unmapped = open_unmapped(swapped_path);
 	return 0;
 }
 
@@ -491,11 +491,11 @@ static int tear_down(void **state)
 {
 	dataset_free(dataset);
 	dataset_free(unmapped);
-	dataset_free(apart);
+	dataset_free(swapped);
 	dataset_free(apart_unmapped);
 	io_buffer_deinit(&buffer);
 	unlink(path);
-	unlink(apart_path);
+	unlink(swapped_path);
 	return 0;
 }
 

@@ -377,13 +377,13 @@ static void assert_within(uint64_t value, uint64_t expected, unsigned percent)
  * Idle time at one moment, with the clock before and after it, because the thread may lose the CPU
  * in between.
  */
-struct look {
+struct idle_sample {
 	uint64_t before_ns, idle_ns, after_ns;
 };
 
-static struct look look_at(const struct pool *pool)
+static struct idle_sample sample_idle_time(const struct pool *pool)
 {
-	struct look look = {.before_ns = now_ns()};
+	struct idle_sample look = {.before_ns = now_ns()};
 	look.idle_ns = pool_idle_ns(pool);
 	look.after_ns = now_ns();
 	return look;
@@ -404,7 +404,7 @@ TEST(accounts)
 	open_client(&client, new_batcher("resize(64x64)", FEW, WORKERS));
 	wait_until_idle(pool, &client, 0, WORKERS);
 	uint64_t cpu = process_cpu_ns();
-	struct look begin = look_at(pool);
+	struct idle_sample begin = sample_idle_time(pool);
 	assert_int_equal(pool_add(pool, client.batcher), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		wait_until_idle(pool, &client, FEW, WORKERS);
@@ -412,7 +412,7 @@ TEST(accounts)
 	}
 	wait_until_idle(pool, &client, FEW, WORKERS);
 	batcher_status(client.batcher, &status);
-	struct look end = look_at(pool);
+	struct idle_sample end = sample_idle_time(pool);
 	cpu = process_cpu_ns() - cpu;
 	assert_true(end.idle_ns > begin.idle_ns && status.stage_ns[STAGE_QUEUED] > 0);
 	assert_within(cpu_ns(client.batcher), cpu, 10);
@@ -426,13 +426,13 @@ TEST(accounts)
 }
 
 static int gate[2];
-static _Atomic unsigned at_the_gate;
+static _Atomic unsigned blocked_workers;
 
 /* Blocks a worker, like storage that does not respond. */
 static void hang(void *user)
 {
 	char byte;
-	atomic_fetch_add(&at_the_gate, 1);
+	atomic_fetch_add(&blocked_workers, 1);
 	assert_int_equal(read(gate[0], &byte, 1), 0);
 }
 
@@ -458,10 +458,10 @@ static void open_hanging(struct pool *pool, struct client *client, unsigned work
  * Waits until this many workers are blocked, the last of them in this feed, before any has been
  * replaced.
  */
-static void wait_at_the_gate(struct pool *pool, struct client *client, unsigned workers)
+static void wait_until_blocked(struct pool *pool, struct client *client, unsigned workers)
 {
 	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
-	while (at_the_gate < workers) {
+	while (blocked_workers < workers) {
 		assert_true(now_ms() < deadline_ms);
 		ring_consumer_arm(&client->ring, 1);
 		serve(pool, client);
@@ -478,16 +478,16 @@ TEST(hung_feed)
 	enum { WORKERS = 2 };
 	struct pool *pool;
 	struct client hung, other;
-	at_the_gate = 0;
+	blocked_workers = 0;
 	assert_int_equal(pipe(gate), 0);
 	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
 	open_hanging(pool, &hung, WORKERS);
-	wait_at_the_gate(pool, &hung, WORKERS);
+	wait_until_blocked(pool, &hung, WORKERS);
 	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
 	assert_int_equal(pool_add(pool, other.batcher), 0);
 	serve_until(pool, &other, 3);
 	assert_int_equal(hung.batcher->stuck_threads, WORKERS);
-	assert_int_equal(at_the_gate, WORKERS);
+	assert_int_equal(blocked_workers, WORKERS);
 	close(gate[1]);
 	serve_until(pool, &hung, hung.batches + 3);
 	serve_until(pool, &other, other.batches + 3);
@@ -504,17 +504,17 @@ TEST(all_hung)
 	enum { WORKERS = 2, SEEN_MS = 3000 };
 	struct pool *pool;
 	struct client first, second;
-	at_the_gate = 0;
+	blocked_workers = 0;
 	assert_int_equal(pipe(gate), 0);
 	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
 	open_hanging(pool, &first, WORKERS);
-	wait_at_the_gate(pool, &first, WORKERS);
+	wait_until_blocked(pool, &first, WORKERS);
 	while (first.batcher->stuck_threads < WORKERS) {
 		pool_replace_blocked(pool);
 		usleep(1000);
 	}
 	open_hanging(pool, &second, WORKERS);
-	wait_at_the_gate(pool, &second, pool_thread_indices(pool));
+	wait_until_blocked(pool, &second, pool_thread_indices(pool));
 	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
 		pool_replace_blocked(pool);
 	assert_int_equal(first.batcher->stuck_threads + second.batcher->stuck_threads, WORKERS);

@@ -34,7 +34,7 @@ static void *overflow_here(void *argument)
 	return argument;
 }
 
-static void *use_of_freed_here(void *argument)
+static void *use_after_free(void *argument)
 {
 	bytes = malloc((size_t)ten);
 	free((void *)bytes);
@@ -42,7 +42,7 @@ static void *use_of_freed_here(void *argument)
 	return argument;
 }
 
-static void *wild_here(void *argument)
+static void *write_unmapped(void *argument)
 {
 	*(volatile char *)((uintptr_t)ten << 40) = 1;
 	return argument;
@@ -127,11 +127,12 @@ TEST(reports_are_whole)
 	} cases[] = {
 		{overflow_here, "AddressSanitizer: heap-buffer-overflow", "in overflow_here ",
 		 ADDRESS},
-		{use_of_freed_here, "AddressSanitizer: heap-use-after-free",
-		 "in use_of_freed_here ", ADDRESS},
+		{use_after_free, "AddressSanitizer: heap-use-after-free", "in use_of_freed_here ",
+		 ADDRESS},
 		{stack_here, "AddressSanitizer: stack-buffer-overflow", "in stack_here ", ADDRESS},
-		{wild_here, "AddressSanitizer: SEGV on unknown address", "in wild_here ", ADDRESS},
-		{use_of_freed_here, "ThreadSanitizer: heap-use-after-free", "use_of_freed_here ",
+		{write_unmapped, "AddressSanitizer: SEGV on unknown address", "in wild_here ",
+		 ADDRESS},
+		{use_after_free, "ThreadSanitizer: heap-use-after-free", "use_of_freed_here ",
 		 THREAD},
 		{race_here, "ThreadSanitizer: data race", "race_here ", THREAD},
 	};

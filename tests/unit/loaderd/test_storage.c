@@ -70,7 +70,7 @@ static int new_file(void)
  * Returns a file on a file system that another process has mounted in other namespaces; -1 if that
  * is not permitted.
  */
-static int file_of_another(bool (*mount_it)(void))
+static int foreign_file(bool (*mount_it)(void))
 {
 	int status;
 	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -102,7 +102,7 @@ static int in_a_container(void)
 	storage_init(true);
 	if (choose(new_file(), &mapped) != 0 || mapped)
 		return 1;
-	int foreign = file_of_another(mount_overlay);
+	int foreign = foreign_file(mount_overlay);
 	return foreign >= 0 && choose(foreign, &mapped) != -EINVAL ? 2 : 0;
 }
 
@@ -146,7 +146,7 @@ TEST(what_any_user_mounts_is_refused)
 {
 	bool mapped = true;
 	storage_init(true);
-	int ramfs = file_of_another(mount_ramfs), overlay = file_of_another(mount_overlay);
+	int ramfs = foreign_file(mount_ramfs), overlay = foreign_file(mount_overlay);
 	if (ramfs < 0 || overlay < 0)
 		skip();
 	assert_int_equal(choose(ramfs, &mapped), -EINVAL);
@@ -162,7 +162,7 @@ TEST(one_user_has_all_mapped)
 	storage_init(false);
 	assert_int_equal(choose(memfd_create("memory", MFD_CLOEXEC), &mapped), 0);
 	assert_true(mapped);
-	int overlay = file_of_another(mount_overlay);
+	int overlay = foreign_file(mount_overlay);
 	if (overlay >= 0) {
 		mapped = false;
 		assert_int_equal(choose(overlay, &mapped), 0);

@@ -45,7 +45,7 @@ static void *spin(void *argument)
 }
 
 /* Pins all spinners and this thread to one CPU. */
-static void crowd(struct spinner *spinners, unsigned count, cpu_set_t *ret_before)
+static void pin_to_one_cpu(struct spinner *spinners, unsigned count, cpu_set_t *ret_before)
 {
 	cpu_set_t one;
 	pthread_getaffinity_np(pthread_self(), sizeof(*ret_before), ret_before);
@@ -91,7 +91,7 @@ TEST(queueing)
 	struct spinner spinners[2] = {0};
 	struct thread_clock clock;
 	cpu_set_t before;
-	crowd(spinners, 2, &before);
+	pin_to_one_cpu(spinners, 2, &before);
 	thread_clock_init(&clock);
 	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	uint64_t wall = work_for(&clock, 60 * MS);

@@ -30,7 +30,7 @@ static int tear_down(void **state)
  * All pending events have been handled on return: the kernel queues them before read() and close()
  * return.
  */
-static void turn(void)
+static void run_once(void)
 {
 	assert_int_equal(event_loop_run_once(unread.epoll_fd, 0), 0);
 	unread_reap(&unread);
@@ -44,7 +44,7 @@ static int closed_after(uid_t uid, unsigned replies)
 	for (unsigned i = 0; i < replies; i++)
 		assert_int_equal(send(pair[0], "reply", 5, 0), 5);
 	unread_add(&unread, uid, pair[0], replies % 2 == 1);
-	turn();
+	run_once();
 	return pair[1];
 }
 
@@ -68,7 +68,7 @@ TEST_WITH(a_connection_is_kept_until_all_was_read, set_up, tear_down)
 		assert_int_equal(unread_count(&unread, ANNA), 1);
 		assert_int_equal(read(client, reply, sizeof(reply)), sizeof(reply));
 		assert_memory_equal(reply, "reply", sizeof(reply));
-		turn();
+		run_once();
 	}
 	assert_int_equal(unread_count(&unread, ANNA), 0);
 	assert_int_equal(unread.count, 0);
@@ -81,7 +81,7 @@ TEST_WITH(a_client_that_closes_counts_no_more, set_up, tear_down)
 	int client = closed_after(ANNA, PIECES);
 	assert_int_equal(unread_count(&unread, ANNA), 1);
 	close(client);
-	turn();
+	run_once();
 	assert_int_equal(unread_count(&unread, ANNA), 0);
 }
 
@@ -98,14 +98,14 @@ TEST_WITH(users_are_counted_apart, set_up, tear_down)
 		assert_int_equal(unread_count(&unread, BERT), EACH);
 		/* not in the order of connection */
 		close(annas[(i * 7) % EACH]);
-		turn();
+		run_once();
 	}
 	assert_int_equal(unread.count, EACH);
 	for (unsigned i = 0; i < EACH; i++)
 		close(berts[i]);
 	/* One iteration reports only some of the events. */
 	for (unsigned i = 0; i < EACH; i++)
-		turn();
+		run_once();
 	assert_int_equal(unread.count, 0);
 }
 
@@ -131,7 +131,7 @@ TEST_WITH(what_is_dropped_counts_on, set_up, tear_down)
 	assert_int_equal(unread_open(&unread, ANNA), 1);
 	/* ANNA's newer connection is still open; read its reply. */
 	assert_int_equal(read(clients[1], text, sizeof(text)), 5);
-	turn();
+	run_once();
 	assert_int_equal(unread.count, 1);
 	assert_int_equal(unread_count(&unread, ANNA), 1);
 	assert_int_equal(unread_largest(&unread, &uid), 1);
@@ -161,7 +161,7 @@ TEST_WITH(a_client_that_wakes_for_nothing_is_not_watched, set_up, tear_down)
 	assert_true(unread_due_ns(&unread) == UINT64_MAX);
 	for (unsigned i = 0; i < AGAIN; i++) {
 		shutdown(clients[i % CLIENTS], SHUT_WR);
-		turn();
+		run_once();
 	}
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		shutdown(clients[i], SHUT_WR);
@@ -175,13 +175,13 @@ TEST_WITH(a_client_that_wakes_for_nothing_is_not_watched, set_up, tear_down)
 	unread_on_time(&unread, unread_due_ns(&unread));
 	assert_int_equal(unread_count(&unread, ANNA), CLIENTS - 1);
 	assert_true(unread_due_ns(&unread) == UINT64_MAX);
-	turn();
+	run_once();
 	close(clients[1]);
-	turn();
+	run_once();
 	assert_int_equal(unread_count(&unread, ANNA), 1);
 	for (unsigned i = 0; i < AGAIN; i++) {
 		shutdown(clients[2], SHUT_WR);
-		turn();
+		run_once();
 	}
 	/* A paused connection can be evicted like any other. */
 	assert_true(unread_evict(&unread, ANNA));

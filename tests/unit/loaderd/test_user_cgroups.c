@@ -84,7 +84,7 @@ static void expect(const char *group)
 	assert_string_equal(path, wanted);
 }
 
-static void expect_none(int code, const char *reason)
+static void expect_no_cgroups(int code, const char *reason)
 {
 	char path[PATH_MAX];
 	struct config_error error = {{0}};
@@ -151,23 +151,23 @@ TEST(what_is_not_its_own_is_left_alone)
 	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
 	put("/proc/self/cgroup", "4:memory:/a\n0::/\n");
 	put(GROUPS "/unified/cgroup.controllers", "");
-	expect_none(-ENOENT, "no cgroup v2 hierarchy");
+	expect_no_cgroups(-ENOENT, "no cgroup v2 hierarchy");
 	begin("/user.slice/session-1.scope");
 	put_group("/user.slice/session-1.scope", own_pid());
-	expect_none(-EPERM, "not delegated to it (Delegate=cpu memory pids");
+	expect_no_cgroups(-EPERM, "not delegated to it (Delegate=cpu memory pids");
 	begin("/");
 	put_group("", "1\n2\n3\n");
-	expect_none(-EBUSY, "contains other processes");
+	expect_no_cgroups(-EBUSY, "contains other processes");
 	begin("/");
 	put_group("", own_pid());
 	put(GROUPS "/cgroup.controllers", "io rdma\n");
-	expect_none(-ENOENT, "none of the controllers");
+	expect_no_cgroups(-ENOENT, "none of the controllers");
 	begin("/../outside");
-	expect_none(-ENOENT, "no cgroup v2 hierarchy");
+	expect_no_cgroups(-ENOENT, "no cgroup v2 hierarchy");
 	/* A refused cgroup stays unchanged: no subgroup is created. */
 	begin("/a");
 	put_group("/a", own_pid());
-	expect_none(-EPERM, "not delegated");
+	expect_no_cgroups(-EPERM, "not delegated");
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%s" GROUPS "/a/supervisor", root);
 	assert_int_equal(access(path, F_OK), -1);

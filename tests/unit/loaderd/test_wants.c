@@ -149,7 +149,7 @@ TEST(forgotten_batches_are_taken_empty)
  */
 enum { THREADED_BATCHES = 20000 };
 
-struct threaded {
+struct thread_state {
 	struct wants *wants;
 	_Atomic uint64_t added, taken;
 	_Atomic unsigned wrong;
@@ -166,7 +166,7 @@ static bool is_batch(const struct order_slice *slice, uint64_t n)
 
 static void *take_all(void *argument)
 {
-	struct threaded *t = argument;
+	struct thread_state *t = argument;
 	struct order_slice work[SLOTS] = {0};
 	for (uint64_t n = 0; n < THREADED_BATCHES; n++) {
 		while (!wants_waiting(t->wants))
@@ -181,7 +181,7 @@ static void *take_all(void *argument)
 
 static void *look_up(void *argument)
 {
-	struct threaded *t = argument;
+	struct thread_state *t = argument;
 	uint64_t sample;
 	for (uint64_t n = 0; t->taken < THREADED_BATCHES; n++) {
 		uint64_t added = t->added, back = n % (2 * SLOTS + WANTS_AHEAD + 3);
@@ -196,7 +196,7 @@ static void *look_up(void *argument)
 
 TEST(threads_read_what_was_added)
 {
-	struct threaded t = {.wants = make_wants()};
+	struct thread_state t = {.wants = make_wants()};
 	pthread_t taker, reader;
 	assert_int_equal(pthread_create(&taker, NULL, take_all, &t), 0);
 	assert_int_equal(pthread_create(&reader, NULL, look_up, &t), 0);

@@ -104,7 +104,7 @@ static void fill_pipe_slowly(void)
 }
 
 /* Writes records in an order that a worker never uses, each more than once. */
-static void put_records_in_any_order(void)
+static void put_unexpected_records(void)
 {
 	static const enum ipc_record_kind kinds[] = {IPC_IDLE, IPC_READY, IPC_IDLE, IPC_READY};
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -127,7 +127,7 @@ static _Noreturn void be_worker(const char *habit)
 	if (strstr(habit, "parts of records"))
 		fill_pipe_slowly();
 	if (strstr(habit, "idle"))
-		put_records_in_any_order();
+		put_unexpected_records();
 	if (strstr(habit, "socket end"))
 		close(IPC_SOCKET_FD);
 	if (strstr(habit, "log end")) {
@@ -167,7 +167,7 @@ static void start(struct scene *stage, const char *habit)
 }
 
 /* Runs one iteration of the supervisor, without its timers. Returns the number of events. */
-static int turn(struct scene *stage, int patience_ms)
+static int run_events_once(struct scene *stage, int patience_ms)
 {
 	struct epoll_event events[EVENTS_MAX];
 	int count = epoll_wait(stage->epoll_fd, events, EVENTS_MAX, patience_ms);
@@ -178,34 +178,34 @@ static int turn(struct scene *stage, int patience_ms)
 	return count;
 }
 
-struct seen {
+struct exit_record {
 	pid_t pid;
 	bool done;
 };
 
 static void record_status(void *context, uid_t uid, pid_t pid, const struct status_page *page)
 {
-	*(struct seen *)context = (struct seen){pid, page->sequence == DONE};
+	*(struct exit_record *)context = (struct exit_record){pid, page->sequence == DONE};
 }
 
 /* Waits for the worker to finish its habit; returns its pid. */
 static pid_t await_habit(struct scene *stage)
 {
-	struct seen seen = {0};
+	struct exit_record seen = {0};
 	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + UINT64_C(1000000) * PATIENCE_MS;
 	while (!seen.done) {
 		assert_true(clock_ns(CLOCK_MONOTONIC) < until_ns);
-		turn(stage, 1);
+		run_events_once(stage, 1);
 		manager_visit_status(&stage->manager, record_status, &seen);
 	}
 	return seen.pid;
 }
 
 /* Asserts that the events of an inactive worker are handled within a few iterations. */
-static void assert_soon_quiet(struct scene *stage)
+static void assert_few_events(struct scene *stage)
 {
 	unsigned turns = 0;
-	while (turn(stage, 0) > 0)
+	while (run_events_once(stage, 0) > 0)
 		assert_true(turns++ < TURNS_MAX);
 }
 
@@ -220,9 +220,9 @@ static void finish(struct scene *stage)
 {
 	manager_kill_all(&stage->manager);
 	while (stage->manager.worker_count > 0)
-		assert_true(turn(stage, PATIENCE_MS) > 0);
+		assert_true(run_events_once(stage, PATIENCE_MS) > 0);
 	manager_deinit(&stage->manager);
-	assert_int_equal(turn(stage, 0), 0);
+	assert_int_equal(run_events_once(stage, 0), 0);
 	late_close();
 	blocking_pool_free(stage->blocking_pool);
 	close(stage->epoll_fd);
@@ -233,7 +233,7 @@ static void worker_with_habit(const char *habit)
 	struct scene stage;
 	start(&stage, habit);
 	await_habit(&stage);
-	assert_soon_quiet(&stage);
+	assert_few_events(&stage);
 	finish(&stage);
 }
 
@@ -268,10 +268,10 @@ TEST(what_is_muted_is_read_later)
 		struct scene stage;
 		start(&stage, habits[i]);
 		await_habit(&stage);
-		assert_soon_quiet(&stage);
+		assert_few_events(&stage);
 		manager_on_time(&stage.manager, clock_ns(CLOCK_MONOTONIC));
-		assert_int_equal(turn(&stage, 0), 1);
-		assert_soon_quiet(&stage);
+		assert_int_equal(run_events_once(&stage, 0), 1);
+		assert_few_events(&stage);
 		finish(&stage);
 	}
 }
@@ -347,7 +347,7 @@ TEST(idle_worker_is_replaced_and_must_exit)
 	const uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + UINT64_C(1000000) * PATIENCE_MS;
 	start_with(&stage, "idle", false);
 	await_habit(&stage);
-	assert_soon_quiet(&stage);
+	assert_few_events(&stage);
 	setenv(HABIT, "nothing", 1); /* habit of the next worker */
 	int client = connect_one(&stage);
 	assert_int_equal(stage.manager.worker_count, 2);
@@ -355,7 +355,7 @@ TEST(idle_worker_is_replaced_and_must_exit)
 		const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 		assert_true(now_ns < until_ns);
 		manager_on_time(&stage.manager, now_ns + UINT64_C(1000000) * PATIENCE_MS);
-		turn(&stage, 1);
+		run_events_once(&stage, 1);
 	}
 	assert_false(is_hung_up_on(client));
 	finish(&stage);

@@ -21,14 +21,14 @@ static void run_logits(struct device_graph *graph, const json_t *expected, uint3
 }
 
 /* A network of torchvision or timm, under its name in make.py. */
-struct passed {
+struct golden_network {
 	const char *file;
 	const char *keys;
 	uint32_t side;
 	double logits, gradients; /* tolerances; the one of gradients is relative to their norm */
 };
 
-static void check_pass(const struct passed *network)
+static void check_pass(const struct golden_network *network)
 {
 	enum { COUNT = 4 };
 	const uint32_t side = network->side;
@@ -85,7 +85,7 @@ TEST(networks)
 	 * networks, rounding flips some ReLUs
 	 */
 	const double deep = 4e-2;
-	const struct passed networks[] = {
+	const struct golden_network networks[] = {
 		{"resnet18.json", "model.name=resnet18", 64, 1e-3, 2e-3},
 		{"resnet50_v1.json", "model.name=resnet50 model.stride_in=1x1", 64, 2e-3, deep},
 		{"resnet50d.json", "model.name=resnet50 model.stem=deep model.downsample=average",

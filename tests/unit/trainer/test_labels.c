@@ -49,12 +49,12 @@ TEST(counted)
 	labels_count(dataset, CLASSES, counts, &labels);
 	assert_int_equal(labels.samples, SAMPLES);
 	assert_int_equal(labels.unlabelled, SAMPLES / 4);
-	assert_int_equal(labels.beyond, 0);
+	assert_int_equal(labels.out_of_range, 0);
 	for (int i = 0; i < CLASSES; i++)
 		assert_int_equal(counts[i], SAMPLES / 4);
 	labels_count(dataset, CLASSES - 1, NULL, &labels);
 	assert_int_equal(labels.unlabelled, SAMPLES / 4);
-	assert_int_equal(labels.beyond, SAMPLES / 4);
+	assert_int_equal(labels.out_of_range, SAMPLES / 4);
 	packimg_close(dataset);
 }
 

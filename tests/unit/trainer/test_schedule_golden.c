@@ -26,7 +26,7 @@ static void set(struct recipe *recipe, const char *settings)
 			fail_msg("%s", error);
 }
 
-static void follow(const json_t *json)
+static void check_schedule(const json_t *json)
 {
 	const char *settings = json_string_value(json_object_get(json, "settings"));
 	const json_t *rates = json_object_get(json, "lr"),
@@ -73,7 +73,7 @@ TEST(as_pytorch)
 	const json_t *cases = json_object_get(json, "cases");
 	assert_true(json_array_size(cases) > 0);
 	for (size_t i = 0; i < json_array_size(cases); i++)
-		follow(json_array_get(cases, i));
+		check_schedule(json_array_get(cases, i));
 	print_message("largest deviation %.3g\n", largest);
 	json_decref(json);
 }

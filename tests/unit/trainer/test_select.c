@@ -20,7 +20,7 @@ static void rank(const float *losses, unsigned count, unsigned *ret_ranks)
 }
 
 /* Each sample is kept as often as in Composer's draws, within six standard deviations. */
-static void check_kept(FILE *file)
+static void check_selected(FILE *file)
 {
 	struct recipe_train recipe = {.seed = 9};
 	unsigned samples, draws, ranks[SAMPLES_MAX], counts[SAMPLES_MAX] = {0};
@@ -73,7 +73,7 @@ TEST(golden)
 		bool keeps = strcmp(word, "kept") == 0;
 		kept += keeps;
 		due += !keeps;
-		(keeps ? check_kept : check_due)(file);
+		(keeps ? check_selected : check_due)(file);
 	}
 	fclose(file);
 	assert_int_equal(kept, 5);

@@ -35,7 +35,7 @@ TEST(which)
 }
 
 /* Finds the source of a pixel by walking; the direction reverses at each border. */
-static uint32_t walked(uint32_t at, int32_t shift, uint32_t count)
+static uint32_t reflected_source(uint32_t at, int32_t shift, uint32_t count)
 {
 	int32_t step = shift < 0 ? -1 : 1;
 	for (; shift; shift += shift < 0 ? 1 : -1) {
@@ -60,8 +60,8 @@ TEST(moved)
 			views_move(&(struct views_images){from, COUNT, HEIGHT, WIDTH, size}, shift,
 				   to);
 			for (uint32_t i = 0; i < COUNT * HEIGHT * WIDTH; i++) {
-				uint32_t x = walked(i % WIDTH, shift, WIDTH),
-					 y = walked(i / WIDTH % HEIGHT, shift, HEIGHT),
+				uint32_t x = reflected_source(i % WIDTH, shift, WIDTH),
+					 y = reflected_source(i / WIDTH % HEIGHT, shift, HEIGHT),
 					 image = i / WIDTH / HEIGHT;
 				assert_memory_equal(
 					to + i * size,

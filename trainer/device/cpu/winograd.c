@@ -64,16 +64,16 @@ static struct tiling tiling_of(struct device_shape shape)
 }
 
 /* Sample, row and column of a tile's first result. */
-struct place {
+struct tile_position {
 	size_t sample;
 	int64_t top, left;
 };
 
-static struct place tiling_place(const struct tiling *tiling, size_t tile)
+static struct tile_position tiling_place(const struct tiling *tiling, size_t tile)
 {
 	size_t row = tile / tiling->columns;
 
-	return (struct place){
+	return (struct tile_position){
 		.sample = row / tiling->rows,
 		.top = (int64_t)(row % tiling->rows) * WINOGRAD_TILE,
 		.left = (int64_t)(tile % tiling->columns) * WINOGRAD_TILE,
@@ -96,7 +96,7 @@ bool cpu_winograd_fits(const struct cpu_exec *exec, const struct cpu_node *node)
 }
 
 /* True if a patch of side x side pixels and WINOGRAD_CHANNELS channels is entirely inside x. */
-static bool patch_is_whole(struct device_shape shape, struct place place, uint32_t channel,
+static bool patch_is_whole(struct device_shape shape, struct tile_position place, uint32_t channel,
 			   int side)
 {
 	return place.top >= 0 && place.left >= 0 && place.top + side <= shape.h &&
@@ -105,7 +105,7 @@ static bool patch_is_whole(struct device_shape shape, struct place place, uint32
 
 /* View of a patch that is entirely inside x. */
 static struct winograd_array patch_view(const float *x, struct device_shape shape,
-					struct place place, uint32_t channel)
+					struct tile_position place, uint32_t channel)
 {
 	size_t row = place.sample * shape.h + (size_t)place.top;
 
@@ -139,8 +139,9 @@ static void copy_channels(float *to, const float *from, size_t channels)
 }
 
 /* Returns a view of the patch or, if it is partly outside x, of a zero-padded copy. */
-static struct winograd_array patch_of(const float *x, struct device_shape shape, struct place place,
-				      uint32_t channel, int side, float *spare)
+static struct winograd_array patch_of(const float *x, struct device_shape shape,
+				      struct tile_position place, uint32_t channel, int side,
+				      float *spare)
 {
 	const float *sample = x + place.sample * shape.h * shape.w * shape.c + channel;
 	size_t channels = channels_at(shape, channel);
@@ -232,7 +233,7 @@ static void pass_transform(const struct pass *pass, size_t first, size_t count, 
 	float spare[WINOGRAD_POINTS * WINOGRAD_CHANNELS];
 
 	for (size_t tile = 0; tile < count; tile++) {
-		struct place place = tiling_place(&pass->tiling, first + tile);
+		struct tile_position place = tiling_place(&pass->tiling, first + tile);
 
 		place.top -= pass->pad;
 		place.left -= pass->pad;
@@ -245,7 +246,7 @@ static void pass_transform(const struct pass *pass, size_t first, size_t count, 
 }
 
 /* Writes the part of a tile that is inside the result, plus bias. */
-static void pass_put(const struct pass *pass, const float *tile, struct place place,
+static void pass_put(const struct pass *pass, const float *tile, struct tile_position place,
 		     uint32_t channel)
 {
 	size_t channels = channels_at(pass->to, channel);
@@ -270,7 +271,7 @@ static void pass_transform_back(const struct pass *pass, size_t first, size_t co
 	float spare[WINOGRAD_TILE * WINOGRAD_TILE * WINOGRAD_CHANNELS];
 
 	for (size_t tile = 0; tile < count; tile++) {
-		struct place place = tiling_place(&pass->tiling, first + tile);
+		struct tile_position place = tiling_place(&pass->tiling, first + tile);
 
 		for (uint32_t c = 0; c < pass->to.c; c += WINOGRAD_CHANNELS) {
 			struct winograd_array from = points_at(m + tile * pass->columns + c, plane);
@@ -384,8 +385,8 @@ static struct winograd_array window_of(const float *weights, uint32_t channels, 
 {
 	struct device_shape shape = {1, WINDOW, WINDOW, channels};
 
-	return patch_of(weights + (size_t)k * TAPS * channels, shape, (struct place){0}, c, WINDOW,
-			spare);
+	return patch_of(weights + (size_t)k * TAPS * channels, shape, (struct tile_position){0}, c,
+			WINDOW, spare);
 }
 
 /* Transforms a panel of output channels, for each channel of x. */
@@ -505,7 +506,7 @@ static void gradient_transform_task(void *context, uint32_t task, unsigned threa
 
 	for (size_t tile = task * (size_t)TRANSFORM_TILES; tile < end && tile < job->count;
 	     tile++) {
-		struct place place = tiling_place(&job->tiling, job->first + tile);
+		struct tile_position place = tiling_place(&job->tiling, job->first + tile);
 
 		for (uint32_t k = 0; k < y.c; k += WINOGRAD_CHANNELS)
 			kernels->winograd(

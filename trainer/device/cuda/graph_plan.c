@@ -302,8 +302,9 @@ static int plan_lower(struct cuda_exec *exec)
 
 #define NAMED 3 /* number of tensors that an error lists */
 
-static const struct cuda_tensor *plan_largest_but(const struct cuda_program *program,
-						  const struct cuda_tensor *const *named, int count)
+static const struct cuda_tensor *plan_largest_except(const struct cuda_program *program,
+						     const struct cuda_tensor *const *named,
+						     int count)
 {
 	const struct cuda_tensor *largest = NULL;
 
@@ -338,7 +339,7 @@ static void plan_explain_memory(struct cuda_exec *exec)
 		(double)program->arena.size / (1 << 30), (double)now.memory_total / (1 << 30),
 		(double)now.memory_free / (1 << 30));
 	for (int i = 0; i < NAMED && length < DEVICE_ERROR_MAX; i++) {
-		named[i] = plan_largest_but(program, named, i);
+		named[i] = plan_largest_except(program, named, i);
 		if (!named[i])
 			return;
 		length += (size_t)snprintf(exec->error + length, DEVICE_ERROR_MAX - length,

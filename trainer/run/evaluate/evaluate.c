@@ -14,7 +14,7 @@ static int evaluate_fail(struct run *run, int code)
 }
 
 /* A batch in flight. */
-struct flight {
+struct inflight_evaluation {
 	struct feed_batch batch; /* the batch being evaluated */
 	uint64_t ticket, step;
 };
@@ -31,13 +31,14 @@ struct pass {
 	struct run_feed feed;
 	struct view views[VIEWS_MAX];
 	unsigned view_count;
-	struct flight flights[FLIGHTS_MAX]; /* oldest first */
+	struct inflight_evaluation flights[FLIGHTS_MAX]; /* oldest first */
 	unsigned count;
 	struct checkpoint_totals *totals;
 };
 
 /* Copies a batch to the device and queues its forward pass. */
-static int evaluate_queue(struct run *run, const struct device_batch *batch, struct flight *flight)
+static int evaluate_queue(struct run *run, const struct device_batch *batch,
+			  struct inflight_evaluation *flight)
 {
 	struct device_graph *graph = run->network.eval.graph;
 	int r = device_upload(graph, batch, &flight->ticket);
@@ -52,7 +53,7 @@ static int evaluate_queue(struct run *run, const struct device_batch *batch, str
 	return r;
 }
 
-static int evaluate_wait(struct run *run, const struct flight *flight,
+static int evaluate_wait(struct run *run, const struct inflight_evaluation *flight,
 			 struct device_results *results)
 {
 	int r = device_results(run->network.eval.graph, flight->step, true, results);
@@ -80,7 +81,7 @@ static int evaluate_add_view(struct run *run, const struct view *view,
 {
 	struct device_batch images = *batch;
 	struct device_results results;
-	struct flight flight;
+	struct inflight_evaluation flight;
 	if (view->shift)
 		images.images = buffers->moved;
 	images.flip = view->flip;
@@ -223,7 +224,7 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 		feed_release(pass->feed.feed, batch);
 		return r;
 	}
-	struct flight *flight = &pass->flights[pass->count];
+	struct inflight_evaluation *flight = &pass->flights[pass->count];
 	flight->batch = *batch;
 	r = evaluate_queue(run, &images, flight);
 	if (r < 0)

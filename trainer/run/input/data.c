@@ -363,7 +363,7 @@ static int data_check_unchanged(const struct data *data, enum data_part part,
  * True if the daemon was reachable before and is not now. Distinguishes this from -ENOENT of a
  * dataset.
  */
-static bool data_is_gone(const struct data *data, int r, const char *error)
+static bool data_lost_daemon(const struct data *data, int r, const char *error)
 {
 	return data->reached &&
 	       (r == -ECONNREFUSED || r == -ECONNRESET || r == -ESHUTDOWN ||
@@ -377,7 +377,7 @@ static int data_open_with_retries(const struct data *data, const struct feed_opt
 	double until = clock_s(CLOCK_MONOTONIC) + (double)data->recipe->data.reconnect;
 	for (;;) {
 		int r = feed_open(options, ret_feed, error);
-		if (!data_is_gone(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
+		if (!data_lost_daemon(data, r, error) || clock_s(CLOCK_MONOTONIC) >= until)
 			return r;
 		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
 			return r; /* a signal interrupted the wait, most likely a request to stop */

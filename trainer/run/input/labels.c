@@ -56,7 +56,7 @@ void labels_count(const struct packimg *dataset, uint32_t classes, uint64_t *cou
 			continue;
 		bool labelled = sample.label >= 0, known = sample.label < (int64_t)classes;
 		ret_labels->unlabelled += !labelled;
-		ret_labels->beyond += !known;
+		ret_labels->out_of_range += !known;
 		if (labelled && known && counts)
 			counts[sample.label]++;
 	}
@@ -92,8 +92,8 @@ static int labels_report(struct run_context *ctx, const char *key, const char *p
 		run_clear_error(ctx);
 		return 0;
 	}
-	uint64_t missing = labels.unlabelled + labels.beyond;
-	const char *which = labels.beyond ? " of the model's classes" : "";
+	uint64_t missing = labels.unlabelled + labels.out_of_range;
+	const char *which = labels.out_of_range ? " of the model's classes" : "";
 	if (missing && missing == labels.samples)
 		return run_fail(ctx, -EINVAL,
 				"%s = %.600s: no sample has a label%s: pack it again, with labels",

@@ -11,8 +11,8 @@
 
 struct labels {
 	uint64_t samples;
-	uint64_t unlabelled; /* samples without a label */
-	uint64_t beyond;     /* samples whose label is not below the number of classes */
+	uint64_t unlabelled;   /* samples without a label */
+	uint64_t out_of_range; /* samples whose label is not below the number of classes */
 };
 
 /*

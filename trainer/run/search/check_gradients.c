@@ -45,7 +45,7 @@ struct check {
 };
 
 struct slope {
-	double measured, doubt;
+	double measured, uncertainty;
 };
 
 /* For one step size: the central difference, and half the difference between the one-sided ones. */
@@ -168,9 +168,9 @@ static enum verdict check_judge(double expected, struct slope slope, double leng
 {
 	if (!isfinite(slope.measured) || !isfinite(expected))
 		return CHECK_WRONG;
-	if (fabs(expected - slope.measured) > CHECK_TOLERANCE * length + slope.doubt)
+	if (fabs(expected - slope.measured) > CHECK_TOLERANCE * length + slope.uncertainty)
 		return CHECK_WRONG;
-	return length > 2 * slope.doubt ? CHECK_RIGHT : CHECK_FLAT;
+	return length > 2 * slope.uncertainty ? CHECK_RIGHT : CHECK_FLAT;
 }
 
 /* Measures the derivative in both directions and judges each. */

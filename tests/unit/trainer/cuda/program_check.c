@@ -67,8 +67,8 @@ static uint64_t needed_fused(const struct conv_problem *problem)
 	return roles;
 }
 
-static bool holds(const struct cuda_tensor *tensor, uint32_t n, uint32_t h, uint32_t w, uint32_t c,
-		  enum cuda_element element)
+static bool has_size(const struct cuda_tensor *tensor, uint32_t n, uint32_t h, uint32_t w,
+		     uint32_t c, enum cuda_element element)
 {
 	return !tensor || (tensor->bytes == (uint64_t)n * h * w * c * cuda_element_size(element) &&
 			   tensor->element == element);
@@ -83,24 +83,24 @@ static int check_conv(const struct cuda_op *op, char *error)
 
 	if (conv_problem_check(p) < 0)
 		return fail(error, op, NULL, "does not fit its problem");
-	if (!holds(forward || weights ? o[CUDA_X] : o[CUDA_DX], p->n, p->h, p->w, p->c,
-		   p->element) ||
-	    !holds(o[CUDA_RAW], p->n, p->h, p->w, p->c, p->element) ||
-	    !holds(o[CUDA_SHORTCUT], p->n, p->h, p->w, p->c, p->element) ||
-	    !holds(o[CUDA_RAW2], p->n, p->h, p->w, p->c, p->element) ||
-	    !holds(o[CUDA_ACTIVATED], p->n, p->h, p->w, p->c, p->element))
+	if (!has_size(forward || weights ? o[CUDA_X] : o[CUDA_DX], p->n, p->h, p->w, p->c,
+		      p->element) ||
+	    !has_size(o[CUDA_RAW], p->n, p->h, p->w, p->c, p->element) ||
+	    !has_size(o[CUDA_SHORTCUT], p->n, p->h, p->w, p->c, p->element) ||
+	    !has_size(o[CUDA_RAW2], p->n, p->h, p->w, p->c, p->element) ||
+	    !has_size(o[CUDA_ACTIVATED], p->n, p->h, p->w, p->c, p->element))
 		return fail(error, op, o[CUDA_X], "has not the problem's input shape");
-	if (!holds(forward ? o[CUDA_Y] : o[CUDA_DY], p->n, p->p, p->q, p->k, p->element))
+	if (!has_size(forward ? o[CUDA_Y] : o[CUDA_DY], p->n, p->p, p->q, p->k, p->element))
 		return fail(error, op, o[CUDA_Y], "has not the problem's output shape");
-	if (!holds(o[CUDA_W], p->k, p->r, p->s, conv_weight_channels(p), p->element) ||
-	    !holds(o[CUDA_DW], p->k, p->r, p->s, conv_weight_channels(p), p->gradient))
+	if (!has_size(o[CUDA_W], p->k, p->r, p->s, conv_weight_channels(p), p->element) ||
+	    !has_size(o[CUDA_DW], p->k, p->r, p->s, conv_weight_channels(p), p->gradient))
 		return fail(error, op, weights ? o[CUDA_DW] : o[CUDA_W],
 			    "has not the problem's weights' shape");
-	if (!holds(o[CUDA_CHANNEL_BIAS], 1, 1, 1, p->k, p->element))
+	if (!has_size(o[CUDA_CHANNEL_BIAS], 1, 1, 1, p->k, p->element))
 		return fail(error, op, o[CUDA_CHANNEL_BIAS], "is not the bias of the problem");
 	if (p->epilogue == CONV_BIAS && p->residual
-		    ? !holds(o[CUDA_RESIDUAL], p->n, p->p, p->q, p->k, p->element)
-		    : !holds(o[CUDA_RESIDUAL], p->n, p->h, p->w, p->c, p->element))
+		    ? !has_size(o[CUDA_RESIDUAL], p->n, p->p, p->q, p->k, p->element)
+		    : !has_size(o[CUDA_RESIDUAL], p->n, p->h, p->w, p->c, p->element))
 		return fail(error, op, o[CUDA_RESIDUAL], "has not the problem's shape");
 	return 0;
 }
@@ -112,7 +112,7 @@ static int check_matmul(const struct cuda_op *op, char *error)
 	if (!op->matmul.plan)
 		return fail(error, op, NULL, "has no plan");
 	if (p->bias != (op->operands[CUDA_CHANNEL_BIAS] != NULL) ||
-	    !holds(op->operands[CUDA_CHANNEL_BIAS], 1, 1, 1, p->columns, p->result))
+	    !has_size(op->operands[CUDA_CHANNEL_BIAS], 1, 1, 1, p->columns, p->result))
 		return fail(error, op, op->operands[CUDA_CHANNEL_BIAS],
 			    "is not the bias of the problem");
 	if (p->residual != (op->operands[CUDA_RESIDUAL] != NULL) ||
@@ -169,7 +169,7 @@ static int check_operands(const struct cuda_program *program, const struct cuda_
 	return operation->elementwise ? check_elementwise(op, error) : 0;
 }
 
-static bool lives(const struct cuda_tensor *tensor, uint32_t index)
+static bool is_live(const struct cuda_tensor *tensor, uint32_t index)
 {
 	return (index >= tensor->first && index <= tensor->last) ||
 	       (tensor->again && index >= tensor->again && index <= tensor->last_again);
@@ -193,7 +193,7 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 				continue;
 			if (writes != !!(op->written & CUDA_BIT(role)))
 				return fail(error, op, tensor, "is not marked as it is used");
-			if (tensor->storage == CUDA_IN_ARENA && !lives(tensor, index))
+			if (tensor->storage == CUDA_IN_ARENA && !is_live(tensor, index))
 				return fail(error, op, tensor, "is used outside its lifetime");
 			if (tensor->storage == CUDA_IN_ARENA && !writes && !tensor->grad_output &&
 			    !written[tensor->block])
@@ -213,7 +213,7 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 	return 0;
 }
 
-static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+static bool ranges_overlap(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 {
 	return a < b_end && b < a_end;
 }
@@ -223,7 +223,7 @@ static bool live_together(const struct cuda_program *program, const struct cuda_
 			  const struct cuda_tensor *b)
 {
 	for (uint32_t i = 0; i < program->op_count; i++)
-		if (lives(a, i) && lives(b, i))
+		if (is_live(a, i) && is_live(b, i))
 			return true;
 	return false;
 }
@@ -244,8 +244,9 @@ static int check_places(const struct cuda_program *program, char *error)
 			const struct cuda_tensor *b = program->tensors[j];
 
 			if (b->storage == CUDA_IN_ARENA &&
-			    meet(blocks[a->block].offset, blocks[a->block].offset + a->bytes,
-				 blocks[b->block].offset, blocks[b->block].offset + b->bytes) &&
+			    ranges_overlap(
+				    blocks[a->block].offset, blocks[a->block].offset + a->bytes,
+				    blocks[b->block].offset, blocks[b->block].offset + b->bytes) &&
 			    live_together(program, a, b))
 				return fail(error, NULL, a, "lies on another one that lives");
 		}

@@ -107,11 +107,11 @@ static unsigned lines_of(const char *text)
 }
 
 /* Counts of each operation and pattern. */
-struct seen {
+struct pattern_counts {
 	unsigned kinds[CUDA_OP_KINDS], prologues[4], epilogues[5], shortcuts[3], adds;
 };
 
-static void see(const struct cuda_program *program, struct seen *seen)
+static void count_patterns(const struct cuda_program *program, struct pattern_counts *seen)
 {
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
@@ -127,7 +127,7 @@ static void see(const struct cuda_program *program, struct seen *seen)
 }
 
 /* Asserts that every operation and pattern occurred. */
-static void check_seen(const struct seen *seen)
+static void check_seen(const struct pattern_counts *seen)
 {
 	for (int i = 0; i < CUDA_OP_KINDS; i++)
 		if (!seen->kinds[i])
@@ -143,7 +143,7 @@ static void check_seen(const struct seen *seen)
 
 TEST(random)
 {
-	struct seen seen = {0};
+	struct pattern_counts seen = {0};
 
 	for (uint64_t seed = 0; seed < 5000; seed++) {
 		struct program_options options = {
@@ -176,7 +176,7 @@ TEST(random)
 		const struct cuda_program *program = planner_program(random.graph);
 		plan_run_memory(program);
 		check_random(program);
-		see(program, &seen);
+		count_patterns(program, &seen);
 		assert_int_equal(program->fallbacks, lines_of(program->log));
 		if (options.fusion == DEVICE_FUSION_NONE)
 			assert_int_equal(program->fallbacks, 0);

@@ -80,18 +80,18 @@ TEST(gradients)
 
 /* ---- ResNet-50 at level C ---- */
 
-struct place {
+struct conv_role {
 	bool stem, downsample, first_block, first_stage, after_downsample;
-	unsigned number; /* number of the convolution in its block, from 1 */
+	unsigned conv_number; /* number of the convolution in its block, from 1 */
 };
 
-static struct place place_of(const char *name)
+static struct conv_role conv_role_of(const char *name)
 {
-	struct place place = {0};
+	struct conv_role place = {0};
 	unsigned stage, block, number;
 
 	if (sscanf(name, "layer%u.%u.conv%u", &stage, &block, &number) == 3) {
-		place.number = number;
+		place.conv_number = number;
 		place.first_block = block == 0;
 		place.after_downsample = block == 1;
 	} else if (sscanf(name, "layer%u.%u.downsample", &stage, &block) == 2) {
@@ -105,11 +105,11 @@ static struct place place_of(const char *name)
 	return place;
 }
 
-static enum conv_prologue expected_prologue(const struct place *p, const char *name)
+static enum conv_prologue expected_prologue(const struct conv_role *p, const char *name)
 {
 	if (p->stem || p->downsample)
 		return CONV_PLAIN;
-	if (p->number > 1)
+	if (p->conv_number > 1)
 		return CONV_SCALE_BIAS_RELU;
 	if (p->first_block)
 		/* the input comes from the max pool, or from a block without downsampling */
@@ -122,10 +122,10 @@ static enum conv_prologue expected_prologue(const struct place *p, const char *n
  * block it also reads the addend of the shortcut and the gradient that arrived through the
  * shortcut.
  */
-static void check_data(const struct conv_problem *problem, const struct place *p)
+static void check_data(const struct conv_problem *problem, const struct conv_role *p)
 {
-	bool sum = p->number == 1 && !(p->first_block && p->first_stage);
-	bool norm = p->number > 1 || sum;
+	bool sum = p->conv_number == 1 && !(p->first_block && p->first_stage);
+	bool norm = p->conv_number > 1 || sum;
 
 	if (p->downsample)
 		assert_int_equal(problem->epilogue, p->first_stage ? CONV_ADD : CONV_STORE);
@@ -140,7 +140,7 @@ static void check_data(const struct conv_problem *problem, const struct place *p
 static void check_conv(const struct cuda_op *op)
 {
 	const struct conv_problem *problem = &op->conv.problem;
-	struct place place = place_of(op->node->name);
+	struct conv_role place = conv_role_of(op->node->name);
 
 	switch (problem->direction) {
 	case CONV_FORWARD:
@@ -152,7 +152,7 @@ static void check_conv(const struct cuda_op *op)
 		break;
 	case CONV_WEIGHTS:
 		assert_int_equal(problem->prologue,
-				 place.number > 1 ? CONV_SCALE_BIAS_RELU : CONV_PLAIN);
+				 place.conv_number > 1 ? CONV_SCALE_BIAS_RELU : CONV_PLAIN);
 		assert_int_equal(problem->gradient, CUDA_F32);
 		break;
 	}

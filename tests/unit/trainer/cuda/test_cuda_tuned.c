@@ -114,7 +114,7 @@ TEST(tuned_between)
 	emulation_time_plans(NULL);
 }
 
-static double never(const struct conv_problem *problem)
+static double time_fails(const struct conv_problem *problem)
 {
 	return -1;
 }
@@ -127,7 +127,7 @@ TEST(tuning_fails)
 	struct net net;
 	char error[DEVICE_ERROR_MAX];
 
-	emulation_time_plans(never);
+	emulation_time_plans(time_fails);
 	assert_int_equal(open_net(&net, "cuda-emulated", &options, error), -EIO);
 	assert_string_equal(error, "stem: autotuning failed: no time was taken");
 	close_net(&net);

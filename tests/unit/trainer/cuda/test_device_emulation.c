@@ -155,7 +155,7 @@ TEST(capture)
  * Invalidates a capture with a call that must fail, selected by number; returns false if there are
  * no more.
  */
-static bool spoil(struct fixture *f, unsigned way)
+static bool invalidate_capture(struct fixture *f, unsigned way)
 {
 	gpu_event outside;
 	void *memory;
@@ -206,7 +206,7 @@ TEST(forbidden)
 	for (unsigned way = 0;; way++) {
 		assert_int_equal(gpu_capture_begin(f.stream), 0);
 		gpu_fill(f.device, 1, 4, f.stream);
-		bool spoilt = spoil(&f, way);
+		bool spoilt = invalidate_capture(&f, way);
 		assert_int_equal(gpu_capture_end(f.stream, &graph), spoilt ? -EIO : 0);
 		if (!spoilt)
 			break;

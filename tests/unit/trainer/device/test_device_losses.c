@@ -271,7 +271,7 @@ static void refused_batch(struct bench *b, const struct device_batch *batch, con
 }
 
 /* Returns the loss of a step without an update, and its gradients. */
-static double teach_once(struct bench *b, const struct device_batch *batch, float *ret_weight)
+static double distill_once(struct bench *b, const struct device_batch *batch, float *ret_weight)
 {
 	struct device_results results;
 	uint64_t number;
@@ -329,15 +329,15 @@ TEST(kept_logits)
 		logits[i] *= 0.3f;
 	}
 	batch.teacher = logits;
-	double seen = teach_once(&b, &batch, weight[0]);
+	double seen = distill_once(&b, &batch, weight[0]);
 	batch.teacher = memory + SAMPLES * CLASSES;
 	batch.teacher_kept = true;
 	batch.teacher_scale = 0.3f;
-	assert_true(teach_once(&b, &batch, weight[1]) == seen);
+	assert_true(distill_once(&b, &batch, weight[1]) == seen);
 	assert_memory_equal(weight[0], weight[1], sizeof(weight[0]));
 	/* zeros are different logits, so the loss differs */
 	batch.teacher = memory;
-	assert_true(teach_once(&b, &batch, weight[1]) != seen);
+	assert_true(distill_once(&b, &batch, weight[1]) != seen);
 	device_graph_free(teacher);
 	device_memory_free(b.device, memory);
 	bench_close(&b);

@@ -13,12 +13,12 @@
 
 /* ---- arena ---- */
 
-static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+static bool ranges_overlap(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 {
 	return a < b_end && b < a_end;
 }
 
-static bool lives(const struct arena_block *block, uint32_t step)
+static bool is_live(const struct arena_block *block, uint32_t step)
 {
 	return (block->first <= step && step <= block->last) ||
 	       (block->again && block->again <= step && step <= block->last_again);
@@ -27,7 +27,7 @@ static bool lives(const struct arena_block *block, uint32_t step)
 static bool live_together(const struct arena_block *a, const struct arena_block *b, uint32_t steps)
 {
 	for (uint32_t step = 0; step < steps; step++)
-		if (lives(a, step) && lives(b, step))
+		if (is_live(a, step) && is_live(b, step))
 			return true;
 	return false;
 }
@@ -45,15 +45,15 @@ static void check_layout(const struct arena *arena, uint32_t steps)
 			const struct arena_block *b = &arena->blocks[j];
 
 			if (live_together(a, b, steps))
-				assert_false(meet(a->offset, a->offset + a->size, b->offset,
-						  b->offset + b->size));
+				assert_false(ranges_overlap(a->offset, a->offset + a->size,
+							    b->offset, b->offset + b->size));
 		}
 	}
 	for (uint32_t step = 0; step < steps; step++) {
 		uint64_t live = 0;
 
 		for (uint32_t i = 0; i < arena->count; i++)
-			if (lives(&arena->blocks[i], step))
+			if (is_live(&arena->blocks[i], step))
 				live += arena->blocks[i].size;
 		peak = live > peak ? live : peak;
 	}
@@ -255,13 +255,13 @@ TEST(loops)
 
 /* ---- refusals ---- */
 
-struct seam {
+struct refusal_case {
 	struct device *device;
 	struct device_params *params;
 	struct device_param *weight, *gamma, *beta, *mean, *var, *linear;
 };
 
-static void open_seam(struct seam *s)
+static void open_seam(struct refusal_case *s)
 {
 	s->device = open_device(DEVICE_FP32, 1);
 	assert_int_equal(device_params_new(s->device, &s->params), 0);
@@ -278,13 +278,13 @@ static void open_seam(struct seam *s)
 			 0);
 }
 
-static void close_seam(struct seam *s)
+static void close_seam(struct refusal_case *s)
 {
 	device_params_free(s->params);
 	device_close(s->device);
 }
 
-static struct device_graph *begin(struct seam *s, struct device_value **ret_input)
+static struct device_graph *begin(struct refusal_case *s, struct device_value **ret_input)
 {
 	struct device_input_spec input = {.name = "input", .shape = {2, 8, 8, 3}, .std = {1, 1, 1}};
 	struct device_graph *graph;
@@ -309,7 +309,7 @@ static void expect_refusal(struct device_graph *graph, const char *word)
 
 TEST(recording)
 {
-	struct seam s;
+	struct refusal_case s;
 	struct device_value *x;
 	const char *text;
 
@@ -381,7 +381,7 @@ TEST(recording)
 
 TEST(calls)
 {
-	struct seam s;
+	struct refusal_case s;
 	struct device_value *x;
 	struct device_param *p;
 	uint8_t images[2 * 8 * 8 * 4] = {0};
@@ -572,8 +572,8 @@ static const struct bucket *bucket_of(const struct buckets *buckets,
 	for (uint32_t i = 0; i < buckets->count; i++) {
 		const struct bucket *b = &buckets->items[i];
 
-		if (!meet(b->offset, b->offset + b->count, param->offset,
-			  param->offset + param->elements))
+		if (!ranges_overlap(b->offset, b->offset + b->count, param->offset,
+				    param->offset + param->elements))
 			continue;
 		assert_null(found);
 		assert_true(b->offset <= param->offset &&

@@ -267,7 +267,7 @@ void reference_scale(struct tensor *x, const struct tensor *gamma)
 }
 
 /* Returns the dropout factor for a random word of Philox. */
-static double drawn(uint32_t word, double probability)
+static double dropout_factor(uint32_t word, double probability)
 {
 	return word < probability * 0x1p32 ? 0 : 1 / (1 - probability);
 }
@@ -288,9 +288,9 @@ void reference_drop(struct tensor *x, const struct device_draws *draws, const ch
 		uint32_t element = (uint32_t)(i % sample);
 
 		random_philox(key, (uint32_t[4]){0, 0, number, 1}, block);
-		x->v[i] *= drawn(block[0], drop_path);
+		x->v[i] *= dropout_factor(block[0], drop_path);
 		random_philox(key, (uint32_t[4]){element / 4, 0, number, 0}, block);
-		x->v[i] *= drawn(block[element % 4], dropout);
+		x->v[i] *= dropout_factor(block[element % 4], dropout);
 	}
 }
 

@@ -129,7 +129,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 
 /* Returns the rows or columns of an operand after the operation's transposition. */
-static uint64_t taken(const struct layout *layout, cublasOperation_t operation, bool rows)
+static uint64_t operand_size(const struct layout *layout, cublasOperation_t operation, bool rows)
 {
 	return rows == (operation == CUBLAS_OP_N) ? layout->rows : layout->columns;
 }
@@ -154,9 +154,9 @@ static bool has_types(const struct operation *operation, const struct layout *a,
 static bool fits(const struct operation *operation, const struct layout *a, const struct layout *b,
 		 const struct layout *d)
 {
-	return taken(a, operation->a, true) == d->rows &&
-	       taken(b, operation->b, false) == d->columns &&
-	       taken(a, operation->a, false) == taken(b, operation->b, true) &&
+	return operand_size(a, operation->a, true) == d->rows &&
+	       operand_size(b, operation->b, false) == d->columns &&
+	       operand_size(a, operation->a, false) == operand_size(b, operation->b, true) &&
 	       a->stride >= (int64_t)a->rows && b->stride >= (int64_t)b->rows &&
 	       d->stride >= (int64_t)d->rows;
 }
@@ -199,7 +199,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	const struct operation *operation = (struct operation *)desc;
 	const struct layout *la = (struct layout *)a_layout, *lb = (struct layout *)b_layout;
 	const struct layout *lc = (struct layout *)c_layout, *ld = (struct layout *)d_layout;
-	uint64_t inner = taken(la, operation->a, false);
+	uint64_t inner = operand_size(la, operation->a, false);
 
 	if (la->type != CUDA_R_32F || !fits(operation, la, lb, ld) || !c || !workspace ||
 	    size != 64 || alignment(operation) < algorithm->data[0])

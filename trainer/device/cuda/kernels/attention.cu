@@ -29,7 +29,7 @@ extern "C" {
 #define LN_2      0.69314718f
 
 /* The work of the block, and the coordinates of the thread in its tile. */
-struct here {
+struct tile_thread {
 	uint32_t sample, head, first; /* `first`: first row of the tile */
 	uint32_t x, y;
 	uint32_t stride; /* stride of qkv: elements from one position to the next */
@@ -37,10 +37,10 @@ struct here {
 	struct dropout_key key;
 };
 
-DEVICE struct here locate(const struct attention_arguments *a, uint32_t tile)
+DEVICE struct tile_thread locate(const struct attention_arguments *a, uint32_t tile)
 {
 	uint32_t head = blockIdx.x / a->tiles;
-	struct here here;
+	struct tile_thread here;
 
 	here.first = blockIdx.x % a->tiles * tile;
 	here.sample = head / a->heads;
@@ -59,7 +59,7 @@ DEVICE struct here locate(const struct attention_arguments *a, uint32_t tile)
  * Index of the head's first channel at a position of qkv or its gradient. part: 0 for q, 1 for k, 2
  * for v.
  */
-DEVICE uint64_t packed_at(const struct attention_arguments *a, const struct here *here,
+DEVICE uint64_t packed_at(const struct attention_arguments *a, const struct tile_thread *here,
 			  uint32_t part, uint32_t position)
 {
 	return ((uint64_t)here->sample * a->t + position) * here->stride + part * here->width +
@@ -67,22 +67,22 @@ DEVICE uint64_t packed_at(const struct attention_arguments *a, const struct here
 }
 
 /* As packed_at(), for y and its gradient. */
-DEVICE uint64_t result_at(const struct attention_arguments *a, const struct here *here,
+DEVICE uint64_t result_at(const struct attention_arguments *a, const struct tile_thread *here,
 			  uint32_t position)
 {
 	return ((uint64_t)here->sample * a->t + position) * here->width + here->head * a->d;
 }
 
 /* Index of a query in log_sum and delta. */
-DEVICE uint64_t query_at(const struct attention_arguments *a, const struct here *here,
+DEVICE uint64_t query_at(const struct attention_arguments *a, const struct tile_thread *here,
 			 uint32_t position)
 {
 	return ((uint64_t)here->sample * a->heads + here->head) * a->t + position;
 }
 
 /* Dropout factor of the attention weight of a query and a key. */
-DEVICE float weight_dropout_factor(const struct attention_arguments *a, const struct here *here,
-				   uint32_t query, uint32_t key)
+DEVICE float weight_dropout_factor(const struct attention_arguments *a,
+				   const struct tile_thread *here, uint32_t query, uint32_t key)
 {
 	struct philox_block block = dropout_quad(here->key, a->step->draws.first + here->sample,
 						 dropout_query(here->head, query, a->t) + key / 4);
@@ -108,20 +108,20 @@ DEVICE void load_tile(const struct attention_arguments *a, float *to, const void
 	}
 }
 
-DEVICE void load_packed(const struct attention_arguments *a, const struct here *here, float *to,
-			uint32_t part, uint32_t first, float scale)
+DEVICE void load_packed(const struct attention_arguments *a, const struct tile_thread *here,
+			float *to, uint32_t part, uint32_t first, float scale)
 {
 	load_tile(a, to, a->qkv, packed_at(a, here, part, first), here->stride, first, scale);
 }
 
-DEVICE void load_result(const struct attention_arguments *a, const struct here *here, float *to,
-			const void *from, uint32_t first)
+DEVICE void load_result(const struct attention_arguments *a, const struct tile_thread *here,
+			float *to, const void *from, uint32_t first)
 {
 	load_tile(a, to, from, result_at(a, here, first), here->width, first, 1);
 }
 
 /* s = rows columns^T; both operands are [CHANNELS][SIDE]. */
-DEVICE void multiply(float s[OWN][OWN], const struct here *here, const float *rows,
+DEVICE void multiply(float s[OWN][OWN], const struct tile_thread *here, const float *rows,
 		     const float *columns, uint32_t d)
 {
 	EACH(i, OWN) {
@@ -139,7 +139,7 @@ DEVICE void multiply(float s[OWN][OWN], const struct here *here, const float *ro
 }
 
 /* sums += weights columns^T, with weights [TILE][SIDE], for channels x, x + 16 ... */
-DEVICE void gather(float sums[OWN][OWN_WIDE], const struct here *here, const float *weights,
+DEVICE void gather(float sums[OWN][OWN_WIDE], const struct tile_thread *here, const float *weights,
 		   const float *columns)
 {
 	for (uint32_t k = 0; k < TILE; k++) {
@@ -161,8 +161,8 @@ DEVICE void clear(float sums[OWN][OWN_WIDE])
 }
 
 /* Stores the rows of the block's tile in y, or in the q, k or v part of dqkv. */
-DEVICE void store_rows(const struct attention_arguments *a, const struct here *here, void *to,
-		       uint64_t at, uint32_t stride, float sums[OWN][OWN_WIDE])
+DEVICE void store_rows(const struct attention_arguments *a, const struct tile_thread *here,
+		       void *to, uint64_t at, uint32_t stride, float sums[OWN][OWN_WIDE])
 {
 	EACH(i, OWN) {
 		uint32_t row = here->y * OWN + i;
@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	SHARED(float, k, CHANNELS *SIDE);
 	SHARED(float, v, CHANNELS *SIDE);
 	SHARED(float, p, TILE *SIDE);
-	struct here here = locate(&a, TILE);
+	struct tile_thread here = locate(&a, TILE);
 	float sums[OWN][OWN_WIDE], largest[OWN], total[OWN];
 
 	clear(sums);
@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	SHARED(float, v, CHANNELS *SIDE);
 	SHARED(float, dy, CHANNELS *SIDE);
 	SHARED(float, ds, TILE *SIDE);
-	struct here here = locate(&a, TILE);
+	struct tile_thread here = locate(&a, TILE);
 	float sums[OWN][OWN_WIDE], log_sum[OWN], delta[OWN];
 
 	clear(sums);
@@ -347,7 +347,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	SHARED(float, dy, CHANNELS *SIDE);
 	SHARED(float, p, TILE *SIDE);
 	SHARED(float, ds, TILE *SIDE);
-	struct here here = locate(&a, TILE);
+	struct tile_thread here = locate(&a, TILE);
 	float dk[OWN][OWN_WIDE], dv[OWN][OWN_WIDE];
 
 	clear(dk);
@@ -510,13 +510,13 @@ DEVICE void matrix_load_rows(const struct attention_arguments *a, struct kernel_
 	}
 }
 
-DEVICE void matrix_load_packed(const struct attention_arguments *a, const struct here *here,
+DEVICE void matrix_load_packed(const struct attention_arguments *a, const struct tile_thread *here,
 			       struct kernel_pack *to, uint32_t part, uint32_t first, uint32_t rows)
 {
 	matrix_load_rows(a, to, a->qkv, packed_at(a, here, part, first), here->stride, first, rows);
 }
 
-DEVICE void matrix_load_result(const struct attention_arguments *a, const struct here *here,
+DEVICE void matrix_load_result(const struct attention_arguments *a, const struct tile_thread *here,
 			       struct kernel_pack *to, const void *from, uint32_t first,
 			       uint32_t rows)
 {
@@ -584,7 +584,7 @@ DEVICE void matrix_add(float sums[8][4], const uint32_t weights[4], const struct
 
 /* Stores a warp's 16 rows of the block's tile. */
 template <enum cuda_element ELEMENT>
-DEVICE void matrix_store_rows(const struct attention_arguments *a, const struct here *here,
+DEVICE void matrix_store_rows(const struct attention_arguments *a, const struct tile_thread *here,
 			      void *to, uint64_t at, uint32_t stride, float sums[8][4])
 {
 	EACH(n, 8) {
@@ -608,7 +608,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	SHARED(struct kernel_pack, q, MATRIX_TILE * ROW_PACKS);
 	SHARED(struct kernel_pack, k, MATRIX_COLUMNS * ROW_PACKS);
 	SHARED(struct kernel_pack, v, MATRIX_COLUMNS * ROW_PACKS);
-	struct here here = locate(&a, MATRIX_TILE);
+	struct tile_thread here = locate(&a, MATRIX_TILE);
 	float sums[8][4], largest[2], total[2], scale = a.scale * LOG2_E;
 	uint32_t left[4][4];
 
@@ -694,7 +694,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
  * threads per query. Also stores it, for the keys kernel.
  */
 template <enum cuda_element ELEMENT>
-DEVICE void matrix_find_delta(const struct attention_arguments *a, const struct here *here,
+DEVICE void matrix_find_delta(const struct attention_arguments *a, const struct tile_thread *here,
 			      float *delta)
 {
 	uint32_t row = threadIdx.x / 2, half = threadIdx.x % 2;
@@ -728,7 +728,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	SHARED(struct kernel_pack, k, MATRIX_COLUMNS * ROW_PACKS);
 	SHARED(struct kernel_pack, v, MATRIX_COLUMNS * ROW_PACKS);
 	SHARED(float, deltas, MATRIX_TILE);
-	struct here here = locate(&a, MATRIX_TILE);
+	struct tile_thread here = locate(&a, MATRIX_TILE);
 	float sums[8][4], log_sum[2], delta[2], scale = a.scale * LOG2_E;
 	uint32_t q[4][4], dy[4][4];
 
@@ -800,7 +800,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, DRAWS ? 1 : 2)
 	SHARED(struct kernel_pack, dy, MATRIX_COLUMNS / 2 * ROW_PACKS);
 	SHARED(float, log_sums, MATRIX_COLUMNS / 2);
 	SHARED(float, deltas, MATRIX_COLUMNS / 2);
-	struct here here = locate(&a, MATRIX_TILE);
+	struct tile_thread here = locate(&a, MATRIX_TILE);
 	float dk[8][4], dv[8][4], scale = a.scale * LOG2_E;
 
 	matrix_clear(dk);

@@ -10,7 +10,7 @@ extern "C" {
 #include "trainer/device/cuda/kernels/common/launch.h"
 
 /* One image, processed by one block. */
-struct finishing {
+struct image_block {
 	const struct deferred *deferred;
 	const uint8_t *from;
 	uint8_t *to;
@@ -29,7 +29,7 @@ DEVICE uint32_t first_contrast(const struct deferred *deferred, uint32_t from)
  * already in `to`. `mean` is the mean luma of the image, used by a contrast change at `begin`.
  * Returns the sum of the resulting luma over this thread's pixels.
  */
-DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct finishing *image,
+DEVICE uint32_t finish_pixels(const struct deferred_finish *a, const struct image_block *image,
 			      bool begins, uint32_t begin, uint32_t end, float mean)
 {
 	const struct deferred *deferred = image->deferred;
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	const struct deferred *deferred = a.deferred + blockIdx.x;
 	uint64_t delivered = (uint64_t)a.width * a.height * a.channels;
 	uint32_t pixels = deferred->width * deferred->height, begin = 0;
-	struct finishing image;
+	struct image_block image;
 	float mean = 0;
 	bool begins = true;
 

@@ -17,14 +17,14 @@ extern "C" {
 #define PACKS                    4 /* packs of a row in registers per thread */
 
 /* A row, and the index of the thread among those that handle this row. */
-struct row_place {
+struct row_thread {
 	uint64_t row;
 	uint32_t thread, threads;
 };
 
-DEVICE struct row_place row_of_warp(void)
+DEVICE struct row_thread row_of_warp(void)
 {
-	struct row_place here;
+	struct row_thread here;
 
 	here.row = (uint64_t)blockIdx.x * WARPS + threadIdx.x / KERNEL_WARP;
 	here.thread = threadIdx.x % KERNEL_WARP;
@@ -32,9 +32,9 @@ DEVICE struct row_place row_of_warp(void)
 	return here;
 }
 
-DEVICE struct row_place row_of_block(void)
+DEVICE struct row_thread row_of_block(void)
 {
-	struct row_place here;
+	struct row_thread here;
 
 	here.row = blockIdx.x;
 	here.thread = threadIdx.x;
@@ -74,7 +74,7 @@ DEVICE void load_part(V *raw, const void *from, uint64_t row, uint32_t channels,
 }
 
 template <typename V, uint32_t LANES = V::LANES>
-DEVICE void layer_norm_row(const struct norm_arguments *a, struct row_place here)
+DEVICE void layer_norm_row(const struct norm_arguments *a, struct row_thread here)
 {
 	const uint32_t step = here.threads * LANES, turn = step * PACKS;
 	const uint32_t first = here.thread * LANES;
@@ -128,7 +128,7 @@ template <typename V, bool WIDE>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	layer_norm_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct row_place here = WIDE ? row_of_block() : row_of_warp();
+	const struct row_thread here = WIDE ? row_of_block() : row_of_warp();
 
 	if (WIDE || here.row < a.rows)
 		layer_norm_row<V>(&a, here);
@@ -157,7 +157,7 @@ DEVICE void layer_norm_terms(float *g, float *xhat, V dy, V x, const struct norm
 }
 
 template <typename V, uint32_t LANES = V::LANES>
-DEVICE void layer_norm_backward_row(const struct norm_arguments *a, struct row_place here)
+DEVICE void layer_norm_backward_row(const struct norm_arguments *a, struct row_thread here)
 {
 	const uint32_t step = here.threads * LANES, turn = step * PACKS;
 	const uint32_t first = here.thread * LANES;
@@ -200,7 +200,7 @@ template <typename V, bool WIDE>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	layer_norm_backward_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct row_place here = WIDE ? row_of_block() : row_of_warp();
+	const struct row_thread here = WIDE ? row_of_block() : row_of_warp();
 
 	if (WIDE || here.row < a.rows)
 		layer_norm_backward_row<V>(&a, here);
@@ -211,7 +211,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, LAYER_NORM_SUMS_RESIDENT)
 	layer_norm_sums_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	float sum[LANES], products[LANES];
 
 	fill(sum, 0);

@@ -31,7 +31,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_STATISTICS_RESIDENT)
 	norm_statistics_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	float sum[LANES], squares[LANES];
 
 	fill(sum, 0);
@@ -130,7 +130,7 @@ template <typename V, bool CURVED, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, CURVED ? 2 : 3)
 	norm_apply_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_from_end<V>(&a.grid);
+	const struct thread_position here = place_from_end<V>(&a.grid);
 	float scale[LANES], bias[LANES], scale2[LANES], bias2[LANES];
 
 	load_channels(scale, a.scale, here.channel, 1);
@@ -254,7 +254,7 @@ template <typename V, bool CURVED, bool LEAN, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, NORM_BACKWARD_RESIDENT)
 	norm_backward_kernel(const __grid_constant__ struct norm_arguments a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	const uint32_t at_once = LEAN ? ROW_GRID_UNROLL : ROW_GRID_UNROLL / 2;
 	affine_terms<LANES> affine;
 	float bias2[LANES], mean[LANES], sum[LANES], products[LANES];
@@ -368,7 +368,7 @@ template <typename V, bool CURVED, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	norm_backward_apply_kernel(const __grid_constant__ struct norm_arguments k)
 {
-	const struct place here = place_from_end<V>(&k.grid);
+	const struct thread_position here = place_from_end<V>(&k.grid);
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
 
 	load_channels(scale, k.scale, here.channel, 1);

@@ -5,7 +5,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_average_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
 	POOL_ROWS(row, here, a.grid) {
@@ -39,7 +39,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_average_backward_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
 	POOL_ROWS(row, here, a.grid) {

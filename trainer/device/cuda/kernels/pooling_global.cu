@@ -40,7 +40,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_average_kernel(const __grid_constant__ struct pool_global a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	SHARED(float, sums, KERNEL_THREADS *LANES);
 	uint32_t line = a.grid.width * LANES;
 	float sum[LANES];
@@ -101,7 +101,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_max_kernel(const __grid_constant__ struct pool_global a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	SHARED(float, values, KERNEL_THREADS *LANES);
 	SHARED(uint32_t, indices, KERNEL_THREADS * LANES);
 	uint32_t line = a.grid.width * LANES;
@@ -159,7 +159,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_average_backward_kernel(const __grid_constant__ struct pool_global a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	float share = 1 / (float)a.positions;
 
 	POOL_ROWS(row, here, a.grid) {
@@ -184,7 +184,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_global_max_backward_kernel(const __grid_constant__ struct pool_global a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 
 	POOL_ROWS(row, here, a.grid) {
 		uint32_t image = kernel_divide((uint32_t)row, a.by);

@@ -217,7 +217,7 @@ template <typename V, uint32_t SIDE, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, SIDE == 2 ? 3 : 2)
 	pool_max_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 	uint32_t flip[word_layout<V>::COUNT], lowest[word_layout<V>::COUNT];
 	float scale[LANES];
@@ -406,7 +406,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 	pool_max_backward_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 
 	POOL_ROWS(row, here, a.grid) {
 		float g[LANES];
@@ -459,7 +459,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_max_backward_tiles_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
 	POOL_ROWS(row, here, a.grid) {
@@ -482,7 +482,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 6)
 	pool_max_backward_pairs_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 
 	POOL_ROWS(row, here, a.grid) {
@@ -598,7 +598,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, POOL_REDUCE_RESIDENT)
 	pool_max_norm_reduce_kernel(const __grid_constant__ struct pool_arguments a)
 {
-	struct place here = place_of<V>(&a.grid);
+	struct thread_position here = thread_position_of<V>(&a.grid);
 	const struct pool_shape *s = &a.shape;
 	float sum[LANES], products[LANES];
 
@@ -681,7 +681,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_max_norm_apply_kernel(const __grid_constant__ struct pool_arguments k)
 {
-	struct place here = place_of<V>(&k.grid);
+	struct thread_position here = thread_position_of<V>(&k.grid);
 	pool_affine<LANES> affine;
 
 	load_affine<V>(&affine, &k, here.channel);
@@ -700,7 +700,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	pool_max_norm_apply_tiles_kernel(const __grid_constant__ struct pool_arguments k)
 {
-	struct place here = place_of<V>(&k.grid);
+	struct thread_position here = thread_position_of<V>(&k.grid);
 	const struct pool_shape *s = &k.shape;
 
 	POOL_ROWS(row, here, k.grid) {

@@ -55,7 +55,8 @@ template <uint32_t LANES> struct scaled {
 };
 
 template <typename V, uint32_t LANES = V::LANES>
-DEVICE scaled<LANES> scaled_of(const struct scale_add_arguments *a, const struct place *here)
+DEVICE scaled<LANES> scaled_of(const struct scale_add_arguments *a,
+			       const struct thread_position *here)
 {
 	scaled<LANES> s;
 	uint32_t part;
@@ -110,7 +111,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	scale_add_kernel(const __grid_constant__ struct scale_add_arguments a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	const scaled<LANES> s = scaled_of<V>(&a, &here);
 	const uint32_t height = a.grid.height;
 	float gamma[LANES];
@@ -160,7 +161,7 @@ template <typename V, uint32_t LANES = V::LANES>
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	scale_add_backward_kernel(const __grid_constant__ struct scale_add_arguments a)
 {
-	const struct place here = place_of<V>(&a.grid);
+	const struct thread_position here = thread_position_of<V>(&a.grid);
 	const scaled<LANES> s = scaled_of<V>(&a, &here);
 	const uint32_t height = a.grid.height;
 	const bool relu = a.activation == DEVICE_RELU;

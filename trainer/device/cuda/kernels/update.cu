@@ -495,12 +495,12 @@ DEVICE void update_single(const struct update *a, const struct update_chunk *chu
 }
 
 /* FOUR elements of every slot, in registers. */
-struct four {
+struct slot_values {
 	float w[FOUR], g[FOUR], ema[FOUR], state[DEVICE_STATES_MAX][FOUR];
 };
 
-DEVICE void load_slots(struct four *f, const struct update *a, const struct update_chunk *chunk,
-		       const struct chunk_rates *r, uint32_t at)
+DEVICE void load_slots(struct slot_values *f, const struct update *a,
+		       const struct update_chunk *chunk, const struct chunk_rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
 
@@ -543,7 +543,7 @@ DEVICE void copy_four(const struct update *a, const struct update_chunk *chunk, 
 	}
 }
 
-DEVICE void store_slots(const struct four *f, const struct update *a,
+DEVICE void store_slots(const struct slot_values *f, const struct update *a,
 			const struct update_chunk *chunk, const struct chunk_rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
@@ -572,7 +572,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 		return;
 	for (uint32_t first = 0; first < chunk.count;
 	     first += APPLY_UNROLL * KERNEL_THREADS * FOUR) {
-		struct four four[APPLY_UNROLL];
+		struct slot_values four[APPLY_UNROLL];
 
 		UNROLL
 		for (int u = 0; u < APPLY_UNROLL; u++) {

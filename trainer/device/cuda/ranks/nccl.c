@@ -153,7 +153,7 @@ static int nccl_check(struct collective *collective, int status, const char *cal
 }
 
 /* Broadcast by rank 0: how to connect, or that it failed. */
-struct invitation {
+struct connect_message {
 	ncclUniqueId id;
 	int status;
 };
@@ -161,7 +161,7 @@ struct invitation {
 static int nccl_connect(struct collective *collective)
 {
 	struct comm *comm = collective->comm;
-	struct invitation invitation = {.status = NCCL_SUCCESS};
+	struct connect_message invitation = {.status = NCCL_SUCCESS};
 
 	if (comm->rank == 0)
 		invitation.status = collective->nccl.ncclGetUniqueId(&invitation.id);

@@ -15,7 +15,7 @@ extern "C" {
  * Coordinates of a thread. An inactive thread (beyond the last channel or the height of the tile)
  * starts past the last row.
  */
-struct place {
+struct thread_position {
 	bool active;
 	uint32_t column;  /* column in the tile, in groups of V::LANES channels */
 	uint32_t line;    /* row in the tile */
@@ -25,9 +25,9 @@ struct place {
 	uint32_t step;    /* stride in elements between the thread's rows of one turn */
 };
 
-template <typename V> DEVICE struct place place_of(const struct row_grid *c)
+template <typename V> DEVICE struct thread_position thread_position_of(const struct row_grid *c)
 {
-	struct place here;
+	struct thread_position here;
 
 	here.line = threadIdx.x / c->width;
 	here.column = threadIdx.x - here.line * c->width;
@@ -45,13 +45,13 @@ template <typename V> DEVICE struct place place_of(const struct row_grid *c)
 }
 
 /*
- * As place_of(), but iterates from the last turn to the first. For kernels without sums: the
- * previous operation writes in memory order, so the end of its data may still be in the L2 cache,
- * and the next operation starts with the part that this kernel writes last.
+ * As thread_position_of(), but iterates from the last turn to the first. For kernels without sums:
+ * the previous operation writes in memory order, so the end of its data may still be in the L2
+ * cache, and the next operation starts with the part that this kernel writes last.
  */
-template <typename V> DEVICE struct place place_from_end(const struct row_grid *c)
+template <typename V> DEVICE struct thread_position place_from_end(const struct row_grid *c)
 {
-	struct place here = place_of<V>(c);
+	struct thread_position here = thread_position_of<V>(c);
 
 	/* modulo 2^64, so stepping below row 0 yields a number above all rows */
 	here.turn = 0 - here.turn;
@@ -70,7 +70,7 @@ template <typename V> DEVICE struct place place_from_end(const struct row_grid *
  * the block must call this function; inactive ones pass zeros.
  */
 template <uint32_t LANES>
-DEVICE void store_partial_sums(const struct row_grid *c, const struct place *here,
+DEVICE void store_partial_sums(const struct row_grid *c, const struct thread_position *here,
 			       const float (&sum)[LANES], const float (&product)[LANES], bool two,
 			       float *partial)
 {
