@@ -75,6 +75,36 @@ class PackimgInputs(PackimgTest):
         self.assertIn("  note      no image has a class: classes come from folders, ", said)
         self.assertEqual(self.convert("flat", "-o", "out.pimg", "--force", "--class-from", "none")["notes"], [])
 
+    def test_tars_in_a_tar(self):
+        """ILSVRC2012_img_train.tar as it is: each tar in it is a class, and its images are read in place."""
+        for name in ("n01", "n02"):
+            for i in range(3):
+                self.put(f"in/{name}/{name}_{i}.JPEG")
+            with tarfile.open(self.dir / f"{name}.tar", "w") as tar:
+                for i in range(3):
+                    tar.add(self.dir / f"in/{name}/{name}_{i}.JPEG", f"{name}_{i}.JPEG")
+        with tarfile.open(self.dir / "train.tar", "w") as tar:
+            for name in ("n01.tar", "n02.tar"):
+                tar.add(self.dir / name, name)
+        summary = self.convert("train.tar", "-o", "out.pimg")
+        self.assertEqual(summary["notes"], ["train.tar: 2 tars in it count as folders of their names"])
+        self.packimg("extract", "-q", "out.pimg", "-o", "back")
+        self.same_images(self.dir / "back", self.dir / "in")
+        self.convert("in", "-o", "in.pimg")
+        self.assertEqual(self.facts_of("out.pimg")[-1], self.facts_of("in.pimg")[-1])
+        for options, count in ((["--exclude", "n01.tar"], 3), (["--exclude", "n01"], 3), (["--include", "n01"], 3), (["--include", "*_1.JPEG"], 2), (["--shuffle", 1], 6)):
+            self.assertEqual(self.convert("train.tar", "-o", "some.pimg", "--force", *options)["datasets"][0]["samples"], count, options)
+        with tarfile.open(self.dir / "packed.tar.gz", "w:gz") as tar:
+            tar.add(self.dir / "n01.tar", "n01.tar")
+        self.packimg("convert", "-q", "packed.tar.gz", "-o", "no.pimg", rc=2)
+        self.assertIn("such as n01.tar, which is an archive; give it to packimg convert", self.stderr)
+        damaged = bytearray((self.dir / "train.tar").read_bytes())
+        header = damaged.index(b"n01_2.JPEG")
+        damaged[header:header + 100] = bytes([255] * 100)
+        (self.dir / "train.tar").write_bytes(damaged)
+        self.packimg("convert", "-q", "train.tar", "-o", "no.pimg", rc=2)
+        self.assertIn("train.tar: n01.tar: ", self.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -30,10 +30,12 @@ enum {
 struct archive_reader {
 	struct archive *archive; /* reads the members */
 	struct archive
-		*packed; /* decompresses; NULL if `archive` reads from the mapping directly */
-	char *path;
+		*packed;   /* decompresses; NULL if `archive` reads from the mapping directly */
+	char *path, *name; /* name is for messages */
 	int fd;
-	const uint8_t *map; /* NULL for a pipe */
+	const uint8_t *file_map; /* the mapped file; NULL for a pipe */
+	uint64_t file_size;
+	const uint8_t *map; /* the archive in it: the whole file, or a range */
 	uint64_t map_size, position, position_forgotten;
 	bool mapped_zip;
 	bool in_header;
@@ -63,8 +65,8 @@ static int archive_fault(const struct archive_reader *in, struct archive *archiv
 		return packimg_fail(error, -EBADMSG,
 				    "%s: neither an image nor a table by its name, nor an archive "
 				    "by its bytes; --format manifest reads it as a table",
-				    in->path);
-	return packimg_fail(error, -EBADMSG, "%s: damaged or unsupported archive: %s", in->path,
+				    in->name);
+	return packimg_fail(error, -EBADMSG, "%s: damaged or unsupported archive: %s", in->name,
 			    reason ? reason : "no reason given");
 }
 
@@ -75,7 +77,7 @@ static la_ssize_t mapped_block(struct archive_reader *in, const void **ret_block
 	const size_t size = rest < WINDOW ? (size_t)rest : WINDOW;
 
 	if (in->position - in->position_forgotten > MAPPED_MAX) {
-		madvise((void *)(uintptr_t)in->map, in->map_size, MADV_DONTNEED);
+		madvise((void *)(uintptr_t)in->file_map, in->file_size, MADV_DONTNEED);
 		in->position_forgotten = in->position;
 	}
 	*ret_block = in->map + in->position;
@@ -151,8 +153,8 @@ static int archive_source(struct archive_reader *in, struct packimg_error *error
 	if (S_ISREG(status.st_mode) && status.st_size) {
 		map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, in->fd, 0);
 		if (map != MAP_FAILED) {
-			in->map = map;
-			in->map_size = (uint64_t)status.st_size;
+			in->map = in->file_map = map;
+			in->map_size = in->file_size = (uint64_t)status.st_size;
 		}
 	}
 	return 0;
@@ -231,11 +233,19 @@ static int open_members(struct archive_reader *in, struct packimg_error *error)
 	return archive_read_open1(in->archive) ? archive_fault(in, in->archive, error) : 0;
 }
 
-static int open_archive(struct archive_reader *in, struct packimg_error *error)
+/* Opens the archive at in->path, or, if size is not 0, the one in a range of that file. */
+static int open_archive(struct archive_reader *in, uint64_t offset, uint64_t size,
+			struct packimg_error *error)
 {
 	int r = archive_source(in, error);
 	if (r)
 		return r;
+	if (size && (offset > in->file_size || size > in->file_size - offset))
+		return packimg_fail(error, -EBADMSG, "%s: changed while it was read", in->path);
+	if (size) {
+		in->map += offset;
+		in->map_size = size;
+	}
 	r = open_packed(in, error);
 	if (r)
 		return r;
@@ -250,6 +260,13 @@ static int open_archive(struct archive_reader *in, struct packimg_error *error)
 int archive_reader_open(const char *path, const struct archive_limits *limits,
 			struct archive_reader **ret_archive, struct packimg_error *error)
 {
+	return archive_reader_open_range(path, path, 0, 0, limits, ret_archive, error);
+}
+
+int archive_reader_open_range(const char *path, const char *name, uint64_t offset, uint64_t size,
+			      const struct archive_limits *limits,
+			      struct archive_reader **ret_archive, struct packimg_error *error)
+{
 	struct archive_reader *in = calloc(1, sizeof(*in));
 
 	if (!in)
@@ -257,12 +274,13 @@ int archive_reader_open(const char *path, const struct archive_limits *limits,
 	in->fd = -1;
 	in->limits = *limits;
 	in->path = strdup(path);
+	in->name = strdup(name);
 	in->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", 0);
-	if (!in->path) {
+	if (!in->path || !in->name) {
 		archive_reader_close(in);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	int r = open_archive(in, error);
+	int r = open_archive(in, offset, size, error);
 	if (r) {
 		archive_reader_close(in);
 		return r;
@@ -279,11 +297,12 @@ void archive_reader_close(struct archive_reader *in)
 	archive_read_free(in->packed);
 	if (in->utf8)
 		freelocale(in->utf8);
-	if (in->map)
-		munmap((void *)(uintptr_t)in->map, in->map_size);
+	if (in->file_map)
+		munmap((void *)(uintptr_t)in->file_map, in->file_size);
 	if (in->fd >= 0)
 		close(in->fd);
 	free(in->path);
+	free(in->name);
 	free(in);
 }
 
@@ -441,7 +460,7 @@ int archive_reader_range(struct archive_reader *in, uint64_t *ret_offset, uint64
 	}
 	if (!size || check_expansion(in, size, NULL))
 		return -ENODATA;
-	*ret_offset = first;
+	*ret_offset = first + (uint64_t)(in->map - in->file_map);
 	*ret_size = size;
 	return 0;
 }

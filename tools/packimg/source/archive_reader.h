@@ -54,6 +54,14 @@ enum {
 /* The path "-" means standard input. */
 int archive_reader_open(const char *path, const struct archive_limits *limits,
 			struct archive_reader **ret_archive, struct packimg_error *error);
+/*
+ * Opens an archive that is stored in a range of an uncompressed one. Offsets that
+ * archive_reader_range() reports are those of the file at path. Messages name the archive as
+ * `name`.
+ */
+int archive_reader_open_range(const char *path, const char *name, uint64_t offset, uint64_t size,
+			      const struct archive_limits *limits,
+			      struct archive_reader **ret_archive, struct packimg_error *error);
 void archive_reader_close(struct archive_reader *archive);
 /*
  * Returns the next member; ARCHIVE_READER_END; -EBADMSG for a damaged archive; -EFBIG if the

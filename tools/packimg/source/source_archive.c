@@ -3,8 +3,10 @@
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 /* Spills a member that can be read only once, or that will be read out of order. */
@@ -66,7 +68,9 @@ void archive_source_close(struct source *source)
 {
 	struct archive_source *archive = (struct archive_source *)source;
 
+	archive_reader_close(archive->inner);
 	archive_reader_close(archive->archive);
+	buffer_deinit(&archive->inner_folder);
 	buffer_deinit(&archive->bytes);
 	free(archive->stem);
 }
@@ -103,6 +107,107 @@ static int pass_folder(struct archive_source *archive, const struct archive_memb
 	return ret_item->verdict == FILTER_FOLDER ? SOURCE_IGNORED : 0;
 }
 
+/*
+ * Opens a member that is an uncompressed tar, as ILSVRC2012_img_train.tar holds one of each class.
+ * Its files are named as if its folder lay in its place. Returns false without an error if the
+ * member is not such an archive, or nothing in it is wanted.
+ */
+static bool open_inner(struct archive_source *archive, const struct archive_member *member,
+		       int *ret_status, struct packimg_error *error)
+{
+	const char *path = archive->source.blobs->containers[archive->container].path;
+	struct buffer *folder = &archive->inner_folder;
+	const size_t size = strlen(member->name);
+	uint64_t offset, bytes;
+	char *name;
+
+	if (member->unread || size < sizeof(".tar") ||
+	    strcasecmp(member->name + size - strlen(".tar"), ".tar") != 0)
+		return false;
+	folder->size = 0;
+	if (buffer_append(folder, member->name, size - strlen(".tar")) ||
+	    buffer_append(folder, "/", sizeof("/")) ||
+	    asprintf(&name, "%s: %s", path, member->name) < 0) {
+		*ret_status = packimg_fail(error, -ENOMEM, "out of memory");
+		return true;
+	}
+	struct filter *filter = archive->source.options->filter;
+	bool is_open = !filter_excludes_folder(filter, member->name) &&
+		       !filter_excludes_folder(filter, (const char *)folder->data) &&
+		       filter_file(NULL, (const char *)folder->data) != FILTER_HIDDEN &&
+		       !archive_reader_range(archive->archive, &offset, &bytes);
+	if (is_open)
+		*ret_status = archive_reader_open_range(path, name, offset, bytes,
+							&archive->source.blobs->limits,
+							&archive->inner, error);
+	free(name);
+	archive->inner_folder_size = folder->size - 1;
+	archive->inner_count += is_open;
+	return is_open;
+}
+
+/* Returns the next member of the archive in the archive; ARCHIVE_READER_END closes that. */
+static int next_inner(struct archive_source *archive, struct archive_member *ret_member,
+		      struct packimg_error *error)
+{
+	struct buffer *folder = &archive->inner_folder;
+
+	int r = archive_reader_next(archive->inner, ret_member, error);
+	if (r) {
+		archive_reader_close(archive->inner);
+		archive->inner = NULL;
+		return r;
+	}
+	folder->size = archive->inner_folder_size;
+	const char *name = filter_plain_name(ret_member->name);
+	if (buffer_append(folder, name, strlen(name) + 1))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	ret_member->name = (const char *)folder->data;
+	return 0;
+}
+
+/* Returns the next member that is not an archive. */
+static int next_member(struct archive_source *archive, struct archive_member *ret_member,
+		       struct packimg_error *error)
+{
+	for (;;) {
+		int r = archive->inner ? next_inner(archive, ret_member, error)
+				       : ARCHIVE_READER_END;
+		if (r != ARCHIVE_READER_END)
+			return r;
+		r = archive_reader_next(archive->archive, ret_member, error);
+		if (r || !open_inner(archive, ret_member, &r, error) || r)
+			return r;
+	}
+}
+
+static int note_inner(const struct archive_source *archive)
+{
+	const struct source_options *options = archive->source.options;
+
+	if (!archive->inner_count || !options->notes)
+		return 0;
+	return string_list_add_format(
+		options->notes, "%s: %s tar%s in it count%s as %s",
+		archive->source.blobs->containers[archive->container].path,
+		text_count(TEXT, archive->inner_count), text_plural(archive->inner_count),
+		archive->inner_count == 1 ? "s" : "",
+		archive->inner_count == 1 ? "a folder of its name" : "folders of their names");
+}
+
+/* Locates a member of the archive in the archive, which is stored whole. */
+static int locate_inner(struct archive_source *archive, struct blob_location *ret_location,
+			struct packimg_error *error)
+{
+	ret_location->kind = LOCATION_RANGE;
+	ret_location->container = archive->container;
+	return archive_reader_range(archive->inner, &ret_location->offset, &ret_location->size)
+		       ? packimg_fail(error, SOURCE_SKIP,
+				      "it is empty, sparse or compressed in an archive in an "
+				      "archive; unpack the inner one")
+		       : 0;
+}
+
 static int source_archive_next(struct source *source, struct source_item *ret_item,
 			       struct packimg_error *error)
 {
@@ -111,9 +216,12 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	struct archive_member member;
 
 	do {
-		int r = archive_reader_next(archive->archive, &member, error);
+		int r = next_member(archive, &member, error);
+		if (r == ARCHIVE_READER_END)
+			return note_inner(archive) ? packimg_fail(error, -ENOMEM, "out of memory")
+						   : SOURCE_END;
 		if (r)
-			return r < 0 ? r : SOURCE_END;
+			return r;
 		r = member.is_folder ? pass_folder(archive, &member, ret_item, error) : 0;
 		if (r)
 			return r;
@@ -126,6 +234,8 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 		return SOURCE_IGNORED;
 	ret_item->class_name = named ? archive->stem : NULL;
 	ret_item->class_of_name = !named;
+	if (archive->inner)
+		return locate_inner(archive, &ret_item->location, error);
 	int r = archive_source_locate(archive, &member, &ret_item->location, error);
 	return r == -EFBIG ? SOURCE_SKIP : r;
 }
