@@ -1,6 +1,8 @@
 """Datasets as others publish them: which packimg convert reads as they are, and which it refuses to take for classes."""
 
+import gzip
 import shutil
+import struct
 import tarfile
 import unittest
 
@@ -104,6 +106,70 @@ class PackimgInputs(PackimgTest):
         (self.dir / "train.tar").write_bytes(damaged)
         self.packimg("convert", "-q", "train.tar", "-o", "no.pimg", rc=2)
         self.assertIn("train.tar: n01.tar: ", self.stderr)
+
+    def pixels(self, path):
+        """The pixels of a dataset that was packed with --raw, one sample behind another, without the padding."""
+        samples, data = self.list(path), (self.dir / path).read_bytes()
+        self.packimg("verify", "-q", path)
+        return [(s["label"], s["width"], s["height"], s["codec"]) for s in samples], data
+
+    def test_idx(self):
+        """MNIST's files, packed or not, with their labels."""
+        images = [bytes((i * 50 + k) % 256 for k in range(28 * 20)) for i in range(5)]
+        head = struct.pack(">4I", 0x803, 5, 20, 28)
+        labels = struct.pack(">2I", 0x801, 5) + bytes([7, 0, 2, 1, 7])
+        (self.dir / "train-images-idx3-ubyte").write_bytes(head + b"".join(images))
+        (self.dir / "train-labels-idx1-ubyte").write_bytes(labels)
+        (self.dir / "t10k-images.idx3-ubyte.gz").write_bytes(gzip.compress(head + b"".join(images)))
+        (self.dir / "t10k-labels.idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+        for name in ("train-images-idx3-ubyte", "t10k-images.idx3-ubyte.gz"):
+            summary = self.convert(name, "-o", "out.pimg", "--raw", "--force")
+            self.assertEqual((summary["classes"], summary["notes"]), (8, ['4 of 8 classes have no image: "3", "4", "5", "6"']))
+            samples, data = self.pixels("out.pimg")
+            self.assertEqual(samples, [(label, 28, 20, "raw") for label in (7, 0, 2, 1, 7)])
+            for image in images:
+                self.assertEqual(data.count(image), 1)
+            self.assertEqual(self.convert(name, "-o", "some.pimg", "--force", "--shuffle", 1, "--limit", 2)["datasets"][0]["samples"], 2)
+        self.assertEqual(self.list("out.pimg")[4]["source"], "t10k-images.idx3-ubyte.gz/000004")
+        (self.dir / "lonely-images-idx3-ubyte").write_bytes(head + b"".join(images))
+        self.assertIn("no file of labels beside it", self.convert("lonely-images-idx3-ubyte", "-o", "l.pimg")["notes"][0])
+        for change, told in ((lambda data: data[:-1], "but its header states 5 images of 560"), (lambda data: data + b"x", "2817 bytes"),
+                             (lambda data: data[:8] + b"\xff" * 8 + data[16:], "4294967295 x 4294967295 x 1 bytes each")):
+            (self.dir / "bad-images-idx3-ubyte").write_bytes(change(head + b"".join(images)))
+            self.packimg("convert", "-q", "bad-images-idx3-ubyte", "-o", "no.pimg", rc=2)
+            self.assertIn(told, self.stderr)
+        (self.dir / "lonely-labels-idx1-ubyte").write_bytes(labels[:-1])
+        self.packimg("convert", "-q", "lonely-images-idx3-ubyte", "-o", "no.pimg", rc=2)
+        self.assertIn("lonely-labels-idx1-ubyte: not an idx file of bytes, whole", self.stderr)
+        (self.dir / "t10k-images.idx3-ubyte.gz").write_bytes((self.dir / "t10k-images.idx3-ubyte.gz").read_bytes()[:-20])
+        self.packimg("convert", "-q", "t10k-images.idx3-ubyte.gz", "-o", "no.pimg", rc=2)
+        self.assertIn("t10k-images.idx3-ubyte.gz: ", self.stderr)
+        self.packimg("convert", "-q", "train-labels-idx1-ubyte", "-o", "no.pimg", rc=2)
+        self.assertIn("it is an idx file, as of MNIST, which packimg does not read; give the file of the images", self.stderr)
+
+    def test_cifar(self):
+        """The binary version of CIFAR-10 and CIFAR-100, with the names of classes beside it."""
+        planes = [bytes((i * 31 + k * k) % 256 for k in range(3072)) for i in range(3)]
+        upright = [bytes(plane[c * 1024 + k] for k in range(1024) for c in range(3)) for plane in planes]
+        for folder, records, names, classes in (
+                ("ten", [bytes([i]) + planes[i] for i in range(3)], "batches.meta.txt", ["airplane", "automobile", "bird"]),
+                ("hundred", [bytes([19 - i, i]) + planes[i] for i in range(3)], "fine_label_names.txt", ["apple", "aquarium_fish", "baby"])):
+            (self.dir / folder).mkdir()
+            (self.dir / folder / "1.bin").write_bytes(b"".join(records))
+            self.convert(f"{folder}/1.bin", "-o", "plain.pimg", "--force")
+            self.assertEqual([s["class"] for s in self.list("plain.pimg")], ["0", "1", "2"])
+            (self.dir / folder / names).write_text("\n".join(classes) + "\n\n")
+            summary = self.convert(f"{folder}/1.bin", "-o", "out.pimg", "--raw", "--force")
+            self.assertEqual((summary["classes"], summary["fields"]), (3, int(folder == "hundred")))
+            self.assertEqual([s["class"] for s in self.list("out.pimg")], classes)
+            samples, data = self.pixels("out.pimg")
+            self.assertEqual(samples, [(label, 32, 32, "raw") for label in range(3)])
+            for image in upright:
+                self.assertEqual(data.count(image), 1)
+        self.assertEqual([s["fields"] for s in self.list("out.pimg")], [{"coarse_label": 19 - i} for i in range(3)])
+        (self.dir / "other.bin").write_bytes(b"\xff" * 3073)
+        self.packimg("convert", "-q", "other.bin", "-o", "no.pimg", rc=2)
+        self.assertIn("other.bin: image 0 has label 255, so it is not of the binary version of CIFAR", self.stderr)
 
 
 if __name__ == "__main__":

@@ -355,7 +355,7 @@ class PackimgSources(PackimgTest):
 
     def test_sources_that_are_not_read(self):
         """What a file is, and what takes it; a pipe is read once."""
-        foreign = {"x.parquet": b"PAR1" + bytes(60), "a.npy": b"\x93NUMPY\1\0" + bytes(60), "idx": b"\0\0\x08\3" + bytes(60),
+        foreign = {"x.parquet": b"PAR1" + bytes(60), "a.npy": b"\x93NUMPY\1\0" + bytes(60), "idx": b"\0\0\x08\1" + bytes(60),
                    "data_batch_1": b"\x80\4\x95" + bytes(60), "metadata.jsonl": b'{"file_name": "a.jpg"}\n',
                    "r-00000-of-00001": bytes.fromhex("0500000000000000eab2043e") + b"hello" + bytes(4)}
         for (name, data), what in zip(foreign.items(), ("a Parquet file", "a NumPy array", "an idx file", "a pickle", "a JSON text", "a TFRecord file")):

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -115,12 +116,39 @@ static int read_file(const struct blob_store *blobs, int fd, struct buffer *buff
 	return read_range(blobs, fd, 0, (uint64_t)status.st_size, buffer, error);
 }
 
+/* Appends the header of a PNM file with these pixels. */
+static int append_pnm_header(const struct blob_pixels *pixels, struct buffer *buffer,
+			     struct packimg_error *error)
+{
+	char header[32];
+	int size = snprintf(header, sizeof(header), "P%c\n%u %u\n255\n",
+			    pixels->channels == 1 ? '5' : '6', pixels->width, pixels->height);
+
+	return buffer_append(buffer, header, (size_t)size)
+		       ? packimg_fail(error, -ENOMEM, "out of memory")
+		       : 0;
+}
+
+/* Interleaves the planes at the end of the buffer, `size` bytes in all. */
+static int interleave(struct buffer *buffer, size_t size, uint32_t channels,
+		      struct packimg_error *error)
+{
+	const size_t count = size / channels;
+
+	if (buffer_reserve(buffer, buffer->size + size))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	uint8_t *pixels = buffer->data + buffer->size - size, *planes = pixels + size;
+	memcpy(planes, pixels, size);
+	for (size_t i = 0; i < count; i++)
+		for (uint32_t c = 0; c < channels; c++)
+			pixels[i * channels + c] = planes[c * count + i];
+	return 0;
+}
+
 int blob_store_read(const struct blob_store *blobs, const struct blob_location *location,
 		    struct buffer *buffer, struct packimg_error *error)
 {
 	const struct container *container = &blobs->containers[location->container];
-	size_t before = buffer->size;
-
 	if (location->kind == LOCATION_FILE) {
 		int file = openat(container->fd, location->path,
 				  O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -131,13 +159,19 @@ int blob_store_read(const struct blob_store *blobs, const struct blob_location *
 		return r;
 	}
 	int fd = location->kind == LOCATION_SPILL ? container->spill_fd : container->fd;
-	int r = read_range(blobs, fd, location->offset, location->size, buffer, error);
+	int r = location->pixels.width ? append_pnm_header(&location->pixels, buffer, error) : 0;
+	if (r)
+		return r;
+	size_t before = buffer->size;
+	r = read_range(blobs, fd, location->offset, location->size, buffer, error);
 	if (r)
 		return r;
 	if (buffer->size - before < location->size)
 		return packimg_fail(error, -EBADMSG, "%s ends before the image does",
 				    container->path);
-	return 0;
+	return location->pixels.planar
+		       ? interleave(buffer, location->size, location->pixels.channels, error)
+		       : 0;
 }
 
 int blob_store_read_stream(struct blob_store *blobs, const struct blob_location *location,

@@ -21,6 +21,13 @@ enum location_kind {
 	LOCATION_STREAM, /* a member of a compressed archive */
 };
 
+/* Raw pixels, which blob_store_read() returns as a PNM file. */
+struct blob_pixels {
+	uint16_t width, height; /* 0: the bytes are a file as it is */
+	uint8_t channels;       /* 1 or 3 */
+	bool planar;            /* channels one after another, not interleaved */
+};
+
 struct blob_location {
 	enum location_kind kind;
 	uint32_t container;
@@ -29,7 +36,8 @@ struct blob_location {
 	 * offset in bytes for RANGE and SPILL; for STREAM the number of the member in the archive
 	 */
 	uint64_t offset;
-	uint64_t size; /* size in bytes; 0 (unknown) for FILE */
+	uint64_t size;             /* size in bytes; 0 (unknown) for FILE */
+	struct blob_pixels pixels; /* for RANGE and SPILL */
 };
 
 struct container {

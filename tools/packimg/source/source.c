@@ -5,6 +5,7 @@
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_reader.h"
+#include "tools/packimg/source/source_pixels.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -194,6 +195,8 @@ static int find_kind(const struct blob_store *blobs, const char *path,
 		*ret_kind = SOURCE_FOLDER;
 	else if (name_is_manifest(path))
 		*ret_kind = SOURCE_MANIFEST;
+	else if (source_is_pixels(path))
+		*ret_kind = SOURCE_PIXELS;
 	else {
 		int r = check_foreign(path, error);
 		return r ? r : peek_archive(blobs, path, ret_kind, error);
@@ -209,6 +212,7 @@ int source_new(struct blob_store *blobs, const char *path, const struct source_o
 		[SOURCE_MANIFEST] = &source_manifest_ops,
 		[SOURCE_ARCHIVE] = &source_archive_ops,
 		[SOURCE_WEBDATASET] = &source_webdataset_ops,
+		[SOURCE_PIXELS] = &source_pixels_ops,
 	};
 	enum source_kind kind;
 

@@ -2,8 +2,9 @@
  * A source lists images one by one with their known properties (name, class, fields) and the
  * location of their bytes in the store; it does not read them. Each kind of source has its own file
  * that implements the same functions: folder, manifest (CSV or TSV), archive (tar, zip), WebDataset
- * shard. The order is deterministic: sorted names of a folder, rows of a manifest, members of an
- * archive. One thread; the pointers in an item are valid until the next call.
+ * shard, file of raw pixels (idx, CIFAR). The order is deterministic: sorted names of a folder,
+ * rows of a manifest, members of an archive. One thread; the pointers in an item are valid until
+ * the next call.
  */
 #pragma once
 
@@ -55,6 +56,7 @@ enum source_kind {
 	SOURCE_MANIFEST,
 	SOURCE_ARCHIVE,
 	SOURCE_WEBDATASET,
+	SOURCE_PIXELS, /* only by SOURCE_AUTO */
 };
 
 enum class_from {
@@ -123,7 +125,7 @@ struct source {
 };
 
 extern const struct source_ops source_folder_ops, source_manifest_ops, source_archive_ops,
-	source_webdataset_ops;
+	source_webdataset_ops, source_pixels_ops;
 
 /*
  * Opens a source of the kind given by options, or detected from the path. The store and the options
