@@ -1,5 +1,6 @@
 #include "format/header.h"
 
+#include "format/base/schema.h"
 #include "format/base/system/io.h"
 #include "format/error.h"
 #include "format/foreign_format.h"
@@ -136,6 +137,7 @@ static const struct section_rule {
 	[PIMG_SECTION_COLUMNS] = {OF_FIELDS, sizeof(struct pimg_column), 0, true},
 	[PIMG_SECTION_METADATA] = {OF_NOTHING, 1, 1, false},
 	[PIMG_SECTION_FIELD_STATS] = {OF_FIELDS, sizeof(struct pimg_field_stats), 1, true},
+	[PIMG_SECTION_SCHEMA] = {OF_NOTHING, sizeof(struct schema_head), 1, false},
 };
 
 static int section_check(const struct pimg_header *header, const char *path, uint32_t number,
@@ -170,7 +172,8 @@ static int section_check(const struct pimg_header *header, const char *path, uin
 				   header->field_count};
 	uint64_t size = (counts[rule->each] + rule->more) * rule->bytes;
 	if (section->size < size || (rule->exact && section->size != size) ||
-	    (section->type == PIMG_SECTION_METADATA && section->size > PIMG_METADATA_MAX))
+	    (section->type == PIMG_SECTION_METADATA && section->size > PIMG_METADATA_MAX) ||
+	    (section->type == PIMG_SECTION_SCHEMA && section->size > PIMG_SCHEMA_SIZE_MAX))
 		return packimg_damaged(error,
 				       "%s: section of type %u has %" PRIu64
 				       " bytes, which does not fit its entries",

@@ -30,6 +30,8 @@ enum {
 	 * PACKIMG_CLASSES_MAX names of seven letters fill it.
 	 */
 	PIMG_CLASSES_SIZE_MAX = 1 << 28,
+	/* Bytes of the schema section of any version, of which a reader keeps a copy. */
+	PIMG_SCHEMA_SIZE_MAX = 1 << 16,
 };
 
 #define PIMG_SAMPLES_MAX ((uint64_t)1 << 48)
@@ -51,7 +53,8 @@ enum pimg_section_type {
 	PIMG_SECTION_COLUMNS = 5, /* pimg_column[field_count] */
 	PIMG_SECTION_METADATA = 6,    /* text, terminated, same in every shard */
 	PIMG_SECTION_FIELD_STATS = 7, /* pimg_field_stats[field_count + 1], same in every shard */
-	PIMG_SECTION_KNOWN_MAX = 7,
+	PIMG_SECTION_SCHEMA = 8,      /* format/base/schema.h, same in every shard */
+	PIMG_SECTION_KNOWN_MAX = 8,
 };
 
 struct pimg_section {

@@ -3,6 +3,7 @@
 #include "format/base/poison.h"
 #include "format/base/system/io.h"
 #include "format/codec/side_data.h"
+#include "format/schema_field.h"
 
 #include <errno.h>
 #include <string.h>
@@ -109,6 +110,22 @@ static const char *record_overlap(const struct shard *shard, const struct pimg_r
 	return NULL;
 }
 
+/* Returns how the size of an image breaks the schema, or NULL. */
+static const char *size_fault(const struct packimg *dataset, const struct pimg_record *record)
+{
+	if (!dataset->has_schema)
+		return NULL;
+	const struct schema_value *image =
+		&dataset->schema.values[schema_stored(&dataset->schema, SCHEMA_IN_INDEX, 0)];
+
+	if (record->width > image->width || record->height > image->height)
+		return "width or height is larger than the schema says";
+	if ((image->shape[0] && record->height != image->shape[0]) ||
+	    (image->shape[1] && record->width != image->shape[1]))
+		return "width or height is not that of the schema";
+	return NULL;
+}
+
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record)
 {
@@ -123,6 +140,9 @@ const char *record_fault(const struct packimg *dataset, const struct shard *shar
 	if (record->width == 0 || record->width > PACKIMG_SIDE_MAX || record->height == 0 ||
 	    record->height > PACKIMG_SIDE_MAX)
 		return "width or height is out of range";
+	const char *fault = size_fault(dataset, record);
+	if (fault)
+		return fault;
 	if (record->label < PACKIMG_LABEL_NONE ||
 	    (dataset->class_count > 0 && record->label >= (int64_t)dataset->class_count))
 		return "label is not a class";
@@ -370,8 +390,21 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 		r = value_get(dataset, shard, &dataset->fields[field], &view, i, &value);
 	if (r < 0)
 		return r;
+	const struct schema_value *typed = dataset->field_values[field];
+	if (typed && schema_field_fault(typed, &value))
+		return -EBADMSG;
 	*ret_value = value;
 	return 0;
+}
+
+const struct schema *packimg_schema(const struct packimg *dataset)
+{
+	return &dataset->schema;
+}
+
+bool packimg_has_schema(const struct packimg *dataset)
+{
+	return dataset->has_schema;
 }
 
 const char *packimg_metadata(const struct packimg *dataset)

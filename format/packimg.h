@@ -81,6 +81,7 @@ int packimg_isa_check(struct packimg_error *error);
 /* Reader */
 
 struct packimg;
+struct schema;
 
 /*
  * One stored sample. Pointers lead into the mapping and are valid while the dataset is open;
@@ -234,11 +235,22 @@ const char *packimg_class_name(const struct packimg *dataset, uint32_t class_num
 uint32_t packimg_field_count(const struct packimg *dataset);
 int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field);
 /*
- * -EBADMSG if the location of the value is damaged, or if the value is longer than
- * packimg_field.longest. A returned value is never longer.
+ * -EBADMSG if the location of the value is damaged, if the value is longer than
+ * packimg_field.longest, or if it does not have the element and shape that a recorded schema
+ * states. A returned value is never longer. The numbers in its bytes may change and are not
+ * checked.
  */
 int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 		  struct packimg_value *ret_value);
+
+/*
+ * Returns the schema: names, roles, elements and shapes of all values of a sample (SPEC.md,
+ * "Schema"; format/base/schema.h). A file that records none has the implied schema: an image, the
+ * fields, label, sample and key. Valid while the dataset is open.
+ */
+const struct schema *packimg_schema(const struct packimg *dataset);
+/* True if the schema is recorded, false if it is implied. */
+bool packimg_has_schema(const struct packimg *dataset);
 
 /*
  * Returns the metadata of the dataset's producer: UTF-8 lines "key=value" sorted by key (SPEC.md,
@@ -571,6 +583,15 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 int packimg_writer_field(struct packimg_writer *writer, const char *name,
 			 enum packimg_field_type type, uint32_t *ret_field,
 			 struct packimg_error *error);
+/*
+ * Sets the schema, whose text format/base/schema.h describes, before the first field and sample.
+ * Declares a field for each value that is stored in one; packimg_writer_field() with the value's
+ * name returns its number. From then on the writer checks values against the schema, and the next
+ * packimg_writer_add() or packimg_writer_finish() checks that the sample before is complete.
+ * -EINVAL with line and column of the fault.
+ */
+int packimg_writer_schema(struct packimg_writer *writer, const char *text,
+			  struct packimg_error *error);
 /* Appends a sample. Its index is the number of samples added before it. */
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
 		       struct packimg_error *error);

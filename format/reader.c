@@ -5,6 +5,7 @@
 #include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/header.h"
+#include "format/schema_field.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -236,6 +237,90 @@ static int field_stats_read_all(struct packimg *dataset, int fd, const char *nam
 }
 
 /*
+ * Checks that a value and the field that stores it agree, and connects them. The statistics of the
+ * field have been read.
+ */
+static const char *schema_bind_field(struct packimg *dataset, const struct schema_value *value)
+{
+	if (value->number >= dataset->field_count)
+		return "is in a field that does not exist";
+	const struct packimg_field *field = &dataset->fields[value->number];
+	enum packimg_field_type type = schema_field_type(value);
+
+	if (strcmp(field->name, value->name) != 0)
+		return "has another name than its field";
+	if (field->type != type)
+		return "has a field of a type that cannot store it";
+	if (type >= PACKIMG_FIELD_BYTES && schema_has_rows(value) &&
+	    (field->longest % schema_row_size(value) != 0 ||
+	     field->longest / schema_row_size(value) != value->longest))
+		return "has more or fewer rows than the statistics of its field say";
+	if (value->element == SCHEMA_NO_ELEMENT && field->longest != value->longest)
+		return "is longer or shorter than the statistics of its field say";
+	dataset->field_values[value->number] = value;
+	return NULL;
+}
+
+static const char *schema_bind(struct packimg *dataset, const struct schema_value *value)
+{
+	if (value->store == SCHEMA_IN_COLUMN)
+		return schema_bind_field(dataset, value);
+	if (value->store == SCHEMA_IN_IMAGES)
+		return "is in a section that the file does not have";
+	if (value->store != SCHEMA_IN_SOURCE)
+		return NULL;
+	if (dataset->source_longest == PACKIMG_LONGEST_UNKNOWN)
+		dataset->source_longest = value->longest;
+	return value->longest != dataset->source_longest
+		       ? "is longer or shorter than the statistics of the sources say"
+		       : NULL;
+}
+
+static int schema_bind_all(struct packimg *dataset, const char *name, struct packimg_error *error)
+{
+	const struct schema *schema = &dataset->schema;
+
+	for (unsigned i = 0; i < schema->count; i++) {
+		const char *fault = schema_bind(dataset, &schema->values[i]);
+
+		if (fault)
+			return packimg_damaged(error,
+					       "%s: value '%s' of the schema %s; convert the "
+					       "images again",
+					       name, schema->values[i].name, fault);
+	}
+	dataset->has_schema = true;
+	return 0;
+}
+
+/*
+ * Reads the schema (SPEC.md, "Schema"), after fields and their statistics. A file without one, or
+ * with one of a later version, has the implied schema.
+ */
+static int schema_read(struct packimg *dataset, int fd, const char *name,
+		       const struct pimg_header *header, struct packimg_error *error)
+{
+	struct section_view section = {0};
+	struct schema_error fault;
+
+	dataset->field_values = calloc(dataset->field_count + 1, sizeof(*dataset->field_values));
+	if (!dataset->field_values)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
+	schema_imply(dataset->fields, dataset->field_count, dataset->source_longest,
+		     &dataset->schema);
+	int r = section_read(fd, name, header, PIMG_SECTION_SCHEMA, &section, error);
+	if (r == 0 && section.data) {
+		r = schema_unpack(section.data, section.size, &dataset->schema, &fault);
+		if (r == -EBADMSG)
+			packimg_say(error, "%s: schema: %s; convert the images again", name,
+				    fault.text);
+		r = r == 0 ? schema_bind_all(dataset, name, error) : r == -ENOTSUP ? 0 : r;
+	}
+	free((void *)section.data);
+	return r;
+}
+
+/*
  * Copies the data that all shards of a set share, so that the file's owner can no longer change it.
  */
 static int dataset_info_read(struct packimg *dataset, int fd, const char *name,
@@ -257,7 +342,8 @@ static int dataset_info_read(struct packimg *dataset, int fd, const char *name,
 		return packimg_damaged(error, "%s: the metadata is not terminated", name);
 	r = classes_check(dataset, name, error);
 	r = r ?: fields_read(dataset, fd, name, header, error);
-	return r < 0 ? r : field_stats_read_all(dataset, fd, name, header, error);
+	r = r ?: field_stats_read_all(dataset, fd, name, header, error);
+	return r < 0 ? r : schema_read(dataset, fd, name, header, error);
 }
 
 static bool section_same(const struct shard *a, const struct shard *b, uint32_t type)
@@ -295,9 +381,11 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_CLASSES) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELDS) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_METADATA) ||
-	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELD_STATS))
+	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELD_STATS) ||
+	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_SCHEMA))
 		return packimg_damaged(error,
-				       "%s: classes, fields or metadata differ from those of %s",
+				       "%s: classes, fields, schema or metadata differ from those "
+				       "of %s",
 				       shard->path, dataset->shards[0].path);
 	return 0;
 }
@@ -569,6 +657,7 @@ void packimg_close(struct packimg *dataset)
 	for (uint32_t i = 0; i < dataset->field_count; i++)
 		free((char *)dataset->fields[i].name);
 	free(dataset->fields);
+	free(dataset->field_values);
 	free(dataset->shards);
 	free(dataset->firsts);
 	free((void *)dataset->classes.data);

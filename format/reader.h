@@ -10,6 +10,7 @@
 #pragma once
 
 #include "format/base/copy_once.h"
+#include "format/base/schema.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 
@@ -61,6 +62,13 @@ struct packimg {
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;
+	/*
+	 * The schema of section 8, or the implied one. For each field, field_values has the value
+	 * that it stores; NULL if the schema is implied or has no such value.
+	 */
+	struct schema schema;
+	bool has_schema;
+	const struct schema_value **field_values;
 	uint64_t source_longest; /* bytes of the longest source name, or PACKIMG_LONGEST_UNKNOWN */
 	bool unmapped;           /* read shard bytes, sections and columns with pread() */
 	bool has_statistics;

@@ -2,6 +2,7 @@
 #include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/reader.h"
+#include "format/schema_field.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +13,7 @@
 struct traits_found {
 	uint64_t source_longest;
 	uint64_t longest[PACKIMG_FIELDS_MAX];
+	uint32_t width, height;
 };
 
 static const char *const section_names[] = {
@@ -22,6 +24,7 @@ static const char *const section_names[] = {
 	[PIMG_SECTION_COLUMNS] = "columns",
 	[PIMG_SECTION_METADATA] = "metadata",
 	[PIMG_SECTION_FIELD_STATS] = "field statistics",
+	[PIMG_SECTION_SCHEMA] = "schema",
 };
 
 static int check_section(const struct shard *shard, const struct section_view *section,
@@ -68,7 +71,7 @@ static int check_sections(const struct shard *shard, struct packimg_error *error
 }
 
 static int check_records(const struct packimg *dataset, const struct shard *shard,
-			 struct packimg_error *error)
+			 struct traits_found *found, struct packimg_error *error)
 {
 	const uint8_t *records = shard->sections[PIMG_SECTION_INDEX].data;
 
@@ -80,6 +83,8 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 			return packimg_damaged(error,
 					       "%s: sample %" PRIu64 ": %s; convert the file again",
 					       shard->path, shard->sample_first + i, fault);
+		found->width = record.width > found->width ? record.width : found->width;
+		found->height = record.height > found->height ? record.height : found->height;
 	}
 	return 0;
 }
@@ -119,14 +124,38 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 	return 0;
 }
 
+/* Checks a value, whose location is sound, against the schema. */
+static int check_typed(const struct packimg *dataset, const struct shard *shard, uint32_t field,
+		       const struct packimg_value *value, uint64_t i, struct packimg_error *error)
+{
+	const struct schema_value *typed = dataset->field_values[field];
+
+	if (!typed)
+		return 0;
+	const char *fault = schema_field_fault(typed, value);
+	if (!fault && typed->role == SCHEMA_CLASS) {
+		struct schema_classes classes = schema_field_classes(typed, value);
+		if (classes.min < PACKIMG_LABEL_NONE ||
+		    (dataset->class_count > 0 && classes.max >= (int64_t)dataset->class_count))
+			fault = "has a number that is not a class";
+	}
+	if (!fault)
+		return 0;
+	return packimg_damaged(error,
+			       "%s: sample %" PRIu64 ": value '%s' %s; convert the file again",
+			       shard->path, shard->sample_first + i, typed->name, fault);
+}
+
 /*
  * Checks the value of sample i of a shard. *end is the end of the previous value's bytes, and is
  * updated to the end of this value's.
  */
-static int check_value(const struct shard *shard, const struct packimg_field *field,
+static int check_value(const struct packimg *dataset, const struct shard *shard, uint32_t number,
 		       const struct column_view *view, uint64_t i, uint64_t *end,
 		       uint64_t *ret_longest, struct packimg_error *error)
 {
+	const struct packimg_field *field = &dataset->fields[number];
+	struct packimg_value value = {0};
 	bool present = view->present[i / 8] >> (i % 8) & 1,
 	     is_bytes = field->type >= PACKIMG_FIELD_BYTES;
 	uint64_t range[2] = {0};
@@ -138,8 +167,11 @@ static int check_value(const struct shard *shard, const struct packimg_field *fi
 		return packimg_damaged(error,
 				       "%s: sample %" PRIu64 ": value of field %.100s is damaged",
 				       shard->path, shard->sample_first + i, field->name);
+	value.present = present;
+	memcpy(&value.int64, &range[0], sizeof(value.int64));
+	memcpy(&value.float64, &range[0], sizeof(value.float64));
 	if (!is_bytes)
-		return 0;
+		return check_typed(dataset, shard, number, &value, i, error);
 	uint64_t size = range[1] - range[0];
 	if (size > field->longest)
 		return packimg_damaged(error,
@@ -156,7 +188,9 @@ static int check_value(const struct shard *shard, const struct packimg_field *fi
 	if (size > *ret_longest)
 		*ret_longest = size;
 	*end = range[1];
-	return 0;
+	value.bytes = view->bytes + range[0];
+	value.size = size;
+	return check_typed(dataset, shard, number, &value, i, error);
 }
 
 static int check_column(const struct packimg *dataset, const struct shard *shard, uint32_t field,
@@ -169,8 +203,10 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 	if (column_view_get(dataset, shard, field, &view) < 0)
 		return packimg_damaged(error, "%s: column of field %.100s does not fit the file",
 				       shard->path, name);
+	const struct packimg_value absent = {0};
 	if (!view.present)
-		return 0;
+		return shard->sample_count ? check_typed(dataset, shard, field, &absent, 0, error)
+					   : 0;
 	poison_expect_none(view.present, view.size);
 	if (XXH3_64bits(view.present, view.size) != view.xxh3)
 		return packimg_damaged(
@@ -183,14 +219,53 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 				error, "%s: field %.100s: presence bits past the last sample",
 				shard->path, name);
 	for (uint64_t i = 0; i < shard->sample_count; i++) {
-		int r = check_value(shard, &dataset->fields[field], &view, i, &end, ret_longest,
-				    error);
+		int r = check_value(dataset, shard, field, &view, i, &end, ret_longest, error);
 		if (r < 0)
 			return r;
 	}
 	if (end != view.bytes_size)
 		return packimg_damaged(error, "%s: field %.100s is longer than its values",
 				       shard->path, name);
+	return 0;
+}
+
+/* Returns the number of rows of a value of a sample, whose column is sound. */
+static uint64_t rows_of(const struct packimg *dataset, uint64_t index, unsigned value)
+{
+	const struct schema_value *typed = &dataset->schema.values[value];
+	struct packimg_value stored;
+
+	if (packimg_value(dataset, index, typed->number, &stored) < 0)
+		return 0;
+	return schema_field_rows(typed, &stored);
+}
+
+/* Checks that values whose rows go together have equally many. */
+static int check_rows(const struct packimg *dataset, const struct shard *shard,
+		      struct packimg_error *error)
+{
+	const struct schema *schema = &dataset->schema;
+
+	for (unsigned k = 0; dataset->has_schema && k < schema->count; k++) {
+		int with = schema_rows(schema, k);
+
+		if (with < 0 || with == (int)k)
+			continue;
+		for (uint64_t i = 0; i < shard->sample_count; i++) {
+			uint64_t index = shard->sample_first + i;
+			uint64_t rows = rows_of(dataset, index, k),
+				 expected = rows_of(dataset, index, (unsigned)with);
+
+			if (rows != expected)
+				return packimg_damaged(
+					error,
+					"%s: sample %" PRIu64 ": value '%s' has %" PRIu64
+					" rows, and '%s', with whose rows they go, has %" PRIu64
+					"; convert the file again",
+					shard->path, index, schema->values[k].name, rows,
+					schema->values[with].name, expected);
+		}
+	}
 	return 0;
 }
 
@@ -252,14 +327,14 @@ static int check_shard(const struct packimg *dataset, const struct shard *shard,
 {
 	int r = check_sections(shard, error);
 	r = r ?: ranges_check(dataset, shard, error);
-	r = r ?: check_records(dataset, shard, error);
+	r = r ?: check_records(dataset, shard, found, error);
 	if (r == 0)
 		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],
 				  PIMG_SECTION_SOURCES, shard->sample_count, &found->source_longest,
 				  error);
 	for (uint32_t field = 0; r == 0 && field < dataset->field_count; field++)
 		r = check_column(dataset, shard, field, &found->longest[field], error);
-	return r;
+	return r == 0 ? check_rows(dataset, shard, error) : r;
 }
 
 static int check_longest(const struct packimg *dataset, const char *what, const char *name,
@@ -287,6 +362,24 @@ static int traits_check(const struct packimg *dataset, const struct traits_found
 	return r;
 }
 
+/* Checks that the sizes recorded in the schema are those of the largest samples. */
+static int check_largest(const struct packimg *dataset, const struct traits_found *found,
+			 struct packimg_error *error)
+{
+	if (!dataset->has_schema)
+		return 0;
+	const struct schema_value *image =
+		&dataset->schema.values[schema_stored(&dataset->schema, SCHEMA_IN_INDEX, 0)];
+	if (image->width == found->width && image->height == found->height)
+		return 0;
+	return packimg_damaged(
+		error,
+		"%s: value '%s': the largest is recorded as %u x %u, and has %u x %u; "
+		"convert the file again",
+		dataset->shards[0].path, image->name, image->width, image->height, found->width,
+		found->height);
+}
+
 int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 {
 	struct traits_found found = {0};
@@ -302,5 +395,6 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
 		r = check_shard(dataset, &dataset->shards[i], &found, error);
 	r = r ?: check_dataset_info(dataset, error);
-	return r == 0 ? traits_check(dataset, &found, error) : r;
+	r = r ?: traits_check(dataset, &found, error);
+	return r == 0 ? check_largest(dataset, &found, error) : r;
 }

@@ -20,8 +20,9 @@ struct blob {
 
 /* Section types, in the order of writing. */
 static const uint32_t blob_types[] = {PIMG_SECTION_CLASSES, PIMG_SECTION_FIELDS,
-				      PIMG_SECTION_METADATA, PIMG_SECTION_FIELD_STATS};
-enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_FIELD_STATS, BLOB_COUNT };
+				      PIMG_SECTION_METADATA, PIMG_SECTION_FIELD_STATS,
+				      PIMG_SECTION_SCHEMA};
+enum { BLOB_CLASSES, BLOB_FIELDS, BLOB_METADATA, BLOB_FIELD_STATS, BLOB_SCHEMA, BLOB_COUNT };
 
 int shard_begin(struct packimg_writer *writer)
 {
@@ -181,7 +182,10 @@ static int writer_build_blobs(const struct packimg_writer *writer, struct blob b
 		return r;
 	r = dataset_info_build_metadata(info, &blobs[BLOB_METADATA].data,
 					&blobs[BLOB_METADATA].size);
-	return r < 0 ? r : writer_build_field_stats(writer, &blobs[BLOB_FIELD_STATS]);
+	r = r ?: writer_build_field_stats(writer, &blobs[BLOB_FIELD_STATS]);
+	if (r < 0)
+		return r;
+	return writer_schema_pack(writer, &blobs[BLOB_SCHEMA].data, &blobs[BLOB_SCHEMA].size);
 }
 
 static int writer_put_section(struct output *output, struct shard_done *shard, uint32_t type,
@@ -220,15 +224,15 @@ static void hash_column(XXH3_state_t *state, const struct column *column)
 /*
  * Derives the set's UUID from the samples and their order. It does not depend on their location:
  * the same samples give the same UUID in any number of shards, with or without an index, and with
- * any metadata and field statistics.
+ * any metadata and field statistics. A schema is part of the content.
  */
-static void uuid_derive(struct packimg_writer *writer)
+static int uuid_derive(struct packimg_writer *writer)
 {
 	const struct dataset_info *info = &writer->info;
 	XXH3_state_t *state = writer->identity;
 
 	if (writer->has_uuid)
-		return;
+		return 0;
 	XXH3_128bits_update(state, &writer->sample_first, sizeof(writer->sample_first));
 	XXH3_128bits_update(state, &info->class_count, sizeof(info->class_count));
 	if (info->class_count > 0)
@@ -239,7 +243,9 @@ static void uuid_derive(struct packimg_writer *writer)
 		XXH3_128bits_update(state, info->mean, sizeof(info->mean));
 		XXH3_128bits_update(state, info->std, sizeof(info->std));
 	}
+	int r = writer_schema_hash(writer, state);
 	uuid_from_hash(XXH3_128bits_digest(state), writer->uuid);
+	return r;
 }
 
 static void shard_header(const struct packimg_writer *writer, uint32_t number,
@@ -392,7 +398,8 @@ static int writer_finish(struct packimg_writer *writer)
 	int r = shard_end(writer);
 	if (r == 0)
 		r = writer_build_blobs(writer, blobs);
-	uuid_derive(writer);
+	if (r == 0)
+		r = uuid_derive(writer);
 	for (uint32_t i = 0; i < writer->shard_count && r == 0; i++)
 		r = shard_seal(writer, i, blobs);
 	for (int i = BLOB_FIELDS; i < BLOB_COUNT; i++)
@@ -411,7 +418,15 @@ int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *e
 				    "%s: a sample has label %" PRId32
 				    ", but there are only %" PRIu32 " classes",
 				    writer->path, writer->label_max, writer->info.class_count);
-	int r = writer_finish(writer);
+	if (writer->info.class_count > 0 && writer->class_max >= (int64_t)writer->info.class_count)
+		return packimg_fail(error, -EINVAL,
+				    "%s: a value of role class has number %" PRId64
+				    ", but there are only %" PRIu32 " classes",
+				    writer->path, writer->class_max, writer->info.class_count);
+	int r = writer_schema_check_last(writer, error);
+	if (r < 0)
+		return r;
+	r = writer_finish(writer);
 	writer->failed = r;
 	if (r < 0 && writer->renamed)
 		return packimg_fail(error, r,

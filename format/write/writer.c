@@ -41,6 +41,7 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 	writer->output.fd = -1;
 	writer->temp_files.lock_fd = -1;
 	writer->label_max = PACKIMG_LABEL_NONE;
+	writer->class_max = PACKIMG_LABEL_NONE;
 	spool_init(&writer->spool, writer->temp_files.directory);
 	writer->buffer = malloc(OUTPUT_BUFFER_SIZE);
 	writer->columns = calloc(PACKIMG_FIELDS_MAX, sizeof(*writer->columns));
@@ -235,7 +236,11 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 	int r = writer_check(writer, error);
 	if (r < 0)
 		return r;
+	r = writer_schema_check_last(writer, error);
+	if (r < 0)
+		return r;
 	const char *fault = item_fault(item);
+	fault = fault ?: writer_schema_item_fault(writer, item);
 	if (fault)
 		return packimg_fail(
 			error, -EINVAL, "%s: sample %" PRIu64 " (%.*s): %s", writer->path,
@@ -259,6 +264,7 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer->sample_count++;
+	writer_schema_note_item(writer, item);
 	if (item->label > writer->label_max)
 		writer->label_max = item->label;
 	return 0;
@@ -282,6 +288,9 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 				    "%s: sample %" PRIu64 ": field %.100s is not UTF-8",
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    column->name);
+	r = writer_schema_check_value(writer, field, value, error);
+	if (r < 0)
+		return r;
 	r = column_set(column, &writer->spool, writer->sample_count - 1, value);
 	if (r == -EEXIST)
 		return packimg_fail(error, r, "%s: sample %" PRIu64 ": field %.100s is set twice",
@@ -290,6 +299,7 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer_hash_value(writer, column, value);
+	writer_schema_note_value(writer, field, value);
 	return 0;
 }
 
@@ -340,6 +350,7 @@ void packimg_writer_free(struct packimg_writer *writer)
 		free(writer->shards[i].columns);
 	free(writer->shards);
 	free(writer->columns);
+	free(writer->schema);
 	XXH3_freeState(writer->identity);
 	free(writer->buffer);
 	dataset_info_deinit(&writer->info);

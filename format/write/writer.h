@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "format/base/schema.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 #include "format/write/column.h"
@@ -63,6 +64,11 @@ struct packimg_writer {
 	uint32_t column_count;
 	struct dataset_info info;
 
+	/* NULL without one; its largest sizes are those of the samples so far */
+	struct schema *schema;
+	uint64_t rows[SCHEMA_VALUES_MAX]; /* of each value of the sample added last */
+	int64_t class_max;                /* largest class number in values of role class */
+
 	struct shard_done *shards;
 	uint32_t shard_count;
 	uint64_t shards_size; /* bytes of the finished shards */
@@ -82,6 +88,24 @@ int dataset_info_metadata(struct dataset_info *info, const char *key, const char
  */
 int dataset_info_build_metadata(const struct dataset_info *info, void **ret_text, size_t *ret_size);
 void dataset_info_deinit(struct dataset_info *info);
+
+/*
+ * Schema; each function does nothing without one. writer_schema_check_value() and
+ * writer_schema_check_last() return -EINVAL if a value breaks the schema, or if the sample added
+ * last is incomplete. writer_schema_item_fault() returns the end of a sentence, or NULL. The note
+ * functions collect the largest sizes.
+ */
+int writer_schema_check_value(struct packimg_writer *writer, uint32_t field,
+			      const struct packimg_value *stored, struct packimg_error *error);
+void writer_schema_note_value(struct packimg_writer *writer, uint32_t field,
+			      const struct packimg_value *stored);
+int writer_schema_check_last(const struct packimg_writer *writer, struct packimg_error *error);
+const char *writer_schema_item_fault(const struct packimg_writer *writer,
+				     const struct packimg_item *item);
+void writer_schema_note_item(struct packimg_writer *writer, const struct packimg_item *item);
+/* Serialises the section; the caller frees it. Leaves the outputs unchanged without a schema. */
+int writer_schema_pack(const struct packimg_writer *writer, void **ret_bytes, size_t *ret_size);
+int writer_schema_hash(const struct packimg_writer *writer, XXH3_state_t *state);
 
 /* Opens the next shard. */
 int shard_begin(struct packimg_writer *writer);

@@ -7,6 +7,7 @@
  * changed and the checksums corrected. The first part of its name is the expected result: "open"
  * and "check" fail there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
  */
+#include "format/base/schema.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 
@@ -146,6 +147,83 @@ static void make_full(const char *name, uint64_t shard_size)
 	packimg_encoder_free(encoder);
 }
 
+static void put_value(struct packimg_writer *writer, const char *name, enum packimg_field_type type,
+		      const struct packimg_value *value)
+{
+	uint32_t field;
+
+	must(packimg_writer_field(writer, name, type, &field, &error));
+	must(packimg_writer_value(writer, field, value, &error));
+}
+
+/* Sample i has i boxes and 3 - i points. */
+static void put_typed_values(struct packimg_writer *writer, uint32_t i)
+{
+	static const float coordinates[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11.5F};
+	static const int32_t classes[3] = {2, -1, 0};
+	static const char *const captions[] = {"nothing", "one", "два"};
+	struct packimg_value value = {.present = true, .bytes = coordinates, .size = i * 16};
+
+	put_value(writer, "boxes", PACKIMG_FIELD_BYTES, &value);
+	value.size = (3 - i) * 8;
+	put_value(writer, "points", PACKIMG_FIELD_BYTES, &value);
+	value.bytes = classes;
+	value.size = i * 4;
+	put_value(writer, "class", PACKIMG_FIELD_BYTES, &value);
+	value.bytes = coordinates;
+	value.size = 8;
+	put_value(writer, "target", PACKIMG_FIELD_BYTES, &value);
+	value.float64 = i / 4.0;
+	put_value(writer, "area", PACKIMG_FIELD_FLOAT64, &value);
+	value.int64 = 253 + i;
+	put_value(writer, "small", PACKIMG_FIELD_INT64, &value);
+	if (i == 0)
+		return;
+	value.bytes = captions[i];
+	value.size = strlen(captions[i]);
+	put_value(writer, "caption", PACKIMG_FIELD_TEXT, &value);
+}
+
+/* Three samples with a schema. */
+static void make_typed(void)
+{
+	static const char *const classes[] = {"one", "zwei", "три"};
+	uint8_t pixels[16 * 8 * 3];
+	struct packimg_writer *writer;
+	struct packimg_item item = {
+		.data = pixels,
+		.height = 8,
+		.label = 1,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+		.source = "2.png",
+	};
+
+	must(packimg_writer_new(path_of("good", "typed.pimg"), NULL, &writer, &error));
+	must(packimg_writer_classes(writer, classes, 3, &error));
+	must(packimg_writer_schema(writer,
+				   "image: image u8[h,w,3]\n"
+				   "boxes: boxes(image) f32[*,4] xyxy\n"
+				   "points: keypoints(image) f32[*,2]\n"
+				   "class: class(boxes) i32[*]\n"
+				   "target: value f32[2]\n"
+				   "area: value f32\n"
+				   "small: value u8\n"
+				   "caption: text sparse\n",
+				   &error));
+	for (uint32_t i = 0; i < 3; i++) {
+		fill(pixels, sizeof(pixels), i);
+		item.width = 14 + i;
+		item.data_size = (size_t)item.width * 8 * 3;
+		item.source_size = i == 2 ? 5 : 0;
+		must(packimg_writer_add(writer, &item, &error));
+		put_typed_values(writer, i);
+	}
+	must(packimg_writer_finish(writer, &error));
+	packimg_writer_free(writer);
+}
+
 /* A file in memory that can be changed. */
 struct file {
 	uint8_t *data;
@@ -243,6 +321,8 @@ static void make_extended(void)
 #define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
 #define FIELD(n)      ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[n]
 #define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
+#define SCHEMA        (*(struct schema_head *)content_of(f, PIMG_SECTION_SCHEMA))
+#define TYPED(n)      ((struct schema_record *)(&SCHEMA + 1))[n]
 #define STATS(n)      ((struct pimg_field_stats *)content_of(f, PIMG_SECTION_FIELD_STATS))[n]
 #define HEADER        (*f->header)
 #define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
@@ -391,6 +471,58 @@ BAD(check_metadata_order, memcpy(content_of(f, PIMG_SECTION_METADATA), "zote", 4
 BAD(check_metadata_line, memcpy(content_of(f, PIMG_SECTION_METADATA), "no=\n", 4))
 BAD(check_metadata_utf8, memcpy((char *)content_of(f, PIMG_SECTION_METADATA) + 5, "\xc0\x80", 2))
 
+/* Changes of typed.pimg. */
+enum { IMAGE, BOXES, POINTS, CLASS, TARGET, AREA, SMALL, CAPTION, LABEL, NUMBER, KEY };
+
+BAD(open_schema_size, SECTION(SCHEMA).size -= 1)
+BAD(open_schema_short, SECTION(SCHEMA).size = 15)
+BAD(open_schema_values, SCHEMA.values = 65)
+BAD(open_schema_reserved, TYPED(AREA).reserved[15] = 1)
+BAD(open_schema_role, TYPED(AREA).role = 14)
+BAD(open_schema_element, TYPED(BOXES).element = SCHEMA_F64)
+BAD(open_schema_shape, TYPED(BOXES).shape[1] = 0)
+BAD(open_schema_size_overflow, {
+	TYPED(TARGET).dims = 2;
+	TYPED(TARGET).shape[0] = TYPED(TARGET).shape[1] = 1 << 30;
+})
+BAD(open_schema_of_itself, TYPED(CLASS).of = CLASS)
+BAD(open_schema_of_later, TYPED(BOXES).of = LABEL)
+BAD(open_schema_image_none, TYPED(IMAGE).store = SCHEMA_IN_COLUMN)
+BAD(open_schema_images_none, TYPED(IMAGE).store = SCHEMA_IN_IMAGES)
+BAD(open_schema_field, TYPED(SMALL).number = 7)
+BAD(open_schema_field_name, {
+	TYPED(BOXES).number = 1;
+	TYPED(POINTS).number = 0;
+})
+BAD(open_schema_field_type, TYPED(AREA).element = SCHEMA_I32)
+BAD(open_schema_longest, TYPED(BOXES).longest -= 1)
+BAD(open_schema_longest_text, TYPED(CAPTION).longest += 1)
+BAD(open_schema_longest_key, TYPED(KEY).longest += 1)
+BAD(open_schema_name_nul, ((char *)&TYPED(KEY + 1))[1] = 0)
+BAD(open_schema_name_twice, memcpy(&TYPED(KEY + 1), "boxes", 5))
+BAD(open_schema_name_order, TYPED(BOXES).name_offset = 0)
+BAD(check_schema_width_short, TYPED(IMAGE).width -= 1)
+BAD(check_schema_width_long, TYPED(IMAGE).width += 1)
+BAD(check_schema_height, TYPED(IMAGE).shape[0] = 9)
+BAD(check_typed_rows, TYPED(CLASS).of = POINTS)
+BAD(check_typed_missing, TYPED(CAPTION).flags = 0)
+BAD(check_typed_shape, TYPED(TARGET).shape[0] = 3)
+BAD(check_typed_number, {
+	uint8_t *bytes = f->data + COLUMN(5).offset;
+	bytes[8 + 2 * 8 + 1] = 1;
+	COLUMN(5).xxh3 = XXH3_64bits(bytes, COLUMN(5).size);
+})
+BAD(check_typed_float, {
+	uint8_t *bytes = f->data + COLUMN(4).offset;
+	bytes[8 + 2 * 8 + 7] = 0x7e;
+	COLUMN(4).xxh3 = XXH3_64bits(bytes, COLUMN(4).size);
+})
+BAD(check_typed_class, {
+	uint8_t *bytes = f->data + COLUMN(2).offset;
+	bytes[8 + 4 * 8] = 3;
+	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
+})
+
 struct bad {
 	const char *name;
 	void (*change)(struct file *file);
@@ -512,20 +644,44 @@ static const struct bad bads[] = {
 	ENTRY(check_metadata_utf8),
 };
 
-static void make_bad(void)
+static const struct bad typed_bads[] = {
+	ENTRY(open_schema_size),         ENTRY(open_schema_short),
+	ENTRY(open_schema_values),       ENTRY(open_schema_reserved),
+	ENTRY(open_schema_role),         ENTRY(open_schema_element),
+	ENTRY(open_schema_shape),        ENTRY(open_schema_size_overflow),
+	ENTRY(open_schema_of_itself),    ENTRY(open_schema_of_later),
+	ENTRY(open_schema_image_none),   ENTRY(open_schema_images_none),
+	ENTRY(open_schema_field),        ENTRY(open_schema_field_name),
+	ENTRY(open_schema_field_type),   ENTRY(open_schema_longest),
+	ENTRY(open_schema_longest_text), ENTRY(open_schema_longest_key),
+	ENTRY(open_schema_name_nul),     ENTRY(open_schema_name_twice),
+	ENTRY(open_schema_name_order),   ENTRY(check_schema_width_short),
+	ENTRY(check_schema_width_long),  ENTRY(check_schema_height),
+	ENTRY(check_typed_rows),         ENTRY(check_typed_missing),
+	ENTRY(check_typed_shape),        ENTRY(check_typed_number),
+	ENTRY(check_typed_float),        ENTRY(check_typed_class),
+};
+
+static void make_bad_of(const char *good, const struct bad *changes, size_t count)
 {
 	char name[128];
 
-	for (size_t i = 0; i < sizeof(bads) / sizeof(*bads); i++) {
-		struct file file = file_read(path_of("good", "full.pimg"));
+	for (size_t i = 0; i < count; i++) {
+		struct file file = file_read(path_of("good", good));
 		size_t size = file.size;
-		bads[i].change(&file);
+		changes[i].change(&file);
 		if (file.size == size)
 			repair_checksums(&file);
-		snprintf(name, sizeof(name), "%s.pimg", bads[i].name);
+		snprintf(name, sizeof(name), "%s.pimg", changes[i].name);
 		file_write(&file, path_of("bad", name));
 		free(file.data);
 	}
+}
+
+static void make_bad(void)
+{
+	make_bad_of("full.pimg", bads, sizeof(bads) / sizeof(*bads));
+	make_bad_of("typed.pimg", typed_bads, sizeof(typed_bads) / sizeof(*typed_bads));
 	/* the only fault of these two files is an outdated checksum */
 	struct file file = file_read(path_of("good", "full.pimg"));
 	file.header->set_uuid[0] ^= 1;
@@ -549,6 +705,7 @@ int main(int argc, char **argv)
 	make_minimal();
 	make_full("full.pimg", 0);
 	make_full("set.pimg", 2048);
+	make_typed();
 	make_extended();
 	make_shared();
 	make_bad();

@@ -3,6 +3,7 @@
  * their name says; the writer still makes the same bytes; and the listing in SPEC.md matches the
  * file. The environment names the folder, the program and SPEC.md.
  */
+#include "format/base/schema.h"
 #include "format/packimg.h"
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
@@ -174,6 +175,80 @@ TEST(good)
 	check_full("set.pimg", true, 7);
 }
 
+static const void *typed_value(const struct packimg *dataset, uint32_t i, const char *name,
+			       size_t size)
+{
+	const struct schema *schema = packimg_schema(dataset);
+	struct packimg_value value;
+	int index = schema_find(schema, name);
+
+	assert_true(index >= 0);
+	assert_int_equal(packimg_value(dataset, i, schema->values[index].number, &value), 0);
+	assert_true(value.present);
+	assert_int_equal(value.size, size);
+	return value.bytes;
+}
+
+TEST(typed)
+{
+	static const char expected[] = "image: image u8[h,w,3]\n"
+				       "boxes: boxes(image) f32[*,4] xyxy\n"
+				       "points: keypoints(image) f32[*,2] xy\n"
+				       "class: class(boxes) i32[*]\n"
+				       "target: value f32[2]\n"
+				       "area: value f32\n"
+				       "small: value u8\n"
+				       "caption: text sparse\n"
+				       "label: class i32\n"
+				       "sample: number u64\n"
+				       "key: key\n";
+	static const float coordinates[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11.5F};
+	static const int32_t classes[3] = {2, -1, 0};
+	struct packimg *dataset = open_good("typed.pimg");
+	const struct schema *schema = packimg_schema(dataset);
+	char text[SCHEMA_TEXT_MAX];
+
+	schema_print(schema, text, sizeof(text));
+	assert_string_equal(text, expected);
+	assert_int_equal(schema->values[0].width, 16);
+	assert_int_equal(schema->values[0].height, 8);
+	assert_int_equal(schema->values[1].longest, 2);
+	assert_int_equal(schema->values[2].longest, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_memory_equal(typed_value(dataset, i, "boxes", i * 16), coordinates, i * 16);
+		typed_value(dataset, i, "points", (3 - i) * 8);
+		assert_memory_equal(typed_value(dataset, i, "class", i * 4), classes, i * 4);
+		assert_memory_equal(typed_value(dataset, i, "target", 8), coordinates, 8);
+	}
+	assert_memory_equal(typed_value(dataset, 1, "caption", 3), "one", 3);
+	packimg_close(dataset);
+}
+
+/* A value that breaks the schema is refused at each use. */
+TEST(typed_at_use)
+{
+	static const struct {
+		const char *name;
+		uint32_t field, sample;
+	} cases[] = {
+		{"check_typed_missing.pimg", 6, 0},
+		{"check_typed_shape.pimg", 3, 1},
+		{"check_typed_number.pimg", 5, 2},
+		{"check_typed_float.pimg", 4, 2},
+	};
+	struct packimg_value value;
+	struct packimg *dataset;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_int_equal(packimg_open(golden_path("bad", cases[i].name), &dataset, &error),
+				 0);
+		assert_int_equal(packimg_value(dataset, cases[i].sample, cases[i].field, &value),
+				 -EBADMSG);
+		assert_int_equal(packimg_value(dataset, cases[i].sample, 0, &value), 0);
+		packimg_close(dataset);
+	}
+}
+
 TEST(shared)
 {
 	struct packimg *dataset = open_good("shared.pimg");
@@ -331,7 +406,7 @@ TEST(longer_than_recorded)
 
 TEST(same_bytes)
 {
-	static const char *const names[] = {"minimal.pimg", "set-00000-of-00003.pimg",
+	static const char *const names[] = {"minimal.pimg", "typed.pimg", "set-00000-of-00003.pimg",
 					    "set-00001-of-00003.pimg", "set-00002-of-00003.pimg"};
 	char *directory = image_directory(), command[8200], path[4200];
 

@@ -491,11 +491,12 @@ TEST_WITH(golden, setup, teardown)
 	static const char *const names[] = {"minimal.pimg",
 					    "full.pimg",
 					    "extended.pimg",
+					    "typed.pimg",
 					    "set-00000-of-00003.pimg",
 					    "set-00001-of-00003.pimg",
 					    "set-00002-of-00003.pimg"};
 	static const char *const datasets[] = {"minimal.pimg", "full.pimg", "extended.pimg",
-					       "set.pimg"};
+					       "typed.pimg", "set.pimg"};
 	char golden[600];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

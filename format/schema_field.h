@@ -1,0 +1,33 @@
+/*
+ * Connects the values of a schema (format/base/schema.h) with the fields that store them (SPEC.md,
+ * "Schema"). Pure functions, any thread.
+ */
+#pragma once
+
+#include "format/base/schema.h"
+#include "format/packimg.h"
+
+/* Returns the type of the field that stores a value. The value must be in a column. */
+enum packimg_field_type schema_field_type(const struct schema_value *value);
+/*
+ * Compares a stored value with its element, shape and flags. Returns what is wrong, as the end of a
+ * sentence, or NULL. Does not read value->bytes.
+ */
+const char *schema_field_fault(const struct schema_value *value,
+			       const struct packimg_value *stored);
+/* Returns the number of rows of a stored value; 0 if the value has no rows or is absent. */
+uint64_t schema_field_rows(const struct schema_value *value, const struct packimg_value *stored);
+/* Smallest and largest number of a value of role class; both PACKIMG_LABEL_NONE if it has none. */
+struct schema_classes {
+	int64_t min, max;
+};
+/* Reads stored->bytes. */
+struct schema_classes schema_field_classes(const struct schema_value *value,
+					   const struct packimg_value *stored);
+
+/*
+ * Makes the schema that a file without section 8 has: an image, the fields, label, sample and key.
+ * Leaves out fields whose names a schema cannot have, and those beyond its 64 values.
+ */
+void schema_imply(const struct packimg_field *fields, uint32_t count, uint64_t source_longest,
+		  struct schema *ret_schema);

@@ -1,0 +1,190 @@
+/* The writer's part for datasets with a schema: declares fields, checks values and samples. */
+#include "format/error.h"
+#include "format/schema_field.h"
+#include "format/write/writer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Returns the value that a field stores, or -1. */
+static int value_of_field(const struct packimg_writer *writer, uint32_t field)
+{
+	return writer->schema ? schema_stored(writer->schema, SCHEMA_IN_COLUMN, field) : -1;
+}
+
+static int declare_fields(struct packimg_writer *writer, const struct schema *schema,
+			  struct packimg_error *error)
+{
+	for (unsigned i = 0; i < schema->count; i++) {
+		const struct schema_value *value = &schema->values[i];
+		uint32_t field;
+
+		if (value->store != SCHEMA_IN_COLUMN)
+			continue;
+		int r = packimg_writer_field(writer, value->name, schema_field_type(value), &field,
+					     error);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int packimg_writer_schema(struct packimg_writer *writer, const char *text,
+			  struct packimg_error *error)
+{
+	struct schema_error fault;
+	struct schema schema;
+
+	if (writer->schema || writer->column_count || writer->sample_count || writer->shard_count)
+		return packimg_fail(error, -EINVAL,
+				    "%s: the schema must be set once, before fields and samples",
+				    writer->path);
+	int r = schema_parse(text, strlen(text), &schema, &fault);
+	if (r < 0)
+		return packimg_fail(error, -EINVAL, "%s: schema: %s", writer->path, fault.text);
+	r = declare_fields(writer, &schema, error);
+	if (r < 0)
+		return r;
+	writer->schema = malloc(sizeof(schema));
+	if (!writer->schema)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", writer->path);
+	*writer->schema = schema;
+	return 0;
+}
+
+static int fail_value(const struct packimg_writer *writer, const struct schema_value *value,
+		      const char *fault, struct packimg_error *error)
+{
+	return packimg_fail(error, -EINVAL, "%s: sample %" PRIu64 ": value '%s' %s", writer->path,
+			    writer->sample_first + writer->sample_count - 1, value->name, fault);
+}
+
+int writer_schema_check_value(struct packimg_writer *writer, uint32_t field,
+			      const struct packimg_value *stored, struct packimg_error *error)
+{
+	int index = value_of_field(writer, field);
+
+	if (index < 0)
+		return 0;
+	const struct schema_value *value = &writer->schema->values[index];
+	const char *fault = schema_field_fault(value, stored);
+	if (fault)
+		return fail_value(writer, value, fault, error);
+	if (value->role == SCHEMA_CLASS &&
+	    schema_field_classes(value, stored).min < PACKIMG_LABEL_NONE)
+		return fail_value(writer, value, "has a number below -1, which is no class", error);
+	return 0;
+}
+
+void writer_schema_note_value(struct packimg_writer *writer, uint32_t field,
+			      const struct packimg_value *stored)
+{
+	int index = value_of_field(writer, field);
+
+	if (index < 0)
+		return;
+	const struct schema_value *value = &writer->schema->values[index];
+	writer->rows[index] = schema_field_rows(value, stored);
+	if (value->role == SCHEMA_CLASS) {
+		int64_t class_max = schema_field_classes(value, stored).max;
+		if (class_max > writer->class_max)
+			writer->class_max = class_max;
+	}
+}
+
+/* Checks that the sample added last has the value, and as many rows as those it goes with. */
+static int check_value_of_last(const struct packimg_writer *writer, unsigned index,
+			       struct packimg_error *error)
+{
+	const struct schema *schema = writer->schema;
+	const struct schema_value *value = &schema->values[index];
+	int with = schema_rows(schema, index);
+
+	if (value->store != SCHEMA_IN_COLUMN)
+		return 0;
+	if (!(value->flags & SCHEMA_SPARSE) &&
+	    writer->columns[value->number].filled < writer->sample_count)
+		return fail_value(writer, value,
+				  "is missing; set it, or declare it sparse in the schema", error);
+	if (with >= 0 && writer->rows[index] != writer->rows[with])
+		return packimg_fail(error, -EINVAL,
+				    "%s: sample %" PRIu64 ": value '%s' has %" PRIu64
+				    " rows, and '%s', with whose rows they go, has %" PRIu64,
+				    writer->path, writer->sample_first + writer->sample_count - 1,
+				    value->name, writer->rows[index], schema->values[with].name,
+				    writer->rows[with]);
+	return 0;
+}
+
+int writer_schema_check_last(const struct packimg_writer *writer, struct packimg_error *error)
+{
+	int r = 0;
+
+	if (!writer->schema || writer->sample_count == 0)
+		return 0;
+	for (unsigned i = 0; i < writer->schema->count && r == 0; i++)
+		r = check_value_of_last(writer, i, error);
+	return r;
+}
+
+const char *writer_schema_item_fault(const struct packimg_writer *writer,
+				     const struct packimg_item *item)
+{
+	if (!writer->schema)
+		return NULL;
+	const struct schema_value *image =
+		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_INDEX, 0)];
+	if ((image->shape[0] && item->height != image->shape[0]) ||
+	    (image->shape[1] && item->width != image->shape[1]))
+		return "width and height must be those of the schema";
+	return NULL;
+}
+
+void writer_schema_note_item(struct packimg_writer *writer, const struct packimg_item *item)
+{
+	if (!writer->schema)
+		return;
+	struct schema_value *image =
+		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_INDEX, 0)];
+
+	image->width = item->width > image->width ? item->width : image->width;
+	image->height = item->height > image->height ? item->height : image->height;
+	memset(writer->rows, 0, sizeof(writer->rows));
+}
+
+int writer_schema_pack(const struct packimg_writer *writer, void **ret_bytes, size_t *ret_size)
+{
+	if (!writer->schema)
+		return 0;
+	struct schema *schema = writer->schema;
+	uint8_t *bytes = malloc(SCHEMA_SIZE_MAX);
+
+	if (!bytes)
+		return -ENOMEM;
+	for (unsigned i = 0; i < schema->count; i++) {
+		struct schema_value *value = &schema->values[i];
+
+		if (value->store == SCHEMA_IN_SOURCE)
+			value->longest = writer->source_longest;
+		else if (value->store == SCHEMA_IN_COLUMN &&
+			 (schema_has_rows(value) || value->element == SCHEMA_NO_ELEMENT))
+			value->longest =
+				writer->columns[value->number].longest / schema_row_size(value);
+	}
+	*ret_bytes = bytes;
+	*ret_size = schema_pack(schema, bytes);
+	return 0;
+}
+
+int writer_schema_hash(const struct packimg_writer *writer, XXH3_state_t *state)
+{
+	if (!writer->schema)
+		return 0;
+	char *text = malloc(SCHEMA_TEXT_MAX);
+	if (!text)
+		return -ENOMEM;
+	XXH3_128bits_update(state, text, schema_print(writer->schema, text, SCHEMA_TEXT_MAX));
+	free(text);
+	return 0;
+}
