@@ -138,6 +138,8 @@ static const struct section_rule {
 	[PIMG_SECTION_METADATA] = {OF_NOTHING, 1, 1, false},
 	[PIMG_SECTION_FIELD_STATS] = {OF_FIELDS, sizeof(struct pimg_field_stats), 1, true},
 	[PIMG_SECTION_SCHEMA] = {OF_NOTHING, sizeof(struct schema_head), 1, false},
+	/* reader.c compares the size with the schema */
+	[PIMG_SECTION_IMAGES] = {OF_SAMPLES, sizeof(struct pimg_record), 0, false},
 };
 
 static int section_check(const struct pimg_header *header, const char *path, uint32_t number,
@@ -223,6 +225,12 @@ static int header_check_sections(const struct pimg_header *header, const char *p
 		return r;
 	if (!header_section(header, PIMG_SECTION_INDEX))
 		return packimg_damaged(error, "%s: the index section is missing", path);
+	if (header_section(header, PIMG_SECTION_IMAGES) &&
+	    !(header->incompatible & PIMG_INCOMPATIBLE_IMAGES))
+		return packimg_damaged(error,
+				       "%s: has a section `images`, but not the feature of that "
+				       "name (bit 0 of incompatible)",
+				       path);
 	if (!!header_section(header, PIMG_SECTION_CLASSES) != (header->class_count > 0))
 		return packimg_damaged(
 			error, "%s: class_count is %u and the class section does not fit that",

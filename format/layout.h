@@ -36,8 +36,14 @@ enum {
 
 #define PIMG_SAMPLES_MAX ((uint64_t)1 << 48)
 
-/* Bits of pimg_header.incompatible that this version understands; none is defined yet. */
-#define PIMG_INCOMPATIBLE_KNOWN ((uint64_t)0)
+/* Bits of pimg_header.incompatible. */
+enum {
+	/* the dataset has a section `images`, or a record of codec raster */
+	PIMG_INCOMPATIBLE_IMAGES = 1 << 0,
+};
+
+/* Bits of pimg_header.incompatible that this version understands. */
+#define PIMG_INCOMPATIBLE_KNOWN ((uint64_t)PIMG_INCOMPATIBLE_IMAGES)
 
 /* Bits of pimg_header.content; all others are reserved. */
 enum {
@@ -54,7 +60,9 @@ enum pimg_section_type {
 	PIMG_SECTION_METADATA = 6,    /* text, terminated, same in every shard */
 	PIMG_SECTION_FIELD_STATS = 7, /* pimg_field_stats[field_count + 1], same in every shard */
 	PIMG_SECTION_SCHEMA = 8,      /* format/base/schema.h, same in every shard */
-	PIMG_SECTION_KNOWN_MAX = 8,
+	/* pimg_record[sample_count * k]: the k further images of each sample */
+	PIMG_SECTION_IMAGES = 9,
+	PIMG_SECTION_KNOWN_MAX = 9,
 };
 
 struct pimg_section {

@@ -110,46 +110,18 @@ static const char *record_overlap(const struct shard *shard, const struct pimg_r
 	return NULL;
 }
 
-/* Returns how the size of an image breaks the schema, or NULL. */
-static const char *size_fault(const struct packimg *dataset, const struct pimg_record *record)
+/* Returns how an image breaks its value in the schema, or NULL. */
+static const char *typed_image_fault(const struct schema_value *value,
+				     const struct pimg_record *record)
 {
-	if (!dataset->has_schema)
-		return NULL;
-	const struct schema_value *image =
-		&dataset->schema.values[schema_stored(&dataset->schema, SCHEMA_IN_INDEX, 0)];
-
-	if (record->width > image->width || record->height > image->height)
+	if (record->width > value->width || record->height > value->height)
 		return "width or height is larger than the schema says";
-	if ((image->shape[0] && record->height != image->shape[0]) ||
-	    (image->shape[1] && record->width != image->shape[1]))
-		return "width or height is not that of the schema";
-	return NULL;
+	return schema_image_fault(value, (enum packimg_codec)record->codec, record->channels,
+				  record->width, record->height);
 }
 
-const char *record_fault(const struct packimg *dataset, const struct shard *shard,
-			 const struct pimg_record *record)
+static const char *codec_fault(const struct shard *shard, const struct pimg_record *record)
 {
-	if (record->data_size == 0 || !range_fits(shard, record->data_offset, record->data_size))
-		return "data_offset and data_size do not fit the file";
-	if (record->side_size == 0 ? record->side_offset != 0 || record->side_xxh3 != 0
-				   : !range_fits(shard, record->side_offset, record->side_size))
-		return "side_offset and side_size do not fit the file";
-	const char *overlap = record_overlap(shard, record);
-	if (overlap)
-		return overlap;
-	if (record->width == 0 || record->width > PACKIMG_SIDE_MAX || record->height == 0 ||
-	    record->height > PACKIMG_SIDE_MAX)
-		return "width or height is out of range";
-	const char *fault = size_fault(dataset, record);
-	if (fault)
-		return fault;
-	if (record->label < PACKIMG_LABEL_NONE ||
-	    (dataset->class_count > 0 && record->label >= (int64_t)dataset->class_count))
-		return "label is not a class";
-	if (record->orientation < 1 || record->orientation > 8)
-		return "orientation is not 1 to 8";
-	if (record->reserved_0 || record->reserved_1)
-		return "reserved bytes are not zero";
 	switch (record->codec) {
 	case PACKIMG_CODEC_JPEG:
 		if (record->channels != 1 && record->channels != 3 && record->channels != 4)
@@ -164,9 +136,133 @@ const char *record_fault(const struct packimg *dataset, const struct shard *shar
 			    (uint64_t)record->width * record->height * record->channels)
 			return "data_size of a raw sample is not width x height x channels";
 		return NULL;
+	case PACKIMG_CODEC_RASTER:
+		if (!shard->has_images)
+			return "codec is raster, but the file lacks the feature `images`";
+		if (record->channels < 1 || record->channels > PACKIMG_RASTER_CHANNELS_MAX)
+			return "channels is not 1 to 32";
+		return NULL;
 	default:
 		return "codec is unknown";
 	}
+}
+
+/* Checks what records of the index and of section `images` have in common. */
+static const char *stored_fault(const struct shard *shard, const struct pimg_record *record)
+{
+	if (record->data_size == 0 || !range_fits(shard, record->data_offset, record->data_size))
+		return "data_offset and data_size do not fit the file";
+	if (record->side_size == 0 ? record->side_offset != 0 || record->side_xxh3 != 0
+				   : !range_fits(shard, record->side_offset, record->side_size))
+		return "side_offset and side_size do not fit the file";
+	const char *overlap = record_overlap(shard, record);
+	if (overlap)
+		return overlap;
+	if (record->width == 0 || record->width > PACKIMG_SIDE_MAX || record->height == 0 ||
+	    record->height > PACKIMG_SIDE_MAX)
+		return "width or height is out of range";
+	if (record->orientation < 1 || record->orientation > 8)
+		return "orientation is not 1 to 8";
+	if (record->reserved_0 || record->reserved_1)
+		return "reserved bytes are not zero";
+	return codec_fault(shard, record);
+}
+
+/* Returns the value of the schema that the index record stores. */
+static const struct schema_value *index_value(const struct packimg *dataset)
+{
+	return &dataset->schema.values[schema_stored(&dataset->schema, SCHEMA_IN_INDEX, 0)];
+}
+
+const char *record_fault(const struct packimg *dataset, const struct shard *shard,
+			 const struct pimg_record *record)
+{
+	const char *fault = stored_fault(shard, record);
+
+	if (fault)
+		return fault;
+	if (record->label < PACKIMG_LABEL_NONE ||
+	    (dataset->class_count > 0 && record->label >= (int64_t)dataset->class_count))
+		return "label is not a class";
+	if (dataset->has_schema)
+		return typed_image_fault(index_value(dataset), record);
+	return record->codec == PACKIMG_CODEC_RASTER ? "codec is raster, but there is no schema"
+						     : NULL;
+}
+
+bool record_is_absent(const struct pimg_record *record)
+{
+	static const struct pimg_record zero;
+
+	return memcmp(record, &zero, sizeof(zero)) == 0;
+}
+
+/* Returns the record that holds a value's pixels. */
+static const struct pimg_record *record_of_value(const struct schema_value *value,
+						 const struct sample_records *records)
+{
+	return value->store == SCHEMA_IN_INDEX ? &records->index : &records->images[value->number];
+}
+
+const char *image_record_fault(const struct packimg *dataset, const struct shard *shard,
+			       const struct sample_records *records, uint32_t image)
+{
+	const struct pimg_record *record = &records->images[image];
+	const struct schema_value
+		*values = dataset->schema.values,
+		*value = &values[schema_stored(&dataset->schema, SCHEMA_IN_IMAGES, image)];
+
+	if (record_is_absent(record))
+		return value->flags & SCHEMA_SPARSE ? NULL : "is missing, but is not sparse";
+	const char *fault = stored_fault(shard, record);
+	fault = fault ?: typed_image_fault(value, record);
+	if (fault)
+		return fault;
+	if (record->label)
+		return "label is not zero";
+	if (value->of == SCHEMA_OF_NONE)
+		return NULL;
+	const struct pimg_record *frame = record_of_value(&values[value->of], records);
+	if (frame->width != record->width || frame->height != record->height)
+		return "width or height is not that of the image to which it belongs";
+	return NULL;
+}
+
+const uint8_t *image_record_at(const struct packimg *dataset, const struct shard *shard, uint64_t i,
+			       uint32_t image)
+{
+	return shard->sections[PIMG_SECTION_IMAGES].data +
+	       (i * dataset->image_count + image) * sizeof(struct pimg_record);
+}
+
+static int index_record_copy(const struct packimg *dataset, const struct shard *shard, uint64_t i,
+			     struct pimg_record *record)
+{
+	return shard_copy(dataset, shard,
+			  shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record), record,
+			  sizeof(*record));
+}
+
+static struct packimg_sample sample_of_record(const struct shard *shard, uint32_t number,
+					      uint64_t index, const struct pimg_record *record)
+{
+	return (struct packimg_sample){
+		.index = index,
+		.data = shard->map + record->data_offset,
+		.side = record->side_size ? shard->map + record->side_offset : NULL,
+		.data_size = record->data_size,
+		.side_size = record->side_size,
+		.data_xxh3 = record->data_xxh3,
+		.side_xxh3 = record->side_xxh3,
+		.width = record->width,
+		.height = record->height,
+		.label = record->label,
+		.codec = record->codec,
+		.channels = record->channels,
+		.orientation = record->orientation,
+		.shard = number,
+		.data_offset = record->data_offset,
+	};
 }
 
 int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample)
@@ -177,29 +273,52 @@ int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg
 	if (index >= dataset->sample_end)
 		return -ERANGE;
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
-	int r = shard_copy(dataset, shard,
-			   shard->sections[PIMG_SECTION_INDEX].data +
-				   (index - shard->sample_first) * sizeof(record),
-			   &record, sizeof(record));
+	int r = index_record_copy(dataset, shard, index - shard->sample_first, &record);
 	if (r < 0 || record_fault(dataset, shard, &record))
 		return -EBADMSG;
-	*ret_sample = (struct packimg_sample){
-		.index = index,
-		.data = shard->map + record.data_offset,
-		.side = record.side_size ? shard->map + record.side_offset : NULL,
-		.data_size = record.data_size,
-		.side_size = record.side_size,
-		.data_xxh3 = record.data_xxh3,
-		.side_xxh3 = record.side_xxh3,
-		.width = record.width,
-		.height = record.height,
-		.label = record.label,
-		.codec = record.codec,
-		.channels = record.channels,
-		.orientation = record.orientation,
-		.shard = number,
-		.data_offset = record.data_offset,
-	};
+	*ret_sample = sample_of_record(shard, number, index, &record);
+	return 0;
+}
+
+uint32_t packimg_image_count(const struct packimg *dataset)
+{
+	return dataset->image_count;
+}
+
+/* Copies the record of an image, and that of its frame. */
+static int image_records_copy(const struct packimg *dataset, const struct shard *shard, uint64_t i,
+			      uint32_t image, struct sample_records *records)
+{
+	const struct schema_value *values = dataset->schema.values;
+	uint16_t of = values[schema_stored(&dataset->schema, SCHEMA_IN_IMAGES, image)].of;
+	uint32_t wanted[2] = {image, image};
+
+	if (of != SCHEMA_OF_NONE && values[of].store == SCHEMA_IN_IMAGES)
+		wanted[1] = values[of].number;
+	int r = index_record_copy(dataset, shard, i, &records->index);
+	for (int k = 0; k < 2 && r == 0; k++)
+		r = shard_copy(dataset, shard, image_record_at(dataset, shard, i, wanted[k]),
+			       &records->images[wanted[k]], sizeof(*records->images));
+	return r;
+}
+
+int packimg_image(const struct packimg *dataset, uint64_t index, uint32_t image,
+		  struct packimg_sample *ret_image)
+{
+	struct sample_records records;
+	uint32_t number;
+
+	if (index >= dataset->sample_end || image >= dataset->image_count)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	int r = image_records_copy(dataset, shard, index - shard->sample_first, image, &records);
+	if (r < 0 || record_fault(dataset, shard, &records.index) ||
+	    image_record_fault(dataset, shard, &records, image))
+		return -EBADMSG;
+	if (record_is_absent(&records.images[image]))
+		return -ENODATA;
+	*ret_image = sample_of_record(shard, number, index, &records.images[image]);
+	ret_image->label = PACKIMG_LABEL_NONE;
 	return 0;
 }
 

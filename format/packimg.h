@@ -211,6 +211,16 @@ uint64_t packimg_count(const struct packimg *dataset);
 int packimg_sample(const struct packimg *dataset, uint64_t index,
 		   struct packimg_sample *ret_sample);
 /*
+ * Further images of a sample: the images, masks and rasters of the schema beyond the first image.
+ * packimg_image() looks up the image of that number (schema_value.number), as packimg_sample()
+ * does; the label is PACKIMG_LABEL_NONE. -ENODATA if the sample lacks this image; -ERANGE if there
+ * is no such sample or image; -EBADMSG also if the size is not that of the image to which it
+ * belongs.
+ */
+uint32_t packimg_image_count(const struct packimg *dataset);
+int packimg_image(const struct packimg *dataset, uint64_t index, uint32_t image,
+		  struct packimg_sample *ret_image);
+/*
  * Verifies the checksums of data and side data, and the structure of the side data. Reads every
  * byte. Returns 0 or -EBADMSG.
  */
@@ -595,6 +605,15 @@ int packimg_writer_schema(struct packimg_writer *writer, const char *text,
 /* Appends a sample. Its index is the number of samples added before it. */
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
 		       struct packimg_error *error);
+/*
+ * Adds a further image to the sample added last: the image, mask or raster of the schema with that
+ * number (schema_value.number). label and source of the item are ignored. Add images in the order
+ * of their numbers, so that one read fetches a sample. -EINVAL if the item breaks the schema;
+ * -EEXIST if the sample has that image. That a mask has the size of its image is checked when the
+ * sample is complete.
+ */
+int packimg_writer_image(struct packimg_writer *writer, uint32_t image,
+			 const struct packimg_item *item, struct packimg_error *error);
 /*
  * Sets a field of the sample added last; -EEXIST if it is already set. A value with present = false
  * changes nothing.

@@ -13,7 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum range_kind { RANGE_HEADER, RANGE_SECTION, RANGE_COLUMN, RANGE_DATA, RANGE_SIDE };
+enum range_kind {
+	RANGE_HEADER,
+	RANGE_SECTION,
+	RANGE_COLUMN,
+	RANGE_DATA,
+	RANGE_SIDE,
+	RANGE_IMAGE,
+	RANGE_IMAGE_SIDE,
+};
 enum {
 	KIND_BITS = 3,
 	FIXED_MAX = 1 + PIMG_SECTIONS_MAX + PACKIMG_FIELDS_MAX,
@@ -25,7 +33,7 @@ struct range {
 	uint64_t begin, end;
 	/*
 	 * number << KIND_BITS | kind, where number is that of the sample in the file, of the
-	 * section, or of the field
+	 * section, of the field, or of the record in section `images`
 	 */
 	uint64_t what;
 };
@@ -55,6 +63,7 @@ static struct range range_make(uint64_t begin, uint64_t size, enum range_kind ki
 static void range_name(const struct ranges *ranges, const struct range *range, char name[NAME_SIZE])
 {
 	uint64_t number = number_of(range), sample = ranges->shard->sample_first + number;
+	uint32_t image_count = ranges->dataset->image_count;
 	char what[NAME_SIZE / 2 + 24] = "the header";
 
 	switch (kind_of(range)) {
@@ -73,6 +82,13 @@ static void range_name(const struct ranges *ranges, const struct range *range, c
 		break;
 	case RANGE_SIDE:
 		snprintf(what, sizeof(what), "the side data of sample %" PRIu64, sample);
+		break;
+	case RANGE_IMAGE:
+	case RANGE_IMAGE_SIDE:
+		snprintf(what, sizeof(what), "the %sdata of image %u of sample %" PRIu64,
+			 kind_of(range) == RANGE_IMAGE ? "" : "side ",
+			 (uint32_t)(number % image_count),
+			 ranges->shard->sample_first + number / image_count);
 		break;
 	}
 	snprintf(name, NAME_SIZE, "%s (bytes %" PRIu64 " to %" PRIu64 ")", what, range->begin,
@@ -99,12 +115,14 @@ static int range_compare(const void *a, const void *b)
 	return p->what < q->what ? -1 : p->what > q->what;
 }
 
-static struct pimg_record record_of(const struct ranges *ranges, uint64_t number)
+/* Copies record `number` of the index, if kind is RANGE_DATA, or of section `images`. */
+static struct pimg_record record_of(const struct ranges *ranges, enum range_kind kind,
+				    uint64_t number)
 {
+	uint32_t type = kind == RANGE_DATA ? PIMG_SECTION_INDEX : PIMG_SECTION_IMAGES;
 	struct pimg_record record;
 
-	copy_once(&record,
-		  ranges->shard->sections[PIMG_SECTION_INDEX].data + number * sizeof(record),
+	copy_once(&record, ranges->shard->sections[type].data + number * sizeof(record),
 		  sizeof(record));
 	return record;
 }
@@ -161,35 +179,41 @@ static int check_fixed(const struct ranges *ranges, const struct range *range,
 }
 
 /*
- * True if the overlap of two ranges is allowed: samples may share their whole data, and samples
- * that do may share their whole side data (SPEC.md, "Ranges").
+ * True if the overlap of two ranges is allowed: records of a table may share their whole data, and
+ * those that do may share their whole side data (SPEC.md, "Ranges").
  */
 static bool is_shared(const struct ranges *ranges, const struct range *a, const struct range *b)
 {
 	if (a->begin != b->begin || a->end != b->end || kind_of(a) != kind_of(b))
 		return false;
-	if (kind_of(a) == RANGE_DATA)
+	if (kind_of(a) == RANGE_DATA || kind_of(a) == RANGE_IMAGE)
 		return true;
-	struct pimg_record first = record_of(ranges, number_of(a)),
-			   second = record_of(ranges, number_of(b));
+	enum range_kind data = kind_of(a) == RANGE_SIDE ? RANGE_DATA : RANGE_IMAGE;
+	struct pimg_record first = record_of(ranges, data, number_of(a)),
+			   second = record_of(ranges, data, number_of(b));
 	return first.data_offset == second.data_offset && first.data_size == second.data_size;
 }
 
-/* Returns the ranges of one sample that are inside the file, in file order: at most two. */
-static uint32_t ranges_of(const struct ranges *ranges, uint64_t number, struct range ret_ranges[2])
+/*
+ * Returns the ranges of one record that are inside the file, in file order: at most two. kind is
+ * RANGE_DATA or RANGE_IMAGE.
+ */
+static uint32_t record_ranges(const struct ranges *ranges, enum range_kind kind, uint64_t number,
+			      struct range ret_ranges[2])
 {
-	const struct pimg_record record = record_of(ranges, number);
+	const struct pimg_record record = record_of(ranges, kind, number);
+	enum range_kind side = kind == RANGE_DATA ? RANGE_SIDE : RANGE_IMAGE_SIDE;
 	const uint64_t size = ranges->shard->size;
 	uint32_t count = 0;
 
 	if (record.data_size > 0 && record.data_offset <= size &&
 	    record.data_size <= size - record.data_offset)
 		ret_ranges[count++] =
-			range_make(record.data_offset, record.data_size, RANGE_DATA, number);
+			range_make(record.data_offset, record.data_size, kind, number);
 	if (record.side_size > 0 && record.side_offset <= size &&
 	    record.side_size <= size - record.side_offset)
 		ret_ranges[count++] =
-			range_make(record.side_offset, record.side_size, RANGE_SIDE, number);
+			range_make(record.side_offset, record.side_size, side, number);
 	if (count == 2 && range_compare(&ret_ranges[0], &ret_ranges[1]) > 0) {
 		struct range first = ret_ranges[1];
 		ret_ranges[1] = ret_ranges[0];
@@ -198,24 +222,57 @@ static uint32_t ranges_of(const struct ranges *ranges, uint64_t number, struct r
 	return count;
 }
 
+enum { SAMPLE_RANGES_MAX = 2 * (1 + SCHEMA_IMAGES_MAX) };
+
+/* Returns the ranges of all records of a sample, as record_ranges(), in the order of the records.
+ */
+static uint32_t ranges_of(const struct ranges *ranges, uint64_t sample,
+			  struct range ret_ranges[static SAMPLE_RANGES_MAX])
+{
+	uint32_t images = ranges->dataset->image_count;
+	uint32_t count = record_ranges(ranges, RANGE_DATA, sample, ret_ranges);
+
+	for (uint32_t i = 0; i < images; i++)
+		count +=
+			record_ranges(ranges, RANGE_IMAGE, sample * images + i, ret_ranges + count);
+	return count;
+}
+
+/*
+ * Collects the ranges of all samples behind the first `more`, whose place is free. The caller frees
+ * them. NULL if out of memory.
+ */
+static struct range *collect_all(const struct ranges *ranges, size_t more, size_t *ret_count)
+{
+	size_t each = 2 * (1 + (size_t)ranges->dataset->image_count), count = more;
+	struct range *all = calloc(ranges->shard->sample_count * each + more + 1, sizeof(*all));
+
+	if (!all)
+		return NULL;
+	for (uint64_t i = 0; i < ranges->shard->sample_count; i++)
+		count += ranges_of(ranges, i, all + count);
+	*ret_count = count;
+	return all;
+}
+
 /*
  * Compares each range of a sample with the fixed ranges and with the range before it, in one pass
  * without allocating. Returns 1 if a range begins before the end of the previous one.
  */
 static int check_ascending(const struct ranges *ranges, struct packimg_error *error)
 {
-	struct range pair[2];
+	struct range parts[SAMPLE_RANGES_MAX];
 	uint64_t end = 0;
 	int descends = 0;
 
 	for (uint64_t i = 0; i < ranges->shard->sample_count; i++) {
-		uint32_t count = ranges_of(ranges, i, pair);
+		const uint32_t count = ranges_of(ranges, i, parts);
 		for (uint32_t k = 0; k < count; k++) {
-			int r = check_fixed(ranges, &pair[k], error);
+			int r = check_fixed(ranges, &parts[k], error);
 			if (r < 0)
 				return r;
-			descends |= pair[k].begin < end;
-			end = pair[k].end;
+			descends |= parts[k].begin < end;
+			end = parts[k].end;
 		}
 	}
 	return descends;
@@ -276,13 +333,11 @@ int ranges_check_gaps(const struct packimg *dataset, const struct shard *shard,
 	int r = collect_fixed(&ranges, error);
 	if (r < 0)
 		return r;
-	struct range *sorted = calloc(shard->sample_count + FIXED_MAX, 2 * sizeof(*sorted));
+	size_t count;
+	struct range *sorted = collect_all(&ranges, ranges.fixed_count, &count);
 	if (!sorted)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", shard->path);
-	size_t count = ranges.fixed_count;
-	memcpy(sorted, ranges.fixed, count * sizeof(*sorted));
-	for (uint64_t i = 0; i < shard->sample_count; i++)
-		count += ranges_of(&ranges, i, sorted + count);
+	memcpy(sorted, ranges.fixed, ranges.fixed_count * sizeof(*sorted));
 	qsort(sorted, count, sizeof(*sorted), range_compare);
 	uint64_t found = find_in_gaps(shard, sorted, count);
 	free(sorted);
@@ -300,17 +355,15 @@ int ranges_check(const struct packimg *dataset, const struct shard *shard,
 		 struct packimg_error *error)
 {
 	struct ranges ranges = {.dataset = dataset, .shard = shard};
-	size_t count = 0;
+	size_t count;
 
 	int r = collect_fixed(&ranges, error);
 	r = r ?: check_ascending(&ranges, error);
 	if (r <= 0)
 		return r;
-	struct range *sorted = calloc(shard->sample_count, 2 * sizeof(*sorted));
+	struct range *sorted = collect_all(&ranges, 0, &count);
 	if (!sorted)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", shard->path);
-	for (uint64_t i = 0; i < shard->sample_count; i++)
-		count += ranges_of(&ranges, i, sorted + count);
 	r = check_sorted(&ranges, sorted, count, error);
 	free(sorted);
 	return r;

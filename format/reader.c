@@ -50,6 +50,7 @@ static int shard_init(struct shard *shard, int fd, char *path, const struct pimg
 	shard->sample_first = header->sample_first;
 	shard->sample_count = header->sample_count;
 	shard->sections_begin = header->file_size;
+	shard->has_images = header->incompatible & PIMG_INCOMPATIBLE_IMAGES;
 	for (uint32_t i = 0; i < header->section_count; i++) {
 		const struct pimg_section *section = &header->sections[i];
 		if (section->size == 0)
@@ -265,8 +266,6 @@ static const char *schema_bind(struct packimg *dataset, const struct schema_valu
 {
 	if (value->store == SCHEMA_IN_COLUMN)
 		return schema_bind_field(dataset, value);
-	if (value->store == SCHEMA_IN_IMAGES)
-		return "is in a section that the file does not have";
 	if (value->store != SCHEMA_IN_SOURCE)
 		return NULL;
 	if (dataset->source_longest == PACKIMG_LONGEST_UNKNOWN)
@@ -290,6 +289,34 @@ static int schema_bind_all(struct packimg *dataset, const char *name, struct pac
 					       name, schema->values[i].name, fault);
 	}
 	dataset->has_schema = true;
+	dataset->image_count = schema_image_count(schema);
+	return 0;
+}
+
+/*
+ * Checks that the section `images` of a file has the size that the schema, which has been read,
+ * gives it.
+ */
+static int images_check(const struct packimg *dataset, const char *name,
+			const struct pimg_header *header, struct packimg_error *error)
+{
+	const struct pimg_section *section = header_section(header, PIMG_SECTION_IMAGES);
+	uint64_t size = header->sample_count * dataset->image_count * sizeof(struct pimg_record);
+
+	if (!section && dataset->image_count > 0)
+		return packimg_damaged(error, "%s: the section `images` is missing", name);
+	if (!section)
+		return 0;
+	if (!dataset->has_schema && header_section(header, PIMG_SECTION_SCHEMA))
+		return packimg_fail(error, -ENOTSUP,
+				    "%s: has images that a schema of a later version describes; "
+				    "use a newer loaderd",
+				    name);
+	if (dataset->image_count == 0 || section->size != size)
+		return packimg_damaged(error,
+				       "%s: the section `images` has %" PRIu64
+				       " bytes, which does not fit the schema's %u images",
+				       name, section->size, dataset->image_count);
 	return 0;
 }
 
@@ -316,6 +343,7 @@ static int schema_read(struct packimg *dataset, int fd, const char *name,
 				    fault.text);
 		r = r == 0 ? schema_bind_all(dataset, name, error) : r == -ENOTSUP ? 0 : r;
 	}
+	r = r ?: images_check(dataset, name, header, error);
 	free((void *)section.data);
 	return r;
 }
@@ -364,6 +392,7 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 
 	if (memcmp(header->set_uuid, first->set_uuid, sizeof(header->set_uuid)) != 0 ||
 	    header->shard_count != first->shard_count ||
+	    header->incompatible != first->incompatible ||
 	    header->set_sample_count != first->set_sample_count)
 		return packimg_damaged(error,
 				       "%s: belongs to another set than %s; convert the set again",
@@ -432,6 +461,7 @@ static int shards_init(struct packimg *dataset, const struct naming *naming, con
 		r = shard_init(&dataset->shards[i], fds[i], path, &header, dataset->unmapped,
 			       error);
 		r = r ?: shard_match(dataset, first, &header, i, sample_first, error);
+		r = r ?: images_check(dataset, path, &header, error);
 		if (r < 0)
 			return r;
 		dataset->firsts[i] = sample_first;

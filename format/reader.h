@@ -43,6 +43,7 @@ struct shard {
 	struct section_view sections[PIMG_SECTION_KNOWN_MAX + 1]; /* by enum pimg_section_type */
 	struct section_extent extents[PIMG_SECTIONS_MAX];
 	uint32_t extent_count;
+	bool has_images; /* the feature `images`: PIMG_INCOMPATIBLE_IMAGES */
 };
 
 struct packimg {
@@ -68,6 +69,7 @@ struct packimg {
 	 */
 	struct schema schema;
 	bool has_schema;
+	uint32_t image_count; /* records of each sample in section `images` */
 	const struct schema_value **field_values;
 	uint64_t source_longest; /* bytes of the longest source name, or PACKIMG_LONGEST_UNKNOWN */
 	bool unmapped;           /* read shard bytes, sections and columns with pread() */
@@ -77,12 +79,32 @@ struct packimg {
 };
 
 /*
- * Returns the reason why a record is invalid, as the end of a sentence, or NULL if it is valid.
- * Checks the record and its ranges against the sections. Overlaps between records are left to
- * ranges_check().
+ * Returns the reason why an index record is invalid, as the end of a sentence, or NULL if it is
+ * valid. Checks the record and its ranges against the sections. Overlaps between records are left
+ * to ranges_check().
  */
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record);
+
+/*
+ * The records of one sample: that of the index, and those of section `images`, of which a sample
+ * may lack some (all zero).
+ */
+struct sample_records {
+	struct pimg_record index;
+	struct pimg_record images[SCHEMA_IMAGES_MAX]; /* the first image_count are valid */
+};
+
+/*
+ * Returns how record `image` of section `images` is invalid, as record_fault() does, also against
+ * the record of its frame. The index record must be valid.
+ */
+const char *image_record_fault(const struct packimg *dataset, const struct shard *shard,
+			       const struct sample_records *records, uint32_t image);
+bool record_is_absent(const struct pimg_record *record);
+/* Returns record `image` of the shard's sample i in the mapping. */
+const uint8_t *image_record_at(const struct packimg *dataset, const struct shard *shard, uint64_t i,
+			       uint32_t image);
 
 /*
  * Returns one string of a section of strings with count entries; -EBADMSG if its offsets exceed the

@@ -13,7 +13,10 @@
 struct traits_found {
 	uint64_t source_longest;
 	uint64_t longest[PACKIMG_FIELDS_MAX];
-	uint32_t width, height;
+	struct {
+		uint32_t width, height;
+	} sizes[1 + SCHEMA_IMAGES_MAX]; /* of the index's images, then of section `images` */
+	bool has_raster;
 };
 
 static const char *const section_names[] = {
@@ -25,6 +28,7 @@ static const char *const section_names[] = {
 	[PIMG_SECTION_METADATA] = "metadata",
 	[PIMG_SECTION_FIELD_STATS] = "field statistics",
 	[PIMG_SECTION_SCHEMA] = "schema",
+	[PIMG_SECTION_IMAGES] = "images",
 };
 
 static int check_section(const struct shard *shard, const struct section_view *section,
@@ -70,21 +74,60 @@ static int check_sections(const struct shard *shard, struct packimg_error *error
 	return r == 0 ? check_unknown_sections(shard, error) : r;
 }
 
+/* number: 0 for a record of the index, else 1 + that of the image. */
+static void note_record(struct traits_found *found, const struct pimg_record *record,
+			uint32_t number)
+{
+	if (record->width > found->sizes[number].width)
+		found->sizes[number].width = record->width;
+	if (record->height > found->sizes[number].height)
+		found->sizes[number].height = record->height;
+	found->has_raster |= record->codec == PACKIMG_CODEC_RASTER;
+}
+
+/* Checks the records in section `images` of sample i of a shard, whose index record is sound. */
+static int check_images(const struct packimg *dataset, const struct shard *shard, uint64_t i,
+			struct sample_records *records, struct traits_found *found,
+			struct packimg_error *error)
+{
+	for (uint32_t k = 0; k < dataset->image_count; k++)
+		copy_once(&records->images[k], image_record_at(dataset, shard, i, k),
+			  sizeof(records->images[k]));
+	for (uint32_t k = 0; k < dataset->image_count; k++) {
+		const char *fault = image_record_fault(dataset, shard, records, k);
+
+		if (fault)
+			return packimg_damaged(error,
+					       "%s: sample %" PRIu64
+					       ": value '%s': %s; convert the file again",
+					       shard->path, shard->sample_first + i,
+					       dataset->schema
+						       .values[schema_stored(&dataset->schema,
+									     SCHEMA_IN_IMAGES, k)]
+						       .name,
+					       fault);
+		note_record(found, &records->images[k], k + 1);
+	}
+	return 0;
+}
+
 static int check_records(const struct packimg *dataset, const struct shard *shard,
 			 struct traits_found *found, struct packimg_error *error)
 {
 	const uint8_t *records = shard->sections[PIMG_SECTION_INDEX].data;
 
 	for (uint64_t i = 0; i < shard->sample_count; i++) {
-		struct pimg_record record;
-		copy_once(&record, records + i * sizeof(record), sizeof(record));
-		const char *fault = record_fault(dataset, shard, &record);
+		struct sample_records sample;
+		copy_once(&sample.index, records + i * sizeof(sample.index), sizeof(sample.index));
+		const char *fault = record_fault(dataset, shard, &sample.index);
 		if (fault)
 			return packimg_damaged(error,
 					       "%s: sample %" PRIu64 ": %s; convert the file again",
 					       shard->path, shard->sample_first + i, fault);
-		found->width = record.width > found->width ? record.width : found->width;
-		found->height = record.height > found->height ? record.height : found->height;
+		note_record(found, &sample.index, 0);
+		int r = check_images(dataset, shard, i, &sample, found, error);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
@@ -362,22 +405,39 @@ static int traits_check(const struct packimg *dataset, const struct traits_found
 	return r;
 }
 
-/* Checks that the sizes recorded in the schema are those of the largest samples. */
-static int check_largest(const struct packimg *dataset, const struct traits_found *found,
-			 struct packimg_error *error)
+/* Checks that the largest sizes that the schema records for an image are reached. */
+static int check_largest(const struct packimg *dataset, const struct schema_value *image,
+			 const struct traits_found *found, struct packimg_error *error)
 {
-	if (!dataset->has_schema)
+	uint32_t number = image->store == SCHEMA_IN_INDEX ? 0 : image->number + 1u;
+	uint32_t width = found->sizes[number].width, height = found->sizes[number].height;
+
+	if (image->width == width && image->height == height)
 		return 0;
-	const struct schema_value *image =
-		&dataset->schema.values[schema_stored(&dataset->schema, SCHEMA_IN_INDEX, 0)];
-	if (image->width == found->width && image->height == found->height)
-		return 0;
-	return packimg_damaged(
-		error,
-		"%s: value '%s': the largest is recorded as %u x %u, and has %u x %u; "
-		"convert the file again",
-		dataset->shards[0].path, image->name, image->width, image->height, found->width,
-		found->height);
+	return packimg_damaged(error,
+			       "%s: value '%s': the largest is recorded as %u x %u, and has %u x "
+			       "%u; convert the file again",
+			       dataset->shards[0].path, image->name, image->width, image->height,
+			       width, height);
+}
+
+static int check_schema(const struct packimg *dataset, const struct traits_found *found,
+			struct packimg_error *error)
+{
+	bool uses_images = dataset->image_count > 0 || found->has_raster;
+	int r = 0;
+
+	if (dataset->shards[0].has_images && !uses_images)
+		return packimg_damaged(
+			error,
+			"%s: has the feature `images` (bit 0 of incompatible), but "
+			"neither a section `images` nor a raster; convert the images "
+			"again",
+			dataset->shards[0].path);
+	for (unsigned i = 0; i < dataset->schema.count && dataset->has_schema && r == 0; i++)
+		if (schema_has_pixels(&dataset->schema.values[i]))
+			r = check_largest(dataset, &dataset->schema.values[i], found, error);
+	return r;
 }
 
 int packimg_check(const struct packimg *dataset, struct packimg_error *error)
@@ -396,5 +456,5 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 		r = check_shard(dataset, &dataset->shards[i], &found, error);
 	r = r ?: check_dataset_info(dataset, error);
 	r = r ?: traits_check(dataset, &found, error);
-	return r == 0 ? check_largest(dataset, &found, error) : r;
+	return r == 0 ? check_schema(dataset, &found, error) : r;
 }

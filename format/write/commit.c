@@ -52,6 +52,12 @@ static int shard_write_sections(struct packimg_writer *writer, struct shard_done
 	int r = section_from_streams(writer, shard, PIMG_SECTION_INDEX, index, 1);
 	if (r < 0)
 		return r;
+	if (writer->image_count > 0) {
+		const struct spool_stream *const images[] = {&writer->images};
+		r = section_from_streams(writer, shard, PIMG_SECTION_IMAGES, images, 1);
+		if (r < 0)
+			return r;
+	}
 	if (writer->has_sources) {
 		r = spool_append(&writer->spool, &writer->source_offsets, &end, sizeof(end));
 		if (r < 0)
@@ -106,6 +112,7 @@ int shard_end(struct packimg_writer *writer)
 	output_deinit(&writer->output);
 	writer->output.offset = 0;
 	spool_stream_reset(&writer->index);
+	spool_stream_reset(&writer->images);
 	spool_stream_reset(&writer->source_offsets);
 	spool_stream_reset(&writer->sources);
 	writer->spool.end = 0;
@@ -253,10 +260,12 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 {
 	const struct shard_done *shard = &writer->shards[number];
 	const struct dataset_info *info = &writer->info;
+	bool uses_images = writer->image_count > 0 || writer->has_raster;
 	struct pimg_header header = {
 		.magic = PIMG_MAGIC,
 		.version = PIMG_VERSION,
 		.header_size = sizeof(header),
+		.incompatible = uses_images ? PIMG_INCOMPATIBLE_IMAGES : 0,
 		.file_size = shard->size,
 		.sample_count = shard->sample_count,
 		.sample_first = shard->sample_first,
@@ -423,7 +432,7 @@ int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *e
 				    "%s: a value of role class has number %" PRId64
 				    ", but there are only %" PRIu32 " classes",
 				    writer->path, writer->class_max, writer->info.class_count);
-	int r = writer_schema_check_last(writer, error);
+	int r = writer_schema_end_sample(writer, error);
 	if (r < 0)
 		return r;
 	r = writer_finish(writer);

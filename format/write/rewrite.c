@@ -9,6 +9,7 @@
 #include "format/error.h"
 #include "format/reader.h"
 #include "format/write/output.h"
+#include "format/write/rewrite_images.h"
 #include "format/write/temp_files.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ struct packimg_rewriter {
 	uint32_t shard_number;
 	struct output output; /* fd -1 between shards */
 	struct pimg_record *records;
+	struct image_copier images;
 	uint64_t written; /* bytes of the shards before the current one */
 
 	/* The sample put last. The next sample may share its bytes. */
@@ -202,6 +204,7 @@ void packimg_rewriter_free(struct packimg_rewriter *rewriter)
 	free(rewriter->targets);
 	free(rewriter->order);
 	free(rewriter->records);
+	image_copier_deinit(&rewriter->images);
 	free(rewriter->buffer);
 	scratch_deinit(&rewriter->side);
 	scratch_deinit(&rewriter->last_side);
@@ -227,7 +230,11 @@ static int rewriter_begin_shard(struct packimg_rewriter *rewriter)
 	rewriter->records = calloc(shard->sample_count + 1, sizeof(*rewriter->records));
 	if (!rewriter->records)
 		return -ENOMEM;
-	int r = temp_files_create(&rewriter->temp_files, rewriter->buffer, &rewriter->output);
+	image_copier_deinit(&rewriter->images);
+	int r = image_copier_init(&rewriter->images, rewriter->dataset, shard);
+	if (r < 0)
+		return r;
+	r = temp_files_create(&rewriter->temp_files, rewriter->buffer, &rewriter->output);
 	if (r < 0)
 		return r;
 	int fd = rewriter->output.fd;
@@ -288,6 +295,11 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 					       shard->sample_count * sizeof(*rewriter->records),
 					       section);
 			index_xxh3 = section->xxh3;
+		} else if (old.type == PIMG_SECTION_IMAGES) {
+			r = output_put_section(output, old.type, rewriter->images.records,
+					       rewriter->images.count *
+						       sizeof(*rewriter->images.records),
+					       section);
 		} else if (old.type == PIMG_SECTION_COLUMNS) {
 			r = rewriter_put_columns(output, shard, &old, section);
 		} else {
@@ -426,7 +438,8 @@ static int rewriter_put_next(struct packimg_rewriter *rewriter, const uint8_t *j
 
 	copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
 		  sizeof(*record));
-	return rewriter_put_sample(rewriter, &sample, jpeg_index, jpeg_index_size, record);
+	r = rewriter_put_sample(rewriter, &sample, jpeg_index, jpeg_index_size, record);
+	return r < 0 ? r : image_copier_put(&rewriter->images, i, &rewriter->output);
 }
 
 int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_index,

@@ -1,6 +1,7 @@
 #include "format/write/writer.h"
 
 #include "format/base/text/text.h"
+#include "format/codec/raster.h"
 #include "format/codec/side_data.h"
 #include "format/error.h"
 
@@ -12,14 +13,13 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-/* Marks the writer as failed; the error message names the target. */
-static int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error)
+int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error)
 {
 	writer->failed = r;
 	return packimg_fail(error, r, "%s: cannot write: %s", writer->path, strerror(-r));
 }
 
-static int writer_check(const struct packimg_writer *writer, struct packimg_error *error)
+int writer_check(const struct packimg_writer *writer, struct packimg_error *error)
 {
 	if (writer->failed)
 		return packimg_fail(error, writer->failed, "%s: writing failed before: %s",
@@ -111,8 +111,7 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 	return 0;
 }
 
-/* Returns the reason why an item is invalid, as the end of a sentence; NULL if it is valid. */
-static const char *item_fault(const struct packimg_item *item)
+const char *writer_item_fault(const struct packimg_item *item)
 {
 	if (!item->data || item->data_size == 0 || item->data_size > UINT32_MAX)
 		return "data_size must be 1 to 4294967295 bytes";
@@ -146,6 +145,12 @@ static const char *item_fault(const struct packimg_item *item)
 			return "channels must be 1 or 3";
 		return ZSTD_getFrameContentSize(item->data, item->data_size) != pixels_size
 			       ? "the zstd frame must declare width x height x channels bytes"
+			       : NULL;
+	case PACKIMG_CODEC_RASTER:
+		if (item->channels < 1 || item->channels > PACKIMG_RASTER_CHANNELS_MAX)
+			return "channels must be 1 to 32";
+		return item->data_size < RASTER_HEAD_SIZE || item->data[2] != item->channels
+			       ? "the raster must have as many channels as the item"
 			       : NULL;
 	default:
 		return "codec is unknown";
@@ -201,14 +206,14 @@ static void writer_hash_value(const struct packimg_writer *writer, struct column
 						XXH3_64bits(identity, sizeof(identity)));
 }
 
-static int writer_put_item(struct packimg_writer *writer, const struct packimg_item *item)
+int writer_put_stored(struct packimg_writer *writer, const struct packimg_item *item,
+		      struct pimg_record *ret_record)
 {
 	struct pimg_record record = {
 		.data_xxh3 = XXH3_64bits(item->data, item->data_size),
 		.data_size = (uint32_t)item->data_size,
 		.width = item->width,
 		.height = item->height,
-		.label = item->label,
 		.codec = (uint8_t)item->codec,
 		.channels = item->channels,
 		.orientation = item->orientation,
@@ -225,7 +230,21 @@ static int writer_put_item(struct packimg_writer *writer, const struct packimg_i
 		if (r < 0)
 			return r;
 	}
+	writer->has_raster |= item->codec == PACKIMG_CODEC_RASTER;
+	*ret_record = record;
+	return 0;
+}
+
+static int writer_put_item(struct packimg_writer *writer, const struct packimg_item *item)
+{
+	struct pimg_record record;
+
+	int r = writer_put_stored(writer, item, &record);
+	if (r < 0)
+		return r;
+	record.label = item->label;
 	writer_hash_item(writer, item, &record);
+	writer_schema_note_item(writer, &record);
 	r = spool_append(&writer->spool, &writer->index, &record, sizeof(record));
 	return r < 0 ? r : writer_put_source(writer, item);
 }
@@ -236,10 +255,10 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 	int r = writer_check(writer, error);
 	if (r < 0)
 		return r;
-	r = writer_schema_check_last(writer, error);
+	r = writer_schema_end_sample(writer, error);
 	if (r < 0)
 		return r;
-	const char *fault = item_fault(item);
+	const char *fault = writer_item_fault(item);
 	fault = fault ?: writer_schema_item_fault(writer, item);
 	if (fault)
 		return packimg_fail(
@@ -264,7 +283,6 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer->sample_count++;
-	writer_schema_note_item(writer, item);
 	if (item->label > writer->label_max)
 		writer->label_max = item->label;
 	return 0;
@@ -342,6 +360,7 @@ void packimg_writer_free(struct packimg_writer *writer)
 	temp_files_deinit(&writer->temp_files);
 	spool_deinit(&writer->spool);
 	spool_stream_deinit(&writer->index);
+	spool_stream_deinit(&writer->images);
 	spool_stream_deinit(&writer->source_offsets);
 	spool_stream_deinit(&writer->sources);
 	for (uint32_t i = 0; i < writer->column_count; i++)

@@ -9,6 +9,7 @@
 #include "format/base/schema.h"
 #include "format/layout.h"
 #include "format/packimg.h"
+#include "format/reader.h"
 #include "format/write/column.h"
 #include "format/write/output.h"
 #include "format/write/spool.h"
@@ -66,8 +67,15 @@ struct packimg_writer {
 
 	/* NULL without one; its largest sizes are those of the samples so far */
 	struct schema *schema;
-	uint64_t rows[SCHEMA_VALUES_MAX]; /* of each value of the sample added last */
-	int64_t class_max;                /* largest class number in values of role class */
+	int64_t class_max; /* largest class number in values of role class */
+	uint32_t image_count;
+	struct spool_stream images;
+	bool has_raster;
+
+	/* The sample added last, until it is complete. */
+	bool sample_open;
+	uint64_t rows[SCHEMA_VALUES_MAX]; /* of each value */
+	struct sample_records last;       /* images are absent until they are set */
 
 	struct shard_done *shards;
 	uint32_t shard_count;
@@ -89,20 +97,29 @@ int dataset_info_metadata(struct dataset_info *info, const char *key, const char
 int dataset_info_build_metadata(const struct dataset_info *info, void **ret_text, size_t *ret_size);
 void dataset_info_deinit(struct dataset_info *info);
 
+int writer_check(const struct packimg_writer *writer, struct packimg_error *error);
+/* Marks the writer as failed; the error message names the target. */
+int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error);
+/* Returns the reason why an item is invalid, as the end of a sentence; NULL if it is valid. */
+const char *writer_item_fault(const struct packimg_item *item);
+/* Writes data and side data, and sets all of the record but the label. */
+int writer_put_stored(struct packimg_writer *writer, const struct packimg_item *item,
+		      struct pimg_record *ret_record);
+
 /*
- * Schema; each function does nothing without one. writer_schema_check_value() and
- * writer_schema_check_last() return -EINVAL if a value breaks the schema, or if the sample added
- * last is incomplete. writer_schema_item_fault() returns the end of a sentence, or NULL. The note
- * functions collect the largest sizes.
+ * Schema; each function does nothing without one. writer_schema_check_value() returns -EINVAL if a
+ * value breaks the schema. writer_schema_end_sample() returns -EINVAL if the sample added last is
+ * incomplete, which can still be mended, and else writes its records. writer_schema_item_fault()
+ * returns the end of a sentence, or NULL. The note functions collect the largest sizes.
  */
 int writer_schema_check_value(struct packimg_writer *writer, uint32_t field,
 			      const struct packimg_value *stored, struct packimg_error *error);
 void writer_schema_note_value(struct packimg_writer *writer, uint32_t field,
 			      const struct packimg_value *stored);
-int writer_schema_check_last(const struct packimg_writer *writer, struct packimg_error *error);
+int writer_schema_end_sample(struct packimg_writer *writer, struct packimg_error *error);
 const char *writer_schema_item_fault(const struct packimg_writer *writer,
 				     const struct packimg_item *item);
-void writer_schema_note_item(struct packimg_writer *writer, const struct packimg_item *item);
+void writer_schema_note_item(struct packimg_writer *writer, const struct pimg_record *record);
 /* Serialises the section; the caller frees it. Leaves the outputs unchanged without a schema. */
 int writer_schema_pack(const struct packimg_writer *writer, void **ret_bytes, size_t *ret_size);
 int writer_schema_hash(const struct packimg_writer *writer, XXH3_state_t *state);

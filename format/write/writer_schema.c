@@ -50,6 +50,7 @@ int packimg_writer_schema(struct packimg_writer *writer, const char *text,
 	if (!writer->schema)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", writer->path);
 	*writer->schema = schema;
+	writer->image_count = schema_image_count(&schema);
 	return 0;
 }
 
@@ -117,40 +118,163 @@ static int check_value_of_last(const struct packimg_writer *writer, unsigned ind
 	return 0;
 }
 
-int writer_schema_check_last(const struct packimg_writer *writer, struct packimg_error *error)
+static const struct pimg_record *record_of_value(const struct packimg_writer *writer,
+						 const struct schema_value *value)
+{
+	return value->store == SCHEMA_IN_INDEX ? &writer->last.index
+					       : &writer->last.images[value->number];
+}
+
+/* Checks that the sample added last has the image, in the size of the one to which it belongs. */
+static int check_image_of_last(const struct packimg_writer *writer, unsigned index,
+			       struct packimg_error *error)
+{
+	const struct schema_value *value = &writer->schema->values[index];
+
+	if (!schema_has_pixels(value))
+		return 0;
+	const struct pimg_record *record = record_of_value(writer, value);
+	if (record_is_absent(record))
+		return value->flags & SCHEMA_SPARSE
+			       ? 0
+			       : fail_value(
+					 writer, value,
+					 "is missing; add it, or declare it sparse in the schema",
+					 error);
+	if (value->of == SCHEMA_OF_NONE)
+		return 0;
+	const struct schema_value *of = &writer->schema->values[value->of];
+	const struct pimg_record *frame = record_of_value(writer, of);
+	if (frame->width == record->width && frame->height == record->height)
+		return 0;
+	return packimg_fail(error, -EINVAL,
+			    "%s: sample %" PRIu64 ": value '%s' is %u x %u, and '%s', to which it "
+			    "belongs, is %u x %u, both upright; give them one size and the right "
+			    "orientation",
+			    writer->path, writer->sample_first + writer->sample_count - 1,
+			    value->name, record->width, record->height, of->name, frame->width,
+			    frame->height);
+}
+
+static void hash_images(const struct packimg_writer *writer)
+{
+	for (uint32_t i = 0; i < writer->image_count; i++) {
+		const struct pimg_record *record = &writer->last.images[i];
+		const uint64_t identity[] = {
+			record->data_xxh3, record->data_size, record->width,       record->height,
+			record->codec,     record->channels,  record->orientation,
+		};
+
+		XXH3_128bits_update(writer->identity, identity, sizeof(identity));
+	}
+}
+
+int writer_schema_end_sample(struct packimg_writer *writer, struct packimg_error *error)
 {
 	int r = 0;
 
-	if (!writer->schema || writer->sample_count == 0)
+	if (!writer->sample_open)
 		return 0;
-	for (unsigned i = 0; i < writer->schema->count && r == 0; i++)
+	for (unsigned i = 0; i < writer->schema->count && r == 0; i++) {
 		r = check_value_of_last(writer, i, error);
-	return r;
+		r = r ?: check_image_of_last(writer, i, error);
+	}
+	if (r < 0)
+		return r;
+	hash_images(writer);
+	r = spool_append(&writer->spool, &writer->images, writer->last.images,
+			 writer->image_count * sizeof(*writer->last.images));
+	if (r < 0)
+		return writer_fail(writer, r, error);
+	writer->sample_open = false;
+	return 0;
+}
+
+/* Returns how an item breaks its value in the schema, or NULL. */
+static const char *typed_item_fault(const struct schema_value *value,
+				    const struct packimg_item *item)
+{
+	const char *fault =
+		schema_image_fault(value, item->codec, item->channels, item->width, item->height);
+
+	if (fault)
+		return fault;
+	if (item->codec == PACKIMG_CODEC_RASTER && item->data[1] != value->element)
+		return "the element of the raster is not that of the schema";
+	return NULL;
 }
 
 const char *writer_schema_item_fault(const struct packimg_writer *writer,
 				     const struct packimg_item *item)
 {
 	if (!writer->schema)
-		return NULL;
-	const struct schema_value *image =
-		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_INDEX, 0)];
-	if ((image->shape[0] && item->height != image->shape[0]) ||
-	    (image->shape[1] && item->width != image->shape[1]))
-		return "width and height must be those of the schema";
-	return NULL;
+		return item->codec == PACKIMG_CODEC_RASTER
+			       ? "codec raster needs a schema; set one first"
+			       : NULL;
+	return typed_item_fault(
+		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_INDEX, 0)], item);
 }
 
-void writer_schema_note_item(struct packimg_writer *writer, const struct packimg_item *item)
+static void raise_size(struct packimg_writer *writer, enum schema_store store, unsigned number,
+		       const struct pimg_record *record)
+{
+	struct schema_value *value =
+		&writer->schema->values[schema_stored(writer->schema, store, number)];
+
+	value->width = record->width > value->width ? record->width : value->width;
+	value->height = record->height > value->height ? record->height : value->height;
+}
+
+void writer_schema_note_item(struct packimg_writer *writer, const struct pimg_record *record)
 {
 	if (!writer->schema)
 		return;
-	struct schema_value *image =
-		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_INDEX, 0)];
-
-	image->width = item->width > image->width ? item->width : image->width;
-	image->height = item->height > image->height ? item->height : image->height;
+	raise_size(writer, SCHEMA_IN_INDEX, 0, record);
 	memset(writer->rows, 0, sizeof(writer->rows));
+	writer->last = (struct sample_records){.index = *record};
+	writer->sample_open = true;
+}
+
+/* Checks that the item can be image `image` of the sample added last. */
+static int check_image(const struct packimg_writer *writer, uint32_t image,
+		       const struct packimg_item *item, struct packimg_error *error)
+{
+	if (!writer->sample_open || image >= writer->image_count)
+		return packimg_fail(
+			error, -EINVAL, "%s: image %" PRIu32 ": there is no such %s", writer->path,
+			image, image >= writer->image_count ? "image in the schema" : "sample");
+	const struct schema_value *value =
+		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_IMAGES, image)];
+	const char *fault = writer_item_fault(item);
+	fault = fault ?: typed_item_fault(value, item);
+	if (fault)
+		return packimg_fail(error, -EINVAL, "%s: sample %" PRIu64 ": value '%s': %s",
+				    writer->path, writer->sample_first + writer->sample_count - 1,
+				    value->name, fault);
+	if (!record_is_absent(&writer->last.images[image]))
+		return packimg_fail(
+			error, -EEXIST, "%s: sample %" PRIu64 ": value '%s' is added twice",
+			writer->path, writer->sample_first + writer->sample_count - 1, value->name);
+	return 0;
+}
+
+int packimg_writer_image(struct packimg_writer *writer, uint32_t image,
+			 const struct packimg_item *item, struct packimg_error *error)
+{
+	struct packimg_item stored = *item;
+
+	stored.label = PACKIMG_LABEL_NONE;
+	stored.source = NULL;
+	stored.source_size = 0;
+	int r = writer_check(writer, error);
+	r = r ?: check_image(writer, image, &stored, error);
+	if (r < 0)
+		return r;
+	r = writer_put_stored(writer, &stored, &writer->last.images[image]);
+	if (r < 0)
+		return writer_fail(writer, r, error);
+	raise_size(writer, SCHEMA_IN_IMAGES, image, &writer->last.images[image]);
+	return 0;
 }
 
 int writer_schema_pack(const struct packimg_writer *writer, void **ret_bytes, size_t *ret_size)

@@ -224,6 +224,76 @@ static void make_typed(void)
 	packimg_writer_free(writer);
 }
 
+static void add_image(struct packimg_writer *writer, struct packimg_encoder *encoder,
+		      uint32_t image, uint32_t width, uint32_t height, const uint16_t *elements)
+{
+	const struct packimg_raster_coding coding = {.method = PACKIMG_RASTER_RUNS, .rows_log2 = 2};
+	struct packimg_raster raster = {
+		.data = (const uint8_t *)elements,
+		.step_x = 2,
+		.step_y = (ptrdiff_t)width * 2,
+		.width = width,
+		.height = height,
+		.channels = 1,
+		.element = PACKIMG_ELEMENT_U16,
+	};
+	struct packimg_item item = {
+		.data = (const uint8_t *)elements,
+		.data_size = (size_t)width * height,
+		.width = width,
+		.height = height,
+		.codec = image == 0 ? PACKIMG_CODEC_RAW : PACKIMG_CODEC_RASTER,
+		.channels = 1,
+		.orientation = 1,
+	};
+
+	if (image == 1)
+		must(packimg_encode_raster(encoder, &raster, &coding, &item.data, &item.data_size,
+					   &error));
+	must(packimg_writer_image(writer, image, &item, &error));
+}
+
+/* Three samples with a mask; the first two have depth, too. */
+static void make_images(void)
+{
+	static const uint32_t sizes[3][2] = {{14, 8}, {15, 8}, {8, 16}};
+	uint16_t elements[16 * 8];
+	uint8_t pixels[16 * 8 * 3];
+	struct packimg_encoder *encoder;
+	struct packimg_writer *writer;
+
+	must(packimg_encoder_new(&encoder));
+	must(packimg_writer_new(path_of("good", "images.pimg"), NULL, &writer, &error));
+	must(packimg_writer_schema(writer,
+				   "image: image u8[h,w,3]\n"
+				   "mask: mask(image) u8[h,w]\n"
+				   "depth: raster u16[h,w] sparse\n",
+				   &error));
+	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t width = sizes[i][0], height = sizes[i][1];
+		struct packimg_item item = {
+			.data = pixels,
+			.data_size = (size_t)width * height * 3,
+			.width = width,
+			.height = height,
+			.label = -1,
+			.codec = PACKIMG_CODEC_RAW,
+			.channels = 3,
+			.orientation = 1,
+		};
+		fill(pixels, sizeof(pixels), i);
+		for (uint32_t k = 0; k < 16 * 8; k++)
+			elements[k] = (uint16_t)(k / 20 + i * 300);
+		must(packimg_writer_add(writer, &item, &error));
+		add_image(writer, encoder, 0, width, height, elements);
+		if (i < 2)
+			add_image(writer, encoder, 1, 9, 5, elements);
+	}
+	must(packimg_writer_finish(writer, &error));
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+}
+
 /* A file in memory that can be changed. */
 struct file {
 	uint8_t *data;
@@ -318,6 +388,21 @@ static void make_extended(void)
 	free(file.data);
 }
 
+/* typed.pimg with a schema of a later version, which a reader ignores. */
+static void make_later_schema(void)
+{
+	struct file file = file_read(path_of("good", "typed.pimg"));
+	struct schema_head *schema = content_of(&file, PIMG_SECTION_SCHEMA);
+
+	schema->version = 2;
+	schema->reserved = 7;
+	repair_checksums(&file);
+	file_write(&file, path_of("good", "later_schema.pimg"));
+	free(file.data);
+}
+
+#define IMAGE_RECORD(sample, image)                                                                \
+	((struct pimg_record *)content_of(f, PIMG_SECTION_IMAGES))[(sample)*2 + (image)]
 #define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
 #define FIELD(n)      ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[n]
 #define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
@@ -523,6 +608,37 @@ BAD(check_typed_class, {
 	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
 })
 
+BAD(check_images_unused, HEADER.incompatible = PIMG_INCOMPATIBLE_IMAGES)
+
+/* Changes of images.pimg. */
+BAD(newer_images_schema, SCHEMA.version = 2)
+BAD(open_images_feature, HEADER.incompatible = 0)
+BAD(open_images_missing, SECTION(IMAGES).type = 1001)
+BAD(open_images_size, SECTION(IMAGES).size -= 64)
+BAD(open_images_no_schema, SECTION(SCHEMA).type = 1001)
+BAD(check_image_label, IMAGE_RECORD(0, 0).label = -1)
+BAD(check_image_missing, memset(&IMAGE_RECORD(1, 0), 0, sizeof(struct pimg_record)))
+BAD(check_image_half_missing, IMAGE_RECORD(2, 1).orientation = 1)
+BAD(check_image_frame, {
+	IMAGE_RECORD(0, 0).width = 8;
+	IMAGE_RECORD(0, 0).height = 14;
+})
+BAD(check_image_jpeg, IMAGE_RECORD(0, 0).codec = PACKIMG_CODEC_JPEG)
+BAD(check_image_raw, IMAGE_RECORD(1, 1).codec = PACKIMG_CODEC_RAW_ZSTD)
+BAD(check_image_channels, IMAGE_RECORD(0, 0).channels = 3)
+BAD(check_image_raster_channels, IMAGE_RECORD(0, 1).channels = 33)
+BAD(check_image_reserved, IMAGE_RECORD(0, 1).reserved_1 = 1)
+BAD(check_image_data_size, IMAGE_RECORD(0, 0).data_size -= 1)
+BAD(check_image_data_offset, IMAGE_RECORD(0, 0).data_offset = UINT64_MAX - 63)
+BAD(check_image_tail,
+    IMAGE_RECORD(0, 1).data_offset = (f->size - IMAGE_RECORD(0, 1).data_size) & ~(uint64_t)63)
+BAD(check_image_overlap, IMAGE_RECORD(0, 0).data_offset = RECORD(0).data_offset)
+BAD(check_image_overlap_image, IMAGE_RECORD(0, 0).data_offset = IMAGE_RECORD(0, 1).data_offset)
+BAD(check_image_section, IMAGE_RECORD(0, 1).data_offset = SECTION(IMAGES).offset)
+BAD(check_image_width_long, TYPED(1).width += 1)
+BAD(check_image_width_short, TYPED(2).width -= 1)
+BAD(check_image_raster_main, RECORD(0).codec = PACKIMG_CODEC_RASTER)
+
 struct bad {
 	const char *name;
 	void (*change)(struct file *file);
@@ -660,6 +776,33 @@ static const struct bad typed_bads[] = {
 	ENTRY(check_typed_rows),         ENTRY(check_typed_missing),
 	ENTRY(check_typed_shape),        ENTRY(check_typed_number),
 	ENTRY(check_typed_float),        ENTRY(check_typed_class),
+	ENTRY(check_images_unused),
+};
+
+static const struct bad image_bads[] = {
+	ENTRY(newer_images_schema),
+	ENTRY(open_images_feature),
+	ENTRY(open_images_missing),
+	ENTRY(open_images_size),
+	ENTRY(open_images_no_schema),
+	ENTRY(check_image_label),
+	ENTRY(check_image_missing),
+	ENTRY(check_image_half_missing),
+	ENTRY(check_image_frame),
+	ENTRY(check_image_jpeg),
+	ENTRY(check_image_raw),
+	ENTRY(check_image_channels),
+	ENTRY(check_image_raster_channels),
+	ENTRY(check_image_reserved),
+	ENTRY(check_image_data_size),
+	ENTRY(check_image_data_offset),
+	ENTRY(check_image_tail),
+	ENTRY(check_image_overlap),
+	ENTRY(check_image_overlap_image),
+	ENTRY(check_image_section),
+	ENTRY(check_image_width_long),
+	ENTRY(check_image_width_short),
+	ENTRY(check_image_raster_main),
 };
 
 static void make_bad_of(const char *good, const struct bad *changes, size_t count)
@@ -682,6 +825,7 @@ static void make_bad(void)
 {
 	make_bad_of("full.pimg", bads, sizeof(bads) / sizeof(*bads));
 	make_bad_of("typed.pimg", typed_bads, sizeof(typed_bads) / sizeof(*typed_bads));
+	make_bad_of("images.pimg", image_bads, sizeof(image_bads) / sizeof(*image_bads));
 	/* the only fault of these two files is an outdated checksum */
 	struct file file = file_read(path_of("good", "full.pimg"));
 	file.header->set_uuid[0] ^= 1;
@@ -706,6 +850,8 @@ int main(int argc, char **argv)
 	make_full("full.pimg", 0);
 	make_full("set.pimg", 2048);
 	make_typed();
+	make_later_schema();
+	make_images();
 	make_extended();
 	make_shared();
 	make_bad();

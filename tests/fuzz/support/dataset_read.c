@@ -15,6 +15,27 @@ static void use(const void *bytes, size_t size)
 	sink = sum;
 }
 
+static void read_image(struct packimg_decoder *decoder, const struct packimg *dataset,
+		       uint64_t index, uint32_t number)
+{
+	struct packimg_sample image;
+	struct packimg_raster raster;
+	struct packimg_error error;
+
+	if (packimg_image(dataset, index, number, &image) < 0)
+		return;
+	packimg_sample_check(&image);
+	if (index >= SAMPLES_DECODED || (uint64_t)image.width * image.height > PIXELS_MAX)
+		return;
+	struct packimg_region region = {0, 0, image.width, image.height};
+	if (packimg_decode_raster(decoder, &image, &region, &raster, &error) < 0)
+		return;
+	for (uint32_t y = 0; y < raster.height; y++)
+		for (uint32_t x = 0; x < raster.width; x++)
+			use(raster.data + y * raster.step_y + x * raster.step_x,
+			    raster.channels * packimg_element_size(raster.element));
+}
+
 static void read_sample(struct packimg_decoder *decoder, const struct packimg *dataset,
 			uint64_t index)
 {
@@ -30,6 +51,8 @@ static void read_sample(struct packimg_decoder *decoder, const struct packimg *d
 	for (uint32_t field = 0; field < packimg_field_count(dataset); field++)
 		if (packimg_value(dataset, index, field, &value) == 0 && value.bytes)
 			use(value.bytes, value.size);
+	for (uint32_t image = 0; image < packimg_image_count(dataset); image++)
+		read_image(decoder, dataset, index, image);
 	if (packimg_sample(dataset, index, &sample) < 0)
 		return;
 	packimg_sample_check(&sample);

@@ -22,6 +22,9 @@ static void repair_records(uint8_t *data, size_t size, const struct pimg_section
 		uint8_t *place = data + section->offset + i * sizeof(record);
 
 		memcpy(&record, place, sizeof(record));
+		/* zeros in section `images` mean that there is no image */
+		if (record.data_size == 0)
+			continue;
 		record.data_xxh3 = checksum(data, size, record.data_offset, record.data_size);
 		record.side_xxh3 = record.side_size == 0 ? 0
 							 : checksum(data, size, record.side_offset,
@@ -56,7 +59,7 @@ void whole_file_repair(uint8_t *data, size_t size)
 		if (section->type == PIMG_SECTION_NONE || section->offset > size ||
 		    section->size > size - section->offset)
 			continue;
-		if (section->type == PIMG_SECTION_INDEX)
+		if (section->type == PIMG_SECTION_INDEX || section->type == PIMG_SECTION_IMAGES)
 			repair_records(data, size, section);
 		else if (section->type == PIMG_SECTION_COLUMNS)
 			repair_columns(data, size, section);

@@ -224,6 +224,72 @@ TEST(typed)
 	packimg_close(dataset);
 }
 
+/* A file whose schema is of a later version opens with the implied one. */
+TEST(later_schema)
+{
+	struct packimg *dataset = open_good("later_schema.pimg");
+
+	assert_false(packimg_has_schema(dataset));
+	assert_int_equal(packimg_schema(dataset)->values[1].role, SCHEMA_BYTES);
+	assert_memory_equal(typed_value(dataset, 1, "class", 4), "\2\0\0\0", 4);
+	packimg_close(dataset);
+}
+
+TEST(images)
+{
+	static const uint32_t sizes[3][2] = {{14, 8}, {15, 8}, {8, 16}};
+	struct packimg *dataset = open_good("images.pimg");
+	struct packimg_region region = {0, 0, 9, 5};
+	struct packimg_decoder *decoder;
+	struct packimg_sample image;
+	struct packimg_raster raster;
+
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_image_count(dataset), 2);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(packimg_image(dataset, i, 0, &image), 0);
+		assert_true(image.width == sizes[i][0] && image.height == sizes[i][1]);
+		for (uint32_t k = 0; k < image.data_size; k++) {
+			uint32_t element = k / 2 / 20 + i * 300;
+			assert_int_equal(image.data[k], (uint8_t)(element >> k % 2 * 8));
+		}
+		assert_int_equal(packimg_image(dataset, i, 1, &image), i < 2 ? 0 : -ENODATA);
+		if (i == 2)
+			continue;
+		if (packimg_decode_raster(decoder, &image, &region, &raster, &error) < 0)
+			fail_msg("%s", error.text);
+		for (uint32_t y = 0; y < 5; y++)
+			for (uint32_t x = 0; x < 9; x++) {
+				uint16_t element;
+				memcpy(&element,
+				       raster.data + y * raster.step_y + x * raster.step_x, 2);
+				assert_int_equal(element, (y * 9 + x) / 20 + i * 300);
+			}
+	}
+	packimg_decoder_free(decoder);
+	packimg_close(dataset);
+}
+
+/* A damaged record of section `images` is refused at each use, the ones beside it are not. */
+TEST(bad_image_at_use)
+{
+	static const char *const names[] = {
+		"check_image_label.pimg",     "check_image_frame.pimg",
+		"check_image_jpeg.pimg",      "check_image_channels.pimg",
+		"check_image_data_size.pimg", "check_image_data_offset.pimg",
+	};
+	struct packimg_sample image;
+	struct packimg *dataset;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		assert_int_equal(packimg_open(golden_path("bad", names[i]), &dataset, &error), 0);
+		assert_int_equal(packimg_image(dataset, 0, 0, &image), -EBADMSG);
+		assert_int_equal(packimg_image(dataset, 0, 1, &image), 0);
+		assert_int_equal(packimg_image(dataset, 1, 0, &image), 0);
+		packimg_close(dataset);
+	}
+}
+
 /* A value that breaks the schema is refused at each use. */
 TEST(typed_at_use)
 {
@@ -406,8 +472,12 @@ TEST(longer_than_recorded)
 
 TEST(same_bytes)
 {
-	static const char *const names[] = {"minimal.pimg", "typed.pimg", "set-00000-of-00003.pimg",
-					    "set-00001-of-00003.pimg", "set-00002-of-00003.pimg"};
+	static const char *const names[] = {"minimal.pimg",
+					    "typed.pimg",
+					    "images.pimg",
+					    "set-00000-of-00003.pimg",
+					    "set-00001-of-00003.pimg",
+					    "set-00002-of-00003.pimg"};
 	char *directory = image_directory(), command[8200], path[4200];
 
 	const char *emulator = getenv("MESON_EXE_WRAPPER"); /* set when cross-compiled */

@@ -492,11 +492,12 @@ TEST_WITH(golden, setup, teardown)
 					    "full.pimg",
 					    "extended.pimg",
 					    "typed.pimg",
+					    "images.pimg",
 					    "set-00000-of-00003.pimg",
 					    "set-00001-of-00003.pimg",
 					    "set-00002-of-00003.pimg"};
-	static const char *const datasets[] = {"minimal.pimg", "full.pimg", "extended.pimg",
-					       "typed.pimg", "set.pimg"};
+	static const char *const datasets[] = {"minimal.pimg", "full.pimg",   "extended.pimg",
+					       "typed.pimg",   "images.pimg", "set.pimg"};
 	char golden[600];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

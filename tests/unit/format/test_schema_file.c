@@ -270,7 +270,7 @@ TEST(writer_refuses_values_that_break_the_schema)
 	packimg_writer_free(writer);
 	writer = begin(path_of("bad.pimg"), 0, "image: image u8[8,5,3]\nc: class u8[2]\n");
 	assert_int_equal(packimg_writer_add(writer, &item, &error), -EINVAL);
-	assert_non_null(strstr(error.text, "width and height must be those of the schema"));
+	assert_non_null(strstr(error.text, "width or height is not that of the schema"));
 	item = make_item(1);
 	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
 	assert_int_equal(set_bytes(writer, "c", PACKIMG_FIELD_BYTES, "\0\3", 2), 0);
@@ -281,6 +281,276 @@ TEST(writer_refuses_values_that_break_the_schema)
 	assert_int_equal(packimg_writer_schema(writer, "image: imag", &error), -EINVAL);
 	assert_non_null(strstr(error.text, "bad.pimg: schema: line 1, column 8: unknown role"));
 	packimg_writer_free(writer);
+}
+
+/* Several images: a mask, an image of its own size, its depth. */
+static const char images_text[] = "image: image\n"
+				  "mask: mask(image) u8[h,w]\n"
+				  "right: image u8[h,w,3]\n"
+				  "depth: raster(right) u16[h,w] sparse\n";
+
+enum { MASK, RIGHT, DEPTH, IMAGES };
+
+static const uint8_t bytes_of[64] = {9, 8, 7, 6, 5, 4, 3, 2, 1};
+
+static struct packimg_item make_mask(uint32_t width, uint32_t height)
+{
+	return (struct packimg_item){
+		.data = bytes_of,
+		.data_size = (size_t)width * height,
+		.width = width,
+		.height = height,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 1,
+		.orientation = 1,
+	};
+}
+
+static struct packimg_item make_depth(struct packimg_encoder *encoder, uint32_t width,
+				      uint32_t height, const uint16_t *elements)
+{
+	const struct packimg_raster_coding coding = {.method = PACKIMG_RASTER_RAW, .rows_log2 = 1};
+	struct packimg_raster raster = {
+		.data = (const uint8_t *)elements,
+		.step_x = 2,
+		.step_y = (ptrdiff_t)width * 2,
+		.width = width,
+		.height = height,
+		.channels = 1,
+		.element = PACKIMG_ELEMENT_U16,
+	};
+	struct packimg_item item = {
+		.width = width,
+		.height = height,
+		.codec = PACKIMG_CODEC_RASTER,
+		.channels = 1,
+		.orientation = 1,
+	};
+
+	if (packimg_encode_raster(encoder, &raster, &coding, &item.data, &item.data_size, &error))
+		fail_msg("%s", error.text);
+	return item;
+}
+
+static const uint16_t depths[15] = {300, 301, 302, 303, 304, 305};
+static const uint8_t side_data[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 'h', 'e', 'l', 'l', 'o'};
+
+/* Sample i is (4 + i) x 2, its other image 5 x 3; depth only if i is even. */
+static void write_images(const char *path, uint64_t shard_size)
+{
+	struct packimg_writer *writer = begin(path, shard_size, images_text);
+	struct packimg_encoder *encoder;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	for (uint32_t i = 0; i < SAMPLES; i++) {
+		struct packimg_item item = make_item(0);
+
+		item.width = 4 + i;
+		item.height = 2;
+		item.data_size = (size_t)item.width * 2 * 3;
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		item = make_mask(4 + i, 2);
+		item.side = side_data;
+		item.side_size = i == 1 ? sizeof(side_data) : 0;
+		assert_int_equal(packimg_writer_image(writer, MASK, &item, &error), 0);
+		item = make_item(0);
+		item.width = 5;
+		item.height = 3;
+		item.data_size = 45;
+		assert_int_equal(packimg_writer_image(writer, RIGHT, &item, &error), 0);
+		if (i % 2)
+			continue;
+		item = make_depth(encoder, 5, 3, depths);
+		assert_int_equal(packimg_writer_image(writer, DEPTH, &item, &error), 0);
+	}
+	finish(writer);
+	packimg_encoder_free(encoder);
+}
+
+static void check_depth(struct packimg_decoder *raster_decoder, const struct packimg_sample *image)
+{
+	struct packimg_region region = {0, 0, 5, 3};
+	struct packimg_raster raster;
+
+	assert_int_equal(image->codec, PACKIMG_CODEC_RASTER);
+	if (packimg_decode_raster(raster_decoder, image, &region, &raster, &error) < 0)
+		fail_msg("%s", error.text);
+	assert_int_equal(raster.element, PACKIMG_ELEMENT_U16);
+	for (uint32_t y = 0; y < 3; y++)
+		assert_memory_equal(raster.data + y * raster.step_y, depths + (size_t)y * 5, 10);
+}
+
+static void check_images(const struct packimg *dataset)
+{
+	struct packimg_decoder *raster_decoder;
+	struct packimg_sample image;
+
+	assert_int_equal(packimg_decoder_new(&raster_decoder), 0);
+	assert_int_equal(packimg_image_count(dataset), IMAGES);
+	for (uint32_t i = 0; i < SAMPLES; i++) {
+		assert_int_equal(packimg_image(dataset, i, MASK, &image), 0);
+		assert_int_equal(image.index, i);
+		assert_int_equal(image.label, PACKIMG_LABEL_NONE);
+		assert_true(image.width == 4 + i && image.height == 2 && image.channels == 1);
+		assert_memory_equal(image.data, bytes_of, image.data_size);
+		assert_int_equal(packimg_sample_check(&image), 0);
+		assert_int_equal(image.side_size, i == 1 ? sizeof(side_data) : 0);
+		assert_int_equal(packimg_image(dataset, i, RIGHT, &image), 0);
+		assert_true(image.width == 5 && image.height == 3 && image.channels == 3);
+		assert_int_equal(packimg_image(dataset, i, DEPTH, &image), i % 2 ? -ENODATA : 0);
+		if (i % 2 == 0)
+			check_depth(raster_decoder, &image);
+		assert_int_equal(packimg_image(dataset, i, IMAGES, &image), -ERANGE);
+	}
+	assert_int_equal(packimg_image(dataset, SAMPLES, MASK, &image), -ERANGE);
+	packimg_decoder_free(raster_decoder);
+}
+
+static void rewrite_images(const struct packimg *dataset)
+{
+	struct packimg_rewriter *rewriter;
+
+	assert_int_equal(packimg_rewriter_new(dataset, &rewriter, &error), 0);
+	for (uint64_t i = 0; i < packimg_count(dataset); i++)
+		assert_int_equal(packimg_rewriter_put(rewriter, NULL, 0, &error), 0);
+	if (packimg_rewriter_finish(rewriter, &error) < 0)
+		fail_msg("%s", error.text);
+	packimg_rewriter_free(rewriter);
+}
+
+TEST(images_come_back)
+{
+	static const uint64_t shard_sizes[] = {0, 1400};
+
+	for (size_t i = 0; i < 2; i++) {
+		const char *name = i ? "images-set.pimg" : "images.pimg";
+
+		write_images(path_of(name), shard_sizes[i]);
+		struct packimg *dataset = open_checked(path_of(name));
+		check_images(dataset);
+		assert_int_equal(value_of(dataset, "mask")->width, 4 + SAMPLES - 1);
+		assert_int_equal(value_of(dataset, "depth")->height, 3);
+		rewrite_images(dataset);
+		struct packimg *again = open_checked(path_of(name));
+		check_images(again);
+		assert_memory_equal(packimg_uuid(dataset), packimg_uuid(again), 16);
+		packimg_close(dataset);
+		packimg_close(again);
+	}
+}
+
+/* Parts of a sample lie one behind another, so that one read fetches them. */
+TEST(parts_are_neighbours)
+{
+	struct packimg_sample sample, image;
+
+	write_images(path_of("images.pimg"), 0);
+	struct packimg *dataset = open_checked(path_of("images.pimg"));
+	for (uint32_t i = 0; i < SAMPLES; i++) {
+		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
+		for (uint32_t k = 0; k < DEPTH; k++) {
+			assert_int_equal(packimg_image(dataset, i, k, &image), 0);
+			assert_true(image.data_offset > sample.data_offset &&
+				    image.data_offset - sample.data_offset <= 64 * (k + 2));
+		}
+	}
+	packimg_close(dataset);
+}
+
+/* Records that share data still do when the file is rewritten. */
+TEST(shared_images_stay_shared)
+{
+	const char *path = path_of("shared.pimg");
+	struct packimg_sample first, second;
+	size_t size;
+
+	write_images(path, 0);
+	uint8_t *file = image_file_read(path, &size);
+	struct pimg_header *header = (struct pimg_header *)file;
+	for (uint32_t i = 0; i < header->section_count; i++) {
+		struct pimg_section *section = &header->sections[i];
+		struct pimg_record *records = (struct pimg_record *)(file + section->offset);
+		if (section->type != PIMG_SECTION_IMAGES)
+			continue;
+		records[4 * IMAGES + RIGHT] = records[2 * IMAGES + RIGHT];
+		records[6 * IMAGES + DEPTH] = records[4 * IMAGES + DEPTH];
+		section->xxh3 = XXH3_64bits(records, section->size);
+	}
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	image_file_write(path, file, size);
+	free(file);
+	for (int rewritten = 0; rewritten < 2; rewritten++) {
+		struct packimg *dataset = open_checked(path_of("shared.pimg"));
+
+		check_images(dataset);
+		assert_int_equal(packimg_image(dataset, 2, RIGHT, &first), 0);
+		assert_int_equal(packimg_image(dataset, 4, RIGHT, &second), 0);
+		assert_int_equal(first.data_offset, second.data_offset);
+		assert_int_equal(packimg_image(dataset, 4, DEPTH, &first), 0);
+		assert_int_equal(packimg_image(dataset, 6, DEPTH, &second), 0);
+		assert_int_equal(first.data_offset, second.data_offset);
+		rewrite_images(dataset);
+		packimg_close(dataset);
+	}
+}
+
+TEST(writer_refuses_images_that_break_the_schema)
+{
+	struct packimg_writer *writer = begin(path_of("bad.pimg"), 0, images_text);
+	struct packimg_item item = make_item(0), mask = make_mask(4, 8);
+	struct packimg_encoder *encoder;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_writer_image(writer, MASK, &mask, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "there is no such sample"));
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	assert_int_equal(packimg_writer_image(writer, IMAGES, &mask, &error), -EINVAL);
+	assert_int_equal(packimg_writer_image(writer, MASK, &item, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "value 'mask': channels is not the last dimension"));
+	assert_int_equal(packimg_writer_image(writer, DEPTH, &mask, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "only elements u8 can be raw"));
+	struct packimg_item depth = make_depth(encoder, 4, 3, depths);
+	assert_int_equal(packimg_writer_image(writer, RIGHT, &depth, &error), -EINVAL);
+	assert_int_equal(packimg_writer_image(writer, MASK, &depth, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "the element of the raster is not that of the schema"));
+	assert_int_equal(packimg_writer_image(writer, DEPTH, &depth, &error), 0);
+	assert_int_equal(packimg_writer_image(writer, DEPTH, &depth, &error), -EEXIST);
+	assert_int_equal(packimg_writer_image(writer, RIGHT, &item, &error), 0);
+	assert_int_equal(packimg_writer_add(writer, &item, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "sample 0: value 'mask' is missing; add it"));
+	mask = make_mask(8, 4);
+	assert_int_equal(packimg_writer_image(writer, MASK, &mask, &error), 0);
+	assert_int_equal(packimg_writer_finish(writer, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "value 'mask' is 8 x 4, and 'image', to which it "
+					   "belongs, is 4 x 8, both upright"));
+	packimg_writer_free(writer);
+	assert_int_equal(packimg_writer_new(path_of("bad.pimg"), NULL, &writer, &error), 0);
+	assert_int_equal(packimg_writer_add(writer, &depth, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "codec raster needs a schema"));
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+}
+
+/* The main image may be of another element than u8. */
+TEST(main_image_of_16_bits)
+{
+	struct packimg_writer *writer =
+		begin(path_of("deep.pimg"), 0, "image: image u16[h,w]\nlabel: class i32\n");
+	struct packimg_decoder *raster_decoder;
+	struct packimg_encoder *encoder;
+	struct packimg_sample sample;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_decoder_new(&raster_decoder), 0);
+	struct packimg_item item = make_depth(encoder, 5, 3, depths);
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	finish(writer);
+	struct packimg *dataset = open_checked(path_of("deep.pimg"));
+	assert_int_equal(packimg_sample(dataset, 0, &sample), 0);
+	check_depth(raster_decoder, &sample);
+	packimg_close(dataset);
+	packimg_decoder_free(raster_decoder);
+	packimg_encoder_free(encoder);
 }
 
 TEST_MAIN(directory_setup, directory_teardown)

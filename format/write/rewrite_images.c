@@ -1,0 +1,155 @@
+#include "format/write/rewrite_images.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a record shares with others. `first` is the first record with the same data. */
+struct image_share {
+	uint64_t first;
+	uint64_t data_offset, side_offset; /* in the old file */
+	uint32_t data_size, side_size;
+	/* of a first record, once its data has been written: places in the new file */
+	uint64_t new_data, new_side;
+};
+
+/* A copy, because a sort may not terminate if its keys change meanwhile. */
+struct image_place {
+	uint64_t offset, number;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct image_place *p = a, *q = b;
+
+	if (p->offset != q->offset)
+		return p->offset < q->offset ? -1 : 1;
+	return p->number < q->number ? -1 : p->number > q->number;
+}
+
+/* Reads the places of all records. */
+static void copier_read(struct image_copier *copier, struct image_place *places)
+{
+	for (uint64_t i = 0; i < copier->count; i++) {
+		struct pimg_record record;
+
+		copy_once(&record,
+			  copier->shard->sections[PIMG_SECTION_IMAGES].data + i * sizeof(record),
+			  sizeof(record));
+		places[i] = (struct image_place){record.data_offset, i};
+		copier->shares[i] = (struct image_share){
+			.first = i,
+			.data_offset = record.data_offset,
+			.data_size = record.data_size,
+			.side_offset = record.side_offset,
+			.side_size = record.side_size,
+		};
+	}
+}
+
+/* Finds the records that share data, and checks that what will be written fits the old file. */
+static int copier_find_shares(struct image_copier *copier, struct image_place *places)
+{
+	uint64_t size = 0;
+
+	copier_read(copier, places);
+	qsort(places, copier->count, sizeof(*places), compare_places);
+	for (uint64_t i = 0; i < copier->count && size <= copier->shard->size; i++) {
+		struct image_share *share = &copier->shares[places[i].number];
+		const struct image_share *before =
+			i > 0 ? &copier->shares[copier->shares[places[i - 1].number].first] : NULL;
+		bool shared = before && before->data_offset == share->data_offset &&
+			      before->data_size == share->data_size;
+
+		if (shared)
+			share->first = before->first;
+		size += shared ? 0 : share->data_size;
+		size += shared && before->side_offset == share->side_offset ? 0 : share->side_size;
+	}
+	return size > copier->shard->size ? -EBADMSG : 0;
+}
+
+int image_copier_init(struct image_copier *copier, const struct packimg *dataset,
+		      const struct shard *shard)
+{
+	*copier = (struct image_copier){
+		.dataset = dataset,
+		.shard = shard,
+		.count = shard->sample_count * dataset->image_count,
+	};
+	copier->records = calloc(copier->count + 1, sizeof(*copier->records));
+	copier->shares = calloc(copier->count + 1, sizeof(*copier->shares));
+	struct image_place *places = calloc(copier->count + 1, sizeof(*places));
+	int r = copier->records && copier->shares && places ? copier_find_shares(copier, places)
+							    : -ENOMEM;
+	free(places);
+	return r;
+}
+
+void image_copier_deinit(struct image_copier *copier)
+{
+	free(copier->records);
+	free(copier->shares);
+	*copier = (struct image_copier){0};
+}
+
+/* Writes data and side data, unless a record with which they are shared has. */
+static int copier_put_stored(const struct image_share *share, struct image_share *first,
+			     const struct packimg_sample *image, struct output *output,
+			     struct pimg_record *record)
+{
+	int r = 0;
+
+	if (!first->new_data)
+		r = output_put(output, image->data, image->data_size, &first->new_data);
+	record->data_offset = first->new_data;
+	if (r < 0 || image->side_size == 0)
+		return r;
+	/* Of several side data of the same data, only those of the first record are shared. */
+	if (share->side_offset != first->side_offset)
+		return output_put(output, image->side, image->side_size, &record->side_offset);
+	if (!first->new_side)
+		r = output_put(output, image->side, image->side_size, &first->new_side);
+	record->side_offset = first->new_side;
+	return r;
+}
+
+static int copier_put_image(struct image_copier *copier, uint64_t number, uint64_t index,
+			    uint32_t image_number, struct output *output)
+{
+	struct image_share *share = &copier->shares[number], *first = &copier->shares[share->first];
+	struct packimg_sample image;
+
+	int r = packimg_image(copier->dataset, index, image_number, &image);
+	if (r < 0)
+		return r == -ENODATA ? 0 : r;
+	/* Refuse a record that has changed since the shares were found. */
+	if (image.data_offset != share->data_offset || image.data_size != share->data_size ||
+	    image.side_size != share->side_size)
+		return -EBADMSG;
+	struct pimg_record record = {
+		.data_xxh3 = image.data_xxh3,
+		.side_xxh3 = image.side_xxh3,
+		.data_size = image.data_size,
+		.side_size = image.side_size,
+		.width = image.width,
+		.height = image.height,
+		.codec = image.codec,
+		.channels = image.channels,
+		.orientation = image.orientation,
+	};
+	r = copier_put_stored(share, first, &image, output, &record);
+	copier->records[number] = record;
+	return r;
+}
+
+int image_copier_put(struct image_copier *copier, uint64_t i, struct output *output)
+{
+	uint32_t each = copier->dataset->image_count;
+	int r = 0;
+
+	for (uint32_t k = 0; k < each && r == 0; k++)
+		r = copier_put_image(copier, i * each + k, copier->shard->sample_first + i, k,
+				     output);
+	return r;
+}
