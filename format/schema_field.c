@@ -126,20 +126,13 @@ struct schema_classes schema_field_classes(const struct schema_value *value,
 	return classes;
 }
 
-/* True for the images that JPEG, raw and raw+zstd were made for: decoded, they are RGB bytes. */
-static bool is_rgb(const struct schema_value *value)
-{
-	return value->role == SCHEMA_IMAGE && value->element == SCHEMA_U8 && value->dims == 3 &&
-	       value->shape[2] == 3;
-}
-
 const char *schema_image_fault(const struct schema_value *value, enum packimg_codec codec,
 			       uint8_t channels, uint32_t width, uint32_t height)
 {
 	if ((value->shape[0] && height != value->shape[0]) ||
 	    (value->shape[1] && width != value->shape[1]))
 		return "width or height is not that of the schema";
-	if (is_rgb(value))
+	if (schema_is_rgb(value))
 		return codec == PACKIMG_CODEC_RASTER
 			       ? "an image u8[h,w,3] must be a JPEG, raw or raw+zstd"
 			       : NULL;

@@ -96,6 +96,12 @@ const struct schema_format_row *schema_format_by_size(enum schema_role role, uin
 	return NULL;
 }
 
+bool schema_is_rgb(const struct schema_value *value)
+{
+	return value->role == SCHEMA_IMAGE && value->element == SCHEMA_U8 && value->dims == 3 &&
+	       value->shape[2] == 3;
+}
+
 bool schema_has_pixels(const struct schema_value *value)
 {
 	return BIT(value->role) & PIXEL_ROLES;

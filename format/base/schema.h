@@ -184,6 +184,8 @@ int schema_frame(const struct schema *schema, unsigned value);
  */
 int schema_rows(const struct schema *schema, unsigned value);
 
+/* True for images u8[h,w,3], whose pixels are RGB. */
+bool schema_is_rgb(const struct schema_value *value);
 /* True for images, masks and rasters. */
 bool schema_has_pixels(const struct schema_value *value);
 /* True if the number of rows differs from sample to sample. */

@@ -1,5 +1,6 @@
 #include "tools/packimg/copy.h"
 
+#include "format/base/schema.h"
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
 
@@ -34,24 +35,81 @@ static bool is_text_or_bytes(enum packimg_field_type type)
 	return type == PACKIMG_FIELD_TEXT || type == PACKIMG_FIELD_BYTES;
 }
 
+/* Numbers the fields that a schema declares as packimg_writer_schema() will. */
+static int name_schema_fields(struct copy_set *set, struct packimg_error *error)
+{
+	for (unsigned i = 0; i < set->schema->count; i++) {
+		const struct schema_value *value = &set->schema->values[i];
+		uint32_t number;
+
+		if (value->store == SCHEMA_IN_COLUMN &&
+		    name_table_add(&set->fields, value->name, &number, NULL))
+			return packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static bool has_class_lists(const struct schema *schema)
+{
+	for (unsigned i = 0; i < schema->count; i++)
+		if (schema->values[i].role == SCHEMA_CLASS &&
+		    schema->values[i].store == SCHEMA_IN_COLUMN)
+			return true;
+	return false;
+}
+
+static bool same_classes(const struct packimg *a, const struct packimg *b)
+{
+	if (packimg_class_count(a) != packimg_class_count(b))
+		return false;
+	for (uint32_t i = 0; i < packimg_class_count(a); i++)
+		if (strcmp(packimg_class_name(a, i), packimg_class_name(b, i)) != 0)
+			return false;
+	return true;
+}
+
+/* Checks that the input has the schema of those before it. */
+static int match_schema(struct copy_set *set, const struct copy_input *input,
+			struct packimg_error *error)
+{
+	const struct copy_input *first = &set->inputs[0];
+	bool has = packimg_has_schema(input->dataset);
+
+	if (input == first && has) {
+		set->schema = packimg_schema(input->dataset);
+		return name_schema_fields(set, error);
+	}
+	if (has != (set->schema != NULL) ||
+	    (has && !schema_equal(set->schema, packimg_schema(input->dataset))))
+		return packimg_fail(error, -EINVAL,
+				    "%s has another schema than %s; convert them with the same "
+				    "values, in the same order",
+				    input->path, first->path);
+	if (has && has_class_lists(set->schema) && !same_classes(first->dataset, input->dataset))
+		return packimg_fail(error, -EINVAL,
+				    "%s has other class names than %s, and class numbers in its "
+				    "values; convert them with the same classes",
+				    input->path, first->path);
+	return 0;
+}
+
 static int map_fields(struct copy_set *set, struct copy_input *input, struct packimg_error *error)
 {
 	for (uint32_t i = 0; i < packimg_field_count(input->dataset); i++) {
 		struct packimg_field field;
 		uint32_t number;
-		bool added;
 
 		int r = packimg_field(input->dataset, i, &field);
 		if (r)
 			return packimg_fail(error, r, "%s: field %u is damaged", input->path, i);
-		if (name_table_add(&set->fields, field.name, &number, &added))
+		if (name_table_add(&set->fields, field.name, &number, NULL))
 			return packimg_fail(error, -ENOMEM, "out of memory");
 		if (number >= PACKIMG_FIELDS_MAX)
 			return packimg_fail(error, -E2BIG, "more than %d fields in total",
 					    PACKIMG_FIELDS_MAX);
 		input->fields[i] = number;
 		enum packimg_field_type *type = &set->types[number];
-		if (added || *type == field.type)
+		if (!*type || *type == field.type)
 			*type = field.type;
 		else if (*type <= PACKIMG_FIELD_FLOAT64 && field.type <= PACKIMG_FIELD_FLOAT64)
 			*type = PACKIMG_FIELD_FLOAT64;
@@ -91,6 +149,9 @@ static int copy_set_open(struct copy_set *set, const char *const *paths, uint32_
 		set->count++;
 		set->samples += packimg_count(input->dataset);
 		r = map_classes(set, input, error);
+		if (r)
+			return r;
+		r = match_schema(set, input, error);
 		if (r)
 			return r;
 		r = map_fields(set, input, error);
@@ -149,11 +210,26 @@ static void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *r
 	*ret_index = number;
 }
 
+static int declare_schema(const struct copy_set *set, struct packimg_writer *writer,
+			  struct packimg_error *error)
+{
+	char *text = malloc(SCHEMA_TEXT_MAX);
+
+	if (!text)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	schema_print(set->schema, text, SCHEMA_TEXT_MAX);
+	int r = packimg_writer_schema(writer, text, error);
+	free(text);
+	return r;
+}
+
 static int declare_classes_and_fields(const struct copy_set *set, struct packimg_writer *writer,
 				      struct packimg_error *error)
 {
 	int r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
 
+	if (!r && set->schema)
+		r = declare_schema(set, writer, error);
 	for (uint32_t i = 0; !r && i < set->fields.count; i++) {
 		uint32_t number;
 
@@ -225,6 +301,55 @@ static int read_values(const struct copy_set *set, const struct copy_input *inpu
 	return 0;
 }
 
+/* Reads the further images of a sample. data is NULL of those that it lacks. */
+static int read_images(const struct copy_input *input, uint64_t index,
+		       struct packimg_sample images[static SCHEMA_IMAGES_MAX],
+		       struct packimg_error *error)
+{
+	for (uint32_t i = 0; i < packimg_image_count(input->dataset); i++) {
+		int r = packimg_image(input->dataset, index, i, &images[i]);
+
+		if (r == -ENODATA)
+			images[i].data = NULL;
+		else if (r || packimg_sample_check(&images[i]))
+			return packimg_fail(error, -EBADMSG,
+					    "%s, sample %" PRIu64 ": image %u is damaged",
+					    input->path, index, i);
+	}
+	return 0;
+}
+
+static struct packimg_item item_of(const struct packimg_sample *sample)
+{
+	return (struct packimg_item){
+		.data = sample->data,
+		.data_size = sample->data_size,
+		.side = sample->side,
+		.side_size = sample->side_size,
+		.width = sample->width,
+		.height = sample->height,
+		.label = sample->label,
+		.codec = (enum packimg_codec)sample->codec,
+		.channels = sample->channels,
+		.orientation = sample->orientation,
+	};
+}
+
+static int write_images(const struct copy_input *input, struct packimg_writer *writer,
+			const struct packimg_sample images[static SCHEMA_IMAGES_MAX],
+			struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < packimg_image_count(input->dataset); i++) {
+		struct packimg_item item = item_of(&images[i]);
+
+		if (item.data)
+			r = packimg_writer_image(writer, i, &item, error);
+	}
+	return r;
+}
+
 /*
  * Returns -EBADMSG, with input, index and source in error, if the sample is damaged; other errors
  * are the writer's. Reads the whole sample before it writes any part, because the writer cannot
@@ -234,7 +359,7 @@ static int copy_sample(const struct copy_set *set, uint64_t number, struct packi
 		       struct packimg_error *error)
 {
 	struct packimg_value values[PACKIMG_FIELDS_MAX];
-	struct packimg_sample sample;
+	struct packimg_sample sample, images[SCHEMA_IMAGES_MAX];
 	const char *source = NULL;
 	size_t source_size = 0;
 	uint32_t input_number;
@@ -257,21 +382,16 @@ static int copy_sample(const struct copy_set *set, uint64_t number, struct packi
 	r = read_values(set, input, index, values, error);
 	if (r)
 		return r;
-	struct packimg_item item = (struct packimg_item){
-		.data = sample.data,
-		.data_size = sample.data_size,
-		.side = sample.side,
-		.side_size = sample.side_size,
-		.width = sample.width,
-		.height = sample.height,
-		.label = map_label(set, input, sample.label),
-		.codec = (enum packimg_codec)sample.codec,
-		.channels = sample.channels,
-		.orientation = sample.orientation,
-		.source = source,
-		.source_size = source_size,
-	};
+	r = read_images(input, index, images, error);
+	if (r)
+		return r;
+	struct packimg_item item = item_of(&sample);
+	item.label = map_label(set, input, sample.label);
+	item.source = source;
+	item.source_size = source_size;
 	r = packimg_writer_add(writer, &item, error);
+	if (!r)
+		r = write_images(input, writer, images, error);
 	for (uint32_t i = 0; !r && i < packimg_field_count(input->dataset); i++)
 		if (values[i].present)
 			r = packimg_writer_value(writer, input->fields[i], &values[i], error);

@@ -2,7 +2,8 @@
  * Copies samples from datasets to new ones, without changing their bytes; shared by merge and
  * split. An output unites the classes of its inputs by name (the numbers of the first input are
  * kept, new names follow), and their fields by name (int64 becomes float64 if another input has
- * float64). A damaged sample is never copied with a new checksum. One thread.
+ * float64). Inputs that record a schema must all have the same one. A damaged sample is never
+ * copied with a new checksum. One thread.
  */
 #pragma once
 
@@ -26,8 +27,9 @@ struct copy_set {
 	struct arena arena;
 	struct name_table classes, fields;
 	enum packimg_field_type types[PACKIMG_FIELDS_MAX];
-	uint64_t samples;  /* total of all inputs */
-	bool numbers_only; /* no input names its classes: labels stay unchanged */
+	const struct schema *schema; /* of all inputs, NULL without one; owned by the first */
+	uint64_t samples;            /* total of all inputs */
+	bool numbers_only;           /* no input names its classes: labels stay unchanged */
 };
 
 int copy_set_init(struct copy_set *set, const char *const *paths, uint32_t count,

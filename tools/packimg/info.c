@@ -1,4 +1,5 @@
 /* packimg info: summarises a dataset from its index alone. */
+#include "format/base/schema.h"
 #include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -7,6 +8,7 @@
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +29,11 @@ static const struct options_row options[] = {
 	{0},
 };
 
+enum {
+	LINE = 512,   /* bytes of a value's line in the schema */
+	LARGEST = 64, /* bytes of the text for its largest size */
+};
+
 struct range {
 	uint64_t low, high, sum;
 };
@@ -38,15 +45,37 @@ static void range_add(struct range *range, uint64_t value)
 	range->sum += value;
 }
 
+enum { CODECS = PACKIMG_CODEC_RASTER + 1 };
+
+/* Totals over the records of one further image of the samples. */
+struct image_summary {
+	uint64_t count, bytes, damaged;
+};
+
 /* Totals over all index records. */
 struct summary {
-	uint64_t codecs[4], codec_bytes[4];
+	uint64_t codecs[CODECS], codec_bytes[CODECS];
 	uint64_t bytes, side_bytes;
 	struct range width, height;
 	uint64_t oriented, grey, unlabelled, damaged, with_side;
+	struct image_summary images[SCHEMA_IMAGES_MAX];
 	uint64_t *labels; /* number of samples per class */
 	uint32_t label_count;
 };
+
+static void summarise_images(const struct packimg *dataset, uint64_t index, struct summary *summary)
+{
+	for (uint32_t i = 0; i < packimg_image_count(dataset); i++) {
+		struct packimg_sample image;
+		int r = packimg_image(dataset, index, i, &image);
+
+		summary->images[i].damaged += r && r != -ENODATA;
+		if (r)
+			continue;
+		summary->images[i].count++;
+		summary->images[i].bytes += image.data_size + image.side_size;
+	}
+}
 
 static int summarise_dataset(const struct packimg *dataset, struct summary *summary)
 {
@@ -58,12 +87,13 @@ static int summarise_dataset(const struct packimg *dataset, struct summary *summ
 	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
 		struct packimg_sample sample;
 
+		summarise_images(dataset, i, summary);
 		if (packimg_sample(dataset, i, &sample)) {
 			summary->damaged++;
 			continue;
 		}
-		summary->codecs[sample.codec & 3]++;
-		summary->codec_bytes[sample.codec & 3] += sample.data_size;
+		summary->codecs[sample.codec]++;
+		summary->codec_bytes[sample.codec] += sample.data_size;
 		summary->bytes += sample.data_size;
 		summary->side_bytes += sample.side_size;
 		summary->with_side += sample.side != NULL;
@@ -81,7 +111,7 @@ static int summarise_dataset(const struct packimg *dataset, struct summary *summ
 
 static void print_codecs(const struct summary *summary)
 {
-	for (int i = 1; i < 4; i++)
+	for (int i = 1; i < CODECS; i++)
 		if (summary->codecs[i])
 			printf("  %-10s %s sample%s, %s\n", codec_name((enum packimg_codec)i),
 			       text_count(TEXT, summary->codecs[i]),
@@ -141,17 +171,85 @@ static json_t *field_json(const struct packimg_field *field)
 	return json;
 }
 
-static void print_dataset_info(const struct packimg *dataset)
+/* Largest size of a value, or "". */
+static const char *largest_text(const struct schema_value *value, char text[LARGEST])
+{
+	struct text_buffer number;
+
+	text[0] = '\0';
+	if (schema_has_pixels(value))
+		snprintf(text, LARGEST, ", up to %u x %u", value->width, value->height);
+	else if (schema_has_rows(value) || value->element == SCHEMA_NO_ELEMENT)
+		snprintf(text, LARGEST, ", up to %s %s", text_count(&number, value->longest),
+			 schema_has_rows(value) ? "rows" : "bytes");
+	return text;
+}
+
+static void print_value(const struct schema *schema, unsigned index, const struct summary *summary)
+{
+	const struct schema_value *value = &schema->values[index];
+	char line[LINE], largest[LARGEST];
+
+	schema_print_value(schema, index, line, sizeof(line));
+	largest_text(value, largest);
+	if (value->store != SCHEMA_IN_IMAGES) {
+		printable_line(stdout, "value       %s%s", line, largest);
+		return;
+	}
+	const struct image_summary *image = &summary->images[value->number];
+	printable_line(stdout, "value       %s%s, %s in %s sample%s", line, largest,
+		       text_bytes(TEXT, image->bytes), text_count(TEXT, image->count),
+		       text_plural(image->count));
+	if (image->damaged)
+		printf("DAMAGED     %s of these records; packimg verify names them\n",
+		       text_count(TEXT, image->damaged));
+}
+
+static json_t *value_json(const struct schema *schema, unsigned index,
+			  const struct summary *summary)
+{
+	const struct schema_value *value = &schema->values[index];
+	json_t *json = json_object();
+	char line[LINE];
+
+	schema_print_value(schema, index, line, sizeof(line));
+	json_put_text(json, "name", value->name);
+	json_put_text(json, "value", line);
+	if (schema_has_pixels(value)) {
+		json_put_count(json, "width", value->width);
+		json_put_count(json, "height", value->height);
+	} else if (schema_has_rows(value) || value->element == SCHEMA_NO_ELEMENT) {
+		json_put_count(json, "longest", value->longest);
+	}
+	if (value->store == SCHEMA_IN_IMAGES) {
+		json_put_count(json, "samples", summary->images[value->number].count);
+		json_put_count(json, "bytes", summary->images[value->number].bytes);
+		json_put_count(json, "damaged_records", summary->images[value->number].damaged);
+	}
+	return json;
+}
+
+static void print_values(const struct packimg *dataset, const struct summary *summary)
+{
+	const struct schema *schema = packimg_schema(dataset);
+
+	for (unsigned i = 0; packimg_has_schema(dataset) && i < schema->count; i++)
+		print_value(schema, i, summary);
+	for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
+		struct packimg_field field;
+
+		if (!packimg_field(dataset, i, &field) &&
+		    (!packimg_has_schema(dataset) || schema_find(schema, field.name) < 0))
+			print_field(&field);
+	}
+}
+
+static void print_dataset_info(const struct packimg *dataset, const struct summary *summary)
 {
 	const char *line = packimg_metadata(dataset);
 	double mean[3], std[3];
 
-	for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
-		struct packimg_field field;
-
-		if (!packimg_field(dataset, i, &field))
-			print_field(&field);
-	}
+	print_values(dataset, summary);
 	if (!packimg_statistics(dataset, mean, std))
 		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0],
 		       mean[1], mean[2], std[0], std[1], std[2]);
@@ -193,7 +291,7 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 		printf("DAMAGED     %s index records; packimg verify names them\n",
 		       text_count(TEXT, summary->damaged));
 	print_classes(dataset, summary, info->classes);
-	print_dataset_info(dataset);
+	print_dataset_info(dataset, summary);
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
 }
 
@@ -258,6 +356,10 @@ static void add_lists(const struct packimg *dataset, const struct summary *summa
 	}
 	json_object_set_new(json, "fields", list);
 	list = json_array();
+	for (unsigned i = 0; packimg_has_schema(dataset) && i < packimg_schema(dataset)->count; i++)
+		json_array_append_new(list, value_json(packimg_schema(dataset), i, summary));
+	json_object_set_new(json, "schema", list);
+	list = json_array();
 	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++) {
 		struct packimg_shard shard;
 
@@ -289,7 +391,7 @@ static int print_json(const struct packimg *dataset, const struct summary *summa
 	json_put_count(json, "unlabelled", summary->unlabelled);
 	json_put_count(json, "grey", summary->grey);
 	json_put_count(json, "oriented", summary->oriented);
-	for (int i = 1; i < 4; i++)
+	for (int i = 1; i < CODECS; i++)
 		json_object_set_new(codecs, codec_name((enum packimg_codec)i),
 				    json_pack("{sIsI}", "samples", (json_int_t)summary->codecs[i],
 					      "bytes", (json_int_t)summary->codec_bytes[i]));

@@ -1,4 +1,5 @@
 /* packimg verify: checks every checksum, index record and image. */
+#include "format/base/schema.h"
 #include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -38,7 +39,7 @@ static const struct options_row options[] = {
 
 struct verdict {
 	int status;
-	uint32_t size; /* number of stored bytes */
+	uint64_t size; /* number of stored bytes */
 	struct packimg_error error;
 };
 
@@ -59,27 +60,82 @@ static int verify_index(const struct verify *verify, struct packimg_decoder *dec
 			    verify->path);
 }
 
+/* Decodes an image that is not RGB, and compares it with its value in the schema. */
+static int verify_raster(struct packimg_decoder *decoder, const struct packimg_sample *image,
+			 const struct schema_value *value, struct verdict *verdict)
+{
+	struct packimg_region region = {.width = image->width, .height = image->height};
+	struct packimg_raster raster;
+	int r = packimg_decode_raster(decoder, image, &region, &raster, &verdict->error);
+
+	if (r)
+		return r;
+	if ((int)raster.element != (int)value->element || raster.channels != image->channels)
+		return packimg_fail(&verdict->error, -EBADMSG,
+				    "value '%s' is stored as %u channels of another element than "
+				    "the schema's",
+				    value->name, raster.channels);
+	return 0;
+}
+
+/* Checks the bytes of an image and decodes it. */
+static int verify_image(const struct verify *verify, struct packimg_decoder *decoder,
+			const struct packimg_sample *image, const struct schema_value *value,
+			struct verdict *verdict)
+{
+	struct packimg_region region = {.width = image->width, .height = image->height};
+	struct packimg_pixels pixels;
+
+	verdict->size += image->data_size + image->side_size;
+	if (packimg_sample_check(image))
+		return packimg_fail(&verdict->error, -EBADMSG,
+				    "its bytes do not match their checksum");
+	if (verify->checksums_only)
+		return 0;
+	if (!schema_is_rgb(value))
+		return verify_raster(decoder, image, value, verdict);
+	int r = packimg_decode(decoder, image, &region, 0, 0, &pixels, &verdict->error);
+	return r ? r : verify_index(verify, decoder, image, verdict);
+}
+
+static int verify_further_image(const struct verify *verify, struct packimg_decoder *decoder,
+				uint64_t index, uint32_t number, struct verdict *verdict)
+{
+	const struct schema *schema = packimg_schema(verify->dataset);
+	const struct schema_value *value =
+		&schema->values[schema_stored(schema, SCHEMA_IN_IMAGES, number)];
+	struct packimg_error cause;
+	struct packimg_sample image;
+
+	int r = packimg_image(verify->dataset, index, number, &image);
+	if (r == -ENODATA)
+		return 0;
+	if (r)
+		return packimg_fail(&verdict->error, r, "value '%s': its record is damaged",
+				    value->name);
+	r = verify_image(verify, decoder, &image, value, verdict);
+	if (!r)
+		return 0;
+	cause = verdict->error;
+	return packimg_fail(&verdict->error, r, "value '%s': %.400s", value->name,
+			    text_after_sample(cause.text));
+}
+
 static int verify_sample(const struct verify *verify, struct packimg_decoder *decoder,
 			 uint64_t index, struct verdict *verdict)
 {
+	const struct schema *schema = packimg_schema(verify->dataset);
 	struct packimg_sample sample;
-	struct packimg_pixels pixels;
-	struct packimg_region region = {0};
 
 	*verdict = (struct verdict){0};
 	int r = packimg_sample(verify->dataset, index, &sample);
 	if (r)
 		return packimg_fail(&verdict->error, r, "its index record is damaged");
-	verdict->size = sample.data_size + sample.side_size;
-	r = packimg_sample_check(&sample);
-	if (r)
-		return packimg_fail(&verdict->error, r, "its bytes do not match their checksum");
-	if (verify->checksums_only)
-		return 0;
-	region.width = sample.width;
-	region.height = sample.height;
-	r = packimg_decode(decoder, &sample, &region, 0, 0, &pixels, &verdict->error);
-	return r ? r : verify_index(verify, decoder, &sample, verdict);
+	r = verify_image(verify, decoder, &sample,
+			 &schema->values[schema_stored(schema, SCHEMA_IN_INDEX, 0)], verdict);
+	for (uint32_t i = 0; !r && i < packimg_image_count(verify->dataset); i++)
+		r = verify_further_image(verify, decoder, index, i, verdict);
+	return r;
 }
 
 static void verify_run_sample(void *context, void *worker, struct work_block *block,

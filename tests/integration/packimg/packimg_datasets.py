@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import unittest
 import urllib.parse
 
 from packimg_test import PACKIMG, PackimgTest
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "good"
 
 
 class PackimgDatasets(PackimgTest):
@@ -165,6 +168,31 @@ class PackimgDatasets(PackimgTest):
         self.convert("three.csv", "--root", self.tree, "-o", "three.pimg")
         self.packimg("merge", "-q", "one.pimg", "three.pimg", "-o", "no.pimg", rc=2)
         self.assertIn('"n"', self.stderr)
+
+    def test_schema_stays(self):
+        for name in ("typed", "images"):
+            shutil.copy(GOLDEN / f"{name}.pimg", self.dir)
+            self.packimg("merge", "-q", f"{name}.pimg", f"{name}.pimg", "-o", "twice.pimg", "--force")
+            self.packimg("verify", "-q", "twice.pimg")
+            one, twice = (json.loads(self.packimg("info", "--json", p)) for p in (f"{name}.pimg", "twice.pimg"))
+            self.assertEqual([v["value"] for v in twice["schema"]], [v["value"] for v in one["schema"]])
+            self.assertEqual([2 * v.get("samples", 0) for v in one["schema"]], [v.get("samples", 0) for v in twice["schema"]])
+            self.assertEqual([s.get("fields") for s in self.list("twice.pimg")], 2 * [s.get("fields") for s in self.list(f"{name}.pimg")])
+            self.packimg("split", "-q", "twice.pimg", "--into", "a=0.5,b=0.5", "-o", "half.pimg", "--force")
+            self.packimg("verify", "-q", "half-a.pimg")
+        self.packimg("merge", "-q", "typed.pimg", "images.pimg", "-o", "no.pimg", rc=2)
+        self.assertIn("images.pimg has another schema than typed.pimg", self.stderr)
+
+    def test_schema_is_shown(self):
+        shutil.copy(GOLDEN / "images.pimg", self.dir)
+        lines = self.packimg("info", "images.pimg").splitlines()
+        self.assertIn("value       mask: mask(image) u8[h,w], up to 15 x 16, 360 B in 3 samples", lines)
+        self.assertIn("value       depth: raster u16[h,w] sparse, up to 9 x 5, 94 B in 2 samples", lines)
+        data = bytearray((self.dir / "images.pimg").read_bytes())
+        depth = data.index(b"\x01\x05\x01\x02\x02\0\0\0")  # head of the first raster
+        data[depth + 1] = 6  # i16, with the checksum as it was
+        (self.dir / "images.pimg").write_bytes(data)
+        self.assertIn("sample 0 (): value 'depth': its bytes do not match their checksum", self.packimg("verify", "-q", "images.pimg", rc=1))
 
     def test_extract_chosen(self):
         self.convert(self.tree, "-o", "out.pimg")
