@@ -1,9 +1,11 @@
 /*
  * packimg extract: writes images back to files. A sample's file is DIR/CLASS/NAME, where NAME is
- * the part of its source name below the class folder. A stored JPEG is written byte for byte,
- * pixels as PNG. The main thread chooses all names first, so that two samples with the same name
- * get two files, independently of the number of threads.
+ * the part of its source name below the class folder; its further images stand beside it, with the
+ * name of their value before the extension. A stored JPEG is written byte for byte, pixels as PNG
+ * or .npy. The main thread chooses all names first, so that two samples with the same name get two
+ * files, independently of the number of threads.
  */
+#include "format/base/schema.h"
 #include "format/base/system/io.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
@@ -14,6 +16,7 @@
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
+#include "tools/packimg/image/raster_file.h"
 #include "tools/packimg/selection.h"
 #include "tools/packimg/source/source.h"
 
@@ -34,8 +37,13 @@ struct extract {
 	struct packimg *dataset;
 	int folder; /* fd of DIR */
 	uint64_t *samples;
-	const char **paths; /* paths relative to DIR, by sample; NULL if the sample's index record
-			       is damaged */
+	const struct schema *schema;
+	uint32_t files; /* of each sample: 1 + the number of further images */
+	/*
+	 * paths relative to DIR, `files` for each sample; NULL of an image that the sample lacks,
+	 * or whose record is damaged
+	 */
+	const char **paths;
 	uint64_t count;
 	struct arena arena;
 	struct progress progress;
@@ -52,7 +60,8 @@ static const struct options_row options[] = {
 	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(selection.indices)},
 	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
-	{"manifest", 'm', NULL, "also write DIR/manifest.csv with path, label, class and fields",
+	{"manifest", 'm', NULL,
+	 "also write DIR/manifest.csv with path, label, class, further images and fields",
 	 OPTIONS_FLAG, AT(manifest)},
 	{"force", 'f', NULL, "replace existing files", OPTIONS_FLAG, AT(force)},
 	{"raw-names", 0, NULL, "write names as recorded, without escapes", OPTIONS_FLAG,
@@ -148,10 +157,37 @@ static const char *below_class(const char *name, size_t *size, const char *class
 	return rest;
 }
 
-/* Sets the extension of the output format, but keeps the extension of a JPEG. */
-static int fit_extension(struct buffer *path, const struct packimg_sample *sample)
+/* Returns the value of the schema that is file number `file` of a sample. */
+static const struct schema_value *value_of_file(const struct extract *extract, uint32_t file)
 {
-	const char *wanted = sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png";
+	int index = file == 0 ? schema_stored(extract->schema, SCHEMA_IN_INDEX, 0)
+			      : schema_stored(extract->schema, SCHEMA_IN_IMAGES, file - 1);
+
+	return &extract->schema->values[index];
+}
+
+/* Looks up file number `file` of a sample; errors as packimg_image(). */
+static int find_file(const struct extract *extract, uint64_t index, uint32_t file,
+		     struct packimg_sample *ret_image)
+{
+	return file == 0 ? packimg_sample(extract->dataset, index, ret_image)
+			 : packimg_image(extract->dataset, index, file - 1, ret_image);
+}
+
+static const char *ending_of(const struct schema_value *value, const struct packimg_sample *image)
+{
+	if (image->codec == PACKIMG_CODEC_JPEG)
+		return ".jpg";
+	if (schema_is_rgb(value))
+		return ".png";
+	return raster_file_ending((enum packimg_element)value->element, image->channels);
+}
+
+/* Sets the extension of the output format, but keeps the extension of a JPEG. */
+static int fit_extension(const struct extract *extract, struct buffer *path,
+			 const struct packimg_sample *sample)
+{
+	const char *wanted = ending_of(value_of_file(extract, 0), sample);
 
 	if (buffer_append(path, "", 1))
 		return -ENOMEM;
@@ -167,11 +203,12 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 }
 
 /* Appends the sample's number and an extension instead of a name. */
-static int append_number(struct buffer *path, const struct packimg_sample *sample)
+static int append_number(struct buffer *path, const struct packimg_sample *sample,
+			 const char *ending)
 {
 	char number[40];
-	int n = snprintf(number, sizeof(number), "%s%08" PRIu64 ".%s", path->size ? "/" : "",
-			 sample->index, sample->codec == PACKIMG_CODEC_JPEG ? "jpg" : "png");
+	int n = snprintf(number, sizeof(number), "%s%08" PRIu64 "%s", path->size ? "/" : "",
+			 sample->index, ending);
 
 	return buffer_append(path, number, (size_t)n);
 }
@@ -193,7 +230,7 @@ static int append_source(struct extract *extract, const struct packimg_sample *s
 	name = below_class(name, &size, class);
 	if (append_path(extract, path, name, size))
 		return -ENOMEM;
-	return path->size > before ? fit_extension(path, sample) : 0;
+	return path->size > before ? fit_extension(extract, path, sample) : 0;
 }
 
 /* Builds the path of one sample, not null-terminated. */
@@ -221,7 +258,9 @@ static int make_path(struct extract *extract, const struct packimg_sample *sampl
 		fits = false;
 	}
 	extract->numbered += !fits;
-	return path->size > before ? 0 : append_number(path, sample);
+	return path->size > before
+		       ? 0
+		       : append_number(path, sample, ending_of(value_of_file(extract, 0), sample));
 }
 
 /*
@@ -243,20 +282,19 @@ static int make_unique(struct buffer *path, const struct packimg_sample *sample)
 	if (path->size + (size_t)n - base <= FILE_NAME_MAX)
 		return buffer_append(path, tail, (size_t)n + 1);
 	path->size = base ? base - 1 : 0;
-	return append_number(path, sample) || buffer_append(path, "", 1) ? -ENOMEM : 0;
+	return append_number(path, sample, strrchr(tail, '.')) || buffer_append(path, "", 1)
+		       ? -ENOMEM
+		       : 0;
 }
 
-/* Determines the unique path of one sample. */
-static int name_file(struct extract *extract, const struct packimg_sample *sample,
-		     struct name_table *names, struct buffer *path, const char **ret_path)
+/* Enters a path into the table, changed if another file has it. */
+static int enter_path(struct name_table *names, const struct packimg_sample *sample,
+		      struct buffer *path, const char **ret_path)
 {
 	uint32_t number;
 	bool added;
 
-	int r = make_path(extract, sample, path);
-	if (r)
-		return r;
-	r = buffer_append(path, "", 1);
+	int r = buffer_append(path, "", 1);
 	if (r)
 		return r;
 	for (;;) {
@@ -274,6 +312,43 @@ static int name_file(struct extract *extract, const struct packimg_sample *sampl
 	return 0;
 }
 
+/* Builds the path of a further image: NAME.VALUE.EXTENSION beside the sample's file. */
+static int make_image_path(const struct extract *extract, const char *main_path, uint32_t file,
+			   const struct packimg_sample *image, struct buffer *path)
+{
+	const struct schema_value *value = value_of_file(extract, file);
+	const char *ending = ending_of(value, image), *slash = strrchr(main_path, '/');
+	size_t stem = (size_t)(strrchr(main_path, '.') - main_path);
+
+	path->size = 0;
+	if (buffer_append(path, main_path, stem) || buffer_append(path, ".", 1) ||
+	    file_name_append(path, value->name, strlen(value->name)) ||
+	    buffer_append(path, ending, strlen(ending)))
+		return -ENOMEM;
+	if (path_fits(path, 0))
+		return 0;
+	path->size = slash ? (size_t)(slash - main_path) : 0;
+	return append_number(path, image, ending);
+}
+
+/* Determines the unique paths of a sample's files. */
+static int name_sample(struct extract *extract, const struct packimg_sample *sample,
+		       struct name_table *names, struct buffer *path, const char **ret_paths)
+{
+	int r = make_path(extract, sample, path);
+
+	r = r ?: enter_path(names, sample, path, &ret_paths[0]);
+	for (uint32_t file = 1; !r && file < extract->files; file++) {
+		struct packimg_sample image;
+
+		if (find_file(extract, sample->index, file, &image))
+			continue;
+		r = make_image_path(extract, ret_paths[0], file, &image, path);
+		r = r ?: enter_path(names, &image, path, &ret_paths[file]);
+	}
+	return r;
+}
+
 static int name_files(struct extract *extract)
 {
 	struct buffer path = {0};
@@ -281,14 +356,15 @@ static int name_files(struct extract *extract)
 	int r = 0;
 
 	name_table_init(&names, &extract->arena);
-	extract->paths = calloc(extract->count + 1, sizeof(*extract->paths));
+	extract->paths = calloc(extract->count + 1, extract->files * sizeof(*extract->paths));
 	if (!extract->paths)
 		return -ENOMEM;
 	for (uint64_t i = 0; !r && i < extract->count; i++) {
 		struct packimg_sample sample;
 
 		if (!packimg_sample(extract->dataset, extract->samples[i], &sample))
-			r = name_file(extract, &sample, &names, &path, &extract->paths[i]);
+			r = name_sample(extract, &sample, &names, &path,
+					&extract->paths[i * extract->files]);
 	}
 	name_table_deinit(&names);
 	buffer_deinit(&path);
@@ -375,28 +451,59 @@ static int write_png(const struct extract *extract, struct image_reader *reader,
 	return r ? r : write_file(extract, path, png->data, png->size, error);
 }
 
+static int write_raster(const struct extract *extract, struct image_reader *reader,
+			struct buffer *file, const struct packimg_sample *image, const char *path,
+			struct packimg_error *error)
+{
+	struct packimg_region region = {.width = image->width, .height = image->height};
+	struct packimg_raster raster;
+
+	int r = packimg_decode_raster(reader->decoder, image, &region, &raster, error);
+	if (!r)
+		r = raster_file_write(&raster, file, error);
+	return r ? r : write_file(extract, path, file->data, file->size, error);
+}
+
 struct verdict {
 	int status;
-	uint32_t size;
+	uint64_t size;
 	struct packimg_error error;
 };
 
-static int extract_sample(const struct extract *extract, struct image_reader *reader,
-			  struct buffer *png, uint64_t number, struct verdict *verdict)
+/* Writes file number `file` of a sample. */
+static int extract_file(const struct extract *extract, struct image_reader *reader,
+			struct buffer *buffer, uint64_t number, uint32_t file,
+			struct verdict *verdict)
 {
-	struct packimg_sample sample;
+	const char *path = extract->paths[number * extract->files + file];
+	struct packimg_sample image;
 
-	int r = packimg_sample(extract->dataset, extract->samples[number], &sample);
-	if (r || !extract->paths[number])
-		return packimg_fail(&verdict->error, -EBADMSG, "its index record is damaged");
-	verdict->size = sample.data_size;
-	if (packimg_sample_check(&sample))
+	int r = find_file(extract, extract->samples[number], file, &image);
+	if (r == -ENODATA)
+		return 0;
+	if (r || !path)
+		return packimg_fail(&verdict->error, -EBADMSG, "its %s record is damaged",
+				    file == 0 ? "index" : value_of_file(extract, file)->name);
+	verdict->size += image.data_size;
+	if (packimg_sample_check(&image))
 		return packimg_fail(&verdict->error, -EBADMSG,
-				    "its bytes do not match their checksum");
-	if (sample.codec == PACKIMG_CODEC_JPEG)
-		return write_file(extract, extract->paths[number], sample.data, sample.data_size,
-				  &verdict->error);
-	return write_png(extract, reader, png, &sample, extract->paths[number], &verdict->error);
+				    "its %sbytes do not match their checksum",
+				    file == 0 ? "" : "further image's ");
+	if (image.codec == PACKIMG_CODEC_JPEG)
+		return write_file(extract, path, image.data, image.data_size, &verdict->error);
+	return schema_is_rgb(value_of_file(extract, file))
+		       ? write_png(extract, reader, buffer, &image, path, &verdict->error)
+		       : write_raster(extract, reader, buffer, &image, path, &verdict->error);
+}
+
+static int extract_sample(const struct extract *extract, struct image_reader *reader,
+			  struct buffer *buffer, uint64_t number, struct verdict *verdict)
+{
+	int r = 0;
+
+	for (uint32_t file = 0; !r && file < extract->files; file++)
+		r = extract_file(extract, reader, buffer, number, file, verdict);
+	return r;
 }
 
 static void extract_run_sample(void *context, void *worker, struct work_block *block,
@@ -466,6 +573,11 @@ static int write_manifest(struct extract *extract)
 		return command_fail("%s/manifest.csv: %s", extract->output,
 				    fd < 0 ? error.text : strerror(errno));
 	fputs("path,label,class", file);
+	for (uint32_t i = 1; i < extract->files; i++) {
+		const char *name = value_of_file(extract, i)->name;
+		fputc(',', file);
+		write_cell(file, name, strlen(name));
+	}
 	for (uint32_t f = 0; f < packimg_field_count(dataset); f++) {
 		fputc(',', file);
 		if (!packimg_field(dataset, f, &field))
@@ -473,9 +585,11 @@ static int write_manifest(struct extract *extract)
 	}
 	fputc('\n', file);
 	for (uint64_t i = 0; i < extract->count; i++) {
-		if (!extract->paths[i] || packimg_sample(dataset, extract->samples[i], &sample))
+		const char *const *paths = &extract->paths[i * extract->files];
+
+		if (!paths[0] || packimg_sample(dataset, extract->samples[i], &sample))
 			continue;
-		write_cell(file, extract->paths[i], strlen(extract->paths[i]));
+		write_cell(file, paths[0], strlen(paths[0]));
 		fputc(',', file);
 		if (sample.label >= 0)
 			fprintf(file, "%" PRId32, sample.label);
@@ -483,6 +597,11 @@ static int write_manifest(struct extract *extract)
 		const char *class = sample_class(dataset, &sample);
 		if (class)
 			write_cell(file, class, strlen(class));
+		for (uint32_t k = 1; k < extract->files; k++) {
+			fputc(',', file);
+			if (paths[k])
+				write_cell(file, paths[k], strlen(paths[k]));
+		}
 		write_fields(extract, file, sample.index);
 		fputc('\n', file);
 	}
@@ -551,6 +670,8 @@ static int extract_run(struct extract *extract)
 {
 	struct packimg_error error;
 
+	extract->schema = packimg_schema(extract->dataset);
+	extract->files = 1 + packimg_image_count(extract->dataset);
 	if (selection_resolve(&extract->selection, extract->dataset, &extract->samples,
 			      &extract->count, &error))
 		return command_fail("%s", error.text);
@@ -572,7 +693,8 @@ int command_extract(int argc, char **argv)
 		.parser = extract_parse_option,
 		.args_doc = "FILE -o DIR",
 		.doc = "Write images back to files DIR/CLASS/NAME. Stored JPEGs come back byte for "
-		       "byte; pixels become PNG.",
+		       "byte; pixels become PNG. Masks and other further images stand beside their "
+		       "sample as NAME.VALUE.png, or .npy if PNG cannot hold them.",
 	};
 	struct extract extract = {.jobs = command_cpu_count(), .folder = -1};
 	struct packimg_error error;

@@ -6,15 +6,39 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import tarfile
 import time
 import unittest
 import urllib.parse
+import zlib
 
 from packimg_test import PACKIMG, PackimgTest
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "good"
+GOLDEN = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good"
+
+
+def grey_png(data):
+    """Returns width, height and the big-endian elements of a grey PNG (PNG specification, 9 "Filtering")."""
+    width, height, depth, colour = struct.unpack_from(">IIBB", data, 16)
+    assert colour == 0
+    at, packed = 8, b""
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        packed += data[at + 8:at + 8 + size] if kind == b"IDAT" else b""
+        at += 12 + size
+    raw, pixel = zlib.decompress(packed), depth // 8
+    row, rows = bytes(width * pixel), []
+    for y in range(height):
+        line = raw[y * (width * pixel + 1):][:width * pixel + 1]
+        above, row = row, bytearray(line[1:])
+        for i, byte in enumerate(row):
+            a, b, c = (row[i - pixel], above[i], above[i - pixel]) if i >= pixel else (0, above[i], 0)
+            paeth = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]
+            row[i] = (byte + (0, a, b, (a + b) // 2, paeth)[line[0]]) % 256
+        rows.append(bytes(row))
+    return width, height, b"".join(rows)
 
 
 class PackimgDatasets(PackimgTest):
@@ -193,6 +217,21 @@ class PackimgDatasets(PackimgTest):
         data[depth + 1] = 6  # i16, with the checksum as it was
         (self.dir / "images.pimg").write_bytes(data)
         self.assertIn("sample 0 (): value 'depth': its bytes do not match their checksum", self.packimg("verify", "-q", "images.pimg", rc=1))
+
+    def test_extract_further_images(self):
+        shutil.copy(GOLDEN / "images.pimg", self.dir)
+        self.packimg("extract", "-q", "--manifest", "images.pimg", "-o", "out")
+        self.assertEqual((self.dir / "out" / "manifest.csv").read_text().splitlines(),
+                         ["path,label,class,mask,depth",
+                          "00000000.png,,,00000000.mask.png,00000000.depth.png",
+                          "00000001.png,,,00000001.mask.png,00000001.depth.png",
+                          "00000002.png,,,00000002.mask.png,"])
+        for i, size in enumerate(((14, 8), (15, 8), (8, 16))):
+            elements = struct.pack("<128H", *(k // 20 + i * 300 for k in range(128)))  # as tests/golden/make_golden.c
+            self.assertEqual(grey_png((self.dir / f"out/{i:08}.mask.png").read_bytes()), (*size, elements[:size[0] * size[1]]))
+            if i < 2:
+                depth = struct.pack(">45H", *struct.unpack_from("<45H", elements))
+                self.assertEqual(grey_png((self.dir / f"out/{i:08}.depth.png").read_bytes()), (9, 5, depth))
 
     def test_extract_chosen(self):
         self.convert(self.tree, "-o", "out.pimg")

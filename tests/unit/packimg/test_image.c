@@ -5,6 +5,7 @@
 #include "format/base/exif.h"
 #include "tests/test.h"
 #include "tools/packimg/image/image.h"
+#include "tools/packimg/image/raster_file.h"
 #include "tools/packimg/image/sample_encoder.h"
 
 #if HAVE_AVIF
@@ -284,6 +285,36 @@ TEST(png_round_trip)
 	image_reader_deinit(&reader);
 }
 #endif
+
+/* What PNG cannot hold becomes .npy, upright. */
+TEST(npy)
+{
+	static const int32_t elements[6] = {1, -2, 3, 4, 5, 1 << 30};
+	static const int32_t upright[6] = {1 << 30, 5, 4, 3, -2, 1};
+	/* turned by half a circle: from the last element backwards */
+	const struct packimg_raster raster = {
+		.data = (const uint8_t *)&elements[5],
+		.step_x = -4,
+		.step_y = -12,
+		.width = 3,
+		.height = 2,
+		.channels = 1,
+		.element = PACKIMG_ELEMENT_I32,
+	};
+	static const char head[] = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }";
+	struct packimg_error error;
+	struct buffer file = {0};
+
+	assert_int_equal(raster_file_write(&raster, &file, &error), 0);
+	assert_int_equal(file.size, 128 + sizeof(upright));
+	assert_memory_equal(file.data, "\x93NUMPY\x01\0\x76\0", 10);
+	assert_memory_equal(file.data + 10, head, strlen(head));
+	assert_int_equal(file.data[127], '\n');
+	assert_memory_equal(file.data + 128, upright, sizeof(upright));
+	assert_string_equal(raster_file_ending(PACKIMG_ELEMENT_U16, 3), ".png");
+	assert_string_equal(raster_file_ending(PACKIMG_ELEMENT_U16, 2), ".npy");
+	buffer_deinit(&file);
+}
 
 #if HAVE_WEBP
 TEST(webp)

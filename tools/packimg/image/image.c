@@ -1,6 +1,7 @@
 #include "tools/packimg/image/image.h"
 
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/image/raster_file.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -303,11 +304,17 @@ int image_not_supported(struct packimg_error *error, const char *format, ...)
 int image_write_png(const struct resize_picture *pixels, struct buffer *png,
 		    struct packimg_error *error)
 {
-	const struct image_reading *reading = image_formats[IMAGE_PNG].reading;
+	const struct packimg_raster raster = {
+		.data = pixels->data,
+		.step_x = (ptrdiff_t)pixels->channels,
+		.step_y = (ptrdiff_t)pixels->stride,
+		.width = pixels->width,
+		.height = pixels->height,
+		.channels = pixels->channels,
+		.element = PACKIMG_ELEMENT_U8,
+	};
 
-	return reading ? reading->write(pixels, png, error)
-		       : packimg_fail(error, -ENOTSUP,
-				      "writing PNG: this packimg was built without libspng");
+	return raster_file_write(&raster, png, error);
 }
 
 int image_worker_init(void *context, void *reader)

@@ -240,38 +240,61 @@ static int png_read(const uint8_t *data, size_t size, const struct image_info *i
 	return r ? png_fail(r, error) : 0;
 }
 
-static int png_write(const struct resize_picture *pixels, struct buffer *png,
-		     struct packimg_error *error)
+/* Encodes the rows. row has room for one. Returns the result of the last call. */
+static int png_put_rows(spng_ctx *encoder, const struct packimg_raster *raster, uint8_t *row)
+{
+	size_t pixel = raster->channels * packimg_element_size(raster->element);
+	int r = 0;
+
+	for (uint32_t y = 0; !r && y < raster->height; y++) {
+		const uint8_t *from = raster->data + (ptrdiff_t)y * raster->step_y;
+
+		for (uint32_t x = 0; x < raster->width; x++)
+			memcpy(row + x * pixel, from + (ptrdiff_t)x * raster->step_x, pixel);
+		r = spng_encode_row(encoder, row, raster->width * pixel);
+	}
+	return r;
+}
+
+/* Returns the file, which the caller frees, or NULL with the reason in *ret_code. */
+static void *png_encode(spng_ctx *encoder, const struct packimg_raster *raster, size_t *ret_size,
+			int *ret_code)
 {
 	struct spng_ihdr header = {
-		.width = pixels->width,
-		.height = pixels->height,
-		.bit_depth = 8,
-		.color_type = pixels->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
+		.width = raster->width,
+		.height = raster->height,
+		.bit_depth = (uint8_t)(packimg_element_size(raster->element) * 8),
+		.color_type = raster->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
 						    : SPNG_COLOR_TYPE_TRUECOLOR,
 	};
-	spng_ctx *encoder = spng_ctx_new(SPNG_CTX_ENCODER);
-	void *bytes = NULL;
-	size_t size;
-	int r = SPNG_EMEM;
+	uint8_t *row = malloc((size_t)raster->width * raster->channels *
+			      packimg_element_size(raster->element));
+	int r = row ? 0 : SPNG_EMEM;
 
-	if (encoder) {
-		spng_set_option(encoder, SPNG_ENCODE_TO_BUFFER, 1);
-		r = spng_set_ihdr(encoder, &header);
-		if (!r)
-			r = spng_encode_image(encoder, NULL, 0, SPNG_FMT_PNG,
-					      SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE);
-		for (uint32_t y = 0; !r && y < pixels->height; y++)
-			r = spng_encode_row(encoder, pixels->data + y * pixels->stride,
-					    (size_t)pixels->width * pixels->channels);
-		if (r == SPNG_EOI)
-			bytes = spng_get_png_buffer(encoder, &size, &r);
-		spng_ctx_free(encoder);
-	}
-	if (r || !bytes) {
-		free(bytes);
+	spng_set_option(encoder, SPNG_ENCODE_TO_BUFFER, 1);
+	r = r ?: spng_set_ihdr(encoder, &header);
+	if (!r)
+		r = spng_encode_image(encoder, NULL, 0, SPNG_FMT_PNG,
+				      SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE);
+	r = r ?: png_put_rows(encoder, raster, row);
+	free(row);
+	if (r == SPNG_EOI)
+		return spng_get_png_buffer(encoder, ret_size, ret_code);
+	*ret_code = r;
+	return NULL;
+}
+
+static int png_write(const struct packimg_raster *raster, struct buffer *png,
+		     struct packimg_error *error)
+{
+	spng_ctx *encoder = spng_ctx_new(SPNG_CTX_ENCODER);
+	size_t size = 0;
+	int r = SPNG_EMEM;
+	void *bytes = encoder ? png_encode(encoder, raster, &size, &r) : NULL;
+
+	spng_ctx_free(encoder);
+	if (!bytes)
 		return packimg_fail(error, -EIO, "PNG encoder: %s", spng_strerror(r));
-	}
 	png->size = 0;
 	r = buffer_append(png, bytes, size);
 	free(bytes);
