@@ -1,4 +1,4 @@
-"""A decoder of indexed JPEGs in .pimg files, written only from format/SPEC.md and ITU-T T.81: small, slow, and independent of the library.
+"""A reader of schemas, values and rasters, and a decoder of indexed JPEGs in .pimg files, written only from format/SPEC.md and ITU-T T.81: small, slow, and independent of the library.
 
 It reads what it needs and checks little: it shows that the text suffices, not how to read untrusted files.
 """
@@ -59,13 +59,15 @@ class Pimg:
     def all_overlaps(self):
         """Returns the pairs of ranges in the file that overlap and may not be shared, as verifying does."""
         places = [self.places(i) for i in range(self.count)]
+        images = [self.image_places(i) for i in range(self.sections.get(9, (0, 0))[1] // 64)]
         ranges = [*self.ranges, *self.columns()]
-        ranges += [("data", i, *data) for i, (data, _) in enumerate(places)]
-        ranges += [("side", i, *side) for i, (_, side) in enumerate(places)]
+        for names, of in ((("data", "side"), places), (("image", "image side"), images)):
+            for k, name in enumerate(names):
+                ranges += [(name, i, *pair[k]) for i, pair in enumerate(of)]
 
         def shared(a, b):
-            return (a[0] == b[0] and a[0] in ("data", "side") and a[2:] == b[2:]
-                    and places[a[1]][0] == places[b[1]][0])
+            of = {"data": places, "side": places, "image": images, "image side": images}.get(a[0])
+            return a[0] == b[0] and of is not None and a[2:] == b[2:] and of[a[1]][0] == of[b[1]][0]
 
         return [(a, b) for a, b in overlaps(ranges) if not shared(a, b)]
 
@@ -85,6 +87,108 @@ class Pimg:
         begin, end = struct.unpack_from("<QQ", self.data, offset + 8 * i)
         text = offset + 8 * (self.count + 1)
         return self.data[text + begin:text + end].decode()
+
+
+    def image_places(self, number):
+        """As places(), of record `number` of section images."""
+        data_offset, side_offset, _, _, data_size, side_size = struct.unpack_from("<QQQQII", self.data, self.sections[9][0] + 64 * number)
+        return (data_offset, data_size), (side_offset, side_size)
+
+    def schema(self):
+        """Returns the values of the schema as dictionaries, by name, in order: SPEC.md, "Schema"."""
+        offset, size = self.sections[8]
+        version, count, names_size, reserved = struct.unpack_from("<IIII", self.data, offset)
+        assert (version, reserved, size) == (1, 0, 16 + 64 * count + names_size)
+        names, schema = offset + 16 + 64 * count, {}
+        for i in range(count):
+            at = offset + 16 + 64 * i
+            keys = ("role", "element", "dims", "store", "number", "of", "s0", "s1", "s2", "s3", "format", "flags", "name_size", "name_offset",
+                    "longest", "width", "height")
+            value = dict(zip(keys, struct.unpack_from("<BBBBHH4IBBHIQII", self.data, at)))
+            assert not any(self.data[at + 48:at + 64])
+            value["shape"] = [value.pop(f"s{k}") for k in range(4)][:value["dims"]]
+            begin = names + value["name_offset"]
+            schema[self.data[begin:begin + value["name_size"]].decode()] = value
+        return schema
+
+    def stored(self, field, i):
+        """Returns the 8 bytes or the bytes of a field of sample i, or None: SPEC.md, "Fields and columns"."""
+        kind, = struct.unpack_from("<I", self.data, self.sections[4][0] + 32 * field)
+        offset, = struct.unpack_from("<Q", self.data, self.sections[5][0] + 32 * field)
+        if offset == 0 or not self.data[offset + i // 8] >> i % 8 & 1:
+            return None
+        values = offset + (self.count + 63) // 64 * 8
+        if kind < 3:
+            return self.data[values + 8 * i:values + 8 * i + 8]
+        begin, end = struct.unpack_from("<QQ", self.data, values + 8 * i)
+        first = values + 8 * (self.count + 1)
+        return self.data[first + begin:first + end]
+
+    def value(self, name, i):
+        """Returns a value of store 3: a number, a flat list of numbers, or bytes."""
+        value = self.schema()[name]
+        data, code = self.stored(value["number"], i), " BeefHhiqQd"[value["element"]]
+        if data is None or value["element"] == 0:
+            return data
+        if value["dims"] == 0:
+            return struct.unpack("<d" if code in "efd" else "<Q" if code == "Q" else "<q", data)[0]
+        return list(struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data))
+
+    def image(self, name, i):
+        """Returns data, width, height, codec and channels of a further image, or None: SPEC.md, "Images"."""
+        schema = self.schema()
+        count = sum(value["store"] == 2 for value in schema.values())
+        offset, size = self.sections[9]
+        assert size == 64 * self.count * count and self.data[16] == 1
+        at = offset + 64 * (i * count + schema[name]["number"])
+        if not any(self.data[at:at + 64]):
+            return None
+        data_offset, data_size, width, height, label, codec, channels = struct.unpack_from("<Q24xI4xIIiBB", self.data, at)
+        assert label == 0
+        return self.data[data_offset:data_offset + data_size], width, height, codec, channels
+
+
+def raster_number(data, at):
+    """Reads a number of 7 bits a byte; returns it and the place behind it."""
+    number = 0
+    for k in range(3):
+        number |= (data[at + k] & 127) << 7 * k
+        if data[at + k] < 128:
+            return number, at + k + 1
+    raise ValueError("a number of more than 3 bytes")
+
+
+def raster_runs(data, width, code):
+    """Decodes a band of runs to a list of rows."""
+    rows, at, size = [], 0, struct.calcsize(code)
+    while at < len(data):
+        count, at = raster_number(data, at)
+        row = [] if count else list(rows[-1])
+        for _ in range(count):
+            length, at = raster_number(data, at)
+            row += [struct.unpack_from("<" + code, data, at)[0]] * length
+            at += size
+        assert len(row) == width
+        rows.append(row)
+    return rows
+
+
+def decode_raster(data, width, height):
+    """Returns the rows of a stored raster without zstd: SPEC.md, "Codec 4, raster"."""
+    version, element, channels, rows_log2, bands = struct.unpack_from("<BBBBI", data)
+    assert version == 1 and bands == -(-height >> rows_log2)
+    code, begin, rows = " B  fHhi"[element], 8 + 8 * bands, []
+    for band in range(bands):
+        end, method = struct.unpack_from("<IB", data, 8 + 8 * band)
+        if method == 0:
+            numbers = struct.unpack(f"<{(end - begin) // struct.calcsize(code)}{code}", data[begin:end])
+            rows += [list(numbers[k:k + width * channels]) for k in range(0, len(numbers), width * channels)]
+        else:
+            assert method == 2
+            rows += raster_runs(data[begin:end], width, code)
+        begin = end
+    assert begin == len(data) and len(rows) == height
+    return rows
 
 
 def side_item(side, wanted):

@@ -61,9 +61,49 @@ class RangesTest(unittest.TestCase):
                            ("check_data_section", ("data", 1), ("section", 1)),
                            ("check_data_column", ("data", 1), ("column", 0)),
                            ("check_column_section", ("column", 0), ("section", 1)),
-                           ("check_column_overlap", ("column", 1), ("column", 0))):
+                           ("check_column_overlap", ("column", 1), ("column", 0)),
+                           ("check_image_overlap", ("image", 0), ("data", 0)),
+                           ("check_image_overlap_image", ("image", 1), ("image", 0)),
+                           ("check_image_section", ("image", 1), ("section", 9))):
             found = [(first[:2], second[:2]) for first, second in self.read(f"bad/{name}.pimg").all_overlaps()]
             self.assertIn((a, b), found, name)
+
+
+class ValuesTest(unittest.TestCase):
+    """SPEC.md describes schemas, values and further images well enough to read what tests/golden/make_golden.c wrote."""
+
+    golden = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good"
+
+    def test_typed(self):
+        pimg = spec.Pimg((self.golden / "typed.pimg").read_bytes())
+        schema = pimg.schema()
+        self.assertEqual(list(schema), "image boxes points class target area small caption label sample key".split())
+        self.assertEqual([v["role"] for v in schema.values()], [1, 4, 5, 7, 8, 8, 8, 9, 7, 12, 11])
+        self.assertEqual([v["store"] for v in schema.values()], [1, 3, 3, 3, 3, 3, 3, 3, 4, 6, 5])
+        self.assertEqual((schema["boxes"]["shape"], schema["boxes"]["format"], schema["boxes"]["longest"]), ([0, 4], 1, 2))
+        self.assertEqual((schema["class"]["of"], schema["boxes"]["of"], schema["image"]["of"]), (1, 0, 65535))
+        self.assertEqual((schema["image"]["width"], schema["image"]["height"], schema["key"]["longest"]), (16, 8, 5))
+        coordinates = [*range(11), 11.5]
+        for i in range(3):
+            self.assertEqual(pimg.value("boxes", i), coordinates[:4 * i])
+            self.assertEqual(pimg.value("points", i), coordinates[:2 * (3 - i)])
+            self.assertEqual(pimg.value("class", i), [2, -1, 0][:i])
+            self.assertEqual((pimg.value("target", i), pimg.value("area", i), pimg.value("small", i)), ([0, 1], i / 4, 253 + i))
+            self.assertEqual(pimg.value("caption", i), [None, b"one", "два".encode()][i])
+
+    def test_images(self):
+        pimg = spec.Pimg((self.golden / "images.pimg").read_bytes())
+        for i, size in enumerate(((14, 8), (15, 8), (8, 16))):
+            elements = [k // 20 + i * 300 for k in range(128)]
+            data, width, height, codec, channels = pimg.image("mask", i)
+            self.assertEqual(((width, height), codec, channels), (size, 2, 1))
+            self.assertEqual(data, struct.pack("<128H", *elements)[:width * height])
+            if i == 2:
+                self.assertIsNone(pimg.image("depth", i))
+                continue
+            data, width, height, codec, channels = pimg.image("depth", i)
+            self.assertEqual((width, height, codec, channels), (9, 5, 4, 1))
+            self.assertEqual(sum(spec.decode_raster(data, width, height), []), elements[:45])
 
 
 class SpecDecoderTest(unittest.TestCase):
