@@ -15,6 +15,7 @@
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/common/typed_text.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/raster_file.h"
 #include "tools/packimg/selection.h"
@@ -45,6 +46,7 @@ struct extract {
 	 */
 	const char **paths;
 	uint64_t count;
+	struct buffer text; /* of one value in the manifest */
 	struct arena arena;
 	struct progress progress;
 	uint64_t done, bytes, bad; /* number and bytes of images written; number of images that
@@ -551,7 +553,11 @@ static void write_fields(struct extract *extract, FILE *file, uint64_t index)
 		}
 		if (!value.present)
 			continue;
-		if (field.type == PACKIMG_FIELD_INT64)
+		const struct schema_value *typed = typed_value(extract->dataset, f);
+		extract->text.size = 0;
+		if (typed && !typed_text_append(typed, &value, &extract->text))
+			write_cell(file, (const char *)extract->text.data, extract->text.size);
+		else if (field.type == PACKIMG_FIELD_INT64)
 			fprintf(file, "%" PRId64, value.int64);
 		else if (field.type == PACKIMG_FIELD_FLOAT64)
 			fprintf(file, "%.17g", value.float64);
@@ -709,6 +715,7 @@ int command_extract(int argc, char **argv)
 		close(extract.folder);
 	free(extract.samples);
 	free(extract.paths);
+	buffer_deinit(&extract.text);
 	arena_deinit(&extract.arena);
 	selection_deinit(&extract.selection);
 	command_die_of_interrupt(extract.done > extract.bad ? "images that were written stay"

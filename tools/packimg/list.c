@@ -4,6 +4,7 @@
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/common/typed_text.h"
 #include "tools/packimg/selection.h"
 
 #include "format/base/text/text.h"
@@ -18,6 +19,7 @@ struct list_options {
 	const char *path;
 	struct selection selection;
 	bool json;
+	struct buffer text; /* of one value */
 };
 
 #define AT(member) offsetof(struct list_options, member)
@@ -47,9 +49,23 @@ static void print_name(const struct packimg_field *field)
 	putchar('=');
 }
 
-static void print_value(const struct packimg_field *field, const struct packimg_value *value)
+/* Writes the text of a value of numbers in bytes, as terminated JSON, to list->text. */
+static int typed_text(struct list_options *list, const struct schema_value *typed,
+		      const struct packimg_value *value)
+{
+	list->text.size = 0;
+	int r = typed_text_append(typed, value, &list->text);
+	return r ? r : buffer_append(&list->text, "", 1);
+}
+
+static void print_value(struct list_options *list, const struct packimg_field *field,
+			const struct schema_value *typed, const struct packimg_value *value)
 {
 	print_name(field);
+	if (typed && !typed_text(list, typed, value)) {
+		fputs((const char *)list->text.data, stdout);
+		return;
+	}
 	switch (field->type) {
 	case PACKIMG_FIELD_INT64:
 		printf("%" PRId64, value->int64);
@@ -66,7 +82,7 @@ static void print_value(const struct packimg_field *field, const struct packimg_
 	}
 }
 
-static void print_line(const struct packimg *dataset, uint64_t index)
+static void print_line(struct list_options *list, const struct packimg *dataset, uint64_t index)
 {
 	struct packimg_sample sample;
 	struct packimg_field field;
@@ -97,16 +113,22 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 			print_name(&field);
 			fputs("DAMAGED", stdout);
 		} else if (value.present) {
-			print_value(&field, &value);
+			print_value(list, &field, typed_value(dataset, i), &value);
 		}
 	}
 	putchar('\n');
 }
 
-static json_t *value_json(const struct packimg_field *field, const struct packimg_value *value)
+static json_t *value_json(struct list_options *list, const struct packimg_field *field,
+			  const struct schema_value *typed, const struct packimg_value *value)
 {
 	json_t *json;
 
+	if (typed && !typed_text(list, typed, value)) {
+		json = json_loads((const char *)list->text.data, JSON_DECODE_ANY, NULL);
+		/* Numbers from 2^63 on have no JSON here. */
+		return json ? json : json_string((const char *)list->text.data);
+	}
 	switch (field->type) {
 	case PACKIMG_FIELD_INT64:
 		return json_integer(value->int64);
@@ -124,7 +146,7 @@ static json_t *value_json(const struct packimg_field *field, const struct packim
 	return json_text(value->bytes, value->size);
 }
 
-static void print_json(const struct packimg *dataset, uint64_t index)
+static void print_json(struct list_options *list, const struct packimg *dataset, uint64_t index)
 {
 	json_t *json = json_object(), *fields = json_object();
 	struct packimg_sample sample;
@@ -158,7 +180,9 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 			if (packimg_value(dataset, index, i, &value))
 				json_object_set_new(json, "damaged", json_true());
 			else if (value.present)
-				json_object_set_new(fields, field.name, value_json(&field, &value));
+				json_object_set_new(
+					fields, field.name,
+					value_json(list, &field, typed_value(dataset, i), &value));
 		}
 	}
 	if (json_object_size(fields))
@@ -169,7 +193,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 	json_decref(json);
 }
 
-static int list_dataset(const struct list_options *list, const struct packimg *dataset)
+static int list_dataset(struct list_options *list, const struct packimg *dataset)
 {
 	struct packimg_error error;
 	uint64_t *samples, count;
@@ -178,9 +202,9 @@ static int list_dataset(const struct list_options *list, const struct packimg *d
 		return command_fail("%s", error.text);
 	for (uint64_t i = 0; i < count && !ferror(stdout); i++) {
 		if (list->json)
-			print_json(dataset, samples[i]);
+			print_json(list, dataset, samples[i]);
 		else
-			print_line(dataset, samples[i]);
+			print_line(list, dataset, samples[i]);
 	}
 	free(samples);
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
@@ -207,5 +231,6 @@ int command_list(int argc, char **argv)
 		packimg_close(dataset);
 	}
 	selection_deinit(&list.selection);
+	buffer_deinit(&list.text);
 	return status;
 }

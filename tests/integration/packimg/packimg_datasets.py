@@ -218,6 +218,17 @@ class PackimgDatasets(PackimgTest):
         (self.dir / "images.pimg").write_bytes(data)
         self.assertIn("sample 0 (): value 'depth': its bytes do not match their checksum", self.packimg("verify", "-q", "images.pimg", rc=1))
 
+    def test_typed_values_are_shown(self):
+        shutil.copy(GOLDEN / "typed.pimg", self.dir)
+        fields = [s["fields"] for s in self.list("typed.pimg")]
+        self.assertEqual([f["boxes"] for f in fields], [[], [[0, 1, 2, 3]], [[0, 1, 2, 3], [4, 5, 6, 7]]])
+        self.assertEqual([f["class"] for f in fields], [[], [2], [2, -1]])
+        self.assertEqual([f["target"] for f in fields], [[0, 1]] * 3)
+        self.assertEqual([(f["area"], f["small"], f.get("caption")) for f in fields], [(0, 253, None), (0.25, 254, "one"), (0.5, 255, "два")])
+        self.assertIn("\tboxes=[[0,1,2,3]]\tpoints=[[0,1],[2,3]]\tclass=[2]\ttarget=[0,1]\t", self.packimg("list", "typed.pimg", "-i", 1))
+        self.packimg("extract", "-q", "--manifest", "typed.pimg", "-o", "out")
+        self.assertIn(',"[[0,1,2,3],[4,5,6,7]]","[[0,1]]","[2,-1]","[0,1]",0.5,255,два', (self.dir / "out" / "manifest.csv").read_text())
+
     def test_extract_further_images(self):
         shutil.copy(GOLDEN / "images.pimg", self.dir)
         self.packimg("extract", "-q", "--manifest", "images.pimg", "-o", "out")

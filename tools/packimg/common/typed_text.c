@@ -1,0 +1,103 @@
+#include "tools/packimg/common/typed_text.h"
+
+#include "format/base/half.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUMBER_MAX = 32 }; /* bytes of a number's text */
+
+const struct schema_value *typed_value(const struct packimg *dataset, uint32_t field)
+{
+	const struct schema *schema = packimg_schema(dataset);
+	int index = schema_stored(schema, SCHEMA_IN_COLUMN, field);
+
+	if (index < 0 || schema->values[index].dims == 0)
+		return NULL;
+	return &schema->values[index];
+}
+
+/* Writes the shortest text that gives the same float back. */
+static void write_float(char text[NUMBER_MAX], float number)
+{
+	for (int digits = 6; digits <= 9; digits++) {
+		snprintf(text, NUMBER_MAX, "%.*g", digits, (double)number);
+		if (strtof(text, NULL) == number)
+			return;
+	}
+}
+
+static void write_real(char text[NUMBER_MAX], enum schema_element element, const uint8_t *at)
+{
+	uint16_t half = 0;
+	float number = 0;
+	double wide = 0;
+
+	memcpy(&half, at, sizeof(half));
+	if (element == SCHEMA_F64)
+		memcpy(&wide, at, sizeof(wide));
+	else if (element == SCHEMA_F32)
+		memcpy(&number, at, sizeof(number));
+	else
+		number = element == SCHEMA_F16 ? half_to_float(half) : bfloat_to_float(half);
+	if (!isfinite(element == SCHEMA_F64 ? wide : (double)number))
+		snprintf(text, NUMBER_MAX, "null");
+	else if (element == SCHEMA_F64)
+		snprintf(text, NUMBER_MAX, "%.17g", wide);
+	else
+		write_float(text, number);
+}
+
+static void write_number(char text[NUMBER_MAX], enum schema_element element, const uint8_t *at)
+{
+	bool is_signed = element == SCHEMA_I16 || element == SCHEMA_I32 || element == SCHEMA_I64;
+	size_t size = schema_element_size(element);
+	uint64_t bits = 0;
+
+	if (element == SCHEMA_F16 || element == SCHEMA_BF16 || element == SCHEMA_F32 ||
+	    element == SCHEMA_F64) {
+		write_real(text, element, at);
+		return;
+	}
+	memcpy(&bits, at, size);
+	unsigned unused = 64 - 8 * (unsigned)size;
+	if (is_signed)
+		snprintf(text, NUMBER_MAX, "%" PRId64, (int64_t)(bits << unused) >> unused);
+	else
+		snprintf(text, NUMBER_MAX, "%" PRIu64, bits);
+}
+
+/* Appends dimension `dim` and those behind it. *at moves past the numbers. */
+static int append_dim(const struct schema_value *value, uint64_t count, unsigned dim,
+		      const uint8_t **at, struct buffer *text)
+{
+	char number[NUMBER_MAX];
+	int r = buffer_append(text, "[", 1);
+
+	for (uint64_t i = 0; !r && i < count; i++) {
+		if (i > 0)
+			r = buffer_append(text, ",", 1);
+		if (!r && dim + 1 < value->dims) {
+			r = append_dim(value, value->shape[dim + 1], dim + 1, at, text);
+			continue;
+		}
+		write_number(number, value->element, *at);
+		*at += schema_element_size(value->element);
+		r = r ? r : buffer_append(text, number, strlen(number));
+	}
+	return r ? r : buffer_append(text, "]", 1);
+}
+
+int typed_text_append(const struct schema_value *value, const struct packimg_value *stored,
+		      struct buffer *text)
+{
+	const uint8_t *at = stored->bytes;
+	uint64_t count =
+		schema_has_rows(value) ? stored->size / schema_row_size(value) : value->shape[0];
+
+	return append_dim(value, count, 0, &at, text);
+}
