@@ -12,8 +12,13 @@ enum {
 static struct overlaps_file base, file;
 
 static const char *const kinds[] = {
-	[OVERLAPS_HEADER] = "header", [OVERLAPS_SECTION] = "section", [OVERLAPS_COLUMN] = "column",
-	[OVERLAPS_DATA] = "data",     [OVERLAPS_SIDE] = "side data",
+	[OVERLAPS_HEADER] = "header",
+	[OVERLAPS_SECTION] = "section",
+	[OVERLAPS_COLUMN] = "column",
+	[OVERLAPS_DATA] = "data",
+	[OVERLAPS_SIDE] = "side data",
+	[OVERLAPS_IMAGE] = "image",
+	[OVERLAPS_IMAGE_SIDE] = "side data of image",
 };
 
 static void check_base(void)
@@ -31,16 +36,18 @@ static void check_base(void)
 
 TEST(base_is_good)
 {
-	unsigned counts[OVERLAPS_SIDE + 1] = {0};
+	unsigned counts[OVERLAPS_KINDS] = {0};
 
 	check_base();
 	for (unsigned i = 0; i < base.count; i++)
 		counts[base.ranges[i].kind]++;
 	assert_int_equal(counts[OVERLAPS_HEADER], 1);
-	assert_int_equal(counts[OVERLAPS_SECTION], 8);
+	assert_int_equal(counts[OVERLAPS_SECTION], 10);
 	assert_int_equal(counts[OVERLAPS_COLUMN], 4);
 	assert_int_equal(counts[OVERLAPS_DATA], 6);
 	assert_int_equal(counts[OVERLAPS_SIDE], 4);
+	assert_int_equal(counts[OVERLAPS_IMAGE], 2);
+	assert_int_equal(counts[OVERLAPS_IMAGE_SIDE], 1);
 }
 
 /* Returns 1 if ranges overlap illegally, and 0 if not; for example, samples may share bytes. */

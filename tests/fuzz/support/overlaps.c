@@ -13,6 +13,7 @@ enum {
 	SIDE = 24, /* pixels */
 	SAMPLES = 6,
 	FIELDS = 4,
+	MASKS = 2, /* the first samples have one */
 	UNKNOWN_TYPE = 1000,
 	UNKNOWN_SIZE = 100,
 	ROOM = 4096, /* unused bytes at the end of the file */
@@ -67,6 +68,13 @@ static void add_sample(struct packimg_writer *writer, struct packimg_encoder *en
 		item.side_size = sizeof(private_side);
 	}
 	must(packimg_writer_add(writer, &item, &error) == 0);
+	if (number >= MASKS)
+		return;
+	item.data = pixels;
+	item.data_size = SIDE * SIDE;
+	item.codec = PACKIMG_CODEC_RAW;
+	item.channels = 1;
+	must(packimg_writer_image(writer, 0, &item, &error) == 0);
 }
 
 static void add_values(struct packimg_writer *writer, uint32_t number)
@@ -98,6 +106,10 @@ static void write_base(const char *path)
 
 	must(packimg_encoder_new(&encoder) == 0 && packimg_decoder_new(&decoder) == 0);
 	must(packimg_writer_new(path, NULL, &writer, NULL) == 0);
+	must(packimg_writer_schema(writer,
+				   "image: image\nmask: mask(image) sparse\nid: value i64\n"
+				   "score: value f64\nblob: bytes\nnote: json\n",
+				   NULL) == 0);
 	for (uint32_t i = 0; i < SAMPLES; i++) {
 		add_sample(writer, encoder, decoder, i);
 		add_values(writer, i);
@@ -124,6 +136,18 @@ static struct pimg_header *header_of(struct overlaps_file *file)
 	return (struct pimg_header *)file->bytes;
 }
 
+/* Lists the ranges of a table of one record for each sample. */
+static void collect_records(struct overlaps_file *file, const struct pimg_section *section,
+			    enum overlaps_kind data, enum overlaps_kind side)
+{
+	const struct pimg_record *records = (const void *)(file->bytes + section->offset);
+
+	for (uint32_t k = 0; k < SAMPLES; k++) {
+		add_range(file, data, k, records[k].data_offset, records[k].data_size);
+		add_range(file, side, k, records[k].side_offset, records[k].side_size);
+	}
+}
+
 /* Lists all ranges named by the tables of the base file. */
 static void collect(struct overlaps_file *file)
 {
@@ -139,11 +163,10 @@ static void collect(struct overlaps_file *file)
 			const struct pimg_column *column = (const struct pimg_column *)content + k;
 			add_range(file, OVERLAPS_COLUMN, k, column->offset, column->size);
 		}
-		for (uint32_t k = 0; section->type == PIMG_SECTION_INDEX && k < SAMPLES; k++) {
-			const struct pimg_record *record = (const struct pimg_record *)content + k;
-			add_range(file, OVERLAPS_DATA, k, record->data_offset, record->data_size);
-			add_range(file, OVERLAPS_SIDE, k, record->side_offset, record->side_size);
-		}
+		if (section->type == PIMG_SECTION_INDEX)
+			collect_records(file, section, OVERLAPS_DATA, OVERLAPS_SIDE);
+		if (section->type == PIMG_SECTION_IMAGES)
+			collect_records(file, section, OVERLAPS_IMAGE, OVERLAPS_IMAGE_SIDE);
 	}
 }
 
@@ -267,18 +290,45 @@ static void *put_table(struct overlaps_file *file, const struct overlaps_file *b
 	return NULL;
 }
 
+/* Sets the place of a range of a sample in its record, if the table of records fits the file. */
+static void settle_record(const struct overlaps_range *range, struct pimg_record *records)
+{
+	if (!records)
+		return;
+	struct pimg_record *record = &records[range->number];
+	if (range->kind == OVERLAPS_DATA || range->kind == OVERLAPS_IMAGE) {
+		record->data_offset = range->offset;
+		record->data_size = (uint32_t)range->size;
+	} else {
+		record->side_offset = range->offset;
+		record->side_size = (uint32_t)range->size;
+	}
+}
+
+/* Writes the base's schema at its offset in the model: another version would not be read. */
+static void put_schema(struct overlaps_file *file, const struct overlaps_file *base)
+{
+	const struct pimg_header *header = (const struct pimg_header *)base->bytes;
+
+	for (uint32_t i = 0; i < header->section_count; i++)
+		if (header->sections[i].type == PIMG_SECTION_SCHEMA)
+			put_table(file, base, PIMG_SECTION_SCHEMA, header->sections[i].size);
+}
+
 void overlaps_settle(struct overlaps_file *file, const struct overlaps_file *base)
 {
-	uint8_t *records = put_table(file, base, PIMG_SECTION_INDEX,
-				     SAMPLES * sizeof(struct pimg_record)),
-		*columns = put_table(file, base, PIMG_SECTION_COLUMNS,
-				     FIELDS * sizeof(struct pimg_column));
+	put_schema(file, base);
+	struct pimg_record *records = put_table(file, base, PIMG_SECTION_INDEX,
+						SAMPLES * sizeof(*records)),
+			   *images = put_table(file, base, PIMG_SECTION_IMAGES,
+					       SAMPLES * sizeof(*images));
+	uint8_t *columns =
+		put_table(file, base, PIMG_SECTION_COLUMNS, FIELDS * sizeof(struct pimg_column));
 	struct pimg_header header;
 
 	memcpy(&header, base->bytes, sizeof(header));
 	for (unsigned i = 0; i < file->count; i++) {
 		const struct overlaps_range *range = &file->ranges[i];
-		struct pimg_record *record = (struct pimg_record *)records + range->number;
 		struct pimg_column *column = (struct pimg_column *)columns + range->number;
 
 		if (range->kind == OVERLAPS_SECTION) {
@@ -287,22 +337,24 @@ void overlaps_settle(struct overlaps_file *file, const struct overlaps_file *bas
 		} else if (range->kind == OVERLAPS_COLUMN && columns) {
 			column->offset = range->offset;
 			column->size = range->size;
-		} else if (range->kind == OVERLAPS_DATA && records) {
-			record->data_offset = range->offset;
-			record->data_size = (uint32_t)range->size;
-		} else if (range->kind == OVERLAPS_SIDE && records) {
-			record->side_offset = range->offset;
-			record->side_size = (uint32_t)range->size;
+		} else if (range->kind == OVERLAPS_DATA || range->kind == OVERLAPS_SIDE) {
+			settle_record(range, records);
+		} else if (range->kind == OVERLAPS_IMAGE || range->kind == OVERLAPS_IMAGE_SIDE) {
+			settle_record(range, images);
 		}
 	}
 	memcpy(file->bytes, &header, sizeof(header));
 	whole_file_repair(file->bytes, file->size);
 }
 
-static const struct overlaps_range *data_of(const struct overlaps_file *file, uint32_t sample)
+/* Returns the data that side data belong to. */
+static const struct overlaps_range *data_of(const struct overlaps_file *file,
+					    const struct overlaps_range *side)
 {
+	enum overlaps_kind kind = side->kind == OVERLAPS_SIDE ? OVERLAPS_DATA : OVERLAPS_IMAGE;
+
 	for (unsigned i = 0; i < file->count; i++)
-		if (file->ranges[i].kind == OVERLAPS_DATA && file->ranges[i].number == sample)
+		if (file->ranges[i].kind == kind && file->ranges[i].number == side->number)
 			return &file->ranges[i];
 	abort();
 }
@@ -315,10 +367,10 @@ static bool same(const struct overlaps_range *a, const struct overlaps_range *b)
 static bool may_share(const struct overlaps_file *file, const struct overlaps_range *a,
 		      const struct overlaps_range *b)
 {
-	if (a->kind == OVERLAPS_DATA)
+	if (a->kind == OVERLAPS_DATA || a->kind == OVERLAPS_IMAGE)
 		return same(a, b);
-	return a->kind == OVERLAPS_SIDE && same(a, b) &&
-	       same(data_of(file, a->number), data_of(file, b->number));
+	return (a->kind == OVERLAPS_SIDE || a->kind == OVERLAPS_IMAGE_SIDE) && same(a, b) &&
+	       same(data_of(file, a), data_of(file, b));
 }
 
 bool overlaps_any(const struct overlaps_file *file)

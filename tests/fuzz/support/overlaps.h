@@ -1,9 +1,10 @@
 /*
  * Files with overlapping ranges. The base is a valid file that contains every kind of range:
- * header, sections of all known types and of an unknown one, columns of all types, and samples of
- * all codecs with and without side data. The fuzzer moves ranges of a copy onto one another. A
- * model of the ranges, independent of the library, compares all pairs and finds illegal overlaps
- * (SPEC.md, "Ranges"). Afterwards the file's tables and checksums are updated to match the model.
+ * header, sections of all known types and of an unknown one, columns of all types, samples of
+ * all codecs with and without side data, and further images. The fuzzer moves ranges of a copy onto
+ * one another. A model of the ranges, independent of the library, compares all pairs and finds
+ * illegal overlaps (SPEC.md, "Ranges"). Afterwards the file's tables and checksums are updated to
+ * match the model.
  */
 #pragma once
 
@@ -17,11 +18,14 @@ enum overlaps_kind {
 	OVERLAPS_COLUMN,
 	OVERLAPS_DATA,
 	OVERLAPS_SIDE,
+	OVERLAPS_IMAGE,
+	OVERLAPS_IMAGE_SIDE,
+	OVERLAPS_KINDS,
 };
 
 struct overlaps_range {
 	enum overlaps_kind kind;
-	uint32_t number; /* index of the section table entry, field or sample */
+	uint32_t number; /* index of the section table entry, field, sample or image */
 	uint64_t offset, size;
 };
 
