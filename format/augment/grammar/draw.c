@@ -68,6 +68,7 @@ static void draw_warp(const struct transform *transform, const struct drawing *t
 	struct effect *effect = draw_append(to->list, EFFECT_WARP);
 
 	warp_matrix(&warp, effect->warp.matrix);
+	warp_forward(&warp, effect->warp.forward);
 	effect->warp.bilinear = from->bilinear;
 	effect->warp.filled = from->filled;
 	memcpy(effect->warp.fill, transform->fill, sizeof(transform->fill));

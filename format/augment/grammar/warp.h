@@ -1,7 +1,7 @@
 /*
  * Affine maps in torchvision's terms: rotation, scale, shear and translation about a centre.
- * Computes the matrix that maps an output pixel to its input position. Pure functions in portable
- * arithmetic: every machine computes the same matrix.
+ * Computes their matrices, row by row, in pixels from the middle of the picture. Pure functions in
+ * portable arithmetic: every machine computes the same matrices.
  */
 #pragma once
 
@@ -14,7 +14,7 @@ struct warp {
 	double centre_x, centre_y; /* pixels from the middle of the picture */
 };
 
-/*
- * Computes the matrix from output to input, row by row, in pixels from the middle of the picture.
- */
+/* Computes the matrix from output to input positions, for pixels. */
 void warp_matrix(const struct warp *warp, float ret_matrix[6]);
+/* Computes its inverse, from input to output positions, for boxes and points. */
+void warp_forward(const struct warp *warp, float ret_matrix[6]);

@@ -40,8 +40,9 @@ struct effect_gauss {
 };
 
 struct effect_warp {
-	float matrix[6]; /* warp.h */
-	bool bilinear;   /* bilinear interpolation; nearest if false */
+	float matrix[6];  /* warp_matrix() */
+	float forward[6]; /* warp_forward(); zero for the operations of policies */
+	bool bilinear;    /* bilinear interpolation; nearest if false */
 	/*
 	 * Pixels from outside the picture are fill. If false, they are black; bilinear
 	 * interpolation blends with it.

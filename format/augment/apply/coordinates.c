@@ -1,0 +1,296 @@
+#include "format/augment/apply/coordinates.h"
+
+#include <math.h>
+#include <string.h>
+
+struct point {
+	float x, y;
+};
+
+struct box {
+	struct point low, high; /* left and upper, right and lower edge */
+};
+
+size_t coordinates_row(const struct coordinates *coordinates)
+{
+	if (coordinates->role == SCHEMA_BOXES)
+		return coordinates->format >= SCHEMA_XYXY && coordinates->format <= SCHEMA_CXCYWH
+			       ? 4
+			       : 0;
+	if (coordinates->role != SCHEMA_KEYPOINTS && coordinates->role != SCHEMA_POLYGONS)
+		return 0;
+	return coordinates->format == SCHEMA_XY ? 2 : coordinates->format == SCHEMA_XYV ? 3 : 0;
+}
+
+static struct point point_scale(struct point point, float x, float y)
+{
+	return (struct point){point.x * x, point.y * y};
+}
+
+static bool point_finite(struct point point)
+{
+	return isfinite(point.x) && isfinite(point.y);
+}
+
+static float clamp(float value, float high)
+{
+	return value < 0 ? 0 : value > high ? high : value;
+}
+
+static void box_clamp(struct box *box, uint32_t width, uint32_t height)
+{
+	float w = (float)width, h = (float)height;
+
+	*box = (struct box){{clamp(box->low.x, w), clamp(box->low.y, h)},
+			    {clamp(box->high.x, w), clamp(box->high.y, h)}};
+}
+
+/* Makes boxes that are not finite, or reversed, empty. Returns true if the box was one of them. */
+static bool box_mend(struct box *box)
+{
+	bool finite = point_finite(box->low) && point_finite(box->high);
+	bool reversed_x = box->high.x < box->low.x, reversed_y = box->high.y < box->low.y;
+
+	if (!finite)
+		*box = (struct box){0};
+	else if (reversed_x)
+		box->high.x = box->low.x;
+	if (finite && reversed_y)
+		box->high.y = box->low.y;
+	return !finite || reversed_x || reversed_y;
+}
+
+/* convert_bounding_box_format() to XYXY, in torchvision's order. */
+static struct box box_load(enum schema_format format, const float *row)
+{
+	float w = row[2], h = row[3];
+
+	switch (format) {
+	case SCHEMA_XYWH:
+		return (struct box){{row[0], row[1]}, {w + row[0], h + row[1]}};
+	case SCHEMA_CXCYWH: {
+		float x = row[0] - w / 2, y = row[1] - h / 2;
+
+		return (struct box){{x, y}, {w + x, h + y}};
+	}
+	default:
+		return (struct box){{row[0], row[1]}, {w, h}};
+	}
+}
+
+/* convert_bounding_box_format() from XYXY, in torchvision's order. */
+static void box_store(enum schema_format format, const struct box *box, float *row)
+{
+	float w = box->high.x - box->low.x, h = box->high.y - box->low.y;
+
+	row[0] = box->low.x;
+	row[1] = box->low.y;
+	row[2] = format == SCHEMA_XYXY ? box->high.x : w;
+	row[3] = format == SCHEMA_XYXY ? box->high.y : h;
+	if (format == SCHEMA_CXCYWH) {
+		row[0] = (box->low.x * 2 + w) / 2;
+		row[1] = (box->low.y * 2 + h) / 2;
+	}
+}
+
+/* Returns the place of a point after a warp of a picture of the step's size. */
+static struct point point_warp(const struct geometry *geometry, const struct geometry_step *step,
+			       struct point point)
+{
+	const float *m = geometry->effects.effects[step->effect].warp.forward;
+	float half_x = (float)step->width * 0.5f, half_y = (float)step->height * 0.5f;
+	float x = point.x - half_x, y = point.y - half_y;
+
+	return (struct point){x * m[0] + y * m[1] + m[2] + half_x,
+			      x * m[3] + y * m[4] + m[5] + half_y};
+}
+
+/* Moves a point through a step. `far` is the coordinate, less the size, of the opposite edge. */
+static struct point point_step(const struct geometry *geometry, const struct geometry_step *step,
+			       float far, struct point point)
+{
+	switch (step->kind) {
+	case GEOMETRY_STEP_CROP:
+		return (struct point){point.x - (float)step->x, point.y - (float)step->y};
+	case GEOMETRY_STEP_PAD:
+		return (struct point){point.x + (float)step->x, point.y + (float)step->y};
+	case GEOMETRY_STEP_RESIZE:
+		return point_scale(point, (float)((double)step->width / step->from_width),
+				   (float)((double)step->height / step->from_height));
+	case GEOMETRY_STEP_HFLIP:
+		point.x = (float)step->width + far - point.x;
+		return point;
+	case GEOMETRY_STEP_VFLIP:
+		point.y = (float)step->height + far - point.y;
+		return point;
+	case GEOMETRY_STEP_WARP:
+		return point_warp(geometry, step, point);
+	}
+	return point;
+}
+
+/* Returns the smallest box around the corners of a warped box. */
+static struct box box_warp(const struct geometry *geometry, const struct geometry_step *step,
+			   const struct box *box)
+{
+	const struct point corners[4] = {
+		box->low, {box->high.x, box->low.y}, box->high, {box->low.x, box->high.y}};
+	struct box around;
+
+	for (int i = 0; i < 4; i++) {
+		struct point at = point_warp(geometry, step, corners[i]);
+
+		if (i == 0)
+			around = (struct box){at, at};
+		around.low.x = at.x < around.low.x ? at.x : around.low.x;
+		around.low.y = at.y < around.low.y ? at.y : around.low.y;
+		around.high.x = at.x > around.high.x ? at.x : around.high.x;
+		around.high.y = at.y > around.high.y ? at.y : around.high.y;
+	}
+	return around;
+}
+
+static void box_step(const struct geometry *geometry, const struct geometry_step *step,
+		     struct box *box)
+{
+	if (step->kind == GEOMETRY_STEP_WARP) {
+		*box = box_warp(geometry, step, box);
+	} else {
+		struct point low = point_step(geometry, step, 0, box->low);
+		struct point high = point_step(geometry, step, 0, box->high);
+
+		*box = (struct box){low, high};
+	}
+	if (step->kind == GEOMETRY_STEP_HFLIP) {
+		float left = box->high.x;
+
+		box->high.x = box->low.x;
+		box->low.x = left;
+	} else if (step->kind == GEOMETRY_STEP_VFLIP) {
+		float top = box->high.y;
+
+		box->high.y = box->low.y;
+		box->low.y = top;
+	} else if (step->kind != GEOMETRY_STEP_RESIZE) {
+		box_clamp(box, step->width, step->height);
+	}
+}
+
+/* The frame before and after all steps, as factors of normalized coordinates; 1 for others. */
+struct frame {
+	float width, height, out_width, out_height;
+};
+
+static void box_apply(const struct geometry *geometry, const struct frame *frame,
+		      enum schema_format format, float *row)
+{
+	struct box box = box_load(format, row);
+	bool mended = box_mend(&box);
+
+	/* A box that does not move keeps its bytes. */
+	if (geometry->step_count == 0 && !mended)
+		return;
+	box.low = point_scale(box.low, frame->width, frame->height);
+	box.high = point_scale(box.high, frame->width, frame->height);
+	for (unsigned i = 0; i < geometry->step_count; i++)
+		box_step(geometry, &geometry->steps[i], &box);
+	box.low = point_scale(box.low, 1 / frame->out_width, 1 / frame->out_height);
+	box.high = point_scale(box.high, 1 / frame->out_width, 1 / frame->out_height);
+	/* once more: a step may have overflowed */
+	box_mend(&box);
+	box_store(format, &box, row);
+}
+
+static void point_apply(const struct geometry *geometry, const struct frame *frame, float far,
+			float *row)
+{
+	struct point point =
+		point_scale((struct point){row[0], row[1]}, frame->width, frame->height);
+
+	for (unsigned i = 0; i < geometry->step_count; i++)
+		point = point_step(geometry, &geometry->steps[i], far, point);
+	point = point_scale(point, 1 / frame->out_width, 1 / frame->out_height);
+	if (!point_finite(point))
+		point = (struct point){NAN, NAN};
+	row[0] = point.x;
+	row[1] = point.y;
+}
+
+void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t height,
+		       const struct coordinates *coordinates, float *rows, size_t count)
+{
+	const struct geometry_step *last =
+		geometry->step_count ? &geometry->steps[geometry->step_count - 1] : NULL;
+	size_t row = coordinates_row(coordinates);
+	struct frame frame = {1, 1, 1, 1};
+
+	if (coordinates->normalized)
+		frame = (struct frame){(float)width, (float)height,
+				       (float)(last ? last->width : width),
+				       (float)(last ? last->height : height)};
+	for (size_t i = 0; i < count; i++, rows += row)
+		if (coordinates->role == SCHEMA_BOXES)
+			box_apply(geometry, &frame, coordinates->format, rows);
+		else
+			point_apply(geometry, &frame,
+				    coordinates->role == SCHEMA_KEYPOINTS ? -1.0f : 0.0f, rows);
+}
+
+/* Returns a box in pixels. */
+static struct box box_in_pixels(const struct coordinates *coordinates, uint32_t width,
+				uint32_t height, const float *row)
+{
+	struct box box = box_load(coordinates->format, row);
+
+	if (coordinates->normalized)
+		box = (struct box){point_scale(box.low, (float)width, (float)height),
+				   point_scale(box.high, (float)width, (float)height)};
+	return box;
+}
+
+void boxes_clamp(const struct coordinates *coordinates, uint32_t width, uint32_t height,
+		 float *boxes, size_t count)
+{
+	bool normalized = coordinates->normalized;
+
+	for (size_t i = 0; i < count; i++, boxes += 4) {
+		struct box box = box_load(coordinates->format, boxes);
+
+		box_mend(&box);
+		box_clamp(&box, normalized ? 1 : width, normalized ? 1 : height);
+		box_store(coordinates->format, &box, boxes);
+	}
+}
+
+size_t boxes_sanitize(const struct coordinates *coordinates, uint32_t width, uint32_t height,
+		      float min_size, float min_area, const float *boxes, size_t count,
+		      uint8_t *keep)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct box box = box_in_pixels(coordinates, width, height, boxes + 4 * i);
+		float w = box.high.x - box.low.x, h = box.high.y - box.low.y;
+
+		/* All comparisons are false for NaN. */
+		keep[i] = w >= min_size && h >= min_size && w * h >= min_area && box.low.x >= 0 &&
+			  box.low.y >= 0 && box.high.x <= (float)width &&
+			  box.high.y <= (float)height;
+		kept += keep[i];
+	}
+	return kept;
+}
+
+size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count)
+{
+	uint8_t *bytes = rows;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (keep[i]) {
+			if (kept < i)
+				memcpy(bytes + kept * row_size, bytes + i * row_size, row_size);
+			kept++;
+		}
+	return kept;
+}

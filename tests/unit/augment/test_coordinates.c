@@ -1,0 +1,452 @@
+/*
+ * Masks, boxes and keypoints against torchvision, and properties of boxes that it does not state.
+ * The argument is the data file made by tests/golden/frame/make.py, which describes the format.
+ */
+#include "format/augment/apply/coordinates.h"
+#include "format/augment/apply/nearest.h"
+#include "format/base/random.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <zstd.h>
+
+enum { ROWS_MAX = 16 };
+
+static const char *golden_path;
+
+static const struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, false};
+
+static struct pipeline *parse(const char *text)
+{
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error;
+
+	if (pipeline_parse(text, &pipeline, &error) < 0)
+		fail_msg("'%s': %s", text, error.text);
+	return pipeline;
+}
+
+static void make_geometry(const char *text, uint32_t width, uint32_t height, uint64_t seed,
+			  uint64_t sample, struct geometry *geometry)
+{
+	struct pipeline *pipeline = parse(text);
+	struct pipeline_error error;
+
+	if (geometry_make(pipeline, width, height, seed, 0, sample, geometry, &error) < 0)
+		fail_msg("'%s': %s", text, error.text);
+	pipeline_free(pipeline);
+}
+
+/* Moves a mask of bytes through the geometry. The caller frees the result. */
+static uint8_t *move_mask(const struct geometry *geometry, const uint8_t *mask, uint32_t width,
+			  uint32_t height, uint32_t *ret_width, uint32_t *ret_height)
+{
+	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
+	uint8_t *output = malloc((size_t)last->x.count * last->y.count), fill = 0;
+	struct packimg_region region;
+	struct nearest nearest;
+
+	nearest_init(&nearest, cpu_isa_chosen());
+	assert_int_equal(nearest_begin(&nearest, geometry, width, height, &region), 0);
+	struct packimg_raster raster = {mask + (size_t)region.y * width + region.x,
+					1,
+					width,
+					region.width,
+					region.height,
+					1,
+					PACKIMG_ELEMENT_U8};
+
+	assert_int_equal(
+		nearest_run(&nearest, geometry, width, height, &region, &raster, &fill, output), 0);
+	nearest_deinit(&nearest);
+	*ret_width = last->x.count;
+	*ret_height = last->y.count;
+	return output;
+}
+
+/* ---- torchvision ---- */
+
+struct golden {
+	const uint8_t *at, *end;
+	uint32_t boxes, points;
+};
+
+static const void *take(struct golden *golden, size_t size)
+{
+	const uint8_t *at = golden->at;
+
+	assert_true((size_t)(golden->end - at) >= size);
+	golden->at += size;
+	return at;
+}
+
+static uint64_t take_number(struct golden *golden, size_t size)
+{
+	uint64_t number = 0;
+
+	memcpy(&number, take(golden, size), size);
+	return number;
+}
+
+static void take_rows(struct golden *golden, size_t count, float *rows)
+{
+	memcpy(rows, take(golden, count * sizeof(*rows)), count * sizeof(*rows));
+}
+
+static uint8_t *read_golden(size_t *ret_size)
+{
+	FILE *file = fopen(golden_path, "rb");
+	size_t room = 64 << 20;
+	uint8_t *packed = malloc(room), *data = malloc(room);
+
+	assert_non_null(file);
+	size_t size = fread(packed, 1, room, file);
+
+	fclose(file);
+	*ret_size = ZSTD_decompress(data, room, packed, size);
+	assert_false(ZSTD_isError(*ret_size));
+	free(packed);
+	return data;
+}
+
+/* What a case holds before the results. */
+struct golden_case {
+	char text[PIPELINE_TEXT_MAX + 1];
+	uint32_t width, height;
+	uint64_t seed, sample;
+	float boxes[ROWS_MAX * 4], points[ROWS_MAX * 2];
+};
+
+static void take_case(struct golden *golden, struct golden_case *given)
+{
+	given->width = (uint32_t)take_number(golden, 4);
+	given->height = (uint32_t)take_number(golden, 4);
+	given->seed = take_number(golden, 8);
+	given->sample = take_number(golden, 8);
+	size_t size = take_number(golden, 4);
+
+	assert_true(size <= PIPELINE_TEXT_MAX);
+	memcpy(given->text, take(golden, size), size);
+	given->text[size] = '\0';
+	take_rows(golden, golden->boxes * 4, given->boxes);
+	take_rows(golden, golden->points * 2, given->points);
+}
+
+/* Returns the largest difference of the rows from torchvision's, at most 1e-4. */
+static double compare_rows(const struct golden_case *given, const char *what, const float *got,
+			   const float *expected, size_t count)
+{
+	double max = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		double off = fabs((double)got[i] - (double)expected[i]);
+
+		if (!(off <= 1e-4))
+			fail_msg("'%s', %ux%u, seed %llu: %s %zu is %.9g, torchvision's %.9g",
+				 given->text, given->width, given->height,
+				 (unsigned long long)given->seed, what, i, (double)got[i],
+				 (double)expected[i]);
+		max = off > max ? off : max;
+	}
+	return max;
+}
+
+static void compare_mask(struct golden *golden, const struct golden_case *given,
+			 const struct geometry *geometry, uint32_t *ret_width, uint32_t *ret_height)
+{
+	uint8_t *mask = malloc((size_t)given->width * given->height);
+
+	for (uint32_t i = 0; i < given->width * given->height; i++)
+		mask[i] = (uint8_t)((7 * (i % given->width) + 13 * (i / given->width)) % 251);
+	uint8_t *got =
+		move_mask(geometry, mask, given->width, given->height, ret_width, ret_height);
+
+	assert_int_equal(take_number(golden, 4), *ret_width);
+	assert_int_equal(take_number(golden, 4), *ret_height);
+	const uint8_t *expected = take(golden, (size_t)*ret_width * *ret_height);
+
+	for (uint32_t i = 0; i < *ret_width * *ret_height; i++)
+		if (got[i] != expected[i])
+			fail_msg("'%s', %ux%u, seed %llu: pixel %u,%u of the mask is %u, "
+				 "torchvision's %u",
+				 given->text, given->width, given->height,
+				 (unsigned long long)given->seed, i % *ret_width, i / *ret_width,
+				 got[i], expected[i]);
+	free(got);
+	free(mask);
+}
+
+/* Converts boxes from xyxy, as torchvision's convert_bounding_box_format(). */
+static void convert(enum schema_format format, float *boxes, size_t count)
+{
+	for (size_t i = 0; i < count && format != SCHEMA_XYXY; i++, boxes += 4)
+		for (int k = 0; k < 2; k++) {
+			boxes[2 + k] -= boxes[k];
+			if (format == SCHEMA_CXCYWH)
+				boxes[k] = (boxes[k] * 2 + boxes[2 + k]) / 2;
+		}
+}
+
+TEST(masks_boxes_and_points_equal_torchvision)
+{
+	size_t size;
+	uint8_t *data = read_golden(&size);
+	struct golden golden = {.at = data, .end = data + size};
+	double max = 0;
+
+	assert_memory_equal(take(&golden, 8), "FRMGOLD1", 8);
+	uint32_t cases = (uint32_t)take_number(&golden, 4);
+
+	golden.boxes = (uint32_t)take_number(&golden, 4);
+	golden.points = (uint32_t)take_number(&golden, 4);
+	assert_true(golden.boxes <= ROWS_MAX && golden.points <= ROWS_MAX);
+	for (uint32_t i = 0; i < cases; i++) {
+		float expected[ROWS_MAX * 4], boxes[ROWS_MAX * 4];
+		static struct geometry geometry;
+		struct golden_case given;
+		uint8_t keep[ROWS_MAX];
+		uint32_t width, height;
+
+		take_case(&golden, &given);
+		make_geometry(given.text, given.width, given.height, given.seed, given.sample,
+			      &geometry);
+		compare_mask(&golden, &given, &geometry, &width, &height);
+		for (enum schema_format format = SCHEMA_XYXY; format <= SCHEMA_CXCYWH; format++) {
+			struct coordinates in = {SCHEMA_BOXES, format, false};
+
+			memcpy(boxes, given.boxes, sizeof(boxes));
+			convert(format, boxes, golden.boxes);
+			coordinates_apply(&geometry, given.width, given.height, &in, boxes,
+					  golden.boxes);
+			take_rows(&golden, golden.boxes * 4, expected);
+			max = fmax(max, compare_rows(&given, "number of boxes", boxes, expected,
+						     golden.boxes * 4));
+			if (format == SCHEMA_XYXY)
+				boxes_sanitize(&xyxy, width, height, 1, 1, boxes, golden.boxes,
+					       keep);
+		}
+		coordinates_apply(&geometry, given.width, given.height,
+				  &(struct coordinates){SCHEMA_KEYPOINTS, SCHEMA_XY, false},
+				  given.points, golden.points);
+		take_rows(&golden, golden.points * 2, expected);
+		max = fmax(max, compare_rows(&given, "coordinate of points", given.points, expected,
+					     golden.points * 2));
+		assert_memory_equal(keep, take(&golden, golden.boxes), golden.boxes);
+	}
+	assert_ptr_equal(golden.at, golden.end);
+	assert_true(cases >= 50);
+	print_message("%u cases, largest difference %.2g\n", cases, max);
+	free(data);
+}
+
+/* ---- properties ---- */
+
+/* The box around a rectangle of a mask is where its box goes, within a pixel of the output. */
+TEST(boxes_follow_their_masks)
+{
+	static const char *const texts[] = {
+		"hflip random_resized_crop(60x44, scale=0.2:1) vflip",
+		"pad(7) resize(90x70) random_crop(50) hflip",
+		"random_affine(25, translate=0.2:0.2, scale=0.6:1.6, shear=12) hflip",
+		"random_resized_crop(64) random_rotation(90:90) vflip random_crop(50)",
+	};
+	enum { WIDTH = 80, HEIGHT = 64 };
+	static uint8_t mask[HEIGHT][WIDTH];
+	struct random_stream random;
+	unsigned compared = 0;
+
+	random_init(&random, 3, 0, 0, RANDOM_AUGMENT);
+	for (unsigned i = 0; i < 400; i++) {
+		uint32_t x = random_below(&random, WIDTH - 8),
+			 y = random_below(&random, HEIGHT - 8);
+		uint32_t w = 8 + random_below(&random, WIDTH - 8 - x),
+			 h = 8 + random_below(&random, HEIGHT - 8 - y), width, height;
+		float box[4] = {(float)x, (float)y, (float)(x + w), (float)(y + h)};
+		static struct geometry geometry;
+
+		memset(mask, 0, sizeof(mask));
+		for (uint32_t v = y; v < y + h; v++)
+			memset(&mask[v][x], 1, w);
+		make_geometry(texts[i % 4], WIDTH, HEIGHT, i, i, &geometry);
+		uint8_t *got = move_mask(&geometry, mask[0], WIDTH, HEIGHT, &width, &height);
+		float seen[4] = {(float)width, (float)height, 0, 0};
+
+		for (uint32_t v = 0; v < height; v++)
+			for (uint32_t u = 0; u < width; u++)
+				if (got[v * width + u]) {
+					seen[0] = fminf(seen[0], (float)u);
+					seen[1] = fminf(seen[1], (float)v);
+					seen[2] = fmaxf(seen[2], (float)u + 1);
+					seen[3] = fmaxf(seen[3], (float)v + 1);
+				}
+		coordinates_apply(&geometry, WIDTH, HEIGHT, &xyxy, box, 1);
+		/* The tip of a corner that is cut by the frame may fall between pixels. */
+		bool cut = box[0] <= 0 || box[1] <= 0 || box[2] >= (float)width ||
+			   box[3] >= (float)height;
+		float off = cut && i % 4 == 2 ? 1000 : i % 4 == 2 ? 3.5f : 2;
+
+		for (int k = 0; k < 4 && seen[2] > 0 && off < 1000; k++)
+			if (fabsf(seen[k] - box[k]) > off)
+				fail_msg("'%s', seed %u: side %d of the box is %g, of the mask %g",
+					 texts[i % 4], i, k, (double)box[k], (double)seen[k]);
+		compared += seen[2] > 0 && off < 1000;
+		free(got);
+	}
+	assert_true(compared > 200);
+}
+
+/* Boxes of any bytes end inside the frame and are never reversed; sanitizing drops the impossible.
+ */
+TEST(impossible_boxes_become_empty)
+{
+	const float huge = 3e38f;
+	float boxes[][4] = {
+		{NAN, 0, 10, 10},   {0, 0, INFINITY, 10},      {-INFINITY, 0, 10, INFINITY},
+		{20, 5, 10, 30},    {5, 30, 20, 10},           {-huge, -huge, huge, huge},
+		{huge, 0, huge, 1}, {1e-42f, 0, 1e-42f, 1e9f}, {10, 10, 20, 20},
+	};
+	enum { COUNT = sizeof(boxes) / sizeof(*boxes) };
+	static const char *const texts[] = {"pad(3)", "resize(300)", "random_rotation(20)",
+					    "random_resized_crop(20) hflip",
+					    "resize(4096x4096) random_affine(10, scale=2:2)"};
+
+	for (enum schema_format format = SCHEMA_XYXY; format <= SCHEMA_CXCYWH; format++)
+		for (unsigned t = 0; t < sizeof(texts) / sizeof(*texts); t++)
+			for (unsigned normalized = 0; normalized < 2; normalized++) {
+				struct coordinates in = {SCHEMA_BOXES, format, normalized};
+				static struct geometry geometry;
+				float moved[COUNT][4];
+
+				memcpy(moved, boxes, sizeof(moved));
+				make_geometry(texts[t], 60, 50, 1, 1, &geometry);
+				coordinates_apply(&geometry, 60, 50, &in, moved[0], COUNT);
+				for (unsigned i = 0; i < COUNT; i++) {
+					for (int k = 0; k < 4; k++)
+						assert_true(isfinite(moved[i][k]));
+					if (format == SCHEMA_XYXY)
+						assert_true(moved[i][0] <= moved[i][2] &&
+							    moved[i][1] <= moved[i][3]);
+					else
+						assert_true(moved[i][2] >= 0 && moved[i][3] >= 0);
+				}
+			}
+	uint8_t keep[COUNT], expected[COUNT] = {[COUNT - 1] = 1};
+	struct geometry still = {.step_count = 0};
+
+	coordinates_apply(&still, 60, 50, &xyxy, boxes[0], COUNT);
+	assert_int_equal(boxes_sanitize(&xyxy, 60, 50, 1, 1, boxes[0], COUNT, keep), 1);
+	assert_memory_equal(keep, expected, COUNT);
+	assert_true(boxes[3][0] == 20 && boxes[3][2] == 20 && boxes[4][1] == 30 &&
+		    boxes[4][3] == 30);
+	for (int k = 0; k < 4; k++)
+		assert_true(boxes[0][k] == 0 && boxes[1][k] == 0);
+}
+
+/* Bounds of sanitize_bounding_boxes(): both sides, the area, and the frame. */
+TEST(sanitize_has_torchvisions_bounds)
+{
+	const float boxes[][4] = {
+		{0, 0, 1, 1},       {0, 0, 0.99f, 5},  {0, 0, 5, 0.99f},    {0, 0, 60, 50},
+		{0, 0, 60.01f, 50}, {0, 0, 60, 50.1f}, {-0.01f, 0, 10, 10}, {10, 10, 12, 12},
+		{10, 10, 13, 13},   {10, 10, 20, 13},  {NAN, 10, 20, 13},   {10, -0.01f, 20, 13},
+	};
+	enum { COUNT = sizeof(boxes) / sizeof(*boxes) };
+	const uint8_t usual[COUNT] = {1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 0};
+	const uint8_t larger[COUNT] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0};
+	uint8_t keep[COUNT];
+
+	assert_int_equal(boxes_sanitize(&xyxy, 60, 50, 1, 1, boxes[0], COUNT, keep), 5);
+	assert_memory_equal(keep, usual, COUNT);
+	assert_int_equal(boxes_sanitize(&xyxy, 60, 50, 3, 10, boxes[0], COUNT, keep), 2);
+	assert_memory_equal(keep, larger, COUNT);
+}
+
+/* I5: dropped rows go from every value of the boxes, and the others keep their order. */
+TEST(rows_stay_together)
+{
+	enum { COUNT = 200 };
+	static struct geometry geometry;
+	struct random_stream random;
+	float boxes[COUNT][4], area[COUNT];
+	uint8_t keep[COUNT];
+	int32_t ids[COUNT];
+
+	random_init(&random, 7, 0, 0, RANDOM_AUGMENT);
+	for (int i = 0; i < COUNT; i++) {
+		float x = 100 * random_float(&random), y = 80 * random_float(&random);
+
+		/* The width says which box it is. */
+		ids[i] = i;
+		area[i] = (float)i / 2;
+		memcpy(boxes[i], (float[]){x, y, x + 1 + (float)i / 16, y + 3}, sizeof(boxes[i]));
+	}
+	make_geometry("center_crop(60x50)", 100, 80, 1, 1, &geometry);
+	coordinates_apply(&geometry, 100, 80, &xyxy, boxes[0], COUNT);
+	size_t kept = boxes_sanitize(&xyxy, 60, 50, 1, 1, boxes[0], COUNT, keep);
+
+	assert_in_range(kept, 20, COUNT - 20);
+	assert_int_equal(rows_keep(boxes, sizeof(boxes[0]), keep, COUNT), kept);
+	assert_int_equal(rows_keep(ids, sizeof(ids[0]), keep, COUNT), kept);
+	assert_int_equal(rows_keep(area, sizeof(area[0]), keep, COUNT), kept);
+	for (size_t i = 0; i < kept; i++) {
+		assert_true(keep[ids[i]] && area[i] == (float)ids[i] / 2);
+		assert_true(i == 0 || ids[i] > ids[i - 1]);
+		if (boxes[i][0] > 0 && boxes[i][2] < 60)
+			assert_true(fabsf(boxes[i][2] - boxes[i][0] - 1 - (float)ids[i] / 16) <
+				    1e-4f);
+	}
+}
+
+TEST(clamped_boxes_lie_in_the_frame)
+{
+	float boxes[][4] = {{-5, -5, 10, 10}, {50, 40, 90, 90}, {70, 60, 80, 90}, {1, 2, 3, 4}};
+	const float expected[][4] = {
+		{0, 0, 10, 10}, {50, 40, 60, 50}, {60, 50, 60, 50}, {1, 2, 3, 4}};
+	float centred[] = {0, 0, 20, 10}, fractions[] = {-0.5f, 0.5f, 0.7f, 1.5f};
+
+	boxes_clamp(&xyxy, 60, 50, boxes[0], 4);
+	assert_memory_equal(boxes, expected, sizeof(boxes));
+	boxes_clamp(&(struct coordinates){SCHEMA_BOXES, SCHEMA_CXCYWH, false}, 60, 50, centred, 1);
+	assert_memory_equal(centred, ((const float[]){5, 2.5f, 10, 5}), sizeof(centred));
+	boxes_clamp(&(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, true}, 60, 50, fractions, 1);
+	assert_memory_equal(fractions, ((const float[]){0, 0.5f, 0.7f, 1}), sizeof(fractions));
+}
+
+/* Visibility stays; keypoints flip as pixels, polygons as edges; fractions are of the new frame. */
+TEST(points_keep_what_is_theirs)
+{
+	static struct geometry geometry;
+	float keypoints[] = {0, 10, 2, 99, 20, 0, NAN, 5, 1}, polygon[] = {0, 10, 100, 20};
+	float fractions[] = {0.25f, 0.5f}, box[] = {0.25f, 0.5f, 0.75f, 1};
+	const struct coordinates xyv = {SCHEMA_KEYPOINTS, SCHEMA_XYV, false};
+
+	make_geometry("hflip(p=1)", 100, 80, 1, 1, &geometry);
+	coordinates_apply(&geometry, 100, 80, &xyv, keypoints, 3);
+	assert_memory_equal(keypoints, ((const float[]){99, 10, 2, 0, 20, 0}), 6 * sizeof(float));
+	assert_true(isnan(keypoints[6]) && isnan(keypoints[7]) && keypoints[8] == 1);
+	coordinates_apply(&geometry, 100, 80,
+			  &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY, false}, polygon, 2);
+	assert_memory_equal(polygon, ((const float[]){100, 10, 0, 20}), sizeof(polygon));
+	make_geometry("center_crop(50x40)", 100, 80, 1, 1, &geometry);
+	coordinates_apply(&geometry, 100, 80,
+			  &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY, true}, fractions, 1);
+	assert_memory_equal(fractions, ((const float[]){0, 0.5f}), sizeof(fractions));
+	coordinates_apply(&geometry, 100, 80,
+			  &(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, true}, box, 1);
+	assert_memory_equal(box, ((const float[]){0, 0.5f, 1, 1}), sizeof(box));
+	assert_int_equal(coordinates_row(&xyv), 3);
+	assert_int_equal(coordinates_row(&xyxy), 4);
+	assert_int_equal(
+		coordinates_row(&(struct coordinates){SCHEMA_BOXES, SCHEMA_CXCYWHR, false}), 0);
+	assert_int_equal(coordinates_row(&(struct coordinates){SCHEMA_CLASS, SCHEMA_XY, false}), 0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s frame.bin.zst\n", argv[0]);
+		return 2;
+	}
+	golden_path = argv[1];
+	return test_run(NULL, NULL);
+}
