@@ -13,6 +13,8 @@
 enum { ROWS_MAX = 16 };
 
 static const char *golden_path;
+static unsigned long differ_max; /* pixels in a million */
+static unsigned long warped_pixels, differing_pixels;
 
 static const struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, false};
 
@@ -132,7 +134,10 @@ static void take_case(struct golden *golden, struct golden_case *given)
 	take_rows(golden, golden->points * 2, given->points);
 }
 
-/* Returns the largest difference of the rows from torchvision's, at most 1e-4. */
+/*
+ * Returns the largest difference of the rows from torchvision's: at most 1e-4, or 4 units in the
+ * last place of points far outside the frame.
+ */
 static double compare_rows(const struct golden_case *given, const char *what, const float *got,
 			   const float *expected, size_t count)
 {
@@ -141,7 +146,7 @@ static double compare_rows(const struct golden_case *given, const char *what, co
 	for (size_t i = 0; i < count; i++) {
 		double off = fabs((double)got[i] - (double)expected[i]);
 
-		if (!(off <= 1e-4))
+		if (!(off <= fmax(1e-4, fabs((double)expected[i]) * 0x1p-21)))
 			fail_msg("'%s', %ux%u, seed %llu: %s %zu is %.9g, torchvision's %.9g",
 				 given->text, given->width, given->height,
 				 (unsigned long long)given->seed, what, i, (double)got[i],
@@ -164,14 +169,22 @@ static void compare_mask(struct golden *golden, const struct golden_case *given,
 	assert_int_equal(take_number(golden, 4), *ret_width);
 	assert_int_equal(take_number(golden, 4), *ret_height);
 	const uint8_t *expected = take(golden, (size_t)*ret_width * *ret_height);
+	bool warps = false;
 
-	for (uint32_t i = 0; i < *ret_width * *ret_height; i++)
-		if (got[i] != expected[i])
+	for (unsigned i = 0; i < geometry->step_count; i++)
+		warps |= geometry->steps[i].kind == GEOMETRY_STEP_WARP;
+	for (uint32_t i = 0; i < *ret_width * *ret_height; i++) {
+		warped_pixels += warps;
+		if (got[i] == expected[i])
+			continue;
+		if (!warps || differ_max == 0)
 			fail_msg("'%s', %ux%u, seed %llu: pixel %u,%u of the mask is %u, "
 				 "torchvision's %u",
 				 given->text, given->width, given->height,
 				 (unsigned long long)given->seed, i % *ret_width, i / *ret_width,
 				 got[i], expected[i]);
+		differing_pixels++;
+	}
 	free(got);
 	free(mask);
 }
@@ -235,7 +248,11 @@ TEST(masks_boxes_and_points_equal_torchvision)
 	}
 	assert_ptr_equal(golden.at, golden.end);
 	assert_true(cases >= 50);
-	print_message("%u cases, largest difference %.2g\n", cases, max);
+	print_message(
+		"%u cases: coordinates differ by at most %.2g, %lu of %lu pixels of warped masks "
+		"differ\n",
+		cases, max, differing_pixels, warped_pixels);
+	assert_true(differing_pixels * 1000000 <= differ_max * warped_pixels);
 	free(data);
 }
 
@@ -443,10 +460,12 @@ TEST(points_keep_what_is_theirs)
 
 int main(int argc, char **argv)
 {
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s frame.bin.zst\n", argv[0]);
+	if (argc != 2 && argc != 3) {
+		fprintf(stderr, "usage: %s frame.bin.zst [DIFFERING-PIXELS-IN-A-MILLION]\n",
+			argv[0]);
 		return 2;
 	}
 	golden_path = argv[1];
+	differ_max = argc == 3 ? strtoul(argv[2], NULL, 10) : 0;
 	return test_run(NULL, NULL);
 }
