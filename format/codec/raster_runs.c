@@ -89,20 +89,27 @@ static inline bool take_number(const uint8_t **at, const uint8_t *end, uint32_t 
 	return false;
 }
 
-static inline void fill_run(uint8_t *pixels, uint32_t length, const uint8_t *value,
+/*
+ * Fills `size` bytes of the `room` that the row has left with an element. What it writes beyond
+ * them, the next runs overwrite.
+ */
+static inline void fill_run(uint8_t *pixels, size_t size, size_t room, const uint8_t *value,
 			    size_t element_size)
 {
-	if (element_size == 1) {
-		memset(pixels, value[0], length);
-		return;
-	}
-	for (uint32_t i = 0; i < length; i++)
-		memcpy(pixels + 2 * i, value, 2);
+	uint64_t element = element_at(value, element_size);
+	uint64_t word = element * (element_size == 1 ? 0x0101010101010101 : 0x0001000100010001);
+	const uint64_t words[8] = {word, word, word, word, word, word, word, word};
+	size_t at = 0;
+
+	for (; at < size && room - at >= sizeof(words); at += sizeof(words))
+		memcpy(pixels + at, words, sizeof(words));
+	for (; at < size; at += element_size)
+		memcpy(pixels + at, value, element_size);
 }
 
-/* Decodes `count` runs to a row. */
-static const char *take_row(const uint8_t **at, const uint8_t *end, uint32_t count, uint32_t width,
-			    size_t element_size, uint8_t *row)
+/* Decodes `count` runs to a row. element_size is a constant where this is inlined. */
+static inline const char *take_runs(const uint8_t **at, const uint8_t *end, uint32_t count,
+				    uint32_t width, size_t element_size, uint8_t *row)
 {
 	uint32_t x = 0, length;
 
@@ -111,11 +118,19 @@ static const char *take_row(const uint8_t **at, const uint8_t *end, uint32_t cou
 			return "its runs end early";
 		if (length == 0 || length > width - x)
 			return "the lengths of its runs do not add up to the width";
-		fill_run(row + x * element_size, length, *at, element_size);
+		fill_run(row + x * element_size, length * element_size, (width - x) * element_size,
+			 *at, element_size);
 		*at += element_size;
 		x += length;
 	}
 	return x == width ? NULL : "the lengths of its runs do not add up to the width";
+}
+
+static const char *take_row(const uint8_t **at, const uint8_t *end, uint32_t count, uint32_t width,
+			    size_t element_size, uint8_t *row)
+{
+	return element_size == 1 ? take_runs(at, end, count, width, 1, row)
+				 : take_runs(at, end, count, width, 2, row);
 }
 
 const char *runs_decode(const uint8_t *data, size_t size, uint32_t width, uint32_t rows,

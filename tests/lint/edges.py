@@ -98,7 +98,7 @@ TABLE = {
                     "tools/packimg/common/text.h tools/packimg/estimate bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
     # stages of a crop, measured separately with internal functions of libpackimg and augment
-    "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply/geometry.h",
+    "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply",
 }
 
 # Programs: only they and tests include their folders.

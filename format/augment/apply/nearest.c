@@ -15,6 +15,7 @@ enum { OUTSIDE = -1 };
 struct segment {
 	uint32_t width, height;         /* after the steps */
 	int32_t *columns, *rows;        /* source pixels, or OUTSIDE */
+	bool inside;                    /* no column is OUTSIDE */
 	const struct effect_warp *warp; /* that follows, or NULL */
 	unsigned next;                  /* step behind it */
 };
@@ -161,6 +162,9 @@ static int segment_make(struct nearest *nearest, const struct geometry *geometry
 	segment.rows = segment.columns + segment.width;
 	table_make(geometry, begin, end, false, picture->region.x, segment.columns, segment.width);
 	table_make(geometry, begin, end, true, picture->region.y, segment.rows, segment.height);
+	segment.inside = true;
+	for (uint32_t i = 0; i < segment.width; i++)
+		segment.inside &= segment.columns[i] != OUTSIDE;
 	segment.next = segment.warp ? end + 1 : end;
 	*ret_segment = segment;
 	return 0;
@@ -186,29 +190,41 @@ int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint
 
 /* ---- pixels ---- */
 
-/* Copies the pixels of one row, of `size` bytes each. */
-static inline void gather_pixels(const int32_t *columns, uint32_t count, const uint8_t *row,
-				 ptrdiff_t step, const uint8_t *fill, size_t size, uint8_t *output)
+/*
+ * Copies the pixels of one row, of `size` bytes each. `inside` says that the table has no pixel
+ * from outside.
+ */
+static inline void gather_pixels(const int32_t *restrict columns, uint32_t count, bool inside,
+				 const uint8_t *restrict row, ptrdiff_t step,
+				 const uint8_t *restrict fill, size_t size,
+				 uint8_t *restrict output)
 {
-	for (uint32_t x = 0; x < count; x++, output += size) {
-		const uint8_t *from = columns[x] == OUTSIDE ? fill : row + columns[x] * step;
+	for (uint32_t x = 0; x < count; x++) {
+		const uint8_t *from =
+			!inside && columns[x] == OUTSIDE ? fill : row + columns[x] * step;
 
-		memcpy(output, from, size);
+		memcpy(output + x * size, from, size);
 	}
 }
 
-/* The sizes of most masks are constants here, so that a copy is one instruction. */
-static void gather_row(const int32_t *columns, uint32_t count, const uint8_t *row, ptrdiff_t step,
-		       const uint8_t *fill, size_t size, uint8_t *output)
+/* The steps and sizes of most masks are constants here, so that a pixel takes few instructions. */
+static void gather_row(const int32_t *columns, uint32_t count, bool inside, const uint8_t *row,
+		       ptrdiff_t step, const uint8_t *fill, size_t size, uint8_t *output)
 {
-	if (size == 1)
-		gather_pixels(columns, count, row, step, fill, 1, output);
+	if (inside && size == 1 && step == 1)
+		gather_pixels(columns, count, true, row, 1, fill, 1, output);
+	else if (inside && size == 2 && step == 2)
+		gather_pixels(columns, count, true, row, 2, fill, 2, output);
+	else if (inside && size == 4 && step == 4)
+		gather_pixels(columns, count, true, row, 4, fill, 4, output);
+	else if (size == 1)
+		gather_pixels(columns, count, false, row, step, fill, 1, output);
 	else if (size == 2)
-		gather_pixels(columns, count, row, step, fill, 2, output);
+		gather_pixels(columns, count, false, row, step, fill, 2, output);
 	else if (size == 4)
-		gather_pixels(columns, count, row, step, fill, 4, output);
+		gather_pixels(columns, count, false, row, step, fill, 4, output);
 	else
-		gather_pixels(columns, count, row, step, fill, size, output);
+		gather_pixels(columns, count, false, row, step, fill, size, output);
 }
 
 static void fill_row(uint32_t count, const uint8_t *fill, size_t size, uint8_t *output)
@@ -239,7 +255,7 @@ static void gather(const struct segment *segment, const struct gather_source *so
 		else if (y > 0 && row == segment->rows[y - 1])
 			memcpy(output, output - stride, stride);
 		else
-			gather_row(segment->columns, segment->width,
+			gather_row(segment->columns, segment->width, segment->inside,
 				   source->data + row * source->step_y, source->step_x,
 				   source->fill, source->size, output);
 	}

@@ -223,6 +223,34 @@ TEST(runs_stay_within_their_rows)
 		assert_int_equal(pixels[i], 0xee);
 }
 
+/* Runs are filled in words, which stay within the row, whatever its width. */
+TEST(runs_of_every_width_stay_within_their_rows)
+{
+	uint8_t pixels[2 * 200], got[2 * 200 + 64], data[4096];
+	uint64_t random = 1;
+	uint32_t row;
+
+	for (uint32_t width = 1; width <= 200; width++)
+		for (uint32_t size = 1; size <= 2; size++) {
+			for (uint32_t x = 0; x < width; x++) {
+				bool same = x > 0 && image_random(&random) % 64 > 1;
+
+				for (uint32_t k = 0; k < size; k++)
+					pixels[x * size + k] =
+						same ? pixels[(x - 1) * size + k]
+						     : (uint8_t)(image_random(&random) >> 40);
+			}
+			size_t n = runs_encode(pixels, width, 1, size, data, sizeof(data));
+
+			assert_true(n > 0);
+			memset(got, 0xee, sizeof(got));
+			assert_null(runs_decode(data, n, width, 1, size, got, &row));
+			assert_memory_equal(got, pixels, width * size);
+			for (size_t i = width * size; i < sizeof(got); i++)
+				assert_int_equal(got[i], 0xee);
+		}
+}
+
 /* What runs do not make small is compressed; what zstd does not make smaller is stored raw. */
 TEST(best_method_follows_the_pixels)
 {
