@@ -272,6 +272,34 @@ static void random_region(const struct transform *transform, uint32_t width, uin
 	region[1] = (height - region[3]) / 2;
 }
 
+/*
+ * torchvision's RandomZoomOut.make_params: draws the sides with one factor, then the place of the
+ * image. Rounds down.
+ */
+static int geometry_zoom_out(struct geometry *geometry, const struct transform *transform,
+			     struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct geometry_stage *stage = geometry_last(geometry);
+	uint32_t width = stage->x.count, height = stage->y.count;
+
+	if ((double)random_float(&draws->own) >= transform->probability)
+		return 0;
+	double factor = uniform(&draws->own, transform->scale[0], transform->scale[1]);
+	double across = floor(width * factor) - width, down = floor(height * factor) - height;
+
+	if (across + width > PACKIMG_SIDE_MAX || down + height > PACKIMG_SIDE_MAX)
+		return pipeline_fail(error, -EINVAL, transform->position,
+				     "random_zoom_out makes a side of more than %d pixels of %u x "
+				     "%u: put a resize before it, or give it a smaller side_range",
+				     PACKIMG_SIDE_MAX, width, height);
+	uint32_t left = (uint32_t)(across * (double)random_float(&draws->own));
+	uint32_t top = (uint32_t)(down * (double)random_float(&draws->own));
+	const uint32_t border[4] = {left, top, (uint32_t)across - left, (uint32_t)down - top};
+
+	geometry_pad(geometry, border, transform->fill);
+	return 0;
+}
+
 static int geometry_resized_crop(struct geometry *geometry, const struct transform *transform,
 				 struct geometry_draws *draws, struct pipeline_error *error)
 {

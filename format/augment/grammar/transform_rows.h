@@ -64,6 +64,12 @@
 	  "Adds a border of N pixels, or of W at the sides and H above and below.",                \
 	  size_padded, geometry_border,                                                            \
 	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, PARAM_BORDER)                       \
+	X(ZOOM_OUT, STAYS, "random_zoom_out",                                                      \
+	  "Places the image in a larger picture of fill with probability p; side_range is the "    \
+	  "range of its sides, in those of the image.",                                            \
+	  size_unknown, geometry_zoom_out,                                                         \
+	  PARAM_FILL, {"side_range", VALUE_RANGE, 1, 100, .otherwise = {1, 4}, INTO(scale)},       \
+	  PARAM_P(0.5))                                                                            \
 	X(RANDOM_CROP, DEFERS, "random_crop",                                                      \
 	  "Pads, then crops at a random place; the padded image must be at least as large.",       \
 	  size_random_crop, geometry_random_crop, PARAM_SIZE,                                      \

@@ -76,6 +76,13 @@ static int size_padded(const struct transform *transform, const struct transform
 	return 0;
 }
 
+static int size_unknown(const struct transform *transform, const struct transform_size *size,
+			uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	*width = *height = 0;
+	return 0;
+}
+
 static int size_random_crop(const struct transform *transform, const struct transform_size *size,
 			    uint64_t *width, uint64_t *height, struct pipeline_error *error)
 {
@@ -220,6 +227,11 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 	int r = check_epochs(pipeline, pipeline->transform_count, width, height, &known, error);
 	if (r < 0)
 		return r;
+	if (!known)
+		return pipeline_fail(error, -EINVAL, -1,
+				     "samples would have different sizes: put a transform that "
+				     "sets the size, such as resize(%ux%u), behind random_zoom_out",
+				     width, height);
 	pipeline->fixed_width = width;
 	pipeline->fixed_height = height;
 	return 0;

@@ -77,7 +77,7 @@ struct transform {
 	unsigned size_count;
 	bool chroma_fast;    /* resizing transforms: resize planes before colour conversion */
 	bool bicubic;        /* resizing transforms: use Pillow's bicubic filter */
-	double scale[2];     /* fraction of the image area */
+	double scale[2];     /* fraction of the image area; random_zoom_out: factor of its sides */
 	double ratio[2];     /* aspect ratio, width : height */
 	double ratio_log[2]; /* natural logarithm of ratio */
 	double probability;

@@ -45,6 +45,7 @@ TABLE = [
 	("hflip random_resized_crop(17, scale=0.3:0.9)", []),
 	("resize(48) random_crop(40) hflip", []),
 	("resize(48) center_crop(40) resize(61x23) vflip", []),
+	("random_zoom_out(p=1) resize(70x50)", []),
 	("random_rotation(30:30)", [(-30, 1, (0, 0))]),
 	("random_rotation(-75:-75) hflip", [(75, 1, (0, 0))]),
 	("random_resized_crop(40) random_rotation(10:10)", [(-10, 1, (0, 0))]),
@@ -59,7 +60,7 @@ def random_case(draw):
 	"""A pipeline of one to four steps, with the arguments of its warps."""
 	steps, warps = [], []
 	for _ in range(draw.randint(1, 4)):
-		kind = draw.randrange(9)
+		kind = draw.randrange(10)
 		if kind == 0:
 			steps.append(f"random_resized_crop({draw.randint(8, 64)}x{draw.randint(8, 64)}, scale={draw.choice(['0.08:1', '0.3:1', '0.1:0.3'])})")
 		elif kind == 1:
@@ -75,6 +76,8 @@ def random_case(draw):
 		elif kind == 6:
 			steps.append("hflip vflip")
 		elif kind == 7:
+			steps.append(f"random_zoom_out(side_range=1:2) resize({draw.randint(8, 64)}x{draw.randint(8, 64)})")
+		elif kind == 8:
 			degrees = draw.randint(-180, 180)
 			steps.append(f"random_rotation({degrees}:{degrees})")
 			warps.append((-degrees, 1, (0, 0)))

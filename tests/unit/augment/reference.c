@@ -224,6 +224,21 @@ static int random_crop(struct reference *picture, const struct transform *transf
 	return 0;
 }
 
+static void zoom_out(struct reference *picture, const struct transform *transform,
+		     struct random_stream *random)
+{
+	if ((double)random_float(random) >= transform->probability)
+		return;
+	double factor = transform->scale[0] +
+			(transform->scale[1] - transform->scale[0]) * (double)random_float(random);
+	uint32_t width = (uint32_t)(picture->width * factor),
+		 height = (uint32_t)(picture->height * factor);
+	int64_t left = (int64_t)((width - picture->width) * (double)random_float(random));
+	int64_t top = (int64_t)((height - picture->height) * (double)random_float(random));
+
+	crop(picture, -left, -top, width, height, transform->fill);
+}
+
 /* Runs one transform. The numbers drawn from `lasting` are the same in every epoch. */
 static int run_transform(struct reference *picture, const struct transform *transform,
 			 uint64_t epoch, struct random_stream *random,
@@ -256,6 +271,9 @@ static int run_transform(struct reference *picture, const struct transform *tran
 		return 0;
 	case TRANSFORM_PAD:
 		return pad(picture, transform);
+	case TRANSFORM_ZOOM_OUT:
+		zoom_out(picture, transform, random);
+		return 0;
 	case TRANSFORM_RANDOM_CROP:
 		return random_crop(picture, transform, size, random);
 	default:

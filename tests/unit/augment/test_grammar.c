@@ -324,6 +324,7 @@ TEST(sizes_can_be_fixed)
 		{"resize(7) center_crop(6)", 1, 6, 6},
 		{"center_crop(80)", 1, 80, 80},
 		{"random_crop(20, padding=3)", 1, 20, 20},
+		{"random_zoom_out random_resized_crop(9)", 1, 9, 9},
 		{"to(f32)", 0, 50, 30},
 	};
 	struct pipeline_error error;
@@ -354,6 +355,10 @@ TEST(sizes_can_be_fixed)
 	assert_int_equal(pipeline_fix_size(t, 4, 5, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "cannot reflect a picture of 4 x 5"));
 	assert_int_equal(pipeline_fix_size(t, 5, 5, &error), 0);
+	pipeline_free(t);
+	t = parse("resize(20x20) random_zoom_out hflip");
+	assert_int_equal(pipeline_fix_size(t, 50, 30, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "such as resize(50x30), behind random_zoom_out"));
 	pipeline_free(t);
 	t = parse("");
 	assert_int_equal(pipeline_fix_size(t, 5000, 8, &error), -E2BIG);

@@ -15,6 +15,7 @@ static const char *const copying[] = {
 	"pad(3x5) hflip random_crop(32)",
 	"random_crop(32, padding=4, fill=reflect) hflip",
 	"pad(4, fill=reflect) pad(1) pad(2, fill=reflect) vflip",
+	"random_zoom_out(p=0.8) center_crop(70x60) hflip",
 	"random_rotation(30)",
 	"random_affine(20, translate=0.1:0.2, scale=0.7:1.4, shear=10)",
 	"hflip random_rotation(45) random_crop(24) random_rotation(90) vflip",

@@ -26,6 +26,8 @@ TEST(single_transforms)
 		"center_crop(80)",
 		"pad(3)",
 		"pad(2x5, fill=9:200:31)",
+		"random_zoom_out(fill=9:200:31) resize(20x17)",
+		"random_zoom_out(side_range=1.5:2, p=1) random_crop(12)",
 		"random_crop(10)",
 		"random_crop(12x9, padding=4, fill=77)",
 		"random_crop(12x9, padding=11x7, fill=reflect)",
@@ -72,6 +74,7 @@ TEST(composed_transforms)
 		"pad(2x5, fill=reflect)",
 		"random_crop(9x11, padding=4, fill=reflect)",
 		"vflip(alternate)",
+		"random_zoom_out(fill=7, side_range=1:2, p=0.7) resize(20x14)",
 	};
 	unsigned done = 0;
 

@@ -80,6 +80,26 @@ TEST(flips_alternate)
 	pipeline_free(pipeline);
 }
 
+/* A picture that random_zoom_out would make too large is refused, with the remedy. */
+TEST(zoomed_pictures_are_limited)
+{
+	struct pipeline *pipeline = parse("random_zoom_out(side_range=50:50, p=1) resize(20)");
+	struct pipeline_error error;
+	struct geometry geometry;
+
+	assert_int_equal(geometry_make(pipeline, 300, 20, 1, 2, 3, &geometry, &error), 0);
+	assert_int_equal(geometry.stages[0].x.count, 15000);
+	assert_int_equal(geometry.stages[0].y.count, 1000);
+	assert_int_equal(geometry_make(pipeline, 20, 1400, 1, 2, 3, &geometry, &error), -EINVAL);
+	assert_string_equal(
+		error.text,
+		"at byte 0: random_zoom_out makes a side of more than 65535 pixels of 20 x 1400: "
+		"put a resize before it, or give it a smaller side_range");
+	assert_int_equal(geometry_make(pipeline, 1400, 20, 1, 2, 3, &geometry, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "65535 pixels of 1400 x 20: put"));
+	pipeline_free(pipeline);
+}
+
 /* The decoder is asked only for the pixels that the sample depends on. */
 TEST(regions_are_tight)
 {

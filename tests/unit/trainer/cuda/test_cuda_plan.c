@@ -328,6 +328,7 @@ TEST(sizes)
 		{"resize(256) center_crop(224)", 224},
 		{"center_crop(224) resize(256)", 0},
 		{"random_crop(32) pad(4)", 0},
+		{"random_crop(32) random_zoom_out", 0},
 		{"pad(4) random_crop(32)", 32},
 		{"random_crop(32) cutout(8)", 32},
 		{"random_crop(x32)", 0},
