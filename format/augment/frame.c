@@ -1,0 +1,137 @@
+#include "format/augment/frame.h"
+#include "format/augment/apply/coordinates.h"
+#include "format/augment/apply/geometry.h"
+#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/stage.h"
+#include "format/base/system/ticks.h"
+
+#include <errno.h>
+
+int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
+			 struct pipeline_error *error)
+{
+	if (pipeline->defers)
+		return pipeline_fail(error, -EINVAL, -1,
+				     "the client would run the last transforms on images alone: "
+				     "masks, boxes and points need a pipeline that does not defer");
+	for (unsigned i = 0; i < pipeline->transform_count; i++) {
+		const struct transform *transform = &pipeline->transforms[i];
+
+		if (transform->kind >= TRANSFORM_RAND_AUGMENT)
+			return pipeline_fail(error, -EINVAL, transform->position,
+					     "rand_augment, trivial_augment_wide, aug_mix and "
+					     "auto_augment move the pixels of images alone: use "
+					     "random_affine and transforms of colour with masks, "
+					     "boxes and points");
+		if (coordinates && transform->reflect && (transform->pad[0] || transform->pad[1]))
+			return pipeline_fail(error, -EINVAL, transform->position,
+					     "boxes and points have no place in a border that "
+					     "mirrors the picture: give fill a number");
+	}
+	return 0;
+}
+
+/*
+ * Computes the geometry of a sample. Checks that it ends with the size of finished samples, for
+ * which `output` has room.
+ */
+static int frame_geometry(const struct pipeline *pipeline, const struct packimg_sample *sample,
+			  uint64_t seed, uint64_t epoch, struct geometry *geometry,
+			  struct packimg_error *error)
+{
+	struct pipeline_error reason;
+	struct pipeline_shape shape;
+	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
+			      geometry, &reason);
+
+	if (r < 0)
+		return sample_explain(error, r, sample, "%s", reason.text);
+	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
+
+	pipeline_shape(pipeline, epoch, &shape);
+	if (last->x.count != shape.width || last->y.count != shape.height)
+		return sample_explain(error, -EINVAL, sample,
+				      "is %u x %u pixels, which this pipeline makes %u x %u, but "
+				      "finished samples are %u x %u; add a transform that sets the "
+				      "size, such as resize(%ux%u)",
+				      sample->width, sample->height, last->x.count, last->y.count,
+				      shape.width, shape.height, shape.width, shape.height);
+	return 0;
+}
+
+/* Compares what was decoded with what the schema says. */
+static int check_raster(const struct packimg_sample *sample, const struct frame_raster *form,
+			const struct packimg_raster *raster, struct packimg_error *error)
+{
+	if (raster->element == form->element && raster->channels == form->channels)
+		return 0;
+	return sample_explain(error, -EBADMSG, sample,
+			      "has a mask or raster of %u channels and element %d, but the schema "
+			      "says %u channels and element %d",
+			      raster->channels, (int)raster->element, form->channels,
+			      (int)form->element);
+}
+
+static int run_raster(struct pipeline_scratch *scratch, const struct geometry *geometry,
+		      const struct packimg_sample *sample, const struct frame_raster *form,
+		      void *output, struct packimg_error *error)
+{
+	struct packimg_raster raster = {.element = form->element, .channels = form->channels};
+	struct nearest *nearest = &scratch->nearest;
+	struct packimg_region region;
+	uint64_t start = ticks_now();
+	int r = nearest_begin(nearest, geometry, form->width, form->height, &region);
+
+	if (r == 0 && region.width > 0) {
+		r = packimg_decode_raster(scratch->decoder, sample, &region, &raster, error);
+		scratch->times.decode += ticks_since(start);
+		if (r == 0)
+			r = check_raster(sample, form, &raster, error);
+		if (r < 0)
+			return r;
+	}
+	if (r == 0)
+		r = nearest_run(nearest, geometry, form->width, form->height, &region, &raster,
+				form->fill, output);
+	return r < 0 ? sample_explain(error, r, sample, "has no memory for its mask") : 0;
+}
+
+int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *raster, const struct frame_raster *form,
+			  uint64_t seed, uint64_t epoch, void *output, struct pipeline_times *times,
+			  struct packimg_error *error)
+{
+	uint64_t start = ticks_now();
+	struct geometry geometry;
+
+	scratch->times = (struct pipeline_times){0};
+	if (raster->width != form->width || raster->height != form->height)
+		return sample_explain(
+			error, -EBADMSG, raster,
+			"has a mask or raster of %u x %u pixels, but an image of %u x "
+			"%u",
+			raster->width, raster->height, form->width, form->height);
+	int r = frame_geometry(pipeline, raster, seed, epoch, &geometry, error);
+
+	if (r == 0)
+		r = run_raster(scratch, &geometry, raster, form, output, error);
+	if (times) {
+		times->decode += scratch->times.decode;
+		times->resize += ticks_since(start) - scratch->times.decode;
+	}
+	return r;
+}
+
+int pipeline_apply_coordinates(const struct pipeline *pipeline, uint64_t index, uint32_t width,
+			       uint32_t height, const struct coordinates *coordinates,
+			       uint64_t seed, uint64_t epoch, float *rows, size_t count,
+			       struct packimg_error *error)
+{
+	const struct packimg_sample sample = {.index = index, .width = width, .height = height};
+	struct geometry geometry;
+	int r = frame_geometry(pipeline, &sample, seed, epoch, &geometry, error);
+
+	if (r == 0)
+		coordinates_apply(&geometry, width, height, coordinates, rows, count);
+	return r;
+}

@@ -1,0 +1,75 @@
+/*
+ * What belongs to the image of a sample and shares its frame, the upright pixel grid: masks,
+ * rasters, boxes, keypoints and polygons. Makes them follow the image through a pipeline, by the
+ * same random decisions, because these depend only on (seed, epoch, sample index). The image itself
+ * is made by pipeline_apply(), in any order with these. A pipeline_scratch belongs to one thread.
+ */
+#pragma once
+
+#include "format/augment/pipeline.h"
+#include "format/base/schema.h"
+
+/*
+ * Returns -EINVAL, with the position of the transform, unless everything in the frame can follow
+ * the pipeline: policies such as rand_augment warp images alone, as in torchvision, and where a
+ * border mirrors the picture, coordinates have no place. A pipeline that defers is refused, too.
+ * error may be NULL.
+ */
+int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
+			 struct pipeline_error *error);
+
+/* A mask or raster as the schema describes it. */
+struct frame_raster {
+	uint32_t width, height; /* of the sample's image: upright pixels */
+	enum packimg_element element;
+	uint32_t channels;
+	uint8_t fill[4]; /* the element that pixels from outside get, in all channels */
+};
+
+/*
+ * Makes one finished mask or raster: height x width x channels elements of pipeline_shape()'s
+ * height and width, by the nearest pixel. `raster` has its stored bytes, and the index of the
+ * image's sample. `output` needs no alignment. Adds the time to *times, which may be NULL.
+ *
+ * -EBADMSG also if size, element or channels are not those of `form`; otherwise the errors of
+ * packimg_decode_raster() and pipeline_apply(). error may be NULL.
+ */
+int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			  const struct packimg_sample *raster, const struct frame_raster *form,
+			  uint64_t seed, uint64_t epoch, void *output, struct pipeline_times *times,
+			  struct packimg_error *error);
+
+/* What the coordinates of a value mean. */
+struct coordinates {
+	enum schema_role role;     /* SCHEMA_BOXES, SCHEMA_KEYPOINTS or SCHEMA_POLYGONS */
+	enum schema_format format; /* SCHEMA_XYXY, XYWH or CXCYWH; SCHEMA_XY or XYV */
+	bool normalized;           /* fractions of the frame's width and height */
+};
+
+/* Returns the floats of a row; 0 if the functions below cannot move such a value. */
+size_t coordinates_row(const struct coordinates *coordinates);
+/*
+ * Moves `count` rows of coordinates of a sample of width x height pixels, in place:
+ * apply/coordinates.h. Returns the errors of pipeline_apply() that concern the geometry.
+ */
+int pipeline_apply_coordinates(const struct pipeline *pipeline, uint64_t index, uint32_t width,
+			       uint32_t height, const struct coordinates *coordinates,
+			       uint64_t seed, uint64_t epoch, float *rows, size_t count,
+			       struct packimg_error *error);
+
+/* Clips boxes to a frame of width x height pixels: torchvision's clamp_bounding_boxes(). */
+void boxes_clamp(const struct coordinates *coordinates, uint32_t width, uint32_t height,
+		 float *boxes, size_t count);
+/*
+ * Sets keep[i] to 1 if box i stays, else 0: torchvision's sanitize_bounding_boxes(). Sides and
+ * area, in pixels, must be at least min_size and min_area, which are not negative, and the box must
+ * lie in the frame of width x height pixels. Returns the number of boxes that stay.
+ */
+size_t boxes_sanitize(const struct coordinates *coordinates, uint32_t width, uint32_t height,
+		      float min_size, float min_area, const float *boxes, size_t count,
+		      uint8_t *keep);
+/*
+ * Drops the rows of `row_size` bytes whose keep[i] is 0, and keeps the order of the others: for the
+ * boxes and each value of which rows belong to them. Returns the number of rows that stay.
+ */
+size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count);
