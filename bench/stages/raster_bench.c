@@ -96,7 +96,8 @@ static struct times run(struct packimg_decoder *decoder, struct nearest *nearest
 
 		if (geometry_make(pipeline, sample->width, sample->height, SEED, 0, i, &geometry,
 				  NULL) < 0 ||
-		    nearest_begin(nearest, &geometry, sample->width, sample->height, &region) < 0)
+		    nearest_begin(nearest, &geometry, sample->width, sample->height, false,
+				  &region) < 0)
 			fail("no crop");
 		double begin = clock_s(CLOCK_THREAD_CPUTIME_ID);
 
@@ -104,8 +105,8 @@ static struct times run(struct packimg_decoder *decoder, struct nearest *nearest
 			fail(error.text);
 		double decoded = clock_s(CLOCK_THREAD_CPUTIME_ID);
 
-		if (nearest_run(nearest, &geometry, sample->width, sample->height, &region, &raster,
-				&fill, output) < 0)
+		if (nearest_run(nearest, &geometry, sample->width, sample->height, false, &region,
+				&raster, &fill, output) < 0)
 			fail("out of memory");
 		times.decode += decoded - begin;
 		times.nearest += clock_s(CLOCK_THREAD_CPUTIME_ID) - decoded;

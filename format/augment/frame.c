@@ -80,7 +80,15 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 	struct nearest *nearest = &scratch->nearest;
 	struct packimg_region region;
 	uint64_t start = ticks_now();
-	int r = nearest_begin(nearest, geometry, form->width, form->height, &region);
+	int r = nearest_begin(nearest, geometry, form->width, form->height, form->bilinear,
+			      &region);
+
+	if (r == -E2BIG)
+		return sample_explain(
+			error, -EINVAL, sample,
+			"would be resized to more than %d pixels before a crop: put the "
+			"crop first, or use the nearest pixel",
+			NEAREST_PIXELS_MAX);
 
 	if (r == 0 && region.width > 0) {
 		r = packimg_decode_raster(scratch->decoder, sample, &region, &raster, error);
@@ -91,8 +99,8 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 			return r;
 	}
 	if (r == 0)
-		r = nearest_run(nearest, geometry, form->width, form->height, &region, &raster,
-				form->fill, output);
+		r = nearest_run(nearest, geometry, form->width, form->height, form->bilinear,
+				&region, &raster, form->fill, output);
 	return r < 0 ? sample_explain(error, r, sample, "has no memory for its mask") : 0;
 }
 

@@ -24,12 +24,18 @@ struct frame_raster {
 	enum packimg_element element;
 	uint32_t channels;
 	uint8_t fill[4]; /* the element that pixels from outside get, in all channels */
+	/*
+	 * Resizes are antialiased and bilinear, in f32; integers are rounded at the end. For
+	 * measurements such as depth, never for numbers of classes. Warps stay nearest.
+	 */
+	bool bilinear;
 };
 
 /*
  * Makes one finished mask or raster: height x width x channels elements of pipeline_shape()'s
- * height and width, by the nearest pixel. `raster` has its stored bytes, and the index of the
- * image's sample. `output` needs no alignment. Adds the time to *times, which may be NULL.
+ * height and width, by the nearest pixel unless form->bilinear is set. `raster` has its stored
+ * bytes, and the index of the image's sample. `output` needs no alignment. Adds the time to *times,
+ * which may be NULL.
  *
  * -EBADMSG also if size, element or channels are not those of `form`; otherwise the errors of
  * packimg_decode_raster() and pipeline_apply(). error may be NULL.

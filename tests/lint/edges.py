@@ -26,7 +26,7 @@ TABLE = {
     # augment, on top of libpackimg. transform.h is its public header; resize.h: the resizer alone; claim.h: number of samples per claim;
     # deferred.h: the part of a pipeline that the client executes; deferrable.h: which transforms that may be
     "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
-    "format/augment/apply": "format/augment/deferred.h format/augment/frame.h format/augment/grammar format/augment/kernels format/augment/resize",
+    "format/augment/apply": "format/packimg.h format/augment/deferred.h format/augment/frame.h format/augment/grammar format/augment/kernels format/augment/resize",
     "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
     "format/augment/kernels": "format/augment/colour.h format/augment/pipeline.h",
     "format/augment/resize": "format/augment/resize.h format/augment/kernels/vectors.h "

@@ -1,6 +1,8 @@
 #include "format/augment/apply/nearest.h"
+#include "format/augment/apply/plane.h"
 #include "format/augment/kernels/effect_kernels.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +11,15 @@
 enum { OUTSIDE = -1 };
 
 /*
- * The steps up to a warp, or to the end. They only move columns and rows, so a table for each axis
- * describes them.
+ * The steps up to one that needs a picture, or to the end. They only move columns and rows, so a
+ * table for each axis describes them.
  */
 struct segment {
-	uint32_t width, height;         /* after the steps */
-	int32_t *columns, *rows;        /* source pixels, or OUTSIDE */
-	bool inside;                    /* no column is OUTSIDE */
-	const struct effect_warp *warp; /* that follows, or NULL */
-	unsigned next;                  /* step behind it */
+	uint32_t width, height;           /* after the steps */
+	int32_t *columns, *rows;          /* source pixels, or OUTSIDE */
+	bool inside;                      /* no column is OUTSIDE */
+	const struct geometry_step *stop; /* step that needs a picture, or NULL */
+	unsigned next;                    /* number of the step behind it */
 };
 
 /* The size of a picture, and the region of it that is in memory. */
@@ -36,6 +38,7 @@ void nearest_deinit(struct nearest *nearest)
 	free(nearest->tables.data);
 	free(nearest->planes[0].data);
 	free(nearest->planes[1].data);
+	resize_float_deinit(&nearest->resize);
 	*nearest = (struct nearest){0};
 }
 
@@ -139,7 +142,7 @@ static uint32_t table_range(const int32_t *table, uint32_t count, uint32_t *ret_
  * the source holds the region. Makes its tables, which count from the region's corner.
  */
 static int segment_make(struct nearest *nearest, const struct geometry *geometry, unsigned begin,
-			const struct picture *picture, struct segment *ret_segment)
+			bool bilinear, const struct picture *picture, struct segment *ret_segment)
 {
 	struct segment segment = {.width = picture->width, .height = picture->height};
 	unsigned end = begin;
@@ -147,8 +150,9 @@ static int segment_make(struct nearest *nearest, const struct geometry *geometry
 	for (; end < geometry->step_count; end++) {
 		const struct geometry_step *step = &geometry->steps[end];
 
-		if (step->kind == GEOMETRY_STEP_WARP) {
-			segment.warp = &geometry->effects.effects[step->effect].warp;
+		if (step->kind == GEOMETRY_STEP_WARP ||
+		    (bilinear && step->kind == GEOMETRY_STEP_RESIZE)) {
+			segment.stop = step;
 			break;
 		}
 		segment.width = step->width;
@@ -165,19 +169,35 @@ static int segment_make(struct nearest *nearest, const struct geometry *geometry
 	segment.inside = true;
 	for (uint32_t i = 0; i < segment.width; i++)
 		segment.inside &= segment.columns[i] != OUTSIDE;
-	segment.next = segment.warp ? end + 1 : end;
+	segment.next = segment.stop ? end + 1 : end;
 	*ret_segment = segment;
 	return 0;
 }
 
+/* Checks the size of the pictures that are computed whole. */
+static int check_pictures(const struct geometry *geometry, bool bilinear)
+{
+	for (unsigned i = 0; i < geometry->step_count && bilinear; i++) {
+		const struct geometry_step *step = &geometry->steps[i];
+
+		if (step->kind == GEOMETRY_STEP_RESIZE &&
+		    (step->width > RESIZE_SIDE_MAX || step->height > RESIZE_SIDE_MAX ||
+		     (uint64_t)step->width * step->height > NEAREST_PIXELS_MAX))
+			return -E2BIG;
+	}
+	return 0;
+}
+
 int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		  uint32_t height, struct packimg_region *ret_region)
+		  uint32_t height, bool bilinear, struct packimg_region *ret_region)
 {
 	const struct picture all = {width, height, {0, 0, width, height}};
 	struct packimg_region region;
 	struct segment segment;
-	int r = segment_make(nearest, geometry, 0, &all, &segment);
+	int r = check_pictures(geometry, bilinear);
 
+	if (r == 0)
+		r = segment_make(nearest, geometry, 0, bilinear, &all, &segment);
 	if (r < 0)
 		return r;
 	region.width = table_range(segment.columns, segment.width, &region.x);
@@ -261,30 +281,7 @@ static void gather(const struct segment *segment, const struct gather_source *so
 	}
 }
 
-/* ---- warps: one channel at a time, in planes of u32 ---- */
-
-/* Copies one channel of a raster into a plane of its size. */
-static void plane_load(const struct packimg_raster *raster, uint32_t channel, size_t size,
-		       uint32_t *plane)
-{
-	const uint8_t *row = raster->data + channel * size;
-
-	for (uint32_t y = 0; y < raster->height; y++, row += raster->step_y)
-		for (uint32_t x = 0; x < raster->width; x++) {
-			uint32_t value = 0;
-
-			memcpy(&value, row + (ptrdiff_t)x * raster->step_x, size);
-			*plane++ = value;
-		}
-}
-
-/* Writes the low bytes of `count` values to a channel of the output. */
-static void plane_store(const uint32_t *plane, size_t count, size_t size, size_t pixel_size,
-			uint8_t *output)
-{
-	for (size_t i = 0; i < count; i++)
-		memcpy(output + i * pixel_size, &plane[i], size);
-}
+/* ---- warps and computed resizes: one channel at a time, in planes ---- */
 
 /* Reserves a plane and one more pixel, which stands for those from outside. */
 static int plane_reserve(struct nearest *nearest, unsigned which, size_t pixels,
@@ -296,14 +293,37 @@ static int plane_reserve(struct nearest *nearest, unsigned which, size_t pixels,
 	return r;
 }
 
-/*
- * Runs one segment and its warp on planes[*at], which holds the picture's region. Sets *at to the
- * plane with the result, and the picture to its size.
- */
-static int plane_segment(struct nearest *nearest, const struct segment *segment, uint32_t fill,
-			 struct picture *picture, unsigned *at)
+/* Runs a step that needs a picture, on planes[*at]. Sets *at to the plane with the result. */
+static int plane_step(struct nearest *nearest, const struct geometry *geometry,
+		      const struct geometry_step *step, uint32_t fill, unsigned *at)
 {
-	size_t pixels = (size_t)segment->width * segment->height;
+	uint32_t *in = nearest->planes[*at].data, *out;
+	int r = plane_reserve(nearest, !*at, (size_t)step->width * step->height, &out);
+
+	if (r < 0)
+		return r;
+	*at = !*at;
+	if (step->kind == GEOMETRY_STEP_RESIZE)
+		return resize_float_run(&nearest->resize, (const float *)in, step->from_width,
+					step->from_height, step->width, step->height, (float *)out);
+	struct effect_map map;
+
+	in[(size_t)step->width * step->height] = fill;
+	effect_map_init(&geometry->effects.effects[step->effect].warp, step->width, step->height,
+			&map);
+	effect_kernels_get(nearest->isa)->warp_nearest(&map, in, out);
+	return 0;
+}
+
+/*
+ * Runs one segment, and the step that ends it, on planes[*at], which holds the picture's region.
+ * Sets *at to the plane with the result, and the picture to its size.
+ */
+static int plane_segment(struct nearest *nearest, const struct geometry *geometry,
+			 const struct segment *segment, uint32_t fill, struct picture *picture,
+			 unsigned *at)
+{
+	const struct geometry_step *stop = segment->stop;
 	struct gather_source source = {
 		.data = nearest->planes[*at].data,
 		.step_x = sizeof(fill),
@@ -311,71 +331,63 @@ static int plane_segment(struct nearest *nearest, const struct segment *segment,
 		.fill = (const uint8_t *)&fill,
 		.size = sizeof(fill),
 	};
-	uint32_t *moved, *warped;
-	struct effect_map map;
-	int r = plane_reserve(nearest, !*at, pixels, &moved);
+	uint32_t *moved;
+	int r = plane_reserve(nearest, !*at, (size_t)segment->width * segment->height, &moved);
 
 	if (r < 0)
 		return r;
 	gather(segment, &source, (uint8_t *)moved);
 	*at = !*at;
-	*picture = (struct picture){
-		segment->width, segment->height, {0, 0, segment->width, segment->height}};
-	if (!segment->warp)
-		return 0;
-	r = plane_reserve(nearest, !*at, pixels, &warped);
-	if (r < 0)
-		return r;
-	moved[pixels] = fill;
-	effect_map_init(segment->warp, segment->width, segment->height, &map);
-	effect_kernels_get(nearest->isa)->warp_nearest(&map, moved, warped);
-	*at = !*at;
-	return 0;
+	uint32_t width = stop ? stop->width : segment->width;
+	uint32_t height = stop ? stop->height : segment->height;
+
+	*picture = (struct picture){width, height, {0, 0, width, height}};
+	return stop ? plane_step(nearest, geometry, stop, fill, at) : 0;
 }
 
 /* Runs all steps on one channel. `picture` is what the raster is of. */
 static int run_channel(struct nearest *nearest, const struct geometry *geometry,
 		       struct picture picture, const struct packimg_raster *raster,
-		       uint32_t channel, uint32_t fill, uint8_t *output)
+		       uint32_t channel, bool bilinear, const void *fill, uint8_t *output)
 {
+	const struct plane_form form = {raster->element, bilinear};
 	size_t size = packimg_element_size(raster->element);
+	uint32_t *plane, outside = plane_value(&form, fill);
 	unsigned at = 0, next = 0;
 	struct segment segment;
-	uint32_t *plane;
 	int r = plane_reserve(nearest, at, (size_t)picture.region.width * picture.region.height,
 			      &plane);
 
 	if (r < 0)
 		return r;
 	if (picture.region.width > 0)
-		plane_load(raster, channel, size, plane);
+		plane_load(raster, channel, bilinear, plane);
 	do {
-		r = segment_make(nearest, geometry, next, &picture, &segment);
+		r = segment_make(nearest, geometry, next, bilinear, &picture, &segment);
 		if (r == 0)
-			r = plane_segment(nearest, &segment, fill, &picture, &at);
+			r = plane_segment(nearest, geometry, &segment, outside, &picture, &at);
 		if (r < 0)
 			return r;
 		next = segment.next;
 	} while (next < geometry->step_count);
-	plane_store(nearest->planes[at].data, (size_t)picture.width * picture.height, size,
+	plane_store(nearest->planes[at].data, (size_t)picture.width * picture.height, &form,
 		    size * raster->channels, output + channel * size);
 	return 0;
 }
 
 int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		uint32_t height, const struct packimg_region *region,
+		uint32_t height, bool bilinear, const struct packimg_region *region,
 		const struct packimg_raster *raster, const void *fill, void *output)
 {
 	const struct picture picture = {width, height, *region};
 	size_t size = packimg_element_size(raster->element);
 	uint8_t pixel[PACKIMG_RASTER_CHANNELS_MAX * sizeof(uint32_t)];
 	struct segment segment;
-	uint32_t value = 0;
-	int r = segment_make(nearest, geometry, 0, &picture, &segment);
+	int r = segment_make(nearest, geometry, 0, bilinear, &picture, &segment);
 
 	if (r < 0)
 		return r;
-	if (!segment.warp) {
+	if (!segment.stop) {
 		struct gather_source source = {raster->data, raster->step_x, raster->step_y, pixel,
 					       size * raster->channels};
 
@@ -383,8 +395,7 @@ int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32
 		gather(&segment, &source, output);
 		return 0;
 	}
-	memcpy(&value, fill, size);
 	for (uint32_t i = 0; i < raster->channels && r == 0; i++)
-		r = run_channel(nearest, geometry, picture, raster, i, value, output);
+		r = run_channel(nearest, geometry, picture, raster, i, bilinear, fill, output);
 	return r;
 }

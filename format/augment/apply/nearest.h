@@ -5,30 +5,38 @@
  * by step; rotation and affine are rotate_mask() and affine_mask(), with the positions of the
  * image's own nearest warp. Unlike torchvision's center_crop(), everything from outside is `fill`.
  *
+ * Rasters of measurements, such as depth, may ask for antialiased bilinear resizes instead
+ * (resize_float.h); then values are computed in f32, at the size of each resize.
+ *
  * A struct nearest is the scratch memory of one thread; it allocates only when a job is larger than
- * all before, at most 8 bytes for each pixel of a picture that is warped. Call nearest_begin(),
- * decode the region, and call nearest_run().
+ * all before, at most 8 bytes for each pixel of a picture that is warped or computed. Call
+ * nearest_begin(), decode the region, and call nearest_run().
  */
 #pragma once
 
 #include "format/augment/apply/geometry.h"
 #include "format/augment/kernels/block.h"
+#include "format/augment/resize/resize_float.h"
 
 struct nearest {
 	enum cpu_isa isa;
 	struct block tables;    /* source columns, then source rows */
-	struct block planes[2]; /* one channel as u32, before and after a warp */
+	struct block planes[2]; /* one channel, before and after a step: plane.h */
+	struct resize_float resize;
 };
+
+enum { NEAREST_PIXELS_MAX = 1 << 25 }; /* of a picture that is computed by a bilinear resize */
 
 void nearest_init(struct nearest *nearest, enum cpu_isa isa);
 void nearest_deinit(struct nearest *nearest);
 
 /*
  * Computes which region of an upright raster of width x height pixels the steps show. It is empty,
- * of width 0, if they show none of it. Returns 0 or -ENOMEM.
+ * of width 0, if they show none of it. `bilinear` resizes antialiased. Returns 0, -ENOMEM, or
+ * -E2BIG beyond NEAREST_PIXELS_MAX.
  */
 int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		  uint32_t height, struct packimg_region *ret_region);
+		  uint32_t height, bool bilinear, struct packimg_region *ret_region);
 /*
  * Writes the finished raster: rows of interleaved pixels without padding, in the raster's element
  * and channels and the geometry's final size. `raster` is the region, decoded by
@@ -36,5 +44,5 @@ int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint
  * element, for all channels. `output` needs no alignment. Returns 0 or -ENOMEM.
  */
 int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		uint32_t height, const struct packimg_region *region,
+		uint32_t height, bool bilinear, const struct packimg_region *region,
 		const struct packimg_raster *raster, const void *fill, void *output);

@@ -7,8 +7,8 @@
 frame_steps draws the steps of each sample, and this script runs torchvision's functions with them: DRAWS samples of random pipelines
 after those of the table. The file is little-endian: "FRMGOLD1", u32 cases, u32 boxes, u32 points; then per case u32 width, u32 height,
 u64 seed, u64 sample, u32 size of the pipeline's text, the text, boxes as xyxy (f32 x 4), points (f32 x 2); and what came out: u32 width,
-u32 height, the mask (u8), boxes as xyxy, xywh and cxcywh, points, and one byte for each box: 1 if sanitize_bounding_boxes() keeps it.
-Pixel (x, y) of a mask is (7 x + 13 y) mod 251. torchvision 0.29.2 with torch 2.15.0 on x86-64 made the committed file.
+u32 height, the mask (u8), boxes as xyxy, xywh and cxcywh, points, and one byte for each box: 1 if sanitize_bounding_boxes() keeps it; then a byte, 1 if a raster of f32 follows that was
+resized bilinearly (u16, in steps of 1 / 64). Pixel (x, y) of mask and raster is (7 x + 13 y) mod 251. torchvision 0.29.2 with torch 2.15.0 on x86-64 made the committed file.
 """
 import random
 import struct
@@ -138,7 +138,7 @@ def main():
 	printed = iter(subprocess.run([sys.argv[1]], input=lines, capture_output=True, text=True, check=True).stdout.splitlines())
 	with open(sys.argv[2], "wb") as out:
 		out.write(b"FRMGOLD1" + struct.pack("<3I", len(cases), BOXES, POINTS))
-		for text, warps, width, height, seed, sample in cases:
+		for index, (text, warps, width, height, seed, sample) in enumerate(cases):
 			out_width, out_height, count = map(int, next(printed).split())
 			steps = []
 			for _ in range(count):
@@ -161,6 +161,11 @@ def main():
 			keypoints = tv_tensors.KeyPoints(points.clone(), canvas_size=(height, width))
 			out.write(floats(run(keypoints, steps, warps).as_subclass(torch.Tensor)))
 			out.write(kept.to(torch.uint8).numpy().tobytes())
+			has_depth = not warps and index % 6 == 0
+			out.write(bytes([has_depth]))
+			if has_depth:
+				depth = run(tv_tensors.Image(mask.as_subclass(torch.Tensor)[None].to(torch.float32)), steps, warps)
+				out.write(numpy.round(depth.contiguous().numpy() * 64).astype("<u2").tobytes())
 	print(len(cases), "cases")
 
 

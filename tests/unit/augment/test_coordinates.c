@@ -39,27 +39,31 @@ static void make_geometry(const char *text, uint32_t width, uint32_t height, uin
 	pipeline_free(pipeline);
 }
 
-/* Moves a mask of bytes through the geometry. The caller frees the result. */
-static uint8_t *move_mask(const struct geometry *geometry, const uint8_t *mask, uint32_t width,
-			  uint32_t height, uint32_t *ret_width, uint32_t *ret_height)
+/* Moves a raster of bytes or f32 through the geometry. The caller frees the result. */
+static void *move_raster(const struct geometry *geometry, const void *pixels, size_t size,
+			 uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height)
 {
 	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
-	uint8_t *output = malloc((size_t)last->x.count * last->y.count), fill = 0;
+	void *output = malloc((size_t)last->x.count * last->y.count * size);
+	bool bilinear = size > 1;
 	struct packimg_region region;
 	struct nearest nearest;
+	const uint32_t fill = 0;
 
 	nearest_init(&nearest, cpu_isa_chosen());
-	assert_int_equal(nearest_begin(&nearest, geometry, width, height, &region), 0);
-	struct packimg_raster raster = {mask + (size_t)region.y * width + region.x,
-					1,
-					width,
+	assert_int_equal(nearest_begin(&nearest, geometry, width, height, bilinear, &region), 0);
+	struct packimg_raster raster = {(const uint8_t *)pixels +
+						((size_t)region.y * width + region.x) * size,
+					(ptrdiff_t)size,
+					(ptrdiff_t)(width * size),
 					region.width,
 					region.height,
 					1,
-					PACKIMG_ELEMENT_U8};
+					bilinear ? PACKIMG_ELEMENT_F32 : PACKIMG_ELEMENT_U8};
 
-	assert_int_equal(
-		nearest_run(&nearest, geometry, width, height, &region, &raster, &fill, output), 0);
+	assert_int_equal(nearest_run(&nearest, geometry, width, height, bilinear, &region, &raster,
+				     &fill, output),
+			 0);
 	nearest_deinit(&nearest);
 	*ret_width = last->x.count;
 	*ret_height = last->y.count;
@@ -164,7 +168,7 @@ static void compare_mask(struct golden *golden, const struct golden_case *given,
 	for (uint32_t i = 0; i < given->width * given->height; i++)
 		mask[i] = (uint8_t)((7 * (i % given->width) + 13 * (i / given->width)) % 251);
 	uint8_t *got =
-		move_mask(geometry, mask, given->width, given->height, ret_width, ret_height);
+		move_raster(geometry, mask, 1, given->width, given->height, ret_width, ret_height);
 
 	assert_int_equal(take_number(golden, 4), *ret_width);
 	assert_int_equal(take_number(golden, 4), *ret_height);
@@ -187,6 +191,36 @@ static void compare_mask(struct golden *golden, const struct golden_case *given,
 	}
 	free(got);
 	free(mask);
+}
+
+/*
+ * Compares a raster of f32, resized bilinearly, with torchvision's, which is rounded to steps of 1
+ * /
+ * 64. Its positions are in f32, ours in f64.
+ */
+static void compare_depth(struct golden *golden, const struct golden_case *given,
+			  const struct geometry *geometry)
+{
+	float *depth = malloc((size_t)given->width * given->height * sizeof(*depth));
+	uint32_t width, height;
+
+	for (uint32_t i = 0; i < given->width * given->height; i++)
+		depth[i] = (float)((7 * (i % given->width) + 13 * (i / given->width)) % 251);
+	float *got = move_raster(geometry, depth, sizeof(*depth), given->width, given->height,
+				 &width, &height);
+
+	for (uint32_t i = 0; i < width * height; i++) {
+		double steps = (double)take_number(golden, 2);
+
+		if (!(fabs((double)got[i] * 64 - steps) <= 0.6))
+			fail_msg("'%s', %ux%u, seed %llu: pixel %u,%u of the raster is %.9g, "
+				 "torchvision's about %.9g",
+				 given->text, given->width, given->height,
+				 (unsigned long long)given->seed, i % width, i / width,
+				 (double)got[i], steps / 64);
+	}
+	free(got);
+	free(depth);
 }
 
 /* Converts boxes from xyxy, as torchvision's convert_bounding_box_format(). */
@@ -245,6 +279,8 @@ TEST(masks_boxes_and_points_equal_torchvision)
 		max = fmax(max, compare_rows(&given, "coordinate of points", given.points, expected,
 					     golden.points * 2));
 		assert_memory_equal(keep, take(&golden, golden.boxes), golden.boxes);
+		if (take_number(&golden, 1))
+			compare_depth(&golden, &given, &geometry);
 	}
 	assert_ptr_equal(golden.at, golden.end);
 	assert_true(cases >= 50);
@@ -285,7 +321,7 @@ TEST(boxes_follow_their_masks)
 		for (uint32_t v = y; v < y + h; v++)
 			memset(&mask[v][x], 1, w);
 		make_geometry(texts[i % 4], WIDTH, HEIGHT, i, i, &geometry);
-		uint8_t *got = move_mask(&geometry, mask[0], WIDTH, HEIGHT, &width, &height);
+		uint8_t *got = move_raster(&geometry, mask[0], 1, WIDTH, HEIGHT, &width, &height);
 		float seen[4] = {(float)width, (float)height, 0, 0};
 
 		for (uint32_t v = 0; v < height; v++)

@@ -202,6 +202,32 @@ TEST(masks_that_do_not_fit_are_refused)
 	pipeline_free(pipeline);
 }
 
+/* Rasters of measurements are resized between their pixels, classes are not. */
+TEST(rasters_are_computed_on_request)
+{
+	struct packimg_sample depth = raster_sample(3, 1);
+	struct frame_raster form = form_of(&depth);
+	struct pipeline *pipeline = parse("resize(122x88) center_crop(32)");
+	static uint8_t nearest[SIDE * SIDE * 3], computed[SIDE * SIDE * 3];
+	unsigned differ = 0;
+
+	assert_int_equal(pipeline_apply_raster(pipeline, scratch, &depth, &form, 1, 0, nearest,
+					       NULL, &error),
+			 0);
+	form.bilinear = true;
+	assert_int_equal(pipeline_apply_raster(pipeline, scratch, &depth, &form, 1, 0, computed,
+					       NULL, &error),
+			 0);
+	for (size_t i = 0; i < sizeof(nearest); i++)
+		differ += nearest[i] != computed[i];
+	assert_in_range(differ, sizeof(nearest) / 2, sizeof(nearest));
+	pipeline_free(pipeline);
+	pipeline = parse("pad(400x0) resize(4096) center_crop(8)");
+	expect_error(pipeline, &depth, &form, -EINVAL,
+		     "sample 1: would be resized to more than 33554432 pixels before a crop: put");
+	pipeline_free(pipeline);
+}
+
 TEST(pipelines_that_move_images_alone_are_refused)
 {
 	static const struct {

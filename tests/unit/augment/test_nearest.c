@@ -5,6 +5,8 @@
 #include "format/augment/apply/nearest.h"
 #include "tests/unit/augment/pipeline_test.h"
 
+#include <math.h>
+
 /* Geometry that only copies pixels of the image. */
 static const char *const copying[] = {
 	"hflip(p=1)",
@@ -63,8 +65,8 @@ static struct packimg_raster raster_of(const void *pixels, uint32_t width, uint3
  * which the caller frees.
  */
 static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster *whole,
-		    uint64_t seed, uint64_t sample, const void *fill, struct geometry *geometry,
-		    uint32_t *ret_width, uint32_t *ret_height)
+		    bool bilinear, uint64_t seed, uint64_t sample, const void *fill,
+		    struct geometry *geometry, uint32_t *ret_width, uint32_t *ret_height)
 {
 	size_t pixel = packimg_element_size(whole->element) * whole->channels, size = 0;
 	uint8_t *first = NULL;
@@ -79,8 +81,9 @@ static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster
 		struct nearest nearest;
 
 		nearest_init(&nearest, (enum cpu_isa)isa);
-		assert_int_equal(
-			nearest_begin(&nearest, geometry, whole->width, whole->height, &region), 0);
+		assert_int_equal(nearest_begin(&nearest, geometry, whole->width, whole->height,
+					       bilinear, &region),
+				 0);
 		assert_true(region.x + region.width <= whole->width &&
 			    region.y + region.height <= whole->height);
 		struct packimg_raster raster = region_of(whole, &region);
@@ -90,7 +93,7 @@ static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster
 
 		memset(output, 0xee, size + 16);
 		assert_int_equal(nearest_run(&nearest, geometry, whole->width, whole->height,
-					     &region, &raster, fill, output),
+					     bilinear, &region, &raster, fill, output),
 				 0);
 		for (size_t i = size; i < size + 16; i++)
 			assert_int_equal(output[i], 0xee);
@@ -123,8 +126,8 @@ TEST(copied_masks_equal_the_image)
 			struct packimg_sample sample = make_sample(pixels, w, h, seed);
 			struct packimg_raster mask = raster_of(pixels, w, h, 3, PACKIMG_ELEMENT_U8);
 			uint8_t *image = apply_all(pipeline, &sample, seed, 0);
-			uint8_t *got =
-				run(pipeline, &mask, seed, seed, &fill, &geometry, &width, &height);
+			uint8_t *got = run(pipeline, &mask, false, seed, seed, &fill, &geometry,
+					   &width, &height);
 
 			for (size_t k = 0; k < (size_t)width * height * 3; k++)
 				if (got[k] != image[k])
@@ -177,7 +180,7 @@ TEST(coordinates_follow_the_image)
 
 			assert_int_equal(pipeline_fix_size(pipeline, WIDTH, HEIGHT, NULL), 0);
 			uint8_t *image = apply_all(pipeline, &sample, seed, 0);
-			uint16_t *got = (uint16_t *)run(pipeline, &mask, seed, seed, &fill,
+			uint16_t *got = (uint16_t *)run(pipeline, &mask, false, seed, seed, &fill,
 							&geometry, &width, &height);
 			double x_off = 1 + scale_of(&geometry, false),
 			       y_off = 1 + scale_of(&geometry, true);
@@ -210,7 +213,8 @@ TEST(flips_before_and_after_a_resize_differ)
 	for (unsigned i = 0; i < 2; i++) {
 		struct geometry geometry;
 		uint32_t width, height;
-		uint8_t *got = run(pipelines[i], &mask, 1, 1, &fill, &geometry, &width, &height);
+		uint8_t *got =
+			run(pipelines[i], &mask, false, 1, 1, &fill, &geometry, &width, &height);
 
 		assert_int_equal(width, 3);
 		assert_memory_equal(got, i == 0 ? before : after, 3);
@@ -252,8 +256,9 @@ TEST(elements_are_copied_alike)
 		other.data += (WIDTH * HEIGHT - 1) * pixel;
 		other.step_x = -other.step_x;
 		other.step_y = -other.step_y;
-		uint8_t *expected = run(pipeline, &one, i, 5, fill, &geometry, &width, &height);
-		uint8_t *got = run(pipeline, &other, i, 5, fill, &geometry, &width, &height);
+		uint8_t *expected =
+			run(pipeline, &one, false, i, 5, fill, &geometry, &width, &height);
+		uint8_t *got = run(pipeline, &other, false, i, 5, fill, &geometry, &width, &height);
 
 		for (size_t k = 0; k < (size_t)width * height; k++)
 			for (size_t b = 0; b < pixel; b++)
@@ -266,6 +271,105 @@ TEST(elements_are_copied_alike)
 		free(pixels);
 		pipeline_free(pipeline);
 	}
+}
+
+/* Bilinear rasters of integers are those of f32, rounded; constants stay what they are. */
+TEST(computed_rasters_are_rounded_floats)
+{
+	enum { WIDTH = 60, HEIGHT = 45 };
+	static const enum packimg_element elements[] = {PACKIMG_ELEMENT_U8, PACKIMG_ELEMENT_U16,
+							PACKIMG_ELEMENT_I16, PACKIMG_ELEMENT_I32};
+	static uint8_t bytes[WIDTH * HEIGHT * 2 * 4];
+	static float floats[WIDTH * HEIGHT * 2];
+
+	for (unsigned i = 0; i < sizeof(resizing) / sizeof(*resizing) * 4; i++) {
+		enum packimg_element element = elements[i % 4];
+		size_t size = packimg_element_size(element);
+		struct pipeline *pipeline = parse(resizing[i / 4]);
+		bool negative = element != PACKIMG_ELEMENT_U8 && element != PACKIMG_ELEMENT_U16;
+		int32_t low = negative ? -(1 << (8 * size - 9)) : 0, fill = low + 3;
+		float fill_float = (float)fill;
+		struct geometry geometry;
+		uint32_t width, height;
+
+		for (uint32_t k = 0; k < WIDTH * HEIGHT * 2; k++) {
+			int32_t value = low + (int32_t)(random_u32(&rng) % 250);
+
+			value = k % 2 ? low + 77 : value;
+			memcpy(bytes + k * size, &value, size);
+			floats[k] = (float)value;
+		}
+		struct packimg_raster whole = raster_of(bytes, WIDTH, HEIGHT, 2, element);
+		struct packimg_raster other =
+			raster_of(floats, WIDTH, HEIGHT, 2, PACKIMG_ELEMENT_F32);
+		uint8_t *got = run(pipeline, &whole, true, i, 4, &fill, &geometry, &width, &height);
+		float *expected = (float *)run(pipeline, &other, true, i, 4, &fill_float, &geometry,
+					       &width, &height);
+
+		for (size_t k = 0; k < (size_t)width * height * 2; k++) {
+			int32_t rounded = (int32_t)rint((double)expected[k]);
+
+			assert_memory_equal(got + k * size, &rounded, size);
+			if (k % 2 && rounded != fill && size < 4)
+				assert_int_equal(rounded, low + 77);
+		}
+		free(expected);
+		free(got);
+		pipeline_free(pipeline);
+	}
+}
+
+/* i32 has less precision in f32; it stays within its bounds. */
+TEST(large_integers_are_clamped)
+{
+	static const int32_t pixels[] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
+					 INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN};
+	struct packimg_raster raster = raster_of(pixels, 4, 2, 1, PACKIMG_ELEMENT_I32);
+	struct pipeline *pipeline = parse("resize(7x2)");
+	struct geometry geometry;
+	const int32_t fill = 0;
+	uint32_t width, height;
+	int32_t *got =
+		(int32_t *)run(pipeline, &raster, true, 1, 1, &fill, &geometry, &width, &height);
+
+	for (unsigned i = 0; i < 14; i++)
+		assert_true(i < 7 ? got[i] == INT32_MAX : got[i] <= INT32_MIN + 256);
+	free(got);
+	pipeline_free(pipeline);
+}
+
+/* What lies outside the filter does not spread, though its weight would be zero. */
+TEST(infinite_values_stay_near)
+{
+	static const float pixels[] = {1, 2, INFINITY, NAN, 5, 6, 7, 8}, fill = 0;
+	struct packimg_raster raster = raster_of(pixels, 8, 1, 1, PACKIMG_ELEMENT_F32);
+	struct pipeline *pipeline = parse("resize(8x2)");
+	struct geometry geometry;
+	uint32_t width, height;
+	float *got = (float *)run(pipeline, &raster, true, 1, 1, &fill, &geometry, &width, &height);
+
+	for (unsigned i = 0; i < 16; i++)
+		assert_memory_equal(&got[i], &pixels[i % 8], sizeof(float));
+	free(got);
+	pipeline_free(pipeline);
+}
+
+/* A picture that would be computed whole has a limit. */
+TEST(computed_pictures_are_limited)
+{
+	struct pipeline *pipeline = parse("resize(4096) center_crop(8)");
+	struct packimg_region region;
+	struct geometry geometry;
+	struct nearest nearest;
+
+	nearest_init(&nearest, CPU_ISA_C);
+	assert_int_equal(geometry_make(pipeline, 3000, 1000, 1, 0, 0, &geometry, NULL), 0);
+	assert_int_equal(nearest_begin(&nearest, &geometry, 3000, 1000, true, &region), -E2BIG);
+	assert_int_equal(nearest_begin(&nearest, &geometry, 3000, 1000, false, &region), 0);
+	assert_int_equal(geometry_make(pipeline, 1000, 1000, 1, 0, 0, &geometry, NULL), 0);
+	assert_int_equal(nearest_begin(&nearest, &geometry, 1000, 1000, true, &region), 0);
+	nearest_deinit(&nearest);
+	pipeline_free(pipeline);
 }
 
 /* Only the pixels that the sample shows are decoded; of none, none. */
@@ -289,7 +393,7 @@ TEST(regions_are_exact)
 		struct pipeline *pipeline = parse(cases[i].text);
 
 		assert_int_equal(geometry_make(pipeline, 100, 80, 1, 0, 0, &geometry, NULL), 0);
-		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, &region), 0);
+		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, false, &region), 0);
 		assert_memory_equal(&region, &cases[i].region, sizeof(region));
 		pipeline_free(pipeline);
 	}
@@ -300,13 +404,13 @@ TEST(regions_are_exact)
 
 	for (uint64_t seed = 0; seed < 32; seed++) {
 		assert_int_equal(geometry_make(pipeline, 100, 80, seed, 0, 0, &geometry, NULL), 0);
-		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, &region), 0);
+		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, false, &region), 0);
 		if (region.width > 0)
 			continue;
 		empty++;
-		assert_int_equal(
-			nearest_run(&nearest, &geometry, 100, 80, &region, &none, &fill, output),
-			0);
+		assert_int_equal(nearest_run(&nearest, &geometry, 100, 80, false, &region, &none,
+					     &fill, output),
+				 0);
 		for (unsigned i = 0; i < 4; i++)
 			assert_int_equal(output[i], fill);
 	}

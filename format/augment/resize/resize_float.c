@@ -1,0 +1,116 @@
+#include "format/augment/resize/resize_float.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Filter of one axis. */
+struct float_filter {
+	uint32_t count, taps_max;
+	uint32_t *start; /* [count] first pixel with a weight */
+	uint32_t *taps;  /* [count] number of pixels from start on */
+	float *weights;  /* [count][taps_max] */
+};
+
+void resize_float_deinit(struct resize_float *resize)
+{
+	free(resize->x.data);
+	free(resize->y.data);
+	free(resize->between.data);
+	*resize = (struct resize_float){0};
+}
+
+/*
+ * Computes the weights of output pixel i, without those that are zero: the triangle has its top at
+ * the pixel's centre and ends `support` input pixels from it.
+ */
+static void filter_pixel(struct float_filter *filter, uint32_t i, uint32_t size, double scale,
+			 double support)
+{
+	double centre = scale * (i + 0.5), total = 0;
+	double first = floor(centre - support + 0.5), last = floor(centre + support + 0.5);
+	uint32_t low = first < 0 ? 0 : (uint32_t)first;
+	uint32_t high = last > size ? size : (uint32_t)last, taps = 0;
+	float *weights = filter->weights + (size_t)i * filter->taps_max;
+
+	for (uint32_t at = low; at < high; at++)
+		total += fmax(1 - fabs(at + 0.5 - centre) / support, 0);
+	for (uint32_t at = low; at < high; at++) {
+		float weight = (float)(fmax(1 - fabs(at + 0.5 - centre) / support, 0) / total);
+
+		if (weight > 0)
+			weights[taps++] = weight;
+		else if (taps == 0)
+			low = at + 1;
+	}
+	filter->start[i] = low;
+	filter->taps[i] = taps;
+}
+
+static int filter_make(struct block *memory, uint32_t size, uint32_t count,
+		       struct float_filter *ret_filter)
+{
+	double scale = (double)size / count, support = scale > 1 ? scale : 1;
+	struct float_filter filter = {.count = count, .taps_max = (uint32_t)ceil(2 * support) + 1};
+	size_t starts = count * 2 * sizeof(uint32_t);
+	int r = block_reserve(memory, starts + (size_t)count * filter.taps_max * sizeof(float));
+
+	if (r < 0)
+		return r;
+	filter.start = memory->data;
+	filter.taps = filter.start + count;
+	filter.weights = (float *)(filter.taps + count);
+	for (uint32_t i = 0; i < count; i++)
+		filter_pixel(&filter, i, size, scale, support);
+	*ret_filter = filter;
+	return 0;
+}
+
+static void pass_across(const struct float_filter *filter, const float *row, float *output)
+{
+	for (uint32_t i = 0; i < filter->count; i++) {
+		const float *weights = filter->weights + (size_t)i * filter->taps_max;
+		const float *pixels = row + filter->start[i];
+		float sum = 0;
+
+		for (uint32_t k = 0; k < filter->taps[i]; k++)
+			sum += weights[k] * pixels[k];
+		output[i] = sum;
+	}
+}
+
+/* Adds weight * row to the output, or sets it if `set`. */
+static void add_row(const float *restrict row, uint32_t count, float weight, int set,
+		    float *restrict output)
+{
+	for (uint32_t x = 0; x < count; x++)
+		output[x] = (set ? 0 : output[x]) + weight * row[x];
+}
+
+int resize_float_run(struct resize_float *resize, const float *pixels, uint32_t width,
+		     uint32_t height, uint32_t out_width, uint32_t out_height, float *output)
+{
+	struct float_filter x, y;
+	uint32_t made = 0; /* rows of the input that have passed, of which the ring has the last */
+	int r = filter_make(&resize->x, width, out_width, &x);
+
+	if (r == 0)
+		r = filter_make(&resize->y, height, out_height, &y);
+	if (r == 0)
+		r = block_reserve(&resize->between, (size_t)y.taps_max * out_width * sizeof(float));
+	if (r < 0)
+		return r;
+	float *ring = resize->between.data;
+
+	for (uint32_t i = 0; i < out_height; i++, output += out_width) {
+		uint32_t end = y.start[i] + y.taps[i];
+
+		for (; made < end; made++)
+			pass_across(&x, pixels + (size_t)made * width,
+				    ring + (size_t)(made % y.taps_max) * out_width);
+		for (uint32_t k = 0; k < y.taps[i]; k++)
+			add_row(ring + (size_t)((y.start[i] + k) % y.taps_max) * out_width,
+				out_width, y.weights[(size_t)i * y.taps_max + k], k == 0, output);
+	}
+	return 0;
+}

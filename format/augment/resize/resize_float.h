@@ -1,0 +1,29 @@
+/*
+ * Antialiased bilinear resizing of one channel of f32, for rasters such as depth and images of 16
+ * bits: torchvision's resize() of float tensors with antialias=True, which is PyTorch's
+ * _upsample_bilinear2d_aa(). A triangle of the width of two output pixels, or of two input pixels
+ * when enlarging; weights are normalized at the edges. The horizontal pass runs first. Sums are in
+ * f32, in the order of the pixels and without contraction, so the bytes are the same everywhere.
+ * Pixels with weight zero are not read, so that NaN and infinity do not spread further than the
+ * filter.
+ */
+#pragma once
+
+#include "format/augment/kernels/block.h"
+#include "format/augment/resize.h"
+
+#include <stdint.h>
+
+/* Scratch memory of one thread. Zero it before first use. */
+struct resize_float {
+	struct block x, y;    /* filters of the two axes */
+	struct block between; /* the latest rows produced by the horizontal pass */
+};
+
+void resize_float_deinit(struct resize_float *resize);
+/*
+ * Resizes width x height pixels, rows without padding, to out_width x out_height. Sides are at most
+ * RESIZE_SIDE_MAX. Returns 0 or -ENOMEM.
+ */
+int resize_float_run(struct resize_float *resize, const float *pixels, uint32_t width,
+		     uint32_t height, uint32_t out_width, uint32_t out_height, float *output);
