@@ -315,6 +315,18 @@ static int plane_step(struct nearest *nearest, const struct geometry *geometry,
 	return 0;
 }
 
+/* Returns true if the segment leaves the region as it is. */
+static bool segment_shows_all(const struct segment *segment, const struct packimg_region *region)
+{
+	bool same = segment->width == region->width && segment->height == region->height;
+
+	for (uint32_t i = 0; same && i < segment->width; i++)
+		same = segment->columns[i] == (int32_t)i;
+	for (uint32_t i = 0; same && i < segment->height; i++)
+		same = segment->rows[i] == (int32_t)i;
+	return same;
+}
+
 /*
  * Runs one segment, and the step that ends it, on planes[*at], which holds the picture's region.
  * Sets *at to the plane with the result, and the picture to its size.
@@ -331,13 +343,16 @@ static int plane_segment(struct nearest *nearest, const struct geometry *geometr
 		.fill = (const uint8_t *)&fill,
 		.size = sizeof(fill),
 	};
-	uint32_t *moved;
-	int r = plane_reserve(nearest, !*at, (size_t)segment->width * segment->height, &moved);
+	if (!segment_shows_all(segment, &picture->region)) {
+		uint32_t *moved;
+		int r = plane_reserve(nearest, !*at, (size_t)segment->width * segment->height,
+				      &moved);
 
-	if (r < 0)
-		return r;
-	gather(segment, &source, (uint8_t *)moved);
-	*at = !*at;
+		if (r < 0)
+			return r;
+		gather(segment, &source, (uint8_t *)moved);
+		*at = !*at;
+	}
 	uint32_t width = stop ? stop->width : segment->width;
 	uint32_t height = stop ? stop->height : segment->height;
 

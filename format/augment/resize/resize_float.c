@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ROWS = 4 }; /* rows in work at once */
+
 /* Filter of one axis. */
 struct float_filter {
 	uint32_t count, taps_max;
@@ -66,51 +68,63 @@ static int filter_make(struct block *memory, uint32_t size, uint32_t count,
 	return 0;
 }
 
-static void pass_across(const struct float_filter *filter, const float *row, float *output)
+/*
+ * Resizes ROWS rows of `stride` pixels across at once: their sums do not wait for each other.
+ * Writes the first `rows` of them.
+ */
+static void pass_across(const struct float_filter *filter, const float *pixels, size_t stride,
+			uint32_t rows, float *output)
 {
 	for (uint32_t i = 0; i < filter->count; i++) {
 		const float *weights = filter->weights + (size_t)i * filter->taps_max;
-		const float *pixels = row + filter->start[i];
-		float sum = 0;
+		const float *from = pixels + filter->start[i];
+		float sums[ROWS] = {0};
 
 		for (uint32_t k = 0; k < filter->taps[i]; k++)
-			sum += weights[k] * pixels[k];
-		output[i] = sum;
+			for (uint32_t row = 0; row < ROWS; row++)
+				sums[row] += weights[k] * from[row * stride + k];
+		for (uint32_t row = 0; row < rows; row++)
+			output[(size_t)row * filter->count + i] = sums[row];
 	}
 }
 
-/* Adds weight * row to the output, or sets it if `set`. */
-static void add_row(const float *restrict row, uint32_t count, float weight, int set,
-		    float *restrict output)
+/* Makes row i of the output, not resized across yet. */
+static void pass_down(const struct float_filter *filter, uint32_t i, const float *pixels,
+		      uint32_t width, float *restrict output)
 {
-	for (uint32_t x = 0; x < count; x++)
-		output[x] = (set ? 0 : output[x]) + weight * row[x];
+	const float *weights = filter->weights + (size_t)i * filter->taps_max;
+	const float *restrict row = pixels + (size_t)filter->start[i] * width;
+
+	for (uint32_t x = 0; x < width; x++)
+		output[x] = weights[0] * row[x];
+	for (uint32_t k = 1; k < filter->taps[i]; k++) {
+		row += width;
+		for (uint32_t x = 0; x < width; x++)
+			output[x] += weights[k] * row[x];
+	}
 }
 
 int resize_float_run(struct resize_float *resize, const float *pixels, uint32_t width,
 		     uint32_t height, uint32_t out_width, uint32_t out_height, float *output)
 {
 	struct float_filter x, y;
-	uint32_t made = 0; /* rows of the input that have passed, of which the ring has the last */
 	int r = filter_make(&resize->x, width, out_width, &x);
 
 	if (r == 0)
 		r = filter_make(&resize->y, height, out_height, &y);
 	if (r == 0)
-		r = block_reserve(&resize->between, (size_t)y.taps_max * out_width * sizeof(float));
+		r = block_reserve(&resize->between, (size_t)ROWS * width * sizeof(float));
 	if (r < 0)
 		return r;
-	float *ring = resize->between.data;
+	float *between = resize->between.data;
 
-	for (uint32_t i = 0; i < out_height; i++, output += out_width) {
-		uint32_t end = y.start[i] + y.taps[i];
+	for (uint32_t i = 0; i < out_height; i += ROWS) {
+		uint32_t rows = out_height - i < ROWS ? out_height - i : ROWS;
 
-		for (; made < end; made++)
-			pass_across(&x, pixels + (size_t)made * width,
-				    ring + (size_t)(made % y.taps_max) * out_width);
-		for (uint32_t k = 0; k < y.taps[i]; k++)
-			add_row(ring + (size_t)((y.start[i] + k) % y.taps_max) * out_width,
-				out_width, y.weights[(size_t)i * y.taps_max + k], k == 0, output);
+		for (uint32_t row = 0; row < ROWS; row++)
+			pass_down(&y, i + (row < rows ? row : 0), pixels, width,
+				  between + (size_t)row * width);
+		pass_across(&x, between, width, rows, output + (size_t)i * out_width);
 	}
 	return 0;
 }

@@ -2,10 +2,10 @@
  * Antialiased bilinear resizing of one channel of f32, for rasters such as depth and images of 16
  * bits: torchvision's resize() of float tensors with antialias=True, which is PyTorch's
  * _upsample_bilinear2d_aa(). A triangle of the width of two output pixels, or of two input pixels
- * when enlarging; weights are normalized at the edges. The horizontal pass runs first. Sums are in
- * f32, in the order of the pixels and without contraction, so the bytes are the same everywhere.
- * Pixels with weight zero are not read, so that NaN and infinity do not spread further than the
- * filter.
+ * when enlarging; weights are normalized at the edges. The vertical pass runs first, PyTorch's
+ * last: it is the faster one, and leaves fewer rows. Sums are in f32, in the order of the pixels
+ * and without contraction, so the bytes are the same everywhere. Pixels with weight zero are not
+ * read, so that NaN and infinity do not spread further than the filter.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 /* Scratch memory of one thread. Zero it before first use. */
 struct resize_float {
 	struct block x, y;    /* filters of the two axes */
-	struct block between; /* the latest rows produced by the horizontal pass */
+	struct block between; /* rows produced by the vertical pass */
 };
 
 void resize_float_deinit(struct resize_float *resize);

@@ -354,6 +354,24 @@ TEST(infinite_values_stay_near)
 	pipeline_free(pipeline);
 }
 
+/* Rows are made several at once; none is written beyond the last. */
+TEST(resized_rows_end_with_the_picture)
+{
+	float pixels[7 * 9], output[12 * 5 + 60];
+	struct resize_float resize = {0};
+
+	for (unsigned i = 0; i < 7 * 9; i++)
+		pixels[i] = 3;
+	for (uint32_t height = 1; height <= 5; height++) {
+		for (unsigned i = 0; i < 12 * 5 + 60; i++)
+			output[i] = -1;
+		assert_int_equal(resize_float_run(&resize, pixels, 7, 9, 12, height, output), 0);
+		for (unsigned i = 0; i < 12 * 5 + 60; i++)
+			assert_true(fabsf(output[i] - (i < 12 * height ? 3 : -1)) < 1e-5f);
+	}
+	resize_float_deinit(&resize);
+}
+
 /* A picture that would be computed whole has a limit. */
 TEST(computed_pictures_are_limited)
 {
