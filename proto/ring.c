@@ -45,74 +45,128 @@ enum {
 	SECTION_ALIGN = 64,
 };
 
-/*
- * Bytes per sample, including the size word of BYTES, JSON and TEXT values; 0 if the type is
- * unknown.
- */
-static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
+static uint32_t record_stride(uint32_t room)
 {
-	if (type < FIELD_INT64 || type > RING_FIELD_TEXT)
-		return 0;
-	return type <= FIELD_FLOAT64 ? 8 : (uint32_t)sizeof(uint32_t) + ((field_bytes + 3) & ~3U);
+	return (uint32_t)sizeof(uint32_t) + ((room + 3) & ~3U);
+}
+
+/* The section of a field of this type; its kind is 0 if the type is unknown. */
+static struct ring_section field_section(uint32_t type, uint32_t room, uint64_t samples)
+{
+	struct ring_section section = {0};
+	if (type == FIELD_INT64 || type == FIELD_FLOAT64)
+		section = (struct ring_section){
+			.element = type == FIELD_INT64 ? RING_I64 : RING_F64,
+			.kind = RING_DENSE,
+			.stride = 8,
+		};
+	else if (type >= RING_RECORD_BYTES && type <= RING_RECORD_TEXT)
+		section =
+			(struct ring_section){.kind = (uint8_t)type, .stride = record_stride(room)};
+	section.room = samples * section.stride;
+	return section;
+}
+
+static struct ring_section dense(uint8_t element, uint64_t stride, uint64_t samples)
+{
+	return (struct ring_section){
+		.room = samples * stride, .element = element, .kind = RING_DENSE, .stride = stride};
+}
+
+void ring_geometry_init(struct ring_geometry *geometry, uint32_t slots, uint32_t batch_size_max,
+			uint64_t image_bytes)
+{
+	*geometry = (struct ring_geometry){
+		.slots = slots,
+		.batch_size_max = batch_size_max,
+		.section_count = RING_FIRST_FIELD,
+		.sections = {
+			[RING_IMAGES] = {.room = image_bytes, .kind = RING_DENSE},
+			[RING_LABELS] = dense(RING_I32, sizeof(int32_t), batch_size_max),
+			[RING_SAMPLES] = dense(RING_U64, sizeof(uint64_t), batch_size_max),
+			[RING_FLAGS] = dense(RING_U8, 1, batch_size_max),
+		}};
+}
+
+int ring_geometry_field(struct ring_geometry *geometry, uint32_t type, uint32_t room)
+{
+	struct ring_section section = field_section(type, room, geometry->batch_size_max);
+	if (section.kind == 0 || geometry->section_count == RING_SECTIONS_MAX ||
+	    room > RING_FIELD_BYTES_MAX)
+		return -EINVAL;
+	geometry->sections[geometry->section_count++] = section;
+	if (section.kind != RING_DENSE && room > geometry->field_bytes)
+		geometry->field_bytes = room;
+	return 0;
+}
+
+static bool within_limits(const struct ring_geometry *layout)
+{
+	if (layout->slots < 1 || layout->slots > RING_SLOTS_MAX || layout->batch_size_max < 1 ||
+	    layout->batch_size_max > RING_BATCH_SIZE_MAX ||
+	    layout->section_count < RING_FIRST_FIELD || layout->section_count > RING_SECTIONS_MAX)
+		return false;
+	for (uint32_t i = 0; i < layout->section_count; i++)
+		if (layout->sections[i].room < 1 || layout->sections[i].room > RING_IMAGE_SIZE_MAX)
+			return false;
+	return true;
 }
 
 /*
  * Appends a section to a slot, whose size so far is *end. Cannot overflow, given the limits that
  * lay_out() checks.
  */
-static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
+static void place(struct ring_section *section, uint64_t *end, uint64_t align)
 {
-	uint64_t offset = (*end + align - 1) & ~(align - 1);
-	*end = offset + size;
-	return offset;
-}
-
-static bool within_limits(const struct ring_header *header)
-{
-	return header->slots >= 1 && header->slots <= RING_SLOTS_MAX &&
-	       header->batch_size_max >= 1 && header->batch_size_max <= RING_BATCH_SIZE_MAX &&
-	       header->image_size_max >= 1 && header->image_size_max <= RING_IMAGE_SIZE_MAX &&
-	       header->field_count <= RING_FIELDS_MAX &&
-	       header->field_bytes <= RING_FIELD_BYTES_MAX;
+	section->offset = (*end + align - 1) & ~(align - 1);
+	*end = section->offset + section->room;
 }
 
 /*
- * Fills in the constant part of a header. The images come last and are page-aligned, which suits
- * DMA.
+ * Places the sections of a geometry. The images come last and are page-aligned, which suits DMA.
  */
-static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret_header)
+static int lay_out(const struct ring_geometry *geometry, struct ring_geometry *ret_layout)
 {
-	uint64_t samples = geometry->batch_size_max;
+	struct ring_geometry layout = *geometry;
 	uint64_t end = RING_SLOT_HEADER_SIZE;
-	struct ring_header header = {
-		.magic = RING_MAGIC,
-		.version = RING_VERSION,
-		.slots = geometry->slots,
-		.batch_size_max = geometry->batch_size_max,
-		.image_size_max = geometry->image_size_max,
-		.label_offset = place(&end, samples * sizeof(int32_t), SECTION_ALIGN),
-		.sample_offset = place(&end, samples * sizeof(uint64_t), SECTION_ALIGN),
-		.flag_offset = place(&end, samples, SECTION_ALIGN),
-		.field_count = geometry->field_count,
-		.field_bytes = geometry->field_bytes,
-	};
-	if (!within_limits(&header))
+	if (!within_limits(geometry))
 		return -EINVAL;
-	for (uint32_t i = 0; i < geometry->field_count; i++) {
-		uint32_t room = geometry->field_rooms[i];
-		uint32_t stride = field_stride(geometry->field_types[i],
-					       room != 0 ? room : geometry->field_bytes);
-		if (stride == 0 || room > geometry->field_bytes)
-			return -EINVAL;
-		header.fields[i].offset = place(&end, samples * stride, SECTION_ALIGN);
-		header.fields[i].type = geometry->field_types[i];
-		header.fields[i].stride = stride;
-	}
-	header.image_offset = place(&end, geometry->image_size_max, RING_ALIGN);
-	place(&end, 0, RING_ALIGN);
-	header.slot_size = (end + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
-	*ret_header = header;
+	for (uint32_t i = RING_IMAGES + 1; i < layout.section_count; i++)
+		place(&layout.sections[i], &end, SECTION_ALIGN);
+	place(&layout.sections[RING_IMAGES], &end, RING_ALIGN);
+	layout.slot_size = (end + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+	*ret_layout = layout;
 	return 0;
+}
+
+static uint32_t field_type(const struct ring_section *section)
+{
+	if (section->kind != RING_DENSE)
+		return section->kind;
+	return section->element == RING_I64 ? FIELD_INT64 : FIELD_FLOAT64;
+}
+
+/* Writes the constant part of the header. */
+static void write_header(const struct ring_geometry *layout, struct ring_header *header)
+{
+	header->magic = RING_MAGIC;
+	header->version = RING_VERSION;
+	header->slots = layout->slots;
+	header->batch_size_max = layout->batch_size_max;
+	header->slot_size = layout->slot_size;
+	header->image_offset = layout->sections[RING_IMAGES].offset;
+	header->image_size_max = layout->sections[RING_IMAGES].room;
+	header->label_offset = layout->sections[RING_LABELS].offset;
+	header->sample_offset = layout->sections[RING_SAMPLES].offset;
+	header->flag_offset = layout->sections[RING_FLAGS].offset;
+	header->field_count = layout->section_count - RING_FIRST_FIELD;
+	header->field_bytes = layout->field_bytes;
+	for (uint32_t i = 0; i < header->field_count; i++) {
+		const struct ring_section *section = &layout->sections[RING_FIRST_FIELD + i];
+		header->fields[i].offset = section->offset;
+		header->fields[i].type = field_type(section);
+		header->fields[i].stride = (uint32_t)section->stride;
+	}
 }
 
 /* Bytes of the ring's memfd; 0 if they exceed off_t. */
@@ -128,10 +182,10 @@ static uint64_t ring_bytes(uint64_t slots, uint64_t slot_size)
 
 uint64_t ring_size(const struct ring_geometry *geometry)
 {
-	struct ring_header header;
-	if (lay_out(geometry, &header) < 0)
+	struct ring_geometry layout;
+	if (lay_out(geometry, &layout) < 0)
 		return 0;
-	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
+	uint64_t bytes = ring_bytes(layout.slots, layout.slot_size);
 	return bytes == 0 ? 0 : bytes + RING_ACK_SIZE;
 }
 
@@ -260,12 +314,12 @@ static void unmap(const void *ring, uint64_t size, void *ack)
 int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry,
 		       int ring_fd, int ack_fd)
 {
-	struct ring_header header;
+	struct ring_geometry layout;
 	void *ring = NULL, *ack = NULL;
-	int r = lay_out(geometry, &header);
+	int r = lay_out(geometry, &layout);
 	if (r < 0)
 		return r;
-	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
+	uint64_t bytes = ring_bytes(layout.slots, layout.slot_size);
 	r = bytes == 0 ? -EINVAL : map_memory(ring_fd, bytes, &ring);
 	r = r ?: map_memory(ack_fd, RING_ACK_SIZE, &ack);
 	if (r < 0) {
@@ -279,7 +333,7 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 	(void)madvise(ring, bytes, MADV_NOHUGEPAGE);
 	*producer = (struct ring_producer){
 		.header = ring,
-		.layout = header,
+		.layout = layout,
 		.ack = ack,
 		.ring_fd = ring_fd,
 		.ack_fd = ack_fd,
@@ -305,7 +359,7 @@ int ring_producer_start(struct ring_producer *producer)
 	r = r ?: map_pages(producer->header, bytes);
 	if (r < 0)
 		return r;
-	memcpy(producer->header, &producer->layout, sizeof(producer->layout));
+	write_header(&producer->layout, producer->header);
 	return 0;
 }
 
@@ -420,44 +474,58 @@ uint32_t ring_ready(const struct ring_producer *producer)
 	return ready > outstanding ? outstanding : (uint32_t)ready;
 }
 
-static bool section_fits(uint64_t offset, uint64_t size, uint64_t align, uint64_t slot_size)
+static bool section_fits(const struct ring_section *section, uint64_t slot_size)
 {
 	uint64_t end;
-	return offset >= RING_SLOT_HEADER_SIZE && offset % align == 0 &&
-	       !__builtin_add_overflow(offset, size, &end) && end <= slot_size;
+	return section->offset >= RING_SLOT_HEADER_SIZE && section->offset % SECTION_ALIGN == 0 &&
+	       !__builtin_add_overflow(section->offset, section->room, &end) && end <= slot_size;
 }
 
-/* A value with a size needs room for the size word and the bytes. */
-static bool stride_is_sound(uint32_t type, uint32_t stride, uint32_t field_bytes)
+/* Adds a field of a header. Returns false if its stride is not one of its type. */
+static bool read_field(const struct ring_header *header, uint32_t i, struct ring_geometry *layout)
 {
-	uint32_t most = field_stride(type, field_bytes);
-	if (type == FIELD_INT64 || type == FIELD_FLOAT64)
-		return stride == most;
-	return stride >= sizeof(uint32_t) && stride % 4 == 0 && stride <= most;
+	uint32_t stride = header->fields[i].stride;
+	struct ring_section section =
+		field_section(header->fields[i].type, header->field_bytes, layout->batch_size_max);
+	/* A value with a size needs room for the size word and the bytes. */
+	if (section.kind == 0 ||
+	    (section.kind == RING_DENSE
+		     ? stride != section.stride
+		     : stride < sizeof(uint32_t) || stride % 4 != 0 || stride > section.stride))
+		return false;
+	section.offset = header->fields[i].offset;
+	section.stride = stride;
+	section.room = layout->batch_size_max * (uint64_t)stride;
+	layout->sections[layout->section_count++] = section;
+	return true;
 }
 
-static bool header_is_sound(const struct ring_header *header, uint64_t file_size)
+/* Makes the layout from a private copy of the header. Returns false if it is not sound. */
+static bool read_header(const struct ring_header *header, uint64_t file_size,
+			struct ring_geometry *ret_layout)
 {
-	uint64_t samples = header->batch_size_max;
-	uint64_t slot_size = header->slot_size;
+	struct ring_geometry layout;
 	if (header->magic != RING_MAGIC || header->version != RING_VERSION ||
-	    !within_limits(header) || slot_size == 0 || slot_size % RING_ALIGN != 0 ||
-	    ring_bytes(header->slots, slot_size) != file_size)
+	    header->field_count > RING_FIELDS_MAX || header->field_bytes > RING_FIELD_BYTES_MAX)
 		return false;
-	if (!section_fits(header->image_offset, header->image_size_max, SECTION_ALIGN, slot_size) ||
-	    !section_fits(header->label_offset, samples * sizeof(int32_t), SECTION_ALIGN,
-			  slot_size) ||
-	    !section_fits(header->sample_offset, samples * sizeof(uint64_t), SECTION_ALIGN,
-			  slot_size) ||
-	    !section_fits(header->flag_offset, samples, SECTION_ALIGN, slot_size))
-		return false;
-	for (uint32_t i = 0; i < header->field_count; i++) {
-		uint32_t stride = header->fields[i].stride;
-		if (!stride_is_sound(header->fields[i].type, stride, header->field_bytes) ||
-		    !section_fits(header->fields[i].offset, samples * stride, SECTION_ALIGN,
-				  slot_size))
+	ring_geometry_init(&layout, header->slots, header->batch_size_max, header->image_size_max);
+	layout.slot_size = header->slot_size;
+	layout.field_bytes = header->field_bytes;
+	layout.sections[RING_IMAGES].offset = header->image_offset;
+	layout.sections[RING_LABELS].offset = header->label_offset;
+	layout.sections[RING_SAMPLES].offset = header->sample_offset;
+	layout.sections[RING_FLAGS].offset = header->flag_offset;
+	for (uint32_t i = 0; i < header->field_count; i++)
+		if (!read_field(header, i, &layout))
 			return false;
-	}
+	if (!within_limits(&layout) || layout.slot_size == 0 ||
+	    layout.slot_size % RING_ALIGN != 0 ||
+	    ring_bytes(layout.slots, layout.slot_size) != file_size)
+		return false;
+	for (uint32_t i = 0; i < layout.section_count; i++)
+		if (!section_fits(&layout.sections[i], layout.slot_size))
+			return false;
+	*ret_layout = layout;
 	return true;
 }
 
@@ -537,8 +605,9 @@ int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 
 int ring_consumer_check(struct ring_consumer *consumer)
 {
-	copy_once(&consumer->layout, consumer->header, sizeof(consumer->layout));
-	return header_is_sound(&consumer->layout, consumer->map_size) ? 0 : -EPROTO;
+	struct ring_header header;
+	copy_once(&header, consumer->header, sizeof(header));
+	return read_header(&header, consumer->map_size, &consumer->layout) ? 0 : -EPROTO;
 }
 
 void ring_consumer_deinit(struct ring_consumer *consumer)

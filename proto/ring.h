@@ -41,8 +41,7 @@ enum {
 };
 /* Reason of a feed that ends because the daemon stops; libfeed treats it like a lost connection. */
 #define RING_REASON_STOPPING "the daemon is shutting down"
-enum { RING_FIELD_TEXT = 5 };                   /* sent only to clients that support it */
-#define RING_IMAGE_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one batch's images */
+#define RING_IMAGE_SIZE_MAX  (UINT64_C(1) << 40) /* bytes of one batch's images */
 
 enum ring_state {
 	RING_RUNNING = 0,
@@ -84,6 +83,59 @@ struct ring_header {
 };
 _Static_assert(sizeof(struct ring_header) <= RING_HEADER_SIZE, "ring header fits its page");
 
+/*
+ * What a section of a slot holds for each sample. The last three exist in version 1 only: one
+ * record {uint32 size; data[]} of `stride` bytes per sample. They are numbered as the field types
+ * of struct ring_header.
+ */
+enum ring_kind {
+	RING_DENSE = 1,
+	RING_RECORD_BYTES = 3,
+	RING_RECORD_JSON = 4,
+	RING_RECORD_TEXT = 5,
+};
+
+/* Element types. RING_OPAQUE stands for values that are not numbers. */
+enum ring_element {
+	RING_OPAQUE = 0,
+	RING_U8 = 1,
+	RING_F16 = 2,
+	RING_BF16 = 3,
+	RING_F32 = 4,
+	RING_U16 = 5,
+	RING_I16 = 6,
+	RING_I32 = 7,
+	RING_I64 = 8,
+	RING_U64 = 9,
+	RING_F64 = 10,
+};
+
+/* One section of a slot. */
+struct ring_section {
+	uint64_t offset; /* from the start of the slot */
+	uint64_t room;   /* bytes in every slot */
+	uint8_t element; /* enum ring_element */
+	uint8_t kind;    /* enum ring_kind */
+	uint64_t stride; /* bytes from sample to sample; 0 for images, whose size may change */
+};
+
+/* The sections that every ring begins with; those of the fields follow. */
+enum { RING_IMAGES, RING_LABELS, RING_SAMPLES, RING_FLAGS, RING_FIRST_FIELD };
+enum { RING_SECTIONS_MAX = RING_FIRST_FIELD + RING_FIELDS_MAX };
+
+/*
+ * The constant part of a ring. ring_geometry_init() and ring_geometry_field() describe the
+ * sections; offsets and slot_size follow from them.
+ */
+struct ring_geometry {
+	uint32_t slots;
+	uint32_t batch_size_max;
+	uint64_t slot_size;
+	uint32_t field_bytes; /* upper limit of the size of a field's value */
+	uint32_t section_count;
+	struct ring_section sections[RING_SECTIONS_MAX];
+};
+
 enum ring_sample_flag {
 	/* the sample could not be decoded; another sample replaces it */
 	RING_SAMPLE_SUBSTITUTED = 1,
@@ -92,7 +144,6 @@ enum ring_sample_flag {
 	RING_SAMPLE_FIELD_CUT = 4,
 };
 
-enum ring_element { RING_U8 = 1, RING_F16 = 2, RING_BF16 = 3, RING_F32 = 4 };
 enum ring_layout { RING_NHWC = 1, RING_NCHW = 2 };
 
 struct ring_slot {
@@ -123,17 +174,17 @@ struct ring_ack {
 };
 _Static_assert(sizeof(struct ring_ack) <= RING_ACK_SIZE, "acks fit their page");
 
-/* Parameters from which the layout of a ring is computed. */
-struct ring_geometry {
-	uint32_t slots;
-	uint32_t batch_size_max;
-	uint64_t image_size_max; /* bytes of one batch's images */
-	uint32_t field_count;
-	uint32_t field_bytes;
-	uint32_t field_types[RING_FIELDS_MAX]; /* numbered as enum packimg_field_type */
-	/* capacity of one value in bytes, at most field_bytes; 0 means field_bytes */
-	uint32_t field_rooms[RING_FIELDS_MAX];
-};
+/*
+ * Begins a geometry with images, labels, sample numbers and flags. image_bytes: bytes of one
+ * batch's images.
+ */
+void ring_geometry_init(struct ring_geometry *geometry, uint32_t slots, uint32_t batch_size_max,
+			uint64_t image_bytes);
+/*
+ * Adds the section of a field. type: enum packimg_field_type; room: capacity of one value in bytes,
+ * which numbers ignore. Returns -EINVAL for an unknown type or a field too many.
+ */
+int ring_geometry_field(struct ring_geometry *geometry, uint32_t type, uint32_t room);
 
 /*
  * The daemon's end. One thread at a time begins and publishes slots, in order; any thread may write
@@ -142,7 +193,7 @@ struct ring_geometry {
  */
 struct ring_producer {
 	struct ring_header *header;
-	struct ring_header layout; /* constant part of *header: offsets of the sections in a slot */
+	struct ring_geometry layout; /* constant part of *header, with the sections' offsets */
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
 	uint64_t size;      /* bytes of shared memory, ack page included */
@@ -247,7 +298,7 @@ enum ring_mapping {
 struct ring_consumer {
 	const struct ring_header *header; /* the daemon may change any of it at any time */
 	/* constant part of *header: copied once, checked, and the only one used */
-	struct ring_header layout;
+	struct ring_geometry layout;
 	struct ring_ack *ack;
 	uint64_t map_size;
 	struct own_pages own;

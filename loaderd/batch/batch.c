@@ -15,25 +15,14 @@
 
 _Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg says of it holds");
 
-void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
+int batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
 {
-	struct ring_geometry geometry = {
-		.slots = options->slots,
-		.batch_size_max = options->order.batch_size,
-		.field_count = options->fields.count,
-	};
-	uint64_t sample_size = pipeline_sample_size_max(options->pipeline);
-	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,
-				   &geometry.image_size_max))
-		geometry.image_size_max = UINT64_MAX;
-	for (uint32_t i = 0; i < options->fields.count; i++) {
-		const struct field_column *column = &options->fields.columns[i];
-		geometry.field_types[i] = column->type;
-		geometry.field_rooms[i] = column->capacity;
-		if (column->capacity > geometry.field_bytes)
-			geometry.field_bytes = column->capacity;
-	}
-	*ret_geometry = geometry;
+	uint64_t image_bytes;
+	if (__builtin_mul_overflow((uint64_t)pipeline_sample_size_max(options->pipeline),
+				   (uint64_t)options->order.batch_size, &image_bytes))
+		image_bytes = UINT64_MAX;
+	return values_geometry(&options->values, options->slots, options->order.batch_size,
+			       image_bytes, ret_geometry);
 }
 
 static void *new_aligned(size_t count, size_t size)
@@ -76,8 +65,10 @@ static void close_both(const struct batcher_options *options)
 static int batch_map_ring(struct batcher *batcher)
 {
 	const struct batcher_options *options = &batcher->options;
-	int r = ring_producer_init(&batcher->ring, &batcher->geometry, options->ring_fd,
-				   options->ack_fd);
+	int r = batcher_geometry(options, &batcher->geometry);
+	r = r
+		    ?: ring_producer_init(&batcher->ring, &batcher->geometry, options->ring_fd,
+					  options->ack_fd);
 	if (r < 0)
 		close_both(options);
 	return r;
@@ -92,7 +83,6 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	}
 	batcher->options = *options;
 	batcher->unit_span = options->order.batch_size;
-	batcher_geometry(options, &batcher->geometry);
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
 	batcher->counters = new_aligned(options->thread_indices, sizeof(*batcher->counters));
@@ -165,14 +155,12 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot)
 {
 	uint64_t ordinal = batcher->ring.begun - 1;
 	struct batcher_work *work = &batcher->work[ordinal % batcher->options.slots];
-	const struct ring_header *layout = &batcher->ring.layout;
+	const struct ring_section *sections = batcher->ring.layout.sections;
 	set_samples(batcher, ordinal, work);
 	pipeline_shape(batcher->options.pipeline, work->epoch, &work->shape);
 	work->slot = slot;
-	work->images = (uint8_t *)slot + layout->image_offset;
-	work->labels = (int32_t *)((uint8_t *)slot + layout->label_offset);
-	work->samples = (uint64_t *)((uint8_t *)slot + layout->sample_offset);
-	work->flags = (uint8_t *)slot + layout->flag_offset;
+	work->images = (uint8_t *)slot + sections[RING_IMAGES].offset;
+	work->flags = (uint8_t *)slot + sections[RING_FLAGS].offset;
 	atomic_store_explicit(&work->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&work->bad, 0, memory_order_relaxed);
 	atomic_store_explicit(&work->failed, false, memory_order_relaxed);
@@ -294,6 +282,19 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
 	return units;
 }
 
+/* Copies the values of sample `from` to the place of sample `to` of the same batch. */
+static void batch_move(const struct batcher *batcher, const struct batcher_work *work, uint32_t to,
+		       uint32_t from)
+{
+	const struct ring_geometry *layout = &batcher->ring.layout;
+	for (uint32_t s = 0; s < layout->section_count; s++) {
+		uint8_t *section = (uint8_t *)work->slot + layout->sections[s].offset;
+		size_t size =
+			s == RING_IMAGES ? work->shape.sample_size : layout->sections[s].stride;
+		memcpy(section + to * size, section + from * size, size);
+	}
+}
+
 /*
  * Removes skipped samples and keeps the order of the rest. Returns the number of samples that
  * remain. The flags are in memory that the client may be able to write: by changing them it gets
@@ -301,23 +302,12 @@ static uint32_t batch_claim(struct batcher *batcher, uint32_t units, uint64_t *r
  */
 static uint32_t batch_compact(struct batcher *batcher, struct batcher_work *work)
 {
-	const struct ring_header *layout = &batcher->ring.layout;
-	size_t size = work->shape.sample_size;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < work->slice.count; i++) {
 		if (work->flags[i] == SAMPLE_SKIPPED)
 			continue;
-		if (kept != i) {
-			memcpy(work->images + kept * size, work->images + i * size, size);
-			work->labels[kept] = work->labels[i];
-			work->samples[kept] = work->samples[i];
-			work->flags[kept] = work->flags[i];
-			for (uint32_t f = 0; f < layout->field_count; f++) {
-				uint8_t *column = (uint8_t *)work->slot + layout->fields[f].offset;
-				size_t stride = layout->fields[f].stride;
-				memcpy(column + kept * stride, column + i * stride, stride);
-			}
-		}
+		if (kept != i)
+			batch_move(batcher, work, kept, i);
 		kept++;
 	}
 	return kept;

@@ -16,8 +16,8 @@
 #pragma once
 
 #include "format/augment/pipeline.h"
-#include "loaderd/batch/field_values.h"
 #include "loaderd/batch/thread_clock.h"
+#include "loaderd/batch/values.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
 #include "loaderd/io/order.h"
@@ -55,7 +55,7 @@ struct batcher_options {
 	 * over, even on failure.
 	 */
 	int ring_fd, ack_fd;
-	struct field_columns fields;
+	struct value_table values;
 	unsigned threads;        /* pool threads that use this batcher at the same time */
 	unsigned thread_indices; /* one more than the highest thread index */
 	/*
@@ -105,10 +105,7 @@ struct batcher_work {
 	struct order_slice slice;
 	struct pipeline_shape shape;
 	struct ring_slot *slot;
-	uint8_t *images;
-	int32_t *labels;
-	uint64_t *samples;
-	uint8_t *flags;
+	uint8_t *images, *flags;                            /* of the slot's sections */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint32_t done; /* units finished */
 	_Atomic uint32_t bad;
 	_Atomic bool failed; /* set by the first thread that fails, which then writes `failure` */
@@ -159,8 +156,11 @@ struct batcher_status {
 	bool finished;
 };
 
-/* Computes the ring geometry for these options. To check limits, use ring_size() of the result. */
-void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry);
+/*
+ * Computes the ring geometry for these options. -EINVAL if a value cannot be delivered. To check
+ * limits, use ring_size() of the result.
+ */
+int batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry);
 /*
  * Allocates everything and maps the ring. Call ring_producer_start() on batcher->ring before the
  * first batcher_work(). Returns -ENOMEM, or the errors of ring_producer_init() and io_new(); the

@@ -32,14 +32,10 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			   work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
 		return r;
-	work->labels[i] = sample.label;
-	work->samples[i] = index;
-	uint8_t flags = 0;
-	struct value_source source = {dataset, index, thread->scratch, &thread->value_bytes};
-	r = field_values_put(&batcher->options.fields, &source, &batcher->ring.layout, work->slot,
-			     i, &flags, error);
-	work->flags[i] = flags;
-	return r;
+	const struct value_origin origin = {dataset, index, sample.label, thread->scratch,
+					    &thread->value_bytes};
+	return values_put(&batcher->options.values, &origin, &batcher->ring.layout, work->slot, i,
+			  error);
 }
 
 /* Discards the samples that sample_batched_decode() announced. */

@@ -296,20 +296,20 @@ enum { FIELD_BYTES_DEFAULT = 256 };
 #define KEY "__key__"
 
 /* Finds a field by name. A field of the dataset named __key__ takes precedence. */
-static int find_field(const struct dataset *dataset, const char *name, uint32_t *ret_number,
+static int find_field(const struct dataset *dataset, const char *name, struct value *ret_value,
 		      struct packimg_field *ret_field)
 {
 	uint32_t count = packimg_field_count(dataset->image);
 	for (uint32_t i = 0; i < count; i++) {
 		if (packimg_field(dataset->image, i, ret_field) == 0 &&
 		    strcmp(ret_field->name, name) == 0) {
-			*ret_number = i;
+			*ret_value = (struct value){.source = VALUE_FIELD, .field = i};
 			return 0;
 		}
 	}
 	if (strcmp(name, KEY) != 0)
 		return -ENOENT;
-	*ret_number = VALUE_KEY;
+	*ret_value = (struct value){.source = VALUE_KEY};
 	*ret_field = (struct packimg_field){KEY, PACKIMG_FIELD_TEXT,
 					    packimg_source_longest(dataset->image)};
 	return 0;
@@ -383,26 +383,26 @@ static int fields_refuse(const struct dataset *dataset, const char *name, struct
 
 static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
 		       const struct batcher_options *options, const char *name,
-		       struct field_column *ret_column, struct refusal *refusal)
+		       struct value *ret_value, struct refusal *refusal)
 {
 	const struct dataset *dataset = options->dataset;
-	struct field_column column = {0};
+	struct value value;
 	struct packimg_field field;
 	bool whole = request->whole_values;
 	if (strcmp(name, DEFERRED) == 0) {
-		column.number = VALUE_DEFERRED;
+		value = (struct value){.source = VALUE_DEFERRED};
 		field = (struct packimg_field){DEFERRED, PACKIMG_FIELD_BYTES,
 					       pipeline_deferred_max(options->pipeline)};
 		whole = true;
-	} else if (find_field(dataset, name, &column.number, &field) < 0)
+	} else if (find_field(dataset, name, &value, &field) < 0)
 		return fields_refuse(dataset, name, refusal);
-	column.type = field.type;
+	value.type = field.type;
 	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
-		column.type = PACKIMG_FIELD_BYTES;
-	int r = field.type < PACKIMG_FIELD_BYTES ? 0
-						 : choose_capacity(request, config, &field, whole,
-								   &column.capacity, refusal);
-	*ret_column = column;
+		value.type = PACKIMG_FIELD_BYTES;
+	int r = field.type < PACKIMG_FIELD_BYTES
+			? 0
+			: choose_capacity(request, config, &field, whole, &value.capacity, refusal);
+	*ret_value = value;
 	return r;
 }
 
@@ -411,17 +411,19 @@ static int fields_pick(const Loaderd__OpenFeed *request, const struct config *co
  * dataset's fields and their longest values, and the daemon's limits.
  */
 static int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,
-			 const struct batcher_options *options, struct field_columns *ret_columns,
+			 const struct batcher_options *options, struct value_table *ret_values,
 			 struct refusal *refusal)
 {
-	struct field_columns columns = {.whole = request->whole_values};
+	struct value_table values;
+	values_init(&values);
+	values.whole = request->whole_values;
 	for (size_t i = 0; i < request->n_fields; i++) {
 		int r = fields_pick(request, config, options, request->fields[i],
-				    &columns.columns[columns.count++], refusal);
+				    &values.values[values.count++], refusal);
 		if (r < 0)
 			return r;
 	}
-	*ret_columns = columns;
+	*ret_values = values;
 	return 0;
 }
 
@@ -432,8 +434,7 @@ static void choose_slots(struct batcher_options *options, uint32_t asked, uint64
 		return;
 	struct ring_geometry geometry;
 	options->slots = 1;
-	batcher_geometry(options, &geometry);
-	uint64_t bytes = ring_size(&geometry);
+	uint64_t bytes = batcher_geometry(options, &geometry) < 0 ? 0 : ring_size(&geometry);
 	uint64_t slots = bytes == 0 ? SLOTS_MIN : SLOTS_BYTES / bytes;
 	slots = slots < SLOTS_MIN ? SLOTS_MIN : slots > SLOTS_MAX ? SLOTS_MAX : slots;
 	options->slots = (uint32_t)(slots > most ? most : slots);
@@ -480,7 +481,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	r = set_transform(options, request, config, refusal);
 	if (r < 0)
 		return r;
-	r = fields_choose(request, config, options, &options->fields, refusal);
+	r = fields_choose(request, config, options, &options->values, refusal);
 	if (r < 0)
 		return r;
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),
@@ -553,8 +554,7 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 {
 	struct batcher_options *options = &subscription->options;
 	struct ring_geometry geometry;
-	batcher_geometry(options, &geometry);
-	uint64_t bytes = ring_size(&geometry);
+	uint64_t bytes = batcher_geometry(options, &geometry) < 0 ? 0 : ring_size(&geometry);
 	uint64_t other_bytes = options->io.mode == IO_URING ? options->io.bytes : 0;
 	if (options->wanted)
 		other_bytes += wants_bytes(options->slots, options->order.batch_size);

@@ -21,7 +21,10 @@ _Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
 _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_NCHW,
 	       "layouts pass through");
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
-_Static_assert((int)FEED_TEXT == (int)RING_FIELD_TEXT, "types pass through");
+_Static_assert((int)FEED_BYTES == (int)RING_RECORD_BYTES &&
+		       (int)FEED_JSON == (int)RING_RECORD_JSON &&
+		       (int)FEED_TEXT == (int)RING_RECORD_TEXT,
+	       "types pass through");
 
 static uint64_t element_size(uint32_t element)
 {
@@ -31,7 +34,7 @@ static uint64_t element_size(uint32_t element)
 }
 
 /* Bytes of a batch's images; 0 if the slot's header is inconsistent or does not fit the ring's. */
-static uint64_t image_bytes(const struct ring_header *layout, const struct ring_slot *slot)
+static uint64_t image_bytes(const struct ring_geometry *layout, const struct ring_slot *slot)
 {
 	uint64_t bytes = element_size(slot->element);
 	if (slot->count > layout->batch_size_max || slot->channels < 3 || slot->channels > 4 ||
@@ -40,7 +43,7 @@ static uint64_t image_bytes(const struct ring_header *layout, const struct ring_
 	if (__builtin_mul_overflow(bytes, (uint64_t)slot->count * slot->channels, &bytes) ||
 	    __builtin_mul_overflow(bytes, (uint64_t)slot->height, &bytes) ||
 	    __builtin_mul_overflow(bytes, (uint64_t)slot->width, &bytes) ||
-	    bytes > layout->image_size_max)
+	    bytes > layout->sections[RING_IMAGES].room)
 		return 0;
 	return bytes;
 }
@@ -98,17 +101,19 @@ static uint32_t find_cut(const struct feed *feed, const uint8_t *flags, uint32_t
 
 static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
 {
-	const struct ring_header *layout = &feed->ring.layout;
+	const struct ring_geometry *layout = &feed->ring.layout;
+	const struct ring_section *sections = layout->sections;
 	struct ring_slot slot;
 	ring_copy_slot(published, &slot);
 	uint64_t bytes = image_bytes(layout, &slot);
 	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
 		return refuse_batch(feed);
 	const char *base = ring_show(&feed->ring, published);
-	uint32_t cut = find_cut(feed, (const uint8_t *)base + layout->flag_offset, slot.count);
+	uint32_t cut =
+		find_cut(feed, (const uint8_t *)base + sections[RING_FLAGS].offset, slot.count);
 	if (cut < slot.count)
 		return refuse_cut(feed, &slot,
-				  ((const uint64_t *)(base + layout->sample_offset))[cut]);
+				  ((const uint64_t *)(base + sections[RING_SAMPLES].offset))[cut]);
 	struct feed_batch full = {
 		.size = batch->size,
 		.number = feed->base + slot.number,
@@ -122,14 +127,14 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 		.layout = slot.layout,
 		.bad = slot.bad,
 		.last = slot.last != 0,
-		.images = base + layout->image_offset,
+		.images = base + sections[RING_IMAGES].offset,
 		.image_bytes = bytes,
-		.labels = (const int32_t *)(base + layout->label_offset),
-		.samples = (const uint64_t *)(base + layout->sample_offset),
-		.flags = (const uint8_t *)base + layout->flag_offset,
+		.labels = (const int32_t *)(base + sections[RING_LABELS].offset),
+		.samples = (const uint64_t *)(base + sections[RING_SAMPLES].offset),
+		.flags = (const uint8_t *)base + sections[RING_FLAGS].offset,
 		.publish_ns = slot.publish_ns,
 		.reconnects = feed->info.reconnects,
-		.shared_images = (const char *)published + layout->image_offset,
+		.shared_images = (const char *)published + sections[RING_IMAGES].offset,
 	};
 	memcpy(batch, &full, feed_known_size(batch->size, BATCH_SIZE_0, sizeof(full)));
 	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
@@ -399,7 +404,7 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
  * Layout of the ring that holds the batch; NULL if the batch was released and its ring unmapped.
  * Call with the lock held.
  */
-static const struct ring_header *layout_of(const struct feed *feed, uint64_t number)
+static const struct ring_geometry *layout_of(const struct feed *feed, uint64_t number)
 {
 	if (number > feed->base)
 		return &feed->ring.layout;
@@ -409,6 +414,18 @@ static const struct ring_header *layout_of(const struct feed *feed, uint64_t num
 	return NULL;
 }
 
+static const struct ring_section *section_of(const struct ring_geometry *layout, uint32_t field)
+{
+	return &layout->sections[RING_FIRST_FIELD + field];
+}
+
+static enum feed_field_type field_type(const struct ring_section *section)
+{
+	if (section->kind != RING_DENSE)
+		return (enum feed_field_type)section->kind;
+	return section->element == RING_I64 ? FEED_INT64 : FEED_FLOAT64;
+}
+
 int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field,
 	       struct feed_field *ret_field)
 {
@@ -416,15 +433,16 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
 	if (feed->connection.fd < 0)
 		return -ECHILD;
 	pthread_mutex_lock(lock);
-	const struct ring_header *layout = layout_of(feed, batch->number);
-	bool known = layout && field < layout->field_count;
+	const struct ring_geometry *layout = layout_of(feed, batch->number);
+	bool known = layout && field < layout->section_count - RING_FIRST_FIELD;
 	if (known)
 		*ret_field = (struct feed_field){
 			.name = feed->field_names[field],
-			.type = (enum feed_field_type)layout->fields[field].type,
-			.values = (const char *)batch->images - layout->image_offset +
-				  layout->fields[field].offset,
-			.stride = layout->fields[field].stride,
+			.type = field_type(section_of(layout, field)),
+			.values = (const char *)batch->images -
+				  layout->sections[RING_IMAGES].offset +
+				  section_of(layout, field)->offset,
+			.stride = section_of(layout, field)->stride,
 		};
 	pthread_mutex_unlock(lock);
 	return known ? 0 : -EINVAL;

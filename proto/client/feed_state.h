@@ -38,10 +38,10 @@ struct reopening {
 	int64_t next_ms; /* time of the next attempt, clock_ms() */
 	/* since when the daemon's limits have refused the feed; 0 if they have not */
 	int64_t refused_ms;
-	unsigned attempts;         /* attempts since the loss */
-	unsigned fruitless;        /* consecutive connections lost before they delivered a batch */
-	struct ring_header layout; /* layout of the ring that was put away last */
-	char said[FEED_ERROR_MAX]; /* text of feed_reconnect_text() */
+	unsigned attempts;  /* attempts since the loss */
+	unsigned fruitless; /* consecutive connections lost before they delivered a batch */
+	struct ring_geometry layout; /* layout of the ring that was put away last */
+	char said[FEED_ERROR_MAX];   /* text of feed_reconnect_text() */
 };
 
 struct wanted_batch {

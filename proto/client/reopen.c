@@ -235,16 +235,17 @@ static int begin(struct feed *feed)
 }
 
 /*
- * Returns true if images have the same capacity and fields the same types and sizes: callers have
- * allocated for them.
+ * Returns true if all sections have the same types and sizes: callers have allocated for them.
  */
-static bool same_sections(const struct ring_header *a, const struct ring_header *b)
+static bool same_sections(const struct ring_geometry *a, const struct ring_geometry *b)
 {
-	if (a->image_size_max != b->image_size_max || a->field_count != b->field_count)
+	if (a->section_count != b->section_count)
 		return false;
-	for (uint32_t i = 0; i < a->field_count; i++)
-		if (a->fields[i].type != b->fields[i].type ||
-		    a->fields[i].stride != b->fields[i].stride)
+	for (uint32_t i = 0; i < a->section_count; i++)
+		if (a->sections[i].kind != b->sections[i].kind ||
+		    a->sections[i].element != b->sections[i].element ||
+		    a->sections[i].room != b->sections[i].room ||
+		    a->sections[i].stride != b->sections[i].stride)
 			return false;
 	return true;
 }

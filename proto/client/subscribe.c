@@ -145,7 +145,7 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
  */
 static int check_opened(const struct feed *feed, const struct feed_options *options, char *error)
 {
-	const struct ring_header *layout = &feed->ring.layout;
+	const struct ring_geometry *layout = &feed->ring.layout;
 	const struct feed_info *info = &feed->info;
 	uint32_t batch_size = batch_size_of(options);
 	uint32_t slots = options->slots != 0 ? options->slots : layout->slots;
@@ -169,19 +169,19 @@ static int check_opened(const struct feed *feed, const struct feed_options *opti
 
 static int keep_field_names(struct feed *feed, const struct feed_options *options, char *error)
 {
-	if (feed->ring.layout.field_count != options->field_count)
+	const struct ring_section *sections = feed->ring.layout.sections + RING_FIRST_FIELD;
+	uint32_t delivered = feed->ring.layout.section_count - RING_FIRST_FIELD;
+	if (delivered != options->field_count)
 		return error_set(error, -EPROTO,
 				 "fields: %u asked for, the daemon on %s delivers %u.",
-				 options->field_count, feed->connection.socket,
-				 feed->ring.layout.field_count);
+				 options->field_count, feed->connection.socket, delivered);
 	if (options->field_bytes != 0 && feed->ring.layout.field_bytes > options->field_bytes)
 		return error_set(error, -EPROTO,
 				 "field_bytes: %u asked for, the daemon on %s delivers up to %u.",
 				 options->field_bytes, feed->connection.socket,
 				 feed->ring.layout.field_bytes);
 	for (uint32_t i = 0; i < options->field_count; i++) {
-		if (feed->ring.layout.fields[i].type == FEED_TEXT &&
-		    options->size <= FEED_OPTIONS_SIZE_1)
+		if (sections[i].kind == RING_RECORD_TEXT && options->size <= FEED_OPTIONS_SIZE_1)
 			return error_set(error, -EPROTO,
 					 "fields: the daemon on %s delivers %s as text, of which "
 					 "this program does not know.",

@@ -81,11 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 3)
 		return 0;
 	struct fuzz_state s = {0};
-	struct ring_geometry geometry = {
-		.slots = 1 + data[0] % SLOTS_MAX,
-		.batch_size_max = 1,
-		.image_size_max = 1,
-	};
+	struct ring_geometry geometry;
+	ring_geometry_init(&geometry, 1 + data[0] % SLOTS_MAX, 1, 1);
 	if (fake_ring_init(&s.producer, &geometry) < 0 || fake_ring_start(&s.producer) < 0)
 		return 0;
 	for (size_t used = 1; used + 2 <= size;) {

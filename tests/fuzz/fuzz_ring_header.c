@@ -24,32 +24,23 @@ static void touch(const char *slot, uint64_t offset, uint64_t size)
 
 static void use_ring(const struct ring_consumer *consumer)
 {
-	const struct ring_header *h = &consumer->layout;
+	const struct ring_geometry *layout = &consumer->layout;
 	for (uint32_t i = 0; i < consumer->layout.slots; i++) {
 		const char *slot = (const char *)consumer->header + RING_HEADER_SIZE +
 				   i * consumer->layout.slot_size;
 		touch(slot, 0, RING_SLOT_HEADER_SIZE);
-		touch(slot, h->image_offset, h->image_size_max);
-		touch(slot, h->label_offset, h->batch_size_max * sizeof(int32_t));
-		touch(slot, h->sample_offset, h->batch_size_max * sizeof(uint64_t));
-		touch(slot, h->flag_offset, h->batch_size_max);
-		for (uint32_t f = 0; f < h->field_count; f++)
-			touch(slot, h->fields[f].offset,
-			      (uint64_t)h->batch_size_max * h->fields[f].stride);
+		for (uint32_t s = 0; s < layout->section_count; s++)
+			touch(slot, layout->sections[s].offset, layout->sections[s].room);
 	}
 }
 
 /* XORs the input onto a valid header, so that changing one bit is as likely as changing many. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ring_geometry geometry = {
-		.slots = 3,
-		.batch_size_max = 4,
-		.image_size_max = 1000,
-		.field_count = 2,
-		.field_bytes = 16,
-		.field_types = {1, 3},
-	};
+	struct ring_geometry geometry;
+	ring_geometry_init(&geometry, 3, 4, 1000);
+	ring_geometry_field(&geometry, 1, 0);
+	ring_geometry_field(&geometry, 3, 16);
 	if (!producer.header &&
 	    (fake_ring_init(&producer, &geometry) < 0 || fake_ring_start(&producer) < 0))
 		return 0;

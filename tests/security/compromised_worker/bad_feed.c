@@ -127,7 +127,7 @@ void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, b
 
 static void fill(struct bad_feed *d, struct ring_slot *slot)
 {
-	const struct ring_header *layout = &d->ring.layout;
+	const struct ring_section *sections = d->ring.layout.sections;
 	const uint32_t count = d->geometry.batch_size_max;
 	char *base = (char *)slot;
 	slot->epoch = d->epoch;
@@ -140,11 +140,11 @@ static void fill(struct bad_feed *d, struct ring_slot *slot)
 	slot->bad = 0;
 	slot->last = d->batch == BATCHES - 1;
 	for (uint32_t i = 0; i < count; i++) {
-		((int32_t *)(base + layout->label_offset))[i] = (int32_t)(i % CLASSES);
-		((uint64_t *)(base + layout->sample_offset))[i] = d->batch * count + i;
-		((uint8_t *)base + layout->flag_offset)[i] = 0;
+		((int32_t *)(base + sections[RING_LABELS].offset))[i] = (int32_t)(i % CLASSES);
+		((uint64_t *)(base + sections[RING_SAMPLES].offset))[i] = d->batch * count + i;
+		((uint8_t *)base + sections[RING_FLAGS].offset)[i] = 0;
 	}
-	memset(base + layout->image_offset, (int)d->batch, count * SIDE * SIDE * 3);
+	memset(base + sections[RING_IMAGES].offset, (int)d->batch, count * SIDE * SIDE * 3);
 }
 
 static void publish_one(struct bad_feed *d, struct ring_slot *slot)
@@ -216,14 +216,10 @@ static void serve_feed(struct bad_feed *d, const Loaderd__OpenFeed *wish)
 	d->epoch = wish->epoch;
 	d->batch = wish->batch;
 	d->published = 0;
-	d->geometry = (struct ring_geometry){
-		.slots = wish->slots,
-		.batch_size_max = wish->batch_size,
-		.image_size_max = (uint64_t)wish->batch_size * SIDE * SIDE * 3,
-		.field_count = (uint32_t)wish->n_fields,
-		.field_bytes = 16,
-		.field_types = {1, 3},
-	};
+	ring_geometry_init(&d->geometry, wish->slots, wish->batch_size,
+			   (uint64_t)wish->batch_size * SIDE * SIDE * 3);
+	for (size_t i = 0; i < wish->n_fields && i < 2; i++)
+		ring_geometry_field(&d->geometry, i == 0 ? 1 : 3, 16);
 	d->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
 	d->opened.samples = (uint64_t)wish->batch_size * BATCHES;
 	d->opened.batches_per_epoch = BATCHES;

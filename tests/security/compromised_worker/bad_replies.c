@@ -256,6 +256,12 @@ static void status_of_escapes(struct bad_feed *d)
 	bad_feed_read_until_closed(d);
 }
 
+static void lengthen_values(struct bad_feed *d)
+{
+	d->geometry.section_count--;
+	ring_geometry_field(&d->geometry, RING_RECORD_BYTES, 4096);
+}
+
 const struct row bad_reply_rows[] = {
 	/* feeds that differ from the request */
 	{"room for larger batches", IN_GEOMETRY(batch_size_max, 9), .expected = EPROTO},
@@ -274,12 +280,12 @@ const struct row bad_reply_rows[] = {
 	 .expected = EPROTO},
 	{"another position when it comes back", .again = true, .wish = other_position,
 	 .expected = EPROTO},
-	{"larger images when it comes back", .again = true, IN_GEOMETRY(image_size_max, 1 << 20),
+	{"larger images when it comes back", .again = true,
+	 IN_GEOMETRY(sections[RING_IMAGES].room, 1 << 20), .expected = EPROTO},
+	{"longer values when it comes back", .again = true, .wish = lengthen_values,
 	 .expected = EPROTO},
-	{"longer values when it comes back", .again = true, IN_GEOMETRY(field_bytes, 4096),
-	 .expected = EPROTO},
-	{"another type of field when it comes back", .again = true, IN_GEOMETRY(field_types[0], 2),
-	 .expected = EPROTO},
+	{"another type of field when it comes back", .again = true,
+	 IN_GEOMETRY(sections[RING_FIRST_FIELD].element, RING_F64), .expected = EPROTO},
 	{"EAGAIN when it comes back", .again = true, .answer = say_code, .value = EAGAIN,
 	 .expected = EPROTO},
 	{"no answer when it comes back", .again = true, .answer = bad_feed_read_until_closed,

@@ -20,7 +20,8 @@ struct batcher *fake_batcher(struct batcher_options *options)
 {
 	struct ring_geometry geometry;
 	struct batcher *batcher;
-	batcher_geometry(options, &geometry);
+	values_init(&options->values);
+	assert_int_equal(batcher_geometry(options, &geometry), 0);
 	assert_int_equal(own_memory_new(ring_size(&geometry) - RING_ACK_SIZE, &options->ring_fd),
 			 0);
 	assert_int_equal(own_memory_new(RING_ACK_SIZE, &options->ack_fd), 0);

@@ -5,14 +5,11 @@
 
 struct ring_geometry small_geometry(uint32_t slots)
 {
-	return (struct ring_geometry){
-		.slots = slots,
-		.batch_size_max = 5,
-		.image_size_max = 5 * 7 * 3 * 3,
-		.field_count = 2,
-		.field_bytes = 10,
-		.field_types = {1, 3},
-	};
+	struct ring_geometry geometry;
+	ring_geometry_init(&geometry, slots, 5, 5 * 7 * 3 * 3);
+	assert_int_equal(ring_geometry_field(&geometry, 1, 0), 0);
+	assert_int_equal(ring_geometry_field(&geometry, 3, 10), 0);
+	return geometry;
 }
 
 void pair_connect(struct pair *pair, enum ring_mapping mapping)

@@ -104,33 +104,26 @@ TEST(geometry_is_limited)
 	assert_int_equal(ring_size(&g), 0);
 	g = good, g.batch_size_max = UINT32_MAX;
 	assert_int_equal(ring_size(&g), 0);
-	g = good, g.image_size_max = 0;
+	g = good, g.sections[RING_IMAGES].room = 0;
 	assert_int_equal(ring_size(&g), 0);
-	g = good, g.image_size_max = UINT64_MAX;
+	g = good, g.sections[RING_IMAGES].room = UINT64_MAX;
 	assert_int_equal(ring_size(&g), 0);
-	g = good, g.image_size_max = RING_IMAGE_SIZE_MAX + 1;
-	assert_int_equal(ring_size(&g), 0);
-	g = good, g.field_count = RING_FIELDS_MAX + 1;
-	assert_int_equal(ring_size(&g), 0);
-	g = good, g.field_bytes = UINT32_MAX;
-	assert_int_equal(ring_size(&g), 0);
-	g = good, g.field_types[1] = 9;
+	g = good, g.sections[RING_IMAGES].room = RING_IMAGE_SIZE_MAX + 1;
 	assert_int_equal(ring_size(&g), 0);
 	struct ring_producer producer;
 	assert_int_equal(fake_ring_init(&producer, &g), -EINVAL);
-	g = good, g.field_rooms[1] = g.field_bytes + 1;
+	g = good, g.section_count = RING_SECTIONS_MAX + 1;
 	assert_int_equal(ring_size(&g), 0);
+	g = good;
+	assert_int_equal(ring_geometry_field(&g, 9, 10), -EINVAL);
+	assert_int_equal(ring_geometry_field(&g, 3, RING_FIELD_BYTES_MAX + 1), -EINVAL);
+	assert_int_equal(ring_geometry_field(&g, 3, UINT32_MAX), -EINVAL);
 
 	/* the largest geometry within the limits does not overflow */
-	g = (struct ring_geometry){
-		.slots = RING_SLOTS_MAX,
-		.batch_size_max = RING_BATCH_SIZE_MAX,
-		.image_size_max = RING_IMAGE_SIZE_MAX,
-		.field_count = RING_FIELDS_MAX,
-		.field_bytes = RING_FIELD_BYTES_MAX,
-	};
+	ring_geometry_init(&g, RING_SLOTS_MAX, RING_BATCH_SIZE_MAX, RING_IMAGE_SIZE_MAX);
 	for (int i = 0; i < RING_FIELDS_MAX; i++)
-		g.field_types[i] = 4;
+		assert_int_equal(ring_geometry_field(&g, 4, RING_FIELD_BYTES_MAX), 0);
+	assert_int_equal(ring_geometry_field(&g, 1, 0), -EINVAL);
 	assert_true(ring_size(&g) > RING_SLOTS_MAX * (uint64_t)RING_IMAGE_SIZE_MAX);
 	assert_true(ring_size(&g) < UINT64_C(1) << 50);
 }

@@ -377,16 +377,14 @@ static int make_ring(struct session *s)
 	if (!strstr(pipeline, "f32") && size == 4)
 		s->element = RING_U8, size = 1;
 	s->layout = strstr(pipeline, "nchw") ? RING_NCHW : RING_NHWC;
-	struct ring_geometry geometry = {
-		.slots = open->slots != 0 ? open->slots : FAKE_SLOTS,
-		.batch_size_max = open->batch_size,
-		.image_size_max = (uint64_t)open->batch_size * FAKE_HEIGHT * FAKE_WIDTH *
-				  FAKE_CHANNELS * size,
-		.field_count = (uint32_t)open->n_fields,
-		.field_bytes = open->field_bytes != 0 ? open->field_bytes : 256,
-	};
+	struct ring_geometry geometry;
+	ring_geometry_init(&geometry, open->slots != 0 ? open->slots : FAKE_SLOTS, open->batch_size,
+			   (uint64_t)open->batch_size * FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS *
+				   size);
 	for (size_t i = 0; i < open->n_fields; i++)
-		geometry.field_types[i] = field_type(open->fields[i]);
+		if (ring_geometry_field(&geometry, field_type(open->fields[i]),
+					open->field_bytes != 0 ? open->field_bytes : 256) < 0)
+			return -EINVAL;
 	return fake_ring_init(&s->ring, &geometry);
 }
 

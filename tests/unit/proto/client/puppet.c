@@ -111,14 +111,10 @@ bool puppet_hear_wish(struct puppet *p)
 	const Loaderd__OpenFeed *wish = request->open_feed;
 	p->epoch = wish->epoch;
 	p->batch = wish->batch;
-	p->geometry = (struct ring_geometry){
-		.slots = SLOTS,
-		.batch_size_max = wish->batch_size,
-		.image_size_max = (uint64_t)wish->batch_size * SIDE * SIDE * 3,
-		.field_count = (uint32_t)wish->n_fields,
-		.field_bytes = VALUE_SIZE,
-		.field_types = {FEED_INT64, FEED_BYTES},
-	};
+	ring_geometry_init(&p->geometry, SLOTS, wish->batch_size,
+			   (uint64_t)wish->batch_size * SIDE * SIDE * 3);
+	for (size_t i = 0; i < wish->n_fields; i++)
+		ring_geometry_field(&p->geometry, i == 0 ? FEED_INT64 : FEED_BYTES, VALUE_SIZE);
 	p->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
 	p->opened.samples = (uint64_t)wish->batch_size * BATCHES;
 	p->opened.batches_per_epoch = wish->wanted ? 0 : BATCHES;
@@ -171,8 +167,8 @@ void puppet_publish(struct puppet *p, unsigned count)
 		slot->element = RING_U8;
 		slot->layout = RING_NHWC;
 		slot->last = p->batch == BATCHES - 1;
-		memset((char *)slot + p->ring.layout.image_offset, (int)(p->batch + 1),
-		       p->geometry.image_size_max);
+		memset((char *)slot + p->ring.layout.sections[RING_IMAGES].offset,
+		       (int)(p->batch + 1), p->geometry.sections[RING_IMAGES].room);
 		if (ring_publish(&p->ring))
 			frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 0);
 		p->batch = slot->last ? 0 : p->batch + 1;

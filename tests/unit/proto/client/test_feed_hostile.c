@@ -238,9 +238,8 @@ static int open_fifo(void)
 static int unsealed(void)
 {
 	struct ring_producer ring;
-	const struct ring_geometry geometry = {.slots = SLOTS,
-					       .batch_size_max = BATCH_SIZE,
-					       .image_size_max = BATCH_SIZE * SIDE * SIDE * 3};
+	struct ring_geometry geometry;
+	ring_geometry_init(&geometry, SLOTS, BATCH_SIZE, BATCH_SIZE * SIDE * SIDE * 3);
 	assert_int_equal(fake_ring_init(&ring, &geometry), 0);
 	assert_int_equal(fake_ring_start(&ring), 0);
 	off_t size = (off_t)(ring.size - RING_ACK_SIZE);

@@ -47,7 +47,7 @@ static void open_with_more_slots(struct puppet *p)
 static void open_with_fewer_fields(struct puppet *p)
 {
 	if (puppet_hear_wish(p)) {
-		p->geometry.field_count--;
+		p->geometry.section_count--;
 		puppet_grant(p);
 	}
 	puppet_hear_to_the_end(p);
@@ -158,17 +158,18 @@ static void change_batches(struct puppet *p)
 
 static void enlarge_images(struct puppet *p)
 {
-	p->geometry.image_size_max *= 2;
+	p->geometry.sections[RING_IMAGES].room *= 2;
 }
 
 static void shrink_values(struct puppet *p)
 {
-	p->geometry.field_bytes /= 2;
+	p->geometry.section_count--;
+	ring_geometry_field(&p->geometry, FEED_BYTES, VALUE_SIZE / 2);
 }
 
 static void change_type(struct puppet *p)
 {
-	p->geometry.field_types[0] = FEED_JSON;
+	p->geometry.sections[RING_FIRST_FIELD].element = RING_F64;
 }
 
 static void change_position(struct puppet *p)

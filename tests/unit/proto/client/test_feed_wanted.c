@@ -124,11 +124,11 @@ static void tell(struct session *s, const Loaderd__Reply *reply, const int *fds,
 
 static bool open_session(struct session *s)
 {
-	static const struct ring_geometry geometry = {
-		.slots = SLOTS, .batch_size_max = BATCH, .image_size_max = 3 * BATCH};
+	struct ring_geometry geometry;
 	Loaderd__Ring ring = LOADERD__RING__INIT;
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	ring_geometry_init(&geometry, SLOTS, BATCH, 3 * BATCH);
 	if (!hear(s, LOADERD__REQUEST__KIND_OPEN_FEED) || fake_ring_init(&s->ring, &geometry) < 0)
 		return false;
 	const int fds[2] = {s->ring.ring_fd, s->ring.ack_fd};
@@ -170,7 +170,7 @@ static void handle(struct session *s, const Loaderd__Request *request)
 
 static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch)
 {
-	uint64_t *samples = (uint64_t *)((char *)slot + s->ring.layout.sample_offset);
+	uint64_t *samples = (void *)((char *)slot + s->ring.layout.sections[RING_SAMPLES].offset);
 	slot->epoch = epoch;
 	slot->batch = s->ring.begun - 1;
 	slot->count = count_of(epoch);

@@ -1,0 +1,60 @@
+/*
+ * The values that a feed delivers of each sample: where each comes from, and how to copy a sample's
+ * values to a slot. Value i fills section i of the ring. Chosen once when the feed opens
+ * (worker/subscription.c), then read by all threads. See proto/SPEC.md, "Ring header" and "Fields".
+ */
+#pragma once
+
+#include "format/augment/pipeline.h"
+#include "loaderd/io/dataset.h"
+#include "loaderd/io/io.h"
+#include "proto/ring.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum value_source {
+	VALUE_IMAGE, /* made by pipeline_apply(), not here */
+	VALUE_LABEL,
+	VALUE_SAMPLE, /* the sample's number */
+	VALUE_FLAGS,
+	VALUE_FIELD,    /* a field of the dataset */
+	VALUE_KEY,      /* the sample's source name, requested as "__key__" */
+	VALUE_DEFERRED, /* the transforms left to the client (pipeline_defer()): "__deferred__" */
+};
+
+struct value {
+	enum value_source source;
+	uint32_t field;    /* number of the dataset's field */
+	uint32_t type;     /* enum packimg_field_type, as announced to the client */
+	uint32_t capacity; /* bytes of one value; unused for numbers */
+};
+
+struct value_table {
+	uint32_t count;
+	bool whole; /* if a value does not fit: true fails the feed, false truncates the value */
+	struct value values[RING_SECTIONS_MAX];
+};
+
+/* The sample whose values are copied. */
+struct value_origin {
+	const struct dataset *dataset;
+	uint64_t index;
+	int32_t label;
+	const struct pipeline_scratch *scratch; /* scratch that made the sample's pixels */
+	struct io_buffer *bytes;                /* the thread's buffer, for unmapped datasets */
+};
+
+/* Begins a table with what every feed delivers: image, label, sample number and flags. */
+void values_init(struct value_table *values);
+/* Describes the sections for these values. image_bytes: bytes of one batch's images. */
+int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
+		    uint64_t image_bytes, struct ring_geometry *ret_geometry);
+/*
+ * Copies a sample's values, except its image, to index i of a slot. Call it inside the dataset's
+ * guard. Returns -EBADMSG if a value is damaged, -ENOMEM, or -EINVAL if a value does not fit (the
+ * sample is not at fault). All set error->text.
+ */
+int values_put(const struct value_table *values, const struct value_origin *origin,
+	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
+	       struct packimg_error *error);
