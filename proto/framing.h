@@ -12,7 +12,8 @@
 #include <sys/types.h>
 
 enum {
-	PROTO_VERSION = 3,
+	PROTO_VERSION = 4,
+	PROTO_VERSION_OLDEST = 3, /* that the daemon serves */
 	FRAME_SIZE_MAX = 1 << 20, /* bytes of a message */
 	FRAME_FDS_MAX = 253,      /* Linux's limit for one message, SCM_MAX_FD */
 };

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
@@ -45,6 +46,55 @@ enum {
 	SECTION_ALIGN = 64,
 };
 
+_Static_assert(offsetof(struct ring_header, head) % 64 == 0 &&
+		       offsetof(struct ring_header, state) - offsetof(struct ring_header, head) ==
+			       offsetof(struct ring_control, state) &&
+		       offsetof(struct ring_header, reason) - offsetof(struct ring_header, head) ==
+			       offsetof(struct ring_control, reason) &&
+		       offsetof(struct ring_header, order) - offsetof(struct ring_header, head) ==
+			       offsetof(struct ring_control, order),
+	       "version 1 has a struct ring_control");
+_Static_assert(offsetof(struct ring_header_2, state) - offsetof(struct ring_header_2, head) ==
+			       offsetof(struct ring_control, state) &&
+		       offsetof(struct ring_header_2, reason) -
+				       offsetof(struct ring_header_2, head) ==
+			       offsetof(struct ring_control, reason) &&
+		       offsetof(struct ring_header_2, order) -
+				       offsetof(struct ring_header_2, head) ==
+			       offsetof(struct ring_control, order),
+	       "version 2 has a struct ring_control");
+
+static struct ring_control *control_of(const void *header, uint32_t version)
+{
+	return (void *)((char *)header + (version == RING_VERSION_2
+						  ? offsetof(struct ring_header_2, head)
+						  : offsetof(struct ring_header, head)));
+}
+
+static uint32_t slot_header_size(uint32_t version)
+{
+	return version == RING_VERSION_2 ? RING_SLOT_HEADER_2_SIZE : RING_SLOT_HEADER_SIZE;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t align)
+{
+	return (value + align - 1) & ~(align - 1);
+}
+
+uint32_t ring_element_size(uint32_t element)
+{
+	static const uint8_t sizes[] = {
+		[RING_OPAQUE] = 1, [RING_U8] = 1,  [RING_F16] = 2, [RING_BF16] = 2,
+		[RING_F32] = 4,    [RING_U16] = 2, [RING_I16] = 2, [RING_I32] = 4,
+		[RING_I64] = 8,    [RING_U64] = 8, [RING_F64] = 8};
+	return element < sizeof(sizes) ? sizes[element] : 0;
+}
+
+uint64_t ring_ragged_offset(uint32_t batch_size_max)
+{
+	return round_up(2 * sizeof(uint32_t) * (uint64_t)batch_size_max, SECTION_ALIGN);
+}
+
 static uint32_t record_stride(uint32_t room)
 {
 	return (uint32_t)sizeof(uint32_t) + ((room + 3) & ~3U);
@@ -77,6 +127,7 @@ void ring_geometry_init(struct ring_geometry *geometry, uint32_t slots, uint32_t
 			uint64_t image_bytes)
 {
 	*geometry = (struct ring_geometry){
+		.version = RING_VERSION_1,
 		.slots = slots,
 		.batch_size_max = batch_size_max,
 		.section_count = RING_FIRST_FIELD,
@@ -91,12 +142,53 @@ void ring_geometry_init(struct ring_geometry *geometry, uint32_t slots, uint32_t
 int ring_geometry_field(struct ring_geometry *geometry, uint32_t type, uint32_t room)
 {
 	struct ring_section section = field_section(type, room, geometry->batch_size_max);
-	if (section.kind == 0 || geometry->section_count == RING_SECTIONS_MAX ||
-	    room > RING_FIELD_BYTES_MAX)
+	if (section.kind == 0 || room > RING_FIELD_BYTES_MAX ||
+	    geometry->section_count == RING_FIRST_FIELD + RING_FIELDS_MAX)
 		return -EINVAL;
 	geometry->sections[geometry->section_count++] = section;
 	if (section.kind != RING_DENSE && room > geometry->field_bytes)
 		geometry->field_bytes = room;
+	return 0;
+}
+
+void ring_geometry_upgrade(struct ring_geometry *geometry, uint8_t image_element)
+{
+	geometry->version = RING_VERSION_2;
+	for (uint32_t i = 0; i < geometry->section_count; i++)
+		geometry->sections[i].views = 1;
+	geometry->sections[RING_IMAGES].element = image_element;
+	geometry->sections[RING_IMAGES].dims = 3;
+}
+
+int ring_geometry_dense(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
+			uint64_t count)
+{
+	struct ring_section section = {
+		.element = element, .kind = RING_DENSE, .dims = dims, .views = 1};
+	if (ring_element_size(element) == 0 || dims > RING_DIMS_MAX ||
+	    geometry->section_count == RING_SECTIONS_MAX ||
+	    __builtin_mul_overflow(count, (uint64_t)ring_element_size(element), &section.stride) ||
+	    __builtin_mul_overflow(section.stride, (uint64_t)geometry->batch_size_max,
+				   &section.room))
+		return -EINVAL;
+	geometry->sections[geometry->section_count++] = section;
+	return 0;
+}
+
+int ring_geometry_ragged(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
+			 uint32_t row, uint64_t rows_max)
+{
+	struct ring_section section = {
+		.element = element, .kind = RING_RAGGED, .dims = dims, .views = 1, .row = row};
+	uint64_t rows;
+	if (ring_element_size(element) == 0 || row == 0 || row % ring_element_size(element) != 0 ||
+	    dims >= RING_DIMS_MAX || geometry->section_count == RING_SECTIONS_MAX ||
+	    __builtin_mul_overflow(rows_max, (uint64_t)geometry->batch_size_max, &rows) ||
+	    rows > UINT32_MAX || __builtin_mul_overflow(rows, (uint64_t)row, &section.room))
+		return -EINVAL;
+	section.stride = rows_max * row;
+	section.room += ring_ragged_offset(geometry->batch_size_max);
+	geometry->sections[geometry->section_count++] = section;
 	return 0;
 }
 
@@ -118,7 +210,7 @@ static bool within_limits(const struct ring_geometry *layout)
  */
 static void place(struct ring_section *section, uint64_t *end, uint64_t align)
 {
-	section->offset = (*end + align - 1) & ~(align - 1);
+	section->offset = round_up(*end, align);
 	*end = section->offset + section->room;
 }
 
@@ -128,13 +220,13 @@ static void place(struct ring_section *section, uint64_t *end, uint64_t align)
 static int lay_out(const struct ring_geometry *geometry, struct ring_geometry *ret_layout)
 {
 	struct ring_geometry layout = *geometry;
-	uint64_t end = RING_SLOT_HEADER_SIZE;
+	uint64_t end = slot_header_size(geometry->version);
 	if (!within_limits(geometry))
 		return -EINVAL;
 	for (uint32_t i = RING_IMAGES + 1; i < layout.section_count; i++)
 		place(&layout.sections[i], &end, SECTION_ALIGN);
 	place(&layout.sections[RING_IMAGES], &end, RING_ALIGN);
-	layout.slot_size = (end + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+	layout.slot_size = round_up(end, RING_ALIGN);
 	*ret_layout = layout;
 	return 0;
 }
@@ -146,11 +238,24 @@ static uint32_t field_type(const struct ring_section *section)
 	return section->element == RING_I64 ? FIELD_INT64 : FIELD_FLOAT64;
 }
 
+static void write_header_2(const struct ring_geometry *layout, struct ring_header_2 *header)
+{
+	header->magic = RING_MAGIC;
+	header->version = RING_VERSION_2;
+	header->slots = layout->slots;
+	header->batch_size_max = layout->batch_size_max;
+	header->slot_size = layout->slot_size;
+	header->section_count = layout->section_count;
+	header->slot_header_size = RING_SLOT_HEADER_2_SIZE;
+	memcpy(header->sections, layout->sections,
+	       layout->section_count * sizeof(*layout->sections));
+}
+
 /* Writes the constant part of the header. */
 static void write_header(const struct ring_geometry *layout, struct ring_header *header)
 {
 	header->magic = RING_MAGIC;
-	header->version = RING_VERSION;
+	header->version = RING_VERSION_1;
 	header->slots = layout->slots;
 	header->batch_size_max = layout->batch_size_max;
 	header->slot_size = layout->slot_size;
@@ -333,6 +438,7 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 	(void)madvise(ring, bytes, MADV_NOHUGEPAGE);
 	*producer = (struct ring_producer){
 		.header = ring,
+		.control = control_of(ring, layout.version),
 		.layout = layout,
 		.ack = ack,
 		.ring_fd = ring_fd,
@@ -359,7 +465,10 @@ int ring_producer_start(struct ring_producer *producer)
 	r = r ?: map_pages(producer->header, bytes);
 	if (r < 0)
 		return r;
-	write_header(&producer->layout, producer->header);
+	if (producer->layout.version == RING_VERSION_2)
+		write_header_2(&producer->layout, (struct ring_header_2 *)producer->header);
+	else
+		write_header(&producer->layout, producer->header);
 	return 0;
 }
 
@@ -400,7 +509,7 @@ struct ring_slot *ring_begin(struct ring_producer *producer)
 		uint32_t slot = (producer->next + i) % producer->layout.slots;
 		if (!slot_is_free(producer, slot))
 			continue;
-		atomic_store_explicit(&producer->header->producer_waits, 0, memory_order_relaxed);
+		atomic_store_explicit(&producer->control->producer_waits, 0, memory_order_relaxed);
 		uint64_t number = ++producer->begun;
 		producer->next = (slot + 1) % producer->layout.slots;
 		producer->number[slot] = number;
@@ -414,7 +523,7 @@ struct ring_slot *ring_begin(struct ring_producer *producer)
 
 void ring_producer_arm(struct ring_producer *producer)
 {
-	atomic_store_explicit(&producer->header->producer_waits, 1, memory_order_seq_cst);
+	atomic_store_explicit(&producer->control->producer_waits, 1, memory_order_seq_cst);
 }
 
 /*
@@ -434,25 +543,25 @@ int ring_publish(struct ring_producer *producer)
 		return 0;
 	uint64_t number = producer->published + 1;
 	uint32_t place = (uint32_t)((number - 1) % producer->layout.slots);
-	atomic_store_explicit(&producer->header->order[place], producer->order[place],
+	atomic_store_explicit(&producer->control->order[place], producer->order[place],
 			      memory_order_relaxed);
 	producer->published = number;
-	atomic_store_explicit(&producer->header->head, number, memory_order_seq_cst);
+	atomic_store_explicit(&producer->control->head, number, memory_order_seq_cst);
 	return client_waits(producer);
 }
 
 int ring_end(struct ring_producer *producer, const char *reason)
 {
-	struct ring_header *header = producer->header;
+	struct ring_control *control = producer->control;
 	if (producer->ended)
 		return 0;
 	producer->ended = 1;
 	if (reason) {
 		size_t length = strnlen(reason, RING_REASON_MAX - 1);
-		memcpy(header->reason, reason, length);
-		header->reason[length] = '\0';
+		memcpy(control->reason, reason, length);
+		control->reason[length] = '\0';
 	}
-	atomic_store_explicit(&header->state, !reason ? RING_END : RING_FAILED,
+	atomic_store_explicit(&control->state, !reason ? RING_END : RING_FAILED,
 			      memory_order_seq_cst);
 	return client_waits(producer);
 }
@@ -474,10 +583,10 @@ uint32_t ring_ready(const struct ring_producer *producer)
 	return ready > outstanding ? outstanding : (uint32_t)ready;
 }
 
-static bool section_fits(const struct ring_section *section, uint64_t slot_size)
+static bool section_fits(const struct ring_section *section, uint32_t begin, uint64_t slot_size)
 {
 	uint64_t end;
-	return section->offset >= RING_SLOT_HEADER_SIZE && section->offset % SECTION_ALIGN == 0 &&
+	return section->offset >= begin && section->offset % SECTION_ALIGN == 0 &&
 	       !__builtin_add_overflow(section->offset, section->room, &end) && end <= slot_size;
 }
 
@@ -500,12 +609,97 @@ static bool read_field(const struct ring_header *header, uint32_t i, struct ring
 	return true;
 }
 
+/* Returns true if the ring has this size, and every section lies in the slot. */
+static bool layout_fits(const struct ring_geometry *layout, uint64_t file_size)
+{
+	if (!within_limits(layout) || layout->slot_size == 0 ||
+	    layout->slot_size % RING_ALIGN != 0 ||
+	    ring_bytes(layout->slots, layout->slot_size) != file_size)
+		return false;
+	for (uint32_t i = 0; i < layout->section_count; i++)
+		if (!section_fits(&layout->sections[i], slot_header_size(layout->version),
+				  layout->slot_size))
+			return false;
+	return true;
+}
+
+/* Returns true if the section has room for what it says of each sample. */
+static bool section_is_sound(const struct ring_section *section, uint32_t batch_size_max)
+{
+	uint64_t size = ring_element_size(section->element), bytes;
+	if (size == 0 || section->dims > RING_DIMS_MAX || section->views != 1 ||
+	    __builtin_mul_overflow(section->stride, (uint64_t)batch_size_max, &bytes))
+		return false;
+	if (section->kind == RING_DENSE)
+		return section->row == 0 && section->stride % size == 0 && bytes <= section->room;
+	return section->kind == RING_RAGGED && section->dims < RING_DIMS_MAX && section->row > 0 &&
+	       section->row % size == 0 && section->stride % section->row == 0 &&
+	       ring_ragged_offset(batch_size_max) <= section->room &&
+	       bytes <= section->room - ring_ragged_offset(batch_size_max);
+}
+
+/* Returns true if no two sections share a byte. */
+static bool sections_are_apart(const struct ring_geometry *layout)
+{
+	for (uint32_t i = 0; i < layout->section_count; i++)
+		for (uint32_t j = i + 1; j < layout->section_count; j++) {
+			const struct ring_section *a = &layout->sections[i];
+			const struct ring_section *b = &layout->sections[j];
+			if (a->offset < b->offset + b->room && b->offset < a->offset + a->room)
+				return false;
+		}
+	return true;
+}
+
+/* Returns true if the sections that every ring has are those. */
+static bool first_sections_are_sound(const struct ring_section *sections)
+{
+	static const struct ring_section expected[] = {
+		[RING_IMAGES] = {.kind = RING_DENSE, .dims = 3},
+		[RING_LABELS] = {.element = RING_I32, .kind = RING_DENSE, .stride = 4},
+		[RING_SAMPLES] = {.element = RING_U64, .kind = RING_DENSE, .stride = 8},
+		[RING_FLAGS] = {.element = RING_U8, .kind = RING_DENSE, .stride = 1},
+	};
+	for (uint32_t i = 0; i < RING_FIRST_FIELD; i++)
+		if (sections[i].kind != expected[i].kind || sections[i].dims != expected[i].dims ||
+		    sections[i].stride != expected[i].stride ||
+		    (i != RING_IMAGES && sections[i].element != expected[i].element))
+			return false;
+	return sections[RING_IMAGES].element >= RING_U8 &&
+	       sections[RING_IMAGES].element <= RING_F32 &&
+	       sections[RING_IMAGES].offset % RING_ALIGN == 0;
+}
+
+/* Like read_header(), for version 2. */
+static bool read_header_2(const struct ring_header_2 *header, uint64_t file_size,
+			  struct ring_geometry *ret_layout)
+{
+	struct ring_geometry layout = {
+		.version = RING_VERSION_2,
+		.slots = header->slots,
+		.batch_size_max = header->batch_size_max,
+		.slot_size = header->slot_size,
+		.section_count = header->section_count,
+	};
+	memcpy(layout.sections, header->sections, sizeof(layout.sections));
+	if (header->magic != RING_MAGIC || header->slot_header_size != RING_SLOT_HEADER_2_SIZE ||
+	    !layout_fits(&layout, file_size) || !first_sections_are_sound(layout.sections))
+		return false;
+	for (uint32_t i = 0; i < layout.section_count; i++)
+		if (!section_is_sound(&layout.sections[i], layout.batch_size_max))
+			return false;
+	if (!sections_are_apart(&layout))
+		return false;
+	*ret_layout = layout;
+	return true;
+}
+
 /* Makes the layout from a private copy of the header. Returns false if it is not sound. */
 static bool read_header(const struct ring_header *header, uint64_t file_size,
 			struct ring_geometry *ret_layout)
 {
 	struct ring_geometry layout;
-	if (header->magic != RING_MAGIC || header->version != RING_VERSION ||
+	if (header->magic != RING_MAGIC || header->version != RING_VERSION_1 ||
 	    header->field_count > RING_FIELDS_MAX || header->field_bytes > RING_FIELD_BYTES_MAX)
 		return false;
 	ring_geometry_init(&layout, header->slots, header->batch_size_max, header->image_size_max);
@@ -518,13 +712,8 @@ static bool read_header(const struct ring_header *header, uint64_t file_size,
 	for (uint32_t i = 0; i < header->field_count; i++)
 		if (!read_field(header, i, &layout))
 			return false;
-	if (!within_limits(&layout) || layout.slot_size == 0 ||
-	    layout.slot_size % RING_ALIGN != 0 ||
-	    ring_bytes(layout.slots, layout.slot_size) != file_size)
+	if (!layout_fits(&layout, file_size))
 		return false;
-	for (uint32_t i = 0; i < layout.section_count; i++)
-		if (!section_fits(&layout.sections[i], layout.slot_size))
-			return false;
 	*ret_layout = layout;
 	return true;
 }
@@ -605,9 +794,23 @@ int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 
 int ring_consumer_check(struct ring_consumer *consumer)
 {
-	struct ring_header header;
+	union {
+		struct ring_header version_1;
+		struct ring_header_2 version_2;
+	} header;
+	struct ring_geometry *layout = &consumer->layout;
 	copy_once(&header, consumer->header, sizeof(header));
-	return read_header(&header, consumer->map_size, &consumer->layout) ? 0 : -EPROTO;
+	bool sound = header.version_1.version == RING_VERSION_2
+			     ? read_header_2(&header.version_2, consumer->map_size, layout)
+			     : read_header(&header.version_1, consumer->map_size, layout);
+	if (!sound)
+		return -EPROTO;
+	consumer->control = control_of(consumer->header, layout->version);
+	if (layout->version == RING_VERSION_1)
+		return 0;
+	consumer->extents =
+		calloc((size_t)layout->slots * layout->section_count, sizeof(*consumer->extents));
+	return consumer->extents ? 0 : -ENOMEM;
 }
 
 void ring_consumer_deinit(struct ring_consumer *consumer)
@@ -616,16 +819,17 @@ void ring_consumer_deinit(struct ring_consumer *consumer)
 		return;
 	unmap(consumer->header, consumer->map_size, consumer->ack);
 	own_pages_deinit(&consumer->own);
+	free(consumer->extents);
 	memset(consumer, 0, sizeof(*consumer));
 }
 
 const struct ring_slot *ring_take(struct ring_consumer *consumer)
 {
-	const struct ring_header *header = consumer->header;
-	if (atomic_load_explicit(&header->head, memory_order_seq_cst) <= consumer->taken)
+	const struct ring_control *control = consumer->control;
+	if (atomic_load_explicit(&control->head, memory_order_seq_cst) <= consumer->taken)
 		return NULL;
 	uint64_t number = ++consumer->taken;
-	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->layout.slots],
+	uint32_t slot = atomic_load_explicit(&control->order[(number - 1) % consumer->layout.slots],
 					     memory_order_relaxed);
 	slot %= consumer->layout
 			/*
@@ -640,7 +844,7 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	else
 		consumer->broken = 1; /* the daemon is overwriting the batch held there */
 	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
-	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
+	return (const struct ring_slot *)((const char *)consumer->header + RING_HEADER_SIZE +
 					  slot * consumer->layout.slot_size);
 }
 
@@ -667,9 +871,85 @@ void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy)
 	copy_once(ret_copy, slot, sizeof(*ret_copy));
 }
 
+/* Sets the bytes of a value or row of the extent's shape. Returns false if there is no such shape.
+ */
+static bool shape_size(const struct ring_section *section, const struct ring_extent *extent,
+		       uint64_t *ret_size)
+{
+	uint64_t size = ring_element_size(section->element);
+	for (uint32_t d = 0; d < RING_DIMS_MAX; d++) {
+		if (d >= section->dims
+			    ? extent->shape[d] != 0
+			    : __builtin_mul_overflow(size, (uint64_t)extent->shape[d], &size))
+			return false;
+	}
+	*ret_size = size;
+	return true;
+}
+
+/* Returns true if the dense values of `count` samples have the extent's shape and size. */
+static bool dense_is_sound(const struct ring_section *section, const struct ring_extent *extent,
+			   uint32_t count)
+{
+	uint64_t bytes;
+	if (!shape_size(section, extent, &bytes) ||
+	    __builtin_mul_overflow(bytes, (uint64_t)count, &bytes))
+		return false;
+	return bytes == extent->bytes && bytes <= section->room &&
+	       (section->stride == 0 || bytes == count * section->stride);
+}
+
+/* Returns true if the extent is that of finished images. */
+static bool image_is_sound(const struct ring_extent *extent)
+{
+	if (extent->layout != RING_NHWC && extent->layout != RING_NCHW)
+		return false;
+	uint32_t channels = extent->shape[extent->layout == RING_NHWC ? 2 : 0];
+	return extent->bytes > 0 && (channels == 3 || channels == 4);
+}
+
+static bool extent_is_sound(const struct ring_geometry *layout, uint32_t s,
+			    const struct ring_extent *extent, uint32_t count)
+{
+	const struct ring_section *section = &layout->sections[s];
+	uint64_t size;
+	if (section->kind == RING_RAGGED)
+		return shape_size(section, extent, &size) && size == section->row &&
+		       extent->bytes >= ring_ragged_offset(layout->batch_size_max) &&
+		       extent->bytes <= section->room;
+	return dense_is_sound(section, extent, count) &&
+	       (s != RING_IMAGES || image_is_sound(extent));
+}
+
+const struct ring_extent *ring_check_extents(struct ring_consumer *consumer,
+					     const struct ring_slot *slot, uint32_t count)
+{
+	const struct ring_geometry *layout = &consumer->layout;
+	uint64_t at = (uint64_t)((const char *)slot - (const char *)consumer->header);
+	struct ring_extent *extents = consumer->extents + (at - RING_HEADER_SIZE) /
+								  layout->slot_size *
+								  layout->section_count;
+	if (count > layout->batch_size_max)
+		return NULL;
+	copy_once(extents, (const char *)slot + offsetof(struct ring_slot_2, extents),
+		  layout->section_count * sizeof(*extents));
+	for (uint32_t s = 0; s < layout->section_count; s++)
+		if (!extent_is_sound(layout, s, &extents[s], count))
+			return NULL;
+	return extents;
+}
+
+const struct ring_extent *ring_extents(const struct ring_consumer *consumer, uint64_t number)
+{
+	for (uint32_t slot = 0; consumer->extents && slot < consumer->layout.slots; slot++)
+		if (atomic_load_explicit(&consumer->held[slot], memory_order_relaxed) == number)
+			return consumer->extents + slot * consumer->layout.section_count;
+	return NULL;
+}
+
 void ring_copy_reason(const struct ring_consumer *consumer, char *ret_reason)
 {
-	copy_once(ret_reason, consumer->header->reason, RING_REASON_MAX);
+	copy_once(ret_reason, consumer->control->reason, RING_REASON_MAX);
 	ret_reason[RING_REASON_MAX - 1] = '\0';
 }
 
@@ -690,7 +970,7 @@ int ring_ack(struct ring_consumer *consumer, uint64_t number)
 			continue;
 		atomic_fetch_sub_explicit(&consumer->held_count, 1, memory_order_relaxed);
 		atomic_store_explicit(&consumer->ack->acks[slot], number, memory_order_seq_cst);
-		return atomic_load_explicit(&consumer->header->producer_waits,
+		return atomic_load_explicit(&consumer->control->producer_waits,
 					    memory_order_seq_cst) != 0;
 	}
 	return -EINVAL;

@@ -28,13 +28,18 @@
 
 enum {
 	RING_MAGIC = 0x676e6972, /* "ring" in little endian */
-	RING_VERSION = 1,
+	RING_VERSION_1 = 1,      /* struct ring_header: images, labels and up to 16 fields */
+	RING_VERSION_2 = 2,      /* struct ring_header_2: a table of sections */
 	RING_SLOTS_MAX = 256,
-	RING_HEADER_SIZE = 4096, /* first page of the ring */
-	RING_ACK_SIZE = 4096,    /* the ack page has no other content */
-	RING_SLOT_HEADER_SIZE = 256,
-	RING_ALIGN = 4096, /* alignment of slots; sections within a slot are aligned to 64 */
-	RING_FIELDS_MAX = 16,
+	RING_HEADER_SIZE = 4096,        /* first page of the ring */
+	RING_ACK_SIZE = 4096,           /* the ack page has no other content */
+	RING_SLOT_HEADER_SIZE = 256,    /* version 1 */
+	RING_SLOT_HEADER_2_SIZE = 4096, /* version 2 */
+	RING_ALIGN = 4096,    /* alignment of slots; sections within a slot are aligned to 64 */
+	RING_FIELDS_MAX = 16, /* version 1 */
+	RING_SECTIONS_MAX = 64,
+	RING_DIMS_MAX = 4,
+	RING_VIEWS_MAX = 16,
 	RING_REASON_MAX = 512,
 	RING_BATCH_SIZE_MAX = 1 << 20,  /* samples */
 	RING_FIELD_BYTES_MAX = 1 << 16, /* capacity of one bytes or JSON value */
@@ -49,7 +54,10 @@ enum ring_state {
 	RING_FAILED = 2, /* like RING_END, after an error; see `reason` */
 };
 
-/* Offsets count from the start of the slot. All slots of a ring have the same layout. */
+/*
+ * The header of version 1. Offsets count from the start of the slot. All slots of a ring have the
+ * same layout.
+ */
 struct ring_header {
 	uint32_t magic;
 	uint32_t version;
@@ -84,12 +92,19 @@ struct ring_header {
 _Static_assert(sizeof(struct ring_header) <= RING_HEADER_SIZE, "ring header fits its page");
 
 /*
- * What a section of a slot holds for each sample. The last three exist in version 1 only: one
- * record {uint32 size; data[]} of `stride` bytes per sample. They are numbered as the field types
- * of struct ring_header.
+ * What a section of a slot holds for each sample.
+ *
+ * RING_DENSE: the same number of elements, sample after sample.
+ * RING_RAGGED: any number of rows. The section begins with uint32 start[batch_size_max] and
+ * uint32 rows[batch_size_max]; start counts rows from the next multiple of 64 on. The rows of a
+ * sample are dense, but those of two samples need not adjoin.
+ *
+ * The others exist in version 1 only: one record {uint32 size; data[]} of `stride` bytes per
+ * sample. They are numbered as the field types of struct ring_header.
  */
 enum ring_kind {
 	RING_DENSE = 1,
+	RING_RAGGED = 2,
 	RING_RECORD_BYTES = 3,
 	RING_RECORD_JSON = 4,
 	RING_RECORD_TEXT = 5,
@@ -110,31 +125,63 @@ enum ring_element {
 	RING_F64 = 10,
 };
 
-/* One section of a slot. */
+/* One section of a slot, as in the header of version 2. */
 struct ring_section {
-	uint64_t offset; /* from the start of the slot */
+	uint64_t offset; /* from the start of the slot; multiple of 64, of RING_ALIGN for images */
 	uint64_t room;   /* bytes in every slot */
 	uint8_t element; /* enum ring_element */
 	uint8_t kind;    /* enum ring_kind */
+	uint8_t dims;    /* without the batch's own; of a ragged section, without the rows' */
+	uint8_t views;   /* 1 */
+	uint32_t row;    /* bytes of a ragged row, else 0 */
 	uint64_t stride; /* bytes from sample to sample; 0 for images, whose size may change */
 };
+_Static_assert(sizeof(struct ring_section) == 32, "version 2 has this size");
 
-/* The sections that every ring begins with; those of the fields follow. */
+/* The sections that every ring begins with; those of other values follow. */
 enum { RING_IMAGES, RING_LABELS, RING_SAMPLES, RING_FLAGS, RING_FIRST_FIELD };
-enum { RING_SECTIONS_MAX = RING_FIRST_FIELD + RING_FIELDS_MAX };
 
 /*
- * The constant part of a ring. ring_geometry_init() and ring_geometry_field() describe the
+ * The constant part of a ring. ring_geometry_init() and the functions after it describe the
  * sections; offsets and slot_size follow from them.
  */
 struct ring_geometry {
+	uint32_t version;
 	uint32_t slots;
 	uint32_t batch_size_max;
 	uint64_t slot_size;
-	uint32_t field_bytes; /* upper limit of the size of a field's value */
+	uint32_t field_bytes; /* version 1: upper limit of the size of a field's value */
 	uint32_t section_count;
 	struct ring_section sections[RING_SECTIONS_MAX];
 };
+
+/* The part of a header that changes: version 1 from offset 384 on, version 2 from 64 on. */
+struct ring_control {
+	_Alignas(64) _Atomic uint64_t head;
+	_Atomic uint32_t state;
+	_Atomic uint32_t producer_waits;
+	_Alignas(64) char reason[RING_REASON_MAX];
+	_Alignas(64) _Atomic uint32_t order[RING_SLOTS_MAX];
+};
+
+/* The header of version 2; members as in struct ring_header. */
+struct ring_header_2 {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t slots;
+	uint32_t batch_size_max;
+	uint64_t slot_size;
+	uint32_t section_count;    /* RING_FIRST_FIELD .. RING_SECTIONS_MAX */
+	uint32_t slot_header_size; /* RING_SLOT_HEADER_2_SIZE */
+	uint64_t reserved[4];      /* zero */
+	_Alignas(64) _Atomic uint64_t head;
+	_Atomic uint32_t state;
+	_Atomic uint32_t producer_waits;
+	_Alignas(64) char reason[RING_REASON_MAX];
+	_Alignas(64) _Atomic uint32_t order[RING_SLOTS_MAX];
+	_Alignas(2048) struct ring_section sections[RING_SECTIONS_MAX];
+};
+_Static_assert(sizeof(struct ring_header_2) == RING_HEADER_SIZE, "ring header fills its page");
 
 enum ring_sample_flag {
 	/* the sample could not be decoded; another sample replaces it */
@@ -162,6 +209,25 @@ struct ring_slot {
 };
 _Static_assert(sizeof(struct ring_slot) <= RING_SLOT_HEADER_SIZE, "slot header fits");
 
+/* Extent of one section in a batch. */
+struct ring_extent {
+	uint32_t shape[RING_DIMS_MAX]; /* `dims` sides in the order in memory; the rest is 0 */
+	uint64_t bytes;                /* used of the section's room */
+	uint32_t layout;               /* enum ring_layout of images, else 0 */
+	uint32_t reserved;             /* zero */
+};
+_Static_assert(sizeof(struct ring_extent) == 32, "version 2 has this size");
+
+/*
+ * Header of a slot in version 2. Height to layout of `batch` are zero: extents[RING_IMAGES] has
+ * them.
+ */
+struct ring_slot_2 {
+	struct ring_slot batch;
+	struct ring_extent extents[RING_SECTIONS_MAX];
+};
+_Static_assert(sizeof(struct ring_slot_2) <= RING_SLOT_HEADER_2_SIZE, "slot header fits");
+
 struct ring_ack {
 	/* set if the client polls its socket and wants a doorbell after head or state changes */
 	_Atomic uint32_t consumer_waits;
@@ -180,9 +246,28 @@ _Static_assert(sizeof(struct ring_ack) <= RING_ACK_SIZE, "acks fit their page");
  */
 void ring_geometry_init(struct ring_geometry *geometry, uint32_t slots, uint32_t batch_size_max,
 			uint64_t image_bytes);
+/* Changes a geometry without fields to version 2. image_element: enum ring_element. */
+void ring_geometry_upgrade(struct ring_geometry *geometry, uint8_t image_element);
 /*
- * Adds the section of a field. type: enum packimg_field_type; room: capacity of one value in bytes,
- * which numbers ignore. Returns -EINVAL for an unknown type or a field too many.
+ * Version 2: adds a section of values of `count` elements each. dims: 0 for one element, else 1 or
+ * more. Returns -EINVAL for an unknown element or a section too many.
+ */
+int ring_geometry_dense(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
+			uint64_t count);
+/*
+ * Version 2: adds a section of values of up to rows_max rows of `row` bytes. dims: dimensions of a
+ * row. Returns -EINVAL if row is 0 or no multiple of the element, if `start` cannot count the
+ * rows, or for a section too many.
+ */
+int ring_geometry_ragged(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
+			 uint32_t row, uint64_t rows_max);
+/* Bytes of an element; 1 for RING_OPAQUE, 0 if it is unknown. */
+uint32_t ring_element_size(uint32_t element);
+/* Offset of the rows in a ragged section. */
+uint64_t ring_ragged_offset(uint32_t batch_size_max);
+/*
+ * Version 1: adds the section of a field. type: enum packimg_field_type; room: capacity of one
+ * value in bytes, which numbers ignore. Returns -EINVAL for an unknown type or a field too many.
  */
 int ring_geometry_field(struct ring_geometry *geometry, uint32_t type, uint32_t room);
 
@@ -192,7 +277,8 @@ int ring_geometry_field(struct ring_geometry *geometry, uint32_t type, uint32_t 
  * the client may be able to write.
  */
 struct ring_producer {
-	struct ring_header *header;
+	struct ring_header *header; /* the ring's first page, of either version */
+	struct ring_control *control;
 	struct ring_geometry layout; /* constant part of *header, with the sections' offsets */
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
@@ -296,7 +382,9 @@ enum ring_mapping {
  * any time.
  */
 struct ring_consumer {
-	const struct ring_header *header; /* the daemon may change any of it at any time */
+	/* the ring's first page, of either version; the daemon may change any of it at any time */
+	const struct ring_header *header;
+	const struct ring_control *control;
 	/* constant part of *header: copied once, checked, and the only one used */
 	struct ring_geometry layout;
 	struct ring_ack *ack;
@@ -308,6 +396,8 @@ struct ring_consumer {
 	_Atomic uint32_t held_count;
 	/* per slot: number of the batch that the client holds there, 0 if none */
 	_Atomic uint64_t held[RING_SLOTS_MAX];
+	/* version 2: checked extents of each slot's batch, [slots][section_count]; owned */
+	struct ring_extent *extents;
 };
 
 /*
@@ -320,7 +410,8 @@ int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 		      enum ring_mapping mapping);
 /*
  * Call once the daemon has started the ring. Copies the header and checks it, and the bounds of
- * every section, against the mapped size. -EPROTO if this version does not support the ring.
+ * every section, against the mapped size. -EPROTO if this version does not support the ring,
+ * -ENOMEM.
  */
 int ring_consumer_check(struct ring_consumer *consumer);
 void ring_consumer_deinit(struct ring_consumer *consumer);
@@ -344,6 +435,15 @@ void ring_keep_held(const struct ring_consumer *consumer);
  * and use.
  */
 void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy);
+/*
+ * Version 2: copies the extents of a slot that the caller has taken and checks them against the
+ * layout. count: checked number of samples. Returns the copies, valid until the slot is taken
+ * again, or NULL if an extent is not sound.
+ */
+const struct ring_extent *ring_check_extents(struct ring_consumer *consumer,
+					     const struct ring_slot *slot, uint32_t count);
+/* The extents of a held batch that ring_check_extents() returned; NULL if it is not held. */
+const struct ring_extent *ring_extents(const struct ring_consumer *consumer, uint64_t number);
 /*
  * Copies the reason of RING_FAILED, RING_REASON_MAX bytes, and terminates it. The text is not
  * validated.

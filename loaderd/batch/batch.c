@@ -21,8 +21,10 @@ int batcher_geometry(const struct batcher_options *options, struct ring_geometry
 	if (__builtin_mul_overflow((uint64_t)pipeline_sample_size_max(options->pipeline),
 				   (uint64_t)options->order.batch_size, &image_bytes))
 		image_bytes = UINT64_MAX;
+	struct pipeline_shape shape;
+	pipeline_shape(options->pipeline, options->epoch, &shape);
 	return values_geometry(&options->values, options->slots, options->order.batch_size,
-			       image_bytes, ret_geometry);
+			       image_bytes, (uint8_t)shape.element, ret_geometry);
 }
 
 static void *new_aligned(size_t count, size_t size)
@@ -291,7 +293,15 @@ static void batch_move(const struct batcher *batcher, const struct batcher_work 
 		uint8_t *section = (uint8_t *)work->slot + layout->sections[s].offset;
 		size_t size =
 			s == RING_IMAGES ? work->shape.sample_size : layout->sections[s].stride;
-		memcpy(section + to * size, section + from * size, size);
+		if (layout->sections[s].kind == RING_RAGGED) {
+			/* The rows stay where they are. */
+			uint32_t *starts = (uint32_t *)section;
+			uint32_t *rows = starts + layout->batch_size_max;
+			starts[to] = starts[from];
+			rows[to] = rows[from];
+		} else {
+			memcpy(section + to * size, section + from * size, size);
+		}
 	}
 }
 
@@ -313,17 +323,23 @@ static uint32_t batch_compact(struct batcher *batcher, struct batcher_work *work
 	return kept;
 }
 
-static void fill_slot(struct batcher_work *work)
+static void fill_slot(const struct batcher *batcher, struct batcher_work *work)
 {
 	struct ring_slot *slot = work->slot;
 	slot->epoch = work->epoch;
 	slot->batch = work->batch;
 	slot->count = work->count;
-	slot->height = work->shape.height;
-	slot->width = work->shape.width;
-	slot->channels = work->shape.channels;
-	slot->element = work->shape.element;
-	slot->layout = work->shape.layout;
+	if (batcher->ring.layout.version == RING_VERSION_2) {
+		struct ring_slot_2 *header = (struct ring_slot_2 *)slot;
+		values_extents(&batcher->options.values, &batcher->ring.layout, &work->shape,
+			       work->slice.count, work->count, header->extents);
+	} else {
+		slot->height = work->shape.height;
+		slot->width = work->shape.width;
+		slot->channels = work->shape.channels;
+		slot->element = work->shape.element;
+		slot->layout = work->shape.layout;
+	}
 	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
 	slot->last = work->slice.last;
 	slot->publish_ns = clock_ns(CLOCK_MONOTONIC);
@@ -351,7 +367,7 @@ static bool publish_complete(struct batcher *batcher)
 			doorbell |= ring_end(&batcher->ring, work->failure);
 			break;
 		}
-		fill_slot(work);
+		fill_slot(batcher, work);
 		doorbell |= ring_publish(&batcher->ring);
 	}
 	if (batcher->draining)

@@ -18,7 +18,8 @@ static uint32_t cut_text(const uint8_t *bytes, uint32_t capacity)
 
 void values_init(struct value_table *values)
 {
-	*values = (struct value_table){.count = RING_FIRST_FIELD,
+	*values = (struct value_table){.version = RING_VERSION_1,
+				       .count = RING_FIRST_FIELD,
 				       .values = {
 					       [RING_IMAGES] = {.source = VALUE_IMAGE},
 					       [RING_LABELS] = {.source = VALUE_LABEL},
@@ -27,14 +28,26 @@ void values_init(struct value_table *values)
 				       }};
 }
 
+static int add_section(const struct value *value, struct ring_geometry *geometry)
+{
+	if (geometry->version == RING_VERSION_1)
+		return ring_geometry_field(geometry, value->type, (uint32_t)value->capacity);
+	if (value->ragged)
+		return ring_geometry_ragged(geometry, value->element, value->dims, value->row,
+					    value->capacity / value->row);
+	return ring_geometry_dense(geometry, value->element, value->dims,
+				   value->row / ring_element_size(value->element));
+}
+
 int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
-		    uint64_t image_bytes, struct ring_geometry *ret_geometry)
+		    uint64_t image_bytes, uint8_t element, struct ring_geometry *ret_geometry)
 {
 	struct ring_geometry geometry;
 	ring_geometry_init(&geometry, slots, batch_size, image_bytes);
+	if (values->version == RING_VERSION_2)
+		ring_geometry_upgrade(&geometry, element);
 	for (uint32_t i = RING_FIRST_FIELD; i < values->count; i++) {
-		int r = ring_geometry_field(&geometry, values->values[i].type,
-					    values->values[i].capacity);
+		int r = add_section(&values->values[i], &geometry);
 		if (r < 0)
 			return r;
 	}
@@ -42,9 +55,39 @@ int values_geometry(const struct value_table *values, uint32_t slots, uint32_t b
 	return 0;
 }
 
+static struct ring_extent image_extent(const struct pipeline_shape *image, uint32_t count)
+{
+	struct ring_extent extent = {.shape = {image->height, image->width, image->channels},
+				     .bytes = count * (uint64_t)image->sample_size,
+				     .layout = image->layout};
+	if (image->layout == PIPELINE_NCHW) {
+		extent.shape[0] = image->channels;
+		extent.shape[1] = image->height;
+		extent.shape[2] = image->width;
+	}
+	return extent;
+}
+
+void values_extents(const struct value_table *values, const struct ring_geometry *layout,
+		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
+		    struct ring_extent *ret_extents)
+{
+	for (uint32_t i = 0; i < values->count; i++) {
+		const struct ring_section *section = &layout->sections[i];
+		struct ring_extent extent = {.bytes = count * section->stride};
+		if (section->kind == RING_RAGGED)
+			extent.bytes = ring_ragged_offset(layout->batch_size_max) +
+				       samples * section->stride;
+		memcpy(extent.shape, values->values[i].shape, sizeof(extent.shape));
+		ret_extents[i] = i == RING_IMAGES ? image_extent(image, count) : extent;
+	}
+}
+
 static const char *value_name(const struct value *value, const struct dataset *dataset)
 {
 	struct packimg_field field;
+	if (value->name)
+		return value->name;
 	if (value->source != VALUE_FIELD)
 		return value->source == VALUE_KEY ? "__key__" : "__deferred__";
 	return packimg_field(dataset->image, value->field, &field) < 0 ? "" : field.name;
@@ -62,7 +105,7 @@ static int fetch_bytes(const struct value_origin *origin, const struct value *va
 	if (dataset->mapped || value->source == VALUE_DEFERRED || size == 0)
 		return 0;
 	if (size > value->capacity)
-		size = value->capacity + (size_t)1;
+		size = (size_t)value->capacity + 1;
 	uint8_t *bytes = io_buffer_take(origin->bytes, size);
 	if (!bytes)
 		return -ENOMEM;
@@ -82,7 +125,7 @@ static int put_record(const struct value *value, const struct value_origin *orig
 	if (r < 0)
 		return r;
 	if (stored->size > value->capacity) {
-		size = value->capacity;
+		size = (uint32_t)value->capacity;
 		if (value->type == PACKIMG_FIELD_TEXT)
 			size = cut_text(stored->bytes, size);
 		*flags |= RING_SAMPLE_FIELD_CUT;
@@ -90,6 +133,70 @@ static int put_record(const struct value *value, const struct value_origin *orig
 	memcpy(cell, &size, sizeof(size));
 	memcpy(cell + sizeof(size), stored->bytes, size);
 	memset(cell + sizeof(size) + size, 0, stride - sizeof(size) - size);
+	return 0;
+}
+
+/* Writes a number of an int64 column. Returns -ERANGE if the element cannot hold it. */
+static int put_integer(int64_t number, uint8_t element, void *cell)
+{
+	static const struct {
+		int64_t least, most;
+	} ranges[] = {
+		[RING_U8] = {0, UINT8_MAX},          [RING_U16] = {0, UINT16_MAX},
+		[RING_I16] = {INT16_MIN, INT16_MAX}, [RING_I32] = {INT32_MIN, INT32_MAX},
+		[RING_I64] = {INT64_MIN, INT64_MAX}, [RING_U64] = {0, INT64_MAX},
+	};
+	if (element >= sizeof(ranges) / sizeof(*ranges) || number < ranges[element].least ||
+	    number > ranges[element].most)
+		return -ERANGE;
+	/* The low bytes of a little-endian two's complement are the narrower number. */
+	memcpy(cell, &number, ring_element_size(element));
+	return 0;
+}
+
+static int put_scalar(const struct value *value, const struct packimg_value *stored, uint8_t *cell)
+{
+	if (value->type == PACKIMG_FIELD_INT64)
+		return put_integer(stored->int64, value->element, cell);
+	if (value->element == RING_F32) {
+		float number = (float)stored->float64;
+		memcpy(cell, &number, sizeof(number));
+	} else {
+		memcpy(cell, &stored->float64, sizeof(stored->float64));
+	}
+	return 0;
+}
+
+/* Copies a value of fixed shape. */
+static int put_dense(const struct value *value, const struct value_origin *origin,
+		     struct packimg_value *stored, uint8_t *cell)
+{
+	if (stored->size != value->row)
+		return -EBADMSG;
+	int r = fetch_bytes(origin, value, stored);
+	if (r == 0)
+		memcpy(cell, stored->bytes, stored->size);
+	return r;
+}
+
+/* Copies the rows of a value to its place in a ragged section, and says where they are. */
+static int put_rows(const struct value *value, const struct value_origin *origin,
+		    struct packimg_value *stored, uint8_t *section, uint64_t stride,
+		    uint32_t batch_size, uint32_t i)
+{
+	uint32_t *index = (uint32_t *)section;
+	if (stored->size > value->capacity)
+		return value->longest_known ? -EBADMSG : -EINVAL;
+	if (stored->size % value->row != 0)
+		return -EBADMSG;
+	int r = fetch_bytes(origin, value, stored);
+	if (r < 0)
+		return r;
+	if (stored->size > 0)
+		memcpy(section + ring_ragged_offset(batch_size) + i * stride, stored->bytes,
+		       stored->size);
+	index[i] = (uint32_t)(i * stride / value->row);
+	index[batch_size + i] = (uint32_t)(stored->size / value->row);
 	return 0;
 }
 
@@ -114,24 +221,30 @@ static int find_value(const struct value *value, const struct value_origin *orig
 	return r;
 }
 
-static int put_field(const struct value *value, const struct value_origin *origin, bool whole,
-		     uint8_t *cell, size_t stride, struct packimg_value *stored, uint8_t *flags)
+/* section: the value's section of the slot. */
+static int put_field(const struct value_table *values, uint32_t v,
+		     const struct value_origin *origin, const struct ring_geometry *layout,
+		     uint8_t *section, uint32_t i, struct packimg_value *stored, uint8_t *flags)
 {
+	const struct value *value = &values->values[v];
+	const uint64_t stride = layout->sections[v].stride;
+	uint8_t *cell = section + i * stride;
 	int r = find_value(value, origin, stored);
 	if (r < 0)
 		return r;
+	if (!stored->present)
+		*flags |= RING_SAMPLE_FIELD_MISSING;
+	if (layout->sections[v].kind == RING_RAGGED)
+		return put_rows(value, origin, stored, section, stride, layout->batch_size_max, i);
 	if (!stored->present) {
 		memset(cell, 0, stride);
-		*flags |= RING_SAMPLE_FIELD_MISSING;
 		return 0;
 	}
-	if (value->type == PACKIMG_FIELD_INT64)
-		memcpy(cell, &stored->int64, sizeof(stored->int64));
-	else if (value->type == PACKIMG_FIELD_FLOAT64)
-		memcpy(cell, &stored->float64, sizeof(stored->float64));
-	else
-		r = put_record(value, origin, whole, stored, cell, stride, flags);
-	return r;
+	if (value->type == PACKIMG_FIELD_INT64 || value->type == PACKIMG_FIELD_FLOAT64)
+		return put_scalar(value, stored, cell);
+	if (layout->sections[v].kind == RING_DENSE)
+		return put_dense(value, origin, stored, cell);
+	return put_record(value, origin, values->whole, stored, cell, stride, flags);
 }
 
 /* Sets the message for an error of put_field(). */
@@ -140,15 +253,27 @@ static void explain(int r, const struct value_origin *origin, const struct value
 {
 	const unsigned long long index = origin->index;
 	const char *name = value_name(value, origin->dataset);
-	if (r == -EINVAL)
+	if (r == -EINVAL && value->name)
+		snprintf(
+			error->text, sizeof(error->text),
+			"sample %llu of %.200s: value \"%.100s\" has %zu bytes, and field_bytes is "
+			"%llu; the file does not record the longest value: ask for more",
+			index, origin->dataset->path, name, stored->size,
+			(unsigned long long)value->capacity);
+	else if (r == -EINVAL)
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
 			 "field_bytes is %u; ask for more (at most %d), or for cut values",
-			 index, origin->dataset->path, name, stored->size, value->capacity,
-			 RING_FIELD_BYTES_MAX);
+			 index, origin->dataset->path, name, stored->size,
+			 (uint32_t)value->capacity, RING_FIELD_BYTES_MAX);
 	else if (r == -ENOMEM)
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: no memory for its value of field \"%.100s\"", index, name);
+	else if (r == -ERANGE)
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: its value of field \"%.100s\" is %lld, which its type in "
+			 "the schema cannot hold",
+			 index, name, (long long)stored->int64);
 	else
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: its value of field \"%.100s\" is damaged, or longer "
@@ -164,7 +289,8 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 	for (uint32_t v = 0; v < values->count; v++) {
 		const struct value *value = &values->values[v];
 		const size_t stride = layout->sections[v].stride;
-		uint8_t *cell = (uint8_t *)slot + layout->sections[v].offset + i * stride;
+		uint8_t *section = (uint8_t *)slot + layout->sections[v].offset;
+		uint8_t *cell = section + i * stride;
 		struct packimg_value stored = {0};
 		int r = 0;
 		switch (value->source) {
@@ -182,11 +308,11 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 		case VALUE_FIELD:
 		case VALUE_KEY:
 		case VALUE_DEFERRED:
-			r = put_field(value, origin, values->whole, cell, stride, &stored, &flags);
+			r = put_field(values, v, origin, layout, section, i, &stored, &flags);
 		}
 		if (r < 0) {
 			explain(r, origin, value, &stored, error);
-			return r;
+			return r == -ERANGE ? -EBADMSG : r;
 		}
 	}
 	if (flags_cell)

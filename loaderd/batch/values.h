@@ -27,12 +27,22 @@ struct value {
 	enum value_source source;
 	uint32_t field;    /* number of the dataset's field */
 	uint32_t type;     /* enum packimg_field_type, as announced to the client */
-	uint32_t capacity; /* bytes of one value; unused for numbers */
+	uint64_t capacity; /* bytes of one value; unused for scalars */
+	/* From here on, rings of version 2 only: */
+	const char *name;              /* as announced to the client; lives as long as the feed */
+	uint8_t element;               /* enum ring_element */
+	uint8_t dims;                  /* of a value, without its rows */
+	bool ragged;                   /* any number of rows */
+	bool longest_known;            /* no sample has more than `capacity` bytes, says the file */
+	uint32_t row;                  /* bytes of a row, or of the value if it has no rows */
+	uint32_t shape[RING_DIMS_MAX]; /* of a row, or of the value; `dims` sides */
 };
 
 struct value_table {
+	uint32_t version; /* of the ring */
 	uint32_t count;
-	bool whole; /* if a value does not fit: true fails the feed, false truncates the value */
+	/* version 1, if a value does not fit: true fails the feed, false truncates the value */
+	bool whole;
 	struct value values[RING_SECTIONS_MAX];
 };
 
@@ -47,9 +57,19 @@ struct value_origin {
 
 /* Begins a table with what every feed delivers: image, label, sample number and flags. */
 void values_init(struct value_table *values);
-/* Describes the sections for these values. image_bytes: bytes of one batch's images. */
+/*
+ * Describes the sections for these values. image_bytes: bytes of one batch's images; element: enum
+ * ring_element of the images. -EINVAL if a value cannot be a section.
+ */
 int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
-		    uint64_t image_bytes, struct ring_geometry *ret_geometry);
+		    uint64_t image_bytes, uint8_t element, struct ring_geometry *ret_geometry);
+/*
+ * Fills in the extents of a batch, version 2. samples: samples written, including skipped ones;
+ * count: without them.
+ */
+void values_extents(const struct value_table *values, const struct ring_geometry *layout,
+		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
+		    struct ring_extent *ret_extents);
 /*
  * Copies a sample's values, except its image, to index i of a slot. Call it inside the dataset's
  * guard. Returns -EBADMSG if a value is damaged, -ENOMEM, or -EINVAL if a value does not fit (the

@@ -1,6 +1,7 @@
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
 #include "loaderd/worker/dataset_reply.h"
+#include "loaderd/worker/delivery.h"
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
@@ -251,11 +252,11 @@ static int opening_admit(struct session *session, const Loaderd__Request *reques
 {
 	bool feed = request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
 	uint32_t version = feed ? request->open_feed->version : request->get_dataset->version;
-	if (version != PROTO_VERSION)
+	if (version < PROTO_VERSION_OLDEST || version > PROTO_VERSION)
 		return refuse_request(refusal, EPROTO, "version",
-				      "this daemon speaks protocol version %d, but the client "
-				      "asked for %u; update the older one",
-				      PROTO_VERSION, version);
+				      "this daemon speaks protocol versions %d to %d, but the "
+				      "client asked for %u; update the older one",
+				      PROTO_VERSION_OLDEST, PROTO_VERSION, version);
 	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
 				      "this connection has a pending request; wait for its reply");
@@ -440,6 +441,7 @@ static void announce_feed(struct session *session, const struct subscription *fe
 			  const Loaderd__OpenFeed *request)
 {
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	Loaderd__Section **sections = NULL;
 	const Loaderd__Reply reply = REPLY(FEED_OPENED, feed_opened, &opened);
 	opened.feed_id = feed->id;
 	opened.samples = feed->dataset->count;
@@ -465,7 +467,13 @@ static void announce_feed(struct session *session, const struct subscription *fe
 		 : feed->dataset->mapped                   ? "mmap"
 							   : "pread",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
+	if (delivery_announce(&feed->options, &feed->schema, &sections, &opened.n_sections) < 0) {
+		session_close(session, "out of memory");
+		return;
+	}
+	opened.sections = sections;
 	session_reply(session, &reply);
+	free(sections);
 }
 
 static void map_next(struct opening *opening)

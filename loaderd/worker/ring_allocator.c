@@ -98,13 +98,15 @@ static int ring_allocator_refuse(const struct ring_request *request, struct refu
 			"the %llu that all users share; ask for fewer slots or smaller "
 			"batches, try again later, or raise [limits] shared_memory",
 			(unsigned long long)bytes_of(request), (unsigned long long)order->most);
-	return refuse_request(
+	int r = refuse_request(
 		refusal, EDQUOT, "slots",
 		"the feed needs %llu bytes of shared memory, but only %llu are left of the limit "
 		"of %llu, to which rings count until nothing refers to them; ask for fewer slots "
 		"or smaller batches, or raise [limits] shared_memory_per_user",
 		(unsigned long long)bytes_of(request), (unsigned long long)order->left,
 		(unsigned long long)order->most);
+	refusal->left = order->left;
+	return r;
 }
 
 /* Sends the request and waits for the answer, once. */

@@ -1,6 +1,7 @@
 #include "loaderd/worker/subscription.h"
 
 #include "format/base/system/memory.h"
+#include "loaderd/worker/delivery.h"
 #include "loaderd/worker/server_internal.h"
 #include "proto/framing.h"
 
@@ -27,6 +28,7 @@ int refuse_request(struct refusal *refusal, int code, const char *field, const c
 	refusal->code = code;
 	refusal->field = field;
 	refusal->position = -1;
+	refusal->left = 0;
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(refusal->text, sizeof(refusal->text), format, arguments);
@@ -119,11 +121,6 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      "([limits] pipeline_length)",
 				      strlen(request->pipeline),
 				      (unsigned long long)config->pipeline_length);
-	if (request->n_fields > config->fields)
-		return refuse_request(refusal, EDQUOT, "fields",
-				      "the client asked for %zu fields, but the daemon's limit is "
-				      "%llu ([limits] fields)",
-				      request->n_fields, (unsigned long long)config->fields);
 	r = check_limit("field_bytes", request->field_bytes, config->field_bytes, refusal);
 	if (r < 0)
 		return r;
@@ -256,16 +253,6 @@ static int check_side(const struct pipeline *pipeline, uint64_t epoch, uint64_t 
 			      (unsigned long long)limit);
 }
 
-#define DEFERRED "__deferred__"
-
-static bool wants_deferred(const Loaderd__OpenFeed *request)
-{
-	for (size_t i = 0; i < request->n_fields; i++)
-		if (strcmp(request->fields[i], DEFERRED) == 0)
-			return true;
-	return false;
-}
-
 static int set_transform(struct batcher_options *options, const Loaderd__OpenFeed *request,
 			 const struct config *config, struct refusal *refusal)
 {
@@ -283,148 +270,12 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 		if (r < 0)
 			return r;
 	}
-	if (wants_deferred(request)) {
+	if (delivery_defers(request)) {
 		r = pipeline_defer(options->pipeline, &error);
 		if (r < 0)
 			return refuse_pipeline(refusal, r, &error);
 	}
 	return check_side(options->pipeline, request->epoch, config->image_side, refusal);
-}
-
-enum { FIELD_BYTES_DEFAULT = 256 };
-
-#define KEY "__key__"
-
-/* Finds a field by name. A field of the dataset named __key__ takes precedence. */
-static int find_field(const struct dataset *dataset, const char *name, struct value *ret_value,
-		      struct packimg_field *ret_field)
-{
-	uint32_t count = packimg_field_count(dataset->image);
-	for (uint32_t i = 0; i < count; i++) {
-		if (packimg_field(dataset->image, i, ret_field) == 0 &&
-		    strcmp(ret_field->name, name) == 0) {
-			*ret_value = (struct value){.source = VALUE_FIELD, .field = i};
-			return 0;
-		}
-	}
-	if (strcmp(name, KEY) != 0)
-		return -ENOENT;
-	*ret_value = (struct value){.source = VALUE_KEY};
-	*ret_field = (struct packimg_field){KEY, PACKIMG_FIELD_TEXT,
-					    packimg_source_longest(dataset->image)};
-	return 0;
-}
-
-static int refuse_long(const Loaderd__OpenFeed *request, const struct config *config,
-		       const struct packimg_field *field, struct refusal *refusal)
-{
-	unsigned long long longest = field->longest;
-	bool cuts = strcmp(field->name, DEFERRED) != 0;
-	if (request->field_bytes == 0)
-		return refuse_request(
-			refusal, EDQUOT, "fields",
-			"field \"%.200s\": the longest value has %llu bytes, but the daemon's "
-			"limit is %llu ([limits] field_bytes, at most %d); %sleave the field out",
-			field->name, longest, (unsigned long long)config->field_bytes,
-			RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
-	return refuse_request(refusal, EINVAL, "field_bytes",
-			      "field \"%.200s\": the longest value has %llu bytes, but field_bytes "
-			      "is %u; ask for that many (or for 0: as many as it takes)%s",
-			      field->name, longest, request->field_bytes,
-			      cuts ? ", or for cut values" : "");
-}
-
-/*
- * Chooses the bytes per value. For whole values, this is the longest recorded one; otherwise, or if
- * that is unknown, the size that the client asks for.
- */
-static int choose_capacity(const Loaderd__OpenFeed *request, const struct config *config,
-			   const struct packimg_field *field, bool whole, uint32_t *ret_capacity,
-			   struct refusal *refusal)
-{
-	uint64_t most = request->field_bytes == 0 ? config->field_bytes : request->field_bytes;
-	*ret_capacity = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
-	if (*ret_capacity > most)
-		*ret_capacity = (uint32_t)most;
-	if (!whole || field->longest == PACKIMG_LONGEST_UNKNOWN)
-		return 0;
-	if (field->longest > most)
-		return refuse_long(request, config, field, refusal);
-	*ret_capacity = (uint32_t)field->longest;
-	return 0;
-}
-
-/* Lists the dataset's field names, as many as fit. */
-static void fields_list(const struct dataset *dataset, char *text, size_t size)
-{
-	struct packimg_field field;
-	uint32_t count = packimg_field_count(dataset->image);
-	size_t used = (size_t)snprintf(text, size, count ? "it has " : "it has none of its own");
-	for (uint32_t i = 0; i < count && !packimg_field(dataset->image, i, &field); i++) {
-		size_t room = size - used, more = strlen(field.name) + sizeof(", \"\"");
-		if (more + sizeof(" and others, which packimg info lists") > room) {
-			snprintf(text + used, room, " and others, which packimg info lists");
-			return;
-		}
-		used += (size_t)snprintf(text + used, room, "%s\"%s\"", i ? ", " : "", field.name);
-	}
-}
-
-static int fields_refuse(const struct dataset *dataset, const char *name, struct refusal *refusal)
-{
-	char list[400];
-	fields_list(dataset, list, sizeof(list));
-	return refuse_request(refusal, EINVAL, "fields",
-			      "the dataset has no field \"%.200s\": %s; " KEY
-			      " is the samples' source names, and " DEFERRED
-			      " the part of the pipeline that is left to the client",
-			      name, list);
-}
-
-static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
-		       const struct batcher_options *options, const char *name,
-		       struct value *ret_value, struct refusal *refusal)
-{
-	const struct dataset *dataset = options->dataset;
-	struct value value;
-	struct packimg_field field;
-	bool whole = request->whole_values;
-	if (strcmp(name, DEFERRED) == 0) {
-		value = (struct value){.source = VALUE_DEFERRED};
-		field = (struct packimg_field){DEFERRED, PACKIMG_FIELD_BYTES,
-					       pipeline_deferred_max(options->pipeline)};
-		whole = true;
-	} else if (find_field(dataset, name, &value, &field) < 0)
-		return fields_refuse(dataset, name, refusal);
-	value.type = field.type;
-	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
-		value.type = PACKIMG_FIELD_BYTES;
-	int r = field.type < PACKIMG_FIELD_BYTES
-			? 0
-			: choose_capacity(request, config, &field, whole, &value.capacity, refusal);
-	*ret_value = value;
-	return r;
-}
-
-/*
- * Chooses the extra fields that a feed delivers and the bytes per value, from the request, the
- * dataset's fields and their longest values, and the daemon's limits.
- */
-static int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,
-			 const struct batcher_options *options, struct value_table *ret_values,
-			 struct refusal *refusal)
-{
-	struct value_table values;
-	values_init(&values);
-	values.whole = request->whole_values;
-	for (size_t i = 0; i < request->n_fields; i++) {
-		int r = fields_pick(request, config, options, request->fields[i],
-				    &values.values[values.count++], refusal);
-		if (r < 0)
-			return r;
-	}
-	*ret_values = values;
-	return 0;
 }
 
 static void choose_slots(struct batcher_options *options, uint32_t asked, uint64_t most)
@@ -481,7 +332,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	r = set_transform(options, request, config, refusal);
 	if (r < 0)
 		return r;
-	r = fields_choose(request, config, options, &options->values, refusal);
+	r = delivery_choose(request, config, options, &subscription->schema, refusal);
 	if (r < 0)
 		return r;
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),
@@ -558,15 +409,20 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 	uint64_t other_bytes = options->io.mode == IO_URING ? options->io.bytes : 0;
 	if (options->wanted)
 		other_bytes += wants_bytes(options->slots, options->order.batch_size);
-	if (bytes == 0)
-		return refuse_request(
+	if (bytes == 0) {
+		int refused = refuse_request(
 			refusal, EDQUOT, "batch_size",
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
 			options->slots, options->order.batch_size,
 			pipeline_sample_size_max(options->pipeline));
+		delivery_explain_size(options, UINT64_MAX - 1, refusal);
+		return refused;
+	}
 	int r = ring_allocator_take(&subscription->session->server->ring_allocator,
 				    subscription->id, bytes, other_bytes, subscription->writable,
 				    &options->ring_fd, &options->ack_fd, refusal);
+	if (r == -EDQUOT && refusal->left > other_bytes)
+		delivery_explain_size(options, refusal->left - other_bytes, refusal);
 	if (r < 0)
 		return r;
 	subscription->bytes = bytes + other_bytes;

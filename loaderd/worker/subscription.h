@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "format/base/schema.h"
 #include "loaderd/batch/batch.h"
 #include "loaderd/config.h"
 #include "loaderd/worker/registry.h"
@@ -27,6 +28,7 @@ struct subscription {
 	bool writable;  /* the client may map the ring writable */
 	uint64_t bytes; /* charged for ring and read-ahead; 0 if there is no ring */
 	uint32_t batch_size;
+	struct schema schema; /* of the dataset; set if the ring is of version 2 */
 };
 
 /* The error of a refused request, as sent in the Error message. */
@@ -34,6 +36,7 @@ struct refusal {
 	int code; /* positive errno */
 	const char *field;
 	int position;
+	uint64_t left; /* if the ring is too large: bytes that are left, 0 if not to be told */
 	char text[SUBSCRIPTION_TEXT_MAX];
 };
 

@@ -26,17 +26,12 @@ _Static_assert((int)FEED_BYTES == (int)RING_RECORD_BYTES &&
 		       (int)FEED_TEXT == (int)RING_RECORD_TEXT,
 	       "types pass through");
 
-static uint64_t element_size(uint32_t element)
-{
-	static const uint8_t sizes[] = {
-		[RING_U8] = 1, [RING_F16] = 2, [RING_BF16] = 2, [RING_F32] = 4};
-	return element < sizeof(sizes) ? sizes[element] : 0;
-}
-
 /* Bytes of a batch's images; 0 if the slot's header is inconsistent or does not fit the ring's. */
 static uint64_t image_bytes(const struct ring_geometry *layout, const struct ring_slot *slot)
 {
-	uint64_t bytes = element_size(slot->element);
+	uint64_t bytes = slot->element == RING_OPAQUE || slot->element > RING_F32
+				 ? 0
+				 : ring_element_size(slot->element);
 	if (slot->count > layout->batch_size_max || slot->channels < 3 || slot->channels > 4 ||
 	    (slot->layout != RING_NHWC && slot->layout != RING_NCHW))
 		return 0;
@@ -46,6 +41,26 @@ static uint64_t image_bytes(const struct ring_geometry *layout, const struct rin
 	    bytes > layout->sections[RING_IMAGES].room)
 		return 0;
 	return bytes;
+}
+
+/*
+ * Puts the images' shape into the copy of a slot's header of version 2, where version 1 has it.
+ * Returns false if an extent of the slot is not sound.
+ */
+static bool read_extents(struct feed *feed, const struct ring_slot *published,
+			 struct ring_slot *slot)
+{
+	const struct ring_extent *extents = ring_check_extents(&feed->ring, published, slot->count);
+	if (!extents)
+		return false;
+	const uint32_t *shape = extents[RING_IMAGES].shape;
+	bool interleaved = extents[RING_IMAGES].layout == RING_NHWC;
+	slot->height = shape[interleaved ? 0 : 1];
+	slot->width = shape[interleaved ? 1 : 2];
+	slot->channels = shape[interleaved ? 2 : 0];
+	slot->layout = extents[RING_IMAGES].layout;
+	slot->element = feed->ring.layout.sections[RING_IMAGES].element;
+	return true;
 }
 
 static int refuse_batch(struct feed *feed)
@@ -105,6 +120,8 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 	const struct ring_section *sections = layout->sections;
 	struct ring_slot slot;
 	ring_copy_slot(published, &slot);
+	if (layout->version == RING_VERSION_2 && !read_extents(feed, published, &slot))
+		return refuse_batch(feed);
 	uint64_t bytes = image_bytes(layout, &slot);
 	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
 		return refuse_batch(feed);
@@ -170,7 +187,7 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 	 * Load state before head: if state is no longer RING_RUNNING, the head loaded afterwards is
 	 * final.
 	 */
-	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
+	uint32_t state = atomic_load_explicit(&feed->ring.control->state, memory_order_seq_cst);
 	const struct ring_slot *slot = ring_take(&feed->ring);
 	if (slot) {
 		*ret_slot = slot;
@@ -400,17 +417,17 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 	return r < 0 ? r : 0;
 }
 
-/*
- * Layout of the ring that holds the batch; NULL if the batch was released and its ring unmapped.
- * Call with the lock held.
- */
-static const struct ring_geometry *layout_of(const struct feed *feed, uint64_t number)
+const struct ring_consumer *feed_ring_of(const struct feed *feed, uint64_t number,
+					 uint64_t *ret_base)
 {
+	*ret_base = feed->base;
 	if (number > feed->base)
-		return &feed->ring.layout;
-	for (const struct old_ring *old = feed->old; old; old = old->next)
+		return &feed->ring;
+	for (const struct old_ring *old = feed->old; old; old = old->next) {
+		*ret_base = old->base;
 		if (number > old->base)
-			return &old->ring.layout;
+			return &old->ring;
+	}
 	return NULL;
 }
 
@@ -433,8 +450,11 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
 	if (feed->connection.fd < 0)
 		return -ECHILD;
 	pthread_mutex_lock(lock);
-	const struct ring_geometry *layout = layout_of(feed, batch->number);
-	bool known = layout && field < layout->section_count - RING_FIRST_FIELD;
+	uint64_t base;
+	const struct ring_consumer *ring = feed_ring_of(feed, batch->number, &base);
+	const struct ring_geometry *layout = ring ? &ring->layout : NULL;
+	bool known = layout && layout->version == RING_VERSION_1 &&
+		     field < layout->section_count - RING_FIRST_FIELD;
 	if (known)
 		*ret_field = (struct feed_field){
 			.name = feed->field_names[field],

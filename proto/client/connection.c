@@ -239,6 +239,8 @@ int connection_reply(struct connection *connection, const char *text, int64_t de
 	if (r < 0)
 		return r;
 	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR) {
+		connection->version_refused =
+			reply->error->code == EPROTO && strcmp(reply->error->field, "version") == 0;
 		r = connection_error(reply->error, text, error);
 		loaderd__reply__free_unpacked(reply, NULL);
 		return r;

@@ -12,6 +12,7 @@
 #include "proto/framing.h"
 #include "proto/socket_path.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -22,7 +23,8 @@ enum {
 struct connection {
 	int fd;
 	struct frame_reader reader;
-	char socket[128]; /* as the user would write it, for error texts */
+	char socket[128];     /* as the user would write it, for error texts */
+	bool version_refused; /* the daemon does not know the version of the last request */
 };
 
 /* Formats a sentence into error and returns code. */

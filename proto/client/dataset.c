@@ -60,7 +60,7 @@ static int ask(struct connection *connection, const char *path, int64_t deadline
 		return r;
 	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
 	get.path = absolute;
-	get.version = PROTO_VERSION;
+	get.version = PROTO_VERSION_OLDEST; /* asks for nothing newer */
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;

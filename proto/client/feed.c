@@ -41,6 +41,18 @@ static int check_options(const struct feed_options *options, char *error)
 		if (!options->fields || !options->fields[i])
 			return error_set(error, -EINVAL, "fields: number %u of %u has no name.", i,
 					 options->field_count);
+	if (options->field_count > 0 && options->value_count > 0)
+		return error_set(
+			error, -EINVAL,
+			"values: not together with fields; ask for all of them as values.");
+	if (options->value_count > RING_SECTIONS_MAX)
+		return error_set(error, -EINVAL,
+				 "values: %u asked for, a feed delivers at most %d.",
+				 options->value_count, RING_SECTIONS_MAX);
+	for (uint32_t i = 0; i < options->value_count; i++)
+		if (!options->values || !options->values[i])
+			return error_set(error, -EINVAL, "values: number %u of %u has no name.", i,
+					 options->value_count);
 	if (options->world == 0 ? options->rank > 0 : options->rank >= options->world)
 		return error_set(error, -EINVAL, "rank: %u is not below world, %u.", options->rank,
 				 options->world == 0 ? 1 : options->world);
@@ -80,6 +92,21 @@ struct feed *feed_new(void)
 	return feed;
 }
 
+/* Copies a list of names into one block, which the caller frees; NULL if out of memory. */
+static const char *const *copy_names(const char *const *names, uint32_t count)
+{
+	size_t size = count * sizeof(char *);
+	for (uint32_t i = 0; i < count; i++)
+		size += strlen(names[i]) + 1;
+	char **copy = malloc(size);
+	char *text = (char *)(copy + count);
+	for (uint32_t i = 0; copy && i < count; i++) {
+		copy[i] = text;
+		text = stpcpy(text, names[i]) + 1;
+	}
+	return (const char *const *)copy;
+}
+
 /* Copies the options for reopening the feed, with owned strings. */
 static int keep_options(struct feed *feed, const struct feed_options *options, char *error)
 {
@@ -91,6 +118,12 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 	feed->options.socket = feed->connection.socket;
 	feed->options.fields = (const char *const *)feed->field_names;
 	feed->options.dataset = dataset;
+	feed->options.values = NULL;
+	if (options->value_count > 0) {
+		feed->options.values = copy_names(options->values, options->value_count);
+		if (!feed->options.values)
+			return error_set(error, -ENOMEM, "Out of memory.");
+	}
 	feed->options.pipeline = strdup(options->pipeline ? options->pipeline : "");
 	feed->options.name = strdup(options->name ? options->name : "");
 	if (!feed->options.pipeline || !feed->options.name)
@@ -172,6 +205,9 @@ void feed_close(struct feed *feed)
 	wants_deinit(feed);
 	for (uint32_t i = 0; i < feed->field_count; i++)
 		free(feed->field_names[i]);
+	sections_deinit(feed);
+	if (feed->options.value_count > 0)
+		free((void *)feed->options.values);
 	free((char *)feed->options.dataset);
 	free((char *)feed->options.pipeline);
 	free((char *)feed->options.name);

@@ -46,7 +46,39 @@ enum feed_writable {
 	 */
 	FEED_OWN = 2,
 };
-enum feed_element { FEED_U8 = 1, FEED_F16 = 2, FEED_BF16 = 3, FEED_F32 = 4 };
+/* Types of numbers. Images have one of the first four. */
+enum feed_element {
+	FEED_NO_ELEMENT = 0, /* bytes and text */
+	FEED_U8 = 1,
+	FEED_F16 = 2,
+	FEED_BF16 = 3,
+	FEED_F32 = 4,
+	FEED_U16 = 5,
+	FEED_I16 = 6,
+	FEED_I32 = 7,
+	FEED_I64 = 8,
+	FEED_U64 = 9,
+	FEED_F64 = 10,
+};
+/* What a value is, as the dataset's schema says. */
+enum feed_role {
+	FEED_ROLE_NONE = 0, /* the samples' flags */
+	FEED_ROLE_IMAGE = 1,
+	FEED_ROLE_MASK = 2,
+	FEED_ROLE_RASTER = 3,
+	FEED_ROLE_BOXES = 4,
+	FEED_ROLE_KEYPOINTS = 5,
+	FEED_ROLE_POLYGONS = 6,
+	FEED_ROLE_CLASS = 7,
+	FEED_ROLE_VALUE = 8,
+	FEED_ROLE_TEXT = 9,
+	FEED_ROLE_BYTES = 10,
+	FEED_ROLE_KEY = 11,
+	FEED_ROLE_NUMBER = 12,
+	FEED_ROLE_JSON = 13,
+};
+/* Whether all samples of a batch have as many elements. */
+enum feed_kind { FEED_DENSE = 1, FEED_RAGGED = 2 };
 enum feed_reconnect { FEED_RECONNECT = 0, FEED_RECONNECT_NEVER = 1 };
 #define FEED_RECONNECT_FOREVER UINT32_MAX /* value for reconnect_timeout_ms */
 enum feed_layout { FEED_NHWC = 1, FEED_NCHW = 2 };
@@ -137,6 +169,13 @@ struct feed_options {
 	 * world, last and repeats must be 0.
 	 */
 	uint32_t wanted;
+	uint32_t value_count;
+	/*
+	 * Names of the dataset's schema to deliver beside image, label and sample number, which
+	 * every feed delivers: see feed_section(). Excludes `fields`. Values are never truncated:
+	 * with field_bytes 0 a file that does not record their longest is an error.
+	 */
+	const char *const *values;
 };
 
 struct feed_info {
@@ -159,6 +198,9 @@ struct feed_info {
 	 */
 	uint8_t dataset_uuid[16];
 	uint64_t reconnects; /* number of times that the feed was reopened since feed_open() */
+	/* sections of a batch, for feed_section(); 0 with `fields`, or if the daemon is too old */
+	uint32_t section_count;
+	uint32_t reserved;
 };
 
 /*
@@ -206,6 +248,29 @@ struct feed_field {
 	size_t stride; /* bytes from one sample to the next */
 };
 
+/* One section of a batch: a value of each sample. */
+struct feed_section {
+	size_t size;        /* set by the caller: sizeof(struct feed_section) */
+	const char *name;   /* of the value in the schema; "flags" for those; lives like the feed */
+	const char *schema; /* the value's line of the schema, "" for flags; lives like the feed */
+	uint32_t role;      /* enum feed_role */
+	uint32_t element;   /* enum feed_element */
+	uint32_t kind;      /* enum feed_kind */
+	uint32_t dims;      /* sides of a sample's value; of a ragged section, of a row */
+	/* The members from here on describe a batch; zero without one. */
+	uint32_t shape[4]; /* `dims` sides, in the order in memory */
+	uint32_t layout;   /* enum feed_layout of images, else 0 */
+	uint32_t row;      /* bytes of a row; 0 if the section is dense */
+	/* dense: [count][shape]; ragged: the rows, which feed_rows() finds; 64-byte aligned */
+	const void *data;
+	size_t bytes; /* behind data */
+	/*
+	 * ragged: [count] first row and number of rows of each sample. Not trusted: feed_rows()
+	 * checks them.
+	 */
+	const uint32_t *starts, *rows;
+};
+
 /* Sets size and zeroes the rest. */
 void feed_options_init(struct feed_options *options);
 
@@ -214,7 +279,8 @@ void feed_options_init(struct feed_options *options);
  * the offending field and, for a pipeline, the position. -ECONNREFUSED or -ENOENT if no daemon
  * listens; -ENOENT, -EACCES or -EMFILE with a text that begins with "dataset:" if this process
  * cannot open one of the dataset's files; -EINVAL for an invalid option; -EDQUOT if a limit of the
- * daemon is exceeded; -ENOTSUP if the daemon is too old for `writable`, `repeats` or `wanted`;
+ * daemon is exceeded; -ENOTSUP if the daemon is too old for `writable`, `repeats`, `wanted` or
+ * `values`;
  * -ETIMEDOUT; other errors of the daemon.
  */
 int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
@@ -259,6 +325,22 @@ int feed_release(struct feed *feed, const struct feed_batch *batch);
 /* Returns extra field number `field`, in the order of feed_options.fields, of a held batch. */
 int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field,
 	       struct feed_field *ret_field);
+/*
+ * Describes section `section`, below feed_info.section_count, of a held batch, or with batch NULL
+ * what all batches have in common. Section 0 has the images, 1 the labels, 2 the sample numbers, 3
+ * the flags; feed_options.values follow, in that order and without those. -EINVAL if there is no
+ * such section, or the batch is not held.
+ */
+int feed_section(const struct feed *feed, const struct feed_batch *batch, uint32_t section,
+		 struct feed_section *ret_section);
+/* Returns the number of the section of that name; -ENOENT if there is none. */
+int feed_section_find(const struct feed *feed, const char *name);
+/*
+ * Sets *ret_rows to the rows of sample `sample` in a ragged section, and returns their number.
+ * -EINVAL if the section is not ragged or is none of a batch; -EPROTO if what the daemon wrote
+ * there lies outside the section. sample must be below the batch's count.
+ */
+int64_t feed_rows(const struct feed_section *section, uint32_t sample, const void **ret_rows);
 /*
  * Asks a wanted feed for its next batch: `count` samples, in this order. feed_next() returns the
  * batches in the order in which they were asked for; ask for some ahead, so that the daemon can

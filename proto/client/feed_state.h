@@ -65,6 +65,12 @@ struct wanted_batches {
 	uint32_t forgotten; /* the oldest of those, which feed_next() discards */
 };
 
+/* What FeedOpened says of one section; owned strings. */
+struct section_facts {
+	char *name, *schema;
+	uint32_t role;
+};
+
 struct feed {
 	struct connection connection; /* .fd keeps its number for the life of the feed */
 	/* guards the connection's socket, whose fd becomes -1 in a forked child */
@@ -99,6 +105,10 @@ struct feed {
 	struct wanted_batches wanted;
 	uint32_t field_count;
 	char *field_names[RING_FIELDS_MAX];
+	/* ring version 2: what FeedOpened says of each section; never changes */
+	struct section_facts *sections;
+	uint32_t section_count;
+	struct ring_geometry section_layout; /* of the first ring; all have the same sections */
 	char error[FEED_ERROR_MAX];
 };
 
@@ -126,6 +136,19 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 
 /* Returns -ECHILD with its text, for calls in a child process. */
 int feed_refuse_in_fork(struct feed *feed);
+
+/* Copies and checks what the daemon says of the sections of a ring of version 2. */
+int sections_init(struct feed *feed, const struct feed_options *options,
+		  const Loaderd__FeedOpened *opened, char *error);
+void sections_deinit(struct feed *feed);
+/* Returns true if both feeds have sections of the same names and roles, or one has none. */
+bool sections_equal(const struct feed *a, const struct feed *b);
+/*
+ * The ring that holds the batch; NULL if the batch was released and its ring unmapped. Sets
+ * *ret_base to the batches of earlier rings. Call with the lock held.
+ */
+const struct ring_consumer *feed_ring_of(const struct feed *feed, uint64_t number,
+					 uint64_t *ret_base);
 
 /* Sends the daemon a doorbell. Never blocks. Any thread. */
 void feed_doorbell(struct feed *feed);

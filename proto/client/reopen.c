@@ -239,11 +239,15 @@ static int begin(struct feed *feed)
  */
 static bool same_sections(const struct ring_geometry *a, const struct ring_geometry *b)
 {
+	/* The header of version 1 does not tell the images' element. */
+	bool elements = a->version == b->version;
 	if (a->section_count != b->section_count)
 		return false;
 	for (uint32_t i = 0; i < a->section_count; i++)
 		if (a->sections[i].kind != b->sections[i].kind ||
-		    a->sections[i].element != b->sections[i].element ||
+		    ((elements || i != RING_IMAGES) &&
+		     a->sections[i].element != b->sections[i].element) ||
+		    a->sections[i].row != b->sections[i].row ||
 		    a->sections[i].room != b->sections[i].room ||
 		    a->sections[i].stride != b->sections[i].stride)
 			return false;
@@ -268,7 +272,8 @@ static int compare(const struct feed *feed, const struct feed *fresh, char *erro
 				 feed->options.dataset, (unsigned long long)b->batches_per_epoch,
 				 b->batch_size, b->slots, (unsigned long long)a->batches_per_epoch,
 				 a->batch_size, a->slots);
-	if (!same_sections(&feed->again.layout, &fresh->ring.layout))
+	if (!same_sections(&feed->again.layout, &fresh->ring.layout) ||
+	    !sections_equal(feed, fresh))
 		return error_set(error, -EPROTO,
 				 "the daemon makes images or fields of %s of other sizes or types "
 				 "than the one before.",
@@ -306,6 +311,7 @@ static int adopt(struct feed *feed, struct feed *fresh)
 	pthread_mutex_unlock(&feed->lock);
 	fresh->ring = (struct ring_consumer){0};
 	uint64_t reconnects = feed->info.reconnects + 1;
+	fresh->info.section_count = feed->section_count;
 	feed->info = fresh->info;
 	feed->info.reconnects = reconnects;
 	say(feed);

@@ -14,10 +14,11 @@ static const uint8_t ring_mapped[] = {6 << 3 | 2, 0};
 
 static int unknown_ring(const struct feed *feed, char *error)
 {
-	return daemon_error(&feed->connection, error, -EPROTO,
-			    "sent no ring that this library knows (ring version %d): install "
-			    "daemon and library of one version.",
-			    RING_VERSION);
+	return daemon_error(
+		&feed->connection, error, -EPROTO,
+		"sent no ring that this library knows (ring versions %d and %d): install "
+		"daemon and library of one version.",
+		RING_VERSION_1, RING_VERSION_2);
 }
 
 static int map_ring(struct feed *feed, int ring_fd, int ack_fd, uint32_t mapping, char *error)
@@ -80,11 +81,11 @@ static uint32_t repeats_of(const struct feed_options *options)
 	return options->repeats != 0 ? options->repeats : 1;
 }
 
-static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
-		     int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
+static int subscribe_as(struct feed *feed, const struct feed_options *options, uint32_t version,
+			char *dataset, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
-	open.version = PROTO_VERSION;
+	open.version = version;
 	open.dataset = dataset;
 	open.pipeline = (char *)(options->pipeline ? options->pipeline : "");
 	open.batch_size = batch_size_of(options);
@@ -100,6 +101,8 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.slots = options->slots;
 	open.n_fields = options->field_count;
 	open.fields = (char **)options->fields;
+	open.n_values = options->value_count;
+	open.values = (char **)options->values;
 	open.field_bytes = options->field_bytes;
 	open.whole_values = options->cut_values == 0;
 	open.text_fields = options->size > FEED_OPTIONS_SIZE_1;
@@ -113,6 +116,30 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	int r = files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
 			      ret_reply, error);
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
+}
+
+/* Asks for fields as the version that has them does, and for all else as the newest. */
+static uint32_t version_for(const struct feed_options *options)
+{
+	return options->field_count > 0 ? PROTO_VERSION_OLDEST : PROTO_VERSION;
+}
+
+/* Asks a daemon that does not know the newest version as the oldest, unless for something new. */
+static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
+		     int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
+{
+	uint32_t version = version_for(options);
+	int r = subscribe_as(feed, options, version, dataset, deadline_ms, ret_reply, error);
+	if (r == 0 || !feed->connection.version_refused || version == PROTO_VERSION_OLDEST)
+		return r;
+	if (options->value_count > 0)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of values: update it, or open the feed without.");
+	if (error)
+		error[0] = '\0';
+	return subscribe_as(feed, options, PROTO_VERSION_OLDEST, dataset, deadline_ms, ret_reply,
+			    error);
 }
 
 /* Checks that the daemon granted the ring that the options ask for. */
@@ -135,9 +162,12 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed without a ring.");
 	int r = ring_consumer_check(&feed->ring);
-	if (r < 0)
+	if (r == -ENOMEM)
+		return error_set(error, r, "Out of memory.");
+	bool newest = version_for(options) == PROTO_VERSION && !feed->connection.version_refused;
+	if (r < 0 || feed->ring.layout.version != (newest ? RING_VERSION_2 : RING_VERSION_1))
 		return unknown_ring(feed, error);
-	return 0;
+	return newest ? sections_init(feed, options, opened, error) : 0;
 }
 
 /*
@@ -171,6 +201,8 @@ static int keep_field_names(struct feed *feed, const struct feed_options *option
 {
 	const struct ring_section *sections = feed->ring.layout.sections + RING_FIRST_FIELD;
 	uint32_t delivered = feed->ring.layout.section_count - RING_FIRST_FIELD;
+	if (feed->ring.layout.version != RING_VERSION_1)
+		return 0;
 	if (delivered != options->field_count)
 		return error_set(error, -EPROTO,
 				 "fields: %u asked for, the daemon on %s delivers %u.",
@@ -235,6 +267,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	r = r ?: check_opened(feed, options, error);
 	if (r < 0)
 		return r;
+	feed->info.section_count = feed->section_count;
 	feed->info.slots = feed->ring.layout.slots;
 	feed->info.batch_size = feed->ring.layout.batch_size_max;
 	feed->info.memory = feed->ring.header;

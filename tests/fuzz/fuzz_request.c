@@ -349,7 +349,7 @@ static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
 		request.shutdown = &shutdown;
 	else
 		request.get_dataset = &dataset;
-	dataset.version = PROTO_VERSION;
+	dataset.version = PROTO_VERSION_OLDEST;
 	dataset.path = (char *)"/fuzz.pimg";
 	send_request(client, &request, NULL, 0);
 }
@@ -367,7 +367,7 @@ static void open_feed(struct client *client, struct script *script)
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	char *fields[FIELD_NAMES], text[BYTES_MAX + 1];
 	uint8_t pipeline = next(script), how = next(script);
-	open.version = how & OPEN_VERSION ? next(script) : PROTO_VERSION;
+	open.version = how & OPEN_VERSION ? next(script) : PROTO_VERSION_OLDEST;
 	open.dataset = (char *)"/fuzz.pimg";
 	open.pipeline = (char *)pipelines[pipeline % PIPELINES];
 	open.shuffle = how & OPEN_SHUFFLE;

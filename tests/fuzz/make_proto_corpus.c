@@ -194,9 +194,35 @@ static void broken_frames(const char *root)
 		save(root, "frame", names[i], broken[i].bytes, broken[i].size);
 }
 
+/* One changed byte in each record of the section table, and a slot that a client accepts. */
+static void rings_sections(const char *root)
+{
+	enum { TABLE = 2048, RECORD = 32 };
+	static uint8_t input[1 + 4096];
+	char name[24];
+	for (size_t s = 0; s < 6; s++) {
+		memset(input, 0, sizeof(input));
+		input[0] = 1;
+		input[1 + TABLE + RECORD * s + 5 * s % RECORD] = 0x41;
+		snprintf(name, sizeof(name), "section%zu", s);
+		save(root, "ring_header", name, input, sizeof(input));
+	}
+	/* count 1; images of 2 x 2 x 3 bytes, NHWC; label, number, flags; no rows; three int16 */
+	static const struct {
+		size_t at;
+		uint8_t value;
+	} slot[] = {{24, 1},  {64, 2},  {68, 2},  {72, 3},   {80, 12}, {88, 1}, {112, 4},
+		    {144, 8}, {176, 1}, {192, 4}, {208, 64}, {224, 3}, {240, 6}};
+	memset(input, 0, sizeof(input));
+	input[0] = 3;
+	for (size_t i = 0; i < sizeof(slot) / sizeof(*slot); i++)
+		input[1 + slot[i].at] = slot[i].value;
+	save(root, "ring_header", "slot", input, sizeof(input));
+}
+
 static void rings(const char *root)
 {
-	uint8_t header[80] = {0};
+	uint8_t header[1 + 80] = {0};
 	/*
 	 * steps: begin, publish, valid ack, begin, ack of an unpublished batch, begin. noise: words
 	 * with all bits set.
@@ -206,14 +232,22 @@ static void rings(const char *root)
 				    "\7\1\3\177\0\0\7\0\2\0";
 	save(root, "ack", "steps", steps, sizeof(steps) - 1);
 	save(root, "ack", "noise", noise, sizeof(noise) - 1);
-	save(root, "ring_header", "good", header, 1);
-	for (size_t i = 0; i < sizeof(header) / 4; i++) {
+	/* The first byte is 0 for the header of version 1, 1 for that of version 2, 3 for a slot's.
+	 */
+	for (uint8_t how = 0; how < 4; how++) {
 		char name[16];
-		memset(header, 0, sizeof(header));
-		header[4 * i + i % 4] = (uint8_t)(1 << i % 8);
-		snprintf(name, sizeof(name), "word%zu", i);
-		save(root, "ring_header", name, header, sizeof(header));
+		header[0] = how;
+		snprintf(name, sizeof(name), "good%u", how);
+		save(root, "ring_header", name, header, 1);
+		for (size_t i = 0; i < (sizeof(header) - 1) / 4; i++) {
+			memset(header, 0, sizeof(header));
+			header[0] = how;
+			header[1 + 4 * i + i % 4] = (uint8_t)(1 << i % 8);
+			snprintf(name, sizeof(name), "word%zu_%u", i, how);
+			save(root, "ring_header", name, header, sizeof(header));
+		}
 	}
+	rings_sections(root);
 }
 
 int main(int argc, char **argv)

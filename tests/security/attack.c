@@ -179,13 +179,13 @@ bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned 
 	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	if (!pipeline) {
-		get.version = PROTO_VERSION;
+		get.version = PROTO_VERSION_OLDEST;
 		get.path = (char *)dataset;
 		request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 		request.get_dataset = &get;
 		return attack_send(socket, &request, NULL, 0);
 	}
-	open.version = PROTO_VERSION;
+	open.version = PROTO_VERSION_OLDEST;
 	open.dataset = (char *)dataset;
 	open.pipeline = (char *)pipeline;
 	open.batch_size = batch_size;

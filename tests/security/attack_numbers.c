@@ -218,7 +218,7 @@ static int open_wanted(const struct stage *stage, int file)
 	int socket = attack_connect(stage);
 	if (socket < 0)
 		return -1;
-	open.version = PROTO_VERSION;
+	open.version = PROTO_VERSION_OLDEST;
 	open.dataset = (char *)stage->images;
 	open.pipeline = (char *)"resize(8x8)";
 	open.batch_size = WANT_SAMPLES;

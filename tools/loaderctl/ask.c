@@ -102,7 +102,7 @@ int ask_dataset(const char *socket, const char *path, Loaderd__Reply **ret_reply
 	if (r < 0)
 		return r;
 	get.path = absolute;
-	get.version = PROTO_VERSION;
+	get.version = PROTO_VERSION_OLDEST; /* asks for nothing newer */
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
 	r = ask(&connection, socket, &request, absolute, LOADERD__REPLY__KIND_DATASET, ret_reply,

@@ -315,7 +315,7 @@ static int open_by_hand(const struct fixture *fixture, bool wanted)
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	int socket = fixture_connect(fixture);
-	open.version = PROTO_VERSION;
+	open.version = PROTO_VERSION_OLDEST;
 	open.dataset = dataset;
 	open.pipeline = (char *)pipeline;
 	open.batch_size = 32;

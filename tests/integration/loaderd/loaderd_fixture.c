@@ -560,7 +560,7 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 {
 	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	open_feed.version = PROTO_VERSION;
+	open_feed.version = PROTO_VERSION_OLDEST;
 	open_feed.dataset = (char *)dataset;
 	open_feed.pipeline = (char *)pipeline;
 	open_feed.batch_size = 16;

@@ -309,7 +309,7 @@ static Loaderd__Request make_open_request(Loaderd__OpenFeed *open_feed, uint32_t
 {
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	loaderd__open_feed__init(open_feed);
-	open_feed->version = PROTO_VERSION;
+	open_feed->version = PROTO_VERSION_OLDEST;
 	open_feed->dataset = dataset;
 	open_feed->pipeline = (char *)pipeline;
 	open_feed->batch_size = batch_size;

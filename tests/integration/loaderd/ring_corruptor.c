@@ -54,7 +54,7 @@ struct hostile {
 static Loaderd__OpenFeed usual_wish(const struct hostile *h)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
-	open.version = PROTO_VERSION;
+	open.version = PROTO_VERSION_OLDEST;
 	open.dataset = (char *)h->options->dataset;
 	open.pipeline = (char *)h->options->pipeline;
 	open.batch_size = h->options->batch_size;
@@ -233,7 +233,7 @@ static void ask_too_much(struct hostile *h)
 #define EXTREME (extremes[random64() % (sizeof(extremes) / sizeof(*extremes))])
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
-		open.version = random64() % 8 == 0 ? (uint32_t)EXTREME : PROTO_VERSION;
+		open.version = random64() % 8 == 0 ? (uint32_t)EXTREME : PROTO_VERSION_OLDEST;
 		open.dataset =
 			(char *)(random64() % 8 == 0 ? "/proc/self/mem" : h->options->dataset);
 		open.pipeline = random64() % 16 == 0 ? endless : (char *)"random_resized_crop(32)";

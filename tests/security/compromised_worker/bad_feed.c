@@ -248,6 +248,13 @@ static void serve(struct bad_feed *d)
 {
 	frame_reader_init(&d->reader);
 	Loaderd__Request *request = hear(d);
+	/* The rows change a ring of version 1. */
+	if (request && request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED &&
+	    request->open_feed->version > PROTO_VERSION_OLDEST && !d->row->answer) {
+		loaderd__request__free_unpacked(request, NULL);
+		bad_feed_say_error(d, EPROTO, "version");
+		request = hear(d);
+	}
 	if (request && d->row->answer && applies(d))
 		d->row->answer(d);
 	else if (request && request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED)

@@ -24,39 +24,65 @@ static const struct row {
 	const char *section, *name;
 	size_t offset, size;
 } rows[] = {
-	ROW("### Ring header", ring_header, magic),
-	ROW("### Ring header", ring_header, version),
-	ROW("### Ring header", ring_header, slots),
-	ROW("### Ring header", ring_header, batch_size_max),
-	ROW("### Ring header", ring_header, slot_size),
-	ROW("### Ring header", ring_header, image_offset),
-	ROW("### Ring header", ring_header, image_size_max),
-	ROW("### Ring header", ring_header, label_offset),
-	ROW("### Ring header", ring_header, sample_offset),
-	ROW("### Ring header", ring_header, flag_offset),
-	ROW("### Ring header", ring_header, field_count),
-	ROW("### Ring header", ring_header, field_bytes),
-	ROW("### Ring header", ring_header, fields),
-	ROW("### Ring header", ring_header, head),
-	ROW("### Ring header", ring_header, state),
-	ROW("### Ring header", ring_header, producer_waits),
-	ROW("### Ring header", ring_header, reason),
-	ROW("### Ring header", ring_header, order),
+	ROW("### Ring header\n", ring_header_2, magic),
+	ROW("### Ring header\n", ring_header_2, version),
+	ROW("### Ring header\n", ring_header_2, slots),
+	ROW("### Ring header\n", ring_header_2, batch_size_max),
+	ROW("### Ring header\n", ring_header_2, slot_size),
+	ROW("### Ring header\n", ring_header_2, section_count),
+	ROW("### Ring header\n", ring_header_2, slot_header_size),
+	ROW("### Ring header\n", ring_header_2, reserved),
+	ROW("### Ring header\n", ring_header_2, head),
+	ROW("### Ring header\n", ring_header_2, state),
+	ROW("### Ring header\n", ring_header_2, producer_waits),
+	ROW("### Ring header\n", ring_header_2, reason),
+	ROW("### Ring header\n", ring_header_2, order),
+	ROW("### Ring header\n", ring_header_2, sections),
+	ROW("A record of `sections`:", ring_section, offset),
+	ROW("A record of `sections`:", ring_section, room),
+	ROW("A record of `sections`:", ring_section, element),
+	ROW("A record of `sections`:", ring_section, kind),
+	ROW("A record of `sections`:", ring_section, dims),
+	ROW("A record of `sections`:", ring_section, views),
+	ROW("A record of `sections`:", ring_section, row),
+	ROW("A record of `sections`:", ring_section, stride),
+	ROW("### Slot header\n", ring_extent, shape),
+	ROW("### Slot header\n", ring_extent, bytes),
+	ROW("### Slot header\n", ring_extent, layout),
+	ROW("### Slot header\n", ring_extent, reserved),
+	ROW("### Ring header, version 1", ring_header, magic),
+	ROW("### Ring header, version 1", ring_header, version),
+	ROW("### Ring header, version 1", ring_header, slots),
+	ROW("### Ring header, version 1", ring_header, batch_size_max),
+	ROW("### Ring header, version 1", ring_header, slot_size),
+	ROW("### Ring header, version 1", ring_header, image_offset),
+	ROW("### Ring header, version 1", ring_header, image_size_max),
+	ROW("### Ring header, version 1", ring_header, label_offset),
+	ROW("### Ring header, version 1", ring_header, sample_offset),
+	ROW("### Ring header, version 1", ring_header, flag_offset),
+	ROW("### Ring header, version 1", ring_header, field_count),
+	ROW("### Ring header, version 1", ring_header, field_bytes),
+	ROW("### Ring header, version 1", ring_header, fields),
+	ROW("### Ring header, version 1", ring_header, head),
+	ROW("### Ring header, version 1", ring_header, state),
+	ROW("### Ring header, version 1", ring_header, producer_waits),
+	ROW("### Ring header, version 1", ring_header, reason),
+	ROW("### Ring header, version 1", ring_header, order),
 	FIELD_ROW(offset),
 	FIELD_ROW(type),
 	FIELD_ROW(stride),
-	ROW("### Slot header", ring_slot, number),
-	ROW("### Slot header", ring_slot, epoch),
-	ROW("### Slot header", ring_slot, batch),
-	ROW("### Slot header", ring_slot, count),
-	ROW("### Slot header", ring_slot, height),
-	ROW("### Slot header", ring_slot, width),
-	ROW("### Slot header", ring_slot, channels),
-	ROW("### Slot header", ring_slot, element),
-	ROW("### Slot header", ring_slot, layout),
-	ROW("### Slot header", ring_slot, bad),
-	ROW("### Slot header", ring_slot, last),
-	ROW("### Slot header", ring_slot, publish_ns),
+	ROW("### Slot header, version 1", ring_slot, number),
+	ROW("### Slot header, version 1", ring_slot, epoch),
+	ROW("### Slot header, version 1", ring_slot, batch),
+	ROW("### Slot header, version 1", ring_slot, count),
+	ROW("### Slot header, version 1", ring_slot, height),
+	ROW("### Slot header, version 1", ring_slot, width),
+	ROW("### Slot header, version 1", ring_slot, channels),
+	ROW("### Slot header, version 1", ring_slot, element),
+	ROW("### Slot header, version 1", ring_slot, layout),
+	ROW("### Slot header, version 1", ring_slot, bad),
+	ROW("### Slot header, version 1", ring_slot, last),
+	ROW("### Slot header, version 1", ring_slot, publish_ns),
 	ROW("### Ack page", ring_ack, consumer_waits),
 	ROW("### Ack page", ring_ack, stall_ns),
 	ROW("### Ack page", ring_ack, taken),
@@ -67,6 +93,7 @@ _Static_assert(offsetof(struct ring_header, head) == 384 &&
 		       sizeof(struct ring_header) == 1984 && sizeof(struct ring_slot) == 64 &&
 		       offsetof(struct ring_ack, acks) == 64 && sizeof(struct ring_ack) == 2112,
 	       "version 1 is as it was released");
+_Static_assert(offsetof(struct ring_slot_2, extents) == 64, "SPEC.md, Slot header");
 
 TEST(specification_has_these_offsets)
 {
@@ -126,6 +153,215 @@ TEST(geometry_is_limited)
 	assert_int_equal(ring_geometry_field(&g, 1, 0), -EINVAL);
 	assert_true(ring_size(&g) > RING_SLOTS_MAX * (uint64_t)RING_IMAGE_SIZE_MAX);
 	assert_true(ring_size(&g) < UINT64_C(1) << 50);
+}
+
+/* Opens a copy of the ring's memory in which one word of the header is changed. */
+static int consumer_with(const struct ring_producer *producer, size_t offset, size_t size,
+			 uint64_t value, int64_t file_size, int seals)
+{
+	int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char header[RING_HEADER_SIZE];
+	memcpy(header, producer->header, sizeof(header));
+	memcpy(header + offset, &value, size);
+	assert_int_equal(ftruncate(fd, file_size), 0);
+	size_t length = (size_t)file_size < sizeof(header) ? (size_t)file_size : sizeof(header);
+	assert_int_equal(pwrite(fd, header, length, 0), (ssize_t)length);
+	if (seals != 0)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	struct ring_consumer consumer;
+	int r = own_consumer_init(&consumer, fd);
+	if (r == 0)
+		ring_consumer_deinit(&consumer);
+	close(fd);
+	return r;
+}
+
+/* A ring of version 2 with a text, boxes, and a value of fixed shape. */
+static struct ring_geometry sections_geometry(void)
+{
+	struct ring_geometry geometry;
+	ring_geometry_init(&geometry, 3, 5, 5 * 7 * 3 * 3);
+	ring_geometry_upgrade(&geometry, RING_U8);
+	assert_int_equal(ring_geometry_ragged(&geometry, RING_OPAQUE, 0, 1, 100), 0);
+	assert_int_equal(ring_geometry_ragged(&geometry, RING_F32, 1, 16, 7), 0);
+	assert_int_equal(ring_geometry_dense(&geometry, RING_I16, 2, 6), 0);
+	return geometry;
+}
+enum { TEXT = RING_FIRST_FIELD, BOXES, GRID, SECTIONS };
+
+TEST(sections_are_limited)
+{
+	struct ring_geometry g = sections_geometry();
+	/* a page of slot header, one of small sections and one of images */
+	assert_int_equal(ring_size(&g), 4096 + 4096 + 3 * (4096 + 4096 + 4096));
+	assert_int_equal(g.sections[BOXES].room, 64 + 5 * 7 * 16);
+	assert_int_equal(ring_geometry_dense(&g, 11, 0, 1), -EINVAL);
+	assert_int_equal(ring_geometry_dense(&g, RING_F64, 5, 1), -EINVAL);
+	assert_int_equal(ring_geometry_dense(&g, RING_F64, 1, UINT64_MAX / 4), -EINVAL);
+	assert_int_equal(ring_geometry_ragged(&g, RING_F32, 1, 0, 1), -EINVAL);
+	assert_int_equal(ring_geometry_ragged(&g, RING_F32, 1, 6, 1), -EINVAL);
+	assert_int_equal(ring_geometry_ragged(&g, RING_F32, 4, 4, 1), -EINVAL);
+	/* `start` counts rows with 32 bits */
+	assert_int_equal(ring_geometry_ragged(&g, RING_OPAQUE, 0, 1, UINT32_MAX / 5 + 1), -EINVAL);
+	assert_int_equal(g.section_count, SECTIONS);
+	while (g.section_count < RING_SECTIONS_MAX)
+		assert_int_equal(ring_geometry_dense(&g, RING_F64, 0, 1), 0);
+	assert_int_equal(ring_geometry_dense(&g, RING_F64, 0, 1), -EINVAL);
+	assert_int_equal(ring_geometry_ragged(&g, RING_OPAQUE, 0, 1, 1), -EINVAL);
+	assert_true(ring_size(&g) > 0);
+	g.sections[BOXES].room = RING_IMAGE_SIZE_MAX + 1;
+	assert_int_equal(ring_size(&g), 0);
+}
+
+static void sections_pair_init(struct pair *pair)
+{
+	struct ring_geometry geometry = sections_geometry();
+	assert_int_equal(fake_ring_init(&pair->producer, &geometry), 0);
+	pair_connect(pair, RING_MAP_READ_ONLY);
+}
+
+/* The header of version 2: any offset, size or kind that cannot be is refused. */
+TEST(consumer_checks_the_sections)
+{
+	struct pair pair;
+	sections_pair_init(&pair);
+	int64_t size = (int64_t)pair.consumer.map_size;
+	const struct ring_section *place = pair.producer.layout.sections;
+	const size_t table = offsetof(struct ring_header_2, sections);
+#define AT(section, member)                                                                        \
+	table + (section) * sizeof(struct ring_section) + offsetof(struct ring_section, member),   \
+		sizeof(((struct ring_section *)0)->member)
+	const struct {
+		size_t offset, size;
+		uint64_t value;
+	} forged[] = {
+		{0, 4, 0x676e6973},
+		{4, 4, 3},
+		{8, 4, 0},
+		{8, 4, 4},
+		{12, 4, 0},
+		{12, 4, 6},
+		{12, 4, UINT32_MAX},
+		{16, 8, 4096},
+		{16, 8, UINT64_MAX},
+		{24, 4, RING_FIRST_FIELD - 1},
+		{24, 4, RING_SECTIONS_MAX + 1},
+		{24, 4, UINT32_MAX},
+		/* one section more than there is: its record is zero */
+		{24, 4, SECTIONS + 1},
+		{28, 4, 256},
+		{AT(RING_IMAGES, offset), 64},
+		{AT(RING_IMAGES, offset), place[RING_IMAGES].offset + 64},
+		{AT(RING_IMAGES, offset), UINT64_MAX - 4095},
+		{AT(RING_IMAGES, room), 4097},
+		{AT(RING_IMAGES, room), 0},
+		{AT(RING_IMAGES, room), UINT64_MAX},
+		{AT(RING_IMAGES, element), RING_F64},
+		{AT(RING_IMAGES, kind), RING_RAGGED},
+		{AT(RING_IMAGES, dims), 2},
+		{AT(RING_IMAGES, stride), 63},
+		{AT(RING_LABELS, element), RING_F32},
+		{AT(RING_LABELS, stride), 8},
+		{AT(RING_SAMPLES, kind), RING_RECORD_BYTES},
+		{AT(RING_FLAGS, stride), 0},
+		{AT(TEXT, offset), place[TEXT].offset + 1},
+		{AT(TEXT, offset), place[BOXES].offset},
+		{AT(TEXT, offset), 4032},
+		{AT(TEXT, room), place[TEXT].room + 4096},
+		{AT(TEXT, room), 63},
+		{AT(TEXT, stride), 101},
+		{AT(TEXT, stride), UINT64_MAX},
+		{AT(BOXES, row), 0},
+		{AT(BOXES, row), 3},
+		{AT(BOXES, stride), 8},
+		{AT(BOXES, dims), 4},
+		{AT(BOXES, element), 11},
+		{AT(BOXES, views), 2},
+		{AT(BOXES, kind), 0},
+		{AT(GRID, row), 2},
+		{AT(GRID, dims), 5},
+		{AT(GRID, stride), 13},
+		{AT(GRID, stride), UINT64_MAX / 2},
+	};
+	assert_int_equal(consumer_with(&pair.producer, 0, 4, RING_MAGIC, size, F_SEAL_SHRINK), 0);
+	for (size_t i = 0; i < sizeof(forged) / sizeof(*forged); i++)
+		if (consumer_with(&pair.producer, forged[i].offset, forged[i].size, forged[i].value,
+				  size, F_SEAL_SHRINK) != -EPROTO)
+			fail_msg("forged header %zu was accepted", i);
+	pair_deinit(&pair);
+#undef AT
+}
+
+/* A sound slot header of one sample. */
+static struct ring_slot_2 *begin_sections(struct pair *pair)
+{
+	struct ring_slot_2 *slot = (struct ring_slot_2 *)ring_begin(&pair->producer);
+	const uint64_t index = ring_ragged_offset(5);
+	assert_non_null(slot);
+	slot->batch.count = 1;
+	slot->extents[RING_IMAGES] = (struct ring_extent){{7, 3, 3}, 63, RING_NHWC, 0};
+	slot->extents[RING_LABELS] = (struct ring_extent){.bytes = 4};
+	slot->extents[RING_SAMPLES] = (struct ring_extent){.bytes = 8};
+	slot->extents[RING_FLAGS] = (struct ring_extent){.bytes = 1};
+	slot->extents[TEXT] = (struct ring_extent){.bytes = index + 100};
+	slot->extents[BOXES] = (struct ring_extent){.shape = {4}, .bytes = index + 16};
+	slot->extents[GRID] = (struct ring_extent){.shape = {2, 3}, .bytes = 12};
+	return slot;
+}
+
+TEST(consumer_checks_the_extents)
+{
+	static const struct {
+		uint32_t section;
+		struct ring_extent extent;
+	} forged[] = {
+		{RING_IMAGES, {{7, 3, 2}, 42, RING_NHWC, 0}},
+		{RING_IMAGES, {{7, 3, 3}, 62, RING_NHWC, 0}},
+		{RING_IMAGES, {{7, 3, 3}, 63, 3, 0}},
+		{RING_IMAGES, {{7, 3, 3, 1}, 63, RING_NHWC, 0}},
+		{RING_IMAGES, {{0, 3, 3}, 0, RING_NHWC, 0}},
+		{RING_IMAGES, {{UINT32_MAX, UINT32_MAX, 3}, 3, RING_NHWC, 0}},
+		{RING_IMAGES, {{1000, 1000, 3}, 3000000, RING_NHWC, 0}},
+		{RING_LABELS, {.bytes = 8}},
+		{RING_LABELS, {.shape = {1}, .bytes = 4}},
+		{RING_SAMPLES, {.bytes = 0}},
+		{TEXT, {.bytes = 63}},
+		{TEXT, {.bytes = 64 + 501}},
+		{TEXT, {.bytes = UINT64_MAX}},
+		{BOXES, {.shape = {5}, .bytes = 80}},
+		{BOXES, {.bytes = 80}},
+		{BOXES, {.shape = {4, 1}, .bytes = 80}},
+		{BOXES, {.shape = {4}, .bytes = 63}},
+		{GRID, {.shape = {2, 3}, .bytes = 24}},
+		{GRID, {.shape = {3, 3}, .bytes = 18}},
+	};
+	struct pair pair;
+	sections_pair_init(&pair);
+	begin_sections(&pair);
+	ring_publish(&pair.producer);
+	const struct ring_slot *slot = ring_take(&pair.consumer);
+	struct ring_extent *written =
+		((struct ring_slot_2 *)((char *)pair.producer.header + RING_HEADER_SIZE))->extents;
+	const struct ring_extent *checked = ring_check_extents(&pair.consumer, slot, 1);
+	assert_non_null(checked);
+	assert_ptr_equal(ring_extents(&pair.consumer, 1), checked);
+	assert_null(ring_extents(&pair.consumer, 2));
+	assert_null(ring_check_extents(&pair.consumer, slot, 2));
+	assert_null(ring_check_extents(&pair.consumer, slot, 6));
+	for (size_t i = 0; i < sizeof(forged) / sizeof(*forged); i++) {
+		const struct ring_extent before = written[forged[i].section];
+		written[forged[i].section] = forged[i].extent;
+		if (ring_check_extents(&pair.consumer, slot, 1))
+			fail_msg("forged extent %zu was accepted", i);
+		written[forged[i].section] = before;
+		assert_non_null(ring_check_extents(&pair.consumer, slot, 1));
+	}
+	/* What is used is the checked copy. */
+	written[GRID].bytes = UINT64_MAX;
+	assert_int_equal(checked[GRID].bytes, 12);
+	assert_int_equal(ring_ack(&pair.consumer, 1), 0);
+	assert_null(ring_extents(&pair.consumer, 1));
+	pair_deinit(&pair);
 }
 
 TEST(seals_hold)
@@ -528,27 +764,6 @@ TEST(hostile_acks_harm_nobody)
 		assert_true(pair.producer.begun - pair.producer.published <= SLOTS);
 	}
 	pair_deinit(&pair);
-}
-
-/* Opens a copy of the ring's memory in which one word of the header is changed. */
-static int consumer_with(const struct ring_producer *producer, size_t offset, size_t size,
-			 uint64_t value, int64_t file_size, int seals)
-{
-	int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct ring_header header;
-	memcpy(&header, producer->header, sizeof(header));
-	memcpy((char *)&header + offset, &value, size);
-	assert_int_equal(ftruncate(fd, file_size), 0);
-	size_t length = (size_t)file_size < sizeof(header) ? (size_t)file_size : sizeof(header);
-	assert_int_equal(pwrite(fd, &header, length, 0), (ssize_t)length);
-	if (seals != 0)
-		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
-	struct ring_consumer consumer;
-	int r = own_consumer_init(&consumer, fd);
-	if (r == 0)
-		ring_consumer_deinit(&consumer);
-	close(fd);
-	return r;
 }
 
 TEST(consumer_checks_the_header)

@@ -147,6 +147,7 @@ TEST(no_wakeup_is_lost_between_threads)
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
 		struct ring_consumer consumer = {
 			.header = pair.producer.header,
+			.control = pair.producer.control,
 			.ack = pair.producer.ack,
 			.layout.slots = slots,
 			.layout.slot_size = pair.producer.layout.slot_size,

@@ -4,6 +4,7 @@
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
 #include "tests/unit/proto/fake_ring.h"
+#include "tests/unit/proto/old_version.h"
 
 #include <errno.h>
 #include <math.h>
@@ -86,8 +87,13 @@ static Loaderd__Request *receive(struct session *s, int timeout_ms, bool *ret_go
 		const uint8_t *data;
 		size_t size;
 		int r = frame_receive(&s->reader, s->fd, &data, &size);
-		if (r > 0)
-			return loaderd__request__unpack(NULL, size, data);
+		if (r > 0) {
+			Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
+			if (!old_version_refuses(s->fd, request))
+				return request;
+			loaderd__request__free_unpacked(request, NULL);
+			continue;
+		}
 		struct pollfd p = {.fd = s->fd, .events = POLLIN};
 		if (r < 0) {
 			*ret_gone = true;

@@ -3,6 +3,7 @@
 #include "format/base/system/clock.h"
 #include "proto/client/files.h"
 #include "tests/unit/proto/fake_ring.h"
+#include "tests/unit/proto/old_version.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -104,6 +105,10 @@ static void stop(struct puppet *p)
 bool puppet_hear_wish(struct puppet *p)
 {
 	Loaderd__Request *request = hear(p);
+	if (old_version_refuses(p->fd, request)) {
+		loaderd__request__free_unpacked(request, NULL);
+		request = hear(p);
+	}
 	if (!request || request->kind_case != LOADERD__REQUEST__KIND_OPEN_FEED) {
 		loaderd__request__free_unpacked(request, NULL);
 		return false;

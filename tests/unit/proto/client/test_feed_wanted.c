@@ -9,6 +9,7 @@
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
 #include "tests/unit/proto/fake_ring.h"
+#include "tests/unit/proto/old_version.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -110,6 +111,10 @@ static bool hear(struct session *s, Loaderd__Request__KindCase kind)
 {
 	bool gone;
 	Loaderd__Request *request = receive(s, true, &gone);
+	if (old_version_refuses(s->fd, request)) {
+		loaderd__request__free_unpacked(request, NULL);
+		request = receive(s, true, &gone);
+	}
 	bool heard = request && request->kind_case == kind;
 	loaderd__request__free_unpacked(request, NULL);
 	return heard;

@@ -1,0 +1,494 @@
+#include "loaderd/worker/delivery.h"
+
+#include "loaderd/worker/subscription.h"
+#include "proto/framing.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELD_BYTES_DEFAULT = 256 };
+
+#define DEFERRED "__deferred__"
+
+bool delivery_defers(const Loaderd__OpenFeed *request)
+{
+	for (size_t i = 0; i < request->n_fields; i++)
+		if (strcmp(request->fields[i], DEFERRED) == 0)
+			return true;
+	return false;
+}
+
+/* ---- version 1 ---- */
+
+/* The element of a field of numbers; RING_OPAQUE for other types. */
+static uint8_t number_element(uint32_t type)
+{
+	return type == PACKIMG_FIELD_INT64     ? RING_I64
+	       : type == PACKIMG_FIELD_FLOAT64 ? RING_F64
+					       : RING_OPAQUE;
+}
+
+#define KEY "__key__"
+
+/* Finds a field by name. A field of the dataset named __key__ takes precedence. */
+static int find_field(const struct dataset *dataset, const char *name, struct value *ret_value,
+		      struct packimg_field *ret_field)
+{
+	uint32_t count = packimg_field_count(dataset->image);
+	for (uint32_t i = 0; i < count; i++) {
+		if (packimg_field(dataset->image, i, ret_field) == 0 &&
+		    strcmp(ret_field->name, name) == 0) {
+			*ret_value = (struct value){.source = VALUE_FIELD, .field = i};
+			return 0;
+		}
+	}
+	if (strcmp(name, KEY) != 0)
+		return -ENOENT;
+	*ret_value = (struct value){.source = VALUE_KEY};
+	*ret_field = (struct packimg_field){KEY, PACKIMG_FIELD_TEXT,
+					    packimg_source_longest(dataset->image)};
+	return 0;
+}
+
+static int refuse_long(const Loaderd__OpenFeed *request, const struct config *config,
+		       const struct packimg_field *field, struct refusal *refusal)
+{
+	unsigned long long longest = field->longest;
+	bool cuts = strcmp(field->name, DEFERRED) != 0;
+	if (request->field_bytes == 0)
+		return refuse_request(
+			refusal, EDQUOT, "fields",
+			"field \"%.200s\": the longest value has %llu bytes, but the daemon's "
+			"limit is %llu ([limits] field_bytes, at most %d); %sleave the field out",
+			field->name, longest, (unsigned long long)config->field_bytes,
+			RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
+	return refuse_request(refusal, EINVAL, "field_bytes",
+			      "field \"%.200s\": the longest value has %llu bytes, but field_bytes "
+			      "is %u; ask for that many (or for 0: as many as it takes)%s",
+			      field->name, longest, request->field_bytes,
+			      cuts ? ", or for cut values" : "");
+}
+
+/*
+ * Chooses the bytes per value. For whole values, this is the longest recorded one; otherwise, or if
+ * that is unknown, the size that the client asks for.
+ */
+static int choose_capacity(const Loaderd__OpenFeed *request, const struct config *config,
+			   const struct packimg_field *field, bool whole, uint64_t *ret_capacity,
+			   struct refusal *refusal)
+{
+	uint64_t most = request->field_bytes == 0 ? config->field_bytes : request->field_bytes;
+	*ret_capacity = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
+	if (*ret_capacity > most)
+		*ret_capacity = most;
+	if (!whole || field->longest == PACKIMG_LONGEST_UNKNOWN)
+		return 0;
+	if (field->longest > most)
+		return refuse_long(request, config, field, refusal);
+	*ret_capacity = field->longest;
+	return 0;
+}
+
+/* Lists the dataset's field names, as many as fit. */
+static void fields_list(const struct dataset *dataset, char *text, size_t size)
+{
+	struct packimg_field field;
+	uint32_t count = packimg_field_count(dataset->image);
+	size_t used = (size_t)snprintf(text, size, count ? "it has " : "it has none of its own");
+	for (uint32_t i = 0; i < count && !packimg_field(dataset->image, i, &field); i++) {
+		size_t room = size - used, more = strlen(field.name) + sizeof(", \"\"");
+		if (more + sizeof(" and others, which packimg info lists") > room) {
+			snprintf(text + used, room, " and others, which packimg info lists");
+			return;
+		}
+		used += (size_t)snprintf(text + used, room, "%s\"%s\"", i ? ", " : "", field.name);
+	}
+}
+
+static int fields_refuse(const struct dataset *dataset, const char *name, struct refusal *refusal)
+{
+	char list[400];
+	fields_list(dataset, list, sizeof(list));
+	return refuse_request(refusal, EINVAL, "fields",
+			      "the dataset has no field \"%.200s\": %s; " KEY
+			      " is the samples' source names, and " DEFERRED
+			      " the part of the pipeline that is left to the client",
+			      name, list);
+}
+
+static int fields_pick(const Loaderd__OpenFeed *request, const struct config *config,
+		       const struct batcher_options *options, const char *name,
+		       struct value *ret_value, struct refusal *refusal)
+{
+	const struct dataset *dataset = options->dataset;
+	struct value value;
+	struct packimg_field field;
+	bool whole = request->whole_values;
+	if (strcmp(name, DEFERRED) == 0) {
+		value = (struct value){.source = VALUE_DEFERRED};
+		field = (struct packimg_field){DEFERRED, PACKIMG_FIELD_BYTES,
+					       pipeline_deferred_max(options->pipeline)};
+		whole = true;
+	} else if (find_field(dataset, name, &value, &field) < 0)
+		return fields_refuse(dataset, name, refusal);
+	value.type = field.type;
+	value.element = number_element(field.type);
+	if (field.type == PACKIMG_FIELD_TEXT && !request->text_fields)
+		value.type = PACKIMG_FIELD_BYTES;
+	int r = field.type < PACKIMG_FIELD_BYTES
+			? 0
+			: choose_capacity(request, config, &field, whole, &value.capacity, refusal);
+	*ret_value = value;
+	return r;
+}
+
+/* Version 1: fields of the dataset by name, with a limited capacity. */
+static int choose_fields(const Loaderd__OpenFeed *request, const struct config *config,
+			 const struct batcher_options *options, struct value_table *values,
+			 struct refusal *refusal)
+{
+	uint64_t most = config->fields < RING_FIELDS_MAX ? config->fields : RING_FIELDS_MAX;
+	if (request->n_fields > most)
+		return refuse_request(
+			refusal, EDQUOT, "fields",
+			"the client asked for %zu fields, but the daemon's limit is "
+			"%llu ([limits] fields, at most %d); more can be asked for as "
+			"values",
+			request->n_fields, (unsigned long long)most, RING_FIELDS_MAX);
+	values->whole = request->whole_values;
+	for (size_t i = 0; i < request->n_fields; i++) {
+		int r = fields_pick(request, config, options, request->fields[i],
+				    &values->values[values->count++], refusal);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ---- version 2 ---- */
+
+/* The schema's value for a field of a file that has no schema. */
+static struct schema_value field_value(const struct packimg_field *field, uint32_t number)
+{
+	static const struct {
+		enum schema_role role;
+		enum schema_element element;
+	} kinds[] = {
+		[PACKIMG_FIELD_INT64] = {SCHEMA_VALUE, SCHEMA_I64},
+		[PACKIMG_FIELD_FLOAT64] = {SCHEMA_VALUE, SCHEMA_F64},
+		[PACKIMG_FIELD_BYTES] = {SCHEMA_BYTES, SCHEMA_NO_ELEMENT},
+		[PACKIMG_FIELD_JSON] = {SCHEMA_JSON, SCHEMA_NO_ELEMENT},
+		[PACKIMG_FIELD_TEXT] = {SCHEMA_TEXT, SCHEMA_NO_ELEMENT},
+	};
+	struct schema_value value = {
+		.role = kinds[field->type].role,
+		.element = kinds[field->type].element,
+		.store = SCHEMA_IN_COLUMN,
+		.number = (uint16_t)number,
+		.of = SCHEMA_OF_NONE,
+		.longest = field->longest,
+	};
+	memcpy(value.name, field->name, strlen(field->name) + 1);
+	return value;
+}
+
+/*
+ * The schema of a dataset. A file without one has an image, its fields, label, sample number and
+ * key. Fields beyond the schema's limits are left out: they can only be asked for as fields.
+ */
+static void dataset_schema(const struct dataset *dataset, struct schema *ret_schema)
+{
+	static const struct schema_value image = {.name = "image",
+						  .role = SCHEMA_IMAGE,
+						  .element = SCHEMA_U8,
+						  .store = SCHEMA_IN_INDEX,
+						  .dims = 3,
+						  .shape = {0, 0, 3},
+						  .of = SCHEMA_OF_NONE};
+	struct packimg_field field;
+	*ret_schema = (struct schema){0};
+	schema_add(ret_schema, &image);
+	schema_add_implied(ret_schema, true);
+	for (uint32_t i = 0; i < packimg_field_count(dataset->image); i++) {
+		if (packimg_field(dataset->image, i, &field) < 0 ||
+		    strlen(field.name) > SCHEMA_NAME_MAX ||
+		    schema_find(ret_schema, field.name) >= 0)
+			continue;
+		struct schema_value value = field_value(&field, i);
+		if (schema_add(ret_schema, &value) < 0)
+			return;
+	}
+}
+
+/* Lists the schema's names, as many as fit. */
+static void values_list(const struct schema *schema, char *text, size_t size)
+{
+	size_t used = 0;
+	text[0] = '\0';
+	for (unsigned i = 0; i < schema->count; i++) {
+		const char *name = schema->values[i].name;
+		if (used + strlen(name) + sizeof(", and others") > size) {
+			snprintf(text + used, size - used, " and others");
+			return;
+		}
+		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", name);
+	}
+}
+
+static int refuse_value(const struct schema *schema, const char *name, struct refusal *refusal)
+{
+	const char *nearest = schema_nearest(schema, name);
+	char list[400];
+	values_list(schema, list, sizeof(list));
+	return refuse_request(refusal, EINVAL, "values",
+			      "the dataset has no value \"%.200s\"%s%s%s: it has %s", name,
+			      nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+			      nearest ? "\"" : "", list);
+}
+
+/* Chooses the room of a value with rows. */
+static int choose_room(const Loaderd__OpenFeed *request, const struct config *config,
+		       const struct packimg_field *field, struct value *value,
+		       struct refusal *refusal)
+{
+	value->longest_known = field->longest != PACKIMG_LONGEST_UNKNOWN;
+	if (!value->longest_known && request->field_bytes == 0)
+		return refuse_request(
+			refusal, EINVAL, "field_bytes",
+			"value \"%.200s\": the file does not record its longest value; "
+			"ask for field_bytes, or make a file that does with packimg merge",
+			field->name);
+	value->capacity = value->longest_known ? field->longest : request->field_bytes;
+	if (value->capacity <= config->field_bytes)
+		return 0;
+	return refuse_request(
+		refusal, EDQUOT, "values",
+		"value \"%.200s\": the longest value has %llu bytes, but the daemon's "
+		"limit is %llu ([limits] field_bytes); leave the value out, or raise "
+		"the limit",
+		field->name, (unsigned long long)value->capacity,
+		(unsigned long long)config->field_bytes);
+}
+
+static void set_shape(const struct schema_value *from, struct value *value)
+{
+	unsigned first = schema_has_rows(from);
+	value->ragged = first != 0 || from->element == SCHEMA_NO_ELEMENT;
+	value->element = (uint8_t)from->element;
+	value->row = (uint32_t)schema_row_size(from);
+	value->dims = (uint8_t)(from->dims - first);
+	memcpy(value->shape, from->shape + first, value->dims * sizeof(*value->shape));
+}
+
+/* A value that a column stores, or the sources. */
+static int pick_value(const Loaderd__OpenFeed *request, const struct config *config,
+		      const struct dataset *dataset, const struct schema_value *from,
+		      struct value *ret_value, struct refusal *refusal)
+{
+	struct packimg_field field = {from->name, PACKIMG_FIELD_TEXT,
+				      packimg_source_longest(dataset->image)};
+	struct value value = {.source = VALUE_KEY, .name = from->name};
+	if (from->store == SCHEMA_IN_COLUMN) {
+		value = (struct value){
+			.source = VALUE_FIELD, .field = from->number, .name = from->name};
+		if (packimg_field(dataset->image, from->number, &field) < 0)
+			return refuse_request(refusal, EBADMSG, "dataset",
+					      "%.300s: value \"%s\" has no column", dataset->path,
+					      from->name);
+	}
+	value.type = field.type;
+	set_shape(from, &value);
+	if (value.ragged) {
+		int r = choose_room(request, config, &field, &value, refusal);
+		if (r < 0)
+			return r;
+	}
+	*ret_value = value;
+	return 0;
+}
+
+static int add_value(const Loaderd__OpenFeed *request, const struct config *config,
+		     const struct dataset *dataset, const struct schema *schema, const char *name,
+		     struct value_table *values, struct refusal *refusal)
+{
+	int found = schema_find(schema, name);
+	if (found < 0)
+		return refuse_value(schema, name, refusal);
+	const struct schema_value *from = &schema->values[found];
+	switch (from->store) {
+	case SCHEMA_IN_INDEX:
+	case SCHEMA_IN_LABEL:
+	case SCHEMA_IN_NUMBER:
+		return 0; /* every feed delivers these */
+	case SCHEMA_IN_COLUMN:
+	case SCHEMA_IN_SOURCE:
+		break;
+	default:
+		return refuse_request(refusal, ENOTSUP, "values",
+				      "value \"%s\": this daemon delivers only the first image of "
+				      "a sample; leave the value out, or use a newer loaderd",
+				      name);
+	}
+	if (values->count == RING_SECTIONS_MAX)
+		return refuse_request(refusal, EDQUOT, "values",
+				      "a feed delivers at most %d values, image, label, sample "
+				      "number and flags included; leave some out",
+				      RING_SECTIONS_MAX);
+	return pick_value(request, config, dataset, from, &values->values[values->count++],
+			  refusal);
+}
+
+static void name_first_values(const struct schema *schema, struct value_table *values)
+{
+	static const struct {
+		unsigned section;
+		enum schema_store store;
+	} firsts[] = {{RING_IMAGES, SCHEMA_IN_INDEX},
+		      {RING_LABELS, SCHEMA_IN_LABEL},
+		      {RING_SAMPLES, SCHEMA_IN_NUMBER}};
+	for (size_t i = 0; i < sizeof(firsts) / sizeof(*firsts); i++) {
+		int found = schema_stored(schema, firsts[i].store, 0);
+		values->values[firsts[i].section].name =
+			found < 0 ? "" : schema->values[found].name;
+	}
+	values->values[RING_FLAGS].name = "flags";
+}
+
+static int choose_values(const Loaderd__OpenFeed *request, const struct config *config,
+			 const struct batcher_options *options, struct schema *schema,
+			 struct value_table *values, struct refusal *refusal)
+{
+	if (request->n_fields > 0)
+		return refuse_request(refusal, EINVAL, "fields",
+				      "fields belong to protocol version %d; ask for values",
+				      PROTO_VERSION_OLDEST);
+	if (request->n_values > config->fields)
+		return refuse_request(refusal, EDQUOT, "values",
+				      "the client asked for %zu values, but the daemon's limit is "
+				      "%llu ([limits] fields)",
+				      request->n_values, (unsigned long long)config->fields);
+	dataset_schema(options->dataset, schema);
+	values->version = RING_VERSION_2;
+	name_first_values(schema, values);
+	for (size_t i = 0; i < request->n_values; i++) {
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(request->values[i], request->values[j]) == 0)
+				return refuse_request(refusal, EINVAL, "values",
+						      "the client asked for value \"%.200s\" twice",
+						      request->values[i]);
+		int r = add_value(request, config, options->dataset, schema, request->values[i],
+				  values, refusal);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
+		    struct batcher_options *options, struct schema *ret_schema,
+		    struct refusal *refusal)
+{
+	values_init(&options->values);
+	if (request->version > PROTO_VERSION_OLDEST)
+		return choose_values(request, config, options, ret_schema, &options->values,
+				     refusal);
+	return choose_fields(request, config, options, &options->values, refusal);
+}
+
+/* ---- what the client is told ---- */
+
+static uint64_t bytes_with(const struct batcher_options *options, uint32_t batch_size)
+{
+	struct batcher_options changed = *options;
+	struct ring_geometry geometry;
+	changed.order.batch_size = batch_size;
+	uint64_t bytes = batcher_geometry(&changed, &geometry) < 0 ? 0 : ring_size(&geometry);
+	return bytes == 0 ? UINT64_MAX : bytes;
+}
+
+/* Returns the largest batch size whose ring has at most `most` bytes; 0 if there is none. */
+static uint32_t batch_size_within(const struct batcher_options *options, uint64_t most)
+{
+	uint32_t fits = 0, above = options->order.batch_size;
+	while (above - fits > 1) {
+		uint32_t middle = fits + (above - fits) / 2;
+		if (bytes_with(options, middle) <= most)
+			fits = middle;
+		else
+			above = middle;
+	}
+	return fits;
+}
+
+/* Sets the three sections with the most room, largest first. Returns how many there are. */
+static unsigned largest_sections(const struct ring_geometry *geometry, uint32_t ret_largest[3])
+{
+	unsigned count = 0;
+	for (uint32_t s = 0; s < geometry->section_count; s++) {
+		unsigned at = count < 3 ? count++ : 3;
+		while (at > 0 &&
+		       geometry->sections[ret_largest[at - 1]].room < geometry->sections[s].room) {
+			if (at < 3)
+				ret_largest[at] = ret_largest[at - 1];
+			at--;
+		}
+		if (at < 3)
+			ret_largest[at] = s;
+	}
+	return count;
+}
+
+void delivery_explain_size(const struct batcher_options *options, uint64_t most,
+			   struct refusal *refusal)
+{
+	struct ring_geometry geometry;
+	uint32_t largest[3] = {0};
+	size_t used = strlen(refusal->text), size = sizeof(refusal->text);
+	if (options->values.version != RING_VERSION_2 || batcher_geometry(options, &geometry) < 0)
+		return;
+	unsigned count = largest_sections(&geometry, largest);
+	for (unsigned i = 0; i < count && used < size; i++)
+		used += (size_t)snprintf(refusal->text + used, size - used,
+					 "%s\"%.63s\" takes %llu bytes a batch",
+					 i == 0 ? "; of the largest sections, " : ", ",
+					 options->values.values[largest[i]].name,
+					 (unsigned long long)geometry.sections[largest[i]].room);
+	uint32_t fits = most == 0 ? 0 : batch_size_within(options, most);
+	if (fits > 0 && used < size)
+		snprintf(refusal->text + used, size - used, "; batch_size %u would fit", fits);
+}
+
+int delivery_announce(const struct batcher_options *options, const struct schema *schema,
+		      Loaderd__Section ***ret_sections, size_t *ret_count)
+{
+	enum { LINE_MAX_SIZE = 512 };
+	struct {
+		Loaderd__Section *list[RING_SECTIONS_MAX];
+		Loaderd__Section sections[RING_SECTIONS_MAX];
+		char lines[RING_SECTIONS_MAX][LINE_MAX_SIZE];
+	} * block;
+	const struct value_table *values = &options->values;
+	*ret_sections = NULL;
+	*ret_count = 0;
+	if (values->version != RING_VERSION_2)
+		return 0;
+	block = malloc(sizeof(*block));
+	if (!block)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < values->count; i++) {
+		Loaderd__Section *section = block->list[i] = &block->sections[i];
+		int found = i == RING_FLAGS ? -1 : schema_find(schema, values->values[i].name);
+		loaderd__section__init(section);
+		section->name = (char *)values->values[i].name;
+		if (found < 0)
+			continue;
+		section->role = schema->values[found].role;
+		schema_print_value(schema, (unsigned)found, block->lines[i], LINE_MAX_SIZE);
+		section->schema = block->lines[i];
+	}
+	*ret_sections = block->list;
+	*ret_count = values->count;
+	return 0;
+}

@@ -1,0 +1,571 @@
+/*
+ * Values of the schema from file to client, in rings of version 2: every sample's own, whole, in
+ * each batch, however it is made and wherever a feed is resumed. A dataset without a schema has its
+ * fields as values.
+ */
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "proto/framing.h"
+#include "tests/dataset.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum {
+	SAMPLES = 96,
+	SIDE = 8,
+	LONG = 37, /* the sample with the longest caption */
+	LONG_SIZE = 500,
+	VALUE_MAX = LONG_SIZE,
+	NUMBERS = 50, /* further fields of numbers */
+};
+
+enum { CAPTION, BLOB, NOTE, RARE, COUNT, HALF, FIELDS };
+static const char *const names[FIELDS + 2] = {"caption", "blob", "note", "rare",
+					      "count",   "half", "key",  NULL};
+static const enum packimg_field_type types[FIELDS] = {PACKIMG_FIELD_TEXT,  PACKIMG_FIELD_BYTES,
+						      PACKIMG_FIELD_JSON,  PACKIMG_FIELD_TEXT,
+						      PACKIMG_FIELD_INT64, PACKIMG_FIELD_FLOAT64};
+
+static char folder[64];
+
+/*
+ * Writes the bytes of sample i in a field to text; returns their number, or -1 if the value is
+ * missing. FIELDS stands for the source name.
+ */
+static int value_of(uint32_t field, uint64_t i, char *text)
+{
+	switch (field) {
+	case CAPTION:
+		memset(text, 'a' + (int)(i % 26), LONG_SIZE);
+		return i == LONG ? LONG_SIZE : (int)(i % 40);
+	case BLOB:
+		for (uint64_t k = 0; k < i * 7 % 301; k++)
+			text[k] = (char)(i + k);
+		return (int)(i * 7 % 301);
+	case NOTE:
+		return sprintf(text, "[%llu]", (unsigned long long)i);
+	case RARE:
+		return i == 50 ? sprintf(text, "abc") : -1;
+	default:
+		return sprintf(text, "folder/image-%llu.png", (unsigned long long)i);
+	}
+}
+
+static struct packimg_value stored_value(uint32_t field, uint64_t i, char *text)
+{
+	struct packimg_value value = {.present = true, .bytes = text};
+	if (field >= COUNT && field != FIELDS) {
+		value.int64 = -(int64_t)i * 3;
+		value.float64 = (double)i / 2;
+		value.present = field != HALF || i % 3 != 0;
+		return value;
+	}
+	int size = value_of(field, i, text);
+	value.present = size >= 0;
+	value.size = size < 0 ? 0 : (size_t)size;
+	return value;
+}
+
+/* Writes a dataset of raw images whose pixels all are the sample's number. */
+static const char *dataset(const char *name, uint32_t numbers)
+{
+	static char path[PATH_MAX], text[VALUE_MAX + 1], source[64];
+	struct packimg_error error;
+	struct test_dataset data;
+	uint32_t fields[FIELDS + NUMBERS];
+	snprintf(path, sizeof(path), "%s/%s.pimg", folder, name);
+	test_dataset_begin(&data, path, 0);
+	for (uint32_t f = 0; f < FIELDS + numbers; f++) {
+		char number[16];
+		snprintf(number, sizeof(number), "number%u", f);
+		assert_int_equal(packimg_writer_field(data.writer, f < FIELDS ? names[f] : number,
+						      f < FIELDS ? types[f] : PACKIMG_FIELD_INT64,
+						      &fields[f], &error),
+				 0);
+	}
+	for (uint64_t i = 0; i < SAMPLES; i++) {
+		uint8_t pixels[SIDE * SIDE * 3];
+		memset(pixels, (int)i, sizeof(pixels));
+		struct packimg_item item = test_item(pixels, SIDE, SIDE);
+		item.label = (int32_t)i % 5;
+		item.source = source;
+		item.source_size = (size_t)value_of(FIELDS, i, source);
+		test_dataset_add(&data, &item);
+		for (uint32_t f = 0; f < FIELDS + numbers; f++) {
+			struct packimg_value value = stored_value(f < FIELDS ? f : COUNT, i, text);
+			assert_int_equal(
+				packimg_writer_value(data.writer, fields[f], &value, &error), 0);
+		}
+	}
+	test_dataset_finish(&data);
+	return path;
+}
+
+/* Changes a file's field statistics and corrects the checksums. */
+static const char *forge(const char *path, void (*change)(struct pimg_section *section,
+							  struct pimg_field_stats *stats))
+{
+	struct stat status;
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &status) == 0);
+	uint8_t *map =
+		mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	struct pimg_header *header = (struct pimg_header *)map;
+	struct pimg_section *section = header->sections;
+	while (section->type != PIMG_SECTION_FIELD_STATS)
+		section++;
+	change(section, (struct pimg_field_stats *)(map + section->offset));
+	section->xxh3 = XXH3_64bits(map + section->offset, section->size);
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	munmap(map, (size_t)status.st_size);
+	close(fd);
+	return path;
+}
+
+/* Hides the section of field statistics, as in a file of an earlier version. */
+static void untold(struct pimg_section *section, struct pimg_field_stats *stats)
+{
+	section->type = 999;
+}
+
+static void too_short(struct pimg_section *section, struct pimg_field_stats *stats)
+{
+	stats[CAPTION].longest = 30;
+}
+
+static int set_up(void **state)
+{
+	static struct fixture fixture;
+	fixture_init(&fixture);
+	*state = &fixture;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	fixture_deinit(*state);
+	return 0;
+}
+
+static struct feed_options options_of(const struct fixture *fixture, const char *path)
+{
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.values = names;
+	options.value_count = FIELDS + 1;
+	options.epoch_end = 1;
+	return options;
+}
+
+static void refused(const struct feed_options *options, int expected, const char *part)
+{
+	char error[FEED_ERROR_MAX] = "";
+	struct feed *feed;
+	int r = feed_open(options, &feed, error);
+	if (r != expected || !strstr(error, part))
+		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
+}
+
+static struct feed_section section_named(struct feed *feed, const struct feed_batch *batch,
+					 const char *name)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	int number = feed_section_find(feed, name);
+	assert_true(number >= 0);
+	assert_int_equal(feed_section(feed, batch, (uint32_t)number, &section), 0);
+	assert_string_equal(section.name, name);
+	return section;
+}
+
+/* Checks the value of sample i of a batch, and returns the flags that it gives. */
+static unsigned check_value(struct feed *feed, const struct feed_batch *batch, uint32_t field,
+			    uint32_t i)
+{
+	char text[VALUE_MAX + 1];
+	struct feed_section section = section_named(feed, batch, names[field]);
+	struct packimg_value expected = stored_value(field, batch->samples[i], text);
+	if (field == COUNT)
+		assert_int_equal(((const int64_t *)section.data)[i], expected.int64);
+	if (field == HALF)
+		assert_true(((const double *)section.data)[i] ==
+			    (expected.present ? expected.float64 : 0));
+	if (section.kind == FEED_RAGGED) {
+		const void *bytes;
+		assert_int_equal(feed_rows(&section, i, &bytes), expected.size);
+		assert_memory_equal(bytes, text, expected.size);
+	}
+	return expected.present ? 0 : FEED_SAMPLE_FIELD_MISSING;
+}
+
+static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t count)
+{
+	for (uint32_t i = 0; i < batch->count; i++) {
+		unsigned flags = 0;
+		for (uint32_t f = 0; f < count; f++)
+			flags |= check_value(feed, batch, f, i);
+		assert_int_equal(batch->flags[i] & ~FEED_SAMPLE_SUBSTITUTED, flags);
+		assert_int_equal(batch->labels[i], batch->samples[i] % 5);
+		assert_int_equal(
+			((const uint8_t *)batch->images)[i * batch->image_bytes / batch->count],
+			batch->samples[i]);
+	}
+}
+
+/* Checks all batches of one epoch. Returns the number of samples. */
+static unsigned check_feed(const struct feed_options *options)
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	unsigned samples = 0;
+	int r;
+	struct feed *feed = fixture_open(options);
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
+		samples += batch.count;
+		check_batch(feed, &batch, options->value_count);
+		feed_release(feed, &batch);
+	}
+	assert_int_equal(r, FEED_END);
+	feed_close(feed);
+	return samples;
+}
+
+/* Adds everything that a batch says of its samples to the hash, sample by sample. */
+static void hash_samples(XXH3_state_t *state, struct feed *feed, const struct feed_batch *batch)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	feed_info(feed, &info);
+	for (uint32_t i = 0; i < batch->count; i++)
+		for (uint32_t s = 0; s < info.section_count; s++) {
+			struct feed_section section = {.size = sizeof(section)};
+			assert_int_equal(feed_section(feed, batch, s, &section), 0);
+			size_t size = section.bytes / batch->count;
+			const void *value = (const char *)section.data + i * size;
+			if (section.kind == FEED_RAGGED) {
+				int64_t rows = feed_rows(&section, i, &value);
+				assert_true(rows >= 0);
+				size = (size_t)rows * section.row;
+			}
+			XXH3_64bits_update(state, &size, sizeof(size));
+			XXH3_64bits_update(state, value, size);
+		}
+}
+
+/* Hash of the samples of `batches` batches; the feed goes on with `again` instead if not NULL. */
+static uint64_t hash_feed(struct feed *feed, unsigned batches)
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	XXH3_state_t *state = XXH3_createState();
+	XXH3_64bits_reset(state);
+	for (unsigned b = 0; b < batches; b++) {
+		int r = feed_next(feed, 60000, &batch);
+		if (r != 0)
+			fail_msg("feed_next: %d (%s)", r, feed_error(feed));
+		hash_samples(state, feed, &batch);
+		feed_release(feed, &batch);
+	}
+	uint64_t hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	return hash;
+}
+
+static uint64_t hash_of(const struct feed_options *options, unsigned batches)
+{
+	struct feed *feed = fixture_open(options);
+	uint64_t hash = hash_feed(feed, batches);
+	feed_close(feed);
+	return hash;
+}
+
+TEST(values_arrive_whole)
+{
+	static const struct {
+		const char *name, *line;
+		uint32_t role, element, kind;
+	} expected[] = {
+		{"image", "image: image u8[h,w,3]", FEED_ROLE_IMAGE, FEED_U8, FEED_DENSE},
+		{"label", "label: class i32", FEED_ROLE_CLASS, FEED_I32, FEED_DENSE},
+		{"sample", "sample: number u64", FEED_ROLE_NUMBER, FEED_U64, FEED_DENSE},
+		{"flags", "", FEED_ROLE_NONE, FEED_U8, FEED_DENSE},
+		{"caption", "caption: text", FEED_ROLE_TEXT, 0, FEED_RAGGED},
+		{"blob", "blob: bytes", FEED_ROLE_BYTES, 0, FEED_RAGGED},
+		{"note", "note: json", FEED_ROLE_JSON, 0, FEED_RAGGED},
+		{"rare", "rare: text", FEED_ROLE_TEXT, 0, FEED_RAGGED},
+		{"count", "count: value i64", FEED_ROLE_VALUE, FEED_I64, FEED_DENSE},
+		{"half", "half: value f64", FEED_ROLE_VALUE, FEED_F64, FEED_DENSE},
+		{"key", "key: key", FEED_ROLE_KEY, 0, FEED_RAGGED},
+	};
+	struct fixture *fixture = *state;
+	struct feed_info info = {.size = sizeof(info)};
+	struct feed_options options = options_of(fixture, dataset("plain", 0));
+	fixture_start(fixture, NULL, NULL);
+	assert_int_equal(check_feed(&options), SAMPLES);
+	struct feed *feed = fixture_open(&options);
+	feed_info(feed, &info);
+	assert_int_equal(info.section_count, sizeof(expected) / sizeof(*expected));
+	for (uint32_t s = 0; s < info.section_count; s++) {
+		struct feed_section section = {.size = sizeof(section)};
+		assert_int_equal(feed_section(feed, NULL, s, &section), 0);
+		assert_string_equal(section.name, expected[s].name);
+		assert_string_equal(section.schema, expected[s].line);
+		assert_int_equal(section.role, expected[s].role);
+		assert_int_equal(section.element, expected[s].element);
+		assert_int_equal(section.kind, expected[s].kind);
+		assert_null(section.data);
+	}
+	struct feed_section section = {.size = sizeof(section)};
+	assert_int_equal(feed_section(feed, NULL, info.section_count, &section), -EINVAL);
+	assert_int_equal(feed_section_find(feed, "blub"), -ENOENT);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(more_values_than_sixteen)
+{
+	static char text[FIELDS + NUMBERS][16];
+	const char *many[FIELDS + NUMBERS];
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("many", NUMBERS));
+	struct feed_batch batch = {.size = sizeof(batch)};
+	for (uint32_t f = 0; f < FIELDS + NUMBERS; f++) {
+		snprintf(text[f], sizeof(text[f]), "number%u", f);
+		many[f] = f < FIELDS ? names[f] : text[f];
+	}
+	options.values = many;
+	options.value_count = FIELDS + NUMBERS;
+	fixture_start(fixture, NULL, NULL);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	for (uint32_t f = FIELDS; f < FIELDS + NUMBERS; f++) {
+		struct feed_section section = section_named(feed, &batch, many[f]);
+		for (uint32_t i = 0; i < batch.count; i++)
+			assert_int_equal(((const int64_t *)section.data)[i],
+					 -(int64_t)batch.samples[i] * 3);
+	}
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	fixture_start(fixture, NULL, "--limit", "fields=20", NULL);
+	refused(&options, -EDQUOT, "asked for 56 values, but the daemon's limit is 20");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Invariant I9: what a batch says of a sample is what a batch of this sample alone says. */
+TEST(batches_of_one_say_the_same)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("one", 0));
+	fixture_start(fixture, NULL, NULL);
+	uint64_t hash = hash_of(&options, SAMPLES / options.batch_size);
+	options.batch_size = 1;
+	assert_int_equal(hash_of(&options, SAMPLES), hash);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Invariants I2 and I10: clients of the version before get the same images in the same order. */
+TEST(version_three_has_the_same_images)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("versions", 0));
+	fixture_start(fixture, NULL, NULL);
+	struct feed *values = fixture_open(&options);
+	options.value_count = 0;
+	options.fields = names;
+	options.field_count = 4;
+	struct feed *fields = fixture_open(&options);
+	options.field_count = 0;
+	struct feed *plain = fixture_open(&options);
+	for (unsigned b = 0; b < SAMPLES / options.batch_size; b++) {
+		struct feed_batch a = {.size = sizeof(a)}, c = {.size = sizeof(c)};
+		struct feed_batch d = {.size = sizeof(d)};
+		assert_int_equal(feed_next(values, 60000, &a), 0);
+		assert_int_equal(feed_next(fields, 60000, &c), 0);
+		assert_int_equal(feed_next(plain, 60000, &d), 0);
+		assert_int_equal(a.image_bytes, c.image_bytes);
+		assert_int_equal(a.image_bytes, d.image_bytes);
+		assert_memory_equal(a.images, c.images, a.image_bytes);
+		assert_memory_equal(a.images, d.images, a.image_bytes);
+		assert_memory_equal(a.samples, c.samples, a.count * sizeof(*a.samples));
+		assert_memory_equal(a.samples, d.samples, a.count * sizeof(*a.samples));
+		assert_memory_equal(a.labels, c.labels, a.count * sizeof(*a.labels));
+		assert_memory_equal(a.labels, d.labels, a.count * sizeof(*a.labels));
+		feed_release(values, &a);
+		feed_release(fields, &c);
+		feed_release(plain, &d);
+	}
+	feed_close(values);
+	feed_close(fields);
+	feed_close(plain);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(threads_resuming_and_restarts_change_nothing)
+{
+	enum { BATCHES = 9, FIRST = 4 };
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("resume", 0));
+	options.epoch_end = 0;
+	fixture_start(fixture, NULL, "--threads", "1", NULL);
+	uint64_t first = hash_of(&options, FIRST), all = hash_of(&options, BATCHES);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(hash_feed(feed, FIRST), first);
+	uint64_t epoch, batch;
+	feed_position(feed, &epoch, &batch);
+	options.epoch = epoch, options.batch = batch;
+	uint64_t rest = hash_of(&options, BATCHES - FIRST);
+	assert_int_equal(fixture_stop(fixture, SIGKILL), SIGKILL);
+	fixture_start(fixture, NULL, "--threads", "3", NULL);
+	/* The same feed goes on at the next daemon. */
+	assert_int_equal(hash_feed(feed, BATCHES - FIRST), rest);
+	feed_close(feed);
+	assert_int_equal(hash_of(&options, BATCHES - FIRST), rest);
+	options.epoch = options.batch = 0;
+	assert_int_equal(hash_of(&options, BATCHES), all);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* A value longer than its file records makes a bad sample; the others keep their own values. */
+TEST(a_lie_about_the_longest_value)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, forge(dataset("lie", 0), too_short));
+	unsigned good = 0;
+	for (uint64_t i = 0; i < SAMPLES; i++)
+		good += i != LONG && i % 40 <= 30;
+	fixture_start(fixture, NULL, NULL);
+	options.bad = FEED_BAD_SKIP;
+	assert_int_equal(check_feed(&options), good);
+	options.bad = FEED_BAD_SUBSTITUTE;
+	assert_int_equal(check_feed(&options), SAMPLES);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(refusals)
+{
+	static const char *const misspelt[] = {"caption", "cuont"}, *const twice[] = {"note",
+										      "note"};
+	static const char *const first[] = {"image", "label", "sample"};
+	struct fixture *fixture = *state;
+	const struct feed_options good = options_of(fixture, dataset("refused", 0));
+	struct feed_options options = good;
+	fixture_start(fixture, NULL, "--limit", "field_bytes=400", NULL);
+	refused(&good, -EDQUOT,
+		"value \"caption\": the longest value has 500 bytes, but the daemon's limit is "
+		"400");
+	options.values = misspelt;
+	options.value_count = 2;
+	refused(&options, -EDQUOT, "value \"caption\"");
+	options.values = misspelt + 1;
+	options.value_count = 1;
+	refused(&options, -EINVAL,
+		"the dataset has no value \"cuont\"; did you mean \"count\": it has image, label");
+	options.values = twice;
+	options.value_count = 2;
+	refused(&options, -EINVAL, "value \"note\" twice");
+	options.values = first;
+	options.value_count = 3;
+	options.fields = names;
+	options.field_count = 1;
+	refused(&options, -EINVAL, "values: not together with fields");
+	options.field_count = 0;
+	/* Every feed has these three. */
+	struct feed_info info = {.size = sizeof(info)};
+	struct feed *feed = fixture_open(&options);
+	feed_info(feed, &info);
+	assert_int_equal(info.section_count, 4);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(the_largest_sections_are_named)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("budget", 0));
+	options.batch_size = 4096;
+	options.slots = 2;
+	options.last = FEED_LAST_SHORT;
+	fixture_start(fixture, NULL, "--limit", "shared_memory_per_user=4M", NULL);
+	char error[FEED_ERROR_MAX];
+	struct feed *feed;
+	unsigned fits = 0;
+	assert_int_equal(feed_open(&options, &feed, error), -EDQUOT);
+	assert_non_null(strstr(error, "\"caption\" takes 2080768 bytes a batch, \"blob\" takes "));
+	const char *size = strstr(error, "batch_size ");
+	while (size && sscanf(size, "batch_size %u would fit", &fits) != 1)
+		size = strstr(size + 1, "batch_size ");
+	assert_in_range(fits, 100, 4095);
+	options.batch_size = fits + 1;
+	refused(&options, -EDQUOT, "would fit");
+	options.batch_size = fits;
+	feed_close(fixture_open(&options));
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(unknown_lengths)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, forge(dataset("untold", 0), untold));
+	struct feed_batch batch = {.size = sizeof(batch)};
+	int r;
+	options.value_count = 1;
+	fixture_start(fixture, NULL, NULL);
+	refused(&options, -EINVAL, "value \"caption\": the file does not record its longest value");
+	options.field_bytes = LONG_SIZE;
+	assert_int_equal(check_feed(&options), SAMPLES);
+	options.field_bytes = LONG_SIZE - 1;
+	struct feed *feed = fixture_open(&options);
+	while ((r = feed_next(feed, 60000, &batch)) == 0)
+		feed_release(feed, &batch);
+	assert_int_equal(r, -EBADMSG);
+	assert_non_null(strstr(feed_error(feed), "value \"caption\" has 500 bytes, and field_bytes "
+						 "is 499"));
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Opens a feed as a version that does not exist, and returns the error's field and code. */
+TEST(other_versions_are_refused)
+{
+	struct fixture *fixture = *state;
+	fixture_start(fixture, NULL, NULL);
+	for (uint32_t version = 0; version <= PROTO_VERSION + 1; version++) {
+		Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+		Loaderd__Request request = LOADERD__REQUEST__INIT;
+		open_feed.version = version;
+		open_feed.batch_size = 1;
+		request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+		request.open_feed = &open_feed;
+		int socket = fixture_connect(fixture);
+		fixture_send(socket, &request);
+		Loaderd__Reply *reply = fixture_receive(socket, NULL);
+		assert_non_null(reply);
+		if (version >= PROTO_VERSION_OLDEST && version <= PROTO_VERSION) {
+			assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_NEED_FILES);
+		} else {
+			assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
+			assert_int_equal(reply->error->code, EPROTO);
+			assert_string_equal(reply->error->field, "version");
+			assert_non_null(strstr(reply->error->text, "versions 3 to 4"));
+		}
+		loaderd__reply__free_unpacked(reply, NULL);
+		close(socket);
+	}
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+int main(void)
+{
+	char command[sizeof(folder) + 16];
+	const char *tmp = getenv("TMPDIR");
+	snprintf(folder, sizeof(folder), "%s/loaderd-values-XXXXXX",
+		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
+	if (!mkdtemp(folder))
+		return 1;
+	int r = test_run(set_up, tear_down);
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	return system(command) != 0 || r != 0;
+}
