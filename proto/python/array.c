@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { DIMENSIONS_MAX = 4 };
+enum { DIMENSIONS_MAX = 5 };
 
 /*
  * Python has no buffer format for bfloat16, so it is exported as unsigned short. Sample indices are
@@ -17,6 +17,7 @@ static const struct {
 } elements[ELEMENTS] = {
 	[U8] = {"B", 1, DLPACK_UINT},     [F16] = {"e", 2, DLPACK_FLOAT},
 	[BF16] = {"H", 2, DLPACK_BFLOAT}, [F32] = {"f", 4, DLPACK_FLOAT},
+	[U16] = {"H", 2, DLPACK_UINT},    [I16] = {"h", 2, DLPACK_INT},
 	[I32] = {"i", 4, DLPACK_INT},     [U64] = {"Q", 8, DLPACK_INT},
 	[I64] = {"q", 8, DLPACK_INT},     [F64] = {"d", 8, DLPACK_FLOAT},
 };

@@ -20,7 +20,7 @@
 #define Py_TPFLAGS_IMMUTABLETYPE 0
 #endif
 
-enum element { U8, F16, BF16, F32, I32, U64, I64, F64, ELEMENTS };
+enum element { U8, F16, BF16, F32, U16, I16, I32, I64, U64, F64, ELEMENTS };
 
 struct stream {
 	PyObject_HEAD struct feed *feed;

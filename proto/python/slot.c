@@ -1,5 +1,7 @@
 #include "proto/python/objects.h"
 
+#include <stdbool.h>
+
 static void slot_dealloc(PyObject *self)
 {
 	struct slot *slot = (struct slot *)self;
@@ -124,6 +126,90 @@ static PyObject *slot_field(PyObject *self, PyObject *argument)
 	}
 }
 
+/* The element of a section that has numbers. */
+static enum element element_of(const struct feed_section *section)
+{
+	static const enum element from_feed[] = {
+		[FEED_U8] = U8,   [FEED_F16] = F16, [FEED_BF16] = BF16, [FEED_F32] = F32,
+		[FEED_U16] = U16, [FEED_I16] = I16, [FEED_I32] = I32,   [FEED_I64] = I64,
+		[FEED_U64] = U64, [FEED_F64] = F64};
+	return from_feed[section->element];
+}
+
+/* An array of `count` values of the section's shape. */
+static PyObject *section_array(PyObject *self, const struct feed_section *section, size_t count)
+{
+	Py_ssize_t shape[1 + 4] = {(Py_ssize_t)count};
+	for (uint32_t d = 0; d < section->dims; d++)
+		shape[1 + d] = section->shape[d];
+	return array_new(self, section->data, element_of(section), 1 + (int)section->dims, shape);
+}
+
+/* Bytes or text of each sample, as a list of copies. */
+static PyObject *section_bytes(const struct feed_section *section, uint32_t count)
+{
+	bool is_text = section->role == FEED_ROLE_TEXT || section->role == FEED_ROLE_KEY;
+	PyObject *list = PyList_New(count);
+	for (uint32_t i = 0; list && i < count; i++) {
+		const void *bytes;
+		int64_t size = feed_rows(section, i, &bytes);
+		PyObject *value = size < 0 ? raise_error((int)size, "The daemon wrote a value "
+								    "outside of its section.")
+					   : PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size);
+		if (value && is_text)
+			value = decoded(value);
+		list = list_put(list, i, value);
+	}
+	return list;
+}
+
+/* (all rows, starts, counts) */
+static PyObject *section_rows(PyObject *self, const struct feed_section *section, uint32_t count)
+{
+	PyObject *starts = PyList_New(count), *counts = PyList_New(count);
+	for (uint32_t i = 0; starts && counts && i < count; i++) {
+		const void *rows;
+		int64_t number = feed_rows(section, i, &rows);
+		if (number < 0) {
+			Py_DECREF(starts);
+			Py_DECREF(counts);
+			return raise_error((int)number,
+					   "The daemon wrote a value outside of its section.");
+		}
+		size_t start =
+			(size_t)((const char *)rows - (const char *)section->data) / section->row;
+		starts = list_put(starts, i, PyLong_FromSize_t(start));
+		counts = list_put(counts, i, PyLong_FromLongLong(number));
+	}
+	PyObject *all = starts && counts
+				? section_array(self, section, section->bytes / section->row)
+				: NULL;
+	if (all)
+		return Py_BuildValue("(NNN)", all, starts, counts);
+	Py_XDECREF(starts);
+	Py_XDECREF(counts);
+	return NULL;
+}
+
+static PyObject *slot_value(PyObject *self, PyObject *argument)
+{
+	struct slot *slot = (struct slot *)self;
+	struct feed_section section = {.size = sizeof(section)};
+	long index = PyLong_AsLong(argument);
+	if (index == -1 && PyErr_Occurred())
+		return NULL;
+	if (index < 0 ||
+	    feed_section(slot->stream->feed, &slot->batch, (uint32_t)index, &section) < 0) {
+		PyErr_Format(PyExc_IndexError, "the batch has no section %ld", index);
+		return NULL;
+	}
+	if (section.kind == FEED_DENSE)
+		return section_array(self, &section, slot->batch.count);
+	if (section.element == FEED_NO_ELEMENT)
+		return section_bytes(&section, slot->batch.count);
+	return section_rows(self, &section, slot->batch.count);
+}
+
 static PyObject *slot_facts(PyObject *self, PyObject *unused)
 {
 	const struct feed_batch *b = &((struct slot *)self)->batch;
@@ -142,6 +228,8 @@ static PyMethodDef slot_methods[] = {
 	{"samples", slot_samples, METH_NOARGS, NULL},
 	{"flags", slot_flags, METH_NOARGS, NULL},
 	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes or str, type)."},
+	{"value", slot_value, METH_O,
+	 "value(section): an Array, a list of bytes or str, or (all rows, starts, counts)."},
 	{"facts", slot_facts, METH_NOARGS,
 	 "(number, epoch, batch, count, height, width, channels, element, layout, bad, last, "
 	 "publish_ns, reconnects)"},

@@ -5,6 +5,7 @@
 enum {
 	SIGNAL_SLICE_MS = 100, /* between two checks for Ctrl-C */
 	FIELDS_MAX = 16,
+	VALUES_MAX = 64,
 };
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -17,24 +18,27 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 				"fields",     "field_bytes", "timeout_ms",
 				"writable",   "reconnect",   "reconnect_timeout_ms",
 				"cut_values", "repeats",     "wanted",
-				NULL};
+				"values",     NULL};
 	struct feed_options options;
-	const char *field_names[FIELDS_MAX];
-	PyObject *fields;
+	const char *field_names[FIELDS_MAX], *value_names[VALUES_MAX];
+	PyObject *fields, *values;
 	int shuffle, writable, reconnect, cut_values, wanted;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
 	if (!PyArg_ParseTupleAndKeywords(
-		    arguments, keywords, "zyssIpKKKKIIIIIOIIppIpIp", names, &options.socket,
+		    arguments, keywords, "zyssIpKKKKIIIIIOIIppIpIpO", names, &options.socket,
 		    &options.dataset, &options.pipeline, &options.name, &options.batch_size,
 		    &shuffle, &seed, &epoch, &batch, &epoch_end, &options.rank, &options.world,
 		    &options.last, &options.bad, &options.slots, &fields, &options.field_bytes,
 		    &options.open_timeout_ms, &writable, &reconnect, &options.reconnect_timeout_ms,
-		    &cut_values, &options.repeats, &wanted))
+		    &cut_values, &options.repeats, &wanted, &values))
 		return NULL;
 	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);
-	if (field_count < 0)
+	Py_ssize_t value_count = parse_texts("values", values, value_names, VALUES_MAX);
+	if (field_count < 0 || value_count < 0)
 		return NULL;
+	options.values = value_names;
+	options.value_count = (uint32_t)value_count;
 	options.fields = field_names;
 	options.field_count = (uint32_t)field_count;
 	options.shuffle = (uint32_t)shuffle;
@@ -225,6 +229,24 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 			     (Py_ssize_t)sizeof(info.dataset_uuid));
 }
 
+/* (name, role, line of the schema) of each section */
+static PyObject *stream_sections(PyObject *self, PyObject *unused)
+{
+	const struct feed *feed = ((struct stream *)self)->feed;
+	struct feed_info info = {.size = sizeof(info)};
+	feed_info(feed, &info);
+	PyObject *list = PyList_New(info.section_count);
+	for (uint32_t i = 0; list && i < info.section_count; i++) {
+		struct feed_section section = {.size = sizeof(section)};
+		int r = feed_section(feed, NULL, i, &section);
+		list = list_put(list, i,
+				r < 0 ? raise_error(r, feed_error(feed))
+				      : Py_BuildValue("(NIN)", text_of(section.name), section.role,
+						      text_of(section.schema)));
+	}
+	return list;
+}
+
 /* For memory registered with a device: call keep(address) before, drop(address) afterwards. */
 static PyObject *stream_keep(PyObject *self, PyObject *argument)
 {
@@ -268,6 +290,8 @@ static PyMethodDef stream_methods[] = {
 	{"position", stream_position, METH_NOARGS,
 	 "(epoch, batch) after the last batch handed out."},
 	{"info", stream_info, METH_NOARGS, NULL},
+	{"sections", stream_sections, METH_NOARGS,
+	 "[(name, role, line of the schema)] of the sections of a batch; [] with fields."},
 	{"keep", stream_keep, METH_O,
 	 "keep(address): the memory stays mapped until drop(address)."},
 	{"drop", stream_drop, METH_O, NULL},

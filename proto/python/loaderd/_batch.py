@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, NamedTuple, Opt
 
 from . import _feed
 from ._checks import level_of_caller
+from ._ragged import Ragged
 
 if TYPE_CHECKING:  # for annotations only; the package needs none of these libraries
     import numpy
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # for annotations only; the package needs none of these libra
 _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
 _JSON = 4
+_JSON_ROLE = 13  # of a value
 _SECTIONS = ("images", "labels", "samples", "flags")
 
 SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample replaces it
@@ -119,16 +121,18 @@ class Batch:
         return iter((self.images, self.labels))
 
     def keys(self) -> Tuple[str, ...]:
-        """Names for batch[NAME]: images, labels, samples, flags, and the feed's fields."""
-        return _SECTIONS + tuple(name for name in self._names if name not in _SECTIONS)
+        """Names for batch[NAME]: images, labels, samples, flags, and the feed's values or fields."""
+        return _SECTIONS + tuple(name for name in (*self._source.sections, *self._names) if name not in _SECTIONS)
 
     def __contains__(self, name: object) -> bool:
         return name in self.keys()
 
     def __getitem__(self, name: str) -> Any:
-        """Returns what the attribute of that name is, or the extra field of that name, see field()."""
+        """Returns what the attribute of that name is, or the value or extra field of that name, see value() and field()."""
         if name in _SECTIONS:
             return getattr(self, name)
+        if name in self._source.sections:
+            return self.value(name)
         if name in self._names:
             return self.field(name)
         raise KeyError(f"{name!r} is none of {', '.join(self.keys())}; `images, labels = batch` takes both at once")
@@ -203,6 +207,39 @@ class Batch:
             raise KeyError(f"the feed delivers {list(self._names)}, not {name!r}") from None
         slot = self._held()
         return self._copy(f"field {name}", lambda: _values(slot.field(position)))
+
+    def value(self, name: str) -> Any:
+        """Returns a value of the dataset's schema by its name there.
+
+        Image, label and sample number are what images, labels and samples are. Others are copies: a NumPy array [count, ...] if all
+        samples have one shape, a Ragged if they have rows, or a list of str, of bytes, or of parsed JSON. If a sample has no value, which
+        its flag shows, that is 0, no rows, "", b"" or None.
+        """
+        try:
+            number, role = self._source.sections[name]
+        except KeyError:
+            raise KeyError(f"the feed delivers {list(self._source.sections)}, not {name!r}") from None
+        if number < len(_SECTIONS):
+            return getattr(self, _SECTIONS[number])
+        slot = self._held()
+        return self._copy(f"value {name}", lambda: _value(slot.value(number), role))
+
+    def tensors(self, layout: str = "nchw") -> Dict[str, Any]:
+        """Returns all values by their names in the schema: images and labels as torch() has them, arrays as tensors, others as value().
+
+        Tensors of arrays share memory with the arrays that value() returns.
+        """
+        import numpy
+        import torch
+
+        images, labels = self.torch(layout)
+        found: Dict[str, Any] = {}
+        for name, (number, _) in self._source.sections.items():
+            value = images if number == 0 else labels if number == 1 else self.value(name)
+            if isinstance(value, numpy.ndarray):
+                value = torch.from_numpy(value.view(numpy.int64) if value.dtype == numpy.uint64 else value)
+            found[name] = value
+        return found
 
     def torch(self, layout: str = "nchw") -> Tensors:
         """Returns (images, labels) for PyTorch: images without a copy, labels as a copy in int64.
@@ -289,6 +326,16 @@ def _register_with_jax() -> None:
         lambda _, leaves: Arrays(*leaves),
         lambda batch: (tuple(batch), None),
     )
+
+
+def _value(value: Any, role: int) -> Any:
+    """Converts what the extension returns of a value; parses JSON."""
+    if isinstance(value, tuple):
+        rows, starts, counts = value
+        return Ragged(_array(rows), starts, counts)
+    if role == _JSON_ROLE:
+        return [_parsed(record) for record in value]
+    return value
 
 
 def _values(value: Any) -> Any:

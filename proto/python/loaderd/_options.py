@@ -34,6 +34,7 @@ class Options(TypedDict):
     cut_values: bool
     repeats: int
     wanted: bool
+    values: Tuple[str, ...]
 
 
 def last_of(drop_last: Optional[bool], last: Optional[str], stacklevel: int) -> int:

@@ -54,6 +54,7 @@ class Source:
                 failure = translated(error, self._last_words())
             raise failure from None
         self.info = self._stream.info()
+        self.sections = {name: (number, role) for number, (name, role, _) in enumerate(self._stream.sections())}
         self._part = self.options["rank"], self.options["world"]
         self.closed = False
         self.closed_by = ""

@@ -74,6 +74,8 @@ class Feed:
     slots        ring slots, each for one batch; 0 lets the daemon choose
     wanted       deliver the batches that want() asks for, instead of an order; shuffle, epoch, batch, epoch_end, rank, world, drop_last
                  and repeats have no meaning then
+    values       names of values of the dataset's schema to deliver beside image, label and sample number, see Batch.value; fields of a
+                 dataset without a schema are values of their names. Values are never truncated. Not together with fields
     fields       names of extra fields to deliver, see Batch.field and dataset(). KEY delivers the names of the samples' source files;
                  DEFERRED delivers the last transforms of the pipeline, left to the client, without applying them to the images
     field_bytes  capacity of a text, bytes or JSON value; 0 means the longest value's size, or 256 if the file does not record it
@@ -117,6 +119,7 @@ class Feed:
         wanted: bool = False,
         bad: str = "substitute",
         slots: int = 0,
+        values: Sequence[str] = (),
         fields: Sequence[str] = (),
         field_bytes: int = 0,
         cut_values: bool = False,
@@ -134,6 +137,8 @@ class Feed:
             refuse_unknown(unknown, Feed.__init__.__kwdefaults__ or ())
         if isinstance(fields, str):
             raise BadOption("fields: must be a list of names, not one string", 22)
+        if isinstance(values, str):
+            raise BadOption("values: must be a list of names, not one string", 22)
         if batch_size == 0:
             raise BadOption("batch_size: 0 is below the minimum of 1", 22)
         self._wanted = flag("wanted", wanted)
@@ -172,6 +177,7 @@ class Feed:
             "reconnect": reconnect is not False,
             "reconnect_timeout_ms": reconnect_timeout_ms(reconnect),
             "wanted": self._wanted,
+            "values": tuple(values),
         }
         position = number("epoch", epoch, 64), number("batch", batch, 64)
         address, private = choose(socket, daemon, threads, settings)

@@ -20,6 +20,7 @@ from loaderd import (
     FeedError,
     Field,
     ImageDataset,
+    Ragged,
     Tensors,
     Timings,
     Transform,
@@ -32,10 +33,14 @@ assert_type(loaderd.SUBSTITUTED | loaderd.FIELD_MISSING | loaderd.FIELD_CUT, int
 def options(path: Path) -> Feed:
     return Feed(
         path, pipeline="", batch_size=8, shuffle=True, seed=1, epoch=0, batch=0, epoch_end=None, rank="auto", world=None, drop_last=True, last=None,
-        bad="fail", slots=4, fields=["a", loaderd.KEY, loaderd.DEFERRED], field_bytes=8, cut_values=True, repeats=2,
+        bad="fail", slots=4, values=["boxes"], fields=["a", loaderd.KEY, loaderd.DEFERRED], field_bytes=8, cut_values=True, repeats=2,
         wanted=False, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
         daemon="private", threads=2, settings={"io.mode": "mmap", "limits.slots": 9, "access.writable_rings": False},
     )  # fmt: skip
+
+
+def ragged(boxes: Ragged) -> None:
+    assert_type((len(boxes), boxes[0], boxes.values), Tuple[int, npt.NDArray[Any], npt.NDArray[Any]])
 
 
 def batches(feed: Feed) -> None:
@@ -51,6 +56,8 @@ def batches(feed: Feed) -> None:
         assert_type(images, npt.NDArray[Any])
         assert_type(batch["caption"], Any)
         assert_type((batch.keys(), "caption" in batch), Tuple[Tuple[str, ...], bool])
+        assert_type(batch.value("boxes"), Any)
+        assert_type(batch.tensors(), Dict[str, Any])
         assert_type(batch.torch(), Tensors)
         assert_type(batch.to("cuda"), Tensors)
         assert_type(batch.buffer("images").shape, Tuple[int, ...])

@@ -1,0 +1,55 @@
+"""Values with any number of rows."""
+
+from typing import TYPE_CHECKING, Any, Iterator, List, Sequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+class Ragged:
+    """The rows that each sample of a batch has of one value, such as its boxes: copies, which hold no batch.
+
+    ragged[i] has the rows of sample i, and so has each item of list(). `values` has the rows of all samples, one behind another: those of
+    sample i are values[offsets[i]:offsets[i + 1]].
+    """
+
+    __slots__ = ("values", "offsets")
+
+    def __init__(self, rows: "NDArray[Any]", starts: Sequence[int], counts: Sequence[int]) -> None:
+        import numpy
+
+        self.values: "NDArray[Any]" = numpy.concatenate([rows[start : start + count] for start, count in zip(starts, counts)])
+        self.offsets: "NDArray[Any]" = numpy.concatenate([[0], numpy.cumsum(counts, dtype=numpy.int64)])
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, sample: int) -> "NDArray[Any]":
+        if not -len(self) <= sample < len(self):
+            raise IndexError(f"sample {sample} of a batch of {len(self)}")
+        sample %= len(self)
+        return self.values[self.offsets[sample] : self.offsets[sample + 1]]
+
+    def __iter__(self) -> "Iterator[NDArray[Any]]":
+        return (self[sample] for sample in range(len(self)))
+
+    def list(self) -> "List[Tensor]":
+        """One PyTorch tensor for each sample, as torchvision's detection models take them."""
+        import torch
+
+        return [torch.from_numpy(rows) for rows in self]
+
+    def nested(self) -> "Tensor":
+        """A nested PyTorch tensor of layout torch.jagged; needs PyTorch 2.5 or later."""
+        import torch
+
+        make = getattr(torch.nested, "nested_tensor_from_jagged", None)
+        if make is None:
+            raise RuntimeError(f"nested tensors of layout torch.jagged need PyTorch 2.5 or later, this is {torch.__version__}; use list()")
+        nested: "Tensor" = make(torch.from_numpy(self.values), torch.from_numpy(self.offsets))
+        return nested
+
+    def __repr__(self) -> str:
+        return f"<loaderd.Ragged of {len(self)} samples: {len(self.values)} rows {self.values.shape[1:]} {self.values.dtype}>"

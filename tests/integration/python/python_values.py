@@ -1,0 +1,137 @@
+"""Values of the schema in Python, from a table that packimg converts: Feed(values=...), Batch and Ragged, with the daemon ($LOADERD)."""
+
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import loaderd
+
+try:
+    import numpy
+except ImportError:
+    print("NumPy is not installed")
+    sys.exit(77)
+try:
+    import torch
+except ImportError:
+    torch = None
+
+SAMPLES = 40
+NUMBERS = [f"number{i}" for i in range(20)]
+
+
+def caption(i):
+    return "é" * (i % 7)
+
+
+class Values(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        images, cls.path = os.path.join(cls.folder.name, "images"), os.path.join(cls.folder.name, "data.pimg")
+        table = os.path.join(cls.folder.name, "table.csv")
+        subprocess.run([os.environ["SHAPES"], images, "--count", str(SAMPLES)], check=True, capture_output=True)
+        found = sorted(os.path.join(folder, name) for folder, _, names in os.walk(images) for name in names if name.endswith("g"))[:SAMPLES]
+        with open(table, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["path", "label", "caption", "half", *NUMBERS])
+            for i, path in enumerate(found):
+                writer.writerow([path, f"class{i % 3}", caption(i), i / 2, *(i * 10 + k for k in range(len(NUMBERS)))])
+        cls.count = len(found)
+        subprocess.run([os.environ["PACKIMG"], "convert", table, "-o", cls.path], check=True, capture_output=True)
+
+    def open(self, **options):
+        options = {"pipeline": "resize(16x12)", "batch_size": 8, "daemon": "private", "shuffle": True, "seed": 3, **options}
+        return loaderd.Feed(self.path, **options)
+
+    def test_values_are_the_samples_own(self):
+        names = ["caption", "half", "key", *NUMBERS]
+        with self.open(values=names) as feed:
+            for batch in feed:
+                samples = [int(sample) for sample in batch.samples]
+                self.assertEqual(batch["caption"], [caption(i) for i in samples])
+                self.assertEqual([i / 2 for i in samples], batch["half"].tolist())
+                self.assertEqual([os.path.splitext(name)[1] != "" for name in batch["key"]], [True] * batch.count)
+                for k, name in enumerate(NUMBERS):
+                    self.assertEqual([i * 10 + k for i in samples], batch[name].tolist())
+                self.assertEqual(batch.keys()[:4], ("images", "labels", "samples", "flags"))
+                self.assertEqual(batch.keys()[4:], ("image", "label", "sample", *names))
+                self.assertTrue((batch["image"] == batch.images).all() and (batch["label"] == batch.labels).all())
+                self.assertTrue(batch["sample"] is batch.samples)
+                self.assertTrue("half" in batch and "other" not in batch)
+                with self.assertRaisesRegex(KeyError, "'other'"):
+                    batch.value("other")
+
+    def test_values_are_copies(self):
+        with self.open(values=["half"], slots=2) as feed:
+            kept = []
+            for batch in feed:
+                kept.append((batch.samples, batch["half"]))
+                del batch
+            for samples, half in kept:
+                self.assertEqual((samples / 2).tolist(), half.tolist())
+
+    @unittest.skipIf(torch is None, "PyTorch is not installed")
+    def test_tensors(self):
+        with self.open(values=["caption", "half"]) as feed:
+            batch = next(feed)
+            tensors = batch.tensors()
+            self.assertEqual(list(tensors), ["image", "label", "sample", "flags", "caption", "half"])
+            self.assertEqual(tensors["image"].shape, (8, 3, 12, 16))
+            self.assertEqual((tensors["label"].dtype, tensors["half"].dtype), (torch.int64, torch.float64))
+            self.assertEqual((tensors["sample"] / 2).tolist(), tensors["half"].tolist())
+            self.assertEqual(batch.tensors("stored")["image"].shape, (8, 12, 16, 3))
+
+    def test_images_are_those_of_a_feed_without_values(self):
+        with self.open(values=["half"]) as one, self.open() as other, self.open(fields=["half"]) as third:
+            for a, b, c in zip(one, other, third):
+                self.assertTrue((a.images == b.images).all() and (a.images == c.images).all())
+                self.assertTrue((a["half"] == c["half"]).all())
+
+    def test_refusals(self):
+        for options, text in (
+            ({"values": "half"}, "values: must be a list of names"),
+            ({"values": ["hlaf"]}, 'no value "hlaf"; did you mean "half"'),
+            ({"values": ["half", "half"]}, 'value "half" twice'),
+            ({"values": ["half"], "fields": ["half"]}, "values: not together with fields"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(loaderd.BadOption, text):
+                self.open(**options)
+        with self.assertRaisesRegex(ValueError, "values: 65 given, at most 64"):
+            self.open(values=[f"v{i}" for i in range(65)])
+
+
+class RaggedRows(unittest.TestCase):
+    """Ragged by itself: rows that neither adjoin nor are in order."""
+
+    def setUp(self):
+        rows = numpy.arange(40, dtype=numpy.float32).reshape(10, 4)
+        self.ragged = loaderd.Ragged(rows, [6, 0, 3], [2, 0, 3])
+        self.expected = [rows[6:8], rows[0:0], rows[3:6]]
+
+    def test_rows(self):
+        self.assertEqual(len(self.ragged), 3)
+        self.assertEqual(self.ragged.offsets.tolist(), [0, 2, 2, 5])
+        for i, rows in enumerate(self.expected):
+            self.assertTrue(numpy.array_equal(self.ragged[i], rows) and numpy.array_equal(self.ragged[i - 3], rows))
+        self.assertEqual([len(rows) for rows in self.ragged], [2, 0, 3])
+        self.assertIn("3 samples: 5 rows (4,) float32", repr(self.ragged))
+        for beyond in (3, -4):
+            with self.assertRaises(IndexError):
+                self.ragged[beyond]
+
+    @unittest.skipIf(torch is None, "PyTorch is not installed")
+    def test_tensors(self):
+        self.assertEqual([tensor.tolist() for tensor in self.ragged.list()], [rows.tolist() for rows in self.expected])
+        if hasattr(torch.nested, "nested_tensor_from_jagged"):
+            self.assertEqual([part.tolist() for part in self.ragged.nested().unbind()], [rows.tolist() for rows in self.expected])
+        else:
+            with self.assertRaisesRegex(RuntimeError, "PyTorch 2.5"):
+                self.ragged.nested()
+
+
+unittest.main(verbosity=2)
