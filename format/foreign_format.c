@@ -4,7 +4,13 @@
 #include <strings.h>
 
 #define TO_TAR                                                                                     \
-	"write its images to files, or with their labels to a WebDataset tar, and convert that"
+	"write its images with loaderd.Writer in Python, to files, or with their labels to a "     \
+	"WebDataset tar, and convert that"
+#define BY_CONVERTER "\"python -m loaderd.convert\" with its name writes a dataset from it"
+#define OF_CIFAR                                                                                   \
+	"if it is of CIFAR, \"python -m loaderd.convert\" with its name writes a dataset from "    \
+	"it; "                                                                                     \
+	"else loaderd.Writer does, from Python"
 #define ARCHIVES                                                                                   \
 	"give it to packimg convert as a SRC, with --class-from archive where each is a class"
 
@@ -20,10 +26,10 @@ static const struct row {
 	 * other magic
 	 */
 	{{"an archive", ARCHIVES, true}, "ustar", 5, 257, {".tar", ".tgz"}},
-	{{"a Parquet file", TO_TAR}, "PAR1", 4, 0, {".parquet", ".pq"}},
-	{{"an Arrow file", TO_TAR}, "ARROW1", 6, 0, {".arrow", ".feather"}},
-	{{"an Arrow stream", TO_TAR}, "\xff\xff\xff\xff", 4, 0, {0}},
-	{{"a NumPy array", TO_TAR}, "\x93NUMPY", 6, 0, {".npy", ".npz"}},
+	{{"a Parquet file", BY_CONVERTER}, "PAR1", 4, 0, {".parquet", ".pq"}},
+	{{"an Arrow file", BY_CONVERTER}, "ARROW1", 6, 0, {".arrow", ".feather"}},
+	{{"an Arrow stream", BY_CONVERTER}, "\xff\xff\xff\xff", 4, 0, {0}},
+	{{"a NumPy array", BY_CONVERTER}, "\x93NUMPY", 6, 0, {".npy", ".npz"}},
 	{{"an HDF5 file", TO_TAR}, "\x89HDF\r\n\x1a\n", 8, 0, {".h5", ".hdf5"}},
 	{{"an LMDB database", TO_TAR}, "\xde\xc0\xef\xbe", 4, 16, {".mdb", ".lmdb"}},
 	{{"an SQLite database", TO_TAR}, "SQLite format 3", 16, 0, {".sqlite", ".db"}},
@@ -35,11 +41,11 @@ static const struct row {
 	 3,
 	 0,
 	 {"ubyte", "ubyte.gz", ".idx"}},
-	{{"a TFRecord file", TO_TAR}, NULL, 0, 0, {".tfrecord", ".tfrecords", ".tfrec"}},
-	{{"a pickle of Python", TO_TAR}, "\x80\x02", 2, 0, {".pkl", ".pickle"}},
-	{{"a pickle of Python", TO_TAR}, "\x80\x03", 2, 0, {0}},
-	{{"a pickle of Python", TO_TAR}, "\x80\x04", 2, 0, {0}},
-	{{"a pickle of Python", TO_TAR}, "\x80\x05", 2, 0, {0}},
+	{{"a TFRecord file", BY_CONVERTER}, NULL, 0, 0, {".tfrecord", ".tfrecords", ".tfrec"}},
+	{{"a pickle of Python", OF_CIFAR}, "\x80\x02", 2, 0, {".pkl", ".pickle"}},
+	{{"a pickle of Python", OF_CIFAR}, "\x80\x03", 2, 0, {0}},
+	{{"a pickle of Python", OF_CIFAR}, "\x80\x04", 2, 0, {0}},
+	{{"a pickle of Python", OF_CIFAR}, "\x80\x05", 2, 0, {0}},
 	{{"a dataset of packimg already", "packimg merge makes one of several, packimg extract "
 					  "files"},
 	 "\x89PIMG\r\n\x1a",

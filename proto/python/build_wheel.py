@@ -21,7 +21,13 @@ except ImportError:  # Python 3.9 and 3.10; pyproject.toml requires it there
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-MODULES = sorted(name for name in os.listdir(os.path.join(HERE, "loaderd")) if name.endswith((".py", ".pyi", ".typed")))
+PACKAGE = os.path.join(HERE, "loaderd")
+MODULES = sorted(
+    os.path.relpath(os.path.join(folder, name), PACKAGE)
+    for folder, _, names in os.walk(PACKAGE)
+    for name in names
+    if name.endswith((".py", ".pyi", ".typed"))
+)
 EXTENSION, WRITER = "proto/python/loaderd/_feed.abi3.so", "proto/python/loaderd/_packimg.abi3.so"
 # These lie in the package, where they find each other; what is on the PATH is loaderd/_programs.py.
 PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg", "bench/loaderbench", "trainer/trainer")
@@ -114,7 +120,7 @@ def _share(folder, commands, pages):
 
 def _files(folder, version, parts, pages, tag):
     info = f"loaderd-{version}.dist-info"
-    files = {f"loaderd/{name}": (_read(os.path.join(HERE, "loaderd", name)), 0o644) for name in MODULES}
+    files = {f"loaderd/{name}": (_read(os.path.join(PACKAGE, name)), 0o644) for name in MODULES}
     files["loaderd/_feed.abi3.so"] = (_read(os.path.join(folder, EXTENSION)), 0o755)
     for name in parts:
         files[f"loaderd/{'' if name == WRITER else 'bin/'}{os.path.basename(name)}"] = (_read(os.path.join(folder, name)), 0o755)

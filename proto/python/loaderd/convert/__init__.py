@@ -1,0 +1,142 @@
+"""python -m loaderd.convert SOURCE [OUT]: writes datasets from the formats of other projects.
+
+A source is a module of this folder, and a row of SOURCES.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Callable, List, NamedTuple, Optional, Sequence
+
+from .. import BadSample, FeedError, Writer
+from . import _arrays, _arrow, _tfrecord
+from ._part import Choice, Part, Refusal
+
+
+class Source(NamedTuple):
+    """A format that can be converted."""
+
+    name: str  # for --format
+    what: str
+    recognises: Callable[[Path], bool]
+    parts: Callable[[Path, Choice], List[Part]]
+
+
+SOURCES: Sequence[Source] = (
+    Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
+    Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts),
+    Source("arrow", "Parquet or Arrow files, such as Hugging Face's: one, or a folder of them (needs pyarrow)", _arrow.recognises, _arrow.parts),
+    Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts),
+)
+
+_SKIPS_SHOWN = 5
+_SUFFIXES = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def _bytes(text: str) -> int:
+    digits, shift = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 0)
+    if not digits.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 4G")
+    return int(digits) << shift
+
+
+def _parser() -> argparse.ArgumentParser:
+    known = "\n".join(f"  {source.name:10}{source.what}" for source in SOURCES)
+    parser = argparse.ArgumentParser(
+        prog="python -m loaderd.convert",
+        description="Writes a .pimg dataset, or one for each split, from the format of another project:\n" + known,
+        epilog="packimg convert takes folders, tables, archives, WebDataset, idx and CIFAR's binary version. Exit status: 0; 1 if samples were skipped; 2 on failure.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="a file or a folder")
+    parser.add_argument("out", nargs="?", type=Path, metavar="OUT", help="the dataset, NAME.pimg (default: the source's name, here)")
+    parser.add_argument("--format", choices=[source.name for source in SOURCES], help="what the source is (default: recognised)")
+    parser.add_argument("--split", metavar="NAME", help="write this split alone; with several, each becomes OUT-NAME.pimg")
+    for role, what in (("image", "holds the images"), ("label", "holds the labels"), ("key", "names the samples")):
+        parser.add_argument(f"--{role}", metavar="COLUMN", help=f"the column that {what} (default: by its name and type)")
+    parser.add_argument("--non-jpeg", choices=("jpeg", "raw", "zstd"), default="zstd", help="how to store images that are not JPEGs (default: zstd, without loss)")
+    parser.add_argument("--quality", type=int, default=95, metavar="Q", help="of --non-jpeg jpeg, 1..100 (default: 95)")
+    parser.add_argument("--shard-size", type=_bytes, default=0, metavar="BYTES", help="begin a new file after this many bytes (K, M, G, T)")
+    parser.add_argument("--limit", type=int, metavar="N", help="write the first N samples of each split")
+    parser.add_argument("--on-error", choices=("skip", "fail"), default="skip", help="at an image that cannot be read (default: skip)")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="threads (default: all CPUs); never changes the result")
+    parser.add_argument("--force", action="store_true", help="replace an existing dataset")
+    return parser
+
+
+def _find(path: Path, name: Optional[str]) -> Source:
+    if not path.exists():
+        raise Refusal(f"{path}: there is no such file or folder")
+    for source in SOURCES:
+        if source.name == name if name else source.recognises(path):
+            return source
+    raise Refusal(f"{path}: none of " + ", ".join(source.name for source in SOURCES) + "; --format NAME says which it is, and packimg convert takes folders, tables and archives")
+
+
+def _write(part: Part, out: Path, arguments: argparse.Namespace) -> bool:
+    """Writes a dataset and prints its summary. Returns whether samples were skipped."""
+    schema = {field.name: field.kind for field in part.fields}
+    labelled, missing = False, 0
+    with Writer(
+        out, schema, arguments.shard_size, arguments.jobs, classes=part.classes, non_jpeg=arguments.non_jpeg, quality=arguments.quality,
+        on_error="raise" if arguments.on_error == "fail" else "skip", overwrite=arguments.force,
+    ) as writer:  # fmt: skip
+        for number, row in enumerate(part.rows()):
+            if number == arguments.limit:
+                break
+            sample = {field.name: row[field.column] for field in part.fields if row.get(field.column) is not None}
+            if "image" not in sample:
+                missing += 1
+                continue
+            labelled |= "label" in sample
+            writer.add(sample)
+    _summarise(part, out, writer, labelled, missing)
+    return bool(writer.skipped or missing)
+
+
+def _summarise(part: Part, out: Path, writer: Writer, labelled: bool, missing: int) -> None:
+    print(f"{out}: {len(writer)} samples")
+    for field in part.fields:
+        print(f"  {field.name:12}{field.kind.split(' sparse')[0]}{'' if field.column in (field.name, chr(0) + 'path') else f', column {field.column}'}")
+    if part.classes is not None:
+        print(f"  classes     {len(part.classes)}: {', '.join(part.classes[:5])}{', ...' if len(part.classes) > 5 else ''}")
+    if not labelled:
+        print("  classes     0: NO SAMPLE HAS A LABEL; --label COLUMN chooses a column of labels")
+    for note in part.notes:
+        print(f"  note        {note}")
+    if missing:
+        print(f"  skipped     {missing} that have no image")
+    if writer.skipped:
+        print(f"  skipped     {len(writer.skipped)}")
+    for number, key, reason in writer.skipped[:_SKIPS_SHOWN]:
+        print(f"    {key or f'sample {number}'}: {reason}")
+
+
+def _choose_parts(parts: Sequence[Part], split: Optional[str]) -> Sequence[Part]:
+    chosen = [part for part in parts if split is None or part.name == split]
+    if not chosen:
+        raise Refusal(f"--split {split}: there is no such split" + (f" but {', '.join(part.name for part in parts if part.name)}" if len(parts) > 1 else ""))
+    return chosen
+
+
+def _run(arguments: argparse.Namespace) -> bool:
+    source = _find(arguments.source, arguments.format)
+    out = arguments.out or Path(arguments.source.resolve().name.split(".")[0] + ".pimg")
+    parts = _choose_parts(source.parts(arguments.source, Choice(arguments.image, arguments.label, arguments.key)), arguments.split)
+    skipped = False
+    for part in parts:
+        skipped |= _write(part, out.with_name(f"{out.stem}-{part.name}.pimg") if len(parts) > 1 else out, arguments)
+    return skipped
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return 1 if _run(arguments) else 0
+    except BadSample as error:
+        hint = "; --on-error skip leaves such images out" if error.field == "image" and arguments.on_error == "fail" else ""
+        print(f"loaderd.convert: {error}{hint}", file=sys.stderr)
+    except (Refusal, FeedError, ImportError) as error:
+        print(f"loaderd.convert: {error}", file=sys.stderr)
+    return 2

@@ -1,0 +1,88 @@
+"""What a source of `python -m loaderd.convert` gives: datasets to write, each with its columns and rows."""
+
+import re
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence
+
+IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
+LABEL_NAMES = ("label", "labels", "target", "class", "cls", "fine_label", "image/class/label", "class_label", "y")
+KEY_NAMES = ("__key__", "key", "file_name", "filename", "image/filename", "path")
+# how the files of images begin that packimg reads
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+
+
+class Refusal(Exception):
+    """The source cannot be converted; the text says why, and what to do."""
+
+
+class Field(NamedTuple):
+    """A column to write."""
+
+    column: str  # its name in the source
+    name: str  # its name in the dataset
+    kind: str  # the rest of its line in the schema, such as "value i64"
+
+
+class Part(NamedTuple):
+    """A dataset to write."""
+
+    name: str  # such as "train"; empty if the source has one part
+    fields: Sequence[Field]
+    rows: Callable[[], Iterator[Mapping[str, Any]]]  # by column; a missing value is None
+    classes: Optional[Sequence[str]] = None  # names of classes by number
+    notes: Sequence[str] = ()  # decisions that may not be what the user meant
+
+
+class Choice(NamedTuple):
+    """Columns that the user chose; None for the usual ones."""
+
+    image: Optional[str] = None
+    label: Optional[str] = None
+    key: Optional[str] = None
+
+
+def needs(package: str, what: str, install: str) -> NoReturn:
+    raise Refusal(f"{what} are read with {package}, which is not installed: pip install {install}")
+
+
+def is_image_file(data: Any) -> bool:
+    """True for the bytes of a file of a kind that packimg reads, as far as the first bytes tell."""
+    if not isinstance(data, (bytes, bytearray)):
+        return False
+    return bytes(data[:8]).startswith(_MAGIC) or data[:4] == b"RIFF" and data[8:12] == b"WEBP" or data[4:12] in (b"ftypavif", b"ftypavis")
+
+
+def field_name(column: str, taken: Sequence[str]) -> str:
+    """Turns a column's name into a name that a schema can have, and that is not taken."""
+    name = re.sub(r"[^A-Za-z0-9_.]", "_", column)
+    name = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
+    number = 2
+    unique = name
+    while unique in taken:
+        unique = f"{name}_{number}"
+        number += 1
+    return unique
+
+
+def choose(role: str, given: Optional[str], usual: Sequence[str], columns: Sequence[str]) -> Optional[str]:
+    """Returns the column of a role: the one that the user gives, or the first with a usual name among these."""
+    if given is not None and given not in columns:
+        raise Refusal(f"--{role} {given}: there is no such column among {', '.join(columns) or 'those of that type'}")
+    if given is not None:
+        return given
+    return next((name for name in usual if name in columns), None)
+
+
+def fields_of(kinds: Mapping[str, str], image: str, label: Optional[str], key: Optional[str], notes: List[str]) -> List[Field]:
+    """Names the fields of columns with these kinds; image, label and key get these names."""
+    fields: List[Field] = []
+    for role, column in (("image", image), ("label", label), ("key", key)):
+        if column is not None:
+            fields.append(Field(column, role, {"image": "image u8[h,w,3]", "label": "class i32", "key": "key"}[role]))
+    for column, kind in kinds.items():
+        if column in (image, label, key):
+            continue
+        name = field_name(column, [field.name for field in fields] + ["label", "key"])
+        if name != column:
+            notes.append(f"column {column} became the field {name}")
+        fields.append(Field(column, name, f"{kind} sparse"))
+    return fields

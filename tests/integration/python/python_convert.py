@@ -1,0 +1,234 @@
+"""python -m loaderd.convert: pixels and fields are those of the source. Formats whose readers are not installed are skipped."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import pickle
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from loaderd import convert
+from loaderd.convert import _tfrecord
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import pyarrow
+    import pyarrow.parquet
+except ImportError:
+    pyarrow = None
+
+PACKIMG, IMAGES = os.environ["PACKIMG"], os.environ["PACKIMG_IMAGES"]
+
+
+def message(number, data):
+    """A field of bytes in protobuf's wire format."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def varint(value):
+    value &= (1 << 64) - 1
+    coded = b""
+    while value > 127:
+        coded += bytes([value & 127 | 128])
+        value >>= 7
+    return coded + bytes([value])
+
+
+def example(values, packed=True):
+    """A tf.train.Example."""
+    entries = b""
+    for name, items in values.items():
+        items = items if isinstance(items, list) else [items]
+        if not items:
+            feature = b""
+        elif isinstance(items[0], bytes):
+            feature = message(1, b"".join(message(1, item) for item in items))
+        elif isinstance(items[0], float):
+            feature = message(2, message(1, struct.pack(f"<{len(items)}f", *items)) if packed else b"".join(varint(1 << 3 | 5) + struct.pack("<f", item) for item in items))
+        else:
+            feature = message(3, message(1, b"".join(map(varint, items))) if packed else b"".join(varint(1 << 3) + varint(item) for item in items))
+        entries += message(1, message(1, name.encode()) + message(2, feature))
+    return message(1, entries)
+
+
+def tfrecord(path, records):
+    with open(path, "wb") as file:
+        for data in records:
+            length = struct.pack("<Q", len(data))
+            file.write(length + struct.pack("<I", _tfrecord._masked_crc(length)) + data + struct.pack("<I", _tfrecord._masked_crc(data)))
+
+
+class Convert(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory(prefix="convert-test-")
+        subprocess.run([IMAGES, cls.shared.name], check=True)
+        cls.files = sorted((pathlib.Path(cls.shared.name) / "tree").rglob("*.jpg"))
+        cls.jpegs = [file.read_bytes() for file in cls.files]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="convert-test-")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def convert(self, source, *options, status=0):
+        """Runs the converter in this process; returns what it printed."""
+        said, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+            result = convert.main([str(self.dir / source), str(self.dir / "out.pimg"), "--force", *map(str, options)])
+        self.assertEqual(result, status, said.getvalue() + errors.getvalue())
+        return said.getvalue() + errors.getvalue()
+
+    def listed(self, name="out.pimg"):
+        text = subprocess.run([PACKIMG, "list", "--json", self.dir / name], check=True, stdout=subprocess.PIPE).stdout
+        return [json.loads(line) for line in text.splitlines()]
+
+    def stored(self, name="out.pimg"):
+        """The files of the samples, in order."""
+        back = tempfile.TemporaryDirectory(prefix="convert-test-")
+        self.addCleanup(back.cleanup)
+        subprocess.run([PACKIMG, "extract", "-q", "--manifest", self.dir / name, "-o", back.name], check=True, stdout=subprocess.DEVNULL)
+        lines = (pathlib.Path(back.name) / "manifest.csv").read_text("latin-1").splitlines()[1:]
+        return [(pathlib.Path(back.name) / line.split(",")[0]).read_bytes() for line in lines]
+
+    def test_tfrecord(self):
+        """Features of every kind, packed or not, of one file and of splits."""
+        def features(i):
+            return {"image/encoded": self.jpegs[i], "image/class/label": i - 1, "score": i / 4, "box": [0.5, float(i)], "ids": [i, -i], "text": f"é{i}".encode(),
+                    "words": [b"a", b"b"], "raw": b"\xff\0", **({"rare": 7} if i == 2 else {"rare": []})}
+
+        for packed in (True, False):
+            tfrecord(self.dir / "a.tfrecord", [example(features(i), packed) for i in range(4)])
+            said = self.convert("a.tfrecord")
+            samples = self.listed()
+            self.assertEqual(self.stored(), self.jpegs[:4])
+            self.assertEqual([s["label"] for s in samples], [-1, 0, 1, 2])
+            self.assertEqual(samples[2]["fields"], {"box": [0.5, 2.0], "ids": [2, -2], "rare": 7, "raw": {"hex": "ff00"}, "score": 0.5, "text": "é2", "words": ["a", "b"]})
+            self.assertNotIn("rare", samples[1]["fields"])
+            self.assertIn("image/class/label", said)
+        (self.dir / "set").mkdir()
+        for name, first in (("mnist-train.tfrecord-00000-of-00002", 0), ("mnist-train.tfrecord-00001-of-00002", 2), ("mnist-test.tfrecord-00000-of-00001", 4)):
+            tfrecord(self.dir / "set" / name, [example(features(i)) for i in range(first, first + 2)])
+        self.convert("set")
+        self.assertEqual((self.stored("out-train.pimg"), self.stored("out-test.pimg")), (self.jpegs[:4], self.jpegs[4:6]))
+        self.convert("set", "--split", "test", "--limit", 1)
+        self.assertEqual(self.stored(), self.jpegs[4:5])
+        self.assertIn("there is no such split but test, train", self.convert("set", "--split", "dev", status=2))
+        for damage, told in ((lambda data: data[:-3], "record 1 is cut off"), (lambda data: b"\1" + data[1:], "record 0: the checksum of its length is wrong")):
+            tfrecord(self.dir / "bad.tfrecord", [example(features(i)) for i in range(2)])
+            (self.dir / "bad.tfrecord").write_bytes(damage((self.dir / "bad.tfrecord").read_bytes()))
+            self.assertIn(told, self.convert("bad.tfrecord", status=2))
+        tfrecord(self.dir / "bad.tfrecord", [b"\xff\xff\xff"])
+        self.assertIn("record 0 is no tf.train.Example", self.convert("bad.tfrecord", status=2))
+        tfrecord(self.dir / "bad.tfrecord", [example({"a": 1})])
+        self.assertIn("no feature holds images, which are bytes of image files; its features are a", self.convert("bad.tfrecord", status=2))
+        tfrecord(self.dir / "bad.tfrecord", [example({"image": self.jpegs[i]} if i else {"image": self.jpegs[0][:99]}) for i in range(3)])
+        said = self.convert("bad.tfrecord", status=1)
+        self.assertIn("NO SAMPLE HAS A LABEL", said)
+        self.assertIn("skipped     1", said)
+        self.assertEqual(self.stored(), self.jpegs[1:3])
+
+    def test_not_recognised(self):
+        (self.dir / "a.bin").write_bytes(b"x")
+        self.assertIn("a.bin: none of cifar, tfrecord, arrow, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
+        self.assertIn("there is no such file", self.convert("none", status=2))
+
+    @unittest.skipUnless(numpy, "needs NumPy")
+    def test_numpy(self):
+        generator = numpy.random.default_rng(1)
+        colour, grey = generator.integers(0, 256, (3, 5, 4, 3), numpy.uint8), generator.integers(0, 256, (3, 5, 4), numpy.uint8)
+        labels = numpy.array([2, 0, 1])
+        for images in (colour, grey, grey[..., None], colour.transpose(0, 3, 1, 2)):
+            numpy.save(self.dir / "images.npy", images)
+            numpy.save(self.dir / "labels.npy", labels)
+            self.convert("images.npy", "--non-jpeg", "raw")
+            self.assertEqual([(s["label"], s["width"], s["height"]) for s in self.listed()], [(2, 4, 5), (0, 4, 5), (1, 4, 5)])
+            data = (self.dir / "out.pimg").read_bytes()
+            for image in colour if images.ndim == 4 and 1 not in images.shape else grey:
+                self.assertEqual(data.count(image.tobytes()), 1)
+        numpy.savez(self.dir / "m.npz", x_train=colour, y_train=labels[:, None], x_test=grey[:1], y_test=labels[:1])
+        self.convert("m.npz")
+        self.assertEqual([s["label"] for s in self.listed("out-train.pimg")], [2, 0, 1])
+        self.assertEqual([s["label"] for s in self.listed("out-test.pimg")], [2])
+        numpy.savez(self.dir / "n.npz", pictures=grey, kinds=labels)
+        self.assertIn("its arrays are pictures, kinds", self.convert("n.npz", status=2))
+        self.convert("n.npz", "--image", "pictures", "--label", "kinds")
+        numpy.save(self.dir / "floats.npy", colour / 255)
+        self.assertIn("its elements are float64; images are uint8", self.convert("floats.npy", status=2))
+        numpy.save(self.dir / "code.npy", numpy.array([object()]), allow_pickle=True)
+        self.assertIn("code.npy: ", self.convert("code.npy", status=2))
+
+    @unittest.skipUnless(numpy, "needs NumPy")
+    def test_cifar(self):
+        """The folder of CIFAR-10 for Python; a pickle that would run code is refused."""
+        folder = self.dir / "cifar-10-batches-py"
+        folder.mkdir()
+        planes = numpy.random.default_rng(1).integers(0, 256, (5, 3072), numpy.uint8)
+        for name, rows in (("data_batch_1", slice(0, 2)), ("data_batch_2", slice(2, 3)), ("test_batch", slice(3, 5))):
+            count = len(planes[rows])
+            (folder / name).write_bytes(pickle.dumps({b"data": planes[rows], b"labels": [*range(count)], b"filenames": [b"%d.png" % i for i in range(count)]}, 2))
+        (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"airplane", b"automobile"]}, 2))
+        self.convert(folder, "--non-jpeg", "raw")
+        self.assertEqual([(s["class"], s["source"]) for s in self.listed("out-train.pimg")], [("airplane", "0.png"), ("automobile", "1.png"), ("airplane", "0.png")])
+        data = (self.dir / "out-train.pimg").read_bytes()
+        for plane in planes[:3]:
+            self.assertEqual(data.count(plane.reshape(3, 1024).T.tobytes()), 1)
+
+        class Harm:
+            def __reduce__(self):
+                return os.mkdir, (str(folder / "harmed"),)
+
+        (folder / "test_batch").write_bytes(pickle.dumps({b"data": Harm()}, 2))
+        self.assertIn("loading it could run any code", self.convert(folder, status=2))
+        self.assertFalse((folder / "harmed").exists())
+
+    @unittest.skipUnless(pyarrow, "needs pyarrow")
+    def test_parquet(self):
+        """Hugging Face's structures and types, plain bytes, splits, and what no field holds."""
+        names = ["ant", "bee"]
+        features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": names}}
+        rows = [{"image": {"bytes": jpeg, "path": f"{i}.jpg"}, "label": i % 2, "n": i, "w": i / 2, "ok": True, "text": "é", "boxes": [[i, 1.5]],
+                 "when": None, "blob": b"\xff", "parts": [b"x"]} for i, jpeg in enumerate(self.jpegs[:5])]
+        table = pyarrow.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        pyarrow.parquet.write_table(table, self.dir / "a.parquet", row_group_size=2)
+        with pyarrow.ipc.new_file(str(self.dir / "a.arrow"), table.schema) as file:
+            file.write_table(table)
+        with pyarrow.ipc.new_stream(str(self.dir / "b.arrow"), table.schema) as file:
+            file.write_table(table)
+        for name in ("a.parquet", "a.arrow", "b.arrow"):
+            said = self.convert(name)
+            self.assertEqual(self.stored(), self.jpegs[:5])
+            samples = self.listed()
+            self.assertEqual([(s["class"], s["source"]) for s in samples], [(names[i % 2], f"{i}.jpg") for i in range(5)])
+            self.assertEqual(samples[3]["fields"], {"n": 3, "w": 1.5, "ok": 1, "text": "é", "boxes": [[3.0, 1.5]], "blob": {"hex": "ff"}})
+            self.assertIn("column parts is left out: no field holds list<", said)
+        plain = pyarrow.table({"jpg": self.jpegs[:3], "kind": ["b", "a", "b"]})
+        pyarrow.parquet.write_table(plain, self.dir / "p.parquet")
+        self.convert("p.parquet", "--label", "kind")
+        self.assertEqual([s["class"] for s in self.listed()], ["b", "a", "b"])
+        (self.dir / "hub" / "data").mkdir(parents=True)
+        for name, part in (("train-00000-of-00002", plain[:1]), ("train-00001-of-00002", plain[1:2]), ("test-00000-of-00001", plain[2:])):
+            pyarrow.parquet.write_table(part, self.dir / "hub" / "data" / f"{name}.parquet")
+        self.convert("hub", "--label", "kind")
+        self.assertEqual([s["label"] for s in self.listed("out-train.pimg")], [1, 0])  # of the classes of all splits
+        self.assertEqual([s["label"] for s in self.listed("out-test.pimg")], [1])
+        self.assertIn("there is no such column among kind", self.convert("p.parquet", "--label", "knd", status=2))
+        pyarrow.parquet.write_table(plain.select(["kind"]), self.dir / "n.parquet")
+        self.assertIn("no column holds images", self.convert("n.parquet", status=2))
+        (self.dir / "p.parquet").write_bytes((self.dir / "p.parquet").read_bytes()[:-30])
+        self.assertIn("p.parquet: ", self.convert("p.parquet", status=2))
+
+
+if __name__ == "__main__":
+    unittest.main()
