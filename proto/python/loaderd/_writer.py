@@ -312,7 +312,7 @@ class Writer:
                     source = _text(given)
                 else:
                     values.append((self._fields[value.name], self._convert(value, given)))
-            except (ValueError, OSError) as error:
+            except ValueError as error:
                 raise self._bad(self._next, value.name, given, str(error)) from None
         return _Prepared(self._next, data, shape, label, source, values)
 
@@ -335,6 +335,9 @@ class Writer:
     def _image_name(self) -> str:
         return next(value.name for value in self.schema if value.role == "image")
 
+    def _key_name(self) -> str:
+        return next((value.name for value in self.schema if value.role == "key"), "")
+
     def _drain(self) -> None:
         while self._pending:
             self._write_first()
@@ -342,7 +345,14 @@ class Writer:
     def add(self, sample: Mapping[str, Any]) -> None:
         """Adds a sample: {name: value}. Raises BadSample, which names the sample, the value and what to do; then nothing was added."""
         self._open()
-        prepared = self._prepare(sample)
+        try:
+            prepared = self._prepare(sample)
+        except OSError as error:  # of the image's file
+            if not self._skip:
+                raise self._bad(self._next, self._image_name(), sample[self._image_name()], str(error)) from None
+            self.skipped.append((self._next, str(sample.get(self._key_name()) or ""), str(error)))
+            self._next += 1
+            return
         self._next += 1
         self._pending.append((prepared, self._threads.submit(self._encoders, prepared)))
         self._pending_bytes += len(prepared.data)
@@ -385,6 +395,7 @@ class Writer:
     def finish(self) -> None:
         """Writes what waits and renames the dataset to its name; until then nothing is there."""
         self._drain()
+        self.skipped.sort()
         classes = self._classes
         if classes is None and self._largest_label >= 0:
             classes = [str(number) for number in range(self._largest_label + 1)]

@@ -139,9 +139,34 @@ class Convert(unittest.TestCase):
         self.assertIn("skipped     1", said)
         self.assertEqual(self.stored(), self.jpegs[1:3])
 
+    def test_imagefolder(self):
+        """Hugging Face's folders: a table in each split, whose classes have the same numbers."""
+        for split, rows in (("train", [("b", 0), ("a", 1)]), ("test", [("b", 2)])):
+            (self.dir / "in" / split / "sub").mkdir(parents=True)
+            lines = []
+            for kind, i in rows:
+                (self.dir / "in" / split / "sub" / f"{i}.jpg").write_bytes(self.jpegs[i])
+                lines.append(json.dumps({"file_name": f"sub/{i}.jpg", "label": kind, "n": i, "w": i / 2, "boxes": [[0, 1]], "text": "é" if i else None}))
+            (self.dir / "in" / split / "metadata.jsonl").write_text("\n".join(lines) + "\n\n")
+        self.convert("in")
+        self.assertEqual((self.stored("out-train.pimg"), self.stored("out-test.pimg")), (self.jpegs[:2], self.jpegs[2:3]))
+        samples = self.listed("out-train.pimg")
+        self.assertEqual([(s["label"], s["class"], s["source"]) for s in samples], [(1, "b", "sub/0.jpg"), (0, "a", "sub/1.jpg")])
+        self.assertEqual([s["fields"] for s in samples], [{"n": 0, "w": 0.0, "boxes": [[0, 1]]}, {"n": 1, "w": 0.5, "boxes": [[0, 1]], "text": "é"}])
+        self.assertEqual(self.listed("out-test.pimg")[0]["label"], 1)
+        (self.dir / "in" / "train" / "metadata.jsonl").unlink()
+        (self.dir / "in" / "train" / "metadata.csv").write_text("file_name,label,n\nsub/0.jpg,3,x\nsub/1.jpg,0,5\nsub/none.jpg,1,\n")
+        self.assertIn("sub/none.jpg: [Errno 2] No such file", self.convert("in/train", status=1))
+        self.assertIn("none.jpg", self.convert("in/train", "--on-error", "fail", status=2))
+        (self.dir / "in" / "train" / "metadata.csv").write_text("file_name,label,n\nsub/0.jpg,3,x\nsub/1.jpg,0,5\n,1,\n")
+        self.assertIn("skipped     1 that have no image", self.convert("in/train", status=1))
+        self.assertEqual([(s["label"], s["fields"]) for s in self.listed()], [(3, {"n": "x"}), (0, {"n": 5})])
+        (self.dir / "in" / "test" / "metadata.jsonl").write_text("[1]\n")
+        self.assertIn("metadata.jsonl, line 1: not an object of columns", self.convert("in/test", status=2))
+
     def test_not_recognised(self):
         (self.dir / "a.bin").write_bytes(b"x")
-        self.assertIn("a.bin: none of cifar, tfrecord, arrow, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
+        self.assertIn("a.bin: none of cifar, imagefolder, tfrecord, arrow, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
         self.assertIn("there is no such file", self.convert("none", status=2))
 
     @unittest.skipUnless(numpy, "needs NumPy")

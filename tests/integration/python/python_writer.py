@@ -189,15 +189,16 @@ class PythonWriter(unittest.TestCase):
     def test_damaged_images(self):
         """An image that cannot be read ends the writer, with the sample's number, or is left out and counted."""
         good = self.files[0].read_bytes()
-        samples = [{"image": good, "key": "a"}, {"image": good[: len(good) // 2], "key": "b"}, {"image": b"text", "key": "c"}, {"image": good, "key": "d"}]
+        samples = [{"image": good, "key": "a"}, {"image": good[: len(good) // 2], "key": "b"}, {"image": b"text", "key": "c"}, {"image": good, "key": "d"},
+                   {"image": self.dir / "none.jpg", "key": "e"}]
         with self.assertRaises(loaderd.BadSample) as caught:
-            self.write("d.pimg", samples, "image: image")
+            self.write("d.pimg", samples[:4], "image: image")
         self.assertEqual((caught.exception.sample, caught.exception.field), (1, "image"))
         self.assertEqual(os.listdir(self.dir), [])
         with loaderd.Writer(self.dir / "d.pimg", on_error="skip") as writer:
             for sample in samples:
                 writer.add(sample)
-        self.assertEqual([(number, key) for number, key, _ in writer.skipped], [(1, "b"), (2, "c")])
+        self.assertEqual([(number, key) for number, key, _ in writer.skipped], [(1, "b"), (2, "c"), (4, "e")])
         self.assertEqual((len(writer), [s["source"] for s in listed(self.dir / "d.pimg")]), (2, ["a", "d"]))
 
     def test_shards(self):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _tfrecord
+from . import _arrays, _arrow, _folder, _tfrecord
 from ._part import Choice, Part, Refusal
 
 
@@ -24,6 +24,7 @@ class Source(NamedTuple):
 
 SOURCES: Sequence[Source] = (
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
+    Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts),
     Source("arrow", "Parquet or Arrow files, such as Hugging Face's: one, or a folder of them (needs pyarrow)", _arrow.recognises, _arrow.parts),
     Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts),
@@ -41,7 +42,7 @@ def _bytes(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    known = "\n".join(f"  {source.name:10}{source.what}" for source in SOURCES)
+    known = "\n".join(f"  {source.name:13}{source.what}" for source in SOURCES)
     parser = argparse.ArgumentParser(
         prog="python -m loaderd.convert",
         description="Writes a .pimg dataset, or one for each split, from the format of another project:\n" + known,
@@ -97,7 +98,8 @@ def _write(part: Part, out: Path, arguments: argparse.Namespace) -> bool:
 def _summarise(part: Part, out: Path, writer: Writer, labelled: bool, missing: int) -> None:
     print(f"{out}: {len(writer)} samples")
     for field in part.fields:
-        print(f"  {field.name:12}{field.kind.split(' sparse')[0]}{'' if field.column in (field.name, chr(0) + 'path') else f', column {field.column}'}")
+        source = "" if field.column == field.name or field.column.startswith("\0") else f", column {field.column}"
+        print(f"  {field.name:12}{field.kind.split(' sparse')[0]}{source}")
     if part.classes is not None:
         print(f"  classes     {len(part.classes)}: {', '.join(part.classes[:5])}{', ...' if len(part.classes) > 5 else ''}")
     if not labelled:

@@ -1,7 +1,8 @@
 """What a source of `python -m loaderd.convert` gives: datasets to write, each with its columns and rows."""
 
+import json
 import re
-from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set
 
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
 LABEL_NAMES = ("label", "labels", "target", "class", "cls", "fine_label", "image/class/label", "class_label", "y")
@@ -42,6 +43,47 @@ class Choice(NamedTuple):
 
 def needs(package: str, what: str, install: str) -> NoReturn:
     raise Refusal(f"{what} are read with {package}, which is not installed: pip install {install}")
+
+
+class ValueKind:
+    """Finds the kind of a field that holds all values of a column."""
+
+    def __init__(self) -> None:
+        self._kinds: Set[str] = set()
+
+    def add(self, value: Any) -> None:
+        if value is not None:
+            self._kinds.add(_kind_of(value))
+
+    @property
+    def kind(self) -> Optional[str]:
+        """The rest of a line in the schema; None if no field can hold the values."""
+        if not self._kinds or "" in self._kinds:
+            return None
+        if len(self._kinds) == 1:
+            return next(iter(self._kinds))
+        if self._kinds == {"value i64", "value f64"}:
+            return "value f64"
+        return None if "bytes" in self._kinds else "json"
+
+
+def _kind_of(value: Any) -> str:
+    """The kind of a field that holds this value; empty if none does."""
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (bytes, bytearray)):
+        return "bytes"
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
+    if isinstance(value, int):
+        return "value i64"
+    if isinstance(value, float):
+        return "value f64"
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return ""
+    return "json"
 
 
 def is_image_file(data: Any) -> bool:
