@@ -75,8 +75,10 @@ static const struct row {
 	 {0}},
 	{{"compressed with gzip", "unpack it first", true}, "\x1f\x8b", 2, 0, {0}},
 	{{"compressed with zstd", "unpack it first", true}, "\x28\xb5\x2f\xfd", 4, 0, {0}},
-	{{"a JSON text", "write a table of it, a CSV with the columns path and label, and convert "
-			 "that"},
+	{{"a JSON text",
+	  "if it is Hugging Face's metadata.jsonl, \"python -m loaderd.convert\" with "
+	  "its name takes it; else write a table of it, a CSV with the columns "
+	  "path and label, and convert that"},
 	 NULL,
 	 0,
 	 0,

@@ -76,6 +76,9 @@ class PackimgInputs(PackimgTest):
         self.assertIn("  classes   0: NO SAMPLE HAS A LABEL\n", said)
         self.assertIn("  note      no image has a class: classes come from folders, ", said)
         self.assertEqual(self.convert("flat", "-o", "out.pimg", "--force", "--class-from", "none")["notes"], [])
+        self.put("flat/metadata.jsonl", '{"file_name": "0.jpg", "label": 0}\n')
+        self.assertEqual(self.convert("flat", "-o", "out.pimg", "--force")["notes"],
+                         ['no image has a label, and metadata.jsonl was not read: "python -m loaderd.convert" with the folder\'s name reads Hugging Face\'s metadata.jsonl'])
 
     def test_tars_in_a_tar(self):
         """ILSVRC2012_img_train.tar as it is: each tar in it is a class, and its images are read in place."""
