@@ -7,6 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "format/base/schema.h"
 #include "format/error.h"
 #include "format/packimg.h"
 #include "tools/packimg/image/sample_encoder.h"
@@ -184,6 +185,118 @@ static void encoded_dealloc(PyObject *self)
 	object_free(self);
 }
 
+/*
+ * Encodes the pixels of a mask, of a raster, or of an image that is not u8[h,w,3], without loss.
+ * 32 rows a band are what a crop reads little too much of, and compress nearly as well as all.
+ */
+static PyObject *encode_raster(struct encoder *encoder, const struct packimg_raster *raster)
+{
+	static const struct packimg_raster_coding coding = {PACKIMG_RASTER_BEST, .level = 3,
+							    .rows_log2 = 5};
+	struct encoded *encoded = object_new(encoded_type);
+	struct packimg_error error = {{0}};
+	const uint8_t *data;
+	size_t size;
+
+	if (!encoded)
+		return NULL;
+	encoder->busy = true;
+	int r;
+	Py_BEGIN_ALLOW_THREADS r = packimg_encode_raster(encoder->sample_encoder.encoder, raster,
+							 &coding, &data, &size, &error);
+	if (!r && buffer_append(&encoded->bytes, data, size))
+		r = -ENOMEM;
+	Py_END_ALLOW_THREADS encoder->busy = false;
+	encoded->sample = (struct encoded_sample){
+		.data_size = size,
+		.width = raster->width,
+		.height = raster->height,
+		.codec = PACKIMG_CODEC_RASTER,
+		.channels = (uint8_t)raster->channels,
+		.orientation = 1,
+	};
+	if (!r)
+		return (PyObject *)encoded;
+	Py_DECREF(encoded);
+	return raise(r, &error);
+}
+
+static PyObject *encoder_raster(PyObject *self, PyObject *arguments)
+{
+	struct encoder *encoder = (struct encoder *)self;
+	unsigned width, height, channels, element;
+	PyObject *object;
+	Py_ssize_t size;
+	char *data;
+
+	if (!PyArg_ParseTuple(arguments, "SIIII", &object, &height, &width, &channels, &element) ||
+	    PyBytes_AsStringAndSize(object, &data, &size))
+		return NULL;
+	if (encoder->busy)
+		return raise_text(-EBUSY, "another thread uses this encoder");
+	const size_t element_size = packimg_element_size((enum packimg_element)element);
+	if (!element_size || !channels || channels > PACKIMG_RASTER_CHANNELS_MAX || !width ||
+	    width > PACKIMG_SIDE_MAX || !height || height > PACKIMG_SIDE_MAX ||
+	    (uint64_t)width * height * channels * element_size != (uint64_t)size)
+		return raise_text(-EINVAL, "the pixels are not height x width x channels elements");
+	const struct packimg_raster raster = {
+		.data = (const uint8_t *)data,
+		.step_x = (ptrdiff_t)(channels * element_size),
+		.step_y = (ptrdiff_t)(width * channels * element_size),
+		.width = width,
+		.height = height,
+		.channels = channels,
+		.element = (enum packimg_element)element,
+	};
+	return encode_raster(encoder, &raster);
+}
+
+/* (width, height, orientation); width and height are upright. */
+static PyObject *encoded_shape(PyObject *self, void *closure)
+{
+	const struct encoded_sample *sample = &((struct encoded *)self)->sample;
+
+	return Py_BuildValue("(IIi)", sample->width, sample->height, sample->orientation);
+}
+
+/* Parses a schema: [(name, role, element, shape, of, flags, store, number)], and its text. */
+static PyObject *module_schema(PyObject *module, PyObject *arguments)
+{
+	char text[SCHEMA_TEXT_MAX];
+	struct schema_error fault;
+	struct schema schema;
+	const char *given;
+	Py_ssize_t size;
+
+	if (!PyArg_ParseTuple(arguments, "s#", &given, &size))
+		return NULL;
+	int r = schema_parse(given, (size_t)size, &schema, &fault);
+	if (r)
+		return raise_text(r, fault.text);
+	PyObject *list = PyList_New(schema.count);
+	for (unsigned i = 0; list && i < schema.count; i++) {
+		const struct schema_value *value = &schema.values[i];
+		PyObject *shape = PyTuple_New(value->dims);
+
+		for (unsigned d = 0; shape && d < value->dims; d++)
+			if (PyTuple_SetItem(shape, d, PyLong_FromUnsignedLong(value->shape[d])))
+				Py_CLEAR(shape);
+		PyObject *row =
+			shape ? Py_BuildValue("(sssNiIii)", value->name,
+					      schema_role_name(value->role),
+					      value->element == SCHEMA_NO_ELEMENT
+						      ? ""
+						      : schema_element_name(value->element),
+					      shape, value->of == SCHEMA_OF_NONE ? -1 : value->of,
+					      value->flags, (int)value->store, value->number)
+			      : NULL;
+		if (!row || PyList_SetItem(list, i, row))
+			Py_CLEAR(list);
+	}
+	schema_print(&schema, text, sizeof(text));
+	return list ? Py_BuildValue("(Ns)", list, text) : NULL;
+}
+
 static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = {"path", "shard_size", NULL};
@@ -223,19 +336,18 @@ static bool check_usable(const struct writer *writer)
 	return writer->writer && !writer->busy;
 }
 
-static PyObject *writer_field(PyObject *self, PyObject *arguments)
+static PyObject *writer_schema(PyObject *self, PyObject *arguments)
 {
 	struct writer *writer = (struct writer *)self;
 	struct packimg_error error = {{0}};
-	const char *name;
-	uint32_t number;
-	int type;
+	const char *text;
 
-	if (!PyArg_ParseTuple(arguments, "si", &name, &type) || !check_usable(writer))
+	if (!PyArg_ParseTuple(arguments, "s", &text) || !check_usable(writer))
 		return NULL;
-	int r = packimg_writer_field(writer->writer, name, (enum packimg_field_type)type, &number,
-				     &error);
-	return r ? raise(r, &error) : PyLong_FromUnsignedLong(number);
+	int r = packimg_writer_schema(writer->writer, text, &error);
+	if (r)
+		return raise(r, &error);
+	Py_RETURN_NONE;
 }
 
 /* Converts an int, a float, or bytes, which stay valid as long as the object. */
@@ -282,7 +394,8 @@ static int set_values(struct writer *writer, PyObject *values)
 	return count < 0 ? -1 : 0;
 }
 
-static int add_item(struct writer *writer, const struct encoded *encoded, int label,
+/* Adds a sample, or, if image is not negative, a further image to the sample added last. */
+static int add_item(struct writer *writer, const struct encoded *encoded, int image, int label,
 		    const char *source, size_t source_size, struct packimg_error *error)
 {
 	const struct encoded_sample *sample = &encoded->sample;
@@ -301,7 +414,30 @@ static int add_item(struct writer *writer, const struct encoded *encoded, int la
 		.source_size = source_size,
 	};
 
-	return packimg_writer_add(writer->writer, &item, error);
+	return image < 0 ? packimg_writer_add(writer->writer, &item, error)
+			 : packimg_writer_image(writer->writer, (uint32_t)image, &item, error);
+}
+
+static PyObject *writer_image(PyObject *self, PyObject *arguments)
+{
+	struct writer *writer = (struct writer *)self;
+	struct packimg_error error = {{0}};
+	PyObject *object;
+	int image, r;
+
+	if (!PyArg_ParseTuple(arguments, "iO", &image, &object) || !check_usable(writer))
+		return NULL;
+	if (Py_TYPE(object) != encoded_type || image < 0) {
+		PyErr_SetString(PyExc_TypeError, "image(number, Encoded)");
+		return NULL;
+	}
+	writer->busy = true;
+	Py_BEGIN_ALLOW_THREADS r = add_item(writer, (struct encoded *)object, image,
+					    PACKIMG_LABEL_NONE, NULL, 0, &error);
+	Py_END_ALLOW_THREADS writer->busy = false;
+	if (r)
+		return raise(r, &error);
+	Py_RETURN_NONE;
 }
 
 static PyObject *writer_add(PyObject *self, PyObject *arguments)
@@ -324,7 +460,7 @@ static PyObject *writer_add(PyObject *self, PyObject *arguments)
 	const struct encoded *encoded = (struct encoded *)object;
 	writer->busy = true;
 	Py_BEGIN_ALLOW_THREADS r =
-		add_item(writer, encoded, label, source, (size_t)source_size, &error);
+		add_item(writer, encoded, -1, label, source, (size_t)source_size, &error);
 	Py_END_ALLOW_THREADS writer->busy = false;
 	if (r)
 		return raise(r, &error);
@@ -390,6 +526,8 @@ static PyMethodDef encoder_methods[] = {
 	{"encode", encoder_encode, METH_VARARGS,
 	 "encode(data, height, width, channels, in_statistics): Encoded; channels 0: data is an "
 	 "image file"},
+	{"raster", encoder_raster, METH_VARARGS,
+	 "raster(data, height, width, channels, element): Encoded"},
 	{NULL},
 };
 static PyType_Slot encoder_slots[] = {
@@ -406,9 +544,14 @@ static PyType_Spec encoder_spec = {
 	.slots = encoder_slots,
 };
 
+static PyGetSetDef encoded_attributes[] = {
+	{"shape", encoded_shape, NULL, "(width, height, orientation), upright", NULL},
+	{NULL},
+};
 static PyType_Slot encoded_slots[] = {
 	{Py_tp_doc, "An encoded sample."},
 	{Py_tp_dealloc, encoded_dealloc},
+	{Py_tp_getset, encoded_attributes},
 	{0},
 };
 static PyType_Spec encoded_spec = {
@@ -419,7 +562,8 @@ static PyType_Spec encoded_spec = {
 };
 
 static PyMethodDef writer_methods[] = {
-	{"field", writer_field, METH_VARARGS, "field(name, type): its number"},
+	{"schema", writer_schema, METH_VARARGS, "schema(text), before all others"},
+	{"image", writer_image, METH_VARARGS, "image(number, encoded), of the sample added last"},
 	{"add", writer_add, METH_VARARGS, "add(encoded, label, source, [(field, value)])"},
 	{"finish", writer_finish, METH_VARARGS, "finish(classes or None, producer)"},
 	{"close", writer_close, METH_NOARGS, "Frees the writer; removes what is not finished."},
@@ -439,11 +583,18 @@ static PyType_Spec writer_spec = {
 	.slots = writer_slots,
 };
 
+static PyMethodDef module_methods[] = {
+	{"schema", module_schema, METH_VARARGS,
+	 "schema(text): ([(name, role, element, shape, of, flags, store, number)], text)"},
+	{NULL},
+};
+
 static struct PyModuleDef module_definition = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "loaderd._packimg",
 	.m_doc = "The writer of datasets; use loaderd.Writer.",
 	.m_size = -1,
+	.m_methods = module_methods,
 };
 
 /* Adds an object, of which the module takes over the reference. */

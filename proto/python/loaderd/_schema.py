@@ -1,85 +1,247 @@
-"""The schema of a dataset to write: names, roles and types of the values of a sample."""
+"""The schema of a dataset to write, and how the values of a sample become bytes."""
 
-import re
-from difflib import get_close_matches
-from typing import Dict, List, Mapping, NamedTuple, Tuple, Union
+import json
+import struct
+import sys
+from array import array
+from operator import index
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 from ._errors import BadOption
 
 Text = Union[str, Mapping[str, str]]
+Stored = Union[int, float, bytes]
 
-_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\s*:\s*([a-z]+)(?:\s+([a-z]+[0-9]+)(\[[^\]]*\])?)?(\s+sparse)?\s*")
-_INTEGERS = {"u8": (0, 1 << 8), "u16": (0, 1 << 16)}
-_INTEGERS.update({f"i{bits}": (-(1 << bits - 1), 1 << bits - 1) for bits in (8, 16, 32, 64)})
-_REALS = ("f32", "f64")
-# role: the element that it has by default, the elements that it may have
-_ROLES: Dict[str, Tuple[str, Tuple[str, ...]]] = {
-    "image": ("u8", ("u8",)),
-    "class": ("i32", tuple(_INTEGERS)),
-    "value": ("f32", (*_REALS, *_INTEGERS)),
-    "text": ("", ()),
-    "bytes": ("", ()),
-    "json": ("", ()),
-    "key": ("", ()),
-}  # fmt: skip
+_SPARSE = 1  # enum schema_flag
+# enum schema_store
+IN_INDEX, IN_IMAGES, IN_COLUMN, IN_LABEL, IN_SOURCE, IN_NUMBER = range(1, 7)
+_ELEMENTS = {"u8": 1, "f32": 4, "u16": 5, "i16": 6, "i32": 7}  # enum packimg_element, of rasters
+_FORMATS = {"u8": "B", "u16": "H", "i16": "h", "i32": "i", "i64": "q", "u64": "Q", "f16": "e", "f32": "f", "f64": "d"}  # of struct
+_REALS = ("f16", "bf16", "f32", "f64")
+_BOUNDS = {name: (0, 1 << int(name[1:])) if name[0] == "u" else (-(1 << int(name[1:]) - 1), 1 << int(name[1:]) - 1)
+           for name in ("u8", "u16", "i16", "i32", "i64", "u64")}  # fmt: skip
 
 
 class Value(NamedTuple):
     """A value of each sample."""
 
     name: str
-    role: str  # image, class, value, text, bytes, json or key
+    role: str
     element: str  # "" for text, bytes, JSON and keys
-    sparse: bool  # samples may lack it
+    shape: Tuple[int, ...]  # 0 where it differs from sample to sample
+    of: int  # position of the value whose pixels or rows it shares, or -1
+    flags: int
+    store: int
+    number: int
+
+    @property
+    def sparse(self) -> bool:
+        return bool(self.flags & _SPARSE)
+
+    @property
+    def has_pixels(self) -> bool:
+        return self.role in ("image", "mask", "raster")
+
+    @property
+    def is_rgb(self) -> bool:
+        """An image as files of images have it; all others are rasters."""
+        return self.role == "image" and self.element == "u8" and len(self.shape) == 3 and self.shape[2] == 3
+
+    @property
+    def channels(self) -> int:
+        return self.shape[2] if len(self.shape) == 3 else 1
 
     @property
     def bounds(self) -> Tuple[int, int]:
-        """The least integer, and the first that is too large."""
-        return _INTEGERS[self.element]
+        """The least integer, and the first that is too large. Classes are -1, for none, or a number."""
+        low, high = _BOUNDS[self.element]
+        return (max(low, -1), min(high, 1 << 24)) if self.role == "class" else (low, high)
 
     @property
     def is_real(self) -> bool:
         return self.element in _REALS
 
+    def rows(self, stored: Stored) -> int:
+        """The number of rows in a value that is stored in a field."""
+        if not self.shape or self.shape[0] or not isinstance(stored, bytes):
+            return 1
+        size = 2 if self.element == "bf16" else struct.calcsize(f"<{self.format}")
+        for extent in self.shape[1:]:
+            size *= extent
+        return len(stored) // size
 
-def _refuse(line: str, why: str) -> BadOption:
-    return BadOption(f"schema: {line!r}: {why}", 22)
+    @property
+    def raster_element(self) -> int:
+        return _ELEMENTS[self.element]
 
-
-def _parse_line(line: str) -> Value:
-    found = _LINE.fullmatch(line)
-    if not found:
-        raise _refuse(line, "not NAME: ROLE ELEMENT, such as 'image: image u8[h,w,3]', 'age: value i32' or 'caption: text'")
-    name, role, element, shape, sparse = found.groups()
-    if role not in _ROLES:
-        near = get_close_matches(role, _ROLES, 1)
-        raise _refuse(line, f"there is no role {role!r}; " + (f"did you mean {near[0]}?" if near else f"it is one of {', '.join(_ROLES)}"))
-    default, elements = _ROLES[role]
-    if element and element not in elements:
-        raise _refuse(line, f"{role} has elements of {', '.join(elements)}" if elements else f"{role} has no element")
-    if role == "image" and shape not in (None, "[h,w,3]"):
-        raise _refuse(line, "an image is u8[h,w,3]")
-    if role != "image" and shape:
-        raise _refuse(line, "only single numbers can be written; json takes lists")
-    return Value(name, role, element or default, bool(sparse))
+    @property
+    def format(self) -> str:
+        """The format of an element, as struct and memoryview name it."""
+        return _FORMATS[self.element]
 
 
-def _check_roles(values: List[Value]) -> None:
-    if len({value.name for value in values}) < len(values):
-        raise BadOption("schema: two values have the same name", 22)
-    for role, least in (("image", 1), ("key", 0)):
-        count = sum(value.role == role for value in values)
-        if not least <= count <= 1:
-            raise BadOption(f"schema: {count} values are of role {role}; a sample has {'' if least else 'at most '}one", 22)
+def parse(schema: Text, extension: Any) -> Tuple[List[Value], str]:
+    """Parses a schema: a text of a line for each value, or {name: the rest of its line}. Returns the values and the canonical text."""
+    text = schema if isinstance(schema, str) else "\n".join(f"{_quoted(name)}: {rest}" for name, rest in schema.items())
+    try:
+        rows, canonical = extension.schema(text)
+    except extension.Error as error:
+        raise BadOption(f"schema: {error.args[1]}", error.args[0]) from None
+    return [Value(*row) for row in rows], canonical
 
 
-def parse(schema: Text) -> List[Value]:
-    """Parses a schema: a text of a line for each value, or {name: the rest of its line}. Adds label and key unless others have their roles."""
-    lines = schema.splitlines() if isinstance(schema, str) else [f"{name}: {rest}" for name, rest in schema.items()]
-    stripped = (line.split("#")[0].strip() for line in lines)
-    values = [_parse_line(line) for line in stripped if line]
-    for name, role, element in (("label", "class", "i32"), ("key", "key", "")):
-        if not any(value.role == role or value.name == name for value in values):
-            values.append(Value(name, role, element, True))
-    _check_roles(values)
-    return values
+def states(schema: Text, name: str) -> bool:
+    """True if the schema as it was given has a line for the value."""
+    lines = [*schema] if not isinstance(schema, str) else [line.split(":")[0].strip() for line in schema.splitlines()]
+    return name in lines or _quoted(name) in lines
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def is_implied(values: Sequence[Value]) -> bool:
+    """True for an image, label and key: what a file without a schema has."""
+    return all(value.is_rgb if value.store == IN_INDEX else value.store != IN_COLUMN and not value.has_pixels for value in values)
+
+
+def integer(value: Any, bounds: Tuple[int, int]) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        whole: int = index(value)
+    except TypeError:
+        raise ValueError("it is not a whole number") from None
+    if not bounds[0] <= whole < bounds[1]:
+        raise ValueError(f"it is not in {bounds[0]} .. {bounds[1] - 1}")
+    return whole
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, (str, bytes)):
+        raise ValueError("it is not a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError("it is not a number") from None
+
+
+def text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("it is not a text")
+    if "\0" in value:
+        raise ValueError("it contains a zero character; the role bytes takes any")
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it contains surrogates, which UTF-8 has none of; the role bytes takes any") from None
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, allow_nan=False, default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"JSON cannot hold it: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Converts arrays and scalars of NumPy for json.dumps()."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is not a number, text, list or dictionary")
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        raise ValueError("it is a text; the role text takes it")
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        raise ValueError("it is not bytes") from None
+
+
+_CONVERSIONS: Dict[str, Callable[[Any], bytes]] = {"text": text, "bytes": _bytes, "json": _json}
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return f"[{','.join(str(extent) if extent else '*' for extent in shape)}]"
+
+
+def _shape_fits(shape: Sequence[int], value: Value) -> bool:
+    return len(shape) == len(value.shape) and all(wanted in (0, extent) for extent, wanted in zip(shape, value.shape))
+
+
+def _check_shape(shape: Sequence[int], value: Value) -> None:
+    # an empty list has no inner dimensions
+    if not _shape_fits(shape, value) and not (tuple(shape) == (0,) and value.shape[0] == 0):
+        raise ValueError(f"its shape is {list(shape)}, not {shape_text(value.shape)}")
+
+
+def _flatten(nested: Any, into: List[Any], depth: int = 0) -> List[int]:
+    """Appends the numbers of nested lists; returns their shape."""
+    if not isinstance(nested, (list, tuple, range)):
+        into.append(nested)
+        return []
+    shapes = [_flatten(item, into, depth + 1) for item in nested]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError("its rows differ in length")
+    return [len(nested), *(shapes[0] if shapes else [])]
+
+
+def _bf16(number: float) -> int:
+    """The bits of the nearest bfloat16."""
+    bits: int
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
+
+
+def _packed(numbers: Sequence[Any], value: Value) -> bytes:
+    """The little-endian bytes of numbers, each checked."""
+    if value.is_real:
+        reals = [_real(number) for number in numbers]
+        if value.element == "bf16":
+            return struct.pack(f"<{len(reals)}H", *(_bf16(number) for number in reals))
+        try:
+            return struct.pack(f"<{len(reals)}{value.format}", *reals)
+        except OverflowError:
+            raise ValueError(f"it has a number that {value.element} cannot hold") from None
+    return struct.pack(f"<{len(numbers)}{value.format}", *(integer(number, value.bounds) for number in numbers))
+
+
+def _numbers(given: Any, value: Value) -> bytes:
+    """The bytes of a vector, a matrix or a list of rows: of nested lists, or of an array."""
+    if hasattr(given, "detach"):  # a tensor of PyTorch
+        given = given.detach().cpu().numpy()
+    if value.element != "bf16" and value.role != "class" and not isinstance(given, (list, tuple)) and sys.byteorder == "little":
+        try:
+            view = memoryview(given)
+        except TypeError:
+            view = None
+        if view is not None and view.format in (value.format, "l" if value.element == "i64" else value.format):
+            _check_shape(view.shape or (), value)
+            return view.tobytes()
+    nested = given.tolist() if hasattr(given, "tolist") else given
+    flat: List[Any] = []
+    _check_shape(_flatten(nested, flat), value)
+    return _packed(flat, value)
+
+
+def convert(value: Value, given: Any) -> Stored:
+    """Converts a value that is stored in a field; ValueError says what is wrong with it."""
+    if value.role in _CONVERSIONS:
+        return _CONVERSIONS[value.role](given)
+    if value.shape:
+        return _numbers(given, value)
+    if value.is_real:
+        return _real(given)
+    whole = integer(given, value.bounds)
+    return whole - (1 << 64) if whole >= 1 << 63 else whole
+
+
+def largest_class(value: Value, stored: Stored) -> int:
+    """The highest class number in a value; -1 if it has none."""
+    if value.role != "class":
+        return -1
+    if not isinstance(stored, bytes):
+        return int(stored)
+    return max(array(value.format, stored), default=-1)

@@ -1,23 +1,20 @@
 """Writes datasets from Python: checks each sample, encodes it in threads as packimg convert does, and writes it in order."""
 
-import json
 import os
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from difflib import get_close_matches
 from math import isnan
-from operator import index
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from . import _checks, _feed
 from ._errors import BadOption, BadSample, WriteFailed
+from ._pixels import Pixels, prepare
 from ._processes import WorkerEnded, ordered_map
-from ._schema import Text, Value, parse
+from ._schema import IN_COLUMN, IN_INDEX, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, largest_class, parse, states, text
 
 _CODECS = {"jpeg": 1, "raw": 2, "zstd": 3}  # enum packimg_codec
-_FIELD_TYPES = {"bytes": 3, "json": 4, "text": 5}  # enum packimg_field_type, beside the numbers
-_INT64, _FLOAT64 = 1, 2
 _BYTES_HELD = 256 << 20  # limit of the bytes of samples that wait for being written
 _HEAD = 64  # mean and deviation are those of this many samples and of one in _STRIDE
 _STRIDE = 128
@@ -25,14 +22,18 @@ _SHARD_MIN = 1 << 16
 
 
 class _Prepared(NamedTuple):
-    """A checked sample, of which only the image is still to be encoded."""
+    """A checked sample, of which only the images are still to be encoded."""
 
     number: int
-    data: bytes  # image file or pixels
-    shape: Tuple[int, int, int]  # height, width and channels of pixels; channels 0 if data is a file
+    images: List[Pixels]  # the one of the index record first
     label: int
     source: bytes
-    values: List[Tuple[int, Union[int, float, bytes]]]
+    fields: List[Tuple[int, Stored]]
+    largest_class: int
+
+    @property
+    def size(self) -> int:
+        return sum(len(image.data) for image in self.images)
 
 
 def _shown(value: Any) -> str:
@@ -49,114 +50,17 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and isnan(value))
 
 
-def _read(path: "os.PathLike[str]") -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _pixels(value: Any) -> Tuple[bytes, Tuple[int, int, int]]:
-    """Copies an array or a PIL image; ValueError says what it should be."""
-    if hasattr(value, "convert") and hasattr(value, "mode"):  # PIL
-        value = value if value.mode in ("L", "RGB") else value.convert("RGB")
-        return value.tobytes(), (value.height, value.width, len(value.getbands()))
-    if hasattr(value, "detach"):  # a tensor of PyTorch
-        value = value.detach().cpu().numpy()
-    try:
-        view = memoryview(value)
-    except TypeError:
-        raise ValueError(f"it is a {type(value).__name__}; give the bytes of an image file, a path as pathlib.Path, or an array u8[height, width, 3]") from None
-    shape: Tuple[int, ...] = view.shape or ()
-    if view.format != "B":
-        raise ValueError(f"its elements are of format {view.format!r}; convert them to bytes of 0..255: array.astype('uint8')")
-    if len(shape) == 2:
-        shape = (*shape, 1)
-    if len(shape) != 3 or shape[2] not in (1, 3):
-        hint = "; array.transpose(1, 2, 0) puts channels last" if len(shape) == 3 and shape[0] in (1, 3) else ""
-        raise ValueError(f"its shape is {shape}, not (height, width, 3), (height, width, 1) or (height, width){hint}")
-    if not 0 < shape[0] < 1 << 16 or not 0 < shape[1] < 1 << 16:
-        raise ValueError(f"its shape is {shape}; sides are 1 to 65535")
-    return view.tobytes(), (shape[0], shape[1], shape[2])
-
-
-def _image(value: Any) -> Tuple[bytes, Tuple[int, int, int]]:
-    if isinstance(value, str):
-        raise ValueError("it is a text; give a path as pathlib.Path")
-    if isinstance(value, os.PathLike):
-        return _read(value), (0, 0, 0)
-    if isinstance(value, (bytes, bytearray)) or (isinstance(value, memoryview) and value.ndim == 1):
-        return bytes(value), (0, 0, 0)
-    return _pixels(value)
-
-
-def _integer(value: Any, bounds: Tuple[int, int]) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    try:
-        whole = index(value)
-    except TypeError:
-        raise ValueError("it is not a whole number") from None
-    if not bounds[0] <= whole < bounds[1]:
-        raise ValueError(f"it is not in {bounds[0]} .. {bounds[1] - 1}")
-    return whole
-
-
-def _real(value: Any) -> float:
-    if isinstance(value, (str, bytes)):
-        raise ValueError("it is not a number")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError("it is not a number") from None
-
-
-def _text(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("it is not a text")
-    if "\0" in value:
-        raise ValueError("it contains a zero character; the role bytes takes any")
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("it contains surrogates, which UTF-8 has none of; the role bytes takes any") from None
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, allow_nan=False, default=_plain).encode()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"JSON cannot hold it: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    """Converts arrays and scalars of NumPy for json.dumps()."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"a {type(value).__name__} is not a number, text, list or dictionary")
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, str):
-        raise ValueError("it is a text; the role text takes it")
-    try:
-        return memoryview(value).tobytes()
-    except TypeError:
-        raise ValueError("it is not bytes") from None
-
-
-_CONVERSIONS: Dict[str, Callable[[Any], bytes]] = {"text": _text, "bytes": _bytes, "json": _json}
-
-
 class _Encoders:
     """Encodes samples, with an encoder for each thread. Holds no Writer, so that an abandoned one ends at once and in its own thread."""
 
     def __init__(self, new: Callable[[], Any]) -> None:
         self._new, self._local = new, threading.local()
 
-    def __call__(self, prepared: _Prepared) -> Any:
+    def __call__(self, prepared: _Prepared) -> List[Any]:
         if not hasattr(self._local, "encoder"):
             self._local.encoder = self._new()
         in_statistics = prepared.number < _HEAD or prepared.number % _STRIDE == 0
-        return self._local.encoder.encode(prepared.data, *prepared.shape, in_statistics)
+        return [pixels.encode(self._local.encoder, in_statistics) for pixels in prepared.images]
 
 
 class Writer:
@@ -165,10 +69,13 @@ class Writer:
     with loaderd.Writer("train.pimg", "image: image u8[h,w,3]\\nlabel: class i32\\ncaption: text", classes=["cat", "dog"]) as writer:
         writer.add({"image": jpeg, "label": "dog", "caption": "a dog"})
 
-    schema has a line for each value, or is a dictionary of them; label (class i32) and key (a sample's name) are implied, and samples may
-    lack them. An image is the bytes of a file of any kind that packimg reads, a pathlib.Path of one, a uint8 array of height x width x 3
-    (or 1), or a PIL image. JPEGs are stored as they are; other images as pixels compressed by zstd, or as non_jpeg says: "jpeg" (of the
-    quality given), "raw" or "zstd". A label is a number, or one of the names in classes; None means that there is none.
+    schema has a line for each value, or is a dictionary of them: SPEC.md of the format describes it. label (class i32) and key (a sample's
+    name) are implied, and samples may then lack them. An image u8[h,w,3] is the bytes of a file of any kind that packimg reads, a
+    pathlib.Path of one, a uint8 array of height x width x 3 (or 1), or a PIL image. JPEGs are stored as they are; others as pixels
+    compressed by zstd, or as non_jpeg says: "jpeg" (of the quality given), "raw" or "zstd". Masks, rasters and other images are arrays of
+    their element, PIL images, or files that PIL reads, and have the size of the image in their brackets, upright; annotations="upright"
+    says that this is so, and that boxes and points are, where an image has an EXIF orientation. Other values are numbers, nested lists or
+    arrays. A class is a number, or one of the names in classes; None as the label means that there is none.
 
     Samples are encoded by `jobs` threads (0: all CPUs), so an image that cannot be read raises BadSample in a later call, with the
     sample's number; on_error="skip" leaves such samples out, counts them and keeps (number, key, reason) in `skipped`. The file depends on
@@ -186,29 +93,35 @@ class Writer:
         non_jpeg: str = "zstd",
         quality: int = 95,
         on_error: str = "raise",
+        annotations: Optional[str] = None,
         overwrite: bool = False,
     ) -> None:
         self._writer: Optional[Any] = None  # first, for __del__
         self.path = os.fspath(path)
-        self.schema = tuple(parse(schema))
         self.skipped: List[Tuple[int, str, str]] = []
         codec = _checks.choice("non_jpeg", non_jpeg, _CODECS)
         self._skip = bool(_checks.choice("on_error", on_error, {"raise": 0, "skip": 1}))
+        self._upright = annotations is not None and _checks.choice("annotations", annotations, {"upright": 1}) == 1
         self._jobs = _checks.number("jobs", jobs) or len(os.sched_getaffinity(0))
         self._classes = None if classes is None else [_checks.text("classes", name) for name in classes]
         self._numbers = {name: number for number, name in enumerate(self._classes or ())}
         self._check_options(_checks.number("quality", quality), _checks.number("shard_size", shard_size, 64), overwrite)
         self._packimg = packimg = _extension()
-        self._names = {value.name for value in self.schema}
-        self._label = next((value for value in self.schema if value.role == "class" and value.element == "i32"), None)
-        self._largest_label = -1
+        values, self.schema = parse(schema, packimg)
+        self._values = [value for value in values if value.store != IN_NUMBER]
+        self._names = {value.name: value for value in self._values}
+        # label and key may be missing unless the schema given states them
+        self._optional = {value.name for value in self._values if value.sparse or (value.store in (IN_LABEL, IN_SOURCE) and not states(schema, value.name))}
+        self._all_values = values  # to which value.of points
+        self._largest_class = -1
         self._next = 0  # number of the next sample
         self._encoders = _Encoders(lambda: packimg.Encoder(quality, codec))
         self._threads = ThreadPoolExecutor(self._jobs, "loaderd-writer")
         self._pending: Deque[Tuple[_Prepared, "Future[Any]"]] = deque()
         self._pending_bytes = 0
         self._writer = self._call(lambda: self._packimg.Writer(os.fsencode(self.path), shard_size))
-        self._fields = {value.name: self._declare(value) for value in self.schema if value is not self._label and value.role not in ("image", "key")}
+        if not is_implied(values):
+            self._call(lambda: self._open().schema(self.schema))
 
     def _check_options(self, quality: int, shard_size: int, overwrite: bool) -> None:
         if not self.path.endswith(".pimg"):
@@ -234,10 +147,6 @@ class Writer:
             code, text = error.args
             self.abort()
             raise WriteFailed(text, code) from None
-
-    def _declare(self, value: Value) -> int:
-        kind = _FIELD_TYPES.get(value.role) or (_FLOAT64 if value.is_real else _INT64)
-        return int(self._call(lambda: self._open().field(value.name, kind)))
 
     def _open(self) -> Any:
         if self._writer is None:
@@ -266,17 +175,20 @@ class Writer:
         error.sample, error.field = sample, field
         return error
 
-    def _label_of(self, value: Any) -> int:
-        if _is_missing(value):
-            return -1
-        if not isinstance(value, str):
-            return _integer(value, (-1, len(self._classes) if self._classes is not None else 1 << 24))
+    def _class_number(self, value: Any) -> int:
+        """The number of a class by its name."""
         if self._classes is None:
             raise ValueError("it is a name; classes=[...] gives the names of the classes in the order of their numbers")
         if value not in self._numbers:
             near = get_close_matches(value, self._numbers, 1)
-            raise ValueError("it is not one of classes" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise ValueError(f"{value!r} is not one of classes" + (f"; did you mean {near[0]!r}?" if near else ""))
         return self._numbers[value]
+
+    def _named_classes(self, given: Any) -> Any:
+        """Replaces names of classes by their numbers, in lists too."""
+        if isinstance(given, str):
+            return self._class_number(given)
+        return [self._named_classes(item) for item in given] if isinstance(given, (list, tuple)) else given
 
     def _check_names(self, sample: Mapping[str, Any]) -> None:
         if not isinstance(sample, Mapping):
@@ -285,58 +197,110 @@ class Writer:
             if name not in self._names:
                 near = get_close_matches(str(name), self._names, 1)
                 raise self._bad(self._next, str(name), sample[name], "the schema has no such value" + (f"; did you mean {near[0]}?" if near else ""))
-        for value in self.schema:
-            if not value.sparse and value.name not in sample:
+        for value in self._values:
+            if value.name not in sample and value.name not in self._optional:
                 raise self._bad(self._next, value.name, None, "the sample lacks it; 'sparse' in the schema allows that")
 
-    def _convert(self, value: Value, given: Any) -> Union[int, float, bytes]:
-        if value.role in _CONVERSIONS:
-            return _CONVERSIONS[value.role](given)
-        return _real(given) if value.is_real else _integer(given, value.bounds)
+    def _check_class(self, largest: int) -> None:
+        if self._classes is not None and largest >= len(self._classes):
+            raise ValueError(f"there is no class {largest} among {len(self._classes)}")
 
     def _prepare(self, sample: Mapping[str, Any]) -> _Prepared:
         self._check_names(sample)
-        data, shape, label, source, values = b"", (0, 0, 0), -1, b"", []
-        for value in self.schema:
+        images: List[Pixels] = []
+        fields: List[Tuple[int, Stored]] = []
+        label, source, largest = -1, b"", -1
+        rows: Dict[str, int] = {}
+        for value in self._values:
             given = sample.get(value.name)
             try:
-                if value.role == "image":
-                    data, shape = _image(given)
-                elif value is self._label:
-                    label = self._label_of(given)
-                elif given is None and value.sparse:
+                if value.store == IN_LABEL:
+                    label = -1 if _is_missing(given) else integer(self._named_classes(given), (-1, 1 << 24))
+                    self._check_class(label)
+                    largest = max(largest, label)
+                elif given is None and (value.sparse or value.store == IN_SOURCE):
                     continue
                 elif given is None:
                     raise ValueError("it is missing; 'sparse' in the schema allows that")
-                elif value.role == "key":
-                    source = _text(given)
+                elif value.has_pixels:
+                    images.append(prepare(value, given))
+                elif value.store == IN_SOURCE:
+                    source = text(given)
                 else:
-                    values.append((self._fields[value.name], self._convert(value, given)))
+                    stored = convert(value, self._named_classes(given) if value.role == "class" else given)
+                    fields.append((value.number, stored))
+                    self._check_class(largest_class(value, stored))
+                    largest = max(largest, largest_class(value, stored))
+                    rows[value.name] = value.rows(stored)
+                    self._check_rows(value, rows)
             except ValueError as error:
                 raise self._bad(self._next, value.name, given, str(error)) from None
-        return _Prepared(self._next, data, shape, label, source, values)
+        images.sort(key=lambda pixels: (pixels.value.store, pixels.value.number))
+        return _Prepared(self._next, images, label, source, fields, largest)
+
+    def _check_rows(self, value: Value, rows: Mapping[str, int]) -> None:
+        """Rows of a value that shares them with another are as many."""
+        other = self._all_values[value.of] if value.of >= 0 else None
+        if other is None or other.has_pixels:
+            return
+        if rows[value.name] != rows.get(other.name, 0):
+            raise ValueError(f"it has {rows[value.name]} rows, and {other.name}, with whose rows they go, has {rows.get(other.name, 0)}")
+
+    def _skip_or_raise(self, prepared: _Prepared, name: str, given: Any, reason: str) -> None:
+        if not self._skip:
+            self.abort()
+            raise self._bad(prepared.number, name, given, reason)
+        self.skipped.append((prepared.number, prepared.source.decode(), reason))
+
+    def _image_fault(self, prepared: _Prepared, encoded: Sequence[Any]) -> Optional[Tuple[str, str]]:
+        """Which image does not fit its frame, and why; None if all do."""
+        shapes = {pixels.value.name: one.shape for pixels, one in zip(prepared.images, encoded)}
+        stored = {number for number, _ in prepared.fields}
+        for value in self._values:
+            frame = self._all_values[value.of] if value.of >= 0 else None
+            here = value.name in shapes if value.has_pixels else value.store == IN_COLUMN and value.number in stored
+            if frame is None or not frame.has_pixels or not here:
+                continue
+            if frame.name not in shapes:
+                return value.name, f"the sample lacks {frame.name}, in whose pixels it is"
+            width, height, orientation = shapes[frame.name]
+            if value.has_pixels and shapes[value.name][:2] != (width, height):
+                return value.name, f"it is {shapes[value.name][0]} x {shapes[value.name][1]}, and {frame.name} {width} x {height}, upright"
+            if orientation != 1 and not self._upright:
+                return value.name, (
+                    f"{frame.name} is turned by its EXIF orientation {orientation}: annotations='upright' says that all values are of the upright image; "
+                    "PIL.ImageOps.exif_transpose() turns an image"
+                )
+        return None
 
     def _write_first(self) -> None:
         """Writes the sample that was added first of those that wait."""
         prepared, future = self._pending.popleft()
-        self._pending_bytes -= len(prepared.data)
+        self._pending_bytes -= prepared.size
         try:
             encoded = future.result()
         except self._packimg.Error as error:
-            reason = error.args[1]
-            if self._skip:
-                self.skipped.append((prepared.number, prepared.source.decode(), reason))
-                return
-            self.abort()
-            raise self._bad(prepared.number, self._image_name(), prepared.data[:16], reason) from None
-        self._largest_label = max(self._largest_label, prepared.label)
-        self._call(lambda: self._open().add(encoded, prepared.label, prepared.source, prepared.values))
+            image = prepared.images[0]
+            self._skip_or_raise(prepared, image.value.name, image.data[:16], error.args[1])
+            return
+        fault = self._image_fault(prepared, encoded)
+        if fault:
+            self._skip_or_raise(prepared, fault[0], None, fault[1])
+            return
+        self._largest_class = max(self._largest_class, prepared.largest_class)
+        self._call(lambda: self._put(prepared, encoded))
+
+    def _put(self, prepared: _Prepared, encoded: Sequence[Any]) -> None:
+        writer = self._open()
+        writer.add(encoded[0], prepared.label, prepared.source, prepared.fields)
+        for pixels, one in zip(prepared.images[1:], encoded[1:]):
+            writer.image(pixels.value.number, one)
 
     def _image_name(self) -> str:
-        return next(value.name for value in self.schema if value.role == "image")
+        return next(value.name for value in self._values if value.store == IN_INDEX)
 
     def _key_name(self) -> str:
-        return next((value.name for value in self.schema if value.role == "key"), "")
+        return next((value.name for value in self._values if value.store == IN_SOURCE), "")
 
     def _drain(self) -> None:
         while self._pending:
@@ -355,7 +319,7 @@ class Writer:
             return
         self._next += 1
         self._pending.append((prepared, self._threads.submit(self._encoders, prepared)))
-        self._pending_bytes += len(prepared.data)
+        self._pending_bytes += prepared.size
         while self._pending and (len(self._pending) > 4 * self._jobs or self._pending_bytes > _BYTES_HELD or self._pending[0][1].done()):
             self._write_first()
 
@@ -397,8 +361,8 @@ class Writer:
         self._drain()
         self.skipped.sort()
         classes = self._classes
-        if classes is None and self._largest_label >= 0:
-            classes = [str(number) for number in range(self._largest_label + 1)]
+        if classes is None and self._largest_class >= 0:
+            classes = [str(number) for number in range(self._largest_class + 1)]
         self._call(lambda: self._open().finish(classes, f"loaderd.Writer {_feed.version}"))
         self.abort()  # frees what is left
 

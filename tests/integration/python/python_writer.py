@@ -1,9 +1,11 @@
 """loaderd.Writer: what it writes is what packimg convert writes, in order, checked, and whole or not at all."""
 
+import array
 import filecmp
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -14,9 +16,31 @@ try:
     import numpy
 except ImportError:
     numpy = None
+try:
+    from PIL import Image as pillow
+except ImportError:
+    pillow = None
 
 PACKIMG, IMAGES = os.environ["PACKIMG"], os.environ["PACKIMG_IMAGES"]
 SCHEMA = "image: image u8[h,w,3]\nlabel: class i32\nage: value i32 sparse\nweight: value f64 sparse\ncaption: text sparse\nraw: bytes sparse\nboxes: json sparse\n"
+TYPED = """
+image: image u8[h,w,3]
+mask: mask(image) u8[h,w] sparse
+depth: raster(image) u16[h,w] sparse
+right: image u8[h,w,3] sparse
+boxes: boxes(image) f32[*,4] xyxy
+kinds: class(boxes) i32[*]
+target: value f32[2]
+tags: class i32[*] sparse
+caption: text sparse
+label: class i32
+"""
+WIDTH, HEIGHT = 25, 103  # of the fourth image
+
+
+def bytearray_of(view):
+    """The same elements in another buffer."""
+    return memoryview(bytearray(view.tobytes())).cast("B", view.shape)
 
 
 def packimg(*arguments):
@@ -126,8 +150,8 @@ class PythonWriter(unittest.TestCase):
         rows = [
             ({"label": 0}, "image: None: the sample lacks it"),
             (good | {"captoin": "x"}, "captoin: 'x': the schema has no such value; did you mean caption?"),
-            (good | {"label": "aunt"}, "label: 'aunt': it is not one of classes; did you mean 'ant'?"),
-            (good | {"label": 3}, "label: 3: it is not in -1 .. 2"),
+            (good | {"label": "aunt"}, "label: 'aunt': 'aunt' is not one of classes; did you mean 'ant'?"),
+            (good | {"label": 3}, "label: 3: there is no class 3 among 3"),
             (good | {"label": 0.5}, "label: 0.5: it is not a whole number"),
             (good | {"age": 1 << 31}, "age: 2147483648: it is not in -2147483648 .. 2147483647"),
             (good | {"age": "12"}, "age: '12': it is not a whole number"),
@@ -151,11 +175,8 @@ class PythonWriter(unittest.TestCase):
                 self.assertIn(f"r.pimg: sample {len(writer)}: ", str(caught.exception))
                 self.assertEqual(caught.exception.sample, len(writer))
         self.assertEqual(len(listed(self.dir / "r.pimg")), len(rows))
-        for schema, told in (
-                ("image: picture", "there is no role 'picture'"), ("label: class", "0 values are of role image"), ("image: image\nimage: text", "the same name"),
-                ("image", "not NAME: ROLE ELEMENT"), ("image: image f32[h,w,3]", "image has elements of u8"), ("image: image\na: text i32", "text has no element"),
-                ("a: image\nb: image", "2 values are of role image")):
-            with self.assertRaisesRegex(loaderd.BadOption, "schema: "):
+        for schema in ("image: picture", "label: class i32", "image: image\nimage: text", "image", "image: image\na: text i32", "image: image\nb: boxes(img) f32[*,4]"):
+            with self.assertRaisesRegex(loaderd.BadOption, "schema: line "):
                 loaderd.Writer(self.dir / "s.pimg", schema)
         for options, told in (({"path": "x.bin"}, "ends in .pimg"), ({"quality": 0}, "quality"), ({"shard_size": 5}, "shard_size"), ({"classes": ["a", "a"]}, "'a' is listed twice"),
                               ({"non_jpeg": "png"}, "'png' is not one of jpeg, raw, zstd"), ({"path": self.dir / "r.pimg"}, "overwrite=True")):
@@ -232,6 +253,102 @@ class PythonWriter(unittest.TestCase):
             with loaderd.Writer(self.dir / "x.pimg", SCHEMA.replace("label: class i32\n", "")) as writer:
                 writer.copy(Dataset(self.files * 9), map=end_at_seven, workers=2)
         self.assertFalse((self.dir / "x.pimg").exists())
+
+    def typed(self, name, samples, schema=None, **options):
+        return self.write(name, samples, schema or TYPED, classes=["cat", "dog", "bird"], **options)
+
+    def test_typed_values(self):
+        """Boxes, classes of boxes, vectors, lists, masks and further images, whose bytes are those that SPEC.md describes."""
+        image = self.files[3].read_bytes()
+        width, height = WIDTH, HEIGHT
+        mask = memoryview(bytes(i % 5 for i in range(width * height))).cast("B", (height, width))
+        depth = memoryview(array.array("H", [i * 7 % 60000 for i in range(width * height)])).cast("B").cast("H", (height, width))
+        boxes = [[0, 0, 5, 5.5], [1, 1, 2, 3]]
+        path = self.typed("t.pimg", [
+            {"image": image, "mask": mask, "depth": depth, "right": self.files[0], "boxes": boxes, "kinds": ["dog", 2], "target": (0.5, -1), "tags": [0, 2], "caption": "é", "label": 1},
+            {"image": image, "boxes": [], "kinds": [], "target": [1, 2], "label": "bird", "key": "b"},
+        ])
+        packimg("verify", "-q", path)
+        values = {line.split(":")[0].split()[1]: line for line in packimg("info", path).splitlines() if line.startswith("value ")}
+        for text in ("mask: mask(image) u8[h,w] sparse", "depth: raster(image) u16[h,w] sparse", "boxes: boxes(image) f32[*,4] xyxy, up to 2 rows", "kinds: class(boxes) i32[*], up to 2 rows"):
+            self.assertIn(text, values[text.split(":")[0]])
+        data = path.read_bytes()
+        self.assertEqual(data.count(struct.pack("<8f", *boxes[0], *boxes[1])), 1)
+        self.assertEqual(data.count(struct.pack("<2f", 0.5, -1)), 1)
+        self.assertEqual([s["label"] for s in listed(path)], [1, 2])
+        self.assertTrue(filecmp.cmp(path, self.typed("u.pimg", [
+            {"image": image, "mask": bytearray_of(mask), "depth": depth, "right": self.files[0], "boxes": boxes, "kinds": [1, "bird"], "target": [0.5, -1.0], "tags": (0, 2), "caption": "é", "label": "dog"},
+            {"image": image, "boxes": (), "kinds": (), "target": [1, 2], "label": 2, "key": "b"},
+        ], jobs=1), shallow=False))
+        good = {"image": image, "boxes": [], "kinds": [], "target": [0, 0], "label": 0}
+        rows = [
+            ({"boxes": [[0, 0, 1]]}, "boxes: [[0, 0, 1]]: its shape is [1, 3], not [*,4]"),
+            ({"boxes": [[0, 0, 1, 1], [0]]}, "its rows differ in length"),
+            ({"boxes": [[0, 0, 1, "x"]], "kinds": [0]}, "it is not a number"),
+            ({"boxes": [[0, 0, 1, 1]]}, "kinds: []: it has 0 rows, and boxes, with whose rows they go, has 1"),
+            ({"tags": [3]}, "tags: [3]: there is no class 3 among 3"),
+            ({"tags": ["fish"]}, "'fish' is not one of classes"),
+            ({"tags": [1.5]}, "it is not a whole number"),
+            ({"target": [1]}, "target: [1]: its shape is [1], not [2]"),
+            ({"target": 1}, "target: 1: its shape is [], not [2]"),
+            ({"mask": depth}, "its elements are of format 'H', not u8"),
+            ({"mask": memoryview(b"123456")}, "mask: "),
+        ]
+        with loaderd.Writer(self.dir / "r.pimg", TYPED, classes=["cat", "dog", "bird"]) as writer:
+            for change, told in rows:
+                with self.assertRaises(loaderd.BadSample) as caught:
+                    writer.add({**good, **change})
+                self.assertIn(told, str(caught.exception))
+            with self.assertRaisesRegex(loaderd.BadSample, "label: None: the sample lacks it"):
+                writer.add({name: value for name, value in good.items() if name != "label"})
+            writer.add(good)
+        self.assertEqual(len(listed(self.dir / "r.pimg")), 1)
+
+    def test_masks_fit_their_image(self):
+        """A mask of another size, or of an image that EXIF turns, is found when the image is decoded."""
+        image = self.files[3].read_bytes()
+        small = memoryview(bytes(WIDTH * (HEIGHT - 1))).cast("B", (HEIGHT - 1, WIDTH))
+        schema = "image: image\nmask: mask(image) u8[h,w] sparse\nboxes: boxes(image) f32[*,4] xyxy sparse"
+        with self.assertRaisesRegex(loaderd.BadSample, f"sample 0: mask: None: it is {WIDTH} x {HEIGHT - 1}, and image {WIDTH} x {HEIGHT}, upright"):
+            self.write("m.pimg", [{"image": image, "mask": small}], schema)
+        with loaderd.Writer(self.dir / "m.pimg", schema, on_error="skip") as writer:
+            writer.add({"image": image, "mask": small})
+            writer.add({"image": image})
+        self.assertEqual([number for number, _, _ in writer.skipped], [0])
+        # EXIF with the orientation 6, behind SOI
+        exif = b"Exif\0\0MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
+        turned = image[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + image[2:]
+        upright = memoryview(bytes(WIDTH * HEIGHT)).cast("B", (WIDTH, HEIGHT))
+        for value in ({"mask": upright}, {"boxes": [[0, 0, 1, 1]]}):
+            with self.assertRaisesRegex(loaderd.BadSample, "image is turned by its EXIF orientation 6: annotations='upright' says"):
+                self.write("e.pimg", [{"image": turned, **value}], schema, overwrite=True)
+            self.write("e.pimg", [{"image": turned, **value}], schema, annotations="upright", overwrite=True)
+            packimg("verify", "-q", self.dir / "e.pimg")
+        self.assertEqual((listed(self.dir / "e.pimg")[0]["width"], listed(self.dir / "e.pimg")[0]["orientation"]), (HEIGHT, 6))
+
+    @unittest.skipUnless(numpy, "needs NumPy")
+    def test_typed_arrays(self):
+        """Arrays of other elements are converted where no number changes."""
+        image, mask = self.files[3].read_bytes(), numpy.arange(WIDTH * HEIGHT).reshape(HEIGHT, WIDTH) % 5
+        sample = {"image": image, "mask": mask, "depth": mask.astype("uint16"), "boxes": numpy.float64([[0, 0, 1, 2.5]]), "kinds": numpy.int64([2]), "target": numpy.float32([1, 2]), "label": numpy.int32(0)}
+        first = self.typed("a.pimg", [sample])
+        again = self.typed("b.pimg", [{**sample, "mask": mask.astype("uint8").copy(), "depth": mask.astype("int32"), "boxes": [[0, 0, 1, 2.5]], "kinds": ["bird"], "target": [1, 2], "label": "cat"}])
+        self.assertTrue(filecmp.cmp(first, again, shallow=False))
+        for change, told in (({"mask": mask * 100}, "its numbers are 0 .. 400, and u8 holds 0 .. 255"), ({"mask": mask / 2}, "its elements are of format 'd', not u8"),
+                             ({"mask": mask[..., None]}, f"its shape is [{HEIGHT}, {WIDTH}, 1], not [any,any]")):
+            with self.assertRaises(loaderd.BadSample) as caught:
+                self.typed("c.pimg", [{**sample, **change}])
+            self.assertIn(told, str(caught.exception))
+        packimg("extract", "-q", first, "-o", self.dir / "back")
+        found = [name for name in (self.dir / "back").rglob("*") if "mask" in name.name]
+        self.assertEqual(len(found), 1)
+        if pillow:
+            self.assertTrue((numpy.asarray(pillow.open(found[0])) == mask).all())
+            palette = pillow.fromarray(mask.astype("uint8"), "P")
+            palette.putpalette([0, 0, 0, 255, 0, 0] * 20)
+            palette.save(self.dir / "mask.png")
+            for given in (palette, self.dir / "mask.png", (self.dir / "mask.png").read_bytes()):
+                self.assertTrue(filecmp.cmp(first, self.typed("p.pimg", [{**sample, "mask": given}], overwrite=True), shallow=False))
 
     @unittest.skipUnless(numpy, "needs NumPy")
     def test_arrays(self):
