@@ -1,57 +1,23 @@
 /* cgroup limits on machines and in containers. Directories stand in for /proc and the mounts. */
 #include "format/base/system/cgroup.h"
 #include "tests/test.h"
+#include "tests/unit/loaderd/fake_root.h"
 
-#include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
-
-static char root[] = "/tmp/test_cgroup.XXXXXX";
-
-static int forget(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-	return strcmp(path, root) == 0 ? 0 : remove(path);
-}
-
-static int setup(void **state)
-{
-	return !mkdtemp(root) ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
-	return rmdir(root);
-}
-
-static void put(const char *name, const char *text)
-{
-	char path[PATH_MAX];
-	int n = snprintf(path, sizeof(path), "%s%s", root, name);
-	assert_true(n > 0 && n < PATH_MAX);
-	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-		*slash = '\0';
-		assert_true(mkdir(path, 0777) == 0 || errno == EEXIST);
-		*slash = '/';
-	}
-	FILE *file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
 
 /* Sets up a machine with these mounts and cgroups. */
 static void begin(const char *mountinfo, const char *groups)
 {
-	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
-	put("/proc/self/mountinfo", mountinfo);
-	put("/proc/self/cgroup", groups);
+	fake_root_clear();
+	fake_root_write("/proc/self/mountinfo", mountinfo);
+	fake_root_write("/proc/self/cgroup", groups);
 }
 
 static void expect(uint64_t memory, unsigned cpus)
 {
 	struct cgroup_limits limits = {1, 1};
-	cgroup_read(root, &limits);
+	cgroup_read(fake_root, &limits);
 	assert_int_equal(limits.memory, memory);
 	assert_int_equal(limits.cpus, cpus);
 }
@@ -68,25 +34,25 @@ TEST(version_1)
 {
 	begin(MOUNTS_1, "5:cpuset:/c\n4:memory:/a/b\n1:cpu,cpuacct:/x\n");
 	expect(UINT64_MAX, UINT_MAX);
-	put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "3000\n");
+	fake_root_write("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "3000\n");
 	expect(3000, UINT_MAX);
-	/* the minimum of the limits on the path to the root; sibling cgroups do not count */
-	put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2000\n");
-	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", NO_LIMIT);
-	put("/sys/fs/cgroup/memory/a/c/memory.limit_in_bytes", "1000\n");
-	put("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000\n");
-	put("/sys/fs/cgroup/cpuset/a/b/memory.limit_in_bytes", "1000\n");
+	/* the minimum of the limits on the path to the fake_root; sibling cgroups do not count */
+	fake_root_write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2000\n");
+	fake_root_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", NO_LIMIT);
+	fake_root_write("/sys/fs/cgroup/memory/a/c/memory.limit_in_bytes", "1000\n");
+	fake_root_write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000\n");
+	fake_root_write("/sys/fs/cgroup/cpuset/a/b/memory.limit_in_bytes", "1000\n");
 	expect(2000, UINT_MAX);
-	put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
-	put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+	fake_root_write("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
+	fake_root_write("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
 	expect(2000, UINT_MAX);
-	put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "150000\n");
+	fake_root_write("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "150000\n");
 	expect(2000, 2);
-	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
-	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+	fake_root_write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
+	fake_root_write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
 	expect(2000, 1);
 	/* version 1 ignores files of version 2 */
-	put("/sys/fs/cgroup/memory/a/b/memory.max", "10\n");
+	fake_root_write("/sys/fs/cgroup/memory/a/b/memory.max", "10\n");
 	expect(2000, 1);
 }
 
@@ -94,14 +60,14 @@ TEST(version_2)
 {
 	begin("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
 	      "0::/s/u\n");
-	put("/sys/fs/cgroup/s/u/memory.max", "max\n");
-	put("/sys/fs/cgroup/s/u/cpu.max", "max 100000\n");
+	fake_root_write("/sys/fs/cgroup/s/u/memory.max", "max\n");
+	fake_root_write("/sys/fs/cgroup/s/u/cpu.max", "max 100000\n");
 	expect(UINT64_MAX, UINT_MAX);
-	put("/sys/fs/cgroup/s/memory.max", "5000\n");
-	put("/sys/fs/cgroup/s/u/cpu.max", "250000 100000\n");
+	fake_root_write("/sys/fs/cgroup/s/memory.max", "5000\n");
+	fake_root_write("/sys/fs/cgroup/s/u/cpu.max", "250000 100000\n");
 	expect(5000, 3);
-	put("/sys/fs/cgroup/s/cpu.max", "100000 100000\n");
-	put("/sys/fs/cgroup/memory.max", "4000\n");
+	fake_root_write("/sys/fs/cgroup/s/cpu.max", "100000 100000\n");
+	fake_root_write("/sys/fs/cgroup/memory.max", "4000\n");
 	expect(4000, 1);
 }
 
@@ -110,10 +76,10 @@ TEST(hybrid)
 {
 	begin(MOUNTS_1 "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
 	      "4:memory:/m\n1:cpu,cpuacct:/\n0::/m\n");
-	put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "700\n");
-	put("/sys/fs/cgroup/unified/m/cgroup.procs", "");
+	fake_root_write("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "700\n");
+	fake_root_write("/sys/fs/cgroup/unified/m/cgroup.procs", "");
 	expect(700, UINT_MAX);
-	put("/sys/fs/cgroup/unified/m/memory.max", "600\n");
+	fake_root_write("/sys/fs/cgroup/unified/m/memory.max", "600\n");
 	expect(600, UINT_MAX);
 }
 
@@ -127,30 +93,30 @@ TEST(containers)
 		"35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
 
 	begin(mount_1, "4:memory:/docker/abc\n");
-	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
+	fake_root_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
 	expect(900, UINT_MAX);
 	begin(mount_1, "4:memory:/docker/abc/inner\n");
-	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
-	put("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "800\n");
+	fake_root_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
+	fake_root_write("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "800\n");
 	expect(800, UINT_MAX);
 	/*
-	 * a cgroup with the same name prefix, one above the root as seen in a namespace, and the
-	 * root
+	 * a cgroup with the same name prefix, one above the fake_root as seen in a namespace, and
+	 * the fake_root
 	 */
 	for (int i = 0; i < 3; i++) {
 		begin(mount_1, i == 0   ? "4:memory:/docker/abcdef\n"
 			       : i == 1 ? "4:memory:/../../x\n"
 					: "4:memory:/\n");
-		put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
+		fake_root_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
 		expect(900, UINT_MAX);
 	}
 	/* mounted at another path with a space in its name, twice */
 	begin("30 23 0:26 /pod /mnt/my\\040groups rw - cgroup2 none rw\n"
 	      "31 23 0:26 / /other rw - cgroup2 none rw\n",
 	      "0::/pod/one\n");
-	put("/mnt/my groups/one/memory.max", "70\n");
-	put("/other/memory.max", "80\n");
-	put("/other/pod/cpu.max", "10 10\n");
+	fake_root_write("/mnt/my groups/one/memory.max", "70\n");
+	fake_root_write("/other/memory.max", "80\n");
+	fake_root_write("/other/pod/cpu.max", "10 10\n");
 	expect(70, 1);
 }
 
@@ -163,9 +129,9 @@ TEST(odd_files)
 	      ":::\n::\n4:memory\n\n");
 	expect(UINT64_MAX, UINT_MAX);
 	begin(MOUNTS_1, "4:memory:/a/b");
-	put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "");
-	put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "many\n");
-	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "77");
+	fake_root_write("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "");
+	fake_root_write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "many\n");
+	fake_root_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "77");
 	expect(77, UINT_MAX);
 	char *long_path = malloc(20000);
 	memset(long_path, '/', 20000);
@@ -174,8 +140,8 @@ TEST(odd_files)
 	begin(MOUNTS_1, long_path);
 	free(long_path);
 	expect(UINT64_MAX, UINT_MAX);
-	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	fake_root_clear();
 	expect(UINT64_MAX, UINT_MAX);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(fake_root_setup, fake_root_teardown)

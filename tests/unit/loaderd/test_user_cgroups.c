@@ -4,43 +4,10 @@
  */
 #include "loaderd/supervisor/delegated_cgroup.h"
 #include "tests/test.h"
+#include "tests/unit/loaderd/fake_root.h"
 
-#include <ftw.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-
-static char root[] = "/tmp/test_groups.XXXXXX";
-
-static int forget(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-	return strcmp(path, root) == 0 ? 0 : remove(path);
-}
-
-static int set_up(void **state)
-{
-	return !mkdtemp(root) ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
-	return rmdir(root);
-}
-
-static void put(const char *name, const char *text)
-{
-	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%s%s", root, name);
-	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-		*slash = '\0';
-		assert_true(mkdir(path, 0777) == 0 || errno == EEXIST);
-		*slash = '/';
-	}
-	FILE *file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
 
 #define GROUPS "/sys/fs/cgroup"
 
@@ -53,7 +20,7 @@ static void put_group(const char *group, const char *processes)
 	const char *const texts[] = {"cpuset cpu io memory pids\n", "", processes};
 	for (int i = 0; i < 3; i++) {
 		snprintf(name, sizeof(name), GROUPS "%s/%s", group, files[i]);
-		put(name, texts[i]);
+		fake_root_write(name, texts[i]);
 	}
 }
 
@@ -68,19 +35,19 @@ static const char *own_pid(void)
 static void begin(const char *group)
 {
 	char line[PATH_MAX];
-	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
-	put(GROUPS "/cgroup.controllers", "cpuset cpu io memory pids\n");
+	fake_root_clear();
+	fake_root_write(GROUPS "/cgroup.controllers", "cpuset cpu io memory pids\n");
 	snprintf(line, sizeof(line), "0::%s\n", group);
-	put("/proc/self/cgroup", line);
+	fake_root_write("/proc/self/cgroup", line);
 }
 
 static void expect(const char *group)
 {
 	char path[PATH_MAX], wanted[PATH_MAX];
 	struct config_error error = {{0}};
-	if (delegated_cgroup_find(root, path, &error) < 0)
+	if (delegated_cgroup_find(fake_root, path, &error) < 0)
 		fail_msg("%s", error.text);
-	snprintf(wanted, sizeof(wanted), "%s" GROUPS "%s", root, group);
+	snprintf(wanted, sizeof(wanted), "%s" GROUPS "%s", fake_root, group);
 	assert_string_equal(path, wanted);
 }
 
@@ -88,7 +55,7 @@ static void expect_no_cgroups(int code, const char *reason)
 {
 	char path[PATH_MAX];
 	struct config_error error = {{0}};
-	assert_int_equal(delegated_cgroup_find(root, path, &error), code);
+	assert_int_equal(delegated_cgroup_find(fake_root, path, &error), code);
 	if (!strstr(error.text, reason))
 		fail_msg("\"%s\" is not in: %s", reason, error.text);
 }
@@ -96,7 +63,7 @@ static void expect_no_cgroups(int code, const char *reason)
 static void assert_moved(const char *file)
 {
 	char path[PATH_MAX], text[64] = "";
-	snprintf(path, sizeof(path), "%s" GROUPS "%s", root, file);
+	snprintf(path, sizeof(path), "%s" GROUPS "%s", fake_root, file);
 	FILE *opened = fopen(path, "r");
 	assert_non_null(opened);
 	assert_non_null(fgets(text, sizeof(text), opened));
@@ -111,7 +78,7 @@ static void assert_moved(const char *file)
 static void delegate(const char *group)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%s" GROUPS "%s", root, group);
+	snprintf(path, sizeof(path), "%s" GROUPS "%s", fake_root, group);
 	if (setxattr(path, "user.delegate", "1", 1, 0) < 0 &&
 	    setxattr(path, "trusted.delegate", "1", 1, 0) < 0)
 		skip();
@@ -148,9 +115,9 @@ TEST(a_subgroup_is_no_group_for_users)
 
 TEST(what_is_not_its_own_is_left_alone)
 {
-	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
-	put("/proc/self/cgroup", "4:memory:/a\n0::/\n");
-	put(GROUPS "/unified/cgroup.controllers", "");
+	fake_root_clear();
+	fake_root_write("/proc/self/cgroup", "4:memory:/a\n0::/\n");
+	fake_root_write(GROUPS "/unified/cgroup.controllers", "");
 	expect_no_cgroups(-ENOENT, "no cgroup v2 hierarchy");
 	begin("/user.slice/session-1.scope");
 	put_group("/user.slice/session-1.scope", own_pid());
@@ -160,7 +127,7 @@ TEST(what_is_not_its_own_is_left_alone)
 	expect_no_cgroups(-EBUSY, "contains other processes");
 	begin("/");
 	put_group("", own_pid());
-	put(GROUPS "/cgroup.controllers", "io rdma\n");
+	fake_root_write(GROUPS "/cgroup.controllers", "io rdma\n");
 	expect_no_cgroups(-ENOENT, "none of the controllers");
 	begin("/../outside");
 	expect_no_cgroups(-ENOENT, "no cgroup v2 hierarchy");
@@ -169,8 +136,8 @@ TEST(what_is_not_its_own_is_left_alone)
 	put_group("/a", own_pid());
 	expect_no_cgroups(-EPERM, "not delegated");
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%s" GROUPS "/a/supervisor", root);
+	snprintf(path, sizeof(path), "%s" GROUPS "/a/supervisor", fake_root);
 	assert_int_equal(access(path, F_OK), -1);
 }
 
-TEST_MAIN(set_up, tear_down)
+TEST_MAIN(fake_root_setup, fake_root_teardown)

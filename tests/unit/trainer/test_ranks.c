@@ -3,6 +3,7 @@
  * under mpirun.
  */
 #include "tests/test.h"
+#include "tests/unit/trainer/ranks_test.h"
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/run/ranks.h"
 
@@ -38,7 +39,6 @@ int __wrap_io_open_regular(const char *path)
 	return __real_io_open_regular(rebuilt && own ? "/proc/version" : path);
 }
 
-static struct comm *comm;
 static char error[RANKS_ERROR_MAX];
 
 /* All ranks return the error code and sentence of the lowest rank that failed. */
@@ -193,17 +193,4 @@ TEST(parameters)
 	assert_int_equal(ranks_check_params(comm, params, error), 0);
 	free(values);
 	fixture_deinit(&fixture);
-}
-
-int main(void)
-{
-	if (comm_open(&comm, error)) {
-		fprintf(stderr, "%s\n", error);
-		return 1;
-	}
-	/* other ranks may be waiting in a collective that a failed rank has skipped */
-	if (test_run(NULL, NULL))
-		comm_abort(comm);
-	comm_close(comm);
-	return 0;
 }

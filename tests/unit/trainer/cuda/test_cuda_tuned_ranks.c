@@ -6,6 +6,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/cuda/plan_times.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
+#include "tests/unit/trainer/ranks_test.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/cuda/cuda.h"
 
@@ -15,8 +16,6 @@
 #define CLASSES  10
 #define STEPS    3
 #define LOG_MAX  4096
-
-static struct comm *comm;
 
 /* ---- failing allocations, through the linker's wrapping ---- */
 
@@ -455,19 +454,4 @@ TEST(agreeing_without_memory)
 	assert_true(failures > 0); /* for tuning results, whose number is not bounded */
 	close_net(&net);
 	forget_tuning();
-}
-
-int main(void)
-{
-	char error[COMM_ERROR_MAX];
-
-	if (comm_open(&comm, error) < 0) {
-		fprintf(stderr, "%s\n", error);
-		return 1;
-	}
-	/* other ranks may be waiting in a collective that a failed rank has skipped */
-	if (test_run(NULL, NULL))
-		comm_abort(comm);
-	comm_close(comm);
-	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
+#include "tests/unit/trainer/ranks_test.h"
 #include "trainer/device/comm/comm.h"
 
 #include <math.h>
@@ -15,8 +16,6 @@
 #define CLASSES 10
 #define HIDDEN  600 /* so that a HIDDEN x HIDDEN matrix is longer than a bucket */
 #define STEPS   8
-
-static struct comm *comm;
 
 enum norms { NORMS_NONE, NORMS_LOCAL, NORMS_SYNCHRONIZED };
 
@@ -493,19 +492,4 @@ TEST(late_results)
 	}
 	close_net(&ranks);
 	close_net(&whole);
-}
-
-int main(void)
-{
-	char error[COMM_ERROR_MAX];
-
-	if (comm_open(&comm, error) < 0) {
-		fprintf(stderr, "%s\n", error);
-		return 1;
-	}
-	/* other ranks may be waiting in a collective that a failed rank has skipped */
-	if (test_run(NULL, NULL))
-		comm_abort(comm);
-	comm_close(comm);
-	return 0;
 }
