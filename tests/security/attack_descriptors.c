@@ -3,6 +3,7 @@
  * position or in the wrong number.
  */
 #include "proto/framing.h"
+#include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
 #include "tests/security/fuse.h"
 #include "tests/test.h"
@@ -10,7 +11,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <mqueue.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -396,28 +396,6 @@ static void share_without_a_right(const struct stage *stage)
 	feed_close(feed);
 }
 
-/* Creates a socket with unsent data and SO_LINGER, so that close() blocks. */
-static int lingering_socket(void)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET,
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof(address);
-	const struct linger linger = {1, 12};
-	const int small = 4096;
-	static uint8_t bytes[1 << 20];
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
-	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
-	assert_int_equal(listen(listener, 1), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
-	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-		;
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-	return fd; /* the listener stays open and is never read */
-}
-
 /* Retries: a user who exceeds the connection rate limit is refused for some milliseconds. */
 static void open_at_once(const struct stage *stage)
 {
@@ -463,7 +441,7 @@ static void pass_lingering_sockets(const struct stage *stage)
 {
 	enum { SOCKETS = 8 };
 	for (unsigned i = 0; i < SOCKETS; i++) {
-		int fd = lingering_socket(), socket = attack_connect(stage);
+		int fd = lingering_socket(12), socket = attack_connect(stage);
 		assert_true(attack_ask(socket, stage->images, i % 2 ? pipeline : NULL, 16));
 		loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
 		pass_for_good(socket, fd);

@@ -2,6 +2,7 @@
  * Files that their owner modifies while they are opened and served, or that declare more data than
  * they contain.
  */
+#include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
 
 #include "format/layout.h"
@@ -248,26 +249,16 @@ enum {
 static uint64_t kib_before;
 
 /* Anonymous memory of ALICE's worker, in KiB. */
-static uint64_t anonymous_kib(const struct stage *stage)
+static uint64_t worker_kib(const struct stage *stage)
 {
-	char path[64], line[256];
-	unsigned long long kib = 0;
-	snprintf(path, sizeof(path), "/proc/%d/status",
-		 (int)fixture_worker_of(&stage->fixture, ALICE));
-	FILE *file = fopen(path, "re");
-	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
-			break;
-	fclose(file);
-	return kib;
+	return anonymous_kib(fixture_worker_of(&stage->fixture, ALICE));
 }
 
 /* Writes black images, which compress well. */
 static void make_black(struct stage *stage, const char *name, uint32_t width, uint32_t height)
 {
 	struct test_dataset data;
-	kib_before = anonymous_kib(stage);
+	kib_before = worker_kib(stage);
 	snprintf(hostile, sizeof(hostile), "%.200s/%s.pimg", stage->alice_folder, name);
 	if (access(hostile, F_OK) == 0)
 		return;
@@ -329,7 +320,7 @@ static void check_memory(struct stage *stage)
 {
 	uint64_t kib = 0;
 	for (uint64_t until_ms = attack_now_ms() + BACK_WITHIN_MS; attack_now_ms() < until_ms;) {
-		kib = anonymous_kib(stage);
+		kib = worker_kib(stage);
 		if (kib <= kib_before + GROWTH_MAX_KIB)
 			return;
 		usleep(10000);

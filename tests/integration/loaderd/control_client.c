@@ -4,9 +4,11 @@
 #include "proto/client/connection.h"
 #include "tests/test.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -158,7 +160,7 @@ void control_client_finish(struct control_client *control)
 	munmap(control, sizeof(*control));
 }
 
-static uint64_t anonymous_kib(pid_t pid)
+uint64_t anonymous_kib(pid_t pid)
 {
 	char path[64], line[256];
 	unsigned long long kib = 0;
@@ -232,4 +234,25 @@ bool sanitized(void)
 #else
 	return false;
 #endif
+}
+
+int lingering_socket(int seconds)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(address);
+	const struct linger linger = {1, seconds};
+	const int small = 4096;
+	static uint8_t bytes[1 << 20];
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	return fd; /* the listener stays open and is never read */
 }

@@ -23,14 +23,6 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int tear_down(void **state)
-{
-	struct fixture *fixture = *state;
-	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
-	fixture_deinit(fixture);
-	return 0;
-}
-
 static uint64_t sample_offset(const char *path, uint64_t index)
 {
 	struct packimg *dataset;
@@ -281,4 +273,4 @@ TEST(replaced)
 	feed_close(new);
 }
 
-TEST_MAIN(set_up, tear_down)
+TEST_MAIN(set_up, fixture_teardown_running)

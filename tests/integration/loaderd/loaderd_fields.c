@@ -140,20 +140,6 @@ static void short_sources(struct pimg_section *section, struct pimg_field_stats 
 	stats[FIELDS].longest = 3;
 }
 
-static int set_up(void **state)
-{
-	static struct fixture fixture;
-	fixture_init(&fixture);
-	*state = &fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	fixture_deinit(*state);
-	return 0;
-}
-
 static struct feed_options options_of(const struct fixture *fixture, const char *path)
 {
 	struct feed_options options = fixture_options(fixture, path, "");
@@ -516,7 +502,7 @@ int main(void)
 		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
 	if (!mkdtemp(folder))
 		return 1;
-	int r = test_run(set_up, tear_down);
+	int r = test_run(fixture_setup, fixture_teardown);
 	snprintf(command, sizeof(command), "rm -r %s", folder);
 	return system(command) != 0 || r != 0;
 }

@@ -628,3 +628,23 @@ void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready)
 	}
 	fail_msg("%u batches do not come", ready);
 }
+
+int fixture_setup(void **state)
+{
+	static struct fixture fixture;
+	fixture_init(&fixture);
+	*state = &fixture;
+	return 0;
+}
+
+int fixture_teardown(void **state)
+{
+	fixture_deinit(*state);
+	return 0;
+}
+
+int fixture_teardown_running(void **state)
+{
+	assert_int_equal(fixture_stop(*state, SIGTERM), 0);
+	return fixture_teardown(state);
+}

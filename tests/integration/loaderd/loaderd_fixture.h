@@ -36,6 +36,13 @@ struct fixture {
 void fixture_init(struct fixture *fixture);
 /* Stops the daemon and removes the directory. */
 void fixture_deinit(struct fixture *fixture);
+/*
+ * For TEST_MAIN(): initialises one fixture, to which *state then points, and frees it.
+ * fixture_teardown_running() first expects that the daemon still runs and ends without an error.
+ */
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
+int fixture_teardown_running(void **state);
 
 /*
  * Writes NAME.pimg with `count` images: JPEGs with sides of 40 to 120 pixels, or raw images of

@@ -25,12 +25,6 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int tear_down(void **state)
-{
-	fixture_deinit(*state);
-	return 0;
-}
-
 static uint64_t hash_of(struct fixture *fixture, const char *steps, const char *environment,
 			const char *threads)
 {
@@ -284,4 +278,4 @@ TEST(held_and_progressive)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-TEST_MAIN(set_up, tear_down)
+TEST_MAIN(set_up, fixture_teardown)

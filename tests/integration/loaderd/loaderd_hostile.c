@@ -44,14 +44,6 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int tear_down(void **state)
-{
-	struct fixture *fixture = *state;
-	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
-	fixture_deinit(fixture);
-	return 0;
-}
-
 static uint64_t now_ms(void)
 {
 	struct timespec t;
@@ -462,5 +454,5 @@ TEST(status_tells_the_truth)
 int main(void)
 {
 	signal(SIGPIPE, SIG_IGN);
-	return test_run(set_up, tear_down);
+	return test_run(set_up, fixture_teardown_running);
 }

@@ -14,20 +14,6 @@
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 
-static int set_up(void **state)
-{
-	static struct fixture fixture;
-	fixture_init(&fixture);
-	*state = &fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	fixture_deinit(*state);
-	return 0;
-}
-
 static void refused(const struct feed_options *options, int expected, const char *part)
 {
 	char error[FEED_ERROR_MAX] = "";
@@ -573,5 +559,5 @@ TEST(private_daemon)
 int main(void)
 {
 	signal(SIGPIPE, SIG_IGN);
-	return test_run(set_up, tear_down);
+	return test_run(fixture_setup, fixture_teardown);
 }

@@ -12,7 +12,6 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -480,35 +479,13 @@ TEST(silence)
 	end_worker_of_attacker(scene);
 }
 
-/* Creates a socket with unsent data and SO_LINGER, so that close() blocks. */
-static int lingering_socket(void)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET,
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof(address);
-	const struct linger linger = {1, 60};
-	const int small = 4096;
-	static uint8_t bytes[1 << 20];
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
-	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
-	assert_int_equal(listen(listener, 1), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
-	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-		;
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-	return fd; /* the listener stays open and is never read */
-}
-
 /*
  * Makes the supervisor the last owner of a connection with an unread socket whose last close blocks
  * for a minute.
  */
 static void pass_blocking_connection(const struct scene *scene)
 {
-	int fd = -1, lingering = lingering_socket();
+	int fd = -1, lingering = lingering_socket(60);
 	char byte;
 	for (unsigned i = 0; i < 40; i++) {
 		if (i > 0)
