@@ -698,7 +698,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp_option table[] = {
 		{"precision", 'p', "auto|fp32|bf16|fp16", 0, "of activations", 0},
-		{"threads", 't', "N", 0, "worker threads", 0},
+		{"threads", 't', "N", 0, "threads of the device", 0},
 		{"batch", 'b', "N", 0, "images per step", 0},
 		{"side", 's', "PIXELS", 0, "of the images", 0},
 		{"steps", 'n', "N", 0, "timed steps after three that are not, 5", 0},

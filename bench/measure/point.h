@@ -60,13 +60,13 @@ struct measurement {
 	double images_per_s_core; /* per core that the daemon's threads can use */
 	double cpu_us;            /* CPU time of the whole daemon */
 	double client_cpu_us;
-	double stage_us[STAGE_COUNT];    /* time of the daemon's worker threads */
+	double stage_us[STAGE_COUNT];    /* time of the daemon's pool threads */
 	double wait_p50_ms, wait_p99_ms; /* duration of feed_next() */
 	double stall_client,
 		/* fraction spent waiting: mean over the clients; mean over their feeds */
 		stall_daemon;
 	/*
-	 * Fractions of the worker threads' time: running, asleep until stored bytes arrive,
+	 * Fractions of the pool threads' time: running, asleep until stored bytes arrive,
 	 * runnable but without a CPU, idle.
 	 */
 	double busy, waiting, queued, idle;

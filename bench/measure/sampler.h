@@ -21,7 +21,7 @@ struct snapshot {
 	unsigned feeds;
 	uint64_t images;
 	struct limit_times times;
-	uint64_t idle_ns;                  /* idle time of the daemon's worker threads */
+	uint64_t idle_ns;                  /* idle time of the daemon's pool threads */
 	uint64_t cpu_ns;                   /* of the daemon; 0 if unavailable */
 	uint64_t shared_bytes;             /* memory of the daemon's rings */
 	uint64_t pss_bytes, private_bytes; /* of the daemon; 0 if unavailable */

@@ -15,7 +15,7 @@ RESIZERS = {
     "opencv": Loader("OpenCV", (), "ffcv", "resizedata.py", library="opencv"),
 }
 CROPS = 300
-LANES = ("c", "avx2", "avx512bw", "avx512", "libjpeg-turbo")
+DECODERS = ("c", "avx2", "avx512bw", "avx512", "libjpeg-turbo")
 # (what, stage, stage to subtract), as in stages_bench
 LINES = [
     ("entropy stage", "entropy", None),
@@ -44,15 +44,15 @@ def bench(options, data, cpus, dump=None):
 
 
 def measure_form(options, data, dump, cpus, log):
-    """Measures all lanes and all resizers in turn, round after round."""
+    """Measures all decoders and all resizers in turn, round after round."""
     found = {"us": {}, "resize": {}, "missing": {}, "versions": {}}
     running = {}
     try:
         for turn in range(options.rounds):
             measured = bench(options, data, cpus, None if turn else dump)
-            for lane, stages in measured.pop("us").items():
+            for decoder, stages in measured.pop("us").items():
                 for stage, values in stages.items():
-                    found["us"].setdefault(lane, {}).setdefault(stage, []).extend(values)
+                    found["us"].setdefault(decoder, {}).setdefault(stage, []).extend(values)
             found.update(measured)
             if turn == 0:
                 for key, resizer in RESIZERS.items():
@@ -88,15 +88,15 @@ def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def best_lane(us):
-    return next(lane for lane in ("avx512", "avx512bw", "avx2", "c") if lane in us)
+def best_decoder(us):
+    return next(decoder for decoder in ("avx512", "avx512bw", "avx2", "c") if decoder in us)
 
 
 def targets(row):
     found = []
     for form, (faster, back_end_us) in FORMS.items():
         us = row["forms"][form]["us"]
-        own, theirs = us[best_lane(us)], us["libjpeg-turbo"]
+        own, theirs = us[best_decoder(us)], us["libjpeg-turbo"]
         found += [
             dict(what=f"{form}: libjpeg-turbo's region decode against the entropy stage", unit="x", at_least=faster,
                  **spread([b / a for a, b in zip(own["entropy"], theirs["decode"])])),
@@ -113,18 +113,18 @@ def targets(row):
 def table(row):
     lines = []
     for form, found in row["forms"].items():
-        lanes = [lane for lane in LANES if lane in found["us"]]
+        decoders = [decoder for decoder in DECODERS if decoder in found["us"]]
         lines += [
             f"{form}: {found['crops']} crops to {found['side']}, of {found['pixels_per_crop']:,.0f} pixels from images of "
             f"{found['bytes_per_image']:,.0f} bytes; {found['indexed']} with an index", "",
-            "| microseconds of CPU time | " + " | ".join(lanes) + " |", "| --- |" + " ---: |" * len(lanes),
+            "| microseconds of CPU time | " + " | ".join(decoders) + " |", "| --- |" + " ---: |" * len(decoders),
         ]  # fmt: skip
         for what, stage, less in LINES:
             cells = []
-            for lane in lanes:
-                values = found["us"][lane].get(stage)
+            for decoder in decoders:
+                values = found["us"][decoder].get(stage)
                 if values and less:
-                    values = [a - b for a, b in zip(values, found["us"][lane][less])]
+                    values = [a - b for a, b in zip(values, found["us"][decoder][less])]
                 cells.append(f"{statistics.median(values):,.1f}" if values else "")
             lines.append(f"| {what} | " + " | ".join(cells) + " |")
         lines += ["", "Resize alone, of the same crops' pixels: " + (", ".join(

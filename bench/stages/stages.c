@@ -116,10 +116,10 @@ void crops_deinit(struct crops *crops)
 	crops->crops = NULL;
 }
 
-/* ---- in the lane's process ---- */
+/* ---- in the decoder's process ---- */
 
-/* State of a lane. */
-struct worker {
+/* State of the process that measures a decoder. */
+struct decoder_run {
 	const struct crops *crops;
 	struct times *times;
 	struct turbo *turbo;
@@ -132,7 +132,7 @@ struct worker {
 	double share;
 };
 
-typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
+typedef int (*stage_work)(struct decoder_run *run, const struct crop *crop, uint32_t number);
 
 /* Begins decoding the crop; if `whole`, all of its rows are kept in memory. */
 static int baseline_begin(struct jpeg_baseline *baseline, const struct crop *crop, bool whole,
@@ -155,50 +155,51 @@ static int baseline_begin(struct jpeg_baseline *baseline, const struct crop *cro
 	return jpeg_baseline_begin(baseline, &region, whole, ret_rows);
 }
 
-static int baseline_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
+static int baseline_entropy(struct decoder_run *run, const struct crop *crop, uint32_t number)
 {
 	struct jpeg_rows rows;
-	int r = baseline_begin(worker->baseline, crop, false, &rows);
+	int r = baseline_begin(run->baseline, crop, false, &rows);
 
-	return r ?: jpeg_baseline_coefficients(worker->baseline);
+	return r ?: jpeg_baseline_coefficients(run->baseline);
 }
 
-static int baseline_decode(struct worker *worker, const struct crop *crop, uint32_t number)
+static int baseline_decode(struct decoder_run *run, const struct crop *crop, uint32_t number)
 {
 	struct jpeg_rows rows;
-	int r = baseline_begin(worker->baseline, crop, true, &rows);
+	int r = baseline_begin(run->baseline, crop, true, &rows);
 
-	return r ?: jpeg_baseline_rows(worker->baseline, crop->part.height, NULL);
+	return r ?: jpeg_baseline_rows(run->baseline, crop->part.height, NULL);
 }
 
-static int baseline_crop(struct worker *worker, const struct crop *crop, uint32_t number)
+static int baseline_crop(struct decoder_run *run, const struct crop *crop, uint32_t number)
 {
-	return pipeline_apply(worker->parsed, worker->scratch, &crop->sample, SEED, 0,
-			      worker->outputs + number % OUTPUTS * worker->output_size, NULL, NULL);
+	return pipeline_apply(run->parsed, run->scratch, &crop->sample, SEED, 0,
+			      run->outputs + number % OUTPUTS * run->output_size, NULL, NULL);
 }
 
-static int turbo_time_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_entropy(struct decoder_run *run, const struct crop *crop, uint32_t number)
 {
 	double share = 0;
-	int r = turbo_entropy(worker->turbo, &crop->part, &share);
+	int r = turbo_entropy(run->turbo, &crop->part, &share);
 
-	worker->share += share;
+	run->share += share;
 	return r;
 }
 
-static int turbo_time_region(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_region(struct decoder_run *run, const struct crop *crop, uint32_t number)
 {
-	return turbo_region(worker->turbo, &crop->part);
+	return turbo_region(run->turbo, &crop->part);
 }
 
-static int turbo_time_image(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_image(struct decoder_run *run, const struct crop *crop, uint32_t number)
 {
-	return turbo_image(worker->turbo, &crop->part);
+	return turbo_image(run->turbo, &crop->part);
 }
 
-static int turbo_time_coefficients(struct worker *worker, const struct crop *crop, uint32_t number)
+static int turbo_time_coefficients(struct decoder_run *run, const struct crop *crop,
+				   uint32_t number)
 {
-	return turbo_coefficients(worker->turbo, &crop->part);
+	return turbo_coefficients(run->turbo, &crop->part);
 }
 
 /* Functions of both implementations; NULL for warm stages, which reuse another stage's. */
@@ -215,9 +216,9 @@ static const struct {
 	[CROP_COEFFICIENTS] = {"coefficients", NULL, turbo_time_coefficients},
 };
 
-const char *lane_name(enum lane lane)
+const char *decoder_name(enum decoder decoder)
 {
-	return lane == LANE_TURBO ? "libjpeg-turbo" : cpu_isa_name((enum cpu_isa)lane);
+	return decoder == DECODER_TURBO ? "libjpeg-turbo" : cpu_isa_name((enum cpu_isa)decoder);
 }
 
 const char *stage_name(enum crop_stage stage)
@@ -225,35 +226,35 @@ const char *stage_name(enum crop_stage stage)
 	return stage_rows[stage].name;
 }
 
-static void try_work(struct worker *worker, enum crop_stage stage, stage_work work, uint32_t crop,
+static void try_work(struct decoder_run *run, enum crop_stage stage, stage_work work, uint32_t crop,
 		     uint32_t number)
 {
-	struct times *times = worker->times;
-	int r = work(worker, &worker->crops->crops[crop], number);
+	struct times *times = run->times;
+	int r = work(run, &run->crops->crops[crop], number);
 
 	if (r < 0)
 		snprintf(times->error, sizeof(times->error), "%s, sample %llu: %s",
 			 stage_name(stage),
-			 (unsigned long long)worker->crops->crops[crop].sample.index,
-			 worker->turbo ? turbo_error(worker->turbo) : strerror(-r));
+			 (unsigned long long)run->crops->crops[crop].sample.index,
+			 run->turbo ? turbo_error(run->turbo) : strerror(-r));
 }
 
 /*
  * For each stage, sums over the crops the minimum of several runs. The stages alternate, so that a
  * drifting clock speed affects them alike.
  */
-static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
+static void measure_warm(struct decoder_run *run, const enum crop_stage stages[2],
 			 const stage_work works[2])
 {
 	double sum[2] = {0};
 
-	for (uint32_t i = 0; i < worker->crops->count && !worker->times->error[0]; i++) {
+	for (uint32_t i = 0; i < run->crops->count && !run->times->error[0]; i++) {
 		double min[2] = {INFINITY, INFINITY};
 
-		for (unsigned turn = 0; turn < 2 * WARM_TIMES && !worker->times->error[0]; turn++) {
+		for (unsigned turn = 0; turn < 2 * WARM_TIMES && !run->times->error[0]; turn++) {
 			double begin = 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID);
 
-			try_work(worker, stages[turn % 2], works[turn % 2], i, 0);
+			try_work(run, stages[turn % 2], works[turn % 2], i, 0);
 			min[turn % 2] =
 				fmin(min[turn % 2], 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID) - begin);
 		}
@@ -261,77 +262,77 @@ static void measure_warm(struct worker *worker, const enum crop_stage stages[2],
 			sum[k] += min[k];
 	}
 	for (int k = 0; k < 2; k++)
-		worker->times->us[stages[k]] = sum[k] / worker->crops->count;
+		run->times->us[stages[k]] = sum[k] / run->crops->count;
 }
 
 /* Microseconds per crop in the second pass. */
-static void measure(struct worker *worker, enum crop_stage stage, stage_work work)
+static void measure(struct decoder_run *run, enum crop_stage stage, stage_work work)
 {
-	const struct crops *crops = worker->crops;
-	struct times *times = worker->times;
+	const struct crops *crops = run->crops;
+	struct times *times = run->times;
 	double begin = 0;
 
 	for (unsigned pass = 0; pass < 2; pass++) {
-		worker->share = 0;
+		run->share = 0;
 		begin = 1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID);
 		for (uint32_t i = 0; i < crops->count && !times->error[0]; i++)
-			try_work(worker, stage, work, i, i);
+			try_work(run, stage, work, i, i);
 	}
 	times->us[stage] = (1e6 * clock_s(CLOCK_THREAD_CPUTIME_ID) - begin) /
-			   (worker->share > 0 ? worker->share : crops->count);
+			   (run->share > 0 ? run->share : crops->count);
 }
 
-static int worker_init(struct worker *worker)
+static int run_init(struct decoder_run *run)
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
-	int r = jpeg_baseline_new(&worker->baseline);
+	int r = jpeg_baseline_new(&run->baseline);
 
-	r = r ?: pipeline_parse(worker->crops->pipeline, &worker->parsed, &reason);
-	r = r ?: pipeline_scratch_new(&worker->scratch);
+	r = r ?: pipeline_parse(run->crops->pipeline, &run->parsed, &reason);
+	r = r ?: pipeline_scratch_new(&run->scratch);
 	if (r < 0)
 		return r;
-	pipeline_shape(worker->parsed, 0, &shape);
+	pipeline_shape(run->parsed, 0, &shape);
 	/*
 	 * As in the daemon: samples begin at a cache line, and the threads' clock is chosen at
 	 * start.
 	 */
-	worker->output_size = (shape.sample_size + 63) / 64 * 64;
-	worker->outputs = aligned_alloc(64, OUTPUTS * worker->output_size);
+	run->output_size = (shape.sample_size + 63) / 64 * 64;
+	run->outputs = aligned_alloc(64, OUTPUTS * run->output_size);
 	ticks_init();
-	return worker->outputs ? 0 : -ENOMEM;
+	return run->outputs ? 0 : -ENOMEM;
 }
 
 /* The exit of the process frees the memory. */
-static void measure_our_stages(struct worker *worker)
+static void measure_our_stages(struct decoder_run *run)
 {
-	int r = worker_init(worker);
+	int r = run_init(run);
 
 	if (r < 0) {
-		snprintf(worker->times->error, sizeof(worker->times->error), "%s", strerror(-r));
+		snprintf(run->times->error, sizeof(run->times->error), "%s", strerror(-r));
 		return;
 	}
 	for (unsigned stage = 0; stage < CROP_STAGES; stage++)
 		if (stage_rows[stage].own)
-			measure(worker, stage, stage_rows[stage].own);
-	measure_warm(worker, (const enum crop_stage[]){CROP_WARM_ENTROPY, CROP_WARM_SAMPLE},
+			measure(run, stage, stage_rows[stage].own);
+	measure_warm(run, (const enum crop_stage[]){CROP_WARM_ENTROPY, CROP_WARM_SAMPLE},
 		     (const stage_work[]){baseline_entropy, baseline_crop});
 }
 
-static void run_turbo(struct worker *worker)
+static void run_turbo(struct decoder_run *run)
 {
-	int r = turbo_new(&worker->turbo);
+	int r = turbo_new(&run->turbo);
 
 	if (r < 0) {
-		snprintf(worker->times->error, sizeof(worker->times->error), "%s", strerror(-r));
+		snprintf(run->times->error, sizeof(run->times->error), "%s", strerror(-r));
 		return;
 	}
 	for (unsigned stage = 0; stage < CROP_STAGES; stage++)
 		if (stage_rows[stage].theirs)
-			measure(worker, stage, stage_rows[stage].theirs);
+			measure(run, stage, stage_rows[stage].theirs);
 }
 
-void stages_measure(const struct crops *crops, enum lane lane, struct times *ret_times)
+void stages_measure(const struct crops *crops, enum decoder decoder, struct times *ret_times)
 {
 	struct times *times = mmap(NULL, sizeof(*times), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -339,15 +340,15 @@ void stages_measure(const struct crops *crops, enum lane lane, struct times *ret
 	int status = 0;
 
 	if (child == 0) {
-		struct worker worker = {.crops = crops, .times = times};
+		struct decoder_run run = {.crops = crops, .times = times};
 
 		for (int i = 0; i < CROP_STAGES; i++)
 			times->us[i] = NAN;
-		setenv("LOADERD_ISA", lane_name(lane), 1);
-		if (lane == LANE_TURBO)
-			run_turbo(&worker);
+		setenv("LOADERD_ISA", decoder_name(decoder), 1);
+		if (decoder == DECODER_TURBO)
+			run_turbo(&run);
 		else
-			measure_our_stages(&worker);
+			measure_our_stages(&run);
 		_exit(0);
 	}
 	*ret_times = (struct times){0};
@@ -355,7 +356,7 @@ void stages_measure(const struct crops *crops, enum lane lane, struct times *ret
 		snprintf(ret_times->error, sizeof(ret_times->error), "%s", strerror(errno));
 	else if (status)
 		snprintf(ret_times->error, sizeof(ret_times->error), "%s has died (status %#x)",
-			 lane_name(lane), (unsigned)status);
+			 decoder_name(decoder), (unsigned)status);
 	else
 		*ret_times = *times;
 	if (times != MAP_FAILED)

@@ -1,8 +1,8 @@
 /*
  * Measures what each stage of making random-resized crops costs one core, in our own code and in
  * libjpeg-turbo. A struct crops is chosen once and then constant; the dataset must outlive it.
- * stages_measure() runs each lane in a separate process, since the instruction set is chosen once
- * per process. Times are CPU time, so other programs have little effect on them.
+ * stages_measure() measures each decoder in a separate process, since the instruction set is chosen
+ * once per process. Times are CPU time, so other programs have little effect on them.
  */
 #pragma once
 
@@ -37,9 +37,9 @@ void crops_deinit(struct crops *crops);
 /*
  * Implementation under test: our code with each instruction set (enum cpu_isa), or libjpeg-turbo.
  */
-enum lane { LANE_TURBO = CPU_ISA_COUNT, LANE_COUNT };
+enum decoder { DECODER_TURBO = CPU_ISA_COUNT, DECODER_COUNT };
 
-/* Microseconds per crop; NAN if a lane lacks the stage. */
+/* Microseconds per crop; NAN if a decoder lacks the stage. */
 enum crop_stage {
 	CROP_ENTROPY, /* entropy decoding of the crop */
 	CROP_DECODE,  /* entropy decoding plus the crop's pixels */
@@ -61,7 +61,7 @@ struct times {
 	char error[PACKIMG_ERROR_MAX]; /* empty on success */
 };
 
-const char *lane_name(enum lane lane);
+const char *decoder_name(enum decoder decoder);
 const char *stage_name(enum crop_stage stage);
 
 /*
@@ -69,7 +69,7 @@ const char *stage_name(enum crop_stage stage);
  * measure, in file order and writing to consecutive places of a batch, like the daemon. The warm
  * stages allow a comparison with benchmarks that repeat one crop. Fills in error on failure.
  */
-void stages_measure(const struct crops *crops, enum lane lane, struct times *ret_times);
+void stages_measure(const struct crops *crops, enum decoder decoder, struct times *ret_times);
 /*
  * Writes the crops' pixels: width and height as little-endian uint32, then RGB, one crop after the
  * other. Selects this process's instruction set, so call it only after the last stages_measure().

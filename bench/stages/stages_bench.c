@@ -27,7 +27,8 @@ struct options {
 
 static const struct argp_option arguments[] = {
 	{"side", KEY_SIDE, "PIXELS", 0, "Crops are resized to this (default 224)", 0},
-	{"rounds", KEY_ROUNDS, "N", 0, "All lanes in turn, N times; medians count (default 5)", 0},
+	{"rounds", KEY_ROUNDS, "N", 0, "All decoders in turn, N times; medians count (default 5)",
+	 0},
 	{"json", KEY_JSON, 0, 0, "Every round as JSON in place of the table", 0},
 	{"dump", KEY_DUMP, "FILE", 0,
 	 "Write the crops' pixels for other programs: width and height (uint32), then RGB", 0},
@@ -78,29 +79,31 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 struct results {
-	double us[LANE_COUNT][CROP_STAGES][ROUNDS_MAX];
+	double us[DECODER_COUNT][CROP_STAGES][ROUNDS_MAX];
 	unsigned rounds;
-	bool has[LANE_COUNT];
+	bool has[DECODER_COUNT];
 };
 
 /* Median of a stage, minus another stage unless `less` is -1. */
-static double median(const struct results *results, enum lane lane, int stage, int less)
+static double median(const struct results *results, enum decoder decoder, int stage, int less)
 {
 	double values[ROUNDS_MAX];
 
 	for (unsigned i = 0; i < results->rounds; i++)
-		values[i] =
-			results->us[lane][stage][i] - (less < 0 ? 0 : results->us[lane][less][i]);
+		values[i] = results->us[decoder][stage][i] -
+			    (less < 0 ? 0 : results->us[decoder][less][i]);
 	return median_sort(values, results->rounds);
 }
 
 /* Median over the rounds of the cost of libjpeg-turbo's stage relative to our entropy stage. */
-static double times_as_long(const struct results *results, enum lane lane, enum crop_stage theirs)
+static double times_as_long(const struct results *results, enum decoder decoder,
+			    enum crop_stage theirs)
 {
 	double values[ROUNDS_MAX];
 
 	for (unsigned i = 0; i < results->rounds; i++)
-		values[i] = results->us[LANE_TURBO][theirs][i] / results->us[lane][CROP_ENTROPY][i];
+		values[i] = results->us[DECODER_TURBO][theirs][i] /
+			    results->us[decoder][CROP_ENTROPY][i];
 	return median_sort(values, results->rounds);
 }
 
@@ -108,9 +111,9 @@ static void print_line(const struct results *results, const char *name, int stag
 		       double unit)
 {
 	printf("%-44s", name);
-	for (int lane = 0; lane < LANE_COUNT; lane++) {
-		double value = results->has[lane]
-				       ? median(results, (enum lane)lane, stage, less) / unit
+	for (int decoder = 0; decoder < DECODER_COUNT; decoder++) {
+		double value = results->has[decoder]
+				       ? median(results, (enum decoder)decoder, stage, less) / unit
 				       : NAN;
 
 		if (isnan(value))
@@ -124,9 +127,9 @@ static void print_line(const struct results *results, const char *name, int stag
 static void print_table(const struct options *options, const struct crops *crops,
 			const struct results *results)
 {
-	enum lane best = (enum lane)CPU_ISA_AVX512;
+	enum decoder best = (enum decoder)CPU_ISA_AVX512;
 
-	while (best > (enum lane)CPU_ISA_C && !results->has[best])
+	while (best > (enum decoder)CPU_ISA_C && !results->has[best])
 		best--;
 	double pixel = crops->pixels / crops->count * 1e-3;
 
@@ -136,8 +139,8 @@ static void print_table(const struct options *options, const struct crops *crops
 	       LIBJPEG_TURBO_VERSION_NUMBER / 1000000, LIBJPEG_TURBO_VERSION_NUMBER / 1000 % 1000,
 	       LIBJPEG_TURBO_VERSION_NUMBER % 1000, results->rounds);
 	printf("%-44s", "microseconds of CPU time a crop");
-	for (int lane = 0; lane < LANE_COUNT; lane++)
-		printf("%14s", lane_name((enum lane)lane));
+	for (int decoder = 0; decoder < DECODER_COUNT; decoder++)
+		printf("%14s", decoder_name((enum decoder)decoder));
 	putchar('\n');
 	print_line(results, "entropy stage", CROP_ENTROPY, -1, 1);
 	print_line(results, "coefficients to pixels", CROP_DECODE, CROP_ENTROPY, 1);
@@ -156,7 +159,7 @@ static void print_table(const struct options *options, const struct crops *crops
 	       "time counts.\n");
 	printf("The crop's region takes libjpeg-turbo %.2f times as long as the entropy stage "
 	       "takes %s; its entropy share alone %.2f times.\n",
-	       times_as_long(results, best, CROP_DECODE), lane_name(best),
+	       times_as_long(results, best, CROP_DECODE), decoder_name(best),
 	       times_as_long(results, best, CROP_ENTROPY));
 }
 
@@ -168,21 +171,21 @@ static void print_json(const struct crops *crops, const struct results *results)
 				 crops->bytes / crops->count);
 	json_t *all = json_object();
 
-	for (int lane = 0; lane < LANE_COUNT; lane++) {
+	for (int decoder = 0; decoder < DECODER_COUNT; decoder++) {
 		json_t *stages = json_object();
 
-		for (int stage = 0; results->has[lane] && stage < CROP_STAGES; stage++) {
+		for (int stage = 0; results->has[decoder] && stage < CROP_STAGES; stage++) {
 			json_t *values = json_array();
 
 			for (unsigned i = 0; i < results->rounds; i++)
 				json_array_append_new(values,
-						      json_real(results->us[lane][stage][i]));
-			if (!isnan(results->us[lane][stage][0]))
+						      json_real(results->us[decoder][stage][i]));
+			if (!isnan(results->us[decoder][stage][0]))
 				json_object_set(stages, stage_name((enum crop_stage)stage), values);
 			json_decref(values);
 		}
-		if (results->has[lane])
-			json_object_set(all, lane_name((enum lane)lane), stages);
+		if (results->has[decoder])
+			json_object_set(all, decoder_name((enum decoder)decoder), stages);
 		json_decref(stages);
 	}
 	json_object_set_new(root, "us", all);
@@ -191,24 +194,24 @@ static void print_json(const struct crops *crops, const struct results *results)
 	json_decref(root);
 }
 
-/* Runs all lanes in turn, round after round. Returns 0, or -1 with a message. */
+/* Measures all decoders in turn, round after round. Returns 0, or -1 with a message. */
 static int run(const struct crops *crops, struct results *results)
 {
 	for (unsigned round = 0; round < results->rounds; round++)
-		for (int lane = 0; lane < LANE_COUNT; lane++) {
+		for (int decoder = 0; decoder < DECODER_COUNT; decoder++) {
 			struct times times;
 
-			if (lane != LANE_TURBO && lane > (int)cpu_isa_supported())
+			if (decoder != DECODER_TURBO && decoder > (int)cpu_isa_supported())
 				continue;
-			stages_measure(crops, (enum lane)lane, &times);
+			stages_measure(crops, (enum decoder)decoder, &times);
 			if (times.error[0]) {
 				fprintf(stderr, "stages_bench: %s: %s\n",
-					lane_name((enum lane)lane), times.error);
+					decoder_name((enum decoder)decoder), times.error);
 				return -1;
 			}
-			results->has[lane] = true;
+			results->has[decoder] = true;
 			for (int stage = 0; stage < CROP_STAGES; stage++)
-				results->us[lane][stage][round] = times.us[stage];
+				results->us[decoder][stage][round] = times.us[stage];
 		}
 	return 0;
 }

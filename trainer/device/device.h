@@ -134,7 +134,7 @@ enum device_fusion {
 struct device_options {
 	enum device_precision precision;
 	/*
-	 * CPU worker threads including the caller's; 0 for all that affinity and cgroup allow,
+	 * CPU threads including the caller's; 0 for all that affinity and cgroup allow,
 	 * divided among the ranks on the machine
 	 */
 	unsigned threads;

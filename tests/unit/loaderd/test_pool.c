@@ -84,7 +84,7 @@ static void no_report(void *user, struct dataset *d, uint64_t index, const char 
 	abort();
 }
 
-static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigned workers)
+static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigned threads)
 {
 	struct batcher_options options = {
 		.dataset = dataset,
@@ -94,8 +94,8 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 			  .shuffle = true,
 			  .seed = 1},
 		.slots = slots,
-		.threads = workers,
-		.thread_indices = 2 * workers,
+		.threads = threads,
+		.thread_indices = 2 * threads,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.io = {.mode = IO_MMAP, .bytes = 1 << 20, .queue_depth = 8},
@@ -315,12 +315,12 @@ TEST(removal)
 }
 
 /*
- * Waits until all slots are full and all workers sleep, in several consecutive checks: idle time is
- * accounted late, and in the first check a worker that has just gone to sleep may hide one that has
- * not.
+ * Waits until all slots are full and all pool threads sleep, in several consecutive checks: idle
+ * time is accounted late, and in the first check a thread that has just gone to sleep may hide one
+ * that has not.
  */
 static void wait_until_idle(struct pool *pool, struct client *client, uint32_t slots,
-			    unsigned workers)
+			    unsigned threads)
 {
 	enum { LOOKS = 4 };
 	struct batcher_status status;
@@ -334,7 +334,7 @@ static void wait_until_idle(struct pool *pool, struct client *client, uint32_t s
 		wall_ns = now_ns() - wall_ns;
 		batcher_status(client->batcher, &status);
 		bool asleep =
-			status.slots_ready >= slots && idle_ns >= wall_ns * workers / 100 * 99;
+			status.slots_ready >= slots && idle_ns >= wall_ns * threads / 100 * 99;
 		looks = asleep ? looks + 1 : 0;
 	}
 }
@@ -396,21 +396,21 @@ static struct idle_sample sample_idle_time(const struct pool *pool)
  */
 TEST(accounts)
 {
-	enum { WORKERS = 12, FEW = 4 };
+	enum { THREADS = 12, FEW = 4 };
 	struct pool *pool;
 	struct client client;
 	struct batcher_status status;
-	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
-	open_client(&client, new_batcher("resize(64x64)", FEW, WORKERS));
-	wait_until_idle(pool, &client, 0, WORKERS);
+	assert_int_equal(pool_new(THREADS, &cpus, &pool), 0);
+	open_client(&client, new_batcher("resize(64x64)", FEW, THREADS));
+	wait_until_idle(pool, &client, 0, THREADS);
 	uint64_t cpu = process_cpu_ns();
 	struct idle_sample begin = sample_idle_time(pool);
 	assert_int_equal(pool_add(pool, client.batcher), 0);
 	for (unsigned i = 0; i < 3; i++) {
-		wait_until_idle(pool, &client, FEW, WORKERS);
+		wait_until_idle(pool, &client, FEW, THREADS);
 		serve(pool, &client);
 	}
-	wait_until_idle(pool, &client, FEW, WORKERS);
+	wait_until_idle(pool, &client, FEW, THREADS);
 	batcher_status(client.batcher, &status);
 	struct idle_sample end = sample_idle_time(pool);
 	cpu = process_cpu_ns() - cpu;
@@ -418,21 +418,21 @@ TEST(accounts)
 	assert_within(cpu_ns(client.batcher), cpu, 10);
 	uint64_t sum_ns = cpu_ns(client.batcher) + status.stage_ns[STAGE_WAIT] +
 			  status.stage_ns[STAGE_QUEUED] + end.idle_ns - begin.idle_ns;
-	uint64_t ns_min = (end.before_ns - begin.after_ns) * WORKERS;
-	uint64_t ns_max = (end.after_ns - begin.before_ns) * WORKERS;
+	uint64_t ns_min = (end.before_ns - begin.after_ns) * THREADS;
+	uint64_t ns_max = (end.after_ns - begin.before_ns) * THREADS;
 	assert_in_range(sum_ns, ns_min / 100 * 98, ns_max / 100 * 102);
 	close_client(pool, &client);
 	pool_free(pool);
 }
 
 static int gate[2];
-static _Atomic unsigned blocked_workers;
+static _Atomic unsigned blocked_threads;
 
-/* Blocks a worker, like storage that does not respond. */
+/* Blocks a pool thread, like storage that does not respond. */
 static void hang(void *user)
 {
 	char byte;
-	atomic_fetch_add(&blocked_workers, 1);
+	atomic_fetch_add(&blocked_threads, 1);
 	assert_int_equal(read(gate[0], &byte, 1), 0);
 }
 
@@ -447,21 +447,21 @@ static void serve_until(struct pool *pool, struct client *client, uint64_t batch
 	}
 }
 
-static void open_hanging(struct pool *pool, struct client *client, unsigned workers)
+static void open_hanging(struct pool *pool, struct client *client, unsigned threads)
 {
-	open_client(client, new_batcher("resize(16x16)", SLOTS, workers));
+	open_client(client, new_batcher("resize(16x16)", SLOTS, threads));
 	client->batcher->options.doorbell = hang;
 	assert_int_equal(pool_add(pool, client->batcher), 0);
 }
 
 /*
- * Waits until this many workers are blocked, the last of them in this feed, before any has been
+ * Waits until this many threads are blocked, the last of them in this feed, before any has been
  * replaced.
  */
-static void wait_until_blocked(struct pool *pool, struct client *client, unsigned workers)
+static void wait_until_blocked(struct pool *pool, struct client *client, unsigned threads)
 {
 	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
-	while (blocked_workers < workers) {
+	while (blocked_threads < threads) {
 		assert_true(now_ms() < deadline_ms);
 		ring_consumer_arm(&client->ring, 1);
 		serve(pool, client);
@@ -470,24 +470,24 @@ static void wait_until_blocked(struct pool *pool, struct client *client, unsigne
 }
 
 /*
- * All workers block in one feed: another feed makes progress, and so does the first one once it is
+ * All threads block in one feed: another feed makes progress, and so does the first one once it is
  * unblocked.
  */
 TEST(hung_feed)
 {
-	enum { WORKERS = 2 };
+	enum { THREADS = 2 };
 	struct pool *pool;
 	struct client hung, other;
-	blocked_workers = 0;
+	blocked_threads = 0;
 	assert_int_equal(pipe(gate), 0);
-	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
-	open_hanging(pool, &hung, WORKERS);
-	wait_until_blocked(pool, &hung, WORKERS);
-	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
+	assert_int_equal(pool_new(THREADS, &cpus, &pool), 0);
+	open_hanging(pool, &hung, THREADS);
+	wait_until_blocked(pool, &hung, THREADS);
+	open_client(&other, new_batcher("resize(16x16)", SLOTS, THREADS));
 	assert_int_equal(pool_add(pool, other.batcher), 0);
 	serve_until(pool, &other, 3);
-	assert_int_equal(hung.batcher->stuck_threads, WORKERS);
-	assert_int_equal(blocked_workers, WORKERS);
+	assert_int_equal(hung.batcher->stuck_threads, THREADS);
+	assert_int_equal(blocked_threads, THREADS);
 	close(gate[1]);
 	serve_until(pool, &hung, hung.batches + 3);
 	serve_until(pool, &other, other.batches + 3);
@@ -501,23 +501,23 @@ TEST(hung_feed)
 /* Workers and their replacements block for longer than the detection takes. */
 TEST(all_hung)
 {
-	enum { WORKERS = 2, SEEN_MS = 3000 };
+	enum { THREADS = 2, SEEN_MS = 3000 };
 	struct pool *pool;
 	struct client first, second;
-	blocked_workers = 0;
+	blocked_threads = 0;
 	assert_int_equal(pipe(gate), 0);
-	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
-	open_hanging(pool, &first, WORKERS);
-	wait_until_blocked(pool, &first, WORKERS);
-	while (first.batcher->stuck_threads < WORKERS) {
+	assert_int_equal(pool_new(THREADS, &cpus, &pool), 0);
+	open_hanging(pool, &first, THREADS);
+	wait_until_blocked(pool, &first, THREADS);
+	while (first.batcher->stuck_threads < THREADS) {
 		pool_replace_blocked(pool);
 		usleep(1000);
 	}
-	open_hanging(pool, &second, WORKERS);
+	open_hanging(pool, &second, THREADS);
 	wait_until_blocked(pool, &second, pool_thread_indices(pool));
 	for (uint64_t until_ms = now_ms() + SEEN_MS; now_ms() < until_ms; usleep(1000))
 		pool_replace_blocked(pool);
-	assert_int_equal(first.batcher->stuck_threads + second.batcher->stuck_threads, WORKERS);
+	assert_int_equal(first.batcher->stuck_threads + second.batcher->stuck_threads, THREADS);
 	close(gate[1]);
 	serve_until(pool, &first, first.batches + 3);
 	serve_until(pool, &second, second.batches + 3);

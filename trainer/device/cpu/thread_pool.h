@@ -1,5 +1,5 @@
 /*
- * Worker threads of the CPU backend: those of the OpenMP runtime that oneDNN uses, so that the two
+ * Threads of the CPU backend: those of the OpenMP runtime that oneDNN uses, so that the two
  * never compete. Calls libgomp's entry point directly, so it works with any compiler and links no
  * second runtime.
  *
