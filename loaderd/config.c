@@ -338,7 +338,7 @@ int config_set(struct config *config, const char *section, const char *key_name,
 	return -EINVAL;
 }
 
-struct reading {
+struct ini_reader {
 	struct config *config;
 	FILE *file;
 	unsigned line; /* number of the last line read */
@@ -350,7 +350,7 @@ struct reading {
 /* Reads a line for inih, which would split one longer than its buffer into several. */
 static char *config_read_line(char *buffer, int size, void *user)
 {
-	struct reading *reading = user;
+	struct ini_reader *reading = user;
 	char *got = fgets(buffer, size, reading->file);
 	if (!got)
 		return NULL;
@@ -362,7 +362,7 @@ static char *config_read_line(char *buffer, int size, void *user)
 
 static int on_key(void *user, const char *section, const char *name, const char *value)
 {
-	struct reading *reading = user;
+	struct ini_reader *reading = user;
 	if (reading->result == 0)
 		reading->result =
 			config_set(reading->config, section, name, value, &reading->inner);
@@ -371,7 +371,7 @@ static int on_key(void *user, const char *section, const char *name, const char 
 
 int config_read(struct config *config, const char *path, struct config_error *error)
 {
-	struct reading reading = {.config = config, .file = fopen(path, "re")};
+	struct ini_reader reading = {.config = config, .file = fopen(path, "re")};
 	if (!reading.file) {
 		int r = -errno;
 		return config_fail(error, r, "%s: %s", path, strerror(-r));

@@ -9,7 +9,7 @@
 
 enum { STACK_SIZE = 32 << 10, SIGNALS = 5 };
 
-struct decoding {
+struct current_sample {
 	volatile bool active;
 	uint8_t uuid[16];
 	uint64_t sample;
@@ -17,7 +17,7 @@ struct decoding {
 };
 
 /* Initial-exec TLS: the signal handler must not trigger lazy allocation of a TLS block. */
-static _Thread_local struct decoding decoding __attribute__((tls_model("initial-exec")));
+static _Thread_local struct current_sample decoding __attribute__((tls_model("initial-exec")));
 static struct crash_marker *marker_at;
 static const int numbers[SIGNALS] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 static struct sigaction before[SIGNALS];

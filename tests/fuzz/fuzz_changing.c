@@ -24,7 +24,7 @@ static struct packimg_decoder *decoder;
 static volatile uint8_t sink;
 
 /* The bytes that the second thread changes. side is NULL without side data. */
-struct changing {
+struct changed_bytes {
 	volatile uint8_t *bytes, *side;
 	const uint8_t *original;
 	size_t size, side_size;
@@ -32,10 +32,10 @@ struct changing {
 	atomic_bool stop;
 };
 
-static void *change(void *context)
+static void *change_bytes(void *context)
 {
 	static const uint8_t values[] = {0x00, 0xff, 0x01, 0x22, 0x7f, 0x80, 0xd0, 0xda};
-	struct changing *changing = context;
+	struct changed_bytes *changing = context;
 
 	while (!atomic_load_explicit(&changing->stop, memory_order_relaxed)) {
 		uint64_t random = mutate_random(&changing->random);
@@ -121,13 +121,13 @@ static void decode_sample(const struct packimg_sample *sample, uint64_t *random)
 }
 
 /* Calls read() repeatedly while the second thread writes. */
-static void read_changing(struct changing *changing, void (*read)(void *context, uint64_t *random),
-			  void *context)
+static void read_changing(struct changed_bytes *changing,
+			  void (*read)(void *context, uint64_t *random), void *context)
 {
 	uint64_t random = changing->random + 1;
 	pthread_t thread;
 
-	if (pthread_create(&thread, NULL, change, changing) != 0)
+	if (pthread_create(&thread, NULL, change_bytes, changing) != 0)
 		return;
 	for (int i = 0; i < ROUNDS; i++)
 		read(context, &random);
@@ -170,12 +170,12 @@ static void change_sample(struct packimg_sample *sample, const uint8_t *data, si
 		sample->side_size = (uint32_t)index_size;
 		sample->side_xxh3 = XXH3_64bits(side, index_size);
 	}
-	struct changing changing = {.bytes = bytes,
-				    .side = side,
-				    .original = data,
-				    .size = size,
-				    .side_size = side ? index_size : 0,
-				    .random = XXH3_64bits(data, size)};
+	struct changed_bytes changing = {.bytes = bytes,
+					 .side = side,
+					 .original = data,
+					 .size = size,
+					 .side_size = side ? index_size : 0,
+					 .random = XXH3_64bits(data, size)};
 	read_changing(&changing, read_sample, sample);
 	if (side) { /* repeat without an index, then decoded ahead */
 		sample->side = NULL;
@@ -207,7 +207,7 @@ static void change_file(const uint8_t *data, size_t size)
 		return;
 	}
 	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	struct changing changing = {
+	struct changed_bytes changing = {
 		.bytes = bytes, .original = data, .size = size, .random = XXH3_64bits(data, size)};
 	if (bytes != MAP_FAILED) {
 		read_changing(&changing, read_dataset, dataset);

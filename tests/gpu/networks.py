@@ -93,7 +93,7 @@ class Comparison:
             program.close()
             return None
 
-    def compiled(self, patience):
+    def ready_programs(self, patience):
         """Returns PyTorch's programs that become ready within `patience` seconds. The others continue to compile."""
         end, found = Budget(patience, self.limit), {}
         for key in [key for key in self.setup.background if key[:2] == self.key]:
@@ -123,7 +123,7 @@ class Comparison:
         """patience: maximum seconds to wait for tuning and compiling."""
         setup, end = self.setup, Budget(patience, self.limit)
         tuned = setup.tuning.wait(self.key, end.left()) if setup.tuning else None
-        compiled = self.compiled(end.left())
+        compiled = self.ready_programs(end.left())
         if not eager and not compiled:
             return
         ahead.hold(setup, True)

@@ -348,7 +348,7 @@ static void take_all_feeds(const struct stage *stage)
  * Sends signals and tries other operations that require permission over a process. Each must fail
  * with the expected errno.
  */
-static void touch_process(pid_t pid)
+static void attack_process(pid_t pid)
 {
 	static const int signals[] = {0, SIGTERM, SIGKILL, SIGSTOP, SIGHUP, SIGUSR1};
 	const struct rlimit limit = {1, 1};
@@ -377,14 +377,14 @@ static void touch_process(pid_t pid)
 		close(pidfd);
 }
 
-static void touch_processes(const struct stage *stage)
+static void attack_processes(const struct stage *stage)
 {
 	pid_t workers[] = {fixture_worker_of(&stage->fixture, ALICE),
 			   fixture_worker_of(&stage->fixture, BOB), stage->fixture.daemon};
 	char admin[PATH_MAX];
 	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
 		for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++)
-			touch_process(workers[i]);
+			attack_process(workers[i]);
 	/* Attacks the administrator's socket and the public one. */
 	snprintf(admin, sizeof(admin), "%.200s.admin", stage->fixture.socket);
 	assert_true(access(admin, R_OK) < 0 && access(admin, W_OK) < 0);
@@ -416,6 +416,6 @@ const struct attack attacks_by_numbers[] = {
 	 .processes = FLOODERS},
 	{"clients that have stopped", stop_clients, NULL, NULL},
 	{"all feeds that one user may have", take_all_feeds, NULL, NULL},
-	{"signals, tracing, and the administrator's socket", touch_processes, NULL, NULL},
+	{"signals, tracing, and the administrator's socket", attack_processes, NULL, NULL},
 	{0},
 };

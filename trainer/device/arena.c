@@ -39,7 +39,7 @@ int arena_add_block(struct arena *arena, uint64_t size, uint32_t first, uint32_t
 void arena_extend(struct arena *arena, uint32_t block, uint32_t step)
 {
 	struct arena_block *b = &arena->blocks[block];
-	uint32_t *last = b->again && step >= b->again ? &b->last_again : &b->last;
+	uint32_t *last = b->second_first && step >= b->second_first ? &b->second_last : &b->last;
 
 	if (step < b->first)
 		b->first = step;
@@ -47,18 +47,18 @@ void arena_extend(struct arena *arena, uint32_t block, uint32_t step)
 		*last = step;
 }
 
-void arena_again(struct arena *arena, uint32_t block, uint32_t step)
+void arena_add_second(struct arena *arena, uint32_t block, uint32_t step)
 {
-	arena->blocks[block].again = step;
+	arena->blocks[block].second_first = step;
 }
 
 void arena_keep(struct arena *arena, uint32_t block)
 {
 	struct arena_block *b = &arena->blocks[block];
 
-	if (b->last_again > b->last)
-		b->last = b->last_again;
-	b->again = b->last_again = 0;
+	if (b->second_last > b->last)
+		b->last = b->second_last;
+	b->second_first = b->second_last = 0;
 }
 
 /* Largest first; in order of addition if equal, so that layouts are reproducible. */
@@ -81,9 +81,10 @@ static bool overlap(uint32_t first, uint32_t last, uint32_t other, uint32_t othe
 static bool meet(const struct arena_block *a, const struct arena_block *b)
 {
 	return overlap(a->first, a->last, b->first, b->last) ||
-	       (a->again && overlap(a->again, a->last_again, b->first, b->last)) ||
-	       (b->again && overlap(a->first, a->last, b->again, b->last_again)) ||
-	       (a->again && b->again && overlap(a->again, a->last_again, b->again, b->last_again));
+	       (a->second_first && overlap(a->second_first, a->second_last, b->first, b->last)) ||
+	       (b->second_first && overlap(a->first, a->last, b->second_first, b->second_last)) ||
+	       (a->second_first && b->second_first &&
+		overlap(a->second_first, a->second_last, b->second_first, b->second_last));
 }
 
 /*

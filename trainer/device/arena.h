@@ -2,7 +2,7 @@
  * Packs the buffers of a graph into one arena by lifetime.
  *
  * A block is live from step `first` to step `last` of a schedule, inclusive. It may have a second
- * lifetime, from step `again` to `last_again`, at whose start it is rewritten. Blocks whose
+ * lifetime, from step `second_first` to `second_last`, at whose start it is rewritten. Blocks whose
  * lifetimes do not overlap may share bytes. arena_layout() places the largest blocks first, each at
  * the lowest offset that is free during its lifetime (first fit by decreasing size). Plain
  * bookkeeping without device memory; use from one thread.
@@ -19,9 +19,10 @@ struct arena_block {
 	uint64_t size, offset; /* bytes */
 	uint32_t first, last;  /* steps of the schedule */
 	/*
-	 * second lifetime; again is 0 without one, last_again is 0 before arena_extend() extends it
+	 * second lifetime; second_first is 0 without one, second_last is 0 before arena_extend()
+	 * extends it
 	 */
-	uint32_t again, last_again;
+	uint32_t second_first, second_last;
 };
 
 struct arena {
@@ -39,7 +40,7 @@ int arena_add_block(struct arena *arena, uint64_t size, uint32_t first, uint32_t
 /* Extends a block's lifetime to `step`; its second lifetime if that has begun by then. */
 void arena_extend(struct arena *arena, uint32_t block, uint32_t step);
 /* Starts a second lifetime at `step`. The block is dead between the two. */
-void arena_again(struct arena *arena, uint32_t block, uint32_t step);
+void arena_add_second(struct arena *arena, uint32_t block, uint32_t step);
 /* Merges both lifetimes into one, from the first step to the last. */
 void arena_keep(struct arena *arena, uint32_t block);
 int arena_layout(struct arena *arena);

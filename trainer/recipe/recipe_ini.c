@@ -17,7 +17,7 @@ enum { LINES_MAX = 10000 };
  * State of reading a file through inih, with data that inih lacks: line numbers, and lines that it
  * would truncate.
  */
-struct reading {
+struct ini_reader {
 	struct recipe *recipe;
 	const char *name;
 	FILE *file;
@@ -30,7 +30,7 @@ struct reading {
 	int result;
 };
 
-static void refuse(struct reading *reading, const char *text)
+static void refuse(struct ini_reader *reading, const char *text)
 {
 	if (reading->result)
 		return;
@@ -56,7 +56,7 @@ static bool is_binary(const char *text, int size, FILE *file)
  */
 static char *read_line(char *text, int size, void *user)
 {
-	struct reading *reading = user;
+	struct ini_reader *reading = user;
 	if (reading->result || !fgets(text, size, reading->file))
 		return NULL;
 	if (++reading->line > LINES_MAX) {
@@ -97,7 +97,7 @@ static char *read_line(char *text, int size, void *user)
 }
 
 /* Sets the key after the last line of its value was read. */
-static int finish(struct reading *reading)
+static int finish(struct ini_reader *reading)
 {
 	char where[512];
 	const struct recipe_key *key = reading->key;
@@ -110,7 +110,7 @@ static int finish(struct reading *reading)
 }
 
 /* Appends a continuation line to the value: after a blank, or directly if the value ends in \. */
-static void append_continuation(struct reading *reading, const char *text)
+static void append_continuation(struct ini_reader *reading, const char *text)
 {
 	size_t length = strlen(reading->value);
 	bool within = length && reading->value[length - 1] == '\\';
@@ -121,7 +121,8 @@ static void append_continuation(struct reading *reading, const char *text)
 		refuse(reading, "value too long");
 }
 
-static int begin(struct reading *reading, const char *section, const char *name, const char *text)
+static int begin(struct ini_reader *reading, const char *section, const char *name,
+		 const char *text)
 {
 	char where[512];
 	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
@@ -144,7 +145,7 @@ static int begin(struct reading *reading, const char *section, const char *name,
 /* Callback of inih; returns 0 to stop with an error. */
 static int handle(void *user, const char *section, const char *name, const char *text)
 {
-	struct reading *reading = user;
+	struct ini_reader *reading = user;
 	if (reading->result)
 		return 0;
 	if (reading->continues && reading->key)
@@ -156,10 +157,11 @@ static int handle(void *user, const char *section, const char *name, const char 
 
 static int load(struct recipe *recipe, const char *name, FILE *file, char *error)
 {
-	struct reading *reading = calloc(1, sizeof(*reading));
+	struct ini_reader *reading = calloc(1, sizeof(*reading));
 	if (!reading)
 		return -ENOMEM;
-	*reading = (struct reading){.recipe = recipe, .name = name, .file = file, .error = error};
+	*reading =
+		(struct ini_reader){.recipe = recipe, .name = name, .file = file, .error = error};
 	errno = 0;
 	int line = ini_parse_stream(read_line, reading, handle, reading);
 	if (!reading->result && line > 0) {

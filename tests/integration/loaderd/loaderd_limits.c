@@ -384,7 +384,7 @@ static uint64_t now_ms(void)
 }
 
 /* Waits until the administrator's status shows this many feeds, of all users. */
-static void administrator_sees(const struct fixture *fixture, size_t feeds)
+static void expect_feeds_as_administrator(const struct fixture *fixture, size_t feeds)
 {
 	struct fixture admin = *fixture;
 	size_t seen = SIZE_MAX;
@@ -411,11 +411,11 @@ TEST(status_of_all)
 	strcpy(path, fixture_dataset(fixture, "shown", 100, FIXTURE_JPEG, 0));
 	const struct feed_options options = fixture_options(fixture, path, pipeline);
 	fixture_start(fixture, NULL, NULL);
-	administrator_sees(fixture, 0);
+	expect_feeds_as_administrator(fixture, 0);
 	struct feed *feed = fixture_open(&options);
-	administrator_sees(fixture, 1);
+	expect_feeds_as_administrator(fixture, 1);
 	feed_close(feed);
-	administrator_sees(fixture, 0);
+	expect_feeds_as_administrator(fixture, 0);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 

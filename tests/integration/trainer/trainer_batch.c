@@ -10,7 +10,7 @@ static const char found[] = "train.accumulate=auto";
 /* Returns the number of micro-batches from the start line of a run's log. */
 static unsigned micro_batches_in_log(const char *name)
 {
-	json_t *start = start_of(name);
+	json_t *start = start_event(name);
 	unsigned parts = (unsigned)json_integer_value(json_object_get(start, "accumulate"));
 	json_decref(start);
 	return parts;

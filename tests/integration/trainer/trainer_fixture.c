@@ -231,7 +231,7 @@ void read_log(const char *run, struct losses *losses)
 	fclose(file);
 }
 
-json_t *start_of(const char *run)
+json_t *start_event(const char *run)
 {
 	FILE *file = fopen(run_path(run, "log.jsonl"), "r");
 	assert_non_null(file);

@@ -70,7 +70,7 @@ struct losses {
 
 void read_log(const char *run, struct losses *losses);
 /* Returns the first line of a run's log. The caller owns it. */
-json_t *start_of(const char *run);
+json_t *start_event(const char *run);
 /*
  * Asserts that the log's last line records the end of the run with this outcome, and an error that
  * contains `error`; no error if that is NULL.

@@ -9,7 +9,7 @@
 
 static void expect_batches(const char *run, const char *how)
 {
-	json_t *line = start_of(run);
+	json_t *line = start_event(run);
 	assert_string_equal(json_string_value(json_object_get(line, "batches")), how);
 	json_decref(line);
 }
@@ -103,7 +103,7 @@ TEST(taken_apart)
 		expected = count_output("training, 16 x 16: ");
 		assert_int_equal(count_output(": no plan for "),
 				 expected + count_output("evaluation, 16 x 16: "));
-		json_t *start = start_of(runs[i]);
+		json_t *start = start_event(runs[i]);
 		assert_int_equal(json_integer_value(json_object_get(start, "fallbacks")), expected);
 		json_decref(start);
 		if (!i)

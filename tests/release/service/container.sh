@@ -66,8 +66,8 @@ as()
 	runuser -u "$user" -- env XDG_RUNTIME_DIR="/run/user/$(id -u "$user")" "$@"
 }
 
-# begin USER SOCKET: starts a feed in the background that runs until the following checks have ended
-begin()
+# start_feed USER SOCKET: starts a feed in the background that runs until the following checks have ended
+start_feed()
 {
 	(cd "/home/$1" && as "$1" loaderbench --socket "$2" --hash "$batches" --batch 64 data.pimg "$pipeline" >"/tmp/$1.hash" 2>&1
 		touch "/tmp/$1.over") &
@@ -105,14 +105,14 @@ main_pid()
 	property MainPID
 }
 
-# another_than PID: whether the service is active with another supervisor and serves both users again
-another_than()
+# restarted_since PID: whether the service is active with another supervisor and serves both users again
+restarted_since()
 {
 	[ "$(property ActiveState)" = active ] && [ "$(main_pid)" != "$1" ] && count_is 2 loaderctl --json status --all
 }
 
-# newcomer USER: adds a user with a copy of the data that nobody else can read
-newcomer()
+# add_user USER: adds a user with a copy of the data that nobody else can read
+add_user()
 {
 	useradd --create-home "$1"
 	chmod 0700 "/home/$1"
@@ -128,8 +128,8 @@ can_boot()
 	command -v mmdebstrap systemd-nspawn >/dev/null || fail 'apt-get install mmdebstrap systemd-container'
 }
 
-# base PACKAGES [RELEASE]: creates a root directory with these packages, separated by commas, in base unless it exists
-base()
+# make_base PACKAGES [RELEASE]: creates a root directory with these packages, separated by commas, in base unless it exists
+make_base()
 {
 	[ "$(cat base.packages 2>/dev/null)" != "$1" ] || return 0
 	. "${self%/*}/../../../tools/packaging/release_root.sh"
@@ -137,8 +137,8 @@ base()
 	echo "$1" >base.packages
 }
 
-# data BUILD: creates data.pimg, and writes the expected hash of a feed's batches to expected
-data()
+# make_data BUILD: creates data.pimg, and writes the expected hash of a feed's batches to expected
+make_data()
 {
 	if [ ! -e data.pimg ]; then
 		"$1/tools/shapes/shapes" --count 1200 images >shapes.log && "$1/tools/packimg/packimg" convert images/train -o data.pimg >shapes.log || exit 1
@@ -146,9 +146,9 @@ data()
 	LOADERD=$1/loaderd/loaderd "$1/bench/loaderbench" --hash "$batches" --batch 64 data.pimg "$pipeline" >expected || exit 1
 }
 
-# reader BUILD: creates read.py, which reads an epoch of data.pimg from a socket or the default daemon, and writes its
+# make_reader BUILD: creates read.py, which reads an epoch of data.pimg from a socket or the default daemon, and writes its
 # expected output to expected.python
-reader()
+make_reader()
 {
 	cat >read.py <<-'END'
 		import hashlib, sys

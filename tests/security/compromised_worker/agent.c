@@ -57,7 +57,7 @@ __attribute__((constructor)) static void give_up_root(void)
 		abort();
 }
 
-void agent_say(const struct agent *agent, const char *format, ...)
+void agent_send(const struct agent *agent, const char *format, ...)
 {
 	char line[LINE_MAX_BYTES];
 	va_list arguments;
@@ -116,7 +116,7 @@ static void obey(const struct agent *agent)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		if (strcmp(commands[i].name, name) == 0)
 			commands[i].run(agent, arguments);
-	agent_say(agent, AGENT_END);
+	agent_send(agent, AGENT_END);
 }
 
 /* Ignores IPC_DRAIN and IPC_RETIRE. */

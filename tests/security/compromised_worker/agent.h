@@ -29,7 +29,7 @@ struct agent {
 };
 
 /* Sends one line to the client that sent the command. */
-void agent_say(const struct agent *agent, const char *format, ...)
+void agent_send(const struct agent *agent, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /*
  * Returns the next order of this kind and drops orders of other kinds; false if none arrives within

@@ -81,7 +81,7 @@ bool bad_feed_send_frame(const struct bad_feed *d, const uint8_t *data, size_t s
 	return true;
 }
 
-bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *message)
+bool bad_feed_send_reply(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *message)
 {
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = kind;
@@ -96,19 +96,19 @@ bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *messa
 	return sent;
 }
 
-bool bad_feed_say_doorbell(struct bad_feed *d)
+bool bad_feed_send_doorbell(struct bad_feed *d)
 {
 	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
-	return bad_feed_say(d, LOADERD__REPLY__KIND_DOORBELL, &doorbell);
+	return bad_feed_send_reply(d, LOADERD__REPLY__KIND_DOORBELL, &doorbell);
 }
 
-void bad_feed_say_error(struct bad_feed *d, int code, const char *text)
+void bad_feed_send_error(struct bad_feed *d, int code, const char *text)
 {
 	Loaderd__Error error = LOADERD__ERROR__INIT;
 	error.code = code;
 	error.text = error.field = (char *)text;
 	error.position = INT32_MAX;
-	bad_feed_say(d, LOADERD__REPLY__KIND_ERROR, &error);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_ERROR, &error);
 }
 
 void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, bool direct)
@@ -120,7 +120,7 @@ void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, b
 	need.first = first;
 	need.most = most;
 	need.direct = direct;
-	bad_feed_say(d, LOADERD__REPLY__KIND_NEED_FILES, &need);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_NEED_FILES, &need);
 }
 
 /* ---- an honest feed, changed by the row ---- */
@@ -158,10 +158,10 @@ static void publish_one(struct bad_feed *d, struct ring_slot *slot)
 	d->batch = d->batch == BATCHES - 1 ? 0 : d->batch + 1;
 	d->epoch += d->batch == 0;
 	if (ring_publish(&d->ring))
-		bad_feed_say_doorbell(d);
+		bad_feed_send_doorbell(d);
 	if (now && d->row->where == RUNNING) {
 		overwrite(d, RUNNING, d->ring.header);
-		bad_feed_say_doorbell(d);
+		bad_feed_send_doorbell(d);
 	}
 	if (now && d->row->after)
 		d->row->after(d);
@@ -199,14 +199,14 @@ static bool grant(struct bad_feed *d)
 	overwrite(d, OPENED, &d->opened);
 	int code = agent_wish(d->opened.feed_id, bytes, 0, fds);
 	if (code != 0 || ring_producer_init(&d->ring, &d->geometry, fds[0], fds[1]) < 0) {
-		agent_say(d->agent, "BAD no ring: %d", code);
+		agent_send(d->agent, "BAD no ring: %d", code);
 		return false;
 	}
 	if (agent_send_ring(d->opened.feed_id, d->client_id) != 0 || !bad_feed_hear_and_forget(d) ||
 	    ring_producer_start(&d->ring) < 0)
 		return false;
 	overwrite(d, HEADER, d->ring.header);
-	return bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
+	return bad_feed_send_reply(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
 }
 
 static void serve_feed(struct bad_feed *d, const Loaderd__OpenFeed *wish)
@@ -298,8 +298,8 @@ void bad_feed_run(const struct agent *agent, const char *arguments)
 	if (!row)
 		return;
 	d = (struct bad_feed){.agent = agent, .row = row};
-	agent_say(agent, "row %s %d %d %u %s", row->kind ? row->kind : "feed", row->expected,
-		  row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES, row->name);
+	agent_send(agent, "row %s %d %d %u %s", row->kind ? row->kind : "feed", row->expected,
+		   row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES, row->name);
 	for (;;) {
 		struct ipc_order order;
 		int fds[IPC_FDS_MAX];

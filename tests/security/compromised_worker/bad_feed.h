@@ -88,7 +88,7 @@ void bad_feed_read_until_closed(struct bad_feed *d);
  */
 bool bad_feed_send_frame(const struct bad_feed *d, const uint8_t *data, size_t size);
 /* Drops the frame if the peer does not read it. */
-bool bad_feed_say(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *message);
-bool bad_feed_say_doorbell(struct bad_feed *d);
-void bad_feed_say_error(struct bad_feed *d, int code, const char *text);
+bool bad_feed_send_reply(struct bad_feed *d, Loaderd__Reply__KindCase kind, void *message);
+bool bad_feed_send_doorbell(struct bad_feed *d);
+void bad_feed_send_error(struct bad_feed *d, int code, const char *text);
 void bad_feed_ask_for_files(struct bad_feed *d, uint32_t first, uint32_t most, bool direct);

@@ -127,20 +127,21 @@ static void giant_wishes(const struct agent *agent)
 	for (size_t i = 0; i < count * count; i++) {
 		uint64_t ring = sizes[i / count], other = sizes[i % count];
 		int code = agent_wish(i + UINT32_MAX, ring, other, NULL);
-		agent_say(agent, "%s a ring of %llu bytes and %llu besides: %s",
-			  code == EINVAL || code == EDQUOT ? "ok" : "BAD", (unsigned long long)ring,
-			  (unsigned long long)other, strerrorname_np(code < 0 ? -code : code));
+		agent_send(agent, "%s a ring of %llu bytes and %llu besides: %s",
+			   code == EINVAL || code == EDQUOT ? "ok" : "BAD",
+			   (unsigned long long)ring, (unsigned long long)other,
+			   strerrorname_np(code < 0 ? -code : code));
 	}
 }
 
 /* Releases a ring but keeps using it: the ring must still count. */
-static void early_ends(const struct agent *agent)
+static void exit_early(const struct agent *agent)
 {
 	int fds[IPC_FDS_MAX];
 	int code = agent_wish(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
 	for (uint64_t feed = 0; feed < 1000; feed++)
 		put_record(IPC_RING_DONE, feed << 40, 0, 0, 0);
-	agent_say(agent, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
+	agent_send(agent, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
 }
 
 /*
@@ -153,8 +154,8 @@ static void wrong_ways(const struct agent *agent)
 	const uint64_t feed = UINT64_C(9) << 40;
 	unsigned sent = 0;
 	int code = agent_send_ring(feed, 1);
-	agent_say(agent, "%s sending a ring that there is not: %s", code == ENOENT ? "ok" : "BAD",
-		  strerrorname_np(code));
+	agent_send(agent, "%s sending a ring that there is not: %s", code == ENOENT ? "ok" : "BAD",
+		   strerrorname_np(code));
 	for (uint64_t client = 0; client < agent->client_id; client++) {
 		code = agent_wish(feed + client, 1 << 20, 0, NULL);
 		sent += code == 0 && agent_send_ring(feed + client, client) != ENOTCONN;
@@ -162,8 +163,8 @@ static void wrong_ways(const struct agent *agent)
 		if (code == EDQUOT)
 			sleep_briefly();
 	}
-	agent_say(agent, "%s sending rings to the connections of others: %u came",
-		  sent == 0 ? "ok" : "BAD", sent);
+	agent_send(agent, "%s sending rings to the connections of others: %u came",
+		   sent == 0 ? "ok" : "BAD", sent);
 	/* Releases the earlier rings one after the other. */
 	for (unsigned i = 0; i < WISHES_MAX; i++) {
 		code = agent_wish(feed, 1 << 20, 0, NULL);
@@ -173,8 +174,8 @@ static void wrong_ways(const struct agent *agent)
 	}
 	(void)agent_send_ring(feed, UINT64_MAX);
 	code = code != 0 ? code : agent_send_ring(feed, agent->client_id);
-	agent_say(agent, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD",
-		  strerrorname_np(code));
+	agent_send(agent, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD",
+		   strerrorname_np(code));
 }
 
 static void *want_forever(void *argument)
@@ -197,7 +198,7 @@ void bad_records(const struct agent *agent, const char *arguments)
 	if (strcmp(arguments, "giants") == 0)
 		giant_wishes(agent);
 	if (strcmp(arguments, "ends") == 0)
-		early_ends(agent);
+		exit_early(agent);
 	if (strcmp(arguments, "ways") == 0)
 		wrong_ways(agent);
 	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < FLOOD; i++) {
@@ -269,7 +270,7 @@ void abandon_descriptors(const struct agent *agent, const char *arguments)
 	const int yes = 1;
 	struct pollfd p = {.fd = agent->client, .events = POLLIN};
 	(void)setsockopt(agent->client, SOL_SOCKET, PASS_RIGHTS, &yes, sizeof(yes));
-	agent_say(agent, "ok descriptors may come");
+	agent_send(agent, "ok descriptors may come");
 	(void)poll(&p, 1, -1);
 }
 
@@ -281,8 +282,8 @@ void exhaust_memory(const struct agent *agent, const char *arguments)
 	while (got < most && mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 				  -1, 0) != MAP_FAILED)
 		got += step;
-	agent_say(agent, "%s memory: refused after %llu MiB", got < most ? "ok" : "BAD",
-		  (unsigned long long)(got >> 20));
+	agent_send(agent, "%s memory: refused after %llu MiB", got < most ? "ok" : "BAD",
+		   (unsigned long long)(got >> 20));
 }
 
 static void *sleep_forever(void *argument)
@@ -302,7 +303,7 @@ void exhaust_threads(const struct agent *agent, const char *arguments)
 	while (count < most && pthread_create(&thread, &attributes, sleep_forever, NULL) == 0)
 		count++;
 	pthread_attr_destroy(&attributes);
-	agent_say(agent, "%s threads: refused after %u", count < most ? "ok" : "BAD", count);
+	agent_send(agent, "%s threads: refused after %u", count < most ? "ok" : "BAD", count);
 }
 
 /* Requests as many rings of minimal size as it can get, and releases none. */
@@ -313,14 +314,14 @@ void exhaust_rings(const struct agent *agent, const char *arguments)
 	while (count < RINGS_MAX &&
 	       (code = agent_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
 		count++;
-	agent_say(agent, "%s rings: refused after %u with %s", code == EDQUOT ? "ok" : "BAD", count,
-		  strerrorname_np(code < 0 ? -code : code));
+	agent_send(agent, "%s rings: refused after %u with %s", code == EDQUOT ? "ok" : "BAD",
+		   count, strerrorname_np(code < 0 ? -code : code));
 }
 
 /* Stops reading from the supervisor. */
 void hang_silently(const struct agent *agent, const char *arguments)
 {
-	agent_say(agent, AGENT_END);
+	agent_send(agent, AGENT_END);
 	close(agent->client);
 	sleep_forever(NULL);
 }

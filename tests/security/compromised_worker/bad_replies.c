@@ -19,20 +19,20 @@ static void send_bytes(struct bad_feed *d, const void *bytes, size_t size)
 	(void)!send(d->fd, bytes, size, MSG_NOSIGNAL);
 }
 
-static void say_code(struct bad_feed *d)
+static void send_error_code(struct bad_feed *d)
 {
-	bad_feed_say_error(d, (int)d->row->value, "so it is");
+	bad_feed_send_error(d, (int)d->row->value, "so it is");
 	bad_feed_read_until_closed(d);
 }
 
-static void say_megabyte(struct bad_feed *d)
+static void send_megabyte(struct bad_feed *d)
 {
 	char *text = malloc(MEGABYTE / 3);
 	if (!text)
 		return;
 	memset(text, '\x1b', MEGABYTE / 3 - 1);
 	text[MEGABYTE / 3 - 1] = '\0';
-	bad_feed_say_error(d, EIO, text);
+	bad_feed_send_error(d, EIO, text);
 	free(text);
 	bad_feed_read_until_closed(d);
 }
@@ -74,10 +74,10 @@ static void send_slowly(struct bad_feed *d)
 static void flood_with_doorbells(struct bad_feed *d)
 {
 	while (!is_closed(d))
-		bad_feed_say_doorbell(d);
+		bad_feed_send_doorbell(d);
 }
 
-static bool say_many_feeds(struct bad_feed *d)
+static bool send_many_feeds(struct bad_feed *d)
 {
 	static Loaderd__FeedStatus empty = LOADERD__FEED_STATUS__INIT;
 	static Loaderd__FeedStatus *feeds[MANY];
@@ -86,7 +86,7 @@ static bool say_many_feeds(struct bad_feed *d)
 		feeds[i] = &empty;
 	status.n_feeds = MANY;
 	status.feeds = feeds;
-	return bad_feed_say(d, LOADERD__REPLY__KIND_STATUS, &status);
+	return bad_feed_send_reply(d, LOADERD__REPLY__KIND_STATUS, &status);
 }
 
 /* Sends frames faster than they can be parsed: each is Reply{status{feeds{}, feeds{}, ...}}. */
@@ -105,7 +105,7 @@ static void flood_with_megabytes(struct bad_feed *d)
 
 static void answer_with_many_feeds(struct bad_feed *d)
 {
-	say_many_feeds(d);
+	send_many_feeds(d);
 	bad_feed_read_until_closed(d);
 }
 
@@ -125,19 +125,19 @@ static void ask_while_running(struct bad_feed *d)
 
 static void open_while_running(struct bad_feed *d)
 {
-	bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
 	bad_feed_read_until_closed(d);
 }
 
-static void say_shutting_down(struct bad_feed *d)
+static void send_shutting_down(struct bad_feed *d)
 {
 	Loaderd__ShuttingDown stopping = LOADERD__SHUTTING_DOWN__INIT;
-	bad_feed_say(d, LOADERD__REPLY__KIND_SHUTTING_DOWN, &stopping);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_SHUTTING_DOWN, &stopping);
 }
 
 static void answer_shutting_down(struct bad_feed *d)
 {
-	say_shutting_down(d);
+	send_shutting_down(d);
 	bad_feed_read_until_closed(d);
 }
 
@@ -163,10 +163,10 @@ static void ask_in_turn(struct bad_feed *d)
 	}
 }
 
-static void say_ring(struct bad_feed *d)
+static void send_ring(struct bad_feed *d)
 {
 	Loaderd__Ring ring = LOADERD__RING__INIT;
-	bad_feed_say(d, LOADERD__REPLY__KIND_RING, &ring);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_RING, &ring);
 	bad_feed_read_until_closed(d);
 }
 
@@ -174,7 +174,7 @@ static void open_without_ring(struct bad_feed *d)
 {
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	opened.samples = opened.batches_per_epoch = 1;
-	bad_feed_say(d, LOADERD__REPLY__KIND_FEED_OPENED, &opened);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_FEED_OPENED, &opened);
 	bad_feed_read_until_closed(d);
 }
 
@@ -220,7 +220,7 @@ static void describe(struct bad_feed *d, size_t names, double number)
 	dataset.uuid = (ProtobufCBinaryData){names < 7 ? names : 7, (uint8_t *)"notlong"};
 	bad_feed_ask_for_files(d, 0, 1, false);
 	if (bad_feed_hear_and_forget(d))
-		bad_feed_say(d, LOADERD__REPLY__KIND_DATASET, &dataset);
+		bad_feed_send_reply(d, LOADERD__REPLY__KIND_DATASET, &dataset);
 	bad_feed_read_until_closed(d);
 }
 
@@ -252,7 +252,7 @@ static void status_of_escapes(struct bad_feed *d)
 	status.feeds = feeds;
 	status.n_bad = 1;
 	status.bad = bads;
-	bad_feed_say(d, LOADERD__REPLY__KIND_STATUS, &status);
+	bad_feed_send_reply(d, LOADERD__REPLY__KIND_STATUS, &status);
 	bad_feed_read_until_closed(d);
 }
 
@@ -286,7 +286,7 @@ const struct row bad_reply_rows[] = {
 	 .expected = EPROTO},
 	{"another type of field when it comes back", .again = true,
 	 IN_GEOMETRY(sections[RING_FIRST_FIELD].element, RING_F64), .expected = EPROTO},
-	{"EAGAIN when it comes back", .again = true, .answer = say_code, .value = EAGAIN,
+	{"EAGAIN when it comes back", .again = true, .answer = send_error_code, .value = EAGAIN,
 	 .expected = EPROTO},
 	{"no answer when it comes back", .again = true, .answer = bad_feed_read_until_closed,
 	 .expected = ECONNRESET, .patience_ms = 60000},
@@ -306,21 +306,23 @@ const struct row bad_reply_rows[] = {
 	 .expected = EPROTO},
 	{"shutting down", .answer = answer_shutting_down, .expected = ESHUTDOWN},
 	{"FeedOpened without a ring", .answer = open_without_ring, .expected = EPROTO},
-	{"a ring without descriptors", .answer = say_ring, .expected = EPROTO},
-	{"error 0", .answer = say_code, .value = 0, .expected = EPROTO},
-	{"error -1", .answer = say_code, .value = UINT32_MAX, .expected = EPROTO},
-	{"error 2147483647", .answer = say_code, .value = INT32_MAX, .expected = EPROTO},
-	{"an error of a megabyte of escapes", .answer = say_megabyte, .expected = EIO},
+	{"a ring without descriptors", .answer = send_ring, .expected = EPROTO},
+	{"error 0", .answer = send_error_code, .value = 0, .expected = EPROTO},
+	{"error -1", .answer = send_error_code, .value = UINT32_MAX, .expected = EPROTO},
+	{"error 2147483647", .answer = send_error_code, .value = INT32_MAX, .expected = EPROTO},
+	{"an error of a megabyte of escapes", .answer = send_megabyte, .expected = EIO},
 	{"the first file for ever", .answer = ask_in_order, .value = 0, .expected = EPROTO},
 	{"file 4294967295", .answer = ask_in_order, .value = UINT32_MAX, .expected = EPROTO},
 	{"no file at a time", .answer = ask_for_none, .expected = EPROTO},
 	{"all files, past the page cache and not, in turn", .answer = ask_in_turn,
 	 .expected = EPROTO},
 	/* invalid data while batches are delivered */
-	{"EAGAIN of a running feed", .after = say_code, .value = EAGAIN, .expected = EPROTO},
-	{"ETIMEDOUT of a running feed", .after = say_code, .value = ETIMEDOUT, .expected = EPROTO},
-	{"ENOBUFS of a running feed", .after = say_code, .value = ENOBUFS, .expected = EPROTO},
-	{"a megabyte of escapes of a running feed", .after = say_megabyte, .expected = EPROTO},
+	{"EAGAIN of a running feed", .after = send_error_code, .value = EAGAIN, .expected = EPROTO},
+	{"ETIMEDOUT of a running feed", .after = send_error_code, .value = ETIMEDOUT,
+	 .expected = EPROTO},
+	{"ENOBUFS of a running feed", .after = send_error_code, .value = ENOBUFS,
+	 .expected = EPROTO},
+	{"a megabyte of escapes of a running feed", .after = send_megabyte, .expected = EPROTO},
 	{"a frame of 4 GiB of a running feed", .after = send_huge_length, .expected = EPROTO},
 	{"half a frame", .after = send_half, .expected = ETIMEDOUT, .patience_ms = 500},
 	{"doorbells without end", .after = flood_with_doorbells, .expected = ETIMEDOUT,
@@ -328,10 +330,10 @@ const struct row bad_reply_rows[] = {
 	{"a status of 400000 feeds without end", .after = flood_with_megabytes, .expected = EPROTO},
 	{"messages that say nothing without end", .after = flood_with_unknown_fields,
 	 .expected = ETIMEDOUT, .patience_ms = 500},
-	{"ShuttingDown of a feed that goes on", .after = say_shutting_down},
+	{"ShuttingDown of a feed that goes on", .after = send_shutting_down},
 	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},
 	{"FeedOpened of a running feed", .after = open_while_running, .expected = EPROTO},
-	{"a ring of a running feed", .after = say_ring, .expected = EPROTO},
+	{"a ring of a running feed", .after = send_ring, .expected = EPROTO},
 	/* invalid replies to other requests */
 	{"statistics that are no numbers", .kind = "dataset", .answer = describe_nothing},
 	{"60000 names of escapes", .kind = "dataset", .answer = describe_much},
@@ -343,13 +345,13 @@ const struct row bad_reply_rows[] = {
 	{"a status of 400000 feeds", .kind = "status", .answer = answer_with_many_feeds,
 	 .expected = EPROTO},
 	{"files for a status", .kind = "status", .answer = ask_in_order, .expected = EPROTO},
-	{"a megabyte of escapes for a status", .kind = "status", .answer = say_megabyte,
+	{"a megabyte of escapes for a status", .kind = "status", .answer = send_megabyte,
 	 .expected = EIO},
 	{"shutting down for a status", .kind = "status", .answer = answer_shutting_down,
 	 .expected = EPROTO},
 	{"a frame of 4 GiB for a status", .kind = "status", .answer = send_huge_length,
 	 .expected = EPROTO},
-	{"a ring for a status", .kind = "status", .answer = say_ring, .expected = EPROTO},
+	{"a ring for a status", .kind = "status", .answer = send_ring, .expected = EPROTO},
 	{"a hang-up for a status", .kind = "status", .answer = hang_up, .expected = ECONNRESET},
 	{NULL},
 };

@@ -19,7 +19,7 @@ static void publish_in_held_slot(struct bad_feed *d, struct ring_slot *slot)
 static void set_head(struct bad_feed *d, uint64_t head)
 {
 	atomic_store(&d->ring.header->head, head);
-	bad_feed_say_doorbell(d);
+	bad_feed_send_doorbell(d);
 	bad_feed_read_until_closed(d);
 }
 
@@ -37,14 +37,14 @@ static void fail_without_terminator(struct bad_feed *d)
 {
 	memset(d->ring.header->reason, '\x1b', RING_REASON_MAX);
 	atomic_store(&d->ring.header->state, RING_FAILED);
-	bad_feed_say_doorbell(d);
+	bad_feed_send_doorbell(d);
 	bad_feed_read_until_closed(d);
 }
 
 static void stop_again(struct bad_feed *d)
 {
 	if (ring_end(&d->ring, RING_REASON_STOPPING))
-		bad_feed_say_doorbell(d);
+		bad_feed_send_doorbell(d);
 	bad_feed_read_until_closed(d);
 }
 

@@ -50,8 +50,8 @@ static void report(const struct agent *agent, const char *name, int code, int ex
 {
 	if (expected == 0)
 		expected = EPERM;
-	agent_say(agent, "%s %s: %s", code == expected ? "ok" : "BAD", name,
-		  code == 0 ? "SUCCEEDED" : strerrorname_np(code));
+	agent_send(agent, "%s %s: %s", code == expected ? "ok" : "BAD", name,
+		   code == 0 ? "SUCCEEDED" : strerrorname_np(code));
 }
 
 static void try_calls(const struct agent *agent, const struct call *calls, size_t count)
@@ -454,7 +454,7 @@ static void inherited_rings(const struct agent *agent)
 			ring = fd;
 	}
 	if (ring < 0) {
-		agent_say(agent, "ok io_uring: there is no ring");
+		agent_send(agent, "ok io_uring: there is no ring");
 		return;
 	}
 	for (size_t i = 0; i < sizeof(wishes) / sizeof(*wishes); i++) {
@@ -499,5 +499,5 @@ void escape_attempts_foreign_call(const struct agent *agent, const char *argumen
 	else
 		__asm__ volatile("int $0x80" : "=a"(r) : "a"(20L) : "memory");
 #endif
-	agent_say(agent, "BAD a call as of %s: %ld", arguments, r);
+	agent_send(agent, "BAD a call as of %s: %ld", arguments, r);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint8_t *at(const struct reference *picture, int64_t x, int64_t y)
+static uint8_t *pixel_at(const struct reference *picture, int64_t x, int64_t y)
 {
 	return picture->pixels + ((size_t)y * picture->width + (size_t)x) * 3;
 }
@@ -52,12 +52,12 @@ static void crop(struct reference *picture, int64_t x, int64_t y, uint32_t width
 				      y + j < picture->height;
 
 			if (inside || fill)
-				memcpy(at(&next, i, j), inside ? at(picture, x + i, y + j) : fill,
-				       3);
+				memcpy(pixel_at(&next, i, j),
+				       inside ? pixel_at(picture, x + i, y + j) : fill, 3);
 			else
-				memcpy(at(&next, i, j),
-				       at(picture, walk(x + i, picture->width),
-					  walk(y + j, picture->height)),
+				memcpy(pixel_at(&next, i, j),
+				       pixel_at(picture, walk(x + i, picture->width),
+						walk(y + j, picture->height)),
 				       3);
 		}
 	replace(picture, next);
@@ -108,7 +108,7 @@ static void resize(struct reference *picture, uint32_t width, uint32_t height, b
 			for (uint32_t j = 0; w != 0 && j < picture->height; j++)
 				for (int c = 0; c < 3; c++)
 					rows[((size_t)j * width + i) * 3 + c] +=
-						w * at(picture, k, j)[c];
+						w * pixel_at(picture, k, j)[c];
 		}
 	}
 	for (size_t i = 0; bicubic && i < (size_t)picture->height * width * 3; i++)
@@ -125,7 +125,7 @@ static void resize(struct reference *picture, uint32_t width, uint32_t height, b
 				sums[i] += w * rows[(size_t)k * width * 3 + i];
 		}
 		for (uint32_t i = 0; i < 3 * width; i++)
-			at(&next, 0, j)[i] = (uint8_t)to_byte(sums[i]);
+			pixel_at(&next, 0, j)[i] = (uint8_t)to_byte(sums[i]);
 		free(sums);
 	}
 	free(rows);
@@ -138,9 +138,9 @@ static void flip(struct reference *picture, bool vertical)
 
 	for (uint32_t j = 0; j < picture->height; j++)
 		for (uint32_t i = 0; i < picture->width; i++)
-			memcpy(at(&next, i, j),
-			       at(picture, vertical ? i : picture->width - 1 - i,
-				  vertical ? picture->height - 1 - j : j),
+			memcpy(pixel_at(&next, i, j),
+			       pixel_at(picture, vertical ? i : picture->width - 1 - i,
+					vertical ? picture->height - 1 - j : j),
 			       3);
 	replace(picture, next);
 }

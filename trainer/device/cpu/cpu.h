@@ -195,8 +195,8 @@ struct cpu_node {
 	float *folded_bias; /* [K] in evaluation: beta - mean * scale, or the bias */
 	/* arena blocks; raw_block: norm_act.raw, unless it shares y's memory */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
-	/* schedule steps; again_step 0 if the forward pass is not recomputed */
-	uint32_t again_step, backward_step;
+	/* schedule steps; recompute_step 0 if the forward pass is not recomputed */
+	uint32_t recompute_step, backward_step;
 	uint64_t weights_version, buffers_version; /* versions of the prepared weights */
 	enum device_slot prepared;
 	char engine[160];
@@ -234,7 +234,7 @@ struct cpu_exec {
 	bool holds;               /* the step in progress leaves running statistics unchanged */
 	bool warms_up;            /* the step in progress is a warm-up, without sums over ranks */
 	/* the forward pass in progress is a recomputation: norms keep their statistics */
-	bool again;
+	bool recomputing;
 	uint32_t fed_count;        /* samples of the uploaded batch; 0 if none */
 	struct device_draws draws; /* of the uploaded batch */
 	uint64_t tickets, steps;

@@ -43,8 +43,8 @@ int cpu_add_block(struct cpu_exec *exec, uint64_t bytes, uint32_t step, uint32_t
 		arena_extend(&exec->arena, *ret_block, 0);
 		arena_extend(&exec->arena, *ret_block, exec->end);
 	}
-	if (step < exec->graph->node_count && exec->nodes[step].again_step)
-		arena_again(&exec->arena, *ret_block, exec->nodes[step].again_step);
+	if (step < exec->graph->node_count && exec->nodes[step].recompute_step)
+		arena_add_second(&exec->arena, *ret_block, exec->nodes[step].recompute_step);
 	return 0;
 }
 
@@ -157,7 +157,7 @@ static void graph_schedule(struct cpu_exec *exec)
 	for (uint32_t i = exec->graph->node_count; i-- > 0;) {
 		for (uint32_t j = cpu_segment_first(exec, i); j <= i; j++)
 			if (device_node_recomputes(exec->graph, exec->graph->nodes[j]))
-				exec->nodes[j].again_step = step++;
+				exec->nodes[j].recompute_step = step++;
 		exec->nodes[i].backward_step = step++;
 	}
 	exec->end = step;
@@ -267,19 +267,19 @@ static int graph_plan_nodes(struct cpu_exec *exec)
 static bool graph_is_wanted(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	for (uint32_t i = 0; i < exec->arena.count; i++)
-		if (exec->arena.blocks[i].again == node->again_step &&
-		    exec->arena.blocks[i].last_again)
+		if (exec->arena.blocks[i].second_first == node->recompute_step &&
+		    exec->arena.blocks[i].second_last)
 			return true;
 	return false;
 }
 
 static void graph_plan_node_recompute(struct cpu_exec *exec, struct cpu_node *node)
 {
-	uint32_t step = node->again_step;
+	uint32_t step = node->recompute_step;
 	bool wanted = graph_is_wanted(exec, node);
 
 	for (uint32_t i = 0; i < exec->arena.count; i++) {
-		if (exec->arena.blocks[i].again != step)
+		if (exec->arena.blocks[i].second_first != step)
 			continue;
 		if (wanted)
 			arena_extend(&exec->arena, i, step);
@@ -287,7 +287,7 @@ static void graph_plan_node_recompute(struct cpu_exec *exec, struct cpu_node *no
 			arena_keep(&exec->arena, i);
 	}
 	if (!wanted) {
-		node->again_step = 0;
+		node->recompute_step = 0;
 		return;
 	}
 	node->flops_backward += node->flops_forward;
@@ -303,7 +303,7 @@ static void graph_plan_node_recompute(struct cpu_exec *exec, struct cpu_node *no
 static void graph_plan_recompute(struct cpu_exec *exec)
 {
 	for (uint32_t i = exec->graph->node_count; i-- > 0;)
-		if (exec->nodes[i].again_step)
+		if (exec->nodes[i].recompute_step)
 			graph_plan_node_recompute(exec, &exec->nodes[i]);
 }
 

@@ -294,7 +294,7 @@ static int norm_act_forward_part(struct cpu_exec *exec, struct cpu_node *node, u
 	struct cpu_norm_act part = norm_act_part(exec, &node->norm_act, group), *norm_act = &part;
 	const struct cpu_value *residual = node->residual, *y = node->y;
 
-	if (exec->again) {
+	if (exec->recomputing) {
 		/*
 		 * recomputation: keep scale and bias, since running statistics have already moved
 		 */

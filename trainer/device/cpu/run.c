@@ -128,13 +128,13 @@ static int run_recompute(struct cpu_exec *exec, uint32_t last)
 	bool profile = exec->device->base.options.profile;
 	int r = 0;
 
-	exec->again = true;
+	exec->recomputing = true;
 	for (uint32_t i = cpu_segment_first(exec, last); i <= last && r == 0; i++) {
 		struct cpu_node *node = &exec->nodes[i];
 		uint64_t start = profile ? run_clock_ns(exec) : 0;
 		uint64_t begin = device_span_begin(&exec->device->base);
 
-		if (!node->again_step)
+		if (!node->recompute_step)
 			continue;
 		r = node->ops->forward(exec, node);
 		if (r < 0)
@@ -143,7 +143,7 @@ static int run_recompute(struct cpu_exec *exec, uint32_t last)
 			node->backward_ns += run_clock_ns(exec) - start;
 		run_report_span(exec, node, "backward", begin);
 	}
-	exec->again = false;
+	exec->recomputing = false;
 	return r;
 }
 

@@ -360,7 +360,7 @@ int cuda_ranks_sum_norm(struct cuda_exec *exec, const struct cuda_op *op);
  */
 int cuda_ranks_begin_step(struct cuda_exec *exec);
 int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op);
-int cuda_ranks_after(struct cuda_exec *exec, uint32_t index);
+int cuda_ranks_after_op(struct cuda_exec *exec, uint32_t index);
 int cuda_ranks_end_step(struct cuda_exec *exec);
 /*
  * Waits for an event of the compute stream; works with a single rank, too. Returns early if an all-

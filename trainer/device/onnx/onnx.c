@@ -129,8 +129,8 @@ static const char *result(const Node *node)
 	return node->output[0];
 }
 
-static Attribute *attribute(struct writer *writer, Node *node, const char *name,
-			    Loaderd__Onnx__Attribute__Type type)
+static Attribute *add_attribute(struct writer *writer, Node *node, const char *name,
+				Loaderd__Onnx__Attribute__Type type)
 {
 	Attribute *made = allocate(writer, sizeof(*made));
 
@@ -144,7 +144,7 @@ static Attribute *attribute(struct writer *writer, Node *node, const char *name,
 
 static void set_int(struct writer *writer, Node *node, const char *name, int64_t value)
 {
-	Attribute *made = attribute(writer, node, name, LOADERD__ONNX__ATTRIBUTE__TYPE__INT);
+	Attribute *made = add_attribute(writer, node, name, LOADERD__ONNX__ATTRIBUTE__TYPE__INT);
 
 	made->i = value;
 	made->has_i = true;
@@ -152,7 +152,7 @@ static void set_int(struct writer *writer, Node *node, const char *name, int64_t
 
 static void set_float(struct writer *writer, Node *node, const char *name, float value)
 {
-	Attribute *made = attribute(writer, node, name, LOADERD__ONNX__ATTRIBUTE__TYPE__FLOAT);
+	Attribute *made = add_attribute(writer, node, name, LOADERD__ONNX__ATTRIBUTE__TYPE__FLOAT);
 
 	made->f = value;
 	made->has_f = true;
@@ -161,7 +161,7 @@ static void set_float(struct writer *writer, Node *node, const char *name, float
 static void set_ints(struct writer *writer, Node *node, const char *name, size_t count,
 		     const int64_t *values)
 {
-	Attribute *made = attribute(writer, node, name, LOADERD__ONNX__ATTRIBUTE__TYPE__INTS);
+	Attribute *made = add_attribute(writer, node, name, LOADERD__ONNX__ATTRIBUTE__TYPE__INTS);
 
 	made->ints = allocate(writer, count * sizeof(*made->ints));
 	memcpy(made->ints, values, count * sizeof(*made->ints));
@@ -209,7 +209,7 @@ static const char *number(struct writer *writer, float value)
 	return name;
 }
 
-static const char *integers(struct writer *writer, size_t count, const int64_t *values)
+static const char *add_integers(struct writer *writer, size_t count, const int64_t *values)
 {
 	const char *name;
 	int64_t dims[] = {(int64_t)count};
@@ -221,8 +221,8 @@ static const char *integers(struct writer *writer, size_t count, const int64_t *
 }
 
 #define INTEGERS(writer, ...)                                                                      \
-	integers(writer, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),                       \
-		 (int64_t[]){__VA_ARGS__})
+	add_integers(writer, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),                   \
+		     (int64_t[]){__VA_ARGS__})
 
 /* Reshapes all dimensions except the first, which is the number of samples. */
 #define RESHAPE(writer, x, ...)                                                                    \
@@ -443,7 +443,7 @@ static void write_attention(struct writer *writer, const struct device_node *nod
 
 	for (int i = 0; i < 3; i++) {
 		int64_t index = i;
-		Node *take = add(writer, "Gather", qkv, integers(writer, 1, &index), NULL);
+		Node *take = add(writer, "Gather", qkv, add_integers(writer, 1, &index), NULL);
 
 		set_int(writer, take, "axis", 2);
 		part[i] = RESHAPE(writer, result(take), tokens, heads, width);
@@ -506,7 +506,7 @@ static void write_select_token(struct writer *writer, const struct device_node *
 	int64_t position = node->position;
 	Node *take = add(writer, "Gather",
 			 RESHAPE(writer, nhwc(writer, node->x), 1, (int64_t)x.h * x.w, x.c),
-			 integers(writer, 1, &position), NULL);
+			 add_integers(writer, 1, &position), NULL);
 
 	set_int(writer, take, "axis", 2);
 	finish(writer, node, result(take), true);

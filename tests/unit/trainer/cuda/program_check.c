@@ -172,7 +172,8 @@ static int check_operands(const struct cuda_program *program, const struct cuda_
 static bool is_live(const struct cuda_tensor *tensor, uint32_t index)
 {
 	return (index >= tensor->first && index <= tensor->last) ||
-	       (tensor->again && index >= tensor->again && index <= tensor->last_again);
+	       (tensor->second_first && index >= tensor->second_first &&
+		index <= tensor->second_last);
 }
 
 /*

@@ -412,7 +412,7 @@ TEST(memory_lacks)
 	}
 }
 
-static int meet(struct cuda_exec *exec)
+static int ranks_meet(struct cuda_exec *exec)
 {
 	return cuda_ranks_meet(exec->device, 0, exec->error);
 }
@@ -428,7 +428,7 @@ static int agree(struct cuda_exec *exec)
  */
 TEST(agreeing_without_memory)
 {
-	static int (*const parts[])(struct cuda_exec *) = {meet, agree, cuda_ranks_share,
+	static int (*const parts[])(struct cuda_exec *) = {ranks_meet, agree, cuda_ranks_share,
 							   cuda_ranks_compare};
 	unsigned last = comm->world - 1, failures = 0;
 	struct cuda_exec *exec;

@@ -21,7 +21,7 @@ static bool ranges_overlap(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_en
 static bool is_live(const struct arena_block *block, uint32_t step)
 {
 	return (block->first <= step && step <= block->last) ||
-	       (block->again && block->again <= step && step <= block->last_again);
+	       (block->second_first && block->second_first <= step && step <= block->second_last);
 }
 
 static bool live_together(const struct arena_block *a, const struct arena_block *b, uint32_t steps)
@@ -81,7 +81,7 @@ TEST(arena)
 				0);
 			arena_extend(&arena, block, first);
 			if (seed % 2 && last + 2 < steps && i % 3 == 0) {
-				arena_again(&arena, block, last + 2);
+				arena_add_second(&arena, block, last + 2);
 				arena_extend(&arena, block,
 					     last + 2 +
 						     (uint32_t)(uniform(seed + 300, i) *
@@ -111,11 +111,11 @@ TEST(arena_chain)
 	for (int keeps = 0; keeps < 2; keeps++) {
 		arena_init(&arena);
 		assert_int_equal(arena_add_block(&arena, 4096, 0, 1, &block), 0);
-		arena_again(&arena, block, 5);
+		arena_add_second(&arena, block, 5);
 		arena_extend(&arena, block, 6);
 		arena_extend(&arena, block, 2);
 		assert_int_equal(arena.blocks[block].last, 2);
-		assert_int_equal(arena.blocks[block].last_again, 6);
+		assert_int_equal(arena.blocks[block].second_last, 6);
 		if (keeps)
 			arena_keep(&arena, block);
 		assert_int_equal(arena_add_block(&arena, 4096, 3, 4, &block), 0);

@@ -43,7 +43,7 @@ static enum device_precision precision(void)
  * weight or an activation after a norm may round to the other neighbouring value. bf16 has three
  * bits less than fp16.
  */
-static double looser(const struct net *net)
+static double tolerance_factor(const struct net *net)
 {
 	switch (device_info(net->device)->precision) {
 	case DEVICE_FP16:
@@ -293,7 +293,7 @@ static void check_same(const struct net *net, bool buffers)
 
 static bool near(const struct net *net, double a, double b)
 {
-	return fabs(a - b) <= 2e-5 * looser(net) * (1e-3 + fabs(b));
+	return fabs(a - b) <= 2e-5 * tolerance_factor(net) * (1e-3 + fabs(b));
 }
 
 /*
@@ -327,9 +327,11 @@ static void compare(enum norms norms)
 				 b.loss, a.grad_norm, b.grad_norm);
 	}
 	check_same(&ranks, norms == NORMS_SYNCHRONIZED);
-	assert_true(difference(&ranks, &whole, DEVICE_VALUE, true) < 2e-5 * looser(&ranks));
-	assert_true(difference(&ranks, &whole, DEVICE_EMA, true) < 2e-5 * looser(&ranks));
-	assert_true(difference(&ranks, &whole, DEVICE_STATE, false) < 2e-4 * looser(&ranks));
+	assert_true(difference(&ranks, &whole, DEVICE_VALUE, true) <
+		    2e-5 * tolerance_factor(&ranks));
+	assert_true(difference(&ranks, &whole, DEVICE_EMA, true) < 2e-5 * tolerance_factor(&ranks));
+	assert_true(difference(&ranks, &whole, DEVICE_STATE, false) <
+		    2e-4 * tolerance_factor(&ranks));
 	close_net(&ranks);
 	close_net(&whole);
 }

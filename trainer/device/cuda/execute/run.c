@@ -80,7 +80,7 @@ static int run_queue_operation(struct cuda_exec *exec, uint32_t index)
 	gpu_range_pop();
 	if (r == 0 && exec->device->base.options.detect_anomaly)
 		r = run_search(exec, index);
-	return r == 0 ? cuda_ranks_after(exec, index) : r;
+	return r == 0 ? cuda_ranks_after_op(exec, index) : r;
 }
 
 static int run_queue_operations(struct cuda_exec *exec)

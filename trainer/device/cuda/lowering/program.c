@@ -37,7 +37,8 @@ static uint64_t op_bytes(const struct cuda_op *op)
 
 static void use_tensor(struct cuda_tensor *tensor, uint32_t at)
 {
-	uint32_t *last = tensor->again && at >= tensor->again ? &tensor->last_again : &tensor->last;
+	uint32_t *last = tensor->second_first && at >= tensor->second_first ? &tensor->second_last
+									    : &tensor->last;
 
 	if (at < tensor->first)
 		tensor->first = at;
@@ -100,9 +101,9 @@ int program_finish(struct cuda_program *program, bool keep_all)
 					&tensor->block);
 		if (r < 0)
 			return r;
-		if (tensor->again) {
-			arena_again(&program->arena, tensor->block, tensor->again);
-			arena_extend(&program->arena, tensor->block, tensor->last_again);
+		if (tensor->second_first) {
+			arena_add_second(&program->arena, tensor->block, tensor->second_first);
+			arena_extend(&program->arena, tensor->block, tensor->second_last);
 		}
 	}
 	return arena_layout(&program->arena);
@@ -129,7 +130,7 @@ void program_free(struct cuda_program *program)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		struct cuda_op *op = &program->ops[i];
 
-		if (op->again)
+		if (op->recomputed)
 			continue;
 		if (op->kind == CUDA_OP_CONV && op->conv.plan)
 			program->conv->plan_free(op->conv.plan);

@@ -172,8 +172,9 @@ struct cuda_tensor {
 	enum device_slot slot;      /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
 	uint32_t first, last; /* first and last operation that use it; only in the arena */
-	/* second lifetime of a recomputed tensor (recompute.c); `again` is 0 if there is none */
-	uint32_t again, last_again;
+	/* second lifetime of a recomputed tensor (recompute.c); second_first is 0 if there is none
+	 */
+	uint32_t second_first, second_last;
 	uint32_t block; /* index of its block in the arena */
 	bool kept;      /* readable after a step */
 	/*
@@ -187,7 +188,8 @@ struct cuda_op {
 	enum cuda_op_kind kind;
 	const struct device_node *node;
 	bool backward;
-	bool again; /* a forward operation repeated in backward, with the same plan (recompute.c) */
+	bool recomputed; /* a forward operation repeated in backward, with the same plan
+			    (recompute.c) */
 	struct cuda_tensor *operands[CUDA_ROLES];
 	uint64_t written; /* bit mask of roles; see cuda_op_writes() */
 	/*

@@ -127,12 +127,12 @@ static void find_repeated(struct recompute *c)
 /* Marks an operation that is inserted at index `at` of the new list. */
 static void repeat(const struct recompute *c, struct cuda_op *op, uint32_t at)
 {
-	op->backward = op->again = true;
+	op->backward = op->recomputed = true;
 	for (int role = 0; role < CUDA_ROLES; role++) {
 		const struct tensor_use *use = use_of(c, op, role);
 
 		if (use && use->writer && !use->stays && cuda_op_writes(op, (enum cuda_role)role))
-			op->operands[role]->again = at;
+			op->operands[role]->second_first = at;
 	}
 }
 

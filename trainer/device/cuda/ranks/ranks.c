@@ -256,7 +256,7 @@ int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op)
 	return cuda_ranks_several(exec->graph) && op->kind == CUDA_OP_LOSS ? ranks_join(exec) : 0;
 }
 
-int cuda_ranks_after(struct cuda_exec *exec, uint32_t index)
+int cuda_ranks_after_op(struct cuda_exec *exec, uint32_t index)
 {
 	struct cuda_ranks *ranks = &exec->ranks;
 	const struct buckets *buckets = &ranks->buckets;
