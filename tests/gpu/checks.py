@@ -208,7 +208,7 @@ def count_plans(cache):
 
 
 def judge_plans(kept):
-    """Returns (verdict, seconds, detail) of the test that plans were timed. Otherwise the losses would only repeat those with the plans of the heuristics."""
+    """Returns (verdict, seconds, detail) of a test that fails if no plan was timed: the comparison of losses would then repeat that of the heuristics' plans."""
     plans, apart = kept
     return "passed" if plans else "failed", 0, f"{plans} plans; {apart} problems that are faster apart"
 

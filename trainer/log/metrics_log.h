@@ -54,7 +54,7 @@ void metrics_log_number(struct metrics_log *metrics, const char *key, double val
 /* Adds a number exactly, and as KEY_hex. */
 void metrics_log_exact(struct metrics_log *metrics, const char *key, double value);
 int metrics_log_end(struct metrics_log *metrics);
-/* The line ended last. Keys, event and strings point to the caller's. */
+/* Returns the last completed line. Its strings belong to the caller of this module. */
 const struct metrics_log_line *metrics_log_line(const struct metrics_log *metrics);
 /* Waits until all lines are on disk. Accepts NULL. */
 int metrics_log_sync(struct metrics_log *metrics);

@@ -288,7 +288,7 @@ static struct due_actions loop_due(const struct run *run)
 	return due;
 }
 
-static int loop_do(struct run *run, const struct due_actions *due)
+static int loop_run_due(struct run *run, const struct due_actions *due)
 {
 	int r = run_collect(run, 0);
 	if (r < 0)
@@ -320,7 +320,7 @@ static int loop_between(struct run *run)
 	struct due_actions due = loop_due(run);
 	if (!due.epoch_line && !due.evaluation && !due.checkpoint)
 		return 0;
-	int r = loop_do(run, &due);
+	int r = loop_run_due(run, &due);
 	meter_skip(&run->meter);
 	return r;
 }

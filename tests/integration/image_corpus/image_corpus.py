@@ -98,7 +98,7 @@ def read_all(files, folder, options):
     return outcome
 
 
-def truth_of(row, there):
+def expected_pixels(row, there):
     """Returns the pixels of a file, or the error."""
     return there if row.truth is None else row.truth if isinstance(row.truth, numpy.ndarray) else read_with_pillow(row.truth)
 
@@ -109,7 +109,7 @@ def judge(row, here, there):
     if row.part and row.part not in PARTS:
         return ("the same" if isinstance(here, str) and "built without" in here else f"ACCEPTED HERE, WITHOUT {row.part}"), isinstance(here, str)
     pillow = "refuses: " + there if isinstance(there, str) else "reads"
-    truth = truth_of(row, there)
+    truth = expected_pixels(row, there)
 
     if isinstance(here, str):
         agreed = bool(expected) and re.search(expected, here) and not here.startswith("stored")
@@ -152,7 +152,7 @@ def judge_cuts(table, count, files, folder):
         for row, length, part in cuts:
             here = outcome.get(part.name, "not found in the folder")
             stored = isinstance(here, str) and here.startswith("stored")
-            truth = truth_of(row, read_with_pillow(row.data)) if not isinstance(here, str) else None
+            truth = expected_pixels(row, read_with_pillow(row.data)) if not isinstance(here, str) else None
             if stored or truth is not None and (isinstance(truth, str) or difference(here, truth) not in range(row.within + 1)):
                 wrong += 1
                 print(f"FAILED  {row.name} [{mode}], its first {length} of {len(row.data)} bytes: ACCEPTED HERE, WRONG{': ' + here if stored else ''}")

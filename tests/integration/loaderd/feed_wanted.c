@@ -309,8 +309,9 @@ TEST(a_daemon_dies)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Opens a feed by hand, with 4 slots and batches of up to 32 samples. Returns the socket. */
-static int open_by_hand(const struct fixture *fixture, bool wanted)
+/* Opens a feed over the socket, with 4 slots and batches of up to 32 samples. Returns the socket.
+ */
+static int open_without_libfeed(const struct fixture *fixture, bool wanted)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
@@ -371,22 +372,22 @@ TEST(clients_that_break_the_protocol)
 	int socket = fixture_connect(fixture);
 	send_want(socket, samples, 1);
 	expect_end(socket, "needs a wanted feed");
-	socket = open_by_hand(fixture, false);
+	socket = open_without_libfeed(fixture, false);
 	send_want(socket, samples, 1);
 	expect_end(socket, "needs a wanted feed");
-	socket = open_by_hand(fixture, true);
+	socket = open_without_libfeed(fixture, true);
 	send_want(socket, samples, 0);
 	expect_end(socket, "lists 0 samples");
-	socket = open_by_hand(fixture, true);
+	socket = open_without_libfeed(fixture, true);
 	send_want(socket, samples, 33);
 	expect_end(socket, "lists 33 samples");
-	socket = open_by_hand(fixture, true);
+	socket = open_without_libfeed(fixture, true);
 	samples[2] = UINT64_MAX;
 	send_want(socket, samples, 3);
 	expect_end(socket, "sample 18446744073709551615");
 	samples[2] = 0;
 	/* 4 batches begin, 20 wait. */
-	socket = open_by_hand(fixture, true);
+	socket = open_without_libfeed(fixture, true);
 	for (unsigned i = 0; i < 4 + 4 + FEED_WANTS_AHEAD + 1; i++)
 		send_want(socket, samples, 32);
 	expect_end(socket, "more batches are wanted");

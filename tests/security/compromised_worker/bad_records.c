@@ -149,7 +149,7 @@ static void exit_early(const struct agent *agent)
  * consecutive and below its own), and a ring twice. The second attempt must fail: the worker's own
  * client reads lines of text.
  */
-static void wrong_ways(const struct agent *agent)
+static void send_invalid_rings(const struct agent *agent)
 {
 	const uint64_t feed = UINT64_C(9) << 40;
 	unsigned sent = 0;
@@ -200,7 +200,7 @@ void bad_records(const struct agent *agent, const char *arguments)
 	if (strcmp(arguments, "ends") == 0)
 		exit_early(agent);
 	if (strcmp(arguments, "ways") == 0)
-		wrong_ways(agent);
+		send_invalid_rings(agent);
 	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < FLOOD; i++) {
 		put_record(IPC_WANT_RING, i, INT64_MAX, 0, 0);
 		if (i % 64 == 0)
