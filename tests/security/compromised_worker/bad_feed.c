@@ -252,7 +252,7 @@ static void serve(struct bad_feed *d)
 	if (request && request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED &&
 	    request->open_feed->version > PROTO_VERSION_OLDEST && !d->row->answer) {
 		loaderd__request__free_unpacked(request, NULL);
-		bad_feed_say_error(d, EPROTO, "version");
+		bad_feed_send_error(d, EPROTO, "version");
 		request = hear(d);
 	}
 	if (request && d->row->answer && applies(d))
