@@ -1,14 +1,18 @@
 /*
  * Arbitrary text as a pipeline. The parser must refuse it with a position in the text, or return a
  * pipeline whose geometry stays within the image and whose output has the shape that
- * pipeline_shape() returns. Its effects must run on images of these sizes.
+ * pipeline_shape() returns. Its effects must run on images of these sizes, and masks and boxes must
+ * follow its steps.
  */
+#include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/defer.h"
 #include "format/augment/apply/geometry.h"
+#include "format/augment/apply/nearest.h"
 #include "format/augment/kernels/effects.h"
 #include "format/base/system/cpu.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +64,84 @@ static void check_effects(const struct geometry *geometry, const struct geometry
 	}
 }
 
+/* Checks that steps follow each other from the image's size to the sample's. Returns the largest.
+ */
+static uint64_t check_steps(const struct geometry *geometry, uint32_t width, uint32_t height,
+			    const struct pipeline_shape *shape)
+{
+	uint64_t largest = (uint64_t)width * height;
+
+	check(geometry->step_count <= GEOMETRY_STEPS_MAX);
+	for (unsigned i = 0; i < geometry->step_count; i++) {
+		const struct geometry_step *step = &geometry->steps[i];
+		uint64_t size = (uint64_t)step->width * step->height;
+		bool crop = step->kind == GEOMETRY_STEP_CROP, pad = step->kind == GEOMETRY_STEP_PAD;
+
+		check(step->from_width == width && step->from_height == height && size > 0);
+		check(!crop ||
+		      (step->x + step->width <= width && step->y + step->height <= height));
+		check(!pad || (step->x + width <= step->width && step->y + height <= step->height));
+		check(crop || pad || step->kind == GEOMETRY_STEP_RESIZE ||
+		      (step->width == width && step->height == height));
+		width = step->width;
+		height = step->height;
+		largest = size > largest ? size : largest;
+	}
+	check(width == shape->width && height == shape->height);
+	return largest;
+}
+
+/* Moves a mask of two channels, of which memory holds only the region, and compares filters. */
+static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t height,
+		       const struct pipeline_shape *shape, bool bilinear)
+{
+	size_t size = (size_t)shape->width * shape->height * 2;
+	int16_t *output = malloc(size * sizeof(*output)), fill = 1000;
+	struct packimg_region region;
+	struct nearest nearest;
+
+	nearest_init(&nearest, cpu_isa_chosen());
+	check(output && nearest_begin(&nearest, geometry, width, height, bilinear, &region) == 0);
+	check(region.x + region.width <= width && region.y + region.height <= height);
+	size_t pixels = (size_t)region.width * region.height;
+	int16_t *mask = malloc(pixels * 2 * sizeof(*mask) + 1);
+
+	check(mask != NULL);
+	for (size_t i = 0; i < pixels; i++) {
+		mask[2 * i] = (int16_t)(region.x + i % region.width);
+		mask[2 * i + 1] = (int16_t)(region.y + i / region.width);
+	}
+	struct packimg_raster raster = {
+		(const uint8_t *)mask, 4, 4 * (ptrdiff_t)region.width, region.width,
+		region.height,         2, PACKIMG_ELEMENT_I16};
+
+	check(nearest_run(&nearest, geometry, width, height, bilinear, &region, &raster, &fill,
+			  output) == 0);
+	for (size_t i = 0; i < size && !bilinear; i += 2)
+		check((output[i] == fill && output[i + 1] == fill) ||
+		      (output[i] >= 0 && output[i] < (int32_t)width && output[i + 1] >= 0 &&
+		       output[i + 1] < (int32_t)height));
+	nearest_deinit(&nearest);
+	free(mask);
+	free(output);
+}
+
+/* Boxes of any bytes stay finite and are never reversed. */
+static void check_boxes(const struct geometry *geometry, uint32_t width, uint32_t height)
+{
+	float boxes[][4] = {{NAN, 1, 2, 3},      {-3e38f, -3e38f, 3e38f, 3e38f},
+			    {1e-40f, 0, 1, 1},   {9, 9, 0, 0},
+			    {0, 0, INFINITY, 1}, {0, 0, (float)width, (float)height}};
+	const size_t count = sizeof(boxes) / sizeof(*boxes);
+	struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, width % 2};
+
+	coordinates_apply(geometry, width, height, &xyxy, boxes[0], count);
+	for (size_t i = 0; i < count; i++)
+		check(isfinite(boxes[i][0]) && isfinite(boxes[i][1]) && isfinite(boxes[i][2]) &&
+		      isfinite(boxes[i][3]) && boxes[i][0] <= boxes[i][2] &&
+		      boxes[i][1] <= boxes[i][3]);
+}
+
 static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint32_t height,
 			   uint64_t epoch)
 {
@@ -92,6 +174,11 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 			   next ? next->x.source : shape.width);
 		check_axis(&stage->y, i ? stage[-1].y.count : height,
 			   next ? next->y.source : shape.height);
+	}
+	check_boxes(&geometry, width, height);
+	if (check_steps(&geometry, width, height, &shape) <= EFFECT_PIXELS_MAX) {
+		check_mask(&geometry, width, height, &shape, false);
+		check_mask(&geometry, width, height, &shape, true);
 	}
 }
 
