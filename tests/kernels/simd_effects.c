@@ -3,6 +3,7 @@
 
 #include "format/augment/kernels/effect_kernels.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { PIXELS_MAX = 8192 };
@@ -218,6 +219,35 @@ static void pack(const struct kernel_case *k, enum cpu_isa isa)
 	memset((uint8_t *)pixels + (size_t)3 * count, 0, count);
 }
 
+/* Bytes in random order, each within 48 bytes of its block's first. */
+static void arrange(const struct kernel_case *k, enum cpu_isa isa)
+{
+	uint32_t size = EFFECT_BLOCK + count_of(k), per_block = cpu_between(1, 3);
+	uint32_t blocks = (size + EFFECT_BLOCK - 1) / EFFECT_BLOCK, room = size + 64;
+	const uint8_t *in = cpu_reads(room);
+	struct effect_part *parts = calloc((size_t)blocks * per_block, sizeof(*parts));
+
+	for (uint32_t b = 0; b < blocks; b++) {
+		uint32_t first = cpu_below(room - EFFECT_BLOCK * per_block + 1);
+
+		for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
+			uint32_t from = cpu_below(per_block);
+
+			for (uint32_t p = 0; p < per_block; p++) {
+				struct effect_part *part = &parts[b * per_block + p];
+
+				part->at = first + p * EFFECT_BLOCK;
+				part->select[i] = p == from ? (uint8_t)cpu_below(EFFECT_BLOCK)
+							    : EFFECT_ELSEWHERE;
+			}
+		}
+	}
+	uint8_t *out = cpu_writes(size, size);
+
+	CPU_RUN(kernels[isa]->arrange(parts, per_block, in, out, size));
+	free(parts);
+}
+
 /* Tests every length up to 150 four times, and 60 random lengths. */
 static const struct kernel_shape any[1];
 
@@ -233,6 +263,7 @@ static const struct kernel_shape any[1];
 	X(sharpen)                                                                                 \
 	X(blur)                                                                                    \
 	X(mix)                                                                                     \
+	X(arrange)                                                                                 \
 	X(pack)
 
 #define TESTS(effect) CHECK_WIDTHS(effect, 150, 4), CHECK_TIMES(effect, any, 60),

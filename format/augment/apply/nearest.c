@@ -36,6 +36,7 @@ void nearest_init(struct nearest *nearest, enum cpu_isa isa)
 void nearest_deinit(struct nearest *nearest)
 {
 	free(nearest->tables.data);
+	free(nearest->parts.data);
 	free(nearest->planes[0].data);
 	free(nearest->planes[1].data);
 	resize_float_deinit(&nearest->resize);
@@ -259,7 +260,101 @@ struct gather_source {
 	ptrdiff_t step_x, step_y;
 	const uint8_t *fill; /* one pixel */
 	size_t size;         /* bytes of a pixel */
+	/* The columns as blocks of bytes for effect_kernels.arrange(), or NULL. */
+	const struct effect_part *parts;
+	uint32_t per_block;
+	const struct effect_kernels *kernels;
 };
+
+/* Returns where a byte of the output comes from in a row of the source. */
+static inline uint32_t source_byte(const int32_t *columns, uint32_t at, uint32_t size)
+{
+	return (uint32_t)columns[at / size] * size + at % size;
+}
+
+/* Returns the first byte of a block. */
+static uint32_t block_place(uint32_t block, uint32_t bytes)
+{
+	uint32_t at = block * EFFECT_BLOCK;
+
+	return bytes - at < EFFECT_BLOCK ? bytes - EFFECT_BLOCK : at;
+}
+
+/* Returns the parts that the widest of the blocks needs. */
+static uint32_t parts_needed(const int32_t *columns, uint32_t bytes, uint32_t size)
+{
+	uint32_t widest = 0;
+
+	for (uint32_t b = 0; b * EFFECT_BLOCK < bytes; b++) {
+		uint32_t low = UINT32_MAX, high = 0, place = block_place(b, bytes);
+
+		for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
+			uint32_t from = source_byte(columns, place + i, size);
+
+			low = from < low ? from : low;
+			high = from > high ? from : high;
+		}
+		widest = high - low > widest ? high - low : widest;
+	}
+	return widest / EFFECT_BLOCK + 1;
+}
+
+/* Describes one block. No part reads beyond the row's bytes. */
+static void block_make(const int32_t *columns, uint32_t place, uint32_t size, uint32_t row_bytes,
+		       struct effect_part *parts, uint32_t per_block)
+{
+	uint32_t low = UINT32_MAX;
+
+	for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
+		uint32_t from = source_byte(columns, place + i, size);
+
+		low = from < low ? from : low;
+	}
+	for (uint32_t k = 0; k < per_block; k++) {
+		uint32_t at = low + k * EFFECT_BLOCK, last = row_bytes - EFFECT_BLOCK;
+
+		parts[k].at = at < last ? at : last;
+		for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
+			uint32_t from = source_byte(columns, place + i, size);
+			bool mine = (from - low) / EFFECT_BLOCK == k;
+
+			parts[k].select[i] =
+				mine ? (uint8_t)(from - parts[k].at) : EFFECT_ELSEWHERE;
+		}
+	}
+}
+
+/*
+ * Describes the columns of a segment as blocks of bytes, if a kernel can then move them faster: no
+ * pixel is from outside, and each block needs few parts. row_bytes is the size of a source row.
+ */
+static int source_arrange(struct nearest *nearest, const struct segment *segment,
+			  uint32_t row_bytes, struct gather_source *source)
+{
+	enum { PARTS_MAX = 4 };
+	uint32_t size = (uint32_t)source->size, bytes = segment->width * size;
+
+	if (nearest->isa == CPU_ISA_C || !segment->inside || size > sizeof(uint32_t) ||
+	    source->step_x != (ptrdiff_t)size || bytes < EFFECT_BLOCK || row_bytes < EFFECT_BLOCK)
+		return 0;
+	uint32_t per_block = parts_needed(segment->columns, bytes, size);
+	uint32_t blocks = (bytes + EFFECT_BLOCK - 1) / EFFECT_BLOCK;
+
+	if (per_block > PARTS_MAX)
+		return 0;
+	int r = block_reserve(&nearest->parts, sizeof(*source->parts) * blocks * per_block);
+	if (r < 0)
+		return r;
+	struct effect_part *parts = nearest->parts.data;
+
+	for (uint32_t b = 0; b < blocks; b++)
+		block_make(segment->columns, block_place(b, bytes), size, row_bytes,
+			   parts + (size_t)b * per_block, per_block);
+	source->parts = parts;
+	source->per_block = per_block;
+	source->kernels = effect_kernels_get(nearest->isa);
+	return 0;
+}
 
 /* Writes all pixels of a segment, rows without padding. */
 static void gather(const struct segment *segment, const struct gather_source *source,
@@ -274,6 +369,10 @@ static void gather(const struct segment *segment, const struct gather_source *so
 			fill_row(segment->width, source->fill, source->size, output);
 		else if (y > 0 && row == segment->rows[y - 1])
 			memcpy(output, output - stride, stride);
+		else if (source->parts)
+			source->kernels->arrange(source->parts, source->per_block,
+						 source->data + row * source->step_y, output,
+						 (uint32_t)stride);
 		else
 			gather_row(segment->columns, segment->width, segment->inside,
 				   source->data + row * source->step_y, source->step_x,
@@ -403,12 +502,18 @@ int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32
 	if (r < 0)
 		return r;
 	if (!segment.stop) {
-		struct gather_source source = {raster->data, raster->step_x, raster->step_y, pixel,
-					       size * raster->channels};
+		struct gather_source source = {.data = raster->data,
+					       .step_x = raster->step_x,
+					       .step_y = raster->step_y,
+					       .fill = pixel,
+					       .size = size * raster->channels};
 
 		fill_row(raster->channels, fill, size, pixel);
-		gather(&segment, &source, output);
-		return 0;
+		r = source_arrange(nearest, &segment, region->width * (uint32_t)source.size,
+				   &source);
+		if (r == 0)
+			gather(&segment, &source, output);
+		return r;
 	}
 	for (uint32_t i = 0; i < raster->channels && r == 0; i++)
 		r = run_channel(nearest, geometry, picture, raster, i, bilinear, fill, output);

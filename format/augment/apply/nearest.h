@@ -21,6 +21,7 @@
 struct nearest {
 	enum cpu_isa isa;
 	struct block tables;    /* source columns, then source rows */
+	struct block parts;     /* the source columns as blocks of bytes */
 	struct block planes[2]; /* one channel, before and after a step: plane.h */
 	struct resize_float resize;
 };

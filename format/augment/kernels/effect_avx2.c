@@ -12,6 +12,7 @@
 #include "format/augment/kernels/effect_colour.inc"
 #include "format/augment/kernels/effect_place.inc"
 
+#include "format/augment/kernels/effect_arrange.inc"
 #include "format/augment/kernels/effect_blur.inc"
 
 static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
@@ -33,4 +34,5 @@ static void effect_pack(uint8_t *output, const uint32_t *pixels, size_t count)
 }
 
 const struct effect_kernels OF_SET(effect_kernels) = EFFECT_KERNELS(effect_table_bytes,
-								    effect_blur_line, effect_pack);
+								    effect_blur_line,
+								    effect_arrange, effect_pack);

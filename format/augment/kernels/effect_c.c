@@ -13,5 +13,5 @@ static void effect_blur_line(const struct effect_blur *blur, size_t count, int16
 	blur_plain(blur, 0, count, out);
 }
 
-const struct effect_kernels effect_kernels_c =
-	EFFECT_KERNELS(effect_table_bytes, effect_blur_line, effect_pack_bytes);
+const struct effect_kernels effect_kernels_c = EFFECT_KERNELS(
+	effect_table_bytes, effect_blur_line, effect_arrange_bytes, effect_pack_bytes);

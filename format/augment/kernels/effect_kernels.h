@@ -40,6 +40,20 @@ struct effect_blur {
 	unsigned taps;
 };
 
+enum {
+	EFFECT_BLOCK = 16, /* bytes */
+	EFFECT_ELSEWHERE = 0x80,
+};
+
+/*
+ * Byte i of a block is in[at + select[i]], with select[i] < EFFECT_BLOCK, or comes from another
+ * part of the block if select[i] is EFFECT_ELSEWHERE.
+ */
+struct effect_part {
+	uint32_t at;
+	uint8_t select[EFFECT_BLOCK];
+};
+
 struct effect_kernels {
 	void (*table)(uint32_t *pixels, size_t count, const struct effect_table *table);
 	void (*histogram)(const uint32_t *pixels, size_t count, uint32_t histogram[3][256]);
@@ -68,6 +82,13 @@ struct effect_kernels {
 	void (*mix_begin)(float *sum, const uint32_t *pixels, size_t count, float weight);
 	void (*mix_add)(float *sum, const uint32_t *pixels, size_t count, float weight);
 	void (*mix_end)(uint32_t *pixels, const float *sum, size_t count);
+	/*
+	 * Writes `size` bytes, at least EFFECT_BLOCK, in blocks of which each has per_block parts;
+	 * the last block overlaps the one before so that it ends with the output. Each byte comes
+	 * from exactly one part. Reads EFFECT_BLOCK bytes from `at` on, of every part.
+	 */
+	void (*arrange)(const struct effect_part *parts, uint32_t per_block, const uint8_t *in,
+			uint8_t *out, uint32_t size);
 	/* Packs `count` pixels to 3 bytes each. output may equal pixels. */
 	void (*pack)(uint8_t *output, const uint32_t *pixels, size_t count);
 };
@@ -81,14 +102,14 @@ extern const struct effect_kernels effect_kernels_avx512;
  * Initialiser of a kernel set: the compiled common loops (the .inc files), and the kernels that a
  * set may replace with hand-written ones.
  */
-#define EFFECT_KERNELS(table_of, blur_of, pack_of)                                                 \
+#define EFFECT_KERNELS(table_of, blur_of, arrange_of, pack_of)                                     \
 	{                                                                                          \
 		.table = table_of, .histogram = effect_histogram, .luma_sum = effect_luma_sum,     \
 		.grayscale = effect_grayscale, .saturation = effect_saturation, .hue = effect_hue, \
 		.warp_nearest = effect_warp_nearest, .warp_bilinear = effect_warp_bilinear,        \
 		.sharpen = effect_sharpen, .widen = effect_widen, .narrow = effect_narrow,         \
 		.blur = blur_of, .mix_begin = effect_mix_begin, .mix_add = effect_mix_add,         \
-		.mix_end = effect_mix_end, .pack = pack_of,                                        \
+		.mix_end = effect_mix_end, .arrange = arrange_of, .pack = pack_of,                 \
 	}
 
 const struct effect_kernels *effect_kernels_get(enum cpu_isa isa);

@@ -78,25 +78,26 @@ TEST(masks_follow_stored_images)
 {
 	static const char *const texts[] = {
 		"random_crop(32, padding=9) hflip vflip",
+		"random_crop(32) hflip vflip",
 		"random_affine(30, translate=0.1, scale=0.8:1.2) random_crop(32) hflip",
 		"random_crop(32) color_jitter(0) hflip random_crop(32, padding=4)",
 	};
 
-	for (unsigned i = 0; i < 8 * 2 * 3 * 3; i++) {
+	for (unsigned i = 0; i < 8 * 2 * 4 * 3; i++) {
 		int orientation = (int)(1 + i % 8);
 		struct packimg_sample image = raw_sample(orientation, i);
 		struct packimg_sample mask = i / 8 % 2 ? raster_sample(orientation, i) : image;
 		struct frame_raster form = form_of(&mask);
-		struct pipeline *pipeline = parse(texts[i / 16 % 3]);
+		struct pipeline *pipeline = parse(texts[i / 16 % 4]);
 		static uint8_t expected[SIDE * SIDE * 3], got[SIDE * SIDE * 3 + 1];
 		struct pipeline_times times = {0};
 
 		assert_int_equal(pipeline_check_frame(pipeline, true, NULL), 0);
-		assert_int_equal(pipeline_apply(pipeline, scratch, &image, 3, i / 48, expected,
+		assert_int_equal(pipeline_apply(pipeline, scratch, &image, 3, i / 64, expected,
 						NULL, &error),
 				 0);
 		got[sizeof(expected)] = 0xee;
-		assert_int_equal(pipeline_apply_raster(pipeline, scratch, &mask, &form, 3, i / 48,
+		assert_int_equal(pipeline_apply_raster(pipeline, scratch, &mask, &form, 3, i / 64,
 						       got, &times, &error),
 				 0);
 		assert_memory_equal(got, expected, sizeof(expected));

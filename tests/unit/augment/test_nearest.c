@@ -6,6 +6,7 @@
 #include "tests/unit/augment/pipeline_test.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
 /* Geometry that only copies pixels of the image. */
 static const char *const copying[] = {
@@ -230,18 +231,19 @@ TEST(elements_are_copied_alike)
 							PACKIMG_ELEMENT_I16, PACKIMG_ELEMENT_I32,
 							PACKIMG_ELEMENT_F32};
 	static const char *const texts[] = {"random_resized_crop(17x23) hflip pad(2)",
+					    "random_resized_crop(29x13, scale=0.1:1) vflip",
 					    "pad(1) random_rotation(40) random_resized_crop(20)"};
 	enum { WIDTH = 30, HEIGHT = 26 };
 	uint8_t numbers[WIDTH * HEIGHT], fill[4] = {250, 251, 252, 253};
 
 	for (unsigned i = 0; i < sizeof(numbers); i++)
 		numbers[i] = (uint8_t)(i * 7 % 250);
-	for (unsigned i = 0; i < 50; i++) {
+	for (unsigned i = 0; i < 90; i++) {
 		enum packimg_element element = elements[i % 5];
-		uint32_t channels = 1 + i / 10 % 3, width, height;
+		uint32_t channels = 1 + i / 15 % 3, width, height;
 		size_t size = packimg_element_size(element), pixel = size * channels;
 		uint8_t *pixels = malloc(WIDTH * HEIGHT * pixel);
-		struct pipeline *pipeline = parse(texts[i / 5 % 2]);
+		struct pipeline *pipeline = parse(texts[i / 5 % 3]);
 		struct geometry geometry;
 
 		/* stored upside down and from right to left */
@@ -388,6 +390,29 @@ TEST(computed_pictures_are_limited)
 	assert_int_equal(nearest_begin(&nearest, &geometry, 1000, 1000, true, &region), 0);
 	nearest_deinit(&nearest);
 	pipeline_free(pipeline);
+}
+
+/* Nothing is read behind the last pixel: an inaccessible page follows it. */
+TEST(reads_end_with_the_raster)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *pages =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const uint32_t fill = 0;
+
+	assert_true(pages != MAP_FAILED);
+	assert_int_equal(mprotect(pages + page, page, PROT_NONE), 0);
+	for (uint32_t side = 1; side <= 40; side++) {
+		struct packimg_raster raster = raster_of(pages + page - (size_t)side * side, side,
+							 side, 1, PACKIMG_ELEMENT_U8);
+		struct pipeline *pipeline = parse("resize(37x19) hflip vflip");
+		struct geometry geometry;
+		uint32_t width, height;
+
+		free(run(pipeline, &raster, false, side, 0, &fill, &geometry, &width, &height));
+		pipeline_free(pipeline);
+	}
+	munmap(pages, 2 * page);
 }
 
 /* Only the pixels that the sample shows are decoded; of none, none. */
