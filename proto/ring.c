@@ -175,6 +175,17 @@ int ring_geometry_dense(struct ring_geometry *geometry, uint8_t element, uint8_t
 	return 0;
 }
 
+int ring_geometry_pictures(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
+			   uint64_t bytes)
+{
+	if (ring_element_size(element) == 0 || dims > RING_DIMS_MAX ||
+	    geometry->section_count == RING_SECTIONS_MAX)
+		return -EINVAL;
+	geometry->sections[geometry->section_count++] = (struct ring_section){
+		.room = bytes, .element = element, .kind = RING_DENSE, .dims = dims, .views = 1};
+	return 0;
+}
+
 int ring_geometry_ragged(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
 			 uint32_t row, uint64_t rows_max)
 {
@@ -215,7 +226,7 @@ static void place(struct ring_section *section, uint64_t *end, uint64_t align)
 }
 
 /*
- * Places the sections of a geometry. The images come last and are page-aligned, which suits DMA.
+ * Places the sections of a geometry. Pictures come last and are page-aligned, which suits DMA.
  */
 static int lay_out(const struct ring_geometry *geometry, struct ring_geometry *ret_layout)
 {
@@ -223,9 +234,12 @@ static int lay_out(const struct ring_geometry *geometry, struct ring_geometry *r
 	uint64_t end = slot_header_size(geometry->version);
 	if (!within_limits(geometry))
 		return -EINVAL;
-	for (uint32_t i = RING_IMAGES + 1; i < layout.section_count; i++)
-		place(&layout.sections[i], &end, SECTION_ALIGN);
-	place(&layout.sections[RING_IMAGES], &end, RING_ALIGN);
+	for (uint32_t i = 0; i < layout.section_count; i++)
+		if (layout.sections[i].stride != 0)
+			place(&layout.sections[i], &end, SECTION_ALIGN);
+	for (uint32_t i = 0; i < layout.section_count; i++)
+		if (layout.sections[i].stride == 0)
+			place(&layout.sections[i], &end, RING_ALIGN);
 	layout.slot_size = round_up(end, RING_ALIGN);
 	*ret_layout = layout;
 	return 0;

@@ -127,14 +127,15 @@ enum ring_element {
 
 /* One section of a slot, as in the header of version 2. */
 struct ring_section {
-	uint64_t offset; /* from the start of the slot; multiple of 64, of RING_ALIGN for images */
-	uint64_t room;   /* bytes in every slot */
+	uint64_t
+		offset; /* from the start of the slot; multiple of 64, of RING_ALIGN for pictures */
+	uint64_t room;  /* bytes in every slot */
 	uint8_t element; /* enum ring_element */
 	uint8_t kind;    /* enum ring_kind */
 	uint8_t dims;    /* without the batch's own; of a ragged section, without the rows' */
 	uint8_t views;   /* 1 */
 	uint32_t row;    /* bytes of a ragged row, else 0 */
-	uint64_t stride; /* bytes from sample to sample; 0 for images, whose size may change */
+	uint64_t stride; /* bytes from sample to sample; 0 for pictures, whose size may change */
 };
 _Static_assert(sizeof(struct ring_section) == 32, "version 2 has this size");
 
@@ -261,6 +262,12 @@ int ring_geometry_dense(struct ring_geometry *geometry, uint8_t element, uint8_t
  */
 int ring_geometry_ragged(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
 			 uint32_t row, uint64_t rows_max);
+/*
+ * Version 2: adds a section of pictures, whose size may change from batch to batch. bytes: of one
+ * batch's, at most. Errors as for ring_geometry_dense().
+ */
+int ring_geometry_pictures(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
+			   uint64_t bytes);
 /* Bytes of an element; 1 for RING_OPAQUE, 0 if it is unknown. */
 uint32_t ring_element_size(uint32_t element);
 /* Offset of the rows in a ragged section. */

@@ -17,14 +17,16 @@ _Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg 
 
 int batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
 {
-	uint64_t image_bytes;
-	if (__builtin_mul_overflow((uint64_t)pipeline_sample_size_max(options->pipeline),
-				   (uint64_t)options->order.batch_size, &image_bytes))
-		image_bytes = UINT64_MAX;
+	struct value_images images;
 	struct pipeline_shape shape;
 	pipeline_shape(options->pipeline, options->epoch, &shape);
-	return values_geometry(&options->values, options->slots, options->order.batch_size,
-			       image_bytes, (uint8_t)shape.element, ret_geometry);
+	images.element = (uint8_t)shape.element;
+	if (__builtin_mul_overflow((uint64_t)pipeline_sample_size_max(options->pipeline),
+				   (uint64_t)options->order.batch_size, &images.bytes))
+		images.bytes = UINT64_MAX;
+	images.pixels = images.bytes / (shape.channels * ring_element_size(shape.element));
+	return values_geometry(&options->values, options->slots, options->order.batch_size, &images,
+			       ret_geometry);
 }
 
 static void *new_aligned(size_t count, size_t size)
@@ -291,8 +293,10 @@ static void batch_move(const struct batcher *batcher, const struct batcher_work 
 	const struct ring_geometry *layout = &batcher->ring.layout;
 	for (uint32_t s = 0; s < layout->section_count; s++) {
 		uint8_t *section = (uint8_t *)work->slot + layout->sections[s].offset;
-		size_t size =
-			s == RING_IMAGES ? work->shape.sample_size : layout->sections[s].stride;
+		size_t size = layout->sections[s].stride;
+		if (size == 0)
+			size = values_picture_size(&batcher->options.values.values[s],
+						   &work->shape);
 		if (layout->sections[s].kind == RING_RAGGED) {
 			/* The rows stay where they are. */
 			uint32_t *starts = (uint32_t *)section;

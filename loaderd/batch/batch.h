@@ -82,9 +82,10 @@ struct batcher_thread {
 	unsigned index;
 	struct pipeline_scratch *scratch;
 	/*
-	 * For unmapped datasets: stored bytes of the current sample, and bytes of one field value.
+	 * For unmapped datasets: stored bytes of the current sample, bytes of one field value, and
+	 * stored bytes of one further image.
 	 */
-	struct io_buffer sample_bytes, value_bytes;
+	struct io_buffer sample_bytes, value_bytes, image_bytes;
 	/* Samples copied by sample_batched_decode(): kept_count units from kept_unit on. */
 	struct io_buffer kept_bytes[PACKIMG_AHEAD_MAX];
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];

@@ -32,8 +32,19 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			   work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
 		return r;
-	const struct value_origin origin = {dataset, index, sample.label, thread->scratch,
-					    &thread->value_bytes};
+	const struct value_origin origin = {
+		.dataset = dataset,
+		.sample = &sample,
+		.io = batcher->io,
+		.pipeline = batcher->options.pipeline,
+		.shape = &work->shape,
+		.seed = order_copy_seed(batcher->options.order.seed, copy),
+		.epoch = work->epoch,
+		.scratch = thread->scratch,
+		.times = &times->stages,
+		.bytes = &thread->value_bytes,
+		.image_bytes = &thread->image_bytes,
+	};
 	return values_put(&batcher->options.values, &origin, &batcher->ring.layout, work->slot, i,
 			  error);
 }
@@ -88,6 +99,7 @@ void batcher_forget_buffers(struct batcher_thread *thread)
 {
 	io_buffer_deinit(&thread->sample_bytes);
 	io_buffer_deinit(&thread->value_bytes);
+	io_buffer_deinit(&thread->image_bytes);
 	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
 		io_buffer_deinit(&thread->kept_bytes[i]);
 	thread->kept_count = 0;
@@ -126,8 +138,11 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	forget_ahead(thread);
 	thread->kept_unit = unit;
 	thread->kept_count = 0;
-	/* IO_URING delivers bytes only when io_get() asks for them. */
-	if (io_mode_of(batcher->io) != IO_MMAP)
+	/*
+	 * IO_URING delivers bytes only when io_get() asks for them. Further images are decoded
+	 * between those that would be decoded ahead.
+	 */
+	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures)
 		return 0;
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);
 	sigbus_guard_enter(&dataset->guard);

@@ -28,10 +28,27 @@ void values_init(struct value_table *values)
 				       }};
 }
 
-static int add_section(const struct value *value, struct ring_geometry *geometry)
+static int add_pictures(const struct value *value, const struct value_images *images,
+			struct ring_geometry *geometry)
+{
+	uint64_t bytes;
+	if (value->channels == 0)
+		return ring_geometry_pictures(geometry, images->element, value->dims,
+					      images->bytes);
+	if (__builtin_mul_overflow(images->pixels,
+				   (uint64_t)value->channels * ring_element_size(value->element),
+				   &bytes))
+		bytes = UINT64_MAX;
+	return ring_geometry_pictures(geometry, value->element, value->dims, bytes);
+}
+
+static int add_section(const struct value *value, const struct value_images *images,
+		       struct ring_geometry *geometry)
 {
 	if (geometry->version == RING_VERSION_1)
 		return ring_geometry_field(geometry, value->type, (uint32_t)value->capacity);
+	if (value->source == VALUE_PICTURE)
+		return add_pictures(value, images, geometry);
 	if (value->ragged)
 		return ring_geometry_ragged(geometry, value->element, value->dims, value->row,
 					    value->capacity / value->row);
@@ -40,14 +57,14 @@ static int add_section(const struct value *value, struct ring_geometry *geometry
 }
 
 int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
-		    uint64_t image_bytes, uint8_t element, struct ring_geometry *ret_geometry)
+		    const struct value_images *images, struct ring_geometry *ret_geometry)
 {
 	struct ring_geometry geometry;
-	ring_geometry_init(&geometry, slots, batch_size, image_bytes);
+	ring_geometry_init(&geometry, slots, batch_size, images->bytes);
 	if (values->version == RING_VERSION_2)
-		ring_geometry_upgrade(&geometry, element);
+		ring_geometry_upgrade(&geometry, images->element);
 	for (uint32_t i = RING_FIRST_FIELD; i < values->count; i++) {
-		int r = add_section(&values->values[i], &geometry);
+		int r = add_section(&values->values[i], images, &geometry);
 		if (r < 0)
 			return r;
 	}
@@ -68,6 +85,26 @@ static struct ring_extent image_extent(const struct pipeline_shape *image, uint3
 	return extent;
 }
 
+size_t values_picture_size(const struct value *value, const struct pipeline_shape *shape)
+{
+	if (value->channels == 0)
+		return shape->sample_size;
+	return (size_t)shape->height * shape->width * value->channels *
+	       ring_element_size(value->element);
+}
+
+static struct ring_extent picture_extent(const struct value *value,
+					 const struct pipeline_shape *shape, uint32_t count)
+{
+	struct ring_extent extent = {.shape = {shape->height, shape->width},
+				     .bytes = count * (uint64_t)values_picture_size(value, shape)};
+	if (value->channels == 0)
+		return image_extent(shape, count);
+	if (value->dims == 3)
+		extent.shape[2] = value->channels;
+	return extent;
+}
+
 void values_extents(const struct value_table *values, const struct ring_geometry *layout,
 		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
 		    struct ring_extent *ret_extents)
@@ -79,7 +116,9 @@ void values_extents(const struct value_table *values, const struct ring_geometry
 			extent.bytes = ring_ragged_offset(layout->batch_size_max) +
 				       samples * section->stride;
 		memcpy(extent.shape, values->values[i].shape, sizeof(extent.shape));
-		ret_extents[i] = i == RING_IMAGES ? image_extent(image, count) : extent;
+		ret_extents[i] = section->stride == 0 && section->kind == RING_DENSE
+					 ? picture_extent(&values->values[i], image, count)
+					 : extent;
 	}
 }
 
@@ -109,7 +148,7 @@ static int fetch_bytes(const struct value_origin *origin, const struct value *va
 	uint8_t *bytes = io_buffer_take(origin->bytes, size);
 	if (!bytes)
 		return -ENOMEM;
-	int r = packimg_read(dataset->image, origin->index, stored->bytes, bytes, size);
+	int r = packimg_read(dataset->image, origin->sample->index, stored->bytes, bytes, size);
 	stored->bytes = bytes;
 	return r;
 }
@@ -213,9 +252,9 @@ static int find_value(const struct value *value, const struct value_origin *orig
 		return 0;
 	}
 	if (value->source == VALUE_FIELD)
-		return packimg_value(image, origin->index, value->field, ret_stored);
+		return packimg_value(image, origin->sample->index, value->field, ret_stored);
 	*ret_stored = (struct packimg_value){0};
-	int r = packimg_source(image, origin->index, &name, &ret_stored->size);
+	int r = packimg_source(image, origin->sample->index, &name, &ret_stored->size);
 	ret_stored->bytes = name;
 	ret_stored->present = ret_stored->size > 0;
 	return r;
@@ -247,11 +286,80 @@ static int put_field(const struct value_table *values, uint32_t v,
 	return put_record(value, origin, values->whole, stored, cell, stride, flags);
 }
 
+/* Sets the size of the image in whose frame a value is. */
+static int frame_size(const struct value *value, const struct value_origin *origin,
+		      uint32_t *ret_width, uint32_t *ret_height, struct packimg_error *error)
+{
+	struct packimg_sample image = *origin->sample;
+	int r = 0;
+	if (value->frame != VALUE_FIRST_IMAGE)
+		r = dataset_image(origin->dataset, origin->sample->index,
+				  value->frame - VALUE_FURTHER_IMAGE, &image, error);
+	*ret_width = image.width;
+	*ret_height = image.height;
+	return r;
+}
+
+/* Makes a picture of which the bytes are known to be whole. */
+static int finish_picture(const struct value *value, const struct value_origin *origin,
+			  const struct packimg_sample *image, uint8_t *cell,
+			  struct packimg_error *error)
+{
+	struct frame_raster form = {.element = (enum packimg_element)value->element,
+				    .channels = value->channels};
+	if (value->channels == 0)
+		return pipeline_apply(origin->pipeline, origin->scratch, image, origin->seed,
+				      origin->epoch, cell, origin->times, error);
+	int r = frame_size(value, origin, &form.width, &form.height, error);
+	if (r < 0)
+		return r;
+	return pipeline_apply_raster(origin->pipeline, origin->scratch, image, &form, origin->seed,
+				     origin->epoch, cell, origin->times, error);
+}
+
+static int put_picture(const struct value *value, const struct value_origin *origin, uint8_t *cell,
+		       uint8_t *flags, struct packimg_error *error)
+{
+	struct packimg_sample image;
+	int r = io_get_image(origin->io, origin->sample->index, value->image, origin->image_bytes,
+			     &image, error);
+	if (r == 0)
+		r = dataset_verify_image(origin->dataset, &image, value->image, error);
+	if (r == 0)
+		r = finish_picture(value, origin, &image, cell, error);
+	if (r != -ENODATA)
+		return r;
+	memset(cell, 0, values_picture_size(value, origin->shape));
+	*flags |= RING_SAMPLE_FIELD_MISSING;
+	return 0;
+}
+
+/* Moves the rows of boxes or points, which are in the slot, with their image. */
+static int move_rows(const struct value *value, const struct value_origin *origin,
+		     const struct packimg_value *stored, const struct ring_section *place,
+		     uint32_t batch_size, uint8_t *section, uint32_t i, struct packimg_error *error)
+{
+	uint64_t first = place->kind == RING_RAGGED ? ring_ragged_offset(batch_size) : 0;
+	size_t count = stored->size / (coordinates_row(&value->coordinates) * sizeof(float));
+	uint32_t width, height;
+	if (value->frame == VALUE_NO_FRAME || !stored->present || count == 0)
+		return 0;
+	int r = frame_size(value, origin, &width, &height, error);
+	if (r == -ENODATA) /* no image to follow */
+		return 0;
+	if (r < 0)
+		return r;
+	return pipeline_apply_coordinates(origin->pipeline, origin->sample->index, width, height,
+					  &value->coordinates, origin->seed, origin->epoch,
+					  (float *)(section + first + i * place->stride), count,
+					  error);
+}
+
 /* Sets the message for an error of put_field(). */
 static void explain(int r, const struct value_origin *origin, const struct value *value,
 		    const struct packimg_value *stored, struct packimg_error *error)
 {
-	const unsigned long long index = origin->index;
+	const unsigned long long index = origin->sample->index;
 	const char *name = value_name(value, origin->dataset);
 	if (r == -EINVAL && value->name)
 		snprintf(
@@ -292,15 +400,19 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 		uint8_t *section = (uint8_t *)slot + layout->sections[v].offset;
 		uint8_t *cell = section + i * stride;
 		struct packimg_value stored = {0};
-		int r = 0;
+		int r = 0, moved = 0;
 		switch (value->source) {
 		case VALUE_IMAGE:
 			break;
+		case VALUE_PICTURE:
+			cell = section + i * values_picture_size(value, origin->shape);
+			moved = put_picture(value, origin, cell, &flags, error);
+			break;
 		case VALUE_LABEL:
-			memcpy(cell, &origin->label, sizeof(origin->label));
+			memcpy(cell, &origin->sample->label, sizeof(origin->sample->label));
 			break;
 		case VALUE_SAMPLE:
-			memcpy(cell, &origin->index, sizeof(origin->index));
+			memcpy(cell, &origin->sample->index, sizeof(origin->sample->index));
 			break;
 		case VALUE_FLAGS:
 			flags_cell = cell;
@@ -310,6 +422,11 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 		case VALUE_DEFERRED:
 			r = put_field(values, v, origin, layout, section, i, &stored, &flags);
 		}
+		if (r == 0 && moved == 0 && value->source == VALUE_FIELD)
+			moved = move_rows(value, origin, &stored, &layout->sections[v],
+					  layout->batch_size_max, section, i, error);
+		if (moved < 0)
+			return moved;
 		if (r < 0) {
 			explain(r, origin, value, &stored, error);
 			return r == -ERANGE ? -EBADMSG : r;

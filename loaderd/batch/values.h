@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "format/augment/frame.h"
 #include "format/augment/pipeline.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
@@ -20,6 +21,7 @@ enum value_source {
 	VALUE_FLAGS,
 	VALUE_FIELD,    /* a field of the dataset */
 	VALUE_KEY,      /* the sample's source name, requested as "__key__" */
+	VALUE_PICTURE,  /* a further image, a mask or a raster */
 	VALUE_DEFERRED, /* the transforms left to the client (pipeline_defer()): "__deferred__" */
 };
 
@@ -36,33 +38,55 @@ struct value {
 	bool longest_known;            /* no sample has more than `capacity` bytes, says the file */
 	uint32_t row;                  /* bytes of a row, or of the value if it has no rows */
 	uint32_t shape[RING_DIMS_MAX]; /* of a row, or of the value; `dims` sides */
+	/* VALUE_PICTURE: */
+	uint32_t image;    /* packimg_image() */
+	uint32_t channels; /* of a mask or raster; 0 of an image, which the pipeline finishes */
+	/*
+	 * The image in whose frame the value is, with which it moves: VALUE_NO_FRAME,
+	 * VALUE_FIRST_IMAGE, or VALUE_FURTHER_IMAGE and its number.
+	 */
+	uint32_t frame;
+	struct coordinates coordinates; /* if frame is not VALUE_NO_FRAME, and it has rows */
 };
+enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
 
 struct value_table {
 	uint32_t version; /* of the ring */
 	uint32_t count;
 	/* version 1, if a value does not fit: true fails the feed, false truncates the value */
 	bool whole;
+	bool pictures; /* there is a VALUE_PICTURE */
 	struct value values[RING_SECTIONS_MAX];
 };
 
 /* The sample whose values are copied. */
 struct value_origin {
-	const struct dataset *dataset;
-	uint64_t index;
-	int32_t label;
-	const struct pipeline_scratch *scratch; /* scratch that made the sample's pixels */
-	struct io_buffer *bytes;                /* the thread's buffer, for unmapped datasets */
+	struct dataset *dataset;
+	const struct packimg_sample *sample; /* its first image */
+	struct io *io;
+	const struct pipeline *pipeline;
+	const struct pipeline_shape *shape; /* of finished images */
+	uint64_t seed, epoch;               /* those of pipeline_apply() */
+	struct pipeline_scratch *scratch;   /* scratch that made the sample's pixels */
+	struct pipeline_times *times;
+	/* the thread's buffers, for unmapped datasets: of a field's value, and of a further image
+	 */
+	struct io_buffer *bytes, *image_bytes;
 };
 
 /* Begins a table with what every feed delivers: image, label, sample number and flags. */
 void values_init(struct value_table *values);
-/*
- * Describes the sections for these values. image_bytes: bytes of one batch's images; element: enum
- * ring_element of the images. -EINVAL if a value cannot be a section.
- */
+/* What finished images are, as far as the room for them depends on it. */
+struct value_images {
+	uint8_t element; /* enum ring_element */
+	uint64_t bytes;  /* of one batch's images, at most */
+	uint64_t pixels; /* of one batch's images, at most */
+};
+/* Describes the sections for these values. -EINVAL if a value cannot be a section. */
 int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
-		    uint64_t image_bytes, uint8_t element, struct ring_geometry *ret_geometry);
+		    const struct value_images *images, struct ring_geometry *ret_geometry);
+/* Bytes of one sample's picture, for VALUE_IMAGE and VALUE_PICTURE. */
+size_t values_picture_size(const struct value *value, const struct pipeline_shape *shape);
 /*
  * Fills in the extents of a batch, version 2. samples: samples written, including skipped ones;
  * count: without them.
@@ -71,9 +95,10 @@ void values_extents(const struct value_table *values, const struct ring_geometry
 		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
 		    struct ring_extent *ret_extents);
 /*
- * Copies a sample's values, except its image, to index i of a slot. Call it inside the dataset's
- * guard. Returns -EBADMSG if a value is damaged, -ENOMEM, or -EINVAL if a value does not fit (the
- * sample is not at fault). All set error->text.
+ * Makes a sample's values, except its first image, at index i of a slot. What is in the frame of an
+ * image follows it through the pipeline. Call it inside the dataset's guard. Returns -EBADMSG if a
+ * value is damaged, -ENOMEM, -EINVAL if a value does not fit (the sample is not at fault), or
+ * another error of pipeline_apply(). All set error->text.
  */
 int values_put(const struct value_table *values, const struct value_origin *origin,
 	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,

@@ -46,9 +46,13 @@ static int dataset_prepare(struct dataset *dataset, const char *path)
 	/* calloc() takes large arrays from mmap, so untouched parts use no memory. */
 	size_t words = dataset->count / 64 + 1;
 	dataset->checked = calloc(words, sizeof(*dataset->checked));
+	dataset->images_checked =
+		calloc(dataset->count * packimg_image_count(dataset->image) / 64 + 1,
+		       sizeof(*dataset->images_checked));
 	dataset->damaged = calloc(words, sizeof(*dataset->damaged));
 	dataset->reported = calloc(words, sizeof(*dataset->reported));
-	if (!dataset->path || !dataset->checked || !dataset->damaged || !dataset->reported)
+	if (!dataset->path || !dataset->checked || !dataset->images_checked || !dataset->damaged ||
+	    !dataset->reported)
 		return -ENOMEM;
 	return map_regions(dataset);
 }
@@ -89,6 +93,7 @@ void dataset_free(struct dataset *dataset)
 		packimg_close(dataset->image);
 	free(dataset->regions);
 	free(dataset->checked);
+	free(dataset->images_checked);
 	free(dataset->damaged);
 	free(dataset->reported);
 	free(dataset->path);
@@ -141,6 +146,38 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 			return r;
 	}
 	*ret_sample = sample;
+	return 0;
+}
+
+int dataset_image(struct dataset *dataset, uint64_t index, uint32_t image,
+		  struct packimg_sample *ret_image, struct packimg_error *error)
+{
+	int r = packimg_image(dataset->image, index, image, ret_image);
+	if (r < 0 && r != -ENODATA) {
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: the record of its further image %u is damaged, or has "
+			 "another size than the image to which it belongs",
+			 (unsigned long long)index, image);
+		return -EBADMSG;
+	}
+	return r;
+}
+
+int dataset_verify_image(struct dataset *dataset, const struct packimg_sample *sample,
+			 uint32_t image, struct packimg_error *error)
+{
+	uint64_t bit = sample->index * packimg_image_count(dataset->image) + image;
+	bool suspect = atomic_load_explicit(&dataset->suspect, memory_order_relaxed);
+	if (!suspect && bit_test(dataset->images_checked, bit))
+		return 0;
+	if (packimg_sample_check(sample) < 0) {
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: stored bytes of its further image %u do not match their "
+			 "checksum; the file is damaged",
+			 (unsigned long long)sample->index, image);
+		return -EBADMSG;
+	}
+	bit_set(dataset->images_checked, bit);
 	return 0;
 }
 

@@ -20,6 +20,8 @@ struct dataset {
 	struct sigbus_guard_map guard;
 	struct sigbus_guard_region *regions; /* owned; one per shard */
 	_Atomic uint64_t *checked;           /* bit per sample: checksum verified */
+	/* bit per sample and further image, sample by sample: checksum verified */
+	_Atomic uint64_t *images_checked;
 	/* Bit per sample: wrong checksum, or the file is too short or cannot be read. */
 	_Atomic uint64_t *damaged;
 	_Atomic uint64_t *reported; /* bit per sample: dataset_first_report() has been called */
@@ -47,6 +49,16 @@ void dataset_free(struct dataset *dataset);
  */
 int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error);
+/*
+ * Looks up a further image of a sample, packimg_image(), under the same conditions. Returns
+ * -ENODATA if the sample lacks it, and -EBADMSG with error->text if it is damaged: then the sample
+ * is bad for feeds that deliver this image, but not for others.
+ */
+int dataset_image(struct dataset *dataset, uint64_t index, uint32_t image,
+		  struct packimg_sample *ret_image, struct packimg_error *error);
+/* Verifies the checksum of a further image, unless it has been verified before. */
+int dataset_verify_image(struct dataset *dataset, const struct packimg_sample *sample,
+			 uint32_t image, struct packimg_error *error);
 int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 		   struct packimg_error *error);
 /* Returns -EBADMSG and sets error->text if the sample has been found damaged, else 0. */

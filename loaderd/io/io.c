@@ -267,6 +267,17 @@ int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 	return dataset->mapped ? IO_MAPPED : io_copy(dataset, index, buffer, ret_sample, error);
 }
 
+int io_get_image(struct io *io, uint64_t index, uint32_t image, struct io_buffer *buffer,
+		 struct packimg_sample *ret_image, struct packimg_error *error)
+{
+	struct dataset *dataset = io->options.dataset;
+	int r = dataset_image(dataset, index, image, ret_image, error);
+	if (r < 0 || dataset->mapped)
+		return r;
+	r = io_copy_sample(dataset, ret_image, buffer, error);
+	return r < 0 ? r : 0;
+}
+
 int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffer,
 	   struct packimg_sample *ret_sample, struct packimg_error *error)
 {

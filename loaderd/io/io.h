@@ -104,6 +104,12 @@ int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffe
 int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 		 struct packimg_sample *ret_sample, struct packimg_error *error);
 /*
+ * Provides a further image of any sample: copied to `buffer`, or in the mapping if the dataset is
+ * mapped. Never waits for the ring. Returns 0, or the errors of dataset_image() and io_get().
+ */
+int io_get_image(struct io *io, uint64_t index, uint32_t image, struct io_buffer *buffer,
+		 struct packimg_sample *ret_image, struct packimg_error *error);
+/*
  * Releases the unit's bytes. Call it after every io_get() that did not return -ECANCELED, even if
  * it failed.
  */

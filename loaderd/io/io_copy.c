@@ -79,14 +79,11 @@ static int io_copy_to(struct dataset *dataset, const struct packimg_sample *samp
 			    sample->side_size);
 }
 
-int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
-	    struct packimg_sample *ret_sample, struct packimg_error *error)
+int io_copy_sample(struct dataset *dataset, struct packimg_sample *sample, struct io_buffer *buffer,
+		   struct packimg_error *error)
 {
-	struct packimg_sample sample;
-	int r = dataset_sample(dataset, index, false, &sample, error);
-	if (r < 0)
-		return r;
-	const struct layout layout = layout_of(&sample);
+	const uint64_t index = sample->index;
+	const struct layout layout = layout_of(sample);
 	if (buffer->limit != 0 && layout.size > buffer->limit) {
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: its stored bytes need %llu bytes of memory, but the limit "
@@ -101,15 +98,26 @@ int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
 			 (unsigned long long)index);
 		return -ENOMEM;
 	}
-	if (io_copy_to(dataset, &sample, &layout, bytes) < 0) {
+	if (io_copy_to(dataset, sample, &layout, bytes) < 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: the file ends before it or cannot be read",
 			 (unsigned long long)index);
 		return -EBADMSG;
 	}
 	memset(bytes + layout.size - TAIL, 0, TAIL);
-	sample.data = bytes;
-	sample.side = sample.side ? bytes + layout.side : NULL;
-	*ret_sample = sample;
+	sample->data = bytes;
+	sample->side = sample->side ? bytes + layout.side : NULL;
 	return IO_READ;
+}
+
+int io_copy(struct dataset *dataset, uint64_t index, struct io_buffer *buffer,
+	    struct packimg_sample *ret_sample, struct packimg_error *error)
+{
+	struct packimg_sample sample;
+	int r = dataset_sample(dataset, index, false, &sample, error);
+	if (r == 0)
+		r = io_copy_sample(dataset, &sample, buffer, error);
+	if (r == IO_READ)
+		*ret_sample = sample;
+	return r;
 }

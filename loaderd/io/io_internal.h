@@ -42,6 +42,12 @@ void io_sleep(struct io *io, bool (*look)(struct io *io));
 int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample);
 
 /*
+ * Copies the stored bytes of a sample, or of a further image of one, to `buffer`, to which the
+ * pointers of *sample then lead. Returns IO_READ, or a negative errno with error->text set.
+ */
+int io_copy_sample(struct dataset *dataset, struct packimg_sample *sample, struct io_buffer *buffer,
+		   struct packimg_error *error);
+/*
  * Copies a sample of an unmapped dataset to the worker's buffer. Returns IO_READ, -EBADMSG, -E2BIG
  * if the sample exceeds the buffer's limit, or -ENOMEM. Errors set error->text.
  */

@@ -326,6 +326,7 @@ void pool_limit_decode_memory(struct pool *pool, uint64_t bytes)
 	for (unsigned i = 0; i < pool_thread_indices(pool); i++) {
 		pipeline_scratch_limit(pool->threads[i].tools.scratch, bytes);
 		pool->threads[i].tools.sample_bytes.limit = bytes;
+		pool->threads[i].tools.image_bytes.limit = bytes;
 	}
 }
 

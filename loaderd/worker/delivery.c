@@ -1,5 +1,6 @@
 #include "loaderd/worker/delivery.h"
 
+#include "format/base/schema.h"
 #include "loaderd/worker/subscription.h"
 #include "proto/framing.h"
 
@@ -169,59 +170,6 @@ static int choose_fields(const Loaderd__OpenFeed *request, const struct config *
 
 /* ---- version 2 ---- */
 
-/* The schema's value for a field of a file that has no schema. */
-static struct schema_value field_value(const struct packimg_field *field, uint32_t number)
-{
-	static const struct {
-		enum schema_role role;
-		enum schema_element element;
-	} kinds[] = {
-		[PACKIMG_FIELD_INT64] = {SCHEMA_VALUE, SCHEMA_I64},
-		[PACKIMG_FIELD_FLOAT64] = {SCHEMA_VALUE, SCHEMA_F64},
-		[PACKIMG_FIELD_BYTES] = {SCHEMA_BYTES, SCHEMA_NO_ELEMENT},
-		[PACKIMG_FIELD_JSON] = {SCHEMA_JSON, SCHEMA_NO_ELEMENT},
-		[PACKIMG_FIELD_TEXT] = {SCHEMA_TEXT, SCHEMA_NO_ELEMENT},
-	};
-	struct schema_value value = {
-		.role = kinds[field->type].role,
-		.element = kinds[field->type].element,
-		.store = SCHEMA_IN_COLUMN,
-		.number = (uint16_t)number,
-		.of = SCHEMA_OF_NONE,
-		.longest = field->longest,
-	};
-	memcpy(value.name, field->name, strlen(field->name) + 1);
-	return value;
-}
-
-/*
- * The schema of a dataset. A file without one has an image, its fields, label, sample number and
- * key. Fields beyond the schema's limits are left out: they can only be asked for as fields.
- */
-static void dataset_schema(const struct dataset *dataset, struct schema *ret_schema)
-{
-	static const struct schema_value image = {.name = "image",
-						  .role = SCHEMA_IMAGE,
-						  .element = SCHEMA_U8,
-						  .store = SCHEMA_IN_INDEX,
-						  .dims = 3,
-						  .shape = {0, 0, 3},
-						  .of = SCHEMA_OF_NONE};
-	struct packimg_field field;
-	*ret_schema = (struct schema){0};
-	schema_add(ret_schema, &image);
-	schema_add_implied(ret_schema, true);
-	for (uint32_t i = 0; i < packimg_field_count(dataset->image); i++) {
-		if (packimg_field(dataset->image, i, &field) < 0 ||
-		    strlen(field.name) > SCHEMA_NAME_MAX ||
-		    schema_find(ret_schema, field.name) >= 0)
-			continue;
-		struct schema_value value = field_value(&field, i);
-		if (schema_add(ret_schema, &value) < 0)
-			return;
-	}
-}
-
 /* Lists the schema's names, as many as fit. */
 static void values_list(const struct schema *schema, char *text, size_t size)
 {
@@ -272,6 +220,50 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 		(unsigned long long)config->field_bytes);
 }
 
+/* Sets in which image's frame the value is. */
+static int set_frame(const struct batcher_options *options, const struct schema *schema,
+		     unsigned number, struct value *value, struct refusal *refusal)
+{
+	const struct schema_value *from = &schema->values[number];
+	struct pipeline_error error = {.position = -1};
+	int frame = schema_frame(schema, number);
+	if (frame < 0 || from->role == SCHEMA_IMAGE)
+		return 0;
+	value->coordinates = (struct coordinates){from->role, from->format,
+						  (from->flags & SCHEMA_NORMALIZED) != 0};
+	bool moves = coordinates_row(&value->coordinates) > 0;
+	if (!moves && !schema_has_pixels(from))
+		return refuse_request(
+			refusal, EINVAL, "values",
+			"value \"%s\": its coordinates cannot follow the image through "
+			"the pipeline; leave it out",
+			from->name);
+	if (pipeline_check_frame(options->pipeline, moves, &error) < 0) {
+		refuse_request(refusal, EINVAL, "pipeline", "value \"%s\": %s", from->name,
+			       error.text);
+		refusal->position = error.position;
+		return -EINVAL;
+	}
+	const struct schema_value *image = &schema->values[frame];
+	value->frame = image->store == SCHEMA_IN_INDEX
+			       ? (uint32_t)VALUE_FIRST_IMAGE
+			       : VALUE_FURTHER_IMAGE + (uint32_t)image->number;
+	return 0;
+}
+
+/* A further image, a mask or a raster. */
+static struct value picture_value(const struct schema_value *from)
+{
+	struct value value = {.source = VALUE_PICTURE,
+			      .name = from->name,
+			      .element = (uint8_t)from->element,
+			      .dims = (uint8_t)from->dims,
+			      .image = from->number};
+	if (from->role != SCHEMA_IMAGE)
+		value.channels = from->dims == 3 ? from->shape[2] : 1;
+	return value;
+}
+
 static void set_shape(const struct schema_value *from, struct value *value)
 {
 	unsigned first = schema_has_rows(from);
@@ -300,6 +292,7 @@ static int pick_value(const Loaderd__OpenFeed *request, const struct config *con
 	}
 	value.type = field.type;
 	set_shape(from, &value);
+	value.capacity = value.row;
 	if (value.ragged) {
 		int r = choose_room(request, config, &field, &value, refusal);
 		if (r < 0)
@@ -310,10 +303,11 @@ static int pick_value(const Loaderd__OpenFeed *request, const struct config *con
 }
 
 static int add_value(const Loaderd__OpenFeed *request, const struct config *config,
-		     const struct dataset *dataset, const struct schema *schema, const char *name,
-		     struct value_table *values, struct refusal *refusal)
+		     const struct batcher_options *options, const struct schema *schema,
+		     const char *name, struct value_table *values, struct refusal *refusal)
 {
-	int found = schema_find(schema, name);
+	struct value value;
+	int r = 0, found = schema_find(schema, name);
 	if (found < 0)
 		return refuse_value(schema, name, refusal);
 	const struct schema_value *from = &schema->values[found];
@@ -326,40 +320,50 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 	case SCHEMA_IN_SOURCE:
 		break;
 	default:
-		return refuse_request(refusal, ENOTSUP, "values",
-				      "value \"%s\": this daemon delivers only the first image of "
-				      "a sample; leave the value out, or use a newer loaderd",
-				      name);
+		values->pictures = true;
 	}
 	if (values->count == RING_SECTIONS_MAX)
 		return refuse_request(refusal, EDQUOT, "values",
 				      "a feed delivers at most %d values, image, label, sample "
 				      "number and flags included; leave some out",
 				      RING_SECTIONS_MAX);
-	return pick_value(request, config, dataset, from, &values->values[values->count++],
-			  refusal);
+	if (from->store == SCHEMA_IN_IMAGES)
+		value = picture_value(from);
+	else
+		r = pick_value(request, config, options->dataset, from, &value, refusal);
+	r = r ?: set_frame(options, schema, (unsigned)found, &value, refusal);
+	if (r < 0)
+		return r;
+	values->values[values->count++] = value;
+	return 0;
 }
+
+/* The values that every feed delivers. A schema whose names are taken lacks some of them. */
+static const struct {
+	enum schema_role role;
+	enum schema_store store;
+	const char *name;
+} first_values[] = {
+	[RING_IMAGES] = {SCHEMA_IMAGE, SCHEMA_IN_INDEX, "__image__"},
+	[RING_LABELS] = {SCHEMA_CLASS, SCHEMA_IN_LABEL, "__label__"},
+	[RING_SAMPLES] = {SCHEMA_NUMBER, SCHEMA_IN_NUMBER, "__sample__"},
+};
 
 static void name_first_values(const struct schema *schema, struct value_table *values)
 {
-	static const struct {
-		unsigned section;
-		enum schema_store store;
-	} firsts[] = {{RING_IMAGES, SCHEMA_IN_INDEX},
-		      {RING_LABELS, SCHEMA_IN_LABEL},
-		      {RING_SAMPLES, SCHEMA_IN_NUMBER}};
-	for (size_t i = 0; i < sizeof(firsts) / sizeof(*firsts); i++) {
-		int found = schema_stored(schema, firsts[i].store, 0);
-		values->values[firsts[i].section].name =
-			found < 0 ? "" : schema->values[found].name;
+	for (size_t i = 0; i < sizeof(first_values) / sizeof(*first_values); i++) {
+		int found = schema_stored(schema, first_values[i].store, 0);
+		values->values[i].name =
+			found < 0 ? first_values[i].name : schema->values[found].name;
 	}
 	values->values[RING_FLAGS].name = "flags";
 }
 
 static int choose_values(const Loaderd__OpenFeed *request, const struct config *config,
-			 const struct batcher_options *options, struct schema *schema,
-			 struct value_table *values, struct refusal *refusal)
+			 const struct batcher_options *options, struct value_table *values,
+			 struct refusal *refusal)
 {
+	const struct schema *schema = packimg_schema(options->dataset->image);
 	if (request->n_fields > 0)
 		return refuse_request(refusal, EINVAL, "fields",
 				      "fields belong to protocol version %d; ask for values",
@@ -369,7 +373,6 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 				      "the client asked for %zu values, but the daemon's limit is "
 				      "%llu ([limits] fields)",
 				      request->n_values, (unsigned long long)config->fields);
-	dataset_schema(options->dataset, schema);
 	values->version = RING_VERSION_2;
 	name_first_values(schema, values);
 	for (size_t i = 0; i < request->n_values; i++) {
@@ -378,8 +381,8 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 				return refuse_request(refusal, EINVAL, "values",
 						      "the client asked for value \"%.200s\" twice",
 						      request->values[i]);
-		int r = add_value(request, config, options->dataset, schema, request->values[i],
-				  values, refusal);
+		int r = add_value(request, config, options, schema, request->values[i], values,
+				  refusal);
 		if (r < 0)
 			return r;
 	}
@@ -387,13 +390,11 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 }
 
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
-		    struct batcher_options *options, struct schema *ret_schema,
-		    struct refusal *refusal)
+		    struct batcher_options *options, struct refusal *refusal)
 {
 	values_init(&options->values);
 	if (request->version > PROTO_VERSION_OLDEST)
-		return choose_values(request, config, options, ret_schema, &options->values,
-				     refusal);
+		return choose_values(request, config, options, &options->values, refusal);
 	return choose_fields(request, config, options, &options->values, refusal);
 }
 
@@ -460,9 +461,10 @@ void delivery_explain_size(const struct batcher_options *options, uint64_t most,
 		snprintf(refusal->text + used, size - used, "; batch_size %u would fit", fits);
 }
 
-int delivery_announce(const struct batcher_options *options, const struct schema *schema,
-		      Loaderd__Section ***ret_sections, size_t *ret_count)
+int delivery_announce(const struct batcher_options *options, Loaderd__Section ***ret_sections,
+		      size_t *ret_count)
 {
+	const struct schema *schema = packimg_schema(options->dataset->image);
 	enum { LINE_MAX_SIZE = 512 };
 	struct {
 		Loaderd__Section *list[RING_SECTIONS_MAX];
@@ -482,6 +484,8 @@ int delivery_announce(const struct batcher_options *options, const struct schema
 		int found = i == RING_FLAGS ? -1 : schema_find(schema, values->values[i].name);
 		loaderd__section__init(section);
 		section->name = (char *)values->values[i].name;
+		if (i < RING_FLAGS)
+			section->role = first_values[i].role;
 		if (found < 0)
 			continue;
 		section->role = schema->values[found].role;

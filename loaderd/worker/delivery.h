@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "format/base/schema.h"
 #include "loaderd/batch/batch.h"
 #include "loaderd/config.h"
 #include "proto/feed.pb-c.h"
@@ -17,13 +16,11 @@ struct refusal;
 /* Returns true if the client makes the last transforms itself. */
 bool delivery_defers(const Loaderd__OpenFeed *request);
 /*
- * Fills in options->values. options has the dataset and the pipeline. *ret_schema is the dataset's
- * schema, whose names the values refer to: it has to live as long as the feed. Returns -errno with
- * the refusal filled in.
+ * Fills in options->values, whose names are those of the dataset's schema. options has the dataset
+ * and the pipeline. Returns -errno with the refusal filled in.
  */
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
-		    struct batcher_options *options, struct schema *ret_schema,
-		    struct refusal *refusal);
+		    struct batcher_options *options, struct refusal *refusal);
 /*
  * Adds to the refusal of a ring that is too large which sections are the largest, and the largest
  * batch whose ring has at most `most` bytes. Does nothing for rings of version 1.
@@ -34,5 +31,5 @@ void delivery_explain_size(const struct batcher_options *options, uint64_t most,
  * Announces the sections of a ring of version 2. The caller frees *ret_sections, one block, with
  * free(). Sets no sections for version 1. Returns -ENOMEM.
  */
-int delivery_announce(const struct batcher_options *options, const struct schema *schema,
-		      Loaderd__Section ***ret_sections, size_t *ret_count);
+int delivery_announce(const struct batcher_options *options, Loaderd__Section ***ret_sections,
+		      size_t *ret_count);

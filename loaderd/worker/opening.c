@@ -467,7 +467,7 @@ static void announce_feed(struct session *session, const struct subscription *fe
 		 : feed->dataset->mapped                   ? "mmap"
 							   : "pread",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
-	if (delivery_announce(&feed->options, &feed->schema, &sections, &opened.n_sections) < 0) {
+	if (delivery_announce(&feed->options, &sections, &opened.n_sections) < 0) {
 		session_close(session, "out of memory");
 		return;
 	}

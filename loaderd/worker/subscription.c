@@ -332,7 +332,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	r = set_transform(options, request, config, refusal);
 	if (r < 0)
 		return r;
-	r = delivery_choose(request, config, options, &subscription->schema, refusal);
+	r = delivery_choose(request, config, options, refusal);
 	if (r < 0)
 		return r;
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),

@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "format/base/schema.h"
 #include "loaderd/batch/batch.h"
 #include "loaderd/config.h"
 #include "loaderd/worker/registry.h"
@@ -28,7 +27,6 @@ struct subscription {
 	bool writable;  /* the client may map the ring writable */
 	uint64_t bytes; /* charged for ring and read-ahead; 0 if there is no ring */
 	uint32_t batch_size;
-	struct schema schema; /* of the dataset; set if the ring is of version 2 */
 };
 
 /* The error of a refused request, as sent in the Error message. */

@@ -40,7 +40,7 @@ TABLE = {
 
     # the daemon: from readers over batches to threads; the supervisor, which includes none of these, and the worker
     "loaderd/io": "format/packimg.h loaderd/crash_marker.h",
-    "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/claim.h loaderd/crash_marker.h "
+    "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/frame.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",

@@ -21,6 +21,8 @@ _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
 _JSON = 4
 _JSON_ROLE = 13  # of a value
+_IMAGE_ROLE = 1
+_PICTURE_ROLES = (_IMAGE_ROLE, 2, 3)  # and masks and rasters
 _SECTIONS = ("images", "labels", "samples", "flags")
 
 SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample replaces it
@@ -162,14 +164,7 @@ class Batch:
 
         bf16 becomes ml_dtypes.bfloat16 if that package is installed, otherwise uint16 with the same bits.
         """
-        array = _array(self._images())
-        if self.element == "bf16":
-            try:
-                import ml_dtypes
-            except ImportError:
-                return array
-            array = array.view(ml_dtypes.bfloat16)
-        return array
+        return self._viewed(self._images(), _IMAGE_ROLE)
 
     def _copy(self, name: str, read: Callable[[], Any]) -> Any:
         """Returns the copy of that name, which is made when it is first asked for."""
@@ -211,7 +206,8 @@ class Batch:
     def value(self, name: str) -> Any:
         """Returns a value of the dataset's schema by its name there.
 
-        Image, label and sample number are what images, labels and samples are. Others are copies: a NumPy array [count, ...] if all
+        Image, label and sample number are what images, labels and samples are. Further images, masks and rasters are views of shared
+        memory, too: NumPy arrays [count, height, width] or with channels. Others are copies: a NumPy array [count, ...] if all
         samples have one shape, a Ragged if they have rows, or a list of str, of bytes, or of parsed JSON. If a sample has no value, which
         its flag shows, that is 0, no rows, "", b"" or None.
         """
@@ -222,10 +218,24 @@ class Batch:
         if number < len(_SECTIONS):
             return getattr(self, _SECTIONS[number])
         slot = self._held()
+        if role in _PICTURE_ROLES:
+            return self._viewed(slot.value(number), role)
         return self._copy(f"value {name}", lambda: _value(slot.value(number), role))
+
+    def _viewed(self, picture: Any, role: int) -> "NDArray[Any]":
+        array = _array(picture)
+        if self.element == "bf16" and role == _IMAGE_ROLE:
+            try:
+                import ml_dtypes
+            except ImportError:
+                return array
+            array = array.view(ml_dtypes.bfloat16)
+        return array
 
     def tensors(self, layout: str = "nchw") -> Dict[str, Any]:
         """Returns all values by their names in the schema: images and labels as torch() has them, arrays as tensors, others as value().
+
+        Masks and rasters are [count, height, width], or [count, height, width, channels]. uint16 becomes int32 before PyTorch 2.3.
 
         Tensors of arrays share memory with the arrays that value() returns.
         """
@@ -234,10 +244,19 @@ class Batch:
 
         images, labels = self.torch(layout)
         found: Dict[str, Any] = {}
-        for name, (number, _) in self._source.sections.items():
-            value = images if number == 0 else labels if number == 1 else self.value(name)
+        for name, (number, role) in self._source.sections.items():
+            if number < 2:
+                value = (images, labels)[number]
+            elif role == _IMAGE_ROLE:
+                value = self._torch_images(self._held().value(number), layout)
+            else:
+                value = self.value(name)
             if isinstance(value, numpy.ndarray):
-                value = torch.from_numpy(value.view(numpy.int64) if value.dtype == numpy.uint64 else value)
+                if value.dtype == numpy.uint64:
+                    value = value.view(numpy.int64)
+                elif value.dtype == numpy.uint16 and not hasattr(torch, "uint16"):
+                    value = value.astype(numpy.int32)
+                value = torch.from_numpy(value)
             found[name] = value
         return found
 
@@ -254,12 +273,16 @@ class Batch:
 
         if layout not in ("nchw", "stored"):
             raise ValueError(f'layout: {layout!r} is neither "nchw" nor "stored"')
-        images = torch.from_dlpack(stored)
-        if layout == "nchw" and self.layout == "nhwc":
-            images = images.permute(0, 3, 1, 2)
+        images = self._torch_images(stored, layout)
         copied = self._copies.get("labels")  # what the caller has written there counts
         labels = torch.from_dlpack(self._held().labels()) if copied is None else torch.from_numpy(copied)
         return Tensors(images, labels.long())
+
+    def _torch_images(self, stored: Any, layout: str) -> "Tensor":
+        import torch
+
+        images = torch.from_dlpack(stored)
+        return images.permute(0, 3, 1, 2) if layout == "nchw" and self.layout == "nhwc" else images
 
     def to(self, device: "Union[str, int, Device]", layout: str = "nchw") -> Tensors:
         """Returns (images, labels) on a PyTorch device.

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,40 @@ class Values(unittest.TestCase):
                 self.open(**options)
         with self.assertRaisesRegex(ValueError, "values: 65 given, at most 64"):
             self.open(values=[f"v{i}" for i in range(65)])
+
+
+class Typed(unittest.TestCase):
+    """Files with a schema: those of tests/golden/good."""
+
+    def open(self, name, **options):
+        path = pathlib.Path(__file__).parents[2] / "golden" / "good" / name
+        return loaderd.Feed(path, pipeline="resize(16x12)", batch_size=3, drop_last=False, daemon="private", **options)
+
+    def test_pictures(self):
+        with self.open("images.pimg", values=["mask", "depth"]) as feed:
+            batch = next(feed)
+            mask, depth = batch["mask"], batch["depth"]
+            self.assertEqual((mask.shape, mask.dtype), ((3, 12, 16), numpy.uint8))
+            self.assertEqual((depth.shape, depth.dtype), ((3, 12, 16), numpy.uint16))
+            missing = [flag & loaderd.FIELD_MISSING != 0 for flag in batch.flags]
+            self.assertEqual([not one.any() for one in depth], missing)
+            self.assertTrue(any(missing) and not all(missing))
+            if torch is not None:
+                tensors = batch.tensors()
+                self.assertEqual(tensors["mask"].tolist(), mask.tolist())
+                self.assertEqual(tensors["depth"].tolist(), depth.tolist())
+            batch.release()
+            self.assertEqual(mask.tolist(), mask.copy().tolist())  # a view, which keeps the batch
+
+    def test_types(self):
+        with self.open("typed.pimg", values=["boxes", "class", "target", "area", "small"]) as feed:
+            for batch in feed:
+                boxes, classes = batch["boxes"], batch["class"]
+                self.assertEqual((boxes.values.dtype, boxes.values.shape[1:]), (numpy.float32, (4,)))
+                self.assertEqual((classes.values.dtype, classes.values.shape[1:]), (numpy.int32, ()))
+                self.assertEqual(boxes.offsets.tolist(), classes.offsets.tolist())
+                self.assertEqual((batch["target"].shape, batch["target"].dtype), ((batch.count, 2), numpy.float32))
+                self.assertEqual((batch["area"].dtype, batch["small"].dtype), (numpy.float32, numpy.uint8))
 
 
 class RaggedRows(unittest.TestCase):

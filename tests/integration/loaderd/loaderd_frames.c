@@ -1,0 +1,434 @@
+/*
+ * What belongs to an image arrives with it: masks, rasters, boxes and points show the same part of
+ * it, further images get the same random decisions, and rows of values that belong together stay
+ * together. Pixels of image, mask and raster encode their position in the stored image.
+ */
+#include "format/packimg.h"
+#include "tests/dataset.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
+
+#include <signal.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum {
+	SAMPLES = 64,
+	SIDE = 24, /* of finished samples */
+	WIDTH_MAX = 64,
+	HEIGHT_MAX = 48,
+	RIGHT_COLOUR = 200, /* blue of the right image; that of the left is the sample's number */
+	OTHER_WIDTH = 30,
+	OTHER_HEIGHT = 26,
+};
+
+/* Numbers of the further images. */
+enum { MASK, RIGHT, DEPTH, OTHER };
+
+static const char schema[] = "image: image u8[h,w,3]\n"
+			     "mask: mask(image) u8[h,w]\n"
+			     "right: image u8[h,w,3]\n"
+			     "depth: raster(image) u16[h,w] sparse\n"
+			     "other: raster u8[h,w,3]\n"
+			     "boxes: boxes(image) f32[*,4] xyxy\n"
+			     "ids: class(boxes) i32[*]\n"
+			     "points: keypoints(image) f32[2,2] xy\n"
+			     "tags: class i32[*]\n"
+			     "target: value f32[2]\n"
+			     "small: value i16\n"
+			     "ratio: value f32\n"
+			     "caption: text sparse\n";
+static const char *const all[] = {"mask",   "right", "depth",  "other", "boxes", "ids",
+				  "points", "tags",  "target", "small", "ratio", "caption"};
+enum { ALL = sizeof(all) / sizeof(*all) };
+
+static char folder[64], path[PATH_MAX];
+
+static uint32_t width_of(uint64_t i)
+{
+	return 40 + (uint32_t)i % 24;
+}
+
+static uint32_t height_of(uint64_t i)
+{
+	return 30 + (uint32_t)i % 18;
+}
+
+static uint32_t rows_of(uint64_t i)
+{
+	return (uint32_t)i % 5;
+}
+
+static void fill_picture(uint8_t *pixels, uint32_t width, uint32_t height, uint8_t blue)
+{
+	for (uint32_t y = 0; y < height; y++)
+		for (uint32_t x = 0; x < width; x++, pixels += 3)
+			pixels[0] = (uint8_t)x, pixels[1] = (uint8_t)y, pixels[2] = blue;
+}
+
+static void add_mask(struct packimg_writer *writer, uint32_t width, uint32_t height)
+{
+	static uint8_t pixels[WIDTH_MAX * HEIGHT_MAX];
+	struct packimg_error error;
+	for (uint32_t y = 0; y < height; y++)
+		for (uint32_t x = 0; x < width; x++)
+			pixels[y * width + x] = (uint8_t)(x ^ y);
+	struct packimg_item item = test_item(pixels, width, height);
+	item.channels = 1;
+	item.data_size = (size_t)width * height;
+	assert_int_equal(packimg_writer_image(writer, MASK, &item, &error), 0);
+}
+
+static void add_picture(struct packimg_writer *writer, uint32_t image, uint32_t width,
+			uint32_t height)
+{
+	static uint8_t pixels[WIDTH_MAX * HEIGHT_MAX * 3];
+	struct packimg_error error;
+	fill_picture(pixels, width, height, RIGHT_COLOUR);
+	struct packimg_item item = test_item(pixels, width, height);
+	if (packimg_writer_image(writer, image, &item, &error) < 0)
+		fail_msg("%s", error.text);
+}
+
+static void add_depth(struct test_dataset *data, uint32_t width, uint32_t height)
+{
+	static uint16_t pixels[WIDTH_MAX * HEIGHT_MAX];
+	const struct packimg_raster_coding coding = {.method = PACKIMG_RASTER_ZSTD, .rows_log2 = 3};
+	struct packimg_error error;
+	for (uint32_t y = 0; y < height; y++)
+		for (uint32_t x = 0; x < width; x++)
+			pixels[y * width + x] = (uint16_t)(y * 256 + x);
+	const struct packimg_raster raster = {
+		.data = (const uint8_t *)pixels,
+		.step_x = 2,
+		.step_y = (ptrdiff_t)width * 2,
+		.width = width,
+		.height = height,
+		.channels = 1,
+		.element = PACKIMG_ELEMENT_U16,
+	};
+	struct packimg_item item = test_item(NULL, width, height);
+	item.codec = PACKIMG_CODEC_RASTER;
+	item.channels = 1;
+	assert_int_equal(packimg_encode_raster(data->encoder, &raster, &coding, &item.data,
+					       &item.data_size, &error),
+			 0);
+	assert_int_equal(packimg_writer_image(data->writer, DEPTH, &item, &error), 0);
+}
+
+static void add_value(struct packimg_writer *writer, const char *name, struct packimg_value value)
+{
+	struct packimg_error error;
+	uint32_t field;
+	const enum packimg_field_type type = strcmp(name, "small") == 0     ? PACKIMG_FIELD_INT64
+					     : strcmp(name, "ratio") == 0   ? PACKIMG_FIELD_FLOAT64
+					     : strcmp(name, "caption") == 0 ? PACKIMG_FIELD_TEXT
+									    : PACKIMG_FIELD_BYTES;
+	value.present = true;
+	assert_int_equal(packimg_writer_field(writer, name, type, &field, &error), 0);
+	if (packimg_writer_value(writer, field, &value, &error) < 0)
+		fail_msg("%s", error.text);
+}
+
+static void add_bytes(struct packimg_writer *writer, const char *name, const void *bytes,
+		      size_t size)
+{
+	add_value(writer, name, (struct packimg_value){.bytes = bytes, .size = size});
+}
+
+/* Box k of a sample goes from pixel (5 + k, 6) to (15 + k, 18), and its id is 100 i + k. */
+static void add_rows(struct packimg_writer *writer, uint64_t i)
+{
+	float boxes[5][4];
+	int32_t ids[5];
+	for (uint32_t k = 0; k < rows_of(i); k++) {
+		const float box[4] = {5 + (float)k, 6, 15 + (float)k, 18};
+		memcpy(boxes[k], box, sizeof(box));
+		ids[k] = (int32_t)(100 * i + k);
+	}
+	const float points[2][2] = {{20, 15}, {21, 16}};
+	const float target[2] = {(float)i, -(float)i};
+	const int32_t tags[3] = {1, 2, (int32_t)i};
+	add_bytes(writer, "boxes", boxes, rows_of(i) * sizeof(boxes[0]));
+	add_bytes(writer, "ids", ids, rows_of(i) * sizeof(ids[0]));
+	add_bytes(writer, "points", points, sizeof(points));
+	add_bytes(writer, "target", target, sizeof(target));
+	add_bytes(writer, "tags", tags, i % 4 * sizeof(tags[0]));
+	add_value(writer, "small", (struct packimg_value){.int64 = -(int64_t)i});
+	add_value(writer, "ratio", (struct packimg_value){.float64 = (double)i / 8});
+	if (i % 2 == 0)
+		add_bytes(writer, "caption", "even", 4);
+}
+
+static void write_dataset(bool jpeg)
+{
+	static uint8_t pixels[WIDTH_MAX * HEIGHT_MAX * 3];
+	struct packimg_error error;
+	struct test_dataset data;
+	snprintf(path, sizeof(path), "%s/%s.pimg", folder, jpeg ? "jpeg" : "raw");
+	test_dataset_begin(&data, path, 0);
+	if (packimg_writer_schema(data.writer, schema, &error) < 0)
+		fail_msg("%s", error.text);
+	for (uint64_t i = 0; i < SAMPLES; i++) {
+		fill_picture(pixels, width_of(i), height_of(i), (uint8_t)i);
+		struct packimg_item item = test_item(pixels, width_of(i), height_of(i));
+		if (jpeg)
+			test_item_to_jpeg(&data, &item, 90);
+		test_dataset_add(&data, &item);
+		add_mask(data.writer, width_of(i), height_of(i));
+		add_picture(data.writer, RIGHT, width_of(i), height_of(i));
+		if (i % 3 != 0)
+			add_depth(&data, width_of(i), height_of(i));
+		add_picture(data.writer, OTHER, OTHER_WIDTH, OTHER_HEIGHT);
+		add_rows(data.writer, i);
+	}
+	test_dataset_finish(&data);
+}
+
+static int set_up(void **state)
+{
+	static struct fixture fixture;
+	fixture_init(&fixture);
+	*state = &fixture;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	fixture_deinit(*state);
+	return 0;
+}
+
+static struct feed_options options_of(const struct fixture *fixture, const char *pipeline)
+{
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	options.values = all;
+	options.value_count = ALL;
+	options.epoch_end = 2;
+	return options;
+}
+
+static struct feed_section section_named(struct feed *feed, const struct feed_batch *batch,
+					 const char *name)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	int number = feed_section_find(feed, name);
+	assert_true(number >= 0);
+	assert_int_equal(feed_section(feed, batch, (uint32_t)number, &section), 0);
+	return section;
+}
+
+/* A picture of sample i of a batch. */
+static const void *picture(struct feed *feed, const struct feed_batch *batch, const char *name,
+			   uint32_t i)
+{
+	struct feed_section section = section_named(feed, batch, name);
+	assert_int_equal(section.kind, FEED_DENSE);
+	assert_int_equal(section.shape[0], SIDE);
+	assert_int_equal(section.shape[1], SIDE);
+	return (const char *)section.data + i * (section.bytes / batch->count);
+}
+
+static const void *rows(struct feed *feed, const struct feed_batch *batch, const char *name,
+			uint32_t i, int64_t expected)
+{
+	struct feed_section section = section_named(feed, batch, name);
+	const void *found;
+	assert_int_equal(feed_rows(&section, i, &found), expected);
+	return found;
+}
+
+/* Invariant I8 end to end: every pixel of mask and raster is that of the image. */
+static void check_pictures(struct feed *feed, const struct feed_batch *batch, uint32_t i)
+{
+	const uint8_t *image = (const uint8_t *)batch->images + i * SIDE * SIDE * 3;
+	const uint8_t *right = picture(feed, batch, "right", i);
+	const uint8_t *mask = picture(feed, batch, "mask", i);
+	const uint16_t *depth = picture(feed, batch, "depth", i);
+	const bool has_depth = batch->samples[i] % 3 != 0;
+	for (uint32_t p = 0; p < SIDE * SIDE; p++) {
+		const uint8_t x = image[3 * p], y = image[3 * p + 1];
+		assert_int_equal(image[3 * p + 2], batch->samples[i]);
+		assert_int_equal(mask[p], x ^ y);
+		assert_int_equal(depth[p], has_depth ? y * 256 + x : 0);
+		assert_int_equal(right[3 * p], x);
+		assert_int_equal(right[3 * p + 1], y);
+		assert_int_equal(right[3 * p + 2], RIGHT_COLOUR);
+	}
+}
+
+/* Where the crop shows coordinate `at` of the stored image, whose first two pixels are these. */
+static float shown(float at, uint8_t first, uint8_t second)
+{
+	float place = second > first ? at - (float)first : (float)first + 1 - at;
+	return place < 0 ? 0 : place > SIDE ? SIDE : place;
+}
+
+static void check_rows(struct feed *feed, const struct feed_batch *batch, uint32_t i)
+{
+	const uint8_t *image = (const uint8_t *)batch->images + i * SIDE * SIDE * 3;
+	const uint64_t sample = batch->samples[i];
+	const uint8_t x = image[0], next_x = image[3], y = image[1], next_y = image[3 * SIDE + 1];
+	const float(*boxes)[4] = rows(feed, batch, "boxes", i, rows_of(sample));
+	const int32_t *ids = rows(feed, batch, "ids", i, rows_of(sample));
+	for (uint32_t k = 0; k < rows_of(sample); k++) {
+		const float left = shown(5 + (float)k, x, next_x);
+		const float right = shown(15 + (float)k, x, next_x);
+		const float top = shown(6, y, next_y), bottom = shown(18, y, next_y);
+		assert_true(boxes[k][0] == (left < right ? left : right));
+		assert_true(boxes[k][2] == (left < right ? right : left));
+		assert_true(boxes[k][1] == (top < bottom ? top : bottom));
+		assert_true(boxes[k][3] == (top < bottom ? bottom : top));
+		assert_int_equal(ids[k], 100 * sample + k);
+	}
+	struct feed_section points = section_named(feed, batch, "points");
+	const float *point = (const float *)points.data + 4 * i;
+	assert_int_equal(points.dims, 2);
+	/* Points are those of pixels' centres, and are not clipped. */
+	assert_true(point[0] == (next_x > x ? 20 - (float)x : (float)x - 20));
+	assert_true(point[3] == (next_y > y ? 16 - (float)y : (float)y - 16));
+}
+
+static void check_types(struct feed *feed, const struct feed_batch *batch, uint32_t i)
+{
+	const uint64_t sample = batch->samples[i];
+	struct feed_section target = section_named(feed, batch, "target");
+	struct feed_section small = section_named(feed, batch, "small");
+	struct feed_section ratio = section_named(feed, batch, "ratio");
+	const int32_t *tags = rows(feed, batch, "tags", i, (int64_t)(sample % 4));
+	assert_true(sample % 4 == 0 || tags[0] == 1);
+	rows(feed, batch, "caption", i, sample % 2 == 0 ? 4 : 0);
+	assert_int_equal(target.element, FEED_F32);
+	assert_int_equal(small.element, FEED_I16);
+	assert_int_equal(ratio.element, FEED_F32);
+	assert_true(((const float *)target.data)[2 * i + 1] == -(float)sample);
+	assert_int_equal(((const int16_t *)small.data)[i], -(int16_t)sample);
+	assert_true(((const float *)ratio.data)[i] == (float)sample / 8);
+	assert_int_equal(batch->flags[i],
+			 sample % 2 == 0 && sample % 3 != 0 ? 0 : FEED_SAMPLE_FIELD_MISSING);
+}
+
+static void check_feed(const struct feed_options *options)
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	unsigned samples = 0;
+	int r;
+	struct feed *feed = fixture_open(options);
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
+		for (uint32_t i = 0; i < batch.count; i++) {
+			check_pictures(feed, &batch, i);
+			check_rows(feed, &batch, i);
+			check_types(feed, &batch, i);
+		}
+		samples += batch.count;
+		feed_release(feed, &batch);
+	}
+	if (r != FEED_END)
+		fail_msg("%d: %s", r, feed_error(feed));
+	assert_int_equal(samples, 2 * SAMPLES);
+	feed_close(feed);
+}
+
+static const char flips[] = "random_crop(24) hflip(0.5) vflip(0.5)";
+
+TEST(everything_in_the_frame_follows_the_image)
+{
+	struct fixture *fixture = *state;
+	write_dataset(false);
+	struct feed_options options = options_of(fixture, flips);
+	fixture_start(fixture, NULL, NULL);
+	check_feed(&options);
+	options.batch_size = 1;
+	check_feed(&options);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Hash of all that the batches say, sample by sample; or of images alone. */
+static uint64_t hash_of(const struct feed_options *options, unsigned batches, bool images_alone)
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed_info info = {.size = sizeof(info)};
+	XXH3_state_t *state = XXH3_createState();
+	struct feed *feed = fixture_open(options);
+	feed_info(feed, &info);
+	XXH3_64bits_reset(state);
+	for (unsigned b = 0; b < batches; b++) {
+		assert_int_equal(feed_next(feed, 60000, &batch), 0);
+		for (uint32_t i = 0; i < batch.count; i++)
+			for (uint32_t s = 0; s < (images_alone ? 1 : info.section_count); s++) {
+				struct feed_section section = {.size = sizeof(section)};
+				assert_int_equal(feed_section(feed, &batch, s, &section), 0);
+				size_t size = section.bytes / batch.count;
+				const void *value = (const char *)section.data + i * size;
+				if (section.kind == FEED_RAGGED)
+					size = (size_t)feed_rows(&section, i, &value) * section.row;
+				XXH3_64bits_update(state, value, size);
+			}
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+	uint64_t hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	return hash;
+}
+
+/* Invariants I1 and I3, and resuming. */
+TEST(images_do_not_depend_on_what_comes_with_them)
+{
+	static const char rich[] = "random_resized_crop(24) hflip(0.5) random_affine(10) "
+				   "color_jitter(0.4) normalize(imagenet) to(f16)";
+	enum { BATCHES = 4 };
+	struct fixture *fixture = *state;
+	for (unsigned jpeg = 0; jpeg < 2; jpeg++) {
+		write_dataset(jpeg);
+		struct feed_options options = options_of(fixture, rich);
+		fixture_start(fixture, NULL, "--threads", "1", NULL);
+		uint64_t images = hash_of(&options, BATCHES, true);
+		uint64_t whole = hash_of(&options, BATCHES, false);
+		options.epoch = 1;
+		uint64_t rest = hash_of(&options, BATCHES / 2, false);
+		options.epoch = options.value_count = 0;
+		assert_int_equal(hash_of(&options, BATCHES, true), images);
+		assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+		fixture_start(fixture, "LOADERD_ISA=c", "--threads", "4", NULL);
+		options = options_of(fixture, rich);
+		assert_int_equal(hash_of(&options, BATCHES, false), whole);
+		options.epoch = 1;
+		assert_int_equal(hash_of(&options, BATCHES / 2, false), rest);
+		options.batch_size = 8;
+		assert_int_equal(hash_of(&options, BATCHES / 2 * 4, false), rest);
+		assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	}
+}
+
+TEST(pipelines_that_move_images_alone_are_refused)
+{
+	static const char *const mask[] = {"mask"}, *const tags[] = {"tags"};
+	struct fixture *fixture = *state;
+	write_dataset(false);
+	struct feed_options options = options_of(fixture, "resize(24x24) rand_augment(2)");
+	char error[FEED_ERROR_MAX];
+	struct feed *feed;
+	fixture_start(fixture, NULL, NULL);
+	options.values = mask;
+	options.value_count = 1;
+	assert_int_equal(feed_open(&options, &feed, error), -EINVAL);
+	if (!strstr(error, "value \"mask\": at byte 14: rand_augment"))
+		fail_msg("%s", error);
+	options.values = tags;
+	feed_close(fixture_open(&options));
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+int main(void)
+{
+	char command[sizeof(folder) + 16];
+	const char *tmp = getenv("TMPDIR");
+	snprintf(folder, sizeof(folder), "%s/loaderd-frames-XXXXXX",
+		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
+	if (!mkdtemp(folder))
+		return 1;
+	int r = test_run(set_up, tear_down);
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	return system(command) != 0 || r != 0;
+}
