@@ -18,6 +18,11 @@ static bool applies(const struct bad_feed *d)
 	return !d->row->again || d->connections > 0;
 }
 
+static bool has_sections(const struct bad_feed *d)
+{
+	return d->row->kind && strcmp(d->row->kind, "values") == 0;
+}
+
 static void overwrite(const struct bad_feed *d, enum where where, void *base)
 {
 	if (d->row->where == where && applies(d))
@@ -151,6 +156,8 @@ static void publish_one(struct bad_feed *d, struct ring_slot *slot)
 {
 	bool now = ++d->published == AT && applies(d);
 	fill(d, slot);
+	if (has_sections(d) && d->ring.layout.version == RING_VERSION_2)
+		bad_feed_fill_sections(d, slot);
 	if (now)
 		overwrite(d, SLOT, slot);
 	if (now && d->row->before)
@@ -226,6 +233,8 @@ static void serve_feed(struct bad_feed *d, const Loaderd__OpenFeed *wish)
 	d->opened.classes = CLASSES;
 	d->opened.slots = wish->slots;
 	d->opened.dataset_uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
+	if (has_sections(d))
+		bad_feed_announce_sections(d);
 	bad_feed_ask_for_files(d, 0, FRAME_FDS_MAX, false);
 	if (!bad_feed_hear_and_forget(d))
 		return;
@@ -248,9 +257,10 @@ static void serve(struct bad_feed *d)
 {
 	frame_reader_init(&d->reader);
 	Loaderd__Request *request = hear(d);
-	/* The rows change a ring of version 1. */
+	/* A row changes a ring of one version. */
 	if (request && request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED &&
-	    request->open_feed->version > PROTO_VERSION_OLDEST && !d->row->answer) {
+	    request->open_feed->version > PROTO_VERSION_OLDEST && !d->row->answer &&
+	    !has_sections(d)) {
 		loaderd__request__free_unpacked(request, NULL);
 		bad_feed_send_error(d, EPROTO, "version");
 		request = hear(d);
@@ -278,8 +288,8 @@ static void serve(struct bad_feed *d)
 /* Returns NULL if there is no such row. */
 static const struct row *row_numbered(size_t number)
 {
-	const struct row *const tables[] = {bad_ring_rows, bad_reply_rows};
-	for (size_t t = 0; t < 2; t++)
+	const struct row *const tables[] = {bad_ring_rows, bad_reply_rows, bad_section_rows};
+	for (size_t t = 0; t < sizeof(tables) / sizeof(*tables); t++)
 		for (const struct row *row = tables[t]; row->name; row++)
 			if (number-- == 0)
 				return row;

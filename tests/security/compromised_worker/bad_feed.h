@@ -1,6 +1,7 @@
 /*
  * A compromised worker that sends bad data to clients of its own user: it acts as an honest daemon,
- * except for the change made by one row of a table. The rows are in bad_ring.c and bad_replies.c.
+ * except for the change made by one row of a table. The rows are in bad_ring.c, bad_replies.c and
+ * bad_sections.c, whose peers are of kind "values" and get a ring of version 2.
  */
 #pragma once
 
@@ -76,8 +77,12 @@ struct row {
 #define RUNNING_HEADER(member, number) IN(RUNNING, struct ring_header, member, number)
 
 /* Each table ends with a row whose name is NULL. */
-extern const struct row bad_ring_rows[], bad_reply_rows[];
+extern const struct row bad_ring_rows[], bad_reply_rows[], bad_section_rows[];
 
+/* Adds the sections of a ring of version 2 to d->geometry and d->opened. */
+void bad_feed_announce_sections(struct bad_feed *d);
+/* Makes a filled slot one of version 2. */
+void bad_feed_fill_sections(const struct bad_feed *d, struct ring_slot *slot);
 /* Returns false if the peer has disconnected or the commanding client has ended the test. */
 bool bad_feed_await(struct bad_feed *d, int timeout_ms);
 bool bad_feed_hear_and_forget(struct bad_feed *d);

@@ -67,6 +67,8 @@ struct client {
 	struct feed_info info;
 	uint64_t epoch, batch; /* number of the next batch */
 	volatile uint64_t sum;
+	bool has_values; /* asked for values, not for fields */
+	int rows_error;  /* negative errno of feed_rows(), which does not end the feed */
 };
 
 /* Reads the range and returns true if it is within the ring. */
@@ -79,6 +81,31 @@ static bool lies_within(struct client *client, const void *from, uint64_t size)
 	for (uint64_t i = 0; i < size; i++)
 		client->sum += (unsigned char)at[i];
 	return true;
+}
+
+/* Reads all sections of a batch. A list of rows that cannot be is an error of that list. */
+static const char *find_section_error(struct client *client, const struct feed_batch *b)
+{
+	for (uint32_t s = 0; s < client->info.section_count; s++) {
+		struct feed_section section = {.size = sizeof(section)};
+		const void *rows;
+		if (feed_section(client->feed, b, s, &section) < 0)
+			return "no section of a held batch";
+		if (!is_printable(section.schema, strlen(section.schema)))
+			return "a schema with control characters";
+		if (!lies_within(client, section.data, section.bytes))
+			return "a section out of the ring";
+		for (uint32_t i = 0; section.kind == FEED_RAGGED && i < b->count; i++) {
+			int64_t count = feed_rows(&section, i, &rows);
+			if (count < 0)
+				client->rows_error = (int)count;
+			else if (!lies_within(client, rows, (uint64_t)count * section.row) ||
+				 (const char *)rows + (uint64_t)count * section.row >
+					 (const char *)section.data + section.bytes)
+				return "rows out of their section";
+		}
+	}
+	return NULL;
 }
 
 static const char *find_error(struct client *client, const struct feed_batch *b)
@@ -104,7 +131,11 @@ static const char *find_error(struct client *client, const struct feed_batch *b)
 	    !lies_within(client, b->samples, b->count * sizeof(*b->samples)) ||
 	    !lies_within(client, b->flags, b->count))
 		return "a pointer out of the ring";
-	for (uint32_t i = 0; i < 2; i++) {
+	const char *wrong =
+		b->count > 0 && client->has_values ? find_section_error(client, b) : NULL;
+	if (wrong)
+		return wrong;
+	for (uint32_t i = 0; i < 2 && !client->has_values; i++) {
 		struct feed_field field;
 		if (feed_field(client->feed, b, i, &field) < 0 || field.type != types[i] ||
 		    field.stride != strides[i] ||
@@ -129,6 +160,10 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 		const char *wrong = find_error(client, &batch);
 		if (wrong)
 			fail_peer(verdict, wrong);
+		else if (client->rows_error < 0) {
+			verdict->code = client->rows_error;
+			snprintf(verdict->text, sizeof(verdict->text), "A list of rows is wrong.");
+		}
 		if (verdict->batches == 1)
 			first = batch;
 		else if (feed_release(client->feed, &batch) != 0)
@@ -136,7 +171,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 	}
 	if (verdict->code == FEED_END)
 		verdict->code = 0;
-	if (verdict->code < 0 && verdict->code != WILD)
+	if (verdict->code < 0 && verdict->code != WILD && verdict->text[0] == '\0')
 		snprintf(verdict->text, sizeof(verdict->text), "%s", feed_error(client->feed));
 	/*
 	 * The first batch is held all the time: its memory must stay mapped, whatever its contents.
@@ -150,16 +185,22 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 
 static void try_feed(const struct peers *peers, const struct row *row, struct verdict *verdict)
 {
-	static const char *const fields[] = {"number", "word"};
-	struct client client = {.info = {.size = sizeof(client.info)}};
+	static const char *const fields[] = {"number", "word"}, *const values[] = {"word", "boxes"};
+	struct client client = {.info = {.size = sizeof(client.info)},
+				.has_values = strcmp(row->kind, "values") == 0};
 	struct feed_options options;
 	feed_options_init(&options);
 	options.socket = peers->socket;
 	options.dataset = peers->dataset;
 	options.batch_size = BATCH_SIZE;
 	options.slots = SLOTS;
-	options.fields = fields;
-	options.field_count = 2;
+	if (client.has_values) {
+		options.values = values;
+		options.value_count = 2;
+	} else {
+		options.fields = fields;
+		options.field_count = 2;
+	}
 	options.field_bytes = VALUE_SIZE;
 	/* without cut_values, a cut flag, which the daemon controls, would end the feed */
 	options.cut_values = 1;
@@ -266,7 +307,7 @@ static void try_kind(const struct peers *peers, const struct row *row, int progr
 	struct rusage usage;
 	struct timespec begin, end;
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	if (strcmp(row->kind, "feed") == 0) {
+	if (strcmp(row->kind, "feed") == 0 || strcmp(row->kind, "values") == 0) {
 		try_feed(peers, row, verdict);
 	} else if (strcmp(row->kind, "dataset") == 0) {
 		struct verdict asked = {0};
