@@ -389,10 +389,13 @@ static void open_feed(struct client *client, struct script *script)
 	open.whole_values = (room & 0x10) != 0;
 	open.text_fields = (room & 0x20) != 0;
 	open.wanted = (room & 0x40) != 0;
+	if (!(how & OPEN_VERSION) && (room & 0x80))
+		open.version = PROTO_VERSION;
+	size_t *count = open.version == PROTO_VERSION ? &open.n_values : &open.n_fields;
 	for (unsigned i = 0; i < FIELD_NAMES; i++)
 		if (which >> i & 1)
-			fields[open.n_fields++] = (char *)field_names[i];
-	open.fields = fields;
+			fields[(*count)++] = (char *)field_names[i];
+	open.fields = open.values = fields;
 	if (how & OPEN_SPELT) {
 		unsigned length = pipeline % (BYTES_MAX + 1);
 		for (unsigned i = 0; i < length; i++)
@@ -435,16 +438,44 @@ static void send_raw(struct client *client, struct script *script)
 		close(fd);
 }
 
+/* Returns true if all rows of a batch lie in the section. */
+static bool rows_fit(const struct ring_geometry *layout, const struct ring_slot *slot, uint32_t s,
+		     const struct ring_extent *extent)
+{
+	const struct ring_section *section = &layout->sections[s];
+	const uint32_t *starts = (const uint32_t *)((const char *)slot + section->offset);
+	const uint32_t *rows = starts + layout->batch_size_max;
+	uint64_t size = extent->bytes - ring_ragged_offset(layout->batch_size_max);
+	for (uint32_t i = 0; section->kind == RING_RAGGED && i < slot->count; i++)
+		if (((uint64_t)starts[i] + rows[i]) * section->row > size)
+			return false;
+	return true;
+}
+
+/* Returns true if a batch fits into its slot. */
+static bool batch_fits(struct client *client, const struct ring_slot *slot)
+{
+	const struct ring_geometry *layout = &client->ring.layout;
+	uint64_t pixels = (uint64_t)slot->height * slot->width * slot->channels;
+	if (layout->version == RING_VERSION_1)
+		return slot->count <= layout->batch_size_max &&
+		       slot->count * pixels <= layout->sections[RING_IMAGES].room;
+	if (slot->count == 0)
+		return true; /* forgotten */
+	const struct ring_extent *extents = ring_check_extents(&client->ring, slot, slot->count);
+	for (uint32_t s = 0; extents && s < layout->section_count; s++)
+		if (!rows_fit(layout, slot, s, &extents[s]))
+			return false;
+	return extents;
+}
+
 /* Takes and releases up to `count` batches, and checks that each fits into its slot. */
 static void take(struct client *client, unsigned count)
 {
 	const struct ring_slot *slot;
-	const struct ring_header *header = client->ring.header;
 	int wanted = 0;
 	while (client->has_ring && count-- > 0 && (slot = ring_take(&client->ring))) {
-		uint64_t pixels = (uint64_t)slot->height * slot->width * slot->channels;
-		if (slot->count > header->batch_size_max ||
-		    slot->count * pixels > header->image_size_max)
+		if (!batch_fits(client, slot))
 			abort();
 		wanted |= ring_ack(&client->ring, slot->number);
 	}
