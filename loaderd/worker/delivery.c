@@ -53,6 +53,13 @@ static int find_field(const struct dataset *dataset, const char *name, struct va
 	return 0;
 }
 
+/* The daemon's limit of a field's value, which a ring of version 1 limits, too. */
+static uint32_t field_bytes_max(const struct config *config)
+{
+	return config->field_bytes < RING_FIELD_BYTES_MAX ? (uint32_t)config->field_bytes
+							  : RING_FIELD_BYTES_MAX;
+}
+
 static int refuse_long(const Loaderd__OpenFeed *request, const struct config *config,
 		       const struct packimg_field *field, struct refusal *refusal)
 {
@@ -62,9 +69,9 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 		return refuse_request(
 			refusal, EDQUOT, "fields",
 			"field \"%.200s\": the longest value has %llu bytes, but the daemon's "
-			"limit is %llu ([limits] field_bytes, at most %d); %sleave the field out",
-			field->name, longest, (unsigned long long)config->field_bytes,
-			RING_FIELD_BYTES_MAX, cuts ? "ask for cut values, or " : "");
+			"limit is %u ([limits] field_bytes, at most %d); %sleave the field out",
+			field->name, longest, field_bytes_max(config), RING_FIELD_BYTES_MAX,
+			cuts ? "ask for cut values, or " : "");
 	return refuse_request(refusal, EINVAL, "field_bytes",
 			      "field \"%.200s\": the longest value has %llu bytes, but field_bytes "
 			      "is %u; ask for that many (or for 0: as many as it takes)%s",
@@ -80,7 +87,7 @@ static int choose_capacity(const Loaderd__OpenFeed *request, const struct config
 			   const struct packimg_field *field, bool whole, uint64_t *ret_capacity,
 			   struct refusal *refusal)
 {
-	uint64_t most = request->field_bytes == 0 ? config->field_bytes : request->field_bytes;
+	uint64_t most = request->field_bytes == 0 ? field_bytes_max(config) : request->field_bytes;
 	*ret_capacity = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
 	if (*ret_capacity > most)
 		*ret_capacity = most;
@@ -158,6 +165,12 @@ static int choose_fields(const Loaderd__OpenFeed *request, const struct config *
 			"%llu ([limits] fields, at most %d); more can be asked for as "
 			"values",
 			request->n_fields, (unsigned long long)most, RING_FIELDS_MAX);
+	if (request->field_bytes > field_bytes_max(config))
+		return refuse_request(refusal, EDQUOT, "field_bytes",
+				      "field_bytes %u exceeds the daemon's limit of %u ([limits] "
+				      "field_bytes, at most %d)",
+				      request->field_bytes, field_bytes_max(config),
+				      RING_FIELD_BYTES_MAX);
 	values->whole = request->whole_values;
 	for (size_t i = 0; i < request->n_fields; i++) {
 		int r = fields_pick(request, config, options, request->fields[i],

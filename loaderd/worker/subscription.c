@@ -121,9 +121,6 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      "([limits] pipeline_length)",
 				      strlen(request->pipeline),
 				      (unsigned long long)config->pipeline_length);
-	r = check_limit("field_bytes", request->field_bytes, config->field_bytes, refusal);
-	if (r < 0)
-		return r;
 	if (request->last != LOADERD__LAST_BATCH__LAST_DROP &&
 	    request->last != LOADERD__LAST_BATCH__LAST_SHORT)
 		return refuse_request(refusal, EINVAL, "last", "last = %d is not known",

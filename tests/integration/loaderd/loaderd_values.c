@@ -483,6 +483,53 @@ TEST(refusals)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* The limit of a value can be raised beyond what a field of a ring of version 1 has room for. */
+TEST(values_of_more_than_64_kib)
+{
+	static char text[70000];
+	static const char *const name[] = {"essay"};
+	struct fixture *fixture = *state;
+	struct packimg_error error;
+	struct test_dataset data;
+	char path[PATH_MAX];
+	uint8_t pixels[SIDE * SIDE * 3] = {0};
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	uint32_t field;
+	memset(text, 'e', sizeof(text));
+	snprintf(path, sizeof(path), "%s/essay.pimg", folder);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(
+		packimg_writer_field(data.writer, name[0], PACKIMG_FIELD_TEXT, &field, &error), 0);
+	test_dataset_add(&data, &item);
+	const struct packimg_value value = {.present = true, .bytes = text, .size = sizeof(text)};
+	assert_int_equal(packimg_writer_value(data.writer, field, &value, &error), 0);
+	test_dataset_finish(&data);
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.values = name;
+	options.value_count = options.batch_size = 1;
+	fixture_start(fixture, NULL, NULL);
+	refused(&options, -EDQUOT,
+		"the longest value has 70000 bytes, but the daemon's limit is 65536");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	fixture_start(fixture, NULL, "--limit", "field_bytes=1M", NULL);
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	struct feed_section section = section_named(feed, &batch, name[0]);
+	const void *bytes;
+	assert_int_equal(feed_rows(&section, 0, &bytes), sizeof(text));
+	assert_memory_equal(bytes, text, sizeof(text));
+	feed_close(feed);
+	options.value_count = 0;
+	options.fields = name;
+	options.field_count = 1;
+	refused(&options, -EDQUOT,
+		"the daemon's limit is 65536 ([limits] field_bytes, at most 65536)");
+	options.field_bytes = 70000;
+	refused(&options, -EDQUOT, "field_bytes 70000 exceeds the daemon's limit of 65536");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(the_largest_sections_are_named)
 {
 	struct fixture *fixture = *state;
