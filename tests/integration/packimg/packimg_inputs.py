@@ -41,6 +41,7 @@ class PackimgInputs(PackimgTest):
                 self.put(file, content)
             self.packimg("convert", "-q", name, "-o", "out.pimg", rc=2)
             self.assertIn(f"the images look like those of {what} (", self.stderr, name)
+            self.assertIn('"python -m loaderd.convert" with the folder\'s name packs images and annotations', self.stderr)
             self.assertFalse((self.dir / "out.pimg").exists())
             images = sum(content is None for content in files.values())
             for asked in ("none", "top"):

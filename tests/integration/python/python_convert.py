@@ -19,6 +19,10 @@ try:
 except ImportError:
     numpy = None
 try:
+    from PIL import Image as pillow
+except ImportError:
+    pillow = None
+try:
     import pyarrow
     import pyarrow.parquet
 except ImportError:
@@ -164,9 +168,131 @@ class Convert(unittest.TestCase):
         (self.dir / "in" / "test" / "metadata.jsonl").write_text("[1]\n")
         self.assertIn("metadata.jsonl, line 1: not an object of columns", self.convert("in/test", status=2))
 
+    def put(self, name, content):
+        path = self.dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode())
+
+    def info(self, name="out.pimg"):
+        text = subprocess.run([PACKIMG, "info", self.dir / name], check=True, stdout=subprocess.PIPE).stdout.decode()
+        return {line.split(":")[0].split()[1]: line.split(": ", 1)[1].split(",")[0] if "[" not in line else line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("value ")}
+
+    def holds(self, *values, name="out.pimg"):
+        """The file holds each of these bytes once."""
+        data = (self.dir / name).read_bytes()
+        for value in values:
+            self.assertEqual(data.count(value), 1, value)
+
+    def test_coco(self):
+        """Boxes, classes in the order of their ids, keypoints and captions, of the splits of a folder and of one file."""
+        images = [{"id": 7 + i, "file_name": f"{i}.jpg"} for i in range(3)]
+        categories = [{"id": 18, "name": "dog"}, {"id": 3, "name": "car"}]
+        boxes = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "area": 9, "iscrowd": 0, "segmentation": [[1, 2, 3, 4, 5, 6]]},
+                 {"id": 2, "image_id": 7, "category_id": 3, "bbox": [5, 6, 7, 8], "iscrowd": 1, "segmentation": {"counts": "x", "size": [2, 2]}},
+                 {"id": 3, "image_id": 9, "category_id": 3, "bbox": [0.5, 0, 1, 1]}]
+        points = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "keypoints": [10, 20, 2, 0, 0, 0]}]
+        captions = [{"id": 50, "image_id": 9, "caption": "a car"}, {"id": 51, "image_id": 9, "caption": "blue"}]
+        for i in range(3):
+            self.put(f"coco/train2017/{i}.jpg", self.jpegs[i])
+        self.put("coco/annotations/instances_train2017.json", {"images": images, "categories": categories, "annotations": boxes})
+        self.put("coco/annotations/captions_train2017.json", {"images": images, "annotations": captions})
+        said = self.convert("coco")
+        self.assertNotIn("NO SAMPLE HAS A LABEL", said)
+        self.assertIn("classes are numbered 0 .. 1 in the order of their ids, 3 .. 18", said)
+        self.assertEqual(self.stored(), self.jpegs[:3])
+        self.holds(struct.pack("<8f", 1, 2, 3, 4.5, 5, 6, 7, 8), struct.pack("<2f", 9, 56), struct.pack("<2q", 1, 2), b'["a car", "blue"]')
+        values = self.info()
+        self.assertTrue(values["boxes"].startswith("boxes(image) f32[*,4] xywh, up to 2 rows"), values)
+        self.assertTrue(values["class"].startswith("class(boxes) i32[*]"))
+        self.convert("coco/annotations/instances_train2017.json")
+        self.assertEqual(self.stored(), self.jpegs[:3])
+        self.put("coco/annotations/person_keypoints_train2017.json", {"images": images, "categories": [{**categories[0], "keypoints": ["nose", "eye"]}], "annotations": points})
+        self.convert("coco")
+        self.holds(struct.pack("<12f", 10, 20, 2, *[0] * 9))
+        self.put("rf/train/a.jpg", self.jpegs[0])
+        self.put("rf/train/_annotations.coco.json", {"images": [{"id": 0, "file_name": "a.jpg"}, {"id": 1, "file_name": "gone.jpg"}], "categories": categories, "annotations": []})
+        self.assertIn("gone.jpg: [Errno 2]", self.convert("rf", status=1))
+        self.put("bad.json", '{"images": 5, "annotations": []}')
+        self.assertIn("it has no list of images", self.convert("bad.json", status=2))
+        self.put("bad.json", {"images": images, "annotations": [{"id": 4, "image_id": 99, "bbox": [0, 0, 1, 1]}]})
+        self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
+
+    def test_yolo(self):
+        """Boxes and polygons; classes by data.yaml in its several forms."""
+        for split, lines in (("train", ["1 0.5 0.5 0.25 0.125\n0 0.25 0.25 0.5 0.5\n", ""]), ("val", ["0 0.25 0.25 0.75 0.25 0.75 0.5\n"])):
+            for i, text in enumerate(lines):
+                self.put(f"yolo/images/{split}/{i}.jpg", self.jpegs[i])
+                self.put(f"yolo/labels/{split}/{i}.txt", text)
+        for yaml in ("names: ['cat', dog]\n", 'names: ["cat", "dog"]\nnc: 2\n', "path: x\nnames:\n  0: cat\n  1: dog # tail\nnc: 2\n", "names:\n- cat\n- dog\n"):
+            self.put("yolo/data.yaml", yaml)
+            self.convert("yolo")
+            self.assertEqual(self.stored("out-train.pimg"), self.jpegs[:2])
+            self.holds(struct.pack("<8f", 0.5, 0.5, 0.25, 0.125, 0.25, 0.25, 0.5, 0.5), name="out-train.pimg")
+            self.holds(struct.pack("<4f", 0.5, 0.375, 0.5, 0.25), b"[[0.25, 0.25, 0.75, 0.25, 0.75, 0.5]]", name="out-val.pimg")
+            self.assertIn("cxcywh normalized", self.info("out-train.pimg")["boxes"])
+            text = subprocess.run([PACKIMG, "info", "--json", "--classes", self.dir / "out-val.pimg"], check=True, stdout=subprocess.PIPE).stdout.decode()
+            self.assertTrue('"cat"' in text and '"dog"' in text, text)
+        self.put("yolo/labels/val/0.txt", "0 0.5 0.5 0.25\n")
+        self.assertIn("val/0.txt, line 1: 3 numbers follow the class", self.convert("yolo", status=2))
+        self.put("yolo/labels/val/0.txt", "5 0.5 0.5 0.25 0.25\n")
+        self.assertIn("there is no class 5 among 2", self.convert("yolo", status=2))
+
+    def voc_object(self, name, *box):
+        corners = "".join(f"<{tag}>{value}</{tag}>" for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box))
+        return f"<object><name>{name}</name><difficult>1</difficult><bndbox>{corners}</bndbox></object>"
+
+    def test_voc(self):
+        top = "VOCdevkit/VOC2012"
+        for i in range(3):
+            self.put(f"{top}/JPEGImages/{i}.jpg", self.jpegs[i])
+        self.put(f"{top}/Annotations/0.xml", f"<annotation>{self.voc_object('dog', 1, 2, 3, 4.5)}{self.voc_object('cat', 5, 6, 7, 8)}</annotation>")
+        self.put(f"{top}/Annotations/1.xml", f"<annotation>{self.voc_object('dog', 9, 9, 11, 12)}</annotation>")
+        self.convert(".")
+        self.assertEqual(self.stored(), self.jpegs[:3])
+        self.holds(struct.pack("<8f", 1, 2, 3, 4.5, 5, 6, 7, 8), struct.pack("<4f", 9, 9, 11, 12))
+        self.put(f"{top}/ImageSets/Main/train.txt", "0\n2\n")
+        self.put(f"{top}/ImageSets/Main/val.txt", "1\n")
+        self.convert("VOCdevkit")
+        self.assertEqual((self.stored("out-train.pimg"), self.stored("out-val.pimg")), ([self.jpegs[0], self.jpegs[2]], self.jpegs[1:2]))
+        self.put(f"{top}/Annotations/1.xml", "<annotation><object/></annotation>")
+        self.assertIn("1.xml: not an annotation of Pascal VOC: an object lacks its name or its bndbox", self.convert("VOCdevkit", status=2))
+
+    @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
+    def test_masks(self):
+        """The indices of palettes; folders in the layouts of ADE20K and Cityscapes, and VOC's."""
+        def masked(image, mask):
+            self.put(image, self.jpegs[0])
+            with pillow.open(self.dir / image) as opened:
+                size = opened.size
+            indices = numpy.arange(size[0] * size[1], dtype="uint8").reshape(size[1], size[0]) % 21
+            indices[0, 0] = 255
+            palette = pillow.fromarray(indices, "P")
+            palette.putpalette([*range(250)] * 3)
+            (self.dir / mask).parent.mkdir(parents=True, exist_ok=True)
+            palette.save(self.dir / mask)
+            return indices
+
+        for source, image, mask in (("ade", "ade/images/training/0.jpg", "ade/annotations/training/0.png"), ("plain", "plain/images/a/0.jpg", "plain/masks/a/0.png"),
+                                    ("split", "split/train/imgs/0.jpg", "split/train/masks/0.png"),
+                                    ("city", "city/leftImg8bit/train/ulm/ulm_1_leftImg8bit.jpg", "city/gtFine/train/ulm/ulm_1_gtFine_labelIds.png"),
+                                    ("voc", "voc/JPEGImages/0.jpg", "voc/SegmentationClass/0.png")):
+            indices = masked(image, mask)
+            (self.dir / "voc" / "Annotations").mkdir(parents=True, exist_ok=True)
+            self.convert(source)
+            found = self.dir / f"back-{source}"
+            subprocess.run([PACKIMG, "extract", "-q", self.dir / "out.pimg", "-o", found], check=True, stdout=subprocess.DEVNULL)
+            masks = [name for name in found.rglob("*mask*") if name.is_file()]
+            self.assertEqual(len(masks), 1, source)
+            with pillow.open(masks[0]) as opened:
+                self.assertTrue((numpy.asarray(opened) == indices).all(), source)
+        self.put("ade/images/training/1.jpg", self.jpegs[1])
+        self.assertIn("1 of 2 images have no mask, the first ", self.convert("ade"))
+        pillow.new("L", (3, 3)).save(self.dir / "ade/annotations/training/1.png")
+        self.assertIn("mask: it is 3 x 3", self.convert("ade", "--on-error", "fail", status=2).replace("None: ", ""))
+
     def test_not_recognised(self):
         (self.dir / "a.bin").write_bytes(b"x")
-        self.assertIn("a.bin: none of cifar, imagefolder, tfrecord, arrow, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
+        self.assertIn("a.bin: none of coco, voc, yolo, masks, cifar, imagefolder, tfrecord, arrow, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
         self.assertIn("there is no such file", self.convert("none", status=2))
 
     @unittest.skipUnless(numpy, "needs NumPy")

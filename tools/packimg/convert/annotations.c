@@ -194,9 +194,10 @@ static int refuse(const char *what, const char *first, struct packimg_error *err
 {
 	return packimg_fail(
 		error, -EINVAL,
-		"the images look like those of %s (%s), whose folders are no classes, and whose "
-		"annotations packimg convert does not read: --class-from none packs every image "
-		"without a label, --class-from top or parent makes folders classes nevertheless",
+		"the images look like those of %s (%s), whose folders are no classes: \"python -m "
+		"loaderd.convert\" with the folder's name packs images and annotations, "
+		"--class-from none every image without a label, and --class-from top or parent "
+		"makes folders classes nevertheless",
 		what, first);
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _folder, _tfrecord
+from . import _arrays, _arrow, _coco, _folder, _masks, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -23,6 +23,10 @@ class Source(NamedTuple):
 
 
 SOURCES: Sequence[Source] = (
+    Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, keypoints, captions", _coco.recognises, _coco.parts),
+    Source("voc", "Pascal VOC, a folder: boxes, classes, masks (with Pillow)", _voc.recognises, _voc.parts),
+    Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons", _yolo.recognises, _yolo.parts),
+    Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts),
@@ -59,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quality", type=int, default=95, metavar="Q", help="of --non-jpeg jpeg, 1..100 (default: 95)")
     parser.add_argument("--shard-size", type=_bytes, default=0, metavar="BYTES", help="begin a new file after this many bytes (K, M, G, T)")
     parser.add_argument("--limit", type=int, metavar="N", help="write the first N samples of each split")
+    parser.add_argument("--annotations", choices=("upright",), help="where EXIF turns an image: boxes, points and masks are of the upright one (default: such samples are skipped)")
     parser.add_argument("--on-error", choices=("skip", "fail"), default="skip", help="at an image that cannot be read (default: skip)")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="threads (default: all CPUs); never changes the result")
     parser.add_argument("--force", action="store_true", help="replace an existing dataset")
@@ -80,7 +85,7 @@ def _write(part: Part, out: Path, arguments: argparse.Namespace) -> bool:
     labelled, missing = False, 0
     with Writer(
         out, schema, arguments.shard_size, arguments.jobs, classes=part.classes, non_jpeg=arguments.non_jpeg, quality=arguments.quality,
-        on_error="raise" if arguments.on_error == "fail" else "skip", overwrite=arguments.force,
+        on_error="raise" if arguments.on_error == "fail" else "skip", annotations=arguments.annotations, overwrite=arguments.force,
     ) as writer:  # fmt: skip
         for number, row in enumerate(part.rows()):
             if number == arguments.limit:
@@ -102,7 +107,7 @@ def _summarise(part: Part, out: Path, writer: Writer, labelled: bool, missing: i
         print(f"  {field.name:12}{field.kind.split(' sparse')[0]}{source}")
     if part.classes is not None:
         print(f"  classes     {len(part.classes)}: {', '.join(part.classes[:5])}{', ...' if len(part.classes) > 5 else ''}")
-    if not labelled:
+    if not labelled and not any(field.kind.startswith(("class", "mask")) for field in part.fields if field.name != "label"):
         print("  classes     0: NO SAMPLE HAS A LABEL; --label COLUMN chooses a column of labels")
     for note in part.notes:
         print(f"  note        {note}")

@@ -1,0 +1,139 @@
+"""COCO's annotations: boxes, classes, keypoints and captions of images (https://cocodataset.org/#format-data), also as Roboflow exports them."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ._part import Choice, Field, Part, Refusal
+
+_KINDS = ("instances_", "person_keypoints_", "captions_")
+_ROBOFLOW = "_annotations.coco.json"
+
+
+def _files(folder: Path) -> Dict[str, List[Path]]:
+    """The files of annotations by split."""
+    splits: Dict[str, List[Path]] = {}
+    for kind in _KINDS:
+        for name in sorted((folder / "annotations").glob(f"{kind}*.json")):
+            splits.setdefault(name.stem[len(kind) :], []).append(name)
+    for name in sorted(folder.glob(f"*/{_ROBOFLOW}")) if not splits else ():
+        splits.setdefault(name.parent.name, []).append(name)
+    if not splits and (folder / _ROBOFLOW).is_file():
+        splits[""] = [folder / _ROBOFLOW]
+    return splits
+
+
+def _is_coco(path: Path) -> bool:
+    if path.suffix.lower() != ".json":
+        return False
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+    return b'"images"' in head or b'"annotations"' in head or b'"image_id"' in head
+
+
+def recognises(path: Path) -> bool:
+    return bool(_files(path)) if path.is_dir() else _is_coco(path)
+
+
+def parts(path: Path, chosen: Choice) -> List[Part]:
+    splits = _files(path) if path.is_dir() else {"": [path]}
+    if path.is_dir():
+        return [_part(split if len(splits) > 1 else "", files, _image_folders(path, split)) for split, files in splits.items()]
+    return [_part("", [path], [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
+
+
+def _image_folders(top: Path, split: str) -> List[Path]:
+    """Where the images of a split may be."""
+    return [top / split, top / "images" / split, top / "images", top]
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            loaded = json.load(file)
+    except ValueError as error:
+        raise Refusal(f"{path}: not JSON: {error}") from None
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("images"), list):
+        raise Refusal(f"{path}: not a file of COCO's annotations: it has no list of images")
+    return loaded
+
+
+class _Objects:
+    """The annotations of all images, by image."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.images: Dict[Any, Mapping[str, Any]] = {}
+        self.names: Dict[int, str] = {}
+        self.keypoints = 0  # of an object
+        self.objects: Dict[Any, Dict[Any, Dict[str, Any]]] = {}  # by image and the annotation's id
+        self.captions: Dict[Any, List[str]] = {}
+        for path in files:
+            self._add(path, _load(path))
+        self.numbers = {category: number for number, category in enumerate(sorted(self.names))}
+
+    def _add(self, path: Path, loaded: Mapping[str, Any]) -> None:
+        for image in loaded["images"]:
+            self.images.setdefault(image["id"], image)
+        for category in loaded.get("categories", ()):
+            self.names[category["id"]] = str(category["name"])
+            self.keypoints = max(self.keypoints, len(category.get("keypoints", ())))
+        for annotation in loaded.get("annotations", ()):
+            image = annotation.get("image_id")
+            if image not in self.images:
+                raise Refusal(f"{path}: annotation {annotation.get('id')} is of image {image}, which is not listed")
+            if "caption" in annotation:
+                self.captions.setdefault(image, []).append(annotation["caption"])
+            elif "bbox" in annotation:
+                # instances_ and person_keypoints_ describe the same object under one id
+                self.objects.setdefault(image, {}).setdefault(annotation.get("id"), {}).update(annotation)
+
+
+def _part(name: str, files: Sequence[Path], folders: Sequence[Path]) -> Part:
+    found = _Objects(files)
+    fields = [Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key")]
+    notes: List[str] = []
+    if found.names:
+        fields += [
+            Field("boxes", "boxes", "boxes(image) f32[*,4] xywh"), Field("class", "class", "class(boxes) i32[*]"),
+            Field("id", "id", "value(boxes) i64[*]"), Field("area", "area", "value(boxes) f32[*]"), Field("iscrowd", "iscrowd", "value(boxes) u8[*]"),
+            Field("segmentation", "segmentation", "json"),
+        ]  # fmt: skip
+        notes.append("segmentation is JSON, a list with an entry for each box, which transforms leave as it is")
+        if list(found.numbers) != list(found.numbers.values()):
+            notes.append(f"classes are numbered 0 .. {len(found.numbers) - 1} in the order of their ids, {min(found.numbers)} .. {max(found.numbers)}")
+    if found.keypoints:
+        fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{found.keypoints},3] xyv"))
+    if found.captions:
+        fields.append(Field("captions", "captions", "json"))
+    return Part(name, fields, lambda: _rows(found, folders), [found.names[category] for category in sorted(found.names)] or None, notes)
+
+
+def _find(folders: Sequence[Path], name: str) -> Path:
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    return folders[0] / name  # which will be said to be missing
+
+
+def _points(item: Mapping[str, Any], count: int) -> List[List[float]]:
+    flat = item.get("keypoints") or [0] * (3 * count)
+    return [list(flat[i : i + 3]) for i in range(0, 3 * count, 3)]
+
+
+def _rows(found: _Objects, folders: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
+    for number, image in found.images.items():
+        objects = list(found.objects.get(number, {}).values())
+        row: Dict[str, Any] = {
+            "image": _find(folders, image["file_name"]),
+            "key": image["file_name"],
+            "boxes": [item["bbox"] for item in objects],
+            "class": [found.numbers[item["category_id"]] for item in objects],
+            "id": [item["id"] for item in objects],
+            "area": [item.get("area", item["bbox"][2] * item["bbox"][3]) for item in objects],
+            "iscrowd": [item.get("iscrowd", 0) for item in objects],
+            "segmentation": [item.get("segmentation", []) for item in objects],
+            "captions": found.captions.get(number, []),
+        }
+        if found.keypoints:
+            row["keypoints"] = [_points(item, found.keypoints) for item in objects]
+        yield row

@@ -1,0 +1,85 @@
+"""Pascal VOC: boxes and classes from Annotations/, masks from SegmentationClass/ (http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/)."""
+
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from xml.etree import ElementTree
+
+from ._part import Choice, Field, Part, Refusal
+
+_SPLITS = ("train", "val", "test")
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_FLAGS = ("difficult", "truncated")
+
+
+def _top(path: Path) -> Optional[Path]:
+    """The folder that holds JPEGImages/: the source, VOC2012/ in it, or VOCdevkit/VOC2012/."""
+    candidates = [path, *sorted(path.glob("VOC*")), *sorted(path.glob("VOCdevkit/VOC*"))] if path.is_dir() else []
+    return next((folder for folder in candidates if (folder / "JPEGImages").is_dir() and (folder / "Annotations").is_dir()), None)
+
+
+def recognises(path: Path) -> bool:
+    return _top(path) is not None
+
+
+def _listed(top: Path) -> Dict[str, List[str]]:
+    """The names of the images of each split, or of all."""
+    sets = top / "ImageSets" / "Main"
+    splits = {split: (sets / f"{split}.txt").read_text().split() for split in _SPLITS if (sets / f"{split}.txt").is_file()}
+    return splits or {"": sorted(name.stem for name in (top / "JPEGImages").iterdir() if name.suffix.lower() in (".jpg", ".jpeg", ".png"))}
+
+
+def _objects(path: Path) -> List[Dict[str, Any]]:
+    """The objects of an image; none if there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        root = ElementTree.parse(path).getroot()
+        return [_object(item) for item in root.iter("object")]
+    except (ElementTree.ParseError, ValueError, TypeError) as error:
+        raise Refusal(f"{path}: not an annotation of Pascal VOC: {error}") from None
+
+
+def _object(item: Any) -> Dict[str, Any]:
+    box = item.find("bndbox")
+    if box is None or item.findtext("name") is None:
+        raise ValueError("an object lacks its name or its bndbox")
+    found: Dict[str, Any] = {"name": item.findtext("name").strip(), "box": [float(box.findtext(corner)) for corner in _CORNERS]}
+    found.update({flag: int(item.findtext(flag) or 0) for flag in _FLAGS})
+    return found
+
+
+def parts(path: Path, chosen: Choice) -> List[Part]:
+    top = _top(path)
+    if top is None:
+        raise Refusal(f"{path}: it holds no JPEGImages/ and Annotations/")
+    splits = _listed(top)
+    classes = sorted({item["name"] for names in splits.values() for name in names for item in _objects(top / "Annotations" / f"{name}.xml")})
+    has_masks = (top / "SegmentationClass").is_dir()
+    fields = [
+        Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("boxes", "boxes", "boxes(image) f32[*,4] xyxy"),
+        Field("class", "class", "class(boxes) i32[*]"), *(Field(flag, flag, "value(boxes) u8[*]") for flag in _FLAGS),
+    ]  # fmt: skip
+    if has_masks:
+        fields.append(Field("mask", "mask", "mask(image) u8[h,w] sparse"))
+    notes = ["boxes are those of the files, which count pixels from 1"]
+    return [Part(split if len(splits) > 1 else "", fields, _reader(top, names, classes, has_masks), classes, notes) for split, names in splits.items()]
+
+
+def _reader(top: Path, names: Sequence[str], classes: Sequence[str], has_masks: bool) -> Any:
+    numbers = {name: number for number, name in enumerate(classes)}
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for name in names:
+            objects = _objects(top / "Annotations" / f"{name}.xml")
+            mask = top / "SegmentationClass" / f"{name}.png"
+            images = [image for image in (top / "JPEGImages").glob(f"{name}.*")]
+            yield {
+                "image": images[0] if images else top / "JPEGImages" / f"{name}.jpg",
+                "key": name,
+                "boxes": [item["box"] for item in objects],
+                "class": [numbers[item["name"]] for item in objects],
+                **{flag: [item[flag] for item in objects] for flag in _FLAGS},
+                "mask": mask if has_masks and mask.is_file() else None,
+            }
+
+    return rows
