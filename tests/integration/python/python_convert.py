@@ -292,7 +292,7 @@ class Convert(unittest.TestCase):
 
     def test_not_recognised(self):
         (self.dir / "a.bin").write_bytes(b"x")
-        self.assertIn("a.bin: none of coco, voc, yolo, masks, cifar, imagefolder, tfrecord, arrow, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
+        self.assertIn("a.bin: none of coco, voc, yolo, masks, cifar, imagefolder, tfrecord, arrow, mds, litdata, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
         self.assertIn("there is no such file", self.convert("none", status=2))
 
     @unittest.skipUnless(numpy, "needs NumPy")
@@ -364,6 +364,10 @@ class Convert(unittest.TestCase):
             self.assertEqual([(s["class"], s["source"]) for s in samples], [(names[i % 2], f"{i}.jpg") for i in range(5)])
             self.assertEqual(samples[3]["fields"], {"n": 3, "w": 1.5, "ok": 1, "text": "é", "boxes": [[3.0, 1.5]], "blob": {"hex": "ff"}})
             self.assertIn("column parts is left out: no field holds list<", said)
+        unlabelled = pyarrow.table({"jpg": self.jpegs[:3], "label": [1, None, 0], "path": [None, "b", "c"]})
+        pyarrow.parquet.write_table(unlabelled, self.dir / "u.parquet")
+        self.convert("u.parquet")
+        self.assertEqual([s["label"] for s in self.listed()], [1, -1, 0])
         plain = pyarrow.table({"jpg": self.jpegs[:3], "kind": ["b", "a", "b"]})
         pyarrow.parquet.write_table(plain, self.dir / "p.parquet")
         self.convert("p.parquet", "--label", "kind")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _coco, _folder, _masks, _tfrecord, _voc, _yolo
+from . import _arrays, _arrow, _coco, _folder, _masks, _streams, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -31,6 +31,8 @@ SOURCES: Sequence[Source] = (
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts),
     Source("arrow", "Parquet or Arrow files, such as Hugging Face's: one, or a folder of them (needs pyarrow)", _arrow.recognises, _arrow.parts),
+    Source("mds", "MosaicML's MDS, a folder with index.json (needs mosaicml-streaming)", _streams.recognises_mds, _streams.mds_parts),
+    Source("litdata", "litData's chunks, a folder with index.json (needs litdata)", _streams.recognises_litdata, _streams.litdata_parts),
     Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts),
 )
 
@@ -90,11 +92,11 @@ def _write(part: Part, out: Path, arguments: argparse.Namespace) -> bool:
         for number, row in enumerate(part.rows()):
             if number == arguments.limit:
                 break
-            sample = {field.name: row[field.column] for field in part.fields if row.get(field.column) is not None}
-            if "image" not in sample:
+            sample = {field.name: row.get(field.column) for field in part.fields}
+            if sample["image"] is None:
                 missing += 1
                 continue
-            labelled |= "label" in sample
+            labelled |= sample.get("label") is not None
             writer.add(sample)
     _summarise(part, out, writer, labelled, missing)
     return bool(writer.skipped or missing)

@@ -1,0 +1,131 @@
+"""python -m loaderd.convert against the projects whose formats it reads: each writes a dataset of the same images, reads it back with its own reader, and that has
+to be what the converted dataset holds. The programs are in $PACKIMG and $PACKIMG_IMAGES, the package in $PYTHONPATH.
+
+    converters.py NAME      NAME: arrow, tfrecord, mds, litdata
+"""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PACKIMG, IMAGES = os.environ["PACKIMG"], os.environ["PACKIMG_IMAGES"]
+COUNT = 24
+
+
+def convert(source, out):
+    subprocess.run([sys.executable, "-m", "loaderd.convert", source, out], check=True)
+
+
+def stored(path):
+    """[(bytes of the file, label, fields)] of a converted dataset."""
+    samples = [json.loads(line) for line in subprocess.run([PACKIMG, "list", "--json", path], check=True, stdout=subprocess.PIPE).stdout.splitlines()]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([PACKIMG, "extract", "-q", "--manifest", path, "-o", folder], check=True, stdout=subprocess.DEVNULL)
+        with open(pathlib.Path(folder) / "manifest.csv", newline="", encoding="latin-1") as file:
+            files = [(pathlib.Path(folder) / row["path"]).read_bytes() for row in csv.DictReader(file)]
+    return [(data, sample["label"], sample.get("fields", {})) for data, sample in zip(files, samples)]
+
+
+def compare(path, expected):
+    found = stored(path)
+    assert len(found) == len(expected), f"{path}: {len(found)} samples, not {len(expected)}"
+    for i, (one, other) in enumerate(zip(found, expected)):
+        assert one == other, f"{path}: sample {i}: {str(one[1:])} of {len(one[0])} bytes, not {str(other[1:])} of {len(other[0])}"
+    print(f"{path.name}: {len(found)} samples are equal")
+
+
+def rows(files):
+    for i, file in enumerate(files[:COUNT]):
+        yield {"image": file.read_bytes(), "label": i % 3, "score": i / 4, "text": f"é {i}", "box": [float(i), 0.5]}
+
+
+def arrow(work, files):
+    """Hugging Face's datasets: Parquet files, and what save_to_disk() writes."""
+    import datasets
+
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"]), "score": datasets.Value("float32"),
+                                  "text": datasets.Value("string"), "box": datasets.Sequence(datasets.Value("float64"))})
+    listed = [{**row, "image": {"bytes": row["image"], "path": None}} for row in rows(files)]
+    data = datasets.Dataset.from_list(listed, features=features)
+    data.to_parquet(str(work / "data.parquet"))
+    data.save_to_disk(str(work / "saved"))
+    datasets.DatasetDict({"train": data, "test": data.select(range(5))}).save_to_disk(str(work / "splits"))
+    plain = data.cast_column("image", datasets.Image(decode=False))
+    expected = [(row["image"]["bytes"], row["label"], {"score": row["score"], "text": row["text"], "box": row["box"]}) for row in plain]
+    for name in ("data.parquet", "saved", "splits"):
+        convert(work / name, work / f"{name.split('.')[0]}.pimg")
+    for name, count in (("data", COUNT), ("saved", COUNT), ("splits-train", COUNT), ("splits-test", 5)):
+        compare(work / f"{name}.pimg", expected[:count])
+
+
+def tfrecord(work, files):
+    import tensorflow
+
+    def feature(value):
+        if isinstance(value, list):
+            return tensorflow.train.Feature(float_list=tensorflow.train.FloatList(value=value))
+        if isinstance(value, int):
+            return tensorflow.train.Feature(int64_list=tensorflow.train.Int64List(value=[value]))
+        if isinstance(value, float):
+            return tensorflow.train.Feature(float_list=tensorflow.train.FloatList(value=[value]))
+        return tensorflow.train.Feature(bytes_list=tensorflow.train.BytesList(value=[value if isinstance(value, bytes) else value.encode()]))
+
+    with tensorflow.io.TFRecordWriter(str(work / "data.tfrecord")) as writer:
+        for row in rows(files):
+            example = tensorflow.train.Example(features=tensorflow.train.Features(feature={name: feature(value) for name, value in row.items()}))
+            writer.write(example.SerializeToString())
+    shape = {"image": tensorflow.io.FixedLenFeature([], tensorflow.string), "label": tensorflow.io.FixedLenFeature([], tensorflow.int64),
+             "score": tensorflow.io.FixedLenFeature([], tensorflow.float32), "text": tensorflow.io.FixedLenFeature([], tensorflow.string),
+             "box": tensorflow.io.FixedLenFeature([2], tensorflow.float32)}
+    expected = []
+    for record in tensorflow.data.TFRecordDataset(str(work / "data.tfrecord")):
+        row = {name: value.numpy() for name, value in tensorflow.io.parse_single_example(record, shape).items()}
+        expected.append((row["image"], int(row["label"]), {"box": row["box"].tolist(), "score": float(row["score"]), "text": row["text"].decode()}))
+    convert(work / "data.tfrecord", work / "data.pimg")
+    compare(work / "data.pimg", expected)
+
+
+def mds(work, files):
+    from streaming import LocalDataset, MDSWriter
+
+    columns = {"image": "bytes", "label": "int", "score": "float64", "text": "str", "box": "json", "code": "pkl"}
+    with MDSWriter(out=str(work / "mds"), columns=columns) as writer:
+        for row in rows(files):
+            writer.write({**row, "code": {"a": 1}})
+    expected = [(row["image"], int(row["label"]), {"score": float(row["score"]), "text": row["text"], "box": row["box"]}) for row in LocalDataset(str(work / "mds"))]
+    convert(work / "mds", work / "mds.pimg")
+    found = stored(work / "mds.pimg")
+    for _, _, fields in found:
+        fields.pop("code", None)  # stays bytes: a pickle is not run
+    assert found == expected, "mds: samples differ"
+    print(f"mds: {len(found)} samples are equal")
+
+
+def chunk_sample(numbered):
+    """A sample for litData's own processes."""
+    from PIL import Image
+
+    i, file = numbered
+    return {"image": Image.open(file), "label": i % 3, "text": f"é {i}"}
+
+
+def litdata(work, files):
+    import litdata as library
+
+    library.optimize(fn=chunk_sample, inputs=list(enumerate(files[:COUNT])), output_dir=str(work / "chunks"), chunk_bytes="1MB", num_workers=1)
+    own = library.StreamingDataset(str(work / "chunks"), shuffle=False)
+    expected = [(files[i].read_bytes(), int(own[i]["label"]), {"text": own[i]["text"]}) for i in range(len(own))]
+    convert(work / "chunks", work / "chunks.pimg")
+    compare(work / "chunks.pimg", expected)
+
+
+SOURCES = {"arrow": arrow, "tfrecord": tfrecord, "mds": mds, "litdata": litdata}
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="converters-") as folder:
+        subprocess.run([IMAGES, os.path.join(folder)], check=True)
+        SOURCES[sys.argv[1]](pathlib.Path(folder), sorted((pathlib.Path(folder) / "tree").rglob("*.jpg")))
