@@ -29,20 +29,6 @@ PyObject *list_put(PyObject *list, Py_ssize_t i, PyObject *item)
 	return NULL;
 }
 
-void *object_new(PyTypeObject *type)
-{
-	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-	return allocate(type, 0);
-}
-
-void object_free(PyObject *self)
-{
-	PyTypeObject *type = Py_TYPE(self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-	release(self);
-	Py_DECREF(type);
-}
-
 PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	PyErr_SetString(PyExc_TypeError, "only loaderd makes objects of this type: open a Feed");

@@ -12,6 +12,7 @@
 #include <Python.h>
 
 #include "proto/client/feed.h"
+#include "proto/python/heap_type.h"
 
 #include <stdint.h>
 
@@ -50,9 +51,6 @@ PyObject *raise_error(int code, const char *text);
  * frees the list and returns NULL with an exception set.
  */
 PyObject *list_put(PyObject *list, Py_ssize_t i, PyObject *item);
-/* Allocates an object of one of our heap types; NULL with an exception set if out of memory. */
-void *object_new(PyTypeObject *type);
-void object_free(PyObject *self);
 /* tp_new of a type of which only this module makes objects: raises TypeError. */
 PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords);
 /*

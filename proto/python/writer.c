@@ -4,12 +4,10 @@
  * GIL: one for each thread. A Writer takes Encoded samples in order, one thread at a time.
  * loaderd/_writer.py checks values and runs the threads.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
 #include "format/base/schema.h"
 #include "format/error.h"
 #include "format/packimg.h"
+#include "proto/python/heap_type.h"
 #include "tools/packimg/image/sample_encoder.h"
 
 #include <errno.h>
@@ -38,7 +36,8 @@ struct writer {
 	bool busy; /* a thread writes without the GIL */
 };
 
-static PyObject *raise(int code, const struct packimg_error *error)
+/* Raises Error for a negative errno and returns NULL. */
+static PyObject *raise_error(int code, const struct packimg_error *error)
 {
 	const char *text = error->text[0] ? error->text : strerror(-code);
 	PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
@@ -55,23 +54,7 @@ static PyObject *raise_text(int code, const char *text)
 {
 	struct packimg_error error;
 
-	return raise(packimg_fail(&error, code, "%s", text), &error);
-}
-
-static void *object_new(PyTypeObject *type)
-{
-	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-
-	return allocate(type, 0);
-}
-
-static void object_free(PyObject *self)
-{
-	PyTypeObject *type = Py_TYPE(self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
-	release(self);
-	Py_DECREF(type);
+	return raise_error(packimg_fail(&error, code, "%s", text), &error);
 }
 
 static PyObject *encoder_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -141,7 +124,7 @@ static PyObject *encode_new(struct encoder *encoder, const char *data, size_t si
 	if (!r)
 		return (PyObject *)encoded;
 	Py_DECREF(encoded);
-	return raise(r, &error);
+	return raise_error(r, &error);
 }
 
 static PyObject *encoder_encode(PyObject *self, PyObject *arguments)
@@ -218,7 +201,7 @@ static PyObject *encode_raster(struct encoder *encoder, const struct packimg_ras
 	if (!r)
 		return (PyObject *)encoded;
 	Py_DECREF(encoded);
-	return raise(r, &error);
+	return raise_error(r, &error);
 }
 
 static PyObject *encoder_raster(PyObject *self, PyObject *arguments)
@@ -311,7 +294,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 		return NULL;
 	options.shard_size = shard_size;
 	Py_BEGIN_ALLOW_THREADS r = packimg_writer_new(path, &options, &made, &error);
-	Py_END_ALLOW_THREADS if (r) return raise(r, &error);
+	Py_END_ALLOW_THREADS if (r) return raise_error(r, &error);
 	struct writer *writer = object_new(type);
 	if (writer)
 		writer->writer = made;
@@ -346,7 +329,7 @@ static PyObject *writer_schema(PyObject *self, PyObject *arguments)
 		return NULL;
 	int r = packimg_writer_schema(writer->writer, text, &error);
 	if (r)
-		return raise(r, &error);
+		return raise_error(r, &error);
 	Py_RETURN_NONE;
 }
 
@@ -387,7 +370,7 @@ static int set_values(struct writer *writer, PyObject *values)
 			return -1;
 		int r = packimg_writer_value(writer->writer, field, &value, &error);
 		if (r) {
-			raise(r, &error);
+			raise_error(r, &error);
 			return -1;
 		}
 	}
@@ -436,7 +419,7 @@ static PyObject *writer_image(PyObject *self, PyObject *arguments)
 					    PACKIMG_LABEL_NONE, NULL, 0, &error);
 	Py_END_ALLOW_THREADS writer->busy = false;
 	if (r)
-		return raise(r, &error);
+		return raise_error(r, &error);
 	Py_RETURN_NONE;
 }
 
@@ -463,7 +446,7 @@ static PyObject *writer_add(PyObject *self, PyObject *arguments)
 		add_item(writer, encoded, -1, label, source, (size_t)source_size, &error);
 	Py_END_ALLOW_THREADS writer->busy = false;
 	if (r)
-		return raise(r, &error);
+		return raise_error(r, &error);
 	statistics_add(&writer->statistics, &encoded->statistics);
 	if (set_values(writer, values))
 		return NULL;
@@ -502,12 +485,12 @@ static PyObject *writer_finish(PyObject *self, PyObject *arguments)
 	if (!r)
 		r = statistics_write(&writer->statistics, writer->writer, &error);
 	if (r)
-		return raise(r, &error);
+		return raise_error(r, &error);
 	writer->busy = true;
 	Py_BEGIN_ALLOW_THREADS r = packimg_writer_finish(writer->writer, &error);
 	Py_END_ALLOW_THREADS writer->busy = false;
 	if (r)
-		return raise(r, &error);
+		return raise_error(r, &error);
 	Py_RETURN_NONE;
 }
 
