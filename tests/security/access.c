@@ -402,14 +402,14 @@ static void set_up(void)
 
 static void files_and_folders(void)
 {
-	expect("one's own file", own_file, 0);
+	expect("own file", own_file, 0);
 	expect("a file in a closed home", file_in_a_closed_home, EACCES);
 	expect("no file in a closed home", missing_file_in_private_home, EACCES);
-	expect("a file of another's", shared_file, EACCES);
+	expect("another user's file", shared_file, EACCES);
 	if (set_acl("u:64201:r")) {
-		expect("the same, allowed by a list", shared_file, 0);
+		expect("the same, allowed by an ACL", shared_file, 0);
 		assert_true(set_acl("u:64201:-,g::r,o::r"));
-		expect("the same, denied by a list to one alone", shared_file, EACCES);
+		expect("the same, denied to this user by an ACL", shared_file, EACCES);
 	} else {
 		print_message("no setfacl, or a file system without lists\n");
 	}
@@ -417,10 +417,10 @@ static void files_and_folders(void)
 	strcpy(shared, attack_dataset(stage.fixture.folder, "shared", DATASET_RAW, BOB));
 	assert_int_equal(chown(shared, BOB, GROUP), 0);
 	assert_int_equal(chmod(shared, 0640), 0);
-	expect("a file of a group, not in it", shared_file, EACCES);
-	expect("a file of a group, in it", shared_file_in_the_group, 0);
+	expect("a group's file, not a member", shared_file, EACCES);
+	expect("a group's file, a member", shared_file_in_the_group, 0);
 	assert_int_equal(chmod(shared, 0604), 0);
-	expect("a file of all but a group, in it", shared_file_in_the_group, EACCES);
+	expect("a file denied to a group, a member", shared_file_in_the_group, EACCES);
 	expect("the same, its owner", shared_file_as_bob, 0);
 }
 
@@ -433,7 +433,7 @@ static void names(void)
 	assert_true(inotify_add_watch(watch, stage.bob_folder, IN_OPEN | IN_ACCESS) >= 0);
 	expect("a link into a closed home", link_into_a_closed_home, EACCES);
 	expect("a set with such a link", set_with_a_link, EACCES);
-	expect("a link that comes and goes", swapped_link, 0);
+	expect("a link that is replaced repeatedly", swapped_link, 0);
 	expect("one file by the path of another", path_of_another, 0);
 	/* Neither the client nor the service has opened a file in that directory. */
 	assert_int_equal(read(watch, &event, sizeof(event)), -1);
@@ -449,7 +449,7 @@ static void namespaces_and_users(void)
 	expect("the same in a closed home", namespace_root_in_closed_home, EACCES);
 	expect("a user namespace without a map", unmapped_namespace, 0);
 	expect("a set-user-ID program", set_user_id, 0);
-	expect("one that has given its rights back", set_user_id_given_back, EACCES);
+	expect("one that has dropped its privileges", set_user_id_given_back, EACCES);
 	expect("the overflow user", overflow_user, EPERM);
 }
 

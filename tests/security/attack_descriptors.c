@@ -271,7 +271,7 @@ static int file_on_overlay(const struct stage *stage)
 	return file_on_mount(stage, true);
 }
 
-static int nameless_file(const struct stage *stage)
+static int unlinked_file(const struct stage *stage)
 {
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%.200s/nameless", stage->alice_folder);
@@ -317,7 +317,7 @@ static const struct kind {
 	{"sparse memfd", sparse_file, false},
 	{"memfd with a dataset", good_memory, true},
 	{"file on tmpfs", file_on_tmpfs, true},
-	{"file without a name", nameless_file, true},
+	{"unlinked file", unlinked_file, true},
 };
 
 /*
@@ -371,7 +371,7 @@ static void pass_every_kind(const struct stage *stage)
  * While a feed of the dataset is open, passes its file as an fd without read permission: the worker
  * must not share the open dataset with a client that cannot read it.
  */
-static void share_without_a_right(const struct stage *stage)
+static void share_unreadable(const struct stage *stage)
 {
 	struct feed *feed = attack_open_feed(&stage->alice);
 	for (unsigned i = 0; i < 2; i++) {
@@ -410,7 +410,7 @@ static void open_at_once(const struct stage *stage)
 	assert_true(fixture_hash(feed, 3) != 0);
 	feed_close(feed);
 	if (took_ms > 2 * AT_ONCE_MS)
-		fail_msg("another feed of the same user was opened after %llu ms",
+		fail_msg("another feed of the same user was opened only after %llu ms",
 			 (unsigned long long)took_ms);
 }
 
@@ -456,7 +456,7 @@ static void pass_lingering_sockets(const struct stage *stage)
  * Passes fds before the daemon requests files, with messages that carry none, in excess of what a
  * frame may carry, and on a connection that is closed right after.
  */
-static void pass_unasked(const struct stage *stage)
+static void pass_unrequested(const struct stage *stage)
 {
 	static const uint8_t get_status[] = {0x12, 0};
 	int fds[FRAME_FDS_MAX];
@@ -515,7 +515,7 @@ static void tell(const struct stage *stage, const struct files_reply *lie, int f
 	close(socket);
 }
 
-static void lie_about_parts(const struct stage *stage)
+static void send_invalid_files(const struct stage *stage)
 {
 	static const struct files_reply lies[] = {
 		{1, 1, false, 1, ECONNRESET},
@@ -546,7 +546,7 @@ static void lie_about_parts(const struct stage *stage)
  * Requests feeds but sends no files, or only some: the feeds count against the limit until their
  * connections close.
  */
-static void never_send_all(const struct stage *stage)
+static void withhold_files(const struct stage *stage)
 {
 	enum { FEEDS = 16 };
 	int sockets[FEEDS], file = open(stage->images, O_RDONLY | O_CLOEXEC);
@@ -624,7 +624,7 @@ static void unmount(struct stage *stage)
  * Passes the file and exits, so that the daemon closes the last copy. Runs in a separate process,
  * which may be unable to exit until the mount is aborted.
  */
-static void pass_silent_file(const struct stage *stage, const char *wish)
+static void pass_silent_file(const struct stage *stage, const char *requested_pipeline)
 {
 	int ready[2];
 	char byte;
@@ -635,7 +635,7 @@ static void pass_silent_file(const struct stage *stage, const char *wish)
 		char path[PATH_MAX];
 		snprintf(path, sizeof(path), "%.200s/fuse/data.pimg", stage->alice_folder);
 		int fd = open(path, O_RDONLY | O_CLOEXEC), socket = attack_connect(stage);
-		if (fd < 0 || socket < 0 || !attack_ask(socket, path, wish, 16))
+		if (fd < 0 || socket < 0 || !attack_ask(socket, path, requested_pipeline, 16))
 			_exit(1);
 		loaderd__reply__free_unpacked(attack_reply(socket, NULL), NULL);
 		(void)attack_files(socket, 0, 1, false, &fd, 1);
@@ -696,14 +696,14 @@ static void read_the_middle(const struct stage *stage)
 
 const struct attack attacks_with_descriptors[] = {
 	{"descriptors of every kind", pass_every_kind, NULL, NULL},
-	{"descriptors that cannot be read, of what is served", share_without_a_right, NULL, NULL},
+	{"unreadable descriptors of a served file", share_unreadable, NULL, NULL},
 	{"sockets that linger for 12 s", pass_lingering_sockets, NULL, NULL},
-	{"descriptors that nobody asked for", pass_unasked, NULL, NULL},
-	{"lies about parts", lie_about_parts, NULL, NULL},
-	{"files that never come", never_send_all, NULL, NULL},
+	{"unrequested descriptors", pass_unrequested, NULL, NULL},
+	{"invalid answers to NeedFiles", send_invalid_files, NULL, NULL},
+	{"files that are never sent", withhold_files, NULL, NULL},
 	{"sets of tens of thousands of files", fill_the_table, NULL, NULL},
 	{"a FUSE file that is never read", pass_silent_files, mount_no_reads, unmount},
-	{"a FUSE file whose close never ends", pass_silent_files, mount_no_close, unmount},
-	{"a FUSE file that falls silent", read_the_middle, mount_no_middle, unmount},
+	{"a FUSE file whose close() hangs", pass_silent_files, mount_no_close, unmount},
+	{"a FUSE file that stops responding", read_the_middle, mount_no_middle, unmount},
 	{0},
 };

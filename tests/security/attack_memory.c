@@ -116,7 +116,7 @@ static void assert_released(const struct stage *stage, int file)
 		}
 		assert_int_equal(r, EDQUOT);
 		if (attack_now_ms() > until_ms)
-			fail_msg("what nobody has any more still counts");
+			fail_msg("memory that no process holds is still counted");
 		stir_network();
 	}
 }
@@ -354,7 +354,7 @@ static void punch_ack_page(const struct stage *stage)
 const struct attack attacks_on_memory[] = {
 	{"rings kept by mappings", keep_by_mapping, NULL, NULL},
 	{"rings kept by a child", keep_by_a_child, NULL, NULL},
-	{"rings kept in flight", keep_in_flight, NULL, NULL},
+	{"rings kept in unreceived messages", keep_in_flight, NULL, NULL},
 	{"ack pages kept", keep_ack_pages, NULL, NULL},
 	{"pages of rings kept in pipes", keep_in_pipes, NULL, NULL},
 	{"pages of rings kept in connections", keep_in_connections, NULL, NULL},

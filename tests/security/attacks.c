@@ -118,7 +118,7 @@ static void wait_for(pid_t pid, const char *name)
 		usleep(1000);
 	}
 	if (status != 0)
-		fail_msg("%s: it did not go as it should, status %#x", name, (unsigned)status);
+		fail_msg("%s: unexpected status %#x", name, (unsigned)status);
 }
 
 static struct delays watch_attack(struct stage *stage, struct control_client *control,

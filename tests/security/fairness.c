@@ -250,12 +250,12 @@ static void shut_down_again(const struct stage *stage)
 }
 
 static const struct row rows[] = {
-	{"connections as fast as they go, by 16", connect_and_leave, PROCESSES, 0,
+	{"connections at full speed, by 16 processes", connect_and_leave, PROCESSES, 0,
 	 connect_and_leave},
-	{"rings: open, map, close, by 16", cycle_rings, PROCESSES},
-	{"feeds over a set of 500 shards, by 16", open_shards, PROCESSES},
-	{"GetStatus as fast as it goes, by 16", ask_for_status, PROCESSES},
-	{"GetDataset as fast as it goes, by 16", ask_for_facts, PROCESSES},
+	{"rings: open, map, close, by 16 processes", cycle_rings, PROCESSES},
+	{"feeds over a set of 500 shards, by 16 processes", open_shards, PROCESSES},
+	{"GetStatus at full speed, by 16 processes", ask_for_status, PROCESSES},
+	{"GetDataset at full speed, by 16 processes", ask_for_facts, PROCESSES},
 	{"shutdown() of connections with replies", shut_down_again, 1},
 	{0},
 };

@@ -146,7 +146,7 @@ TEST(without_descriptors)
 	start_ms = attack_now_ms();
 	while (serve_once(&stage, ALICE) != 0)
 		if (attack_now_ms() > start_ms + BACK_WITHIN_MS)
-			fail_msg("nobody new is served although all have gone");
+			fail_msg("no new user is served although all others have left");
 	print_message("ALICE was served %llu ms after they had gone\n",
 		      (unsigned long long)(attack_now_ms() - start_ms));
 	int status;
@@ -232,7 +232,7 @@ TEST(worker_without_descriptors)
 		char byte;
 		(void)send(p.fd, "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL); /* GetStatus */
 		if (poll(&p, 1, PATIENCE_MS) != 1)
-			fail_msg("connection %u is neither answered nor hung up on", i);
+			fail_msg("connection %u is neither answered nor closed", i);
 		answered += recv(p.fd, &byte, 1, MSG_PEEK) == 1;
 	}
 	print_message("%u of %d connections answered\n", answered, CONNECTIONS);
@@ -290,7 +290,7 @@ TEST(without_threads)
 		stage.fixture.processes = processes;
 		fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
 		if (!is_served_or_refused(&stage, text))
-			fail_msg("RLIMIT_NPROC %u: hung up on without an Error", processes);
+			fail_msg("RLIMIT_NPROC %u: connection closed without an Error", processes);
 		char expected[64];
 		snprintf(expected, sizeof(expected), "RLIMIT_NPROC of the service's user, %u",
 			 processes);

@@ -58,14 +58,14 @@ static void reply_init(const struct service *service, const struct fuse_in_heade
 static void reply_read(const struct service *service, const struct fuse_in_header *in)
 {
 	static uint8_t bytes[BUFFER_SIZE];
-	const struct fuse_read_in *wish = (const void *)(in + 1);
+	const struct fuse_read_in *args = (const void *)(in + 1);
 	uint64_t third = service->size / 3;
 	if (service->silence == FUSE_NO_READS ||
-	    (service->silence == FUSE_NO_MIDDLE && wish->offset + wish->size > third &&
-	     wish->offset < 2 * third))
+	    (service->silence == FUSE_NO_MIDDLE && args->offset + args->size > third &&
+	     args->offset < 2 * third))
 		return;
-	size_t size = wish->size < sizeof(bytes) ? wish->size : sizeof(bytes);
-	ssize_t n = pread(service->backing, bytes, size, (off_t)wish->offset);
+	size_t size = args->size < sizeof(bytes) ? args->size : sizeof(bytes);
+	ssize_t n = pread(service->backing, bytes, size, (off_t)args->offset);
 	reply(service, in, n < 0 ? -EIO : 0, bytes, n < 0 ? 0 : (size_t)n);
 }
 

@@ -288,8 +288,8 @@ static const struct row {
 } rows[] = {
 	{"sparse memfds", read_sparse_memfds},
 	{"sparse files on a tmpfs", read_sparse_files},
-	{"holes that are made while the worker reads", read_while_holes_are_made},
-	{"rings that are taken and not touched", take_untouched_rings},
+	{"holes punched while the worker reads", read_while_holes_are_made},
+	{"rings that are opened but not touched", take_untouched_rings},
 	{"replies that are never read", leave_replies_unread},
 	{"replies that are moved into pipes", splice_replies},
 };

@@ -24,14 +24,14 @@ static char dataset[PATH_MAX];
  */
 static uint64_t stall_limit_ms(void)
 {
-	const char *wish = getenv("LOADERD_TEST_STALL_MS");
-	return !wish ? 1000 : strtoull(wish, NULL, 10);
+	const char *value = getenv("LOADERD_TEST_STALL_MS");
+	return !value ? 1000 : strtoull(value, NULL, 10);
 }
 
 static unsigned kill_count(void)
 {
-	const char *wish = getenv("LOADERD_TEST_KILLS");
-	return !wish ? 200 : (unsigned)strtoul(wish, NULL, 10);
+	const char *value = getenv("LOADERD_TEST_KILLS");
+	return !value ? 200 : (unsigned)strtoul(value, NULL, 10);
 }
 
 static int set_up(void **state)

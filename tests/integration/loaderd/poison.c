@@ -20,8 +20,8 @@ uint64_t XXH3_64bits(const void *data, size_t size)
 	static uint64_t poison[POISONS_MAX];
 	static unsigned count;
 	if (!real) {
-		const char *wish = getenv("POISON_XXH3");
-		char *end = (char *)wish;
+		const char *value = getenv("POISON_XXH3");
+		char *end = (char *)value;
 		while (end && *end != '\0' && count < POISONS_MAX)
 			poison[count++] = strtoull(end, &end, 16);
 		real = (uint64_t(*)(const void *, size_t))dlsym(RTLD_NEXT, "XXH3_64bits");

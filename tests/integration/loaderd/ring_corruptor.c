@@ -51,7 +51,7 @@ struct hostile {
 	struct ring_ack *ack;
 };
 
-static Loaderd__OpenFeed usual_wish(const struct hostile *h)
+static Loaderd__OpenFeed usual_request(const struct hostile *h)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	open.version = PROTO_VERSION_OLDEST;
@@ -81,12 +81,12 @@ static bool is_opened(struct hostile *h)
 }
 
 /*
- * Subscribes with the raw protocol; returns false if refused. The caller reports a writable ring as
- * mapped.
+ * Subscribes with the raw protocol, with the usual request if variant is NULL; returns false if
+ * refused. The caller reports a writable ring as mapped.
  */
-static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
+static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *variant)
 {
-	Loaderd__OpenFeed open = wish ? *wish : usual_wish(h);
+	Loaderd__OpenFeed open = variant ? *variant : usual_request(h);
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply;
 	int64_t until_ms = clock_ms() + 10000;
@@ -342,14 +342,14 @@ static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 static void corrupt_ring(struct hostile *h)
 {
 	enum { BATCHES = 30, PATIENCE_MS = 30000 };
-	Loaderd__OpenFeed wish = usual_wish(h);
+	Loaderd__OpenFeed request = usual_request(h);
 	struct ring_header geometry;
 	uint64_t last[RING_SLOTS_MAX] = {0};
 	unsigned batches = 0;
 	int64_t patience = clock_ms() + PATIENCE_MS, until = deadline();
-	wish.writable = true;
+	request.writable = true;
 	/* The daemon allocates no page that the client has removed. */
-	if (!subscribe(h, &wish))
+	if (!subscribe(h, &request))
 		_exit(10);
 	if (fallocate(h->ring_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		      (off_t)h->ring_size) < 0)
@@ -358,7 +358,7 @@ static void corrupt_ring(struct hostile *h)
 	if (is_opened(h) || allocated(h->ring_fd) != 0)
 		_exit(14);
 	hang_up(h);
-	if (!subscribe(h, &wish))
+	if (!subscribe(h, &request))
 		_exit(15);
 	send_bytes(h, ring_mapped, 6);
 	if (!is_opened(h) || !is_sealed(h))
@@ -389,11 +389,11 @@ static void corrupt_ring(struct hostile *h)
  */
 static void map_wrongly(struct hostile *h)
 {
-	Loaderd__OpenFeed wish = usual_wish(h);
-	wish.writable = true;
+	Loaderd__OpenFeed request = usual_request(h);
+	request.writable = true;
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		unsigned way = (unsigned)(random64() % 5);
-		if (!subscribe(h, way == 0 ? NULL : &wish)) {
+		if (!subscribe(h, way == 0 ? NULL : &request)) {
 			hang_up(h); /* more than allowed */
 			continue;
 		}

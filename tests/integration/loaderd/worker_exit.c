@@ -323,8 +323,8 @@ TEST(workers_of_clients_who_leave_are_not_started_for_ever)
 
 static unsigned kill_count(void)
 {
-	const char *wish = getenv("LOADERD_TEST_KILLS");
-	return !wish ? 40 : (unsigned)strtoul(wish, NULL, 10);
+	const char *value = getenv("LOADERD_TEST_KILLS");
+	return !value ? 40 : (unsigned)strtoul(value, NULL, 10);
 }
 
 static void wait_for_all_clients(const struct shared *shared, const uint64_t before[CLIENTS])

@@ -41,7 +41,8 @@ _Bool agent_await(enum ipc_order_kind kind, struct ipc_order *ret_order, int fds
  * Requests a ring and returns the supervisor's answer. The caller owns the fds; ret_fds may be
  * NULL.
  */
-int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[IPC_FDS_MAX]);
+int agent_request_ring(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
+		       int ret_fds[IPC_FDS_MAX]);
 /* Requests that a client receive its ring; returns the supervisor's answer, a positive errno. */
 int agent_send_ring(uint64_t feed, uint64_t client);
 void agent_give_back(uint64_t feed);

@@ -204,7 +204,7 @@ static bool grant(struct bad_feed *d)
 	uint64_t bytes = ring_size(&d->geometry);
 	d->opened.feed_id = (UINT64_C(3) << 40) + d->connections;
 	overwrite(d, OPENED, &d->opened);
-	int code = agent_wish(d->opened.feed_id, bytes, 0, fds);
+	int code = agent_request_ring(d->opened.feed_id, bytes, 0, fds);
 	if (code != 0 || ring_producer_init(&d->ring, &d->geometry, fds[0], fds[1]) < 0) {
 		agent_send(d->agent, "BAD no ring: %d", code);
 		return false;
@@ -216,30 +216,30 @@ static bool grant(struct bad_feed *d)
 	return bad_feed_send_reply(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened);
 }
 
-static void serve_feed(struct bad_feed *d, const Loaderd__OpenFeed *wish)
+static void serve_feed(struct bad_feed *d, const Loaderd__OpenFeed *request)
 {
 	static uint8_t uuid[16] = "a dataset's uuid";
 	pthread_t thread;
-	d->epoch = wish->epoch;
-	d->batch = wish->batch;
+	d->epoch = request->epoch;
+	d->batch = request->batch;
 	d->published = 0;
-	ring_geometry_init(&d->geometry, wish->slots, wish->batch_size,
-			   (uint64_t)wish->batch_size * SIDE * SIDE * 3);
-	for (size_t i = 0; i < wish->n_fields && i < 2; i++)
+	ring_geometry_init(&d->geometry, request->slots, request->batch_size,
+			   (uint64_t)request->batch_size * SIDE * SIDE * 3);
+	for (size_t i = 0; i < request->n_fields && i < 2; i++)
 		ring_geometry_field(&d->geometry, i == 0 ? 1 : 3, 16);
 	d->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
-	d->opened.samples = (uint64_t)wish->batch_size * BATCHES;
+	d->opened.samples = (uint64_t)request->batch_size * BATCHES;
 	d->opened.batches_per_epoch = BATCHES;
 	d->opened.classes = CLASSES;
-	d->opened.slots = wish->slots;
+	d->opened.slots = request->slots;
 	d->opened.dataset_uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
 	if (has_sections(d))
 		bad_feed_announce_sections(d);
 	bad_feed_ask_for_files(d, 0, FRAME_FDS_MAX, false);
 	if (!bad_feed_hear_and_forget(d))
 		return;
-	if (d->row->wish && applies(d))
-		d->row->wish(d);
+	if (d->row->prepare && applies(d))
+		d->row->prepare(d);
 	if (!grant(d)) {
 		bad_feed_read_until_closed(d);
 		return;

@@ -60,7 +60,7 @@ struct row {
 	const char *kind; /* kind of peer; NULL means a client with a feed */
 	/* sends all replies in place of the honest daemon */
 	void (*answer)(struct bad_feed *d);
-	void (*wish)(struct bad_feed *d); /* called before the feed is granted */
+	void (*prepare)(struct bad_feed *d); /* called before the feed is granted */
 	/* called before batch AT is published */
 	void (*before)(struct bad_feed *d, struct ring_slot *slot);
 	void (*after)(struct bad_feed *d); /* called after batch AT is published */

@@ -62,7 +62,8 @@ void agent_give_back(uint64_t feed)
 	put_record(IPC_RING_DONE, feed, 0, 0, 0);
 }
 
-int agent_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[IPC_FDS_MAX])
+int agent_request_ring(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
+		       int ret_fds[IPC_FDS_MAX])
 {
 	struct ipc_order order;
 	int fds[IPC_FDS_MAX];
@@ -119,15 +120,15 @@ static void half_records(void)
 		put_record(UINT32_MAX - i, UINT64_MAX, UINT64_MAX, 0, 0);
 }
 
-static void giant_wishes(const struct agent *agent)
+static void request_giant_rings(const struct agent *agent)
 {
 	static const uint64_t sizes[] = {0,         1,          RING_ACK_SIZE,
 					 INT64_MAX, UINT64_MAX, UINT64_MAX - 4095};
 	const size_t count = sizeof(sizes) / sizeof(*sizes);
 	for (size_t i = 0; i < count * count; i++) {
 		uint64_t ring = sizes[i / count], other = sizes[i % count];
-		int code = agent_wish(i + UINT32_MAX, ring, other, NULL);
-		agent_send(agent, "%s a ring of %llu bytes and %llu besides: %s",
+		int code = agent_request_ring(i + UINT32_MAX, ring, other, NULL);
+		agent_send(agent, "%s a ring of %llu bytes, and %llu other bytes: %s",
 			   code == EINVAL || code == EDQUOT ? "ok" : "BAD",
 			   (unsigned long long)ring, (unsigned long long)other,
 			   strerrorname_np(code < 0 ? -code : code));
@@ -138,10 +139,10 @@ static void giant_wishes(const struct agent *agent)
 static void exit_early(const struct agent *agent)
 {
 	int fds[IPC_FDS_MAX];
-	int code = agent_wish(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
+	int code = agent_request_ring(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
 	for (uint64_t feed = 0; feed < 1000; feed++)
 		put_record(IPC_RING_DONE, feed << 40, 0, 0, 0);
-	agent_send(agent, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
+	agent_send(agent, "%s a ring released and kept: %d", code == 0 ? "ok" : "BAD", code);
 }
 
 /*
@@ -154,10 +155,10 @@ static void send_invalid_rings(const struct agent *agent)
 	const uint64_t feed = UINT64_C(9) << 40;
 	unsigned sent = 0;
 	int code = agent_send_ring(feed, 1);
-	agent_send(agent, "%s sending a ring that there is not: %s", code == ENOENT ? "ok" : "BAD",
-		   strerrorname_np(code));
+	agent_send(agent, "%s sending a ring that does not exist: %s",
+		   code == ENOENT ? "ok" : "BAD", strerrorname_np(code));
 	for (uint64_t client = 0; client < agent->client_id; client++) {
-		code = agent_wish(feed + client, 1 << 20, 0, NULL);
+		code = agent_request_ring(feed + client, 1 << 20, 0, NULL);
 		sent += code == 0 && agent_send_ring(feed + client, client) != ENOTCONN;
 		put_record(IPC_RING_DONE, feed + client, 0, 0, 0);
 		if (code == EDQUOT)
@@ -167,7 +168,7 @@ static void send_invalid_rings(const struct agent *agent)
 		   sent == 0 ? "ok" : "BAD", sent);
 	/* Releases the earlier rings one after the other. */
 	for (unsigned i = 0; i < WISHES_MAX; i++) {
-		code = agent_wish(feed, 1 << 20, 0, NULL);
+		code = agent_request_ring(feed, 1 << 20, 0, NULL);
 		if (code != EDQUOT)
 			break;
 		sleep_briefly();
@@ -196,7 +197,7 @@ void bad_records(const struct agent *agent, const char *arguments)
 	if (strcmp(arguments, "halves") == 0)
 		half_records();
 	if (strcmp(arguments, "giants") == 0)
-		giant_wishes(agent);
+		request_giant_rings(agent);
 	if (strcmp(arguments, "ends") == 0)
 		exit_early(agent);
 	if (strcmp(arguments, "ways") == 0)
@@ -311,8 +312,8 @@ void exhaust_rings(const struct agent *agent, const char *arguments)
 {
 	unsigned count = 0;
 	int fds[IPC_FDS_MAX], code = 0;
-	while (count < RINGS_MAX &&
-	       (code = agent_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
+	while (count < RINGS_MAX && (code = agent_request_ring((UINT64_C(1) << 50) + count,
+							       2 * RING_ACK_SIZE, 0, fds)) == 0)
 		count++;
 	agent_send(agent, "%s rings: refused after %u with %s", code == EDQUOT ? "ok" : "BAD",
 		   count, strerrorname_np(code < 0 ? -code : code));

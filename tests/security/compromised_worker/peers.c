@@ -167,7 +167,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 		if (verdict->batches == 1)
 			first = batch;
 		else if (feed_release(client->feed, &batch) != 0)
-			fail_peer(verdict, "a batch that cannot be given back");
+			fail_peer(verdict, "a batch that cannot be released");
 	}
 	if (verdict->code == FEED_END)
 		verdict->code = 0;
@@ -179,7 +179,7 @@ static void take_batches(struct client *client, const struct row *row, struct ve
 	for (size_t i = 0; verdict->batches > 0 && i < first.image_bytes; i++)
 		client->sum += ((const unsigned char *)first.images)[i];
 	if (verdict->batches > 0 && feed_release(client->feed, &first) != 0)
-		fail_peer(verdict, "the first batch cannot be given back");
+		fail_peer(verdict, "the first batch cannot be released");
 	verdict->reconnects = (unsigned)client->info.reconnects;
 }
 
@@ -228,12 +228,12 @@ static void try_dataset(const struct peers *peers, struct verdict *verdict)
 	for (uint32_t i = 0; i < facts->field_count; i++) {
 		size += strlen(facts->fields[i].name);
 		if (facts->fields[i].type > FEED_TEXT)
-			fail_peer(verdict, "a field of a type that there is not");
+			fail_peer(verdict, "a field of an unknown type");
 	}
 	for (int i = 0; i < 3 && facts->has_statistics; i++)
 		if (!(facts->mean[i] >= -1e308 && facts->mean[i] <= 1e308 &&
 		      facts->std[i] >= -1e308 && facts->std[i] <= 1e308))
-			fail_peer(verdict, "statistics that are no numbers");
+			fail_peer(verdict, "statistics that are not numbers");
 	if (size > 1 << 20)
 		fail_peer(verdict, "texts longer than a message");
 	feed_dataset_free(facts);
@@ -271,7 +271,7 @@ static int run_loaderctl(int program, const char *socket, const char *const *wor
 	output[size] = '\0';
 	waitpid(pid, &status, 0);
 	if (size == OUTPUT_MAX)
-		fail_peer(verdict, "output without end");
+		fail_peer(verdict, "endless output");
 	if (!is_printable(output, size))
 		fail_peer(verdict, "control characters on a terminal");
 	if (size == 0)
@@ -289,7 +289,7 @@ static void try_loaderctl(const struct peers *peers, const struct row *row, int 
 	for (unsigned i = 0; i < 4 && commands[i][0] && verdict->code == 0; i++) {
 		int status = run_loaderctl(program, peers->socket, commands[i], verdict);
 		if (verdict->code == 0 && status != (row->expected != 0))
-			fail_peer(verdict, "loaderctl ended otherwise than it should");
+			fail_peer(verdict, "loaderctl ended with an unexpected status");
 	}
 	if (verdict->code == 0)
 		verdict->code = -row->expected;
@@ -321,7 +321,7 @@ static void try_kind(const struct peers *peers, const struct row *row, int progr
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	verdict->ms = (end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000;
 	if (verdict->ms > TIME_MAX_MS)
-		fail_peer(verdict, "time without end");
+		fail_peer(verdict, "no end within the time limit");
 	if (verdict->code < 0 && verdict->text[0] == '\0')
 		fail_peer(verdict, "an error without a text");
 	if (!is_printable(verdict->text, strlen(verdict->text)))
@@ -330,7 +330,7 @@ static void try_kind(const struct peers *peers, const struct row *row, int progr
 	long most = usage.ru_maxrss;
 	getrusage(RUSAGE_CHILDREN, &usage);
 	if (most > MEMORY_MAX_KIB || usage.ru_maxrss > MEMORY_MAX_KIB)
-		fail_peer(verdict, "memory without end");
+		fail_peer(verdict, "memory above the limit");
 }
 
 /* Runs the peer in a separate process, as the worker's user. */
