@@ -25,7 +25,7 @@ class Files(torch.utils.data.Dataset):
 
     def image(self, path):
         if self.raw:
-            # prepare.py: height and width as little-endian uint32, then the pixels; strided as v2's uint8 kernels like it.
+            # prepare.py: height and width as little-endian uint32, then the pixels. The strides suit v2's uint8 kernels.
             height, width = numpy.fromfile(path, "<u4", 2)
             pixels = numpy.fromfile(path, "u1", offset=8).reshape(height, width, 3)
             return torch.from_numpy(pixels).permute(2, 0, 1)

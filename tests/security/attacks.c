@@ -181,7 +181,7 @@ TEST(attacks_harm_nobody)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};
-	enum { READING = 2 }; /* number of tables of attacks */
+	enum { READ_TABLES = 2 }; /* the first tables, which depend on how files are read */
 	const char *io = getenv("LOADERD_TEST_IO"), *which = getenv("LOADERD_TEST_ATTACKS");
 	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
 	const char *only = getenv("LOADERD_TEST_ATTACK");
@@ -197,7 +197,7 @@ TEST(attacks_harm_nobody)
 	print_message("a batch every %.1f ms; in parentheses the most in a calm\n",
 		      (double)control->period_ns / 1e6);
 	open_beside(&stage.alice, ALICE);
-	for (size_t t = 0; t < (all ? sizeof(tables) / sizeof(*tables) : READING); t++)
+	for (size_t t = 0; t < (all ? sizeof(tables) / sizeof(*tables) : READ_TABLES); t++)
 		for (const struct attack *attack = tables[t]; attack->name; attack++)
 			if (!only || strstr(attack->name, only))
 				harmful += run_attack(&stage, control, attack, &calm);

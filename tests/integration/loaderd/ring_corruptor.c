@@ -431,7 +431,7 @@ static const struct attack {
 	{"doorbells", flood_doorbells},
 	{"questions without listening", ask_and_not_listen},
 	{"garbage", send_garbage},
-	{"impossible wishes", ask_too_much},
+	{"impossible requests", ask_too_much},
 	{"attacks on the seals", attack_the_seals},
 	{"a writable ring", corrupt_ring},
 	{"rings mapped wrongly", map_wrongly},

@@ -45,7 +45,7 @@ TEST(found)
 	expect(run("given", given, limit, NULL), 0);
 	same_losses("found", "given");
 	same_file("found", "given", "model.safetensors");
-	assert_true(apart("found", "unbroken") > 1e-3);
+	assert_true(max_difference("found", "unbroken") > 1e-3);
 	/*
 	 * a resumed run keeps its number of micro-batches, even if memory now suffices for the
 	 * whole batch
@@ -113,7 +113,7 @@ TEST(found_on_a_gpu)
 	expect_output("GiB are allowed: activations and workspace take ");
 	snprintf(given, sizeof(given), "train.accumulate=%u", parts);
 	expect(run("given-cpu", given, NULL), 0);
-	assert_true(apart("given-cpu", "found-gpu") < 1e-3);
+	assert_true(max_difference("given-cpu", "found-gpu") < 1e-3);
 }
 
 /* Runs on an emulated GPU with this much memory. */

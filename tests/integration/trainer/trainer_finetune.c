@@ -41,7 +41,7 @@ static void resume_from(const char *whole, const char *name, unsigned step, cons
 static void compare_emulated(const char *whole, const char *name, const char *setting)
 {
 	expect(run_emulated(name, setting, keep, adamw, lr, begin, NULL), 0);
-	assert_true(apart(whole, name) < 1e-3);
+	assert_true(max_difference(whole, name) < 1e-3);
 }
 
 TEST(frozen)
@@ -112,9 +112,9 @@ TEST(layer_decay)
 	expect(run("decayed", decay, NULL), 0);
 	expect(run_interrupted("decayed-killed", 17, decay, NULL), 0);
 	same_losses("decayed", "decayed-killed");
-	assert_true(apart("decayed", "unbroken") > 1e-3);
+	assert_true(max_difference("decayed", "unbroken") > 1e-3);
 	expect(run_emulated("decayed-gpu", decay, NULL), 0);
-	assert_true(apart("decayed", "decayed-gpu") < 1e-3);
+	assert_true(max_difference("decayed", "decayed-gpu") < 1e-3);
 }
 
 TEST_MAIN(trainer_setup_unbroken, trainer_teardown)

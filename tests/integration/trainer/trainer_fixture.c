@@ -273,7 +273,7 @@ void same_losses(const char *a, const char *b)
 		assert_string_equal(x.eval[i], y.eval[i]);
 }
 
-double apart(const char *a, const char *b)
+double max_difference(const char *a, const char *b)
 {
 	static struct losses x, y;
 	double most = 0;

@@ -78,7 +78,7 @@ json_t *start_event(const char *run);
 void expect_end(const char *run, const char *outcome, const char *error);
 void same_losses(const char *a, const char *b);
 /* Returns the largest relative difference between the losses of two runs. */
-double apart(const char *a, const char *b);
+double max_difference(const char *a, const char *b);
 void same_file(const char *a, const char *b, const char *name);
 /* Asserts that a file of a run contains the text. */
 void expect_in_file(const char *run, const char *name, const char *text);

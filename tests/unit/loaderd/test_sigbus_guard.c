@@ -96,7 +96,7 @@ static void other_mapping(void)
 	(void)other[3 * page];
 }
 
-static void sent_by_somebody(void)
+static void sent_by_kill(void)
 {
 	struct sigbus_guard_map guard = {0};
 	sigbus_guard_enter(&guard);
@@ -109,7 +109,7 @@ TEST(fatal)
 	install();
 	assert_killed_by_sigbus(outside_section);
 	assert_killed_by_sigbus(other_mapping);
-	assert_killed_by_sigbus(sent_by_somebody);
+	assert_killed_by_sigbus(sent_by_kill);
 }
 
 int main(void)

@@ -127,7 +127,7 @@ static void count_patterns(const struct cuda_program *program, struct pattern_co
 }
 
 /* Asserts that every operation and pattern occurred. */
-static void check_seen(const struct pattern_counts *seen)
+static void check_pattern_counts(const struct pattern_counts *seen)
 {
 	for (int i = 0; i < CUDA_OP_KINDS; i++)
 		if (!seen->kinds[i])
@@ -185,7 +185,7 @@ TEST(random)
 		assert_int_equal(stub_plans, 0);
 	}
 	stub_refuse = NULL;
-	check_seen(&seen);
+	check_pattern_counts(&seen);
 }
 
 /* ---- the order of sums over ranks ---- */
