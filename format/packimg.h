@@ -670,6 +670,14 @@ const uint64_t *packimg_rewriter_order(const struct packimg_rewriter *rewriter);
  */
 int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_index,
 			 size_t jpeg_index_size, struct packimg_error *error);
+/*
+ * Sets the index of a further image of the next sample, which the next packimg_rewriter_put()
+ * writes; jpeg_index as there, valid until then. Images for which it is not called keep their side
+ * data. -EINVAL if there is no such image.
+ */
+int packimg_rewriter_image(struct packimg_rewriter *rewriter, uint32_t image,
+			   const uint8_t *jpeg_index, size_t jpeg_index_size,
+			   struct packimg_error *error);
 /* Bytes written so far, in all shards. */
 uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter);
 /*

@@ -32,6 +32,7 @@ struct packimg_rewriter {
 	struct output output; /* fd -1 between shards */
 	struct pimg_record *records;
 	struct image_copier images;
+	struct image_index image_indexes[SCHEMA_IMAGES_MAX]; /* of the next sample */
 	uint64_t written; /* bytes of the shards before the current one */
 
 	/* The sample put last. The next sample may share its bytes. */
@@ -439,7 +440,9 @@ static int rewriter_put_next(struct packimg_rewriter *rewriter, const uint8_t *j
 	copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
 		  sizeof(*record));
 	r = rewriter_put_sample(rewriter, &sample, jpeg_index, jpeg_index_size, record);
-	return r < 0 ? r : image_copier_put(&rewriter->images, i, &rewriter->output);
+	r = r ?: image_copier_put(&rewriter->images, i, rewriter->image_indexes, &rewriter->output);
+	memset(rewriter->image_indexes, 0, sizeof(rewriter->image_indexes));
+	return r;
 }
 
 int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_index,
@@ -452,6 +455,17 @@ int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_
 	if (r < 0)
 		return fail_path(rewriter, r, error);
 	rewriter->put++;
+	return 0;
+}
+
+int packimg_rewriter_image(struct packimg_rewriter *rewriter, uint32_t image,
+			   const uint8_t *jpeg_index, size_t jpeg_index_size,
+			   struct packimg_error *error)
+{
+	if (image >= rewriter->dataset->image_count)
+		return packimg_fail(error, -EINVAL, "%s: image %" PRIu32 ": there is no such image",
+				    rewriter->dataset->shards[0].path, image);
+	rewriter->image_indexes[image] = (struct image_index){jpeg_index, jpeg_index_size};
 	return 0;
 }
 

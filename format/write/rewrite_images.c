@@ -1,8 +1,11 @@
 #include "format/write/rewrite_images.h"
 
+#include "format/codec/side_data.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* What a record shares with others. `first` is the first record with the same data. */
 struct image_share {
@@ -10,7 +13,8 @@ struct image_share {
 	uint64_t data_offset, side_offset; /* in the old file */
 	uint32_t data_size, side_size;
 	/* of a first record, once its data has been written: places in the new file */
-	uint64_t new_data, new_side;
+	uint64_t new_data, new_side, new_side_xxh3;
+	uint32_t new_side_size;
 };
 
 /* A copy, because a sort may not terminate if its keys change meanwhile. */
@@ -90,7 +94,50 @@ void image_copier_deinit(struct image_copier *copier)
 {
 	free(copier->records);
 	free(copier->shares);
+	scratch_deinit(&copier->side);
 	*copier = (struct image_copier){0};
+}
+
+/* Composes the new side data. Sets side, side_size and side_xxh3 of the image. */
+static int copier_compose_side(struct image_copier *copier, const struct image_index *index,
+			       struct packimg_sample *image)
+{
+	size_t size;
+
+	if (!index->bytes)
+		return 0;
+	int r = scratch_reserve(&copier->side, image->side_size + index->size + 1);
+	r = r
+		    ?: side_data_replace(image->side, image->side_size, PIMG_SIDE_JPEG_INDEX,
+					 index->bytes, index->size, copier->side.data, &size);
+	if (r < 0)
+		return r;
+	image->side = copier->side.data;
+	image->side_size = (uint32_t)size;
+	image->side_xxh3 = size > 0 ? XXH3_64bits(copier->side.data, size) : 0;
+	return 0;
+}
+
+/* Writes side data, unless the first record with the same data has written the same ones. */
+static int copier_put_side(const struct image_share *share, struct image_share *first,
+			   const struct packimg_sample *image, struct output *output,
+			   uint64_t *ret_offset)
+{
+	/* Of several side data of the same data, only those of the first record are shared. */
+	bool shareable = share->side_offset == first->side_offset;
+
+	if (shareable && first->new_side && first->new_side_size == image->side_size &&
+	    first->new_side_xxh3 == image->side_xxh3) {
+		*ret_offset = first->new_side;
+		return 0;
+	}
+	int r = output_put(output, image->side, image->side_size, ret_offset);
+	if (r == 0 && shareable && !first->new_side) {
+		first->new_side = *ret_offset;
+		first->new_side_size = image->side_size;
+		first->new_side_xxh3 = image->side_xxh3;
+	}
+	return r;
 }
 
 /* Writes data and side data, unless a record with which they are shared has. */
@@ -105,17 +152,13 @@ static int copier_put_stored(const struct image_share *share, struct image_share
 	record->data_offset = first->new_data;
 	if (r < 0 || image->side_size == 0)
 		return r;
-	/* Of several side data of the same data, only those of the first record are shared. */
-	if (share->side_offset != first->side_offset)
-		return output_put(output, image->side, image->side_size, &record->side_offset);
-	if (!first->new_side)
-		r = output_put(output, image->side, image->side_size, &first->new_side);
-	record->side_offset = first->new_side;
-	return r;
+	return copier_put_side(share, first, image, output, &record->side_offset);
 }
 
+/* Copies image `image_number` of the dataset's sample `index` as record `number`. */
 static int copier_put_image(struct image_copier *copier, uint64_t number, uint64_t index,
-			    uint32_t image_number, struct output *output)
+			    uint32_t image_number, const struct image_index *jpeg_index,
+			    struct output *output)
 {
 	struct image_share *share = &copier->shares[number], *first = &copier->shares[share->first];
 	struct packimg_sample image;
@@ -127,6 +170,9 @@ static int copier_put_image(struct image_copier *copier, uint64_t number, uint64
 	if (image.data_offset != share->data_offset || image.data_size != share->data_size ||
 	    image.side_size != share->side_size)
 		return -EBADMSG;
+	r = copier_compose_side(copier, jpeg_index, &image);
+	if (r < 0)
+		return r;
 	struct pimg_record record = {
 		.data_xxh3 = image.data_xxh3,
 		.side_xxh3 = image.side_xxh3,
@@ -143,13 +189,15 @@ static int copier_put_image(struct image_copier *copier, uint64_t number, uint64
 	return r;
 }
 
-int image_copier_put(struct image_copier *copier, uint64_t i, struct output *output)
+int image_copier_put(struct image_copier *copier, uint64_t i,
+		     const struct image_index indexes[static SCHEMA_IMAGES_MAX],
+		     struct output *output)
 {
 	uint32_t each = copier->dataset->image_count;
 	int r = 0;
 
 	for (uint32_t k = 0; k < each && r == 0; k++)
 		r = copier_put_image(copier, i * each + k, copier->shard->sample_first + i, k,
-				     output);
+				     &indexes[k], output);
 	return r;
 }

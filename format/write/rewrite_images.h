@@ -1,9 +1,11 @@
 /*
- * Copies the images of section `images` of a file that is rewritten, unchanged, each behind its
- * sample. Images that share data or side data still do. Owned by a rewriter, used by one thread.
+ * Copies the images of section `images` of a file that is rewritten, each behind its sample, with
+ * other JPEG indexes if there are any. Images that share data or side data still do. Owned by a
+ * rewriter, used by one thread.
  */
 #pragma once
 
+#include "format/codec/scratch.h"
 #include "format/reader.h"
 #include "format/write/output.h"
 
@@ -15,6 +17,13 @@ struct image_copier {
 	struct pimg_record *records; /* of the new file; zero until copied */
 	struct image_share *shares;  /* of each record */
 	uint64_t count;              /* records */
+	struct scratch side;         /* of the image being copied */
+};
+
+/* A new index; bytes is NULL to keep the side data. Borrowed. */
+struct image_index {
+	const uint8_t *bytes;
+	size_t size;
 };
 
 /* -EBADMSG if the images take more bytes than the file has. A zeroed copier is a valid empty one.
@@ -22,5 +31,7 @@ struct image_copier {
 int image_copier_init(struct image_copier *copier, const struct packimg *dataset,
 		      const struct shard *shard);
 void image_copier_deinit(struct image_copier *copier);
-/* Writes the images of the shard's sample i. */
-int image_copier_put(struct image_copier *copier, uint64_t i, struct output *output);
+/* Writes the images of the shard's sample i, with these indexes. */
+int image_copier_put(struct image_copier *copier, uint64_t i,
+		     const struct image_index indexes[static SCHEMA_IMAGES_MAX],
+		     struct output *output);

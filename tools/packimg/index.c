@@ -29,6 +29,7 @@ struct index {
 	struct packimg *dataset;
 	struct packimg_rewriter *rewriter;
 	const uint64_t *order;
+	uint32_t files; /* of each sample: 1 + the number of further images */
 	struct progress progress;
 	struct packimg_error *error;
 	/* Results. */
@@ -57,7 +58,10 @@ enum action {
 	ACTION_DROP, /* remove the existing index, because the JPEG cannot have a valid one */
 };
 
-/* Result of one sample. The bytes of its index are in the block. */
+/*
+ * Result of one image: the results of a block are `files` for each sample, its further images
+ * behind the first. The bytes of its index are in the block.
+ */
 struct outcome {
 	enum action action;
 	int status; /* 0, -EBADMSG if damaged, or another error, which ends the command */
@@ -78,22 +82,31 @@ static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpe
 	       ret_info->components == sample->channels;
 }
 
-static void index_sample(void *context, void *worker, struct work_block *block, uint32_t number)
+/* Looks up file number `file` of a sample. */
+static int find_file(const struct index *index, uint64_t number, uint32_t file,
+		     struct packimg_sample *ret_image)
 {
-	const struct index *index = context;
-	const struct image_reader *reader = worker;
-	struct outcome *outcome = (struct outcome *)block->results + number;
+	return file == 0 ? packimg_sample(index->dataset, number, ret_image)
+			 : packimg_image(index->dataset, number, file - 1, ret_image);
+}
+
+static void index_file(const struct index *index, const struct image_reader *reader,
+		       struct work_block *block, uint64_t number, uint32_t file,
+		       struct outcome *outcome)
+{
 	struct packimg_sample sample;
 	struct packimg_jpeg_info info;
 	const uint8_t *side;
 	size_t size;
 
 	*outcome = (struct outcome){0};
-	outcome->status =
-		packimg_sample(index->dataset, index->order[block->first + number], &sample);
-	if (outcome->status || sample.codec != PACKIMG_CODEC_JPEG)
+	outcome->status = find_file(index, number, file, &sample);
+	if (outcome->status == -ENODATA)
+		outcome->status = 0;
+	else if (!outcome->status)
+		outcome->jpeg = sample.codec == PACKIMG_CODEC_JPEG;
+	if (outcome->status || !outcome->jpeg)
 		return;
-	outcome->jpeg = true;
 	outcome->data_size = sample.data_size;
 	outcome->had = packimg_sample_indexed(&sample);
 	if (outcome->had && !index->rebuild)
@@ -121,6 +134,16 @@ static void index_sample(void *context, void *worker, struct work_block *block, 
 		outcome->status = -ENOMEM;
 }
 
+static void index_sample(void *context, void *worker, struct work_block *block, uint32_t number)
+{
+	const struct index *index = context;
+	struct outcome *outcomes = (struct outcome *)block->results + number * index->files;
+
+	for (uint32_t file = 0; file < index->files; file++)
+		index_file(index, worker, block, index->order[block->first + number], file,
+			   &outcomes[file]);
+}
+
 static void note_damage(struct index *index, uint64_t number)
 {
 	const char *source = NULL;
@@ -133,23 +156,8 @@ static void note_damage(struct index *index, uint64_t number)
 	index->damaged++;
 }
 
-static int index_take_sample(void *context, const struct work_block *block, uint32_t i)
+static void count_outcome(struct index *index, const struct outcome *outcome)
 {
-	struct index *index = context;
-	const struct outcome *outcome = (const struct outcome *)block->results + i;
-	uint64_t number = index->order[block->first + i];
-	const uint8_t *bytes = outcome->action == ACTION_REPLACE
-				       ? block->bytes.data + outcome->offset
-			       : outcome->action == ACTION_DROP ? (const uint8_t *)""
-								: NULL;
-
-	if (outcome->status == -EBADMSG) {
-		progress_clear(&index->progress);
-		note_damage(index, number);
-	} else if (outcome->status) {
-		return packimg_fail(index->error, outcome->status, "sample %" PRIu64 ": %s", number,
-				    strerror(-outcome->status));
-	}
 	index->jpegs += outcome->jpeg;
 	index->unindexed.counts[outcome->unindexed]++;
 	if (outcome->action == ACTION_REPLACE) {
@@ -159,7 +167,46 @@ static int index_take_sample(void *context, const struct work_block *block, uint
 	} else if (outcome->jpeg && outcome->unindexed == UNINDEXED_NOT) {
 		index->kept++;
 	}
-	int r = packimg_rewriter_put(index->rewriter, bytes, outcome->size, index->error);
+}
+
+/* Returns the index to write, as packimg_rewriter_put() takes it. */
+static const uint8_t *index_bytes(const struct work_block *block, const struct outcome *outcome)
+{
+	if (outcome->action == ACTION_REPLACE)
+		return block->bytes.data + outcome->offset;
+	return outcome->action == ACTION_DROP ? (const uint8_t *)"" : NULL;
+}
+
+static int index_take_file(struct index *index, const struct work_block *block, uint64_t number,
+			   uint32_t file, const struct outcome *outcome)
+{
+	if (outcome->status == -EBADMSG) {
+		progress_clear(&index->progress);
+		note_damage(index, number);
+	} else if (outcome->status) {
+		return packimg_fail(index->error, outcome->status, "sample %" PRIu64 ": %s", number,
+				    strerror(-outcome->status));
+	}
+	count_outcome(index, outcome);
+	if (file == 0)
+		return 0;
+	return packimg_rewriter_image(index->rewriter, file - 1, index_bytes(block, outcome),
+				      outcome->size, index->error);
+}
+
+static int index_take_sample(void *context, const struct work_block *block, uint32_t i)
+{
+	struct index *index = context;
+	const struct outcome *outcomes = (const struct outcome *)block->results + i * index->files;
+	int r = 0;
+
+	for (uint32_t file = 0; !r && file < index->files; file++)
+		r = index_take_file(index, block, index->order[block->first + i], file,
+				    &outcomes[file]);
+	if (r)
+		return r;
+	r = packimg_rewriter_put(index->rewriter, index_bytes(block, outcomes), outcomes->size,
+				 index->error);
 	index->bytes_after = packimg_rewriter_bytes(index->rewriter);
 	return r;
 }
@@ -170,7 +217,7 @@ static int index_take_all(struct index *index)
 		.jobs = index->jobs,
 		.total = packimg_count(index->dataset),
 		.block = 16,
-		.result_size = sizeof(struct outcome),
+		.result_size = index->files * sizeof(struct outcome),
 		.bytes_max = BYTES_IN_FLIGHT_MAX,
 		.context = index,
 		.worker_size = sizeof(struct image_reader),
@@ -210,30 +257,34 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 			    indexed < jpegs ? ", and the others cannot have one" : "");
 }
 
+/* Counts an image. Returns true if it is to get an index. */
+static bool probe_file(const struct index *index, const struct packimg_sample *image,
+		       uint64_t *jpegs, uint64_t *indexed)
+{
+	struct packimg_jpeg_info info;
+
+	if (image->codec != PACKIMG_CODEC_JPEG)
+		return false;
+	++*jpegs;
+	if (!packimg_sample_indexed(image))
+		return probe_sample(image, &info) && unindexed_reason(&info) == UNINDEXED_OTHER;
+	++*indexed;
+	return index->rebuild;
+}
+
 /* Determines from the headers whether there is anything to do. */
 static int index_probe_first(struct index *index, struct packimg_error *error)
 {
 	uint64_t jpegs = 0, indexed = 0;
-	bool rebuild = index->rebuild;
 
-	for (uint64_t i = 0; i < packimg_count(index->dataset); i++) {
-		struct packimg_sample sample;
-		struct packimg_jpeg_info info;
+	for (uint64_t i = 0; i < packimg_count(index->dataset); i++)
+		for (uint32_t file = 0; file < index->files; file++) {
+			struct packimg_sample image;
 
-		if (packimg_sample(index->dataset, i, &sample) ||
-		    sample.codec != PACKIMG_CODEC_JPEG)
-			continue;
-		jpegs++;
-		if (!packimg_sample_indexed(&sample)) {
-			if (probe_sample(&sample, &info) &&
-			    unindexed_reason(&info) == UNINDEXED_OTHER)
+			if (!find_file(index, i, file, &image) &&
+			    probe_file(index, &image, &jpegs, &indexed))
 				return 0;
-			continue;
 		}
-		if (rebuild)
-			return 0;
-		indexed++;
-	}
 	return refuse_indexed(index, indexed, jpegs, error);
 }
 
@@ -319,6 +370,7 @@ int command_index(int argc, char **argv)
 	command_catch_interrupts();
 	if (packimg_open(index.path, &index.dataset, &error))
 		return command_fail("%s", error.text);
+	index.files = 1 + packimg_image_count(index.dataset);
 	double start_s = clock_s(CLOCK_MONOTONIC);
 	index.bytes_before = dataset_bytes(index.dataset);
 	int r = write_index(&index, &error);

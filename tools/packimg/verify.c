@@ -48,17 +48,13 @@ struct verdict {
  * decoding without it.
  */
 static int verify_index(const struct verify *verify, struct packimg_decoder *decoder,
-			const struct packimg_sample *sample, bool is_further,
-			struct verdict *verdict)
+			const struct packimg_sample *sample, struct verdict *verdict)
 {
 	struct packimg_error cause = {{0}};
 	int r = packimg_index_check(decoder, sample, &cause);
 
 	if (r == 0 || r == -ENODATA)
 		return 0;
-	if (is_further)
-		return packimg_fail(&verdict->error, r, "%.300s; write the dataset again",
-				    cause.text);
 	return packimg_fail(&verdict->error, r,
 			    "%.300s; packimg index --rebuild %.150s rebuilds it", cause.text,
 			    verify->path);
@@ -99,8 +95,7 @@ static int verify_image(const struct verify *verify, struct packimg_decoder *dec
 	if (!schema_is_rgb(value))
 		return verify_raster(decoder, image, value, verdict);
 	int r = packimg_decode(decoder, image, &region, 0, 0, &pixels, &verdict->error);
-	return r ? r
-		 : verify_index(verify, decoder, image, value->store == SCHEMA_IN_IMAGES, verdict);
+	return r ? r : verify_index(verify, decoder, image, verdict);
 }
 
 static int verify_further_image(const struct verify *verify, struct packimg_decoder *decoder,

@@ -237,6 +237,36 @@ static void draw_bad(void)
 	free(broken);
 }
 
+/* pairs.pimg: four samples, of which three have two JPEGs and one has one; none has an index. */
+static void write_pairs(void)
+{
+	struct packimg_writer *writer;
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/pairs.pimg", root);
+	if (packimg_writer_new(path, NULL, &writer, NULL) ||
+	    packimg_writer_schema(writer, "left: image\nright: image u8[h,w,3] sparse\n", NULL))
+		die("pairs.pimg");
+	for (uint32_t i = 0; i < 7; i++) {
+		struct packimg_item item = {
+			.width = 64,
+			.height = 64,
+			.label = PACKIMG_LABEL_NONE,
+			.codec = PACKIMG_CODEC_JPEG,
+			.channels = 3,
+			.orientation = 1,
+		};
+
+		item.data = encode(64, 64, 3, i, &item.data_size);
+		if (i % 2 ? packimg_writer_image(writer, 0, &item, NULL)
+			  : packimg_writer_add(writer, &item, NULL))
+			die("pairs.pimg");
+	}
+	if (packimg_writer_finish(writer, NULL))
+		die("pairs.pimg");
+	packimg_writer_free(writer);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -249,6 +279,7 @@ int main(int argc, char **argv)
 	draw_tree();
 	draw_kinds();
 	draw_bad();
+	write_pairs();
 	packimg_encoder_free(encoder);
 	return 0;
 }

@@ -175,6 +175,15 @@ class PackimgOutputs(PackimgTest):
             self.assertIn("--rebuild", self.stderr)
             self.packimg("index", "-q", "--rebuild", "-j", 1, name)
             self.assertTrue(once == {p.name: p.read_bytes() for p in self.dir.iterdir()})
+        shutil.copy(self.images / "pairs.pimg", self.dir)  # further images get one, too
+        report = json.loads(self.packimg("index", "-q", "--json", "pairs.pimg"))
+        self.assertEqual((report["jpegs"], report["indexed"], report["made"]), (7, 7, 7))
+        self.packimg("verify", "-q", "pairs.pimg")
+        once = (self.dir / "pairs.pimg").read_bytes()
+        self.packimg("index", "-q", "pairs.pimg", rc=2)
+        self.assertIn("already indexed: 7 of 7", self.stderr)
+        self.packimg("index", "-q", "--rebuild", "-j", 1, "pairs.pimg")
+        self.assertTrue(once == (self.dir / "pairs.pimg").read_bytes())
         # What has one keeps it, what can have none is named.
         self.convert(self.images / "kinds", "-o", "kinds.pimg")
         self.packimg("index", "-q", "kinds.pimg", rc=2)

@@ -494,6 +494,83 @@ TEST(shared_images_stay_shared)
 	}
 }
 
+enum { SIDE = 64 };
+
+/* Adds a sample whose further image is a JPEG. */
+static void add_jpeg_pair(struct packimg_writer *writer, struct packimg_encoder *encoder,
+			  uint8_t seed)
+{
+	static uint8_t rgb[SIDE * SIDE * 3];
+	struct packimg_item item = make_item(0);
+
+	for (size_t i = 0; i < sizeof(rgb); i++)
+		rgb[i] = (uint8_t)(i * seed >> 4);
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	item.width = item.height = SIDE;
+	item.codec = PACKIMG_CODEC_JPEG;
+	assert_int_equal(packimg_encode_jpeg(encoder, rgb, (size_t)SIDE * 3, SIDE, SIDE, 3, 90,
+					     true, &item.data, &item.data_size),
+			 0);
+	assert_int_equal(packimg_writer_image(writer, 0, &item, &error), 0);
+}
+
+/* Gives the further images of a dataset indexes; 0: drops them. */
+static void index_images(const char *path, struct packimg_decoder *own, bool make)
+{
+	struct packimg *dataset = open_checked(path);
+	struct packimg_rewriter *rewriter;
+	struct packimg_jpeg_info info;
+	struct packimg_sample image;
+	const uint8_t *bytes = (const uint8_t *)"";
+	size_t size = 0;
+
+	assert_int_equal(packimg_rewriter_new(dataset, &rewriter, &error), 0);
+	assert_int_equal(packimg_rewriter_image(rewriter, 1, NULL, 0, &error), -EINVAL);
+	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+		assert_int_equal(
+			packimg_image(dataset, packimg_rewriter_order(rewriter)[i], 0, &image), 0);
+		assert_int_equal(packimg_jpeg_probe(image.data, image.data_size, &info, &error), 0);
+		if (make)
+			assert_int_equal(packimg_index_jpeg(own, image.data, image.data_size, &info,
+							    &bytes, &size),
+					 0);
+		assert_int_equal(packimg_rewriter_image(rewriter, 0, bytes, size, &error), 0);
+		assert_int_equal(packimg_rewriter_put(rewriter, NULL, 0, &error), 0);
+	}
+	assert_int_equal(packimg_rewriter_finish(rewriter, &error), 0);
+	packimg_rewriter_free(rewriter);
+	packimg_close(dataset);
+}
+
+TEST(further_images_get_indexes)
+{
+	const char *schema = "image: image\nright: image u8[h,w,3]\n";
+	struct packimg_writer *writer = begin(path_of("pairs.pimg"), 0, schema);
+	struct packimg_encoder *encoder;
+	struct packimg_decoder *own;
+	struct packimg_sample image;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_decoder_new(&own), 0);
+	for (uint8_t i = 0; i < 3; i++)
+		add_jpeg_pair(writer, encoder, (uint8_t)(i + 3));
+	finish(writer);
+	for (int made = 1; made >= 0; made--) {
+		index_images(path_of("pairs.pimg"), own, made);
+		struct packimg *dataset = open_checked(path_of("pairs.pimg"));
+		for (uint32_t i = 0; i < 3; i++) {
+			assert_int_equal(packimg_image(dataset, i, 0, &image), 0);
+			assert_int_equal(packimg_sample_check(&image), 0);
+			assert_int_equal(packimg_sample_indexed(&image), made);
+			if (made)
+				assert_int_equal(packimg_index_check(own, &image, &error), 0);
+		}
+		packimg_close(dataset);
+	}
+	packimg_decoder_free(own);
+	packimg_encoder_free(encoder);
+}
+
 TEST(writer_refuses_images_that_break_the_schema)
 {
 	struct packimg_writer *writer = begin(path_of("bad.pimg"), 0, images_text);
