@@ -16,6 +16,7 @@ from ._ranks import NO_DATALOADER, rank_info
 
 _logger = logging.getLogger("loaderd")
 
+LABELS = 1  # number of the label's section, RING_LABELS of proto/ring.h
 _OPEN_TIMEOUT_MS = 0  # libfeed's default
 _RECONNECT_S = 60.0  # libfeed's default
 _RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released

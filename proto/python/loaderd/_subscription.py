@@ -12,7 +12,7 @@ from ._errors import BadOption, FeedError, RankChanged
 from ._launchers import Place, group
 from ._options import BAD, LAST, Options, last_of, reconnect_timeout_ms
 from ._ranks import NO_DATALOADER, Number, RankWarning, is_given, resolve, uneven_ranks
-from ._stream import Source
+from ._stream import LABELS, Source
 from ._wanted import numbers, refuse, refuse_order
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class Feed:
     threads      number of threads of a private daemon started for this feed; 0 means all CPUs, divided by the ranks on this machine
     settings     settings of a private daemon (daemon="private"), see Daemon; feeds with the same settings share one
 
-    If a dataset with classes has a sample without a label, the feed issues one LabelWarning at the first such batch.
+    If a dataset with classes has a sample without a label, the feed issues one LabelWarning at the first such batch, unless it asks
+    for values without the label.
 
     A feed belongs to one thread at a time, but any thread may use and drop batches. A feed does not survive a fork: open it in
     the process that reads from it.
@@ -187,8 +188,10 @@ class Feed:
         self._pending: Optional[Tuple[int, int]] = None  # position at which the next loop begins, if not at the stream's
         self._loaded: Optional[Tuple[int, int]] = None  # by load_state_dict(): epoch, and number of samples of it that all ranks have had
         self._left = 0  # batches wanted and not handed out
-        self._warned = False  # has warned of a sample without a label
         self._source = Source(address, private, self._options, position)
+        # a feed that asks for other values does not use the label
+        self._reads_labels = not values or any(number == LABELS and name in values for name, (number, _) in self._source.sections.items())
+        self._warned = False  # has warned of a sample without a label
         self._start = self._source.position  # the position that was set last
         self._warn_of_uneven_ranks()
 
@@ -301,7 +304,7 @@ class Feed:
         batch = Batch(slot, self._fields, self._source)
         self._taken, self._loaded = batch.epoch, None
         self._left -= self._wanted
-        if not self._warned and self.classes:
+        if self._reads_labels and not self._warned and self.classes:
             self._warned = batch.warn_of_missing_labels(self._path)
         if batch.reconnects != self._source.info["reconnects"]:
             self._source.note_reconnect()

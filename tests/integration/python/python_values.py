@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 
 import loaderd
 
@@ -41,13 +42,20 @@ class Values(unittest.TestCase):
             writer = csv.writer(file)
             writer.writerow(["path", "label", "caption", "half", *NUMBERS])
             for i, path in enumerate(found):
-                writer.writerow([path, f"class{i % 3}", caption(i), i / 2, *(i * 10 + k for k in range(len(NUMBERS)))])
+                writer.writerow([path, f"class{i % 3}" if i else "", caption(i), i / 2, *(i * 10 + k for k in range(len(NUMBERS)))])
         cls.count = len(found)
         subprocess.run([os.environ["PACKIMG"], "convert", table, "-o", cls.path], check=True, capture_output=True)
 
     def open(self, **options):
         options = {"pipeline": "resize(16x12)", "batch_size": 8, "daemon": "private", "shuffle": True, "seed": 3, **options}
         return loaderd.Feed(self.path, **options)
+
+    def test_warns_of_missing_labels_if_they_are_delivered(self):
+        for values, count in ((["caption"], 0), (["caption", "label"], 1), ([], 1)):
+            with warnings.catch_warnings(record=True) as given, self.open(values=values) as feed:
+                warnings.simplefilter("always")
+                self.assertEqual(sum(batch.count for batch in feed), self.count)
+            self.assertEqual(sum(warning.category is loaderd.LabelWarning for warning in given), count, values)
 
     def test_values_are_the_samples_own(self):
         names = ["caption", "half", "key", *NUMBERS]
