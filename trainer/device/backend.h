@@ -192,8 +192,8 @@ struct device_node {
 			uint32_t groups;  /* of convolutions and linear layers */
 			bool by_position; /* linear layers */
 		};                        /* convolutions, linear layers and pools */
-		uint32_t side;     /* side of the position embeddings; 0 if they have x's size */
-		uint32_t position; /* for DEVICE_NODE_SELECT_TOKEN */
+		uint32_t grid_side; /* side of the position embeddings; 0 if they have x's size */
+		uint32_t position;  /* for DEVICE_NODE_SELECT_TOKEN */
 		struct {
 			/* probabilities; 0 in evaluation */
 			float drop_path, dropout;

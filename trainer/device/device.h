@@ -508,11 +508,11 @@ struct device_value *device_attention(struct device_graph *graph, struct device_
 struct device_pos_embed_spec {
 	const char *name;
 	/*
-	 * [T][c], T = h * w, plus 1 with a class token. If side is not 0: embeddings for side *
-	 * side positions, resized if x has another size (pos_embed.h)
+	 * [T][c], T = h * w, plus 1 with a class token. If grid_side is not 0: embeddings for
+	 * grid_side * grid_side positions, resized if x has another size (pos_embed.h)
 	 */
 	struct device_param *positions;
-	uint32_t side;
+	uint32_t grid_side;
 	struct device_param *class_token; /* [1][c], prepended as token 0; NULL for none */
 };
 /*

@@ -284,7 +284,8 @@ static struct device_shape infer_pos_embed(struct device_graph *graph, struct de
 {
 	struct device_shape x = node->x->shape;
 	uint32_t first = node->class_token != NULL, tokens = x.h * x.w + first;
-	uint64_t wanted = node->side ? (uint64_t)node->side * node->side + first : tokens;
+	uint64_t wanted =
+		node->grid_side ? (uint64_t)node->grid_side * node->grid_side + first : tokens;
 
 	if (node->positions && node->positions->spec.shape[0] != wanted)
 		record_failure(
@@ -303,7 +304,7 @@ struct device_value *device_pos_embed(struct device_graph *graph, struct device_
 			   &(struct device_node){.kind = DEVICE_NODE_POS_EMBED,
 						 .inputs = {x},
 						 .positions = spec->positions,
-						 .side = spec->side,
+						 .grid_side = spec->grid_side,
 						 .class_token = spec->class_token});
 }
 
@@ -311,9 +312,10 @@ bool device_node_resizes(const struct device_node *node, struct pos_embed_size *
 {
 	struct device_shape x = node->x->shape;
 
-	if (!node->side || (node->side == x.h && node->side == x.w))
+	if (!node->grid_side || (node->grid_side == x.h && node->grid_side == x.w))
 		return false;
-	*ret_size = (struct pos_embed_size){node->class_token != NULL, node->side, x.h, x.w, x.c};
+	*ret_size =
+		(struct pos_embed_size){node->class_token != NULL, node->grid_side, x.h, x.w, x.c};
 	return true;
 }
 

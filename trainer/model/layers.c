@@ -308,7 +308,7 @@ struct device_value *layer_pos_embed(struct builder *b, struct device_value *x, 
 				     uint32_t side, bool class_token)
 {
 	struct name full = name_of(b, name);
-	struct device_pos_embed_spec spec = {.name = full.text, .side = side};
+	struct device_pos_embed_spec spec = {.name = full.text, .grid_side = side};
 	struct device_param_spec embedding = {
 		.kind = DEVICE_EMBEDDING, .shape = {1, layer_channels(x)}, .group = MODEL_BIASES};
 	if (class_token)

@@ -100,7 +100,7 @@ static void combine(const struct kernel_case *k, enum cuda_element element)
 		.gram = array_reads(gram),
 		.square = array_reads(square),
 		.product = array_writes(product),
-		.side = k->h,
+		.gram_side = k->h,
 		.element = element,
 		.polynomial = {3.5f, -4.75f, 2.25f},
 	};

@@ -231,7 +231,7 @@ struct cpu_exec {
 	size_t fold_elements;
 	enum device_slot weights; /* slot that the evaluation in progress reads */
 	void *targets;            /* filled by device_targets_fill(): starts with the labels [n] */
-	bool holds;               /* the step in progress leaves running statistics unchanged */
+	bool keeps_statistics;    /* the step in progress leaves running statistics unchanged */
 	bool warms_up;            /* the step in progress is a warm-up, without sums over ranks */
 	/* the forward pass in progress is a recomputation: norms keep their statistics */
 	bool recomputing;

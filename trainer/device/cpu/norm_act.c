@@ -262,7 +262,7 @@ static int norm_act_normalize_batch(struct cpu_exec *exec, struct cpu_node *node
 		norm_act->deviation[c] = (float)(1 / sqrt(variance + (double)n->norm.epsilon));
 		norm_act->scale[c] = gamma[c] * norm_act->deviation[c];
 		norm_act->bias[c] = beta[c] - norm_act->mean[c] * norm_act->scale[c];
-		if (!exec->holds)
+		if (!exec->keeps_statistics)
 			norm_act_move_running(n, c, mean, variance, rows, momentum);
 	}
 	columns_repeat(&norm_act->columns, norm_act->mean, norm_act->mean);

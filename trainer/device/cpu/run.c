@@ -199,7 +199,7 @@ static int run_begin(struct cpu_exec *exec, struct device_results **ret_results)
 
 /* Options of run_step(). */
 struct run_phases {
-	bool backward, holds, warms_up;
+	bool backward, keeps_statistics, warms_up;
 	const struct device_hyper *hyper; /* or NULL */
 	enum device_slot weights;
 };
@@ -210,7 +210,7 @@ static int run_step(struct cpu_exec *exec, const struct run_phases *phases, uint
 	struct device_results *results = NULL;
 
 	exec->weights = phases->weights;
-	exec->holds = phases->holds;
+	exec->keeps_statistics = phases->keeps_statistics;
 	exec->warms_up = phases->warms_up;
 	int r = run_begin(exec, &results);
 	if (r < 0)

@@ -199,7 +199,7 @@ static int matrix_step(const struct cuda_matrices *matrices, const struct cuda_m
 		.gram = matrices->gram,
 		.square = matrices->square,
 		.product = matrices->product,
-		.side = matrix->shape.side,
+		.gram_side = matrix->shape.gram_side,
 		.element = matrices->device->element,
 		.polynomial = polynomial,
 	};

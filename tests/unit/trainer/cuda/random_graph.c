@@ -206,8 +206,9 @@ static struct device_value *add_tokens(struct maker *m, const char *name)
 	struct device_value *x = some_value(m);
 	struct device_shape shape = device_value_shape(x);
 	uint32_t classes = pick(m, 2);
-	struct device_pos_embed_spec spec = {.name = name, .side = pick(m, 2) ? 1 + pick(m, 4) : 0};
-	uint32_t places = spec.side ? spec.side * spec.side : shape.h * shape.w;
+	struct device_pos_embed_spec spec = {.name = name,
+					     .grid_side = pick(m, 2) ? 1 + pick(m, 4) : 0};
+	uint32_t places = spec.grid_side ? spec.grid_side * spec.grid_side : shape.h * shape.w;
 
 	spec.positions = make_param(m, DEVICE_EMBEDDING, (uint32_t[4]){places + classes, shape.c});
 	if (classes)

@@ -321,9 +321,9 @@ TEST(resized_positions)
 	assert_int_equal(device_params_allocate(params, &sgd), 0);
 	assert_int_equal(device_graph_new(params, &training, &graph), 0);
 	x = device_input(graph, &input);
-	y[0] = device_pos_embed(
-		graph, x,
-		&(struct device_pos_embed_spec){.name = "tokens", .positions = p, .side = OLD});
+	y[0] = device_pos_embed(graph, x,
+				&(struct device_pos_embed_spec){
+					.name = "tokens", .positions = p, .grid_side = OLD});
 	for (int i = 1; i < 3; i++)
 		y[i] = device_conv(graph, x,
 				   &(struct device_conv_spec){.name = i == 1 ? "one" : "two",

@@ -54,12 +54,12 @@ int orthogonalize_end(const struct kernel_device *device,
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	orthogonalize_combine_kernel(const __grid_constant__ struct orthogonalize_combine a)
 {
-	uint64_t at = thread_element(), row = at / a.side;
+	uint64_t at = thread_element(), row = at / a.gram_side;
 
-	if (row >= a.side)
+	if (row >= a.gram_side)
 		return;
 	kernel_store(a.product, at, a.element,
-		     (at - row * a.side == row ? a.polynomial.a : 0) +
+		     (at - row * a.gram_side == row ? a.polynomial.a : 0) +
 			     a.polynomial.b * kernel_load(a.gram, at, a.element) +
 			     a.polynomial.c * a.square[at]);
 }
@@ -68,5 +68,5 @@ int orthogonalize_combine(const struct kernel_device *device,
 			  const struct orthogonalize_combine *arguments)
 {
 	return launch_flat(device, KERNEL(orthogonalize_combine_kernel),
-			   (uint64_t)arguments->side * arguments->side, arguments);
+			   (uint64_t)arguments->gram_side * arguments->gram_side, arguments);
 }

@@ -26,10 +26,10 @@ int orthogonalize_end(const struct kernel_device *device,
 		      const struct orthogonalize_matrix *arguments);
 
 struct orthogonalize_combine {
-	const void *gram;    /* [side][side] of type `element` */
-	const float *square; /* [side][side] fp32: gram times gram */
-	void *product;       /* [side][side] of type `element`: a I + b gram + c square */
-	uint32_t side;
+	const void *gram;    /* [gram_side][gram_side] of type `element` */
+	const float *square; /* [gram_side][gram_side] fp32: gram times gram */
+	void *product;       /* [gram_side][gram_side] of type `element`: a I + b gram + c square */
+	uint32_t gram_side;
 	enum cuda_element element;
 	struct update_polynomial polynomial;
 };

@@ -10,7 +10,7 @@ struct matrix_shape matrix_shape_of(const struct device_param *param)
 	struct matrix_shape shape = {padded(device_param_matrix(param)),
 				     padded(device_param_row(param)), 0};
 
-	shape.side = shape.rows < shape.columns ? shape.rows : shape.columns;
+	shape.gram_side = shape.rows < shape.columns ? shape.rows : shape.columns;
 	return shape;
 }
 
@@ -25,7 +25,7 @@ void matrix_problem_init(struct matmul_problem *problem, const struct matrix_sha
 	bool wide = matrix_is_wide(shape);
 
 	matmul_problem_init(problem);
-	problem->rows = problem->columns = problem->inner = shape->side;
+	problem->rows = problem->columns = problem->inner = shape->gram_side;
 	problem->element = problem->result = element;
 	switch (product) {
 	case MATRIX_GRAM:
@@ -52,5 +52,5 @@ uint64_t matrix_x_bytes(const struct matrix_shape *shape, enum cuda_element elem
 
 uint64_t matrix_gram_bytes(const struct matrix_shape *shape, enum cuda_element element)
 {
-	return (uint64_t)shape->side * shape->side * cuda_element_size(element);
+	return (uint64_t)shape->gram_side * shape->gram_side * cuda_element_size(element);
 }

@@ -15,7 +15,7 @@ enum matrix_product { MATRIX_GRAM, MATRIX_SQUARE, MATRIX_APPLY, MATRIX_PRODUCTS 
 
 struct matrix_shape {
 	uint32_t rows, columns; /* size of X with padding */
-	uint32_t side;          /* side of the gram matrix: the smaller of the two */
+	uint32_t gram_side;     /* side of the gram matrix: the smaller of the two */
 };
 
 /* `param` must be a matrix (device_param_matrix()). */
