@@ -215,10 +215,10 @@ const struct row bad_section_rows[] = {
 	VALUES(.name = "a section less than the ring has", IN_OPENED(n_sections, SECTIONS - 1)),
 	VALUES(.name = "two sections of one name", .prepare = rename_section),
 	VALUES(.name = "a name of 64 KiB", .prepare = name_endlessly),
-	VALUES(.name = "a section that was not asked for", .prepare = change_name),
+	VALUES(.name = "an unrequested section", .prepare = change_name),
 	{.name = "a line of the schema of escapes", .kind = "values", .prepare = escape_schema},
 	VALUES(.name = "a ring of version 1 for values", .prepare = answer_version_1),
-	VALUES(.name = "another role when it comes back", .again = true, .prepare = change_role),
-	VALUES(.name = "a longer text when it comes back", .again = true, .prepare = lengthen_word),
+	VALUES(.name = "another role after a reconnect", .again = true, .prepare = change_role),
+	VALUES(.name = "a longer text after a reconnect", .again = true, .prepare = lengthen_word),
 	{NULL},
 };
