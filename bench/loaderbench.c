@@ -65,6 +65,7 @@ enum key {
 	KEY_STORED_ORDER,
 	KEY_WANTED,
 	KEY_DEFER,
+	KEY_VALUES,
 	KEY_SOCKET,
 	KEY_DAEMON,
 	KEY_NO_RECONNECT,
@@ -103,6 +104,9 @@ static const struct argp_option options[] = {
 	{"stored-order", KEY_STORED_ORDER, 0, 0, "Do not shuffle", 2},
 	{"wanted", KEY_WANTED, 0, 0, "Clients choose the samples of each batch (wanted feeds)", 2},
 	{"defer", KEY_DEFER, 0, 0, "Leave the transforms that a device can do to the clients", 2},
+	{"values", KEY_VALUES, "LIST", 0,
+	 "Values of the datasets' schema to deliver beside images and labels, such as mask,boxes",
+	 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
 	{"daemon", KEY_DAEMON, "PROGRAM", 0, "Program to start as private daemon", 2},
@@ -221,6 +225,24 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 		argp_error(state, "--reopen and --kill require --hash");
 }
 
+/* Splits a list of names; `text` is an argument of the program and lives as long as it. */
+static void parse_values(struct argp_state *state, char *text, struct settings *settings)
+{
+	enum { VALUES_MAX = 64 };
+	static const char *values[VALUES_MAX];
+	char *rest = NULL;
+
+	settings->value_count = 0;
+	for (char *name = strtok_r(text, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+		if (settings->value_count == VALUES_MAX)
+			argp_error(state, "--values: at most %d names", VALUES_MAX);
+		values[settings->value_count++] = name;
+	}
+	if (settings->value_count == 0)
+		argp_error(state, "--values: no name");
+	settings->values = values;
+}
+
 static error_t parse_measuring(int key, char *text, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
@@ -261,6 +283,9 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_DEFER:
 		settings->defers = 1;
+		return 0;
+	case KEY_VALUES:
+		parse_values(state, text, settings);
 		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;

@@ -68,6 +68,46 @@ static void digest_add(struct digest *digest, const struct feed_batch *batch)
 	XXH3_128bits_update(digest->state, batch->flags, batch->count * sizeof(*batch->flags));
 }
 
+/* Adds the rows of a value, or all of it, sample by sample: where they lie may differ. */
+static int digest_add_section(struct digest *digest, const struct feed_batch *batch,
+			      uint32_t number)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	int r = feed_section(digest->feed, batch, number, &section);
+
+	if (r)
+		return r;
+	if (section.kind == FEED_DENSE) {
+		XXH3_128bits_update(digest->state, section.data, section.bytes);
+		return 0;
+	}
+	for (uint32_t i = 0; i < batch->count; i++) {
+		const void *rows;
+		int64_t count = feed_rows(&section, i, &rows);
+
+		if (count < 0)
+			return (int)count;
+		XXH3_128bits_update(digest->state, &count, sizeof(count));
+		XXH3_128bits_update(digest->state, rows, (size_t)count * section.row);
+	}
+	return 0;
+}
+
+/* Adds the values that were asked for. */
+static int digest_add_values(struct digest *digest, const struct feed_batch *batch)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < digest->settings->value_count && !r; i++) {
+		int number = feed_section_find(digest->feed, digest->settings->values[i]);
+
+		r = number < 0 ? number : digest_add_section(digest, batch, (uint32_t)number);
+	}
+	return r ? error_set(digest->error, r, "a value of a batch cannot be read: %s",
+			     strerror(-r))
+		 : 0;
+}
+
 static int digest_step(struct digest *digest)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -83,6 +123,9 @@ static int digest_step(struct digest *digest)
 		printable_line(stderr, "loaderbench: %s", feed_reconnect_text(digest->feed));
 	digest->reconnects = batch.reconnects;
 	digest_add(digest, &batch);
+	r = digest_add_values(digest, &batch);
+	if (r)
+		return r;
 	wants_took(&digest->wants);
 	return feed_release(digest->feed, &batch);
 }

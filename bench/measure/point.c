@@ -45,6 +45,8 @@ void point_feed_options(const struct settings *settings, const struct point *poi
 	ret_options->wanted = settings->wanted ? 1 : 0;
 	ret_options->seed = settings->seed + client;
 	ret_options->slots = settings->slots;
+	ret_options->values = settings->values;
+	ret_options->value_count = settings->value_count;
 	ret_options->fields = deferred;
 	ret_options->field_count = settings->defers ? 1 : 0;
 	ret_options->reconnect = settings->no_reconnect ? FEED_RECONNECT_NEVER : FEED_RECONNECT;

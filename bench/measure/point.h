@@ -34,6 +34,8 @@ struct settings {
 	uint64_t seed;
 	uint32_t slots; /* 0 lets the daemon choose */
 	int stored_order;
+	const char **values; /* [value_count] values to deliver beside images and labels */
+	uint32_t value_count;
 	int wanted;       /* nonzero: clients ask for each batch, see wants.h */
 	int defers;       /* nonzero defers the transforms that a device can do to the clients */
 	int no_reconnect; /* fail if the daemon goes away */

@@ -112,6 +112,19 @@ class Loaderbench(unittest.TestCase):
         other = loaderbench("--hash", "9", "--batch", "32", "--seed", "2", self.jpeg, "random_resized_crop(32) hflip")
         self.assertNotEqual(other.stdout.split()[0], value)
 
+    def test_hash_of_values(self):
+        options = ["--hash", "6", "--batch", "32", "--values", "key", self.jpeg, "random_resized_crop(32) hflip"]
+        one = loaderbench("--threads", "1,2", *options)
+        again = loaderbench("--threads", "2", "--isa", "c", "--reopen", "2", "--kill", "4", *options)
+        self.assertEqual((one.returncode, again.returncode), (0, 0), one.stderr + one.stdout + again.stderr)
+        plain = loaderbench("--hash", "6", "--batch", "32", self.jpeg, "random_resized_crop(32) hflip")
+        hashes = {line.split()[0] for line in one.stdout.splitlines()[:2] + again.stdout.splitlines()[:1]}
+        self.assertEqual(len(hashes), 1, one.stdout + again.stdout)
+        self.assertNotIn(plain.stdout.split()[0], hashes)
+        wrong = loaderbench("--hash", "1", "--batch", "32", "--values", "kez", self.jpeg, "hflip")
+        self.assertNotEqual(wrong.returncode, 0)
+        self.assertIn('no value "kez": it has image', wrong.stdout + wrong.stderr)
+
     def start_long_run(self, *more):
         """Runs long enough to be killed three times on a busy machine; one thread of the daemon leaves the CPUs to others."""
         bench = subprocess.Popen(
