@@ -197,12 +197,13 @@ static int put_scalar(const struct value *value, const struct packimg_value *sto
 {
 	if (value->type == PACKIMG_FIELD_INT64)
 		return put_integer(stored->int64, value->element, cell);
-	if (value->element == RING_F32) {
-		float number = (float)stored->float64;
+	const float number = (float)stored->float64;
+	if (value->element == RING_F32)
 		memcpy(cell, &number, sizeof(number));
-	} else {
+	else if (value->element == RING_F64)
 		memcpy(cell, &stored->float64, sizeof(stored->float64));
-	}
+	else
+		return -ERANGE;
 	return 0;
 }
 
@@ -340,10 +341,10 @@ static int move_rows(const struct value *value, const struct value_origin *origi
 		     uint32_t batch_size, uint8_t *section, uint32_t i, struct packimg_error *error)
 {
 	uint64_t first = place->kind == RING_RAGGED ? ring_ragged_offset(batch_size) : 0;
-	size_t count = stored->size / (coordinates_row(&value->coordinates) * sizeof(float));
 	uint32_t width, height;
-	if (value->frame == VALUE_NO_FRAME || !stored->present || count == 0)
+	if (value->frame == VALUE_NO_FRAME || stored->size == 0)
 		return 0;
+	size_t count = stored->size / (coordinates_row(&value->coordinates) * sizeof(float));
 	int r = frame_size(value, origin, &width, &height, error);
 	if (r == -ENODATA) /* no image to follow */
 		return 0;

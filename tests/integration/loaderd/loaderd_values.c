@@ -83,7 +83,7 @@ static const char *dataset(const char *name, uint32_t numbers)
 	snprintf(path, sizeof(path), "%s/%s.pimg", folder, name);
 	test_dataset_begin(&data, path, 0);
 	for (uint32_t f = 0; f < FIELDS + numbers; f++) {
-		char number[16];
+		char number[24];
 		snprintf(number, sizeof(number), "number%u", f);
 		assert_int_equal(packimg_writer_field(data.writer, f < FIELDS ? names[f] : number,
 						      f < FIELDS ? types[f] : PACKIMG_FIELD_INT64,
@@ -327,7 +327,7 @@ TEST(values_arrive_whole)
 
 TEST(more_values_than_sixteen)
 {
-	static char text[FIELDS + NUMBERS][16];
+	static char text[FIELDS + NUMBERS][24];
 	const char *many[FIELDS + NUMBERS];
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("many", NUMBERS));
