@@ -29,7 +29,7 @@ class PackimgInputs(PackimgTest):
             "roboflow": ({"roboflow/train/0.jpg": None, "roboflow/train/_annotations.coco.json": COCO}, "a COCO dataset"),
             "keys": ({"keys/a/0.jpg": None, "keys/b/0.jpg": None, "keys/all.json": COCO}, "a COCO dataset"),
             "voc": ({"voc/JPEGImages/0.jpg": None, "voc/Annotations/0.xml": VOC}, "a Pascal VOC dataset"),
-            "labelimg": ({"labelimg/a/0.jpg": None, "labelimg/a/0.xml": VOC, "labelimg/b/0.jpg": None}, "a Pascal VOC dataset"),
+            "labelimg": ({"labelimg/a/0.jpg": None, "labelimg/a/0.xml": VOC.replace("<annotation>", '<annotation verified="yes">'), "labelimg/b/0.jpg": None}, "a Pascal VOC dataset"),
             "vocmasks": ({"vocmasks/JPEGImages/0.jpg": None, "vocmasks/SegmentationClass/0.png": None}, "a segmentation dataset"),
             "ade": ({"ade/images/training/0.jpg": None, "ade/annotations/training/0.png": None}, "a segmentation dataset"),
             "cityscapes": ({"cityscapes/leftImg8bit/train/0.png": None, "cityscapes/gtFine/train/0.png": None}, "a segmentation dataset"),

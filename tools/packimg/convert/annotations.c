@@ -185,7 +185,7 @@ int annotations_add_other(struct annotations *annotations, const char *source, c
 	read_head(annotations, source, name, head);
 	if (json && is_coco(name, head))
 		return set_sign(annotations, SIGN_COCO, name);
-	if (xml && (find_folder(name, voc_folders) || strstr(head, "<annotation>")))
+	if (xml && (find_folder(name, voc_folders) || strstr(head, "<annotation")))
 		return set_sign(annotations, SIGN_VOC, name);
 	return text && is_yolo_text(head) ? set_sign(annotations, SIGN_YOLO, name) : 0;
 }
