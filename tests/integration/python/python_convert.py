@@ -118,7 +118,7 @@ class Convert(unittest.TestCase):
             samples = self.listed()
             self.assertEqual(self.stored(), self.jpegs[:4])
             self.assertEqual([s["label"] for s in samples], [-1, 0, 1, 2])
-            self.assertEqual(samples[2]["fields"], {"box": [0.5, 2.0], "ids": [2, -2], "rare": 7, "raw": {"hex": "ff00"}, "score": 0.5, "text": "é2", "words": ["a", "b"]})
+            self.assertEqual(samples[2]["fields"], {"box": [0.5, 2], "ids": [2, -2], "rare": 7, "raw": {"hex": "ff00"}, "score": 0.5, "text": "é2", "words": ["a", "b"]})
             self.assertNotIn("rare", samples[1]["fields"])
             self.assertIn("image/class/label", said)
         (self.dir / "set").mkdir()
@@ -350,8 +350,10 @@ class Convert(unittest.TestCase):
         names = ["ant", "bee"]
         features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": names}}
         rows = [{"image": {"bytes": jpeg, "path": f"{i}.jpg"}, "label": i % 2, "n": i, "w": i / 2, "ok": True, "text": "é", "boxes": [[i, 1.5]],
-                 "when": None, "blob": b"\xff", "parts": [b"x"]} for i, jpeg in enumerate(self.jpegs[:5])]
-        table = pyarrow.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+                 "when": None, "blob": b"\xff", "parts": [b"x"], "vector": [i, 0.5], "corners": [[0, 1, 2, 3], [4, 5, 6, 7]], "holes": [1, None]} for i, jpeg in enumerate(self.jpegs[:5])]
+        kinds = pyarrow.Table.from_pylist(rows).schema
+        kinds = kinds.set(kinds.get_field_index("corners"), pyarrow.field("corners", pyarrow.list_(pyarrow.list_(pyarrow.float32(), 4))))
+        table = pyarrow.Table.from_pylist(rows, kinds).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
         pyarrow.parquet.write_table(table, self.dir / "a.parquet", row_group_size=2)
         with pyarrow.ipc.new_file(str(self.dir / "a.arrow"), table.schema) as file:
             file.write_table(table)
@@ -362,7 +364,8 @@ class Convert(unittest.TestCase):
             self.assertEqual(self.stored(), self.jpegs[:5])
             samples = self.listed()
             self.assertEqual([(s["class"], s["source"]) for s in samples], [(names[i % 2], f"{i}.jpg") for i in range(5)])
-            self.assertEqual(samples[3]["fields"], {"n": 3, "w": 1.5, "ok": 1, "text": "é", "boxes": [[3.0, 1.5]], "blob": {"hex": "ff"}})
+            self.assertEqual(samples[3]["fields"], {"n": 3, "w": 1.5, "ok": 1, "text": "é", "boxes": [[3.0, 1.5]], "blob": {"hex": "ff"}, "vector": [3, 0.5],
+                                                    "corners": [[0, 1, 2, 3], [4, 5, 6, 7]], "holes": [1, None]})
             self.assertIn("column parts is left out: no field holds list<", said)
         unlabelled = pyarrow.table({"jpg": self.jpegs[:3], "label": [1, None, 0], "path": [None, "b", "c"]})
         pyarrow.parquet.write_table(unlabelled, self.dir / "u.parquet")

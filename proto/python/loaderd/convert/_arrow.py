@@ -109,21 +109,51 @@ def _holds_binary(kind: Any) -> bool:
     return any(_holds_binary(kind.field(i).type) for i in range(kind.num_fields))
 
 
+_ELEMENTS = {"uint8": "u8", "uint16": "u16", "int8": "i16", "int16": "i16", "int32": "i32", "uint32": "i64", "int64": "i64", "uint64": "u64",
+             "halffloat": "f16", "float": "f32", "double": "f64"}  # fmt: skip
+
+
+def _dimensions(kind: Any) -> Tuple[Any, List[int]]:
+    """The type of the elements of nested lists, and the lengths of these; 0 where they differ."""
+    from pyarrow import types
+
+    shape: List[int] = []
+    while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        shape.append(kind.list_size if types.is_fixed_size_list(kind) else 0)
+        kind = kind.value_type
+    return kind, shape
+
+
 def _kind_of(kind: Any) -> Optional[str]:
     """The kind of a field; None if no field can hold the type."""
     from pyarrow import types
 
     if types.is_boolean(kind):
         return "value u8"
-    if types.is_integer(kind):
-        return "value i64"
-    if types.is_floating(kind):
-        return "value f64"
+    if str(kind) in _ELEMENTS:
+        return f"value {_ELEMENTS[str(kind)]}"
     if _is_image_struct(kind) or _is_binary(kind):
         return "bytes"
+    element, shape = _dimensions(kind)
+    if shape and str(element) in _ELEMENTS and 0 not in shape[1:] and len(shape) <= 4:
+        return f"value {_ELEMENTS[str(element)]}[{','.join(str(extent or '*') for extent in shape)}]"
     if types.is_nested(kind):
         return None if _holds_binary(kind) else "json"
     return "text"  # also dates, decimals and dictionaries, as pyarrow shows them
+
+
+def _has_missing_items(files: Sequence[Path], column: str) -> bool:
+    """True if a list in the column has an item that is null, which only JSON can hold."""
+    import pyarrow
+
+    for path in files:
+        for batch in _batches(path, [column]):
+            values = batch.column(column)
+            while hasattr(values, "flatten") and not pyarrow.types.is_struct(values.type):
+                values = values.flatten()
+                if values.null_count:
+                    return True
+    return False
 
 
 def _first_value(files: Sequence[Path], column: str) -> Any:
@@ -180,6 +210,8 @@ def _part(name: str, files: Sequence[Path], every: Sequence[Path], chosen: Choic
     kinds = {}
     for field in schema:
         kind = _kind_of(field.type)
+        if kind and "[" in kind and _has_missing_items(files, field.name):
+            kind = "json"
         if kind is None:
             notes.append(f"column {field.name} is left out: no field holds {field.type}")
         else:

@@ -6,7 +6,7 @@ Framing: tensorflow/core/lib/io/record_writer.h. Messages: tensorflow/core/examp
 import re
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Part, Refusal, choose, fields_of, is_image_file
 
@@ -204,7 +204,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.type: Optional[type] = None
-        self.single = True
+        self.counts: Set[int] = set()  # of values in a record
         self.images = self.utf8 = True
         self.mixed = False
 
@@ -213,11 +213,15 @@ class _Seen:
             return
         self.mixed |= self.type is not None and self.type is not type(values[0])
         self.type = type(values[0])
-        self.single &= len(values) == 1
+        self.counts.add(len(values))
         for value in values:
             if isinstance(value, bytes):
                 self.images &= is_image_file(value)
                 self.utf8 &= _is_text(value)
+
+    @property
+    def single(self) -> bool:
+        return self.counts == {1}
 
     @property
     def kind(self) -> Optional[str]:
@@ -226,7 +230,8 @@ class _Seen:
             return None
         if self.type is bytes:
             return ("text" if self.utf8 else "bytes") if self.single else "json" if self.utf8 else None
-        return "json" if not self.single else "value f32" if self.type is float else "value i64"
+        shape = "" if self.single else f"[{next(iter(self.counts)) if len(self.counts) == 1 else '*'}]"
+        return f"value {'f32' if self.type is float else 'i64'}{shape}"
 
 
 def _is_text(value: bytes) -> bool:
@@ -265,7 +270,7 @@ def _value(values: Values, kind: str) -> Any:
     if not values:
         return None
     decoded = [value.decode() if isinstance(value, bytes) and kind.startswith(("text", "json", "key")) else value for value in values]
-    return decoded if kind.startswith("json") else decoded[0]
+    return decoded if kind.startswith("json") or kind.startswith("value") and "[" in kind else decoded[0]
 
 
 def _rows(files: Sequence[Path], kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
