@@ -201,6 +201,7 @@ class Convert(unittest.TestCase):
         self.assertIn("classes are numbered 0 .. 1 in the order of their ids, 3 .. 18", said)
         self.assertEqual(self.stored(), self.jpegs[:3])
         self.holds(struct.pack("<8f", 1, 2, 3, 4.5, 5, 6, 7, 8), struct.pack("<2f", 9, 56), struct.pack("<2q", 1, 2), b'["a car", "blue"]')
+        self.assertEqual([s["fields"]["class"] for s in self.listed()], [[1, 0], [], [0]])
         values = self.info()
         self.assertTrue(values["boxes"].startswith("boxes(image) f32[*,4] xywh, up to 2 rows"), values)
         self.assertTrue(values["class"].startswith("class(boxes) i32[*]"))
