@@ -61,12 +61,13 @@ class PackimgInputs(PackimgTest):
 
     def test_classes_that_resemble_annotations(self):
         """Classes may be called like folders of masks, and class folders hold texts and JSON of other kinds."""
-        for name in ("faces/mask/0.jpg", "faces/no_mask/0.jpg", "images/mask/0.jpg", "images/labels/0.jpg", "train/annotations/0.jpg", "train/other/0.jpg"):
+        for name in ("faces/mask/0.jpg", "faces/no_mask/0.jpg", "images/mask/0.jpg", "images/labels/0.jpg", "train/annotations/0.jpg", "train/other/0.jpg",
+                     "top/images/mask/0.jpg", "top/images/none/0.jpg"):
             self.put(name)
         self.put("faces/mask/0.txt", "12 May\n")
         self.put("faces/mask/notes.json", '{"images": 3}')
         self.put("faces/mask/notes.xml", "<notes/>")
-        for name in ("faces", "images", "train"):
+        for name in ("faces", "images", "train", "top"):
             self.assertEqual(self.convert(name, "-o", f"{name}.pimg")["classes"], 2, name)
 
     def test_no_classes(self):
@@ -145,6 +146,9 @@ class PackimgInputs(PackimgTest):
         (self.dir / "lonely-labels-idx1-ubyte").write_bytes(labels[:-1])
         self.packimg("convert", "-q", "lonely-images-idx3-ubyte", "-o", "no.pimg", rc=2)
         self.assertIn("lonely-labels-idx1-ubyte: not an idx file of bytes, whole", self.stderr)
+        (self.dir / "lonely-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
+        self.packimg("convert", "-q", "lonely-images-idx3-ubyte", "-o", "no.pimg", rc=2)
+        self.assertIn("lonely-labels-idx1-ubyte: 4 labels for the 5 images of lonely-images-idx3-ubyte", self.stderr)
         (self.dir / "t10k-images.idx3-ubyte.gz").write_bytes((self.dir / "t10k-images.idx3-ubyte.gz").read_bytes()[:-20])
         self.packimg("convert", "-q", "t10k-images.idx3-ubyte.gz", "-o", "no.pimg", rc=2)
         self.assertIn("t10k-images.idx3-ubyte.gz: ", self.stderr)
