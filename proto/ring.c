@@ -943,13 +943,16 @@ const struct ring_extent *ring_check_extents(struct ring_consumer *consumer,
 	struct ring_extent *extents = consumer->extents + (at - RING_HEADER_SIZE) /
 								  layout->slot_size *
 								  layout->section_count;
-	if (count > layout->batch_size_max)
+	struct ring_extent said[RING_SECTIONS_MAX];
+	size_t size = layout->section_count * sizeof(*said);
+	/* In a broken ring, the extents may be those of a batch that the caller holds. */
+	if (consumer->broken || count > layout->batch_size_max)
 		return NULL;
-	copy_once(extents, (const char *)slot + offsetof(struct ring_slot_2, extents),
-		  layout->section_count * sizeof(*extents));
+	copy_once(said, (const char *)slot + offsetof(struct ring_slot_2, extents), size);
 	for (uint32_t s = 0; s < layout->section_count; s++)
-		if (!extent_is_sound(layout, s, &extents[s], count))
+		if (!extent_is_sound(layout, s, &said[s], count))
 			return NULL;
+	memcpy(extents, said, size);
 	return extents;
 }
 

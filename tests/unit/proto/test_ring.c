@@ -364,6 +364,27 @@ TEST(consumer_checks_the_extents)
 	pair_deinit(&pair);
 }
 
+TEST(extents_of_a_held_batch_stay)
+{
+	struct pair pair;
+	sections_pair_init(&pair);
+	struct ring_slot_2 *written = begin_sections(&pair);
+	ring_publish(&pair.producer);
+	const struct ring_slot *held = ring_take(&pair.consumer);
+	assert_non_null(ring_check_extents(&pair.consumer, held, 1));
+	/* The daemon publishes the next batch in the slot that the client holds. */
+	written->extents[GRID].bytes = UINT64_MAX;
+	atomic_store(&pair.producer.control->order[1], 0);
+	atomic_store(&pair.producer.control->head, 2);
+	assert_ptr_equal(ring_take(&pair.consumer), held);
+	assert_null(ring_check_extents(&pair.consumer, held, 1));
+	assert_int_equal(ring_extents(&pair.consumer, 1)[GRID].bytes, 12);
+	written->extents[GRID].bytes = 0;
+	assert_null(ring_check_extents(&pair.consumer, held, 0));
+	assert_int_equal(ring_extents(&pair.consumer, 1)[GRID].bytes, 12);
+	pair_deinit(&pair);
+}
+
 TEST(seals_hold)
 {
 	unsigned fds = count_open_fds();
