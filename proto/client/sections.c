@@ -189,7 +189,8 @@ int64_t feed_rows(const struct feed_section *section, uint32_t sample, const voi
 	/* volatile: read once, since a daemon could change them */
 	uint64_t start = ((const volatile uint32_t *)section->starts)[sample];
 	uint64_t rows = ((const volatile uint32_t *)section->rows)[sample];
-	if ((start + rows) * section->row > section->bytes)
+	/* Divided, because the product may exceed 64 bits. */
+	if (start + rows > section->bytes / section->row)
 		return -EPROTO;
 	*ret_rows = (const char *)section->data + start * section->row;
 	return (int64_t)rows;

@@ -561,4 +561,21 @@ TEST(wanted_batches_are_those_that_were_wanted)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
+TEST(rows_cannot_wrap_around)
+{
+	/* 4043312912 x 4562284561 is 2^64 + 16 */
+	static const uint32_t start = UINT32_MAX, rows = 4562284561 - UINT32_MAX;
+	static const char bytes[16];
+	const struct feed_section section = {
+		.kind = FEED_RAGGED,
+		.row = 4043312912,
+		.data = bytes,
+		.bytes = sizeof(bytes),
+		.starts = &start,
+		.rows = &rows,
+	};
+	const void *found;
+	assert_int_equal(feed_rows(&section, 0, &found), -EPROTO);
+}
+
 TEST_MAIN(puppet_make_dataset, puppet_remove_dataset)
