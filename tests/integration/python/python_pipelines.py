@@ -11,6 +11,10 @@ import loaderd
 SAMPLES = {"N": "3", "N or WxH": "3", "N, WxH or a schedule": "8", "N or LOW:HIGH": "0.2:0.3"}
 
 
+# what a pipeline needs behind these steps: numbers, and samples of one size
+_NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)"}
+
+
 def call(step, **given):
     """The step with these arguments, and whatever else it requires."""
     for argument in step.arguments:
@@ -19,7 +23,7 @@ def call(step, **given):
     if step.name == "normalize" and not {"statistics", "mean"} & set(given):
         given["statistics"] = "imagenet"
     text = f"{step.name}({', '.join(f'{name}={value}' for name, value in given.items())})"
-    return text + " to(f32)" if step.name == "normalize" else text
+    return text + _NEEDED_AFTER.get(step.name, "")
 
 
 class Pipelines(unittest.TestCase):
