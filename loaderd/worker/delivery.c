@@ -272,7 +272,9 @@ static struct value picture_value(const struct schema_value *from)
 			      .element = (uint8_t)from->element,
 			      .dims = (uint8_t)from->dims,
 			      .image = from->number};
-	if (from->role != SCHEMA_IMAGE)
+	if (from->role == SCHEMA_IMAGE)
+		value.dims = 3; /* finished images have channels, whatever is stored */
+	else
 		value.channels = from->dims == 3 ? from->shape[2] : 1;
 	return value;
 }

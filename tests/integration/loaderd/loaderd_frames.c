@@ -420,6 +420,42 @@ TEST(pipelines_that_move_images_alone_are_refused)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* Finished images have three or four channels, whatever is stored. */
+TEST(grey_images_come_as_rgb)
+{
+	static const char *const name[] = {"grey"};
+	struct fixture *fixture = *state;
+	struct packimg_error error;
+	struct test_dataset data;
+	uint8_t pixels[SIDE * SIDE * 3];
+	memset(pixels, 7, sizeof(pixels));
+	snprintf(path, sizeof(path), "%s/grey.pimg", folder);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(packimg_writer_schema(data.writer,
+					       "image: image u8[h,w,3]\ngrey: image u8[h,w]\n",
+					       &error),
+			 0);
+	struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	test_dataset_add(&data, &item);
+	item.channels = 1;
+	item.data_size = SIDE * SIDE;
+	assert_int_equal(packimg_writer_image(data.writer, 0, &item, &error), 0);
+	test_dataset_finish(&data);
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.values = name;
+	options.value_count = options.batch_size = 1;
+	fixture_start(fixture, NULL, NULL);
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed *feed = fixture_open(&options);
+	if (feed_next(feed, 60000, &batch) != 0)
+		fail_msg("%s", feed_error(feed));
+	const uint8_t *grey = picture(feed, &batch, name[0], 0);
+	assert_int_equal(section_named(feed, &batch, name[0]).shape[2], 3);
+	assert_memory_equal(grey, pixels, sizeof(pixels));
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 int main(void)
 {
 	char command[sizeof(folder) + 16];
