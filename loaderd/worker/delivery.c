@@ -371,7 +371,7 @@ static void name_first_values(const struct schema *schema, struct value_table *v
 		values->values[i].name =
 			found < 0 ? first_values[i].name : schema->values[found].name;
 	}
-	values->values[RING_FLAGS].name = "flags";
+	values->values[RING_FLAGS].name = schema_find(schema, "flags") < 0 ? "flags" : "__flags__";
 }
 
 static int choose_values(const Loaderd__OpenFeed *request, const struct config *config,

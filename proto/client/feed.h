@@ -250,8 +250,12 @@ struct feed_field {
 
 /* One section of a batch: a value of each sample. */
 struct feed_section {
-	size_t size;        /* set by the caller: sizeof(struct feed_section) */
-	const char *name;   /* of the value in the schema; "flags" for those; lives like the feed */
+	size_t size; /* set by the caller: sizeof(struct feed_section) */
+	/*
+	 * of the value in the schema; lives like the feed. That of the flags is "flags", or
+	 * "__flags__" if the schema has a value "flags".
+	 */
+	const char *name;
 	const char *schema; /* the value's line of the schema, "" for flags; lives like the feed */
 	uint32_t role;      /* enum feed_role */
 	uint32_t element;   /* enum feed_element */

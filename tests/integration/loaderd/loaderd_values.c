@@ -530,6 +530,37 @@ TEST(values_of_more_than_64_kib)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+TEST(a_value_may_have_the_name_of_the_flags)
+{
+	static const char *const name[] = {"flags"};
+	struct fixture *fixture = *state;
+	struct packimg_error error;
+	struct test_dataset data;
+	char path[PATH_MAX];
+	uint8_t pixels[SIDE * SIDE * 3] = {0};
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	uint32_t field;
+	snprintf(path, sizeof(path), "%s/flags.pimg", folder);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(
+		packimg_writer_field(data.writer, name[0], PACKIMG_FIELD_INT64, &field, &error), 0);
+	test_dataset_add(&data, &item);
+	const struct packimg_value value = {.present = true, .int64 = 1234};
+	assert_int_equal(packimg_writer_value(data.writer, field, &value, &error), 0);
+	test_dataset_finish(&data);
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.values = name;
+	options.value_count = options.batch_size = 1;
+	fixture_start(fixture, NULL, NULL);
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	assert_int_equal(*(const int64_t *)section_named(feed, &batch, name[0]).data, 1234);
+	assert_int_equal(section_named(feed, &batch, "__flags__").element, FEED_U8);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(the_largest_sections_are_named)
 {
 	struct fixture *fixture = *state;
