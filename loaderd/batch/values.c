@@ -1,6 +1,7 @@
 #include "loaderd/batch/values.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -181,9 +182,12 @@ static int put_integer(int64_t number, uint8_t element, void *cell)
 	static const struct {
 		int64_t least, most;
 	} ranges[] = {
-		[RING_U8] = {0, UINT8_MAX},          [RING_U16] = {0, UINT16_MAX},
-		[RING_I16] = {INT16_MIN, INT16_MAX}, [RING_I32] = {INT32_MIN, INT32_MAX},
-		[RING_I64] = {INT64_MIN, INT64_MAX}, [RING_U64] = {0, INT64_MAX},
+		[RING_U8] = {0, UINT8_MAX},
+		[RING_U16] = {0, UINT16_MAX},
+		[RING_I16] = {INT16_MIN, INT16_MAX},
+		[RING_I32] = {INT32_MIN, INT32_MAX},
+		[RING_I64] = {INT64_MIN, INT64_MAX},
+		[RING_U64] = {INT64_MIN, INT64_MAX}, /* as the int64 of the same bits */
 	};
 	if (element >= sizeof(ranges) / sizeof(*ranges) || number < ranges[element].least ||
 	    number > ranges[element].most)
@@ -193,18 +197,55 @@ static int put_integer(int64_t number, uint8_t element, void *cell)
 	return 0;
 }
 
+/*
+ * Returns the 16 bits of the nearest number with that many bits of fraction, halves to even:
+ * IEEE 754 binary16 has 10, bfloat16 has 7.
+ */
+static uint16_t round_to_16_bits(double number, int fraction)
+{
+	const int least = 2 - (1 << (14 - fraction)); /* exponent of subnormal numbers */
+	const uint32_t infinity = 0x8000 - (1u << fraction), sign = signbit(number) ? 0x8000 : 0;
+	int exponent;
+	if (isnan(number))
+		return (uint16_t)(sign | infinity | 1u << (fraction - 1));
+	if (isinf(number))
+		return (uint16_t)(sign | infinity);
+	if (number == 0)
+		return (uint16_t)sign;
+	(void)frexp(number, &exponent);
+	exponent = exponent - 1 < least ? least : exponent - 1;
+	/* A carry out of the fraction adds 1 to the exponent. */
+	uint32_t units = (uint32_t)rint(ldexp(fabs(number), fraction - exponent));
+	uint32_t bits = ((uint32_t)(exponent - least) << fraction) + units;
+	return (uint16_t)(sign | (bits < infinity ? bits : infinity));
+}
+
+/* Writes a number of a float64 column. Returns -ERANGE if the element is none of those. */
+static int put_real(double number, uint8_t element, void *cell)
+{
+	const float single = (float)number;
+	uint16_t bits;
+	switch (element) {
+	case RING_F16:
+	case RING_BF16:
+		bits = round_to_16_bits(number, element == RING_F16 ? 10 : 7);
+		memcpy(cell, &bits, sizeof(bits));
+		return 0;
+	case RING_F32:
+		memcpy(cell, &single, sizeof(single));
+		return 0;
+	case RING_F64:
+		memcpy(cell, &number, sizeof(number));
+		return 0;
+	default:
+		return -ERANGE;
+	}
+}
+
 static int put_scalar(const struct value *value, const struct packimg_value *stored, uint8_t *cell)
 {
-	if (value->type == PACKIMG_FIELD_INT64)
-		return put_integer(stored->int64, value->element, cell);
-	const float number = (float)stored->float64;
-	if (value->element == RING_F32)
-		memcpy(cell, &number, sizeof(number));
-	else if (value->element == RING_F64)
-		memcpy(cell, &stored->float64, sizeof(stored->float64));
-	else
-		return -ERANGE;
-	return 0;
+	return value->type == PACKIMG_FIELD_INT64 ? put_integer(stored->int64, value->element, cell)
+						  : put_real(stored->float64, value->element, cell);
 }
 
 /* Copies a value of fixed shape. */

@@ -11,6 +11,7 @@
 #include "tests/test.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -527,6 +528,80 @@ TEST(values_of_more_than_64_kib)
 		"the daemon's limit is 65536 ([limits] field_bytes, at most 65536)");
 	options.field_bytes = 70000;
 	refused(&options, -EDQUOT, "field_bytes 70000 exceeds the daemon's limit of 65536");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* A field has numbers of 8 bytes, and a section those of the schema's element. */
+TEST(numbers_have_the_elements_of_the_schema)
+{
+	static const char *const numbers[] = {"half", "brain", "big"};
+	static const struct {
+		double number;
+		uint16_t half, brain;
+		uint64_t big;
+	} expected[] = {
+		{1, 0x3c00, 0x3f80, 1},
+		{1.0 / 3, 0x3555, 0x3eab, UINT64_MAX},
+		{-2.5, 0xc100, 0xc020, UINT64_C(1) << 63},
+		{65504, 0x7bff, 0x4780, 0},
+		{1.0 + 0x1p-11, 0x3c00, 0x3f80, 5},
+		{1.0 + 3 * 0x1p-11, 0x3c02, 0x3f80, 6},
+		{0x1p-24, 0x0001, 0x3380, 7},
+		{0x1.8p-25, 0x0001, 0x3340, 8},
+		{-0x1.ffcp-15, 0x8400, 0xb880, 9},
+		{-0.0, 0x8000, 0x8000, 10},
+		{(double)INFINITY, 0x7c00, 0x7f80, 11},
+		{(double)NAN, 0x7e00, 0x7fc0, 12},
+	};
+	enum { COUNTED = sizeof(expected) / sizeof(*expected) };
+	struct fixture *fixture = *state;
+	struct packimg_error error;
+	struct test_dataset data;
+	char path[PATH_MAX];
+	uint8_t pixels[SIDE * SIDE * 3] = {0};
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	snprintf(path, sizeof(path), "%s/numbers.pimg", folder);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(packimg_writer_schema(data.writer,
+					       "image: image u8[h,w,3]\nhalf: value f16\n"
+					       "brain: value bf16\nbig: value u64\n",
+					       &error),
+			 0);
+	for (uint32_t i = 0; i < COUNTED; i++) {
+		test_dataset_add(&data, &item);
+		for (uint32_t f = 0; f < 3; f++) {
+			struct packimg_value value = {.present = true};
+			uint32_t field;
+			value.float64 = expected[i].number;
+			value.int64 = (int64_t)expected[i].big;
+			assert_int_equal(packimg_writer_field(data.writer, numbers[f],
+							      f < 2 ? PACKIMG_FIELD_FLOAT64
+								    : PACKIMG_FIELD_INT64,
+							      &field, &error),
+					 0);
+			assert_int_equal(packimg_writer_value(data.writer, field, &value, &error),
+					 0);
+		}
+	}
+	test_dataset_finish(&data);
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.values = numbers;
+	options.value_count = 3;
+	options.batch_size = COUNTED;
+	fixture_start(fixture, NULL, NULL);
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed *feed = fixture_open(&options);
+	if (feed_next(feed, 60000, &batch) != 0)
+		fail_msg("%s", feed_error(feed));
+	const uint16_t *half = section_named(feed, &batch, "half").data;
+	const uint16_t *brain = section_named(feed, &batch, "brain").data;
+	const uint64_t *big = section_named(feed, &batch, "big").data;
+	for (uint32_t i = 0; i < COUNTED; i++) {
+		assert_int_equal(half[i], expected[batch.samples[i]].half);
+		assert_int_equal(brain[i], expected[batch.samples[i]].brain);
+		assert_int_equal(big[i], expected[batch.samples[i]].big);
+	}
+	feed_close(feed);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
