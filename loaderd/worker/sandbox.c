@@ -317,10 +317,21 @@ static void leave_namespaces(void)
 		counted_alone = major > 5 || (major == 5 && minor >= 14);
 }
 
+/*
+ * Empties the bounding set, which a new user namespace fills, too. Without CAP_SETPCAP there is no
+ * such namespace, and the set stays the service's (CapabilityBoundingSet=).
+ */
+static void drop_bounding_set(void)
+{
+	for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
+		(void)prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
+}
+
 static int drop_capabilities(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct none[2] = {{0}};
+	drop_bounding_set();
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
 }

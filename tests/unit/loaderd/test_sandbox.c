@@ -8,8 +8,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__)
 enum { ADDRESS = 0, THREAD = 1 };
@@ -193,6 +197,36 @@ static void *fork_something(void *argument)
 {
 	_exit(fork() >= 0 ? 10 : errno);
 	return argument;
+}
+
+/* Returns the number of capabilities in the bounding set. */
+static int count_bounding_set(void)
+{
+	int count = 0;
+	for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
+		count += prctl(PR_CAPBSET_READ, i, 0, 0, 0);
+	return count;
+}
+
+/* The process itself cannot ask once it has entered the sandbox. */
+TEST(the_bounding_set_is_empty)
+{
+	enum { CANNOT_DROP = 200 };
+	struct config_error problem;
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		bool can_drop = geteuid() == 0 || unshare(CLONE_NEWUSER) == 0;
+		if (sandbox_prepare(&problem) < 0)
+			_exit(255);
+		_exit(can_drop ? count_bounding_set() : CANNOT_DROP);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == CANNOT_DROP)
+		skip(); /* without CAP_SETPCAP the set stays */
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 TEST(walls_stand)
