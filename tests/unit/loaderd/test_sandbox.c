@@ -131,13 +131,12 @@ TEST(reports_are_whole)
 	} cases[] = {
 		{overflow_here, "AddressSanitizer: heap-buffer-overflow", "in overflow_here ",
 		 ADDRESS},
-		{use_after_free, "AddressSanitizer: heap-use-after-free", "in use_of_freed_here ",
+		{use_after_free, "AddressSanitizer: heap-use-after-free", "in use_after_free ",
 		 ADDRESS},
 		{stack_here, "AddressSanitizer: stack-buffer-overflow", "in stack_here ", ADDRESS},
-		{write_unmapped, "AddressSanitizer: SEGV on unknown address", "in wild_here ",
+		{write_unmapped, "AddressSanitizer: SEGV on unknown address", "in write_unmapped ",
 		 ADDRESS},
-		{use_after_free, "ThreadSanitizer: heap-use-after-free", "use_of_freed_here ",
-		 THREAD},
+		{use_after_free, "ThreadSanitizer: heap-use-after-free", "use_after_free ", THREAD},
 		{race_here, "ThreadSanitizer: data race", "race_here ", THREAD},
 	};
 	static char text[1 << 16];
