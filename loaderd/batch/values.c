@@ -1,7 +1,8 @@
 #include "loaderd/batch/values.h"
 
+#include "format/base/half.h"
+
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -197,29 +198,6 @@ static int put_integer(int64_t number, uint8_t element, void *cell)
 	return 0;
 }
 
-/*
- * Returns the 16 bits of the nearest number with that many bits of fraction, halves to even:
- * IEEE 754 binary16 has 10, bfloat16 has 7.
- */
-static uint16_t round_to_16_bits(double number, int fraction)
-{
-	const int least = 2 - (1 << (14 - fraction)); /* exponent of subnormal numbers */
-	const uint32_t infinity = 0x8000 - (1u << fraction), sign = signbit(number) ? 0x8000 : 0;
-	int exponent;
-	if (isnan(number))
-		return (uint16_t)(sign | infinity | 1u << (fraction - 1));
-	if (isinf(number))
-		return (uint16_t)(sign | infinity);
-	if (number == 0)
-		return (uint16_t)sign;
-	(void)frexp(number, &exponent);
-	exponent = exponent - 1 < least ? least : exponent - 1;
-	/* A carry out of the fraction adds 1 to the exponent. */
-	uint32_t units = (uint32_t)rint(ldexp(fabs(number), fraction - exponent));
-	uint32_t bits = ((uint32_t)(exponent - least) << fraction) + units;
-	return (uint16_t)(sign | (bits < infinity ? bits : infinity));
-}
-
 /* Writes a number of a float64 column. Returns -ERANGE if the element is none of those. */
 static int put_real(double number, uint8_t element, void *cell)
 {
@@ -228,7 +206,7 @@ static int put_real(double number, uint8_t element, void *cell)
 	switch (element) {
 	case RING_F16:
 	case RING_BF16:
-		bits = round_to_16_bits(number, element == RING_F16 ? 10 : 7);
+		bits = element == RING_F16 ? float_to_half(single) : float_to_bfloat(single);
 		memcpy(cell, &bits, sizeof(bits));
 		return 0;
 	case RING_F32:
