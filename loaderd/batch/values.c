@@ -354,7 +354,10 @@ static int put_picture(const struct value *value, const struct value_origin *ori
 	return 0;
 }
 
-/* Moves the rows of boxes or points, which are in the slot, with their image. */
+/*
+ * Moves the rows of boxes or points, which are in the slot, with their image. A client that may
+ * write there changes no more than its own coordinates: no index or size depends on them.
+ */
 static int move_rows(const struct value *value, const struct value_origin *origin,
 		     const struct packimg_value *stored, const struct ring_section *place,
 		     uint32_t batch_size, uint8_t *section, uint32_t i, struct packimg_error *error)
