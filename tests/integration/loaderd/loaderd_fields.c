@@ -10,11 +10,7 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <xxhash.h>
 
 enum {
 	SAMPLES = 96,
@@ -29,7 +25,7 @@ enum { CAPTION, BLOB, NOTE, RARE, FIELDS };
 static const char *const names[FIELDS + 1] = {"caption", "blob", "note", "rare", FEED_KEY};
 
 static const char *rare_name = "rare"; /* name of field RARE in the file */
-static char folder[64];
+static char folder[FIXTURE_FOLDER_MAX];
 
 /*
  * Writes the value of sample i in a field to text; returns its size in bytes, or -1 if it is
@@ -90,34 +86,6 @@ static const char *dataset(const char *name, bool with_long)
 	}
 	test_dataset_finish(&data);
 	return path;
-}
-
-/* Changes a file's field descriptions and corrects the checksums. */
-static const char *patch_fields(const char *path, void (*change)(struct pimg_section *section,
-								 struct pimg_field_stats *stats))
-{
-	struct stat status;
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0 && fstat(fd, &status) == 0);
-	uint8_t *map =
-		mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(map, MAP_FAILED);
-	struct pimg_header *header = (struct pimg_header *)map;
-	struct pimg_section *section = header->sections;
-	while (section->type != PIMG_SECTION_FIELD_STATS)
-		section++;
-	change(section, (struct pimg_field_stats *)(map + section->offset));
-	section->xxh3 = XXH3_64bits(map + section->offset, section->size);
-	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
-	munmap(map, (size_t)status.st_size);
-	close(fd);
-	return path;
-}
-
-/* Hides the section of field statistics, as in a file of an earlier version. */
-static void untold(struct pimg_section *section, struct pimg_field_stats *stats)
-{
-	section->type = 999;
 }
 
 static void too_short(struct pimg_section *section, struct pimg_field_stats *stats)
@@ -296,8 +264,8 @@ TEST(longer_than_the_daemon_delivers)
 TEST(unknown_lengths)
 {
 	struct fixture *fixture = *state;
-	struct feed_options options =
-		options_of(fixture, patch_fields(dataset("untold", true), untold));
+	struct feed_options options = options_of(
+		fixture, fixture_patch_fields(dataset("untold", true), fixture_hide_fields));
 	fixture_start(fixture, NULL, NULL);
 	for (uint32_t bad = FEED_BAD_SUBSTITUTE; bad <= FEED_BAD_FAIL; bad++) {
 		options.bad = bad;
@@ -336,7 +304,7 @@ static void damage(const char *path, uint64_t index)
 TEST(replacements)
 {
 	struct fixture *fixture = *state;
-	const char *path = patch_fields(dataset("replaced", false), untold);
+	const char *path = fixture_patch_fields(dataset("replaced", false), fixture_hide_fields);
 	struct feed_options options = options_of(fixture, path);
 	damage(path, 0);
 	fixture_start(fixture, NULL, NULL);
@@ -440,7 +408,7 @@ TEST(lies)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =
-		options_of(fixture, patch_fields(dataset("short", false), too_short));
+		options_of(fixture, fixture_patch_fields(dataset("short", false), too_short));
 	struct feed_batch batch = {.size = sizeof(batch)};
 	unsigned substituted = 0, longer = 0;
 	fixture_start(fixture, NULL, NULL);
@@ -462,12 +430,14 @@ TEST(lies)
 	ends(&options,
 	     "its value of field \"caption\" is damaged, or longer than the file records");
 
-	options = options_of(fixture, patch_fields(dataset("large", false), too_long));
+	options = options_of(fixture, fixture_patch_fields(dataset("large", false), too_long));
 	check_feed(options, FIELDS + 1, UINT32_MAX, false);
-	options = options_of(fixture, patch_fields(dataset("absurd", false), set_huge_length));
+	options = options_of(fixture,
+			     fixture_patch_fields(dataset("absurd", false), set_huge_length));
 	refused(&options, -EDQUOT,
 		"field \"caption\": the longest value has 18446744073709551614 bytes");
-	options = options_of(fixture, patch_fields(dataset("sources", false), short_sources));
+	options =
+		options_of(fixture, fixture_patch_fields(dataset("sources", false), short_sources));
 	options.bad = FEED_BAD_FAIL;
 	ends(&options, "field \"" FEED_KEY "\" is damaged");
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -496,13 +466,5 @@ TEST(earlier_programs)
 
 int main(void)
 {
-	char command[sizeof(folder) + 16];
-	const char *tmp = getenv("TMPDIR");
-	snprintf(folder, sizeof(folder), "%s/loaderd-fields-XXXXXX",
-		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
-	if (!mkdtemp(folder))
-		return 1;
-	int r = test_run(fixture_setup, fixture_teardown);
-	snprintf(command, sizeof(command), "rm -r %s", folder);
-	return system(command) != 0 || r != 0;
+	return fixture_main("fields", folder);
 }

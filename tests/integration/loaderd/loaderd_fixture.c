@@ -6,6 +6,7 @@
 
 #include "proto/client/connection.h"
 
+#include "format/layout.h"
 #include "format/packimg.h"
 #include "proto/framing.h"
 #include "proto/ring.h"
@@ -22,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <xxhash.h>
@@ -647,4 +649,54 @@ int fixture_teardown_running(void **state)
 {
 	assert_int_equal(fixture_stop(*state, SIGTERM), 0);
 	return fixture_teardown(state);
+}
+
+int fixture_main(const char *name, char folder[FIXTURE_FOLDER_MAX])
+{
+	char command[FIXTURE_FOLDER_MAX + 16];
+	const char *tmp = getenv("TMPDIR");
+	snprintf(folder, FIXTURE_FOLDER_MAX, "%s/loaderd-%s-XXXXXX",
+		 tmp && strlen(tmp) < 30 ? tmp : "/tmp", name);
+	if (!mkdtemp(folder))
+		return 1;
+	int r = test_run(fixture_setup, fixture_teardown);
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	return system(command) != 0 || r != 0;
+}
+
+const char *fixture_patch_fields(const char *path, void (*change)(struct pimg_section *section,
+								  struct pimg_field_stats *stats))
+{
+	struct stat status;
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &status) == 0);
+	uint8_t *map =
+		mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	struct pimg_header *header = (struct pimg_header *)map;
+	struct pimg_section *section = header->sections;
+	while (section->type != PIMG_SECTION_FIELD_STATS)
+		section++;
+	change(section, (struct pimg_field_stats *)(map + section->offset));
+	section->xxh3 = XXH3_64bits(map + section->offset, section->size);
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	munmap(map, (size_t)status.st_size);
+	close(fd);
+	return path;
+}
+
+void fixture_hide_fields(struct pimg_section *section, struct pimg_field_stats *stats)
+{
+	section->type = 999;
+}
+
+struct feed_section fixture_section(struct feed *feed, const struct feed_batch *batch,
+				    const char *name)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	int number = feed_section_find(feed, name);
+	assert_true(number >= 0);
+	assert_int_equal(feed_section(feed, batch, (uint32_t)number, &section), 0);
+	assert_string_equal(section.name, name);
+	return section;
 }

@@ -43,6 +43,12 @@ void fixture_deinit(struct fixture *fixture);
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 int fixture_teardown_running(void **state);
+enum { FIXTURE_FOLDER_MAX = 64 };
+/*
+ * main() of tests whose datasets outlive a fixture: makes a folder for them, runs the tests with
+ * fixture_setup(), and removes the folder. Returns the exit status.
+ */
+int fixture_main(const char *name, char folder[FIXTURE_FOLDER_MAX]);
 
 /*
  * Writes NAME.pimg with `count` images: JPEGs with sides of 40 to 120 pixels, or raw images of
@@ -55,6 +61,14 @@ const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t 
 /* Same, with other names for the FIXTURE_CLASSES classes. */
 const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64_t count,
 			       enum fixture_kind kind, uint32_t side, const char *const *classes);
+
+struct pimg_section;
+struct pimg_field_stats;
+/* Changes a file's section of field statistics, and corrects the checksums. Returns the path. */
+const char *fixture_patch_fields(const char *path, void (*change)(struct pimg_section *section,
+								  struct pimg_field_stats *stats));
+/* A change for it: hides the section, as in a file of an earlier version. */
+void fixture_hide_fields(struct pimg_section *section, struct pimg_field_stats *stats);
 
 /*
  * Starts the daemon with extra arguments, terminated by NULL, and waits until it answers.
@@ -78,6 +92,9 @@ int fixture_stop(struct fixture *fixture, int signal_number);
 struct feed_options fixture_options(const struct fixture *fixture, const char *dataset,
 				    const char *pipeline);
 struct feed *fixture_open(const struct feed_options *options);
+/* Returns a section of a batch. The test fails if the feed has none of that name. */
+struct feed_section fixture_section(struct feed *feed, const struct feed_batch *batch,
+				    const char *name);
 /*
  * Takes and releases the next batch. Returns a hash of number, count, pixels, labels, field values
  * and flags; 0 on FEED_END.

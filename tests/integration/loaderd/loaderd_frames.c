@@ -42,7 +42,7 @@ static const char *const all[] = {"mask",   "right", "depth",  "other", "boxes",
 				  "points", "tags",  "target", "small", "ratio", "caption"};
 enum { ALL = sizeof(all) / sizeof(*all) };
 
-static char folder[64], path[PATH_MAX];
+static char folder[FIXTURE_FOLDER_MAX], path[PATH_MAX];
 
 static uint32_t width_of(uint64_t i)
 {
@@ -185,20 +185,6 @@ static void write_dataset(bool jpeg)
 	test_dataset_finish(&data);
 }
 
-static int set_up(void **state)
-{
-	static struct fixture fixture;
-	fixture_init(&fixture);
-	*state = &fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	fixture_deinit(*state);
-	return 0;
-}
-
 static struct feed_options options_of(const struct fixture *fixture, const char *pipeline)
 {
 	struct feed_options options = fixture_options(fixture, path, pipeline);
@@ -208,21 +194,11 @@ static struct feed_options options_of(const struct fixture *fixture, const char 
 	return options;
 }
 
-static struct feed_section section_named(struct feed *feed, const struct feed_batch *batch,
-					 const char *name)
-{
-	struct feed_section section = {.size = sizeof(section)};
-	int number = feed_section_find(feed, name);
-	assert_true(number >= 0);
-	assert_int_equal(feed_section(feed, batch, (uint32_t)number, &section), 0);
-	return section;
-}
-
 /* A picture of sample i of a batch. */
 static const void *picture(struct feed *feed, const struct feed_batch *batch, const char *name,
 			   uint32_t i)
 {
-	struct feed_section section = section_named(feed, batch, name);
+	struct feed_section section = fixture_section(feed, batch, name);
 	assert_int_equal(section.kind, FEED_DENSE);
 	assert_int_equal(section.shape[0], SIDE);
 	assert_int_equal(section.shape[1], SIDE);
@@ -232,7 +208,7 @@ static const void *picture(struct feed *feed, const struct feed_batch *batch, co
 static const void *rows(struct feed *feed, const struct feed_batch *batch, const char *name,
 			uint32_t i, int64_t expected)
 {
-	struct feed_section section = section_named(feed, batch, name);
+	struct feed_section section = fixture_section(feed, batch, name);
 	const void *found;
 	assert_int_equal(feed_rows(&section, i, &found), expected);
 	return found;
@@ -281,7 +257,7 @@ static void check_rows(struct feed *feed, const struct feed_batch *batch, uint32
 		assert_true(boxes[k][3] == (top < bottom ? bottom : top));
 		assert_int_equal(ids[k], 100 * sample + k);
 	}
-	struct feed_section points = section_named(feed, batch, "points");
+	struct feed_section points = fixture_section(feed, batch, "points");
 	const float *point = (const float *)points.data + 4 * i;
 	assert_int_equal(points.dims, 2);
 	/* Points are those of pixels' centres, and are not clipped. */
@@ -292,9 +268,9 @@ static void check_rows(struct feed *feed, const struct feed_batch *batch, uint32
 static void check_types(struct feed *feed, const struct feed_batch *batch, uint32_t i)
 {
 	const uint64_t sample = batch->samples[i];
-	struct feed_section target = section_named(feed, batch, "target");
-	struct feed_section small = section_named(feed, batch, "small");
-	struct feed_section ratio = section_named(feed, batch, "ratio");
+	struct feed_section target = fixture_section(feed, batch, "target");
+	struct feed_section small = fixture_section(feed, batch, "small");
+	struct feed_section ratio = fixture_section(feed, batch, "ratio");
 	const int32_t *tags = rows(feed, batch, "tags", i, (int64_t)(sample % 4));
 	assert_true(sample % 4 == 0 || tags[0] == 1);
 	rows(feed, batch, "caption", i, sample % 2 == 0 ? 4 : 0);
@@ -450,7 +426,7 @@ TEST(grey_images_come_as_rgb)
 	if (feed_next(feed, 60000, &batch) != 0)
 		fail_msg("%s", feed_error(feed));
 	const uint8_t *grey = picture(feed, &batch, name[0], 0);
-	assert_int_equal(section_named(feed, &batch, name[0]).shape[2], 3);
+	assert_int_equal(fixture_section(feed, &batch, name[0]).shape[2], 3);
 	assert_memory_equal(grey, pixels, sizeof(pixels));
 	feed_close(feed);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
@@ -458,13 +434,5 @@ TEST(grey_images_come_as_rgb)
 
 int main(void)
 {
-	char command[sizeof(folder) + 16];
-	const char *tmp = getenv("TMPDIR");
-	snprintf(folder, sizeof(folder), "%s/loaderd-frames-XXXXXX",
-		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
-	if (!mkdtemp(folder))
-		return 1;
-	int r = test_run(set_up, tear_down);
-	snprintf(command, sizeof(command), "rm -r %s", folder);
-	return system(command) != 0 || r != 0;
+	return fixture_main("frames", folder);
 }

@@ -10,11 +10,8 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -34,7 +31,7 @@ static const enum packimg_field_type types[FIELDS] = {PACKIMG_FIELD_TEXT,  PACKI
 						      PACKIMG_FIELD_JSON,  PACKIMG_FIELD_TEXT,
 						      PACKIMG_FIELD_INT64, PACKIMG_FIELD_FLOAT64};
 
-static char folder[64];
+static char folder[FIXTURE_FOLDER_MAX];
 
 /*
  * Writes the bytes of sample i in a field to text; returns their number, or -1 if the value is
@@ -109,51 +106,28 @@ static const char *dataset(const char *name, uint32_t numbers)
 	return path;
 }
 
-/* Changes a file's field statistics and corrects the checksums. */
-static const char *forge(const char *path, void (*change)(struct pimg_section *section,
-							  struct pimg_field_stats *stats))
+/* Writes a dataset of one sample with one field, which has the file's name. */
+static const char *dataset_of_one(const char *name, enum packimg_field_type type,
+				  const struct packimg_value *value)
 {
-	struct stat status;
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0 && fstat(fd, &status) == 0);
-	uint8_t *map =
-		mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(map, MAP_FAILED);
-	struct pimg_header *header = (struct pimg_header *)map;
-	struct pimg_section *section = header->sections;
-	while (section->type != PIMG_SECTION_FIELD_STATS)
-		section++;
-	change(section, (struct pimg_field_stats *)(map + section->offset));
-	section->xxh3 = XXH3_64bits(map + section->offset, section->size);
-	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
-	munmap(map, (size_t)status.st_size);
-	close(fd);
+	static char path[PATH_MAX];
+	const uint8_t pixels[SIDE * SIDE * 3] = {0};
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	struct packimg_error error;
+	struct test_dataset data;
+	uint32_t field;
+	snprintf(path, sizeof(path), "%s/%s.pimg", folder, name);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(packimg_writer_field(data.writer, name, type, &field, &error), 0);
+	test_dataset_add(&data, &item);
+	assert_int_equal(packimg_writer_value(data.writer, field, value, &error), 0);
+	test_dataset_finish(&data);
 	return path;
-}
-
-/* Hides the section of field statistics, as in a file of an earlier version. */
-static void untold(struct pimg_section *section, struct pimg_field_stats *stats)
-{
-	section->type = 999;
 }
 
 static void too_short(struct pimg_section *section, struct pimg_field_stats *stats)
 {
 	stats[CAPTION].longest = 30;
-}
-
-static int set_up(void **state)
-{
-	static struct fixture fixture;
-	fixture_init(&fixture);
-	*state = &fixture;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	fixture_deinit(*state);
-	return 0;
 }
 
 static struct feed_options options_of(const struct fixture *fixture, const char *path)
@@ -174,23 +148,12 @@ static void refused(const struct feed_options *options, int expected, const char
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
-static struct feed_section section_named(struct feed *feed, const struct feed_batch *batch,
-					 const char *name)
-{
-	struct feed_section section = {.size = sizeof(section)};
-	int number = feed_section_find(feed, name);
-	assert_true(number >= 0);
-	assert_int_equal(feed_section(feed, batch, (uint32_t)number, &section), 0);
-	assert_string_equal(section.name, name);
-	return section;
-}
-
 /* Checks the value of sample i of a batch, and returns the flags that it gives. */
 static unsigned check_value(struct feed *feed, const struct feed_batch *batch, uint32_t field,
 			    uint32_t i)
 {
 	char text[VALUE_MAX + 1];
-	struct feed_section section = section_named(feed, batch, names[field]);
+	struct feed_section section = fixture_section(feed, batch, names[field]);
 	struct packimg_value expected = stored_value(field, batch->samples[i], text);
 	if (field == COUNT)
 		assert_int_equal(((const int64_t *)section.data)[i], expected.int64);
@@ -343,7 +306,7 @@ TEST(more_values_than_sixteen)
 	struct feed *feed = fixture_open(&options);
 	assert_int_equal(feed_next(feed, 60000, &batch), 0);
 	for (uint32_t f = FIELDS; f < FIELDS + NUMBERS; f++) {
-		struct feed_section section = section_named(feed, &batch, many[f]);
+		struct feed_section section = fixture_section(feed, &batch, many[f]);
 		for (uint32_t i = 0; i < batch.count; i++)
 			assert_int_equal(((const int64_t *)section.data)[i],
 					 -(int64_t)batch.samples[i] * 3);
@@ -434,7 +397,8 @@ TEST(threads_resuming_and_restarts_change_nothing)
 TEST(a_lie_about_the_longest_value)
 {
 	struct fixture *fixture = *state;
-	struct feed_options options = options_of(fixture, forge(dataset("lie", 0), too_short));
+	struct feed_options options =
+		options_of(fixture, fixture_patch_fields(dataset("lie", 0), too_short));
 	unsigned good = 0;
 	for (uint64_t i = 0; i < SAMPLES; i++)
 		good += i != LONG && i % 40 <= 30;
@@ -490,22 +454,10 @@ TEST(values_of_more_than_64_kib)
 	static char text[70000];
 	static const char *const name[] = {"essay"};
 	struct fixture *fixture = *state;
-	struct packimg_error error;
-	struct test_dataset data;
-	char path[PATH_MAX];
-	uint8_t pixels[SIDE * SIDE * 3] = {0};
-	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
-	uint32_t field;
-	memset(text, 'e', sizeof(text));
-	snprintf(path, sizeof(path), "%s/essay.pimg", folder);
-	test_dataset_begin(&data, path, 0);
-	assert_int_equal(
-		packimg_writer_field(data.writer, name[0], PACKIMG_FIELD_TEXT, &field, &error), 0);
-	test_dataset_add(&data, &item);
 	const struct packimg_value value = {.present = true, .bytes = text, .size = sizeof(text)};
-	assert_int_equal(packimg_writer_value(data.writer, field, &value, &error), 0);
-	test_dataset_finish(&data);
-	struct feed_options options = fixture_options(fixture, path, "");
+	memset(text, 'e', sizeof(text));
+	struct feed_options options =
+		fixture_options(fixture, dataset_of_one(name[0], PACKIMG_FIELD_TEXT, &value), "");
 	options.values = name;
 	options.value_count = options.batch_size = 1;
 	fixture_start(fixture, NULL, NULL);
@@ -516,7 +468,7 @@ TEST(values_of_more_than_64_kib)
 	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed *feed = fixture_open(&options);
 	assert_int_equal(feed_next(feed, 60000, &batch), 0);
-	struct feed_section section = section_named(feed, &batch, name[0]);
+	struct feed_section section = fixture_section(feed, &batch, name[0]);
 	const void *bytes;
 	assert_int_equal(feed_rows(&section, 0, &bytes), sizeof(text));
 	assert_memory_equal(bytes, text, sizeof(text));
@@ -593,9 +545,9 @@ TEST(numbers_have_the_elements_of_the_schema)
 	struct feed *feed = fixture_open(&options);
 	if (feed_next(feed, 60000, &batch) != 0)
 		fail_msg("%s", feed_error(feed));
-	const uint16_t *half = section_named(feed, &batch, "half").data;
-	const uint16_t *brain = section_named(feed, &batch, "brain").data;
-	const uint64_t *big = section_named(feed, &batch, "big").data;
+	const uint16_t *half = fixture_section(feed, &batch, "half").data;
+	const uint16_t *brain = fixture_section(feed, &batch, "brain").data;
+	const uint64_t *big = fixture_section(feed, &batch, "big").data;
 	for (uint32_t i = 0; i < COUNTED; i++) {
 		assert_int_equal(half[i], expected[batch.samples[i]].half);
 		assert_int_equal(brain[i], expected[batch.samples[i]].brain);
@@ -609,29 +561,17 @@ TEST(a_value_may_have_the_name_of_the_flags)
 {
 	static const char *const name[] = {"flags"};
 	struct fixture *fixture = *state;
-	struct packimg_error error;
-	struct test_dataset data;
-	char path[PATH_MAX];
-	uint8_t pixels[SIDE * SIDE * 3] = {0};
-	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
-	uint32_t field;
-	snprintf(path, sizeof(path), "%s/flags.pimg", folder);
-	test_dataset_begin(&data, path, 0);
-	assert_int_equal(
-		packimg_writer_field(data.writer, name[0], PACKIMG_FIELD_INT64, &field, &error), 0);
-	test_dataset_add(&data, &item);
 	const struct packimg_value value = {.present = true, .int64 = 1234};
-	assert_int_equal(packimg_writer_value(data.writer, field, &value, &error), 0);
-	test_dataset_finish(&data);
-	struct feed_options options = fixture_options(fixture, path, "");
+	struct feed_options options =
+		fixture_options(fixture, dataset_of_one(name[0], PACKIMG_FIELD_INT64, &value), "");
 	options.values = name;
 	options.value_count = options.batch_size = 1;
 	fixture_start(fixture, NULL, NULL);
 	struct feed_batch batch = {.size = sizeof(batch)};
 	struct feed *feed = fixture_open(&options);
 	assert_int_equal(feed_next(feed, 60000, &batch), 0);
-	assert_int_equal(*(const int64_t *)section_named(feed, &batch, name[0]).data, 1234);
-	assert_int_equal(section_named(feed, &batch, "__flags__").element, FEED_U8);
+	assert_int_equal(*(const int64_t *)fixture_section(feed, &batch, name[0]).data, 1234);
+	assert_int_equal(fixture_section(feed, &batch, "__flags__").element, FEED_U8);
 	feed_close(feed);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
@@ -663,7 +603,8 @@ TEST(the_largest_sections_are_named)
 TEST(unknown_lengths)
 {
 	struct fixture *fixture = *state;
-	struct feed_options options = options_of(fixture, forge(dataset("untold", 0), untold));
+	struct feed_options options = options_of(
+		fixture, fixture_patch_fields(dataset("untold", 0), fixture_hide_fields));
 	struct feed_batch batch = {.size = sizeof(batch)};
 	int r;
 	options.value_count = 1;
@@ -714,13 +655,5 @@ TEST(other_versions_are_refused)
 
 int main(void)
 {
-	char command[sizeof(folder) + 16];
-	const char *tmp = getenv("TMPDIR");
-	snprintf(folder, sizeof(folder), "%s/loaderd-values-XXXXXX",
-		 tmp && strlen(tmp) < 30 ? tmp : "/tmp");
-	if (!mkdtemp(folder))
-		return 1;
-	int r = test_run(set_up, tear_down);
-	snprintf(command, sizeof(command), "rm -r %s", folder);
-	return system(command) != 0 || r != 0;
+	return fixture_main("values", folder);
 }
