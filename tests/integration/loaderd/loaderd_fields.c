@@ -10,6 +10,7 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
+#include <fcntl.h>
 #include <signal.h>
 
 enum {
