@@ -98,8 +98,8 @@ static int fd_transfer_take(struct fd_transfer *transfer, const Loaderd__Files *
  * The states that a request passes.
  *
  * - GetDataset: WAIT_FILES, DESCRIBE, FREE.
- * - OpenFeed: WAIT_FILES, PREPARE, WAIT_FILES for O_DIRECT fds (only with io_uring), WAIT_FLUSH
- *   (only if replies are queued), START, WAIT_MAPPED, MAP, FREE.
+ * - OpenFeed: WAIT_FILES, PREPARE, WAIT_FILES for O_DIRECT fds (only with io_uring), WAIT_ROOM,
+ *   START, WAIT_MAPPED, MAP, FREE.
  *
  * An error, or the end of the session, leads from any state to FREE; a running job ends first.
  */
@@ -107,7 +107,7 @@ enum opening_state {
 	OPENING_WAIT_FILES,  /* NeedFiles was sent; a part of the files is due */
 	OPENING_PREPARE,     /* job: opens the dataset from its files */
 	OPENING_DESCRIBE,    /* job: reads what GetDataset asks for */
-	OPENING_WAIT_FLUSH,  /* queued replies must be sent before the supervisor sends the ring */
+	OPENING_WAIT_ROOM,   /* no reply may be queued, and the socket needs room for the ring */
 	OPENING_START,       /* job: allocates the ring and has the supervisor send it */
 	OPENING_WAIT_MAPPED, /* RingMapped is due */
 	OPENING_MAP,         /* job: checks and maps the ring's pages */
@@ -222,8 +222,12 @@ static void opening_job_done(struct async_job *job)
 
 bool opening_blocks_requests(const struct session *session)
 {
-	const struct opening *opening = session->opening;
-	return opening && (opening->state == OPENING_WAIT_FLUSH || opening->state == OPENING_START);
+	return session->opening && session->opening->state == OPENING_START;
+}
+
+bool opening_waits_for_room(const struct session *session)
+{
+	return session->opening && session->opening->state == OPENING_WAIT_ROOM;
 }
 
 /* The functions below are in the order in which a request reaches them. */
@@ -344,13 +348,6 @@ static void out_of_descriptors(struct session *session)
 	opening_refuse(session);
 }
 
-/* The supervisor sends the ring on the same connection, so queued replies must be sent first. */
-static void opening_start(struct opening *opening)
-{
-	bool pending = send_queue_pending(&opening->session->send_queue);
-	opening_enter(opening, pending ? OPENING_WAIT_FLUSH : OPENING_START);
-}
-
 void opening_files(struct session *session, const Loaderd__Files *part)
 {
 	struct opening *opening = session->opening;
@@ -381,7 +378,7 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 	if (is_feed(opening) && !opening->feed)
 		opening_enter(opening, OPENING_PREPARE);
 	else if (is_feed(opening))
-		opening_start(opening);
+		opening_enter(opening, OPENING_WAIT_ROOM);
 	else
 		opening_enter(opening, OPENING_DESCRIBE);
 }
@@ -397,17 +394,21 @@ static void prepare_next(struct opening *opening)
 {
 	const uint32_t direct = subscription_wants_direct(opening->feed);
 	if (direct == 0) {
-		opening_start(opening);
+		opening_enter(opening, OPENING_WAIT_ROOM);
 		return;
 	}
 	fd_transfer_init(&opening->files, direct, true);
 	opening_enter(opening, OPENING_WAIT_FILES);
 }
 
-void opening_flushed(struct session *session)
+/*
+ * The supervisor sends the ring on the same connection. An empty queue is not enough: replies that
+ * the client has not read may still fill the socket.
+ */
+void opening_writable(struct session *session)
 {
-	if (session->opening && session->opening->state == OPENING_WAIT_FLUSH)
-		opening_start(session->opening);
+	if (opening_waits_for_room(session))
+		opening_enter(session->opening, OPENING_START);
 }
 
 static int start_run(struct opening *opening)

@@ -136,8 +136,8 @@ void status_publish(struct server *server);
 void opening_begin(struct session *session, Loaderd__Request *request);
 /* Handles Files, whose descriptors the session's reader holds. */
 void opening_files(struct session *session, const Loaderd__Files *part);
-/* Call when queued replies have been sent. */
-void opening_flushed(struct session *session);
+/* Call when the socket is writable and no reply is queued. */
+void opening_writable(struct session *session);
 /* Handles RingMapped. */
 void opening_mapped(struct session *session);
 /* Call when the session closes: frees the request, after its running job if there is one. */
@@ -147,3 +147,5 @@ void opening_drop(struct session *session);
  * because its reply could end up in the middle of the ring's frame.
  */
 bool opening_blocks_requests(const struct session *session);
+/* Returns true while opening_writable() is due; no request is read until then. */
+bool opening_waits_for_room(const struct session *session);

@@ -28,9 +28,10 @@ void session_watch(struct session *session)
 	 * While a reply is queued, no request is read: a client that does not read its replies only
 	 * stops itself.
 	 */
-	uint32_t events = send_queue_pending(&session->send_queue) ? EPOLLOUT | EPOLLRDHUP
-			  : opening_blocks_requests(session)       ? EPOLLRDHUP
-								   : EPOLLIN | EPOLLRDHUP;
+	bool writes = send_queue_pending(&session->send_queue) || opening_waits_for_room(session);
+	uint32_t events = writes                             ? EPOLLOUT | EPOLLRDHUP
+			  : opening_blocks_requests(session) ? EPOLLRDHUP
+							     : EPOLLIN | EPOLLRDHUP;
 	struct epoll_event event = {.events = events, .data.ptr = &session->source};
 	if (events == session->events || session->state != SESSION_OPEN)
 		return;
@@ -301,12 +302,15 @@ static void session_ready(struct event_source *source, uint32_t events)
 	if (session->state != SESSION_OPEN)
 		return;
 	if (events & EPOLLOUT) {
+		bool pending = send_queue_pending(&session->send_queue);
 		if (send_queue_flush(&session->send_queue) < 0) {
 			session_close(session, "the client is gone");
 			return;
 		}
 		session_watch(session);
-		opening_flushed(session);
+		/* What was just flushed may have filled the socket again. */
+		if (!pending)
+			opening_writable(session);
 	}
 	for (unsigned i = 0;
 	     (events & EPOLLIN) && i < FRAMES_PER_TURN && session->state == SESSION_OPEN; i++) {

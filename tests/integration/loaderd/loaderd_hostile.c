@@ -371,14 +371,14 @@ TEST(requests_while_opening)
 }
 
 /*
- * After the files, sends so many requests that their replies do not fit into the socket buffer. The
- * ring must wait until the client has read the replies, and all replies must be whole.
+ * Opens feeds on one connection each. After the files, a client sends questions[round] requests
+ * before it reads a reply. The ring must wait until the client has read the replies, and all
+ * replies must be whole.
  */
-TEST(listen_late_while_opening)
+static void listen_late(struct fixture *fixture, const unsigned *questions, unsigned rounds)
 {
-	enum { ROUNDS = 40, QUESTIONS = 4000, LATE_US = 20000 };
+	enum { LATE_US = 20000 };
 	static const uint8_t question[] = {2, 0, 0, 0, 0x12, 0}; /* GetStatus */
-	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
 	Loaderd__OpenFeed open_feed;
 	const Loaderd__Request request = make_open_request(&open_feed, 16);
@@ -387,7 +387,7 @@ TEST(listen_late_while_opening)
 	 * other requests the client could not send further files.
 	 */
 	bool last_direct = false;
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; round < rounds; round++) {
 		int socket = fixture_connect(fixture), fds[2];
 		bool opened = false;
 		fixture_send(socket, &request);
@@ -402,7 +402,7 @@ TEST(listen_late_while_opening)
 					last_direct = reply->need_files->direct;
 				bool last =
 					round > 0 && (bool)reply->need_files->direct == last_direct;
-				for (unsigned i = 0; last && i < QUESTIONS; i++)
+				for (unsigned i = 0; last && i < questions[round]; i++)
 					if (send(socket, question, sizeof(question),
 						 MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(question))
 						break;
@@ -416,6 +416,24 @@ TEST(listen_late_while_opening)
 		close(socket);
 	}
 	assert_back_to(fixture, before);
+}
+
+/* The replies exceed the socket buffer, and the daemon queues the rest. */
+TEST(listen_late_while_opening)
+{
+	unsigned questions[40];
+	for (unsigned i = 0; i < 40; i++)
+		questions[i] = 4000;
+	listen_late(*state, questions, 40);
+}
+
+/* For some number of replies, they fill the socket buffer and none is queued. */
+TEST(listen_late_to_a_full_socket)
+{
+	unsigned questions[120];
+	for (unsigned i = 0; i < 120; i++)
+		questions[i] = i;
+	listen_late(*state, questions, 120);
 }
 
 TEST(status_tells_the_truth)
