@@ -4,7 +4,7 @@
  * the nearest pixel at 512 x 512, measurements resized bilinearly to 224 x 224. On one core with
  * warm caches.
  */
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "format/base/median.h"
 #include "format/base/random.h"
 #include "format/base/system/clock.h"
@@ -86,7 +86,7 @@ struct times {
 };
 
 /* Decodes and shows CROPS crops of a sample. */
-static struct times run(struct packimg_decoder *decoder, struct nearest *nearest,
+static struct times run(struct packimg_decoder *decoder, struct raster_resampler *resampler,
 			const struct pipeline *pipeline, const struct packimg_sample *sample,
 			bool bilinear, uint8_t *output)
 {
@@ -101,8 +101,8 @@ static struct times run(struct packimg_decoder *decoder, struct nearest *nearest
 
 		if (geometry_make(pipeline, sample->width, sample->height, SEED, 0, i, &geometry,
 				  NULL) < 0 ||
-		    nearest_begin(nearest, &geometry, sample->width, sample->height, bilinear,
-				  &region) < 0)
+		    raster_resampler_begin(resampler, &geometry, sample->width, sample->height,
+					   bilinear, &region) < 0)
 			fail("no crop");
 		double begin = clock_s(CLOCK_THREAD_CPUTIME_ID);
 
@@ -110,8 +110,8 @@ static struct times run(struct packimg_decoder *decoder, struct nearest *nearest
 			fail(error.text);
 		double decoded = clock_s(CLOCK_THREAD_CPUTIME_ID);
 
-		if (nearest_run(nearest, &geometry, sample->width, sample->height, bilinear,
-				&region, &raster, &fill, output) < 0)
+		if (raster_resampler_run(resampler, &geometry, sample->width, sample->height,
+					 bilinear, &region, &raster, &fill, output) < 0)
 			fail("out of memory");
 		times.decode += decoded - begin;
 		times.show += clock_s(CLOCK_THREAD_CPUTIME_ID) - decoded;
@@ -131,7 +131,7 @@ static void measure(const struct kind *kind, const struct coding *coding,
 	struct packimg_decoder *decoder;
 	uint8_t *output = malloc((size_t)SIDE * SIDE * element), *bytes = malloc(pixels * element);
 	uint16_t *mask = paint(kind);
-	struct nearest nearest;
+	struct raster_resampler resampler;
 	struct packimg_sample sample = {.width = kind->width,
 					.height = kind->height,
 					.codec = PACKIMG_CODEC_RASTER,
@@ -154,10 +154,10 @@ static void measure(const struct kind *kind, const struct coding *coding,
 	if (packimg_encode_raster(encoder, &raster, &coding->coding, &sample.data, &size, NULL) < 0)
 		fail("no encoding");
 	sample.data_size = (uint32_t)size;
-	nearest_init(&nearest, cpu_isa_chosen());
+	raster_resampler_init(&resampler, cpu_isa_chosen());
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		struct times times =
-			run(decoder, &nearest, pipeline, &sample, kind->classes == 0, output);
+			run(decoder, &resampler, pipeline, &sample, kind->classes == 0, output);
 
 		decode[i] = times.decode;
 		show[i] = times.show;
@@ -165,7 +165,7 @@ static void measure(const struct kind *kind, const struct coding *coding,
 	printf("%-20s %4ux%-4u  %-8s %7.1f KB  decode %6.1f us  show %6.1f us\n", kind->name,
 	       kind->width, kind->height, coding->name, (double)size / 1e3,
 	       median_sort(decode, ROUNDS), median_sort(show, ROUNDS));
-	nearest_deinit(&nearest);
+	raster_resampler_deinit(&resampler);
 	packimg_decoder_free(decoder);
 	packimg_encoder_free(encoder);
 	free(mask);

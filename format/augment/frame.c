@@ -1,7 +1,7 @@
 #include "format/augment/frame.h"
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/geometry.h"
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "format/augment/apply/stage.h"
 #include "format/base/system/ticks.h"
 
@@ -77,18 +77,18 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 		      void *output, struct packimg_error *error)
 {
 	struct packimg_raster raster = {.element = form->element, .channels = form->channels};
-	struct nearest *nearest = &scratch->nearest;
+	struct raster_resampler *resampler = &scratch->resampler;
 	struct packimg_region region;
 	uint64_t start = ticks_now();
-	int r = nearest_begin(nearest, geometry, form->width, form->height, form->bilinear,
-			      &region);
+	int r = raster_resampler_begin(resampler, geometry, form->width, form->height,
+				       form->bilinear, &region);
 
 	if (r == -E2BIG)
 		return sample_explain(
 			error, -EINVAL, sample,
 			"would be resized to more than %d pixels before a crop: put the "
 			"crop first, or use the nearest pixel",
-			NEAREST_PIXELS_MAX);
+			RASTER_RESAMPLER_PIXELS_MAX);
 
 	if (r == 0 && region.width > 0) {
 		r = packimg_decode_raster(scratch->decoder, sample, &region, &raster, error);
@@ -99,8 +99,8 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 			return r;
 	}
 	if (r == 0)
-		r = nearest_run(nearest, geometry, form->width, form->height, form->bilinear,
-				&region, &raster, form->fill, output);
+		r = raster_resampler_run(resampler, geometry, form->width, form->height,
+					 form->bilinear, &region, &raster, form->fill, output);
 	return r < 0 ? sample_explain(error, r, sample, "has no memory for its mask") : 0;
 }
 

@@ -18,7 +18,7 @@ int pipeline_scratch_new(struct pipeline_scratch **ret_scratch)
 		return -ENOMEM;
 	scratch->isa = isa;
 	scratch->kernels = converter_kernels_get(isa);
-	nearest_init(&scratch->nearest, isa);
+	raster_resampler_init(&scratch->resampler, isa);
 	int r = canvas_rows_init(&scratch->rows);
 
 	if (r == 0)
@@ -50,7 +50,7 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch)
 	free(scratch->between[0].data);
 	free(scratch->between[1].data);
 	canvas_rows_deinit(&scratch->rows);
-	nearest_deinit(&scratch->nearest);
+	raster_resampler_deinit(&scratch->resampler);
 	free(scratch);
 }
 

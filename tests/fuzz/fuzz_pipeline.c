@@ -7,7 +7,7 @@
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/defer.h"
 #include "format/augment/apply/geometry.h"
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "format/augment/kernels/effects.h"
 #include "format/base/system/cpu.h"
 #include "tests/fuzz/fuzz.h"
@@ -98,10 +98,11 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 	size_t size = (size_t)shape->width * shape->height * 2;
 	int16_t *output = malloc(size * sizeof(*output)), fill = 1000;
 	struct packimg_region region;
-	struct nearest nearest;
+	struct raster_resampler resampler;
 
-	nearest_init(&nearest, cpu_isa_chosen());
-	check(output && nearest_begin(&nearest, geometry, width, height, bilinear, &region) == 0);
+	raster_resampler_init(&resampler, cpu_isa_chosen());
+	check(output &&
+	      raster_resampler_begin(&resampler, geometry, width, height, bilinear, &region) == 0);
 	check(region.x + region.width <= width && region.y + region.height <= height);
 	size_t pixels = (size_t)region.width * region.height;
 	int16_t *mask = malloc(pixels * 2 * sizeof(*mask) + 1);
@@ -115,13 +116,13 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 		(const uint8_t *)mask, 4, 4 * (ptrdiff_t)region.width, region.width,
 		region.height,         2, PACKIMG_ELEMENT_I16};
 
-	check(nearest_run(&nearest, geometry, width, height, bilinear, &region, &raster, &fill,
-			  output) == 0);
+	check(raster_resampler_run(&resampler, geometry, width, height, bilinear, &region, &raster,
+				   &fill, output) == 0);
 	for (size_t i = 0; i < size && !bilinear; i += 2)
 		check((output[i] == fill && output[i + 1] == fill) ||
 		      (output[i] >= 0 && output[i] < (int32_t)width && output[i + 1] >= 0 &&
 		       output[i + 1] < (int32_t)height));
-	nearest_deinit(&nearest);
+	raster_resampler_deinit(&resampler);
 	free(mask);
 	free(output);
 }

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "format/augment/apply/canvas.h"
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "format/augment/deferred.h"
 #include "format/augment/kernels/block.h"
 
@@ -18,9 +18,9 @@ struct pipeline_scratch {
 	const struct converter_kernels *kernels;
 	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
-	struct nearest nearest;      /* for masks and rasters: frame.h */
-	struct pipeline_times times; /* for the current sample; resize is computed last */
-	struct deferred deferred;    /* deferred transforms of the sample made last */
+	struct raster_resampler resampler; /* for masks and rasters: frame.h */
+	struct pipeline_times times;       /* for the current sample; resize is computed last */
+	struct deferred deferred;          /* deferred transforms of the sample made last */
 };
 
 /* Runs stage `index` onto its canvas. Returns the errors of pipeline_apply(). */

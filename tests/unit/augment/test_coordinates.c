@@ -3,7 +3,7 @@
  * The argument is the data file made by tests/golden/frame/make.py, which describes the format.
  */
 #include "format/augment/apply/coordinates.h"
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "format/base/random.h"
 #include "tests/test.h"
 
@@ -47,11 +47,12 @@ static void *move_raster(const struct geometry *geometry, const void *pixels, si
 	void *output = malloc((size_t)last->x.count * last->y.count * size);
 	bool bilinear = size > 1;
 	struct packimg_region region;
-	struct nearest nearest;
+	struct raster_resampler resampler;
 	const uint32_t fill = 0;
 
-	nearest_init(&nearest, cpu_isa_chosen());
-	assert_int_equal(nearest_begin(&nearest, geometry, width, height, bilinear, &region), 0);
+	raster_resampler_init(&resampler, cpu_isa_chosen());
+	assert_int_equal(
+		raster_resampler_begin(&resampler, geometry, width, height, bilinear, &region), 0);
 	struct packimg_raster raster = {(const uint8_t *)pixels +
 						((size_t)region.y * width + region.x) * size,
 					(ptrdiff_t)size,
@@ -61,10 +62,10 @@ static void *move_raster(const struct geometry *geometry, const void *pixels, si
 					1,
 					bilinear ? PACKIMG_ELEMENT_F32 : PACKIMG_ELEMENT_U8};
 
-	assert_int_equal(nearest_run(&nearest, geometry, width, height, bilinear, &region, &raster,
-				     &fill, output),
+	assert_int_equal(raster_resampler_run(&resampler, geometry, width, height, bilinear,
+					      &region, &raster, &fill, output),
 			 0);
-	nearest_deinit(&nearest);
+	raster_resampler_deinit(&resampler);
 	*ret_width = last->x.count;
 	*ret_height = last->y.count;
 	return output;

@@ -8,9 +8,9 @@
  * Rasters of measurements, such as depth, may ask for antialiased bilinear resizes instead
  * (resize_float.h); then values are computed in f32, at the size of each resize.
  *
- * A struct nearest is the scratch memory of one thread; it allocates only when a job is larger than
- * all before, at most 8 bytes for each pixel of a picture that is warped or computed. Call
- * nearest_begin(), decode the region, and call nearest_run().
+ * A struct raster_resampler is the scratch memory of one thread; it allocates only when a job is
+ * larger than all before, at most 8 bytes for each pixel of a picture that is warped or computed.
+ * Call raster_resampler_begin(), decode the region, and call raster_resampler_run().
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "format/augment/kernels/block.h"
 #include "format/augment/resize/resize_float.h"
 
-struct nearest {
+struct raster_resampler {
 	enum cpu_isa isa;
 	struct block tables;    /* source columns, then source rows */
 	struct block parts;     /* the source columns as blocks of bytes */
@@ -26,24 +26,27 @@ struct nearest {
 	struct resize_float resize;
 };
 
-enum { NEAREST_PIXELS_MAX = 1 << 25 }; /* of a picture that is computed by a bilinear resize */
+/* Pixels of a picture that is computed by a bilinear resize. */
+enum { RASTER_RESAMPLER_PIXELS_MAX = 1 << 25 };
 
-void nearest_init(struct nearest *nearest, enum cpu_isa isa);
-void nearest_deinit(struct nearest *nearest);
+void raster_resampler_init(struct raster_resampler *resampler, enum cpu_isa isa);
+void raster_resampler_deinit(struct raster_resampler *resampler);
 
 /*
  * Computes which region of an upright raster of width x height pixels the steps show. It is empty,
  * of width 0, if they show none of it. `bilinear` resizes antialiased. Returns 0, -ENOMEM, or
- * -E2BIG beyond NEAREST_PIXELS_MAX.
+ * -E2BIG beyond RASTER_RESAMPLER_PIXELS_MAX.
  */
-int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		  uint32_t height, bool bilinear, struct packimg_region *ret_region);
+int raster_resampler_begin(struct raster_resampler *resampler, const struct geometry *geometry,
+			   uint32_t width, uint32_t height, bool bilinear,
+			   struct packimg_region *ret_region);
 /*
  * Writes the finished raster: rows of interleaved pixels without padding, in the raster's element
  * and channels and the geometry's final size. `raster` is the region, decoded by
  * packimg_decode_raster(); if the region is empty, only element and channels are read. fill is one
  * element, for all channels. `output` needs no alignment. Returns 0 or -ENOMEM.
  */
-int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		uint32_t height, bool bilinear, const struct packimg_region *region,
-		const struct packimg_raster *raster, const void *fill, void *output);
+int raster_resampler_run(struct raster_resampler *resampler, const struct geometry *geometry,
+			 uint32_t width, uint32_t height, bool bilinear,
+			 const struct packimg_region *region, const struct packimg_raster *raster,
+			 const void *fill, void *output);

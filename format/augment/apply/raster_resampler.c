@@ -1,4 +1,4 @@
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "format/augment/apply/plane.h"
 #include "format/augment/kernels/effect_kernels.h"
 
@@ -28,19 +28,19 @@ struct picture {
 	struct packimg_region region;
 };
 
-void nearest_init(struct nearest *nearest, enum cpu_isa isa)
+void raster_resampler_init(struct raster_resampler *resampler, enum cpu_isa isa)
 {
-	*nearest = (struct nearest){.isa = isa};
+	*resampler = (struct raster_resampler){.isa = isa};
 }
 
-void nearest_deinit(struct nearest *nearest)
+void raster_resampler_deinit(struct raster_resampler *resampler)
 {
-	free(nearest->tables.data);
-	free(nearest->parts.data);
-	free(nearest->planes[0].data);
-	free(nearest->planes[1].data);
-	resize_float_deinit(&nearest->resize);
-	*nearest = (struct nearest){0};
+	free(resampler->tables.data);
+	free(resampler->parts.data);
+	free(resampler->planes[0].data);
+	free(resampler->planes[1].data);
+	resize_float_deinit(&resampler->resize);
+	*resampler = (struct raster_resampler){0};
 }
 
 /* ---- tables ---- */
@@ -142,8 +142,9 @@ static uint32_t table_range(const int32_t *table, uint32_t count, uint32_t *ret_
  * Finds the segment that begins at a step, where the picture has width x height pixels, of which
  * the source holds the region. Makes its tables, which count from the region's corner.
  */
-static int segment_make(struct nearest *nearest, const struct geometry *geometry, unsigned begin,
-			bool bilinear, const struct picture *picture, struct segment *ret_segment)
+static int segment_make(struct raster_resampler *resampler, const struct geometry *geometry,
+			unsigned begin, bool bilinear, const struct picture *picture,
+			struct segment *ret_segment)
 {
 	struct segment segment = {.width = picture->width, .height = picture->height};
 	unsigned end = begin;
@@ -159,11 +160,11 @@ static int segment_make(struct nearest *nearest, const struct geometry *geometry
 		segment.width = step->width;
 		segment.height = step->height;
 	}
-	int r = block_reserve(&nearest->tables,
+	int r = block_reserve(&resampler->tables,
 			      ((size_t)segment.width + segment.height) * sizeof(int32_t));
 	if (r < 0)
 		return r;
-	segment.columns = nearest->tables.data;
+	segment.columns = resampler->tables.data;
 	segment.rows = segment.columns + segment.width;
 	table_make(geometry, begin, end, false, picture->region.x, segment.columns, segment.width);
 	table_make(geometry, begin, end, true, picture->region.y, segment.rows, segment.height);
@@ -183,14 +184,15 @@ static int check_pictures(const struct geometry *geometry, bool bilinear)
 
 		if (step->kind == GEOMETRY_STEP_RESIZE &&
 		    (step->width > RESIZE_SIDE_MAX || step->height > RESIZE_SIDE_MAX ||
-		     (uint64_t)step->width * step->height > NEAREST_PIXELS_MAX))
+		     (uint64_t)step->width * step->height > RASTER_RESAMPLER_PIXELS_MAX))
 			return -E2BIG;
 	}
 	return 0;
 }
 
-int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		  uint32_t height, bool bilinear, struct packimg_region *ret_region)
+int raster_resampler_begin(struct raster_resampler *resampler, const struct geometry *geometry,
+			   uint32_t width, uint32_t height, bool bilinear,
+			   struct packimg_region *ret_region)
 {
 	const struct picture all = {width, height, {0, 0, width, height}};
 	struct packimg_region region;
@@ -198,7 +200,7 @@ int nearest_begin(struct nearest *nearest, const struct geometry *geometry, uint
 	int r = check_pictures(geometry, bilinear);
 
 	if (r == 0)
-		r = segment_make(nearest, geometry, 0, bilinear, &all, &segment);
+		r = segment_make(resampler, geometry, 0, bilinear, &all, &segment);
 	if (r < 0)
 		return r;
 	region.width = table_range(segment.columns, segment.width, &region.x);
@@ -328,13 +330,13 @@ static void block_make(const int32_t *columns, uint32_t place, uint32_t size, ui
  * Describes the columns of a segment as blocks of bytes, if a kernel can then move them faster: no
  * pixel is from outside, and each block needs few parts. row_bytes is the size of a source row.
  */
-static int source_arrange(struct nearest *nearest, const struct segment *segment,
+static int source_arrange(struct raster_resampler *resampler, const struct segment *segment,
 			  uint32_t row_bytes, struct gather_source *source)
 {
 	enum { PARTS_MAX = 4 };
 	uint32_t size = (uint32_t)source->size, bytes = segment->width * size;
 
-	if (nearest->isa == CPU_ISA_C || !segment->inside || size > sizeof(uint32_t) ||
+	if (resampler->isa == CPU_ISA_C || !segment->inside || size > sizeof(uint32_t) ||
 	    source->step_x != (ptrdiff_t)size || bytes < EFFECT_BLOCK || row_bytes < EFFECT_BLOCK)
 		return 0;
 	uint32_t per_block = parts_needed(segment->columns, bytes, size);
@@ -342,17 +344,17 @@ static int source_arrange(struct nearest *nearest, const struct segment *segment
 
 	if (per_block > PARTS_MAX)
 		return 0;
-	int r = block_reserve(&nearest->parts, sizeof(*source->parts) * blocks * per_block);
+	int r = block_reserve(&resampler->parts, sizeof(*source->parts) * blocks * per_block);
 	if (r < 0)
 		return r;
-	struct effect_part *parts = nearest->parts.data;
+	struct effect_part *parts = resampler->parts.data;
 
 	for (uint32_t b = 0; b < blocks; b++)
 		block_make(segment->columns, block_place(b, bytes), size, row_bytes,
 			   parts + (size_t)b * per_block, per_block);
 	source->parts = parts;
 	source->per_block = per_block;
-	source->kernels = effect_kernels_get(nearest->isa);
+	source->kernels = effect_kernels_get(resampler->isa);
 	return 0;
 }
 
@@ -383,34 +385,34 @@ static void gather(const struct segment *segment, const struct gather_source *so
 /* ---- warps and computed resizes: one channel at a time, in planes ---- */
 
 /* Reserves a plane and one more pixel, which stands for those from outside. */
-static int plane_reserve(struct nearest *nearest, unsigned which, size_t pixels,
+static int plane_reserve(struct raster_resampler *resampler, unsigned which, size_t pixels,
 			 uint32_t **ret_plane)
 {
-	int r = block_reserve(&nearest->planes[which], (pixels + 1) * sizeof(uint32_t));
+	int r = block_reserve(&resampler->planes[which], (pixels + 1) * sizeof(uint32_t));
 
-	*ret_plane = nearest->planes[which].data;
+	*ret_plane = resampler->planes[which].data;
 	return r;
 }
 
 /* Runs a step that needs a picture, on planes[*at]. Sets *at to the plane with the result. */
-static int plane_step(struct nearest *nearest, const struct geometry *geometry,
+static int plane_step(struct raster_resampler *resampler, const struct geometry *geometry,
 		      const struct geometry_step *step, uint32_t fill, unsigned *at)
 {
-	uint32_t *in = nearest->planes[*at].data, *out;
-	int r = plane_reserve(nearest, !*at, (size_t)step->width * step->height, &out);
+	uint32_t *in = resampler->planes[*at].data, *out;
+	int r = plane_reserve(resampler, !*at, (size_t)step->width * step->height, &out);
 
 	if (r < 0)
 		return r;
 	*at = !*at;
 	if (step->kind == GEOMETRY_STEP_RESIZE)
-		return resize_float_run(&nearest->resize, (const float *)in, step->from_width,
+		return resize_float_run(&resampler->resize, (const float *)in, step->from_width,
 					step->from_height, step->width, step->height, (float *)out);
 	struct effect_map map;
 
 	in[(size_t)step->width * step->height] = fill;
 	effect_map_init(&geometry->effects.effects[step->effect].warp, step->width, step->height,
 			&map);
-	effect_kernels_get(nearest->isa)->warp_nearest(&map, in, out);
+	effect_kernels_get(resampler->isa)->warp_nearest(&map, in, out);
 	return 0;
 }
 
@@ -430,13 +432,13 @@ static bool segment_shows_all(const struct segment *segment, const struct packim
  * Runs one segment, and the step that ends it, on planes[*at], which holds the picture's region.
  * Sets *at to the plane with the result, and the picture to its size.
  */
-static int plane_segment(struct nearest *nearest, const struct geometry *geometry,
+static int plane_segment(struct raster_resampler *resampler, const struct geometry *geometry,
 			 const struct segment *segment, uint32_t fill, struct picture *picture,
 			 unsigned *at)
 {
 	const struct geometry_step *stop = segment->stop;
 	struct gather_source source = {
-		.data = nearest->planes[*at].data,
+		.data = resampler->planes[*at].data,
 		.step_x = sizeof(fill),
 		.step_y = (ptrdiff_t)(picture->region.width * sizeof(fill)),
 		.fill = (const uint8_t *)&fill,
@@ -444,7 +446,7 @@ static int plane_segment(struct nearest *nearest, const struct geometry *geometr
 	};
 	if (!segment_shows_all(segment, &picture->region)) {
 		uint32_t *moved;
-		int r = plane_reserve(nearest, !*at, (size_t)segment->width * segment->height,
+		int r = plane_reserve(resampler, !*at, (size_t)segment->width * segment->height,
 				      &moved);
 
 		if (r < 0)
@@ -456,11 +458,11 @@ static int plane_segment(struct nearest *nearest, const struct geometry *geometr
 	uint32_t height = stop ? stop->height : segment->height;
 
 	*picture = (struct picture){width, height, {0, 0, width, height}};
-	return stop ? plane_step(nearest, geometry, stop, fill, at) : 0;
+	return stop ? plane_step(resampler, geometry, stop, fill, at) : 0;
 }
 
 /* Runs all steps on one channel. `picture` is what the raster is of. */
-static int run_channel(struct nearest *nearest, const struct geometry *geometry,
+static int run_channel(struct raster_resampler *resampler, const struct geometry *geometry,
 		       struct picture picture, const struct packimg_raster *raster,
 		       uint32_t channel, bool bilinear, const void *fill, uint8_t *output)
 {
@@ -469,7 +471,7 @@ static int run_channel(struct nearest *nearest, const struct geometry *geometry,
 	uint32_t *plane, outside = plane_value(&form, fill);
 	unsigned at = 0, next = 0;
 	struct segment segment;
-	int r = plane_reserve(nearest, at, (size_t)picture.region.width * picture.region.height,
+	int r = plane_reserve(resampler, at, (size_t)picture.region.width * picture.region.height,
 			      &plane);
 
 	if (r < 0)
@@ -477,27 +479,28 @@ static int run_channel(struct nearest *nearest, const struct geometry *geometry,
 	if (picture.region.width > 0)
 		plane_load(raster, channel, bilinear, plane);
 	do {
-		r = segment_make(nearest, geometry, next, bilinear, &picture, &segment);
+		r = segment_make(resampler, geometry, next, bilinear, &picture, &segment);
 		if (r == 0)
-			r = plane_segment(nearest, geometry, &segment, outside, &picture, &at);
+			r = plane_segment(resampler, geometry, &segment, outside, &picture, &at);
 		if (r < 0)
 			return r;
 		next = segment.next;
 	} while (next < geometry->step_count);
-	plane_store(nearest->planes[at].data, (size_t)picture.width * picture.height, &form,
+	plane_store(resampler->planes[at].data, (size_t)picture.width * picture.height, &form,
 		    size * raster->channels, output + channel * size);
 	return 0;
 }
 
-int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32_t width,
-		uint32_t height, bool bilinear, const struct packimg_region *region,
-		const struct packimg_raster *raster, const void *fill, void *output)
+int raster_resampler_run(struct raster_resampler *resampler, const struct geometry *geometry,
+			 uint32_t width, uint32_t height, bool bilinear,
+			 const struct packimg_region *region, const struct packimg_raster *raster,
+			 const void *fill, void *output)
 {
 	const struct picture picture = {width, height, *region};
 	size_t size = packimg_element_size(raster->element);
 	uint8_t pixel[PACKIMG_RASTER_CHANNELS_MAX * sizeof(uint32_t)];
 	struct segment segment;
-	int r = segment_make(nearest, geometry, 0, bilinear, &picture, &segment);
+	int r = segment_make(resampler, geometry, 0, bilinear, &picture, &segment);
 
 	if (r < 0)
 		return r;
@@ -509,13 +512,13 @@ int nearest_run(struct nearest *nearest, const struct geometry *geometry, uint32
 					       .size = size * raster->channels};
 
 		fill_row(raster->channels, fill, size, pixel);
-		r = source_arrange(nearest, &segment, region->width * (uint32_t)source.size,
+		r = source_arrange(resampler, &segment, region->width * (uint32_t)source.size,
 				   &source);
 		if (r == 0)
 			gather(&segment, &source, output);
 		return r;
 	}
 	for (uint32_t i = 0; i < raster->channels && r == 0; i++)
-		r = run_channel(nearest, geometry, picture, raster, i, bilinear, fill, output);
+		r = run_channel(resampler, geometry, picture, raster, i, bilinear, fill, output);
 	return r;
 }

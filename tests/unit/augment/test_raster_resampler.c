@@ -2,7 +2,7 @@
  * Masks follow the image: a mask with the image's own pixels gets the same bytes wherever pixels
  * are only copied, and a mask of coordinates shows where the pixels of a resized image come from.
  */
-#include "format/augment/apply/nearest.h"
+#include "format/augment/apply/raster_resampler.h"
 #include "tests/unit/augment/pipeline_test.h"
 
 #include <math.h>
@@ -79,11 +79,11 @@ static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster
 
 	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++) {
 		struct packimg_region region;
-		struct nearest nearest;
+		struct raster_resampler resampler;
 
-		nearest_init(&nearest, (enum cpu_isa)isa);
-		assert_int_equal(nearest_begin(&nearest, geometry, whole->width, whole->height,
-					       bilinear, &region),
+		raster_resampler_init(&resampler, (enum cpu_isa)isa);
+		assert_int_equal(raster_resampler_begin(&resampler, geometry, whole->width,
+							whole->height, bilinear, &region),
 				 0);
 		assert_true(region.x + region.width <= whole->width &&
 			    region.y + region.height <= whole->height);
@@ -93,12 +93,13 @@ static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster
 		uint8_t *output = malloc(size + 16);
 
 		memset(output, 0xee, size + 16);
-		assert_int_equal(nearest_run(&nearest, geometry, whole->width, whole->height,
-					     bilinear, &region, &raster, fill, output),
+		assert_int_equal(raster_resampler_run(&resampler, geometry, whole->width,
+						      whole->height, bilinear, &region, &raster,
+						      fill, output),
 				 0);
 		for (size_t i = size; i < size + 16; i++)
 			assert_int_equal(output[i], 0xee);
-		nearest_deinit(&nearest);
+		raster_resampler_deinit(&resampler);
 		if (first) {
 			assert_memory_equal(output, first, size);
 			free(output);
@@ -380,15 +381,18 @@ TEST(computed_pictures_are_limited)
 	struct pipeline *pipeline = parse("resize(4096) center_crop(8)");
 	struct packimg_region region;
 	struct geometry geometry;
-	struct nearest nearest;
+	struct raster_resampler resampler;
 
-	nearest_init(&nearest, CPU_ISA_C);
+	raster_resampler_init(&resampler, CPU_ISA_C);
 	assert_int_equal(geometry_make(pipeline, 3000, 1000, 1, 0, 0, &geometry, NULL), 0);
-	assert_int_equal(nearest_begin(&nearest, &geometry, 3000, 1000, true, &region), -E2BIG);
-	assert_int_equal(nearest_begin(&nearest, &geometry, 3000, 1000, false, &region), 0);
+	assert_int_equal(raster_resampler_begin(&resampler, &geometry, 3000, 1000, true, &region),
+			 -E2BIG);
+	assert_int_equal(raster_resampler_begin(&resampler, &geometry, 3000, 1000, false, &region),
+			 0);
 	assert_int_equal(geometry_make(pipeline, 1000, 1000, 1, 0, 0, &geometry, NULL), 0);
-	assert_int_equal(nearest_begin(&nearest, &geometry, 1000, 1000, true, &region), 0);
-	nearest_deinit(&nearest);
+	assert_int_equal(raster_resampler_begin(&resampler, &geometry, 1000, 1000, true, &region),
+			 0);
+	raster_resampler_deinit(&resampler);
 	pipeline_free(pipeline);
 }
 
@@ -429,14 +433,15 @@ TEST(regions_are_exact)
 	};
 	struct packimg_region region;
 	struct geometry geometry;
-	struct nearest nearest;
+	struct raster_resampler resampler;
 
-	nearest_init(&nearest, CPU_ISA_C);
+	raster_resampler_init(&resampler, CPU_ISA_C);
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct pipeline *pipeline = parse(cases[i].text);
 
 		assert_int_equal(geometry_make(pipeline, 100, 80, 1, 0, 0, &geometry, NULL), 0);
-		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, false, &region), 0);
+		assert_int_equal(
+			raster_resampler_begin(&resampler, &geometry, 100, 80, false, &region), 0);
 		assert_memory_equal(&region, &cases[i].region, sizeof(region));
 		pipeline_free(pipeline);
 	}
@@ -447,19 +452,20 @@ TEST(regions_are_exact)
 
 	for (uint64_t seed = 0; seed < 32; seed++) {
 		assert_int_equal(geometry_make(pipeline, 100, 80, seed, 0, 0, &geometry, NULL), 0);
-		assert_int_equal(nearest_begin(&nearest, &geometry, 100, 80, false, &region), 0);
+		assert_int_equal(
+			raster_resampler_begin(&resampler, &geometry, 100, 80, false, &region), 0);
 		if (region.width > 0)
 			continue;
 		empty++;
-		assert_int_equal(nearest_run(&nearest, &geometry, 100, 80, false, &region, &none,
-					     &fill, output),
+		assert_int_equal(raster_resampler_run(&resampler, &geometry, 100, 80, false,
+						      &region, &none, &fill, output),
 				 0);
 		for (unsigned i = 0; i < 4; i++)
 			assert_int_equal(output[i], fill);
 	}
 	assert_in_range(empty, 10, 32);
 	pipeline_free(pipeline);
-	nearest_deinit(&nearest);
+	raster_resampler_deinit(&resampler);
 }
 
 TEST_MAIN(pipeline_setup, pipeline_teardown)
