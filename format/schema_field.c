@@ -4,7 +4,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool is_float(enum schema_element element)
@@ -161,6 +160,27 @@ static bool name_is_possible(const char *name)
 	return strlen(name) <= SCHEMA_NAME_MAX;
 }
 
+/*
+ * True if an implied value needs the field's name: fields have all shorter names that it could
+ * have, and there is no longer one.
+ */
+static bool name_is_needed(const struct packimg_field *fields, uint32_t count, const char *name)
+{
+	static const char *const words[] = {"image", "label", "sample", "key"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		char longest[SCHEMA_NAME_MAX + 1];
+		const char *shorter = schema_longest_name(words[i], longest);
+
+		if (strcmp(name, longest) != 0)
+			continue;
+		while (shorter > longest && field_is_named(fields, count, shorter))
+			shorter--;
+		return shorter == longest;
+	}
+	return false;
+}
+
 static void imply_field(struct schema *schema, const struct packimg_field *field, uint32_t number)
 {
 	static const struct {
@@ -199,16 +219,17 @@ void schema_imply(const struct packimg_field *fields, uint32_t count, uint64_t s
 		.shape = {0, 0, 3},
 		.of = SCHEMA_OF_NONE,
 	};
-	int underscores = 0;
+	char longest[SCHEMA_NAME_MAX + 1];
+	const char *name = schema_longest_name("image", longest);
 
-	do {
-		snprintf(image.name, sizeof(image.name), "%.*simage", underscores++,
-			 "__________________________________________________________");
-	} while (field_is_named(fields, count, image.name));
+	while (name > longest && field_is_named(fields, count, name))
+		name--;
+	memcpy(image.name, name, (size_t)(longest + sizeof(longest) - name));
 	ret_schema->count = 0;
 	schema_add(ret_schema, &image);
 	for (uint32_t i = 0; i < count && ret_schema->count + OTHERS < SCHEMA_VALUES_MAX; i++)
-		if (name_is_possible(fields[i].name))
+		if (name_is_possible(fields[i].name) &&
+		    !name_is_needed(fields, count, fields[i].name))
 			imply_field(ret_schema, &fields[i], i);
 	schema_add_implied(ret_schema, true);
 	int key = schema_stored(ret_schema, SCHEMA_IN_SOURCE, 0);

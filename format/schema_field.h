@@ -35,7 +35,8 @@ const char *schema_image_fault(const struct schema_value *value, enum packimg_co
 
 /*
  * Makes the schema that a file without section 8 has: an image, the fields, label, sample and key.
- * Leaves out fields whose names a schema cannot have, and those beyond its 64 values.
+ * Leaves out fields whose names a schema cannot have or one of these four values needs (SPEC.md,
+ * "Schema"), and those beyond its 64 values.
  */
 void schema_imply(const struct packimg_field *fields, uint32_t count, uint64_t source_longest,
 		  struct schema *ret_schema);

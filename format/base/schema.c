@@ -191,6 +191,15 @@ int schema_add(struct schema *schema, const struct schema_value *value)
 	return 0;
 }
 
+const char *schema_longest_name(const char *word, char longest[static SCHEMA_NAME_MAX + 1])
+{
+	size_t size = strlen(word);
+
+	memset(longest, '_', SCHEMA_NAME_MAX - size);
+	memcpy(longest + SCHEMA_NAME_MAX - size, word, size + 1);
+	return longest + SCHEMA_NAME_MAX - size;
+}
+
 int schema_add_implied(struct schema *schema, bool all)
 {
 	static const struct schema_value implied[] = {
@@ -202,17 +211,16 @@ int schema_add_implied(struct schema *schema, bool all)
 
 	for (size_t i = 0; i < sizeof(implied) / sizeof(implied[0]) && r == 0; i++) {
 		struct schema_value value = implied[i];
-		char name[SCHEMA_NAME_MAX + 1];
+		char longest[SCHEMA_NAME_MAX + 1];
 
 		if (schema_stored(schema, value.store, 0) >= 0)
 			continue;
 		if (!all && schema_find(schema, value.name) >= 0)
 			continue;
-		while (schema_find(schema, value.name) >= 0) {
-			memcpy(name, value.name, sizeof(name));
-			snprintf(value.name, sizeof(value.name), "_%.*s", SCHEMA_NAME_MAX - 1,
-				 name);
-		}
+		const char *name = schema_longest_name(value.name, longest);
+		while (name > longest && schema_find(schema, name) >= 0)
+			name--;
+		memcpy(value.name, name, (size_t)(longest + sizeof(longest) - name));
 		r = schema_add(schema, &value);
 	}
 	return r;

@@ -156,9 +156,15 @@ int schema_add(struct schema *schema, const struct schema_value *value);
 /*
  * Appends "label: class i32", "sample: number u64" and "key: key", which every file has, where the
  * schema has no value of that store. If the name is taken: leaves the value out, or, if all, puts
- * '_' before the name. Returns -E2BIG as schema_add().
+ * as many '_' before the name as needed; the caller ensures that no value has the longest such name
+ * if all shorter ones are taken. Returns -E2BIG as schema_add().
  */
 int schema_add_implied(struct schema *schema, bool all);
+/*
+ * Writes the longest name of an implied value: the word, with '_' before it up to SCHEMA_NAME_MAX
+ * bytes. Returns the word in it; each '_' further to the left begins the next longer name.
+ */
+const char *schema_longest_name(const char *word, char longest[static SCHEMA_NAME_MAX + 1]);
 /*
  * True if both have the same values in the same order. Compares what the text states, not where
  * values are stored, nor the largest sizes.

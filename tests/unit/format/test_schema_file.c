@@ -241,6 +241,42 @@ TEST(implied_schema)
 	packimg_close(dataset);
 }
 
+/*
+ * Writes a file with a field for each name that an implied value called `word` can have: the word,
+ * _word and so on. Checks its schema: the value has the longest name, whose field is left out.
+ */
+static void check_exhausted_names(const char *word)
+{
+	char names[SCHEMA_NAME_MAX + 1];
+	char *begin = names + SCHEMA_NAME_MAX - strlen(word);
+	struct packimg_writer *writer;
+
+	memset(names, '_', sizeof(names));
+	strcpy(begin, word);
+	assert_int_equal(packimg_writer_new(path_of("names.pimg"), NULL, &writer, &error), 0);
+	for (const char *name = names; name <= begin; name++)
+		field_of(writer, name, PACKIMG_FIELD_INT64);
+	finish(writer);
+	struct packimg *dataset = open_checked(path_of("names.pimg"));
+	const struct schema *schema = packimg_schema(dataset);
+	assert_int_equal(packimg_field_count(dataset), begin - names + 1);
+	assert_int_equal(schema->count, begin - names + 4);
+	assert_int_equal(schema_check(schema, NULL), 0);
+	assert_int_equal(schema_find(schema, names + 1), 1);
+	assert_int_not_equal(value_of(dataset, names)->store, SCHEMA_IN_COLUMN);
+	for (const char *name = names + 1; name <= begin; name++)
+		assert_int_equal(value_of(dataset, name)->store, SCHEMA_IN_COLUMN);
+	packimg_close(dataset);
+}
+
+TEST(fields_that_bear_every_name_of_an_implied_value)
+{
+	check_exhausted_names("image");
+	check_exhausted_names("label");
+	check_exhausted_names("sample");
+	check_exhausted_names("key");
+}
+
 TEST(writer_refuses_values_that_break_the_schema)
 {
 	struct packimg_writer *writer = begin(path_of("bad.pimg"), 0, text);
