@@ -294,8 +294,8 @@ static int schema_bind_all(struct packimg *dataset, const char *name, struct pac
 }
 
 /*
- * Checks that the section `images` of a file has the size that the schema, which has been read,
- * gives it.
+ * Checks that the schema, which has been read, describes the images of a file, and that the section
+ * `images` has the size that the schema gives it.
  */
 static int images_check(const struct packimg *dataset, const char *name,
 			const struct pimg_header *header, struct packimg_error *error)
@@ -303,15 +303,16 @@ static int images_check(const struct packimg *dataset, const char *name,
 	const struct pimg_section *section = header_section(header, PIMG_SECTION_IMAGES);
 	uint64_t size = header->sample_count * dataset->image_count * sizeof(struct pimg_record);
 
-	if (!section && dataset->image_count > 0)
-		return packimg_damaged(error, "%s: the section `images` is missing", name);
-	if (!section)
-		return 0;
-	if (!dataset->has_schema && header_section(header, PIMG_SECTION_SCHEMA))
+	if (!dataset->has_schema && header_section(header, PIMG_SECTION_SCHEMA) &&
+	    (header->incompatible & PIMG_INCOMPATIBLE_IMAGES))
 		return packimg_fail(error, -ENOTSUP,
 				    "%s: has images that a schema of a later version describes; "
 				    "use a newer loaderd",
 				    name);
+	if (!section && dataset->image_count > 0)
+		return packimg_damaged(error, "%s: the section `images` is missing", name);
+	if (!section)
+		return 0;
 	if (dataset->image_count == 0 || section->size != size)
 		return packimg_damaged(error,
 				       "%s: the section `images` has %" PRIu64

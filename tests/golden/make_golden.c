@@ -294,6 +294,41 @@ static void make_images(void)
 	packimg_encoder_free(encoder);
 }
 
+/* One sample, whose main image is a raster. */
+static void make_raster(void)
+{
+	static const uint16_t elements[5 * 3] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 300, 300, 300};
+	const struct packimg_raster_coding coding = {.method = PACKIMG_RASTER_RAW, .rows_log2 = 1};
+	struct packimg_raster raster = {
+		.data = (const uint8_t *)elements,
+		.step_x = 2,
+		.step_y = 10,
+		.width = 5,
+		.height = 3,
+		.channels = 1,
+		.element = PACKIMG_ELEMENT_U16,
+	};
+	struct packimg_item item = {
+		.width = 5,
+		.height = 3,
+		.label = 2,
+		.codec = PACKIMG_CODEC_RASTER,
+		.channels = 1,
+		.orientation = 1,
+	};
+	struct packimg_encoder *encoder;
+	struct packimg_writer *writer;
+
+	must(packimg_encoder_new(&encoder));
+	must(packimg_writer_new(path_of("good", "raster.pimg"), NULL, &writer, &error));
+	must(packimg_writer_schema(writer, "image: image u16[h,w]\nlabel: class i32\n", &error));
+	must(packimg_encode_raster(encoder, &raster, &coding, &item.data, &item.data_size, &error));
+	must(packimg_writer_add(writer, &item, &error));
+	must(packimg_writer_finish(writer, &error));
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+}
+
 /* A file in memory that can be changed. */
 struct file {
 	uint8_t *data;
@@ -639,6 +674,9 @@ BAD(check_image_width_long, TYPED(1).width += 1)
 BAD(check_image_width_short, TYPED(2).width -= 1)
 BAD(check_image_raster_main, RECORD(0).codec = PACKIMG_CODEC_RASTER)
 
+/* A change of raster.pimg. */
+BAD(newer_raster_schema, SCHEMA.version = 2)
+
 struct bad {
 	const char *name;
 	void (*change)(struct file *file);
@@ -805,6 +843,10 @@ static const struct bad image_bads[] = {
 	ENTRY(check_image_raster_main),
 };
 
+static const struct bad raster_bads[] = {
+	ENTRY(newer_raster_schema),
+};
+
 static void make_bad_of(const char *good, const struct bad *changes, size_t count)
 {
 	char name[128];
@@ -826,6 +868,7 @@ static void make_bad(void)
 	make_bad_of("full.pimg", bads, sizeof(bads) / sizeof(*bads));
 	make_bad_of("typed.pimg", typed_bads, sizeof(typed_bads) / sizeof(*typed_bads));
 	make_bad_of("images.pimg", image_bads, sizeof(image_bads) / sizeof(*image_bads));
+	make_bad_of("raster.pimg", raster_bads, sizeof(raster_bads) / sizeof(*raster_bads));
 	/* the only fault of these two files is an outdated checksum */
 	struct file file = file_read(path_of("good", "full.pimg"));
 	file.header->set_uuid[0] ^= 1;
@@ -852,6 +895,7 @@ int main(int argc, char **argv)
 	make_typed();
 	make_later_schema();
 	make_images();
+	make_raster();
 	make_extended();
 	make_shared();
 	make_bad();

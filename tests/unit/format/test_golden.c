@@ -270,6 +270,27 @@ TEST(images)
 	packimg_close(dataset);
 }
 
+/* A file whose main image is a raster. */
+TEST(raster)
+{
+	static const uint16_t last_row[5] = {300, 300, 300};
+	struct packimg *dataset = open_good("raster.pimg");
+	struct packimg_region region = {0, 2, 5, 1};
+	struct packimg_decoder *decoder;
+	struct packimg_sample sample;
+	struct packimg_raster raster;
+
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_sample(dataset, 0, &sample), 0);
+	assert_int_equal(sample.label, 2);
+	assert_int_equal(packimg_decode_raster(decoder, &sample, &region, &raster, &error), 0);
+	assert_int_equal(raster.element, PACKIMG_ELEMENT_U16);
+	assert_int_equal(raster.step_x, sizeof(last_row[0]));
+	assert_memory_equal(raster.data, last_row, sizeof(last_row));
+	packimg_decoder_free(decoder);
+	packimg_close(dataset);
+}
+
 /* A damaged record of section `images` is refused at each use, the ones beside it are not. */
 TEST(bad_image_at_use)
 {
