@@ -81,7 +81,7 @@ int packimg_isa_check(struct packimg_error *error);
 /* Reader */
 
 struct packimg;
-struct schema;
+struct schema; /* format/base/schema.h, installed as packimg/schema.h */
 
 /*
  * One stored sample. Pointers lead into the mapping and are valid while the dataset is open;
@@ -255,7 +255,7 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 
 /*
  * Returns the schema: names, roles, elements and shapes of all values of a sample (SPEC.md,
- * "Schema"; format/base/schema.h). A file that records none has the implied schema: an image, the
+ * "Schema"; packimg/schema.h). A file that records none has the implied schema: an image, the
  * fields, label, sample and key. Valid while the dataset is open.
  */
 const struct schema *packimg_schema(const struct packimg *dataset);
@@ -594,7 +594,7 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 			 enum packimg_field_type type, uint32_t *ret_field,
 			 struct packimg_error *error);
 /*
- * Sets the schema, whose text format/base/schema.h describes, before the first field and sample.
+ * Sets the schema, whose text packimg/schema.h describes, before the first field and sample.
  * Declares a field for each value that is stored in one; packimg_writer_field() with the value's
  * name returns its number. From then on the writer checks values against the schema, and the next
  * packimg_writer_add() or packimg_writer_finish() checks that the sample before is complete.

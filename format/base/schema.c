@@ -191,7 +191,7 @@ int schema_add(struct schema *schema, const struct schema_value *value)
 	return 0;
 }
 
-const char *schema_longest_name(const char *word, char longest[static SCHEMA_NAME_MAX + 1])
+const char *schema_longest_name(const char *word, char longest[SCHEMA_NAME_MAX + 1])
 {
 	size_t size = strlen(word);
 

@@ -1,7 +1,7 @@
 /*
  * Schema: the named, typed values of a sample, such as images, masks, boxes, labels and text. One
  * plain object for packimg, the file (SPEC.md, "Schema"), the protocol and clients; it owns no
- * memory. Pure functions, any thread. Has three forms:
+ * memory. Pure functions, any thread. Installed as packimg/schema.h. Has three forms:
  *
  * - text, one value a line, which people write: "boxes: boxes(image) f32[*,4] xyxy";
  * - struct schema;
@@ -13,6 +13,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum {
 	SCHEMA_VALUES_MAX = 64,
@@ -164,7 +168,7 @@ int schema_add_implied(struct schema *schema, bool all);
  * Writes the longest name of an implied value: the word, with '_' before it up to SCHEMA_NAME_MAX
  * bytes. Returns the word in it; each '_' further to the left begins the next longer name.
  */
-const char *schema_longest_name(const char *word, char longest[static SCHEMA_NAME_MAX + 1]);
+const char *schema_longest_name(const char *word, char longest[SCHEMA_NAME_MAX + 1]);
 /*
  * True if both have the same values in the same order. Compares what the text states, not where
  * values are stored, nor the largest sizes.
@@ -257,3 +261,7 @@ size_t schema_pack(const struct schema *schema, void *bytes);
  */
 int schema_unpack(const void *bytes, size_t size, struct schema *ret_schema,
 		  struct schema_error *error);
+
+#ifdef __cplusplus
+}
+#endif

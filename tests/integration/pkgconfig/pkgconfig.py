@@ -58,6 +58,15 @@ class Pkgconfig(unittest.TestCase):
         self.assertEqual(self.run_with_pkgconfig("pkg-config", "--print-requires-private", "feed").split(), ["libprotobuf-c"])
         self.assertEqual(sorted(self.run_with_pkgconfig("pkg-config", "--print-requires", "packimg").split()), ["libjpeg", "libxxhash", "libzstd"])
 
+    def test_headers(self):
+        """Each header compiles alone, in C and in C++, and includes nothing of this tree."""
+        include = pathlib.Path(self.run_with_pkgconfig("pkg-config", "--variable=includedir", "packimg").strip())
+        headers = sorted(str(file.relative_to(include)) for file in include.rglob("*.h"))
+        self.assertEqual(headers, ["loaderd/feed.h", "packimg.h", "packimg/schema.h"])
+        for compiler, language in (("cc", "c"), ("c++", "c++")):
+            for header in headers if shutil.which(compiler) else ():
+                run(compiler, "-x", language, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", include, "-include", header, "/dev/null")
+
     def test_meson(self):
         self.run_with_pkgconfig("meson", "setup", self.folder / "meson", PROJECT)
         self.run_with_pkgconfig("ninja", "-C", self.folder / "meson")

@@ -1,10 +1,11 @@
 /*
  * A user's program that links both libraries: it asks each for something that does not exist and
- * prints the error.
+ * prints the error. It uses a schema with what is installed alone.
  */
 #include <errno.h>
 #include <feed.h>
 #include <packimg.h>
+#include <packimg/schema.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@ int main(void)
 	struct feed *feed;
 	struct packimg *set;
 	struct packimg_error packimg_error;
+	static const char text[] = "image: image";
+	static struct schema schema;
 	char error[FEED_ERROR_MAX];
 
 	feed_options_init(&options);
@@ -23,6 +26,9 @@ int main(void)
 		return 1;
 	if (packimg_open("none.pimg", &set, &packimg_error) != -ENOENT)
 		return 2;
+	if (schema_parse(text, strlen(text), &schema, NULL) < 0 ||
+	    schema_find(&schema, "image") != 0)
+		return 3;
 	puts(error);
 	return 0;
 }
