@@ -204,9 +204,12 @@ static void box_apply(const struct geometry *geometry, const struct frame *frame
 static void point_apply(const struct geometry *geometry, const struct frame *frame, float far,
 			float *row)
 {
-	struct point point =
-		point_scale((struct point){row[0], row[1]}, frame->width, frame->height);
+	struct point point = {row[0], row[1]};
 
+	/* A point that does not move keeps its bytes. */
+	if (geometry->step_count == 0 && point_finite(point))
+		return;
+	point = point_scale(point, frame->width, frame->height);
 	for (unsigned i = 0; i < geometry->step_count; i++)
 		point = point_step(geometry, &geometry->steps[i], far, point);
 	point = point_scale(point, 1 / frame->out_width, 1 / frame->out_height);

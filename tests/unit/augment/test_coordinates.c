@@ -495,6 +495,29 @@ TEST(points_keep_what_is_theirs)
 	assert_int_equal(coordinates_row(&(struct coordinates){SCHEMA_CLASS, SCHEMA_XY, false}), 0);
 }
 
+/* Without steps, fractions would else change in their last bit. Points that are not finite do. */
+TEST(points_that_do_not_move_keep_their_bytes)
+{
+	static const enum schema_role roles[] = {SCHEMA_KEYPOINTS, SCHEMA_POLYGONS};
+	enum { COUNT = 200 };
+	struct geometry still = {.step_count = 0};
+	struct random_stream random;
+	float points[COUNT][2], moved[COUNT][2];
+
+	random_init(&random, 11, 0, 0, RANDOM_AUGMENT);
+	for (int i = 0; i < COUNT; i++)
+		for (int k = 0; k < 2; k++)
+			points[i][k] = random_float(&random);
+	points[0][0] = INFINITY;
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++) {
+		memcpy(moved, points, sizeof(moved));
+		coordinates_apply(&still, 97, 61, &(struct coordinates){roles[i], SCHEMA_XY, true},
+				  moved[0], COUNT);
+		assert_true(isnan(moved[0][0]) && isnan(moved[0][1]));
+		assert_memory_equal(moved[1], points[1], sizeof(moved) - sizeof(moved[0]));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2 && argc != 3) {
