@@ -501,13 +501,6 @@ static int schema_fail(struct schema_error *error, int code, const char *text)
 	return code;
 }
 
-int schema_check(const struct schema *schema, struct schema_error *error)
-{
-	struct schema_fault fault;
-
-	return schema_is_sound(schema, &fault) ? 0 : schema_fail(error, -EINVAL, fault.text);
-}
-
 /* Bytes */
 
 size_t schema_pack(const struct schema *schema, void *bytes)

@@ -32,9 +32,6 @@ enum {
 	SCHEMA_OF_NONE = 0xffff,
 };
 
-/* schema_value.longest of a file that does not record it. */
-#define SCHEMA_LONGEST_UNKNOWN UINT64_MAX
-
 enum schema_role {
 	SCHEMA_IMAGE = 1, /* pixels, which transforms of pixels change */
 	SCHEMA_MASK,      /* a number of each pixel of an image */
@@ -112,7 +109,8 @@ struct schema_value {
 	uint16_t of;     /* earlier value whose pixels or rows it shares, or SCHEMA_OF_NONE */
 	/*
 	 * Largest of any sample of the dataset; 0 as long as there are no samples. longest is in
-	 * rows, or in bytes for values without an element; width and height are in pixels.
+	 * rows, or in bytes for values without an element; UINT64_MAX in the implied schema of a
+	 * file that does not record it (PACKIMG_LONGEST_UNKNOWN). width and height are in pixels.
 	 */
 	uint64_t longest;
 	uint32_t width, height;
@@ -129,7 +127,7 @@ struct schema_error {
 };
 
 /*
- * Parses text that need not be terminated. A line is
+ * Parses text that need not be terminated, and checks every rule of SPEC.md, "Schema". A line is
  *
  *	NAME: ROLE[(NAME)] [ELEMENT[SHAPE]] [FORMAT] [sparse] [normalized]
  *
@@ -150,12 +148,7 @@ size_t schema_print(const struct schema *schema, char *text, size_t size);
 /* Writes the canonical line of one value, without a line feed. Returns as schema_print(). */
 size_t schema_print_value(const struct schema *schema, unsigned value, char *text, size_t size);
 
-/*
- * Checks every rule of SPEC.md, "Schema". Returns 0 or -EINVAL, with a sentence that names the
- * value. A schema from schema_parse() or schema_unpack() has been checked. error may be NULL.
- */
-int schema_check(const struct schema *schema, struct schema_error *error);
-/* Appends a value; the caller checks the schema in the end. Returns -E2BIG if there are 64. */
+/* Appends a value, and does not check it. Returns -E2BIG if there are 64. */
 int schema_add(struct schema *schema, const struct schema_value *value);
 /*
  * Appends "label: class i32", "sample: number u64" and "key: key", which every file has, where the

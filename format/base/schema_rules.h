@@ -1,4 +1,4 @@
-/* Tables and rules of schemas, for schema.c and schema_text.c only. Any thread. */
+/* Tables and rules of schemas, for schema.c, schema_text.c and tests only. Any thread. */
 #pragma once
 
 #include "format/base/schema.h"

@@ -1,5 +1,6 @@
 /* Schemas in files: what the writer refuses, what a reader checks at every use, and verifying. */
 #include "format/base/schema.h"
+#include "format/base/schema_rules.h"
 #include "format/layout.h"
 #include "tests/unit/format/fixture.h"
 #include "tests/unit/format/images.h"
@@ -201,6 +202,7 @@ TEST(implied_schema)
 {
 	struct packimg_item item = make_item(3);
 	struct packimg_writer *writer;
+	struct schema_fault fault;
 	char line[128];
 
 	assert_int_equal(packimg_writer_new(path_of("implied.pimg"), NULL, &writer, &error), 0);
@@ -216,7 +218,7 @@ TEST(implied_schema)
 	struct packimg *dataset = open_checked(path_of("implied.pimg"));
 	const struct schema *schema = packimg_schema(dataset);
 	assert_false(packimg_has_schema(dataset));
-	assert_int_equal(schema_check(schema, NULL), 0);
+	assert_true(schema_is_sound(schema, &fault));
 	assert_int_equal(schema->count, SCHEMA_VALUES_MAX);
 	static const struct {
 		const char *name, *line;
@@ -250,6 +252,7 @@ static void check_exhausted_names(const char *word)
 	char names[SCHEMA_NAME_MAX + 1];
 	char *begin = names + SCHEMA_NAME_MAX - strlen(word);
 	struct packimg_writer *writer;
+	struct schema_fault fault;
 
 	memset(names, '_', sizeof(names));
 	strcpy(begin, word);
@@ -261,7 +264,7 @@ static void check_exhausted_names(const char *word)
 	const struct schema *schema = packimg_schema(dataset);
 	assert_int_equal(packimg_field_count(dataset), begin - names + 1);
 	assert_int_equal(schema->count, begin - names + 4);
-	assert_int_equal(schema_check(schema, NULL), 0);
+	assert_true(schema_is_sound(schema, &fault));
 	assert_int_equal(schema_find(schema, names + 1), 1);
 	assert_int_not_equal(value_of(dataset, names)->store, SCHEMA_IN_COLUMN);
 	for (const char *name = names + 1; name <= begin; name++)
