@@ -274,21 +274,13 @@ static inline uint32_t source_byte(const int32_t *columns, uint32_t at, uint32_t
 	return (uint32_t)columns[at / size] * size + at % size;
 }
 
-/* Returns the first byte of a block. */
-static uint32_t block_place(uint32_t block, uint32_t bytes)
-{
-	uint32_t at = block * EFFECT_BLOCK;
-
-	return bytes - at < EFFECT_BLOCK ? bytes - EFFECT_BLOCK : at;
-}
-
 /* Returns the parts that the widest of the blocks needs. */
 static uint32_t parts_needed(const int32_t *columns, uint32_t bytes, uint32_t size)
 {
 	uint32_t widest = 0;
 
-	for (uint32_t b = 0; b * EFFECT_BLOCK < bytes; b++) {
-		uint32_t low = UINT32_MAX, high = 0, place = block_place(b, bytes);
+	for (uint32_t at = 0; at < bytes; at += EFFECT_BLOCK) {
+		uint32_t low = UINT32_MAX, high = 0, place = effect_block_place(at, bytes);
 
 		for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
 			uint32_t from = source_byte(columns, place + i, size);
@@ -350,8 +342,8 @@ static int source_arrange(struct raster_resampler *resampler, const struct segme
 	struct effect_part *parts = resampler->parts.data;
 
 	for (uint32_t b = 0; b < blocks; b++)
-		block_make(segment->columns, block_place(b, bytes), size, row_bytes,
-			   parts + (size_t)b * per_block, per_block);
+		block_make(segment->columns, effect_block_place(b * EFFECT_BLOCK, bytes), size,
+			   row_bytes, parts + (size_t)b * per_block, per_block);
 	source->parts = parts;
 	source->per_block = per_block;
 	source->kernels = effect_kernels_get(resampler->isa);

@@ -54,6 +54,14 @@ struct effect_part {
 	uint8_t select[EFFECT_BLOCK];
 };
 
+/*
+ * Returns the first byte of the block at `at` of `size` bytes: the last block ends with the output.
+ */
+static inline uint32_t effect_block_place(uint32_t at, uint32_t size)
+{
+	return size - at < EFFECT_BLOCK ? size - EFFECT_BLOCK : at;
+}
+
 struct effect_kernels {
 	void (*table)(uint32_t *pixels, size_t count, const struct effect_table *table);
 	void (*histogram)(const uint32_t *pixels, size_t count, uint32_t histogram[3][256]);
