@@ -1,10 +1,19 @@
 #include "format/schema_field.h"
 
-#include "format/base/text/text.h"
-
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+/* format/base includes nothing of libpackimg, so schema.h repeats what both state. */
+#define SAME_ELEMENT(name) ((int)PACKIMG_ELEMENT_##name == (int)SCHEMA_##name)
+static_assert(SAME_ELEMENT(U8) && SAME_ELEMENT(F32) && SAME_ELEMENT(U16) && SAME_ELEMENT(I16) &&
+		      SAME_ELEMENT(I32),
+	      "enum packimg_element has the numbers of enum schema_element");
+static_assert((int)SCHEMA_SIDE_MAX == PACKIMG_SIDE_MAX, "one limit");
+static_assert((int)SCHEMA_CHANNELS_MAX == PACKIMG_RASTER_CHANNELS_MAX, "one limit");
+static_assert((int)SCHEMA_COLUMNS_MAX == PACKIMG_FIELDS_MAX, "one limit");
+static_assert((int)SCHEMA_NAME_MAX <= PACKIMG_NAME_MAX, "a value's name is that of its field");
 
 static bool is_float(enum schema_element element)
 {
