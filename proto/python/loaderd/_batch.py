@@ -130,11 +130,11 @@ class Batch:
         return name in self.keys()
 
     def __getitem__(self, name: str) -> Any:
-        """Returns what the attribute of that name is, or the value or extra field of that name, see value() and field()."""
-        if name in _SECTIONS:
-            return getattr(self, name)
+        """Returns the value of the schema, the attribute or the extra field of that name, in this order; see value() and field()."""
         if name in self._source.sections:
             return self.value(name)
+        if name in _SECTIONS:
+            return getattr(self, name)
         if name in self._names:
             return self.field(name)
         raise KeyError(f"{name!r} is none of {', '.join(self.keys())}; `images, labels = batch` takes both at once")

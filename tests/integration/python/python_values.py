@@ -147,6 +147,21 @@ class Typed(unittest.TestCase):
                 self.assertEqual((batch["target"].shape, batch["target"].dtype), ((batch.count, 2), numpy.float32))
                 self.assertEqual((batch["area"].dtype, batch["small"].dtype), (numpy.float32, numpy.uint8))
 
+    def test_names_of_sections(self):
+        """A value of the schema that has the name of an attribute is what batch[NAME] gives."""
+        pixels = memoryview(bytes(16 * 12 * 3)).cast("B", (12, 16, 3))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "names.pimg"
+            with loaderd.Writer(path, "image: image\nboxes: boxes(image) f32[*,4] xyxy\nlabels: class(boxes) i32[*]\nsamples: value i64") as writer:
+                for i in range(3):
+                    writer.add({"image": pixels, "label": 1, "boxes": [[0, 0, 4, 4]] * i, "labels": [5] * i, "samples": 70 + i})
+            with loaderd.Feed(path, pipeline="", batch_size=3, daemon="private", values=["boxes", "labels", "samples"]) as feed:
+                batch = next(feed)
+                self.assertEqual([rows.tolist() for rows in batch["labels"]], [[], [5], [5, 5]])
+                self.assertEqual((batch["samples"].tolist(), batch["flags"].tolist()), ([70, 71, 72], [0, 0, 0]))
+                self.assertEqual((batch.labels.tolist(), batch.samples.tolist()), ([1, 1, 1], [0, 1, 2]))
+                self.assertEqual(batch.keys().count("labels"), 1)
+
 
 class RaggedRows(unittest.TestCase):
     """Ragged by itself: rows that neither adjoin nor are in order."""
