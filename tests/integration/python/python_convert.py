@@ -255,6 +255,14 @@ class Convert(unittest.TestCase):
         self.put(f"{top}/ImageSets/Main/val.txt", "1\n")
         self.convert("VOCdevkit")
         self.assertEqual((self.stored("out-train.pimg"), self.stored("out-val.pimg")), ([self.jpegs[0], self.jpegs[2]], self.jpegs[1:2]))
+        for i, name in enumerate(("a", "a.1", "[0]")):
+            self.put(f"names/JPEGImages/{name}.jpg", self.jpegs[i])
+            self.put(f"names/Annotations/{name}.xml", "<annotation/>")
+        self.convert("names")
+        samples = {sample["source"]: data for sample, data in zip(self.listed(), self.stored())}
+        self.assertEqual(samples, {"a": self.jpegs[0], "a.1": self.jpegs[1], "[0]": self.jpegs[2]})
+        self.put("names/JPEGImages/a.png", b"")
+        self.assertIn("a.png: a.jpg has the same name", self.convert("names", status=2))
         self.put(f"{top}/Annotations/1.xml", "<annotation><object/></annotation>")
         self.assertIn("1.xml: not an annotation of Pascal VOC: an object lacks its name or its bndbox", self.convert("VOCdevkit", status=2))
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ._part import Choice, Field, Part, Refusal
+from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
 
 _FOLDERS = (("leftImg8bit", "gtFine"), ("leftImg8bit", "gtCoarse"), *((images, masks) for images in ("images", "image", "imgs", "img")
             for masks in ("annotations", "masks", "mask", "labels", "annotation")))  # fmt: skip
-_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")
 _CITYSCAPES = ("_leftImg8bit", "_labelIds")  # how the names of images and of masks of class numbers end
 
@@ -40,7 +39,7 @@ def _mask_of(image: Path, images: Path, masks: Path) -> Optional[Path]:
 
 
 def _images(folder: Path) -> List[Path]:
-    return sorted(name for name in folder.rglob("*") if name.suffix.lower() in _IMAGES)
+    return sorted(name for name in folder.rglob("*") if name.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def recognises(path: Path) -> bool:

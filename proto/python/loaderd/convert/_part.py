@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set
 
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")  # of files beside their annotations
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
 LABEL_NAMES = ("label", "labels", "target", "class", "cls", "fine_label", "image/class/label", "class_label", "y")
 KEY_NAMES = ("__key__", "key", "file_name", "filename", "image/filename", "path")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from xml.etree import ElementTree
 
-from ._part import Choice, Field, Part, Refusal
+from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
 
 _SPLITS = ("train", "val", "test")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -21,11 +21,23 @@ def recognises(path: Path) -> bool:
     return _top(path) is not None
 
 
-def _listed(top: Path) -> Dict[str, List[str]]:
+def _images(top: Path) -> Dict[str, Path]:
+    """The files of images by the names that annotations and lists have for them."""
+    found: Dict[str, Path] = {}
+    for path in sorted((top / "JPEGImages").iterdir()):
+        if path.suffix.lower() not in IMAGE_SUFFIXES:
+            continue
+        if path.stem in found:
+            raise Refusal(f"{path}: {found[path.stem].name} has the same name, and only one can be the image of {path.stem}.xml: remove one")
+        found[path.stem] = path
+    return found
+
+
+def _listed(top: Path, images: Mapping[str, Path]) -> Dict[str, List[str]]:
     """The names of the images of each split, or of all."""
     sets = top / "ImageSets" / "Main"
     splits = {split: (sets / f"{split}.txt").read_text().split() for split in _SPLITS if (sets / f"{split}.txt").is_file()}
-    return splits or {"": sorted(name.stem for name in (top / "JPEGImages").iterdir() if name.suffix.lower() in (".jpg", ".jpeg", ".png"))}
+    return splits or {"": sorted(images)}
 
 
 def _objects(path: Path) -> List[Dict[str, Any]]:
@@ -52,7 +64,8 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     top = _top(path)
     if top is None:
         raise Refusal(f"{path}: it holds no JPEGImages/ and Annotations/")
-    splits = _listed(top)
+    images = _images(top)
+    splits = _listed(top, images)
     classes = sorted({item["name"] for names in splits.values() for name in names for item in _objects(top / "Annotations" / f"{name}.xml")})
     has_masks = (top / "SegmentationClass").is_dir()
     fields = [
@@ -62,19 +75,18 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     if has_masks:
         fields.append(Field("mask", "mask", "mask(image) u8[h,w] sparse"))
     notes = ["boxes are those of the files, which count pixels from 1"]
-    return [Part(split if len(splits) > 1 else "", fields, _reader(top, names, classes, has_masks), classes, notes) for split, names in splits.items()]
+    return [Part(split if len(splits) > 1 else "", fields, _reader(top, images, names, classes, has_masks), classes, notes) for split, names in splits.items()]
 
 
-def _reader(top: Path, names: Sequence[str], classes: Sequence[str], has_masks: bool) -> Any:
+def _reader(top: Path, images: Mapping[str, Path], names: Sequence[str], classes: Sequence[str], has_masks: bool) -> Any:
     numbers = {name: number for number, name in enumerate(classes)}
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for name in names:
             objects = _objects(top / "Annotations" / f"{name}.xml")
             mask = top / "SegmentationClass" / f"{name}.png"
-            images = [image for image in (top / "JPEGImages").glob(f"{name}.*")]
             yield {
-                "image": images[0] if images else top / "JPEGImages" / f"{name}.jpg",
+                "image": images.get(name, top / "JPEGImages" / f"{name}.jpg"),
                 "key": name,
                 "boxes": [item["box"] for item in objects],
                 "class": [numbers[item["name"]] for item in objects],

@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ._part import Choice, Field, Part, Refusal
+from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
 
-_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 
 def _pairs(folder: Path) -> Dict[str, Tuple[Path, Path]]:
@@ -75,7 +74,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     notes = [] if names else ["no data.yaml with names: lies beside the images, so classes have numbers alone"]
     found = []
     for split, (images, labels) in pairs.items():
-        files = sorted(name for name in images.rglob("*") if name.suffix.lower() in _IMAGES)
+        files = sorted(name for name in images.rglob("*") if name.suffix.lower() in IMAGE_SUFFIXES)
         fields = [
             Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("boxes", "boxes", "boxes(image) f32[*,4] cxcywh normalized"),
             Field("class", "class", "class(boxes) i32[*]"),
