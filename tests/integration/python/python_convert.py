@@ -218,6 +218,33 @@ class Convert(unittest.TestCase):
         self.put("bad.json", {"images": images, "annotations": [{"id": 4, "image_id": 99, "bbox": [0, 0, 1, 1]}]})
         self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
 
+    def test_coco_entries(self):
+        """Entries that lack what is needed, or have an id of another, are refused by file and entry."""
+        image, category = {"id": 7, "file_name": "0.jpg"}, {"id": 3, "name": "car"}
+        box = {"id": 1, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}
+
+        def without(entry, name):
+            return {key: value for key, value in entry.items() if key != name}
+
+        for images, categories, annotations, told in (
+            ([image], [category], [box, {**box, "bbox": [5, 6, 7, 8]}], "annotations[1] with id 1: an entry before it has the same id"),
+            ([image, {**image, "file_name": "1.jpg"}], [category], [], "images[1] with id 7: an entry before it has the same id"),
+            ([without(image, "id")], [category], [], "images[0]: its id is missing; it has to be a whole number or a text"),
+            ([without(image, "file_name")], [category], [], "images[0] with id 7: its file_name is missing; it has to be a text"),
+            ([image], [without(category, "name")], [], "categories[0] with id 3: its name is missing"),
+            ([image], [without(category, "id")], [], "categories[0]: its id is missing"),
+            ([image], [category], [without(box, "id")], "annotations[0]: its id is missing"),
+            ([image], [category], [without(box, "category_id")], "annotations[0] with id 1: its category_id is missing"),
+            ([image], [category], [{**box, "category_id": 4}], "its category_id is 4, which is not in the list of categories"),
+            ([image], [category], [{**box, "image_id": [7]}], "its image_id is [7]; it has to be"),
+            ([image], [category], [{**box, "bbox": [1, 2]}], "its bbox is [1, 2], not the four numbers"),
+            ([image], [category], [5], "annotations[0]: its image_id is missing"),
+            ([image], {"3": "car"}, [], "bad.json: categories is not a list"),
+        ):
+            self.put("bad.json", {"images": images, "categories": categories, "annotations": annotations})
+            with self.subTest(told):
+                self.assertIn(told, self.convert("bad.json", status=2))
+
     def test_yolo(self):
         """Boxes and polygons; classes by data.yaml in its several forms."""
         for split, lines in (("train", ["1 0.5 0.5 0.25 0.125\n0 0.25 0.25 0.5 0.5\n", ""]), ("val", ["0 0.25 0.25 0.75 0.25 0.75 0.5\n"])):

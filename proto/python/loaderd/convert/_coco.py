@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from ._part import Choice, Field, Part, Refusal
 
@@ -58,6 +58,31 @@ def _load(path: Path) -> Mapping[str, Any]:
     return loaded
 
 
+def _required(where: str, item: Any, name: str, *kinds: Type[Any]) -> Any:
+    """Returns a value of an entry of a list, which has to have one of these types."""
+    value = item.get(name) if isinstance(item, dict) else None
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        wanted = " or ".join({int: "a whole number", str: "a text", list: "a list"}[kind] for kind in kinds)
+        raise Refusal(f"{where}: its {name} is {'missing' if value is None else repr(value)}; it has to be {wanted}")
+    return value
+
+
+def _entries(path: Path, loaded: Mapping[str, Any], name: str) -> Iterator[Tuple[str, Any]]:
+    """Yields the entries of a list, each with its place for messages. Refuses an id that an earlier entry of the file has."""
+    entries = loaded.get(name) or ()
+    if not isinstance(entries, (list, tuple)):
+        raise Refusal(f"{path}: {name} is not a list")
+    seen: Set[Any] = set()
+    for position, entry in enumerate(entries):
+        number = entry.get("id") if isinstance(entry, dict) else None
+        where = f"{path}: {name}[{position}]" + ("" if number is None else f" with id {number!r}")
+        if isinstance(number, (int, str)):
+            if number in seen:
+                raise Refusal(f"{where}: an entry before it has the same id, and ids tell {name} apart: give each its own")
+            seen.add(number)
+        yield where, entry
+
+
 class _Objects:
     """The annotations of all images, by image."""
 
@@ -66,26 +91,37 @@ class _Objects:
         self.names: Dict[int, str] = {}
         self.keypoints = 0  # of an object
         self.objects: Dict[Any, Dict[Any, Dict[str, Any]]] = {}  # by image and the annotation's id
+        self.used: Set[int] = set()  # categories that objects have
         self.captions: Dict[Any, List[str]] = {}
         for path in files:
             self._add(path, _load(path))
         self.numbers = {category: number for number, category in enumerate(sorted(self.names))}
 
     def _add(self, path: Path, loaded: Mapping[str, Any]) -> None:
-        for image in loaded["images"]:
-            self.images.setdefault(image["id"], image)
-        for category in loaded.get("categories", ()):
-            self.names[category["id"]] = str(category["name"])
-            self.keypoints = max(self.keypoints, len(category.get("keypoints", ())))
-        for annotation in loaded.get("annotations", ()):
-            image = annotation.get("image_id")
+        for where, image in _entries(path, loaded, "images"):
+            _required(where, image, "file_name", str)
+            self.images.setdefault(_required(where, image, "id", int, str), image)
+        for where, category in _entries(path, loaded, "categories"):
+            self.names[_required(where, category, "id", int)] = _required(where, category, "name", str)
+            self.keypoints = max(self.keypoints, len(category.get("keypoints") or ()))
+        for where, annotation in _entries(path, loaded, "annotations"):
+            image = _required(where, annotation, "image_id", int, str)
             if image not in self.images:
                 raise Refusal(f"{path}: annotation {annotation.get('id')} is of image {image}, which is not listed")
             if "caption" in annotation:
                 self.captions.setdefault(image, []).append(annotation["caption"])
             elif "bbox" in annotation:
-                # instances_ and person_keypoints_ describe the same object under one id
-                self.objects.setdefault(image, {}).setdefault(annotation.get("id"), {}).update(annotation)
+                self._add_object(where, image, annotation)
+
+    def _add_object(self, where: str, image: Any, annotation: Mapping[str, Any]) -> None:
+        category = _required(where, annotation, "category_id", int)
+        if category not in self.names:
+            raise Refusal(f"{where}: its category_id is {category}, which is not in the list of categories")
+        if len(_required(where, annotation, "bbox", list)) != 4:
+            raise Refusal(f"{where}: its bbox is {annotation['bbox']}, not the four numbers x, y, width and height")
+        self.used.add(category)
+        # instances_ and person_keypoints_ describe the same object under one id
+        self.objects.setdefault(image, {}).setdefault(_required(where, annotation, "id", int), {}).update(annotation)
 
 
 def _part(name: str, files: Sequence[Path], folders: Sequence[Path]) -> Part:
