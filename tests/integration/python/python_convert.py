@@ -198,7 +198,7 @@ class Convert(unittest.TestCase):
         self.put("coco/annotations/captions_train2017.json", {"images": images, "annotations": captions})
         said = self.convert("coco")
         self.assertNotIn("NO SAMPLE HAS A LABEL", said)
-        self.assertIn("classes are numbered 0 .. 1 in the order of their ids, 3 .. 18", said)
+        self.assertIn("classes 0 .. 1 are the categories in the order of their ids, 3 .. 18", said)
         self.assertEqual(self.stored(), self.jpegs[:3])
         self.holds(struct.pack("<8f", 1, 2, 3, 4.5, 5, 6, 7, 8), struct.pack("<2f", 9, 56), struct.pack("<2q", 1, 2), b'["a car", "blue"]')
         self.assertEqual([s["fields"]["class"] for s in self.listed()], [[1, 0], [], [0]])
@@ -213,10 +213,30 @@ class Convert(unittest.TestCase):
         self.put("rf/train/a.jpg", self.jpegs[0])
         self.put("rf/train/_annotations.coco.json", {"images": [{"id": 0, "file_name": "a.jpg"}, {"id": 1, "file_name": "gone.jpg"}], "categories": categories, "annotations": []})
         self.assertIn("gone.jpg: [Errno 2]", self.convert("rf", status=1))
+        self.put("rf/train/_annotations.coco.json", {"images": [{"id": 0, "file_name": "a.jpg"}], "categories": categories[:1], "annotations": []})
+        self.assertIn("class 0 is category 18", self.convert("rf"))
         self.put("bad.json", '{"images": 5, "annotations": []}')
         self.assertIn("it has no list of images", self.convert("bad.json", status=2))
         self.put("bad.json", {"images": images, "annotations": [{"id": 4, "image_id": 99, "bbox": [0, 0, 1, 1]}]})
         self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
+
+    def classes(self, name="out.pimg"):
+        text = subprocess.run([PACKIMG, "info", "--json", self.dir / name], check=True, stdout=subprocess.PIPE).stdout
+        return [kind["name"] for kind in json.loads(text)["classes"]]
+
+    def test_names_of_two_classes(self):
+        """A category without objects that has another's name, as in Roboflow's exports, gets one of its own; two with objects are refused."""
+        categories = [{"id": 0, "name": "pill", "supercategory": "none"}, {"id": 1, "name": "pill", "supercategory": "pill"}]
+        for split, used in (("train", 1), ("valid", 1), ("test", 0)):
+            self.put(f"rf/{split}/a.jpg", self.jpegs[0])
+            annotations = [{"id": 1, "image_id": 0, "category_id": used, "bbox": [1, 2, 3, 4]}]
+            self.put(f"rf/{split}/_annotations.coco.json", {"images": [{"id": 0, "file_name": "a.jpg"}], "categories": categories, "annotations": annotations})
+        said = self.convert("rf", status=2)
+        self.assertIn("/_annotations.coco.json: classes 0 and 1 are both called 'pill', and objects are of both: rename one", said)
+        (self.dir / "rf/test/_annotations.coco.json").unlink()
+        self.assertIn("class 0 is called pill_0 here: class 1 is pill, too, and no object is of class 0", self.convert("rf"))
+        self.assertEqual([s["fields"]["class"] for s in self.listed("out-train.pimg")], [[1]])
+        self.assertEqual(self.classes("out-train.pimg"), ["pill_0", "pill"])
 
     def test_coco_entries(self):
         """Entries that lack what is needed, or have an id of another, are refused by file and entry."""

@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
+from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
-from ._part import Choice, Field, Part, Refusal
+from ._part import Choice, Field, Part, Refusal, unique_names
 
 _KINDS = ("instances_", "person_keypoints_", "captions_")
 _ROBOFLOW = "_annotations.coco.json"
@@ -38,8 +38,11 @@ def recognises(path: Path) -> bool:
 def parts(path: Path, chosen: Choice) -> List[Part]:
     splits = _files(path) if path.is_dir() else {"": [path]}
     if path.is_dir():
-        return [_part(split if len(splits) > 1 else "", files, _image_folders(path, split)) for split, files in splits.items()]
-    return [_part("", [path], [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
+        found = {split: _Objects(files) for split, files in splits.items()}
+        used = {category for objects in found.values() for category in objects.used}
+        return [_part(split if len(splits) > 1 else "", objects, used, splits[split][0], _image_folders(path, split)) for split, objects in found.items()]
+    found_alone = _Objects([path])
+    return [_part("", found_alone, found_alone.used, path, [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
 
 
 def _image_folders(top: Path, split: str) -> List[Path]:
@@ -124,8 +127,17 @@ class _Objects:
         self.objects.setdefault(image, {}).setdefault(_required(where, annotation, "id", int), {}).update(annotation)
 
 
-def _part(name: str, files: Sequence[Path], folders: Sequence[Path]) -> Part:
-    found = _Objects(files)
+def _numbering(found: _Objects) -> Sequence[str]:
+    """A note of the numbers that classes got, if these are not those of the categories."""
+    if list(found.numbers) == list(found.numbers.values()):
+        return []
+    if len(found.numbers) == 1:
+        return [f"class 0 is category {min(found.numbers)}"]
+    return [f"classes 0 .. {len(found.numbers) - 1} are the categories in the order of their ids, {min(found.numbers)} .. {max(found.numbers)}"]
+
+
+def _part(name: str, found: _Objects, used: AbstractSet[int], path: Path, folders: Sequence[Path]) -> Part:
+    """`used` are the categories that objects of any split have; `path` is a file for messages."""
     fields = [Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key")]
     notes: List[str] = []
     if found.names:
@@ -135,13 +147,13 @@ def _part(name: str, files: Sequence[Path], folders: Sequence[Path]) -> Part:
             Field("segmentation", "segmentation", "json"),
         ]  # fmt: skip
         notes.append("segmentation is JSON, a list with an entry for each box, which transforms leave as it is")
-        if list(found.numbers) != list(found.numbers.values()):
-            notes.append(f"classes are numbered 0 .. {len(found.numbers) - 1} in the order of their ids, {min(found.numbers)} .. {max(found.numbers)}")
+        notes += _numbering(found)
     if found.keypoints:
         fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{found.keypoints},3] xyv"))
     if found.captions:
         fields.append(Field("captions", "captions", "json"))
-    return Part(name, fields, lambda: _rows(found, folders), [found.names[category] for category in sorted(found.names)] or None, notes)
+    names = unique_names(found.names, used, path, notes)
+    return Part(name, fields, lambda: _rows(found, folders), [names[category] for category in sorted(names)] or None, notes)
 
 
 def _find(folders: Sequence[Path], name: str) -> Path:

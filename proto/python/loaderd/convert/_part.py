@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set
+from pathlib import Path
+from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")  # of files beside their annotations
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
@@ -85,6 +86,23 @@ def _kind_of(value: Any) -> str:
     except (TypeError, ValueError):
         return ""
     return "json"
+
+
+def unique_names(names: Mapping[int, str], used: AbstractSet[int], where: Path, notes: List[str]) -> Dict[int, str]:
+    """Renames classes that no object has and whose name another class has, too, as Roboflow's first category often has; notes say so.
+
+    `used` are the numbers of the classes that objects have. Refuses two of these with one name.
+    """
+    unique: Dict[int, str] = {}
+    for number in sorted(names, key=lambda number: (number not in used, number)):
+        name, taken = names[number], {other: one for one, other in unique.items()}
+        if name in taken and number in used:
+            raise Refusal(f"{where}: classes {taken[name]} and {number} are both called {name!r}, and objects are of both: rename one, or make them one class")
+        unique[number] = name
+        if name in taken:
+            unique[number] = field_name(f"{name}_{number}", list(names.values()))
+            notes.append(f"class {number} is called {unique[number]} here: class {taken[name]} is {name}, too, and no object is of class {number}")
+    return {number: unique[number] for number in names}
 
 
 def is_image_file(data: Any) -> bool:
