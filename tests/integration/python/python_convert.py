@@ -271,19 +271,54 @@ class Convert(unittest.TestCase):
             for i, text in enumerate(lines):
                 self.put(f"yolo/images/{split}/{i}.jpg", self.jpegs[i])
                 self.put(f"yolo/labels/{split}/{i}.txt", text)
-        for yaml in ("names: ['cat', dog]\n", 'names: ["cat", "dog"]\nnc: 2\n', "path: x\nnames:\n  0: cat\n  1: dog # tail\nnc: 2\n", "names:\n- cat\n- dog\n"):
+        for yaml in ("names: ['cat', dog]\n", 'names: ["cat", "dog"]\nnc: 2\n', "path: x\nnames:\n  0: cat\n  1: dog # tail\nnc: 2\n", "names:\n- cat\n- dog\n",
+                     "names:\n  1: dog\n\n# 2: none\n  0: cat\nnc: 2\n", "names: {0: cat, 1: dog}\n", "names: {'1': dog, # one\n  0: \"cat\",\n}\nnc: 2\n",
+                     "names:  # of animals\n  0: cat\n  1: dog", "names: [\n  cat, # first\n  dog\n]\n"):
             self.put("yolo/data.yaml", yaml)
             self.convert("yolo")
             self.assertEqual(self.stored("out-train.pimg"), self.jpegs[:2])
             self.holds(struct.pack("<8f", 0.5, 0.5, 0.25, 0.125, 0.25, 0.25, 0.5, 0.5), name="out-train.pimg")
             self.holds(struct.pack("<4f", 0.5, 0.375, 0.5, 0.25), b"[[0.25, 0.25, 0.75, 0.25, 0.75, 0.5]]", name="out-val.pimg")
             self.assertIn("cxcywh normalized", self.info("out-train.pimg")["boxes"])
-            text = subprocess.run([PACKIMG, "info", "--json", "--classes", self.dir / "out-val.pimg"], check=True, stdout=subprocess.PIPE).stdout.decode()
-            self.assertTrue('"cat"' in text and '"dog"' in text, text)
+            self.assertEqual(self.classes("out-val.pimg"), ["cat", "dog"])
+        for yaml, names in (("names: ['a, b', \"it's\", 'don''t', traffic light]", ["a, b", "it's", "don't", "traffic light"]), ("names:\n- 'a # b'\n- c: d\n", ["a # b", "c: d"])):
+            self.put("yolo/data.yaml", yaml)
+            self.convert("yolo")
+            self.assertEqual(self.classes("out-val.pimg"), names)
+        for yaml, told in (("names:\n  0: cat\n  2: dog\n", "data.yaml: names: class 1 is missing among 0 .. 2"), ("names: {0: cat, 0: dog}", "class 0 is both 'cat' and 'dog'"),
+                           ("names: {cat: 0}\n", "cannot read 'cat: 0}'"), ("names:\n  cat: 0\n", "cannot read 'cat: 0'"), ("names: [cat, dog", "cannot read"),
+                           ("names: animals.txt\n", "names: is 'animals.txt', not a list or a mapping"), ("names: [cat, cat]", "classes 0 and 1 are both called 'cat'")):
+            self.put("yolo/data.yaml", yaml)
+            with self.subTest(yaml):
+                self.assertIn(told, self.convert("yolo", status=2))
+        (self.dir / "yolo/data.yaml").unlink()
+        self.put("yolo/classes.txt", "cat\ndog")  # without an end of line
+        self.convert("yolo")
+        self.assertEqual(self.classes("out-val.pimg"), ["cat", "dog"])
         self.put("yolo/labels/val/0.txt", "0 0.5 0.5 0.25\n")
         self.assertIn("val/0.txt, line 1: 3 numbers follow the class", self.convert("yolo", status=2))
         self.put("yolo/labels/val/0.txt", "5 0.5 0.5 0.25 0.25\n")
         self.assertIn("there is no class 5 among 2", self.convert("yolo", status=2))
+
+    def test_yolo_poses(self):
+        """kpt_shape makes keypoints of what follows the boxes; without it the same lines would be polygons."""
+        for i, text in enumerate(("0 0.5 0.5 0.25 0.25 0.125 0.25 2 0 0 0\n", "")):
+            self.put(f"pose/images/{i}.jpg", self.jpegs[i])
+            self.put(f"pose/labels/{i}.txt", text)
+        for shape in ("[2, 3]", "\n  - 2\n  - 3"):
+            self.put("pose/data.yaml", f"kpt_shape: {shape}  # of a face\nflip_idx: [0, 1]\nnames: [face]\n")
+            self.convert("pose")
+            self.assertTrue(self.info()["keypoints"].startswith("keypoints(boxes) f32[*,2,3] xyv normalized, up to 1 row"), self.info())
+            self.assertNotIn("polygons", self.info())
+            self.holds(struct.pack("<4f", 0.5, 0.5, 0.25, 0.25), struct.pack("<6f", 0.125, 0.25, 2, 0, 0, 0))
+        self.put("pose/labels/1.txt", "0 0.5 0.5 0.25 0.25\n")
+        self.assertIn("1.txt, line 1: 4 numbers follow the class; with kpt_shape [2, 3] in data.yaml there are 10", self.convert("pose", status=2))
+        self.put("pose/data.yaml", "kpt_shape: [3, 2]\nnames: [face]\n")
+        self.put("pose/labels/1.txt", "")
+        self.convert("pose")
+        self.assertIn("f32[*,3,2] xy normalized", self.info()["keypoints"])
+        self.put("pose/data.yaml", "kpt_shape: [6]\nnames: [face]\n")
+        self.assertIn("data.yaml: kpt_shape: is '[6]', not the number of keypoints and 2 or 3", self.convert("pose", status=2))
 
     def voc_object(self, name, *box):
         corners = "".join(f"<{tag}>{value}</{tag}>" for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box))

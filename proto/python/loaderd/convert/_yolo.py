@@ -1,12 +1,27 @@
 """YOLO's text files: a line for each object, its class and its box or polygon as fractions of the image (https://docs.ultralytics.com/datasets/)."""
 
-import ast
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
+from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal, unique_names
 
+_BLANK = r"(?:\s+(?:#[^\n]*)?)*"  # of YAML, with comments
+_NUMBER = r"""(?:['"]?(?P<number>\d+)['"]?\s*:)"""
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'"""
+# An item of a list or a mapping in brackets, up to the comma or bracket behind it.
+_FLOW_ITEM = re.compile(rf"""{_BLANK}{_NUMBER}?{_BLANK}(?P<name>{_QUOTED}|[^,\]}}'"\s#][^,\]}}]*?){_BLANK}(?P<end>[,\]}}])""")
+_FLOW_END = re.compile(rf"{_BLANK}[\]}}]")
+# A line such as "- cat" or "3: cat".
+_BLOCK_ITEM = re.compile(rf"""\s*(?:-\s|{_NUMBER})\s*(?P<name>{_QUOTED}|[^'"\s].*?)\s*(?:\s#.*)?""")
+
+
+class _Data(NamedTuple):
+    """What the data.yaml beside the images says."""
+
+    path: Path  # for messages
+    names: Mapping[int, str]  # of classes; empty if nothing says them
+    keypoints: Tuple[int, int] = (0, 0)  # of an object, and numbers of each: 2 (x, y) or 3 (and visibility)
 
 
 def _pairs(folder: Path) -> Dict[str, Tuple[Path, Path]]:
@@ -24,44 +39,127 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and any(next(labels.glob("*.txt"), None) for _, labels in _pairs(path).values())
 
 
-def _names(folder: Path) -> Optional[List[str]]:
-    """Names of the classes from data.yaml, as a list in one line, or a line for each, with or without numbers."""
+def _scalar(text: str) -> str:
+    """A text of YAML without its quotes."""
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[0] == '"' else text
+
+
+def _flow_items(path: Path, text: str) -> List[Tuple[Optional[str], str]]:
+    """The numbers and names of [a, b] or {0: a, 1: b}, with which the text begins."""
+    found: List[Tuple[Optional[str], str]] = []
+    at = 1
+    while not _FLOW_END.match(text, at):
+        item = _FLOW_ITEM.match(text, at)
+        if item is None or (text[0] == "{" and item.group("number") is None):
+            raise Refusal(f"{path}: names: cannot read {text[at : at + 20].strip()!r}; write a line for each class, such as \"  0: cat\"")
+        found.append((item.group("number"), _scalar(item.group("name"))))
+        at = item.end()
+        if item.group("end") != ",":
+            break
+    return found
+
+
+def _block_items(path: Path, lines: Sequence[str]) -> List[Tuple[Optional[str], str]]:
+    """The numbers and names of the lines below names:, up to the next key."""
+    found: List[Tuple[Optional[str], str]] = []
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not line[0].isspace() and line[0] != "-":
+            break
+        item = _BLOCK_ITEM.fullmatch(line)
+        if item is None:
+            raise Refusal(f"{path}: names: cannot read {line.strip()!r}; a line is a number and a name, such as \"  0: cat\", or \"  - cat\"")
+        found.append((item.group("number"), _scalar(item.group("name"))))
+    return found
+
+
+def _numbered(path: Path, items: Sequence[Tuple[Optional[str], str]]) -> Dict[int, str]:
+    """The names by number. Refuses numbers that are missing or given twice."""
+    found: Dict[int, str] = {}
+    for position, (number, name) in enumerate(items):
+        place = position if number is None else int(number)
+        if place in found:
+            raise Refusal(f"{path}: names: class {place} is both {found[place]!r} and {name!r}; give each class a number of its own")
+        found[place] = name
+    missing = next((number for number in range(len(found)) if number not in found), None)
+    if missing is not None:
+        raise Refusal(f"{path}: names: class {missing} is missing among 0 .. {max(found)}; name all classes")
+    return found
+
+
+def _yaml_names(path: Path, text: str) -> Dict[int, str]:
+    """The names of classes from `names:`, a list or a mapping, in one line, in several, or a line for each; empty without it."""
+    key = re.search(r"^names[ \t]*:[ \t]*(?P<bracket>[\[{])?", text, re.MULTILINE)
+    if key is None:
+        return {}
+    if key.group("bracket"):
+        return _numbered(path, _flow_items(path, text[key.start("bracket") :]))
+    first, _, rest = text[key.end() :].partition("\n")
+    if first.strip() and not first.startswith("#"):
+        raise Refusal(f"{path}: names: is {first.strip()!r}, not a list or a mapping of names")
+    return _numbered(path, _block_items(path, rest.split("\n")))
+
+
+def _yaml_keypoints(path: Path, text: str) -> Tuple[int, int]:
+    """kpt_shape, the number of keypoints and of numbers for each; zeros without it."""
+    key = re.search(r"^kpt_shape[ \t]*:(?P<value>[^#\n]*(?:\n[ \t]*-[^#\n]*)*)", text, re.MULTILINE)
+    if key is None:
+        return 0, 0
+    numbers = [int(number) for number in re.findall(r"\d+", key.group("value"))]
+    if len(numbers) != 2 or numbers[0] < 1 or numbers[1] not in (2, 3):
+        raise Refusal(f"{path}: kpt_shape: is {key.group('value').strip()!r}, not the number of keypoints and 2 or 3, such as [17, 3]")
+    return numbers[0], numbers[1]
+
+
+def _data(folder: Path) -> _Data:
     for path in sorted(folder.glob("*.y*ml")):
         text = path.read_text(encoding="utf-8")
-        inline = re.search(r"^names:\s*(\[.*?\])", text, re.MULTILINE | re.DOTALL)
-        if inline:
-            try:
-                return [str(name) for name in ast.literal_eval(inline.group(1))]
-            except (ValueError, SyntaxError):
-                return [name.strip().strip("'\"") for name in inline.group(1)[1:-1].split(",")]
-        lines = re.search(r"^names:\s*\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?)+)", text, re.MULTILINE)
-        if lines:
-            return [re.sub(r"^\s*(?:-|\d+:)\s*", "", line).split(" #")[0].strip().strip("'\"") for line in lines.group(1).splitlines()]
+        names, keypoints = _yaml_names(path, text), _yaml_keypoints(path, text)
+        if names or keypoints[0]:
+            return _Data(path, names, keypoints)
     for path in (folder / "classes.txt", folder / "labels" / "classes.txt"):
         if path.is_file():
-            return path.read_text(encoding="utf-8").split("\n")[:-1] or None
-    return None
+            return _Data(path, dict(enumerate(path.read_text(encoding="utf-8").rstrip().splitlines())))
+    return _Data(folder, {})
 
 
-def _objects(path: Path) -> Tuple[List[int], List[List[float]], List[List[float]]]:
-    """Classes, boxes (centre and size) and polygons, empty where an object has a box alone."""
-    classes: List[int] = []
-    boxes: List[List[float]] = []
-    polygons: List[List[float]] = []
-    for number, line in enumerate(path.read_text().splitlines() if path.is_file() else (), 1):
-        cells = line.split()
-        if not cells:
-            continue
-        try:
-            kind, values = int(cells[0]), [float(cell) for cell in cells[1:]]
-        except ValueError:
-            raise Refusal(f"{path}, line {number}: not a class and numbers") from None
+class _Objects:
+    """The objects of an image, from its file of labels."""
+
+    def __init__(self, path: Path, keypoints: Tuple[int, int]) -> None:
+        self.classes: List[int] = []
+        self.boxes: List[List[float]] = []  # centre and size
+        self.polygons: List[List[float]] = []  # empty where an object has a box alone
+        self.points: List[List[List[float]]] = []
+        for number, line in enumerate(path.read_text().splitlines() if path.is_file() else (), 1):
+            cells = line.split()
+            if not cells:
+                continue
+            try:
+                kind, values = int(cells[0]), [float(cell) for cell in cells[1:]]
+            except ValueError:
+                raise Refusal(f"{path}, line {number}: not a class and numbers") from None
+            self.classes.append(kind)
+            if keypoints[0]:
+                self._add_pose(f"{path}, line {number}", values, keypoints)
+            else:
+                self._add_shape(f"{path}, line {number}", values)
+
+    def _add_pose(self, where: str, values: List[float], keypoints: Tuple[int, int]) -> None:
+        count, size = keypoints
+        if len(values) != 4 + count * size:
+            raise Refusal(f"{where}: {len(values)} numbers follow the class; with kpt_shape [{count}, {size}] in data.yaml there are {4 + count * size}")
+        self.boxes.append(values[:4])
+        self.points.append([values[at : at + size] for at in range(4, len(values), size)])
+
+    def _add_shape(self, where: str, values: List[float]) -> None:
         if len(values) < 4 or len(values) % 2:
-            raise Refusal(f"{path}, line {number}: {len(values)} numbers follow the class; a box has 4, a polygon more, two for each point")
-        classes.append(kind)
-        polygons.append(values if len(values) > 4 else [])
-        boxes.append(values if len(values) == 4 else _extent(values))
-    return classes, boxes, polygons
+            raise Refusal(f"{where}: {len(values)} numbers follow the class; a box has 4, a polygon more, two for each point")
+        self.polygons.append(values if len(values) > 4 else [])
+        self.boxes.append(values if len(values) == 4 else _extent(values))
 
 
 def _extent(points: Sequence[float]) -> List[float]:
@@ -70,29 +168,44 @@ def _extent(points: Sequence[float]) -> List[float]:
 
 
 def parts(path: Path, chosen: Choice) -> List[Part]:
-    pairs, names = _pairs(path), _names(path)
-    notes = [] if names else ["no data.yaml with names: lies beside the images, so classes have numbers alone"]
-    found = []
+    pairs, data = _pairs(path), _data(path)
+    files = {split: sorted(name for name in images.rglob("*") if name.suffix.lower() in IMAGE_SUFFIXES) for split, (images, _) in pairs.items()}
+    used: Set[int] = set()
+    has_polygons = False
     for split, (images, labels) in pairs.items():
-        files = sorted(name for name in images.rglob("*") if name.suffix.lower() in IMAGE_SUFFIXES)
-        fields = [
-            Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("boxes", "boxes", "boxes(image) f32[*,4] cxcywh normalized"),
-            Field("class", "class", "class(boxes) i32[*]"),
-        ]  # fmt: skip
-        if any(any(_objects(_label(name, images, labels))[2]) for name in files):
-            fields.append(Field("polygons", "polygons", "json"))
-        found.append(Part(split if len(pairs) > 1 else "", fields, _reader(files, images, labels), names, notes))
-    return found
+        for name in files[split]:
+            objects = _Objects(_label(name, images, labels), data.keypoints)
+            used.update(objects.classes)
+            has_polygons |= any(objects.polygons)
+    notes = [] if data.names else ["no data.yaml with names: lies beside the images, so classes have numbers alone"]
+    names = [*unique_names(dict(sorted(data.names.items())), used, data.path, notes).values()] or None
+    fields = _fields(data.keypoints, has_polygons)
+    return [Part(split if len(pairs) > 1 else "", fields, _reader(files[split], *pair, data.keypoints), names, notes) for split, pair in pairs.items()]
+
+
+def _fields(keypoints: Tuple[int, int], has_polygons: bool) -> List[Field]:
+    fields = [
+        Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("boxes", "boxes", "boxes(image) f32[*,4] cxcywh normalized"),
+        Field("class", "class", "class(boxes) i32[*]"),
+    ]  # fmt: skip
+    if keypoints[0]:
+        fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{keypoints[0]},{keypoints[1]}] {'xy' if keypoints[1] == 2 else 'xyv'} normalized"))
+    if has_polygons:
+        fields.append(Field("polygons", "polygons", "json"))
+    return fields
 
 
 def _label(image: Path, images: Path, labels: Path) -> Path:
     return (labels / image.relative_to(images)).with_suffix(".txt")
 
 
-def _reader(files: Sequence[Path], images: Path, labels: Path) -> Any:
+def _reader(files: Sequence[Path], images: Path, labels: Path, keypoints: Tuple[int, int]) -> Any:
     def rows() -> Iterator[Mapping[str, Any]]:
         for name in files:
-            classes, boxes, polygons = _objects(_label(name, images, labels))
-            yield {"image": name, "key": str(name.relative_to(images)), "boxes": boxes, "class": classes, "polygons": polygons}
+            objects = _Objects(_label(name, images, labels), keypoints)
+            yield {
+                "image": name, "key": str(name.relative_to(images)), "boxes": objects.boxes, "class": objects.classes,
+                "polygons": objects.polygons, "keypoints": objects.points,
+            }  # fmt: skip
 
     return rows
