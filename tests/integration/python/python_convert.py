@@ -164,9 +164,34 @@ class Convert(unittest.TestCase):
         self.assertIn("none.jpg", self.convert("in/train", "--on-error", "fail", status=2))
         (self.dir / "in" / "train" / "metadata.csv").write_text("file_name,label,n\nsub/0.jpg,3,x\nsub/1.jpg,0,5\n,1,\n")
         self.assertIn("skipped     1 that have no image", self.convert("in/train", status=1))
-        self.assertEqual([(s["label"], s["fields"]) for s in self.listed()], [(3, {"n": "x"}), (0, {"n": 5})])
+        self.assertEqual([(s["label"], s["fields"]) for s in self.listed()], [(3, {"n": "x"}), (0, {"n": "5"})])
         (self.dir / "in" / "test" / "metadata.jsonl").write_text("[1]\n")
         self.assertIn("metadata.jsonl, line 1: not an object of columns", self.convert("in/test", status=2))
+
+    def test_imagefolder_columns(self):
+        """A column of a CSV has one type, a number only where no text changes by it, in all splits; all splits have the same fields."""
+        tables = {"train": "file_name,code,mixed,whole,real,price\n0.jpg,007,a cat,3,0.5,1.50\n1.jpg,008,42,-4,2,2.25\n",
+                  "test": "file_name,code,mixed,whole,real,price,more\n2.jpg,9,43,5,1,2.25,7\n"}
+        for split, table in tables.items():
+            self.put(f"in/{split}/metadata.csv", table)
+        for i, split in enumerate(("train", "train", "test")):
+            self.put(f"in/{split}/{i}.jpg", self.jpegs[i])
+        self.convert("in")
+        self.assertEqual([s["fields"] for s in self.listed("out-train.pimg")], [
+            {"code": "007", "mixed": "a cat", "whole": 3, "real": 0.5, "price": "1.50"}, {"code": "008", "mixed": "42", "whole": -4, "real": 2.0, "price": "2.25"}])
+        self.assertEqual([s["fields"] for s in self.listed("out-test.pimg")], [{"code": "9", "mixed": "43", "whole": 5, "real": 1.0, "price": "2.25", "more": 7}])
+        self.assertEqual(self.info("out-train.pimg").keys(), self.info("out-test.pimg").keys())
+
+    def test_imagefolder_names(self):
+        """Folders of one name keep apart; two tables in one folder are refused."""
+        for i, folder in enumerate(("x/train", "y/train", "y/test")):
+            self.put(f"in/{folder}/{i}.jpg", self.jpegs[i])
+            self.put(f"in/{folder}/metadata.jsonl", {"file_name": f"{i}.jpg"})
+        self.convert("in")
+        self.assertEqual([self.stored(f"out-{name}.pimg") for name in ("x-train", "y-train", "test")], [[jpeg] for jpeg in self.jpegs[:3]])
+        self.put("in/y/test/metadata.csv", "file_name\n2.jpg\n")
+        self.assertIn("y/test/metadata.csv: metadata.jsonl describes the images of this folder, too", self.convert("in", status=2))
+        self.convert("in/y/test/metadata.csv")
 
     def put(self, name, content):
         path = self.dir / name

@@ -3,12 +3,13 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Type
 
 from ._part import LABEL_NAMES, Choice, Part, Refusal, ValueKind, choose, fields_of
 
 _TABLES = ("metadata.jsonl", "metadata.csv")
 _FILE_NAMES = ("file_name", "file_path", "image")
+_WHOLE_MAX = 1 << 63  # i64 holds all numbers below
 _DEPTH = 2  # folders below the source in which tables are looked for
 
 
@@ -38,19 +39,11 @@ def _jsonl(path: Path) -> Iterator[Dict[str, Any]]:
             yield row
 
 
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _csv(path: Path) -> Iterator[Dict[str, Any]]:
+def _csv(path: Path) -> Iterator[Dict[str, str]]:
+    """Yields the rows of texts; an empty one is a missing value."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         for row in csv.DictReader(file):
-            yield {name: _number(text) for name, text in row.items() if name and text}
+            yield {name: text for name, text in row.items() if name and text}
 
 
 def _rows(path: Path) -> Iterator[Dict[str, Any]]:
@@ -61,33 +54,77 @@ def _rows(path: Path) -> Iterator[Dict[str, Any]]:
         raise Refusal(f"{path}: not UTF-8: {error}") from None
 
 
-def _seen(path: Path) -> Tuple[Dict[str, ValueKind], Dict[str, Set[str]]]:
-    """The kinds of the columns, and the texts of those that may be labels."""
-    kinds: Dict[str, ValueKind] = {}
-    texts: Dict[str, Set[str]] = {}
-    for row in _rows(path):
+def _type_of(text: str) -> Type[Any]:
+    """int or float if the text is how Python writes the number, so that none is lost; else str, as for 007 and 1.50."""
+    for kind in (int, float):
+        try:
+            if str(kind(text)) == text and (kind is float or abs(kind(text)) < _WHOLE_MAX):
+                return kind
+        except ValueError:
+            continue
+    return str
+
+
+class _Tables:
+    """The tables of all splits. A column has one type in all of them, and a class one number."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._types: Dict[str, Type[Any]] = {}  # of the columns of CSV, which has texts alone
+        for path in paths:
+            for row in _rows(path) if path.suffix == ".csv" else ():
+                for name, text in row.items():
+                    self._types[name] = _wider(self._types.get(name, int), _type_of(text))
+        self.kinds: Dict[str, ValueKind] = {}
+        self.texts: Dict[str, Set[str]] = {}  # of the columns that may be labels
+        self.columns: Dict[Path, Dict[str, None]] = {path: {} for path in paths}  # in order
+        for path in paths:
+            for row in self.rows(path):
+                self._add(path, row)
+
+    def _add(self, path: Path, row: Mapping[str, Any]) -> None:
+        self.columns[path].update(dict.fromkeys(row))
         for name, value in row.items():
-            kinds.setdefault(name, ValueKind()).add(value)
+            self.kinds.setdefault(name, ValueKind()).add(value)
             if isinstance(value, str) and name not in _FILE_NAMES:
-                texts.setdefault(name, set()).add(value)
-    return kinds, texts
+                self.texts.setdefault(name, set()).add(value)
+
+    def rows(self, path: Path) -> Iterator[Dict[str, Any]]:
+        for row in _rows(path):
+            yield {name: self._types[name](text) for name, text in row.items()} if path.suffix == ".csv" else row
+
+
+def _wider(one: Type[Any], other: Type[Any]) -> Type[Any]:
+    """The type that holds the values of both."""
+    return str if str in (one, other) else float if float in (one, other) else int
+
+
+def _names(top: Path, tables: Sequence[Path]) -> List[str]:
+    """The names of the splits: those of the folders, from the source on where two are equal."""
+    names = [table.parent.name for table in tables]
+    for number, table in enumerate(tables):
+        beside = next((other for other in tables[:number] if other.parent == table.parent), None)
+        if beside:
+            raise Refusal(f"{table}: {beside.name} describes the images of this folder, too: remove one, or convert them by their own names")
+    inside = ["-".join(table.parent.relative_to(top).parts) or name for table, name in zip(tables, names)]
+    return [whole if names.count(name) > 1 else name for whole, name in zip(inside, names)]
 
 
 def parts(path: Path, chosen: Choice) -> List[Part]:
-    tables = _tables(path) if path.is_dir() else [path]
-    seen = {table: _seen(table) for table in tables}
-    return [_part(table.parent.name if len(tables) > 1 else "", table, seen, chosen) for table in tables]
+    if not path.is_dir():
+        return [_part("", path, _Tables([path]), chosen)]
+    found = _tables(path)
+    tables = _Tables(found)
+    return [_part(name if len(found) > 1 else "", table, tables, chosen) for name, table in zip(_names(path, found), found)]
 
 
-def _part(name: str, table: Path, seen: Mapping[Path, Tuple[Dict[str, ValueKind], Dict[str, Set[str]]]], chosen: Choice) -> Part:
-    kinds = {column: kind.kind for column, kind in seen[table][0].items()}
-    columns: Sequence[str] = [*kinds]
+def _part(name: str, table: Path, tables: _Tables, chosen: Choice) -> Part:
+    kinds = {column: kind.kind for column, kind in tables.kinds.items()}
+    columns: Sequence[str] = [*tables.columns[table]]
     image = choose("image", chosen.image, _FILE_NAMES, columns)
     if image is None:
         raise Refusal(f"{table}: no column is called file_name; its columns are {', '.join(columns)}")
-    label = choose("label", chosen.label, LABEL_NAMES, [column for column in columns if kinds[column] in ("value i64", "text") and column != image])
-    # classes of all splits, so that they have the same numbers
-    classes = sorted({str(text) for _, texts in seen.values() for text in texts.get(label, ())}) if label and kinds[label] == "text" else None
+    label = choose("label", chosen.label, LABEL_NAMES, [column for column in kinds if kinds[column] in ("value i64", "text") and column != image])
+    classes = sorted(tables.texts.get(label, ())) if label and kinds[label] == "text" else None
     notes = [f"column {column} is left out: no field holds its values" for column, kind in kinds.items() if kind is None]
     fields = fields_of({column: kind for column, kind in kinds.items() if kind}, image, label, None, notes)
     fields.append(fields[0]._replace(column="\0name", name="key", kind="key"))
@@ -95,7 +132,7 @@ def _part(name: str, table: Path, seen: Mapping[Path, Tuple[Dict[str, ValueKind]
     file_column: str = image
 
     def rows() -> Iterator[Mapping[str, Any]]:
-        for row in _rows(table):
+        for row in tables.rows(table):
             texts = {column: str(row[column]) for column, kind in kinds.items() if kind == "text" and row.get(column) is not None}
             name = row.get(file_column)
             yield {**row, **texts, file_column: table.parent / str(name) if name else None, "\0name": name}
