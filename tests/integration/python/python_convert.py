@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 from loaderd import convert
-from loaderd.convert import _tfrecord
+from loaderd.convert import _part, _streams, _tfrecord
 
 try:
     import numpy
@@ -129,6 +129,11 @@ class Convert(unittest.TestCase):
         self.convert("set", "--split", "test", "--limit", 1)
         self.assertEqual(self.stored(), self.jpegs[4:5])
         self.assertIn("there is no such split but test, train", self.convert("set", "--split", "dev", status=2))
+        (self.dir / "one").mkdir()
+        (self.dir / "set" / "mnist-test.tfrecord-00000-of-00001").rename(self.dir / "one" / "mnist-test.tfrecord-00000-of-00001")
+        self.convert("one", "--split", "test")
+        self.assertEqual(self.stored(), self.jpegs[4:6])
+        self.assertIn("there is no such split but test", self.convert("one", "--split", "train", status=2))
         for damage, told in ((lambda data: data[:-3], "record 1 is cut off"), (lambda data: b"\1" + data[1:], "record 0: the checksum of its length is wrong")):
             tfrecord(self.dir / "bad.tfrecord", [example(features(i)) for i in range(2)])
             (self.dir / "bad.tfrecord").write_bytes(damage((self.dir / "bad.tfrecord").read_bytes()))
@@ -142,6 +147,21 @@ class Convert(unittest.TestCase):
         self.assertIn("NO SAMPLE HAS A LABEL", said)
         self.assertIn("skipped     1", said)
         self.assertEqual(self.stored(), self.jpegs[1:3])
+
+    def test_schemas_of_splits(self):
+        """All splits have the fields and kinds that hold the values of each."""
+        (self.dir / "set").mkdir()
+        for i, (split, values) in enumerate((("train", {"n": 1, "ids": [1, 2], "only": b"x"}), ("test", {"n": [1, 2], "ids": [1, 2]}))):
+            tfrecord(self.dir / "set" / f"{split}.tfrecord", [example({"image": self.jpegs[i], **values})])
+        self.convert("set")
+        kinds = self.info("out-train.pimg")
+        self.assertEqual(kinds.keys(), self.info("out-test.pimg").keys())
+        self.assertTrue(kinds["n"].startswith("value i64[*]") and self.info("out-test.pimg")["n"].startswith("value i64[*]"), kinds)
+        datasets = {"train": [{"jpg": self.jpegs[0], "n": 1}], "test": [{"jpg": self.jpegs[1], "n": 0.5, "text": "a"}]}
+        train, test = _streams._parts({name: pathlib.Path(name) for name in datasets}, lambda folder: datasets[folder.name], _part.Choice())
+        self.assertEqual(train.fields, test.fields)
+        self.assertEqual({field.name: field.kind for field in train.fields}, {"image": "image u8[h,w,3]", "n": "value f64 sparse", "text": "text sparse"})
+        self.assertEqual([*test.rows()], [{"jpg": self.jpegs[1], "n": 0.5, "text": "a"}])
 
     def test_imagefolder(self):
         """Hugging Face's folders: a table in each split, whose classes have the same numbers."""
@@ -358,6 +378,7 @@ class Convert(unittest.TestCase):
         self.convert(".")
         self.assertEqual(self.stored(), self.jpegs[:3])
         self.holds(struct.pack("<8f", 1, 2, 3, 4.5, 5, 6, 7, 8), struct.pack("<4f", 9, 9, 11, 12))
+        self.assertIn("1 of 3 images have no file in Annotations/ and so no boxes, the first 2", self.convert("."))
         self.put(f"{top}/ImageSets/Main/train.txt", "0\n2\n")
         self.put(f"{top}/ImageSets/Main/val.txt", "1\n")
         self.convert("VOCdevkit")

@@ -106,7 +106,7 @@ def _summarise(part: Part, out: Path, writer: Writer, labelled: bool, missing: i
     print(f"{out}: {len(writer)} samples")
     for field in part.fields:
         source = "" if field.column == field.name or field.column.startswith("\0") else f", column {field.column}"
-        print(f"  {field.name:12}{field.kind.split(' sparse')[0]}{source}")
+        print(f"  {field.name:11} {field.kind.split(' sparse')[0]}{source}")
     if part.classes is not None:
         print(f"  classes     {len(part.classes)}: {', '.join(part.classes[:5])}{', ...' if len(part.classes) > 5 else ''}")
     if not labelled and not any(field.kind.startswith(("class", "mask")) for field in part.fields if field.name != "label"):
@@ -124,7 +124,8 @@ def _summarise(part: Part, out: Path, writer: Writer, labelled: bool, missing: i
 def _choose_parts(parts: Sequence[Part], split: Optional[str]) -> Sequence[Part]:
     chosen = [part for part in parts if split is None or part.name == split]
     if not chosen:
-        raise Refusal(f"--split {split}: there is no such split" + (f" but {', '.join(part.name for part in parts if part.name)}" if len(parts) > 1 else ""))
+        names = ", ".join(part.name for part in parts if part.name)
+        raise Refusal(f"--split {split}: " + (f"there is no such split but {names}" if names else "the source has no splits"))
     return chosen
 
 

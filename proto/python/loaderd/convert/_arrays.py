@@ -98,7 +98,7 @@ def _npz_parts(path: Path, chosen: Choice) -> List[Part]:
     found = []
     for split, image, label in pairs:
         notes = [] if label else [f"no array of labels belongs to {image}; --label NAME chooses one"]
-        found.append(_part(split if len(pairs) > 1 else "", _check(f"{path}: {image}", archive[image]), archive[label] if label else None, f"{path}: {label}", notes))
+        found.append(_part(split, _check(f"{path}: {image}", archive[image]), archive[label] if label else None, f"{path}: {label}", notes))
     return found
 
 

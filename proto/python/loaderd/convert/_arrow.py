@@ -41,7 +41,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
         splits.setdefault(_split_of(file, path) if path.is_dir() else "", []).append(file)
     try:
         every = [file for files in splits.values() for file in files]
-        return [_part(name if len(splits) > 1 else "", files, every, chosen) for name, files in splits.items()]
+        return [_part(name, files, every, chosen) for name, files in splits.items()]
     except pyarrow.ArrowException as error:
         raise Refusal(f"{path}: {error}") from None
 

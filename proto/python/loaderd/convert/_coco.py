@@ -40,7 +40,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     if path.is_dir():
         found = {split: _Objects(files) for split, files in splits.items()}
         used = {category for objects in found.values() for category in objects.used}
-        return [_part(split if len(splits) > 1 else "", objects, used, splits[split][0], _image_folders(path, split)) for split, objects in found.items()]
+        return [_part(split, objects, used, splits[split][0], _image_folders(path, split)) for split, objects in found.items()]
     found_alone = _Objects([path])
     return [_part("", found_alone, found_alone.used, path, [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
 

@@ -114,7 +114,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
         return [_part("", path, _Tables([path]), chosen)]
     found = _tables(path)
     tables = _Tables(found)
-    return [_part(name if len(found) > 1 else "", table, tables, chosen) for name, table in zip(_names(path, found), found)]
+    return [_part(name, table, tables, chosen) for name, table in zip(_names(path, found), found)]
 
 
 def _part(name: str, table: Path, tables: _Tables, chosen: Choice) -> Part:

@@ -52,7 +52,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     pairs = _pairs(path)
     if not pairs:
         raise Refusal(f"{path}: it holds no pair of folders of images and masks, such as images/ and masks/")
-    return [_part(split if len(pairs) > 1 else "", images, masks) for split, (images, masks) in pairs.items()]
+    return [_part(split, images, masks) for split, (images, masks) in pairs.items()]
 
 
 def _part(name: str, images: Path, masks: Path) -> Part:

@@ -28,7 +28,7 @@ class Field(NamedTuple):
 class Part(NamedTuple):
     """A dataset to write."""
 
-    name: str  # such as "train"; empty if the source has one part
+    name: str  # such as "train"; empty if the source has no splits
     fields: Sequence[Field]
     rows: Callable[[], Iterator[Mapping[str, Any]]]  # by column; a missing value is None
     classes: Optional[Sequence[str]] = None  # names of classes by number

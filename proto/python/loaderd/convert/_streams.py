@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
 
-from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Part, Refusal, ValueKind, choose, fields_of, is_image_file, needs
+from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Field, Part, Refusal, ValueKind, choose, fields_of, is_image_file, needs
 
 _INDEX = "index.json"
 _PICKLED = ("pkl", "pickle")
@@ -80,7 +80,10 @@ def litdata_parts(path: Path, chosen: Choice) -> List[Part]:
 
 
 def _parts(splits: Mapping[str, Path], opened: Callable[[Path], Any], chosen: Choice) -> List[Part]:
-    return [_part(name if len(splits) > 1 else "", str(folder), opened(folder), chosen) for name, folder in splits.items()]
+    datasets = {name: opened(folder) for name, folder in splits.items()}
+    notes: List[str] = []
+    fields = _fields_of_all(datasets.values(), str(next(iter(splits.values()))), chosen, notes)
+    return [Part(name, fields, _reader(dataset, fields), None, notes) for name, dataset in datasets.items()]
 
 
 def _row(item: Any) -> Mapping[str, Any]:
@@ -108,11 +111,12 @@ def _is_image(value: Any) -> bool:
     return is_image_file(value) or (getattr(value, "ndim", 0) in (2, 3) and str(value.dtype) == "uint8")
 
 
-def _part(name: str, where: str, dataset: Any, chosen: Choice) -> Part:
+def _fields_of_all(datasets: Iterable[Any], where: str, chosen: Choice, notes: List[str]) -> List[Field]:
+    """The fields that hold the columns of all splits, so that their schemas agree."""
     kinds: Dict[str, ValueKind] = {}
     pixels: Dict[str, bool] = {}
-    for i in range(len(dataset)):
-        for column, value in _row(dataset[i]).items():
+    for row in (_row(dataset[i]) for dataset in datasets for i in range(len(dataset))):
+        for column, value in row.items():
             pixels[column] = pixels.get(column, True) and (value is None or _is_image(value))
             kinds.setdefault(column, ValueKind()).add(None if value is None or hasattr(value, "getbands") else value)
     found: Dict[str, Optional[str]] = {column: kind.kind for column, kind in kinds.items()}
@@ -121,13 +125,15 @@ def _part(name: str, where: str, dataset: Any, chosen: Choice) -> Part:
         raise Refusal(f"{where}: no column holds images; its columns are {', '.join(found)}")
     label = choose("label", chosen.label, (*LABEL_NAMES, "1"), [column for column, kind in found.items() if kind == "value i64"])
     key = choose("key", chosen.key, KEY_NAMES, [column for column, kind in found.items() if kind == "text"])
-    notes = [f"column {column} is left out: no field holds its values, or only a pickle does" for column, kind in found.items() if kind is None and column != image]
-    fields = fields_of({column: kind for column, kind in found.items() if kind and column != image}, image, label, key, notes)
-    taken = {field.column: field.kind for field in fields}
+    notes += [f"column {column} is left out: no field holds its values, or only a pickle does" for column, kind in found.items() if kind is None and column != image]
+    return fields_of({column: kind for column, kind in found.items() if kind and column != image}, image, label, key, notes)
+
+
+def _reader(dataset: Any, fields: Sequence[Field]) -> Callable[[], Iterator[Mapping[str, Any]]]:
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for i in range(len(dataset)):
             row = _row(dataset[i])
-            yield {column: row.get(column) for column in taken}
+            yield {field.column: row.get(field.column) for field in fields}
 
-    return Part(name, fields, rows, None, notes)
+    return rows

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Part, Refusal, choose, fields_of, is_image_file
+from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Field, Part, Refusal, choose, fields_of, is_image_file
 
 _RECORD_MAX = 1 << 30  # bytes
 _NAME = re.compile(r"(?:(?P<dataset>.+?)-)?(?P<split>[^-.]+)\.tfrecord(?:s)?(?:-\d+-of-\d+)?|.*\.(?:tfrecords?|tfrec)")
@@ -245,10 +245,13 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     splits: Dict[str, List[Path]] = {}
     for file in _files(path) if path.is_dir() else [path]:
         splits.setdefault(_split_of(file) if path.is_dir() else "", []).append(file)
-    return [_part(name if len(splits) > 1 else "", files, chosen) for name, files in splits.items()]
+    notes: List[str] = []
+    fields = _fields_of_all([file for files in splits.values() for file in files], chosen, notes)
+    return [Part(name, fields, _reader(files, fields), None, notes) for name, files in splits.items()]
 
 
-def _part(name: str, files: Sequence[Path], chosen: Choice) -> Part:
+def _fields_of_all(files: Sequence[Path], chosen: Choice, notes: List[str]) -> List[Field]:
+    """The fields that hold the features of the files of all splits, so that their schemas agree."""
     seen: Dict[str, _Seen] = {}
     for example in _examples(files):
         for column, values in example.items():
@@ -260,10 +263,13 @@ def _part(name: str, files: Sequence[Path], chosen: Choice) -> Part:
         raise Refusal(f"{files[0]}: no feature holds images, which are bytes of image files; its features are {', '.join(columns)}")
     label = choose("label", chosen.label, LABEL_NAMES, [column for column in columns if seen[column].kind == "value i64"])
     key = choose("key", chosen.key, KEY_NAMES, [column for column in columns if seen[column].kind == "text"])
-    notes = [f"feature {column} is left out: no field holds its values" for column in columns if seen[column].kind is None and column != image]
+    notes += [f"feature {column} is left out: no field holds its values" for column in columns if seen[column].kind is None and column != image]
     kinds = {column: str(seen[column].kind) for column in columns if column == image or seen[column].kind}
-    fields = fields_of(kinds, image, label, key, notes)
-    return Part(name, fields, lambda: _rows(files, {field.column: field.kind for field in fields}), None, notes)
+    return fields_of(kinds, image, label, key, notes)
+
+
+def _reader(files: Sequence[Path], fields: Sequence[Field]) -> Callable[[], Iterator[Mapping[str, Any]]]:
+    return lambda: _rows(files, {field.column: field.kind for field in fields})
 
 
 def _value(values: Values, kind: str) -> Any:

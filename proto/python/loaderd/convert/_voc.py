@@ -1,7 +1,7 @@
 """Pascal VOC: boxes and classes from Annotations/, masks from SegmentationClass/ (http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/)."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from xml.etree import ElementTree
 
 from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
@@ -74,8 +74,16 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     ]  # fmt: skip
     if has_masks:
         fields.append(Field("mask", "mask", "mask(image) u8[h,w] sparse"))
+    annotated = {path.stem for path in (top / "Annotations").glob("*.xml")}
+    return [Part(split, fields, _reader(top, images, names, classes, has_masks), classes, _notes(names, annotated)) for split, names in splits.items()]
+
+
+def _notes(names: Sequence[str], annotated: AbstractSet[str]) -> List[str]:
     notes = ["boxes are those of the files, which count pixels from 1"]
-    return [Part(split if len(splits) > 1 else "", fields, _reader(top, images, names, classes, has_masks), classes, notes) for split, names in splits.items()]
+    missing = [name for name in names if name not in annotated]
+    if missing:
+        notes.append(f"{len(missing)} of {len(names)} images have no file in Annotations/ and so no boxes, the first {missing[0]}")
+    return notes
 
 
 def _reader(top: Path, images: Mapping[str, Path], names: Sequence[str], classes: Sequence[str], has_masks: bool) -> Any:

@@ -180,7 +180,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     notes = [] if data.names else ["no data.yaml with names: lies beside the images, so classes have numbers alone"]
     names = [*unique_names(dict(sorted(data.names.items())), used, data.path, notes).values()] or None
     fields = _fields(data.keypoints, has_polygons)
-    return [Part(split if len(pairs) > 1 else "", fields, _reader(files[split], *pair, data.keypoints), names, notes) for split, pair in pairs.items()]
+    return [Part(split, fields, _reader(files[split], *pair, data.keypoints), names, notes) for split, pair in pairs.items()]
 
 
 def _fields(keypoints: Tuple[int, int], has_polygons: bool) -> List[Field]:
