@@ -86,11 +86,12 @@ class Convert(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.dir = pathlib.Path(folder.name)
 
-    def convert(self, source, *options, status=0):
+    def convert(self, source, *options, status=0, out="out.pimg", force=True):
         """Runs the converter in this process; returns what it printed."""
+        arguments = [self.dir / source, self.dir / out, *(["--force"] if force else []), *options]
         said, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
-            result = convert.main([str(self.dir / source), str(self.dir / "out.pimg"), "--force", *map(str, options)])
+            result = convert.main([*map(str, arguments)])
         self.assertEqual(result, status, said.getvalue() + errors.getvalue())
         return said.getvalue() + errors.getvalue()
 
@@ -426,6 +427,41 @@ class Convert(unittest.TestCase):
         self.assertIn("1 of 2 images have no mask, the first ", self.convert("ade"))
         pillow.new("L", (3, 3)).save(self.dir / "ade/annotations/training/1.png")
         self.assertIn("mask: it is 3 x 3", self.convert("ade", "--on-error", "fail", status=2).replace("None: ", ""))
+
+    def test_outputs(self):
+        """The names of all datasets are checked before one is written."""
+        for split in ("train", "test"):
+            self.put(f"in/{split}/0.jpg", self.jpegs[0])
+            self.put(f"in/{split}/metadata.csv", "file_name\n0.jpg\n")
+        self.put("out-train.pimg", "")
+        self.assertIn("out-train.pimg exists; --force replaces it", self.convert("in", status=2, force=False))
+        self.assertFalse((self.dir / "out-test.pimg").exists())
+        with self.assertRaisesRegex(convert.Refusal, "o-a.pimg: two splits of the source would have this name, 'a' and 'a'"):
+            convert._outputs(pathlib.Path("o.pimg"), [_part.Part("a", (), lambda: iter(())), _part.Part("a", (), lambda: iter(()))], False)
+        self.put("in/train/metadata.csv", b"\xff")
+        self.assertIn("out.bin: the name of a dataset ends in .pimg", self.convert("in", out="out.bin", status=2))
+
+    def test_options_without_effect(self):
+        for i in range(2):
+            self.put(f"yolo/images/{i}.jpg", self.jpegs[i])
+            self.put(f"yolo/labels/{i}.txt", "0 0.5 0.5 0.25 0.25\n")
+        for option in ("--image", "--label", "--key"):
+            self.assertIn(f"{option} x: sources of the format yolo have no columns to choose for it", self.convert("yolo", option, "x", status=2))
+        for limit in ("-1", "x"):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+                convert.main([str(self.dir / "yolo"), "--limit", limit])
+            self.assertIn("is not a number of samples", said.getvalue())
+        self.convert("yolo", "--limit", 0)
+        self.assertEqual(self.listed(), [])
+
+    def test_files_that_cannot_be_read(self):
+        """Such a file ends the conversion with status 2, and is named."""
+        self.put("yolo/images/0.jpg", self.jpegs[0])
+        self.put("yolo/labels/0.txt", b"0 0.5\xff")
+        self.assertIn("0.txt: not UTF-8", self.convert("yolo", status=2))
+        self.put("yolo/labels/0.txt", "")
+        (self.dir / "yolo/data.yaml").mkdir()
+        self.assertIn("data.yaml'", self.convert("yolo", status=2))
 
     def test_not_recognised(self):
         (self.dir / "a.bin").write_bytes(b"x")

@@ -20,7 +20,10 @@ class Source(NamedTuple):
     what: str
     recognises: Callable[[Path], bool]
     parts: Callable[[Path, Choice], List[Part]]
+    choices: Sequence[str] = ()  # which of --image, --label and --key it follows
 
+
+_COLUMNS = ("image", "label", "key")
 
 SOURCES: Sequence[Source] = (
     Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, keypoints, captions", _coco.recognises, _coco.parts),
@@ -28,12 +31,12 @@ SOURCES: Sequence[Source] = (
     Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons", _yolo.recognises, _yolo.parts),
     Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
-    Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts),
-    Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts),
-    Source("arrow", "Parquet or Arrow files, such as Hugging Face's: one, or a folder of them (needs pyarrow)", _arrow.recognises, _arrow.parts),
-    Source("mds", "MosaicML's MDS, a folder with index.json (needs mosaicml-streaming)", _streams.recognises_mds, _streams.mds_parts),
-    Source("litdata", "litData's chunks, a folder with index.json (needs litdata)", _streams.recognises_litdata, _streams.litdata_parts),
-    Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts),
+    Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
+    Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts, _COLUMNS),
+    Source("arrow", "Parquet or Arrow files, such as Hugging Face's: one, or a folder of them (needs pyarrow)", _arrow.recognises, _arrow.parts, _COLUMNS),
+    Source("mds", "MosaicML's MDS, a folder with index.json (needs mosaicml-streaming)", _streams.recognises_mds, _streams.mds_parts, _COLUMNS),
+    Source("litdata", "litData's chunks, a folder with index.json (needs litdata)", _streams.recognises_litdata, _streams.litdata_parts, _COLUMNS),
+    Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts, ("image", "label")),
 )
 
 _SKIPS_SHOWN = 5
@@ -45,6 +48,12 @@ def _bytes(text: str) -> int:
     if not digits.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 4G")
     return int(digits) << shift
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of samples, 0 or more")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--non-jpeg", choices=("jpeg", "raw", "zstd"), default="zstd", help="how to store images that are not JPEGs (default: zstd, without loss)")
     parser.add_argument("--quality", type=int, default=95, metavar="Q", help="of --non-jpeg jpeg, 1..100 (default: 95)")
     parser.add_argument("--shard-size", type=_bytes, default=0, metavar="BYTES", help="begin a new file after this many bytes (K, M, G, T)")
-    parser.add_argument("--limit", type=int, metavar="N", help="write the first N samples of each split")
+    parser.add_argument("--limit", type=_count, metavar="N", help="write the first N samples of each split")
     parser.add_argument("--annotations", choices=("upright",), help="where EXIF turns an image: boxes, points and masks are of the upright one (default: such samples are skipped)")
     parser.add_argument("--on-error", choices=("skip", "fail"), default="skip", help="at an image that cannot be read (default: skip)")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="threads (default: all CPUs); never changes the result")
@@ -129,13 +138,34 @@ def _choose_parts(parts: Sequence[Part], split: Optional[str]) -> Sequence[Part]
     return chosen
 
 
+def _outputs(out: Path, parts: Sequence[Part], force: bool) -> List[Path]:
+    """The names of the datasets, all of which can be written."""
+    outputs = [out.with_name(f"{out.stem}-{part.name}.pimg") if len(parts) > 1 and part.name else out for part in parts]
+    for number, (name, part) in enumerate(zip(outputs, parts)):
+        if name in outputs[:number]:
+            raise Refusal(f"{name}: two splits of the source would have this name, {parts[outputs.index(name)].name!r} and {part.name!r}: rename one, or convert one with --split")
+    there = [] if force else [name for name in outputs if name.exists()]
+    if there:
+        raise Refusal(f"{there[0]} exists; --force replaces it")
+    return outputs
+
+
+def _check_choice(source: Source, choice: Choice) -> None:
+    for role, column in zip(_COLUMNS, choice):
+        if column is not None and role not in source.choices:
+            raise Refusal(f"--{role} {column}: sources of the format {source.name} have no columns to choose for it: leave it out")
+
+
 def _run(arguments: argparse.Namespace) -> bool:
-    source = _find(arguments.source, arguments.format)
+    source, choice = _find(arguments.source, arguments.format), Choice(arguments.image, arguments.label, arguments.key)
     out = arguments.out or Path(arguments.source.resolve().name.split(".")[0] + ".pimg")
-    parts = _choose_parts(source.parts(arguments.source, Choice(arguments.image, arguments.label, arguments.key)), arguments.split)
+    if out.suffix != ".pimg":
+        raise Refusal(f"{out}: the name of a dataset ends in .pimg")
+    _check_choice(source, choice)
+    parts = _choose_parts(source.parts(arguments.source, choice), arguments.split)
     skipped = False
-    for part in parts:
-        skipped |= _write(part, out.with_name(f"{out.stem}-{part.name}.pimg") if len(parts) > 1 else out, arguments)
+    for part, name in zip(parts, _outputs(out, parts, arguments.force)):
+        skipped |= _write(part, name, arguments)
     return skipped
 
 
@@ -147,6 +177,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except BadSample as error:
         hint = "; --on-error skip leaves such images out" if error.field == "image" and arguments.on_error == "fail" else ""
         print(f"loaderd.convert: {error}{hint}", file=sys.stderr)
-    except (Refusal, FeedError, ImportError) as error:
+    except (Refusal, FeedError, ImportError, OSError, UnicodeError) as error:
         print(f"loaderd.convert: {error}", file=sys.stderr)
     return 2

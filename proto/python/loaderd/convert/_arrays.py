@@ -75,6 +75,8 @@ def _load(path: Path, mapped: bool) -> Any:
 def numpy_parts(path: Path, chosen: Choice) -> List[Part]:
     if path.suffix.lower() == ".npz":
         return _npz_parts(path, chosen)
+    if chosen.image or chosen.label:
+        raise Refusal(f"{path}: --image and --label choose arrays of a .npz; a .npy has one, whose labels are in the file beside it")
     images = _check(str(path), _load(path, True))
     beside = [path.with_name(path.name.replace(word, by)) for word, by in (("images", "labels"), ("image", "label"), ("x", "y"), ("X", "y"))]
     labels = next((name for name in beside if name != path and name.is_file()), None)

@@ -47,6 +47,14 @@ def needs(package: str, what: str, install: str) -> NoReturn:
     raise Refusal(f"{what} are read with {package}, which is not installed: pip install {install}")
 
 
+def read_text(path: Path) -> str:
+    """Reads a file of text in UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{path}: not UTF-8: {error}") from None
+
+
 class ValueKind:
     """Finds the kind of a field that holds all values of a column."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from xml.etree import ElementTree
 
-from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
+from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal, read_text
 
 _SPLITS = ("train", "val", "test")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -36,7 +36,7 @@ def _images(top: Path) -> Dict[str, Path]:
 def _listed(top: Path, images: Mapping[str, Path]) -> Dict[str, List[str]]:
     """The names of the images of each split, or of all."""
     sets = top / "ImageSets" / "Main"
-    splits = {split: (sets / f"{split}.txt").read_text().split() for split in _SPLITS if (sets / f"{split}.txt").is_file()}
+    splits = {split: read_text(sets / f"{split}.txt").split() for split in _SPLITS if (sets / f"{split}.txt").is_file()}
     return splits or {"": sorted(images)}
 
 

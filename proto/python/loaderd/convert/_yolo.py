@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal, unique_names
+from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal, read_text, unique_names
 
 _BLANK = r"(?:\s+(?:#[^\n]*)?)*"  # of YAML, with comments
 _NUMBER = r"""(?:['"]?(?P<number>\d+)['"]?\s*:)"""
@@ -116,13 +116,13 @@ def _yaml_keypoints(path: Path, text: str) -> Tuple[int, int]:
 
 def _data(folder: Path) -> _Data:
     for path in sorted(folder.glob("*.y*ml")):
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         names, keypoints = _yaml_names(path, text), _yaml_keypoints(path, text)
         if names or keypoints[0]:
             return _Data(path, names, keypoints)
     for path in (folder / "classes.txt", folder / "labels" / "classes.txt"):
         if path.is_file():
-            return _Data(path, dict(enumerate(path.read_text(encoding="utf-8").rstrip().splitlines())))
+            return _Data(path, dict(enumerate(read_text(path).rstrip().splitlines())))
     return _Data(folder, {})
 
 
@@ -134,7 +134,7 @@ class _Objects:
         self.boxes: List[List[float]] = []  # centre and size
         self.polygons: List[List[float]] = []  # empty where an object has a box alone
         self.points: List[List[List[float]]] = []
-        for number, line in enumerate(path.read_text().splitlines() if path.is_file() else (), 1):
+        for number, line in enumerate(read_text(path).splitlines() if path.is_file() else (), 1):
             cells = line.split()
             if not cells:
                 continue
