@@ -12,7 +12,7 @@ from . import _checks, _feed
 from ._errors import BadOption, BadSample, WriteFailed
 from ._pixels import Pixels, prepare
 from ._processes import WorkerEnded, ordered_map
-from ._schema import IN_COLUMN, IN_INDEX, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, largest_class, parse, states, text
+from ._schema import IN_COLUMN, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, largest_class, parse, states, text
 
 _CODECS = {"jpeg": 1, "raw": 2, "zstd": 3}  # enum packimg_codec
 _BYTES_HELD = 256 << 20  # limit of the bytes of samples that wait for being written
@@ -50,17 +50,31 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and isnan(value))
 
 
+class _Fault(Exception):
+    """A value of a sample that cannot be written."""
+
+    def __init__(self, value: Value, given: Any, why: str) -> None:
+        super().__init__(why)
+        self.value, self.given, self.why = value, given, why
+
+
 class _Encoders:
     """Encodes samples, with an encoder for each thread. Holds no Writer, so that an abandoned one ends at once and in its own thread."""
 
-    def __init__(self, new: Callable[[], Any]) -> None:
-        self._new, self._local = new, threading.local()
+    def __init__(self, new: Callable[[], Any], error: Type[Exception]) -> None:
+        self._new, self._error, self._local = new, error, threading.local()
 
     def __call__(self, prepared: _Prepared) -> List[Any]:
         if not hasattr(self._local, "encoder"):
             self._local.encoder = self._new()
         in_statistics = prepared.number < _HEAD or prepared.number % _STRIDE == 0
-        return [pixels.encode(self._local.encoder, in_statistics) for pixels in prepared.images]
+        return [self._encode(pixels, in_statistics) for pixels in prepared.images]
+
+    def _encode(self, pixels: Pixels, in_statistics: bool) -> Any:
+        try:
+            return pixels.encode(self._local.encoder, in_statistics)
+        except self._error as error:
+            raise _Fault(pixels.value, pixels.data[:16], error.args[1]) from None
 
 
 class Writer:
@@ -77,8 +91,9 @@ class Writer:
     says that this is so, and that boxes and points are, where an image has an EXIF orientation. Other values are numbers, nested lists or
     arrays. A class is a number, or one of the names in classes; None as the label means that there is none.
 
-    Samples are encoded by `jobs` threads (0: all CPUs), so an image that cannot be read raises BadSample in a later call, with the
-    sample's number; on_error="skip" leaves such samples out, counts them and keeps (number, key, reason) in `skipped`. The file depends on
+    Samples are encoded by `jobs` threads (0: all CPUs), so an image that cannot be read may raise BadSample in a later call, with the
+    sample's number; on_error="skip" leaves out samples with an image, a mask or a raster that cannot be read or is of a wrong shape or
+    element, counts them and keeps (number, key, reason) in `skipped`. The file depends on
     samples and options only, not on jobs. shard_size begins a new file after that many bytes.
     """
 
@@ -115,7 +130,7 @@ class Writer:
         self._all_values = values  # to which value.of points
         self._largest_class = -1
         self._next = 0  # number of the next sample
-        self._encoders = _Encoders(lambda: packimg.Encoder(quality, codec))
+        self._encoders = _Encoders(lambda: packimg.Encoder(quality, codec), packimg.Error)
         self._threads = ThreadPoolExecutor(self._jobs, "loaderd-writer")
         self._pending: Deque[Tuple[_Prepared, "Future[Any]"]] = deque()
         self._pending_bytes = 0
@@ -233,8 +248,8 @@ class Writer:
                     largest = max(largest, largest_class(value, stored))
                     rows[value.name] = value.rows(stored)
                     self._check_rows(value, rows)
-            except ValueError as error:
-                raise self._bad(self._next, value.name, given, str(error)) from None
+            except (ValueError, OSError) as error:  # OSError: of the file of an image
+                raise _Fault(value, given, str(error)) from None
         images.sort(key=lambda pixels: (pixels.value.store, pixels.value.number))
         return _Prepared(self._next, images, label, source, fields, largest)
 
@@ -279,9 +294,8 @@ class Writer:
         self._pending_bytes -= prepared.size
         try:
             encoded = future.result()
-        except self._packimg.Error as error:
-            image = prepared.images[0]
-            self._skip_or_raise(prepared, image.value.name, image.data[:16], error.args[1])
+        except _Fault as error:
+            self._skip_or_raise(prepared, error.value.name, error.given, error.why)
             return
         fault = self._image_fault(prepared, encoded)
         if fault:
@@ -296,9 +310,6 @@ class Writer:
         for pixels, one in zip(prepared.images[1:], encoded[1:]):
             writer.image(pixels.value.number, one)
 
-    def _image_name(self) -> str:
-        return next(value.name for value in self._values if value.store == IN_INDEX)
-
     def _key_name(self) -> str:
         return next((value.name for value in self._values if value.store == IN_SOURCE), "")
 
@@ -311,10 +322,10 @@ class Writer:
         self._open()
         try:
             prepared = self._prepare(sample)
-        except OSError as error:  # of the image's file
-            if not self._skip:
-                raise self._bad(self._next, self._image_name(), sample[self._image_name()], str(error)) from None
-            self.skipped.append((self._next, str(sample.get(self._key_name()) or ""), str(error)))
+        except _Fault as fault:
+            if not self._skip or not fault.value.has_pixels or fault.given is None:
+                raise self._bad(self._next, fault.value.name, fault.given, fault.why) from None
+            self.skipped.append((self._next, str(sample.get(self._key_name()) or ""), fault.why))
             self._next += 1
             return
         self._next += 1

@@ -425,6 +425,9 @@ class Convert(unittest.TestCase):
                 self.assertTrue((numpy.asarray(opened) == indices).all(), source)
         self.put("ade/images/training/1.jpg", self.jpegs[1])
         self.assertIn("1 of 2 images have no mask, the first ", self.convert("ade"))
+        self.put("ade/annotations/training/1.png", b"\x89PNG\r\n\x1a\n")
+        self.assertIn("Pillow cannot read it", self.convert("ade", status=1))
+        self.assertEqual(self.stored(), self.jpegs[:1])
         pillow.new("L", (3, 3)).save(self.dir / "ade/annotations/training/1.png")
         self.assertIn("mask: it is 3 x 3", self.convert("ade", "--on-error", "fail", status=2).replace("None: ", ""))
 

@@ -222,6 +222,28 @@ class PythonWriter(unittest.TestCase):
         self.assertEqual([(number, key) for number, key, _ in writer.skipped], [(1, "b"), (2, "c"), (4, "e")])
         self.assertEqual((len(writer), [s["source"] for s in listed(self.dir / "d.pimg")]), (2, ["a", "d"]))
 
+    def test_damaged_pixels(self):
+        """A fault of a mask, a raster or a further image names it, and leaves the sample out with on_error="skip"; other faults do not."""
+        schema = "image: image\nmask: mask(image) u8[h,w] sparse\nright: image u8[h,w,3] sparse\nage: value i32 sparse"
+        good = self.files[3].read_bytes()
+        rows = [({"mask": b"\x89PNG\r\n\x1a\n"}, "mask", "Pillow"), ({"mask": memoryview(bytes(12)).cast("B", (2, 2, 3))}, "mask", "its shape is [2, 2, 3]"),
+                ({"right": good[: len(good) // 2]}, "right", ""), ({"right": self.dir / "none.jpg"}, "right", "No such file"), ({"mask": self.dir / "none.png"}, "mask", "No such file")]
+        for change, field, told in rows:
+            with self.subTest(change), self.assertRaises(loaderd.BadSample) as caught:
+                self.write("d.pimg", [{"image": good, **change}], schema)
+            self.assertEqual((caught.exception.sample, caught.exception.field), (0, field))
+            self.assertIn(f"sample 0: {field}: ", str(caught.exception))
+            self.assertIn(told, str(caught.exception))
+        with loaderd.Writer(self.dir / "d.pimg", schema, on_error="skip") as writer:
+            for i, (change, _, _) in enumerate(rows):
+                writer.add({"image": good, "key": str(i), **change})
+            for wrong in ({"age": "x"}, {"image": None}):
+                with self.assertRaises(loaderd.BadSample):
+                    writer.add({"image": good, **wrong})
+            writer.add({"image": good, "key": "good"})
+        self.assertEqual([(number, key) for number, key, _ in writer.skipped], [(i, str(i)) for i in range(len(rows))])
+        self.assertEqual([s["source"] for s in listed(self.dir / "d.pimg")], ["good"])
+
     def test_shards(self):
         self.write("s.pimg", self.samples() * 4, classes=self.classes, shard_size=1 << 16)
         names = sorted(os.listdir(self.dir))

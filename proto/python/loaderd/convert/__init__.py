@@ -175,7 +175,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         return 1 if _run(arguments) else 0
     except BadSample as error:
-        hint = "; --on-error skip leaves such images out" if error.field == "image" and arguments.on_error == "fail" else ""
+        hint = "; --on-error skip leaves such images out" if error.field in ("image", "mask") and arguments.on_error == "fail" else ""
         print(f"loaderd.convert: {error}{hint}", file=sys.stderr)
     except (Refusal, FeedError, ImportError, OSError, UnicodeError) as error:
         print(f"loaderd.convert: {error}", file=sys.stderr)
