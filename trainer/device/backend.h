@@ -269,6 +269,7 @@ double device_node_flops(const struct device_node *node);
  * True for plain softmax cross-entropy with one label per sample, without class weights or teacher;
  * backends have a fast path for it.
  */
+bool device_loss_is_regression(const struct device_loss_spec *loss);
 bool device_loss_is_plain(const struct device_loss_spec *loss);
 /* True if the loss sum is divided by the sum of the labels' class weights. */
 bool device_loss_is_weighted(const struct device_loss_spec *loss);

@@ -215,16 +215,21 @@ static int check_dense(const struct device_graph *graph, const struct device_bat
 {
 	uint32_t classes = graph->loss->x->shape.c;
 	size_t count = (size_t)batch->count * classes;
+	float least = device_loss_is_regression(&graph->loss->loss) ? -INFINITY : 0;
 
 	if (!batch->targets)
 		return device_fail(graph->device, -EINVAL,
 				   "the batch has no targets, the graph's loss takes dense ones");
-	for (size_t i = 0; i < count; i++)
-		if (!(batch->targets[i] >= 0) || !isfinite(batch->targets[i]))
+	for (size_t i = 0; i < count; i++) {
+		float target = batch->targets[i];
+		bool none = isnan(batch->targets[i - i % classes]);
+
+		if (none ? !isnan(target) : !(target >= least) || !isfinite(target))
 			return device_fail(graph->device, -EINVAL,
 					   "sample %zu of the batch has the target %g for class "
 					   "%zu",
-					   i / classes, (double)batch->targets[i], i % classes);
+					   i / classes, (double)target, i % classes);
+	}
 	return 0;
 }
 

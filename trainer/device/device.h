@@ -595,6 +595,14 @@ enum device_loss_kind {
 	 * temperature^2 to keep the gradient scale (Hinton et al. 2015)
 	 */
 	DEVICE_KL = 2,
+	/* for regression, with DEVICE_DENSE only: mean over the outputs of (z - t)^2 */
+	DEVICE_SQUARED = 3,
+	/*
+	 * the same with, instead of the square, (z - t)^2 / 2 where |z - t| < 1 and |z - t| - 1/2
+	 * elsewhere (Huber 1964, "Robust Estimation of a Location Parameter", with a threshold of
+	 * 1)
+	 */
+	DEVICE_HUBER = 4,
 };
 
 /* Where targets come from. */
@@ -607,26 +615,28 @@ enum device_targets {
 
 struct device_loss_spec {
 	const char *name;
-	float smoothing;   /* label smoothing: (1 - smoothing) * target + smoothing / classes */
+	/* label smoothing: (1 - smoothing) * target + smoothing / classes; not for regression */
+	float smoothing;
 	float logit_scale; /* multiplies the logits; 0 counts as 1 */
 	enum device_loss_kind kind;
 	enum device_targets targets;
 	float temperature; /* for DEVICE_KL; 0 counts as 1 */
 	/*
-	 * [classes], copied: factors on the loss terms of each class; unused with DEVICE_KL. NULL
-	 * for all 1
+	 * [classes], copied: factors on the loss terms of each class; not with DEVICE_KL, nor for
+	 * regression. NULL for all 1
 	 */
 	const float *class_weights;
 	/*
 	 * distillation (Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2), with weight w (0
 	 * for none) and temperature T (0 counts as 1). With the loss L above, and
 	 * p = softmax(device_batch.teacher / T), the loss of a sample becomes
-	 * (1 - w) * L + w * T^2 * sum of p (log p - log softmax(z / T))
+	 * (1 - w) * L + w * T^2 * sum of p (log p - log softmax(z / T)). Not for regression
 	 */
 	float teacher_weight, teacher_temperature;
 };
 /*
  * Records the loss of logits [n][1][1][classes] against the batch's targets, and ends the graph.
+ * Softmax and divergence need at least two classes.
  * The loss is the mean over the samples that have a target; in training, over those of the global
  * batch. Also counts samples whose label is among the 1 and 5 largest logits; of equal logits, the
  * lower class ranks first. With two labels the one with the larger share counts. With dense targets
@@ -773,8 +783,10 @@ struct device_batch {
 	const int32_t *labels2;
 	const float *shares;
 	/*
-	 * DEVICE_DENSE: [count][classes], finite and at least 0. Labels then only serve to count
-	 * correct predictions; for a sample without one, the class with the largest target counts
+	 * DEVICE_DENSE: [count][classes], finite, and except for regression at least 0. A sample
+	 * whose targets are all NaN has none, like one with label -1 elsewhere. Labels only serve
+	 * to count correct predictions; for a sample without one, the class with the largest target
+	 * counts
 	 */
 	const float *targets;
 	/*

@@ -455,24 +455,40 @@ static void take_class_weights(struct device_graph *graph, struct device_node *n
 	loss->class_weights = graph->class_weights;
 }
 
+/* Regression has no classes whose targets could be smoothed, weighted or compared. */
+static void check_regression(struct device_graph *graph, const struct device_node *node)
+{
+	const struct device_loss_spec *loss = &node->loss;
+
+	if (!device_loss_is_regression(loss))
+		return;
+	if (loss->targets != DEVICE_DENSE)
+		record_failure(graph, -EINVAL, "%s: regression needs dense targets", node->name);
+	if (loss->smoothing != 0 || loss->class_weights || loss->teacher_weight != 0)
+		record_failure(graph, -EINVAL,
+			       "%s: regression has no label smoothing, class weights or teacher",
+			       node->name);
+}
+
 static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node,
 				      struct device_shape *ret_further)
 {
 	struct device_loss_spec *loss = &node->loss;
 	struct device_shape x = node->x->shape;
+	uint32_t least = loss->kind == DEVICE_SOFTMAX || loss->kind == DEVICE_KL ? 2 : 1;
 
-	if (x.h != 1 || x.w != 1 || x.c < 2 || node->x->consumers)
+	if (x.h != 1 || x.w != 1 || x.c < least || node->x->consumers)
 		record_failure(graph, -EINVAL,
-			       "%s: logits are %u x %u x %u; one position, at least two "
-			       "classes and no other use are wanted",
-			       node->name, x.h, x.w, x.c);
+			       "%s: logits are %u x %u x %u; one position, at least %u "
+			       "class%s and no other use are wanted",
+			       node->name, x.h, x.w, x.c, least, least == 1 ? "" : "es");
 	if (!isfinite(loss->logit_scale))
 		record_failure(graph, -EINVAL, "%s: logit_scale %g must be finite", node->name,
 			       (double)loss->logit_scale);
 	if (!(loss->smoothing >= 0 && loss->smoothing < 1))
 		record_failure(graph, -EINVAL, "%s: smoothing %g must be in 0..1", node->name,
 			       (double)loss->smoothing);
-	if (loss->kind < DEVICE_SOFTMAX || loss->kind > DEVICE_KL ||
+	if (loss->kind < DEVICE_SOFTMAX || loss->kind > DEVICE_HUBER ||
 	    loss->targets < DEVICE_LABELS || loss->targets > DEVICE_DENSE)
 		record_failure(graph, -EINVAL, "%s: loss %d of targets %d is not known", node->name,
 			       (int)loss->kind, (int)loss->targets);
@@ -487,6 +503,7 @@ static struct device_shape infer_loss(struct device_graph *graph, struct device_
 	if (!(loss->teacher_temperature >= 0) || !isfinite(loss->teacher_temperature))
 		record_failure(graph, -EINVAL, "%s: the teacher's temperature %g must be above 0",
 			       node->name, (double)loss->teacher_temperature);
+	check_regression(graph, node);
 	loss->name = node->name;
 	if (loss->teacher_temperature == 0)
 		loss->teacher_temperature = 1;

@@ -51,8 +51,11 @@ static void name_kind(struct device_node *node)
 		[DEVICE_GELU] = "+gelu",
 		[DEVICE_LOGISTIC] = "+sigmoid",
 	};
-	static const char *const losses[] = {
-		[DEVICE_SOFTMAX] = "softmax", [DEVICE_SIGMOID] = "sigmoid", [DEVICE_KL] = "kl"};
+	static const char *const losses[] = {[DEVICE_SOFTMAX] = "softmax",
+					     [DEVICE_SIGMOID] = "sigmoid",
+					     [DEVICE_KL] = "kl",
+					     [DEVICE_SQUARED] = "squared",
+					     [DEVICE_HUBER] = "huber"};
 
 	bool more =
 		/* unless the kind itself is a norm */

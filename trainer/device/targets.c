@@ -1,7 +1,13 @@
 /* Properties of losses, and a step's targets, for all backends. */
 #include "trainer/device/backend.h"
 
+#include <math.h>
 #include <string.h>
+
+bool device_loss_is_regression(const struct device_loss_spec *loss)
+{
+	return loss->kind == DEVICE_SQUARED || loss->kind == DEVICE_HUBER;
+}
 
 bool device_loss_is_plain(const struct device_loss_spec *loss)
 {
@@ -72,9 +78,14 @@ static void fill_dense(const struct device_graph *graph, const struct device_bat
 
 	memset(to->targets, 0, n * classes * sizeof(float));
 	memcpy(to->targets, batch->targets, batch->count * classes * sizeof(float));
-	for (size_t i = 0; i < batch->count; i++)
-		if (!is_class(graph, to->labels[i]))
-			to->labels[i] = largest_of(to->targets + i * classes, (uint32_t)classes);
+	for (size_t i = 0; i < batch->count; i++) {
+		const float *targets = to->targets + i * classes;
+
+		if (isnan(*targets))
+			to->labels[i] = -1;
+		else if (!is_class(graph, to->labels[i]))
+			to->labels[i] = largest_of(targets, (uint32_t)classes);
+	}
 }
 
 static void fill_teacher(const struct device_graph *graph, const struct device_batch *batch,

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """Makes the reference data that test_device_losses compares training with.
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
@@ -46,7 +46,9 @@ class Batch:
         dense = uniform(5000 + step, SAMPLES * CLASSES).reshape(SAMPLES, CLASSES) ** 4
         self.dense = single(dense / dense.sum(1, keepdims=True), SAMPLES, CLASSES)
         self.teacher = single(uniform(6000 + step, SAMPLES * CLASSES) * 8 - 4, SAMPLES, CLASSES)
-        # every fifth sample has no label
+#for regression
+        self.values = single(uniform(7000 + step, SAMPLES * CLASSES) * 6 - 3, SAMPLES, CLASSES)
+#every fifth sample has no label or values
         self.some = self.label.clone()
         self.some[::5] = -1
 
@@ -84,6 +86,14 @@ def kl(target, temperature):
     return lambda z, b: [loss(z, b, "none").sum(1), loss(z, b, "batchmean")]
 
 
+def regression(function):
+    """Mean over outputs, and over the samples with values."""
+    def loss(z, b):
+        losses = function(z, b.values, reduction="none").mean(1) * (b.some >= 0)
+        return losses, function(z[b.some >= 0], b.values[b.some >= 0])
+    return loss
+
+
 def soft(z, b):
     return [(-b.mixed(0.1) * F.log_softmax(z, 1)).sum(1), timm.loss.SoftTargetCrossEntropy()(z, b.mixed(0.1))]
 
@@ -116,6 +126,8 @@ CASES = {
     "kl": kl(lambda b: b.dense, 1),
     "kl_two": kl(lambda b: b.mixed(0.1), 1),
     "kl_warm": kl(lambda b: b.dense, 4),
+    "squared": regression(F.mse_loss),
+    "huber": regression(F.smooth_l1_loss),
 }
 CASES |= {
     "taught": taught(CASES["softmax"], 0.25, 1, some=True),

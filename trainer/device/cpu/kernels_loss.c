@@ -143,6 +143,31 @@ static double sigmoid_row(const struct loss_args *args, float *restrict z, const
 	return loss / args->classes;
 }
 
+/*
+ * Mean over the outputs of the squared error, or of Huber's function of the error. Replaces z with
+ * the gradient. NaN takes the quadratic branch, so that the gradient is NaN too.
+ */
+static double regression_row(const struct loss_args *args, float *restrict z,
+			     const float *restrict t)
+{
+	bool huber = args->spec->kind == DEVICE_HUBER;
+	float factor = args->gradient_scale * args->spec->logit_scale / (float)args->classes;
+	double loss = 0;
+
+	for (uint32_t i = 0; i < args->classes; i++) {
+		float error = z[i] - t[i];
+
+		if (huber && fabsf(error) >= 1) {
+			loss += fabs((double)error) - 0.5;
+			z[i] = copysignf(factor, error);
+		} else {
+			loss += (double)error * (double)error * (huber ? 0.5 : 1);
+			z[i] = error * factor * (huber ? 1 : 2);
+		}
+	}
+	return loss / args->classes;
+}
+
 /* One sample of any loss: replaces z (fully scaled logits) with the gradient. */
 static double loss_any_row(const struct loss_args *args, size_t row, float *restrict z,
 			   float *restrict t)
@@ -152,6 +177,8 @@ static double loss_any_row(const struct loss_args *args, size_t row, float *rest
 	loss_target(args, row, t);
 	if (spec->kind == DEVICE_SIGMOID)
 		return sigmoid_row(args, z, t);
+	if (spec->kind == DEVICE_SQUARED || spec->kind == DEVICE_HUBER)
+		return regression_row(args, z, t);
 	if (spec->kind == DEVICE_SOFTMAX)
 		return softmax_row(args, z, t);
 	double entropy = negative_entropy(t, args->classes);

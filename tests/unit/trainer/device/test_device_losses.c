@@ -12,7 +12,7 @@ enum { STEPS = 20, SAMPLES = 12, FEATURES = 7, CLASSES = 10 };
 
 struct data {
 	float x[SAMPLES * FEATURES], shares[SAMPLES], targets[SAMPLES * CLASSES],
-		teacher[SAMPLES * CLASSES];
+		teacher[SAMPLES * CLASSES], values[SAMPLES * CLASSES];
 	int32_t labels[SAMPLES], labels2[SAMPLES];
 };
 
@@ -23,7 +23,7 @@ struct bench {
 	struct device_graph *graph;
 };
 
-/* As in make.py. With `some`, every fifth sample lacks a label. */
+/* As in make.py. With `some`, every fifth sample lacks a label and values. */
 static void make_batch(struct data *d, unsigned step, bool some)
 {
 	for (unsigned i = 0; i < SAMPLES * FEATURES; i++)
@@ -44,6 +44,11 @@ static void make_batch(struct data *d, unsigned step, bool some)
 		for (unsigned k = 0; k < CLASSES; k++)
 			d->teacher[i * CLASSES + k] =
 				(float)(uniform(6000 + step, i * CLASSES + k) * 8 - 4);
+		for (unsigned k = 0; k < CLASSES; k++)
+			d->values[i * CLASSES + k] =
+				some && i % 5 == 0
+					? NAN
+					: (float)(uniform(7000 + step, i * CLASSES + k) * 6 - 3);
 	}
 }
 
@@ -170,6 +175,8 @@ static const struct {
 	{"kl", {.kind = DEVICE_KL, .targets = DEVICE_DENSE}},
 	{"kl_two", {.kind = DEVICE_KL, .smoothing = 0.1f, .targets = DEVICE_TWO_LABELS}},
 	{"kl_warm", {.kind = DEVICE_KL, .targets = DEVICE_DENSE, .temperature = 4}},
+	{"squared", {.kind = DEVICE_SQUARED, .targets = DEVICE_DENSE}, .some = true},
+	{"huber", {.kind = DEVICE_HUBER, .targets = DEVICE_DENSE}, .some = true},
 	{"taught", {.teacher_weight = 0.25f}, .some = true},
 	{"taught_warm",
 	 {.smoothing = 0.1f, .teacher_weight = 0.75f, .teacher_temperature = 4},
@@ -215,7 +222,9 @@ static double bench_step(struct bench *b, unsigned step, const struct device_los
 		batch.labels2 = d.labels2;
 		batch.shares = d.shares;
 	} else if (targets == DEVICE_DENSE) {
-		batch.targets = d.targets;
+		batch.targets = spec->kind == DEVICE_SQUARED || spec->kind == DEVICE_HUBER
+					? d.values
+					: d.targets;
 	}
 	batch.teacher = spec->teacher_weight > 0 ? d.teacher : NULL;
 	assert_int_equal(device_upload(b->graph, &batch, &number), 0);
@@ -438,6 +447,15 @@ TEST(refused_batches)
 	refused_batch(&b, &batch, "sample 2 of the batch has the target nan for class 5");
 	d.targets[2 * CLASSES + 5] = -1;
 	refused_batch(&b, &batch, "the target -1");
+	for (unsigned i = 0; i < CLASSES; i++)
+		d.targets[2 * CLASSES + i] = i < CLASSES - 1 ? NAN : 0;
+	refused_batch(&b, &batch, "sample 2 of the batch has the target 0 for class 9");
+	bench_close(&b);
+	bench_open(&b, &(struct device_loss_spec){
+			       .name = "loss", .kind = DEVICE_SQUARED, .targets = DEVICE_DENSE});
+	d.values[3 * CLASSES + 1] = INFINITY;
+	batch.targets = d.values;
+	refused_batch(&b, &batch, "sample 3 of the batch has the target inf for class 1");
 	bench_close(&b);
 	bench_open(&b, &(struct device_loss_spec){.name = "loss"});
 	batch = plain;
@@ -460,6 +478,9 @@ TEST(refused_losses)
 	} refused[] = {
 		{{"loss", .kind = (enum device_loss_kind)7}, "loss 7"},
 		{{"loss", .targets = (enum device_targets)5}, "targets 5"},
+		{{"loss", .kind = DEVICE_SQUARED}, "regression needs dense targets"},
+		{{"loss", .kind = DEVICE_HUBER, .targets = DEVICE_DENSE, .smoothing = 0.1f},
+		 "no label smoothing, class weights or teacher"},
 		{{"loss", .temperature = 2}, "temperature 2"},
 		{{"loss", .kind = DEVICE_KL, .temperature = -1}, "temperature -1"},
 		{{"loss", .kind = DEVICE_KL, .class_weights = weights}, "no class weights"},

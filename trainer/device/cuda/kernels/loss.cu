@@ -265,12 +265,48 @@ DEVICE void reduce_sigmoid(const struct loss_arguments *a, uint32_t sample,
 		row->rank = a->classes;
 }
 
+DEVICE bool is_regression(const struct loss_arguments *a)
+{
+	return a->kind == DEVICE_SQUARED || a->kind == DEVICE_HUBER;
+}
+
+/* True where Huber's function is linear; NaN takes the quadratic branch. */
+DEVICE bool is_linear(const struct loss_arguments *a, float error)
+{
+	return a->kind == DEVICE_HUBER && fabsf(error) >= 1;
+}
+
+DEVICE void reduce_regression(const struct loss_arguments *a, uint32_t sample,
+			      const struct loss_target *target, struct loss_sample *row)
+{
+	double loss = 0, quadratic = a->kind == DEVICE_HUBER ? 0.5 : 1;
+
+	for (uint32_t i = threadIdx.x; i < a->classes; i += KERNEL_THREADS) {
+		float error = scaled(a, sample, i) - target_of(target, i);
+
+		loss += is_linear(a, error) ? (double)fabsf(error) - 0.5
+					    : (double)error * (double)error * quadratic;
+	}
+	row->loss = reduce_sum<double>(loss) / a->classes;
+}
+
+DEVICE float regression_gradient(const struct loss_arguments *a, float error)
+{
+	float slope = is_linear(a, error)       ? copysignf(1, error)
+		      : a->kind == DEVICE_HUBER ? error
+						: 2 * error;
+
+	return slope / (float)a->classes;
+}
+
 /* Derivative of the sample's loss with respect to a logit, before the common factors. */
 DEVICE float gradient_of(const struct loss_arguments *a, uint32_t sample, uint32_t i,
 			 const struct loss_target *target, const struct loss_sample *row)
 {
 	float z = scaled(a, sample, i), t = target_of(target, i), w = class_weight(a, i);
 
+	if (is_regression(a))
+		return regression_gradient(a, z - t);
 	if (a->kind != DEVICE_SIGMOID)
 		return expf(z - row->largest) * (float)(row->target / row->sum) - w * t;
 	float e = expf(z < 0 ? z : -z);
@@ -378,6 +414,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	row.rank = 0;
 	if (labelled && a.kind == DEVICE_SIGMOID)
 		reduce_sigmoid(&a, sample, &target, &row);
+	else if (labelled && is_regression(&a))
+		reduce_regression(&a, sample, &target, &row);
 	else if (labelled)
 		reduce_softmax(&a, sample, &target, &row);
 	distill.student = distill.teacher = distill.loss = 0;
