@@ -3,6 +3,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static void checkpoints(const char *root, struct device_params *params, const st
 		.dataset_samples = 100,
 		.classes = 3,
 		.precision = DEVICE_FP32,
-		.best_top1 = -1,
+		.best_score = -INFINITY,
 		.device = {.updates = 25, .loss_scale = 1},
 	};
 	static const double colour[3] = {124, 116.5, 104};

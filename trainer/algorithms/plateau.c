@@ -12,9 +12,9 @@ static bool is_better(const struct plateau *plateau, const struct recipe_schedul
 }
 
 void plateau_evaluated(struct plateau *plateau, const struct recipe_schedule *keys, double loss,
-		       double top1)
+		       double score)
 {
-	double value = keys->metric == RECIPE_METRIC_LOSS ? loss : top1;
+	double value = keys->metric == RECIPE_METRIC_LOSS ? loss : score;
 	plateau->bad++;
 	if (is_better(plateau, keys, value)) {
 		plateau->best = value;

@@ -16,6 +16,6 @@ struct plateau {
 	uint64_t resting;  /* remaining evaluations of the current cooldown */
 };
 
-/* Updates the state with an evaluation. top1 is a fraction. */
+/* Updates the state with an evaluation. score: higher is better. */
 void plateau_evaluated(struct plateau *plateau, const struct recipe_schedule *keys, double loss,
-		       double top1);
+		       double score);

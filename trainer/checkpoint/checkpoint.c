@@ -18,8 +18,12 @@ enum counter_type {
 	COUNTER_UUID,
 	COUNTER_LATER_U32,
 	COUNTER_LATER_U64,
-	COUNTER_LATER_DOUBLE,
+	COUNTER_LATER_DOUBLE, /* may be non-finite */
 };
+#define RENAMED(name, older, type)                                                                 \
+	{                                                                                          \
+		"trainer." #name, type, offsetof(struct checkpoint_state, name), "trainer." #older \
+	}
 #define C(name, type)                                                                              \
 	{                                                                                          \
 		"trainer." #name, type, offsetof(struct checkpoint_state, name)                    \
@@ -28,6 +32,7 @@ static const struct counter {
 	const char *key;
 	enum counter_type type;
 	size_t offset;
+	const char *older; /* key in older checkpoints, or NULL */
 } counters[] = {
 	C(step, COUNTER_U64),
 	C(epoch, COUNTER_U64),
@@ -53,9 +58,10 @@ static const struct counter {
 	C(eval_step, COUNTER_U64),
 	C(eval_samples, COUNTER_U64),
 	C(eval_loss, COUNTER_LOSS),
-	C(eval_top1, COUNTER_DOUBLE),
-	C(eval_top5, COUNTER_DOUBLE),
-	C(best_top1, COUNTER_DOUBLE),
+	RENAMED(eval_metric[0], eval_top1, COUNTER_LOSS),
+	RENAMED(eval_metric[1], eval_top5, COUNTER_LOSS),
+	C(eval_metric[2], COUNTER_LATER_DOUBLE),
+	RENAMED(best_score, best_top1, COUNTER_LOSS),
 	C(best_step, COUNTER_U64),
 	C(train_seconds, COUNTER_DOUBLE),
 	C(wait_seconds, COUNTER_DOUBLE),
@@ -79,6 +85,7 @@ static const struct counter {
 	C(device.scale_age, COUNTER_U64),
 };
 #undef C
+#undef RENAMED
 enum { COUNTERS = sizeof(counters) / sizeof(counters[0]), COUNTER_TEXT = 40 };
 
 /* ---- writing ---- */
@@ -152,6 +159,8 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 			char *error)
 {
 	const char *text = safetensors_metadata(checkpoint->file, counter->key);
+	if (!text && counter->older)
+		text = safetensors_metadata(checkpoint->file, counter->older);
 	char *at = (char *)&checkpoint->state + counter->offset, *end = NULL;
 	errno = 0;
 	if (counter->type == COUNTER_UUID)
@@ -161,7 +170,7 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS ||
 		     counter->type == COUNTER_LATER_DOUBLE)) {
 		double value = strtod(text, &end);
-		if (isfinite(value) || counter->type == COUNTER_LOSS)
+		if (isfinite(value) || counter->type != COUNTER_DOUBLE)
 			*(double *)(void *)at = value;
 		else
 			end = NULL;

@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-enum { CHECKPOINT_ERROR_MAX = 1024, CHECKPOINT_PATH_MAX = 4096 };
+enum { CHECKPOINT_ERROR_MAX = 1024, CHECKPOINT_PATH_MAX = 4096, CHECKPOINT_METRICS = 3 };
 
 /* Sums over training steps, from which means are computed. */
 struct checkpoint_totals {
@@ -41,8 +41,10 @@ struct checkpoint_state {
 	struct checkpoint_totals interval; /* totals since the last step line of the log */
 	struct checkpoint_totals whole;    /* totals since the start of the epoch */
 	uint64_t eval_step, eval_samples;  /* last evaluation; eval_samples is 0 before the first */
-	double eval_loss, eval_top1, eval_top5; /* top1 and top5 as fractions */
-	double best_top1;                       /* fraction; -1 before the first evaluation */
+	double eval_loss;
+	/* by kind of target, such as top-1 and top-5 as fractions (evaluate/metrics.h) */
+	double eval_metric[CHECKPOINT_METRICS];
+	double best_score; /* highest eval_metric[0]; -INFINITY before the first evaluation */
 	uint64_t best_step;
 	/* total time in training steps, and the part of it spent waiting for data */
 	double train_seconds, wait_seconds;

@@ -10,21 +10,24 @@ static uint64_t early_stopping_wait(const struct checkpoint_state *state,
 }
 
 bool early_stopping_is_due(struct early_stopping *stopping, const struct recipe_train *recipe,
-			   const struct checkpoint_state *state, const struct run_length *length)
+			   const struct metric *score, const struct checkpoint_state *state,
+			   const struct run_length *length)
 {
+	char now[METRIC_TEXT], best[METRIC_TEXT];
+	metric_text(score, state->eval_metric[0], now);
+	metric_text(score, state->best_score, best);
 	char *reason = stopping->reason;
 	if (state->step >= length->steps || !length->eval_every || !state->eval_samples ||
 	    state->eval_step != state->step)
 		return false;
-	if (recipe->stop_at > 0 && state->eval_top1 >= recipe->stop_at)
-		snprintf(reason, sizeof(stopping->reason),
-			 "top-1 of %.2f %% reached train.stop_at = %g", 100 * state->eval_top1,
-			 recipe->stop_at);
+	if (recipe->stop_at > 0 && state->eval_metric[0] >= recipe->stop_at)
+		snprintf(reason, sizeof(stopping->reason), "%s of %s reached train.stop_at = %g",
+			 score->name, now, recipe->stop_at);
 	else if (recipe->stop_after && early_stopping_wait(state, length) >= recipe->stop_after)
 		snprintf(reason, sizeof(stopping->reason),
-			 "top-1 has not improved on %.2f %% at step %llu for train.stop_after = "
+			 "%s has not improved on %s at step %llu for train.stop_after = "
 			 "%llu evaluations",
-			 100 * state->best_top1, (unsigned long long)state->best_step,
+			 score->name, best, (unsigned long long)state->best_step,
 			 (unsigned long long)recipe->stop_after);
 	return *reason;
 }

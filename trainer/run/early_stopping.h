@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/run/evaluate/metrics.h"
 #include "trainer/run/run_length.h"
 
 struct early_stopping {
@@ -14,8 +14,9 @@ struct early_stopping {
 };
 
 /*
- * Call after an evaluation. Returns true and sets the reason if the evaluation ends the run. All
- * ranks get the same result.
+ * Call after an evaluation, whose first metric is `score`. Returns true and sets the reason if the
+ * evaluation ends the run. All ranks get the same result.
  */
 bool early_stopping_is_due(struct early_stopping *stopping, const struct recipe_train *recipe,
-			   const struct checkpoint_state *state, const struct run_length *length);
+			   const struct metric *score, const struct checkpoint_state *state,
+			   const struct run_length *length);

@@ -328,8 +328,8 @@ static int loop_between(struct run *run)
 /* Makes the current step the last one, if the last evaluation ends the run early. */
 static int loop_end_early(struct run *run)
 {
-	if (!early_stopping_is_due(&run->early_stopping, &run->ctx.recipe->train, &run->state,
-				   &run->length))
+	if (!early_stopping_is_due(&run->early_stopping, &run->ctx.recipe->train,
+				   &run_metrics(run)->metric[0], &run->state, &run->length))
 		return 0;
 	progress_line(&run->ctx.progress, "stopping at epoch %.6g: %s",
 		      run_epoch(run, run->state.step), run->early_stopping.reason);

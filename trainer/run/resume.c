@@ -2,6 +2,7 @@
 #include "trainer/run/open.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sys/stat.h>
 
 /* Opens the folder's newest checkpoint; if that is damaged, the one before. */
@@ -133,7 +134,7 @@ static void resume_compare_threads(struct run *run)
 
 int open_begin(struct run *run)
 {
-	run->state = (struct checkpoint_state){.best_top1 = -1};
+	run->state = (struct checkpoint_state){.best_score = -INFINITY};
 	if (!run->checkpoint)
 		return 0;
 	int r = resume_check(run);

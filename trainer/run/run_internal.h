@@ -78,6 +78,8 @@ int run_try_evaluation(struct run *run);
  * and log. All ranks return the same: -EINTR if any was stopped, RUN_LOST if any's feed failed.
  */
 int run_evaluate(struct run *run);
+/* The metrics of the run's evaluations. */
+const struct metrics *run_metrics(const struct run *run);
 /* Rank 0, with --evaluate: finds the weights file and reads its metadata. */
 int run_find_weights(struct run *run);
 /*
@@ -114,6 +116,6 @@ void run_draw_progress(struct run *run);
 void run_hint_data_wait(struct run *run);
 /* Name of the device's compute precision, such as "bf16". */
 const char *run_precision(const struct run *run);
-/* Formats a loss for JSON; non-finite numbers become null. */
-enum { RUN_LOSS_TEXT = 32 };
-void run_loss_text(double loss, char *ret_text);
+/* Formats a number for JSON; non-finite numbers become null. */
+enum { RUN_NUMBER_TEXT = 32, RUN_LOSS_DIGITS = 9 };
+void run_number_text(double number, int digits, char *ret_text);

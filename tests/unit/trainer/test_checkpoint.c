@@ -84,7 +84,8 @@ static struct checkpoint_state some_state(void)
 		.precision = DEVICE_FP32,
 		.interval = {0.1, 2, 3, 4, 5},
 		.whole = {1.0 / 3, 12, 13, 14, 15},
-		.best_top1 = 0.7,
+		.eval_metric = {0.6, 0.9, -2},
+		.best_score = 0.7,
 		.best_step = 20,
 		.train_seconds = 1e-3,
 		.images = 250,
@@ -235,6 +236,43 @@ TEST(without_uuids)
 	if (checkpoint_open(path, &checkpoint, error))
 		fail_msg("%s", error);
 	assert_false(uuid_known(&checkpoint->state.dataset_uuid));
+	checkpoint_close(checkpoint);
+	unlink(path);
+	fixture_deinit(&a);
+}
+
+/* Writes a key of earlier versions, which is shorter, over one of this version. */
+static void rename_key(char *bytes, size_t size, const char *key, const char *older)
+{
+	char *at = memmem(bytes, size, key, strlen(key));
+	assert_non_null(at);
+	memset(at, ' ', strlen(key));
+	memcpy(at, older, strlen(older));
+}
+
+/* Checkpoints of versions that only knew classes have other keys of their evaluation. */
+TEST(evaluations_of_classes)
+{
+	struct fixture a;
+	struct checkpoint *checkpoint;
+	struct checkpoint_state saved = some_state();
+	static char bytes[1 << 20];
+	saved.eval_metric[2] = 0;
+	fixture_init(&a, settings, 10, &spec);
+	snprintf(path, sizeof(path), "%s/classes.safetensors", folder);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
+	FILE *file = fopen(path, "r+");
+	size_t size = fread(bytes, 1, sizeof(bytes), file);
+	rename_key(bytes, size, "\"trainer.eval_metric[0]\"", "\"trainer.eval_top1\"");
+	rename_key(bytes, size, "\"trainer.eval_metric[1]\"", "\"trainer.eval_top5\"");
+	rename_key(bytes, size, "\"trainer.eval_metric[2]\"", "\"trainer.unused\"");
+	rename_key(bytes, size, "\"trainer.best_score\"", "\"trainer.best_top1\"");
+	rewind(file);
+	fwrite(bytes, 1, size, file);
+	fclose(file);
+	if (checkpoint_open(path, &checkpoint, error))
+		fail_msg("%s", error);
+	assert_memory_equal(&checkpoint->state, &saved, sizeof(saved));
 	checkpoint_close(checkpoint);
 	unlink(path);
 	fixture_deinit(&a);

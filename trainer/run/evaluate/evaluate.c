@@ -8,6 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct metrics *run_metrics(const struct run *run)
+{
+	return &metrics_of_classes;
+}
+
 static int evaluate_fail(struct run *run, int code)
 {
 	return run_fail(&run->ctx, code, "evaluation: %s", run_device_text(&run->ctx, code));
@@ -379,12 +384,13 @@ static int evaluate_report(struct run *run, double seconds)
 {
 	enum device_slot slot = network_eval_slot(&run->network, &run->state);
 	const struct checkpoint_state *state = &run->state;
+	const struct metrics *measured = run_metrics(run);
 	double epoch = run_epoch(run, state->step);
+	char text[METRICS_TEXT];
+	metrics_text(measured, state->eval_metric, false, text);
 	progress_line(&run->ctx.progress,
-		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu "
-		      "images, %.1f s%s)",
-		      epoch, state->eval_loss, 100 * state->eval_top1, 100 * state->eval_top5,
-		      (unsigned long long)state->eval_samples, seconds,
+		      "epoch %.6g  evaluation: loss %.4f  %s  (%llu images, %.1f s%s)", epoch,
+		      state->eval_loss, text, (unsigned long long)state->eval_samples, seconds,
 		      slot != DEVICE_VALUE ? ", averaged weights" : "");
 	struct metrics_log *metrics = run->output.metrics;
 	if (!metrics)
@@ -392,8 +398,8 @@ static int evaluate_report(struct run *run, double seconds)
 	metrics_log_begin(metrics, "eval", state->step);
 	metrics_log_number(metrics, "epoch", epoch);
 	metrics_log_exact(metrics, "loss", state->eval_loss);
-	metrics_log_number(metrics, "top1", state->eval_top1);
-	metrics_log_number(metrics, "top5", state->eval_top5);
+	for (unsigned i = 0; i < measured->count; i++)
+		metrics_log_number(metrics, measured->metric[i].key, state->eval_metric[i]);
 	metrics_log_count(metrics, "samples", state->eval_samples);
 	metrics_log_text(metrics, "weights",
 			 slot == DEVICE_SWA     ? "swa"
@@ -410,22 +416,22 @@ static void evaluate_record(struct run *run, const struct checkpoint_totals *tot
 	state->eval_step = state->step;
 	state->eval_samples = totals->samples;
 	state->eval_loss = totals->loss / n;
-	state->eval_top1 = (double)totals->top1 / n;
-	state->eval_top5 = (double)totals->top5 / n;
+	state->eval_metric[0] = (double)totals->top1 / n;
+	state->eval_metric[1] = (double)totals->top5 / n;
 }
 
 static int evaluate_keep_best(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
-	if (state->eval_top1 <= state->best_top1)
+	if (!(state->eval_metric[0] > state->best_score)) /* NaN is no improvement */
 		return 0;
-	state->best_top1 = state->eval_top1;
+	state->best_score = state->eval_metric[0];
 	state->best_step = state->step;
 	if (!run->ctx.recipe->checkpoint.best || !run->output.metrics)
 		return 0;
-	char text[128];
-	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
-		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
+	char metrics[METRICS_TEXT], text[METRICS_TEXT + 32];
+	metrics_text(run_metrics(run), state->eval_metric, true, metrics);
+	snprintf(text, sizeof(text), "step %llu, %s", (unsigned long long)state->step, metrics);
 	return run_export(run, "best.safetensors", text);
 }
 
@@ -444,6 +450,6 @@ int run_evaluate(struct run *run)
 	evaluate_record(run, &totals);
 	r = evaluate_report(run, clock_s(CLOCK_MONOTONIC) - start);
 	plateau_evaluated(&state->plateau, &run->ctx.recipe->schedule, state->eval_loss,
-			  state->eval_top1);
+			  state->eval_metric[0]);
 	return r < 0 ? r : evaluate_keep_best(run);
 }

@@ -69,10 +69,16 @@ static int alone_write_predictions(struct run *run)
 static int alone_print(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
-	char loss[RUN_LOSS_TEXT];
-	run_loss_text(state->eval_loss, loss);
-	fprintf(file, "{\"top1\": %.6g, \"top5\": %.6g, \"val_loss\": %s, \"val_samples\": %llu}\n",
-		state->eval_top1, state->eval_top5, loss, (unsigned long long)state->eval_samples);
+	const struct metrics *metrics = run_metrics(run);
+	char text[RUN_NUMBER_TEXT];
+	fputc('{', file);
+	for (unsigned i = 0; i < metrics->count; i++) {
+		run_number_text(state->eval_metric[i], 6, text);
+		fprintf(file, "\"%s\": %s, ", metrics->metric[i].key, text);
+	}
+	run_number_text(state->eval_loss, RUN_LOSS_DIGITS, text);
+	fprintf(file, "\"val_loss\": %s, \"val_samples\": %llu}\n", text,
+		(unsigned long long)state->eval_samples);
 	if (fflush(file))
 		return run_fail(&run->ctx, -errno, "cannot write the result: %s", strerror(errno));
 	return 0;

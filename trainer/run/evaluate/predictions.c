@@ -214,8 +214,8 @@ static void report_json(const void *data, FILE *file)
 	size_t at = 0;
 	json_t *json = json_object(), *classes = json_array();
 	json_object_set_new(json, "samples", json_integer((json_int_t)state->eval_samples));
-	json_object_set_new(json, "top1", json_real(state->eval_top1));
-	json_object_set_new(json, "top5", json_real(state->eval_top5));
+	json_object_set_new(json, "top1", json_real(state->eval_metric[0]));
+	json_object_set_new(json, "top5", json_real(state->eval_metric[1]));
 	json_object_set_new(json, "loss",
 			    isfinite(state->eval_loss) ? json_real(state->eval_loss) : json_null());
 	for (uint32_t i = 0; i < report->confusion.classes; i++)

@@ -11,9 +11,12 @@ const char *run_precision(const struct run *run)
 	return precision == DEVICE_BF16 ? "bf16" : precision == DEVICE_FP16 ? "fp16" : "fp32";
 }
 
-void run_loss_text(double loss, char *ret_text)
+void run_number_text(double number, int digits, char *ret_text)
 {
-	snprintf(ret_text, RUN_LOSS_TEXT, isfinite(loss) ? "%.9g" : "null", loss);
+	if (isfinite(number))
+		snprintf(ret_text, RUN_NUMBER_TEXT, "%.*g", digits, number);
+	else
+		snprintf(ret_text, RUN_NUMBER_TEXT, "null");
 }
 
 struct summary {
@@ -21,15 +24,21 @@ struct summary {
 	const char *outcome; /* finished or stopped */
 };
 
-static void summary_print_evaluation(const struct checkpoint_state *state, FILE *file)
+static void summary_print_evaluation(const struct run *run, FILE *file)
 {
-	char loss[RUN_LOSS_TEXT];
-	run_loss_text(state->eval_loss, loss);
-	fprintf(file,
-		"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %s,\n"
-		"  \"val_samples\": %llu,\n  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
-		state->eval_top1, state->eval_top5, loss, (unsigned long long)state->eval_samples,
-		state->best_top1, (unsigned long long)state->best_step);
+	const struct checkpoint_state *state = &run->state;
+	const struct metrics *metrics = run_metrics(run);
+	char text[RUN_NUMBER_TEXT];
+	for (unsigned i = 0; i < metrics->count; i++) {
+		run_number_text(state->eval_metric[i], 6, text);
+		fprintf(file, "  \"%s\": %s,\n", metrics->metric[i].key, text);
+	}
+	run_number_text(state->eval_loss, RUN_LOSS_DIGITS, text);
+	fprintf(file, "  \"val_loss\": %s,\n  \"val_samples\": %llu,\n", text,
+		(unsigned long long)state->eval_samples);
+	run_number_text(state->best_score, 6, text);
+	fprintf(file, "  \"best_%s\": %s,\n  \"best_step\": %llu,\n", metrics->metric[0].key, text,
+		(unsigned long long)state->best_step);
 }
 
 static int summary_print(const void *data, FILE *file)
@@ -41,7 +50,7 @@ static int summary_print(const void *data, FILE *file)
 	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
 		summary->outcome, (unsigned long long)state->step, run_epoch(run, state->step));
 	if (state->eval_samples)
-		summary_print_evaluation(state, file);
+		summary_print_evaluation(run, file);
 	fprintf(file,
 		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n"
 		"  \"wait_seconds\": %.3f,\n  \"images_per_second\": %.6g,\n"
