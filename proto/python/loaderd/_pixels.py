@@ -3,7 +3,7 @@
 import os
 from typing import Any, NamedTuple, Sequence, Tuple
 
-from ._schema import Value, shape_text
+from ._schema import Value, shape_fits, shape_text
 
 _SIDE_MAX = (1 << 16) - 1
 _PIL_FORMATS = {"L": "B", "P": "B", "RGB": "B", "I;16": "H", "I": "i", "F": "f"}  # formats of elements by PIL's modes
@@ -111,7 +111,7 @@ def _raster(given: Any, value: Value) -> Tuple[bytes, Tuple[int, int, int]]:
         raise ValueError(f"its elements are of format {element!r}, not {value.element}")
     if len(shape) == 2 and len(value.shape) == 3 and value.channels == 1:
         shape = (*shape, 1)
-    if len(shape) != len(value.shape) or any(wanted not in (0, extent) for extent, wanted in zip(shape, value.shape)):
+    if not shape_fits(shape, value):
         raise ValueError(f"its shape is {list(shape)}, not {shape_text(value.shape).replace('*', 'any')}")
     _check_sides(shape)
     return data(), (shape[0], shape[1], value.channels)

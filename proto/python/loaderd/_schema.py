@@ -1,9 +1,11 @@
 """The schema of a dataset to write, and how the values of a sample become bytes."""
 
 import json
+import os
 import struct
 import sys
 from array import array
+from math import isinf, isnan
 from operator import index
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
@@ -17,6 +19,8 @@ _SPARSE = 1  # enum schema_flag
 IN_INDEX, IN_IMAGES, IN_COLUMN, IN_LABEL, IN_SOURCE, IN_NUMBER = range(1, 7)
 _ELEMENTS = {"u8": 1, "f32": 4, "u16": 5, "i16": 6, "i32": 7}  # enum packimg_element, of rasters
 _FORMATS = {"u8": "B", "u16": "H", "i16": "h", "i32": "i", "i64": "q", "u64": "Q", "f16": "e", "f32": "f", "f64": "d"}  # of struct
+_KEY_MAX = (1 << 16) - 1  # bytes, PACKIMG_SOURCE_MAX
+_BF16_INFINITY, _BF16_NAN = 0x7F80, 0x7FC0
 _REALS = ("f16", "bf16", "f32", "f64")
 _BOUNDS = {name: (0, 1 << int(name[1:])) if name[0] == "u" else (-(1 << int(name[1:]) - 1), 1 << int(name[1:]) - 1)
            for name in ("u8", "u16", "i16", "i32", "i64", "u64")}  # fmt: skip
@@ -106,8 +110,8 @@ def is_implied(values: Sequence[Value]) -> bool:
 
 
 def integer(value: Any, bounds: Tuple[int, int]) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if not hasattr(value, "__index__") and hasattr(value, "__float__") and float(value).is_integer():
+        value = int(value)  # a float, also of NumPy
     try:
         whole: int = index(value)
     except TypeError:
@@ -118,6 +122,7 @@ def integer(value: Any, bounds: Tuple[int, int]) -> int:
 
 
 def _real(value: Any) -> float:
+    """OverflowError for an integer beyond the range of f64."""
     if isinstance(value, (str, bytes)):
         raise ValueError("it is not a number")
     try:
@@ -135,6 +140,21 @@ def text(value: Any) -> bytes:
         return value.encode()
     except UnicodeEncodeError:
         raise ValueError("it contains surrogates, which UTF-8 has none of; the role bytes takes any") from None
+
+
+def key(value: Any) -> bytes:
+    """The bytes of a sample's name. Names of files that are not UTF-8 are as os.fsdecode() gives them."""
+    if not isinstance(value, str):
+        raise ValueError("it is not a text")
+    if "\0" in value:
+        raise ValueError("it contains a zero character")
+    try:
+        name = os.fsencode(value)
+    except UnicodeEncodeError:
+        raise ValueError("it contains surrogates other than those of os.fsdecode()") from None
+    if len(name) > _KEY_MAX:
+        raise ValueError(f"it has {len(name)} bytes, and a key at most {_KEY_MAX}")
+    return name
 
 
 def _json(value: Any) -> bytes:
@@ -167,13 +187,13 @@ def shape_text(shape: Sequence[int]) -> str:
     return f"[{','.join(str(extent) if extent else '*' for extent in shape)}]"
 
 
-def _shape_fits(shape: Sequence[int], value: Value) -> bool:
+def shape_fits(shape: Sequence[int], value: Value) -> bool:
     return len(shape) == len(value.shape) and all(wanted in (0, extent) for extent, wanted in zip(shape, value.shape))
 
 
 def _check_shape(shape: Sequence[int], value: Value) -> None:
     # an empty list has no inner dimensions
-    if not _shape_fits(shape, value) and not (tuple(shape) == (0,) and value.shape[0] == 0):
+    if not shape_fits(shape, value) and not (tuple(shape) == (0,) and value.shape[0] == 0):
         raise ValueError(f"its shape is {list(shape)}, not {shape_text(value.shape)}")
 
 
@@ -189,19 +209,24 @@ def _flatten(nested: Any, into: List[Any], depth: int = 0) -> List[int]:
 
 
 def _bf16(number: float) -> int:
-    """The bits of the nearest bfloat16."""
+    """The bits of the nearest bfloat16. OverflowError if that is infinite and the number is not."""
+    if isnan(number):
+        return _BF16_NAN
     bits: int
     (bits,) = struct.unpack("<I", struct.pack("<f", number))
-    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
+    if rounded & 0x7FFF == _BF16_INFINITY and not isinf(number):
+        raise OverflowError
+    return rounded
 
 
 def _packed(numbers: Sequence[Any], value: Value) -> bytes:
     """The little-endian bytes of numbers, each checked."""
     if value.is_real:
-        reals = [_real(number) for number in numbers]
-        if value.element == "bf16":
-            return struct.pack(f"<{len(reals)}H", *(_bf16(number) for number in reals))
         try:
+            reals = [_real(number) for number in numbers]
+            if value.element == "bf16":
+                return struct.pack(f"<{len(reals)}H", *(_bf16(number) for number in reals))
             return struct.pack(f"<{len(reals)}{value.format}", *reals)
         except OverflowError:
             raise ValueError(f"it has a number that {value.element} cannot hold") from None
@@ -233,6 +258,7 @@ def convert(value: Value, given: Any) -> Stored:
     if value.shape:
         return _numbers(given, value)
     if value.is_real:
+        _packed([given], value)  # checks that the element holds it
         return _real(given)
     whole = integer(given, value.bounds)
     return whole - (1 << 64) if whole >= 1 << 63 else whole

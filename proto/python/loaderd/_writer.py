@@ -12,7 +12,7 @@ from . import _checks, _feed
 from ._errors import BadOption, BadSample, WriteFailed
 from ._pixels import Pixels, prepare
 from ._processes import WorkerEnded, ordered_map
-from ._schema import IN_COLUMN, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, largest_class, parse, states, text
+from ._schema import IN_COLUMN, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, key, largest_class, parse, states
 
 _CODECS = {"jpeg": 1, "raw": 2, "zstd": 3}  # enum packimg_codec
 _BYTES_HELD = 256 << 20  # limit of the bytes of samples that wait for being written
@@ -203,6 +203,8 @@ class Writer:
         """Replaces names of classes by their numbers, in lists too."""
         if isinstance(given, str):
             return self._class_number(given)
+        if getattr(getattr(given, "dtype", None), "kind", "") in ("U", "O"):
+            given = given.tolist()  # an array of NumPy that may hold names
         return [self._named_classes(item) for item in given] if isinstance(given, (list, tuple)) else given
 
     def _check_names(self, sample: Mapping[str, Any]) -> None:
@@ -240,12 +242,13 @@ class Writer:
                 elif value.has_pixels:
                     images.append(prepare(value, given))
                 elif value.store == IN_SOURCE:
-                    source = text(given)
+                    source = key(given)
                 else:
                     stored = convert(value, self._named_classes(given) if value.role == "class" else given)
                     fields.append((value.number, stored))
-                    self._check_class(largest_class(value, stored))
-                    largest = max(largest, largest_class(value, stored))
+                    highest = largest_class(value, stored)
+                    self._check_class(highest)
+                    largest = max(largest, highest)
                     rows[value.name] = value.rows(stored)
                     self._check_rows(value, rows)
             except (ValueError, OSError) as error:  # OSError: of the file of an image
@@ -265,7 +268,7 @@ class Writer:
         if not self._skip:
             self.abort()
             raise self._bad(prepared.number, name, given, reason)
-        self.skipped.append((prepared.number, prepared.source.decode(), reason))
+        self.skipped.append((prepared.number, os.fsdecode(prepared.source), reason))
 
     def _image_fault(self, prepared: _Prepared, encoded: Sequence[Any]) -> Optional[Tuple[str, str]]:
         """Which image does not fit its frame, and why; None if all do."""

@@ -8,6 +8,7 @@ import pathlib
 import pickle
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -465,6 +466,18 @@ class Convert(unittest.TestCase):
         self.put("yolo/labels/0.txt", "")
         (self.dir / "yolo/data.yaml").mkdir()
         self.assertIn("data.yaml'", self.convert("yolo", status=2))
+
+    def test_names_that_are_not_utf8(self):
+        """Names of files are bytes: they become keys, and messages show them."""
+        name = os.fsdecode(b"\xff.jpg")
+        self.put(f"yolo/images/{name}", self.jpegs[0])
+        self.put(f"yolo/images/bad{name}", b"")
+        self.put("yolo/labels/a.txt", "0 0.5 0.5 0.25 0.25\n")
+        command = [sys.executable, "-m", "loaderd.convert", self.dir / "yolo", self.dir / "out.pimg"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"})
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn(b"bad\\udcff.jpg: ", done.stdout)
+        self.assertEqual((self.dir / "out.pimg").read_bytes().count(b"\xff.jpg"), 1)
 
     def test_not_recognised(self):
         (self.dir / "a.bin").write_bytes(b"x")

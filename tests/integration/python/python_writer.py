@@ -244,6 +244,36 @@ class PythonWriter(unittest.TestCase):
         self.assertEqual([(number, key) for number, key, _ in writer.skipped], [(i, str(i)) for i in range(len(rows))])
         self.assertEqual([s["source"] for s in listed(self.dir / "d.pimg")], ["good"])
 
+    def test_range_of_elements(self):
+        """A number that its element cannot hold, and a key that is too long, are faults of their sample and do not end the writer."""
+        schema = "image: image\nb: value bf16 sparse\nbs: value bf16[*] sparse\nf: value f32 sparse\nh: value f16 sparse\nd: value f64 sparse\nds: value f64[2] sparse"
+        image = self.files[0].read_bytes()
+        rows = [("b", 1e39), ("b", 3.4e38), ("bs", [1, -1e39]), ("f", 1e39), ("h", 70000), ("d", 10**400), ("ds", [0, -(10**400)]), ("f", 10**400)]
+        with loaderd.Writer(self.dir / "e.pimg", schema) as writer:
+            for name, given in rows:
+                element = {"b": "bf16", "f": "f32", "h": "f16", "d": "f64"}[name[0]]
+                with self.subTest(name=name, given=given), self.assertRaisesRegex(loaderd.BadSample, f"sample 1: {name}: .*it has a number that {element} cannot hold"):
+                    if not len(writer):
+                        writer.add({"image": image})
+                    writer.add({"image": image, name: given})
+            with self.assertRaisesRegex(loaderd.BadSample, "sample 1: key: .*it has 65536 bytes, and a key at most 65535"):
+                writer.add({"image": image, "key": "é" * 32768})
+            nan = struct.unpack("<f", struct.pack("<I", 0x7FFFFFFF))[0]
+            writer.add({"image": image, "bs": [1, float("inf"), nan, 3.3e38], "f": float("-inf"), "key": "k" * 65535})
+        self.assertEqual((self.dir / "e.pimg").read_bytes().count(struct.pack("<4H", 0x3F80, 0x7F80, 0x7FC0, 0x7F78)), 1)
+        self.assertEqual(len(listed(self.dir / "e.pimg")), 2)
+
+    def test_keys_are_bytes(self):
+        """Names of files that are not UTF-8 come back as they are, of skipped samples, too."""
+        name = b"a/\xff.jpg"
+        with loaderd.Writer(self.dir / "k.pimg", "image: image", on_error="skip") as writer:
+            writer.add({"image": self.files[0], "key": os.fsdecode(name)})
+            writer.add({"image": b"text", "key": os.fsdecode(name)})
+            with self.assertRaisesRegex(loaderd.BadSample, "surrogates other than"):
+                writer.add({"image": self.files[0], "key": "\ud800"})
+        self.assertEqual(os.fsencode(writer.skipped[0][1]), name)
+        self.assertEqual((self.dir / "k.pimg").read_bytes().count(name), 1)
+
     def test_shards(self):
         self.write("s.pimg", self.samples() * 4, classes=self.classes, shard_size=1 << 16)
         names = sorted(os.listdir(self.dir))
@@ -354,6 +384,8 @@ class PythonWriter(unittest.TestCase):
         image, mask = self.files[3].read_bytes(), numpy.arange(WIDTH * HEIGHT).reshape(HEIGHT, WIDTH) % 5
         sample = {"image": image, "mask": mask, "depth": mask.astype("uint16"), "boxes": numpy.float64([[0, 0, 1, 2.5]]), "kinds": numpy.int64([2]), "target": numpy.float32([1, 2]), "label": numpy.int32(0)}
         first = self.typed("a.pimg", [sample])
+        for kinds in (numpy.array(["bird"]), numpy.array(["bird"], object), numpy.float32([2]), [numpy.float32(2)]):
+            self.assertTrue(filecmp.cmp(first, self.typed("n.pimg", [{**sample, "kinds": kinds, "label": numpy.float16(0)}], overwrite=True), shallow=False))
         again = self.typed("b.pimg", [{**sample, "mask": mask.astype("uint8").copy(), "depth": mask.astype("int32"), "boxes": [[0, 0, 1, 2.5]], "kinds": ["bird"], "target": [1, 2], "label": "cat"}])
         self.assertTrue(filecmp.cmp(first, again, shallow=False))
         for change, told in (({"mask": mask * 100}, "its numbers are 0 .. 400, and u8 holds 0 .. 255"), ({"mask": mask / 2}, "its elements are of format 'd', not u8"),
