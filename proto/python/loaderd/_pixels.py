@@ -1,6 +1,7 @@
 """Images, masks and rasters given to a Writer, as bytes to encode."""
 
 import os
+from array import array
 from typing import Any, NamedTuple, Sequence, Tuple
 
 from ._schema import Value, shape_fits, shape_text
@@ -83,15 +84,28 @@ def _open(data: bytes) -> Any:
     return image
 
 
+def _check_range(low: int, high: int, value: Value) -> None:
+    if low < value.bounds[0] or high >= value.bounds[1]:
+        raise ValueError(f"its numbers are {low} .. {high}, and {value.element} holds {value.bounds[0]} .. {value.bounds[1] - 1}")
+
+
+def _of_pil(image: Any, value: Value) -> Tuple[str, bytes]:
+    """The format and the pixels of a PIL image. Older versions read PNGs of 16 bits with pixels of 32, which become those of the element."""
+    element, data = _PIL_FORMATS.get(image.mode, image.mode), image.tobytes()
+    if image.mode != "I" or value.is_real:
+        return element, data
+    pixels = array(element, data)
+    _check_range(min(pixels), max(pixels), value)
+    return value.format, array(value.format, pixels).tobytes()
+
+
 def _cast(given: Any, value: Value) -> Any:
     """Converts an array of NumPy to the element, if that changes no number of it."""
     kind = {"u8": "uint8", "u16": "uint16", "i16": "int16", "i32": "int32", "f32": "float32"}[value.element]
     if not hasattr(given, "astype") or given.dtype == kind:
         return given
     if given.dtype.kind in "iub" and not value.is_real and given.size:
-        low, high = int(given.min()), int(given.max())
-        if low < value.bounds[0] or high >= value.bounds[1]:
-            raise ValueError(f"its numbers are {low} .. {high}, and {value.element} holds {value.bounds[0]} .. {value.bounds[1] - 1}")
+        _check_range(int(given.min()), int(given.max()), value)
         return given.astype(kind)
     return given.astype(kind) if given.dtype.kind == "f" and value.is_real else given
 
@@ -103,10 +117,10 @@ def _raster(given: Any, value: Value) -> Tuple[bytes, Tuple[int, int, int]]:
     if _is_pil(given):
         given = given if given.mode != "1" else given.convert("L").point(lambda byte: byte > 0)
         shape: Tuple[int, ...] = (given.height, given.width, *([3] if given.mode == "RGB" else []))
-        element, data = _PIL_FORMATS.get(given.mode, given.mode), given.tobytes
+        element, data = _of_pil(given, value)
     else:
         view = _view(_cast(given, value), f"an array {value.element}{shape_text(value.shape)}")
-        shape, element, data = view.shape or (), view.format, view.tobytes
+        shape, element, data = view.shape or (), view.format, view.tobytes()
     if element != value.format:
         raise ValueError(f"its elements are of format {element!r}, not {value.element}")
     if len(shape) == 2 and len(value.shape) == 3 and value.channels == 1:
@@ -114,7 +128,7 @@ def _raster(given: Any, value: Value) -> Tuple[bytes, Tuple[int, int, int]]:
     if not shape_fits(shape, value):
         raise ValueError(f"its shape is {list(shape)}, not {shape_text(value.shape).replace('*', 'any')}")
     _check_sides(shape)
-    return data(), (shape[0], shape[1], value.channels)
+    return data, (shape[0], shape[1], value.channels)
 
 
 def prepare(value: Value, given: Any) -> Pixels:

@@ -404,6 +404,21 @@ class PythonWriter(unittest.TestCase):
             for given in (palette, self.dir / "mask.png", (self.dir / "mask.png").read_bytes()):
                 self.assertTrue(filecmp.cmp(first, self.typed("p.pimg", [{**sample, "mask": given}], overwrite=True), shallow=False))
 
+    @unittest.skipUnless(pillow, "needs Pillow")
+    def test_png_of_16_bits(self):
+        """A PNG of 16 bits is a mask u16, also where Pillow gives it pixels of 32 bits; pixels that the element cannot hold are refused."""
+        numbers = array.array("H", (i * 7 % 60000 for i in range(WIDTH * HEIGHT)))
+        pillow.frombytes("I;16", (WIDTH, HEIGHT), numbers.tobytes()).save(self.dir / "depth.png")
+        same = memoryview(numbers).cast("B").cast("H", (HEIGHT, WIDTH))
+        schema = "image: image\nmask: mask(image) u16[h,w]"
+        paths = [self.write(name, [{"image": self.files[3], "mask": given}], schema) for name, given in (("a.pimg", same), ("b.pimg", self.dir / "depth.png"))]
+        self.assertTrue(filecmp.cmp(*paths, shallow=False))
+        for low, high in ((-1, 5), (0, 1 << 16)):
+            wide = pillow.new("I", (WIDTH, HEIGHT), low)
+            wide.putpixel((1, 1), high)
+            with self.assertRaisesRegex(loaderd.BadSample, f"mask: .*its numbers are {low} .. {high}, and u16 holds 0 .. 65535"):
+                self.write("c.pimg", [{"image": self.files[3], "mask": wide}], schema)
+
     @unittest.skipUnless(numpy, "needs NumPy")
     def test_arrays(self):
         """Pixels of arrays come back exactly; shapes and types that mean something else are refused."""
