@@ -1,12 +1,10 @@
 """Worker processes: functions applied to many items in order, and exceptions sent from one process to another. Standard library only."""
 
 import multiprocessing
-import os
 import pickle
 import traceback
-from typing import Any, Callable, Iterable, Iterator, List, Tuple
-
-_PARENT_POLL_S = 5.0  # between two looks at whether the parent lives
+from multiprocessing.connection import wait
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 
 class WorkerTraceback(Exception):
@@ -37,13 +35,20 @@ def unpack_error(pickled: bytes, text: str) -> BaseException:
     return error
 
 
-def _main(connection: Any, others: List[Any], function: Callable[[Any], Any], parent: int) -> None:
+def message_comes(connection: Any) -> bool:
+    """Waits, in a worker process, for a message or the end of the connection. Returns False if the process that started it ends first.
+
+    That process need not be the one of getppid(), which is a server with the start method forkserver.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    return connection in wait([connection, parent.sentinel])
+
+
+def _main(connection: Any, others: List[Any], function: Callable[[Any], Any]) -> None:
     for other in others:
         other.close()
-    while True:
-        while not connection.poll(_PARENT_POLL_S):
-            if os.getppid() != parent:
-                return
+    while message_comes(connection):
         try:
             item = connection.recv()
             try:
@@ -56,13 +61,15 @@ def _main(connection: Any, others: List[Any], function: Callable[[Any], Any], pa
 
 
 class _Worker:
-    """A worker process, as its parent sees it."""
+    """A worker process, as its parent sees it.
+
+    Unless the program has chosen another start method, it is forked, so that functions need not be ones that pickle can name.
+    """
 
     def __init__(self, function: Callable[[Any], Any], others: List[Any]) -> None:
-        self.connection, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(
-            target=_main, args=(theirs, [*others, self.connection], function, os.getpid()), name="loaderd map", daemon=True
-        )
+        context: Any = multiprocessing.get_context(multiprocessing.get_start_method(allow_none=True) or "fork")
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_main, args=(theirs, [*others, self.connection], function), name="loaderd map", daemon=True)
         self._process.start()
         theirs.close()
         self.waiting = 0  # items sent of which the result has not been received
@@ -98,14 +105,24 @@ def ordered_map(function: Callable[[Any], Any], items: Iterable[Any], count: int
     """Yields function(item) of every item, in order, from `count` worker processes.
 
     Each worker holds up to `ahead` items: 1 unless all items are small, since two processes that send each other more than a pipe holds
-    would wait for each other. Raises what the function raised, with WorkerTraceback as its cause, or WorkerEnded.
+    would wait for each other. Raises what the function raised, with WorkerTraceback as its cause, or WorkerEnded; what `items` raised
+    comes after the results of the items before.
     """
     workers: List[_Worker] = []
+    failure: Optional[Exception] = None
     try:
         for _ in range(count):
             workers.append(_Worker(function, [worker.connection for worker in workers]))
         sent = received = 0
-        for item in items:
+        source = iter(items)
+        while True:
+            try:
+                item = next(source)
+            except StopIteration:
+                break
+            except Exception as error:
+                failure = error
+                break
             worker = workers[sent % count]
             if worker.waiting == ahead:
                 yield worker.receive()
@@ -114,6 +131,8 @@ def ordered_map(function: Callable[[Any], Any], items: Iterable[Any], count: int
             sent += 1
         for i in range(received, sent):
             yield workers[i % count].receive()
+        if failure is not None:
+            raise failure
     finally:
         for worker in workers:
             worker.close()

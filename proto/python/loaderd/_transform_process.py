@@ -11,11 +11,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 
 from ._errors import FeedError
-from ._processes import pack_error, unpack_error
+from ._processes import message_comes, pack_error, unpack_error
 from ._transform import Failure, Plan, run_batch, run_chunk
 
 _ALIGNMENT = 64
-_PARENT_POLL_S = 5.0  # between two looks at whether the parent lives
 _ELEMENTS = {torch.bfloat16: torch.int16}  # that NumPy lacks, and what carries their bits
 
 
@@ -130,10 +129,7 @@ def _portable(failure: Optional[Failure]) -> Optional[Tuple[int, bytes, str]]:
 def _main(connection: Any, plan: Plan, with_rng: bool, batch_with_rng: bool, parent: int) -> None:
     torch.set_num_threads(1)
     incoming, outgoing = _Arena(), _Arena()
-    while True:
-        while not connection.poll(_PARENT_POLL_S):
-            if os.getppid() != parent:
-                return
+    while message_comes(connection):
         try:
             kind, value, seeds = _receive(connection, incoming)
             value = _copied(value)  # a transform may keep what it gets

@@ -3,14 +3,19 @@
 import array
 import filecmp
 import json
+import multiprocessing
 import os
 import pathlib
+import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import loaderd
+from loaderd import _processes
 
 try:
     import numpy
@@ -305,6 +310,50 @@ class PythonWriter(unittest.TestCase):
             with loaderd.Writer(self.dir / "x.pimg", SCHEMA.replace("label: class i32\n", "")) as writer:
                 writer.copy(Dataset(self.files * 9), map=end_at_seven, workers=2)
         self.assertFalse((self.dir / "x.pimg").exists())
+
+    def test_copy_of_an_iterable_that_raises(self):
+        """What came before is written, and the error names the sample at which it was raised."""
+        def three():
+            for file in self.files[:3]:
+                yield {"image": file.read_bytes()}
+            raise OSError("no fourth")
+
+        for workers in (0, 2):
+            with loaderd.Writer(self.dir / f"{workers}.pimg") as writer:
+                with self.assertRaisesRegex(loaderd.BadSample, "sample 3: reading or mapping it raised OSError: no fourth"):
+                    writer.copy(three(), map=lambda sample: sample, workers=workers)
+            self.assertEqual(len(listed(self.dir / f"{workers}.pimg")), 3)
+
+    def test_start_methods(self):
+        """Worker processes work with each start method, and end with the process that started them."""
+        code = """if True:
+            import multiprocessing, operator, os, signal
+            from loaderd._processes import ordered_map
+
+            def numbers():
+                yield from range(5)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            multiprocessing.set_start_method({!r})
+            for result in ordered_map(operator.neg, numbers(), 2, 1):
+                print(result, flush=True)
+        """
+        for method in multiprocessing.get_all_start_methods():
+            with self.subTest(method):
+                done = subprocess.run([sys.executable, "-c", code.format(method)], stdout=subprocess.PIPE, text=True, timeout=60)  # reads until all have ended
+                self.assertEqual((done.returncode, done.stdout), (-signal.SIGKILL, "0\n-1\n-2\n"))
+
+    def test_the_parent_is_who_started(self):
+        """A worker waits for messages while the process that started it lives, whoever its parent is."""
+        here, there = multiprocessing.Pipe()
+        lives, ends = os.pipe()
+        self.addCleanup(os.close, lives)
+        with unittest.mock.patch("multiprocessing.parent_process", return_value=unittest.mock.Mock(sentinel=lives)), unittest.mock.patch("os.getppid", return_value=1):
+            there.send("item")
+            self.assertTrue(_processes.message_comes(here))
+            here.recv()
+            os.close(ends)
+            self.assertFalse(_processes.message_comes(here))
 
     def typed(self, name, samples, schema=None, **options):
         return self.write(name, samples, schema or TYPED, classes=["cat", "dog", "bird"], **options)
