@@ -566,6 +566,65 @@ static void write_fields(struct extract *extract, FILE *file, uint64_t index)
 	}
 }
 
+/* The columns of every manifest; those of further images and of fields follow. */
+static const char *const manifest_columns[] = {"path", "label", "class"};
+
+static bool is_manifest_column(const char *name)
+{
+	for (size_t i = 0; i < sizeof(manifest_columns) / sizeof(*manifest_columns); i++)
+		if (strcmp(name, manifest_columns[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Returns true if the dataset has a further image or a field of that name. */
+static bool is_value_name(const struct extract *extract, const char *name)
+{
+	struct packimg_field field;
+
+	for (uint32_t i = 1; i < extract->files; i++)
+		if (strcmp(name, value_of_file(extract, i)->name) == 0)
+			return true;
+	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++)
+		if (!packimg_field(extract->dataset, f, &field) && strcmp(name, field.name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Writes the name of the column of a further image or a field. A value that is called as one of
+ * manifest_columns gets a number, class_2, so that convert finds one column of each name.
+ */
+static void write_column_name(const struct extract *extract, FILE *file, const char *name)
+{
+	char numbered[PACKIMG_NAME_MAX + 16];
+	unsigned number = 2;
+
+	fputc(',', file);
+	if (!is_manifest_column(name)) {
+		write_cell(file, name, strlen(name));
+		return;
+	}
+	do
+		snprintf(numbered, sizeof(numbered), "%s_%u", name, number++);
+	while (is_value_name(extract, numbered));
+	write_cell(file, numbered, strlen(numbered));
+}
+
+static void write_header(const struct extract *extract, FILE *file)
+{
+	struct packimg_field field;
+
+	for (size_t i = 0; i < sizeof(manifest_columns) / sizeof(*manifest_columns); i++)
+		fprintf(file, "%s%s", i ? "," : "", manifest_columns[i]);
+	for (uint32_t i = 1; i < extract->files; i++)
+		write_column_name(extract, file, value_of_file(extract, i)->name);
+	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++)
+		write_column_name(extract, file,
+				  packimg_field(extract->dataset, f, &field) ? "" : field.name);
+	fputc('\n', file);
+}
+
 static int write_manifest(struct extract *extract)
 {
 	const struct packimg *dataset = extract->dataset;
@@ -573,23 +632,11 @@ static int write_manifest(struct extract *extract)
 	int fd = create_file(extract, "manifest.csv", &error);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 	struct packimg_sample sample;
-	struct packimg_field field;
 
 	if (!file)
 		return command_fail("%s/manifest.csv: %s", extract->output,
 				    fd < 0 ? error.text : strerror(errno));
-	fputs("path,label,class", file);
-	for (uint32_t i = 1; i < extract->files; i++) {
-		const char *name = value_of_file(extract, i)->name;
-		fputc(',', file);
-		write_cell(file, name, strlen(name));
-	}
-	for (uint32_t f = 0; f < packimg_field_count(dataset); f++) {
-		fputc(',', file);
-		if (!packimg_field(dataset, f, &field))
-			write_cell(file, field.name, strlen(field.name));
-	}
-	fputc('\n', file);
+	write_header(extract, file);
 	for (uint64_t i = 0; i < extract->count; i++) {
 		const char *const *paths = &extract->paths[i * extract->files];
 

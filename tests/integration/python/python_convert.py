@@ -285,6 +285,18 @@ class Convert(unittest.TestCase):
         self.assertEqual([s["fields"]["class"] for s in self.listed("out-train.pimg")], [[1]])
         self.assertEqual(self.classes("out-train.pimg"), ["pill_0", "pill"])
 
+    def test_manifest_of_coco(self):
+        """packimg converts the manifest of such a dataset, in which the classes of boxes have a column beside the sample's class."""
+        self.put("coco/a.jpg", self.jpegs[0])
+        self.put("coco/_annotations.coco.json", {"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 0, "name": "car"}],
+                                                 "annotations": [{"id": 1, "image_id": 1, "category_id": 0, "bbox": [1, 2, 3, 4]}]})
+        self.convert("coco")
+        subprocess.run([PACKIMG, "extract", "-q", "--manifest", self.dir / "out.pimg", "-o", self.dir / "back"], check=True, stdout=subprocess.DEVNULL)
+        header = (self.dir / "back/manifest.csv").read_text().splitlines()[0].split(",")
+        self.assertEqual(header, ["path", "label", "class", "boxes", "class_2", "id", "area", "iscrowd", "segmentation"])
+        subprocess.run([PACKIMG, "convert", "-q", self.dir / "back/manifest.csv", "-o", self.dir / "again.pimg"], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(self.listed("again.pimg")[0]["fields"]["class_2"], "[0]")
+
     def test_coco_entries(self):
         """Entries that lack what is needed, or have an id of another, are refused by file and entry."""
         image, category = {"id": 7, "file_name": "0.jpg"}, {"id": 3, "name": "car"}
