@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 {
@@ -21,6 +22,13 @@ int text_error_prefix(struct packimg_error *error, int code, const char *format,
 		snprintf(error->text + n, sizeof(error->text) - (size_t)n, ": %.*s",
 			 (int)(sizeof(error->text) - (size_t)n), before.text);
 	return code;
+}
+
+bool text_ends_with(const char *name, const char *end)
+{
+	const size_t size = strlen(name), end_size = strlen(end);
+
+	return size > end_size && strcasecmp(name + size - end_size, end) == 0;
 }
 
 const char *text_after_sample(const char *sentence)

@@ -6,11 +6,15 @@
 
 #include "format/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Like packimg_fail(), but prepends the text to the message already in error. */
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* True if the name has the ending, in letters of any case, and something before it. */
+bool text_ends_with(const char *name, const char *end);
 
 /*
  * Strips "sample NUMBER: " from a message of libpackimg, for a caller that prints the number itself

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum {
@@ -54,13 +53,6 @@ static const char *find_folder(const char *name, const char *const *list)
 	return NULL;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t size = strlen(name), end_size = strlen(end);
-
-	return size >= end_size && strcasecmp(name + size - end_size, end) == 0;
-}
-
 static int set_sign(struct annotations *annotations, enum annotation_sign sign, const char *name)
 {
 	if (annotations->first[sign])
@@ -86,7 +78,7 @@ static int find_beside(struct annotations *annotations, const char *source, cons
 	if (!folder)
 		return 0;
 	while (!r && (entry = readdir(folder)))
-		if (ends_with(entry->d_name, end) &&
+		if (text_ends_with(entry->d_name, end) &&
 		    snprintf(path, sizeof(path), "%s/../annotations/%s", source, entry->d_name) <
 			    PATH_MAX)
 			r = set_sign(annotations, SIGN_COCO, path);
@@ -146,7 +138,7 @@ static bool is_coco(const char *name, const char *head)
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
 
-	if (find_folder(name, coco_folders) || ends_with(base, ".coco.json"))
+	if (find_folder(name, coco_folders) || text_ends_with(base, ".coco.json"))
 		return true;
 	for (const char *const *begin = coco_begins; *begin; begin++)
 		if (strncmp(base, *begin, strlen(*begin)) == 0)
@@ -171,8 +163,8 @@ static bool is_yolo_text(char *head)
 
 int annotations_add_other(struct annotations *annotations, const char *source, const char *name)
 {
-	const bool json = ends_with(name, ".json"), xml = ends_with(name, ".xml"),
-		   text = ends_with(name, ".txt");
+	const bool json = text_ends_with(name, ".json"), xml = text_ends_with(name, ".xml"),
+		   text = text_ends_with(name, ".txt");
 	char head[HEAD_SIZE];
 	int r = 0;
 

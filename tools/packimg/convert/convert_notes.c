@@ -178,8 +178,7 @@ static int note_no_class(struct convert *convert)
 	if (catalog->class_count || catalog->label_field || !catalog->count ||
 	    convert->options.source.class_from == CLASS_NONE)
 		return 0;
-	if (table && strlen(table) > strlen(".jsonl") &&
-	    strcmp(table + strlen(table) - strlen(".jsonl"), ".jsonl") == 0)
+	if (table && text_ends_with(table, ".jsonl"))
 		return string_list_add_format(
 			&convert->notes,
 			"no image has a label, and %s was not read: \"python -m loaderd.convert\" "

@@ -11,20 +11,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static bool ends_with_any(const char *name, const char *const *ends)
 {
-	size_t size = strlen(name);
-
-	for (; *ends; ends++) {
-		size_t end = strlen(*ends);
-
-		if (size > end && strcasecmp(name + size - end, *ends) == 0)
+	for (; *ends; ends++)
+		if (text_ends_with(name, *ends))
 			return true;
-	}
 	return false;
 }
 

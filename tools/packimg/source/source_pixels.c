@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,13 +50,6 @@ struct source_pixels {
 	struct source_field field;
 };
 
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t size = strlen(name), end_size = strlen(end);
-
-	return size > end_size && strcasecmp(name + size - end_size, end) == 0;
-}
-
 /* Opens a gzip file for unpacking; NULL if it is none. */
 static struct archive *gzip_open(const char *path)
 {
@@ -81,7 +73,7 @@ static size_t read_head(const char *path, uint8_t head[static IDX_HEAD])
 {
 	la_ssize_t size = -1;
 
-	if (ends_with(path, ".gz")) {
+	if (text_ends_with(path, ".gz")) {
 		struct archive *archive = gzip_open(path);
 
 		size = archive ? archive_read_data(archive, head, IDX_HEAD) : -1;
@@ -107,7 +99,7 @@ static uint64_t cifar_record(const char *path)
 {
 	struct stat status;
 
-	if (!ends_with(path, ".bin") || stat(path, &status) || !status.st_size)
+	if (!text_ends_with(path, ".bin") || stat(path, &status) || !status.st_size)
 		return 0;
 	return status.st_size % CIFAR10_RECORD == 0    ? CIFAR10_RECORD
 	       : status.st_size % CIFAR100_RECORD == 0 ? CIFAR100_RECORD
@@ -162,7 +154,7 @@ static int add_file(struct source_pixels *pixels, const char *path, uint32_t *re
 	int r = blob_store_add(blobs, path, false, ret_container, error);
 	if (r)
 		return r;
-	if (ends_with(path, ".gz")) {
+	if (text_ends_with(path, ".gz")) {
 		r = unpack(pixels, path, *ret_container, error);
 		*ret_size = blobs->containers[*ret_container].spill_size;
 		return r;
@@ -220,7 +212,7 @@ static char *find_labels(const char *path)
 	bool differs = strcmp(labels, path) != 0;
 	if (differs && access(labels, F_OK) == 0)
 		return labels;
-	if (ends_with(labels, ".gz"))
+	if (text_ends_with(labels, ".gz"))
 		labels[size - strlen(".gz")] = 0;
 	else
 		memcpy(labels + size, ".gz", sizeof(".gz"));
