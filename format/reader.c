@@ -239,7 +239,7 @@ static int field_stats_read_all(struct packimg *dataset, int fd, const char *nam
 
 /*
  * Checks that a value and the field that stores it agree, and connects them. The statistics of the
- * field have been read.
+ * field have been read, if there are any.
  */
 static const char *schema_bind_field(struct packimg *dataset, const struct schema_value *value)
 {
@@ -252,6 +252,8 @@ static const char *schema_bind_field(struct packimg *dataset, const struct schem
 		return "has another name than its field";
 	if (field->type != type)
 		return "has a field of a type that cannot store it";
+	if (field->longest == PACKIMG_LONGEST_UNKNOWN)
+		return "has a field without statistics";
 	if (type >= PACKIMG_FIELD_BYTES && schema_has_rows(value) &&
 	    (field->longest % schema_row_size(value) != 0 ||
 	     field->longest / schema_row_size(value) != value->longest))

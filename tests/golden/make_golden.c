@@ -294,7 +294,7 @@ static void make_images(void)
 	packimg_encoder_free(encoder);
 }
 
-/* One sample, whose main image is a raster. */
+/* One sample, whose main image is a raster, and a number. */
 static void make_raster(void)
 {
 	static const uint16_t elements[5 * 3] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 300, 300, 300};
@@ -316,14 +316,16 @@ static void make_raster(void)
 		.channels = 1,
 		.orientation = 1,
 	};
+	struct packimg_value metres = {.present = true, .float64 = 1.5};
 	struct packimg_encoder *encoder;
 	struct packimg_writer *writer;
 
 	must(packimg_encoder_new(&encoder));
 	must(packimg_writer_new(path_of("good", "raster.pimg"), NULL, &writer, &error));
-	must(packimg_writer_schema(writer, "image: image u16[h,w]\nlabel: class i32\n", &error));
+	must(packimg_writer_schema(writer, "image: image u16[h,w]\nmetres: value f32\n", &error));
 	must(packimg_encode_raster(encoder, &raster, &coding, &item.data, &item.data_size, &error));
 	must(packimg_writer_add(writer, &item, &error));
+	put_value(writer, "metres", PACKIMG_FIELD_FLOAT64, &metres);
 	must(packimg_writer_finish(writer, &error));
 	packimg_writer_free(writer);
 	packimg_encoder_free(encoder);
@@ -674,8 +676,9 @@ BAD(check_image_width_long, TYPED(1).width += 1)
 BAD(check_image_width_short, TYPED(2).width -= 1)
 BAD(check_image_raster_main, RECORD(0).codec = PACKIMG_CODEC_RASTER)
 
-/* A change of raster.pimg. */
+/* Changes of raster.pimg. */
 BAD(newer_raster_schema, SCHEMA.version = 2)
+BAD(open_schema_no_stats, SECTION(FIELD_STATS).type = 1001)
 
 struct bad {
 	const char *name;
@@ -845,6 +848,7 @@ static const struct bad image_bads[] = {
 
 static const struct bad raster_bads[] = {
 	ENTRY(newer_raster_schema),
+	ENTRY(open_schema_no_stats),
 };
 
 static void make_bad_of(const char *good, const struct bad *changes, size_t count)
