@@ -14,14 +14,6 @@ struct raster_state {
 	struct scratch grey;  /* grey region as RGB */
 };
 
-/* A sample's head, checked, and what follows from it. */
-struct raster_head {
-	enum packimg_element element;
-	uint32_t channels, band_rows, bands;
-	uint32_t size;               /* bytes before the first band */
-	size_t element_size, stride; /* bytes of an element, and of a row */
-};
-
 size_t packimg_element_size(enum packimg_element element)
 {
 	switch (element) {
@@ -78,18 +70,15 @@ static int raster_state_new(struct scratch_budget *budget, void **ret_state)
 	return 0;
 }
 
-/* Copies and checks the first bytes, and sets *ret_head. */
-static int raster_head(const struct codec_request *request, struct raster_head *ret_head,
-		       struct packimg_error *error)
+int raster_head_read(const uint8_t *data, size_t size, uint32_t width, uint32_t height,
+		     uint32_t channels, struct raster_head *ret_head, struct packimg_error *error)
 {
-	const struct packimg_sample *sample = request->sample;
 	uint8_t bytes[RASTER_HEAD_SIZE];
 	struct raster_head head;
 
-	if (sample->data_size < sizeof(bytes))
-		return packimg_damaged(error, "a raster of %u bytes has no head",
-				       sample->data_size);
-	memcpy(bytes, sample->data, sizeof(bytes));
+	if (size < sizeof(bytes))
+		return packimg_damaged(error, "a raster of %zu bytes has no head", size);
+	memcpy(bytes, data, sizeof(bytes));
 	if (bytes[0] != RASTER_VERSION)
 		return packimg_damaged(error, "version %u of a raster, expected %d", bytes[0],
 				       RASTER_VERSION);
@@ -99,20 +88,20 @@ static int raster_head(const struct codec_request *request, struct raster_head *
 		return packimg_damaged(error, "element %u is none of a raster", bytes[1]);
 	head.channels = bytes[2];
 	if (head.channels == 0 || head.channels > PACKIMG_RASTER_CHANNELS_MAX ||
-	    head.channels != sample->channels)
-		return packimg_damaged(
-			error, "%u channels in the raster, %u in the record; at most %d",
-			head.channels, sample->channels, PACKIMG_RASTER_CHANNELS_MAX);
+	    head.channels != channels)
+		return packimg_damaged(error,
+				       "%u channels in the raster, %u in the record; at most %d",
+				       head.channels, channels, PACKIMG_RASTER_CHANNELS_MAX);
 	if (bytes[3] > PACKIMG_RASTER_ROWS_LOG2_MAX)
 		return packimg_damaged(error, "bands of 2^%u rows, at most 2^%d", bytes[3],
 				       PACKIMG_RASTER_ROWS_LOG2_MAX);
 	head.band_rows = 1u << bytes[3];
-	head.stride = request->width * head.element_size * head.channels;
+	head.stride = width * head.element_size * head.channels;
 	if (bytes[3] > 0 && head.stride << bytes[3] > RASTER_BAND_MAX)
 		return packimg_damaged(error, "bands of %zu bytes, at most %d",
 				       head.stride << bytes[3], RASTER_BAND_MAX);
 	memcpy(&head.bands, bytes + 4, sizeof(head.bands));
-	uint32_t bands = (request->height + head.band_rows - 1) >> bytes[3];
+	uint32_t bands = (height + head.band_rows - 1) >> bytes[3];
 	if (head.bands != bands)
 		return packimg_damaged(error, "%u bands, expected %u", head.bands, bands);
 	head.size = RASTER_HEAD_SIZE + bands * (uint32_t)sizeof(struct raster_band);
@@ -222,11 +211,13 @@ static int raster_region(void *state, const struct codec_request *request,
 	const struct packimg_region *region = &request->region;
 	const struct raster_band *bands = NULL;
 	struct raster_state *raster = state;
+	const struct packimg_sample *sample = request->sample;
 	struct raster_head head;
-	int r = raster_head(request, &head, error);
+	int r = raster_head_read(sample->data, sample->data_size, request->width, request->height,
+				 sample->channels, &head, error);
 
 	if (r == 0)
-		r = raster_table(raster, request->sample, &head, &bands, error);
+		r = raster_table(raster, sample, &head, &bands, error);
 	if (r < 0)
 		return r;
 	uint32_t first = region->y / head.band_rows;

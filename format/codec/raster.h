@@ -25,6 +25,22 @@ struct raster_band {
 };
 _Static_assert(sizeof(struct raster_band) == 8, "SPEC.md, \"Codec 4, raster\"");
 
+/* A sample's head, and what follows from it. */
+struct raster_head {
+	enum packimg_element element;
+	uint32_t channels, band_rows, bands;
+	uint32_t size;               /* bytes before the first band */
+	size_t element_size, stride; /* bytes of an element, and of a row */
+};
+
+/*
+ * Copies and checks the head of a sample of `size` bytes. width and height are those of the stored
+ * image in pixels, `channels` those of the record. -EBADMSG; the message describes the fault, the
+ * caller adds its location.
+ */
+int raster_head_read(const uint8_t *data, size_t size, uint32_t width, uint32_t height,
+		     uint32_t channels, struct raster_head *ret_head, struct packimg_error *error);
+
 /* Returns true if the method can store the element with that many channels. */
 bool raster_method_stores(uint8_t method, enum packimg_element element, uint32_t channels);
 

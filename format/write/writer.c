@@ -111,7 +111,21 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 	return 0;
 }
 
-const char *writer_item_fault(const struct packimg_item *item)
+static const char *raster_item_fault(const struct packimg_item *item, struct packimg_error *room)
+{
+	bool turned = item->orientation >= 5;
+	struct raster_head head;
+
+	if (item->channels < 1 || item->channels > PACKIMG_RASTER_CHANNELS_MAX)
+		return "channels must be 1 to 32";
+	return raster_head_read(item->data, item->data_size, turned ? item->height : item->width,
+				turned ? item->width : item->height, item->channels, &head,
+				room) < 0
+		       ? room->text
+		       : NULL;
+}
+
+const char *writer_item_fault(const struct packimg_item *item, struct packimg_error *room)
 {
 	if (!item->data || item->data_size == 0 || item->data_size > UINT32_MAX)
 		return "data_size must be 1 to 4294967295 bytes";
@@ -147,11 +161,7 @@ const char *writer_item_fault(const struct packimg_item *item)
 			       ? "the zstd frame must declare width x height x channels bytes"
 			       : NULL;
 	case PACKIMG_CODEC_RASTER:
-		if (item->channels < 1 || item->channels > PACKIMG_RASTER_CHANNELS_MAX)
-			return "channels must be 1 to 32";
-		return item->data_size < RASTER_HEAD_SIZE || item->data[2] != item->channels
-			       ? "the raster must have as many channels as the item"
-			       : NULL;
+		return raster_item_fault(item, room);
 	default:
 		return "codec is unknown";
 	}
@@ -258,7 +268,8 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 	r = writer_schema_end_sample(writer, error);
 	if (r < 0)
 		return r;
-	const char *fault = writer_item_fault(item);
+	struct packimg_error room;
+	const char *fault = writer_item_fault(item, &room);
 	fault = fault ?: writer_schema_item_fault(writer, item);
 	if (fault)
 		return packimg_fail(

@@ -100,8 +100,11 @@ void dataset_info_deinit(struct dataset_info *info);
 int writer_check(const struct packimg_writer *writer, struct packimg_error *error);
 /* Marks the writer as failed; the error message names the target. */
 int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error);
-/* Returns the reason why an item is invalid, as the end of a sentence; NULL if it is valid. */
-const char *writer_item_fault(const struct packimg_item *item);
+/*
+ * Returns the reason why an item is invalid, as the end of a sentence; NULL if it is valid. The
+ * reason may lie in `room`.
+ */
+const char *writer_item_fault(const struct packimg_item *item, struct packimg_error *room);
 /* Writes data and side data, and sets all of the record but the label. */
 int writer_put_stored(struct packimg_writer *writer, const struct packimg_item *item,
 		      struct pimg_record *ret_record);

@@ -245,7 +245,8 @@ static int check_image(const struct packimg_writer *writer, uint32_t image,
 			image, image >= writer->image_count ? "image in the schema" : "sample");
 	const struct schema_value *value =
 		&writer->schema->values[schema_stored(writer->schema, SCHEMA_IN_IMAGES, image)];
-	const char *fault = writer_item_fault(item);
+	struct packimg_error room;
+	const char *fault = writer_item_fault(item, &room);
 	fault = fault ?: typed_item_fault(value, item);
 	if (fault)
 		return packimg_fail(error, -EINVAL, "%s: sample %" PRIu64 ": value '%s': %s",

@@ -647,6 +647,48 @@ TEST(writer_refuses_images_that_break_the_schema)
 	packimg_encoder_free(encoder);
 }
 
+/* The writer refuses a raster whose head does not describe the item. */
+TEST(writer_refuses_rasters_with_another_head)
+{
+	struct packimg_writer *writer = begin(path_of("heads.pimg"), 0, "image: image u16[h,w]\n");
+	static const struct {
+		size_t offset;
+		uint8_t byte;
+		const char *fault;
+	} cases[] = {
+		{0, 2, "version 2 of a raster"},
+		{1, 2, "element 2 is none of a raster"},
+		{2, 3, "3 channels in the raster, 1 in the record"},
+		{3, 9, "bands of 2^9 rows"},
+		{4, 9, "9 bands, expected"},
+	};
+	struct packimg_encoder *encoder;
+	uint8_t data[64];
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	struct packimg_item item = make_depth(encoder, 5, 3, depths), changed = item;
+	assert_in_range(item.data_size, 1, sizeof(data));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		memcpy(data, item.data, item.data_size);
+		data[cases[i].offset] = cases[i].byte;
+		changed.data = data;
+		assert_int_equal(packimg_writer_add(writer, &changed, &error), -EINVAL);
+		assert_non_null(strstr(error.text, cases[i].fault));
+	}
+	/* Bands are of the stored rows. */
+	changed = item;
+	changed.width = 3;
+	changed.height = 5;
+	assert_int_equal(packimg_writer_add(writer, &changed, &error), -EINVAL);
+	changed.orientation = 6;
+	assert_int_equal(packimg_writer_add(writer, &changed, &error), 0);
+	changed = item;
+	changed.data_size = 7;
+	assert_int_equal(packimg_writer_add(writer, &changed, &error), -EINVAL);
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+}
+
 /* The main image may be of another element than u8. */
 TEST(main_image_of_16_bits)
 {
