@@ -602,7 +602,11 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
  */
 int packimg_writer_schema(struct packimg_writer *writer, const char *text,
 			  struct packimg_error *error);
-/* Appends a sample. Its index is the number of samples added before it. */
+/*
+ * Appends a sample. Its index is the number of samples added before it. Changes nothing if it
+ * refuses the item, or because the sample before is incomplete: -EINVAL; -E2BIG for too many
+ * shards.
+ */
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
 		       struct packimg_error *error);
 /*

@@ -259,17 +259,13 @@ static int writer_put_item(struct packimg_writer *writer, const struct packimg_i
 	return r < 0 ? r : writer_put_source(writer, item);
 }
 
-int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
-		       struct packimg_error *error)
+/* Checks an item before the writer changes anything. Sets whether it begins another shard. */
+static int writer_check_item(const struct packimg_writer *writer, const struct packimg_item *item,
+			     bool *ret_next_shard, struct packimg_error *error)
 {
-	int r = writer_check(writer, error);
-	if (r < 0)
-		return r;
-	r = writer_schema_end_sample(writer, error);
-	if (r < 0)
-		return r;
 	struct packimg_error room;
 	const char *fault = writer_item_fault(item, &room);
+
 	fault = fault ?: writer_schema_item_fault(writer, item);
 	if (fault)
 		return packimg_fail(
@@ -277,20 +273,32 @@ int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item 
 			writer->sample_first + writer->sample_count,
 			item->source ? (int)(item->source_size < 200 ? item->source_size : 200) : 0,
 			item->source ? item->source : "", fault);
-	if (writer->shard_size > 0 && writer->sample_count > 0 &&
-	    writer->output.offset + item->data_size + item->side_size > writer->shard_size) {
-		if (writer->shard_count + 1 == PACKIMG_SHARDS_MAX)
-			return packimg_fail(error, -E2BIG,
-					    "%s: more than %d shards; choose a larger shard size",
-					    writer->path, PACKIMG_SHARDS_MAX);
+	bool next_shard =
+		writer->shard_size > 0 && writer->sample_count > 0 &&
+		writer->output.offset + item->data_size + item->side_size > writer->shard_size;
+	if (next_shard && writer->shard_count + 1 == PACKIMG_SHARDS_MAX)
+		return packimg_fail(error, -E2BIG,
+				    "%s: more than %d shards; choose a larger shard size",
+				    writer->path, PACKIMG_SHARDS_MAX);
+	*ret_next_shard = next_shard;
+	return 0;
+}
+
+int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
+		       struct packimg_error *error)
+{
+	bool next_shard = false;
+	int r = writer_check(writer, error);
+
+	r = r ?: writer_check_item(writer, item, &next_shard, error);
+	r = r ?: writer_schema_end_sample(writer, error);
+	if (r < 0)
+		return r;
+	if (next_shard) {
 		r = shard_end(writer);
-		if (r < 0)
-			return writer_fail(writer, r, error);
-		r = shard_begin(writer);
-		if (r < 0)
-			return writer_fail(writer, r, error);
+		r = r ?: shard_begin(writer);
 	}
-	r = writer_put_item(writer, item);
+	r = r ?: writer_put_item(writer, item);
 	if (r < 0)
 		return writer_fail(writer, r, error);
 	writer->sample_count++;

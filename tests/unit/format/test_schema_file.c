@@ -647,6 +647,28 @@ TEST(writer_refuses_images_that_break_the_schema)
 	packimg_encoder_free(encoder);
 }
 
+/* An item that is refused does not end the sample before, which still gets its images. */
+TEST(refused_item_changes_nothing)
+{
+	struct packimg_writer *writer =
+		begin(path_of("open.pimg"), 0, "image: image\ndepth: raster u16[h,w] sparse\n");
+	struct packimg_item item = make_item(0), refused = item;
+	struct packimg_encoder *encoder;
+	struct packimg_sample image;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	refused.orientation = 9;
+	assert_int_equal(packimg_writer_add(writer, &refused, &error), -EINVAL);
+	struct packimg_item depth = make_depth(encoder, 5, 3, depths);
+	assert_int_equal(packimg_writer_image(writer, 0, &depth, &error), 0);
+	finish(writer);
+	struct packimg *dataset = open_checked(path_of("open.pimg"));
+	assert_int_equal(packimg_image(dataset, 0, 0, &image), 0);
+	packimg_close(dataset);
+	packimg_encoder_free(encoder);
+}
+
 /* The writer refuses a raster whose head does not describe the item. */
 TEST(writer_refuses_rasters_with_another_head)
 {
