@@ -79,7 +79,9 @@ static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct pa
 
 /* Location of a sample. A copy, because a sort may not terminate if its keys change meanwhile. */
 struct sample_place {
-	uint64_t offset, index;
+	uint64_t offset;
+	uintptr_t side; /* its address, 0 if none */
+	uint64_t index;
 };
 
 static int compare_extents(const void *a, const void *b)
@@ -88,6 +90,8 @@ static int compare_extents(const void *a, const void *b)
 
 	if (p->offset != q->offset)
 		return p->offset < q->offset ? -1 : 1;
+	if (p->side != q->side)
+		return p->side < q->side ? -1 : 1;
 	return p->index < q->index ? -1 : p->index > q->index;
 }
 
@@ -118,12 +122,14 @@ static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
 	return 0;
 }
 
-/* Collects the locations of a shard's samples. Returns 1 if they do not ascend. */
+/*
+ * Collects the locations of a shard's samples. Returns 1 if they do not ascend. Samples with the
+ * same data and side data must be neighbours, so that the rewriter keeps them shared.
+ */
 static int note_extents(const struct packimg *dataset, const struct shard *shard,
 			struct sample_place *extents, struct packimg_error *error)
 {
 	struct packimg_sample sample;
-	uint64_t before = 0;
 	int descends = 0;
 
 	for (uint64_t i = 0; i < shard->sample_count; i++) {
@@ -132,9 +138,9 @@ static int note_extents(const struct packimg *dataset, const struct shard *shard
 		if (r < 0)
 			return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s", shard->path,
 					    index, strerror(-r));
-		extents[i] = (struct sample_place){sample.data_offset, index};
-		descends |= sample.data_offset < before;
-		before = sample.data_offset;
+		extents[i] =
+			(struct sample_place){sample.data_offset, (uintptr_t)sample.side, index};
+		descends |= i > 0 && compare_extents(&extents[i - 1], &extents[i]) > 0;
 	}
 	return descends;
 }

@@ -7,19 +7,22 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What a record shares with others. `first` is the first record with the same data. */
+/*
+ * What a record shares with others. `data` is one record for all that have the same data, `side`
+ * one for those of them that have the same side data, too.
+ */
 struct image_share {
-	uint64_t first;
+	uint64_t data, side;
 	uint64_t data_offset, side_offset; /* in the old file */
 	uint32_t data_size, side_size;
-	/* of a first record, once its data has been written: places in the new file */
+	/* places in the new file; of records to which data and side lead, once written */
 	uint64_t new_data, new_side, new_side_xxh3;
 	uint32_t new_side_size;
 };
 
 /* A copy, because a sort may not terminate if its keys change meanwhile. */
 struct image_place {
-	uint64_t offset, number;
+	uint64_t offset, side_offset, number;
 };
 
 static int compare_places(const void *a, const void *b)
@@ -28,6 +31,8 @@ static int compare_places(const void *a, const void *b)
 
 	if (p->offset != q->offset)
 		return p->offset < q->offset ? -1 : 1;
+	if (p->side_offset != q->side_offset)
+		return p->side_offset < q->side_offset ? -1 : 1;
 	return p->number < q->number ? -1 : p->number > q->number;
 }
 
@@ -40,9 +45,10 @@ static void copier_read(struct image_copier *copier, struct image_place *places)
 		copy_once(&record,
 			  copier->shard->sections[PIMG_SECTION_IMAGES].data + i * sizeof(record),
 			  sizeof(record));
-		places[i] = (struct image_place){record.data_offset, i};
+		places[i] = (struct image_place){record.data_offset, record.side_offset, i};
 		copier->shares[i] = (struct image_share){
-			.first = i,
+			.data = i,
+			.side = i,
 			.data_offset = record.data_offset,
 			.data_size = record.data_size,
 			.side_offset = record.side_offset,
@@ -61,14 +67,18 @@ static int copier_find_shares(struct image_copier *copier, struct image_place *p
 	for (uint64_t i = 0; i < copier->count && size <= copier->shard->size; i++) {
 		struct image_share *share = &copier->shares[places[i].number];
 		const struct image_share *before =
-			i > 0 ? &copier->shares[copier->shares[places[i - 1].number].first] : NULL;
-		bool shared = before && before->data_offset == share->data_offset &&
-			      before->data_size == share->data_size;
+			i > 0 ? &copier->shares[places[i - 1].number] : NULL;
+		bool same_data = before && before->data_offset == share->data_offset &&
+				 before->data_size == share->data_size;
+		bool same_side = same_data && before->side_offset == share->side_offset &&
+				 before->side_size == share->side_size;
 
-		if (shared)
-			share->first = before->first;
-		size += shared ? 0 : share->data_size;
-		size += shared && before->side_offset == share->side_offset ? 0 : share->side_size;
+		if (same_data)
+			share->data = before->data;
+		if (same_side)
+			share->side = before->side;
+		size += same_data ? 0 : share->data_size;
+		size += same_side ? 0 : share->side_size;
 	}
 	return size > copier->shard->size ? -EBADMSG : 0;
 }
@@ -118,41 +128,41 @@ static int copier_compose_side(struct image_copier *copier, const struct image_i
 	return 0;
 }
 
-/* Writes side data, unless the first record with the same data has written the same ones. */
-static int copier_put_side(const struct image_share *share, struct image_share *first,
-			   const struct packimg_sample *image, struct output *output,
-			   uint64_t *ret_offset)
+/*
+ * Writes side data, unless a record with which they were shared has, and they are still the same:
+ * each record may get an index of its own.
+ */
+static int copier_put_side(struct image_share *shared, const struct packimg_sample *image,
+			   struct output *output, uint64_t *ret_offset)
 {
-	/* Of several side data of the same data, only those of the first record are shared. */
-	bool shareable = share->side_offset == first->side_offset;
-
-	if (shareable && first->new_side && first->new_side_size == image->side_size &&
-	    first->new_side_xxh3 == image->side_xxh3) {
-		*ret_offset = first->new_side;
+	if (shared->new_side && shared->new_side_size == image->side_size &&
+	    shared->new_side_xxh3 == image->side_xxh3) {
+		*ret_offset = shared->new_side;
 		return 0;
 	}
 	int r = output_put(output, image->side, image->side_size, ret_offset);
-	if (r == 0 && shareable && !first->new_side) {
-		first->new_side = *ret_offset;
-		first->new_side_size = image->side_size;
-		first->new_side_xxh3 = image->side_xxh3;
+	if (r == 0 && !shared->new_side) {
+		shared->new_side = *ret_offset;
+		shared->new_side_size = image->side_size;
+		shared->new_side_xxh3 = image->side_xxh3;
 	}
 	return r;
 }
 
 /* Writes data and side data, unless a record with which they are shared has. */
-static int copier_put_stored(const struct image_share *share, struct image_share *first,
+static int copier_put_stored(struct image_copier *copier, const struct image_share *share,
 			     const struct packimg_sample *image, struct output *output,
 			     struct pimg_record *record)
 {
+	struct image_share *shared = &copier->shares[share->data];
 	int r = 0;
 
-	if (!first->new_data)
-		r = output_put(output, image->data, image->data_size, &first->new_data);
-	record->data_offset = first->new_data;
+	if (!shared->new_data)
+		r = output_put(output, image->data, image->data_size, &shared->new_data);
+	record->data_offset = shared->new_data;
 	if (r < 0 || image->side_size == 0)
 		return r;
-	return copier_put_side(share, first, image, output, &record->side_offset);
+	return copier_put_side(&copier->shares[share->side], image, output, &record->side_offset);
 }
 
 /* Copies image `image_number` of the dataset's sample `index` as record `number`. */
@@ -160,7 +170,7 @@ static int copier_put_image(struct image_copier *copier, uint64_t number, uint64
 			    uint32_t image_number, const struct image_index *jpeg_index,
 			    struct output *output)
 {
-	struct image_share *share = &copier->shares[number], *first = &copier->shares[share->first];
+	const struct image_share *share = &copier->shares[number];
 	struct packimg_sample image;
 
 	int r = packimg_image(copier->dataset, index, image_number, &image);
@@ -184,7 +194,7 @@ static int copier_put_image(struct image_copier *copier, uint64_t number, uint64
 		.channels = image.channels,
 		.orientation = image.orientation,
 	};
-	r = copier_put_stored(share, first, &image, output, &record);
+	r = copier_put_stored(copier, share, &image, output, &record);
 	copier->records[number] = record;
 	return r;
 }

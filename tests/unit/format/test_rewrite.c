@@ -334,6 +334,7 @@ static void shuffle_and_share(struct pimg_record *records)
 	records[1] = records[3];
 	records[1].side_offset = records[1].side_size = 0;
 	records[1].side_xxh3 = 0;
+	records[6] = records[1];
 }
 
 TEST_WITH(order_and_sharing, setup, teardown)
@@ -357,6 +358,8 @@ TEST_WITH(order_and_sharing, setup, teardown)
 	assert_ptr_equal(samples[3].side, samples[4].side);
 	assert_ptr_equal(samples[3].data, samples[1].data);
 	assert_ptr_not_equal(samples[3].side, samples[1].side);
+	assert_ptr_equal(samples[1].data, samples[6].data);
+	assert_ptr_equal(samples[1].side, samples[6].side);
 	assert_true(samples[7].data < samples[2].data && samples[0].data > samples[6].data);
 	packimg_close(old);
 	packimg_close(new);

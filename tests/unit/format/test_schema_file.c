@@ -496,14 +496,10 @@ TEST(parts_are_neighbours)
 	packimg_close(dataset);
 }
 
-/* Records that share data still do when the file is rewritten. */
-TEST(shared_images_stay_shared)
+/* Changes the records of section `images` of a file and updates its checksums. */
+static void patch_images(const char *path, void (*change)(struct pimg_record *records))
 {
-	const char *path = path_of("shared.pimg");
-	struct packimg_sample first, second;
 	size_t size;
-
-	write_images(path, 0);
 	uint8_t *file = image_file_read(path, &size);
 	struct pimg_header *header = (struct pimg_header *)file;
 	for (uint32_t i = 0; i < header->section_count; i++) {
@@ -511,13 +507,28 @@ TEST(shared_images_stay_shared)
 		struct pimg_record *records = (struct pimg_record *)(file + section->offset);
 		if (section->type != PIMG_SECTION_IMAGES)
 			continue;
-		records[4 * IMAGES + RIGHT] = records[2 * IMAGES + RIGHT];
-		records[6 * IMAGES + DEPTH] = records[4 * IMAGES + DEPTH];
+		change(records);
 		section->xxh3 = XXH3_64bits(records, section->size);
 	}
 	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
 	image_file_write(path, file, size);
 	free(file);
+}
+
+static void share_data(struct pimg_record *records)
+{
+	records[4 * IMAGES + RIGHT] = records[2 * IMAGES + RIGHT];
+	records[6 * IMAGES + DEPTH] = records[4 * IMAGES + DEPTH];
+}
+
+/* Records that share data still do when the file is rewritten. */
+TEST(shared_images_stay_shared)
+{
+	const char *path = path_of("shared.pimg");
+	struct packimg_sample first, second;
+
+	write_images(path, 0);
+	patch_images(path, share_data);
 	for (int rewritten = 0; rewritten < 2; rewritten++) {
 		struct packimg *dataset = open_checked(path_of("shared.pimg"));
 
@@ -528,6 +539,47 @@ TEST(shared_images_stay_shared)
 		assert_int_equal(packimg_image(dataset, 4, DEPTH, &first), 0);
 		assert_int_equal(packimg_image(dataset, 6, DEPTH, &second), 0);
 		assert_int_equal(first.data_offset, second.data_offset);
+		rewrite_images(dataset);
+		packimg_close(dataset);
+	}
+}
+
+/* Five images with the same data; images 0 and 2 have one side data, the others another. */
+static void share_side_data(struct pimg_record *records)
+{
+	records[2] = records[0];
+	records[1].data_offset = records[0].data_offset;
+	records[3] = records[4] = records[1];
+}
+
+TEST(shared_side_data_stays_shared)
+{
+	struct packimg_writer *writer =
+		begin(path_of("sides.pimg"), 0, "image: image\nright: image\n");
+	uint8_t side[sizeof(side_data)];
+	struct packimg_sample images[5];
+
+	memcpy(side, side_data, sizeof(side));
+	for (uint8_t i = 0; i < 5; i++) {
+		struct packimg_item item = make_item(0);
+
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		side[8] = i;
+		item.side = side;
+		item.side_size = sizeof(side);
+		assert_int_equal(packimg_writer_image(writer, 0, &item, &error), 0);
+	}
+	finish(writer);
+	patch_images(path_of("sides.pimg"), share_side_data);
+	for (int rewritten = 0; rewritten < 2; rewritten++) {
+		struct packimg *dataset = open_checked(path_of("sides.pimg"));
+
+		for (uint32_t i = 0; i < 5; i++) {
+			assert_int_equal(packimg_image(dataset, i, 0, &images[i]), 0);
+			assert_ptr_equal(images[i].data, images[0].data);
+			assert_ptr_equal(images[i].side, images[i < 2 ? i : i == 2 ? 0 : 1].side);
+			assert_int_equal(images[i].side[8], i % 2 || i == 4);
+		}
 		rewrite_images(dataset);
 		packimg_close(dataset);
 	}
