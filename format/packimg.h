@@ -91,20 +91,20 @@ struct schema; /* format/base/schema.h, installed as packimg/schema.h */
  * the pointers are only addresses for packimg_read(): reading through them faults.
  */
 struct packimg_sample {
-	uint64_t index;       /* index in the whole dataset, 0 .. packimg_count() - 1 */
-	const uint8_t *data;  /* stored bytes */
-	const uint8_t *side;  /* side data (SPEC.md, "Side data"), NULL if none */
-	uint32_t data_size;   /* bytes */
-	uint32_t side_size;   /* bytes */
-	uint64_t data_xxh3;   /* XXH3-64 of the stored bytes */
-	uint64_t side_xxh3;   /* XXH3-64 of the side data */
-	uint32_t width;       /* pixels, after orientation */
-	uint32_t height;      /* pixels, after orientation */
-	int32_t label;        /* class number, or PACKIMG_LABEL_NONE */
-	uint8_t codec;        /* enum packimg_codec */
-	uint8_t channels;     /* stored channels: 1, 3 or 4; packimg_decode() returns RGB */
-	uint8_t orientation;  /* EXIF orientation 1..8 that turns the stored pixels upright */
-	uint32_t shard;       /* file that holds the sample, for packimg_shard() */
+	uint64_t index;      /* index in the whole dataset, 0 .. packimg_count() - 1 */
+	const uint8_t *data; /* stored bytes */
+	const uint8_t *side; /* side data (SPEC.md, "Side data"), NULL if none */
+	uint32_t data_size;  /* bytes */
+	uint32_t side_size;  /* bytes */
+	uint64_t data_xxh3;  /* XXH3-64 of the stored bytes */
+	uint64_t side_xxh3;  /* XXH3-64 of the side data */
+	uint32_t width;      /* pixels, after orientation */
+	uint32_t height;     /* pixels, after orientation */
+	int32_t label;       /* class number, or PACKIMG_LABEL_NONE */
+	uint8_t codec;       /* enum packimg_codec */
+	uint8_t channels;    /* stored, 1 to 32 (SPEC.md, "Codecs"); packimg_decode() returns RGB */
+	uint8_t orientation; /* EXIF orientation 1..8 that turns the stored pixels upright */
+	uint32_t shard;      /* file that holds the sample, for packimg_shard() */
 	uint64_t data_offset; /* offset of the stored bytes in that file */
 };
 
