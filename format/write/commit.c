@@ -178,7 +178,7 @@ static int writer_build_field_stats(const struct packimg_writer *writer, struct 
  * Builds the sections that all shards share. The classes blob points into the dataset info; the
  * caller frees the other blobs, also after a failure.
  */
-static int writer_build_blobs(const struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
+static int writer_build_blobs(struct packimg_writer *writer, struct blob blobs[BLOB_COUNT])
 {
 	const struct dataset_info *info = &writer->info;
 

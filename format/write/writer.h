@@ -123,8 +123,11 @@ int writer_schema_end_sample(struct packimg_writer *writer, struct packimg_error
 const char *writer_schema_item_fault(const struct packimg_writer *writer,
 				     const struct packimg_item *item);
 void writer_schema_note_item(struct packimg_writer *writer, const struct pimg_record *record);
-/* Serialises the section; the caller frees it. Leaves the outputs unchanged without a schema. */
-int writer_schema_pack(const struct packimg_writer *writer, void **ret_bytes, size_t *ret_size);
+/*
+ * Serialises the section, with the lengths of the samples so far; the caller frees it. Leaves the
+ * outputs unchanged without a schema.
+ */
+int writer_schema_pack(struct packimg_writer *writer, void **ret_bytes, size_t *ret_size);
 int writer_schema_hash(const struct packimg_writer *writer, XXH3_state_t *state);
 
 /* Opens the next shard. */

@@ -278,7 +278,7 @@ int packimg_writer_image(struct packimg_writer *writer, uint32_t image,
 	return 0;
 }
 
-int writer_schema_pack(const struct packimg_writer *writer, void **ret_bytes, size_t *ret_size)
+int writer_schema_pack(struct packimg_writer *writer, void **ret_bytes, size_t *ret_size)
 {
 	if (!writer->schema)
 		return 0;
