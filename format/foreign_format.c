@@ -8,9 +8,8 @@
 	"WebDataset tar, and convert that"
 #define BY_CONVERTER "\"python -m loaderd.convert\" with its name writes a dataset from it"
 #define OF_CIFAR                                                                                   \
-	"if it is of CIFAR, \"python -m loaderd.convert\" with its name writes a dataset from "    \
-	"it; "                                                                                     \
-	"else loaderd.Writer does, from Python"
+	"if it is of CIFAR, \"python -m loaderd.convert\" with its name writes a "                 \
+	"dataset from it; else loaderd.Writer does, from Python"
 #define ARCHIVES                                                                                   \
 	"give it to packimg convert as a SRC, with --class-from archive where each is a class"
 

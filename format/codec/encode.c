@@ -43,6 +43,7 @@ int packimg_encoder_new(struct packimg_encoder **ret_encoder)
 		packimg_encoder_free(encoder);
 		return r < 0 ? r : -ENOMEM;
 	}
+	encoder->raster.zstd = encoder->zstd;
 	*ret_encoder = encoder;
 	return 0;
 }
@@ -136,6 +137,5 @@ int packimg_encode_raster(struct packimg_encoder *encoder, const struct packimg_
 			  const struct packimg_raster_coding *coding, const uint8_t **ret_data,
 			  size_t *ret_size, struct packimg_error *error)
 {
-	encoder->raster.zstd = encoder->zstd;
 	return raster_encode(&encoder->raster, raster, coding, ret_data, ret_size, error);
 }
