@@ -43,48 +43,34 @@ static struct conv_shapes conv_shapes(const struct cpu_node *node)
  * Weights in the primitive's preferred format or in the store's, [K][R][S][C / groups]; with groups
  * oneDNN adds a leading dimension for them.
  */
-static int conv_describe_weights(const struct cpu_node *node, dnnl_data_type_t type, bool as_stored,
-				 dnnl_memory_desc_t *ret_desc)
+static struct onednn_tensor conv_describe_weights(const struct cpu_node *node,
+						  dnnl_data_type_t type, bool as_stored)
 {
 	struct device_shape weight = conv_shapes(node).weight;
 	uint32_t groups = node->node->groups;
-	dnnl_dims_t grouped = {groups, weight.n / groups, weight.c, weight.h, weight.w};
 
 	if (groups == 1)
-		return cpu_describe(ret_desc, weight, type,
-				    as_stored ? dnnl_nhwc : dnnl_format_tag_any);
-	return cpu_status(dnnl_memory_desc_init_by_tag(
-		ret_desc, 5, grouped, type, as_stored ? dnnl_gohwi : dnnl_format_tag_any));
+		return cpu_describe(weight, type, as_stored ? dnnl_nhwc : dnnl_format_tag_any);
+	return (struct onednn_tensor){
+		.rank = 5,
+		.dims = {groups, weight.n / groups, weight.c, weight.h, weight.w},
+		.type = type,
+		.tag = as_stored ? dnnl_gohwi : dnnl_format_tag_any,
+	};
 }
 
-/* Descriptors of a convolution, with the weight format left to oneDNN. */
-struct conv_descs {
-	dnnl_memory_desc_t x, y, weight, bias;
-	dnnl_dims_t strides, padding, padding_end;
-};
-
-static int conv_describe(const struct cpu_exec *exec, const struct cpu_node *node,
-			 enum element y_element, dnnl_data_type_t weight_type,
-			 struct conv_descs *ret_descs)
+/* The convolution without its bias, with the weight format left to oneDNN. */
+static struct onednn_conv conv_describe(const struct cpu_exec *exec, const struct cpu_node *node,
+					enum element y_element, dnnl_data_type_t weight_type)
 {
 	struct conv_shapes shapes = conv_shapes(node);
-	dnnl_data_type_t type = cpu_type(exec->device->element);
-	dnnl_dims_t channels = {shapes.y.c};
-	int r = cpu_describe(&ret_descs->x, shapes.x, type, dnnl_nhwc);
 
-	if (r == 0)
-		r = cpu_describe(&ret_descs->y, shapes.y, cpu_type(y_element), dnnl_nhwc);
-	if (r == 0)
-		r = conv_describe_weights(node, weight_type, false, &ret_descs->weight);
-	if (r == 0)
-		r = cpu_status(dnnl_memory_desc_init_by_tag(&ret_descs->bias, 1, channels, dnnl_f32,
-							    dnnl_x));
-	for (int i = 0; i < 2; i++) {
-		ret_descs->strides[i] = node->node->stride;
-		ret_descs->padding[i] = node->node->pad;
-		ret_descs->padding_end[i] = node->node->pad + node->node->pad_extra;
-	}
-	return r;
+	return (struct onednn_conv){
+		.x = cpu_describe(shapes.x, cpu_type(exec->device->element), dnnl_nhwc),
+		.weight = conv_describe_weights(node, weight_type, false),
+		.y = cpu_describe(shapes.y, cpu_type(y_element), dnnl_nhwc),
+		.window = cpu_window(node->node),
+	};
 }
 
 bool cpu_conv_has_bias(const struct cpu_exec *exec, const struct device_node *node)
@@ -93,7 +79,7 @@ bool cpu_conv_has_bias(const struct cpu_exec *exec, const struct device_node *no
 }
 
 /* Adds the operations that the primitive fuses after the convolution. */
-static int conv_append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_descs *descs,
+static int conv_append_post_ops(dnnl_primitive_attr_t attributes, const struct onednn_tensor *y,
 				bool residual, enum device_activation activation)
 {
 	dnnl_post_ops_t ops;
@@ -102,58 +88,43 @@ static int conv_append_post_ops(dnnl_primitive_attr_t attributes, const struct c
 	if (r < 0)
 		return r;
 	if (residual)
-		r = cpu_status(dnnl_post_ops_append_binary(ops, dnnl_binary_add, &descs->y));
+		r = cpu_status(onednn_append_tensor(ops, y));
 	if (r == 0 && activation == DEVICE_RELU)
-		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0));
+		r = cpu_status(onednn_append_activation(ops, dnnl_eltwise_relu));
 	if (r == 0 && activation == DEVICE_GELU)
-		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_erf, 0, 0));
+		r = cpu_status(onednn_append_activation(ops, dnnl_eltwise_gelu_erf));
 	if (r == 0 && activation == DEVICE_LOGISTIC)
-		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_logistic, 0, 0));
+		r = cpu_status(onednn_append_activation(ops, dnnl_eltwise_logistic));
 	if (r == 0)
 		r = cpu_status(dnnl_primitive_attr_set_post_ops(attributes, ops));
 	dnnl_post_ops_destroy(ops);
 	return r;
 }
 
-static const char *conv_engine_name(dnnl_primitive_desc_t desc)
-{
-	const char *name = "";
-
-	if (desc)
-		dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name);
-	return name;
-}
-
 /* Also -ENOTSUP if `fast` is set and only a slow reference kernel exists. */
 static int conv_create_forward(struct cpu_exec *exec, struct cpu_node *node, bool residual,
 			       enum device_activation activation, bool fast)
 {
-	struct conv_descs descs;
-	dnnl_convolution_desc_t conv;
-	int r = conv_describe(exec, node, node->y->element, cpu_type(exec->device->element),
-			      &descs);
+	struct onednn_conv conv =
+		conv_describe(exec, node, node->y->element, cpu_type(exec->device->element));
+	bool infers = cpu_infers(exec, node->node);
 
-	if (r < 0)
-		return r;
-	r = cpu_status(dnnl_convolution_forward_desc_init(
-		&conv,
-		cpu_infers(exec, node->node) ? dnnl_forward_inference : dnnl_forward_training,
-		dnnl_convolution_direct, &descs.x, &descs.weight,
-		cpu_conv_has_bias(exec, node->node) ? &descs.bias : NULL, &descs.y, descs.strides,
-		descs.padding, descs.padding_end));
-	if (r < 0)
-		return r;
+	if (cpu_conv_has_bias(exec, node->node))
+		conv.bias = (struct onednn_tensor){
+			.rank = 1, .dims = {conv.y.dims[1]}, .type = dnnl_f32, .tag = dnnl_x};
 	dnnl_primitive_attr_t attributes = cpu_attributes();
 	if (!attributes)
 		return -ENOMEM;
-	r = conv_append_post_ops(attributes, &descs, residual, activation);
+	struct onednn_choice choice = {.engine = exec->device->engine, .attributes = attributes};
+	int r = conv_append_post_ops(attributes, &conv.y, residual, activation);
 	if (r == 0)
-		r = cpu_status(dnnl_primitive_desc_create(&node->forward.desc, &conv, attributes,
-							  exec->device->engine, NULL));
+		r = cpu_status(onednn_conv(&choice,
+					   infers ? dnnl_forward_inference : dnnl_forward_training,
+					   &conv, &node->forward.desc));
 	dnnl_primitive_attr_destroy(attributes);
 	if (r == 0 && fast &&
-	    (strstr(conv_engine_name(node->forward.desc), "ref") ||
-	     strstr(conv_engine_name(node->forward.desc), "gemm"))) {
+	    (strstr(onednn_name(node->forward.desc), "ref") ||
+	     strstr(onednn_name(node->forward.desc), "gemm"))) {
 		dnnl_primitive_desc_destroy(node->forward.desc);
 		node->forward.desc = NULL;
 		return -ENOTSUP;
@@ -161,48 +132,82 @@ static int conv_create_forward(struct cpu_exec *exec, struct cpu_node *node, boo
 	return r < 0 ? r : cpu_op_create(exec, &node->forward);
 }
 
-static int conv_create_reorder(struct cpu_exec *exec, struct cpu_op *op,
-			       const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
-			       bool adds)
+/* A gradient; weight_type: of the weights, or of their gradient. */
+static int conv_create_backward(struct cpu_exec *exec, struct cpu_node *node, dnnl_prop_kind_t pass,
+				dnnl_data_type_t weight_type, const char *avoided,
+				struct cpu_op *op)
 {
-	dnnl_primitive_attr_t attributes = cpu_attributes();
-	dnnl_post_ops_t ops = NULL;
-	int r = 0;
+	struct onednn_conv conv = conv_describe(exec, node, exec->device->element, weight_type);
+	struct onednn_choice choice = {exec->device->engine, exec->device->attributes,
+				       node->forward.desc, avoided};
+	int r = cpu_status(onednn_conv(&choice, pass, &conv, &op->desc));
 
+	return r < 0 ? r : cpu_op_create(exec, op);
+}
+
+/*
+ * Converts the store's weights to the layout of an argument of `primitive`, or with `back` that
+ * argument to the layout of the store.
+ */
+static int conv_create_reorder(struct cpu_exec *exec, const struct cpu_node *node,
+			       const_dnnl_primitive_attr_t attributes,
+			       const struct cpu_op *primitive, int argument, bool back,
+			       struct cpu_op *op)
+{
+	struct onednn_tensor stored = conv_describe_weights(node, dnnl_f32, true);
+	struct onednn_choice choice = {.engine = exec->device->engine, .attributes = attributes};
+	int r = cpu_status(
+		onednn_reorder(&choice, &stored, primitive->desc, argument, back, &op->desc));
+
+	return r < 0 ? r : cpu_op_create(exec, op);
+}
+
+static int conv_append_sum(dnnl_primitive_attr_t attributes)
+{
+	dnnl_post_ops_t ops;
+	int r = cpu_status(dnnl_post_ops_create(&ops));
+
+	if (r < 0)
+		return r;
+	r = cpu_status(onednn_append_sum(ops));
+	if (r == 0)
+		r = cpu_status(dnnl_primitive_attr_set_post_ops(attributes, ops));
+	dnnl_post_ops_destroy(ops);
+	return r;
+}
+
+/* The reorders of the weight gradient to the store: one overwrites, the other adds. */
+static int conv_create_gradient_reorders(struct cpu_exec *exec, struct cpu_node *node)
+{
+	const struct cpu_op *gradient = &node->backward_weights;
+	int r = conv_create_reorder(exec, node, exec->device->attributes, gradient,
+				    DNNL_ARG_DIFF_WEIGHTS, true, &node->reorder_gradient);
+
+	if (r < 0)
+		return r;
+	dnnl_primitive_attr_t attributes = cpu_attributes();
 	if (!attributes)
 		return -ENOMEM;
-	if (adds) {
-		r = cpu_status(dnnl_post_ops_create(&ops));
-		if (r == 0)
-			r = cpu_status(dnnl_post_ops_append_sum(ops, 1));
-		if (r == 0)
-			r = cpu_status(dnnl_primitive_attr_set_post_ops(attributes, ops));
-	}
+	r = conv_append_sum(attributes);
 	if (r == 0)
-		r = cpu_status(
-			dnnl_reorder_primitive_desc_create(&op->desc, from, exec->device->engine,
-							   to, exec->device->engine, attributes));
-	if (ops)
-		dnnl_post_ops_destroy(ops);
+		r = conv_create_reorder(exec, node, attributes, gradient, DNNL_ARG_DIFF_WEIGHTS,
+					true, &node->reorder_gradient_add);
 	dnnl_primitive_attr_destroy(attributes);
-	return r < 0 ? r : cpu_op_create(exec, op);
+	return r;
 }
 
 /* Plans memory for weights in the format of `op`, and the reorder into it. */
 static int conv_plan_weights(struct cpu_exec *exec, struct cpu_node *node, const struct cpu_op *op,
 			     struct cpu_op *reorder, void **ret_weights)
 {
-	size_t bytes = (cpu_op_bytes(op, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
-	dnnl_memory_desc_t master;
-	int r = conv_describe_weights(node, dnnl_f32, true, &master);
+	size_t bytes = (onednn_bytes(op->desc, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
 
 	*ret_weights = aligned_alloc(64, bytes);
 	if (!*ret_weights)
 		return -ENOMEM;
 	memset(*ret_weights, 0, bytes);
-	return r < 0 ? r
-		     : conv_create_reorder(exec, reorder, &master,
-					   cpu_op_part(op, DNNL_ARG_WEIGHTS), false);
+	return conv_create_reorder(exec, node, exec->device->attributes, op, DNNL_ARG_WEIGHTS,
+				   false, reorder);
 }
 
 /* True for logits that go straight to the loss, which reads them in fp32. */
@@ -282,44 +287,21 @@ int cpu_conv_plan(struct cpu_exec *exec, struct cpu_node *node)
 		return r;
 	node->flops_forward = device_node_flops(n);
 	snprintf(node->engine, sizeof(node->engine), "%s%s",
-		 node->winograd ? "winograd" : conv_engine_name(node->forward.desc),
+		 node->winograd ? "winograd" : onednn_name(node->forward.desc),
 		 node->direct ? "" : " + own");
 	return 0;
 }
 
 static int conv_create_backward_data(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct conv_descs descs;
-	dnnl_convolution_desc_t conv;
-	int r = conv_describe(exec, node, exec->device->element, cpu_type(exec->device->element),
-			      &descs);
-
-	if (r == 0)
-		r = cpu_status(dnnl_convolution_backward_data_desc_init(
-			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
-			descs.strides, descs.padding, descs.padding_end));
 	/*
 	 * here oneDNN 2.6 sums channels in pairs; with an odd number it adds whatever follows the
 	 * last channel, so gradients are wrong at some image sizes
 	 */
 	bool odd = node->node->y->shape.c / node->node->groups % 2 != 0;
-	return r < 0 ? r
-		     : cpu_op_new(exec, &node->backward_data, &conv, node->forward.desc,
-				  odd ? "jit_bf16_1x1" : NULL);
-}
 
-static int conv_create_backward_weights(struct cpu_exec *exec, struct cpu_node *node)
-{
-	struct conv_descs descs;
-	dnnl_convolution_desc_t conv;
-	int r = conv_describe(exec, node, exec->device->element, dnnl_f32, &descs);
-
-	if (r == 0)
-		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
-			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, NULL, &descs.y,
-			descs.strides, descs.padding, descs.padding_end));
-	return r < 0 ? r
-		     : cpu_op_new(exec, &node->backward_weights, &conv, node->forward.desc, NULL);
+	return conv_create_backward(exec, node, dnnl_backward_data, cpu_type(exec->device->element),
+				    odd ? "jit_bf16_1x1" : NULL, &node->backward_data);
 }
 
 static int conv_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
@@ -336,20 +318,14 @@ static int conv_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 
 static int conv_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	dnnl_memory_desc_t master;
-	int r = conv_create_backward_weights(exec, node);
+	int r = conv_create_backward(exec, node, dnnl_backward_weights, dnnl_f32, NULL,
+				     &node->backward_weights);
 
 	if (r == 0)
-		r = conv_describe_weights(node, dnnl_f32, true, &master);
-	if (r < 0)
-		return r;
-	const dnnl_memory_desc_t *gradient =
-		cpu_op_part(&node->backward_weights, DNNL_ARG_DIFF_WEIGHTS);
-	r = conv_create_reorder(exec, &node->reorder_gradient, gradient, &master, false);
+		r = conv_create_gradient_reorders(exec, node);
 	if (r == 0)
-		r = conv_create_reorder(exec, &node->reorder_gradient_add, gradient, &master, true);
-	if (r == 0)
-		r = cpu_add_block(exec, dnnl_memory_desc_get_size(gradient),
+		r = cpu_add_block(exec,
+				  onednn_bytes(node->backward_weights.desc, DNNL_ARG_DIFF_WEIGHTS),
 				  cpu_backward_step(exec, node), &node->weights_gradient_block);
 	arena_extend(&exec->arena, node->x->block, cpu_backward_step(exec, node));
 	node->flops_backward += node->flops_forward;
@@ -373,7 +349,7 @@ int cpu_conv_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 	}
 	if (!node->winograd)
 		snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
-			 conv_engine_name(node->backward_data.desc),
-			 node->depthwise ? "own" : conv_engine_name(node->backward_weights.desc));
+			 onednn_name(node->backward_data.desc),
+			 node->depthwise ? "own" : onednn_name(node->backward_weights.desc));
 	return r;
 }

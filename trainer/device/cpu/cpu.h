@@ -15,8 +15,7 @@
 #include "trainer/device/backend.h"
 #include "trainer/device/buckets.h"
 #include "trainer/device/cpu/loops.h"
-
-#include <dnnl.h>
+#include "trainer/device/cpu/onednn_compat.h"
 
 #define CPU_NO_BLOCK UINT32_MAX
 
@@ -27,6 +26,7 @@ struct cpu_device {
 	enum element element; /* of activations and their gradients */
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
+	dnnl_primitive_attr_t attributes; /* cpu_attributes(), for primitives without others */
 	char name[256];
 };
 
@@ -317,23 +317,15 @@ const struct device_value *cpu_output(const struct cpu_node *node, int index);
 /* Binding: address of a block; NULL for CPU_NO_BLOCK. */
 void *cpu_block(const struct cpu_exec *exec, uint32_t block);
 
-/* oneDNN. Memory descriptors are four-dimensional, dense NHWC. */
-int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
-		 dnnl_format_tag_t tag);
+/* oneDNN. Tensors are four-dimensional, activations dense NHWC. */
+struct onednn_tensor cpu_describe(struct device_shape shape, dnnl_data_type_t type,
+				  dnnl_format_tag_t tag);
+struct onednn_window cpu_window(const struct device_node *node);
 dnnl_data_type_t cpu_type(enum element element);
 /* Reserves scratchpad, which operations use one at a time. */
 void cpu_need_scratchpad(struct cpu_exec *exec, size_t bytes);
 /* Creates the primitive of op->desc and reserves its scratchpad. */
 int cpu_op_create(struct cpu_exec *exec, struct cpu_op *op);
-/*
- * Like cpu_op_create(), from an operation descriptor. hint: the forward primitive of a gradient,
- * else NULL. avoided: name prefix of implementations to skip, or NULL.
- */
-int cpu_op_new(struct cpu_exec *exec, struct cpu_op *op, const_dnnl_op_desc_t desc,
-	       const_dnnl_primitive_desc_t hint, const char *avoided);
-/* The primitive's memory descriptor of an argument (DNNL_ARG_SRC etc.), and its size in bytes. */
-const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument);
-size_t cpu_op_bytes(const struct cpu_op *op, int argument);
 #define CPU_ARGUMENTS_MAX 5
 struct cpu_binding {
 	struct cpu_op *op;
@@ -347,6 +339,7 @@ int cpu_bind(struct cpu_exec *exec, const struct cpu_binding *bindings, size_t c
 /* Runs the primitive; no-op if absent. */
 int cpu_op_run(struct cpu_exec *exec, struct cpu_op *op);
 void cpu_op_release(struct cpu_op *op);
+/* Attributes of primitives whose scratchpad we reserve; NULL if there is no memory. */
 dnnl_primitive_attr_t cpu_attributes(void);
 /* Translates a oneDNN status to a negative errno. */
 int cpu_status(dnnl_status_t status);

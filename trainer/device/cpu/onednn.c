@@ -1,4 +1,4 @@
-/* Wrappers of oneDNN calls that several files use. */
+/* Calls of oneDNN that several files use. */
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
@@ -25,13 +25,27 @@ dnnl_data_type_t cpu_type(enum element element)
 	return element == ELEMENT_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
-		 dnnl_format_tag_t tag)
+struct onednn_tensor cpu_describe(struct device_shape shape, dnnl_data_type_t type,
+				  dnnl_format_tag_t tag)
 {
-	/* oneDNN's logical order is N, C, H, W for every layout */
-	dnnl_dims_t dims = {shape.n, shape.c, shape.h, shape.w};
+	return (struct onednn_tensor){
+		.rank = 4,
+		.dims = {shape.n, shape.c, shape.h, shape.w},
+		.type = type,
+		.tag = tag,
+	};
+}
 
-	return cpu_status(dnnl_memory_desc_init_by_tag(ret_desc, 4, dims, type, tag));
+struct onednn_window cpu_window(const struct device_node *node)
+{
+	dnnl_dim_t pad = node->pad, pad_end = pad + node->pad_extra;
+
+	return (struct onednn_window){
+		.kernel = {node->window_h, node->window_w},
+		.strides = {node->stride, node->stride},
+		.padding = {pad, pad},
+		.padding_end = {pad_end, pad_end},
+	};
 }
 
 dnnl_primitive_attr_t cpu_attributes(void)
@@ -48,18 +62,6 @@ dnnl_primitive_attr_t cpu_attributes(void)
 	return attributes;
 }
 
-const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, int argument)
-{
-	return dnnl_primitive_desc_query_md(op->desc, dnnl_query_exec_arg_md, argument);
-}
-
-size_t cpu_op_bytes(const struct cpu_op *op, int argument)
-{
-	const dnnl_memory_desc_t *desc = cpu_op_part(op, argument);
-
-	return desc ? dnnl_memory_desc_get_size(desc) : 0;
-}
-
 void cpu_need_scratchpad(struct cpu_exec *exec, size_t bytes)
 {
 	if (bytes > exec->scratchpad_size)
@@ -68,54 +70,14 @@ void cpu_need_scratchpad(struct cpu_exec *exec, size_t bytes)
 
 int cpu_op_create(struct cpu_exec *exec, struct cpu_op *op)
 {
-	cpu_need_scratchpad(exec, cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD));
+	cpu_need_scratchpad(exec, onednn_bytes(op->desc, DNNL_ARG_SCRATCHPAD));
 	return cpu_status(dnnl_primitive_create(&op->primitive, op->desc));
-}
-
-/* Advances to the first implementation whose name does not start with `avoided`. */
-static dnnl_status_t op_pass_over(dnnl_primitive_desc_iterator_t iterator, const char *avoided,
-				  dnnl_primitive_desc_t *ret_desc)
-{
-	for (;;) {
-		dnnl_primitive_desc_t desc = dnnl_primitive_desc_iterator_fetch(iterator);
-		const char *name = "";
-
-		if (!desc)
-			return dnnl_out_of_memory;
-		dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name);
-		if (!avoided || strncmp(name, avoided, strlen(avoided)) != 0) {
-			*ret_desc = desc;
-			return dnnl_success;
-		}
-		dnnl_primitive_desc_destroy(desc);
-		if (dnnl_primitive_desc_iterator_next(iterator) != dnnl_success)
-			return dnnl_unimplemented;
-	}
-}
-
-int cpu_op_new(struct cpu_exec *exec, struct cpu_op *op, const_dnnl_op_desc_t desc,
-	       const_dnnl_primitive_desc_t hint, const char *avoided)
-{
-	dnnl_primitive_attr_t attributes = cpu_attributes();
-	dnnl_primitive_desc_iterator_t iterator;
-
-	if (!attributes)
-		return -ENOMEM;
-	int r = cpu_status(dnnl_primitive_desc_iterator_create(&iterator, desc, attributes,
-							       exec->device->engine, hint));
-	dnnl_primitive_attr_destroy(attributes);
-	if (r < 0)
-		return r;
-	r = cpu_status(op_pass_over(iterator, avoided, &op->desc));
-	dnnl_primitive_desc_iterator_destroy(iterator);
-	return r < 0 ? r : cpu_op_create(exec, op);
 }
 
 static int op_bind_one(struct cpu_exec *exec, struct cpu_op *op, int argument, void *data)
 {
 	dnnl_memory_t memory;
-	int r = cpu_status(
-		dnnl_memory_create(&memory, cpu_op_part(op, argument), exec->device->engine, data));
+	int r = cpu_status(onednn_memory(op->desc, argument, exec->device->engine, data, &memory));
 
 	if (r < 0)
 		return r;
@@ -132,7 +94,7 @@ static int op_bind(struct cpu_exec *exec, const struct cpu_binding *binding)
 		if (binding->arguments[i].data)
 			r = op_bind_one(exec, op, binding->arguments[i].argument,
 					binding->arguments[i].data);
-	if (r == 0 && cpu_op_bytes(op, DNNL_ARG_SCRATCHPAD))
+	if (r == 0 && onednn_bytes(op->desc, DNNL_ARG_SCRATCHPAD))
 		r = op_bind_one(exec, op, DNNL_ARG_SCRATCHPAD,
 				cpu_block(exec, exec->scratchpad_block));
 	return r;

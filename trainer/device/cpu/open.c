@@ -13,6 +13,8 @@ static void cpu_close(struct device *base)
 {
 	struct cpu_device *device = (struct cpu_device *)base;
 
+	if (device->attributes)
+		dnnl_primitive_attr_destroy(device->attributes);
 	if (device->stream)
 		dnnl_stream_destroy(device->stream);
 	if (device->engine)
@@ -164,6 +166,10 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 	if (r == 0)
 		r = cpu_status(dnnl_stream_create(&device->stream, device->engine,
 						  dnnl_stream_default_flags));
+	if (r == 0) {
+		device->attributes = cpu_attributes();
+		r = device->attributes ? 0 : -ENOMEM;
+	}
 	if (r < 0) {
 		cpu_close(&device->base);
 		return r;

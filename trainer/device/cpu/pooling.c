@@ -9,25 +9,28 @@
 
 #define IMAGES_TASKS 32
 
-struct window {
-	dnnl_memory_desc_t x, y;
-	dnnl_dims_t strides, kernel, padding, padding_end;
-};
-
-static int pooling_describe(struct cpu_exec *exec, const struct cpu_node *node,
-			    struct window *ret_window)
+static struct onednn_pool pooling_describe(const struct cpu_exec *exec, const struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	dnnl_data_type_t type = cpu_type(exec->device->element);
-	int r = cpu_describe(&ret_window->x, n->x->shape, type, dnnl_nhwc);
 
-	for (int i = 0; i < 2; i++) {
-		ret_window->strides[i] = n->stride;
-		ret_window->kernel[i] = i ? n->window_w : n->window_h;
-		ret_window->padding[i] = n->pad;
-		ret_window->padding_end[i] = n->pad + n->pad_extra;
-	}
-	return r < 0 ? r : cpu_describe(&ret_window->y, n->y->shape, type, dnnl_nhwc);
+	return (struct onednn_pool){
+		.kind = node->ops->pooling,
+		.x = cpu_describe(n->x->shape, type, dnnl_nhwc),
+		.y = cpu_describe(n->y->shape, type, dnnl_nhwc),
+		.window = cpu_window(n),
+	};
+}
+
+static int pooling_create(struct cpu_exec *exec, struct cpu_node *node, dnnl_prop_kind_t pass,
+			  const_dnnl_primitive_desc_t forward, struct cpu_op *op)
+{
+	struct onednn_pool pool = pooling_describe(exec, node);
+	struct onednn_choice choice = {exec->device->engine, exec->device->attributes, forward,
+				       NULL};
+	int r = cpu_status(onednn_pool(&choice, pass, &pool, &op->desc));
+
+	return r < 0 ? r : cpu_op_create(exec, op);
 }
 
 /* ---- max pools in fp32 ---- */
@@ -98,26 +101,15 @@ static int max_run(struct cpu_exec *exec, struct cpu_node *node, bool backward)
 
 static int pooling_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct window w;
-	dnnl_pooling_desc_t pooling;
-	const char *engine = "";
-
 	if (is_own_max(exec, node))
 		return max_plan(exec, node);
-	int r = pooling_describe(exec, node, &w);
-	if (r == 0)
-		r = cpu_status(dnnl_pooling_forward_desc_init(
-			&pooling,
-			cpu_training(exec) ? dnnl_forward_training : dnnl_forward_inference,
-			node->ops->pooling, &w.x, &w.y, w.strides, w.kernel, w.padding,
-			w.padding_end));
-	if (r == 0)
-		r = cpu_op_new(exec, &node->forward, &pooling, NULL, NULL);
+	int r = pooling_create(exec, node,
+			       cpu_training(exec) ? dnnl_forward_training : dnnl_forward_inference,
+			       NULL, &node->forward);
 	if (r < 0)
 		return r;
-	dnnl_primitive_desc_query(node->forward.desc, dnnl_query_impl_info_str, 0, &engine);
-	snprintf(node->engine, sizeof(node->engine), "%s", engine);
-	size_t workspace = cpu_op_bytes(&node->forward, DNNL_ARG_WORKSPACE);
+	snprintf(node->engine, sizeof(node->engine), "%s", onednn_name(node->forward.desc));
+	size_t workspace = onednn_bytes(node->forward.desc, DNNL_ARG_WORKSPACE);
 	return cpu_training(exec) && workspace
 		       ? cpu_add_block(exec, workspace, node->node->index, &node->workspace_block)
 		       : 0;
@@ -132,8 +124,6 @@ static int pooling_plan_gradient(struct cpu_exec *exec, struct cpu_node *node)
 
 static int pooling_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
-	struct window w;
-	dnnl_pooling_desc_t pooling;
 	int r = pooling_plan_gradient(exec, node);
 
 	if (r < 0 || !node->node->x->active)
@@ -142,13 +132,8 @@ static int pooling_plan_backward(struct cpu_exec *exec, struct cpu_node *node)
 		arena_extend(&exec->arena, node->workspace_block, cpu_backward_step(exec, node));
 	if (is_own_max(exec, node))
 		return 0;
-	r = pooling_describe(exec, node, &w);
-	if (r == 0)
-		r = cpu_status(dnnl_pooling_backward_desc_init(&pooling, node->ops->pooling, &w.x,
-							       &w.y, w.strides, w.kernel, w.padding,
-							       w.padding_end));
-	return r < 0 ? r
-		     : cpu_op_new(exec, &node->backward_data, &pooling, node->forward.desc, NULL);
+	return pooling_create(exec, node, dnnl_backward_data, node->forward.desc,
+			      &node->backward_data);
 }
 
 static int pooling_bind(struct cpu_exec *exec, struct cpu_node *node)

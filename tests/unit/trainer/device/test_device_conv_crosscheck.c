@@ -4,8 +4,8 @@
  * engines, and a second time with cuDNN for a device.
  */
 #include "tests/unit/trainer/device/engines_test.h"
+#include "trainer/device/cpu/onednn_compat.h"
 
-#include <dnnl.h>
 #include <math.h>
 
 /* ---- the norm's part of the backward epilogue, against central differences ---- */
@@ -150,8 +150,7 @@ TEST(norm_gradients)
 struct dnnl {
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
-	dnnl_memory_desc_t x, w, y;
-	dnnl_dims_t strides, pads, end_pads;
+	struct onednn_conv conv;
 };
 
 static void ok(dnnl_status_t status)
@@ -161,43 +160,41 @@ static void ok(dnnl_status_t status)
 
 static void dnnl_open(struct dnnl *d, const struct conv_problem *p)
 {
-	dnnl_dims_t x = {p->n, p->c, p->h, p->w};
-	dnnl_dims_t w = {p->groups, p->k / p->groups, conv_weight_channels(p), p->r, p->s};
-	dnnl_dims_t y = {p->n, p->k, p->p, p->q};
+	struct onednn_tensor x = {4, {p->n, p->c, p->h, p->w}, dnnl_f32, dnnl_nhwc};
+	struct onednn_tensor y = {4, {p->n, p->k, p->p, p->q}, dnnl_f32, dnnl_nhwc};
+	/* [k][r][s][c / groups] */
+	struct onednn_tensor w = {
+		5,
+		{p->groups, p->k / p->groups, conv_weight_channels(p), p->r, p->s},
+		dnnl_f32,
+		dnnl_gohwi};
 
 	ok(dnnl_engine_create(&d->engine, dnnl_cpu, 0));
 	ok(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags));
-	ok(dnnl_memory_desc_init_by_tag(&d->x, 4, x, dnnl_f32, dnnl_nhwc));
-	/* [k][r][s][c / groups] */
-	ok(dnnl_memory_desc_init_by_tag(&d->w, 5, w, dnnl_f32, dnnl_gohwi));
-	ok(dnnl_memory_desc_init_by_tag(&d->y, 4, y, dnnl_f32, dnnl_nhwc));
+	d->conv = (struct onednn_conv){.x = x, .weight = w, .y = y};
 	for (int i = 0; i < 2; i++) {
-		d->strides[i] = p->stride;
-		d->pads[i] = p->pad;
-		d->end_pads[i] = p->pad + p->pad_extra;
+		d->conv.window.strides[i] = p->stride;
+		d->conv.window.padding[i] = p->pad;
+		d->conv.window.padding_end[i] = p->pad + p->pad_extra;
 	}
 }
 
-static void dnnl_run(struct dnnl *d, const dnnl_convolution_desc_t *conv,
-		     dnnl_primitive_desc_t hint, const int *names,
-		     const dnnl_memory_desc_t *const *descs, float *const *data)
+static void dnnl_run(struct dnnl *d, dnnl_primitive_desc_t desc, const int *names,
+		     float *const *data)
 {
-	dnnl_primitive_desc_t desc;
 	dnnl_primitive_t primitive;
 	dnnl_exec_arg_t args[3];
 
-	ok(dnnl_primitive_desc_create(&desc, conv, NULL, d->engine, hint));
 	ok(dnnl_primitive_create(&primitive, desc));
 	for (int i = 0; i < 3; i++) {
 		args[i].arg = names[i];
-		ok(dnnl_memory_create(&args[i].memory, descs[i], d->engine, data[i]));
+		ok(onednn_memory(desc, names[i], d->engine, data[i], &args[i].memory));
 	}
 	ok(dnnl_primitive_execute(primitive, d->stream, 3, args));
 	ok(dnnl_stream_wait(d->stream));
 	for (int i = 0; i < 3; i++)
 		dnnl_memory_destroy(args[i].memory);
 	dnnl_primitive_destroy(primitive);
-	dnnl_primitive_desc_destroy(desc);
 }
 
 /* Computes with oneDNN the operand that the direction writes. */
@@ -208,28 +205,24 @@ static void dnnl_compute(const struct fixture *f, float *x, float *w, float *y)
 		{DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
 		{DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST},
 	};
+	static const dnnl_prop_kind_t passes[] = {
+		[CONV_FORWARD] = dnnl_forward_training,
+		[CONV_DATA] = dnnl_backward_data,
+		[CONV_WEIGHTS] = dnnl_backward_weights,
+	};
+	enum conv_direction direction = f->problem.direction;
 	struct dnnl d;
-	dnnl_convolution_desc_t forward, conv;
-	dnnl_primitive_desc_t hint;
+	dnnl_primitive_desc_t forward, desc;
 
 	dnnl_open(&d, &f->problem);
-	ok(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training,
-					      dnnl_convolution_direct, &d.x, &d.w, NULL, &d.y,
-					      d.strides, d.pads, d.end_pads));
-	ok(dnnl_primitive_desc_create(&hint, &forward, NULL, d.engine, NULL));
-	conv = forward;
-	if (f->problem.direction == CONV_DATA)
-		ok(dnnl_convolution_backward_data_desc_init(&conv, dnnl_convolution_direct, &d.x,
-							    &d.w, &d.y, d.strides, d.pads,
-							    d.end_pads));
-	if (f->problem.direction == CONV_WEIGHTS)
-		ok(dnnl_convolution_backward_weights_desc_init(&conv, dnnl_convolution_direct, &d.x,
-							       &d.w, NULL, &d.y, d.strides, d.pads,
-							       d.end_pads));
-	dnnl_run(&d, &conv, f->problem.direction == CONV_FORWARD ? NULL : hint,
-		 names[f->problem.direction], (const dnnl_memory_desc_t *[]){&d.x, &d.w, &d.y},
-		 (float *[]){x, w, y});
-	dnnl_primitive_desc_destroy(hint);
+	struct onednn_choice choice = {.engine = d.engine};
+	ok(onednn_conv(&choice, dnnl_forward_training, &d.conv, &forward));
+	if (direction != CONV_FORWARD)
+		choice.forward = forward;
+	ok(onednn_conv(&choice, passes[direction], &d.conv, &desc));
+	dnnl_run(&d, desc, names[direction], (float *[]){x, w, y});
+	dnnl_primitive_desc_destroy(desc);
+	dnnl_primitive_desc_destroy(forward);
 	dnnl_stream_destroy(d.stream);
 	dnnl_engine_destroy(d.engine);
 }
