@@ -314,7 +314,7 @@ int image_write_png(const struct resize_picture *pixels, struct buffer *png,
 		.element = PACKIMG_ELEMENT_U8,
 	};
 
-	return raster_file_write(&raster, png, error);
+	return raster_file_write_png(&raster, png, error);
 }
 
 int image_worker_init(void *context, void *reader)

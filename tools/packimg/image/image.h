@@ -101,6 +101,6 @@ void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32
 __attribute__((format(printf, 2, 3))) int image_not_supported(struct packimg_error *error,
 							      const char *format, ...);
 
-/* Appends a PNG of 8-bit grey or RGB pixels to the buffer. */
+/* Replaces the buffer by a PNG of 8-bit pixels: grey, RGB, or RGB with alpha. */
 int image_write_png(const struct resize_picture *pixels, struct buffer *png,
 		    struct packimg_error *error);

@@ -37,7 +37,8 @@ struct image_reading {
 	 */
 	int (*read)(const uint8_t *data, size_t size, const struct image_info *info,
 		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error);
-	/* Writes a file from one or three channels of u8 or u16. NULL if no command needs it. */
+	/* Writes a file from one, three or, with alpha, four channels of u8 or u16. NULL if no
+	 * command needs it. */
 	int (*write)(const struct packimg_raster *raster, struct buffer *file,
 		     struct packimg_error *error);
 	/* bytes per pixel that read() allocates in addition to rgb */

@@ -264,8 +264,9 @@ static void *png_encode(spng_ctx *encoder, const struct packimg_raster *raster, 
 		.width = raster->width,
 		.height = raster->height,
 		.bit_depth = (uint8_t)(packimg_element_size(raster->element) * 8),
-		.color_type = raster->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
-						    : SPNG_COLOR_TYPE_TRUECOLOR,
+		.color_type = raster->channels == 1   ? SPNG_COLOR_TYPE_GRAYSCALE
+			      : raster->channels == 3 ? SPNG_COLOR_TYPE_TRUECOLOR
+						      : SPNG_COLOR_TYPE_TRUECOLOR_ALPHA,
 	};
 	uint8_t *row = malloc((size_t)raster->width * raster->channels *
 			      packimg_element_size(raster->element));

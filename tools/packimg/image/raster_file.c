@@ -57,15 +57,21 @@ static int npy_write(const struct packimg_raster *raster, struct buffer *file)
 	return r;
 }
 
-int raster_file_write(const struct packimg_raster *raster, struct buffer *file,
-		      struct packimg_error *error)
+int raster_file_write_png(const struct packimg_raster *raster, struct buffer *file,
+			  struct packimg_error *error)
 {
 	const struct image_reading *png = image_formats[IMAGE_PNG].reading;
 
-	file->size = 0;
-	if (!is_png(raster->element, raster->channels))
-		return npy_write(raster, file) ? packimg_fail(error, -ENOMEM, "out of memory") : 0;
 	return png ? png->write(raster, file, error)
 		   : packimg_fail(error, -ENOTSUP,
 				  "writing PNG: this packimg was built without libspng");
+}
+
+int raster_file_write(const struct packimg_raster *raster, struct buffer *file,
+		      struct packimg_error *error)
+{
+	if (is_png(raster->element, raster->channels))
+		return raster_file_write_png(raster, file, error);
+	file->size = 0;
+	return npy_write(raster, file) ? packimg_fail(error, -ENOMEM, "out of memory") : 0;
 }

@@ -9,6 +9,9 @@
 
 /* Returns ".png" or ".npy". */
 const char *raster_file_ending(enum packimg_element element, uint32_t channels);
-/* Appends the file to an empty buffer. */
+/* Replaces the buffer by the file. */
 int raster_file_write(const struct packimg_raster *raster, struct buffer *file,
 		      struct packimg_error *error);
+/* Replaces the buffer by a PNG: one, three or, with alpha, four channels of u8 or u16. */
+int raster_file_write_png(const struct packimg_raster *raster, struct buffer *file,
+			  struct packimg_error *error);
