@@ -89,6 +89,8 @@ TABLE = {
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg/estimate": "format/packimg.h format/augment/pipeline.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
+    "tools/packimg/view": "format/packimg.h format/augment/pipeline.h format/augment/frame.h format/augment/resize.h tools/packimg/selection.h "
+                          "tools/packimg/common tools/packimg/image",
     "tools/loaderctl": "proto proto/client",
     "tools/shapes": "format/packimg.h",
 
@@ -103,7 +105,7 @@ TABLE = {
 
 # Programs: only they and tests include their folders.
 PRIVATE = ("loaderd",)
-GENERATED = {"proto/feed.pb-c.h", "tools/packimg/image/image_rows.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
+GENERATED = {"proto/feed.pb-c.h", "tools/packimg/image/image_rows.h", "tools/packimg/view/page_assets.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
 TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")

@@ -20,6 +20,7 @@ static const struct {
 	{"index", command_index, "add the index that makes JPEGs fast to decode"},
 	{"verify", command_verify, "check every checksum, image and index"},
 	{"extract", command_extract, "write images back to files"},
+	{"view", command_view, "show samples as pictures, on a page and on a contact sheet"},
 	{"merge", command_merge, "merge several datasets into one"},
 	{"split", command_split, "split one dataset into several"},
 };

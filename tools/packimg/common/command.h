@@ -27,6 +27,7 @@ int command_verify(int argc, char **argv);
 int command_extract(int argc, char **argv);
 int command_merge(int argc, char **argv);
 int command_split(int argc, char **argv);
+int command_view(int argc, char **argv);
 
 /* Prints "packimg: ..." on standard error and returns COMMAND_FAILED. */
 int command_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

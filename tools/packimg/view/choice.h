@@ -1,0 +1,24 @@
+/*
+ * Which samples packimg view shows: those of given classes, values of fields and keys, at most a
+ * given number, spread evenly over the dataset. Main thread only.
+ */
+#pragma once
+
+#include "tools/packimg/selection.h"
+
+struct choice {
+	struct selection selection;
+	struct string_list fields; /* "NAME=VALUE"; a sample needs all; empty for any */
+	struct string_list keys;   /* names of sources; empty for any */
+	uint64_t count_max;
+};
+
+void choice_deinit(struct choice *choice);
+/*
+ * Returns the indices of the samples, ascending; the caller frees them. ret_found receives how many
+ * samples there are to choose from. -EINVAL or -ENOENT with a sentence that names what does not
+ * exist, -ENOMEM.
+ */
+int choice_resolve(const struct choice *choice, const struct packimg *dataset,
+		   uint64_t **ret_samples, uint64_t *ret_count, uint64_t *ret_found,
+		   struct packimg_error *error);

@@ -1,0 +1,46 @@
+/*
+ * The HTML page of samples: one file that needs nothing else, with pictures as PNG in data URLs,
+ * annotations as SVG, and filters in JavaScript. A Content-Security-Policy permits its own style
+ * and script and data URLs of pictures, and nothing from a network. All text from the dataset is
+ * escaped. Written to a temporary file while samples are added. Owned by its maker, one thread.
+ */
+#pragma once
+
+#include "format/base/system/atomic_file.h"
+#include "tools/packimg/view/panel.h"
+#include "tools/packimg/view/sample_text.h"
+
+#include <stdbool.h>
+
+#define PAGE_BYTES_MAX (UINT64_C(256) << 20)
+
+struct page {
+	const struct packimg *dataset;
+	struct atomic_file file;
+	bool created;
+	struct buffer text; /* not yet written */
+	struct buffer png;
+	uint64_t bytes; /* of the page so far */
+	int r;          /* 0, or the first error of adding text */
+};
+
+/* What stands above the samples. */
+struct page_head {
+	const char *name;                      /* of the dataset, any bytes */
+	const struct panel_pipeline *pipeline; /* NULL: as stored only */
+	const uint64_t *samples;               /* shown */
+	uint64_t count, found;                 /* number of these, and of samples to choose from */
+};
+
+/* Creates the temporary file and writes the head. page_close() in any case. */
+int page_open(struct page *page, const struct packimg *dataset, const char *path,
+	      const struct page_head *head, struct packimg_error *error);
+/*
+ * Adds a sample: `count` pictures, its caption, and its texts. -E2BIG with a sentence if the page
+ * would be larger than PAGE_BYTES_MAX.
+ */
+int page_add(struct page *page, const struct panel *panels, uint32_t count,
+	     const struct packimg_sample *sample, const char *title,
+	     const struct sample_texts *texts, struct packimg_error *error);
+/* Ends the page if r is 0, else removes it. Returns r or an error with a sentence. */
+int page_close(struct page *page, int r, struct packimg_error *error);

@@ -1,0 +1,68 @@
+/*
+ * One picture of a sample, as stored or as a pipeline delivers it, with what belongs to it: a layer
+ * of its masks, and its shapes. The picture as delivered comes from the functions that the daemon
+ * calls, for the same seed, epoch and sample; 8-bit samples have the bytes that it delivers. A
+ * struct panel_maker belongs to one thread; a struct panel is reused from sample to sample.
+ */
+#pragma once
+
+#include "format/augment/pipeline.h"
+#include "format/augment/resize.h"
+#include "tools/packimg/image/image.h"
+#include "tools/packimg/view/shapes.h"
+
+struct panel {
+	uint32_t width, height; /* pixels; 0 if the sample has no picture */
+	struct buffer rgb;      /* height x width x 3 bytes */
+	bool has_mask;
+	/* height x width x 4 bytes: colour_of() each number, translucent; nothing where it is 0 */
+	struct buffer mask;
+	struct shapes shapes;
+	char note[160];                /* what the picture shows, for people */
+	char fault[PACKIMG_ERROR_MAX]; /* if there is no picture: the reason; may have any bytes */
+};
+
+/* The pipeline of pictures as delivered, and the arguments that the daemon has from its client. */
+struct panel_pipeline {
+	const char *text;
+	uint64_t seed, epoch;
+	struct pipeline *parsed;
+	struct pipeline_shape shape;
+	bool moves_masks, moves_shapes;   /* whether they can follow the image */
+	char refusal[PIPELINE_ERROR_MAX]; /* why not, if one of these is false */
+};
+
+struct panel_maker {
+	const struct packimg *dataset;
+	uint32_t side_max; /* pixels of the longer side of a picture as stored */
+	struct panel_pipeline *pipeline;
+	struct image_reader reader;
+	struct resize *resize;
+	struct pipeline_scratch *scratch;
+	struct buffer bytes; /* of a finished sample */
+};
+
+enum { PANEL_MASK_ALPHA = 128 };
+
+/*
+ * Parses the pipeline and fixes it for the dataset, as the daemon does when it opens a feed.
+ * -EINVAL with the sentence. Free it in any case.
+ */
+int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *dataset,
+			struct packimg_error *error);
+void panel_pipeline_close(struct panel_pipeline *pipeline);
+
+/* pipeline may be NULL: then only panel_stored() may be called. 0 or -ENOMEM; deinit in any case.
+ */
+int panel_maker_init(struct panel_maker *maker, const struct packimg *dataset, uint32_t side_max,
+		     struct panel_pipeline *pipeline);
+void panel_maker_deinit(struct panel_maker *maker);
+/*
+ * Make a picture of a sample whose stored bytes are verified. Of a sample that cannot be shown they
+ * set panel->fault and return 1. Returns 0, 1 or -ENOMEM.
+ */
+int panel_stored(struct panel_maker *maker, const struct packimg_sample *sample,
+		 struct panel *panel);
+int panel_delivered(struct panel_maker *maker, const struct packimg_sample *sample,
+		    struct panel *panel);
+void panel_deinit(struct panel *panel);

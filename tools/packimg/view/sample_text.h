@@ -1,0 +1,42 @@
+/*
+ * What a sample's caption and list of values say: its class, key and fields as printable text, each
+ * of at most SAMPLE_TEXT_MAX bytes. The texts are UTF-8 without control characters and marks that
+ * change the direction; they are not escaped for HTML. One thread.
+ */
+#pragma once
+
+#include "format/packimg.h"
+#include "tools/packimg/common/memory.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SAMPLE_TEXT_MAX = 300 /* bytes of a value's text; longer ones end in "..." */ };
+
+struct sample_text {
+	uint32_t field; /* SAMPLE_TEXT_KEY, or SAMPLE_TEXT_FIELD and the number of the field */
+	char *name, *text;
+};
+enum { SAMPLE_TEXT_KEY, SAMPLE_TEXT_FIELD };
+
+struct sample_texts {
+	char *class; /* name of the class, or what it lacks */
+	struct sample_text list[SAMPLE_TEXT_FIELD + PACKIMG_FIELDS_MAX]; /* the key first */
+	uint32_t count;
+	bool damaged; /* a value could not be read; its text says so */
+};
+
+void sample_texts_free(struct sample_texts *texts);
+/* Replaces nothing: call it with zeroed texts, and sample_texts_free() in any case. -ENOMEM. */
+int sample_texts_make(const struct packimg *dataset, const struct packimg_sample *sample,
+		      struct sample_texts *texts);
+/*
+ * Appends the text of a field as packimg list prints it, whole and as stored; nothing if the sample
+ * lacks it. -EBADMSG if the value is damaged, -ENOMEM.
+ */
+int sample_field_text(const struct packimg *dataset, uint64_t index, uint32_t field,
+		      struct buffer *text);
+/* Returns the printable name of a class, or "label N", which the caller frees; NULL: no memory. */
+char *sample_class_copy(const struct packimg *dataset, int64_t number);
+/* Returns a printable copy of at most SAMPLE_TEXT_MAX bytes, which the caller frees, or NULL. */
+char *sample_text_copy(const void *text, size_t size);

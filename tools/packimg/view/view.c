@@ -1,0 +1,354 @@
+/*
+ * packimg view: pictures of a dataset's samples, with their annotations, as a contact sheet and as
+ * an HTML page. Makes one sample after the other, so that memory does not depend on their number,
+ * but for the sheet.
+ */
+#include "format/base/system/atomic_file.h"
+#include "format/base/text/options.h"
+#include "format/base/text/printable.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/view/choice.h"
+#include "tools/packimg/view/page.h"
+#include "tools/packimg/view/panel.h"
+#include "tools/packimg/view/sample_text.h"
+#include "tools/packimg/view/sheet.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	SAMPLES_DEFAULT = 64,
+	SAMPLES_MAX = 1024,
+	SIDE_DEFAULT = 256, /* pixels */
+	SIDE_MIN = 32,
+	SIDE_MAX = 1024,
+	PANELS_MAX = 2, /* of a sample: as stored, as delivered */
+};
+
+struct view {
+	const char *path, *output;
+	struct choice choice;
+	unsigned side;
+	bool force;
+	struct panel_pipeline pipeline; /* text is NULL: as stored only */
+	struct packimg *dataset;
+	uint64_t *samples, count, found;
+	char *page_path, *sheet_path; /* NULL: not written */
+	uint32_t panel_count;
+	struct panel_maker maker;
+	struct panel panels[PANELS_MAX];
+	struct page page;
+	struct sheet sheet;
+	uint64_t damaged; /* samples with a picture or a value that cannot be shown */
+};
+
+#define AT(member) offsetof(struct view, member)
+
+static const struct options_row options[] = {
+	{"output", 'o', "PATH",
+	 "write only this file, a page if it ends in .html, a sheet if it ends in .png (default: "
+	 "both, with the dataset's name, in the current folder)",
+	 OPTIONS_TEXT, AT(output)},
+	{"pipeline", 'p', "TEXT", "also show samples as a feed with this pipeline delivers them",
+	 OPTIONS_TEXT, AT(pipeline.text)},
+	{"seed", 's', "N", "seed of the pipeline (default: 0)", OPTIONS_U64, AT(pipeline.seed), 0,
+	 UINT64_MAX},
+	{"epoch", 'e', "N", "epoch of the pipeline (default: 0)", OPTIONS_U64, AT(pipeline.epoch),
+	 0, UINT64_MAX},
+	{"samples", 'n', "N", "show at most N samples, spread over the dataset (default: 64)",
+	 OPTIONS_U64, AT(choice.count_max), 1, SAMPLES_MAX},
+	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
+	 AT(choice.selection.indices)},
+	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
+	{"field", 'F', "NAME=VALUE",
+	 "only samples whose field has this value, as packimg list prints it (may be repeated)"},
+	{"size", 0, "N",
+	 "pixels of the longer side of pictures as stored, and on the sheet (default: 256)",
+	 OPTIONS_UNSIGNED, AT(side), SIDE_MIN, SIDE_MAX},
+	{"force", 'f', NULL, "replace existing files", OPTIONS_FLAG, AT(force)},
+	{0},
+};
+
+static error_t view_take_argument(struct view *view, const char *text, struct argp_state *state)
+{
+	if (!view->path) {
+		view->path = text;
+		return 0;
+	}
+	if (view->choice.keys.count == SAMPLES_MAX)
+		argp_error(state, "more than %d keys", SAMPLES_MAX);
+	return string_list_add(&view->choice.keys, text) ? ENOMEM : 0;
+}
+
+static bool ends_in(const char *text, const char *ending)
+{
+	size_t size = strlen(text), length = strlen(ending);
+
+	return size > length && strcmp(text + size - length, ending) == 0;
+}
+
+static error_t view_parse_option(int key, char *text, struct argp_state *state)
+{
+	struct view *view = state->input;
+
+	switch (key) {
+	case 'c':
+		return string_list_add(&view->choice.selection.classes, text) ? ENOMEM : 0;
+	case 'F':
+		return string_list_add(&view->choice.fields, text) ? ENOMEM : 0;
+	case ARGP_KEY_ARG:
+		return view_take_argument(view, text, state);
+	case ARGP_KEY_END:
+		if (!view->path)
+			argp_error(state, "no FILE given");
+		if (view->output && !ends_in(view->output, ".html") &&
+		    !ends_in(view->output, ".png"))
+			argp_error(state, "--output %s: the name ends in neither .html nor .png",
+				   view->output);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* Sets the paths to write: the one given, or two with the dataset's name. -ENOMEM. */
+static int name_outputs(struct view *view)
+{
+	char *path = strdup(view->path);
+	const char *slash;
+	int r = 0;
+
+	if (!path)
+		return -ENOMEM;
+	while (strlen(path) > 1 && path[strlen(path) - 1] == '/')
+		path[strlen(path) - 1] = '\0';
+	if (ends_in(path, ".pimg"))
+		path[strlen(path) - strlen(".pimg")] = '\0';
+	slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	if (view->output && ends_in(view->output, ".html"))
+		view->page_path = strdup(view->output);
+	else if (view->output)
+		view->sheet_path = strdup(view->output);
+	else if (asprintf(&view->page_path, "%s.html", name) < 0 ||
+		 asprintf(&view->sheet_path, "%s.png", name) < 0)
+		r = -ENOMEM;
+	free(path);
+	return r || (!view->page_path && !view->sheet_path) ? -ENOMEM : 0;
+}
+
+/* Refuses a file that exists, or cannot be replaced, before the work begins. */
+static int check_output(const struct view *view, const char *path)
+{
+	if (!path)
+		return 0;
+	if (!view->force && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return command_fail("%s exists; --force replaces it", path);
+	int r = atomic_file_check(path);
+	return r ? command_fail("%s: %s", path, strerror(-r)) : 0;
+}
+
+/* Makes the pictures of a sample. Returns as panel_stored(). */
+static int make_panels(struct view *view, const struct packimg_sample *sample)
+{
+	int r;
+
+	if (packimg_sample_check(sample)) {
+		for (uint32_t i = 0; i < view->panel_count; i++) {
+			view->panels[i].width = view->panels[i].height = 0;
+			snprintf(view->panels[i].fault, sizeof(view->panels[i].fault),
+				 "its stored bytes are damaged");
+		}
+		return 1;
+	}
+	r = panel_stored(&view->maker, sample, &view->panels[0]);
+	if (r < 0 || view->panel_count == 1)
+		return r;
+	int delivered = panel_delivered(&view->maker, sample, &view->panels[1]);
+	return delivered < 0 ? delivered : r || delivered;
+}
+
+static int add_sample(struct view *view, const struct packimg_sample *sample,
+		      const struct sample_texts *texts, struct packimg_error *error)
+{
+	char title[SAMPLE_TEXT_MAX + 40];
+	const bool has_key = texts->count > 0 && texts->list[0].field == SAMPLE_TEXT_KEY;
+	int r = 0;
+
+	snprintf(title, sizeof(title), "#%" PRIu64 " %s", sample->index, texts->class);
+	if (view->page_path)
+		r = page_add(&view->page, view->panels, view->panel_count, sample, title, texts,
+			     error);
+	if (!r && view->sheet_path &&
+	    sheet_add(&view->sheet, view->panels, title, has_key ? texts->list[0].text : ""))
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	return r;
+}
+
+static int view_sample(struct view *view, uint64_t index, struct packimg_error *error)
+{
+	struct sample_texts texts = {0};
+	struct packimg_sample sample;
+
+	if (packimg_sample(view->dataset, index, &sample)) {
+		view->damaged++;
+		command_fail("sample %" PRIu64 ": its index record is damaged; it is left out",
+			     index);
+		return 0;
+	}
+	int r = make_panels(view, &sample);
+	bool damaged = r > 0;
+	if (r >= 0)
+		r = sample_texts_make(view->dataset, &sample, &texts);
+	r = r ? packimg_fail(error, r, "out of memory") : add_sample(view, &sample, &texts, error);
+	view->damaged += damaged || texts.damaged;
+	for (uint32_t i = 0; damaged && i < view->panel_count; i++)
+		if (view->panels[i].width == 0)
+			command_fail("sample %" PRIu64 ": %s", index, view->panels[i].fault);
+	sample_texts_free(&texts);
+	return r;
+}
+
+static int write_sheet(struct view *view, struct packimg_error *error)
+{
+	struct buffer png = {0};
+	int r = sheet_write(&view->sheet, &png, error);
+
+	if (!r) {
+		r = atomic_file_put(view->sheet_path, (const char *)png.data, png.size);
+		r = r ? packimg_fail(error, r, "%s: %s", view->sheet_path, strerror(-r)) : 0;
+	}
+	buffer_deinit(&png);
+	return r;
+}
+
+static int view_samples(struct view *view, struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint64_t i = 0; !r && i < view->count; i++)
+		r = command_interrupted() ? -EINTR : view_sample(view, view->samples[i], error);
+	return r;
+}
+
+static int open_outputs(struct view *view, struct packimg_error *error)
+{
+	const struct page_head head = {
+		.name = view->path,
+		.pipeline = view->pipeline.text ? &view->pipeline : NULL,
+		.samples = view->samples,
+		.count = view->count,
+		.found = view->found,
+	};
+	int r = panel_maker_init(&view->maker, view->dataset, view->side,
+				 view->pipeline.text ? &view->pipeline : NULL);
+
+	if (r)
+		return packimg_fail(error, r, "out of memory");
+	if (view->sheet_path)
+		r = sheet_init(&view->sheet, view->dataset, view->count, view->panel_count,
+			       view->side, error);
+	if (!r && view->page_path)
+		r = page_open(&view->page, view->dataset, view->page_path, &head, error);
+	return r;
+}
+
+static void print_outcome(const struct view *view)
+{
+	const char *paths[] = {view->page_path, view->sheet_path};
+
+	for (unsigned i = 0; i < 2; i++)
+		if (paths[i])
+			printable_line(stdout, "%s: %s of %s sample%s", paths[i],
+				       text_count(TEXT, view->count), text_count(TEXT, view->found),
+				       text_plural(view->found));
+	if (view->pipeline.text && view->pipeline.refusal[0])
+		printable_line(stdout, "  note      not drawn as delivered: %s",
+			       view->pipeline.refusal);
+}
+
+/* Chooses, makes and writes. The page is complete or removed when this returns. */
+static int view_run(struct view *view)
+{
+	struct packimg_error error = {.text = ""};
+	int r = choice_resolve(&view->choice, view->dataset, &view->samples, &view->count,
+			       &view->found, &error);
+
+	if (!r && view->pipeline.text)
+		r = panel_pipeline_open(&view->pipeline, view->dataset, &error);
+	if (r)
+		return command_fail("%s: %s", view->path, error.text);
+	view->panel_count = view->pipeline.text ? 2 : 1;
+	r = open_outputs(view, &error);
+	r = r ?: view_samples(view, &error);
+	if (!r && view->sheet_path)
+		r = write_sheet(view, &error);
+	if (view->page_path)
+		r = page_close(&view->page, r, &error);
+	if (r == -EINTR)
+		return COMMAND_FAILED;
+	if (r)
+		return command_fail("%s", error.text);
+	print_outcome(view);
+	return view->damaged ? COMMAND_SKIPPED : COMMAND_OK;
+}
+
+static int view_open_and_run(struct view *view)
+{
+	struct packimg_error error;
+
+	if (name_outputs(view))
+		return command_fail("out of memory");
+	int status = check_output(view, view->page_path);
+	status = status ? status : check_output(view, view->sheet_path);
+	if (status)
+		return status;
+	if (packimg_open(view->path, &view->dataset, &error))
+		return command_fail("%s", error.text);
+	return view_run(view);
+}
+
+static void view_deinit(struct view *view)
+{
+	for (unsigned i = 0; i < PANELS_MAX; i++)
+		panel_deinit(&view->panels[i]);
+	panel_maker_deinit(&view->maker);
+	panel_pipeline_close(&view->pipeline);
+	sheet_deinit(&view->sheet);
+	choice_deinit(&view->choice);
+	packimg_close(view->dataset);
+	free(view->samples);
+	free(view->page_path);
+	free(view->sheet_path);
+}
+
+int command_view(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.parser = view_parse_option,
+		.args_doc = "FILE [KEY...]",
+		.doc = "Show samples with their boxes, masks, keypoints and polygons: as a page "
+		       "FILE.html, and as a contact sheet FILE.png. KEYs name samples by the names "
+		       "of their sources, as packimg list prints them.",
+	};
+	struct view *view = calloc(1, sizeof(*view));
+
+	if (!view)
+		return command_fail("out of memory");
+	view->side = SIDE_DEFAULT;
+	options_read(options, &argp, argc, argv, view);
+	command_catch_interrupts();
+	if (view->choice.count_max == 0)
+		view->choice.count_max = view->choice.keys.count ? SAMPLES_MAX : SAMPLES_DEFAULT;
+	int status = view_open_and_run(view);
+	view_deinit(view);
+	free(view);
+	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
+	return status;
+}
